@@ -1,4 +1,4 @@
-"""Write ResNet-18 as ONNX, with seeded random weights: the shape of a real model without a download.
+"""Write ResNet-18 as ONNX with seeded random weights: a real model's shape without a download.
 
 Run: python examples/resnet18.py resnet18.onnx [--batch 1] [--image-size 224] [--seed 0]
 A word as batch (`--batch batch`) makes it a size known at run time.
