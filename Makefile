@@ -1,0 +1,87 @@
+# All a new user needs is Python 3.11 or newer (with venv) and a C++ compiler:
+#   make demo    build two models, run one from C++, time one beside onnxruntime
+#   make test    every test
+# The first run makes the virtual environment .venv and installs the package into it; later runs
+# start at once, and again after a change of pyproject.toml or of the C++ sources.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := build/demo
+CXXFLAGS ?= -O2
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+PY_SOURCES := $(shell find dlc -name '*.py')
+CPP_SOURCES := CMakeLists.txt $(shell find dlc/runtime/cpp -type f)
+# Where CMake put the headers and the static library of the runtime.
+RUNTIME = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('platlib'))")/dlc/runtime
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test test-fast check format clean
+
+help:
+	@echo "make demo        build models, run one from C++, time one beside onnxruntime"
+	@echo "make test        every test"
+	@echo "make test-fast   the tests without the slow ones"
+	@echo "make check       format, lint, types, import contracts, tests"
+	@echo "make format      let ruff format the sources"
+	@echo "make clean       remove what was built; .venv too"
+
+install: $(VENV)/.installed
+
+$(VENV)/.created:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed')"
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# The package is built without isolation, so its build tools must be there before it.
+$(VENV)/.tools: pyproject.toml $(VENV)/.created
+	$(BIN)/pip install -q cmake ninja "pybind11>=3.0" "scikit-build-core>=0.11"
+	@touch $@
+
+$(VENV)/.installed: $(CPP_SOURCES) $(VENV)/.tools
+	$(BIN)/pip install -q --no-build-isolation -e ".[test]"
+	@touch $@
+
+test: $(VENV)/.installed
+	$(BIN)/pytest -q -n auto --dist loadfile
+
+test-fast: $(VENV)/.installed
+	$(BIN)/pytest -q -n auto --dist loadfile -m "not slow"
+
+check: $(VENV)/.installed
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/mypy tests
+	PYTHONPATH=. $(BIN)/lint-imports
+	$(MAKE) test
+
+format: $(VENV)/.installed
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix --select I
+
+demo: $(DEMO)/digits.so $(DEMO)/classify $(DEMO)/resnet18.so
+	@echo; echo "--- handwritten digits, read by a C++ program"
+	$(DEMO)/classify $(DEMO)/digits.so examples/digits/digits_test.bin
+	@echo; echo "--- ResNet-18, beside onnxruntime"
+	$(BIN)/python examples/latency.py $(DEMO)/resnet18.onnx $(DEMO)/resnet18.so
+
+$(DEMO)/digits.so: examples/digits/digits.onnx $(VENV)/.installed $(PY_SOURCES)
+	@mkdir -p $(@D)
+	$(BIN)/dlc build $< --target native -o $@
+
+$(DEMO)/classify: examples/cpp/classify.cpp $(VENV)/.installed
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 $(CXXFLAGS) -I $(RUNTIME)/include $< -o $@ $(RUNTIME)/lib/libdlc_runtime.a -pthread -ldl
+
+$(DEMO)/resnet18.onnx: examples/resnet18.py $(VENV)/.installed
+	$(BIN)/python $< $@
+
+$(DEMO)/resnet18.so: $(DEMO)/resnet18.onnx $(PY_SOURCES)
+	$(BIN)/dlc build $< --target native -o $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
