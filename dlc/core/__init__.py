@@ -1,0 +1,1 @@
+"""What every part of dlc shares: errors, element types, targets, options, caches."""

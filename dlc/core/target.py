@@ -1,0 +1,39 @@
+"""What code is generated for. Facts about hardware live here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One machine, described by its features. `parse_target` (core/target_parse.py) makes one."""
+
+    backend: str = "llvm"  # "llvm" now; "cuda" and "c" later
+    triple: str = "x86_64-unknown-linux-gnu"
+    cpu: str = "x86-64"  # LLVM's name, for tuning only; what may be used is in `features`
+    features: frozenset[str] = frozenset()  # LLVM feature names, as "avx512f"
+    cores: int = 1
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 1024 * 1024
+
+    @property
+    def arch(self) -> str:
+        """`x86_64` or `aarch64`."""
+        return self.triple.split("-", 1)[0]
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of the widest vector register."""
+        if "avx512f" in self.features:
+            return 512
+        return 256 if "avx2" in self.features else 128
+
+    @property
+    def vector_registers(self) -> int:
+        """Number of vector registers."""
+        return 32 if "avx512f" in self.features or self.arch == "aarch64" else 16
+
+    def lanes(self, element_bytes: int = 4) -> int:
+        """How many elements one vector register holds."""
+        return self.vector_bits // (8 * element_bytes)

@@ -1,0 +1,1 @@
+"""The graph IR: operators, passes and rules over whole models."""

@@ -1,0 +1,65 @@
+/* The contract between a compiled model and the program that runs it.
+ *
+ * A model is a shared library with one exported symbol, `dlc_model_query`. It
+ * keeps no state and calls nothing but libc; what it needs from outside
+ * (threads, scratch memory) it takes from the `dlc_host` given to each call.
+ * Everything here is frozen for one DLC_ABI_VERSION.
+ */
+#ifndef DLC_ABI_H
+#define DLC_ABI_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DLC_ABI_VERSION 1u
+#define DLC_MODEL_SYMBOL "dlc_model_query"
+/* Alignment, in bytes, of the arena, of scratch memory and of every constant. */
+#define DLC_ALIGNMENT 64
+
+/* Runs the iterations [begin, end) of a parallel loop. */
+typedef void (*dlc_body)(void *closure, int64_t begin, int64_t end);
+
+/* What the caller offers a model. The caller owns it; it must outlive the call. */
+typedef struct dlc_host {
+  void *self; /* passed back as the first argument of each function */
+  /* Calls `body` on disjoint ranges that together cover [0, extent), on any
+   * threads, and returns when all are done. Never called from within a body. */
+  void (*parallel)(void *self, dlc_body body, void *closure, int64_t extent);
+  /* Memory of the calling thread: at least `bytes` bytes, DLC_ALIGNMENT-aligned,
+   * valid until this thread's next call of `scratch` or the end of `run`.
+   * NULL when there is no memory; the model then gives up by calling `fail`. */
+  void *(*scratch)(void *self, int64_t bytes);
+  /* Records that the run failed, and why. Callable from any thread; the first
+   * message wins. `message` is copied. */
+  void (*fail)(void *self, const char *message);
+} dlc_host;
+
+/* What a model offers. Owned by the model; immutable; shared by all threads. */
+typedef struct dlc_model {
+  uint32_t abi_version; /* DLC_ABI_VERSION the model was built for */
+  uint32_t input_count;
+  uint32_t output_count;
+  uint32_t size_count; /* number of size variables, in the manifest's order */
+  /* Computes from the size variables the dimensions of all outputs (one after
+   * the other, in order) and the bytes of arena that `run` needs.
+   * Returns 0, or 1 after `host->fail` when the sizes do not fit the model. */
+  int32_t (*plan)(const dlc_host *host, const int64_t *sizes, int64_t *output_dims,
+                  int64_t *arena_bytes);
+  /* Computes the outputs. Tensors are dense, row-major, in the order of the
+   * manifest; they may have any alignment their element type allows. `arena` is
+   * DLC_ALIGNMENT-aligned, private to this call; its content is irrelevant
+   * before and after. Inputs are not written. Returns 0, or 1 after `host->fail`. */
+  int32_t (*run)(const dlc_host *host, const int64_t *sizes, const void *const *inputs,
+                 void *const *outputs, void *arena);
+} dlc_model;
+
+/* The one exported symbol. Returns NULL when the model was built for another ABI. */
+typedef const dlc_model *(*dlc_model_query_fn)(uint32_t abi_version);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* DLC_ABI_H */

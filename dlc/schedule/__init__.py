@@ -1,0 +1,1 @@
+"""Loop nests and host programs, and the schedules that rewrite loop nests."""

@@ -1,0 +1,233 @@
+"""Loop IR: loop nests over buffers. What schedules rewrite and codegen reads.
+
+Loops start at 0 and step by 1; an extent is an expression over size variables and may be 0.
+Names of loops, buffers and size variables are unique within a function, so a name is a stable
+handle for a primitive and for a saved schedule.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from dlc.core.types import DType
+from dlc.te.expr import Binary, BinOp, Expr, Load
+from dlc.te.transform import substitute as substitute_expr
+from dlc.te.types import TensorType
+
+
+class LoopKind(enum.StrEnum):
+    """How the iterations of a loop run; the value is its spelling in IR text."""
+
+    SERIAL = "range"
+    PARALLEL = "parallel"  # on any threads, in any order
+    VECTOR = "vectorize"  # as lanes of vectors; the extent is a constant
+    UNROLL = "unroll"  # written out; the extent is a constant
+
+
+class Scope(enum.StrEnum):
+    """Where a buffer inside a function lives."""
+
+    LOCAL = "local"  # memory of one thread, small enough for its caches
+    REGISTER = "register"  # SSA values: every index is a constant or a vector lane after unrolling
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Storage for one tensor, dense and row-major."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`buffer[index] = value`."""
+
+    buffer: str
+    index: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """Run `body` where `cond` holds."""
+
+    cond: Expr
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Statements in order."""
+
+    stmts: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`for var in range(extent)`. `notes` are hints for codegen; they change no result."""
+
+    var: str
+    extent: Expr
+    kind: LoopKind
+    body: Stmt
+    notes: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """A buffer that lives while `body` runs; its elements are undefined until stored."""
+
+    buffer: Buffer
+    scope: Scope
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """One hardware instruction on regions of buffers.
+
+    `operands` are (buffer, index of the region's first element); the instruction's declaration
+    gives the shape of each region and the meaning as loop IR (`schedule/instruction.py`).
+    """
+
+    instruction: str
+    operands: tuple[tuple[str, tuple[Expr, ...]], ...]
+
+
+Stmt = Store | If | Block | For | Alloc | Invoke
+
+
+@dataclass(frozen=True, slots=True)
+class Func:
+    """One kernel: size variables, buffers it reads, buffers it writes.
+
+    Inputs and outputs never share memory, except an output with the input of the same position
+    in `in_place`: (output name, input name) pairs.
+    """
+
+    name: str
+    sizes: tuple[str, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    body: Stmt
+    in_place: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def params(self) -> tuple[Buffer, ...]:
+        """Inputs, then outputs."""
+        return (*self.inputs, *self.outputs)
+
+    def __str__(self) -> str:
+        from dlc.schedule.text import print_func  # the printer imports this module
+
+        return print_func(self)
+
+
+def rewrite(stmt: Stmt, visit: Callable[[Stmt], Stmt]) -> Stmt:
+    """Rebuild a statement bottom-up; unchanged subtrees are returned as they are."""
+    match stmt:
+        case Store() | Invoke():
+            return visit(stmt)
+        case If() | For() | Alloc():
+            body = rewrite(stmt.body, visit)
+            return visit(stmt if body is stmt.body else replace(stmt, body=body))
+        case Block(stmts):
+            new = tuple(rewrite(s, visit) for s in stmts)
+            same = all(a is b for a, b in zip(new, stmts, strict=True))
+            return visit(stmt if same else block(*new))
+        case _:
+            assert_never(stmt)
+
+
+def block(*stmts: Stmt) -> Stmt:
+    """Statements in order, nested blocks flattened; one statement stands alone."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        flat.extend(stmt.stmts if isinstance(stmt, Block) else (stmt,))
+    return flat[0] if len(flat) == 1 else Block(tuple(flat))
+
+
+def walk(stmt: Stmt) -> Iterator[Stmt]:
+    """Yield every statement, parents first."""
+    yield stmt
+    match stmt:
+        case Store() | Invoke():
+            pass
+        case If(_, body) | For(_, _, _, body) | Alloc(_, _, body):
+            yield from walk(body)
+        case Block(stmts):
+            for child in stmts:
+                yield from walk(child)
+        case _:
+            assert_never(stmt)
+
+
+def map_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
+    """Apply `fn` to every subscript, value and condition of a statement (not to loop extents)."""
+
+    def visit(node: Stmt) -> Stmt:
+        match node:
+            case Store(buffer, index, value):
+                return Store(buffer, tuple(fn(i) for i in index), fn(value))
+            case If(cond, body):
+                return If(fn(cond), body)
+            case Invoke(name, operands):
+                return Invoke(name, tuple((b, tuple(fn(i) for i in idx)) for b, idx in operands))
+            case Block() | For() | Alloc():
+                return node
+            case _:
+                assert_never(node)
+
+    return rewrite(stmt, visit)
+
+
+def substitute(stmt: Stmt, env: Mapping[str, Expr]) -> Stmt:
+    """Replace variables by name in every expression of a statement."""
+    return map_exprs(stmt, lambda e: substitute_expr(e, env))
+
+
+def exprs(stmt: Stmt) -> Iterator[Expr]:
+    """Every subscript, value and condition of a statement and its children."""
+    for node in walk(stmt):
+        match node:
+            case Store(_, index, value):
+                yield from index
+                yield value
+            case If(cond, _):
+                yield cond
+            case Invoke(_, operands):
+                for _, index in operands:
+                    yield from index
+            case For() | Alloc() | Block():
+                pass
+            case _:
+                assert_never(node)
+
+
+def accumulation(stmt: Stmt) -> BinOp | None:
+    """The operator of `C[i] = C[i] op value` where op is +, *, min or max, else None."""
+    match stmt:
+        case Store(buffer, index, Binary(op, Load(b, i, _), _)) if (b, i) == (buffer, index):
+            return op if op in (BinOp.ADD, BinOp.MUL, BinOp.MIN, BinOp.MAX) else None
+    return None
+
+
+def allocs(stmt: Stmt) -> dict[str, Alloc]:
+    """The buffers a statement allocates, by name."""
+    return {s.buffer.name: s for s in walk(stmt) if isinstance(s, Alloc)}
+
+
+def loops(stmt: Stmt) -> dict[str, For]:
+    """The loops of a statement by variable, outer before inner."""
+    return {s.var: s for s in walk(stmt) if isinstance(s, For)}
+
+
+def dtypes(func: Func) -> dict[str, DType]:
+    """The element type of every buffer of a function."""
+    types = {b.name: b.type.dtype for b in func.params}
+    types |= {a.buffer.name: a.buffer.type.dtype for a in allocs(func.body).values()}
+    return types

@@ -1,0 +1,112 @@
+"""Host program IR: what runs between kernels. It becomes native code like the kernels.
+
+A program binds size variables, gives every buffer a place in one arena and calls kernels. What
+is known only at run time (a size read from a buffer, a condition) has a statement of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlc.schedule.loop import Buffer, Func
+from dlc.te.expr import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class SizeVar:
+    """A size variable of the model, with the range of values it may take."""
+
+    name: str
+    minimum: int = 0
+    maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`buffer` occupies the arena from byte `offset` on; offsets are multiples of 64."""
+
+    buffer: Buffer
+    offset: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`buffer` is the memory of `source` under another shape (or a part from `offset` elements)."""
+
+    buffer: Buffer
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallKernel:
+    """`kernel(sizes..., buffers...)`: values of the kernel's sizes, then one buffer for each
+    parameter of the kernel."""
+
+    kernel: str
+    sizes: tuple[Expr, ...]
+    buffers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy all elements of `source` to `target` (same number of elements, same type)."""
+
+    target: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Fail with `message` unless `cond` holds."""
+
+    cond: Expr
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSize:
+    """Bind a size variable to an element of a buffer of type i64; negative values fail."""
+
+    name: str
+    buffer: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostIf:
+    """Run `then` where `cond` (an expression over sizes) holds, else `other`."""
+
+    cond: Expr
+    then: tuple[HostStmt, ...]
+    other: tuple[HostStmt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoop:
+    """Run `body` for var = 0 ... extent - 1, in order."""
+
+    var: str
+    extent: Expr
+    body: tuple[HostStmt, ...]
+
+
+HostStmt = Place | View | CallKernel | Copy | Check | ReadSize | HostIf | HostLoop
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A whole model: its interface, its kernels, its constants (data travels beside) and its body."""
+
+    name: str
+    sizes: tuple[SizeVar, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    constants: tuple[Buffer, ...]
+    kernels: tuple[Func, ...]
+    arena_bytes: Expr
+    body: tuple[HostStmt, ...]
+
+    def __str__(self) -> str:
+        from dlc.schedule.program_text import print_program  # the printer imports this module
+
+        return print_program(self)

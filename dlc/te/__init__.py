@@ -1,0 +1,1 @@
+"""Tensor expressions: scalar formulas for tensor elements, over symbolic sizes."""

@@ -1,0 +1,416 @@
+"""Scalar expressions: the one expression language of sizes, tensor expressions, loop IR and codegen.
+
+Every node is an immutable value: `==` is structural, nodes hash and pickle, and a node with
+operands of the wrong type cannot be built. `Expr` is a closed union, so `match` ending in
+`assert_never` lets mypy find every place a new node must go.
+
+Meaning, which every backend must keep:
+
+- `//` and `%` round toward minus infinity. Index arithmetic (`DType.INDEX`) never overflows.
+- Integer arithmetic of other types wraps around at the width of the type.
+- Float arithmetic is rounded at each operation; it is never reassociated, but `a * b + c` may be
+  contracted into one rounding.
+- `max` and `min` give NaN when either operand is NaN. Comparisons with NaN are False, `!=` True.
+- `Select` evaluates only the chosen arm, so it may guard a load that would be out of bounds.
+- A cast from float to integer truncates toward zero; out of range it saturates, NaN gives 0.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+from dlc.core.errors import InternalError
+from dlc.core.types import INDEX, DType
+
+
+class BinOp(enum.StrEnum):
+    """Binary operators; the value is the spelling in IR text."""
+
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"
+    FLOORDIV = "//"
+    MOD = "%"
+    POW = "**"
+    MIN = "min"
+    MAX = "max"
+    LT = "<"
+    LE = "<="
+    EQ = "=="
+    NE = "!="
+    AND = "and"
+    OR = "or"
+    BITAND = "&"
+    BITOR = "|"
+    BITXOR = "^"
+    SHL = "<<"
+    SHR = ">>"
+
+
+class UnOp(enum.StrEnum):
+    """Unary operators; the value is the spelling in IR text."""
+
+    NEG = "-"
+    NOT = "not"
+    INVERT = "~"
+    ABS = "abs"
+    EXP = "exp"
+    LOG = "log"
+    SQRT = "sqrt"
+    TANH = "tanh"
+    ERF = "erf"
+    SIGMOID = "sigmoid"
+    SIN = "sin"
+    COS = "cos"
+    FLOOR = "floor"
+    CEIL = "ceil"
+    ROUND = "round"  # half to even
+    ISNAN = "isnan"
+
+
+COMPARISONS = frozenset({BinOp.LT, BinOp.LE, BinOp.EQ, BinOp.NE})
+LOGICAL = frozenset({BinOp.AND, BinOp.OR})
+
+
+class _Sugar:
+    """Python operators build nodes; plain numbers take the other side's type."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        raise InternalError(detail=f"an expression has no truth value: {self}")
+
+    def __add__(self, other: ExprLike) -> Expr:
+        return _join(BinOp.ADD, self, other)
+
+    def __radd__(self, other: int | float) -> Expr:
+        return _join_right(BinOp.ADD, other, self)
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return _join(BinOp.SUB, self, other)
+
+    def __rsub__(self, other: int | float) -> Expr:
+        return _join_right(BinOp.SUB, other, self)
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return _join(BinOp.MUL, self, other)
+
+    def __rmul__(self, other: int | float) -> Expr:
+        return _join_right(BinOp.MUL, other, self)
+
+    def __truediv__(self, other: ExprLike) -> Expr:
+        return _join(BinOp.DIV, self, other)
+
+    def __rtruediv__(self, other: int | float) -> Expr:
+        return _join_right(BinOp.DIV, other, self)
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return _join(BinOp.FLOORDIV, self, other)
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return _join(BinOp.MOD, self, other)
+
+    def __lt__(self, other: ExprLike) -> Expr:
+        return _join(BinOp.LT, self, other)
+
+    def __le__(self, other: ExprLike) -> Expr:
+        return _join(BinOp.LE, self, other)
+
+    def __gt__(self, other: ExprLike) -> Expr:
+        return _join(BinOp.LT, wrap(other, like=_expr(self)), self)
+
+    def __ge__(self, other: ExprLike) -> Expr:
+        return _join(BinOp.LE, wrap(other, like=_expr(self)), self)
+
+    def __neg__(self) -> Expr:
+        return unary(UnOp.NEG, _expr(self))
+
+    def __str__(self) -> str:
+        from dlc.te.text import print_expr  # the printer imports this module
+
+        return print_expr(_expr(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Const(_Sugar):
+    """A literal."""
+
+    value: int | float | bool
+    dtype: DType
+
+    def __post_init__(self) -> None:
+        kind = float if self.dtype.is_float else bool if self.dtype is DType.BOOL else int
+        if type(self.value) is not kind:
+            raise InternalError(detail=f"{self.value!r} is no constant of type {self.dtype}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        # -0.0 differs from 0.0, and NaN equals NaN: constants are compared as spelled.
+        return (repr(self.value), self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Var(_Sugar):
+    """A loop variable or a size variable, identified by its name."""
+
+    name: str
+    dtype: DType = INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(_Sugar):
+    """`a op b`, both operands of one type."""
+
+    op: BinOp
+    a: Expr
+    b: Expr
+
+    def __post_init__(self) -> None:
+        if self.a.dtype is not self.b.dtype:
+            raise InternalError(detail=f"'{self.op}' joins {self.a.dtype} and {self.b.dtype}")
+        if self.op in LOGICAL and self.a.dtype is not DType.BOOL:
+            raise InternalError(detail=f"'{self.op}' joins {self.a.dtype}, not bool")
+
+    @property
+    def dtype(self) -> DType:
+        """bool for comparisons, else the type of the operands."""
+        return DType.BOOL if self.op in COMPARISONS else self.a.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(_Sugar):
+    """`op a`."""
+
+    op: UnOp
+    a: Expr
+
+    @property
+    def dtype(self) -> DType:
+        """bool for `isnan`, else the type of the operand."""
+        return DType.BOOL if self.op is UnOp.ISNAN else self.a.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(_Sugar):
+    """`a` converted to `dtype`; its operand is never a constant (see `cast`)."""
+
+    dtype: DType
+    a: Expr
+
+    def __post_init__(self) -> None:
+        if isinstance(self.a, Const):
+            raise InternalError(detail="a cast of a constant is a constant; use cast()")
+
+
+@dataclass(frozen=True, slots=True)
+class Select(_Sugar):
+    """`then if cond else other`; only the chosen arm is evaluated, so it may guard a load."""
+
+    cond: Expr
+    then: Expr
+    other: Expr
+
+    def __post_init__(self) -> None:
+        if self.cond.dtype is not DType.BOOL:
+            raise InternalError(detail=f"a choice by {self.cond.dtype}, not bool")
+        if self.then.dtype is not self.other.dtype:
+            raise InternalError(detail=f"a choice of {self.then.dtype} or {self.other.dtype}")
+
+    @property
+    def dtype(self) -> DType:
+        """The type of both arms."""
+        return self.then.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Load(_Sugar):
+    """One element of a buffer."""
+
+    buffer: str
+    index: tuple[Expr, ...]
+    dtype: DType
+
+    def __post_init__(self) -> None:
+        if any(i.dtype is not INDEX for i in self.index):
+            raise InternalError(detail=f"'{self.buffer}' is indexed by something not an index")
+
+
+Expr = Const | Var | Binary | Unary | Cast | Select | Load
+ExprLike = Expr | int | float | bool
+
+TRUE = Const(True, DType.BOOL)
+FALSE = Const(False, DType.BOOL)
+ZERO = Const(0, INDEX)
+ONE = Const(1, INDEX)
+
+
+def const(value: int | float | bool, dtype: DType) -> Const:
+    """A constant of `dtype` from any Python number; floats become ints by truncation."""
+    if dtype.is_float:
+        return Const(float(value), dtype)
+    return Const(bool(value) if dtype is DType.BOOL else int(value), dtype)
+
+
+def index(value: ExprLike) -> Expr:
+    """An index expression from an expression or an int."""
+    return Const(value, INDEX) if isinstance(value, int) else _expr(value)
+
+
+def wrap(value: ExprLike, *, like: Expr) -> Expr:
+    """Turn a Python number into a constant of the type of `like`."""
+    return const(value, like.dtype) if isinstance(value, int | float) else value
+
+
+def cast(dtype: DType, a: Expr) -> Expr:
+    """Convert to another type; constants are converted here."""
+    if a.dtype is dtype:
+        return a
+    if isinstance(a, Const) and not (isinstance(a.value, float) and not math.isfinite(a.value)):
+        return const(a.value, dtype)
+    if isinstance(a, Const):
+        return const(a.value if dtype.is_float else 0, dtype)
+    return Cast(dtype, a)
+
+
+def select(cond: Expr, then: ExprLike, other: ExprLike) -> Expr:
+    """`then if cond else other`; at least one arm must be an expression."""
+    if isinstance(then, int | float):
+        assert not isinstance(other, int | float), "a choice of two numbers has no type"
+        then = wrap(then, like=other)
+    other = wrap(other, like=then)
+    if isinstance(cond, Const):
+        return then if cond.value else other
+    return Select(cond, then, other)
+
+
+def unary(op: UnOp, a: Expr) -> Expr:
+    """`op a`."""
+    if op is UnOp.NEG and isinstance(a, Const) and a.dtype is not DType.BOOL:
+        return const(-a.value, a.dtype)
+    if op is UnOp.NOT and isinstance(a, Const):
+        return Const(not a.value, DType.BOOL)
+    return Unary(op, a)
+
+
+def binary(op: BinOp, a: ExprLike, b: ExprLike) -> Expr:
+    """`a op b`; at least one operand must be an expression. Trivial index sums are folded."""
+    if isinstance(a, int | float):
+        assert not isinstance(b, int | float), "an operation on two numbers has no type"
+        return _join(op, wrap(a, like=b), b)
+    return _join(op, a, b)
+
+
+def minimum(a: ExprLike, b: ExprLike) -> Expr:
+    """min(a, b), NaN if either is."""
+    return binary(BinOp.MIN, a, b)
+
+
+def maximum(a: ExprLike, b: ExprLike) -> Expr:
+    """max(a, b), NaN if either is."""
+    return binary(BinOp.MAX, a, b)
+
+
+def both(a: Expr, b: Expr) -> Expr:
+    """`a and b`, without the part that is surely true."""
+    if a == TRUE or b == FALSE:
+        return b
+    return a if b == TRUE or a == FALSE else Binary(BinOp.AND, a, b)
+
+
+def either(a: Expr, b: Expr) -> Expr:
+    """`a or b`, without the part that is surely false."""
+    if a == FALSE or b == TRUE:
+        return b
+    return a if b == FALSE or a == TRUE else Binary(BinOp.OR, a, b)
+
+
+def equal(a: Expr, b: ExprLike) -> Expr:
+    """`a == b` as an expression (Python's `==` compares structure)."""
+    return _join(BinOp.EQ, a, b)
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct operands of a node, left to right."""
+    match expr:
+        case Const() | Var():
+            return ()
+        case Binary(_, a, b):
+            return (a, b)
+        case Unary(_, a) | Cast(_, a):
+            return (a,)
+        case Select(cond, then, other):
+            return (cond, then, other)
+        case Load(_, subscripts, _):
+            return subscripts
+
+
+def _expr(value: object) -> Expr:
+    assert isinstance(value, Const | Var | Binary | Unary | Cast | Select | Load)
+    return value
+
+
+def _join_right(op: BinOp, a: int | float, b: _Sugar) -> Expr:
+    return _join(op, wrap(a, like=_expr(b)), b)
+
+
+def _join(op: BinOp, left: object, right: object) -> Expr:
+    a = _expr(left)
+    b = wrap(right, like=a) if isinstance(right, int | float) else _expr(right)
+    if a.dtype is INDEX and b.dtype is INDEX:
+        return _fold_index(op, a, b)
+    return Binary(op, a, b)
+
+
+def _fold_index(op: BinOp, a: Expr, b: Expr) -> Expr:
+    """Fold what is trivial, so that IR text stays readable; `te.simplify` does the rest."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        folded = fold_ints(op, int(a.value), int(b.value))
+        if folded is not None:
+            return const(folded, DType.BOOL if isinstance(folded, bool) else INDEX)
+    match op:
+        case BinOp.ADD if a == ZERO:
+            return b
+        case BinOp.ADD | BinOp.SUB if b == ZERO:
+            return a
+        case BinOp.MUL if a == ZERO or b == ONE:
+            return a
+        case BinOp.MUL if b == ZERO or a == ONE:
+            return b
+        case BinOp.FLOORDIV if b == ONE:
+            return a
+        case BinOp.MOD if b == ONE:
+            return ZERO
+        case BinOp.MIN | BinOp.MAX if a == b:
+            return a
+    return Binary(op, a, b)
+
+
+def fold_ints(op: BinOp, a: int, b: int) -> int | bool | None:
+    """The value of `a op b` on Python integers, or None where it has none."""
+    if op in (BinOp.FLOORDIV, BinOp.MOD) and b == 0:
+        return None
+    fn = _INT_OPS.get(op)
+    return None if fn is None else fn(a, b)
+
+
+_INT_OPS = {
+    BinOp.ADD: lambda a, b: a + b,
+    BinOp.SUB: lambda a, b: a - b,
+    BinOp.MUL: lambda a, b: a * b,
+    BinOp.FLOORDIV: lambda a, b: a // b,
+    BinOp.MOD: lambda a, b: a % b,
+    BinOp.MIN: min,
+    BinOp.MAX: max,
+    BinOp.LT: lambda a, b: a < b,
+    BinOp.LE: lambda a, b: a <= b,
+    BinOp.EQ: lambda a, b: a == b,
+    BinOp.NE: lambda a, b: a != b,
+}

@@ -1,0 +1,422 @@
+"""Index arithmetic: one canonical form, and questions that are True only when proven.
+
+An index expression becomes a polynomial over atoms (variables, and what is not a sum or product:
+floor divisions, remainders, minima, loads). The canonical form is that polynomial written out in
+a fixed order. `Bounds` gives variables a range; variables without one are sizes: never negative.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from math import gcd
+
+from dlc.core.types import INDEX, DType
+from dlc.te.expr import (
+    ONE,
+    ZERO,
+    Binary,
+    BinOp,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnOp,
+    Var,
+    binary,
+    both,
+    const,
+    either,
+    unary,
+)
+from dlc.te.transform import rewrite
+
+Monomial = tuple[Expr, ...]  # atoms, sorted by their text
+Poly = dict[Monomial, int]
+Bounds = Mapping[str, tuple[Expr, Expr]]  # variable -> (lowest, highest) value
+
+_NONE: Bounds = {}
+_MAX_DEPTH = 12
+
+
+@functools.lru_cache(maxsize=65536)
+def canonical(size: Expr) -> Expr:
+    """The canonical form of an index expression over size variables."""
+    if isinstance(size, Const | Var):
+        return size
+    return from_poly(to_poly(size, _NONE))
+
+
+def simplify(expr: Expr, bounds: Bounds = _NONE) -> Expr:
+    """Simplify every index expression and every index comparison inside an expression."""
+    match expr:
+        case Const() | Var():
+            return expr
+        case Load(buffer, index, dtype):
+            return Load(buffer, tuple(simplify(i, bounds) for i in index), dtype)
+        case _ if expr.dtype is INDEX:
+            return from_poly(to_poly(expr, bounds))
+        case Binary(BinOp.LT | BinOp.LE | BinOp.EQ | BinOp.NE as op, a, b) if a.dtype is INDEX:
+            return _compare(op, a, b, bounds)
+        case Binary(BinOp.AND, a, b):
+            return both(simplify(a, bounds), simplify(b, bounds))
+        case Binary(BinOp.OR, a, b):
+            return either(simplify(a, bounds), simplify(b, bounds))
+        case Binary(op, a, b):
+            return binary(op, simplify(a, bounds), simplify(b, bounds))
+        case Unary(op, a):
+            return unary(op, simplify(a, bounds))
+        case Select(cond, then, other):
+            test = simplify(cond, bounds)
+            if isinstance(test, Const):
+                return simplify(then if test.value else other, bounds)
+            return Select(test, simplify(then, bounds), simplify(other, bounds))
+        case _:
+            return rewrite(expr, lambda e: e)
+
+
+def surely_equal(a: Expr, b: Expr | int, bounds: Bounds = _NONE) -> bool:
+    """Whether `a == b` for all values of the variables."""
+    return not _difference(a, b, bounds)
+
+
+def surely_differ(a: Expr, b: Expr | int, bounds: Bounds = _NONE) -> bool:
+    """Whether `a != b` for all values of the variables."""
+    return surely_less(a, b, bounds) or surely_less(_index(b), a, bounds)
+
+
+def surely_less(a: Expr | int, b: Expr | int, bounds: Bounds = _NONE) -> bool:
+    """Whether `a < b` for all values of the variables."""
+    return _nonnegative(_add(_difference(_index(b), a, bounds), {(): -1}), bounds)
+
+
+def surely_at_most(a: Expr | int, b: Expr | int, bounds: Bounds = _NONE) -> bool:
+    """Whether `a <= b` for all values of the variables."""
+    return _nonnegative(_difference(_index(b), a, bounds), bounds)
+
+
+def surely_divides(factor: int, size: Expr, bounds: Bounds = _NONE) -> bool:
+    """Whether `size` is a multiple of `factor` for all values of the variables."""
+    return surely_equal(size % factor, 0, bounds)
+
+
+def to_poly(expr: Expr, bounds: Bounds) -> Poly:
+    """An index expression as a polynomial."""
+    match expr:
+        case Const(value, _):
+            return {(): int(value)} if value else {}
+        case Var():
+            return {(expr,): 1}
+        case Binary(BinOp.ADD, a, b):
+            return _add(to_poly(a, bounds), to_poly(b, bounds))
+        case Binary(BinOp.SUB, a, b):
+            return _add(to_poly(a, bounds), _scale(to_poly(b, bounds), -1))
+        case Unary(UnOp.NEG, a):
+            return _scale(to_poly(a, bounds), -1)
+        case Binary(BinOp.MUL, a, b):
+            return _multiply(to_poly(a, bounds), to_poly(b, bounds))
+        case Binary(BinOp.FLOORDIV, a, b):
+            return _divide(to_poly(a, bounds), to_poly(b, bounds), bounds)
+        case Binary(BinOp.MOD, a, b):
+            return _remainder(to_poly(a, bounds), to_poly(b, bounds), bounds)
+        case Binary(BinOp.MIN | BinOp.MAX as op, a, b):
+            return _extreme(op, to_poly(a, bounds), to_poly(b, bounds), bounds)
+        case Select(cond, then, other):
+            test = simplify(cond, bounds)
+            if isinstance(test, Const):
+                return to_poly(then if test.value else other, bounds)
+            left, right = from_poly(to_poly(then, bounds)), from_poly(to_poly(other, bounds))
+            return to_poly(left, bounds) if left == right else {(Select(test, left, right),): 1}
+        case Load(buffer, index, dtype):
+            return {(Load(buffer, tuple(simplify(i, bounds) for i in index), dtype),): 1}
+        case _:
+            return {(rewrite(expr, lambda e: e),): 1}
+
+
+def from_poly(poly: Poly) -> Expr:
+    """A polynomial as an expression: terms with variables first, in text order, constant last."""
+    total: Expr = ZERO
+    for atoms in sorted((m for m in poly if m), key=_monomial_key):
+        factor = poly[atoms]
+        term: Expr = atoms[0]
+        for atom in atoms[1:]:
+            term = Binary(BinOp.MUL, term, atom)
+        if abs(factor) != 1:
+            term = Binary(BinOp.MUL, term, Const(abs(factor), INDEX))
+        if factor < 0:
+            total = Unary(UnOp.NEG, term) if total == ZERO else Binary(BinOp.SUB, total, term)
+        else:
+            total = term if total == ZERO else Binary(BinOp.ADD, total, term)
+    offset = poly.get((), 0)
+    if total == ZERO:
+        return Const(offset, INDEX)
+    if offset < 0:
+        return Binary(BinOp.SUB, total, Const(-offset, INDEX))
+    return Binary(BinOp.ADD, total, Const(offset, INDEX)) if offset else total
+
+
+def split_terms(expr: Expr, names: frozenset[str] | set[str]) -> tuple[Expr, Expr]:
+    """Write `expr` as a sum: (terms that read a variable of `names`, the other terms)."""
+    from dlc.te.transform import free_vars  # names of one atom
+
+    with_names: Poly = {}
+    without: Poly = {}
+    for atoms, factor in to_poly(expr, _NONE).items():
+        reads = any(free_vars(a) & names for a in atoms)
+        (with_names if reads else without)[atoms] = factor
+    return from_poly(with_names), from_poly(without)
+
+
+def coefficients(expr: Expr) -> dict[str, int] | None:
+    """The integer coefficient of each variable, or None when `expr` is not linear.
+
+    `i * 32 + j` gives `{"i": 32, "j": 1}`; constants are dropped.
+    """
+    result: dict[str, int] = {}
+    for atoms, factor in to_poly(expr, _NONE).items():
+        match atoms:
+            case ():
+                continue
+            case (Var(name),):
+                result[name] = factor
+            case _:
+                return None
+    return result
+
+
+def _index(value: Expr | int) -> Expr:
+    return Const(value, INDEX) if isinstance(value, int) else value
+
+
+def _difference(a: Expr, b: Expr | int, bounds: Bounds) -> Poly:
+    return _add(to_poly(a, bounds), _scale(to_poly(_index(b), bounds), -1))
+
+
+def _compare(op: BinOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
+    x, y = from_poly(to_poly(a, bounds)), from_poly(to_poly(b, bounds))
+    if op in (BinOp.EQ, BinOp.NE):
+        if surely_equal(x, y, bounds):
+            return const(op is BinOp.EQ, DType.BOOL)
+        if surely_differ(x, y, bounds):
+            return const(op is BinOp.NE, DType.BOOL)
+        return Binary(op, x, y)
+    proven = surely_less if op is BinOp.LT else surely_at_most
+    refuted = surely_at_most if op is BinOp.LT else surely_less
+    if proven(x, y, bounds):
+        return const(True, DType.BOOL)
+    if refuted(y, x, bounds):
+        return const(False, DType.BOOL)
+    return Binary(op, x, y)
+
+
+@functools.lru_cache(maxsize=65536)
+def _atom_key(atom: Expr) -> str:
+    return atom.name if isinstance(atom, Var) else "~" + str(atom)  # compound atoms come last
+
+
+def _monomial_key(atoms: Monomial) -> tuple[int, list[str]]:
+    return (-len(atoms), [_atom_key(a) for a in atoms])
+
+
+def _add(a: Poly, b: Poly) -> Poly:
+    total = dict(a)
+    for atoms, factor in b.items():
+        value = total.get(atoms, 0) + factor
+        if value:
+            total[atoms] = value
+        else:
+            total.pop(atoms, None)
+    return total
+
+
+def _scale(a: Poly, factor: int) -> Poly:
+    return {atoms: value * factor for atoms, value in a.items()} if factor else {}
+
+
+def _multiply(a: Poly, b: Poly) -> Poly:
+    total: Poly = {}
+    for x, p in a.items():
+        for y, q in b.items():
+            atoms = x + y if not x or not y else tuple(sorted(x + y, key=_atom_key))
+            total = _add(total, {atoms: p * q})
+    return total
+
+
+def _quotient_terms(a: Poly, b: Poly) -> tuple[Poly, Poly]:
+    """Split `a` into (quotient, rest) with `a == quotient * b + rest`, term by term."""
+    if len(b) != 1:
+        return ({(): 1}, {}) if a == b else ({}, a)
+    ((divisor, scale),) = b.items()
+    quotient: Poly = {}
+    rest: Poly = {}
+    for atoms, factor in a.items():
+        remaining = list(atoms)
+        for atom in divisor:
+            if atom not in remaining:
+                break
+            remaining.remove(atom)
+        else:
+            whole, part = divmod(factor, scale)
+            if whole:
+                quotient[tuple(remaining)] = whole
+            if part:
+                rest[atoms] = part
+            continue
+        rest[atoms] = factor
+    return quotient, rest
+
+
+def _divide(a: Poly, b: Poly, bounds: Bounds) -> Poly:
+    if not b:
+        return {(Binary(BinOp.FLOORDIV, from_poly(a), ZERO),): 1}
+    if not _nonnegative(_add(b, {(): -1}), bounds):  # the sign of the divisor is not known
+        return {(Binary(BinOp.FLOORDIV, from_poly(a), from_poly(b)),): 1} if a != b else {(): 1}
+    quotient, rest = _quotient_terms(a, b)
+    if _within(rest, b, bounds):
+        return quotient
+    divisor = b.get((), 0) if set(b) == {()} else 0
+    if divisor:
+        rest, divisor = _cancel(rest, divisor)
+        match from_poly(rest):
+            case Binary(BinOp.FLOORDIV, inner, Const(int(first))) if first > 0:
+                return _add(
+                    quotient,
+                    _divide(to_poly(inner, bounds), {(): first * divisor}, bounds),
+                )
+    if divisor == 1:
+        return _add(quotient, rest)
+    low = Const(divisor, INDEX) if divisor else from_poly(b)
+    return _add(quotient, {(Binary(BinOp.FLOORDIV, from_poly(rest), low),): 1})
+
+
+def _cancel(rest: Poly, divisor: int) -> tuple[Poly, int]:
+    """Cancel a common factor of the terms with variables: (6 i + 5) // 4 is (3 i + 2) // 2."""
+    common = divisor
+    for atoms, factor in rest.items():
+        if atoms:
+            common = gcd(common, factor)
+    if common <= 1:
+        return rest, divisor
+    smaller = {m: f // common for m, f in rest.items() if f // common}
+    return smaller, divisor // common
+
+
+def _remainder(a: Poly, b: Poly, bounds: Bounds) -> Poly:
+    if not b or not _nonnegative(_add(b, {(): -1}), bounds):
+        if b and a == b:
+            return {}
+        return {(Binary(BinOp.MOD, from_poly(a), from_poly(b)),): 1}
+    _, rest = _quotient_terms(a, b)
+    if _within(rest, b, bounds):
+        return rest
+    if set(b) == {()}:
+        divisor = b[()]
+        common = divisor
+        for factor in rest.values():
+            common = gcd(common, factor)
+        if common > 1:  # (6 i) % 4 is 2 * ((3 i) % 2)
+            inner = _remainder(
+                {m: f // common for m, f in rest.items()}, {(): divisor // common}, bounds
+            )
+            return _scale(inner, common)
+    return {(Binary(BinOp.MOD, from_poly(rest), from_poly(b)),): 1}
+
+
+def _extreme(op: BinOp, a: Poly, b: Poly, bounds: Bounds) -> Poly:
+    low, high = (a, b) if op is BinOp.MIN else (b, a)
+    if _nonnegative(_add(high, _scale(low, -1)), bounds):  # MIN: a <= b; MAX: b <= a
+        return a
+    if _nonnegative(_add(low, _scale(high, -1)), bounds):
+        return b
+    x, y = sorted((from_poly(a), from_poly(b)), key=str)
+    return {(Binary(op, x, y),): 1}
+
+
+def _within(rest: Poly, b: Poly, bounds: Bounds) -> bool:
+    """Whether 0 <= rest < b."""
+    return _nonnegative(rest, bounds) and _nonnegative(
+        _add(_add(b, _scale(rest, -1)), {(): -1}), bounds
+    )
+
+
+def _nonnegative(poly: Poly, bounds: Bounds, depth: int = 0) -> bool:
+    """Whether a polynomial is at least 0 for all values of its variables.
+
+    Each term that might be negative is replaced by a lower bound of it until none is left:
+    a bounded variable by its lowest or highest value, c * (x // c) by x or x - (c - 1), a
+    remainder by its range, a minimum by either side.
+    """
+    if all(factor >= 0 and _atoms_nonnegative(atoms, bounds) for atoms, factor in poly.items()):
+        return True
+    if depth > _MAX_DEPTH:
+        return False
+    for atoms, factor in poly.items():
+        for position, atom in enumerate(atoms):
+            others = atoms[:position] + atoms[position + 1 :]
+            if not _atoms_nonnegative(others, bounds):
+                continue
+            for scale, options in _lower_bounds(atom, factor, bounds):
+                rest = _scale({m: f for m, f in poly.items() if m != atoms}, scale)
+                verdicts = (
+                    _nonnegative(_add(rest, _multiply(p, {others: 1})), bounds, depth + 1)
+                    for p in options
+                )
+                if any(verdicts):
+                    return True
+    return False
+
+
+def _atoms_nonnegative(atoms: Monomial, bounds: Bounds) -> bool:
+    for atom in atoms:
+        match atom:
+            case Var(name):
+                if name in bounds and not (
+                    isinstance(low := bounds[name][0], Const) and low.value >= 0
+                ):
+                    return False
+            case Binary(BinOp.MOD, _, Const(int(divisor))) if divisor > 0:
+                pass
+            case Binary(BinOp.FLOORDIV, a, Const(int(divisor))) if divisor > 0:
+                if not _nonnegative(to_poly(a, bounds), bounds, 6):
+                    return False
+            case Binary(BinOp.MAX, a, b):
+                if not any(_nonnegative(to_poly(side, bounds), bounds, 6) for side in (a, b)):
+                    return False
+            case _:
+                return False
+    return True
+
+
+def _lower_bounds(atom: Expr, factor: int, bounds: Bounds) -> list[tuple[int, list[Poly]]]:
+    """Lower bounds of `factor * atom`, each as (scale, polynomials): `scale` times the bound.
+
+    Of the polynomials of one entry, any one is a valid lower bound.
+    """
+    match atom:
+        case Var(name) if name in bounds:
+            edge = bounds[name][0] if factor > 0 else bounds[name][1]
+            return [(1, [_scale(to_poly(edge, _NONE), factor)])]
+        case Binary(BinOp.FLOORDIV, a, Const(int(c))) if c > 0:
+            inner = to_poly(a, bounds)
+            if factor > 0:  # x // c >= (x - (c - 1)) / c
+                inner = _add(inner, {(): 1 - c})
+            return [(c, [_scale(inner, factor)])]
+        case Binary(BinOp.MOD, a, Const(int(c))) if c > 0:
+            if factor > 0:
+                return [(1, [{}])]
+            high: list[Poly] = [{(): factor * (c - 1)}]
+            if _nonnegative(to_poly(a, bounds), bounds, 6):  # x % c <= x
+                high.append(_scale(to_poly(a, bounds), factor))
+            return [(1, high)]
+        case Binary(BinOp.MIN, a, b) if factor < 0:
+            return [(1, [_scale(to_poly(side, bounds), factor) for side in (a, b)])]
+        case Binary(BinOp.MAX, a, b) if factor > 0:
+            return [(1, [_scale(to_poly(side, bounds), factor) for side in (a, b)])]
+        case _:
+            return []
+
+
+def loop_bounds(extents: Mapping[str, Expr]) -> dict[str, tuple[Expr, Expr]]:
+    """Bounds of loop variables from the extents of their loops."""
+    return {name: (ZERO, from_poly(to_poly(e - ONE, _NONE))) for name, e in extents.items()}
