@@ -1,0 +1,122 @@
+"""Facts about the machine dlc runs on, read from the kernel: CPU features, caches, usable cores.
+
+`root` is the file system to read from; tests give a folder of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from dlc.core.cpus import BASELINE, IMPLIES, KERNEL_NAMES, with_implied
+
+_ROOT = Path("/")
+_ARCH_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is to know about a machine."""
+
+    arch: str
+    features: frozenset[str]
+    cores: int
+    l1_bytes: int | None
+    l2_bytes: int | None
+
+
+def read_machine(root: Path = _ROOT) -> Machine:
+    """Describe this machine."""
+    arch = host_arch()
+    l1, l2 = _cache_bytes(root, 1), _cache_bytes(root, 2)
+    return Machine(arch, _features(root, arch), usable_cores(root), l1, l2)
+
+
+def host_arch() -> str:
+    """The architecture of this machine, by LLVM's name."""
+    name = platform.machine().lower()
+    return _ARCH_NAMES.get(name, name)
+
+
+def usable_cores(root: Path = _ROOT) -> int:
+    """How many physical cores this process may use: affinity, then the quota of its cgroup."""
+    allowed = os.sched_getaffinity(0)
+    siblings = {_siblings(root, cpu) for cpu in allowed}
+    quota = _quota(root)
+    return max(1, min(len(siblings), len(siblings) if quota is None else ceil(quota)))
+
+
+def _features(root: Path, arch: str) -> frozenset[str]:
+    """Listed features of the first CPU; one whose prerequisites are missing does not count."""
+    known, names = IMPLIES.get(arch, {}), KERNEL_NAMES.get(arch, {})
+    found = set(BASELINE.get(arch, frozenset()))
+    for line in _read(root / "proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            found |= {names.get(flag, flag) for flag in value.split()} & set(known)
+            break
+    return frozenset(f for f in found if with_implied(arch, f) <= found)
+
+
+def _cache_bytes(root: Path, level: int) -> int | None:
+    """Bytes of the data cache of a level, or None where the kernel does not tell."""
+    for folder in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        if _read(folder / "level") != str(level) or _read(folder / "type") == "Instruction":
+            continue
+        size = _read(folder / "size")
+        if size.endswith("K") and size[:-1].isdecimal():
+            return int(size[:-1]) * 1024
+    return None
+
+
+def _siblings(root: Path, cpu: int) -> str:
+    """The hardware threads of a CPU's core, in the kernel's spelling; the CPU itself if unknown."""
+    topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+    return _read(topology / "thread_siblings_list") or str(cpu)
+
+
+def _quota(root: Path) -> float | None:
+    """CPUs' worth of time the cgroups of this process allow, or None without a limit.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max), scheduler/sched-bwc.rst.
+    """
+    quotas = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            quotas += _v2_quotas(root / "sys/fs/cgroup", path)
+        elif "cpu" in controllers.split(","):
+            for mount in ("cpu", "cpu,cpuacct"):
+                quotas += _v1_quotas(root / "sys/fs/cgroup" / mount, path)
+    return min(quotas, default=None)
+
+
+def _ancestors(base: Path, path: str) -> list[Path]:
+    """The folder of a cgroup and of all groups above it; the mount point if it is hidden."""
+    inner = Path(path.lstrip("/"))
+    return [base / inner, *(base / parent for parent in inner.parents)]
+
+
+def _v2_quotas(base: Path, path: str) -> list[float]:
+    lines = (_read(folder / "cpu.max").split() for folder in _ancestors(base, path))
+    return [int(x[0]) / int(x[1]) for x in lines if len(x) == 2 and x[0] != "max" and int(x[1])]
+
+
+def _v1_quotas(base: Path, path: str) -> list[float]:
+    found = []
+    for folder in _ancestors(base, path):
+        quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            found.append(int(quota) / int(period))
+    return found
+
+
+def _read(path: Path) -> str:
+    """The text of a small kernel file, or "" where there is none."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
