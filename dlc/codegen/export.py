@@ -1,0 +1,165 @@
+"""Make an artefact: link objects and weights into one shared object, then seal it.
+
+The shared object exports one symbol and needs nothing but `memcpy` and its like. Weights are a
+page-aligned read-only section, so processes that load one artefact share them. Equal inputs give
+equal bytes: no time stamp, no path and no build id gets in.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlc.codegen.elf import read_dynamic_symbols
+from dlc.codegen.llvm.host import ALIGNMENT, MODEL_SYMBOL, WEIGHTS_SYMBOL, weight_offsets
+from dlc.codegen.llvm.toolchain import find_driver
+from dlc.core.errors import CodegenError, InternalError, LimitError, UserError
+from dlc.core.manifest import Manifest, append_trailer
+from dlc.core.target import Target
+from dlc.schedule.loop import Buffer
+from dlc.schedule.program import Program
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
+# Code reaches weights by a signed 32-bit distance; a part of it is left for code and data.
+MAX_WEIGHT_BYTES = 2**31 - 2**26
+# The largest page size of a Linux of the architecture.
+_PAGE_BYTES = {"x86_64": 4096, "aarch64": 65536}
+_FLAGS = (
+    "-shared",
+    "-nostdlib",
+    "-Wl,-z,noexecstack",
+    "-Wl,-z,relro",
+    "-Wl,-z,now",
+    "-Wl,-Bsymbolic",
+    "-Wl,--exclude-libs,ALL",
+    "-Wl,--build-id=none",
+    "-Wl,--hash-style=gnu",
+)
+
+
+def export_library(
+    program: Program,
+    constants: Mapping[str, NDArray[Any]],
+    objects: Sequence[bytes],
+    manifest: Manifest,
+    out_path: Path,
+    target: Target,
+    *,
+    hasher: Callable[[Path], int] | None = None,
+) -> None:
+    """Write the artefact of a program.
+
+    Args:
+        program: the program; its constants are the weights, in order.
+        constants: the data of every constant, dense and of the declared shape and type.
+        objects: object files: the host program's and those of its kernels; equal ones link once.
+        manifest: what the artefact says about itself.
+        out_path: where to write it; a file there is replaced once the new one is complete.
+        target: the machine it is for.
+        hasher: XXH64 of a file; default: the slow one in Python.
+
+    Raises:
+        UserError: nothing can be written at `out_path`.
+        LimitError: the weights do not fit one shared object.
+        TargetError: there is no C compiler to link with.
+        CodegenError: the linker fails, or the result needs or offers a symbol it must not.
+    """
+    if out_path.is_dir():
+        raise UserError(detail=f"cannot write {out_path}: it is a folder", hint="name a file")
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{out_path.name}.", dir=out_path.parent) as name:
+            folder = Path(name)
+            linked = _link(program, constants, objects, folder, target)
+            append_trailer(linked, manifest, **({} if hasher is None else {"hasher": hasher}))
+            linked.replace(out_path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(detail=f"cannot write {out_path}: {reason}") from error
+
+
+def _link(
+    program: Program,
+    constants: Mapping[str, NDArray[Any]],
+    objects: Sequence[bytes],
+    folder: Path,
+    target: Target,
+) -> Path:
+    write_weights(program.constants, constants, folder / "weights.bin")
+    page = _PAGE_BYTES[target.arch]
+    (folder / "weights.s").write_text(_assembly(page), encoding="ascii")
+    exports = f"{{ global: {MODEL_SYMBOL}; local: *; }};\n"
+    (folder / "exports.map").write_text(exports, encoding="ascii")
+    names = []
+    for index, data in enumerate(dict.fromkeys(objects)):
+        names.append(f"{index:04d}.o")
+        (folder / names[-1]).write_bytes(data)
+    command = [*find_driver(target), *_FLAGS, "-Wl,--version-script=exports.map", "-o", "out.so"]
+    done = subprocess.run(
+        [*command, *names, "weights.s"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        reason = "\n".join(done.stderr.strip().splitlines()[-20:])
+        raise CodegenError(stage="the linker", unit=program.name, reason=reason)
+    _check_symbols(program, folder / "out.so")
+    return folder / "out.so"
+
+
+def _assembly(page: int) -> str:
+    """Assembler text that brings the weights in; the driver runs in the folder that holds them."""
+    return f"""\
+    .section .dlc.weights, "a", %progbits
+    .hidden {WEIGHTS_SYMBOL}
+    .globl {WEIGHTS_SYMBOL}
+    .balign {page}
+{WEIGHTS_SYMBOL}:
+    .incbin "weights.bin"
+    .section .note.GNU-stack, "", %progbits
+"""
+
+
+def write_weights(
+    buffers: tuple[Buffer, ...], constants: Mapping[str, NDArray[Any]], path: Path
+) -> None:
+    """Write the constants one after the other, each aligned, without copying dense ones.
+
+    Raises:
+        LimitError: there are too many bytes of them.
+    """
+    offsets, end = weight_offsets(buffers)
+    if end > MAX_WEIGHT_BYTES:
+        raise LimitError(
+            what="the size of the weights",
+            reason=f"{end} bytes; one shared object holds at most {MAX_WEIGHT_BYTES}",
+            hint="use a smaller or a quantised model",
+        )
+    with path.open("wb") as file:
+        for buffer in buffers:
+            array, kind = constants[buffer.name], buffer.type
+            if array.shape != kind.static_shape or array.itemsize != kind.dtype.size_bytes:
+                detail = f"constant '{buffer.name}' is {array.dtype}{list(array.shape)}, not {kind}"
+                raise InternalError(detail=detail)
+            file.write(bytes(offsets[buffer.name] - file.tell()))
+            if array.dtype.byteorder == ">":  # every target is little endian
+                array = array.astype(array.dtype.newbyteorder("<"))
+            file.write(array.reshape(-1).view("u1").data)  # memoryview knows no bfloat16
+        # At least one byte, so that the symbol of the weights lies in its section.
+        file.write(bytes(max(end, ALIGNMENT) - file.tell()))
+
+
+def _check_symbols(program: Program, path: Path) -> None:
+    """The one exported symbol is there, and nothing is needed but what any process has."""
+    symbols = read_dynamic_symbols(path)
+    problems = []
+    if symbols.defined != {MODEL_SYMBOL}:
+        problems.append(f"exported are {', '.join(sorted(symbols.defined)) or 'no symbols'}")
+    if unknown := symbols.undefined - ALLOWED_SYMBOLS:
+        problems.append(f"no object defines {', '.join(sorted(unknown))}")
+    if problems:
+        reason = "; ".join(problems)
+        raise CodegenError(stage="the check of symbols", unit=program.name, reason=reason)

@@ -1,0 +1,246 @@
+"""The host program as LLVM IR text: `run`, `plan` and `dlc_model_query` of `dlc/abi.h`.
+
+Kernels are hidden symbols `void kernel(ptr host, i64 sizes..., ptr buffers...)`; all constants lie
+behind one hidden symbol, `dlc_weights`, at the offsets `weight_offsets` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from dlc.codegen.llvm.host_expr import DECLARATIONS, HostBuilder, emit_messages
+from dlc.core.errors import CodegenError
+from dlc.core.target import Target
+from dlc.schedule.loop import Buffer
+from dlc.schedule.program import (
+    CallKernel,
+    Check,
+    Copy,
+    HostIf,
+    HostLoop,
+    HostStmt,
+    Place,
+    Program,
+    ReadSize,
+    View,
+)
+from dlc.te.expr import Expr
+from dlc.te.transform import free_vars
+from dlc.te.types import const_size
+
+ABI_VERSION = 1  # DLC_ABI_VERSION of dlc/abi.h
+ALIGNMENT = 64  # DLC_ALIGNMENT of dlc/abi.h
+MODEL_SYMBOL = "dlc_model_query"
+WEIGHTS_SYMBOL = "dlc_weights"
+_RESERVED = frozenset({"memcpy", "memset", "memmove"})
+
+_RUN = (
+    "define internal i32 @dlc_run(ptr %host, ptr %sizes, ptr %inputs, ptr %outputs, ptr %arena) #0"
+)
+_PLAN = "define internal i32 @dlc_plan(ptr %host, ptr %sizes, ptr %dims, ptr %bytes) #0"
+_MODEL_TYPE = "{ i32, i32, i32, i32, ptr, ptr }"
+
+
+def weight_offsets(constants: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
+    """Where each constant begins, in bytes from `dlc_weights`, and the bytes of all of them."""
+    offsets, end = {}, 0
+    for buffer in constants:
+        offsets[buffer.name] = end
+        size = const_size(buffer.type.elems) * buffer.type.dtype.size_bytes
+        end += (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    return offsets, end
+
+
+def emit_program(program: Program, target: Target, symbols: Mapping[str, str] | None = None) -> str:
+    """Write a host program as LLVM IR text.
+
+    Args:
+        program: a verified program.
+        target: the machine it is for.
+        symbols: the symbol of each kernel, where it is not the kernel's name.
+
+    Raises:
+        CodegenError: a kernel's name is not usable, or a size is needed before it is known.
+    """
+    names = {kernel.name: kernel.name for kernel in program.kernels} | dict(symbols or {})
+    messages: dict[str, str] = {}
+    run = _HostFunction(program, names, messages).run()
+    plan = _HostFunction(program, names, messages).plan()
+    fields = (ABI_VERSION, len(program.inputs), len(program.outputs), len(program.sizes))
+    parts = [
+        f'target triple = "{target.triple}"\n',
+        f"@{WEIGHTS_SYMBOL} = external hidden constant i8, align {ALIGNMENT}\n",
+        f"@dlc_model = internal constant {_MODEL_TYPE} {{ "
+        + ", ".join(f"i32 {field}" for field in fields)
+        + ", ptr @dlc_plan, ptr @dlc_run }, align 8\n",
+        emit_messages(messages),
+        _declare_kernels(program, names),
+        DECLARATIONS,
+        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)\n",
+        f"define ptr @{MODEL_SYMBOL}(i32 %abi) #0 {{\n"
+        f"  %known = icmp eq i32 %abi, {ABI_VERSION}\n"
+        "  %model = select i1 %known, ptr @dlc_model, ptr null\n"
+        "  ret ptr %model\n}\n",
+        plan,
+        run,
+        "attributes #0 = { nounwind }\n",
+    ]
+    return "".join(parts)
+
+
+def _declare_kernels(program: Program, names: Mapping[str, str]) -> str:
+    """Each symbol once: equal kernels share one."""
+    lines = {}
+    for kernel in program.kernels:
+        symbol = names[kernel.name]
+        if symbol in _RESERVED or symbol.startswith("dlc_"):
+            reason = f"a kernel cannot be called '{symbol}'"
+            raise CodegenError(stage="the host emitter", unit=program.name, reason=reason)
+        types = ["ptr", *["i64"] * len(kernel.sizes), *["ptr"] * len(kernel.params)]
+        lines[symbol] = f"declare hidden void @{symbol}({', '.join(types)}) #0\n"
+    return "".join(lines.values())
+
+
+class _HostFunction:
+    """Writes one function of a program; `pointers` are the buffers that have a place so far."""
+
+    def __init__(
+        self, program: Program, names: Mapping[str, str], messages: dict[str, str]
+    ) -> None:
+        self.program = program
+        self.names = names
+        self.out = HostBuilder(program.name, messages)
+        self.buffers: dict[str, Buffer] = {}
+        self.pointers: dict[str, str] = {}
+        self.offsets = weight_offsets(program.constants)[0]
+
+    def run(self) -> str:
+        """`run`: bind the buffers, then the statements."""
+        self._bind_sizes()
+        for array, buffers in (("inputs", self.program.inputs), ("outputs", self.program.outputs)):
+            for position, buffer in enumerate(buffers):
+                self._bind(buffer, self._load("ptr", array, position))
+        for buffer in self.program.constants:
+            self.buffers[buffer.name] = buffer
+        self._stmts(self.program.body)
+        return self._finish(_RUN)
+
+    def plan(self) -> str:
+        """`plan`: check the sizes, then compute the shapes of the outputs and the arena's size."""
+        self._bind_sizes()
+        known = {size.name for size in self.program.sizes}
+        for stmt in self.program.body:
+            if isinstance(stmt, Check) and free_vars(stmt.cond) <= known:
+                self.out.require(self.out.expr(stmt.cond), stmt.message)
+        dims = [dim for buffer in self.program.outputs for dim in buffer.type.shape]
+        for position, dim in enumerate(dims):
+            self._store_size(dim, "dims", position)
+        self._store_size(self.program.arena_bytes, "bytes", 0)
+        return self._finish(_PLAN)
+
+    def _finish(self, head: str) -> str:
+        self.out.line("ret i32 0")
+        lines = [head + " {", "entry:", *self.out.lines, *self.out.failures(), "}", ""]
+        return "\n".join(lines)
+
+    def _bind_sizes(self) -> None:
+        for position, size in enumerate(self.program.sizes):
+            value = self._load("i64", "sizes", position)
+            self.out.bind(size.name, value)
+            low, high = max(size.minimum, 0), size.maximum
+            wanted = f"at least {low}" if high is None else f"from {low} to {high}"
+            message = f"size '{size.name}' must be {wanted}"
+            self.out.require(self.out.value(f"icmp sge i64 {value}, {low}"), message)
+            if high is not None:
+                self.out.require(self.out.value(f"icmp sle i64 {value}, {high}"), message)
+
+    def _load(self, kind: str, array: str, position: int) -> str:
+        at = self.out.value(f"getelementptr i8, ptr %{array}, i64 {8 * position}")
+        return self.out.value(f"load {kind}, ptr {at}, align 8")
+
+    def _store_size(self, size: Expr, array: str, position: int) -> None:
+        value = self.out.expr(size)
+        at = self.out.value(f"getelementptr i8, ptr %{array}, i64 {8 * position}")
+        self.out.line(f"store i64 {value}, ptr {at}, align 8")
+
+    def _bind(self, buffer: Buffer, pointer: str) -> None:
+        self.buffers[buffer.name] = buffer
+        self.pointers[buffer.name] = pointer
+
+    def _pointer(self, name: str) -> str:
+        if name not in self.pointers and name in self.offsets:
+            offset = self.offsets[name]
+            return f"getelementptr (i8, ptr @{WEIGHTS_SYMBOL}, i64 {offset})"
+        return self.pointers[name]
+
+    def _stmts(self, stmts: tuple[HostStmt, ...]) -> None:
+        for stmt in stmts:
+            self._stmt(stmt)
+
+    def _stmt(self, stmt: HostStmt) -> None:
+        out = self.out
+        match stmt:
+            case Place(buffer, offset):
+                at = out.expr(offset)
+                self._bind(buffer, out.value(f"getelementptr i8, ptr %arena, i64 {at}"))
+            case View(buffer, source):
+                self._bind(buffer, self._pointer(source))
+            case CallKernel(kernel, sizes, buffers):
+                arguments = ["ptr %host", *(f"i64 {out.expr(size)}" for size in sizes)]
+                arguments += [f"ptr {self._pointer(name)}" for name in buffers]
+                out.line(f"call void @{self.names[kernel]}({', '.join(arguments)}) #0")
+            case Copy(target, source):
+                self._copy(target, source)
+            case Check(cond, message):
+                out.require(out.expr(cond), message)
+            case ReadSize(name, buffer, index):
+                at = out.value(f"getelementptr i8, ptr {self._pointer(buffer)}, i64 {8 * index}")
+                value = out.value(f"load i64, ptr {at}, align 8")
+                message = f"size '{name}', read from the data, is negative"
+                out.require(out.value(f"icmp sge i64 {value}, 0"), message)
+                out.bind(name, value)
+            case HostIf(cond, then, other):
+                self._if(out.expr(cond), then, other)
+            case HostLoop(var, extent, body):
+                self._loop(var, out.expr(extent), body)
+            case _:
+                assert_never(stmt)
+
+    def _copy(self, target: str, source: str) -> None:
+        kind = self.buffers[target].type
+        size = self.out.expr(kind.elems * kind.dtype.size_bytes)
+        to, of = self._pointer(target), self._pointer(source)
+        self.out.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {of}, i64 {size}, i1 false)")
+
+    def _if(self, cond: str, then: tuple[HostStmt, ...], other: tuple[HostStmt, ...]) -> None:
+        arms = [(self.out.fresh_label("then"), then), (self.out.fresh_label("else"), other)]
+        after = self.out.fresh_label("after")
+        self.out.line(f"br i1 {cond}, label %{arms[0][0]}, label %{arms[1][0]}")
+        for label, stmts in arms:
+            self.out.start(label)
+            with self.out.scope():
+                self._stmts(stmts)
+            self.out.line(f"br label %{after}")
+        self.out.start(after)
+
+    def _loop(self, var: str, extent: str, body: tuple[HostStmt, ...]) -> None:
+        out = self.out
+        labels = [out.fresh_label(stem) for stem in ("head", "body", "latch", "after")]
+        head, inner, latch, after = labels
+        before = out.label
+        out.line(f"br label %{head}")
+        out.start(head)
+        step = f"%{latch}_next"
+        position = out.value(f"phi i64 [0, %{before}], [{step}, %{latch}]")
+        more = out.value(f"icmp slt i64 {position}, {extent}")
+        out.line(f"br i1 {more}, label %{inner}, label %{after}")
+        out.start(inner)
+        with out.scope():
+            out.bind(var, position)
+            self._stmts(body)
+        out.line(f"br label %{latch}")
+        out.start(latch)
+        out.line(f"{step} = add nuw nsw i64 {position}, 1")
+        out.line(f"br label %{head}")
+        out.start(after)

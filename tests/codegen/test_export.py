@@ -1,0 +1,233 @@
+"""The artefact: symbols, sections, weights, determinism, and what cannot be written."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from dlc.codegen.elf import read_dynamic_symbols
+from dlc.codegen.export import MAX_WEIGHT_BYTES, write_weights
+from dlc.codegen.llvm import toolchain
+from dlc.codegen.llvm.toolchain import find_driver
+from dlc.core.errors import CodegenError, InternalError, LimitError, TargetError, UserError
+from dlc.core.manifest import read_manifest
+from dlc.core.target_parse import parse_target
+from dlc.core.types import DType
+from dlc.schedule.program import CallKernel, Copy
+from dlc.te.expr import index
+from tests.codegen.model_driver import Loaded, buffer, build, kernel, program
+
+NATIVE = parse_target("native")
+MARK = """
+define void @mark(ptr %host, i64 %position, ptr %numbers) {
+  %at = getelementptr i64, ptr %numbers, i64 %position
+  store i64 %position, ptr %at
+  ret void
+}
+"""
+CALLS_LIBM = """
+declare float @expf(float)
+define void @mark(ptr %host, i64 %position, ptr %numbers) {
+  %x = call float @expf(float 1.0)
+  store float %x, ptr %numbers
+  ret void
+}
+"""
+DATA = """
+@table = global i64 3
+define void @mark(ptr %host, i64 %position, ptr %numbers) {
+  store ptr @table, ptr %numbers
+  ret void
+}
+"""
+COPY_WEIGHTS = program(
+    [Copy("y", "w"), CallKernel("mark", (index(1),), ("z",))],
+    outputs=[buffer("y", 3), buffer("z", 2, dtype=DType.I64)],
+    constants=[buffer("b", 5, dtype=DType.BF16), buffer("w", 3)],
+    kernels=[kernel("mark", ["p"], 0)],
+)
+WEIGHTS = {"b": np.ones(5, ml_dtypes.bfloat16), "w": np.array([1, 2, 3], np.float32)}
+
+
+def readelf(path: Path, *flags: str) -> str:
+    command = ["readelf", "--wide", *flags, str(path)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "m.so"
+    return build(path, COPY_WEIGHTS, [MARK], WEIGHTS)
+
+
+def test_one_symbol_is_exported_and_only_libc_is_needed(library):
+    symbols = read_dynamic_symbols(library)
+    assert symbols.defined == {"dlc_model_query"}
+    assert symbols.undefined <= {"memcpy", "memmove", "memset"}
+    listing = readelf(library, "--dyn-syms")
+    rows = [line.split() for line in listing.splitlines() if " GLOBAL " in line]
+    assert [row[-1] for row in rows if row[6] != "UND"] == ["dlc_model_query"]
+    assert "NEEDED" not in readelf(library, "-d")
+    assert "SONAME" not in readelf(library, "-d")
+
+
+def test_the_library_is_hardened(library):
+    segments = readelf(library, "-l")
+    stack = next(line for line in segments.splitlines() if "GNU_STACK" in line)
+    assert stack.split()[-2] == "RW"
+    assert "GNU_RELRO" in segments
+    assert "NOW" in readelf(library, "-d")
+    assert "TEXTREL" not in readelf(library, "-d")
+
+
+def test_weights_are_a_page_aligned_read_only_section(library):
+    line = next(row for row in readelf(library, "-S").splitlines() if ".dlc.weights" in row)
+    fields = line.split("]")[1].split()
+    assert int(fields[2], 16) % 4096 == 0
+    assert fields[6] == "A"
+
+
+def test_weights_arrive(library):
+    y, z = np.zeros(3, np.float32), np.zeros(2, np.int64)
+    Loaded(library).run([], [], [y, z])
+    np.testing.assert_array_equal(y, [1, 2, 3])
+    assert z[1] == 1
+
+
+def test_the_manifest_is_appended(library):
+    assert read_manifest(library).dlc_version == "test"
+
+
+def test_equal_inputs_give_equal_bytes(library, tmp_path):
+    again = build(tmp_path / "other_name.so", COPY_WEIGHTS, [MARK, MARK], WEIGHTS)
+    assert again.read_bytes() == library.read_bytes()
+
+
+def test_an_artefact_is_replaced_as_a_whole(tmp_path):
+    path = tmp_path / "m.so"
+    path.write_bytes(b"old")
+    with pytest.raises(CodegenError):
+        build(path, COPY_WEIGHTS, [], WEIGHTS)
+    assert path.read_bytes() == b"old"
+    build(path, COPY_WEIGHTS, [MARK], WEIGHTS)
+    assert read_manifest(path).dlc_version == "test"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_kernel_is_named(tmp_path):
+    with pytest.raises(CodegenError, match="mark"):
+        build(tmp_path / "m.so", COPY_WEIGHTS, [], WEIGHTS)
+
+
+def test_a_call_of_libm_is_refused(tmp_path):
+    with pytest.raises(CodegenError, match="no object defines expf"):
+        build(tmp_path / "m.so", COPY_WEIGHTS, [CALLS_LIBM], WEIGHTS)
+
+
+def test_two_kernels_of_one_name_are_refused(tmp_path):
+    with pytest.raises(CodegenError, match="mark"):
+        build(tmp_path / "m.so", COPY_WEIGHTS, [MARK, DATA], WEIGHTS)
+
+
+def test_symbols_of_kernels_stay_inside(tmp_path):
+    path = build(tmp_path / "m.so", COPY_WEIGHTS, [DATA], WEIGHTS)
+    assert read_dynamic_symbols(path).defined == {"dlc_model_query"}
+
+
+def test_a_folder_that_is_not_there_is_a_user_error(tmp_path):
+    with pytest.raises(UserError, match="No such file"):
+        build(tmp_path / "nowhere" / "m.so", program([]))
+    with pytest.raises(UserError, match="is a folder"):
+        build(tmp_path, program([]))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros(4, np.float32), np.zeros((3, 1), np.float32), np.zeros(3, np.float64)],
+)
+def test_a_constant_of_another_type_is_refused(tmp_path, array):
+    with pytest.raises(InternalError, match="constant 'w'"):
+        write_weights((buffer("w", 3),), {"w": array}, tmp_path / "w")
+
+
+def test_weights_of_any_layout_and_byte_order_are_written(tmp_path):
+    transposed = np.arange(6, dtype=np.float32).reshape(3, 2).T
+    scalar, empty = np.array(7, ">i4"), np.zeros((0, 2), np.float32)
+    flags = np.array([True, False])
+    buffers = (
+        buffer("t", 2, 3),
+        buffer("s", dtype=DType.I32),
+        buffer("e", 0, 2),
+        buffer("f", 2, dtype=DType.BOOL),
+    )
+    data = {"t": transposed, "s": scalar, "e": empty, "f": flags}
+    write_weights(buffers, data, tmp_path / "w")
+    found = (tmp_path / "w").read_bytes()
+    assert found[:24] == transposed.tobytes()
+    assert found[64:68] == b"\x07\0\0\0"
+    assert found[128:130] == b"\1\0"
+    assert len(found) == 192
+
+
+def test_too_many_weights_are_refused(tmp_path):
+    with pytest.raises(LimitError, match="size of the weights"):
+        write_weights((buffer("w", MAX_WEIGHT_BYTES // 4 + 1),), {}, tmp_path / "w")
+
+
+def test_a_missing_compiler_is_a_target_error(monkeypatch):
+    found = {"gcc": "/bin/gcc"}
+    monkeypatch.setattr(toolchain.shutil, "which", found.get)
+    assert find_driver(NATIVE) == ("/bin/gcc",)
+    foreign = "aarch64" if NATIVE.arch == "x86_64" else "x86_64"
+    other = parse_target(f"llvm -mtriple={foreign}-linux-gnu")
+    with pytest.raises(TargetError, match=f"{foreign}-linux-gnu-gcc") as caught:
+        find_driver(other)
+    assert "install" in caught.value.hint
+    found |= {"clang": "/bin/clang", "ld.lld": "/bin/ld.lld"}
+    expected = ("/bin/clang", f"--target={foreign}-linux-gnu", "-fuse-ld=lld")
+    assert find_driver(other) == expected
+    found.clear()
+    with pytest.raises(TargetError, match="no cc, gcc or clang"):
+        find_driver(NATIVE)
+
+
+MAIN_C = r"""
+#include "dlc/abi.h"
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char **names) {
+  void *library = dlopen(names[count - 1], RTLD_NOW | RTLD_LOCAL);
+  if (!library) { puts(dlerror()); return 2; }
+  dlc_model_query_fn query = (dlc_model_query_fn)dlsym(library, DLC_MODEL_SYMBOL);
+  const dlc_model *model = query(DLC_ABI_VERSION);
+  float y[3]; int64_t z[2] = {0, 0};
+  void *outputs[2] = {y, z};
+  int32_t status = model->run(0, 0, 0, outputs, 0);
+  printf("%d %g %g %g %d\n", status, y[0], y[1], y[2], (int)z[1]);
+  return 0;
+}
+"""
+
+
+def test_a_model_for_arm_runs_under_emulation(tmp_path):
+    compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
+    if NATIVE.arch != "x86_64" or not compiler or not emulator:
+        pytest.skip("needs aarch64-linux-gnu-gcc and qemu-aarch64 on x86-64")
+    target = parse_target("llvm -mtriple=aarch64-linux-gnu")
+    path = build(tmp_path / "m.so", COPY_WEIGHTS, [MARK], WEIGHTS, target)
+    assert "AArch64" in readelf(path, "-h")
+    source = tmp_path / "main.c"
+    source.write_text(MAIN_C)
+    include = Path(__file__).parents[2] / "dlc/runtime/cpp/include"
+    program_path = tmp_path / "main"
+    command = [compiler, str(source), f"-I{include}", "-o", str(program_path), "-ldl"]
+    subprocess.run(command, check=True)
+    root = "/usr/aarch64-linux-gnu"
+    command = [emulator, "-L", root, str(program_path), str(path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["0", "1", "2", "3", "1"]
