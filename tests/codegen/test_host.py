@@ -25,7 +25,7 @@ from dlc.schedule.program import (
 )
 from dlc.te.expr import Binary, BinOp, Load, Var, either, equal, index, select
 from dlc.te.text import parse_expr
-from tests.codegen.model_driver import RunError, Loaded, buffer, build, kernel, program
+from tests.codegen.model_driver import Loaded, RunError, buffer, build, kernel, program
 
 # out[i] = in[i] + number of the call; add(n, x, y, out): out = x + y
 NEXT = """

@@ -1,0 +1,1 @@
+"""Native code from loop functions and host programs."""
