@@ -135,6 +135,30 @@ def test_buffers_constants_and_arena(tmp_path):
         np.testing.assert_array_equal(y, x + 1 + w2[:n] + w1[:n])
 
 
+def test_a_view_may_begin_inside_its_source(tmp_path):
+    rows = parse_expr("n")
+    prog = program(
+        [
+            View(buffer("second", "n", 1), "x", rows),
+            View(buffer("third", "n"), "second", rows),
+            CallKernel("add", (rows,), ("second", "third", "y")),
+            View(buffer("tail", 2), "w", index(2)),
+            CallKernel("next", (index(2),), ("tail", "z")),
+        ],
+        sizes=[SizeVar("n", 1)],
+        inputs=[buffer("x", 3, "n")],
+        outputs=[buffer("y", "n"), buffer("z", 2)],
+        constants=[buffer("w", 4)],
+        kernels=[kernel("next", ["n"], 1), kernel("add", ["n"], 2)],
+    )
+    w = np.array([1, 2, 3, 4], np.float32)
+    model = Loaded(build(tmp_path / "m.so", prog, [NEXT, ADD], {"w": w}))
+    x, y, z = np.arange(15, dtype=np.float32), np.zeros(5, np.float32), np.zeros(2, np.float32)
+    model.run([5], [x], [y, z])
+    np.testing.assert_array_equal(y, x[5:10] + x[10:15])
+    np.testing.assert_array_equal(z, [4, 5])
+
+
 def test_another_abi_gets_no_model(tmp_path):
     model = Loaded(build(tmp_path / "m.so", program([])))
     assert model.model.abi_version == 1

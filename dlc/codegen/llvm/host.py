@@ -184,8 +184,10 @@ class _HostFunction:
             case Place(buffer, offset):
                 at = out.expr(offset)
                 self._bind(buffer, out.value(f"getelementptr i8, ptr %arena, i64 {at}"))
-            case View(buffer, source):
-                self._bind(buffer, self._pointer(source))
+            case View(buffer, source, offset):
+                at = out.expr(offset * buffer.type.dtype.size_bytes)
+                start = self._pointer(source)
+                self._bind(buffer, out.value(f"getelementptr i8, ptr {start}, i64 {at}"))
             case CallKernel(kernel, sizes, buffers):
                 arguments = ["ptr %host", *(f"i64 {out.expr(size)}" for size in sizes)]
                 arguments += [f"ptr {self._pointer(name)}" for name in buffers]
