@@ -65,10 +65,11 @@ Digits read_digits(const std::string &path) {
 // One tensor in, one tensor out; the batch is a size variable of the model, so any count will do.
 std::vector<float> run(const dlc::Model &model, const Digits &digits) {
   const auto size = [](std::size_t n) { return static_cast<std::int64_t>(n); };
-  std::vector<float> image = digits.pixels;
   std::vector<float> logits(digits.count * kClasses);
   dlc::Context context = model.context();
-  context.run({dlc::view(image, {size(digits.count), 1, size(digits.height), size(digits.width)})},
+  const std::vector<std::int64_t> shape = {size(digits.count), 1, size(digits.height),
+                                           size(digits.width)};
+  context.run({dlc::view(digits.pixels, shape)},
               {dlc::view(logits, {size(digits.count), size(kClasses)})});
   return logits;
 }
