@@ -144,9 +144,16 @@ def rewrite(stmt: Stmt, visit: Callable[[Stmt], Stmt]) -> Stmt:
 
 
 def block(*stmts: Stmt) -> Stmt:
-    """Statements in order, nested blocks flattened; one statement stands alone."""
+    """Statements in order, nested blocks flattened; one statement stands alone.
+
+    An allocation takes what follows it into its body, as it does in the text.
+    """
     flat: list[Stmt] = []
-    for stmt in stmts:
+    for position, stmt in enumerate(stmts):
+        if isinstance(stmt, Alloc) and position + 1 < len(stmts):
+            rest = block(stmt.body, *stmts[position + 1 :])
+            flat.append(Alloc(stmt.buffer, stmt.scope, rest))
+            break
         flat.extend(stmt.stmts if isinstance(stmt, Block) else (stmt,))
     return flat[0] if len(flat) == 1 else Block(tuple(flat))
 

@@ -1,0 +1,142 @@
+"""Which elements of a buffer an index can reach: interval arithmetic over index expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var
+from dlc.te.simplify import (
+    Bounds,
+    Poly,
+    canonical,
+    from_poly,
+    loop_bounds,
+    simplify,
+    surely_at_most,
+    to_poly,
+)
+from dlc.te.transform import free_vars
+
+Interval = tuple[Expr, Expr]  # lowest and highest value
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`extent` consecutive positions of one dimension from `start` on.
+
+    `whole` means the full dimension: either nothing smaller was found, or it is not smaller.
+    """
+
+    start: Expr
+    extent: Expr
+    whole: bool = False
+
+
+def interval(expr: Expr, varying: Bounds, bounds: Bounds) -> Interval | None:
+    """The lowest and highest value of an index while the variables in `varying` vary.
+
+    The result reads no varying variable. None: not found. `bounds` holds for all variables.
+    """
+    names = frozenset(varying)
+    low: Poly = {}
+    high: Poly = {}
+    for atoms, factor in to_poly(expr, bounds).items():
+        moving = [a for a in atoms if free_vars(a) & names]
+        still = tuple(a for a in atoms if a not in moving)
+        if not moving:
+            _add(low, {atoms: factor})
+            _add(high, {atoms: factor})
+            continue
+        if len(moving) > 1 or not all(_is_size(a, bounds) for a in still):
+            return None
+        edges = _atom_interval(moving[0], varying, bounds)
+        if edges is None:
+            return None
+        first, last = edges if factor > 0 else reversed(edges)
+        _add(low, _times(to_poly(first, bounds), still, factor))
+        _add(high, _times(to_poly(last, bounds), still, factor))
+    return from_poly(low), from_poly(high)
+
+
+def _add(total: Poly, more: Poly) -> None:
+    for atoms, factor in more.items():
+        value = total.get(atoms, 0) + factor
+        if value:
+            total[atoms] = value
+        else:
+            total.pop(atoms, None)
+
+
+def _times(poly: Poly, atoms: tuple[Expr, ...], factor: int) -> Poly:
+    scale: Expr = Const(factor, ONE.dtype)
+    for atom in atoms:
+        scale = scale * atom
+    return to_poly(from_poly(poly) * scale, {})
+
+
+def _is_size(atom: Expr, bounds: Bounds) -> bool:
+    """Whether an atom is surely not negative; only then does a product keep its order."""
+    return surely_at_most(0, atom, bounds)
+
+
+def _atom_interval(atom: Expr, varying: Bounds, bounds: Bounds) -> Interval | None:
+    match atom:
+        case Var(name, _):
+            return varying[name]
+        case Binary(BinOp.MOD, _, divisor) if not free_vars(divisor) & frozenset(varying):
+            return (ZERO, divisor - ONE) if _positive(divisor, bounds) else None
+        case Binary(BinOp.FLOORDIV, a, divisor) if not free_vars(divisor) & frozenset(varying):
+            edges = interval(a, varying, bounds)
+            if edges is None or not _positive(divisor, bounds):
+                return None
+            return simplify(edges[0] // divisor, bounds), simplify(edges[1] // divisor, bounds)
+        case Binary(BinOp.MIN | BinOp.MAX as op, a, b):
+            left, right = interval(a, varying, bounds), interval(b, varying, bounds)
+            if left is None or right is None:
+                return None
+            return tuple(  # type: ignore[return-value]  # two, as there are two edges
+                simplify(Binary(op, x, y), bounds) for x, y in zip(left, right, strict=True)
+            )
+        case _:
+            return None
+
+
+def _positive(divisor: Expr, bounds: Bounds) -> bool:
+    """A symbolic divisor divides only inside a loop that it makes non-empty (see `fuse`)."""
+    if isinstance(divisor, Const):
+        return bool(divisor.value > 0)
+    return _is_size(divisor, bounds)
+
+
+def union(indices: Iterable[tuple[Expr, Bounds]], size: Expr, bounds: Bounds) -> Span:
+    """The span of one dimension of `size` that several indices reach, each with what varies in it."""
+    low: Expr | None = None
+    high: Expr | None = None
+    for index, varying in indices:
+        edges = interval(index, varying, bounds)
+        if edges is None:
+            return Span(ZERO, size, whole=True)
+        low = edges[0] if low is None else _ordered(low, edges[0], bounds, lowest=True)
+        high = edges[1] if high is None else _ordered(high, edges[1], bounds, lowest=False)
+        if low is None or high is None:
+            return Span(ZERO, size, whole=True)
+    if low is None or high is None:
+        return Span(ZERO, size, whole=True)
+    extent = canonical(high - low + ONE)
+    if free_vars(extent) & frozenset(bounds) or surely_at_most(size, extent, bounds):
+        return Span(ZERO, size, whole=True)
+    return Span(low, extent)
+
+
+def _ordered(a: Expr, b: Expr, bounds: Bounds, *, lowest: bool) -> Expr | None:
+    if surely_at_most(a, b, bounds):
+        return a if lowest else b
+    if surely_at_most(b, a, bounds):
+        return b if lowest else a
+    return None
+
+
+def varying_in(extents: Mapping[str, Expr]) -> dict[str, Interval]:
+    """The range of each loop variable of a part of a function."""
+    return loop_bounds(extents)
