@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlc.schedule.loop import Buffer, Func
-from dlc.te.expr import Expr
+from dlc.te.expr import ZERO, Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`buffer` is the memory of `source` under another shape (or a part from `offset` elements)."""
+    """`buffer` is the memory of `source` from element `offset` on, under another shape."""
 
     buffer: Buffer
     source: str
+    offset: Expr = ZERO
 
 
 @dataclass(frozen=True, slots=True)

@@ -284,6 +284,9 @@ def _divide(a: Poly, b: Poly, bounds: Bounds) -> Poly:
                     quotient,
                     _divide(to_poly(inner, bounds), {(): first * divisor}, bounds),
                 )
+        coarse, fine, grain = _split_grain(rest, divisor, bounds)
+        if grain > 1:  # (32 i + j) // 64 is i // 2 when 0 <= j < 32
+            return _add(quotient, _divide(coarse, {(): divisor // grain}, bounds))
     if divisor == 1:
         return _add(quotient, rest)
     low = Const(divisor, INDEX) if divisor else from_poly(b)
@@ -320,7 +323,25 @@ def _remainder(a: Poly, b: Poly, bounds: Bounds) -> Poly:
                 {m: f // common for m, f in rest.items()}, {(): divisor // common}, bounds
             )
             return _scale(inner, common)
+        coarse, fine, grain = _split_grain(rest, divisor, bounds)
+        if grain > 1:  # (32 i + j) % 64 is (i % 2) * 32 + j when 0 <= j < 32
+            inner = _remainder(coarse, {(): divisor // grain}, bounds)
+            return _add(_scale(inner, grain), fine)
     return {(Binary(BinOp.MOD, from_poly(rest), from_poly(b)),): 1}
+
+
+def _split_grain(rest: Poly, divisor: int, bounds: Bounds) -> tuple[Poly, Poly, int]:
+    """Write `rest` as coarse * grain + fine with 0 <= fine < grain, grain a factor of `divisor`.
+
+    Grain 1 means that no such sum was found.
+    """
+    grains = {abs(f) for m, f in rest.items() if m and divisor % abs(f) == 0 and abs(f) > 1}
+    for grain in sorted(grains, reverse=True):
+        coarse = {m: f // grain for m, f in rest.items() if f // grain and (m or f >= grain)}
+        fine = {m: f % grain for m, f in rest.items() if f % grain}
+        if coarse and len(fine) < len(rest) and _within(fine, {(): grain}, bounds):
+            return coarse, fine, grain
+    return {}, rest, 1
 
 
 def _extreme(op: BinOp, a: Poly, b: Poly, bounds: Bounds) -> Poly:

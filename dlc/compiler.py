@@ -1,0 +1,217 @@
+"""compile(): the walk of one model through the house. Every step lives elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from dlc.codegen.export import export_library
+from dlc.codegen.llvm.compile_ir import compile_ir
+from dlc.codegen.llvm.host import emit_program
+from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers
+from dlc.core.dump import Dumper
+from dlc.core.manifest import Manifest, SizeSpec, TensorSpec
+from dlc.core.target import Target
+from dlc.core.target_parse import parse_target
+from dlc.frontend.onnx.convert import Imported, import_model
+from dlc.frontend.onnx.load import load_model
+from dlc.graph.lower import lower_graph
+from dlc.graph.pass_ import PassContext, PassReport, run_passes
+from dlc.graph.pipeline import PIPELINE
+from dlc.runtime import Module, hash_file, load
+from dlc.schedule.program import Program
+from dlc.te.types import TensorType
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from dlc.frontend.onnx.interface import Dim, Shape
+
+ModelLike = "str | Path | bytes | ModelProto"
+Precision = Literal["highest", "high", "medium"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One event of a build: a stage that ended, or a kernel that was compiled.
+
+    `done` of `total` counts kernels inside the stage `codegen`; other stages have 1 of 1.
+    """
+
+    stage: str
+    detail: str
+    seconds: float
+    done: int = 1
+    total: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """What a build did. Sizes in bytes, times in seconds."""
+
+    path: Path
+    target: Target
+    nodes: int
+    groups: int
+    kernels: int
+    parameters_bytes: int
+    arena_bytes: str
+    seconds: float
+    passes: tuple[PassReport, ...]
+
+
+def compile(
+    model: str | Path | bytes | ModelProto,
+    target: str | Target = "native",
+    *,
+    dims: Mapping[str, Dim] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
+    precision: Precision = "highest",
+    progress: Callable[[Progress], None] | None = None,
+) -> Module:
+    """Compile an ONNX model and load it.
+
+    Args:
+        model: a path, the bytes of a model, or a `ModelProto`.
+        target: a target string (`native`, `llvm -mcpu=haswell`, ...) or a `Target`.
+        dims: fixes or bounds dimensions by name: `{"batch": 1}`, `{"seq": (1, 512)}`.
+        shapes: fixes shapes of inputs: `{"x": (1, 3, 224, 224)}`.
+        precision: how float32 products are computed; `highest` is at least as accurate as float32.
+        progress: called at every step.
+
+    Raises:
+        ModelError: the model cannot be read or holds something not supported.
+        TargetError: the target is unknown, or its tools are missing.
+    """
+    with tempfile.TemporaryDirectory(prefix="dlc-") as folder:
+        path = Path(folder) / "model.so"
+        build(
+            model, path, target, dims=dims, shapes=shapes, precision=precision, progress=progress
+        )
+        return load(path)
+
+
+def build(
+    model: str | Path | bytes | ModelProto,
+    out_path: str | Path,
+    target: str | Target = "native",
+    *,
+    dims: Mapping[str, Dim] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
+    precision: Precision = "highest",
+    jobs: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> BuildReport:
+    """Compile an ONNX model into a shared library at `out_path`; see `compile`.
+
+    `jobs` is the number of kernels compiled at the same time; default: one for each core.
+    """
+    began = time.perf_counter()
+    stage = _Stages(progress)
+    machine = parse_target(target) if isinstance(target, str) else target
+    start_workers(jobs)
+    with stage("import") as say:
+        imported = import_model(load_model(model), dims=dims, shapes=shapes)
+        size = sum(a.nbytes for a in imported.graph.constants.values())
+        say(f"{len(imported.graph.nodes)} nodes, {size / 1e6:.1f} MB of weights")
+    reports: list[PassReport] = []
+    with stage("optimize") as say:
+        graph = run_passes(
+            imported.graph,
+            PIPELINE,
+            PassContext(target=machine, precision=precision),
+            dumper=Dumper.from_environment(),
+            report=reports.append,
+        )
+        say(f"{len(imported.graph.nodes)} nodes into {len(graph.nodes)} groups")
+    with stage("lower") as say:
+        program, constants = lower_graph(graph)
+        say(f"{len(program.kernels)} kernels, arena of {program.arena_bytes} bytes")
+    with stage("codegen") as say:
+        found = [KernelJob(k.name, k, machine) for k in program.kernels]
+        kernels = compile_kernels(found, jobs=jobs, progress=stage.kernel)
+        symbols = {k.name: c.symbol for k, c in zip(program.kernels, kernels, strict=True)}
+        host = compile_ir(emit_program(program, machine, symbols), machine)
+        say(f"{len(program.kernels)} kernels")
+    with stage("link") as say:
+        manifest = describe(imported, program, machine)
+        objects = [host, *(c.code for c in kernels)]
+        path = Path(out_path)
+        export_library(program, constants, objects, manifest, path, machine, hasher=hash_file)
+        say(f"{path.stat().st_size / 1e6:.1f} MB")
+    return BuildReport(
+        path=Path(out_path),
+        target=machine,
+        nodes=len(imported.graph.nodes),
+        groups=len(graph.nodes),
+        kernels=len(program.kernels),
+        parameters_bytes=sum(a.nbytes for a in constants.values()),
+        arena_bytes=str(program.arena_bytes),
+        seconds=time.perf_counter() - began,
+        passes=tuple(reports),
+    )
+
+
+def describe(imported: Imported, program: Program, target: Target) -> Manifest:
+    """What the artefact says about itself, under the names its user knows."""
+    from dlc import __version__
+
+    known = imported.interface.sizes
+    sizes = tuple(SizeSpec(known.get(s.name, s.name), s.minimum, s.maximum) for s in program.sizes)
+
+    def spec(name: str, type_: TensorType) -> TensorSpec:
+        return TensorSpec(name, type_.dtype, tuple(_dim(str(n), known) for n in type_.shape))
+
+    inputs = zip(imported.interface.inputs, program.inputs, strict=True)
+    outputs = zip(imported.interface.outputs, program.outputs, strict=True)
+    weights = hashlib.sha256()
+    for array in imported.graph.constants.values():
+        weights.update(array.tobytes()[: 1 << 16])
+    return Manifest(
+        dlc_version=__version__,
+        architecture=target.arch,
+        cpu_features=tuple(sorted(target.features)),
+        sizes=sizes,
+        inputs=tuple(spec(n, b.type) for n, b in inputs),
+        outputs=tuple(spec(n, b.type) for n, b in outputs),
+        metadata={
+            "model": imported.graph.name,
+            "target": dataclasses.asdict(target) | {"features": sorted(target.features)},
+            "kernels": [k.name for k in program.kernels],
+            "arena_bytes": str(program.arena_bytes),
+        },
+    )
+
+
+def _dim(text: str, known: Mapping[str, str]) -> int | str:
+    return int(text) if text.isdigit() else known.get(text, text)
+
+
+class _Stages:
+    """Times stages and reports them."""
+
+    def __init__(self, progress: Callable[[Progress], None] | None) -> None:
+        self.progress = progress or (lambda _: None)
+        self.began = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[Callable[[str], None]]:
+        self.began = time.perf_counter()
+        detail: list[str] = [""]
+        yield lambda text: detail.__setitem__(0, text)
+        self.progress(Progress(name, detail[0], time.perf_counter() - self.began))
+
+    def kernel(self, name: str, done: int, total: int) -> None:
+        """One kernel is compiled."""
+        seconds = time.perf_counter() - self.began
+        self.progress(Progress("kernel", name, seconds, done, total))
+
+
+__all__: Sequence[str] = ("BuildReport", "Progress", "build", "compile")

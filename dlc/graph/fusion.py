@@ -1,0 +1,195 @@
+"""Which nodes become one kernel. Rules are about how operators touch elements (`Fuse`), never
+about operator names.
+
+A group grows from a root (a contraction, a reduction or an elementwise node) along its result:
+an elementwise user joins when everything that reads the result ends up inside the group. What
+only moves elements (slices, transposes) is copied into the groups that read it, as index
+arithmetic. Reshapes stay between groups: they rename memory and cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.op import Fuse
+from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
+from dlc.te.expr import Const
+from dlc.te.simplify import surely_equal
+
+MAX_GROUP_NODES = 24
+MAX_REGION_NODES = 16
+
+
+def groups(graph: Graph) -> list[tuple[Node, ...]]:
+    """Partition the nodes into kernels, each in execution order; see `is_free` for the rest.
+
+    Views copied into their readers are part of several groups.
+    """
+    return _Grouping(graph).run()
+
+
+def is_free(node: Node) -> bool:
+    """Whether a node needs no kernel: it renames memory or reserves it."""
+    return isinstance(node.op, Reshape | Empty)
+
+
+class _Grouping:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.position = {id(n): i for i, n in enumerate(graph.nodes)}
+        self.outputs = set(graph.outputs)
+        self.taken: set[int] = set()  # ids of nodes that are in a group
+        self.views: set[int] = set()  # ids of nodes copied into their readers
+
+    def run(self) -> list[tuple[Node, ...]]:
+        self.views = {id(n) for n in self.graph.nodes if self._is_copied(n)}
+        found: list[list[Node]] = []
+        order = (Fuse.ANCHOR, Fuse.REDUCTION, Fuse.ELEMENTWISE, Fuse.INJECTIVE, Fuse.OPAQUE)
+        for kind in order:
+            for node in self.graph.nodes:
+                free = id(node) in self.taken or id(node) in self.views or is_free(node)
+                if node.op.fuse is kind and not free:
+                    found.append(self._grow(node))
+        complete = [self._with_views(members) for members in found]
+        return sorted(complete, key=lambda g: self.position[id(g[-1])])
+
+    def _is_copied(self, node: Node) -> bool:
+        """Whether a node only moves elements, and all that read it can do so by themselves."""
+        if not isinstance(node.op, Slice | Transpose | Expand) or node.output in self.outputs:
+            return False
+        if isinstance(node.op, Transpose) and self._joins_anchor(node):
+            return False
+        users = self.graph.users.get(node.output, ())
+        kinds = (Fuse.ANCHOR, Fuse.ELEMENTWISE, Fuse.REDUCTION)
+        return bool(users) and all(
+            u.op.fuse in kinds or isinstance(u.op, Slice | Transpose | Expand | Insert | Pad)
+            for u in users
+        )
+
+    def _joins_anchor(self, node: Node) -> bool:
+        """Whether a transpose can be how a contraction writes its result: rows move, but the
+
+        innermost dimension stays innermost, so that whole vectors are stored.
+        """
+        perm = node.op.perm if isinstance(node.op, Transpose) else ()
+        producer = self.graph.producers.get(node.inputs[0])
+        while producer is not None and producer.op.fuse is Fuse.ELEMENTWISE:
+            producer = self.graph.producers.get(producer.inputs[0])
+        anchored = producer is not None and producer.op.fuse is Fuse.ANCHOR
+        alone = len(self.graph.users.get(node.inputs[0], ())) == 1
+        return anchored and alone and bool(perm) and perm[-1] == len(perm) - 1
+
+    def _grow(self, root: Node) -> list[Node]:
+        members = [root]
+        self.taken.add(id(root))
+        while len(members) < MAX_GROUP_NODES and len(members[-1].outputs) == 1:
+            region = self._closed_region(members[-1].output, {id(m) for m in members})
+            if region is None:
+                break
+            members.extend(region)
+            self.taken.update(map(id, region))
+            if not self._may_continue(members[-1]):
+                break
+        return members
+
+    def _may_continue(self, last: Node) -> bool:
+        return not isinstance(last.op, Pad | Insert)
+
+    def _closed_region(self, value: Value, members: set[int]) -> list[Node] | None:
+        """The nodes to add so that all that read `value` are inside, and one result leaves.
+
+        The first region is the single reader; with several readers, the elementwise nodes up to
+        the one where all paths meet again.
+        """
+        if value in self.outputs:
+            return None
+        region: list[Node] = []
+        pending = sorted(self.graph.users.get(value, ()), key=lambda n: self.position[id(n)])
+        inside = set(members)
+        while pending and len(region) < MAX_REGION_NODES:
+            node = pending.pop(0)
+            if id(node) in inside:
+                continue
+            first = not region and not pending
+            if not self._can_join(node, value, alone=first) or not self._ready(node, inside, value):
+                return None
+            region.append(node)
+            inside.add(id(node))
+            if not pending:
+                return region if not self._leaks(region[:-1], inside) else None
+            if node.output in self.outputs:
+                return None
+            pending = sorted(
+                {id(n): n for n in (*pending, *self.graph.users.get(node.output, ()))}.values(),
+                key=lambda n: self.position[id(n)],
+            )
+        return None
+
+    def _leaks(self, nodes: Iterable[Node], inside: set[int]) -> bool:
+        for node in nodes:
+            users = self.graph.users.get(node.output, ())
+            if node.output in self.outputs or any(id(u) not in inside for u in users):
+                return True
+        return False
+
+    def _can_join(self, node: Node, value: Value, *, alone: bool) -> bool:
+        if id(node) in self.taken or id(node) in self.views or len(node.outputs) != 1:
+            return False
+        if node.op.fuse is Fuse.ELEMENTWISE:
+            return _same_shape(node.output, value)
+        if not alone or not node.inputs:
+            return False
+        if isinstance(node.op, Pad):
+            return node.op.mode == "constant"
+        if isinstance(node.op, Insert):
+            return node.inputs[1] == value and node.inputs[0] != value
+        return isinstance(node.op, Transpose) and self._joins_anchor(node)
+
+    def _ready(self, node: Node, inside: set[int], value: Value) -> bool:
+        """Whether the node's other operands do not depend on the group through the outside.
+
+        All readers of each inner value are inside, so only operands computed from `value` could.
+        """
+        for operand in node.inputs:
+            producer = self.graph.producers.get(operand)
+            if producer is None or id(producer) in inside:
+                continue
+            if self._depends(producer, inside):
+                return False
+        return True
+
+    def _depends(self, node: Node, inside: set[int]) -> bool:
+        lowest = min(self.position[i] for i in inside)
+        stack, seen = [node], set()
+        while stack:
+            current = stack.pop()
+            if id(current) in inside:
+                return True
+            if id(current) in seen or self.position[id(current)] < lowest:
+                continue
+            seen.add(id(current))
+            stack += [p for v in current.inputs if (p := self.graph.producers.get(v)) is not None]
+        return False
+
+    def _with_views(self, members: list[Node]) -> tuple[Node, ...]:
+        """Add copies of the views that the members read, and put all in execution order."""
+        chosen = {id(n): n for n in members}
+        stack = list(members)
+        while stack:
+            for operand in stack.pop().inputs:
+                producer = self.graph.producers.get(operand)
+                if producer is not None and id(producer) in self.views:
+                    if id(producer) not in chosen:
+                        stack.append(producer)
+                    chosen[id(producer)] = producer
+        return tuple(sorted(chosen.values(), key=lambda n: self.position[id(n)]))
+
+
+def _same_shape(a: Value, b: Value) -> bool:
+    if a.type.rank != b.type.rank:
+        return False
+    pairs = zip(a.type.shape, b.type.shape, strict=True)
+    return all(
+        surely_equal(x, y) or (isinstance(x, Const) and x.value == 1 and x == y) for x, y in pairs
+    )

@@ -1,0 +1,266 @@
+"""graph -> host program: each fused group becomes a kernel and a call of it, reshapes become views,
+a scan becomes a loop of the host, and every intermediate gets a place in the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from dlc.core.errors import InternalError
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.memory import Request, plan_arena
+from dlc.graph.op import Array
+from dlc.graph.ops.fused import FusedGroup
+from dlc.graph.ops.scan import Scan
+from dlc.graph.ops.shape import Empty, Reshape
+from dlc.schedule.loop import Buffer, Func
+from dlc.schedule.lower import lower_tensors
+from dlc.schedule.program import (
+    CallKernel,
+    Copy,
+    HostLoop,
+    HostStmt,
+    Place,
+    Program,
+    SizeVar,
+    View,
+)
+from dlc.schedule.verify_program import verify_program
+from dlc.te.expr import ZERO, Expr, Var
+from dlc.te.simplify import canonical
+from dlc.te.tensor import Tensor, placeholder
+from dlc.te.types import TensorType
+
+
+def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
+    """The program of a graph whose nodes are groups, views and scans, and its constants' data.
+
+    Inputs, outputs and size variables of the program are the graph's, in order.
+    """
+    lowering = _Lowering()
+    for value in (*graph.inputs, *graph.constants):
+        lowering.adopt(value)
+    body = lowering.block(graph, {v: v.name for v in (*graph.inputs, *graph.constants)})
+    outputs, opening, closing = lowering.give_outputs(graph)
+    offsets, arena_bytes = plan_arena(lowering.requests())
+    places = [Place(lowering.arena[name], offset) for name, offset in offsets.items()]
+    program = Program(
+        graph.name,
+        tuple(SizeVar(s, *graph.size_ranges.get(s, (0, None))) for s in graph.sizes),
+        tuple(Buffer(v.name, v.type) for v in graph.inputs),
+        outputs,
+        tuple(Buffer(v.name, v.type) for v in graph.constants),
+        tuple(lowering.kernels.values()),
+        arena_bytes,
+        (*opening, *places, *body, *closing),
+    )
+    verify_program(program, when="after lower_graph")
+    return program, {v.name: data for v, data in graph.constants.items()}
+
+
+def lower_group(body: Graph, name: str) -> Func:
+    """The loop nests of one fused group. Its parameters are called in0, in1, ..., out."""
+    tensors: dict[Value, Tensor] = {}
+    inputs = tuple(placeholder(f"in{i}", v.type) for i, v in enumerate(body.inputs))
+    tensors.update(zip(body.inputs, inputs, strict=True))
+    for node in body.nodes:
+        made = node.op.compute(*(tensors[v] for v in node.inputs))
+        results = made if isinstance(made, tuple) else (made,)
+        tensors.update(zip(node.outputs, results, strict=True))
+    return lower_tensors(name, body.sizes, inputs, tuple(tensors[v] for v in body.outputs))
+
+
+@dataclass
+class _Lowering:
+    """Names: a *buffer* is a name in the program; its *root* is the buffer that owns the memory."""
+
+    kernels: dict[str, Func] = field(default_factory=dict)  # text without the name -> kernel
+    taken: dict[str, int] = field(default_factory=dict)  # how often a kernel name was used
+    roots: dict[str, str] = field(default_factory=dict)  # buffer -> root
+    arena: dict[str, Buffer] = field(default_factory=dict)  # roots that need a place
+    first: dict[str, int] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    step: int = 0
+    buffer_of: dict[Value, str] = field(default_factory=dict)  # of the model's own values
+
+    def adopt(self, value: Value) -> None:
+        """Register a buffer whose memory is given: an input or a constant."""
+        self.roots[value.name] = value.name
+
+    def own(self, name: str, type_: TensorType) -> str:
+        """A new buffer with memory of its own."""
+        assert name not in self.roots, f"buffer '{name}' is made twice"
+        self.roots[name] = name
+        self.arena[name] = Buffer(name, type_)
+        return self.touch(name)
+
+    def view(self, name: str, type_: TensorType, source: str, offset: Expr = ZERO) -> View:
+        """A new buffer that is part of another's memory."""
+        assert name not in self.roots, f"buffer '{name}' is made twice"
+        self.roots[name] = self.roots[source]
+        return View(Buffer(name, type_), source, canonical(offset))
+
+    def touch(self, buffer: str) -> str:
+        """Note that a buffer is alive at this step."""
+        root = self.roots[buffer]
+        self.first.setdefault(root, self.step)
+        self.last[root] = self.step
+        return buffer
+
+    def requests(self) -> list[Request]:
+        """What the arena must hold."""
+        return [
+            Request(n, canonical(b.type.elems * b.type.dtype.size_bytes), self.first[n], self.last[n])
+            for n, b in self.arena.items()
+        ]
+
+    def block(self, graph: Graph, buffers: dict[Value, str], prefix: str = "") -> list[HostStmt]:
+        """The statements of the model's graph, or of a loop's body (whose names get a prefix).
+
+        `buffers` holds the buffer of each value and is extended.
+        """
+        statements: list[HostStmt] = []
+        for node in graph.nodes:
+            statements += self.node(node, buffers, prefix)
+            for value in (*node.inputs, *node.outputs):
+                self.touch(buffers[value])
+            self.step += not prefix  # all of a loop's body is one step of the model
+        if not prefix:
+            self.buffer_of = buffers
+        return statements
+
+    def node(self, node: Node, buffers: dict[Value, str], prefix: str) -> list[HostStmt]:
+        """The statements of one node."""
+        match node.op:
+            case Reshape():
+                name = buffers[node.output] = prefix + node.output.name
+                return [self.view(name, node.output.type, buffers[node.inputs[0]])]
+            case Empty():
+                buffers[node.output] = self.own(prefix + node.output.name, node.output.type)
+                return []
+            case FusedGroup(body=body):
+                return [self.call(node, body, buffers, prefix)]
+            case Scan():
+                return self.loop(node, node.op, buffers, prefix)
+            case _:
+                raise InternalError(detail=f"{node.op.name} reached lowering outside of a group")
+
+    def call(
+        self, node: Node, body: Graph, buffers: dict[Value, str], prefix: str
+    ) -> CallKernel:
+        """The call of a group's kernel. A result placed into an operand is that operand's buffer."""
+        kernel = self.kernel(body)
+        operands = dict(zip((b.name for b in kernel.inputs), node.inputs, strict=True))
+        shared = dict(kernel.in_place)
+        for value, param in zip(node.outputs, kernel.outputs, strict=True):
+            if param.name in shared:
+                buffers[value] = buffers[operands[shared[param.name]]]
+            elif value not in buffers:
+                buffers[value] = self.own(prefix + value.name, value.type)
+        names = tuple(buffers[v] for v in (*node.inputs, *node.outputs))
+        return CallKernel(kernel.name, tuple(Var(s) for s in kernel.sizes), names)
+
+    def kernel(self, body: Graph) -> Func:
+        """The kernel of a group's body, made once for all equal bodies."""
+        func = lower_group(body, "kernel")
+        key = str(func)
+        if key not in self.kernels:
+            base = body.name.rstrip("0123456789").rstrip("_")
+            number = self.taken[base] = self.taken.get(base, 0) + 1
+            self.kernels[key] = replace(func, name=base if number == 1 else f"{base}_{number}")
+        return self.kernels[key]
+
+    def loop(
+        self, node: Node, scan: Scan, outer: dict[Value, str], prefix: str
+    ) -> list[HostStmt]:
+        """A scan: carries live in buffers that each step replaces; sequences are views at t."""
+        own = f"{prefix}{node.outputs[0].name}_"
+        count = scan.carries
+        sequences = len(node.outputs) - count
+        body, step = scan.body, Var(f"{own}t")
+        reads = node.inputs[count:]
+        stacked = [v for v in reads[: len(body.inputs) - count] if self.is_sequence(v, node, scan)]
+        steps = (stacked[0] if stacked else node.outputs[count]).type.shape[0]
+        at = steps - 1 - step if scan.reverse else step
+        before: list[HostStmt] = []
+        inside: list[HostStmt] = []
+        buffers: dict[Value, str] = {}
+        for value, start in zip(body.inputs[:count], node.inputs[:count], strict=True):
+            buffers[value] = self.own(own + value.name, value.type)
+            before.append(Copy(buffers[value], self.touch(outer[start])))
+        for value, source in zip(body.inputs[count:], reads, strict=True):
+            if self.is_sequence(source, node, scan):
+                offset = at * value.type.elems
+                inside.append(self.view(own + value.name, value.type, outer[source], offset))
+                buffers[value] = own + value.name
+            else:
+                buffers[value] = outer[source]
+        for value in body.constants:
+            buffers[value] = value.name
+        carried = [buffers[v] for v in body.inputs[:count]]
+        rows: list[tuple[Value, str]] = []
+        for value, result in zip(body.outputs[count:], node.outputs[count:], strict=True):
+            outer[result] = self.own(prefix + result.name, result.type)
+            row = f"{own}{result.name}_row"
+            inside.append(self.view(row, value.type, outer[result], at * value.type.elems))
+            rows.append((value, row))
+        assert len(rows) == sequences
+        inside += self.block(body, buffers, own)
+        inside += [Copy(row, buffers[value]) for value, row in rows]
+        inside += self.renew(body.outputs[:count], carried, buffers, own)
+        for result, name in zip(node.outputs[:count], carried, strict=True):
+            outer[result] = name
+        for name in (*carried, *(n for n in buffers.values())):
+            self.touch(name)
+        return [*before, HostLoop(step.name, steps, tuple(inside))]
+
+    def is_sequence(self, value: Value, node: Node, scan: Scan) -> bool:
+        """Whether an operand of a scan is read one step at a time: its body sees one rank less."""
+        position = node.inputs.index(value)
+        return scan.body.inputs[position].type.rank == value.type.rank - 1
+
+    def renew(
+        self, values: tuple[Value, ...], carried: list[str], buffers: dict[Value, str], own: str
+    ) -> list[HostStmt]:
+        """Replace the carries by what the body computed, through copies where they change places."""
+        moves: list[HostStmt] = []
+        late: list[HostStmt] = []
+        for value, target in zip(values, carried, strict=True):
+            source = buffers[value]
+            if source == target:
+                continue
+            if self.roots[source] in carried:
+                spare = self.own(f"{own}{target}_next", value.type)
+                moves.append(Copy(spare, source))
+                source = spare
+            late.append(Copy(target, source))
+        return [*moves, *late]
+
+    def give_outputs(
+        self, graph: Graph
+    ) -> tuple[tuple[Buffer, ...], list[HostStmt], list[HostStmt]]:
+        """Let results be computed where the caller wants them; copy those that cannot.
+
+        Returns the output buffers, the statements to open with and those to close with.
+        """
+        outputs: list[Buffer] = []
+        opening: list[HostStmt] = []
+        closing: list[HostStmt] = []
+        for value in graph.outputs:
+            buffer = self.buffer_of[value]
+            root = self.arena.get(self.roots[buffer])
+            if root is not None and root.name == value.name and root.type == value.type:
+                outputs.append(root)
+                del self.arena[root.name]
+                continue
+            name = f"{value.name}_result"
+            while name in self.roots:
+                name += "_"
+            self.roots[name] = name
+            outputs.append(Buffer(name, value.type))
+            if root is not None:
+                opening.append(View(root, name))
+                del self.arena[root.name]
+            else:
+                closing.append(Copy(name, buffer))
+        return tuple(outputs), opening, closing

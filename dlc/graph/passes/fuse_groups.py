@@ -1,0 +1,65 @@
+"""Put nodes that become one kernel into one group.
+
+Before:
+    def main(x: f32[4, 6], w: f32[6, 5], b: f32[5]):
+        m: f32[4, 5] = matmul(x, w)
+        s: f32[4, 5] = add(m, b)
+        y: f32[4, 5] = relu(s)
+        return y
+
+After:
+    def main(x: f32[4, 6], w: f32[6, 5], b: f32[5]):
+        def matmul_add_relu(x: f32[4, 6], w: f32[6, 5], b: f32[5]):
+            m: f32[4, 5] = matmul(x, w)
+            s: f32[4, 5] = add(m, b)
+            y: f32[4, 5] = relu(s)
+            return y
+        y: f32[4, 5] = matmul_add_relu(x, w, b)
+        return y
+
+Position: last, after layouts are chosen and dead nodes are gone; lowering needs every node that
+computes to be in a group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from dlc.graph.fusion import groups, is_free
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.ops.fused import FusedGroup
+from dlc.graph.ops.scan import Scan
+from dlc.graph.pass_ import PassContext, graph_pass
+
+NAME_LENGTH = 48
+
+
+@graph_pass(after=("choose_layouts",))
+def fuse_groups(graph: Graph, context: PassContext) -> Graph:
+    """Replace the nodes of each kernel by one `FusedGroup` node."""
+    nodes: dict[int, Node] = {}
+    position = {id(n): i for i, n in enumerate(graph.nodes)}
+    taken: Counter[str] = Counter()
+    for members in groups(graph):
+        last = members[-1]
+        if len(members) == 1 and isinstance(last.op, Scan):
+            body = fuse_groups(last.op.body, context)
+            nodes[position[id(last)]] = replace(last, op=replace(last.op, body=body))
+            continue
+        nodes[position[id(last)]] = _group(graph, members, taken)
+    nodes |= {position[id(n)]: n for n in graph.nodes if is_free(n)}
+    return replace(graph, nodes=tuple(nodes[i] for i in sorted(nodes)))
+
+
+def _group(graph: Graph, members: tuple[Node, ...], taken: Counter[str]) -> Node:
+    made = {v for n in members for v in n.outputs}
+    inputs = tuple(dict.fromkeys(v for n in members for v in n.inputs if v not in made))
+    results = members[-1].outputs
+    name = "_".join(dict.fromkeys(n.op.name for n in members))[:NAME_LENGTH]
+    taken[name] += 1
+    unique = name if taken[name] == 1 else f"{name}_{taken[name]}"
+    body = Graph(unique, graph.sizes, inputs, members, results)
+    sources = ", ".join(dict.fromkeys(n.source for n in members if n.source))
+    return Node(FusedGroup(body=body), inputs, results, sources)
+

@@ -1,0 +1,200 @@
+"""Finding and replacing parts of a function: what several primitives do on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from dlc.schedule.loop import (
+    Alloc,
+    Block,
+    For,
+    Func,
+    If,
+    Invoke,
+    Stmt,
+    Store,
+    block,
+    map_exprs,
+    rewrite,
+    substitute,
+    walk,
+)
+from dlc.te.expr import Expr, Load, Var
+from dlc.te.transform import rename_buffers
+from dlc.te.transform import rewrite as rewrite_expr
+
+
+def swap_loop(func: Func, loop: str, change: Callable[[For], Stmt]) -> Func:
+    """Replace one loop."""
+
+    def visit(stmt: Stmt) -> Stmt:
+        return change(stmt) if isinstance(stmt, For) and stmt.var == loop else stmt
+
+    return replace(func, body=rewrite(func.body, visit))
+
+
+def swap_alloc(func: Func, buffer: str, change: Callable[[Alloc], Stmt]) -> Func:
+    """Replace one allocation, its body included."""
+
+    def visit(stmt: Stmt) -> Stmt:
+        return change(stmt) if isinstance(stmt, Alloc) and stmt.buffer.name == buffer else stmt
+
+    return replace(func, body=rewrite(func.body, visit))
+
+
+def sequence(stmt: Stmt) -> list[Stmt]:
+    """The statements that run one after the other, allocations opened."""
+    match stmt:
+        case Alloc(_, _, body):
+            return sequence(body)
+        case Block(stmts):
+            return [s for child in stmts for s in sequence(child)]
+        case _:
+            return [stmt]
+
+
+def map_sequence(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """Apply `change` to each statement of `sequence(stmt)`; an empty block removes one."""
+    match stmt:
+        case Alloc(_, _, body):
+            return replace(stmt, body=map_sequence(body, change))
+        case Block(stmts):
+            return block(*(map_sequence(s, change) for s in stmts))
+        case _:
+            return change(stmt)
+
+
+def insert_before(stmt: Stmt, mark: Stmt, wrap: Callable[[Stmt], Stmt]) -> Stmt:
+    """Hand `mark` (one of `sequence(stmt)`) and all that follows it in its block to `wrap`."""
+    match stmt:
+        case Alloc(_, _, body) if stmt is not mark:
+            return replace(stmt, body=insert_before(body, mark, wrap))
+        case Block(stmts):
+            for position, child in enumerate(stmts):
+                if any(s is mark for s in sequence(child)):
+                    rest = insert_before(child, mark, lambda s: s)
+                    if child is mark:
+                        return block(*stmts[:position], wrap(block(*stmts[position:])))
+                    return block(*stmts[:position], insert_before(rest, mark, wrap))
+            return stmt
+        case _:
+            return wrap(stmt)
+
+
+def remove_alloc(stmt: Stmt, buffer: str) -> Stmt:
+    """The statement without one allocation; its body stays."""
+
+    def visit(node: Stmt) -> Stmt:
+        return node.body if isinstance(node, Alloc) and node.buffer.name == buffer else node
+
+    return rewrite(stmt, visit)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A store and what is around it inside some statement, outermost first."""
+
+    store: Store
+    around: tuple[For | If, ...]
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        """The loops around the store."""
+        return tuple(s for s in self.around if isinstance(s, For))
+
+
+def sites(stmt: Stmt, around: tuple[For | If, ...] = ()) -> Iterator[Site]:
+    """Every store of a statement with the loops and guards around it."""
+    match stmt:
+        case Store():
+            yield Site(stmt, around)
+        case For() | If():
+            yield from sites(stmt.body, (*around, stmt))
+        case Alloc(_, _, body):
+            yield from sites(body, around)
+        case Block(stmts):
+            for child in stmts:
+                yield from sites(child, around)
+        case Invoke():
+            pass
+
+
+def loops_around(func: Func, loop: str) -> tuple[For, ...]:
+    """The loops around a loop, outermost first, itself last."""
+    return _path(func.body, loop) or ()
+
+
+def _path(stmt: Stmt, loop: str) -> tuple[For, ...] | None:
+    match stmt:
+        case For(var, _, _, body):
+            if var == loop:
+                return (stmt,)
+            inner = _path(body, loop)
+            return None if inner is None else (stmt, *inner)
+        case If(_, body) | Alloc(_, _, body):
+            return _path(body, loop)
+        case Block(stmts):
+            found = (_path(child, loop) for child in stmts)
+            return next((p for p in found if p is not None), None)
+        case _:
+            return None
+
+
+def written(stmt: Stmt) -> set[str]:
+    """The buffers a statement may write; every operand of an instruction counts."""
+    names = {s.buffer for s in walk(stmt) if isinstance(s, Store)}
+    for node in walk(stmt):
+        if isinstance(node, Invoke):
+            names |= {buffer for buffer, _ in node.operands}
+    return names
+
+
+def touched_by_invoke(stmt: Stmt, buffer: str) -> bool:
+    """Whether an instruction has the buffer as an operand."""
+    return any(
+        isinstance(s, Invoke) and any(b == buffer for b, _ in s.operands) for s in walk(stmt)
+    )
+
+
+def aliases(func: Func) -> dict[str, str]:
+    """Names of one memory under one name: the output of each in-place pair for its input."""
+    return {source: out for out, source in func.in_place}
+
+
+def renamed(stmt: Stmt, loops: Mapping[str, str], buffers: Mapping[str, str]) -> Stmt:
+    """A copy of a statement with other names for its loops and buffers."""
+    env: dict[str, Expr] = {old: Var(new) for old, new in loops.items()}
+
+    def visit(node: Stmt) -> Stmt:
+        match node:
+            case For() if node.var in loops:
+                return replace(node, var=loops[node.var])
+            case Alloc() if node.buffer.name in buffers:
+                return replace(node, buffer=replace(node.buffer, name=buffers[node.buffer.name]))
+            case Store() if node.buffer in buffers:
+                return replace(node, buffer=buffers[node.buffer])
+            case Invoke():
+                operands = tuple((buffers.get(b, b), index) for b, index in node.operands)
+                return replace(node, operands=operands)
+            case _:
+                return node
+
+    stmt = rewrite(substitute(stmt, env), visit)
+    return map_exprs(stmt, lambda e: rename_buffers(e, buffers))
+
+
+def redirect(stmt: Stmt, buffer: str, name: str, at: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]) -> Stmt:
+    """Let every access to `buffer` go to `name`, its index changed by `at`."""
+
+    def load(node: Expr) -> Expr:
+        if isinstance(node, Load) and node.buffer == buffer:
+            return Load(name, at(node.index), node.dtype)
+        return node
+
+    def visit(node: Stmt) -> Stmt:
+        if isinstance(node, Store) and node.buffer == buffer:
+            return Store(name, at(node.index), node.value)
+        return node
+
+    return rewrite(map_exprs(stmt, lambda e: rewrite_expr(e, load)), visit)

@@ -1,0 +1,129 @@
+"""Looking at loop nests: which statement computes which buffer, under which loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dlc.schedule.loop import Alloc, Block, For, Func, If, Stmt, Store, accumulation
+from dlc.te.expr import Binary, BinOp, Expr, Unary
+from dlc.te.transform import free_vars, loads, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One store and the loops around it, outermost first.
+
+    For a reduction it is the accumulating store: `start` is the store of the initial value, and
+    `inner` the loops that only the accumulation has.
+    """
+
+    buffer: str
+    store: Store
+    loops: tuple[For, ...]
+    inner: tuple[For, ...]
+    start: Store | None
+
+    @property
+    def names(self) -> list[str]:
+        """The loops over the elements of the buffer."""
+        return [f.var for f in self.loops]
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether the stage accumulates."""
+        return self.start is not None
+
+    @property
+    def value(self) -> Expr:
+        """What is stored, or added up."""
+        if self.start is not None:
+            assert isinstance(self.store.value, Binary)
+            return self.store.value.b
+        return self.store.value
+
+    @property
+    def factors(self) -> tuple[Expr, Expr] | None:
+        """The two factors where the stage is a sum of products."""
+        if accumulation(self.store) is BinOp.ADD and isinstance(self.value, Binary):
+            if self.value.op is BinOp.MUL:
+                return self.value.a, self.value.b
+        return None
+
+
+def stages(func: Func) -> list[Stage]:
+    """The stages of a function in order. A buffer stored in several nests has several stages."""
+    found: list[tuple[Store, tuple[For, ...]]] = list(_stores(func.body, ()))
+    result: list[Stage] = []
+    starts: dict[str, tuple[Store, tuple[For, ...]]] = {}
+    for store, around in found:
+        if accumulation(store) is not None and store.buffer in starts:
+            start, outer = starts.pop(store.buffer)
+            ids = {id(f) for f in outer}
+            shared = tuple(f for f in around if id(f) in ids)
+            inner = tuple(f for f in around if id(f) not in ids)
+            if len(shared) < len(outer):  # after decompose_reduction: told apart by the index
+                shared, inner = _by_index(store, around)
+            result.append(Stage(store.buffer, store, shared, inner, start))
+        elif accumulation(store) is not None:
+            shared, inner = _by_index(store, around)
+            result.append(Stage(store.buffer, store, shared, inner, None))
+        elif _is_start(store, around, found):
+            starts[store.buffer] = (store, around)
+        else:
+            result.append(Stage(store.buffer, store, around, (), None))
+    return result
+
+
+def readers(func: Func, buffer: str) -> int:
+    """How many loads of a buffer there are, accumulations of itself left out."""
+    count = 0
+    for store, _ in _stores(func.body, ()):
+        own = accumulation(store) is not None and store.buffer == buffer
+        count += sum(1 for load in loads(store.value) if load.buffer == buffer) - own
+        count += sum(1 for i in store.index for load in loads(i) if load.buffer == buffer)
+    return count
+
+
+def is_cheap(value: Expr) -> bool:
+    """Whether computing a value again costs no more than loading it: moves and constants."""
+    return not any(isinstance(e, Binary | Unary) and e.dtype.is_float for e in walk(value))
+
+
+def top_nests(func: Func) -> list[Stmt]:
+    """The statements of a function inside of its outermost allocations."""
+    body = func.body
+    while isinstance(body, Alloc):
+        body = body.body
+    return list(body.stmts) if isinstance(body, Block) else [body]
+
+
+def _stores(stmt: Stmt, around: tuple[For, ...]) -> Iterator[tuple[Store, tuple[For, ...]]]:
+    match stmt:
+        case Store():
+            yield stmt, around
+        case For(_, _, _, body, _):
+            yield from _stores(body, (*around, stmt))
+        case If(_, body) | Alloc(_, _, body):
+            yield from _stores(body, around)
+        case Block(stmts):
+            for child in stmts:
+                yield from _stores(child, around)
+        case _:
+            pass
+
+
+def _by_index(store: Store, around: tuple[For, ...]) -> tuple[tuple[For, ...], tuple[For, ...]]:
+    used = frozenset(name for i in store.index for name in free_vars(i))
+    kept = tuple(f for f in around if f.var in used)
+    return kept, tuple(f for f in around if f.var not in used)
+
+
+def _is_start(
+    store: Store, around: tuple[For, ...], found: list[tuple[Store, tuple[For, ...]]]
+) -> bool:
+    """Whether a store gives an accumulator its first value: it is accumulated into later."""
+    position = next(i for i, (s, a) in enumerate(found) if s is store and a is around)
+    later = (s for s, _ in found[position + 1 :] if s.buffer == store.buffer)
+    following = next(later, None)
+    return following is not None and accumulation(following) is not None

@@ -1,0 +1,37 @@
+"""Schedule rules: how a kind of nest is scheduled on a kind of target.
+
+The first rule of `RULES` that matches takes the function. Rules know shapes of loop nests, never
+names of operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+
+from dlc.core.target import Target
+from dlc.schedule.loop import Func
+from dlc.schedule.rules import contract, row, window
+from dlc.schedule.rules.prepare import finish, inline_moves, split_digits
+from dlc.schedule.trace import Trace
+
+RULES: tuple[ModuleType, ...] = (contract, window, row)
+
+
+def rule_for(func: Func, target: Target) -> ModuleType | None:
+    """The rule for a function whose moves are inlined; None where loops need only `finish`."""
+    return next((rule for rule in RULES if rule.match(func, target) is not None), None)
+
+
+def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
+    """Schedule a lowered function: inline moves, the rule, then vectors and threads for the rest."""
+    trace = Trace(func)
+    inline_moves(trace)
+    split_digits(trace)
+    for rule in RULES:
+        found = rule.match(trace.func, target)
+        if found is not None:
+            rule.schedule(trace, found, target, knobs)
+            break
+    finish(trace, target)
+    return trace

@@ -1,0 +1,383 @@
+"""Sums of products: dense layers, batched matrix products and convolutions.
+
+One operand (`columns`) varies along the innermost dimension of the result, the other (`rows`) does
+not. The result is cut into register tiles: some rows by some vectors of columns, accumulated in
+registers over the whole reduction, and written once with everything that was fused behind it.
+Tails get tiles of their own, so that no loop inside has a guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dlc.core.target import Target
+from dlc.schedule.loop import For, Func, loops
+from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules.prepare import loop_around, simple_index, unroll_factor
+from dlc.schedule.rules.tile import Tile, choose_tile, vector_registers
+from dlc.schedule.space import Space
+from dlc.schedule.trace import Trace
+from dlc.te.expr import Const, Expr, Load
+from dlc.te.simplify import coefficients, surely_divides
+from dlc.te.transform import free_vars, loads
+
+MAX_STEPS = 16  # reduction steps written out in one iteration
+MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """The parts of a sum of products, by loops of the nest that writes the result."""
+
+    sum: str  # the buffer that accumulates
+    result: str  # the buffer written from it
+    lane: str  # the loop along the innermost dimension of the result
+    rows: tuple[str, ...]  # loops that only the row operand depends on, outermost first
+    columns: tuple[str, ...]  # loops that only the column operand depends on, without `lane`
+    batch: tuple[str, ...]  # the other loops
+    packed: str | None  # the column operand where it is not contiguous along `lane`
+    column_bytes: int | None  # size of the column operand, None where it is symbolic
+
+
+def match(func: Func, target: Target) -> Contraction | None:
+    """The contraction in a function whose moves are inlined, or None."""
+    found = stages(func)
+    sums = [s for s in found if s.is_reduction]
+    if len(sums) != 1 or sums[0].factors is None:
+        return None
+    readers = [s for s in found if not s.is_reduction and _reads(s, sums[0].buffer)]
+    return _analyse(func, sums[0], readers[0]) if len(readers) == 1 else None
+
+
+def space(func: Func, target: Target) -> Space:
+    """Tile sizes, loop order and unrolling; 0 and -1 stand for the analytic choice."""
+    return Space(
+        {
+            "rows": (0, 4, 6, 7, 8, 12, 14, 28),
+            "columns": (0, 1, 2, 3, 4),
+            "columns_outer": (-1, 0, 1),
+            "steps": (0, 4, 8, 16),
+        }
+    )
+
+
+def schedule(trace: Trace, found: Contraction, target: Target, knobs: Mapping[str, int]) -> None:
+    """Tile the contraction; see the module."""
+    _Tiling(trace, found, target, knobs).run()
+
+
+def _reads(stage: Stage, buffer: str) -> bool:
+    return any(load.buffer == buffer for load in loads(stage.value))
+
+
+def _analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
+    """Sort the loops of the result by which operand depends on them."""
+    reads = {load.index for load in loads(result.value) if load.buffer == total.buffer}
+    if len(reads) != 1 or total.factors is None:
+        return None
+    position = [simple_index(i, result.loops) for i in reads.pop()]
+    axes = [f.var for f in total.loops]
+    if len(axes) != len(position) or [str(i) for i in total.store.index] != axes:
+        return None
+    depends: dict[str, tuple[bool, bool]] = {}
+    first, second = (free_vars(f) for f in total.factors)
+    for loop in result.loops:
+        used = {a for a, p in zip(axes, position, strict=True) if loop.var in free_vars(p)}
+        depends[loop.var] = (bool(used & first), bool(used & second))
+    lane = result.names[-1]
+    step = coefficients(position[-1])
+    inner = coefficients(simple_index(result.store.index[-1], result.loops))
+    if not step or step.get(lane) != 1 or not inner or inner.get(lane) != 1:
+        return None
+    if any(lane in free_vars(p) for p in position[:-1]) or depends[lane][0] == depends[lane][1]:
+        return None
+    row, column = total.factors if depends[lane][1] else reversed(total.factors)
+    if depends[lane][0]:
+        depends = {v: (b, a) for v, (a, b) in depends.items()}
+    others = [v for v in result.names if v != lane]
+    return Contraction(
+        total.buffer,
+        result.buffer,
+        lane,
+        tuple(v for v in others if depends[v] == (True, False)),
+        tuple(v for v in others if depends[v] == (False, True)),
+        tuple(v for v in others if depends[v][0] == depends[v][1]),
+        _needs_packing(column, axes[-1]),
+        _bytes(func, column),
+    )
+
+
+def _needs_packing(column: Expr, axis: str) -> str | None:
+    """The buffer whose elements along `axis` do not lie side by side, or None."""
+    for load in loads(column):
+        if not load.index or axis not in {v for i in load.index for v in free_vars(i)}:
+            continue
+        last = coefficients(load.index[-1])
+        beside = last is not None and last.get(axis) == 1
+        if not beside or any(axis in free_vars(i) for i in load.index[:-1]):
+            if not _is_packed(load, axis):
+                return load.buffer if isinstance(column, Load) else None
+    return None
+
+
+def _is_packed(load: Load, axis: str) -> bool:
+    """Whether the operand is stored in blocks along `axis`: w[j // 16, k, j % 16]."""
+    return str(load.index[-1]).startswith(f"{axis} % ")
+
+
+def _bytes(func: Func, column: Expr) -> int | None:
+    total = 0
+    shapes = {b.name: b.type for b in func.inputs}
+    for load in loads(column):
+        type_ = shapes.get(load.buffer)
+        if type_ is None or not isinstance(type_.elems, Const):
+            return None
+        total += int(type_.elems.value) * type_.dtype.size_bytes
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """One tile shape: its loops. None where there is no such loop (left)."""
+
+    lane: str
+    column: str | None
+    row: str | None
+    above: str | None
+    tile: Tile
+
+
+class _Tiling:
+    def __init__(
+        self, trace: Trace, found: Contraction, target: Target, knobs: Mapping[str, int]
+    ) -> None:
+        self.trace, self.found, self.target, self.knobs = trace, found, target, knobs
+        self.lanes = target.lanes(4)
+        self.registers = vector_registers(target, self.lanes)
+
+    def run(self) -> None:
+        found = self.found
+        tops = [leaf for part in self._columns() for leaf in self._rows(part)]
+        sums = [found.sum]
+        for number, leaf in enumerate(tops[1:], start=1):
+            self.trace.do("duplicate", found.sum, leaf.lane, f"_{number}")
+            sums.append(f"{found.sum}_{number}")
+        for leaf, total in zip(tops, sums, strict=True):
+            self._accumulate(leaf, total)
+
+    def _order(self, column: list[str], lane: list[str]) -> list[str]:
+        """All loops of the result, columns outside or inside the rows."""
+        found = self.found
+        rows = list(found.rows)
+        if self._columns_outside():
+            return [*found.batch, *column, *rows, *lane]
+        return [*found.batch, *rows[:-1], *column, *rows[-1:], *lane]
+
+    def _columns_outside(self) -> bool:
+        """Whether a column tile is kept while all rows pass, rather than the other way round.
+
+        Whichever operand is larger than half of the L2 cache should be streamed once.
+        """
+        choice = self.knobs.get("columns_outer", -1)
+        if choice >= 0 and not self.found.packed:
+            return bool(choice)
+        size = self.found.column_bytes
+        return self.found.packed is not None or size is None or size > self.target.l2_bytes // 2
+
+    def _columns(self) -> list[_Leaf]:
+        """Cut lanes and columns; each part has the loops [..., columns, rows..., ci, lane]."""
+        trace, found = self.trace, self.found
+        width = trace.constant(found.lane)
+        if width is not None and width <= self.lanes:
+            column = found.columns[-1] if found.columns else None
+            trace.do("reorder", tuple(self._order(list(found.columns), [found.lane])))
+            return self._tile_columns(_Leaf(found.lane, column, None, None, Tile(1, 1, 1)))
+        columns = [*found.columns, found.lane]
+        trace.do("reorder", tuple(self._order(columns, [])))
+        parts = [found.lane]
+        if width is not None and width % self.lanes:
+            trace.do("partition", found.lane, width // self.lanes * self.lanes, "_n")
+            parts.append(f"{found.lane}_n")
+        leaves: list[_Leaf] = []
+        for name in parts:
+            column = None
+            if name == found.lane:
+                column, name = trace.split(name, self.lanes)
+            suffix = "_n" if name.endswith("_n") else ""
+            self._sink(name, suffix)
+            leaf = _Leaf(name, column, None, None, Tile(1, 1, 1))
+            leaves += self._tile_columns(leaf, suffix)
+        return leaves
+
+    def _sink(self, name: str, suffix: str, before: str | None = None) -> None:
+        """Move a loop inside all loops it contains (but outside of `before`)."""
+        chain = [name]
+        stmt = self.trace.loop(name).body
+        while isinstance(stmt, For):
+            chain.append(stmt.var)
+            stmt = stmt.body
+        order = chain[1:]
+        order.insert(order.index(before) if before else len(order), name)
+        if order != chain:
+            self.trace.do("reorder", tuple(order))
+
+    def _tile_columns(self, leaf: _Leaf, suffix: str = "") -> list[_Leaf]:
+        trace = self.trace
+        names = set(loops(trace.func.body))
+        rows = [f"{r}{suffix}" if f"{r}{suffix}" in names else r for r in self.found.rows]
+        row = rows[-1] if rows else None
+        above = rows[-2] if len(rows) > 1 else None
+        count = 1 if leaf.column is None else trace.constant(leaf.column)
+        tile = self._choose(row, above, count)
+        leaf = replace(leaf, row=row, above=above, tile=tile)
+        if leaf.column is None:
+            return [replace(leaf, tile=replace(tile, columns=1))]
+        result: list[_Leaf] = []
+        for part, size in self._cut(leaf, "column", tile.columns, "_c"):
+            assert part.column is not None
+            inner = part.column
+            if trace.constant(inner) != size:
+                inner = trace.split(inner, size)[1]
+            self._sink(inner, "", before=part.lane)
+            result.append(replace(part, column=inner, tile=replace(part.tile, columns=size)))
+        return result
+
+    def _choose(self, row: str | None, above: str | None, columns: int | None) -> Tile:
+        rows = self.trace.constant(row) if row else 1
+        high = self.trace.constant(above) if above else 1
+        tile = choose_tile(rows, high, columns, self.registers)
+        wanted_rows, wanted_columns = self.knobs.get("rows", 0), self.knobs.get("columns", 0)
+        if wanted_rows:
+            tile = Tile(1, min(wanted_rows, rows or wanted_rows), tile.columns)
+        if wanted_columns:
+            tile = replace(tile, columns=min(wanted_columns, columns or wanted_columns))
+        if (rows or 2) > tile.rows:  # several image rows only where a tile holds whole rows
+            tile = replace(tile, high=1)
+        return tile
+
+    def _rows(self, leaf: _Leaf) -> list[_Leaf]:
+        """Cut the rows of one part into full tiles and tails."""
+        trace = self.trace
+        result: list[_Leaf] = []
+        tall = self._cut(leaf, "above", leaf.tile.high, "_y") if leaf.tile.high > 1 else [(leaf, 1)]
+        for part, high in tall:
+            above = part.above
+            if high > 1 and above is not None and trace.constant(above) != high:
+                above = trace.split(above, high)[1]
+            inner_above = above if high > 1 else None
+            if inner_above is not None:
+                self._sink(inner_above, "", before=part.column or part.lane)
+            part = replace(part, above=inner_above)
+            for each, size in self._cut(part, "row", part.tile.rows, "_x"):
+                row = each.row
+                if row is not None and trace.constant(row) != size:
+                    row = trace.split(row, size)[1]
+                if row is not None:
+                    self._sink(row, "", before=each.lane)
+                result.append(replace(each, row=row, tile=Tile(high, size, each.tile.columns)))
+        return result
+
+    def _cut(self, leaf: _Leaf, role: str, size: int, suffix: str) -> list[tuple[_Leaf, int]]:
+        """Partition the loop of a role into whole tiles and a tail; both with their tile size."""
+        name = getattr(leaf, role)
+        if name is None:
+            return [(leaf, 1)]
+        trace = self.trace
+        extent = trace.extent(name)
+        if isinstance(extent, Const):
+            whole, rest = divmod(int(extent.value), size)
+            if not whole:
+                return [(leaf, rest)]
+            if not rest:
+                return [(leaf, size)]
+            trace.do("partition", name, whole * size, suffix)
+            return [(leaf, size), (self._renamed(leaf, suffix), rest)]
+        if role == "column":  # lanes are masked; one vector at a time
+            return [(leaf, 1)]
+        if size == 1 or surely_divides(size, extent):
+            return [(leaf, size)]
+        trace.do("partition", name, str(extent // size * size), suffix)
+        tail = self._renamed(leaf, suffix)
+        small = max(1, size // 4)
+        return [(leaf, size), *self._cut(tail, role, small, f"{suffix}s")]
+
+    def _renamed(self, leaf: _Leaf, suffix: str) -> _Leaf:
+        """The leaf after partition: loops inside of the cut one exist twice."""
+        names = loops(self.trace.func.body)
+
+        def copy(name: str | None) -> str | None:
+            return f"{name}{suffix}" if name is not None and f"{name}{suffix}" in names else name
+
+        lane = copy(leaf.lane)
+        assert lane is not None
+        return _Leaf(lane, copy(leaf.column), copy(leaf.row), copy(leaf.above), leaf.tile)
+
+    def _accumulate(self, leaf: _Leaf, total: str) -> None:
+        """Put the accumulation of one tile into registers, right before the tile is written."""
+        trace = self.trace
+        inside = [v for v in (leaf.row, leaf.above, leaf.column, leaf.lane) if v is not None]
+        tile = [v for v in self._chain(leaf.lane) if v in inside]
+        outside = loop_around(trace.func, tile[0])
+        if outside is not None:
+            trace.do("compute_at", total, outside)
+        stage = trace.stage(total)
+        if self.found.packed and outside is not None:
+            self._pack(total, leaf)
+        trace.do("decompose_reduction", total, stage.names[0])
+        stage = trace.stage(total)
+        names, inner = stage.names, [f.var for f in stage.inner]
+        trace.do("reorder", (*inner, *names))
+        self._tile_sum(names, leaf)
+        self._tile_sum([f"{n}_init" for n in names], leaf)
+        if inner:
+            self._unroll_steps(inner[-1], leaf)
+        for name in tile[:-1]:
+            trace.tile_loop(name)
+        trace.tile_loop(leaf.lane, lanes=True)
+        trace.do("set_scope", total, "register")
+
+    def _tile_sum(self, names: list[str], leaf: _Leaf) -> None:
+        trace = self.trace
+        last = names[-1]
+        width = trace.constant(last)
+        if width is not None and width > self.lanes:
+            outer, last = trace.split(last, self.lanes)
+            trace.tile_loop(outer)
+        for name in names[:-1]:
+            trace.tile_loop(name)
+        trace.tile_loop(last, lanes=True)
+
+    def _unroll_steps(self, name: str, leaf: _Leaf) -> None:
+        tile = leaf.tile
+        fmas = tile.high * tile.rows * tile.columns
+        limit = self.knobs.get("steps", 0) or min(MAX_STEPS, max(1, MAX_FMAS // fmas))
+        factor = unroll_factor(self.trace.extent(name), limit)
+        if factor > 1:
+            self.trace.do("annotate", name, "unroll", factor)
+
+    def _pack(self, total: str, leaf: _Leaf) -> None:
+        """Copy the column operand of one column tile so that lanes lie side by side."""
+        trace = self.trace
+        chain = self._chain(leaf.lane)
+        rows = [v for v in chain if any(v.startswith(r) for r in self.found.rows)]
+        outside = loop_around(trace.func, rows[0]) if rows else loop_around(trace.func, chain[0])
+        if outside is None or self.found.packed is None:
+            return
+        name = f"{self.found.packed}_packed_{total}"
+        trace.do("cache_read", self.found.packed, outside, name, "local")
+        stage = trace.stage(total)
+        axis = stage.names[-1]
+        load = next(x for x in loads(stage.value) if x.buffer == name)
+        along = next(d for d, i in enumerate(load.index) if axis in free_vars(i))
+        rank = len(load.index)
+        order = (*(d for d in range(rank) if d != along), along)
+        if along != rank - 1:
+            trace.do("transform_layout", name, order)
+
+    def _chain(self, name: str) -> list[str]:
+        """The loops around a loop, outermost first, itself last."""
+        chain = [name]
+        while (outer := loop_around(self.trace.func, chain[0])) is not None:
+            chain.insert(0, outer)
+        return chain

@@ -1,0 +1,137 @@
+"""What every rule does first and last: inline what only moves elements, finish what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.core.target import Target
+from dlc.schedule.loop import For, Func, LoopKind, Stmt, allocs, loops, walk
+from dlc.schedule.nest import is_cheap, readers, stages, top_nests
+from dlc.schedule.trace import Trace
+from dlc.te.expr import Binary, BinOp, Const, Expr, Var
+from dlc.te.simplify import coefficients, loop_bounds, simplify
+from dlc.te.transform import free_vars, loads
+from dlc.te.transform import walk as walk_expr
+
+
+def inline_moves(trace: Trace) -> None:
+    """Inline every intermediate that is read once, or costs nothing to compute again."""
+    for name in list(allocs(trace.func.body)):
+        made = [s for s in stages(trace.func) if s.buffer == name]
+        if len(made) != 1 or made[0].is_reduction:
+            continue
+        if readers(trace.func, name) <= 1 or is_cheap(made[0].value):
+            trace.do("compute_inline", name)
+
+
+def split_digits(trace: Trace) -> None:
+    """Split loops whose variable is read as digits (i // 64, i % 64): undo a merge of dimensions."""
+    for stage in stages(trace.func):
+        for loop in stage.loops:
+            factor = _digit(stage.value, loop.var)
+            if factor is not None and trace.constant(loop.var) not in (None, factor):
+                trace.split(loop.var, factor)
+
+
+def _digit(value: Expr, var: str) -> int | None:
+    for node in walk_expr(value):
+        match node:
+            case Binary(BinOp.FLOORDIV | BinOp.MOD, Var(name), Const(int(factor), _)):
+                if name == var:
+                    return factor
+    return None
+
+
+def simple_index(index: Expr, around: Sequence[For]) -> Expr:
+    """An index as the loops' bounds allow to write it."""
+    return simplify(index, loop_bounds({f.var: f.extent for f in around}))
+
+
+def loop_around(func: Func, name: str) -> str | None:
+    """The loop directly outside of a loop, or None."""
+    for stmt in walk(func.body):
+        if isinstance(stmt, For) and any(
+            s.var == name for s in _direct(stmt.body) if isinstance(s, For)
+        ):
+            return stmt.var
+    return None
+
+
+def _direct(stmt: Stmt) -> list[Stmt]:
+    """The statements of a body that no further loop is around."""
+    found: list[Stmt] = []
+    pending = [stmt]
+    while pending:
+        node = pending.pop()
+        found.append(node)
+        if isinstance(node, For):
+            continue
+        pending += getattr(node, "stmts", ())
+        if hasattr(node, "body"):
+            pending.append(node.body)
+    return found
+
+
+def unroll_factor(extent: Expr, limit: int) -> int:
+    """The largest number of steps up to `limit` that divides an extent; 1 where it is symbolic."""
+    if not isinstance(extent, Const):
+        return 1
+    return max((f for f in range(1, limit + 1) if extent.value % f == 0), default=1)
+
+
+def finish(trace: Trace, target: Target) -> None:
+    """Vectorize and parallelize every nest that no rule has touched, and run the others parallel."""
+    for top in top_nests(trace.func):
+        for name in _innermost(top):
+            _vectorize(trace, name, target)
+    for top in top_nests(trace.func):
+        if any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in walk(top)):
+            continue
+        stop = frozenset(
+            s.var for s in walk(top) if isinstance(s, For) and s.kind is not LoopKind.SERIAL
+        )
+        names = _element_loops(trace.func, top)
+        inner = frozenset(v for v in loops(top) if v not in names)
+        trace.parallel_outer(top, stop | inner)
+
+
+def _element_loops(func: Func, top: Stmt) -> set[str]:
+    """The loops of a nest that choose an element, not a summand."""
+    inside = set(loops(top))
+    return {v for s in stages(func) for v in s.names if v in inside}
+
+
+def _innermost(top: Stmt) -> list[str]:
+    """Serial loops of a nest that contain no loop."""
+    return [
+        s.var
+        for s in walk(top)
+        if isinstance(s, For)
+        and s.kind is LoopKind.SERIAL
+        and not any(isinstance(t, For) for t in walk(s.body))
+    ]
+
+
+def _vectorize(trace: Trace, name: str, target: Target) -> None:
+    """Run a loop as vectors where it walks along the innermost dimension of what it writes."""
+    stage = next((s for s in stages(trace.func) if name in s.names), None)
+    if stage is None or stage.is_reduction or not stage.store.index:
+        return
+    step = coefficients(simple_index(stage.store.index[-1], stage.loops))
+    if not step or step.get(name) != 1:
+        return
+    if any(name in free_vars(i) for i in stage.store.index[:-1]):
+        return
+    if any(x.buffer == stage.buffer for x in loads(stage.value)):
+        return
+    lanes = target.lanes(stage.value.dtype.size_bytes)
+    extent = trace.constant(name)
+    if extent is not None and extent <= lanes:
+        if extent > 1:
+            trace.do("vectorize", name)
+        return
+    if extent is not None and extent % lanes:
+        trace.do("partition", name, extent // lanes * lanes, "_v")
+        if trace.constant(f"{name}_v") != 1:
+            trace.do("vectorize", f"{name}_v")
+    trace.do("vectorize", trace.split(name, lanes)[1])

@@ -1,0 +1,110 @@
+"""Reductions over the innermost dimension with everything around them: softmax, norms, means.
+
+All stages of one row run before the next row starts, so a row stays in the first-level cache: it is
+read once and written once. Each reduction runs in as many partial results as a vector has lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dlc.core.target import Target
+from dlc.schedule.loop import Func, allocs
+from dlc.schedule.nest import Stage, stages
+from dlc.schedule.space import Space
+from dlc.schedule.trace import Trace
+from dlc.te.expr import Const
+from dlc.te.simplify import coefficients
+from dlc.te.transform import loads
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A chain of stages over the rows of one result."""
+
+    result: str
+    anchor: str | None  # the innermost loop over rows, of the nest that writes the result
+
+
+def match(func: Func, target: Target) -> Rows | None:
+    """The rows of a function whose moves are inlined, or None."""
+    found = stages(func)
+    reductions = [s for s in found if s.is_reduction]
+    if not reductions or not all(_over_last(s) for s in reductions):
+        return None
+    written = {b.name for b in func.outputs}
+    results = [s for s in found if s.buffer in written]
+    if len(results) != 1 or len(func.outputs) != 1:
+        return None
+    result = results[0]
+    rank = max(_rank(s) for s in reductions)
+    outer = [f.var for f in result.loops]
+    wide = [f for f in result.loops if f.extent != Const(1, f.extent.dtype)]
+    has_row = len(wide) > rank or (bool(wide) and _reads_row(result, reductions))
+    names = outer[:-1] if has_row else outer
+    return Rows(result.buffer, names[-1] if names else None)
+
+
+def _over_last(stage: Stage) -> bool:
+    """Whether the innermost summand loop walks along contiguous elements."""
+    inner = stage.inner[-1].var if stage.inner else None
+    if inner is None:
+        return False
+    for load in loads(stage.value):
+        last = coefficients(load.index[-1]) if load.index else None
+        if last and last.get(inner) == 1:
+            return True
+    return False
+
+
+def _rank(stage: Stage) -> int:
+    return sum(1 for f in stage.loops if f.extent != Const(1, f.extent.dtype))
+
+
+def _reads_row(result: Stage, reductions: list[Stage]) -> bool:
+    """Whether the result has an element for each summand rather than one for each sum."""
+    last = result.loops[-1].extent
+    return any(s.inner and s.inner[-1].extent == last for s in reductions) and last != Const(
+        1, last.dtype
+    )
+
+
+def space(func: Func, target: Target) -> Space:
+    """Nothing to choose yet but the number of vectors in flight."""
+    return Space({"vectors": (1, 2, 4)})
+
+
+def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]) -> None:
+    """Bring all stages of a row together; see the module."""
+    if found.anchor is not None:
+        for stage in reversed([s for s in stages(trace.func) if s.buffer != found.result]):
+            if stage.buffer in allocs(trace.func.body):
+                trace.do("compute_at", stage.buffer, found.anchor)
+    lanes = target.lanes(4)
+    for stage in [s for s in stages(trace.func) if s.is_reduction]:
+        _partial(trace, stage, lanes)
+
+
+def _partial(trace: Trace, stage: Stage, lanes: int) -> None:
+    """Reduce in one partial result for each lane."""
+    inner = stage.inner[-1].var
+    extent = trace.constant(inner)
+    if extent is not None and extent < lanes:
+        return
+    _, lane = trace.split(inner, lanes)
+    name = f"{stage.buffer}_lanes"
+    trace.do("rfactor", stage.buffer, lane, name)
+    partial = trace.stage(name)
+    trace.do("decompose_reduction", name, partial.names[0])
+    partial = trace.stage(name)
+    trace.do("reorder", (*(f.var for f in partial.inner), *partial.names))
+    for names in (partial.names, [f"{n}_init" for n in partial.names]):
+        for each in names[:-1]:
+            trace.tile_loop(each)
+        trace.tile_loop(names[-1], lanes=True)
+    trace.do("set_scope", name, "register")
+    final = trace.stage(stage.buffer)
+    for each in final.inner[:-1]:
+        trace.tile_loop(each.var)
+    trace.tile_loop(final.inner[-1].var, lanes=True)

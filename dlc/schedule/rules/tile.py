@@ -1,0 +1,92 @@
+"""How large a register tile should be: an analytic choice.
+
+A tile of `rows` x `columns` vectors keeps rows * columns accumulators in registers. One step of the
+reduction loads `columns` vectors, broadcasts `rows` scalars and does rows * columns
+multiply-adds. The estimate counts the cycles of one step over all tiles, tails included.
+
+Source: shared measurements on AVX-512 (tile sizes, spill rule rows*columns + columns + 1 <=
+registers); Intel 64 Optimization Manual, section 2.1 (two FMA and two load ports, FMA latency 4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from dlc.core.target import Target
+
+FMA_PER_CYCLE = 2
+LOADS_PER_CYCLE = 2
+FMA_LATENCY = 4
+VARIANT_COST = 0.02  # each further tile shape costs code and compile time: a tie-breaker
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A register tile: `high` image rows of `rows` pixels each, by `columns` vectors."""
+
+    high: int
+    rows: int
+    columns: int
+
+
+def cycles(rows: int, columns: int) -> float:
+    """Cycles of one reduction step of one tile, at least one FMA latency per dependent chain."""
+    return max(
+        rows * columns / FMA_PER_CYCLE, (rows + columns) / LOADS_PER_CYCLE, float(FMA_LATENCY)
+    )
+
+
+def fits(rows: int, columns: int, registers: int) -> bool:
+    """Whether a tile stays in registers: accumulators, one row of operands, one broadcast."""
+    return rows * columns + columns + 1 <= registers
+
+
+@lru_cache(maxsize=4096)
+def choose_tile(
+    rows: int | None, high: int | None, columns: int | None, registers: int
+) -> Tile:
+    """The cheapest tile for `high` image rows of `rows` pixels and `columns` vectors.
+
+    None stands for a size that is only known at run time (taken as large).
+    """
+    wide, tall, across = rows or 1024, high or 64, columns or 64
+    best: tuple[float, Tile] | None = None
+    for nr in range(1, min(across, 8) + 1):
+        for mr in range(1, min(wide, registers) + 1):
+            for ty in range(1, (min(tall, 4) if mr == wide else 1) + 1):
+                if not fits(ty * mr, nr, registers):
+                    continue
+                cost = _cost(wide, tall, across, ty, mr, nr)
+                tile = Tile(ty, mr, nr)
+                if best is None or cost < best[0] - 1e-9:
+                    best = (cost, tile)
+    assert best is not None, "a tile of one row and one column always fits"
+    return best[1]
+
+
+def _cost(wide: int, tall: int, across: int, ty: int, mr: int, nr: int) -> float:
+    cost = 0.0
+    variants = 0
+    for (m, count_m), (t, count_t), (n, count_n) in product(
+        _parts(wide, mr), _parts(tall, ty), _parts(across, nr)
+    ):
+        cost += count_m * count_t * count_n * cycles(m * t, n)
+        variants += 1
+    ideal = wide * tall * across / FMA_PER_CYCLE
+    # One broadcast should feed at least two multiply-adds: a single column is load-bound in
+    # practice although the port count says otherwise.
+    penalty = 1.12 if nr == 1 and mr > 1 else 1.0
+    return cost * penalty / ideal + VARIANT_COST * variants
+
+
+def _parts(total: int, size: int) -> list[tuple[int, int]]:
+    """(size, count) of the full tiles, and of the tail if there is one."""
+    whole, rest = divmod(total, size)
+    return [(s, n) for s, n in ((size, whole), (rest, 1)) if s and n]
+
+
+def vector_registers(target: Target, lanes: int) -> int:
+    """How many registers there are for vectors of `lanes` floats, each of which may take several."""
+    return target.vector_registers // max(1, lanes // target.lanes(4))

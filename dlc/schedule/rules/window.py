@@ -1,0 +1,168 @@
+"""Reductions that run along vectors: depthwise convolutions, pools, sums over outer dimensions.
+
+The innermost dimension of the result is contiguous in everything that is read, so each step of the
+reduction works on whole vectors. Some neighbouring results are computed together: their windows
+overlap, and each input vector is loaded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from dlc.core.target import Target
+from dlc.schedule.loop import Func, loops
+from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules.prepare import loop_around, simple_index
+from dlc.schedule.rules.tile import vector_registers
+from dlc.schedule.space import Space
+from dlc.schedule.trace import Trace
+from dlc.te.expr import Const, Expr
+from dlc.te.simplify import coefficients
+from dlc.te.transform import free_vars, loads
+
+MAX_OPERATIONS = 512  # vector operations written out for one tile
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A reduction along vectors, by loops of the nest that writes the result."""
+
+    sum: str
+    result: str
+    lane: str
+    row: str | None  # the loop of neighbouring results
+    reach: int  # input vectors that one step of the row brings in (the stride)
+    inner: int  # extent of the innermost reduction loop (the width of the window)
+
+
+def match(func: Func, target: Target) -> Window | None:
+    """The windowed reduction in a function whose moves are inlined, or None."""
+    found = stages(func)
+    sums = [s for s in found if s.is_reduction]
+    if len(sums) != 1:
+        return None
+    total = sums[0]
+    results = [
+        s for s in found if not s.is_reduction and any(x.buffer == total.buffer for x in loads(s.value))
+    ]
+    if len(results) != 1 or len(total.loops) != len(results[0].loops) or not total.inner:
+        return None
+    lane_axis = total.names[-1]
+    if not _along_vectors(total, lane_axis):
+        return None
+    if not all(isinstance(f.extent, Const) for f in total.inner) or not _plain(total, results[0]):
+        return None
+    row = results[0].names[-2] if len(results[0].loops) > 1 else None
+    row_axis = total.names[-2] if row else None
+    inner = total.inner[-1].extent
+    assert isinstance(inner, Const)
+    reach = max((_step(x.index[-2], row_axis) for x in loads(total.value) if len(x.index) > 1), default=1)
+    return Window(
+        total.buffer, results[0].buffer, results[0].names[-1], row, reach, int(inner.value)
+    )
+
+
+def _along_vectors(total: Stage, lane: str) -> bool:
+    """Whether everything read is contiguous along the lane, or does not depend on it."""
+    found = False
+    for load in loads(total.value):
+        if not load.index:
+            continue
+        last = coefficients(load.index[-1])
+        if last is None or any(lane in free_vars(i) for i in load.index[:-1]):
+            return False
+        if last.get(lane, 0) not in (0, 1):
+            return False
+        found = found or last.get(lane) == 1
+    return found
+
+
+def _plain(total: Stage, result: Stage) -> bool:
+    """Whether the result reads the sum at its own position, loop by loop."""
+    for load in loads(result.value):
+        if load.buffer == total.buffer:
+            index = [str(simple_index(i, result.loops)) for i in load.index]
+            ones = [f.var if f.extent != Const(1, f.extent.dtype) else "0" for f in result.loops]
+            if any(i not in (v, w) for i, v, w in zip(index, result.names, ones, strict=True)):
+                return False
+    return True
+
+
+def _step(index: Expr, axis: str | None) -> int:
+    found = coefficients(index)
+    return found.get(axis, 1) if found and axis else 1
+
+
+def space(func: Func, target: Target) -> Space:
+    """How many neighbouring results are computed together; 0 is the analytic choice."""
+    return Space({"rows": (0, 2, 4, 6, 7, 8, 12, 14)})
+
+
+def schedule(trace: Trace, found: Window, target: Target, knobs: Mapping[str, int]) -> None:
+    """Tile the windowed reduction; see the module."""
+    rows = trace.constant(found.row) if found.row else None
+    registers = vector_registers(target, target.lanes(4))
+    size = knobs.get("rows", 0) or _choose(rows, found, registers)
+    leaves = [(found.lane, found.row)]
+    if rows is not None and rows > size and rows % size:
+        assert found.row is not None
+        trace.do("partition", found.row, rows // size * size, "_x")
+        leaves.append((f"{found.lane}_x", f"{found.row}_x"))
+    sums = [found.sum]
+    if len(leaves) > 1:
+        trace.do("duplicate", found.sum, leaves[1][0], "_1")
+        sums.append(f"{found.sum}_1")
+    for (lane, row), total in zip(leaves, sums, strict=True):
+        _tile(trace, target, lane, row, total, size)
+
+
+def _choose(rows: int | None, found: Window, registers: int) -> int:
+    """The most results whose accumulators, inputs and one weight stay in registers."""
+    if rows is None:
+        return 1
+    most = max(1, (registers - 2 - found.inner + found.reach) // (1 + found.reach))
+    most = min(most, rows)
+    whole = [s for s in range(1, most + 1) if rows % s == 0]
+    return whole[-1] if whole[-1] * 2 > most else most
+
+
+def _tile(
+    trace: Trace, target: Target, lane: str, row: str | None, total: str, size: int
+) -> None:
+    lanes = target.lanes(4)
+    width = trace.constant(lane)
+    tile_row = None
+    if row is not None and size > 1:
+        tile_row = row
+        if trace.constant(row) is not None and (trace.constant(row) or 0) > size:
+            tile_row = trace.split(row, size)[1]
+    if width is None or width > lanes:
+        lane_outer, lane = trace.split(lane, lanes)
+        if tile_row is not None:
+            trace.do("reorder", (lane_outer, tile_row, lane))
+    outside = loop_around(trace.func, tile_row or lane)
+    if outside is not None:
+        trace.do("compute_at", total, outside)
+    stage = trace.stage(total)
+    trace.do("decompose_reduction", total, stage.names[0])
+    stage = trace.stage(total)
+    inner = [f.var for f in stage.inner]
+    trace.do("reorder", (*inner, *stage.names))
+    operations = prod(trace.constant(v) or 1 for v in (*inner, *stage.names[:-1]))
+    for name in reversed(inner):
+        if operations > MAX_OPERATIONS and name != inner[-1]:
+            break
+        if operations > MAX_OPERATIONS and (trace.constant(name) or 0) > 16:
+            break
+        trace.tile_loop(name)
+    for names in (stage.names, [f"{n}_init" for n in stage.names]):
+        for name in names[:-1]:
+            trace.tile_loop(name)
+        trace.tile_loop(names[-1], lanes=True)
+    if tile_row is not None:
+        trace.tile_loop(tile_row)
+    if lane in loops(trace.func.body):
+        trace.tile_loop(lane, lanes=True)
+    trace.do("set_scope", total, "register")

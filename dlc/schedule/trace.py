@@ -1,0 +1,68 @@
+"""Applying primitives one after the other while writing down the steps: a schedule in the making."""
+
+from __future__ import annotations
+
+from dlc.schedule.loop import For, Func, LoopKind, Stmt, loops
+from dlc.schedule.nest import Stage, stages
+from dlc.schedule.primitive import PRIMITIVES, Step
+from dlc.te.expr import Const, Expr
+
+
+class Trace:
+    """A function and the steps that led to it. `steps` replays on the original function."""
+
+    def __init__(self, func: Func) -> None:
+        self.func = func
+        self.steps: list[Step] = []
+
+    def do(self, primitive: str, *args: object) -> None:
+        """Apply a primitive by name."""
+        self.func = PRIMITIVES[primitive](self.func, *args)
+        self.steps.append(Step(primitive, args))
+
+    def loop(self, var: str) -> For:
+        """The loop of this name as it is now."""
+        return loops(self.func.body)[var]
+
+    def extent(self, var: str) -> Expr:
+        """The extent of a loop as it is now."""
+        return self.loop(var).extent
+
+    def constant(self, var: str) -> int | None:
+        """The extent of a loop, None where it is symbolic."""
+        extent = self.extent(var)
+        return int(extent.value) if isinstance(extent, Const) else None
+
+    def stage(self, buffer: str) -> Stage:
+        """The nest that computes a buffer as it is now."""
+        return next(s for s in stages(self.func) if s.buffer == buffer)
+
+    def split(self, var: str, factor: int) -> tuple[str, str]:
+        """Split a loop; the parts are called after it."""
+        parts = (f"{var}o", f"{var}i")
+        self.do("split", var, factor, parts)
+        return parts
+
+    def tile_loop(self, var: str, lanes: bool = False) -> None:
+        """Make a loop of constant extent part of the register tile: lanes, or written out."""
+        if self.loop(var).kind is LoopKind.SERIAL:
+            self.do("vectorize" if lanes else "unroll", var)
+
+    def fuse_all(self, names: list[str]) -> str:
+        """Fuse loops that stand directly inside each other, outermost first, into one."""
+        fused = names[0]
+        for name in names[1:]:
+            both = f"{fused}_{name}"
+            self.do("fuse", fused, name, both)
+            fused = both
+        return fused
+
+    def parallel_outer(self, top: Stmt, stop: frozenset[str] = frozenset()) -> None:
+        """Fuse the chain of loops from the top of a nest down to a loop in `stop`; run it parallel."""
+        chain: list[str] = []
+        stmt = top
+        while isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL and stmt.var not in stop:
+            chain.append(stmt.var)
+            stmt = stmt.body
+        if chain:
+            self.do("parallel", self.fuse_all(chain))
