@@ -1,0 +1,25 @@
+"""Load a compiled model and run it. Needs NumPy and the extension module, and no compiler.
+
+>>> import dlc.runtime                          # doctest: +SKIP
+>>> model = dlc.runtime.load("resnet50.so")     # doctest: +SKIP
+>>> scores = model(image)                       # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from dlc.core.manifest import SizeSpec, TensorSpec
+from dlc.runtime.module import Binding, Module, load
+from dlc.runtime.native import hash_file, num_threads, set_num_threads
+from dlc.runtime.timing import Timing
+
+__all__ = [
+    "Binding",
+    "Module",
+    "SizeSpec",
+    "TensorSpec",
+    "Timing",
+    "hash_file",
+    "load",
+    "num_threads",
+    "set_num_threads",
+]

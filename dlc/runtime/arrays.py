@@ -1,0 +1,120 @@
+"""What a caller passes for an input becomes an array the runtime can read without a copy.
+
+Nothing is cast: a wrong element type is an error with the cast as its hint. The exception is a
+Python number for a 0-d input, which has no element type of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dlc.core.errors import InputError
+from dlc.core.manifest import TensorSpec
+from dlc.core.types import DType
+
+Array = np.ndarray[Any, Any]
+
+_NUMPY_NAMES = {
+    DType.BOOL: "bool",
+    DType.I8: "int8",
+    DType.I16: "int16",
+    DType.I32: "int32",
+    DType.I64: "int64",
+    DType.U8: "uint8",
+    DType.U16: "uint16",
+    DType.U32: "uint32",
+    DType.U64: "uint64",
+    DType.F16: "float16",
+    DType.F32: "float32",
+    DType.F64: "float64",
+}
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """NumPy's type for ours."""
+    if dtype is DType.BF16:
+        import ml_dtypes  # only models with bfloat16 at their edge need it
+
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
+    return np.dtype(_NUMPY_NAMES[dtype])
+
+
+def as_input(value: object, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
+    """The array for an input, of the very dtype object `dtype`, C-contiguous and aligned.
+
+    Raises:
+        InputError: the value is no array, or of another element type or shape.
+    """
+    array = _as_array(value, spec, dtype)
+    if array.dtype != dtype:
+        raise InputError(
+            name=spec.name,
+            reason=f"expected {dtype}, got {array.dtype}",
+            hint=f"pass {spec.name}.astype('{dtype}')",
+        )
+    check_shape(array.shape, spec)
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        array = array.copy(order="C")
+    return array if array.dtype is dtype else array.view(dtype)
+
+
+def check_shape(shape: Sequence[int], spec: TensorSpec) -> None:
+    """Refuse a shape that surely does not fit; the values of size variables are not compared.
+
+    Raises:
+        InputError: another rank, or another constant dimension.
+    """
+    pairs = zip(shape, spec.shape, strict=False)
+    if len(shape) == len(spec.shape) and all(isinstance(w, str) or g == w for g, w in pairs):
+        return
+    hint = ""
+    if len(shape) + 1 == len(spec.shape):
+        hint = f"add the first dimension: {spec.name}[None]"
+    elif sorted(map(str, shape)) == sorted(map(str, spec.shape)):
+        hint = "the dimensions are in another order; transpose them"
+    expected = print_shape(spec.shape)
+    raise InputError(
+        name=spec.name, reason=f"expected shape {expected}, got {print_shape(shape)}", hint=hint
+    )
+
+
+def print_shape(shape: Sequence[int | str]) -> str:
+    """`(batch, 3, 224)`, `(8,)`."""
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def _as_array(value: object, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if isinstance(value, bool | int | float):
+        return _as_scalar(value, spec, dtype)
+    try:
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+        if any(hasattr(value, name) for name in ("__array_interface__", "__array__")):
+            return np.asarray(value)
+        return np.asarray(memoryview(value))  # type: ignore[arg-type]
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            name=spec.name,
+            reason=f"a {type(value).__name__} cannot be read as an array: {error}",
+            hint="pass a NumPy array, or anything with __dlpack__ or __array__, in CPU memory",
+        ) from error
+
+
+def _as_scalar(value: bool | int | float, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
+    """A 0-d array, if the type holds the value: no float for an int, no 300 for a u8."""
+    natural = "b" if isinstance(value, bool) else "i" if isinstance(value, int) else "f"
+    kind = "f" if spec.dtype.is_float else "b" if spec.dtype is DType.BOOL else "i"
+    if "bif".index(natural) > "bif".index(kind):
+        raise InputError(name=spec.name, reason=f"expected {dtype}, got the number {value}")
+    try:
+        return np.array(value, dtype)
+    except OverflowError as error:
+        raise InputError(name=spec.name, reason=f"{value} does not fit in {dtype}") from error

@@ -1,0 +1,139 @@
+/* dlc runtime: load a compiled model and run it. The C interface.
+ *
+ * Functions that can fail return a dlc_status: 0 is success; otherwise
+ * dlc_last_error() says what, where and what to do. No C++ exception leaves a
+ * function. A module may be used by any number of threads at once; a context by
+ * one thread at a time. Linux on x86-64 and aarch64.
+ */
+#ifndef DLC_RUNTIME_H
+#define DLC_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dlc/dlpack.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum dlc_status {
+  DLC_OK = 0,
+  DLC_INVALID_ARGUMENT = 1, /* the call itself is wrong: a NULL, an index out of range */
+  DLC_NOT_FOUND = 2,        /* the file cannot be opened or read */
+  DLC_BAD_ARTIFACT = 3,     /* not a compiled model, or a damaged one */
+  DLC_INCOMPATIBLE = 4,     /* for another ABI, architecture or CPU */
+  DLC_BAD_TENSOR = 5,       /* a tensor that does not fit its input or output */
+  DLC_RUN_FAILED = 6,       /* the model refused the values it was given */
+  DLC_NO_MEMORY = 7,
+  DLC_INTERNAL = 8 /* dlc is wrong */
+} dlc_status;
+
+/* How dlc_module_load checks a file. */
+enum {
+  DLC_VERIFY_FULL = 0,     /* everything, the hash of all bytes included */
+  DLC_VERIFY_SKIP_HASH = 1 /* all but the hash: for files just written, or very large ones */
+};
+
+typedef struct dlc_module dlc_module;
+typedef struct dlc_context dlc_context;
+
+/* One dimension of an input or output. */
+typedef struct dlc_dim {
+  int64_t value;    /* the constant, or -1 */
+  const char *text; /* "224", "batch", "(h + 1) // 2" */
+} dlc_dim;
+
+/* An input or output. Everything in it is owned by the module. */
+typedef struct dlc_tensor_info {
+  const char *name;
+  DLDataType dtype;
+  int32_t ndim;
+  const dlc_dim *dims;
+} dlc_tensor_info;
+
+/* A size variable. `name` is owned by the module. */
+typedef struct dlc_size_info {
+  const char *name;
+  int64_t min;
+  int64_t max; /* -1: not bounded */
+} dlc_size_info;
+
+/* What went wrong in the last failed call on this thread, or "". Valid until
+ * this thread's next call of a function that returns a dlc_status. */
+const char *dlc_last_error(void);
+/* The name of a status, as "DLC_BAD_TENSOR". Static. */
+const char *dlc_status_name(dlc_status status);
+/* The version of this runtime, as "0.1.0". Static. */
+const char *dlc_runtime_version(void);
+
+/* ---- modules: immutable, shared by all threads -------------------------- */
+
+/* Loads a compiled model after checking that it is whole and fits this machine.
+ * `*out` is owned by the caller; release it with dlc_module_free. */
+dlc_status dlc_module_load(const char *path, uint32_t flags, dlc_module **out);
+/* The same from memory, which is copied and may be released after the call. */
+dlc_status dlc_module_load_bytes(const void *data, size_t size, uint32_t flags, dlc_module **out);
+/* Gives the module up; accepts NULL. Contexts made from it stay usable: the
+ * code is unloaded with the last of them. */
+void dlc_module_free(dlc_module *module);
+
+size_t dlc_module_input_count(const dlc_module *module);
+size_t dlc_module_output_count(const dlc_module *module);
+size_t dlc_module_size_count(const dlc_module *module);
+dlc_status dlc_module_input(const dlc_module *module, size_t index, dlc_tensor_info *out);
+dlc_status dlc_module_output(const dlc_module *module, size_t index, dlc_tensor_info *out);
+dlc_status dlc_module_size(const dlc_module *module, size_t index, dlc_size_info *out);
+/* Free metadata as JSON text. Owned by the module. */
+const char *dlc_module_metadata(const dlc_module *module);
+/* The encoded manifest. Owned by the module. */
+const void *dlc_module_manifest(const dlc_module *module, size_t *size);
+/* A descriptor of the artefact's file, to be read with pread. Owned by the module. */
+int dlc_module_file(const dlc_module *module);
+
+/* ---- contexts: the memory of one run, for one thread at a time ---------- */
+
+/* `*out` is owned by the caller; release it with dlc_context_free. */
+dlc_status dlc_context_create(const dlc_module *module, dlc_context **out);
+/* Accepts NULL. Frees the outputs the context owns. */
+void dlc_context_free(dlc_context *context);
+
+/* Checks `inputs` (only types and shapes; data is not read) and computes the
+ * shapes of the outputs, for dlc_context_output_shape. `inputs` holds one tensor
+ * for each input, in the model's order. */
+dlc_status dlc_context_plan(dlc_context *context, const DLTensor *inputs);
+/* Shape of an output after dlc_context_plan or dlc_run. `*dims` is owned by the
+ * context and valid until its next plan or run. */
+dlc_status dlc_context_output_shape(const dlc_context *context, size_t index, int32_t *ndim,
+                                    const int64_t **dims);
+
+/* Runs the model. `inputs` and `outputs` hold one tensor for each input and
+ * output, in the model's order. Tensors are dense, row-major and in CPU memory,
+ * aligned for their element type; an output must not overlap any other tensor.
+ *
+ * An output whose `data` is not NULL is written there: its type and shape are
+ * checked. One whose `data` is NULL is allocated by the context, and the whole
+ * DLTensor is filled in; its memory and shape are owned by the context and valid
+ * until the context's next plan or run, or its end.
+ *
+ * After a failure the context and the module remain usable; the content of the
+ * outputs is then undefined. */
+dlc_status dlc_run(dlc_context *context, const DLTensor *inputs, DLTensor *outputs);
+
+/* ---- threads: one pool for the whole process ---------------------------- */
+
+/* Sets the number of threads that work on one run, the caller included; 0 means
+ * automatic: DLC_NUM_THREADS if set, else the least of the affinity mask, the
+ * cgroup CPU quota and the physical cores. Waits for the loop in progress. */
+dlc_status dlc_set_num_threads(uint32_t count);
+uint32_t dlc_num_threads(void);
+
+/* ---- files -------------------------------------------------------------- */
+
+/* XXH64 (seed 0) of all bytes of a file. */
+dlc_status dlc_hash_file(const char *path, uint64_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* DLC_RUNTIME_H */

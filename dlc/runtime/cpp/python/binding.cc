@@ -1,0 +1,296 @@
+// The Python extension `dlc.runtime._runtime`: thin, and over the C interface only.
+//
+// Arrays come in ready: C-contiguous, aligned, with the very dtype objects given to `Runner`. For
+// any other value `run` returns None, and the Python face converts it or says what is wrong.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dlc/runtime.h"
+
+namespace py = pybind11;
+
+namespace {
+
+struct StatusError {
+  dlc_status status;
+  std::string message;
+};
+
+void check(dlc_status status) {
+  if (status != DLC_OK) throw StatusError{status, dlc_last_error()};
+}
+
+struct FreeModule {
+  void operator()(dlc_module *module) const noexcept { dlc_module_free(module); }
+};
+struct FreeContext {
+  void operator()(dlc_context *context) const noexcept { dlc_context_free(context); }
+};
+using ModuleHandle = std::unique_ptr<dlc_module, FreeModule>;
+using ContextHandle = std::unique_ptr<dlc_context, FreeContext>;
+
+struct Module {
+  ModuleHandle handle;
+};
+
+Module load_path(const std::string &path, std::uint32_t flags) {
+  dlc_module *module = nullptr;
+  const py::gil_scoped_release released;
+  check(dlc_module_load(path.c_str(), flags, &module));
+  return {ModuleHandle(module)};
+}
+
+Module load_bytes(const py::bytes &data, std::uint32_t flags) {
+  const std::string_view view = data;
+  dlc_module *module = nullptr;
+  const py::gil_scoped_release released;
+  check(dlc_module_load_bytes(view.data(), view.size(), flags, &module));
+  return {ModuleHandle(module)};
+}
+
+py::bytes manifest_of(const Module &module) {
+  std::size_t size = 0;
+  const void *data = dlc_module_manifest(module.handle.get(), &size);
+  return py::bytes(static_cast<const char *>(data), size);
+}
+
+std::uint64_t hash_file(const std::string &path) {
+  std::uint64_t hash = 0;
+  const py::gil_scoped_release released;
+  check(dlc_hash_file(path.c_str(), &hash));
+  return hash;
+}
+
+using Get = dlc_status (*)(const dlc_module *, std::size_t, dlc_tensor_info *);
+
+// The inputs or the outputs of a model: their element types, for DLPack and for NumPy.
+struct Signature {
+  std::vector<DLDataType> types;
+  std::vector<py::dtype> dtypes;
+
+  Signature(const dlc_module *module, Get get, const py::list &given) {
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      dlc_tensor_info info{};
+      check(get(module, i, &info));
+      types.push_back(info.dtype);
+      dtypes.push_back(py::reinterpret_borrow<py::dtype>(given[i]));
+    }
+  }
+
+  std::size_t size() const { return types.size(); }
+
+  // A view of a ready array; false for any other object.
+  bool view(std::size_t i, py::handle object, DLTensor *out) const {
+    constexpr int kReady = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ |
+                           py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+    if (!py::isinstance<py::array>(object)) return false;
+    const auto *array = py::detail::array_proxy(object.ptr());
+    if (array->descr != dtypes[i].ptr() || (array->flags & kReady) != kReady) return false;
+    // NumPy's sizes are Py_ssize_t, which is int64_t here; the runtime does not write to them.
+    static_assert(sizeof(py::ssize_t) == sizeof(std::int64_t));
+    *out = DLTensor{array->data, {kDLCPU, 0}, array->nd, types[i],
+                    reinterpret_cast<std::int64_t *>(array->dimensions), nullptr, 0};
+    return true;
+  }
+};
+
+bool is_writeable(py::handle array) {
+  return (py::detail::array_proxy(array.ptr())->flags &
+          py::detail::npy_api::NPY_ARRAY_WRITEABLE_) != 0;
+}
+
+// Inputs and outputs that stay the same from run to run.
+class Bound {
+ public:
+  Bound(ContextHandle context, py::tuple inputs, py::tuple outputs, std::vector<DLTensor> in,
+        std::vector<DLTensor> out)
+      : context_(std::move(context)),
+        inputs_(std::move(inputs)),
+        outputs_(std::move(outputs)),
+        in_(std::move(in)),
+        out_(std::move(out)) {}
+
+  void run() {
+    const py::gil_scoped_release released;
+    check(dlc_run(context_.get(), in_.data(), out_.data()));
+  }
+  py::tuple inputs() const { return inputs_; }
+  py::tuple outputs() const { return outputs_; }
+
+ private:
+  ContextHandle context_;
+  py::tuple inputs_, outputs_;  // keep the memory alive
+  std::vector<DLTensor> in_, out_;
+};
+
+// Runs a module from any number of threads: each call borrows a context.
+class Runner {
+ public:
+  Runner(const Module &module, const py::list &input_dtypes, const py::list &output_dtypes)
+      : module_(module.handle.get()),
+        inputs_(module_, dlc_module_input, input_dtypes),
+        outputs_(module_, dlc_module_output, output_dtypes) {}
+
+  py::object run(const py::tuple &arrays) {
+    std::vector<DLTensor> in(inputs_.size());
+    if (!view_inputs(arrays, in)) return py::none();
+    ContextHandle context = borrow();
+    py::tuple results;
+    try {
+      results = allocate(*context, in);
+      std::vector<DLTensor> out(outputs_.size());
+      for (std::size_t i = 0; i < out.size(); ++i) outputs_.view(i, results[i], &out[i]);
+      const py::gil_scoped_release released;
+      check(dlc_run(context.get(), in.data(), out.data()));
+    } catch (...) {
+      give_back(std::move(context));
+      throw;
+    }
+    give_back(std::move(context));
+    return std::move(results);
+  }
+
+  // `outputs` may be None: they are allocated. Returns None where an array is not ready.
+  std::unique_ptr<Bound> bind(const py::tuple &inputs, const py::object &outputs) {
+    std::vector<DLTensor> in(inputs_.size()), out(outputs_.size());
+    if (!view_inputs(inputs, in)) return nullptr;
+    ContextHandle context = make_context();
+    const py::tuple results = outputs.is_none() ? allocate(*context, in) : py::tuple(outputs);
+    if (results.size() != outputs_.size()) return nullptr;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (!outputs_.view(i, results[i], &out[i]) || !is_writeable(results[i])) return nullptr;
+    }
+    return std::make_unique<Bound>(std::move(context), inputs, results, std::move(in),
+                                   std::move(out));
+  }
+
+  // Shapes of the outputs; None where an input is not ready.
+  py::object output_shapes(const py::tuple &arrays) {
+    std::vector<DLTensor> in(inputs_.size());
+    if (!view_inputs(arrays, in)) return py::none();
+    const ContextHandle context = make_context();
+    check(dlc_context_plan(context.get(), in.data()));
+    return py::cast(shapes_of(*context));
+  }
+
+ private:
+  bool view_inputs(const py::tuple &arrays, std::vector<DLTensor> &in) const {
+    if (arrays.size() != in.size()) return false;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (!inputs_.view(i, PyTuple_GET_ITEM(arrays.ptr(), static_cast<py::ssize_t>(i)), &in[i])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::vector<std::vector<py::ssize_t>> shapes_of(const dlc_context &context) const {
+    std::vector<std::vector<py::ssize_t>> shapes;
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      std::int32_t rank = 0;
+      const std::int64_t *dims = nullptr;
+      check(dlc_context_output_shape(&context, i, &rank, &dims));
+      shapes.emplace_back(dims, dims + rank);
+    }
+    return shapes;
+  }
+
+  py::tuple allocate(dlc_context &context, const std::vector<DLTensor> &in) const {
+    check(dlc_context_plan(&context, in.data()));
+    const auto shapes = shapes_of(context);
+    py::tuple results(shapes.size());
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      results[i] = py::array(outputs_.dtypes[i], shapes[i]);
+    }
+    return results;
+  }
+
+  ContextHandle make_context() const {
+    dlc_context *context = nullptr;
+    check(dlc_context_create(module_, &context));
+    return ContextHandle(context);
+  }
+
+  // The lock is held only while Python's own lock is: os.fork, which needs that one, cannot find
+  // it taken.
+  ContextHandle borrow() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!free_.empty()) {
+        ContextHandle context = std::move(free_.back());
+        free_.pop_back();
+        return context;
+      }
+    }
+    return make_context();
+  }
+
+  void give_back(ContextHandle context) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (free_.size() < kKept) free_.push_back(std::move(context));
+  }
+
+  static constexpr std::size_t kKept = 64;  // idle contexts; each keeps its arena
+
+  const dlc_module *module_;
+  const Signature inputs_, outputs_;
+  std::mutex mutex_;
+  std::vector<ContextHandle> free_;
+};
+
+}  // namespace
+
+PYBIND11_MODULE(_runtime, m, py::mod_gil_not_used()) {
+  m.doc() = "The C interface of the runtime. Use `dlc.runtime`.";
+
+  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::object> failure;
+  failure.call_once_and_store_result([&m]() -> py::object {
+    return py::exception<StatusError>(m, "StatusError");
+  });
+  m.attr("StatusError") = failure.get_stored();
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const StatusError &error) {
+      const py::tuple args = py::make_tuple(dlc_status_name(error.status),
+                                            py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+                                                error.message.data(),
+                                                static_cast<py::ssize_t>(error.message.size()),
+                                                "replace")));
+      PyErr_SetObject(failure.get_stored().ptr(), args.ptr());
+    }
+  });
+
+  py::class_<Module>(m, "Module")
+      .def("manifest", &manifest_of)
+      .def("file", [](const Module &self) { return dlc_module_file(self.handle.get()); });
+  py::class_<Runner>(m, "Runner")
+      .def(py::init<const Module &, const py::list &, const py::list &>(),
+           py::keep_alive<1, 2>())
+      .def("run", &Runner::run)
+      .def("bind", &Runner::bind)
+      .def("output_shapes", &Runner::output_shapes);
+  py::class_<Bound>(m, "Bound")
+      .def("run", &Bound::run)
+      .def_property_readonly("inputs", &Bound::inputs)
+      .def_property_readonly("outputs", &Bound::outputs);
+
+  m.attr("VERIFY_FULL") = py::int_(static_cast<int>(DLC_VERIFY_FULL));
+  m.attr("VERIFY_SKIP_HASH") = py::int_(static_cast<int>(DLC_VERIFY_SKIP_HASH));
+  m.def("load_path", &load_path);
+  m.def("load_bytes", &load_bytes);
+  m.def("hash_file", &hash_file);
+  m.def("num_threads", &dlc_num_threads);
+  m.def("set_num_threads", [](std::uint32_t count) {
+    const py::gil_scoped_release released;
+    check(dlc_set_num_threads(count));
+  });
+  m.def("runtime_version", &dlc_runtime_version);
+}

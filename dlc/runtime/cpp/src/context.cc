@@ -1,0 +1,146 @@
+#include "context.h"
+
+#include "failure.h"
+#include "float_environment.h"
+#include "host.h"
+#include "tensor_check.h"
+
+namespace dlc_runtime {
+
+Context::Context(std::shared_ptr<const Module> module)
+    : module_(std::move(module)),
+      input_data_(module_->inputs().size()),
+      output_data_(module_->outputs().size()),
+      own_outputs_(module_->outputs().size()) {
+  std::size_t dims = 0;
+  for (const TensorSpec &output : module_->manifest().outputs) {
+    first_dim_.push_back(dims);
+    dims += output.dims.size();
+  }
+  output_dims_.resize(dims);
+}
+
+void Context::plan(const DLTensor *inputs) {
+  bind_inputs(module_->manifest(), inputs, sizes_);
+  if (planned_ && sizes_ == planned_sizes_) return;
+  planned_ = false;
+  const DefaultFloatEnvironment environment;
+  const Host host(false);
+  if (module_->code().plan(host.interface(), sizes_.data(), output_dims_.data(), &arena_bytes_) !=
+      0) {
+    fail(DLC_BAD_TENSOR, host.failure());
+  }
+  const auto &outputs = module_->manifest().outputs;
+  for (std::size_t i = 0; i < outputs.size(); ++i) tensor_bytes(outputs[i], output_dims(i));
+  if (arena_bytes_ < 0) fail(DLC_INTERNAL, "the model asks for an arena of negative size");
+  planned_sizes_ = sizes_;
+  planned_ = true;
+}
+
+void Context::place_output(std::size_t index, DLTensor &tensor) {
+  const TensorSpec &spec = module_->manifest().outputs[index];
+  std::int64_t *dims = output_dims_.data() + first_dim_[index];
+  if (tensor.data != nullptr) {
+    check_output(spec, tensor, dims);
+  } else {
+    const std::int64_t bytes = tensor_bytes(spec, dims);
+    tensor = DLTensor{own_outputs_[index].at_least(bytes > 0 ? bytes : 1),
+                      DLDevice{kDLCPU, 0},
+                      static_cast<std::int32_t>(spec.dims.size()),
+                      spec.dtype,
+                      dims,
+                      nullptr,
+                      0};
+  }
+  output_data_[index] = tensor_data(tensor);
+}
+
+void Context::run(const DLTensor *inputs, DLTensor *outputs) {
+  plan(inputs);
+  const auto &specs = module_->manifest().inputs;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    check_input_memory(specs[i], inputs[i]);
+    input_data_[i] = tensor_data(inputs[i]);
+  }
+  for (std::size_t i = 0; i < output_data_.size(); ++i) place_output(i, outputs[i]);
+  void *arena = arena_.at_least(arena_bytes_ > 0 ? arena_bytes_ : 1);
+  const DefaultFloatEnvironment environment;
+  const Host host(expects_loops_);
+  const std::int32_t status = module_->code().run(host.interface(), sizes_.data(),
+                                                  input_data_.data(), output_data_.data(), arena);
+  expects_loops_ = host.used_loops();
+  if (status != 0 || host.failed()) fail(DLC_RUN_FAILED, host.failure());
+}
+
+namespace {
+
+// Claims a context for one call; a second thread in the same context would corrupt it silently.
+class Claim {
+ public:
+  explicit Claim(dlc_context *context) : context_(context) {
+    if (context_->in_use.exchange(true, std::memory_order_acquire)) {
+      fail(DLC_INVALID_ARGUMENT, "another thread is using this context; make one for each thread");
+    }
+  }
+  ~Claim() { context_->in_use.store(false, std::memory_order_release); }
+  Claim(const Claim &) = delete;
+  Claim &operator=(const Claim &) = delete;
+
+ private:
+  dlc_context *context_;
+};
+
+void check_arrays(const dlc_context *context, const DLTensor *inputs) {
+  if (context == nullptr) fail(DLC_INVALID_ARGUMENT, "context is NULL");
+  if (inputs == nullptr && !context->context.module().inputs().empty()) {
+    fail(DLC_INVALID_ARGUMENT, "inputs is NULL");
+  }
+}
+
+}  // namespace
+}  // namespace dlc_runtime
+
+using dlc_runtime::fail;
+using dlc_runtime::guarded;
+
+dlc_status dlc_context_create(const dlc_module *module, dlc_context **out) {
+  return guarded([&] {
+    if (module == nullptr || out == nullptr) fail(DLC_INVALID_ARGUMENT, "an argument is NULL");
+    *out = new dlc_context(module->shared);
+  });
+}
+
+void dlc_context_free(dlc_context *context) { delete context; }
+
+dlc_status dlc_context_plan(dlc_context *context, const DLTensor *inputs) {
+  return guarded([&] {
+    dlc_runtime::check_arrays(context, inputs);
+    const dlc_runtime::Claim claim(context);
+    context->context.plan(inputs);
+  });
+}
+
+dlc_status dlc_context_output_shape(const dlc_context *context, size_t index, int32_t *ndim,
+                                    const int64_t **dims) {
+  return guarded([&] {
+    if (context == nullptr || ndim == nullptr || dims == nullptr) {
+      fail(DLC_INVALID_ARGUMENT, "an argument is NULL");
+    }
+    const dlc_runtime::Context &inner = context->context;
+    if (!inner.planned()) fail(DLC_INVALID_ARGUMENT, "plan or run the context first");
+    if (index >= inner.module().outputs().size()) fail(DLC_INVALID_ARGUMENT, "no such output");
+    *ndim = inner.module().outputs()[index].info.ndim;
+    *dims = inner.output_dims(index);
+  });
+}
+
+dlc_status dlc_run(dlc_context *context, const DLTensor *inputs, DLTensor *outputs) {
+  return guarded([&] {
+    dlc_runtime::check_arrays(context, inputs);
+    if (outputs == nullptr && !context->context.module().outputs().empty()) {
+      fail(DLC_INVALID_ARGUMENT, "outputs is NULL");
+    }
+    const dlc_runtime::Claim claim(context);
+    context->context.run(inputs, outputs);
+  });
+}

@@ -1,0 +1,52 @@
+// The memory of one run. Everything is kept from call to call: a run that has the sizes of the
+// run before allocates nothing and plans nothing.
+#ifndef DLC_SRC_CONTEXT_H
+#define DLC_SRC_CONTEXT_H
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "memory.h"
+#include "module.h"
+
+namespace dlc_runtime {
+
+class Context {
+ public:
+  explicit Context(std::shared_ptr<const Module> module);
+
+  void plan(const DLTensor *inputs);
+  void run(const DLTensor *inputs, DLTensor *outputs);
+
+  const Module &module() const noexcept { return *module_; }
+  bool planned() const noexcept { return planned_; }
+  const std::int64_t *output_dims(std::size_t index) const {
+    return output_dims_.data() + first_dim_[index];
+  }
+
+ private:
+  void place_output(std::size_t index, DLTensor &tensor);
+
+  std::shared_ptr<const Module> module_;
+  std::vector<std::int64_t> sizes_, planned_sizes_;
+  bool planned_ = false;
+  std::vector<std::size_t> first_dim_;  // of each output, in output_dims_
+  std::vector<std::int64_t> output_dims_;
+  std::vector<const void *> input_data_;
+  std::vector<void *> output_data_;
+  std::vector<AlignedMemory> own_outputs_;
+  std::int64_t arena_bytes_ = 0;
+  AlignedMemory arena_;
+  bool expects_loops_ = false;  // the last run had parallel loops
+};
+
+}  // namespace dlc_runtime
+
+struct dlc_context {
+  explicit dlc_context(std::shared_ptr<const dlc_runtime::Module> module)
+      : context(std::move(module)) {}
+  dlc_runtime::Context context;
+  std::atomic<bool> in_use{false};
+};
+#endif

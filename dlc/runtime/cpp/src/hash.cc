@@ -1,0 +1,111 @@
+// Source: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, section XXH64.
+#include "hash.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "file.h"
+
+namespace dlc_runtime {
+namespace {
+
+constexpr std::uint64_t kPrime1 = 0x9E3779B185EBCA87U;
+constexpr std::uint64_t kPrime2 = 0xC2B2AE3D27D4EB4FU;
+constexpr std::uint64_t kPrime3 = 0x165667B19E3779F9U;
+constexpr std::uint64_t kPrime4 = 0x85EBCA77C2B2AE63U;
+constexpr std::uint64_t kPrime5 = 0x27D4EB2F165667C5U;
+constexpr std::size_t kStripe = 32;
+
+std::uint64_t rotate(std::uint64_t value, unsigned bits) {
+  return value << bits | value >> (64U - bits);
+}
+
+// Both architectures we run on are little endian, as the hash is defined.
+template <typename T>
+std::uint64_t load(const unsigned char *data) {
+  T value;
+  std::memcpy(&value, data, sizeof value);
+  return value;
+}
+
+std::uint64_t mix(std::uint64_t lane, std::uint64_t word) {
+  return rotate(lane + word * kPrime2, 31) * kPrime1;
+}
+
+}  // namespace
+
+Hash64::Hash64() noexcept : lanes_{kPrime1 + kPrime2, kPrime2, 0, 0 - kPrime1} {}
+
+void Hash64::stripes(const unsigned char *data, std::size_t count) noexcept {
+  auto [a, b, c, d] = lanes_;
+  for (std::size_t i = 0; i < count; ++i, data += kStripe) {
+    a = mix(a, load<std::uint64_t>(data));
+    b = mix(b, load<std::uint64_t>(data + 8));
+    c = mix(c, load<std::uint64_t>(data + 16));
+    d = mix(d, load<std::uint64_t>(data + 24));
+  }
+  lanes_ = {a, b, c, d};
+}
+
+void Hash64::update(const void *data, std::size_t size) noexcept {
+  const auto *bytes = static_cast<const unsigned char *>(data);
+  total_ += size;
+  if (pending_size_ > 0) {
+    const std::size_t taken = std::min(size, kStripe - pending_size_);
+    std::copy_n(bytes, taken, pending_.data() + pending_size_);
+    pending_size_ += taken;
+    bytes += taken;
+    size -= taken;
+    if (pending_size_ < kStripe) return;
+    stripes(pending_.data(), 1);
+  }
+  stripes(bytes, size / kStripe);
+  pending_size_ = size % kStripe;
+  std::copy_n(bytes + (size - pending_size_), pending_size_, pending_.data());
+}
+
+std::uint64_t Hash64::digest() const noexcept {
+  std::uint64_t value = kPrime5;
+  if (total_ >= kStripe) {
+    const auto &[a, b, c, d] = lanes_;
+    value = rotate(a, 1) + rotate(b, 7) + rotate(c, 12) + rotate(d, 18);
+    for (const std::uint64_t lane : lanes_) value = (value ^ mix(0, lane)) * kPrime1 + kPrime4;
+  }
+  value += total_;
+  const unsigned char *tail = pending_.data();
+  std::size_t left = pending_size_;
+  for (; left >= 8; left -= 8, tail += 8) {
+    value = rotate(value ^ mix(0, load<std::uint64_t>(tail)), 27) * kPrime1 + kPrime4;
+  }
+  if (left >= 4) {
+    value = rotate(value ^ load<std::uint32_t>(tail) * kPrime1, 23) * kPrime2 + kPrime3;
+    left -= 4;
+    tail += 4;
+  }
+  for (; left > 0; --left, ++tail) value = rotate(value ^ *tail * kPrime5, 11) * kPrime1;
+  value = (value ^ value >> 33) * kPrime2;
+  value = (value ^ value >> 29) * kPrime3;
+  return value ^ value >> 32;
+}
+
+// Reads pieces that stay in the cache. Mapping the file would save the copy, but a file that
+// shrinks while it is mapped kills the process with SIGBUS.
+std::uint64_t hash_descriptor(int descriptor, std::uint64_t size) {
+  constexpr std::size_t kPiece = 256 * 1024;
+  const std::unique_ptr<unsigned char[]> piece(new unsigned char[kPiece]);
+  Hash64 hash;
+  for (std::uint64_t at = 0; at < size;) {
+    const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, size - at));
+    read_exactly(descriptor, at, piece.get(), bytes);
+    hash.update(piece.get(), bytes);
+    at += bytes;
+  }
+  return hash.digest();
+}
+
+}  // namespace dlc_runtime

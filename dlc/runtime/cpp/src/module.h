@@ -1,0 +1,47 @@
+// A loaded model: its checked file, its code and its manifest. Immutable.
+#ifndef DLC_SRC_MODULE_H
+#define DLC_SRC_MODULE_H
+
+#include <memory>
+#include <vector>
+
+#include "artifact.h"
+#include "dlc/abi.h"
+
+namespace dlc_runtime {
+
+// One input or output as the C interface shows it; points into the manifest.
+struct TensorView {
+  dlc_tensor_info info;
+  std::vector<dlc_dim> dims;
+};
+
+class Module {
+ public:
+  explicit Module(Artifact artifact);
+  Module(const Module &) = delete;
+  Module &operator=(const Module &) = delete;
+
+  const Manifest &manifest() const noexcept { return artifact_.manifest; }
+  const Artifact &artifact() const noexcept { return artifact_; }
+  const dlc_model &code() const noexcept { return *model_; }
+  const std::vector<TensorView> &inputs() const noexcept { return inputs_; }
+  const std::vector<TensorView> &outputs() const noexcept { return outputs_; }
+
+ private:
+  struct Closer {
+    void operator()(void *handle) const noexcept;
+  };
+
+  Artifact artifact_;
+  std::unique_ptr<void, Closer> library_;
+  const dlc_model *model_;
+  std::vector<TensorView> inputs_, outputs_;
+};
+
+}  // namespace dlc_runtime
+
+struct dlc_module {
+  std::shared_ptr<const dlc_runtime::Module> shared;
+};
+#endif

@@ -1,0 +1,338 @@
+"""A compiled model in Python: called with arrays, from any number of threads."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from dlc.core.errors import InputError, UserError
+from dlc.core.manifest import Manifest, SizeSpec, TensorSpec, decode_manifest
+from dlc.runtime import _runtime
+from dlc.runtime.arrays import Array, as_input, numpy_dtype, print_shape
+from dlc.runtime.native import dlc_errors, to_dlc_error
+from dlc.runtime.timing import Timing, measure
+
+Feeds = Mapping[str, object]
+
+
+def load(path: str | os.PathLike[str], *, verify: Literal["full", "fast"] = "full") -> Module:
+    """Load a compiled model.
+
+    `verify="fast"` leaves out the hash over all bytes, for files that were just written.
+
+    Raises:
+        ArtifactError: no such file; damaged; built for another ABI, architecture or CPU.
+    """
+    flags = {"full": _runtime.VERIFY_FULL, "fast": _runtime.VERIFY_SKIP_HASH}[verify]
+    with dlc_errors(path):
+        return Module(_runtime.load_path(os.fsencode(path), flags))
+
+
+def load_bytes(data: bytes) -> Module:
+    """Load a compiled model from memory.
+
+    Raises:
+        ArtifactError: as `load`.
+    """
+    with dlc_errors("model in memory"):
+        return Module(_runtime.load_bytes(data, _runtime.VERIFY_FULL))
+
+
+class Module:
+    """A compiled model. Immutable; thread-safe; can be pickled; use `load` to get one."""
+
+    def __init__(self, native: _runtime.Module) -> None:
+        self._native: _runtime.Module | None = native
+        self.manifest: Manifest = decode_manifest(native.manifest())
+        self._input_dtypes = [numpy_dtype(spec.dtype) for spec in self.inputs]
+        self._output_dtypes = [numpy_dtype(spec.dtype) for spec in self.outputs]
+        self._runner: _runtime.Runner | None = _runtime.Runner(
+            native, self._input_dtypes, self._output_dtypes
+        )
+        self._names = tuple(spec.name for spec in self.inputs)
+        self._output_names = tuple(spec.name for spec in self.outputs)
+        self._pack = _packer(self._output_names)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, element type and shape of each input."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, element type and shape of each output."""
+        return self.manifest.outputs
+
+    @property
+    def sizes(self) -> tuple[SizeSpec, ...]:
+        """The size variables and their bounds."""
+        return self.manifest.sizes
+
+    @property
+    def metadata(self) -> Mapping[str, object]:
+        """What the compiler recorded about the build."""
+        return self.manifest.metadata
+
+    def __call__(self, *arrays: object, **named: object) -> Any:
+        """Run on inputs given in order or by name.
+
+        Returns the array where the model has one output, else a named tuple of them.
+
+        Raises:
+            InputError: a missing, unknown or ill-fitting input.
+            UserError: the model refused the values; the module is closed.
+        """
+        feeds = self._positional(arrays, named) if named else arrays
+        return self._pack(self._run(feeds))
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        """Run on inputs by name; returns the outputs by name, in the model's order.
+
+        Raises:
+            InputError: as `__call__`.
+            UserError: as `__call__`.
+        """
+        results = self._run(self._by_name(feeds))
+        return dict(zip(self._output_names, results, strict=True))
+
+    def bind(self, inputs: Feeds, outputs: Mapping[str, Array] | None = None) -> Binding:
+        """Fix the arrays, for runs that allocate nothing: change an input in place, then `run()`.
+
+        Inputs must be arrays of the right type already, so that they are read where they are.
+        Outputs are allocated unless given.
+
+        Raises:
+            InputError: an input that does not fit, or could only be used as a copy.
+            UserError: an output that does not fit, or shares memory with another array.
+        """
+        arrays = self._arrays(self._by_name(inputs))
+        for name, array in zip(self._names, arrays, strict=True):
+            if isinstance(inputs[name], np.ndarray) and not np.shares_memory(array, inputs[name]):
+                reason = "it is not contiguous, so it would be copied"
+                raise InputError(name=name, reason=reason, hint="pass numpy.ascontiguousarray(…)")
+        targets = None if outputs is None else self._targets(arrays, outputs)
+        try:
+            bound = self._open().bind(arrays, targets)
+        except _runtime.StatusError as error:
+            raise to_dlc_error(error) from None
+        assert bound is not None, "checked arrays are ready"
+        return Binding(self, bound, self._names, self._output_names)
+
+    def benchmark(
+        self,
+        inputs: Feeds | None = None,
+        *,
+        sizes: Mapping[str, int] | None = None,
+        rounds: int = 100,
+        warmup: int = 10,
+    ) -> Timing:
+        """Time runs on bound arrays; without `inputs`, on zeros with these `sizes`."""
+        feeds = self.example_inputs(sizes or {}) if inputs is None else inputs
+        binding = self.bind(dict(zip(self._names, self._arrays(self._by_name(feeds)), strict=True)))
+        return measure(binding.run, rounds=rounds, warmup=warmup)
+
+    def example_inputs(self, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
+        """Zeros of the right shapes; a size variable not given is 1, or its least value."""
+        least = {size.name: max(1, size.min) for size in self.sizes} | dict(sizes or {})
+        return {
+            spec.name: np.zeros([least[d] if isinstance(d, str) else d for d in spec.shape], dtype)
+            for spec, dtype in zip(self.inputs, self._input_dtypes, strict=True)
+        }
+
+    def output_shapes(self, inputs: Feeds) -> dict[str, tuple[int, ...]]:
+        """The shapes the outputs have for these inputs."""
+        try:
+            shapes = self._open().output_shapes(self._arrays(self._by_name(inputs)))
+        except _runtime.StatusError as error:
+            raise to_dlc_error(error) from None
+        assert shapes is not None, "checked arrays are ready"
+        return dict(zip(self._output_names, map(tuple, shapes), strict=True))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the compiled model to a file, in one step that cannot be seen half done."""
+        target = Path(path)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        temporary = Path(name)
+        try:
+            with open(handle, "wb") as out:
+                out.write(self.to_bytes())
+                out.flush()
+                os.fsync(out.fileno())
+            temporary.chmod(0o755)
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def to_bytes(self) -> bytes:
+        """The compiled model as bytes, read from the file it was loaded from."""
+        if self._native is None:
+            raise _closed()
+        descriptor = self._native.file()
+        size = os.fstat(descriptor).st_size
+        pieces: list[bytes] = []
+        done = 0
+        while done < size:  # one read returns at most 2 GiB
+            pieces.append(os.pread(descriptor, size - done, done))
+            if not pieces[-1]:
+                raise UserError(detail="the file of the model was cut short while it was loaded")
+            done += len(pieces[-1])
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Release memory and code; calls fail from now on. Bindings stay usable."""
+        self._runner = None
+        self._native = None
+
+    def __enter__(self) -> Module:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Module], tuple[bytes]]:
+        return load_bytes, (self.to_bytes(),)
+
+    def __repr__(self) -> str:
+        def show(specs: Sequence[TensorSpec]) -> str:
+            return ", ".join(f"{s.name}: {s.dtype}{print_shape(s.shape)}" for s in specs)
+
+        return f"<dlc.Module ({show(self.inputs)}) -> ({show(self.outputs)})>"
+
+    def _open(self) -> _runtime.Runner:
+        if self._runner is None:
+            raise _closed()
+        return self._runner
+
+    def _run(self, feeds: tuple[object, ...]) -> tuple[Array, ...]:
+        runner = self._runner or self._open()
+        try:
+            results = runner.run(feeds)
+            if results is None:
+                results = runner.run(self._arrays(feeds))
+        except _runtime.StatusError as error:
+            raise to_dlc_error(error) from None
+        assert results is not None, "checked arrays are ready"
+        return results
+
+    def _arrays(self, feeds: tuple[object, ...]) -> tuple[Array, ...]:
+        """The inputs as arrays that are ready."""
+        self._check_count(feeds)
+        return tuple(map(as_input, feeds, self.inputs, self._input_dtypes))
+
+    def _check_count(self, feeds: tuple[object, ...]) -> None:
+        if len(feeds) < len(self._names):
+            reason = f"it is missing; the inputs are {', '.join(self._names)}"
+            raise InputError(name=self._names[len(feeds)], reason=reason)
+        if len(feeds) > len(self._names):
+            known = f"the model has {len(self._names)}: {', '.join(self._names)}"
+            raise InputError(name=f"number {len(feeds)}", reason=f"there is no such input; {known}")
+
+    def _positional(self, arrays: tuple[object, ...], named: Feeds) -> tuple[object, ...]:
+        first = dict(zip(self._names, arrays, strict=False))
+        if len(arrays) > len(self._names):
+            self._check_count(arrays)
+        if twice := first.keys() & named.keys():
+            raise InputError(name=min(twice), reason="it is given both in order and by name")
+        return self._by_name({**first, **named})
+
+    def _by_name(self, feeds: Feeds) -> tuple[object, ...]:
+        if len(feeds) == len(self._names):
+            try:
+                return tuple([feeds[name] for name in self._names])
+            except KeyError:
+                pass  # said properly below
+        known = ", ".join(self._names)
+        for name in feeds:
+            if name not in self._names:
+                close = difflib.get_close_matches(str(name), self._names, 1, 0.5)
+                raise InputError(
+                    name=name,
+                    reason=f"there is no such input; the inputs are {known}",
+                    hint=f"did you mean '{close[0]}'?" if close else "",
+                )
+        missing = next(name for name in self._names if name not in feeds)
+        raise InputError(name=missing, reason=f"it is missing; the inputs are {known}")
+
+    def _targets(
+        self, inputs: tuple[Array, ...], outputs: Mapping[str, Array]
+    ) -> tuple[Array, ...]:
+        """The arrays to write to, checked."""
+        if outputs.keys() != set(self._output_names):
+            given, wanted = ", ".join(outputs), ", ".join(self._output_names)
+            raise UserError(detail=f"outputs {given} are given; the model has {wanted}")
+        shapes = self.output_shapes(dict(zip(self._names, inputs, strict=True)))
+        taken = [(name, array) for name, array in zip(self._names, inputs, strict=True)]
+        for name, dtype in zip(self._output_names, self._output_dtypes, strict=True):
+            array = outputs[name]
+            if reason := why_not_writable(array, shapes[name], dtype):
+                raise UserError(detail=f"output '{name}': {reason}")
+            for other, memory in taken:
+                if np.may_share_memory(array, memory):
+                    raise UserError(detail=f"output '{name}' shares memory with '{other}'")
+            taken.append((name, array))
+        return tuple(
+            outputs[name].view(d)
+            for name, d in zip(self._output_names, self._output_dtypes, strict=True)
+        )
+
+
+def why_not_writable(array: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    """Why an output cannot be written to `array`, or an empty text."""
+    if not isinstance(array, np.ndarray):
+        return f"expected a NumPy array, got a {type(array).__name__}"
+    if array.dtype != dtype:
+        return f"expected {dtype}, got {array.dtype}"
+    if array.shape != shape:
+        return f"expected shape {print_shape(shape)}, got {print_shape(array.shape)}"
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        return "the array is not contiguous and aligned"
+    return "" if array.flags.writeable else "the array is read-only"
+
+
+class Binding:
+    """A model with its arrays fixed. For one thread at a time; `Module.bind` makes one."""
+
+    def __init__(
+        self, module: Module, bound: _runtime.Bound, names: Sequence[str], outputs: Sequence[str]
+    ) -> None:
+        self._module = module
+        self._bound = bound
+        self.inputs: dict[str, Array] = dict(zip(names, bound.inputs, strict=True))
+        self.outputs: dict[str, Array] = dict(zip(outputs, bound.outputs, strict=True))
+
+    def run(self) -> None:
+        """Read the inputs, write the outputs.
+
+        Raises:
+            UserError: the model refused the values.
+        """
+        try:
+            self._bound.run()
+        except _runtime.StatusError as error:
+            raise to_dlc_error(error) from None
+
+
+def _packer(names: tuple[str, ...]) -> Callable[[tuple[Array, ...]], Any]:
+    """What `__call__` returns for a tuple of outputs."""
+    if len(names) == 1:
+        return lambda results: results[0]
+    kind = namedtuple("Outputs", names, rename=True)  # type: ignore[misc]
+    return kind._make
+
+
+def _closed() -> UserError:
+    return UserError(detail="the module is closed", hint="load it again")

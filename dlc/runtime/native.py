@@ -1,0 +1,58 @@
+"""The extension module behind dlc's errors: a status of the C interface becomes a `DlcError`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+
+from dlc.core.errors import ArtifactError, InputError, InternalError, LimitError, UserError
+from dlc.runtime import _runtime
+
+_TENSOR_MESSAGE = re.compile(r"input '(.*?)': (.*)", re.DOTALL)
+
+
+def hash_file(path: str | os.PathLike[str]) -> int:
+    """XXH64 of all bytes of a file, at memory speed; for `dlc.core.manifest.append_trailer`."""
+    with dlc_errors(path):
+        return _runtime.hash_file(os.fsencode(path))
+
+
+def num_threads() -> int:
+    """How many threads work on one run, the caller included."""
+    return _runtime.num_threads()
+
+
+def set_num_threads(count: int | None) -> None:
+    """Set how many threads work on one run, in the whole process; None means automatic.
+
+    Raises:
+        UserError: not a number from 1 to 1024.
+    """
+    if count is not None and not 1 <= count <= 1024:
+        raise UserError(detail=f"{count} threads", hint="give a number from 1 to 1024, or None")
+    _runtime.set_num_threads(count or 0)
+
+
+@contextlib.contextmanager
+def dlc_errors(path: str | os.PathLike[str] = "") -> Iterator[None]:
+    """Turn the status of a failed call into the error that says whose fault it is."""
+    try:
+        yield
+    except _runtime.StatusError as error:
+        raise to_dlc_error(error, os.fspath(path)) from None
+
+
+def to_dlc_error(error: _runtime.StatusError, path: str = "") -> Exception:
+    """The `DlcError` for a failed call; `path` names the artefact where one was being loaded."""
+    status, message = error.args
+    if status in ("DLC_NOT_FOUND", "DLC_BAD_ARTIFACT", "DLC_INCOMPATIBLE"):
+        return ArtifactError(path=path or "model", reason=message.removeprefix(f"{path}: "))
+    if status == "DLC_NO_MEMORY":
+        return LimitError(what="memory", reason=message)
+    if status in ("DLC_INTERNAL", "DLC_INVALID_ARGUMENT"):
+        return InternalError(detail=message)
+    if found := _TENSOR_MESSAGE.fullmatch(message):
+        return InputError(name=found[1], reason=found[2])
+    return UserError(detail=message)

@@ -1,0 +1,63 @@
+/* y[batch, 3] = 2 x[batch, 3] + b[3], total[1] = sum of y; in parallel over the batch.
+ * Refuses a NaN in b, and a batch of 13. */
+#include <math.h>
+#include <stddef.h>
+
+#include "dlc/abi.h"
+
+struct call {
+  const float *x, *b;
+  float *y;
+};
+
+static int32_t plan(const dlc_host *host, const int64_t *sizes, int64_t *dims, int64_t *arena) {
+  if (sizes[0] == 13) {
+    host->fail(host->self, "a batch of 13 is bad luck");
+    return 1;
+  }
+  dims[0] = sizes[0];
+  dims[1] = 3;
+  dims[2] = 1;
+  *arena = 4 * sizes[0];
+  return 0;
+}
+
+static void rows(void *closure, int64_t begin, int64_t end) {
+  const struct call *call = closure;
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t j = 0; j < 3; ++j) call->y[i * 3 + j] = 2 * call->x[i * 3 + j] + call->b[j];
+  }
+}
+
+static int32_t run(const dlc_host *host, const int64_t *sizes, const void *const *inputs,
+                   void *const *outputs, void *arena) {
+  struct call call = {inputs[0], inputs[1], outputs[0]};
+  float *sums = arena; /* a write to all of the arena, for the sanitizers */
+  float *scratch = host->scratch(host->self, 256);
+  float *total = outputs[1];
+  for (int64_t j = 0; j < 3; ++j) {
+    if (isnan(call.b[j])) {
+      host->fail(host->self, "b is not a number");
+      host->fail(host->self, "a second message, which nobody reads");
+      return 1;
+    }
+  }
+  if (scratch == NULL) {
+    host->fail(host->self, "no scratch memory");
+    return 1;
+  }
+  host->parallel(host->self, rows, &call, sizes[0]);
+  *total = 0;
+  for (int64_t i = 0; i < sizes[0]; ++i) {
+    scratch[0] = call.y[i * 3] + call.y[i * 3 + 1] + call.y[i * 3 + 2];
+    sums[i] = scratch[0];
+    *total += sums[i];
+  }
+  return 0;
+}
+
+static const dlc_model model = {DLC_ABI_VERSION, 2, 2, 1, plan, run};
+
+__attribute__((visibility("default"))) const dlc_model *dlc_model_query(uint32_t abi_version) {
+  return abi_version == DLC_ABI_VERSION ? &model : NULL;
+}
