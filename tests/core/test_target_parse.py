@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -266,3 +268,10 @@ def test_this_machine_can_be_described():
     target = parse_target("native")
     assert target.cores >= 1
     assert target.l1_bytes < target.l2_bytes
+
+
+@pytest.mark.parametrize("arch", sorted(IMPLIES))
+def test_the_loader_can_check_every_feature(arch):
+    source = Path(__file__).parents[2] / "dlc/runtime/cpp/src/cpu_features.cc"
+    checked = set(re.findall(r'\{"([^"]+)"', source.read_text()))
+    assert set(IMPLIES[arch]) <= checked

@@ -1,0 +1,185 @@
+"""A store of results by what they were made from: bounded, and always safe to delete.
+
+An entry is one file, named by the hash of its key. It holds the whole key, which is compared on
+each hit, and a digest of everything, so that a damaged entry is a miss and never a wrong result.
+Entries appear by rename: readers and writers of any number of processes need no lock. A cache that
+cannot be used (no space, no permission, somebody else's folder) is one that never hits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import struct
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlc.core.env import cache_dir
+
+_LOG = logging.getLogger(__name__)
+_MAGIC = b"DLCCACH1"
+_HEAD = struct.Struct("<8sQQ32s")  # magic, bytes of the key, bytes of the value, digest
+_TEMPORARY = ".new-"
+_STALE_SECONDS = 3600.0  # a temporary file of this age was left by a process that died
+DEFAULT_LIMIT_BYTES = 2 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """What a cache holds."""
+
+    folder: Path
+    entries: int
+    size_bytes: int
+    limit_bytes: int
+
+
+class Cache:
+    """A folder of entries. Beyond `limit_bytes` the entries used longest ago are removed."""
+
+    def __init__(self, folder: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        self._unchecked_bytes = limit_bytes  # written since the last prune; the first put prunes
+        self._usable: bool | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value stored for a key, or None. A damaged entry is removed."""
+        if not self._is_usable():
+            return None
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        value = _decode(key, data)
+        with contextlib.suppress(OSError):
+            if value is None:
+                _LOG.warning("removing the damaged cache entry %s", path)
+                path.unlink()
+            else:
+                os.utime(path)  # the time of last use, for `prune`
+        return value
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Store a value for a key; does nothing where it cannot be stored."""
+        if not self._is_usable():
+            return
+        path, data = self._path(key), _encode(key, value)
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+            try:
+                with open(handle, "wb") as file:
+                    file.write(data)
+                os.replace(name, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
+        except OSError as error:
+            _LOG.warning("cannot write to the cache %s: %s", self.folder, error)
+            return
+        self._unchecked_bytes += len(data)
+        if self._unchecked_bytes > self.limit_bytes // 16:  # reading the folder takes time
+            self.prune()
+
+    def info(self) -> CacheInfo:
+        """Count the entries and their bytes."""
+        sizes = [size for _, size, _ in self._entries()]
+        return CacheInfo(self.folder, len(sizes), sum(sizes), self.limit_bytes)
+
+    def clear(self) -> int:
+        """Remove every entry; return how many there were."""
+        return self.prune(0)
+
+    def prune(self, limit_bytes: int | None = None) -> int:
+        """Remove the entries used longest ago until the rest fits; return how many were removed."""
+        limit = self.limit_bytes if limit_bytes is None else limit_bytes
+        self._unchecked_bytes = 0
+        entries = sorted(self._entries(), key=lambda e: (-e[0], e[2]))
+        total = removed = 0
+        for _, size, path in entries:
+            total += size
+            if total > limit:
+                removed += 1
+                with contextlib.suppress(OSError):
+                    path.unlink()
+        self._remove_temporaries()
+        return removed
+
+    def _entries(self) -> Iterator[tuple[float, int, Path]]:
+        """(time of last use, bytes, path) of each entry."""
+        if not self._is_usable():
+            return
+        for path in self.folder.glob("??/*"):
+            if path.name.startswith(_TEMPORARY):
+                continue
+            with contextlib.suppress(OSError):  # another process removed it
+                found = path.stat()
+                yield found.st_mtime, found.st_size, path
+
+    def _remove_temporaries(self) -> None:
+        if not self._is_usable():
+            return
+        for path in self.folder.glob(f"??/{_TEMPORARY}*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > _STALE_SECONDS:
+                    path.unlink()
+
+    def _path(self, key: bytes) -> Path:
+        name = hashlib.sha256(key).hexdigest()
+        return self.folder / name[:2] / name[2:]
+
+    def _is_usable(self) -> bool:
+        if self._usable is None:
+            reason = self._why_not_usable()
+            self._usable = not reason
+            if reason:
+                _LOG.warning("not using the cache %s: %s", self.folder, reason)
+        return self._usable
+
+    def _why_not_usable(self) -> str:
+        """Entries are native code, so nobody else may be able to put some there."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self.folder.stat()
+        except OSError as error:
+            return error.strerror or str(error)
+        if found.st_uid != os.geteuid():
+            return "it belongs to another user"
+        return "everybody may write to it" if found.st_mode & 0o002 else ""
+
+
+def default_cache() -> Cache:
+    """The cache in the folder `DLC_CACHE_DIR` names, else in the user's cache folder."""
+    folder = cache_dir()
+    if folder is None:
+        import platformdirs  # core is imported by every deployed model, which needs no cache
+
+        folder = Path(platformdirs.user_cache_dir("dlc", appauthor=False))
+    return Cache(folder)
+
+
+def _encode(key: bytes, value: bytes) -> bytes:
+    return _HEAD.pack(_MAGIC, len(key), len(value), _digest(key, value)) + key + value
+
+
+def _decode(key: bytes, data: bytes) -> bytes | None:
+    """The value of an entry, or None if the entry is damaged or another key's."""
+    if len(data) < _HEAD.size:
+        return None
+    magic, key_size, value_size, digest = _HEAD.unpack_from(data)
+    if magic != _MAGIC or len(data) != _HEAD.size + key_size + value_size:
+        return None
+    found, value = data[_HEAD.size :][:key_size], data[_HEAD.size + key_size :]
+    return value if found == key and digest == _digest(key, value) else None
+
+
+def _digest(key: bytes, value: bytes) -> bytes:
+    return hashlib.sha256(struct.pack("<Q", len(key)) + key + value).digest()
