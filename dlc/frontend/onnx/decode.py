@@ -1,0 +1,237 @@
+"""Protobuf messages to plain data, every claim of the file checked.
+
+No other module but `load`, `tensors` and `fallback` sees protobuf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+
+from dlc.core.errors import LimitError, ModelError
+from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
+from dlc.frontend.onnx.inline import inline_functions
+from dlc.frontend.onnx.limits import Limits
+from dlc.frontend.onnx.model import (
+    Attribute,
+    FunctionKey,
+    OnnxFunction,
+    OnnxGraph,
+    OnnxModel,
+    OnnxNode,
+    OnnxValue,
+    Reference,
+    Unreadable,
+)
+from dlc.frontend.onnx.order import check_names, in_order, without_repeats
+from dlc.frontend.onnx.tensors import TensorReader
+from dlc.graph.op import Array
+
+LATEST_OPSET = 28  # ai.onnx as of onnx 1.23
+_DOMAIN_ALIASES = {"ai.onnx": ""}
+
+
+class Decoder:
+    """Protobuf messages of one model to plain data."""
+
+    def __init__(self, label: str, tensors: TensorReader, limits: Limits) -> None:
+        self.label = label
+        self.tensors = tensors
+        self.limits = limits
+        self.nodes = 0
+
+    def model(self, proto: ModelProto) -> OnnxModel:
+        """A whole model, functions inlined, nodes in order."""
+        if proto.ir_version < 1:
+            raise ModelError(model=self.label, reason="not an ONNX model: it has no ir_version")
+        opsets = self.opsets(proto.opset_import) or {"": 1}
+        if not proto.opset_import and proto.ir_version >= 3:  # before, there was one opset
+            raise ModelError(model=self.label, reason="not an ONNX model: it states no opset")
+        if (version := opsets.get("", 1)) > LATEST_OPSET:
+            reason = f"opset {version} is newer than the newest that dlc knows, {LATEST_OPSET}"
+            raise ModelError(model=self.label, reason=reason)
+        if len(proto.functions) > self.limits.functions:
+            raise self.limit(f"{len(proto.functions)} functions, above {self.limits.functions}")
+        functions: dict[FunctionKey, OnnxFunction] = {}
+        for function in proto.functions:
+            key = (_domain(function.domain), function.name)
+            if key in functions:
+                raise self.bad(f"function '{function.name}' is defined twice")
+            functions[key] = self.function(function, opsets)
+        graph = self.graph(proto.graph, opsets, 1)
+        if functions:
+            graph = inline_functions(self.label, graph, functions, self.limits)
+        graph = without_repeats(graph)
+        check_names(self.label, graph)
+        graph = in_order(self.label, graph)
+        return OnnxModel(
+            label=self.label,
+            graph=graph,
+            ir_version=proto.ir_version,
+            opsets=opsets,
+            producer=f"{proto.producer_name} {proto.producer_version}".strip(),
+            metadata={entry.key: entry.value for entry in proto.metadata_props},
+        )
+
+    def opsets(self, imports: Iterable[object]) -> dict[str, int]:
+        """Domain -> version."""
+        found: dict[str, int] = {}
+        for entry in imports:
+            domain, version = _domain(getattr(entry, "domain", "")), getattr(entry, "version", 0)
+            if version < 1:
+                raise self.bad(f"opset {version} of domain '{domain}' does not exist")
+            found[domain] = max(found.get(domain, 0), version)
+        return found
+
+    def function(self, proto: FunctionProto, model_opsets: Mapping[str, int]) -> OnnxFunction:
+        """A function of the model."""
+        opsets = {**model_opsets, **self.opsets(proto.opset_import)}
+        return OnnxFunction(
+            name=proto.name,
+            inputs=tuple(proto.input),
+            outputs=tuple(proto.output),
+            attributes=tuple(proto.attribute),
+            defaults={a.name: self.attribute(a, opsets, 1) for a in proto.attribute_proto},
+            nodes=tuple(self.node(node, opsets, 1) for node in proto.node),
+        )
+
+    def graph(self, proto: GraphProto, opsets: Mapping[str, int], depth: int) -> OnnxGraph:
+        """A graph, at a depth of nesting."""
+        if depth > self.limits.nesting:
+            raise self.limit(f"graphs are nested more than {self.limits.nesting} deep")
+        constants: dict[str, Array | Unreadable] = {}
+        for tensor in proto.initializer:
+            if tensor.name in constants:
+                raise self.bad(f"constant '{tensor.name}' is defined twice")
+            constants[tensor.name] = self.tensors.read(tensor)
+        for sparse in proto.sparse_initializer:
+            constants[sparse.values.name] = Unreadable("a sparse tensor")
+        return OnnxGraph(
+            name=proto.name,
+            inputs=tuple(self.value(v) for v in proto.input),
+            outputs=tuple(self.value(v) for v in proto.output),
+            nodes=tuple(self.node(node, opsets, depth) for node in proto.node),
+            constants=constants,
+            values={v.name: self.value(v) for v in proto.value_info},
+        )
+
+    def value(self, proto: ValueInfoProto) -> OnnxValue:
+        """A declared value."""
+        kind = proto.type.WhichOneof("value")
+        if kind not in (None, "tensor_type"):
+            return OnnxValue(proto.name, Unreadable(f"it is a {str(kind)[:-5]}, no tensor"), None)
+        tensor = proto.type.tensor_type
+        dtype = DTYPES.get(tensor.elem_type)
+        if not tensor.HasField("shape"):
+            dims = None
+        else:
+            if len(tensor.shape.dim) > self.limits.rank:
+                raise self.limit(f"'{proto.name}' has rank {len(tensor.shape.dim)}")
+            dims = tuple(
+                d.dim_param
+                if d.HasField("dim_param")
+                else int(d.dim_value)
+                if d.HasField("dim_value") and d.dim_value >= 0
+                else None
+                for d in tensor.shape.dim
+            )
+        name = elem_type_name(tensor.elem_type)
+        return OnnxValue(proto.name, dtype or Unreadable(f"element type {name}"), dims)
+
+    def node(self, proto: NodeProto, opsets: Mapping[str, int], depth: int) -> OnnxNode:
+        """One call of an operator."""
+        self.nodes += 1
+        if self.nodes > self.limits.nodes:
+            raise self.limit(f"more than {self.limits.nodes} nodes")
+        if not proto.op_type:
+            raise self.bad(f"node '{proto.name}' has no operator")
+        domain = _domain(proto.domain)
+        attributes: dict[str, Attribute] = {}
+        for attribute in proto.attribute:
+            if attribute.name in attributes:
+                raise self.bad(
+                    f"node '{proto.name}' has the attribute '{attribute.name}' more than once"
+                )
+            attributes[attribute.name] = self.attribute(attribute, opsets, depth)
+        return OnnxNode(
+            name=proto.name,
+            domain=domain,
+            op_type=proto.op_type,
+            opset=opsets.get(domain, 1),
+            inputs=tuple(proto.input),
+            outputs=tuple(proto.output),
+            attributes=attributes,
+        )
+
+    def attribute(self, proto: AttributeProto, opsets: Mapping[str, int], depth: int) -> Attribute:
+        """The value of an attribute."""
+        if proto.ref_attr_name:
+            return Reference(proto.ref_attr_name)
+        kind = proto.type or _guessed_type(proto)
+        match kind:
+            case AttributeProto.FLOAT:
+                return float(proto.f)
+            case AttributeProto.INT:
+                return int(proto.i)
+            case AttributeProto.STRING:
+                self.check_length(proto.name, len(proto.s))
+                return _text(proto.s)
+            case AttributeProto.TENSOR:
+                return self.tensors.read(proto.t)
+            case AttributeProto.GRAPH:
+                return self.graph(proto.g, opsets, depth + 1)
+            case AttributeProto.FLOATS:
+                self.check_length(proto.name, len(proto.floats))
+                return tuple(map(float, proto.floats))
+            case AttributeProto.INTS:
+                self.check_length(proto.name, len(proto.ints))
+                return tuple(map(int, proto.ints))
+            case AttributeProto.STRINGS:
+                self.check_length(proto.name, sum(map(len, proto.strings)))
+                return tuple(s.decode("utf-8", "replace") for s in proto.strings)
+            case _:
+                return Unreadable(f"attributes of type {kind} are not supported")
+
+    def check_length(self, name: str, length: int) -> None:
+        """Refuse an attribute that is too long."""
+        if length > self.limits.attribute_elems:
+            raise self.limit(f"attribute '{name}' has length {length}")
+
+    def bad(self, reason: str) -> ModelError:
+        """The error for a model that is not valid."""
+        return ModelError(model=self.label, reason=reason)
+
+    def limit(self, reason: str) -> LimitError:
+        """The error for a model that asks for too much."""
+        return LimitError(what=self.label, reason=reason)
+
+
+def _domain(domain: str) -> str:
+    return _DOMAIN_ALIASES.get(domain, domain)
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _guessed_type(proto: AttributeProto) -> int:
+    """The type of an attribute that does not state it, as files before IR version 2 do not."""
+    fields = {
+        "f": AttributeProto.FLOAT,
+        "i": AttributeProto.INT,
+        "s": AttributeProto.STRING,
+        "t": AttributeProto.TENSOR,
+        "g": AttributeProto.GRAPH,
+    }
+    for field, kind in fields.items():
+        if proto.HasField(field):
+            return kind
+    if proto.floats:
+        return AttributeProto.FLOATS
+    if proto.strings:
+        return AttributeProto.STRINGS
+    return AttributeProto.INTS

@@ -1,0 +1,80 @@
+"""Read an ONNX file safely.
+
+`onnx.load` is never called: it would follow external data wherever the file points.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import ModelProto
+
+from dlc.core.errors import ModelError
+from dlc.frontend.onnx.decode import Decoder
+from dlc.frontend.onnx.external import ExternalData
+from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
+from dlc.frontend.onnx.model import OnnxModel
+from dlc.frontend.onnx.tensors import TensorReader
+
+
+def load_model(
+    source: str | Path | bytes | ModelProto,
+    *,
+    external_data_dir: str | Path | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> OnnxModel:
+    """Read a model.
+
+    Args:
+        source: A path, the bytes of a file, or a parsed model.
+        external_data_dir: Where external data lies; by default beside the model's file, and
+            nowhere if there is no file.
+        limits: What the model may ask for.
+
+    Raises:
+        ModelError: no such file, not ONNX, truncated, or not valid; the message says where.
+        LimitError: the model asks for more than `limits`.
+    """
+    path = Path(source) if isinstance(source, str | Path) else None
+    label = str(path) if path else "the model"
+    folder = Path(external_data_dir) if external_data_dir else path.parent if path else None
+    proto = source if isinstance(source, ModelProto) else _parse(label, _bytes(label, source))
+    if not proto.HasField("graph"):
+        raise ModelError(model=label, reason="not an ONNX model: it has no graph")
+    reader = TensorReader(label, ExternalData(folder, path), limits)
+    return Decoder(label, reader, limits).model(proto)
+
+
+def _bytes(label: str, source: str | Path | bytes) -> bytes:
+    if isinstance(source, bytes):
+        return source
+    try:
+        return Path(source).read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(model=label, reason="there is no such file") from error
+    except OSError as error:
+        reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        raise ModelError(model=label, reason=reason) from error
+
+
+_OTHER_FORMATS = {
+    b"version https://git-lfs": "a Git LFS pointer, not the file itself; run `git lfs pull`",
+    b"PK\x03\x04": "a zip archive, perhaps a PyTorch checkpoint; export it to ONNX first",
+    b"<": "a web page or XML file; was the download complete?",
+    b"\x1f\x8b": "compressed with gzip; unpack it first",
+}
+
+
+def _parse(label: str, data: bytes) -> ModelProto:
+    for start, what in _OTHER_FORMATS.items():
+        if data.startswith(start):
+            raise ModelError(model=label, reason=f"not an ONNX model: {what}")
+    if not data:
+        raise ModelError(model=label, reason="the file is empty")
+    try:
+        model: ModelProto = ModelProto.FromString(data)
+        return model
+    except DecodeError as error:
+        reason = "not an ONNX model, or cut short: the protobuf does not parse"
+        raise ModelError(model=label, reason=reason) from error

@@ -1,0 +1,104 @@
+"""Constants: TensorProto to NumPy, without a Python list in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import TensorProto
+
+from dlc.core.errors import LimitError, ModelError
+from dlc.core.types import DType
+from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
+from dlc.frontend.onnx.external import ExternalData, ExternalDataError
+from dlc.frontend.onnx.limits import Limits
+from dlc.frontend.onnx.model import Unreadable
+from dlc.graph.arrays import NUMPY_DTYPES
+from dlc.graph.op import Array
+
+_FIELDS: dict[DType, str] = {
+    DType.F32: "float_data",
+    DType.F64: "double_data",
+    DType.I64: "int64_data",
+    DType.U64: "uint64_data",
+    DType.U32: "uint64_data",
+}  # every other type is in int32_data
+_BITS = {DType.F16: np.uint16, DType.BF16: np.uint16}  # stored as their bit patterns
+
+
+class TensorReader:
+    """Reads the tensors of one model."""
+
+    def __init__(self, label: str, external: ExternalData, limits: Limits) -> None:
+        self.label = label
+        self._external = external
+        self._limits = limits
+
+    def read(self, tensor: TensorProto) -> Array | Unreadable:
+        """The elements of a tensor, read-only.
+
+        Raises:
+            ModelError: the data does not fit type and shape, or its external file is refused.
+            LimitError: rank or size beyond the limits.
+        """
+        dtype = DTYPES.get(tensor.data_type)
+        if dtype is None:
+            return Unreadable(f"element type {elem_type_name(tensor.data_type)}")
+        shape = self._shape(tensor, dtype)
+        count = 1
+        for dim in shape:
+            count *= dim
+        if tensor.HasField("segment"):
+            raise self._bad(tensor, "its data is cut into segments, which ONNX never defined")
+        if tensor.data_location == TensorProto.EXTERNAL:
+            flat = self._outside(tensor, count * dtype.size_bytes).view(NUMPY_DTYPES[dtype])
+        elif tensor.HasField("raw_data"):
+            flat = self._raw(tensor, dtype, count)
+        else:
+            flat = self._typed(tensor, dtype, count)
+        return flat.reshape(shape)
+
+    def _shape(self, tensor: TensorProto, dtype: DType) -> tuple[int, ...]:
+        shape = tuple(int(d) for d in tensor.dims)
+        if len(shape) > self._limits.rank:
+            reason = f"constant '{tensor.name}' has rank {len(shape)}, above {self._limits.rank}"
+            raise LimitError(what=self.label, reason=reason)
+        if any(d < 0 for d in shape):
+            raise self._bad(tensor, f"its shape {list(shape)} has a negative size")
+        size_bytes = dtype.size_bytes
+        for dim in shape:
+            size_bytes *= dim
+        if size_bytes > self._limits.tensor_bytes:
+            reason = f"constant '{tensor.name}' of shape {list(shape)} takes {size_bytes} bytes"
+            raise LimitError(what=self.label, reason=reason)
+        return shape
+
+    def _outside(self, tensor: TensorProto, size_bytes: int) -> Array:
+        keys = {entry.key: entry.value for entry in tensor.external_data}
+        try:
+            return self._external.read(keys, size_bytes)
+        except ExternalDataError as error:
+            raise self._bad(tensor, f"external data: {error}") from error
+
+    def _raw(self, tensor: TensorProto, dtype: DType, count: int) -> Array:
+        data = tensor.raw_data
+        if len(data) != count * dtype.size_bytes:
+            raise self._bad(
+                tensor, f"{len(data)} bytes are stored, its shape needs {count * dtype.size_bytes}"
+            )
+        return np.frombuffer(data, NUMPY_DTYPES[dtype])
+
+    def _typed(self, tensor: TensorProto, dtype: DType, count: int) -> Array:
+        stored: Sequence[float] = getattr(tensor, _FIELDS.get(dtype, "int32_data"))
+        if len(stored) != count:
+            raise self._bad(tensor, f"{len(stored)} elements are stored, its shape needs {count}")
+        if dtype in (DType.F32, DType.F64):
+            flat = np.fromiter(stored, NUMPY_DTYPES[dtype], count)
+        else:
+            wide = np.fromiter(stored, np.uint64 if dtype is DType.U64 else np.int64, count)
+            flat = wide.astype(_BITS.get(dtype, NUMPY_DTYPES[dtype])).view(NUMPY_DTYPES[dtype])
+        flat.flags.writeable = False
+        return flat
+
+    def _bad(self, tensor: TensorProto, reason: str) -> ModelError:
+        return ModelError(model=self.label, reason=f"constant '{tensor.name}': {reason}")

@@ -1,0 +1,484 @@
+"""Reading files: what is valid comes out as data, what is hostile or broken is refused."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
+
+from dlc.core.errors import LimitError, ModelError
+from dlc.core.types import DType
+from dlc.frontend.onnx.limits import Limits
+from dlc.frontend.onnx.load import load_model
+from dlc.frontend.onnx.model import OnnxGraph, Unreadable
+
+
+def model(nodes, inputs=("x",), outputs=("y",), constants=(), **more) -> onnx.ModelProto:
+    """A model of f32[2] values."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in inputs],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in outputs],
+        list(constants),
+    )
+    opset = more.pop("opset", 17)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], **more)
+
+
+def relu(x="x", y="y"):
+    return helper.make_node("Relu", [x], [y])
+
+
+def with_constant(tensor: TensorProto) -> onnx.ModelProto:
+    return model([helper.make_node("Add", ["x", tensor.name], ["y"])], constants=[tensor])
+
+
+def constant(tensor: TensorProto):
+    return load_model(with_constant(tensor)).graph.constants[tensor.name]
+
+
+def refusal(source, **options) -> str:
+    with pytest.raises(ModelError) as caught:
+        load_model(source, **options)
+    return str(caught.value)
+
+
+def test_a_model_comes_out_as_data(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(model([relu()], producer_name="me"), path)
+    for source in (path, str(path), path.read_bytes(), onnx.load(path)):
+        loaded = load_model(source)
+        assert [node.op_type for node in loaded.graph.nodes] == ["Relu"]
+        assert loaded.opsets == {"": 17}
+        assert loaded.producer == "me"
+        assert loaded.graph.inputs[0].dtype is DType.F32
+        assert loaded.graph.inputs[0].dims == (2,)
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"", "empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"),
+        (b"PK\x03\x04rest", "zip"),
+        (b"<!DOCTYPE html>", "web page"),
+        (b"\x1f\x8b\x08", "gzip"),
+        (b"hello, this is no model at all", "does not parse"),
+    ],
+)
+def test_other_files_are_recognised(tmp_path, data, word):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    assert word in refusal(path)
+    assert str(path) in refusal(path)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+    assert "no such file" in refusal(tmp_path / "absent.onnx")
+    assert "cannot be read" in refusal(tmp_path)
+
+
+def test_every_truncation_is_refused():
+    data = with_constant(numpy_helper.from_array(np.ones(2, np.float32), "w")).SerializeToString()
+    for length in range(len(data)):
+        try:
+            load_model(data[:length])
+        except ModelError:
+            continue
+        pytest.fail(f"the first {length} of {len(data)} bytes were taken for a model")
+
+
+def test_flipped_bytes_raise_nothing_but_our_errors():
+    proto = with_constant(numpy_helper.from_array(np.ones(2, np.float32), "w"))
+    data = bytearray(proto.SerializeToString())
+    rng = np.random.default_rng(7)
+    refused = 0
+    for _ in range(2000):
+        broken = bytearray(data)
+        broken[rng.integers(len(data))] = rng.integers(256)
+        try:
+            load_model(bytes(broken))
+        except (ModelError, LimitError):
+            refused += 1
+    assert refused > 500
+
+
+def test_no_graph_and_no_version_are_refused():
+    empty = onnx.ModelProto(ir_version=8)
+    assert "no graph" in refusal(empty)
+    proto = model([relu()])
+    proto.ClearField("ir_version")
+    assert "ir_version" in refusal(proto)
+
+
+def test_an_unknown_opset_is_refused():
+    assert "opset 99 is newer" in refusal(model([relu()], opset=99))
+    assert "opset 0" in refusal(model([relu()], opset=0))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ([relu("z")], "reads 'z', which nothing computes"),
+        ([relu("a", "b"), relu("b", "a"), relu()], "cycle"),
+        ([relu("y", "y")], "cycle"),
+        ([relu(), relu()], "'y', a result of node 'y', is defined twice"),
+        ([relu("x", "x"), relu()], "'x', a result of node 'x', is defined twice"),
+        ([relu("x", "z")], "nothing computes the output 'y'"),
+    ],
+)
+def test_graphs_that_mean_nothing_are_refused(nodes, reason):
+    assert reason in refusal(model(nodes))
+
+
+def test_a_graph_without_outputs_is_refused():
+    assert "no outputs" in refusal(model([relu()], outputs=()))
+
+
+def test_names_defined_twice_are_refused():
+    tensor = numpy_helper.from_array(np.ones(2, np.float32), "w")
+    assert "'w' is defined twice" in refusal(model([relu()], constants=[tensor, tensor]))
+    assert "declared twice" in refusal(model([relu()], inputs=("x", "x")))
+
+
+def test_nodes_are_put_in_order_and_keep_it_where_they_can():
+    nodes = [relu("b", "y"), relu("x", "a"), relu("a", "b"), relu("x", "c")]
+    found = load_model(model(nodes)).graph.nodes
+    assert [node.outputs[0] for node in found] == ["a", "b", "y", "c"]
+
+
+def test_a_repeated_constant_is_taken_once_if_it_is_the_same():
+    def node(value):
+        array = numpy_helper.from_array(np.float32([value, 2]))
+        return helper.make_node("Constant", [], ["c"], value=array)
+
+    add = helper.make_node("Add", ["x", "c"], ["y"])
+    assert len(load_model(model([node(1), node(1), add])).graph.nodes) == 2
+    assert "defined twice" in refusal(model([node(1), node(3), add]))
+
+
+ARRAYS = [
+    np.array([[1.5, -2.0, np.inf]], np.float32),
+    np.array([1.5, np.nan], np.float64),
+    np.array([1.5, -0.0], np.float16),
+    np.array([1.5, -3.0], ml_dtypes.bfloat16),
+    np.array([-7, 300], np.int16),
+    np.array([-7, 5], np.int8),
+    np.array([250, 5], np.uint8),
+    np.array([65000, 5], np.uint16),
+    np.array([-7, 1 << 30], np.int32),
+    np.array([-7, 1 << 60], np.int64),
+    np.array([7, 1 << 31], np.uint32),
+    np.array([7, (1 << 64) - 1], np.uint64),
+    np.array([True, False]),
+    np.array(3.0, np.float32),
+    np.zeros((0, 3), np.float32),
+]
+
+
+def typed(array) -> TensorProto:
+    """The array in a typed field, as no library writes it any more."""
+    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+    tensor = TensorProto(name="w", data_type=kind, dims=array.shape)
+    flat = array.reshape(-1)
+    if array.dtype == np.bool_:
+        flat = flat.view(np.uint8)
+    if array.dtype in (np.float16, ml_dtypes.bfloat16):
+        tensor.int32_data.extend(flat.view(np.uint16).tolist())
+        return tensor
+    names = {"f4": "float_data", "f8": "double_data", "i8": "int64_data"}
+    names |= {"u8": "uint64_data", "u4": "uint64_data"}
+    getattr(tensor, names.get(array.dtype.str[1:], "int32_data")).extend(flat.tolist())
+    return tensor
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda a: str(a.dtype) + str(a.shape))
+@pytest.mark.parametrize("form", ["raw", "typed"])
+def test_constants_are_read_in_both_forms(array, form):
+    tensor = numpy_helper.from_array(array, "w") if form == "raw" else typed(array)
+    found = constant(tensor)
+    assert found.dtype == array.dtype
+    assert not found.flags.writeable
+    np.testing.assert_array_equal(found, array)
+
+
+def test_element_types_dlc_lacks_are_noted_with_their_name():
+    for kind in ("STRING", "COMPLEX64", "FLOAT8E4M3FN", "INT4"):
+        tensor = TensorProto(name="w", data_type=TensorProto.DataType.Value(kind), dims=[1])
+        found = constant(tensor)
+        assert isinstance(found, Unreadable)
+        assert kind in found.reason
+    assert isinstance(constant(TensorProto(name="w", data_type=999)), Unreadable)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "reason"),
+    [
+        (TensorProto(name="w", data_type=1, dims=[2], raw_data=b"\0" * 7), "7 bytes"),
+        (TensorProto(name="w", data_type=1, dims=[2], raw_data=b"\0" * 12), "12 bytes"),
+        (TensorProto(name="w", data_type=1, dims=[3], float_data=[1, 2]), "2 elements"),
+        (TensorProto(name="w", data_type=1, dims=[2]), "0 elements"),
+        (TensorProto(name="w", data_type=1, dims=[-1, -2], float_data=[1, 2]), "negative size"),
+    ],
+)
+def test_data_that_does_not_fit_its_shape_is_refused(tensor, reason):
+    message = refusal(with_constant(tensor))
+    assert reason in message
+    assert "'w'" in message
+
+
+def test_huge_shapes_are_refused_before_anything_is_allocated():
+    with pytest.raises(LimitError, match="takes"):
+        constant(TensorProto(name="w", data_type=1, dims=[1 << 40, 1 << 40]))
+    with pytest.raises(LimitError, match="rank"):
+        constant(TensorProto(name="w", data_type=1, dims=[1] * 1000, float_data=[1]))
+
+
+def nested(depth: int) -> onnx.GraphProto:
+    graph = helper.make_graph([relu("x", "o")], "inner", [], [])
+    for _ in range(depth):
+        node = helper.make_node("If", ["c"], ["o"], then_branch=graph, else_branch=graph)
+        graph = helper.make_graph([node], "outer", [], [])
+    return graph
+
+
+def test_limits_hold():
+    nodes = [relu("x", f"v{i}") for i in range(20)] + [relu()]
+    with pytest.raises(LimitError, match="more than 10 nodes"):
+        load_model(model(nodes), limits=Limits(nodes=10))
+    loop = helper.make_node("Loop", ["", ""], [], body=nested(3))
+    with pytest.raises(LimitError, match="nested more than 2 deep"):
+        load_model(model([loop, relu()]), limits=Limits(nesting=2))
+    node = helper.make_node("Relu", ["x"], ["y"], big=list(range(100)))
+    with pytest.raises(LimitError, match="attribute 'big'"):
+        load_model(model([node]), limits=Limits(attribute_elems=99))
+
+
+def test_deep_nesting_is_refused():
+    body = helper.make_graph([relu("x", "o")], "inner", [], [])
+    for _ in range(80):
+        outer = onnx.GraphProto(name="outer")
+        attribute = outer.node.add(op_type="Loop").attribute.add(name="body")
+        attribute.type = AttributeProto.GRAPH
+        attribute.g.CopyFrom(body)
+        body = outer
+    proto = model([relu()])
+    proto.graph.node.add(op_type="Loop").attribute.add(
+        name="body", type=AttributeProto.GRAPH
+    ).g.CopyFrom(body)
+    with pytest.raises((LimitError, ModelError)):
+        load_model(proto.SerializeToString())
+    with pytest.raises(LimitError):
+        load_model(proto)
+
+
+def test_attributes_of_every_kind_are_read():
+    node = helper.make_node(
+        "Relu", ["x"], ["y"], f=1.5, i=-3, s="text", fs=[1.0, 2.5], ii=[3, 4], ss=["a", "b"],
+        t=numpy_helper.from_array(np.int64([7])), g=nested(0),
+    )  # fmt: skip
+    found = load_model(model([node])).graph.nodes[0].attributes
+    assert [found[k] for k in ("f", "i", "s", "fs", "ii", "ss")] == [
+        1.5, -3, "text", (1.0, 2.5), (3, 4), ("a", "b"),
+    ]  # fmt: skip
+    np.testing.assert_array_equal(found["t"], [7])
+    assert isinstance(found["g"], OnnxGraph)
+
+
+def test_an_attribute_given_twice_is_refused():
+    node = helper.make_node("LeakyRelu", ["x"], ["y"], alpha=1.5)
+    node.attribute.append(helper.make_attribute("alpha", 2.5))
+    assert "more than once" in refusal(model([node]))
+
+
+# External data.
+
+
+def external(location: str, *, shape=(2,), **keys) -> onnx.ModelProto:
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=shape)
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, **keys}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    return with_constant(tensor)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A folder with weights, and a secret beside it."""
+    (tmp_path / "secret").write_bytes(struct.pack("<4f", 6, 6, 6, 6))
+    inside = tmp_path / "models"
+    (inside / "sub").mkdir(parents=True)
+    (inside / "w.bin").write_bytes(struct.pack("<4f", 1, 2, 3, 4))
+    (inside / "sub" / "w.bin").write_bytes(struct.pack("<4f", 5, 6, 7, 8))
+    return inside
+
+
+def read(folder: Path, proto: onnx.ModelProto, **options):
+    path = folder / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return load_model(path, **options).graph.constants["w"]
+
+
+def test_external_data_is_read_where_it_lies(folder):
+    np.testing.assert_array_equal(read(folder, external("w.bin")), [1, 2])
+    np.testing.assert_array_equal(read(folder, external("w.bin", offset=8, length=8)), [3, 4])
+    np.testing.assert_array_equal(read(folder, external("./sub/w.bin", offset=4)), [6, 7])
+    np.testing.assert_array_equal(read(folder, external("w.bin", shape=(0,), offset=16)), [])
+
+
+def test_external_data_may_lie_in_a_folder_that_is_named(folder):
+    data = external("w.bin").SerializeToString()
+    found = load_model(data, external_data_dir=folder / "sub").graph.constants["w"]
+    np.testing.assert_array_equal(found, [5, 6])
+
+
+def test_a_model_given_as_bytes_reads_nothing(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert "external_data_dir" in refusal(external("w.bin").SerializeToString())
+    assert "external_data_dir" in refusal(external("w.bin"))
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "", "../secret", "sub/../../secret", "sub/../w.bin", "..", ".", "/etc/passwd", "a//b",
+        "w.bin/", "C:\\secret", "C:secret", "sub\\w.bin", "w.bin\0x", "~/x/../../secret",
+    ],
+)  # fmt: skip
+def test_a_location_that_leads_out_is_refused(folder, location):
+    with pytest.raises(ModelError, match="external data"):
+        read(folder, external(location))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"offset": 9},
+        {"offset": 1 << 62},
+        {"offset": -8},
+        {"offset": "1e3"},
+        {"offset": "٣"},
+        {"length": 4},
+        {"length": 16},
+        {"length": -1},
+        {"offset": 12, "length": 8},
+        {"__class__": "x"},
+    ],
+)
+def test_bytes_that_do_not_lie_inside_the_file_are_refused(folder, keys):
+    with pytest.raises(ModelError, match="external data"):
+        read(folder, external("w.bin", **keys))
+
+
+def test_a_symbolic_link_is_not_followed(folder):
+    (folder / "link").symlink_to(folder.parent / "secret")
+    (folder / "inside").symlink_to(folder / "w.bin")
+    (folder / "parent").symlink_to(folder.parent, target_is_directory=True)
+    for location in ("link", "inside", "parent/secret"):
+        with pytest.raises(ModelError, match="symbolic links are not followed"):
+            read(folder, external(location))
+
+
+def test_only_regular_files_are_read(folder):
+    os.mkfifo(folder / "pipe")
+    for location in ("pipe", "sub"):
+        with pytest.raises(ModelError, match="no regular file"):
+            read(folder, external(location))
+    with pytest.raises(ModelError, match="no such file"):
+        read(folder, external("absent"))
+
+
+def hugging_face(root: Path, target: str) -> Path:
+    """A cache with a model whose weights link to `target`; gives the model's path."""
+    repository = root / "models--org--name"
+    snapshot = repository / "snapshots" / "abc" / "onnx"
+    blobs = repository / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "m").write_bytes(external("w.bin").SerializeToString())
+    (blobs / "w").write_bytes(struct.pack("<2f", 8, 9))
+    (snapshot / "m.onnx").symlink_to(Path("../../../blobs/m"))
+    (snapshot / "w.bin").symlink_to(Path("../../..") / target)
+    return snapshot / "m.onnx"
+
+
+def test_the_hugging_face_cache_is_read(tmp_path):
+    found = load_model(hugging_face(tmp_path, "blobs/w")).graph.constants["w"]
+    np.testing.assert_array_equal(found, [8, 9])
+
+
+def test_the_hugging_face_cache_is_no_way_out(tmp_path):
+    (tmp_path / "secret").write_bytes(struct.pack("<2f", 6, 6))
+    path = hugging_face(tmp_path, "../secret")
+    with pytest.raises(ModelError, match="symbolic links are not followed"):
+        load_model(path)
+
+
+# Functions.
+
+
+def function(name, nodes, inputs=("a",), outputs=("b",), attributes=(), defaults=()):
+    return helper.make_function(
+        "local", name, list(inputs), list(outputs), nodes,
+        [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)],
+        list(attributes), list(defaults),
+    )  # fmt: skip
+
+
+def with_functions(functions, nodes) -> onnx.ModelProto:
+    proto = model(nodes)
+    proto.functions.extend(functions)
+    proto.opset_import.append(helper.make_opsetid("local", 1))
+    return proto
+
+
+def local(name, x="x", y="y", **attributes):
+    return helper.make_node(name, [x], [y], domain="local", **attributes)
+
+
+def test_functions_are_inlined_with_their_attributes():
+    leaky = helper.make_node("LeakyRelu", ["a"], ["t"])
+    reference = leaky.attribute.add(name="alpha", type=AttributeProto.FLOAT)
+    reference.ref_attr_name = "slope"
+    half = function("Half", [leaky, relu("t", "b")], attributes=["slope"])
+    twice = function("Twice", [local("Half", "a", "t", slope=0.5), local("Half", "t", "b")])
+    found = load_model(with_functions([half, twice], [local("Twice")])).graph.nodes
+    assert [node.op_type for node in found] == ["LeakyRelu", "Relu"] * 2
+    assert found[0].attributes == {"alpha": 0.5}
+    assert found[2].attributes == {}
+    assert found[-1].outputs == ("y",)
+    assert len({name for node in found for name in node.outputs}) == 4
+
+
+def test_a_function_that_passes_its_operand_through_is_inlined():
+    passes = function("Same", [relu("a", "t")], inputs=("a",), outputs=("a",))
+    found = load_model(with_functions([passes], [local("Same")])).graph.nodes
+    assert [(n.op_type, n.inputs, n.outputs) for n in found][-1] == ("Identity", ("x",), ("y",))
+
+
+def test_functions_that_call_themselves_are_refused():
+    ping = function("Ping", [local("Pong", "a", "b")])
+    pong = function("Pong", [local("Ping", "a", "b")])
+    assert "calls itself" in refusal(with_functions([ping, pong], [local("Ping")]))
+
+
+def test_functions_that_double_are_refused_before_they_are_expanded():
+    functions = [function("F0", [relu("a", "b")])]
+    for i in range(1, 60):
+        calls = [local(f"F{i - 1}", "a", "t"), local(f"F{i - 1}", "t", "b")]
+        functions.append(function(f"F{i}", calls))
+    with pytest.raises(LimitError, match="after inlining"):
+        load_model(with_functions(functions, [local("F59")]))
+
+
+def test_a_call_with_too_many_operands_is_refused():
+    one = function("One", [relu("a", "b")])
+    node = helper.make_node("One", ["x", "x"], ["y"], domain="local")
+    assert "more values" in refusal(with_functions([one], [node]))
