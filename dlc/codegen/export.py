@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dlc.codegen.elf import read_dynamic_symbols
+from dlc.codegen.elf import read_dynamic_symbols, write_data_object
 from dlc.codegen.llvm.host import ALIGNMENT, MODEL_SYMBOL, WEIGHTS_SYMBOL, weight_offsets
 from dlc.codegen.llvm.toolchain import find_driver
 from dlc.core.errors import CodegenError, InternalError, LimitError, UserError
@@ -90,9 +90,11 @@ def _link(
     folder: Path,
     target: Target,
 ) -> Path:
-    write_weights(program.constants, constants, folder / "weights.bin")
+    def write(file: BinaryIO) -> int:
+        return write_weights(program.constants, constants, file)
+
     page = _PAGE_BYTES[target.arch]
-    (folder / "weights.s").write_text(_assembly(page), encoding="ascii")
+    write_data_object(folder / "weights.o", target.arch, WEIGHTS_SYMBOL, page, write)
     exports = f"{{ global: {MODEL_SYMBOL}; local: *; }};\n"
     (folder / "exports.map").write_text(exports, encoding="ascii")
     names = []
@@ -101,7 +103,7 @@ def _link(
         (folder / names[-1]).write_bytes(data)
     command = [*find_driver(target), *_FLAGS, "-Wl,--version-script=exports.map", "-o", "out.so"]
     done = subprocess.run(
-        [*command, *names, "weights.s"], cwd=folder, capture_output=True, text=True, check=False
+        [*command, *names, "weights.o"], cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode:
         reason = "\n".join(done.stderr.strip().splitlines()[-20:])
@@ -110,23 +112,13 @@ def _link(
     return folder / "out.so"
 
 
-def _assembly(page: int) -> str:
-    """Assembler text that brings the weights in; the driver runs in the folder that holds them."""
-    return f"""\
-    .section .dlc.weights, "a", %progbits
-    .hidden {WEIGHTS_SYMBOL}
-    .globl {WEIGHTS_SYMBOL}
-    .balign {page}
-{WEIGHTS_SYMBOL}:
-    .incbin "weights.bin"
-    .section .note.GNU-stack, "", %progbits
-"""
-
-
 def write_weights(
-    buffers: tuple[Buffer, ...], constants: Mapping[str, NDArray[Any]], path: Path
-) -> None:
+    buffers: tuple[Buffer, ...], constants: Mapping[str, NDArray[Any]], file: BinaryIO
+) -> int:
     """Write the constants one after the other, each aligned, without copying dense ones.
+
+    Returns:
+        The bytes written.
 
     Raises:
         LimitError: there are too many bytes of them.
@@ -138,18 +130,21 @@ def write_weights(
             reason=f"{end} bytes; one shared object holds at most {MAX_WEIGHT_BYTES}",
             hint="use a smaller or a quantised model",
         )
-    with path.open("wb") as file:
-        for buffer in buffers:
-            array, kind = constants[buffer.name], buffer.type
-            if array.shape != kind.static_shape or array.itemsize != kind.dtype.size_bytes:
-                detail = f"constant '{buffer.name}' is {array.dtype}{list(array.shape)}, not {kind}"
-                raise InternalError(detail=detail)
-            file.write(bytes(offsets[buffer.name] - file.tell()))
-            if array.dtype.byteorder == ">":  # every target is little endian
-                array = array.astype(array.dtype.newbyteorder("<"))
-            file.write(array.reshape(-1).view("u1").data)  # memoryview knows no bfloat16
-        # At least one byte, so that the symbol of the weights lies in its section.
-        file.write(bytes(max(end, ALIGNMENT) - file.tell()))
+    done = 0
+    for buffer in buffers:
+        array, kind = constants[buffer.name], buffer.type
+        if array.shape != kind.static_shape or array.itemsize != kind.dtype.size_bytes:
+            detail = f"constant '{buffer.name}' is {array.dtype}{list(array.shape)}, not {kind}"
+            raise InternalError(detail=detail)
+        if array.dtype.byteorder == ">":  # every target is little endian
+            array = array.astype(array.dtype.newbyteorder("<"))
+        data = array.reshape(-1).view("u1").data  # bytes: memoryview knows no bfloat16
+        file.write(bytes(offsets[buffer.name] - done))
+        file.write(data)
+        done = offsets[buffer.name] + len(data)
+    total = max(end, ALIGNMENT)  # at least one byte, so that the symbol lies in its section
+    file.write(bytes(total - done))
+    return total
 
 
 def _check_symbols(program: Program, path: Path) -> None:
