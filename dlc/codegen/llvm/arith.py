@@ -1,0 +1,332 @@
+"""Arithmetic on values, the same for scalars and vectors, with the meaning te/expr.py gives it."""
+
+from __future__ import annotations
+
+import math
+
+from dlc.codegen.llvm.ir import (
+    BITS,
+    MEMORY_TYPES,
+    VALUE_TYPES,
+    Builder,
+    Val,
+    constant,
+    mangled,
+    type_of,
+)
+from dlc.core.target import Target
+from dlc.core.types import DType
+from dlc.te.expr import BinOp
+
+_FLOAT_OPS = {BinOp.ADD: "fadd", BinOp.SUB: "fsub", BinOp.MUL: "fmul", BinOp.DIV: "fdiv"}
+_INT_OPS = {
+    BinOp.ADD: "add", BinOp.SUB: "sub", BinOp.MUL: "mul", BinOp.BITAND: "and", BinOp.AND: "and",
+    BinOp.BITOR: "or", BinOp.OR: "or", BinOp.BITXOR: "xor",
+}  # fmt: skip
+_FLOAT_TESTS = {BinOp.LT: "olt", BinOp.LE: "ole", BinOp.EQ: "oeq", BinOp.NE: "une"}
+_INT_TESTS = {BinOp.LT: "lt", BinOp.LE: "le", BinOp.EQ: "eq", BinOp.NE: "ne"}
+
+
+class Arith:
+    """Operations that emit through a builder; operands have equal types and lanes."""
+
+    def __init__(self, builder: Builder, target: Target) -> None:
+        self.builder = builder
+        self.target = target
+        self.is_x86 = target.arch == "x86_64"
+        self.has_fma = "fma" in target.features or not self.is_x86
+        self.has_f16 = "f16c" in target.features or not self.is_x86
+
+    # Plain operations.
+
+    def op(self, name: str, a: Val, b: Val) -> Val:
+        """A two-operand instruction whose result has the operands' type."""
+        return self.builder.op(f"{name} {a}, {b.ref}", a.elem, a.lanes)
+
+    def const(self, value: int | float | bool, like: Val) -> Val:
+        """A constant of the type of `like`."""
+        return constant(value, like.elem, like.lanes)
+
+    def call(self, name: str, *operands: Val) -> Val:
+        """An intrinsic whose result has the type of its operands: `llvm.<name>.<type>`."""
+        a = operands[0]
+        return self.builder.call(f"llvm.{name}.{mangled(a.elem, a.lanes)}", a, *operands)
+
+    def convert(self, name: str, a: Val, elem: str) -> Val:
+        """A conversion instruction to another element type."""
+        if a.elem == elem:
+            return a
+        return self.builder.op(f"{name} {a} to {type_of(elem, a.lanes)}", elem, a.lanes)
+
+    def test(self, name: str, a: Val, b: Val) -> Val:
+        """A comparison, such as `fcmp olt`."""
+        return self.builder.op(f"{name} {a}, {b.ref}", "i1", a.lanes)
+
+    def select(self, cond: Val, then: Val, other: Val) -> Val:
+        """`then` where `cond` holds, else `other`; both are already computed."""
+        if then.ref == other.ref:
+            return then
+        return self.builder.op(f"select {cond}, {then}, {other}", then.elem, then.lanes)
+
+    def fma(self, a: Val, b: Val, c: Val) -> Val:
+        """`a * b + c`, in one rounding where the target has it."""
+        if self.has_fma:
+            return self.call("fma", a, b, c)
+        return self.op("fadd contract", self.op("fmul contract", a, b), c)
+
+    def neg(self, a: Val) -> Val:
+        """`-a` for floats."""
+        return self.builder.op(f"fneg {a}", a.elem, a.lanes)
+
+    # Operators of expressions.
+
+    def binary(self, op: BinOp, a: Val, b: Val, dtype: DType) -> Val:
+        """`a op b` on operands of type `dtype`, except `**` and fused operations."""
+        if op in _INT_TESTS:
+            return self.compare(op, a, b, dtype)
+        if op in (BinOp.MIN, BinOp.MAX):
+            return self.extreme(op, a, b, dtype)
+        if op in (BinOp.FLOORDIV, BinOp.MOD):
+            floor = self.float_floor if dtype.is_float else self.int_floor
+            return floor(op, a, b, dtype)
+        if dtype.is_float:
+            return self.op(f"{_FLOAT_OPS[op]} contract", a, b)
+        if op in (BinOp.SHL, BinOp.SHR):
+            return self.shift(op, a, b, dtype)
+        if op is BinOp.DIV:  # integers divide as ONNX does: toward zero
+            return self.divide("div", a, b, dtype)
+        return self.op(_INT_OPS[op], a, b)
+
+    def compare(self, op: BinOp, a: Val, b: Val, dtype: DType) -> Val:
+        """A comparison."""
+        if dtype.is_float:
+            return self.test(f"fcmp {_FLOAT_TESTS[op]}", a, b)
+        name = _INT_TESTS[op]
+        if op in (BinOp.LT, BinOp.LE):
+            name = ("s" if dtype.is_signed else "u") + name
+        return self.test(f"icmp {name}", a, b)
+
+    def extreme(
+        self, op: BinOp, a: Val, b: Val, dtype: DType, *, never_nan: tuple[bool, bool] = (False,) * 2
+    ) -> Val:
+        """Minimum or maximum; NaN if either operand is. `never_nan` tells which operands are not."""
+        if not dtype.is_float:
+            if dtype is DType.BOOL:
+                return self.op("and" if op is BinOp.MIN else "or", a, b)
+            return self.call(("s" if dtype.is_signed else "u") + op.value, a, b)
+        if not self.is_x86:
+            return self.call("minimum" if op is BinOp.MIN else "maximum", a, b)
+        # x86's vmaxps(a, b) is `a > b ? a : b`: it gives b when either is NaN.
+        if never_nan[1] and not never_nan[0]:
+            a, b, never_nan = b, a, (True, False)
+        test = "fcmp olt" if op is BinOp.MIN else "fcmp ogt"
+        result = self.select(self.test(test, a, b), a, b)
+        if never_nan[0]:
+            return result
+        return self.select(self.is_nan(a), a, result)
+
+    def is_nan(self, a: Val) -> Val:
+        """Whether a float is NaN."""
+        return self.test("fcmp uno", a, a)
+
+    def shift(self, op: BinOp, a: Val, b: Val, dtype: DType) -> Val:
+        """A shift; by the width or more it gives 0, or the sign of a signed number."""
+        width = BITS[a.elem]
+        most = self.const(width - 1, a)
+        beyond = self.test("icmp ugt", b, most)
+        if op is BinOp.SHR and dtype.is_signed:
+            return self.op("ashr", a, self.select(beyond, most, b))
+        name = "shl" if op is BinOp.SHL else "lshr"
+        shifted = self.op(name, a, self.select(beyond, most, b))
+        return self.select(beyond, self.const(0, a), shifted)
+
+    def divide(self, name: str, a: Val, b: Val, dtype: DType) -> Val:
+        """Truncating `div` or `rem`; by 0 it counts as by 1, and the lowest by -1 wraps around."""
+        if not dtype.is_signed:
+            return self.op(f"u{name}", a, self._nonzero(b))
+        divisor = self._nonzero(b)
+        # sdiv traps on lowest / -1; x / -1 is 0 - x, which wraps as it should.
+        minus = self.test("icmp eq", divisor, self.const(-1, b))
+        quotient = self.op(f"s{name}", a, self.select(minus, self.const(1, b), divisor))
+        if name == "rem":
+            return self.select(minus, self.const(0, a), quotient)
+        return self.select(minus, self.op("sub", self.const(0, a), a), quotient)
+
+    def _nonzero(self, b: Val) -> Val:
+        return self.select(self.test("icmp eq", b, self.const(0, b)), self.const(1, b), b)
+
+    def int_floor(self, op: BinOp, a: Val, b: Val, dtype: DType) -> Val:
+        """`//` and `%` of integers, rounded down."""
+        if not dtype.is_signed:
+            return self.divide("div" if op is BinOp.FLOORDIV else "rem", a, b, dtype)
+        rest = self.divide("rem", a, b, dtype)
+        zero = self.const(0, a)
+        differ = self.test("icmp slt", self.op("xor", a, b), zero)
+        inexact = self.op("and", self.test("icmp ne", rest, zero), differ)
+        if op is BinOp.MOD:
+            return self.op("add", rest, self.select(inexact, b, zero))
+        quotient = self.divide("div", a, b, dtype)
+        return self.op("add", quotient, self.convert("sext", inexact, a.elem))
+
+    def float_floor(self, op: BinOp, a: Val, b: Val, dtype: DType) -> Val:
+        """`//` and `%` of floats; the remainder is exact, with the sign of the divisor."""
+        rest = self.float_remainder(a, b)
+        zero = self.const(0.0, a)
+        wrong_sign = self.test("fcmp olt", self.op("fmul", self.sign(rest), self.sign(b)), zero)
+        nonzero = self.test("fcmp one", rest, zero)
+        off = self.op("and", wrong_sign, nonzero)
+        if op is BinOp.MOD:
+            return self.select(off, self.op("fadd", rest, b), rest)
+        whole = self.call("rint", self.op("fdiv", self.op("fsub", a, rest), b))
+        return self.select(off, self.op("fsub", whole, self.const(1.0, a)), whole)
+
+    def sign(self, a: Val) -> Val:
+        """1 or -1 with the sign of `a`."""
+        return self.call("copysign", self.const(1.0, a), a)
+
+    def float_remainder(self, a: Val, b: Val) -> Val:
+        """The remainder of a division truncated toward zero, for quotients up to 2**52.
+
+        A float32 is divided in float64, where `a - trunc(a / b) * b` is exact by FMA.
+        """
+        wide_a, wide_b = self.convert("fpext", a, "double"), self.convert("fpext", b, "double")
+        whole = self.call("trunc", self.op("fdiv", wide_a, wide_b))
+        rest = self.fma(self.neg(whole), wide_b, wide_a)
+        # The division may have rounded up to the next whole number: then the sign is wrong.
+        zero = self.const(0.0, rest)
+        signs = self.op("fmul", self.sign(rest), self.sign(wide_a))
+        over = self.op(
+            "and", self.test("fcmp olt", signs, zero), self.test("fcmp one", rest, zero)
+        )
+        step = self.call("copysign", self.call("fabs", wide_b), wide_a)
+        rest = self.select(over, self.op("fadd", rest, step), rest)
+        infinite = self.test("fcmp oeq", self.call("fabs", wide_b), self.const(math.inf, wide_b))
+        finite = self.test("fcmp olt", self.call("fabs", wide_a), self.const(math.inf, wide_a))
+        rest = self.select(self.op("and", infinite, finite), wide_a, rest)
+        return self.convert("fptrunc", rest, a.elem)
+
+    # Conversions between types, and between registers and memory.
+
+    def cast(self, a: Val, source: DType, result: DType) -> Val:
+        """A value of type `source` as type `result`: floats to integers saturate, NaN gives 0."""
+        elem = VALUE_TYPES[result]
+        if result is DType.BOOL:
+            if source.is_float:
+                return self.test("fcmp une", a, self.const(0.0, a))
+            return a if source is DType.BOOL else self.test("icmp ne", a, self.const(0, a))
+        if source.is_float and result.is_float:
+            wider = BITS[elem] > BITS[a.elem]
+            found = self.convert("fpext" if wider else "fptrunc", a, elem)
+            if result in (DType.F16, DType.BF16) and source is not result:
+                return self.from_memory(self.to_memory(found, result), result)
+            return found
+        if source.is_float:
+            return self.saturate(a, result)
+        if result.is_float:
+            found = self.convert("sitofp" if source.is_signed else "uitofp", a, elem)
+            if result in (DType.F16, DType.BF16):
+                return self.from_memory(self.to_memory(found, result), result)
+            return found
+        if BITS[elem] < BITS[a.elem]:
+            return self.convert("trunc", a, elem)
+        return self.convert("sext" if source.is_signed else "zext", a, elem)
+
+    def saturate(self, a: Val, result: DType) -> Val:
+        """A float as an integer: toward zero, clamped to the range, NaN as 0."""
+        bits = 64 if result is DType.INDEX else result.bits
+        signed = result.is_signed
+        low = -(2 ** (bits - 1)) if signed else 0
+        high = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
+        # The largest float that is not above the range.
+        digits = 24 if a.elem == "float" else 53
+        exact = high.bit_length() <= digits
+        top = float(high) if exact else float(2 ** high.bit_length() - 2 ** (high.bit_length() - digits))
+        zero = self.select(self.is_nan(a), self.const(0.0, a), a)
+        above = self.test("fcmp ogt", zero, self.const(top, a))
+        clamped = self.select(above, self.const(top, a), zero)
+        below = self.test("fcmp olt", clamped, self.const(float(low), a))
+        clamped = self.select(below, self.const(float(low), a), clamped)
+        elem = VALUE_TYPES[result]
+        work = elem if bits >= 32 else "i32"
+        found = self.convert("fptosi" if signed or bits < 32 else "fptoui", clamped, work)
+        if not exact:
+            found = self.select(above, self.const(high, found), found)
+        return self.convert("trunc", found, elem)
+
+    def from_memory(self, a: Val, dtype: DType) -> Val:
+        """A value as it lies in memory, as a value to compute with."""
+        match dtype:
+            case DType.BOOL:
+                return self.test("icmp ne", a, self.const(0, a))
+            case DType.BF16:
+                wide = self.op("shl", self.convert("zext", a, "i32"), constant(16, "i32", a.lanes))
+                return self.convert("bitcast", wide, "float")
+            case DType.F16 if self.has_f16:
+                return self.convert("fpext", a, "float")
+            case DType.F16:
+                return self._widen_half(self.convert("bitcast", a, "i16"))
+            case _:
+                return a
+
+    def to_memory(self, a: Val, dtype: DType) -> Val:
+        """A computed value as it lies in memory; 16-bit floats are rounded to nearest even."""
+        match dtype:
+            case DType.BOOL:
+                return self.convert("zext", a, MEMORY_TYPES[dtype])
+            case DType.BF16:
+                return self._narrow_bfloat(a)
+            case DType.F16 if self.has_f16:
+                return self.convert("fptrunc", a, "half")
+            case DType.F16:
+                return self.convert("bitcast", self._narrow_half(a), "half")
+            case _:
+                return a
+
+    def _narrow_bfloat(self, a: Val) -> Val:
+        bits = self.convert("bitcast", a, "i32")
+        odd = self.op("and", self.op("lshr", bits, self.const(16, bits)), self.const(1, bits))
+        rounded = self.op("add", self.op("add", bits, self.const(0x7FFF, bits)), odd)
+        quiet = self.op("or", bits, self.const(0x400000, bits))
+        chosen = self.select(self.is_nan(a), quiet, rounded)
+        return self.convert("trunc", self.op("lshr", chosen, self.const(16, bits)), "i16")
+
+    def _widen_half(self, a: Val) -> Val:
+        """Half to float by integers: shift the fields, then repair the exponent."""
+        wide = self.convert("zext", a, "i32")
+
+        def c(value: int) -> Val:
+            return self.const(value, wide)
+
+        shifted = self.op("shl", self.op("and", wide, c(0x7FFF)), c(13))
+        sign = self.op("shl", self.op("and", wide, c(0x8000)), c(16))
+        # Times 2**112 moves the exponent's bias, and makes denormals normal.
+        scaled = self.op(
+            "fmul", self.convert("bitcast", shifted, "float"), constant(2.0**112, "float", a.lanes)
+        )
+        special = self.test("icmp uge", shifted, c(0x7C00 << 13))
+        bits = self.select(
+            special, self.op("or", shifted, c(0x7F800000)), self.convert("bitcast", scaled, "i32")
+        )
+        return self.convert("bitcast", self.op("or", bits, sign), "float")
+
+    def _narrow_half(self, a: Val) -> Val:
+        """Float to half by integers, rounded to nearest even."""
+        bits = self.convert("bitcast", a, "i32")
+
+        def c(value: int) -> Val:
+            return self.const(value, bits)
+
+        sign = self.op("lshr", self.op("and", bits, c(-(2**31))), c(16))
+        size = self.op("and", bits, c(0x7FFFFFFF))
+        odd = self.op("and", self.op("lshr", size, c(13)), c(1))
+        rounded = self.op("add", self.op("add", size, c(0xFFF - (112 << 23))), odd)
+        normal = self.op("lshr", rounded, c(13))
+        # A denormal half is a multiple of 2**-24: adding 0.5 lets the FPU round it.
+        tiny = self.op(
+            "fadd", self.convert("bitcast", size, "float"), constant(0.5, "float", a.lanes)
+        )
+        denormal = self.op("sub", self.convert("bitcast", tiny, "i32"), c(0x3F000000))
+        found = self.select(self.test("icmp ult", size, c(113 << 23)), denormal, normal)
+        found = self.select(self.test("icmp uge", size, c(0x477FF000)), c(0x7C00), found)
+        found = self.select(self.test("icmp ugt", size, c(0x7F800000)), c(0x7E00), found)
+        return self.convert("trunc", self.op("or", found, sign), "i16")

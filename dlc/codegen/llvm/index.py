@@ -1,0 +1,466 @@
+"""Index arithmetic of one function: from expressions to addresses that cost little in hot loops.
+
+An index is kept as `constant + lane factor * lane + rest`, where `rest` is a polynomial over what
+changes at run time. The rest is computed once, each part at the start of the outermost loop that
+knows its variables; the constant, which differs between copies of an unrolled body, ends up in the
+displacement of the memory instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dlc.codegen.llvm.ir import Builder, Val, constant, lane_constants
+from dlc.core.types import INDEX
+from dlc.te.expr import (
+    COMPARISONS,
+    LOGICAL,
+    ZERO,
+    Binary,
+    BinOp,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    UnOp,
+    Var,
+)
+from dlc.te.simplify import (
+    Monomial,
+    Poly,
+    from_poly,
+    loop_bounds,
+    surely_at_most,
+    surely_less,
+    to_poly,
+)
+from dlc.te.transform import free_vars, substitute
+
+
+class Flat(NamedTuple):
+    """`const + lane * <lane number> + rest`; `lane` is None when the lane enters in another way."""
+
+    const: int
+    lane: int | None
+    rest: int
+
+
+@dataclass(slots=True)
+class Form:
+    """An index expression, ready to be evaluated quickly under many values of unrolled variables.
+
+    A plain form is `flat` plus the sum of factor * value over `steps`; any other form is worked
+    out once for each tuple of values of `names`.
+    """
+
+    expr: Expr
+    flat: Flat
+    steps: tuple[tuple[str, int], ...]
+    names: tuple[str, ...]
+    plain: bool
+    memo: dict[tuple[int, ...], Flat] = field(default_factory=dict)
+
+
+COMPARE = {BinOp.LT: "slt", BinOp.LE: "sle", BinOp.EQ: "eq", BinOp.NE: "ne"}
+_EMPTY = 0
+
+
+class Indices:
+    """Index expressions of one function, emitted through its builder.
+
+    `fixed` holds the variables of unrolled loops and their values, `lane_var` the variable of the
+    vector loop around, `vars` the values of all other variables and the level that defines them.
+    """
+
+    def __init__(self, builder: Builder, evaluate: Callable[[Expr], Val]) -> None:
+        self.builder = builder
+        self.evaluate = evaluate
+        self.fixed: dict[str, int] = {}
+        self.vars: dict[str, tuple[Val, int]] = {}
+        self.extents: dict[str, Expr] = {}
+        self.bounds: dict[str, tuple[Expr, Expr]] = {}
+        self.lane_var: str | None = None
+        self.lanes = 0
+        self._forms: dict[tuple[int, bool], Form] = {}
+        self._rests: list[Poly] = [{}]
+        self._rest_ids: dict[frozenset[tuple[Monomial, int]], int] = {frozenset(): _EMPTY}
+        self._groups: dict[int, list[tuple[int | None, list[tuple[Monomial, int]]]]] = {}
+        self._proofs: dict[tuple[BinOp, int, int], bool | None] = {}
+        self._flat_exprs: dict[tuple[int, int], tuple[Expr, object, object]] = {}
+
+    # Variables.
+
+    def bind(self, var: str, extent: Expr) -> None:
+        """Note the range of a loop variable."""
+        if var not in self.bounds:
+            self.bounds |= loop_bounds({var: extent})
+
+    # From expressions to flat sums.
+
+    def flat(self, expr: Expr) -> Flat:
+        """Evaluate an index expression under the current values of unrolled variables."""
+        # Expressions are cached by identity: hashing a deep tree costs more than all the rest.
+        # The form keeps its expression alive, so an id is never reused.
+        form = self._forms.get((id(expr), self.lane_var is None))
+        if form is None:
+            form = self._form(expr)
+            self._forms[(id(expr), self.lane_var is None)] = form
+        if form.plain:
+            if not form.steps:
+                return form.flat
+            const, lane, rest = form.flat
+            fixed = self.fixed
+            for name, factor in form.steps:
+                const += fixed[name] * factor
+            return Flat(const, lane, rest)
+        key = tuple([self.fixed[name] for name in form.names])
+        found = form.memo.get(key)
+        if found is None:
+            env = {name: Const(self.fixed[name], INDEX) for name in form.names}
+            found = self._split(to_poly(substitute(form.expr, env), self.bounds))
+            form.memo[key] = found
+        return found
+
+    def element(self, index: tuple[Expr, ...], strides: tuple[Expr, ...]) -> Flat:
+        """The position of an element, in elements, from its index and its buffer's strides."""
+        key = (id(index), id(strides))
+        found = self._flat_exprs.get(key)
+        if found is None:
+            total: Expr = ZERO
+            for i, stride in zip(index, strides, strict=True):
+                total = total + i * stride
+            self._flat_exprs[key] = found = (total, index, strides)  # keeps both ids in use
+        return self.flat(found[0])
+
+    def _form(self, expr: Expr) -> Form:
+        poly = to_poly(expr, self.bounds)
+        steps: list[tuple[str, int]] = []
+        others: Poly = {}
+        plain = True
+        for atoms, factor in poly.items():
+            match atoms:
+                case (Var(name),) if name in self.fixed:
+                    steps.append((name, factor))
+                case _:
+                    others[atoms] = factor
+                    plain = plain and not any(free_vars(a) & self.fixed.keys() for a in atoms)
+        if plain:
+            return Form(expr, self._split(others), tuple(steps), (), True)
+        names = tuple(sorted(free_vars(expr) & self.fixed.keys()))
+        return Form(expr, Flat(0, 0, _EMPTY), (), names, False)
+
+    def _split(self, poly: Poly) -> Flat:
+        rest = dict(poly)
+        const = rest.pop((), 0)
+        lane: int | None = 0
+        if self.lane_var is not None:
+            lane = rest.pop((Var(self.lane_var),), 0)
+            if any(self.lane_var in free_vars(a) for atoms in rest for a in atoms):
+                lane = None
+        key = frozenset(rest.items())
+        found = self._rest_ids.get(key)
+        if found is None:
+            found = self._rest_ids[key] = len(self._rests)
+            self._rests.append(rest)
+        return Flat(const, lane, found)
+
+    # From flat sums to values.
+
+    def _grouped(self, rest: int) -> list[tuple[int | None, list[tuple[Monomial, int]]]]:
+        """The terms of a rest by the level that knows them, outer first; None: not movable."""
+        found = self._groups.get(rest)
+        if found is None:
+            levels: dict[int | None, list[tuple[Monomial, int]]] = {}
+            for atoms, factor in self._rests[rest].items():
+                levels.setdefault(self._level(atoms), []).append((atoms, factor))
+            fixed = [level for level in levels if level is not None]
+            found = [(level, levels[level]) for level in sorted(fixed)]
+            if None in levels:
+                found.append((None, levels[None]))
+            self._groups[rest] = found
+        return found
+
+    def _level(self, atoms: Monomial) -> int | None:
+        deepest = 0
+        for atom in atoms:
+            if not _is_movable(atom):
+                return None
+            for name in free_vars(atom):
+                deepest = max(deepest, self.vars[name][1])
+        return deepest
+
+    def _op(self, level: int | None, text: str, elem: str = "i64") -> Val:
+        if level is None:
+            return self.builder.op(text, elem)
+        return self.builder.index_op(level, text, elem)
+
+    def scalar(self, flat: Flat) -> Val:
+        """The value of a flat sum that does not read the lane."""
+        total: Val | None = None
+        level: int | None = 0
+        for level, terms in self._grouped(flat.rest):
+            for atoms, factor in terms:
+                term = self._term(level, atoms, factor)
+                total = term if total is None else self._op(level, f"add nsw {total}, {term.ref}")
+        if total is None:
+            return Val(str(flat.const), "i64")
+        return self._op(level, f"add nsw {total}, {flat.const}") if flat.const else total
+
+    def pointer(self, base: Val, flat: Flat, elem_bytes: int) -> Val:
+        """The address of an element: `base` plus the lane-free part of `flat`, in elements."""
+        key = ("pointer", base.ref, flat.rest)
+        found = self.builder.recall(key)
+        if found is None:
+            found, level = base, None
+            for level, terms in self._grouped(flat.rest):
+                offset: Val | None = None
+                for atoms, factor in terms:
+                    term = self._term(level, atoms, factor * elem_bytes)
+                    offset = (
+                        term if offset is None else self._op(level, f"add nsw {offset}, {term.ref}")
+                    )
+                assert offset is not None
+                found = self._op(level, f"getelementptr i8, {found}, {offset}", "ptr")
+            if level is not None:
+                self.builder.remember(key, found, self.builder.levels[level].scope)
+        if not flat.const:
+            return found
+        return self.builder.op(f"getelementptr i8, {found}, i64 {flat.const * elem_bytes}", "ptr")
+
+    def reads_memory(self, flat: Flat) -> bool:
+        """Whether a flat sum needs loads, and so must be evaluated in place."""
+        return any(level is None for level, _ in self._grouped(flat.rest))
+
+    def value(self, expr: Expr) -> Val:
+        """An index expression as data: a scalar, or a vector when it reads the lane."""
+        flat = self.flat(expr)
+        if flat.lane == 0:
+            return self.scalar(flat)
+        if flat.lane is not None:
+            ramp = [flat.lane * n for n in range(self.lanes)]
+            start = self.splat(self.scalar(flat), self.lanes)
+            steps = lane_constants(ramp, "i64")
+            return self.builder.op(f"add nsw {start}, {steps.ref}", "i64", self.lanes)
+        parts = self.per_lane(lambda: self.scalar(self.flat(expr)))
+        return self.gather(parts)
+
+    def per_lane(self, emit: Callable[[], Val]) -> list[Val]:
+        """Emit something once for each lane, with the lane as a constant."""
+        var, lanes = self.lane_var, self.lanes
+        assert var is not None
+        self.lane_var, self.lanes = None, 0
+        parts = []
+        for lane in range(lanes):
+            self.fixed[var] = lane
+            parts.append(emit())
+        del self.fixed[var]
+        self.lane_var, self.lanes = var, lanes
+        return parts
+
+    def gather(self, parts: list[Val]) -> Val:
+        """Scalars as the lanes of one vector."""
+        elem, lanes = parts[0].elem, len(parts)
+        if all(p.ref == parts[0].ref for p in parts):
+            return self.splat(parts[0], lanes)
+        total = Val("poison", elem, lanes)
+        for lane, part in enumerate(parts):
+            total = self.builder.op(f"insertelement {total}, {part}, i64 {lane}", elem, lanes)
+        return total
+
+    def splat(self, value: Val, lanes: int) -> Val:
+        """A scalar in every lane; vectors stay as they are."""
+        if value.lanes or not lanes:
+            return value
+        if value.ref[0] != "%":
+            ref = value.ref
+            text = ref if ref == "poison" else f"splat ({value.elem} {ref})"
+            return Val(text, value.elem, lanes)
+        one = self.builder.op(
+            f"insertelement <{lanes} x {value.elem}> poison, {value}, i64 0", value.elem, lanes
+        )
+        zeros = f"<{lanes} x i32> zeroinitializer"
+        return self.builder.op(
+            f"shufflevector {one}, {one.type} poison, {zeros}", value.elem, lanes
+        )
+
+    def _term(self, level: int | None, atoms: Monomial, factor: int) -> Val:
+        total = self._atom(level, atoms[0])
+        for atom in atoms[1:]:
+            total = self._op(level, f"mul nsw {total}, {self._atom(level, atom).ref}")
+        return total if factor == 1 else self._op(level, f"mul nsw {total}, {factor}")
+
+    def _atom(self, level: int | None, atom: Expr) -> Val:
+        match atom:
+            case Var(name):
+                return self.vars[name][0]
+            case _ if not _is_movable(atom):
+                return self.evaluate(atom)
+            case Binary(BinOp.FLOORDIV, a, b):
+                return self.floor_div(level, a, b)
+            case Binary(BinOp.MOD, a, b):
+                return self.remainder(level, a, b)
+            case Binary(BinOp.MIN | BinOp.MAX as op, a, b):
+                x, y = self._scalar(a), self._scalar(b)
+                if x.ref[0] != "%":
+                    x, y = y, x
+                name = "llvm.smin.i64" if op is BinOp.MIN else "llvm.smax.i64"
+                self.builder.declarations.use(name, "i64", "i64, i64")
+                return self._op(level, f"call i64 @{name}({x}, {y})")
+            case Select(cond, then, other):
+                test = self._movable_cond(level, cond)
+                x, y = self._scalar(then), self._scalar(other)
+                return self._op(level, f"select {test}, {x}, {y}")
+            case _:
+                return self.evaluate(atom)
+
+    def _scalar(self, expr: Expr) -> Val:
+        return self.scalar(self.flat(expr))
+
+    def _movable_cond(self, level: int | None, cond: Expr) -> Val:
+        match cond:
+            case Const(value, _):
+                return constant(bool(value), "i1")
+            case Binary(BinOp.AND | BinOp.OR as op, a, b):
+                x, y = self._movable_cond(level, a), self._movable_cond(level, b)
+                return self._op(level, f"{op} {x}, {y.ref}", "i1")
+            case Unary(UnOp.NOT, a):
+                return self._op(level, f"xor {self._movable_cond(level, a)}, true", "i1")
+            case Binary(op, a, b):
+                x, y = self._scalar(a), self._scalar(b)
+                return self._op(level, f"icmp {COMPARE[op]} {x}, {y.ref}", "i1")
+            case _:
+                raise AssertionError(f"not a movable condition: {cond}")
+
+    def floor_div(self, level: int | None, a: Expr, b: Expr) -> Val:
+        """`a // b`, rounded down. A divisor of 0, which only dead code has, counts as 1."""
+        x = self._scalar(a)
+        if isinstance(b, Const) and (divisor := int(b.value)) > 0:
+            if divisor & (divisor - 1) == 0:
+                return self._op(level, f"ashr {x}, {divisor.bit_length() - 1}")
+            if surely_at_most(0, a, self.bounds):
+                return self._op(level, f"udiv {x}, {divisor}")
+        y = self._divisor(level, b)
+        if surely_at_most(0, a, self.bounds) and surely_at_most(0, b, self.bounds):
+            return self._op(level, f"udiv {x}, {y.ref}")
+        quotient = self._op(level, f"sdiv {x}, {y.ref}")
+        inexact = self._inexact(level, x, y, self._op(level, f"srem {x}, {y.ref}"))
+        less = self._op(level, f"sext {inexact} to i64")
+        return self._op(level, f"add nsw {quotient}, {less.ref}")
+
+    def remainder(self, level: int | None, a: Expr, b: Expr) -> Val:
+        """`a % b`, with the sign of `b`."""
+        x = self._scalar(a)
+        if isinstance(b, Const) and (divisor := int(b.value)) > 0:
+            if divisor & (divisor - 1) == 0:
+                return self._op(level, f"and {x}, {divisor - 1}")
+            if surely_at_most(0, a, self.bounds):
+                return self._op(level, f"urem {x}, {divisor}")
+        y = self._divisor(level, b)
+        if surely_at_most(0, a, self.bounds) and surely_at_most(0, b, self.bounds):
+            return self._op(level, f"urem {x}, {y.ref}")
+        rest = self._op(level, f"srem {x}, {y.ref}")
+        fix = self._op(level, f"select {self._inexact(level, x, y, rest)}, {y}, i64 0")
+        return self._op(level, f"add nsw {rest}, {fix.ref}")
+
+    def _divisor(self, level: int | None, b: Expr) -> Val:
+        y = self._scalar(b)
+        if surely_less(0, b, self.bounds):
+            return y
+        zero = self._op(level, f"icmp eq {y}, 0", "i1")
+        return self._op(level, f"select {zero}, i64 1, {y}")
+
+    def _inexact(self, level: int | None, x: Val, y: Val, rest: Val) -> Val:
+        """Whether a quotient rounded toward zero is one above the floor."""
+        nonzero = self._op(level, f"icmp ne {rest}, 0", "i1")
+        signs = self._op(level, f"xor {x}, {y.ref}")
+        differ = self._op(level, f"icmp slt {signs}, 0", "i1")
+        return self._op(level, f"and {nonzero}, {differ.ref}", "i1")
+
+    # Comparisons.
+
+    def compare(self, op: BinOp, a: Expr, b: Expr, difference: Expr) -> bool | Val:
+        """`a op b`, where `difference` is `a - b`: known, a scalar, or a vector over lanes."""
+        flat = self.flat(difference)
+        if flat.lane == 0:
+            known = self._proven(op, flat)
+            if known is not None:
+                return known
+            x, y = self._scalar(a), self._scalar(b)
+            return self.builder.op(f"icmp {COMPARE[op]} {x}, {y.ref}", "i1")
+        if flat.lane in (1, -1) and op in (BinOp.LT, BinOp.LE):
+            return self._lane_mask(op, flat)
+        lanes = self.lanes
+        x, y = self.splat(self.value(a), lanes), self.splat(self.value(b), lanes)
+        return self.builder.op(f"icmp {COMPARE[op]} {x}, {y.ref}", "i1", lanes)
+
+    def _lane_mask(self, op: BinOp, flat: Flat) -> Val:
+        """`lane + s < 0` as `lane < -s`, and `s - lane < 0` as `s < lane`, on 32-bit lanes."""
+        lanes, up = self.lanes, flat.lane == 1
+        start = self.scalar(flat._replace(const=flat.const - (op is BinOp.LE)))
+        bound = self.builder.op(f"sub nsw i64 0, {start.ref}", "i64") if up else start
+        for name, limit in (("llvm.smax.i64", -1), ("llvm.smin.i64", lanes)):
+            self.builder.declarations.use(name, "i64", "i64, i64")
+            bound = self.builder.op(f"call i64 @{name}({bound}, i64 {limit})", "i64")
+        narrow = self.splat(self.builder.op(f"trunc {bound} to i32", "i32"), lanes)
+        ramp = lane_constants(list(range(lanes)), "i32")
+        test = f"{ramp}, {narrow.ref}" if up else f"{narrow}, {ramp.ref}"
+        return self.builder.op(f"icmp slt {test}", "i1", lanes)
+
+    def _proven(self, op: BinOp, flat: Flat) -> bool | None:
+        key = (op, flat.const, flat.rest)
+        if key not in self._proofs:
+            poly = dict(self._rests[flat.rest])
+            if flat.const:
+                poly[()] = flat.const
+            self._proofs[key] = _sign(op, from_poly(poly), self.bounds)
+        return self._proofs[key]
+
+
+def _sign(op: BinOp, x: Expr, bounds: dict[str, tuple[Expr, Expr]]) -> bool | None:
+    """Whether `x op 0` holds, where that is proven for all values of the variables."""
+    below, above = surely_less(x, 0, bounds), surely_less(0, x, bounds)
+    match op:
+        case BinOp.LT:
+            return True if below else False if surely_at_most(0, x, bounds) else None
+        case BinOp.LE:
+            return True if surely_at_most(x, 0, bounds) else False if above else None
+        case _:
+            if isinstance(x, Const):
+                return (x.value == 0) is (op is BinOp.EQ)
+            return (op is BinOp.NE) if below or above else None
+
+
+_MOVABLE = frozenset({
+    BinOp.ADD, BinOp.SUB, BinOp.MUL, BinOp.FLOORDIV, BinOp.MOD, BinOp.MIN, BinOp.MAX,
+})  # fmt: skip
+
+
+def _is_movable(expr: Expr) -> bool:
+    """Whether an index expression is arithmetic on variables, and so may be computed anywhere."""
+    match expr:
+        case Var() | Const():
+            return expr.dtype is INDEX
+        case Binary(op, a, b):
+            return expr.dtype is INDEX and op in _MOVABLE and _is_movable(a) and _is_movable(b)
+        case Unary(op, a):
+            return op is UnOp.NEG and _is_movable(a)
+        case Select(cond, then, other):
+            return _is_movable_cond(cond) and _is_movable(then) and _is_movable(other)
+        case _:
+            return False
+
+
+def _is_movable_cond(cond: Expr) -> bool:
+    match cond:
+        case Const():
+            return True
+        case Binary(op, a, b) if op in LOGICAL:
+            return _is_movable_cond(a) and _is_movable_cond(b)
+        case Binary(op, a, b) if op in COMPARISONS:
+            return _is_movable(a) and _is_movable(b)
+        case Unary(UnOp.NOT, a):
+            return _is_movable_cond(a)
+        case _:
+            return False

@@ -1,0 +1,89 @@
+"""Bring a loop function into the form the emitter takes.
+
+Before:
+    for k in range(12, unroll=4):
+        for a in vectorize(2):
+            for b in vectorize(8):
+                C[k, a, b] = 0.0
+
+After:
+    for k_by4 in range(3):
+        for k_of4 in unroll(4):
+            for a in unroll(2):
+                for b in vectorize(8):
+                    C[k_by4 * 4 + k_of4, a, b] = 0.0
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dlc.core.types import INDEX
+from dlc.schedule.loop import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Invoke,
+    LoopKind,
+    Scope,
+    Stmt,
+    Store,
+    allocs,
+    block,
+    substitute,
+    walk,
+)
+from dlc.te.expr import Const, Expr, Var
+from dlc.te.simplify import canonical, surely_divides
+
+
+def legalize(stmt: Stmt) -> Stmt:
+    """Write out `unroll` notes; of nested vector loops the innermost stays one."""
+    match stmt:
+        case Store() | Invoke():
+            return stmt
+        case If() | Alloc():
+            return replace(stmt, body=legalize(stmt.body))
+        case Block(stmts):
+            return Block(tuple(legalize(s) for s in stmts))
+        case For():
+            return _legalize_loop(stmt)
+
+
+def _legalize_loop(loop: For) -> Stmt:
+    body = legalize(loop.body)
+    kind = loop.kind
+    if kind is LoopKind.VECTOR and any(
+        isinstance(s, For) and s.kind is LoopKind.VECTOR for s in walk(body)
+    ):
+        kind = LoopKind.UNROLL
+    loop = replace(loop, body=body, kind=kind)
+    count = dict(loop.notes).get("unroll", 1)
+    if kind is not LoopKind.SERIAL or count <= 1:
+        return loop
+    return _unroll_by(loop, count)
+
+
+def _unroll_by(loop: For, count: int) -> Stmt:
+    """Run `count` iterations at a time, then the rest one by one."""
+    if isinstance(loop.extent, Const) and int(loop.extent.value) <= count:
+        return replace(loop, kind=LoopKind.UNROLL, notes=())
+    outer, inner = f"{loop.var}_by{count}", f"{loop.var}_of{count}"
+    groups = canonical(loop.extent // count)
+    whole: Expr = Var(outer) * count + Var(inner)
+    copies = For(inner, Const(count, INDEX), LoopKind.UNROLL, substitute(loop.body, {loop.var: whole}))
+    main = For(outer, groups, LoopKind.SERIAL, copies)
+    if surely_divides(count, loop.extent):
+        return main
+    last = f"{loop.var}_rest"
+    at: Expr = groups * count + Var(last)
+    # Register buffers inside the body keep their names in both copies: their lives do not overlap.
+    body = substitute(loop.body, {loop.var: at})
+    rest = For(last, canonical(loop.extent - groups * count), LoopKind.SERIAL, body)
+    return block(main, rest)
+
+
+def has_memory_allocs(stmt: Stmt) -> bool:
+    """Whether a statement allocates buffers in memory."""
+    return any(a.scope is Scope.LOCAL for a in allocs(stmt).values())

@@ -1,0 +1,370 @@
+"""Loads and stores: scalars, vectors, strides, masks, and what has no vector form, lane by lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dlc.codegen.llvm.arith import Arith
+from dlc.codegen.llvm.index import Flat, Indices
+from dlc.codegen.llvm.ir import (
+    MEMORY_TYPES,
+    Builder,
+    Val,
+    constant,
+    lane_constants,
+    mangled,
+    phi_text,
+    poison,
+    type_of,
+)
+from dlc.codegen.llvm.registers import Chunk, Registers
+from dlc.core.errors import CodegenError
+from dlc.core.types import DType
+from dlc.te.expr import ZERO, Const, Expr, Load, Var
+from dlc.te.simplify import canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where a buffer lives. `base` is None for register buffers.
+
+    `alias` names what may share its memory; `private` is the variable of the vector loop that
+    holds its allocation: each lane then has elements of its own.
+    """
+
+    name: str
+    dtype: DType
+    strides: tuple[Expr, ...]
+    base: Val | None
+    alias: str
+    private: str = ""
+
+
+def strides_of(shape: tuple[Expr, ...], lanes: int = 0) -> tuple[Expr, ...]:
+    """The strides of a dense row-major buffer, in elements; private lanes are its last axis."""
+    full = (*shape, Const(lanes, ZERO.dtype)) if lanes else shape
+    step: Expr = Const(1, ZERO.dtype)
+    result: list[Expr] = []
+    for size in reversed(full):
+        result.append(step)
+        step = canonical(step * size)
+    return tuple(reversed(result))
+
+
+class Memory:
+    """The buffers of a function and the accesses to them."""
+
+    def __init__(self, builder: Builder, arith: Arith, indices: Indices) -> None:
+        self.builder = builder
+        self.arith = arith
+        self.indices = indices
+        self.registers = Registers(builder)
+        self.storage: dict[str, Storage] = {}
+        self.versions: dict[str, int] = {}
+        self.mask: Val | None = None  # which lanes run; None: all
+        self._private_index: dict[int, tuple[object, tuple[Expr, ...]]] = {}
+        self._count = 0
+
+    def changed(self, alias: str) -> None:
+        """Forget what is known about the elements of a buffer."""
+        self._count += 1
+        self.versions[alias] = self._count
+
+    # Loads.
+
+    def load(self, buffer: str, index: tuple[Expr, ...]) -> Val:
+        """The element at an index; a vector where the index reads the lane."""
+        storage = self.storage[buffer]
+        index = self._with_lane(storage, index)
+        flat = self.indices.element(index, storage.strides)
+        if storage.base is None:
+            return self._read_register(storage, index, flat)
+        if flat.lane == 0:
+            return self._load_at(storage, flat, 0)
+        if flat.lane == 1:
+            return self._load_at(storage, flat, self.indices.lanes)
+        if flat.lane is not None and self.mask is not None:
+            return self._gather(storage, flat)
+        steps = self._steps(storage, index, flat)
+        if steps is not None and self.mask is None:
+            found = self._load_window(storage, *steps)
+            if found is not None:
+                return found
+            if flat.lane is not None and self._has_gather(storage):
+                return self._gather(storage, flat)
+        return self.indices.gather(self._lane_by_lane(lambda: self.load(buffer, index), storage))
+
+    def is_uniform(self, load: Load) -> bool:
+        """Whether a load reads one element of memory for all lanes."""
+        storage = self.storage[load.buffer]
+        index = self._with_lane(storage, load.index)
+        return storage.base is not None and self.indices.element(index, storage.strides).lane == 0
+
+    def is_shared(self, buffer: str, index: tuple[Expr, ...]) -> bool:
+        """Whether all lanes mean the same element."""
+        storage = self.storage[buffer]
+        index = self._with_lane(storage, index)
+        return self.indices.element(index, storage.strides).lane == 0
+
+    def _with_lane(self, storage: Storage, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The index with the lane behind it, for a buffer that is private to each lane."""
+        if not storage.private or len(index) == len(storage.strides):
+            return index
+        found = self._private_index.get(id(index))
+        if found is None:
+            found = (index, (*index, Var(storage.private)))
+            self._private_index[id(index)] = found
+        return found[1]
+
+    def _load_at(self, storage: Storage, flat: Flat, lanes: int) -> Val:
+        """Consecutive elements, or one."""
+        assert storage.base is not None
+        size = storage.dtype.size_bytes
+        at = self.indices.pointer(storage.base, flat, size)
+        mask = self.mask if lanes else None
+        version = self.versions.get(storage.alias, 0)
+        key = ("load", at.ref, lanes, storage.alias, version, mask.ref if mask else "")
+        found = self.builder.recall(key)
+        if found is None:
+            elem = MEMORY_TYPES[storage.dtype]
+            if mask is None:
+                text = f"load {type_of(elem, lanes)}, {at}, align {size}"
+                raw = self.builder.fresh(text, elem, lanes)
+            else:
+                raw = self._masked_load(at, elem, lanes, size, mask)
+            found = self.builder.remember(key, self.arith.from_memory(raw, storage.dtype))
+        return found
+
+    def _masked_load(self, at: Val, elem: str, lanes: int, size: int, mask: Val) -> Val:
+        kind = type_of(elem, lanes)
+        name = f"llvm.masked.load.{mangled(elem, lanes)}.p0"
+        self.builder.declarations.use(name, kind, f"ptr, <{lanes} x i1>, {kind}")
+        operands = f"ptr align {size} {at.ref}, {mask}, {kind} zeroinitializer"
+        return self.builder.fresh(f"call {kind} @{name}({operands})", elem, lanes)
+
+    def _has_gather(self, storage: Storage) -> bool:
+        features = self.arith.target.features
+        return "avx512f" in features and storage.dtype.size_bytes >= 4
+
+    def _pointers(self, storage: Storage, flat: Flat) -> Val:
+        assert storage.base is not None
+        assert flat.lane is not None
+        size, lanes = storage.dtype.size_bytes, self.indices.lanes
+        at = self.indices.pointer(storage.base, flat, size)
+        steps = lane_constants([flat.lane * size * n for n in range(lanes)], "i64")
+        return self.builder.op(f"getelementptr i8, {at}, {steps}", "ptr", lanes)
+
+    def _gather(self, storage: Storage, flat: Flat) -> Val:
+        size, lanes = storage.dtype.size_bytes, self.indices.lanes
+        elem = MEMORY_TYPES[storage.dtype]
+        kind = type_of(elem, lanes)
+        mask = self.mask or constant(True, "i1", lanes)
+        name = f"llvm.masked.gather.{mangled(elem, lanes)}.v{lanes}p0"
+        self.builder.declarations.use(name, kind, f"<{lanes} x ptr>, <{lanes} x i1>, {kind}")
+        at = self._pointers(storage, flat)
+        operands = f"{at.type} align {size} {at.ref}, {mask}, {kind} zeroinitializer"
+        raw = self.builder.fresh(f"call {kind} @{name}({operands})", elem, lanes)
+        return self.arith.from_memory(raw, storage.dtype)
+
+    def _steps(
+        self, storage: Storage, index: tuple[Expr, ...], flat: Flat
+    ) -> tuple[Flat, list[int]] | None:
+        """The first lane's position and the distance of each lane from it, where constant."""
+        if flat.lane is not None:
+            first = flat._replace(lane=0)
+            return first, [flat.lane * n for n in range(self.indices.lanes)]
+        flats: list[Flat] = []
+
+        def note() -> Val:
+            flats.append(self.indices.element(index, storage.strides))
+            return poison("i64")
+
+        self.indices.per_lane(note)
+        if any(f.rest != flats[0].rest for f in flats) or self.indices.reads_memory(flats[0]):
+            return None
+        return flats[0], [f.const - flats[0].const for f in flats]
+
+    def _load_window(self, storage: Storage, first: Flat, steps: list[int]) -> Val | None:
+        """Load the whole range the lanes read, in at most two vectors, and pick from it."""
+        lanes, low = len(steps), min(steps)
+        span = max(steps) - low + 1
+        start = first._replace(const=first.const + low)
+        if span == 1:
+            return self._load_at(storage, start, 0)
+        if span > 2 * lanes:
+            return None
+        width = min(span, lanes)
+        one = self._load_at(storage, start, width)
+        two = poison(one.elem, width)
+        picked = [s - low for s in steps]
+        if span > lanes:
+            two = self._load_at(storage, start._replace(const=start.const + span - lanes), lanes)
+            picked = [p if p < lanes else p - (span - lanes) + lanes for p in picked]
+        if picked == list(range(width)):
+            return one
+        text = f"shufflevector {one}, {two}, {lane_constants(picked, 'i32')}"
+        return self.builder.op(text, one.elem, lanes)
+
+    def _lane_by_lane(self, emit: Callable[[], Val], storage: Storage) -> list[Val]:
+        """Emit a scalar load for each lane; a lane that is off gives an undefined value."""
+        mask = self.mask
+        self.mask = None
+        lanes = iter(range(self.indices.lanes))
+
+        def one() -> Val:
+            lane = next(lanes)
+            if mask is None:
+                return emit()
+            on = self.builder.op(f"extractelement {mask}, i64 {lane}", "i1")
+            return self.when(on, emit)
+
+        parts = self.indices.per_lane(one)
+        self.mask = mask
+        return parts
+
+    def when(self, cond: Val, emit: Callable[[], Val]) -> Val:
+        """Evaluate something only where a scalar condition holds; else it is undefined."""
+        builder = self.builder
+        before, then, after = builder.current, builder.block("on"), builder.block("go")
+        builder.branch(cond, then, after)
+        builder.enter(then)
+        builder.open_scope()
+        value = emit()
+        builder.close_scope()
+        end = builder.current
+        builder.jump(after)
+        builder.enter(after)
+        if value.ref == "":
+            return value
+        name = builder.name()
+        after.phis.append(
+            phi_text(name, value, [(value, end), (poison(value.elem, value.lanes), before)])
+        )
+        return Val(name, value.elem, value.lanes)
+
+    # Stores.
+
+    def store(self, buffer: str, index: tuple[Expr, ...], value: Val) -> None:
+        """Write an element, or one in each lane that runs."""
+        storage = self.storage[buffer]
+        index = self._with_lane(storage, index)
+        flat = self.indices.element(index, storage.strides)
+        if storage.base is None:
+            self._write_register(storage, index, flat, value)
+            return
+        self.changed(storage.alias)
+        lanes = self.indices.lanes
+        if flat.lane == 1:
+            self._store_at(storage, flat, self.indices.splat(value, lanes))
+        elif flat.lane == 0 and not (value.lanes and self.mask):
+            if value.lanes:  # all lanes write one element: the last one wins
+                text = f"extractelement {value}, i64 {value.lanes - 1}"
+                value = self.builder.op(text, value.elem)
+            self._store_at(storage, flat, value)
+        elif flat.lane is not None and flat.lane != 0 and self.mask is not None:
+            self._scatter(storage, flat, self.indices.splat(value, lanes))
+        else:
+            self._store_lane_by_lane(buffer, index, value)
+
+    def _store_at(self, storage: Storage, flat: Flat, value: Val) -> None:
+        assert storage.base is not None
+        size = storage.dtype.size_bytes
+        at = self.indices.pointer(storage.base, flat, size)
+        raw = self.arith.to_memory(value, storage.dtype)
+        mask = self.mask if value.lanes else None
+        if mask is not None:
+            name = f"llvm.masked.store.{mangled(raw.elem, raw.lanes)}.p0"
+            self.builder.declarations.use(name, "void", f"{raw.type}, ptr, {mask.type}")
+            self.builder.line(f"call void @{name}({raw}, ptr align {size} {at.ref}, {mask})")
+            return
+        self.builder.line(f"store {raw}, {at}, align {size}")
+        if storage.dtype not in (DType.F16, DType.BF16):
+            version = self.versions[storage.alias]
+            self.builder.remember(
+                ("load", at.ref, value.lanes, storage.alias, version, ""), value
+            )
+
+    def _scatter(self, storage: Storage, flat: Flat, value: Val) -> None:
+        size = storage.dtype.size_bytes
+        raw = self.arith.to_memory(value, storage.dtype)
+        at = self._pointers(storage, flat)
+        assert self.mask is not None
+        name = f"llvm.masked.scatter.{mangled(raw.elem, raw.lanes)}.v{raw.lanes}p0"
+        self.builder.declarations.use(name, "void", f"{raw.type}, {at.type}, {self.mask.type}")
+        operands = f"{raw}, {at.type} align {size} {at.ref}, {self.mask}"
+        self.builder.line(f"call void @{name}({operands})")
+
+    def _store_lane_by_lane(self, buffer: str, index: tuple[Expr, ...], value: Val) -> None:
+        lanes = iter(range(self.indices.lanes))
+
+        def one() -> Val:
+            part = value
+            if value.lanes:
+                text = f"extractelement {value}, i64 {next(lanes)}"
+                part = self.builder.op(text, value.elem)
+            self.store(buffer, index, part)
+            return Val("", "void")
+
+        self._lane_by_lane(one, self.storage[buffer])
+        self.changed(self.storage[buffer].alias)
+
+    # Register buffers.
+
+    def chunks(self, storage: Storage, index: tuple[Expr, ...], flat: Flat) -> list[Chunk]:
+        """The elements of a register buffer an access touches: one chunk, or one for each lane."""
+        if flat.lane == 0 or flat.lane == 1:
+            self._check_constant(storage, index, flat)
+            lanes = self.indices.lanes if flat.lane else 0
+            return [Chunk(storage.name, flat.const, lanes)]
+        found: list[Chunk] = []
+
+        def note() -> Val:
+            at = self.indices.element(index, storage.strides)
+            self._check_constant(storage, index, at)
+            found.append(Chunk(storage.name, at.const, 0))
+            return poison("i64")
+
+        self.indices.per_lane(note)
+        return found
+
+    def register_chunks(self, buffer: str, index: tuple[Expr, ...]) -> list[Chunk]:
+        """The elements of a register buffer that a store to `index` writes."""
+        storage = self.storage[buffer]
+        index = self._with_lane(storage, index)
+        return self.chunks(storage, index, self.indices.element(index, storage.strides))
+
+    def _check_constant(self, storage: Storage, index: tuple[Expr, ...], flat: Flat) -> None:
+        if flat.rest:
+            at = ", ".join(map(str, index))
+            raise CodegenError(
+                stage="code generation",
+                unit=f"register buffer '{storage.name}'",
+                reason=f"its index [{at}] is not a constant after unrolling",
+                hint="unroll the loops it reads, or use scope 'local'",
+            )
+
+    def _read_register(self, storage: Storage, index: tuple[Expr, ...], flat: Flat) -> Val:
+        parts = [self.registers.read(c) for c in self.chunks(storage, index, flat)]
+        return parts[0] if len(parts) == 1 else self.indices.gather(parts)
+
+    def _write_register(
+        self, storage: Storage, index: tuple[Expr, ...], flat: Flat, value: Val
+    ) -> None:
+        chunks = self.chunks(storage, index, flat)
+        if len(chunks) == 1 and chunks[0].lanes:
+            value = self.indices.splat(value, chunks[0].lanes)
+            if self.mask is not None:
+                value = self.arith.select(self.mask, value, self.registers.read(chunks[0]))
+            self.registers.write(chunks[0], value)
+            return
+        if len(chunks) == 1:  # one element for all lanes: the last one that runs wins
+            chunks = chunks * max(value.lanes, 1)
+        for lane, chunk in enumerate(chunks):
+            part = value
+            if value.lanes:
+                part = self.builder.op(f"extractelement {value}, i64 {lane}", value.elem)
+            if self.mask is not None and self.indices.lanes and (value.lanes or len(chunks) > 1):
+                on = self.builder.op(f"extractelement {self.mask}, i64 {lane}", "i1")
+                part = self.arith.select(on, part, self.registers.read(chunk))
+            self.registers.write(chunk, part)

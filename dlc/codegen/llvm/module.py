@@ -1,0 +1,100 @@
+"""One LLVM module: a kernel, the functions its parallel loops became, and what they declare."""
+
+from __future__ import annotations
+
+from dlc.codegen.llvm.frame import Frame, larger, plan_frame
+from dlc.codegen.llvm.ir import Declarations
+from dlc.codegen.llvm.legalize import legalize
+from dlc.core.target import Target
+from dlc.schedule.loop import Alloc, Block, For, Func, If, Invoke, LoopKind, Stmt, Store
+from dlc.te.expr import ZERO, Const, Expr
+
+OUT_OF_MEMORY = "no memory for the kernel's intermediate results"
+
+
+class Module:
+    """What the functions made from one loop function share."""
+
+    def __init__(self, func: Func, target: Target) -> None:
+        self.func = func
+        self.target = target
+        self.declarations = Declarations()
+        self.functions: list[str] = []
+        self.body = legalize(func.body)
+        self.outlined: dict[str, For] = {}
+        _find_parallel(self.body, self.outlined)
+        self.inner = {name: plan_frame(loop.body, ()) for name, loop in self.outlined.items()}
+        self.frame = self._outer_frame()
+        self._symbols: dict[str, int] = {}
+        self._nested: dict[int, If] = {}
+
+    def _outer_frame(self) -> Frame:
+        """The kernel's own frame. Bodies that run on the calling thread take their frames from the
+        start of the same scratch memory, so the kernel's lies behind them."""
+        frame = plan_frame(self.body, self.outlined)
+        if frame.on_stack:
+            return frame
+        used: Expr = ZERO
+        for inner in self.inner.values():
+            if not inner.on_stack:
+                used = larger(used, inner.bytes)
+        return frame.behind(used)
+
+    def symbol(self) -> str:
+        """A name for another outlined function."""
+        return f"{self.func.name}_par{len(self.functions)}"
+
+    def nested_if(self, cond: Expr, body: Stmt) -> If:
+        """`if cond: body`, the same statement each time it is asked for."""
+        found = self._nested.get(id(body))
+        if found is None:
+            found = self._nested[id(body)] = If(cond, body)
+        return found
+
+    def fail_message(self) -> str:
+        """A reference to the text for `host->fail`."""
+        text = OUT_OF_MEMORY.encode() + b"\0"
+        body = "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in text)
+        line = f'@.no_memory = private unnamed_addr constant [{len(text)} x i8] c"{body}"'
+        if line not in self.declarations.globals:
+            self.declarations.globals.append(line)
+        return "@.no_memory"
+
+    def text(self, signature: str, body: str) -> str:
+        """The whole module."""
+        target = self.target
+        features = ",".join(f"+{name}" for name in sorted(target.features))
+        attributes = f'nounwind "target-features"="{features}"'
+        if target.arch == "x86_64":
+            attributes += f' "target-cpu"="x86-64" "tune-cpu"="{target.cpu}"'
+            if "avx512f" in target.features:
+                attributes += ' "prefer-vector-width"="512"'
+        parts = [
+            f'target triple = "{target.triple}"',
+            self.declarations.text(),
+            *self.functions,
+            f"define hidden void {signature} #0 {{\n{body}\n}}",
+            f"attributes #0 = {{ {attributes} }}",
+        ]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _find_parallel(stmt: Stmt, found: dict[str, For]) -> None:
+    """Note the outermost parallel loops that are worth a call."""
+    match stmt:
+        case Store() | Invoke():
+            pass
+        case If(_, body) | Alloc(_, _, body):
+            _find_parallel(body, found)
+        case Block(stmts):
+            for child in stmts:
+                _find_parallel(child, found)
+        case For(var, extent, LoopKind.PARALLEL, body):
+            if isinstance(extent, Const) and int(extent.value) <= 1:
+                _find_parallel(body, found)
+            else:
+                found[var] = stmt
+        case For(_, _, LoopKind.VECTOR, _):
+            pass  # lanes run together: a parallel loop inside runs serially
+        case For(_, _, _, body):
+            _find_parallel(body, found)

@@ -1,0 +1,311 @@
+"""Expressions: from te/expr.py to SSA values, scalar where all lanes agree, vectors elsewhere."""
+
+from __future__ import annotations
+
+import math
+from typing import assert_never
+
+from dlc.codegen.llvm.arith import Arith
+from dlc.codegen.llvm.index import Indices
+from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, constant, mangled
+from dlc.codegen.llvm.math import Math
+from dlc.codegen.llvm.memory import Memory
+from dlc.core.types import INDEX, DType
+from dlc.te.expr import (
+    COMPARISONS,
+    FALSE,
+    LOGICAL,
+    TRUE,
+    Binary,
+    BinOp,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnOp,
+    Var,
+)
+from dlc.te.transform import loads
+
+
+class Values:
+    """Emits expressions through the builder of one function."""
+
+    def __init__(self, builder: Builder, arith: Arith) -> None:
+        self.builder = builder
+        self.arith = arith
+        self.math = Math(arith)
+        self.indices = Indices(builder, self.expr)
+        self.memory = Memory(builder, arith, self.indices)
+        self._differences: dict[int, tuple[Expr, Expr]] = {}
+        self._loads: dict[int, tuple[Expr, list[Load]]] = {}
+
+    def expr(self, expr: Expr) -> Val:
+        """The value of an expression: a scalar, or a vector when lanes may differ."""
+        match expr:
+            case Load(buffer, index, _):
+                return self.memory.load(buffer, index)
+            case Binary():
+                return self._binary(expr)
+            case Const(value, dtype):
+                return constant(value, VALUE_TYPES[dtype])
+            case Var():
+                return self.indices.value(expr)
+            case Unary(op, a):
+                return self._unary(op, a)
+            case Cast(dtype, a):
+                return self.arith.cast(self.expr(a), a.dtype, dtype)
+            case Select(cond, then, other):
+                return self._select(cond, then, other)
+            case _:
+                assert_never(expr)
+
+    def _pair(self, a: Val, b: Val) -> tuple[Val, Val]:
+        """Two values with equally many lanes."""
+        if a.lanes == b.lanes:
+            return a, b
+        lanes = a.lanes or b.lanes
+        return self.indices.splat(a, lanes), self.indices.splat(b, lanes)
+
+    # Operators.
+
+    def _binary(self, expr: Binary) -> Val:
+        op, a, b = expr.op, expr.a, expr.b
+        if expr.dtype is INDEX and op in _INDEX_OPS:
+            return self.indices.value(expr)
+        if op in COMPARISONS or op in LOGICAL:
+            found = self.cond(expr)
+            return constant(found, "i1") if isinstance(found, bool) else found
+        if a.dtype.is_float:
+            if op is BinOp.ADD or op is BinOp.SUB:
+                return self._sum(op, a, b)
+            if op is BinOp.POW:
+                exponent = float(b.value) if isinstance(b, Const) else None
+                return self.math.power(*self._pair(self.expr(a), self.expr(b)), exponent)
+            if op is BinOp.MIN or op is BinOp.MAX:
+                never = (_never_nan(a), _never_nan(b))
+                x, y = self._pair(self.expr(a), self.expr(b))
+                return self.arith.extreme(op, x, y, a.dtype, never_nan=never)
+        elif op is BinOp.POW:
+            return self.math.int_power(*self._pair(self.expr(a), self.expr(b)), a.dtype)
+        x, y = self._pair(self.expr(a), self.expr(b))
+        return self.arith.binary(op, x, y, a.dtype)
+
+    def _sum(self, op: BinOp, a: Expr, b: Expr) -> Val:
+        """`a + b` or `a - b` of floats; a product among them is fused."""
+        match b:
+            case Binary(BinOp.MUL, p, q):
+                x, y, z = self._three(self.expr(p), self.expr(q), self.expr(a))
+                return self.arith.fma(self.arith.neg(x) if op is BinOp.SUB else x, y, z)
+        match a:
+            case Binary(BinOp.MUL, p, q):
+                x, y, z = self._three(self.expr(p), self.expr(q), self.expr(b))
+                return self.arith.fma(x, y, self.arith.neg(z) if op is BinOp.SUB else z)
+        x, y = self._pair(self.expr(a), self.expr(b))
+        return self.arith.binary(op, x, y, a.dtype)
+
+    def _three(self, a: Val, b: Val, c: Val) -> tuple[Val, Val, Val]:
+        if a.lanes == b.lanes == c.lanes:
+            return a, b, c
+        lanes = a.lanes or b.lanes or c.lanes
+        splat = self.indices.splat
+        return splat(a, lanes), splat(b, lanes), splat(c, lanes)
+
+    def _unary(self, op: UnOp, a: Expr) -> Val:
+        x = self.expr(a)
+        if op is UnOp.NOT:
+            return self.arith.op("xor", x, self.arith.const(True, x))
+        if op is UnOp.INVERT:
+            return self.arith.op("xor", x, self.arith.const(-1, x))
+        if not a.dtype.is_float:
+            return self._int_unary(op, x, a.dtype)
+        if op is UnOp.NEG:
+            return self.arith.neg(x)
+        if op is UnOp.ISNAN:
+            return self.arith.is_nan(x)
+        return self.math.unary(op, x)
+
+    def _int_unary(self, op: UnOp, x: Val, dtype: DType) -> Val:
+        zero = self.arith.const(0, x)
+        if op is UnOp.NEG:
+            return self.arith.op("sub", zero, x)
+        if op is UnOp.ISNAN:
+            return constant(False, "i1")
+        if op is UnOp.ABS:
+            if not dtype.is_signed:
+                return x
+            below = self.arith.test("icmp slt", x, zero)
+            return self.arith.select(below, self.arith.op("sub", zero, x), x)
+        return x  # floor, ceil and round of a whole number
+
+    # Conditions and choices.
+
+    def cond(self, expr: Expr) -> bool | Val:
+        """A condition: known now, a scalar, or a vector over lanes."""
+        match expr:
+            case Const(value, _):
+                return bool(value)
+            case Binary(BinOp.AND | BinOp.OR as op, a, b):
+                return self._logical(op, a, b)
+            case Unary(UnOp.NOT, a):
+                found = self.cond(a)
+                if isinstance(found, bool):
+                    return not found
+                return self.arith.op("xor", found, self.arith.const(True, found))
+            case Binary(op, a, b) if op in COMPARISONS and a.dtype is INDEX:
+                known = self._differences.get(id(expr))
+                if known is None:
+                    known = self._differences[id(expr)] = (a - b, expr)
+                return self.indices.compare(op, a, b, known[0])
+            case Binary(op, a, b) if op in COMPARISONS:
+                return self.arith.compare(op, *self._pair(self.expr(a), self.expr(b)), a.dtype)
+            case _:
+                return self.expr(expr)
+
+    def _logical(self, op: BinOp, a: Expr, b: Expr) -> bool | Val:
+        x = self.cond(a)
+        if isinstance(x, bool):
+            return self.cond(b) if x is (op is BinOp.AND) else x
+        if self.loads(b):  # `a` may guard the loads of `b`
+            guarded = Select(a, b, FALSE) if op is BinOp.AND else Select(a, TRUE, b)
+            return self.expr(guarded)
+        y = self.cond(b)
+        if isinstance(y, bool):
+            return x if y is (op is BinOp.AND) else y
+        x, y = self._pair(x, y)
+        return self.arith.op("and" if op is BinOp.AND else "or", x, y)
+
+    def loads(self, expr: Expr) -> list[Load]:
+        """The elements an expression reads."""
+        found = self._loads.get(id(expr))
+        if found is None:
+            found = self._loads[id(expr)] = (expr, loads(expr))
+        return found[1]
+
+    def _select(self, cond: Expr, then: Expr, other: Expr) -> Val:
+        test = self.cond(cond)
+        if isinstance(test, bool):
+            return self.expr(then if test else other)
+        if test.lanes:
+            return self._blend(test, then, other)
+        if not self.loads(then) and not self.loads(other):
+            x, y = self._pair(self.expr(then), self.expr(other))
+            return self.arith.select(test, x, y)
+        return self._choose(test, then, other)
+
+    def _choose(self, test: Val, then: Expr, other: Expr) -> Val:
+        """A branch: the arm not taken may read what does not exist."""
+        builder = self.builder
+        arms = [builder.block("then"), builder.block("else")]
+        after = builder.block("join")
+        builder.branch(test, arms[0], arms[1])
+        found: list[Val] = []
+        scopes_end = []
+        for block, arm in zip(arms, (then, other), strict=True):
+            builder.enter(block)
+            builder.open_scope()
+            found.append(self.expr(arm))
+            builder.close_scope()
+            scopes_end.append(builder.current)
+            builder.jump(after)
+        lanes = found[0].lanes or found[1].lanes
+        for n, block in enumerate(scopes_end):
+            builder.enter(block)
+            builder.open_scope()
+            found[n] = self.indices.splat(found[n], lanes)
+            builder.close_scope()
+        builder.enter(after)
+        return builder.phi([(found[0], scopes_end[0]), (found[1], scopes_end[1])])
+
+    def _blend(self, test: Val, then: Expr, other: Expr) -> Val:
+        """Lanes choose for themselves; each arm reads only for the lanes that take it."""
+        inverse = self.arith.op("xor", test, self.arith.const(True, test))
+        x, y = self._arm(test, then), self._arm(inverse, other)
+        x, y = self.indices.splat(x, test.lanes), self.indices.splat(y, test.lanes)
+        return self.arith.select(test, x, y)
+
+    def _arm(self, mask: Val, arm: Expr) -> Val:
+        reads = self.loads(arm)
+        if not reads:
+            return self.expr(arm)
+        outer = self.memory.mask
+        self.memory.mask = mask if outer is None else self.arith.op("and", mask, outer)
+        if any(self.memory.is_uniform(load) for load in reads):
+            found = self.memory.when(self.any_lane(self.memory.mask), lambda: self.expr(arm))
+        else:
+            found = self.expr(arm)
+        self.memory.mask = outer
+        return found
+
+    def any_lane(self, mask: Val) -> Val:
+        """Whether any lane of a mask is on."""
+        name = f"vector.reduce.or.v{mask.lanes}i1"
+        return self.builder.call(f"llvm.{name}", Val("", "i1"), mask)
+
+    # Reductions over lanes.
+
+    def reduce(self, op: BinOp, value: Val, dtype: DType) -> Val:
+        """All lanes that run joined by one operator."""
+        arith = self.arith
+        if self.memory.mask is not None:
+            identity = arith.const(_identity(op, dtype), value)
+            value = arith.select(self.memory.mask, value, identity)
+        kind = f"{'f' if dtype.is_float else ''}{'add' if op is BinOp.ADD else 'mul'}"
+        if op in (BinOp.ADD, BinOp.MUL):
+            like = Val("", value.elem)
+            name = f"llvm.vector.reduce.{kind}.{mangled(value.elem, value.lanes)}"
+            if not dtype.is_float:
+                return self.builder.call(name, like, value)
+            start = constant(-0.0 if op is BinOp.ADD else 1.0, value.elem)
+            return self.builder.call(name, like, start, value, flags="reassoc ")
+        return self._tree(op, value, dtype)
+
+    def _tree(self, op: BinOp, value: Val, dtype: DType) -> Val:
+        """Minimum or maximum of all lanes, halving the vector."""
+        extract = self.builder.op
+        while value.lanes > 1 and value.lanes % 2 == 0:
+            half = value.lanes // 2
+            halves = []
+            for first in (0, half):
+                picked = ", ".join(f"i32 {first + n}" for n in range(half))
+                text = f"shufflevector {value}, {value.type} poison, <{half} x i32> <{picked}>"
+                halves.append(extract(text, value.elem, half))
+            value = self.arith.extreme(op, halves[0], halves[1], dtype)
+        total = extract(f"extractelement {value}, i64 0", value.elem)
+        for lane in range(1, value.lanes):
+            part = extract(f"extractelement {value}, i64 {lane}", value.elem)
+            total = self.arith.extreme(op, total, part, dtype)
+        return total
+
+
+_INDEX_OPS = frozenset({
+    BinOp.ADD, BinOp.SUB, BinOp.MUL, BinOp.FLOORDIV, BinOp.MOD, BinOp.MIN, BinOp.MAX,
+})  # fmt: skip
+
+
+def _identity(op: BinOp, dtype: DType) -> int | float | bool:
+    """What a reduction may be joined with and stay the same."""
+    if op is BinOp.ADD:
+        return -0.0 if dtype.is_float else 0
+    if op is BinOp.MUL:
+        return 1
+    if dtype.is_float:
+        return math.inf if op is BinOp.MIN else -math.inf
+    if dtype is DType.BOOL:
+        return op is BinOp.MIN
+    high = 2 ** (dtype.bits - dtype.is_signed) - 1
+    low = -high - 1 if dtype.is_signed else 0
+    return high if op is BinOp.MIN else low
+
+
+def _never_nan(expr: Expr) -> bool:
+    """Whether a float expression is surely not NaN."""
+    match expr:
+        case Const(value, _):
+            return not math.isnan(value)
+        case Cast(_, a):
+            return not a.dtype.is_float
+        case _:
+            return False
