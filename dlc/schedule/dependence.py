@@ -29,13 +29,14 @@ from dlc.schedule.loop import (
     loops,
 )
 from dlc.schedule.region import Interval, interval
-from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Expr, Var
 from dlc.te.simplify import (
     Bounds,
     Poly,
     canonical,
     from_poly,
     loop_bounds,
+    simplify,
     surely_equal,
     surely_less,
     to_poly,
@@ -244,7 +245,7 @@ class _Reading:
                             pending.append(x)
 
     def quotient(self, x: Expr, m: Expr) -> bool:
-        whole = canonical(x // m)
+        whole = simplify(x // m, self.bounds)
         if self.all_known(whole):
             return True
         return any(
@@ -252,7 +253,3 @@ class _Reading:
             for k in self.known
         )
 
-
-def is_constant(extent: Expr) -> bool:
-    """Whether an extent is known at compile time."""
-    return isinstance(extent, Const)

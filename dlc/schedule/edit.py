@@ -71,13 +71,11 @@ def insert_before(stmt: Stmt, mark: Stmt, wrap: Callable[[Stmt], Stmt]) -> Stmt:
         case Alloc(_, _, body) if stmt is not mark:
             return replace(stmt, body=insert_before(body, mark, wrap))
         case Block(stmts):
-            for position, child in enumerate(stmts):
-                if any(s is mark for s in sequence(child)):
-                    rest = insert_before(child, mark, lambda s: s)
-                    if child is mark:
-                        return block(*stmts[:position], wrap(block(*stmts[position:])))
-                    return block(*stmts[:position], insert_before(rest, mark, wrap))
-            return stmt
+            at = next(i for i, s in enumerate(stmts) if any(x is mark for x in sequence(s)))
+            if stmts[at] is mark:
+                return block(*stmts[:at], wrap(block(*stmts[at:])))
+            inner = insert_before(stmts[at], mark, wrap)
+            return block(*stmts[:at], inner, *stmts[at + 1 :])
         case _:
             return wrap(stmt)
 

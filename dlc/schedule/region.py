@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var
@@ -11,7 +11,6 @@ from dlc.te.simplify import (
     Poly,
     canonical,
     from_poly,
-    loop_bounds,
     simplify,
     surely_at_most,
     to_poly,
@@ -109,24 +108,45 @@ def _positive(divisor: Expr, bounds: Bounds) -> bool:
     return _is_size(divisor, bounds)
 
 
-def union(indices: Iterable[tuple[Expr, Bounds]], size: Expr, bounds: Bounds) -> Span:
-    """The span of one dimension of `size` that several indices reach, each with what varies in it."""
+def union(indices: Iterable[Expr], size: Expr, varying: Bounds, bounds: Bounds) -> Span:
+    """The span of one dimension of `size` that several indices reach while `varying` vary."""
+    whole = Span(ZERO, size, whole=True)
+    edges = [interval(index, varying, bounds) for index in dict.fromkeys(indices)]
     low: Expr | None = None
     high: Expr | None = None
-    for index, varying in indices:
-        edges = interval(index, varying, bounds)
-        if edges is None:
-            return Span(ZERO, size, whole=True)
-        low = edges[0] if low is None else _ordered(low, edges[0], bounds, lowest=True)
-        high = edges[1] if high is None else _ordered(high, edges[1], bounds, lowest=False)
+    for edge in edges:
+        if edge is None:
+            return whole
+        low = edge[0] if low is None else _ordered(low, edge[0], bounds, lowest=True)
+        high = edge[1] if high is None else _ordered(high, edge[1], bounds, lowest=False)
         if low is None or high is None:
-            return Span(ZERO, size, whole=True)
+            return whole
     if low is None or high is None:
-        return Span(ZERO, size, whole=True)
+        return whole
     extent = canonical(high - low + ONE)
     if free_vars(extent) & frozenset(bounds) or surely_at_most(size, extent, bounds):
-        return Span(ZERO, size, whole=True)
+        return whole
     return Span(low, extent)
+
+
+def spans(
+    indices: list[tuple[Expr, ...]], shape: tuple[Expr, ...], varying: Bounds, bounds: Bounds
+) -> tuple[Span, ...]:
+    """The box of a buffer that several indices reach while `varying` vary."""
+    return tuple(
+        union([index[d] for index in indices], size, varying, bounds)
+        for d, size in enumerate(shape)
+    )
+
+
+def rebase(
+    index: tuple[Expr, ...], box: tuple[Span, ...], bounds: Bounds
+) -> tuple[Expr, ...]:
+    """An index counted from the start of a box."""
+    return tuple(
+        part if span.whole else simplify(part - span.start, bounds)
+        for part, span in zip(index, box, strict=True)
+    )
 
 
 def _ordered(a: Expr, b: Expr, bounds: Bounds, *, lowest: bool) -> Expr | None:
@@ -136,7 +156,3 @@ def _ordered(a: Expr, b: Expr, bounds: Bounds, *, lowest: bool) -> Expr | None:
         return b if lowest else a
     return None
 
-
-def varying_in(extents: Mapping[str, Expr]) -> dict[str, Interval]:
-    """The range of each loop variable of a part of a function."""
-    return loop_bounds(extents)

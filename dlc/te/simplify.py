@@ -17,6 +17,7 @@ from dlc.te.expr import (
     ZERO,
     Binary,
     BinOp,
+    Cast,
     Const,
     Expr,
     Load,
@@ -26,6 +27,7 @@ from dlc.te.expr import (
     Var,
     binary,
     both,
+    cast,
     const,
     either,
     unary,
@@ -67,6 +69,8 @@ def simplify(expr: Expr, bounds: Bounds = _NONE) -> Expr:
             return binary(op, simplify(a, bounds), simplify(b, bounds))
         case Unary(op, a):
             return unary(op, simplify(a, bounds))
+        case Cast(dtype, a):
+            return cast(dtype, simplify(a, bounds))
         case Select(cond, then, other):
             test = simplify(cond, bounds)
             if isinstance(test, Const):
@@ -130,6 +134,11 @@ def to_poly(expr: Expr, bounds: Bounds) -> Poly:
             return to_poly(left, bounds) if left == right else {(Select(test, left, right),): 1}
         case Load(buffer, index, dtype):
             return {(Load(buffer, tuple(simplify(i, bounds) for i in index), dtype),): 1}
+        case Cast(dtype, a):
+            converted = cast(dtype, simplify(a, bounds))
+            if isinstance(converted, Cast):
+                return {(converted,): 1}
+            return to_poly(converted, bounds)
         case _:
             return {(rewrite(expr, lambda e: e),): 1}
 

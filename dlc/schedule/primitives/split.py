@@ -1,0 +1,49 @@
+"""split: one loop becomes an outer and an inner loop."""
+
+from __future__ import annotations
+
+from dlc.schedule.edit import swap_loop
+from dlc.schedule.loop import For, Func, If, LoopKind, substitute
+from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
+from dlc.te.expr import Const, Var
+from dlc.te.simplify import canonical, surely_divides
+from dlc.core.types import INDEX
+
+
+@primitive
+def split(func: Func, loop: str, factor: int, names: tuple[str, str]) -> Func:
+    """Split a loop so that the inner one runs `factor` iterations.
+
+    Unless `factor` surely divides the extent, a guard skips the extra iterations.
+
+    Before:
+        def copy(n: size, A: f32[n], *, B: f32[n]):
+            for i in range(n):
+                B[i] = A[i]
+
+    Call:
+        split("i", 32, ("io", "ii"))
+
+    After:
+        def copy(n: size, A: f32[n], *, B: f32[n]):
+            for io in range((n + 31) // 32):
+                for ii in range(32):
+                    if io * 32 + ii < n:
+                        B[io * 32 + ii] = A[io * 32 + ii]
+
+    Raises:
+        ScheduleError: no such loop; it is no longer serial; factor below 1; a name is taken.
+    """
+    target = find_serial("split", func, loop)
+    if factor < 1:
+        refuse("split", func, f"factor {factor} is below 1")
+    check_fresh("split", func, names, freed=(loop,))
+
+    outer, inner = names
+    whole = Var(outer) * factor + Var(inner)
+    body = substitute(target.body, {loop: whole})
+    if not surely_divides(factor, target.extent):
+        body = If(whole < target.extent, body)
+    rounds = canonical((target.extent + (factor - 1)) // factor)
+    nest = For(inner, Const(factor, INDEX), LoopKind.SERIAL, body)
+    return swap_loop(func, loop, lambda _: For(outer, rounds, LoopKind.SERIAL, nest))

@@ -1,0 +1,170 @@
+"""Simplifying statements: what loop bounds and guards prove about indices, guards and extents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import assert_never
+
+from dlc.schedule.loop import Alloc, Block, For, If, Invoke, Stmt, Store, block, rewrite, substitute
+from dlc.te.expr import FALSE, ONE, TRUE, ZERO, Binary, BinOp, Expr, Var, both
+from dlc.te.simplify import (
+    Bounds,
+    canonical,
+    loop_bounds,
+    simplify,
+    split_terms,
+    surely_at_most,
+    to_poly,
+)
+from dlc.te.transform import free_vars, loads
+
+NOTHING = Block(())
+
+
+def conjuncts(cond: Expr) -> list[Expr]:
+    """The parts of `a and b and c`."""
+    match cond:
+        case Binary(BinOp.AND, a, b):
+            return conjuncts(a) + conjuncts(b)
+        case _:
+            return [] if cond == TRUE else [cond]
+
+
+def all_of(conds: Iterable[Expr]) -> Expr:
+    """`a and b and c`, each part once."""
+    total: Expr = TRUE
+    for cond in dict.fromkeys(conds):
+        total = both(total, cond)
+    return total
+
+
+def guarded(conds: Iterable[Expr], body: Stmt) -> Stmt:
+    """`body` where all conditions hold; no `If` where there is nothing to test."""
+    cond = all_of(conds)
+    if cond == FALSE:
+        return NOTHING
+    return body if cond == TRUE else If(cond, body)
+
+
+def simplify_stmt(
+    stmt: Stmt, bounds: Bounds, facts: frozenset[Expr] = frozenset(), *, drop: bool = False
+) -> Stmt:
+    """Simplify all indices; drop guards that are surely true and code that surely never runs.
+
+    The variable of a loop of one iteration becomes 0; with `drop`, its loop goes as well.
+    `facts` are conditions that hold here.
+    """
+
+    def expr(e: Expr) -> Expr:
+        return simplify(e, bounds)
+
+    match stmt:
+        case Store(buffer, index, value):
+            return Store(buffer, tuple(map(expr, index)), expr(value))
+        case Invoke(name, operands):
+            return Invoke(name, tuple((b, tuple(map(expr, index))) for b, index in operands))
+        case If(cond, body):
+            conds = [c for c in conjuncts(expr(cond)) if c not in facts]
+            inner = simplify_stmt(body, bounds, facts.union(conds), drop=drop)
+            return NOTHING if inner == NOTHING else guarded(conds, inner)
+        case For():
+            return _simplify_loop(stmt, bounds, facts, drop=drop)
+        case Alloc(_, _, body):
+            inner = simplify_stmt(body, bounds, facts, drop=drop)
+            return NOTHING if inner == NOTHING else replace(stmt, body=inner)
+        case Block(stmts):
+            parts = (simplify_stmt(s, bounds, facts, drop=drop) for s in stmts)
+            return block(*(p for p in parts if p != NOTHING))
+        case _:
+            assert_never(stmt)
+
+
+def _simplify_loop(loop: For, bounds: Bounds, facts: frozenset[Expr], *, drop: bool) -> Stmt:
+    extent = canonical(loop.extent)
+    if extent == ZERO:
+        return NOTHING
+    body = loop.body
+    if extent == ONE:
+        body = substitute(body, {loop.var: ZERO})
+    inner = simplify_stmt(body, {**bounds, **loop_bounds({loop.var: extent})}, facts, drop=drop)
+    if inner == NOTHING or (drop and extent == ONE):
+        return inner
+    return replace(loop, extent=extent, body=inner)
+
+
+def hoist_stmt(stmt: Stmt) -> Stmt:
+    """Move guards out of loops whose variable they do not read. Guards that load stay."""
+    return rewrite(stmt, _hoist_one)
+
+
+def _hoist_one(stmt: Stmt) -> Stmt:
+    match stmt:
+        case For(var, _, _, If(cond, body)):
+            inner = [c for c in conjuncts(cond) if var in free_vars(c) or loads(c)]
+            outer = [c for c in conjuncts(cond) if c not in inner]
+            return guarded(outer, replace(stmt, body=guarded(inner, body))) if outer else stmt
+        case Alloc(_, _, If(cond, body)) if not loads(cond):
+            return If(cond, replace(stmt, body=body))
+        case If(cond, If(inner_cond, body)) if not loads(inner_cond):
+            return guarded([*conjuncts(cond), *conjuncts(inner_cond)], body)
+        case Block(stmts) if stmts and all(isinstance(s, If) for s in stmts):
+            return _hoist_common(stmt)
+        case _:
+            return stmt
+
+
+def _hoist_common(stmt: Block) -> Stmt:
+    """Guards that every statement of a block has."""
+    parts = [(conjuncts(s.cond), s.body) for s in stmt.stmts if isinstance(s, If)]
+    common = [c for c in parts[0][0] if not loads(c) and all(c in conds for conds, _ in parts)]
+    if not common:
+        return stmt
+    rest = (guarded([c for c in conds if c not in common], body) for conds, body in parts)
+    return guarded(common, block(*rest))
+
+
+def tighten_stmt(stmt: Stmt, sizes: Iterable[str]) -> Stmt:
+    """Shorten loops whose whole body is guarded by a limit on their variable."""
+    known = frozenset(sizes)
+
+    def visit(node: Stmt) -> Stmt:
+        match node:
+            case For(_, _, _, If(cond, body)):
+                return _tighten(node, conjuncts(cond), body, known)
+            case _:
+                return node
+
+    return rewrite(stmt, visit)
+
+
+def _tighten(loop: For, conds: list[Expr], body: Stmt, sizes: frozenset[str]) -> Stmt:
+    extent, rest = loop.extent, []
+    for cond in conds:
+        limit = _limit(cond, loop.var, sizes)
+        if limit is None:
+            rest.append(cond)
+        elif surely_at_most(extent, limit):
+            pass
+        elif surely_at_most(limit, 0):
+            return NOTHING
+        elif surely_at_most(limit, extent) and surely_at_most(0, limit):
+            extent = limit
+        else:
+            rest.append(cond)
+    return replace(loop, extent=extent, body=guarded(rest, body))
+
+
+def _limit(cond: Expr, var: str, sizes: frozenset[str]) -> Expr | None:
+    """The extent that a condition `var * step + rest < limit` leaves, over sizes only."""
+    match cond:
+        case Binary(BinOp.LT | BinOp.LE as op, a, b):
+            step = to_poly(a - b, {}).get((Var(var),), 0)
+        case _:
+            return None
+    moving, rest = split_terms(a - b, {var})
+    if step <= 0 or moving != canonical(Var(var) * step) or free_vars(rest) - sizes or loads(rest):
+        return None
+    if op is BinOp.LT:  # step * var < -rest
+        return canonical((step - 1 - rest) // step)
+    return canonical(-rest // step + 1)
