@@ -1,0 +1,110 @@
+"""Turn one lowered kernel into an object file, here or in a worker process.
+
+A worker is a Python process that reads tasks from its standard input and writes objects to its
+standard output, each message after its length. It is started by command and not forked by
+`multiprocessing`, which would run a user's script again where that has no `__main__` guard.
+Messages are pickles; both ends are this program.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import IO
+
+from dlc.codegen.llvm.compile import assembly, compile_ir
+from dlc.codegen.llvm.emit import emit_func
+from dlc.core.env import dump_dir
+from dlc.core.errors import CodegenError, DlcError, InternalError
+from dlc.core.target import Target
+from dlc.schedule.loop import Func
+from dlc.schedule.pipeline import optimize
+
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTask:
+    """A lowered function, how to schedule it and the symbol its code gets."""
+
+    func: Func
+    target: Target
+    knobs: tuple[tuple[str, int], ...]  # of a tuning record; what is absent is analytic
+    symbol: str
+
+
+def compile_task(task: KernelTask) -> bytes:
+    """Schedule, emit and compile a kernel.
+
+    Raises:
+        CodegenError: LLVM rejects what was emitted; the error names the kernel.
+        DlcError: the schedule is refused.
+    """
+    name = task.func.name
+    func = optimize(task.func, task.target, dict(task.knobs))
+    _dump(f"{name}.loop.txt", lambda: str(func))
+    try:
+        text = emit_func(replace(func, name=task.symbol), task.target)
+        _dump(f"{name}.ll", lambda: text)
+        code = compile_ir(text, task.target)
+    except CodegenError as error:
+        hint = error.hint or "set DLC_DUMP to a folder to see the code of each kernel"
+        raise CodegenError(hint=hint, **(error.fields | {"unit": name})) from error
+    _dump(f"{name}.s", lambda: assembly(text, task.target))
+    return code
+
+
+def _dump(name: str, text: Callable[[], str]) -> None:
+    """Write a file for whoever sets `DLC_DUMP`; its name tells the kernel, not the order."""
+    if folder := dump_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text(), encoding="utf-8")
+
+
+def attempt(task: KernelTask) -> bytes | DlcError:
+    """The object file, or the error as a value; an error of Python's is a fault of dlc."""
+    try:
+        return compile_task(task)
+    except DlcError as error:
+        return error
+    except Exception as error:
+        where = "".join(traceback.format_exception(error)).rstrip()
+        return InternalError(detail=f"compiling '{task.func.name}' failed:\n{where}")
+
+
+def read_message(stream: IO[bytes]) -> object | None:
+    """The next message, or None where the other end is gone."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (size,) = _LENGTH.unpack(head)
+    data = stream.read(size)
+    return pickle.loads(data) if len(data) == size else None
+
+
+def write_message(stream: IO[bytes], message: object) -> None:
+    """Send a message."""
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def main() -> None:
+    """Answer tasks until the other end closes its side."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    # Whatever is printed goes to standard error: standard output belongs to the messages.
+    with open(os.dup(1), "wb") as out:
+        os.dup2(2, 1)
+        while (task := read_message(sys.stdin.buffer)) is not None:
+            assert isinstance(task, KernelTask)
+            write_message(out, attempt(task))
+
+
+if __name__ == "__main__":
+    main()
