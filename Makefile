@@ -13,18 +13,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 PY_SOURCES := $(shell find dlc -name '*.py')
 CPP_SOURCES := CMakeLists.txt $(shell find dlc/runtime/cpp -type f)
-# Where CMake put the headers and the static library of the runtime.
-RUNTIME = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('platlib'))")/dlc/runtime
+CPP_TESTS := PATH="$(abspath $(BIN)):$$PATH" PYTHON="$(abspath $(BIN))/python" \
+             sh dlc/runtime/cpp/tests/sanitize.sh
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast check format clean
+.PHONY: help install demo test test-fast check sanitize format clean
 
 help:
 	@echo "make demo        build models, run one from C++, time one beside onnxruntime"
 	@echo "make test        every test"
 	@echo "make test-fast   the tests without the slow ones"
 	@echo "make check       format, lint, types, import contracts, tests"
+	@echo "make sanitize    the C++ tests under ASan, UBSan and TSan"
 	@echo "make format      let ruff format the sources"
 	@echo "make clean       remove what was built; .venv too"
 
@@ -45,6 +46,7 @@ $(VENV)/.installed: $(CPP_SOURCES) $(VENV)/.tools
 	@touch $@
 
 test: $(VENV)/.installed
+	$(CPP_TESTS) release
 	$(BIN)/pytest -q -n auto --dist loadfile
 
 test-fast: $(VENV)/.installed
@@ -57,6 +59,9 @@ check: $(VENV)/.installed
 	$(BIN)/mypy tests
 	PYTHONPATH=. $(BIN)/lint-imports
 	$(MAKE) test
+
+sanitize: $(VENV)/.installed
+	$(CPP_TESTS) address thread
 
 format: $(VENV)/.installed
 	$(BIN)/ruff format
@@ -74,7 +79,8 @@ $(DEMO)/digits.so: examples/digits/digits.onnx $(VENV)/.installed $(PY_SOURCES)
 
 $(DEMO)/classify: examples/cpp/classify.cpp $(VENV)/.installed
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 $(CXXFLAGS) -I $(RUNTIME)/include $< -o $@ $(RUNTIME)/lib/libdlc_runtime.a -pthread -ldl
+	$(CXX) -std=c++17 $(CXXFLAGS) $< -o $@ -I "$$($(BIN)/python -m dlc.runtime --include-dir)" \
+	    "$$($(BIN)/python -m dlc.runtime --library)" -pthread -ldl
 
 $(DEMO)/resnet18.onnx: examples/resnet18.py $(VENV)/.installed
 	$(BIN)/python $< $@
