@@ -167,7 +167,8 @@ def _distinct(group: list[Access], names: tuple[str, ...], bounds: Bounds) -> bo
         [write for _, write in forms],
         ranges,
     )
-    while not reading.knows(names):
+    moving = tuple(n for n in names if n not in ranges or not surely_equal(*ranges[n]))
+    while not reading.knows(moving):
         if not reading.step():
             return False
     return True

@@ -12,7 +12,7 @@ from dlc.te.transform import free_vars, loads, walk
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One store and the loops around it, outermost first.
+    """One store and the loops around it, outermost first, from where its buffer is allocated on.
 
     For a reduction it is the accumulating store: `start` is the store of the initial value, and
     `inner` the loops that only the accumulation has.
@@ -104,7 +104,11 @@ def _stores(stmt: Stmt, around: tuple[For, ...]) -> Iterator[tuple[Store, tuple[
             yield stmt, around
         case For(_, _, _, body, _):
             yield from _stores(body, (*around, stmt))
-        case If(_, body) | Alloc(_, _, body):
+        case Alloc(buffer, _, body):
+            for store, loops in _stores(body, around):
+                own = store.buffer == buffer.name
+                yield store, loops[len(around) :] if own else loops
+        case If(_, body):
             yield from _stores(body, around)
         case Block(stmts):
             for child in stmts:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dlc.core.target import Target
-from dlc.schedule.loop import For, Func, loops
+from dlc.schedule.loop import For, Func, If, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import loop_around, simple_index, unroll_factor
 from dlc.schedule.rules.tile import Tile, choose_tile, vector_registers
@@ -161,8 +161,8 @@ class _Tiling:
         tops = [leaf for part in self._columns() for leaf in self._rows(part)]
         sums = [found.sum]
         for number, leaf in enumerate(tops[1:], start=1):
-            self.trace.do("duplicate", found.sum, leaf.lane, f"_{number}")
-            sums.append(f"{found.sum}_{number}")
+            self.trace.do("duplicate", found.sum, leaf.lane, f"_part{number}")
+            sums.append(f"{found.sum}_part{number}")
         for leaf, total in zip(tops, sums, strict=True):
             self._accumulate(leaf, total)
 
@@ -214,8 +214,9 @@ class _Tiling:
         """Move a loop inside all loops it contains (but outside of `before`)."""
         chain = [name]
         stmt = self.trace.loop(name).body
-        while isinstance(stmt, For):
-            chain.append(stmt.var)
+        while isinstance(stmt, For | If):
+            if isinstance(stmt, For):
+                chain.append(stmt.var)
             stmt = stmt.body
         order = chain[1:]
         order.insert(order.index(before) if before else len(order), name)

@@ -26,7 +26,7 @@ def inline_moves(trace: Trace) -> None:
 
 def split_digits(trace: Trace) -> None:
     """Split loops whose variable is read as digits (i // 64, i % 64): undo a merge of dimensions."""
-    for stage in stages(trace.func):
+    for stage in [s for s in stages(trace.func) if not s.is_reduction]:
         for loop in stage.loops:
             factor = _digit(stage.value, loop.var)
             if factor is not None and trace.constant(loop.var) not in (None, factor):

@@ -19,6 +19,7 @@ from dlc.core.target import Target
 FMA_PER_CYCLE = 2
 LOADS_PER_CYCLE = 2
 FMA_LATENCY = 4
+STEP_OVERHEAD = 0.25  # cycles per step that no port accounts for; favours larger tiles
 VARIANT_COST = 0.02  # each further tile shape costs code and compile time: a tie-breaker
 
 
@@ -33,9 +34,8 @@ class Tile:
 
 def cycles(rows: int, columns: int) -> float:
     """Cycles of one reduction step of one tile, at least one FMA latency per dependent chain."""
-    return max(
-        rows * columns / FMA_PER_CYCLE, (rows + columns) / LOADS_PER_CYCLE, float(FMA_LATENCY)
-    )
+    busiest = max(rows * columns / FMA_PER_CYCLE, (rows + columns) / LOADS_PER_CYCLE)
+    return max(busiest, float(FMA_LATENCY)) + STEP_OVERHEAD
 
 
 def fits(rows: int, columns: int, registers: int) -> bool:

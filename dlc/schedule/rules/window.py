@@ -112,8 +112,8 @@ def schedule(trace: Trace, found: Window, target: Target, knobs: Mapping[str, in
         leaves.append((f"{found.lane}_x", f"{found.row}_x"))
     sums = [found.sum]
     if len(leaves) > 1:
-        trace.do("duplicate", found.sum, leaves[1][0], "_1")
-        sums.append(f"{found.sum}_1")
+        trace.do("duplicate", found.sum, leaves[1][0], "_part1")
+        sums.append(f"{found.sum}_part1")
     for (lane, row), total in zip(leaves, sums, strict=True):
         _tile(trace, target, lane, row, total, size)
 

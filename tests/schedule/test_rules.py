@@ -1,0 +1,236 @@
+"""Every rule keeps the result of every nest it takes, on every target: exact data, uneven shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dlc.core.target import Target
+from dlc.graph.ops.binary import Add
+from dlc.graph.ops.conv import Conv
+from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
+from dlc.graph.ops.activation import Relu
+from dlc.graph.ops.matmul import MatMul, MatMulPacked
+from dlc.graph.ops.norm import LayerNorm, Softmax
+from dlc.graph.ops.pool import AveragePool, MaxPool
+from dlc.graph.ops.reduce import Reduce
+from dlc.schedule.interpret import run_func
+from dlc.schedule.loop import Func, LoopKind, Scope, allocs, loops
+from dlc.schedule.lower import lower_tensors
+from dlc.schedule.pipeline import optimize
+from dlc.schedule.rules import contract, row, rule_for, window
+from dlc.te.expr import Const, Expr, Var
+from dlc.te.tensor import Tensor, insert, pad, placeholder
+from dlc.te.transform import free_vars
+from dlc.te.types import TensorType
+
+AVX512 = Target(features=frozenset({"avx512f", "avx2", "fma"}))
+AVX2 = Target(features=frozenset({"avx2", "fma"}))
+SSE = Target()
+N, M = Var("n"), Var("m")
+
+
+def tensor(name: str, *shape: int | Expr) -> Tensor:
+    return placeholder(name, TensorType(shape))
+
+
+def func(inputs: tuple[Tensor, ...], output: Tensor) -> Func:
+    return lower_tensors("f", ("n", "m"), inputs, (output,))
+
+
+def dense_bias_relu() -> Func:
+    x, w, b = tensor("a", 5, 19), tensor("b", 3, 19, 16), tensor("c", 37)
+    return func((x, w, b), Relu().compute(Add().compute(MatMulPacked(n=37).compute(x, w), b)))
+
+
+def dense_symbolic_rows() -> Func:
+    x, w = tensor("a", N, 6), tensor("b", 2, 6, 16)
+    return func((x, w), MatMulPacked(n=32).compute(x, w))
+
+
+def one_row() -> Func:
+    x, w = tensor("a", 1, 12), tensor("b", 9, 12, 16)
+    return func((x, w), MatMulPacked(n=130).compute(x, w))
+
+
+def scores() -> Func:
+    q, k = tensor("a", 2, N, 5), tensor("b", 2, 5, N)
+    return func((q, k), MatMul().compute(q, k))
+
+
+def scores_transposed() -> Func:
+    from dlc.graph.ops.shape import Transpose
+
+    q, k = tensor("a", 2, 9, 5), tensor("b", 2, 21, 5)
+    return func((q, k), MatMul().compute(q, Transpose(perm=(0, 2, 1)).compute(k)))
+
+
+def blocked_conv(high: int, wide: int, stride: int, halo: bool) -> Callable[[], Func]:
+    def make() -> Func:
+        h, w = (high - 1) * stride + 3, (wide - 1) * stride + 3
+        x, f = tensor("a", 1, 2, h, w, 16), tensor("b", 3, 2, 3, 3, 16, 16)
+        y = Relu().compute(ConvBlocked(stride=(stride, stride)).compute(x, f))
+        edge = (0, 0, 1, 1, 0)
+        return func((x, f), pad("p", y, edge, edge) if halo else y)
+
+    return make
+
+
+def first_conv() -> Func:
+    x, f = tensor("a", 1, 3, 11, 13), tensor("b", 2, 3, 3, 3, 16)
+    return func((x, f), PlanarConv(stride=(2, 2)).compute(x, f))
+
+
+def planar_conv() -> Func:
+    x, f = tensor("a", 2, 3, 7, 9), tensor("b", 5, 3, 3, 3)
+    return func((x, f), Conv(pads=(1, 1, 1, 1)).compute(x, f))
+
+
+def depthwise(wide: int, stride: int) -> Callable[[], Func]:
+    def make() -> Func:
+        w = (wide - 1) * stride + 3
+        x, f = tensor("a", 1, 2, 6, w, 16), tensor("b", 2, 3, 3, 16)
+        return func((x, f), DepthwiseBlocked(stride=(stride, stride)).compute(x, f))
+
+    return make
+
+
+def pool(kind: type) -> Callable[[], Func]:
+    def make() -> Func:
+        x = tensor("a", 1, 2, 7, 9, 16)
+        return func((x,), kind(kernel=(3, 3), stride=(2, 2), pads=(1, 1, 1, 1)).compute(x))
+
+    return make
+
+
+def global_mean() -> Func:
+    x = tensor("a", 1, 3, 5, 7, 16)
+    return func((x,), Reduce(kind="mean", axes=(2, 3), keepdims=True).compute(x))
+
+
+def softmax(width: int | Expr) -> Callable[[], Func]:
+    def make() -> Func:
+        x = tensor("a", 3, width)
+        return func((x,), Softmax(axis=-1).compute(x))
+
+    return make
+
+
+def softmax_inner() -> Func:
+    x = tensor("a", 3, 5, 4)
+    return func((x,), Softmax(axis=1).compute(x))
+
+
+def layer_norm() -> Func:
+    x, s, b = tensor("a", 2, 3, 21), tensor("b", 21), tensor("c", 21)
+    return func((x, s, b), LayerNorm(axis=-1).compute(x, s, b))
+
+
+def row_mean() -> Func:
+    x = tensor("a", 3, 50)
+    return func((x,), Reduce(kind="mean", axes=(1,), keepdims=False).compute(x))
+
+
+def placed() -> Func:
+    x, base = tensor("a", 1, 2, 3, 5, 16), tensor("b", 1, 5, 3, 5, 16)
+    return func((x, base), insert("i", base, Relu().compute(x), (0, 2, 0, 0, 0)))
+
+
+CASES: dict[str, Callable[[], Func]] = {
+    "dense_bias_relu": dense_bias_relu,
+    "dense_symbolic_rows": dense_symbolic_rows,
+    "one_row": one_row,
+    "scores": scores,
+    "scores_transposed": scores_transposed,
+    "conv_7x7": blocked_conv(7, 7, 1, halo=True),
+    "conv_5x15": blocked_conv(5, 15, 1, halo=False),
+    "conv_strided": blocked_conv(4, 6, 2, halo=True),
+    "first_conv": first_conv,
+    "planar_conv": planar_conv,
+    "depthwise_7": depthwise(7, 1),
+    "depthwise_19": depthwise(19, 1),
+    "depthwise_strided": depthwise(5, 2),
+    "max_pool": pool(MaxPool),
+    "average_pool": pool(AveragePool),
+    "global_mean": global_mean,
+    "softmax_40": softmax(40),
+    "softmax_13": softmax(13),
+    "softmax_symbolic": softmax(M),
+    "softmax_inner": softmax_inner,
+    "layer_norm": layer_norm,
+    "row_mean": row_mean,
+    "placed": placed,
+}
+
+
+def run(target_func: Func, arrays: dict[str, np.ndarray], sizes: dict[str, int]) -> np.ndarray:
+    needed = {s: sizes[s] for s in target_func.sizes}
+    return run_func(target_func, needed, arrays)["out"]
+
+
+def data(plain: Func, sizes: dict[str, int]) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+
+    def extent(size: Expr) -> int:
+        return int(size.value) if isinstance(size, Const) else eval(str(size), {}, dict(sizes))
+
+    shapes = {b.name: tuple(extent(s) for s in b.type.shape) for b in plain.inputs}
+    return {n: rng.integers(-3, 4, s).astype(np.float32) for n, s in shapes.items()}
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, SSE], ids=["avx512", "avx2", "sse"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_keeps_the_result(name: str, target: Target) -> None:
+    plain = CASES[name]()
+    fast = optimize(plain, target)
+    symbolic = bool(plain.sizes)
+    for n in (0, 1, 17, 33) if symbolic else (1,):
+        sizes = {"n": n, "m": n}
+        arrays = data(plain, sizes)
+        want, got = run(plain, arrays, sizes), run(fast, arrays, sizes)
+        if name.startswith(("softmax", "layer")) or "mean" in name or "average" in name:
+            np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
+        else:
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("dense_bias_relu", contract),
+        ("one_row", contract),
+        ("scores", contract),
+        ("scores_transposed", contract),
+        ("conv_7x7", contract),
+        ("first_conv", contract),
+        ("depthwise_7", window),
+        ("max_pool", window),
+        ("global_mean", window),
+        ("softmax_40", row),
+        ("layer_norm", row),
+    ],
+)
+def test_each_nest_gets_its_rule(name: str, rule: object) -> None:
+    assert rule_for(optimize_prepared(CASES[name]()), AVX512) is rule
+
+
+def optimize_prepared(plain: Func) -> Func:
+    from dlc.schedule.rules.prepare import inline_moves, split_digits
+    from dlc.schedule.trace import Trace
+
+    trace = Trace(plain)
+    inline_moves(trace)
+    split_digits(trace)
+    return trace.func
+
+
+@pytest.mark.parametrize("name", ["dense_bias_relu", "conv_7x7", "conv_5x15", "depthwise_19"])
+def test_accumulators_stay_in_registers(name: str) -> None:
+    fast = optimize(CASES[name](), AVX512)
+    scopes = {a.scope for a in allocs(fast.body).values()}
+    assert scopes == {Scope.REGISTER}
+    kinds = {f.kind for f in loops(fast.body).values()}
+    assert {LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.UNROLL} <= kinds
+    assert all(not free_vars(f.extent) for f in loops(fast.body).values())
