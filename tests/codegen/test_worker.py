@@ -81,7 +81,7 @@ def test_equal_kernels_are_compiled_once(cache, monkeypatch):
     monkeypatch.setattr(worker, "attempt", count)
     events = []
     found = compile_kernels(
-        [job(scale("a")), job(scale("b", 3.0)), job(scale("c", x="in"))],
+        [job(scale("a")), job(scale("b", 3.0)), job(scale("c", x="given"))],
         cache=cache,
         progress=lambda *event: events.append(event),
     )
