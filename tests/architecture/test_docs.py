@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import dlc.graph.ops  # noqa: F401  (declares the operators)
 from dlc.core import env
+from dlc.graph.text import parse_graph
+from dlc.graph.verify import verify_graph
+from dlc.schedule.text import parse_func
+from dlc.schedule.verify import verify_func
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -24,3 +29,24 @@ def test_links_between_documents_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
     local = [target for target in targets if "://" not in target]
     assert not [target for target in local if not (page.parent / target).exists()]
+
+
+def snippets(heading: str) -> list[str]:
+    """The Python blocks of one section of docs/semantics.md."""
+    text = (ROOT / "docs" / "semantics.md").read_text()
+    section = text.split(f"\n## {heading}")[1].split("\n## ")[0]
+    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+
+
+def test_the_loop_ir_in_the_documents_is_well_formed():
+    (text,) = snippets("Loop IR")
+    func = parse_func(text)
+    verify_func(func, when="in the documents")
+    assert str(func).strip() == text.strip()
+
+
+def test_the_graph_ir_in_the_documents_is_well_formed():
+    (text,) = snippets("Graph IR")
+    graph = parse_graph(text)
+    verify_graph(graph, when="in the documents")
+    assert str(graph).strip() == text.strip()
