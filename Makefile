@@ -13,8 +13,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 PY_SOURCES := $(shell find dlc -name '*.py')
 CPP_SOURCES := CMakeLists.txt $(shell find dlc/runtime/cpp -type f)
-CPP_TESTS := PATH="$(abspath $(BIN)):$$PATH" PYTHON="$(abspath $(BIN))/python" \
-             sh dlc/runtime/cpp/tests/sanitize.sh
+# The tests call cmake, which the virtual environment has.
+IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
+CPP_TESTS := $(IN_VENV) sh dlc/runtime/cpp/tests/sanitize.sh
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -47,10 +48,10 @@ $(VENV)/.installed: $(CPP_SOURCES) $(VENV)/.tools
 
 test: $(VENV)/.installed
 	$(CPP_TESTS) release
-	$(BIN)/pytest -q -n auto --dist loadfile
+	$(IN_VENV) pytest -q -n auto --dist loadfile
 
 test-fast: $(VENV)/.installed
-	$(BIN)/pytest -q -n auto --dist loadfile -m "not slow"
+	$(IN_VENV) pytest -q -n auto --dist loadfile -m "not slow"
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check
