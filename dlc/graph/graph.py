@@ -53,7 +53,7 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[Value, ...]
     constants: Mapping[Value, Array] = field(default_factory=dict, compare=False)
-    size_ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    size_ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict, hash=False)
 
     @cached_property
     def producers(self) -> Mapping[Value, Node]:

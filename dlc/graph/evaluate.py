@@ -1,0 +1,154 @@
+"""A graph run by its operators' references: floats in float64, one array for each value.
+
+The oracle of `dlc verify` and of the passes' tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from dlc.core.errors import InputError, InternalError
+from dlc.core.types import INDEX
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.op import Array, Op, as_f64
+from dlc.te.expr import Const, Expr, Var
+from dlc.te.simplify import canonical, coefficients
+from dlc.te.transform import free_vars, substitute
+from dlc.te.types import Shape
+
+Sizes = Mapping[str, int]
+
+
+def evaluate(
+    graph: Graph, arrays: Mapping[str, Array], sizes: Sizes | None = None
+) -> dict[str, Array]:
+    """The outputs of a graph by name.
+
+    Args:
+        graph: What to run.
+        arrays: The inputs by name.
+        sizes: Values of size variables that the inputs' shapes do not give.
+
+    Raises:
+        InputError: An input is missing, or its shape does not fit.
+    """
+    found: dict[str, Array] = {}
+    wanted = {v.name for v in graph.outputs}
+    last = {v.name: i for i, n in enumerate(graph.nodes) for v in n.inputs}
+    alive: dict[str, Array] = {}
+    for position, results in enumerate(_steps(graph, arrays, sizes, alive)):
+        found |= {name: array for name, array in results.items() if name in wanted}
+        node_inputs = graph.nodes[position - 1].inputs if position else ()
+        for value in node_inputs:
+            if last[value.name] == position - 1:
+                alive.pop(value.name, None)
+    return {v.name: found[v.name] for v in graph.outputs}
+
+
+def evaluate_all(
+    graph: Graph, arrays: Mapping[str, Array], sizes: Sizes | None = None
+) -> dict[str, Array]:
+    """Every value of a graph by name, in order of execution; see `evaluate`."""
+    found: dict[str, Array] = {}
+    for results in _steps(graph, arrays, sizes, {}):
+        found |= results
+    return found
+
+
+def _steps(
+    graph: Graph, arrays: Mapping[str, Array], given: Sizes | None, alive: dict[str, Array]
+) -> Iterator[dict[str, Array]]:
+    """The inputs and constants, then the results of each node. Reads and fills `alive`."""
+    sizes = bind_sizes(graph, arrays) | dict(given or {})
+    start = {v.name: np.asarray(arrays[v.name]) for v in graph.inputs}
+    start |= {v.name: a for v, a in graph.constants.items()}
+    start = {name: as_f64(a)[0] for name, a in start.items()}
+    alive.update(start)
+    yield start
+    for node in graph.nodes:
+        results = run_node(node, [alive[v.name] for v in node.inputs], sizes)
+        alive.update(results)
+        yield results
+
+
+def run_node(node: Node, operands: list[Array], sizes: Sizes) -> dict[str, Array]:
+    """The results of one node by name; their shapes are checked against the declared ones."""
+    made = bind_op(node.op, sizes).reference(*operands)
+    results = made if isinstance(made, tuple) else (made,)
+    for value, array in zip(node.outputs, results, strict=True):
+        shape = bind_shape(value.type.shape, sizes)
+        declared = [int(n.value) if isinstance(n, Const) else None for n in shape]
+        actual = np.shape(array)
+        fits = len(declared) == len(actual) and all(
+            n is None or n == m for n, m in zip(declared, actual, strict=True)
+        )
+        if not fits:
+            detail = f"'{value.name}' ({node.op.name}) has shape {actual}, not {declared}"
+            raise InternalError(detail=detail)
+    return {v.name: np.asarray(a) for v, a in zip(node.outputs, results, strict=True)}
+
+
+def bind_sizes(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, int]:
+    """The values of the size variables that follow from the shapes of the inputs."""
+    sizes: dict[str, int] = {}
+    pending: list[tuple[Value, Expr, int]] = []
+    for value in graph.inputs:
+        if value.name not in arrays:
+            raise InputError(name=value.name, reason="is missing")
+        shape = np.shape(arrays[value.name])
+        if len(shape) != value.type.rank:
+            reason = f"has {len(shape)} dimensions, not {value.type.rank}"
+            raise InputError(name=value.name, reason=reason)
+        pending += [(value, e, n) for e, n in zip(value.type.shape, shape, strict=True)]
+    # Plain variables first: they may be part of other sizes.
+    for value, expr, actual in sorted(pending, key=lambda p: not isinstance(p[1], Const | Var)):
+        left = bind_shape((expr,), sizes)[0]
+        if isinstance(left, Const):
+            if left.value != actual:
+                raise InputError(name=value.name, reason=f"has size {actual} where {expr} is due")
+            continue
+        sizes |= _solve(left, actual)
+    return sizes
+
+
+def _solve(expr: Expr, actual: int) -> dict[str, int]:
+    """The variable of `factor * name + offset == actual`; nothing where that is not the form."""
+    factors = coefficients(expr)
+    if factors is None or len(factors) != 1:
+        return {}
+    ((name, factor),) = factors.items()
+    zero = bind_shape((expr,), {name: 0})[0]
+    assert isinstance(zero, Const), "one variable, and that is bound"
+    return {name: (actual - int(zero.value)) // factor}
+
+
+def bind_shape(shape: Shape, sizes: Sizes) -> Shape:
+    """Sizes with the known variables replaced by their values."""
+    env: dict[str, Expr] = {name: Const(int(n), INDEX) for name, n in sizes.items()}
+    return tuple(e if isinstance(e, Const) else canonical(substitute(e, env)) for e in shape)
+
+
+def bind_op(op: Op, sizes: Sizes) -> Op:
+    """The operator with its size attributes, and those of graphs inside it, as constants."""
+    changes: dict[str, Any] = {}
+    for field in fields(op):  # type: ignore[arg-type]  # every operator is a dataclass
+        value = getattr(op, field.name)
+        bound = _bind(value, sizes)
+        if bound is not value:
+            changes[field.name] = bound
+    return replace(op, **changes) if changes else op  # type: ignore[type-var]  # a dataclass
+
+
+def _bind(value: object, sizes: Sizes) -> object:
+    match value:
+        case Graph(nodes=nodes):
+            return replace(value, nodes=tuple(replace(n, op=bind_op(n.op, sizes)) for n in nodes))
+        case tuple() if any(isinstance(v, Expr) for v in value):
+            return tuple(_bind(v, sizes) for v in value)
+        case _ if isinstance(value, Expr) and free_vars(value):
+            return bind_shape((value,), sizes)[0]
+    return value

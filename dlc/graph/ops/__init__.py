@@ -1,0 +1,43 @@
+"""All operators: importing this package declares them."""
+
+from dlc.graph.ops import (
+    activation,
+    attributes,
+    binary,
+    conv,
+    conv_blocked,
+    elementwise,
+    fused,
+    gather,
+    layout,
+    matmul,
+    norm,
+    pool,
+    precision,
+    reduce,
+    reindex,
+    scan,
+    shape,
+    window,
+)
+
+__all__ = [
+    "activation",
+    "attributes",
+    "binary",
+    "conv",
+    "conv_blocked",
+    "elementwise",
+    "fused",
+    "gather",
+    "layout",
+    "matmul",
+    "norm",
+    "pool",
+    "precision",
+    "reduce",
+    "reindex",
+    "scan",
+    "shape",
+    "window",
+]

@@ -1,0 +1,190 @@
+"""Convolution on channel-blocked tensors [n, cb, *spatial, c]: the forms `choose_layouts` makes.
+
+The halo is part of the input, so none of them pads. Reductions run over the input's channel
+blocks, the kernel, then the channels of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.graph.op import Array, Fuse, Op, op
+from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
+from dlc.graph.ops.precision import narrow, product, product_dtype
+from dlc.graph.ops.window import out_size
+from dlc.te import tensor as te
+from dlc.te.expr import ZERO, Expr
+from dlc.te.simplify import canonical, surely_differ
+from dlc.te.types import TensorType
+
+
+def to_planar(x: Array) -> Array:
+    """[n, cb, *spatial, c] -> [n, cb * c, *spatial]."""
+    n, blocks, *spatial, block = x.shape
+    return np.moveaxis(x, -1, 2).reshape(n, blocks * block, *spatial)
+
+
+def to_blocked(x: Array, block: int) -> Array:
+    """[n, cb * c, *spatial] -> [n, cb, *spatial, c]."""
+    n, channels, *spatial = x.shape
+    return np.moveaxis(x.reshape(n, channels // block, block, *spatial), 2, -1)
+
+
+class BlockedConv(Op):
+    """What the three forms share: the attributes' checks and the spatial sizes."""
+
+    stride: tuple[int, ...] = (1, 1)
+    dilation: tuple[int, ...] = (1, 1)
+
+    def spatial(
+        self, x: TensorType, w: TensorType, sizes: Sequence[Expr], kernel: Sequence[Expr]
+    ) -> list[Expr]:
+        """The spatial sizes of the result."""
+        check_window(self, len(sizes), x, w, stride=self.stride, dilation=self.dilation)
+        steps = zip(sizes, kernel, self.stride, self.dilation, strict=True)
+        out = [out_size(*step) for step in steps]
+        check_sizes(self, out, x, w)
+        return out
+
+    def source(self, at: Sequence[Expr], k: Sequence[Expr]) -> list[Expr]:
+        """Where in the image a result reads for position `k` of the kernel."""
+        steps = zip(at, k, self.stride, self.dilation, strict=True)
+        return [i * s + j * d for i, j, s, d in steps]
+
+    @property
+    def no_pads(self) -> tuple[int, ...]:
+        """The pads of the planar convolution of the same meaning."""
+        return (0,) * (2 * len(self.stride))
+
+
+@op("conv_blocked", fuse=Fuse.ANCHOR)
+class ConvBlocked(BlockedConv):
+    """Convolution from blocked to blocked channels; groups split the block axes.
+
+    Shapes:
+        x: [n, cb, *spatial, c]; w: [ob, cb / groups, *kernel, c, oc] -> [n, ob, *out, oc]
+    """
+
+    stride: tuple[int, ...] = (1, 1)
+    dilation: tuple[int, ...] = (1, 1)
+    groups: int = 1
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        dtype = product_dtype(x.dtype, w.dtype)
+        if dtype is None or w.rank != x.rank + 1 or x.rank < 4:
+            raise self.reject("needs blocked operands of one type", x, w)
+        (n, cb, *sizes, c), (ob, per_group, *kernel, ci, oc) = x.shape, w.shape
+        unequal = surely_differ(c, ci) or surely_differ(cb, per_group * self.groups)
+        if self.groups < 1 or unequal or surely_differ(ob % self.groups, 0):
+            raise self.reject(f"the channel blocks do not fit {self.groups} groups", x, w)
+        return TensorType((n, ob, *self.spatial(x, w, sizes, kernel), oc), dtype)
+
+    def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        type_ = self.infer(x.type, w.type)
+        ob, per_group, *kernel, ci, _ = w.shape
+        blocks = canonical(ob // self.groups)
+
+        def pixel(*out: Expr) -> te.Reduce:
+            n, o, *at, oi = out
+            first = ZERO if self.groups == 1 else o // blocks * per_group
+
+            def term(*r: Expr) -> Expr:
+                b, *k, i = r
+                return product(x[(n, first + b, *self.source(at, k), i)], w[(o, b, *k, i, oi)])
+
+            return te.reduce_sum((per_group, *kernel, ci), term)
+
+        return narrow(te.compute(self.name, type_.shape, pixel, inputs=(x, w)), type_.dtype)
+
+    def reference(self, x: Array, w: Array) -> Array:
+        ob, per_group, *kernel, ci, oc = w.shape
+        rows = np.moveaxis(w, (-1, -2), (1, 3)).reshape(ob * oc, per_group * ci, *kernel)
+        planar = exact_conv(
+            to_planar(x), rows, self.stride, self.no_pads, self.dilation, self.groups
+        )
+        return to_blocked(planar, oc)
+
+
+@op("conv_planar", fuse=Fuse.ANCHOR)
+class PlanarConv(BlockedConv):
+    """Convolution from planar to blocked channels, for inputs of few channels.
+
+    Shapes:
+        x: [n, c, *spatial]; w: [ob, c, *kernel, oc] -> [n, ob, *out, oc]
+    """
+
+    stride: tuple[int, ...] = (1, 1)
+    dilation: tuple[int, ...] = (1, 1)
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        dtype = product_dtype(x.dtype, w.dtype)
+        if dtype is None or w.rank != x.rank + 1 or x.rank < 3:
+            raise self.reject("needs a planar image and blocked weights of one type", x, w)
+        (n, c, *sizes), (ob, ci, *kernel, oc) = x.shape, w.shape
+        if surely_differ(c, ci):
+            raise self.reject(f"{c} input channels do not fit {ci} of the weights", x, w)
+        return TensorType((n, ob, *self.spatial(x, w, sizes, kernel), oc), dtype)
+
+    def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        type_ = self.infer(x.type, w.type)
+        _, c, *kernel, _ = w.shape
+
+        def pixel(*out: Expr) -> te.Reduce:
+            n, o, *at, oi = out
+
+            def term(*r: Expr) -> Expr:
+                i, *k = r
+                return product(x[(n, i, *self.source(at, k))], w[(o, i, *k, oi)])
+
+            return te.reduce_sum((c, *kernel), term)
+
+        return narrow(te.compute(self.name, type_.shape, pixel, inputs=(x, w)), type_.dtype)
+
+    def reference(self, x: Array, w: Array) -> Array:
+        ob, c, *kernel, oc = w.shape
+        rows = np.moveaxis(w, -1, 1).reshape(ob * oc, c, *kernel)
+        planar = exact_conv(x, rows, self.stride, self.no_pads, self.dilation, 1)
+        return to_blocked(planar, oc)
+
+
+@op("conv_depthwise", fuse=Fuse.ANCHOR)
+class DepthwiseBlocked(BlockedConv):
+    """Convolution of each channel by itself.
+
+    Shapes:
+        x: [n, cb, *spatial, c]; w: [cb, *kernel, c] -> [n, cb, *out, c]
+    """
+
+    stride: tuple[int, ...] = (1, 1)
+    dilation: tuple[int, ...] = (1, 1)
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        dtype = product_dtype(x.dtype, w.dtype)
+        if dtype is None or x.rank != w.rank + 1 or x.rank < 4:
+            raise self.reject("needs blocked operands of one type", x, w)
+        (n, cb, *sizes, c), (wb, *kernel, wc) = x.shape, w.shape
+        if surely_differ(c, wc) or surely_differ(cb, wb):
+            raise self.reject("image and weights differ in their channels", x, w)
+        return TensorType((n, cb, *self.spatial(x, w, sizes, kernel), c), dtype)
+
+    def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        type_ = self.infer(x.type, w.type)
+        _, *kernel, _ = w.shape
+
+        def pixel(*out: Expr) -> te.Reduce:
+            n, b, *at, i = out
+            return te.reduce_sum(
+                kernel, lambda *k: product(x[(n, b, *self.source(at, k), i)], w[(b, *k, i)])
+            )
+
+        return narrow(te.compute(self.name, type_.shape, pixel, inputs=(x, w)), type_.dtype)
+
+    def reference(self, x: Array, w: Array) -> Array:
+        blocks, *kernel, block = w.shape
+        rows = np.moveaxis(w, -1, 1).reshape(blocks * block, 1, *kernel)
+        planar = exact_conv(
+            to_planar(x), rows, self.stride, self.no_pads, self.dilation, blocks * block
+        )
+        return to_blocked(planar, block)

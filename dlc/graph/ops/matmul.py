@@ -1,0 +1,168 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.graph.op import Array, Fuse, Op, as_f64, op
+from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.precision import narrow, product, product_dtype, widen
+from dlc.te import tensor as te
+from dlc.te.expr import ZERO, Expr
+from dlc.te.simplify import surely_differ, surely_less
+from dlc.te.types import Shape, TensorType, is_const
+
+
+@op("matmul", fuse=Fuse.ANCHOR, onnx="MatMul")
+class MatMul(Op):
+    """The matrix product, as NumPy's `matmul`: vectors, and stacks that broadcast.
+
+    The products of two operands of 8-bit integers are summed in i32.
+
+    Shapes:
+        a: [..., m, k]; b: [..., k, n] -> [..., m, n]; a vector [k] gives no m, or no n.
+
+    Source: https://onnx.ai/onnx/operators/onnx__MatMul.html
+    """
+
+    def infer(self, a: TensorType, b: TensorType) -> TensorType:
+        dtype = product_dtype(a.dtype, b.dtype)
+        if dtype is None or a.rank < 1 or b.rank < 1:
+            raise self.reject("needs two operands of one type and of 1 or more dimensions", a, b)
+        if surely_differ(a.shape[-1], b.shape[max(0, b.rank - 2)]):
+            raise self.reject("the inner sizes differ", a, b)
+        stacks = a.shape[:-2], b.shape[:-2]
+        for x, y in zip(reversed(stacks[0]), reversed(stacks[1]), strict=False):
+            if not is_const(x, 1) and not is_const(y, 1) and surely_differ(x, y):
+                raise self.reject(f"stacks of {x} and {y} matrices do not broadcast", a, b)
+        stack = te.broadcast_shape(stacks)
+        return TensorType((*stack, *a.shape[-2:-1], *b.shape[1:][-1:]), dtype)
+
+    def compute(self, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        type_ = self.infer(a.type, b.type)
+        rows, columns = min(1, a.type.rank - 1), min(1, b.type.rank - 1)
+
+        def element(*out: Expr) -> te.Reduce:
+            stack = out[: len(out) - rows - columns]
+            row = out[len(stack) : len(stack) + rows]
+            column = out[len(stack) + rows :]
+            left, right = _aligned(a.shape[:-2], stack), _aligned(b.shape[:-2], stack)
+            return te.reduce_sum(
+                (a.shape[-1],), lambda k: product(a[(*left, *row, k)], b[(*right, k, *column)])
+            )
+
+        return narrow(te.compute(self.name, type_.shape, element, inputs=(a, b)), type_.dtype)
+
+    def reference(self, a: Array, b: Array) -> Array:
+        dtype = np.int32 if a.dtype.itemsize == 1 and a.dtype.kind in "iu" else a.dtype
+        if a.dtype.kind in "iu":
+            return np.asarray(np.matmul(a.astype(dtype), b.astype(dtype)))
+        return np.asarray(np.matmul(*as_f64(a, b)))
+
+
+def _aligned(shape: Shape, stack: Sequence[Expr]) -> list[Expr]:
+    tail = stack[len(stack) - len(shape) :]
+    return [ZERO if is_const(size, 1) else i for size, i in zip(shape, tail, strict=True)]
+
+
+@op("matmul_packed", fuse=Fuse.ANCHOR)
+class MatMulPacked(Op):
+    """The product with a matrix whose columns stand in panels; the last panel may stick out.
+
+    Shapes:
+        x: [..., k]; w: [ceil(n / nr), k, nr] -> [..., n]
+    """
+
+    n: Expr
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", as_sizes((self.n,))[0])
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        dtype = product_dtype(x.dtype, w.dtype)
+        if dtype is None or x.rank < 1 or w.rank != 3:
+            raise self.reject("needs rows and packed columns of one type", x, w)
+        panels, k, nr = w.shape
+        if surely_differ(x.shape[-1], k):
+            raise self.reject("the inner sizes differ", x, w)
+        if surely_less(panels * nr, self.n):
+            raise self.reject(f"the panels hold less than {self.n} columns", x, w)
+        return TensorType((*x.shape[:-1], self.n), dtype)
+
+    def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        type_ = self.infer(x.type, w.type)
+        _, size, nr = w.shape
+
+        def element(*out: Expr) -> te.Reduce:
+            *row, j = out
+            return te.reduce_sum((size,), lambda k: product(x[(*row, k)], w[j // nr, k, j % nr]))
+
+        return narrow(te.compute(self.name, type_.shape, element, inputs=(x, w)), type_.dtype)
+
+    def reference(self, x: Array, w: Array) -> Array:
+        panels, k, nr = w.shape
+        (n,) = constants((self.n,))
+        columns = w.transpose(1, 0, 2).reshape(k, panels * nr)[:, :n]
+        return MatMul().reference(x, columns)
+
+
+@op("einsum", fuse=Fuse.ANCHOR)
+class Einsum(Op):
+    """A sum of products by named subscripts, as in `bij,bjk->bik`: each letter is one dimension.
+
+    The result's letters are always spelled out; there is no ellipsis and no broadcasting.
+
+    Source: https://onnx.ai/onnx/operators/onnx__Einsum.html
+    """
+
+    equation: str
+
+    def infer(self, *operands: TensorType) -> TensorType:
+        terms, result = self._terms()
+        lengths = [len(t) for t in terms] == [t.rank for t in operands]
+        if not lengths or not all(c.isalpha() for c in "".join((*terms, result))):
+            raise self.reject(f"'{self.equation}' does not fit the operands", *operands)
+        sizes: dict[str, Expr] = {}
+        for term, operand in zip(terms, operands, strict=True):
+            for letter, size in zip(term, operand.shape, strict=True):
+                if surely_differ(sizes.setdefault(letter, size), size):
+                    raise self.reject(f"'{letter}' has two sizes", *operands)
+        if len(set(result)) != len(result) or not set(result) <= set(sizes):
+            raise self.reject(f"'{result}' is no list of operands' letters", *operands)
+        dtype = operands[0].dtype
+        if any(t.dtype is not dtype for t in operands) or not (dtype.is_float or dtype.is_int):
+            raise self.reject("the operands' types do not fit", *operands)
+        return TensorType(tuple(sizes[c] for c in result), dtype)
+
+    def _terms(self) -> tuple[list[str], str]:
+        left, _, right = self.equation.replace(" ", "").partition("->")
+        return left.split(","), right
+
+    def compute(self, *operands: te.Tensor) -> te.Tensor:
+        type_ = self.infer(*(t.type for t in operands))
+        terms, result = self._terms()
+        sizes: dict[str, Expr] = {}
+        for term, operand in zip(terms, operands, strict=True):
+            sizes.update(zip(term, operand.shape, strict=True))
+        summed = [c for c in sizes if c not in result]
+
+        def element(*out: Expr) -> te.Reduce:
+            def value(*r: Expr) -> Expr:
+                env = dict(zip((*result, *summed), (*out, *r), strict=True))
+                loads = [
+                    t[tuple(env[c] for c in term)] for term, t in zip(terms, operands, strict=True)
+                ]
+                total = widen(loads[0])
+                for load in loads[1:]:
+                    total = total * widen(load)
+                return total
+
+            return te.reduce_sum([sizes[c] for c in summed], value)
+
+        made = te.compute(self.name, type_.shape, element, inputs=tuple(dict.fromkeys(operands)))
+        return narrow(made, type_.dtype)
+
+    def reference(self, *operands: Array) -> Array:
+        return np.asarray(np.einsum(self.equation, *as_f64(*operands)))

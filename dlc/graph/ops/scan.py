@@ -1,0 +1,83 @@
+"""A loop over the first axis of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from dlc.core.errors import InternalError
+from dlc.graph.graph import Graph
+from dlc.graph.op import Array, Fuse, Op, as_f64, op
+from dlc.te import tensor as te
+from dlc.te.simplify import surely_differ
+from dlc.te.types import TensorType
+
+
+@op("scan", fuse=Fuse.OPAQUE)
+class Scan(Op):
+    """Run a body once for each element of the sequences' first axis, carrying values along.
+
+    Operands: the initial carries, the sequences (time is axis 0), then what stays the same.
+    The body takes carries, one element of each sequence, and what stays the same; it gives the
+    next carries and one element of each result. Results: the last carries, the stacked elements.
+    `reverse` starts at the last element; results stay in the order of time.
+
+    Source: https://onnx.ai/onnx/operators/onnx__Scan.html
+    """
+
+    body: Graph
+    carries: int
+    reverse: bool = False
+
+    def infer(self, *operands: TensorType) -> tuple[TensorType, ...]:
+        wanted = tuple(v.type for v in self.body.inputs)
+        if len(operands) != len(wanted) or not 0 <= self.carries <= len(wanted):
+            raise self.reject(f"'{self.body.name}' takes {len(wanted)} operands", *operands)
+        last = self.carries + self.sequences([t.rank for t in operands])
+        rows = operands[self.carries : last]
+        slices = (TensorType(t.shape[1:], t.dtype) for t in rows)
+        if (*operands[: self.carries], *slices, *operands[last:]) != wanted:
+            takes = ", ".join(map(str, wanted))
+            raise self.reject(f"'{self.body.name}' takes {takes}", *operands)
+        if not rows or any(surely_differ(t.shape[0], rows[0].shape[0]) for t in rows):
+            raise self.reject("there is no sequence, or they differ in length", *operands)
+        results = tuple(v.type for v in self.body.outputs)
+        if results[: self.carries] != operands[: self.carries]:
+            raise self.reject("a carry changes its type", *operands)
+        steps = rows[0].shape[0]
+        stacked = (TensorType((steps, *t.shape), t.dtype) for t in results[self.carries :])
+        return (*results[: self.carries], *stacked)
+
+    def sequences(self, ranks: Sequence[int]) -> int:
+        """How many operands are sequences: those of which the body sees one axis less."""
+        pairs = list(zip(ranks, self.body.inputs, strict=True))[self.carries :]
+        return sum(rank == value.type.rank + 1 for rank, value in pairs)
+
+    def compute(self, *operands: te.Tensor) -> NoReturn:
+        raise InternalError(detail=f"a scan is a loop of the host, not a kernel: {self.body.name}")
+
+    def reference(self, *operands: Array) -> tuple[Array, ...]:
+        from dlc.graph.evaluate import evaluate  # it evaluates nodes that hold graphs
+
+        operands = as_f64(*operands)
+        first = self.carries
+        last = first + self.sequences([a.ndim for a in operands])
+        carried = list(operands[:first])
+        steps = len(operands[first])
+        names = [v.name for v in self.body.inputs]
+        rows: dict[int, list[Array]] = {}
+        for step in reversed(range(steps)) if self.reverse else range(steps):
+            here = [s[step] for s in operands[first:last]]
+            given = dict(zip(names, (*carried, *here, *operands[last:]), strict=True))
+            found = evaluate(self.body, given)
+            results = [found[v.name] for v in self.body.outputs]
+            carried = results[:first]
+            rows[step] = results[first:]
+        stacked = []
+        for position, value in enumerate(self.body.outputs[first:]):
+            parts = [rows[step][position] for step in range(steps)]
+            empty = np.zeros((0, *(0 for _ in value.type.shape)))
+            stacked.append(np.stack(parts) if parts else empty)
+        return (*carried, *stacked)

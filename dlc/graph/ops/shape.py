@@ -1,0 +1,467 @@
+"""Operators that move elements without changing them, or make them from sizes alone.
+
+Shapes, offsets and counts are size expressions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.graph.arrays import NUMPY_DTYPES
+from dlc.graph.op import Array, Fuse, Op, op
+from dlc.graph.ops.attributes import as_sizes, constants, normal_axis, set_sizes
+from dlc.graph.ops.precision import wide
+from dlc.graph.ops.reindex import padded_element, reshaped_index
+from dlc.te import tensor as te
+from dlc.te.expr import ONE, ZERO, Const, Expr, cast, const, equal, select
+from dlc.te.simplify import canonical, surely_differ, surely_divides, surely_less
+from dlc.te.types import TensorType, is_const
+
+
+@op("reshape", fuse=Fuse.INJECTIVE)
+class Reshape(Op):
+    """The same elements in the same order, in another shape."""
+
+    shape: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        set_sizes(self, "shape")
+
+    def infer(self, x: TensorType) -> TensorType:
+        result = TensorType(self.shape, x.dtype)
+        if surely_differ(x.elems, result.elems):
+            raise self.reject(f"{x.elems} elements do not fill {result}", x)
+        return result
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        return te.compute(
+            self.name,
+            self.shape,
+            lambda *i: x[reshaped_index(i, self.shape, x.shape)],
+            inputs=(x,),
+        )
+
+    def reference(self, x: Array) -> Array:
+        return x.reshape(constants(self.shape))
+
+
+@op("transpose", fuse=Fuse.INJECTIVE)
+class Transpose(Op):
+    """Axis d of the result is axis perm[d] of x."""
+
+    perm: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        if sorted(self.perm) != list(range(x.rank)):
+            raise self.reject(f"{self.perm} is no order of {x.rank} axes", x)
+        return TensorType(tuple(x.shape[d] for d in self.perm), x.dtype)
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        def element(*i: Expr) -> Expr:
+            return x[tuple(i[self.perm.index(d)] for d in range(len(i)))]
+
+        return te.compute(self.name, self.infer(x.type).shape, element, inputs=(x,))
+
+    def reference(self, x: Array) -> Array:
+        return x.transpose(self.perm)
+
+
+@op("concat", fuse=Fuse.INJECTIVE)
+class Concat(Op):
+    """Operands one after the other along an axis."""
+
+    axis: int
+
+    def infer(self, *parts: TensorType) -> TensorType:
+        if not parts:
+            raise self.reject("needs an operand")
+        first = parts[0]
+        axis = normal_axis(self, self.axis, first.rank, *parts)
+        total: Expr = ZERO
+        for part in parts:
+            if part.rank != first.rank or part.dtype is not first.dtype:
+                raise self.reject("the operands differ in rank or type", *parts)
+            pairs = zip(part.shape, first.shape, strict=True)
+            if any(d != axis and surely_differ(a, b) for d, (a, b) in enumerate(pairs)):
+                raise self.reject(f"the operands differ in another axis than {axis}", *parts)
+            total = total + part.shape[axis]
+        return TensorType((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
+
+    def compute(self, *parts: te.Tensor) -> te.Tensor:
+        axis = normal_axis(self, self.axis, parts[0].type.rank, parts[0].type)
+
+        def element(*i: Expr) -> Expr:
+            ends: list[Expr] = [ZERO]
+            for part in parts:
+                ends.append(ends[-1] + part.shape[axis])
+            loads = [
+                part[(*i[:axis], i[axis] - start, *i[axis + 1 :])]
+                for part, start in zip(parts, ends, strict=False)
+            ]
+            value: Expr = loads[-1]
+            for load, end in zip(reversed(loads[:-1]), reversed(ends[1:-1]), strict=True):
+                value = select(i[axis] < end, load, value)
+            return value
+
+        shape = self.infer(*(p.type for p in parts)).shape
+        return te.compute(self.name, shape, element, inputs=tuple(dict.fromkeys(parts)))
+
+    def reference(self, *parts: Array) -> Array:
+        return np.concatenate(parts, self.axis)
+
+
+@op("empty", fuse=Fuse.OPAQUE)
+class Empty(Op):
+    """A tensor whose elements nobody may read before they are placed: memory, and no kernel."""
+
+    shape: tuple[Expr, ...]
+    dtype: DType = DType.F32
+
+    def __post_init__(self) -> None:
+        set_sizes(self, "shape")
+
+    def infer(self) -> TensorType:
+        return TensorType(self.shape, self.dtype)
+
+    def compute(self) -> te.Tensor:
+        return te.compute(self.name, self.shape, lambda *i: const(0, self.dtype), inputs=())
+
+    def reference(self) -> Array:
+        return np.zeros(constants(self.shape), NUMPY_DTYPES[self.dtype])
+
+
+@op("insert", fuse=Fuse.INJECTIVE)
+class Insert(Op):
+    """`base` with the box at `offset` replaced by `piece`; shares the memory of `base`."""
+
+    offset: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        set_sizes(self, "offset")
+
+    def infer(self, base: TensorType, piece: TensorType) -> TensorType:
+        if base.dtype is not piece.dtype or not base.rank == piece.rank == len(self.offset):
+            raise self.reject("base, piece and offset differ in rank or type", base, piece)
+        for size, part, at in zip(base.shape, piece.shape, self.offset, strict=True):
+            if surely_less(size, at + part) or surely_less(at, 0):
+                raise self.reject(f"a box of {part} at {at} sticks out of {size}", base, piece)
+        return base
+
+    def compute(self, base: te.Tensor, piece: te.Tensor) -> te.Tensor:
+        return te.insert(self.name, base, piece, self.offset)
+
+    def reference(self, base: Array, piece: Array) -> Array:
+        result = base.astype(np.result_type(base, piece))
+        starts = constants(self.offset)
+        result[tuple(slice(s, s + n) for s, n in zip(starts, piece.shape, strict=True))] = piece
+        return result
+
+
+@op("slice", fuse=Fuse.INJECTIVE)
+class Slice(Op):
+    """`sizes` elements of each axis, from `starts` on, `steps` apart (backwards if negative)."""
+
+    starts: tuple[Expr, ...]
+    sizes: tuple[Expr, ...]
+    steps: tuple[int, ...] = ()  # none: all 1
+
+    def __post_init__(self) -> None:
+        set_sizes(self, "starts", "sizes")
+        if all(s == 1 for s in self.steps):
+            object.__setattr__(self, "steps", ())
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The step of each axis."""
+        return self.steps or (1,) * len(self.starts)
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not len(self.starts) == len(self.sizes) == len(self.strides) == x.rank:
+            raise self.reject("needs a start, a size and a step for each axis", x)
+        for n, start, size, step in zip(
+            x.shape, self.starts, self.sizes, self.strides, strict=True
+        ):
+            last = start + (size - 1) * step
+            if step == 0:
+                raise self.reject("a step is 0", x)
+            ends = (start, last)
+            if surely_less(0, size) and any(
+                surely_less(e, 0) or surely_less(n - 1, e) for e in ends
+            ):
+                raise self.reject(f"{size} elements from {start} on, {step} apart, of {n}", x)
+        return TensorType(self.sizes, x.dtype)
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        def element(*i: Expr) -> Expr:
+            parts = zip(i, self.starts, self.strides, strict=True)
+            return x[tuple(start + at * step for at, start, step in parts)]
+
+        return te.compute(self.name, self.sizes, element, inputs=(x,))
+
+    def reference(self, x: Array) -> Array:
+        starts, sizes = constants(self.starts), constants(self.sizes)
+        parts = zip(starts, sizes, self.strides, strict=True)
+        return x[np.ix_(*(np.arange(n) * step + start for start, n, step in parts))]
+
+
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
+
+
+@op("pad", fuse=Fuse.INJECTIVE)
+class Pad(Op):
+    """Elements before and after each axis; a negative number removes elements.
+
+    The new elements are `value`, or those of x mirrored at its edge (reflect), the edge itself
+    (edge), or from the other end (wrap).
+
+    Source: https://onnx.ai/onnx/operators/onnx__Pad.html
+    """
+
+    before: tuple[Expr, ...]
+    after: tuple[Expr, ...]
+    value: float = 0.0
+    mode: str = "constant"
+
+    def __post_init__(self) -> None:
+        set_sizes(self, "before", "after")
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not len(self.before) == len(self.after) == x.rank:
+            raise self.reject("one amount per axis is needed on either side", x)
+        if self.mode not in PAD_MODES:
+            raise self.reject(f"there is no mode '{self.mode}'", x)
+        sizes = zip(self.before, x.shape, self.after, strict=True)
+        shape = tuple(b + n + a for b, n, a in sizes)
+        for n, result in zip(x.shape, shape, strict=True):
+            empty = self.mode != "constant" and is_const(n, 0)
+            if surely_less(result, 0) or (empty and surely_less(0, result)):
+                raise self.reject("the operand is too small", x)
+        return TensorType(shape, x.dtype)
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        shape = self.infer(x.type).shape
+        crops = any(isinstance(p, Const) and p.value < 0 for p in (*self.before, *self.after))
+        if self.mode == "constant" and not crops:
+            return te.pad(self.name, x, self.before, self.after, self.value)
+        return te.compute(
+            self.name,
+            shape,
+            lambda *i: padded_element(x, i, self.before, self.after, self.mode, self.value),
+            inputs=(x,),
+        )
+
+    def reference(self, x: Array) -> Array:
+        before, after = constants(self.before), constants(self.after)
+        amounts = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+        fill = np.asarray(self.value).astype(x.dtype)
+        if self.mode == "constant":
+            whole = np.pad(x, amounts, constant_values=fill)
+        else:
+            whole = np.pad(x, amounts, mode=self.mode)  # type: ignore[call-overload]  # a str
+        crop = [(max(-b, 0), max(-a, 0)) for b, a in zip(before, after, strict=True)]
+        ends = zip(crop, whole.shape, strict=True)
+        return np.asarray(whole[tuple(slice(b, n - a) for (b, a), n in ends)])
+
+
+@op("expand", fuse=Fuse.INJECTIVE)
+class Expand(Op):
+    """x repeated along its axes of size 1, to what `shape` and x's shape broadcast to."""
+
+    shape: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        set_sizes(self, "shape")
+
+    def infer(self, x: TensorType) -> TensorType:
+        shape = te.broadcast_shape([x.shape, self.shape])
+        for have in (x.shape, self.shape):
+            pairs = zip(reversed(have), reversed(shape), strict=False)
+            if any(not is_const(n, 1) and surely_differ(n, want) for n, want in pairs):
+                raise self.reject(f"{x} does not expand to {TensorType(self.shape)}", x)
+        return TensorType(shape, x.dtype)
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        def element(*i: Expr) -> Expr:
+            tail = i[len(i) - x.type.rank :]
+            return x[tuple(ZERO if n == ONE else at for n, at in zip(x.shape, tail, strict=True))]
+
+        return te.compute(self.name, self.infer(x.type).shape, element, inputs=(x,))
+
+    def reference(self, x: Array) -> Array:
+        shape = np.broadcast_shapes(x.shape, constants(self.shape))
+        return np.broadcast_to(x, shape)
+
+
+@op("tile", fuse=Fuse.INJECTIVE)
+class Tile(Op):
+    """x repeated `repeats` times along each axis."""
+
+    repeats: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        set_sizes(self, "repeats")
+
+    def infer(self, x: TensorType) -> TensorType:
+        if len(self.repeats) != x.rank:
+            raise self.reject("needs a count for each axis", x)
+        shape = tuple(n * r for n, r in zip(x.shape, self.repeats, strict=True))
+        return TensorType(shape, x.dtype)
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        def element(*i: Expr) -> Expr:
+            parts = zip(i, x.shape, self.repeats, strict=True)
+            return x[tuple(at if is_const(r, 1) else at % n for at, n, r in parts)]
+
+        return te.compute(self.name, self.infer(x.type).shape, element, inputs=(x,))
+
+    def reference(self, x: Array) -> Array:
+        return np.tile(x, constants(self.repeats))
+
+
+@op("pack_channels", fuse=Fuse.INJECTIVE)
+class PackChannels(Op):
+    """Channels in blocks; channels beyond the last are zeros.
+
+    Shapes:
+        x: [n, c, *spatial] -> [n, ceil(c / block), *spatial, block]
+    """
+
+    block: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.rank < 2 or self.block < 1:
+            raise self.reject(f"no channels to put into blocks of {self.block}", x)
+        n, c, *spatial = x.shape
+        return TensorType((n, (c + (self.block - 1)) // self.block, *spatial, self.block), x.dtype)
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        channels = x.shape[1]
+        whole = surely_divides(self.block, channels)
+
+        def element(*i: Expr) -> Expr:
+            c = i[1] * self.block + i[-1]
+            load = x[(i[0], c, *i[2:-1])]
+            return load if whole else select(c < channels, load, const(0, x.dtype))
+
+        shape = self.infer(x.type).shape
+        return te.compute(self.name, shape, element, inputs=(x,))
+
+    def reference(self, x: Array) -> Array:
+        n, c, *spatial = x.shape
+        blocks = -(-c // self.block)
+        amounts = [(0, 0), (0, blocks * self.block - c), *[(0, 0)] * len(spatial)]
+        split = np.pad(x, amounts).reshape(n, blocks, self.block, *spatial)
+        return np.moveaxis(split, 2, -1)
+
+
+@op("unpack_channels", fuse=Fuse.INJECTIVE)
+class UnpackChannels(Op):
+    """The inverse of `pack_channels`.
+
+    Shapes:
+        x: [n, cb, *spatial, block] -> [n, channels, *spatial]
+    """
+
+    channels: Expr
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "channels", as_sizes((self.channels,))[0])
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.rank < 3 or surely_less(x.shape[1] * x.shape[-1], self.channels):
+            raise self.reject(f"the blocks do not hold {self.channels} channels", x)
+        return TensorType((x.shape[0], self.channels, *x.shape[2:-1]), x.dtype)
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        block = x.shape[-1]
+        return te.compute(
+            self.name,
+            self.infer(x.type).shape,
+            lambda *i: x[(i[0], i[1] // block, *i[2:], i[1] % block)],
+            inputs=(x,),
+        )
+
+    def reference(self, x: Array) -> Array:
+        n, blocks, *spatial, block = x.shape
+        (channels,) = constants((self.channels,))
+        return np.moveaxis(x, -1, 2).reshape(n, blocks * block, *spatial)[:, :channels]
+
+
+@op("sizes", fuse=Fuse.INJECTIVE)
+class SizeTensor(Op):
+    """A tensor of integers whose elements are sizes, in row-major order."""
+
+    values: tuple[Expr, ...]
+    shape: tuple[Expr, ...]
+    dtype: DType = DType.I64
+
+    def __post_init__(self) -> None:
+        set_sizes(self, "values", "shape")
+
+    def infer(self) -> TensorType:
+        result = TensorType(self.shape, self.dtype)
+        if not self.dtype.is_int or surely_differ(result.elems, len(self.values)):
+            raise self.reject(f"{len(self.values)} sizes do not make {result}")
+        return result
+
+    def compute(self) -> te.Tensor:
+        def element(*i: Expr) -> Expr:
+            (flat,) = reshaped_index(i, self.shape, (canonical(self.infer().elems),))
+            value = cast(self.dtype, self.values[-1]) if self.values else const(0, self.dtype)
+            for number, size in reversed(list(enumerate(self.values[:-1]))):
+                value = select(equal(flat, number), cast(self.dtype, size), value)
+            return value
+
+        return te.compute(self.name, self.shape, element, inputs=())
+
+    def reference(self) -> Array:
+        values = np.array(constants(self.values), NUMPY_DTYPES[self.dtype])
+        return values.reshape(constants(self.shape))
+
+
+@op("range", fuse=Fuse.INJECTIVE)
+class Range(Op):
+    """start, start + delta, ...: `size` numbers.
+
+    `start` is a size expression or, for floats, a number.
+    """
+
+    size: Expr
+    start: Expr | float = 0
+    delta: Expr | float = 1
+    dtype: DType = DType.I64
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", as_sizes((self.size,))[0])
+        for name in ("start", "delta"):
+            value = getattr(self, name)
+            if not isinstance(value, float):
+                object.__setattr__(self, name, as_sizes((value,))[0])
+
+    def infer(self) -> TensorType:
+        fraction = isinstance(self.start, float) or isinstance(self.delta, float)
+        if self.dtype is DType.BOOL or (fraction and not self.dtype.is_float):
+            raise self.reject(f"no range of {self.dtype} from {self.start} by {self.delta}")
+        return TensorType((self.size,), self.dtype)
+
+    def compute(self) -> te.Tensor:
+        exact = wide(self.dtype)
+
+        def term(value: Expr | float) -> Expr:
+            return const(value, exact) if isinstance(value, float) else cast(exact, value)
+
+        def element(i: Expr) -> Expr:
+            if not (isinstance(self.start, float) or isinstance(self.delta, float)):
+                return cast(self.dtype, self.start + i * self.delta)
+            return cast(self.dtype, term(self.start) + cast(exact, i) * term(self.delta))
+
+        return te.compute(self.name, (self.size,), element, inputs=())
+
+    def reference(self) -> Array:
+        start, delta = (
+            v if isinstance(v, float) else constants((v,))[0] for v in (self.start, self.delta)
+        )
+        (size,) = constants((self.size,))
+        values = start + np.arange(size) * delta
+        return values.astype(np.float64 if self.dtype.is_float else NUMPY_DTYPES[self.dtype])
