@@ -253,4 +253,3 @@ class _Reading:
             isinstance(k, Binary) and k.op is BinOp.FLOORDIV and surely_equal(whole, k)
             for k in self.known
         )
-

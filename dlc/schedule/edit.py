@@ -182,7 +182,9 @@ def renamed(stmt: Stmt, loops: Mapping[str, str], buffers: Mapping[str, str]) ->
     return map_exprs(stmt, lambda e: rename_buffers(e, buffers))
 
 
-def redirect(stmt: Stmt, buffer: str, name: str, at: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]) -> Stmt:
+def redirect(
+    stmt: Stmt, buffer: str, name: str, at: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+) -> Stmt:
     """Let every access to `buffer` go to `name`, its index changed by `at`."""
 
     def load(node: Expr) -> Expr:

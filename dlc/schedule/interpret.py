@@ -21,8 +21,8 @@ from dlc.core.types import DType
 from dlc.schedule.instruction import INSTRUCTIONS
 from dlc.schedule.loop import Buffer, Func, LoopKind
 from dlc.schedule.text import print_func
-from dlc.te.expr import Const, Expr, Var, fold_ints
 from dlc.te.expr import Binary as BinaryExpr
+from dlc.te.expr import Const, Expr, Var, fold_ints
 
 Array = NDArray[Any]
 _POISON = 0x5A5A5A5A5A5A5A5A  # what an integer holds before the first store
@@ -34,7 +34,8 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
         case DType.BF16:
             import ml_dtypes  # not everybody who interprets has bf16
 
-            return np.dtype(ml_dtypes.bfloat16)
+            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+            return bfloat16
         case DType.BOOL:
             return np.dtype(np.bool_)
         case DType.INDEX:
@@ -133,13 +134,14 @@ class Checked:
         """A part: an operand of an instruction, over the last dimensions."""
         lead = len(start) - len(shape)
         stop = tuple(i + n for i, n in zip(start[lead:], shape, strict=True))
-        inside = all(0 <= i for i in start) and all(
+        inside = all(i >= 0 for i in start) and all(
             e <= n for e, n in zip(stop, self.array.shape[lead:], strict=True)
         )
         if not inside:
             raise IndexError(f"the region {start} of {shape} is outside {self.array.shape}")
         spans = (slice(i, e) for i, e in zip(start[lead:], stop, strict=True))
-        return Checked(self.array[(*start[:lead], *spans)])
+        part: tuple[int | slice, ...] = (*start[:lead], *spans)
+        return Checked(self.array[part])
 
 
 class _Type:
@@ -231,17 +233,17 @@ def _prelude(seed: int) -> dict[str, Any]:
 class _Strict(ast.NodeTransformer):
     """Makes Python's text mean what loop IR means: f32 literals, no short circuit, references."""
 
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:  # noqa: N802 - ast's name
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if isinstance(node.value, float):
             return ast.Call(ast.Name("f32", ast.Load()), [node], [])
         return node
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:  # noqa: N802
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
         name = "all_of" if isinstance(node.op, ast.And) else "any_of"
         return ast.Call(ast.Name(name, ast.Load()), node.values, [])
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.expr:
         assert isinstance(node.func, ast.Name)
         if node.func.id == "invoke":
             node.args = [node.args[0], *(self._reference(a) for a in node.args[1:])]

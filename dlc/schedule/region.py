@@ -139,9 +139,7 @@ def spans(
     )
 
 
-def rebase(
-    index: tuple[Expr, ...], box: tuple[Span, ...], bounds: Bounds
-) -> tuple[Expr, ...]:
+def rebase(index: tuple[Expr, ...], box: tuple[Span, ...], bounds: Bounds) -> tuple[Expr, ...]:
     """An index counted from the start of a box."""
     return tuple(
         part if span.whole else simplify(part - span.start, bounds)
@@ -155,4 +153,3 @@ def _ordered(a: Expr, b: Expr, bounds: Bounds, *, lowest: bool) -> Expr | None:
     if surely_at_most(b, a, bounds):
         return b if lowest else a
     return None
-

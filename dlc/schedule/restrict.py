@@ -99,4 +99,3 @@ def within(value: Expr, start: Expr, extent: Expr, bounds: Bounds) -> list[Expr]
     """The tests of `start <= value < start + extent` that are not surely true."""
     tests = (simplify(start <= value, bounds), simplify(value < start + extent, bounds))
     return [c for test in tests for c in conjuncts(test)]
-

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
+from dlc.core.types import INDEX
 from dlc.schedule.loop import Alloc, Block, For, If, Invoke, Stmt, Store, block, rewrite, substitute
 from dlc.te.expr import FALSE, ONE, TRUE, ZERO, Binary, BinOp, Expr, Var, both
 from dlc.te.simplify import (
@@ -158,7 +159,7 @@ def _tighten(loop: For, conds: list[Expr], body: Stmt, sizes: frozenset[str]) ->
 def _limit(cond: Expr, var: str, sizes: frozenset[str]) -> Expr | None:
     """The extent that a condition `var * step + rest < limit` leaves, over sizes only."""
     match cond:
-        case Binary(BinOp.LT | BinOp.LE as op, a, b):
+        case Binary(BinOp.LT | BinOp.LE as op, a, b) if a.dtype is INDEX:
             step = to_poly(a - b, {}).get((Var(var),), 0)
         case _:
             return None

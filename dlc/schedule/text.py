@@ -1,5 +1,6 @@
 """Loop IR text. The syntax is a subset of Python's, so `ast` is the parser, and `exec` with the
-prelude of `interpret.py` is the reference interpreter."""
+prelude of `interpret.py` is the reference interpreter.
+"""
 
 from __future__ import annotations
 
@@ -95,11 +96,12 @@ def parse_func(text: str) -> Func:
         raise UserError(detail=f"not loop IR text, line {error.lineno}: {error.msg}") from error
     match module.body:
         case [ast.FunctionDef() as node]:
-            return _parse_def(node)
+            return parse_def(node)
     raise UserError(detail="loop IR text must hold exactly one 'def'")
 
 
-def _parse_def(node: ast.FunctionDef) -> Func:
+def parse_def(node: ast.FunctionDef) -> Func:
+    """Read one function from its syntax tree."""
     sizes: list[str] = []
     inputs: list[Buffer] = []
     for arg in node.args.args:
@@ -107,14 +109,15 @@ def _parse_def(node: ast.FunctionDef) -> Func:
             case ast.Name(id="size"):
                 sizes.append(arg.arg)
             case _:
-                inputs.append(_parse_buffer(arg))
-    outputs = tuple(_parse_buffer(arg) for arg in node.args.kwonlyargs)
+                inputs.append(parse_buffer(arg))
+    outputs = tuple(parse_buffer(arg) for arg in node.args.kwonlyargs)
     types = {b.name: b.type.dtype for b in (*inputs, *outputs)}
     body = _StmtParser(types).body(node.body)
     return Func(node.name, tuple(sizes), tuple(inputs), outputs, body, _parse_in_place(node))
 
 
-def _parse_buffer(arg: ast.arg) -> Buffer:
+def parse_buffer(arg: ast.arg) -> Buffer:
+    """Read a parameter `name: f32[n, 3]`."""
     if arg.annotation is None:
         _fail(arg, f"parameter '{arg.arg}' has no type")
     return Buffer(arg.arg, parse_type(arg.annotation))
@@ -130,7 +133,7 @@ def _parse_in_place(node: ast.FunctionDef) -> tuple[tuple[str, str], ...]:
                         case ast.keyword(arg=str(out), value=ast.Constant(value=str(source))):
                             pairs.append((out, source))
                         case _:
-                            _fail(decorator, "not output=\"input\"")
+                            _fail(decorator, 'not output="input"')
             case _:
                 _fail(decorator, "not a decorator of loop IR")
     return tuple(pairs)
@@ -196,7 +199,7 @@ class _StmtParser:
 
     def augmented(self, node: ast.AugAssign, target: ast.Subscript, value: ast.expr) -> Stmt:
         ops = {ast.Add: BinOp.ADD, ast.Mult: BinOp.MUL}
-        op = ops.get(type(node.op))  # type: ignore[call-overload]  # other operators give None
+        op = ops.get(type(node.op))
         if op is None:
             _fail(node, "only += and *= are known")
         ref = self.exprs.load(target)

@@ -121,20 +121,10 @@ class _Checker:
                     yield f"a condition of type {cond.dtype}"
                 yield from self.expr(cond)
                 yield from self.stmt(body, in_vector=in_vector)
-            case Alloc(buffer, scope, body):
-                yield from self.shape(buffer)
-                if scope is Scope.REGISTER and not buffer.type.is_static:
-                    yield f"register buffer '{buffer.name}' has no constant shape"
-                self.buffers[buffer.name] = buffer.type
-                yield from self.stmt(body, in_vector=in_vector)
-                self.buffers.pop(buffer.name, None)
-            case Store(buffer, index, value):
-                if buffer in self.read_only:
-                    yield f"input '{buffer}' is written"
-                yield from self.access(buffer, index, value.dtype)
-                for part in index:
-                    yield from self.expr(part)
-                yield from self.expr(value)
+            case Alloc():
+                yield from self.alloc(stmt, in_vector=in_vector)
+            case Store():
+                yield from self.store(stmt)
             case Invoke():
                 yield from self.invoke(stmt)
             case Block(stmts):
@@ -156,6 +146,22 @@ class _Checker:
         yield from self.stmt(loop.body, in_vector=in_vector or loop.kind is LoopKind.VECTOR)
         if not bound:
             self.scope.discard(loop.var)
+
+    def alloc(self, stmt: Alloc, *, in_vector: bool) -> Iterator[str]:
+        buffer = stmt.buffer
+        yield from self.shape(buffer)
+        if stmt.scope is Scope.REGISTER and not buffer.type.is_static:
+            yield f"register buffer '{buffer.name}' has no constant shape"
+        self.buffers[buffer.name] = buffer.type
+        yield from self.stmt(stmt.body, in_vector=in_vector)
+        self.buffers.pop(buffer.name, None)
+
+    def store(self, stmt: Store) -> Iterator[str]:
+        if stmt.buffer in self.read_only:
+            yield f"input '{stmt.buffer}' is written"
+        yield from self.access(stmt.buffer, stmt.index, stmt.value.dtype)
+        for part in (*stmt.index, stmt.value):
+            yield from self.expr(part)
 
     def access(self, buffer: str, index: tuple[Expr, ...], dtype: DType) -> Iterator[str]:
         type_ = self.buffers.get(buffer)

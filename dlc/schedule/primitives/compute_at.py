@@ -139,9 +139,7 @@ def _own_reads(store: Store) -> int:
     return sum((x.buffer, x.index) == (store.buffer, store.index) for x in loads(store.value))
 
 
-def _restricted(
-    func: Func, nest: Stmt, buffer: str, box: tuple[Span, ...], bounds: Bounds
-) -> Stmt:
+def _restricted(func: Func, nest: Stmt, buffer: str, box: tuple[Span, ...], bounds: Bounds) -> Stmt:
     """The nest that computes only the box, into a buffer of the size of the box."""
     anchors = {id(s.store): Anchor(s.store.index, s.around) for s in sites(nest)}
     plan = plan_restriction(nest, list(anchors.values()), box)

@@ -73,7 +73,9 @@ def _producer(func: Func, target: Alloc) -> tuple[Stmt, Site]:
     nests = [s for s in sequence(target.body) if buffer in written(s)]
     found = [s for s in sites(target.body) if s.store.buffer == buffer]
     if len(nests) != 1 or len(found) != 1 or written(nests[0]) != {buffer}:
-        refuse("compute_inline", func, f"'{buffer}' is not written by one store of a nest of its own")
+        refuse(
+            "compute_inline", func, f"'{buffer}' is not written by one store of a nest of its own"
+        )
     if any(load.buffer == buffer for load in loads(found[0].store.value)):
         refuse("compute_inline", func, f"'{buffer}' is computed from itself, as a reduction is")
     if any(isinstance(s, If) for s in found[0].around):

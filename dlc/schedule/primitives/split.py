@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dlc.core.types import INDEX
 from dlc.schedule.edit import swap_loop
 from dlc.schedule.loop import For, Func, If, LoopKind, substitute
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
 from dlc.te.expr import Const, Var
 from dlc.te.simplify import canonical, surely_divides
-from dlc.core.types import INDEX
 
 
 @primitive

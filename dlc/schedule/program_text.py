@@ -1,0 +1,225 @@
+"""Host program text: the kernels, then the program that calls them; a subset of Python's syntax.
+
+def main(n: size(1, 32), x: f32[n, 3], *, y: f32[n, 3]):
+w = const(f32[3])
+arena(n * 64)
+t = place(f32[n, 3], 0)
+scale(n, x, w, t)
+check(n < 9, "too many rows")
+k: size = count[0]
+for i in range(k):
+...
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import NoReturn, assert_never
+
+from dlc.core.errors import UserError
+from dlc.schedule.loop import Buffer, Func
+from dlc.schedule.program import (
+    CallKernel,
+    Check,
+    Copy,
+    HostIf,
+    HostLoop,
+    HostStmt,
+    Place,
+    Program,
+    ReadSize,
+    SizeVar,
+    View,
+)
+from dlc.schedule.text import INDENT, parse_buffer, parse_def, print_func, print_type
+from dlc.te.expr import ZERO
+from dlc.te.text import ExprParser, parse_type, print_expr
+from dlc.te.types import TensorType
+
+
+def print_program(program: Program) -> str:
+    """Write a program with its kernels; `parse_program` reads it back."""
+    params = [f"{s.name}: {_range(s)}" for s in program.sizes]
+    params += [f"{b.name}: {print_type(b.type)}" for b in program.inputs]
+    if program.outputs:
+        params += ["*", *(f"{b.name}: {print_type(b.type)}" for b in program.outputs)]
+    lines = [f"def {program.name}({', '.join(params)}):"]
+    lines += [f"{INDENT}{b.name} = const({print_type(b.type)})" for b in program.constants]
+    lines += [f"{INDENT}arena({print_expr(program.arena_bytes)})"]
+    lines += _lines(program.body, INDENT)
+    return "\n".join([*map(print_func, program.kernels), "\n".join(lines) + "\n"])
+
+
+def _range(size: SizeVar) -> str:
+    if size.maximum is not None:
+        return f"size({size.minimum}, {size.maximum})"
+    return f"size({size.minimum})" if size.minimum else "size"
+
+
+def _lines(stmts: Iterable[HostStmt], pad: str) -> list[str]:
+    return [line for stmt in stmts for line in _stmt(stmt, pad)]
+
+
+def _stmt(stmt: HostStmt, pad: str) -> list[str]:
+    match stmt:
+        case Place(buffer, offset):
+            return [f"{pad}{buffer.name} = place({print_type(buffer.type)}, {print_expr(offset)})"]
+        case View(buffer, source, offset):
+            where = "" if offset == ZERO else f", {print_expr(offset)}"
+            return [f"{pad}{buffer.name} = view({source}, {print_type(buffer.type)}{where})"]
+        case CallKernel(kernel, sizes, buffers):
+            return [f"{pad}{kernel}({', '.join([*map(print_expr, sizes), *buffers])})"]
+        case Copy(target, source):
+            return [f"{pad}copy({target}, {source})"]
+        case Check(cond, message):
+            return [f"{pad}check({print_expr(cond)}, {message!r})"]
+        case ReadSize(name, buffer, index):
+            return [f"{pad}{name}: size = {buffer}[{index}]"]
+        case HostIf(cond, then, other):
+            lines = [f"{pad}if {print_expr(cond)}:", *_body(then, pad)]
+            return [*lines, f"{pad}else:", *_body(other, pad)] if other else lines
+        case HostLoop(var, extent, body):
+            return [f"{pad}for {var} in range({print_expr(extent)}):", *_body(body, pad)]
+        case _:
+            assert_never(stmt)
+
+
+def _body(stmts: tuple[HostStmt, ...], pad: str) -> list[str]:
+    return _lines(stmts, pad + INDENT) or [f"{pad}{INDENT}pass"]
+
+
+def parse_program(text: str) -> Program:
+    """Read a program: its kernels, then the program itself.
+
+    Raises:
+        UserError: the text is not a host program; the message names the line.
+    """
+    try:
+        module = ast.parse(text)
+    except SyntaxError as error:
+        raise UserError(detail=f"not program text, line {error.lineno}: {error.msg}") from error
+    if not module.body:
+        raise UserError(detail="program text must hold at least one 'def'")
+    for node in module.body:
+        if not isinstance(node, ast.FunctionDef):
+            _fail(node, "not a kernel or a program")
+    *kernels, main = (node for node in module.body if isinstance(node, ast.FunctionDef))
+    return _Parser(tuple(parse_def(k) for k in kernels)).program(main)
+
+
+class _Parser:
+    """Turns Python's syntax tree into a program."""
+
+    def __init__(self, kernels: tuple[Func, ...]) -> None:
+        self.kernels = kernels
+        self.size_counts = {k.name: len(k.sizes) for k in kernels}
+        self.exprs = ExprParser({})
+
+    def program(self, node: ast.FunctionDef) -> Program:
+        sizes: list[SizeVar] = []
+        inputs: list[Buffer] = []
+        for arg in node.args.args:
+            match arg.annotation:
+                case ast.Name(id="size"):
+                    sizes.append(SizeVar(arg.arg))
+                case ast.Call(func=ast.Name(id="size"), args=[ast.Constant(value=int(low))]):
+                    sizes.append(SizeVar(arg.arg, low))
+                case ast.Call(
+                    func=ast.Name(id="size"),
+                    args=[ast.Constant(value=int(low)), ast.Constant(value=int(high))],
+                ):
+                    sizes.append(SizeVar(arg.arg, low, high))
+                case _:
+                    inputs.append(parse_buffer(arg))
+        outputs = tuple(parse_buffer(arg) for arg in node.args.kwonlyargs)
+        constants: list[Buffer] = []
+        rest = list(node.body)
+        while rest and (constant := self.constant(rest[0])) is not None:
+            constants.append(constant)
+            rest.pop(0)
+        match rest:
+            case [ast.Expr(value=ast.Call(func=ast.Name(id="arena"), args=[size])), *body]:
+                arena = self.exprs.index(size)
+            case _:
+                _fail(node, "the size of the arena is missing")
+        return Program(
+            node.name,
+            tuple(sizes),
+            tuple(inputs),
+            outputs,
+            tuple(constants),
+            self.kernels,
+            arena,
+            self.body(body),
+        )
+
+    def constant(self, node: ast.stmt) -> Buffer | None:
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(name)],
+                value=ast.Call(func=ast.Name(id="const"), args=[type_]),
+            ):
+                return Buffer(name, parse_type(type_))
+        return None
+
+    def body(self, nodes: list[ast.stmt]) -> tuple[HostStmt, ...]:
+        return tuple(self.stmt(n) for n in nodes if not isinstance(n, ast.Pass))
+
+    def stmt(self, node: ast.stmt) -> HostStmt:
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(name)], value=ast.Call(func=ast.Name(word), args=args)
+            ):
+                return self.buffer(node, name, word, args)
+            case ast.AnnAssign(
+                target=ast.Name(name),
+                annotation=ast.Name(id="size"),
+                value=ast.Subscript(value=ast.Name(buffer), slice=ast.Constant(value=int(at))),
+            ):
+                return ReadSize(name, buffer, at)
+            case ast.If(test=test, body=body, orelse=orelse):
+                return HostIf(self.exprs.expr(test), self.body(body), self.body(orelse))
+            case ast.For(
+                target=ast.Name(var),
+                iter=ast.Call(func=ast.Name(id="range"), args=[extent]),
+                body=body,
+                orelse=[],
+            ):
+                return HostLoop(var, self.exprs.index(extent), self.body(body))
+            case ast.Expr(value=ast.Call(func=ast.Name(name), args=args)):
+                return self.call(node, name, args)
+        _fail(node, "not a statement of a program")
+
+    def buffer(self, node: ast.stmt, name: str, word: str, args: list[ast.expr]) -> HostStmt:
+        match word, args:
+            case "place", [type_, offset]:
+                return Place(self.declared(name, type_), self.exprs.index(offset))
+            case "view", [ast.Name(source), type_]:
+                return View(self.declared(name, type_), source)
+            case "view", [ast.Name(source), type_, offset]:
+                return View(self.declared(name, type_), source, self.exprs.index(offset))
+        _fail(node, "neither place(type, offset) nor view(source, type, offset)")
+
+    def declared(self, name: str, node: ast.expr) -> Buffer:
+        type_: TensorType = parse_type(node)
+        return Buffer(name, type_)
+
+    def call(self, node: ast.stmt, name: str, args: list[ast.expr]) -> HostStmt:
+        match name, args:
+            case "copy", [ast.Name(target), ast.Name(source)]:
+                return Copy(target, source)
+            case "check", [cond, ast.Constant(value=str(message))]:
+                return Check(self.exprs.expr(cond), message)
+        if name not in self.size_counts:
+            _fail(node, f"there is no kernel '{name}'")
+        count = self.size_counts[name]
+        sizes = tuple(self.exprs.index(a) for a in args[:count])
+        buffers = tuple(a.id for a in args[count:] if isinstance(a, ast.Name))
+        if len(buffers) != len(args) - count:
+            _fail(node, "an argument is no buffer")
+        return CallKernel(name, sizes, buffers)
+
+
+def _fail(node: ast.stmt, reason: str) -> NoReturn:
+    raise UserError(detail=f"program text, line {node.lineno}: {reason}: {ast.unparse(node)}")

@@ -1,0 +1,299 @@
+"""The invariants of host programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from dlc.core.errors import VerifyError
+from dlc.core.types import INDEX, DType
+from dlc.schedule.loop import Buffer, Func
+from dlc.schedule.program import (
+    CallKernel,
+    Check,
+    Copy,
+    HostIf,
+    HostLoop,
+    HostStmt,
+    Place,
+    Program,
+    ReadSize,
+    View,
+)
+from dlc.te.expr import Const, Expr
+from dlc.te.simplify import surely_at_most, surely_differ, surely_less
+from dlc.te.transform import free_vars, substitute
+from dlc.te.types import TensorType
+
+ALIGNMENT = 64  # bytes, of every place in the arena
+
+
+def verify_program(program: Program, *, when: str) -> None:
+    """Raise `VerifyError` listing every broken invariant.
+
+    - Names of sizes, buffers and kernels are bound once, before use, on every path; what is bound
+      in a branch or in a loop is not used outside of it.
+    - A call passes the sizes and buffers that its kernel declares, of fitting types.
+    - Nothing writes to an input or a constant of the program.
+    - A view is not surely larger than its source; a copy is between equal element types.
+    - Places are multiples of 64 where that is known, and end within the arena.
+    - Two buffers that live at the same time share no byte, whatever the sizes.
+    """
+    checker = _Checker(program)
+    if problems := [*checker.problems(), *_sharing(program)]:
+        unit = f"program '{program.name}'"
+        raise VerifyError(unit=unit, when=when, problems="; ".join(dict.fromkeys(problems)))
+
+
+class _Checker:
+    """One walk over a program with what is defined so far."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.kernels: dict[str, Func] = {k.name: k for k in program.kernels}
+        self.names: set[str] = set()  # every name ever bound
+        self.sizes: set[str] = set()
+        self.buffers: dict[str, TensorType] = {}
+        fixed = (*program.inputs, *program.constants)
+        self.read_only = {b.name for b in fixed}
+
+    def problems(self) -> Iterator[str]:
+        program = self.program
+        for kernel in program.kernels:
+            yield from self.bind(kernel.name)
+        for size in program.sizes:
+            yield from self.bind(size.name)
+            self.sizes.add(size.name)
+            if size.minimum < 0 or (size.maximum is not None and size.maximum < size.minimum):
+                yield f"size '{size.name}' has no values"
+        for b in (*program.inputs, *program.constants, *program.outputs):
+            # The shape of an output may depend on sizes that the body reads; see `outputs`.
+            yield from self.define(b, check=b not in program.outputs)
+        yield from self.index(program.arena_bytes, "the size of the arena")
+        yield from self.stmts(program.body)
+        for b in program.outputs:
+            for n in b.type.shape:
+                yield from self.index(n, f"the shape of '{b.name}'")
+
+    def bind(self, name: str) -> Iterator[str]:
+        if name in self.names:
+            yield f"the name '{name}' is bound twice"
+        self.names.add(name)
+
+    def define(self, buffer: Buffer, *, check: bool = True) -> Iterator[str]:
+        yield from self.bind(buffer.name)
+        if check:
+            for n in buffer.type.shape:
+                yield from self.index(n, f"the shape of '{buffer.name}'")
+        self.buffers[buffer.name] = buffer.type
+
+    def index(self, expr: Expr, what: str) -> Iterator[str]:
+        if expr.dtype is not INDEX:
+            yield f"{what} is no index"
+        for name in sorted(free_vars(expr) - self.sizes):
+            yield f"{what} reads '{name}', which is no size defined before"
+
+    def stmts(self, stmts: Iterable[HostStmt]) -> Iterator[str]:
+        for stmt in stmts:
+            yield from self.stmt(stmt)
+
+    def scoped(self, stmts: Iterable[HostStmt]) -> Iterator[str]:
+        sizes, buffers, read_only = set(self.sizes), dict(self.buffers), set(self.read_only)
+        yield from self.stmts(stmts)
+        self.sizes, self.buffers, self.read_only = sizes, buffers, read_only
+
+    def stmt(self, stmt: HostStmt) -> Iterator[str]:
+        match stmt:
+            case Place(buffer, offset):
+                yield from self.place(buffer, offset)
+            case View(buffer, source, offset):
+                yield from self.view(buffer, source, offset)
+            case CallKernel():
+                yield from self.call(stmt)
+            case Copy(target, source):
+                yield from self.copy(target, source)
+            case Check(cond, _):
+                yield from self.cond(cond)
+            case ReadSize(name, buffer, index):
+                yield from self.read(name, buffer, index)
+            case HostIf(cond, then, other):
+                yield from self.cond(cond)
+                yield from self.scoped(then)
+                yield from self.scoped(other)
+            case HostLoop(var, extent, body):
+                yield from self.index(extent, f"the extent of loop '{var}'")
+                yield from self.bind(var)
+                outer = set(self.sizes)
+                self.sizes.add(var)
+                yield from self.scoped(body)
+                self.sizes = outer
+            case _:
+                assert_never(stmt)
+
+    def cond(self, cond: Expr) -> Iterator[str]:
+        if cond.dtype is not DType.BOOL:
+            yield f"a condition of type {cond.dtype}"
+        for name in sorted(free_vars(cond) - self.sizes):
+            yield f"a condition reads '{name}', which is no size defined before"
+
+    def place(self, buffer: Buffer, offset: Expr) -> Iterator[str]:
+        yield from self.index(offset, f"the offset of '{buffer.name}'")
+        if isinstance(offset, Const) and offset.value % ALIGNMENT:
+            yield f"the offset of '{buffer.name}' is no multiple of {ALIGNMENT}"
+        if surely_less(self.program.arena_bytes, offset + _bytes(buffer.type)):
+            yield f"'{buffer.name}' ends outside of the arena"
+        yield from self.define(buffer)
+
+    def view(self, buffer: Buffer, source: str, offset: Expr) -> Iterator[str]:
+        yield from self.index(offset, f"the offset of '{buffer.name}'")
+        if source in self.buffers:
+            have = self.buffers[source].elems * self.buffers[source].dtype.size_bytes
+            if surely_less(have, offset * buffer.type.dtype.size_bytes + _bytes(buffer.type)):
+                yield f"view '{buffer.name}' is larger than '{source}'"
+        else:
+            yield f"buffer '{source}' is not defined"
+        if source in self.read_only:
+            self.read_only.add(buffer.name)
+        yield from self.define(buffer)
+
+    def call(self, stmt: CallKernel) -> Iterator[str]:
+        kernel = self.kernels.get(stmt.kernel)
+        if kernel is None:
+            yield f"there is no kernel '{stmt.kernel}'"
+            return
+        if len(stmt.sizes) != len(kernel.sizes) or len(stmt.buffers) != len(kernel.params):
+            yield (
+                f"kernel '{kernel.name}' takes {len(kernel.sizes)} sizes and "
+                f"{len(kernel.params)} buffers"
+            )
+            return
+        for size in stmt.sizes:
+            yield from self.index(size, f"a size passed to '{kernel.name}'")
+        env = dict(zip(kernel.sizes, stmt.sizes, strict=True))
+        outputs = {b.name for b in kernel.outputs}
+        for param, name in zip(kernel.params, stmt.buffers, strict=True):
+            yield from self.argument(kernel.name, param, name, env)
+            if param.name in outputs and name in self.read_only:
+                yield f"kernel '{kernel.name}' writes '{name}', an input or a constant"
+
+    def argument(
+        self, kernel: str, param: Buffer, name: str, env: dict[str, Expr]
+    ) -> Iterator[str]:
+        type_ = self.buffers.get(name)
+        if type_ is None:
+            yield f"buffer '{name}' is not defined"
+            return
+        shape = [substitute(n, env) for n in param.type.shape]
+        fits = type_.dtype is param.type.dtype and type_.rank == len(shape)
+        if not fits or any(map(surely_differ, type_.shape, shape)):
+            yield f"kernel '{kernel}' takes {param.type} as '{param.name}', not {type_}"
+
+    def copy(self, target: str, source: str) -> Iterator[str]:
+        for name in (target, source):
+            if name not in self.buffers:
+                yield f"buffer '{name}' is not defined"
+                return
+        a, b = self.buffers[target], self.buffers[source]
+        if a.dtype is not b.dtype or surely_differ(a.elems, b.elems):
+            yield f"a copy of {b} to {a}"
+        if target in self.read_only:
+            yield f"a copy to '{target}', an input or a constant"
+
+    def read(self, name: str, buffer: str, index: int) -> Iterator[str]:
+        type_ = self.buffers.get(buffer)
+        if type_ is None:
+            yield f"buffer '{buffer}' is not defined"
+        elif type_.dtype is not DType.I64 or surely_at_most(type_.elems, index) or index < 0:
+            yield f"size '{name}' is read from element {index} of {type_}"
+        yield from self.bind(name)
+        self.sizes.add(name)
+
+
+def _bytes(type_: TensorType) -> Expr:
+    return type_.elems * type_.dtype.size_bytes
+
+
+@dataclass(slots=True)
+class _Life:
+    """From the first to the last use of a place, in statements counted through all bodies."""
+
+    place: Place
+    placed: int
+    first: int | None = None
+    last: int = 0
+
+    def use(self, first: int, last: int) -> None:
+        """Extend the life."""
+        self.first = first if self.first is None else min(self.first, first)
+        self.last = max(self.last, last)
+
+
+def _sharing(program: Program) -> Iterator[str]:
+    """Pairs of places that live together and are not surely apart, and those outside the arena."""
+    lives = _Lives()
+    lives.visit(program.body)
+    for life in lives.found.values():
+        if not surely_at_most(_end(life.place), program.arena_bytes):
+            yield f"'{life.place.buffer.name}' does not surely end within the arena"
+    used = [(life.first, life.last, life.place) for life in lives.found.values() if life.last]
+    alive: list[tuple[int, Place]] = []
+    for first, last, place in sorted(used, key=lambda item: item[0] or 0):
+        alive = [item for item in alive if item[0] >= (first or 0)]
+        for _, other in alive:
+            if not _apart(place, other):
+                yield f"'{other.buffer.name}' and '{place.buffer.name}' may share memory"
+        alive.append((last, place))
+
+
+def _apart(a: Place, b: Place) -> bool:
+    return surely_at_most(_end(a), b.offset) or surely_at_most(_end(b), a.offset)
+
+
+def _end(place: Place) -> Expr:
+    return place.offset + _bytes(place.buffer.type)
+
+
+class _Lives:
+    """The life of each place. What a loop uses, and was placed before it, lives all through it."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, _Life] = {}
+        self.roots: dict[str, str] = {}  # view -> the place it is part of
+        self.clock = 0
+
+    def visit(self, stmts: Iterable[HostStmt]) -> None:
+        for stmt in stmts:
+            self.clock += 1
+            for name in _uses(stmt):
+                life = self.found.get(self.roots.get(name, name))
+                if life is not None:
+                    life.use(self.clock, self.clock)
+            match stmt:
+                case Place(buffer, _):
+                    self.found[buffer.name] = _Life(stmt, self.clock)
+                case View(buffer, source, _):
+                    self.roots[buffer.name] = self.roots.get(source, source)
+                case HostIf(_, then, other):
+                    self.visit(then)
+                    self.visit(other)
+                case HostLoop(_, _, body):
+                    start = self.clock
+                    self.visit(body)
+                    for life in self.found.values():
+                        if life.placed < start < life.last:
+                            life.use(start, self.clock)
+                case _:
+                    pass
+
+
+def _uses(stmt: HostStmt) -> tuple[str, ...]:
+    match stmt:
+        case CallKernel(_, _, buffers):
+            return buffers
+        case Copy(target, source):
+            return (target, source)
+        case ReadSize(_, buffer, _):
+            return (buffer,)
+        case _:
+            return ()
