@@ -119,7 +119,8 @@ def exact_conv(
     for position, part in windows(x, kernel, stride, dilation):
         out = part.shape[2:]
         columns = part.reshape(n, groups, c // groups, math.prod(out))
-        rows = w[:, :, *position].reshape(groups, oc // groups, per_group)
+        here: tuple[slice | int, ...] = (slice(None), slice(None), *position)
+        rows = w[here].reshape(groups, oc // groups, per_group)
         term = np.matmul(rows, columns).reshape(n, oc, *out)
         total = term if total is None else total + term
     assert total is not None, "a kernel has at least one position"
