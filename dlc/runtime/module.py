@@ -224,6 +224,7 @@ class Module:
             if results is None:
                 results = runner.run(self._arrays(feeds))
         except _runtime.StatusError as error:
+            self._arrays(feeds)  # where it sees the fault too, its error has a hint
             raise to_dlc_error(error) from None
         assert results is not None, "checked arrays are ready"
         return results

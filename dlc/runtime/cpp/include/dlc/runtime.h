@@ -70,7 +70,9 @@ const char *dlc_runtime_version(void);
 /* ---- modules: immutable, shared by all threads -------------------------- */
 
 /* Loads a compiled model after checking that it is whole and fits this machine.
- * `*out` is owned by the caller; release it with dlc_module_free. */
+ * The code that runs is in the file that was checked, whatever the path means
+ * later. While the module lives, replace the file (rename), never write into it:
+ * it is mapped. `*out` is owned by the caller; release it with dlc_module_free. */
 dlc_status dlc_module_load(const char *path, uint32_t flags, dlc_module **out);
 /* The same from memory, which is copied and may be released after the call. */
 dlc_status dlc_module_load_bytes(const void *data, size_t size, uint32_t flags, dlc_module **out);
