@@ -299,9 +299,7 @@ class _Tiling:
         if size == 1 or surely_divides(size, extent):
             return [(leaf, size)]
         trace.do("partition", name, str(extent // size * size), suffix)
-        tail = self._renamed(leaf, suffix)
-        small = max(1, size // 4)
-        return [(leaf, size), *self._cut(tail, role, small, f"{suffix}s")]
+        return [(leaf, size), (self._renamed(leaf, suffix), 1)]  # the tail row by row
 
     def _renamed(self, leaf: _Leaf, suffix: str) -> _Leaf:
         """The leaf after partition: loops inside of the cut one exist twice."""
@@ -326,11 +324,11 @@ class _Tiling:
         if self.found.packed and outside is not None:
             self._pack(total, leaf)
         trace.do("decompose_reduction", total, stage.names[0])
-        stage = trace.stage(total)
-        names, inner = stage.names, [f.var for f in stage.inner]
+        inner = [f.var for f in trace.stage(total).inner]
+        names = self._tile_order(total)
         trace.do("reorder", (*inner, *names))
-        self._tile_sum(names, leaf)
-        self._tile_sum([f"{n}_init" for n in names], leaf)
+        self._tile_sum(names)
+        self._tile_sum([f"{n}_init" for n in names])
         if inner:
             self._unroll_steps(inner[-1], leaf)
         for name in tile[:-1]:
@@ -338,7 +336,21 @@ class _Tiling:
         trace.tile_loop(leaf.lane, lanes=True)
         trace.do("set_scope", total, "register")
 
-    def _tile_sum(self, names: list[str], leaf: _Leaf) -> None:
+    def _tile_order(self, total: str) -> list[str]:
+        """The loops over a tile: rows, then columns, then lanes.
+
+        A row's scalar is broadcast and used for all columns at once, so that only the vectors of
+        the columns, which are fewer, stay in registers beside the accumulators.
+        """
+        stage = self.trace.stage(total)
+        assert stage.factors is not None
+        lane = stage.names[-1]
+        column = next(f for f in stage.factors if lane in free_vars(f))
+        inside = [v for v in stage.names[:-1] if v in free_vars(column)]
+        return [*(v for v in stage.names[:-1] if v not in inside), *inside, lane]
+
+    def _tile_sum(self, names: list[str]) -> None:
+        """Write a tile out: the last loop as lanes, of which there may be several vectors."""
         trace = self.trace
         last = names[-1]
         width = trace.constant(last)
