@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dlc.codegen.export import export_library
-from dlc.codegen.llvm.compile_ir import compile_ir
+from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers
 from dlc.core.dump import Dumper
