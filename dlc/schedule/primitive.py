@@ -52,6 +52,8 @@ def replay(func: Func, steps: Iterable[Step]) -> Func:
     Raises:
         ScheduleError: a step names no primitive, has the wrong number of arguments, or is refused.
     """
+    import dlc.schedule.primitives  # noqa: F401 - registers the primitives, which import this
+
     for step in steps:
         apply = PRIMITIVES.get(step.primitive)
         if apply is None:
