@@ -62,7 +62,7 @@ class Decoder:
         graph = self.graph(proto.graph, opsets, 1)
         if functions:
             graph = inline_functions(self.label, graph, functions, self.limits)
-        graph = without_repeats(graph)
+        graph = without_repeats(self.label, graph)
         check_names(self.label, graph)
         graph = in_order(self.label, graph)
         return OnnxModel(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from dlc.core.errors import ModelError
 from dlc.frontend.onnx.model import OnnxGraph, OnnxNode
+
+_LOG = logging.getLogger(__name__)
 
 
 def check_names(label: str, graph: OnnxGraph) -> None:
@@ -39,25 +40,19 @@ def check_names(label: str, graph: OnnxGraph) -> None:
             raise ModelError(model=label, reason=f"nothing computes the output '{value.name}'")
 
 
-def without_repeats(graph: OnnxGraph) -> OnnxGraph:
-    """The graph without constants that stand in it twice, word for word, as some exporters do."""
-    seen: dict[str, OnnxNode] = {}
-    nodes = []
-    for node in graph.nodes:
-        if node.op_type == "Constant" and node.outputs[:1] and node.outputs[0] in seen:
-            if _same_constant(seen[node.outputs[0]], node):
-                continue
-        elif node.op_type == "Constant" and node.outputs:
-            seen[node.outputs[0]] = node
-        nodes.append(node)
-    return replace(graph, nodes=tuple(nodes))
+def without_repeats(label: str, graph: OnnxGraph) -> OnnxGraph:
+    """The graph without constants that are overwritten by a later constant of the same name.
 
-
-def _same_constant(a: OnnxNode, b: OnnxNode) -> bool:
-    if a.attributes.keys() != b.attributes.keys():
-        return False
-    pairs = ((a.attributes[k], b.attributes[k]) for k in a.attributes)
-    return all(type(x) is type(y) and np.array_equal(x, y) for x, y in pairs)  # type: ignore[arg-type]
+    ONNX forbids that, yet there are such models, and onnxruntime takes the last one.
+    """
+    last = {node.outputs: node for node in graph.nodes if node.op_type == "Constant"}
+    nodes = tuple(
+        node for node in graph.nodes if node.op_type != "Constant" or last[node.outputs] is node
+    )
+    if len(nodes) < len(graph.nodes):
+        gone = len(graph.nodes) - len(nodes)
+        _LOG.warning("%s: %d constants are defined twice; the last ones count", label, gone)
+    return replace(graph, nodes=nodes)
 
 
 def in_order(label: str, graph: OnnxGraph) -> OnnxGraph:

@@ -1,0 +1,1 @@
+"""Model formats in, graphs out."""

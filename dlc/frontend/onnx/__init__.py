@@ -1,0 +1,50 @@
+"""ONNX in, graph out: read a file safely, then convert it node by node."""
+
+from dlc.frontend.onnx import (
+    conv,
+    einsum,
+    elementwise,
+    generate,
+    matmul,
+    normalization,
+    pool,
+    quantized,
+    recurrent,
+    reduction,
+    reshape,
+    resize,
+    slicing,
+)
+from dlc.frontend.onnx.convert import Imported, convert_model, import_model
+from dlc.frontend.onnx.interface import Interface
+from dlc.frontend.onnx.limits import Limits
+from dlc.frontend.onnx.load import load_model
+from dlc.frontend.onnx.model import OnnxModel
+
+FAMILIES = (
+    conv,
+    einsum,
+    elementwise,
+    generate,
+    matmul,
+    normalization,
+    pool,
+    quantized,
+    recurrent,
+    reduction,
+    reshape,
+    resize,
+    slicing,
+)
+"""The modules with converters."""
+
+__all__ = [
+    "FAMILIES",
+    "Imported",
+    "Interface",
+    "Limits",
+    "OnnxModel",
+    "convert_model",
+    "import_model",
+    "load_model",
+]

@@ -1,0 +1,267 @@
+"""What a converter sees of the graph under construction, and how it adds to it.
+
+Besides nodes, the context knows elements: of constants, and of small integer tensors whose
+elements are size expressions (what `Shape` gives). Such values have no node until a kernel needs
+them, so the chain `Shape`, `Gather`, `Concat`, `Reshape` becomes one `Reshape`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.core.errors import InternalError, UnsupportedOperator
+from dlc.core.types import INDEX, DType
+from dlc.frontend.onnx.dtypes import dtype_of
+from dlc.frontend.onnx.limits import Limits
+from dlc.frontend.onnx.model import OnnxGraph, OnnxNode
+from dlc.frontend.onnx.names import Names
+from dlc.graph.arrays import round_to
+from dlc.graph.graph import Graph, Node, Value, call
+from dlc.graph.op import Array, Fuse, Op
+from dlc.graph.ops.elementwise import Cast
+from dlc.graph.ops.shape import SizeTensor
+from dlc.te.expr import Const, Expr, Select, const
+from dlc.te.simplify import simplify
+from dlc.te.transform import free_vars
+from dlc.te.types import TensorType
+
+Elements = NDArray[np.object_]
+"""An array of `Expr`: index expressions, or bool expressions where the tensor is one of bools."""
+_MAX_ELEMS = 1024
+
+
+class Context:
+    """Builds one graph; while a node is converted, knows that node."""
+
+    def __init__(self, names: Names, limits: Limits) -> None:
+        self.names = names
+        self.limits = limits
+        self.run_graph: Callable[[OnnxGraph], tuple[Value, ...]] = _no_subgraphs
+        """Converts the nodes of a subgraph in place, and gives its results."""
+        self.node = OnnxNode("", "", "", 1, (), (), {})
+        self.nodes: list[Node] = []
+        self.constants: dict[Value, Array] = {}
+        self._arrays: dict[str, Array] = {}
+        self._elements: dict[str, Elements] = {}
+        self._made: dict[str, Value] = {}
+
+    @property
+    def opset(self) -> int:
+        """The opset version of the node."""
+        return self.node.opset
+
+    @property
+    def output_count(self) -> int:
+        """How many results of the node are wanted, absent ones in between included."""
+        return len(self.node.outputs)
+
+    def refuse(self, reason: str, hint: str = "") -> NoReturn:
+        """Say why the node cannot be converted."""
+        raise UnsupportedOperator(
+            node=self.node.label, op=self.node.operator, reason=reason, hint=hint
+        )
+
+    def call(self, op: Op, *inputs: Value, name: str = "") -> Value:
+        """The result of an operator that has one; computed now where that is cheap."""
+        (result,) = self.call_all(op, *inputs, name=name)
+        return result
+
+    def call_all(self, op: Op, *inputs: Value, name: str = "", count: int = 1) -> tuple[Value, ...]:
+        """All `count` results of an operator."""
+        hint = name or self._hint(op)
+        names = tuple(self.names.fresh(hint if i == 0 else f"{hint}_{i}") for i in range(count))
+        node = call(op, *inputs, name=names if count > 1 else names[0], source=self.node.label)
+        if self._folds(node):
+            return self._fold(node)
+        operands = tuple(self.materialise(v) for v in inputs)
+        self.nodes.append(Node(node.op, operands, node.outputs, node.source))
+        return node.outputs
+
+    def constant(self, array: Array, name: str = "") -> Value:
+        """A value of known elements; it enters the graph once a node reads it."""
+        dtype = dtype_of(array)
+        value = Value(self.names.fresh(name or self._hint()), TensorType(array.shape, dtype))
+        self._arrays[value.name] = array
+        return value
+
+    def scalar(self, number: float, dtype: DType) -> Value:
+        """A constant without dimensions."""
+        return self.constant(round_to(np.array(number), dtype))
+
+    def size_tensor(self, elements: Elements, dtype: DType = DType.I64) -> Value:
+        """A value whose elements are expressions over sizes."""
+        known = np.empty(elements.shape, np.object_)
+        known[...] = np.vectorize(simplify, otypes=[np.object_])(elements) if elements.size else 0
+        if all(isinstance(e, Const) for e in known.flat):
+            numbers = np.array([e.value for e in known.ravel().tolist()]).reshape(known.shape)
+            return self.constant(round_to(numbers, dtype))
+        value = Value(self.names.fresh(self._hint()), TensorType(known.shape, dtype))
+        self._elements[value.name] = known
+        return value
+
+    def array(self, value: Value) -> Array | None:
+        """The elements of a constant; None for anything else."""
+        return self._arrays.get(value.name)
+
+    def elements(self, value: Value) -> Elements | None:
+        """The elements of a small tensor of whole numbers or bools, where they are known."""
+        if value.name in self._elements:
+            return self._elements[value.name]
+        array = self.array(value)
+        if array is None or array.size > _MAX_ELEMS:
+            return None
+        if array.dtype.kind not in "iub" and not np.array_equal(array, np.trunc(array)):
+            return None
+        kind = DType.BOOL if array.dtype.kind == "b" else INDEX
+        result = np.empty(array.shape, np.object_)
+        result[...] = np.vectorize(lambda e: const(e, kind), otypes=[object])(array)
+        return result
+
+    def sizes(self, value: Value) -> tuple[Expr, ...] | None:
+        """The elements of a vector (or scalar) of whole numbers, where they are known."""
+        found = self.elements(value)
+        return None if found is None else tuple(found.ravel().tolist())
+
+    def is_symbolic(self, value: Value) -> bool:
+        """Whether a value's elements are known as expressions over sizes."""
+        return value.name in self._elements
+
+    def on_elements(
+        self, fn: Callable[..., Elements], *values: Value, dtype: DType | None = None
+    ) -> Value | None:
+        """Apply a function to known elements.
+
+        None unless all elements are known and at least one operand has symbolic elements:
+        constants are left to the operators, which know about rounding and overflow.
+        """
+        if not any(self.is_symbolic(v) for v in values):
+            return None
+        operands = [self.elements(v) for v in values]
+        if any(o is None for o in operands):
+            return None
+        return self.size_tensor(np.asarray(fn(*operands)), dtype or values[0].type.dtype)
+
+    def ints(self, value: Value, what: str) -> tuple[int, ...]:
+        """The elements of a constant vector of integers; others are refused."""
+        array = self.array(value)
+        if array is None:
+            self.refuse(f"{what} must be constant, and '{value.name}' is computed at run time")
+        return tuple(int(e) for e in array.flat)
+
+    def floats(self, value: Value, what: str) -> tuple[float, ...]:
+        """The elements of a constant; others are refused."""
+        array = self.array(value)
+        if array is None:
+            self.refuse(f"{what} must be constant, and '{value.name}' is computed at run time")
+        return tuple(float(e) for e in array.flat)
+
+    def need_sizes(self, value: Value, what: str) -> tuple[Expr, ...]:
+        """The elements of a vector as size expressions; what depends on data is refused."""
+        found = self.sizes(value)
+        if found is None:
+            self.refuse(f"{what} depends on data that is known only at run time")
+        return found
+
+    def materialise(self, value: Value) -> Value:
+        """Give a known value a constant or a node, so that a node can read it."""
+        if value.name in self._made:
+            return self._made[value.name]
+        if value.name in self._arrays:
+            self.constants[value] = self._arrays[value.name]
+        elif value.name in self._elements:
+            self._made[value.name] = made = self._compute_sizes(value)
+            return made
+        return value
+
+    def graph(
+        self,
+        name: str,
+        sizes: Sequence[str],
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        ranges: dict[str, tuple[int, int | None]] | None = None,
+    ) -> Graph:
+        """The finished graph: everything that was called, in order."""
+        results = tuple(self.materialise(v) for v in outputs)
+        return Graph(
+            name=name,
+            sizes=tuple(sizes),
+            inputs=tuple(inputs),
+            nodes=tuple(self.nodes),
+            outputs=results,
+            constants=dict(self.constants),
+            size_ranges=ranges or {},
+        )
+
+    def rename(self, value: Value, hint: str, since: int) -> Value:
+        """Call a result of a node made since position `since` by the name ONNX gives it."""
+        if value.name in self._arrays or value.name in self._elements:
+            return value
+        if not any(value in node.outputs for node in self.nodes[since:]):
+            return value
+        self.names.free(value.name)
+        renamed = Value(self.names.fresh(hint), value.type)
+        swap = {value: renamed}
+        self.nodes[since:] = [
+            Node(
+                node.op,
+                tuple(swap.get(v, v) for v in node.inputs),
+                tuple(swap.get(v, v) for v in node.outputs),
+                node.source,
+            )
+            for node in self.nodes[since:]
+        ]
+        return renamed
+
+    def _hint(self, op: Op | None = None) -> str:
+        first = next((o for o in self.node.outputs if o), self.node.op_type)
+        return f"{first}_{op.name}" if op else first
+
+    def _folds(self, node: Node) -> bool:
+        limit = self.limits.folded_elems
+        return (
+            bool(node.inputs)
+            and node.op.fuse is not Fuse.ANCHOR
+            and all(v.name in self._arrays for v in node.inputs)
+            and all(v.type.is_static for v in node.outputs)
+            and all(math.prod(v.type.static_shape) <= limit for v in node.outputs)
+            and all(self._arrays[v.name].size <= 16 * limit for v in node.inputs)
+        )
+
+    def _fold(self, node: Node) -> tuple[Value, ...]:
+        with np.errstate(all="ignore"):
+            made = node.op.reference(*(self._arrays[v.name] for v in node.inputs))
+        results = made if isinstance(made, tuple) else (made,)
+        for value, array in zip(node.outputs, results, strict=True):
+            self._arrays[value.name] = round_to(array, value.type.dtype)
+        return node.outputs
+
+    def _compute_sizes(self, value: Value) -> Value:
+        """A node that writes size expressions into a tensor."""
+        flat = tuple(
+            Select(e, const(1, INDEX), const(0, INDEX)) if e.dtype is DType.BOOL else e
+            for e in self._elements[value.name].ravel().tolist()
+        )
+        whole = value.type.dtype if value.type.dtype.is_int else DType.I64
+        op = SizeTensor(values=flat, shape=value.type.shape, dtype=whole)
+        name = value.name if whole is value.type.dtype else self.names.fresh(value.name)
+        node = call(op, name=name, source=self.node.label)
+        self.nodes.append(node)
+        if whole is not value.type.dtype:
+            node = call(Cast(to=value.type.dtype), node.output, name=value.name)
+            self.nodes.append(node)
+        return node.output
+
+
+def _no_subgraphs(graph: OnnxGraph) -> tuple[Value, ...]:
+    raise InternalError(detail=f"nobody converts the subgraph '{graph.name}'")
+
+
+def size_variables(values: Sequence[Value]) -> set[str]:
+    """The size variables in the types of values."""
+    return {name for v in values for size in v.type.shape for name in free_vars(size)}

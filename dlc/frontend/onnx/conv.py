@@ -1,0 +1,135 @@
+"""Converters of convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.windows import per_axis, read_window
+from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Add
+from dlc.graph.ops.conv import Conv, ConvTranspose
+from dlc.graph.ops.shape import Reshape
+from dlc.te.expr import ONE, Const
+from dlc.te.simplify import surely_differ
+
+
+@converter("Conv", since=1)
+def convert_conv(
+    ctx: Context,
+    x: Value,
+    w: Value,
+    bias: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """Cross-correlation.
+
+    Source: https://onnx.ai/onnx/operators/onnx__Conv.html
+    """
+    kernel = kernel_sizes(ctx, w, kernel_shape)
+    window = read_window(
+        ctx, x.type.shape[2:], kernel,
+        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
+    )  # fmt: skip
+    op = Conv(stride=window.stride, pads=window.pads, dilation=window.dilation, groups=group)
+    return add_bias(ctx, ctx.call(op, x, w), bias)
+
+
+@converter("ConvTranspose", since=1)
+def convert_conv_transpose(
+    ctx: Context,
+    x: Value,
+    w: Value,
+    bias: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """The gradient of Conv.
+
+    Source: https://onnx.ai/onnx/operators/onnx__ConvTranspose.html
+    """
+    rank = x.type.rank - 2
+    kernel = kernel_sizes(ctx, w, kernel_shape)
+    stride = per_axis(ctx, strides, rank, 1, "strides")
+    dilation = per_axis(ctx, dilations, rank, 1, "dilations")
+    extra = per_axis(ctx, output_padding, rank, 0, "output_padding")
+    if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = tuple(output_shape)[-rank:] if output_shape else ()
+        found = _pads_for_shape(ctx, x, wanted, auto_pad, kernel, stride, dilation, extra)
+    elif auto_pad in ("NOTSET", "VALID"):
+        found = per_axis(ctx, pads if auto_pad == "NOTSET" else (), 2 * rank, 0, "pads")
+    else:
+        ctx.refuse(f"auto_pad = '{auto_pad}' is not known")
+    op = ConvTranspose(
+        stride=stride, pads=found, dilation=dilation, output_padding=extra, groups=group
+    )
+    return add_bias(ctx, ctx.call(op, x, w), bias)
+
+
+def kernel_sizes(ctx: Context, w: Value, kernel_shape: Sequence[int]) -> tuple[int, ...]:
+    """The spatial sizes of the weights."""
+    sizes = w.type.shape[2:]
+    if kernel_shape:
+        if len(kernel_shape) != len(sizes) or any(
+            map(surely_differ, sizes, map(_const, kernel_shape))
+        ):
+            ctx.refuse(f"kernel_shape {list(kernel_shape)} contradicts the weights {w.type}")
+        return tuple(kernel_shape)
+    if not all(isinstance(s, Const) for s in sizes):
+        ctx.refuse(f"the kernel size of the weights {w.type} is not fixed")
+    return tuple(int(s.value) for s in sizes if isinstance(s, Const))
+
+
+def _const(value: int) -> Const:
+    return Const(value, ONE.dtype)
+
+
+def add_bias(ctx: Context, y: Value, bias: Value | None) -> Value:
+    """Add one number to each channel (axis 1)."""
+    if bias is None:
+        return y
+    shape = (*bias.type.shape, *[ONE] * (y.type.rank - 2))
+    return ctx.call(Add(), y, ctx.call(Reshape(shape=shape), bias))
+
+
+def _pads_for_shape(
+    ctx: Context,
+    x: Value,
+    wanted: Sequence[int],
+    auto_pad: str,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    extra: Sequence[int],
+) -> tuple[int, ...]:
+    """The pads that give the wanted output size, or stride times the input size.
+
+    Source: https://onnx.ai/onnx/operators/onnx__ConvTranspose.html, `pads` and `output_shape`
+    """
+    first, second = [], []
+    for axis, (k, s, d, e) in enumerate(zip(kernel, stride, dilation, extra, strict=True)):
+        size = x.type.shape[2 + axis]
+        if not wanted:
+            total = max(0, e + (k - 1) * d + 1 - s)  # the size of the image cancels
+        elif isinstance(size, Const):
+            total = max(0, s * (int(size.value) - 1) + e + (k - 1) * d + 1 - wanted[axis])
+        else:
+            ctx.refuse("output_shape needs a fixed image size", "fix it with dims= or shapes=")
+        first.append(total // 2)
+        second.append(total - total // 2)
+    upper = auto_pad == "SAME_UPPER"
+    return (*first, *second) if upper else (*second, *first)

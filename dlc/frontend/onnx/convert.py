@@ -1,0 +1,204 @@
+"""ONNX model -> graph: every node by its converter, all that cannot be converted named at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dlc.core.errors import ModelError, ShapeError, UnsupportedModel, UnsupportedOperator
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.fallback import function_body
+from dlc.frontend.onnx.interface import Dim, Inputs, Interface, Shape, resolve_inputs
+from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
+from dlc.frontend.onnx.model import OnnxGraph, OnnxModel, OnnxNode, Unreadable
+from dlc.frontend.onnx.names import Names
+from dlc.frontend.onnx.registry import Entry, find
+from dlc.graph.graph import Graph, Value
+from dlc.graph.verify import verify_graph
+
+_NEWLY_MADE = 3  # how deep function bodies of ONNX's own operators may call each other
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A model as a graph, and the names under which its user knows it."""
+
+    graph: Graph
+    interface: Interface
+
+
+def convert_model(
+    model: OnnxModel,
+    *,
+    dims: Mapping[str, Dim] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Graph:
+    """The graph of a model; see `import_model`."""
+    return import_model(model, dims=dims, shapes=shapes, limits=limits).graph
+
+
+def import_model(
+    model: OnnxModel,
+    *,
+    dims: Mapping[str, Dim] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Imported:
+    """The graph of a model, verified.
+
+    Args:
+        model: What `load_model` read.
+        dims: Fixes or bounds dimensions by name: `{"batch": 1}`, `{"seq": (1, 512)}`.
+        shapes: Fixes shapes of inputs: `{"x": (1, 3, 224, 224)}`.
+        limits: What may be computed while importing.
+
+    Raises:
+        ModelError: the model is not valid, or `dims` or `shapes` do not fit it.
+        ShapeError: operands of a node do not fit together.
+        UnsupportedModel: at least one node cannot be converted; all of them are listed.
+    """
+    names = Names()
+    inputs = resolve_inputs(model, names, dims or {}, shapes or {})
+    ctx = Context(names, limits)
+    driver = _Driver(model, ctx)
+    outputs = driver.run(inputs)
+    graph = ctx.graph("main", tuple(inputs.sizes), inputs.values, outputs, inputs.ranges)
+    verify_graph(graph, when="after import")
+    wanted = tuple(v.name for v in model.graph.outputs)
+    return Imported(graph, Interface(inputs.names, wanted, inputs.sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A value nobody can compute, since the node that makes it is not supported."""
+
+
+class _Driver:
+    """Walks the nodes of a model in order."""
+
+    def __init__(self, model: OnnxModel, ctx: Context) -> None:
+        self.model = model
+        self.ctx = ctx
+        self.env: dict[str, Value | _Missing] = {}
+        self.issues: list[UnsupportedOperator] = []
+        self.listing: list[str] = []
+        ctx.run_graph = self.inline
+
+    def run(self, inputs: Inputs) -> tuple[Value, ...]:
+        self.env.update(zip(inputs.names, inputs.values, strict=True))
+        self.constants(self.model.graph)
+        for node in self.model.graph.nodes:
+            self.node(node)
+        if self.issues:
+            raise UnsupportedModel(
+                count=len(self.issues),
+                model=self.model.label,
+                listing="\n".join(self.listing),
+                issues=tuple(self.issues),
+            )
+        found = [self.env[v.name] for v in self.model.graph.outputs]
+        return tuple(v for v in found if isinstance(v, Value))
+
+    def constants(self, graph: OnnxGraph) -> None:
+        for name, array in graph.constants.items():
+            if not isinstance(array, Unreadable):
+                self.env[name] = self.ctx.constant(array, name)
+
+    def node(self, node: OnnxNode) -> None:
+        """Convert a node, or note why it cannot be."""
+        try:
+            self.convert(node, 0)
+        except UnsupportedOperator as issue:
+            self.report(node, issue)
+            self.env.update({name: _Missing() for name in node.outputs if name})
+
+    def report(self, node: OnnxNode, issue: UnsupportedOperator) -> None:
+        self.issues.append(issue)
+        known = [self.env.get(name) for name in node.inputs if name]
+        types = ", ".join(str(v.type) if isinstance(v, Value) else "?" for v in known)
+        self.listing.append(
+            f"  {node.label}: {node.operator}({types}): {issue.fields['reason']}"
+            + (f"\n    {issue.hint}" if issue.hint else "")
+        )
+
+    def convert(self, node: OnnxNode, depth: int) -> None:
+        operands = [self.operand(node, name) for name in node.inputs]
+        entry = find(node)
+        self.ctx.node = node
+        if entry is None:
+            self.fall_back(node, depth)
+            return
+        if reason := entry.why_not(node):
+            self.ctx.refuse(reason)
+        entry.check_required(self.model.label, node)
+        if any(isinstance(v, _Missing) for v in operands):
+            self.env.update({name: _Missing() for name in node.outputs if name})
+            return
+        self.bind(node, self.results(node, entry, operands))
+
+    def operand(self, node: OnnxNode, name: str) -> Value | _Missing | None:
+        if not name:
+            return None
+        if name not in self.env:
+            constant = self.model.graph.constants.get(name)
+            if isinstance(constant, Unreadable):
+                self.ctx.node = node
+                self.ctx.refuse(f"constant '{name}' is not supported: {constant.reason}")
+            reason = f"node '{node.label}' reads '{name}', which nothing computes"
+            raise ModelError(model=self.model.label, reason=reason)
+        return self.env[name]
+
+    def results(
+        self, node: OnnxNode, entry: Entry, operands: list[Value | _Missing | None]
+    ) -> tuple[Value, ...]:
+        since = len(self.ctx.nodes)
+        while operands and operands[-1] is None:
+            operands.pop()
+        try:
+            made = entry.fn(self.ctx, *operands, **node.attributes)
+        except ShapeError as error:
+            where = f"node '{node.label}' ({node.operator}), {error.fields['op']}"
+            raise ShapeError(hint=error.hint, **{**error.fields, "op": where}) from error
+        results = made if isinstance(made, tuple) else (made,)
+        if any(node.outputs[len(results) :]):
+            extra = next(name for name in node.outputs[len(results) :] if name)
+            self.ctx.refuse(f"its result '{extra}' is not handled")
+        named = []
+        for name, value in zip(node.outputs, results, strict=False):
+            named.append(self.ctx.rename(value, name, since) if name else value)
+        return tuple(named)
+
+    def bind(self, node: OnnxNode, results: tuple[Value, ...]) -> None:
+        for name, value in zip(node.outputs, results, strict=False):
+            if name:
+                self.env[name] = value
+
+    def fall_back(self, node: OnnxNode, depth: int) -> None:
+        """Convert a node by the function that ONNX defines its operator with."""
+        operands = [self.env.get(name) if name else None for name in node.inputs]
+        if any(isinstance(v, _Missing) for v in operands):
+            self.ctx.refuse("there is no converter")
+        types = [v.type if isinstance(v, Value) else None for v in operands]
+        body = function_body(node, types) if depth < _NEWLY_MADE else None
+        if body is None:
+            self.ctx.refuse("there is no converter")
+        for inner in body:
+            try:
+                self.convert(inner, depth + 1)
+            except UnsupportedOperator as error:
+                self.ctx.node = node
+                reason = f"its definition needs {error.fields['op']}: {error.fields['reason']}"
+                self.ctx.refuse(reason, error.hint)
+
+    def inline(self, graph: OnnxGraph) -> tuple[Value, ...]:
+        """Convert the nodes of a subgraph in place, and give its results."""
+        outer, node = dict(self.env), self.ctx.node
+        self.constants(graph)
+        for inner in graph.nodes:
+            self.convert(inner, 0)
+        results = [self.operand(node, v.name) for v in graph.outputs]
+        self.env, self.ctx.node = outer, node
+        if any(not isinstance(v, Value) for v in results):
+            self.ctx.refuse("its subgraph reads a value that is not supported")
+        return tuple(v for v in results if isinstance(v, Value))

@@ -1,0 +1,73 @@
+"""Operators that ONNX defines by other operators: the definition, as nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+from onnx import helper
+
+from dlc.frontend.onnx.decode import Decoder
+from dlc.frontend.onnx.dtypes import ELEM_TYPES
+from dlc.frontend.onnx.external import ExternalData
+from dlc.frontend.onnx.inline import expand
+from dlc.frontend.onnx.limits import DEFAULT_LIMITS
+from dlc.frontend.onnx.model import Attribute, OnnxGraph, OnnxNode, Unreadable
+from dlc.frontend.onnx.tensors import TensorReader
+from dlc.te.expr import Const
+from dlc.te.types import TensorType
+
+
+def function_body(
+    node: OnnxNode, types: Sequence[TensorType | None]
+) -> tuple[OnnxNode, ...] | None:
+    """The nodes that mean the same as a node of a standard operator, or None."""
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, node.opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    if any(isinstance(value, OnnxGraph | Unreadable) for value in node.attributes.values()):
+        return None
+    function = None
+    if schema.has_function:
+        function = schema.function_body
+    elif schema.has_context_dependent_function:
+        proto = helper.make_node(
+            node.op_type, list(node.inputs), list(node.outputs), domain=node.domain
+        )
+        proto.attribute.extend(helper.make_attribute(k, v) for k, v in node.attributes.items())
+        protos = [_type_proto(t).SerializeToString() for t in types]
+        data = schema.get_context_dependent_function(proto.SerializeToString(), protos)
+        function = onnx.FunctionProto.FromString(data) if data else None
+    if function is None or not function.node:
+        return None
+    return _expanded(node, function, schema)
+
+
+def _expanded(node: OnnxNode, function: onnx.FunctionProto, schema: Any) -> tuple[OnnxNode, ...]:
+    reader = TensorReader("a definition of ONNX", ExternalData(None), DEFAULT_LIMITS)
+    decoder = Decoder(reader.label, reader, DEFAULT_LIMITS)
+    found = decoder.function(function, {"": node.opset})
+    defaults: dict[str, Attribute] = {
+        name: decoder.attribute(attribute.default_value, {"": node.opset}, 1)
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.name
+    }
+    whole = OnnxNode(
+        node.name,
+        node.domain,
+        node.op_type,
+        node.opset,
+        node.inputs,
+        node.outputs,
+        {**defaults, **node.attributes},
+    )
+    return expand(reader.label, whole, found)
+
+
+def _type_proto(type_: TensorType | None) -> onnx.TypeProto:
+    if type_ is None:
+        return onnx.TypeProto()
+    shape = [int(s.value) if isinstance(s, Const) else str(s) for s in type_.shape]
+    return helper.make_tensor_type_proto(ELEM_TYPES[type_.dtype], shape)

@@ -1,0 +1,160 @@
+"""Converters of operators that make or repeat elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.dtypes import DTYPES
+from dlc.frontend.onnx.elementwise import axes_of, cast_to
+from dlc.frontend.onnx.registry import converter
+from dlc.graph.arrays import NUMPY_DTYPES, round_to
+from dlc.graph.graph import Value
+from dlc.graph.op import Array
+from dlc.graph.ops.binary import Add, Mul
+from dlc.graph.ops.gather import OneHot, Trilu
+from dlc.graph.ops.shape import Expand, Range, Tile
+from dlc.te.expr import ONE, ZERO, Const, Expr, maximum
+from dlc.te.simplify import canonical, surely_at_most, surely_less
+from dlc.te.tensor import broadcast_shape
+
+
+@converter("Constant", since=1)
+def convert_constant(
+    ctx: Context,
+    *,
+    value: Array | None = None,
+    value_float: float | None = None,
+    value_floats: Sequence[float] | None = None,
+    value_int: int | None = None,
+    value_ints: Sequence[int] | None = None,
+) -> Value:
+    """A constant, in whichever attribute it stands."""
+    if value is not None:
+        return ctx.constant(value)
+    if value_float is not None:
+        return ctx.constant(np.array(value_float, np.float32))
+    if value_int is not None:
+        return ctx.constant(np.array(value_int, np.int64))
+    if value_floats is not None:
+        return ctx.constant(np.array(value_floats, np.float32))
+    if value_ints is not None:
+        return ctx.constant(np.array(value_ints, np.int64))
+    ctx.refuse("it has no value")
+
+
+@converter("ConstantOfShape", since=9)
+def convert_constant_of_shape(ctx: Context, shape: Value, *, value: Array | None = None) -> Value:
+    """One element, repeated."""
+    sizes = ctx.need_sizes(shape, "the shape")
+    element = np.zeros((), np.float32) if value is None else value.reshape(())
+    return fill(ctx, element, sizes)
+
+
+def fill(ctx: Context, element: Array, sizes: Sequence[Expr]) -> Value:
+    """A tensor of one element repeated; a fixed shape makes a constant, which takes no memory."""
+    for size in sizes:
+        if surely_less(size, 0):
+            ctx.refuse(f"size {size} is negative")
+    if all(isinstance(s, Const) for s in sizes):
+        shape = tuple(int(s.value) for s in sizes if isinstance(s, Const))
+        return ctx.constant(np.broadcast_to(element, shape))
+    return ctx.call(Expand(shape=tuple(sizes)), ctx.constant(element))
+
+
+@converter("Expand", since=8)
+def convert_expand(ctx: Context, x: Value, shape: Value) -> Value:
+    """Broadcast; a size 1 in the shape keeps the size of the tensor."""
+    return expand_to(ctx, x, ctx.need_sizes(shape, "the shape"))
+
+
+def expand_to(ctx: Context, x: Value, shape: Sequence[Expr]) -> Value:
+    """Broadcast to a shape, and the shape to the tensor."""
+    sizes = broadcast_shape([x.type.shape, tuple(shape)])
+    if sizes == x.type.shape:
+        return x
+    if all(isinstance(s, Const) for s in sizes):
+        fixed = tuple(int(s.value) for s in sizes if isinstance(s, Const))
+        known = ctx.on_elements(lambda e: np.broadcast_to(e, fixed), x)
+        if known is not None:
+            return known
+    return ctx.call(Expand(shape=sizes), x)
+
+
+@converter("Tile", since=6)
+def convert_tile(ctx: Context, x: Value, repeats: Value) -> Value:
+    """The whole tensor, repeated along each axis."""
+    counts = ctx.need_sizes(repeats, "how often the tensor is repeated")
+    if len(counts) != x.type.rank:
+        ctx.refuse(f"{len(counts)} repeats for {x.type}")
+    if all(c == ONE for c in counts):
+        return x
+    if all(isinstance(c, Const) for c in counts):
+        fixed = tuple(int(c.value) for c in counts if isinstance(c, Const))
+        known = ctx.on_elements(lambda e: np.tile(e, fixed), x)
+        if known is not None:
+            return known
+    return ctx.call(Tile(repeats=tuple(counts)), x)
+
+
+@converter("Range", since=11)
+def convert_range(
+    ctx: Context, start: Value, limit: Value, delta: Value, *, stash_type: int = 1
+) -> Value:
+    """start, start + delta, ... below limit."""
+    arrays = [ctx.array(v) for v in (start, limit, delta)]
+    if all(a is not None for a in arrays):
+        low, high, by = (np.asarray(a).item() for a in arrays)
+        if by == 0:
+            ctx.refuse("delta is 0")
+        return ctx.constant(round_to(np.arange(low, high, by), start.type.dtype))
+    first, last, step = (ctx.need_sizes(v, "the range")[0] for v in (start, limit, delta))
+    if step != ONE:
+        ctx.refuse(f"delta is {step}; with a limit known only at run time it must be 1")
+    count = canonical(last - first)
+    if surely_less(count, 0):
+        ctx.refuse(f"the range from {first} to {last} is empty")
+    if not surely_at_most(0, count):
+        count = canonical(maximum(count, ZERO))
+    return ctx.call(Range(size=count, start=first, dtype=start.type.dtype))
+
+
+@converter("EyeLike", since=9)
+def convert_eye_like(ctx: Context, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
+    """Ones on a diagonal."""
+    if x.type.rank != 2 or not x.type.is_static:
+        ctx.refuse(f"it needs a matrix of fixed size, and has {x.type}")
+    rows, columns = x.type.static_shape
+    wanted = x.type.dtype if dtype is None else DTYPES[dtype]
+    return ctx.constant(np.eye(rows, columns, k, dtype=NUMPY_DTYPES[wanted]))
+
+
+@converter("OneHot", since=9)
+def convert_one_hot(
+    ctx: Context, indices: Value, depth: Value, values: Value, *, axis: int = -1
+) -> Value:
+    """`values[1]` where the position along `axis` is the index, else `values[0]`."""
+    (count,) = ctx.need_sizes(depth, "depth")
+    (axis,) = axes_of(ctx, (axis,), indices.type.rank + 1)
+    at = cast_to(ctx, indices, DType.I64) if indices.type.dtype.is_float else indices
+    return ctx.call(OneHot(depth=count, axis=axis), at, values)
+
+
+@converter("Trilu", since=14)
+def convert_trilu(ctx: Context, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
+    """The upper or lower triangle of matrices, zeros elsewhere."""
+    (offset,) = (0,) if k is None else ctx.ints(k, "k")
+    return ctx.call(Trilu(upper=bool(upper), k=offset), x)
+
+
+@converter("Scaler", since=1, domain="ai.onnx.ml")
+def convert_scaler(
+    ctx: Context, x: Value, *, offset: Sequence[float], scale: Sequence[float]
+) -> Value:
+    """(x - offset) * scale, for each feature."""
+    x = cast_to(ctx, x, DType.F32)
+    shift = ctx.constant(-np.array(offset, np.float32))
+    return ctx.call(Mul(), ctx.call(Add(), x, shift), ctx.constant(np.array(scale, np.float32)))

@@ -1,0 +1,170 @@
+"""The inputs of a model: their types once the caller's dimensions and shapes are applied."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlc.core.errors import ModelError
+from dlc.core.types import INDEX
+from dlc.frontend.onnx.model import OnnxModel, OnnxValue, Unreadable
+from dlc.frontend.onnx.names import Names
+from dlc.graph.graph import Value
+from dlc.te.expr import Const, Expr, Var
+from dlc.te.types import TensorType
+
+Dim = int | tuple[int, int | None]
+"""A dimension fixed to a number, or bounded: (smallest, largest or None)."""
+Shape = Sequence[int | str | None]
+"""A shape given by the caller: None leaves a dimension as it is, a name makes it variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """How the caller knows a graph: the model's own names beside the graph's."""
+
+    inputs: tuple[str, ...]
+    """Names of the inputs in the model, in the order of the graph's inputs."""
+    outputs: tuple[str, ...]
+    sizes: Mapping[str, str]
+    """Size variable -> name of the dimension in the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inputs of a graph, its size variables and their ranges."""
+
+    values: tuple[Value, ...]
+    names: tuple[str, ...]
+    sizes: Mapping[str, str]
+    ranges: dict[str, tuple[int, int | None]]
+
+
+def resolve_inputs(
+    model: OnnxModel, names: Names, dims: Mapping[str, Dim], shapes: Mapping[str, Shape]
+) -> Inputs:
+    """Give every input its type.
+
+    Raises:
+        ModelError: an input without a known rank or of a type dlc lacks; a dimension or a shape
+            for something the model does not have, or one that contradicts the model.
+    """
+    declared = [v for v in model.graph.inputs if v.name not in model.graph.constants]
+    if unknown := set(shapes) - {v.name for v in declared}:
+        reason = f"there is no input '{min(unknown)}'"
+        listed = ", ".join(v.name for v in declared)
+        raise ModelError(model=model.label, reason=reason, hint=f"the inputs are {listed}")
+    resolver = _Resolver(model.label, dims, [v.dims or () for v in declared])
+    found = [(v, resolver.shape(v, shapes.get(v.name))) for v in declared]
+    resolver.check_dims()
+    variables: dict[str, str] = {}  # name of the dimension -> size variable
+    for _, shape in found:
+        for dim in shape:
+            if isinstance(resolver.value(dim), str) and dim not in variables:
+                variables[str(dim)] = names.fresh(str(dim))
+    values = []
+    for value, shape in found:
+        sizes = tuple(_size(resolver.value(dim), variables) for dim in shape)
+        assert not isinstance(value.dtype, Unreadable)
+        values.append(Value(names.fresh(value.name), TensorType(sizes, value.dtype)))
+    return Inputs(
+        tuple(values),
+        tuple(v.name for v in declared),
+        {variable: dim for dim, variable in variables.items()},
+        {v: resolver.ranges[d] for d, v in variables.items() if d in resolver.ranges},
+    )
+
+
+def _size(dim: int | str, variables: Mapping[str, str]) -> Expr:
+    return Var(variables[dim]) if isinstance(dim, str) else Const(dim, INDEX)
+
+
+class _Resolver:
+    """Names every open dimension, and collects what is known about each."""
+
+    def __init__(
+        self, label: str, dims: Mapping[str, Dim], declared: Sequence[Sequence[int | str | None]]
+    ) -> None:
+        self.label = label
+        self.dims = dims
+        self.fixed: dict[str, int] = {}
+        self.ranges: dict[str, tuple[int, int | None]] = {}
+        self.seen: dict[str, None] = {}
+        self.named = {d for shape in declared for d in shape if isinstance(d, str)}
+        self.unnamed = 0
+        for name, dim in dims.items():
+            self._set(name, dim)
+
+    def shape(self, value: OnnxValue, given: Shape | None) -> tuple[int | str, ...]:
+        """The dimensions of one input: numbers, or names."""
+        if isinstance(value.dtype, Unreadable):
+            raise self.bad(f"input '{value.name}' cannot be compiled: {value.dtype.reason}")
+        if value.dims is None and given is None:
+            hint = f"pass shapes={{'{value.name}': (...)}}"
+            raise self.bad(f"input '{value.name}' has no shape", hint)
+        dims = value.dims if value.dims is not None else (None,) * len(given or ())
+        if given is not None and len(given) != len(dims):
+            raise self.bad(f"input '{value.name}' has rank {len(dims)}, not {len(given)}")
+        wanted = given if given is not None else (None,) * len(dims)
+        return tuple(
+            self._dim(value.name, axis, dim, want)
+            for axis, (dim, want) in enumerate(zip(dims, wanted, strict=True))
+        )
+
+    def value(self, dim: int | str) -> int | str:
+        """A dimension after the caller's choices."""
+        return self.fixed.get(dim, dim) if isinstance(dim, str) else dim
+
+    def check_dims(self) -> None:
+        """Refuse a dimension the model does not have."""
+        if unknown := set(self.dims) - set(self.seen):
+            listed = ", ".join(self.seen) or "none is open"
+            raise self.bad(f"there is no dimension '{min(unknown)}'", f"the dimensions: {listed}")
+
+    def _dim(
+        self, name: str, axis: int, dim: int | str | None, want: int | str | None
+    ) -> int | str:
+        if isinstance(want, int) and want < 0:
+            raise self.bad(f"input '{name}': size {want} of axis {axis} is negative")
+        if isinstance(dim, int):
+            if want is not None and want != dim:
+                raise self.bad(f"input '{name}' has size {dim} at axis {axis}, not {want}")
+            return dim
+        if isinstance(want, str):
+            dim = want
+        elif dim is None or not _is_name(dim):
+            if isinstance(want, int):
+                return want
+            dim = self._fresh()
+        self.seen[dim] = None
+        if isinstance(want, int):
+            self._set(dim, want)
+        return dim
+
+    def _set(self, name: str, dim: Dim) -> None:
+        if isinstance(dim, int):
+            if dim < 0 or self.fixed.get(name, dim) != dim:
+                raise self.bad(f"dimension '{name}' cannot be {dim}")
+            self.fixed[name] = dim
+            return
+        low, high = dim
+        if low < 0 or (high is not None and high < low):
+            raise self.bad(f"dimension '{name}' cannot range from {low} to {high}")
+        self.ranges[name] = (low, high)
+
+    def _fresh(self) -> str:
+        name = f"d{self.unnamed}"
+        while name in self.named:
+            self.unnamed += 1
+            name = f"d{self.unnamed}"
+        self.unnamed += 1
+        return name
+
+    def bad(self, reason: str, hint: str = "") -> ModelError:
+        return ModelError(model=self.label, reason=reason, hint=hint)
+
+
+def _is_name(text: str) -> bool:
+    """Whether a dim_param says anything: exporters write "?" and "None" for nothing known."""
+    return text != "None" and re.search("[A-Za-z]", text) is not None

@@ -1,0 +1,87 @@
+"""Converters of pools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.windows import read_window
+from dlc.graph.graph import Value
+from dlc.graph.ops.pool import AveragePool, MaxPool
+from dlc.graph.ops.reduce import Reduce
+
+
+@converter("MaxPool", since=1)
+def convert_max_pool(
+    ctx: Context,
+    x: Value,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    storage_order: int = 0,
+    strides: Sequence[int] = (),
+) -> Value:
+    """The maximum of each window; `storage_order` concerns only the indices, which are refused."""
+    window = read_window(
+        ctx, x.type.shape[2:], kernel_shape,
+        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
+    )  # fmt: skip
+    op = MaxPool(
+        kernel=window.kernel, stride=window.stride, pads=window.pads,
+        dilation=window.dilation, ceil_mode=bool(ceil_mode),
+    )  # fmt: skip
+    return ctx.call(op, x)
+
+
+@converter("AveragePool", since=1)
+def convert_average_pool(
+    ctx: Context,
+    x: Value,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """The mean of each window; padding counts only where `count_include_pad` says so."""
+    window = read_window(
+        ctx, x.type.shape[2:], kernel_shape,
+        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
+    )  # fmt: skip
+    op = AveragePool(
+        kernel=window.kernel, stride=window.stride, pads=window.pads,
+        dilation=window.dilation, ceil_mode=bool(ceil_mode),
+        count_include_pad=bool(count_include_pad),
+    )  # fmt: skip
+    return ctx.call(op, x)
+
+
+@converter("GlobalAveragePool", since=1)
+def convert_global_average_pool(ctx: Context, x: Value) -> Value:
+    """The mean of each channel."""
+    return _over_image(ctx, x, "mean")
+
+
+@converter("GlobalMaxPool", since=1)
+def convert_global_max_pool(ctx: Context, x: Value) -> Value:
+    """The maximum of each channel."""
+    return _over_image(ctx, x, "max")
+
+
+@converter("GlobalLpPool", since=2)
+def convert_global_lp_pool(ctx: Context, x: Value, *, p: int = 2) -> Value:
+    """The p-norm of each channel."""
+    if p not in (1, 2):
+        ctx.refuse(f"p = {p}; only 1 and 2 are handled")
+    return _over_image(ctx, x, f"l{p}")
+
+
+def _over_image(ctx: Context, x: Value, kind: str) -> Value:
+    return ctx.call(Reduce(kind=kind, axes=tuple(range(2, x.type.rank)), keepdims=True), x)

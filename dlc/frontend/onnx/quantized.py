@@ -1,0 +1,190 @@
+"""Converters of quantized operators, spelled out: integers are moved and scaled explicitly.
+
+Source: https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html and its siblings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.core.types import DType
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.conv import kernel_sizes
+from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
+from dlc.frontend.onnx.elementwise import axes_of, cast_to
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import reshape_to
+from dlc.frontend.onnx.windows import read_window
+from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Add, Div, Mul, Sub
+from dlc.graph.ops.conv import Conv
+from dlc.graph.ops.elementwise import Round
+from dlc.graph.ops.matmul import MatMul
+from dlc.te.expr import ONE
+from dlc.te.types import is_const
+
+
+@converter("QuantizeLinear", since=10)
+def convert_quantize(
+    ctx: Context,
+    x: Value,
+    scale: Value,
+    zero: Value | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Value:
+    """round(x / scale) + zero, held in the range of the type; halves go to the even number."""
+    if block_size or precision:
+        ctx.refuse("block_size and precision are not handled")
+    if output_dtype and output_dtype not in DTYPES:
+        ctx.refuse(f"element type {elem_type_name(output_dtype)} is not supported")
+    wanted = DTYPES.get(output_dtype, DType.U8) if zero is None else zero.type.dtype
+    return _quantize(ctx, x, scale, zero, axis, wanted)
+
+
+def _quantize(
+    ctx: Context, x: Value, scale: Value, zero: Value | None, axis: int, dtype: DType
+) -> Value:
+    x = cast_to(ctx, x, scale.type.dtype)
+    y = ctx.call(Round(), ctx.call(Div(), x, _along(ctx, scale, axis, x)))
+    if zero is not None:
+        y = ctx.call(Add(), y, _along(ctx, cast_to(ctx, zero, y.type.dtype), axis, x))
+    return cast_to(ctx, y, dtype)
+
+
+@converter("DequantizeLinear", since=10)
+def convert_dequantize(
+    ctx: Context,
+    x: Value,
+    scale: Value,
+    zero: Value | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Value:
+    """(x - zero) * scale."""
+    if block_size:
+        ctx.refuse("block_size is not handled")
+    if output_dtype and output_dtype not in DTYPES:
+        ctx.refuse(f"element type {elem_type_name(output_dtype)} is not supported")
+    y = _dequantize(ctx, x, scale, zero, axis)
+    return cast_to(ctx, y, DTYPES[output_dtype]) if output_dtype else y
+
+
+def _dequantize(ctx: Context, x: Value, scale: Value, zero: Value | None, axis: int) -> Value:
+    number = cast_to(ctx, _moved(ctx, x, zero, axis), scale.type.dtype)
+    return ctx.call(Mul(), number, _along(ctx, scale, axis, x))
+
+
+def _moved(ctx: Context, x: Value, zero: Value | None, axis: int) -> Value:
+    """x - zero as i32, which holds every difference of two narrower integers."""
+    x = cast_to(ctx, x, DType.I32)
+    if zero is None or _is_zero(ctx, zero):
+        return x
+    return ctx.call(Sub(), x, _along(ctx, cast_to(ctx, zero, DType.I32), axis, x))
+
+
+def _is_zero(ctx: Context, value: Value) -> bool:
+    array = ctx.array(value)
+    return array is not None and not array.any()
+
+
+def _along(ctx: Context, vector: Value, axis: int, x: Value) -> Value:
+    """A vector whose elements belong to positions of one axis of `x`; a scalar as it is."""
+    if vector.type.rank == 0 or (vector.type.rank == 1 and is_const(vector.type.shape[0], 1)):
+        return reshape_to(ctx, vector, ())
+    if vector.type.rank != 1:
+        ctx.refuse(f"scale and zero point of type {vector.type} are not handled")
+    (axis,) = axes_of(ctx, (axis,), x.type.rank)
+    return reshape_to(ctx, vector, (vector.type.shape[0], *[ONE] * (x.type.rank - axis - 1)))
+
+
+@converter("MatMulInteger", since=10)
+def convert_matmul_integer(
+    ctx: Context, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
+) -> Value:
+    """The product of (a - a_zero) and (b - b_zero) as i32."""
+    return ctx.call(MatMul(), _moved(ctx, a, a_zero, -2), _moved(ctx, b, b_zero, -1))
+
+
+@converter("QLinearMatMul", since=10)
+def convert_qlinear_matmul(
+    ctx: Context,
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+) -> Value:
+    """The product of two quantized matrices, quantized."""
+    total = ctx.call(MatMul(), _moved(ctx, a, a_zero, -2), _moved(ctx, b, b_zero, -1))
+    real = cast_to(ctx, total, a_scale.type.dtype)
+    real = ctx.call(Mul(), real, _along(ctx, a_scale, -2, real))
+    real = ctx.call(Mul(), real, _along(ctx, b_scale, -1, real))
+    return _quantize(ctx, real, y_scale, y_zero, -1, y_zero.type.dtype)
+
+
+@converter("ConvInteger", since=10)
+def convert_conv_integer(
+    ctx: Context,
+    x: Value,
+    w: Value,
+    x_zero: Value | None = None,
+    w_zero: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """The convolution of (x - x_zero) and (w - w_zero) as i32."""
+    window = read_window(
+        ctx, x.type.shape[2:], kernel_sizes(ctx, w, kernel_shape),
+        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
+    )  # fmt: skip
+    op = Conv(stride=window.stride, pads=window.pads, dilation=window.dilation, groups=group)
+    return ctx.call(op, _moved(ctx, x, x_zero, 1), _moved(ctx, w, w_zero, 0))
+
+
+@converter("QLinearConv", since=10)
+def convert_qlinear_conv(
+    ctx: Context,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    bias: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """A convolution of quantized operands, quantized; the bias has the scale of the products."""
+    window = read_window(
+        ctx, x.type.shape[2:], kernel_sizes(ctx, w, kernel_shape),
+        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
+    )  # fmt: skip
+    op = Conv(stride=window.stride, pads=window.pads, dilation=window.dilation, groups=group)
+    total = ctx.call(op, _moved(ctx, x, x_zero, 1), _moved(ctx, w, w_zero, 0))
+    if bias is not None:
+        total = ctx.call(Add(), total, _along(ctx, bias, 1, total))
+    real = ctx.call(Mul(), cast_to(ctx, total, x_scale.type.dtype), _along(ctx, x_scale, 1, total))
+    real = ctx.call(Mul(), real, _along(ctx, w_scale, 1, total))
+    return _quantize(ctx, real, y_scale, y_zero, 1, y_zero.type.dtype)

@@ -1,0 +1,86 @@
+"""Converters of reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.registry import converter
+from dlc.graph.graph import Value
+from dlc.graph.ops.reduce import ArgMax, ArgMin, CumSum, Reduce
+
+_KINDS = {
+    "ReduceSum": ("sum", 13),
+    "ReduceMean": ("mean", 18),
+    "ReduceMax": ("max", 18),
+    "ReduceMin": ("min", 18),
+    "ReduceProd": ("prod", 18),
+    "ReduceSumSquare": ("sum_square", 18),
+    "ReduceL1": ("l1", 18),
+    "ReduceL2": ("l2", 18),
+    "ReduceLogSum": ("log_sum", 18),
+    "ReduceLogSumExp": ("log_sum_exp", 18),
+}
+"""Operator -> (kind, the opset in which the axes became an operand)."""
+_UNCHANGED_ALONE = frozenset({"sum", "mean", "max", "min", "prod"})
+
+
+def _declare(op_type: str, kind: str, axes_operand_since: int) -> None:
+    @converter(op_type, since=1)
+    def convert_attribute(
+        ctx: Context, x: Value, *, axes: Sequence[int] = (), keepdims: int = 1
+    ) -> Value:
+        return _reduce(ctx, x, kind, axes, keepdims)
+
+    @converter(op_type, since=axes_operand_since)
+    def convert_operand(
+        ctx: Context,
+        x: Value,
+        axes: Value | None = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Value:
+        found = () if axes is None else ctx.ints(axes, "axes")
+        if not found and noop_with_empty_axes:
+            alone = Reduce(kind=kind, axes=(), keepdims=True)
+            return x if kind in _UNCHANGED_ALONE else ctx.call(alone, x)
+        return _reduce(ctx, x, kind, found, keepdims)
+
+
+def _reduce(ctx: Context, x: Value, kind: str, axes: Sequence[int], keepdims: int) -> Value:
+    found = axes_of(ctx, axes, x.type.rank) or tuple(range(x.type.rank))
+    if kind == "prod" and x.type.rank == 1 and ctx.is_symbolic(x):
+        sizes = ctx.elements(x)
+        assert sizes is not None
+        return ctx.size_tensor(sizes.prod(keepdims=bool(keepdims)), x.type.dtype)
+    return ctx.call(Reduce(kind=kind, axes=tuple(sorted(found)), keepdims=bool(keepdims)), x)
+
+
+for _op_type, (_kind, _since) in _KINDS.items():
+    _declare(_op_type, _kind, _since)
+
+
+def _declare_arg(op_type: str, op: type[ArgMax | ArgMin]) -> None:
+    @converter(op_type, since=1)
+    def convert(
+        ctx: Context, x: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+    ) -> Value:
+        (axis,) = axes_of(ctx, (axis,), x.type.rank)
+        found = op(axis=axis, keepdims=bool(keepdims), select_last_index=bool(select_last_index))
+        return ctx.call(found, x)
+
+
+_declare_arg("ArgMax", ArgMax)
+_declare_arg("ArgMin", ArgMin)
+
+
+@converter("CumSum", since=11)
+def convert_cum_sum(
+    ctx: Context, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0
+) -> Value:
+    """Running sums along an axis."""
+    (along,) = axes_of(ctx, ctx.ints(axis, "axis"), x.type.rank)
+    op = CumSum(axis=along, exclusive=bool(exclusive), reverse=bool(reverse))
+    return ctx.call(op, x)

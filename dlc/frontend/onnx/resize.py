@@ -1,0 +1,197 @@
+"""Converters of Resize and Upsample.
+
+Source: https://onnx.ai/onnx/operators/onnx__Resize.html, onnx__Upsample.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from dlc.core.types import INDEX
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.registry import converter
+from dlc.graph.graph import Value
+from dlc.graph.ops.resize import COORDINATES, ROUNDINGS, Resize, simple_fraction
+from dlc.te.expr import Const, Expr
+from dlc.te.simplify import canonical
+
+_MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
+
+
+@converter("Resize", since=11)
+def convert_resize(
+    ctx: Context,
+    x: Value,
+    roi: Value | None = None,
+    scales: Value | None = None,
+    sizes: Value | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] = (),
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Value:
+    """Interpolate. `roi` and `extrapolation_value` concern only tf_crop_and_resize."""
+    if coordinate_transformation_mode not in COORDINATES:
+        ctx.refuse(f"coordinate_transformation_mode = '{coordinate_transformation_mode}'")
+    if mode not in _MODES or nearest_mode not in ROUNDINGS:
+        ctx.refuse(f"mode = '{mode}' with nearest_mode = '{nearest_mode}'")
+    where = axes_of(ctx, axes or range(x.type.rank), x.type.rank)
+    result, factors = _scales(ctx, x, scales, sizes, where, keep_aspect_ratio_policy)
+    if antialias and any(s is None or s < 1 for s in factors):
+        ctx.refuse("antialias = 1 is not handled where an axis becomes smaller")
+    op = Resize(
+        sizes=result,
+        mode=_MODES[mode],
+        coordinates=coordinate_transformation_mode,
+        rounding=nearest_mode,
+        scales=() if None in factors else tuple(s for s in factors if s is not None),
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=bool(exclude_outside),
+    )
+    return _resized(ctx, x, op)
+
+
+def _resized(ctx: Context, x: Value, op: Resize) -> Value:
+    same = op.sizes == x.type.shape and all(s == 1.0 for s in op.scales)
+    return x if same else ctx.call(op, x)
+
+
+Axes = tuple[tuple[Expr, ...], list[float | None]]
+"""For each axis the size of the result, and its scale or None for the ratio of the sizes."""
+
+
+def _scales(
+    ctx: Context,
+    x: Value,
+    scales: Value | None,
+    sizes: Value | None,
+    axes: Sequence[int],
+    policy: str,
+) -> Axes:
+    result = list(x.type.shape)
+    factors: list[float | None] = [1.0] * x.type.rank
+    if sizes is not None and not _is_empty(sizes):
+        wanted = ctx.need_sizes(sizes, "the sizes")
+        _check_length(ctx, "sizes", wanted, axes)
+        if policy != "stretch":
+            return _keep_aspect_ratio(ctx, x, wanted, axes, policy)
+        for axis, size in zip(axes, wanted, strict=True):
+            result[axis] = size
+            factors[axis] = 1.0 if size == x.type.shape[axis] else None
+        # Ratios of sizes are exact; a scale beside them would have to be a rounded number.
+        return tuple(result), factors if None not in factors else [None] * x.type.rank
+    if scales is None or _is_empty(scales):
+        ctx.refuse("it has neither scales nor sizes")
+    numbers = ctx.floats(scales, "scales")
+    _check_length(ctx, "scales", numbers, axes)
+    for axis, scale in zip(axes, numbers, strict=True):
+        result[axis] = scaled_size(ctx, x.type.shape[axis], scale)
+        factors[axis] = scale
+    return tuple(result), factors
+
+
+def _check_length(ctx: Context, what: str, values: Sequence[object], axes: Sequence[int]) -> None:
+    if len(values) != len(axes):
+        ctx.refuse(f"{len(values)} {what} for {len(axes)} axes")
+
+
+def _is_empty(value: Value) -> bool:
+    return value.type.shape == (Const(0, INDEX),)
+
+
+def _keep_aspect_ratio(
+    ctx: Context, x: Value, wanted: Sequence[Expr], axes: Sequence[int], policy: str
+) -> Axes:
+    """One scale for all axes: the smallest or the largest that the wanted sizes ask for."""
+    if policy not in ("not_larger", "not_smaller"):
+        ctx.refuse(f"keep_aspect_ratio_policy = '{policy}' is not known")
+    if not x.type.is_static or not all(isinstance(s, Const) for s in wanted):
+        ctx.refuse("keep_aspect_ratio_policy needs fixed sizes", "fix them with dims= or shapes=")
+    have = x.type.static_shape
+    ratios = [
+        Fraction(int(s.value), have[a])
+        for a, s in zip(axes, wanted, strict=True)
+        if isinstance(s, Const)
+    ]
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    result = list(x.type.shape)
+    factors: list[float | None] = [1.0] * x.type.rank
+    for axis in axes:
+        rounded = int(scale * have[axis] + Fraction(1, 2))
+        result[axis] = Const(rounded, INDEX)
+        factors[axis] = float(scale)
+    return tuple(result), factors
+
+
+def scaled_size(ctx: Context, size: Expr, scale: float) -> Expr:
+    """floor(size * scale); of a fixed size in float32, as onnxruntime computes it."""
+    if scale <= 0:
+        ctx.refuse(f"scale {scale} is not positive")
+    if isinstance(size, Const):
+        return Const(int(np.float32(scale) * np.float32(int(size.value))), INDEX)
+    ratio = simple_fraction(scale)
+    if abs(float(ratio) - scale) > 1e-6 * scale:
+        ctx.refuse(
+            f"{size} times {scale} is no size known before the run", "fix it with dims= or shapes="
+        )
+    return canonical(size * ratio.numerator // ratio.denominator)
+
+
+@converter("Resize", since=10)
+def convert_resize_10(ctx: Context, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
+    """The first Resize had no coordinate modes."""
+    return _upsample(ctx, x, ctx.floats(scales, "scales"), mode)
+
+
+@converter("Upsample", since=9)
+def convert_upsample(ctx: Context, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
+    """Enlarge."""
+    return _upsample(ctx, x, ctx.floats(scales, "scales"), mode)
+
+
+@converter("Upsample", since=7)
+def convert_upsample_7(
+    ctx: Context, x: Value, *, scales: Sequence[float], mode: str = "nearest"
+) -> Value:
+    """Enlarge; the scales as an attribute."""
+    return _upsample(ctx, x, scales, mode)
+
+
+@converter("Upsample", since=1)
+def convert_upsample_1(
+    ctx: Context, x: Value, *, height_scale: float, width_scale: float, mode: str = "nearest"
+) -> Value:
+    """Enlarge images."""
+    return _upsample(ctx, x, (1.0, 1.0, height_scale, width_scale), mode)
+
+
+def _upsample(ctx: Context, x: Value, scales: Sequence[float], mode: str) -> Value:
+    """What Resize-11 calls asymmetric; the nearest element is the one before, or behind if smaller.
+
+    Source: onnxruntime/core/providers/cpu/tensor/upsamplebase.h, `NearestMode::SIMPLE`
+    """
+    if mode not in ("nearest", "linear", "bilinear"):
+        ctx.refuse(f"mode = '{mode}' is not known")
+    _check_length(ctx, "scales", scales, range(x.type.rank))
+    enlarges, shrinks = max(scales) > 1, min(scales) < 1
+    if mode == "nearest" and enlarges and shrinks:
+        ctx.refuse(f"scales {list(scales)} make one axis larger and another smaller")
+    sizes = tuple(scaled_size(ctx, n, s) for n, s in zip(x.type.shape, scales, strict=True))
+    op = Resize(
+        sizes=sizes,
+        mode=_MODES[mode],
+        coordinates="asymmetric",
+        rounding="ceil" if shrinks else "floor",
+        scales=tuple(scales),
+    )
+    return _resized(ctx, x, op)

@@ -1,0 +1,277 @@
+"""Converters of operators that pick, join and surround parts of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import reshape_to
+from dlc.graph.graph import Value
+from dlc.graph.ops.gather import Gather
+from dlc.graph.ops.shape import Concat, Pad, Slice
+from dlc.te.expr import ONE, ZERO, Const, Expr, index, maximum, minimum
+from dlc.te.simplify import (
+    canonical,
+    surely_at_most,
+    surely_differ,
+    surely_divides,
+    surely_less,
+)
+
+_FAR = 10**9
+"""Exporters write "to the end" as INT64_MAX, INT32_MAX or 1000000000; no axis is that long."""
+
+
+@converter("Slice", since=1)
+def convert_slice_attributes(
+    ctx: Context,
+    x: Value,
+    *,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int] = (),
+) -> Value:
+    """Until opset 10 the bounds were attributes."""
+    return slice_axes(
+        ctx, x, list(map(index, starts)), list(map(index, ends)),
+        axes or range(len(starts)), [1] * len(starts),
+    )  # fmt: skip
+
+
+@converter("Slice", since=10)
+def convert_slice(
+    ctx: Context,
+    x: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> Value:
+    """A box of a tensor, with steps."""
+    first = ctx.need_sizes(starts, "where the slice starts")
+    last = ctx.need_sizes(ends, "where the slice ends")
+    where = range(len(first)) if axes is None else ctx.ints(axes, "axes")
+    step = [1] * len(first) if steps is None else ctx.ints(steps, "steps")
+    return slice_axes(ctx, x, first, last, where, step)
+
+
+def slice_axes(
+    ctx: Context,
+    x: Value,
+    starts: Sequence[Expr],
+    ends: Sequence[Expr],
+    axes: Sequence[int],
+    steps: Sequence[int],
+) -> Value:
+    """A box of a tensor; bounds as Python understands them."""
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        ctx.refuse("starts, ends, axes and steps differ in length")
+    first: list[Expr] = [ZERO] * x.type.rank
+    sizes = list(x.type.shape)
+    step = [1] * x.type.rank
+    found = axes_of(ctx, axes, x.type.rank)
+    for axis, start, end, stride in zip(found, starts, ends, steps, strict=True):
+        if stride == 0:
+            ctx.refuse("a step of 0")
+        first[axis], sizes[axis] = _bounds(ctx, x.type.shape[axis], start, end, stride)
+        step[axis] = stride
+    if tuple(map(canonical, sizes)) == x.type.shape and min(step, default=1) > 0:
+        return x
+    known = _slice_elements(ctx, x, first, sizes, step)
+    if known is not None:
+        return known
+    return ctx.call(Slice(starts=tuple(first), sizes=tuple(sizes), steps=tuple(step)), x)
+
+
+def _slice_elements(
+    ctx: Context, x: Value, first: Sequence[Expr], sizes: Sequence[Expr], steps: Sequence[int]
+) -> Value | None:
+    if not all(isinstance(e, Const) for e in (*first, *sizes)):
+        return None
+    picks = [
+        np.arange(int(n.value)) * step + int(start.value)
+        for start, n, step in zip(first, sizes, steps, strict=True)
+        if isinstance(n, Const) and isinstance(start, Const)
+    ]
+    return ctx.on_elements(lambda e: e[np.ix_(*picks)], x)
+
+
+def _bounds(ctx: Context, size: Expr, start: Expr, end: Expr, step: int) -> tuple[Expr, Expr]:
+    """The first index and the number of elements along one axis."""
+    lowest, highest = (ZERO, size) if step > 0 else (index(-1), size - 1)
+    begin = _clamped(ctx, size, start, ZERO, highest)
+    stop = _clamped(ctx, size, end, lowest, highest)
+    distance = stop - begin if step > 0 else begin - stop
+    count = (distance + (abs(step) - 1)) // abs(step)
+    return canonical(begin), canonical(maximum(canonical(count), ZERO))
+
+
+def _clamped(ctx: Context, size: Expr, bound: Expr, lowest: Expr, highest: Expr) -> Expr:
+    """An index as Python understands it: from the back where negative, never out of range."""
+    if isinstance(bound, Const) and abs(int(bound.value)) >= _FAR:
+        return highest if bound.value > 0 else lowest
+    if surely_less(bound, 0):
+        bound = bound + size
+        below = True
+    elif surely_at_most(0, bound):
+        below = False
+    else:
+        ctx.refuse(f"whether the bound {bound} is negative is known only at run time")
+    result = canonical(minimum(canonical(bound), canonical(highest)))
+    return canonical(maximum(result, lowest)) if below else result
+
+
+@converter("Split", since=1)
+def convert_split_attribute(
+    ctx: Context, x: Value, *, axis: int = 0, split: Sequence[int] = ()
+) -> tuple[Value, ...]:
+    """Until opset 13 the sizes of the parts were an attribute."""
+    return split_axis(ctx, x, axis, list(map(index, split)) or None, ctx.output_count)
+
+
+@converter("Split", since=13)
+def convert_split(
+    ctx: Context, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int = 0
+) -> tuple[Value, ...]:
+    """Parts along one axis, equal ones (the last may be smaller) unless their sizes are given."""
+    sizes = None if split is None else ctx.need_sizes(split, "how the tensor is split")
+    return split_axis(ctx, x, axis, sizes, num_outputs or ctx.output_count)
+
+
+def split_axis(
+    ctx: Context, x: Value, axis: int, sizes: Sequence[Expr] | None, count: int
+) -> tuple[Value, ...]:
+    """Parts along one axis."""
+    (axis,) = axes_of(ctx, (axis,), x.type.rank)
+    whole = x.type.shape[axis]
+    if sizes is None:
+        sizes = _equal_parts(ctx, whole, count)
+    total = sum(sizes, start=ZERO)
+    if surely_differ(total, whole):
+        ctx.refuse(f"parts of {', '.join(map(str, sizes))} do not make up {whole}")
+    parts: list[Value] = []
+    first: Expr = ZERO
+    for size in sizes:
+        end = canonical(first + size)
+        parts.append(slice_axes(ctx, x, [first], [end], [axis], [1]))
+        first = end
+    return tuple(parts)
+
+
+def _equal_parts(ctx: Context, whole: Expr, count: int) -> list[Expr]:
+    if surely_divides(count, whole):
+        return [canonical(whole // count)] * count
+    if not isinstance(whole, Const) or ctx.opset < 18:
+        ctx.refuse(f"{whole} does not surely split into {count} equal parts")
+    chunk = -(-int(whole.value) // count)
+    rest = int(whole.value) - chunk * (count - 1)
+    if rest < 0:
+        ctx.refuse(f"{whole} does not split into {count} parts of {chunk}")
+    return [*[index(chunk)] * (count - 1), index(rest)]
+
+
+@converter("Concat", since=4)
+def convert_concat(ctx: Context, *parts: Value, axis: int) -> Value:
+    """Tensors joined along one axis."""
+    return concat(ctx, parts, axis)
+
+
+def concat(ctx: Context, parts: Sequence[Value], axis: int) -> Value:
+    """Tensors joined along one axis."""
+    if not parts:
+        ctx.refuse("it joins nothing")
+    (axis,) = axes_of(ctx, (axis,), parts[0].type.rank)
+    if len(parts) == 1:
+        return parts[0]
+    known = ctx.on_elements(lambda *e: np.concatenate(e, axis), *parts)
+    return known if known is not None else ctx.call(Concat(axis=axis), *parts)
+
+
+@converter("Concat", since=1)
+def convert_concat_legacy(ctx: Context, *parts: Value, axis: int = 1) -> Value:
+    """Until opset 4 the axis had a default."""
+    return concat(ctx, parts, axis)
+
+
+@converter("Gather", since=1)
+def convert_gather(ctx: Context, x: Value, indices: Value, *, axis: int = 0) -> Value:
+    """Slices of `x` at these indices along an axis; a scalar index removes the axis."""
+    (axis,) = axes_of(ctx, (axis,), x.type.rank)
+    at = ctx.array(indices)
+    if at is None:
+        return ctx.call(Gather(axis=axis), x, indices)
+    size = x.type.shape[axis]
+    if at.size and (surely_at_most(size, int(at.max())) or surely_less(size + int(at.min()), 0)):
+        ctx.refuse(f"an index lies outside of axis {axis} of {x.type}")
+    known = ctx.on_elements(lambda e: np.asarray(np.take(e, at, axis), np.object_), x)
+    if known is not None:
+        return known
+    if at.size == 1:  # one slice is a view; a gather is a kernel
+        start = index(int(at.reshape(())))
+        end = start + 1 if int(at.reshape(())) != -1 else index(_FAR)
+        one = slice_axes(ctx, x, [start], [end], [axis], [1])
+        sizes = (*x.type.shape[:axis], *[ONE] * at.ndim, *x.type.shape[axis + 1 :])
+        return reshape_to(ctx, one, sizes)
+    return ctx.call(Gather(axis=axis), x, indices)
+
+
+@converter("Pad", since=1)
+def convert_pad_attributes(
+    ctx: Context,
+    x: Value,
+    *,
+    pads: Sequence[int] = (),
+    paddings: Sequence[int] = (),
+    mode: str = "constant",
+    value: float = 0.0,
+) -> Value:
+    """Until opset 11 the widths were an attribute, in opset 1 called `paddings`."""
+    widths = list(map(index, pads or paddings))
+    return pad_axes(ctx, x, widths, range(x.type.rank), mode, value)
+
+
+@converter("Pad", since=11)
+def convert_pad(
+    ctx: Context,
+    x: Value,
+    pads: Value,
+    constant_value: Value | None = None,
+    axes: Value | None = None,
+    *,
+    mode: str = "constant",
+) -> Value:
+    """Elements around a tensor; a negative width cuts elements off."""
+    value = 0.0
+    if constant_value is not None:
+        (value,) = ctx.floats(constant_value, "constant_value") or (0.0,)
+    where = range(x.type.rank) if axes is None else ctx.ints(axes, "axes")
+    return pad_axes(ctx, x, ctx.need_sizes(pads, "the padding"), where, mode, value)
+
+
+def pad_axes(
+    ctx: Context,
+    x: Value,
+    widths: Sequence[Expr],
+    axes: Sequence[int],
+    mode: str,
+    value: float,
+) -> Value:
+    """Elements before and after along some axes: all widths before, then all after."""
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        ctx.refuse(f"mode = '{mode}' is not known")
+    if len(widths) != 2 * len(axes):
+        ctx.refuse(f"{len(widths)} widths for {len(axes)} axes")
+    before: list[Expr] = [ZERO] * x.type.rank
+    after: list[Expr] = [ZERO] * x.type.rank
+    for i, axis in enumerate(axes_of(ctx, axes, x.type.rank)):
+        before[axis], after[axis] = widths[i], widths[i + len(axes)]
+    for width in widths:
+        if not isinstance(width, Const) and not surely_at_most(0, width):
+            ctx.refuse(f"whether the width {width} is negative is known only at run time")
+    if all(w == ZERO for w in widths):
+        return x
+    return ctx.call(Pad(before=tuple(before), after=tuple(after), value=value, mode=mode), x)
