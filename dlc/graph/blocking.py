@@ -1,0 +1,169 @@
+"""The graph that choose_layouts writes: which form each value has, and the transforms between.
+
+Every value of the old graph has a planar form, a blocked form or both; the one that is missing is
+made when somebody asks for it, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dlc.graph.arrays import round_to
+from dlc.graph.graph import Graph, Node, Value, call
+from dlc.graph.layout import Channels
+from dlc.graph.op import Array, Op
+from dlc.graph.ops.shape import Concat, PackChannels, Reshape, Slice, UnpackChannels
+from dlc.graph.signs import is_nonnegative
+from dlc.te.types import TensorType, const_size, is_const
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The blocked form of a value.
+
+    `idle` is what every lane without a channel holds; None where that differs from lane to lane
+    but is finite, as far as the data is.
+    """
+
+    value: Value
+    channels: Channels
+    idle: float | None = 0.0
+
+
+class Blocking:
+    """Writes the new graph, node by node in the order of the old one."""
+
+    def __init__(self, graph: Graph, block: int) -> None:
+        self.graph = graph
+        self.block = block
+        self.nodes: list[Node] = []
+        self.constants: dict[Value, Array] = dict(graph.constants)
+        self._arrays = {v.name: a for v, a in graph.constants.items()}
+        self._planar: dict[str, Value] = {v.name: v for v in (*graph.inputs, *graph.constants)}
+        self._blocked: dict[str, Blocked] = {}
+        self._names = {v.name for n in graph.nodes for v in n.outputs}
+        self._names |= {v.name for v in self._planar.values()} | set(graph.sizes)
+        self._source = ""
+        self._hint = ""
+
+    def array(self, value: Value) -> Array | None:
+        """The elements of a constant of the old graph."""
+        return self._arrays.get(value.name)
+
+    def is_nonnegative(self, value: Value) -> bool:
+        """Whether every element of an old value is surely at least 0, or NaN."""
+        return is_nonnegative(self.graph, value)
+
+    def find_blocked(self, value: Value) -> Blocked | None:
+        """The blocked form of an old value, if it has one."""
+        return self._blocked.get(value.name)
+
+    def blocked(self, value: Value) -> Blocked:
+        """The blocked form of an old value; packed here if need be."""
+        found = self._blocked.get(value.name)
+        if found is None:
+            channels = Channels.of(self.block, const_size(value.type.shape[1]))
+            found = Blocked(self._pack(self.planar(value), channels), channels)
+            self._blocked[value.name] = found
+        return found
+
+    def planar(self, value: Value) -> Value:
+        """The planar form of an old value; unpacked here if need be."""
+        found = self._planar.get(value.name)
+        if found is None:
+            found = self._planar[value.name] = self._unpack(value, self._blocked[value.name])
+        return found
+
+    def keep(self, node: Node) -> None:
+        """Copy an old node, on planar operands."""
+        self.nodes.append(replace(node, inputs=tuple(map(self.planar, node.inputs))))
+        self._planar.update({v.name: v for v in node.outputs})
+
+    def set_blocked(self, old: Value, form: Blocked) -> None:
+        """Note the blocked form of an old value."""
+        self._blocked[old.name] = form
+
+    def set_planar(self, old: Value, new: Value) -> None:
+        """Note the planar form of an old value."""
+        assert old.type == new.type, f"'{old.name}': {old.type} became {new.type}"
+        self._planar[old.name] = new
+
+    def call(self, op: Op, *inputs: Value, hint: str = "") -> Value:
+        """Add a node of one result."""
+        node = call(op, *inputs, name=self.fresh(hint or self._hint), source=self._source)
+        self.nodes.append(node)
+        return node.output
+
+    def call_as(self, op: Op, *inputs: Value, old: Value) -> Value:
+        """Add a node whose result has the name and type of an old value."""
+        node = call(op, *inputs, name=old.name, source=self._source)
+        self.nodes.append(node)
+        return node.output
+
+    def constant(self, array: Array, like: Value, hint: str) -> Value:
+        """Add a constant of the element type of `like`."""
+        contiguous = np.ascontiguousarray(round_to(array, like.type.dtype)).reshape(array.shape)
+        value = Value(self.fresh(hint), TensorType(array.shape, like.type.dtype))
+        self.constants[value] = contiguous
+        return value
+
+    def at(self, node: Node) -> None:
+        """The nodes to come stand for this old one, and are named after it."""
+        self._source = node.source
+        self._hint = f"{node.outputs[0].name}_blocked"
+
+    def finish(self) -> Graph:
+        """The new graph."""
+        for value in self.graph.outputs:
+            self.planar(value)
+        read = {v.name for n in self.nodes for v in n.inputs}
+        read |= {v.name for v in self.graph.outputs}
+        constants = {v: a for v, a in self.constants.items() if v.name in read}
+        return replace(self.graph, nodes=tuple(self.nodes), constants=constants)
+
+    def fresh(self, hint: str) -> str:
+        """A name nobody has: the hint itself, or the hint and a number."""
+        name, count = hint, 1
+        while name in self._names:
+            count += 1
+            name = f"{hint}_{count}"
+        self._names.add(name)
+        return name
+
+    def _pack(self, value: Value, channels: Channels) -> Value:
+        if _is_pixel(value.type) and not channels.has_idle_lanes:
+            n, _, *spatial = value.type.shape
+            shape = (n, channels.blocks, *spatial, channels.block)
+            return self.call(Reshape(shape=shape), value, hint=f"{value.name}_blocked")
+        return self.call(PackChannels(block=self.block), value, hint=f"{value.name}_blocked")
+
+    def _unpack(self, old: Value, form: Blocked) -> Value:
+        channels = form.channels
+        if channels.is_contiguous:
+            if _is_pixel(old.type) and not channels.has_idle_lanes:
+                return self.call_as(Reshape(shape=old.type.shape), form.value, old=old)
+            return self.call_as(UnpackChannels(channels=channels.count), form.value, old=old)
+        parts: list[Value] = []
+        start = 0
+        for size in channels.segments:
+            segment = Channels.of(self.block, size)
+            piece = self.slice_blocks(form.value, start, segment.blocks)
+            parts.append(self.call(UnpackChannels(channels=size), piece, hint=f"{old.name}_part"))
+            start += segment.blocks
+        return self.call_as(Concat(axis=1), *parts, old=old)
+
+    def slice_blocks(self, value: Value, start: int, blocks: int) -> Value:
+        """Some blocks of a blocked tensor."""
+        shape = value.type.shape
+        op = Slice(
+            starts=(0, start, *(0 for _ in shape[2:])),
+            sizes=(shape[0], blocks, *shape[2:]),
+        )
+        return self.call(op, value, hint=f"{value.name}_blocks")
+
+
+def _is_pixel(type_: TensorType) -> bool:
+    """Whether all spatial sizes are 1, so that blocking moves nothing."""
+    return all(is_const(s, 1) for s in type_.shape[2:])

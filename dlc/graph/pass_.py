@@ -1,0 +1,121 @@
+"""What a graph pass is, and how a list of them runs: each verified, timed and dumped.
+
+A pass is nothing but a function from graph to graph; checking, timing and dumping happen here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from dlc.core.dump import Dumper
+from dlc.core.errors import InternalError
+from dlc.core.target import Target
+from dlc.graph.graph import Graph, Node
+from dlc.graph.ops.scan import Scan
+from dlc.graph.verify import verify_graph
+
+
+@dataclass(frozen=True, slots=True)
+class PassContext:
+    """What a pass may know besides the graph."""
+
+    target: Target = field(default_factory=Target)
+    precision: str = "highest"  # "highest", "high" or "medium"
+    fold_limit_bytes: int = 64 << 20
+    """The largest constant that folding may make where it is larger than what it replaces."""
+
+    @property
+    def channel_block(self) -> int:
+        """How many channels stand side by side in a blocked tensor: one vector of floats."""
+        return max(8, self.target.lanes(4))
+
+
+Run = Callable[[Graph, PassContext], Graph]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPass:
+    """A named function from graph to graph."""
+
+    name: str
+    run: Run
+    after: tuple[str, ...]
+    """Passes that must have run before this one."""
+    bodies: bool
+    """Whether the pass is applied to the graphs inside of scans too."""
+
+    def __call__(self, graph: Graph, context: PassContext) -> Graph:
+        """The graph that the pass makes of this one."""
+        return self.run(self._in_bodies(graph, context) if self.bodies else graph, context)
+
+    def _in_bodies(self, graph: Graph, context: PassContext) -> Graph:
+        nodes = tuple(self._in_body(node, context) for node in graph.nodes)
+        same = all(a is b for a, b in zip(nodes, graph.nodes, strict=True))
+        return graph if same else replace(graph, nodes=nodes)
+
+    def _in_body(self, node: Node, context: PassContext) -> Node:
+        if not isinstance(node.op, Scan):
+            return node
+        body = self(node.op.body, context)
+        return node if body is node.op.body else replace(node, op=replace(node.op, body=body))
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass did, for `dlc build`'s table."""
+
+    name: str
+    seconds: float
+    nodes_before: int
+    nodes_after: int
+
+
+PASSES: dict[str, GraphPass] = {}
+
+
+def graph_pass(*, after: tuple[str, ...] = (), bodies: bool = False) -> Callable[[Run], GraphPass]:
+    """Declare a pass. Its name is the function's name."""
+
+    def declare(fn: Run) -> GraphPass:
+        assert fn.__name__ not in PASSES, f"pass '{fn.__name__}' is declared twice"
+        PASSES[fn.__name__] = GraphPass(fn.__name__, fn, after, bodies)
+        return PASSES[fn.__name__]
+
+    return declare
+
+
+def run_passes(
+    graph: Graph,
+    passes: Sequence[GraphPass],
+    context: PassContext,
+    *,
+    dumper: Dumper | None = None,
+    report: Callable[[PassReport], None] | None = None,
+) -> Graph:
+    """Run passes in order; verify after each and dump those that changed something.
+
+    Raises:
+        VerifyError: a pass made an ill-formed graph.
+        InternalError: the order breaks a pass's `after`.
+    """
+    dumper = dumper or Dumper(None)
+    done: set[str] = set()
+    if dumper.wanted:
+        dumper.write("import.graph.txt", str(graph))
+    for step in passes:
+        missing = set(step.after) - done
+        if missing:
+            raise InternalError(detail=f"pass {step.name} must run after {sorted(missing)}")
+        started = time.perf_counter()
+        before, graph = graph, step(graph, context)
+        if graph is not before:
+            verify_graph(graph, when=f"after {step.name}")
+            if dumper.wanted and graph != before:
+                dumper.write(f"{step.name}.graph.txt", str(graph))
+        done.add(step.name)
+        if report is not None:
+            seconds = time.perf_counter() - started
+            report(PassReport(step.name, seconds, len(before.nodes), len(graph.nodes)))
+    return graph

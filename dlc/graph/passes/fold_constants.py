@@ -1,0 +1,85 @@
+"""Compute what depends only on constants.
+
+Before:
+    def main(x: f32[2]):
+        w: f32[2] = const()
+        w1: f32[2] = relu(w)
+        y: f32[2] = add(x, w1)
+        return y
+
+After:
+    def main(x: f32[2]):
+        w1: f32[2] = const()
+        y: f32[2] = add(x, w1)
+        return y
+
+Position: first, so that every later pattern sees weights as constants. Again after the rules and
+after choose_layouts, which leave reshaped and packed weights behind.
+
+Floats are computed in float64 and rounded once. A node without operands is left alone unless it
+is known to give the same result at each run: a random generator has no operands either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from dlc.graph.arrays import round_to
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.op import Array, Op
+from dlc.graph.ops.shape import Empty, Expand, Range, SizeTensor, Tile
+from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.te.expr import Expr
+from dlc.te.transform import free_vars
+
+SMALL_BYTES = 4096
+"""Repeating a constant is worth memory up to here; a larger one is repeated where it is read."""
+
+
+@graph_pass(bodies=True)
+def fold_constants(graph: Graph, context: PassContext) -> Graph:
+    """Replace nodes whose operands are constants by constants."""
+    known = {v.name: a for v, a in graph.constants.items()}
+    added: dict[Value, Array] = {}
+    kept: list[Node] = []
+    for node in graph.nodes:
+        if not _is_foldable(node, known, context):
+            kept.append(node)
+            continue
+        results = node.op.reference(*(known[v.name] for v in node.inputs))
+        arrays = results if isinstance(results, tuple) else (results,)
+        for value, array in zip(node.outputs, arrays, strict=True):
+            added[value] = known[value.name] = round_to(array, value.type.dtype)
+    if not added:
+        return graph
+    read = {v.name for n in kept for v in n.inputs} | {v.name for v in graph.outputs}
+    constants = {v: a for v, a in {**graph.constants, **added}.items() if v.name in read}
+    return replace(graph, nodes=tuple(kept), constants=constants)
+
+
+def _is_foldable(node: Node, known: dict[str, Array], context: PassContext) -> bool:
+    if isinstance(node.op, Empty) or not all(v.type.is_static for v in node.outputs):
+        return False
+    if not node.inputs and not isinstance(node.op, SizeTensor | Range):
+        return False
+    if not all(v.name in known for v in node.inputs) or _reads_sizes(node.op):
+        return False
+    before = sum(_bytes(v) for v in node.inputs)
+    after = sum(_bytes(v) for v in node.outputs)
+    if isinstance(node.op, Expand | Tile):
+        return after <= max(before, SMALL_BYTES)
+    return after <= max(before, context.fold_limit_bytes)
+
+
+def _reads_sizes(op: Op) -> bool:
+    """Whether an attribute depends on a size variable; a graph inside an operator counts too."""
+    values = [getattr(op, f.name) for f in fields(op)]  # type: ignore[arg-type]  # a dataclass
+    flat = [v for value in values for v in (value if isinstance(value, tuple) else (value,))]
+    return any(isinstance(v, Graph) or (isinstance(v, Expr) and free_vars(v)) for v in flat)
+
+
+def _bytes(value: Value) -> int:
+    total = value.type.dtype.size_bytes
+    for size in value.type.static_shape:
+        total *= size
+    return total

@@ -1,0 +1,51 @@
+"""Lay constant right operands of matrix products out as the kernel reads them: in panels.
+
+Before:
+    def main(x: f32[3, 5]):
+        w: f32[5, 18] = const()
+        y: f32[3, 18] = matmul(x, w)
+        return y
+
+After:
+    def main(x: f32[3, 5]):
+        w_packed: f32[3, 5, 8] = const()
+        y: f32[3, 18] = matmul_packed(x, w_packed, n=18)
+        return y
+
+Position: after merge_parallel_matmuls and the rules, which look for plain matrix products.
+
+A panel is as wide as a vector register, so the kernel loads one vector for each k; columns beyond
+the last are zeros that nobody stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dlc.graph.edit import GraphEditor
+from dlc.graph.graph import Graph, Value
+from dlc.graph.layout import pack_columns
+from dlc.graph.ops.matmul import MatMul, MatMulPacked
+from dlc.graph.pass_ import PassContext, graph_pass
+
+
+@graph_pass(after=("apply_rules",), bodies=True)
+def pack_matmul_weights(graph: Graph, context: PassContext) -> Graph:
+    """Replace matrix products with constant right operands by packed ones."""
+    editor = GraphEditor(graph)
+    packed: dict[str, Value] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, MatMul):
+            continue
+        x, w = node.inputs
+        array = editor.array(w)
+        if array is None or array.ndim != 2 or not array.size or not w.type.dtype.is_float:
+            continue
+        if w.name not in packed:
+            lanes = max(4, context.target.lanes(w.type.dtype.size_bytes))
+            packed[w.name] = editor.constant(
+                pack_columns(array, lanes), w.type.dtype, f"{w.name}_packed"
+            )
+        op = MatMulPacked(n=w.type.shape[1])
+        editor.update(replace(node, op=op, inputs=(x, packed[w.name])))
+    return editor.finish()

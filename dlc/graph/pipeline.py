@@ -1,0 +1,34 @@
+"""The graph passes, in the order in which they run."""
+
+from __future__ import annotations
+
+from dlc.graph.pass_ import GraphPass
+from dlc.graph.passes.apply_rules import apply_rules
+from dlc.graph.passes.choose_layouts import choose_layouts
+from dlc.graph.passes.concat_by_offset import concat_by_offset
+from dlc.graph.passes.fold_constants import fold_constants
+from dlc.graph.passes.fuse_groups import fuse_groups
+from dlc.graph.passes.merge_equal_nodes import merge_equal_nodes
+from dlc.graph.passes.merge_parallel_matmuls import merge_parallel_matmuls
+from dlc.graph.passes.pack_matmul_weights import pack_matmul_weights
+from dlc.graph.passes.remove_dead_nodes import remove_dead_nodes
+from dlc.graph.passes.share_halos import share_halos
+from dlc.graph.passes.simplify_shapes import simplify_shapes
+
+PIPELINE: tuple[GraphPass, ...] = (
+    remove_dead_nodes,  # nothing below spends time on what nobody reads
+    fold_constants,
+    simplify_shapes,
+    apply_rules,
+    merge_equal_nodes,
+    merge_parallel_matmuls,
+    pack_matmul_weights,
+    choose_layouts,
+    fold_constants,  # again: what rules and layouts left as operations on constants
+    simplify_shapes,  # again: reshapes of single pixels between blocked and planar
+    merge_equal_nodes,  # again: equal constants and pads, made once for each reader
+    share_halos,
+    concat_by_offset,
+    remove_dead_nodes,  # again: nothing unused is compiled
+    fuse_groups,
+)

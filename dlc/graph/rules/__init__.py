@@ -1,0 +1,72 @@
+"""The rewrite rules, in the order in which they are tried at each node."""
+
+from __future__ import annotations
+
+from dlc.graph.rewrite import Rule
+from dlc.graph.rules.add_into_add import add_into_add
+from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
+from dlc.graph.rules.div_into_mul import div_into_mul
+from dlc.graph.rules.drop_no_ops import drop_mul_by_one, drop_no_op
+from dlc.graph.rules.expand_into_broadcast import EXPAND_INTO_BROADCAST
+from dlc.graph.rules.pad_into_conv import pad_into_conv
+from dlc.graph.rules.pad_into_pool import pad_into_pool
+from dlc.graph.rules.parts_into_gelu import PARTS_INTO_GELU
+from dlc.graph.rules.parts_into_hard_swish import (
+    CLIP_INTO_HARD_SIGMOID,
+    hard_sigmoid_into_hard_swish,
+)
+from dlc.graph.rules.parts_into_layer_norm import PARTS_INTO_LAYER_NORM
+from dlc.graph.rules.parts_into_mish import parts_into_mish
+from dlc.graph.rules.parts_into_softmax import parts_into_softmax
+from dlc.graph.rules.scale_before_conv import scale_before_conv
+from dlc.graph.rules.scale_into_conv import scale_into_conv
+from dlc.graph.rules.scale_into_layer_norm import bias_into_layer_norm, scale_into_layer_norm
+from dlc.graph.rules.scale_into_matmul import scale_into_matmul
+from dlc.graph.rules.scale_through_bias import scale_through_bias
+from dlc.graph.rules.shape_into_shape import (
+    reshape_into_reshape,
+    slice_into_slice,
+    transpose_into_reshape,
+    transpose_into_transpose,
+)
+from dlc.graph.rules.sigmoid_into_silu import scaled_sigmoid_into_silu, sigmoid_into_silu
+from dlc.graph.rules.sub_into_add import sub_into_add
+
+SHAPE_RULES: tuple[Rule, ...] = (
+    drop_no_op,
+    reshape_into_reshape,
+    transpose_into_transpose,
+    transpose_into_reshape,
+    slice_into_slice,
+    *EXPAND_INTO_BROADCAST,
+)
+"""What simplify_shapes applies: nothing here computes."""
+
+PATTERN_RULES: tuple[Rule, ...] = (
+    *PARTS_INTO_GELU,
+    *CLIP_INTO_HARD_SIGMOID,
+    hard_sigmoid_into_hard_swish,
+    sigmoid_into_silu,
+    scaled_sigmoid_into_silu,
+    parts_into_mish,
+    parts_into_softmax,
+    *PARTS_INTO_LAYER_NORM,
+    scale_into_layer_norm,
+    bias_into_layer_norm,
+)
+"""What apply_rules applies first: whole patterns, before small steps break them."""
+
+STEP_RULES: tuple[Rule, ...] = (
+    batch_norm_into_mul_add,
+    drop_mul_by_one,
+    sub_into_add,
+    div_into_mul,
+    scale_into_conv,
+    scale_before_conv,
+    scale_into_matmul,
+    scale_through_bias,
+    add_into_add,
+    pad_into_conv,
+    pad_into_pool,
+)
+"""What apply_rules applies then: small steps that move constants into weights."""

@@ -1,0 +1,65 @@
+"""What the tests of graph passes share: graphs with data, and evaluation before and after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+import dlc.graph.pipeline  # noqa: F401  # declares the passes
+from dlc.core.target import Target
+from dlc.graph.evaluate import evaluate
+from dlc.graph.graph import Graph
+from dlc.graph.pass_ import PASSES, PassContext
+from dlc.graph.text import parse_graph
+from dlc.graph.verify import verify_graph
+
+CONTEXT = PassContext(target=Target(features=frozenset({"avx2"})))  # vectors of 8 floats
+AVX512 = PassContext(target=Target(features=frozenset({"avx512f"})))
+
+
+def read(text: str, seed: int = 0) -> Graph:
+    """A graph from text; constants without data get small numbers, none of them zero."""
+    graph = parse_graph(text)
+    rng = np.random.default_rng(seed)
+    return replace(graph, constants={v: _data(a, rng) for v, a in graph.constants.items()})
+
+
+def _data(array, rng):
+    if array.size == 0 or array.any():
+        return array
+    values = rng.integers(1, 9, array.shape) * rng.choice([-1, 1], array.shape)
+    return (np.abs(values) if array.dtype.kind == "u" else values).astype(array.dtype)
+
+
+def arguments(graph: Graph, sizes: dict[str, int], seed: int = 1) -> dict[str, np.ndarray]:
+    """Random inputs; sizes that are not constants come from `sizes`."""
+    from dlc.graph.arrays import NUMPY_DTYPES
+    from dlc.graph.evaluate import bind_shape
+
+    rng = np.random.default_rng(seed)
+    found = {}
+    for value in graph.inputs:
+        shape = [int(n.value) for n in bind_shape(value.type.shape, sizes)]
+        dtype = NUMPY_DTYPES[value.type.dtype]
+        if value.type.dtype.is_float:
+            found[value.name] = rng.standard_normal(shape).astype(dtype)
+        else:
+            found[value.name] = rng.integers(0, 2, shape).astype(dtype)
+    return found
+
+
+def same(before: Graph, after: Graph, sizes: dict[str, int] | None = None, tolerance=1e-9):
+    """Assert that two graphs have the same inputs and give the same results."""
+    verify_graph(after, when="in a test")
+    assert before.inputs == after.inputs
+    assert before.outputs == after.outputs
+    given = arguments(before, sizes or {})
+    wanted, found = evaluate(before, given, sizes), evaluate(after, given, sizes)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=tolerance, atol=tolerance)
+
+
+def run(name: str, graph: Graph, context: PassContext = CONTEXT) -> Graph:
+    """A pass applied to a graph."""
+    return PASSES[name](graph, context)
