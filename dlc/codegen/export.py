@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dlc.codegen.elf import read_dynamic_symbols, write_data_object
-from dlc.codegen.llvm.host import ALIGNMENT, MODEL_SYMBOL, WEIGHTS_SYMBOL, weight_offsets
+from dlc.codegen.llvm.host import MODEL_SYMBOL, WEIGHTS_SYMBOL, weight_offsets
 from dlc.codegen.llvm.toolchain import find_driver
 from dlc.core.errors import CodegenError, InternalError, LimitError, UserError
 from dlc.core.manifest import Manifest, append_trailer
@@ -142,9 +142,8 @@ def write_weights(
         file.write(bytes(offsets[buffer.name] - done))
         file.write(data)
         done = offsets[buffer.name] + len(data)
-    total = max(end, ALIGNMENT)  # at least one byte, so that the symbol lies in its section
-    file.write(bytes(total - done))
-    return total
+    file.write(bytes(end - done))
+    return end
 
 
 def _check_symbols(program: Program, path: Path) -> None:

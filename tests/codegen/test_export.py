@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -11,17 +12,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dlc.codegen.elf import read_dynamic_symbols
-from dlc.codegen.export import MAX_WEIGHT_BYTES, write_weights
+from dlc.codegen.elf import read_dynamic_symbols, write_data_object
+from dlc.codegen.export import MAX_WEIGHT_BYTES, export_library, write_weights
 from dlc.codegen.llvm import toolchain
+from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.toolchain import find_driver
 from dlc.core.errors import CodegenError, InternalError, LimitError, TargetError, UserError
-from dlc.core.manifest import read_manifest
+from dlc.core.manifest import Manifest, read_manifest
 from dlc.core.target_parse import parse_target
 from dlc.core.types import DType
 from dlc.schedule.program import CallKernel, Copy
 from dlc.te.expr import index
-from tests.codegen.model_driver import Loaded, buffer, build, kernel, program
+from tests.codegen.model_driver import Loaded, buffer, build, compile_text, kernel, program
 
 NATIVE = parse_target("native")
 MARK = """
@@ -91,6 +93,18 @@ def test_weights_are_a_page_aligned_read_only_section(library):
     fields = line.split("]")[1].split()
     assert int(fields[2], 16) % 4096 == 0
     assert fields[6] == "A"
+    assert int(fields[-1]) >= 4096
+
+
+def test_an_object_of_data_is_well_formed(tmp_path):
+    path = tmp_path / "data.o"
+    write_data_object(path, "x86_64", "data", 4096, lambda file: file.write(b"13 odd bytes!"))
+    data = path.read_bytes()
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    assert table % 8 == 0  # what lld insists on
+    assert data[64:77] == b"13 odd bytes!"
+    (row,) = (line.split() for line in readelf(path, "--syms").splitlines() if "data" in line)
+    assert row[2:6] == ["13", "OBJECT", "GLOBAL", "HIDDEN"]
 
 
 def test_weights_arrive(library):
@@ -133,6 +147,23 @@ def test_a_call_of_libm_is_refused(tmp_path):
 def test_two_kernels_of_one_name_are_refused(tmp_path):
     with pytest.raises(CodegenError, match="mark"):
         build(tmp_path / "m.so", COPY_WEIGHTS, [MARK, DATA], WEIGHTS)
+
+
+def test_a_program_without_its_host_part_is_refused(tmp_path):
+    manifest = Manifest("test", NATIVE.arch)
+    with pytest.raises(CodegenError, match="exported are no symbols"):
+        export_library(program([]), {}, [], manifest, tmp_path / "m.so", NATIVE)
+
+
+def test_an_object_cannot_make_the_stack_executable(tmp_path):
+    source, plain = tmp_path / "plain.s", tmp_path / "plain.o"
+    source.write_text(".text\nnop\n")  # says nothing about the stack, which counts as a yes
+    subprocess.run([*find_driver(NATIVE), "-c", str(source), "-o", str(plain)], check=True)
+    objects = [compile_text(emit_program(program([]), NATIVE), NATIVE), plain.read_bytes()]
+    path = tmp_path / "m.so"
+    export_library(program([]), {}, objects, Manifest("test", NATIVE.arch), path, NATIVE)
+    stack = next(line for line in readelf(path, "-l").splitlines() if "GNU_STACK" in line)
+    assert stack.split()[-2] == "RW"
 
 
 def test_symbols_of_kernels_stay_inside(tmp_path):

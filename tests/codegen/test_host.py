@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dlc.codegen.llvm.host import emit_program, weight_offsets
@@ -163,6 +163,7 @@ def test_another_abi_gets_no_model(tmp_path):
     model = Loaded(build(tmp_path / "m.so", program([])))
     assert model.model.abi_version == 1
     assert not model.query(2)
+    assert not model.query(0)
 
 
 @pytest.mark.parametrize(("size", "message"), [(0, "from 1 to 32"), (33, "from 1 to 32")])
@@ -246,6 +247,7 @@ DIVISIONS = ["(a - 50) // (b - 9)", "(a - 50) % (b - 9)", "a // b", "a % b"]
 
 @settings(max_examples=60, deadline=None)
 @given(a=st.integers(0, 100), b=st.integers(1, 20))
+@example(a=60, b=9)
 def test_division_by_a_size_floors(divisions, a, b):
     if b == 9:
         with pytest.raises(RunError) as caught:
@@ -304,7 +306,11 @@ def test_branches_and_loops(tmp_path):
 
 
 def test_a_size_is_read_from_data(tmp_path):
-    body = [ReadSize("k", "x", 1), CallKernel("show", (parse_expr("k * 2"),), ("y",))]
+    body = [
+        ReadSize("k", "x", 1),
+        Check(parse_expr("k < 50"), "k is too large"),
+        CallKernel("show", (parse_expr("k * 2"),), ("y",)),
+    ]
     prog = program(
         body,
         inputs=[buffer("x", 2, dtype=DType.I64)],
@@ -313,8 +319,11 @@ def test_a_size_is_read_from_data(tmp_path):
     )
     model = Loaded(build(tmp_path / "m.so", prog, [SHOW]))
     y = np.zeros(1, np.int64)
+    model.plan()  # knows no k, so it checks none
     model.run([], [np.array([-1, 21])], [y])
     assert y[0] == 42
+    with pytest.raises(RunError, match="k is too large"):
+        model.run([], [np.array([0, 50])], [y])
     with pytest.raises(RunError, match="'k', read from the data, is negative"):
         model.run([], [np.array([21, -1])], [y])
 

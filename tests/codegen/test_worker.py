@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +101,7 @@ def test_equal_kernels_are_compiled_once(cache, monkeypatch):
     "other",
     [
         KernelJob("scale", scale(), NATIVE, {"tile": 4}),
-        KernelJob("scale", scale(), parse_target("llvm -mcpu=x86-64"), {}),
+        KernelJob("scale", scale(), replace(NATIVE, features=frozenset({"sse3"})), {}),
         KernelJob("scale", scale(), parse_target("native -num-cores=77"), {}),
     ],
 )
@@ -184,6 +186,17 @@ def test_an_error_names_its_kernel(cache, jobs):
     assert len(compile_kernels(kernels[:3], jobs=jobs, cache=cache)) == 3
 
 
+def test_an_error_of_llvm_tells_the_kernel_and_not_the_symbol(monkeypatch):
+    def fail(*_):
+        raise CodegenError(stage="LLVM", unit="symbol", reason="so")
+
+    monkeypatch.setattr(compile_task, "emit_func", fail)
+    result = attempt(tasks(1)[0])
+    assert isinstance(result, CodegenError)
+    assert result.fields == {"stage": "LLVM", "unit": "k0", "reason": "so"}
+    assert "DLC_DUMP" in result.hint
+
+
 def test_the_first_of_several_errors_is_raised(cache, monkeypatch):
     def fail(tasks, jobs):
         for position in reversed(range(len(tasks))):
@@ -222,6 +235,45 @@ def test_a_task_that_cannot_be_sent_is_an_error():
         assert isinstance(result, InternalError)
         ((_, result),) = workers.compile(tasks(1), 1)
         assert isinstance(result, bytes)
+    finally:
+        workers.close()
+
+
+class Noisy:
+    """Unpickles as a symbol, with a sound."""
+
+    def __reduce__(self):
+        return (eval, ("print('noise') or 'symbol'",))
+
+
+def test_what_is_printed_in_a_worker_does_no_harm():
+    workers = Pool(1)
+    try:
+        noisy = KernelTask(scale(), NATIVE, (), Noisy())  # type: ignore[arg-type]
+        ((_, result),) = workers.compile([noisy], 1)
+        assert isinstance(result, bytes)
+    finally:
+        workers.close()
+
+
+def test_threads_share_workers():
+    workers = Pool(1)
+    wrong = []
+
+    def use(first):
+        wanted = tasks(24)[first::4]
+        for position, result in workers.compile(wanted, 1):
+            if wanted[position].symbol.encode() not in result:
+                wrong.append(position)
+
+    try:
+        threads = [threading.Thread(target=use, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=60)
+        assert not any(thread.is_alive() for thread in threads)
+        assert wrong == []
     finally:
         workers.close()
 
