@@ -67,7 +67,7 @@ def test_what_is_encoded_is_decoded(manifest: Manifest) -> None:
 def test_equal_manifests_have_equal_bytes() -> None:
     reordered = Manifest(
         **{name: getattr(EXAMPLE, name) for name in Manifest.__slots__ if name != "metadata"},
-        metadata=dict(reversed(EXAMPLE.metadata.items())),
+        metadata=dict(reversed(list(EXAMPLE.metadata.items()))),
     )
     assert encode_manifest(reordered) == encode_manifest(EXAMPLE)
 

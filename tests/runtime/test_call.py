@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ Make = Callable[[DType], Module]
 DTYPES = [dtype for dtype in DType if dtype is not DType.INDEX]
 
 
-def check(results: object) -> None:
-    y, total = results  # type: ignore[misc]
+def check(results: Iterable[np.ndarray]) -> None:
+    y, total = results
     np.testing.assert_array_equal(y, Y)
     np.testing.assert_array_equal(total, [Y.sum()])
 
@@ -96,7 +97,7 @@ class ViaDlpack:
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
 
-    def __dlpack__(self, **options: object) -> object:
+    def __dlpack__(self, **options: Any) -> object:
         return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -205,7 +206,7 @@ def test_names_that_do_not_exist(model: Module) -> None:
 
 def test_values_the_model_refuses(model: Module) -> None:
     with pytest.raises(UserError, match=r"^b is not a number$"):
-        model(X, np.float32([0, np.nan, 0]))
+        model(X, np.array([0, np.nan, 0], np.float32))
     with pytest.raises(UserError, match="13 is bad luck"):
         model(np.zeros((13, 3), np.float32), B)
     check(model(X, B))

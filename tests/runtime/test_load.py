@@ -8,6 +8,7 @@ import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_the_hash_of_a_file_is_the_same_in_both_languages(tmp_path: Path) -> Non
         ({"sizes": (*AFFINE.sizes, *AFFINE.sizes)}, "no input has size"),
     ],
 )
-def test_artefacts_for_elsewhere(tmp_path: Path, changes: dict[str, object], reason: str) -> None:
+def test_artefacts_for_elsewhere(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     path = build(tmp_path / "model.so", 2, **changes)
     with pytest.raises(ArtifactError, match=reason) as caught:
         dlc.runtime.load(path)
