@@ -15,13 +15,14 @@ from dlc.schedule.loop import (
     Stmt,
     Store,
     block,
+    exprs,
     map_exprs,
     rewrite,
     substitute,
     walk,
 )
 from dlc.te.expr import Expr, Load, Var
-from dlc.te.transform import rename_buffers
+from dlc.te.transform import loads, rename_buffers
 from dlc.te.transform import rewrite as rewrite_expr
 
 
@@ -80,13 +81,15 @@ def insert_before(stmt: Stmt, mark: Stmt, wrap: Callable[[Stmt], Stmt]) -> Stmt:
             return wrap(stmt)
 
 
-def remove_alloc(stmt: Stmt, buffer: str) -> Stmt:
-    """The statement without one allocation; its body stays."""
+def insert_at_read(body: Stmt, buffer: str, place: Callable[[Stmt], Stmt]) -> Stmt:
+    """Hand what runs from the first read of a buffer on to `place`, inside of guards around all."""
+    if isinstance(body, If) and not any(x.buffer == buffer for x in loads(body.cond)):
+        return replace(body, body=insert_at_read(body.body, buffer, place))
 
-    def visit(node: Stmt) -> Stmt:
-        return node.body if isinstance(node, Alloc) and node.buffer.name == buffer else node
+    def reads(stmt: Stmt) -> bool:
+        return any(x.buffer == buffer for e in exprs(stmt) for x in loads(e))
 
-    return rewrite(stmt, visit)
+    return insert_before(body, next(s for s in sequence(body) if reads(s)), place)
 
 
 @dataclass(frozen=True, slots=True)

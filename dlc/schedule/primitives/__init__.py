@@ -1,6 +1,7 @@
 """One module per primitive. Importing the package registers them all."""
 
 from dlc.schedule.primitives.annotate import annotate as annotate
+from dlc.schedule.primitives.cache_read import cache_read as cache_read
 from dlc.schedule.primitives.compute_at import compute_at as compute_at
 from dlc.schedule.primitives.compute_inline import compute_inline as compute_inline
 from dlc.schedule.primitives.decompose_reduction import decompose_reduction as decompose_reduction
@@ -9,7 +10,9 @@ from dlc.schedule.primitives.fuse import fuse as fuse
 from dlc.schedule.primitives.parallel import parallel as parallel
 from dlc.schedule.primitives.partition import partition as partition
 from dlc.schedule.primitives.reorder import reorder as reorder
+from dlc.schedule.primitives.rfactor import rfactor as rfactor
 from dlc.schedule.primitives.set_scope import set_scope as set_scope
 from dlc.schedule.primitives.split import split as split
+from dlc.schedule.primitives.transform_layout import transform_layout as transform_layout
 from dlc.schedule.primitives.unroll import unroll as unroll
 from dlc.schedule.primitives.vectorize import vectorize as vectorize

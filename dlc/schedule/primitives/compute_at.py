@@ -8,7 +8,7 @@ from dataclasses import replace
 from dlc.schedule.dependence import bounds_in, why_not_disjoint
 from dlc.schedule.edit import (
     aliases,
-    insert_before,
+    insert_at_read,
     loops_around,
     map_sequence,
     redirect,
@@ -24,7 +24,6 @@ from dlc.schedule.loop import (
     Block,
     For,
     Func,
-    If,
     LoopKind,
     Stmt,
     Store,
@@ -91,7 +90,7 @@ def compute_at(func: Func, buffer: str, loop: str) -> Func:
 
     body = redirect(target.body, buffer, buffer, lambda index: rebase(index, box, bounds))
     result = swap_alloc(func, buffer, lambda a: map_sequence(a.body, _without(producers)))
-    result = swap_loop(result, loop, lambda f: replace(f, body=_insert(body, buffer, place)))
+    result = swap_loop(result, loop, lambda f: replace(f, body=insert_at_read(body, buffer, place)))
     _check_sources(func, result, alloc, producers, home, target)
     return result
 
@@ -121,13 +120,17 @@ def _check_place(func: Func, alloc: Alloc, target: For) -> tuple[Stmt, list[Stmt
         refuse("compute_at", func, f"'{buffer}' is read outside of loop '{loop}'")
     if not others:
         refuse("compute_at", func, f"'{buffer}' is not read in loop '{loop}'")
+    _check_producers(func, buffer, producers)
+    return home, producers
+
+
+def _check_producers(func: Func, buffer: str, producers: list[Stmt]) -> None:
     for p in producers:
         if written(p) != {buffer}:
             refuse("compute_at", func, f"a nest writes '{buffer}' together with other buffers")
         own = sum(_own_reads(site.store) for site in sites(p))
         if _reads(p, buffer) > own:
             refuse("compute_at", func, f"an element of '{buffer}' depends on other elements")
-    return home, producers
 
 
 def _reads(stmt: Stmt, buffer: str) -> int:
@@ -159,14 +162,6 @@ def _restricted(func: Func, nest: Stmt, buffer: str, box: tuple[Span, ...], boun
     )
     nest = redirect(nest, buffer, buffer, lambda index: rebase(index, box, now))
     return simplify_stmt(nest, now)
-
-
-def _insert(body: Stmt, buffer: str, place: Callable[[Stmt], Stmt]) -> Stmt:
-    """Put the computation before the first statement that reads the buffer."""
-    if isinstance(body, If) and not any(x.buffer == buffer for x in loads(body.cond)):
-        return replace(body, body=_insert(body.body, buffer, place))
-    mark = next(s for s in sequence(body) if _reads(s, buffer))
-    return insert_before(body, mark, place)
 
 
 def _check_sources(
