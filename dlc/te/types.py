@@ -50,7 +50,7 @@ class TensorType:
         return canonical(total)
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        return f"{self.dtype}[{', '.join(map(str, self.shape)) or '()'}]"
 
 
 def const_size(size: Expr) -> int:
