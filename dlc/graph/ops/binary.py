@@ -235,7 +235,7 @@ class GreaterEqual(Binary):
         return np.greater_equal(a, b)
 
 
-@op("and", fuse=Fuse.ELEMENTWISE, onnx="And")
+@op("logical_and", fuse=Fuse.ELEMENTWISE, onnx="And")
 class And(Binary):
     """True where both are."""
 
@@ -246,7 +246,7 @@ class And(Binary):
         return np.logical_and(a, b)
 
 
-@op("or", fuse=Fuse.ELEMENTWISE, onnx="Or")
+@op("logical_or", fuse=Fuse.ELEMENTWISE, onnx="Or")
 class Or(Binary):
     """True where either is."""
 
@@ -257,7 +257,7 @@ class Or(Binary):
         return np.logical_or(a, b)
 
 
-@op("xor", fuse=Fuse.ELEMENTWISE, onnx="Xor")
+@op("logical_xor", fuse=Fuse.ELEMENTWISE, onnx="Xor")
 class Xor(Binary):
     """True where one of the two is."""
 
@@ -362,4 +362,5 @@ class PRelu(Op):
 
     def reference(self, x: Array, slope: Array) -> Array:
         x, slope = as_f64(x, slope)
-        return np.where(x < 0, x * slope, x)
+        with np.errstate(all="ignore"):
+            return np.where(x < 0, x * slope, x)

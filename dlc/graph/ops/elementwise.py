@@ -127,7 +127,7 @@ def _saturated(x: Array, dtype: DType) -> Array:
     return np.asarray(np.where(x <= limits.min, limits.min, result), NUMPY_DTYPES[dtype])
 
 
-@op("not", fuse=Fuse.ELEMENTWISE, onnx="Not")
+@op("logical_not", fuse=Fuse.ELEMENTWISE, onnx="Not")
 class Not(Unary):
     """True where x is False."""
 

@@ -216,7 +216,8 @@ class OneHot(Op):
         at = np.where(indices < 0, indices + depth, indices)
         axis = self.axis % (indices.ndim + 1)
         places = np.arange(depth).reshape(-1, *[1] * (indices.ndim - axis))
-        return np.where(np.expand_dims(at, axis) == places, values[1], values[0])
+        chosen = np.expand_dims(at, axis) == places
+        return np.asarray(np.where(chosen, values[1], values[0]))
 
 
 @op("trilu", fuse=Fuse.INJECTIVE)

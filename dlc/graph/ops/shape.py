@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES
-from dlc.graph.op import Array, Fuse, Op, op
+from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import as_sizes, constants, normal_axis, set_sizes
 from dlc.graph.ops.precision import wide
 from dlc.graph.ops.reindex import padded_element, reshaped_index
@@ -128,7 +128,8 @@ class Empty(Op):
         return te.compute(self.name, self.shape, lambda *i: const(0, self.dtype), inputs=())
 
     def reference(self) -> Array:
-        return np.zeros(constants(self.shape), NUMPY_DTYPES[self.dtype])
+        (result,) = as_f64(np.zeros(constants(self.shape), NUMPY_DTYPES[self.dtype]))
+        return result
 
 
 @op("insert", fuse=Fuse.INJECTIVE)

@@ -1,0 +1,547 @@
+"""What the tests of operators run on: for each operator some calls, with their ONNX equivalent."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.graph.arrays import NUMPY_DTYPES
+from dlc.graph.op import Op
+from dlc.graph.ops import activation as act
+from dlc.graph.ops import binary as bin_
+from dlc.graph.ops import (
+    conv,
+    conv_blocked,
+    elementwise,
+    gather,
+    layout,
+    matmul,
+    norm,
+    pool,
+    resize,
+    shape,
+)
+from dlc.graph.ops import reduce as red
+from dlc.graph.verify import attribute_exprs
+from dlc.te.expr import Var
+from dlc.te.text import parse_type
+from dlc.te.transform import free_vars
+from dlc.te.types import TensorType
+
+N = Var("n")
+SIZES = ({"n": 3}, {"n": 1}, {"n": 0})
+SPECIAL = (math.nan, math.inf, -math.inf, -0.0, 0.0, 0.5, -0.5, 1.5, 2.5, -3.0, 80.0, -80.0, 1e-4)
+LOOSE = 2e-6
+"""A few roundings of f32: the interpreter rounds each step, the reference none."""
+
+
+@dataclass(frozen=True)
+class Onnx:
+    """The same call in ONNX."""
+
+    name: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    extra: tuple[np.ndarray | None, ...] = ()  # operands after ours; None leaves one out
+    opset: int = 22
+    order: tuple[int, ...] = ()  # which of our operands, if not all in order
+    rtol: float = 1e-5  # against their float32 arithmetic
+    by_runtime: bool = False  # ONNX's own evaluator cannot; ask onnxruntime
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of an operator."""
+
+    op: Op
+    types: tuple[TensorType, ...]
+    sizes: tuple[Mapping[str, int], ...] = ({},)
+    data: str = "small"  # small integers; or "special", "unit", "positive", "bits"
+    values: tuple[Sequence[Any] | None, ...] = ()  # spelled-out operands
+    rtol: float = 0.0
+    onnx: Onnx | None = None
+
+    def __str__(self) -> str:
+        return f"{self.op.name}-{'-'.join(map(str, self.types))}"
+
+    def arrays(self, sizes: Mapping[str, int]) -> list[np.ndarray]:
+        """The operands."""
+        random = np.random.default_rng(7)
+        result = []
+        for position, type_ in enumerate(self.types):
+            dims = tuple(_dim(str(n), sizes) for n in type_.shape)
+            given = self.values[position] if position < len(self.values) else None
+            dtype = NUMPY_DTYPES[type_.dtype]
+            if given is not None:
+                result.append(np.resize(np.array(given), dims).astype(dtype))
+            else:
+                result.append(_random(random, self.data, dims, type_.dtype).astype(dtype))
+        return result
+
+
+def _dim(text: str, sizes: Mapping[str, int]) -> int:
+    return int(eval(text, {"__builtins__": {}}, dict(sizes)))
+
+
+def _random(
+    random: np.random.Generator, data: str, dims: tuple[int, ...], dtype: DType
+) -> np.ndarray:
+    if dtype is DType.BOOL:
+        return random.integers(0, 2, dims)
+    if data == "special":
+        return np.resize(random.permutation(np.array(SPECIAL)), dims)
+    if data == "unit":
+        return random.uniform(-2, 2, dims)
+    if data == "positive":
+        return random.uniform(0.1, 3, dims)
+    if data == "bits":
+        return random.integers(0, 1 << 62, dims)
+    return random.integers(-4 if dtype.is_signed else 0, 5, dims)
+
+
+def case(op: Op, *types: str, **settings: Any) -> Case:
+    """A call; types are written as in graph text."""
+    parsed = tuple(parse_type(ast.parse(t, mode="eval").body) for t in types)
+    sizes = [n for t in parsed for n in t.shape] + list(attribute_exprs(op))
+    symbolic = any(free_vars(n) for n in sizes)
+    settings.setdefault("sizes", SIZES if symbolic else ({},))
+    return Case(op, parsed, **settings)
+
+
+def both(*cases: Case) -> list[Case]:
+    """The cases, and each as it is in f16."""
+    halves = [
+        replace(c, types=tuple(TensorType(t.shape, DType.F16) for t in c.types), onnx=None)
+        for c in cases
+    ]
+    return [*cases, *(replace(c, rtol=max(c.rtol, 2e-3)) for c in halves)]
+
+
+def _onnx(name: str, **attributes: Any) -> Onnx:
+    return Onnx(name, attributes)
+
+
+def _elementwise() -> list[Case]:
+    exact = {
+        elementwise.Floor: "Floor", elementwise.Ceil: "Ceil", elementwise.Round: "Round",
+        elementwise.Abs: "Abs", elementwise.Neg: "Neg", elementwise.Sign: "Sign",
+        elementwise.Identity: "Identity", elementwise.IsNaN: "IsNaN", elementwise.IsInf: "IsInf",
+        act.Relu: "Relu", act.ThresholdedRelu: "ThresholdedRelu", act.Shrink: "Shrink",
+    }  # fmt: skip
+    rounded = {
+        elementwise.Exp: "Exp", elementwise.Log: "Log", elementwise.Sqrt: "Sqrt",
+        elementwise.Erf: "Erf", elementwise.Sin: "Sin", elementwise.Cos: "Cos",
+        elementwise.Tanh: "Tanh", elementwise.Reciprocal: "Reciprocal",
+        elementwise.Sinh: "Sinh", elementwise.Cosh: "Cosh",
+        act.Sigmoid: "Sigmoid", act.LeakyRelu: "LeakyRelu", act.Elu: "Elu", act.Celu: "Celu",
+        act.Selu: "Selu", act.HardSigmoid: "HardSigmoid", act.HardSwish: "HardSwish",
+        act.Softplus: "Softplus", act.Softsign: "Softsign", act.Mish: "Mish",
+    }  # fmt: skip
+    cases = [
+        case(op(), "f32[n, 5]", data="special", onnx=_onnx(name)) for op, name in exact.items()
+    ]
+    cases += [
+        case(op(), "f32[n, 5]", data=data, rtol=1e-5 if op in (act.Elu, act.Celu) else LOOSE,
+             onnx=_onnx(name) if data == "unit" else None)
+        for op, name in rounded.items() for data in ("unit", "special")
+    ]  # fmt: skip
+    cases += [
+        case(act.Gelu(), "f32[n, 5]", data="unit", rtol=1e-5, onnx=_onnx("Gelu")),
+        case(act.Gelu(approximate="tanh"), "f32[4, 5]", data="unit", rtol=1e-5,
+             onnx=_onnx("Gelu", approximate="tanh")),
+        case(act.Silu(), "f32[n, 5]", data="unit", rtol=LOOSE),
+        case(act.Silu(alpha=0.5), "f32[5]", data="special", rtol=LOOSE),
+        case(act.Elu(alpha=0.5), "f32[5]", data="unit", rtol=1e-5, onnx=_onnx("Elu", alpha=0.5)),
+        case(act.Relu(), "i32[5]", onnx=_onnx("Relu")),
+        case(elementwise.Neg(), "i64[5]", onnx=_onnx("Neg")),
+        case(elementwise.Abs(), "u8[5]", onnx=_onnx("Abs")),
+        case(elementwise.Sign(), "u8[5]", onnx=_onnx("Sign")),
+        case(elementwise.IsInf(detect_negative=0), "f32[13]", data="special",
+             onnx=_onnx("IsInf", detect_negative=0)),
+        case(elementwise.Not(), "bool[n]", onnx=_onnx("Not")),
+        case(elementwise.BitwiseNot(), "u8[6]", data="bits", onnx=_onnx("BitwiseNot")),
+        case(act.Clip(min=-1.0, max=1.5), "f32[n, 5]", data="special"),
+        case(act.Clip(max=2.0), "i32[7]"),
+        case(act.Clip(), "f32[7]"),
+        case(act.Clip(min=2.0, max=1.0), "f32[7]"),
+    ]  # fmt: skip
+    cases += both(case(act.Relu(), "f32[7]", data="special"))
+    targets = (DType.I32, DType.I8, DType.U8, DType.BOOL, DType.F16, DType.F64, DType.F32)
+    cases += [case(elementwise.Cast(to=t), "f32[13]", data="special") for t in targets]
+    cases += [
+        case(elementwise.Cast(to=DType.U8), "i32[6]", values=([-1, 256, 300, 0, 5, -300],)),
+        case(elementwise.Cast(to=DType.BOOL), "i64[6]"),
+        case(elementwise.Cast(to=DType.F32), "bool[6]"),
+        case(elementwise.Cast(to=DType.I64), "bool[6]"),
+        case(elementwise.Cast(to=DType.I64), "f32[4]", values=([3e30, -3e30, 2.9, -2.9],)),
+    ]
+    return cases
+
+
+def _binary() -> list[Case]:
+    numbers = {
+        bin_.Add: "Add", bin_.Sub: "Sub", bin_.Mul: "Mul", bin_.Less: "Less",
+        bin_.LessEqual: "LessOrEqual", bin_.Greater: "Greater", bin_.Equal: "Equal",
+        bin_.GreaterEqual: "GreaterOrEqual", bin_.Minimum: "Min", bin_.Maximum: "Max",
+    }  # fmt: skip
+    cases = [
+        case(op(), "f32[n, 1, 3]", "f32[2, 1]", data=data, onnx=_onnx(name))
+        for op, name in numbers.items()
+        for data in ("small", "special")
+    ]
+    cases += [case(op(), "i32[4]", "i32[2, 1]", onnx=_onnx(n)) for op, n in numbers.items()]
+    bools = {bin_.And: "And", bin_.Or: "Or", bin_.Xor: "Xor", bin_.Equal: "Equal"}
+    cases += [case(op(), "bool[n, 4]", "bool[4]", onnx=_onnx(n)) for op, n in bools.items()]
+    bits = {
+        bin_.BitwiseAnd(): "BitwiseAnd", bin_.BitwiseOr(): "BitwiseOr",
+        bin_.BitwiseXor(): "BitwiseXor",
+    }  # fmt: skip
+    cases += [case(op, "u8[5]", "u8[5]", data="bits", onnx=_onnx(n)) for op, n in bits.items()]
+    signs = ([7, -7, 7, -7, 6, -6, 0, 5], [2, 2, -2, -2, 3, 3, 4, 0])
+    unsigned = ([7, 255, 9, 0], [2, 16, 0, 3])
+    cases += [
+        case(bin_.Add(), "f32[()]", "f32[n]", onnx=_onnx("Add")),
+        case(bin_.Add(), "f32[()]", "f32[()]", onnx=_onnx("Add")),
+        case(bin_.Add(), "f32[n, n + 1]", "f32[n, n + 1]", onnx=_onnx("Add")),
+        case(bin_.Add(), "i8[4]", "i8[4]", values=([127, -128, 3, 4], [1, -1, 3, 4])),
+        case(bin_.Div(), "f32[n, 5]", "f32[5]", data="special", rtol=LOOSE, onnx=_onnx("Div")),
+        case(bin_.Div(), "i32[8]", "i32[8]", values=signs),
+        case(bin_.Div(), "u8[4]", "u8[4]", values=unsigned),
+        case(bin_.Mod(), "i32[7]", "i32[7]", values=tuple(s[:7] for s in signs),
+             onnx=_onnx("Mod")),
+        case(bin_.Mod(fmod=1), "i32[7]", "i32[7]", values=tuple(s[:7] for s in signs),
+             onnx=_onnx("Mod", fmod=1)),
+        case(bin_.Mod(), "i32[8]", "i32[8]", values=signs),
+        case(bin_.Mod(fmod=1), "u8[4]", "u8[4]", values=unsigned),
+        case(bin_.Mod(fmod=1), "f32[8]", "f32[8]", values=signs, onnx=_onnx("Mod", fmod=1)),
+        case(bin_.Mod(fmod=1), "f32[4]", "f32[4]",
+             values=([7.5, -7.5, 1e9, math.inf], [2.25, 2.25, 7.0, 3.0])),
+        case(bin_.Pow(), "f32[4]", "f32[2, 1]", data="positive", rtol=LOOSE, onnx=_onnx("Pow")),
+        case(bin_.Pow(), "f32[5]", "f32[5]",
+             values=([-2, -2, 0, math.nan, math.inf], [3, 0.5, 0, 0, -1]), rtol=LOOSE),
+        case(bin_.Pow(), "i32[4]", "i32[4]", values=([2, -3, 5, 7], [10, 3, 0, 2])),
+        case(bin_.BitShift(direction="LEFT"), "u8[4]", "u8[4]",
+             values=([1, 255, 3, 7], [1, 4, 7, 8])),
+        case(bin_.BitShift(direction="RIGHT"), "u32[4]", "u32[4]",
+             values=([1, 255, 300, 7], [1, 4, 7, 32])),
+        case(bin_.Where(), "bool[n, 1]", "f32[4]", "f32[n, 4]", onnx=_onnx("Where")),
+        case(bin_.Where(), "bool[3]", "i64[2, 1]", "i64[()]", onnx=_onnx("Where")),
+        case(bin_.PRelu(), "f32[n, 3, 2]", "f32[3, 1]", data="special", rtol=LOOSE,
+             onnx=_onnx("PRelu")),
+    ]  # fmt: skip
+    cases += both(case(bin_.Add(), "f32[4]", "f32[4]", data="unit", rtol=LOOSE))
+    return cases
+
+
+def _contractions() -> list[Case]:
+    def conv_of(x: str, w: str, **attributes: Any) -> Case:
+        names = {"stride": "strides", "dilation": "dilations", "groups": "group"}
+        theirs = {names.get(k, k): v for k, v in attributes.items()}
+        return case(conv.Conv(**attributes), x, w, onnx=Onnx("Conv", theirs))
+
+    def transposed(x: str, w: str, **attributes: Any) -> Case:
+        names = {"stride": "strides", "dilation": "dilations", "groups": "group"}
+        theirs = {names.get(k, k): v for k, v in attributes.items()}
+        onnx = Onnx("ConvTranspose", theirs, by_runtime=True)
+        return case(conv.ConvTranspose(**attributes), x, w, onnx=onnx)
+
+    one = {"stride": (2,), "pads": (1, 2), "dilation": (1,)}
+    three = {"stride": (1, 2, 1), "pads": (0, 1, 0, 1, 0, 0), "dilation": (1, 1, 2)}
+    return [
+        conv_of("f32[n, 2, 5, 6]", "f32[3, 2, 3, 2]", pads=(1, 0, 2, 1)),
+        conv_of("f32[1, 4, 7, 9]", "f32[6, 2, 3, 2]", stride=(2, 1), dilation=(1, 2), groups=2),
+        conv_of("f32[2, 3, 5, 4]", "f32[3, 1, 3, 3]", pads=(1, 1, 1, 1), groups=3),
+        conv_of("f32[1, 2, n + 3, 4]", "f32[3, 2, 3, 1]", stride=(2, 1)),
+        conv_of("f32[1, 2, 7]", "f32[3, 2, 3]", **one),
+        conv_of("f32[1, 1, 3, 4, 5]", "f32[2, 1, 2, 2, 2]", **three),
+        case(conv.Conv(), "u8[1, 2, 4, 4]", "i8[3, 2, 3, 3]"),
+        *both(case(conv.Conv(), "f32[1, 2, 4, 4]", "f32[3, 2, 3, 3]")),
+        transposed("f32[n, 2, 3, 4]", "f32[2, 3, 3, 2]", stride=(2, 3), pads=(1, 0, 0, 1)),
+        transposed("f32[1, 4, 3, 2]", "f32[4, 1, 2, 3]", stride=(2, 1), groups=2,
+                   output_padding=(1, 0), dilation=(2, 1)),
+        transposed("f32[1, 2, n + 1, 2]", "f32[2, 1, 2, 2]", stride=(2, 2)),
+        case(conv_blocked.ConvBlocked(stride=(2, 1)), "f32[n, 3, 5, 4, 2]",
+             "f32[2, 3, 3, 2, 2, 4]"),
+        case(conv_blocked.ConvBlocked(groups=2, dilation=(1, 2)), "f32[1, 4, 4, 5, 2]",
+             "f32[6, 2, 2, 2, 2, 3]"),
+        case(conv_blocked.PlanarConv(stride=(1, 2)), "f32[n, 3, 4, 6]", "f32[2, 3, 3, 2, 4]"),
+        case(conv_blocked.DepthwiseBlocked(stride=(2, 1), dilation=(1, 2)),
+             "f32[n, 3, 5, 6, 2]", "f32[3, 3, 2, 2]"),
+        case(matmul.MatMul(), "f32[n, 5]", "f32[5, 2]", onnx=_onnx("MatMul")),
+        case(matmul.MatMul(), "f32[3, n]", "f32[n, 2]", onnx=_onnx("MatMul")),
+        case(matmul.MatMul(), "f32[5]", "f32[5]", onnx=_onnx("MatMul")),
+        case(matmul.MatMul(), "f32[5]", "f32[n, 5, 2]", onnx=_onnx("MatMul")),
+        case(matmul.MatMul(), "f32[n, 3, 5]", "f32[5]", onnx=_onnx("MatMul")),
+        case(matmul.MatMul(), "f32[n, 1, 3, 5]", "f32[2, 5, 4]", onnx=_onnx("MatMul")),
+        case(matmul.MatMul(), "i64[2, 3]", "i64[3, 2]", onnx=_onnx("MatMul")),
+        case(matmul.MatMul(), "i8[2, 300]", "i8[300, 2]", data="bits"),
+        *both(case(matmul.MatMul(), "f32[2, 3]", "f32[3, 2]")),
+        case(matmul.MatMulPacked(n=5), "f32[n, 2, 3]", "f32[2, 3, 4]"),
+        case(matmul.MatMulPacked(n=N), "f32[2, 3]", "f32[(n + 3) // 4, 3, 4]"),
+        case(matmul.MatMulPacked(n=8), "f32[3]", "f32[2, 3, 4]"),
+        case(matmul.Einsum(equation="bij,bkj->bik"), "f32[n, 2, 3]", "f32[n, 4, 3]",
+             onnx=_onnx("Einsum", equation="bij,bkj->bik")),
+        case(matmul.Einsum(equation="ii->i"), "f32[4, 4]", onnx=_onnx("Einsum", equation="ii->i")),
+        case(matmul.Einsum(equation="i,j->ij"), "f32[n]", "f32[2]"),
+    ]  # fmt: skip
+
+
+def _pools() -> list[Case]:
+    def maximum(x: str, **a: Any) -> Case:
+        return case(pool.MaxPool(**a), x, onnx=_theirs("MaxPool", a) if "[2" not in x else None)
+
+    def average(x: str, **a: Any) -> Case:
+        return case(pool.AveragePool(**a), x, rtol=LOOSE, onnx=_theirs("AveragePool", a))
+
+    def _theirs(name: str, a: Mapping[str, Any]) -> Onnx:
+        names = {"kernel": "kernel_shape", "stride": "strides", "dilation": "dilations"}
+        return Onnx(name, {names.get(k, k): int(v) if v is True else v for k, v in a.items()})
+
+    ceil = {"kernel": (3, 2), "stride": (2, 2), "ceil_mode": True}
+    return [
+        maximum("f32[n, 2, 5, 6]", kernel=(3, 2)),
+        maximum("f32[1, 2, 5, 6]", kernel=(3, 3), stride=(2, 2), pads=(1, 1, 1, 1)),
+        maximum("f32[1, 1, 6, 7]", kernel=(2, 3), dilation=(2, 1), pads=(0, 1, 1, 0)),
+        maximum("f32[1, 2, 6, 7]", **ceil),
+        maximum("f32[1, 2, 7, 5]", pads=(1, 0, 0, 1), **ceil),
+        maximum("f32[1, 1, n + 3, 4]", kernel=(3, 2), stride=(2, 1), pads=(1, 1, 1, 1)),
+        maximum("f32[1, 2, 7]", kernel=(3,), stride=(2,), pads=(1, 1), dilation=(1,)),
+        case(pool.MaxPool(kernel=(2, 2), pads=(1, 1, 0, 0)), "f32[2, 2, 5, 5]", data="special"),
+        case(pool.MaxPool(kernel=(2, 2), pads=(1, 1, 0, 0)), "i8[2, 1, 4, 5]"),
+        case(pool.MaxPool(kernel=(2, 2), stride=(2, 2)), "f32[n, 2, 5, 6, 4]"),
+        average("f32[n, 2, 5, 6]", kernel=(3, 2)),
+        average("f32[1, 2, 5, 6]", kernel=(3, 3), stride=(2, 2), pads=(1, 0, 1, 2)),
+        average("f32[1, 2, 5, 6]", kernel=(3, 3), pads=(1, 0, 1, 2), count_include_pad=True),
+        average("f32[1, 2, 6, 7]", **ceil),
+        average("f32[1, 2, 7, 5]", kernel=(3, 3), stride=(3, 2), pads=(1, 1, 1, 1),
+                ceil_mode=True, count_include_pad=True),
+        average("f32[1, 1, 7, 8]", kernel=(2, 3), dilation=(2, 2), pads=(1, 1, 1, 2)),
+        average("f32[1, 1, n + 3, 4]", kernel=(3, 2), stride=(2, 1), pads=(1, 1, 1, 1)),
+        case(pool.AveragePool(kernel=(2, 2), pads=(1, 1, 0, 0)), "f32[2, 2, 5, 6, 4]", rtol=LOOSE),
+        *both(case(pool.AveragePool(kernel=(2, 2)), "f32[1, 1, 3, 3]", rtol=LOOSE)),
+    ]  # fmt: skip
+
+
+def _reductions() -> list[Case]:
+    theirs = {
+        "sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "min": "ReduceMin",
+        "prod": "ReduceProd", "sum_square": "ReduceSumSquare", "l1": "ReduceL1",
+        "l2": "ReduceL2", "log_sum": "ReduceLogSum", "log_sum_exp": "ReduceLogSumExp",
+    }  # fmt: skip
+
+    def reduction(kind: str, x: str, axes: tuple[int, ...], *, kept: bool = True, **k: Any) -> Case:
+        op = red.Reduce(kind=kind, axes=axes, keepdims=kept)
+        onnx = Onnx(theirs[kind], {"keepdims": int(kept)}, (np.array(axes, np.int64),), opset=18)
+        exact = kind in ("sum", "max", "min", "prod", "sum_square", "l1")
+        empty = "n" in x  # what ONNX's own reference refuses to reduce
+        return case(op, x, rtol=0 if exact else 1e-5, onnx=None if empty else onnx, **k)
+
+    cases = [
+        reduction(kind, "f32[2, 3, 4]", (1, -1), kept=kept, data=data)
+        for kind in theirs
+        for kept, data in ((True, "small"), (False, "positive"))
+        if not (kind in ("log_sum", "prod") and data == "small")
+        and not (kind in ("sum", "prod", "sum_square", "l1") and data == "positive")
+    ]
+    cases += [reduction(kind, "f32[2, n]", (1,)) for kind in theirs if kind != "log_sum"]
+    cases += [
+        reduction("sum", "i32[3, 4]", (0,)),
+        reduction("max", "f32[3, 4]", (1,), data="special"),
+        reduction("prod", "i64[3, 4]", (0,)),
+        reduction("sum", "f32[n, 3]", ()),
+        case(red.Reduce(kind="max", axes=(1,)), "bool[3, n]"),
+        case(red.Reduce(kind="l1", axes=(0,)), "u8[3]"),
+        case(red.Reduce(kind="log_sum_exp", axes=(1,)), "f32[2, 3]", rtol=LOOSE,
+             values=([-math.inf, -math.inf, -math.inf, 1000.0, 999.0, 0.0],)),
+        case(red.Reduce(kind="log_sum_exp", axes=(0,)), "f32[2]",
+             values=([math.inf, 1.0],)),
+        *both(case(red.Reduce(kind="mean", axes=(1,)), "f32[2, 3]", rtol=LOOSE)),
+    ]  # fmt: skip
+    for op, name in ((red.ArgMax, "ArgMax"), (red.ArgMin, "ArgMin")):
+        for axis, kept, last in ((1, True, False), (-1, False, True), (0, False, False)):
+            attributes = {"axis": axis, "keepdims": int(kept), "select_last_index": int(last)}
+            made = op(axis=axis, keepdims=kept, select_last_index=last)
+            cases.append(case(made, "f32[3, 5]", onnx=Onnx(name, attributes)))
+        cases.append(case(op(axis=1), "f32[5, 6]", data="special"))
+        cases.append(case(op(axis=1), "f32[n, 4]"))
+    for exclusive in (False, True):
+        for reverse in (False, True):
+            made = red.CumSum(axis=1, exclusive=exclusive, reverse=reverse)
+            attributes = {"exclusive": int(exclusive), "reverse": int(reverse)}
+            onnx = Onnx("CumSum", attributes, (np.array(1, np.int64),))
+            cases.append(case(made, "f32[2, 5]", onnx=onnx))
+    cases.append(case(red.CumSum(axis=-1), "i32[2, n]"))
+    return cases
+
+
+def _norms() -> list[Case]:
+    channels = ("f32[3]",) * 4
+    return [
+        case(norm.BatchNorm(epsilon=1e-3), "f32[n, 3, 4, 2]", *channels, data="positive",
+             rtol=1e-5, onnx=_onnx("BatchNormalization", epsilon=1e-3)),
+        case(norm.InstanceNorm(), "f32[n, 3, 4, 2]", "f32[3]", "f32[3]", data="unit", rtol=1e-4,
+             onnx=_onnx("InstanceNormalization")),
+        case(norm.GroupNorm(groups=2), "f32[n, 6, 2, 2]", "f32[6]", "f32[6]", data="unit",
+             rtol=1e-4, onnx=_onnx("GroupNormalization", num_groups=2)),
+        case(norm.LayerNorm(), "f32[n, 2, 5]", "f32[5]", "f32[5]", data="unit", rtol=1e-4,
+             onnx=_onnx("LayerNormalization")),
+        case(norm.LayerNorm(axis=1, epsilon=0.1), "f32[3, 2, 5]", "f32[2, 5]", data="unit",
+             rtol=1e-4, onnx=_onnx("LayerNormalization", axis=1, epsilon=0.1)),
+        case(norm.LayerNorm(), "f32[3, 5]", data="unit", rtol=1e-4),
+        case(norm.RMSNorm(), "f32[n, 5]", "f32[5]", data="unit", rtol=1e-5),
+        case(norm.RMSNorm(axis=0), "f32[3, 5]", data="unit", rtol=1e-5),
+        case(norm.LRN(size=3, alpha=0.5), "f32[n, 5, 2]", data="unit", rtol=1e-5),
+        case(norm.LRN(size=4, beta=0.5, bias=2.0), "f32[1, 5, 2, 3]", data="unit", rtol=1e-5,
+             onnx=Onnx("LRN", {"size": 4, "beta": 0.5, "bias": 2.0}, by_runtime=True)),
+        case(norm.Softmax(), "f32[n, 5]", data="unit", rtol=1e-5, onnx=_onnx("Softmax")),
+        case(norm.Softmax(axis=1), "f32[2, n, 3]", data="unit", rtol=1e-5),
+        case(norm.Softmax(), "f32[2, 3]", rtol=1e-5,
+             values=([math.inf, 1, 2, -math.inf, -math.inf, -math.inf],)),
+        case(norm.Softmax(), "f32[3]", rtol=1e-5, values=([1000.0, 999.0, -math.inf],)),
+        case(norm.LogSoftmax(axis=-2), "f32[2, 4, 3]", data="unit", rtol=1e-5,
+             onnx=_onnx("LogSoftmax", axis=-2)),
+        case(norm.LogSoftmax(), "f32[n, 3]", data="unit", rtol=1e-5),
+        *both(case(norm.Softmax(), "f32[2, 5]", data="unit", rtol=1e-5)),
+    ]  # fmt: skip
+
+
+def _shapes() -> list[Case]:
+    cases = [
+        case(shape.Reshape(shape=(6, 4)), "f32[2, 3, 4]"),
+        case(shape.Reshape(shape=(N, 12)), "f32[n, 3, 4]"),
+        case(shape.Reshape(shape=(N * 3, 2, 2)), "f32[n, 3, 4]"),
+        case(shape.Reshape(shape=(1, N, 1, 5)), "f32[n, 5, 1]"),
+        case(shape.Reshape(shape=()), "f32[1, 1]"),
+        case(shape.Reshape(shape=(4, 3, N)), "f32[2, 6, n]"),
+        case(shape.Reshape(shape=(0, 5)), "f32[0, 3]"),
+        case(shape.Transpose(perm=(2, 0, 1)), "f32[n, 3, 4]",
+             onnx=_onnx("Transpose", perm=(2, 0, 1))),
+        case(shape.Transpose(perm=()), "i64[()]"),
+        case(shape.Concat(axis=1), "f32[2, n]", "f32[2, 3]", "f32[2, 1]",
+             onnx=_onnx("Concat", axis=1)),
+        case(shape.Concat(axis=-1), "i32[3]", "i32[2]", onnx=_onnx("Concat", axis=-1)),
+        case(shape.Concat(axis=0), "f32[2]"),
+        case(shape.Empty(shape=(2, N))),
+        case(shape.Insert(offset=(0, 2)), "f32[n, 5]", "f32[n, 2]"),
+        case(shape.Insert(offset=(N, 1)), "i32[n + 2, 3]", "i32[2, 1]"),
+        case(shape.Slice(starts=(1, 0), sizes=(2, N), steps=(1, 2)), "f32[4, n * 2]"),
+        case(shape.Slice(starts=(N - 1, 3), sizes=(N, 2), steps=(-1, -2)), "f32[n, 5]"),
+        case(shape.Slice(starts=(2,), sizes=(0,)), "f32[4]"),
+        case(shape.Pad(before=(1, 0), after=(0, 2), value=-1.5), "f32[n, 3]"),
+        case(shape.Pad(before=(0, N), after=(N, 0)), "i32[2, 2]"),
+        case(shape.Pad(before=(-1, 1), after=(1, -1), value=7), "i64[3, 4]",
+             onnx=Onnx("Pad", {}, (np.array([-1, 1, 1, -1]), np.array(7)), by_runtime=True)),
+        case(shape.Pad(before=(0, 1), after=(0, 2), value=True), "bool[2, 3]"),
+    ]  # fmt: skip
+    for mode in ("reflect", "edge", "wrap"):
+        onnx = Onnx("Pad", {"mode": mode}, (np.array([2, 0, 1, 3]),))
+        op = shape.Pad(before=(2, 0), after=(1, 3), mode=mode)
+        cases.append(case(op, "f32[3, 4]", onnx=onnx))
+        op = shape.Pad(before=(3, 5), after=(1, 4), mode=mode)
+        cases.append(case(op, "f32[2, 2]"))  # further than once across
+        op = shape.Pad(before=(2,), after=(3,), mode=mode)
+        cases.append(case(op, "f32[n]", sizes=({"n": 4}, {"n": 1})))
+    cases += [
+        case(shape.Expand(shape=(2, N, 3)), "f32[n, 1]"),
+        case(shape.Expand(shape=(3,)), "f32[2, 3]", onnx=Onnx("Expand", {}, (np.array([3]),))),
+        case(shape.Expand(shape=(2, 3)), "f32[()]", onnx=Onnx("Expand", {}, (np.array([2, 3]),))),
+        case(shape.Tile(repeats=(2, 1, 3)), "f32[n, 2, 2]"),
+        case(shape.Tile(repeats=(N,)), "i64[3]"),
+        case(shape.PackChannels(block=4), "f32[n, 6, 2, 3]"),
+        case(shape.PackChannels(block=2), "f32[2, 4, 3]"),
+        case(shape.PackChannels(block=3), "f32[1, n]"),
+        case(shape.UnpackChannels(channels=6), "f32[n, 2, 2, 3, 4]"),
+        case(shape.UnpackChannels(channels=N), "f32[1, (n + 2) // 3, 3]"),
+        case(shape.SizeTensor(values=(N, 3, N * 2), shape=(3,))),
+        case(shape.SizeTensor(values=(N,), shape=())),
+        case(shape.SizeTensor(values=(1, 2, 3, N), shape=(2, 2), dtype=DType.I32)),
+        case(shape.SizeTensor(values=(), shape=(0,))),
+        case(shape.Range(size=N)),
+        case(shape.Range(size=4, start=N, delta=-2, dtype=DType.I32)),
+        case(shape.Range(size=5, start=0.5, delta=0.25, dtype=DType.F32)),
+        case(shape.Range(size=3, start=2, delta=1.5, dtype=DType.F32)),
+        case(layout.DepthToSpace(blocksize=2), "f32[n, 8, 2, 3]",
+             onnx=_onnx("DepthToSpace", blocksize=2)),
+        case(layout.DepthToSpace(blocksize=2, mode="CRD"), "f32[1, 8, 2, 3]",
+             onnx=_onnx("DepthToSpace", blocksize=2, mode="CRD")),
+        case(layout.SpaceToDepth(blocksize=2), "f32[n, 3, 4, 6]",
+             onnx=_onnx("SpaceToDepth", blocksize=2)),
+    ]  # fmt: skip
+    return cases
+
+
+def _gathers() -> list[Case]:
+    inside, nd = ([0, -1, 2, -3, 1, 0],), ([0, 1, -1, -2, 1, 0],)
+    return [
+        case(gather.Gather(axis=1), "f32[n, 3, 2]", "i64[2, 3]", values=(None, *inside),
+             onnx=_onnx("Gather", axis=1)),
+        case(gather.Gather(), "f32[3, 2]", "i32[()]", values=(None, [-1]), onnx=_onnx("Gather")),
+        case(gather.Gather(axis=-1), "bool[2, 3]", "i64[n]", values=(None, [2])),
+        case(gather.Gather(), "f32[n, 2]", "i64[n]", values=(None, [0, -1])),
+        case(gather.Gather(), "f32[3, 2]", "i64[4]", values=(None, [7, -9, 3, -4])),
+        case(gather.GatherElements(axis=1), "f32[2, 3]", "i64[2, 3]", values=(None, *inside),
+             onnx=_onnx("GatherElements", axis=1)),
+        case(gather.GatherElements(), "f32[3, 3]", "i64[n, 2]", values=(None, *inside)),
+        case(gather.GatherND(), "f32[2, 2, 3]", "i64[3, 2]", values=(None, *nd),
+             onnx=_onnx("GatherND")),
+        case(gather.GatherND(), "f32[2, 2, 3]", "i64[n, 1]", values=(None, *nd)),
+        case(gather.GatherND(batch_dims=1), "f32[2, 3, 2]", "i64[2, 4, 1]", values=(None, *nd),
+             onnx=_onnx("GatherND", batch_dims=1)),
+        case(gather.OneHot(depth=4), "i64[n, 2]", "f32[2]", values=([0, 3, -1, -4, 4, -5], [2, 5])),
+        case(gather.OneHot(depth=3, axis=0), "i32[4]", "i64[2]", values=([0, 2, -1, 3], [0, 1]),
+             onnx=Onnx("OneHot", {"axis": 0}, (np.array(3),), order=(0, -1, 1))),
+        case(gather.OneHot(depth=N, axis=1), "i64[2, 2]", "f32[2]", values=([0, 2, -1, 3], [0, 1])),
+        case(gather.Trilu(), "f32[n, 3, 4]", onnx=_onnx("Trilu")),
+        case(gather.Trilu(upper=False, k=1), "i64[4, 3]", onnx=Onnx(
+            "Trilu", {"upper": 0}, (np.array(1),))),
+        case(gather.Trilu(k=-1), "f32[n, n]"),
+    ]  # fmt: skip
+
+
+def _resizes() -> list[Case]:
+    cases = []
+    for mode in resize.MODES:
+        for coordinates in resize.COORDINATES:
+            theirs = {"mode": mode, "coordinate_transformation_mode": coordinates}
+            op = resize.Resize(sizes=(1, 1, 7, 5), mode=mode, coordinates=coordinates)
+            onnx = Onnx("Resize", theirs, (None, None, np.array([1, 1, 7, 5])))
+            settings = {"data": "unit", "rtol": 0 if mode == "nearest" else 1e-5}
+            cases.append(case(op, "f32[1, 1, 3, 4]", onnx=onnx, **settings))
+            op = resize.Resize(sizes=(N, 2, 3), mode=mode, coordinates=coordinates)
+            cases.append(case(op, "f32[n, 5, 3]", **settings))
+    for rounding in resize.ROUNDINGS:
+        theirs = {"nearest_mode": rounding, "coordinate_transformation_mode": "asymmetric"}
+        scales = (1.0, 1.0, 2.0, 0.6)
+        op = resize.Resize(
+            sizes=(1, 1, 6, 3), coordinates="asymmetric", rounding=rounding, scales=scales
+        )
+        onnx = Onnx("Resize", theirs, (None, np.array(scales, np.float32)))
+        cases.append(case(op, "f32[1, 1, 3, 5]", onnx=onnx))
+    cubic = {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}
+    op = resize.Resize(
+        sizes=(1, 1, 6, 3), mode="cubic", cubic_coeff_a=-0.5, exclude_outside=True,
+        scales=(1.0, 1.0, 2.0, 0.75),
+    )  # fmt: skip
+    onnx = Onnx("Resize", cubic, (None, np.array((1, 1, 2, 0.75), np.float32)))
+    cases += [
+        case(op, "f32[1, 1, 3, 4]", data="unit", rtol=1e-5, onnx=onnx),
+        case(resize.Resize(sizes=(2, N * 2)), "f32[2, n]"),
+        case(resize.Resize(sizes=(1, N * 2), mode="linear", scales=(1.0, 2.0)), "f32[1, n]",
+             data="unit", rtol=1e-5),
+        case(resize.Resize(sizes=(1, 2, 6, 8, 4), scales=(1.0, 1.0, 2.0, 2.0, 1.0),
+             coordinates="asymmetric", rounding="floor"), "f32[1, 2, 3, 4, 4]"),
+        case(resize.Resize(sizes=(4, 2), scales=(2.0, 1.0)), "i8[2, 2]"),
+        case(resize.Resize(sizes=(1, N), coordinates="pytorch_half_pixel"), "f32[1, 4]"),
+    ]  # fmt: skip
+    return cases
+
+
+CASES: list[Case] = [
+    *_elementwise(), *_binary(), *_contractions(), *_pools(), *_reductions(), *_norms(),
+    *_shapes(), *_gathers(), *_resizes(),
+]  # fmt: skip

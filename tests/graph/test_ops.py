@@ -1,0 +1,123 @@
+"""Each operator: `compute`, interpreted, equals `reference`, which equals ONNX's own reference."""
+
+from __future__ import annotations
+
+import keyword
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import dlc.graph.ops  # noqa: F401  # declares the operators
+from dlc.graph.arrays import NUMPY_DTYPES, round_to
+from dlc.graph.evaluate import bind_op, evaluate
+from dlc.graph.graph import Graph, Value, call
+from dlc.graph.op import OPS
+from dlc.graph.ops.fused import compose
+from dlc.graph.text import parse_graph
+from dlc.graph.verify import verify_graph
+from dlc.schedule.interpret import run_func
+from dlc.schedule.lower import lower_tensors
+from dlc.te.tensor import placeholder
+from tests.graph.op_cases import CASES, Case
+
+ELSEWHERE = {"fused", "scan"}  # they hold graphs: tests/graph/test_bodies.py
+RUNS = [
+    pytest.param(c, dict(s), id=f"{c}-{i}-{','.join(map(str, s.values()))}")
+    for i, c in enumerate(CASES)
+    for s in c.sizes
+]
+
+
+def graph_of(case: Case) -> Graph:
+    inputs = tuple(Value(f"x{i}", t) for i, t in enumerate(case.types))
+    node = call(case.op, *inputs, name="y")
+    return Graph("main", ("n",), inputs, (node,), node.outputs)
+
+
+def close(actual: np.ndarray, expected: np.ndarray, rtol: float) -> None:
+    assert actual.shape == expected.shape
+    if rtol == 0 or actual.dtype.kind != "f":
+        np.testing.assert_array_equal(actual, expected)
+        return
+    scale = np.max(np.abs(expected[np.isfinite(expected)]), initial=1e-3)
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol * float(scale))
+
+
+@pytest.mark.parametrize(("case", "sizes"), RUNS)
+def test_compute_is_the_reference(case, sizes):
+    graph = graph_of(case)
+    verify_graph(graph, when="in the test")
+    arrays = case.arrays(sizes)
+    inputs = tuple(placeholder(f"in{i}", t) for i, t in enumerate(case.types))
+    func = lower_tensors("kernel", graph.sizes, inputs, compose(graph, inputs))
+    named = {f"in{i}": a for i, a in enumerate(arrays)}
+    (actual,) = run_func(func, sizes, named).values()
+    given = {f"x{i}": a for i, a in enumerate(arrays)}
+    expected = evaluate(graph, given, sizes)["y"]
+    dtype = graph.outputs[0].type.dtype
+    assert actual.dtype == NUMPY_DTYPES[dtype]
+    assert expected.dtype.kind == actual.dtype.kind
+    if dtype.is_float:
+        assert expected.dtype == np.float64
+    close(actual, round_to(expected, dtype), case.rtol)
+
+
+@pytest.mark.parametrize(
+    ("case", "sizes"), [r for r in RUNS if r.values[0].onnx and 0 not in r.values[1].values()]
+)
+def test_the_reference_is_onnx(case, sizes):
+    arrays = case.arrays(sizes)
+    (theirs,) = run_onnx(case, arrays)
+    with np.errstate(all="ignore"):
+        ours = np.asarray(bind_op(case.op, sizes).reference(*arrays))
+    assert ours.dtype.kind == theirs.dtype.kind
+    close(round_to(ours, graph_of(case).outputs[0].type.dtype), theirs, case.onnx.rtol)
+
+
+def run_onnx(case: Case, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    spec = case.onnx
+    assert spec is not None
+    extra = {f"c{i}": a for i, a in enumerate(spec.extra)}
+    names = [f"x{i}" for i in range(len(arrays))]
+    inputs = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in zip(names, arrays, strict=True)
+    ]
+    called = names + [n if a is not None else "" for n, a in extra.items()]
+    if spec.order:
+        called = [names[i] if i >= 0 else "c0" for i in spec.order]
+    node = helper.make_node(spec.name, called, ["y"], **spec.attributes)
+    constants = [numpy_helper.from_array(a, n) for n, a in extra.items() if a is not None]
+    dtype = NUMPY_DTYPES[graph_of(case).outputs[0].type.dtype]
+    output = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(dtype), None)
+    graph = helper.make_graph([node], "g", inputs, [output], constants)
+    model = helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", spec.opset)])
+    given = dict(zip(names, arrays, strict=True))
+    if spec.by_runtime:
+        model.ir_version = 10
+        session = onnxruntime.InferenceSession(model.SerializeToString())
+        return session.run(None, given)
+    with np.errstate(all="ignore"):
+        return ReferenceEvaluator(model).run(None, given)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: str(c))
+def test_text_of_a_call_round_trips(case):
+    graph = graph_of(case)
+    again = parse_graph(str(graph))
+    assert again == graph
+    assert str(again) == str(graph)
+
+
+def test_every_operator_has_a_case():
+    assert {c.op.name for c in CASES} == set(OPS) - ELSEWHERE
+
+
+@pytest.mark.parametrize("name", sorted(OPS))
+def test_an_operator_can_be_written_in_text(name):
+    assert name.isidentifier()
+    assert not keyword.iskeyword(name)
