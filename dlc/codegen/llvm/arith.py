@@ -35,6 +35,7 @@ class Arith:
         self.target = target
         self.is_x86 = target.arch == "x86_64"
         self.has_fma = "fma" in target.features or not self.is_x86
+        self.has_rounding = "sse4.1" in target.features or not self.is_x86
         self.has_f16 = "f16c" in target.features or not self.is_x86
 
     # Plain operations.
@@ -78,6 +79,34 @@ class Arith:
         """`-a` for floats."""
         return self.builder.op(f"fneg {a}", a.elem, a.lanes)
 
+    # Rounding to whole numbers.
+
+    def round_even(self, a: Val) -> Val:
+        """The nearest whole number, half to even."""
+        if self.has_rounding:
+            return self.call("roundeven", a)
+        # Above 2**23 (f64: 2**52) every float is whole; below, adding that much rounds.
+        limit = self.const(2.0 ** (23 if a.elem == "float" else 52), a)
+        size = self.call("fabs", a)
+        near = self.op("fsub", self.op("fadd", size, limit), limit)
+        found = self.select(self.test("fcmp olt", size, limit), near, size)
+        return self.call("copysign", found, a)
+
+    def floor(self, a: Val) -> Val:
+        """The largest whole number that is not above `a`."""
+        if self.has_rounding:
+            return self.call("floor", a)
+        near = self.round_even(a)
+        one, zero = self.const(1.0, a), self.const(0.0, a)
+        step = self.select(self.test("fcmp ogt", near, a), one, zero)
+        return self.call("copysign", self.op("fsub", near, step), a)
+
+    def trunc(self, a: Val) -> Val:
+        """`a` without its fraction."""
+        if self.has_rounding:
+            return self.call("trunc", a)
+        return self.call("copysign", self.floor(self.call("fabs", a)), a)
+
     # Operators of expressions.
 
     def binary(self, op: BinOp, a: Val, b: Val, dtype: DType) -> Val:
@@ -107,7 +136,13 @@ class Arith:
         return self.test(f"icmp {name}", a, b)
 
     def extreme(
-        self, op: BinOp, a: Val, b: Val, dtype: DType, *, never_nan: tuple[bool, bool] = (False,) * 2
+        self,
+        op: BinOp,
+        a: Val,
+        b: Val,
+        dtype: DType,
+        *,
+        never_nan: tuple[bool, bool] = (False,) * 2,
     ) -> Val:
         """Minimum or maximum; NaN if either operand is. `never_nan` tells which operands are not."""
         if not dtype.is_float:
@@ -177,7 +212,7 @@ class Arith:
         off = self.op("and", wrong_sign, nonzero)
         if op is BinOp.MOD:
             return self.select(off, self.op("fadd", rest, b), rest)
-        whole = self.call("rint", self.op("fdiv", self.op("fsub", a, rest), b))
+        whole = self.round_even(self.op("fdiv", self.op("fsub", a, rest), b))
         return self.select(off, self.op("fsub", whole, self.const(1.0, a)), whole)
 
     def sign(self, a: Val) -> Val:
@@ -190,14 +225,12 @@ class Arith:
         A float32 is divided in float64, where `a - trunc(a / b) * b` is exact by FMA.
         """
         wide_a, wide_b = self.convert("fpext", a, "double"), self.convert("fpext", b, "double")
-        whole = self.call("trunc", self.op("fdiv", wide_a, wide_b))
+        whole = self.trunc(self.op("fdiv", wide_a, wide_b))
         rest = self.fma(self.neg(whole), wide_b, wide_a)
         # The division may have rounded up to the next whole number: then the sign is wrong.
         zero = self.const(0.0, rest)
         signs = self.op("fmul", self.sign(rest), self.sign(wide_a))
-        over = self.op(
-            "and", self.test("fcmp olt", signs, zero), self.test("fcmp one", rest, zero)
-        )
+        over = self.op("and", self.test("fcmp olt", signs, zero), self.test("fcmp one", rest, zero))
         step = self.call("copysign", self.call("fabs", wide_b), wide_a)
         rest = self.select(over, self.op("fadd", rest, step), rest)
         infinite = self.test("fcmp oeq", self.call("fabs", wide_b), self.const(math.inf, wide_b))
@@ -240,7 +273,11 @@ class Arith:
         # The largest float that is not above the range.
         digits = 24 if a.elem == "float" else 53
         exact = high.bit_length() <= digits
-        top = float(high) if exact else float(2 ** high.bit_length() - 2 ** (high.bit_length() - digits))
+        top = (
+            float(high)
+            if exact
+            else float(2 ** high.bit_length() - 2 ** (high.bit_length() - digits))
+        )
         zero = self.select(self.is_nan(a), self.const(0.0, a), a)
         above = self.test("fcmp ogt", zero, self.const(top, a))
         clamped = self.select(above, self.const(top, a), zero)

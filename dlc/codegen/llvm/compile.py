@@ -74,5 +74,7 @@ def _innermost_loops(asm: str) -> list[list[str]]:
         jump = re.match(r"\s+j\w+\s+(\.LBB\S+)", line)
         if jump and (first := labels.get(jump.group(1), n)) < n:
             spans.append((first, n))
-    innermost = [s for s in spans if not any(o != s and s[0] <= o[0] and o[1] <= s[1] for o in spans)]
+    innermost = [
+        s for s in spans if not any(o != s and s[0] <= o[0] and o[1] <= s[1] for o in spans)
+    ]
     return [lines[first:last] for first, last in innermost]

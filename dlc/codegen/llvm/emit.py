@@ -16,7 +16,6 @@ from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.frame import Frame
 from dlc.codegen.llvm.instructions import emit_instruction
 from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, phi_text
-from dlc.codegen.llvm.ir import Block as BasicBlock
 from dlc.codegen.llvm.memory import Storage, strides_of
 from dlc.codegen.llvm.module import Module
 from dlc.codegen.llvm.registers import Chunk

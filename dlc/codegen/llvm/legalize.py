@@ -72,7 +72,9 @@ def _unroll_by(loop: For, count: int) -> Stmt:
     outer, inner = f"{loop.var}_by{count}", f"{loop.var}_of{count}"
     groups = canonical(loop.extent // count)
     whole: Expr = Var(outer) * count + Var(inner)
-    copies = For(inner, Const(count, INDEX), LoopKind.UNROLL, substitute(loop.body, {loop.var: whole}))
+    copies = For(
+        inner, Const(count, INDEX), LoopKind.UNROLL, substitute(loop.body, {loop.var: whole})
+    )
     main = For(outer, groups, LoopKind.SERIAL, copies)
     if surely_divides(count, loop.extent):
         return main

@@ -281,9 +281,7 @@ class Memory:
         self.builder.line(f"store {raw}, {at}, align {size}")
         if storage.dtype not in (DType.F16, DType.BF16):
             version = self.versions[storage.alias]
-            self.builder.remember(
-                ("load", at.ref, value.lanes, storage.alias, version, ""), value
-            )
+            self.builder.remember(("load", at.ref, value.lanes, storage.alias, version, ""), value)
 
     def _scatter(self, storage: Storage, flat: Flat, value: Val) -> None:
         size = storage.dtype.size_bytes

@@ -1,0 +1,183 @@
+"""Runs emitted kernels in this process: JIT, a `dlc_host` made of callbacks, NumPy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from dlc.codegen.llvm.compile import target_machine
+from dlc.codegen.llvm.emit import emit_func
+from dlc.core.target import Target
+from dlc.schedule.interpret import numpy_dtype, run_func
+from dlc.schedule.loop import Func
+from dlc.schedule.text import parse_func
+from dlc.te.expr import Const, Expr, Var
+from dlc.te.simplify import simplify
+from dlc.te.transform import substitute
+
+_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _BODY, ctypes.c_void_p, ctypes.c_int64)
+_SCRATCH = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+_FAIL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
+
+
+class _HostStruct(ctypes.Structure):
+    _fields_ = (
+        ("self", ctypes.c_void_p),
+        ("parallel", _PARALLEL),
+        ("scratch", _SCRATCH),
+        ("fail", _FAIL),
+    )
+
+
+class Host:
+    """What kernels see of the runtime: backwards chunks of loops, one scratch buffer, failures."""
+
+    def __init__(self, *, memory: bool = True) -> None:
+        self.messages: list[str] = []
+        self.scratch_sizes: list[int] = []
+        self.parallel_extents: list[int] = []
+        self.memory = memory
+        self._scratch = np.zeros(0, np.uint8)
+        self._old: list[Any] = []
+        self._callbacks = (
+            _PARALLEL(self._parallel), _SCRATCH(self._get_scratch), _FAIL(self._fail),
+        )  # fmt: skip
+        self.struct = _HostStruct(None, *self._callbacks)
+
+    def _parallel(self, _: int, body: Any, closure: int, extent: int) -> None:
+        self.parallel_extents.append(extent)
+        for begin in range(0, extent, 3)[::-1]:
+            body(closure, begin, min(begin + 3, extent))
+
+    def _get_scratch(self, _: int, size: int) -> int | None:
+        self.scratch_sizes.append(size)
+        if not self.memory:
+            return None
+        if size + 64 > len(self._scratch):  # as the runtime does: grow, else the same memory
+            self._old.append(self._scratch)
+            self._scratch = np.full(size + 64, 0xA5, np.uint8)
+        return self._scratch.ctypes.data + (-self._scratch.ctypes.data % 64)
+
+    def _fail(self, _: int, message: bytes) -> None:
+        self.messages.append(message.decode())
+
+
+def native_target(*without: str) -> Target:
+    """This machine, less some features."""
+    found = llvm.get_host_cpu_features()
+    features = frozenset(name for name, on in found.items() if on and name not in without)
+    return Target(features=features)
+
+
+NATIVE = native_target()
+BASELINE = Target(features=frozenset({"sse2"}))  # no FMA, no masks, no half floats
+_WIDE = [n for n in NATIVE.features if n.startswith("avx512") or n in ("evex512", "avx10")]
+AVX2 = native_target(*_WIDE)
+TARGETS = {"native": NATIVE, "avx2": AVX2, "baseline": BASELINE}
+
+
+class Kernel:
+    """A compiled kernel."""
+
+    def __init__(self, func: Func | str, target: Target = NATIVE) -> None:
+        self.func = parse_func(func) if isinstance(func, str) else func
+        self.ir = emit_func(self.func, target)
+        module = llvm.parse_assembly(self.ir)
+        module.verify()
+        machine = target_machine(target)
+        self.engine = llvm.create_mcjit_compiler(module, machine)
+        self.engine.finalize_object()
+        self.address = self.engine.get_function_address(self.func.name)
+        assert self.address
+
+    def __call__(
+        self,
+        sizes: Mapping[str, int],
+        arrays: Mapping[str, np.ndarray],
+        host: Host | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Outputs for inputs; nothing is aligned beyond its element type."""
+        host = host or Host()
+        shared = dict(self.func.in_place)
+        buffers: dict[str, np.ndarray] = {}
+        guards: list[tuple[np.ndarray, int, int]] = []
+        for buffer in self.func.params:
+            if (source := shared.get(buffer.name)) is not None:
+                buffers[buffer.name] = buffers[source]
+                continue
+            shape = tuple(_value(s, sizes) for s in buffer.type.shape)
+            array, raw, first, last = _unaligned(shape, numpy_dtype(buffer.type.dtype))
+            guards.append((raw, first, last))
+            if buffer.name in arrays:
+                array[...] = arrays[buffer.name]
+            buffers[buffer.name] = array
+        kinds = [ctypes.c_void_p, *[ctypes.c_int64] * len(sizes), *[ctypes.c_void_p] * len(buffers)]
+        pointers = [buffers[b.name].ctypes.data for b in self.func.params]
+        values = [sizes[name] for name in self.func.sizes]
+        ctypes.CFUNCTYPE(None, *kinds)(self.address)(ctypes.byref(host.struct), *values, *pointers)
+        for raw, first, last in guards:
+            assert (raw[:first] == 0x5B).all(), "a write before a buffer"
+            assert (raw[last:] == 0x5B).all(), "a write behind a buffer"
+        return {b.name: buffers[b.name] for b in self.func.outputs}
+
+
+def _unaligned(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """An array aligned to its elements only, with guard bytes on both sides."""
+    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.full(count + 256, 0x5B, np.uint8)
+    first = -raw.ctypes.data % 64 + 64 + dtype.itemsize
+    array = raw[first : first + count].view(dtype).reshape(shape)
+    array[...] = np.zeros((), dtype)
+    return array, raw, first, first + count
+
+
+def _value(size: Expr, sizes: Mapping[str, int]) -> int:
+    env = {name: Const(value, Var("x").dtype) for name, value in sizes.items()}
+    found = simplify(substitute(size, env))
+    assert isinstance(found, Const)
+    return int(found.value)
+
+
+def random_arrays(func: Func, sizes: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs for a function: floats with NaN among them, small integers, bools."""
+    rng = np.random.default_rng(seed)
+    result = {}
+    for buffer in func.inputs:
+        shape = tuple(_value(s, sizes) for s in buffer.type.shape)
+        dtype = buffer.type.dtype
+        if dtype.is_float:
+            data = rng.standard_normal(shape) * 3
+        elif dtype.is_int:
+            data = rng.integers(0 if not dtype.is_signed else -50, 100, shape)
+        else:
+            data = rng.integers(0, 2, shape)
+        result[buffer.name] = np.asarray(data).astype(numpy_dtype(dtype))
+    return result
+
+
+def check(
+    text: str | Func,
+    *all_sizes: Mapping[str, int],
+    target: Target = NATIVE,
+    arrays: Mapping[str, np.ndarray] | None = None,
+    rtol: float = 1e-5,
+) -> Kernel:
+    """Compare a kernel with the interpreter, for each set of sizes."""
+    kernel = Kernel(text, target)
+    for n, sizes in enumerate(all_sizes or ({},)):
+        data = arrays if arrays is not None else random_arrays(kernel.func, sizes, seed=n)
+        with np.errstate(all="ignore"):
+            expected = run_func(kernel.func, sizes, data)
+        got = kernel(sizes, data)
+        for name, array in expected.items():
+            if array.dtype.kind in "fV":
+                a, b = got[name].astype(np.float64), array.astype(np.float64)
+                np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol, err_msg=f"{name}, {sizes}")
+            else:
+                np.testing.assert_array_equal(got[name], array, err_msg=f"{name}, {sizes}")
+    return kernel

@@ -1,0 +1,178 @@
+"""Elementary functions against exact arithmetic: errors in ULP, special values, lane counts."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from tests.codegen.jit import TARGETS, Kernel
+
+FUNCTIONS = {
+    "exp": mp.exp, "log": mp.log, "tanh": mp.tanh, "erf": mp.erf, "sin": mp.sin, "cos": mp.cos,
+    "sigmoid": lambda x: 1 / (1 + mp.exp(-x)), "sqrt": mp.sqrt,
+}  # fmt: skip
+# Largest errors in ULP; the measured ones stand in dlc/codegen/llvm/math.py.
+LIMITS = {
+    "exp": 0.9, "log": 0.8, "tanh": 2.5, "erf": 1.5, "sin": 1.5, "cos": 1.5, "sigmoid": 1.8,
+    "sqrt": 0.51,
+}  # fmt: skip
+NUMPY = {"f32": np.float32, "f64": np.float64}
+
+
+def kernel(expr: str, dtype: str, lanes: int, target: str, inputs: str = "A") -> Kernel:
+    params = ", ".join(f"{name}: {dtype}[n, {lanes}]" for name in inputs)
+    return Kernel(
+        f"""
+def f(n: size, {params}, *, Z: {dtype}[n, {lanes}]):
+    for i in range(n):
+        for l in vectorize({lanes}):
+            Z[i, l] = {expr}
+""",
+        TARGETS[target],
+    )
+
+
+def apply(k: Kernel, lanes: int, **inputs: np.ndarray) -> np.ndarray:
+    """The kernel on as many numbers as wanted; what fills the last vector is dropped."""
+    count = len(next(iter(inputs.values())))
+    rows = -(-count // lanes)
+    arrays = {name: np.resize(x, (rows, lanes)) for name, x in inputs.items()}
+    return k({"n": rows}, arrays)["Z"].reshape(-1)[:count]
+
+
+def ulp_errors(got: np.ndarray, exact: list, dtype: str) -> np.ndarray:
+    """Distances from the exact values, in units in the last place of the exact value."""
+    errors = []
+    digits, lowest = (24, -149) if dtype == "f32" else (53, -1074)
+    for value, want in zip(got.tolist(), exact, strict=True):
+        exponent = int(mp.floor(mp.log(abs(want), 2))) if want else -9999
+        ulp = mp.mpf(2) ** max(exponent - digits + 1, lowest)
+        errors.append(float(abs(mp.mpf(value) - want) / ulp))
+    return np.array(errors)
+
+
+def samples(name: str, dtype: str, target: str = "native") -> np.ndarray:
+    """Arguments of all sizes, where the function is finite, dense where it is hard."""
+    rng = np.random.default_rng(1)
+    kind = NUMPY[dtype]
+    if name in ("log", "sqrt"):
+        low, high = np.log2(float(np.finfo(kind).smallest_subnormal)) + 1, np.finfo(kind).maxexp - 1
+        parts = [2.0 ** rng.uniform(low, high, 1500), rng.uniform(0.5, 2, 1500)]
+    elif name in ("sin", "cos"):
+        top = 127 if dtype == "f32" else 20 if target == "baseline" else 30
+        parts = [2.0 ** rng.uniform(-30, top, 1500), rng.uniform(-8, 8, 1500),
+                 np.arange(1, 800) * (math.pi / 2), 2.0 ** rng.uniform(15, 19, 400)]  # fmt: skip
+    elif name == "exp":
+        low, high = (-103, 88.7) if dtype == "f32" else (-744, 709.7)
+        parts = [rng.uniform(low, high, 1500), rng.standard_normal(1500)]
+    else:
+        wide = 100 if dtype == "f32" else 700
+        parts = [rng.uniform(-6, 6, 2000), 2.0 ** rng.uniform(-40, 2, 800),
+                 rng.uniform(-wide, wide, 400)]  # fmt: skip
+    return np.concatenate(parts).astype(kind)
+
+
+@pytest.mark.parametrize("target", ["native", "avx2", "baseline"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_errors_stay_below_the_stated_ulp(name, dtype, target):
+    lanes = {"native": 16, "avx2": 8, "baseline": 1}[target]
+    x = samples(name, dtype, target)
+    got = apply(kernel(f"{name}(A[i, l])", dtype, lanes, target), lanes, A=x)
+    with mp.workdps(60):
+        exact = [FUNCTIONS[name](mp.mpf(v)) for v in x.tolist()]
+        errors = ulp_errors(got, exact, dtype)
+    worst = int(errors.argmax())
+    assert errors[worst] <= LIMITS[name], (x[worst], got[worst], exact[worst])
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 4, 16, 32])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_special_values(dtype, lanes):
+    inf, nan = math.inf, math.nan
+    table = {
+        "exp": [(inf, inf), (-inf, 0.0), (1000.0, inf), (-1000.0, 0.0), (0.0, 1.0), (nan, nan)],
+        "log": [
+            (0.0, -inf),
+            (-0.0, -inf),
+            (-1.0, nan),
+            (-inf, nan),
+            (inf, inf),
+            (1.0, 0.0),
+            (nan, nan),
+        ],
+        "tanh": [(inf, 1.0), (-inf, -1.0), (0.0, 0.0), (-0.0, -0.0), (50.0, 1.0), (nan, nan)],
+        "erf": [(inf, 1.0), (-inf, -1.0), (0.0, 0.0), (-0.0, -0.0), (9.0, 1.0), (nan, nan)],
+        "sigmoid": [(inf, 1.0), (-inf, 0.0), (0.0, 0.5), (nan, nan)],
+        "sin": [(inf, nan), (-inf, nan), (0.0, 0.0), (-0.0, -0.0), (nan, nan)],
+        "cos": [(inf, nan), (-inf, nan), (0.0, 1.0), (nan, nan)],
+        "floor": [(2.5, 2.0), (-2.5, -3.0), (-0.0, -0.0), (inf, inf), (1e30, 1e30), (nan, nan)],
+        "ceil": [(2.5, 3.0), (-2.5, -2.0), (-0.5, -0.0), (-inf, -inf), (nan, nan)],
+        "round": [(2.5, 2.0), (3.5, 4.0), (-0.5, -0.0), (inf, inf), (nan, nan), (0.49999997, 0.0)],
+        "abs": [(-0.0, 0.0), (-inf, inf), (nan, nan)],
+        "sqrt": [(-1.0, nan), (-0.0, -0.0), (inf, inf), (nan, nan)],
+    }
+    for target in ("native", "baseline"):
+        for name, values in table.items():
+            x = np.array([given for given, _ in values], NUMPY[dtype])
+            want = np.array([result for _, result in values], NUMPY[dtype])
+            got = apply(kernel(f"{name}(A[i, l])", dtype, lanes, target), lanes, A=x)
+            np.testing.assert_array_equal(got, want, err_msg=f"{name} {target}")
+            numbers = ~np.isnan(want)
+            signs = np.signbit(got[numbers]) == np.signbit(want[numbers])
+            assert signs.all(), (name, target)
+
+
+@pytest.mark.parametrize("target", ["native", "baseline"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_power(dtype, target):
+    rng = np.random.default_rng(2)
+    x = np.abs(rng.standard_normal(2000) * 5).astype(NUMPY[dtype])
+    y = (rng.standard_normal(2000) * 8).astype(NUMPY[dtype])
+    got = apply(kernel("A[i, l] ** B[i, l]", dtype, 16, target, "AB"), 16, A=x, B=y)
+    with mp.workdps(60):
+        pairs = zip(x.tolist(), y.tolist(), strict=True)
+        exact = [mp.power(mp.mpf(a), mp.mpf(b)) for a, b in pairs]
+        errors = ulp_errors(got, exact, dtype)
+    assert errors.max() <= (0.6 if dtype == "f32" else 100)
+
+
+@pytest.mark.parametrize("target", ["native", "baseline"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_power_of_special_values_is_numpys(dtype, target):
+    edge = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, math.inf, -math.inf, math.nan]
+    x, y = (a.reshape(-1).astype(NUMPY[dtype]) for a in np.meshgrid(edge, edge))
+    got = apply(kernel("A[i, l] ** B[i, l]", dtype, 8, target, "AB"), 8, A=x, B=y)
+    with np.errstate(all="ignore"):
+        want = np.power(x, y)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    for exponent in (0.5, 1.0, 2.0, -1.0, 3.0):
+        text = f"{dtype}({exponent})" if dtype == "f64" else str(exponent)
+        got = apply(kernel(f"A[i, l] ** {text}", dtype, 8, target), 8, A=x)
+        with np.errstate(all="ignore"):
+            want = np.power(x, np.full_like(x, exponent))
+        np.testing.assert_allclose(got, want, rtol=1e-6, err_msg=str(exponent))
+
+
+def test_integer_power_wraps_as_numpy_does():
+    rng = np.random.default_rng(3)
+    k = kernel("A[i, l] ** B[i, l]", "i32", 8, "native", "AB")
+    x = rng.integers(-9, 9, 800).astype(np.int32)
+    y = rng.integers(0, 40, 800).astype(np.int32)
+    np.testing.assert_array_equal(apply(k, 8, A=x, B=y), np.power(x, y))
+    x, y = np.array([1, -1, -1, 2], np.int32), np.array([-3, -3, -2, -1], np.int32)
+    minus = apply(k, 8, A=x, B=y)
+    np.testing.assert_array_equal(minus, [1, -1, 1, 0])
+
+
+def test_no_library_is_called():
+    for target in TARGETS:
+        for lanes in (1, 8):
+            text = " + ".join(f"{name}(A[i, l])" for name in [*FUNCTIONS, "floor", "round", "ceil"])
+            ir = kernel(text, "f32", lanes, target).ir
+            called = {line.split("@")[1].split("(")[0] for line in ir.splitlines()
+                      if line.startswith("declare")}  # fmt: skip
+            assert all(name.startswith("llvm.") for name in called)
