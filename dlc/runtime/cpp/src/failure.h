@@ -2,6 +2,7 @@
 #ifndef DLC_SRC_FAILURE_H
 #define DLC_SRC_FAILURE_H
 
+#include <exception>
 #include <new>
 #include <string>
 #include <utility>

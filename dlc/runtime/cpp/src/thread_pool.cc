@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
+#include <exception>
 
 #include "cpu_count.h"
 #include "dlc/runtime.h"
@@ -77,19 +77,20 @@ void ThreadPool::resize(unsigned threads) {
   busy_.store(false, std::memory_order_release);
 }
 
-// Called with `busy_` held. A thread that cannot be had is done without.
-void ThreadPool::start_workers() {
+// Called with `busy_` held. A thread that cannot be had, for want of memory or at a limit on
+// threads, is done without.
+void ThreadPool::start_workers() noexcept {
   const unsigned wanted = size_.load(std::memory_order_relaxed);
-  parts_.reset(new Part[wanted]);
-  threads_.reserve(wanted - 1);
   // Signals belong to the host's threads: workers inherit a mask that blocks them all.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
+    parts_.reset(new Part[wanted]);
+    threads_.reserve(wanted - 1);
     for (unsigned i = 1; i < wanted; ++i) threads_.emplace_back([this, i] { worker(i); });
-  } catch (const std::system_error &) {
-    // Thrown by std::thread at a limit on threads; those that run already are enough.
+  } catch (const std::exception &) {
+    // Those that run already are enough.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   started_ = static_cast<unsigned>(threads_.size()) + 1;
@@ -118,7 +119,7 @@ void ThreadPool::wake_sleepers() noexcept {
   futex(signal_, FUTEX_WAKE_PRIVATE, kMaxThreads);
 }
 
-void ThreadPool::parallel(dlc_body body, void *closure, std::int64_t extent) {
+void ThreadPool::parallel(dlc_body body, void *closure, std::int64_t extent) noexcept {
   if (extent <= 0) return;
   const bool alone = extent == 1 || size() == 1;
   if (alone || busy_.exchange(true, std::memory_order_acquire)) {
@@ -126,7 +127,11 @@ void ThreadPool::parallel(dlc_body body, void *closure, std::int64_t extent) {
     return;
   }
   if (started_ == 0) start_workers();
-  run_loop(body, closure, extent);
+  if (started_ == 1) {
+    body(closure, 0, extent);
+  } else {
+    run_loop(body, closure, extent);
+  }
   busy_.store(false, std::memory_order_release);
 }
 

@@ -32,7 +32,7 @@ class ThreadPool {
   void resize(unsigned threads);
 
   // Runs `body` over [0, extent). While another thread has the pool, runs it all on this one.
-  void parallel(dlc_body body, void *closure, std::int64_t extent);
+  void parallel(dlc_body body, void *closure, std::int64_t extent) noexcept;
 
   // Between these two the workers are about to be needed: they are awake, and spin for longer.
   void begin_run() noexcept;
@@ -52,7 +52,7 @@ class ThreadPool {
     std::atomic<std::int64_t> extent{0};
   };
 
-  void start_workers();
+  void start_workers() noexcept;
   void stop_workers() noexcept;
   void worker(unsigned index) noexcept;
   void sleep_until_signal(unsigned index) noexcept;

@@ -2,6 +2,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -274,6 +276,37 @@ void test_runs_from_many_threads() {
   for (std::thread &thread : threads) thread.join();
 }
 
+// Two threads in one context: each call runs alone or is refused, and both do happen.
+void test_a_context_used_twice_at_once() {
+  const dlc::Model model = dlc::Model::load(twice_path);
+  dlc_context *context = nullptr;
+  CHECK(dlc_context_create(model.handle(), &context) == DLC_OK);
+  std::atomic<int> ran{0}, refused{0}, wrong{0};
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto work = [&](float value) {
+    std::vector<float> x(192, value), y(192), b(3);
+    float total = 0;
+    std::int64_t x_shape[] = {64, 3}, b_shape[] = {3}, total_shape[] = {1};
+    const DLTensor in[] = {raw(x.data(), 2, x_shape), raw(b.data(), 1, b_shape)};
+    DLTensor out[] = {raw(y.data(), 2, x_shape), raw(&total, 1, total_shape)};
+    while ((ran < 100 || refused < 3) && std::chrono::steady_clock::now() < deadline) {
+      const dlc_status status = dlc_run(context, in, out);
+      if (status == DLC_OK) {
+        ++ran;
+        if (total != 384 * value) ++wrong;
+      } else {
+        ++refused;
+        if (std::strstr(dlc_last_error(), "another thread is using") == nullptr) ++wrong;
+      }
+    }
+  };
+  std::thread other(work, 1.0F);
+  work(2.0F);
+  other.join();
+  CHECK(ran >= 100 && refused >= 3 && wrong == 0);
+  dlc_context_free(context);
+}
+
 // Loads, unloads, changes of the pool and failing runs, all at once.
 void test_everything_at_once() {
   std::vector<std::thread> threads;
@@ -314,6 +347,7 @@ int main(int argc, char **argv) {
   test_each_file_gives_its_own_code();
   test_the_float_environment();
   test_runs_from_many_threads();
+  test_a_context_used_twice_at_once();
   test_everything_at_once();
   for (const char *file : {"pipe", "empty", "text", "longer", "shorter", "flipped"}) {
     unlink((folder + "/" + file).c_str());
