@@ -105,13 +105,14 @@ def bind_sizes(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, int]:
             raise InputError(name=value.name, reason=reason)
         pending += [(value, e, n) for e, n in zip(value.type.shape, shape, strict=True)]
     # Plain variables first: they may be part of other sizes.
-    for value, expr, actual in sorted(pending, key=lambda p: not isinstance(p[1], Const | Var)):
+    for _, expr, actual in sorted(pending, key=lambda p: not isinstance(p[1], Const | Var)):
         left = bind_shape((expr,), sizes)[0]
-        if isinstance(left, Const):
-            if left.value != actual:
-                raise InputError(name=value.name, reason=f"has size {actual} where {expr} is due")
-            continue
-        sizes |= _solve(left, actual)
+        if not isinstance(left, Const):
+            sizes |= _solve(left, actual)
+    for value, expr, actual in pending:
+        left = bind_shape((expr,), sizes)[0]
+        if isinstance(left, Const) and left.value != actual:
+            raise InputError(name=value.name, reason=f"has size {actual} where {expr} is due")
     return sizes
 
 

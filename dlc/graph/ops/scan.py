@@ -64,20 +64,24 @@ class Scan(Op):
         operands = as_f64(*operands)
         first = self.carries
         last = first + self.sequences([a.ndim for a in operands])
-        carried = list(operands[:first])
-        steps = len(operands[first])
         names = [v.name for v in self.body.inputs]
-        rows: dict[int, list[Array]] = {}
-        for step in reversed(range(steps)) if self.reverse else range(steps):
-            here = [s[step] for s in operands[first:last]]
-            given = dict(zip(names, (*carried, *here, *operands[last:]), strict=True))
-            found = evaluate(self.body, given)
-            results = [found[v.name] for v in self.body.outputs]
+
+        def run(carried: Sequence[Array], row: Sequence[Array]) -> list[Array]:
+            found = evaluate(
+                self.body, dict(zip(names, (*carried, *row, *operands[last:]), strict=True))
+            )
+            return [found[v.name] for v in self.body.outputs]
+
+        carried: Sequence[Array] = operands[:first]
+        sequences = operands[first:last]
+        rows: list[list[Array]] = []
+        for step in range(len(sequences[0])):
+            at = len(sequences[0]) - 1 - step if self.reverse else step
+            results = run(carried, [s[at] for s in sequences])
             carried = results[:first]
-            rows[step] = results[first:]
-        stacked = []
-        for position, value in enumerate(self.body.outputs[first:]):
-            parts = [rows[step][position] for step in range(steps)]
-            empty = np.zeros((0, *(0 for _ in value.type.shape)))
-            stacked.append(np.stack(parts) if parts else empty)
-        return (*carried, *stacked)
+            rows.append(results[first:])
+        if not rows:  # run it on anything, for the shapes of what is stacked
+            template = run(carried, [np.zeros(s.shape[1:], s.dtype) for s in sequences])
+            return (*carried, *(np.zeros((0, *r.shape), r.dtype) for r in template[first:]))
+        ordered = reversed(rows) if self.reverse else rows
+        return (*carried, *(np.stack(column) for column in zip(*ordered, strict=True)))
