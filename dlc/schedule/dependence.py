@@ -28,7 +28,7 @@ from dlc.schedule.loop import (
     allocs,
     loops,
 )
-from dlc.schedule.region import Interval, interval
+from dlc.schedule.region import Interval, Span, interval
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Expr, Var
 from dlc.te.simplify import (
     Bounds,
@@ -81,6 +81,17 @@ def why_not_disjoint(func: Func, nest: Stmt, names: tuple[str, ...], buffer: str
     same = aliases(func)
     found = [a for a in accesses(nest) if same.get(a.buffer, a.buffer) == buffer]
     if not found or _distinct(found, names, bounds_in(nest)):
+        return ""
+    return f"different iterations may use one element of '{buffer}'"
+
+
+def why_not_apart(
+    func: Func, nest: Stmt, names: tuple[str, ...], buffer: str, box: tuple[Span, ...]
+) -> str:
+    """Why the boxes of a buffer in iterations that differ in `names` may overlap, or ""."""
+    reach = tuple((f"#{d}", (ZERO, s.extent - ONE)) for d, s in enumerate(box))
+    index = tuple(s.start + Var(name) for s, (name, _) in zip(box, reach, strict=True))
+    if _distinct([Access(buffer, index, True, None, reach)], names, bounds_in(nest)):
         return ""
     return f"different iterations may use one element of '{buffer}'"
 

@@ -14,6 +14,7 @@ from dlc.schedule.loop import (
     Invoke,
     Stmt,
     Store,
+    allocs,
     block,
     exprs,
     map_exprs,
@@ -42,6 +43,19 @@ def swap_alloc(func: Func, buffer: str, change: Callable[[Alloc], Stmt]) -> Func
         return change(stmt) if isinstance(stmt, Alloc) and stmt.buffer.name == buffer else stmt
 
     return replace(func, body=rewrite(func.body, visit))
+
+
+def life(func: Func, buffer: str) -> Stmt:
+    """Where a buffer can be used: the body of its allocation, or all of the function."""
+    found = allocs(func.body).get(buffer)
+    return func.body if found is None else found.body
+
+
+def swap_life(func: Func, buffer: str, change: Callable[[Stmt], Stmt]) -> Func:
+    """Replace what `life` gives."""
+    if buffer in allocs(func.body):
+        return swap_alloc(func, buffer, lambda a: replace(a, body=change(a.body)))
+    return replace(func, body=change(func.body))
 
 
 def sequence(stmt: Stmt) -> list[Stmt]:

@@ -117,18 +117,16 @@ class Checked:
     def __init__(self, array: Array) -> None:
         self.array = array
 
-    def _check(self, index: int | tuple[int, ...]) -> tuple[int, ...]:
-        at = index if isinstance(index, tuple) else (index,)
-        shape = self.array.shape
-        if len(at) != len(shape) or not all(0 <= i < n for i, n in zip(at, shape, strict=True)):
-            raise IndexError(f"{at} is outside {shape}")
-        return at
-
     def __getitem__(self, index: int | tuple[int, ...]) -> Any:
-        return self.array[self._check(index)]
+        # NumPy itself refuses what is too large; the verifier has checked the number of indices.
+        if (min(index, default=0) if type(index) is tuple else index) < 0:  # type: ignore[operator]
+            raise IndexError(f"{index} is outside {self.array.shape}")
+        return self.array[index]
 
     def __setitem__(self, index: int | tuple[int, ...], value: object) -> None:
-        self.array[self._check(index)] = value
+        if (min(index, default=0) if type(index) is tuple else index) < 0:  # type: ignore[operator]
+            raise IndexError(f"{index} is outside {self.array.shape}")
+        self.array[index] = value
 
     def region(self, start: tuple[int, ...], shape: tuple[int, ...]) -> Checked:
         """A part: an operand of an instruction, over the last dimensions."""

@@ -2,6 +2,7 @@
 
 from dlc.schedule.primitives.annotate import annotate as annotate
 from dlc.schedule.primitives.cache_read import cache_read as cache_read
+from dlc.schedule.primitives.cache_write import cache_write as cache_write
 from dlc.schedule.primitives.compute_at import compute_at as compute_at
 from dlc.schedule.primitives.compute_inline import compute_inline as compute_inline
 from dlc.schedule.primitives.decompose_reduction import decompose_reduction as decompose_reduction
@@ -10,6 +11,7 @@ from dlc.schedule.primitives.fuse import fuse as fuse
 from dlc.schedule.primitives.parallel import parallel as parallel
 from dlc.schedule.primitives.partition import partition as partition
 from dlc.schedule.primitives.reorder import reorder as reorder
+from dlc.schedule.primitives.reverse_compute_at import reverse_compute_at as reverse_compute_at
 from dlc.schedule.primitives.rfactor import rfactor as rfactor
 from dlc.schedule.primitives.set_scope import set_scope as set_scope
 from dlc.schedule.primitives.split import split as split
