@@ -1,6 +1,7 @@
 """ONNX in, graph out: read a file safely, then convert it node by node."""
 
 from dlc.frontend.onnx import (
+    control,
     conv,
     einsum,
     elementwise,
@@ -22,6 +23,7 @@ from dlc.frontend.onnx.load import load_model
 from dlc.frontend.onnx.model import OnnxModel
 
 FAMILIES = (
+    control,
     conv,
     einsum,
     elementwise,

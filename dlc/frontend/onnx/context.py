@@ -27,12 +27,12 @@ from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.shape import SizeTensor
 from dlc.te.expr import Const, Expr, Select, const
 from dlc.te.simplify import simplify
-from dlc.te.transform import free_vars
 from dlc.te.types import TensorType
 
 Elements = NDArray[np.object_]
 """An array of `Expr`: index expressions, or bool expressions where the tensor is one of bools."""
 _MAX_ELEMS = 1024
+RunGraph = Callable[["Context", OnnxGraph, Sequence[Value]], tuple[Value, ...]]
 
 
 class Context:
@@ -41,8 +41,8 @@ class Context:
     def __init__(self, names: Names, limits: Limits) -> None:
         self.names = names
         self.limits = limits
-        self.run_graph: Callable[[OnnxGraph], tuple[Value, ...]] = _no_subgraphs
-        """Converts the nodes of a subgraph in place, and gives its results."""
+        self.run_graph: RunGraph = _no_subgraphs
+        """Converts the nodes of a subgraph into a context, and gives its results."""
         self.node = OnnxNode("", "", "", 1, (), (), {})
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
@@ -79,8 +79,15 @@ class Context:
         if self._folds(node):
             return self._fold(node)
         operands = tuple(self.materialise(v) for v in inputs)
-        self.nodes.append(Node(node.op, operands, node.outputs, node.source))
+        self._emit(Node(node.op, operands, node.outputs, node.source))
         return node.outputs
+
+    def _emit(self, node: Node) -> None:
+        self.nodes.append(node)
+
+    def adopt(self, value: Value, array: Array) -> None:
+        """Take over a constant that another context made."""
+        self._arrays[value.name] = array
 
     def constant(self, array: Array, name: str = "") -> Value:
         """A value of known elements; it enters the graph once a node reads it."""
@@ -110,8 +117,8 @@ class Context:
 
     def elements(self, value: Value) -> Elements | None:
         """The elements of a small tensor of whole numbers or bools, where they are known."""
-        if value.name in self._elements:
-            return self._elements[value.name]
+        if self.is_symbolic(value):
+            return self._symbols(value)
         array = self.array(value)
         if array is None or array.size > _MAX_ELEMS:
             return None
@@ -130,6 +137,9 @@ class Context:
     def is_symbolic(self, value: Value) -> bool:
         """Whether a value's elements are known as expressions over sizes."""
         return value.name in self._elements
+
+    def _symbols(self, value: Value) -> Elements:
+        return self._elements[value.name]
 
     def on_elements(
         self, fn: Callable[..., Elements], *values: Value, dtype: DType | None = None
@@ -224,18 +234,18 @@ class Context:
 
     def _folds(self, node: Node) -> bool:
         limit = self.limits.folded_elems
+        arrays = [self.array(v) for v in node.inputs]
         return (
-            bool(node.inputs)
-            and node.op.fuse is not Fuse.ANCHOR
-            and all(v.name in self._arrays for v in node.inputs)
+            bool(arrays)
+            and node.op.fuse not in (Fuse.ANCHOR, Fuse.OPAQUE)
+            and all(a is not None and a.size <= 16 * limit for a in arrays)
             and all(v.type.is_static for v in node.outputs)
             and all(math.prod(v.type.static_shape) <= limit for v in node.outputs)
-            and all(self._arrays[v.name].size <= 16 * limit for v in node.inputs)
         )
 
     def _fold(self, node: Node) -> tuple[Value, ...]:
         with np.errstate(all="ignore"):
-            made = node.op.reference(*(self._arrays[v.name] for v in node.inputs))
+            made = node.op.reference(*(self.array(v) for v in node.inputs))
         results = made if isinstance(made, tuple) else (made,)
         for value, array in zip(node.outputs, results, strict=True):
             self._arrays[value.name] = round_to(array, value.type.dtype)
@@ -245,23 +255,18 @@ class Context:
         """A node that writes size expressions into a tensor."""
         flat = tuple(
             Select(e, const(1, INDEX), const(0, INDEX)) if e.dtype is DType.BOOL else e
-            for e in self._elements[value.name].ravel().tolist()
+            for e in self._symbols(value).ravel().tolist()
         )
         whole = value.type.dtype if value.type.dtype.is_int else DType.I64
         op = SizeTensor(values=flat, shape=value.type.shape, dtype=whole)
         name = value.name if whole is value.type.dtype else self.names.fresh(value.name)
         node = call(op, name=name, source=self.node.label)
-        self.nodes.append(node)
+        self._emit(node)
         if whole is not value.type.dtype:
             node = call(Cast(to=value.type.dtype), node.output, name=value.name)
-            self.nodes.append(node)
+            self._emit(node)
         return node.output
 
 
-def _no_subgraphs(graph: OnnxGraph) -> tuple[Value, ...]:
+def _no_subgraphs(ctx: Context, graph: OnnxGraph, operands: Sequence[Value]) -> NoReturn:
     raise InternalError(detail=f"nobody converts the subgraph '{graph.name}'")
-
-
-def size_variables(values: Sequence[Value]) -> set[str]:
-    """The size variables in the types of values."""
-    return {name for v in values for size in v.type.shape for name in free_vars(size)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.core.errors import ModelError, ShapeError, UnsupportedModel, UnsupportedOperator
@@ -12,6 +12,7 @@ from dlc.frontend.onnx.interface import Dim, Inputs, Interface, Shape, resolve_i
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
 from dlc.frontend.onnx.model import OnnxGraph, OnnxModel, OnnxNode, Unreadable
 from dlc.frontend.onnx.names import Names
+from dlc.frontend.onnx.order import in_order
 from dlc.frontend.onnx.registry import Entry, find
 from dlc.graph.graph import Graph, Value
 from dlc.graph.verify import verify_graph
@@ -83,7 +84,7 @@ class _Driver:
         self.env: dict[str, Value | _Missing] = {}
         self.issues: list[UnsupportedOperator] = []
         self.listing: list[str] = []
-        ctx.run_graph = self.inline
+        ctx.run_graph = self.subgraph
 
     def run(self, inputs: Inputs) -> tuple[Value, ...]:
         self.env.update(zip(inputs.names, inputs.values, strict=True))
@@ -191,14 +192,21 @@ class _Driver:
                 reason = f"its definition needs {error.fields['op']}: {error.fields['reason']}"
                 self.ctx.refuse(reason, error.hint)
 
-    def inline(self, graph: OnnxGraph) -> tuple[Value, ...]:
-        """Convert the nodes of a subgraph in place, and give its results."""
-        outer, node = dict(self.env), self.ctx.node
-        self.constants(graph)
-        for inner in graph.nodes:
-            self.convert(inner, 0)
-        results = [self.operand(node, v.name) for v in graph.outputs]
-        self.env, self.ctx.node = outer, node
+    def subgraph(
+        self, ctx: Context, graph: OnnxGraph, operands: Sequence[Value]
+    ) -> tuple[Value, ...]:
+        """Convert the nodes of a subgraph into a context, and give its results."""
+        env, mine, node = self.env, self.ctx, self.ctx.node
+        self.env, self.ctx = dict(env), ctx
+        try:
+            self.env.update(zip((v.name for v in graph.inputs), operands, strict=True))
+            self.constants(graph)
+            for inner in in_order(self.model.label, graph, set(self.env)).nodes:
+                self.convert(inner, 0)
+            results = [self.operand(node, v.name) for v in graph.outputs]
+        finally:
+            self.env, self.ctx = env, mine
+            ctx.node = mine.node = node
         if any(not isinstance(v, Value) for v in results):
-            self.ctx.refuse("its subgraph reads a value that is not supported")
+            ctx.refuse("its subgraph reads a value that is not supported")
         return tuple(v for v in results if isinstance(v, Value))

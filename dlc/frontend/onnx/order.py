@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from dlc.core.errors import ModelError
@@ -55,13 +55,15 @@ def without_repeats(label: str, graph: OnnxGraph) -> OnnxGraph:
     return replace(graph, nodes=nodes)
 
 
-def in_order(label: str, graph: OnnxGraph) -> OnnxGraph:
+def in_order(label: str, graph: OnnxGraph, outside: Collection[str] = ()) -> OnnxGraph:
     """The graph with every node after those it reads; the given order is kept where it can be.
+
+    `outside` names what a subgraph may read of the graphs around it.
 
     Raises:
         ModelError: a node reads what nothing computes, or nodes wait for each other.
     """
-    given = {v.name for v in graph.inputs} | set(graph.constants)
+    given = {v.name for v in graph.inputs} | set(graph.constants) | set(outside)
     makers = {name: i for i, node in enumerate(graph.nodes) for name in node.outputs if name}
     waiting: list[int] = []
     readers: dict[int, list[int]] = {}

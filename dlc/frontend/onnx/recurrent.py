@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dlc.frontend.onnx.context import Context, size_variables
+from dlc.frontend.onnx.body import Body, Step, scan
+from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.generate import fill
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
@@ -20,10 +21,8 @@ from dlc.graph.ops.activation import Clip, HardSigmoid, Relu, Sigmoid, Softplus,
 from dlc.graph.ops.binary import Add, Mul, Sub
 from dlc.graph.ops.elementwise import Tanh
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.scan import Scan
 from dlc.graph.ops.shape import Concat
 from dlc.te.expr import Const, Expr, index
-from dlc.te.types import TensorType
 
 _ACTIVATIONS: dict[str, Op] = {
     "sigmoid": Sigmoid(),
@@ -57,12 +56,12 @@ class _Layer:
         return self.x.type.shape[1]
 
 
-Cell = Callable[["_Body", list[Value], Value, list[Value]], list[Value]]
+Cell = Callable[["_Cell", list[Value], Value, list[Value]], list[Value]]
 """(body, carries, step of the input products, invariants) -> new carries; the first is hidden."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
+class _Cell:
     """The graph of one step."""
 
     ctx: Context
@@ -125,7 +124,7 @@ def convert_lstm(
 
 
 def _lstm_cell(
-    body: _Body, carries: list[Value], step: Value, invariants: list[Value]
+    body: _Cell, carries: list[Value], step: Value, invariants: list[Value]
 ) -> list[Value]:
     hidden, memory = carries
     gates = body.add(step, body.ctx.call(MatMul(), hidden, invariants[0]))
@@ -185,7 +184,7 @@ def convert_gru(
 
 
 def _gru_cell(
-    body: _Body, carries: list[Value], step: Value, invariants: list[Value]
+    body: _Cell, carries: list[Value], step: Value, invariants: list[Value]
 ) -> list[Value]:
     (hidden,) = carries
     z, r, h = body.parts(step, 3)
@@ -198,7 +197,7 @@ def _gru_cell(
 
 
 def _gru_cell_linear(
-    body: _Body, carries: list[Value], step: Value, invariants: list[Value]
+    body: _Cell, carries: list[Value], step: Value, invariants: list[Value]
 ) -> list[Value]:
     (hidden,) = carries
     z, r, h = body.parts(step, 3)
@@ -210,7 +209,7 @@ def _gru_cell_linear(
     return [_mix(body, update, hidden, body.act(1, body.add(h, body.mul(reset, past_h))))]
 
 
-def _mix(body: _Body, update: Value, old: Value, new: Value) -> Value:
+def _mix(body: _Cell, update: Value, old: Value, new: Value) -> Value:
     """(1 - update) * new + update * old."""
     return body.add(new, body.mul(update, body.ctx.call(Sub(), old, new)))
 
@@ -245,7 +244,7 @@ def convert_rnn(
 
 
 def _rnn_cell(
-    body: _Body, carries: list[Value], step: Value, invariants: list[Value]
+    body: _Cell, carries: list[Value], step: Value, invariants: list[Value]
 ) -> list[Value]:
     past = body.ctx.call(MatMul(), carries[0], invariants[0])
     return [body.act(0, body.add(step, past))]
@@ -384,15 +383,12 @@ def _scan(
     cell: Cell,
 ) -> tuple[Value, ...]:
     """One direction: final carries, then the hidden state of every step [seq, batch, hidden]."""
-    inner = Context(ctx.names, ctx.limits)
-    inner.node = ctx.node
-    step_type = TensorType(products.type.shape[1:], products.type.dtype)
-    types = [*(v.type for v in carries), step_type, *(v.type for v in invariants)]
-    inputs = [Value(ctx.names.fresh(f"step_{i}"), t) for i, t in enumerate(types)]
-    count = len(carries)
-    body = _Body(inner, layer, layer.activations[direction])
-    made = cell(body, inputs[:count], inputs[count], inputs[count + 1 :])
-    sizes = sorted(size_variables(inputs))
-    graph = inner.graph(f"{ctx.node.op_type.lower()}_cell", sizes, inputs, [*made, made[0]])
-    op = Scan(body=graph, carries=count, reverse=layer.reverse[direction])
-    return ctx.call_all(op, *carries, products, *invariants, count=count + 1)
+
+    def step(inner: Body, state: list[Value], elements: list[Value]) -> Step:
+        made = cell(
+            _Cell(inner, layer, layer.activations[direction]), state, elements[0], invariants
+        )
+        return Step(made, made[:1])
+
+    name = f"{ctx.node.op_type.lower()}_cell"
+    return scan(ctx, name, carries, [products], step, reverse=layer.reverse[direction])

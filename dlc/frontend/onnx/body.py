@@ -1,0 +1,144 @@
+"""Loops: the graph of one step, which may read any value around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+
+from dlc.frontend.onnx.context import Context, Elements
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.op import Array, Op
+from dlc.graph.ops.elementwise import Identity
+from dlc.graph.ops.scan import Scan
+from dlc.te.expr import Expr, Var
+from dlc.te.transform import free_vars
+from dlc.te.types import TensorType
+
+
+class Body(Context):
+    """Builds the graph of one step of a loop.
+
+    What is known of a value around the loop is known inside; once a node inside reads it, it
+    becomes an operand of the loop that stays the same in every step. So do constants, so that the
+    body itself has none.
+    """
+
+    def __init__(self, parent: Context) -> None:
+        super().__init__(parent.names, parent.limits)
+        self.parent = parent
+        self.node = parent.node
+        self.run_graph = parent.run_graph
+        self.captured: dict[Value, Value] = {}
+        """Value around the loop -> the body's parameter for it."""
+        self._own: set[str] = set()
+
+    def parameter(self, hint: str, type_: TensorType) -> Value:
+        """A new input of the body."""
+        value = Value(self.names.fresh(hint), type_)
+        self._own.add(value.name)
+        return value
+
+    def array(self, value: Value) -> Array | None:
+        """The elements of a constant, inside or around the loop."""
+        found = super().array(value)
+        return self.parent.array(value) if found is None else found
+
+    def is_symbolic(self, value: Value) -> bool:
+        """Whether a value's elements are known as expressions over sizes."""
+        return super().is_symbolic(value) or self.parent.is_symbolic(value)
+
+    def _symbols(self, value: Value) -> Elements:
+        if super().is_symbolic(value):
+            return super()._symbols(value)
+        return self.parent._symbols(value)
+
+    def materialise(self, value: Value) -> Value:
+        """A value that nodes of the body can read."""
+        if value.name in self._own:
+            return value
+        if super().is_symbolic(value):
+            made = super().materialise(value)
+            self._own.add(made.name)
+            return made
+        outer = value
+        if super().array(value) is not None:
+            self.parent.adopt(value, self._arrays[value.name])
+        if outer not in self.captured:
+            self.captured[outer] = self.parameter(outer.name, outer.type)
+        return self.captured[outer]
+
+    def _emit(self, node: Node) -> None:
+        super()._emit(node)
+        self._own.update(v.name for v in node.outputs)
+
+    def rename(self, value: Value, hint: str, since: int) -> Value:
+        """Call a result by the name ONNX gives it."""
+        renamed = super().rename(value, hint, since)
+        if value.name in self._own:
+            self._own.add(renamed.name)
+        return renamed
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step of a loop gives: the next carries, and an element of each sequence made."""
+
+    carries: Sequence[Value]
+    outputs: Sequence[Value]
+
+
+def scan(
+    ctx: Context,
+    name: str,
+    carries: Sequence[Value],
+    sequences: Sequence[Value],
+    step: Callable[[Body, list[Value], list[Value]], Step],
+    *,
+    reverse: bool = False,
+) -> tuple[Value, ...]:
+    """Run a step for each element of the sequences' first axis: last carries, made sequences."""
+    body = Body(ctx)
+    state = [body.parameter(f"{name}_state", v.type) for v in carries]
+    elements = [
+        body.parameter(f"{name}_element", TensorType(v.type.shape[1:], v.type.dtype))
+        for v in sequences
+    ]
+    made = step(body, list(state), list(elements))
+    _check_carries(ctx, carries, made.carries)
+    results = [_computed(body, v) for v in (*made.carries, *made.outputs)]
+    graph = body.graph(name, (), (*state, *elements, *body.captured.values()), results)
+    graph = Graph(name, tuple(sorted(_sizes(graph))), graph.inputs, graph.nodes, graph.outputs)
+    op = Scan(body=graph, carries=len(carries), reverse=reverse)
+    return ctx.call_all(op, *carries, *sequences, *body.captured, count=len(results))
+
+
+def _check_carries(ctx: Context, before: Sequence[Value], after: Sequence[Value]) -> None:
+    for old, new in zip(before, after, strict=True):
+        if old.type != new.type:
+            ctx.refuse(f"a value carried by the loop changes from {old.type} to {new.type}")
+
+
+def _computed(body: Body, value: Value) -> Value:
+    """A result that a node of the body computes; what is only passed on is copied."""
+    inner = body.materialise(value)
+    if any(inner in node.outputs for node in body.nodes):
+        return inner
+    return body.call(Identity(), inner)
+
+
+def _sizes(graph: Graph) -> set[str]:
+    """The size variables a body reads."""
+    values = (*graph.inputs, *(v for node in graph.nodes for v in node.outputs))
+    sizes = [size for v in values for size in v.type.shape]
+    sizes += [size for node in graph.nodes for size in _attribute_sizes(node.op)]
+    return {name for size in sizes for name in free_vars(size)}
+
+
+def _attribute_sizes(op: Op) -> Iterator[Expr]:
+    for field in fields(op):  # type: ignore[arg-type]  # every operator is a dataclass
+        value = getattr(op, field.name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Expr):
+                yield item
+            elif isinstance(item, Graph):
+                yield from (Var(name) for name in item.sizes)

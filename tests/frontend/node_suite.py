@@ -1,0 +1,114 @@
+"""ONNX's own tests of single nodes, run through the importer and the float64 reference."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from dlc.core.errors import ModelError, UnsupportedModel
+from dlc.frontend.onnx import Imported, import_model, load_model
+from dlc.graph.evaluate import evaluate
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass
+class Outcome:
+    """What became of all cases."""
+
+    passed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Case -> (operator that was refused, reason)."""
+
+
+def run_all(names: str = "") -> Outcome:
+    """Run every case whose name contains a text."""
+    from onnx.backend.test.case.node import collect_testcases  # it makes all cases: seconds
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = collect_testcases(None)
+    outcome = Outcome()
+    for case in cases:
+        if names in case.name:
+            _run(case, outcome)
+    return outcome
+
+
+def _run(case: Any, outcome: Outcome) -> None:
+    inputs, wanted = case.data_sets[0]
+    given = dict(zip((v.name for v in case.model.graph.input), map(_array, inputs), strict=True))
+    try:
+        found, arrays = _imported(case.model, given)
+    except UnsupportedModel as error:
+        issue = error.issues[0].fields
+        outcome.refused[case.name] = (str(issue["op"]), str(issue["reason"]))
+        return
+    except ModelError as error:
+        outcome.refused[case.name] = ("", str(error))
+        return
+    graph = found.graph
+    feed = {v.name: arrays[n] for v, n in zip(graph.inputs, found.interface.inputs, strict=True)}
+    results = evaluate(graph, feed)
+    try:
+        for value, want in zip(graph.outputs, map(_array, wanted), strict=True):
+            _compare(results[value.name], want, case)
+    except AssertionError as error:
+        outcome.failed[case.name] = str(error)
+    else:
+        outcome.passed.append(case.name)
+
+
+def _array(value: Any) -> Any:
+    """Tensors as arrays; sequences stay lists, and their cases are refused."""
+    if isinstance(value, TensorProto):
+        return numpy_helper.to_array(value)
+    return value if isinstance(value, list | type(None)) else np.asarray(value)
+
+
+def _imported(model: onnx.ModelProto, given: Arrays) -> tuple[Imported, Arrays]:
+    """The case's graph and its inputs.
+
+    Shapes, axes and the like arrive as inputs in these tests. Where the model is refused, all
+    inputs but the first become constants, as they are in the models people use; then all.
+    """
+    last: UnsupportedModel | None = None
+    for kept in (len(given), 1, 0):
+        try:
+            return import_model(load_model(_frozen(model, given, kept))), given
+        except UnsupportedModel as error:
+            last = last or error
+    assert last is not None
+    raise last
+
+
+def _frozen(model: onnx.ModelProto, given: Arrays, kept: int) -> onnx.ModelProto:
+    """The model with all inputs but the first `kept` as constants."""
+    frozen = onnx.ModelProto()
+    frozen.CopyFrom(model)
+    values = list(model.graph.input)
+    for value in values[kept:]:
+        if isinstance(given[value.name], np.ndarray) and given[value.name].dtype.kind != "O":
+            tensor = numpy_helper.from_array(given[value.name], value.name)
+            frozen.graph.initializer.append(tensor)
+    del frozen.graph.input[:]
+    frozen.graph.input.extend(values[:kept])
+    return frozen
+
+
+def _compare(got: np.ndarray, want: np.ndarray, case: Any) -> None:
+    """The reference is exact; the expected values are rounded to their type."""
+    assert got.shape == want.shape, f"shape {got.shape}, not {want.shape}"
+    if want.dtype.kind not in "fV":
+        np.testing.assert_array_equal(got.astype(want.dtype), want)
+        return
+    eps = {"float16": 2e-3, "bfloat16": 2e-2}.get(want.dtype.name, 1e-5)
+    np.testing.assert_allclose(
+        got.astype(np.float64), want.astype(np.float64), max(case.rtol, eps), max(case.atol, eps)
+    )
