@@ -8,6 +8,7 @@ schedule finds the same shape everywhere: accumulate, then write the result.
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from dlc.core.errors import InternalError
 from dlc.core.types import INDEX
 from dlc.schedule.loop import (
     Alloc,
+    Block,
     Buffer,
     For,
     Func,
@@ -26,7 +28,7 @@ from dlc.schedule.loop import (
     exprs,
     walk,
 )
-from dlc.schedule.verify import verify_func
+from dlc.schedule.verify import RESERVED, verify_func
 from dlc.te.expr import Const, Expr, Load, Var, binary
 from dlc.te.simplify import canonical, surely_equal
 from dlc.te.tensor import Axis, Placed, Reduce, Tensor, identity
@@ -40,7 +42,7 @@ def lower_tensors(
 
     `sizes` are the size variables of the model; the function takes those it uses.
     """
-    lowering = _Lowering(names=set(sizes) | {t.name for t in inputs})
+    lowering = _Lowering(names=set(sizes) | {t.name for t in inputs} | RESERVED)
     lowering.buffers = {id(t): t.name for t in inputs}
     results = tuple(lowering.result(t, i) for i, t in enumerate(outputs))
     body = block(*lowering.nests)
@@ -176,14 +178,16 @@ class _Lowering:
     def fresh(self, name: str) -> str:
         """A name nobody has, as near to `name` as possible."""
         candidate, number = name, 1
-        while candidate in self.names:
+        while candidate in self.names or keyword.iskeyword(candidate):
             candidate, number = f"{name}_{number}", number + 1
         self.names.add(candidate)
         return candidate
 
 
 def nest(axes: tuple[Axis, ...], body: Stmt) -> Stmt:
-    """Serial loops over `axes` around `body`."""
+    """Serial loops over `axes` around `body`; nothing where an axis surely has no element."""
+    if any(axis.extent == Const(0, INDEX) for axis in axes):
+        return Block(())
     for axis in reversed(axes):
         body = For(axis.name, axis.extent, LoopKind.SERIAL, body)
     return body
