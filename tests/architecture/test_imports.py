@@ -17,7 +17,10 @@ HEAVY = ("llvmlite", "numpy", "onnx", "onnxruntime", "torch", "xgboost")
 def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run import-linter on the package `dlc` in `folder`."""
     program = (
-        "import sys; sys.path.insert(0, '.')\n"
+        # The package in this folder, whatever an editable installation would rather import.
+        "import importlib.machinery, sys\n"
+        "sys.path.insert(0, '.')\n"
+        "sys.meta_path.insert(0, importlib.machinery.PathFinder)\n"
         "from importlinter.cli import lint_imports\n"
         "sys.exit(lint_imports(no_cache=True))"
     )
