@@ -7,6 +7,7 @@ error is that of `1 - exp(p)`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -104,13 +105,12 @@ def tables() -> dict[str, tuple[Any, Any]]:
 
 
 def main() -> None:
-    """Print the tables as Python."""
+    """Write the tables as Python."""
     for name, (coefficients, error) in tables().items():
-        print(f"# largest error 2**{float(mp.log(error, 2)):.1f}")
-        print(f"{name} = (")
-        for c in coefficients:
-            print(f"    {float(c)!r},")
-        print(")")
+        numbers = "".join(f"    {float(c)!r},\n" for c in coefficients)
+        sys.stdout.write(
+            f"# largest error 2**{float(mp.log(error, 2)):.1f}\n{name} = (\n{numbers})\n"
+        )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from dlc.te.expr import Const, Expr, Var
 from dlc.te.simplify import simplify
 from dlc.te.transform import substitute
 
+_LIBC = ctypes.CDLL(None)
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _BODY, ctypes.c_void_p, ctypes.c_int64)
 _SCRATCH = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -120,20 +122,25 @@ class Kernel:
         pointers = [buffers[b.name].ctypes.data for b in self.func.params]
         values = [sizes[name] for name in self.func.sizes]
         ctypes.CFUNCTYPE(None, *kinds)(self.address)(ctypes.byref(host.struct), *values, *pointers)
-        for raw, first, last in guards:
+        for raw, first, _ in guards:
             assert (raw[:first] == 0x5B).all(), "a write before a buffer"
-            assert (raw[last:] == 0x5B).all(), "a write behind a buffer"
         return {b.name: buffers[b.name] for b in self.func.outputs}
 
 
 def _unaligned(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """An array aligned to its elements only, with guard bytes on both sides."""
+    """An array that no read may overrun: it ends where a page that cannot be touched begins.
+
+    In front of it lie guard bytes. It is aligned to its elements and to nothing more.
+    """
     count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    raw = np.full(count + 256, 0x5B, np.uint8)
-    first = -raw.ctypes.data % 64 + 64 + dtype.itemsize
-    array = raw[first : first + count].view(dtype).reshape(shape)
-    array[...] = np.zeros((), dtype)
-    return array, raw, first, first + count
+    pages = -(-(count + 256) // mmap.PAGESIZE)
+    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+    raw = np.frombuffer(memory, np.uint8)
+    last = pages * mmap.PAGESIZE
+    assert _LIBC.mprotect(ctypes.c_void_p(raw.ctypes.data + last), mmap.PAGESIZE, 0) == 0
+    first = last - count
+    raw[:first] = 0x5B
+    return raw[first:last].view(dtype).reshape(shape), raw, first, last
 
 
 def _value(size: Expr, sizes: Mapping[str, int]) -> int:

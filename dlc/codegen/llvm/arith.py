@@ -144,7 +144,7 @@ class Arith:
         *,
         never_nan: tuple[bool, bool] = (False,) * 2,
     ) -> Val:
-        """Minimum or maximum; NaN if either operand is. `never_nan` tells which operands are not."""
+        """Minimum or maximum; NaN if either is. `never_nan` tells which operands surely are not."""
         if not dtype.is_float:
             if dtype is DType.BOOL:
                 return self.op("and" if op is BinOp.MIN else "or", a, b)

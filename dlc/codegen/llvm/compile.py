@@ -60,12 +60,12 @@ def _prepare(ir_text: str, target: Target) -> tuple[llvm.TargetMachine, llvm.Mod
 def spills_in_hot_loops(asm: str) -> int:
     """How often innermost loops of x86 assembly touch the stack: 0 in a good kernel."""
     total = 0
-    for body in _innermost_loops(asm):
+    for body in innermost_loops(asm):
         total += sum("(%rsp" in line or "(%rbp" in line for line in body)
     return total
 
 
-def _innermost_loops(asm: str) -> list[list[str]]:
+def innermost_loops(asm: str) -> list[list[str]]:
     """The lines of each loop that jumps back to its start and holds no other such loop."""
     lines = asm.splitlines()
     labels = {line.split(":")[0]: n for n, line in enumerate(lines) if re.match(r"\.LBB\S+:", line)}

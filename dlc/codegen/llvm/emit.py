@@ -37,7 +37,7 @@ from dlc.schedule.loop import (
     exprs,
     walk,
 )
-from dlc.te.expr import Binary, BinOp, Const, Expr, both
+from dlc.te.expr import ZERO, Binary, BinOp, Const, Expr, both
 from dlc.te.transform import free_vars, loads
 
 
@@ -353,16 +353,13 @@ class Body:
             case Block(stmts):
                 for child in stmts:
                     self._collect(child, live, found)
-            case If(_, body):
+            case If(_, body) | Alloc(_, _, body):
                 self._collect(body, live, found)
-            case Alloc(buffer, _, body):
-                self._collect(body, live - {buffer.name}, found)
             case For():
                 self._collect_loop(stmt, live, found)
             case Invoke(_, operands):
                 for name, index in operands:
-                    if name in live:
-                        found.update(dict.fromkeys(self.memory.register_chunks(name, index)))
+                    self._collect(Store(name, index, ZERO), live, found)
 
     def _collect_loop(self, loop: For, live: set[str], found: dict[Chunk, None]) -> None:
         self.indices.bind(loop.var, loop.extent)
@@ -442,7 +439,7 @@ def _constant_extent(loop: For) -> int:
         raise CodegenError(
             stage="code generation",
             unit=f"loop '{loop.var}'",
-            reason=f"a loop of kind '{loop.kind}' has the extent {loop.extent}, which is no constant",
+            reason=f"the extent {loop.extent} of a {loop.kind} loop is no constant",
         )
     return int(loop.extent.value)
 

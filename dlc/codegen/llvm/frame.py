@@ -1,4 +1,4 @@
-"""Where the LOCAL buffers of a function lie: one frame, reused by buffers that never live together."""
+"""Where the LOCAL buffers of a function lie; those that never live together share bytes."""
 
 from __future__ import annotations
 

@@ -295,8 +295,6 @@ class Indices:
         match atom:
             case Var(name):
                 return self.vars[name][0]
-            case _ if not _is_movable(atom):
-                return self.evaluate(atom)
             case Binary(BinOp.FLOORDIV, a, b):
                 return self.floor_div(level, a, b)
             case Binary(BinOp.MOD, a, b):
@@ -308,7 +306,7 @@ class Indices:
                 name = "llvm.smin.i64" if op is BinOp.MIN else "llvm.smax.i64"
                 self.builder.declarations.use(name, "i64", "i64, i64")
                 return self._op(level, f"call i64 @{name}({x}, {y})")
-            case Select(cond, then, other):
+            case Select(cond, then, other) if _is_movable(atom):
                 test = self._movable_cond(level, cond)
                 x, y = self._scalar(then), self._scalar(other)
                 return self._op(level, f"select {test}, {x}, {y}")

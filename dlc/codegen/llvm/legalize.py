@@ -26,10 +26,8 @@ from dlc.schedule.loop import (
     If,
     Invoke,
     LoopKind,
-    Scope,
     Stmt,
     Store,
-    allocs,
     block,
     substitute,
     walk,
@@ -84,8 +82,3 @@ def _unroll_by(loop: For, count: int) -> Stmt:
     body = substitute(loop.body, {loop.var: at})
     rest = For(last, canonical(loop.extent - groups * count), LoopKind.SERIAL, body)
     return block(main, rest)
-
-
-def has_memory_allocs(stmt: Stmt) -> bool:
-    """Whether a statement allocates buffers in memory."""
-    return any(a.scope is Scope.LOCAL for a in allocs(stmt).values())

@@ -13,7 +13,7 @@ Cody and Waite, log by way of s = f / (2 + f) in f64; for large f32 angles, Payn
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dlc.codegen.llvm import coefficients
 from dlc.codegen.llvm.arith import Arith
@@ -42,31 +42,22 @@ class Math:
 
     def unary(self, op: UnOp, x: Val) -> Val:
         """`op(x)` for a float."""
-        match op:
-            case UnOp.EXP:
-                return self.exp(x)
-            case UnOp.LOG:
-                return self.log(x)
-            case UnOp.TANH:
-                return self.tanh(x)
-            case UnOp.SIGMOID:
-                return self.sigmoid(x)
-            case UnOp.ERF:
-                return self.erf(x)
-            case UnOp.SIN | UnOp.COS:
-                return self.trig.sin_or_cos(x, cos=op is UnOp.COS)
-            case UnOp.SQRT:
-                return self.arith.call("sqrt", x)
-            case UnOp.ABS:
-                return self.arith.call("fabs", x)
-            case UnOp.FLOOR:
-                return self.arith.floor(x)
-            case UnOp.CEIL:
-                return self.arith.neg(self.arith.floor(self.arith.neg(x)))
-            case UnOp.ROUND:
-                return self.arith.round_even(x)
-            case _:
-                raise AssertionError(f"'{op}' is no function of floats")
+        a = self.arith
+        emit: dict[UnOp, Callable[[Val], Val]] = {
+            UnOp.EXP: self.exp,
+            UnOp.LOG: self.log,
+            UnOp.TANH: self.tanh,
+            UnOp.SIGMOID: self.sigmoid,
+            UnOp.ERF: self.erf,
+            UnOp.SIN: lambda x: self.trig.sin_or_cos(x, cos=False),
+            UnOp.COS: lambda x: self.trig.sin_or_cos(x, cos=True),
+            UnOp.SQRT: lambda x: a.call("sqrt", x),
+            UnOp.ABS: lambda x: a.call("fabs", x),
+            UnOp.FLOOR: a.floor,
+            UnOp.CEIL: lambda x: a.neg(a.floor(a.neg(x))),
+            UnOp.ROUND: a.round_even,
+        }
+        return emit[op](x)
 
     def _const(self, value: float, x: Val) -> Val:
         return self.arith.const(value, x)
@@ -161,7 +152,7 @@ class Math:
         return self.arith.select(self.arith.test("fcmp ogt", bound, x), bound, x)
 
     def exp(self, x: Val) -> Val:
-        """exp(x)."""
+        """The exponential function."""
         low, high = EXP_RANGE[x.elem]
         n, integer, r, tail = self._exp_parts(self._at_least(self._at_most(x, high), low))
         one = self._const(1.0, x)
@@ -207,7 +198,7 @@ class Math:
     # log and pow.
 
     def log(self, x: Val) -> Val:
-        """log(x)."""
+        """The natural logarithm."""
         a = self.arith
         found = self._log_positive(x)
         zero, infinity = self._const(0.0, x), self._const(math.inf, x)
@@ -297,7 +288,7 @@ class Math:
         return a.select(a.op("or", always_one, a.op("and", unit, endless)), one, found)
 
     def int_power(self, x: Val, y: Val, dtype: DType) -> Val:
-        """x ** y of integers by squaring; a negative exponent gives the truncated quotient 1 / x**-y."""
+        """x ** y of integers by squaring; for y < 0, the quotient 1 / x**-y without its fraction."""
         a, builder = self.arith, self.arith.builder
         one, zero = a.const(1, x), a.const(0, x)
         odd_y = a.test("icmp ne", a.op("and", y, one), zero)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from dlc.codegen.llvm import coefficients
@@ -141,7 +142,7 @@ class Trig:
             for w in (words[n : n + 4] for n in range(4))
         ]
         window = []
-        for one, two in zip(picked[:3], picked[1:], strict=True):
+        for one, two in itertools.pairwise(picked):
             pair = a.op("or", a.op("shl", one, c(32)), two)
             window.append(a.op("lshr", a.op("shl", pair, shift), c(32)))
         top = a.op("shl", a.op("mul", mantissa, window[0]), c(32))
