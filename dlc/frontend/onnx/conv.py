@@ -69,7 +69,10 @@ def convert_conv_transpose(
     extra = per_axis(ctx, output_padding, rank, 0, "output_padding")
     if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         wanted = tuple(output_shape)[-rank:] if output_shape else ()
-        found = _pads_for_shape(ctx, x, wanted, auto_pad, kernel, stride, dilation, extra)
+        total = _total_pads(ctx, x, wanted, kernel, stride, dilation, extra)
+        # An output larger than what the kernel reaches is padding of the output.
+        extra = tuple(e - min(t, 0) for e, t in zip(extra, total, strict=True))
+        found = _halved([max(t, 0) for t in total], upper=auto_pad == "SAME_UPPER")
     elif auto_pad in ("NOTSET", "VALID"):
         found = per_axis(ctx, pads if auto_pad == "NOTSET" else (), 2 * rank, 0, "pads")
     else:
@@ -106,30 +109,34 @@ def add_bias(ctx: Context, y: Value, bias: Value | None) -> Value:
     return ctx.call(Add(), y, ctx.call(Reshape(shape=shape), bias))
 
 
-def _pads_for_shape(
+def _total_pads(
     ctx: Context,
     x: Value,
     wanted: Sequence[int],
-    auto_pad: str,
     kernel: Sequence[int],
     stride: Sequence[int],
     dilation: Sequence[int],
     extra: Sequence[int],
-) -> tuple[int, ...]:
-    """The pads that give the wanted output size, or stride times the input size.
+) -> list[int]:
+    """The pads of each axis that give the wanted size, or stride times the input's size.
 
     Source: https://onnx.ai/onnx/operators/onnx__ConvTranspose.html, `pads` and `output_shape`
     """
-    first, second = [], []
+    totals = []
     for axis, (k, s, d, e) in enumerate(zip(kernel, stride, dilation, extra, strict=True)):
         size = x.type.shape[2 + axis]
+        reach = e + (k - 1) * d + 1
         if not wanted:
-            total = max(0, e + (k - 1) * d + 1 - s)  # the size of the image cancels
+            totals.append(max(0, reach - s))  # the size of the image cancels
         elif isinstance(size, Const):
-            total = max(0, s * (int(size.value) - 1) + e + (k - 1) * d + 1 - wanted[axis])
+            totals.append(s * (int(size.value) - 1) + reach - wanted[axis])
         else:
             ctx.refuse("output_shape needs a fixed image size", "fix it with dims= or shapes=")
-        first.append(total // 2)
-        second.append(total - total // 2)
-    upper = auto_pad == "SAME_UPPER"
-    return (*first, *second) if upper else (*second, *first)
+    return totals
+
+
+def _halved(totals: Sequence[int], *, upper: bool) -> tuple[int, ...]:
+    """Begins, then ends; the odd pixel goes to the end where `upper` is set."""
+    small = [t // 2 for t in totals]
+    large = [t - t // 2 for t in totals]
+    return (*small, *large) if upper else (*large, *small)

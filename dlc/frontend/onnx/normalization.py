@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from dlc.core.types import DType
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.elementwise import axes_of, cast_to
 from dlc.frontend.onnx.generate import expand_to
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
+from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
-from dlc.graph.ops.binary import Div
+from dlc.graph.ops.binary import Add, Div, Equal, Mul, Sub, Where
+from dlc.graph.ops.elementwise import Reciprocal, Sqrt
+from dlc.graph.ops.gather import OneHot
 from dlc.graph.ops.norm import (
     BatchNorm,
     GroupNorm,
@@ -20,7 +26,7 @@ from dlc.graph.ops.norm import (
     RMSNorm,
     Softmax,
 )
-from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.reduce import ArgMax, Reduce
 from dlc.te.expr import ONE
 
 
@@ -81,11 +87,23 @@ def convert_layer_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> Value:
+) -> tuple[Value, ...]:
     """Normalize over the axes from `axis` on; statistics are at least as accurate as f32."""
     (axis,) = axes_of(ctx, (axis,), x.type.rank)
     operands = (x, scale) if bias is None else (x, scale, bias)
-    return ctx.call(LayerNorm(axis=axis, epsilon=epsilon), *operands)
+    y = ctx.call(LayerNorm(axis=axis, epsilon=epsilon), *operands)
+    return (y, *_moments(ctx, x, axis, epsilon)) if any(ctx.node.outputs[1:]) else (y,)
+
+
+def _moments(ctx: Context, x: Value, axis: int, epsilon: float) -> tuple[Value, Value]:
+    """The mean, and one over the standard deviation, over the axes from `axis` on."""
+    x = cast_to(ctx, x, DType.F32) if x.type.dtype is not DType.F64 else x
+    over = Reduce(kind="mean", axes=tuple(range(axis, x.type.rank)), keepdims=True)
+    mean = ctx.call(over, x)
+    centred = ctx.call(Sub(), x, mean)
+    variance = ctx.call(over, ctx.call(Mul(), centred, centred))
+    moved = ctx.call(Add(), variance, ctx.scalar(epsilon, x.type.dtype))
+    return mean, ctx.call(Reciprocal(), ctx.call(Sqrt(), moved))
 
 
 @converter("RMSNormalization", since=23)
@@ -140,7 +158,9 @@ def convert_lp_normalization(ctx: Context, x: Value, *, axis: int = -1, p: int =
         ctx.refuse(f"p = {p}; only 1 and 2 are handled")
     (axis,) = axes_of(ctx, (axis,), x.type.rank)
     norm = ctx.call(Reduce(kind=f"l{p}", axes=(axis,), keepdims=True), x)
-    return ctx.call(Div(), x, norm)
+    zero = ctx.scalar(0, x.type.dtype)
+    empty = ctx.call(Equal(), norm, zero)  # then every element is 0, and stays it
+    return ctx.call(Div(), x, ctx.call(Where(), empty, ctx.scalar(1, x.type.dtype), norm))
 
 
 def _declare_softmax(op_type: str, op: type[Softmax | LogSoftmax]) -> None:
@@ -169,3 +189,12 @@ def _over_rest(ctx: Context, x: Value, op: type[Softmax | LogSoftmax], axis: int
 
 _declare_softmax("Softmax", Softmax)
 _declare_softmax("LogSoftmax", LogSoftmax)
+
+
+@converter("Hardmax", since=13)
+def convert_hardmax(ctx: Context, x: Value, *, axis: int = -1) -> Value:
+    """One where the largest element along an axis is, the first of equal ones; else zero."""
+    (axis,) = axes_of(ctx, (axis,), x.type.rank)
+    best = ctx.call(ArgMax(axis=axis, keepdims=False), x)
+    values = ctx.constant(np.array([0, 1], NUMPY_DTYPES[x.type.dtype]))
+    return ctx.call(OneHot(depth=x.type.shape[axis], axis=axis), best, values)

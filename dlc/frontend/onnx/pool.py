@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.windows import read_window
 from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Mul
+from dlc.graph.ops.elementwise import Abs, Sqrt
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 
@@ -81,6 +84,36 @@ def convert_global_lp_pool(ctx: Context, x: Value, *, p: int = 2) -> Value:
     if p not in (1, 2):
         ctx.refuse(f"p = {p}; only 1 and 2 are handled")
     return _over_image(ctx, x, f"l{p}")
+
+
+@converter("LpPool", since=2)
+def convert_lp_pool(
+    ctx: Context,
+    x: Value,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] = (),
+    p: int = 2,
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """The p-norm of each window: padding adds zeros, so it is a mean that counts them."""
+    if p not in (1, 2) or ceil_mode:
+        ctx.refuse(f"p = {p} and ceil_mode = {ceil_mode}; only p of 1 and 2, and 0, are handled")
+    window = read_window(
+        ctx, x.type.shape[2:], kernel_shape,
+        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
+    )  # fmt: skip
+    powers = ctx.call(Abs(), x) if p == 1 else ctx.call(Mul(), x, x)
+    mean = AveragePool(
+        kernel=window.kernel, stride=window.stride, pads=window.pads,
+        dilation=window.dilation, count_include_pad=True,
+    )  # fmt: skip
+    elems = ctx.scalar(math.prod(kernel_shape), x.type.dtype)
+    total = ctx.call(Mul(), ctx.call(mean, powers), elems)
+    return total if p == 1 else ctx.call(Sqrt(), total)
 
 
 def _over_image(ctx: Context, x: Value, kind: str) -> Value:

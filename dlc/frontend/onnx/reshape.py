@@ -13,9 +13,10 @@ from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
 from dlc.graph.graph import Value
+from dlc.graph.ops.layout import SpaceToDepth
 from dlc.graph.ops.shape import Reshape, Transpose
 from dlc.te.expr import ONE, ZERO, Const, Expr
-from dlc.te.simplify import canonical, from_poly, surely_equal, surely_less, to_poly
+from dlc.te.simplify import canonical, from_poly, surely_divides, surely_equal, surely_less, to_poly
 from dlc.te.types import is_const
 
 
@@ -225,3 +226,19 @@ def _vector(sizes: Sequence[Expr]) -> np.ndarray[tuple[int, ...], np.dtype[np.ob
     for i, size in enumerate(sizes):
         result[i] = size
     return result
+
+
+@converter("SpaceToDepth", since=1)
+def convert_space_to_depth(ctx: Context, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    """Channels made of blocks of pixels; `mode` says which of them vary slowest."""
+    if mode == "DCR":
+        return ctx.call(SpaceToDepth(blocksize=blocksize), x)
+    if mode != "CRD":
+        ctx.refuse(f"mode = '{mode}' is not known")
+    n, c, h, w = x.type.shape
+    if not all(surely_divides(blocksize, s) for s in (h, w)):
+        ctx.refuse(f"{h} by {w} pixels do not surely make blocks of {blocksize}")
+    rows, columns = h // blocksize, w // blocksize
+    b = Const(blocksize, INDEX)
+    blocks = transpose(ctx, reshape_to(ctx, x, (n, c, rows, b, columns, b)), (0, 1, 3, 5, 2, 4))
+    return reshape_to(ctx, blocks, (n, c * (blocksize * blocksize), rows, columns))
