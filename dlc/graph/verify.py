@@ -47,7 +47,11 @@ def _problems(graph: Graph) -> Iterator[str]:
         for value in node.inputs:
             if defined.get(value.name) != value:
                 yield f"'{_name(node)}' reads undefined '{value.name}: {value.type}'"
-        yield from _type_problems(node)
+        if _well_typed.get(id(node)) is not node:
+            found = list(_type_problems(node))
+            yield from found
+            if not found:
+                _remember(node)
         yield from _attribute_problems(node, sizes)
         for value in node.outputs:
             yield from _definition(value, defined, sizes)
@@ -55,6 +59,17 @@ def _problems(graph: Graph) -> Iterator[str]:
     for value in graph.outputs:
         if defined.get(value.name) != value:
             yield f"output '{value.name}: {value.type}' is undefined"
+
+
+_well_typed: dict[int, Node] = {}
+"""Nodes whose types were found right. A node never changes, and most outlive a pass unchanged."""
+_REMEMBERED = 1 << 14
+
+
+def _remember(node: Node) -> None:
+    if len(_well_typed) >= _REMEMBERED:
+        _well_typed.clear()
+    _well_typed[id(node)] = node  # holding the node keeps its id from being given to another
 
 
 def _name(node: Node) -> str:

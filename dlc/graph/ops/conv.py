@@ -21,8 +21,9 @@ def check_window(op: Op, spatial: int, *operands: TensorType, **attributes: Sequ
     for name, values in attributes.items():
         if len(values) != spatial * (2 if name == "pads" else 1):
             raise op.reject(f"{name}={tuple(values)} for {spatial} spatial dimensions", *operands)
-        if name not in ("pads", "output_padding") and any(v < 1 for v in values):
-            raise op.reject(f"{name}={tuple(values)} is not positive", *operands)
+        least = 0 if name in ("pads", "output_padding") else 1
+        if any(v < least for v in values):
+            raise op.reject(f"{name}={tuple(values)} is below {least}", *operands)
 
 
 def padded(x: te.Tensor, pads: Sequence[int]) -> te.Tensor:

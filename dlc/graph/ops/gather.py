@@ -10,7 +10,6 @@ import numpy as np
 from dlc.core.types import INDEX, DType
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.attributes import as_sizes, constants, normal_axis
-from dlc.graph.ops.elementwise import ANY
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, cast, const, equal, maximum, minimum, select
 from dlc.te.simplify import surely_differ, surely_less
@@ -41,11 +40,9 @@ def exact_index(indices: Array, size: int) -> Array:
 
 
 def check_indices(op: Op, x: TensorType, indices: TensorType) -> None:
-    """Refuse indices that are not integers, and elements of no type."""
+    """Refuse indices that are not integers."""
     if indices.dtype not in INDICES:
         raise op.reject(f"indices of type {indices.dtype}", x, indices)
-    if x.dtype not in ANY:
-        raise op.reject(f"elements of type {x.dtype}", x, indices)
 
 
 @op("gather", fuse=Fuse.INJECTIVE, onnx="Gather")
