@@ -156,6 +156,11 @@ def _path(stmt: Stmt, loop: str) -> tuple[For, ...] | None:
             return None
 
 
+def guards_around(stmt: Stmt, loop: str) -> list[If]:
+    """The guards on the way from a statement to a loop in it."""
+    return [s for s in walk(stmt) if isinstance(s, If) and _path(s.body, loop) is not None]
+
+
 def written(stmt: Stmt) -> set[str]:
     """The buffers a statement may write; every operand of an instruction counts."""
     names = {s.buffer for s in walk(stmt) if isinstance(s, Store)}

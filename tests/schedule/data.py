@@ -1,8 +1,33 @@
 """Inputs for tests: small integers, so that sums are exact in any order."""
 
+import textwrap
+
 import numpy as np
 
-from dlc.schedule.interpret import evaluate_size, numpy_dtype
+from dlc.schedule.interpret import evaluate_size, numpy_dtype, run_func
+from dlc.schedule.text import parse_func
+
+FULL = """@in_place(B="A")
+def conv(n: size, A: f32[n, 8], W: f32[()], *, B: f32[n, 8]):
+    for i in parallel((n + 3) // 4):
+        acc = alloc(f32[4, 8], "register")
+        for ii in unroll(4):
+            for j in vectorize(8):
+                acc[ii, j] = 0.0
+        for k in range(8, prefetch=2):
+            for ii_1 in unroll(4):
+                for j_1 in vectorize(8):
+                    if i * 4 + ii_1 < n:
+                        acc[ii_1, j_1] += A[i * 4 + ii_1, k] * W[()]
+        for ii_2 in range(4):
+            for j_2 in range(8):
+                if i * 4 + ii_2 < n:
+                    B[i * 4 + ii_2, j_2] = max(acc[ii_2, j_2], -inf)
+"""
+
+
+def parse(text):
+    return parse_func(textwrap.dedent(text))
 
 
 def inputs(func, sizes, seed=0):
@@ -12,3 +37,13 @@ def inputs(func, sizes, seed=0):
         shape = tuple(evaluate_size(s, sizes) for s in buffer.type.shape)
         arrays[buffer.name] = rng.integers(1, 5, shape).astype(numpy_dtype(buffer.type.dtype))
     return arrays
+
+
+def assert_same(func, other, values=(0, 1, 2, 5, 7, 13), *, seed=0):
+    """Both functions give one result for all values of the sizes."""
+    for value in values if func.sizes else (0,):
+        sizes = dict.fromkeys(func.sizes, value)
+        arrays = inputs(func, sizes, seed)
+        want, got = run_func(func, sizes, arrays), run_func(other, sizes, arrays, seed + 1)
+        for name in want:
+            np.testing.assert_array_equal(got[name], want[name], err_msg=f"{sizes} {name}")

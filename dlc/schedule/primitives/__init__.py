@@ -8,6 +8,7 @@ from dlc.schedule.primitives.compute_inline import compute_inline as compute_inl
 from dlc.schedule.primitives.decompose_reduction import decompose_reduction as decompose_reduction
 from dlc.schedule.primitives.duplicate import duplicate as duplicate
 from dlc.schedule.primitives.fuse import fuse as fuse
+from dlc.schedule.primitives.pad_einsum import pad_einsum as pad_einsum
 from dlc.schedule.primitives.parallel import parallel as parallel
 from dlc.schedule.primitives.partition import partition as partition
 from dlc.schedule.primitives.reorder import reorder as reorder
@@ -15,6 +16,7 @@ from dlc.schedule.primitives.reverse_compute_at import reverse_compute_at as rev
 from dlc.schedule.primitives.rfactor import rfactor as rfactor
 from dlc.schedule.primitives.set_scope import set_scope as set_scope
 from dlc.schedule.primitives.split import split as split
+from dlc.schedule.primitives.tensorize import tensorize as tensorize
 from dlc.schedule.primitives.transform_layout import transform_layout as transform_layout
 from dlc.schedule.primitives.unroll import unroll as unroll
 from dlc.schedule.primitives.vectorize import vectorize as vectorize

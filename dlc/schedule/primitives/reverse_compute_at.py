@@ -13,6 +13,7 @@ from dlc.schedule.dependence import (
 )
 from dlc.schedule.edit import (
     aliases,
+    guards_around,
     life,
     loops_around,
     map_sequence,
@@ -80,7 +81,8 @@ def reverse_compute_at(func: Func, buffer: str, loop: str) -> Func:
 
     Raises:
         ScheduleError: no such buffer or loop; the loop does not hold all that writes the buffer;
-            no later nest reads it; iterations share elements, or do not surely compute all that
+            no later nest reads it; a guard is around
+            the loop; iterations share elements, or do not surely compute all that
             is read; a store of the consumer would run several times; the consumer cannot be
             reordered, or something in between depends on it; an instruction uses the buffer.
     """
@@ -95,7 +97,8 @@ def reverse_compute_at(func: Func, buffer: str, loop: str) -> Func:
     plan = plan_restriction(consumer, anchors, box)
     around = _around(func, home, target)
     _check_parts(func, buffer, consumer, anchors, plan, box)
-    if reason := why_not_apart(func, home, tuple(f.var for f in around), buffer, box):
+    reason = why_not_apart(func, home, tuple(f.var for f in around), buffer, box)
+    if reason:
         refuse("reverse_compute_at", func, reason)
     for d, span in enumerate(box):
         needed = [
@@ -107,9 +110,10 @@ def reverse_compute_at(func: Func, buffer: str, loop: str) -> Func:
         if not span.whole and not all(_covers(span, around, o, e) for o, e in needed):
             reason = f"'{loop}' does not surely compute all of '{buffer}' that is read"
             refuse("reverse_compute_at", func, reason)
-    if isinstance(consumer, For) and plan.loops:
-        if reason := why_not_permutable(func, consumer, tuple(plan.loops)):
-            refuse("reverse_compute_at", func, reason)
+    permuted = tuple(plan.loops)
+    reason = why_not_permutable(func, consumer, permuted) if isinstance(consumer, For) else ""
+    if reason:
+        refuse("reverse_compute_at", func, reason)
 
     part, now = restrict(
         consumer, plan, box, bounds, lambda why: refuse("reverse_compute_at", func, why)
@@ -122,9 +126,10 @@ def reverse_compute_at(func: Func, buffer: str, loop: str) -> Func:
     )
     result = swap_loop(result, loop, lambda f: replace(f, body=block(f.body, part)))
     for outer in around:
-        if outer.kind is LoopKind.PARALLEL:
-            if reason := why_not_independent(result, outer.var):
-                refuse("reverse_compute_at", func, reason)
+        fixed = outer.kind is LoopKind.PARALLEL
+        reason = why_not_independent(result, outer.var) if fixed else ""
+        if reason:
+            refuse("reverse_compute_at", func, reason)
     return result
 
 
@@ -135,6 +140,8 @@ def _nests(func: Func, buffer: str, target: For) -> tuple[Stmt, Stmt]:
     home = next((s for s in parts if loop in loops(s)), None)
     if home is None or any(touched_by_invoke(s, buffer) for s in parts):
         refuse("reverse_compute_at", func, f"an instruction or nothing computes '{buffer}'")
+    if guards_around(home, loop):
+        refuse("reverse_compute_at", func, f"a guard around '{loop}' may skip iterations")
     inside = [s for s in sites(target.body) if s.store.buffer == buffer]
     everywhere = [s for s in sites(func.body) if s.store.buffer == buffer]
     if not inside or len(inside) < len(everywhere):
@@ -216,8 +223,6 @@ def _check_parts(
         if plan.dims(Anchor(site.store.index, site.around)) != cut:
             reason = f"a store of '{site.store.buffer}' would run several times"
             refuse("reverse_compute_at", func, reason)
-    if any(isinstance(s, For) and loads(s.extent) for s in sequence(consumer)):
-        refuse("reverse_compute_at", func, "an extent depends on data")
 
 
 def _covers(span: Span, around: list[For], offset: Expr, extent: Expr) -> bool:
