@@ -1,4 +1,4 @@
-"""Kernels against the interpreter: every feature of the emitter, uneven, symbolic and empty sizes."""
+"""Kernels against the interpreter: each feature of the emitter, uneven, symbolic, empty sizes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,8 @@ from dlc.core.target import Target
 from tests.codegen.jit import AVX2, NATIVE, TARGETS, Host, Kernel, check, random_arrays
 
 SIZES = [{"n": n} for n in (0, 1, 5, 16, 37)]
-AVX512 = Target(
-    features=frozenset(
-        [
-            "avx",
-            "avx2",
-            "fma",
-            "f16c",
-            "sse4.1",
-            "avx512f",
-            "avx512vl",
-            "avx512bw",
-            "avx512dq",
-            "avx512cd",
-        ]
-    )
-)
+_WIDE = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd"}
+AVX512 = Target(features=frozenset({"avx", "avx2", "fma", "f16c", "sse4.1"} | _WIDE))
 
 # Kernels with one size variable `n`; each is run on every target for all of `SIZES`.
 CASES = {
@@ -173,7 +159,8 @@ def f(n: size, A: f32[n], b: f32[1], *, B: f32[n + 4]):
     for i in range((n + 11) // 8):
         for l in vectorize(8):
             if i * 8 + l < n + 4:
-                B[i * 8 + l] = A[i * 8 + l - 2] * b[0] if 2 <= i * 8 + l and i * 8 + l < n + 2 else 7.0
+                B[i * 8 + l] = (A[i * 8 + l - 2] * b[0]
+                    if 2 <= i * 8 + l and i * 8 + l < n + 2 else 7.0)
 """,
     "index_select": """
 def f(n: size, A: f32[n], *, B: f32[n + 4]):
@@ -437,7 +424,8 @@ def test_every_type_is_loaded_computed_and_stored(dtype, target, lanes):
     rtol = {"f16": 2e-3, "bf16": 1e-2}.get(dtype, 1e-6)
     check(
         f"""
-def f(n: size, A: {dtype}[n, {lanes}], B: {dtype}[n, {lanes}], *, C: {dtype}[n, {lanes}], D: bool[n, {lanes}]):
+def f(n: size, A: {dtype}[n, {lanes}], B: {dtype}[n, {lanes}], *,
+      C: {dtype}[n, {lanes}], D: bool[n, {lanes}]):
     for i in range(n):
         for l in vectorize({lanes}):
             C[i, l] = max(A[i, l] + B[i, l] * {literal}, min(A[i, l], B[i, l]) - {literal})
@@ -469,7 +457,7 @@ def f(n: size, A: {source}[n, 4], *, {outputs}):
     data = random_arrays(kernel.func, {"n": 5})
     if source in ("f32", "f64"):
         edges = [np.inf, -np.inf, np.nan, 1e30, -1e30, 3e9, -3e9, 70000.5, -70000.5, 255.9, 256.0,
-                 -0.9, 127.5, 2**31, -(2.0**31), 2.0**63, -(2.0**63), 1e-8, 6e-8, 65519.0]  # fmt: skip
+                 -0.9, 127.5, 2**31, -(2.0**31), 2.0**63, -(2.0**63), 1e-8, 6e-8, 65519.]  # fmt: skip
         data["A"] = np.array(edges, data["A"].dtype).reshape(5, 4)
     elif source.startswith(("i", "u")):
         data["A"].flat[:4] = [np.iinfo(data["A"].dtype).max, np.iinfo(data["A"].dtype).min, 1, 0]

@@ -288,7 +288,7 @@ class Math:
         return a.select(a.op("or", always_one, a.op("and", unit, endless)), one, found)
 
     def int_power(self, x: Val, y: Val, dtype: DType) -> Val:
-        """x ** y of integers by squaring; for y < 0, the quotient 1 / x**-y without its fraction."""
+        """x ** y of integers by squaring; for y < 0, 1 / x**-y without its fraction."""
         a, builder = self.arith, self.arith.builder
         one, zero = a.const(1, x), a.const(0, x)
         odd_y = a.test("icmp ne", a.op("and", y, one), zero)
