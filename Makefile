@@ -12,7 +12,7 @@ CXXFLAGS ?= -O2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 PY_SOURCES := $(shell find dlc -name '*.py')
-CPP_SOURCES := CMakeLists.txt $(shell find dlc/runtime/cpp -type f)
+CPP_SOURCES := CMakeLists.txt dlc/__init__.py $(shell find dlc/runtime/cpp -type f)
 # The tests call cmake, which the virtual environment has.
 IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
 CPP_TESTS := $(IN_VENV) sh dlc/runtime/cpp/tests/sanitize.sh

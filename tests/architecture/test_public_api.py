@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
-from pathlib import Path
 
 import pytest
 
@@ -30,8 +28,3 @@ def test_every_error_class_is_public():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'compil'"):
         dlc.compil  # noqa: B018
-
-
-def test_the_runtime_has_the_version_of_the_package():
-    text = (Path(__file__).parents[2] / "dlc" / "runtime" / "cpp" / "CMakeLists.txt").read_text()
-    assert re.findall(r"project\(\w+ VERSION (\S+)", text) == [dlc.__version__]
