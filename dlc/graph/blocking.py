@@ -14,8 +14,10 @@ from dlc.graph.arrays import round_to
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.layout import Channels
 from dlc.graph.op import Array, Op
+from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.shape import Concat, PackChannels, Reshape, Slice, UnpackChannels
 from dlc.graph.signs import is_nonnegative
+from dlc.te.expr import index
 from dlc.te.types import TensorType, const_size, is_const
 
 
@@ -135,7 +137,7 @@ class Blocking:
     def _pack(self, value: Value, channels: Channels) -> Value:
         if _is_pixel(value.type) and not channels.has_idle_lanes:
             n, _, *spatial = value.type.shape
-            shape = (n, channels.blocks, *spatial, channels.block)
+            shape = as_sizes((n, channels.blocks, *spatial, channels.block))
             return self.call(Reshape(shape=shape), value, hint=f"{value.name}_blocked")
         return self.call(PackChannels(block=self.block), value, hint=f"{value.name}_blocked")
 
@@ -144,13 +146,15 @@ class Blocking:
         if channels.is_contiguous:
             if _is_pixel(old.type) and not channels.has_idle_lanes:
                 return self.call_as(Reshape(shape=old.type.shape), form.value, old=old)
-            return self.call_as(UnpackChannels(channels=channels.count), form.value, old=old)
+            return self.call_as(UnpackChannels(channels=index(channels.count)), form.value, old=old)
         parts: list[Value] = []
         start = 0
         for size in channels.segments:
             segment = Channels.of(self.block, size)
             piece = self.slice_blocks(form.value, start, segment.blocks)
-            parts.append(self.call(UnpackChannels(channels=size), piece, hint=f"{old.name}_part"))
+            parts.append(
+                self.call(UnpackChannels(channels=index(size)), piece, hint=f"{old.name}_part")
+            )
             start += segment.blocks
         return self.call_as(Concat(axis=1), *parts, old=old)
 
@@ -158,8 +162,8 @@ class Blocking:
         """Some blocks of a blocked tensor."""
         shape = value.type.shape
         op = Slice(
-            starts=(0, start, *(0 for _ in shape[2:])),
-            sizes=(shape[0], blocks, *shape[2:]),
+            starts=as_sizes((0, start, *(0 for _ in shape[2:]))),
+            sizes=as_sizes((shape[0], blocks, *shape[2:])),
         )
         return self.call(op, value, hint=f"{value.name}_blocks")
 

@@ -13,6 +13,7 @@ from dlc.graph.layout import (
     planar_conv_weights,
 )
 from dlc.graph.op import Array
+from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.shape import Pad
@@ -104,4 +105,6 @@ def _with_halo(blocking: Blocking, op: Conv, x: Value, lanes: int) -> Value:
     rank = len(op.pads) // 2
     before = (0, 0, *op.pads[:rank], *(0,) * lanes)
     after = (0, 0, *op.pads[rank:], *(0,) * lanes)
-    return blocking.call(Pad(before=before, after=after), x, hint=f"{x.name}_halo")
+    return blocking.call(
+        Pad(before=as_sizes(before), after=as_sizes(after)), x, hint=f"{x.name}_halo"
+    )

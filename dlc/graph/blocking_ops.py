@@ -32,6 +32,7 @@ from dlc.graph.ops.activation import (
     Softplus,
     Softsign,
 )
+from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add, Maximum, Minimum, Mul, PRelu, Sub, Where
 from dlc.graph.ops.elementwise import Abs, Cast, Erf, Identity, Neg, Round, Sign, Tanh
 from dlc.graph.ops.norm import BatchNorm
@@ -95,7 +96,7 @@ def _operand(blocking: Blocking, value: Value, rank: int, channels: Channels) ->
         return _constant_operand(blocking, value, array, rank, channels)
     shape = value.type.shape
     if all(is_const(s, 1) for s in shape):
-        flat = Reshape(shape=(1,) * (rank + 1))
+        flat = Reshape(shape=as_sizes((1,) * (rank + 1)))
         name = f"{value.name}_flat"
         return _Operand(lambda _: blocking.call(flat, blocking.planar(value), hint=name))
     if value.type.rank != rank:
@@ -133,10 +134,10 @@ def _constant_operand(
 def _one_channel(blocking: Blocking, value: Value) -> Value:
     """[n, 1, *s] as [n, 1, *s, 1], which broadcasts over blocks and lanes."""
     form = blocking.find_blocked(value)
-    shape = (*value.type.shape, 1)
+    shape = as_sizes((*value.type.shape, 1))
     if form is None:
         return blocking.call(Reshape(shape=shape), blocking.planar(value), hint=f"{value.name}_all")
-    sliced = Slice(starts=(0,) * len(shape), sizes=shape)
+    sliced = Slice(starts=as_sizes((0,) * len(shape)), sizes=shape)
     return blocking.call(sliced, form.value, hint=f"{value.name}_all")
 
 
@@ -181,7 +182,9 @@ def block_pool(blocking: Blocking, node: Node) -> bool:
     if any(op.pads) and zeros_do and not op.ceil_mode:
         rank = len(op.kernel)
         before, after = (0, 0, *op.pads[:rank], 0), (0, 0, *op.pads[rank:], 0)
-        value = blocking.call(Pad(before=before, after=after), value, hint=f"{value.name}_halo")
+        value = blocking.call(
+            Pad(before=as_sizes(before), after=as_sizes(after)), value, hint=f"{value.name}_halo"
+        )
         op = replace(op, pads=(0,) * (2 * rank))
     idle = 0.0 if form.idle == 0.0 else None
     blocking.set_blocked(node.output, Blocked(blocking.call(op, value), form.channels, idle))
@@ -270,8 +273,8 @@ def block_slice(blocking: Blocking, node: Node) -> bool:
         return False
     first, channels = found
     blocked = Slice(
-        starts=(op.starts[0], first, *op.starts[2:], 0),
-        sizes=(op.sizes[0], channels.blocks, *op.sizes[2:], blocking.block),
+        starts=as_sizes((op.starts[0], first, *op.starts[2:], 0)),
+        sizes=as_sizes((op.sizes[0], channels.blocks, *op.sizes[2:], blocking.block)),
         steps=(*op.strides, 1),
     )
     result = blocking.call(blocked, form.value)
@@ -300,7 +303,7 @@ def block_resize(blocking: Blocking, node: Node) -> bool:
     form = blocking.find_blocked(x)
     if form is None or op.sizes[1] != x.type.shape[1] or (op.scales and op.scales[1] != 1.0):
         return False
-    sizes = (op.sizes[0], form.channels.blocks, *op.sizes[2:], blocking.block)
+    sizes = as_sizes((op.sizes[0], form.channels.blocks, *op.sizes[2:], blocking.block))
     scales = (*op.scales, 1.0) if op.scales else ()
     result = blocking.call(replace(op, sizes=sizes, scales=scales), form.value)
     idle = 0.0 if form.idle == 0.0 else None

@@ -97,8 +97,7 @@ def spread(array: Array, axis: int, channels: Channels, fill: float = 0) -> Arra
     shape = list(array.shape)
     shape[axis] = channels.blocks * channels.block
     result = np.full(shape, fill, array.dtype)
-    index = [slice(None)] * array.ndim
-    result[(*index[:axis], channels.lanes)] = array
+    np.moveaxis(result, axis, 0)[channels.lanes] = np.moveaxis(array, axis, 0)
     return result
 
 

@@ -40,8 +40,8 @@ from dlc.graph.op import Op
 from dlc.graph.ops.shape import Concat, Empty, Insert, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.views import reads_views, root_of, writes_boxes
-from dlc.te.expr import ZERO, Expr
-from dlc.te.simplify import canonical, surely_less
+from dlc.te.expr import ZERO, Const, Expr
+from dlc.te.simplify import canonical
 
 SMALL_ELEMS = 1024
 """A concatenation of less than this, of parts that must be copied anyway, is one small kernel."""
@@ -148,7 +148,8 @@ def _plan(
         for i in positions
         if node.inputs[i] not in taken and _is_owned(graph, node.inputs[i], node)
     ]
-    small = surely_less(node.output.type.elems, SMALL_ELEMS)
+    elems = node.output.type.elems
+    small = isinstance(elems, Const) and elems.value < SMALL_ELEMS
     if not owned and small:
         return None
     owned.sort(key=lambda i: order[id(graph.producers[node.inputs[i]])])

@@ -34,6 +34,7 @@ from dlc.graph.broadcast import along_axis
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node
 from dlc.graph.op import Array
+from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Slice
@@ -85,8 +86,8 @@ def _merge(editor: GraphEditor, products: list[Node]) -> None:
     for result, array in zip(results, arrays, strict=True):
         rank, columns = whole.type.rank, array.shape[1]
         op = Slice(
-            starts=(*(0,) * (rank - 1), start),
-            sizes=(*whole.type.shape[:-1], columns),
+            starts=as_sizes((*(0,) * (rank - 1), start)),
+            sizes=as_sizes((*whole.type.shape[:-1], columns)),
         )
         part = editor.call(op, whole, at=first, hint=f"{result.name}_part")
         editor.replace(result, part, keep_name=True)

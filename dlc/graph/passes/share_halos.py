@@ -35,6 +35,7 @@ from dataclasses import replace
 
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Op
+from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.shape import Concat, Pad, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.views import reads_views, writes_boxes, zero_pad_amounts
@@ -161,7 +162,7 @@ class _Writer:
         key = (value.name, halo)
         if key not in self.views:
             op = Slice(
-                starts=tuple(o[0] - h[0] for o, h in zip(own, halo, strict=True)),
+                starts=as_sizes(o[0] - h[0] for o, h in zip(own, halo, strict=True)),
                 sizes=tuple(n + h[0] + h[1] for n, h in zip(value.type.shape, halo, strict=True)),
             )
             self.views[key] = self.call(op, whole, hint=f"{value.name}_view", at=reader)
@@ -169,7 +170,7 @@ class _Writer:
 
     def pad(self, value: Value, halo: Halo, at: Node) -> Value:
         """A value with zeros around it."""
-        op = Pad(before=tuple(h[0] for h in halo), after=tuple(h[1] for h in halo))
+        op = Pad(before=as_sizes(h[0] for h in halo), after=as_sizes(h[1] for h in halo))
         return self.call(op, value, hint=f"{value.name}_halo", at=at)
 
     def call(self, op: Op, *inputs: Value, hint: str, at: Node) -> Value:

@@ -33,9 +33,10 @@ def scale_through_bias(match: Match) -> Value | Refusal:
     axis = 1 if isinstance(match.maker("y"), Conv) else y.type.rank - 1
     if match.root.output.type != y.type or not y.type.dtype.is_float:
         return Refusal("the constants repeat the result, or it is of integers")
-    if not isinstance(y.type.shape[axis], Const):
+    channels = y.type.shape[axis]
+    if not isinstance(channels, Const):
         return Refusal("the number of channels is not known")
-    count = int(y.type.shape[axis].value)
+    count = int(channels.value)
     if along_axis(match.array("c"), y.type.rank, axis, count) is None:
         return Refusal("the factor differs within a channel")
     bias = match.constant(

@@ -1,0 +1,386 @@
+"""Each rule rewrites what its equation says, keeps the results, and refuses what it must."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.core.errors import InternalError
+from dlc.graph.ops.elementwise import Neg
+from dlc.graph.rewrite import Pattern, Rule, rewrite_graph
+from dlc.graph.rules import PATTERN_RULES, SHAPE_RULES, STEP_RULES
+from tests.graph.pass_cases import CONTEXT, read, same
+
+RULES = (*PATTERN_RULES, *SHAPE_RULES, *STEP_RULES)
+
+
+def rewrite(text, rule):
+    """The graph before and after, and the refusals of this rule."""
+    graph = read(text.replace("f32[", "f64["))
+    refusals = []
+    chosen = [r for r in RULES if r.name == rule]
+    assert chosen, f"there is no rule '{rule}'"
+    after = rewrite_graph(graph, chosen, CONTEXT, lambda name, _, why: refusals.append((name, why)))
+    sizes = {name: 2 + i for i, name in enumerate(graph.sizes)}
+    same(graph, after, sizes)
+    return graph, after, refusals
+
+
+def ops(graph):
+    return [n.op.name for n in graph.nodes]
+
+
+def body(inputs, *lines, outputs="y"):
+    text = "\n    ".join((*lines, f"return {outputs}"))
+    return f"def main({inputs}):\n    {text}\n"
+
+
+X4 = "x: f32[2, 3, 5, 7]"
+CONV = ("w: f32[4, 3, 3, 3] = const()", "a: f32[2, 4, 5, 7] = conv(x, w, pads=(1, 1, 1, 1))")
+MATMUL = ("w: f32[5, 7] = const()", "a: f32[3, 7] = matmul(x, w)")
+NORM = tuple(f"{n}: f32[3] = const(1, 2, 3)" for n in ("s", "b", "m", "v"))
+
+
+def elementwise(*lines, shape="3, 5", outputs="y"):
+    types = ["f32[()]" if "const(" in line else f"f32[{shape}]" for line in lines]
+    typed = [line.replace(":", f": {t}", 1) for line, t in zip(lines, types, strict=True)]
+    return body(f"x: f32[{shape}]", *typed, outputs=outputs)
+
+
+FIRES = [
+    ("batch_norm_into_mul_add", body(X4, *NORM, "y: f32[2, 3, 5, 7] = batch_norm(x, s, b, m, v)"),
+     ["mul", "add"]),
+    ("scale_into_conv", body(
+        X4, *CONV, "c: f32[4, 1, 1] = const(1, 2, 3, 4)", "y: f32[2, 4, 5, 7] = mul(c, a)"),
+     ["conv"]),
+    ("scale_into_conv", body(X4, *CONV, "c: f32[()] = const(3)", "y: f32[2, 4, 5, 7] = mul(a, c)"),
+     ["conv"]),
+    ("scale_before_conv", body(
+        X4, "c: f32[1, 3, 1, 1] = const(1, 2, 3)", "b: f32[2, 3, 5, 7] = mul(x, c)",
+        "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 3, 5] = conv(b, w)"),
+     ["conv"]),
+    ("scale_before_conv", body(
+        "x: f32[2, 6, 5, 7]", "c: f32[6, 1, 1] = const(1, 2, 3, 4, 5, 6)",
+        "b: f32[2, 6, 5, 7] = mul(x, c)", "w: f32[4, 3, 3, 3] = const()",
+        "y: f32[2, 4, 3, 5] = conv(b, w, groups=2)"),
+     ["conv"]),
+    ("scale_into_matmul", body(
+        "x: f32[3, 5]", *MATMUL, "c: f32[7] = const(1, 2, 3, 4, 5, 6, 7)",
+        "y: f32[3, 7] = mul(a, c)"),
+     ["matmul"]),
+    ("scale_through_bias", body(
+        "x: f32[3, 5]", *MATMUL, "b: f32[7] = const(1, 2, 3, 4, 5, 6, 7)",
+        "d: f32[3, 7] = add(b, a)", "c: f32[()] = const(2)", "y: f32[3, 7] = mul(d, c)"),
+     ["matmul", "mul", "add"]),
+    ("scale_through_bias", body(
+        X4, *CONV, "b: f32[4, 1, 1] = const(1, 2, 3, 4)", "d: f32[2, 4, 5, 7] = add(a, b)",
+        "c: f32[4, 1, 1] = const(5, 6, 7, 8)", "y: f32[2, 4, 5, 7] = mul(d, c)"),
+     ["conv", "mul", "add"]),
+    ("add_into_add", elementwise(
+        "b: = const(2)", "c: = const(3)", "d: = add(b, x)", "y: = add(d, c)"), ["add"]),
+    ("sub_into_add", elementwise("c: = const(3)", "y: = sub(x, c)"), ["add"]),
+    ("div_into_mul", elementwise("c: = const(-4)", "y: = div(x, c)"), ["mul"]),
+    ("drop_mul_by_one", elementwise("c: = const(1)", "d: = mul(c, x)", "y: = relu(d)"), ["relu"]),
+    ("pad_into_conv", body(
+        X4, "p: f32[2, 3, 8, 8] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 2, 1))",
+        "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 8, 8] = conv(p, w, pads=(1, 1, 1, 1))"),
+     ["conv"]),
+    ("pad_into_pool", body(
+        X4, "p: f32[2, 3, 7, 8] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 1), value=-inf)",
+        "y: f32[2, 3, 6, 6] = max_pool(p, kernel=(2, 3))"),
+     ["max_pool"]),
+    ("pad_into_pool", body(
+        X4, "p: f32[2, 3, 7, 8] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 1))",
+        "y: f32[2, 3, 6, 6] = average_pool(p, kernel=(2, 3))"),
+     ["average_pool"]),
+    ("sigmoid_into_silu", elementwise("s: = sigmoid(x)", "y: = mul(s, x)"), ["silu"]),
+    ("scaled_sigmoid_into_silu", body(
+        "x: f32[3, 5]", "c: f32[()] = const(1.5)", "b: f32[3, 5] = mul(x, c)",
+        "s: f32[3, 5] = sigmoid(b)", "y: f32[3, 5] = mul(x, s)"), ["silu"]),
+    ("parts_into_mish", elementwise("s: = softplus(x)", "t: = tanh(s)", "y: = mul(x, t)"), ["mish"]),
+    ("hard_sigmoid_into_hard_swish", elementwise(
+        "s: = hard_sigmoid(x, alpha=0.16666666666666666, beta=0.5)", "y: = mul(x, s)"), ["hard_swish"]),
+    ("clip_into_hard_swish", elementwise(
+        "c: = const(3)", "six: = const(6)", "a: = add(x, c)", "b: = clip(a, min=0.0, max=6.0)",
+        "d: = mul(x, b)", "y: = div(d, six)"), ["hard_swish"]),
+    ("clip_into_hard_sigmoid", elementwise(
+        "c: = const(3)", "six: = const(6)", "a: = add(x, c)", "b: = clip(a, min=0.0, max=6.0)",
+        "y: = div(b, six)"), ["hard_sigmoid"]),
+    ("parts_into_softmax", body(
+        "x: f32[3, 5]", "m: f32[3, 1] = reduce(x, kind='max', axes=(1,))",
+        "d: f32[3, 5] = sub(x, m)", "e: f32[3, 5] = exp(d)",
+        "t: f32[3, 1] = reduce(e, kind='sum', axes=(-1,))", "y: f32[3, 5] = div(e, t)"),
+     ["softmax"]),
+    ("scale_into_layer_norm", body(
+        "x: f32[3, 5]", "n: f32[3, 5] = layer_norm(x)", "s: f32[5] = const(1, 2, 3, 4, 5)",
+        "y: f32[3, 5] = mul(n, s)"), ["layer_norm"]),
+    ("bias_into_layer_norm", body(
+        "x: f32[3, 5]", "s: f32[5] = const(1, 2, 3, 4, 5)", "n: f32[3, 5] = layer_norm(x, s)",
+        "y: f32[3, 5] = add(n, s)"), ["layer_norm"]),
+    ("reshape_into_reshape", body(
+        "n: size, x: f32[n, 6]", "a: f32[n, 2, 3] = reshape(x, shape=(n, 2, 3))",
+        "b: f32[n * 6] = reshape(a, shape=(n * 6,))", "y: f32[n * 6] = relu(b)"),
+     ["reshape", "relu"]),
+    ("transpose_into_transpose", body(
+        "x: f32[2, 3, 5]", "a: f32[5, 2, 3] = transpose(x, perm=(2, 0, 1))",
+        "y: f32[3, 5, 2] = transpose(a, perm=(2, 0, 1))"), ["transpose"]),
+    ("transpose_into_reshape", body(
+        "n: size, x: f32[n, 1, 3]", "y: f32[1, n, 3] = transpose(x, perm=(1, 0, 2))"),
+     ["reshape"]),
+    ("slice_into_slice", body(
+        "x: f32[20]", "a: f32[6] = slice(x, starts=(3,), sizes=(6,), steps=(2,))",
+        "y: f32[2] = slice(a, starts=(1,), sizes=(2,), steps=(3,))"), ["slice"]),
+    ("expand_into_broadcast", body(
+        "x: f32[3, 1], z: f32[3, 5]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
+        "y: f32[3, 5] = add(a, z)"), ["add"]),
+    ("expand_into_broadcast", body(
+        "x: f32[3, 1], z: f32[1, 5]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
+        "b: f32[3, 5] = expand(z, shape=(3, 5))", "y: f32[3, 5] = mul(a, b)"), ["mul"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "left"), FIRES, ids=[f"{r}-{i}" for i, (r, _, _) in enumerate(FIRES)]
+)
+def test_a_rule_rewrites(rule, text, left):
+    before, after, _ = rewrite(text, rule)
+    assert ops(after) == left
+    assert after != before
+
+
+REFUSES = [
+    ("batch_norm_into_mul_add", "a variance is negative", body(
+        X4, *NORM[:3], "v: f32[3] = const(-1, 2, 3)",
+        "y: f32[2, 3, 5, 7] = batch_norm(x, s, b, m, v)")),
+    ("scale_into_conv", "differs within a channel", body(
+        X4, *CONV, "c: f32[7] = const(1, 2, 3, 4, 5, 6, 7)", "y: f32[2, 4, 5, 7] = mul(a, c)")),
+    ("scale_before_conv", "differs within a channel", body(
+        X4, "c: f32[7] = const(1, 2, 3, 4, 5, 6, 7)", "b: f32[2, 3, 5, 7] = mul(x, c)",
+        "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 3, 5] = conv(b, w)")),
+    ("scale_before_conv", "repeats its operand", body(
+        "x: f32[2, 1, 5, 7]", "c: f32[3, 1, 1] = const(1, 2, 3)", "b: f32[2, 3, 5, 7] = mul(x, c)",
+        "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 3, 5] = conv(b, w)")),
+    ("scale_into_matmul", "differs within a column", body(
+        "x: f32[3, 5]", *MATMUL, "c: f32[3, 1] = const(1, 2, 3)", "y: f32[3, 7] = mul(a, c)")),
+    ("scale_into_matmul", "integer products", body(
+        "x: i32[3, 5]", "w: i32[5, 7] = const()", "a: i32[3, 7] = matmul(x, w)",
+        "c: i32[()] = const(2)", "y: i32[3, 7] = mul(a, c)")),
+    ("scale_into_matmul", "not one matrix", body(
+        "x: f32[2, 3, 5]", "w: f32[2, 5, 7] = const()", "a: f32[2, 3, 7] = matmul(x, w)",
+        "c: f32[()] = const(2)", "y: f32[2, 3, 7] = mul(a, c)")),
+    ("scale_into_matmul", "repeats the product", body(
+        "x: f32[3, 5]", *MATMUL, "c: f32[2, 1, 1] = const(1, 2)", "y: f32[2, 3, 7] = mul(a, c)")),
+    ("scale_through_bias", "differs within a channel", body(
+        "x: f32[3, 5]", *MATMUL, "b: f32[()] = const(1)", "d: f32[3, 7] = add(b, a)",
+        "c: f32[3, 1] = const(1, 2, 3)", "y: f32[3, 7] = mul(d, c)")),
+    ("scale_through_bias", "repeat the result", body(
+        "x: f32[3, 5]", *MATMUL, "b: f32[2, 1, 1] = const(1, 2)", "d: f32[2, 3, 7] = add(b, a)",
+        "c: f32[()] = const(2)", "y: f32[2, 3, 7] = mul(d, c)")),
+    ("add_into_add", "repeats the operand", body(
+        "x: f32[3, 1]", "b: f32[5] = const(1, 2, 3, 4, 5)", "c: f32[()] = const(3)",
+        "d: f32[3, 5] = add(b, x)", "y: f32[3, 5] = add(d, c)")),
+    ("add_into_add", "larger than both", body(
+        "x: f32[3, 5]", "b: f32[5] = const(1, 2, 3, 4, 5)", "c: f32[3, 1] = const(1, 2, 3)",
+        "d: f32[3, 5] = add(b, x)", "y: f32[3, 5] = add(d, c)")),
+    ("add_into_add", "all operands are constants", body(
+        "x: f32[3]", "b: f32[3] = const(1, 2, 3)", "d: f32[3] = add(b, b)",
+        "e: f32[3] = add(d, b)", "y: f32[3] = add(e, x)")),
+    ("sub_into_add", "no negative", body(
+        "x: u8[3]", "c: u8[3] = const(1, 2, 3)", "y: u8[3] = sub(x, c)")),
+    ("div_into_mul", "with a remainder", body(
+        "x: i32[3]", "c: i32[3] = const(1, 2, 4)", "y: i32[3] = div(x, c)")),
+    ("div_into_mul", "zero or not finite", elementwise("c: = const(inf)", "y: = div(x, c)")),
+    ("div_into_mul", "no power of two", elementwise("c: = const(3)", "y: = div(x, c)")),
+    ("div_into_mul", "too small or too large", elementwise("c: = const(5e-324)", "y: = div(x, c)")),
+    ("pad_into_conv", "zeros only", body(
+        X4, "p: f32[2, 3, 7, 7] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 0), value=1.0)",
+        "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 5, 5] = conv(p, w)")),
+    ("pad_into_conv", "batch or channel", body(
+        X4, "p: f32[3, 3, 5, 7] = pad(x, before=(1, 0, 0, 0), after=(0, 0, 0, 0))",
+        "w: f32[4, 3, 3, 3] = const()", "y: f32[3, 4, 3, 5] = conv(p, w)")),
+    ("pad_into_conv", "negative or not known", body(
+        X4, "p: f32[2, 3, 4, 7] = pad(x, before=(0, 0, -1, 0), after=(0, 0, 0, 0))",
+        "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 2, 5] = conv(p, w)")),
+    ("pad_into_pool", "pads with -inf", body(
+        X4, "p: f32[2, 3, 7, 7] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 0))",
+        "y: f32[2, 3, 6, 5] = max_pool(p, kernel=(2, 3))")),
+    ("pad_into_pool", "ceil_mode", body(
+        X4, "p: f32[2, 3, 7, 7] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 0), value=-inf)",
+        "y: f32[2, 3, 4, 4] = max_pool(p, kernel=(2, 2), stride=(2, 2), ceil_mode=True)")),
+    ("pad_into_pool", "a constant only", body(
+        X4, "p: f32[2, 3, 7, 7] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 0), mode='edge')",
+        "y: f32[2, 3, 6, 5] = max_pool(p, kernel=(2, 3))")),
+    ("pad_into_pool", "count the pads", body(
+        X4, "p: f32[2, 3, 7, 7] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 0))",
+        "y: f32[2, 3, 8, 5] = average_pool(p, kernel=(2, 3), pads=(1, 0, 1, 0))")),
+    ("pad_into_pool", "without windows", body(
+        X4, "p: f32[3, 3, 5, 7] = pad(x, before=(1, 0, 0, 0), after=(0, 0, 0, 0))",
+        "y: f32[3, 3, 4, 5] = average_pool(p, kernel=(2, 3))")),
+    ("pad_into_pool", "negative or not known", body(
+        X4, "p: f32[2, 3, 4, 7] = pad(x, before=(0, 0, -1, 0), after=(0, 0, 0, 0))",
+        "y: f32[2, 3, 3, 5] = average_pool(p, kernel=(2, 3))")),
+    ("scaled_sigmoid_into_silu", "not one number", body(
+        "x: f32[3, 5]", "c: f32[5] = const(1, 2, 3, 4, 5)", "b: f32[3, 5] = mul(x, c)",
+        "s: f32[3, 5] = sigmoid(b)", "y: f32[3, 5] = mul(x, s)")),
+    ("hard_sigmoid_into_hard_swish", "the slope is", elementwise(
+        "s: = hard_sigmoid(x)", "y: = mul(x, s)")),
+    ("clip_into_hard_swish", "clips at", elementwise(
+        "c: = const(3)", "six: = const(6)", "a: = add(x, c)", "b: = clip(a, min=0.0, max=5.0)",
+        "d: = mul(x, b)", "y: = div(d, six)", )),
+    ("clip_into_hard_sigmoid", "clips at", elementwise(
+        "c: = const(3)", "six: = const(6)", "a: = add(x, c)", "b: = clip(a, min=1.0, max=6.0)",
+        "y: = div(b, six)", )),
+    ("parts_into_softmax", "not the maximum", body(
+        "x: f32[3, 5]", "m: f32[3, 1] = reduce(x, kind='mean', axes=(1,))",
+        "d: f32[3, 5] = sub(x, m)", "e: f32[3, 5] = exp(d)",
+        "t: f32[3, 1] = reduce(e, kind='sum', axes=(-1,))", "y: f32[3, 5] = div(e, t)")),
+    ("parts_into_softmax", "is dropped", body(
+        "x: f32[3, 3]", "m: f32[3] = reduce(x, kind='max', axes=(0,), keepdims=False)",
+        "d: f32[3, 3] = sub(x, m)", "e: f32[3, 3] = exp(d)",
+        "t: f32[3] = reduce(e, kind='sum', axes=(0,), keepdims=False)",
+        "y: f32[3, 3] = div(e, t)")),
+    ("parts_into_softmax", "the same one axis", body(
+        "x: f32[3, 5]", "m: f32[3, 1] = reduce(x, kind='max', axes=(1,))",
+        "d: f32[3, 5] = sub(x, m)", "e: f32[3, 5] = exp(d)",
+        "t: f32[1, 5] = reduce(e, kind='sum', axes=(0,))", "y: f32[3, 5] = div(e, t)")),
+    ("scale_into_layer_norm", "one entry for each column", body(
+        "x: f32[3, 5]", "n: f32[3, 5] = layer_norm(x)", "s: f32[3, 1] = const(1, 2, 3)",
+        "y: f32[3, 5] = mul(n, s)")),
+    ("scale_into_layer_norm", "several axes", body(
+        "x: f32[3, 5]", "n: f32[3, 5] = layer_norm(x, axis=0)", "s: f32[5] = const(1, 2, 3, 4, 5)",
+        "y: f32[3, 5] = mul(n, s)")),
+    ("drop_no_op", "the type changes", body(
+        "x: f32[3, 5]", "y: f32[15] = reshape(x, shape=(15,))")),
+    ("drop_no_op", "change places", body(
+        "x: f32[3, 3]", "a: f32[3, 3] = transpose(x, perm=(1, 0))", "y: f32[3, 3] = relu(a)")),
+    ("drop_no_op", "reversed", body(
+        "x: f32[3]", "a: f32[3] = slice(x, starts=(2,), sizes=(3,), steps=(-1,))",
+        "y: f32[3] = relu(a)")),
+    ("drop_no_op", "the other loses", body(
+        "x: f32[3]", "a: f32[3] = pad(x, before=(1,), after=(-1,))", "y: f32[3] = relu(a)")),
+    ("drop_no_op", "keeps its name", body("x: f32[3]", "y: f32[3] = identity(x)")),
+    ("drop_mul_by_one", "repeats the operand", body(
+        "x: f32[3]", "c: f32[1, 1] = const(1)", "a: f32[1, 3] = mul(x, c)",
+        "y: f32[1, 3] = relu(a)")),
+    ("transpose_into_reshape", "several elements change", body(
+        "x: f32[3, 1, 5]", "y: f32[5, 1, 3] = transpose(x, perm=(2, 1, 0))")),
+    ("transpose_into_reshape", "nothing moves", body(
+        "x: f32[3, 5]", "y: f32[3, 5] = transpose(x, perm=(0, 1))")),
+    ("expand_into_broadcast", "no operand is", body(
+        "x: f32[3, 1], z: f32[3, 5]", "y: f32[3, 5] = add(x, z)")),
+    ("expand_into_broadcast", "nothing else has the size", body(
+        "x: f32[3, 1], z: f32[1, 1]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
+        "y: f32[3, 5] = add(a, z)")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason", "text"), REFUSES, ids=[f"{r}: {why}" for r, why, _ in REFUSES]
+)
+def test_a_rule_refuses(rule, reason, text):
+    before, after, refusals = rewrite(text, rule)
+    assert any(name == rule and reason in why for name, why in refusals), refusals
+    assert len(after.nodes) == len(before.nodes)
+
+
+GELU_ERF = (
+    "r: f32[()] = const(1.4142135)", "one: f32[()] = const(1)", "half: f32[()] = const(0.5)",
+    "a: f32[3, 5] = div(x, r)", "e: f32[3, 5] = erf(a)", "p: f32[3, 5] = add(e, one)",
+)  # fmt: skip
+GELU_TANH = (
+    "k: f32[()] = const(0.044715)", "r: f32[()] = const(0.7978845)", "one: f32[()] = const(1)",
+    "three: f32[()] = const(3)", "half: f32[()] = const(0.5)", "c: f32[3, 5] = pow(x, three)",
+    "d: f32[3, 5] = mul(c, k)", "s: f32[3, 5] = add(x, d)", "m: f32[3, 5] = mul(s, r)",
+    "t: f32[3, 5] = tanh(m)", "p: f32[3, 5] = add(t, one)",
+)  # fmt: skip
+ORDERS = {
+    "(x * p) * half": ("q: f32[3, 5] = mul(x, p)", "y: f32[3, 5] = mul(q, half)"),
+    "(x * half) * p": ("q: f32[3, 5] = mul(half, x)", "y: f32[3, 5] = mul(q, p)"),
+    "x * (p * half)": ("q: f32[3, 5] = mul(half, p)", "y: f32[3, 5] = mul(x, q)"),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("lines", "tanh"), [(GELU_ERF, False), (GELU_TANH, True)])
+def test_gelu_is_found(order, lines, tanh):
+    graph = read(body("x: f32[3, 5]", *lines, *ORDERS[order]))
+    after = rewrite_graph(graph, PATTERN_RULES, CONTEXT)
+    assert [n.op.name for n in after.nodes] == ["gelu"]
+    assert (after.nodes[0].op.approximate == "tanh") is tanh
+    same(graph, after, tolerance=1e-6)
+
+
+def test_gelu_with_another_factor_is_none():
+    lines = [line.replace("0.5)", "0.51)") for line in GELU_ERF]
+    graph = read(body("x: f32[3, 5]", *lines, *ORDERS["(x * p) * half"]))
+    assert rewrite_graph(graph, PATTERN_RULES, CONTEXT) is graph
+
+
+LAYER_NORM = (
+    "m: f32[3, 5] = reduce(x, kind='mean', axes=(-1,))", "d: f32[3, 5] = sub(x, m)",
+    "two: f32[()] = const(2)", "q: f32[3, 5] = pow(d, two)",
+    "v: f32[3, 1] = reduce(q, kind='mean', axes=(-1,))", "eps: f32[()] = const(0.00001)",
+    "w: f32[3, 1] = add(v, eps)", "r: f32[3, 1] = sqrt(w)", "n: f32[3, 5] = div(d, r)",
+    "g: f32[5] = const(1, 2, 3, 4, 5)", "h: f32[3, 5] = mul(n, g)", "y: f32[3, 5] = add(h, g)",
+)  # fmt: skip
+
+
+def layer_norm(**changes):
+    text = body("x: f32[3, 5]", *LAYER_NORM).replace("m: f32[3, 5]", "m: f32[3, 1]")
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    return text.replace("f32[", "f64[")
+
+
+def test_layer_norm_is_found_with_scale_and_bias():
+    graph = read(layer_norm())
+    after = rewrite_graph(graph, PATTERN_RULES, CONTEXT)
+    assert [(n.op.name, len(n.inputs)) for n in after.nodes] == [("layer_norm", 3)]
+    same(graph, after)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"kind='mean', axes=(-1,))\n    d": "kind='max', axes=(-1,))\n    d"}, "not a mean"),
+        ({"axes=(-1,)": "axes=(0,)", "f32[3, 1]": "f32[1, 5]"}, "not over the last axis"),
+        ({"eps: f32[()] = const(0.00001)": "eps: f32[3, 1] = const(1, 2, 3)"}, "epsilon"),
+    ],
+)
+def test_layer_norm_refuses(changes, reason):
+    graph = read(layer_norm(**changes))
+    refusals = []
+    after = rewrite_graph(
+        graph, PATTERN_RULES, CONTEXT, lambda name, _, why: refusals.append((name, why))
+    )
+    assert any(name == "parts_into_layer_norm" and reason in why for name, why in refusals)
+    assert len(after.nodes) == len(graph.nodes)
+
+
+def test_a_value_that_others_read_is_not_matched():
+    text = elementwise("s: = sigmoid(x)", "y: = mul(s, x)", outputs="y, s")
+    graph = read(text)
+    assert rewrite_graph(graph, PATTERN_RULES, CONTEXT) is graph
+
+
+def test_rules_that_do_not_end_are_an_error():
+    graph = read(elementwise("y: = neg(x)"))
+    forever = Rule("forever", Pattern(Neg, ("x",)), lambda match: match.call(Neg(), match["x"]))
+    with pytest.raises(InternalError, match="forever"):
+        rewrite_graph(graph, [forever], CONTEXT)
+
+
+def test_every_rule_has_a_case_that_fires():
+    tested = {r for r, _, _ in FIRES} | {"drop_no_op"}
+    tested |= {"parts_into_gelu", "parts_into_layer_norm"}
+    assert {r.name for r in RULES} == tested
+
+
+def test_two_thousand_nodes_take_less_than_a_second():
+    import time
+
+    lines = [f"a{i + 1}: f32[3] = {'relu' if i % 2 else 'identity'}(a{i})" for i in range(2000)]
+    graph = read("def main(a0: f32[3]):\n    " + "\n    ".join(lines) + "\n    return a2000\n")
+    start = time.perf_counter()
+    after = rewrite_graph(graph, SHAPE_RULES, CONTEXT)
+    assert time.perf_counter() - start < 3.0  # a second on a machine that does nothing else
+    assert len(after.nodes) == 1000
