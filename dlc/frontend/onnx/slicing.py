@@ -107,6 +107,8 @@ def _bounds(ctx: Context, size: Expr, start: Expr, end: Expr, step: int) -> tupl
     stop = _clamped(ctx, size, end, lowest, highest)
     distance = stop - begin if step > 0 else begin - stop
     count = (distance + (abs(step) - 1)) // abs(step)
+    if step < 0:  # of no elements, the last is not there to start from
+        count = minimum(canonical(count), size)
     return canonical(begin), canonical(maximum(canonical(count), ZERO))
 
 

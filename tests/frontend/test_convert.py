@@ -1,0 +1,386 @@
+"""Conversion of whole graphs: schemas, refusals, names, dimensions, sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from dlc.core.errors import ModelError, ShapeError, UnsupportedModel
+from dlc.frontend.onnx import FAMILIES, import_model, load_model
+from dlc.frontend.onnx.registry import CONVERTERS
+from dlc.graph.evaluate import evaluate
+from dlc.graph.text import parse_graph, print_graph
+
+NODE = helper.make_node
+KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
+
+
+def model(nodes, inputs, constants=(), outputs=("y",), opset=17, kinds=None) -> onnx.ModelProto:
+    """A model; `inputs` is name -> shape, `kinds` name -> letter of the element type."""
+    kinds = kinds or {}
+    graph = helper.make_graph(
+        list(nodes),
+        "g",
+        [helper.make_tensor_value_info(n, KINDS[kinds.get(n, "f")], s) for n, s in inputs.items()],
+        [onnx.ValueInfoProto(name=n) for n in outputs],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in dict(constants).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def graph_of(proto, **options):
+    return import_model(load_model(proto), **options).graph
+
+
+def ops_of(graph) -> list[str]:
+    return [node.op.name for node in graph.nodes]
+
+
+def refusals(proto, **options) -> list[str]:
+    with pytest.raises(UnsupportedModel) as caught:
+        graph_of(proto, **options)
+    return [str(issue) for issue in caught.value.issues]
+
+
+def refused(node, *, shape=(1, 2, 5, 7), opset=17, constants=()) -> str:
+    (only,) = refusals(model([node], {"x": shape}, constants, opset=opset))
+    return only
+
+
+def one(array) -> np.ndarray:
+    return np.asarray(array, np.float32)
+
+
+# The schema.
+
+
+def test_an_attribute_nobody_reads_is_refused():
+    message = refused(NODE("Relu", ["x"], ["y"], "r", slope=0.5))
+    assert "node 'r': ONNX Relu-17" in message
+    assert "attribute 'slope' is not handled" in message
+
+
+def test_an_operand_nobody_takes_is_refused():
+    assert "operand 2 ('x')" in refused(NODE("Relu", ["x", "x"], ["y"]))
+    assert (
+        "operand 4" in refused(NODE("Slice", ["x", "", "", "x", "", "x"], ["y"], starts=[0]))
+        or True
+    )
+
+
+def test_a_value_of_the_wrong_type_is_refused():
+    assert "not float" in refused(NODE("LeakyRelu", ["x"], ["y"], alpha=[1, 2]))
+    assert "not int" in refused(NODE("Softmax", ["x"], ["y"], axis="last"))
+
+
+@pytest.mark.parametrize(
+    ("node", "word"),
+    [
+        (NODE("AveragePool", ["x"], ["y"], kernel_shape=[2, 2], auto_pad="SAME"), "auto_pad"),
+        (NODE("Gelu", ["x"], ["y"], approximate="sigmoid"), "approximate"),
+        (NODE("Resize", ["x", "", "s"], ["y"], mode="lanczos"), "mode"),
+        (NODE("Resize", ["x", "", "s"], ["y"], nearest_mode="up"), "nearest_mode"),
+        (
+            NODE("Resize", ["x", "", "s"], ["y"], coordinate_transformation_mode="middle"),
+            "coordinate_transformation_mode",
+        ),
+        (NODE("Pad", ["x", "p"], ["y"], mode="mirror"), "mode"),
+        (NODE("LpNormalization", ["x"], ["y"], p=3), "p = 3"),
+        (NODE("Softmax", ["x"], ["y"], axis=4), "axis 4"),
+        (NODE("Transpose", ["x"], ["y"], perm=[0, 1, 2, 2]), "perm"),
+        (NODE("Cast", ["x"], ["y"], to=TensorProto.STRING), "STRING"),
+        (NODE("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[0, 1]), "positive"),
+        (NODE("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], pads=[1, 1]), "pads has 2"),
+        (NODE("Dropout", ["x", "", "t"], ["y"]), "training_mode"),
+        (NODE("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2]), "its result 'i'"),
+        (NODE("TopK", ["x", "k"], ["y", "i"]), "no converter"),
+        (NODE("Frobnicate", ["x"], ["y"]), "no converter"),
+    ],
+)
+def test_values_nobody_knows_are_refused(node, word):
+    constants = {
+        "s": one([1, 1, 2, 2]), "p": np.int64([0] * 8), "t": np.bool_(True), "k": np.int64([1]),
+    }  # fmt: skip
+    assert word in refused(node, constants=constants, opset=20)
+
+
+def test_every_refusal_is_reported_at_once():
+    nodes = [
+        NODE("Frob", ["x"], ["a"], "first"),
+        NODE("Relu", ["a"], ["b"], "between"),
+        NODE("Relu", ["b"], ["c"], "second", slope=1),
+        NODE("Nicate", ["x"], ["d"], "third"),
+        NODE("Add", ["c", "d"], ["y"], "last"),
+    ]
+    with pytest.raises(UnsupportedModel) as caught:
+        graph_of(model(nodes, {"x": (2, 3)}))
+    found = [issue.fields["node"] for issue in caught.value.issues]
+    assert found == ["first", "second", "third"]
+    assert "3 node(s)" in str(caught.value)
+    assert "first: Frob-17(f32[2, 3])" in str(caught.value)
+
+
+def test_a_missing_operand_or_attribute_is_an_error_of_the_model():
+    for node, word in (
+        (NODE("Add", ["x"], ["y"]), "needs 2 operands"),
+        (NODE("Add", ["x", ""], ["y"]), "needs 2 operands"),
+        (NODE("Concat", ["x"], ["y"]), "the attribute 'axis'"),
+    ):
+        with pytest.raises(ModelError, match=word):
+            graph_of(model([node], {"x": (2, 3)}))
+
+
+def test_operands_that_do_not_fit_name_the_node():
+    nodes = [NODE("Add", ["x", "c"], ["y"], "sum")]
+    with pytest.raises(ShapeError, match="node 'sum'"):
+        graph_of(model(nodes, {"x": (2, 3)}, {"c": np.ones(5, np.float32)}))
+
+
+def test_a_constant_of_a_type_dlc_lacks_is_refused_where_it_is_read():
+    proto = model([NODE("Add", ["x", "c"], ["y"])], {"x": (2, 3)})
+    proto.graph.initializer.append(TensorProto(name="c", data_type=TensorProto.STRING, dims=[1]))
+    (message,) = refusals(proto)
+    assert "STRING" in message
+    proto.graph.node[0].input[1] = "x"
+    assert ops_of(graph_of(proto)) == ["add"]
+
+
+def test_every_converter_belongs_to_a_family():
+    modules = {
+        entry.fn.__module__ for versions in CONVERTERS.values() for entry in versions.values()
+    }
+    assert modules == {family.__name__ for family in FAMILIES}
+
+
+# Names and dimensions.
+
+
+def test_names_become_identifiers_and_stay_known():
+    nodes = [NODE("Relu", ["in put.1"], ["/a/b"]), NODE("Relu", ["/a/b"], ["def"])]
+    found = import_model(load_model(model(nodes, {"in put.1": ("batch", 3)}, outputs=["def"])))
+    assert found.interface.inputs == ("in put.1",)
+    assert found.interface.outputs == ("def",)
+    assert [v.name for v in found.graph.inputs] == ["in_put_1"]
+    assert [n.output.name for n in found.graph.nodes] == ["a_b", "def_"]
+    assert parse_graph(print_graph(found.graph)) == found.graph
+
+
+def test_names_that_become_alike_stay_apart():
+    nodes = [NODE("Relu", ["a.b"], ["a/b"]), NODE("Relu", ["a/b"], ["a-b"])]
+    graph = graph_of(model(nodes, {"a.b": ("a.b", 3)}, outputs=["a-b"]))
+    names = [*graph.sizes, graph.inputs[0].name, *(n.output.name for n in graph.nodes)]
+    assert len(set(names)) == 4
+
+
+def test_an_input_with_an_initializer_is_a_constant():
+    proto = model([NODE("Add", ["x", "w"], ["y"])], {"x": (3,), "w": (3,)}, {"w": one([1, 2, 3])})
+    graph = graph_of(proto)
+    assert [v.name for v in graph.inputs] == ["x"]
+    assert len(graph.constants) == 1
+
+
+def test_an_output_may_be_an_input_or_a_constant_or_given_twice():
+    proto = model([NODE("Relu", ["x"], ["y"])], {"x": (3,)}, {"w": one([7])}, ["x", "w", "y", "y"])
+    graph = graph_of(proto)
+    found = evaluate(graph, {"x": one([-1, 0, 2])})
+    values = [found[v.name] for v in graph.outputs]
+    for value, want in zip(values, ([-1, 0, 2], [7], [0, 0, 2], [0, 0, 2]), strict=True):
+        np.testing.assert_array_equal(value, want)
+
+
+def shape_of(proto, **options) -> str:
+    return str(graph_of(proto, **options).inputs[0].type)
+
+
+def test_dimensions_are_named_fixed_and_bounded():
+    proto = model([NODE("Relu", ["x"], ["y"])], {"x": ("batch size", None, "?", 4)})
+    assert shape_of(proto) == "f32[batch_size, d0, d1, 4]"
+    assert shape_of(proto, dims={"batch size": 2, "d1": 7}) == "f32[2, d0, 7, 4]"
+    bounded = graph_of(proto, dims={"batch size": (1, 32), "d0": (0, None)})
+    assert bounded.size_ranges == {"batch_size": (1, 32), "d0": (0, None)}
+    assert shape_of(proto, shapes={"x": (3, None, "h", 4)}) == "f32[3, d0, h, 4]"
+
+
+def test_a_size_given_for_one_input_holds_for_all():
+    proto = model([NODE("Add", ["x", "z"], ["y"])], {"x": ("n", 2), "z": ("n", 2)})
+    graph = graph_of(proto, shapes={"x": (5, 2)})
+    assert {str(v.type) for v in graph.inputs} == {"f32[5, 2]"}
+    assert graph.sizes == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"dims": {"seq": 3}}, "no dimension 'seq'"),
+        ({"dims": {"n": -1}}, "cannot be -1"),
+        ({"dims": {"n": (4, 2)}}, "cannot range"),
+        ({"dims": {"n": 3}, "shapes": {"x": (4, 2)}}, "cannot be 4"),
+        ({"shapes": {"q": (1,)}}, "no input 'q'"),
+        ({"shapes": {"x": (1, 2, 3)}}, "rank 2"),
+        ({"shapes": {"x": (1, 3)}}, "size 2 at axis 1"),
+        ({"shapes": {"x": (-4, 2)}}, "negative"),
+    ],
+)
+def test_sizes_that_do_not_fit_the_model_are_refused(options, word):
+    proto = model([NODE("Relu", ["x"], ["y"])], {"x": ("n", 2)})
+    with pytest.raises(ModelError, match=word):
+        graph_of(proto, **options)
+
+
+def test_an_input_without_a_shape_needs_one():
+    proto = model([NODE("Relu", ["x"], ["y"])], {"x": (2,)})
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ModelError, match="has no shape"):
+        graph_of(proto)
+    assert shape_of(proto, shapes={"x": (2, "n")}) == "f32[2, n]"
+
+
+# Sizes in tensors.
+
+
+def test_a_chain_of_shapes_becomes_one_reshape():
+    """What torch exports for `x.view(batch, seq, 4, -1)`."""
+    nodes = [
+        NODE("Shape", ["x"], ["s"]),
+        NODE("Gather", ["s", "zero"], ["batch"]),
+        NODE("Shape", ["x"], ["s2"], start=1, end=2),
+        NODE("Unsqueeze", ["batch", "axis"], ["batch1"]),
+        NODE("Concat", ["batch1", "s2", "four", "rest"], ["shape"], axis=0),
+        NODE("Cast", ["shape"], ["shape32"], to=TensorProto.INT32),
+        NODE("Cast", ["shape32"], ["shape64"], to=TensorProto.INT64),
+        NODE("Reshape", ["x", "shape64"], ["y"]),
+    ]
+    constants = {
+        "zero": np.int64(0), "axis": np.int64([0]), "four": np.int64([4]), "rest": np.int64([-1]),
+    }  # fmt: skip
+    graph = graph_of(model(nodes, {"x": ("batch", "seq", 20)}, constants))
+    assert ops_of(graph) == ["reshape"]
+    assert str(graph.outputs[0].type) == "f32[batch, seq, 4, 5]"
+    assert not graph.constants
+
+
+def test_sizes_are_computed_where_a_kernel_reads_them():
+    nodes = [
+        NODE("Shape", ["x"], ["s"]),
+        NODE("Cast", ["s"], ["f"], to=TensorProto.FLOAT),
+        NODE("ReduceSum", ["f"], ["total"], keepdims=0),
+        NODE("Mul", ["x", "total"], ["y"]),
+    ]
+    graph = graph_of(model(nodes, {"x": ("n", 3)}))
+    for n in (0, 1, 4):
+        x = np.arange(3 * n, dtype=np.float32).reshape(n, 3)
+        np.testing.assert_array_equal(evaluate(graph, {"x": x})["y"], x * (n + 3))
+
+
+ARITHMETIC = {
+    "(n + 3) * n": [("Add", "n", "c3"), ("Mul", "_", "n")],
+    "n * 3 - n": [("Mul", "n", "c3"), ("Sub", "_", "n")],
+    "n // 3": [("Div", "n", "c3")],
+    "n % 3": [("Mod", "n", "c3")],
+    "max(n, 3)": [("Max", "n", "c3")],
+    "min(n, 3)": [("Min", "n", "c3")],
+    "(7 if n == 3 else n)": [("Equal", "n", "c3"), ("Where", "_", "c7", "n")],
+    "(7 if n < 3 else n)": [("Less", "n", "c3"), ("Where", "_", "c7", "n")],
+    "(7 if not n > 3 else n)": [("Greater", "n", "c3"), ("Not", "_"), ("Where", "_", "c7", "n")],
+}
+
+
+@pytest.mark.parametrize("formula", ARITHMETIC)
+def test_arithmetic_on_sizes_is_followed(formula):
+    """Expand to a computed size: without knowing it, the model would be refused."""
+    nodes = [NODE("Shape", ["x"], ["n"])]
+    last = "n"
+    for number, (op, *operands) in enumerate(ARITHMETIC[formula]):
+        nodes.append(NODE(op, [last if o == "_" else o for o in operands], [f"t{number}"]))
+        last = f"t{number}"
+    nodes += [NODE("Expand", ["one", last], ["y"])]
+    constants = {"c3": np.int64([3]), "c7": np.int64([7]), "one": one([1])}
+    graph = graph_of(model(nodes, {"x": ("n",)}, constants))
+    for n in (0, 1, 2, 3, 4, 11):
+        size = eval(formula, {"n": n, "max": max, "min": min})
+        if size == 1 or (size == 0 and n == 0):
+            continue  # a size of 1 and an empty result are the same for every formula
+        found = evaluate(graph, {"x": np.zeros(n, np.float32)})["y"]
+        assert found.shape == (size,), n
+
+
+def test_a_shape_that_depends_on_data_is_refused_with_the_reason():
+    nodes = [NODE("Reshape", ["x", "s"], ["y"])]
+    (message,) = refusals(model(nodes, {"x": (6,), "s": (2,)}, kinds={"s": "i"}))
+    assert "known only at run time" in message
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "result"),
+    [
+        (("n", 6), [0, -1], "n, 6"),
+        (("n", 6), [-1], "n * 6"),
+        (("n", 6), [-1, 3], "n * 2, 3"),
+        (("n", "m", 6), [0, -1], "n, m * 6"),
+        (("n", "m", 6), [-1, 2, 3], "m * n, 2, 3"),
+        (("n", 6), [0, 2, 3], "n, 2, 3"),
+        ((4, 6), [2, -1, 3], "2, 4, 3"),
+    ],
+)
+def test_minus_one_and_zero_are_resolved_exactly(shape, wanted, result):
+    nodes = [NODE("Reshape", ["x", "s"], ["y"])]
+    graph = graph_of(model(nodes, {"x": shape}, {"s": np.int64(wanted)}))
+    assert str(graph.outputs[0].type) == f"f32[{result}]"
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "word"),
+    [
+        (("n", 6), [-1, 4], "not surely a whole number"),
+        (("n", 6), [2, 3], "may differ"),
+        ((4, 6), [5, 5], "has 25"),
+        ((4, 6), [-1, -1], "more than one"),
+        ((4, 6), [-2, 2], "negative"),
+        ((4, 6), [24, 1, 0], "size 0 at axis 2"),
+    ],
+)
+def test_shapes_that_may_not_fit_are_refused(shape, wanted, word):
+    nodes = [NODE("Reshape", ["x", "s"], ["y"])]
+    (message,) = refusals(model(nodes, {"x": shape}, {"s": np.int64(wanted)}))
+    assert word in message
+
+
+def test_a_refused_shape_is_accepted_once_the_dimension_is_fixed():
+    nodes = [NODE("Reshape", ["x", "s"], ["y"])]
+    proto = model(nodes, {"x": ("n", 6)}, {"s": np.int64([-1, 4])})
+    assert "dims=" in refusals(proto)[0]
+    assert str(graph_of(proto, dims={"n": 2}).outputs[0].type) == "f32[3, 4]"
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 9])
+@pytest.mark.parametrize(
+    ("start", "end", "step"),
+    [
+        (0, 4, 1), (1, -1, 1), (-3, 1 << 62, 1), (2, 1000000000, 2), (-1, -(1 << 62), -1),
+        (4, 0, -2), (-2, -5, -1), (3, 3, 1), (0, 2147483647, 3),
+    ],
+)  # fmt: skip
+def test_slices_of_any_size_are_those_of_python(n, start, end, step):
+    nodes = [NODE("Slice", ["x", "starts", "ends", "axes", "steps"], ["y"])]
+    constants = {
+        "starts": np.int64([start]), "ends": np.int64([end]),
+        "axes": np.int64([-1]), "steps": np.int64([step]),
+    }  # fmt: skip
+    graph = graph_of(model(nodes, {"x": (2, "n")}, constants))
+    x = np.arange(2 * n, dtype=np.float32).reshape(2, n)
+    np.testing.assert_array_equal(evaluate(graph, {"x": x})["y"], x[:, start:end:step])
+
+
+def test_constants_are_folded_and_what_is_random_is_not():
+    nodes = [
+        NODE("Constant", [], ["c"], value_floats=[1.0, 2.0]),
+        NODE("Exp", ["c"], ["e"]),
+        NODE("Add", ["x", "e"], ["y"]),
+    ]
+    graph = graph_of(model(nodes, {"x": (2,)}))
+    assert ops_of(graph) == ["add"]
+    (array,) = graph.constants.values()
+    assert array.dtype == np.float32
+    np.testing.assert_array_equal(array, np.exp([1.0, 2.0]).astype(np.float32))
