@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from dlc.schedule.instruction import INSTRUCTIONS
 from dlc.schedule.loop import (
     Alloc,
     Block,
@@ -162,8 +163,20 @@ def guards_around(stmt: Stmt, loop: str) -> list[If]:
 
 
 def written(stmt: Stmt) -> set[str]:
-    """The buffers a statement may write; every operand of an instruction counts."""
-    names = {s.buffer for s in walk(stmt) if isinstance(s, Store)}
+    """The buffers a statement may write."""
+    names: set[str] = set()
+    for node in walk(stmt):
+        if isinstance(node, Store):
+            names.add(node.buffer)
+        elif isinstance(node, Invoke):
+            known = INSTRUCTIONS[node.instruction].func
+            names |= {buffer for buffer, _ in node.operands[len(known.inputs) :]}
+    return names
+
+
+def read(stmt: Stmt) -> set[str]:
+    """The buffers a statement may read; every operand of an instruction counts."""
+    names = {x.buffer for e in exprs(stmt) for x in loads(e)}
     for node in walk(stmt):
         if isinstance(node, Invoke):
             names |= {buffer for buffer, _ in node.operands}

@@ -11,6 +11,7 @@ from dlc.schedule.edit import (
     insert_at_read,
     loops_around,
     map_sequence,
+    read,
     redirect,
     sequence,
     sites,
@@ -180,7 +181,7 @@ def _check_sources(
     parts = sequence(alloc.body)
     at = {id(s): i for i, s in enumerate(parts)}
     for p in producers:
-        sources = memory({x.buffer for e in exprs(p) for x in loads(e)} - {alloc.buffer.name})
+        sources = memory(read(p) - {alloc.buffer.name})
         between = [s for s in parts[at[id(p)] + 1 : at[id(home)]] if s not in producers]
         spoiled = sources & memory({b for s in between for b in written(s)})
         if spoiled:

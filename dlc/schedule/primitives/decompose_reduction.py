@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dlc.schedule.dependence import why_not_disjoint
-from dlc.schedule.edit import renamed, sites, swap_loop, touched_by_invoke, written
+from dlc.schedule.edit import read, renamed, sites, swap_loop, touched_by_invoke, written
 from dlc.schedule.loop import (
     Alloc,
     Block,
@@ -15,7 +15,6 @@ from dlc.schedule.loop import (
     Store,
     accumulation,
     block,
-    exprs,
     loops,
     rewrite,
 )
@@ -108,4 +107,4 @@ def _keep(stmt: Stmt, wanted: Callable[[Store], bool]) -> Stmt:
 
 
 def _used(stmt: Stmt) -> set[str]:
-    return written(stmt) | {load.buffer for e in exprs(stmt) for load in loads(e)}
+    return written(stmt) | read(stmt)

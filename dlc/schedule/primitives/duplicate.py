@@ -7,6 +7,7 @@ from dataclasses import replace
 from dlc.schedule.edit import (
     aliases,
     insert_before,
+    read,
     redirect,
     renamed,
     sequence,
@@ -14,9 +15,8 @@ from dlc.schedule.edit import (
     touched_by_invoke,
     written,
 )
-from dlc.schedule.loop import Alloc, Block, For, Func, Stmt, allocs, block, exprs, loops, rewrite
+from dlc.schedule.loop import Alloc, Block, For, Func, Stmt, allocs, block, loops, rewrite
 from dlc.schedule.primitive import check_fresh, find_intermediate, find_loop, primitive, refuse
-from dlc.te.transform import loads
 
 
 @primitive
@@ -103,9 +103,7 @@ def _redirect_loop(stmt: Stmt, loop: str, buffer: str, name: str) -> Stmt:
 
 def _check_sources(func: Func, parts: list[Stmt], producers: list[int], home: int) -> None:
     same = aliases(func)
-    sources = {
-        same.get(x.buffer, x.buffer) for i in producers for e in exprs(parts[i]) for x in loads(e)
-    }
+    sources = {same.get(b, b) for i in producers for b in read(parts[i])}
     for i in range(producers[0], home):
         changed = {same.get(b, b) for b in written(parts[i])} if i not in producers else set()
         if spoiled := sources & changed:

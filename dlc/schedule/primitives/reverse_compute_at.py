@@ -17,6 +17,7 @@ from dlc.schedule.edit import (
     life,
     loops_around,
     map_sequence,
+    read,
     sequence,
     sites,
     swap_life,
@@ -34,7 +35,6 @@ from dlc.schedule.loop import (
     Store,
     block,
     dtypes,
-    exprs,
     loops,
 )
 from dlc.schedule.primitive import find_loop, primitive, refuse
@@ -148,7 +148,7 @@ def _nests(func: Func, buffer: str, target: For) -> tuple[Stmt, Stmt]:
         refuse("reverse_compute_at", func, f"'{loop}' does not hold all that writes '{buffer}'")
     place = next(i for i, s in enumerate(parts) if s is home)
     later = parts[place + 1 :]
-    at = next((i for i, s in enumerate(later) if buffer in _read(s)), None)
+    at = next((i for i, s in enumerate(later) if buffer in read(s)), None)
     if at is None:
         refuse("reverse_compute_at", func, f"no later nest reads '{buffer}'")
     consumer = later[at]
@@ -160,10 +160,6 @@ def _nests(func: Func, buffer: str, target: For) -> tuple[Stmt, Stmt]:
     return home, consumer
 
 
-def _read(stmt: Stmt) -> set[str]:
-    return {x.buffer for e in exprs(stmt) for x in loads(e)}
-
-
 def _check_between(
     func: Func, buffer: str, home: Stmt, between: list[Stmt], consumer: Stmt
 ) -> None:
@@ -172,10 +168,10 @@ def _check_between(
     def memory(names: set[str]) -> set[str]:
         return {same.get(name, name) for name in names}
 
-    reads, writes = memory(_read(consumer)), memory(written(consumer))
+    reads, writes = memory(read(consumer)), memory(written(consumer))
     for s in (home, *between):
         others = memory(written(s)) - ({buffer} if s is home else set())
-        clash = (others & (reads | writes)) | (memory(_read(s)) & writes)
+        clash = (others & (reads | writes)) | (memory(read(s)) & writes)
         if clash:
             reason = f"'{min(clash)}' is used by what runs before the nest that reads '{buffer}'"
             refuse("reverse_compute_at", func, reason)

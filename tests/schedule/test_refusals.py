@@ -1,0 +1,708 @@
+"""Each refusal of each primitive has a case here, and says why."""
+
+import re
+
+import pytest
+
+import dlc.schedule.primitives  # noqa: F401 - registers the primitives
+from dlc.core.errors import ScheduleError
+from dlc.schedule.primitive import PRIMITIVES
+from tests.schedule.data import parse
+
+COPY = """
+    def f(n: size, A: f32[n, 6], *, B: f32[n, 6]):
+        for i in range(n):
+            for j in range(6):
+                B[i, j] = A[i, j]
+"""
+SUM = """
+    def f(n: size, A: f32[n, 6], *, s: f32[n]):
+        for i in range(n):
+            s[i] = 0.0
+            for j in range(6):
+                s[i] += A[i, j]
+"""
+RUNNING = """
+    def f(A: f32[4, 6], *, s: f32[1], t: f32[4, 6]):
+        for i in range(4):
+            for j in range(6):
+                s[0] += A[i, j]
+                t[i, j] = s[0]
+"""
+KINDS = """
+    def f(A: f32[4, 6], *, B: f32[4, 6]):
+        for i in parallel(4):
+            for j in vectorize(6):
+                B[i, j] = A[i, j]
+"""
+INSIDE = """
+    def f(A: f32[4, 6, 2], *, B: f32[4, 6, 2]):
+        for i in range(4):
+            for j in vectorize(6):
+                for k in range(2):
+                    B[i, j, k] = A[i, j, k]
+"""
+TWO = """
+    def f(n: size, A: f32[n], *, B: f32[n], C: f32[n]):
+        t = alloc(f32[n], "local")
+        for i in range(n):
+            t[i] = A[i] * 2.0
+        for j in range(n):
+            B[j] = t[j] + 1.0
+        for k in range(n):
+            C[k] = A[k]
+"""
+READ_TWICE = TWO.replace("C[k] = A[k]", "C[k] = t[k]")
+INVOKED = """
+    def f(A: u8[8, 4], W: i8[4], *, C: i32[8]):
+        t = alloc(u8[8, 4], "local")
+        for i in range(8):
+            for j in range(4):
+                t[i, j] = A[i, j]
+        for k in range(8):
+            C[k] = i32(0)
+            invoke("dot_4xi8_i32", t[k, 0], W[0], C[k])
+"""
+PLACED = """
+    def f(A: f32[6], *, B: f32[8]):
+        t = alloc(f32[8], "local")
+        for i in range(8):
+            t[i] = 0.0
+        for j in range(6):
+            t[j + 1] = A[j]
+        for k in range(8):
+            B[k] = t[k]
+"""
+DOT = """
+    def f(A: u8[9, 4], W: i8[4], *, C: i32[9]):
+        for i in range(9):
+            C[i] = i32(0)
+            for j in range(4):
+                C[i] += i32(A[i, j]) * i32(W[j])
+"""
+TILED = """
+    def f(n: size, A: f32[n], *, B: f32[n]):
+        t = alloc(f32[n], "local")
+        for io in range((n + 3) // 4):
+            for ii in range(4):
+                if io * 4 + ii < n:
+                    t[io * 4 + ii] = A[io * 4 + ii]
+        for y in range(n):
+            B[y] = t[y]
+"""
+CASES = [
+    # split, fuse
+    ("split", ("q", 2, ("a", "b")), COPY, "there is no loop 'q'"),
+    ("split", ("i", 2, ("a", "b")), KINDS, "loop 'i' is already parallel"),
+    ("split", ("i", 0, ("a", "b")), COPY, "factor 0 is below 1"),
+    ("split", ("i", 2, ("a", "a")), COPY, "the name 'a' is taken"),
+    ("split", ("i", 2, ("j", "b")), COPY, "the name 'j' is taken"),
+    ("split", ("i", 2, ("n", "b")), COPY, "the name 'n' is taken"),
+    ("split", ("i", 2, ("A", "b")), COPY, "the name 'A' is taken"),
+    ("split", ("i", 2, ("t", "b")), TWO, "the name 't' is taken"),
+    ("split", ("i", 2, ("range", "b")), COPY, "'range' cannot be a name"),
+    ("fuse", ("i", "q", "x"), COPY, "there is no loop 'q'"),
+    ("fuse", ("i", "j", "x"), SUM, "'j' is not the whole body of 'i'"),
+    ("fuse", ("i", "j", "x"), KINDS, "loop 'i' is already parallel"),
+    ("fuse", ("j", "k", "x"), INSIDE, "loop 'j' is already vectorize"),
+    ("fuse", ("i", "j", "A"), COPY, "the name 'A' is taken"),
+    # reorder
+    ("reorder", (("i", "q"),), COPY, "there is no loop 'q'"),
+    ("reorder", (("i", "i"),), COPY, "a loop is named twice"),
+    ("reorder", (("j", "i"),), SUM, "'j' is not perfectly nested with 'i'"),
+    ("reorder", (("j", "i"),), RUNNING, "one element of 's'"),
+    ("reorder", (("j", "i"),), KINDS, "already parallel"),
+    # unroll, vectorize, parallel
+    ("unroll", ("i",), COPY, "runs n times"),
+    ("unroll", ("j",), KINDS, "already vectorize"),
+    ("vectorize", ("i",), COPY, "runs n times"),
+    ("vectorize", ("k",), INSIDE, "inside the vector loop 'j'"),
+    ("vectorize", ("i",), INSIDE, "the vectorize loop 'j' is inside 'i'"),
+    (
+        "vectorize",
+        ("i",),
+        """
+        def f(A: f32[4], *, B: f32[4]):
+            for i in range(4):
+                t = alloc(f32[1], "local")
+                t[0] = A[i]
+                B[i] = t[0]
+        """,
+        "buffer 't' is allocated inside 'i'",
+    ),
+    ("vectorize", ("k",), INVOKED, "the instruction 'dot_4xi8_i32' is inside 'k'"),
+    ("vectorize", ("j",), RUNNING, "one element of 's'"),
+    ("parallel", ("j",), SUM, "one element of 's'"),
+    ("parallel", ("k",), INSIDE, "inside the vector loop 'j'"),
+    ("parallel", ("i",), KINDS, "already parallel"),
+    (
+        "parallel",
+        ("i",),
+        """
+        def f(A: f32[4], *, B: f32[4]):
+            t = alloc(f32[4], "register")
+            for i in range(4):
+                t[i] = A[i]
+                B[i] = t[i]
+        """,
+        "the register buffer 't' would be shared",
+    ),
+    # partition
+    ("partition", ("q", 2, "_t"), COPY, "there is no loop 'q'"),
+    ("partition", ("i", "m", "_t"), COPY, "reads something that is no size variable"),
+    ("partition", ("i", 3, "_t"), COPY, "3 of the n iterations of 'i' are not surely there"),
+    ("partition", ("j", 7, "_t"), COPY, "7 of the 6 iterations"),
+    ("partition", ("i", "n - 4", "_t"), COPY, "are not surely there"),
+    ("partition", ("j", 6, "_t"), COPY, "leave an empty part"),
+    ("partition", ("j", 0, "_t"), COPY, "leave an empty part"),
+    ("partition", ("i", "n // 2", ""), COPY, "the name 'i' is taken"),
+    # annotate, set_scope
+    ("annotate", ("q", "x", 1), COPY, "there is no loop 'q'"),
+    ("annotate", ("i", "a b", 1), COPY, "'a b' is not a word"),
+    ("set_scope", ("A", "local"), COPY, "there is no intermediate 'A'"),
+    ("set_scope", ("t", "moon"), TWO, "there is no scope 'moon'"),
+    ("set_scope", ("t", "register"), TWO, "has the shape f32[n], not a constant"),
+    # compute_inline
+    ("compute_inline", ("A",), TWO, "there is no intermediate 'A'"),
+    ("compute_inline", ("t",), PLACED, "not written by one store of a nest of its own"),
+    (
+        "compute_inline",
+        ("t",),
+        TWO.replace("t[i] = A[i] * 2.0", "t[i] = A[i]\n            C[i] = 0.0"),
+        "not written by one store of a nest of its own",
+    ),
+    (
+        "compute_inline",
+        ("t",),
+        TWO.replace("t[i] = A[i] * 2.0", "t[i] += A[i]"),
+        "'t' is computed from itself",
+    ),
+    (
+        "compute_inline",
+        ("t",),
+        TWO.replace("t[i] = A[i] * 2.0", "if 0 < i:\n                t[i] = A[i]"),
+        "a guard may leave elements of 't' undefined",
+    ),
+    ("compute_inline", ("t",), INVOKED, "an instruction reads 't'"),
+    (
+        "compute_inline",
+        ("t",),
+        TWO.replace("t[i] = A", "t[n - 1 - i] = A"),
+        "does not walk along dimension 0",
+    ),
+    (
+        "compute_inline",
+        ("t",),
+        TWO.replace("for i in range(n)", "for i in range(n // 2)"),
+        "does not walk along dimension 0",
+    ),
+    (
+        "compute_inline",
+        ("t",),
+        TWO.replace("t[i] = A[i] * 2.0", "for q in range(3):\n                t[i] = f32(q)"),
+        "stored several times",
+    ),
+    (
+        "compute_inline",
+        ("t",),
+        TWO.replace("A[i] * 2.0", "C[i]").replace("B[j] = t[j]", "C[j] = t[j]"),
+        "'C', which it reads, is written later",
+    ),
+    (
+        "compute_inline",
+        ("t",),
+        """
+        @in_place(B="A")
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            t = alloc(f32[n], "local")
+            for i in range(n):
+                t[i] = A[i]
+            for j in range(n):
+                B[j] = t[n - 1 - j]
+        """,
+        "'B', which it reads, is written later",
+    ),
+    (
+        "compute_inline",
+        ("t",),
+        """
+        @in_place(B="A")
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            t = alloc(f32[n], "local")
+            for i in range(n):
+                t[i] = A[i] + 1.0
+            for r in range(2):
+                for j in range(n):
+                    B[j] = t[j]
+        """,
+        "'B', which it reads, is written later",
+    ),
+    # compute_at
+    ("compute_at", ("A", "j"), TWO, "there is no intermediate 'A'"),
+    ("compute_at", ("t", "q"), TWO, "there is no loop 'q'"),
+    ("compute_at", ("t", "i"), TWO, "'i' does not follow the nests of 't'"),
+    ("compute_at", ("t", "k"), TWO, "read outside of loop 'k'"),
+    ("compute_at", ("t", "j"), READ_TWICE, "'t' is read outside of loop 'j'"),
+    (
+        "compute_at",
+        ("t", "j"),
+        TWO.replace("t[j] + 1.0", "A[j]"),
+        "'t' is not read in loop 'j'",
+    ),
+    ("compute_at", ("t", "k"), INVOKED, "an instruction uses 't'"),
+    (
+        "compute_at",
+        ("t", "q"),
+        """
+        def f(A: f32[4, 3], *, B: f32[4, 3]):
+            t = alloc(f32[4, 3], "local")
+            for x in range(4):
+                for y in range(3):
+                    t[x, y] = A[x, y]
+            for p in vectorize(4):
+                for q in range(3):
+                    B[p, q] = t[p, q]
+        """,
+        "inside the vector loop 'p'",
+    ),
+    (
+        "compute_at",
+        ("t", "k"),
+        TWO.replace("C[k] = A[k]", "t[k] = t[k] + A[k]"),
+        "'k' does not follow the nests of 't'",
+    ),
+    (
+        "compute_at",
+        ("t", "j"),
+        TWO.replace("t[i] = A[i] * 2.0", "t[i] = A[i]\n            C[i] = 0.0"),
+        "together with other buffers",
+    ),
+    (
+        "compute_at",
+        ("t", "j"),
+        TWO.replace("t[i] = A[i] * 2.0", "t[i] = (t[i - 1] if 0 < i else 0.0) + A[i]"),
+        "depends on other elements",
+    ),
+    (
+        "compute_at",
+        ("t", "j"),
+        TWO.replace("A[i] * 2.0", "C[i]").replace(
+            "        for j in range(n):",
+            "        for z in range(n):\n            C[z] = 1.0\n        for j in range(n):",
+        ),
+        "'C', which 't' needs, is written",
+    ),
+    (
+        "compute_at",
+        ("t", "j"),
+        """
+        @in_place(B="A")
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            t = alloc(f32[n], "local")
+            for i in range(n):
+                t[i] = A[i]
+            for j in range(n):
+                B[n - 1 - j] = t[j]
+        """,
+        "'B', which 't' needs, is written in the loop",
+    ),
+    (
+        "compute_at",
+        ("t", "j"),
+        """
+        @in_place(B="A")
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            t = alloc(f32[n], "local")
+            for i in range(n):
+                t[i] = A[i]
+            for j in range(n):
+                B[j] = 0.0
+                B[j] = t[j] + 1.0
+        """,
+        "'B', which 't' needs, is written in the loop",
+    ),
+    (
+        "compute_at",
+        ("t", "jo"),
+        """
+        def f(n: size, A: f32[8], *, B: f32[n]):
+            t = alloc(f32[n * 8], "local")
+            for i in vectorize(8):
+                t[i] = A[i]
+            for jo in range(n):
+                for ji in range(n):
+                    B[jo] = t[jo + ji]
+        """,
+        "vectorize loop 'i' would run n times",
+    ),
+    # duplicate
+    ("duplicate", ("A", "j", "_t"), TWO, "there is no intermediate 'A'"),
+    ("duplicate", ("t", "q", "_t"), TWO, "there is no loop 'q'"),
+    ("duplicate", ("t", "i", "_t"), TWO, "'i' does not follow the nests of 't'"),
+    ("duplicate", ("t", "k", "_t"), INVOKED, "an instruction uses 't'"),
+    (
+        "duplicate",
+        ("t", "j", "_t"),
+        TWO.replace("t[i] = A[i] * 2.0", "t[i] = A[i]\n            C[i] = 0.0"),
+        "together with other buffers",
+    ),
+    (
+        "duplicate",
+        ("t", "k", "_t"),
+        READ_TWICE.replace("A[i] * 2.0", "B[i]"),
+        "'B', which it needs, is written in between",
+    ),
+    ("duplicate", ("t", "j", ""), TWO, "the name 'i' is taken"),
+    # decompose_reduction
+    ("decompose_reduction", ("s", "q"), SUM, "there is no loop 'q'"),
+    ("decompose_reduction", ("s", "j"), SUM, "holds no first store and accumulation of 's'"),
+    ("decompose_reduction", ("B", "i"), COPY, "holds no first store and accumulation of 'B'"),
+    (
+        "decompose_reduction",
+        ("s", "i"),
+        SUM.replace("s[i] += A[i, j]", "s[i] += A[i, j]\n            s[i] = 1.0"),
+        "stored anew after an accumulation",
+    ),
+    (
+        "decompose_reduction",
+        ("C", "k"),
+        INVOKED.replace("C[k] = i32(0)", "C[k] = i32(0)\n            C[k] += i32(1)"),
+        "an instruction uses 'C'",
+    ),
+    (
+        "decompose_reduction",
+        ("s", "i"),
+        SUM.replace("s: f32[n]", "s: f32[n], z: f32[n]").replace(
+            "s[i] = 0.0", "s[i] = z[i]\n            z[i] = 2.0"
+        ),
+        "the first value depends on what the loop writes",
+    ),
+    (
+        "decompose_reduction",
+        ("s", "i"),
+        SUM.replace("s[i]", "s[0]"),
+        "may use one element of 's'",
+    ),
+    (
+        "decompose_reduction",
+        ("s", "i"),
+        SUM.replace("for j", "for i_init").replace("j]", "i_init]"),
+        "the name 'i_init' is taken",
+    ),
+    # cache_read
+    ("cache_read", ("A", "q", "c", "local"), COPY, "there is no loop 'q'"),
+    ("cache_read", ("A", "i", "c", "moon"), COPY, "there is no scope 'moon'"),
+    ("cache_read", ("B", "i", "c", "local"), COPY, "does not read 'B'"),
+    ("cache_read", ("s", "i", "c", "local"), SUM, "loop 'i' writes 's'"),
+    ("cache_read", ("t", "k", "c", "local"), INVOKED, "an instruction uses 't'"),
+    ("cache_read", ("A", "i", "B", "local"), COPY, "the name 'B' is taken"),
+    ("cache_read", ("A", "k", "c", "local"), INSIDE, "inside the vector loop 'j'"),
+    (
+        "cache_read",
+        ("t", "i", "c", "local"),
+        """
+        def f(A: f32[4], *, B: f32[4]):
+            for i in range(4):
+                t = alloc(f32[1], "local")
+                t[0] = A[i]
+                B[i] = t[0]
+        """,
+        "'t' is allocated inside of loop 'i'",
+    ),
+    (
+        "cache_read",
+        ("A", "r", "c", "register"),
+        """
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            for r in range(1):
+                for i in range(n):
+                    B[i] = A[i]
+        """,
+        "'c' would have the shape f32[n], not a constant",
+    ),
+    (
+        "cache_read",
+        ("A", "r", "c", "local"),
+        """
+        @in_place(B="A")
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            for r in range(2):
+                for i in range(n):
+                    B[i] = A[i]
+        """,
+        "loop 'r' writes 'A'",
+    ),
+    # cache_write
+    ("cache_write", ("B", "q", "c", "local"), COPY, "there is no loop 'q'"),
+    ("cache_write", ("B", "i", "c", "moon"), COPY, "there is no scope 'moon'"),
+    ("cache_write", ("A", "i", "c", "local"), COPY, "does not write 'A'"),
+    ("cache_write", ("C", "k", "c", "local"), INVOKED, "an instruction uses 'C'"),
+    ("cache_write", ("B", "i", "A", "local"), COPY, "the name 'A' is taken"),
+    ("cache_write", ("B", "k", "c", "local"), INSIDE, "inside the vector loop 'j'"),
+    ("cache_write", ("s", "i", "c", "local"), RUNNING, "reads 's' other than to update it"),
+    (
+        "cache_write",
+        ("B", "i", "c", "local"),
+        """
+        @in_place(B="A")
+        def f(A: f32[4, 6], *, B: f32[4, 6]):
+            for i in range(4):
+                for j in range(6):
+                    B[i, j] = A[i, j]
+        """,
+        "loop 'i' reads 'A', the memory of 'B'",
+    ),
+    (
+        "cache_write",
+        ("B", "i", "c", "local"),
+        COPY.replace("B[i, j] = A[i, j]", "if A[i, j] < 3.0:\n                    B[i, j] = 0.0"),
+        "a guard of 'B' depends on data",
+    ),
+    (
+        "cache_write",
+        ("B", "r", "c", "register"),
+        """
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            for r in range(1):
+                for i in range(n):
+                    B[i] = A[i]
+        """,
+        "'c' would have the shape f32[n], not a constant",
+    ),
+    # rfactor
+    ("rfactor", ("s", "q", "p"), SUM, "there is no loop 'q'"),
+    ("rfactor", ("s", "i", "p"), SUM, "something else than one accumulation of 's'"),
+    ("rfactor", ("s", "j", "p"), RUNNING, "something else than one accumulation of 's'"),
+    ("rfactor", ("B", "j", "p"), COPY, "something else than one accumulation of 'B'"),
+    ("rfactor", ("s", "j", "A"), SUM, "the name 'A' is taken"),
+    (
+        "rfactor",
+        ("s", "i", "p"),
+        "def f(A: f32[4], *, s: f32[4]):\n    for i in range(4):\n        s[i] += A[i]\n",
+        "'i' chooses the element of 's'",
+    ),
+    (
+        "rfactor",
+        ("s", "j", "p"),
+        "def f(*, s: f32[4]):\n    for j in range(3):\n        s[0] += s[j]\n",
+        "read inside of its own accumulation",
+    ),
+    # transform_layout
+    ("transform_layout", ("A", (0,)), TWO, "there is no intermediate 'A'"),
+    ("transform_layout", ("t", (0, 1)), TWO, "does not permute 1 dimensions"),
+    ("transform_layout", ("t", (0, 1), (2, 2)), TWO, "are not the factors of 1 dimensions"),
+    ("transform_layout", ("t", (0,), (0,)), TWO, "are not the factors of 1 dimensions"),
+    ("transform_layout", ("t", (1, 0)), INVOKED, "an instruction uses 't'"),
+    # reverse_compute_at
+    ("reverse_compute_at", ("t", "q"), TWO, "there is no loop 'q'"),
+    ("reverse_compute_at", ("z", "i"), TWO, "there is no buffer 'z'"),
+    ("reverse_compute_at", ("t", "j"), PLACED, "does not hold all that writes 't'"),
+    ("reverse_compute_at", ("t", "j"), INVOKED, "an instruction or nothing computes 't'"),
+    ("reverse_compute_at", ("C", "k"), TWO, "no later nest reads 'C'"),
+    (
+        "reverse_compute_at",
+        ("t", "ii"),
+        TILED.replace("for ii in range(4):", "if io < 5:\n                for ii in range(4):")
+        .replace("    if io * 4 + ii < n:", "        if io * 4 + ii < n:")
+        .replace("        t[io * 4 + ii] = A", "            t[io * 4 + ii] = A"),
+        "a guard around 'ii' may skip iterations",
+    ),
+    (
+        "reverse_compute_at",
+        ("t", "i"),
+        TWO.replace("for j", "for z in range(n):\n            B[z] = 0.0\n        for j"),
+        "'B' is used by what runs before",
+    ),
+    (
+        "reverse_compute_at",
+        ("t", "r"),
+        """
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            t = alloc(f32[n], "local")
+            for r in range(2):
+                for i in range(n):
+                    t[i] = A[i]
+            for j in range(n):
+                B[j] = t[j]
+        """,
+        "different iterations may use one element of 't'",
+    ),
+    (
+        "reverse_compute_at",
+        ("t", "i"),
+        TWO.replace("B[j] = t[j]", "B[j] = t[n - 1 - j]"),
+        "does not walk along the parts of 't'",
+    ),
+    (
+        "reverse_compute_at",
+        ("t", "i"),
+        TWO.replace("for j in range(n):", "for j in range(n):\n            C[0] = 0.0")
+        .replace("C[0] = 0.0\n", "B[j] = 1.0\n            for jj in range(n):\n    ", 1)
+        .replace("B[j] = t[j] + 1.0", "        B[j] += t[jj]"),
+        "a store of 'B' would run several times",
+    ),
+    (
+        "reverse_compute_at",
+        ("t", "i"),
+        """
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            t = alloc(f32[n], "local")
+            for i in range(n // 2):
+                t[i] = A[i]
+            for j in range(n):
+                B[j] = (t[j] if j < n // 2 else 0.0)
+        """,
+        "does not surely compute all of 't' that is read",
+    ),
+    (
+        "reverse_compute_at",
+        ("t", "io"),
+        """
+        def f(A: f32[16], *, B: f32[16]):
+            t = alloc(f32[16], "local")
+            for io in range(2):
+                for ii in range(4):
+                    t[io * 8 + ii] = A[io * 8 + ii]
+            for j in range(16):
+                B[j] = (t[j] if j % 8 < 4 else 0.0)
+        """,
+        "does not surely compute all of 't' that is read",
+    ),
+    (
+        "reverse_compute_at",
+        ("t", "i"),
+        TWO.replace("B[j] = t[j] + 1.0", "B[0] = t[j] + (B[0] if 0 < j else 0.0) * 2.0"),
+        "may use one element of 'B'",
+    ),
+    (
+        "reverse_compute_at",
+        ("t", "i"),
+        TWO.replace("for i in range", "for i in parallel").replace("B[j] = t[j]", "B[0] += t[j]"),
+        "may use one element of 'B'",
+    ),
+    (
+        "reverse_compute_at",
+        ("t", "k"),
+        INSIDE.replace(
+            "        for i", '        t = alloc(f32[4, 6, 2], "local")\n        for i'
+        ).replace("B[i, j, k] =", "t[i, j, k] =")
+        + """
+        for x in range(4):
+            for y in range(6):
+                for z in range(2):
+                    B[x, y, z] = t[x, y, z]
+        """,
+        "inside the vector loop 'j'",
+    ),
+    # pad_einsum
+    ("pad_einsum", ("s", "q", 4), SUM, "there is no loop 'q'"),
+    ("pad_einsum", ("s", "j", 1), SUM, "multiple 1 is below 2"),
+    ("pad_einsum", ("B", "j", 4), COPY, "something else than one sum into 'B'"),
+    ("pad_einsum", ("s", "i", 4), SUM, "something else than one sum into 's'"),
+    ("pad_einsum", ("s", "j", 4), SUM, "'A' is no intermediate"),
+    ("pad_einsum", ("s", "j", 4), SUM.replace("+= A[i, j]", "+= A[i, j] + 1.0"), "no product"),
+    (
+        "pad_einsum",
+        ("s", "k", 4),
+        """
+        def f(A: f32[5], *, s: f32[1]):
+            t = alloc(f32[6], "local")
+            for i in range(6):
+                t[i] = A[0]
+            s[0] = 0.0
+            for k in range(5):
+                s[0] += t[k + 1]
+        """,
+        "does not walk along a whole dimension of 't'",
+    ),
+    (
+        "pad_einsum",
+        ("s", "k", 4),
+        """
+        def f(A: f32[5], *, s: f32[1]):
+            t = alloc(f32[5], "local")
+            for i in range(5):
+                t[i] = A[0]
+            s[0] = 0.0
+            for k in range(5):
+                s[0] += t[k] * A[0]
+        """,
+        "'A' would not be 0 behind its end",
+    ),
+    (
+        "pad_einsum",
+        ("C", "k", 4),
+        """
+        def f(A: u8[6, 4], W: i8[4], *, C: i32[8], D: i32[1]):
+            t = alloc(u8[6, 4], "local")
+            for i in range(6):
+                for j in range(4):
+                    t[i, j] = A[i, j]
+            invoke("dot_4xi8_i32", t[0, 0], W[0], D[0])
+            for k in range(6):
+                C[0] += i32(t[k, 0])
+        """,
+        "an instruction uses 't'",
+    ),
+    (
+        "pad_einsum",
+        ("s", "k", 4),
+        """
+        def f(A: f32[5], *, s: f32[1]):
+            t = alloc(f32[5], "local")
+            for t_pad_0 in range(5):
+                t[t_pad_0] = A[0]
+            s[0] = 0.0
+            for k in range(5):
+                s[0] += t[k] * t[k]
+        """,
+        "the name 't_pad_0' is taken",
+    ),
+    # tensorize
+    ("tensorize", ("q", "dot_4xi8_i32"), DOT, "there is no loop 'q'"),
+    ("tensorize", ("j", "nop"), DOT, "there is no instruction 'nop'"),
+    ("tensorize", ("j", "dot_4xi8_i32"), DOT.replace("range(4)", "range(3)"), "range(3)"),
+    ("tensorize", ("j", "dot_4xi8_i32"), DOT.replace("range(4)", "parallel(4)"), "parallel(4)"),
+    ("tensorize", ("i", "dot_4xi8_i32"), DOT, "is not what 'dot_4xi8_i32' does"),
+    ("tensorize", ("j", "dot_4xi8_i32"), DOT.replace("W[j]", "W[3 - j]"), "in another order"),
+    ("tensorize", ("j", "dot_4xi8_i32"), DOT.replace("W[j]", "A[i, j]"), "holds u8"),
+    ("tensorize", ("j", "dot_4xi8_i32"), DOT.replace("* i32", "+ i32"), "another formula"),
+    (
+        "tensorize",
+        ("j", "dot_4xi8_i32"),
+        DOT.replace("A: u8[9, 4]", "A: u8[4, 9]").replace("A[i, j]", "A[j, i]"),
+        "'A' has no such region",
+    ),
+    (
+        "tensorize",
+        ("j", "dot_4xi8_i32"),
+        DOT.replace("W: i8[4]", "W: i8[()]").replace("W[j]", "W[()]"),
+        "'W' has no such region",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "text", "reason"),
+    CASES,
+    ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)],
+)
+def test_a_refusal_says_why(name, args, text, reason):
+    func = parse(text)
+    with pytest.raises(ScheduleError, match=re.escape(reason)) as caught:
+        PRIMITIVES[name](func, *args)
+    assert caught.value.fields["primitive"] == name
+
+
+def test_every_primitive_is_refused_at_least_twice():
+    counts = {name: sum(c[0] == name for c in CASES) for name in PRIMITIVES}
+    assert all(n >= 2 for n in counts.values()), counts
+
+
+def test_a_hint_lists_what_there_is():
+    with pytest.raises(ScheduleError) as caught:
+        PRIMITIVES["split"](parse(COPY), "q", 2, ("a", "b"))
+    assert caught.value.hint == "the loops are i, j"
+    with pytest.raises(ScheduleError) as caught:
+        PRIMITIVES["compute_inline"](parse(TWO), "z")
+    assert caught.value.hint == "the intermediates are t"
