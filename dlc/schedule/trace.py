@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dlc.schedule.primitives  # noqa: F401 - registers the primitives
 from dlc.schedule.loop import For, Func, LoopKind, Stmt, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitive import PRIMITIVES, Step
