@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from dlc.codegen.elf import read_dynamic_symbols, write_data_object
 from dlc.codegen.llvm.host import MODEL_SYMBOL, WEIGHTS_SYMBOL, weight_offsets
 from dlc.codegen.llvm.toolchain import find_driver
+from dlc.core import xxh64
 from dlc.core.errors import CodegenError, InternalError, LimitError, UserError
-from dlc.core.manifest import Manifest, append_trailer
+from dlc.core.manifest import Manifest, seal
 from dlc.core.target import Target
 from dlc.schedule.loop import Buffer
 from dlc.schedule.program import Program
@@ -51,7 +52,7 @@ def export_library(
     out_path: Path,
     target: Target,
     *,
-    hasher: Callable[[Path], int] | None = None,
+    hasher: Callable[[Path], int] = xxh64.hash_file,
 ) -> None:
     """Write the artefact of a program.
 
@@ -76,7 +77,9 @@ def export_library(
         with tempfile.TemporaryDirectory(prefix=f".{out_path.name}.", dir=out_path.parent) as name:
             folder = Path(name)
             linked = _link(program, constants, objects, folder, target)
-            append_trailer(linked, manifest, **({} if hasher is None else {"hasher": hasher}))
+            seal(linked, manifest, hasher=hasher)
+            # No fsync, which takes longer than linking: the loader refuses a file that a power
+            # failure cut short.
             linked.replace(out_path)
     except OSError as error:
         reason = error.strerror or str(error)

@@ -136,27 +136,32 @@ def append_trailer(
 
     `hasher` gives the XXH64 of a file; pass `dlc.runtime.hash_file` where the runtime is there.
     """
-    encoded = encode_manifest(manifest)
-    offset = path.stat().st_size
-    total = offset + len(encoded) + FOOTER.size
-    footer = FOOTER.pack(MAGIC, CONTAINER_VERSION, 0, offset, len(encoded), total, 0)[:-8]
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
-        with open(handle, "wb") as out:
-            with path.open("rb") as shared_object:
-                shutil.copyfileobj(shared_object, out, 1 << 20)
-            out.write(encoded + footer)
-            out.flush()
-            out.write(struct.pack("<Q", hasher(temporary)))
-            out.flush()
-            os.fsync(out.fileno())
+        with open(handle, "wb") as out, path.open("rb") as shared_object:
+            shutil.copyfileobj(shared_object, out, 1 << 20)
+        seal(temporary, manifest, hasher=hasher)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
         temporary.chmod(path.stat().st_mode & 0o777)
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         raise
+
+
+def seal(path: Path, manifest: Manifest, *, hasher: Callable[[Path], int]) -> None:
+    """Append the manifest and the footer to a shared object nobody else can see yet."""
+    encoded = encode_manifest(manifest)
+    offset = path.stat().st_size
+    total = offset + len(encoded) + FOOTER.size
+    footer = FOOTER.pack(MAGIC, CONTAINER_VERSION, 0, offset, len(encoded), total, 0)[:-8]
+    with path.open("ab") as out:
+        out.write(encoded + footer)
+        out.flush()
+        out.write(struct.pack("<Q", hasher(path)))
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
