@@ -80,6 +80,7 @@ def test_equal_kernels_are_compiled_once(cache, monkeypatch):
         compiled.append(task.func.name)
         return b"object of " + task.symbol.encode()
 
+    monkeypatch.setattr(pool, "_shared", None)
     monkeypatch.setattr(worker, "attempt", count)
     events = []
     found = compile_kernels(
@@ -147,8 +148,16 @@ def check_scales(tmp_path: Path, cache: Cache, factors, **options):
 
 
 def test_few_kernels_compile_in_this_process(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(worker, "shared_pool", None)
+    monkeypatch.setattr(pool, "_shared", None)
     check_scales(tmp_path, cache, [2.0, 3.0, 2.0, 2.0])
+    assert not pool.is_running()
+
+
+def test_few_kernels_use_workers_that_run(tmp_path, cache, monkeypatch):
+    monkeypatch.setattr(worker, "attempt", None)
+    start_workers(2)
+    assert pool.is_running()
+    check_scales(tmp_path, cache, [2.0, 3.0], jobs=2)
 
 
 def test_many_kernels_compile_in_workers(tmp_path, cache, monkeypatch):

@@ -116,6 +116,11 @@ _shared: Pool | None = None
 _lock = threading.Lock()
 
 
+def is_running() -> bool:
+    """Whether this process has a pool."""
+    return _shared is not None and _shared.owner == os.getpid()
+
+
 def shared_pool(count: int) -> Pool:
     """The pool of this process, with at least `count` workers."""
     global _shared

@@ -17,7 +17,7 @@ from pathlib import Path
 import llvmlite
 
 from dlc.codegen.llvm.compile_task import KernelTask, attempt
-from dlc.codegen.llvm.pool import shared_pool
+from dlc.codegen.llvm.pool import is_running, shared_pool
 from dlc.core.cache import Cache, default_cache
 from dlc.core.env import dump_dir
 from dlc.core.errors import DlcError
@@ -27,7 +27,8 @@ from dlc.schedule.loop import Func, allocs, loops
 
 Progress = Callable[[str, int, int], None]  # name of a kernel, kernels done, kernels in all
 
-# Below this many kernels, asking other processes takes longer than it saves.
+# Below this many kernels, starting other processes takes longer than it saves. Where they run
+# already they are used for any number: an LLVM that aborts then takes only a worker with it.
 MIN_PARALLEL = 4
 _PACKAGE = Path(__file__).parents[2]
 _COMPILER = ("core", "te", "schedule", "codegen")  # folders of dlc that code depends on
@@ -126,7 +127,7 @@ class _Report:
 
 def _compile(tasks: Sequence[KernelTask], jobs: int) -> Iterator[tuple[int, bytes | DlcError]]:
     """Objects or errors by position. After an error in this process nothing more is compiled."""
-    if jobs > 1 and len(tasks) >= MIN_PARALLEL:
+    if jobs > 1 and (len(tasks) >= MIN_PARALLEL or (tasks and is_running())):
         yield from shared_pool(jobs).compile(tasks, jobs)
         return
     for position, task in enumerate(tasks):
