@@ -16,11 +16,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO
 
 from dlc.codegen.llvm.compile import assembly, compile_ir
 from dlc.codegen.llvm.emit import emit_func
-from dlc.core.env import dump_dir
 from dlc.core.errors import CodegenError, DlcError, InternalError
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
@@ -37,6 +37,7 @@ class KernelTask:
     target: Target
     knobs: tuple[tuple[str, int], ...]  # of a tuning record; what is absent is analytic
     symbol: str
+    dump: Path | None = None  # folder that receives the code at every level
 
 
 def compile_task(task: KernelTask) -> bytes:
@@ -46,25 +47,25 @@ def compile_task(task: KernelTask) -> bytes:
         CodegenError: LLVM rejects what was emitted; the error names the kernel.
         DlcError: the schedule is refused.
     """
-    name = task.func.name
     func = optimize(task.func, task.target, dict(task.knobs))
-    _dump(f"{name}.loop.txt", lambda: str(func))
+    _dump(task, "loop.txt", lambda: str(func))
     try:
         text = emit_func(replace(func, name=task.symbol), task.target)
-        _dump(f"{name}.ll", lambda: text)
+        _dump(task, "ll", lambda: text)
         code = compile_ir(text, task.target)
     except CodegenError as error:
         hint = error.hint or "set DLC_DUMP to a folder to see the code of each kernel"
-        raise CodegenError(hint=hint, **(error.fields | {"unit": name})) from error
-    _dump(f"{name}.s", lambda: assembly(text, task.target))
+        raise CodegenError(hint=hint, **(error.fields | {"unit": task.func.name})) from error
+    _dump(task, "s", lambda: assembly(text, task.target))
     return code
 
 
-def _dump(name: str, text: Callable[[], str]) -> None:
-    """Write a file for whoever sets `DLC_DUMP`; its name tells the kernel, not the order."""
-    if folder := dump_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text(), encoding="utf-8")
+def _dump(task: KernelTask, suffix: str, text: Callable[[], str]) -> None:
+    """Write a file whose name tells the kernel."""
+    if task.dump:
+        task.dump.mkdir(parents=True, exist_ok=True)
+        path = task.dump / f"{task.func.name}.{suffix}"
+        path.write_text(text(), encoding="utf-8")
 
 
 def attempt(task: KernelTask) -> bytes | DlcError:
