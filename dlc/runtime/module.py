@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dlc.core.errors import InputError, UserError
+from dlc.core.errors import ArtifactError, InputError, UserError
 from dlc.core.manifest import Manifest, SizeSpec, TensorSpec, decode_manifest
 from dlc.runtime import _runtime
 from dlc.runtime.arrays import Array, as_input, numpy_dtype, print_shape
@@ -32,8 +32,11 @@ def load(path: str | os.PathLike[str], *, verify: Literal["full", "fast"] = "ful
         ArtifactError: no such file; damaged; built for another ABI, architecture or CPU.
     """
     flags = {"full": _runtime.VERIFY_FULL, "fast": _runtime.VERIFY_SKIP_HASH}[verify]
+    raw = os.fsencode(path)
+    if b"\0" in raw:  # where a C string would end, and another file would be loaded
+        raise ArtifactError(path=repr(path), reason="the path contains a NUL")
     with dlc_errors(path):
-        return Module(_runtime.load_path(os.fsencode(path), flags))
+        return Module(_runtime.load_path(raw, flags))
 
 
 def load_bytes(data: bytes) -> Module:

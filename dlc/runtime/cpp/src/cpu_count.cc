@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,7 +14,12 @@
 namespace dlc_runtime {
 namespace {
 
-constexpr unsigned kNoLimit = std::numeric_limits<unsigned>::max();
+constexpr unsigned kNoLimit = 0;
+
+unsigned least_of(unsigned a, unsigned b) {
+  if (a == kNoLimit || b == kNoLimit) return a + b;
+  return std::min(a, b);
+}
 
 std::string first_line(const std::string &path) {
   std::ifstream file(path);
@@ -32,6 +36,8 @@ unsigned asked_for() {
   return *end == '\0' && count >= 1 ? static_cast<unsigned>(std::min(count, long{kMaxThreads})) : 0;
 }
 
+}  // namespace
+
 std::vector<unsigned> allowed_cpus() {
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -44,10 +50,11 @@ std::vector<unsigned> allowed_cpus() {
 }
 
 // Two hyper-threads share the units that do the arithmetic; the siblings' list names the core.
-unsigned physical_cores(const std::vector<unsigned> &cpus) {
+unsigned physical_cores(const std::string &root, const std::vector<unsigned> &cpus) {
   std::set<std::string> cores;
   for (const unsigned cpu : cpus) {
-    const std::string siblings = first_line("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+    const std::string siblings = first_line(root + "/sys/devices/system/cpu/cpu" +
+                                            std::to_string(cpu) +
                                             "/topology/thread_siblings_list");
     if (siblings.empty()) return kNoLimit;
     cores.insert(siblings);
@@ -55,26 +62,28 @@ unsigned physical_cores(const std::vector<unsigned> &cpus) {
   return static_cast<unsigned>(cores.size());
 }
 
+namespace {
+
 // A quota and its period, in microseconds; -1 or "max" is no quota.
 unsigned cpus_of_quota(const std::string &quota, const std::string &period) {
   const long long allowed = std::atoll(quota.c_str());
   const long long each = std::atoll(period.c_str());
   if (allowed <= 0 || each <= 0) return kNoLimit;
-  return static_cast<unsigned>(std::clamp(allowed / each, 1LL, 1LL << 16U));
+  return static_cast<unsigned>(std::clamp(allowed / each, 1LL, 1LL << 16U));  // 1.5: one
 }
 
 // A quota of any group above ours binds us too.
 // Source: Documentation/admin-guide/cgroup-v2.rst, cpu.max; scheduler/sched-bwc.rst for version 1.
-unsigned quota_of_group(const std::string &root, std::string group, bool version_2) {
+unsigned quota_of_group(const std::string &mount, std::string group, bool version_2) {
   unsigned least = kNoLimit;
   for (;;) {
-    const std::string folder = root + group;
+    const std::string folder = mount + group;
     if (version_2) {
       const std::string line = first_line(folder + "/cpu.max");
       const std::size_t space = std::min(line.find(' '), line.size());
-      least = std::min(least, cpus_of_quota(line.substr(0, space), line.substr(space)));
+      least = least_of(least, cpus_of_quota(line.substr(0, space), line.substr(space)));
     } else {
-      least = std::min(least, cpus_of_quota(first_line(folder + "/cpu.cfs_quota_us"),
+      least = least_of(least, cpus_of_quota(first_line(folder + "/cpu.cfs_quota_us"),
                                             first_line(folder + "/cpu.cfs_period_us")));
     }
     const std::size_t slash = group.rfind('/');
@@ -87,10 +96,12 @@ bool names_cpu(const std::string &controllers) {
   return (',' + controllers + ',').find(",cpu,") != std::string::npos;
 }
 
+}  // namespace
+
 // Lines of /proc/self/cgroup are `number:controllers:/group`; version 2 has no controllers.
-unsigned cgroup_quota() {
+unsigned cgroup_quota(const std::string &root) {
   unsigned least = kNoLimit;
-  std::ifstream groups("/proc/self/cgroup");
+  std::ifstream groups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
@@ -99,22 +110,21 @@ unsigned cgroup_quota() {
     std::string group = line.substr(second + 1);
     if (group == "/") group.clear();
     if (controllers.empty()) {
-      least = std::min(least, quota_of_group("/sys/fs/cgroup", group, true));
+      least = least_of(least, quota_of_group(root + "/sys/fs/cgroup", group, true));
     } else if (names_cpu(controllers)) {
-      least = std::min(least, quota_of_group("/sys/fs/cgroup/cpu", group, false));
+      least = least_of(least, quota_of_group(root + "/sys/fs/cgroup/cpu", group, false));
     }
   }
   return least;
 }
 
-}  // namespace
-
 unsigned default_num_threads() {
   if (const unsigned asked = asked_for(); asked > 0) return asked;
   const std::vector<unsigned> cpus = allowed_cpus();
-  unsigned count = cpus.empty() ? 1 : static_cast<unsigned>(cpus.size());
-  count = std::min({count, physical_cores(cpus), cgroup_quota(), kMaxThreads});
-  return std::max(count, 1U);
+  unsigned count = static_cast<unsigned>(cpus.size());
+  count = least_of(count, physical_cores("", cpus));
+  count = least_of(count, cgroup_quota(""));
+  return std::clamp(count, 1U, kMaxThreads);
 }
 
 }  // namespace dlc_runtime

@@ -230,9 +230,11 @@ std::atomic<ThreadPool *> current_pool{nullptr};
 // may be in any state. Nothing is locked, so nothing can be left locked.
 void forget_pool() { current_pool.store(nullptr); }
 
-unsigned &requested_threads() {
-  static unsigned count = default_num_threads();
-  return count;
+std::atomic<unsigned> requested_threads{0};  // 0: automatic
+
+unsigned threads_of_new_pool() {
+  const unsigned requested = requested_threads.load();
+  return requested > 0 ? requested : default_num_threads();
 }
 
 }  // namespace
@@ -242,7 +244,7 @@ ThreadPool &thread_pool() {
   if (pool != nullptr) return *pool;
   static const int registered = pthread_atfork(nullptr, nullptr, forget_pool);
   static_cast<void>(registered);
-  auto fresh = std::make_unique<ThreadPool>(requested_threads());
+  auto fresh = std::make_unique<ThreadPool>(threads_of_new_pool());
   if (current_pool.compare_exchange_strong(pool, fresh.get())) {
     // Never destroyed: a run may be in progress while the process ends.
     return *fresh.release();
@@ -258,9 +260,8 @@ dlc_status dlc_set_num_threads(uint32_t count) {
     if (count > kMaxThreads) {
       fail(DLC_INVALID_ARGUMENT, "at most " + std::to_string(kMaxThreads) + " threads");
     }
-    const unsigned wanted = count == 0 ? default_num_threads() : count;
-    thread_pool().resize(wanted);
-    requested_threads() = wanted;
+    requested_threads.store(count);
+    thread_pool().resize(threads_of_new_pool());
   });
 }
 

@@ -51,32 +51,40 @@ void test_loops_in_close_succession() {
   CHECK(all);
 }
 
-void test_workers_that_sleep_are_woken() {
-  ThreadPool pool(3);
-  for (int i = 0; i < 30; ++i) {
-    pool.begin_run();
-    CHECK(runs_each_once(pool, 64));
-    pool.end_run();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // longer than they spin
-  }
-}
-
-// The workers do take part: with every chunk slow, at least two threads must have run some.
+// Whether a worker takes part, with chunks so slow that it has all the time it needs to wake up.
 void note_thread(void *closure, std::int64_t begin, std::int64_t end) {
   auto *by = static_cast<std::vector<std::thread::id> *>(closure);
   for (std::int64_t i = begin; i < end; ++i) {
     (*by)[static_cast<std::size_t>(i)] = std::this_thread::get_id();
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+bool shares_work(ThreadPool &pool) {
+  std::vector<std::thread::id> by(64);
+  pool.parallel(note_thread, &by, 64);
+  for (const std::thread::id id : by) {
+    if (id != std::this_thread::get_id()) return true;
+  }
+  return false;
 }
 
 void test_the_work_is_shared() {
   ThreadPool pool(2);
-  std::vector<std::thread::id> by(64);
-  pool.parallel(note_thread, &by, 64);
-  bool others = false;
-  for (const std::thread::id id : by) others = others || id != by[0];
-  CHECK(others);
+  CHECK(shares_work(pool));
+}
+
+void test_workers_that_sleep_are_woken() {
+  ThreadPool pool(2);
+  CHECK(shares_work(pool));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // they spin for far less
+  CHECK(shares_work(pool));
+  for (int i = 0; i < 30; ++i) {
+    pool.begin_run();
+    CHECK(runs_each_once(pool, 64));
+    pool.end_run();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void test_many_callers_at_once() {
@@ -115,7 +123,8 @@ void fork_inside(void *closure, std::int64_t begin, std::int64_t end) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(20);  // a deadlock ends the child, and the test sees it
-      const bool fine = dlc_num_threads() == 3 && runs_each_once(thread_pool(), 5000);
+      const bool fine = dlc_num_threads() == 3 && runs_each_once(thread_pool(), 5000) &&
+                        shares_work(thread_pool()) && dlc_set_num_threads(2) == DLC_OK;
       _exit(fine ? 0 : 1);
     }
     int status = -1;
