@@ -27,7 +27,7 @@ def model(nodes, inputs, constants=(), outputs=("y",), opset=17, kinds=None) -> 
         [onnx.ValueInfoProto(name=n) for n in outputs],
         [numpy_helper.from_array(np.asarray(a), n) for n, a in dict(constants).items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def graph_of(proto, **options):
