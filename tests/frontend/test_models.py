@@ -36,7 +36,7 @@ def check(source, feed, **options) -> None:
     for value, want in zip(graph.outputs, run_onnxruntime(source, feed), strict=True):
         got = results[value.name]
         assert got.shape == want.shape
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max(initial=0))
 
 
 # Operators of each graph after conversion; a shape computation left over would show here.
@@ -98,8 +98,8 @@ def attention() -> onnx.ModelProto:
     nodes += [
         NODE("Transpose", ["k2"], ["kt"], perm=[0, 1, 3, 2]),
         NODE("MatMul", ["q2", "kt"], ["scores"]),
-        NODE("Shape", ["v1"], ["vs"]),
-        NODE("Gather", ["vs", "minus_one"], ["width"], axis=0),
+        NODE("Shape", ["v1"], ["v_shape"]),
+        NODE("Gather", ["v_shape", "minus_one"], ["width"], axis=0),
         NODE("Cast", ["width"], ["width_f"], to=1),
         NODE("Sqrt", ["width_f"], ["scale"]),
         NODE("Div", ["scores", "scale"], ["scaled"]),
