@@ -141,8 +141,6 @@ class _Checker:
         yield from self.index(offset, f"the offset of '{buffer.name}'")
         if isinstance(offset, Const) and offset.value % ALIGNMENT:
             yield f"the offset of '{buffer.name}' is no multiple of {ALIGNMENT}"
-        if surely_less(self.program.arena_bytes, offset + _bytes(buffer.type)):
-            yield f"'{buffer.name}' ends outside of the arena"
         yield from self.define(buffer)
 
     def view(self, buffer: Buffer, source: str, offset: Expr) -> Iterator[str]:

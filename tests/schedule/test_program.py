@@ -1,0 +1,187 @@
+"""Host programs: text, and each invariant."""
+
+import textwrap
+
+import pytest
+
+from dlc.core.errors import UserError, VerifyError
+from dlc.schedule.program_text import parse_program
+from dlc.schedule.verify_program import verify_program
+
+KERNEL = """\
+def scale(n: size, x: f32[n], *, y: f32[n]):
+    for i in range(n):
+        y[i] = x[i] * 2.0
+
+"""
+MAIN = """\
+def main(n: size(1, 32), m: size(2), z: size, x: f32[n], count: i64[1], *, y: f32[n]):
+    w = const(f32[3])
+    arena((n * 4 + 63) // 64 * 128)
+    t = place(f32[n], 0)
+    u = place(f32[n], (n * 4 + 63) // 64 * 64)
+    scale(n, x, t)
+    k: size = count[0]
+    if k < 4:
+        check(n < 9, 'too many rows')
+        scale(3, w, v) if False else None
+    else:
+        copy(u, t)
+    for i in range(k):
+        scale(n, t, u)
+        v = view(u, f32[1], i)
+        copy(t, u)
+    scale(n, u, y)
+"""
+MAIN = MAIN.replace("        scale(3, w, v) if False else None\n", "")
+
+
+def program(*changes):
+    text = KERNEL + MAIN
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return parse_program(text)
+
+
+def test_parsing_undoes_printing():
+    assert str(program()) == KERNEL + MAIN
+    assert parse_program(str(program())) == program()
+    empty = program(("        check(n < 9, 'too many rows')\n", "        pass\n"))
+    assert parse_program(str(empty)) == empty
+
+
+def test_a_good_program_passes():
+    verify_program(program(), when="now")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("copy(u, t)", "x = 3", "not a statement"),
+        ("copy(u, t)", "scald(n, u)", "no kernel 'scald'"),
+        ("copy(u, t)", "scale(n, u, 3)", "no buffer"),
+        ("copy(u, t)", "s = place(f32[3])", "neither place"),
+        ("    arena((n * 4 + 63) // 64 * 128)\n", "", "arena is missing"),
+        ("copy(u, t)", "copy(u", "not program text"),
+        (KERNEL, "x = 3\n", "not a kernel or a program"),
+        (KERNEL + MAIN, "", "at least one"),
+    ],
+)
+def test_bad_text_is_refused(old, new, reason):
+    with pytest.raises(UserError, match=reason):
+        program((old, new))
+
+
+BROKEN = [
+    ("m: size(2)", "n: size(2)", "'n' is bound twice"),
+    ("    u = place", "    t = place", "'t' is bound twice"),
+    ("m: size(2)", "scale: size(2)", "'scale' is bound twice"),
+    ("size(1, 32)", "size(4, 3)", "size 'n' has no values"),
+    ("for i in range(k)", "for i in range(j)", "reads 'j', which is no size defined before"),
+    ("    k: size = count[0]\n", "", "reads 'k', which is no size defined before"),
+    ("count[0]", "count[1]", "size 'k' is read from element 1 of i64"),
+    ("count[0]", "x[0]", "size 'k' is read from element 0 of f32"),
+    ("count[0]", "counts[0]", "'counts' is not defined"),
+    ("    scale(n, u, y)\n", "    scale(n, v, y)\n", "'v' is not defined"),
+    ("    scale(n, u, y)\n", "    scale(i, u, y)\n", "reads 'i'"),
+    ("    scale(n, x, t)\n", "    scale(n, t)\n", "takes 1 sizes and 2 buffers"),
+    ("    scale(n, x, t)\n", "    scale(n + 1, x, t)\n", "takes f32"),
+    ("    scale(n, x, t)\n", "    scale(n, x, x)\n", "writes 'x', an input or a constant"),
+    ("    scale(n, x, t)\n", "    scale(n, s, t)\n", "'s' is not defined"),
+    ("copy(u, t)", "copy(x, t)", "a copy to 'x', an input or a constant"),
+    ("copy(u, t)", "copy(w, count)", "a copy of"),
+    ("copy(u, t)", "copy(u, s)", "'s' is not defined"),
+    ("view(u, f32[1], i)", "view(s, f32[1], i)", "'s' is not defined"),
+    ("view(u, f32[1], i)", "view(w, f32[4])", "view 'v' is larger than 'w'"),
+    ("view(u, f32[1], i)", "view(w, f32[2], 2)", "view 'v' is larger than 'w'"),
+    ("view(u, f32[1], i)", "view(u, f32[1], j)", "reads 'j'"),
+    ("place(f32[n], 0)", "place(f32[n], 4)", "no multiple of 64"),
+    ("place(f32[n], 0)", "place(f32[j], 0)", "shape of 't' reads 'j'"),
+    ("(n * 4 + 63) // 64 * 128", "64", "'u' does not surely end within the arena"),
+    ("(n * 4 + 63) // 64 * 64)", "0)", "'t' and 'u' may share memory"),
+    ("(n * 4 + 63) // 64 * 64)", "n // 16 * 64)", "'t' and 'u' may share memory"),
+    ("check(n < 9,", "check(j < 9,", "a condition reads 'j'"),
+    ("check(n < 9,", "check(n + 9,", "a condition of type index"),
+    ("if k < 4:", "if j < 4:", "a condition reads 'j'"),
+    ("y: f32[n]):\n    w", "y: f32[j]):\n    w", "the shape of 'y' reads 'j'"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "problem"), BROKEN)
+def test_a_broken_invariant_is_reported(old, new, problem):
+    with pytest.raises(VerifyError, match=problem):
+        verify_program(program((old, new)), when="now")
+
+
+def test_what_a_branch_binds_stays_in_it():
+    inside = ("check(n < 9, 'too many rows')", "s = place(f32[n], 0)")
+    with pytest.raises(VerifyError, match="'s' is not defined"):
+        verify_program(program(inside, ("copy(u, t)", "copy(s, t)")), when="now")
+
+
+def test_an_unknown_kernel_is_reported():
+    broken = program()
+    with pytest.raises(VerifyError, match="no kernel 'scale'"):
+        verify_program(
+            type(broken)(
+                *[() if f == "kernels" else getattr(broken, f) for f in broken.__dataclass_fields__]
+            ),
+            when="now",
+        )
+
+
+def test_an_output_may_have_a_size_read_at_run_time():
+    text = """
+        def main(count: i64[1], *, y: f32[k]):
+            arena(0)
+            k: size = count[0]
+    """
+    verify_program(parse_program(textwrap.dedent(text)), when="now")
+
+
+def test_buffers_that_never_live_together_may_share():
+    text = KERNEL + textwrap.dedent("""
+        def main(x: f32[8], *, y: f32[8]):
+            arena(64)
+            t = place(f32[8], 0)
+            u = place(f32[8], 0)
+            scale(8, x, t)
+            scale(8, t, y)
+            scale(8, x, u)
+            scale(8, u, y)
+    """)
+    verify_program(parse_program(text), when="now")
+    together = text.replace("scale(8, u, y)", "scale(8, u, y)\n    scale(8, t, y)")
+    with pytest.raises(VerifyError, match="may share memory"):
+        verify_program(parse_program(together), when="now")
+
+
+def test_what_a_loop_uses_lives_all_through_it():
+    text = KERNEL + textwrap.dedent("""
+        def main(k: size, x: f32[8], *, y: f32[8]):
+            arena(64)
+            t = place(f32[8], 0)
+            u = place(f32[8], 0)
+            scale(8, x, t)
+            for i in range(k):
+                scale(8, t, y)
+                scale(8, y, u)
+    """)
+    with pytest.raises(VerifyError, match="'t' and 'u' may share memory"):
+        verify_program(parse_program(text), when="now")
+
+
+def test_a_view_keeps_its_source_alive():
+    text = KERNEL + textwrap.dedent("""
+        def main(x: f32[8], *, y: f32[8]):
+            arena(64)
+            t = place(f32[8], 0)
+            u = place(f32[8], 0)
+            scale(8, x, t)
+            v = view(t, f32[8])
+            scale(8, x, u)
+            scale(8, v, y)
+    """)
+    with pytest.raises(VerifyError, match="'t' and 'u' may share memory"):
+        verify_program(parse_program(text), when="now")
