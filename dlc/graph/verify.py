@@ -44,21 +44,25 @@ def _problems(graph: Graph) -> Iterator[str]:
         if shape != value.type.shape or array.dtype != NUMPY_DTYPES[value.type.dtype]:
             yield f"'{value.name}: {value.type}' has data {array.dtype}{list(array.shape)}"
     for node in graph.nodes:
-        for value in node.inputs:
-            if defined.get(value.name) != value:
-                yield f"'{_name(node)}' reads undefined '{value.name}: {value.type}'"
-        if _well_typed.get(id(node)) is not node:
-            found = list(_type_problems(node))
-            yield from found
-            if not found:
-                _remember(node)
-        yield from _attribute_problems(node, sizes)
+        yield from _node_problems(node, defined, sizes)
         for value in node.outputs:
             yield from _definition(value, defined, sizes)
             defined[value.name] = value
     for value in graph.outputs:
         if defined.get(value.name) != value:
             yield f"output '{value.name}: {value.type}' is undefined"
+
+
+def _node_problems(node: Node, defined: dict[str, Value], sizes: set[str]) -> Iterator[str]:
+    for value in node.inputs:
+        if defined.get(value.name) != value:
+            yield f"'{_name(node)}' reads undefined '{value.name}: {value.type}'"
+    if _well_typed.get(id(node)) is not node:
+        found = list(_type_problems(node))
+        yield from found
+        if not found:
+            _remember(node)
+    yield from _attribute_problems(node, sizes)
 
 
 _well_typed: dict[int, Node] = {}

@@ -1,129 +1,27 @@
-"""What the tests of operators run on: for each operator some calls, with their ONNX equivalent."""
+"""Calls of all operators."""
 
 from __future__ import annotations
 
-import ast
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.graph.arrays import NUMPY_DTYPES
-from dlc.graph.op import Op
 from dlc.graph.ops import activation as act
 from dlc.graph.ops import binary as bin_
 from dlc.graph.ops import (
     conv,
     conv_blocked,
     elementwise,
-    gather,
-    layout,
     matmul,
     norm,
     pool,
-    resize,
-    shape,
 )
 from dlc.graph.ops import reduce as red
-from dlc.graph.verify import attribute_exprs
-from dlc.te.expr import Var
-from dlc.te.text import parse_type
-from dlc.te.transform import free_vars
-from dlc.te.types import TensorType
-
-N = Var("n")
-SIZES = ({"n": 3}, {"n": 1}, {"n": 0})
-SPECIAL = (math.nan, math.inf, -math.inf, -0.0, 0.0, 0.5, -0.5, 1.5, 2.5, -3.0, 80.0, -80.0, 1e-4)
-LOOSE = 2e-6
-"""A few roundings of f32: the interpreter rounds each step, the reference none."""
-
-
-@dataclass(frozen=True)
-class Onnx:
-    """The same call in ONNX."""
-
-    name: str
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    extra: tuple[np.ndarray | None, ...] = ()  # operands after ours; None leaves one out
-    opset: int = 22
-    order: tuple[int, ...] = ()  # which of our operands, if not all in order
-    rtol: float = 1e-5  # against their float32 arithmetic
-    by_runtime: bool = False  # ONNX's own evaluator cannot; ask onnxruntime
-
-
-@dataclass(frozen=True)
-class Case:
-    """A call of an operator."""
-
-    op: Op
-    types: tuple[TensorType, ...]
-    sizes: tuple[Mapping[str, int], ...] = ({},)
-    data: str = "small"  # small integers; or "special", "unit", "positive", "bits"
-    values: tuple[Sequence[Any] | None, ...] = ()  # spelled-out operands
-    rtol: float = 0.0
-    onnx: Onnx | None = None
-
-    def __str__(self) -> str:
-        return f"{self.op.name}-{'-'.join(map(str, self.types))}"
-
-    def arrays(self, sizes: Mapping[str, int]) -> list[np.ndarray]:
-        """The operands."""
-        random = np.random.default_rng(7)
-        result = []
-        for position, type_ in enumerate(self.types):
-            dims = tuple(_dim(str(n), sizes) for n in type_.shape)
-            given = self.values[position] if position < len(self.values) else None
-            dtype = NUMPY_DTYPES[type_.dtype]
-            if given is not None:
-                result.append(np.resize(np.array(given), dims).astype(dtype))
-            else:
-                result.append(_random(random, self.data, dims, type_.dtype).astype(dtype))
-        return result
-
-
-def _dim(text: str, sizes: Mapping[str, int]) -> int:
-    return int(eval(text, {"__builtins__": {}}, dict(sizes)))
-
-
-def _random(
-    random: np.random.Generator, data: str, dims: tuple[int, ...], dtype: DType
-) -> np.ndarray:
-    if dtype is DType.BOOL:
-        return random.integers(0, 2, dims)
-    if data == "special":
-        return np.resize(random.permutation(np.array(SPECIAL)), dims)
-    if data == "unit":
-        return random.uniform(-2, 2, dims)
-    if data == "positive":
-        return random.uniform(0.1, 3, dims)
-    if data == "bits":
-        return random.integers(0, 1 << 62, dims)
-    return random.integers(-4 if dtype.is_signed else 0, 5, dims)
-
-
-def case(op: Op, *types: str, **settings: Any) -> Case:
-    """A call; types are written as in graph text."""
-    parsed = tuple(parse_type(ast.parse(t, mode="eval").body) for t in types)
-    sizes = [n for t in parsed for n in t.shape] + list(attribute_exprs(op))
-    symbolic = any(free_vars(n) for n in sizes)
-    settings.setdefault("sizes", SIZES if symbolic else ({},))
-    return Case(op, parsed, **settings)
-
-
-def both(*cases: Case) -> list[Case]:
-    """The cases, and each as it is in f16."""
-    halves = [
-        replace(c, types=tuple(TensorType(t.shape, DType.F16) for t in c.types), onnx=None)
-        for c in cases
-    ]
-    return [*cases, *(replace(c, rtol=max(c.rtol, 2e-3)) for c in halves)]
-
-
-def _onnx(name: str, **attributes: Any) -> Onnx:
-    return Onnx(name, attributes)
+from tests.graph.op_case import LOOSE, Case, N, Onnx, both, case, same
+from tests.graph.op_cases_moves import MOVES
 
 
 def _elementwise() -> list[Case]:
@@ -142,29 +40,27 @@ def _elementwise() -> list[Case]:
         act.Selu: "Selu", act.HardSigmoid: "HardSigmoid", act.HardSwish: "HardSwish",
         act.Softplus: "Softplus", act.Softsign: "Softsign", act.Mish: "Mish",
     }  # fmt: skip
-    cases = [
-        case(op(), "f32[n, 5]", data="special", onnx=_onnx(name)) for op, name in exact.items()
-    ]
+    cases = [case(op(), "f32[n, 5]", data="special", onnx=same(name)) for op, name in exact.items()]
     cases += [
         case(op(), "f32[n, 5]", data=data, rtol=1e-5 if op in (act.Elu, act.Celu) else LOOSE,
-             onnx=_onnx(name) if data == "unit" else None)
+             onnx=same(name) if data == "unit" else None)
         for op, name in rounded.items() for data in ("unit", "special")
     ]  # fmt: skip
     cases += [
-        case(act.Gelu(), "f32[n, 5]", data="unit", rtol=1e-5, onnx=_onnx("Gelu")),
+        case(act.Gelu(), "f32[n, 5]", data="unit", rtol=1e-5, onnx=same("Gelu")),
         case(act.Gelu(approximate="tanh"), "f32[4, 5]", data="unit", rtol=1e-5,
-             onnx=_onnx("Gelu", approximate="tanh")),
+             onnx=same("Gelu", approximate="tanh")),
         case(act.Silu(), "f32[n, 5]", data="unit", rtol=LOOSE),
         case(act.Silu(alpha=0.5), "f32[5]", data="special", rtol=LOOSE),
-        case(act.Elu(alpha=0.5), "f32[5]", data="unit", rtol=1e-5, onnx=_onnx("Elu", alpha=0.5)),
-        case(act.Relu(), "i32[5]", onnx=_onnx("Relu")),
-        case(elementwise.Neg(), "i64[5]", onnx=_onnx("Neg")),
-        case(elementwise.Abs(), "u8[5]", onnx=_onnx("Abs")),
-        case(elementwise.Sign(), "u8[5]", onnx=_onnx("Sign")),
+        case(act.Elu(alpha=0.5), "f32[5]", data="unit", rtol=1e-5, onnx=same("Elu", alpha=0.5)),
+        case(act.Relu(), "i32[5]", onnx=same("Relu")),
+        case(elementwise.Neg(), "i64[5]", onnx=same("Neg")),
+        case(elementwise.Abs(), "u8[5]", onnx=same("Abs")),
+        case(elementwise.Sign(), "u8[5]", onnx=same("Sign")),
         case(elementwise.IsInf(detect_negative=0), "f32[13]", data="special",
-             onnx=_onnx("IsInf", detect_negative=0)),
-        case(elementwise.Not(), "bool[n]", onnx=_onnx("Not")),
-        case(elementwise.BitwiseNot(), "u8[6]", data="bits", onnx=_onnx("BitwiseNot")),
+             onnx=same("IsInf", detect_negative=0)),
+        case(elementwise.Not(), "bool[n]", onnx=same("Not")),
+        case(elementwise.BitwiseNot(), "u8[6]", data="bits", onnx=same("BitwiseNot")),
         case(act.Clip(min=-1.0, max=1.5), "f32[n, 5]", data="special"),
         case(act.Clip(max=2.0), "i32[7]"),
         case(act.Clip(), "f32[7]"),
@@ -190,38 +86,38 @@ def _binary() -> list[Case]:
         bin_.GreaterEqual: "GreaterOrEqual", bin_.Minimum: "Min", bin_.Maximum: "Max",
     }  # fmt: skip
     cases = [
-        case(op(), "f32[n, 1, 3]", "f32[2, 1]", data=data, onnx=_onnx(name))
+        case(op(), "f32[n, 1, 3]", "f32[2, 1]", data=data, onnx=same(name))
         for op, name in numbers.items()
         for data in ("small", "special")
     ]
-    cases += [case(op(), "i32[4]", "i32[2, 1]", onnx=_onnx(n)) for op, n in numbers.items()]
+    cases += [case(op(), "i32[4]", "i32[2, 1]", onnx=same(n)) for op, n in numbers.items()]
     bools = {bin_.And: "And", bin_.Or: "Or", bin_.Xor: "Xor", bin_.Equal: "Equal"}
-    cases += [case(op(), "bool[n, 4]", "bool[4]", onnx=_onnx(n)) for op, n in bools.items()]
+    cases += [case(op(), "bool[n, 4]", "bool[4]", onnx=same(n)) for op, n in bools.items()]
     bits = {
         bin_.BitwiseAnd(): "BitwiseAnd", bin_.BitwiseOr(): "BitwiseOr",
         bin_.BitwiseXor(): "BitwiseXor",
     }  # fmt: skip
-    cases += [case(op, "u8[5]", "u8[5]", data="bits", onnx=_onnx(n)) for op, n in bits.items()]
+    cases += [case(op, "u8[5]", "u8[5]", data="bits", onnx=same(n)) for op, n in bits.items()]
     signs = ([7, -7, 7, -7, 6, -6, 0, 5], [2, 2, -2, -2, 3, 3, 4, 0])
     unsigned = ([7, 255, 9, 0], [2, 16, 0, 3])
     cases += [
-        case(bin_.Add(), "f32[()]", "f32[n]", onnx=_onnx("Add")),
-        case(bin_.Add(), "f32[()]", "f32[()]", onnx=_onnx("Add")),
-        case(bin_.Add(), "f32[n, n + 1]", "f32[n, n + 1]", onnx=_onnx("Add")),
+        case(bin_.Add(), "f32[()]", "f32[n]", onnx=same("Add")),
+        case(bin_.Add(), "f32[()]", "f32[()]", onnx=same("Add")),
+        case(bin_.Add(), "f32[n, n + 1]", "f32[n, n + 1]", onnx=same("Add")),
         case(bin_.Add(), "i8[4]", "i8[4]", values=([127, -128, 3, 4], [1, -1, 3, 4])),
-        case(bin_.Div(), "f32[n, 5]", "f32[5]", data="special", rtol=LOOSE, onnx=_onnx("Div")),
+        case(bin_.Div(), "f32[n, 5]", "f32[5]", data="special", rtol=LOOSE, onnx=same("Div")),
         case(bin_.Div(), "i32[8]", "i32[8]", values=signs),
         case(bin_.Div(), "u8[4]", "u8[4]", values=unsigned),
         case(bin_.Mod(), "i32[7]", "i32[7]", values=tuple(s[:7] for s in signs),
-             onnx=_onnx("Mod")),
+             onnx=same("Mod")),
         case(bin_.Mod(fmod=1), "i32[7]", "i32[7]", values=tuple(s[:7] for s in signs),
-             onnx=_onnx("Mod", fmod=1)),
+             onnx=same("Mod", fmod=1)),
         case(bin_.Mod(), "i32[8]", "i32[8]", values=signs),
         case(bin_.Mod(fmod=1), "u8[4]", "u8[4]", values=unsigned),
-        case(bin_.Mod(fmod=1), "f32[8]", "f32[8]", values=signs, onnx=_onnx("Mod", fmod=1)),
+        case(bin_.Mod(fmod=1), "f32[8]", "f32[8]", values=signs, onnx=same("Mod", fmod=1)),
         case(bin_.Mod(fmod=1), "f32[4]", "f32[4]",
              values=([7.5, -7.5, 1e9, math.inf], [2.25, 2.25, 7.0, 3.0])),
-        case(bin_.Pow(), "f32[4]", "f32[2, 1]", data="positive", rtol=LOOSE, onnx=_onnx("Pow")),
+        case(bin_.Pow(), "f32[4]", "f32[2, 1]", data="positive", rtol=LOOSE, onnx=same("Pow")),
         case(bin_.Pow(), "f32[5]", "f32[5]",
              values=([-2, -2, 0, math.nan, math.inf], [3, 0.5, 0, 0, -1]), rtol=LOOSE),
         case(bin_.Pow(), "i32[4]", "i32[4]", values=([2, -3, 5, 7], [10, 3, 0, 2])),
@@ -229,10 +125,10 @@ def _binary() -> list[Case]:
              values=([1, 255, 3, 7], [1, 4, 7, 8])),
         case(bin_.BitShift(direction="RIGHT"), "u32[4]", "u32[4]",
              values=([1, 255, 300, 7], [1, 4, 7, 32])),
-        case(bin_.Where(), "bool[n, 1]", "f32[4]", "f32[n, 4]", onnx=_onnx("Where")),
-        case(bin_.Where(), "bool[3]", "i64[2, 1]", "i64[()]", onnx=_onnx("Where")),
+        case(bin_.Where(), "bool[n, 1]", "f32[4]", "f32[n, 4]", onnx=same("Where")),
+        case(bin_.Where(), "bool[3]", "i64[2, 1]", "i64[()]", onnx=same("Where")),
         case(bin_.PRelu(), "f32[n, 3, 2]", "f32[3, 1]", data="special", rtol=LOOSE,
-             onnx=_onnx("PRelu")),
+             onnx=same("PRelu")),
     ]  # fmt: skip
     cases += both(case(bin_.Add(), "f32[4]", "f32[4]", data="unit", rtol=LOOSE))
     return cases
@@ -272,21 +168,21 @@ def _contractions() -> list[Case]:
         case(conv_blocked.PlanarConv(stride=(1, 2)), "f32[n, 3, 4, 6]", "f32[2, 3, 3, 2, 4]"),
         case(conv_blocked.DepthwiseBlocked(stride=(2, 1), dilation=(1, 2)),
              "f32[n, 3, 5, 6, 2]", "f32[3, 3, 2, 2]"),
-        case(matmul.MatMul(), "f32[n, 5]", "f32[5, 2]", onnx=_onnx("MatMul")),
-        case(matmul.MatMul(), "f32[3, n]", "f32[n, 2]", onnx=_onnx("MatMul")),
-        case(matmul.MatMul(), "f32[5]", "f32[5]", onnx=_onnx("MatMul")),
-        case(matmul.MatMul(), "f32[5]", "f32[n, 5, 2]", onnx=_onnx("MatMul")),
-        case(matmul.MatMul(), "f32[n, 3, 5]", "f32[5]", onnx=_onnx("MatMul")),
-        case(matmul.MatMul(), "f32[n, 1, 3, 5]", "f32[2, 5, 4]", onnx=_onnx("MatMul")),
-        case(matmul.MatMul(), "i64[2, 3]", "i64[3, 2]", onnx=_onnx("MatMul")),
+        case(matmul.MatMul(), "f32[n, 5]", "f32[5, 2]", onnx=same("MatMul")),
+        case(matmul.MatMul(), "f32[3, n]", "f32[n, 2]", onnx=same("MatMul")),
+        case(matmul.MatMul(), "f32[5]", "f32[5]", onnx=same("MatMul")),
+        case(matmul.MatMul(), "f32[5]", "f32[n, 5, 2]", onnx=same("MatMul")),
+        case(matmul.MatMul(), "f32[n, 3, 5]", "f32[5]", onnx=same("MatMul")),
+        case(matmul.MatMul(), "f32[n, 1, 3, 5]", "f32[2, 5, 4]", onnx=same("MatMul")),
+        case(matmul.MatMul(), "i64[2, 3]", "i64[3, 2]", onnx=same("MatMul")),
         case(matmul.MatMul(), "i8[2, 300]", "i8[300, 2]", data="bits"),
         *both(case(matmul.MatMul(), "f32[2, 3]", "f32[3, 2]")),
         case(matmul.MatMulPacked(n=5), "f32[n, 2, 3]", "f32[2, 3, 4]"),
         case(matmul.MatMulPacked(n=N), "f32[2, 3]", "f32[(n + 3) // 4, 3, 4]"),
         case(matmul.MatMulPacked(n=8), "f32[3]", "f32[2, 3, 4]"),
         case(matmul.Einsum(equation="bij,bkj->bik"), "f32[n, 2, 3]", "f32[n, 4, 3]",
-             onnx=_onnx("Einsum", equation="bij,bkj->bik")),
-        case(matmul.Einsum(equation="ii->i"), "f32[4, 4]", onnx=_onnx("Einsum", equation="ii->i")),
+             onnx=same("Einsum", equation="bij,bkj->bik")),
+        case(matmul.Einsum(equation="ii->i"), "f32[4, 4]", onnx=same("Einsum", equation="ii->i")),
         case(matmul.Einsum(equation="i,j->ij"), "f32[n]", "f32[2]"),
     ]  # fmt: skip
 
@@ -383,167 +279,35 @@ def _norms() -> list[Case]:
     channels = ("f32[3]",) * 4
     return [
         case(norm.BatchNorm(epsilon=1e-3), "f32[n, 3, 4, 2]", *channels, data="positive",
-             rtol=1e-5, onnx=_onnx("BatchNormalization", epsilon=1e-3)),
+             rtol=1e-5, onnx=same("BatchNormalization", epsilon=1e-3)),
         case(norm.InstanceNorm(), "f32[n, 3, 4, 2]", "f32[3]", "f32[3]", data="unit", rtol=1e-4,
-             onnx=_onnx("InstanceNormalization")),
+             onnx=same("InstanceNormalization")),
         case(norm.GroupNorm(groups=2), "f32[n, 6, 2, 2]", "f32[6]", "f32[6]", data="unit",
-             rtol=1e-4, onnx=_onnx("GroupNormalization", num_groups=2)),
+             rtol=1e-4, onnx=same("GroupNormalization", num_groups=2)),
         case(norm.LayerNorm(), "f32[n, 2, 5]", "f32[5]", "f32[5]", data="unit", rtol=1e-4,
-             onnx=_onnx("LayerNormalization")),
+             onnx=same("LayerNormalization")),
         case(norm.LayerNorm(axis=1, epsilon=0.1), "f32[3, 2, 5]", "f32[2, 5]", data="unit",
-             rtol=1e-4, onnx=_onnx("LayerNormalization", axis=1, epsilon=0.1)),
+             rtol=1e-4, onnx=same("LayerNormalization", axis=1, epsilon=0.1)),
         case(norm.LayerNorm(), "f32[3, 5]", data="unit", rtol=1e-4),
         case(norm.RMSNorm(), "f32[n, 5]", "f32[5]", data="unit", rtol=1e-5),
         case(norm.RMSNorm(axis=0), "f32[3, 5]", data="unit", rtol=1e-5),
         case(norm.LRN(size=3, alpha=0.5), "f32[n, 5, 2]", data="unit", rtol=1e-5),
         case(norm.LRN(size=4, beta=0.5, bias=2.0), "f32[5, 5, 2, 3]", data="unit", rtol=1e-5,
-             onnx=_onnx("LRN", size=4, beta=0.5, bias=2.0)),  # theirs needs n == c
+             onnx=same("LRN", size=4, beta=0.5, bias=2.0)),  # theirs needs n == c
         case(norm.LRN(size=3, beta=0.5, bias=2.0), "f32[1, 5, 2, 3]", data="unit", rtol=1e-5,
              onnx=Onnx("LRN", {"size": 3, "beta": 0.5, "bias": 2.0}, by_runtime=True)),
-        case(norm.Softmax(), "f32[n, 5]", data="unit", rtol=1e-5, onnx=_onnx("Softmax")),
+        case(norm.Softmax(), "f32[n, 5]", data="unit", rtol=1e-5, onnx=same("Softmax")),
         case(norm.Softmax(axis=1), "f32[2, n, 3]", data="unit", rtol=1e-5),
         case(norm.Softmax(), "f32[2, 3]", rtol=1e-5,
              values=([math.inf, 1, 2, -math.inf, -math.inf, -math.inf],)),
         case(norm.Softmax(), "f32[3]", rtol=1e-5, values=([1000.0, 999.0, -math.inf],)),
         case(norm.LogSoftmax(axis=-2), "f32[2, 4, 3]", data="unit", rtol=1e-5,
-             onnx=_onnx("LogSoftmax", axis=-2)),
+             onnx=same("LogSoftmax", axis=-2)),
         case(norm.LogSoftmax(), "f32[n, 3]", data="unit", rtol=1e-5),
         *both(case(norm.Softmax(), "f32[2, 5]", data="unit", rtol=1e-5)),
     ]  # fmt: skip
 
 
-def _shapes() -> list[Case]:
-    cases = [
-        case(shape.Reshape(shape=(6, 4)), "f32[2, 3, 4]"),
-        case(shape.Reshape(shape=(N, 12)), "f32[n, 3, 4]"),
-        case(shape.Reshape(shape=(N * 3, 2, 2)), "f32[n, 3, 4]"),
-        case(shape.Reshape(shape=(1, N, 1, 5)), "f32[n, 5, 1]"),
-        case(shape.Reshape(shape=()), "f32[1, 1]"),
-        case(shape.Reshape(shape=(4, 3, N)), "f32[2, 6, n]"),
-        case(shape.Reshape(shape=(0, 5)), "f32[0, 3]"),
-        case(shape.Transpose(perm=(2, 0, 1)), "f32[n, 3, 4]",
-             onnx=_onnx("Transpose", perm=(2, 0, 1))),
-        case(shape.Transpose(perm=()), "i64[()]"),
-        case(shape.Concat(axis=1), "f32[2, n]", "f32[2, 3]", "f32[2, 1]",
-             onnx=_onnx("Concat", axis=1)),
-        case(shape.Concat(axis=-1), "i32[3]", "i32[2]", onnx=_onnx("Concat", axis=-1)),
-        case(shape.Concat(axis=0), "f32[2]"),
-        case(shape.Empty(shape=(2, N))),
-        case(shape.Insert(offset=(0, 2)), "f32[n, 5]", "f32[n, 2]"),
-        case(shape.Insert(offset=(N, 1)), "i32[n + 2, 3]", "i32[2, 1]"),
-        case(shape.Slice(starts=(1, 0), sizes=(2, N), steps=(1, 2)), "f32[4, n * 2]"),
-        case(shape.Slice(starts=(N - 1, 3), sizes=(N, 2), steps=(-1, -2)), "f32[n, 5]"),
-        case(shape.Slice(starts=(2,), sizes=(0,)), "f32[4]"),
-        case(shape.Pad(before=(1, 0), after=(0, 2), value=-1.5), "f32[n, 3]"),
-        case(shape.Pad(before=(0, N), after=(N, 0)), "i32[2, 2]"),
-        case(shape.Pad(before=(-1, 1), after=(1, -1), value=7), "i64[3, 4]",
-             onnx=Onnx("Pad", {}, (np.array([-1, 1, 1, -1]), np.array(7)), by_runtime=True)),
-        case(shape.Pad(before=(0, 1), after=(0, 2), value=True), "bool[2, 3]"),
-    ]  # fmt: skip
-    for mode in ("reflect", "edge", "wrap"):
-        onnx = Onnx("Pad", {"mode": mode}, (np.array([2, 0, 1, 3]),))
-        op = shape.Pad(before=(2, 0), after=(1, 3), mode=mode)
-        cases.append(case(op, "f32[3, 4]", onnx=onnx))
-        op = shape.Pad(before=(3, 5), after=(1, 4), mode=mode)
-        cases.append(case(op, "f32[2, 2]"))  # further than once across
-        op = shape.Pad(before=(2,), after=(3,), mode=mode)
-        cases.append(case(op, "f32[n]", sizes=({"n": 4}, {"n": 1})))
-    cases += [
-        case(shape.Expand(shape=(2, N, 3)), "f32[n, 1]"),
-        case(shape.Expand(shape=(3,)), "f32[2, 3]", onnx=Onnx("Expand", {}, (np.array([3]),))),
-        case(shape.Expand(shape=(2, 3)), "f32[()]", onnx=Onnx("Expand", {}, (np.array([2, 3]),))),
-        case(shape.Tile(repeats=(2, 1, 3)), "f32[n, 2, 2]"),
-        case(shape.Tile(repeats=(N,)), "i64[3]"),
-        case(shape.PackChannels(block=4), "f32[n, 6, 2, 3]"),
-        case(shape.PackChannels(block=2), "f32[2, 4, 3]"),
-        case(shape.PackChannels(block=3), "f32[1, n]"),
-        case(shape.UnpackChannels(channels=6), "f32[n, 2, 2, 3, 4]"),
-        case(shape.UnpackChannels(channels=N), "f32[1, (n + 2) // 3, 3]"),
-        case(shape.SizeTensor(values=(N, 3, N * 2), shape=(3,))),
-        case(shape.SizeTensor(values=(N,), shape=())),
-        case(shape.SizeTensor(values=(1, 2, 3, N), shape=(2, 2), dtype=DType.I32)),
-        case(shape.SizeTensor(values=(), shape=(0,))),
-        case(shape.Range(size=N)),
-        case(shape.Range(size=4, start=N, delta=-2, dtype=DType.I32)),
-        case(shape.Range(size=5, start=0.5, delta=0.25, dtype=DType.F32)),
-        case(shape.Range(size=3, start=2, delta=1.5, dtype=DType.F32)),
-        case(layout.DepthToSpace(blocksize=2), "f32[n, 8, 2, 3]",
-             onnx=_onnx("DepthToSpace", blocksize=2)),
-        case(layout.DepthToSpace(blocksize=2, mode="CRD"), "f32[1, 8, 2, 3]",
-             onnx=_onnx("DepthToSpace", blocksize=2, mode="CRD")),
-        case(layout.SpaceToDepth(blocksize=2), "f32[n, 3, 4, 6]",
-             onnx=_onnx("SpaceToDepth", blocksize=2)),
-    ]  # fmt: skip
-    return cases
-
-
-def _gathers() -> list[Case]:
-    inside, nd = ([0, -1, 2, -3, 1, 0],), ([0, 1, -1, -2, 1, 0],)
-    return [
-        case(gather.Gather(axis=1), "f32[n, 3, 2]", "i64[2, 3]", values=(None, *inside),
-             onnx=_onnx("Gather", axis=1)),
-        case(gather.Gather(), "f32[3, 2]", "i32[()]", values=(None, [-1]), onnx=_onnx("Gather")),
-        case(gather.Gather(axis=-1), "bool[2, 3]", "i64[n]", values=(None, [2])),
-        case(gather.Gather(), "f32[n, 2]", "i64[n]", values=(None, [0, -1])),
-        case(gather.Gather(), "f32[3, 2]", "i64[4]", values=(None, [7, -9, 3, -4])),
-        case(gather.GatherElements(axis=1), "f32[2, 3]", "i64[2, 3]", values=(None, *inside),
-             onnx=_onnx("GatherElements", axis=1)),
-        case(gather.GatherElements(), "f32[3, 3]", "i64[n, 2]", values=(None, *inside)),
-        case(gather.GatherND(), "f32[2, 2, 3]", "i64[3, 2]", values=(None, *nd),
-             onnx=_onnx("GatherND")),
-        case(gather.GatherND(), "f32[2, 2, 3]", "i64[n, 1]", values=(None, *nd)),
-        case(gather.GatherND(batch_dims=1), "f32[2, 3, 2]", "i64[2, 4, 1]", values=(None, *nd),
-             onnx=_onnx("GatherND", batch_dims=1)),
-        case(gather.OneHot(depth=4), "i64[n, 2]", "f32[2]", values=([0, 3, -1, -4, 4, -5], [2, 5])),
-        case(gather.OneHot(depth=3, axis=0), "i32[4]", "i64[2]", values=([0, 2, -1, 3], [0, 1]),
-             onnx=Onnx("OneHot", {"axis": 0}, (np.array(3),), order=(0, -1, 1))),
-        case(gather.OneHot(depth=N, axis=1), "i64[2, 2]", "f32[2]", values=([0, 2, -1, 3], [0, 1])),
-        case(gather.Trilu(), "f32[n, 3, 4]", onnx=_onnx("Trilu")),
-        case(gather.Trilu(upper=False, k=1), "i64[4, 3]", onnx=Onnx(
-            "Trilu", {"upper": 0}, (np.array(1),))),
-        case(gather.Trilu(k=-1), "f32[n, n]"),
-    ]  # fmt: skip
-
-
-def _resizes() -> list[Case]:
-    cases = []
-    for mode in resize.MODES:
-        for coordinates in resize.COORDINATES:
-            theirs = {"mode": mode, "coordinate_transformation_mode": coordinates}
-            op = resize.Resize(sizes=(1, 1, 7, 5), mode=mode, coordinates=coordinates)
-            onnx = Onnx("Resize", theirs, (None, None, np.array([1, 1, 7, 5])))
-            settings = {"data": "unit", "rtol": 0 if mode == "nearest" else 1e-5}
-            cases.append(case(op, "f32[1, 1, 3, 4]", onnx=onnx, **settings))
-            op = resize.Resize(sizes=(N, 2, 3), mode=mode, coordinates=coordinates)
-            cases.append(case(op, "f32[n, 5, 3]", **settings))
-    for rounding in resize.ROUNDINGS:
-        theirs = {"nearest_mode": rounding, "coordinate_transformation_mode": "asymmetric"}
-        scales = (1.0, 1.0, 2.0, 0.6)
-        op = resize.Resize(
-            sizes=(1, 1, 6, 3), coordinates="asymmetric", rounding=rounding, scales=scales
-        )
-        onnx = Onnx("Resize", theirs, (None, np.array(scales, np.float32)))
-        cases.append(case(op, "f32[1, 1, 3, 5]", onnx=onnx))
-    cubic = {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}
-    op = resize.Resize(
-        sizes=(1, 1, 6, 3), mode="cubic", cubic_coeff_a=-0.5, exclude_outside=True,
-        scales=(1.0, 1.0, 2.0, 0.75),
-    )  # fmt: skip
-    onnx = Onnx("Resize", cubic, (None, np.array((1, 1, 2, 0.75), np.float32)))
-    cases += [
-        case(op, "f32[1, 1, 3, 4]", data="unit", rtol=1e-5, onnx=onnx),
-        case(resize.Resize(sizes=(2, N * 2)), "f32[2, n]"),
-        case(resize.Resize(sizes=(1, N * 2), mode="linear", scales=(1.0, 2.0)), "f32[1, n]",
-             data="unit", rtol=1e-5),
-        case(resize.Resize(sizes=(1, 2, 6, 8, 4), scales=(1.0, 1.0, 2.0, 2.0, 1.0),
-             coordinates="asymmetric", rounding="floor"), "f32[1, 2, 3, 4, 4]"),
-        case(resize.Resize(sizes=(4, 2), scales=(2.0, 1.0)), "i8[2, 2]"),
-        case(resize.Resize(sizes=(1, N), coordinates="pytorch_half_pixel"), "f32[1, 4]"),
-    ]  # fmt: skip
-    return cases
-
-
 CASES: list[Case] = [
-    *_elementwise(), *_binary(), *_contractions(), *_pools(), *_reductions(), *_norms(),
-    *_shapes(), *_gathers(), *_resizes(),
+    *_elementwise(), *_binary(), *_contractions(), *_pools(), *_reductions(), *_norms(), *MOVES,
 ]  # fmt: skip

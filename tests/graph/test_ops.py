@@ -22,7 +22,8 @@ from dlc.graph.verify import verify_graph
 from dlc.schedule.interpret import run_func
 from dlc.schedule.lower import lower_tensors
 from dlc.te.tensor import placeholder
-from tests.graph.op_cases import CASES, Case
+from tests.graph.op_case import Case
+from tests.graph.op_cases import CASES
 
 ELSEWHERE = {"fused", "scan"}  # they hold graphs: tests/graph/test_bodies.py
 RUNS = [
@@ -34,7 +35,9 @@ RUNS = [
 
 def graph_of(case: Case) -> Graph:
     inputs = tuple(Value(f"x{i}", t) for i, t in enumerate(case.types))
-    node = call(case.op, *inputs, name="y")
+    results = case.op.infer(*case.types)
+    names = tuple(f"y{i}" for i in range(len(results))) if isinstance(results, tuple) else ("y0",)
+    node = call(case.op, *inputs, name=names)
     return Graph("main", ("n",), inputs, (node,), node.outputs)
 
 
@@ -55,15 +58,16 @@ def test_compute_is_the_reference(case, sizes):
     inputs = tuple(placeholder(f"in{i}", t) for i, t in enumerate(case.types))
     func = lower_tensors("kernel", graph.sizes, inputs, compose(graph, inputs))
     named = {f"in{i}": a for i, a in enumerate(arrays)}
-    (actual,) = run_func(func, sizes, named).values()
+    found = run_func(func, sizes, named)
     given = {f"x{i}": a for i, a in enumerate(arrays)}
-    expected = evaluate(graph, given, sizes)["y"]
-    dtype = graph.outputs[0].type.dtype
-    assert actual.dtype == NUMPY_DTYPES[dtype]
-    assert expected.dtype.kind == actual.dtype.kind
-    if dtype.is_float:
-        assert expected.dtype == np.float64
-    close(actual, round_to(expected, dtype), case.rtol)
+    wanted = evaluate(graph, given, sizes)
+    for value, actual in zip(graph.outputs, found.values(), strict=True):
+        expected, dtype = wanted[value.name], value.type.dtype
+        assert actual.dtype == NUMPY_DTYPES[dtype]
+        assert expected.dtype.kind == actual.dtype.kind
+        if dtype.is_float:
+            assert expected.dtype == np.float64
+        close(actual, round_to(expected, dtype), case.rtol)
 
 
 @pytest.mark.parametrize(
@@ -71,16 +75,19 @@ def test_compute_is_the_reference(case, sizes):
 )
 def test_the_reference_is_onnx(case, sizes):
     arrays = case.arrays(sizes)
-    (theirs,) = run_onnx(case, arrays)
+    outputs = graph_of(case).outputs
     with np.errstate(all="ignore"):
-        ours = np.asarray(bind_op(case.op, sizes).reference(*arrays))
-    assert ours.dtype.kind == theirs.dtype.kind
-    close(round_to(ours, graph_of(case).outputs[0].type.dtype), theirs, case.onnx.rtol)
+        made = bind_op(case.op, sizes).reference(*arrays)
+    results = made if isinstance(made, tuple) else (made,)
+    for value, ours, theirs in zip(outputs, results, run_onnx(case, arrays), strict=True):
+        assert np.asarray(ours).dtype.kind == theirs.dtype.kind
+        close(round_to(ours, value.type.dtype), theirs, case.onnx.rtol)
 
 
 def run_onnx(case: Case, arrays: list[np.ndarray]) -> list[np.ndarray]:
     spec = case.onnx
     assert spec is not None
+    outputs = graph_of(case).outputs
     extra = {f"c{i}": a for i, a in enumerate(spec.extra)}
     names = [f"x{i}" for i in range(len(arrays))]
     inputs = [
@@ -90,11 +97,10 @@ def run_onnx(case: Case, arrays: list[np.ndarray]) -> list[np.ndarray]:
     called = names + [n if a is not None else "" for n, a in extra.items()]
     if spec.order:
         called = [names[i] if i >= 0 else "c0" for i in spec.order]
-    node = helper.make_node(spec.name, called, ["y"], **spec.attributes)
+    node = helper.make_node(spec.name, called, names_of(outputs), **spec.attributes)
     constants = [numpy_helper.from_array(a, n) for n, a in extra.items() if a is not None]
-    dtype = NUMPY_DTYPES[graph_of(case).outputs[0].type.dtype]
-    output = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(dtype), None)
-    graph = helper.make_graph([node], "g", inputs, [output], constants)
+    results = [helper.make_tensor_value_info(v.name, onnx_type(v), None) for v in outputs]
+    graph = helper.make_graph([node], "g", inputs, results, constants)
     model = helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", spec.opset)])
     given = dict(zip(names, arrays, strict=True))
     if spec.by_runtime:
@@ -103,6 +109,14 @@ def run_onnx(case: Case, arrays: list[np.ndarray]) -> list[np.ndarray]:
         return session.run(None, given)
     with np.errstate(all="ignore"):
         return ReferenceEvaluator(model).run(None, given)
+
+
+def names_of(values: tuple[Value, ...]) -> list[str]:
+    return [v.name for v in values]
+
+
+def onnx_type(value: Value) -> int:
+    return helper.np_dtype_to_tensor_dtype(NUMPY_DTYPES[value.type.dtype])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: str(c))

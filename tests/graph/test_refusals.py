@@ -13,7 +13,21 @@ from dlc.core.types import DType
 from dlc.graph.op import Op
 from dlc.graph.ops import activation as act
 from dlc.graph.ops import binary as bin_
-from dlc.graph.ops import conv, conv_blocked, gather, layout, matmul, norm, pool, resize, shape
+from dlc.graph.ops import (
+    conv,
+    conv_blocked,
+    gather,
+    layout,
+    matmul,
+    norm,
+    pool,
+    resize,
+    sample,
+    scatter,
+    shape,
+    sort,
+    trigonometry,
+)
 from dlc.graph.ops import reduce as red
 from dlc.te.expr import Var
 from dlc.te.text import parse_type
@@ -143,6 +157,27 @@ REFUSED = [
     (gather.OneHot(depth=3), ["f32[3]", "f32[2]"], "integers and two values"),
     (gather.OneHot(depth=3), ["i64[3]", "f32[3]"], "integers and two values"),
     (gather.Trilu(), ["f32[3]"], "2 or more dimensions"),
+    (gather.ReverseSequence(batch_axis=2), ["f32[3, 2, 2]", "i64[2]"], "first two axes"),
+    (gather.ReverseSequence(), ["f32[3, 2]", "i64[3]"], "a length for each sequence"),
+    (sort.TopK(k=4), ["f32[2, 3]"], "4 of 3 elements"),
+    (sort.TopK(k=N + 1), ["f32[n]"], "n \\+ 1 of n elements"),
+    (scatter.ScatterElements(reduction="or"), ["f32[3]", "i64[2]", "f32[2]"], "reduction 'or'"),
+    (scatter.ScatterElements(), ["f32[3]", "f32[2]", "f32[2]"], "indices of type f32"),
+    (scatter.ScatterElements(), ["f32[3]", "i64[2]", "f64[2]"], "differ in their element type"),
+    (scatter.ScatterElements(reduction="add"), ["bool[3]", "i64[2]", "bool[2]"], "not accepted"),
+    (scatter.ScatterElements(), ["f32[3]", "i64[2, 1]", "f32[2, 1]"], "differ in rank"),
+    (scatter.ScatterElements(), ["f32[3]", "i64[2]", "f32[3]"], "sizes do not fit"),
+    (scatter.ScatterElements(), ["f32[3, 2]", "i64[2, 3]", "f32[2, 3]"], "sizes do not fit"),
+    (scatter.ScatterND(), ["f32[3]", "i64[()]", "f32[()]"], "positions of None"),
+    (scatter.ScatterND(), ["f32[3]", "i64[4, 2]", "f32[4]"], "positions of 2"),
+    (scatter.ScatterND(), ["f32[3, 2]", "i64[4, 1]", "f32[4]"], "f32.4, 2. are due"),
+    (scatter.ScatterND(), ["f32[3, 2]", "i64[4, 1]", "f32[4, 3]"], "f32.4, 2. are due"),
+    (sample.GridSample(), ["f32[1, 1, 3, 3]", "f32[1, 2, 2, 3]"], "grid does not fit"),
+    (sample.GridSample(), ["f32[1, 1, 3, 3]", "f32[1, 2, 2]"], "grid does not fit"),
+    (sample.GridSample(), ["f32[1, 1, 3, 3]", "f32[2, 2, 2, 2]"], "differ in their batch"),
+    (sample.GridSample(mode="area"), ["f32[1, 1, 3, 3]", "f32[1, 2, 2, 2]"], "no mode 'area'"),
+    (sample.GridSample(padding_mode="x"), ["f32[1, 1, 3, 3]", "f32[1, 2, 2, 2]"], "padding 'x'"),
+    (trigonometry.Atan(), ["f64[3]"], "f64 are not accepted"),
     (resize.Resize(sizes=(4,), mode="area"), ["f32[2]"], "no mode 'area'"),
     (resize.Resize(sizes=(4,), coordinates="x"), ["f32[2]"], "no coordinates 'x'"),
     (resize.Resize(sizes=(4,), rounding="x"), ["f32[2]"], "no rounding 'x'"),

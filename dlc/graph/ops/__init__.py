@@ -17,8 +17,12 @@ from dlc.graph.ops import (
     reduce,
     reindex,
     resize,
+    sample,
     scan,
+    scatter,
     shape,
+    sort,
+    trigonometry,
     window,
 )
 
@@ -39,7 +43,11 @@ __all__ = [
     "reduce",
     "reindex",
     "resize",
+    "sample",
     "scan",
+    "scatter",
     "shape",
+    "sort",
+    "trigonometry",
     "window",
 ]

@@ -242,3 +242,41 @@ class Trilu(Op):
 
     def reference(self, x: Array) -> Array:
         return np.asarray(np.triu(x, self.k) if self.upper else np.tril(x, self.k))
+
+
+@op("reverse_sequence", fuse=Fuse.INJECTIVE, onnx="ReverseSequence")
+class ReverseSequence(Op):
+    """The first elements along the time axis in reverse, as many as each sequence is long.
+
+    Operands: x, and the length of the sequence of each position of the batch axis.
+
+    Source: https://onnx.ai/onnx/operators/onnx__ReverseSequence.html
+    """
+
+    batch_axis: int = 1
+    time_axis: int = 0
+
+    def infer(self, x: TensorType, lengths: TensorType) -> TensorType:
+        check_indices(self, x, lengths)
+        if {self.batch_axis, self.time_axis} != {0, 1} or x.rank < 2:
+            raise self.reject("batch and time are not the first two axes", x, lengths)
+        if lengths.rank != 1 or surely_differ(lengths.shape[0], x.shape[self.batch_axis]):
+            raise self.reject("needs a length for each sequence", x, lengths)
+        return x
+
+    def compute(self, x: te.Tensor, lengths: te.Tensor) -> te.Tensor:
+        def element(*i: Expr) -> Expr:
+            time = i[self.time_axis]
+            length = cast(INDEX, lengths[i[self.batch_axis]])
+            turned = maximum(minimum(length, x.shape[self.time_axis]) - 1 - time, 0)
+            place = list(i)
+            place[self.time_axis] = select(time < length, turned, time)
+            return x[tuple(place)]
+
+        return te.compute(self.name, x.shape, element, inputs=(x, lengths))
+
+    def reference(self, x: Array, lengths: Array) -> Array:
+        result = np.moveaxis(x, self.batch_axis, 0).copy()
+        for sequence, length in zip(result, np.clip(lengths, 0, result.shape[1]), strict=True):
+            sequence[:length] = sequence[:length][::-1].copy()
+        return np.moveaxis(result, 0, self.batch_axis)

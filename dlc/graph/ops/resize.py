@@ -108,9 +108,7 @@ class Resize(Op):
                 (_clamped(low, last), 1.0 - part),
                 (_clamped(low + 1, last), part),
             ]
-        weights = [_cubic(part + 1.0, self.cubic_coeff_a, far=True)]
-        weights += [_cubic(part, self.cubic_coeff_a), _cubic(1.0 - part, self.cubic_coeff_a)]
-        weights.append(_cubic(2.0 - part, self.cubic_coeff_a, far=True))
+        weights = cubic_weights(part, self.cubic_coeff_a)
         places = [low + k for k in range(-1, 3)]
         if self.exclude_outside:
             weights = [
@@ -216,6 +214,16 @@ def _cubic(t: Expr, a: float, *, far: bool = False) -> Expr:
     if far:
         return ((t * a - 5 * a) * t + 8 * a) * t - 4 * a
     return (t * (a + 2) - (a + 3)) * t * t + 1.0
+
+
+def cubic_weights(part: Expr, a: float) -> list[Expr]:
+    """The weights of the elements at floor - 1 ... floor + 2, for a position floor + part."""
+    return [
+        _cubic(part + 1.0, a, far=True),
+        _cubic(part, a),
+        _cubic(1.0 - part, a),
+        _cubic(2.0 - part, a, far=True),
+    ]
 
 
 def _exact_cubic(t: float, a: float) -> float:

@@ -1,0 +1,221 @@
+"""Calls of operators that move, pick, place and sample elements."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.graph.ops import (
+    gather,
+    layout,
+    resize,
+    sample,
+    scatter,
+    shape,
+    sort,
+    trigonometry,
+)
+from tests.graph.op_case import Case, N, Onnx, case
+
+
+def _shapes() -> list[Case]:
+    cases = [
+        case(shape.Reshape(shape=(6, 4)), "f32[2, 3, 4]"),
+        case(shape.Reshape(shape=(N, 12)), "f32[n, 3, 4]"),
+        case(shape.Reshape(shape=(N * 3, 2, 2)), "f32[n, 3, 4]"),
+        case(shape.Reshape(shape=(1, N, 1, 5)), "f32[n, 5, 1]"),
+        case(shape.Reshape(shape=()), "f32[1, 1]"),
+        case(shape.Reshape(shape=(4, 3, N)), "f32[2, 6, n]"),
+        case(shape.Reshape(shape=(0, 5)), "f32[0, 3]"),
+        case(shape.Transpose(perm=(2, 0, 1)), "f32[n, 3, 4]",
+             onnx=same("Transpose", perm=(2, 0, 1))),
+        case(shape.Transpose(perm=()), "i64[()]"),
+        case(shape.Concat(axis=1), "f32[2, n]", "f32[2, 3]", "f32[2, 1]",
+             onnx=same("Concat", axis=1)),
+        case(shape.Concat(axis=-1), "i32[3]", "i32[2]", onnx=same("Concat", axis=-1)),
+        case(shape.Concat(axis=0), "f32[2]"),
+        case(shape.Empty(shape=(2, N))),
+        case(shape.Insert(offset=(0, 2)), "f32[n, 5]", "f32[n, 2]"),
+        case(shape.Insert(offset=(N, 1)), "i32[n + 2, 3]", "i32[2, 1]"),
+        case(shape.Slice(starts=(1, 0), sizes=(2, N), steps=(1, 2)), "f32[4, n * 2]"),
+        case(shape.Slice(starts=(N - 1, 3), sizes=(N, 2), steps=(-1, -2)), "f32[n, 5]"),
+        case(shape.Slice(starts=(2,), sizes=(0,)), "f32[4]"),
+        case(shape.Pad(before=(1, 0), after=(0, 2), value=-1.5), "f32[n, 3]"),
+        case(shape.Pad(before=(0, N), after=(N, 0)), "i32[2, 2]"),
+        case(shape.Pad(before=(-1, 1), after=(1, -1), value=7), "i64[3, 4]",
+             onnx=Onnx("Pad", {}, (np.array([-1, 1, 1, -1]), np.array(7)), by_runtime=True)),
+        case(shape.Pad(before=(0, 1), after=(0, 2), value=True), "bool[2, 3]"),
+    ]  # fmt: skip
+    for mode in ("reflect", "edge", "wrap"):
+        onnx = Onnx("Pad", {"mode": mode}, (np.array([2, 0, 1, 3]),))
+        op = shape.Pad(before=(2, 0), after=(1, 3), mode=mode)
+        cases.append(case(op, "f32[3, 4]", onnx=onnx))
+        op = shape.Pad(before=(3, 5), after=(1, 4), mode=mode)
+        cases.append(case(op, "f32[2, 2]"))  # further than once across
+        op = shape.Pad(before=(2,), after=(3,), mode=mode)
+        cases.append(case(op, "f32[n]", sizes=({"n": 4}, {"n": 1})))
+    cases += [
+        case(shape.Expand(shape=(2, N, 3)), "f32[n, 1]"),
+        case(shape.Expand(shape=(3,)), "f32[2, 3]", onnx=Onnx("Expand", {}, (np.array([3]),))),
+        case(shape.Expand(shape=(2, 3)), "f32[()]", onnx=Onnx("Expand", {}, (np.array([2, 3]),))),
+        case(shape.Tile(repeats=(2, 1, 3)), "f32[n, 2, 2]"),
+        case(shape.Tile(repeats=(N,)), "i64[3]"),
+        case(shape.PackChannels(block=4), "f32[n, 6, 2, 3]"),
+        case(shape.PackChannels(block=2), "f32[2, 4, 3]"),
+        case(shape.PackChannels(block=3), "f32[1, n]"),
+        case(shape.UnpackChannels(channels=6), "f32[n, 2, 2, 3, 4]"),
+        case(shape.UnpackChannels(channels=N), "f32[1, (n + 2) // 3, 3]"),
+        case(shape.SizeTensor(values=(N, 3, N * 2), shape=(3,))),
+        case(shape.SizeTensor(values=(N,), shape=())),
+        case(shape.SizeTensor(values=(1, 2, 3, N), shape=(2, 2), dtype=DType.I32)),
+        case(shape.SizeTensor(values=(), shape=(0,))),
+        case(shape.Range(size=N)),
+        case(shape.Range(size=4, start=N, delta=-2, dtype=DType.I32)),
+        case(shape.Range(size=5, start=0.5, delta=0.25, dtype=DType.F32)),
+        case(shape.Range(size=3, start=2, delta=1.5, dtype=DType.F32)),
+        case(layout.DepthToSpace(blocksize=2), "f32[n, 8, 2, 3]",
+             onnx=same("DepthToSpace", blocksize=2)),
+        case(layout.DepthToSpace(blocksize=2, mode="CRD"), "f32[1, 8, 2, 3]",
+             onnx=same("DepthToSpace", blocksize=2, mode="CRD")),
+        case(layout.SpaceToDepth(blocksize=2), "f32[n, 3, 4, 6]",
+             onnx=same("SpaceToDepth", blocksize=2)),
+    ]  # fmt: skip
+    return cases
+
+
+def _gathers() -> list[Case]:
+    inside, nd = ([0, -1, 2, -3, 1, 0],), ([0, 1, -1, -2, 1, 0],)
+    return [
+        case(gather.Gather(axis=1), "f32[n, 3, 2]", "i64[2, 3]", values=(None, *inside),
+             onnx=same("Gather", axis=1)),
+        case(gather.Gather(), "f32[3, 2]", "i32[()]", values=(None, [-1]), onnx=same("Gather")),
+        case(gather.Gather(axis=-1), "bool[2, 3]", "i64[n]", values=(None, [2])),
+        case(gather.Gather(), "f32[n, 2]", "i64[n]", values=(None, [0, -1])),
+        case(gather.Gather(), "f32[3, 2]", "i64[4]", values=(None, [7, -9, 3, -4])),
+        case(gather.GatherElements(axis=1), "f32[2, 3]", "i64[2, 3]", values=(None, *inside),
+             onnx=same("GatherElements", axis=1)),
+        case(gather.GatherElements(), "f32[3, 3]", "i64[n, 2]", values=(None, *inside)),
+        case(gather.GatherND(), "f32[2, 2, 3]", "i64[3, 2]", values=(None, *nd),
+             onnx=same("GatherND")),
+        case(gather.GatherND(), "f32[2, 2, 3]", "i64[n, 1]", values=(None, *nd)),
+        case(gather.GatherND(batch_dims=1), "f32[2, 3, 2]", "i64[2, 4, 1]", values=(None, *nd),
+             onnx=same("GatherND", batch_dims=1)),
+        case(gather.OneHot(depth=4), "i64[n, 2]", "f32[2]", values=([0, 3, -1, -4, 4, -5], [2, 5])),
+        case(gather.OneHot(depth=3, axis=0), "i32[4]", "i64[2]", values=([0, 2, -1, 3], [0, 1]),
+             onnx=Onnx("OneHot", {"axis": 0}, (np.array(3),), order=(0, -1, 1))),
+        case(gather.OneHot(depth=N, axis=1), "i64[2, 2]", "f32[2]", values=([0, 2, -1, 3], [0, 1])),
+        case(gather.Trilu(), "f32[n, 3, 4]", onnx=same("Trilu")),
+        case(gather.Trilu(upper=False, k=1), "i64[4, 3]", onnx=Onnx(
+            "Trilu", {"upper": 0}, (np.array(1),))),
+        case(gather.Trilu(k=-1), "f32[n, n]"),
+    ]  # fmt: skip
+
+
+def _resizes() -> list[Case]:
+    cases = []
+    for mode in resize.MODES:
+        for coordinates in resize.COORDINATES:
+            theirs = {"mode": mode, "coordinate_transformation_mode": coordinates}
+            op = resize.Resize(sizes=(1, 1, 7, 5), mode=mode, coordinates=coordinates)
+            onnx = Onnx("Resize", theirs, (None, None, np.array([1, 1, 7, 5])))
+            settings = {"data": "unit", "rtol": 0 if mode == "nearest" else 1e-5}
+            cases.append(case(op, "f32[1, 1, 3, 4]", onnx=onnx, **settings))
+            op = resize.Resize(sizes=(N, 2, 3), mode=mode, coordinates=coordinates)
+            cases.append(case(op, "f32[n, 5, 3]", **settings))
+    for rounding in resize.ROUNDINGS:
+        theirs = {"nearest_mode": rounding, "coordinate_transformation_mode": "asymmetric"}
+        scales = (1.0, 1.0, 2.0, 0.6)
+        op = resize.Resize(
+            sizes=(1, 1, 6, 3), coordinates="asymmetric", rounding=rounding, scales=scales
+        )
+        onnx = Onnx("Resize", theirs, (None, np.array(scales, np.float32)))
+        cases.append(case(op, "f32[1, 1, 3, 5]", onnx=onnx))
+    cubic = {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}
+    op = resize.Resize(
+        sizes=(1, 1, 6, 3), mode="cubic", cubic_coeff_a=-0.5, exclude_outside=True,
+        scales=(1.0, 1.0, 2.0, 0.75),
+    )  # fmt: skip
+    onnx = Onnx("Resize", cubic, (None, np.array((1, 1, 2, 0.75), np.float32)))
+    cases += [
+        case(op, "f32[1, 1, 3, 4]", data="unit", rtol=1e-5, onnx=onnx),
+        case(resize.Resize(sizes=(2, N * 2)), "f32[2, n]"),
+        case(resize.Resize(sizes=(1, N * 2), mode="linear", scales=(1.0, 2.0)), "f32[1, n]",
+             data="unit", rtol=1e-5),
+        case(resize.Resize(sizes=(1, 2, 6, 8, 4), scales=(1.0, 1.0, 2.0, 2.0, 1.0),
+             coordinates="asymmetric", rounding="floor"), "f32[1, 2, 3, 4, 4]"),
+        case(resize.Resize(sizes=(4, 2), scales=(2.0, 1.0)), "i8[2, 2]"),
+        case(resize.Resize(sizes=(1, N), coordinates="pytorch_half_pixel"), "f32[1, 4]"),
+    ]  # fmt: skip
+    return cases
+
+
+def _scatters() -> list[Case]:
+    at = [0, -1, 1, 2, 1, -2]
+    cases = []
+    for reduction in ("none", "add", "mul", "max", "min"):
+        onnx = same("ScatterElements", axis=1, reduction=reduction)
+        once = [0, -1, 1, 2, 1, -3] if reduction == "none" else at
+        cases += [
+            case(scatter.ScatterElements(axis=1, reduction=reduction), "f32[3, 3]", "i64[2, 3]",
+                 "f32[2, 3]", values=(None, once), onnx=onnx),
+            case(scatter.ScatterElements(reduction=reduction), "i32[3, 2]", "i64[n, 2]",
+                 "i32[n, 2]", values=(None, at)),
+            case(scatter.ScatterND(reduction=reduction), "f32[3, 2]", "i64[2, 1]", "f32[2, 2]",
+                 values=(None, [0, 2]), onnx=same("ScatterND", reduction=reduction)),
+            case(scatter.ScatterND(reduction=reduction), "f32[3, 3, n]", "i64[2, 2, 2]",
+                 "f32[2, 2, n]", values=(None, [0, 1, 2, -1, 0, 1, -3, 7])),
+        ]  # fmt: skip
+    return cases
+
+
+def _others() -> list[Case]:
+    trig = {
+        trigonometry.Atan: ("Atan", "unit"), trigonometry.Asin: ("Asin", "ratio"),
+        trigonometry.Acos: ("Acos", "ratio"), trigonometry.Asinh: ("Asinh", "unit"),
+        trigonometry.Acosh: ("Acosh", "positive"), trigonometry.Atanh: ("Atanh", "ratio"),
+        trigonometry.Tan: ("Tan", "unit"),
+    }  # fmt: skip
+    cases = [
+        case(op(), "f32[n, 20]", data=data, rtol=1e-6, onnx=same(name) if data == own else None)
+        for op, (name, own) in trig.items() for data in (own, "special")
+    ]  # fmt: skip
+    cases += [
+        case(trigonometry.Asinh(), "f32[3]", values=([1e-6, 1e20, -1e-6],), rtol=1e-6),
+        case(trigonometry.Acosh(), "f32[3]", values=([1.0, 1.0001, 1e20],), rtol=1e-5),
+        case(trigonometry.Acos(), "f32[3]", values=([1.0, -1.0, 0.9999],), rtol=1e-6),
+        case(trigonometry.Atan(), "f32[4]", values=([3.0, -3.0, 1.0, 1e30],), rtol=1e-6),
+        case(gather.ReverseSequence(), "f32[5, n, 2]", "i64[n]", values=(None, [3, 5, 1])),
+        case(gather.ReverseSequence(batch_axis=0, time_axis=1), "f32[3, 4]", "i64[3]",
+             values=(None, [2, 4, 1]),
+             onnx=same("ReverseSequence", batch_axis=0, time_axis=1)),
+        case(gather.ReverseSequence(), "f32[3, 4]", "i64[4]", values=(None, [0, 9, -2, 3])),
+    ]  # fmt: skip
+    for largest in (True, False):
+        onnx = Onnx("TopK", {"axis": 1, "largest": int(largest)}, (np.array([3]),))
+        cases += [
+            case(sort.TopK(k=3, axis=1, largest=largest), "f32[2, 6]", data="unit", onnx=onnx),
+            case(sort.TopK(k=4, largest=largest), "i32[n, 7]"),
+            case(sort.TopK(k=N, axis=0, largest=largest), "f32[n, 2]"),
+            case(sort.TopK(k=13, largest=largest), "f32[13]", data="special"),
+        ]
+    for mode in ("nearest", "linear", "cubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for align in (0, 1):
+                op = sample.GridSample(mode=mode, padding_mode=padding, align_corners=align)
+                onnx = same("GridSample", mode=mode, padding_mode=padding, align_corners=align)
+                settings = {"data": "unit", "rtol": 2e-5}
+                cases.append(case(op, "f32[1, 2, 3, 4]", "f32[1, 3, 5, 2]", onnx=onnx, **settings))
+                cases.append(case(op, "f32[1, 1, n, 1]", "f32[1, 2, 2, 2]", **settings))
+    linear = sample.GridSample()
+    cases += [
+        case(linear, "f32[n, 2, 3]", "f32[n, 4, 1]", data="unit", rtol=2e-5),
+        case(linear, "f32[1, 1, 2, 2, 3]", "f32[1, 1, 2, 2, 3]", data="unit", rtol=2e-5),
+        case(linear, "f32[1, 1, 2, 2]", "f32[1, 1, 2, 2]", rtol=2e-5,
+             values=(None, [1e30, math.inf, -math.inf, -1e30])),
+    ]  # fmt: skip
+    return cases
+
+
+MOVES: list[Case] = [*_shapes(), *_gathers(), *_resizes(), *_scatters(), *_others()]
