@@ -51,7 +51,7 @@ def to_dlc_error(error: _runtime.StatusError, path: str = "") -> Exception:
         return ArtifactError(path=path or "model", reason=message.removeprefix(f"{path}: "))
     if status == "DLC_NO_MEMORY":
         return LimitError(what="memory", reason=message)
-    if status in ("DLC_INTERNAL", "DLC_INVALID_ARGUMENT"):
+    if status == "DLC_INTERNAL":
         return InternalError(detail=message)
     if found := _TENSOR_MESSAGE.fullmatch(message):
         return InputError(name=found[1], reason=found[2])
