@@ -13,12 +13,23 @@ import numpy as np
 from dlc.graph.arrays import round_to
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.layout import Channels
-from dlc.graph.op import Array, Op
+from dlc.graph.op import Array, Fuse, Op
 from dlc.graph.ops.attributes import as_sizes
-from dlc.graph.ops.shape import Concat, PackChannels, Reshape, Slice, UnpackChannels
+from dlc.graph.ops.conv import Conv, ConvTranspose
+from dlc.graph.ops.norm import InstanceNorm
+from dlc.graph.ops.pool import AveragePool, MaxPool
+from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.resize import Resize
+from dlc.graph.ops.shape import Concat, PackChannels, Pad, Reshape, Slice, UnpackChannels
 from dlc.graph.signs import is_nonnegative
 from dlc.te.expr import index
 from dlc.te.types import TensorType, const_size, is_const
+
+BLOCKED_READERS = (
+    *(Conv, ConvTranspose, MaxPool, AveragePool, InstanceNorm),
+    *(Resize, Concat, Slice, Pad, Reduce),
+)
+"""Operators that choose_layouts can write in blocked form, besides elementwise ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,11 @@ class Blocking:
     def is_nonnegative(self, value: Value) -> bool:
         """Whether every element of an old value is surely at least 0, or NaN."""
         return is_nonnegative(self.graph, value)
+
+    def wants_blocked(self, value: Value) -> bool:
+        """Whether anybody who reads an old value might read its blocked form."""
+        users = self.graph.users.get(value, ())
+        return any(u.op.fuse is Fuse.ELEMENTWISE or type(u.op) in BLOCKED_READERS for u in users)
 
     def find_blocked(self, value: Value) -> Blocked | None:
         """The blocked form of an old value, if it has one."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dlc.graph.blocking import Blocked, Blocking
 from dlc.graph.graph import Node, Value
 from dlc.graph.layout import (
     Channels,
     block_conv_weights,
+    blocks_for,
     depthwise_weights,
     groups_to_join,
     join_groups,
@@ -14,9 +17,9 @@ from dlc.graph.layout import (
 )
 from dlc.graph.op import Array
 from dlc.graph.ops.attributes import as_sizes
-from dlc.graph.ops.conv import Conv
+from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
-from dlc.graph.ops.shape import Pad
+from dlc.graph.ops.shape import Concat, Pad, Reshape, Slice, Transpose
 
 MAX_JOINED_GROUPS = 8
 """Joining groups multiplies the work by their number; with more, the direct kernel wins.
@@ -108,3 +111,87 @@ def _with_halo(blocking: Blocking, op: Conv, x: Value, lanes: int) -> Value:
     return blocking.call(
         Pad(before=as_sizes(before), after=as_sizes(after)), x, hint=f"{x.name}_halo"
     )
+
+
+def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
+    """A transposed convolution with constant weights: one convolution for each phase of the stride.
+
+    Result s * i + r reads only the taps r, s + r, 2 s + r, ... of the kernel, so each r is a plain
+    convolution, and all of them together give blocks that are then put between each other.
+
+    Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?",
+    arXiv 1609.07009, section 3.
+    """
+    op, (x, w) = node.op, node.inputs
+    assert isinstance(op, ConvTranspose)
+    array = blocking.array(w)
+    rank = len(op.stride)
+    if array is None or 0 in array.shape or any(d != 1 for d in op.dilation):
+        return False
+    depthwise = op.groups > 1 and op.groups == array.shape[0] and array.shape[1] == 1
+    if op.groups > 1 and not depthwise:
+        return False
+    kernel = array.shape[2:]
+    taps = tuple(blocks_for(k, s) for k, s in zip(kernel, op.stride, strict=True))
+    made = (t * s for t, s in zip(taps, op.stride, strict=True))
+    wanted = zip(kernel, op.pads[rank:], op.output_padding, strict=True)
+    if any(k - end + more > m for (k, end, more), m in zip(wanted, made, strict=True)):
+        return False
+    source = blocking.blocked(x)
+    outputs = source.channels if depthwise else Channels.of(blocking.block, array.shape[1])
+    rim = as_sizes((0, 0, *(t - 1 for t in taps), 0))
+    image = source.value
+    if max(taps) > 1:
+        image = blocking.call(Pad(before=rim, after=rim), image, hint=f"{image.name}_halo")
+    phases = [_phase(array, r, op.stride, taps) for r in np.ndindex(*op.stride)]
+    unit = (1,) * rank
+    if depthwise:
+        conv = DepthwiseBlocked(stride=unit, dilation=unit)
+        packed = [depthwise_weights(p, source.channels) for p in phases]
+        weights = [blocking.constant(p, w, f"{w.name}_blocked") for p in packed]
+        parts = [blocking.call(conv, image, v) for v in weights]
+        whole = blocking.call(Concat(axis=1), *parts)
+    else:
+        flipped = [np.swapaxes(p, 0, 1) for p in phases]
+        packed = [block_conv_weights(p, source.channels, outputs) for p in flipped]
+        joined = blocking.constant(np.concatenate(packed), w, f"{w.name}_blocked")
+        whole = blocking.call(ConvBlocked(stride=unit, dilation=unit), image, joined)
+    result = _interleave(blocking, whole, op.stride, outputs)
+    crop = Slice(
+        starts=as_sizes((0, 0, *op.pads[:rank], 0)),
+        sizes=as_sizes(
+            (x.type.shape[0], outputs.blocks, *node.output.type.shape[2:], blocking.block)
+        ),
+    )
+    blocking.set_blocked(node.output, Blocked(blocking.call(crop, result), outputs))
+    return True
+
+
+def _phase(
+    w: Array, start: tuple[int, ...], stride: tuple[int, ...], taps: tuple[int, ...]
+) -> Array:
+    """The taps of one phase, last first, with zeros where the kernel ends early.
+
+    Shapes:
+        w: [c, oc, *k] -> [c, oc, *taps]
+    """
+    picked = w[
+        (slice(None), slice(None), *(slice(r, None, s) for r, s in zip(start, stride, strict=True)))
+    ]
+    missing = [(0, t - n) for t, n in zip(taps, picked.shape[2:], strict=True)]
+    return np.flip(np.pad(picked, [(0, 0), (0, 0), *missing]), tuple(range(2, w.ndim)))
+
+
+def _interleave(blocking: Blocking, x: Value, stride: tuple[int, ...], channels: Channels) -> Value:
+    """[n, phases * blocks, *spatial, c] -> [n, blocks, *(spatial * stride), c]."""
+    if all(s == 1 for s in stride):
+        return x
+    n, _, *spatial, lanes = x.type.shape
+    rank = len(stride)
+    split = as_sizes((n, *stride, channels.blocks, *spatial, lanes))
+    pairs = [axis for d in range(rank) for axis in (rank + 2 + d, 1 + d)]
+    perm = (0, rank + 1, *pairs, 2 * rank + 2)
+    sizes = [size * s for size, s in zip(spatial, stride, strict=True)]
+    phases = blocking.call(Reshape(shape=split), x)
+    moved = blocking.call(Transpose(perm=perm), phases)
+    return blocking.call(Reshape(shape=as_sizes((n, channels.blocks, *sizes, lanes))), moved)

@@ -15,7 +15,7 @@ from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.blocking import Blocked, Blocking
 from dlc.graph.graph import Node, Value
-from dlc.graph.layout import Channels, block_constant
+from dlc.graph.layout import Channels, block_constant, split_axis, spread
 from dlc.graph.op import Array
 from dlc.graph.ops.activation import (
     Clip,
@@ -35,7 +35,8 @@ from dlc.graph.ops.activation import (
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add, Maximum, Minimum, Mul, PRelu, Sub, Where
 from dlc.graph.ops.elementwise import Abs, Cast, Erf, Identity, Neg, Round, Sign, Tanh
-from dlc.graph.ops.norm import BatchNorm
+from dlc.graph.ops.norm import BatchNorm, InstanceNorm
+from dlc.graph.ops.norm_blocked import InstanceNormBlocked
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.resize import Resize
@@ -233,13 +234,34 @@ def _set_reduced(
     blocking.set_planar(node.output, result)
 
 
+def block_instance_norm(blocking: Blocking, node: Node) -> bool:
+    """An instance normalisation with constant scale and bias."""
+    op, (x, scale, bias) = node.op, node.inputs
+    assert isinstance(op, InstanceNorm)
+    form = blocking.find_blocked(x)
+    vectors = [(v, blocking.array(v)) for v in (scale, bias)]
+    if form is None or any(a is None for _, a in vectors):
+        return False
+    channels = form.channels
+    blocked = [
+        blocking.constant(
+            split_axis(spread(a, 0, channels), 0, blocking.block), v, f"{v.name}_blocked"
+        )
+        for v, a in vectors
+        if a is not None
+    ]
+    result = blocking.call(InstanceNormBlocked(epsilon=op.epsilon), form.value, *blocked)
+    blocking.set_blocked(node.output, Blocked(result, channels))
+    return True
+
+
 def block_concat(blocking: Blocking, node: Node) -> bool:
     """A concatenation: of channels, part after part; along other axes, of equal channels."""
     op, rank = node.op, node.output.type.rank
     assert isinstance(op, Concat)
     axis = op.axis % rank
     forms = [blocking.find_blocked(v) for v in node.inputs]
-    if all(f is None for f in forms) or rank < 3:
+    if all(f is None for f in forms) or rank < 3 or not blocking.wants_blocked(node.output):
         return False
     if not all(isinstance(v.type.shape[1], Const) for v in node.inputs):
         return False

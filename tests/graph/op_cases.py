@@ -17,6 +17,7 @@ from dlc.graph.ops import (
     elementwise,
     matmul,
     norm,
+    norm_blocked,
     pool,
 )
 from dlc.graph.ops import reduce as red
@@ -282,6 +283,8 @@ def _norms() -> list[Case]:
              rtol=1e-5, onnx=same("BatchNormalization", epsilon=1e-3)),
         case(norm.InstanceNorm(), "f32[n, 3, 4, 2]", "f32[3]", "f32[3]", data="unit", rtol=1e-4,
              onnx=same("InstanceNormalization")),
+        case(norm_blocked.InstanceNormBlocked(), "f32[n, 2, 3, 2, 4]", "f32[2, 4]", "f32[2, 4]",
+             data="unit", rtol=1e-4),
         case(norm.GroupNorm(groups=2), "f32[n, 6, 2, 2]", "f32[6]", "f32[6]", data="unit",
              rtol=1e-4, onnx=same("GroupNormalization", num_groups=2)),
         case(norm.LayerNorm(), "f32[n, 2, 5]", "f32[5]", "f32[5]", data="unit", rtol=1e-4,

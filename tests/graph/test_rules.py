@@ -96,9 +96,11 @@ FIRES = [
     ("scaled_sigmoid_into_silu", body(
         "x: f32[3, 5]", "c: f32[()] = const(1.5)", "b: f32[3, 5] = mul(x, c)",
         "s: f32[3, 5] = sigmoid(b)", "y: f32[3, 5] = mul(x, s)"), ["silu"]),
-    ("parts_into_mish", elementwise("s: = softplus(x)", "t: = tanh(s)", "y: = mul(x, t)"), ["mish"]),
+    ("parts_into_mish", elementwise("s: = softplus(x)", "t: = tanh(s)", "y: = mul(x, t)"),
+     ["mish"]),
     ("hard_sigmoid_into_hard_swish", elementwise(
-        "s: = hard_sigmoid(x, alpha=0.16666666666666666, beta=0.5)", "y: = mul(x, s)"), ["hard_swish"]),
+        "s: = hard_sigmoid(x, alpha=0.16666666666666666, beta=0.5)", "y: = mul(x, s)"),
+     ["hard_swish"]),
     ("clip_into_hard_swish", elementwise(
         "c: = const(3)", "six: = const(6)", "a: = add(x, c)", "b: = clip(a, min=0.0, max=6.0)",
         "d: = mul(x, b)", "y: = div(d, six)"), ["hard_swish"]),

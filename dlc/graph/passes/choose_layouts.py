@@ -37,10 +37,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dlc.graph.blocking import Blocking
-from dlc.graph.blocking_conv import block_conv
+from dlc.graph.blocking_conv import block_conv, block_conv_transpose
 from dlc.graph.blocking_ops import (
     block_concat,
     block_elementwise,
+    block_instance_norm,
     block_pad,
     block_pool,
     block_reduce,
@@ -49,7 +50,8 @@ from dlc.graph.blocking_ops import (
 )
 from dlc.graph.graph import Graph, Node
 from dlc.graph.op import Fuse, Op
-from dlc.graph.ops.conv import Conv
+from dlc.graph.ops.conv import Conv, ConvTranspose
+from dlc.graph.ops.norm import InstanceNorm
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.resize import Resize
@@ -61,6 +63,8 @@ Blocker = Callable[[Blocking, Node], bool]
 
 BLOCKERS: dict[type[Op], Blocker] = {
     Conv: block_conv,
+    ConvTranspose: block_conv_transpose,
+    InstanceNorm: block_instance_norm,
     MaxPool: block_pool,
     AveragePool: block_pool,
     Reduce: block_reduce,
@@ -74,7 +78,7 @@ BLOCKERS: dict[type[Op], Blocker] = {
 @graph_pass(after=("apply_rules",), bodies=True)
 def choose_layouts(graph: Graph, context: PassContext) -> Graph:
     """Rewrite convolutions and their surroundings to blocked tensors."""
-    if not any(isinstance(n.op, Conv) for n in graph.nodes):
+    if not any(isinstance(n.op, Conv | ConvTranspose) for n in graph.nodes):
         return graph
     blocking = Blocking(graph, context.channel_block)
     for node in graph.nodes:

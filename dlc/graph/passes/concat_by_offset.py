@@ -140,14 +140,14 @@ def _plan(
     prefixes: tuple[Node, ...],
 ) -> _Plan | None:
     roots = [root_of(graph, v) for v in node.inputs]
-    if len(set(roots)) < len(roots):
-        return None  # a kernel would read and write the same memory
     positions = range(len(node.inputs))
     owned = [
         i
         for i in positions
         if node.inputs[i] not in taken and _is_owned(graph, node.inputs[i], node)
     ]
+    if any(roots.count(node.inputs[i]) > 1 for i in owned):
+        return None  # a kernel would read and write the same memory
     elems = node.output.type.elems
     small = isinstance(elems, Const) and elems.value < SMALL_ELEMS
     if not owned and small:

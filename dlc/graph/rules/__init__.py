@@ -23,6 +23,7 @@ from dlc.graph.rules.scale_into_conv import scale_into_conv
 from dlc.graph.rules.scale_into_layer_norm import bias_into_layer_norm, scale_into_layer_norm
 from dlc.graph.rules.scale_into_matmul import scale_into_matmul
 from dlc.graph.rules.scale_through_bias import scale_through_bias
+from dlc.graph.rules.scale_toward_weights import scale_before_move, scale_into_operand
 from dlc.graph.rules.shape_into_shape import (
     reshape_into_reshape,
     slice_into_slice,
@@ -30,6 +31,8 @@ from dlc.graph.rules.shape_into_shape import (
     transpose_into_transpose,
 )
 from dlc.graph.rules.sigmoid_into_silu import scaled_sigmoid_into_silu, sigmoid_into_silu
+from dlc.graph.rules.slice_behind_reshape import slice_behind_reshape
+from dlc.graph.rules.slices_into_conv import slices_into_conv
 from dlc.graph.rules.sub_into_add import sub_into_add
 
 SHAPE_RULES: tuple[Rule, ...] = (
@@ -38,6 +41,7 @@ SHAPE_RULES: tuple[Rule, ...] = (
     transpose_into_transpose,
     transpose_into_reshape,
     slice_into_slice,
+    slice_behind_reshape,
     *EXPAND_INTO_BROADCAST,
 )
 """What simplify_shapes applies: nothing here computes."""
@@ -53,6 +57,7 @@ PATTERN_RULES: tuple[Rule, ...] = (
     *PARTS_INTO_LAYER_NORM,
     scale_into_layer_norm,
     bias_into_layer_norm,
+    slices_into_conv,
 )
 """What apply_rules applies first: whole patterns, before small steps break them."""
 
@@ -65,6 +70,8 @@ STEP_RULES: tuple[Rule, ...] = (
     scale_before_conv,
     scale_into_matmul,
     scale_through_bias,
+    scale_before_move,
+    scale_into_operand,
     add_into_add,
     pad_into_conv,
     pad_into_pool,
