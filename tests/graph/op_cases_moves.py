@@ -17,7 +17,7 @@ from dlc.graph.ops import (
     sort,
     trigonometry,
 )
-from tests.graph.op_case import Case, N, Onnx, case
+from tests.graph.op_case import Case, N, Onnx, case, same
 
 
 def _shapes() -> list[Case]:
