@@ -21,13 +21,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Chunks per thread. More of them balance better and cost more: about 5 ns each.
+// Chunks per thread. More of them balance better and cost more: about 10 ns each, measured with
+// two threads on an AMD EPYC of family 26, where a whole empty loop takes 0.1 to 0.3 us.
 constexpr std::int64_t kChunks = 4;
-// How long an idle worker spins before it sleeps; waking it takes about 60 us.
+// How long an idle worker spins before it sleeps; waking it takes 60 to 70 us, measured on a Xeon.
 constexpr auto kSpin = std::chrono::microseconds(100);
 // The same while a run is in progress: its next parallel loop is near.
 constexpr auto kSpinInRun = std::chrono::milliseconds(2);
-// Spins of the caller before it gives its core away, to a worker that may need it.
+// Spins of the caller, about 100 us, before it gives its core away to a worker that may need it.
 constexpr unsigned kSpinsBeforeYield = 4096;
 
 void pause_cpu() noexcept {
