@@ -14,7 +14,7 @@ from dlc.codegen.llvm.compile import target_machine
 from dlc.codegen.llvm.emit import emit_func
 from dlc.core.target import Target
 from dlc.schedule.interpret import numpy_dtype, run_func
-from dlc.schedule.loop import Func
+from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.text import parse_func
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.simplify import simplify
@@ -112,7 +112,7 @@ class Kernel:
             if (source := shared.get(buffer.name)) is not None:
                 buffers[buffer.name] = buffers[source]
                 continue
-            shape = tuple(_value(s, sizes) for s in buffer.type.shape)
+            shape = array_shape(buffer, sizes)
             array, raw, first, last = _unaligned(shape, numpy_dtype(buffer.type.dtype))
             guards.append((raw, first, last))
             if buffer.name in arrays:
@@ -143,6 +143,11 @@ def _unaligned(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarr
     return raw[first:last].view(dtype).reshape(shape), raw, first, last
 
 
+def array_shape(buffer: Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of a buffer for some sizes."""
+    return tuple(_value(s, sizes) for s in buffer.type.shape)
+
+
 def _value(size: Expr, sizes: Mapping[str, int]) -> int:
     env = {name: Const(value, Var("x").dtype) for name, value in sizes.items()}
     found = simplify(substitute(size, env))
@@ -155,7 +160,7 @@ def random_arrays(func: Func, sizes: Mapping[str, int], seed: int = 0) -> dict[s
     rng = np.random.default_rng(seed)
     result = {}
     for buffer in func.inputs:
-        shape = tuple(_value(s, sizes) for s in buffer.type.shape)
+        shape = array_shape(buffer, sizes)
         dtype = buffer.type.dtype
         if dtype.is_float:
             data = rng.standard_normal(shape) * 3

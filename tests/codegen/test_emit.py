@@ -367,6 +367,14 @@ def f(n: size, A: f32[n, 8], M: bool[n, 8], *, B: bool[n, 8], C: f32[n, 8]):
             B[i, l] = A[i, l] < 0.0 or not M[i, l]
             C[i, l] = (A[i, l] if M[i, l] and A[i, l] < 2.0 else 0.0) + f32(M[i, l])
 """,
+    "instructions": """
+def f(n: size, A: u8[n, 8], B: i8[n, 8, 4], *, C: i32[n, 8]):
+    for i in range(n):
+        for l in vectorize(8):
+            C[i, l] = i32(7)
+            for k in range(2):
+                invoke("dot_4xi8_i32", A[i, k * 4], B[i, l, 0], C[i, l])
+""",
     "two_outputs_and_calls": """
 def f(n: size, A: f32[n, 8], *, B: f32[n, 8], C: f32[n, 8]):
     for i in parallel(n):
@@ -456,8 +464,10 @@ def f(n: size, A: {source}[n, 4], *, {outputs}):
     kernel = Kernel(text, TARGETS[target])
     data = random_arrays(kernel.func, {"n": 5})
     if source in ("f32", "f64"):
-        edges = [np.inf, -np.inf, np.nan, 1e30, -1e30, 3e9, -3e9, 70000.5, -70000.5, 255.9, 256.0,
-                 -0.9, 127.5, 2**31, -(2.0**31), 2.0**63, -(2.0**63), 1e-8, 6e-8, 65519.]  # fmt: skip
+        edges = [
+            np.inf, -np.inf, np.nan, 1e30, -1e30, 3e9, -3e9, 70000.5, -70000.5, 255.9, 256.0,
+            -0.9, 127.5, 2**31, -(2.0**31), 2.0**63, -(2.0**63), 1e-8, 6e-8, 65519.0,
+        ]  # fmt: skip
         data["A"] = np.array(edges, data["A"].dtype).reshape(5, 4)
     elif source.startswith(("i", "u")):
         data["A"].flat[:4] = [np.iinfo(data["A"].dtype).max, np.iinfo(data["A"].dtype).min, 1, 0]

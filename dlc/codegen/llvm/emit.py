@@ -14,13 +14,12 @@ from typing import assert_never
 
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.frame import Frame
-from dlc.codegen.llvm.instructions import emit_instruction
 from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, phi_text
-from dlc.codegen.llvm.memory import Storage, strides_of
+from dlc.codegen.llvm.memory import Storage, register_strides, strides_of
 from dlc.codegen.llvm.module import Module
 from dlc.codegen.llvm.registers import Chunk
 from dlc.codegen.llvm.values import Values
-from dlc.core.errors import CodegenError
+from dlc.core.errors import CodegenError, InternalError
 from dlc.core.target import Target
 from dlc.schedule.loop import (
     Alloc,
@@ -37,7 +36,7 @@ from dlc.schedule.loop import (
     exprs,
     walk,
 )
-from dlc.te.expr import ZERO, Binary, BinOp, Const, Expr, both
+from dlc.te.expr import Binary, BinOp, Const, Expr, both
 from dlc.te.transform import free_vars, loads
 
 
@@ -63,7 +62,7 @@ def emit_func(func: Func, target: Target) -> str:
         alias = aliases.get(buffer.name, buffer.name)
         strides = strides_of(buffer.type.shape)
         body.values.memory.storage[buffer.name] = Storage(
-            buffer.name, buffer.type.dtype, strides, Val(ref, "ptr"), alias
+            buffer.name, buffer.type.dtype, strides, buffer.type.shape, Val(ref, "ptr"), alias
         )
     text = body.emit(module.body, module.frame)
     return module.text(f"@{func.name}({', '.join(['ptr %host', *operands])})", text)
@@ -81,6 +80,7 @@ class Body:
         self.host = Val("%host", "ptr")
         self.outlining = True
         self._stored: dict[int, tuple[Stmt, frozenset[str]]] = {}
+        self._lane_needs: dict[int, tuple[Stmt, bool]] = {}
         self._frame: dict[str, Val] = {}
 
     def emit(self, stmt: Stmt, frame: Frame) -> str:
@@ -145,8 +145,8 @@ class Body:
                 self._if(cond, body)
             case Alloc():
                 self._alloc(stmt)
-            case Invoke():
-                emit_instruction(self.values, stmt)
+            case Invoke(name, _):
+                raise InternalError(detail=f"instruction '{name}' was not written out")
             case _:
                 assert_never(stmt)
 
@@ -165,9 +165,14 @@ class Body:
     def _alloc(self, stmt: Alloc) -> None:
         name, kind = stmt.buffer.name, stmt.buffer.type
         lane = self.indices.lane_var
-        strides = strides_of(kind.shape, self.indices.lanes if lane else 0)
-        base = None if stmt.scope is Scope.REGISTER else self._frame[name]
-        self.memory.storage[name] = Storage(name, kind.dtype, strides, base, name, lane or "")
+        lanes = self.indices.lanes if lane else 0
+        if stmt.scope is Scope.REGISTER:
+            base, strides = None, register_strides(kind.shape, lanes)
+        else:
+            base, strides = self._frame[name], strides_of(kind.shape, lanes)
+        self.memory.storage[name] = Storage(
+            name, kind.dtype, strides, kind.shape, base, name, lane or ""
+        )
         if base is None:
             self.memory.registers.declare(name, VALUE_TYPES[kind.dtype])
         else:
@@ -184,7 +189,7 @@ class Body:
         plain: list[Expr] = []
         reading: list[Expr] = []
         for part in _conjuncts(cond):
-            (reading if loads(part) else plain).append(part)
+            (reading if self.values.risky_loads(part) else plain).append(part)
         tests: list[Val] = []
         masks: list[Val] = []
         for part in plain:
@@ -208,19 +213,42 @@ class Body:
         self._guarded(tests, masks, inner)
 
     def _guarded(self, tests: list[Val], masks: list[Val], body: Stmt) -> None:
-        arith = self.values.arith
-        if masks:
-            mask = masks[0]
-            for other in masks[1:]:
-                mask = arith.op("and", mask, other)
-            outer = self.memory.mask
-            if outer is not None:
-                mask = arith.op("and", mask, outer)
-            self.memory.mask = mask
-            self._branch([*tests, self.values.any_lane(mask)], body)
-            self.memory.mask = outer
-        else:
+        if not masks:
             self._branch(tests, body)
+            return
+        outer = self.memory.mask
+        for mask in masks:
+            self.memory.mask = self.values.both_masks(self.memory.mask, mask)
+        assert self.memory.mask is not None
+        any_lane = self.values.any_lane(self.memory.mask)
+        if any_lane.ref != "true" and self._needs_a_lane(body):
+            tests = [*tests, any_lane]
+        if any_lane.ref != "false":
+            self._branch(tests, body)
+        self.memory.mask = outer
+
+    def _needs_a_lane(self, body: Stmt) -> bool:
+        """Whether a masked statement may only run if some lane is on, or is long enough to skip."""
+        found = self._lane_needs.get(id(body))
+        if found is None:
+            found = self._lane_needs[id(body)] = (body, self._find_lane_need(body))
+        return found[1]
+
+    def _find_lane_need(self, body: Stmt) -> bool:
+        for node in walk(body):
+            match node:
+                case Store(buffer, index, value):
+                    reads = [r for e in (*index, value) for r in self.values.risky_loads(e)]
+                    if self.memory.is_shared(buffer, index):
+                        return True
+                    if any(self.memory.is_uniform(load) for load in reads):
+                        return True
+                case If(cond, _):
+                    if any(self.memory.is_uniform(r) for r in self.values.risky_loads(cond)):
+                        return True
+                case For(_, _, LoopKind.SERIAL | LoopKind.PARALLEL, _) | Alloc():
+                    return True
+        return False
 
     def _branch(self, tests: list[Val], body: Stmt) -> None:
         """Run `body` where all the tests hold."""
@@ -261,8 +289,6 @@ class Body:
                 match node:
                     case Store(buffer, _, _):
                         names.add(buffer)
-                    case Invoke(_, operands):
-                        names.update(buffer for buffer, _ in operands)
             found = self._stored[id(stmt)] = (stmt, frozenset(names))
         return found[1]
 
@@ -357,9 +383,6 @@ class Body:
                 self._collect(body, live, found)
             case For():
                 self._collect_loop(stmt, live, found)
-            case Invoke(_, operands):
-                for name, index in operands:
-                    self._collect(Store(name, index, ZERO), live, found)
 
     def _collect_loop(self, loop: For, live: set[str], found: dict[Chunk, None]) -> None:
         self.indices.bind(loop.var, loop.extent)
@@ -463,6 +486,4 @@ def _names(stmt: Stmt) -> set[str]:
         match node:
             case Store(buffer, _, _):
                 found.add(buffer)
-            case Invoke(_, operands):
-                found.update(buffer for buffer, _ in operands)
     return found

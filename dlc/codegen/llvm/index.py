@@ -381,17 +381,41 @@ class Indices:
     def compare(self, op: BinOp, a: Expr, b: Expr, difference: Expr) -> bool | Val:
         """`a op b`, where `difference` is `a - b`: known, a scalar, or a vector over lanes."""
         flat = self.flat(difference)
+        known: bool | Val | None
         if flat.lane == 0:
             known = self._proven(op, flat)
             if known is not None:
                 return known
             x, y = self._scalar(a), self._scalar(b)
             return self.builder.op(f"icmp {COMPARE[op]} {x}, {y.ref}", "i1")
+        known = self._known_lanes(op, difference, flat)
+        if known is not None:
+            return known
         if flat.lane in (1, -1) and op in (BinOp.LT, BinOp.LE):
             return self._lane_mask(op, flat)
         lanes = self.lanes
         x, y = self.splat(self.value(a), lanes), self.splat(self.value(b), lanes)
         return self.builder.op(f"icmp {COMPARE[op]} {x}, {y.ref}", "i1", lanes)
+
+    def _known_lanes(self, op: BinOp, difference: Expr, flat: Flat) -> bool | Val | None:
+        """The comparison of each lane, where all of them are known."""
+        flats = [flat._replace(lane=0)] * self.lanes
+        if flat.lane is not None:
+            flats = [f._replace(const=f.const + flat.lane * n) for n, f in enumerate(flats)]
+        else:
+            flats = []
+
+            def note() -> Val:
+                flats.append(self.flat(difference))
+                return constant(0, "i64")
+
+            self.per_lane(note)
+        verdicts = [self._proven(op, f) for f in flats]
+        if None in verdicts:
+            return None
+        if all(verdicts) or not any(verdicts):
+            return verdicts[0]
+        return lane_constants([int(bool(v)) for v in verdicts], "i1")
 
     def _lane_mask(self, op: BinOp, flat: Flat) -> Val:
         """`lane + s < 0` as `lane < -s`, and `s - lane < 0` as `s < lane`, on 32-bit lanes."""

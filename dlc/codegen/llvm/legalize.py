@@ -16,8 +16,11 @@ After:
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
+from dlc.codegen.llvm.instructions import expand
 from dlc.core.types import INDEX
 from dlc.schedule.loop import (
     Alloc,
@@ -36,29 +39,32 @@ from dlc.te.expr import Const, Expr, Var
 from dlc.te.simplify import canonical, surely_divides
 
 
-def legalize(stmt: Stmt) -> Stmt:
-    """Write out `unroll` notes; of nested vector loops the innermost stays one."""
+def legalize(stmt: Stmt, numbers: Iterator[int] | None = None) -> Stmt:
+    """Write out instructions and `unroll` notes; of nested vector loops the innermost stays one.
+
+    `numbers` tells the instructions of one function apart.
+    """
+    numbers = itertools.count() if numbers is None else numbers
     match stmt:
-        case Store() | Invoke():
+        case Store():
             return stmt
+        case Invoke():
+            return expand(stmt, next(numbers))
         case If() | Alloc():
-            return replace(stmt, body=legalize(stmt.body))
+            return replace(stmt, body=legalize(stmt.body, numbers))
         case Block(stmts):
-            return Block(tuple(legalize(s) for s in stmts))
+            return Block(tuple(legalize(s, numbers) for s in stmts))
         case For():
-            return _legalize_loop(stmt)
+            return _legalize_loop(replace(stmt, body=legalize(stmt.body, numbers)))
 
 
 def _legalize_loop(loop: For) -> Stmt:
-    body = legalize(loop.body)
-    kind = loop.kind
-    if kind is LoopKind.VECTOR and any(
-        isinstance(s, For) and s.kind is LoopKind.VECTOR for s in walk(body)
+    if loop.kind is LoopKind.VECTOR and any(
+        isinstance(s, For) and s.kind is LoopKind.VECTOR for s in walk(loop.body)
     ):
-        kind = LoopKind.UNROLL
-    loop = replace(loop, body=body, kind=kind)
+        loop = replace(loop, kind=LoopKind.UNROLL)
     count = dict(loop.notes).get("unroll", 1)
-    if kind is not LoopKind.SERIAL or count <= 1:
+    if loop.kind is not LoopKind.SERIAL or count <= 1:
         return loop
     return _unroll_by(loop, count)
 

@@ -22,7 +22,7 @@ from dlc.codegen.llvm.registers import Chunk, Registers
 from dlc.core.errors import CodegenError
 from dlc.core.types import DType
 from dlc.te.expr import ZERO, Const, Expr, Load, Var
-from dlc.te.simplify import canonical
+from dlc.te.simplify import canonical, surely_at_most, surely_less
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,23 @@ class Storage:
     name: str
     dtype: DType
     strides: tuple[Expr, ...]
+    shape: tuple[Expr, ...]
     base: Val | None
     alias: str
     private: str = ""
+
+
+# Rows of register buffers start at multiples of this: a vector that sticks out of one row must not
+# reach into the next. Elements nobody names cost nothing.
+_REGISTER_ROW = 64
+
+
+def register_strides(shape: tuple[Expr, ...], lanes: int = 0) -> tuple[Expr, ...]:
+    """The strides of a register buffer: rows are padded."""
+    if not shape:
+        return strides_of(shape, lanes)
+    row = canonical((shape[-1] + (_REGISTER_ROW - 1)) // _REGISTER_ROW * _REGISTER_ROW)
+    return strides_of((*shape[:-1], row), lanes)
 
 
 def strides_of(shape: tuple[Expr, ...], lanes: int = 0) -> tuple[Expr, ...]:
@@ -63,6 +77,7 @@ class Memory:
         self.storage: dict[str, Storage] = {}
         self.versions: dict[str, int] = {}
         self.mask: Val | None = None  # which lanes run; None: all
+        self._inside: dict[int, tuple[object, bool]] = {}
         self._private_index: dict[int, tuple[object, tuple[Expr, ...]]] = {}
         self._count = 0
 
@@ -75,6 +90,14 @@ class Memory:
 
     def load(self, buffer: str, index: tuple[Expr, ...]) -> Val:
         """The element at an index; a vector where the index reads the lane."""
+        mask = self.mask
+        if mask is not None and self.surely_inside(buffer, index):
+            self.mask = None  # reading more than is used does no harm
+        found = self._load(buffer, index)
+        self.mask = mask
+        return found
+
+    def _load(self, buffer: str, index: tuple[Expr, ...]) -> Val:
         storage = self.storage[buffer]
         index = self._with_lane(storage, index)
         flat = self.indices.element(index, storage.strides)
@@ -94,6 +117,20 @@ class Memory:
             if flat.lane is not None and self._has_gather(storage):
                 return self._gather(storage, flat)
         return self.indices.gather(self._lane_by_lane(lambda: self.load(buffer, index), storage))
+
+    def surely_inside(self, buffer: str, index: tuple[Expr, ...]) -> bool:
+        """Whether an index stays inside its buffer for all values of the variables."""
+        key = id(index)
+        found = self._inside.get(key)
+        if found is None:
+            bounds = self.indices.bounds
+            shape = self.storage[buffer].shape
+            inside = all(
+                surely_at_most(0, i, bounds) and surely_less(i, size, bounds)
+                for i, size in zip(index, shape, strict=False)  # the lane may follow
+            )
+            found = self._inside[key] = (index, inside)
+        return found[1]
 
     def is_uniform(self, load: Load) -> bool:
         """Whether a load reads one element of memory for all lanes."""

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.index import Indices
-from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, constant, mangled
+from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, constant, lane_constants, mangled
 from dlc.codegen.llvm.math import Math
 from dlc.codegen.llvm.memory import Memory
 from dlc.core.types import INDEX, DType
@@ -40,7 +40,7 @@ class Values:
         self.indices = Indices(builder, self.expr)
         self.memory = Memory(builder, arith, self.indices)
         self._differences: dict[int, tuple[Expr, Expr]] = {}
-        self._loads: dict[int, tuple[Expr, list[Load]]] = {}
+        self._risky: dict[int, tuple[Expr, list[Load]]] = {}
 
     def expr(self, expr: Expr) -> Val:
         """The value of an expression: a scalar, or a vector when lanes may differ."""
@@ -168,7 +168,7 @@ class Values:
         x = self.cond(a)
         if isinstance(x, bool):
             return self.cond(b) if x is (op is BinOp.AND) else x
-        if self.loads(b):  # `a` may guard the loads of `b`
+        if self.risky_loads(b):  # `a` may guard the loads of `b`
             guarded = Select(a, b, FALSE) if op is BinOp.AND else Select(a, TRUE, b)
             return self.expr(guarded)
         y = self.cond(b)
@@ -177,11 +177,13 @@ class Values:
         x, y = self._pair(x, y)
         return self.arith.op("and" if op is BinOp.AND else "or", x, y)
 
-    def loads(self, expr: Expr) -> list[Load]:
-        """The elements an expression reads."""
-        found = self._loads.get(id(expr))
+    def risky_loads(self, expr: Expr) -> list[Load]:
+        """The loads of an expression that are not sure to stay inside their buffers."""
+        found = self._risky.get(id(expr))
         if found is None:
-            found = self._loads[id(expr)] = (expr, loads(expr))
+            inside = self.memory.surely_inside
+            risky = [load for load in loads(expr) if not inside(load.buffer, load.index)]
+            found = self._risky[id(expr)] = (expr, risky)
         return found[1]
 
     def _select(self, cond: Expr, then: Expr, other: Expr) -> Val:
@@ -190,7 +192,7 @@ class Values:
             return self.expr(then if test else other)
         if test.lanes:
             return self._blend(test, then, other)
-        if not self.loads(then) and not self.loads(other):
+        if not self.risky_loads(then) and not self.risky_loads(other):
             x, y = self._pair(self.expr(then), self.expr(other))
             return self.arith.select(test, x, y)
         return self._choose(test, then, other)
@@ -227,11 +229,11 @@ class Values:
         return self.arith.select(test, x, y)
 
     def _arm(self, mask: Val, arm: Expr) -> Val:
-        reads = self.loads(arm)
+        reads = self.risky_loads(arm)
         if not reads:
             return self.expr(arm)
         outer = self.memory.mask
-        self.memory.mask = mask if outer is None else self.arith.op("and", mask, outer)
+        self.memory.mask = self.both_masks(outer, mask)
         if any(self.memory.is_uniform(load) for load in reads):
             found = self.memory.when(self.any_lane(self.memory.mask), lambda: self.expr(arm))
         else:
@@ -239,8 +241,19 @@ class Values:
         self.memory.mask = outer
         return found
 
+    def both_masks(self, a: Val | None, b: Val) -> Val:
+        """The lanes that are on in both."""
+        if a is None:
+            return b
+        if a.ref[0] == b.ref[0] == "<":  # spelled out: `<i1 true, i1 false>`
+            pairs = zip(a.ref[1:-1].split(", "), b.ref[1:-1].split(", "), strict=True)
+            return lane_constants([int(x == y == "i1 true") for x, y in pairs], "i1")
+        return self.arith.op("and", a, b)
+
     def any_lane(self, mask: Val) -> Val:
         """Whether any lane of a mask is on."""
+        if mask.ref[0] == "<":
+            return constant("true" in mask.ref, "i1")
         name = f"vector.reduce.or.v{mask.lanes}i1"
         return self.builder.call(f"llvm.{name}", Val("", "i1"), mask)
 
