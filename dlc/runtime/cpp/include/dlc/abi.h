@@ -29,7 +29,8 @@ typedef struct dlc_host {
    * threads, and returns when all are done. Never called from within a body. */
   void (*parallel)(void *self, dlc_body body, void *closure, int64_t extent);
   /* Memory of the calling thread: at least `bytes` bytes, DLC_ALIGNMENT-aligned,
-   * valid until this thread's next call of `scratch` or the end of `run`.
+   * valid until this thread asks for more than before, or the end of `run`. A
+   * request for no more than an earlier one returns the same memory, unchanged.
    * NULL when there is no memory; the model then gives up by calling `fail`. */
   void *(*scratch)(void *self, int64_t bytes);
   /* Records that the run failed, and why. Callable from any thread; the first
