@@ -60,12 +60,43 @@ class _Grouping:
             return False
         if isinstance(node.op, Transpose) and self._joins_anchor(node):
             return False
+        if self._feeds_own_memory(node):
+            return False
         users = self.graph.users.get(node.output, ())
         kinds = (Fuse.ANCHOR, Fuse.ELEMENTWISE, Fuse.REDUCTION)
         return bool(users) and all(
             u.op.fuse in kinds or isinstance(u.op, Slice | Transpose | Expand | Insert | Pad)
             for u in users
         )
+
+    def _feeds_own_memory(self, view: Node) -> bool:
+        """Whether what is computed from a view is placed into the memory that the view reads.
+
+        Such a kernel would read what it writes; the view is copied out first instead.
+        """
+        memory = self._memory(view.inputs[0])
+        seen: set[int] = set()
+        pending = list(self.graph.users.get(view.output, ()))
+        while pending:
+            node = pending.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            if isinstance(node.op, Insert):
+                if self._memory(node.inputs[0]) == memory:
+                    return True
+            elif len(seen) < MAX_GROUP_NODES:
+                for value in node.outputs:
+                    pending += self.graph.users.get(value, ())
+        return False
+
+    def _memory(self, value: Value) -> Value:
+        """The value whose memory this one shares by being placed into it."""
+        producer = self.graph.producers.get(value)
+        while producer is not None and isinstance(producer.op, Insert):
+            value = producer.inputs[0]
+            producer = self.graph.producers.get(value)
+        return value
 
     def _joins_anchor(self, node: Node) -> bool:
         """Whether a transpose can be how a contraction writes its result: rows move, but the

@@ -8,7 +8,7 @@ a fixed order. `Bounds` gives variables a range; variables without one are sizes
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import gcd
 
 from dlc.core.types import INDEX, DType
@@ -39,7 +39,7 @@ Poly = dict[Monomial, int]
 Bounds = Mapping[str, tuple[Expr, Expr]]  # variable -> (lowest, highest) value
 
 _NONE: Bounds = {}
-_MAX_DEPTH = 12
+_MAX_ATTEMPTS = 160  # replacements tried before a question counts as not proven
 
 
 @functools.lru_cache(maxsize=65536)
@@ -370,34 +370,53 @@ def _within(rest: Poly, b: Poly, bounds: Bounds) -> bool:
     )
 
 
-def _nonnegative(poly: Poly, bounds: Bounds, depth: int = 0) -> bool:
+def _nonnegative(poly: Poly, bounds: Bounds, budget: list[int] | None = None) -> bool:
     """Whether a polynomial is at least 0 for all values of its variables.
 
-    Each term that might be negative is replaced by a lower bound of it until none is left:
-    a bounded variable by its lowest or highest value, c * (x // c) by x or x - (c - 1), a
-    remainder by its range, a minimum by either side.
+    A term is replaced by a lower bound of it until no term can be negative: a bounded variable
+    by its lowest or highest value, c * (x // c) by x or x - (c - 1), a remainder by its range, a
+    minimum by either side. What leaves the fewest terms in doubt is tried first; `budget` counts
+    down the attempts.
     """
-    if all(factor >= 0 and _atoms_nonnegative(atoms, bounds) for atoms, factor in poly.items()):
+    budget = [_MAX_ATTEMPTS] if budget is None else budget
+    if next(_doubtful(poly, bounds, budget), None) is None:
         return True
-    if depth > _MAX_DEPTH:
+    if not any(m for m in poly):
         return False
+    tried: list[tuple[int, int, Poly]] = []
+    for replaced in _replacements(poly, bounds, budget):
+        budget[0] -= 1
+        if budget[0] < 0:
+            return False
+        doubts = sum(1 for _ in _doubtful(replaced, bounds, budget))
+        if not doubts:
+            return True
+        tried.append((doubts, len(replaced), replaced))
+    tried.sort(key=lambda t: t[:2])
+    return any(budget[0] > 0 and _nonnegative(p, bounds, budget) for _, _, p in tried)
+
+
+def _doubtful(poly: Poly, bounds: Bounds, budget: list[int]) -> Iterator[Monomial]:
+    """The terms that may be negative."""
+    for atoms, factor in poly.items():
+        if factor < 0 or not _atoms_nonnegative(atoms, bounds, budget):
+            yield atoms
+
+
+def _replacements(poly: Poly, bounds: Bounds, budget: list[int]) -> Iterator[Poly]:
+    """Lower bounds of (a positive multiple of) a polynomial, one term replaced in each."""
     for atoms, factor in poly.items():
         for position, atom in enumerate(atoms):
             others = atoms[:position] + atoms[position + 1 :]
-            if not _atoms_nonnegative(others, bounds):
+            if not _atoms_nonnegative(others, bounds, budget):
                 continue
-            for scale, options in _lower_bounds(atom, factor, bounds):
+            for scale, options in _lower_bounds(atom, factor, bounds, budget):
                 rest = _scale({m: f for m, f in poly.items() if m != atoms}, scale)
-                verdicts = (
-                    _nonnegative(_add(rest, _multiply(p, {others: 1})), bounds, depth + 1)
-                    for p in options
-                )
-                if any(verdicts):
-                    return True
-    return False
+                for option in options:
+                    yield _add(rest, _multiply(option, {others: 1}))
 
 
-def _atoms_nonnegative(atoms: Monomial, bounds: Bounds) -> bool:
+def _atoms_nonnegative(atoms: Monomial, bounds: Bounds, budget: list[int]) -> bool:
     for atom in atoms:
         match atom:
             case Var(name):
@@ -408,17 +427,19 @@ def _atoms_nonnegative(atoms: Monomial, bounds: Bounds) -> bool:
             case Binary(BinOp.MOD, _, Const(int(divisor))) if divisor > 0:
                 pass
             case Binary(BinOp.FLOORDIV, a, Const(int(divisor))) if divisor > 0:
-                if not _nonnegative(to_poly(a, bounds), bounds, 6):
+                if not _nonnegative(to_poly(a, bounds), bounds, budget):
                     return False
             case Binary(BinOp.MAX, a, b):
-                if not any(_nonnegative(to_poly(side, bounds), bounds, 6) for side in (a, b)):
+                if not any(_nonnegative(to_poly(side, bounds), bounds, budget) for side in (a, b)):
                     return False
             case _:
                 return False
     return True
 
 
-def _lower_bounds(atom: Expr, factor: int, bounds: Bounds) -> list[tuple[int, list[Poly]]]:
+def _lower_bounds(
+    atom: Expr, factor: int, bounds: Bounds, budget: list[int]
+) -> list[tuple[int, list[Poly]]]:
     """Lower bounds of `factor * atom`, each as (scale, polynomials): `scale` times the bound.
 
     Of the polynomials of one entry, any one is a valid lower bound.
@@ -436,7 +457,7 @@ def _lower_bounds(atom: Expr, factor: int, bounds: Bounds) -> list[tuple[int, li
             if factor > 0:
                 return [(1, [{}])]
             high: list[Poly] = [{(): factor * (c - 1)}]
-            if _nonnegative(to_poly(a, bounds), bounds, 6):  # x % c <= x
+            if _nonnegative(to_poly(a, bounds), bounds, budget):  # x % c <= x
                 high.append(_scale(to_poly(a, bounds), factor))
             return [(1, high)]
         case Binary(BinOp.MIN, a, b) if factor < 0:

@@ -164,6 +164,12 @@ class _Tiling:
             self.trace.do("duplicate", found.sum, leaf.lane, f"_part{number}")
             sums.append(f"{found.sum}_part{number}")
         for leaf, total in zip(tops, sums, strict=True):
+            outside = loop_around(self.trace.func, self._tile_loops(leaf)[0])
+            if outside is not None:
+                self.trace.do("compute_at", total, outside)
+        for leaf, total in zip(tops, sums, strict=True):
+            if found.packed is not None:
+                self._pack(total, leaf, found.packed)
             self._accumulate(leaf, total)
 
     def _order(self, column: list[str], lane: list[str]) -> list[str]:
@@ -312,18 +318,16 @@ class _Tiling:
         assert lane is not None
         return _Leaf(lane, copy(leaf.column), copy(leaf.row), copy(leaf.above), leaf.tile)
 
+    def _tile_loops(self, leaf: _Leaf) -> list[str]:
+        """The loops of a leaf's tile, outermost first."""
+        inside = {leaf.row, leaf.above, leaf.column, leaf.lane}
+        return [v for v in self._chain(leaf.lane) if v in inside]
+
     def _accumulate(self, leaf: _Leaf, total: str) -> None:
         """Put the accumulation of one tile into registers, right before the tile is written."""
         trace = self.trace
-        inside = [v for v in (leaf.row, leaf.above, leaf.column, leaf.lane) if v is not None]
-        tile = [v for v in self._chain(leaf.lane) if v in inside]
-        outside = loop_around(trace.func, tile[0])
-        if outside is not None:
-            trace.do("compute_at", total, outside)
-        stage = trace.stage(total)
-        if self.found.packed and outside is not None:
-            self._pack(total, leaf)
-        trace.do("decompose_reduction", total, stage.names[0])
+        tile = self._tile_loops(leaf)
+        trace.do("decompose_reduction", total, trace.stage(total).names[0])
         inner = [f.var for f in trace.stage(total).inner]
         names = self._tile_order(total)
         trace.do("reorder", (*inner, *names))
@@ -369,23 +373,24 @@ class _Tiling:
         if factor > 1:
             self.trace.do("annotate", name, "unroll", factor)
 
-    def _pack(self, total: str, leaf: _Leaf) -> None:
+    def _pack(self, total: str, leaf: _Leaf, operand: str) -> None:
         """Copy the column operand of one column tile so that lanes lie side by side."""
         trace = self.trace
-        chain = self._chain(leaf.lane)
-        rows = [v for v in chain if any(v.startswith(r) for r in self.found.rows)]
-        outside = loop_around(trace.func, rows[0]) if rows else loop_around(trace.func, chain[0])
-        if outside is None or self.found.packed is None:
+        if not any(x.buffer == operand for x in loads(trace.stage(total).value)):
+            return  # packed together with another part
+        chain, tile = self._chain(leaf.lane), self._tile_loops(leaf)
+        reuse = [v for v in chain if v in tile or v.startswith(self.found.rows)]
+        outside = loop_around(trace.func, reuse[0])
+        if outside is None:
             return
-        name = f"{self.found.packed}_packed_{total}"
-        trace.do("cache_read", self.found.packed, outside, name, "local")
+        name = f"{operand}_packed_{total}"
+        trace.do("cache_read", operand, outside, name, "local")
         stage = trace.stage(total)
-        axis = stage.names[-1]
         load = next(x for x in loads(stage.value) if x.buffer == name)
-        along = next(d for d, i in enumerate(load.index) if axis in free_vars(i))
+        along = [d for d, i in enumerate(load.index) if stage.names[-1] in free_vars(i)]
         rank = len(load.index)
-        order = (*(d for d in range(rank) if d != along), along)
-        if along != rank - 1:
+        if along and along[0] != rank - 1:
+            order = (*(d for d in range(rank) if d != along[0]), along[0])
             trace.do("transform_layout", name, order)
 
     def _chain(self, name: str) -> list[str]:

@@ -44,9 +44,7 @@ def fits(rows: int, columns: int, registers: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def choose_tile(
-    rows: int | None, high: int | None, columns: int | None, registers: int
-) -> Tile:
+def choose_tile(rows: int | None, high: int | None, columns: int | None, registers: int) -> Tile:
     """The cheapest tile for `high` image rows of `rows` pixels and `columns` vectors.
 
     None stands for a size that is only known at run time (taken as large).

@@ -45,7 +45,9 @@ def match(func: Func, target: Target) -> Window | None:
         return None
     total = sums[0]
     results = [
-        s for s in found if not s.is_reduction and any(x.buffer == total.buffer for x in loads(s.value))
+        s
+        for s in found
+        if not s.is_reduction and any(x.buffer == total.buffer for x in loads(s.value))
     ]
     if len(results) != 1 or len(total.loops) != len(results[0].loops) or not total.inner:
         return None
@@ -58,7 +60,9 @@ def match(func: Func, target: Target) -> Window | None:
     row_axis = total.names[-2] if row else None
     inner = total.inner[-1].extent
     assert isinstance(inner, Const)
-    reach = max((_step(x.index[-2], row_axis) for x in loads(total.value) if len(x.index) > 1), default=1)
+    reach = max(
+        (_step(x.index[-2], row_axis) for x in loads(total.value) if len(x.index) > 1), default=1
+    )
     return Window(
         total.buffer, results[0].buffer, results[0].names[-1], row, reach, int(inner.value)
     )
@@ -128,9 +132,7 @@ def _choose(rows: int | None, found: Window, registers: int) -> int:
     return whole[-1] if whole[-1] * 2 > most else most
 
 
-def _tile(
-    trace: Trace, target: Target, lane: str, row: str | None, total: str, size: int
-) -> None:
+def _tile(trace: Trace, target: Target, lane: str, row: str | None, total: str, size: int) -> None:
     lanes = target.lanes(4)
     width = trace.constant(lane)
     tile_row = None
