@@ -32,6 +32,10 @@ BLOCKED_READERS = (
 """Operators that choose_layouts can write in blocked form, besides elementwise ones."""
 
 
+LOOK_AHEAD = 4
+"""How many elementwise operators stand between a convolution and what its result is joined with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Blocked:
     """The blocked form of a value.
@@ -93,6 +97,41 @@ class Blocking:
         if found is None:
             found = self._planar[value.name] = self._unpack(value, self._blocked[value.name])
         return found
+
+    def repacked(self, value: Value, channels: Channels) -> Value:
+        """An old value with its channels at other lanes than it has them now."""
+        planar = self.planar(value)
+        if channels.is_contiguous:
+            return self._pack(planar, channels)
+        parts: list[Value] = []
+        start = 0
+        n, _, *spatial = planar.type.shape
+        for size in channels.segments:
+            op = Slice(
+                starts=as_sizes((0, start, *(0 for _ in spatial))),
+                sizes=as_sizes((n, size, *spatial)),
+            )
+            part = self.call(op, planar, hint=f"{value.name}_part")
+            parts.append(self._pack(part, Channels.of(self.block, size)))
+            start += size
+        return self.call(Concat(axis=1), *parts, hint=f"{value.name}_blocked")
+
+    def wanted_channels(self, value: Value, depth: int = 0) -> Channels | None:
+        """Where the channels of a value should stand to meet those of what it is joined with."""
+        for user in self.graph.users.get(value, ()):
+            if user.op.fuse is not Fuse.ELEMENTWISE or len(user.outputs) != 1:
+                continue
+            others = (self.find_blocked(v) for v in user.inputs if v != value)
+            known = [f.channels for f in others if f is not None]
+            same = [c for c in known if is_const(value.type.shape[1], c.count)]
+            if same:
+                return same[0]
+            result = user.output
+            if depth < LOOK_AHEAD and result.type.rank == value.type.rank:
+                found = self.wanted_channels(result, depth + 1)
+                if found is not None and is_const(value.type.shape[1], found.count):
+                    return found
+        return None
 
     def keep(self, node: Node) -> None:
         """Copy an old node, on planar operands."""

@@ -30,30 +30,30 @@ Source: the anchors' grouped kernels reach an eighth of the speed of dense ones.
 
 def block_conv(blocking: Blocking, node: Node) -> bool:
     """A convolution with constant weights."""
-    op, (x, w) = node.op, node.inputs
-    assert isinstance(op, Conv)
+    op, x, w = _parts(node)
     array = blocking.array(w)
     if array is None or not w.type.dtype.is_float or array.shape[0] == 0:
         return False
     oc, per_group = array.shape[:2]
     if per_group == 1 and op.groups == oc and op.groups > 1:
-        form = _depthwise(blocking, op, x, w, array)
+        form = _depthwise(blocking, node, array)
     elif op.groups > 1:
-        found = _grouped(blocking, op, x, w, array)
+        found = _grouped(blocking, node, array)
         if found is None:
             return False
         form = found
     elif per_group * 2 < blocking.block and blocking.find_blocked(x) is None:
-        form = _planar(blocking, op, x, w, array)
+        form = _planar(blocking, node, array)
     else:
-        form = _dense(blocking, op, x, w, array)
+        form = _dense(blocking, node, array)
     blocking.set_blocked(node.output, form)
     return True
 
 
-def _dense(blocking: Blocking, op: Conv, x: Value, w: Value, array: Array) -> Blocked:
+def _dense(blocking: Blocking, node: Node, array: Array) -> Blocked:
+    op, x, w = _parts(node)
     source = blocking.blocked(x)
-    outputs = Channels.of(blocking.block, array.shape[0])
+    outputs = _outputs(blocking, node, array)
     packed = block_conv_weights(array, source.channels, outputs)
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
     blocked_op = ConvBlocked(stride=op.stride, dilation=op.dilation)
@@ -61,7 +61,8 @@ def _dense(blocking: Blocking, op: Conv, x: Value, w: Value, array: Array) -> Bl
     return Blocked(blocking.call(blocked_op, halo, weights), outputs)
 
 
-def _depthwise(blocking: Blocking, op: Conv, x: Value, w: Value, array: Array) -> Blocked:
+def _depthwise(blocking: Blocking, node: Node, array: Array) -> Blocked:
+    op, x, w = _parts(node)
     source = blocking.blocked(x)
     packed = depthwise_weights(array, source.channels)
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
@@ -70,8 +71,9 @@ def _depthwise(blocking: Blocking, op: Conv, x: Value, w: Value, array: Array) -
     return Blocked(blocking.call(blocked_op, halo, weights), source.channels)
 
 
-def _grouped(blocking: Blocking, op: Conv, x: Value, w: Value, array: Array) -> Blocked | None:
+def _grouped(blocking: Blocking, node: Node, array: Array) -> Blocked | None:
     """Neighbouring groups are joined until each fills whole blocks, if that costs little."""
+    op, x, w = _parts(node)
     block = blocking.block
     oc, per_group = array.shape[:2]
     joined = groups_to_join(per_group, oc // op.groups, op.groups, block)
@@ -79,7 +81,7 @@ def _grouped(blocking: Blocking, op: Conv, x: Value, w: Value, array: Array) -> 
         return None
     dense = join_groups(array, op.groups, joined)
     if joined == op.groups:
-        return _dense(blocking, op, x, w, dense)
+        return _dense(blocking, node, dense)
     source = blocking.blocked(x)
     if not source.channels.is_contiguous:
         return None
@@ -91,14 +93,27 @@ def _grouped(blocking: Blocking, op: Conv, x: Value, w: Value, array: Array) -> 
     return Blocked(blocking.call(blocked_op, halo, weights), outputs)
 
 
-def _planar(blocking: Blocking, op: Conv, x: Value, w: Value, array: Array) -> Blocked:
+def _planar(blocking: Blocking, node: Node, array: Array) -> Blocked:
     """A convolution of few channels, such as the first of a model, reads them unblocked."""
-    outputs = Channels.of(blocking.block, array.shape[0])
+    op, x, w = _parts(node)
+    outputs = _outputs(blocking, node, array)
     packed = planar_conv_weights(array, outputs)
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
     blocked_op = PlanarConv(stride=op.stride, dilation=op.dilation)
     halo = _with_halo(blocking, op, blocking.planar(x), lanes=0)
     return Blocked(blocking.call(blocked_op, halo, weights), outputs)
+
+
+def _parts(node: Node) -> tuple[Conv, Value, Value]:
+    assert isinstance(node.op, Conv)
+    x, w = node.inputs
+    return node.op, x, w
+
+
+def _outputs(blocking: Blocking, node: Node, array: Array) -> Channels:
+    """Where the result's channels stand; any place will do, the weights follow."""
+    wanted = blocking.wanted_channels(node.output)
+    return wanted or Channels.of(blocking.block, array.shape[0])
 
 
 def _with_halo(blocking: Blocking, op: Conv, x: Value, lanes: int) -> Value:

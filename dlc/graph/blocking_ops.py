@@ -107,12 +107,11 @@ def _operand(blocking: Blocking, value: Value, rank: int, channels: Channels) ->
     if not is_const(shape[1], channels.count):
         return None
     form = blocking.find_blocked(value)
-    if form is None:
-        packs = channels.is_contiguous
-        return _Operand(lambda _: blocking.blocked(value).value, idle=0.0) if packs else None
-    if form.channels != channels:
-        return None
-    return _Operand(lambda _: form.value, idle=form.idle)
+    if form is not None and form.channels == channels:
+        return _Operand(lambda _: form.value, idle=form.idle)
+    if form is None and channels.is_contiguous:
+        return _Operand(lambda _: blocking.blocked(value).value, idle=0.0)
+    return _Operand(lambda _: blocking.repacked(value, channels), idle=0.0)
 
 
 def _constant_operand(

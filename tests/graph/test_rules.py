@@ -131,6 +131,35 @@ FIRES = [
     ("slice_into_slice", body(
         "x: f32[20]", "a: f32[6] = slice(x, starts=(3,), sizes=(6,), steps=(2,))",
         "y: f32[2] = slice(a, starts=(1,), sizes=(2,), steps=(3,))"), ["slice"]),
+    ("concat_into_concat", body(
+        "x: f32[2, 3], y: f32[2, 4], z: f32[2, 5]", "a: f32[2, 7] = concat(x, y, axis=1)",
+        "b: f32[2, 12] = concat(a, z, axis=-1)", "c: f32[2, 7] = neg(a)", outputs="b, c"),
+     ["concat", "concat", "neg"]),
+    ("slice_behind_reshape", body(
+        "n: size, x: f32[n, 12]", "a: f32[n, 6] = slice(x, starts=(0, 3), sizes=(n, 6))",
+        "b: f32[n, 2, 3] = reshape(a, shape=(n, 2, 3))", "y: f32[n, 2, 3] = relu(b)"),
+     ["reshape", "slice", "relu"]),
+    ("scale_before_move", body(
+        "x: f32[4, 6]", "w: f32[6, 10] = const()", "b: f32[10] = const()",
+        "c: f32[1, 1] = const(3)", "a: f32[4, 10] = matmul(x, w)", "d: f32[4, 10] = add(b, a)",
+        "e: f32[4, 5, 2] = reshape(d, shape=(4, 5, 2))",
+        "f: f32[2, 4, 5] = transpose(e, perm=(2, 0, 1))", "y: f32[2, 4, 5] = mul(c, f)"),
+     ["matmul", "add", "mul", "reshape", "transpose"]),
+    ("scale_into_operand", body(
+        "x: f32[4, 6], z: f32[10, 3]", "w: f32[6, 10] = const()", "c: f32[()] = const(3)",
+        "a: f32[4, 10] = matmul(x, w)", "s: f32[4, 3] = matmul(a, z)", "y: f32[4, 3] = mul(s, c)"),
+     ["matmul", "mul", "matmul"]),
+    ("slices_into_conv", body(
+        "x: f32[2, 3, 8, 6]",
+        "a: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 1, 2), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
+        "b: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 0, 0), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
+        "c: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 1, 0), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
+        "d: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 0, 1), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
+        "e: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 1, 1), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
+        "f: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 0, 2), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
+        "s: f32[2, 18, 4, 2] = concat(a, b, c, d, e, f, axis=1)", "w: f32[5, 18, 3, 2] = const()",
+        "y: f32[2, 5, 2, 3] = conv(s, w, stride=(2, 1), pads=(1, 0, 1, 2))"),
+     ["conv"]),
     ("expand_into_broadcast", body(
         "x: f32[3, 1], z: f32[3, 5]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
         "y: f32[3, 5] = add(a, z)"), ["add"]),
@@ -148,6 +177,46 @@ def test_a_rule_rewrites(rule, text, left):
     assert ops(after) == left
     assert after != before
 
+
+FOCUS = (
+    "a: f32[2, 3, 4, 6] = slice(x, starts=(0, 0, 0, 0), sizes=(2, 3, 4, 6), steps=(1, 1, 2, 1))",
+    "b: f32[2, 3, 4, 6] = slice(x, starts=(0, 0, 1, 0), sizes=(2, 3, 4, 6), steps=(1, 1, 2, 1))",
+    "s: f32[2, 6, 4, 6] = concat(a, b, axis=1)", "w: f32[4, 6, 1, 1] = const()",
+    "y: f32[2, 4, 4, 6] = conv(s, w)",
+)  # fmt: skip
+
+
+def focus(*changes, x="x: f32[2, 3, 8, 6]"):
+    text = body(x, *FOCUS)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+FOCUS_REFUSES = [
+    ("slices_into_conv", "stacked as channels", focus(
+        ("s: f32[2, 6, 4, 6]", "s: f32[2, 3, 8, 6]"), ("b, axis=1", "b, axis=2"),
+        ("w: f32[4, 6", "w: f32[4, 3"), ("y: f32[2, 4, 4, 6]", "y: f32[2, 4, 8, 6]"))),
+    ("slices_into_conv", "groups or dilation", focus(
+        ("w: f32[4, 6", "w: f32[4, 3"), ("conv(s, w)", "conv(s, w, groups=2)"))),
+    ("slices_into_conv", "slices of one image", focus(
+        ("b: f32[2, 3, 4, 6] = slice(x", "b: f32[2, 3, 4, 6] = slice(z"),
+        x="x: f32[2, 3, 8, 6], z: f32[2, 3, 8, 6]")),
+    ("slices_into_conv", "slices of one image", focus(
+        ("concat(a, b", "concat(a, z"), x="x: f32[2, 3, 8, 6], z: f32[2, 3, 4, 6]")),
+    ("slices_into_conv", "different steps", focus(
+        ("starts=(0, 0, 1, 0), sizes=(2, 3, 4, 6), steps=(1, 1, 2, 1)",
+         "starts=(0, 0, 1, 0), sizes=(2, 3, 4, 6)"))),
+    ("slices_into_conv", "unknown places or channels", focus(
+        ("starts=(0, 0, 1, 0)", "starts=(0, 0, k, 0)"), x="k: size, x: f32[2, 3, 8 + k, 6]")),
+    ("slices_into_conv", "do not take all channels", focus(x="x: f32[2, 5, 8, 6]")),
+    ("slices_into_conv", "beyond the first square", focus(
+        ("starts=(0, 0, 1, 0)", "starts=(0, 0, 3, 0)"), x="x: f32[2, 3, 10, 6]")),
+    ("slices_into_conv", "cover each square once", focus(
+        ("starts=(0, 0, 1, 0)", "starts=(0, 0, 0, 0)"))),
+    ("slices_into_conv", "cover the image", focus(x="x: f32[2, 3, 9, 6]")),
+]  # fmt: skip
 
 REFUSES = [
     ("batch_norm_into_mul_add", "a variance is negative", body(
@@ -267,6 +336,55 @@ REFUSES = [
         "x: f32[3, 1, 5]", "y: f32[5, 1, 3] = transpose(x, perm=(2, 1, 0))")),
     ("transpose_into_reshape", "nothing moves", body(
         "x: f32[3, 5]", "y: f32[3, 5] = transpose(x, perm=(0, 1))")),
+    ("concat_into_concat", "no part is", body(
+        "x: f32[2, 3], y: f32[2, 4], z: f32[2, 5]", "a: f32[2, 7] = concat(x, y, axis=1)",
+        "b: f32[2, 12] = concat(z, a, axis=1)", "c: f32[2, 7] = neg(a)", outputs="b, c")),
+    ("concat_into_concat", "no part is", body(
+        "x: f32[2, 3], y: f32[2, 4], z: f32[1, 7]", "a: f32[2, 7] = concat(x, y, axis=1)",
+        "b: f32[3, 7] = concat(a, z, axis=0)", outputs="b")),
+    ("concat_into_concat", "no part is", body(
+        "x: f32[2, 3], y: f32[2, 4], z: f32[2, 5]", "a: f32[2, 7] = concat(x, y, axis=1)",
+        "b: f32[2, 12] = concat(a, z, axis=1)", outputs="b, a")),
+    ("slice_behind_reshape", "the last axis alone", body(
+        "x: f32[4, 6]", "a: f32[2, 6] = slice(x, starts=(0, 0), sizes=(2, 6))",
+        "b: f32[2, 2, 3] = reshape(a, shape=(2, 2, 3))", "y: f32[2, 2, 3] = relu(b)")),
+    ("slice_behind_reshape", "leaves elements out", body(
+        "x: f32[4, 12]", "a: f32[4, 6] = slice(x, starts=(0, 0), sizes=(4, 6), steps=(1, 2))",
+        "b: f32[4, 2, 3] = reshape(a, shape=(4, 2, 3))", "y: f32[4, 2, 3] = relu(b)")),
+    ("slice_behind_reshape", "does not split", body(
+        "x: f32[4, 12]", "a: f32[4, 6] = slice(x, starts=(0, 0), sizes=(4, 6))",
+        "b: f32[2, 4, 3] = reshape(a, shape=(2, 4, 3))", "y: f32[2, 4, 3] = relu(b)")),
+    ("slice_behind_reshape", "unknown size", body(
+        "n: size, x: f32[4, 12 + n]", "a: f32[4, 6] = slice(x, starts=(0, 0), sizes=(4, 6))",
+        "b: f32[4, 2, 3] = reshape(a, shape=(4, 2, 3))", "y: f32[4, 2, 3] = relu(b)")),
+    ("slice_behind_reshape", "within a row", body(
+        "x: f32[4, 12]", "a: f32[4, 6] = slice(x, starts=(0, 2), sizes=(4, 6))",
+        "b: f32[4, 2, 3] = reshape(a, shape=(4, 2, 3))", "y: f32[4, 2, 3] = relu(b)")),
+    ("scale_before_move", "not one number", body(
+        "x: f32[4, 6]", "w: f32[6, 10] = const()", "c: f32[10, 1] = const()",
+        "a: f32[4, 10] = matmul(x, w)", "f: f32[10, 4] = transpose(a, perm=(1, 0))",
+        "y: f32[10, 4] = mul(c, f)")),
+    ("scale_before_move", "integer products", body(
+        "x: i32[4, 6]", "w: i32[6, 10] = const()", "c: i32[()] = const(2)",
+        "a: i32[4, 10] = matmul(x, w)", "f: i32[10, 4] = transpose(a, perm=(1, 0))",
+        "y: i32[10, 4] = mul(c, f)")),
+    ("scale_before_move", "no weights", body(
+        "x: f32[4, 6]", "c: f32[()] = const(2)", "f: f32[6, 4] = transpose(x, perm=(1, 0))",
+        "y: f32[6, 4] = mul(c, f)")),
+    ("scale_before_move", "no weights", body(
+        "x: f32[4, 6]", "w: f32[6, 10] = const()", "c: f32[()] = const(2)",
+        "a: f32[4, 10] = matmul(x, w)", "f: f32[10, 4] = transpose(a, perm=(1, 0))",
+        "y: f32[10, 4] = mul(c, f)", outputs="y, a")),
+    ("scale_into_operand", "not one number", body(
+        "x: f32[4, 6], z: f32[10, 3]", "w: f32[6, 10] = const()", "c: f32[3] = const(1, 2, 3)",
+        "a: f32[4, 10] = matmul(x, w)", "s: f32[4, 3] = matmul(a, z)", "y: f32[4, 3] = mul(s, c)")),
+    ("scale_into_operand", "takes the factor itself", body(
+        "x: f32[4, 6]", "w: f32[6, 10] = const()", "c: f32[()] = const(2)",
+        "a: f32[4, 10] = matmul(x, w)", "y: f32[4, 10] = mul(a, c)")),
+    ("scale_into_operand", "no weights", body(
+        "x: f32[4, 6], z: f32[6, 3]", "c: f32[()] = const(2)", "e: f32[4, 6] = exp(x)",
+        "s: f32[4, 3] = matmul(e, z)", "y: f32[4, 3] = mul(s, c)")),
+    *FOCUS_REFUSES,
     ("expand_into_broadcast", "no operand is", body(
         "x: f32[3, 1], z: f32[3, 5]", "y: f32[3, 5] = add(x, z)")),
     ("expand_into_broadcast", "nothing else has the size", body(

@@ -126,8 +126,11 @@ def _positions(graph: Graph, node: Node, order: dict[int, int]) -> list[int]:
 
 def _is_owned(graph: Graph, value: Value, concat: Node) -> bool:
     """Whether a part can be made inside of a concatenation, as far as its readers go."""
-    if value in graph.outputs or not writes_boxes(graph.producers.get(value)):
+    producer = graph.producers.get(value)
+    if value in graph.outputs or not writes_boxes(producer):
         return False
+    if producer is not None and isinstance(producer.op, Concat):
+        return False  # it has memory of its own; simplify_shapes joins nested ones where it can
     users = graph.users[value]
     return all(u is concat or isinstance(u.op, Concat) or reads_views(u) for u in users)
 

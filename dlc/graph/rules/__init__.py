@@ -25,6 +25,7 @@ from dlc.graph.rules.scale_into_matmul import scale_into_matmul
 from dlc.graph.rules.scale_through_bias import scale_through_bias
 from dlc.graph.rules.scale_toward_weights import scale_before_move, scale_into_operand
 from dlc.graph.rules.shape_into_shape import (
+    concat_into_concat,
     reshape_into_reshape,
     slice_into_slice,
     transpose_into_reshape,
@@ -41,6 +42,7 @@ SHAPE_RULES: tuple[Rule, ...] = (
     transpose_into_transpose,
     transpose_into_reshape,
     slice_into_slice,
+    concat_into_concat,
     slice_behind_reshape,
     *EXPAND_INTO_BROADCAST,
 )
