@@ -46,6 +46,12 @@ def elementwise(*lines, shape="3, 5", outputs="y"):
     return body(f"x: f32[{shape}]", *typed, outputs=outputs)
 
 
+SIX_SLICES = tuple(
+    f"{name}: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, {i}, {j}), sizes=(2, 3, 4, 2), "
+    "steps=(1, 1, 2, 3))"
+    for name, i, j in zip("abcdef", (1, 0, 1, 0, 1, 0), (2, 0, 0, 1, 1, 2), strict=True)
+)
+
 FIRES = [
     ("batch_norm_into_mul_add", body(X4, *NORM, "y: f32[2, 3, 5, 7] = batch_norm(x, s, b, m, v)"),
      ["mul", "add"]),
@@ -54,6 +60,11 @@ FIRES = [
      ["conv"]),
     ("scale_into_conv", body(X4, *CONV, "c: f32[()] = const(3)", "y: f32[2, 4, 5, 7] = mul(a, c)"),
      ["conv"]),
+    ("scale_into_conv_transpose", body(
+        "x: f32[2, 6, 5, 7]", "w: f32[6, 2, 2, 2] = const()",
+        "a: f32[2, 4, 6, 8] = conv_transpose(x, w, groups=2)",
+        "c: f32[4, 1, 1] = const(1, 2, 3, 4)", "y: f32[2, 4, 6, 8] = mul(c, a)"),
+     ["conv_transpose"]),
     ("scale_before_conv", body(
         X4, "c: f32[1, 3, 1, 1] = const(1, 2, 3)", "b: f32[2, 3, 5, 7] = mul(x, c)",
         "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 3, 5] = conv(b, w)"),
@@ -151,12 +162,7 @@ FIRES = [
      ["matmul", "mul", "matmul"]),
     ("slices_into_conv", body(
         "x: f32[2, 3, 8, 6]",
-        "a: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 1, 2), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
-        "b: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 0, 0), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
-        "c: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 1, 0), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
-        "d: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 0, 1), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
-        "e: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 1, 1), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
-        "f: f32[2, 3, 4, 2] = slice(x, starts=(0, 0, 0, 2), sizes=(2, 3, 4, 2), steps=(1, 1, 2, 3))",
+        *SIX_SLICES,
         "s: f32[2, 18, 4, 2] = concat(a, b, c, d, e, f, axis=1)", "w: f32[5, 18, 3, 2] = const()",
         "y: f32[2, 5, 2, 3] = conv(s, w, stride=(2, 1), pads=(1, 0, 1, 2))"),
      ["conv"]),
@@ -224,6 +230,10 @@ REFUSES = [
         "y: f32[2, 3, 5, 7] = batch_norm(x, s, b, m, v)")),
     ("scale_into_conv", "differs within a channel", body(
         X4, *CONV, "c: f32[7] = const(1, 2, 3, 4, 5, 6, 7)", "y: f32[2, 4, 5, 7] = mul(a, c)")),
+    ("scale_into_conv_transpose", "differs within a channel", body(
+        "x: f32[2, 6, 5, 7]", "w: f32[6, 2, 2, 2] = const()",
+        "a: f32[2, 4, 6, 8] = conv_transpose(x, w, groups=2)",
+        "c: f32[4, 6, 1] = const()", "y: f32[2, 4, 6, 8] = mul(c, a)")),
     ("scale_before_conv", "differs within a channel", body(
         X4, "c: f32[7] = const(1, 2, 3, 4, 5, 6, 7)", "b: f32[2, 3, 5, 7] = mul(x, c)",
         "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 3, 5] = conv(b, w)")),

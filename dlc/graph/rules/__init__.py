@@ -20,6 +20,7 @@ from dlc.graph.rules.parts_into_mish import parts_into_mish
 from dlc.graph.rules.parts_into_softmax import parts_into_softmax
 from dlc.graph.rules.scale_before_conv import scale_before_conv
 from dlc.graph.rules.scale_into_conv import scale_into_conv
+from dlc.graph.rules.scale_into_conv_transpose import scale_into_conv_transpose
 from dlc.graph.rules.scale_into_layer_norm import bias_into_layer_norm, scale_into_layer_norm
 from dlc.graph.rules.scale_into_matmul import scale_into_matmul
 from dlc.graph.rules.scale_through_bias import scale_through_bias
@@ -69,6 +70,7 @@ STEP_RULES: tuple[Rule, ...] = (
     sub_into_add,
     div_into_mul,
     scale_into_conv,
+    scale_into_conv_transpose,
     scale_before_conv,
     scale_into_matmul,
     scale_through_bias,

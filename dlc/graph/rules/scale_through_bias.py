@@ -7,7 +7,7 @@ from __future__ import annotations
 from dlc.graph.broadcast import along_axis
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, Mul
-from dlc.graph.ops.conv import Conv
+from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
 from dlc.te.expr import Const
@@ -19,7 +19,7 @@ from dlc.te.expr import Const
         (
             Pattern(
                 Add,
-                (Pattern((Conv, MatMul), ("x", Weight("w")), name="y"), Weight("b")),
+                (Pattern((Conv, ConvTranspose, MatMul), ("x", Weight("w")), name="y"), Weight("b")),
                 either_order=True,
             ),
             Weight("c"),
@@ -30,7 +30,7 @@ from dlc.te.expr import Const
 def scale_through_bias(match: Match) -> Value | Refusal:
     """Scale the bias and what it is added to."""
     y = match["y"]
-    axis = 1 if isinstance(match.maker("y"), Conv) else y.type.rank - 1
+    axis = 1 if not isinstance(match.maker("y"), MatMul) else y.type.rank - 1
     if match.root.output.type != y.type or not y.type.dtype.is_float:
         return Refusal("the constants repeat the result, or it is of integers")
     channels = y.type.shape[axis]

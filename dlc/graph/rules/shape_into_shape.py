@@ -1,5 +1,6 @@
 """One change of shape instead of two: reshape(reshape(x)), transpose(transpose(x)),
-slice(slice(x)), concat(concat(x, y), z); and a transpose that moves only dimensions of size 1 is a reshape.
+slice(slice(x)), concat(concat(x, y), z); and a transpose that moves only dimensions of size 1 is
+a reshape.
 """
 
 from __future__ import annotations
