@@ -236,14 +236,15 @@ class Builder:
 
     def index_op(self, level: int, text: str, elem: str = "i64") -> Val:
         """A pure instruction on index values, placed at the start of a level."""
-        key = ("index", text)
-        found = self._known.get(key)
+        # One that an inner level has is of no use here: it does not dominate this place.
+        outer = (self._known.get(("index", above, text)) for above in range(level + 1))
+        found = next((value for value in outer if value is not None), None)
         if found is None:
             at = self.levels[level]
             self.count += 1
             name = f"%v{self.count}"
             at.block.lines.append(f"{name} = {text}")
-            found = self.remember(key, Val(name, elem), at.scope)
+            found = self.remember(("index", level, text), Val(name, elem), at.scope)
         return found
 
     def call(self, name: str, result: Val, *operands: Val, flags: str = "") -> Val:
