@@ -159,15 +159,15 @@ void ThreadPool::run_loop(dlc_body body, void *closure, std::int64_t extent) noe
   }
 }
 
-// Runs chunks of all parts, from `first_part` on, until none is left; then reports them.
+// Runs chunks of all parts, from `first_part` on, until none is left. Each part is reported before
+// the next is looked at: the caller must not wait for a thread that merely finds nothing to steal.
 void ThreadPool::help(unsigned first_part) noexcept {
-  std::uint64_t done = 0;
   unsigned part = first_part;
   for (unsigned i = 0; i < started_; ++i) {
-    done += run_chunks(part);
+    const std::uint64_t done = run_chunks(part);
+    if (done > 0) chunks_done_.fetch_add(done, std::memory_order_release);
     part = part + 1 == started_ ? 0 : part + 1;
   }
-  if (done > 0) chunks_done_.fetch_add(done, std::memory_order_release);
 }
 
 std::uint64_t ThreadPool::run_chunks(unsigned part) noexcept {
