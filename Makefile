@@ -13,9 +13,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 PY_SOURCES := $(shell find dlc -name '*.py')
 CPP_SOURCES := CMakeLists.txt dlc/__init__.py $(shell find dlc/runtime/cpp -type f)
-# The tests call cmake, which the virtual environment has.
+# Some tests call cmake, which the virtual environment has.
 IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
-CPP_TESTS := $(IN_VENV) sh dlc/runtime/cpp/tests/sanitize.sh
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -47,7 +46,6 @@ $(VENV)/.installed: $(CPP_SOURCES) $(VENV)/.tools
 	@touch $@
 
 test: $(VENV)/.installed
-	$(CPP_TESTS) release
 	$(IN_VENV) pytest -q -n auto --dist loadfile
 
 test-fast: $(VENV)/.installed
@@ -62,7 +60,7 @@ check: $(VENV)/.installed
 	$(MAKE) test
 
 sanitize: $(VENV)/.installed
-	$(CPP_TESTS) address thread
+	$(IN_VENV) sh dlc/runtime/cpp/tests/sanitize.sh address thread
 
 format: $(VENV)/.installed
 	$(BIN)/ruff format
