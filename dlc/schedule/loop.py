@@ -148,13 +148,12 @@ def block(*stmts: Stmt) -> Stmt:
 
     An allocation takes what follows it into its body, as it does in the text.
     """
-    flat: list[Stmt] = []
-    for position, stmt in enumerate(stmts):
-        if isinstance(stmt, Alloc) and position + 1 < len(stmts):
-            rest = block(stmt.body, *stmts[position + 1 :])
-            flat.append(Alloc(stmt.buffer, stmt.scope, rest))
+    flat = [s for stmt in stmts for s in (stmt.stmts if isinstance(stmt, Block) else (stmt,))]
+    for position, stmt in enumerate(flat[:-1]):
+        if isinstance(stmt, Alloc):
+            rest = block(stmt.body, *flat[position + 1 :])
+            flat[position:] = [Alloc(stmt.buffer, stmt.scope, rest)]
             break
-        flat.extend(stmt.stmts if isinstance(stmt, Block) else (stmt,))
     return flat[0] if len(flat) == 1 else Block(tuple(flat))
 
 
