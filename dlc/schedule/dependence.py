@@ -37,6 +37,7 @@ from dlc.te.simplify import (
     from_poly,
     loop_bounds,
     simplify,
+    surely_at_most,
     surely_equal,
     surely_less,
     to_poly,
@@ -167,6 +168,7 @@ def _operands(stmt: Invoke) -> Iterator[Access]:
 
 def _distinct(group: list[Access], names: tuple[str, ...], bounds: Bounds) -> bool:
     """Whether iterations that differ in `names` always use different elements."""
+    names = tuple(v for v in names if not surely_at_most(bounds[v][1], 0))  # one iteration
     ranges = dict(bounds)
     for access in group:
         ranges |= dict(access.reach)
@@ -239,7 +241,9 @@ class _Reading:
         return canonical(base + edges[0]), canonical(base + edges[1])
 
     def fixed(self, atom: Expr) -> bool:
-        return atom in self.known or not self.varies(atom) or self.all_known(atom)
+        if atom in self.known:
+            return True
+        return not loads(atom) and self.all_known(atom)  # what it loads may change
 
     def all_known(self, atom: Expr) -> bool:
         moving = free_vars(atom) & self.moving

@@ -15,7 +15,7 @@ from dlc.te.simplify import (
     surely_at_most,
     to_poly,
 )
-from dlc.te.transform import free_vars
+from dlc.te.transform import free_vars, loads
 
 Interval = tuple[Expr, Expr]  # lowest and highest value
 
@@ -40,6 +40,8 @@ def interval(expr: Expr, varying: Bounds, bounds: Bounds) -> Interval | None:
     names = frozenset(varying)
     low: Poly = {}
     high: Poly = {}
+    if loads(expr):  # what it loads may change
+        return None
     for atoms, factor in to_poly(expr, bounds).items():
         moving = [a for a in atoms if free_vars(a) & names]
         still = tuple(a for a in atoms if a not in moving)

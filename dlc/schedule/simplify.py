@@ -67,7 +67,8 @@ def simplify_stmt(
             return Invoke(name, tuple((b, tuple(map(expr, index))) for b, index in operands))
         case If(cond, body):
             conds = [c for c in conjuncts(expr(cond)) if c not in facts]
-            inner = simplify_stmt(body, bounds, facts.union(conds), drop=drop)
+            known = facts.union(c for c in conds if not loads(c))  # what it loads may change
+            inner = simplify_stmt(body, bounds, known, drop=drop)
             return NOTHING if inner == NOTHING else guarded(conds, inner)
         case For():
             return _simplify_loop(stmt, bounds, facts, drop=drop)

@@ -109,6 +109,46 @@ FUNCTIONS = {
             for k in range(n):
                 B[k] = B[k + 1] + B[k]
     """,
+    "cached": """
+        def f(n: size, A: f32[n, 5], W: f32[5, 3], *, C: f32[n, 3]):
+            a = alloc(f32[n, 5], "local")
+            w = alloc(f32[5, 3], "local")
+            s = alloc(f32[n, 3], "local")
+            for i in range(n):
+                for k in range(5):
+                    a[i, k] = A[i, k]
+            for k_1 in range(5):
+                for j in range(3):
+                    w[k_1, j] = W[k_1, j]
+            for i_1 in range(n):
+                for j_1 in range(3):
+                    s[i_1, j_1] = 0.0
+            for i_2 in range(n):
+                for j_2 in range(3):
+                    for k_2 in range(5):
+                        s[i_2, j_2] += a[i_2, k_2] * w[k_2, j_2]
+            for y in range(n):
+                for x in range(3):
+                    C[y, x] = s[y, x] + 1.0
+    """,
+    "tail": """
+        def f(n: size, A: f32[n, 9], *, B: f32[n, 9], S: f32[n]):
+            t = alloc(f32[n, 9], "local")
+            for io in range((n + 2) // 3):
+                for j in range(9):
+                    for ii in range(3):
+                        if io * 3 + ii < n:
+                            t[io * 3 + ii, j] = A[io * 3 + ii, j] * 2.0
+            for y in range(n):
+                for x in range(9):
+                    B[y, x] = t[y, x] + 1.0
+            for z in range(n):
+                S[z] = 0.0
+                for ko in range(3):
+                    for ki in range(4):
+                        if ko * 4 + ki < 9:
+                            S[z] += t[z, ko * 4 + ki] * B[z, ko * 4 + ki]
+    """,
     "gather": """
         def f(n: size, I: i64[n], A: f32[6, 3], *, B: f32[n, 3]):
             t = alloc(f32[6, 3], "local")

@@ -26,7 +26,7 @@ FOR_I = "for i in range(n):\n    "
     [
         "B[i, 0] = A[i, 1]",
         "for j in range(32):\n        B[i, j] = A[i, j] + A[i, 31 - j]",
-        "for j in range(32):\n        B[i, j] = 0.0\n    for k in range(31):\n        B[i, k] += B[i, k + 1]",
+        "for j in range(32):\n        B[i, j] = 0.0\n    for k in range(9):\n        B[i, k] += B[i, 9]",
         "for j in range(4):\n        D[i] += A[i, j]",
         "t = alloc(f32[4], 'local')\n    t[0] = A[i, 0]\n    B[i, 0] = t[0]".replace("'", '"'),
         "B[n - 1 - i, 0] = A[i, 1]",
@@ -166,3 +166,9 @@ def test_accumulations_may_be_reordered(statement, fine):
 def test_the_reason_names_the_buffer():
     func = nest("for i in range(n):\n    C[0] = A[i, 0]")
     assert "one element of 'C', which is written" in why_not_independent(func, "i")
+
+
+def test_a_loop_of_one_iteration_is_independent():
+    text = "def f(A: f32[4], *, B: f32[1]):\n    for i in range({n}):\n        B[0] = A[i]\n"
+    assert why_not_independent(parse(text.format(n=1)), "i") == ""
+    assert why_not_independent(parse(text.format(n=2)), "i") != ""

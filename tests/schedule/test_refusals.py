@@ -6,9 +6,14 @@ import pytest
 
 import dlc.schedule.primitives  # noqa: F401 - registers the primitives
 from dlc.core.errors import ScheduleError
+from dlc.schedule.instruction import declare
 from dlc.schedule.primitive import PRIMITIVES
 from tests.schedule.data import parse
 
+declare(
+    "add_4xf32",
+    "def add_4xf32(b: f32[4], *, a: f32[4]):\n    for k in range(4):\n        a[k] = a[k] + b[k]\n",
+)
 COPY = """
     def f(n: size, A: f32[n, 6], *, B: f32[n, 6]):
         for i in range(n):
@@ -115,6 +120,7 @@ CASES = [
     # unroll, vectorize, parallel
     ("unroll", ("i",), COPY, "runs n times"),
     ("unroll", ("j",), KINDS, "already vectorize"),
+    ("vectorize", ("q",), COPY, "there is no loop 'q'"),
     ("vectorize", ("i",), COPY, "runs n times"),
     ("vectorize", ("k",), INSIDE, "inside the vector loop 'j'"),
     ("vectorize", ("i",), INSIDE, "the vectorize loop 'j' is inside 'i'"),
@@ -334,6 +340,21 @@ CASES = [
                     B[jo] = t[jo + ji]
         """,
         "vectorize loop 'i' would run n times",
+    ),
+    (
+        "compute_at",
+        ("t", "j"),
+        """
+        def f(A: f32[4], *, B: f32[4], C: f32[4]):
+            for j in range(4):
+                C[j] = A[j]
+            t = alloc(f32[4], "local")
+            for i in range(4):
+                t[i] = A[i]
+            for k in range(4):
+                B[k] = t[k]
+        """,
+        "loop 'j' is outside of the life of 't'",
     ),
     # duplicate
     ("duplicate", ("A", "j", "_t"), TWO, "there is no intermediate 'A'"),
@@ -594,6 +615,20 @@ CASES = [
         """,
         "inside the vector loop 'j'",
     ),
+    (
+        "reverse_compute_at",
+        ("t", "io"),
+        """
+        def f(n: size, A: f32[n + 16], *, B: f32[16]):
+            t = alloc(f32[n + 17], "local")
+            for io in range(1):
+                for j in range(n + 16):
+                    t[j] = A[j]
+            for x in vectorize(16):
+                B[x] = t[x]
+        """,
+        "vectorize loop 'x' would run n + 16 times",
+    ),
     # pad_einsum
     ("pad_einsum", ("s", "q", 4), SUM, "there is no loop 'q'"),
     ("pad_einsum", ("s", "j", 1), SUM, "multiple 1 is below 2"),
@@ -659,6 +694,12 @@ CASES = [
         "the name 't_pad_0' is taken",
     ),
     # tensorize
+    (
+        "tensorize",
+        ("k", "add_4xf32"),
+        "def f(*, C: f32[9]):\n    for k in range(4):\n        C[k] = C[k] + C[k + 4]\n",
+        "'C' is both written and read",
+    ),
     ("tensorize", ("q", "dot_4xi8_i32"), DOT, "there is no loop 'q'"),
     ("tensorize", ("j", "nop"), DOT, "there is no instruction 'nop'"),
     ("tensorize", ("j", "dot_4xi8_i32"), DOT.replace("range(4)", "range(3)"), "range(3)"),

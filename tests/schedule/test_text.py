@@ -134,3 +134,10 @@ def test_bad_text_is_refused(line, reason):
 def test_a_bad_head_is_refused(text, reason):
     with pytest.raises(UserError, match=reason):
         parse_func(textwrap.dedent(text))
+
+
+def test_an_allocation_inside_a_block_takes_what_follows_too():
+    store = Store("B", (), const(1, DType.F32))
+    first = block(store, Alloc(Buffer("t", F32), Scope.LOCAL, store))
+    joined = Alloc(Buffer("t", F32), Scope.LOCAL, block(store, store))
+    assert block(first, store) == block(store, joined)
