@@ -65,6 +65,9 @@ def _elementwise() -> list[Case]:
         case(act.Clip(min=-1.0, max=1.5), "f32[n, 5]", data="special"),
         case(act.Clip(max=2.0), "i32[7]"),
         case(act.Clip(), "f32[7]"),
+        # Results far below 1, where 1 + exp(x) and exp(x) - 1 have few digits of them left.
+        case(act.Softplus(), "f32[3]", values=([-15.0, -16.0, -17.5],), rtol=1e-6),
+        case(act.Elu(), "f32[3]", values=([-1e-4, -3e-5, -1e-5],), rtol=1e-6),
         case(act.Clip(min=2.0, max=1.0), "f32[7]"),
     ]  # fmt: skip
     cases += both(case(act.Relu(), "f32[7]", data="special"))
@@ -206,6 +209,7 @@ def _pools() -> list[Case]:
         maximum("f32[1, 1, 6, 7]", kernel=(2, 3), dilation=(2, 1), pads=(0, 1, 1, 0)),
         maximum("f32[1, 2, 6, 7]", **ceil),
         maximum("f32[1, 2, 7, 5]", pads=(1, 0, 0, 1), **ceil),
+        maximum("f32[1, 1, 3, 4]", kernel=(2, 2), stride=(3, 3), pads=(0, 0, 1, 1), ceil_mode=True),
         maximum("f32[1, 1, n + 3, 4]", kernel=(3, 2), stride=(2, 1), pads=(1, 1, 1, 1)),
         maximum("f32[1, 2, 7]", kernel=(3,), stride=(2,), pads=(1, 1), dilation=(1,)),
         case(pool.MaxPool(kernel=(2, 2), pads=(1, 1, 0, 0)), "f32[2, 2, 5, 5]", data="special"),
@@ -253,6 +257,7 @@ def _reductions() -> list[Case]:
         reduction("sum", "f32[n, 3]", ()),
         case(red.Reduce(kind="max", axes=(1,)), "bool[3, n]"),
         case(red.Reduce(kind="l1", axes=(0,)), "u8[3]"),
+        case(red.Reduce(kind="sum", axes=(0,)), "f16[2500]", values=([1.0],)),  # f16 stops at 2048
         case(red.Reduce(kind="log_sum_exp", axes=(1,)), "f32[2, 3]", rtol=LOOSE,
              values=([-math.inf, -math.inf, -math.inf, 1000.0, 999.0, 0.0],)),
         case(red.Reduce(kind="log_sum_exp", axes=(0,)), "f32[2]",

@@ -54,8 +54,8 @@ def _shapes() -> list[Case]:
         cases.append(case(op, "f32[3, 4]", onnx=onnx))
         op = shape.Pad(before=(3, 5), after=(1, 4), mode=mode)
         cases.append(case(op, "f32[2, 2]"))  # further than once across
-        op = shape.Pad(before=(2,), after=(3,), mode=mode)
-        cases.append(case(op, "f32[n]", sizes=({"n": 4}, {"n": 1})))
+        op = shape.Pad(before=(2,), after=(3,), mode=mode, value=-1.0)
+        cases.append(case(op, "f32[n]"))
     cases += [
         case(shape.Expand(shape=(2, N, 3)), "f32[n, 1]"),
         case(shape.Expand(shape=(3,)), "f32[2, 3]", onnx=Onnx("Expand", {}, (np.array([3]),))),
@@ -99,6 +99,9 @@ def _gathers() -> list[Case]:
         case(gather.GatherElements(), "f32[3, 3]", "i64[n, 2]", values=(None, *inside)),
         case(gather.GatherND(), "f32[2, 2, 3]", "i64[3, 2]", values=(None, *nd),
              onnx=same("GatherND")),
+        case(gather.Gather(), "f32[n, 2]", "i64[2]", values=(None, [0, -1])),
+        case(gather.GatherElements(axis=1), "f32[2, n]", "i64[2, 2]", values=(None, [0, -1])),
+        case(gather.GatherND(), "f32[n, 2]", "i64[3, 1]", values=(None, [0, -1])),
         case(gather.GatherND(), "f32[2, 2, 3]", "i64[n, 1]", values=(None, *nd)),
         case(gather.GatherND(batch_dims=1), "f32[2, 3, 2]", "i64[2, 4, 1]", values=(None, *nd),
              onnx=same("GatherND", batch_dims=1)),
@@ -198,6 +201,11 @@ def _others() -> list[Case]:
             case(sort.TopK(k=3, axis=1, largest=largest), "f32[2, 6]", data="unit", onnx=onnx),
             case(sort.TopK(k=4, largest=largest), "i32[n, 7]"),
             case(sort.TopK(k=N, axis=0, largest=largest), "f32[n, 2]"),
+            case(
+                sort.TopK(k=4, largest=largest),
+                "f32[5]",
+                values=([math.nan, 1.0, math.nan, math.inf, 1.0],),
+            ),
             case(sort.TopK(k=13, largest=largest), "f32[13]", data="special"),
         ]
     for mode in ("nearest", "linear", "cubic"):

@@ -39,6 +39,13 @@ def exact_index(indices: Array, size: int) -> Array:
     return np.clip(wrapped, 0, max(size - 1, 0))
 
 
+def with_elements(x: Array, axis: int) -> Array:
+    """`x`, or zeros to pick from where the axis has no element."""
+    if x.shape[axis]:
+        return x
+    return np.zeros([1 if d == axis % x.ndim else n for d, n in enumerate(x.shape)], x.dtype)
+
+
 def check_indices(op: Op, x: TensorType, indices: TensorType) -> None:
     """Refuse indices that are not integers."""
     if indices.dtype not in INDICES:
@@ -79,7 +86,8 @@ class Gather(Op):
         return te.compute(self.name, shape, element, inputs=(x, indices))
 
     def reference(self, x: Array, indices: Array) -> Array:
-        return np.asarray(np.take(x, exact_index(indices, x.shape[self.axis]), self.axis))
+        at = exact_index(indices, x.shape[self.axis])
+        return np.asarray(np.take(with_elements(x, self.axis), at, self.axis))
 
 
 @op("gather_elements", fuse=Fuse.INJECTIVE, onnx="GatherElements")
@@ -118,7 +126,7 @@ class GatherElements(Op):
         at = exact_index(indices, x.shape[self.axis])
         cut = tuple(slice(0, n) for n in indices.shape)
         axis = self.axis % x.ndim
-        part = x[(*cut[:axis], slice(None), *cut[axis + 1 :])]
+        part = with_elements(x, axis)[(*cut[:axis], slice(None), *cut[axis + 1 :])]
         return np.asarray(np.take_along_axis(part, at, axis))
 
 
@@ -166,6 +174,8 @@ class GatherND(Op):
     def reference(self, x: Array, indices: Array) -> Array:
         batch = self.batch_dims
         outer, count = indices.shape[:-1], indices.shape[-1]
+        for axis in range(batch, batch + count):
+            x = with_elements(x, axis)
         result = np.empty((*outer, *x.shape[batch + count :]), x.dtype)
         for position in np.ndindex(*outer):
             where = indices[position]

@@ -214,7 +214,7 @@ class Pad(Op):
     """Elements before and after each axis; a negative number removes elements.
 
     The new elements are `value`, or those of x mirrored at its edge (reflect), the edge itself
-    (edge), or from the other end (wrap).
+    (edge), or from the other end (wrap); all are `value` where x has no element.
 
     Source: https://onnx.ai/onnx/operators/onnx__Pad.html
     """
@@ -256,7 +256,9 @@ class Pad(Op):
         before, after = constants(self.before), constants(self.after)
         amounts = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
         fill = np.asarray(self.value).astype(x.dtype)
-        if self.mode == "constant":
+        if self.mode == "constant" or any(
+            n == 0 and sum(both) for n, both in zip(x.shape, amounts, strict=True)
+        ):
             whole = np.pad(x, amounts, constant_values=fill)
         else:
             whole = np.pad(x, amounts, mode=self.mode)  # type: ignore[call-overload]  # a str
