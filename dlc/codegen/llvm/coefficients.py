@@ -166,3 +166,7 @@ TANH_F32 = (
         7.374286205326498e-10,
     ),
 )
+# Arguments at which the quotients above, evaluated in float32 with or without FMA, are exactly 1:
+# all beyond count as these.
+ERF_LIMIT = 3.9900877475738525
+TANH_LIMIT = 9.011489868164062

@@ -2,7 +2,7 @@
 
 Largest errors, measured in units in the last place (ULP) by tests/codegen/test_math.py: exp 0.9,
 log 0.8, sin and cos 1.5, sigmoid 1.8, f64 erf 1.5, f64 tanh 2.5, f32 pow 0.6. f32 erf and tanh reach
-4 (5 without FMA) near their limits: a rational function costs a third of a more exact exponential.
+4 (5 without FMA) near their limits: a quotient costs a third of a more exact exponential.
 All hold for all arguments, but for f64 angles only below 2**30, or 2**20 without FMA.
 f64 pow is exp(y * log(x)): its error grows with the exponent of the result, up to 1000 ULP.
 
@@ -171,7 +171,7 @@ class Math:
         """f32: a rational function. f64: -t / (t + 2) with t = exp(-2 |x|) - 1, and x's sign."""
         a, elem = self.arith, x.elem
         if elem == "float":
-            return self._rational(x, 9.02, coefficients.TANH_F32)
+            return self._rational(x, coefficients.TANH_LIMIT, coefficients.TANH_F32)
         y = self._at_most(a.call("fabs", x), 40.0)
         _, integer, r, tail = self._exp_parts(a.op("fmul", y, self._const(-2.0, x)))
         power = self._power_of_two(integer, elem)
@@ -184,7 +184,7 @@ class Math:
         """f32: a rational function. f64: a polynomial up to 1, else 1 - exp(p(x))."""
         a = self.arith
         if x.elem == "float":
-            return self._rational(x, 4.0, coefficients.ERF_F32)
+            return self._rational(x, coefficients.ERF_LIMIT, coefficients.ERF_F32)
         size = a.call("fabs", x)
         near_table, far_table = coefficients.ERF_F64, coefficients.LOG_ERFC_F64
         # x + x * (p - 1) loses less than x * p.
