@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -227,40 +226,3 @@ def test_a_missing_compiler_is_a_target_error(monkeypatch):
     found.clear()
     with pytest.raises(TargetError, match="no cc, gcc or clang"):
         find_driver(NATIVE)
-
-
-MAIN_C = r"""
-#include "dlc/abi.h"
-#include <dlfcn.h>
-#include <stdio.h>
-int main(int count, char **names) {
-  void *library = dlopen(names[count - 1], RTLD_NOW | RTLD_LOCAL);
-  if (!library) { puts(dlerror()); return 2; }
-  dlc_model_query_fn query = (dlc_model_query_fn)dlsym(library, DLC_MODEL_SYMBOL);
-  const dlc_model *model = query(DLC_ABI_VERSION);
-  float y[3]; int64_t z[2] = {0, 0};
-  void *outputs[2] = {y, z};
-  int32_t status = model->run(0, 0, 0, outputs, 0);
-  printf("%d %g %g %g %d\n", status, y[0], y[1], y[2], (int)z[1]);
-  return 0;
-}
-"""
-
-
-def test_a_model_for_arm_runs_under_emulation(tmp_path):
-    compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
-    if NATIVE.arch != "x86_64" or not compiler or not emulator:
-        pytest.skip("needs aarch64-linux-gnu-gcc and qemu-aarch64 on x86-64")
-    target = parse_target("llvm -mtriple=aarch64-linux-gnu")
-    path = build(tmp_path / "m.so", COPY_WEIGHTS, [MARK], WEIGHTS, target)
-    assert "AArch64" in readelf(path, "-h")
-    source = tmp_path / "main.c"
-    source.write_text(MAIN_C)
-    include = Path(__file__).parents[2] / "dlc/runtime/cpp/include"
-    program_path = tmp_path / "main"
-    command = [compiler, str(source), f"-I{include}", "-o", str(program_path), "-ldl"]
-    subprocess.run(command, check=True)
-    root = "/usr/aarch64-linux-gnu"
-    command = [emulator, "-L", root, str(program_path), str(path)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["0", "1", "2", "3", "1"]

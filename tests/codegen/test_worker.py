@@ -182,6 +182,16 @@ def test_a_dump_shows_every_kernel(tmp_path, cache, monkeypatch):
     assert "def scale(" in (tmp_path / "dump" / "scale.loop.txt").read_text()
 
 
+@pytest.mark.parametrize(("name", "value"), [("frozen", True), ("executable", None)])
+def test_a_program_that_cannot_start_python_compiles_alone(
+    tmp_path, cache, monkeypatch, name, value
+):
+    monkeypatch.setattr(sys, name, value, raising=False)
+    monkeypatch.setattr(worker, "shared_pool", None)
+    start_workers(2)
+    check_scales(tmp_path, cache, [1.0, 2.0, 3.0, 4.0], jobs=2)
+
+
 BAD = 'def bad(x: f32[4], *, y: f32[4]):\n    invoke("no_such_instruction", x[0], y[0])\n'
 
 
@@ -323,6 +333,7 @@ def test_a_forked_child_starts_workers_of_its_own():
     parent = shared_pool(1)
     child = os.fork()
     if child == 0:
+        parent.close()  # as at the end of a program; it does not end the workers of the parent
         mine = shared_pool(1)
         ((_, result),) = mine.compile(tasks(1), 1)
         fine = mine is not parent and isinstance(result, bytes)

@@ -94,8 +94,8 @@ class Pool:
                     waiting.get_nowait()
 
     def close(self) -> None:
-        """End the workers; what they are at is lost."""
-        while self._workers:
+        """End the workers; what they are at is lost. A forked child leaves its parent's alone."""
+        while self.owner == os.getpid() and self._workers:
             self._workers.pop().close()
 
     def _ask(self, number: int, task: KernelTask) -> bytes | DlcError:
@@ -114,6 +114,11 @@ class Pool:
 
 _shared: Pool | None = None
 _lock = threading.Lock()
+
+
+def can_start() -> bool:
+    """Whether this program can start Python: one that was frozen into a file would start itself."""
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
 def is_running() -> bool:

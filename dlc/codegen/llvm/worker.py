@@ -17,7 +17,7 @@ from pathlib import Path
 import llvmlite
 
 from dlc.codegen.llvm.compile_task import KernelTask, attempt
-from dlc.codegen.llvm.pool import is_running, shared_pool
+from dlc.codegen.llvm.pool import can_start, is_running, shared_pool
 from dlc.core.cache import Cache, default_cache
 from dlc.core.env import dump_dir
 from dlc.core.errors import DlcError
@@ -57,7 +57,7 @@ class CompiledKernel:
 def start_workers(jobs: int | None = None) -> None:
     """Start worker processes early, so that they are ready once the kernels are."""
     count = jobs or usable_cores()
-    if count > 1:
+    if count > 1 and can_start():
         shared_pool(count)
 
 
@@ -80,7 +80,7 @@ def compile_kernels(
     Raises:
         DlcError: what the first of the failing kernels failed with.
     """
-    store, dumping = cache or default_cache(), dump_dir() is not None
+    store, dump = cache or default_cache(), dump_dir()
     keys = [_key(kernel) for kernel in kernels]
     first: dict[bytes, int] = {}
     for position, key in enumerate(keys):
@@ -88,12 +88,12 @@ def compile_kernels(
     report = _Report(keys, progress)
     objects: dict[bytes, bytes] = {}
     for key, position in first.items():
-        found = None if dumping else store.get(key)
+        found = None if dump else store.get(key)
         if found is not None:
             objects[key] = found
             report.ready(key, kernels[position].name)
     missing = sorted((key for key in first if key not in objects), key=len, reverse=True)
-    tasks = [_task(kernels[first[key]], key) for key in missing]
+    tasks = [_task(kernels[first[key]], key, dump) for key in missing]
     errors: dict[int, DlcError] = {}
     for position, result in _compile(tasks, jobs or usable_cores()):
         key = missing[position]
@@ -127,7 +127,8 @@ class _Report:
 
 def _compile(tasks: Sequence[KernelTask], jobs: int) -> Iterator[tuple[int, bytes | DlcError]]:
     """Objects or errors by position. After an error in this process nothing more is compiled."""
-    if jobs > 1 and (len(tasks) >= MIN_PARALLEL or (tasks and is_running())):
+    worthwhile = len(tasks) >= MIN_PARALLEL or (len(tasks) > 0 and is_running())
+    if jobs > 1 and worthwhile and can_start():
         yield from shared_pool(jobs).compile(tasks, jobs)
         return
     for position, task in enumerate(tasks):
@@ -163,8 +164,8 @@ def _key(job: KernelJob) -> bytes:
     return "\n".join(parts).encode()
 
 
-def _task(job: KernelJob, key: bytes) -> KernelTask:
-    return KernelTask(job.func, job.target, tuple(sorted(job.knobs.items())), _symbol(key))
+def _task(job: KernelJob, key: bytes, dump: Path | None) -> KernelTask:
+    return KernelTask(job.func, job.target, tuple(sorted(job.knobs.items())), _symbol(key), dump)
 
 
 def _symbol(key: bytes) -> str:
