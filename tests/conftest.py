@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# The same examples on every run, and no time limit for each: machines may be slow or busy.
+settings.register_profile("dlc", deadline=None, derandomize=True)
+settings.load_profile("dlc")
 
 
 def pytest_addoption(parser):
