@@ -68,10 +68,10 @@ def test_one_plain_command_builds_it(tmp_path, digits):
 @installed
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
 def test_find_package_works_from_a_moved_installation(tmp_path, digits):
-    moved = tmp_path / "a path with spaces"
+    moved = tmp_path / "a path with spaces" / "dlc" / "runtime"
     for folder in ("include", "lib"):
         shutil.copytree(HOME / folder, moved / folder)
-    build = moved / "build"
+    build = tmp_path / "build"
     run("cmake", "-S", EXAMPLES / "cpp", "-B", build, f"-Ddlc_DIR={moved / PLACES['cmake-dir']}")
     run("cmake", "--build", build)
     assert classify_digits(build / "classify", digits) > 0.97
