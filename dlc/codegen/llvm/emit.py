@@ -80,6 +80,7 @@ class Body:
         self.host = Val("%host", "ptr")
         self.outlining = True
         self._stored: dict[int, tuple[Stmt, frozenset[str]]] = {}
+        self._chunks: dict[tuple[object, ...], tuple[Stmt, dict[Chunk, None]]] = {}
         self._lane_needs: dict[int, tuple[Stmt, bool]] = {}
         self._frame: dict[str, Val] = {}
 
@@ -366,9 +367,17 @@ class Body:
     def _written(self, stmt: Stmt) -> list[Chunk]:
         """The parts of live register buffers that a statement writes, in order."""
         live = {n for n, s in self.memory.storage.items() if s.base is None}
-        found: dict[Chunk, None] = {}
-        self._collect(stmt, live & self._stores(stmt), found)
-        return list(found)
+        return list(self._collected(stmt, live & self._stores(stmt)))
+
+    def _collected(self, stmt: Stmt, live: set[str]) -> dict[Chunk, None]:
+        """The same, remembered: nested loops ask again for what is inside them."""
+        key = (id(stmt), *self.indices.fixed.items(), *sorted(live))
+        found = self._chunks.get(key)
+        if found is None:
+            chunks: dict[Chunk, None] = {}
+            self._collect(stmt, live, chunks)
+            found = self._chunks[key] = (stmt, chunks)
+        return found[1]
 
     def _collect(self, stmt: Stmt, live: set[str], found: dict[Chunk, None]) -> None:
         if not live & self._stores(stmt):
@@ -396,7 +405,7 @@ class Body:
             with self._lanes(loop):
                 self._collect(loop.body, live, found)
         else:
-            self._collect(loop.body, live, found)
+            found.update(self._collected(loop.body, live & self._stores(loop.body)))
 
     # Parallel loops.
 
