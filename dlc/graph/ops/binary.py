@@ -143,16 +143,17 @@ class Mod(Binary):
 
 @op("pow", fuse=Fuse.ELEMENTWISE)
 class Pow(Binary):
-    """a to the power of b; of integers by way of float64, truncated."""
+    """a to the power of b; of integers by way of float64, rounded."""
 
     def formula(self, a: Expr, b: Expr) -> Expr:
         if a.dtype in FLOATS:
             return binary(BinOp.POW, a, b)
         power = binary(BinOp.POW, cast(DType.F64, a), cast(DType.F64, b))
-        return cast(a.dtype, power)
+        return cast(a.dtype, unary(UnOp.ROUND, power))  # a power is right to a few digits only
 
     def exact(self, a: Array, b: Array) -> Array:
-        return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+        power = np.power(a.astype(np.float64), b.astype(np.float64))
+        return power if a.dtype.kind == "f" else np.round(power).astype(a.dtype)
 
 
 @op("minimum", fuse=Fuse.ELEMENTWISE)

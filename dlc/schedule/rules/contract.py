@@ -74,7 +74,7 @@ def _reads(stage: Stage, buffer: str) -> bool:
 def _analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
     """Sort the loops of the result by which operand depends on them."""
     reads = {load.index for load in loads(result.value) if load.buffer == total.buffer}
-    if len(reads) != 1 or total.factors is None:
+    if len(reads) != 1 or total.factors is None or not result.loops:
         return None
     position = [simple_index(i, result.loops) for i in reads.pop()]
     axes = [f.var for f in total.loops]

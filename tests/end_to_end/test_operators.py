@@ -1,0 +1,53 @@
+"""Every operator as machine code, scheduled and compiled for this machine, gives its reference.
+
+Inputs end where memory ends, so a read beyond them is a crash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.graph.arrays import round_to
+from dlc.graph.evaluate import evaluate
+from dlc.graph.graph import Graph, Value, call
+from dlc.graph.ops.fused import compose
+from dlc.schedule.lower import lower_tensors
+from dlc.schedule.pipeline import optimize
+from dlc.te.tensor import placeholder
+from tests.codegen.jit import NATIVE, Kernel
+from tests.graph.op_cases import CASES
+
+pytestmark = pytest.mark.slow
+RTOL = 3e-6
+"""Sums in another order, products contracted into them, and functions right to a few units."""
+
+
+def graph_of(case) -> Graph:
+    inputs = tuple(Value(f"in{i}", t) for i, t in enumerate(case.types))
+    found = case.op.infer(*case.types)
+    names = tuple(f"y{i}" for i in range(len(found))) if isinstance(found, tuple) else ("y0",)
+    node = call(case.op, *inputs, name=names)
+    return Graph("main", ("n",), inputs, (node,), node.outputs)
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=f"{i}-{c}") for i, c in enumerate(CASES)])
+def test_machine_code_is_the_reference(case):
+    graph = graph_of(case)
+    inputs = tuple(placeholder(v.name, v.type) for v in graph.inputs)
+    func = lower_tensors("kernel", graph.sizes, inputs, compose(graph, inputs))
+    kernel = Kernel(replace(optimize(func, NATIVE), name="kernel"))
+    for sizes in case.sizes:
+        arrays = {v.name: a for v, a in zip(graph.inputs, case.arrays(sizes), strict=True)}
+        found = kernel({k: v for k, v in sizes.items() if k in kernel.func.sizes}, arrays)
+        wanted = evaluate(graph, arrays, sizes)
+        for value, actual in zip(graph.outputs, found.values(), strict=True):
+            expected = round_to(wanted[value.name], value.type.dtype)
+            if actual.dtype.kind != "f":
+                np.testing.assert_array_equal(actual, expected)
+                continue
+            rtol = max(case.rtol, RTOL if actual.dtype.itemsize > 2 else 2e-3)
+            scale = np.max(np.abs(expected[np.isfinite(expected)]), initial=1e-3)
+            np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol * float(scale))
