@@ -49,7 +49,9 @@ def match(func: Func, target: Target) -> Window | None:
         for s in found
         if not s.is_reduction and any(x.buffer == total.buffer for x in loads(s.value))
     ]
-    if len(results) != 1 or len(total.loops) != len(results[0].loops) or not total.inner:
+    if len(results) != 1 or len(total.loops) != len(results[0].loops):
+        return None
+    if not total.inner or not total.loops:
         return None
     lane_axis = total.names[-1]
     if not _along_vectors(total, lane_axis):
