@@ -8,15 +8,18 @@ from dlc.graph.passes.choose_layouts import choose_layouts
 from dlc.graph.passes.concat_by_offset import concat_by_offset
 from dlc.graph.passes.fold_constants import fold_constants
 from dlc.graph.passes.fuse_groups import fuse_groups
+from dlc.graph.passes.lift_constants import lift_constants
 from dlc.graph.passes.merge_equal_nodes import merge_equal_nodes
 from dlc.graph.passes.merge_parallel_matmuls import merge_parallel_matmuls
 from dlc.graph.passes.pack_matmul_weights import pack_matmul_weights
 from dlc.graph.passes.remove_dead_nodes import remove_dead_nodes
 from dlc.graph.passes.share_halos import share_halos
 from dlc.graph.passes.simplify_shapes import simplify_shapes
+from dlc.graph.passes.sink_constants import sink_constants
 
 PIPELINE: tuple[GraphPass, ...] = (
     remove_dead_nodes,  # nothing below spends time on what nobody reads
+    sink_constants,
     fold_constants,
     simplify_shapes,
     apply_rules,
@@ -30,5 +33,6 @@ PIPELINE: tuple[GraphPass, ...] = (
     share_halos,
     concat_by_offset,
     remove_dead_nodes,  # again: nothing unused is compiled
+    lift_constants,
     fuse_groups,
 )
