@@ -15,6 +15,7 @@ from dlc.frontend.onnx import (
     reshape,
     resize,
     slicing,
+    sort,
 )
 from dlc.frontend.onnx.convert import Imported, convert_model, import_model
 from dlc.frontend.onnx.interface import Interface
@@ -37,6 +38,7 @@ FAMILIES = (
     reshape,
     resize,
     slicing,
+    sort,
 )
 """The modules with converters."""
 

@@ -48,6 +48,11 @@ class GridSample(Op):
     padding_mode: str = "zeros"
     align_corners: int = 0
 
+    def __post_init__(self) -> None:
+        """Read the names that two dimensions had before opset 20."""
+        first_names = {"bilinear": "linear", "bicubic": "cubic"}
+        object.__setattr__(self, "mode", first_names.get(self.mode, self.mode))
+
     def infer(self, x: TensorType, grid: TensorType) -> TensorType:
         check_dtype(self, FLOATS, x, grid)
         rank = x.rank - 2
