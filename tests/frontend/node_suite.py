@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,15 +28,20 @@ class Outcome:
     """Case -> (operator that was refused, reason)."""
 
 
-def run_all(names: str = "") -> Outcome:
-    """Run every case whose name contains a text."""
-    from onnx.backend.test.case.node import collect_testcases  # it makes all cases: seconds
+@functools.cache
+def all_cases() -> list[Any]:
+    """Every case; making them takes seconds."""
+    from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cases = collect_testcases(None)
+        return list(collect_testcases(None))
+
+
+def run_all(names: str = "") -> Outcome:
+    """Run every case whose name contains a text."""
     outcome = Outcome()
-    for case in cases:
+    for case in all_cases():
         if names in case.name:
             _run(case, outcome)
     return outcome
@@ -43,7 +49,7 @@ def run_all(names: str = "") -> Outcome:
 
 def _run(case: Any, outcome: Outcome) -> None:
     inputs, wanted = case.data_sets[0]
-    given = dict(zip((v.name for v in case.model.graph.input), map(_array, inputs), strict=True))
+    given = dict(zip((v.name for v in case.model.graph.input), map(as_array, inputs), strict=True))
     try:
         found, arrays = _imported(case.model, given)
     except UnsupportedModel as error:
@@ -57,7 +63,7 @@ def _run(case: Any, outcome: Outcome) -> None:
     feed = {v.name: arrays[n] for v, n in zip(graph.inputs, found.interface.inputs, strict=True)}
     results = evaluate(graph, feed)
     try:
-        for value, want in zip(graph.outputs, map(_array, wanted), strict=True):
+        for value, want in zip(graph.outputs, map(as_array, wanted), strict=True):
             _compare(results[value.name], want, case)
     except AssertionError as error:
         outcome.failed[case.name] = str(error)
@@ -65,7 +71,7 @@ def _run(case: Any, outcome: Outcome) -> None:
         outcome.passed.append(case.name)
 
 
-def _array(value: Any) -> Any:
+def as_array(value: Any) -> Any:
     """Tensors as arrays; sequences stay lists, and their cases are refused."""
     if isinstance(value, TensorProto):
         return numpy_helper.to_array(value)
@@ -81,25 +87,25 @@ def _imported(model: onnx.ModelProto, given: Arrays) -> tuple[Imported, Arrays]:
     last: UnsupportedModel | None = None
     for kept in (len(given), 1, 0):
         try:
-            return import_model(load_model(_frozen(model, given, kept))), given
+            return import_model(load_model(frozen(model, given, kept))), given
         except UnsupportedModel as error:
             last = last or error
     assert last is not None
     raise last
 
 
-def _frozen(model: onnx.ModelProto, given: Arrays, kept: int) -> onnx.ModelProto:
+def frozen(model: onnx.ModelProto, given: Arrays, kept: int) -> onnx.ModelProto:
     """The model with all inputs but the first `kept` as constants."""
-    frozen = onnx.ModelProto()
-    frozen.CopyFrom(model)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
     values = list(model.graph.input)
     for value in values[kept:]:
         if isinstance(given[value.name], np.ndarray) and given[value.name].dtype.kind != "O":
             tensor = numpy_helper.from_array(given[value.name], value.name)
-            frozen.graph.initializer.append(tensor)
-    del frozen.graph.input[:]
-    frozen.graph.input.extend(values[:kept])
-    return frozen
+            copy.graph.initializer.append(tensor)
+    del copy.graph.input[:]
+    copy.graph.input.extend(values[:kept])
+    return copy
 
 
 def _compare(got: np.ndarray, want: np.ndarray, case: Any) -> None:

@@ -7,9 +7,10 @@ them, so the chain `Shape`, `Gather`, `Concat`, `Reshape` becomes one `Reshape`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +25,19 @@ from dlc.graph.arrays import round_to
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Array, Fuse, Op
 from dlc.graph.ops.elementwise import Cast
+from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.shape import SizeTensor
 from dlc.te.expr import Const, Expr, Select, const
 from dlc.te.simplify import simplify
+from dlc.te.transform import walk
 from dlc.te.types import TensorType
 
 Elements = NDArray[np.object_]
 """An array of `Expr`: index expressions, or bool expressions where the tensor is one of bools."""
 _MAX_ELEMS = 1024
+_MAX_NODES = 256
+_CHEAP = frozenset({Fuse.ELEMENTWISE, Fuse.INJECTIVE})  # time and memory go with the result
+T = TypeVar("T")
 RunGraph = Callable[["Context", OnnxGraph, Sequence[Value]], tuple[Value, ...]]
 
 
@@ -76,6 +82,9 @@ class Context:
         hint = name or self._hint(op)
         names = tuple(self.names.fresh(hint if i == 0 else f"{hint}_{i}") for i in range(count))
         node = call(op, *inputs, name=names if count > 1 else names[0], source=self.node.label)
+        for size in (s for v in node.outputs for s in v.type.shape):
+            if isinstance(size, Const) and size.value < 0:
+                self.refuse(f"a result would have the size {size}")
         if self._folds(node):
             return self._fold(node)
         operands = tuple(self.materialise(v) for v in inputs)
@@ -104,6 +113,9 @@ class Context:
         """A value whose elements are expressions over sizes."""
         known = np.empty(elements.shape, np.object_)
         known[...] = np.vectorize(simplify, otypes=[np.object_])(elements) if elements.size else 0
+        for element in known.ravel().tolist():
+            if next(itertools.islice(walk(element), _MAX_NODES, None), None) is not None:
+                self.refuse("its sizes are computed by a formula too long to follow")
         if all(isinstance(e, Const) for e in known.flat):
             numbers = np.array([e.value for e in known.ravel().tolist()]).reshape(known.shape)
             return self.constant(round_to(numbers, dtype))
@@ -122,7 +134,10 @@ class Context:
         array = self.array(value)
         if array is None or array.size > _MAX_ELEMS:
             return None
-        if array.dtype.kind not in "iub" and not np.array_equal(array, np.trunc(array)):
+        whole = array.dtype.kind in "iub" or (
+            np.isfinite(array).all() and np.array_equal(array, np.trunc(array))
+        )
+        if not whole:
             return None
         kind = DType.BOOL if array.dtype.kind == "b" else INDEX
         result = np.empty(array.shape, np.object_)
@@ -161,7 +176,27 @@ class Context:
         array = self.array(value)
         if array is None:
             self.refuse(f"{what} must be constant, and '{value.name}' is computed at run time")
+        if array.dtype.kind not in "iu":
+            self.refuse(f"{what} must be whole numbers, and '{value.name}' is {array.dtype}")
         return tuple(int(e) for e in array.flat)
+
+    def one_int(self, value: Value, what: str) -> int:
+        """The element of a constant that has one."""
+        return self._one(self.ints(value, what), what)
+
+    def one_size(self, value: Value, what: str) -> Expr:
+        """The element of a tensor of one size."""
+        return self._one(self.need_sizes(value, what), what)
+
+    def one_number(self, value: Value, what: str) -> float:
+        """The element of a constant that has one: an int, or a float."""
+        exact = value.type.dtype.is_int
+        return self._one(self.ints(value, what) if exact else self.floats(value, what), what)
+
+    def _one(self, values: Sequence[T], what: str) -> T:
+        if len(values) != 1:
+            self.refuse(f"{what}: {len(values)} elements, not one")
+        return values[0]
 
     def floats(self, value: Value, what: str) -> tuple[float, ...]:
         """The elements of a constant; others are refused."""
@@ -237,7 +272,7 @@ class Context:
         arrays = [self.array(v) for v in node.inputs]
         return (
             bool(arrays)
-            and node.op.fuse not in (Fuse.ANCHOR, Fuse.OPAQUE)
+            and (node.op.fuse in _CHEAP or isinstance(node.op, Reduce))
             and all(a is not None and a.size <= 16 * limit for a in arrays)
             and all(v.type.is_static for v in node.outputs)
             and all(math.prod(v.type.static_shape) <= limit for v in node.outputs)

@@ -21,6 +21,7 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Where
 from dlc.graph.ops.shape import Range
 from dlc.te.expr import Const, Expr, index
+from dlc.te.simplify import surely_equal, surely_less
 from dlc.te.types import TensorType
 
 _MAX_UNROLLED = 64
@@ -34,12 +35,16 @@ def convert_if(
 
     Operators have no side effects, so computing both costs time only.
     """
-    known = ctx.elements(cond)
-    (decided,) = (None,) if known is None else known.ravel().tolist()
+    if not surely_equal(cond.type.elems, 1) or cond.type.dtype is not DType.BOOL:
+        ctx.refuse(f"its condition is {cond.type}, not one bool")
+    known = ctx.sizes(cond)
+    decided = None if known is None else known[0]
     if isinstance(decided, Const):
         return ctx.run_graph(ctx, then_branch if decided.value else else_branch, ())
     first = ctx.run_graph(ctx, then_branch, ())
     second = ctx.run_graph(ctx, else_branch, ())
+    if len(first) != len(second):
+        ctx.refuse(f"its branches have {len(first)} and {len(second)} results")
     choice = reshape_to(ctx, cond, ())
     results = []
     for a, b in zip(first, second, strict=True):
@@ -60,7 +65,9 @@ def convert_loop(
     """A loop whose number of steps is known before it starts."""
     if trip_count is None:
         ctx.refuse("it runs until a condition fails; only counted loops are handled")
-    (steps,) = ctx.need_sizes(trip_count, "the number of steps")
+    steps = ctx.one_size(trip_count, "the number of steps")
+    if len(body.outputs) <= len(initial) or surely_less(steps, 0):
+        ctx.refuse(f"{len(body.outputs)} results of a step do not fit, or {steps} steps")
     if cond is not None and not _is_true(ctx, cond):
         ctx.refuse("its condition is computed at run time; only counted loops are handled")
     if isinstance(steps, Const) and _changes_types(ctx, body, initial):
@@ -78,7 +85,7 @@ def convert_loop(
 
 def counter(ctx: Context, steps: Expr) -> Value:
     """The numbers of the steps: 0, 1, 2, ..."""
-    if isinstance(steps, Const):
+    if isinstance(steps, Const) and steps.value <= ctx.limits.folded_elems:
         return ctx.constant(np.arange(int(steps.value), dtype=np.int64))
     return ctx.call(Range(size=steps))
 

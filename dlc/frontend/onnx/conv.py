@@ -68,6 +68,8 @@ def convert_conv_transpose(
     dilation = per_axis(ctx, dilations, rank, 1, "dilations")
     extra = per_axis(ctx, output_padding, rank, 0, "output_padding")
     if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        if len(output_shape) not in (0, rank, rank + 2):  # some exporters name all sizes
+            ctx.refuse(f"output_shape {list(output_shape)} for {rank} dimensions")
         wanted = tuple(output_shape)[-rank:] if output_shape else ()
         total = _total_pads(ctx, x, wanted, kernel, stride, dilation, extra)
         # An output larger than what the kernel reaches is padding of the output.

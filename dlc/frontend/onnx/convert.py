@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.core.errors import ModelError, ShapeError, UnsupportedModel, UnsupportedOperator
+from dlc.core.errors import (
+    LimitError,
+    ModelError,
+    ShapeError,
+    UnsupportedModel,
+    UnsupportedOperator,
+)
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.fallback import function_body
 from dlc.frontend.onnx.interface import Dim, Inputs, Interface, Shape, resolve_inputs
@@ -63,7 +69,10 @@ def import_model(
     inputs = resolve_inputs(model, names, dims or {}, shapes or {})
     ctx = Context(names, limits)
     driver = _Driver(model, ctx)
-    outputs = driver.run(inputs)
+    try:
+        outputs = driver.run(inputs)
+    except RecursionError as error:  # expressions over sizes are walked recursively
+        raise LimitError(what=model.label, reason="sizes are computed too deeply") from error
     graph = ctx.graph("main", tuple(inputs.sizes), inputs.values, outputs, inputs.ranges)
     verify_graph(graph, when="after import")
     wanted = tuple(v.name for v in model.graph.outputs)
@@ -199,6 +208,8 @@ class _Driver:
         env, mine, node = self.env, self.ctx, self.ctx.node
         self.env, self.ctx = dict(env), ctx
         try:
+            if len(graph.inputs) != len(operands):
+                ctx.refuse(f"its subgraph has {len(graph.inputs)} inputs, not {len(operands)}")
             self.env.update(zip((v.name for v in graph.inputs), operands, strict=True))
             self.constants(graph)
             for inner in in_order(self.model.label, graph, set(self.env)).nodes:

@@ -280,6 +280,8 @@ def convert_clip(
     bounds = [None if v is None else ctx.array(v) for v in (low, high)]
     constant = all((v is None) == (b is None) for v, b in zip((low, high), bounds, strict=True))
     if constant and x.type.dtype.is_float:
+        if any(b is not None and b.size != 1 for b in bounds):
+            ctx.refuse("its bounds must be scalars")
         numbers = [None if b is None else float(b.reshape(())) for b in bounds]
         return ctx.call(activation.Clip(min=numbers[0], max=numbers[1]), x)
     if low is not None:

@@ -36,7 +36,8 @@ def function_body(
         proto = helper.make_node(
             node.op_type, list(node.inputs), list(node.outputs), domain=node.domain
         )
-        proto.attribute.extend(helper.make_attribute(k, v) for k, v in node.attributes.items())
+        given = ((k, v) for k, v in node.attributes.items() if v != ())
+        proto.attribute.extend(helper.make_attribute(k, v) for k, v in given)
         protos = [_type_proto(t).SerializeToString() for t in types]
         data = schema.get_context_dependent_function(proto.SerializeToString(), protos)
         function = onnx.FunctionProto.FromString(data) if data else None

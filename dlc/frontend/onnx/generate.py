@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from dlc.core.types import DType
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.dtypes import DTYPES
+from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
 from dlc.frontend.onnx.elementwise import axes_of, cast_to
 from dlc.frontend.onnx.registry import converter
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
@@ -50,6 +51,8 @@ def convert_constant(
 def convert_constant_of_shape(ctx: Context, shape: Value, *, value: Array | None = None) -> Value:
     """One element, repeated."""
     sizes = ctx.need_sizes(shape, "the shape")
+    if value is not None and value.size != 1:
+        ctx.refuse(f"its value has {value.size} elements, not one")
     element = np.zeros((), np.float32) if value is None else value.reshape(())
     return fill(ctx, element, sizes)
 
@@ -61,8 +64,20 @@ def fill(ctx: Context, element: Array, sizes: Sequence[Expr]) -> Value:
             ctx.refuse(f"size {size} is negative")
     if all(isinstance(s, Const) for s in sizes):
         shape = tuple(int(s.value) for s in sizes if isinstance(s, Const))
+        if math.prod(shape) * element.itemsize > ctx.limits.tensor_bytes:
+            ctx.refuse(f"a tensor of shape {list(shape)} is beyond all limits")
         return ctx.constant(np.broadcast_to(element, shape))
     return ctx.call(Expand(shape=tuple(sizes)), ctx.constant(element))
+
+
+def check_elems(ctx: Context, count: float) -> None:
+    """Refuse to make a constant that no model needs."""
+    if count * 8 > ctx.limits.tensor_bytes or count > _MAX_MADE:
+        ctx.refuse(f"it makes a constant of {count:.0f} elements")
+
+
+_MAX_MADE = 1 << 26
+"""Elements of a constant that is written out while importing."""
 
 
 @converter("Expand", since=8)
@@ -105,13 +120,14 @@ def convert_range(
     ctx: Context, start: Value, limit: Value, delta: Value, *, stash_type: int = 1
 ) -> Value:
     """start, start + delta, ... below limit."""
-    arrays = [ctx.array(v) for v in (start, limit, delta)]
-    if all(a is not None for a in arrays):
-        low, high, by = (np.asarray(a).item() for a in arrays)
-        if by == 0:
-            ctx.refuse("delta is 0")
+    bounds = (start, limit, delta)
+    if all(ctx.array(v) is not None for v in bounds):
+        low, high, by = (ctx.one_number(v, "the range") for v in bounds)
+        if by == 0 or not np.isfinite((low, high, by)).all():
+            ctx.refuse(f"it goes from {low} to {high} by {by}")
+        check_elems(ctx, (high - low) / by)
         return ctx.constant(round_to(np.arange(low, high, by), start.type.dtype))
-    first, last, step = (ctx.need_sizes(v, "the range")[0] for v in (start, limit, delta))
+    first, last, step = (ctx.one_size(v, "the range") for v in bounds)
     if step != ONE:
         ctx.refuse(f"delta is {step}; with a limit known only at run time it must be 1")
     count = canonical(last - first)
@@ -127,7 +143,10 @@ def convert_eye_like(ctx: Context, x: Value, *, dtype: int | None = None, k: int
     """Ones on a diagonal."""
     if x.type.rank != 2 or not x.type.is_static:
         ctx.refuse(f"it needs a matrix of fixed size, and has {x.type}")
+    if dtype is not None and dtype not in DTYPES:
+        ctx.refuse(f"element type {elem_type_name(dtype)} is not supported")
     rows, columns = x.type.static_shape
+    check_elems(ctx, rows * columns)
     wanted = x.type.dtype if dtype is None else DTYPES[dtype]
     return ctx.constant(np.eye(rows, columns, k, dtype=NUMPY_DTYPES[wanted]))
 
@@ -137,7 +156,7 @@ def convert_one_hot(
     ctx: Context, indices: Value, depth: Value, values: Value, *, axis: int = -1
 ) -> Value:
     """`values[1]` where the position along `axis` is the index, else `values[0]`."""
-    (count,) = ctx.need_sizes(depth, "depth")
+    count = ctx.one_size(depth, "depth")
     (axis,) = axes_of(ctx, (axis,), indices.type.rank + 1)
     at = cast_to(ctx, indices, DType.I64) if indices.type.dtype.is_float else indices
     return ctx.call(OneHot(depth=count, axis=axis), at, values)
@@ -146,7 +165,7 @@ def convert_one_hot(
 @converter("Trilu", since=14)
 def convert_trilu(ctx: Context, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     """The upper or lower triangle of matrices, zeros elsewhere."""
-    (offset,) = (0,) if k is None else ctx.ints(k, "k")
+    offset = 0 if k is None else ctx.one_int(k, "k")
     return ctx.call(Trilu(upper=bool(upper), k=offset), x)
 
 

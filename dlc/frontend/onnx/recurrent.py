@@ -275,6 +275,8 @@ def _layer(
         ctx.refuse(f"direction = '{direction}' is not known")
     if layout not in (0, 1):
         ctx.refuse(f"layout = {layout} is not known")
+    if not x.type.rank == w.type.rank == r.type.rank == 3:
+        ctx.refuse(f"its operands are {x.type}, {w.type} and {r.type}, not of rank 3")
     hidden = r.type.shape[-1]
     if not isinstance(hidden, Const) or hidden_size not in (None, hidden.value):
         ctx.refuse(f"hidden_size {hidden_size} contradicts the weights {r.type}")

@@ -81,6 +81,6 @@ def convert_cum_sum(
     ctx: Context, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0
 ) -> Value:
     """Running sums along an axis."""
-    (along,) = axes_of(ctx, ctx.ints(axis, "axis"), x.type.rank)
+    (along,) = axes_of(ctx, (ctx.one_int(axis, "axis"),), x.type.rank)
     op = CumSum(axis=along, exclusive=bool(exclusive), reverse=bool(reverse))
     return ctx.call(op, x)

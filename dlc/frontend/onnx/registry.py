@@ -36,8 +36,10 @@ class Entry:
 
     fn: Converter
     required: int
-    operands: int | None
-    """How many operands it takes; None for any number."""
+    operands: int
+    """How many operands have a parameter of their own."""
+    variadic: bool
+    """Whether any number of operands may follow; none of these may be absent."""
     attributes: dict[str, str]
     """The type of each attribute, as annotated."""
     needed: frozenset[str]
@@ -46,8 +48,10 @@ class Entry:
     def why_not(self, node: OnnxNode) -> str:
         """Why the node's operands or attributes do not fit, or ""."""
         present = [i for i, name in enumerate(node.inputs, start=1) if name]
-        if self.operands is not None and present and present[-1] > self.operands:
+        if not self.variadic and present and present[-1] > self.operands:
             return f"operand {present[-1]} ('{node.inputs[present[-1] - 1]}') is not handled"
+        if self.variadic and "" in node.inputs[self.operands : (present or [0])[-1]]:
+            return "an operand is absent in the middle"
         for name, value in node.attributes.items():
             kind = self.attributes.get(name)
             if kind is None:
@@ -103,7 +107,8 @@ def _entry(fn: Converter) -> Entry:
     return Entry(
         fn,
         required=sum(p.default is p.empty for p in operands),
-        operands=None if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(operands),
+        operands=len(operands),
+        variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
         attributes={p.name: str(p.annotation) for p in attributes},
         needed=frozenset(p.name for p in attributes if p.default is p.empty),
     )
@@ -134,7 +139,8 @@ def _entry_of(op: type[Op]) -> Entry:
     return Entry(
         call_op,
         required=sum(p.default is p.empty for p in plain),
-        operands=None if len(plain) < len(parameters) else len(plain),
+        operands=len(plain),
+        variadic=len(plain) < len(parameters),
         attributes=attributes,
         needed=frozenset(needed),
     )

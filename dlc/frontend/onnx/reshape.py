@@ -235,6 +235,8 @@ def convert_space_to_depth(ctx: Context, x: Value, *, blocksize: int, mode: str 
         return ctx.call(SpaceToDepth(blocksize=blocksize), x)
     if mode != "CRD":
         ctx.refuse(f"mode = '{mode}' is not known")
+    if x.type.rank != 4 or blocksize < 1:
+        ctx.refuse(f"{x.type} does not make blocks of {blocksize}")
     n, c, h, w = x.type.shape
     if not all(surely_divides(blocksize, s) for s in (h, w)):
         ctx.refuse(f"{h} by {w} pixels do not surely make blocks of {blocksize}")

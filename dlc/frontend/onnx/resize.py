@@ -5,6 +5,7 @@ Source: https://onnx.ai/onnx/operators/onnx__Resize.html, onnx__Upsample.html
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -118,6 +119,8 @@ def _keep_aspect_ratio(
     if not x.type.is_static or not all(isinstance(s, Const) for s in wanted):
         ctx.refuse("keep_aspect_ratio_policy needs fixed sizes", "fix them with dims= or shapes=")
     have = x.type.static_shape
+    if 0 in have:
+        ctx.refuse(f"there is nothing to sample in {x.type}")
     ratios = [
         Fraction(int(s.value), have[a])
         for a, s in zip(axes, wanted, strict=True)
@@ -135,8 +138,8 @@ def _keep_aspect_ratio(
 
 def scaled_size(ctx: Context, size: Expr, scale: float) -> Expr:
     """floor(size * scale); of a fixed size in float32, as onnxruntime computes it."""
-    if scale <= 0:
-        ctx.refuse(f"scale {scale} is not positive")
+    if not 0 < scale < math.inf:
+        ctx.refuse(f"scale {scale} is not positive and finite")
     if isinstance(size, Const):
         return Const(int(np.float32(scale) * np.float32(int(size.value))), INDEX)
     ratio = simple_fraction(scale)
@@ -183,7 +186,7 @@ def _upsample(ctx: Context, x: Value, scales: Sequence[float], mode: str) -> Val
     if mode not in ("nearest", "linear", "bilinear"):
         ctx.refuse(f"mode = '{mode}' is not known")
     _check_length(ctx, "scales", scales, range(x.type.rank))
-    enlarges, shrinks = max(scales) > 1, min(scales) < 1
+    enlarges, shrinks = max(scales, default=1) > 1, min(scales, default=1) < 1
     if mode == "nearest" and enlarges and shrinks:
         ctx.refuse(f"scales {list(scales)} make one axis larger and another smaller")
     sizes = tuple(scaled_size(ctx, n, s) for n, s in zip(x.type.shape, scales, strict=True))

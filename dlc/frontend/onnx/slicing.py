@@ -90,7 +90,8 @@ def slice_axes(
 def _slice_elements(
     ctx: Context, x: Value, first: Sequence[Expr], sizes: Sequence[Expr], steps: Sequence[int]
 ) -> Value | None:
-    if not all(isinstance(e, Const) for e in (*first, *sizes)):
+    fixed = all(isinstance(e, Const) for e in (*first, *sizes))
+    if not fixed or not ctx.is_symbolic(x):
         return None
     picks = [
         np.arange(int(n.value)) * step + int(start.value)
@@ -165,6 +166,8 @@ def split_axis(
 
 
 def _equal_parts(ctx: Context, whole: Expr, count: int) -> list[Expr]:
+    if not 0 < count <= max(len(ctx.node.outputs), 1):
+        ctx.refuse(f"{count} parts for {len(ctx.node.outputs)} results")
     if surely_divides(count, whole):
         return [canonical(whole // count)] * count
     if not isinstance(whole, Const) or ctx.opset < 18:
@@ -204,7 +207,7 @@ def convert_gather(ctx: Context, x: Value, indices: Value, *, axis: int = 0) -> 
     """Slices of `x` at these indices along an axis; a scalar index removes the axis."""
     (axis,) = axes_of(ctx, (axis,), x.type.rank)
     at = ctx.array(indices)
-    if at is None:
+    if at is None or at.dtype.kind not in "iu":
         return ctx.call(Gather(axis=axis), x, indices)
     size = x.type.shape[axis]
     if at.size and (surely_at_most(size, int(at.max())) or surely_less(size + int(at.min()), 0)):
@@ -249,7 +252,7 @@ def convert_pad(
     """Elements around a tensor; a negative width cuts elements off."""
     value = 0.0
     if constant_value is not None:
-        (value,) = ctx.floats(constant_value, "constant_value") or (0.0,)
+        value = ctx.one_number(constant_value, "constant_value")
     where = range(x.type.rank) if axes is None else ctx.ints(axes, "axes")
     return pad_axes(ctx, x, ctx.need_sizes(pads, "the padding"), where, mode, value)
 

@@ -35,6 +35,8 @@ def read_window(
     Source: https://onnx.ai/onnx/operators/onnx__Conv.html
     """
     rank = len(image)
+    if len(kernel) != rank or not rank:
+        ctx.refuse(f"a kernel of {len(kernel)} dimensions for images of {rank}")
     stride = per_axis(ctx, strides, rank, 1, "strides")
     dilation = per_axis(ctx, dilations, rank, 1, "dilations")
     if min((*stride, *dilation, *kernel), default=1) < 1:
