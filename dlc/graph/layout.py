@@ -190,6 +190,8 @@ def pack_columns(w: Array, lanes: int) -> Array:
     """
     k, n = w.shape
     panels = blocks_for(n, lanes)
-    padded = np.zeros((k, panels * lanes), w.dtype)
-    padded[:, :n] = w
-    return np.ascontiguousarray(padded.reshape(k, panels, lanes).transpose(1, 0, 2))
+    packed = np.zeros((panels, k, lanes), w.dtype)
+    for panel in range(panels):  # one at a time: it stays in the cache whatever the order of `w`
+        columns = w[:, panel * lanes : (panel + 1) * lanes]
+        packed[panel, :, : columns.shape[1]] = columns
+    return packed

@@ -483,7 +483,79 @@ def test_layer_norm_refuses(changes, reason):
         graph, PATTERN_RULES, CONTEXT, lambda name, _, why: refusals.append((name, why))
     )
     assert any(name == "parts_into_layer_norm" and reason in why for name, why in refusals)
-    assert len(after.nodes) == len(graph.nodes)
+    assert "layer_norm" not in ops(after)
+
+
+RMS_NORM = (
+    "two: f32[()] = const(2)", "q: f32[3, 5] = pow(x, two)",
+    "v: f32[3, 1] = reduce(q, kind='mean', axes=(1,))", "eps: f32[()] = const(0.01)",
+    "w: f32[3, 1] = add(v, eps)", "r: f32[3, 1] = sqrt(w)", "i: f32[3, 1] = reciprocal(r)",
+    "n: f32[3, 5] = mul(x, i)", "g: f32[5] = const(1, 2, 3, 4, 5)", "y: f32[3, 5] = mul(n, g)",
+)  # fmt: skip
+RMS_SPELLINGS = {
+    "mul reciprocal": [],
+    "x * x": [("pow(x, two)", "mul(x, x)")],
+    "div": [("i: f32[3, 1] = reciprocal(r)", "n: f32[3, 5] = div(x, r)"),
+            ("n: f32[3, 5] = mul(x, i)", "one: f32[()] = const(1)")],
+    "one over": [("i: f32[3, 1] = reciprocal(r)", "one: f32[()] = const(1)"),
+                 ("n: f32[3, 5] = mul(x, i)",
+                  "i: f32[3, 1] = div(one, r)\n    n: f32[3, 5] = mul(i, x)")],
+    "power": [("r: f32[3, 1] = sqrt(w)", "half: f32[()] = const(-0.5)"),
+              ("reciprocal(r)", "pow(w, half)")],
+}  # fmt: skip
+
+
+def rms_norm(changes):
+    text = body("x: f32[3, 5]", *RMS_NORM)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return read(text.replace("f32[", "f64["))
+
+
+@pytest.mark.parametrize("spelling", RMS_SPELLINGS)
+def test_rms_norm_is_found_with_its_scale(spelling):
+    graph = rms_norm(RMS_SPELLINGS[spelling])
+    after = rewrite_graph(graph, PATTERN_RULES, CONTEXT)
+    assert [(n.op.name, len(n.inputs)) for n in after.nodes] == [("rms_norm", 2)]
+    same(graph, after)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule", "reason"),
+    [
+        ("kind='mean'", "kind='sum'", "parts_into_rms_norm", "not a mean"),
+        ("eps: f32[()] = const(0.01)", "eps: f32[3, 1] = const(1, 2, 3)", "parts_into_rms_norm",
+         "epsilon"),
+        ("g: f32[5] = const(1, 2, 3, 4, 5)", "g: f32[3, 1] = const(1, 2, 3)",
+         "scale_into_rms_norm", "for each column"),
+    ],
+)  # fmt: skip
+def test_rms_norm_refuses(old, new, rule, reason):
+    graph = rms_norm([(old, new)])
+    refusals = []
+    after = rewrite_graph(
+        graph, PATTERN_RULES, CONTEXT, lambda name, _, why: refusals.append((name, why))
+    )
+    assert any(name == rule and reason in why for name, why in refusals)
+    same(graph, after)
+
+
+def test_rms_norm_over_other_axes_is_refused():
+    graph = rms_norm([("axes=(1,)", "axes=(0,)"), ("f32[3, 1]", "f32[1, 5]")])
+    refusals = []
+    rewrite_graph(graph, PATTERN_RULES, CONTEXT, lambda *why: refusals.append(why))
+    assert any("last axis" in why for _, _, why in refusals)
+
+
+def test_a_scale_of_an_rms_norm_over_several_axes_is_refused():
+    text = body(
+        "x: f32[3, 5]", "n: f32[3, 5] = rms_norm(x, axis=0)", "g: f32[5] = const(1, 2, 3, 4, 5)",
+        "y: f32[3, 5] = mul(n, g)",
+    )  # fmt: skip
+    _, after, refusals = rewrite(text, "scale_into_rms_norm")
+    assert ops(after) == ["rms_norm", "mul"]
+    assert refusals == [("scale_into_rms_norm", "the norm is over several axes")]
 
 
 def test_a_value_that_others_read_is_not_matched():
@@ -502,6 +574,7 @@ def test_rules_that_do_not_end_are_an_error():
 def test_every_rule_has_a_case_that_fires():
     tested = {r for r, _, _ in FIRES} | {"drop_no_op"}
     tested |= {"parts_into_gelu", "parts_into_layer_norm"}
+    tested |= {"parts_into_rms_norm", "scale_into_rms_norm"}
     assert {r.name for r in RULES} == tested
 
 

@@ -17,6 +17,7 @@ from dlc.graph.rules.parts_into_hard_swish import (
 )
 from dlc.graph.rules.parts_into_layer_norm import PARTS_INTO_LAYER_NORM
 from dlc.graph.rules.parts_into_mish import parts_into_mish
+from dlc.graph.rules.parts_into_rms_norm import PARTS_INTO_RMS_NORM, scale_into_rms_norm
 from dlc.graph.rules.parts_into_softmax import parts_into_softmax
 from dlc.graph.rules.scale_before_conv import scale_before_conv
 from dlc.graph.rules.scale_into_conv import scale_into_conv
@@ -60,6 +61,8 @@ PATTERN_RULES: tuple[Rule, ...] = (
     *PARTS_INTO_LAYER_NORM,
     scale_into_layer_norm,
     bias_into_layer_norm,
+    *PARTS_INTO_RMS_NORM,
+    scale_into_rms_norm,
     slices_into_conv,
 )
 """What apply_rules applies first: whole patterns, before small steps break them."""
