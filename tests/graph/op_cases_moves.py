@@ -135,6 +135,12 @@ def _resizes() -> list[Case]:
         )
         onnx = Onnx("Resize", theirs, (None, np.array(scales, np.float32)))
         cases.append(case(op, "f32[1, 1, 3, 5]", onnx=onnx))
+    theirs = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    op = resize.Resize(
+        sizes=(1, 1, 6, 3), mode="linear", coordinates="align_corners", scales=scales
+    )
+    onnx = Onnx("Resize", theirs, (None, np.array(scales, np.float32)))
+    cases.append(case(op, "f32[1, 1, 3, 5]", onnx=onnx, data="unit", rtol=1e-5))
     cubic = {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}
     op = resize.Resize(
         sizes=(1, 1, 6, 3), mode="cubic", cubic_coeff_a=-0.5, exclude_outside=True,
