@@ -410,6 +410,20 @@ CASES = [
         SUM.replace("for j", "for i_init").replace("j]", "i_init]"),
         "the name 'i_init' is taken",
     ),
+    (
+        "decompose_reduction",
+        ("t", "i"),
+        """
+        def f(A: f32[4, 6], *, s: f32[4]):
+            for i in range(4):
+                t = alloc(f32[1], "local")
+                t[0] = 0.0
+                for j in range(6):
+                    t[0] += A[i, j]
+                s[i] = t[0]
+        """,
+        "'t' is allocated inside of 'i'",
+    ),
     # cache_read
     ("cache_read", ("A", "q", "c", "local"), COPY, "there is no loop 'q'"),
     ("cache_read", ("A", "i", "c", "moon"), COPY, "there is no scope 'moon'"),

@@ -14,6 +14,7 @@ from dlc.schedule.loop import (
     Stmt,
     Store,
     accumulation,
+    allocs,
     block,
     loops,
     rewrite,
@@ -51,7 +52,7 @@ def decompose_reduction(func: Func, buffer: str, loop: str) -> Func:
 
     Raises:
         ScheduleError: no such loop; the loop does not hold both a first store and an
-            accumulation of the buffer, or stores other first values after it; the first value
+            accumulation of the buffer, or holds the buffer itself, or stores other first values after it; the first value
             depends on what the loop writes; iterations share elements; a name is taken.
     """
     target = find_loop("decompose_reduction", func, loop)
@@ -62,6 +63,8 @@ def decompose_reduction(func: Func, buffer: str, loop: str) -> Func:
         refuse("decompose_reduction", func, reason)
     if found[: len(first)] != first:
         refuse("decompose_reduction", func, f"'{buffer}' is stored anew after an accumulation")
+    if buffer in allocs(target):
+        refuse("decompose_reduction", func, f"'{buffer}' is allocated inside of '{loop}'")
     if touched_by_invoke(target, buffer):
         refuse("decompose_reduction", func, f"an instruction uses '{buffer}'")
     changed = written(target)
