@@ -78,7 +78,9 @@ LOGICAL = frozenset({BinOp.AND, BinOp.OR})
 class _Sugar:
     """Python operators build nodes; plain numbers take the other side's type."""
 
-    __slots__ = ()
+    __slots__ = ("_hash",)  # of compound nodes, once asked for; not part of the value
+    _hash: int
+    __match_args__: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         raise InternalError(detail=f"an expression has no truth value: {self}")
@@ -134,6 +136,16 @@ class _Sugar:
         return print_expr(_expr(self))
 
 
+def _hash_once(node: _Sugar) -> int:
+    """The hash of a node, kept: a deep tree would be walked at each look-up otherwise."""
+    try:
+        return node._hash
+    except AttributeError:
+        fields = tuple(getattr(node, name) for name in type(node).__match_args__)
+        object.__setattr__(node, "_hash", hash((type(node).__name__, fields)))
+        return node._hash
+
+
 @dataclass(frozen=True, slots=True)
 class Const(_Sugar):
     """A literal."""
@@ -172,6 +184,7 @@ class Binary(_Sugar):
     op: BinOp
     a: Expr
     b: Expr
+    __hash__ = _hash_once
 
     def __post_init__(self) -> None:
         if self.a.dtype is not self.b.dtype:
@@ -191,6 +204,7 @@ class Unary(_Sugar):
 
     op: UnOp
     a: Expr
+    __hash__ = _hash_once
 
     @property
     def dtype(self) -> DType:
@@ -204,6 +218,7 @@ class Cast(_Sugar):
 
     dtype: DType
     a: Expr
+    __hash__ = _hash_once
 
     def __post_init__(self) -> None:
         if isinstance(self.a, Const):
@@ -217,6 +232,7 @@ class Select(_Sugar):
     cond: Expr
     then: Expr
     other: Expr
+    __hash__ = _hash_once
 
     def __post_init__(self) -> None:
         if self.cond.dtype is not DType.BOOL:
@@ -237,6 +253,7 @@ class Load(_Sugar):
     buffer: str
     index: tuple[Expr, ...]
     dtype: DType
+    __hash__ = _hash_once
 
     def __post_init__(self) -> None:
         if any(i.dtype is not INDEX for i in self.index):

@@ -116,7 +116,16 @@ def surely_divides(factor: int, size: Expr, bounds: Bounds = _NONE) -> bool:
 
 
 def to_poly(expr: Expr, bounds: Bounds) -> Poly:
-    """An index expression as a polynomial."""
+    """An index expression as a polynomial; nobody may change it."""
+    return _to_poly(expr, bounds) if bounds else _size_poly(expr)
+
+
+@functools.lru_cache(maxsize=65536)
+def _size_poly(expr: Expr) -> Poly:
+    return _to_poly(expr, _NONE)
+
+
+def _to_poly(expr: Expr, bounds: Bounds) -> Poly:
     match expr:
         case Const(value, _):
             return {(): int(value)} if value else {}
@@ -420,31 +429,54 @@ def _replacements(poly: Poly, bounds: Bounds, budget: list[int]) -> Iterator[Pol
             others = atoms[:position] + atoms[position + 1 :]
             if not _atoms_nonnegative(others, bounds, budget):
                 continue
-            for scale, options in _lower_bounds(atom, factor, bounds, budget):
+            bounded = _lower_bounds(atom, factor, bounds, budget)
+            for scale, options in [*_coarser_or_finer(atom, factor, poly), *bounded]:
                 rest = _scale({m: f for m, f in poly.items() if m != atoms}, scale)
                 for option in options:
                     yield _add(rest, _multiply(option, {others: 1}))
 
 
 def _atoms_nonnegative(atoms: Monomial, bounds: Bounds, budget: list[int]) -> bool:
-    for atom in atoms:
-        match atom:
-            case Var(name):
-                if name in bounds and not (
-                    isinstance(low := bounds[name][0], Const) and low.value >= 0
-                ):
-                    return False
-            case Binary(BinOp.MOD, _, Const(int(divisor))) if divisor > 0:
-                pass
-            case Binary(BinOp.FLOORDIV, a, Const(int(divisor))) if divisor > 0:
-                if not _nonnegative(to_poly(a, bounds), bounds, budget):
-                    return False
-            case Binary(BinOp.MAX, a, b):
-                if not any(_nonnegative(to_poly(side, bounds), bounds, budget) for side in (a, b)):
-                    return False
-            case _:
-                return False
-    return True
+    if not bounds:
+        return all(map(_size_nonnegative, atoms))
+    return all(_atom_nonnegative(atom, bounds, budget) for atom in atoms)
+
+
+@functools.lru_cache(maxsize=65536)
+def _size_nonnegative(atom: Expr) -> bool:
+    return _atom_nonnegative(atom, _NONE, [_MAX_ATTEMPTS])
+
+
+def _atom_nonnegative(atom: Expr, bounds: Bounds, budget: list[int]) -> bool:
+    match atom:
+        case Var(name):
+            low = bounds[name][0] if name in bounds else ZERO
+            return isinstance(low, Const) and low.value >= 0
+        case Binary(BinOp.MOD, _, Const(int(divisor))):
+            return divisor > 0
+        case Binary(BinOp.FLOORDIV, a, Const(int(divisor))) if divisor > 0:
+            return _nonnegative(to_poly(a, bounds), bounds, budget)
+        case Binary(BinOp.MAX, a, b):
+            return any(_nonnegative(to_poly(side, bounds), bounds, budget) for side in (a, b))
+        case Binary(BinOp.MIN, a, b):
+            return all(_nonnegative(to_poly(side, bounds), bounds, budget) for side in (a, b))
+        case _:
+            return False
+
+
+def _coarser_or_finer(atom: Expr, factor: int, poly: Poly) -> Iterator[tuple[int, list[Poly]]]:
+    """Lower bounds of `factor * (x // c)` by another quotient of the same x in the polynomial.
+
+    For c = r * d, x // c is (x // d) // r: r * (x // c) lies between x // d - (r - 1) and x // d.
+    """
+    match atom:
+        case Binary(BinOp.FLOORDIV, x, Const(int(c))):
+            for other in {a for atoms in poly for a in atoms}:
+                match other:
+                    case Binary(BinOp.FLOORDIV, y, Const(int(d))) if x == y and 0 < d < c:
+                        if c % d == 0:
+                            below = (c // d - 1) * factor if factor > 0 else 0
+                            yield c // d, [_add({(other,): factor}, {(): -below} if below else {})]
 
 
 def _lower_bounds(

@@ -198,9 +198,7 @@ def pad(
 ) -> Tensor:
     """Surround a tensor with a constant."""
     offset = tuple(canonical(index(b)) for b in before)
-    shape = tuple(
-        index(b) + n + index(a) for b, n, a in zip(before, x.shape, after, strict=True)
-    )
+    shape = tuple(index(b) + n + index(a) for b, n, a in zip(before, x.shape, after, strict=True))
     axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(x.shape))
     body = Placed(offset, x[tuple(Var(a.name) for a in axes)], const(value, x.dtype))
     return Tensor(name, TensorType(shape, x.dtype), axes, body, (x,))
