@@ -26,7 +26,7 @@ FOR_I = "for i in range(n):\n    "
     [
         "B[i, 0] = A[i, 1]",
         "for j in range(32):\n        B[i, j] = A[i, j] + A[i, 31 - j]",
-        "for j in range(9):\n        B[i, j] = 0.0\n    for k in range(8):\n        B[i, k] += B[i, 8]",
+        "for j in range(9):\n        B[i, j] = 0.0\n    B[i, 0] = B[i, 8]",
         "for j in range(4):\n        D[i] += A[i, j]",
         "t = alloc(f32[4], 'local')\n    t[0] = A[i, 0]\n    B[i, 0] = t[0]".replace("'", '"'),
         "B[n - 1 - i, 0] = A[i, 1]",

@@ -52,8 +52,9 @@ def decompose_reduction(func: Func, buffer: str, loop: str) -> Func:
 
     Raises:
         ScheduleError: no such loop; the loop does not hold both a first store and an
-            accumulation of the buffer, or holds the buffer itself, or stores other first values after it; the first value
-            depends on what the loop writes; iterations share elements; a name is taken.
+            accumulation of the buffer, holds the buffer itself, or stores other first values
+            after an accumulation; the first value depends on what the loop writes; iterations
+            share elements; an instruction uses the buffer; a name is taken.
     """
     target = find_loop("decompose_reduction", func, loop)
     found = [s for s in sites(target) if s.store.buffer == buffer]
