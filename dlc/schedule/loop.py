@@ -158,18 +158,20 @@ def block(*stmts: Stmt) -> Stmt:
 
 
 def walk(stmt: Stmt) -> Iterator[Stmt]:
-    """Yield every statement, parents first."""
-    yield stmt
-    match stmt:
-        case Store() | Invoke():
-            pass
-        case If(_, body) | For(_, _, _, body) | Alloc(_, _, body):
-            yield from walk(body)
-        case Block(stmts):
-            for child in stmts:
-                yield from walk(child)
-        case _:
-            assert_never(stmt)
+    """Yield every statement, parents first, in order."""
+    pending: list[Stmt] = [stmt]
+    while pending:
+        node = pending.pop()
+        yield node
+        match node:
+            case Store() | Invoke():
+                pass
+            case If() | For() | Alloc():
+                pending.append(node.body)
+            case Block():
+                pending.extend(reversed(node.stmts))
+            case _:
+                assert_never(node)
 
 
 def map_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
