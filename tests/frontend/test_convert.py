@@ -93,7 +93,7 @@ def test_a_value_of_the_wrong_type_is_refused():
         (NODE("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], pads=[1, 1]), "pads has 2"),
         (NODE("Dropout", ["x", "", "t"], ["y"]), "training_mode"),
         (NODE("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2]), "its result 'i'"),
-        (NODE("TopK", ["x", "k"], ["y", "i"]), "no converter"),
+        (NODE("Unique", ["x"], ["y", "i"]), "no converter"),
         (NODE("Frobnicate", ["x"], ["y"]), "no converter"),
     ],
 )

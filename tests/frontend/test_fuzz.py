@@ -16,7 +16,7 @@ from tests.frontend.test_convert import model
 
 OPERATORS = (
     "Conv", "ConvTranspose", "MaxPool", "LSTM", "Resize", "Pad", "Slice", "Split", "Reshape",
-    "Range", "Scan", "Loop", "If", "Einsum", "Gather", "OneHot", "BatchNormalization",
+    "Range", "Scan", "If", "Einsum", "Gather", "OneHot", "BatchNormalization",
 )  # fmt: skip
 
 

@@ -133,6 +133,8 @@ class _Driver:
         )
 
     def convert(self, node: OnnxNode, depth: int) -> None:
+        if not any(node.outputs):
+            return  # operators have no effect but their results
         operands = [self.operand(node, name) for name in node.inputs]
         entry = find(node)
         self.ctx.node = node

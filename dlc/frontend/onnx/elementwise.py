@@ -303,12 +303,6 @@ def convert_swish(ctx: Context, x: Value, *, alpha: float = 1.0) -> Value:
     return ctx.call(activation.Silu(alpha=alpha), x)
 
 
-@converter("Tan", since=7)
-def convert_tan(ctx: Context, x: Value) -> Value:
-    """Sine over cosine."""
-    return ctx.call(binary.Div(), ctx.call(ops.Sin(), x), ctx.call(ops.Cos(), x))
-
-
 @converter("PRelu", since=7)
 def convert_prelu(ctx: Context, x: Value, slope: Value) -> Value:
     """The operand, or slope * x where x is negative."""

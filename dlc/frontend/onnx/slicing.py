@@ -142,7 +142,9 @@ def convert_split(
 ) -> tuple[Value, ...]:
     """Parts along one axis, equal ones (the last may be smaller) unless their sizes are given."""
     sizes = None if split is None else ctx.need_sizes(split, "how the tensor is split")
-    return split_axis(ctx, x, axis, sizes, num_outputs or ctx.output_count)
+    if num_outputs not in (0, ctx.output_count):
+        ctx.refuse(f"num_outputs = {num_outputs} for {ctx.output_count} results")
+    return split_axis(ctx, x, axis, sizes, ctx.output_count)
 
 
 def split_axis(
@@ -166,8 +168,6 @@ def split_axis(
 
 
 def _equal_parts(ctx: Context, whole: Expr, count: int) -> list[Expr]:
-    if not 0 < count <= max(len(ctx.node.outputs), 1):
-        ctx.refuse(f"{count} parts for {len(ctx.node.outputs)} results")
     if surely_divides(count, whole):
         return [canonical(whole // count)] * count
     if not isinstance(whole, Const) or ctx.opset < 18:
