@@ -184,6 +184,30 @@ def f(n: size, A: f32[n, 16], w: f32[3, 16, 16], *, B: f32[n, 16]):
         for l2 in vectorize(16):
             B[y, l2] = max(acc[l2], 0.0)
 """,
+    "padded_pool": """
+def f(n: size, A: f32[n, 7, 8], *, B: f32[n, 7, 8], C: f32[n, 7, 8]):
+    for y in range(n):
+        m = alloc(f32[7, 8], "register")
+        s = alloc(f32[7, 8], "register")
+        for x in unroll(7):
+            for l in vectorize(8):
+                m[x, l] = -inf
+                s[x, l] = 0.0
+        for a in unroll(3):
+            for b in unroll(3):
+                for x1 in unroll(7):
+                    for l1 in vectorize(8):
+                        m[x1, l1] = max(m[x1, l1], (A[y + a - 1, x1 + b - 1, l1]
+                            if 0 <= y + a - 1 and y + a - 1 < n
+                            and 0 <= x1 + b - 1 and x1 + b - 1 < 7 else -inf))
+                        s[x1, l1] += (A[y + a - 1, x1 + b - 1, l1]
+                            if 0 <= y + a - 1 and y + a - 1 < n
+                            and 0 <= x1 + b - 1 and x1 + b - 1 < 7 else 0.0)
+        for x2 in unroll(7):
+            for l2 in vectorize(8):
+                B[y, x2, l2] = m[x2, l2]
+                C[y, x2, l2] = s[x2, l2]
+""",
     "registers_of_all_shapes": """
 def f(n: size, A: f32[n, 8], *, B: f32[n, 8], C: f32[n, 2]):
     for i in range(n):
@@ -644,6 +668,11 @@ def f(A: f32[100, 16], w: f32[3, 16], *, B: f32[98, 16]):
 """
     kernel = check(text)
     assert sum("load <16 x float>" in line for line in kernel.ir.splitlines()) == 9 + 3
+
+
+def test_a_guard_shared_by_many_elements_is_one_branch():
+    kernel = Kernel(CASES["padded_pool"])
+    assert kernel.ir.count("br i1") <= 3 + 2  # one for each row of the window, and the loop's
 
 
 def test_relu_is_one_instruction():

@@ -17,6 +17,7 @@ After:
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -31,31 +32,55 @@ from dlc.schedule.loop import (
     LoopKind,
     Stmt,
     Store,
+    accumulation,
     block,
+    rewrite,
     substitute,
     walk,
 )
-from dlc.te.expr import Const, Expr, Var
+from dlc.schedule.simplify import hoist_stmt
+from dlc.te.expr import Binary, BinOp, Const, Expr, Select, Var
 from dlc.te.simplify import canonical, surely_divides
+from dlc.te.transform import loads
 
 
-def legalize(stmt: Stmt, numbers: Iterator[int] | None = None) -> Stmt:
-    """Write out instructions and `unroll` notes; of nested vector loops the innermost stays one.
+def legalize(stmt: Stmt) -> Stmt:
+    """Guard accumulations, write out instructions and `unroll` notes.
 
-    `numbers` tells the instructions of one function apart.
+    Of nested vector loops the innermost stays one; the others are written out.
     """
-    numbers = itertools.count() if numbers is None else numbers
+    return _write_out(hoist_stmt(rewrite(stmt, _guard_accumulation)), itertools.count())
+
+
+def _guard_accumulation(stmt: Stmt) -> Stmt:
+    """`c = c + (x if cond else 0)` becomes `if cond: c = c + x`: one branch may then guard many.
+
+    Adding 0 to a sum changes at most the sign of a zero.
+    """
+    op = accumulation(stmt)
+    match stmt:
+        case Store(buffer, index, Binary(_, old, Select(cond, value, Const(other)))) if op:
+            if float(other) == _NEUTRAL[op] and value.dtype.is_float and not loads(cond):
+                return If(cond, Store(buffer, index, Binary(op, old, value)))
+    return stmt
+
+
+_NEUTRAL = {BinOp.ADD: 0.0, BinOp.MUL: 1.0, BinOp.MIN: math.inf, BinOp.MAX: -math.inf}
+
+
+def _write_out(stmt: Stmt, numbers: Iterator[int]) -> Stmt:
+    """`numbers` tells the instructions of one function apart."""
     match stmt:
         case Store():
             return stmt
         case Invoke():
             return expand(stmt, next(numbers))
         case If() | Alloc():
-            return replace(stmt, body=legalize(stmt.body, numbers))
+            return replace(stmt, body=_write_out(stmt.body, numbers))
         case Block(stmts):
-            return Block(tuple(legalize(s, numbers) for s in stmts))
+            return Block(tuple(_write_out(s, numbers) for s in stmts))
         case For():
-            return _legalize_loop(replace(stmt, body=legalize(stmt.body, numbers)))
+            return _legalize_loop(replace(stmt, body=_write_out(stmt.body, numbers)))
 
 
 def _legalize_loop(loop: For) -> Stmt:

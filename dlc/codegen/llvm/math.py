@@ -1,8 +1,8 @@
 """Elementary functions as IR: polynomials and bit operations, no library calls, no tables.
 
 Largest errors, measured in units in the last place (ULP) by tests/codegen/test_math.py: exp 0.9,
-log 0.8, sin and cos 1.5, sigmoid 1.8, f64 erf 1.5, f64 tanh 2.5, f32 pow 0.6. f32 erf and tanh go to
-4 (5 without FMA) near their limits: a quotient costs a third of an exact exponential.
+log 0.8, sin and cos 1.5, sigmoid 1.8, f64 erf 1.5, f64 tanh 2.5, f32 pow 0.6. f32 erf and tanh: 4
+(5 without FMA) near their limits: a quotient costs a third of an exact exponential.
 All hold for all arguments, but for f64 angles only below 2**30, or 2**20 without FMA.
 f64 pow is exp(y * log(x)): its error grows with the exponent of the result, up to 1000 ULP.
 
