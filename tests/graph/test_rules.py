@@ -339,6 +339,8 @@ REFUSES = [
     ("drop_no_op", "the other loses", body(
         "x: f32[3]", "a: f32[3] = pad(x, before=(1,), after=(-1,))", "y: f32[3] = relu(a)")),
     ("drop_no_op", "keeps its name", body("x: f32[3]", "y: f32[3] = identity(x)")),
+    ("drop_mul_by_one", "is not one", elementwise(
+        "c: = const(1.0000002)", "d: = mul(c, x)", "y: = relu(d)")),
     ("drop_mul_by_one", "repeats the operand", body(
         "x: f32[3]", "c: f32[1, 1] = const(1)", "a: f32[1, 3] = mul(x, c)",
         "y: f32[1, 3] = relu(a)")),

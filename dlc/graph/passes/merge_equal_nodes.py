@@ -17,6 +17,7 @@ Position: after the rules, which make nodes equal that were spelled differently.
 choose_layouts, which packs the same value once for each reader.
 
 A node without operands may be a random generator: only those that hold nothing but sizes merge.
+Scans never do: their bodies hold constants, which do not count when operators are compared.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy as np
 
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array
+from dlc.graph.ops.scan import Scan
 from dlc.graph.ops.shape import Range, SizeTensor
 from dlc.graph.pass_ import PassContext, graph_pass
 
@@ -47,9 +49,10 @@ def merge_equal_nodes(graph: Graph, context: PassContext) -> Graph:
         inputs = tuple(same.get(v.name, v) for v in node.inputs)
         if inputs != node.inputs:
             node = replace(node, inputs=inputs)
-        mergeable = bool(node.inputs) or isinstance(node.op, SizeTensor | Range)
-        key = (node.op, tuple(v.name for v in inputs), tuple(v.type for v in node.outputs))
-        first = seen.setdefault(key, node) if mergeable else node
+        first = node
+        if _is_mergeable(node):
+            key = (node.op, tuple(v.name for v in inputs), tuple(v.type for v in node.outputs))
+            first = seen.setdefault(key, node)
         if first is node or any(v.name in results for v in node.outputs):
             kept.append(node)
             continue
@@ -60,6 +63,12 @@ def merge_equal_nodes(graph: Graph, context: PassContext) -> Graph:
     read = {v.name for n in kept for v in n.inputs} | results
     constants = {v: a for v, a in graph.constants.items() if v.name in read}
     return replace(graph, nodes=tuple(kept), constants=constants)
+
+
+def _is_mergeable(node: Node) -> bool:
+    if isinstance(node.op, Scan):
+        return False
+    return bool(node.inputs) or isinstance(node.op, SizeTensor | Range)
 
 
 def _equal_constants(graph: Graph) -> dict[str, Value]:

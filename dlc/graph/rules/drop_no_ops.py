@@ -8,7 +8,7 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.elementwise import Cast, Identity
 from dlc.graph.ops.shape import Concat, Expand, Pad, Reshape, Slice, Transpose
-from dlc.graph.rewrite import Match, Pattern, Refusal, Scalar, rule
+from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
 from dlc.te.types import is_const
 
 
@@ -27,9 +27,11 @@ def drop_no_op(match: Match) -> Value | Refusal:
     return x
 
 
-@rule(Pattern(Mul, ("x", Scalar(1.0)), either_order=True))
+@rule(Pattern(Mul, ("x", Weight("factor")), either_order=True))
 def drop_mul_by_one(match: Match) -> Value | Refusal:
     """Read the operand itself; the product is exact."""
     if match["x"].type != match.root.output.type:
         return Refusal("the factor repeats the operand")
+    if not (match.array("factor") == 1).all():
+        return Refusal("the factor is not one")
     return match["x"]
