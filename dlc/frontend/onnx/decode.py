@@ -35,10 +35,18 @@ _DOMAIN_ALIASES = {"ai.onnx": ""}
 class Decoder:
     """Protobuf messages of one model to plain data."""
 
-    def __init__(self, label: str, tensors: TensorReader, limits: Limits) -> None:
+    def __init__(
+        self,
+        label: str,
+        tensors: TensorReader,
+        limits: Limits,
+        weights: Mapping[int, Array] | None = None,
+    ) -> None:
+        """`weights` are the raw data of initializers of the model's graph, by position."""
         self.label = label
         self.tensors = tensors
         self.limits = limits
+        self.weights = weights or {}
         self.nodes = 0
 
     def model(self, proto: ModelProto) -> OnnxModel:
@@ -101,10 +109,11 @@ class Decoder:
         if depth > self.limits.nesting:
             raise self.limit(f"graphs are nested more than {self.limits.nesting} deep")
         constants: dict[str, Array | Unreadable] = {}
-        for tensor in proto.initializer:
+        weights = self.weights if depth == 1 else {}
+        for number, tensor in enumerate(proto.initializer):
             if tensor.name in constants:
                 raise self.bad(f"constant '{tensor.name}' is defined twice")
-            constants[tensor.name] = self.tensors.read(tensor)
+            constants[tensor.name] = self.tensors.read(tensor, weights.get(number))
         for sparse in proto.sparse_initializer:
             constants[sparse.values.name] = Unreadable("a sparse tensor")
         return OnnxGraph(

@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+import stat
 from pathlib import Path
 
+import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
@@ -16,6 +20,8 @@ from dlc.frontend.onnx.external import ExternalData
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
 from dlc.frontend.onnx.model import OnnxModel
 from dlc.frontend.onnx.tensors import TensorReader
+from dlc.frontend.onnx.wire import Buffer, Skeleton, without_weights
+from dlc.graph.op import Array
 
 
 def load_model(
@@ -39,18 +45,26 @@ def load_model(
     path = Path(source) if isinstance(source, str | Path) else None
     label = str(path) if path else "the model"
     folder = Path(external_data_dir) if external_data_dir else path.parent if path else None
-    proto = source if isinstance(source, ModelProto) else _parse(label, _bytes(label, source))
+    if isinstance(source, ModelProto):
+        proto = source
+        weights: dict[int, Array] = {}
+    else:
+        proto, weights = _parse(label, _contents(label, source))
     if not proto.HasField("graph"):
         raise ModelError(model=label, reason="not an ONNX model: it has no graph")
     reader = TensorReader(label, ExternalData(folder, path), limits)
-    return Decoder(label, reader, limits).model(proto)
+    return Decoder(label, reader, limits, weights).model(proto)
 
 
-def _bytes(label: str, source: str | Path | bytes) -> bytes:
+def _contents(label: str, source: str | Path | bytes) -> Buffer:
+    """The bytes of a file, mapped into memory where that is possible."""
     if isinstance(source, bytes):
         return source
     try:
-        return Path(source).read_bytes()
+        with open(source, "rb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and os.fstat(file.fileno()).st_size:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return file.read()
     except FileNotFoundError as error:
         raise ModelError(model=label, reason="there is no such file") from error
     except OSError as error:
@@ -66,15 +80,21 @@ _OTHER_FORMATS = {
 }
 
 
-def _parse(label: str, data: bytes) -> ModelProto:
+def _parse(label: str, data: Buffer) -> tuple[ModelProto, dict[int, Array]]:
+    """The message without its large weights, and those of each initializer by its position."""
     for start, what in _OTHER_FORMATS.items():
-        if data.startswith(start):
+        if data[: len(start)] == start:
             raise ModelError(model=label, reason=f"not an ONNX model: {what}")
     if not data:
         raise ModelError(model=label, reason="the file is empty")
+    skeleton = without_weights(data) or Skeleton(data[:], {})
     try:
-        model: ModelProto = ModelProto.FromString(data)
-        return model
+        proto = ModelProto.FromString(skeleton.message)
     except DecodeError as error:
         reason = "not an ONNX model, or cut short: the protobuf does not parse"
         raise ModelError(model=label, reason=reason) from error
+    weights = {
+        number: np.frombuffer(data, np.uint8, length, offset)
+        for number, (offset, length) in skeleton.weights.items()
+    }
+    return proto, weights

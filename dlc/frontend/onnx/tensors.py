@@ -34,8 +34,8 @@ class TensorReader:
         self._external = external
         self._limits = limits
 
-    def read(self, tensor: TensorProto) -> Array | Unreadable:
-        """The elements of a tensor, read-only.
+    def read(self, tensor: TensorProto, raw: Array | None = None) -> Array | Unreadable:
+        """The elements of a tensor, read-only; `raw` are the bytes that were left in the file.
 
         Raises:
             ModelError: the data does not fit type and shape, or its external file is refused.
@@ -52,8 +52,8 @@ class TensorReader:
             raise self._bad(tensor, "its data is cut into segments, which ONNX never defined")
         if tensor.data_location == TensorProto.EXTERNAL:
             flat = self._outside(tensor, count * dtype.size_bytes).view(NUMPY_DTYPES[dtype])
-        elif tensor.HasField("raw_data"):
-            flat = self._raw(tensor, dtype, count)
+        elif raw is not None or tensor.HasField("raw_data"):
+            flat = self._raw(tensor, raw, dtype, count)
         else:
             flat = self._typed(tensor, dtype, count)
         return flat.reshape(shape)
@@ -80,8 +80,8 @@ class TensorReader:
         except ExternalDataError as error:
             raise self._bad(tensor, f"external data: {error}") from error
 
-    def _raw(self, tensor: TensorProto, dtype: DType, count: int) -> Array:
-        data = tensor.raw_data
+    def _raw(self, tensor: TensorProto, raw: Array | None, dtype: DType, count: int) -> Array:
+        data = tensor.raw_data if raw is None else raw
         if len(data) != count * dtype.size_bytes:
             raise self._bad(
                 tensor, f"{len(data)} bytes are stored, its shape needs {count * dtype.size_bytes}"
