@@ -81,6 +81,7 @@ class Body:
         self.outlining = True
         self._stored: dict[int, tuple[Stmt, frozenset[str]]] = {}
         self._chunks: dict[tuple[object, ...], tuple[Stmt, dict[Chunk, None]]] = {}
+        self._fenced: dict[int, tuple[For, bool]] = {}
         self._lane_needs: dict[int, tuple[Stmt, bool]] = {}
         self._frame: dict[str, Val] = {}
 
@@ -314,10 +315,66 @@ class Body:
         return self.indices.scalar(self.indices.flat(extent))
 
     def _unrolled(self, loop: For) -> None:
+        fenced = self._fenced.get(id(loop))
+        if fenced is None:
+            fenced = (loop, self._reuses_too_much(loop))
+            self._fenced[id(loop)] = fenced
         for n in range(_constant_extent(loop)):
+            if n and fenced[1]:
+                self.memory.fence()
             self.indices.fixed[loop.var] = n
             self.stmt(loop.body)
         self.indices.fixed.pop(loop.var, None)
+
+    def _reuses_too_much(self, loop: For) -> bool:
+        """Whether copies of a reduction share loaded values, but more than fit into registers.
+
+        Such values would be kept on the stack, which costs more than to load them again.
+        """
+        target, fixed = self.module.target, self.indices.fixed
+        if _constant_extent(loop) < 2 or not self._is_reduction(loop):
+            return False
+        read: list[set[object]] = [set(), set()]
+        written: list[list[Chunk]] = []
+        for n in (0, 1):
+            fixed[loop.var] = n
+            written.append(self._written(loop.body))
+            if written[0] and written[0] == written[n]:
+                self._collect_loads(loop.body, read[n])
+        del fixed[loop.var]
+        held = sum(-(-chunk.lanes * 32 // target.vector_bits) for chunk in written[0])
+        return held + len(read[0]) > target.vector_registers and bool(read[0] & read[1])
+
+    def _is_reduction(self, loop: For) -> bool:
+        """Whether all iterations of a loop write the same registers."""
+        storage, found = self.memory.storage, False
+        for node in walk(loop.body):
+            if isinstance(node, Store):
+                if node.buffer not in storage or storage[node.buffer].base is not None:
+                    return False
+                if any(loop.var in free_vars(i) for i in node.index):
+                    return False
+                found = True
+        return found
+
+    def _collect_loads(self, stmt: Stmt, found: set[object]) -> None:
+        """The places in memory that accumulations into registers read."""
+        match stmt:
+            case Store(buffer, _, value) if self.memory.storage[buffer].base is None:
+                found.update(self.memory.place(load) for load in self.values.loads(value))
+            case Block(stmts):
+                for child in stmts:
+                    self._collect_loads(child, found)
+            case For(var, _, LoopKind.UNROLL, body):
+                for n in range(_constant_extent(stmt)):
+                    self.indices.fixed[var] = n
+                    self._collect_loads(body, found)
+                del self.indices.fixed[var]
+            case For(_, _, LoopKind.VECTOR, body):
+                with self._lanes(stmt):
+                    self._collect_loads(body, found)
+            case If(_, body):
+                self._collect_loads(body, found)
 
     @contextmanager
     def _lanes(self, loop: For) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from dlc.codegen.llvm.arith import Arith
@@ -80,11 +80,25 @@ class Memory:
         self._inside: dict[int, tuple[object, bool]] = {}
         self._private_index: dict[int, tuple[object, tuple[Expr, ...]]] = {}
         self._count = 0
+        self._epoch = 0
 
     def changed(self, alias: str) -> None:
         """Forget what is known about the elements of a buffer."""
         self._count += 1
         self.versions[alias] = self._count
+
+    def fence(self) -> None:
+        """Load anew from here on: neither this builder nor LLVM reuses or moves a load across."""
+        self._epoch += 1
+        self.builder.line('call void asm sideeffect "", "~{memory}"()')
+
+    def place(self, load: Load) -> object:
+        """What tells the memory a load reads from that of other loads; None for registers."""
+        storage = self.storage[load.buffer]
+        if storage.base is None:
+            return None
+        index = self._with_lane(storage, load.index)
+        return storage.name, self.indices.element(index, storage.strides)
 
     # Loads.
 
@@ -160,8 +174,7 @@ class Memory:
         size = storage.dtype.size_bytes
         at = self.indices.pointer(storage.base, flat, size)
         mask = self.mask if lanes else None
-        version = self.versions.get(storage.alias, 0)
-        key = ("load", at.ref, lanes, storage.alias, version, mask.ref if mask else "")
+        key = self._load_key(at, lanes, storage, mask)
         found = self.builder.recall(key)
         if found is None:
             elem = MEMORY_TYPES[storage.dtype]
@@ -172,6 +185,11 @@ class Memory:
                 raw = self._masked_load(at, elem, lanes, size, mask)
             found = self.builder.remember(key, self.arith.from_memory(raw, storage.dtype))
         return found
+
+    def _load_key(self, at: Val, lanes: int, storage: Storage, mask: Val | None) -> Hashable:
+        version = self.versions.get(storage.alias, 0)
+        masked_by = mask.ref if mask else ""
+        return ("load", at.ref, lanes, storage.alias, version, masked_by, self._epoch)
 
     def _masked_load(self, at: Val, elem: str, lanes: int, size: int, mask: Val) -> Val:
         kind = type_of(elem, lanes)
@@ -317,8 +335,7 @@ class Memory:
             return
         self.builder.line(f"store {raw}, {at}, align {size}")
         if storage.dtype not in (DType.F16, DType.BF16):
-            version = self.versions[storage.alias]
-            self.builder.remember(("load", at.ref, value.lanes, storage.alias, version, ""), value)
+            self.builder.remember(self._load_key(at, value.lanes, storage, None), value)
 
     def _scatter(self, storage: Storage, flat: Flat, value: Val) -> None:
         size = storage.dtype.size_bytes

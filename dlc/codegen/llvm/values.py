@@ -40,6 +40,7 @@ class Values:
         self.indices = Indices(builder, self.expr)
         self.memory = Memory(builder, arith, self.indices)
         self._differences: dict[int, tuple[Expr, Expr]] = {}
+        self._loads: dict[int, tuple[Expr, list[Load]]] = {}
         self._risky: dict[int, tuple[Expr, list[Load]]] = {}
 
     def expr(self, expr: Expr) -> Val:
@@ -177,12 +178,19 @@ class Values:
         x, y = self._pair(x, y)
         return self.arith.op("and" if op is BinOp.AND else "or", x, y)
 
+    def loads(self, expr: Expr) -> list[Load]:
+        """The elements an expression reads."""
+        found = self._loads.get(id(expr))
+        if found is None:
+            found = self._loads[id(expr)] = (expr, loads(expr))
+        return found[1]
+
     def risky_loads(self, expr: Expr) -> list[Load]:
         """The loads of an expression that are not sure to stay inside their buffers."""
         found = self._risky.get(id(expr))
         if found is None:
             inside = self.memory.surely_inside
-            risky = [load for load in loads(expr) if not inside(load.buffer, load.index)]
+            risky = [load for load in self.loads(expr) if not inside(load.buffer, load.index)]
             found = self._risky[id(expr)] = (expr, risky)
         return found[1]
 
