@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from dlc.core.target import Target
     from dlc.runtime import Module, load
+    from dlc.verify_model import verify
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,7 @@ __all__ = [
     "__version__",
     "compile",
     "load",
+    "verify",
 ]
 
 _HOME = {
@@ -61,6 +63,7 @@ _HOME = {
     "load": "dlc.runtime",
     "Module": "dlc.runtime",
     "Target": "dlc.core.target",
+    "verify": "dlc.verify_model",
 }  # every other public name is an error class
 
 

@@ -1,0 +1,132 @@
+"""The small languages of the command line: `x=1,3,224,224`, `batch=1..32`, `x=random:seed=1`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlc.core.errors import UserError
+
+Dim = int | tuple[int, int | None]
+_FILLS: Mapping[str, tuple[str, ...]] = {
+    "random": ("seed",),
+    "normal": ("seed",),
+    "uniform": ("seed",),
+    "zeros": (),
+    "ones": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the values of an input come from: a file, or a way to fill it."""
+
+    path: str = ""
+    fill: str = ""  # "random", "normal", "uniform", "zeros" or "ones"
+    options: Mapping[str, int] = field(default_factory=dict)
+
+
+def split_assignment(option: str, text: str) -> tuple[str, str]:
+    """`name=value`.
+
+    Raises:
+        UserError: there is no `=`, or nothing beside it.
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UserError(detail=f"{option} '{text}': expected NAME=VALUE")
+    return name, value
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
+    """`x=1,3,224,224`; a dimension may be a name.
+
+    Raises:
+        UserError: an item is not of that form, or an input is given twice.
+    """
+    found: dict[str, tuple[int | str, ...]] = {}
+    for text in texts:
+        name, value = split_assignment("--shape", text)
+        items = [item.strip() for item in value.split(",")]
+        bad = [i for i in items if not (_is_number(i) or i.isidentifier())]
+        if bad:
+            reason = f"--shape '{text}': '{bad[0]}' is neither a number nor a name"
+            raise UserError(detail=reason, hint="write --shape x=1,3,224,224")
+        if name in found:
+            raise UserError(detail=f"--shape: input '{name}' is given twice")
+        found[name] = tuple(int(item) if _is_number(item) else item for item in items)
+    return found
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, Dim]:
+    """`batch=1`, `batch=1..32`, `batch=1..`.
+
+    Raises:
+        UserError: an item is not of that form, or a dimension is given twice.
+    """
+    found: dict[str, Dim] = {}
+    for text in texts:
+        name, value = split_assignment("--dim", text)
+        low, dots, high = value.partition("..")
+        if not _is_number(low) or (high and not _is_number(high)):
+            hint = "write --dim batch=1, --dim batch=1..32 or --dim batch=1.."
+            raise UserError(detail=f"--dim '{text}': '{value}' is no size", hint=hint)
+        if name in found:
+            raise UserError(detail=f"--dim: '{name}' is given twice")
+        found[name] = (int(low), int(high) if high else None) if dots else int(low)
+    return found
+
+
+def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
+    """`batch=8`: sizes for one run, so no ranges.
+
+    Raises:
+        UserError: an item is not of that form.
+    """
+    found: dict[str, int] = {}
+    for name, value in parse_dims(texts).items():
+        if not isinstance(value, int):
+            raise UserError(detail=f"--dim {name}: a run needs one size, not a range")
+        found[name] = value
+    return found
+
+
+def parse_source(text: str) -> Source:
+    """`@x.npy`, `random`, `random:normal:seed=1`, `random:uniform`, `zeros`, `ones`.
+
+    Raises:
+        UserError: an item is not of that form.
+    """
+    if text.startswith("@"):
+        return Source(path=text[1:])
+    words = text.split(":")
+    fill, rest = words[0], words[1:]
+    if fill == "random" and rest and rest[0] in ("normal", "uniform"):
+        fill, rest = rest[0], rest[1:]
+    hint = "write @FILE.npy, random, random:uniform:seed=1, zeros or ones"
+    if fill not in _FILLS:
+        raise UserError(detail=f"'{text}' is no source of values", hint=hint)
+    options: dict[str, int] = {}
+    for word in rest:
+        name, _, value = word.partition("=")
+        if name not in _FILLS[fill] or not _is_number(value):
+            raise UserError(detail=f"'{text}': '{word}' is not understood", hint=hint)
+        options[name] = int(value)
+    return Source(fill=fill, options=options)
+
+
+def parse_file(option: str, text: str) -> tuple[str, str]:
+    """`y=@y.npy`, or `@y.npz` for all; the name is then empty.
+
+    Raises:
+        UserError: it is not of that form.
+    """
+    name, _, path = text.partition("@")
+    if not path or (name and not name.endswith("=")):
+        hint = f"write {option} y=@y.npy, or {option} @all.npz"
+        raise UserError(detail=f"{option} '{text}': expected a file", hint=hint)
+    return name.removesuffix("="), path
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()

@@ -1,0 +1,178 @@
+"""`dlc build`: an ONNX model into a shared library."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dlc.cli.argument import parse_dims, parse_shapes
+from dlc.cli.progress import BuildDisplay
+from dlc.cli.screen import print_json, show_bytes, show_seconds, show_target, stderr, stdout
+from dlc.core.errors import UserError
+
+if TYPE_CHECKING:
+    from dlc.compiler import BuildReport
+    from dlc.core.target import Target
+    from dlc.verify_model import VerifyReport
+
+PRECISIONS = ("highest", "high", "medium")
+
+
+def build(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="What to write; default: MODEL with suffix .so."),
+    ] = None,
+    target: Annotated[
+        str, typer.Option("--target", "-t", help="native, or 'llvm -mcpu=…'; see dlc targets.")
+    ] = "native",
+    shape: Annotated[
+        list[str] | None,
+        typer.Option("--shape", help="Fix the shape of an input: x=1,3,224,224. Repeatable."),
+    ] = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option("--dim", help="Fix or bound a size: batch=1, batch=1..32. Repeatable."),
+    ] = None,
+    precision: Annotated[
+        str,
+        typer.Option("--precision", help="Of float32 products: " + ", ".join(PRECISIONS) + "."),
+    ] = "highest",
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Kernels compiled at a time.")
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify/--no-verify", help="Compare with onnxruntime on random inputs."),
+    ] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    """Compile an ONNX model into a shared library."""
+    # What the command line says is checked before the compiler is imported.
+    from dlc.core.target_parse import parse_target
+
+    dims, shapes = parse_dims(dim or ()), parse_shapes(shape or ())
+    if precision not in PRECISIONS:
+        hint = "there are: " + ", ".join(PRECISIONS)
+        raise UserError(detail=f"--precision '{precision}' is unknown", hint=hint)
+    machine = parse_target(target)
+    path = out or model.with_suffix(".so")
+    console = stderr()
+    with staging_folder(path) as folder:
+        if not quiet:
+            name = "native = " if target == "native" else ""
+            title = _title(model, path, name + show_target(machine), machine.cores)
+            console.print(title, soft_wrap=True)
+        from dlc.compiler import build as compile_to_file
+
+        began = time.perf_counter()
+        draft = Path(folder) / path.name
+        with BuildDisplay(console, quiet=quiet) as display:
+            report = compile_to_file(
+                model,
+                draft,
+                machine,
+                dims=dims,
+                shapes=shapes,
+                precision=precision,  # type: ignore[arg-type]  # one of PRECISIONS
+                jobs=jobs,
+                progress=display,
+            )
+            checked = _verify(model, draft, machine, display) if verify else None
+        draft.replace(path)
+    seconds = time.perf_counter() - began
+    if as_json:
+        print_json("dlc.build/1", _document(report, path, seconds, checked))
+        return
+    size, weights = path.stat().st_size, report.parameters_bytes
+    parts = f"{show_bytes(size - weights)} code + {show_bytes(weights)} weights"
+    stdout().print(f"Wrote {path} ({parts}) in {show_seconds(seconds)}", soft_wrap=True)
+    if not quiet:
+        console.print(f"Try:  dlc bench {path} --against onnxruntime", style="dim", soft_wrap=True)
+
+
+def staging_folder(path: Path) -> tempfile.TemporaryDirectory[str]:
+    """A new folder beside a file that is to be written; it takes the file's place when complete.
+
+    Raises:
+        UserError: the file could not be written.
+    """
+    if path.is_dir():
+        raise UserError(detail=f"{path} is a folder", hint="name a file: -o model.so")
+    if not path.parent.is_dir():
+        raise UserError(detail=f"cannot write {path}: there is no folder {path.parent}")
+    try:
+        return tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(detail=f"cannot write {path}: {reason}") from error
+
+
+def _title(model: Path, path: Path, target: str, cores: int) -> str:
+    from dlc import __version__
+
+    threads = f"{cores} thread{'s' if cores > 1 else ''}"
+    return f"dlc {__version__}  {model.name} → {path.name}  target {target}  {threads}"
+
+
+def _verify(
+    model: Path, draft: Path, machine: Target, display: BuildDisplay
+) -> VerifyReport | None:
+    """Compare with onnxruntime, and where they differ let the float64 reference decide.
+
+    Raises:
+        VerificationError: the compiled model is wrong.
+    """
+    from dlc.core.machine import read_machine
+    from dlc.peer import has_onnxruntime
+
+    began = time.perf_counter()
+    here = read_machine()
+    reason = ""
+    if machine.arch != here.arch or not machine.features <= here.features:
+        reason = "this machine cannot run it"
+    elif not has_onnxruntime():
+        reason = "onnxruntime is not installed"
+    if reason:
+        display.line("warning", "verify", f"skipped: {reason}", time.perf_counter() - began)
+        return None
+    from dlc import verify_model
+
+    report = verify_model.verify(model, draft, against=[verify_model.ONNXRUNTIME])
+    if not report.ok:
+        report = verify_model.verify(model, draft)
+    report.check()
+    seconds = time.perf_counter() - began
+    if not report.trials:
+        display.line("warning", "verify", f"skipped: {'; '.join(report.notes)}", seconds)
+        return report
+    apart = max((o.apart.max_abs for o in report.outputs if o.apart), default=0.0)
+    detail = f"random inputs vs onnxruntime: max abs {apart:.1e}"
+    display.line("done", "verify", detail, seconds)
+    return report
+
+
+def _document(
+    report: BuildReport, path: Path, seconds: float, checked: VerifyReport | None
+) -> dict[str, object]:
+    target = dataclasses.asdict(report.target) | {"features": sorted(report.target.features)}
+    return {
+        "path": str(path),
+        "target": target,
+        "nodes": report.nodes,
+        "groups": report.groups,
+        "kernels": report.kernels,
+        "file_bytes": path.stat().st_size,
+        "parameters_bytes": report.parameters_bytes,
+        "arena_bytes": report.arena_bytes,
+        "seconds": seconds,
+        "passes": [dataclasses.asdict(step) for step in report.passes],
+        "verify": None if checked is None else dataclasses.asdict(checked),
+    }

@@ -1,0 +1,158 @@
+"""`dlc run`: run a compiled model, or a model, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.cli.argument import parse_file, parse_sizes
+from dlc.cli.screen import print_json, stderr, stdout, table
+from dlc.core.errors import UserError, VerificationError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+
+def run(
+    path: Annotated[Path, typer.Argument(metavar="ARTEFACT|MODEL", help="A .so or ONNX file.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            help="x=@x.npy, x=random, x=random:uniform:seed=1, x=zeros, x=ones, or @all.npz.",
+        ),
+    ] = None,
+    outputs: Annotated[
+        list[str] | None,
+        typer.Option("--output", "-o", help="Write an output: y=@y.npy, or @all.npz."),
+    ] = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option("--expect", help="Compare an output: y=@y.npy. Exit code 4 where it differs."),
+    ] = None,
+    rtol: Annotated[float, typer.Option(min=0, help="Relative tolerance of --expect.")] = 1e-3,
+    atol: Annotated[float, typer.Option(min=0, help="Absolute tolerance of --expect.")] = 1e-4,
+    dim: Annotated[
+        list[str] | None, typer.Option("--dim", help="An open size: batch=8. Repeatable.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--print", help="Print the values.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    """Run a compiled model once. An ONNX model is compiled first."""
+    from dlc.cli.source import make_feeds, open_module
+
+    targets = [parse_file("--output", text) for text in outputs or ()]
+    wanted = [parse_file("--expect", text) for text in expect or ()]
+    sizes = parse_sizes(dim or ())
+    module = open_module(path)
+    names = [spec.name for spec in module.outputs]
+    for option, pairs in (("--output", targets), ("--expect", wanted)):
+        _check_names(option, pairs, names)
+    feeds, filled = make_feeds(module, inputs or (), sizes)
+    if filled:
+        stderr().print(f"random values for {', '.join(filled)}", style="dim", soft_wrap=True)
+    results = module.run(feeds)
+    for name, file in targets:
+        _save(file, {name: results[name]} if name else results)
+    problems = _compare(results, wanted, rtol, atol)
+    if as_json:
+        print_json("dlc.run/1", _document(results, problems, show))
+    else:
+        _print(results, show)
+    if problems:
+        name, reason = next(iter(problems.items()))
+        raise VerificationError(output=f"output '{name}'", reason=reason)
+
+
+def _check_names(option: str, pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> None:
+    for name, _ in pairs:
+        if name and name not in names:
+            hint = f"the outputs are {', '.join(names)}"
+            raise UserError(detail=f"{option}: there is no output '{name}'", hint=hint)
+
+
+def _save(file: str, arrays: Mapping[str, Array]) -> None:
+    import numpy as np
+
+    try:
+        if file.endswith(".npz"):
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # no array is called allow_pickle
+        elif len(arrays) == 1:
+            np.save(file, next(iter(arrays.values())))
+        else:
+            hint = "name one: --output y=@y.npy; or write them all: --output @all.npz"
+            raise UserError(detail=f"{file} cannot hold {len(arrays)} outputs", hint=hint)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(detail=f"cannot write {file}: {reason}") from error
+
+
+def _compare(
+    results: Mapping[str, Array], wanted: Sequence[tuple[str, str]], rtol: float, atol: float
+) -> dict[str, str]:
+    """What is wrong, by output."""
+    from dlc.cli.source import read_array, read_arrays
+    from dlc.verify_model import why_not_close
+
+    problems = {}
+    for name, file in wanted:
+        arrays = {name: read_array(file, name)} if name else read_arrays(file, file)
+        if not name and list(arrays) == [""]:  # a .npy, which names nothing
+            arrays = {next(iter(results)): arrays[""]}
+        _check_names("--expect", [(inner, file) for inner in arrays], list(results))
+        for inner, array in arrays.items():
+            if reason := why_not_close(results[inner], array, file, rtol, atol):
+                problems[inner] = reason
+    return problems
+
+
+def _summary(array: Array) -> dict[str, float | None]:
+    """Smallest, largest and mean value; None where there is no number."""
+    import numpy as np
+
+    numbers = np.asarray(array, np.float64)
+    if not numbers.size:
+        return {"min": None, "max": None, "mean": None}
+    with np.errstate(invalid="ignore", over="ignore"):
+        return {
+            "min": float(numbers.min()),
+            "max": float(numbers.max()),
+            "mean": float(numbers.mean()),
+        }
+
+
+def _document(
+    results: Mapping[str, Array], problems: Mapping[str, str], show: bool
+) -> dict[str, object]:
+    outputs = []
+    for name, array in results.items():
+        entry: dict[str, object] = {
+            "name": name,
+            "dtype": str(array.dtype),
+            "shape": list(array.shape),
+            **_summary(array),
+            "problem": problems.get(name, ""),
+        }
+        if show:
+            values = array.tolist() if array.dtype.kind in "biuf" else array.astype(float).tolist()
+            entry["values"] = values
+        outputs.append(entry)
+    return {"ok": not problems, "outputs": outputs}
+
+
+def _print(results: Mapping[str, Array], show: bool) -> None:
+    console = stdout()
+    rows = table("output", "type", "shape", "min", "max", "mean", left=("output", "type", "shape"))
+    for name, array in results.items():
+        numbers = ["-" if v is None else f"{v:.6g}" for v in _summary(array).values()]
+        rows.add_row(name, str(array.dtype), str(array.shape), *numbers)
+    console.print(rows)
+    if show:
+        for name, array in results.items():
+            console.print(f"\n{name} =\n{array}", soft_wrap=True)

@@ -1,0 +1,120 @@
+"""What all screens share: consoles, JSON documents, and how quantities are written.
+
+Rich is imported by those who print, so that `dlc --help` starts fast.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dlc.core.manifest import TensorSpec
+    from dlc.core.target import Target
+
+# (any of these features, what people call it); of a group only the first that is there.
+_HIGHLIGHTS: Mapping[str, tuple[tuple[tuple[str, ...], str], ...]] = {
+    "x86_64": (
+        (("avx512f",), "AVX-512"),
+        (("avx2",), "AVX2"),
+        (("avx512vnni", "avxvnni"), "VNNI"),
+        (("avx512bf16",), "BF16"),
+        (("avx512fp16",), "FP16"),
+        (("amx-tile",), "AMX"),
+    ),
+    "aarch64": (
+        (("neon",), "NEON"),
+        (("dotprod",), "DotProd"),
+        (("i8mm",), "I8MM"),
+        (("bf16",), "BF16"),
+        (("sve2", "sve"), "SVE"),
+    ),
+}
+
+
+def stderr() -> Console:
+    """Where progress and messages go."""
+    return _console(to_stderr=True)
+
+
+def stdout() -> Console:
+    """Where results go."""
+    return _console(to_stderr=False)
+
+
+def _console(*, to_stderr: bool) -> Console:
+    """A console that prints texts of models as they are: no markup, no emoji, no highlighting."""
+    from rich.console import Console
+
+    return Console(stderr=to_stderr, markup=False, emoji=False, highlight=False)
+
+
+def table(*columns: str, left: Sequence[str] = ()) -> Table:
+    """A plain table: numbers to the right, the columns in `left` to the left."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in columns:
+        made.add_column(name, justify="left" if name in left else "right", overflow="fold")
+    return made
+
+
+def print_json(schema: str, document: Mapping[str, object]) -> None:
+    """One JSON document on standard output; numbers JSON has no word for become null."""
+    whole = _finite({"schema": schema, **document})
+    sys.stdout.write(json.dumps(whole, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def _finite(value: object) -> object:
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case Mapping():
+            return {str(k): _finite(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_finite(v) for v in value]
+    return value
+
+
+def show_bytes(count: float) -> str:
+    """`102.4 MB`; units of 1000."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def show_seconds(seconds: float) -> str:
+    """`3.02 ms`."""
+    for unit, scale in (("µs", 1e6), ("ms", 1e3)):
+        if seconds * scale < 1000:
+            return f"{seconds * scale:.2f} {unit}"
+    return f"{seconds:.2f} s"
+
+
+def show_tensor(spec: TensorSpec) -> str:
+    """`f32[batch, 3, 224, 224]`."""
+    return f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
+
+
+def tensor_json(spec: TensorSpec) -> dict[str, object]:
+    """An input or output as data."""
+    return {"name": spec.name, "dtype": str(spec.dtype), "shape": list(spec.shape)}
+
+
+def show_target(target: Target) -> str:
+    """`x86_64 (AVX-512, VNNI)`."""
+    words = [
+        word
+        for names, word in _HIGHLIGHTS.get(target.arch, ())
+        if target.features & set(names) and not (word == "AVX2" and "avx512f" in target.features)
+    ]
+    cpu = "" if target.cpu in ("x86-64", "generic") else f" {target.cpu}"
+    return f"{target.arch}{cpu}" + (f" ({', '.join(words)})" if words else "")

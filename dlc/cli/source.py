@@ -1,0 +1,189 @@
+"""What `run`, `bench` and `verify` are given: an artefact or a model, and values for its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlc.cli.argument import Source, parse_source
+from dlc.cli.screen import stderr
+from dlc.core.errors import ArtifactError, InputError, ModelError, UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dlc.core.manifest import TensorSpec
+    from dlc.runtime import Module
+
+    Array = np.ndarray[Any, Any]
+
+_ELF = b"\x7fELF"
+
+
+def is_artefact(path: Path) -> bool:
+    """Whether a file is a compiled model, damaged or not, rather than an ONNX model.
+
+    Raises:
+        ModelError: there is no such file, and by its name it were a model.
+        ArtifactError: there is no such file.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_ELF)) == _ELF
+    except OSError as error:
+        reason = "there is no such file"
+        if not isinstance(error, FileNotFoundError):
+            reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        if path.suffix == ".onnx":
+            raise ModelError(model=str(path), reason=reason) from error
+        raise ArtifactError(path=str(path), reason=reason) from error
+
+
+def open_module(path: Path, target: str = "native") -> Module:
+    """Load an artefact, or compile a model.
+
+    Raises:
+        DlcError: as `dlc.load` and `dlc.compile`.
+    """
+    from dlc.runtime import load
+
+    if is_artefact(path):
+        return load(path)
+    from dlc.compiler import compile
+
+    console = stderr()
+    with console.status(f"compiling {path.name}"):
+        return compile(path, target)
+
+
+def make_feeds(
+    module: Module, inputs: Sequence[str], sizes: Mapping[str, int]
+) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """The inputs of a run, and the names of those that nobody gave: they are random.
+
+    Raises:
+        InputError: a name is unknown, or a file cannot be read.
+        UserError: a text cannot be read; an unknown size.
+    """
+    specs = {spec.name: spec for spec in module.inputs}
+    sources, given = _split(inputs, specs)
+    given |= {n: read_array(s.path, n) for n, s in sources.items() if s.path}
+    bound = bind_sizes(module, given, sizes)
+    feeds = {}
+    for name, spec in specs.items():
+        source = sources.get(name, Source(fill="normal"))
+        feeds[name] = given[name] if name in given else _fill(source, spec, bound)
+    return feeds, tuple(n for n in specs if n not in sources and n not in given)
+
+
+def bind_sizes(
+    module: Module, given: Mapping[str, Array], sizes: Mapping[str, int]
+) -> dict[str, int]:
+    """A value for each open size: as asked, as in a given array, or the least that is useful.
+
+    Raises:
+        UserError: the model has no such size.
+    """
+    known = [size.name for size in module.sizes]
+    if unknown := sorted(set(sizes) - set(known)):
+        hint = f"the open sizes are {', '.join(known)}" if known else "no size is open"
+        raise UserError(detail=f"--dim: there is no size '{unknown[0]}'", hint=hint)
+    found = {size.name: max(1, size.min) for size in module.sizes}
+    for spec in module.inputs:
+        array = given.get(spec.name)
+        if array is not None and len(array.shape) == len(spec.shape):
+            pairs = zip(spec.shape, array.shape, strict=True)
+            found |= {dim: n for dim, n in pairs if isinstance(dim, str)}
+    return found | dict(sizes)
+
+
+def read_array(path: str, name: str) -> Array:
+    """An array from a .npy, .npz or .pb file; `name` picks one from a .npz of several.
+
+    Raises:
+        InputError: the file cannot be read, or holds no such array.
+    """
+    arrays = read_arrays(path, name)
+    if name in arrays:
+        return arrays[name]
+    if len(arrays) != 1:
+        raise InputError(name=name, reason=f"{path} holds {', '.join(arrays) or 'nothing'}")
+    return next(iter(arrays.values()))
+
+
+def read_arrays(path: str, name: str) -> dict[str, Array]:
+    """All arrays of a file; `name` is for messages."""
+    import numpy as np
+
+    try:
+        if path.endswith(".pb"):
+            from onnx import TensorProto, numpy_helper
+
+            proto = TensorProto.FromString(Path(path).read_bytes())
+            return {proto.name: numpy_helper.to_array(proto)}
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"": loaded}
+        with loaded:
+            return dict(loaded)
+    except FileNotFoundError as error:
+        raise InputError(name=name, reason=f"there is no file {path}") from error
+    except Exception as error:  # of NumPy, zip, pickle or protobuf, on files of any content
+        reason = f"{path} cannot be read as an array"
+        hint = "give a .npy, .npz or .pb file"
+        raise InputError(name=name, reason=reason, hint=hint) from error
+
+
+def _split(
+    texts: Sequence[str], specs: Mapping[str, TensorSpec]
+) -> tuple[dict[str, Source], dict[str, Array]]:
+    """Sources by input, and the arrays of files that name their inputs themselves."""
+    sources: dict[str, Source] = {}
+    arrays: dict[str, Array] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if equals and not name.startswith("@") and ":" not in name:
+            _check_name(name, specs)
+            if name in sources:
+                raise InputError(name=name, reason="it is given twice")
+            sources[name] = parse_source(value)
+        elif text.endswith(".npz"):
+            found = read_arrays(text.removeprefix("@"), text)
+            for inner in found:
+                _check_name(inner, specs)
+            arrays |= found
+        elif len(specs) == 1:
+            sources[next(iter(specs))] = parse_source(text)
+        else:
+            hint = f"the inputs are {', '.join(specs)}"
+            raise UserError(detail=f"--input '{text}': expected NAME=VALUE", hint=hint)
+    return sources, arrays
+
+
+def _check_name(name: str, specs: Mapping[str, TensorSpec]) -> None:
+    if name not in specs:
+        import difflib
+
+        close = difflib.get_close_matches(name, list(specs), 1, 0.5)
+        raise InputError(
+            name=name,
+            reason=f"there is no such input; the inputs are {', '.join(specs)}",
+            hint=f"did you mean '{close[0]}'?" if close else "",
+        )
+
+
+def _fill(source: Source, spec: TensorSpec, sizes: Mapping[str, int]) -> Array:
+    import numpy as np
+
+    from dlc.runtime.arrays import numpy_dtype
+    from dlc.verify_model import bind_shape, random_array
+
+    shape = bind_shape(spec, sizes)
+    if source.fill == "zeros":
+        return np.zeros(shape, numpy_dtype(spec.dtype))
+    if source.fill == "ones":
+        return np.ones(shape, numpy_dtype(spec.dtype))
+    kind = "uniform" if source.fill == "uniform" else "normal"
+    rng = np.random.default_rng(source.options.get("seed", 0))
+    return random_array(spec.dtype, shape, rng, kind)

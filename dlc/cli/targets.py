@@ -1,0 +1,69 @@
+"""`dlc targets`: what can be compiled for, and what a target string means."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dlc.cli.screen import print_json, show_bytes, show_target, stdout, table
+
+if TYPE_CHECKING:
+    from dlc.core.target import Target
+
+
+def targets(
+    target: Annotated[
+        str | None, typer.Argument(metavar="[TARGET]", help="A target string to explain.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    """List the targets, or explain one."""
+    from dlc.core.cpus import CPUS
+    from dlc.core.target_parse import parse_target, target_names
+
+    found = parse_target(target or "native")
+    if target is not None:
+        if as_json:
+            print_json("dlc.targets/1", {"target": target, **_data(found)})
+        else:
+            _explain(found)
+        return
+    if as_json:
+        cpus = {name: {"arch": cpu.arch} for name, cpu in CPUS.items()}
+        document = {"backends": target_names(), "native": _data(found), "cpus": cpus}
+        print_json("dlc.targets/1", document)
+        return
+    console = stdout()
+    console.print(f"native  this machine: {show_target(found)}, {found.cores} threads")
+    console.print("llvm    another machine: 'llvm -mcpu=NAME', and of its features more with")
+    console.print("        -mattr=+FEATURE or fewer with -mattr=-FEATURE")
+    console.print("\n-mcpu=")
+    rows = table("", "", left=("",))
+    rows.show_header = False
+    rows.columns[1].justify = "left"
+    for name in CPUS:
+        rows.add_row(f"  {name}", show_target(parse_target(f"llvm -mcpu={name}")))
+    console.print(rows)
+
+
+def _data(target: Target) -> dict[str, object]:
+    return dataclasses.asdict(target) | {"features": sorted(target.features)}
+
+
+def _explain(target: Target) -> None:
+    console = stdout()
+    facts = {
+        "triple": target.triple,
+        "cpu": target.cpu,
+        "features": ", ".join(sorted(target.features)) or "-",
+        "threads": str(target.cores),
+        "vectors": f"{target.vector_bits} bits, {target.vector_registers} registers",
+        "L1, L2": f"{show_bytes(target.l1_bytes)}, {show_bytes(target.l2_bytes)}",
+    }
+    rows = table("", " ", left=("", " "))
+    rows.show_header = False
+    for name, text in facts.items():
+        rows.add_row(name, text)
+    console.print(rows)

@@ -1,0 +1,91 @@
+"""`dlc verify`: compare a compiled model with onnxruntime and a float64 reference."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dlc.cli.argument import parse_sizes
+from dlc.cli.screen import print_json, stderr, stdout, table
+from dlc.core.errors import VerificationError
+
+if TYPE_CHECKING:
+    from dlc.verify_model import Error, VerifyReport
+
+_JUDGES = "onnxruntime,float64"
+
+
+def verify(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.")],
+    artefact: Annotated[
+        Path | None,
+        typer.Argument(metavar="[ARTEFACT]", help="What was built from it; default: build it."),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", help="As in dlc run; default: random values."),
+    ] = None,
+    against: Annotated[str, typer.Option(help="Whom to ask, separated by commas.")] = _JUDGES,
+    trials: Annotated[int, typer.Option(min=1, help="How many random inputs.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first random input.")] = 0,
+    rtol: Annotated[float, typer.Option(min=0, help="Relative tolerance.")] = 1e-3,
+    atol: Annotated[float, typer.Option(min=0, help="Absolute tolerance.")] = 1e-4,
+    dim: Annotated[
+        list[str] | None, typer.Option("--dim", help="An open size: batch=8. Repeatable.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    """Compare a compiled model with onnxruntime and a float64 reference.
+
+    An output is right if it is within the tolerances of the float64 reference, or no more than
+    twice as far off as onnxruntime.
+    """
+    from dlc.cli.source import bind_sizes, make_feeds, open_module
+    from dlc.frontend.onnx import load_model
+    from dlc.verify_model import verify as compare
+
+    sizes = parse_sizes(dim or ())
+    load_model(model)  # whether it is a model, before it is compiled
+    module = open_module(artefact or model)
+    feeds = make_feeds(module, inputs, sizes)[0] if inputs else None
+    bind_sizes(module, {}, sizes)
+    judges = [name.strip() for name in against.split(",") if name.strip()]
+    report = compare(
+        model,
+        module,
+        feeds,
+        trials=trials,
+        seed=seed,
+        sizes=sizes,
+        against=judges,
+        rtol=rtol,
+        atol=atol,
+    )
+    if as_json:
+        print_json("dlc.verify/1", {"ok": report.ok, **dataclasses.asdict(report)})
+    else:
+        _print(report)
+    report.check()
+    if not report.trials:
+        notes = "; ".join(report.notes) or "nobody was asked"
+        raise VerificationError(output=str(model), reason=f"nothing was compared: {notes}")
+
+
+def _print(report: VerifyReport) -> None:
+    console = stdout()
+    rows = table("output", "dlc", "onnxruntime", "dlc vs onnxruntime", "", left=("output", ""))
+    for output in report.outputs:
+        errors = (output.dlc, output.peer, output.apart)
+        verdict = "wrong" if output.problem else "ok"
+        rows.add_row(output.name, *map(_show, errors), verdict)
+    console.print("Largest error against float64: absolute, and as a share of the largest value")
+    console.print(rows)
+    for note in report.notes:
+        stderr().print(f"note: {note}", style="yellow", soft_wrap=True)
+
+
+def _show(error: Error | None) -> str:
+    return "-" if error is None else f"{error.max_abs:.1e} {error.max_rel:.0e}"

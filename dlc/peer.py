@@ -1,0 +1,121 @@
+"""Another engine to compare with: onnxruntime, where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlc.core.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from onnx import ModelProto
+
+    Array = np.ndarray[Any, Any]
+
+OLDEST_IR_VERSION = 8
+"""Tried where onnxruntime does not know the version of a file; nothing newer concerns it."""
+
+
+def has_onnxruntime() -> bool:
+    """Whether onnxruntime is installed; it is not imported."""
+    return importlib.util.find_spec("onnxruntime") is not None
+
+
+class OnnxRuntime:
+    """A model in onnxruntime.
+
+    Args:
+        model: a path, the bytes of a model, or a `ModelProto`.
+        threads: how many threads work on one run.
+        optimize: whether onnxruntime may rewrite the model.
+
+    Raises:
+        UserError: onnxruntime is not installed, or refuses the model.
+    """
+
+    def __init__(
+        self, model: str | Path | bytes | ModelProto, *, threads: int, optimize: bool = True
+    ) -> None:
+        if not has_onnxruntime():
+            hint = "pip install onnxruntime"
+            raise UserError(detail="onnxruntime is not installed", hint=hint)
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        if not optimize:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self.name = f"onnxruntime {onnxruntime.__version__}"
+        self._session = _open_session(model, options)
+        self._outputs = [output.name for output in self._session.get_outputs()]
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs by name.
+
+        Raises:
+            UserError: onnxruntime refuses the inputs.
+        """
+        try:
+            found = self._session.run(self._outputs, dict(feeds))
+        except Exception as error:  # it has many kinds of errors, and no common base
+            raise _refused(error) from error
+        return dict(zip(self._outputs, found, strict=True))
+
+    def bind(self, feeds: Mapping[str, Array]) -> Callable[[], None]:
+        """A function that runs on these arrays and copies nothing, for timing.
+
+        Raises:
+            UserError: onnxruntime refuses the inputs.
+        """
+        binding = self._session.io_binding()
+        try:
+            for name, array in feeds.items():
+                binding.bind_cpu_input(name, array)
+        except Exception as error:
+            raise _refused(error) from error
+        for name in self._outputs:
+            binding.bind_output(name)
+
+        def run() -> None:
+            self._session.run_with_iobinding(binding)
+
+        return run
+
+
+def _open_session(model: str | Path | bytes | ModelProto, options: Any) -> Any:
+    from onnxruntime import InferenceSession
+
+    providers = ["CPUExecutionProvider"]
+    known = str(model) if isinstance(model, str | Path) else None
+    try:
+        return InferenceSession(known or _bytes(model), options, providers=providers)
+    except Exception as error:
+        if "ir version" not in str(error).lower():
+            raise _refused(error) from error
+    try:
+        return InferenceSession(_bytes(model, OLDEST_IR_VERSION), options, providers=providers)
+    except Exception as error:
+        raise _refused(error) from error
+
+
+def _bytes(model: str | Path | bytes | ModelProto, ir_version: int | None = None) -> bytes:
+    """The bytes of a model, on request with another IR version."""
+    from onnx import ModelProto
+
+    if isinstance(model, str | Path):
+        model = Path(model).read_bytes()
+    if ir_version is None:
+        return model if isinstance(model, bytes) else bytes(model.SerializeToString())
+    proto = ModelProto.FromString(model if isinstance(model, bytes) else model.SerializeToString())
+    proto.ir_version = ir_version
+    return bytes(proto.SerializeToString())
+
+
+def _refused(error: Exception) -> UserError:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return UserError(detail=f"onnxruntime: {lines[0]}")

@@ -1,0 +1,341 @@
+"""verify(): is the compiled model right? Asks a float64 reference and onnxruntime.
+
+The float64 reference decides; onnxruntime shows what float32 arithmetic costs another engine, and
+stands in where the reference is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dlc.core.errors import DlcError, UserError, VerificationError
+from dlc.core.manifest import SizeSpec, TensorSpec
+from dlc.core.types import DType
+from dlc.peer import OnnxRuntime, has_onnxruntime
+from dlc.runtime import Module, load, num_threads
+from dlc.runtime.arrays import numpy_dtype
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Array = np.ndarray[Any, Any]
+Model = "str | Path | bytes | ModelProto"
+Engine = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+ONNXRUNTIME, FLOAT64 = "onnxruntime", "float64"
+RTOL, ATOL = 1e-3, 1e-4
+_SLACK = 1e-6  # of an output's largest magnitude: errors below are nobody's fault
+_BATCH_NAMES = ("batch", "batch_size", "n", "b")
+_OTHER_SIZES = (32, 224, 8, 1)  # tried in turn: a model may need few, many or even sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """The largest difference of two arrays, and that over the largest magnitude of the second."""
+
+    max_abs: float
+    max_rel: float
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReport:
+    """How far one output is off. None where the engine was not asked, or could not answer."""
+
+    name: str
+    dlc: Error | None
+    """dlc against the float64 reference."""
+    peer: Error | None
+    """onnxruntime against the float64 reference."""
+    apart: Error | None
+    """dlc against onnxruntime."""
+    problem: str
+    """Why dlc is wrong, or empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What `verify` found. Of several trials each output shows the worst."""
+
+    outputs: tuple[OutputReport, ...]
+    judges: tuple[str, ...]
+    """Who was asked; nobody means that nothing is known."""
+    notes: tuple[str, ...]
+    trials: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether no output is wrong."""
+        return not any(output.problem for output in self.outputs)
+
+    def check(self) -> None:
+        """Raise where the model is wrong.
+
+        Raises:
+            VerificationError: an output is wrong.
+        """
+        for output in self.outputs:
+            if output.problem:
+                raise VerificationError(output=f"output '{output.name}'", reason=output.problem)
+
+
+def verify(
+    model: str | Path | bytes | ModelProto,
+    module: Module | str | Path | None = None,
+    inputs: Mapping[str, Array] | None = None,
+    *,
+    trials: int = 1,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    against: Sequence[str] = (ONNXRUNTIME, FLOAT64),
+    rtol: float = RTOL,
+    atol: float = ATOL,
+) -> VerifyReport:
+    """Compare a compiled model with other ways to compute it.
+
+    An output is right if it is within the tolerances of the float64 reference, or no more than
+    twice as far off as onnxruntime. Without the reference, onnxruntime takes its place.
+
+    Args:
+        model: the ONNX model: a path, the bytes of a model, or a `ModelProto`.
+        module: the compiled model, or its path; compiled for this machine where not given.
+        inputs: what to run on; default: random.
+        trials: how many random inputs.
+        seed: of the first trial; the others follow.
+        sizes: values of open sizes; default: some the model accepts.
+        against: `onnxruntime` and `float64`, or one of them.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+
+    Raises:
+        UserError: a name in `against` is unknown; the compiled model refuses the inputs.
+        ModelError: the model cannot be read or holds something not supported.
+    """
+    compiled = _module(model, module)
+    notes: list[str] = []
+    engines = _engines(model, against, notes)
+    found: dict[str, list[OutputReport]] = {}
+    done = 0
+    for trial in range(trials if inputs is None else 1):
+        rng = np.random.default_rng(seed + trial)
+        answer = _answers(compiled, engines, inputs, sizes or {}, rng, notes)
+        if answer is None:
+            break
+        feeds, answers = answer
+        done += 1
+        for report in _judge(compiled.run(feeds), answers, rtol, atol):
+            found.setdefault(report.name, []).append(report)
+    return VerifyReport(
+        outputs=tuple(max(reports, key=_badness) for reports in found.values()),
+        judges=tuple(engines),
+        notes=tuple(dict.fromkeys(notes)),
+        trials=done,
+    )
+
+
+def random_feeds(
+    inputs: Sequence[TensorSpec], sizes: Mapping[str, int], rng: np.random.Generator
+) -> dict[str, Array]:
+    """Normal floats, bytes of any value, other integers and booleans 0 or 1."""
+    return {
+        spec.name: random_array(spec.dtype, bind_shape(spec, sizes), rng, "normal")
+        for spec in inputs
+    }
+
+
+def random_array(
+    dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, kind: str
+) -> Array:
+    """Random values; `kind` is `normal` or `uniform` (from 0 to 1) and concerns floats only."""
+    to = numpy_dtype(dtype)
+    if dtype.is_float:
+        draw = rng.standard_normal if kind == "normal" else rng.random
+        return np.asarray(draw(shape), to)
+    if dtype in (DType.U8, DType.I8):
+        info = np.iinfo(to)
+        return rng.integers(info.min, info.max, shape, to, endpoint=True)
+    return np.asarray(rng.integers(0, 2, shape), to)  # as indices they are in any range
+
+
+def bind_shape(spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of an input with its open sizes replaced."""
+    return tuple(sizes[d] if isinstance(d, str) else d for d in spec.shape)
+
+
+def default_sizes(sizes: Sequence[SizeSpec], other: int, batch: int = 1) -> dict[str, int]:
+    """A value for each open size: `batch` for batches, `other` for the rest, within the bounds."""
+    found = {}
+    for size in sizes:
+        wanted = batch if size.name.lower() in _BATCH_NAMES else other
+        wanted = max(wanted, size.min)
+        found[size.name] = wanted if size.max is None else min(wanted, size.max)
+    return found
+
+
+def _module(model: str | Path | bytes | ModelProto, module: Module | str | Path | None) -> Module:
+    if isinstance(module, Module):
+        return module
+    if module is not None:
+        return load(module)
+    from dlc.compiler import compile  # imports LLVM, which an artefact does without
+
+    return compile(model)
+
+
+def _engines(
+    model: str | Path | bytes | ModelProto, against: Sequence[str], notes: list[str]
+) -> dict[str, Engine]:
+    """Those who can be asked; the others leave a note."""
+    engines: dict[str, Engine] = {}
+    for name in against:
+        if name == FLOAT64:
+            engines[FLOAT64] = reference(model)
+        elif name != ONNXRUNTIME:
+            hint = f"there are: {ONNXRUNTIME}, {FLOAT64}"
+            raise UserError(detail=f"there is nobody called '{name}' to ask", hint=hint)
+        elif not has_onnxruntime():
+            notes.append("onnxruntime is not installed")
+        else:
+            try:
+                peer = OnnxRuntime(model, threads=num_threads(), optimize=False)
+                engines[ONNXRUNTIME] = peer.run
+            except UserError as error:
+                notes.append(str(error))
+    return engines
+
+
+def reference(model: str | Path | bytes | ModelProto) -> Engine:
+    """The model by its operators' definitions in float64, as a function of its inputs.
+
+    Raises:
+        ModelError: the model cannot be read or holds something not supported.
+    """
+    from dlc.frontend.onnx import import_model, load_model
+    from dlc.graph.evaluate import evaluate
+
+    imported = import_model(load_model(model))
+    graph, interface = imported.graph, imported.interface
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        arrays = zip(interface.inputs, graph.inputs, strict=True)
+        found = evaluate(graph, {value.name: feeds[name] for name, value in arrays})
+        results = zip(interface.outputs, graph.outputs, strict=True)
+        return {name: found[value.name] for name, value in results}
+
+    return run
+
+
+def _answers(
+    module: Module,
+    engines: dict[str, Engine],
+    inputs: Mapping[str, Array] | None,
+    sizes: Mapping[str, int],
+    rng: np.random.Generator,
+    notes: list[str],
+) -> tuple[Mapping[str, Array], dict[str, Mapping[str, Array]]] | None:
+    """Inputs that somebody accepts, and what each engine makes of them."""
+    answers: dict[str, Mapping[str, Array]] = {}
+    refusals: dict[str, str] = {}
+    for feeds in [inputs] if inputs is not None else _candidates(module, sizes, rng):
+        refusals = {}
+        for name, engine in engines.items():
+            try:
+                answers[name] = engine(feeds)
+            except DlcError as error:
+                refusals[name] = str(error).splitlines()[0]
+            except (ValueError, IndexError) as error:  # NumPy's, from the reference
+                refusals[name] = f"the reference: {error}"
+        if answers:
+            break
+    notes.extend(refusals.values())
+    return (feeds, answers) if answers else None
+
+
+def _candidates(
+    module: Module, sizes: Mapping[str, int], rng: np.random.Generator
+) -> Iterator[dict[str, Array]]:
+    """Random inputs, with other sizes each time; one where no size is open."""
+    tried = []
+    for other in _OTHER_SIZES:
+        bound = default_sizes(module.sizes, other, batch=min(2, other)) | dict(sizes)
+        if bound not in tried:
+            tried.append(bound)
+            yield random_feeds(module.inputs, bound, rng)
+
+
+def _judge(
+    outputs: Mapping[str, Array],
+    answers: Mapping[str, Mapping[str, Array]],
+    rtol: float,
+    atol: float,
+) -> Iterator[OutputReport]:
+    for name, found in outputs.items():
+        exact, peer = (answers.get(who, {}).get(name) for who in (FLOAT64, ONNXRUNTIME))
+        ours = None if exact is None else measure_error(found, exact)
+        theirs = None if exact is None or peer is None else measure_error(peer, exact)
+        apart = None if peer is None else measure_error(found, peer)
+        problem = ""
+        if exact is not None:
+            problem = why_not_close(found, exact, FLOAT64, rtol, atol)
+        elif peer is not None:
+            problem = why_not_close(found, peer, ONNXRUNTIME, rtol, atol)
+        if problem and ours and theirs and ours.max_abs <= 2 * theirs.max_abs + _tiny(exact):
+            problem = ""
+        yield OutputReport(name, ours, theirs, apart, problem)
+
+
+def measure_error(found: Array, wanted: Array) -> Error:
+    """The largest difference; infinite where shapes or the places of NaN and infinities differ."""
+    if np.shape(found) != np.shape(wanted):
+        return Error(np.inf, np.inf)
+    apart, scale = _difference(found, wanted), _scale(wanted)
+    largest = float(apart.max(initial=0.0))
+    return Error(largest, largest / scale if scale else largest)
+
+
+def why_not_close(found: Array, wanted: Array, who: str, rtol: float, atol: float) -> str:
+    """Why two arrays differ by more than the tolerances, or an empty text. Integers must agree."""
+    if np.shape(found) != np.shape(wanted):
+        return f"has shape {np.shape(found)}, {who} has {np.shape(wanted)}"
+    apart = _difference(found, wanted)
+    if found.dtype.kind in "biu":
+        allowed = np.zeros(apart.shape)
+    else:
+        magnitude = np.abs(np.asarray(wanted, np.float64))
+        allowed = atol + rtol * np.where(np.isfinite(magnitude), magnitude, 0.0)
+    bad = ~(apart <= allowed)
+    if not bad.any():
+        return ""
+    where = [int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape)]
+    return (
+        f"differs from {who}: max abs {float(apart.max()):.1e} at {where}, "
+        f"{100 * bad.mean():.2g} % of the elements are outside rtol {rtol:g}/atol {atol:g}"
+    )
+
+
+def _difference(found: Array, wanted: Array) -> Array:
+    """Absolute differences; equal infinities and two NaN are no difference."""
+    first, second = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(first - second)
+    same = (first == second) | (np.isnan(first) & np.isnan(second))
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+
+
+def _scale(array: Array) -> float:
+    """The largest finite magnitude."""
+    magnitude = np.abs(np.asarray(array, np.float64))
+    return float(magnitude[np.isfinite(magnitude)].max(initial=0.0))
+
+
+def _tiny(exact: Array | None) -> float:
+    return 0.0 if exact is None else _SLACK * _scale(exact)
+
+
+def _badness(report: OutputReport) -> tuple[bool, float]:
+    error = report.dlc or report.apart
+    return bool(report.problem), error.max_abs if error else 0.0
