@@ -1,5 +1,6 @@
 """graph -> host program: each fused group becomes a kernel and a call of it, reshapes become views,
-a scan becomes a loop of the host, and every intermediate gets a place in the arena."""
+a scan becomes a loop of the host, and every intermediate gets a place in the arena.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dlc.core.errors import InternalError
+from dlc.graph.conditions import conditions
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.memory import Request, plan_arena
 from dlc.graph.op import Array
-from dlc.graph.ops.fused import FusedGroup
+from dlc.graph.ops.fused import FusedGroup, compose
 from dlc.graph.ops.scan import Scan
 from dlc.graph.ops.shape import Empty, Reshape
+from dlc.schedule.abstract_sizes import abstract_sizes
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.program import (
     CallKernel,
+    Check,
     Copy,
     HostLoop,
     HostStmt,
@@ -28,7 +32,7 @@ from dlc.schedule.program import (
 from dlc.schedule.verify_program import verify_program
 from dlc.te.expr import ZERO, Expr, Var
 from dlc.te.simplify import canonical
-from dlc.te.tensor import Tensor, placeholder
+from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType
 
 
@@ -44,6 +48,7 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
     outputs, opening, closing = lowering.give_outputs(graph)
     offsets, arena_bytes = plan_arena(lowering.requests())
     places = [Place(lowering.arena[name], offset) for name, offset in offsets.items()]
+    checks = [Check(c.cond, c.message) for c in conditions(graph)]
     program = Program(
         graph.name,
         tuple(SizeVar(s, *graph.size_ranges.get(s, (0, None))) for s in graph.sizes),
@@ -52,7 +57,7 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
         tuple(Buffer(v.name, v.type) for v in graph.constants),
         tuple(lowering.kernels.values()),
         arena_bytes,
-        (*opening, *places, *body, *closing),
+        (*checks, *opening, *places, *body, *closing),
     )
     verify_program(program, when="after lower_graph")
     return program, {v.name: data for v, data in graph.constants.items()}
@@ -60,14 +65,8 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
 
 def lower_group(body: Graph, name: str) -> Func:
     """The loop nests of one fused group. Its parameters are called in0, in1, ..., out."""
-    tensors: dict[Value, Tensor] = {}
     inputs = tuple(placeholder(f"in{i}", v.type) for i, v in enumerate(body.inputs))
-    tensors.update(zip(body.inputs, inputs, strict=True))
-    for node in body.nodes:
-        made = node.op.compute(*(tensors[v] for v in node.inputs))
-        results = made if isinstance(made, tuple) else (made,)
-        tensors.update(zip(node.outputs, results, strict=True))
-    return lower_tensors(name, body.sizes, inputs, tuple(tensors[v] for v in body.outputs))
+    return lower_tensors(name, body.sizes, inputs, compose(body, inputs))
 
 
 @dataclass
@@ -110,7 +109,9 @@ class _Lowering:
     def requests(self) -> list[Request]:
         """What the arena must hold."""
         return [
-            Request(n, canonical(b.type.elems * b.type.dtype.size_bytes), self.first[n], self.last[n])
+            Request(
+                n, canonical(b.type.elems * b.type.dtype.size_bytes), self.first[n], self.last[n]
+            )
             for n, b in self.arena.items()
         ]
 
@@ -145,11 +146,9 @@ class _Lowering:
             case _:
                 raise InternalError(detail=f"{node.op.name} reached lowering outside of a group")
 
-    def call(
-        self, node: Node, body: Graph, buffers: dict[Value, str], prefix: str
-    ) -> CallKernel:
+    def call(self, node: Node, body: Graph, buffers: dict[Value, str], prefix: str) -> CallKernel:
         """The call of a group's kernel. A result placed into an operand is that operand's buffer."""
-        kernel = self.kernel(body)
+        kernel, sizes = self.kernel(body)
         operands = dict(zip((b.name for b in kernel.inputs), node.inputs, strict=True))
         shared = dict(kernel.in_place)
         for value, param in zip(node.outputs, kernel.outputs, strict=True):
@@ -158,21 +157,19 @@ class _Lowering:
             elif value not in buffers:
                 buffers[value] = self.own(prefix + value.name, value.type)
         names = tuple(buffers[v] for v in (*node.inputs, *node.outputs))
-        return CallKernel(kernel.name, tuple(Var(s) for s in kernel.sizes), names)
+        return CallKernel(kernel.name, sizes, names)
 
-    def kernel(self, body: Graph) -> Func:
-        """The kernel of a group's body, made once for all equal bodies."""
-        func = lower_group(body, "kernel")
+    def kernel(self, body: Graph) -> tuple[Func, tuple[Expr, ...]]:
+        """The kernel of a group's body, made once for all equal bodies, and what to pass as sizes."""
+        func, sizes = abstract_sizes(lower_group(body, "kernel"))
         key = str(func)
         if key not in self.kernels:
             base = body.name.rstrip("0123456789").rstrip("_")
             number = self.taken[base] = self.taken.get(base, 0) + 1
             self.kernels[key] = replace(func, name=base if number == 1 else f"{base}_{number}")
-        return self.kernels[key]
+        return self.kernels[key], sizes
 
-    def loop(
-        self, node: Node, scan: Scan, outer: dict[Value, str], prefix: str
-    ) -> list[HostStmt]:
+    def loop(self, node: Node, scan: Scan, outer: dict[Value, str], prefix: str) -> list[HostStmt]:
         """A scan: carries live in buffers that each step replaces; sequences are views at t."""
         own = f"{prefix}{node.outputs[0].name}_"
         count = scan.carries

@@ -49,7 +49,7 @@ def lower_tensors(
     for buffer in reversed(lowering.intermediates):
         body = Alloc(buffer, Scope.LOCAL, body)
     params = tuple(Buffer(t.name, t.type) for t in inputs)
-    used = _used_sizes(body, (*params, *results))
+    used = used_names(body, (*params, *results))
     func = Func(
         name,
         tuple(s for s in sizes if s in used),
@@ -193,7 +193,8 @@ def nest(axes: tuple[Axis, ...], body: Stmt) -> Stmt:
     return body
 
 
-def _used_sizes(body: Stmt, params: Iterable[Buffer]) -> set[str]:
+def used_names(body: Stmt, params: Iterable[Buffer]) -> set[str]:
+    """The variables that shapes, extents and expressions of a function read."""
     used: set[str] = set()
     for param in params:
         for size in param.type.shape:
