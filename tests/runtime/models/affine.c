@@ -12,6 +12,7 @@
 #endif
 
 struct call {
+  const dlc_host *host;
   const float *x, *b;
   float *y;
 };
@@ -30,6 +31,12 @@ static int32_t plan(const dlc_host *host, const int64_t *sizes, int64_t *dims, i
 
 static void rows(void *closure, int64_t begin, int64_t end) {
   const struct call *call = closure;
+  float *own = call->host->scratch(call->host->self, 256);
+  if (own == NULL) {
+    call->host->fail(call->host->self, "no scratch memory");
+    return;
+  }
+  own[63] = -1; /* not the memory that `run` holds around the loop */
   for (int64_t i = begin; i < end; ++i) {
     for (int64_t j = 0; j < 3; ++j) call->y[i * 3 + j] = FACTOR * call->x[i * 3 + j] + call->b[j];
   }
@@ -37,7 +44,7 @@ static void rows(void *closure, int64_t begin, int64_t end) {
 
 static int32_t run(const dlc_host *host, const int64_t *sizes, const void *const *inputs,
                    void *const *outputs, void *arena) {
-  struct call call = {inputs[0], inputs[1], outputs[0]};
+  struct call call = {host, inputs[0], inputs[1], outputs[0]};
   float *sums = arena; /* a write to all of the arena, for the sanitizers */
   float *scratch = host->scratch(host->self, 256);
   float *total = outputs[1];
@@ -52,7 +59,12 @@ static int32_t run(const dlc_host *host, const int64_t *sizes, const void *const
     host->fail(host->self, "no scratch memory");
     return 1;
   }
+  scratch[63] = 1;
   host->parallel(host->self, rows, &call, sizes[0]);
+  if (scratch[63] != 1) {
+    host->fail(host->self, "the loop took the scratch memory around it");
+    return 1;
+  }
   if (call.b[0] < 0) {
     volatile float smallest_normal = 0x1p-126f;
     *total = smallest_normal / 2 > 0;

@@ -24,16 +24,26 @@ std::string Host::failure() const {
   return written ? message_ : "the model failed without saying why";
 }
 
+namespace {
+
+// Whether this thread is inside of a loop that it runs itself: the function around the loop may
+// still use its scratch memory, so the body gets another piece.
+thread_local bool inside_loop = false;
+
+}  // namespace
+
 void Host::parallel(void *self, dlc_body body, void *closure, std::int64_t extent) noexcept {
   auto &host = *static_cast<Host *>(self);
   host.used_loops_ = true;
+  inside_loop = true;
   host.pool_.parallel(body, closure, extent);
+  inside_loop = false;
 }
 
 void *Host::scratch(void *, std::int64_t bytes) noexcept {
-  thread_local AlignedMemory memory;
+  thread_local AlignedMemory memory[2];
   try {
-    return memory.at_least(bytes > 0 ? bytes : 1);
+    return memory[inside_loop ? 1 : 0].at_least(bytes > 0 ? bytes : 1);
   } catch (const std::bad_alloc &) {
     return nullptr;
   }
