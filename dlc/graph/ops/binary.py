@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from dlc.core.types import FLOATS, UNSIGNED, DType
+from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.elementwise import (
     ANY,
@@ -19,7 +20,6 @@ from dlc.graph.ops.elementwise import (
 from dlc.graph.ops.precision import widen
 from dlc.te import tensor as te
 from dlc.te.expr import BinOp, Expr, UnOp, binary, both, cast, const, equal, select, unary
-from dlc.te.simplify import surely_differ
 from dlc.te.types import TensorType, is_const
 
 
@@ -349,7 +349,7 @@ class PRelu(Op):
         check_dtype(self, NUMBERS - UNSIGNED, x, slope)
         broadcast(self, x, slope)
         pairs = zip(reversed(x.shape), reversed(slope.shape), strict=False)
-        wider = any(not is_const(s, 1) and surely_differ(n, s) for n, s in pairs)
+        wider = any(not is_const(s, 1) and differs(n, s) for n, s in pairs)
         if slope.rank > x.rank or wider:
             raise self.reject("the slope is larger than x", x, slope)
         return x

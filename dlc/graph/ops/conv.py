@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.precision import narrow, product, product_dtype
 from dlc.graph.ops.window import out_size, windows
 from dlc.te import tensor as te
 from dlc.te.expr import TRUE, ZERO, Expr, both, equal, select
-from dlc.te.simplify import canonical, surely_differ, surely_less
+from dlc.te.simplify import canonical, surely_less
 from dlc.te.types import TensorType
 
 
@@ -65,8 +66,8 @@ class Conv(Op):
         rank = x.rank - 2
         check_window(self, rank, x, w, stride=self.stride, pads=self.pads, dilation=self.dilation)
         (n, c, *spatial), (oc, c_per_group, *kernel) = x.shape, w.shape
-        unequal = surely_differ(c, c_per_group * self.groups)
-        if self.groups < 1 or unequal or surely_differ(oc % self.groups, 0):
+        unequal = differs(c, c_per_group * self.groups)
+        if self.groups < 1 or unequal or differs(oc % self.groups, 0):
             raise self.reject(f"{c} input channels do not fit {self.groups} groups", x, w)
         total = [self.pads[d] + self.pads[d + rank] for d in range(rank)]
         steps = zip(spatial, kernel, self.stride, self.dilation, total, strict=True)
@@ -155,7 +156,7 @@ class ConvTranspose(Op):
             output_padding=self.output_padding,
         )  # fmt: skip
         (n, c, *spatial), (wc, oc_per_group, *kernel) = x.shape, w.shape
-        if self.groups < 1 or surely_differ(c, wc) or surely_differ(c % self.groups, 0):
+        if self.groups < 1 or differs(c, wc) or differs(c % self.groups, 0):
             raise self.reject(f"{c} input channels do not fit {self.groups} groups", x, w)
         out = [
             (size - 1) * self.stride[d] + (kernel[d] - 1) * self.dilation[d] + 1

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
 from dlc.graph.ops.precision import narrow, product, product_dtype
 from dlc.graph.ops.window import out_size
 from dlc.te import tensor as te
 from dlc.te.expr import ZERO, Expr
-from dlc.te.simplify import canonical, surely_differ
+from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
 
@@ -76,8 +77,8 @@ class ConvBlocked(BlockedConv):
         if dtype is None or w.rank != x.rank + 1 or x.rank < 4:
             raise self.reject("needs blocked operands of one type", x, w)
         (n, cb, *sizes, c), (ob, per_group, *kernel, ci, oc) = x.shape, w.shape
-        unequal = surely_differ(c, ci) or surely_differ(cb, per_group * self.groups)
-        if self.groups < 1 or unequal or surely_differ(ob % self.groups, 0):
+        unequal = differs(c, ci) or differs(cb, per_group * self.groups)
+        if self.groups < 1 or unequal or differs(ob % self.groups, 0):
             raise self.reject(f"the channel blocks do not fit {self.groups} groups", x, w)
         return TensorType((n, ob, *self.spatial(x, w, sizes, kernel), oc), dtype)
 
@@ -123,7 +124,7 @@ class PlanarConv(BlockedConv):
         if dtype is None or w.rank != x.rank + 1 or x.rank < 3:
             raise self.reject("needs a planar image and blocked weights of one type", x, w)
         (n, c, *sizes), (ob, ci, *kernel, oc) = x.shape, w.shape
-        if surely_differ(c, ci):
+        if differs(c, ci):
             raise self.reject(f"{c} input channels do not fit {ci} of the weights", x, w)
         return TensorType((n, ob, *self.spatial(x, w, sizes, kernel), oc), dtype)
 
@@ -165,7 +166,7 @@ class DepthwiseBlocked(BlockedConv):
         if dtype is None or x.rank != w.rank + 1 or x.rank < 4:
             raise self.reject("needs blocked operands of one type", x, w)
         (n, cb, *sizes, c), (wb, *kernel, wc) = x.shape, w.shape
-        if surely_differ(c, wc) or surely_differ(cb, wb):
+        if differs(c, wc) or differs(cb, wb):
             raise self.reject("image and weights differ in their channels", x, w)
         return TensorType((n, cb, *self.spatial(x, w, sizes, kernel), c), dtype)
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from dlc.core.types import FLOATS, UNSIGNED, DType
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
+from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.precision import widen
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, UnOp, cast, const, either, equal, select, unary
-from dlc.te.simplify import surely_differ
 from dlc.te.types import Shape, TensorType, is_const
 
 ANY = frozenset(DType) - {DType.INDEX}
@@ -28,7 +28,7 @@ def broadcast(op: Op, *operands: TensorType) -> Shape:
     shape = te.broadcast_shape([t.shape for t in operands])
     for operand in operands:
         for have, want in zip(reversed(operand.shape), reversed(shape), strict=False):
-            if have != want and not is_const(have, 1) and surely_differ(have, want):
+            if have != want and not is_const(have, 1) and differs(have, want):
                 raise op.reject(f"sizes {have} and {want} do not broadcast", *operands)
     return shape
 

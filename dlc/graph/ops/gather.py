@@ -8,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.core.types import INDEX, DType
+from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.attributes import as_sizes, constants, normal_axis
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, cast, const, equal, maximum, minimum, select
-from dlc.te.simplify import surely_differ, surely_less
+from dlc.te.simplify import surely_less
 from dlc.te.types import TensorType, is_const
 
 INDICES = frozenset({DType.I32, DType.I64})
@@ -108,7 +109,7 @@ class GatherElements(Op):
         if x.rank != indices.rank:
             raise self.reject("x and the indices differ in rank", x, indices)
         pairs = zip(x.shape, indices.shape, strict=True)
-        if any(d != axis and surely_less(n, m) for d, (n, m) in enumerate(pairs)):
+        if any(d != axis and is_below(n, m) for d, (n, m) in enumerate(pairs)):
             raise self.reject("the indices are larger than x", x, indices)
         return TensorType(indices.shape, x.dtype)
 
@@ -147,7 +148,7 @@ class GatherND(Op):
         batch = self.batch_dims
         if not 0 <= batch < min(x.rank, indices.rank):
             raise self.reject(f"{batch} batch dimensions", x, indices)
-        if any(surely_differ(n, m) for n, m in zip(x.shape[:batch], indices.shape, strict=False)):
+        if any(differs(n, m) for n, m in zip(x.shape[:batch], indices.shape, strict=False)):
             raise self.reject("the batch dimensions differ", x, indices)
         length = indices.shape[-1]
         known = [k for k in range(1, x.rank - batch + 1) if is_const(length, k)]
@@ -202,7 +203,7 @@ class OneHot(Op):
 
     def infer(self, indices: TensorType, values: TensorType) -> TensorType:
         axis = normal_axis(self, self.axis, indices.rank + 1, indices, values)
-        if not indices.dtype.is_int or values.rank != 1 or surely_differ(values.shape[0], 2):
+        if not indices.dtype.is_int or values.rank != 1 or differs(values.shape[0], 2):
             raise self.reject("needs integers and two values", indices, values)
         shape = (*indices.shape[:axis], self.depth, *indices.shape[axis:])
         return TensorType(shape, values.dtype)
@@ -270,7 +271,7 @@ class ReverseSequence(Op):
         check_indices(self, x, lengths)
         if {self.batch_axis, self.time_axis} != {0, 1} or x.rank < 2:
             raise self.reject("batch and time are not the first two axes", x, lengths)
-        if lengths.rank != 1 or surely_differ(lengths.shape[0], x.shape[self.batch_axis]):
+        if lengths.rank != 1 or differs(lengths.shape[0], x.shape[self.batch_axis]):
             raise self.reject("needs a length for each sequence", x, lengths)
         return x
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.te import tensor as te
 from dlc.te.expr import Expr
-from dlc.te.simplify import canonical, surely_differ
+from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
 
@@ -26,7 +27,7 @@ class DepthToSpace(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         area = self.blocksize**2
-        if x.rank != 4 or self.blocksize < 1 or surely_differ(x.shape[1] % area, 0):
+        if x.rank != 4 or self.blocksize < 1 or differs(x.shape[1] % area, 0):
             raise self.reject(f"no channels for blocks of {self.blocksize}", x)
         if self.mode not in ("DCR", "CRD"):
             raise self.reject(f"there is no mode '{self.mode}'", x)
@@ -68,7 +69,7 @@ class SpaceToDepth(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         b = self.blocksize
-        uneven = b < 1 or x.rank != 4 or any(surely_differ(s % b, 0) for s in x.shape[2:])
+        uneven = b < 1 or x.rank != 4 or any(differs(s % b, 0) for s in x.shape[2:])
         if uneven:
             raise self.reject(f"the image does not divide into blocks of {b}", x)
         n, c, h, w = x.shape

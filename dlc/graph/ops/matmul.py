@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import as_sizes, constants
 from dlc.graph.ops.precision import narrow, product, product_dtype, widen
 from dlc.te import tensor as te
 from dlc.te.expr import ZERO, Expr
-from dlc.te.simplify import surely_differ, surely_less
 from dlc.te.types import Shape, TensorType, is_const
 
 
@@ -31,11 +31,11 @@ class MatMul(Op):
         dtype = product_dtype(a.dtype, b.dtype)
         if dtype is None or a.rank < 1 or b.rank < 1:
             raise self.reject("needs two operands of one type and of 1 or more dimensions", a, b)
-        if surely_differ(a.shape[-1], b.shape[max(0, b.rank - 2)]):
+        if differs(a.shape[-1], b.shape[max(0, b.rank - 2)]):
             raise self.reject("the inner sizes differ", a, b)
         stacks = a.shape[:-2], b.shape[:-2]
         for x, y in zip(reversed(stacks[0]), reversed(stacks[1]), strict=False):
-            if not is_const(x, 1) and not is_const(y, 1) and surely_differ(x, y):
+            if not is_const(x, 1) and not is_const(y, 1) and differs(x, y):
                 raise self.reject(f"stacks of {x} and {y} matrices do not broadcast", a, b)
         stack = te.broadcast_shape(stacks)
         return TensorType((*stack, *a.shape[-2:-1], *b.shape[1:][-1:]), dtype)
@@ -85,9 +85,9 @@ class MatMulPacked(Op):
         if dtype is None or x.rank < 1 or w.rank != 3:
             raise self.reject("needs rows and packed columns of one type", x, w)
         panels, k, nr = w.shape
-        if surely_differ(x.shape[-1], k):
+        if differs(x.shape[-1], k):
             raise self.reject("the inner sizes differ", x, w)
-        if surely_less(panels * nr, self.n):
+        if is_below(panels * nr, self.n):
             raise self.reject(f"the panels hold less than {self.n} columns", x, w)
         return TensorType((*x.shape[:-1], self.n), dtype)
 
@@ -127,7 +127,7 @@ class Einsum(Op):
         sizes: dict[str, Expr] = {}
         for term, operand in zip(terms, operands, strict=True):
             for letter, size in zip(term, operand.shape, strict=True):
-                if surely_differ(sizes.setdefault(letter, size), size):
+                if differs(sizes.setdefault(letter, size), size):
                     raise self.reject(f"'{letter}' has two sizes", *operands)
         if len(set(result)) != len(result) or not set(result) <= set(sizes):
             raise self.reject(f"'{result}' is no list of operands' letters", *operands)

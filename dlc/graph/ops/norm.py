@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.core.types import FLOATS
+from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import normal_axis
 from dlc.graph.ops.elementwise import check_dtype
@@ -15,8 +16,8 @@ from dlc.graph.ops.precision import wide, widen
 from dlc.graph.ops.reduce import count, reduce_kept
 from dlc.te import tensor as te
 from dlc.te.expr import BinOp, Expr, UnOp, binary, both, cast, const, select, unary
-from dlc.te.simplify import canonical, surely_differ
-from dlc.te.types import TensorType
+from dlc.te.simplify import canonical
+from dlc.te.types import TensorType, is_const
 
 
 def check_channels(op: Op, x: TensorType, *vectors: TensorType) -> None:
@@ -25,7 +26,7 @@ def check_channels(op: Op, x: TensorType, *vectors: TensorType) -> None:
     if x.rank < 2:
         raise op.reject("needs 2 or more dimensions", x, *vectors)
     for vector in vectors:
-        if vector.rank != 1 or surely_differ(vector.shape[0], x.shape[1]):
+        if vector.rank != 1 or differs(vector.shape[0], x.shape[1]):
             raise op.reject(f"needs {x.shape[1]} numbers, one for each channel", x, *vectors)
 
 
@@ -35,7 +36,7 @@ def check_tail(op: Op, axis: int, x: TensorType, *operands: TensorType) -> None:
     tail = x.shape[normal_axis(op, axis, x.rank, x) :]
     for operand in operands:
         pairs = zip(reversed(operand.shape), reversed(tail), strict=False)
-        unequal = any(surely_differ(a, b) and surely_differ(a, 1) for a, b in pairs)
+        unequal = any(not is_const(a, 1) and differs(a, b) for a, b in pairs)
         if operand.rank > len(tail) or unequal:
             raise op.reject(f"{operand} does not fit axes {axis} and up", x, *operands)
 
@@ -152,7 +153,7 @@ class GroupNorm(Op):
 
     def infer(self, x: TensorType, scale: TensorType, bias: TensorType) -> TensorType:
         check_channels(self, x, scale, bias)
-        if self.groups < 1 or surely_differ(x.shape[1] % self.groups, 0):
+        if self.groups < 1 or differs(x.shape[1] % self.groups, 0):
             raise self.reject(f"{x.shape[1]} channels do not make {self.groups} groups", x)
         return x
 

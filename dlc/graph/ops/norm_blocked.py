@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.core.types import FLOATS
+from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.elementwise import check_dtype
 from dlc.graph.ops.norm import exact_norm, moments
 from dlc.graph.ops.precision import widen
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, cast, const
-from dlc.te.simplify import surely_differ
 from dlc.te.types import TensorType
 
 
@@ -31,7 +31,7 @@ class InstanceNormBlocked(Op):
             raise self.reject("needs a blocked image, and a scale and a bias of blocks", x, scale)
         for vector in (scale, bias):
             pairs = zip(vector.shape, (x.shape[1], x.shape[-1]), strict=True)
-            if any(surely_differ(a, b) for a, b in pairs):
+            if any(differs(a, b) for a, b in pairs):
                 raise self.reject("needs one number for each channel", x, vector)
         return x
 

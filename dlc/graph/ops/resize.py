@@ -13,12 +13,13 @@ from fractions import Fraction
 import numpy as np
 
 from dlc.core.types import FLOATS, DType
+from dlc.graph.assume import assume
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import constants, set_sizes
 from dlc.graph.ops.elementwise import ANY, check_dtype
 from dlc.graph.ops.precision import wide, widen
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, both, cast, const, index, maximum, minimum, select
+from dlc.te.expr import Expr, both, cast, const, either, index, maximum, minimum, select
 from dlc.te.simplify import surely_less
 from dlc.te.types import TensorType, is_const
 
@@ -67,6 +68,7 @@ class Resize(Op):
         for n, m in zip(x.shape, self.sizes, strict=True):
             if is_const(n, 0) and surely_less(0, m):
                 raise self.reject("there is nothing to sample", x)
+            assume(either(m <= 0, n > 0))
         return TensorType(self.sizes, x.dtype)
 
     def compute(self, x: te.Tensor) -> te.Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.core.types import FLOATS, INDEX
+from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.elementwise import check_dtype
 from dlc.graph.ops.precision import wide, widen
@@ -26,7 +27,6 @@ from dlc.te.expr import (
     select,
     unary,
 )
-from dlc.te.simplify import surely_differ
 from dlc.te.types import TensorType
 
 _FAR = float(1 << 30)
@@ -56,9 +56,9 @@ class GridSample(Op):
     def infer(self, x: TensorType, grid: TensorType) -> TensorType:
         check_dtype(self, FLOATS, x, grid)
         rank = x.rank - 2
-        if rank < 1 or grid.rank != x.rank or surely_differ(grid.shape[-1], rank):
+        if rank < 1 or grid.rank != x.rank or differs(grid.shape[-1], rank):
             raise self.reject("the grid does not fit the image", x, grid)
-        if surely_differ(x.shape[0], grid.shape[0]):
+        if differs(x.shape[0], grid.shape[0]):
             raise self.reject("image and grid differ in their batch", x, grid)
         if self.mode not in ("nearest", "linear", "cubic"):
             raise self.reject(f"there is no mode '{self.mode}'", x, grid)

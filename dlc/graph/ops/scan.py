@@ -8,10 +8,10 @@ from typing import NoReturn
 import numpy as np
 
 from dlc.core.errors import InternalError
+from dlc.graph.assume import differs
 from dlc.graph.graph import Graph
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.te import tensor as te
-from dlc.te.simplify import surely_differ
 from dlc.te.types import TensorType
 
 
@@ -41,7 +41,7 @@ class Scan(Op):
         if (*operands[: self.carries], *slices, *operands[last:]) != wanted:
             takes = ", ".join(map(str, wanted))
             raise self.reject(f"'{self.body.name}' takes {takes}", *operands)
-        if not rows or any(surely_differ(t.shape[0], rows[0].shape[0]) for t in rows):
+        if not rows or any(differs(t.shape[0], rows[0].shape[0]) for t in rows):
             raise self.reject("there is no sequence, or they differ in length", *operands)
         results = tuple(v.type for v in self.body.outputs)
         if results[: self.carries] != operands[: self.carries]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dlc.core.types import INDEX, DType
+from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import normal_axis
 from dlc.graph.ops.elementwise import ANY, NUMBERS, check_dtype
@@ -32,7 +33,7 @@ from dlc.te.expr import (
     maximum,
     select,
 )
-from dlc.te.simplify import canonical, surely_at_most, surely_differ, surely_less
+from dlc.te.simplify import canonical, surely_at_most
 from dlc.te.types import Shape, TensorType, is_const
 
 REDUCTIONS = {"add": BinOp.ADD, "mul": BinOp.MUL, "max": BinOp.MAX, "min": BinOp.MIN}
@@ -90,7 +91,7 @@ class ScatterElements(Scatter):
             raise self.reject("the operands differ in rank", x, indices, updates)
         shapes = zip(x.shape, indices.shape, updates.shape, strict=True)
         for d, (n, m, u) in enumerate(shapes):
-            if surely_differ(m, u) or (d != axis and surely_less(n, m)):
+            if differs(m, u) or (d != axis and is_below(n, m)):
                 raise self.reject("the sizes do not fit", x, indices, updates)
         return x
 
@@ -174,7 +175,7 @@ class ScatterND(Scatter):
         if not known:
             raise self.reject(f"positions of {length} numbers", x, indices, updates)
         wanted = (*indices.shape[:-1], *x.shape[known[0] :])
-        unequal = any(surely_differ(n, m) for n, m in zip(wanted, updates.shape, strict=False))
+        unequal = any(differs(n, m) for n, m in zip(wanted, updates.shape, strict=False))
         if len(wanted) != updates.rank or unequal:
             raise self.reject(f"updates of {TensorType(wanted)} are due", x, indices, updates)
         return x

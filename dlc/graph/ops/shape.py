@@ -9,13 +9,14 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES
+from dlc.graph.assume import assume, differs, is_below
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import as_sizes, constants, normal_axis, set_sizes
 from dlc.graph.ops.precision import wide
 from dlc.graph.ops.reindex import padded_element, reshaped_index
 from dlc.te import tensor as te
-from dlc.te.expr import ONE, ZERO, Const, Expr, cast, const, equal, select
-from dlc.te.simplify import canonical, surely_differ, surely_divides, surely_less
+from dlc.te.expr import ONE, ZERO, Const, Expr, both, cast, const, either, equal, select
+from dlc.te.simplify import canonical, surely_divides, surely_less
 from dlc.te.types import TensorType, is_const
 
 
@@ -30,7 +31,7 @@ class Reshape(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         result = TensorType(self.shape, x.dtype)
-        if surely_differ(x.elems, result.elems):
+        if differs(x.elems, result.elems):
             raise self.reject(f"{x.elems} elements do not fill {result}", x)
         return result
 
@@ -83,7 +84,7 @@ class Concat(Op):
             if part.rank != first.rank or part.dtype is not first.dtype:
                 raise self.reject("the operands differ in rank or type", *parts)
             pairs = zip(part.shape, first.shape, strict=True)
-            if any(d != axis and surely_differ(a, b) for d, (a, b) in enumerate(pairs)):
+            if any(d != axis and differs(a, b) for d, (a, b) in enumerate(pairs)):
                 raise self.reject(f"the operands differ in another axis than {axis}", *parts)
             total = total + part.shape[axis]
         return TensorType((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
@@ -145,7 +146,7 @@ class Insert(Op):
         if base.dtype is not piece.dtype or not base.rank == piece.rank == len(self.offset):
             raise self.reject("base, piece and offset differ in rank or type", base, piece)
         for size, part, at in zip(base.shape, piece.shape, self.offset, strict=True):
-            if surely_less(size, at + part) or surely_less(at, 0):
+            if is_below(size, at + part) or is_below(at, 0):
                 raise self.reject(f"a box of {part} at {at} sticks out of {size}", base, piece)
         return base
 
@@ -191,6 +192,8 @@ class Slice(Op):
                 surely_less(e, 0) or surely_less(n - 1, e) for e in ends
             ):
                 raise self.reject(f"{size} elements from {start} on, {step} apart, of {n}", x)
+            low, high = (start, last) if step > 0 else (last, start)
+            assume(either(size <= 0, both(low >= 0, high < n)))
         return TensorType(self.sizes, x.dtype)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
@@ -236,7 +239,7 @@ class Pad(Op):
         shape = tuple(b + n + a for b, n, a in sizes)
         for n, result in zip(x.shape, shape, strict=True):
             empty = self.mode != "constant" and is_const(n, 0)
-            if surely_less(result, 0) or (empty and surely_less(0, result)):
+            if is_below(result, 0) or (empty and surely_less(0, result)):
                 raise self.reject("the operand is too small", x)
         return TensorType(shape, x.dtype)
 
@@ -280,7 +283,7 @@ class Expand(Op):
         shape = te.broadcast_shape([x.shape, self.shape])
         for have in (x.shape, self.shape):
             pairs = zip(reversed(have), reversed(shape), strict=False)
-            if any(not is_const(n, 1) and surely_differ(n, want) for n, want in pairs):
+            if any(not is_const(n, 1) and differs(n, want) for n, want in pairs):
                 raise self.reject(f"{x} does not expand to {TensorType(self.shape)}", x)
         return TensorType(shape, x.dtype)
 
@@ -372,7 +375,7 @@ class UnpackChannels(Op):
         object.__setattr__(self, "channels", as_sizes((self.channels,))[0])
 
     def infer(self, x: TensorType) -> TensorType:
-        if x.rank < 3 or surely_less(x.shape[1] * x.shape[-1], self.channels):
+        if x.rank < 3 or is_below(x.shape[1] * x.shape[-1], self.channels):
             raise self.reject(f"the blocks do not hold {self.channels} channels", x)
         return TensorType((x.shape[0], self.channels, *x.shape[2:-1]), x.dtype)
 
@@ -404,7 +407,7 @@ class SizeTensor(Op):
 
     def infer(self) -> TensorType:
         result = TensorType(self.shape, self.dtype)
-        if not self.dtype.is_int or surely_differ(result.elems, len(self.values)):
+        if not self.dtype.is_int or differs(result.elems, len(self.values)):
             raise self.reject(f"{len(self.values)} sizes do not make {result}")
         return result
 

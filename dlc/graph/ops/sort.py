@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.core.types import INDEX, DType
+from dlc.graph.assume import is_below
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import as_sizes, constants, normal_axis
 from dlc.graph.ops.elementwise import NUMBERS, check_dtype
 from dlc.graph.ops.precision import widen
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, UnOp, both, cast, const, either, equal, select, unary
-from dlc.te.simplify import surely_less
 from dlc.te.types import TensorType
 
 
@@ -37,7 +37,7 @@ class TopK(Op):
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         check_dtype(self, NUMBERS, x)
         axis = normal_axis(self, self.axis, x.rank, x)
-        if surely_less(x.shape[axis], self.k):
+        if is_below(x.shape[axis], self.k):
             raise self.reject(f"{self.k} of {x.shape[axis]} elements", x)
         shape = (*x.shape[:axis], self.k, *x.shape[axis + 1 :])
         return TensorType(shape, x.dtype), TensorType(shape, DType.I64)

@@ -1,0 +1,58 @@
+"""The conditions on sizes that a graph relies on, for the host program to check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dlc.graph.assume import collect_assumptions
+from dlc.graph.graph import Graph, Node
+from dlc.graph.verify import bodies
+from dlc.te.expr import ZERO, Const, Expr
+from dlc.te.simplify import Bounds, simplify
+from dlc.te.transform import free_vars
+
+_UNBOUNDED = Const((1 << 63) - 1, ZERO.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on size variables, and who needs it."""
+
+    cond: Expr
+    message: str
+
+
+def conditions(graph: Graph) -> list[Condition]:
+    """What must hold for the sizes so that no operator reads outside of its operands.
+
+    - What the operators assume of sizes they could not compare (`dlc.graph.assume`).
+    - No size of a value is negative.
+
+    What follows from the bounds of the sizes is left out, and each condition comes once.
+    """
+    bounds: Bounds = {
+        name: (Const(low, ZERO.dtype), _UNBOUNDED if high is None else Const(high, ZERO.dtype))
+        for name, (low, high) in graph.size_ranges.items()
+    }
+    found: dict[Expr, Condition] = {}
+    for cond, node in _assumed(graph):
+        left = simplify(cond, bounds)
+        if not (isinstance(left, Const) and left.value) and left not in found:
+            what = node.source or node.outputs[0].name
+            message = f"the sizes do not fit '{what}' ({node.op.name}): {left} must hold"
+            found[left] = Condition(left, message)
+    return list(found.values())
+
+
+def _assumed(graph: Graph) -> Iterator[tuple[Expr, Node]]:
+    for node in graph.nodes:
+        with collect_assumptions() as found:
+            node.op.infer(*(v.type for v in node.inputs))
+        yield from ((cond, node) for cond in found)
+        for body in bodies(node.op):
+            yield from _assumed(body)
+        for value in node.outputs:
+            for size in value.type.shape:
+                if free_vars(size):
+                    yield size >= 0, node
