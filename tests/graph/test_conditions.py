@@ -41,7 +41,8 @@ def test_only_open_questions_are_collected():
     [
         ("x: f32[n], y: f32[m]):\n    z: f32[n] = add(x, y)\n    return z\n", ["m == n"]),
         ("x: f32[n], y: f32[1]):\n    z: f32[n] = add(x, y)\n    return z\n", []),
-        ("x: f32[2, n], y: f32[m, 3]):\n    z: f32[2, 3] = matmul(x, y)\n    return z\n", ["n == m"]),
+        ("x: f32[2, n], y: f32[m, 3]):\n    z: f32[2, 3] = matmul(x, y)\n    return z\n",
+         ["n == m"]),
         ("x: f32[n, 6]):\n    z: f32[m, 2] = reshape(x, shape=(m, 2))\n    return z\n",
          ["n * 6 == m * 2"]),
         ("x: f32[n, 6]):\n    z: f32[n * 3, 2] = reshape(x, shape=(n * 3, 2))\n    return z\n", []),
