@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from dlc.compiler import Progress
 
 STAGES = ("import", "optimize", "lower", "codegen", "link", "verify")
+_FOLLOWING = dict(pairwise(STAGES))
 _MARKS = {"done": ("✓", "green"), "warning": ("!", "yellow")}
 
 
@@ -18,7 +20,7 @@ class BuildDisplay:
     """Shows the events of a build on a console. Without a terminal there is no bar."""
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn
         from rich.progress import Progress as Bar
 
         self.console = console
@@ -29,12 +31,11 @@ class BuildDisplay:
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[name]}", markup=False),
+            TextColumn("{task.fields[detail]}", markup=False),
             console=console,
             transient=True,
         )
-        self.task = self.bar.add_task(STAGES[0], total=None, name="")
+        self.task = self.bar.add_task(STAGES[0], total=None, detail="")
 
     def __enter__(self) -> BuildDisplay:
         if self.live:
@@ -53,13 +54,12 @@ class BuildDisplay:
     def __call__(self, event: Progress) -> None:
         """An event of the compiler."""
         if event.stage == "kernel":
-            self.bar.update(
-                self.task, completed=event.done, total=event.total, name=event.detail[:24]
-            )
+            detail = f"{event.done}/{event.total} {event.detail[:24]}"
+            self.bar.update(self.task, completed=event.done, total=event.total, detail=detail)
             return
         self.line("done", event.stage, event.detail, event.seconds)
-        later = STAGES[STAGES.index(event.stage) + 1 :] if event.stage in STAGES else ()
-        self.bar.reset(self.task, total=None, description=later[0] if later else "", name="")
+        self.bar.remove_task(self.task)
+        self.task = self.bar.add_task(_FOLLOWING.get(event.stage, ""), total=None, detail="")
 
     def line(self, kind: str, stage: str, detail: str, seconds: float) -> None:
         """One line for a stage that ended, cut to the width of the console."""

@@ -141,7 +141,8 @@ def write_weights(
             raise InternalError(detail=detail)
         if array.dtype.byteorder == ">":  # every target is little endian
             array = array.astype(array.dtype.newbyteorder("<"))
-        data = array.reshape(-1).view("u1").data  # bytes: memoryview knows no bfloat16
+        dense = array if array.flags.c_contiguous else array.copy()
+        data = dense.reshape(-1).view("u1").data  # bytes: memoryview knows no bfloat16
         file.write(bytes(offsets[buffer.name] - done))
         file.write(data)
         done = offsets[buffer.name] + len(data)
