@@ -10,7 +10,7 @@ from dlc.schedule.region import Span
 from dlc.schedule.simplify import conjuncts, guarded
 from dlc.te.expr import ZERO, Const, Expr, Var
 from dlc.te.simplify import Bounds, loop_bounds, simplify, split_terms, to_poly
-from dlc.te.transform import free_vars, loads
+from dlc.te.transform import free_vars
 
 Refuse = Callable[[str], None]
 
@@ -63,7 +63,7 @@ def _walks(
         if span.whole or to_poly(part, {}).get((Var(var),)) != 1:
             continue
         moving, offset = split_terms(part, {var})
-        if moving == Var(var) and not free_vars(offset) & inside and not loads(offset):
+        if moving == Var(var) and not free_vars(offset) & inside:
             found.append((d, offset))
     return found
 

@@ -1,0 +1,415 @@
+"""Schedules at the edge of what is legal: each keeps the result only because of one check."""
+
+import pytest
+
+from dlc.core.errors import ScheduleError
+from dlc.schedule.dependence import why_not_independent
+from dlc.schedule.passes.hoist_guards import hoist_guards
+from dlc.schedule.passes.simplify_indices import simplify_indices
+from dlc.schedule.primitive import Step, replay
+from tests.schedule.data import assert_same, parse
+
+
+def check(text, *steps, changed=True):
+    """Replay steps and compare; the schedule must have done something."""
+    func = parse(text)
+    result = replay(func, [Step(name, args) for name, args in steps])
+    assert (result != func) is changed
+    assert_same(func, result)
+    return str(result)
+
+
+def test_what_an_index_loads_may_differ_between_iterations():
+    text = """
+        def f(n: size, A: f32[n], *, B: f32[n + 9]):
+            for i in range(n):
+                t = alloc(f32[1], "local")
+                t[0] = A[i]
+                B[i + index(t[0])] = 1.0
+    """
+    assert "'B'" in why_not_independent(parse(text), "i")
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["if C[i + 1] < 3.0:\n        C[i] = 0.0", "C[i] = 1.0\n    B[i, index(C[i + 1])] = 1.0"],
+)
+def test_conditions_and_subscripts_read(body):
+    func = parse(
+        f"def f(n: size, *, C: f32[n + 1], B: f32[n, 9]):\n  for i in range(n):\n    {body}\n"
+    )
+    assert "'C'" in why_not_independent(func, "i")
+
+
+def test_an_instruction_writes_all_of_its_region():
+    from tests.schedule import test_refusals  # declares add_4xf32
+
+    text = """
+        def f(b: f32[4], *, c: f32[40]):
+            for i in range(9):
+                invoke("add_4xf32", b[0], c[{index}])
+    """
+    assert test_refusals.CASES
+    assert why_not_independent(parse(text.format(index="i * 4")), "i") == ""
+    assert "'c'" in why_not_independent(parse(text.format(index="i * 3")), "i")
+
+
+def test_the_box_of_a_falling_index():
+    text = """
+        def f(n: size, A: f32[n * 3 + 3], *, B: f32[n]):
+            t = alloc(f32[n * 3 + 3], "local")
+            for j in range(n * 3 + 3):
+                t[j] = A[j] * 2.0
+            for i in range(n):
+                B[i] = 0.0
+                for r in range(3):
+                    B[i] += t[i * 3 + 2 - r]
+    """
+    assert "t = alloc(f32[3]" in check(text, ("compute_at", ("t", "i")))
+
+
+def test_a_box_whose_size_depends_on_the_loop_is_the_whole_buffer():
+    text = """
+        def f(A: f32[11], *, B: f32[6]):
+            t = alloc(f32[11], "local")
+            for j in range(11):
+                t[j] = A[j]
+            for i in range(6):
+                B[i] = t[i] + t[i * 2]
+    """
+    assert "t = alloc(f32[11]" in check(text, ("compute_at", ("t", "i")))
+
+
+def test_a_product_with_a_negative_number_has_no_known_range():
+    text = """
+        def f(A: f32[9], *, B: f32[6, 3]):
+            t = alloc(f32[9], "local")
+            for q in range(9):
+                t[q] = A[q]
+            for i in range(6):
+                for j in range(3):
+                    B[i, j] = t[(i - 3) // 2 * j + 4]
+    """
+    assert "t = alloc(f32[9]" in check(text, ("compute_at", ("t", "i")))
+
+
+def test_loops_that_walk_together_are_not_shortened_alone():
+    text = """
+        def f(A: f32[3, 4], *, B: f32[6]):
+            t = alloc(f32[6], "local")
+            for q in range(6):
+                t[q] = 0.0
+            for io in range(3):
+                for ii in range(4):
+                    t[io + ii] += A[io, ii]
+            for k in range(6):
+                B[k] = t[k]
+    """
+    check(text, ("compute_at", ("t", "k")))
+
+
+def test_a_nest_over_digits_computes_only_the_box():
+    text = """
+        def f(A: f32[3, 4], *, B: f32[3, 4]):
+            t = alloc(f32[3, 4], "local")
+            for q in range(12):
+                t[q // 4, q % 4] = A[q // 4, q % 4]
+            for i in range(3):
+                for j in range(4):
+                    B[i, j] = t[i, j]
+    """
+    result = check(text, ("compute_at", ("t", "j")))
+    assert "t = alloc(f32[1, 1]" in result
+    assert "for q in range(12)" in result
+
+
+def test_guards_between_reordered_loops_stay():
+    text = """
+        def f(n: size, A: f32[6, 3], *, s: f32[3]):
+            for q in range(3):
+                s[q] = 0.0
+            for i in range(6):
+                if i < n:
+                    for j in range(3):
+                        s[j] += A[i, j]
+    """
+    assert "if i < n" in check(text, ("reorder", (("j", "i"),)))
+
+
+def test_an_accumulation_in_parts_copies_in():
+    text = """
+        def f(n: size, A: f32[4, n], *, s: f32[4]):
+            for i in range(4):
+                s[i] = 3.0
+            for k in range(n):
+                for i_1 in range(4):
+                    s[i_1] += A[i_1, k]
+    """
+    result = check(text, ("cache_write", ("s", "k", "acc", "register")))
+    assert "acc[i_1_acc_in] = s[i_1_acc_in]" in result
+
+
+def test_a_part_that_is_stored_anew_copies_in_the_rest():
+    text = """
+        def f(A: f32[3, 4], *, s: f32[4]):
+            for i in range(4):
+                s[i] = 3.0
+            for k in range(3):
+                s[0] = 1.0
+                for j in range(4):
+                    s[j] += A[k, j]
+    """
+    check(text, ("cache_write", ("s", "k", "acc", "local")))
+
+
+def test_elements_that_iterations_share_are_copied_in():
+    text = """
+        def f(A: f32[3, 4], *, s: f32[6]):
+            for k in range(3):
+                s[k] = 1.0
+                if k == 0:
+                    for i in range(5):
+                        s[i + 1] = 2.0
+                for j in range(4):
+                    s[k + j] += A[k, j]
+    """
+    check(text, ("cache_write", ("s", "k", "acc", "local")))
+
+
+def test_a_guard_of_the_first_store_guards_the_copy():
+    text = """
+        def f(n: size, A: f32[5, 4], *, s: f32[5, 4]):
+            for i in range(5):
+                for j in range(4):
+                    s[i, j] = 7.0
+            for k in range(5):
+                for z in range(4):
+                    if k < n:
+                        s[k, z] = A[k, z]
+                for y in range(4):
+                    if n <= 3:
+                        s[k, y] = 1.0
+    """
+    check(text, ("cache_write", ("s", "k", "acc", "local")))
+
+
+def test_a_loop_that_may_not_run_is_not_dropped_from_the_copy():
+    text = """
+        def f(n: size, A: f32[n], *, s: f32[5]):
+            for i in range(5):
+                s[i] = 7.0
+            for k in range(5):
+                for r in range(n):
+                    s[k] = A[r]
+    """
+    check(text, ("cache_write", ("s", "k", "acc", "local")))
+
+
+def test_a_copy_for_a_tail_stays_inside():
+    text = """
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            for io in range((n + 3) // 4):
+                for ii in range(4):
+                    if io * 4 + ii < n:
+                        B[io * 4 + ii] = A[io * 4 + ii]
+    """
+    assert "if" in check(text, ("cache_read", ("A", "io", "a", "local")))
+    check(text, ("cache_write", ("B", "io", "b", "local")))
+
+
+def test_what_a_cached_index_loads_keeps_the_whole_buffer():
+    text = """
+        def f(n: size, I: i64[n], A: f32[6, 3], *, B: f32[n, 3]):
+            for i in range(n):
+                for j in range(3):
+                    B[i, j] = A[index(I[i]), j]
+    """
+    steps = (
+        ("cache_read", ("I", "j", "p", "local")),
+        ("cache_read", ("A", "i", "a", "local")),
+    )
+    assert "a = alloc(f32[6, 3]" in check(text, *steps)
+
+
+def test_a_partial_sum_stays_inside_the_loops_of_its_element():
+    text = """
+        def f(n: size, A: f32[n, 2, 6], *, s: f32[n]):
+            for i in range(n):
+                s[i] = 0.0
+            for i_1 in range(n):
+                for a in range(2):
+                    for b in range(6):
+                        s[i_1] += A[i_1, a, b]
+    """
+    result = check(text, ("rfactor", ("s", "b", "p")))
+    assert result.index("for i_1") < result.index("p = alloc") < result.index("for a ")
+
+
+def test_a_consumer_of_another_part_is_not_moved():
+    text = """
+        def f(n: size, A: f32[n + 2], *, B: f32[n + 2]):
+            t = alloc(f32[n + 2], "local")
+            for i in range(n):
+                t[i + 1] = A[i]
+            for j in range(n + 2):
+                B[j] = (t[j] if 0 < j and j < n + 1 else 0.0)
+    """
+    with pytest.raises(ScheduleError, match="does not surely compute all"):
+        check(text, ("reverse_compute_at", ("t", "i")))
+
+
+def test_a_consumer_of_tiles_with_a_tail_is_moved():
+    text = """
+        def f(n: size, A: f32[n, 6], *, B: f32[n, 6]):
+            t = alloc(f32[n, 6], "local")
+            for io in range((n + 3) // 4):
+                for jo in range(2):
+                    for ii in range(4):
+                        for ji in range(3):
+                            if io * 4 + ii < n:
+                                t[io * 4 + ii, jo * 3 + ji] = A[io * 4 + ii, jo * 3 + ji]
+            for y in range(n):
+                for x in range(6):
+                    B[y, x] = t[y, x] + 1.0
+    """
+    result = check(text, ("reverse_compute_at", ("t", "jo")))
+    assert "for y in range(4)" in result
+    assert "for x in range(3)" in result
+
+
+def test_overlapping_boxes_do_not_take_the_consumer():
+    text = """
+        def f(A: f32[9], *, B: f32[9]):
+            t = alloc(f32[9], "local")
+            for q in range(4):
+                for r in range(3):
+                    t[q * 2 + r] = A[q * 2 + r]
+            for y in range(9):
+                B[y] = t[y]
+    """
+    with pytest.raises(ScheduleError, match="may use one element of 't'"):
+        check(text, ("reverse_compute_at", ("t", "q")))
+
+
+def test_an_output_in_place_may_be_computed_by_rows():
+    text = """
+        @in_place(B="A")
+        def f(n: size, A: f32[n, 4], *, B: f32[n, 4]):
+            m = alloc(f32[n], "local")
+            for i in range(n):
+                m[i] = 0.0
+                for j in range(4):
+                    m[i] += A[i, j]
+            for y in range(n):
+                for x in range(4):
+                    B[y, x] = A[y, x] * m[y]
+    """
+    assert "m = alloc(f32[1]" in check(text, ("compute_at", ("m", "y")))
+    with pytest.raises(ScheduleError, match="is written in the loop"):
+        check(text, ("compute_at", ("m", "x")))
+
+
+def test_a_copy_of_a_buffer_gets_copies_of_its_loops_and_buffers():
+    text = """
+        def f(A: f32[4], *, B: f32[4]):
+            for i in range(4):
+                t = alloc(f32[1], "local")
+                t[0] = A[i]
+                B[i] = t[0]
+    """
+    result = check(text, ("partition", ("i", 3, "_t")))
+    assert "for i_t in range(1)" in result
+    assert "t_t = alloc" in result
+
+
+def test_a_loop_is_known_by_all_its_accesses():
+    text = """
+        def f(W: f32[8], A: f32[8], *, C: f32[8], D: f32[8]):
+            for i in range(8):
+                invoke("add_4xf32", W[0], C[0])
+                D[i] = A[i]
+    """
+    assert "'C'" in why_not_independent(parse(text), "i")
+
+
+def passes(text):
+    func = parse(text)
+    result = hoist_guards(simplify_indices(func))
+    assert_same(func, result)
+    return str(result)
+
+
+def test_a_condition_on_data_is_tested_again():
+    text = """
+        def f(A: f32[3], *, B: f32[1], C: f32[1]):
+            B[0] = 1.0
+            C[0] = 0.0
+            if B[0] < 3.0:
+                B[0] += 4.0
+                if B[0] < 3.0:
+                    C[0] = 5.0
+    """
+    assert passes(text).count("if B[0] < 3.0") == 2
+
+
+def test_a_condition_on_data_stays_behind_its_guard():
+    text = """
+        def f(n: size, A: f32[3], *, B: f32[9]):
+            for i in range(9):
+                B[i] = 0.0
+                if i < 3:
+                    if A[i] < 3.0:
+                        B[i] = A[i]
+    """
+    assert " and " not in passes(text)
+
+
+def test_statements_that_change_a_condition_keep_their_own():
+    text = """
+        def f(A: f32[3], *, B: f32[1], C: f32[1]):
+            B[0] = 1.0
+            C[0] = 0.0
+            for i in range(3):
+                if B[0] < 2.0:
+                    B[0] += A[i]
+                if B[0] < 2.0:
+                    C[0] += A[i]
+    """
+    assert passes(text).count("if B[0] < 2.0") == 2
+
+
+def test_a_condition_on_a_buffer_stays_inside_its_life():
+    text = """
+        def f(A: f32[3], *, B: f32[3]):
+            for i in range(3):
+                B[i] = 0.0
+                t = alloc(f32[1], "local")
+                t[0] = A[i]
+                if t[0] < 3.0:
+                    B[i] = t[0]
+    """
+    assert "if t[0] < 3.0" in passes(text)
+
+
+def test_a_limit_that_may_be_negative_stays_a_guard():
+    text = """
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            for q in range(n):
+                B[q] = 0.0
+            for i in range(n):
+                if i < n - 4:
+                    B[i] = A[i]
+    """
+    assert "if i < n - 4" in passes(text)
+
+
+def test_a_lower_limit_stays_a_guard():
+    text = """
+        def f(A: f32[6], *, B: f32[6]):
+            for q in range(6):
+                B[q] = 0.0
+            for i in range(6):
+                if 2 < i:
+                    B[i] = A[i]
+    """
+    assert "for i in range(6):\n        if 2 < i" in passes(text)
