@@ -382,6 +382,38 @@ def onnx_slice(n: int, start: int, end: int, step: int) -> list[int]:
     return list(range(min(max(start, 0), n - 1), min(max(end, -1), n - 1), step)) if n else []
 
 
+def test_a_promised_range_makes_a_slice_certain():
+    """The causal mask of a decoder with a cache: row seq of an 8 by 8 triangle."""
+    nodes = [
+        NODE("Shape", ["x"], ["from"]),
+        NODE("Add", ["from", "one"], ["to"]),
+        NODE("Slice", ["mask", "from", "to", "zero"], ["row"]),
+        NODE("Reshape", ["row", "flat"], ["y"]),
+    ]
+    constants = {
+        "one": np.int64([1]), "zero": np.int64([0]), "flat": np.int64([8]),
+        "mask": np.tri(8, dtype=np.float32),
+    }  # fmt: skip
+    proto = model(nodes, {"x": ("seq",)}, constants)
+    assert "may differ" in refusals(proto)[0]
+    graph = graph_of(proto, dims={"seq": (0, 7)})
+    found = evaluate(graph, {"x": np.zeros(3, np.float32)})["y"]
+    np.testing.assert_array_equal(found, np.tri(8)[3])
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_a_product_of_sizes_is_followed(keepdims):
+    nodes = [
+        NODE("Shape", ["x"], ["s"]),
+        NODE("ReduceProd", ["s"], ["n"], keepdims=keepdims),
+        NODE("Reshape", ["n", "one"], ["n1"]),
+        NODE("Reshape", ["x", "n1"], ["y"]),
+    ]
+    graph = graph_of(model(nodes, {"x": ("a", "b", 3)}, {"one": np.int64([1])}))
+    assert ops_of(graph) == ["reshape"]
+    assert str(graph.outputs[0].type) == "f32[a * b * 3]"
+
+
 def test_constants_are_folded_and_what_is_random_is_not():
     nodes = [
         NODE("Constant", [], ["c"], value_floats=[1.0, 2.0]),

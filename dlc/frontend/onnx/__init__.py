@@ -7,6 +7,7 @@ from dlc.frontend.onnx import (
     elementwise,
     generate,
     matmul,
+    microsoft,
     normalization,
     pool,
     quantized,
@@ -14,6 +15,7 @@ from dlc.frontend.onnx import (
     reduction,
     reshape,
     resize,
+    scatter,
     slicing,
     sort,
 )
@@ -30,6 +32,7 @@ FAMILIES = (
     elementwise,
     generate,
     matmul,
+    microsoft,
     normalization,
     pool,
     quantized,
@@ -37,6 +40,7 @@ FAMILIES = (
     reduction,
     reshape,
     resize,
+    scatter,
     slicing,
     sort,
 )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from dlc.frontend.onnx.context import Context, Elements
+from dlc.frontend.onnx.context import Context, Elements, attribute_sizes
 from dlc.graph.graph import Graph, Node, Value
-from dlc.graph.op import Array, Op
+from dlc.graph.op import Array
 from dlc.graph.ops.elementwise import Identity
 from dlc.graph.ops.scan import Scan
-from dlc.te.expr import Expr, Var
 from dlc.te.transform import free_vars
 from dlc.te.types import TensorType
 
@@ -28,6 +27,7 @@ class Body(Context):
         self.parent = parent
         self.node = parent.node
         self.run_graph = parent.run_graph
+        self.bounds = parent.bounds
         self.captured: dict[Value, Value] = {}
         """Value around the loop -> the body's parameter for it."""
         self._own: set[str] = set()
@@ -130,15 +130,5 @@ def _sizes(graph: Graph) -> set[str]:
     """The size variables a body reads."""
     values = (*graph.inputs, *(v for node in graph.nodes for v in node.outputs))
     sizes = [size for v in values for size in v.type.shape]
-    sizes += [size for node in graph.nodes for size in _attribute_sizes(node.op)]
+    sizes += [size for node in graph.nodes for size in attribute_sizes(node.op)]
     return {name for size in sizes for name in free_vars(size)}
-
-
-def _attribute_sizes(op: Op) -> Iterator[Expr]:
-    for field in fields(op):  # type: ignore[arg-type]  # every operator is a dataclass
-        value = getattr(op, field.name)
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, Expr):
-                yield item
-            elif isinstance(item, Graph):
-                yield from (Var(name) for name in item.sizes)

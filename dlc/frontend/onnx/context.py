@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from typing import NoReturn, TypeVar
 
 import numpy as np
@@ -27,8 +28,8 @@ from dlc.graph.op import Array, Fuse, Op
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.shape import SizeTensor
-from dlc.te.expr import Const, Expr, Select, const
-from dlc.te.simplify import simplify
+from dlc.te.expr import Const, Expr, Select, Var, const
+from dlc.te.simplify import Bounds, simplify
 from dlc.te.transform import walk
 from dlc.te.types import TensorType
 
@@ -49,6 +50,8 @@ class Context:
         self.limits = limits
         self.run_graph: RunGraph = _no_subgraphs
         """Converts the nodes of a subgraph into a context, and gives its results."""
+        self.bounds: Bounds = {}
+        """What the caller promised about size variables."""
         self.node = OnnxNode("", "", "", 1, (), (), {})
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
@@ -112,7 +115,8 @@ class Context:
     def size_tensor(self, elements: Elements, dtype: DType = DType.I64) -> Value:
         """A value whose elements are expressions over sizes."""
         known = np.empty(elements.shape, np.object_)
-        known[...] = np.vectorize(simplify, otypes=[np.object_])(elements) if elements.size else 0
+        if elements.size:
+            known[...] = np.vectorize(self.simplify, otypes=[np.object_])(elements)
         for element in known.ravel().tolist():
             if next(itertools.islice(walk(element), _MAX_NODES, None), None) is not None:
                 self.refuse("its sizes are computed by a formula too long to follow")
@@ -122,6 +126,10 @@ class Context:
         value = Value(self.names.fresh(self._hint()), TensorType(known.shape, dtype))
         self._elements[value.name] = known
         return value
+
+    def simplify(self, size: Expr) -> Expr:
+        """The simplest form of a size, given what the caller promised."""
+        return simplify(size, self.bounds)
 
     def array(self, value: Value) -> Array | None:
         """The elements of a constant; None for anything else."""
@@ -275,6 +283,7 @@ class Context:
             and (node.op.fuse in _CHEAP or isinstance(node.op, Reduce))
             and all(a is not None and a.size <= 16 * limit for a in arrays)
             and all(v.type.is_static for v in node.outputs)
+            and all(isinstance(s, Const) for s in attribute_sizes(node.op))
             and all(math.prod(v.type.static_shape) <= limit for v in node.outputs)
         )
 
@@ -301,6 +310,17 @@ class Context:
             node = call(Cast(to=value.type.dtype), node.output, name=value.name)
             self._emit(node)
         return node.output
+
+
+def attribute_sizes(op: Op) -> Iterator[Expr]:
+    """The sizes among an operator's attributes."""
+    for field in fields(op):  # type: ignore[arg-type]  # every operator is a dataclass
+        value = getattr(op, field.name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Expr):
+                yield item
+            elif isinstance(item, Graph):
+                yield from (Var(name) for name in item.sizes)
 
 
 def _no_subgraphs(ctx: Context, graph: OnnxGraph, operands: Sequence[Value]) -> NoReturn:

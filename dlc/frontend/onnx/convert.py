@@ -12,6 +12,7 @@ from dlc.core.errors import (
     UnsupportedModel,
     UnsupportedOperator,
 )
+from dlc.core.types import INDEX
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.fallback import function_body
 from dlc.frontend.onnx.interface import Dim, Inputs, Interface, Shape, resolve_inputs
@@ -22,6 +23,7 @@ from dlc.frontend.onnx.order import in_order
 from dlc.frontend.onnx.registry import Entry, find
 from dlc.graph.graph import Graph, Value
 from dlc.graph.verify import verify_graph
+from dlc.te.expr import Const, Expr
 
 _NEWLY_MADE = 3  # how deep function bodies of ONNX's own operators may call each other
 
@@ -68,6 +70,7 @@ def import_model(
     names = Names()
     inputs = resolve_inputs(model, names, dims or {}, shapes or {})
     ctx = Context(names, limits)
+    ctx.bounds = {name: _bound(*limits) for name, limits in inputs.ranges.items()}
     driver = _Driver(model, ctx)
     try:
         outputs = driver.run(inputs)
@@ -77,6 +80,14 @@ def import_model(
     verify_graph(graph, when="after import")
     wanted = tuple(v.name for v in model.graph.outputs)
     return Imported(graph, Interface(inputs.names, wanted, inputs.sizes))
+
+
+def _bound(low: int, high: int | None) -> tuple[Expr, Expr]:
+    """The range of a size variable as the simplifier takes it."""
+    return Const(low, INDEX), Const(_LARGEST if high is None else high, INDEX)
+
+
+_LARGEST = 1 << 40  # no dimension is larger, and products of two still are exact
 
 
 @dataclass(frozen=True, slots=True)

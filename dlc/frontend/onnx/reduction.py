@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
 from dlc.graph.graph import Value
 from dlc.graph.ops.reduce import ArgMax, ArgMin, CumSum, Reduce
+from dlc.te.expr import ONE
 
 _KINDS = {
     "ReduceSum": ("sum", 13),
@@ -54,7 +58,8 @@ def _reduce(ctx: Context, x: Value, kind: str, axes: Sequence[int], keepdims: in
     if kind == "prod" and x.type.rank == 1 and ctx.is_symbolic(x):
         sizes = ctx.elements(x)
         assert sizes is not None
-        return ctx.size_tensor(sizes.prod(keepdims=bool(keepdims)), x.type.dtype)
+        total = np.full((1,) if keepdims else (), math.prod(sizes.tolist(), start=ONE))
+        return ctx.size_tensor(total, x.type.dtype)
     return ctx.call(Reduce(kind=kind, axes=tuple(sorted(found)), keepdims=bool(keepdims)), x)
 
 

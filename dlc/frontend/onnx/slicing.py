@@ -109,23 +109,23 @@ def _bounds(ctx: Context, size: Expr, start: Expr, end: Expr, step: int) -> tupl
     distance = stop - begin if step > 0 else begin - stop
     count = (distance + (abs(step) - 1)) // abs(step)
     if step < 0:  # of no elements, the last is not there to start from
-        count = minimum(canonical(count), size)
-    return canonical(begin), canonical(maximum(canonical(count), ZERO))
+        count = minimum(ctx.simplify(count), size)
+    return ctx.simplify(begin), ctx.simplify(maximum(ctx.simplify(count), ZERO))
 
 
 def _clamped(ctx: Context, size: Expr, bound: Expr, lowest: Expr, highest: Expr) -> Expr:
     """An index as Python understands it: from the back where negative, never out of range."""
     if isinstance(bound, Const) and abs(int(bound.value)) >= _FAR:
         return highest if bound.value > 0 else lowest
-    if surely_less(bound, 0):
+    if surely_less(bound, 0, ctx.bounds):
         bound = bound + size
         below = True
-    elif surely_at_most(0, bound):
+    elif surely_at_most(0, bound, ctx.bounds):
         below = False
     else:
         ctx.refuse(f"whether the bound {bound} is negative is known only at run time")
-    result = canonical(minimum(canonical(bound), canonical(highest)))
-    return canonical(maximum(result, lowest)) if below else result
+    result = ctx.simplify(minimum(ctx.simplify(bound), ctx.simplify(highest)))
+    return ctx.simplify(maximum(result, lowest)) if below else result
 
 
 @converter("Split", since=1)

@@ -1,0 +1,150 @@
+"""Converters of operators that onnxruntime adds: those its optimizer and exporters write.
+
+Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+
+from __future__ import annotations
+
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.matmul import scaled
+from dlc.frontend.onnx.quantized import convert_dequantize, convert_quantize
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import transpose
+from dlc.graph.graph import Value
+from dlc.graph.ops.activation import Gelu, Silu
+from dlc.graph.ops.binary import Add
+from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.norm import LayerNorm, RMSNorm
+
+DOMAIN = "com.microsoft"
+
+
+@converter("Gelu", since=1, domain=DOMAIN)
+def convert_gelu(ctx: Context, x: Value) -> Value:
+    """The exact Gelu."""
+    return ctx.call(Gelu(), x)
+
+
+@converter("BiasGelu", since=1, domain=DOMAIN)
+def convert_bias_gelu(ctx: Context, x: Value, bias: Value) -> Value:
+    """The exact Gelu of a sum."""
+    return ctx.call(Gelu(), ctx.call(Add(), x, bias))
+
+
+@converter("FastGelu", since=1, domain=DOMAIN)
+def convert_fast_gelu(ctx: Context, x: Value, bias: Value | None = None) -> Value:
+    """The Gelu approximated by tanh, of a sum if there is a bias."""
+    return ctx.call(Gelu(approximate="tanh"), x if bias is None else ctx.call(Add(), x, bias))
+
+
+@converter("QuickGelu", since=1, domain=DOMAIN)
+def convert_quick_gelu(ctx: Context, x: Value, *, alpha: float = 1.702) -> Value:
+    """The product x * sigmoid(alpha * x)."""
+    return ctx.call(Silu(alpha=alpha), x)
+
+
+@converter("FusedMatMul", since=1, domain=DOMAIN)
+def convert_fused_matmul(
+    ctx: Context,
+    a: Value,
+    b: Value,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,  # noqa: N803 - ONNX's name
+    transB: int = 0,  # noqa: N803
+    transBatchA: int = 0,  # noqa: N803
+    transBatchB: int = 0,  # noqa: N803
+) -> Value:
+    """A matrix product of transposed operands, times a number."""
+    if transBatchA or transBatchB:
+        ctx.refuse("transBatchA and transBatchB are not handled")
+    a = _swapped(ctx, a) if transA else a
+    b = _swapped(ctx, b) if transB else b
+    return scaled(ctx, ctx.call(MatMul(), a, b), alpha)
+
+
+def _swapped(ctx: Context, x: Value) -> Value:
+    """The last two axes swapped; a vector as it is."""
+    rank = x.type.rank
+    return x if rank < 2 else transpose(ctx, x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+@converter("SkipLayerNormalization", since=1, domain=DOMAIN)
+def convert_skip_layer_norm(
+    ctx: Context,
+    x: Value,
+    skip: Value,
+    gamma: Value,
+    beta: Value | None = None,
+    bias: Value | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> tuple[Value, ...]:
+    """The layer norm of a sum, and the sum."""
+    total = _summed(ctx, x, skip, bias)
+    affine = (gamma,) if beta is None else (gamma, beta)
+    y = ctx.call(LayerNorm(axis=total.type.rank - 1, epsilon=epsilon), total, *affine)
+    return _with_sum(ctx, y, total)
+
+
+@converter("SimplifiedLayerNormalization", since=1)
+def convert_simplified_layer_norm(
+    ctx: Context,
+    x: Value,
+    scale: Value,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Value:
+    """The RMS norm, which onnxruntime puts into the standard domain."""
+    return ctx.call(RMSNorm(axis=axis, epsilon=epsilon), x, scale)
+
+
+@converter("SkipSimplifiedLayerNormalization", since=1, domain=DOMAIN)
+def convert_skip_simplified_layer_norm(
+    ctx: Context,
+    x: Value,
+    skip: Value,
+    gamma: Value,
+    bias: Value | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> tuple[Value, ...]:
+    """The RMS norm of a sum, and the sum."""
+    total = _summed(ctx, x, skip, bias)
+    y = ctx.call(RMSNorm(axis=total.type.rank - 1, epsilon=epsilon), total, gamma)
+    return _with_sum(ctx, y, total)
+
+
+def _summed(ctx: Context, x: Value, skip: Value, bias: Value | None) -> Value:
+    total = ctx.call(Add(), x, skip)
+    return total if bias is None else ctx.call(Add(), total, bias)
+
+
+def _with_sum(ctx: Context, y: Value, total: Value) -> tuple[Value, ...]:
+    """The results: the second and third are statistics of training, which nobody computes."""
+    if any(ctx.node.outputs[1:3]):
+        ctx.refuse("its statistics are not handled")
+    return (y, y, y, total) if ctx.output_count > 3 else (y,)
+
+
+@converter("QuantizeLinear", since=1, domain=DOMAIN)
+def convert_quantize_linear(
+    ctx: Context, x: Value, scale: Value, zero: Value | None = None, *, axis: int = 1
+) -> Value:
+    """As the standard operator, also for 16 bits."""
+    return _value(convert_quantize(ctx, x, scale, zero, axis=axis))
+
+
+@converter("DequantizeLinear", since=1, domain=DOMAIN)
+def convert_dequantize_linear(
+    ctx: Context, x: Value, scale: Value, zero: Value | None = None, *, axis: int = 1
+) -> Value:
+    """As the standard operator, also for 16 bits."""
+    return _value(convert_dequantize(ctx, x, scale, zero, axis=axis))
+
+
+def _value(result: Value | tuple[Value, ...]) -> Value:
+    assert isinstance(result, Value)
+    return result

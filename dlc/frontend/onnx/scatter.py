@@ -1,0 +1,86 @@
+"""The converter of ScatterND where the indices name a box: what exporters make of x[a:b] = y."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import reshape_to
+from dlc.frontend.onnx.slicing import concat, slice_axes
+from dlc.graph.graph import Value
+from dlc.graph.op import Array
+from dlc.graph.ops.scatter import ScatterND
+from dlc.te.expr import Expr, index
+from dlc.te.types import const_size
+
+
+@converter("ScatterND", since=11)
+def convert_scatter_nd(
+    ctx: Context, x: Value, indices: Value, updates: Value, *, reduction: str = "none"
+) -> Value:
+    """Slices updated at positions; a box of them is joined to what lies around it.
+
+    Source: https://onnx.ai/onnx/operators/onnx__ScatterND.html
+    """
+    at = ctx.array(indices)
+    if at is not None and reduction == "none" and x.type.is_static and updates.type.is_static:
+        box = _box(at, x.type.static_shape)
+        if box is not None:
+            return _replaced(ctx, x, updates, *box)
+    return ctx.call(ScatterND(reduction=reduction), x, indices, updates)
+
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""First index and number of elements along each axis."""
+
+
+def _box(at: Array, shape: Sequence[int]) -> Box | None:
+    """The box that the indices walk through in row-major order, if they do."""
+    if at.ndim < 1 or not at.size or at.shape[-1] > len(shape):
+        return None
+    count = at.shape[-1]
+    rows = at.reshape(-1, count).astype(np.int64)
+    rows = np.where(rows < 0, rows + np.array(shape[:count]), rows)
+    first, last = rows.min(axis=0), rows.max(axis=0)
+    sizes = last - first + 1
+    if (first < 0).any() or (last >= shape[:count]).any() or sizes.prod() != len(rows):
+        return None
+    expected = np.stack(np.unravel_index(np.arange(len(rows)), sizes), axis=1) + first
+    if not np.array_equal(rows, expected):
+        return None
+    rest = tuple(shape[count:])
+    return (*first.tolist(), *[0] * len(rest)), (*sizes.tolist(), *rest)
+
+
+def _replaced(
+    ctx: Context, x: Value, updates: Value, first: Sequence[int], sizes: Sequence[int]
+) -> Value:
+    """`x` with a box replaced: from the innermost axis that is not whole to the outermost."""
+    box = reshape_to(ctx, updates, tuple(map(index, sizes)))
+    frame = [(start, start + n) for start, n in zip(first, sizes, strict=True)]
+    for axis in reversed(range(len(frame))):
+        size = const_size(x.type.shape[axis])
+        low, high = frame[axis]
+        if (low, high) == (0, size):
+            continue
+        outer = _cut(ctx, x, frame[:axis])
+        parts = [_along(ctx, outer, axis, 0, low), box, _along(ctx, outer, axis, high, size)]
+        box = concat(ctx, [p for p in parts if p is not None], axis)
+        frame[axis] = (0, size)
+    return box
+
+
+def _cut(ctx: Context, x: Value, frame: Sequence[tuple[int, int]]) -> Value:
+    """The part of `x` inside a frame along its first axes."""
+    starts: list[Expr] = [index(low) for low, _ in frame]
+    ends: list[Expr] = [index(high) for _, high in frame]
+    return slice_axes(ctx, x, starts, ends, range(len(frame)), [1] * len(frame))
+
+
+def _along(ctx: Context, x: Value, axis: int, low: int, high: int) -> Value | None:
+    if low == high:
+        return None
+    return slice_axes(ctx, x, [index(low)], [index(high)], [axis], [1])
