@@ -65,6 +65,19 @@ FIRES = [
         "a: f32[2, 4, 6, 8] = conv_transpose(x, w, groups=2)",
         "c: f32[4, 1, 1] = const(1, 2, 3, 4)", "y: f32[2, 4, 6, 8] = mul(c, a)"),
      ["conv_transpose"]),
+    ("conv_transpose_into_conv", body(
+        "x: f32[2, 6, 5, 7]", "w: f32[6, 2, 2, 2] = const()",
+        "y: f32[2, 4, 10, 14] = conv_transpose(x, w, stride=(2, 2), groups=2)"),
+     ["conv", "depth_to_space"]),
+    ("conv_transpose_into_conv", body(
+        "x: f32[2, 6, 5, 7]", "w: f32[6, 4, 3, 4] = const()",
+        "y: f32[2, 4, 10, 13] = conv_transpose(x, w, stride=(2, 2), pads=(1, 2, 0, 1), "
+        "output_padding=(0, 0))"),
+     ["conv", "depth_to_space", "slice"]),
+    ("conv_transpose_into_conv", body(
+        "x: f32[2, 6, 5, 7]", "w: f32[6, 4, 3, 3] = const()",
+        "y: f32[2, 4, 12, 16] = conv_transpose(x, w, stride=(2, 2), output_padding=(1, 1))"),
+     ["conv", "depth_to_space"]),
     ("scale_before_conv", body(
         X4, "c: f32[1, 3, 1, 1] = const(1, 2, 3)", "b: f32[2, 3, 5, 7] = mul(x, c)",
         "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 3, 5] = conv(b, w)"),
@@ -234,12 +247,27 @@ REFUSES = [
         "x: f32[2, 6, 5, 7]", "w: f32[6, 2, 2, 2] = const()",
         "a: f32[2, 4, 6, 8] = conv_transpose(x, w, groups=2)",
         "c: f32[4, 6, 1] = const()", "y: f32[2, 4, 6, 8] = mul(c, a)")),
+    ("conv_transpose_into_conv", "undilated", body(
+        "x: f32[2, 6, 5, 7]", "w: f32[6, 4, 2, 2] = const()",
+        "y: f32[2, 4, 7, 9] = conv_transpose(x, w, dilation=(2, 2))")),
+    ("conv_transpose_into_conv", "strides differ", body(
+        "x: f32[2, 6, 5, 7]", "w: f32[6, 4, 2, 2] = const()",
+        "y: f32[2, 4, 10, 8] = conv_transpose(x, w, stride=(2, 1))")),
+    ("conv_transpose_into_conv", "below the stride", body(
+        "x: f32[2, 6, 5, 7]", "w: f32[6, 4, 1, 2] = const()",
+        "y: f32[2, 4, 9, 14] = conv_transpose(x, w, stride=(2, 2))")),
     ("scale_before_conv", "differs within a channel", body(
         X4, "c: f32[7] = const(1, 2, 3, 4, 5, 6, 7)", "b: f32[2, 3, 5, 7] = mul(x, c)",
         "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 3, 5] = conv(b, w)")),
     ("scale_before_conv", "repeats its operand", body(
         "x: f32[2, 1, 5, 7]", "c: f32[3, 1, 1] = const(1, 2, 3)", "b: f32[2, 3, 5, 7] = mul(x, c)",
         "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 3, 5] = conv(b, w)")),
+    ("scale_before_conv", "not finite", body(
+        X4, "c: f32[3, 1, 1] = const(1, inf, 2)", "b: f32[2, 3, 5, 7] = mul(x, c)",
+        "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 3, 5] = conv(b, w)")),
+    ("scale_through_bias", "not known", body(
+        "k: size, x: f32[k, 5]", "w: f32[5] = const()", "a: f32[k] = matmul(x, w)",
+        "b: f32[()] = const(2)", "d: f32[k] = add(a, b)", "y: f32[k] = mul(d, b)")),
     ("scale_into_matmul", "differs within a column", body(
         "x: f32[3, 5]", *MATMUL, "c: f32[3, 1] = const(1, 2, 3)", "y: f32[3, 7] = mul(a, c)")),
     ("scale_into_matmul", "integer products", body(
@@ -359,7 +387,7 @@ REFUSES = [
         "b: f32[2, 12] = concat(a, z, axis=1)", outputs="b, a")),
     ("slice_behind_reshape", "the last axis alone", body(
         "x: f32[4, 6]", "a: f32[2, 6] = slice(x, starts=(0, 0), sizes=(2, 6))",
-        "b: f32[2, 2, 3] = reshape(a, shape=(2, 2, 3))", "y: f32[2, 2, 3] = relu(b)")),
+        "b: f32[4, 1, 3] = reshape(a, shape=(4, 1, 3))", "y: f32[4, 1, 3] = relu(b)")),
     ("slice_behind_reshape", "leaves elements out", body(
         "x: f32[4, 12]", "a: f32[4, 6] = slice(x, starts=(0, 0), sizes=(4, 6), steps=(1, 2))",
         "b: f32[4, 2, 3] = reshape(a, shape=(4, 2, 3))", "y: f32[4, 2, 3] = relu(b)")),
