@@ -234,6 +234,28 @@ def test_an_input_without_a_shape_needs_one():
     assert shape_of(proto, shapes={"x": (2, "n")}) == "f32[2, n]"
 
 
+def test_an_input_may_be_given_once_and_for_all():
+    nodes = [NODE("Reshape", ["x", "s"], ["y"])]
+    proto = model(nodes, {"x": (6,), "s": (2,)}, kinds={"s": "i"})
+    found = import_model(load_model(proto), values={"s": [3, 2]})
+    assert found.interface.inputs == ("x",)
+    assert str(found.graph.outputs[0].type) == "f32[3, 2]"
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"q": 1}, "no input 'q'"),
+        ({"s": [1, 2, 3]}, "does not fit"),
+        ({"s": [1.5, 2]}, "is no i64"),
+    ],
+)
+def test_values_that_do_not_fit_an_input_are_refused(values, word):
+    nodes = [NODE("Reshape", ["x", "s"], ["y"])]
+    with pytest.raises(ModelError, match=word):
+        graph_of(model(nodes, {"x": (6,), "s": (2,)}, kinds={"s": "i"}), values=values)
+
+
 # Sizes in tensors.
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from numpy.typing import ArrayLike
+
 from dlc.core.errors import (
     LimitError,
     ModelError,
@@ -15,7 +17,7 @@ from dlc.core.errors import (
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.fallback import function_body
-from dlc.frontend.onnx.interface import Dim, Inputs, Interface, Shape, resolve_inputs
+from dlc.frontend.onnx.interface import Dim, Inputs, Interface, Shape, resolve_inputs, with_values
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
 from dlc.frontend.onnx.model import OnnxGraph, OnnxModel, OnnxNode, Unreadable
 from dlc.frontend.onnx.names import Names
@@ -41,10 +43,11 @@ def convert_model(
     *,
     dims: Mapping[str, Dim] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Graph:
     """The graph of a model; see `import_model`."""
-    return import_model(model, dims=dims, shapes=shapes, limits=limits).graph
+    return import_model(model, dims=dims, shapes=shapes, values=values, limits=limits).graph
 
 
 def import_model(
@@ -52,6 +55,7 @@ def import_model(
     *,
     dims: Mapping[str, Dim] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Imported:
     """The graph of a model, verified.
@@ -60,6 +64,7 @@ def import_model(
         model: What `load_model` read.
         dims: Fixes or bounds dimensions by name: `{"batch": 1}`, `{"seq": (1, 512)}`.
         shapes: Fixes shapes of inputs: `{"x": (1, 3, 224, 224)}`.
+        values: Makes inputs constants: `{"sample_rate": 16000}`.
         limits: What may be computed while importing.
 
     Raises:
@@ -67,6 +72,7 @@ def import_model(
         ShapeError: operands of a node do not fit together.
         UnsupportedModel: at least one node cannot be converted; all of them are listed.
     """
+    model = with_values(model, values or {})
     names = Names()
     inputs = resolve_inputs(model, names, dims or {}, shapes or {})
     ctx = Context(names, limits)

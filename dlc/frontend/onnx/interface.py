@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from dlc.core.errors import ModelError
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.model import OnnxModel, OnnxValue, Unreadable
 from dlc.frontend.onnx.names import Names
+from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.types import TensorType
@@ -74,6 +78,36 @@ def resolve_inputs(
         {variable: dim for dim, variable in variables.items()},
         {v: resolver.ranges[d] for d, v in variables.items() if d in resolver.ranges},
     )
+
+
+def with_values(model: OnnxModel, values: Mapping[str, ArrayLike]) -> OnnxModel:
+    """The model with some of its inputs as constants.
+
+    Raises:
+        ModelError: no such input, or a value whose type or shape does not fit it.
+    """
+    declared = {v.name: v for v in model.graph.inputs if v.name not in model.graph.constants}
+    constants = dict(model.graph.constants)
+    for name, given in values.items():
+        value = declared.get(name)
+        if value is None:
+            listed = ", ".join(declared)
+            reason = f"there is no input '{name}'"
+            raise ModelError(model=model.label, reason=reason, hint=f"the inputs are {listed}")
+        array = np.asarray(given)
+        dims = value.dims if value.dims is not None else array.shape
+        fits = array.ndim == len(dims) and all(
+            n == d for n, d in zip(array.shape, dims, strict=True) if isinstance(d, int)
+        )
+        if isinstance(value.dtype, Unreadable) or not fits:
+            reason = f"a value of shape {array.shape} does not fit the input '{name}' of {dims}"
+            raise ModelError(model=model.label, reason=reason)
+        exact = array.astype(NUMPY_DTYPES[value.dtype])
+        if not np.array_equal(exact, array):
+            reason = f"the value {array.tolist()} of the input '{name}' is no {value.dtype}"
+            raise ModelError(model=model.label, reason=reason)
+        constants[name] = exact
+    return replace(model, graph=replace(model.graph, constants=constants))
 
 
 def _size(dim: int | str, variables: Mapping[str, str]) -> Expr:
