@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from dlc.frontend.onnx.interface import Dim, Shape
 
-ModelLike = "str | Path | bytes | ModelProto"
 Precision = Literal["highest", "high", "medium"]
 
 
@@ -92,9 +90,7 @@ def compile(
     """
     with tempfile.TemporaryDirectory(prefix="dlc-") as folder:
         path = Path(folder) / "model.so"
-        build(
-            model, path, target, dims=dims, shapes=shapes, precision=precision, progress=progress
-        )
+        build(model, path, target, dims=dims, shapes=shapes, precision=precision, progress=progress)
         return load(path)
 
 
@@ -114,6 +110,7 @@ def build(
     `jobs` is the number of kernels compiled at the same time; default: one for each core.
     """
     began = time.perf_counter()
+    path = Path(out_path)
     stage = _Stages(progress)
     machine = parse_target(target) if isinstance(target, str) else target
     start_workers(jobs)
@@ -143,11 +140,10 @@ def build(
     with stage("link") as say:
         manifest = describe(imported, program, machine)
         objects = [host, *(c.code for c in kernels)]
-        path = Path(out_path)
         export_library(program, constants, objects, manifest, path, machine, hasher=hash_file)
         say(f"{path.stat().st_size / 1e6:.1f} MB")
     return BuildReport(
-        path=Path(out_path),
+        path=path,
         target=machine,
         nodes=len(imported.graph.nodes),
         groups=len(graph.nodes),
@@ -171,9 +167,6 @@ def describe(imported: Imported, program: Program, target: Target) -> Manifest:
 
     inputs = zip(imported.interface.inputs, program.inputs, strict=True)
     outputs = zip(imported.interface.outputs, program.outputs, strict=True)
-    weights = hashlib.sha256()
-    for array in imported.graph.constants.values():
-        weights.update(array.tobytes()[: 1 << 16])
     return Manifest(
         dlc_version=__version__,
         architecture=target.arch,
@@ -212,6 +205,3 @@ class _Stages:
         """One kernel is compiled."""
         seconds = time.perf_counter() - self.began
         self.progress(Progress("kernel", name, seconds, done, total))
-
-
-__all__: Sequence[str] = ("BuildReport", "Progress", "build", "compile")

@@ -1,5 +1,7 @@
-"""Every error dlc raises. `UserError`: the model, schedule or flag must change; `InternalError`:
-dlc is wrong. An error is a template plus its fields as data, a hint, a code and an exit code."""
+"""Every error dlc raises. An error is a template plus its fields as data, a hint and two codes.
+
+`UserError`: the model, schedule or flag must change; `InternalError`: dlc is wrong.
+"""
 
 from __future__ import annotations
 

@@ -99,9 +99,9 @@ class _Grouping:
         return value
 
     def _joins_anchor(self, node: Node) -> bool:
-        """Whether a transpose can be how a contraction writes its result: rows move, but the
+        """Whether a transpose can be how a contraction writes its result.
 
-        innermost dimension stays innermost, so that whole vectors are stored.
+        Rows move, but the innermost dimension stays innermost, so whole vectors are stored.
         """
         perm = node.op.perm if isinstance(node.op, Transpose) else ()
         producer = self.graph.producers.get(node.inputs[0])

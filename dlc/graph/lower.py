@@ -147,7 +147,7 @@ class _Lowering:
                 raise InternalError(detail=f"{node.op.name} reached lowering outside of a group")
 
     def call(self, node: Node, body: Graph, buffers: dict[Value, str], prefix: str) -> CallKernel:
-        """The call of a group's kernel. A result placed into an operand is that operand's buffer."""
+        """The call of a group's kernel. A result placed in an operand is that operand's buffer."""
         kernel, sizes = self.kernel(body)
         operands = dict(zip((b.name for b in kernel.inputs), node.inputs, strict=True))
         shared = dict(kernel.in_place)
@@ -160,7 +160,7 @@ class _Lowering:
         return CallKernel(kernel.name, sizes, names)
 
     def kernel(self, body: Graph) -> tuple[Func, tuple[Expr, ...]]:
-        """The kernel of a group's body, made once for all equal bodies, and what to pass as sizes."""
+        """The kernel of a group's body, made once for equal bodies, and what to pass as sizes."""
         func, sizes = abstract_sizes(lower_group(body, "kernel"))
         key = str(func)
         if key not in self.kernels:
@@ -192,8 +192,7 @@ class _Lowering:
                 buffers[value] = own + value.name
             else:
                 buffers[value] = outer[source]
-        for value in body.constants:
-            buffers[value] = value.name
+        buffers |= {value: value.name for value in body.constants}
         carried = [buffers[v] for v in body.inputs[:count]]
         rows: list[tuple[Value, str]] = []
         for value, result in zip(body.outputs[count:], node.outputs[count:], strict=True):
@@ -205,9 +204,8 @@ class _Lowering:
         inside += self.block(body, buffers, own)
         inside += [Copy(row, buffers[value]) for value, row in rows]
         inside += self.renew(body.outputs[:count], carried, buffers, own)
-        for result, name in zip(node.outputs[:count], carried, strict=True):
-            outer[result] = name
-        for name in (*carried, *(n for n in buffers.values())):
+        outer |= zip(node.outputs[:count], carried, strict=True)
+        for name in (*carried, *buffers.values()):
             self.touch(name)
         return [*before, HostLoop(step.name, steps, tuple(inside))]
 
@@ -219,7 +217,7 @@ class _Lowering:
     def renew(
         self, values: tuple[Value, ...], carried: list[str], buffers: dict[Value, str], own: str
     ) -> list[HostStmt]:
-        """Replace the carries by what the body computed, through copies where they change places."""
+        """Replace the carries by what the body computed; copy those that change places."""
         moves: list[HostStmt] = []
         late: list[HostStmt] = []
         for value, target in zip(values, carried, strict=True):

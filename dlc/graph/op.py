@@ -1,5 +1,6 @@
 """What an operator is: a frozen dataclass. Its fields are its attributes, its methods are its
-meaning. One class is one place; nothing else names the operator."""
+meaning. One class is one place; nothing else names the operator.
+"""
 
 from __future__ import annotations
 

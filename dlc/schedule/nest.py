@@ -45,9 +45,9 @@ class Stage:
     @property
     def factors(self) -> tuple[Expr, Expr] | None:
         """The two factors where the stage is a sum of products."""
-        if accumulation(self.store) is BinOp.ADD and isinstance(self.value, Binary):
-            if self.value.op is BinOp.MUL:
-                return self.value.a, self.value.b
+        value = self.value
+        if accumulation(self.store) is BinOp.ADD and isinstance(value, Binary):
+            return (value.a, value.b) if value.op is BinOp.MUL else None
         return None
 
 

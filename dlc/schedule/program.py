@@ -40,8 +40,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class CallKernel:
-    """`kernel(sizes..., buffers...)`: values of the kernel's sizes, then one buffer for each
-    parameter of the kernel."""
+    """`kernel(sizes..., buffers...)`: values of its sizes, then one buffer for each parameter."""
 
     kernel: str
     sizes: tuple[Expr, ...]
@@ -96,7 +95,7 @@ HostStmt = Place | View | CallKernel | Copy | Check | ReadSize | HostIf | HostLo
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A whole model: its interface, its kernels, its constants (data travels beside) and its body."""
+    """A whole model: its interface, kernels, constants (data travels beside) and body."""
 
     name: str
     sizes: tuple[SizeVar, ...]

@@ -1,5 +1,7 @@
-"""A tuning space: named knobs, each with a finite list of choices. Plain data, so the tuner
-samples, saves and learns from it without seeing any IR."""
+"""A tuning space: named knobs, each with a finite list of choices.
+
+It is plain data, so the tuner samples, saves and learns from it without seeing any IR.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applying primitives one after the other while writing down the steps: a schedule in the making."""
+"""A schedule in the making: primitives applied one after the other, and their record."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Trace:
         return fused
 
     def parallel_outer(self, top: Stmt, stop: frozenset[str] = frozenset()) -> None:
-        """Fuse the chain of loops from the top of a nest down to a loop in `stop`; run it parallel."""
+        """Fuse the loops from the top of a nest down to one in `stop`; run them parallel."""
         chain: list[str] = []
         stmt = top
         while isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL and stmt.var not in stop:

@@ -1,4 +1,4 @@
-"""Scalar expressions: the one expression language of sizes, tensor expressions, loop IR and codegen.
+"""Scalar expressions: the one language of sizes, tensor expressions, loop IR and codegen.
 
 Every node is an immutable value: `==` is structural, nodes hash and pickle, and a node with
 operands of the wrong type cannot be built. `Expr` is a closed union, so `match` ending in
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dlc.core.errors import InternalError
@@ -418,7 +419,7 @@ def fold_ints(op: BinOp, a: int, b: int) -> int | bool | None:
     return None if fn is None else fn(a, b)
 
 
-_INT_OPS = {
+_INT_OPS: dict[BinOp, Callable[[int, int], int | bool]] = {
     BinOp.ADD: lambda a, b: a + b,
     BinOp.SUB: lambda a, b: a - b,
     BinOp.MUL: lambda a, b: a * b,

@@ -50,7 +50,7 @@ def canonical(size: Expr) -> Expr:
     return from_poly(to_poly(size, _NONE))
 
 
-def simplify(expr: Expr, bounds: Bounds = _NONE) -> Expr:
+def simplify(expr: Expr, bounds: Bounds = _NONE) -> Expr:  # noqa: C901 - a case per node
     """Simplify every index expression and every index comparison inside an expression."""
     match expr:
         case Const() | Var():
@@ -125,7 +125,7 @@ def _size_poly(expr: Expr) -> Poly:
     return _to_poly(expr, _NONE)
 
 
-def _to_poly(expr: Expr, bounds: Bounds) -> Poly:
+def _to_poly(expr: Expr, bounds: Bounds) -> Poly:  # noqa: C901 - a case per node
     match expr:
         case Const(value, _):
             return {(): int(value)} if value else {}
@@ -312,7 +312,7 @@ def _divide(a: Poly, b: Poly, bounds: Bounds) -> Poly:
                     quotient,
                     _divide(to_poly(inner, bounds), {(): first * divisor}, bounds),
                 )
-        coarse, fine, grain = _split_grain(rest, divisor, bounds)
+        coarse, _, grain = _split_grain(rest, divisor, bounds)
         if grain > 1:  # (32 i + j) // 64 is i // 2 when 0 <= j < 32
             return _add(quotient, _divide(coarse, {(): divisor // grain}, bounds))
     if divisor == 1:

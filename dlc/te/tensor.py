@@ -76,9 +76,10 @@ Body = Expr | Reduce | Placed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """A named tensor; `body` is None for a parameter. Identity is the object, not its value:
+    """A named tensor; `body` is None for a parameter.
 
-    a deep structural comparison of a graph of tensors that share inputs would be exponential.
+    Identity is the object, not its value: a deep structural comparison of a graph of tensors that
+    share inputs would be exponential.
     `axes` are the loops of the body: the whole tensor's, or the box's where it is `Placed`.
     """
 

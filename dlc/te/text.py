@@ -7,7 +7,6 @@ spelled out, as in `i64(3)` or `f64(0.5)`. The same spelling around an expressio
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Callable, Mapping
 from typing import NoReturn, assert_never
 
@@ -130,7 +129,7 @@ class ExprParser:
         except InternalError as error:  # operands of the wrong type
             _fail(node, str(error))
 
-    def _expr(self, node: ast.expr) -> Expr:
+    def _expr(self, node: ast.expr) -> Expr:  # noqa: C901 - a case per syntax
         match node:
             case ast.Constant(value=bool(value)):
                 return Const(value, DType.BOOL)
@@ -142,7 +141,7 @@ class ExprParser:
                 return Const(float(word), DType.F32)
             case ast.Name(id=name):
                 return self.sizes(name) if self.sizes else Var(name)
-            case ast.Subscript(value=ast.Name(buffer)):
+            case ast.Subscript(value=ast.Name()):
                 return self.load(node)
             case ast.Call(func=ast.Name(name), args=[arg], keywords=[]):
                 return self._call(node, name, arg)
@@ -156,8 +155,8 @@ class ExprParser:
                 return binary(_BINARY[type(op)], self.expr(left), self.expr(right))
             case ast.BoolOp(op=op, values=[first, *rest]):
                 total = self.expr(first)
-                for value in rest:
-                    total = binary(_BINARY[type(op)], total, self.expr(value))
+                for operand in rest:
+                    total = binary(_BINARY[type(op)], total, self.expr(operand))
                 return total
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return select(self.expr(test), self.expr(body), self.expr(orelse))
@@ -184,13 +183,13 @@ class ExprParser:
 
 def _literal(node: ast.expr) -> int | float | None:
     match node:
-        case ast.Constant(value=int(value) | float(value)):
-            return value
+        case ast.Constant(value=int(number) | float(number)):
+            return number
         case ast.Name(id="inf" | "nan" as word):
             return float(word)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             value = _literal(operand)
-            return None if value is None else -value if value or math.copysign(1, value) else value
+            return None if value is None else -value
     return None
 
 

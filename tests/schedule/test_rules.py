@@ -1,4 +1,4 @@
-"""Every rule keeps the result of every nest it takes, on every target: exact data, uneven shapes."""
+"""Every rule keeps the result of each nest it takes, on every target; uneven, exact data."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dlc.core.target import Target
+from dlc.graph.ops.activation import Relu
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
-from dlc.graph.ops.activation import Relu
 from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.norm import LayerNorm, Softmax
 from dlc.graph.ops.pool import AveragePool, MaxPool

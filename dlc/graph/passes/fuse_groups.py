@@ -27,7 +27,7 @@ from collections import Counter
 from dataclasses import replace
 
 from dlc.graph.fusion import groups, is_free
-from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.graph import Graph, Node
 from dlc.graph.ops.fused import FusedGroup
 from dlc.graph.ops.scan import Scan
 from dlc.graph.pass_ import PassContext, graph_pass
@@ -62,4 +62,3 @@ def _group(graph: Graph, members: tuple[Node, ...], taken: Counter[str]) -> Node
     body = Graph(unique, graph.sizes, inputs, members, results)
     sources = ", ".join(dict.fromkeys(n.source for n in members if n.source))
     return Node(FusedGroup(body=body), inputs, results, sources)
-

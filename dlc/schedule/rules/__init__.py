@@ -24,7 +24,7 @@ def rule_for(func: Func, target: Target) -> ModuleType | None:
 
 
 def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
-    """Schedule a lowered function: inline moves, the rule, then vectors and threads for the rest."""
+    """Schedule a lowered function: inline moves, the rule, then vectors and threads elsewhere."""
     trace = Trace(func)
     inline_moves(trace)
     split_digits(trace)

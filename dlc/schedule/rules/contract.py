@@ -92,7 +92,7 @@ def _analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
         return None
     if any(lane in free_vars(p) for p in position[:-1]) or depends[lane][0] == depends[lane][1]:
         return None
-    row, column = total.factors if depends[lane][1] else reversed(total.factors)
+    column = total.factors[1] if depends[lane][1] else total.factors[0]
     if depends[lane][0]:
         depends = {v: (b, a) for v, (a, b) in depends.items()}
     others = [v for v in result.names if v != lane]
@@ -115,9 +115,9 @@ def _needs_packing(column: Expr, axis: str) -> str | None:
             continue
         last = coefficients(load.index[-1])
         beside = last is not None and last.get(axis) == 1
-        if not beside or any(axis in free_vars(i) for i in load.index[:-1]):
-            if not _is_packed(load, axis):
-                return load.buffer if isinstance(column, Load) else None
+        strided = not beside or any(axis in free_vars(i) for i in load.index[:-1])
+        if strided and not _is_packed(load, axis):
+            return load.buffer if isinstance(column, Load) else None
     return None
 
 

@@ -25,7 +25,7 @@ def inline_moves(trace: Trace) -> None:
 
 
 def split_digits(trace: Trace) -> None:
-    """Split loops whose variable is read as digits (i // 64, i % 64): undo a merge of dimensions."""
+    """Split loops read as digits (i // 64, i % 64): undo a merge of dimensions."""
     for stage in [s for s in stages(trace.func) if not s.is_reduction]:
         for loop in stage.loops:
             factor = _digit(stage.value, loop.var)
@@ -80,7 +80,7 @@ def unroll_factor(extent: Expr, limit: int) -> int:
 
 
 def finish(trace: Trace, target: Target) -> None:
-    """Vectorize and parallelize every nest that no rule has touched, and run the others parallel."""
+    """Vectorize and parallelize every nest that no rule touched; run the others parallel."""
     for top in top_nests(trace.func):
         for name in _innermost(top):
             _vectorize(trace, name, target)

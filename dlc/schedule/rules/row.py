@@ -105,6 +105,6 @@ def _partial(trace: Trace, stage: Stage, lanes: int) -> None:
         trace.tile_loop(names[-1], lanes=True)
     trace.do("set_scope", name, "register")
     final = trace.stage(stage.buffer)
-    for each in final.inner[:-1]:
-        trace.tile_loop(each.var)
+    for loop in final.inner[:-1]:
+        trace.tile_loop(loop.var)
     trace.tile_loop(final.inner[-1].var, lanes=True)

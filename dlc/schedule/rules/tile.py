@@ -86,5 +86,5 @@ def _parts(total: int, size: int) -> list[tuple[int, int]]:
 
 
 def vector_registers(target: Target, lanes: int) -> int:
-    """How many registers there are for vectors of `lanes` floats, each of which may take several."""
+    """How many vectors of `lanes` floats the registers hold; one vector may take several."""
     return target.vector_registers // max(1, lanes // target.lanes(4))

@@ -155,12 +155,7 @@ def _tile(trace: Trace, target: Target, lane: str, row: str | None, total: str, 
     inner = [f.var for f in stage.inner]
     trace.do("reorder", (*inner, *stage.names))
     operations = prod(trace.constant(v) or 1 for v in (*inner, *stage.names[:-1]))
-    for name in reversed(inner):
-        if operations > MAX_OPERATIONS and name != inner[-1]:
-            break
-        if operations > MAX_OPERATIONS and (trace.constant(name) or 0) > 16:
-            break
-        trace.tile_loop(name)
+    _unroll(trace, inner, operations <= MAX_OPERATIONS)
     for names in (stage.names, [f"{n}_init" for n in stage.names]):
         for name in names[:-1]:
             trace.tile_loop(name)
@@ -170,3 +165,11 @@ def _tile(trace: Trace, target: Target, lane: str, row: str | None, total: str, 
     if lane in loops(trace.func.body):
         trace.tile_loop(lane, lanes=True)
     trace.do("set_scope", total, "register")
+
+
+def _unroll(trace: Trace, inner: list[str], every: bool) -> None:
+    """Unroll the loops of the window: all of them, or only a short innermost one."""
+    for name in reversed(inner):
+        if not every and (name != inner[-1] or (trace.constant(name) or 0) > 16):
+            break
+        trace.tile_loop(name)
