@@ -120,6 +120,18 @@ def test_every_refusal_is_reported_at_once():
     assert "first: Frob-17(f32[2, 3])" in str(caught.value)
 
 
+def test_of_many_refusals_the_first_are_printed_and_all_are_kept():
+    nodes = [NODE("Frob", ["x"], [f"v{i}"]) for i in range(99)]
+    nodes.append(NODE("Sum", [f"v{i}" for i in range(99)], ["y"]))
+    with pytest.raises(UnsupportedModel) as caught:
+        graph_of(model(nodes, {"x": (2, 3)}))
+    assert len(caught.value.issues) == 99
+    assert "99 node(s)" in str(caught.value)
+    assert "and 69 more" in str(caught.value)
+    assert "hint" not in caught.value.issues[0].hint
+    assert "custom operator" in caught.value.issues[0].hint
+
+
 def test_a_missing_operand_or_attribute_is_an_error_of_the_model():
     for node, word in (
         (NODE("Add", ["x"], ["y"]), "needs 2 operands"),

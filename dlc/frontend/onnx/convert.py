@@ -16,7 +16,7 @@ from dlc.core.errors import (
 )
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.fallback import function_body
+from dlc.frontend.onnx.fallback import function_body, is_standard
 from dlc.frontend.onnx.interface import Dim, Inputs, Interface, Shape, resolve_inputs, with_values
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
 from dlc.frontend.onnx.model import OnnxGraph, OnnxModel, OnnxNode, Unreadable
@@ -96,6 +96,15 @@ def _bound(low: int, high: int | None) -> tuple[Expr, Expr]:
 _LARGEST = 1 << 40  # no dimension is larger, and products of two still are exact
 
 
+def _shortened(lines: Sequence[str]) -> str:
+    """The first lines; all are in the error's `issues`."""
+    rest = len(lines) - _MOST_LINES
+    return "\n".join([*lines[:_MOST_LINES], *([f"  and {rest} more"] if rest > 0 else [])])
+
+
+_MOST_LINES = 30
+
+
 @dataclass(frozen=True, slots=True)
 class _Missing:
     """A value nobody can compute, since the node that makes it is not supported."""
@@ -121,7 +130,7 @@ class _Driver:
             raise UnsupportedModel(
                 count=len(self.issues),
                 model=self.model.label,
-                listing="\n".join(self.listing),
+                listing=_shortened(self.listing),
                 issues=tuple(self.issues),
             )
         found = [self.env[v.name] for v in self.model.graph.outputs]
@@ -207,11 +216,11 @@ class _Driver:
         """Convert a node by the function that ONNX defines its operator with."""
         operands = [self.env.get(name) if name else None for name in node.inputs]
         if any(isinstance(v, _Missing) for v in operands):
-            self.ctx.refuse("there is no converter")
+            self.ctx.refuse("there is no converter", _advice(node))
         types = [v.type if isinstance(v, Value) else None for v in operands]
         body = function_body(node, types) if depth < _NEWLY_MADE else None
         if body is None:
-            self.ctx.refuse("there is no converter")
+            self.ctx.refuse("there is no converter", _advice(node))
         for inner in body:
             try:
                 self.convert(inner, depth + 1)
@@ -240,3 +249,9 @@ class _Driver:
         if any(not isinstance(v, Value) for v in results):
             ctx.refuse("its subgraph reads a value that is not supported")
         return tuple(v for v in results if isinstance(v, Value))
+
+
+def _advice(node: OnnxNode) -> str:
+    if is_standard(node):
+        return "this operator of ONNX is not supported yet; export the model without it"
+    return "this is a custom operator; export the model with operators of ONNX alone"

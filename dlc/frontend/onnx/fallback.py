@@ -19,6 +19,11 @@ from dlc.te.expr import Const
 from dlc.te.types import TensorType
 
 
+def is_standard(node: OnnxNode) -> bool:
+    """Whether ONNX has such an operator, in any version."""
+    return onnx.defs.has(node.op_type, node.domain)
+
+
 def function_body(
     node: OnnxNode, types: Sequence[TensorType | None]
 ) -> tuple[OnnxNode, ...] | None:
