@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper, numpy_helper
 
 from dlc.core.errors import ModelError
@@ -57,7 +59,7 @@ def test_weights_are_the_same_however_the_model_is_given(tmp_path, form):
 def test_weights_of_a_file_are_not_copied(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(weighty().SerializeToString())
-    base = load_model(path).graph.constants["a"]
+    base: Any = load_model(path).graph.constants["a"]
     while isinstance(base, np.ndarray):
         base = base.base
     assert type(base.obj if isinstance(base, memoryview) else base).__name__ == "mmap"
