@@ -217,15 +217,17 @@ def _data(entry: Contestant) -> dict[str, object]:
 
 def _print(entries: Sequence[Contestant]) -> None:
     several = len({entry.threads for entry in entries}) > 1
-    columns = ("", "p50", "p90", "p99", "mean", "runs/s", "load")
+    columns = ["", "p50", "p90", "p99", "mean", "runs/s", "load"]
+    if several:
+        columns.insert(1, "threads")
     rows = table(*columns, left=("",))
     for entry in entries:
         data = _data(entry)
         times = [show_seconds(percentile(entry.times_s, s)) for s in (0.5, 0.9, 0.99)]
         mean = sum(entry.times_s) / len(entry.times_s)
-        label = f"{entry.name}, {entry.threads} threads" if several else entry.name
         rate = f"{data['throughput_per_s']:.0f}" if mean < 0.1 else f"{1 / mean:.1f}"
-        rows.add_row(label, *times, show_seconds(mean), rate, show_seconds(entry.load_s))
+        cells = [*times, show_seconds(mean), rate, show_seconds(entry.load_s)]
+        rows.add_row(entry.name, *([str(entry.threads)] if several else []), *cells)
     console = stdout()
     console.print(rows)
     for line in _comparisons(entries):

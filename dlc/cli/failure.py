@@ -6,6 +6,9 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
+from typing import NoReturn
+
+import typer
 
 from dlc.cli.screen import print_json, stderr
 from dlc.core.errors import DlcError, InternalError
@@ -29,6 +32,17 @@ def report_failure(error: Exception, *, as_json: bool) -> int:
     if as_json:
         print_json("dlc.error/1", found | {"exit_code": problem.exit_code})
     return problem.exit_code
+
+
+def fail(error: DlcError, *, has_document: bool) -> NoReturn:
+    """Raise an error, or say it here where standard output has its one JSON document already.
+
+    Raises:
+        DlcError: `error`.
+    """
+    if has_document:
+        raise typer.Exit(report_failure(error, as_json=False)) from error
+    raise error
 
 
 def _sentence(error: Exception) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dlc.cli.argument import parse_file, parse_sizes
+from dlc.cli.failure import fail
 from dlc.cli.screen import print_json, stderr, stdout, table
 from dlc.core.errors import UserError, VerificationError
 
@@ -67,7 +68,7 @@ def run(
         _print(results, show)
     if problems:
         name, reason = next(iter(problems.items()))
-        raise VerificationError(output=f"output '{name}'", reason=reason)
+        fail(VerificationError(output=f"output '{name}'", reason=reason), has_document=as_json)
 
 
 def _check_names(option: str, pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> None:

@@ -109,12 +109,13 @@ def tensor_json(spec: TensorSpec) -> dict[str, object]:
     return {"name": spec.name, "dtype": str(spec.dtype), "shape": list(spec.shape)}
 
 
-def show_target(target: Target) -> str:
-    """`x86_64 (AVX-512, VNNI)`."""
+def show_target(target: Target, *, with_cpu: bool = True) -> str:
+    """`x86_64 sapphirerapids (AVX-512, VNNI)`."""
     words = [
         word
         for names, word in _HIGHLIGHTS.get(target.arch, ())
         if target.features & set(names) and not (word == "AVX2" and "avx512f" in target.features)
     ]
-    cpu = "" if target.cpu in ("x86-64", "generic") else f" {target.cpu}"
-    return f"{target.arch}{cpu}" + (f" ({', '.join(words)})" if words else "")
+    named = with_cpu and target.cpu not in ("x86-64", "generic")
+    arch = f"{target.arch} {target.cpu}" if named else target.arch
+    return arch + (f" ({', '.join(words)})" if words else "")

@@ -44,7 +44,7 @@ def targets(
     rows.show_header = False
     rows.columns[1].justify = "left"
     for name in CPUS:
-        rows.add_row(f"  {name}", show_target(parse_target(f"llvm -mcpu={name}")))
+        rows.add_row(f"  {name}", show_target(parse_target(f"llvm -mcpu={name}"), with_cpu=False))
     console.print(rows)
 
 

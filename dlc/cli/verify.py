@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlc.cli.argument import parse_sizes
+from dlc.cli.failure import fail
 from dlc.cli.screen import print_json, stderr, stdout, table
 from dlc.core.errors import VerificationError
 
@@ -65,13 +66,18 @@ def verify(
         atol=atol,
     )
     if as_json:
-        print_json("dlc.verify/1", {"ok": report.ok, **dataclasses.asdict(report)})
+        print_json(
+            "dlc.verify/1", {"ok": report.ok and report.trials > 0, **dataclasses.asdict(report)}
+        )
     else:
         _print(report)
-    report.check()
+    try:
+        report.check()
+    except VerificationError as error:
+        fail(error, has_document=as_json)
     if not report.trials:
-        notes = "; ".join(report.notes) or "nobody was asked"
-        raise VerificationError(output=str(model), reason=f"nothing was compared: {notes}")
+        reason = f"nothing was compared: {'; '.join(report.notes) or 'nobody was asked'}"
+        fail(VerificationError(output=str(model), reason=reason), has_document=as_json)
 
 
 def _print(report: VerifyReport) -> None:

@@ -1,0 +1,287 @@
+"""What commands promise beyond their screens: JSON, files, exit codes, failures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc.cli.argument import Source, parse_dims, parse_file, parse_shapes, parse_source
+from dlc.core.errors import UserError
+
+COMMANDS = ("build", "run", "bench", "verify", "inspect", "targets", "doctor", "cache", "version")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(dlc_main, command):
+    code, printed, _ = dlc_main(command, "--help")
+    assert code == 0
+    assert f"dlc {command}" in printed
+    assert len(printed.splitlines()) > 5
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        ("dlc.build/1", ["build", "mlp.onnx", "-o", "new.so"]),
+        ("dlc.run/1", ["run", "mlp.so", "--print"]),
+        ("dlc.bench/1", ["bench", "mlp.so", "--min-time", "0"]),
+        ("dlc.verify/1", ["verify", "mlp.onnx", "mlp.so"]),
+        ("dlc.inspect/1", ["inspect", "mlp.onnx"]),
+        ("dlc.inspect/1", ["inspect", "mlp.so"]),
+        ("dlc.inspect/1", ["inspect", "--support", "mlp.onnx"]),
+        ("dlc.targets/1", ["targets"]),
+        ("dlc.targets/1", ["targets", "llvm -mcpu=haswell"]),
+        ("dlc.doctor/1", ["doctor"]),
+        ("dlc.cache/1", ["cache", "info"]),
+        ("dlc.version/1", ["version"]),
+    ],
+)
+def test_json_is_one_document(files, dlc_main, schema, arguments):
+    code, printed, _ = dlc_main(*arguments, "--json")
+    assert code == 0
+    assert json.loads(printed)["schema"] == schema
+
+
+def test_a_failure_is_a_json_document_too(files, dlc_main):
+    code, printed, said = dlc_main("build", "nothing.onnx", "--json")
+    found = json.loads(printed)
+    assert (found["schema"], found["code"], found["exit_code"]) == ("dlc.error/1", "DLC-E0300", 3)
+    assert code == 3
+    assert "error[DLC-E0300]" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "mlp.so", "--input", "x=ones", "--dim", "batch=2", "--expect", "y=@wrong_y.npy"],
+        ["verify", "other.onnx", "mlp.so", "--input", "x=ones"],
+        ["verify", "mlp.onnx", "mlp.so", "--against", ","],
+    ],
+)
+def test_a_difference_is_one_document_and_exit_4(files, dlc_main, arguments):
+    code, printed, said = dlc_main(*arguments, "--json")
+    assert code == 4
+    assert not json.loads(printed)["ok"]
+    assert said.count("error[DLC-E0800]") == 1
+
+
+def test_unsupported_nodes_are_listed_in_json(files, dlc_main):
+    code, printed, _ = dlc_main("inspect", "--support", "unsupported.onnx", "--json")
+    found = json.loads(printed)
+    assert code == 3
+    assert not found["ok"]
+    assert [issue["node"] for issue in found["issues"]] == ["first", "second"]
+
+
+def test_build_writes_what_load_loads(files, dlc_main):
+    code, _, _ = dlc_main("build", "mlp.onnx", "-o", "new.so", "--dim", "batch=2..4", "--quiet")
+    assert code == 0
+    (size,) = dlc.load("new.so").sizes
+    assert (size.name, size.min, size.max) == ("batch", 2, 4)
+    assert not list(files.glob(".new.so*"))
+
+
+def test_build_writes_beside_the_model_by_default(files, dlc_main):
+    (files / "mlp.so").unlink()
+    assert dlc_main("build", "mlp.onnx", "--no-verify", "-q")[::2] == (0, "")
+    assert (files / "mlp.so").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_the_work(files, dlc_main, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("dlc.compiler.build", lambda *_, **__: pytest.fail("it was compiled"))
+    code, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so")
+    assert code == 2
+    assert said == "error[DLC-E0100]: cannot write new.so: permission denied\n"
+
+
+def test_a_wrong_artefact_is_not_left_behind(files, dlc_main, monkeypatch):
+    from dlc import compiler
+
+    right = compiler.build
+    monkeypatch.setattr(
+        compiler, "build", lambda _model, *rest, **kwargs: right("other.onnx", *rest, **kwargs)
+    )
+    code, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so")
+    assert code == 4
+    assert "error[DLC-E0800]: output 'y': differs from float64" in said
+    assert not (files / "new.so").exists()
+
+
+def test_without_onnxruntime_nothing_is_compared(files, dlc_main, monkeypatch):
+    monkeypatch.setattr("dlc.peer.has_onnxruntime", lambda: False)
+    code, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so")
+    assert code == 0
+    assert "skipped: onnxruntime is not installed" in said
+
+
+def test_another_machine_is_not_compared(files, dlc_main):
+    target = "llvm -mcpu=graniterapids -mattr=+amx-fp16"
+    code, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so", "--target", target)
+    if code == 5:
+        pytest.skip("no tools for that target")
+    assert code == 0
+    assert "skipped: this machine cannot run it" in said
+
+
+def test_run_reads_and_writes_arrays(files, dlc_main):
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    np.savez("all.npz", x=x)
+    code, _, said = dlc_main("run", "mlp.so", "-i", "@all.npz", "-o", "y=@y.npy", "-o", "@out.npz")
+    assert (code, said) == (0, "")
+    expected = dlc.load("mlp.so")(x)
+    np.testing.assert_array_equal(np.load("y.npy"), expected)
+    np.testing.assert_array_equal(np.load("out.npz")["y"], expected)
+    assert dlc_main("run", "mlp.so", "-i", "x=@all.npz", "--expect", "y=@y.npy")[0] == 0
+
+
+def test_run_takes_a_model_too(files, dlc_main):
+    code, printed, _ = dlc_main("run", "mlp.onnx", "-i", "ones", "--dim", "batch=2", "--json")
+    assert code == 0
+    assert json.loads(printed)["outputs"][0]["shape"] == [2, 3]
+
+
+def test_a_random_input_is_the_same_each_time(files, dlc_main):
+    def outputs(source):
+        return dlc_main("run", "mlp.so", "-i", source, "--json", "--print")[1]
+
+    first = outputs("x=random:seed=1")
+    assert first == outputs("x=random:normal:seed=1")
+    assert first != outputs("x=random:seed=2")
+    assert first != outputs("x=random:uniform:seed=1")
+
+
+def test_bench_times_everybody(files, dlc_main):
+    pytest.importorskip("onnxruntime")
+    words = ["bench", "mlp.so", "--against", "onnxruntime", "--min-time", "0.02"]
+    code, printed, _ = dlc_main(*words, "--threads", "1,2", "--json")
+    assert code == 0
+    rows = json.loads(printed)["results"]
+    assert [(r["name"].split()[0], r["threads"]) for r in rows] == [
+        ("dlc", 1),
+        ("dlc", 2),
+        ("onnxruntime", 1),
+        ("onnxruntime", 2),
+    ]
+    assert all(0 < r["p50_s"] <= r["p90_s"] <= r["p99_s"] for r in rows)
+    code, printed, _ = dlc_main(*words, "--threads", "1")
+    assert code == 0
+    assert "than onnxruntime" in printed
+
+
+def test_bench_says_where_the_model_of_the_peer_should_be(files, dlc_main):
+    (files / "mlp.onnx").rename("moved.onnx")
+    code, _, said = dlc_main("bench", "mlp.so", "--against", "onnxruntime")
+    assert code == 2
+    assert "there is no mlp.onnx" in said
+    assert (
+        dlc_main(
+            *("bench", "mlp.so", "--against", "onnxruntime", "--model", "moved.onnx"),
+            *("--min-time", "0"),
+        )[0]
+        == 0
+    )
+
+
+def test_a_build_that_cannot_link_is_foretold(files, dlc_main, monkeypatch):
+    monkeypatch.setenv("PATH", str(files))
+    code, printed, _ = dlc_main("doctor", "--json")
+    assert code == 5
+    statuses = {f["topic"]: f["status"] for f in json.loads(printed)["findings"]}
+    assert statuses["linker"] == "error"
+    assert statuses["python"] == "ok"
+
+
+def test_the_cache_can_be_cleared(files, dlc_main, monkeypatch):
+    monkeypatch.setenv("DLC_CACHE_DIR", str(files / "cache"))
+    assert dlc_main("build", "mlp.onnx", "-o", "new.so", "--no-verify")[0] == 0
+    assert json.loads(dlc_main("cache", "info", "--json")[1])["entries"] > 0
+    assert "removed" in dlc_main("cache", "clear")[1]
+    assert json.loads(dlc_main("cache", "info", "--json")[1])["entries"] == 0
+
+
+def test_ctrl_c_ends_with_130(files, dlc_main, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dlc.compiler.build", interrupted)
+    code, printed, said = dlc_main("build", "mlp.onnx", "-o", "new.so")
+    assert (code, printed) == (130, "")
+    assert said.endswith("interrupted\n")
+    assert sorted(p.name for p in files.glob(".new*")) == []
+
+
+def test_a_mistake_of_dlc_leaves_a_crash_file(files, dlc_main, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("dlc.compiler.build", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(files))
+    code, printed, said = dlc_main("build", "mlp.onnx", "-o", "new.so", "--json")
+    assert code == 1
+    assert "error[DLC-E0900]: RuntimeError: boom" in said
+    assert "Traceback" not in said
+    crash = json.loads(printed)["crash_file"]
+    assert crash in said
+    with open(crash) as file:
+        assert "in fail" in file.read()
+
+
+def test_colours_are_for_those_who_want_them(files, dlc_main, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in dlc_main("inspect", "nothing.onnx")[2]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in dlc_main("inspect", "nothing.onnx")[2]
+
+
+def test_python_m_dlc_is_the_command_line(files):
+    done = subprocess.run(
+        [sys.executable, "-m", "dlc", "inspect", "nothing.onnx"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert done.stderr == "error[DLC-E0300]: nothing.onnx: there is no such file\n"
+
+
+def test_shapes_and_sizes():
+    assert parse_shapes(["x=1,3,h", "y=2"]) == {"x": (1, 3, "h"), "y": (2,)}
+    assert parse_dims(["a=1", "b=2..3", "c=4.."]) == {"a": 1, "b": (2, 3), "c": (4, None)}
+
+
+@pytest.mark.parametrize("text", ["x", "x=", "=1", "x=1,-2", "x=1,,2", "x=1.5"])
+def test_a_shape_that_cannot_be_read(text):
+    with pytest.raises(UserError):
+        parse_shapes([text])
+
+
+@pytest.mark.parametrize("texts", [["a"], ["a=-1"], ["a=..3"], ["a=1..x"], ["a=1", "a=2"]])
+def test_a_size_that_cannot_be_read(texts):
+    with pytest.raises(UserError):
+        parse_dims(texts)
+
+
+def test_sources():
+    assert parse_source("@a=b.npy") == Source(path="a=b.npy")
+    assert parse_source("random") == Source(fill="random")
+    assert parse_source("random:uniform:seed=3") == Source(fill="uniform", options={"seed": 3})
+    for text in ("zeros:seed=1", "random:seed", "random:seed=x", "noise", "random:gauss"):
+        with pytest.raises(UserError):
+            parse_source(text)
+
+
+def test_files():
+    assert parse_file("--output", "y=@y.npy") == ("y", "y.npy")
+    assert parse_file("--output", "@all.npz") == ("", "all.npz")
+    for text in ("y.npy", "y@z.npy", "y=@"):
+        with pytest.raises(UserError):
+            parse_file("--output", text)
