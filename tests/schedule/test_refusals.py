@@ -591,14 +591,27 @@ CASES = [
     ),
     (
         "reverse_compute_at",
+        ("t", "i"),
+        """
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            t = alloc(f32[n + 1], "local")
+            for i in range(n):
+                t[i + 1] = A[i]
+            for j in range(n):
+                B[j] = (t[j] if 0 < j else 0.0)
+        """,
+        "does not surely compute all of 't' that is read",
+    ),
+    (
+        "reverse_compute_at",
         ("t", "io"),
         """
-        def f(A: f32[16], *, B: f32[16]):
+        def f(A: f32[16], *, B: f32[12]):
             t = alloc(f32[16], "local")
             for io in range(2):
                 for ii in range(4):
                     t[io * 8 + ii] = A[io * 8 + ii]
-            for j in range(16):
+            for j in range(12):
                 B[j] = (t[j] if j % 8 < 4 else 0.0)
         """,
         "does not surely compute all of 't' that is read",
