@@ -100,4 +100,3 @@ def _replace(func: Func, env: Mapping[Expr, Expr]) -> Func:
         outputs=tuple(map(buffer, func.outputs)),
         body=rewrite(map_exprs(func.body, expr), visit),
     )
-

@@ -162,6 +162,7 @@ def random_arrays(func: Func, sizes: Mapping[str, int], seed: int = 0) -> dict[s
     for buffer in func.inputs:
         shape = array_shape(buffer, sizes)
         dtype = buffer.type.dtype
+        data: np.ndarray
         if dtype.is_float:
             data = rng.standard_normal(shape) * 3
         elif dtype.is_int:

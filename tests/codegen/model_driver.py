@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -134,7 +134,7 @@ class Loaded:
             SELF, PARALLEL(self._parallel), SCRATCH(lambda _s, _b: 0), FAIL(self._fail)
         )
 
-    def _parallel(self, host: int, body: object, closure: int, extent: int) -> None:
+    def _parallel(self, host: int, body: Callable[..., object], closure: int, extent: int) -> None:
         assert host == SELF
         body(closure, 0, extent)
 

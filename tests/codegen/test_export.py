@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -13,7 +14,6 @@ import pytest
 
 from dlc.codegen.elf import read_dynamic_symbols, write_data_object
 from dlc.codegen.export import MAX_WEIGHT_BYTES, export_library, write_weights
-from dlc.codegen.llvm import toolchain
 from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.toolchain import find_driver
 from dlc.core.errors import CodegenError, InternalError, LimitError, TargetError, UserError
@@ -213,7 +213,7 @@ def test_too_many_weights_are_refused():
 
 def test_a_missing_compiler_is_a_target_error(monkeypatch):
     found = {"gcc": "/bin/gcc"}
-    monkeypatch.setattr(toolchain.shutil, "which", found.get)
+    monkeypatch.setattr(shutil, "which", found.get)
     assert find_driver(NATIVE) == ("/bin/gcc",)
     foreign = "aarch64" if NATIVE.arch == "x86_64" else "x86_64"
     other = parse_target(f"llvm -mtriple={foreign}-linux-gnu")

@@ -19,7 +19,7 @@ LIMITS = {
     "exp": 0.9, "log": 0.8, "tanh": 2.5, "erf": 1.5, "sin": 1.5, "cos": 1.5, "sigmoid": 1.8,
     "sqrt": 0.51,
 }  # fmt: skip
-NUMPY = {"f32": np.float32, "f64": np.float64}
+NUMPY: dict[str, type[np.floating]] = {"f32": np.float32, "f64": np.float64}
 
 
 def kernel(expr: str, dtype: str, lanes: int, target: str, inputs: str = "A") -> Kernel:
@@ -58,6 +58,8 @@ def samples(name: str, dtype: str, target: str = "native") -> np.ndarray:
     """Arguments of all sizes, where the function is finite, dense where it is hard."""
     rng = np.random.default_rng(1)
     kind = NUMPY[dtype]
+    low: float
+    high: float
     if name in ("log", "sqrt"):
         low, high = np.log2(float(np.finfo(kind).smallest_subnormal)) + 1, np.finfo(kind).maxexp - 1
         parts = [2.0 ** rng.uniform(low, high, 1500), rng.uniform(0.5, 2, 1500)]

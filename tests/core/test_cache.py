@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from dlc.core import cache as module
 from dlc.core.cache import Cache, default_cache
 
 
@@ -130,7 +129,7 @@ def test_a_folder_everybody_may_write_to_is_not_used(tmp_path, caplog):
 
 
 def test_the_folder_of_another_user_is_not_used(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(module.os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     assert unusable(tmp_path)
     assert "belongs to another user" in caplog.text
 
@@ -145,7 +144,7 @@ def test_a_failed_write_is_no_error(cache, monkeypatch, caplog):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     cache.put(b"a", b"1")
     assert "No space left" in caplog.text
     assert list(cache.folder.glob("??/*")) == []

@@ -273,10 +273,10 @@ def _reductions() -> list[Case]:
         cases.append(case(op(axis=1), "f32[n, 4]"))
     for exclusive in (False, True):
         for reverse in (False, True):
-            made = red.CumSum(axis=1, exclusive=exclusive, reverse=reverse)
+            summed = red.CumSum(axis=1, exclusive=exclusive, reverse=reverse)
             attributes = {"exclusive": int(exclusive), "reverse": int(reverse)}
             onnx = Onnx("CumSum", attributes, (np.array(1, np.int64),))
-            cases.append(case(made, "f32[2, 5]", onnx=onnx))
+            cases.append(case(summed, "f32[2, 5]", onnx=onnx))
     cases.append(case(red.CumSum(axis=-1), "i32[2, n]"))
     return cases
 

@@ -108,7 +108,9 @@ def test_a_scan_of_nothing_returns_its_carries():
     assert found["all"].shape == (0, 2)
 
 
-BODY = parse_graph(SCAN.format(reverse="")).nodes[0].op.body
+SCANNED = parse_graph(SCAN.format(reverse="")).nodes[0].op
+assert isinstance(SCANNED, Scan)
+BODY = SCANNED.body
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,9 @@ def run_onnx(case: Case, arrays: list[np.ndarray]) -> list[np.ndarray]:
     if spec.by_runtime:
         model.ir_version = 10
         session = onnxruntime.InferenceSession(model.SerializeToString())
-        return session.run(None, given)
+        return list(session.run(None, given))
     with np.errstate(all="ignore"):
-        return ReferenceEvaluator(model).run(None, given)
+        return list(ReferenceEvaluator(model).run(None, given))
 
 
 def names_of(values: tuple[Value, ...]) -> list[str]:
