@@ -114,6 +114,14 @@ def f(n: size, A: f32[n * 16], *, B: f32[n, 16], C: f32[n, 16]):
             B[i, l] = A[i * 16 + l // 4 * 4 + (3 - l % 4)]
             C[i, l] = A[(i * 16 + l * 5) % (n * 16)]
 """,
+    "digits_of_a_fused_loop": """
+def f(n: size, A: f32[n, 6, 7, 8], *, B: f32[n, 6, 7, 8], C: f32[n, 6, 7, 8], D: f32[7, n, 6, 8]):
+    for i in parallel(n * 42):
+        for l in vectorize(8):
+            B[i // 42, i // 7 % 6, i % 7, l] = A[i // 42, i // 7 % 6, i % 7, l] * 2.0
+            C[i // 42, 5 - i // 7 % 6, 6 - i % 7, l] = A[i // 42, i // 7 % 6, i % 7, l]
+            D[i % 7, i // 42, i // 7 % 6, l] = A[i // 42, i // 7 % 6, i % 7, l]
+""",
     "gather": """
 def f(n: size, A: f32[n + 1, 2], idx: i64[n], *, B: f32[n, 2], C: f32[n]):
     for i in range(n):
@@ -673,6 +681,19 @@ def f(A: f32[100, 16], w: f32[3, 16], *, B: f32[98, 16]):
 def test_a_guard_shared_by_many_elements_is_one_branch():
     kernel = Kernel(CASES["padded_pool"])
     assert kernel.ir.count("br i1") <= 3 + 2  # one for each row of the window, and the loop's
+
+
+def test_an_address_made_of_all_digits_divides_nothing():
+    kernel = check(
+        """
+def f(A: f32[5, 6, 7, 8], *, B: f32[1, 5, 42, 8]):
+    for i in range(210):
+        for l in vectorize(8):
+            B[0, i // 42 % 5, i % 42, l] = A[i // 42, i // 7 % 6, i % 7, l]
+"""
+    )
+    assert "div" not in kernel.ir
+    assert "rem" not in kernel.ir
 
 
 def test_relu_is_one_instruction():

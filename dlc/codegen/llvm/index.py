@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dlc.codegen.llvm.digits import join_digits
 from dlc.codegen.llvm.ir import Builder, Val, constant, lane_constants
 from dlc.core.types import INDEX
 from dlc.te.expr import (
@@ -119,7 +120,7 @@ class Indices:
         found = form.memo.get(key)
         if found is None:
             env = {name: Const(self.fixed[name], INDEX) for name in form.names}
-            found = self._split(to_poly(substitute(form.expr, env), self.bounds))
+            found = self._split(self._poly(substitute(form.expr, env)))
             form.memo[key] = found
         return found
 
@@ -135,7 +136,7 @@ class Indices:
         return self.flat(found[0])
 
     def _form(self, expr: Expr) -> Form:
-        poly = to_poly(expr, self.bounds)
+        poly = self._poly(expr)
         steps: list[tuple[str, int]] = []
         others: Poly = {}
         plain = True
@@ -150,6 +151,9 @@ class Indices:
             return Form(expr, self._split(others), tuple(steps), (), True)
         names = tuple(sorted(free_vars(expr) & self.fixed.keys()))
         return Form(expr, Flat(0, 0, _EMPTY), (), names, False)
+
+    def _poly(self, expr: Expr) -> Poly:
+        return join_digits(to_poly(expr, self.bounds), self.bounds)
 
     def _split(self, poly: Poly) -> Flat:
         rest = dict(poly)
