@@ -522,6 +522,18 @@ CASES = [
         "def f(*, s: f32[4]):\n    for j in range(3):\n        s[0] += s[j]\n",
         "read inside of its own accumulation",
     ),
+    (
+        "rfactor",
+        ("s", "j", "p"),
+        """
+        def f(A: f32[4, 6], *, s: f32[4]):
+            for i in vectorize(4):
+                s[i] = 0.0
+                for j in range(6):
+                    s[i] += A[i, j]
+        """,
+        "inside the vector loop 'i'",
+    ),
     # transform_layout
     ("transform_layout", ("A", (0,)), TWO, "there is no intermediate 'A'"),
     ("transform_layout", ("t", (0, 1)), TWO, "does not permute 1 dimensions"),

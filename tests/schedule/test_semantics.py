@@ -90,6 +90,8 @@ class Choices:
     def rfactor(self):
         return (*self.decompose_reduction(), self.new)
 
+    subtotal = rfactor
+
     def pad_einsum(self):
         return (*self.decompose_reduction(), self.draw(FACTORS))
 

@@ -16,6 +16,7 @@ from dlc.schedule.primitives.reverse_compute_at import reverse_compute_at as rev
 from dlc.schedule.primitives.rfactor import rfactor as rfactor
 from dlc.schedule.primitives.set_scope import set_scope as set_scope
 from dlc.schedule.primitives.split import split as split
+from dlc.schedule.primitives.subtotal import subtotal as subtotal
 from dlc.schedule.primitives.tensorize import tensorize as tensorize
 from dlc.schedule.primitives.transform_layout import transform_layout as transform_layout
 from dlc.schedule.primitives.unroll import unroll as unroll

@@ -63,10 +63,14 @@ def rfactor(func: Func, buffer: str, loop: str, name: str) -> Func:
 
     Raises:
         ScheduleError: no such loop; it is no longer serial; it holds something else than one
-            accumulation of the buffer, or chooses its element; a name is taken.
+            accumulation of the buffer, or chooses its element, or is inside a vector loop; a name
+            is taken.
     """
     target = find_serial("rfactor", func, loop)
     store = _accumulation(func, buffer, target)
+    for outer in loops_around(func, loop):
+        if outer.kind is LoopKind.VECTOR:
+            refuse("rfactor", func, f"loop '{loop}' is inside the vector loop '{outer.var}'")
     check_fresh("rfactor", func, (name, f"{loop}{SUFFIX}"))
     chosen = {v for part in store.index for v in free_vars(part)}
     inside = {s.var for s in walk(target) if isinstance(s, For)}
