@@ -148,38 +148,43 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
         return False
     kernel = array.shape[2:]
     taps = tuple(blocks_for(k, s) for k, s in zip(kernel, op.stride, strict=True))
-    made = (t * s for t, s in zip(taps, op.stride, strict=True))
-    wanted = zip(kernel, op.pads[rank:], op.output_padding, strict=True)
-    if any(k - end + more > m for (k, end, more), m in zip(wanted, made, strict=True)):
-        return False
+    last = zip(kernel, op.pads[rank:], op.output_padding, taps, op.stride, strict=True)
+    # Output padding may reach beyond what the image reaches.
+    more = [max(0, blocks_for(k - end + extra - t * s, s)) for k, end, extra, t, s in last]
     source = blocking.blocked(x)
     outputs = source.channels if depthwise else Channels.of(blocking.block, array.shape[1])
-    rim = as_sizes((0, 0, *(t - 1 for t in taps), 0))
     image = source.value
-    if max(taps) > 1:
-        image = blocking.call(Pad(before=rim, after=rim), image, hint=f"{image.name}_halo")
+    before = as_sizes((0, 0, *(t - 1 for t in taps), 0))
+    after = as_sizes((0, 0, *(t - 1 + e for t, e in zip(taps, more, strict=True)), 0))
+    if max(*taps, *(e + 1 for e in more)) > 1:
+        image = blocking.call(Pad(before=before, after=after), image, hint=f"{image.name}_halo")
     phases = [_phase(array, r, op.stride, taps) for r in np.ndindex(*op.stride)]
-    unit = (1,) * rank
-    if depthwise:
-        conv = DepthwiseBlocked(stride=unit, dilation=unit)
-        packed = [depthwise_weights(p, source.channels) for p in phases]
-        weights = [blocking.constant(p, w, f"{w.name}_blocked") for p in packed]
-        parts = [blocking.call(conv, image, v) for v in weights]
-        whole = blocking.call(Concat(axis=1), *parts)
-    else:
-        flipped = [np.swapaxes(p, 0, 1) for p in phases]
-        packed = [block_conv_weights(p, source.channels, outputs) for p in flipped]
-        joined = blocking.constant(np.concatenate(packed), w, f"{w.name}_blocked")
-        whole = blocking.call(ConvBlocked(stride=unit, dilation=unit), image, joined)
-    result = _interleave(blocking, whole, op.stride, outputs)
-    crop = Slice(
-        starts=as_sizes((0, 0, *op.pads[:rank], 0)),
-        sizes=as_sizes(
-            (x.type.shape[0], outputs.blocks, *node.output.type.shape[2:], blocking.block)
-        ),
-    )
+    form = Blocked(image, source.channels)
+    parts = (_depthwise_phases if depthwise else _dense_phases)(blocking, form, phases, w)
+    result = _interleave(blocking, parts, op.stride, outputs)
+    sizes = (x.type.shape[0], outputs.blocks, *node.output.type.shape[2:], blocking.block)
+    crop = Slice(starts=as_sizes((0, 0, *op.pads[:rank], 0)), sizes=as_sizes(sizes))
     blocking.set_blocked(node.output, Blocked(blocking.call(crop, result), outputs))
     return True
+
+
+def _dense_phases(blocking: Blocking, x: Blocked, phases: list[Array], w: Value) -> Value:
+    """All phases by one convolution: [n, phases * ob, *spatial, oc]."""
+    unit = (1,) * (phases[0].ndim - 2)
+    outputs = Channels.of(blocking.block, phases[0].shape[1])
+    flipped = (np.swapaxes(p, 0, 1) for p in phases)
+    packed = [block_conv_weights(p, x.channels, outputs) for p in flipped]
+    joined = blocking.constant(np.concatenate(packed), w, f"{w.name}_blocked")
+    return blocking.call(ConvBlocked(stride=unit, dilation=unit), x.value, joined)
+
+
+def _depthwise_phases(blocking: Blocking, x: Blocked, phases: list[Array], w: Value) -> Value:
+    """One depthwise convolution for each phase: [n, phases * cb, *spatial, c]."""
+    unit = (1,) * (phases[0].ndim - 2)
+    conv = DepthwiseBlocked(stride=unit, dilation=unit)
+    packed = [depthwise_weights(p, x.channels) for p in phases]
+    weights = [blocking.constant(p, w, f"{w.name}_blocked") for p in packed]
+    return blocking.call(Concat(axis=1), *(blocking.call(conv, x.value, v) for v in weights))
 
 
 def _phase(

@@ -4,6 +4,8 @@ result pixel can have within a block is a plain convolution of its own.
 With y + pad = s * q + r, the sum over kernel positions k = r + s * m reads x at q - m: for fixed r
 that is a correlation with the kernel's elements r, r + s, ... in reverse order.
 
+This is for groups of several channels; choose_layouts takes the others apart in blocked form.
+
 Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?" (2016).
 """
 
@@ -27,6 +29,8 @@ def conv_transpose_into_conv(match: Match) -> Value | Refusal:
     w = match.array("w")
     if w.ndim != 4 or op.dilation != (1, 1):
         return Refusal("only undilated kernels over images are taken apart")
+    if op.groups == 1 or w.shape[:2] == (op.groups, 1):
+        return Refusal("choose_layouts takes it apart in blocked form")
     if op.stride[0] != op.stride[1]:
         return Refusal("the strides differ, so the blocks are not square")
     s = op.stride[0]
