@@ -1,0 +1,148 @@
+"""Simplified expressions keep their value; what is called sure holds for every value sampled."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlc.core.types import INDEX
+from dlc.te.expr import Binary, BinOp, Const, Expr, Var, maximum, minimum
+from dlc.te.simplify import (
+    canonical,
+    coefficients,
+    loop_bounds,
+    simplify,
+    split_terms,
+    surely_at_most,
+    surely_differ,
+    surely_divides,
+    surely_equal,
+    surely_less,
+)
+from dlc.te.text import parse_expr
+
+SIZES = ("n", "m")
+LOOPS = {"i": Const(7, INDEX), "j": Const(16, INDEX), "k": Var("n")}
+BOUNDS = loop_bounds(LOOPS)
+
+
+def value(expr: Expr, env: dict[str, int]) -> int:
+    return eval(str(expr), {"min": min, "max": max}, env)
+
+
+def leaves(names: tuple[str, ...]) -> st.SearchStrategy[Expr]:
+    constants = st.integers(-20, 20).map(lambda v: Const(v, INDEX))
+    return st.one_of(constants, st.sampled_from([Var(v) for v in names]))
+
+
+def grow(children: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    divisor = st.integers(1, 12)
+    return st.one_of(
+        st.builds(lambda a, b: a + b, children, children),
+        st.builds(lambda a, b: a - b, children, children),
+        st.builds(lambda a, b: a * b, children, st.integers(-4, 4)),
+        st.builds(lambda a, b: a // b, children, divisor),
+        st.builds(lambda a, b: a % b, children, divisor),
+        st.builds(minimum, children, children),
+        st.builds(maximum, children, children),
+    )
+
+
+sizes = st.recursive(leaves(SIZES), grow, max_leaves=6)
+indices = st.recursive(leaves((*SIZES, *LOOPS)), grow, max_leaves=7)
+values = st.integers(0, 40)
+
+
+@st.composite
+def places(draw: st.DrawFn) -> dict[str, int]:
+    """A value for each size, and one for each loop within its range."""
+    env = {"n": draw(st.integers(1, 40)), "m": draw(values)}
+    return env | {
+        "i": draw(st.integers(0, 6)),
+        "j": draw(st.integers(0, 15)),
+        "k": draw(st.integers(0, env["n"] - 1)),
+    }
+
+
+@given(sizes, values, values)
+def test_a_canonical_size_has_the_value_of_the_original(size: Expr, n: int, m: int) -> None:
+    env = {"n": n, "m": m}
+    assert value(canonical(size), env) == value(size, env)
+
+
+@given(sizes)
+def test_the_canonical_form_is_one(size: Expr) -> None:
+    assert canonical(canonical(size)) == canonical(size)
+
+
+@given(indices, places())
+def test_a_simplified_index_has_the_value_of_the_original(index: Expr, env: dict[str, int]) -> None:
+    assert value(simplify(index, BOUNDS), env) == value(index, env)
+
+
+@given(indices, indices, places())
+def test_what_is_sure_holds(a: Expr, b: Expr, env: dict[str, int]) -> None:
+    x, y = value(a, env), value(b, env)
+    assert not surely_less(a, b, BOUNDS) or x < y
+    assert not surely_at_most(a, b, BOUNDS) or x <= y
+    assert not surely_equal(a, b, BOUNDS) or x == y
+    assert not surely_differ(a, b, BOUNDS) or x != y
+    assert not surely_divides(4, a, BOUNDS) or x % 4 == 0
+
+
+@given(indices, indices, places())
+def test_a_simplified_comparison_has_the_value_of_the_original(
+    a: Expr, b: Expr, env: dict[str, int]
+) -> None:
+    for op in (BinOp.LT, BinOp.LE, BinOp.EQ, BinOp.NE):
+        test = Binary(op, a, b)
+        assert value(simplify(test, BOUNDS), env) == value(test, env)
+
+
+@given(indices, places())
+def test_terms_split_into_a_sum(index: Expr, env: dict[str, int]) -> None:
+    inner, outer = split_terms(index, {"i", "j"})
+    assert value(inner, env) + value(outer, env) == value(index, env)
+
+
+@pytest.mark.parametrize(
+    ("text", "simple"),
+    [
+        ("(n + 2 - 3) // 1 + 1", "n"),
+        ("(io * 14 + ii) // 14", "io"),
+        ("(io * 14 + ii) % 14", "ii"),
+        ("(io * 32 + jj) // 64", "io // 2"),
+        ("(io * 32 + jj) % 64", "jj + io % 2 * 32"),
+        ("(n * 6 + 5) // 4", "n + n // 2 + 1"),
+        ("n // 3 // 5", "n // 15"),
+        ("n // 8 * 8 % 8", "0"),
+        ("min(n, n + 3)", "n"),
+        ("(n * m) // m", "m * n // m"),  # m may be 0
+    ],
+)
+def test_index_arithmetic(text: str, simple: str) -> None:
+    extents = {"io": Var("n"), "ii": Const(14, INDEX), "jj": Const(32, INDEX)}
+    assert str(simplify(parse_expr(text), loop_bounds(extents))) == simple
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        ("io * 14", "n"),  # io counts tiles of 14 that begin within n
+        ("n % 8", "8"),
+        ("n // 2", "n + 1"),
+        ("(n + 1) // 16 * 8", "(n + 1) // 2 + 1"),
+        ("min(n, 5)", "6"),
+        ("n // 14 * 14", "n + 1"),
+    ],
+)
+def test_proofs_that_schedules_need(less: str, more: str) -> None:
+    bounds = loop_bounds({"io": parse_expr("(n + 13) // 14")})
+    assert surely_less(parse_expr(less), parse_expr(more), bounds)
+
+
+def test_what_is_not_linear_has_no_coefficients() -> None:
+    assert coefficients(parse_expr("i * 32 + j - 7")) == {"i": 32, "j": 1}
+    assert coefficients(parse_expr("i * j")) is None
+    assert coefficients(parse_expr("i // 2")) is None
