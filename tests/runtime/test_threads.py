@@ -52,6 +52,8 @@ def test_closing_while_others_run(model: Module) -> None:
                 started.set()
         except UserError as error:
             outcomes.add(str(error.fields["detail"]))
+        finally:
+            started.set()  # a worker that fails at once must not leave the test waiting
 
     workers = [threading.Thread(target=work) for _ in range(4)]
     for worker in workers:
