@@ -534,6 +534,42 @@ CASES = [
         """,
         "inside the vector loop 'i'",
     ),
+    # subtotal
+    ("subtotal", ("s", "q", "p"), SUM, "there is no loop 'q'"),
+    ("subtotal", ("B", "i", "p"), KINDS, "is already parallel"),
+    ("subtotal", ("s", "i", "p"), SUM, "something else than one accumulation of 's'"),
+    ("subtotal", ("s", "j", "p"), RUNNING, "something else than one accumulation of 's'"),
+    ("subtotal", ("B", "j", "p"), COPY, "something else than one accumulation of 'B'"),
+    ("subtotal", ("s", "j", "A"), SUM, "the name 'A' is taken"),
+    (
+        "subtotal",
+        ("s", "j", "p"),
+        "def f(*, s: f32[4]):\n    for j in range(3):\n        s[0] += s[j]\n",
+        "read inside of its own accumulation",
+    ),
+    (
+        "subtotal",
+        ("s", "k", "p"),
+        "def f(A: f32[4, 4], *, s: f32[2]):\n    for k in range(4):\n"
+        "        for i in range(4):\n            s[i // 2] += A[k, i]\n",
+        "different iterations may use one element of 's'",
+    ),
+    (
+        "subtotal",
+        ("s", "o", "p"),
+        "def f(A: f32[2, 4, 4], *, s: f32[4]):\n    for o in range(2):\n"
+        "        for k in range(4):\n            for i in range(4):\n"
+        "                if i <= k:\n                    s[i] += A[o, k, i]\n",
+        "depends on a summand or on data",
+    ),
+    (
+        "subtotal",
+        ("s", "k", "p"),
+        "def f(A: f32[4, 4], *, s: f32[4]):\n    for k in range(4):\n"
+        "        for i in range(4):\n            if 0.0 < A[0, i]:\n"
+        "                s[i] += A[k, i]\n",
+        "depends on a summand or on data",
+    ),
     # transform_layout
     ("transform_layout", ("A", (0,)), TWO, "there is no intermediate 'A'"),
     ("transform_layout", ("t", (0, 1)), TWO, "does not permute 1 dimensions"),

@@ -114,14 +114,16 @@ def _accumulation(func: Func, buffer: str, target: For) -> Site:
 
 
 def _elements(func: Func, site: Site, chosen: set[str]) -> list[For | If]:
-    """The loops that choose the element, and the guards on them. Others concern summands."""
+    """The loops that choose the element, and guards around it; not those that choose a summand."""
     summands = {f.var for f in site.loops} - chosen
     kept: list[For | If] = []
     for outer in site.around:
-        decides = outer.extent if isinstance(outer, For) else outer.cond
-        on_summand = bool(free_vars(decides) & summands)
-        mine = outer.var in chosen if isinstance(outer, For) else bool(free_vars(decides) & chosen)
-        if mine and (on_summand or loads(decides)):
+        if isinstance(outer, For):
+            mine, decides = outer.var in chosen, outer.extent
+        else:
+            decides = outer.cond
+            mine = bool(free_vars(decides) & chosen) or not free_vars(decides) & summands
+        if mine and (free_vars(decides) & summands or loads(decides)):
             refuse("subtotal", func, "which elements there are depends on a summand or on data")
         if mine:
             kept.append(outer)
