@@ -18,6 +18,7 @@ from dlc.frontend.onnx import (
     scatter,
     slicing,
     sort,
+    trees,
 )
 from dlc.frontend.onnx.convert import Imported, convert_model, import_model
 from dlc.frontend.onnx.interface import Interface
@@ -43,6 +44,7 @@ FAMILIES = (
     scatter,
     slicing,
     sort,
+    trees,
 )
 """The modules with converters."""
 

@@ -1,0 +1,320 @@
+"""Converters of tree ensembles: every tree is walked at once, one level after the other.
+
+A walk is a few gathers and a choice for each level: at most as many as the deepest tree has.
+
+Source: https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleClassifier.html and its sibling
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.elementwise import cast_to
+from dlc.frontend.onnx.generate import expand_to
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import reshape_to
+from dlc.frontend.onnx.slicing import concat, slice_axes
+from dlc.graph.arrays import NUMPY_DTYPES
+from dlc.graph.graph import Value
+from dlc.graph.op import Array, Op
+from dlc.graph.ops.activation import Sigmoid
+from dlc.graph.ops.binary import (
+    Add,
+    And,
+    Equal,
+    Greater,
+    GreaterEqual,
+    Less,
+    LessEqual,
+    Or,
+    Sub,
+    Where,
+)
+from dlc.graph.ops.elementwise import IsNaN, Neg, Not
+from dlc.graph.ops.gather import Gather, GatherElements
+from dlc.graph.ops.norm import Softmax
+from dlc.graph.ops.reduce import ArgMax, Reduce
+from dlc.te.expr import index
+from dlc.te.simplify import surely_less
+
+DOMAIN = "ai.onnx.ml"
+_TESTS: dict[str, tuple[Op, bool]] = {
+    "BRANCH_LEQ": (LessEqual(), False),
+    "BRANCH_LT": (Less(), False),
+    "BRANCH_GTE": (GreaterEqual(), False),
+    "BRANCH_GT": (Greater(), False),
+    "BRANCH_EQ": (Equal(), False),
+    "BRANCH_NEQ": (Equal(), True),
+}
+"""Mode -> (comparison, whether it is negated)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Forest:
+    """All trees in one numbering of nodes; a leaf leads to itself."""
+
+    roots: Array
+    depth: int
+    test: Op
+    negated: bool
+    features: Array
+    thresholds: Array
+    yes: Array
+    no: Array
+    missing_is_yes: Array
+    position: dict[tuple[int, int], int]
+    """(tree, node) -> number."""
+
+
+def _forest(
+    ctx: Context,
+    trees: Sequence[int],
+    nodes: Sequence[int],
+    modes: Sequence[str],
+    features: Sequence[int],
+    thresholds: Sequence[float],
+    yes: Sequence[int],
+    no: Sequence[int],
+    missing: Sequence[int],
+) -> _Forest:
+    count = len(trees)
+    columns: tuple[Sequence[object], ...] = (nodes, modes, features, thresholds, yes, no)
+    uneven = any(len(column) != count for column in columns) or len(missing) not in (0, count)
+    if not count or uneven:
+        ctx.refuse("the attributes of its nodes differ in length")
+    position = {key: i for i, key in enumerate(zip(trees, nodes, strict=True))}
+    inner = [mode != "LEAF" for mode in modes]
+    kinds = {mode for mode in modes if mode != "LEAF"} or {"BRANCH_LEQ"}
+    if len(position) != count or len(kinds) != 1 or not kinds <= set(_TESTS):
+        ctx.refuse(f"nodes given twice, or nodes of different kinds: {sorted(kinds)}")
+    numbers = np.arange(count)
+
+    def targets(column: Sequence[int]) -> Array:
+        found = [position.get(key, -1) for key in zip(trees, column, strict=True)]
+        return np.where(inner, found, numbers)
+
+    then, other = targets(yes), targets(no)
+    if min(then.min(), other.min()) < 0:
+        ctx.refuse("a node leads to a node that is not there")
+    first: dict[int, int] = {}
+    for number, tree in enumerate(trees):
+        first.setdefault(tree, number)
+    roots = np.array(list(first.values()))
+    test, negated = _TESTS[kinds.pop()]
+    return _Forest(
+        roots=roots,
+        depth=_depth(ctx, roots, then, other),
+        test=test,
+        negated=negated,
+        features=np.array(features, np.int64),
+        thresholds=np.array(thresholds, np.float32),
+        yes=then,
+        no=other,
+        missing_is_yes=np.array(missing or [0] * count, np.int64) != 0,
+        position=position,
+    )
+
+
+def _depth(ctx: Context, roots: Array, yes: Array, no: Array) -> int:
+    """How many steps lead from the roots to all leaves."""
+    here, depth = np.unique(roots), 0
+    while True:
+        below = np.unique(np.concatenate([yes[here], no[here]]))
+        if np.array_equal(below, here):
+            return depth
+        here, depth = below, depth + 1
+        if depth > len(yes):
+            ctx.refuse("a tree leads back to itself")
+
+
+def _leaves(ctx: Context, forest: _Forest, x: Value) -> Value:
+    """The number of the leaf that each row of `x` reaches in each tree: [n, trees]."""
+
+    def table(array: Array, at: Value) -> Value:
+        return ctx.call(Gather(axis=0), ctx.constant(array), at)
+
+    thresholds = forest.thresholds.astype(NUMPY_DTYPES[x.type.dtype])
+    at = expand_to(
+        ctx, ctx.constant(forest.roots[None]), (x.type.shape[0], index(len(forest.roots)))
+    )
+    for _ in range(forest.depth):
+        value = ctx.call(GatherElements(axis=1), x, table(forest.features, at))
+        goes = ctx.call(forest.test, value, table(thresholds, at))
+        goes = ctx.call(Not(), goes) if forest.negated else goes
+        if forest.missing_is_yes.any():
+            missing = ctx.call(And(), ctx.call(IsNaN(), value), table(forest.missing_is_yes, at))
+            goes = ctx.call(Or(), goes, missing)
+        at = ctx.call(Where(), goes, table(forest.yes, at), table(forest.no, at))
+    return at
+
+
+def _scores(ctx: Context, forest: _Forest, x: Value, weights: Array, base: Array) -> Value:
+    """The sum of the leaves' weights over all trees: [n, number of weights]."""
+    x = x if x.type.dtype.is_float else cast_to(ctx, x, DType.F32)
+    leaves = _leaves(ctx, forest, x)
+    each = ctx.call(Gather(axis=0), ctx.constant(weights), leaves)
+    total = ctx.call(Reduce(kind="sum", axes=(1,), keepdims=False), each)
+    return ctx.call(Add(), total, ctx.constant(base)) if base.any() else total
+
+
+def _weights(
+    ctx: Context,
+    forest: _Forest,
+    trees: Sequence[int],
+    nodes: Sequence[int],
+    columns: Sequence[int],
+    values: Sequence[float],
+    width: int,
+) -> Array:
+    """The weights of each node, one column for each class or target."""
+    if not len(trees) == len(nodes) == len(columns) == len(values):
+        ctx.refuse("the attributes of its weights differ in length")
+    table = np.zeros((len(forest.features), width), np.float32)
+    for tree, node, column, value in zip(trees, nodes, columns, values, strict=True):
+        row = forest.position.get((tree, node), -1)
+        if row < 0 or not 0 <= column < width:
+            ctx.refuse(f"a weight of node {node} of tree {tree}, column {column}")
+        table[row, column] += np.float32(value)
+    return table
+
+
+def _base(ctx: Context, values: Sequence[float], width: int) -> Array:
+    if len(values) not in (0, width):
+        ctx.refuse(f"{len(values)} base_values for {width} scores")
+    return np.array(values or [0.0] * width, np.float32)
+
+
+def _check_features(ctx: Context, x: Value, features: Sequence[int]) -> None:
+    if x.type.rank != 2 or not surely_less(max(features, default=0), x.type.shape[1]):
+        ctx.refuse(f"{x.type} does not surely have feature {max(features, default=0)}")
+
+
+@converter("TreeEnsembleRegressor", since=1, domain=DOMAIN)
+def convert_regressor(
+    ctx: Context,
+    x: Value,
+    *,
+    aggregate_function: str = "SUM",
+    base_values: Sequence[float] = (),
+    n_targets: int = 1,
+    nodes_falsenodeids: Sequence[int],
+    nodes_featureids: Sequence[int],
+    nodes_hitrates: Sequence[float] = (),
+    nodes_missing_value_tracks_true: Sequence[int] = (),
+    nodes_modes: Sequence[str],
+    nodes_nodeids: Sequence[int],
+    nodes_treeids: Sequence[int],
+    nodes_truenodeids: Sequence[int],
+    nodes_values: Sequence[float],
+    post_transform: str = "NONE",
+    target_ids: Sequence[int],
+    target_nodeids: Sequence[int],
+    target_treeids: Sequence[int],
+    target_weights: Sequence[float],
+) -> Value:
+    """The sum or mean of the trees' targets. `nodes_hitrates` say nothing about the result."""
+    if aggregate_function not in ("SUM", "AVERAGE") or n_targets < 1:
+        ctx.refuse(f"aggregate_function = '{aggregate_function}', n_targets = {n_targets}")
+    _check_features(ctx, x, nodes_featureids)
+    forest = _forest(
+        ctx, nodes_treeids, nodes_nodeids, nodes_modes, nodes_featureids, nodes_values,
+        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true,
+    )  # fmt: skip
+    weights = _weights(
+        ctx, forest, target_treeids, target_nodeids, target_ids, target_weights, n_targets
+    )
+    if aggregate_function == "AVERAGE":
+        weights = weights / np.float32(len(forest.roots))
+    scores = _scores(ctx, forest, x, weights, _base(ctx, base_values, n_targets))
+    return _transformed(ctx, scores, post_transform)
+
+
+def _transformed(ctx: Context, scores: Value, how: str) -> Value:
+    match how:
+        case "NONE":
+            return scores
+        case "LOGISTIC":
+            return ctx.call(Sigmoid(), scores)
+        case "SOFTMAX":
+            return ctx.call(Softmax(axis=1), scores)
+    ctx.refuse(f"post_transform = '{how}' is not handled")
+
+
+@converter("TreeEnsembleClassifier", since=1, domain=DOMAIN)
+def convert_classifier(
+    ctx: Context,
+    x: Value,
+    *,
+    base_values: Sequence[float] = (),
+    class_ids: Sequence[int],
+    class_nodeids: Sequence[int],
+    class_treeids: Sequence[int],
+    class_weights: Sequence[float],
+    classlabels_int64s: Sequence[int] = (),
+    classlabels_strings: Sequence[str] = (),
+    nodes_falsenodeids: Sequence[int],
+    nodes_featureids: Sequence[int],
+    nodes_hitrates: Sequence[float] = (),
+    nodes_missing_value_tracks_true: Sequence[int] = (),
+    nodes_modes: Sequence[str],
+    nodes_nodeids: Sequence[int],
+    nodes_treeids: Sequence[int],
+    nodes_truenodeids: Sequence[int],
+    nodes_values: Sequence[float],
+    post_transform: str = "NONE",
+) -> tuple[Value, Value]:
+    """The class with the highest score, and all scores."""
+    if classlabels_strings or not classlabels_int64s:
+        ctx.refuse("labels that are strings are not handled")
+    _check_features(ctx, x, nodes_featureids)
+    forest = _forest(
+        ctx, nodes_treeids, nodes_nodeids, nodes_modes, nodes_featureids, nodes_values,
+        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true,
+    )  # fmt: skip
+    labels = ctx.constant(np.array(classlabels_int64s, np.int64))
+    classes = len(classlabels_int64s)
+    only = set(class_ids) if classes == 2 and len(set(class_ids)) == 1 else set()
+    width = 1 if only == {0} else classes
+    weights = _weights(ctx, forest, class_treeids, class_nodeids, class_ids, class_weights, width)
+    scores = _scores(ctx, forest, x, weights, _base(ctx, base_values, width))
+    if not only:
+        best = ctx.call(ArgMax(axis=1, keepdims=False), scores)
+        return ctx.call(Gather(axis=0), labels, best), _transformed(ctx, scores, post_transform)
+    positive = min(class_weights) >= 0
+    score = slice_axes(ctx, scores, [index(width - 1)], [index(width)], [1], [1])
+    above = ctx.call(Greater(), score, ctx.scalar(0.5 if positive else 0, score.type.dtype))
+    best = cast_to(ctx, reshape_to(ctx, above, score.type.shape[:1]), DType.I64)
+    label = ctx.call(Gather(axis=0), labels, best)
+    if width == 2:
+        return label, _transformed(ctx, scores, post_transform)
+    return label, _of_one_score(ctx, score, positive, post_transform)
+
+
+def _of_one_score(ctx: Context, score: Value, positive: bool, how: str) -> Value:
+    """Scores of two classes: a probability if no weight is negative, or a margin.
+
+    Source: onnxruntime/core/providers/cpu/ml/ml_common.h, `write_scores`
+    """
+    if how not in ("NONE", "LOGISTIC"):
+        ctx.refuse(f"post_transform = '{how}' of one score for two classes")
+    if positive and how == "NONE":
+        one = ctx.scalar(1, score.type.dtype)
+        return concat(ctx, [ctx.call(Sub(), one, score), score], 1)
+    return _transformed(ctx, concat(ctx, [ctx.call(Neg(), score), score], 1), how)
+
+
+@converter("ZipMap", since=1, domain=DOMAIN)
+def convert_zip_map(
+    ctx: Context,
+    x: Value,
+    *,
+    classlabels_int64s: Sequence[int] = (),
+    classlabels_strings: Sequence[str] = (),
+) -> Value:
+    """The scores as they are: columns in the order of the labels instead of a list of maps."""
+    return x
