@@ -16,6 +16,7 @@ from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers
 from dlc.core.dump import Dumper
+from dlc.core.log import enable_topics
 from dlc.core.manifest import Manifest, SizeSpec, TensorSpec
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
@@ -109,6 +110,7 @@ def build(
 
     `jobs` is the number of kernels compiled at the same time; default: one for each core.
     """
+    enable_topics()
     began = time.perf_counter()
     path = Path(out_path)
     stage = _Stages(progress)
