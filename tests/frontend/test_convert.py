@@ -365,7 +365,8 @@ def test_minus_one_and_zero_are_resolved_exactly(shape, wanted, result):
     ("shape", "wanted", "word"),
     [
         (("n", 6), [-1, 4], "not surely a whole number"),
-        (("n", 6), [2, 3], "may differ"),
+        (("n", "m"), [2, 3], "may differ"),
+        (("n", 6), [7, 5], "may differ"),
         ((4, 6), [5, 5], "has 25"),
         ((4, 6), [-1, -1], "more than one"),
         ((4, 6), [-2, 2], "negative"),
@@ -376,6 +377,25 @@ def test_shapes_that_may_not_fit_are_refused(shape, wanted, word):
     nodes = [NODE("Reshape", ["x", "s"], ["y"])]
     (message,) = refusals(model(nodes, {"x": shape}, {"s": np.int64(wanted)}))
     assert word in message
+
+
+def test_the_only_size_with_a_meaning_is_taken(caplog):
+    """Exporters leave the batch open, and then write [1, -1] into a Reshape."""
+    nodes = [NODE("Reshape", ["x", "s"], ["flat"]), NODE("Squeeze", ["flat"], ["y"], axes=[0])]
+    proto = model(nodes, {"x": ("N", 6)}, {"s": np.int64([1, 6])}, opset=11)
+    found = import_model(load_model(proto))
+    assert str(found.graph.inputs[0].type) == "f32[1, 6]"
+    assert found.graph.sizes == ()
+    assert "dimension 'N' is fixed to 1" in caplog.text
+    with pytest.raises(ModelError, match="N = 1 only"):
+        graph_of(proto, dims={"N": (2, 8)})
+    assert "has 12 elements" in refusals(proto, dims={"N": 2})[0]
+
+
+def test_an_axis_that_is_squeezed_has_size_1():
+    proto = model([NODE("Squeeze", ["x"], ["y"], axes=[0])], {"x": ("N", "M")}, opset=11)
+    assert str(graph_of(proto).inputs[0].type) == "f32[1, M]"
+    assert "must have size 1" in refusals(proto, dims={"N": 3})[0]
 
 
 def test_a_refused_shape_is_accepted_once_the_dimension_is_fixed():

@@ -197,7 +197,7 @@ def test_before_opset_5_a_shape_is_an_attribute():
         (NODE("Clip", ["x", "x"], ["y"]), 10, "operand 2"),
         (NODE("Softmax", ["x"], ["y"], axis=4), 13, "axis 4"),
         (NODE("Squeeze", ["x"], ["y"], axes=[0]), 13, "attribute 'axes'"),
-        (NODE("Squeeze", ["x"], ["y"], axes=[0]), 11, "not surely 1"),
+        (NODE("Squeeze", ["x"], ["y"], axes=[0]), 11, "must have size 1"),
         (NODE("Split", ["x"], ["y", "z"], axis=3), 13, "2 equal parts"),
         (NODE("BatchNormalization", ["x"] * 5, ["y"], spatial=0), 8, "spatial"),
         (NODE("BatchNormalization", ["x"] * 5, ["y"], training_mode=1), 15, "training_mode"),

@@ -29,7 +29,7 @@ from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.shape import SizeTensor
 from dlc.te.expr import Const, Expr, Select, Var, const
-from dlc.te.simplify import Bounds, simplify
+from dlc.te.simplify import Bounds, coefficients, simplify, surely_equal
 from dlc.te.transform import walk
 from dlc.te.types import TensorType
 
@@ -126,6 +126,20 @@ class Context:
         value = Value(self.names.fresh(self._hint()), TensorType(known.shape, dtype))
         self._elements[value.name] = known
         return value
+
+    def require_equal(self, have: Expr, need: Expr, reason: str) -> None:
+        """Refuse sizes that differ, or may differ; `reason` says why they must not.
+
+        Raises:
+            OnlySize: they are equal for one value of a size variable, and for no other.
+        """
+        if surely_equal(have, need, self.bounds):
+            return
+        if isinstance(have, Const) and isinstance(need, Const):
+            self.refuse(reason)
+        if (found := _only_solution(have - need)) is not None:
+            raise OnlySize(self.node.label, *found)
+        self.refuse(f"{reason}, which may differ", "fix a dimension with dims= or shapes=")
 
     def simplify(self, size: Expr) -> Expr:
         """The simplest form of a size, given what the caller promised."""
@@ -310,6 +324,27 @@ class Context:
             node = call(Cast(to=value.type.dtype), node.output, name=value.name)
             self._emit(node)
         return node.output
+
+
+class OnlySize(Exception):
+    """A node has a meaning for one value of a size variable only."""
+
+    def __init__(self, node: str, variable: str, value: int) -> None:
+        super().__init__(f"node '{node}' has a meaning for {variable} = {value} only")
+        self.variable = variable
+        self.value = value
+
+
+def _only_solution(difference: Expr) -> tuple[str, int] | None:
+    """The variable and its value for which a linear expression is 0."""
+    factors = coefficients(difference)
+    if factors is None or len(factors) != 1:
+        return None
+    ((name, factor),) = factors.items()
+    rest = simplify(difference - Var(name) * factor)
+    if not isinstance(rest, Const) or int(rest.value) % factor or -int(rest.value) // factor < 0:
+        return None
+    return name, -int(rest.value) // factor
 
 
 def attribute_sizes(op: Op) -> Iterator[Expr]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from dlc.core.errors import (
     UnsupportedOperator,
 )
 from dlc.core.types import INDEX
-from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.context import Context, OnlySize
 from dlc.frontend.onnx.fallback import function_body, is_standard
 from dlc.frontend.onnx.interface import Dim, Inputs, Interface, Shape, resolve_inputs, with_values
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
@@ -27,6 +28,7 @@ from dlc.graph.graph import Graph, Value
 from dlc.graph.verify import verify_graph
 from dlc.te.expr import Const, Expr
 
+_LOG = logging.getLogger(__name__)
 _NEWLY_MADE = 3  # how deep function bodies of ONNX's own operators may call each other
 
 
@@ -60,6 +62,9 @@ def import_model(
 ) -> Imported:
     """The graph of a model, verified.
 
+    A dimension for which only one size gives the model a meaning (a batch that is reshaped to
+    `[1, 1000]`) gets that size, with a warning.
+
     Args:
         model: What `load_model` read.
         dims: Fixes or bounds dimensions by name: `{"batch": 1}`, `{"seq": (1, 512)}`.
@@ -73,13 +78,39 @@ def import_model(
         UnsupportedModel: at least one node cannot be converted; all of them are listed.
     """
     model = with_values(model, values or {})
+    fixed: dict[str, Dim] = dict(dims or {})
+    while True:
+        try:
+            return _import(model, fixed, shapes or {}, limits)
+        except _FixDimension as found:
+            _LOG.warning("%s: %s", model.label, found)
+            fixed[found.dim] = found.value
+
+
+class _FixDimension(Exception):
+    """The model has a meaning for one size of a dimension only."""
+
+    def __init__(self, dim: str, found: OnlySize) -> None:
+        super().__init__(f"dimension '{dim}' is fixed to {found.value}: {found}")
+        self.dim = dim
+        self.value = found.value
+
+
+def _import(
+    model: OnnxModel, dims: Mapping[str, Dim], shapes: Mapping[str, Shape], limits: Limits
+) -> Imported:
     names = Names()
-    inputs = resolve_inputs(model, names, dims or {}, shapes or {})
+    inputs = resolve_inputs(model, names, dims, shapes)
     ctx = Context(names, limits)
     ctx.bounds = {name: _bound(*limits) for name, limits in inputs.ranges.items()}
     driver = _Driver(model, ctx)
     try:
         outputs = driver.run(inputs)
+    except OnlySize as found:
+        low, high = inputs.ranges.get(found.variable, (0, None))
+        if not low <= found.value <= (found.value if high is None else high):
+            raise ModelError(model=model.label, reason=str(found)) from found
+        raise _FixDimension(inputs.sizes[found.variable], found) from found
     except RecursionError as error:  # expressions over sizes are walked recursively
         raise LimitError(what=model.label, reason="sizes are computed too deeply") from error
     graph = ctx.graph("main", tuple(inputs.sizes), inputs.values, outputs, inputs.ranges)

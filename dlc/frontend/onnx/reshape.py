@@ -121,13 +121,8 @@ def _without(have: Sequence[Expr], atoms: Sequence[Expr]) -> tuple[Expr, ...]:
 def _check_count(ctx: Context, x: Value, shape: Sequence[Expr]) -> None:
     """Refuse a shape whose number of elements is not surely that of `x`."""
     have, need = x.type.elems, canonical(math.prod(shape, start=ONE))
-    if surely_equal(have, need):
-        return
-    if isinstance(have, Const) and isinstance(need, Const):
-        ctx.refuse(f"{x.type} has {have} elements and the shape ({_text(shape)}) has {need}")
-    ctx.refuse(
-        f"{x.type} has {have} elements; the shape ({_text(shape)}) has {need}, which may differ",
-        "fix a dimension with dims= or shapes=",
+    ctx.require_equal(
+        have, need, f"{x.type} has {have} elements and the shape ({_text(shape)}) has {need}"
     )
 
 
@@ -165,8 +160,7 @@ def squeeze(ctx: Context, x: Value, axes: Sequence[int] | None) -> Value:
         axes = [i for i, s in enumerate(x.type.shape) if is_const(s, 1)]
     gone = set(axes_of(ctx, axes, x.type.rank))
     for axis in gone:
-        if not is_const(x.type.shape[axis], 1):
-            ctx.refuse(f"axis {axis} of {x.type} is not surely 1")
+        ctx.require_equal(x.type.shape[axis], ONE, f"axis {axis} of {x.type} must have size 1")
     return reshape_to(ctx, x, [s for i, s in enumerate(x.type.shape) if i not in gone])
 
 
