@@ -251,6 +251,23 @@ def f(n: size, A: f32[n, 8], *, B: f32[n, 8]):
         for l3 in vectorize(8):
             B[i, l3] = r[l3]
 """,
+    "elements_and_vectors_under_one_guard": """
+def f(n: size, A: f32[n, 8], *, B: f32[n, 8]):
+    for i in range(n):
+        r = alloc(f32[8], "register")
+        for l in vectorize(8):
+            r[l] = A[i, l]
+        if i % 2 == 0:
+            r[3] = 2.0
+            for l1 in vectorize(8):
+                r[l1] = r[l1] + 1.0
+        for k in range(n // 16):
+            r[5] += 2.0
+            for l2 in vectorize(8):
+                r[l2] = r[l2] * r[5]
+        for l3 in vectorize(8):
+            B[i, l3] = r[l3]
+""",
     "registers_in_a_loop_that_may_be_empty": """
 def f(n: size, A: f32[n, 8], *, B: f32[8]):
     r = alloc(f32[8], "register")

@@ -273,8 +273,10 @@ class Body:
         end = builder.current
         builder.jump(after)
         builder.enter(after)
-        for chunk, old, new in zip(chunks, before, inside, strict=True):
-            registers.write(chunk, builder.phi([(old, start), (new, end)]))
+        merged = [
+            builder.phi([(old, start), (new, end)]) for old, new in zip(before, inside, strict=True)
+        ]
+        registers.replace(dict(zip(chunks, merged, strict=True)))
         self._forget_stored(body)
 
     def _forget_stored(self, stmt: Stmt) -> None:
@@ -416,9 +418,11 @@ class Body:
             head.phis.append(phi_text(name.ref, name, [(old, start), (new, latch)]))
         builder.close_level()
         builder.enter(after)
-        for chunk, old, new in zip(chunks, before, final, strict=True):
-            merged = new if never_empty else builder.phi([(old, start), (new, latch)])
-            registers.write(chunk, merged)
+        merged = [
+            new if never_empty else builder.phi([(old, start), (new, latch)])
+            for old, new in zip(before, final, strict=True)
+        ]
+        registers.replace(dict(zip(chunks, merged, strict=True)))
         self._forget_stored(loop.body)
 
     def _written(self, stmt: Stmt) -> list[Chunk]:

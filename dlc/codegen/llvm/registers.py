@@ -6,6 +6,7 @@ shape of the accesses; an access of another shape takes lanes apart and puts the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from dlc.codegen.llvm.ir import Builder, Val, lane_constants, poison
@@ -91,6 +92,19 @@ class Registers:
         for chunk in result:
             self.write(chunk, self.read(chunk))
         return result
+
+    def replace(self, values: Mapping[Chunk, Val]) -> None:
+        """Give elements new values where paths of control meet.
+
+        What they held on one of the paths is not looked at: it may not exist on the other.
+        """
+        for buffer, base, lanes in values:
+            chunks, cover = self._chunks[buffer], self._cover[buffer]
+            for old in {cover[at] for at in Chunk(buffer, base, lanes).elements if at in cover}:
+                for at in range(old, old + max(chunks.pop(old).lanes, 1)):
+                    del cover[at]
+        for chunk, value in values.items():
+            self.write(chunk, value)
 
     def _element(self, buffer: str, at: int) -> Val:
         base = self._cover[buffer].get(at)
