@@ -146,3 +146,28 @@ def test_what_is_not_linear_has_no_coefficients() -> None:
     assert coefficients(parse_expr("i * 32 + j - 7")) == {"i": 32, "j": 1}
     assert coefficients(parse_expr("i * j")) is None
     assert coefficients(parse_expr("i // 2")) is None
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        ("n", "n // 2 * 2"),
+        ("n // 2", "n // 6 * 3"),
+        ("1", "n % 4"),
+        ("n % 4 + 1", "3"),
+        ("i", "5"),
+        ("max(n, 3)", "n"),
+        ("n", "min(n, 3)"),
+    ],
+)
+def test_what_may_fail_is_not_sure(less: str, more: str) -> None:
+    assert not surely_at_most(parse_expr(less), parse_expr(more), BOUNDS)
+
+
+@pytest.mark.parametrize("text", ["(i * 8 + j) // 16", "(i * 8 + j) % 16", "(i * 3 + j) // 6"])
+def test_digits_that_overlap_keep_their_value(text: str) -> None:
+    index = parse_expr(text)
+    for i in range(7):
+        for j in range(16):
+            env = {"i": i, "j": j}
+            assert value(simplify(index, BOUNDS), env) == value(index, env)
