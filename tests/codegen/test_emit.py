@@ -264,7 +264,7 @@ def f(n: size, A: f32[n, 8], *, B: f32[n, 8]):
         for k in range(n // 16):
             r[5] += 2.0
             for l2 in vectorize(8):
-                r[l2] = r[l2] * r[5]
+                r[l2] = r[l2] * 0.5
         for l3 in vectorize(8):
             B[i, l3] = r[l3]
 """,

@@ -143,7 +143,7 @@ class Maker:
             lines += [
                 f"        for y{self.count} in range(8):",
                 f"            for x{self.count} in vectorize(8):",
-                f"                B[{self.count}, z{self.count}, y{self.count}, x{self.count}] = 0.0",
+                f"{16 * ' '}B[{self.count}, z{self.count}, y{self.count}, x{self.count}] = 0.0",
             ]
             outer = f"p{self.count}"
             self.vars = [outer]
