@@ -32,7 +32,7 @@ from dlc.te.expr import (
     either,
     unary,
 )
-from dlc.te.transform import rewrite
+from dlc.te.transform import free_vars, rewrite
 
 Monomial = tuple[Expr, ...]  # atoms, sorted by their text
 Poly = dict[Monomial, int]
@@ -117,7 +117,21 @@ def surely_divides(factor: int, size: Expr, bounds: Bounds = _NONE) -> bool:
 
 def to_poly(expr: Expr, bounds: Bounds) -> Poly:
     """An index expression as a polynomial; nobody may change it."""
-    return _to_poly(expr, bounds) if bounds else _size_poly(expr)
+    if not bounds:
+        return _size_poly(expr)
+    known = tuple((name, *bounds[name]) for name in _variables(expr) if name in bounds)
+    return _bounded_poly(expr, known) if known else _size_poly(expr)
+
+
+@functools.lru_cache(maxsize=65536)
+def _bounded_poly(expr: Expr, known: tuple[tuple[str, Expr, Expr], ...]) -> Poly:
+    """The polynomial, given the bounds of those variables of `expr` that have any."""
+    return _to_poly(expr, {name: (low, high) for name, low, high in known})
+
+
+@functools.lru_cache(maxsize=65536)
+def _variables(expr: Expr) -> tuple[str, ...]:
+    return tuple(sorted(free_vars(expr)))
 
 
 @functools.lru_cache(maxsize=65536)
@@ -186,8 +200,6 @@ def from_poly(poly: Poly) -> Expr:
 
 def split_terms(expr: Expr, names: frozenset[str] | set[str]) -> tuple[Expr, Expr]:
     """Write `expr` as a sum: (terms that read a variable of `names`, the other terms)."""
-    from dlc.te.transform import free_vars  # names of one atom
-
     with_names: Poly = {}
     without: Poly = {}
     for atoms, factor in to_poly(expr, _NONE).items():
@@ -437,9 +449,12 @@ def _replacements(poly: Poly, bounds: Bounds, budget: list[int]) -> Iterator[Pol
 
 
 def _atoms_nonnegative(atoms: Monomial, bounds: Bounds, budget: list[int]) -> bool:
-    if not bounds:
-        return all(map(_size_nonnegative, atoms))
-    return all(_atom_nonnegative(atom, bounds, budget) for atom in atoms)
+    return all(
+        _atom_nonnegative(atom, bounds, budget)
+        if bounds and any(name in bounds for name in _variables(atom))
+        else _size_nonnegative(atom)
+        for atom in atoms
+    )
 
 
 @functools.lru_cache(maxsize=65536)
