@@ -315,6 +315,7 @@ def _compile(text: str) -> Callable[[int], Callable[..., None]]:
     node = module.body[0]
     assert isinstance(node, ast.FunctionDef)
     node.decorator_list = []
+    node.name = "kernel#"  # a kernel may be called `range`, which its own text needs
     buffers = [a for a in (*node.args.args, *node.args.kwonlyargs) if _is_buffer(a)]
     for arg in (*node.args.args, *node.args.kwonlyargs):
         arg.annotation = None

@@ -186,3 +186,12 @@ def test_bf16_rounds():
     got = run(text, A=a)
     np.testing.assert_array_equal(got["B"], a * ml_dtypes.bfloat16(1.5))
     np.testing.assert_array_equal(got["C"], a.astype(np.float32))
+
+
+def test_a_function_may_be_called_as_a_word_of_the_text():
+    text = """
+        def range(*, B: f32[3]):
+            for i in range(3):
+                B[i] = f32(i)
+    """
+    np.testing.assert_array_equal(run(text)["B"], np.arange(3, dtype=np.float32))
