@@ -1,0 +1,112 @@
+"""Which nodes become one kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.graph.fusion import groups
+from dlc.graph.text import parse_graph
+
+HEAD = "def main(x: f32[4, 6], w: f32[6, 6], b: f32[6]):\n"
+
+
+def kernels(*lines: str, head: str = HEAD, result: str = "y") -> list[list[str]]:
+    text = head + "".join(f"    {line}\n" for line in (*lines, f"return {result}"))
+    return [[n.op.name for n in members] for members in groups(parse_graph(text))]
+
+
+def test_a_chain_behind_a_contraction_joins_it() -> None:
+    assert kernels(
+        "m: f32[4, 6] = matmul(x, w)",
+        "s: f32[4, 6] = add(m, b)",
+        "y: f32[4, 6] = relu(s)",
+    ) == [["matmul", "add", "relu"]]
+
+
+def test_what_somebody_else_reads_is_written() -> None:
+    assert kernels(
+        "m: f32[4, 6] = matmul(x, w)",
+        "s: f32[4, 6] = relu(m)",
+        "k: f32[4, 6] = matmul(m, w)",
+        "y: f32[4, 6] = add(s, k)",
+    ) == [["matmul"], ["relu"], ["matmul", "add"]]
+
+
+def test_paths_that_meet_again_stay_together() -> None:
+    assert kernels(
+        "m: f32[4, 6] = matmul(x, w)",
+        "s: f32[4, 6] = sigmoid(m)",
+        "y: f32[4, 6] = mul(m, s)",
+    ) == [["matmul", "sigmoid", "mul"]]
+
+
+def test_an_output_inside_a_chain_ends_the_group() -> None:
+    assert kernels(
+        "m: f32[4, 6] = matmul(x, w)",
+        "y: f32[4, 6] = relu(m)",
+        result="m, y",
+    ) == [["matmul"], ["relu"]]
+
+
+def test_two_contractions_never_share_a_kernel() -> None:
+    assert kernels(
+        "m: f32[4, 6] = matmul(x, w)",
+        "y: f32[4, 6] = matmul(m, w)",
+    ) == [["matmul"], ["matmul"]]
+
+
+def test_a_residual_that_is_computed_later_waits() -> None:
+    found = kernels(
+        "m: f32[4, 6] = matmul(x, w)",
+        "k: f32[4, 6] = matmul(m, w)",
+        "y: f32[4, 6] = add(m, k)",
+    )
+    assert found == [["matmul"], ["matmul", "add"]]
+
+
+def test_a_transpose_of_an_operand_is_read_in_place() -> None:
+    assert kernels(
+        "t: f32[6, 4] = transpose(x, perm=(1, 0))",
+        "y: f32[6, 6] = matmul(t, v)",
+        head="def main(x: f32[4, 6], v: f32[4, 6]):\n",
+    ) == [["transpose", "matmul"]]
+
+
+def test_a_slice_is_copied_into_each_reader() -> None:
+    assert kernels(
+        "s: f32[4, 3] = slice(x, starts=(0, 1), sizes=(4, 3))",
+        "a: f32[4, 3] = relu(s)",
+        "c: f32[3, 6] = transpose(z, perm=(1, 0))",
+        "k: f32[4, 6] = matmul(s, c)",
+        "y: f32[4, 6] = softmax(k, axis=-1)",
+        head="def main(x: f32[4, 6], z: f32[6, 3]):\n",
+        result="a, y",
+    ) == [["slice", "relu"], ["slice", "transpose", "matmul"], ["softmax"]]
+
+
+def test_what_is_placed_into_memory_does_not_read_it() -> None:
+    found = kernels(
+        "e: f32[4, 12] = empty(shape=(4, 12))",
+        "p: f32[4, 6] = relu(x)",
+        "i: f32[4, 12] = insert(e, p, offset=(0, 0))",
+        "s: f32[4, 6] = slice(i, starts=(0, 0), sizes=(4, 6))",
+        "q: f32[4, 6] = exp(s)",
+        "y: f32[4, 12] = insert(i, q, offset=(0, 6))",
+    )
+    assert found == [["relu", "insert"], ["slice"], ["exp", "insert"]]
+
+
+def test_reshapes_are_no_kernels() -> None:
+    assert kernels(
+        "r: f32[24] = reshape(x, shape=(24,))",
+        "y: f32[24] = relu(r)",
+    ) == [["relu"]]
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_long_chains_are_cut(count: int) -> None:
+    lines = [f"v{i + 1}: f32[4, 6] = exp(v{i})" for i in range(count)]
+    found = kernels("v0: f32[4, 6] = matmul(x, w)", *lines, f"y: f32[4, 6] = relu(v{count})")
+    assert sum(map(len, found)) == count + 2
+    assert all(len(k) <= 24 for k in found)
+    assert (len(found) == 1) is (count == 3)
