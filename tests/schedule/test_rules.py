@@ -50,6 +50,16 @@ def dense_symbolic_rows() -> Func:
     return func((x, w), MatMulPacked(n=32).compute(x, w))
 
 
+def long_sum() -> Func:
+    x, w = tensor("a", 3, 608), tensor("b", 1, 608, 16)
+    return func((x, w), MatMulPacked(n=16).compute(x, w))
+
+
+def long_conv() -> Func:
+    x, f = tensor("a", 1, 4, 3, 4, 16), tensor("b", 1, 4, 3, 3, 16, 16)
+    return func((x, f), ConvBlocked().compute(x, f))
+
+
 def one_row() -> Func:
     x, w = tensor("a", 1, 12), tensor("b", 9, 12, 16)
     return func((x, w), MatMulPacked(n=130).compute(x, w))
@@ -141,6 +151,8 @@ def placed() -> Func:
 CASES: dict[str, Callable[[], Func]] = {
     "dense_bias_relu": dense_bias_relu,
     "dense_symbolic_rows": dense_symbolic_rows,
+    "long_sum": long_sum,
+    "long_conv": long_conv,
     "one_row": one_row,
     "scores": scores,
     "scores_transposed": scores_transposed,
@@ -234,3 +246,13 @@ def test_accumulators_stay_in_registers(name: str) -> None:
     kinds = {f.kind for f in loops(fast.body).values()}
     assert {LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.UNROLL} <= kinds
     assert all(not free_vars(f.extent) for f in loops(fast.body).values())
+
+
+@pytest.mark.parametrize("name", ["long_sum", "long_conv"])
+def test_long_sums_are_sums_of_sums(name: str) -> None:
+    plain = CASES[name]()
+    buffers = allocs(optimize(plain, AVX512).body)
+    parts = [b for n, b in buffers.items() if n.endswith("_subtotal")]
+    assert parts
+    assert {a.scope for a in parts} == {Scope.REGISTER}
+    assert not any("subtotal" in n for n in allocs(optimize(CASES["conv_7x7"](), AVX512).body))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from dlc.core.target import Target
 from dlc.schedule.loop import For, Func, If, loops
@@ -23,6 +24,7 @@ from dlc.te.simplify import coefficients, surely_divides
 from dlc.te.transform import free_vars, loads
 
 MAX_STEPS = 16  # reduction steps written out in one iteration
+SUBTOTAL = 288  # products in one chain, whose rounding grows with its length; 2 * 9 * 16
 MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
 
 
@@ -304,6 +306,8 @@ class _Tiling:
             return [(leaf, 1)]
         if size == 1 or surely_divides(size, extent):
             return [(leaf, size)]
+        if not surely_at_most(0, extent):  # as `w - 2` is not; such a loop runs no iteration
+            extent = maximum(extent, 0)
         trace.do("partition", name, str(extent // size * size), suffix)
         return [(leaf, size), (self._renamed(leaf, suffix), 1)]  # the tail row by row
 
@@ -329,16 +333,44 @@ class _Tiling:
         tile = self._tile_loops(leaf)
         trace.do("decompose_reduction", total, trace.stage(total).names[0])
         inner = [f.var for f in trace.stage(total).inner]
-        names = self._tile_order(total)
-        trace.do("reorder", (*inner, *names))
-        self._tile_sum(names)
-        self._tile_sum([f"{n}_init" for n in names])
+        if trace.stage(total).names:  # none are left in a tile of one element
+            names = self._tile_order(total)
+            trace.do("reorder", (*inner, *names))
+            self._tile_sum(names)
+            self._tile_sum([f"{n}_init" for n in names])
+        inner, part = self._subtotals(inner, total)
         if inner:
             self._unroll_steps(inner[-1], leaf)
         for name in tile[:-1]:
             trace.tile_loop(name)
         trace.tile_loop(leaf.lane, lanes=True)
-        trace.do("set_scope", total, "register")
+        trace.do("set_scope", part, "register")
+
+    def _subtotals(self, inner: list[str], total: str) -> tuple[list[str], str]:
+        """Cut a long sum into sums of about `SUBTOTAL` products, which are added up in memory.
+
+        Returns the loops over summands inside of the cut, and the buffer that stays in registers.
+        """
+        trace = self.trace
+        extents = [trace.constant(v) for v in inner]
+        if None in extents or 2 * prod(e or 1 for e in extents) < 3 * SUBTOTAL:
+            return inner, total
+        steps, first = 1, len(inner)  # of the loops from `first` on
+        while first and steps * (extents[first - 1] or 1) <= SUBTOTAL:
+            first -= 1
+            steps *= extents[first] or 1
+        if not first:
+            return inner, total
+        cut, inside = inner[first - 1], inner[first:]
+        factor = unroll_factor(trace.extent(cut), max(1, SUBTOTAL // steps))
+        if factor * steps < SUBTOTAL // 4:
+            return inner, total  # mostly a prime number of steps
+        if factor > 1:
+            cut, own = trace.split(cut, factor)
+            inside = [own, *inside]
+        name = f"{total}_subtotal"
+        trace.do("subtotal", total, cut, name)
+        return inside, name
 
     def _tile_order(self, total: str) -> list[str]:
         """The loops over a tile: rows, then columns, then lanes.
