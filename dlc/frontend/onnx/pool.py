@@ -9,8 +9,8 @@ from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.windows import read_window
 from dlc.graph.graph import Value
-from dlc.graph.ops.binary import Mul
-from dlc.graph.ops.elementwise import Abs, Sqrt
+from dlc.graph.ops.binary import Mul, Pow
+from dlc.graph.ops.elementwise import Abs
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 
@@ -100,20 +100,21 @@ def convert_lp_pool(
     strides: Sequence[int] = (),
 ) -> Value:
     """The p-norm of each window: padding adds zeros, so it is a mean that counts them."""
-    if p not in (1, 2) or ceil_mode:
-        ctx.refuse(f"p = {p} and ceil_mode = {ceil_mode}; only p of 1 and 2, and 0, are handled")
+    if p < 1 or ceil_mode:
+        ctx.refuse(f"p = {p}, ceil_mode = {ceil_mode}")
     window = read_window(
         ctx, x.type.shape[2:], kernel_shape,
         auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
     )  # fmt: skip
-    powers = ctx.call(Abs(), x) if p == 1 else ctx.call(Mul(), x, x)
+    size = ctx.call(Abs(), x)
+    powers = size if p == 1 else ctx.call(Pow(), size, ctx.scalar(p, x.type.dtype))
     mean = AveragePool(
         kernel=window.kernel, stride=window.stride, pads=window.pads,
         dilation=window.dilation, count_include_pad=True,
     )  # fmt: skip
     elems = ctx.scalar(math.prod(kernel_shape), x.type.dtype)
     total = ctx.call(Mul(), ctx.call(mean, powers), elems)
-    return total if p == 1 else ctx.call(Sqrt(), total)
+    return total if p == 1 else ctx.call(Pow(), total, ctx.scalar(1 / p, x.type.dtype))
 
 
 def _over_image(ctx: Context, x: Value, kind: str) -> Value:

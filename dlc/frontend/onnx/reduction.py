@@ -7,10 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlc.frontend.onnx.body import Body, Step, scan
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.generate import fill
 from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import transpose
+from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.reduce import ArgMax, ArgMin, CumSum, Reduce
 from dlc.te.expr import ONE
 
@@ -89,3 +94,21 @@ def convert_cum_sum(
     (along,) = axes_of(ctx, (ctx.one_int(axis, "axis"),), x.type.rank)
     op = CumSum(axis=along, exclusive=bool(exclusive), reverse=bool(reverse))
     return ctx.call(op, x)
+
+
+@converter("CumProd", since=26)
+def convert_cum_prod(
+    ctx: Context, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0
+) -> Value:
+    """Running products along an axis."""
+    (along,) = axes_of(ctx, (ctx.one_int(axis, "axis"),), x.type.rank)
+    order = [along, *(a for a in range(x.type.rank) if a != along)]
+    rows = transpose(ctx, x, order)
+    one = fill(ctx, NUMPY_DTYPES[x.type.dtype].type(1).reshape(()), rows.type.shape[1:])
+
+    def step(body: Body, state: list[Value], elements: list[Value]) -> Step:
+        product = body.call(Mul(), state[0], elements[0])
+        return Step([product], state if exclusive else [product])
+
+    _, products = scan(ctx, "cumprod", [one], [rows], step, reverse=bool(reverse))
+    return transpose(ctx, products, [order.index(a) for a in range(x.type.rank)])
