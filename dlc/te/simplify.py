@@ -527,4 +527,9 @@ def _lower_bounds(
 
 def loop_bounds(extents: Mapping[str, Expr]) -> dict[str, tuple[Expr, Expr]]:
     """Bounds of loop variables from the extents of their loops."""
-    return {name: (ZERO, from_poly(to_poly(e - ONE, _NONE))) for name, e in extents.items()}
+    return {name: (ZERO, _last(extent)) for name, extent in extents.items()}
+
+
+@functools.lru_cache(maxsize=65536)
+def _last(extent: Expr) -> Expr:
+    return from_poly(to_poly(extent - ONE, _NONE))
