@@ -7,17 +7,15 @@ calls on ranges of iterations. The IR is final: nothing but the code generator r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import assert_never
 
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.frame import Frame
 from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, phi_text
-from dlc.codegen.llvm.memory import Storage, register_strides, strides_of
 from dlc.codegen.llvm.module import Module
-from dlc.codegen.llvm.registers import Chunk
+from dlc.codegen.llvm.storage import Storage, register_strides, strides_of
+from dlc.codegen.llvm.usage import Usage, constant_extent
 from dlc.codegen.llvm.values import Values
 from dlc.core.errors import CodegenError, InternalError
 from dlc.core.target import Target
@@ -77,11 +75,9 @@ class Body:
         self.values = Values(self.builder, Arith(self.builder, module.target))
         self.indices = self.values.indices
         self.memory = self.values.memory
+        self.usage = Usage(self.values, module.target)
         self.host = Val("%host", "ptr")
         self.outlining = True
-        self._stored: dict[int, tuple[Stmt, frozenset[str]]] = {}
-        self._chunks: dict[tuple[object, ...], tuple[Stmt, dict[Chunk, None]]] = {}
-        self._fenced: dict[int, tuple[For, bool]] = {}
         self._lane_needs: dict[int, tuple[Stmt, bool]] = {}
         self._frame: dict[str, Val] = {}
 
@@ -261,7 +257,7 @@ class Body:
         test = tests[0]
         for other in tests[1:]:
             test = self.values.arith.op("and", test, other)
-        chunks = registers.shape(self._written(body))
+        chunks = registers.shape(self.usage.written(body))
         before = [registers.read(c) for c in chunks]
         start, then, after = builder.current, builder.block("if"), builder.block("endif")
         builder.branch(test, then, after)
@@ -280,21 +276,9 @@ class Body:
         self._forget_stored(body)
 
     def _forget_stored(self, stmt: Stmt) -> None:
-        for name in self._stores(stmt):
+        for name in self.usage.stores(stmt):
             if (storage := self.memory.storage.get(name)) is not None:
                 self.memory.changed(storage.alias)
-
-    def _stores(self, stmt: Stmt) -> frozenset[str]:
-        """The buffers a statement writes."""
-        found = self._stored.get(id(stmt))
-        if found is None:
-            names: set[str] = set()
-            for node in walk(stmt):
-                match node:
-                    case Store(buffer, _, _):
-                        names.add(buffer)
-            found = self._stored[id(stmt)] = (stmt, frozenset(names))
-        return found[1]
 
     # Loops.
 
@@ -306,7 +290,7 @@ class Body:
         if count == 1 or loop.kind is LoopKind.UNROLL:
             self._unrolled(loop)
         elif loop.kind is LoopKind.VECTOR:
-            with self._lanes(loop):
+            with self.indices.as_lanes(loop.var, constant_extent(loop)):
                 self.stmt(loop.body)
         elif loop.var in self.module.outlined and self.outlining:
             self._parallel(loop)
@@ -317,79 +301,18 @@ class Body:
         return self.indices.scalar(self.indices.flat(extent))
 
     def _unrolled(self, loop: For) -> None:
-        fenced = self._fenced.get(id(loop))
-        if fenced is None:
-            fenced = (loop, self._reuses_too_much(loop))
-            self._fenced[id(loop)] = fenced
-        for n in range(_constant_extent(loop)):
-            if n and fenced[1]:
+        fenced = self.usage.wants_fences(loop)
+        for n in range(constant_extent(loop)):
+            if n and fenced:
                 self.memory.fence()
             self.indices.fixed[loop.var] = n
             self.stmt(loop.body)
         self.indices.fixed.pop(loop.var, None)
 
-    def _reuses_too_much(self, loop: For) -> bool:
-        """Whether copies of a reduction share loaded values, but more than fit into registers.
-
-        Such values would be kept on the stack, which costs more than to load them again.
-        """
-        target, fixed = self.module.target, self.indices.fixed
-        if _constant_extent(loop) < 2 or not self._is_reduction(loop):
-            return False
-        read: list[set[object]] = [set(), set()]
-        written: list[list[Chunk]] = []
-        for n in (0, 1):
-            fixed[loop.var] = n
-            written.append(self._written(loop.body))
-            if written[0] and written[0] == written[n]:
-                self._collect_loads(loop.body, read[n])
-        del fixed[loop.var]
-        held = sum(-(-chunk.lanes * 32 // target.vector_bits) for chunk in written[0])
-        return held + len(read[0]) > target.vector_registers and bool(read[0] & read[1])
-
-    def _is_reduction(self, loop: For) -> bool:
-        """Whether all iterations of a loop write the same registers."""
-        storage, found = self.memory.storage, False
-        for node in walk(loop.body):
-            if isinstance(node, Store):
-                if node.buffer not in storage or storage[node.buffer].base is not None:
-                    return False
-                if any(loop.var in free_vars(i) for i in node.index):
-                    return False
-                found = True
-        return found
-
-    def _collect_loads(self, stmt: Stmt, found: set[object]) -> None:
-        """The places in memory that accumulations into registers read."""
-        match stmt:
-            case Store(buffer, _, value) if self.memory.storage[buffer].base is None:
-                found.update(self.memory.place(load) for load in self.values.loads(value))
-            case Block(stmts):
-                for child in stmts:
-                    self._collect_loads(child, found)
-            case For(var, _, LoopKind.UNROLL, body):
-                for n in range(_constant_extent(stmt)):
-                    self.indices.fixed[var] = n
-                    self._collect_loads(body, found)
-                del self.indices.fixed[var]
-            case For(_, _, LoopKind.VECTOR, body):
-                with self._lanes(stmt):
-                    self._collect_loads(body, found)
-            case If(_, body):
-                self._collect_loads(body, found)
-
-    @contextmanager
-    def _lanes(self, loop: For) -> Iterator[None]:
-        """The lanes of a vector loop."""
-        indices = self.indices
-        indices.lane_var, indices.lanes = loop.var, _constant_extent(loop)
-        yield
-        indices.lane_var, indices.lanes = None, 0
-
     def _serial(self, loop: For, begin: Val, end: Val, *, never_empty: bool) -> None:
         """A bottom-tested loop, behind a test unless it surely runs; registers become phis."""
         builder, registers = self.builder, self.memory.registers
-        chunks = registers.shape(self._written(loop.body))
+        chunks = registers.shape(self.usage.written(loop.body))
         before = [registers.read(c) for c in chunks]
         label = loop.var if loop.var.isascii() else "loop"
         start, head = builder.current, builder.block(label)
@@ -424,49 +347,6 @@ class Body:
         ]
         registers.replace(dict(zip(chunks, merged, strict=True)))
         self._forget_stored(loop.body)
-
-    def _written(self, stmt: Stmt) -> list[Chunk]:
-        """The parts of live register buffers that a statement writes, in order."""
-        live = {n for n, s in self.memory.storage.items() if s.base is None}
-        return list(self._collected(stmt, live & self._stores(stmt)))
-
-    def _collected(self, stmt: Stmt, live: set[str]) -> dict[Chunk, None]:
-        """The same, remembered: nested loops ask again for what is inside them."""
-        key = (id(stmt), *self.indices.fixed.items(), *sorted(live))
-        found = self._chunks.get(key)
-        if found is None:
-            chunks: dict[Chunk, None] = {}
-            self._collect(stmt, live, chunks)
-            found = self._chunks[key] = (stmt, chunks)
-        return found[1]
-
-    def _collect(self, stmt: Stmt, live: set[str], found: dict[Chunk, None]) -> None:
-        if not live & self._stores(stmt):
-            return
-        match stmt:
-            case Store(buffer, index, _):
-                found.update(dict.fromkeys(self.memory.register_chunks(buffer, index)))
-            case Block(stmts):
-                for child in stmts:
-                    self._collect(child, live, found)
-            case If(_, body) | Alloc(_, _, body):
-                self._collect(body, live, found)
-            case For():
-                self._collect_loop(stmt, live, found)
-
-    def _collect_loop(self, loop: For, live: set[str], found: dict[Chunk, None]) -> None:
-        self.indices.bind(loop.var, loop.extent)
-        count = int(loop.extent.value) if isinstance(loop.extent, Const) else None
-        if count == 1 or loop.kind is LoopKind.UNROLL:
-            for n in range(_constant_extent(loop)):
-                self.indices.fixed[loop.var] = n
-                self._collect(loop.body, live, found)
-            self.indices.fixed.pop(loop.var, None)
-        elif loop.kind is LoopKind.VECTOR:
-            with self._lanes(loop):
-                self._collect(loop.body, live, found)
-        else:
-            found.update(self._collected(loop.body, live & self._stores(loop.body)))
 
     # Parallel loops.
 
@@ -524,17 +404,6 @@ class Body:
         """A field of the `dlc_host`."""
         at = self.builder.op(f"getelementptr i8, {self.host}, i64 {slot * 8}", "ptr")
         return self.builder.fresh(f"load ptr, {at}, align 8", "ptr")
-
-
-def _constant_extent(loop: For) -> int:
-    """The number of iterations of a loop that must be written out."""
-    if not isinstance(loop.extent, Const):
-        raise CodegenError(
-            stage="code generation",
-            unit=f"loop '{loop.var}'",
-            reason=f"the extent {loop.extent} of a {loop.kind} loop is no constant",
-        )
-    return int(loop.extent.value)
 
 
 def _conjuncts(cond: Expr) -> list[Expr]:

@@ -9,16 +9,13 @@ displacement of the memory instruction.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from dlc.codegen.llvm.digits import join_digits
+from dlc.codegen.llvm.flatten import Flat, Flattener
 from dlc.codegen.llvm.ir import Builder, Val, constant, lane_constants
 from dlc.core.types import INDEX
 from dlc.te.expr import (
     COMPARISONS,
     LOGICAL,
-    ZERO,
     Binary,
     BinOp,
     Const,
@@ -30,145 +27,28 @@ from dlc.te.expr import (
 )
 from dlc.te.simplify import (
     Monomial,
-    Poly,
     from_poly,
-    loop_bounds,
     surely_at_most,
     surely_less,
-    to_poly,
 )
-from dlc.te.transform import free_vars, substitute
-
-
-class Flat(NamedTuple):
-    """`const + lane * <lane number> + rest`; `lane` is None when the lane enters in another way."""
-
-    const: int
-    lane: int | None
-    rest: int
-
-
-@dataclass(slots=True)
-class Form:
-    """An index expression, ready to be evaluated quickly under many values of unrolled variables.
-
-    A plain form is `flat` plus the sum of factor * value over `steps`; any other form is worked
-    out once for each tuple of values of `names`.
-    """
-
-    expr: Expr
-    flat: Flat
-    steps: tuple[tuple[str, int], ...]
-    names: tuple[str, ...]
-    plain: bool
-    memo: dict[tuple[int, ...], Flat] = field(default_factory=dict)
-
+from dlc.te.transform import free_vars
 
 COMPARE = {BinOp.LT: "slt", BinOp.LE: "sle", BinOp.EQ: "eq", BinOp.NE: "ne"}
-_EMPTY = 0
 
 
-class Indices:
+class Indices(Flattener):
     """Index expressions of one function, emitted through its builder.
 
-    `fixed` holds the variables of unrolled loops and their values, `lane_var` the variable of the
-    vector loop around, `vars` the values of all other variables and the level that defines them.
+    `vars` holds the values of loop and size variables and the level that defines each.
     """
 
     def __init__(self, builder: Builder, evaluate: Callable[[Expr], Val]) -> None:
+        super().__init__()
         self.builder = builder
         self.evaluate = evaluate
-        self.fixed: dict[str, int] = {}
         self.vars: dict[str, tuple[Val, int]] = {}
-        self.extents: dict[str, Expr] = {}
-        self.bounds: dict[str, tuple[Expr, Expr]] = {}
-        self.lane_var: str | None = None
-        self.lanes = 0
-        self._forms: dict[tuple[int, bool], Form] = {}
-        self._rests: list[Poly] = [{}]
-        self._rest_ids: dict[frozenset[tuple[Monomial, int]], int] = {frozenset(): _EMPTY}
         self._groups: dict[int, list[tuple[int | None, list[tuple[Monomial, int]]]]] = {}
         self._proofs: dict[tuple[BinOp, int, int], bool | None] = {}
-        self._flat_exprs: dict[tuple[int, int], tuple[Expr, object, object]] = {}
-
-    # Variables.
-
-    def bind(self, var: str, extent: Expr) -> None:
-        """Note the range of a loop variable."""
-        if var not in self.bounds:
-            self.bounds |= loop_bounds({var: extent})
-
-    # From expressions to flat sums.
-
-    def flat(self, expr: Expr) -> Flat:
-        """Evaluate an index expression under the current values of unrolled variables."""
-        # Expressions are cached by identity: hashing a deep tree costs more than all the rest.
-        # The form keeps its expression alive, so an id is never reused.
-        form = self._forms.get((id(expr), self.lane_var is None))
-        if form is None:
-            form = self._form(expr)
-            self._forms[(id(expr), self.lane_var is None)] = form
-        if form.plain:
-            if not form.steps:
-                return form.flat
-            const, lane, rest = form.flat
-            fixed = self.fixed
-            for name, factor in form.steps:
-                const += fixed[name] * factor
-            return Flat(const, lane, rest)
-        key = tuple([self.fixed[name] for name in form.names])
-        found = form.memo.get(key)
-        if found is None:
-            env = {name: Const(self.fixed[name], INDEX) for name in form.names}
-            found = self._split(self._poly(substitute(form.expr, env)))
-            form.memo[key] = found
-        return found
-
-    def element(self, index: tuple[Expr, ...], strides: tuple[Expr, ...]) -> Flat:
-        """The position of an element, in elements, from its index and its buffer's strides."""
-        key = (id(index), id(strides))
-        found = self._flat_exprs.get(key)
-        if found is None:
-            total: Expr = ZERO
-            for i, stride in zip(index, strides, strict=True):
-                total = total + i * stride
-            self._flat_exprs[key] = found = (total, index, strides)  # keeps both ids in use
-        return self.flat(found[0])
-
-    def _form(self, expr: Expr) -> Form:
-        poly = self._poly(expr)
-        steps: list[tuple[str, int]] = []
-        others: Poly = {}
-        plain = True
-        for atoms, factor in poly.items():
-            match atoms:
-                case (Var(name),) if name in self.fixed:
-                    steps.append((name, factor))
-                case _:
-                    others[atoms] = factor
-                    plain = plain and not any(free_vars(a) & self.fixed.keys() for a in atoms)
-        if plain:
-            return Form(expr, self._split(others), tuple(steps), (), True)
-        names = tuple(sorted(free_vars(expr) & self.fixed.keys()))
-        return Form(expr, Flat(0, 0, _EMPTY), (), names, False)
-
-    def _poly(self, expr: Expr) -> Poly:
-        return join_digits(to_poly(expr, self.bounds), self.bounds)
-
-    def _split(self, poly: Poly) -> Flat:
-        rest = dict(poly)
-        const = rest.pop((), 0)
-        lane: int | None = 0
-        if self.lane_var is not None:
-            lane = rest.pop((Var(self.lane_var),), 0)
-            if any(self.lane_var in free_vars(a) for atoms in rest for a in atoms):
-                lane = None
-        key = frozenset(rest.items())
-        found = self._rest_ids.get(key)
-        if found is None:
-            found = self._rest_ids[key] = len(self._rests)
-            self._rests.append(rest)
-        return Flat(const, lane, found)
 
     # From flat sums to values.
 
@@ -177,7 +57,7 @@ class Indices:
         found = self._groups.get(rest)
         if found is None:
             levels: dict[int | None, list[tuple[Monomial, int]]] = {}
-            for atoms, factor in self._rests[rest].items():
+            for atoms, factor in self.rests[rest].items():
                 levels.setdefault(self._level(atoms), []).append((atoms, factor))
             fixed = [level for level in levels if level is not None]
             found = [(level, levels[level]) for level in sorted(fixed)]
@@ -249,19 +129,6 @@ class Indices:
             return self.builder.op(f"add nsw {start}, {steps.ref}", "i64", self.lanes)
         parts = self.per_lane(lambda: self.scalar(self.flat(expr)))
         return self.gather(parts)
-
-    def per_lane(self, emit: Callable[[], Val]) -> list[Val]:
-        """Emit something once for each lane, with the lane as a constant."""
-        var, lanes = self.lane_var, self.lanes
-        assert var is not None
-        self.lane_var, self.lanes = None, 0
-        parts = []
-        for lane in range(lanes):
-            self.fixed[var] = lane
-            parts.append(emit())
-        del self.fixed[var]
-        self.lane_var, self.lanes = var, lanes
-        return parts
 
     def gather(self, parts: list[Val]) -> Val:
         """Scalars as the lanes of one vector."""
@@ -403,17 +270,11 @@ class Indices:
 
     def _known_lanes(self, op: BinOp, difference: Expr, flat: Flat) -> bool | Val | None:
         """The comparison of each lane, where all of them are known."""
-        flats = [flat._replace(lane=0)] * self.lanes
-        if flat.lane is not None:
-            flats = [f._replace(const=f.const + flat.lane * n) for n, f in enumerate(flats)]
+        if flat.lane is None:
+            flats = self.per_lane(lambda: self.flat(difference))
         else:
-            flats = []
-
-            def note() -> Val:
-                flats.append(self.flat(difference))
-                return constant(0, "i64")
-
-            self.per_lane(note)
+            steps = [flat.lane * n for n in range(self.lanes)]
+            flats = [Flat(flat.const + step, 0, flat.rest) for step in steps]
         verdicts = [self._proven(op, f) for f in flats]
         if None in verdicts:
             return None
@@ -437,7 +298,7 @@ class Indices:
     def _proven(self, op: BinOp, flat: Flat) -> bool | None:
         key = (op, flat.const, flat.rest)
         if key not in self._proofs:
-            poly = dict(self._rests[flat.rest])
+            poly = dict(self.rests[flat.rest])
             if flat.const:
                 poly[()] = flat.const
             self._proofs[key] = _sign(op, from_poly(poly), self.bounds)

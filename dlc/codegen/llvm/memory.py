@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 
 from dlc.codegen.llvm.arith import Arith
-from dlc.codegen.llvm.index import Flat, Indices
+from dlc.codegen.llvm.flatten import Flat
+from dlc.codegen.llvm.index import Indices
 from dlc.codegen.llvm.ir import (
     MEMORY_TYPES,
     Builder,
@@ -19,51 +19,11 @@ from dlc.codegen.llvm.ir import (
     type_of,
 )
 from dlc.codegen.llvm.registers import Chunk, Registers
+from dlc.codegen.llvm.storage import Storage
 from dlc.core.errors import CodegenError
 from dlc.core.types import DType
-from dlc.te.expr import ZERO, Const, Expr, Load, Var
-from dlc.te.simplify import canonical, surely_at_most, surely_less
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """Where a buffer lives. `base` is None for register buffers.
-
-    `alias` names what may share its memory; `private` is the variable of the vector loop that
-    holds its allocation: each lane then has elements of its own.
-    """
-
-    name: str
-    dtype: DType
-    strides: tuple[Expr, ...]
-    shape: tuple[Expr, ...]
-    base: Val | None
-    alias: str
-    private: str = ""
-
-
-# Rows of register buffers start at multiples of this: a vector that sticks out of one row must not
-# reach into the next. Elements nobody names cost nothing.
-_REGISTER_ROW = 64
-
-
-def register_strides(shape: tuple[Expr, ...], lanes: int = 0) -> tuple[Expr, ...]:
-    """The strides of a register buffer: rows are padded."""
-    if not shape:
-        return strides_of(shape, lanes)
-    row = canonical((shape[-1] + (_REGISTER_ROW - 1)) // _REGISTER_ROW * _REGISTER_ROW)
-    return strides_of((*shape[:-1], row), lanes)
-
-
-def strides_of(shape: tuple[Expr, ...], lanes: int = 0) -> tuple[Expr, ...]:
-    """The strides of a dense row-major buffer, in elements; private lanes are its last axis."""
-    full = (*shape, Const(lanes, ZERO.dtype)) if lanes else shape
-    step: Expr = Const(1, ZERO.dtype)
-    result: list[Expr] = []
-    for size in reversed(full):
-        result.append(step)
-        step = canonical(step * size)
-    return tuple(reversed(result))
+from dlc.te.expr import Expr, Load, Var
+from dlc.te.simplify import surely_at_most, surely_less
 
 
 class Memory:
@@ -229,13 +189,7 @@ class Memory:
         if flat.lane is not None:
             first = flat._replace(lane=0)
             return first, [flat.lane * n for n in range(self.indices.lanes)]
-        flats: list[Flat] = []
-
-        def note() -> Val:
-            flats.append(self.indices.element(index, storage.strides))
-            return poison("i64")
-
-        self.indices.per_lane(note)
+        flats = self.indices.per_lane(lambda: self.indices.element(index, storage.strides))
         if any(f.rest != flats[0].rest for f in flats) or self.indices.reads_memory(flats[0]):
             return None
         return flats[0], [f.const - flats[0].const for f in flats]
@@ -369,16 +323,10 @@ class Memory:
             self._check_constant(storage, index, flat)
             lanes = self.indices.lanes if flat.lane else 0
             return [Chunk(storage.name, flat.const, lanes)]
-        found: list[Chunk] = []
-
-        def note() -> Val:
-            at = self.indices.element(index, storage.strides)
+        flats = self.indices.per_lane(lambda: self.indices.element(index, storage.strides))
+        for at in flats:
             self._check_constant(storage, index, at)
-            found.append(Chunk(storage.name, at.const, 0))
-            return poison("i64")
-
-        self.indices.per_lane(note)
-        return found
+        return [Chunk(storage.name, at.const, 0) for at in flats]
 
     def register_chunks(self, buffer: str, index: tuple[Expr, ...]) -> list[Chunk]:
         """The elements of a register buffer that a store to `index` writes."""
