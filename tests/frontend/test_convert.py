@@ -68,6 +68,17 @@ def test_an_operand_nobody_takes_is_refused():
     assert "operand 3 ('x')" in refused(both)
 
 
+def test_an_operand_absent_in_the_middle_is_refused():
+    (message,) = refusals(model([NODE("Concat", ["x", "", "x"], ["y"], axis=0)], {"x": (2, 3)}))
+    assert "absent in the middle" in message
+
+
+def test_parts_that_do_not_make_up_the_whole_are_refused():
+    node = NODE("Split", ["x", "s"], ["y", "z"], axis=-1)
+    (message,) = refusals(model([node], {"x": (2, 7)}, {"s": np.int64([3, 3])}, outputs=["y", "z"]))
+    assert "do not make up 7" in message
+
+
 def test_a_value_of_the_wrong_type_is_refused():
     assert "not float" in refused(NODE("LeakyRelu", ["x"], ["y"], alpha=[1, 2]))
     assert "not int" in refused(NODE("Softmax", ["x"], ["y"], axis="last"))
@@ -335,6 +346,20 @@ def test_arithmetic_on_sizes_is_followed(formula):
             continue  # a size of 1 and an empty result are the same for every formula
         found = evaluate(graph, {"x": np.zeros(n, np.float32)})["y"]
         assert found.shape == (size,), n
+
+
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_arithmetic_that_may_meet_a_negative_size_is_not_followed(op):
+    """ONNX truncates, sizes floor: (n - 5) / 3 is -1 there and -2 here for n = 0."""
+    nodes = [
+        NODE("Shape", ["x"], ["n"]),
+        NODE("Sub", ["n", "five"], ["less"]),
+        NODE(op, ["less", "three"] if op == "Div" else ["five", "less"], ["q"]),
+        NODE("Expand", ["one", "q"], ["y"]),
+    ]
+    constants = {"five": np.int64([5]), "three": np.int64([3]), "one": one([1])}
+    (message,) = refusals(model(nodes, {"x": ("n",)}, constants))
+    assert "known only at run time" in message
 
 
 def test_a_shape_that_depends_on_data_is_refused_with_the_reason():

@@ -249,7 +249,11 @@ class _Driver:
         if any(isinstance(v, _Missing) for v in operands):
             self.ctx.refuse("there is no converter", _advice(node))
         types = [v.type if isinstance(v, Value) else None for v in operands]
-        body = function_body(node, types) if depth < _NEWLY_MADE else None
+        body = (
+            function_body(node, types, self.model.opsets.get("", 1))
+            if depth < _NEWLY_MADE
+            else None
+        )
         if body is None:
             self.ctx.refuse("there is no converter", _advice(node))
         for inner in body:

@@ -25,9 +25,16 @@ def is_standard(node: OnnxNode) -> bool:
 
 
 def function_body(
-    node: OnnxNode, types: Sequence[TensorType | None]
+    node: OnnxNode, types: Sequence[TensorType | None], opset: int
 ) -> tuple[OnnxNode, ...] | None:
-    """The nodes that mean the same as a node of a standard operator, or None."""
+    """The nodes that mean the same as a node of an operator ONNX defines, or None.
+
+    Args:
+        node: The node.
+        types: Of its operands, None for absent ones.
+        opset: The version of the standard operators that the definition of one in another
+            domain is written with.
+    """
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, node.opset, node.domain)
     except onnx.defs.SchemaError:
@@ -48,15 +55,17 @@ def function_body(
         function = onnx.FunctionProto.FromString(data) if data else None
     if function is None or not function.node:
         return None
-    return _expanded(node, function, schema)
+    return _expanded(node, function, schema, opset if node.domain else node.opset)
 
 
-def _expanded(node: OnnxNode, function: onnx.FunctionProto, schema: Any) -> tuple[OnnxNode, ...]:
+def _expanded(
+    node: OnnxNode, function: onnx.FunctionProto, schema: Any, opset: int
+) -> tuple[OnnxNode, ...]:
     reader = TensorReader("a definition of ONNX", ExternalData(None), DEFAULT_LIMITS)
     decoder = Decoder(reader.label, reader, DEFAULT_LIMITS)
-    found = decoder.function(function, {"": node.opset})
+    found = decoder.function(function, {"": opset})
     defaults: dict[str, Attribute] = {
-        name: decoder.attribute(attribute.default_value, {"": node.opset}, 1)
+        name: decoder.attribute(attribute.default_value, {"": opset}, 1)
         for name, attribute in schema.attributes.items()
         if attribute.default_value.name
     }
