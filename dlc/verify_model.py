@@ -118,6 +118,8 @@ def verify(
     compiled = _module(model, module)
     notes: list[str] = []
     engines = _engines(model, against, notes)
+    if inputs is not None:
+        compiled.run(inputs)  # refuses, with a reason, what does not fit
     found: dict[str, list[OutputReport]] = {}
     done = 0
     for trial in range(trials if inputs is None else 1):

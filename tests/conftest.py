@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -11,6 +13,9 @@ settings.load_profile("dlc")
 def pytest_addoption(parser):
     parser.addoption(
         "--bless", action="store_true", help="rewrite the expectations of golden tests"
+    )
+    parser.addoption(
+        "--models", metavar="DIR", type=Path, help="also compile the large models, and those in DIR"
     )
 
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dlc.core.types import INDEX
-from dlc.te.expr import Const, Expr
-from dlc.te.simplify import canonical
+from dlc.te.expr import Const, Expr, maximum
+from dlc.te.simplify import canonical, surely_at_most
 
 ALIGNMENT = 64  # bytes: one cache line, and DLC_ALIGNMENT of the ABI
 
@@ -92,4 +92,6 @@ def _free(slot: _Slot, request: Request) -> bool:
 
 
 def _aligned(size: Expr) -> Expr:
-    return (size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+    """The bytes of a slot. A size such as `h - 2` is below zero where `h` is refused anyway."""
+    whole = canonical((size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
+    return whole if surely_at_most(0, whole) else maximum(whole, 0)

@@ -1,0 +1,134 @@
+"""verify() tells right from wrong, and whose fault a difference is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc import verify_model
+from dlc.core.manifest import SizeSpec
+from dlc.core.types import DType
+from dlc.verify_model import Error, default_sizes, measure_error, random_array, why_not_close
+from tests.end_to_end.networks import NETWORKS
+
+
+@pytest.fixture(scope="module")
+def model():
+    return NETWORKS["perceptron"].model()
+
+
+@pytest.fixture(scope="module")
+def module(model):
+    return dlc.compile(model)
+
+
+def changed(model):
+    """The model with another last bias: what the artefact was not built from."""
+    other = type(model).FromString(model.SerializeToString())
+    (bias,) = (w for w in other.graph.initializer if w.name == "w_4")
+    array = np.frombuffer(bias.raw_data, np.float32) + np.arange(5, dtype=np.float32)
+    bias.raw_data = array.tobytes()
+    return other
+
+
+def test_a_right_model_is_right(model, module):
+    pytest.importorskip("onnxruntime")
+    report = dlc.verify(model, module, trials=2)
+    assert report.ok
+    assert (report.trials, report.judges) == (2, ("onnxruntime", "float64"))
+    (output,) = report.outputs
+    assert output.dlc.max_abs < 1e-6
+    assert output.peer.max_abs < 1e-6
+    report.check()
+
+
+@pytest.mark.parametrize("judge", ["onnxruntime", "float64"])
+def test_a_wrong_model_is_wrong(model, module, judge):
+    report = dlc.verify(changed(model), module, against=[judge])
+    assert not report.ok
+    with pytest.raises(dlc.VerificationError, match=f"output 'y': differs from {judge}"):
+        report.check()
+
+
+def test_it_compiles_where_nothing_is_compiled_yet(model):
+    assert dlc.verify(model, against=["float64"]).ok
+
+
+def test_given_inputs_are_used(model, module):
+    report = dlc.verify(model, module, {"x": np.zeros((4, 13), np.float32)}, trials=3)
+    assert report.trials == 1
+    with pytest.raises(dlc.InputError):
+        dlc.verify(model, module, {"x": np.zeros((4, 12), np.float32)}, against=[])
+
+
+def test_nobody_asked_is_nothing_known(model, module):
+    report = dlc.verify(model, module, against=[])
+    assert (report.trials, report.outputs) == (0, ())
+
+
+def test_without_onnxruntime_the_reference_decides(model, module, monkeypatch):
+    monkeypatch.setattr(verify_model, "has_onnxruntime", lambda: False)
+    report = dlc.verify(model, module)
+    assert report.ok
+    assert report.judges == ("float64",)
+    assert report.notes == ("onnxruntime is not installed",)
+
+
+def test_who_is_as_far_off_as_onnxruntime_is_not_wrong(model, module, monkeypatch):
+    class FarOff:
+        def __init__(self, *_, **__):
+            pass
+
+        def run(self, feeds):
+            return {"y": module.run(feeds)["y"]}
+
+    monkeypatch.setattr(verify_model, "has_onnxruntime", lambda: True)
+    monkeypatch.setattr(verify_model, "OnnxRuntime", FarOff)
+    assert dlc.verify(changed(model), module).ok
+    assert not dlc.verify(changed(model), module, against=["float64"]).ok
+
+
+def test_sizes_are_tried_until_somebody_accepts_them():
+    network = NETWORKS["images of any size"]
+    report = dlc.verify(network.model(), against=["float64"])
+    assert report.ok
+    assert report.trials == 1
+
+
+def test_errors_are_measured():
+    inf, nan = np.inf, np.nan
+    wanted = np.array([1.0, -4.0, inf, nan])
+    assert measure_error(np.array([1.5, -4.0, inf, nan]), wanted) == Error(0.5, 0.125)
+    assert measure_error(np.array([1.0, -4.0, -inf, nan]), wanted).max_abs == inf
+    assert measure_error(np.array([1.0, -4.0, inf, 0.0]), wanted).max_abs == inf
+    assert measure_error(np.zeros(3), wanted).max_abs == inf
+    assert measure_error(np.zeros(0), np.zeros(0)) == Error(0.0, 0.0)
+
+
+def test_closeness_has_its_reasons():
+    wanted = np.array([1.0, 100.0], np.float32)
+    near = np.array([1.0, 100.05], np.float32)
+    assert why_not_close(near, wanted, "it", 1e-3, 0) == ""
+    assert "max abs 5.0e-02 at [1], 50 %" in why_not_close(near, wanted, "it", 1e-4, 0)
+    assert "has shape (1,), it has (2,)" in why_not_close(near[:1], wanted, "it", 1, 1)
+    counts = np.array([3, 4])
+    assert why_not_close(counts, counts, "it", 0, 0) == ""
+    assert why_not_close(counts + 1, counts, "it", 1, 10)  # integers must agree
+    infinite = np.array([np.inf, 1.0], np.float32)
+    assert why_not_close(wanted, infinite, "it", 1e-3, 1e-3)
+
+
+def test_default_sizes_respect_bounds():
+    sizes = [SizeSpec("Batch"), SizeSpec("h", 40), SizeSpec("w", 0, 16), SizeSpec("c")]
+    assert default_sizes(sizes, 32, batch=2) == {"Batch": 2, "h": 40, "w": 16, "c": 32}
+
+
+def test_random_values_fit_their_type():
+    rng = np.random.default_rng(0)
+    assert set(np.unique(random_array(DType.I64, (99,), rng, "normal"))) == {0, 1}
+    assert random_array(DType.U8, (99,), rng, "normal").max() > 128
+    assert random_array(DType.BOOL, (9,), rng, "normal").dtype == bool
+    uniform = random_array(DType.F32, (99,), rng, "uniform")
+    assert uniform.dtype == np.float32
+    assert 0 <= uniform.min() < uniform.max() < 1
