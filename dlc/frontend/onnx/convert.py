@@ -29,7 +29,7 @@ from dlc.graph.verify import verify_graph
 from dlc.te.expr import Const, Expr
 
 _LOG = logging.getLogger(__name__)
-_NEWLY_MADE = 3  # how deep function bodies of ONNX's own operators may call each other
+_DEEPEST = 3  # how deep function bodies of ONNX's own operators may call each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ class _Driver:
         types = [v.type if isinstance(v, Value) else None for v in operands]
         body = (
             function_body(node, types, self.model.opsets.get("", 1))
-            if depth < _NEWLY_MADE
+            if depth < _DEEPEST
             else None
         )
         if body is None:
