@@ -115,6 +115,13 @@ def test_values_nobody_knows_are_refused(node, word):
     assert word in refused(node, constants=constants, opset=20)
 
 
+def test_a_result_of_negative_size_is_refused():
+    node = NODE("OneHot", ["x", "depth", "values"], ["y"])
+    constants = {"depth": np.int64(-2), "values": one([0, 1])}
+    (message,) = refusals(model([node], {"x": (3,)}, constants, kinds={"x": "i"}))
+    assert "the size -2" in message
+
+
 def test_every_refusal_is_reported_at_once():
     nodes = [
         NODE("Frob", ["x"], ["a"], "first"),
