@@ -27,11 +27,14 @@ from dlc.te.transform import free_vars, substitute
 from dlc.te.types import TensorType
 
 ALIGNMENT = 64  # bytes, of every place in the arena
+# Words of the text that are called: a call of a kernel of this name could not be read back.
+WORDS = frozenset({"arena", "check", "const", "copy", "place", "size", "view"})
 
 
 def verify_program(program: Program, *, when: str) -> None:
     """Raise `VerifyError` listing every broken invariant.
 
+    - No kernel is called as a word of the text (`copy`, `check`, ...).
     - Names of sizes, buffers and kernels are bound once, before use, on every path; what is bound
       in a branch or in a loop is not used outside of it.
     - A call passes the sizes and buffers that its kernel declares, of fitting types.
@@ -62,6 +65,8 @@ class _Checker:
         program = self.program
         for kernel in program.kernels:
             yield from self.bind(kernel.name)
+            if kernel.name in WORDS:
+                yield f"'{kernel.name}' cannot be the name of a kernel"
         for size in program.sizes:
             yield from self.bind(size.name)
             self.sizes.add(size.name)

@@ -5,8 +5,12 @@ import textwrap
 import pytest
 
 from dlc.core.errors import UserError, VerifyError
+from dlc.core.types import INDEX
+from dlc.schedule.program import Program
 from dlc.schedule.program_text import parse_program
+from dlc.schedule.text import parse_func
 from dlc.schedule.verify_program import verify_program
+from dlc.te.expr import const
 
 KERNEL = """\
 def scale(n: size, x: f32[n], *, y: f32[n]):
@@ -129,6 +133,13 @@ def test_an_unknown_kernel_is_reported():
             ),
             when="now",
         )
+
+
+def test_a_kernel_is_not_called_as_a_word_of_the_text():
+    func = parse_func(KERNEL.replace("scale", "copy"))
+    broken = Program("main", (), (), (), (), (func,), const(0, INDEX), ())
+    with pytest.raises(VerifyError, match="'copy' cannot be the name of a kernel"):
+        verify_program(broken, when="now")
 
 
 def test_an_output_may_have_a_size_read_at_run_time():
