@@ -28,7 +28,7 @@ def test_inputs_by_name_in_order_or_alone(split):
     for inputs in (list(feeds.values()), tuple(feeds.values())):
         for found, expected in zip(prepared.run(inputs), first, strict=True):
             np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(dlc.backend.run_node(RELU, [X]).y, Y)
+    np.testing.assert_array_equal(dlc.backend.run_node(RELU, [X])[0], Y)
 
 
 def test_the_number_of_inputs_must_be_right(split):

@@ -62,6 +62,13 @@ def test_no_batch_at_all_gives_nothing(name, compiled):
         assert array.shape[0] == 0
 
 
+def test_an_image_that_is_too_small_is_refused(compiled):
+    network = NETWORKS["images of any size"]
+    feeds = network.feeds({"batch": 1, "height": 0, "width": 9})
+    with pytest.raises(dlc.UserError, match="must hold"):
+        compiled("images of any size").run(feeds)
+
+
 def test_a_row_does_not_depend_on_the_batch_it_is_in(compiled):
     network = NETWORKS["convolutions"]
     feeds = network.feeds({"batch": 5})
