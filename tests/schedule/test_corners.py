@@ -469,3 +469,27 @@ def test_an_instruction_may_read_what_a_consumer_writes():
     with pytest.raises(ScheduleError, match="'B' is used by what runs before"):
         check(text, ("reverse_compute_at", ("t", "i")))
     check(text.replace("B[0], C[4]", "V[0], C[4]"), ("reverse_compute_at", ("t", "i")))
+
+
+def test_a_loop_that_may_run_less_than_never_is_partitioned():
+    text = """
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            for q in range(n):
+                B[q] = 0.0
+            for i in range(n - 3):
+                B[i] = A[i]
+    """
+    check(text, ("partition", ("i", "max(n - 3, 0) // 4 * 4", "_t")))
+
+
+def test_two_loops_that_run_less_than_never_stay_so_when_fused():
+    text = """
+        def f(n: size, A: f32[n, n], *, B: f32[13, 13]):
+            for q in range(9):
+                for p in range(9):
+                    B[q, p] = 0.0
+            for i in range(n - 4):
+                for j in range(n - 5):
+                    B[i, j] = A[i, j]
+    """
+    check(text, ("fuse", ("i", "j", "ij")))

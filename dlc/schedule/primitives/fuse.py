@@ -5,8 +5,8 @@ from __future__ import annotations
 from dlc.schedule.edit import swap_loop
 from dlc.schedule.loop import For, Func, LoopKind, substitute
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
-from dlc.te.expr import Var
-from dlc.te.simplify import canonical
+from dlc.te.expr import Var, maximum
+from dlc.te.simplify import canonical, surely_at_most
 
 
 @primitive
@@ -39,6 +39,9 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
 
     both = Var(name)
     env = {outer: both // second.extent, inner: both % second.extent}
-    extent = canonical(first.extent * second.extent)
+    runs = second.extent
+    if not (surely_at_most(0, first.extent) or surely_at_most(0, runs)):
+        runs = maximum(runs, 0)  # two extents below zero must not become one above it
+    extent = canonical(first.extent * runs)
     body = substitute(second.body, env)
     return swap_loop(func, outer, lambda _: For(name, extent, LoopKind.SERIAL, body))
