@@ -1,0 +1,83 @@
+"""A whole network as a file: on another architecture, and where there is nothing but the file."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc.compiler import build
+from dlc.core.machine import host_arch
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+RUNTIME = ROOT / "dlc/runtime/cpp"
+CROSS_COMPILER, EMULATOR = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64")
+LIBRARIES = "/usr/aarch64-linux-gnu"  # the emulated program's libc, where Debian puts it
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """ResNet-18, an image, and the native artefact and its answer."""
+    path = tmp_path_factory.mktemp("native") / "resnet18.so"
+    model = runpy.run_path(str(ROOT / "examples" / "resnet18.py"))["resnet18"]()
+    build(model, path)
+    image = np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32)
+    return model, image, path, dlc.load(path).run({"data": image})["logits"]
+
+
+def compile_program(compiler: str, folder: Path) -> Path:
+    """run_model.cpp and the whole runtime in one program."""
+    program = folder / "run_model"
+    sources = [HERE / "run_model.cpp", *sorted((RUNTIME / "src").glob("*.cc"))]
+    flags = ["-std=c++17", "-O1", "-static-libstdc++", "-static-libgcc", "-pthread"]
+    flags += [f"-I{RUNTIME / 'include'}", f"-I{RUNTIME / 'src'}"]
+    flags += [f'-DDLC_RUNTIME_VERSION="{dlc.__version__}"']
+    subprocess.run([compiler, *flags, *sources, "-o", program, "-ldl"], check=True)
+    return program
+
+
+def logits(command: list[object], image: np.ndarray, **options: object) -> np.ndarray:
+    """What a program makes of an image."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, input=image.tobytes(), capture_output=True, check=False, **options)
+    assert done.returncode == 0, done.stderr.decode()
+    return np.frombuffer(done.stdout, np.float32).reshape(1, -1)
+
+
+@pytest.mark.skipif(host_arch() != "x86_64", reason="needs an x86-64 machine to differ from")
+@pytest.mark.skipif(not CROSS_COMPILER, reason="aarch64-linux-gnu-g++ is not installed")
+@pytest.mark.skipif(not EMULATOR, reason="qemu-aarch64 is not installed")
+def test_a_network_runs_on_another_architecture(tmp_path, network):
+    model, image, native, wanted = network
+    path = tmp_path / "resnet18-arm.so"
+    build(model, path, "llvm -mtriple=aarch64-linux-gnu")
+    with pytest.raises(dlc.ArtifactError, match="not for x86_64"):
+        dlc.load(path)
+    program = compile_program(str(CROSS_COMPILER), tmp_path)
+    emulate = [EMULATOR, "-cpu", "max", "-L", LIBRARIES, program]
+    got = logits([*emulate, path], image)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    done = subprocess.run([*map(str, emulate), native], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"not for aarch64" in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("c++"), reason="no C++ compiler is installed")
+def test_an_artefact_needs_nothing_around_it(tmp_path, network):
+    _, image, native, wanted = network
+    program = compile_program("c++", tmp_path)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    model = shutil.copy(native, alone / "model.so")
+    env = {"PATH": "/nonexistent"}
+    got = logits([program, Path(model).name], image, env=env, cwd=alone)
+    np.testing.assert_array_equal(got, wanted)
+    assert [p.name for p in alone.iterdir()] == ["model.so"]
