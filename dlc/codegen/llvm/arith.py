@@ -299,7 +299,9 @@ class Arith:
                 wide = self.op("shl", self.convert("zext", a, "i32"), constant(16, "i32", a.lanes))
                 return self.convert("bitcast", wide, "float")
             case DType.F16 if self.has_f16:
-                return self.convert("fpext", a, "float")
+                found = self.convert("fpext", a, "float")
+                self.builder.remember(("half", found.ref), a)  # see Indices.splat
+                return found
             case DType.F16:
                 return self._widen_half(self.convert("bitcast", a, "i16"))
             case _:
