@@ -114,18 +114,16 @@ class _Grouping:
     def _grow(self, root: Node) -> list[Node]:
         members = [root]
         self.taken.add(id(root))
-        while len(members) < MAX_GROUP_NODES and len(members[-1].outputs) == 1:
+        while len(members) < MAX_GROUP_NODES and self._may_continue(members[-1]):
             region = self._closed_region(members[-1].output, {id(m) for m in members})
             if region is None:
                 break
             members.extend(region)
             self.taken.update(map(id, region))
-            if not self._may_continue(members[-1]):
-                break
         return members
 
     def _may_continue(self, last: Node) -> bool:
-        return not isinstance(last.op, Pad | Insert)
+        return len(last.outputs) == 1 and not isinstance(last.op, Pad | Insert)
 
     def _closed_region(self, value: Value, members: set[int]) -> list[Node] | None:
         """The nodes to add so that all that read `value` are inside, and one result leaves.

@@ -110,3 +110,12 @@ def test_long_chains_are_cut(count: int) -> None:
     assert sum(map(len, found)) == count + 2
     assert all(len(k) <= 24 for k in found)
     assert (len(found) == 1) is (count == 3)
+
+
+def test_nothing_follows_what_is_placed_into_memory() -> None:
+    """The kernel of an insert writes its base in place, so the insert is its result."""
+    assert kernels(
+        "m: f32[4, 6] = insert(x, w, offset=(0, 0))",
+        "y: f32[6, 8] = pad(m, before=(1, 1), after=(1, 1))",
+        head="def main(x: f32[4, 6], w: f32[2, 6]):\n",
+    ) == [["insert"], ["pad"]]

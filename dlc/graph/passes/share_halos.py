@@ -125,7 +125,7 @@ class _Writer:
                 else:
                     self.renamed[node.output.name] = self.view(node.inputs[0], amounts, node)
                 continue
-            if isinstance(node.op, Concat) and node.output.name in self.halos:
+            if self.is_made_of_parts(node):
                 self.concat(node, self.halos[node.output.name])
                 continue
             inputs = tuple(self.read(v, node) for v in node.inputs)
@@ -134,6 +134,11 @@ class _Writer:
                 halo = self.halos[node.output.name]
                 self.padded[node.output.name] = self.pad(node.output, halo, node)
         return replace(self.graph, nodes=tuple(self.nodes))
+
+    def is_made_of_parts(self, node: Node) -> bool:
+        """Whether a concatenation's halo is that of its parts: there is none between them."""
+        halo = self.halos.get(node.output.name) if isinstance(node.op, Concat) else None
+        return halo is not None and halo[node.op.axis % node.output.type.rank] == (0, 0)
 
     def concat(self, node: Node, halo: Halo) -> None:
         """A concatenation of parts that have its halo."""
