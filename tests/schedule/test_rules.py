@@ -17,7 +17,19 @@ from dlc.graph.ops.norm import LayerNorm, Softmax
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 from dlc.schedule.interpret import run_func
-from dlc.schedule.loop import Func, LoopKind, Scope, allocs, loops
+from dlc.schedule.loop import (
+    Alloc,
+    Block,
+    For,
+    Func,
+    If,
+    LoopKind,
+    Scope,
+    Stmt,
+    accumulation,
+    allocs,
+    loops,
+)
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import contract, row, rule_for, window
@@ -42,6 +54,11 @@ def func(inputs: tuple[Tensor, ...], output: Tensor) -> Func:
 
 def dense_bias_relu() -> Func:
     x, w, b = tensor("a", 5, 19), tensor("b", 3, 19, 16), tensor("c", 37)
+    return func((x, w, b), Relu().compute(Add().compute(MatMulPacked(n=37).compute(x, w), b)))
+
+
+def dense_many_rows() -> Func:
+    x, w, b = tensor("a", 53, 19), tensor("b", 3, 19, 16), tensor("c", 37)
     return func((x, w, b), Relu().compute(Add().compute(MatMulPacked(n=37).compute(x, w), b)))
 
 
@@ -150,6 +167,7 @@ def placed() -> Func:
 
 CASES: dict[str, Callable[[], Func]] = {
     "dense_bias_relu": dense_bias_relu,
+    "dense_many_rows": dense_many_rows,
     "dense_symbolic_rows": dense_symbolic_rows,
     "long_sum": long_sum,
     "long_conv": long_conv,
@@ -238,7 +256,25 @@ def optimize_prepared(plain: Func) -> Func:
     return trace.func
 
 
-@pytest.mark.parametrize("name", ["dense_bias_relu", "conv_7x7", "conv_5x15", "depthwise_19"])
+@pytest.mark.parametrize("name", ["dense_bias_relu", "dense_many_rows"])
+def test_no_product_is_computed_twice(name: str) -> None:
+    plain = CASES[name]()
+    assert additions(optimize(plain, AVX512).body) == additions(plain.body)
+
+
+def additions(stmt: Stmt) -> int:
+    """How often something is added to an element."""
+    match stmt:
+        case For(extent=Const(int(extent))):
+            return extent * additions(stmt.body)
+        case Block():
+            return sum(map(additions, stmt.stmts))
+        case For() | If() | Alloc():
+            return additions(stmt.body)
+    return int(accumulation(stmt) is not None)
+
+
+@pytest.mark.parametrize("name", ["dense_many_rows", "conv_7x7", "conv_5x15", "depthwise_19"])
 def test_accumulators_stay_in_registers(name: str) -> None:
     fast = optimize(CASES[name](), AVX512)
     scopes = {a.scope for a in allocs(fast.body).values()}

@@ -161,6 +161,8 @@ class _Tiling:
     def run(self) -> None:
         found = self.found
         tops = [leaf for part in self._columns() for leaf in self._rows(part)]
+        if len(tops) > 1:
+            tops = [self._enclosed(leaf) for leaf in tops]
         sums = [found.sum]
         for number, leaf in enumerate(tops[1:], start=1):
             self.trace.do("duplicate", found.sum, leaf.lane, f"_part{number}")
@@ -326,6 +328,20 @@ class _Tiling:
         """The loops of a leaf's tile, outermost first."""
         inside = {leaf.row, leaf.above, leaf.column, leaf.lane}
         return [v for v in self._chain(leaf.lane) if v in inside]
+
+    def _enclosed(self, leaf: _Leaf) -> _Leaf:
+        """Give a tile that no loop surrounds a loop of one iteration, to compute its own sum in.
+
+        Without it, each part would compute the sums of all parts.
+        """
+        first = self._tile_loops(leaf)[0]
+        extent = self.trace.constant(first)
+        if extent is None or loop_around(self.trace.func, first) is not None:
+            return leaf
+        _, inner = self.trace.split(first, extent)
+        roles = (leaf.column, leaf.row, leaf.above)
+        column, row, above = (inner if name == first else name for name in roles)
+        return _Leaf(inner if leaf.lane == first else leaf.lane, column, row, above, leaf.tile)
 
     def _accumulate(self, leaf: _Leaf, total: str) -> None:
         """Put the accumulation of one tile into registers, right before the tile is written."""
