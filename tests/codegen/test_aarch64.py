@@ -82,6 +82,7 @@ def build(funcs: list[Func], folder: Path) -> Path:
     return program
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (CC and QEMU), reason="no aarch64 cross compiler or no qemu")
 def test_kernels_run_on_arm_as_in_the_interpreter(tmp_path):
     names = [name for name in CASES if name != "in_place"]

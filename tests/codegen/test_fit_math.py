@@ -1,0 +1,20 @@
+"""The tables in coefficients.py are what the fit gives."""
+
+from __future__ import annotations
+
+import mpmath as mp
+import pytest
+
+from dlc.codegen.llvm import coefficients
+from tests.codegen.fit_math import quotients, tables
+
+
+@pytest.mark.slow
+def test_the_tables_are_what_the_fit_gives():
+    for name, (found, error) in tables().items():
+        assert getattr(coefficients, name) == tuple(float(c) for c in found), name
+        assert error < mp.mpf(2) ** (-27 if name.endswith("F32") else -57)
+    for name, (*parts, error) in quotients().items():
+        want = tuple(tuple(float(c) for c in part) for part in parts)
+        assert getattr(coefficients, name) == want, name
+        assert error < mp.mpf(2) ** -28
