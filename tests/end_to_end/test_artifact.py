@@ -6,6 +6,7 @@ import runpy
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def compile_program(compiler: str, folder: Path) -> Path:
     return program
 
 
-def logits(command: list[object], image: np.ndarray, **options: object) -> np.ndarray:
+def logits(command: list[object], image: np.ndarray, **options: Any) -> np.ndarray:
     """What a program makes of an image."""
     words = [str(word) for word in command]
     done = subprocess.run(words, input=image.tobytes(), capture_output=True, check=False, **options)
