@@ -137,8 +137,10 @@ class _Writer:
 
     def is_made_of_parts(self, node: Node) -> bool:
         """Whether a concatenation's halo is that of its parts: there is none between them."""
-        halo = self.halos.get(node.output.name) if isinstance(node.op, Concat) else None
-        return halo is not None and halo[node.op.axis % node.output.type.rank] == (0, 0)
+        halo = self.halos.get(node.output.name)
+        if halo is None or not isinstance(node.op, Concat):
+            return False
+        return halo[node.op.axis % node.output.type.rank] == (0, 0)
 
     def concat(self, node: Node, halo: Halo) -> None:
         """A concatenation of parts that have its halo."""
