@@ -17,6 +17,10 @@ NODE = helper.make_node
 KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
 
 
+def one(array) -> np.ndarray:
+    return np.asarray(array, np.float32)
+
+
 def model(nodes, inputs, constants=(), outputs=("y",), opset=17, kinds=None) -> onnx.ModelProto:
     """A model; `inputs` is name -> shape, `kinds` name -> letter of the element type."""
     kinds = kinds or {}
@@ -47,10 +51,6 @@ def refusals(proto, **options) -> list[str]:
 def refused(node, *, shape=(1, 2, 5, 7), opset=17, constants=()) -> str:
     (only,) = refusals(model([node], {"x": shape}, constants, opset=opset))
     return only
-
-
-def one(array) -> np.ndarray:
-    return np.asarray(array, np.float32)
 
 
 # The schema.
@@ -105,6 +105,7 @@ def test_a_value_of_the_wrong_type_is_refused():
         (NODE("Dropout", ["x", "", "t"], ["y"]), "training_mode"),
         (NODE("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2]), "its result 'i'"),
         (NODE("Unique", ["x"], ["y", "i"]), "no converter"),
+        (NODE("ConstantOfShape", ["k"], ["y"], value=numpy_helper.from_array(one([1, 2]))), "2 el"),
         (NODE("Frobnicate", ["x"], ["y"]), "no converter"),
     ],
 )

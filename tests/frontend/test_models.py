@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
+from dlc.core.errors import UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
 from tests.frontend.test_convert import model
@@ -163,6 +164,60 @@ def test_a_counted_loop_becomes_a_scan():
             y = steps[-1] + i
         np.testing.assert_array_equal(found[graph.outputs[0].name], y)
         np.testing.assert_array_equal(found[graph.outputs[1].name], np.array(steps))
+
+
+def loop(steps, body_nodes, outputs=("go", "next"), given="x") -> onnx.ModelProto:
+    """A Loop over one state; `go` is the condition a body starts with."""
+    body = helper.make_graph(
+        body_nodes,
+        "body",
+        [onnx.ValueInfoProto(name=n) for n in ("i", "go", "state")],
+        [onnx.ValueInfoProto(name=n) for n in outputs],
+    )
+    node = NODE("Loop", ["steps", "yes", given], ["y"], body=body)
+    constants = {"steps": np.int64(steps), "yes": np.bool_(True), "limit": np.int64(2)}
+    return model([node], {"x": (1, 2)}, constants)
+
+
+def test_a_state_that_grows_is_unrolled():
+    proto = loop(3, [NODE("Concat", ["state", "x"], ["next"], axis=0)])
+    graph = import_model(load_model(proto)).graph
+    assert [node.op.name for node in graph.nodes] == ["concat"] * 3
+    found = evaluate(graph, {"x": np.float32([[1, 2]])})["y"]
+    np.testing.assert_array_equal(found, [[1, 2]] * 4)
+
+
+@pytest.mark.parametrize(
+    ("proto", "word"),
+    [
+        (loop(65, [NODE("Concat", ["state", "x"], ["next"], axis=0)]), "changes its type"),
+        (
+            loop(
+                3,
+                [NODE("Less", ["i", "limit"], ["on"]), NODE("Relu", ["state"], ["next"])],
+                outputs=("on", "next"),
+            ),
+            "computed in each step",
+        ),
+        (loop(-1, [NODE("Relu", ["state"], ["next"])]), "-1 steps"),
+    ],
+)
+def test_loops_that_are_not_counted_are_refused(proto, word):
+    with pytest.raises(UnsupportedModel, match=word):
+        import_model(load_model(proto))
+
+
+def test_a_scan_whose_state_changes_its_type_is_refused():
+    body = helper.make_graph(
+        [NODE("Concat", ["state", "row"], ["next"], axis=0), NODE("Relu", ["row"], ["out"])],
+        "body",
+        [onnx.ValueInfoProto(name=n) for n in ("state", "row")],
+        [onnx.ValueInfoProto(name=n) for n in ("next", "out")],
+    )
+    node = NODE("Scan", ["s", "x"], ["y", "z"], body=body, num_scan_inputs=1)
+    proto = model([node], {"s": (2,), "x": (4, 3)}, outputs=["y", "z"])
+    with pytest.raises(UnsupportedModel, match=r"changes from f32\[2\] to f32\[5\]"):
+        import_model(load_model(proto))
 
 
 def branch(name: str, op: str) -> onnx.GraphProto:

@@ -150,6 +150,10 @@ CASES = {
     "einsum": (NODE("Einsum", ["x", "w"], ["y"], equation="bchw,cd->bhwd"), {"w": real(3, 4)}, 12),
     "einsum dots": (NODE("Einsum", ["x", "w"], ["y"], equation="...hw,...wd"),
                     {"w": real(2, 3, 7, 2)}, 12),
+    "einsum sums one": (NODE("Einsum", ["x", "w"], ["y"], equation="bchw,cd->bd"),
+                        {"w": real(3, 4)}, 12),
+    "einsum outer": (NODE("Einsum", ["x", "w"], ["y"], equation="bchw,d->bchwd"),
+                     {"w": real(4)}, 12),
     "einsum diagonal": (NODE("Einsum", ["q"], ["y"], equation="ii->i"), {"q": real(4, 4)}, 12),
 }  # fmt: skip
 

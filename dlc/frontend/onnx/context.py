@@ -287,7 +287,7 @@ class Context:
 
     def _hint(self, op: Op | None = None) -> str:
         first = next((o for o in self.node.outputs if o), self.node.op_type)
-        return f"{first}_{op.name}" if op else first
+        return f"{first}_{op.name}" if op else f"{first}_value"  # its own name is the result's
 
     def _folds(self, node: Node) -> bool:
         limit = self.limits.folded_elems

@@ -250,9 +250,7 @@ class _Driver:
             self.ctx.refuse("there is no converter", _advice(node))
         types = [v.type if isinstance(v, Value) else None for v in operands]
         body = (
-            function_body(node, types, self.model.opsets.get("", 1))
-            if depth < _DEEPEST
-            else None
+            function_body(node, types, self.model.opsets.get("", 1)) if depth < _DEEPEST else None
         )
         if body is None:
             self.ctx.refuse("there is no converter", _advice(node))
