@@ -7,6 +7,7 @@ usage, 3 the model, 4 numbers differ, 5 target or tools, 6 the artefact, 7 a lim
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -81,13 +82,27 @@ def _options(
     """Compile trained models ahead of time: ONNX in, one native shared library out."""
 
 
+class _Sentence(logging.Formatter):
+    """Messages of the compiler as `warning: ...`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line for a message."""
+        return f"{record.levelname.lower()}: {record.getMessage()}"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line, and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal without Unicode shows "?" and lives
             stream.reconfigure(errors="replace")
+    logger = logging.getLogger("dlc")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Sentence())
+    logger.addHandler(handler)
     try:
         app(words, prog_name="dlc")
     except Exception as error:
         sys.exit(report_failure(error, as_json="--json" in words))
+    finally:
+        logger.removeHandler(handler)

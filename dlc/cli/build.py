@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dlc.core.target import Target
     from dlc.verify_model import VerifyReport
 
+_FORGIVEN = 10  # times onnxruntime's own error; a wrong program is off by far more
 PRECISIONS = ("highest", "high", "medium")
 
 
@@ -148,8 +149,12 @@ def _verify(
     report = verify_model.verify(model, draft, against=[verify_model.ONNXRUNTIME])
     if not report.ok:
         report = verify_model.verify(model, draft)
-    report.check()
     seconds = time.perf_counter() - began
+    if not report.ok:
+        _forgive(report)
+        factor = f"more than {verify_model.TIMES_PEER}× as far from float64 as onnxruntime"
+        display.line("warning", "verify", f"{factor}: see dlc verify", seconds)
+        return report
     if not report.trials:
         display.line("warning", "verify", f"skipped: {'; '.join(report.notes)}", seconds)
         return report
@@ -157,6 +162,19 @@ def _verify(
     detail = f"random inputs vs onnxruntime: max abs {apart:.1e}"
     display.line("done", "verify", detail, seconds)
     return report
+
+
+def _forgive(report: VerifyReport) -> None:
+    """Let pass what is off by little more than onnxruntime: random inputs can magnify rounding.
+
+    Raises:
+        VerificationError: an output is off by much more.
+    """
+    for output in report.outputs:
+        ours, theirs = output.dlc, output.peer
+        forgiven = ours and theirs and ours.max_abs <= _FORGIVEN * theirs.max_abs
+        if output.problem and not forgiven:
+            report.check()
 
 
 def _document(

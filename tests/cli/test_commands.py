@@ -7,11 +7,14 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 
 import dlc
+from dlc import verify_model
 from dlc.cli.argument import Source, parse_dims, parse_file, parse_shapes, parse_source
 from dlc.core.errors import UserError
+from tests.cli.models import perceptron
 
 COMMANDS = ("build", "run", "bench", "verify", "inspect", "targets", "doctor", "cache", "version")
 
@@ -114,6 +117,33 @@ def test_a_wrong_artefact_is_not_left_behind(files, dlc_main, monkeypatch):
     assert code == 4
     assert "error[DLC-E0800]: output 'y': differs from float64" in said
     assert not (files / "new.so").exists()
+
+
+def test_what_is_nearly_as_good_as_onnxruntime_is_a_warning(files, dlc_main, monkeypatch):
+    def report(times):
+        ours, theirs = verify_model.Error(times * 1e-3, 1.0), verify_model.Error(1e-3, 1.0)
+        output = verify_model.OutputReport("y", ours, theirs, None, "differs")
+        return verify_model.VerifyReport((output,), (), (), 1)
+
+    monkeypatch.setattr(verify_model, "verify", lambda *_, **__: report(5))
+    code, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so")
+    assert code == 0
+    assert "! verify    more than 2× as far" in said
+    monkeypatch.setattr(verify_model, "verify", lambda *_, **__: report(11))
+    assert dlc_main("build", "mlp.onnx", "-o", "new.so")[0] == 4
+
+
+def test_what_the_compiler_logs_is_a_warning(files, dlc_main):
+    twice = perceptron()
+    twice.graph.initializer.pop()
+    for value in (1.0, 2.0):
+        constant = onnx.helper.make_node("Constant", [], ["b"], value_floats=[value] * 3)
+        twice.graph.node.insert(0, constant)
+    onnx.save(twice, "twice.onnx")
+    code, _, said = dlc_main("inspect", "twice.onnx")
+    assert code == 0
+    assert said.startswith("warning: twice.onnx: ")
+    assert said.count("warning") == 1
 
 
 def test_without_onnxruntime_nothing_is_compared(files, dlc_main, monkeypatch):
