@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +15,8 @@ from dlc.cli.screen import print_json, show_bytes, show_seconds, show_target, st
 from dlc.core.errors import UserError
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     from dlc.compiler import BuildReport
     from dlc.core.target import Target
     from dlc.verify_model import VerifyReport
@@ -99,12 +100,14 @@ def build(
         console.print(f"Try:  dlc bench {path} --against onnxruntime", style="dim", soft_wrap=True)
 
 
-def staging_folder(path: Path) -> tempfile.TemporaryDirectory[str]:
+def staging_folder(path: Path) -> TemporaryDirectory[str]:
     """A new folder beside a file that is to be written; it takes the file's place when complete.
 
     Raises:
         UserError: the file could not be written.
     """
+    import tempfile
+
     if path.is_dir():
         raise UserError(detail=f"{path} is a folder", hint="name a file: -o model.so")
     if not path.parent.is_dir():

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -101,6 +98,8 @@ def _machine() -> Finding:
 
 
 def _linker() -> Finding:
+    import subprocess
+
     from dlc.codegen.llvm.toolchain import find_driver
     from dlc.core.target_parse import parse_target
 
@@ -135,6 +134,9 @@ def _cache() -> Finding:
 
 
 def _scratch() -> Finding:
+    import shutil
+    import tempfile
+
     folder = Path(tempfile.gettempdir())
     with tempfile.TemporaryFile() as file:
         file.write(b"dlc")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
-import traceback
 from pathlib import Path
 from typing import NoReturn
 
@@ -52,6 +50,9 @@ def _sentence(error: Exception) -> str:
 
 def _write_crash(error: Exception) -> Path:
     """A new file with the traceback."""
+    import tempfile
+    import traceback
+
     with tempfile.NamedTemporaryFile(
         "w", prefix="dlc-crash-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
     ) as file:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from typing import Annotated
 
 import typer
@@ -36,6 +34,9 @@ def version(
 
 def packages() -> dict[str, str]:
     """The versions of the packages dlc uses, of those that are installed."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
     found = {}
     for name in (*REQUIRED, *OPTIONAL):
         try:
