@@ -1,6 +1,6 @@
 # All a new user needs is Python 3.11 or newer (with venv) and a C++ compiler:
 #   make demo    build two models, run one from C++, time one beside onnxruntime
-#   make test    every test
+#   make test    the tests
 # The first run makes the virtual environment .venv and installs the package into it; later runs
 # start at once, and again after a change of pyproject.toml or of the C++ sources.
 
@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
+MODELS := build/models
 CXXFLAGS ?= -O2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -18,12 +19,13 @@ IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast check sanitize format clean
+.PHONY: help install demo test test-fast test-slow check sanitize format clean
 
 help:
 	@echo "make demo        build models, run one from C++, time one beside onnxruntime"
-	@echo "make test        every test"
+	@echo "make test        the tests, without those of large models"
 	@echo "make test-fast   the tests without the slow ones"
+	@echo "make test-slow   the slow tests, also of large models, and of those in MODELS=folder"
 	@echo "make check       format, lint, types, import contracts, tests"
 	@echo "make sanitize    the C++ tests under ASan, UBSan and TSan"
 	@echo "make format      let ruff format the sources"
@@ -50,6 +52,9 @@ test: $(VENV)/.installed
 
 test-fast: $(VENV)/.installed
 	$(IN_VENV) pytest -q -n auto --dist loadfile -m "not slow"
+
+test-slow: $(VENV)/.installed
+	$(IN_VENV) pytest -q -n auto --dist loadfile -m slow --models $(MODELS)
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check
