@@ -493,3 +493,29 @@ def test_two_loops_that_run_less_than_never_stay_so_when_fused():
                     B[i, j] = A[i, j]
     """
     check(text, ("fuse", ("i", "j", "ij")))
+
+
+def test_partial_sums_keep_the_guard_of_their_element():
+    text = """
+        def f(n: size, A: f32[n, 6], *, s: f32[n]):
+            for i in range(16):
+                if i < n:
+                    s[i] = 0.0
+                for k in range(6):
+                    if i < n:
+                        s[i] += A[i, k]
+    """
+    check(text, ("rfactor", ("s", "k", "p")))
+
+
+def test_partial_sums_drop_the_guard_of_a_summand():
+    text = """
+        def f(n: size, A: f32[n, 6], *, s: f32[n]):
+            for i in range(n):
+                s[i] = 1.0
+                for ko in range(2):
+                    for ki in range(4):
+                        if ko * 4 + ki < 6:
+                            s[i] *= A[i, ko * 4 + ki]
+    """
+    check(text, ("rfactor", ("s", "ki", "p")))

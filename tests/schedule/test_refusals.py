@@ -534,6 +534,18 @@ CASES = [
         """,
         "inside the vector loop 'i'",
     ),
+    (
+        "rfactor",
+        ("s", "k", "p"),
+        """
+        def f(n: size, A: f32[n], *, s: f32[n]):
+            for i in range(8):
+                for k in range(3):
+                    if i + k < n:
+                        s[i] += A[i + k]
+        """,
+        "a guard may skip all summands of an element outside of 's'",
+    ),
     # subtotal
     ("subtotal", ("s", "q", "p"), SUM, "there is no loop 'q'"),
     ("subtotal", ("B", "i", "p"), KINDS, "is already parallel"),

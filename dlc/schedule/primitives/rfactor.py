@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dlc.schedule.dependence import bounds_in
 from dlc.schedule.edit import loops_around, redirect, sites, swap_loop, touched_by_invoke
 from dlc.schedule.loop import (
     Alloc,
@@ -18,11 +19,15 @@ from dlc.schedule.loop import (
     accumulation,
     block,
     exprs,
+    loops,
     rewrite,
     walk,
 )
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
-from dlc.te.expr import Binary, BinOp, Load, Var
+from dlc.schedule.primitives.cache_read import shape_of
+from dlc.schedule.restrict import within
+from dlc.schedule.simplify import conjuncts, guarded
+from dlc.te.expr import ZERO, Binary, BinOp, Expr, Load, Var
 from dlc.te.tensor import identity
 from dlc.te.transform import free_vars, loads
 from dlc.te.types import TensorType
@@ -63,8 +68,8 @@ def rfactor(func: Func, buffer: str, loop: str, name: str) -> Func:
 
     Raises:
         ScheduleError: no such loop; it is no longer serial; it holds something else than one
-            accumulation of the buffer, or chooses its element, or is inside a vector loop; a name
-            is taken.
+            accumulation of the buffer, or chooses its element, or is inside a vector loop; a guard
+            may skip all summands of an element that is not there; a name is taken.
     """
     target = find_serial("rfactor", func, loop)
     store = _accumulation(func, buffer, target)
@@ -86,6 +91,7 @@ def rfactor(func: Func, buffer: str, loop: str, name: str) -> Func:
     start = Store(name, axis, identity(op, dtype))
     first = replace(target, body=block(start, inner))
     last = _final(target, store, op, Load(name, (Var(f"{loop}{SUFFIX}"),), dtype))
+    last = guarded(_kept_guards(func, top, store), last)
 
     def change(_: For) -> Stmt:
         return Alloc(partial, Scope.LOCAL, block(first, last))
@@ -97,6 +103,21 @@ def _final(target: For, store: Store, op: BinOp, partial: Load) -> For:
     total = Binary(op, Load(store.buffer, store.index, partial.dtype), partial)
     combine = Store(store.buffer, store.index, total)
     return For(f"{target.var}{SUFFIX}", target.extent, LoopKind.SERIAL, combine)
+
+
+def _kept_guards(func: Func, top: For, store: Store) -> list[Expr]:
+    """The guards of the element. Those of a summand are dropped: then the element must be there."""
+    inside = set(loops(top))
+    (site,) = sites(top)
+    conds = [c for s in site.around if isinstance(s, If) for c in conjuncts(s.cond)]
+    kept = [c for c in conds if not free_vars(c) & inside]
+    if len(kept) < len(conds):
+        bounds = bounds_in(func.body)
+        for part, size in zip(store.index, shape_of(func, store.buffer), strict=True):
+            if within(part, ZERO, size, bounds):
+                reason = f"a guard may skip all summands of an element outside of '{store.buffer}'"
+                refuse("rfactor", func, reason)
+    return kept
 
 
 def _accumulation(func: Func, buffer: str, target: For) -> Store:
