@@ -82,12 +82,12 @@ def _options(
     """Compile trained models ahead of time: ONNX in, one native shared library out."""
 
 
-class _Sentence(logging.Formatter):
-    """Messages of the compiler as `warning: ...`."""
+class _Messages(logging.Handler):
+    """Shows what the compiler logs as `warning: ...`, above a bar if there is one."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """The line for a message."""
-        return f"{record.levelname.lower()}: {record.getMessage()}"
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        sys.stderr.write(f"{record.levelname.lower()}: {record.getMessage()}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -97,8 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if hasattr(stream, "reconfigure"):  # a terminal without Unicode shows "?" and lives
             stream.reconfigure(errors="replace")
     logger = logging.getLogger("dlc")
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Sentence())
+    handler = _Messages(logging.WARNING)
     logger.addHandler(handler)
     try:
         app(words, prog_name="dlc")
