@@ -90,8 +90,8 @@ def rfactor(func: Func, buffer: str, loop: str, name: str) -> Func:
     inner = redirect(_without(top, loop), buffer, name, lambda _: axis)
     start = Store(name, axis, identity(op, dtype))
     first = replace(target, body=block(start, inner))
-    last = _final(target, store, op, Load(name, (Var(f"{loop}{SUFFIX}"),), dtype))
-    last = guarded(_kept_guards(func, top, store), last)
+    combine = _final(target, store, op, Load(name, (Var(f"{loop}{SUFFIX}"),), dtype))
+    last = guarded(_kept_guards(func, top, store), combine)
 
     def change(_: For) -> Stmt:
         return Alloc(partial, Scope.LOCAL, block(first, last))
