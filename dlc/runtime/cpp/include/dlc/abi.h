@@ -31,6 +31,7 @@ typedef struct dlc_host {
   /* Memory of the calling thread: at least `bytes` bytes, DLC_ALIGNMENT-aligned,
    * valid until this thread asks for more than before, or the end of `run`. A
    * request for no more than an earlier one returns the same memory, unchanged.
+   * Calls inside of a body and calls around the loop get memory of their own.
    * NULL when there is no memory; the model then gives up by calling `fail`. */
   void *(*scratch)(void *self, int64_t bytes);
   /* Records that the run failed, and why. Callable from any thread; the first
