@@ -1,4 +1,4 @@
-"""Expressions are values: they compare, hash, pickle, print and parse; ill-typed ones cannot exist."""
+"""Expressions compare, hash, pickle, print and parse as values; ill-typed ones cannot exist."""
 
 from __future__ import annotations
 
