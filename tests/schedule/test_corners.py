@@ -519,3 +519,15 @@ def test_partial_sums_drop_the_guard_of_a_summand():
                             s[i] *= A[i, ko * 4 + ki]
     """
     check(text, ("rfactor", ("s", "ki", "p")))
+
+
+def test_a_box_of_loops_that_do_not_run_is_empty():
+    text = """
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            for ii in range(3):
+                for io in range((n + 2) // 3):
+                    if io * 3 + ii < n:
+                        B[io * 3 + ii] = A[io * 3 + ii]
+    """
+    check(text, ("cache_read", ("A", "ii", "a", "local")))
+    check(text, ("cache_write", ("B", "ii", "b", "local")))
