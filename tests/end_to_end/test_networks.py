@@ -33,6 +33,7 @@ def onnxruntime_session(model):
     return onnxruntime.InferenceSession(model.SerializeToString(), options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network(name, compiled):
     network = NETWORKS[name]

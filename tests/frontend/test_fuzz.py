@@ -20,6 +20,7 @@ OPERATORS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_damaged_nodes_raise_nothing_but_errors_of_the_model(operator):
     rng = random.Random(operator)

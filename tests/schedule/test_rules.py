@@ -210,7 +210,15 @@ def data(plain: Func, sizes: dict[str, int]) -> dict[str, np.ndarray]:
     return {n: rng.integers(-3, 4, s).astype(np.float32) for n, s in shapes.items()}
 
 
-@pytest.mark.parametrize("target", [AVX512, AVX2, SSE], ids=["avx512", "avx2", "sse"])
+SLOW = pytest.mark.slow
+TARGETS = [
+    pytest.param(AVX512, id="avx512"),
+    pytest.param(AVX2, id="avx2", marks=SLOW),
+    pytest.param(SSE, id="sse", marks=SLOW),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_rule_keeps_the_result(name: str, target: Target) -> None:
     plain = CASES[name]()

@@ -129,6 +129,7 @@ def a_step(draw, func, number):
     return name, getattr(Choices(draw, func, number), name)()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
