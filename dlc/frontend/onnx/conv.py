@@ -64,6 +64,8 @@ def convert_conv_transpose(
     """
     rank = x.type.rank - 2
     kernel = kernel_sizes(ctx, w, kernel_shape)
+    if len(kernel) != rank or not rank:
+        ctx.refuse(f"a kernel of {len(kernel)} dimensions for images of {rank}")
     stride = per_axis(ctx, strides, rank, 1, "strides")
     dilation = per_axis(ctx, dilations, rank, 1, "dilations")
     extra = per_axis(ctx, output_padding, rank, 0, "output_padding")

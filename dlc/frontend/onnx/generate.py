@@ -125,8 +125,10 @@ def convert_range(
         low, high, by = (ctx.one_number(v, "the range") for v in bounds)
         if by == 0 or not np.isfinite((low, high, by)).all():
             ctx.refuse(f"it goes from {low} to {high} by {by}")
-        check_elems(ctx, (high - low) / by)
-        return ctx.constant(round_to(np.arange(low, high, by), start.type.dtype))
+        count = (high - low) / by
+        check_elems(ctx, count)
+        numbers = np.arange(low, high, by) if count > 0 else np.zeros(0)
+        return ctx.constant(round_to(numbers, start.type.dtype))
     first, last, step = (ctx.one_size(v, "the range") for v in bounds)
     if step != ONE:
         ctx.refuse(f"delta is {step}; with a limit known only at run time it must be 1")
