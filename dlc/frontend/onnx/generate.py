@@ -125,9 +125,9 @@ def convert_range(
         low, high, by = (ctx.one_number(v, "the range") for v in bounds)
         if by == 0 or not np.isfinite((low, high, by)).all():
             ctx.refuse(f"it goes from {low} to {high} by {by}")
-        count = (high - low) / by
-        check_elems(ctx, count)
-        numbers = np.arange(low, high, by) if count > 0 else np.zeros(0)
+        steps = (high - low) / by
+        check_elems(ctx, steps)
+        numbers = np.arange(low, high, by) if steps > 0 else np.zeros(0)
         return ctx.constant(round_to(numbers, start.type.dtype))
     first, last, step = (ctx.one_size(v, "the range") for v in bounds)
     if step != ONE:
