@@ -716,6 +716,22 @@ CASES = [
         """,
         "vectorize loop 'x' would run n + 16 times",
     ),
+    (
+        "reverse_compute_at",
+        ("t", "i"),
+        """
+        def f(A: f32[4], *, B: f32[4]):
+            t = alloc(f32[4], "local")
+            for i in range(4):
+                t[i] = A[i]
+            u = alloc(f32[4], "local")
+            for j in range(4):
+                u[j] = t[j]
+            for k in range(4):
+                B[k] = u[k]
+        """,
+        "'u' does not live in loop 'i' yet",
+    ),
     # pad_einsum
     ("pad_einsum", ("s", "q", 4), SUM, "there is no loop 'q'"),
     ("pad_einsum", ("s", "j", 1), SUM, "multiple 1 is below 2"),

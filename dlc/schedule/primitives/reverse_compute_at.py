@@ -84,7 +84,8 @@ def reverse_compute_at(func: Func, buffer: str, loop: str) -> Func:
             no later nest reads it; a guard is around
             the loop; iterations share elements, or do not surely compute all that
             is read; a store of the consumer would run several times; the consumer cannot be
-            reordered, or something in between depends on it; an instruction uses the buffer.
+            reordered, or something in between depends on it, or its
+            buffers do not live there yet; an instruction uses the buffer.
     """
     target = find_loop("reverse_compute_at", func, loop)
     if buffer not in dtypes(func):
@@ -157,6 +158,10 @@ def _nests(func: Func, buffer: str, target: For) -> tuple[Stmt, Stmt]:
             reason = f"loop '{loop}' is inside the vector loop '{outer.var}'"
             refuse("reverse_compute_at", func, reason)
     _check_between(func, buffer, home, later[:at], consumer)
+    private = allocs(consumer)
+    for name in sorted((read(consumer) | written(consumer)) - set(private)):
+        if loop not in loops(life(func, name)):
+            refuse("reverse_compute_at", func, f"'{name}' does not live in loop '{loop}' yet")
     return home, consumer
 
 
