@@ -33,6 +33,7 @@ from dlc.schedule.loop import (
     LoopKind,
     Stmt,
     Store,
+    allocs,
     block,
     dtypes,
     loops,
