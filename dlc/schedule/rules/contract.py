@@ -24,7 +24,7 @@ from dlc.te.simplify import coefficients, surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads
 
 MAX_STEPS = 16  # reduction steps written out in one iteration
-SUBTOTAL = 288  # products in one chain, whose rounding grows with its length; 2 * 9 * 16
+SUBTOTAL = 144  # products in one chain, whose rounding grows with its length; 9 * 16
 MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
 
 
@@ -369,7 +369,7 @@ class _Tiling:
         """
         trace = self.trace
         extents = [trace.constant(v) for v in inner]
-        if None in extents or 2 * prod(e or 1 for e in extents) < 3 * SUBTOTAL:
+        if None in extents or prod(e or 1 for e in extents) < 2 * SUBTOTAL:
             return inner, total
         steps, first = 1, len(inner)  # of the loops from `first` on
         while first and steps * (extents[first - 1] or 1) <= SUBTOTAL:
