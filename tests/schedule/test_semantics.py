@@ -131,7 +131,7 @@ def a_step(draw, func, number):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_no_schedule_changes_the_result(name, data):
     plain = func = function(name)
