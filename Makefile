@@ -19,14 +19,14 @@ IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-slow check sanitize format clean
+.PHONY: help install demo test test-fast test-slow lint check sanitize format clean
 
 help:
 	@echo "make demo        build models, run one from C++, time one beside onnxruntime"
 	@echo "make test        the tests, without those of large models"
 	@echo "make test-fast   the tests without the slow ones"
 	@echo "make test-slow   the slow tests, also of large models, and of those in MODELS=folder"
-	@echo "make check       format, lint, types, import contracts, tests"
+	@echo "make lint        format, lint, types, import contracts"
 	@echo "make sanitize    the C++ tests under ASan, UBSan and TSan"
 	@echo "make format      let ruff format the sources"
 	@echo "make clean       remove what was built; .venv too"
@@ -47,7 +47,7 @@ $(VENV)/.installed: $(CPP_SOURCES) $(VENV)/.tools
 	$(BIN)/pip install -q --no-build-isolation -e ".[test]"
 	@touch $@
 
-test: $(VENV)/.installed
+test: lint
 	$(IN_VENV) pytest -q -n auto --dist loadfile
 
 test-fast: $(VENV)/.installed
@@ -56,13 +56,14 @@ test-fast: $(VENV)/.installed
 test-slow: $(VENV)/.installed
 	$(IN_VENV) pytest -q -n auto --dist loadfile -m slow --models $(MODELS)
 
-check: $(VENV)/.installed
+lint: $(VENV)/.installed
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/mypy tests
 	PYTHONPATH=. $(BIN)/lint-imports
-	$(MAKE) test
+
+check: test
 
 sanitize: $(VENV)/.installed
 	$(IN_VENV) sh dlc/runtime/cpp/tests/sanitize.sh address thread
