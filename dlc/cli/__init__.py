@@ -46,6 +46,7 @@ app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # importing rich for a page of help takes longer than all the rest
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
