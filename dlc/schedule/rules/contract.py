@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from dlc.core.target import Target
+from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import For, Func, If, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import loop_around, simple_index, unroll_factor
@@ -443,7 +444,4 @@ class _Tiling:
 
     def _chain(self, name: str) -> list[str]:
         """The loops around a loop, outermost first, itself last."""
-        chain = [name]
-        while (outer := loop_around(self.trace.func, chain[0])) is not None:
-            chain.insert(0, outer)
-        return chain
+        return [loop.var for loop in loops_around(self.trace.func, name)]

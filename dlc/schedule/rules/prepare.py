@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.core.target import Target
+from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import For, Func, LoopKind, Stmt, allocs, loops, walk
 from dlc.schedule.nest import is_cheap, readers, stages, top_nests
 from dlc.schedule.trace import Trace
@@ -49,27 +50,8 @@ def simple_index(index: Expr, around: Sequence[For]) -> Expr:
 
 def loop_around(func: Func, name: str) -> str | None:
     """The loop directly outside of a loop, or None."""
-    for stmt in walk(func.body):
-        if isinstance(stmt, For) and any(
-            s.var == name for s in _direct(stmt.body) if isinstance(s, For)
-        ):
-            return stmt.var
-    return None
-
-
-def _direct(stmt: Stmt) -> list[Stmt]:
-    """The statements of a body that no further loop is around."""
-    found: list[Stmt] = []
-    pending = [stmt]
-    while pending:
-        node = pending.pop()
-        found.append(node)
-        if isinstance(node, For):
-            continue
-        pending += getattr(node, "stmts", ())
-        if hasattr(node, "body"):
-            pending.append(node.body)
-    return found
+    around = loops_around(func, name)
+    return around[-2].var if len(around) > 1 else None
 
 
 def unroll_factor(extent: Expr, limit: int) -> int:
