@@ -15,12 +15,13 @@ from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.layout import Channels
 from dlc.graph.op import Array, Fuse, Op
 from dlc.graph.ops.attributes import as_sizes
+from dlc.graph.ops.channels import PackChannels, UnpackChannels
 from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.norm import InstanceNorm
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.resize import Resize
-from dlc.graph.ops.shape import Concat, PackChannels, Pad, Reshape, Slice, UnpackChannels
+from dlc.graph.ops.shape import Concat, Pad, Reshape, Slice
 from dlc.graph.signs import is_nonnegative
 from dlc.te.expr import index
 from dlc.te.types import TensorType, const_size, is_const

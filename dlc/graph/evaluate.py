@@ -15,8 +15,9 @@ from dlc.core.errors import InputError, InternalError
 from dlc.core.types import INDEX
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array, Op, as_f64
+from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr, Var
-from dlc.te.simplify import canonical, coefficients
+from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, substitute
 from dlc.te.types import Shape
 

@@ -29,13 +29,12 @@ from dlc.schedule.loop import (
     loops,
 )
 from dlc.schedule.region import Interval, Span, interval
+from dlc.te.affine import loop_bounds
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Expr, Var
+from dlc.te.poly import Poly, from_poly
 from dlc.te.simplify import (
     Bounds,
-    Poly,
     canonical,
-    from_poly,
-    loop_bounds,
     simplify,
     surely_at_most,
     surely_equal,

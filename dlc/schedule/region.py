@@ -6,15 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var, maximum
-from dlc.te.simplify import (
-    Bounds,
-    Poly,
-    canonical,
-    from_poly,
-    simplify,
-    surely_at_most,
-    to_poly,
-)
+from dlc.te.poly import Poly, from_poly
+from dlc.te.simplify import Bounds, canonical, simplify, surely_at_most, to_poly
 from dlc.te.transform import free_vars, loads
 
 Interval = tuple[Expr, Expr]  # lowest and highest value

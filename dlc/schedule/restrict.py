@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from dlc.schedule.loop import For, If, LoopKind, Stmt, loops, rewrite, substitute
 from dlc.schedule.region import Span
 from dlc.schedule.simplify import conjuncts, guarded
+from dlc.te.affine import loop_bounds, split_terms
 from dlc.te.expr import ZERO, Const, Expr, Var
-from dlc.te.simplify import Bounds, loop_bounds, simplify, split_terms, to_poly
+from dlc.te.simplify import Bounds, simplify, to_poly
 from dlc.te.transform import free_vars
 
 Refuse = Callable[[str], None]

@@ -8,16 +8,9 @@ from typing import assert_never
 
 from dlc.core.types import INDEX
 from dlc.schedule.loop import Alloc, Block, For, If, Invoke, Stmt, Store, block, rewrite, substitute
+from dlc.te.affine import loop_bounds, split_terms
 from dlc.te.expr import FALSE, ONE, TRUE, ZERO, Binary, BinOp, Expr, Var, both
-from dlc.te.simplify import (
-    Bounds,
-    canonical,
-    loop_bounds,
-    simplify,
-    split_terms,
-    surely_at_most,
-    to_poly,
-)
+from dlc.te.simplify import Bounds, canonical, simplify, surely_at_most, to_poly
 from dlc.te.transform import free_vars, loads
 
 NOTHING = Block(())

@@ -13,7 +13,6 @@ from math import gcd
 
 from dlc.core.types import INDEX, DType
 from dlc.te.expr import (
-    ONE,
     ZERO,
     Binary,
     BinOp,
@@ -32,10 +31,18 @@ from dlc.te.expr import (
     either,
     unary,
 )
+from dlc.te.poly import (
+    Monomial,
+    Poly,
+    add,
+    cancel_factor,
+    from_poly,
+    multiply,
+    quotient_terms,
+    scale,
+)
 from dlc.te.transform import free_vars, rewrite
 
-Monomial = tuple[Expr, ...]  # atoms, sorted by their text
-Poly = dict[Monomial, int]
 Bounds = Mapping[str, tuple[Expr, Expr]]  # variable -> (lowest, highest) value
 
 _NONE: Bounds = {}
@@ -94,7 +101,7 @@ def surely_less(a: Expr | int, b: Expr | int, bounds: Bounds = _NONE) -> bool:
     """Whether `a < b` for all values of the variables."""
     if not bounds:
         return _surely_less_size(_index(a), _index(b))
-    return _nonnegative(_add(_difference(_index(b), a, bounds), {(): -1}), bounds)
+    return _nonnegative(add(_difference(_index(b), a, bounds), {(): -1}), bounds)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -102,7 +109,7 @@ def _surely_less_size(a: Expr, b: Expr) -> bool:
     """The question about sizes alone; verifiers ask it again after each pass."""
     if isinstance(a, Const) and isinstance(b, Const):
         return a.value < b.value
-    return _nonnegative(_add(_difference(b, a, _NONE), {(): -1}), _NONE)
+    return _nonnegative(add(_difference(b, a, _NONE), {(): -1}), _NONE)
 
 
 def surely_at_most(a: Expr | int, b: Expr | int, bounds: Bounds = _NONE) -> bool:
@@ -146,13 +153,13 @@ def _to_poly(expr: Expr, bounds: Bounds) -> Poly:  # noqa: C901 - a case per nod
         case Var():
             return {(expr,): 1}
         case Binary(BinOp.ADD, a, b):
-            return _add(to_poly(a, bounds), to_poly(b, bounds))
+            return add(to_poly(a, bounds), to_poly(b, bounds))
         case Binary(BinOp.SUB, a, b):
-            return _add(to_poly(a, bounds), _scale(to_poly(b, bounds), -1))
+            return add(to_poly(a, bounds), scale(to_poly(b, bounds), -1))
         case Unary(UnOp.NEG, a):
-            return _scale(to_poly(a, bounds), -1)
+            return scale(to_poly(a, bounds), -1)
         case Binary(BinOp.MUL, a, b):
-            return _multiply(to_poly(a, bounds), to_poly(b, bounds))
+            return multiply(to_poly(a, bounds), to_poly(b, bounds))
         case Binary(BinOp.FLOORDIV, a, b):
             return _divide(to_poly(a, bounds), to_poly(b, bounds), bounds)
         case Binary(BinOp.MOD, a, b):
@@ -176,61 +183,12 @@ def _to_poly(expr: Expr, bounds: Bounds) -> Poly:  # noqa: C901 - a case per nod
             return {(rewrite(expr, lambda e: e),): 1}
 
 
-def from_poly(poly: Poly) -> Expr:
-    """A polynomial as an expression: terms with variables first, in text order, constant last."""
-    total: Expr = ZERO
-    for atoms in sorted((m for m in poly if m), key=_monomial_key):
-        factor = poly[atoms]
-        term: Expr = atoms[0]
-        for atom in atoms[1:]:
-            term = Binary(BinOp.MUL, term, atom)
-        if abs(factor) != 1:
-            term = Binary(BinOp.MUL, term, Const(abs(factor), INDEX))
-        if factor < 0:
-            total = Unary(UnOp.NEG, term) if total == ZERO else Binary(BinOp.SUB, total, term)
-        else:
-            total = term if total == ZERO else Binary(BinOp.ADD, total, term)
-    offset = poly.get((), 0)
-    if total == ZERO:
-        return Const(offset, INDEX)
-    if offset < 0:
-        return Binary(BinOp.SUB, total, Const(-offset, INDEX))
-    return Binary(BinOp.ADD, total, Const(offset, INDEX)) if offset else total
-
-
-def split_terms(expr: Expr, names: frozenset[str] | set[str]) -> tuple[Expr, Expr]:
-    """Write `expr` as a sum: (terms that read a variable of `names`, the other terms)."""
-    with_names: Poly = {}
-    without: Poly = {}
-    for atoms, factor in to_poly(expr, _NONE).items():
-        reads = any(free_vars(a) & names for a in atoms)
-        (with_names if reads else without)[atoms] = factor
-    return from_poly(with_names), from_poly(without)
-
-
-def coefficients(expr: Expr) -> dict[str, int] | None:
-    """The integer coefficient of each variable, or None when `expr` is not linear.
-
-    `i * 32 + j` gives `{"i": 32, "j": 1}`; constants are dropped.
-    """
-    result: dict[str, int] = {}
-    for atoms, factor in to_poly(expr, _NONE).items():
-        match atoms:
-            case ():
-                continue
-            case (Var(name),):
-                result[name] = factor
-            case _:
-                return None
-    return result
-
-
 def _index(value: Expr | int) -> Expr:
     return Const(value, INDEX) if isinstance(value, int) else value
 
 
 def _difference(a: Expr, b: Expr | int, bounds: Bounds) -> Poly:
-    return _add(to_poly(a, bounds), _scale(to_poly(_index(b), bounds), -1))
+    return add(to_poly(a, bounds), scale(to_poly(_index(b), bounds), -1))
 
 
 def _compare(op: BinOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
@@ -250,107 +208,38 @@ def _compare(op: BinOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
     return Binary(op, x, y)
 
 
-@functools.lru_cache(maxsize=65536)
-def _atom_key(atom: Expr) -> str:
-    return atom.name if isinstance(atom, Var) else "~" + str(atom)  # compound atoms come last
-
-
-def _monomial_key(atoms: Monomial) -> tuple[int, list[str]]:
-    return (-len(atoms), [_atom_key(a) for a in atoms])
-
-
-def _add(a: Poly, b: Poly) -> Poly:
-    total = dict(a)
-    for atoms, factor in b.items():
-        value = total.get(atoms, 0) + factor
-        if value:
-            total[atoms] = value
-        else:
-            total.pop(atoms, None)
-    return total
-
-
-def _scale(a: Poly, factor: int) -> Poly:
-    return {atoms: value * factor for atoms, value in a.items()} if factor else {}
-
-
-def _multiply(a: Poly, b: Poly) -> Poly:
-    total: Poly = {}
-    for x, p in a.items():
-        for y, q in b.items():
-            atoms = x + y if not x or not y else tuple(sorted(x + y, key=_atom_key))
-            total = _add(total, {atoms: p * q})
-    return total
-
-
-def _quotient_terms(a: Poly, b: Poly) -> tuple[Poly, Poly]:
-    """Split `a` into (quotient, rest) with `a == quotient * b + rest`, term by term."""
-    if len(b) != 1:
-        return ({(): 1}, {}) if a == b else ({}, a)
-    ((divisor, scale),) = b.items()
-    quotient: Poly = {}
-    rest: Poly = {}
-    for atoms, factor in a.items():
-        remaining = list(atoms)
-        for atom in divisor:
-            if atom not in remaining:
-                break
-            remaining.remove(atom)
-        else:
-            whole, part = divmod(factor, scale)
-            if whole:
-                quotient[tuple(remaining)] = whole
-            if part:
-                rest[atoms] = part
-            continue
-        rest[atoms] = factor
-    return quotient, rest
-
-
 def _divide(a: Poly, b: Poly, bounds: Bounds) -> Poly:
     if not b:
         return {(Binary(BinOp.FLOORDIV, from_poly(a), ZERO),): 1}
-    if not _nonnegative(_add(b, {(): -1}), bounds):  # the sign of the divisor is not known
+    if not _nonnegative(add(b, {(): -1}), bounds):  # the sign of the divisor is not known
         return {(Binary(BinOp.FLOORDIV, from_poly(a), from_poly(b)),): 1} if a != b else {(): 1}
-    quotient, rest = _quotient_terms(a, b)
+    quotient, rest = quotient_terms(a, b)
     if _within(rest, b, bounds):
         return quotient
     divisor = b.get((), 0) if set(b) == {()} else 0
     if divisor:
-        rest, divisor = _cancel(rest, divisor)
+        rest, divisor = cancel_factor(rest, divisor)
         match from_poly(rest):
             case Binary(BinOp.FLOORDIV, inner, Const(int(first))) if first > 0:
-                return _add(
+                return add(
                     quotient,
                     _divide(to_poly(inner, bounds), {(): first * divisor}, bounds),
                 )
         coarse, _, grain = _split_grain(rest, divisor, bounds)
         if grain > 1:  # (32 i + j) // 64 is i // 2 when 0 <= j < 32
-            return _add(quotient, _divide(coarse, {(): divisor // grain}, bounds))
+            return add(quotient, _divide(coarse, {(): divisor // grain}, bounds))
     if divisor == 1:
-        return _add(quotient, rest)
+        return add(quotient, rest)
     low = Const(divisor, INDEX) if divisor else from_poly(b)
-    return _add(quotient, {(Binary(BinOp.FLOORDIV, from_poly(rest), low),): 1})
-
-
-def _cancel(rest: Poly, divisor: int) -> tuple[Poly, int]:
-    """Cancel a common factor of the terms with variables: (6 i + 5) // 4 is (3 i + 2) // 2."""
-    common = divisor
-    for atoms, factor in rest.items():
-        if atoms:
-            common = gcd(common, factor)
-    if common <= 1:
-        return rest, divisor
-    smaller = {m: f // common for m, f in rest.items() if f // common}
-    return smaller, divisor // common
+    return add(quotient, {(Binary(BinOp.FLOORDIV, from_poly(rest), low),): 1})
 
 
 def _remainder(a: Poly, b: Poly, bounds: Bounds) -> Poly:
-    if not b or not _nonnegative(_add(b, {(): -1}), bounds):
+    if not b or not _nonnegative(add(b, {(): -1}), bounds):
         if b and a == b:
             return {}
         return {(Binary(BinOp.MOD, from_poly(a), from_poly(b)),): 1}
-    _, rest = _quotient_terms(a, b)
+    _, rest = quotient_terms(a, b)
     if _within(rest, b, bounds):
         return rest
     if set(b) == {()}:
@@ -362,11 +251,11 @@ def _remainder(a: Poly, b: Poly, bounds: Bounds) -> Poly:
             inner = _remainder(
                 {m: f // common for m, f in rest.items()}, {(): divisor // common}, bounds
             )
-            return _scale(inner, common)
+            return scale(inner, common)
         coarse, fine, grain = _split_grain(rest, divisor, bounds)
         if grain > 1:  # (32 i + j) % 64 is (i % 2) * 32 + j when 0 <= j < 32
             inner = _remainder(coarse, {(): divisor // grain}, bounds)
-            return _add(_scale(inner, grain), fine)
+            return add(scale(inner, grain), fine)
     return {(Binary(BinOp.MOD, from_poly(rest), from_poly(b)),): 1}
 
 
@@ -386,9 +275,9 @@ def _split_grain(rest: Poly, divisor: int, bounds: Bounds) -> tuple[Poly, Poly, 
 
 def _extreme(op: BinOp, a: Poly, b: Poly, bounds: Bounds) -> Poly:
     low, high = (a, b) if op is BinOp.MIN else (b, a)
-    if _nonnegative(_add(high, _scale(low, -1)), bounds):  # MIN: a <= b; MAX: b <= a
+    if _nonnegative(add(high, scale(low, -1)), bounds):  # MIN: a <= b; MAX: b <= a
         return a
-    if _nonnegative(_add(low, _scale(high, -1)), bounds):
+    if _nonnegative(add(low, scale(high, -1)), bounds):
         return b
     x, y = sorted((from_poly(a), from_poly(b)), key=str)
     return {(Binary(op, x, y),): 1}
@@ -397,7 +286,7 @@ def _extreme(op: BinOp, a: Poly, b: Poly, bounds: Bounds) -> Poly:
 def _within(rest: Poly, b: Poly, bounds: Bounds) -> bool:
     """Whether 0 <= rest < b."""
     return _nonnegative(rest, bounds) and _nonnegative(
-        _add(_add(b, _scale(rest, -1)), {(): -1}), bounds
+        add(add(b, scale(rest, -1)), {(): -1}), bounds
     )
 
 
@@ -442,10 +331,10 @@ def _replacements(poly: Poly, bounds: Bounds, budget: list[int]) -> Iterator[Pol
             if not _atoms_nonnegative(others, bounds, budget):
                 continue
             bounded = _lower_bounds(atom, factor, bounds, budget)
-            for scale, options in [*_coarser_or_finer(atom, factor, poly), *bounded]:
-                rest = _scale({m: f for m, f in poly.items() if m != atoms}, scale)
+            for times, options in [*_coarser_or_finer(atom, factor, poly), *bounded]:
+                rest = scale({m: f for m, f in poly.items() if m != atoms}, times)
                 for option in options:
-                    yield _add(rest, _multiply(option, {others: 1}))
+                    yield add(rest, multiply(option, {others: 1}))
 
 
 def _atoms_nonnegative(atoms: Monomial, bounds: Bounds, budget: list[int]) -> bool:
@@ -491,7 +380,7 @@ def _coarser_or_finer(atom: Expr, factor: int, poly: Poly) -> Iterator[tuple[int
                     case Binary(BinOp.FLOORDIV, y, Const(int(d))) if x == y and 0 < d < c:
                         if c % d == 0:
                             below = (c // d - 1) * factor if factor > 0 else 0
-                            yield c // d, [_add({(other,): factor}, {(): -below} if below else {})]
+                            yield c // d, [add({(other,): factor}, {(): -below} if below else {})]
 
 
 def _lower_bounds(
@@ -504,32 +393,22 @@ def _lower_bounds(
     match atom:
         case Var(name) if name in bounds:
             edge = bounds[name][0] if factor > 0 else bounds[name][1]
-            return [(1, [_scale(to_poly(edge, _NONE), factor)])]
+            return [(1, [scale(to_poly(edge, _NONE), factor)])]
         case Binary(BinOp.FLOORDIV, a, Const(int(c))) if c > 0:
             inner = to_poly(a, bounds)
             if factor > 0:  # x // c >= (x - (c - 1)) / c
-                inner = _add(inner, {(): 1 - c})
-            return [(c, [_scale(inner, factor)])]
+                inner = add(inner, {(): 1 - c})
+            return [(c, [scale(inner, factor)])]
         case Binary(BinOp.MOD, a, Const(int(c))) if c > 0:
             if factor > 0:
                 return [(1, [{}])]
             high: list[Poly] = [{(): factor * (c - 1)}]
             if _nonnegative(to_poly(a, bounds), bounds, budget):  # x % c <= x
-                high.append(_scale(to_poly(a, bounds), factor))
+                high.append(scale(to_poly(a, bounds), factor))
             return [(1, high)]
         case Binary(BinOp.MIN, a, b) if factor < 0:
-            return [(1, [_scale(to_poly(side, bounds), factor) for side in (a, b)])]
+            return [(1, [scale(to_poly(side, bounds), factor) for side in (a, b)])]
         case Binary(BinOp.MAX, a, b) if factor > 0:
-            return [(1, [_scale(to_poly(side, bounds), factor) for side in (a, b)])]
+            return [(1, [scale(to_poly(side, bounds), factor) for side in (a, b)])]
         case _:
             return []
-
-
-def loop_bounds(extents: Mapping[str, Expr]) -> dict[str, tuple[Expr, Expr]]:
-    """Bounds of loop variables from the extents of their loops."""
-    return {name: (ZERO, _last(extent)) for name, extent in extents.items()}
-
-
-@functools.lru_cache(maxsize=65536)
-def _last(extent: Expr) -> Expr:
-    return from_poly(to_poly(extent - ONE, _NONE))

@@ -13,8 +13,9 @@ from dlc.core.errors import UserError
 from dlc.core.types import DType
 from dlc.graph.graph import Graph, Value, call
 from dlc.graph.ops.activation import Clip
+from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.fused import FusedGroup
-from dlc.graph.ops.shape import Pad, Range, Reshape
+from dlc.graph.ops.shape import Pad, Reshape
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
 from dlc.te.expr import BinOp, Const, Var, binary

@@ -7,13 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlc.core.types import INDEX
+from dlc.te.affine import coefficients, loop_bounds, split_terms
 from dlc.te.expr import Binary, BinOp, Const, Expr, Var, maximum, minimum
 from dlc.te.simplify import (
     canonical,
-    coefficients,
-    loop_bounds,
     simplify,
-    split_terms,
     surely_at_most,
     surely_differ,
     surely_divides,

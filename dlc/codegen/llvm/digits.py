@@ -7,7 +7,8 @@ nothing is left to divide.
 from __future__ import annotations
 
 from dlc.te.expr import Binary, BinOp, Const, Expr, binary
-from dlc.te.simplify import Bounds, Monomial, Poly, from_poly, surely_at_most, surely_less, to_poly
+from dlc.te.poly import Monomial, Poly, from_poly
+from dlc.te.simplify import Bounds, surely_at_most, surely_less, to_poly
 
 
 def join_digits(poly: Poly, bounds: Bounds) -> Poly:

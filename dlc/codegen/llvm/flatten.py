@@ -13,8 +13,10 @@ from typing import NamedTuple, TypeVar
 
 from dlc.codegen.llvm.digits import join_digits
 from dlc.core.types import INDEX
+from dlc.te.affine import loop_bounds
 from dlc.te.expr import ZERO, Const, Expr, Var
-from dlc.te.simplify import Monomial, Poly, loop_bounds, to_poly
+from dlc.te.poly import Monomial, Poly
+from dlc.te.simplify import to_poly
 from dlc.te.transform import free_vars, substitute
 
 T = TypeVar("T")

@@ -25,12 +25,8 @@ from dlc.te.expr import (
     UnOp,
     Var,
 )
-from dlc.te.simplify import (
-    Monomial,
-    from_poly,
-    surely_at_most,
-    surely_less,
-)
+from dlc.te.poly import Monomial, from_poly
+from dlc.te.simplify import surely_at_most, surely_less
 from dlc.te.transform import free_vars
 
 COMPARE = {BinOp.LT: "slt", BinOp.LE: "sle", BinOp.EQ: "eq", BinOp.NE: "ne"}

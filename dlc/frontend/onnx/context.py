@@ -26,10 +26,11 @@ from dlc.graph.arrays import round_to
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Array, Fuse, Op
 from dlc.graph.ops.elementwise import Cast
+from dlc.graph.ops.from_sizes import SizeTensor
 from dlc.graph.ops.reduce import Reduce
-from dlc.graph.ops.shape import SizeTensor
+from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr, Select, Var, const
-from dlc.te.simplify import Bounds, coefficients, simplify, surely_equal
+from dlc.te.simplify import Bounds, simplify, surely_equal
 from dlc.te.transform import walk
 from dlc.te.types import TensorType
 

@@ -19,7 +19,7 @@ from dlc.frontend.onnx.reshape import reshape_to, transpose
 from dlc.frontend.onnx.slicing import slice_axes
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Where
-from dlc.graph.ops.shape import Range
+from dlc.graph.ops.from_sizes import Range
 from dlc.te.expr import Const, Expr, index
 from dlc.te.simplify import surely_equal, surely_less
 from dlc.te.types import TensorType

@@ -16,8 +16,9 @@ from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
 from dlc.graph.ops.binary import Add, Mul
+from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import OneHot, Trilu
-from dlc.graph.ops.shape import Expand, Range, Tile
+from dlc.graph.ops.shape import Expand, Tile
 from dlc.te.expr import ONE, ZERO, Const, Expr, maximum
 from dlc.te.simplify import canonical, surely_at_most, surely_less
 from dlc.te.tensor import broadcast_shape

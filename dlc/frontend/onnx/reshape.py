@@ -16,7 +16,8 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.layout import SpaceToDepth
 from dlc.graph.ops.shape import Reshape, Transpose
 from dlc.te.expr import ONE, ZERO, Const, Expr
-from dlc.te.simplify import canonical, from_poly, surely_divides, surely_equal, surely_less, to_poly
+from dlc.te.poly import from_poly
+from dlc.te.simplify import canonical, surely_divides, surely_equal, surely_less, to_poly
 from dlc.te.types import is_const
 
 

@@ -14,13 +14,7 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.shape import Concat, Pad, Slice
 from dlc.te.expr import ONE, ZERO, Const, Expr, index, maximum, minimum
-from dlc.te.simplify import (
-    canonical,
-    surely_at_most,
-    surely_differ,
-    surely_divides,
-    surely_less,
-)
+from dlc.te.simplify import canonical, surely_at_most, surely_differ, surely_divides, surely_less
 
 _FAR = 10**9
 """Exporters write "to the end" as INT64_MAX, INT32_MAX or 1000000000; no axis is that long."""

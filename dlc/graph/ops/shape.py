@@ -1,4 +1,4 @@
-"""Operators that move elements without changing them, or make them from sizes alone.
+"""Operators that move elements without changing them.
 
 Shapes, offsets and counts are size expressions.
 """
@@ -11,12 +11,11 @@ from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.assume import assume, differs, is_below
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
-from dlc.graph.ops.attributes import as_sizes, constants, normal_axis, set_sizes
-from dlc.graph.ops.precision import wide
+from dlc.graph.ops.attributes import constants, normal_axis, set_sizes
 from dlc.graph.ops.reindex import padded_element, reshaped_index
 from dlc.te import tensor as te
-from dlc.te.expr import ONE, ZERO, Const, Expr, both, cast, const, either, equal, select
-from dlc.te.simplify import canonical, surely_divides, surely_less
+from dlc.te.expr import ONE, ZERO, Const, Expr, both, const, either, select
+from dlc.te.simplify import surely_less
 from dlc.te.types import TensorType, is_const
 
 
@@ -323,151 +322,3 @@ class Tile(Op):
 
     def reference(self, x: Array) -> Array:
         return np.tile(x, constants(self.repeats))
-
-
-@op("pack_channels", fuse=Fuse.INJECTIVE)
-class PackChannels(Op):
-    """Channels in blocks; channels beyond the last are zeros.
-
-    Shapes:
-        x: [n, c, *spatial] -> [n, ceil(c / block), *spatial, block]
-    """
-
-    block: int
-
-    def infer(self, x: TensorType) -> TensorType:
-        if x.rank < 2 or self.block < 1:
-            raise self.reject(f"no channels to put into blocks of {self.block}", x)
-        n, c, *spatial = x.shape
-        return TensorType((n, (c + (self.block - 1)) // self.block, *spatial, self.block), x.dtype)
-
-    def compute(self, x: te.Tensor) -> te.Tensor:
-        channels = x.shape[1]
-        whole = surely_divides(self.block, channels)
-
-        def element(*i: Expr) -> Expr:
-            c = i[1] * self.block + i[-1]
-            load = x[(i[0], c, *i[2:-1])]
-            return load if whole else select(c < channels, load, const(0, x.dtype))
-
-        shape = self.infer(x.type).shape
-        return te.compute(self.name, shape, element, inputs=(x,))
-
-    def reference(self, x: Array) -> Array:
-        n, c, *spatial = x.shape
-        blocks = -(-c // self.block)
-        amounts = [(0, 0), (0, blocks * self.block - c), *[(0, 0)] * len(spatial)]
-        split = np.pad(x, amounts).reshape(n, blocks, self.block, *spatial)
-        return np.moveaxis(split, 2, -1)
-
-
-@op("unpack_channels", fuse=Fuse.INJECTIVE)
-class UnpackChannels(Op):
-    """The inverse of `pack_channels`.
-
-    Shapes:
-        x: [n, cb, *spatial, block] -> [n, channels, *spatial]
-    """
-
-    channels: Expr
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "channels", as_sizes((self.channels,))[0])
-
-    def infer(self, x: TensorType) -> TensorType:
-        if x.rank < 3 or is_below(x.shape[1] * x.shape[-1], self.channels):
-            raise self.reject(f"the blocks do not hold {self.channels} channels", x)
-        return TensorType((x.shape[0], self.channels, *x.shape[2:-1]), x.dtype)
-
-    def compute(self, x: te.Tensor) -> te.Tensor:
-        block = x.shape[-1]
-        return te.compute(
-            self.name,
-            self.infer(x.type).shape,
-            lambda *i: x[(i[0], i[1] // block, *i[2:], i[1] % block)],
-            inputs=(x,),
-        )
-
-    def reference(self, x: Array) -> Array:
-        n, blocks, *spatial, block = x.shape
-        (channels,) = constants((self.channels,))
-        return np.moveaxis(x, -1, 2).reshape(n, blocks * block, *spatial)[:, :channels]
-
-
-@op("sizes", fuse=Fuse.INJECTIVE)
-class SizeTensor(Op):
-    """A tensor of integers whose elements are sizes, in row-major order."""
-
-    values: tuple[Expr, ...]
-    shape: tuple[Expr, ...]
-    dtype: DType = DType.I64
-
-    def __post_init__(self) -> None:
-        set_sizes(self, "values", "shape")
-
-    def infer(self) -> TensorType:
-        result = TensorType(self.shape, self.dtype)
-        if not self.dtype.is_int or differs(result.elems, len(self.values)):
-            raise self.reject(f"{len(self.values)} sizes do not make {result}")
-        return result
-
-    def compute(self) -> te.Tensor:
-        def element(*i: Expr) -> Expr:
-            (flat,) = reshaped_index(i, self.shape, (canonical(self.infer().elems),))
-            value = cast(self.dtype, self.values[-1]) if self.values else const(0, self.dtype)
-            for number, size in reversed(list(enumerate(self.values[:-1]))):
-                value = select(equal(flat, number), cast(self.dtype, size), value)
-            return value
-
-        return te.compute(self.name, self.shape, element, inputs=())
-
-    def reference(self) -> Array:
-        values = np.array(constants(self.values), NUMPY_DTYPES[self.dtype])
-        return values.reshape(constants(self.shape))
-
-
-@op("range", fuse=Fuse.INJECTIVE)
-class Range(Op):
-    """start, start + delta, ...: `size` numbers.
-
-    `start` is a size expression or, for floats, a number.
-    """
-
-    size: Expr
-    start: Expr | float = 0
-    delta: Expr | float = 1
-    dtype: DType = DType.I64
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", as_sizes((self.size,))[0])
-        for name in ("start", "delta"):
-            value = getattr(self, name)
-            if not isinstance(value, float):
-                object.__setattr__(self, name, as_sizes((value,))[0])
-
-    def infer(self) -> TensorType:
-        fraction = isinstance(self.start, float) or isinstance(self.delta, float)
-        if self.dtype is DType.BOOL or (fraction and not self.dtype.is_float):
-            raise self.reject(f"no range of {self.dtype} from {self.start} by {self.delta}")
-        return TensorType((self.size,), self.dtype)
-
-    def compute(self) -> te.Tensor:
-        exact = wide(self.dtype)
-
-        def term(value: Expr | float) -> Expr:
-            return const(value, exact) if isinstance(value, float) else cast(exact, value)
-
-        def element(i: Expr) -> Expr:
-            if not (isinstance(self.start, float) or isinstance(self.delta, float)):
-                return cast(self.dtype, self.start + i * self.delta)
-            return cast(self.dtype, term(self.start) + cast(exact, i) * term(self.delta))
-
-        return te.compute(self.name, (self.size,), element, inputs=())
-
-    def reference(self) -> Array:
-        start, delta = (
-            v if isinstance(v, float) else constants((v,))[0] for v in (self.start, self.delta)
-        )
-        (size,) = constants((self.size,))
-        values = start + np.arange(size) * delta
-        return values.astype(np.float64 if self.dtype.is_float else NUMPY_DTYPES[self.dtype])

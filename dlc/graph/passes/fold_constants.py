@@ -27,7 +27,8 @@ from dataclasses import fields, replace
 from dlc.graph.arrays import round_to
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array, Op
-from dlc.graph.ops.shape import Empty, Expand, Range, SizeTensor, Tile
+from dlc.graph.ops.from_sizes import Range, SizeTensor
+from dlc.graph.ops.shape import Empty, Expand, Tile
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import Expr
 from dlc.te.transform import free_vars

@@ -29,8 +29,8 @@ import numpy as np
 
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array
+from dlc.graph.ops.from_sizes import Range, SizeTensor
 from dlc.graph.ops.scan import Scan
-from dlc.graph.ops.shape import Range, SizeTensor
 from dlc.graph.pass_ import PassContext, graph_pass
 
 SMALL_BYTES = 1 << 16

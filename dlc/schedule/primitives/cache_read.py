@@ -32,8 +32,9 @@ from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
 from dlc.schedule.region import Span, rebase, spans
 from dlc.schedule.restrict import within
 from dlc.schedule.simplify import guarded
+from dlc.te.affine import loop_bounds
 from dlc.te.expr import ONE, ZERO, Expr, Load, Var
-from dlc.te.simplify import Bounds, canonical, loop_bounds
+from dlc.te.simplify import Bounds, canonical
 from dlc.te.transform import loads
 from dlc.te.types import TensorType
 

@@ -20,8 +20,9 @@ from dlc.schedule.rules.prepare import loop_around, simple_index, unroll_factor
 from dlc.schedule.rules.tile import Tile, choose_tile, vector_registers
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
+from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr, Load, maximum
-from dlc.te.simplify import coefficients, surely_at_most, surely_divides
+from dlc.te.simplify import surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads
 
 MAX_STEPS = 16  # reduction steps written out in one iteration

@@ -9,8 +9,9 @@ from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import For, Func, LoopKind, Stmt, allocs, loops, walk
 from dlc.schedule.nest import is_cheap, readers, stages, top_nests
 from dlc.schedule.trace import Trace
+from dlc.te.affine import coefficients, loop_bounds
 from dlc.te.expr import Binary, BinOp, Const, Expr, Var
-from dlc.te.simplify import coefficients, loop_bounds, simplify
+from dlc.te.simplify import simplify
 from dlc.te.transform import free_vars, loads
 from dlc.te.transform import walk as walk_expr
 

@@ -14,8 +14,8 @@ from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
+from dlc.te.affine import coefficients
 from dlc.te.expr import Const
-from dlc.te.simplify import coefficients
 from dlc.te.transform import loads
 
 

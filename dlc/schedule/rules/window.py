@@ -18,8 +18,8 @@ from dlc.schedule.rules.prepare import loop_around, simple_index
 from dlc.schedule.rules.tile import vector_registers
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
+from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr
-from dlc.te.simplify import coefficients
 from dlc.te.transform import free_vars, loads
 
 MAX_OPERATIONS = 512  # vector operations written out for one tile

@@ -1,0 +1,48 @@
+"""Index expressions as sums: their terms, their coefficients, the ranges of loop variables."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from dlc.te.expr import ONE, ZERO, Expr, Var
+from dlc.te.poly import Poly, from_poly
+from dlc.te.simplify import to_poly
+from dlc.te.transform import free_vars
+
+
+def split_terms(expr: Expr, names: frozenset[str] | set[str]) -> tuple[Expr, Expr]:
+    """Write `expr` as a sum: (terms that read a variable of `names`, the other terms)."""
+    with_names: Poly = {}
+    without: Poly = {}
+    for atoms, factor in to_poly(expr, {}).items():
+        reads = any(free_vars(a) & names for a in atoms)
+        (with_names if reads else without)[atoms] = factor
+    return from_poly(with_names), from_poly(without)
+
+
+def coefficients(expr: Expr) -> dict[str, int] | None:
+    """The integer coefficient of each variable, or None when `expr` is not linear.
+
+    `i * 32 + j` gives `{"i": 32, "j": 1}`; constants are dropped.
+    """
+    result: dict[str, int] = {}
+    for atoms, factor in to_poly(expr, {}).items():
+        match atoms:
+            case ():
+                continue
+            case (Var(name),):
+                result[name] = factor
+            case _:
+                return None
+    return result
+
+
+def loop_bounds(extents: Mapping[str, Expr]) -> dict[str, tuple[Expr, Expr]]:
+    """Bounds of loop variables from the extents of their loops."""
+    return {name: (ZERO, _last(extent)) for name, extent in extents.items()}
+
+
+@functools.lru_cache(maxsize=65536)
+def _last(extent: Expr) -> Expr:
+    return from_poly(to_poly(extent - ONE, {}))
