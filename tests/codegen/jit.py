@@ -73,7 +73,7 @@ def native_target(*without: str) -> Target:
     """This machine, less some features."""
     found = llvm.get_host_cpu_features()
     features = frozenset(name for name, on in found.items() if on and name not in without)
-    return Target(features=features)
+    return Target(features=features, thread_operations=0)  # small loops run parallel, too
 
 
 NATIVE = native_target()

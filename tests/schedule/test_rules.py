@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,9 +39,9 @@ from dlc.te.tensor import Tensor, insert, pad, placeholder
 from dlc.te.transform import free_vars
 from dlc.te.types import TensorType
 
-AVX512 = Target(features=frozenset({"avx512f", "avx2", "fma"}))
-AVX2 = Target(features=frozenset({"avx2", "fma"}))
-SSE = Target()
+AVX512 = Target(features=frozenset({"avx512f", "avx2", "fma"}), thread_operations=0)
+AVX2 = Target(features=frozenset({"avx2", "fma"}), thread_operations=0)
+SSE = Target(thread_operations=0)
 N, M = Var("n"), Var("m")
 
 
@@ -302,3 +303,23 @@ def test_long_sums_are_sums_of_sums(name: str) -> None:
     assert {a.scope for a in parts} == {Scope.REGISTER}
     short = allocs(optimize(CASES["dense_bias_relu"](), AVX512).body)
     assert not any("subtotal" in n for n in short)
+
+
+def grid(rows: int | Expr) -> Func:
+    x = tensor("a", rows, 64)
+    return func((x,), Relu().compute(x))
+
+
+@pytest.mark.parametrize(
+    ("plain", "runs_parallel"),
+    [
+        (grid(1023), False),  # 4 vectors a row
+        (grid(1024), True),
+        (grid(N), True),  # as large as it may be
+        (CASES["one_row"](), False),
+    ],
+)
+def test_threads_share_only_what_is_worth_it(plain: Func, runs_parallel: bool) -> None:
+    fast = optimize(plain, replace(AVX512, thread_operations=4096))
+    kinds = {f.kind for f in loops(fast.body).values()}
+    assert (LoopKind.PARALLEL in kinds) == runs_parallel

@@ -9,6 +9,7 @@ from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import For, Func, LoopKind, Stmt, allocs, loops, walk
 from dlc.schedule.nest import is_cheap, readers, stages, top_nests
 from dlc.schedule.trace import Trace
+from dlc.schedule.work import operations
 from dlc.te.affine import coefficients, loop_bounds
 from dlc.te.expr import Binary, BinOp, Const, Expr, Var
 from dlc.te.simplify import simplify
@@ -63,12 +64,15 @@ def unroll_factor(extent: Expr, limit: int) -> int:
 
 
 def finish(trace: Trace, target: Target) -> None:
-    """Vectorize and parallelize every nest that no rule touched; run the others parallel."""
+    """Vectorize every nest that no rule touched; run what is worth it parallel."""
     for top in top_nests(trace.func):
         for name in _innermost(top):
             _vectorize(trace, name, target)
     for top in top_nests(trace.func):
         if any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in walk(top)):
+            continue
+        work = operations(top)
+        if work is not None and work < target.thread_operations:
             continue
         stop = frozenset(
             s.var for s in walk(top) if isinstance(s, For) and s.kind is not LoopKind.SERIAL

@@ -1,0 +1,51 @@
+"""How much a nest does: the estimate that decides whether threads pay."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from dlc.core.types import INDEX
+from dlc.schedule.loop import Alloc, Block, For, If, Invoke, LoopKind, Stmt, Store, accumulation
+from dlc.te.expr import Binary, Cast, Const, Expr, Select, Unary, UnOp
+from dlc.te.transform import walk
+
+POLYNOMIAL = 16
+"""Operations of a function that is a polynomial: 6 to 12 multiply-adds, and the range reduction."""
+_CHEAP = frozenset({UnOp.NEG, UnOp.NOT, UnOp.INVERT, UnOp.ABS, UnOp.FLOOR, UnOp.CEIL, UnOp.ROUND})
+
+
+def operations(stmt: Stmt) -> int | None:
+    """About how many instructions a nest runs, a vector counting as one; None where sizes are open.
+
+    A multiply-add is one. Addresses are free: they belong to loads, which run beside arithmetic.
+    """
+    match stmt:
+        case Store(_, _, value):
+            return max(1, _cost(value) - (accumulation(stmt) is not None))
+        case Invoke():
+            return 1
+        case If(_, body) | Alloc(_, _, body):
+            return operations(body)
+        case For(_, extent, kind, body, _):
+            inner = operations(body)
+            if inner is None or not isinstance(extent, Const):
+                return None
+            return inner if kind is LoopKind.VECTOR else inner * int(extent.value)
+        case Block(stmts):
+            counts = [operations(s) for s in stmts]
+            return None if None in counts else sum(c or 0 for c in counts)
+        case _:
+            assert_never(stmt)
+
+
+def _cost(value: Expr) -> int:
+    total = 0
+    for node in walk(value):
+        match node:
+            case Unary(op, _) if node.dtype.is_float:
+                total += 1 if op in _CHEAP else POLYNOMIAL
+            case Binary() | Unary() | Select() | Cast() if node.dtype is not INDEX:
+                total += 1
+            case _:
+                pass
+    return total
