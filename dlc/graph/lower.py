@@ -22,6 +22,7 @@ from dlc.schedule.program import (
     CallKernel,
     Check,
     Copy,
+    HostIf,
     HostLoop,
     HostStmt,
     Place,
@@ -46,6 +47,7 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
         lowering.adopt(value)
     body = lowering.block(graph, {v: v.name for v in (*graph.inputs, *graph.constants)})
     outputs, opening, closing = lowering.give_outputs(graph)
+    body, kernels = lowering.name_kernels(body, graph.sizes)
     offsets, arena_bytes = plan_arena(lowering.requests())
     places = [Place(lowering.arena[name], offset) for name, offset in offsets.items()]
     checks = [Check(c.cond, c.message) for c in conditions(graph)]
@@ -55,7 +57,7 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
         tuple(Buffer(v.name, v.type) for v in graph.inputs),
         outputs,
         tuple(Buffer(v.name, v.type) for v in graph.constants),
-        tuple(lowering.kernels.values()),
+        kernels,
         arena_bytes,
         (*checks, *opening, *places, *body, *closing),
     )
@@ -169,6 +171,22 @@ class _Lowering:
             self.kernels[key] = replace(func, name=base if number == 1 else f"{base}_{number}")
         return self.kernels[key], sizes
 
+    def name_kernels(
+        self, body: list[HostStmt], sizes: tuple[str, ...]
+    ) -> tuple[list[HostStmt], tuple[Func, ...]]:
+        """Give kernels other names than buffers and sizes have; only now are these known."""
+        others = {*self.roots, *sizes}
+        taken = others | {kernel.name for kernel in self.kernels.values()}
+        names = {}
+        for kernel in self.kernels.values():
+            name = kernel.name
+            while name in others or (name != kernel.name and name in taken):
+                name += "_kernel"
+            names[kernel.name] = name
+            taken.add(name)
+        kernels = tuple(replace(k, name=names[k.name]) for k in self.kernels.values())
+        return [_renamed(stmt, names) for stmt in body], kernels
+
     def loop(self, node: Node, scan: Scan, outer: dict[Value, str], prefix: str) -> list[HostStmt]:
         """A scan: carries live in buffers that each step replaces; sequences are views at t."""
         own = f"{prefix}{node.outputs[0].name}_"
@@ -259,3 +277,17 @@ class _Lowering:
             else:
                 closing.append(Copy(name, buffer))
         return tuple(outputs), opening, closing
+
+
+def _renamed(stmt: HostStmt, kernels: Mapping[str, str]) -> HostStmt:
+    """A statement with its kernels under other names."""
+    match stmt:
+        case CallKernel(kernel=name):
+            return replace(stmt, kernel=kernels[name])
+        case HostLoop(body=body):
+            return replace(stmt, body=tuple(_renamed(s, kernels) for s in body))
+        case HostIf(then=then, other=other):
+            then = tuple(_renamed(s, kernels) for s in then)
+            return replace(stmt, then=then, other=tuple(_renamed(s, kernels) for s in other))
+        case _:
+            return stmt
