@@ -129,6 +129,9 @@ def _binary() -> list[Case]:
              values=([1, 255, 3, 7], [1, 4, 7, 8])),
         case(bin_.BitShift(direction="RIGHT"), "u32[4]", "u32[4]",
              values=([1, 255, 300, 7], [1, 4, 7, 32])),
+        *(case(bin_.BitShift(direction=d), f"{t}[n, 6]", f"{t}[6]",
+               values=([-3, 100, -128, 1, 127, -1], [1, 2, 7, 8, -1, 64]))
+          for d in ("LEFT", "RIGHT") for t in ("i8", "i64")),
         case(bin_.Where(), "bool[n, 1]", "f32[4]", "f32[n, 4]", onnx=same("Where")),
         case(bin_.Where(), "bool[3]", "i64[2, 1]", "i64[()]", onnx=same("Where")),
         case(bin_.PRelu(), "f32[n, 3, 2]", "f32[3, 1]", data="special", rtol=LOOSE,

@@ -304,9 +304,12 @@ class BitwiseXor(Binary):
 
 @op("bit_shift", fuse=Fuse.ELEMENTWISE, onnx="BitShift")
 class BitShift(Binary):
-    """a with its bits moved by b places; 0 where b is the width or more."""
+    """a with its bits moved by b places; the sign of a signed number is repeated to the right.
 
-    accepts = INTEGERS & UNSIGNED
+    Where b is negative, or the width or more, all bits are moved out.
+    """
+
+    accepts = INTEGERS
     direction: str
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
@@ -316,11 +319,19 @@ class BitShift(Binary):
 
     def formula(self, a: Expr, b: Expr) -> Expr:
         shift = BinOp.SHL if self.direction == "LEFT" else BinOp.SHR
-        return select(b < a.dtype.bits, binary(shift, a, b), 0)
+        inside = b < a.dtype.bits
+        if a.dtype in UNSIGNED:
+            return select(inside, binary(shift, a, b), 0)
+        out: Expr = const(0, a.dtype)
+        if self.direction == "RIGHT":
+            out = select(a < 0, -1, out)
+        return select(both(b >= 0, inside), binary(shift, a, b), out)
 
     def exact(self, a: Array, b: Array) -> Array:
         shift = np.left_shift if self.direction == "LEFT" else np.right_shift
-        return np.where(b < a.dtype.itemsize * 8, shift(a, b), np.asarray(0, a.dtype))
+        out = np.where((a < 0) & (self.direction == "RIGHT"), -1, 0)
+        inside = (b >= 0) & (b < a.dtype.itemsize * 8)
+        return np.where(inside, shift(a, np.where(inside, b, 0)), out).astype(a.dtype)
 
 
 @op("where", fuse=Fuse.ELEMENTWISE, onnx="Where")
