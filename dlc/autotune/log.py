@@ -1,0 +1,239 @@
+"""The log of a search: an SQLite file that any number of tuners write to, and a kill cannot harm.
+
+A row is JSON beside its checksum; one that was damaged is passed over and counted. Trials are
+written without waiting for the disk: a power failure may lose the last ones, a killed process
+none. Choices wait for the disk. While nothing can be written, rows wait in memory.
+
+Source: www.sqlite.org/wal.html and /pragma.html#pragma_synchronous.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from dlc.autotune.record import Choice, Trial, choice_from_json, trial_from_json
+from dlc.autotune.task import Task, task_from_json
+from dlc.core.errors import DlcError, UserError
+
+_LOG = logging.getLogger("dlc.tune")
+SCHEMA_VERSION = 1
+_APPLICATION = 0x646C6374  # "dlct", which tells other programs' files from ours
+_TABLES = ("tasks", "trials", "choices")
+_SCHEMA = "".join(
+    f"CREATE TABLE {name}"
+    "(id INTEGER PRIMARY KEY, task TEXT NOT NULL, digest TEXT NOT NULL UNIQUE, "
+    "body TEXT NOT NULL, crc INTEGER NOT NULL);"
+    f"CREATE INDEX {name}_by_task ON {name}(task);"
+    for name in _TABLES
+)
+# What takes a file from the version of its position + 1 to the next one.
+_MIGRATIONS: tuple[str, ...] = ()
+_BUSY_SECONDS = 30.0
+_Row = tuple[str, str, str, str]  # table, task, digest, body
+
+
+class TuningLog:
+    """An open log. One object for one thread; any number of processes on one file.
+
+    Attributes:
+        corrupt: rows that were passed over because they are damaged.
+        pending: rows that could not be written yet.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Open a log; without `read_only` it is made if there is none.
+
+        Raises:
+            UserError: no such file; not a log; written by a later version; cannot be opened.
+        """
+        self.path = path
+        self.read_only = read_only
+        self.corrupt = 0
+        self.pending: list[_Row] = []
+        if read_only and not path.is_file():
+            raise UserError(detail=f"{path}: there is no such log", hint="make one by dlc tune")
+        self._db = self._open()
+
+    def add_task(self, task: Task) -> None:
+        """Note a task, so that its trials can be understood; once."""
+        self._insert("tasks", task.key, task.key, task.to_json(), durable=False)
+
+    def add_trial(self, trial: Trial) -> None:
+        """Note a trial. When this returns, killing the process does not lose it."""
+        self._insert("trials", trial.task, trial.digest, trial.to_json(), durable=False)
+
+    def add_choice(self, choice: Choice) -> None:
+        """Note a verdict; it counts for its task from now on."""
+        self._insert("choices", choice.task, choice.digest, choice.to_json(), durable=True)
+
+    def tasks(self) -> Iterator[Task]:
+        """Every task, in the order they came."""
+        for data in self._read("tasks", None):
+            with self._counting():
+                yield task_from_json(data)
+
+    def trials(self, task: str | None = None) -> Iterator[Trial]:
+        """The trials of a task, or of all, in the order they came."""
+        for data in self._read("trials", task):
+            with self._counting():
+                yield trial_from_json(data)
+
+    def choices(self) -> dict[str, Choice]:
+        """The last verdict on each task."""
+        found = {}
+        for data in self._read("choices", None):
+            with self._counting():
+                choice = choice_from_json(data)
+                found[choice.task] = choice
+        return found
+
+    def flush(self) -> bool:
+        """Try again to write what waits; tells whether all is written."""
+        while self.pending:
+            row = self.pending[0]
+            if not self._write(row, durable=row[0] == "choices"):
+                return False
+            self.pending.pop(0)
+        return True
+
+    def close(self) -> None:
+        """Write what waits, and close the file."""
+        self.flush()
+        self._db.close()
+
+    def __enter__(self) -> TuningLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _insert(
+        self, table: str, task: str, digest: str, data: dict[str, object], *, durable: bool
+    ) -> None:
+        row = (table, task, digest, json.dumps(data, sort_keys=True))
+        if self.flush() and self._write(row, durable=durable):
+            return
+        self.pending.append(row)
+
+    def _write(self, row: _Row, *, durable: bool) -> bool:
+        table, task, digest, body = row
+        try:
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            with self._db:
+                self._db.execute(
+                    f"INSERT OR IGNORE INTO {table}(task, digest, body, crc) VALUES (?, ?, ?, ?)",
+                    (task, digest, body, zlib.crc32(body.encode())),
+                )
+        except sqlite3.OperationalError as error:
+            if not self.pending:  # once for each time that writing stops
+                _LOG.warning("cannot write to %s: %s; trials wait in memory", self.path, error)
+            return False
+        return True
+
+    def _read(self, table: str, task: str | None) -> Iterator[dict[str, object]]:
+        last = 0
+        while True:  # in pieces, so that no reader holds up the file while its caller works
+            rows = self._piece(table, task, last)
+            for row, body, crc in rows:
+                last = row
+                try:
+                    if zlib.crc32(str(body).encode()) != crc:
+                        raise ValueError("checksum")
+                    data = json.loads(body)
+                except ValueError:
+                    self.corrupt += 1
+                    continue
+                if isinstance(data, dict):
+                    yield data
+            if not rows:
+                return
+
+    def _piece(self, table: str, task: str | None, last: int) -> list[tuple[int, str, int]]:
+        where, values = ("AND task = ?", (task,)) if task is not None else ("", ())
+        query = f"SELECT id, body, crc FROM {table} WHERE id > ? {where} ORDER BY id LIMIT 500"
+        try:
+            return list(self._db.execute(query, (last, *values)))
+        except sqlite3.DatabaseError as error:
+            self.corrupt += 1
+            _LOG.warning("%s: the rest of the %s cannot be read: %s", self.path, table, error)
+            return []
+
+    @contextlib.contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Pass over a row that is whole but says nothing we know."""
+        try:
+            yield
+        except DlcError:
+            self.corrupt += 1
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            db = self._connect()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) or self.read_only:
+                raise UserError(detail=f"{self.path}: {error}") from error
+            aside = _quarantine(self.path)
+            _LOG.warning("%s is damaged: %s; it is now %s", self.path, error, aside)
+            db = self._connect()
+        return db
+
+    def _connect(self) -> sqlite3.Connection:
+        mode = "ro" if self.read_only else "rwc"
+        uri = f"{self.path.resolve().as_uri()}?mode={mode}"
+        db = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS)
+        try:
+            self._prepare(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        """Make or bring up to date the tables.
+
+        Raises:
+            UserError: the file is another program's, or a later version's.
+        """
+        if not self.read_only:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("BEGIN IMMEDIATE")  # one of several tuners makes the tables
+        application = db.execute("PRAGMA application_id").fetchone()[0]
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        empty = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if application != _APPLICATION and not (empty and not self.read_only):
+            raise UserError(detail=f"{self.path} is not a tuning log")
+        if version > SCHEMA_VERSION:
+            reason = f"its format is {version}, and this dlc reads up to {SCHEMA_VERSION}"
+            raise UserError(detail=f"{self.path}: {reason}", hint="update dlc")
+        if self.read_only:
+            return
+        pieces = [_SCHEMA] if empty else list(_MIGRATIONS[version - 1 :])
+        for statement in "".join(pieces).split(";"):
+            db.execute(statement)
+        db.execute(f"PRAGMA application_id={_APPLICATION}")
+        db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        db.commit()
+
+
+def _quarantine(path: Path) -> Path:
+    """Move a damaged file and what belongs to it out of the way; nothing is deleted."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.corrupt-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+    return aside

@@ -1,0 +1,119 @@
+"""What is tuned: a loop function and a target, and nothing of the model they come from."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dlc.codegen.llvm.worker import canonical_text
+from dlc.core.errors import UserError
+from dlc.core.target import Target
+from dlc.schedule.loop import Func
+from dlc.schedule.text import parse_func
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A lowered function as text, the machine it is for, and values for its size variables.
+
+    `key` names the task wherever it is met: names of loops and buffers do not count, nor do the
+    sizes it happened to be measured at.
+    """
+
+    text: str
+    target: Target
+    sizes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def func(self) -> Func:
+        """The function."""
+        return _parse(self.text)
+
+    @property
+    def key(self) -> str:
+        """A hash of the function and of every fact about the target."""
+        return _key(self.text, self.target)
+
+    @property
+    def name(self) -> str:
+        """The function's name, for people."""
+        return self.func.name
+
+    def to_json(self) -> dict[str, object]:
+        """The task as data."""
+        return {
+            "text": self.text,
+            "target": target_to_json(self.target),
+            "sizes": dict(self.sizes),
+        }
+
+
+def make_task(func: Func, target: Target, sizes: Mapping[str, int] | None = None) -> Task:
+    """The task of a lowered function; a size without a value is measured at 1."""
+    given = sizes or {}
+    return Task(str(func), target, tuple((s, max(1, given.get(s, 1))) for s in func.sizes))
+
+
+def task_from_json(data: Mapping[str, object]) -> Task:
+    """Read what `Task.to_json` wrote.
+
+    Raises:
+        UserError: it is not a task.
+    """
+    match data:
+        case {"text": str(text), "target": dict(target), "sizes": dict(sizes)}:
+            pairs = tuple((str(name), int(value)) for name, value in sizes.items())
+            return Task(text, target_from_json(target), pairs)
+    raise UserError(detail="not a tuning task")
+
+
+def task_key(func: Func, target: Target) -> str:
+    """The key of the task that a function is on a target."""
+    parts = json.dumps(target_to_json(target), sort_keys=True) + "\n" + canonical_text(func)
+    return hashlib.sha256(parts.encode()).hexdigest()[:24]
+
+
+def target_to_json(target: Target) -> dict[str, object]:
+    """A target as data. LLVM's name of the CPU is left out: it changes no result of a rule."""
+    return {
+        "backend": target.backend,
+        "triple": target.triple,
+        "features": sorted(target.features),
+        "cores": target.cores,
+        "l1_bytes": target.l1_bytes,
+        "l2_bytes": target.l2_bytes,
+    }
+
+
+def target_from_json(data: Mapping[str, object]) -> Target:
+    """Read what `target_to_json` wrote.
+
+    Raises:
+        UserError: it is not a target.
+    """
+    match data:
+        case {
+            "backend": str(backend),
+            "triple": str(triple),
+            "features": list(features),
+            "cores": int(cores),
+            "l1_bytes": int(l1),
+            "l2_bytes": int(l2),
+        }:
+            names = frozenset(map(str, features))
+            made = Target(backend=backend, triple=triple, features=names)
+            return replace(made, cores=cores, l1_bytes=l1, l2_bytes=l2)
+    raise UserError(detail="not a target of a tuning task")
+
+
+@functools.lru_cache(maxsize=512)
+def _parse(text: str) -> Func:
+    return parse_func(text)
+
+
+@functools.lru_cache(maxsize=512)
+def _key(text: str, target: Target) -> str:
+    return task_key(_parse(text), target)
