@@ -6,7 +6,8 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from dlc.codegen.llvm.worker import canonical_text
 from dlc.core.errors import UserError
@@ -57,7 +58,7 @@ def make_task(func: Func, target: Target, sizes: Mapping[str, int] | None = None
     return Task(str(func), target, tuple((s, max(1, given.get(s, 1))) for s in func.sizes))
 
 
-def task_from_json(data: Mapping[str, object]) -> Task:
+def task_from_json(data: Mapping[str, Any]) -> Task:
     """Read what `Task.to_json` wrote.
 
     Raises:
@@ -77,36 +78,23 @@ def task_key(func: Func, target: Target) -> str:
 
 
 def target_to_json(target: Target) -> dict[str, object]:
-    """A target as data. LLVM's name of the CPU is left out: it changes no result of a rule."""
-    return {
-        "backend": target.backend,
-        "triple": target.triple,
-        "features": sorted(target.features),
-        "cores": target.cores,
-        "l1_bytes": target.l1_bytes,
-        "l2_bytes": target.l2_bytes,
-    }
+    """A target as data. LLVM's name of the CPU is left out: it changes no schedule."""
+    data = asdict(target) | {"features": sorted(target.features)}
+    del data["cpu"]
+    return data
 
 
-def target_from_json(data: Mapping[str, object]) -> Target:
-    """Read what `target_to_json` wrote.
+def target_from_json(data: Mapping[str, Any]) -> Target:
+    """Read what `target_to_json` wrote; a fact it did not know yet gets its default.
 
     Raises:
         UserError: it is not a target.
     """
-    match data:
-        case {
-            "backend": str(backend),
-            "triple": str(triple),
-            "features": list(features),
-            "cores": int(cores),
-            "l1_bytes": int(l1),
-            "l2_bytes": int(l2),
-        }:
-            names = frozenset(map(str, features))
-            made = Target(backend=backend, triple=triple, features=names)
-            return replace(made, cores=cores, l1_bytes=l1, l2_bytes=l2)
-    raise UserError(detail="not a target of a tuning task")
+    known = {f.name: f.type for f in fields(Target)} | {"features": "list"}
+    if unknown := [n for n, v in data.items() if type(v).__name__ != known.get(n)]:
+        raise UserError(detail=f"not a target of a tuning task: {', '.join(unknown)}")
+    given = dict(data) | {"features": frozenset(map(str, data.get("features", ())))}
+    return Target(**given)
 
 
 @functools.lru_cache(maxsize=512)

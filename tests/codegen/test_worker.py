@@ -25,9 +25,10 @@ from dlc.codegen.llvm.worker import (
     start_workers,
 )
 from dlc.core.cache import Cache
-from dlc.core.errors import CodegenError, InternalError
+from dlc.core.errors import CodegenError, InternalError, ScheduleError
 from dlc.core.manifest import Manifest
 from dlc.core.target_parse import parse_target
+from dlc.schedule.primitive import Step
 from dlc.schedule.program import CallKernel, Program, SizeVar
 from dlc.schedule.text import parse_func
 from dlc.te.text import parse_expr
@@ -45,8 +46,8 @@ def scale(name="scale", factor=2.0, n="n", x="x", y="y", i="i"):
     return parse_func(SCALE.format(name=name, factor=factor, n=n, x=x, y=y, i=i).strip())
 
 
-def job(func, **knobs):
-    return KernelJob(func.name, func, NATIVE, knobs)
+def job(func, steps=None):
+    return KernelJob(func.name, func, NATIVE, steps)
 
 
 @pytest.fixture
@@ -101,13 +102,21 @@ def test_equal_kernels_are_compiled_once(cache, monkeypatch):
 @pytest.mark.parametrize(
     "other",
     [
-        KernelJob("scale", scale(), NATIVE, {"tile": 4}),
-        KernelJob("scale", scale(), replace(NATIVE, features=frozenset({"sse3"})), {}),
-        KernelJob("scale", scale(), parse_target("native -num-cores=77"), {}),
+        job(scale(), (Step("split", ("i", 4, ("io", "ii"))),)),
+        KernelJob("scale", scale(), replace(NATIVE, features=frozenset({"sse3"}))),
+        KernelJob("scale", scale(), parse_target("native -num-cores=77")),
     ],
 )
-def test_the_target_and_the_knobs_count(other):
+def test_the_target_and_the_steps_count(other):
     assert worker._key(other) != worker._key(job(scale()))
+
+
+def test_given_steps_replace_those_of_the_rule(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("DLC_DUMP", str(tmp_path))
+    compile_kernels([job(scale(), (Step("split", ("i", 24, ("io", "ii"))),))], cache=cache)
+    assert "for ii in range(24)" in (tmp_path / "scale.loop.txt").read_text()
+    with pytest.raises(ScheduleError, match="no loop 'j'"):
+        compile_kernels([job(scale(), (Step("parallel", ("j",)),))], cache=cache)
 
 
 def test_another_compiler_has_another_key(monkeypatch):

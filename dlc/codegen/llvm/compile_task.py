@@ -25,6 +25,7 @@ from dlc.core.errors import CodegenError, DlcError, InternalError
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.pipeline import optimize
+from dlc.schedule.primitive import Step
 
 _LENGTH = struct.Struct("<Q")
 
@@ -35,7 +36,7 @@ class KernelTask:
 
     func: Func
     target: Target
-    knobs: tuple[tuple[str, int], ...]  # of a tuning record; what is absent is analytic
+    steps: tuple[Step, ...] | None  # of a tuning record; None for the rule's own
     symbol: str
     dump: Path | None = None  # folder that receives the code at every level
 
@@ -47,7 +48,7 @@ def compile_task(task: KernelTask) -> bytes:
         CodegenError: LLVM rejects what was emitted; the error names the kernel.
         DlcError: the schedule is refused.
     """
-    func = optimize(task.func, task.target, dict(task.knobs))
+    func = optimize(task.func, task.target, task.steps)
     _dump(task, "loop.txt", lambda: str(func))
     try:
         text = emit_func(replace(func, name=task.symbol), task.target)

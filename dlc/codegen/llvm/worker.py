@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import llvmlite
@@ -24,6 +24,7 @@ from dlc.core.errors import DlcError
 from dlc.core.machine import usable_cores
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs, loops
+from dlc.schedule.primitive import Step, steps_to_json
 
 Progress = Callable[[str, int, int], None]  # name of a kernel, kernels done, kernels in all
 
@@ -37,12 +38,12 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 @dataclass(frozen=True, slots=True)
 class KernelJob:
-    """A lowered kernel to compile. `knobs` come from a tuning record; absent ones are analytic."""
+    """A lowered kernel to compile. `steps` are a tuning record's; None for the rule's own."""
 
     name: str
     func: Func
     target: Target
-    knobs: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[Step, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +154,19 @@ def canonical_text(func: Func) -> str:
 
 def _key(job: KernelJob) -> bytes:
     """Everything the object file depends on."""
-    target, knobs = job.target, sorted(job.knobs.items())
+    target, steps = job.target, job.steps
     machine = replace(target, features=frozenset())
     parts = (
         f"{compiler_version()}",
         f"{machine} {sorted(target.features)}",
-        f"{knobs}",
+        "" if steps is None else f"{steps_to_json(steps)}\n{job.func}",  # steps hold names
         canonical_text(job.func),
     )
     return "\n".join(parts).encode()
 
 
 def _task(job: KernelJob, key: bytes, dump: Path | None) -> KernelTask:
-    return KernelTask(job.func, job.target, tuple(sorted(job.knobs.items())), _symbol(key), dump)
+    return KernelTask(job.func, job.target, job.steps, _symbol(key), dump)
 
 
 def _symbol(key: bytes) -> str:
