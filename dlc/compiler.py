@@ -26,7 +26,7 @@ from dlc.graph.lower import lower_graph
 from dlc.graph.pass_ import PassContext, PassReport, run_passes
 from dlc.graph.pipeline import PIPELINE
 from dlc.runtime import Module, hash_file, load
-from dlc.schedule.program import Program
+from dlc.schedule.program import CallKernel, Copy, Program, steps
 from dlc.te.types import TensorType
 
 if TYPE_CHECKING:
@@ -181,8 +181,16 @@ def describe(imported: Imported, program: Program, target: Target) -> Manifest:
             "target": dataclasses.asdict(target) | {"features": sorted(target.features)},
             "kernels": [k.name for k in program.kernels],
             "arena_bytes": str(program.arena_bytes),
+            "steps": [_step(step) for step in steps(program.body)],
         },
     )
+
+
+def _step(step: CallKernel | Copy) -> dict[str, object]:
+    """What a profile says about a step: its kernel, and the nodes of the model behind it."""
+    if isinstance(step, Copy):
+        return {"kernel": "copy", "nodes": [step.source]}
+    return {"kernel": step.kernel, "nodes": list(step.nodes)}
 
 
 def _dim(text: str, known: Mapping[str, str]) -> int | str:

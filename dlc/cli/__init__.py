@@ -21,6 +21,7 @@ from dlc.cli.cache import app as cache_app
 from dlc.cli.doctor import doctor
 from dlc.cli.failure import report_failure
 from dlc.cli.inspect import inspect
+from dlc.cli.profile import profile
 from dlc.cli.run import run
 from dlc.cli.targets import targets
 from dlc.cli.verify import verify
@@ -55,6 +56,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     build: "dlc build model.onnx --target native -o model.so",
     run: "dlc run model.so --input x=@x.npy --output y=@y.npy",
     bench: "dlc bench model.so --against onnxruntime",
+    profile: "dlc profile model.so --threads 1",
     verify: "dlc verify model.onnx model.so",
     inspect: "dlc inspect --support model.onnx",
     targets: "dlc targets 'llvm -mcpu=haswell'",

@@ -159,7 +159,8 @@ class _Lowering:
             elif value not in buffers:
                 buffers[value] = self.own(prefix + value.name, value.type)
         names = tuple(buffers[v] for v in (*node.inputs, *node.outputs))
-        return CallKernel(kernel.name, sizes, names)
+        sources = (n.source for n in body.nodes if n.source)
+        return CallKernel(kernel.name, sizes, names, tuple(dict.fromkeys(sources)))
 
     def kernel(self, body: Graph) -> tuple[Func, tuple[Expr, ...]]:
         """The kernel of a group's body, made once for equal bodies, and what to pass as sizes."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 from dlc.core.manifest import SizeSpec, TensorSpec
 from dlc.runtime.module import Binding, Module, load
 from dlc.runtime.native import hash_file, num_threads, set_num_threads
+from dlc.runtime.profile import Profile, StepTime
 from dlc.runtime.timing import Timing
 
 __all__ = [
     "Binding",
     "Module",
+    "Profile",
     "SizeSpec",
+    "StepTime",
     "TensorSpec",
     "Timing",
     "hash_file",

@@ -18,6 +18,7 @@ from dlc.core.manifest import Manifest, SizeSpec, TensorSpec, decode_manifest
 from dlc.runtime import _runtime
 from dlc.runtime.arrays import Array, as_input, numpy_dtype, print_shape
 from dlc.runtime.native import dlc_errors, to_dlc_error
+from dlc.runtime.profile import Profile
 from dlc.runtime.timing import Timing, measure
 
 Feeds = Mapping[str, object]
@@ -141,6 +142,29 @@ class Module:
         feeds = self.example_inputs(sizes or {}) if inputs is None else inputs
         binding = self.bind(dict(zip(self._names, self._arrays(self._by_name(feeds)), strict=True)))
         return measure(binding.run, rounds=rounds, warmup=warmup)
+
+    def profile(
+        self,
+        inputs: Feeds | None = None,
+        *,
+        sizes: Mapping[str, int] | None = None,
+        rounds: int = 20,
+        warmup: int = 3,
+    ) -> Profile:
+        """How long each step of a run takes; inputs as for `benchmark`.
+
+        Raises:
+            ArtifactError: the model was built by a version of dlc that could not do this.
+        """
+        feeds = self.example_inputs(sizes or {}) if inputs is None else inputs
+        arrays = self._arrays(self._by_name(feeds))
+        bound = self._open().bind(arrays, None)
+        assert bound is not None, "checked arrays are ready"
+        with dlc_errors("model"):
+            for _ in range(warmup):
+                bound.run()
+            runs = [bound.profile() for _ in range(rounds)]
+        return Profile.of(runs, self.metadata.get("steps"))
 
     def example_inputs(self, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
         """Zeros of the right shapes; a size variable not given is 1, or its least value."""

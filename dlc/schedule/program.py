@@ -6,7 +6,9 @@ is known only at run time (a size read from a buffer, a condition) has a stateme
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import assert_never
 
 from dlc.schedule.loop import Buffer, Func
 from dlc.te.expr import ZERO, Expr
@@ -40,11 +42,15 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class CallKernel:
-    """`kernel(sizes..., buffers...)`: values of its sizes, then one buffer for each parameter."""
+    """`kernel(sizes..., buffers...)`: values of its sizes, then one buffer for each parameter.
+
+    `nodes` are the nodes of the model it stands for, for people; they are not part of the text.
+    """
 
     kernel: str
     sizes: tuple[Expr, ...]
     buffers: tuple[str, ...]
+    nodes: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +116,20 @@ class Program:
         from dlc.schedule.program_text import print_program  # the printer imports this module
 
         return print_program(self)
+
+
+def steps(body: tuple[HostStmt, ...]) -> Iterator[CallKernel | Copy]:
+    """The statements that do work, in the order of the text; a step's number is its position."""
+    for stmt in body:
+        match stmt:
+            case CallKernel() | Copy():
+                yield stmt
+            case HostIf(_, then, other):
+                yield from steps(then)
+                yield from steps(other)
+            case HostLoop(_, _, inner):
+                yield from steps(inner)
+            case Place() | View() | Check() | ReadSize():
+                pass
+            case _:
+                assert_never(stmt)

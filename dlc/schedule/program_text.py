@@ -68,7 +68,7 @@ def _stmt(stmt: HostStmt, pad: str) -> list[str]:
         case View(buffer, source, offset):
             where = "" if offset == ZERO else f", {print_expr(offset)}"
             return [f"{pad}{buffer.name} = view({source}, {print_type(buffer.type)}{where})"]
-        case CallKernel(kernel, sizes, buffers):
+        case CallKernel(kernel, sizes, buffers, _):
             return [f"{pad}{kernel}({', '.join([*map(print_expr, sizes), *buffers])})"]
         case Copy(target, source):
             return [f"{pad}copy({target}, {source})"]

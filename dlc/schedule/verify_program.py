@@ -292,7 +292,7 @@ class _Lives:
 
 def _uses(stmt: HostStmt) -> tuple[str, ...]:
     match stmt:
-        case CallKernel(_, _, buffers):
+        case CallKernel(_, _, buffers, _):
             return buffers
         case Copy(target, source):
             return (target, source)

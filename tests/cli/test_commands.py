@@ -16,7 +16,18 @@ from dlc.cli.argument import Source, parse_dims, parse_file, parse_shapes, parse
 from dlc.core.errors import UserError
 from tests.cli.models import perceptron
 
-COMMANDS = ("build", "run", "bench", "verify", "inspect", "targets", "doctor", "cache", "version")
+COMMANDS = (
+    "build",
+    "run",
+    "bench",
+    "profile",
+    "verify",
+    "inspect",
+    "targets",
+    "doctor",
+    "cache",
+    "version",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -33,6 +44,7 @@ def test_every_command_has_help(dlc_main, command):
         ("dlc.build/1", ["build", "mlp.onnx", "-o", "new.so"]),
         ("dlc.run/1", ["run", "mlp.so", "--print"]),
         ("dlc.bench/1", ["bench", "mlp.so", "--min-time", "0"]),
+        ("dlc.profile/1", ["profile", "mlp.so", "--rounds", "2"]),
         ("dlc.verify/1", ["verify", "mlp.onnx", "mlp.so"]),
         ("dlc.inspect/1", ["inspect", "mlp.onnx"]),
         ("dlc.inspect/1", ["inspect", "mlp.so"]),

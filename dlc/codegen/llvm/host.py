@@ -12,6 +12,7 @@ from typing import assert_never
 from dlc.codegen.llvm.host_expr import DECLARATIONS, HostBuilder, emit_messages
 from dlc.core.errors import CodegenError
 from dlc.core.target import Target
+from dlc.schedule.demand import Demand, demand
 from dlc.schedule.loop import Buffer
 from dlc.schedule.program import (
     CallKernel,
@@ -25,8 +26,8 @@ from dlc.schedule.program import (
     ReadSize,
     View,
 )
-from dlc.te.expr import Expr
-from dlc.te.transform import free_vars
+from dlc.te.expr import ZERO, Expr
+from dlc.te.transform import free_vars, substitute
 from dlc.te.types import const_size
 
 ABI_VERSION = 1  # DLC_ABI_VERSION of dlc/abi.h
@@ -35,9 +36,10 @@ MODEL_SYMBOL = "dlc_model_query"
 WEIGHTS_SYMBOL = "dlc_weights"
 _RESERVED = frozenset({"memcpy", "memset", "memmove"})
 
-_RUN = (
-    "define internal i32 @dlc_run(ptr %host, ptr %sizes, ptr %inputs, ptr %outputs, ptr %arena) #0"
-)
+PROFILE = 0x80000000  # DLC_PROFILE of dlc/abi.h
+STEP_OFFSET = 32  # of `step` in dlc_profile_host
+
+_RUN = "define internal i32 @{}(ptr %host, ptr %sizes, ptr %inputs, ptr %outputs, ptr %arena) #0"
 _PLAN = "define internal i32 @dlc_plan(ptr %host, ptr %sizes, ptr %dims, ptr %bytes) #0"
 _MODEL_TYPE = "{ i32, i32, i32, i32, ptr, ptr }"
 
@@ -66,27 +68,39 @@ def emit_program(program: Program, target: Target, symbols: Mapping[str, str] | 
     names = {kernel.name: kernel.name for kernel in program.kernels} | dict(symbols or {})
     messages: dict[str, str] = {}
     run = _HostFunction(program, names, messages).run()
+    profiled = _HostFunction(
+        program, names, messages, demands={k.name: demand(k) for k in program.kernels}
+    )
     plan = _HostFunction(program, names, messages).plan()
     fields = (ABI_VERSION, len(program.inputs), len(program.outputs), len(program.sizes))
     parts = [
         f'target triple = "{target.triple}"\n',
         f"@{WEIGHTS_SYMBOL} = external hidden constant i8, align {ALIGNMENT}\n",
-        f"@dlc_model = internal constant {_MODEL_TYPE} {{ "
-        + ", ".join(f"i32 {field}" for field in fields)
-        + ", ptr @dlc_plan, ptr @dlc_run }, align 8\n",
-        emit_messages(messages),
+        _model("dlc_model", fields, "dlc_run"),
+        _model("dlc_model_profiled", fields, "dlc_run_profiled"),
         _declare_kernels(program, names),
         DECLARATIONS,
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)\n",
         f"define ptr @{MODEL_SYMBOL}(i32 %abi) #0 {{\n"
+        f"  %profile = icmp eq i32 %abi, {ABI_VERSION | PROFILE}\n"
+        "  %other = select i1 %profile, ptr @dlc_model_profiled, ptr null\n"
         f"  %known = icmp eq i32 %abi, {ABI_VERSION}\n"
-        "  %model = select i1 %known, ptr @dlc_model, ptr null\n"
+        "  %model = select i1 %known, ptr @dlc_model, ptr %other\n"
         "  ret ptr %model\n}\n",
         plan,
         run,
+        profiled.run(),
+        emit_messages(messages),
         "attributes #0 = { nounwind }\n",
     ]
     return "".join(parts)
+
+
+def _model(name: str, fields: tuple[int, ...], run: str) -> str:
+    """A `dlc_model` as a constant."""
+    numbers = ", ".join(f"i32 {field}" for field in fields)
+    head = f"@{name} = internal constant {_MODEL_TYPE}"
+    return f"{head} {{ {numbers}, ptr @dlc_plan, ptr @{run} }}, align 8\n"
 
 
 def _declare_kernels(program: Program, names: Mapping[str, str]) -> str:
@@ -103,12 +117,22 @@ def _declare_kernels(program: Program, names: Mapping[str, str]) -> str:
 
 
 class _HostFunction:
-    """Writes one function of a program; `pointers` are the buffers that have a place so far."""
+    """Writes one function of a program; `pointers` are the buffers that have a place so far.
+
+    With `demands` of the kernels, the function reports its steps to a `dlc_profile_host`.
+    """
 
     def __init__(
-        self, program: Program, names: Mapping[str, str], messages: dict[str, str]
+        self,
+        program: Program,
+        names: Mapping[str, str],
+        messages: dict[str, str],
+        demands: Mapping[str, Demand] | None = None,
     ) -> None:
         self.program = program
+        self.demands = demands
+        self.kernels = {kernel.name: kernel for kernel in program.kernels}
+        self.steps = 0
         self.names = names
         self.out = HostBuilder(program.name, messages)
         self.buffers: dict[str, Buffer] = {}
@@ -124,7 +148,10 @@ class _HostFunction:
         for buffer in self.program.constants:
             self.buffers[buffer.name] = buffer
         self._stmts(self.program.body)
-        return self._finish(_RUN)
+        if self.demands is None:
+            return self._finish(_RUN.format("dlc_run"))
+        self._call_step(-1, ZERO, ZERO)
+        return self._finish(_RUN.format("dlc_run_profiled"))
 
     def plan(self) -> str:
         """`plan`: check the sizes, then compute the shapes of the outputs and the arena's size."""
@@ -178,6 +205,30 @@ class _HostFunction:
         for stmt in stmts:
             self._stmt(stmt)
 
+    def _report(self, stmt: CallKernel | Copy) -> None:
+        """Tell which step begins, and what it has to do."""
+        if self.demands is None:
+            return
+        operations: Expr = ZERO
+        if isinstance(stmt, Copy):
+            kind = self.buffers[stmt.target].type
+            moved = kind.elems * (2 * kind.dtype.size_bytes)
+        else:
+            values = dict(zip(self.kernels[stmt.kernel].sizes, stmt.sizes, strict=True))
+            found = self.demands[stmt.kernel]
+            operations = substitute(found.operations, values)
+            moved = substitute(found.bytes, values)
+        self._call_step(self.steps, operations, moved)
+        self.steps += 1
+
+    def _call_step(self, step: int, operations: Expr, moved: Expr) -> None:
+        out = self.out
+        numbers = f"i64 {step}, i64 {out.expr(operations)}, i64 {out.expr(moved)}"
+        itself = out.value("load ptr, ptr %host, align 8")
+        at = out.value(f"getelementptr i8, ptr %host, i64 {STEP_OFFSET}")
+        function = out.value(f"load ptr, ptr {at}, align 8")
+        out.line(f"call void {function}(ptr {itself}, {numbers})")
+
     def _stmt(self, stmt: HostStmt) -> None:
         out = self.out
         match stmt:
@@ -188,11 +239,13 @@ class _HostFunction:
                 at = out.expr(offset * buffer.type.dtype.size_bytes)
                 start = self._pointer(source)
                 self._bind(buffer, out.value(f"getelementptr i8, ptr {start}, i64 {at}"))
-            case CallKernel(kernel, sizes, buffers):
+            case CallKernel(kernel, sizes, buffers, _):
+                self._report(stmt)
                 arguments = ["ptr %host", *(f"i64 {out.expr(size)}" for size in sizes)]
                 arguments += [f"ptr {self._pointer(name)}" for name in buffers]
                 out.line(f"call void @{self.names[kernel]}({', '.join(arguments)}) #0")
             case Copy(target, source):
+                self._report(stmt)
                 self._copy(target, source)
             case Check(cond, message):
                 out.require(out.expr(cond), message)

@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -120,6 +121,20 @@ class Bound {
   void run() {
     const py::gil_scoped_release released;
     check(dlc_run(context_.get(), in_.data(), out_.data()));
+  }
+  // (step, nanoseconds, operations, bytes) of each step of one run.
+  std::vector<std::array<std::int64_t, 4>> profile() {
+    const dlc_step *steps = nullptr;
+    std::size_t count = 0;
+    {
+      const py::gil_scoped_release released;
+      check(dlc_profile(context_.get(), in_.data(), out_.data(), &steps, &count));
+    }
+    std::vector<std::array<std::int64_t, 4>> found;
+    for (std::size_t i = 0; i < count; ++i) {
+      found.push_back({steps[i].step, steps[i].time_ns, steps[i].operations, steps[i].bytes});
+    }
+    return found;
   }
   py::tuple inputs() const { return inputs_; }
   py::tuple outputs() const { return outputs_; }
@@ -279,6 +294,7 @@ PYBIND11_MODULE(_runtime, m, py::mod_gil_not_used()) {
       .def("output_shapes", &Runner::output_shapes);
   py::class_<Bound>(m, "Bound")
       .def("run", &Bound::run)
+      .def("profile", &Bound::profile)
       .def_property_readonly("inputs", &Bound::inputs)
       .def_property_readonly("outputs", &Bound::outputs);
 

@@ -56,6 +56,19 @@ void Context::place_output(std::size_t index, DLTensor &tensor) {
 }
 
 void Context::run(const DLTensor *inputs, DLTensor *outputs) {
+  run_code(module_->code(), inputs, outputs, nullptr);
+}
+
+const std::vector<dlc_step> &Context::profile(const DLTensor *inputs, DLTensor *outputs) {
+  const dlc_model *code = module_->profiling_code();
+  if (code == nullptr) fail(DLC_INCOMPATIBLE, "the model was built without a report of its steps");
+  steps_.clear();
+  run_code(*code, inputs, outputs, &steps_);
+  return steps_;
+}
+
+void Context::run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *outputs,
+                       std::vector<dlc_step> *steps) {
   plan(inputs);
   const auto &specs = module_->manifest().inputs;
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -65,9 +78,9 @@ void Context::run(const DLTensor *inputs, DLTensor *outputs) {
   for (std::size_t i = 0; i < output_data_.size(); ++i) place_output(i, outputs[i]);
   void *arena = arena_.at_least(arena_bytes_ > 0 ? arena_bytes_ : 1);
   const DefaultFloatEnvironment environment;
-  const Host host(expects_loops_);
-  const std::int32_t status = module_->code().run(host.interface(), sizes_.data(),
-                                                  input_data_.data(), output_data_.data(), arena);
+  const Host host(expects_loops_, steps);
+  const std::int32_t status = code.run(host.interface(), sizes_.data(), input_data_.data(),
+                                       output_data_.data(), arena);
   expects_loops_ = host.used_loops();
   if (status != 0 || host.failed()) fail(DLC_RUN_FAILED, host.failure());
 }
@@ -142,5 +155,20 @@ dlc_status dlc_run(dlc_context *context, const DLTensor *inputs, DLTensor *outpu
     }
     const dlc_runtime::Claim claim(context);
     context->context.run(inputs, outputs);
+  });
+}
+
+dlc_status dlc_profile(dlc_context *context, const DLTensor *inputs, DLTensor *outputs,
+                       const dlc_step **steps, size_t *count) {
+  return guarded([&] {
+    dlc_runtime::check_arrays(context, inputs);
+    if (outputs == nullptr && !context->context.module().outputs().empty()) {
+      fail(DLC_INVALID_ARGUMENT, "outputs is NULL");
+    }
+    if (steps == nullptr || count == nullptr) fail(DLC_INVALID_ARGUMENT, "an argument is NULL");
+    const dlc_runtime::Claim claim(context);
+    const auto &found = context->context.profile(inputs, outputs);
+    *steps = found.data();
+    *count = found.size();
   });
 }

@@ -18,6 +18,8 @@ class Context {
 
   void plan(const DLTensor *inputs);
   void run(const DLTensor *inputs, DLTensor *outputs);
+  // The same, and the times of all steps.
+  const std::vector<dlc_step> &profile(const DLTensor *inputs, DLTensor *outputs);
 
   const Module &module() const noexcept { return *module_; }
   bool planned() const noexcept { return planned_; }
@@ -27,6 +29,8 @@ class Context {
 
  private:
   void place_output(std::size_t index, DLTensor &tensor);
+  void run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *outputs,
+                std::vector<dlc_step> *steps);
 
   std::shared_ptr<const Module> module_;
   std::vector<std::int64_t> sizes_, planned_sizes_;
@@ -38,6 +42,7 @@ class Context {
   std::vector<AlignedMemory> own_outputs_;
   std::int64_t arena_bytes_ = 0;
   AlignedMemory arena_;
+  std::vector<dlc_step> steps_;
   bool expects_loops_ = false;  // the last run had parallel loops
 };
 

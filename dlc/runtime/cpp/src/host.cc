@@ -1,13 +1,16 @@
 #include "host.h"
 
+#include <chrono>
 #include <cstdio>
 
 #include "memory.h"
 
 namespace dlc_runtime {
 
-Host::Host(bool expects_loops)
-    : interface_{this, &Host::parallel, &Host::scratch, &Host::fail}, pool_(thread_pool()) {
+Host::Host(bool expects_loops, std::vector<dlc_step> *steps)
+    : interface_{{this, &Host::parallel, &Host::scratch, &Host::fail}, &Host::step},
+      pool_(thread_pool()),
+      steps_(steps) {
   message_[0] = '\0';
   if (expects_loops && pool_.size() > 1) {
     pool_.begin_run();
@@ -55,6 +58,32 @@ void Host::fail(void *self, const char *message) noexcept {
   if (!host.state_.compare_exchange_strong(expected, kWriting)) return;
   std::snprintf(host.message_, sizeof host.message_, "%s", message != nullptr ? message : "");
   host.state_.store(kFailed, std::memory_order_release);
+}
+
+namespace {
+
+std::int64_t now_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+}  // namespace
+
+// Between two calls, `time_ns` of the last step is when it began.
+void Host::step(void *self, std::int64_t step, std::int64_t operations,
+                std::int64_t bytes) noexcept {
+  auto &host = *static_cast<Host *>(self);
+  if (host.steps_ == nullptr) return;
+  const std::int64_t ended = now_ns();
+  if (!host.steps_->empty()) host.steps_->back().time_ns = ended - host.steps_->back().time_ns;
+  if (step < 0) return;
+  try {
+    host.steps_->push_back({step, 0, operations, bytes});
+    host.steps_->back().time_ns = now_ns();
+  } catch (const std::bad_alloc &) {
+    host.steps_ = nullptr;
+    fail(self, "no memory for the times of the steps");
+  }
 }
 
 }  // namespace dlc_runtime

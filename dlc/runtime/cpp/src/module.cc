@@ -32,9 +32,12 @@ void *open_library(const File &file) {
   return handle;
 }
 
+dlc_model_query_fn query_function(void *library) {
+  return reinterpret_cast<dlc_model_query_fn>(dlsym(library, DLC_MODEL_SYMBOL));
+}
+
 const dlc_model *query(void *library, const Manifest &manifest) {
-  const auto function =
-      reinterpret_cast<dlc_model_query_fn>(dlsym(library, DLC_MODEL_SYMBOL));
+  const auto function = query_function(library);
   if (function == nullptr) fail(DLC_BAD_ARTIFACT, "it does not export " DLC_MODEL_SYMBOL);
   const dlc_model *model = function(DLC_ABI_VERSION);
   if (model == nullptr || model->abi_version != DLC_ABI_VERSION) {
@@ -71,6 +74,7 @@ Module::Module(Artifact artifact)
     : artifact_(std::move(artifact)),
       library_(open_library(artifact_.file)),
       model_(query(library_.get(), artifact_.manifest)),
+      profiling_(query_function(library_.get())(DLC_ABI_VERSION | DLC_PROFILE)),
       inputs_(views(artifact_.manifest.inputs)),
       outputs_(views(artifact_.manifest.outputs)) {}
 

@@ -25,6 +25,8 @@ class Module {
   const Manifest &manifest() const noexcept { return artifact_.manifest; }
   const Artifact &artifact() const noexcept { return artifact_; }
   const dlc_model &code() const noexcept { return *model_; }
+  // The code that reports its steps, or nullptr.
+  const dlc_model *profiling_code() const noexcept { return profiling_; }
   const std::vector<TensorView> &inputs() const noexcept { return inputs_; }
   const std::vector<TensorView> &outputs() const noexcept { return outputs_; }
 
@@ -36,6 +38,7 @@ class Module {
   Artifact artifact_;
   std::unique_ptr<void, Closer> library_;
   const dlc_model *model_;
+  const dlc_model *profiling_;
   std::vector<TensorView> inputs_, outputs_;
 };
 

@@ -179,6 +179,25 @@ void test_strides() {
   dlc_module_free(module);
 }
 
+void test_a_model_that_reports_no_steps_is_refused() {
+  dlc_module *module = nullptr;
+  dlc_context *context = nullptr;
+  CHECK(dlc_module_load(twice_path.c_str(), 0, &module) == DLC_OK);
+  CHECK(dlc_context_create(module, &context) == DLC_OK);
+  float x[6] = {}, b[3] = {};
+  std::int64_t x_shape[] = {2, 3}, b_shape[] = {3};
+  const DLTensor in[] = {raw(x, 2, x_shape), raw(b, 1, b_shape)};
+  DLTensor out[2] = {};
+  const dlc_step *steps = nullptr;
+  size_t count = 0;
+  CHECK(dlc_profile(context, in, out, &steps, &count) == DLC_INCOMPATIBLE);
+  CHECK_HAS(dlc_last_error(), "without a report of its steps");
+  CHECK(dlc_profile(context, in, out, nullptr, &count) == DLC_INVALID_ARGUMENT);
+  CHECK(dlc_run(context, in, out) == DLC_OK);
+  dlc_context_free(context);
+  dlc_module_free(module);
+}
+
 void test_a_failed_run_leaves_the_context_usable() {
   const dlc::Model model = dlc::Model::load(twice_path);
   dlc::Context context = model.context();
@@ -340,6 +359,7 @@ int main(int argc, char **argv) {
   test_a_context_keeps_its_module();
   test_tensors_that_do_not_fit();
   test_strides();
+  test_a_model_that_reports_no_steps_is_refused();
   test_a_failed_run_leaves_the_context_usable();
   test_files_that_are_no_models();
   test_the_hash_sees_one_bit();

@@ -16,6 +16,8 @@ extern "C" {
 
 #define DLC_ABI_VERSION 1u
 #define DLC_MODEL_SYMBOL "dlc_model_query"
+/* Added to the version asked for: the model that reports its steps, see dlc_profile_host. */
+#define DLC_PROFILE 0x80000000u
 /* Alignment, in bytes, of the arena, of scratch memory and of every constant. */
 #define DLC_ALIGNMENT 64
 
@@ -39,6 +41,15 @@ typedef struct dlc_host {
   void (*fail)(void *self, const char *message);
 } dlc_host;
 
+/* What the caller offers a model that reports its steps: a dlc_host, and one function more. */
+typedef struct dlc_profile_host {
+  dlc_host host; /* `run` is given a pointer to this one */
+  /* Called by the thread that called `run` right before each step, and with step = -1 behind the
+   * last. Steps are numbered as in the manifest; those of a loop repeat. `operations` counts
+   * arithmetic on floats, `bytes` what the step must at least read and write. */
+  void (*step)(void *self, int64_t step, int64_t operations, int64_t bytes);
+} dlc_profile_host;
+
 /* What a model offers. Owned by the model; immutable; shared by all threads. */
 typedef struct dlc_model {
   uint32_t abi_version; /* DLC_ABI_VERSION the model was built for */
@@ -58,7 +69,8 @@ typedef struct dlc_model {
                  void *const *outputs, void *arena);
 } dlc_model;
 
-/* The one exported symbol. Returns NULL when the model was built for another ABI. */
+/* The one exported symbol. Returns NULL when the model was built for another ABI. With
+ * DLC_ABI_VERSION | DLC_PROFILE, the same model with a `run` that reports its steps, or NULL. */
 typedef const dlc_model *(*dlc_model_query_fn)(uint32_t abi_version);
 
 #ifdef __cplusplus

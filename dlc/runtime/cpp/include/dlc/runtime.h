@@ -122,6 +122,19 @@ dlc_status dlc_context_output_shape(const dlc_context *context, size_t index, in
  * outputs is then undefined. */
 dlc_status dlc_run(dlc_context *context, const DLTensor *inputs, DLTensor *outputs);
 
+/* One step of a run as it was timed: a kernel or a copy. */
+typedef struct dlc_step {
+  int64_t step; /* its number in the manifest's metadata, under "steps" */
+  int64_t time_ns;
+  int64_t operations; /* on floats; a multiply-add is two */
+  int64_t bytes;      /* that it must at least read and write */
+} dlc_step;
+
+/* The same as dlc_run, and how long each step took, in order. `*steps` is owned by the context
+ * and valid until its next run. DLC_INCOMPATIBLE where the model was built without this. */
+dlc_status dlc_profile(dlc_context *context, const DLTensor *inputs, DLTensor *outputs,
+                       const dlc_step **steps, size_t *count);
+
 /* ---- threads: one pool for the whole process ---------------------------- */
 
 /* Sets the number of threads that work on one run, the caller included; 0 means

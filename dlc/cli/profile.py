@@ -1,0 +1,111 @@
+"""`dlc profile`: which steps of a model take the time, and how near each is to a peak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dlc.cli.argument import parse_sizes
+from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
+
+if TYPE_CHECKING:
+    from dlc.codegen.llvm.peaks import Peaks
+    from dlc.runtime import Profile, StepTime
+
+_NAMES = 16  # characters of a kernel's and of its nodes' names on the screen
+
+
+def profile(
+    path: Annotated[Path, typer.Argument(metavar="ARTEFACT|MODEL", help="What to run.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", help="As in dlc run; default: random values."),
+    ] = None,
+    dim: Annotated[
+        list[str] | None, typer.Option("--dim", help="An open size: batch=8. Repeatable.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", help="Threads that work on one run.")
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Runs to take medians of.")] = 20,
+    top: Annotated[int, typer.Option("--top", min=0, help="Steps to show; 0: all.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    """Time each step of a model, and compare it with the machine's peaks.
+
+    Operations count a multiply-add as two; bytes are what a step must at least read and write. A
+    step whose data is in a cache may exceed the bandwidth of memory.
+    """
+    from dlc.cli.source import make_feeds, open_module
+    from dlc.codegen.llvm.peaks import measure_peaks
+    from dlc.core.target_parse import parse_target
+    from dlc.runtime import num_threads, set_num_threads
+
+    module = open_module(path)
+    feeds, _ = make_feeds(module, inputs or (), parse_sizes(dim or ()))
+    if threads is not None:
+        set_num_threads(threads)
+    with stderr().status("timing"):
+        found = module.profile(feeds, rounds=rounds)
+        peaks = measure_peaks(parse_target("native"))
+    count = num_threads()
+    if as_json:
+        print_json("dlc.profile/1", _document(path, found, peaks, count))
+    else:
+        _print(found, peaks, count, top or len(found.steps))
+
+
+def _document(path: Path, found: Profile, peaks: Peaks, threads: int) -> Mapping[str, object]:
+    return {
+        "path": str(path),
+        "threads": threads,
+        "peak_gflops": peaks.gflops * threads,
+        "peak_read_gbytes_per_s": peaks.read_gbytes_per_s * threads,
+        "time_ns": found.time_ns,
+        "steps": [
+            {
+                "kernel": step.kernel,
+                "nodes": list(step.nodes),
+                "time_ns": step.time_ns,
+                "operations": step.operations,
+                "bytes": step.bytes,
+            }
+            for step in found.steps
+        ],
+    }
+
+
+def _print(found: Profile, peaks: Peaks, threads: int, top: int) -> None:
+    flops, read = peaks.gflops * threads, peaks.read_gbytes_per_s * threads
+    rows = table("time", "share", "GFLOP/s", "peak", "GB/s", "peak", "kernel", "nodes", left=_LEFT)
+    for step in sorted(found.steps, key=lambda s: -s.time_ns)[:top]:
+        rows.add_row(*_row(step, found.time_ns, flops, read))
+    console = stdout()
+    console.print(rows)
+    console.print(f"{len(found.steps)} steps in {show_seconds(found.time_ns / 1e9)}")
+    text = f"peaks of {threads} thread{'s' if threads > 1 else ''}:"
+    console.print(f"{text} {flops:.0f} GFLOP/s, {read:.0f} GB/s from beyond the L2 cache")
+
+
+_LEFT = ("kernel", "nodes")
+
+
+def _row(step: StepTime, total_ns: float, flops: float, read: float) -> tuple[str, ...]:
+    return (
+        show_seconds(step.time_ns / 1e9),
+        f"{step.time_ns / max(total_ns, 1.0):.1%}",
+        f"{step.gflops:.1f}",
+        f"{step.gflops / flops:.0%}",
+        f"{step.gbytes_per_s:.1f}",
+        f"{step.gbytes_per_s / read:.0%}",
+        _shortened(step.kernel),
+        _shortened(", ".join(step.nodes)),
+    )
+
+
+def _shortened(text: str) -> str:
+    """The end of a name tells more than its beginning."""
+    return text if len(text) <= _NAMES else f"…{text[1 - _NAMES :]}"

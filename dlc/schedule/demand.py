@@ -1,0 +1,79 @@
+"""How much a kernel has to do, whatever its schedule: what a profile holds its time against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dlc.schedule.loop import Alloc, Block, For, Func, If, Invoke, Stmt, Store, allocs
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Expr, Unary, maximum, minimum
+from dlc.te.simplify import canonical
+from dlc.te.transform import free_vars, loads, walk
+
+_COMPARISONS = (BinOp.LT, BinOp.LE, BinOp.EQ, BinOp.NE)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Operations on floats (a multiply-add is two), and bytes that are read and written at least.
+
+    Both are expressions over the kernel's sizes.
+    """
+
+    operations: Expr
+    bytes: Expr
+
+
+def demand(func: Func) -> Demand:
+    """What a lowered function has to do. A guard counts as if it always held."""
+    operations: Expr = ZERO
+    read: dict[str, Expr] = {}
+    written: dict[str, Expr] = {}
+    own = allocs(func.body)
+    for store, around in _stores(func.body, ()):
+        count = sum(map(_is_operation, walk(store.value)))
+        operations += _trips(around) * count
+        if store.buffer not in own:
+            written[store.buffer] = written.get(store.buffer, ZERO) + _reach(store.index, around)
+        for load in loads(store.value):
+            if load.buffer not in own:
+                read[load.buffer] = read.get(load.buffer, ZERO) + _reach(load.index, around)
+    moved: Expr = ZERO
+    for buffer in func.params:
+        touched = (written if buffer in func.outputs else read).get(buffer.name, ZERO)
+        moved += minimum(touched, buffer.type.elems) * buffer.type.dtype.size_bytes
+    return Demand(canonical(operations), canonical(moved))
+
+
+def _is_operation(expr: Expr) -> bool:
+    arithmetic = isinstance(expr, Binary | Unary) and expr.dtype.is_float
+    return arithmetic and getattr(expr, "op", None) not in _COMPARISONS
+
+
+def _trips(around: Sequence[For]) -> Expr:
+    """How often a statement runs."""
+    total: Expr = ONE
+    for loop in around:
+        total = total * maximum(loop.extent, 0)
+    return total
+
+
+def _reach(index: Sequence[Expr], around: Sequence[For]) -> Expr:
+    """How many elements an index can name while the loops run, at most."""
+    names = frozenset(name for i in index for name in free_vars(i))
+    return _trips([loop for loop in around if loop.var in names])
+
+
+def _stores(stmt: Stmt, around: tuple[For, ...]) -> Iterator[tuple[Store, tuple[For, ...]]]:
+    match stmt:
+        case Store():
+            yield stmt, around
+        case For():
+            yield from _stores(stmt.body, (*around, stmt))
+        case If(_, body) | Alloc(_, _, body):
+            yield from _stores(body, around)
+        case Block(stmts):
+            for child in stmts:
+                yield from _stores(child, around)
+        case Invoke():
+            pass

@@ -1,0 +1,49 @@
+"""How much work a kernel is: operations and bytes, with constant and with open sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.schedule.demand import demand
+from dlc.schedule.text import parse_func
+from dlc.te.expr import Const
+from dlc.te.simplify import simplify
+from dlc.te.transform import substitute
+
+MATMUL = """
+def matmul(n: size, A: f32[n, 5], B: f32[5, 3], *, C: f32[n, 3]):
+    s = alloc(f32[n, 3], "local")
+    for i in range(n):
+        for j in range(3):
+            s[i, j] = 0.0
+            for k in range(5):
+                s[i, j] += A[i, k] * B[k, j]
+    for i2 in range(n):
+        for j2 in range(3):
+            C[i2, j2] = max(s[i2, j2], 0.0)
+"""
+PICK = """
+def pick(x: f32[100, 8], *, y: f32[3, 8]):
+    for i in range(3):
+        for j in range(8):
+            y[i, j] = x[i + 40, j] if i < 2 else 0.0
+"""
+
+
+def values(text: str, **sizes: int) -> tuple[object, object]:
+    found = demand(parse_func(text))
+    env = {name: Const(value, found.bytes.dtype) for name, value in sizes.items()}
+    results = [simplify(substitute(e, env)) for e in (found.operations, found.bytes)]
+    assert all(isinstance(r, Const) for r in results)
+    return results[0].value, results[1].value  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_a_product_and_what_follows_it(n):
+    operations, moved = values(MATMUL, n=n)
+    assert operations == n * 3 * (2 * 5 + 1)
+    assert moved == 4 * (n * 5 + 15 + n * 3)
+
+
+def test_only_what_is_read_counts():
+    assert values(PICK) == (0, 4 * (24 + 24))
