@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dlc.core.target import Target
+from dlc.core.types import INDEX
 from dlc.graph.ops.activation import Relu
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv import Conv
@@ -138,6 +139,11 @@ def global_mean() -> Func:
     return func((x,), Reduce(kind="mean", axes=(2, 3), keepdims=True).compute(x))
 
 
+def long_columns() -> Func:
+    x = tensor("a", 5, 45, 19)
+    return func((x,), Reduce(kind="sum", axes=(1,)).compute(x))
+
+
 def softmax(width: int | Expr) -> Callable[[], Func]:
     def make() -> Func:
         x = tensor("a", 3, width)
@@ -186,6 +192,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "max_pool": pool(MaxPool),
     "average_pool": pool(AveragePool),
     "global_mean": global_mean,
+    "long_columns": long_columns,
     "softmax_40": softmax(40),
     "softmax_13": softmax(13),
     "softmax_symbolic": softmax(M),
@@ -294,7 +301,7 @@ def test_accumulators_stay_in_registers(name: str) -> None:
     assert all(not free_vars(f.extent) for f in loops(fast.body).values())
 
 
-@pytest.mark.parametrize("name", ["long_sum", "long_conv"])
+@pytest.mark.parametrize("name", ["long_sum", "long_conv", "global_mean", "long_columns"])
 def test_long_sums_are_sums_of_sums(name: str) -> None:
     plain = CASES[name]()
     buffers = allocs(optimize(plain, AVX512).body)
@@ -323,3 +330,12 @@ def test_threads_share_only_what_is_worth_it(plain: Func, runs_parallel: bool) -
     fast = optimize(plain, replace(AVX512, thread_operations=4096))
     kinds = {f.kind for f in loops(fast.body).values()}
     assert (LoopKind.PARALLEL in kinds) == runs_parallel
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(1, [9, 8, 16]), (2, [8, 144])])
+def test_a_result_of_one_row_is_cut_more_often(rows: int, steps: list[int]) -> None:
+    """A row of a matrix product waits for its weights, and further additions cost nothing."""
+    x, w = tensor("x", rows, 1152), tensor("w", 1152, 32)
+    fast = optimize(func((x, w), MatMul().compute(x, w)), AVX512)
+    summands = [f.extent for f in loops(fast.body).values() if f.var.startswith("k")]
+    assert summands == [Const(n, INDEX) for n in steps]

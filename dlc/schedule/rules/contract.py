@@ -26,7 +26,8 @@ from dlc.te.simplify import surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads
 
 MAX_STEPS = 16  # reduction steps written out in one iteration
-SUBTOTAL = 144  # products in one chain, whose rounding grows with its length; 9 * 16
+SUBTOTALS = (144,)  # products in one chain, whose rounding grows with its length; 9 * 16
+SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums of sums of sums
 MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
 
 
@@ -159,6 +160,8 @@ class _Tiling:
         self.trace, self.found, self.target, self.knobs = trace, found, target, knobs
         self.lanes = target.lanes(4)
         self.registers = vector_registers(target, self.lanes)
+        one_row = all(trace.constant(v) == 1 for v in found.rows)
+        self.chains = SUBTOTALS_OF_ROW if one_row else SUBTOTALS
 
     def run(self) -> None:
         found = self.found
@@ -356,7 +359,9 @@ class _Tiling:
             trace.do("reorder", (*inner, *names))
             self._tile_sum(names)
             self._tile_sum([f"{n}_init" for n in names])
-        inner, part = self._subtotals(inner, total)
+        part = total
+        for longest in self.chains:
+            inner, part = self._subtotals(inner, part, longest)
         if inner:
             self._unroll_steps(inner[-1], leaf)
         for name in tile[:-1]:
@@ -364,24 +369,24 @@ class _Tiling:
         trace.tile_loop(leaf.lane, lanes=True)
         trace.do("set_scope", part, "register")
 
-    def _subtotals(self, inner: list[str], total: str) -> tuple[list[str], str]:
-        """Cut a long sum into sums of about `SUBTOTAL` products, which are added up in memory.
+    def _subtotals(self, inner: list[str], total: str, longest: int) -> tuple[list[str], str]:
+        """Cut a long sum into sums of about `longest` products, which are added up in memory.
 
         Returns the loops over summands inside of the cut, and the buffer that stays in registers.
         """
         trace = self.trace
         extents = [trace.constant(v) for v in inner]
-        if None in extents or prod(e or 1 for e in extents) < 2 * SUBTOTAL:
+        if None in extents or prod(e or 1 for e in extents) < 2 * longest:
             return inner, total
         steps, first = 1, len(inner)  # of the loops from `first` on
-        while first and steps * (extents[first - 1] or 1) <= SUBTOTAL:
+        while first and steps * (extents[first - 1] or 1) <= longest:
             first -= 1
             steps *= extents[first] or 1
         if not first:
             return inner, total
         cut, inside = inner[first - 1], inner[first:]
-        factor = unroll_factor(trace.extent(cut), max(1, SUBTOTAL // steps))
-        if factor * steps < SUBTOTAL // 4:
+        factor = unroll_factor(trace.extent(cut), max(1, longest // steps))
+        if factor * steps < longest // 4:
             return inner, total  # mostly a prime number of steps
         if factor > 1:
             cut, own = trace.split(cut, factor)

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import isqrt, prod
 
 from dlc.core.target import Target
-from dlc.schedule.loop import Func, loops
+from dlc.schedule.loop import Func, accumulation, loops
 from dlc.schedule.nest import Stage, stages
-from dlc.schedule.rules.prepare import loop_around, simple_index
+from dlc.schedule.rules.prepare import loop_around, simple_index, unroll_factor
 from dlc.schedule.rules.tile import vector_registers
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import Const, Expr
+from dlc.te.expr import BinOp, Const, Expr
 from dlc.te.transform import free_vars, loads
 
 MAX_OPERATIONS = 512  # vector operations written out for one tile
+LONG_SUM = 32  # terms in one chain, whose rounding grows with its length
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +150,51 @@ def _tile(trace: Trace, target: Target, lane: str, row: str | None, total: str, 
     outside = loop_around(trace.func, tile_row or lane)
     if outside is not None:
         trace.do("compute_at", total, outside)
-    stage = trace.stage(total)
-    trace.do("decompose_reduction", total, stage.names[0])
-    stage = trace.stage(total)
-    inner = [f.var for f in stage.inner]
-    trace.do("reorder", (*inner, *stage.names))
-    operations = prod(trace.constant(v) or 1 for v in (*inner, *stage.names[:-1]))
-    _unroll(trace, inner, operations <= MAX_OPERATIONS)
-    for names in (stage.names, [f"{n}_init" for n in stage.names]):
-        for name in names[:-1]:
-            trace.tile_loop(name)
-        trace.tile_loop(names[-1], lanes=True)
+    _accumulate(trace, total, keep=tile_row is None)
     if tile_row is not None:
         trace.tile_loop(tile_row)
     if lane in loops(trace.func.body):
         trace.tile_loop(lane, lanes=True)
-    trace.do("set_scope", total, "register")
+
+
+def _accumulate(trace: Trace, total: str, keep: bool) -> None:
+    """Add a tile up in registers; its totals over subtotals too where `keep`."""
+    trace.do("decompose_reduction", total, trace.stage(total).names[0])
+    stage = trace.stage(total)
+    inner = [f.var for f in stage.inner]
+    trace.do("reorder", (*inner, *stage.names))
+    for names in (stage.names, [f"{n}_init" for n in stage.names]):
+        for name in names[:-1]:
+            trace.tile_loop(name)
+        trace.tile_loop(names[-1], lanes=True)
+    inner, part = _subtotals(trace, inner, total)
+    operations = prod(trace.constant(v) or 1 for v in (*inner, *stage.names[:-1]))
+    _unroll(trace, inner, operations <= MAX_OPERATIONS)
+    trace.do("set_scope", part, "register")
+    if part != total and keep:
+        trace.do("set_scope", total, "register")
+
+
+def _subtotals(trace: Trace, inner: list[str], total: str) -> tuple[list[str], str]:
+    """Add the terms of a long sum up in rows first: means over whole images.
+
+    Returns the loops over terms inside of a row, and the buffer that adds one up.
+    """
+    stage = trace.stage(total)
+    terms = prod(trace.constant(v) or 1 for v in inner)
+    is_sum = accumulation(stage.store) is BinOp.ADD and stage.factors is None
+    if not is_sum or terms <= LONG_SUM:
+        return inner, total
+    *outer, row = [v for v in inner if trace.constant(v) != 1]
+    if not outer:
+        factor = unroll_factor(trace.extent(row), isqrt(terms))
+        if factor == 1:
+            return inner, total  # a prime number of terms
+        rows, row = trace.split(row, factor)
+        outer = [rows]
+    name = f"{total}_subtotal"
+    trace.do("subtotal", total, outer[-1], name)
+    return [row], name
 
 
 def _unroll(trace: Trace, inner: list[str], every: bool) -> None:
