@@ -64,6 +64,11 @@ def dense_many_rows() -> Func:
     return func((x, w, b), Relu().compute(Add().compute(MatMulPacked(n=37).compute(x, w), b)))
 
 
+def dense_short_rows() -> Func:
+    x, w = tensor("a", 1, 2, 2, 6), tensor("b", 3, 6, 16)
+    return func((x, w), MatMulPacked(n=40).compute(x, w))
+
+
 def dense_symbolic_rows() -> Func:
     x, w = tensor("a", N, 6), tensor("b", 2, 6, 16)
     return func((x, w), MatMulPacked(n=32).compute(x, w))
@@ -175,6 +180,7 @@ def placed() -> Func:
 CASES: dict[str, Callable[[], Func]] = {
     "dense_bias_relu": dense_bias_relu,
     "dense_many_rows": dense_many_rows,
+    "dense_short_rows": dense_short_rows,
     "dense_symbolic_rows": dense_symbolic_rows,
     "long_sum": long_sum,
     "long_conv": long_conv,

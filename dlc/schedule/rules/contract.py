@@ -227,23 +227,29 @@ class _Tiling:
 
     def _sink(self, name: str, suffix: str, before: str | None = None) -> None:
         """Move a loop inside all loops it contains (but outside of `before`)."""
-        chain = [name]
+        chain = [name, *self._nested(name)]
+        order = chain[1:]
+        order.insert(order.index(before) if before else len(order), name)
+        if order != chain:
+            self.trace.do("reorder", tuple(order))
+
+    def _nested(self, name: str) -> list[str]:
+        """The loops inside of a loop with nothing beside them, outermost first."""
+        chain: list[str] = []
         stmt = self.trace.loop(name).body
         while isinstance(stmt, For | If):
             if isinstance(stmt, For):
                 chain.append(stmt.var)
             stmt = stmt.body
-        order = chain[1:]
-        order.insert(order.index(before) if before else len(order), name)
-        if order != chain:
-            self.trace.do("reorder", tuple(order))
+        return chain
 
     def _tile_columns(self, leaf: _Leaf, suffix: str = "") -> list[_Leaf]:
         trace = self.trace
         names = set(loops(trace.func.body))
         rows = [f"{r}{suffix}" if f"{r}{suffix}" in names else r for r in self.found.rows]
         row = rows[-1] if rows else None
-        above = rows[-2] if len(rows) > 1 else None
+        # Rows shared with the other lanes cannot move into this part's tile.
+        above = rows[-2] if len(rows) > 1 and leaf.lane in self._nested(rows[-2]) else None
         count = 1 if leaf.column is None else trace.constant(leaf.column)
         tile = self._choose(row, above, count)
         leaf = replace(leaf, row=row, above=above, tile=tile)
