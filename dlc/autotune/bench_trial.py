@@ -1,0 +1,144 @@
+"""Check a candidate against the reference, then time it: what the child of a worker does."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from dlc.autotune.bench_method import Method
+from dlc.autotune.guarded import Array, Guarded, aligned, fill_input, why_different
+from dlc.autotune.record import Status
+from dlc.autotune.task import Task
+from dlc.autotune.trial_program import interface
+from dlc.runtime import Module, load, set_num_threads
+from dlc.runtime.module import Binding
+
+_SHORT_NS = 20_000  # a run below this is timed together with others
+_HOPELESS = 4.0  # times slower than the anchor: two runs tell enough
+
+
+class Prepared:
+    """Inputs of a task, and what they should give: made once, inherited by each child."""
+
+    def __init__(self, task: Task, anchor: bytes) -> None:
+        inputs, outputs = interface(task)
+        self.task = task
+        self.anchor = anchor
+        self.outputs = outputs
+        self.inputs = {b.name: Guarded(b) for b in inputs}
+        self.shared = {out: source for out, source in task.func.in_place}
+        for seed, buffer in enumerate(inputs):
+            fill_input(self.inputs[buffer.name].array, seed)
+        self.expected = {b.name: Guarded(b, shared=True) for b in outputs}
+        self.timed = {name: aligned(g.array) for name, g in self.inputs.items()}
+
+    def compute_expected(self, reference: bytes) -> dict[str, Any]:
+        """In a child: run the reference into memory that this process shares."""
+        module = open_artefact(reference)
+        self._reset(self.expected)
+        arrays = {name: g.array for name, g in self.expected.items()}
+        module.bind({n: g.array for n, g in self.inputs.items()}, arrays).run()
+        return {"status": str(Status.OK)}
+
+    def measure(self, code: bytes, method: Method) -> dict[str, Any]:
+        """In a child: check and time a candidate; data of a `Trial`."""
+        set_num_threads(method.threads)
+        module = open_artefact(code)
+        if problem := self._check(module):
+            return {"status": str(Status.WRONG), "detail": problem}
+        own, anchor = self._bind(module), self._bind(open_artefact(self.anchor))
+        flush = _Flush(self.task, method)
+        times, anchors = _take_turns(own[0], anchor[0], flush, method)
+        if problem := self._why_changed(own[1]):
+            return {"status": str(Status.WRONG), "detail": f"after {len(times)} runs: {problem}"}
+        return {"status": str(Status.OK), "times_ns": times, "anchor_ns": anchors}
+
+    def _check(self, module: Module) -> str:
+        """Run once between pages that cannot be touched."""
+        results = {b.name: Guarded(b) for b in self.outputs}
+        self._reset(results)
+        inputs = {n: g.array for n, g in self.inputs.items()}
+        module.bind(inputs, {n: g.array for n, g in results.items()}).run()
+        for name, guarded in results.items():
+            if guarded.was_overrun():
+                return f"bytes before '{name}' were written"
+            if problem := why_different(guarded.array, self.expected[name].array):
+                return f"'{name}': {problem}"
+        return ""
+
+    def _reset(self, results: Mapping[str, Guarded]) -> None:
+        """Give results the content they have before a run."""
+        for seed, (name, guarded) in enumerate(results.items()):
+            if name in self.shared:
+                fill_input(guarded.array, 1000 + seed)
+            else:
+                guarded.fill()
+
+    def _bind(self, module: Module) -> tuple[Binding, dict[str, Array]]:
+        outputs = {n: aligned(np.zeros_like(g.array)) for n, g in self.expected.items()}
+        return module.bind(self.timed, outputs), outputs
+
+    def _why_changed(self, outputs: Mapping[str, Array]) -> str:
+        """Whether the last of many runs still gave the reference's numbers."""
+        for name, array in outputs.items():
+            if name in self.shared:
+                continue  # it was its own input
+            if problem := why_different(array, self.expected[name].array):
+                return f"'{name}': {problem}"
+        return ""
+
+
+def open_artefact(data: bytes) -> Module:
+    """Load an artefact that lies in memory."""
+    file = os.memfd_create("candidate.so")
+    with open(file, "wb", closefd=False) as out:
+        out.write(data)
+    return load(f"/proc/self/fd/{file}", verify="fast")
+
+
+def _take_turns(
+    own: Binding, anchor: Binding, flush: Callable[[], None], method: Method
+) -> tuple[list[int], list[int]]:
+    """Times of single runs of both, in turn, until the budget is spent."""
+    own.run()
+    anchor.run()
+    began = time.perf_counter()
+    first = time.perf_counter_ns()
+    own.run()
+    single = max(1, time.perf_counter_ns() - first)
+    count = max(1, _SHORT_NS // single) if method.cache == "warm" else 1
+    times: list[int] = []
+    anchors: list[int] = []
+    for number in range(method.rounds):
+        pairs = [(own, times), (anchor, anchors)]
+        for binding, found in pairs if number % 2 else reversed(pairs):
+            flush()
+            found.append(_time(binding, count))
+        if number >= 1 and median(times) > _HOPELESS * median(anchors):
+            break
+        if number >= 2 and time.perf_counter() - began > method.budget_seconds:
+            break
+    return times, anchors
+
+
+def _time(binding: Binding, count: int) -> int:
+    began = time.perf_counter_ns()
+    for _ in range(count):
+        binding.run()
+    return (time.perf_counter_ns() - began) // count
+
+
+class _Flush:
+    """Put other data into the caches that belong to a core."""
+
+    def __init__(self, task: Task, method: Method) -> None:
+        size = 2 * task.target.l2_bytes // 8 if method.cache == "cold" else 0
+        self.data = np.zeros(size)
+
+    def __call__(self) -> None:
+        self.data += 1.0

@@ -1,0 +1,72 @@
+"""The candidates of a task: families of schedules, each with a space of knobs.
+
+A family is the rule that knows the nest, or a sketch (`dlc/autotune/sketch.py`) for what no rule
+does better. A `Design` is one point of one family, and plain data.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dlc.autotune.sketch import SKETCHES
+from dlc.autotune.task import Task
+from dlc.core.errors import UserError
+from dlc.schedule.rules import rule_for, schedule_func
+from dlc.schedule.rules.prepare import inline_moves, split_digits
+from dlc.schedule.space import Space
+from dlc.schedule.trace import Trace
+
+RULE = "rule"  # prefix of the families that are rules
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """One candidate: a family and a choice for each of its knobs."""
+
+    family: str
+    knobs: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Schedules of one kind."""
+
+    name: str
+    space: Space
+    schedule: Callable[[Mapping[str, int]], Trace]
+
+
+@functools.lru_cache(maxsize=64)
+def families(task: Task) -> tuple[Family, ...]:
+    """The families of a task, the one that knows it best first."""
+    func, target = task.func, task.target
+    prepared = Trace(func)
+    inline_moves(prepared)
+    split_digits(prepared)
+    found = []
+    rule = rule_for(prepared.func, target)
+    if rule is not None:
+        name = f"{RULE}.{rule.__name__.rsplit('.', 1)[-1]}"
+        space = rule.space(prepared.func, target)
+        found.append(Family(name, space, functools.partial(schedule_func, func, target)))
+    for name, sketch in SKETCHES.items():
+        space = sketch.space(prepared.func, target)
+        if space is not None:
+            schedule = functools.partial(sketch.schedule, func, target)
+            found.append(Family(name, space, schedule))
+    return tuple(found)
+
+
+def make_trace(task: Task, design: Design) -> Trace:
+    """The schedule of a design.
+
+    Raises:
+        UserError: the task has no such family.
+        ScheduleError: the schedule is refused.
+    """
+    for family in families(task):
+        if family.name == design.family:
+            return family.schedule(dict(design.knobs))
+    raise UserError(detail=f"'{task.name}' has no family of schedules '{design.family}'")

@@ -1,0 +1,146 @@
+"""Workers together: jobs go to whoever is free, and answers come as they are ready."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from dlc.autotune.job import Job, Reply
+from dlc.autotune.worker import LOST, Worker
+from dlc.core.errors import UserError
+
+_ATTEMPTS = 2  # a job whose worker was lost is tried once more, on whichever is free
+
+
+class Executor(Protocol):
+    """Something that does jobs: a local pool, machines reached by ssh, a dask cluster."""
+
+    @property
+    def slots(self) -> int:
+        """How many jobs it does at the same time."""
+        ...
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Reply]]:
+        """Do jobs; yield (position, answer) as they finish, each position once.
+
+        A job that was lost again and again has the status `LOST`. The caller may stop early.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the workers."""
+        ...
+
+
+class WorkerPool:
+    """An executor over worker processes.
+
+    With `speculate`, once no job waits, those still at work are also given to workers that have
+    nothing to do; the first answer counts. So one slow machine holds up nobody.
+    """
+
+    def __init__(self, workers: Sequence[Worker], *, speculate: bool = False) -> None:
+        if not workers:
+            raise UserError(detail="an executor needs at least one worker")
+        self.workers = list(workers)
+        self.speculate = speculate
+        self._queues: list[queue.SimpleQueue[_Round | None]] = []
+        self._threads: list[threading.Thread] = []
+        # Threads live as long as the pool: a worker dies with the thread that started it.
+        for worker in self.workers:
+            inbox: queue.SimpleQueue[_Round | None] = queue.SimpleQueue()
+            thread = threading.Thread(target=_serve, args=(worker, inbox), daemon=True)
+            self._queues.append(inbox)
+            self._threads.append(thread)
+            thread.start()
+
+    @property
+    def slots(self) -> int:
+        """The number of workers."""
+        return len(self.workers)
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Reply]]:
+        """Do jobs; see `Executor`."""
+        if not jobs:
+            return
+        batch = _Round(jobs, self.speculate)
+        try:
+            for inbox in self._queues:
+                inbox.put(batch)
+            for _ in jobs:
+                yield batch.results.get()
+        finally:
+            batch.cancel()
+
+    def close(self) -> None:
+        """End the workers and the threads that talk to them."""
+        for inbox, worker in zip(self._queues, self.workers, strict=True):
+            inbox.put(None)
+            worker.close()
+        for thread in self._threads:
+            thread.join(timeout=5)
+
+
+class _Round:
+    """The jobs of one call, and who does what."""
+
+    def __init__(self, jobs: Sequence[Job], speculate: bool) -> None:
+        self.jobs = jobs
+        self.speculate = speculate
+        self.results: queue.SimpleQueue[tuple[int, Reply]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting = list(range(len(jobs)))[::-1]
+        self._open: dict[int, int] = {}  # position -> workers at it
+        self._lost: dict[int, int] = {}
+        self._cancelled = False
+
+    def take(self) -> int | None:
+        """The next job, or one that another worker has not finished yet."""
+        with self._lock:
+            if self._cancelled:
+                return None
+            if self._waiting:
+                position = self._waiting.pop()
+            else:
+                alone = [p for p, count in self._open.items() if count == 1]
+                if not (alone and self.speculate):
+                    return None
+                position = alone[0]
+            self._open[position] = self._open.get(position, 0) + 1
+            return position
+
+    def give(self, position: int, reply: Reply) -> None:
+        """An answer, which counts if it is the first, unless the worker was lost."""
+        with self._lock:
+            if position not in self._open:
+                return  # answered already
+            self._open[position] -= 1
+            if reply.data.get("status") == LOST and not self._cancelled:
+                self._lost[position] = self._lost.get(position, 0) + 1
+                if self._open[position] > 0:
+                    return
+                if self._lost[position] < _ATTEMPTS:
+                    del self._open[position]
+                    self._waiting.append(position)
+                    return
+            del self._open[position]
+        self.results.put((position, reply))
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        with self._lock:
+            self._cancelled = True
+
+
+def _serve(worker: Worker, inbox: queue.SimpleQueue[_Round | None]) -> None:
+    worker.start()
+    while (batch := inbox.get()) is not None:
+        while (position := batch.take()) is not None:
+            batch.give(position, worker.ask(batch.jobs[position]))
+
+
+def local_pool(count: int) -> WorkerPool:
+    """Workers on this machine."""
+    return WorkerPool([Worker(name=f"local-{number}") for number in range(count)])

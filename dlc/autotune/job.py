@@ -1,0 +1,86 @@
+"""Work for a worker process, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlc.autotune.bench_method import Method
+from dlc.autotune.design import Design
+from dlc.autotune.station import piece_name
+from dlc.autotune.task import Task
+from dlc.autotune.wire import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request. `pieces` are what it names by hash, sent to those workers that lack them."""
+
+    data: dict[str, Any]
+    blobs: tuple[bytes, ...] = ()
+    pieces: Mapping[str, bytes] = field(default_factory=dict)
+    seconds: float = 30.0  # after which the worker is taken for lost
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """What candidates of a task are compared with: the default, and the plain nest."""
+
+    default: bytes
+    reference: bytes
+
+
+def build_design(task: Task, design: Design, *, code: bool = True, seconds: float = 20.0) -> Job:
+    """Schedule a design; with `code`, compile it too."""
+    what = {"kind": "design", "family": design.family, "knobs": dict(design.knobs)}
+    return _build(task, what, code, seconds)
+
+
+def build_steps(task: Task, steps: str, *, code: bool = True, seconds: float = 20.0) -> Job:
+    """Replay steps, given as JSON."""
+    return _build(task, {"kind": "steps", "steps": steps}, code, seconds)
+
+
+def build_default(task: Task, *, seconds: float = 60.0) -> Job:
+    """What the rule chooses by itself."""
+    return _build(task, {"kind": "default"}, True, seconds)
+
+
+def build_plain(task: Task, *, seconds: float = 60.0) -> Job:
+    """The nest as it was lowered: what the task means."""
+    return _build(task, {"kind": "plain"}, True, seconds)
+
+
+def _build(task: Task, what: dict[str, Any], code: bool, seconds: float) -> Job:
+    data = {"job": "build", "task": task.to_json(), "code": code, **what}
+    return Job(data, seconds=seconds)
+
+
+def measure(
+    task: Task,
+    artefact: bytes,
+    anchor: Anchor,
+    method: Method,
+    *,
+    seconds: float = 10.0,
+    reference_seconds: float = 120.0,
+    memory_bytes: int = 2 << 30,
+) -> Job:
+    """Check and time an artefact beside the default."""
+    pieces = {piece_name(blob): blob for blob in (anchor.default, anchor.reference)}
+    data = {
+        "job": "measure",
+        "task": task.to_json(),
+        "anchor": piece_name(anchor.default),
+        "reference": piece_name(anchor.reference),
+        "method": method.to_json(),
+        "seconds": seconds,
+        "reference_seconds": reference_seconds,
+        "memory_bytes": memory_bytes,
+    }
+    # The worker stops the candidate itself; it is given up only where it does not.
+    return Job(data, (artefact,), pieces, seconds=seconds + reference_seconds + 5)
+
+
+Reply = Message

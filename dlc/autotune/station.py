@@ -1,0 +1,136 @@
+"""A worker process: builds candidates, and measures them in children that may die.
+
+It reads jobs from its standard input and answers on its standard output until the other end closes.
+Jobs name large pieces by their hash; a piece that is not here is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import sys
+import traceback
+from collections import OrderedDict
+from typing import Any
+
+from dlc.autotune.confine import Limits, confined
+from dlc.autotune.record import Status
+from dlc.autotune.task import Task, task_from_json
+from dlc.autotune.wire import Message, read_message, write_message
+from dlc.core.errors import CodegenError, DlcError, ScheduleError
+
+_MAX_PIECES = 256
+_MAX_PREPARED = 2  # tasks whose data is kept; they may be large
+
+
+class Station:
+    """What a worker process holds between jobs."""
+
+    def __init__(self) -> None:
+        self.pieces: OrderedDict[str, bytes] = OrderedDict()
+        self.prepared: OrderedDict[str, Any] = OrderedDict()
+
+    def answer(self, message: Message) -> Message:
+        """Do a job."""
+        match message.data.get("job"):
+            case "hello":
+                return Message({"status": "ok", "pid": os.getpid(), **_describe()})
+            case "store":
+                for blob in message.blobs:
+                    self.store(blob)
+                return Message({"status": "ok"})
+            case "build":
+                from dlc.autotune.build import build_job  # a machine may only measure
+
+                return build_job(message.data)
+            case "measure":
+                return Message(self.measure(message))
+        return Message({"status": "error", "detail": "no such job"})
+
+    def store(self, blob: bytes) -> None:
+        """Keep a piece, and forget the oldest."""
+        self.pieces[piece_name(blob)] = blob
+        while len(self.pieces) > _MAX_PIECES:
+            self.pieces.popitem(last=False)
+
+    def measure(self, message: Message) -> dict[str, Any]:
+        """Check and time a candidate in a child."""
+        from dlc.autotune.bench_method import Method
+
+        data = message.data
+        missing = [n for n in (data["anchor"], data["reference"]) if n not in self.pieces]
+        if missing:
+            return {"status": "missing", "pieces": missing}
+        limits = Limits(data["seconds"], data["memory_bytes"])
+        prepared = self.prepare(task_from_json(data["task"]), data)
+        if isinstance(prepared, dict):
+            return prepared
+        method = Method(**data["method"])
+        return confined(lambda: prepared.measure(message.blobs[0], method), limits)
+
+    def prepare(self, task: Task, data: dict[str, Any]) -> Any:
+        """The data of a task, or the answer that says why there is none."""
+        from dlc.autotune.bench_trial import Prepared
+
+        name = f"{task.key} {task.sizes} {data['anchor']} {data['reference']}"
+        if name in self.prepared:
+            return self.prepared[name]
+        while len(self.prepared) >= _MAX_PREPARED:
+            self.prepared.popitem(last=False)
+        made = Prepared(task, self.pieces[data["anchor"]])
+        reference = self.pieces[data["reference"]]
+        limits = Limits(data["reference_seconds"], data["memory_bytes"])
+        done = confined(lambda: made.compute_expected(reference), limits)
+        if done["status"] != Status.OK:
+            return {"status": "error", "detail": f"the reference: {done['detail']}"}
+        self.prepared[name] = made
+        return made
+
+
+def piece_name(blob: bytes) -> str:
+    """What a piece is called."""
+    return hashlib.sha256(blob).hexdigest()[:32]
+
+
+def _describe() -> dict[str, Any]:
+    from dlc import __version__
+    from dlc.core.machine import read_machine
+
+    machine = read_machine()
+    return {
+        "dlc": __version__,
+        "arch": machine.arch,
+        "features": sorted(machine.features),
+        "cores": machine.cores,
+    }
+
+
+def answer_safely(station: Station, message: Message) -> Message:
+    """The answer to a job; an error of any kind is an answer."""
+    try:
+        return station.answer(message)
+    except ScheduleError as error:
+        return Message({"status": str(Status.INVALID), "detail": str(error)})
+    except CodegenError as error:
+        return Message({"status": str(Status.BUILD), "detail": str(error)[:4000]})
+    except DlcError as error:
+        return Message({"status": "error", "detail": str(error)[:4000]})
+    except Exception:
+        return Message({"status": "error", "detail": traceback.format_exc()[-4000:]})
+
+
+def main(*, dies_with_parent: bool = True) -> None:
+    """Answer until the other end closes. What is printed goes to standard error."""
+    from dlc.autotune.confine import die_with_parent
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    if dies_with_parent:
+        die_with_parent()
+    station = Station()
+    with open(os.dup(1), "wb") as out, contextlib.suppress(BrokenPipeError):
+        os.dup2(2, 1)
+        while (message := read_message(sys.stdin.buffer)) is not None:
+            reply = answer_safely(station, message)
+            write_message(out, reply.data, reply.blobs)

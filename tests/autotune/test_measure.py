@@ -1,0 +1,290 @@
+"""Candidates in processes of their own, good ones and bad ones."""
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlc.autotune import job as jobs
+from dlc.autotune.bench_method import Method
+from dlc.autotune.confine import Limits, confined
+from dlc.autotune.executor import WorkerPool
+from dlc.autotune.guarded import Guarded, why_different
+from dlc.autotune.job import Anchor
+from dlc.autotune.record import Status
+from dlc.autotune.task import make_task
+from dlc.autotune.trial_program import _program, compile_candidate, interface, make_artefact
+from dlc.autotune.worker import LOST, Worker
+from dlc.core.errors import UserError
+from dlc.schedule.loop import Buffer
+from dlc.schedule.text import parse_func
+from dlc.schedule.verify_program import verify_program
+from dlc.te.types import TensorType
+from tests.autotune import examples
+
+METHOD = Method(rounds=3)
+IN_PLACE = """
+@in_place(out="a")
+def scaled(a: f32[5, 7], b: f32[7], *, out: f32[5, 7]):
+    for i in range(5):
+        for j in range(7):
+            out[i, j] = a[i, j] * 2.0 + b[j]
+"""
+BAD = {
+    "far": "out[i + 1000000000000] = x[i]",
+    "near": "out[i + 40] = x[i]",
+    "before": "out[i - 3] = x[i]",
+    "wrong": "out[i] = x[i] + (1.0 if i == 39 else 0.0)",
+    "none": "if 40 < i:\n            out[i] = x[i]",
+}
+COPY = "def copy(x: f32[40], *, out: f32[40]):\n    for i in range(40):\n        {}\n"
+
+
+@pytest.fixture(scope="module")
+def worker():
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+def ok(reply):
+    assert reply.data["status"] == "ok", reply.data
+    return reply
+
+
+def anchor_of(worker, task):
+    default = ok(worker.ask(jobs.build_default(task))).blobs[0]
+    return Anchor(default, ok(worker.ask(jobs.build_plain(task))).blobs[0])
+
+
+def copy_task():
+    return make_task(parse_func(COPY.format("out[i] = x[i]")), examples.native())
+
+
+def fake(text):
+    """An artefact of the copy task that does something else."""
+    task = copy_task()
+    return make_artefact(task, compile_candidate(parse_func(text), task.target))
+
+
+@pytest.mark.parametrize("make", [examples.matmul, examples.softmax, examples.scale])
+def test_the_default_is_right_and_is_timed(worker, make):
+    task = make()
+    anchor = anchor_of(worker, task)
+    assert anchor.default != anchor.reference
+    for method in (METHOD, Method(cache="warm", rounds=4, threads=2, budget_seconds=5)):
+        data = ok(worker.ask(jobs.measure(task, anchor.default, anchor, method))).data
+        assert len(data["times_ns"]) == len(data["anchor_ns"]) >= 3
+        assert min(data["times_ns"]) > 0
+
+
+def test_a_result_may_take_the_place_of_an_operand(worker):
+    task = make_task(parse_func(IN_PLACE), examples.native())
+    assert [b.name for b in interface(task)[0]] == ["b"]
+    anchor = anchor_of(worker, task)
+    ok(worker.ask(jobs.measure(task, anchor.default, anchor, METHOD)))
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "detail"),
+    [
+        ("far", Status.CRASH, "SIGSEGV"),
+        ("near", Status.CRASH, "SIGSEGV"),
+        ("before", Status.WRONG, "bytes before 'out'"),
+        ("wrong", Status.WRONG, "1 of 40 elements"),
+        ("none", Status.WRONG, "40 of 40 elements"),
+    ],
+)
+def test_a_bad_candidate_is_found_out(worker, name, status, detail):
+    task = copy_task()
+    anchor = anchor_of(worker, task)
+    artefact = fake(COPY.format(BAD[name]))
+    data = worker.ask(jobs.measure(task, artefact, anchor, METHOD)).data
+    assert data["status"] == status
+    assert detail in data["detail"]
+    # The same worker goes on.
+    ok(worker.ask(jobs.measure(task, anchor.default, anchor, METHOD)))
+    assert worker.restarts == 0
+
+
+def test_a_candidate_that_never_ends_is_stopped(worker):
+    task = copy_task()
+    anchor = anchor_of(worker, task)
+    endless = "for j in range(1000000000000000):\n            out[i] = x[i]"
+    job = jobs.measure(task, fake(COPY.format(endless)), anchor, METHOD, seconds=0.5)
+    began = time.monotonic()
+    assert worker.ask(job).data == {"status": "timeout", "detail": "no result in 0.5 s"}
+    assert time.monotonic() - began < 5
+
+
+def test_a_candidate_that_eats_memory_is_stopped(worker):
+    task = copy_task()
+    anchor = anchor_of(worker, task)
+    greedy = """
+def copy(x: f32[40], *, out: f32[40]):
+    big = alloc(f32[1000000000], "local")
+    for i in range(40):
+        big[i] = x[i]
+    for k in range(40):
+        out[k] = big[k]
+"""
+    data = worker.ask(jobs.measure(task, fake(greedy), anchor, METHOD)).data
+    assert data["status"] == Status.MEMORY
+
+
+def test_a_refused_schedule_and_a_broken_job_are_answers(worker):
+    task = examples.matmul()
+    reply = worker.ask(jobs.build_steps(task, '[["split", ["q", 4, ["a", "b"]]]]'))
+    assert reply.data["status"] == Status.INVALID
+    assert "no loop 'q'" in reply.data["detail"]
+    assert worker.ask(jobs.Job({"job": "dance"})).data["status"] == "error"
+    assert worker.ask(jobs.Job({"job": "build", "task": {}})).data["status"] == "error"
+
+
+def test_a_worker_that_dies_is_replaced():
+    worker = Worker()
+    try:
+        pid = ok(worker.ask(jobs.Job({"job": "hello"}))).data["pid"]
+        os.kill(pid, signal.SIGKILL)
+        assert worker.ask(jobs.Job({"job": "hello"})).data["status"] == LOST
+        assert ok(worker.ask(jobs.Job({"job": "hello"}))).data["pid"] != pid
+        os.kill(worker.pid, signal.SIGSTOP)
+        reply = worker.ask(jobs.Job({"job": "hello"}, seconds=0.3))
+        assert reply.data["status"] == LOST
+        assert "no answer in 0.3 s" in reply.data["detail"]
+    finally:
+        worker.close()
+    assert worker.ask(jobs.Job({"job": "hello"})).data["status"] == LOST
+
+
+def test_a_pool_answers_every_job_though_workers_die():
+    workers = [Worker(name=str(n)) for n in range(2)]
+    pool = WorkerPool(workers, speculate=True)
+    try:
+        assert pool.slots == 2
+        killed = False
+        seen = []
+        for position, reply in pool.run([jobs.Job({"job": "hello"})] * 40):
+            seen.append(position)
+            assert reply.data["status"] == "ok"
+            if not killed and workers[0].pid:
+                killed = True
+                os.kill(workers[0].pid, signal.SIGKILL)
+        assert sorted(seen) == list(range(40))
+        assert list(pool.run([])) == []
+    finally:
+        pool.close()
+
+
+def test_a_slow_worker_holds_up_nobody():
+    fast, slow = Worker(name="fast"), Worker(name="slow")
+    pool = WorkerPool([fast, slow], speculate=True)
+    try:
+        for _ in pool.run([jobs.Job({"job": "hello"})] * 4):
+            pass
+        slow.start()
+        os.kill(slow.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        found = [p for p, r in pool.run([jobs.Job({"job": "hello"}, seconds=60)] * 6)]
+        assert sorted(found) == list(range(6))
+        assert time.monotonic() - began < 20
+    finally:
+        if slow.pid:
+            os.kill(slow.pid, signal.SIGKILL)
+        pool.close()
+
+
+def test_workers_end_with_the_program_that_started_them():
+    program = """
+import os, sys, time
+from dlc.autotune import job as jobs
+from dlc.autotune.worker import Worker
+worker = Worker()
+print(worker.ask(jobs.Job({"job": "hello"})).data["pid"], flush=True)
+time.sleep(60)
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+        env=dict(os.environ, PYTHONPATH="."),
+    )
+    assert parent.stdout
+    with contextlib.closing(parent.stdout):
+        pid = int(parent.stdout.readline())
+        assert is_running(pid)
+        parent.kill()
+        parent.wait()
+    deadline = time.monotonic() + 5
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(pid)
+
+
+def is_running(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def test_the_end_of_a_child_is_told():
+    def die(number):
+        os.kill(os.getpid(), number)
+        return {}
+
+    limits = Limits(seconds=5)
+    assert confined(lambda: {"x": 1}, limits) == {"x": 1}
+    for number in (signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT):
+        found = confined(functools.partial(die, number), limits)
+        assert found == {"status": "crash", "detail": signal.Signals(number).name}
+    found = confined(lambda: os._exit(3), limits)
+    assert found == {"status": "crash", "detail": "exit status 3"}
+    found = confined(lambda: 1 / 0, limits)
+    assert (found["status"], "ZeroDivisionError" in found["detail"]) == ("crash", True)
+    found = confined(lambda: bytearray(1 << 40), limits)
+    assert found["status"] == "memory"
+
+
+def test_comparison_sees_what_matters():
+    base = np.array([1.0, -2.0, np.nan, np.inf, 0.0], np.float32)
+    assert why_different(base, base) == ""
+    near = base.copy()
+    near[0] = np.nextafter(near[0], np.float32(2))
+    assert why_different(near, base) == ""
+    for position, value in [(0, 1.001), (2, 0.0), (3, -np.inf), (3, 9.0), (4, np.nan)]:
+        other = base.copy()
+        other[position] = value
+        assert "1 of 5 elements" in why_different(other, base)
+    whole = np.array([1, 2], np.int64)
+    assert why_different(whole + 1, whole)
+    assert not why_different(whole, whole)
+
+
+def test_arrays_lie_between_guards():
+    guarded = Guarded(Buffer("x", TensorType((3, 5))))
+    guarded.fill()
+    assert guarded.array.shape == (3, 5)
+    assert not guarded.was_overrun()
+    guarded._raw[guarded._first - 1] = 0
+    assert guarded.was_overrun()
+
+
+def test_the_program_around_a_candidate_is_well_formed():
+    for task in (examples.matmul(), examples.scale(17)):
+        verify_program(_program(task), when="in a test")
+    inputs, outputs = interface(examples.scale(17))
+    assert inputs[0].type.static_shape == outputs[0].type.static_shape == (17,)
+
+
+def test_a_method_of_timing_is_checked():
+    with pytest.raises(UserError, match="lukewarm"):
+        Method(cache="lukewarm")
