@@ -137,7 +137,7 @@ class _Writer:
 
     def is_made_of_parts(self, node: Node) -> bool:
         """Whether a concatenation's halo is that of its parts: there is none between them."""
-        halo = self.halos.get(node.output.name)
+        halo = self.halos.get(node.outputs[0].name)
         if halo is None or not isinstance(node.op, Concat):
             return False
         return halo[node.op.axis % node.output.type.rank] == (0, 0)
