@@ -11,6 +11,7 @@ import pytest
 from dlc.core.target import Target
 from dlc.core.types import INDEX
 from dlc.graph.ops.activation import Relu
+from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
@@ -18,6 +19,7 @@ from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.norm import LayerNorm, Softmax
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.shape import Slice, Transpose
 from dlc.schedule.interpret import run_func
 from dlc.schedule.loop import (
     Alloc,
@@ -34,7 +36,8 @@ from dlc.schedule.loop import (
 )
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
-from dlc.schedule.rules import contract, row, rule_for, window
+from dlc.schedule.rules import contract, prepare, row, rule_for, window
+from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.tensor import Tensor, insert, pad, placeholder
 from dlc.te.transform import free_vars
@@ -95,9 +98,30 @@ def scores() -> Func:
 
 
 def scores_transposed() -> Func:
-    from dlc.graph.ops.shape import Transpose
-
     q, k = tensor("a", 2, 9, 5), tensor("b", 2, 21, 5)
+    return func((q, k), MatMul().compute(q, Transpose(perm=(0, 2, 1)).compute(k)))
+
+
+def scores_of_one_buffer(length: int | Expr) -> Callable[[], Func]:
+    """Queries and keys are parts of one operand, as after a merged projection: [1, n, q k v, 5]."""
+
+    def make() -> Func:
+        x, mask = tensor("a", 1, length, 9, 5), tensor("b", 1, 1, length, length)
+
+        def heads(first: int, perm: tuple[int, ...]) -> Tensor:
+            starts, sizes = (0, 0, first, 0), (1, length, 3, 5)
+            part = Slice(starts=as_sizes(starts), sizes=as_sizes(sizes)).compute(x)
+            moved = Transpose(perm=perm).compute(replace(part, name=f"part{first}"))
+            return replace(moved, name=f"heads{first}")
+
+        q, k = heads(6, (0, 2, 1, 3)), heads(0, (0, 2, 3, 1))
+        return func((x, mask), Add().compute(MatMul().compute(q, k), mask))
+
+    return make
+
+
+def scores_of_one_query() -> Func:
+    q, k = tensor("a", 2, 1, 40), tensor("b", 2, 21, 40)
     return func((q, k), MatMul().compute(q, Transpose(perm=(0, 2, 1)).compute(k)))
 
 
@@ -187,6 +211,9 @@ CASES: dict[str, Callable[[], Func]] = {
     "one_row": one_row,
     "scores": scores,
     "scores_transposed": scores_transposed,
+    "scores_of_one_buffer": scores_of_one_buffer(37),
+    "scores_of_one_symbolic_buffer": scores_of_one_buffer(N),
+    "scores_of_one_query": scores_of_one_query,
     "conv_7x7": blocked_conv(7, 7, 1, halo=True),
     "conv_5x15": blocked_conv(5, 15, 1, halo=False),
     "conv_strided": blocked_conv(4, 6, 2, halo=True),
@@ -255,6 +282,8 @@ def test_a_rule_keeps_the_result(name: str, target: Target) -> None:
         ("one_row", contract),
         ("scores", contract),
         ("scores_transposed", contract),
+        ("scores_of_one_buffer", contract),
+        ("scores_of_one_query", row),
         ("conv_7x7", contract),
         ("first_conv", contract),
         ("depthwise_7", window),
@@ -269,13 +298,17 @@ def test_each_nest_gets_its_rule(name: str, rule: object) -> None:
 
 
 def optimize_prepared(plain: Func) -> Func:
-    from dlc.schedule.rules.prepare import inline_moves, split_digits
-    from dlc.schedule.trace import Trace
-
     trace = Trace(plain)
-    inline_moves(trace)
-    split_digits(trace)
+    prepare(trace, AVX512)
     return trace.func
+
+
+@pytest.mark.parametrize("length", [37, N])
+def test_only_the_keys_of_a_head_are_packed(length: int | Expr) -> None:
+    fast = optimize(scores_of_one_buffer(length)(), AVX512)
+    packed = [a.buffer.type for n, a in allocs(fast.body).items() if n.startswith("heads0")]
+    assert packed
+    assert {t.shape[:3] for t in packed} == {TensorType((1, 1, 5, 1)).shape[:3]}
 
 
 @pytest.mark.parametrize("name", ["dense_bias_relu", "dense_many_rows"])

@@ -26,8 +26,7 @@ def rule_for(func: Func, target: Target) -> ModuleType | None:
 def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
     """Schedule a lowered function: inline moves, the rule, then vectors and threads elsewhere."""
     trace = Trace(func)
-    inline_moves(trace)
-    split_digits(trace)
+    prepare(trace, target)
     for rule in RULES:
         found = rule.match(trace.func, target)
         if found is not None:
@@ -35,3 +34,12 @@ def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace
             break
     finish(trace, target)
     return trace
+
+
+def prepare(trace: Trace, target: Target) -> None:
+    """Inline what only moves elements; a contraction packs its strided operand by itself."""
+    inline_moves(trace, keep_operands=True)
+    split_digits(trace)
+    if contract.match(trace.func, target) is None:
+        inline_moves(trace)
+        split_digits(trace)

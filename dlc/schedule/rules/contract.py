@@ -14,14 +14,13 @@ from math import prod
 
 from dlc.core.target import Target
 from dlc.schedule.edit import loops_around
-from dlc.schedule.loop import For, Func, If, loops
-from dlc.schedule.nest import Stage, stages
-from dlc.schedule.rules.prepare import loop_around, simple_index, unroll_factor
+from dlc.schedule.loop import For, Func, If, allocs, loops
+from dlc.schedule.rules.contraction import Contraction, find_contraction
+from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.tile import Tile, choose_tile, vector_registers
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.affine import coefficients
-from dlc.te.expr import Const, Expr, Load, maximum
+from dlc.te.expr import Const, maximum
 from dlc.te.simplify import surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads
 
@@ -31,28 +30,9 @@ SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums o
 MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
 
 
-@dataclass(frozen=True, slots=True)
-class Contraction:
-    """The parts of a sum of products, by loops of the nest that writes the result."""
-
-    sum: str  # the buffer that accumulates
-    result: str  # the buffer written from it
-    lane: str  # the loop along the innermost dimension of the result
-    rows: tuple[str, ...]  # loops that only the row operand depends on, outermost first
-    columns: tuple[str, ...]  # loops that only the column operand depends on, without `lane`
-    batch: tuple[str, ...]  # the other loops
-    packed: str | None  # the column operand where it is not contiguous along `lane`
-    column_bytes: int | None  # size of the column operand, None where it is symbolic
-
-
 def match(func: Func, target: Target) -> Contraction | None:
     """The contraction in a function whose moves are inlined, or None."""
-    found = stages(func)
-    sums = [s for s in found if s.is_reduction]
-    if len(sums) != 1 or sums[0].factors is None:
-        return None
-    readers = [s for s in found if not s.is_reduction and _reads(s, sums[0].buffer)]
-    return _analyse(func, sums[0], readers[0]) if len(readers) == 1 else None
+    return find_contraction(func)
 
 
 def space(func: Func, target: Target) -> Space:
@@ -70,76 +50,6 @@ def space(func: Func, target: Target) -> Space:
 def schedule(trace: Trace, found: Contraction, target: Target, knobs: Mapping[str, int]) -> None:
     """Tile the contraction; see the module."""
     _Tiling(trace, found, target, knobs).run()
-
-
-def _reads(stage: Stage, buffer: str) -> bool:
-    return any(load.buffer == buffer for load in loads(stage.value))
-
-
-def _analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
-    """Sort the loops of the result by which operand depends on them."""
-    reads = {load.index for load in loads(result.value) if load.buffer == total.buffer}
-    if len(reads) != 1 or total.factors is None or not result.loops:
-        return None
-    position = [simple_index(i, result.loops) for i in reads.pop()]
-    axes = [f.var for f in total.loops]
-    if len(axes) != len(position) or [str(i) for i in total.store.index] != axes:
-        return None
-    depends: dict[str, tuple[bool, bool]] = {}
-    first, second = (free_vars(f) for f in total.factors)
-    for loop in result.loops:
-        used = {a for a, p in zip(axes, position, strict=True) if loop.var in free_vars(p)}
-        depends[loop.var] = (bool(used & first), bool(used & second))
-    lane = result.names[-1]
-    step = coefficients(position[-1])
-    inner = coefficients(simple_index(result.store.index[-1], result.loops))
-    if not step or step.get(lane) != 1 or not inner or inner.get(lane) != 1:
-        return None
-    if any(lane in free_vars(p) for p in position[:-1]) or depends[lane][0] == depends[lane][1]:
-        return None
-    column = total.factors[1] if depends[lane][1] else total.factors[0]
-    if depends[lane][0]:
-        depends = {v: (b, a) for v, (a, b) in depends.items()}
-    others = [v for v in result.names if v != lane]
-    return Contraction(
-        total.buffer,
-        result.buffer,
-        lane,
-        tuple(v for v in others if depends[v] == (True, False)),
-        tuple(v for v in others if depends[v] == (False, True)),
-        tuple(v for v in others if depends[v][0] == depends[v][1]),
-        _needs_packing(column, axes[-1]),
-        _bytes(func, column),
-    )
-
-
-def _needs_packing(column: Expr, axis: str) -> str | None:
-    """The buffer whose elements along `axis` do not lie side by side, or None."""
-    for load in loads(column):
-        if not load.index or axis not in {v for i in load.index for v in free_vars(i)}:
-            continue
-        last = coefficients(load.index[-1])
-        beside = last is not None and last.get(axis) == 1
-        strided = not beside or any(axis in free_vars(i) for i in load.index[:-1])
-        if strided and not _is_packed(load, axis):
-            return load.buffer if isinstance(column, Load) else None
-    return None
-
-
-def _is_packed(load: Load, axis: str) -> bool:
-    """Whether the operand is stored in blocks along `axis`: w[j // 16, k, j % 16]."""
-    return str(load.index[-1]).startswith(f"{axis} % ")
-
-
-def _bytes(func: Func, column: Expr) -> int | None:
-    total = 0
-    shapes = {b.name: b.type for b in func.inputs}
-    for load in loads(column):
-        type_ = shapes.get(load.buffer)
-        if type_ is None or not isinstance(type_.elems, Const):
-            return None
-        total += int(type_.elems.value) * type_.dtype.size_bytes
-    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +86,13 @@ class _Tiling:
             outside = loop_around(self.trace.func, self._tile_loops(leaf)[0])
             if outside is not None:
                 self.trace.do("compute_at", total, outside)
-        for leaf, total in zip(tops, sums, strict=True):
-            if found.packed is not None:
+        parts = list(zip(tops, sums, strict=True))
+        if found.packed in allocs(self.trace.func.body):
+            self._place(found.packed, tops)
+        elif found.packed is not None:
+            for leaf, total in parts:
                 self._pack(total, leaf, found.packed)
+        for leaf, total in parts:
             self._accumulate(leaf, total)
 
     def _order(self, column: list[str], lane: list[str]) -> list[str]:
@@ -434,14 +348,25 @@ class _Tiling:
         if factor > 1:
             self.trace.do("annotate", name, "unroll", factor)
 
+    def _place(self, operand: str, leaves: list[_Leaf]) -> None:
+        """Compute the operand in the innermost loop around all rows that use a column tile of it.
+
+        Where there is none, all of it is for one tile.
+        """
+        shared: list[str] | None = None
+        for leaf in leaves:
+            place = self._outside_of_rows(leaf)
+            chain = [] if place is None else self._chain(place)
+            shared = chain if shared is None else [v for v in shared if v in chain]
+        if shared:
+            self.trace.do("compute_at", operand, shared[-1])
+
     def _pack(self, total: str, leaf: _Leaf, operand: str) -> None:
         """Copy the column operand of one column tile so that lanes lie side by side."""
         trace = self.trace
         if not any(x.buffer == operand for x in loads(trace.stage(total).value)):
             return  # packed together with another part
-        chain, tile = self._chain(leaf.lane), self._tile_loops(leaf)
-        reuse = [v for v in chain if v in tile or v.startswith(self.found.rows)]
-        outside = loop_around(trace.func, reuse[0])
+        outside = self._outside_of_rows(leaf)
         if outside is None:
             return
         name = f"{operand}_packed_{total}"
@@ -453,6 +378,12 @@ class _Tiling:
         if along and along[0] != rank - 1:
             order = (*(d for d in range(rank) if d != along[0]), along[0])
             trace.do("transform_layout", name, order)
+
+    def _outside_of_rows(self, leaf: _Leaf) -> str | None:
+        """The loop around all rows that use one column tile."""
+        tile = self._tile_loops(leaf)
+        reuse = [v for v in self._chain(leaf.lane) if v in tile or v.startswith(self.found.rows)]
+        return loop_around(self.trace.func, reuse[0])
 
     def _chain(self, name: str) -> list[str]:
         """The loops around a loop, outermost first, itself last."""

@@ -7,24 +7,44 @@ from collections.abc import Sequence
 from dlc.core.target import Target
 from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import For, Func, LoopKind, Stmt, allocs, loops, walk
-from dlc.schedule.nest import is_cheap, readers, stages, top_nests
+from dlc.schedule.nest import Stage, is_cheap, readers, stages, top_nests
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
 from dlc.te.affine import coefficients, loop_bounds
-from dlc.te.expr import Binary, BinOp, Const, Expr, Var
+from dlc.te.expr import Binary, BinOp, Const, Expr, Load, Var
 from dlc.te.simplify import simplify
 from dlc.te.transform import free_vars, loads
 from dlc.te.transform import walk as walk_expr
 
 
-def inline_moves(trace: Trace) -> None:
-    """Inline every intermediate that is read once, or costs nothing to compute again."""
+def inline_moves(trace: Trace, *, keep_operands: bool = False) -> None:
+    """Inline every intermediate that is read once, or costs nothing to compute again.
+
+    `keep_operands` leaves out those that put what a sum of products walks along side by side, as
+    the transpose in front of a matrix product does.
+    """
     for name in list(allocs(trace.func.body)):
         made = [s for s in stages(trace.func) if s.buffer == name]
         if len(made) != 1 or made[0].is_reduction:
             continue
+        if keep_operands and _gathers_operand(trace.func, made[0]):
+            continue
         if readers(trace.func, name) <= 1 or is_cheap(made[0].value):
             trace.do("compute_inline", name)
+
+
+def _gathers_operand(func: Func, made: Stage) -> bool:
+    """Whether a stage moves strided elements into the rows along which a sum of products runs."""
+    if not isinstance(made.value, Load) or not made.loops or not made.value.index:
+        return False
+    along = coefficients(simple_index(made.value.index[-1], made.loops))
+    if along is None or along.get(made.names[-1]) == 1:
+        return False
+    for stage in stages(func):
+        for factor in stage.factors or ():
+            if isinstance(factor, Load) and factor.buffer == made.buffer:
+                return bool(stage.loops) and factor.index[-1] == Var(stage.names[-1])
+    return False
 
 
 def split_digits(trace: Trace) -> None:

@@ -1,0 +1,137 @@
+"""The parts of a sum of products: which loop of the result walks along which operand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from dlc.schedule.loop import Func
+from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules.prepare import simple_index
+from dlc.te.affine import coefficients
+from dlc.te.expr import Const, Expr, Load, Var
+from dlc.te.transform import free_vars, loads
+
+MIN_USES = 4  # of a packed operand; below, sums along its contiguous dimension cost less
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """The parts of a sum of products, by loops of the nest that writes the result."""
+
+    sum: str  # the buffer that accumulates
+    result: str  # the buffer written from it
+    lane: str  # the loop along the innermost dimension of the result
+    rows: tuple[str, ...]  # loops that only the row operand depends on, outermost first
+    columns: tuple[str, ...]  # loops that only the column operand depends on, without `lane`
+    batch: tuple[str, ...]  # the other loops
+    packed: str | None  # the column operand to bring together for the rows of a column tile
+    column_bytes: int | None  # size of the column operand, None where it is symbolic
+
+
+def find_contraction(func: Func) -> Contraction | None:
+    """The contraction in a function whose moves are inlined, or None."""
+    found = stages(func)
+    sums = [s for s in found if s.is_reduction]
+    if len(sums) != 1 or sums[0].factors is None:
+        return None
+    readers = [s for s in found if not s.is_reduction and _reads(s, sums[0].buffer)]
+    return _analyse(func, sums[0], readers[0]) if len(readers) == 1 else None
+
+
+def _reads(stage: Stage, buffer: str) -> bool:
+    return any(load.buffer == buffer for load in loads(stage.value))
+
+
+def _analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
+    """Sort the loops of the result by which operand depends on them."""
+    reads = {load.index for load in loads(result.value) if load.buffer == total.buffer}
+    if len(reads) != 1 or total.factors is None or not result.loops:
+        return None
+    position = [simple_index(i, result.loops) for i in reads.pop()]
+    axes = [f.var for f in total.loops]
+    if len(axes) != len(position) or [str(i) for i in total.store.index] != axes:
+        return None
+    depends: dict[str, tuple[bool, bool]] = {}
+    first, second = (free_vars(f) for f in total.factors)
+    for loop in result.loops:
+        used = {a for a, p in zip(axes, position, strict=True) if loop.var in free_vars(p)}
+        depends[loop.var] = (bool(used & first), bool(used & second))
+    lane = result.names[-1]
+    step = coefficients(position[-1])
+    inner = coefficients(simple_index(result.store.index[-1], result.loops))
+    if not step or step.get(lane) != 1 or not inner or inner.get(lane) != 1:
+        return None
+    if any(lane in free_vars(p) for p in position[:-1]) or depends[lane][0] == depends[lane][1]:
+        return None
+    column = total.factors[1] if depends[lane][1] else total.factors[0]
+    if depends[lane][0]:
+        depends = {v: (b, a) for v, (a, b) in depends.items()}
+    others = [v for v in result.names if v != lane]
+    packed = _needs_packing(func, column, axes[-1])
+    rows = [f.extent for f in result.loops if depends[f.var] == (True, False) and f.var != lane]
+    if packed is not None and _is_few(rows) and _runs_along(func, column, total):
+        return None
+    return Contraction(
+        total.buffer,
+        result.buffer,
+        lane,
+        tuple(v for v in others if depends[v] == (True, False)),
+        tuple(v for v in others if depends[v] == (False, True)),
+        tuple(v for v in others if depends[v][0] == depends[v][1]),
+        packed,
+        _bytes(func, column),
+    )
+
+
+def _needs_packing(func: Func, column: Expr, axis: str) -> str | None:
+    """The operand that is an intermediate, or whose elements along `axis` lie apart; else None."""
+    for load in loads(column):
+        if _is_moved(func, load.buffer):
+            return load.buffer
+        if not load.index or axis not in {v for i in load.index for v in free_vars(i)}:
+            continue
+        last = coefficients(load.index[-1])
+        beside = last is not None and last.get(axis) == 1
+        strided = not beside or any(axis in free_vars(i) for i in load.index[:-1])
+        if strided and not _is_packed(load, axis):
+            return load.buffer if isinstance(column, Load) else None
+    return None
+
+
+def _is_moved(func: Func, buffer: str) -> bool:
+    """Whether a buffer is an intermediate that one nest fills by moving elements."""
+    made = [s for s in stages(func) if s.buffer == buffer]
+    return len(made) == 1 and not made[0].is_reduction and isinstance(made[0].value, Load)
+
+
+def _is_few(extents: list[Expr]) -> bool:
+    """Whether an operand is surely used less often than pays for packing it."""
+    sizes = [int(n.value) for n in extents if isinstance(n, Const)]
+    return len(sizes) == len(extents) and prod(sizes) < MIN_USES
+
+
+def _runs_along(func: Func, column: Expr, total: Stage) -> bool:
+    """Whether the summands of an operand lie side by side, at least where it was moved from."""
+    given = {b.name for b in func.inputs}
+    return all(
+        _is_moved(func, x.buffer)
+        or (x.buffer in given and bool(x.index) and x.index[-1] == Var(total.inner[-1].var))
+        for x in loads(column)
+    )
+
+
+def _is_packed(load: Load, axis: str) -> bool:
+    """Whether the operand is stored in blocks along `axis`: w[j // 16, k, j % 16]."""
+    return str(load.index[-1]).startswith(f"{axis} % ")
+
+
+def _bytes(func: Func, column: Expr) -> int | None:
+    total = 0
+    shapes = {b.name: b.type for b in func.inputs}
+    for load in loads(column):
+        type_ = shapes.get(load.buffer)
+        if type_ is None or not isinstance(type_.elems, Const):
+            return None
+        total += int(type_.elems.value) * type_.dtype.size_bytes
+    return total
