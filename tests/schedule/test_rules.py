@@ -12,7 +12,7 @@ from dlc.core.target import Target
 from dlc.core.types import INDEX
 from dlc.graph.ops.activation import Relu
 from dlc.graph.ops.attributes import as_sizes
-from dlc.graph.ops.binary import Add
+from dlc.graph.ops.binary import Add, Mul
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.matmul import MatMul, MatMulPacked
@@ -173,6 +173,12 @@ def long_columns() -> Func:
     return func((x,), Reduce(kind="sum", axes=(1,)).compute(x))
 
 
+def single_scores() -> Func:
+    q, k = tensor("a", 1, 4, 1, 8), tensor("b", 1, 4, 8, 1)
+    s, b = tensor("c"), tensor("d", 4, 1, 1)
+    return func((q, k, s, b), Add().compute(Mul().compute(MatMul().compute(q, k), s), b))
+
+
 def softmax(width: int | Expr) -> Callable[[], Func]:
     def make() -> Func:
         x = tensor("a", 3, width)
@@ -226,6 +232,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "average_pool": pool(AveragePool),
     "global_mean": global_mean,
     "long_columns": long_columns,
+    "single_scores": single_scores,
     "softmax_40": softmax(40),
     "softmax_13": softmax(13),
     "softmax_symbolic": softmax(M),

@@ -21,6 +21,7 @@ from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
 from dlc.te.expr import BinOp, Const, Expr
 from dlc.te.transform import free_vars, loads
+from dlc.te.types import is_const
 
 MAX_OPERATIONS = 512  # vector operations written out for one tile
 LONG_SUM = 32  # terms in one chain, whose rounding grows with its length
@@ -55,7 +56,7 @@ def match(func: Func, target: Target) -> Window | None:
     if not total.inner or not total.loops:
         return None
     lane_axis = total.names[-1]
-    if not _along_vectors(total, lane_axis):
+    if is_const(total.loops[-1].extent, 1) or not _along_vectors(total, lane_axis):
         return None
     if not all(isinstance(f.extent, Const) for f in total.inner) or not _plain(total, results[0]):
         return None
