@@ -1,6 +1,7 @@
 """Logging of decisions by topic, for whoever sets `DLC_LOG`.
 
-Modules log under `dlc.<topic>` at level DEBUG: `rewrite` holds the refusals of rewrite rules.
+Modules log under `dlc.<topic>` at level DEBUG: `rewrite` holds the refusals of rewrite rules,
+`schedule` those of schedule rules (as warnings: a kernel is slower than it should be).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import dlc.schedule.primitives  # noqa: F401 - registers the primitives
 from dlc.schedule.loop import For, Func, LoopKind, Stmt, loops
 from dlc.schedule.nest import Stage, stages
@@ -12,9 +14,13 @@ from dlc.te.expr import Const, Expr
 class Trace:
     """A function and the steps that led to it. `steps` replays on the original function."""
 
-    def __init__(self, func: Func) -> None:
+    def __init__(self, func: Func, steps: Iterable[Step] = ()) -> None:
         self.func = func
-        self.steps: list[Step] = []
+        self.steps = list(steps)
+
+    def copy(self) -> Trace:
+        """The same function after the same steps; neither trace sees what the other does next."""
+        return Trace(self.func, self.steps)
 
     def do(self, primitive: str, *args: object) -> None:
         """Apply a primitive by name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -141,6 +141,11 @@ def first_conv() -> Func:
     return func((x, f), PlanarConv(stride=(2, 2)).compute(x, f))
 
 
+def padded_and_turned() -> Func:
+    x, f = tensor("a", 1, 1, 5, 5), tensor("b", 4, 1, 3, 3)
+    return func((x, f), Transpose(perm=(3, 2, 1, 0)).compute(Conv(pads=(1, 1, 1, 1)).compute(x, f)))
+
+
 def planar_conv() -> Func:
     x, f = tensor("a", 2, 3, 7, 9), tensor("b", 5, 3, 3, 3)
     return func((x, f), Conv(pads=(1, 1, 1, 1)).compute(x, f))
@@ -224,6 +229,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "conv_5x15": blocked_conv(5, 15, 1, halo=False),
     "conv_strided": blocked_conv(4, 6, 2, halo=True),
     "first_conv": first_conv,
+    "padded_and_turned": padded_and_turned,
     "planar_conv": planar_conv,
     "depthwise_7": depthwise(7, 1),
     "depthwise_19": depthwise(19, 1),
@@ -256,6 +262,13 @@ def data(plain: Func, sizes: dict[str, int]) -> dict[str, np.ndarray]:
 
     shapes = {b.name: tuple(extent(s) for s in b.type.shape) for b in plain.inputs}
     return {n: rng.integers(-3, 4, s).astype(np.float32) for n, s in shapes.items()}
+
+
+@pytest.fixture(autouse=True)
+def no_rule_gives_up(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A refused step costs speed, not the kernel; here it is a mistake in a rule."""
+    yield
+    assert not [r for r in caplog.records if r.name == "dlc.schedule"]
 
 
 SLOW = pytest.mark.slow
@@ -385,3 +398,17 @@ def test_a_result_of_one_row_is_cut_more_often(rows: int, steps: list[int]) -> N
     fast = optimize(func((x, w), MatMul().compute(x, w)), AVX512)
     summands = [f.extent for f in loops(fast.body).values() if f.var.startswith("k")]
     assert summands == [Const(n, INDEX) for n in steps]
+
+
+def test_a_refused_step_leaves_the_kernel_to_other_rules(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse_all(trace: Trace, *_: object) -> None:
+        trace.do("split", "nowhere", 4, ("a", "b"))
+
+    monkeypatch.setattr(contract, "schedule", refuse_all)
+    plain = dense_bias_relu()
+    inputs = data(plain, {})
+    np.testing.assert_array_equal(run(optimize(plain, AVX512), inputs, {}), run(plain, inputs, {}))
+    assert "contract is left to other rules" in caplog.text
+    caplog.clear()

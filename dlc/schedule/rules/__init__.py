@@ -6,14 +6,18 @@ names of operators.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from types import ModuleType
 
+from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.rules import contract, row, window
 from dlc.schedule.rules.prepare import finish, inline_moves, split_digits
 from dlc.schedule.trace import Trace
+
+_LOG = logging.getLogger("dlc.schedule")
 
 RULES: tuple[ModuleType, ...] = (contract, window, row)
 
@@ -24,16 +28,27 @@ def rule_for(func: Func, target: Target) -> ModuleType | None:
 
 
 def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
-    """Schedule a lowered function: inline moves, the rule, then vectors and threads elsewhere."""
-    trace = Trace(func)
-    prepare(trace, target)
+    """Schedule a lowered function: inline moves, the rule, then vectors and threads elsewhere.
+
+    A rule one of whose steps is refused leaves the function to the rules after it: a slower
+    kernel is better than none. `DLC_LOG=schedule` tells.
+    """
+    prepared = Trace(func)
+    prepare(prepared, target)
     for rule in RULES:
-        found = rule.match(trace.func, target)
-        if found is not None:
+        found = rule.match(prepared.func, target)
+        if found is None:
+            continue
+        trace = prepared.copy()
+        try:
             rule.schedule(trace, found, target, knobs)
-            break
-    finish(trace, target)
-    return trace
+        except ScheduleError as refusal:
+            _LOG.warning("%s is left to other rules: %s", rule.__name__, refusal)
+            continue
+        prepared = trace
+        break
+    finish(prepared, target)
+    return prepared
 
 
 def prepare(trace: Trace, target: Target) -> None:

@@ -78,9 +78,10 @@ def space(func: Func, target: Target) -> Space:
 def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]) -> None:
     """Bring all stages of a row together; see the module."""
     if found.anchor is not None:
-        for stage in reversed([s for s in stages(trace.func) if s.buffer != found.result]):
-            if stage.buffer in allocs(trace.func.body):
-                trace.do("compute_at", stage.buffer, found.anchor)
+        made = dict.fromkeys(s.buffer for s in stages(trace.func) if s.buffer != found.result)
+        for buffer in reversed(made):
+            if buffer in allocs(trace.func.body):
+                trace.do("compute_at", buffer, found.anchor)
     lanes = target.lanes(4)
     for stage in [s for s in stages(trace.func) if s.is_reduction]:
         _partial(trace, stage, lanes)
