@@ -45,8 +45,19 @@ _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
 _CODES = {
     DType.BOOL: (_BOOL, 8),
     DType.BF16: (_BFLOAT, 16),
-    **{t: (_INT, t.bits) for t in (DType.I8, DType.I16, DType.I32, DType.I64)},
-    **{t: (_UINT, t.bits) for t in (DType.U8, DType.U16, DType.U32, DType.U64)},
+    DType.F8E4M3FN: (10, 8),
+    DType.F8E4M3FNUZ: (11, 8),
+    DType.F8E5M2: (12, 8),
+    DType.F8E5M2FNUZ: (13, 8),
+    DType.F8E8M0: (14, 8),
+    DType.F6E2M3: (15, 6),
+    DType.F6E3M2: (16, 6),
+    DType.F4E2M1: (17, 4),
+    **{
+        dtype: (_INT if dtype.is_signed else _UINT, dtype.bits)
+        for dtype in DType
+        if dtype.is_int and dtype is not DType.INDEX
+    },
     **{t: (_FLOAT, t.bits) for t in (DType.F16, DType.F32, DType.F64)},
 }
 _DTYPES = {code: dtype for dtype, code in _CODES.items()}

@@ -12,6 +12,7 @@ from dlc.graph.conditions import conditions
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.memory import Request, plan_arena
 from dlc.graph.op import Array
+from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.fused import FusedGroup, compose
 from dlc.graph.ops.scan import Scan
 from dlc.graph.ops.shape import Empty, Reshape
@@ -135,7 +136,7 @@ class _Lowering:
     def node(self, node: Node, buffers: dict[Value, str], prefix: str) -> list[HostStmt]:
         """The statements of one node."""
         match node.op:
-            case Reshape():
+            case Reshape() | BitCast():
                 name = buffers[node.output] = prefix + node.output.name
                 return [self.view(name, node.output.type, buffers[node.inputs[0]])]
             case Empty():

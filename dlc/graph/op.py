@@ -77,5 +77,11 @@ def op(name: str, *, fuse: Fuse, onnx: str | None = None) -> Callable[[type[T]],
 
 
 def as_f64(*arrays: Array) -> tuple[Array, ...]:
-    """The operands of a reference: floats in float64, the rest as it is."""
-    return tuple(a.astype(np.float64) if a.dtype.kind in "fV" else a for a in arrays)
+    """The operands of a reference: floats in float64, integers in at least 8 bits."""
+    return tuple(a.astype(_computed(a.dtype)) if a.dtype.kind in "fV" else a for a in arrays)
+
+
+def _computed(dtype: np.dtype[Any]) -> type[np.generic]:
+    """The type to compute in, of one that is a float or that NumPy does not know by itself."""
+    name = dtype.name
+    return np.int8 if name.startswith("int") else np.uint8 if name[0] == "u" else np.float64

@@ -13,34 +13,16 @@ import numpy as np
 
 from dlc.core.errors import InputError
 from dlc.core.manifest import TensorSpec
-from dlc.core.types import DType
+from dlc.core.types import NARROW, DType
 
 Array = np.ndarray[Any, Any]
-
-_NUMPY_NAMES = {
-    DType.BOOL: "bool",
-    DType.I8: "int8",
-    DType.I16: "int16",
-    DType.I32: "int32",
-    DType.I64: "int64",
-    DType.U8: "uint8",
-    DType.U16: "uint16",
-    DType.U32: "uint32",
-    DType.U64: "uint64",
-    DType.F16: "float16",
-    DType.F32: "float32",
-    DType.F64: "float64",
-}
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     """NumPy's type for ours."""
-    if dtype is DType.BF16:
-        import ml_dtypes  # only models with bfloat16 at their edge need it
-
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
-    return np.dtype(_NUMPY_NAMES[dtype])
+    if dtype is DType.BF16 or dtype in NARROW:
+        import ml_dtypes  # noqa: F401  # only models with such types at their edge need it
+    return np.dtype(dtype.numpy_name)
 
 
 def as_input(value: object, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:

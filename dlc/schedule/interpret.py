@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.core.errors import InputError, InternalError
-from dlc.core.types import DType
+from dlc.core.types import NARROW, NARROW_INTS, DType
 from dlc.schedule.instruction import INSTRUCTIONS
 from dlc.schedule.loop import Buffer, Func, LoopKind
 from dlc.schedule.text import print_func
@@ -25,24 +25,15 @@ from dlc.te.expr import Binary as BinaryExpr
 from dlc.te.expr import Const, Expr, Var, fold_ints
 
 Array = NDArray[Any]
+_NARROW_INTS = frozenset(dtype.numpy_name for dtype in NARROW_INTS)  # NumPy calls none an integer
 _POISON = 0x5A5A5A5A5A5A5A5A  # what an integer holds before the first store
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     """The NumPy type of the elements of a buffer."""
-    match dtype:
-        case DType.BF16:
-            import ml_dtypes  # not everybody who interprets has bf16
-
-            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-            return bfloat16
-        case DType.BOOL:
-            return np.dtype(np.bool_)
-        case DType.INDEX:
-            return np.dtype(np.int64)
-        case _:
-            kind = "f" if dtype.is_float else "i" if dtype.is_signed else "u"
-            return np.dtype(f"{kind}{dtype.size_bytes}")
+    if dtype is DType.BF16 or dtype in NARROW:
+        import ml_dtypes  # noqa: F401  # not everybody who interprets has them
+    return np.dtype(dtype.numpy_name)
 
 
 def run_func(
@@ -147,7 +138,8 @@ class _Type:
 
     def __init__(self, dtype: DType) -> None:
         self.dtype = dtype
-        self.numpy = numpy_dtype(dtype) if dtype is not DType.BF16 else None
+        plain = dtype is not DType.BF16 and dtype not in NARROW
+        self.numpy = numpy_dtype(dtype) if plain else None
 
     def __getitem__(self, shape: int | tuple[int, ...]) -> tuple[DType, tuple[int, ...]]:
         return self.dtype, shape if isinstance(shape, tuple) else (shape,)
@@ -158,19 +150,20 @@ class _Type:
             return target.type(value)
         if self.dtype is DType.BOOL:
             return np.bool_(value != 0)
-        if isinstance(value, int | np.integer | np.bool_):
+        if isinstance(value, int | np.integer | np.bool_) or type(value).__name__ in _NARROW_INTS:
             wrapped = np.asarray(int(value) & ((1 << 64) - 1), np.uint64).astype(target)[()]
             return int(wrapped) if self.dtype is DType.INDEX else wrapped
         return self._saturate(float(value), target)
 
     def _saturate(self, value: float, target: np.dtype[Any]) -> Any:
-        info = np.iinfo(target)
+        high = 2 ** (self.dtype.bits - self.dtype.is_signed) - 1
+        low = -high - 1 if self.dtype.is_signed else 0
         if math.isnan(value):
             whole = 0
         elif math.isinf(value):
-            whole = int(info.max if value > 0 else info.min)
+            whole = high if value > 0 else low
         else:
-            whole = min(max(int(value), int(info.min)), int(info.max))
+            whole = min(max(int(value), low), high)
         return whole if self.dtype is DType.INDEX else target.type(whole)
 
 

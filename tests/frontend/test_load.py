@@ -13,10 +13,11 @@ import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from dlc.core.errors import LimitError, ModelError
-from dlc.core.types import DType
+from dlc.core.types import NARROW, NARROW_INTS, DType
 from dlc.frontend.onnx.limits import Limits
 from dlc.frontend.onnx.load import load_model
 from dlc.frontend.onnx.model import OnnxGraph, Unreadable
+from dlc.graph.arrays import NUMPY_DTYPES
 
 
 def model(nodes, inputs=("x",), outputs=("y",), constants=(), **more) -> onnx.ModelProto:
@@ -210,8 +211,28 @@ def test_constants_are_read_in_both_forms(array, form):
     np.testing.assert_array_equal(found, array)
 
 
+@pytest.mark.parametrize("dtype", sorted(NARROW))
+@pytest.mark.parametrize("form", ["raw", "typed"])
+def test_elements_of_a_few_bits_are_unpacked(dtype, form):
+    array = np.arange(15, dtype=np.uint8).view(NUMPY_DTYPES[dtype]).reshape(3, 5)
+    if dtype in NARROW_INTS:
+        array = (np.arange(15) % 4).astype(array.dtype).reshape(3, 5)
+    tensor = numpy_helper.from_array(array, "w")
+    if form == "typed":
+        stored = np.frombuffer(tensor.raw_data, np.uint8).tolist()
+        tensor.ClearField("raw_data")
+        tensor.int32_data.extend(
+            array.view(np.uint8).reshape(-1).tolist() if dtype.bits == 6 else stored
+        )
+    found = constant(tensor)
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found.view(np.uint8), array.view(np.uint8))
+    tensor.dims[0] = 4
+    assert "its shape needs" in refusal(with_constant(tensor))
+
+
 def test_element_types_dlc_lacks_are_noted_with_their_name():
-    for kind in ("STRING", "COMPLEX64", "FLOAT8E4M3FN", "INT4"):
+    for kind in ("STRING", "COMPLEX64"):
         tensor = TensorProto(name="w", data_type=TensorProto.DataType.Value(kind), dims=[1])
         found = constant(tensor)
         assert isinstance(found, Unreadable)

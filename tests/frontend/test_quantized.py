@@ -95,12 +95,36 @@ def test_quantized_convolution_with_bias():
     check(node, u8(1, 3, 6, 7), constants, steps=1)
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_each_block_has_a_scale_of_its_own(axis):
+    """Seven positions in blocks of three; the last block is not full."""
+    shape = [7, 7, 7]
+    shape[axis] = 3
+    constants = {"s": (2.0 ** RNG.integers(-3, 3, shape)).astype(np.float32), "z": u8(*shape)}
+    node = NODE("DequantizeLinear", ["x", "s", "z"], ["y"], axis=axis, block_size=3)
+    check(node, u8(7, 7, 7), constants, opset=21)
+    node = NODE("QuantizeLinear", ["x", "s", "z"], ["y"], axis=axis, block_size=3)
+    x = RNG.integers(-300, 300, (7, 7, 7)).astype(np.float32) / 4
+    check(node, x, constants, opset=21)
+
+
+@pytest.mark.parametrize("kind", ["INT4", "UINT4"])
+def test_four_bits(kind):
+    x = np.array([-9, -0.25, 0.25, 0.75, 3.3, 100], np.float32)
+    node = NODE("QuantizeLinear", ["x", "s"], ["q"], output_dtype=getattr(TensorProto, kind))
+    back = NODE("DequantizeLinear", ["q", "s"], ["y"])
+    proto = model([node, back], {"x": x.shape}, {"s": np.float32(0.5)}, opset=21)
+    (want,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    graph = import_model(load_model(proto)).graph
+    np.testing.assert_array_equal(evaluate(graph, {"x": x})[graph.outputs[0].name], want)
+
+
 @pytest.mark.parametrize(
     ("node", "word"),
     [
-        (NODE("QuantizeLinear", ["x", "s"], ["y"], block_size=2), "block_size"),
-        (NODE("DequantizeLinear", ["x", "s"], ["y"], block_size=2), "block_size"),
-        (NODE("QuantizeLinear", ["x", "s"], ["y"], output_dtype=TensorProto.INT4), "INT4"),
+        (NODE("QuantizeLinear", ["x", "s"], ["y"], block_size=2), "blocks of 2"),
+        (NODE("DequantizeLinear", ["x", "s"], ["y"], block_size=2), "blocks of 2"),
+        (NODE("QuantizeLinear", ["x", "s"], ["y"], output_dtype=TensorProto.STRING), "STRING"),
         (NODE("QuantizeLinear", ["x", "m"], ["y"]), "scale and zero point"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.core.types import DType
+from dlc.core.types import NARROW, DType
 from dlc.graph.ops import activation as act
 from dlc.graph.ops import binary as bin_
 from dlc.graph.ops import (
@@ -80,6 +80,13 @@ def _elementwise() -> list[Case]:
         case(elementwise.Cast(to=DType.I64), "bool[6]"),
         case(elementwise.Cast(to=DType.I64), "f32[4]", values=([3e30, -3e30, 2.9, -2.9],)),
     ]
+    for t in sorted(NARROW):
+        cases += [
+            case(elementwise.Cast(to=t), "f32[n, 5]", data="positive"),
+            case(elementwise.Cast(to=DType.F16), f"{t}[n, 5]", data="positive"),
+            case(elementwise.Cast(to=DType.U16), f"{t}[7]", data="positive"),
+            case(elementwise.Identity(), f"{t}[n, 5]", data="positive"),
+        ]
     return cases
 
 

@@ -1,4 +1,4 @@
-"""Operators that hold graphs: fused groups and scans."""
+"""Operators without kernels: those that hold graphs, and the bit cast."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from dlc.core.errors import InternalError, ShapeError
+from dlc.core.types import DType
 from dlc.graph.evaluate import evaluate
 from dlc.graph.graph import Value, call
+from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.fused import FusedGroup, compose
 from dlc.graph.ops.scan import Scan
 from dlc.graph.text import parse_graph
@@ -145,3 +147,27 @@ def test_a_call_of_a_group_names_its_results():
     inputs = [Value(v.name, v.type) for v in body.inputs]
     node = call(FusedGroup(body=body), *inputs, name=("a", "b"))
     assert [v.type for v in node.outputs] == [v.type for v in body.outputs]
+
+
+@pytest.mark.parametrize(
+    ("of", "to", "given", "bits"),
+    [
+        (DType.F32, DType.I32, [1.0, -0.0], [0x3F800000, -(2**31)]),
+        (DType.I8, DType.F8E5M2, [0x3C, -0x80], [1.0, -0.0]),
+        (DType.U4, DType.I4, [3, 15], [3, -1]),
+    ],
+)
+def test_a_bit_cast_keeps_the_bits(of, to, given, bits):
+    found = BitCast(of=of, to=to).reference(np.array(given))
+    np.testing.assert_array_equal(found, bits)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(bits))
+
+
+def test_a_bit_cast_refuses_other_widths_and_has_no_kernel():
+    op = BitCast(of=DType.F32, to=DType.I16)
+    with pytest.raises(ShapeError, match="not as many bits"):
+        op.infer(TensorType((2,)))
+    with pytest.raises(ShapeError, match="is not f32"):
+        op.infer(TensorType((2,), DType.I32))
+    with pytest.raises(InternalError, match="a view"):
+        op.compute(placeholder("x", TensorType((2,))))

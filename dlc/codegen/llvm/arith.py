@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from dlc.codegen.llvm import narrow
 from dlc.codegen.llvm.ir import (
     BITS,
     MEMORY_TYPES,
@@ -15,7 +16,7 @@ from dlc.codegen.llvm.ir import (
     type_of,
 )
 from dlc.core.target import Target
-from dlc.core.types import DType
+from dlc.core.types import NARROW_FLOATS, NARROW_INTS, DType
 from dlc.te.expr import BinOp
 
 _FLOAT_OPS = {BinOp.ADD: "fadd", BinOp.SUB: "fsub", BinOp.MUL: "fmul", BinOp.DIV: "fdiv"}
@@ -250,19 +251,23 @@ class Arith:
         if source.is_float and result.is_float:
             wider = BITS[elem] > BITS[a.elem]
             found = self.convert("fpext" if wider else "fptrunc", a, elem)
-            if result in (DType.F16, DType.BF16) and source is not result:
-                return self.from_memory(self.to_memory(found, result), result)
-            return found
+            return found if source is result else self.rounded(found, result)
         if source.is_float:
             return self.saturate(a, result)
         if result.is_float:
             found = self.convert("sitofp" if source.is_signed else "uitofp", a, elem)
-            if result in (DType.F16, DType.BF16):
-                return self.from_memory(self.to_memory(found, result), result)
-            return found
+            return self.rounded(found, result)
+        if result in NARROW_INTS and source is not DType.BOOL:
+            return narrow.extended(self, self.convert("trunc", a, elem), result)
         if BITS[elem] < BITS[a.elem]:
             return self.convert("trunc", a, elem)
         return self.convert("sext" if source.is_signed else "zext", a, elem)
+
+    def rounded(self, a: Val, dtype: DType) -> Val:
+        """A computed value as the nearest one that `dtype` has."""
+        if dtype not in (DType.F16, DType.BF16) and dtype not in NARROW_FLOATS:
+            return a
+        return self.from_memory(self.to_memory(a, dtype), dtype)
 
     def saturate(self, a: Val, result: DType) -> Val:
         """A float as an integer: toward zero, clamped to the range, NaN as 0."""
@@ -304,6 +309,10 @@ class Arith:
                 return found
             case DType.F16:
                 return self._widen_half(self.convert("bitcast", a, "i16"))
+            case _ if dtype in NARROW_INTS:
+                return narrow.extended(self, a, dtype)
+            case _ if dtype in NARROW_FLOATS:
+                return narrow.decoded(self, a, dtype)
             case _:
                 return a
 
@@ -318,6 +327,10 @@ class Arith:
                 return self.convert("fptrunc", a, "half")
             case DType.F16:
                 return self.convert("bitcast", self._narrow_half(a), "half")
+            case _ if dtype in NARROW_INTS:
+                return self.op("and", a, self.const((1 << dtype.bits) - 1, a))
+            case _ if dtype in NARROW_FLOATS:
+                return narrow.encoded(self, a, dtype)
             case _:
                 return a
 

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dlc.core.types import DType
+from dlc.core.types import NARROW_FLOATS, NARROW_INTS, DType
 
 
 class Val(NamedTuple):
@@ -31,15 +31,17 @@ class Val(NamedTuple):
         return f"{self.type} {self.ref}"
 
 
-# The element type of values in registers: 16-bit floats are computed as f32, bools are i1.
+# The element type of values in registers: small floats are computed as f32, bools are i1.
 VALUE_TYPES = {
     DType.BOOL: "i1", DType.INDEX: "i64", DType.F16: "float", DType.BF16: "float",
     DType.F32: "float", DType.F64: "double",
     DType.I8: "i8", DType.I16: "i16", DType.I32: "i32", DType.I64: "i64",
     DType.U8: "i8", DType.U16: "i16", DType.U32: "i32", DType.U64: "i64",
+    **dict.fromkeys(NARROW_INTS, "i8"), **dict.fromkeys(NARROW_FLOATS, "float"),
 }  # fmt: skip
 # The element type in memory.
 MEMORY_TYPES = VALUE_TYPES | {DType.BOOL: "i8", DType.F16: "half", DType.BF16: "i16"}
+MEMORY_TYPES |= dict.fromkeys(NARROW_FLOATS, "i8")
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64}
 
 

@@ -21,7 +21,7 @@ from dlc.codegen.llvm.ir import (
 from dlc.codegen.llvm.registers import Chunk, Registers
 from dlc.codegen.llvm.storage import Storage
 from dlc.core.errors import CodegenError
-from dlc.core.types import DType
+from dlc.core.types import NARROW_FLOATS, DType
 from dlc.te.expr import Expr, Load, Var
 from dlc.te.simplify import surely_at_most, surely_less
 
@@ -288,7 +288,7 @@ class Memory:
             self.builder.line(f"call void @{name}({raw}, ptr align {size} {at.ref}, {mask})")
             return
         self.builder.line(f"store {raw}, {at}, align {size}")
-        if storage.dtype not in (DType.F16, DType.BF16):
+        if storage.dtype not in (DType.F16, DType.BF16) and storage.dtype not in NARROW_FLOATS:
             self.builder.remember(self._load_key(at, value.lanes, storage, None), value)
 
     def _scatter(self, storage: Storage, flat: Flat, value: Val) -> None:

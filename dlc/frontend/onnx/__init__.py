@@ -1,6 +1,7 @@
 """ONNX in, graph out: read a file safely, then convert it node by node."""
 
 from dlc.frontend.onnx import (
+    cast,
     control,
     conv,
     einsum,
@@ -28,6 +29,7 @@ from dlc.frontend.onnx.load import load_model
 from dlc.frontend.onnx.model import OnnxModel
 
 FAMILIES = (
+    cast,
     control,
     conv,
     einsum,

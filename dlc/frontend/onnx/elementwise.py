@@ -10,9 +10,8 @@ from functools import reduce
 
 import numpy as np
 
-from dlc.core.types import INDEX, DType
+from dlc.core.types import DType
 from dlc.frontend.onnx.context import Context, Elements
-from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
 from dlc.frontend.onnx.registry import converter
 from dlc.graph.graph import Value
 from dlc.graph.op import Op
@@ -20,7 +19,7 @@ from dlc.graph.ops import activation, binary
 from dlc.graph.ops import elementwise as ops
 from dlc.graph.ops.shape import Expand, Reshape
 from dlc.te import expr as te
-from dlc.te.expr import Expr, const
+from dlc.te.expr import Expr
 from dlc.te.simplify import surely_at_most, surely_less
 
 Rule = Callable[[Expr, Expr], Expr | None]
@@ -185,48 +184,6 @@ def _declare_rounding(op_type: str, op: type[Op]) -> None:
 _declare_rounding("Floor", ops.Floor)
 _declare_rounding("Ceil", ops.Ceil)
 _declare_rounding("Round", ops.Round)
-
-
-@converter("Cast", since=6)
-def convert_cast(
-    ctx: Context, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up"
-) -> Value:
-    """Another element type. `saturate` and `round_mode` concern 8-bit floats, which dlc lacks."""
-    if to not in DTYPES:
-        ctx.refuse(f"element type {elem_type_name(to)} is not supported")
-    return cast_to(ctx, x, DTYPES[to])
-
-
-@converter("Cast", since=1)
-def convert_cast_by_name(ctx: Context, x: Value, *, to: str) -> Value:
-    """Before opset 6 the type was spelled out."""
-    numbers = {elem_type_name(number): dtype for number, dtype in DTYPES.items()}
-    if to.upper() not in numbers:
-        ctx.refuse(f"element type {to} is not supported")
-    return cast_to(ctx, x, numbers[to.upper()])
-
-
-@converter("CastLike", since=15)
-def convert_cast_like(
-    ctx: Context, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up"
-) -> Value:
-    """The element type of another value."""
-    return cast_to(ctx, x, like.type.dtype)
-
-
-def cast_to(ctx: Context, x: Value, dtype: DType) -> Value:
-    """Another element type; sizes stay known."""
-    if x.type.dtype is dtype:
-        return x
-    elements = ctx.elements(x) if ctx.is_symbolic(x) else None
-    if elements is None or (dtype is DType.BOOL) != (x.type.dtype is DType.BOOL):
-        if elements is not None and dtype is not DType.BOOL:  # bools become 0 and 1
-            as_number = np.frompyfunc(
-                lambda e: te.select(e, const(1, INDEX), const(0, INDEX)), 1, 1
-            )
-            return ctx.size_tensor(np.asarray(as_number(elements), np.object_), dtype)
-        return ctx.call(ops.Cast(to=dtype), x)
-    return ctx.size_tensor(elements, dtype)
 
 
 @converter("Identity", since=1)

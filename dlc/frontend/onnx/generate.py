@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.core.types import DType
+from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
-from dlc.frontend.onnx.elementwise import axes_of, cast_to
+from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.graph import Value

@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from dlc.core.types import DType
+from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.elementwise import axes_of, cast_to
+from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.generate import expand_to
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.core.types import DType
+from dlc.core.types import INDEX, NARROW, DType
+from dlc.frontend.onnx.cast import cast_to, saturated
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.conv import kernel_sizes
 from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
-from dlc.frontend.onnx.elementwise import axes_of, cast_to
+from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to
 from dlc.frontend.onnx.windows import read_window
@@ -20,8 +21,13 @@ from dlc.graph.ops.binary import Add, Div, Mul, Sub
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.elementwise import Round
 from dlc.graph.ops.matmul import MatMul
-from dlc.te.expr import ONE
+from dlc.graph.ops.shape import Expand, Slice
+from dlc.te.expr import ONE, ZERO, const
+from dlc.te.simplify import surely_equal
 from dlc.te.types import is_const
+
+Blocks = tuple[int, int]
+"""The axis along which scales differ, and how many positions share one in blocks, or 0."""
 
 
 @converter("QuantizeLinear", since=10)
@@ -38,22 +44,37 @@ def convert_quantize(
     saturate: int = 1,
 ) -> Value:
     """round(x / scale) + zero, held in the range of the type; halves go to the even number."""
-    if block_size or precision:
-        ctx.refuse("block_size and precision are not handled")
-    if output_dtype and output_dtype not in DTYPES:
-        ctx.refuse(f"element type {elem_type_name(output_dtype)} is not supported")
+    for number in (output_dtype, precision):
+        if number and number not in DTYPES:
+            ctx.refuse(f"element type {elem_type_name(number)} is not supported")
     wanted = DTYPES.get(output_dtype, DType.U8) if zero is None else zero.type.dtype
-    return _quantize(ctx, x, scale, zero, axis, wanted)
+    scale = cast_to(ctx, scale, DTYPES.get(precision, _computed(scale.type.dtype)))
+    blocks = (axis, block_size)
+    return _quantize(ctx, x, scale, zero, blocks, wanted, saturate=bool(saturate))
+
+
+def _computed(dtype: DType) -> DType:
+    """The type in which a scale is used: powers of two alone are no numbers to compute with."""
+    return DType.F32 if dtype in NARROW else dtype
 
 
 def _quantize(
-    ctx: Context, x: Value, scale: Value, zero: Value | None, axis: int, dtype: DType
+    ctx: Context,
+    x: Value,
+    scale: Value,
+    zero: Value | None,
+    blocks: Blocks,
+    dtype: DType,
+    *,
+    saturate: bool = True,
 ) -> Value:
     x = cast_to(ctx, x, scale.type.dtype)
-    y = ctx.call(Round(), ctx.call(Div(), x, _along(ctx, scale, axis, x)))
-    if zero is not None:
-        y = ctx.call(Add(), y, _along(ctx, cast_to(ctx, zero, y.type.dtype), axis, x))
-    return cast_to(ctx, y, dtype)
+    y = ctx.call(Div(), x, _along(ctx, scale, blocks, x))
+    if not dtype.is_float:
+        y = ctx.call(Round(), y)
+    if zero is not None and not _is_zero(ctx, zero):
+        y = ctx.call(Add(), y, _along(ctx, cast_to(ctx, zero, y.type.dtype), blocks, x))
+    return cast_to(ctx, saturated(ctx, y, dtype) if dtype.is_float and saturate else y, dtype)
 
 
 @converter("DequantizeLinear", since=10)
@@ -68,25 +89,30 @@ def convert_dequantize(
     output_dtype: int = 0,
 ) -> Value:
     """(x - zero) * scale."""
-    if block_size:
-        ctx.refuse("block_size is not handled")
     if output_dtype and output_dtype not in DTYPES:
         ctx.refuse(f"element type {elem_type_name(output_dtype)} is not supported")
-    y = _dequantize(ctx, x, scale, zero, axis)
+    scale = cast_to(ctx, scale, _computed(scale.type.dtype))
+    y = _dequantize(ctx, x, scale, zero, (axis, block_size))
     return cast_to(ctx, y, DTYPES[output_dtype]) if output_dtype else y
 
 
-def _dequantize(ctx: Context, x: Value, scale: Value, zero: Value | None, axis: int) -> Value:
-    number = cast_to(ctx, _moved(ctx, x, zero, axis), scale.type.dtype)
-    return ctx.call(Mul(), number, _along(ctx, scale, axis, x))
+def _dequantize(ctx: Context, x: Value, scale: Value, zero: Value | None, blocks: Blocks) -> Value:
+    if x.type.dtype.is_float:
+        number = cast_to(ctx, x, scale.type.dtype)
+        if zero is not None and not _is_zero(ctx, zero):
+            moved = _along(ctx, cast_to(ctx, zero, scale.type.dtype), blocks, x)
+            number = ctx.call(Sub(), number, moved)
+    else:
+        number = cast_to(ctx, _moved(ctx, x, zero, blocks), scale.type.dtype)
+    return ctx.call(Mul(), number, _along(ctx, scale, blocks, x))
 
 
-def _moved(ctx: Context, x: Value, zero: Value | None, axis: int) -> Value:
+def _moved(ctx: Context, x: Value, zero: Value | None, blocks: Blocks) -> Value:
     """x - zero as i32, which holds every difference of two narrower integers."""
     x = cast_to(ctx, x, DType.I32)
     if zero is None or _is_zero(ctx, zero):
         return x
-    return ctx.call(Sub(), x, _along(ctx, cast_to(ctx, zero, DType.I32), axis, x))
+    return ctx.call(Sub(), x, _along(ctx, cast_to(ctx, zero, DType.I32), blocks, x))
 
 
 def _is_zero(ctx: Context, value: Value) -> bool:
@@ -94,8 +120,14 @@ def _is_zero(ctx: Context, value: Value) -> bool:
     return array is not None and not array.any()
 
 
-def _along(ctx: Context, vector: Value, axis: int, x: Value) -> Value:
-    """A vector whose elements belong to positions of one axis of `x`; a scalar as it is."""
+def _along(ctx: Context, vector: Value, blocks: Blocks, x: Value) -> Value:
+    """A vector whose elements belong to positions of one axis of `x`; a scalar as it is.
+
+    A tensor of the rank of `x` holds an element for each block of positions.
+    """
+    axis, size = blocks
+    if size:
+        return _repeated(ctx, vector, axis, size, x)
     if vector.type.rank == 0 or (vector.type.rank == 1 and is_const(vector.type.shape[0], 1)):
         return reshape_to(ctx, vector, ())
     if vector.type.rank != 1:
@@ -104,12 +136,30 @@ def _along(ctx: Context, vector: Value, axis: int, x: Value) -> Value:
     return reshape_to(ctx, vector, (vector.type.shape[0], *[ONE] * (x.type.rank - axis - 1)))
 
 
+def _repeated(ctx: Context, blocks: Value, axis: int, size: int, x: Value) -> Value:
+    """Each position of an axis `size` times, as far as `x` has positions."""
+    (axis,) = axes_of(ctx, (axis,), x.type.rank)
+    if blocks.type.rank != x.type.rank or size < 1:
+        ctx.refuse(f"blocks of {size} with scales of type {blocks.type} are not handled")
+    before, count, after = (
+        blocks.type.shape[:axis], blocks.type.shape[axis], blocks.type.shape[axis + 1 :]
+    )  # fmt: skip
+    split = reshape_to(ctx, blocks, (*before, count, ONE, *after))
+    split = ctx.call(Expand(shape=(*before, count, const(size, INDEX), *after)), split)
+    whole = reshape_to(ctx, split, (*before, count * size, *after))
+    ends = x.type.shape[axis]
+    if surely_equal(ends, count * size, ctx.bounds):
+        return whole
+    starts = tuple(ZERO for _ in x.type.shape)
+    return ctx.call(Slice(starts=starts, sizes=(*before, ends, *after)), whole)
+
+
 @converter("MatMulInteger", since=10)
 def convert_matmul_integer(
     ctx: Context, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
     """The product of (a - a_zero) and (b - b_zero) as i32."""
-    return ctx.call(MatMul(), _moved(ctx, a, a_zero, -2), _moved(ctx, b, b_zero, -1))
+    return ctx.call(MatMul(), _moved(ctx, a, a_zero, (-2, 0)), _moved(ctx, b, b_zero, (-1, 0)))
 
 
 @converter("QLinearMatMul", since=10)
@@ -125,11 +175,11 @@ def convert_qlinear_matmul(
     y_zero: Value,
 ) -> Value:
     """The product of two quantized matrices, quantized."""
-    total = ctx.call(MatMul(), _moved(ctx, a, a_zero, -2), _moved(ctx, b, b_zero, -1))
+    total = ctx.call(MatMul(), _moved(ctx, a, a_zero, (-2, 0)), _moved(ctx, b, b_zero, (-1, 0)))
     real = cast_to(ctx, total, a_scale.type.dtype)
-    real = ctx.call(Mul(), real, _along(ctx, a_scale, -2, real))
-    real = ctx.call(Mul(), real, _along(ctx, b_scale, -1, real))
-    return _quantize(ctx, real, y_scale, y_zero, -1, y_zero.type.dtype)
+    real = ctx.call(Mul(), real, _along(ctx, a_scale, (-2, 0), real))
+    real = ctx.call(Mul(), real, _along(ctx, b_scale, (-1, 0), real))
+    return _quantize(ctx, real, y_scale, y_zero, (-1, 0), y_zero.type.dtype)
 
 
 @converter("ConvInteger", since=10)
@@ -153,7 +203,7 @@ def convert_conv_integer(
         auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
     )  # fmt: skip
     op = Conv(stride=window.stride, pads=window.pads, dilation=window.dilation, groups=group)
-    return ctx.call(op, _moved(ctx, x, x_zero, 1), _moved(ctx, w, w_zero, 0))
+    return ctx.call(op, _moved(ctx, x, x_zero, (1, 0)), _moved(ctx, w, w_zero, (0, 0)))
 
 
 @converter("QLinearConv", since=10)
@@ -182,9 +232,11 @@ def convert_qlinear_conv(
         auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
     )  # fmt: skip
     op = Conv(stride=window.stride, pads=window.pads, dilation=window.dilation, groups=group)
-    total = ctx.call(op, _moved(ctx, x, x_zero, 1), _moved(ctx, w, w_zero, 0))
+    total = ctx.call(op, _moved(ctx, x, x_zero, (1, 0)), _moved(ctx, w, w_zero, (0, 0)))
     if bias is not None:
-        total = ctx.call(Add(), total, _along(ctx, bias, 1, total))
-    real = ctx.call(Mul(), cast_to(ctx, total, x_scale.type.dtype), _along(ctx, x_scale, 1, total))
-    real = ctx.call(Mul(), real, _along(ctx, w_scale, 1, total))
-    return _quantize(ctx, real, y_scale, y_zero, 1, y_zero.type.dtype)
+        total = ctx.call(Add(), total, _along(ctx, bias, (1, 0), total))
+    real = ctx.call(
+        Mul(), cast_to(ctx, total, x_scale.type.dtype), _along(ctx, x_scale, (1, 0), total)
+    )
+    real = ctx.call(Mul(), real, _along(ctx, w_scale, (1, 0), total))
+    return _quantize(ctx, real, y_scale, y_zero, (1, 0), y_zero.type.dtype)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from dlc.core.types import DType
 from dlc.frontend.onnx.body import Body, Step, scan
+from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.control import counter
-from dlc.frontend.onnx.elementwise import cast_to
 from dlc.frontend.onnx.generate import fill
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
 from dlc.frontend.onnx.slicing import slice_axes, split_axis

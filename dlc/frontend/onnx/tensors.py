@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from dlc.core.errors import LimitError, ModelError
-from dlc.core.types import DType
+from dlc.core.types import NARROW, DType
 from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
 from dlc.frontend.onnx.external import ExternalData, ExternalDataError
 from dlc.frontend.onnx.limits import Limits
@@ -51,7 +51,7 @@ class TensorReader:
         if tensor.HasField("segment"):
             raise self._bad(tensor, "its data is cut into segments, which ONNX never defined")
         if tensor.data_location == TensorProto.EXTERNAL:
-            flat = self._outside(tensor, count * dtype.size_bytes).view(NUMPY_DTYPES[dtype])
+            flat = _unpacked(self._outside(tensor, _stored_bytes(dtype, count)), dtype, count)
         elif raw is not None or tensor.HasField("raw_data"):
             flat = self._raw(tensor, raw, dtype, count)
         else:
@@ -82,23 +82,45 @@ class TensorReader:
 
     def _raw(self, tensor: TensorProto, raw: Array | None, dtype: DType, count: int) -> Array:
         data = tensor.raw_data if raw is None else raw
-        if len(data) != count * dtype.size_bytes:
-            raise self._bad(
-                tensor, f"{len(data)} bytes are stored, its shape needs {count * dtype.size_bytes}"
-            )
-        return np.frombuffer(data, NUMPY_DTYPES[dtype])
+        needed = _stored_bytes(dtype, count)
+        if len(data) != needed:
+            reason = f"{len(data)} bytes are stored, its shape needs {needed}"
+            raise self._bad(tensor, reason)
+        return _unpacked(np.frombuffer(data, np.uint8), dtype, count)
 
     def _typed(self, tensor: TensorProto, dtype: DType, count: int) -> Array:
         stored: Sequence[float] = getattr(tensor, _FIELDS.get(dtype, "int32_data"))
-        if len(stored) != count:
-            raise self._bad(tensor, f"{len(stored)} elements are stored, its shape needs {count}")
+        packed = dtype.bits in (2, 4)  # of 6 bits there is one to a number
+        needed = _stored_bytes(dtype, count) if packed else count
+        if len(stored) != needed:
+            raise self._bad(tensor, f"{len(stored)} elements are stored, its shape needs {needed}")
         if dtype in (DType.F32, DType.F64):
             flat = np.fromiter(stored, NUMPY_DTYPES[dtype], count)
         else:
-            wide = np.fromiter(stored, np.uint64 if dtype is DType.U64 else np.int64, count)
-            flat = wide.astype(_BITS.get(dtype, NUMPY_DTYPES[dtype])).view(NUMPY_DTYPES[dtype])
+            wide = np.fromiter(stored, np.uint64 if dtype is DType.U64 else np.int64, needed)
+            if packed:
+                flat = _unpacked(wide.astype(np.uint8), dtype, count)
+            elif dtype in NARROW:
+                flat = wide.astype(np.uint8).view(NUMPY_DTYPES[dtype])
+            else:
+                flat = wide.astype(_BITS.get(dtype, NUMPY_DTYPES[dtype])).view(NUMPY_DTYPES[dtype])
         flat.flags.writeable = False
         return flat
 
     def _bad(self, tensor: TensorProto, reason: str) -> ModelError:
         return ModelError(model=self.label, reason=f"constant '{tensor.name}': {reason}")
+
+
+def _stored_bytes(dtype: DType, count: int) -> int:
+    """How many bytes of a file hold so many elements: those of fewer than 8 bits are packed."""
+    return (count * dtype.bits + 7) // 8
+
+
+def _unpacked(data: Array, dtype: DType, count: int) -> Array:
+    """Bytes as elements, the first one in the lowest bits of a byte; each then has a byte."""
+    if dtype.bits < 8:
+        bits = np.unpackbits(data, count=count * dtype.bits, bitorder="little")
+        data = np.packbits(bits.reshape(count, dtype.bits), axis=1, bitorder="little").reshape(-1)
+    found = data.view(NUMPY_DTYPES[dtype])
+    found.flags.writeable = False
+    return found

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlc.core.types import DType
+from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.elementwise import cast_to
 from dlc.frontend.onnx.generate import expand_to
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+import ml_dtypes
 import numpy as np
 
-from dlc.core.types import FLOATS, UNSIGNED, DType
+from dlc.core.types import FLOATS, NARROW, UNSIGNED, DType
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
@@ -17,7 +18,7 @@ from dlc.te.expr import Expr, UnOp, cast, const, either, equal, select, unary
 from dlc.te.types import Shape, TensorType, is_const
 
 ANY = frozenset(DType) - {DType.INDEX}
-NUMBERS = ANY - {DType.BOOL}
+NUMBERS = ANY - NARROW - {DType.BOOL}
 SIGNED = NUMBERS - UNSIGNED
 INTEGERS = NUMBERS - FLOATS
 BOOLS = frozenset({DType.BOOL})
@@ -115,12 +116,12 @@ class Cast(Op):
             if self.to.is_float:
                 return round_to(x, self.to).astype(np.float64)
             if self.to is DType.BOOL or x.dtype.kind != "f":
-                return x.astype(NUMPY_DTYPES[self.to])
-            return _saturated(x, self.to)
+                return as_f64(x.astype(NUMPY_DTYPES[self.to]))[0]
+            return as_f64(_saturated(x, self.to))[0]
 
 
 def _saturated(x: Array, dtype: DType) -> Array:
-    limits = np.iinfo(NUMPY_DTYPES[dtype])
+    limits = ml_dtypes.iinfo(NUMPY_DTYPES[dtype])  # type: ignore[no-untyped-call]
     inside = np.where(np.isnan(x) | (x >= limits.max) | (x <= limits.min), 0, x)
     result = np.trunc(inside).astype(NUMPY_DTYPES[dtype])
     result = np.where(x >= limits.max, limits.max, result)

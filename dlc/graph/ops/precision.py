@@ -1,8 +1,8 @@
-"""In which type an operator computes: 16-bit floats in f32, products of 8-bit integers in i32."""
+"""In which type an operator computes: small floats in f32, products of 8-bit integers in i32."""
 
 from __future__ import annotations
 
-from dlc.core.types import DType
+from dlc.core.types import NARROW_FLOATS, NARROW_INTS, DType
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, cast
 
@@ -12,7 +12,9 @@ BYTES = frozenset({DType.I8, DType.U8})
 
 def wide(dtype: DType) -> DType:
     """The type in which elements of `dtype` are computed and summed."""
-    return DType.F32 if dtype in HALF else dtype
+    if dtype in NARROW_INTS:
+        return DType.I8 if dtype.is_signed else DType.U8
+    return DType.F32 if dtype in HALF or dtype in NARROW_FLOATS else dtype
 
 
 def widen(value: Expr) -> Expr:

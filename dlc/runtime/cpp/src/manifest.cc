@@ -91,13 +91,23 @@ bool is_known(DLDataType dtype) {
   switch (dtype.code) {
     case kDLInt:
     case kDLUInt:
-      return bits == 8 || bits == 16 || bits == 32 || bits == 64;
+      return bits == 2 || bits == 4 || bits == 8 || bits == 16 || bits == 32 || bits == 64;
     case kDLFloat:
       return bits == 16 || bits == 32 || bits == 64;
     case kDLBfloat:
       return bits == 16;
     case kDLBool:
+    case kDLFloat8_e4m3fn:
+    case kDLFloat8_e4m3fnuz:
+    case kDLFloat8_e5m2:
+    case kDLFloat8_e5m2fnuz:
+    case kDLFloat8_e8m0fnu:
       return bits == 8;
+    case kDLFloat6_e2m3fn:
+    case kDLFloat6_e3m2fn:
+      return bits == 6;
+    case kDLFloat4_e2m1fn:
+      return bits == 4;
     default:
       return false;
   }
@@ -158,13 +168,39 @@ Manifest decode_manifest(const std::string &bytes) {
 }
 
 std::string print_dtype(DLDataType dtype) {
-  if (dtype.code == kDLBool && dtype.bits == 8) return "bool";
-  const char *letter = "?";
-  if (dtype.code == kDLInt) letter = "i";
-  if (dtype.code == kDLUInt) letter = "u";
-  if (dtype.code == kDLFloat) letter = "f";
-  if (dtype.code == kDLBfloat) letter = "bf";
-  return letter + std::to_string(dtype.bits);
+  const std::string bits = std::to_string(dtype.bits);
+  switch (dtype.code) {
+    case kDLBool:
+      return dtype.bits == 8 ? "bool" : "?" + bits;
+    case kDLInt:
+      return "i" + bits;
+    case kDLUInt:
+      return "u" + bits;
+    case kDLFloat:
+      return "f" + bits;
+    case kDLBfloat:
+      return "bf" + bits;
+    case kDLFloat8_e4m3fn:
+      return "f8e4m3fn";
+    case kDLFloat8_e4m3fnuz:
+      return "f8e4m3fnuz";
+    case kDLFloat8_e5m2:
+      return "f8e5m2";
+    case kDLFloat8_e5m2fnuz:
+      return "f8e5m2fnuz";
+    case kDLFloat8_e8m0fnu:
+      return "f8e8m0";
+    case kDLFloat6_e2m3fn:
+      return "f6e2m3";
+    case kDLFloat6_e3m2fn:
+      return "f6e3m2";
+    case kDLFloat4_e2m1fn:
+      return "f4e2m1";
+    default:
+      return "?" + bits;
+  }
 }
+
+unsigned element_bytes(DLDataType dtype) { return dtype.bits < 8U ? 1U : dtype.bits / 8U; }
 
 }  // namespace dlc_runtime

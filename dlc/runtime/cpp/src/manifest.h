@@ -42,8 +42,11 @@ struct Manifest {
 // Throws Failure where the bytes are no manifest, or one that contradicts itself.
 Manifest decode_manifest(const std::string &bytes);
 
-// "f32", "i64", "bf16", "bool".
+// "f32", "i64", "bf16", "f8e5m2", "bool".
 std::string print_dtype(DLDataType dtype);
+
+// What an element takes in memory; one of fewer than 8 bits takes a byte.
+unsigned element_bytes(DLDataType dtype);
 
 }  // namespace dlc_runtime
 #endif

@@ -59,7 +59,7 @@ void check_memory(const char *role, const TensorSpec &spec, const DLTensor &tens
   if (tensor.device.device_type != kDLCPU) bad(role, spec, "it is not in CPU memory");
   if (!is_dense(tensor)) bad(role, spec, "it is not dense and row-major; make a copy of it");
   const auto address = reinterpret_cast<std::uintptr_t>(tensor_data(tensor));
-  if (address % (spec.dtype.bits / 8U) != 0) bad(role, spec, "its data is not aligned");
+  if (address % element_bytes(spec.dtype) != 0) bad(role, spec, "its data is not aligned");
   if (tensor.data != nullptr) return;
   for (std::int32_t i = 0; i < tensor.ndim; ++i) {
     if (tensor.shape[i] == 0) return;
@@ -126,7 +126,7 @@ void check_output(const TensorSpec &spec, const DLTensor &tensor, const std::int
 
 std::int64_t tensor_bytes(const TensorSpec &spec, const std::int64_t *dims) {
   const std::size_t rank = spec.dims.size();
-  std::int64_t bytes = spec.dtype.bits / 8;
+  std::int64_t bytes = element_bytes(spec.dtype);
   bool fits = true;
   bool empty = false;
   for (std::size_t i = 0; i < rank; ++i) {

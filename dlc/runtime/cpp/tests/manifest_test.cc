@@ -67,6 +67,30 @@ void test_a_whole_manifest() {
   CHECK(dlc_runtime::print_dtype(manifest.outputs[0].dtype) == "i64");
 }
 
+void test_small_elements_take_a_byte() {
+  const struct {
+    DLDataType dtype;
+    const char *name;
+    unsigned bytes;
+  } cases[] = {
+      {{kDLUInt, 2, 1}, "u2", 1},
+      {{kDLInt, 4, 1}, "i4", 1},
+      {{kDLFloat4_e2m1fn, 4, 1}, "f4e2m1", 1},
+      {{kDLFloat6_e3m2fn, 6, 1}, "f6e3m2", 1},
+      {{kDLFloat8_e4m3fn, 8, 1}, "f8e4m3fn", 1},
+      {{kDLBfloat, 16, 1}, "bf16", 2},
+      {{kDLFloat, 64, 1}, "f64", 8},
+  };
+  for (const auto &each : cases) {
+    Choices choices;
+    choices.code = each.dtype.code;
+    choices.bits = each.dtype.bits;
+    const DLDataType found = decode_manifest(encode(choices)).inputs[0].dtype;
+    CHECK(dlc_runtime::print_dtype(found) == each.name);
+    CHECK(dlc_runtime::element_bytes(found) == each.bytes);
+  }
+}
+
 void expect(const std::string &bytes, const char *reason) {
   try {
     decode_manifest(bytes);
@@ -133,6 +157,7 @@ void test_random_changes_do_not_crash() {
 
 int main() {
   test_a_whole_manifest();
+  test_small_elements_take_a_byte();
   test_contradictions();
   test_every_truncation_is_refused();
   test_random_changes_do_not_crash();
