@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from dlc.core.target import Target
 from dlc.schedule.edit import loops_around
@@ -15,6 +16,11 @@ from dlc.te.expr import Binary, BinOp, Const, Expr, Load, Var
 from dlc.te.simplify import simplify
 from dlc.te.transform import free_vars, loads
 from dlc.te.transform import walk as walk_expr
+
+SHORT_WORK = 64
+"""Instructions up to which finding out where a loop is costs more than a tenth of its body."""
+MIN_CHUNKS = 64
+"""Iterations of a parallel loop that are enough for any thread to get its share."""
 
 
 def inline_moves(trace: Trace, *, keep_operands: bool = False) -> None:
@@ -99,7 +105,29 @@ def finish(trace: Trace, target: Target) -> None:
         )
         names = _element_loops(trace.func, top)
         inner = frozenset(v for v in loops(top) if v not in names)
-        trace.parallel_outer(top, stop | inner)
+        trace.parallel_outer(top, stop | inner | _short_rows(trace, top, stop | inner))
+
+
+def _short_rows(trace: Trace, top: Stmt, stop: frozenset[str]) -> frozenset[str]:
+    """The innermost loops over little work, to run in order where enough others run parallel.
+
+    A fused loop divides its counter to find where it is, which costs more than a few vectors.
+    """
+    chain: list[For] = []
+    stmt = top
+    while isinstance(stmt, For) and stmt.var not in stop:
+        chain.append(stmt)
+        stmt = stmt.body
+    kept: set[str] = set()
+    while chain:
+        last = chain.pop()
+        work, others = operations(last.body), [trace.constant(f.var) for f in chain]
+        if work is None or work > SHORT_WORK or None in others:
+            break
+        if prod(n or 0 for n in others) < MIN_CHUNKS:
+            break
+        kept.add(last.var)
+    return frozenset(kept)
 
 
 def _element_loops(func: Func, top: Stmt) -> set[str]:
