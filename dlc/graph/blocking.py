@@ -10,25 +10,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dlc.core.types import DType
 from dlc.graph.arrays import round_to
 from dlc.graph.graph import Graph, Node, Value, call
-from dlc.graph.layout import Channels
+from dlc.graph.layout import Channels, group_layout, split_axis, spread
 from dlc.graph.op import Array, Fuse, Op
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.channels import PackChannels, UnpackChannels
 from dlc.graph.ops.conv import Conv, ConvTranspose
+from dlc.graph.ops.layout import ChannelShuffle, MoveChannels
 from dlc.graph.ops.norm import InstanceNorm
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.shape import Concat, Pad, Reshape, Slice
 from dlc.graph.signs import is_nonnegative
-from dlc.te.expr import index
+from dlc.te.expr import Const, index
 from dlc.te.types import TensorType, const_size, is_const
 
 BLOCKED_READERS = (
     *(Conv, ConvTranspose, MaxPool, AveragePool, InstanceNorm),
-    *(Resize, Concat, Slice, Pad, Reduce),
+    *(Resize, Concat, Slice, Pad, Reduce, ChannelShuffle),
 )
 """Operators that choose_layouts can write in blocked form, besides elementwise ones."""
 
@@ -92,6 +94,13 @@ class Blocking:
             self._blocked[value.name] = found
         return found
 
+    def blocked_at(self, value: Value, channels: Channels) -> Value:
+        """The blocked form of an old value with its channels at these lanes."""
+        form = self._blocked.get(value.name)
+        if form is None:
+            form = self._blocked[value.name] = Blocked(self.repacked(value, channels), channels)
+        return form.value if form.channels == channels else self.repacked(value, channels)
+
     def planar(self, value: Value) -> Value:
         """The planar form of an old value; unpacked here if need be."""
         found = self._planar.get(value.name)
@@ -101,6 +110,11 @@ class Blocking:
 
     def repacked(self, value: Value, channels: Channels) -> Value:
         """An old value with its channels at other lanes than it has them now."""
+        form = self._blocked.get(value.name)
+        if form is not None:
+            moved = self.move(form, form.channels.lanes, channels, f"{value.name}_moved")
+            if not channels.has_idle_lanes or moved.idle == 0.0:
+                return moved.value
         planar = self.planar(value)
         if channels.is_contiguous:
             return self._pack(planar, channels)
@@ -117,22 +131,64 @@ class Blocking:
             start += size
         return self.call(Concat(axis=1), *parts, hint=f"{value.name}_blocked")
 
+    def move(self, form: Blocked, lanes: Array, channels: Channels, hint: str) -> Blocked:
+        """A blocked tensor whose channel i is what stands in lane `lanes[i]` now.
+
+        A lane that is idle then is a copy of one that is idle now, or of any where none is.
+        """
+        every = np.arange(form.channels.blocks * self.block)
+        unused = np.setdiff1d(every, form.channels.lanes)
+        spare = int(unused[0]) if len(unused) else 0
+        sources = split_axis(spread(lanes, 0, channels, spare), 0, self.block)
+        table = Value(self.fresh(f"{hint}_lanes"), TensorType(sources.shape, DType.I32))
+        self.constants[table] = sources.astype(np.int32)
+        moved = self.call(MoveChannels(), form.value, table, hint=hint)
+        return Blocked(moved, channels, form.idle if len(unused) else None)
+
     def wanted_channels(self, value: Value, depth: int = 0) -> Channels | None:
-        """Where the channels of a value should stand to meet those of what it is joined with."""
+        """Where the channels of a value should stand to meet what it is joined with or read by."""
         for user in self.graph.users.get(value, ()):
-            if user.op.fuse is not Fuse.ELEMENTWISE or len(user.outputs) != 1:
-                continue
-            others = (self.find_blocked(v) for v in user.inputs if v != value)
-            known = [f.channels for f in others if f is not None]
-            same = [c for c in known if is_const(value.type.shape[1], c.count)]
-            if same:
-                return same[0]
-            result = user.output
-            if depth < LOOK_AHEAD and result.type.rank == value.type.rank:
-                found = self.wanted_channels(result, depth + 1)
-                if found is not None and is_const(value.type.shape[1], found.count):
-                    return found
+            found = self._wanted_by(user, value, depth)
+            if found is not None and is_const(value.type.shape[1], found.count):
+                return found
         return None
+
+    def _wanted_by(self, user: Node, value: Value, depth: int) -> Channels | None:
+        if len(user.outputs) != 1 or user.output.type.rank != value.type.rank:
+            return None
+        result = user.output
+        match user.op:
+            case Conv(groups=groups) if groups > 1 and value == user.inputs[0]:
+                weights = self.array(user.inputs[1])
+                if weights is None or weights.shape[1] * groups == 0:
+                    return None
+                if weights.shape[1] > 1 or weights.shape[0] != groups:
+                    oc, per_group = weights.shape[:2]
+                    return group_layout(per_group, oc // groups, groups, self.block).inputs
+            case Concat(axis=1):
+                return self._wanted_part(user, value, depth)
+            case MaxPool() | AveragePool():
+                pass
+            case _ if user.op.fuse is Fuse.ELEMENTWISE:
+                others = (self.find_blocked(v) for v in user.inputs if v != value)
+                known = [f.channels for f in others if f is not None]
+                same = [c for c in known if is_const(value.type.shape[1], c.count)]
+                if same:
+                    return same[0]
+            case _:
+                return None
+        return self.wanted_channels(result, depth + 1) if depth < LOOK_AHEAD else None
+
+    def _wanted_part(self, user: Node, value: Value, depth: int) -> Channels | None:
+        """Where the channels of a part of a concatenation should stand."""
+        whole = self.wanted_channels(user.output, depth + 1) if depth < LOOK_AHEAD else None
+        before = user.inputs[: user.inputs.index(value)]
+        sizes = [v.type.shape[1] for v in (*before, value)]
+        if whole is None or not all(isinstance(s, Const) for s in sizes):
+            return None
+        *starts, size = (const_size(s) for s in sizes)
+        found = whole.part(sum(starts), size)
+        return found[1] if found is not None else None
 
     def keep(self, node: Node) -> None:
         """Copy an old node, on planar operands."""

@@ -11,7 +11,7 @@ from dlc.graph.layout import (
     block_conv_weights,
     blocks_for,
     depthwise_weights,
-    groups_to_join,
+    group_layout,
     join_groups,
     planar_conv_weights,
 )
@@ -21,8 +21,8 @@ from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.shape import Concat, Pad, Reshape, Slice, Transpose
 
-MAX_JOINED_GROUPS = 8
-"""Joining groups multiplies the work by their number; with more, the direct kernel wins.
+MAX_EXTRA_WORK = 8
+"""Idle lanes and joined groups multiply the work; by more than this, the direct kernel wins.
 
 Source: the anchors' grouped kernels reach an eighth of the speed of dense ones.
 """
@@ -72,25 +72,22 @@ def _depthwise(blocking: Blocking, node: Node, array: Array) -> Blocked:
 
 
 def _grouped(blocking: Blocking, node: Node, array: Array) -> Blocked | None:
-    """Neighbouring groups are joined until each fills whole blocks, if that costs little."""
+    """Groups are filled up to whole blocks, or joined until they fill some, if it costs little."""
     op, x, w = _parts(node)
     block = blocking.block
     oc, per_group = array.shape[:2]
-    joined = groups_to_join(per_group, oc // op.groups, op.groups, block)
-    if joined > MAX_JOINED_GROUPS:
+    layout = group_layout(per_group, oc // op.groups, op.groups, block)
+    if layout.cost * block**2 > MAX_EXTRA_WORK * oc * per_group:
         return None
-    dense = join_groups(array, op.groups, joined)
-    if joined == op.groups:
+    dense = join_groups(array, op.groups, layout.joined)
+    if layout.groups == 1:
         return _dense(blocking, node, dense)
-    source = blocking.blocked(x)
-    if not source.channels.is_contiguous:
-        return None
-    outputs = Channels.of(block, oc)
-    packed = block_conv_weights(dense, Channels.of(block, dense.shape[1]), outputs)
+    source = blocking.blocked_at(x, layout.inputs)
+    packed = block_conv_weights(dense, Channels.of(block, dense.shape[1]), layout.outputs)
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
-    blocked_op = ConvBlocked(stride=op.stride, dilation=op.dilation, groups=op.groups // joined)
-    halo = _with_halo(blocking, op, source.value, lanes=1)
-    return Blocked(blocking.call(blocked_op, halo, weights), outputs)
+    blocked_op = ConvBlocked(stride=op.stride, dilation=op.dilation, groups=layout.groups)
+    halo = _with_halo(blocking, op, source, lanes=1)
+    return Blocked(blocking.call(blocked_op, halo, weights), layout.outputs)
 
 
 def _planar(blocking: Blocking, node: Node, array: Array) -> Blocked:

@@ -35,6 +35,7 @@ from dlc.graph.ops.activation import (
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add, Maximum, Minimum, Mul, PRelu, Sub, Where
 from dlc.graph.ops.elementwise import Abs, Cast, Erf, Identity, Neg, Round, Sign, Tanh
+from dlc.graph.ops.layout import ChannelShuffle
 from dlc.graph.ops.norm import BatchNorm, InstanceNorm
 from dlc.graph.ops.norm_blocked import InstanceNormBlocked
 from dlc.graph.ops.pool import AveragePool, MaxPool
@@ -276,6 +277,21 @@ def block_concat(blocking: Blocking, node: Node) -> bool:
     idle = parts[0].idle if len({p.idle for p in parts}) == 1 else None
     result = blocking.call(Concat(axis=axis), *(p.value for p in parts))
     blocking.set_blocked(node.output, Blocked(result, channels, idle))
+    return True
+
+
+def block_channel_shuffle(blocking: Blocking, node: Node) -> bool:
+    """A shuffle of channels, which takes them to where their readers want them."""
+    op, (x,) = node.op, node.inputs
+    assert isinstance(op, ChannelShuffle)
+    form = blocking.find_blocked(x)
+    if form is None:
+        return False
+    count = form.channels.count
+    channels = blocking.wanted_channels(node.output) or Channels.of(blocking.block, count)
+    order = np.swapaxes(form.channels.lanes.reshape(op.groups, count // op.groups), 0, 1)
+    moved = blocking.move(form, order.reshape(-1), channels, f"{node.output.name}_blocked")
+    blocking.set_blocked(node.output, moved)
     return True
 
 

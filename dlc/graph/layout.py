@@ -182,6 +182,34 @@ def groups_to_join(per_group: int, outputs_per_group: int, groups: int, block: i
     return groups
 
 
+@dataclass(frozen=True, slots=True)
+class GroupLayout:
+    """How a grouped convolution is computed in blocks: the channels it reads and writes.
+
+    `groups` convolutions without groups stand side by side, each on blocks of its own; each is
+    `joined` of the original groups.
+    """
+
+    inputs: Channels
+    outputs: Channels
+    groups: int
+    joined: int
+    cost: int  # pairs of an input and an output block
+
+
+def group_layout(per_group: int, outputs_per_group: int, groups: int, block: int) -> GroupLayout:
+    """The layout that costs least: each group filled up to whole blocks, or groups joined."""
+    joined = groups_to_join(per_group, outputs_per_group, groups, block)
+    found: list[GroupLayout] = []
+    for size in (joined, 1):
+        c, oc, count = per_group * size, outputs_per_group * size, groups // size
+        inputs = Channels.of(block, *(c,) * count)
+        outputs = Channels.of(block, *(oc,) * count)
+        cost = count * blocks_for(c, block) * blocks_for(oc, block)
+        found.append(GroupLayout(inputs, outputs, count, size, cost))
+    return min(found, key=lambda layout: layout.cost)
+
+
 def pack_columns(w: Array, lanes: int) -> Array:
     """The constant operand of a matrix product in panels of `lanes` columns, filled with zeros.
 

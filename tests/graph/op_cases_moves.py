@@ -83,6 +83,11 @@ def _shapes() -> list[Case]:
              onnx=same("DepthToSpace", blocksize=2, mode="CRD")),
         case(layout.SpaceToDepth(blocksize=2), "f32[n, 3, 4, 6]",
              onnx=same("SpaceToDepth", blocksize=2)),
+        case(layout.ChannelShuffle(groups=3), "f32[n, 6, 5]"),
+        case(layout.ChannelShuffle(groups=1), "f32[2, 5]"),
+        case(layout.ChannelShuffle(groups=2), "f32[2, n * 2, 3, 2]"),
+        case(layout.MoveChannels(), "f32[n, 3, 5, 2]", "i32[4, 2]",
+             values=(None, [0, 5, 2, 2, 4, 1, 3, 0])),
     ]  # fmt: skip
     return cases
 

@@ -14,6 +14,7 @@ from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add, Div, Mul, Sub
 from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.elementwise import Exp
+from dlc.graph.ops.layout import ChannelShuffle
 from dlc.graph.ops.norm import BatchNorm, InstanceNorm
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
@@ -98,6 +99,14 @@ class Network:
         if c % 4:
             return None
         return self.call(Conv(groups=4, pads=(1, 1, 1, 1)), x, self.constant(8, c // 4, 3, 3))
+
+    def add_shuffled_groups(self, x):
+        c = self.channels(x)
+        if c % 3:
+            return None
+        shuffled = self.call(ChannelShuffle(groups=3), self.call(act.Relu(), x))
+        y = self.call(Conv(groups=3), shuffled, self.constant(15, c // 3, 1, 1))
+        return self.call(Add(), y, self.constant(15, 1, 1))
 
     def add_transposed(self, x):
         c = self.channels(x)

@@ -165,6 +165,11 @@ FIRES = [
         "n: size, x: f32[n, 12]", "a: f32[n, 6] = slice(x, starts=(0, 3), sizes=(n, 6))",
         "b: f32[n, 2, 3] = reshape(a, shape=(n, 2, 3))", "y: f32[n, 2, 3] = relu(b)"),
      ["reshape", "slice", "relu"]),
+    ("transpose_into_channel_shuffle", body(
+        "x: f32[2, 12, 5]",
+        "s: f32[2, 3, 4, 5] = reshape(x, shape=(2, 3, 4, 5))",
+        "t: f32[2, 4, 3, 5] = transpose(s, perm=(0, 2, 1, 3))",
+        "y: f32[2, 12, 5] = reshape(t, shape=(2, 12, 5))"), ["channel_shuffle"]),
     ("scale_before_move", body(
         "x: f32[4, 6]", "w: f32[6, 10] = const()", "b: f32[10] = const()",
         "c: f32[1, 1] = const(3)", "a: f32[4, 10] = matmul(x, w)", "d: f32[4, 10] = add(b, a)",
@@ -408,6 +413,22 @@ REFUSES = [
     ("slice_behind_reshape", "within a row", body(
         "x: f32[4, 12]", "a: f32[4, 6] = slice(x, starts=(0, 2), sizes=(4, 6))",
         "b: f32[4, 2, 3] = reshape(a, shape=(4, 2, 3))", "y: f32[4, 2, 3] = relu(b)")),
+    ("transpose_into_channel_shuffle", "as the operand is", body(
+        "x: f32[2, 12]", "s: f32[2, 3, 4] = reshape(x, shape=(2, 3, 4))",
+        "t: f32[2, 4, 3] = transpose(s, perm=(0, 2, 1))",
+        "y: f32[2, 12] = reshape(t, shape=(2, 12))")),
+    ("transpose_into_channel_shuffle", "not the channels", body(
+        "x: f32[2, 12, 5]", "s: f32[4, 3, 2, 5] = reshape(x, shape=(4, 3, 2, 5))",
+        "t: f32[4, 2, 3, 5] = transpose(s, perm=(0, 2, 1, 3))",
+        "y: f32[2, 12, 5] = reshape(t, shape=(2, 12, 5))")),
+    ("transpose_into_channel_shuffle", "do not change places", body(
+        "x: f32[2, 12, 5]", "s: f32[2, 3, 4, 5] = reshape(x, shape=(2, 3, 4, 5))",
+        "t: f32[3, 2, 4, 5] = transpose(s, perm=(1, 0, 2, 3))",
+        "y: f32[2, 12, 5] = reshape(t, shape=(2, 12, 5))")),
+    ("transpose_into_channel_shuffle", "not known", body(
+        "g: size, x: f32[2, g * 4, 5]", "s: f32[2, g, 4, 5] = reshape(x, shape=(2, g, 4, 5))",
+        "t: f32[2, 4, g, 5] = transpose(s, perm=(0, 2, 1, 3))",
+        "y: f32[2, g * 4, 5] = reshape(t, shape=(2, g * 4, 5))")),
     ("scale_before_move", "not one number", body(
         "x: f32[4, 6]", "w: f32[6, 10] = const()", "c: f32[10, 1] = const()",
         "a: f32[4, 10] = matmul(x, w)", "f: f32[10, 4] = transpose(a, perm=(1, 0))",

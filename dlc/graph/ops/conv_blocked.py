@@ -16,7 +16,7 @@ from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
 from dlc.graph.ops.precision import narrow, product, product_dtype
 from dlc.graph.ops.window import out_size
 from dlc.te import tensor as te
-from dlc.te.expr import ZERO, Expr
+from dlc.te.expr import ZERO, Expr, index
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -88,16 +88,31 @@ class ConvBlocked(BlockedConv):
         blocks = canonical(ob // self.groups)
 
         def pixel(*out: Expr) -> te.Reduce:
-            n, o, *at, oi = out
-            first = ZERO if self.groups == 1 else o // blocks * per_group
+            n, group, o, *at, oi = out
 
             def term(*r: Expr) -> Expr:
                 b, *k, i = r
-                return product(x[(n, first + b, *self.source(at, k), i)], w[(o, b, *k, i, oi)])
+                row = w[(group * blocks + o, b, *k, i, oi)]
+                return product(x[(n, group * per_group + b, *self.source(at, k), i)], row)
 
             return te.reduce_sum((per_group, *kernel, ci), term)
 
-        return narrow(te.compute(self.name, type_.shape, pixel, inputs=(x, w)), type_.dtype)
+        def plain(*out: Expr) -> te.Reduce:
+            n, *rest = out
+            return pixel(n, ZERO, *rest)
+
+        if self.groups == 1:
+            total = te.compute(self.name, type_.shape, plain, inputs=(x, w))
+            return narrow(total, type_.dtype)
+        # With a dimension of their own, groups are told from the columns of one group.
+        n, _, *rest = type_.shape
+        total = te.compute(self.name, (n, index(self.groups), blocks, *rest), pixel, inputs=(x, w))
+
+        def joined(*out: Expr) -> Expr:
+            n, o, *rest = out
+            return total[(n, o // blocks, o % blocks, *rest)]
+
+        return narrow(te.compute("joined", type_.shape, joined, inputs=(total,)), type_.dtype)
 
     def reference(self, x: Array, w: Array) -> Array:
         ob, per_group, *kernel, ci, oc = w.shape

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlc.core.types import INDEX, DType
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.te import tensor as te
-from dlc.te.expr import Expr
+from dlc.te.expr import Expr, cast
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -53,6 +54,72 @@ class DepthToSpace(Op):
         else:
             split = x.reshape(n, c // b**2, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
         return split.reshape(n, c // b**2, h * b, w * b)
+
+
+@op("channel_shuffle", fuse=Fuse.INJECTIVE)
+class ChannelShuffle(Op):
+    """The channels of all groups in turn: the first of each group, then the second of each.
+
+    Shapes:
+        x: [n, c, *spatial] -> the same
+
+    Source: Zhang et al., "ShuffleNet", CVPR 2018, section 3.1.
+    """
+
+    groups: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.rank < 2 or self.groups < 1 or differs(x.shape[1] % self.groups, 0):
+            raise self.reject(f"the channels do not make {self.groups} groups", x)
+        return x
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        per_group = canonical(x.shape[1] // self.groups)
+
+        def element(*out: Expr) -> Expr:
+            n, c, *at = out
+            return x[(n, c % self.groups * per_group + c // self.groups, *at)]
+
+        return te.compute(self.name, x.shape, element, inputs=(x,))
+
+    def reference(self, x: Array) -> Array:
+        n, c, *spatial = x.shape
+        split = x.reshape(n, self.groups, c // self.groups, *spatial)
+        return np.asarray(np.swapaxes(split, 1, 2).reshape(x.shape))
+
+
+@op("move_channels", fuse=Fuse.INJECTIVE)
+class MoveChannels(Op):
+    """Channels of a blocked tensor at other lanes: what choose_layouts makes between segments.
+
+    `lanes` holds, for each lane of the result, the lane of x that it is a copy of.
+
+    Shapes:
+        x: [n, cb, *spatial, c]; lanes: i32[ob, c] -> [n, ob, *spatial, c]
+    """
+
+    def infer(self, x: TensorType, lanes: TensorType) -> TensorType:
+        fits = x.rank >= 3 and lanes.rank == 2 and lanes.dtype is DType.I32
+        if not fits or differs(lanes.shape[1], x.shape[-1]):
+            raise self.reject("needs a blocked tensor and a lane for each lane", x, lanes)
+        return TensorType((x.shape[0], lanes.shape[0], *x.shape[2:]), x.dtype)
+
+    def compute(self, x: te.Tensor, lanes: te.Tensor) -> te.Tensor:
+        block = x.shape[-1]
+
+        def element(*out: Expr) -> Expr:
+            n, b, *at, i = out
+            lane = cast(INDEX, lanes[b, i])
+            return x[(n, lane // block, *at, lane % block)]
+
+        return te.compute(
+            self.name, self.infer(x.type, lanes.type).shape, element, inputs=(x, lanes)
+        )
+
+    def reference(self, x: Array, lanes: Array) -> Array:
+        block = x.shape[-1]
+        picked = x[:, lanes // block, ..., lanes % block]  # [ob, c, n, *spatial]
+        return np.moveaxis(picked, (0, 1), (1, -1))
 
 
 @op("space_to_depth", fuse=Fuse.INJECTIVE, onnx="SpaceToDepth")

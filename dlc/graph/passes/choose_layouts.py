@@ -39,6 +39,7 @@ from collections.abc import Callable
 from dlc.graph.blocking import Blocking
 from dlc.graph.blocking_conv import block_conv, block_conv_transpose
 from dlc.graph.blocking_ops import (
+    block_channel_shuffle,
     block_concat,
     block_elementwise,
     block_instance_norm,
@@ -51,6 +52,7 @@ from dlc.graph.blocking_ops import (
 from dlc.graph.graph import Graph, Node
 from dlc.graph.op import Fuse, Op
 from dlc.graph.ops.conv import Conv, ConvTranspose
+from dlc.graph.ops.layout import ChannelShuffle
 from dlc.graph.ops.norm import InstanceNorm
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
@@ -72,6 +74,7 @@ BLOCKERS: dict[type[Op], Blocker] = {
     Slice: block_slice,
     Pad: block_pad,
     Resize: block_resize,
+    ChannelShuffle: block_channel_shuffle,
 }
 
 

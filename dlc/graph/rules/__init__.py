@@ -38,6 +38,7 @@ from dlc.graph.rules.sigmoid_into_silu import scaled_sigmoid_into_silu, sigmoid_
 from dlc.graph.rules.slice_behind_reshape import slice_behind_reshape
 from dlc.graph.rules.slices_into_conv import slices_into_conv
 from dlc.graph.rules.sub_into_add import sub_into_add
+from dlc.graph.rules.transpose_into_channel_shuffle import transpose_into_channel_shuffle
 
 SHAPE_RULES: tuple[Rule, ...] = (
     drop_no_op,
@@ -65,6 +66,7 @@ PATTERN_RULES: tuple[Rule, ...] = (
     *PARTS_INTO_RMS_NORM,
     scale_into_rms_norm,
     slices_into_conv,
+    transpose_into_channel_shuffle,
 )
 """What apply_rules applies first: whole patterns, before small steps break them."""
 
