@@ -6,10 +6,24 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Gpu:
+    """What all the GPUs that code is generated for have in common.
+
+    Source: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability".
+    """
+
+    archs: tuple[str, ...] = ("sm_80", "sm_90")
+    threads: int = 1024  # of one block
+    shared_bytes: int = 48 * 1024  # of one block, without asking the driver for more
+    registers: int = 65536  # of one block, 32 bits each
+    processors: int = 108  # how many blocks run at the same time at least; A100, H100 has 132
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One machine, described by its features. `parse_target` (core/target_parse.py) makes one."""
 
-    backend: str = "llvm"  # "llvm" now; "cuda" and "c" later
+    backend: str = "llvm"  # "llvm" or "cuda"; "c" later
     triple: str = "x86_64-unknown-linux-gnu"
     cpu: str = "x86-64"  # LLVM's name, for tuning only; what may be used is in `features`
     features: frozenset[str] = frozenset()  # LLVM feature names, as "avx512f"
@@ -19,6 +33,7 @@ class Target:
     thread_operations: int = 4096
     """Vector instructions that threads must share at least: waking and awaiting the other threads
     takes 0.3 to 0.8 us on a quiet machine, and one thread is done with these in 1 to 2 us."""
+    gpu: Gpu | None = None  # of backend "cuda"; everything above is then about its host
 
     @property
     def arch(self) -> str:
@@ -27,7 +42,9 @@ class Target:
 
     @property
     def vector_bits(self) -> int:
-        """Width of the widest vector register."""
+        """Width of the widest vector register; of a GPU, of 32-bit registers of one warp."""
+        if self.gpu is not None:
+            return 1024
         if "avx512f" in self.features:
             return 512
         return 256 if "avx2" in self.features else 128

@@ -46,7 +46,7 @@ def abstract_sizes(func: Func) -> tuple[Func, tuple[Expr, ...]]:
         return func, tuple(Var(s) for s in func.sizes)
     names = _fresh(func, len(quotients))
     env = dict(zip(quotients, map(Var, names), strict=True))
-    result = _replace(func, env)
+    result = replace_sizes(func, env)
     used = used_names(result.body, result.params)
     kept = tuple(s for s in func.sizes if s in used)
     result = replace(result, sizes=(*kept, *names))
@@ -78,7 +78,9 @@ def _fresh(func: Func, count: int) -> list[str]:
     return names
 
 
-def _replace(func: Func, env: Mapping[Expr, Expr]) -> Func:
+def replace_sizes(func: Func, env: Mapping[Expr, Expr]) -> Func:
+    """Replace parts of all expressions of a function; `sizes` stays as it is."""
+
     def expr(whole: Expr) -> Expr:
         return rewrite_expr(whole, lambda e: env.get(e, e))
 

@@ -52,3 +52,13 @@ def dot_4xi8_i32(a: u8[4], b: i8[4], *, c: i32[1]):
         c[0] += i32(a[k]) * i32(b[k])
 """,
 )
+
+# All threads of a GPU's block wait for each other. Thread loops that follow each other have run
+# one after the other anyway, so it computes nothing.
+BARRIER = declare(
+    "barrier",
+    """
+def barrier():
+    pass
+""",
+)

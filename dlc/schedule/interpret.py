@@ -204,7 +204,7 @@ def _prelude(seed: int) -> dict[str, Any]:
         order: list[int] = random.permutation(extent).tolist()
         return order
 
-    any_order = (LoopKind.PARALLEL, LoopKind.VECTOR)
+    any_order = (LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.BLOCK, LoopKind.THREAD)
     words: dict[str, Any] = {k.value: shuffled if k in any_order else ordered for k in LoopKind}
     words |= {dtype.value: _Type(dtype) for dtype in DType}
     words |= {

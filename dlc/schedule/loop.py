@@ -25,6 +25,8 @@ class LoopKind(enum.StrEnum):
     PARALLEL = "parallel"  # on any threads, in any order
     VECTOR = "vectorize"  # as lanes of vectors; the extent is a constant
     UNROLL = "unroll"  # written out; the extent is a constant
+    BLOCK = "block"  # on the blocks of a GPU, in any order
+    THREAD = "thread"  # on the threads of a GPU's block, together with those nested inside of it
 
 
 class Scope(enum.StrEnum):
@@ -32,6 +34,7 @@ class Scope(enum.StrEnum):
 
     LOCAL = "local"  # memory of one thread, small enough for its caches
     REGISTER = "register"  # SSA values: every index is a constant or a vector lane after unrolling
+    SHARED = "shared"  # memory of one GPU block, used by all of its threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.passes.hoist_guards import hoist_guards
+from dlc.schedule.passes.insert_barriers import insert_barriers
 from dlc.schedule.passes.simplify_indices import simplify_indices
 from dlc.schedule.primitive import Step, replay
 from dlc.schedule.rules import schedule_func
 from dlc.schedule.verify import verify_func
 
-PASSES: tuple[Callable[[Func], Func], ...] = (simplify_indices, hoist_guards)
+PASSES: tuple[Callable[[Func], Func], ...] = (simplify_indices, hoist_guards, insert_barriers)
 
 
 def optimize(func: Func, target: Target, steps: Sequence[Step] | None = None) -> Func:

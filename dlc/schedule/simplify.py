@@ -7,13 +7,26 @@ from dataclasses import replace
 from typing import assert_never
 
 from dlc.core.types import INDEX
-from dlc.schedule.loop import Alloc, Block, For, If, Invoke, Stmt, Store, block, rewrite, substitute
+from dlc.schedule.loop import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Invoke,
+    LoopKind,
+    Stmt,
+    Store,
+    block,
+    rewrite,
+    substitute,
+)
 from dlc.te.affine import loop_bounds, split_terms
 from dlc.te.expr import FALSE, ONE, TRUE, ZERO, Binary, BinOp, Expr, Var, both
 from dlc.te.simplify import Bounds, canonical, simplify, surely_at_most, to_poly
 from dlc.te.transform import free_vars, loads
 
 NOTHING = Block(())
+_ON_GPU = (LoopKind.BLOCK, LoopKind.THREAD)  # they say who runs their body, even if once
 
 
 def conjuncts(cond: Expr) -> list[Expr]:
@@ -46,7 +59,8 @@ def simplify_stmt(
 ) -> Stmt:
     """Simplify all indices; drop guards that are surely true and code that surely never runs.
 
-    The variable of a loop of one iteration becomes 0; with `drop`, its loop goes as well.
+    The variable of a loop of one iteration becomes 0; with `drop`, its loop goes as well, unless
+    it runs on blocks or threads.
     `facts` are conditions that hold here.
     """
 
@@ -83,7 +97,7 @@ def _simplify_loop(loop: For, bounds: Bounds, facts: frozenset[Expr], *, drop: b
     if extent == ONE:
         body = substitute(body, {loop.var: ZERO})
     inner = simplify_stmt(body, {**bounds, **loop_bounds({loop.var: extent})}, facts, drop=drop)
-    if inner == NOTHING or (drop and extent == ONE):
+    if inner == NOTHING or (drop and extent == ONE and loop.kind not in _ON_GPU):
         return inner
     return replace(loop, extent=extent, body=inner)
 
@@ -120,12 +134,15 @@ def _hoist_common(stmt: Block) -> Stmt:
 
 
 def tighten_stmt(stmt: Stmt, sizes: Iterable[str]) -> Stmt:
-    """Shorten loops whose whole body is guarded by a limit on their variable."""
+    """Shorten loops whose whole body is guarded by a limit on their variable.
+
+    Thread loops stay: a thread must be the same one in each phase of its block.
+    """
     known = frozenset(sizes)
 
     def visit(node: Stmt) -> Stmt:
         match node:
-            case For(_, _, _, If(cond, body)):
+            case For(_, _, kind, If(cond, body)) if kind is not LoopKind.THREAD:
                 return _tighten(node, conjuncts(cond), body, known)
             case _:
                 return node

@@ -69,8 +69,8 @@ def _lines(stmt: Stmt, pad: str) -> list[str]:
             head = f'{pad}{buffer.name} = alloc({print_type(buffer.type)}, "{scope}")'
             return [head, *_lines(body, pad)]
         case Invoke(name, operands):
-            refs = ", ".join(print_ref(b, index) for b, index in operands)
-            return [f'{pad}invoke("{name}", {refs})']
+            refs = [f'"{name}"', *(print_ref(b, index) for b, index in operands)]
+            return [f"{pad}invoke({', '.join(refs)})"]
         case Block(stmts):
             return [line for s in stmts for line in _lines(s, pad)] or [f"{pad}pass"]
         case _:

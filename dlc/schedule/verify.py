@@ -26,7 +26,8 @@ from dlc.schedule.loop import (
 )
 from dlc.te.expr import Const, Expr, Load, UnOp, Var, children
 
-_CONSTANT_EXTENT = (LoopKind.VECTOR, LoopKind.UNROLL)
+_CONSTANT_EXTENT = (LoopKind.VECTOR, LoopKind.UNROLL, LoopKind.THREAD)
+_NOT_IN_VECTOR = (LoopKind.VECTOR, LoopKind.PARALLEL, LoopKind.BLOCK, LoopKind.THREAD)
 # Words of the text that mean something else: a buffer of this name could not be read back.
 RESERVED = frozenset(
     {"size", "alloc", "invoke", "in_place", "min", "max", "inf", "nan", "index"}
@@ -42,8 +43,8 @@ def verify_func(func: Func, *, when: str) -> None:
     - Names of sizes, buffers and loops are words of the text, each bound once in the function.
     - A variable is used only inside its loop; a buffer only inside its allocation.
     - Extents and shapes read size variables only; a constant extent is at least 1.
-    - The extents of vector and unrolled loops are constants, and inside a vector loop there is
-      no other vector loop and no parallel one.
+    - The extents of vector, unrolled and thread loops are constants, and inside a vector loop
+      there is no other vector loop and no parallel one, be it of cores, blocks or threads.
     - A buffer is indexed with as many indices as it has dimensions, read and written in its own
       element type; inputs are not written.
     - Register buffers have a constant shape.
@@ -139,7 +140,7 @@ class _Checker:
         yield from self.size(loop.extent, f"the extent of loop '{loop.var}'")
         if loop.kind in _CONSTANT_EXTENT and not isinstance(loop.extent, Const):
             yield f"the extent of {loop.kind} loop '{loop.var}' is no constant"
-        if in_vector and loop.kind in (LoopKind.VECTOR, LoopKind.PARALLEL):
+        if in_vector and loop.kind in _NOT_IN_VECTOR:
             yield f"{loop.kind} loop '{loop.var}' is inside a vector loop"
         bound = loop.var in self.scope
         self.scope.add(loop.var)

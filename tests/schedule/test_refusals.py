@@ -9,6 +9,7 @@ from dlc.core.errors import ScheduleError
 from dlc.schedule.instruction import declare
 from dlc.schedule.primitive import PRIMITIVES
 from tests.schedule.data import parse
+from tests.schedule.refusals_gpu import REFUSED
 
 declare(
     "add_4xf32",
@@ -823,6 +824,7 @@ CASES = [
         DOT.replace("W: i8[4]", "W: i8[()]").replace("W[j]", "W[()]"),
         "'W' has no such region",
     ),
+    *REFUSED,
 ]
 
 

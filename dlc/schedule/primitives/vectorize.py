@@ -10,6 +10,8 @@ from dlc.schedule.loop import Alloc, For, Func, Invoke, LoopKind, walk
 from dlc.schedule.primitive import find_serial, primitive, refuse
 from dlc.te.expr import Const
 
+_NOT_INSIDE = (LoopKind.VECTOR, LoopKind.PARALLEL, LoopKind.BLOCK, LoopKind.THREAD)
+
 
 @primitive
 def vectorize(func: Func, loop: str) -> Func:
@@ -44,7 +46,7 @@ def vectorize(func: Func, loop: str) -> Func:
             refuse("vectorize", func, f"loop '{loop}' is inside the vector loop '{outer.var}'")
     for stmt in walk(target.body):
         match stmt:
-            case For(var, _, LoopKind.VECTOR | LoopKind.PARALLEL as kind, _):
+            case For(var, _, kind, _) if kind in _NOT_INSIDE:
                 refuse("vectorize", func, f"the {kind} loop '{var}' is inside '{loop}'")
             case Alloc(buffer, _, _):
                 refuse("vectorize", func, f"buffer '{buffer.name}' is allocated inside '{loop}'")

@@ -14,17 +14,20 @@ from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.rules import contract, row, window
+from dlc.schedule.rules.gpu_finish import bind_rest
 from dlc.schedule.rules.prepare import finish, inline_moves, split_digits
 from dlc.schedule.trace import Trace
 
 _LOG = logging.getLogger("dlc.schedule")
 
 RULES: tuple[ModuleType, ...] = (contract, window, row)
+GPU_RULES: tuple[ModuleType, ...] = ()
 
 
 def rule_for(func: Func, target: Target) -> ModuleType | None:
     """The rule for a function whose moves are inlined; None where loops need only `finish`."""
-    return next((rule for rule in RULES if rule.match(func, target) is not None), None)
+    rules = RULES if target.gpu is None else GPU_RULES
+    return next((rule for rule in rules if rule.match(func, target) is not None), None)
 
 
 def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
@@ -35,7 +38,7 @@ def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace
     """
     prepared = Trace(func)
     prepare(prepared, target)
-    for rule in RULES:
+    for rule in RULES if target.gpu is None else GPU_RULES:
         found = rule.match(prepared.func, target)
         if found is None:
             continue
@@ -47,12 +50,18 @@ def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace
             continue
         prepared = trace
         break
-    finish(prepared, target)
+    if target.gpu is None:
+        finish(prepared, target)
+    else:
+        bind_rest(prepared)
     return prepared
 
 
 def prepare(trace: Trace, target: Target) -> None:
     """Inline what only moves elements; a contraction packs its strided operand by itself."""
+    if target.gpu is not None:
+        inline_moves(trace)
+        return
     inline_moves(trace, keep_operands=True)
     split_digits(trace)
     if contract.match(trace.func, target) is None:

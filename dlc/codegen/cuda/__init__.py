@@ -1,0 +1,1 @@
+"""CUDA C++ from loop IR: printed, compiled, and emulated on a CPU."""

@@ -1,0 +1,259 @@
+"""A launch as CUDA C++ text: readable, over the functions and macros of `seam.cuh` alone.
+
+The text is the same for a GPU and for the emulation on a CPU; only the seam differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import assert_never
+
+from dlc.codegen.cuda.expr import MEMORY_TYPES, ExprPrinter
+from dlc.codegen.cuda.names import with_safe_names
+from dlc.core.errors import CodegenError
+from dlc.core.types import DType
+from dlc.schedule.gpu import (
+    block_loops,
+    block_threads,
+    grid,
+    is_barrier,
+    is_cooperative,
+    strides,
+    thread_loops,
+    threads_of,
+)
+from dlc.schedule.loop import (
+    Alloc,
+    Block,
+    Buffer,
+    For,
+    Func,
+    If,
+    Invoke,
+    LoopKind,
+    Scope,
+    Stmt,
+    Store,
+    accumulation,
+    allocs,
+    dtypes,
+)
+from dlc.schedule.text import print_type
+from dlc.schedule.verify_gpu import shared_bytes, thread_dims
+from dlc.te.affine import loop_bounds
+from dlc.te.expr import Binary, BinOp, Const, Expr
+from dlc.te.simplify import simplify
+from dlc.te.types import const_size
+
+INDENT = "  "
+_INT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The text of one launch, and how to launch it.
+
+    The parameters of the C++ function are a pointer for each buffer of `func.params`, then the
+    sizes, 64 bits each. The grid has one dimension, the product of `grid`.
+    """
+
+    symbol: str
+    func: Func
+    text: str
+    grid: tuple[Expr, ...]
+    threads: int
+    shared_bytes: int
+
+
+def emit_kernel(func: Func, symbol: str) -> Kernel:
+    """Print a verified launch."""
+    threads = block_threads(func)
+    shared = shared_bytes(func)
+    assert shared is not None, "shared buffers have constant shapes"
+    text = _Printer(with_safe_names(func), threads).kernel(symbol, shared)
+    return Kernel(symbol, func, text, grid(func), threads, shared)
+
+
+def is_small(func: Func) -> bool:
+    """Whether 32 bits hold every index of a launch."""
+    buffers = [*func.params, *(a.buffer for a in allocs(func.body).values())]
+    if func.sizes or not all(b.type.is_static for b in buffers):
+        return False
+    runs = [e.value for e in grid(func) if isinstance(e, Const)]
+    largest = max((const_size(b.type.elems) for b in buffers), default=0)
+    return largest <= _INT_MAX and prod(map(int, runs)) <= _INT_MAX // 1024
+
+
+class _Printer:
+    """Prints one launch."""
+
+    def __init__(self, func: Func, threads: int) -> None:
+        self.func = func
+        self.threads = threads
+        self.dtypes = dtypes(func)
+        self.buffers = {b.name: b for b in func.params}
+        self.buffers |= {n: a.buffer for n, a in allocs(func.body).items()}
+        self.index = "int" if is_small(func) else "i64"
+        self.bounds: dict[str, tuple[Expr, Expr]] = {}
+        self.exprs = ExprPrinter(self.element, self.bounds)
+        self.private: dict[str, frozenset[int]] = {}  # dimensions that number threads
+
+    # Buffers.
+
+    def element(self, buffer: str, index: tuple[Expr, ...]) -> str:
+        """The text of an element: buffers are dense and row-major."""
+        shape = self.buffers[buffer].type.shape
+        dims = [d for d in range(len(shape)) if d not in self.private.get(buffer, ())]
+        flat: Expr = Const(0, DType.INDEX)
+        for d in dims:
+            flat = flat * shape[d] + index[d]
+        return f"{buffer}[{self.exprs.text(simplify(flat, self.bounds))}]"
+
+    def params(self) -> list[str]:
+        """The parameters of the C++ function."""
+        shared = {name for pair in self.func.in_place for name in pair}
+        found: list[str] = []
+        for position, buffer in enumerate(self.func.params):
+            kind = MEMORY_TYPES[buffer.type.dtype]
+            is_input = position < len(self.func.inputs)
+            macro = "DLC_IN" if is_input else "DLC_OUT"
+            macro = "DLC_SHARED_IN_PLACE" if buffer.name in shared and is_input else macro
+            macro = "DLC_OUT_IN_PLACE" if buffer.name in shared and not is_input else macro
+            found.append(f"{macro}({kind}, {buffer.name})")
+        return [*found, *(f"i64 {size}" for size in self.func.sizes)]
+
+    # The kernel.
+
+    def kernel(self, symbol: str, shared: int) -> str:
+        """The whole text."""
+        loops, body = block_loops(self.func)
+        extents = " x ".join(str(e) for e in grid(self.func)) or "1"
+        lines = [f"// {b.name}: {print_type(b.type)}" for b in self.func.params]
+        lines.append(f"// {extents} blocks of {self.threads} threads, {shared} bytes shared")
+        head = f"DLC_KERNEL({symbol}, {self.threads})("
+        lines += [f"{head}{', '.join(self.params())}) {{"]
+        lines += [INDENT + line for line in self.digits(loops)]
+        lines += self.body(body, INDENT)
+        return "\n".join([*lines, "}", ""])
+
+    def digits(self, loops: tuple[For, ...]) -> list[str]:
+        """The variables of the block loops: digits of the block's number."""
+        lines: list[str] = []
+        for position, loop in enumerate(loops):
+            self.bind(loop)
+            inner: Expr = Const(1, DType.INDEX)
+            for other in loops[position + 1 :]:
+                inner = inner * other.extent
+            text = f"{self.index}(DLC_BLOCK)"
+            if inner != Const(1, DType.INDEX):
+                text += f" / ({self.exprs.text(simplify(inner))})"
+            if position:
+                text += f" % ({self.exprs.text(loop.extent)})"
+            lines.append(f"const {self.index} {loop.var} = {text};")
+        return lines
+
+    def bind(self, loop: For) -> None:
+        self.bounds.update(loop_bounds({loop.var: loop.extent}))
+
+    # What runs in a block.
+
+    def body(self, stmt: Stmt, pad: str) -> list[str]:
+        """Phases and what stands around them."""
+        if is_barrier(stmt):
+            return [f"{pad}barrier();"]
+        match stmt:
+            case Block(stmts):
+                return [line for s in stmts for line in self.body(s, pad)]
+            case Alloc(buffer, scope, body) if self.is_of_block(stmt):
+                return [pad + self.block_buffer(buffer, scope), *self.body(body, pad)]
+            case For() if is_cooperative(stmt):
+                return self.loop(stmt, pad, self.body)
+            case If(cond, body) if is_cooperative(stmt):
+                head = f"{pad}if ({self.exprs.text(simplify(cond, self.bounds))}) {{"
+                return [head, *self.body(body, pad + INDENT), f"{pad}}}"]
+            case _:
+                return self.phase(stmt, pad)
+
+    def is_of_block(self, stmt: Alloc) -> bool:
+        return stmt.scope is Scope.SHARED or is_cooperative(stmt)
+
+    def block_buffer(self, buffer: Buffer, scope: Scope) -> str:
+        """The declaration of shared memory, or of the registers of one thread."""
+        kind, shape = MEMORY_TYPES[buffer.type.dtype], buffer.type.static_shape
+        if scope is Scope.SHARED:
+            return f"DLC_SHARED({kind}, {buffer.name}, {prod(shape)});"
+        self.private[buffer.name] = frozenset(thread_dims(self.func, buffer.name))
+        own = [n for d, n in enumerate(shape) if d not in self.private[buffer.name]]
+        return f"DLC_LOCAL({kind}, {buffer.name}, {prod(own)});"
+
+    def phase(self, stmt: Stmt, pad: str) -> list[str]:
+        """A nest of thread loops, or what the first thread does alone."""
+        threads = threads_of(stmt)
+        lines: list[str] = []
+        for var, (stride, extent) in strides(thread_loops(stmt)).items():
+            text = "DLC_THREAD" if stride == 1 else f"DLC_THREAD / {stride}"
+            if stride * extent < threads:
+                text += f" % {extent}"
+            lines.append(f"const {self.index} {var} = {text if extent > 1 else '0'};")
+        lines.reverse()
+        body = self.stmt(stmt, pad + INDENT)
+        guard = "{" if threads == self.threads else f"if (DLC_THREAD < {threads}) {{"
+        return [f"{pad}{guard}", *(pad + INDENT + line for line in lines), *body, f"{pad}}}"]
+
+    # What one thread runs.
+
+    def stmt(self, stmt: Stmt, pad: str) -> list[str]:
+        """A statement inside of a phase."""
+        match stmt:
+            case Store():
+                return [pad + self.store(stmt)]
+            case Block(stmts):
+                return [line for s in stmts for line in self.stmt(s, pad)]
+            case If(cond, body):
+                head = f"{pad}if ({self.exprs.text(simplify(cond, self.bounds))}) {{"
+                return [head, *self.stmt(body, pad + INDENT), f"{pad}}}"]
+            case For(kind=LoopKind.THREAD):
+                self.bind(stmt)
+                return self.stmt(stmt.body, pad)
+            case For():
+                return self.loop(stmt, pad, self.stmt)
+            case Alloc(buffer, _, body):
+                kind, count = MEMORY_TYPES[buffer.type.dtype], prod(buffer.type.static_shape)
+                head = f"{pad}DLC_LOCAL({kind}, {buffer.name}, {count});"
+                return [head, *self.stmt(body, pad)]
+            case Invoke(name, _):
+                raise CodegenError(
+                    stage="the CUDA printer",
+                    unit=self.func.name,
+                    reason=f"there is no emitter for the instruction '{name}'",
+                )
+            case _:
+                assert_never(stmt)
+
+    def loop(self, loop: For, pad: str, inner: Callable[[Stmt, str], list[str]]) -> list[str]:
+        """A loop that one thread, or all of a block, run in order."""
+        self.bind(loop)
+        extent = self.exprs.text(simplify(loop.extent))
+        head = f"for ({self.index} {loop.var} = 0; {loop.var} < {extent}; ++{loop.var}) {{"
+        lines = [pad + head, *inner(loop.body, pad + INDENT), f"{pad}}}"]
+        if loop.kind in (LoopKind.UNROLL, LoopKind.VECTOR):
+            lines.insert(0, f"{pad}DLC_UNROLL")
+        return lines
+
+    def store(self, stmt: Store) -> str:
+        """`buffer[index] = value;`, or `+=`."""
+        target = self.element(stmt.buffer, stmt.index)
+        dtype = self.dtypes[stmt.buffer]
+        value = stmt.value
+        if accumulation(stmt) is BinOp.ADD and dtype in (DType.F32, DType.F64):
+            assert isinstance(value, Binary)
+            return f"{target} += {self.value(value.b)};"
+        text = self.value(value)
+        if dtype in (DType.F16, DType.BF16):
+            text = f"{dtype}({text})"
+        return f"{target} = {text};"
+
+    def value(self, expr: Expr) -> str:
+        return self.exprs.text(simplify(expr, self.bounds))

@@ -1,0 +1,237 @@
+// The seam on a CPU: runs printed kernels unmodified, and finds what a GPU would only get wrong now
+// and then.
+//   threads   fibers of one process, switched by hand where they wait; blocks run one after another
+//   order     of blocks and threads: forward, backward or shuffled
+//   memory    every access is checked against its buffer; shared memory and registers start as NaN
+//   races     each element remembers who touched it since the last barrier; two threads that touch
+//             one element, one of them writing, must have a barrier between them, and two blocks
+//             must never
+// Not modelled: the weak order of memory between blocks, and time.
+#pragma once
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define DLC_FN static inline
+#define DLC_METHOD inline
+#define DLC_KERNEL(name, threads) static void name
+#define DLC_IN(type, name) dlc::Global<const type> name
+#define DLC_OUT(type, name) dlc::Global<type> name
+#define DLC_SHARED_IN_PLACE(type, name) dlc::Global<const type> name
+#define DLC_OUT_IN_PLACE(type, name) dlc::Global<type> name
+#define DLC_SHARED(type, name, count) \
+  static const int dlc_slot_##name = dlc::next_slot++; \
+  dlc::Shared<type> name(#name, dlc_slot_##name, count)
+#define DLC_LOCAL(type, name, count) dlc::Local<type, count> name(#name)
+#define DLC_BLOCK (dlc::block)
+#define DLC_THREAD (dlc::thread)
+#define DLC_UNROLL
+
+DLC_FN float bits_to_float(u32 x) { float y; memcpy(&y, &x, 4); return y; }
+DLC_FN u32 float_to_bits(float x) { u32 y; memcpy(&y, &x, 4); return y; }
+DLC_FN double bits_to_double(u64 x) { double y; memcpy(&y, &x, 8); return y; }
+
+struct f16 {
+  u16 bits;
+  f16() = default;
+  template <class T> explicit f16(T x) { const _Float16 y = (_Float16)x; memcpy(&bits, &y, 2); }
+  explicit operator float() const { _Float16 y; memcpy(&y, &bits, 2); return (float)y; }
+};
+
+DLC_FN float min_of(float a, float b) { return a != a || a < b ? a : b; }
+DLC_FN float max_of(float a, float b) { return a != a || a > b ? a : b; }
+
+namespace dlc {
+
+enum Order { FORWARD, BACKWARD, SHUFFLED };
+
+inline int block, thread, threads;   // who runs now
+inline u32 epoch;                    // barriers passed in this launch, over all blocks
+inline const char *kernel;
+inline char failure[512];            // the first thing that went wrong, or ""
+inline int next_slot;
+
+[[noreturn]] void give_up();
+[[noreturn]] inline void fail(const char *what, const char *name, long long index, int other) {
+  if (!failure[0])
+    snprintf(failure, sizeof failure, "%s: %s '%s'[%lld], block %d thread %d%s %d", kernel, what,
+             name, index, block, thread, other < 0 ? "" : " and thread", other);
+  give_up();
+}
+
+// Who touched an element last: the epoch, and the thread, or SEVERAL.
+const int SEVERAL = -1;
+struct Touch { u32 write_epoch, read_epoch; int writer, reader, write_block, read_block; };
+
+inline void on_read(Touch &t, const char *name, long long at) {
+  if (t.write_epoch && t.write_block != block) fail("race of blocks: read of", name, at, -1);
+  if (t.write_epoch == epoch && t.writer != thread) fail("race: read of", name, at, t.writer);
+  t.reader = t.read_epoch == epoch && t.reader != thread ? SEVERAL : thread;
+  t.read_block = t.read_epoch && t.read_block != block ? SEVERAL : block;
+  t.read_epoch = epoch;
+}
+inline void on_write(Touch &t, const char *name, long long at) {
+  if ((t.write_epoch && t.write_block != block) || (t.read_epoch && t.read_block != block))
+    fail("race of blocks: write to", name, at, -1);
+  if (t.write_epoch == epoch && t.writer != thread) fail("race: write to", name, at, t.writer);
+  if (t.read_epoch == epoch && t.reader != thread) fail("race: write to", name, at, t.reader);
+  t.write_epoch = epoch;
+  t.writer = thread;
+  t.write_block = block;
+}
+
+// An element that knows whether it is read or written. `touch` is null where nobody writes.
+template <class T> struct Element {
+  T *at; Touch *touch; const char *name; long long index;
+  T value() const { if (touch) on_read(*touch, name, index); return *at; }
+  operator T() const { return value(); }
+  template <class U> explicit operator U() const { return U(value()); }
+  T operator=(T x) const { if (touch) on_write(*touch, name, index); return *at = x; }
+  T operator=(const Element &x) const { return *this = x.value(); }
+  T operator+=(T x) const { return *this = value() + x; }
+};
+
+struct Buffer { char *data; long long bytes; Touch *touches; };
+inline Buffer *arguments;
+
+template <class T> struct Plain { typedef T type; };
+template <class T> struct Plain<const T> { typedef T type; };
+
+template <class T> struct Global {
+  typedef typename Plain<T>::type Value;
+  const char *name; Buffer buffer;
+  Global(const char *name, int number) : name(name), buffer(arguments[number]) {}
+  Element<Value> operator[](long long i) const {
+    if (i < 0 || (i + 1) * (long long)sizeof(Value) > buffer.bytes)
+      fail("out of bounds:", name, i, -1);
+    return {(Value *)buffer.data + i, buffer.touches ? buffer.touches + i : nullptr, name, i};
+  }
+};
+
+const int MAX_SLOTS = 4096;
+inline char *shared_data[MAX_SLOTS];
+inline Touch *shared_touches[MAX_SLOTS];
+inline int shared_block[MAX_SLOTS];  // whose memory it is: number of the block + 1
+inline size_t shared_bytes;
+
+template <class T> struct Shared {
+  const char *name; int slot; long long count;
+  Shared(const char *name, int slot, long long count) : name(name), slot(slot), count(count) {
+    if (slot >= MAX_SLOTS) fail("too many shared buffers:", name, slot, -1);
+    if (shared_block[slot] == block + 1) return;
+    shared_block[slot] = block + 1;
+    shared_data[slot] = (char *)realloc(shared_data[slot], count * sizeof(T));
+    shared_touches[slot] = (Touch *)realloc(shared_touches[slot], count * sizeof(Touch));
+    memset(shared_data[slot], 0xff, count * sizeof(T));
+    memset(shared_touches[slot], 0, count * sizeof(Touch));
+  }
+  Element<T> operator[](long long i) const {
+    if (i < 0 || i >= count) fail("out of bounds:", name, i, -1);
+    return {(T *)shared_data[slot] + i, shared_touches[slot] + i, name, i};
+  }
+};
+
+template <class T, int N> struct Local {
+  const char *name; T data[N];
+  explicit Local(const char *name) : name(name) { memset((void *)data, 0xff, sizeof data); }
+  T &operator[](long long i) {
+    if (i < 0 || i >= N) fail("out of bounds:", name, i, -1);
+    return data[i];
+  }
+};
+
+// ---- fibers
+
+enum State { READY, AT_BARRIER, DONE };
+struct Fiber { void *stack_pointer; char *stack; State state; };
+const size_t STACK_BYTES = 256 << 10;
+inline Fiber fibers[1024];
+inline void *scheduler;
+inline void (*body)();
+
+extern "C" void dlc_switch(void **save, void *to);
+#if defined(__x86_64__)
+asm(".text\n.weak dlc_switch\n.type dlc_switch,@function\ndlc_switch:\n"
+    " push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
+    " mov %rsp,(%rdi)\n mov %rsi,%rsp\n"
+    " pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
+const int SAVED = 6;
+#else
+#error the switch of fibers is written for x86-64 only
+#endif
+
+inline void pause(State state) {
+  Fiber &me = fibers[thread];
+  me.state = state;
+  dlc_switch(&me.stack_pointer, scheduler);
+}
+[[noreturn]] inline void give_up() { pause(DONE); abort(); }
+inline void enter() { body(); pause(DONE); }
+
+inline void prepare(Fiber &fiber) {
+  if (!fiber.stack)
+    fiber.stack = (char *)mmap(0, STACK_BYTES, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void **top = (void **)(fiber.stack + STACK_BYTES - 64);
+  *--top = nullptr;         // keeps the stack aligned as after a call
+  *--top = (void *)enter;
+  for (int i = 0; i < SAVED; ++i) *--top = nullptr;
+  fiber.stack_pointer = top;
+  fiber.state = READY;
+}
+
+struct Random { u32 state; u32 operator()() { return state = state * 1664525u + 1013904223u; } };
+
+inline int *ordered(int *order, int count, int kind, Random &random) {
+  for (int i = 0; i < count; ++i) order[i] = kind == BACKWARD ? count - 1 - i : i;
+  for (int i = count - 1; kind == SHUFFLED && i > 0; --i) {
+    const int j = (random() >> 8) % (u32)(i + 1), other = order[i];
+    order[i] = order[j];
+    order[j] = other;
+  }
+  return order;
+}
+
+// Runs all blocks; false, with `failure` set, at the first fault.
+inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks, int count,
+                   int order) {
+  kernel = name;
+  failure[0] = 0;
+  body = run;
+  arguments = buffers;
+  threads = count;
+  epoch = 0;
+  Random random = {(u32)order + 1};
+  int turn[1024];
+  int *block_turn = ordered((int *)malloc(sizeof(int) * (blocks + 1)), blocks, order, random);
+  memset(shared_block, 0, sizeof shared_block);
+  for (int b = 0; b < blocks && !failure[0]; ++b) {
+    block = block_turn[b];
+    ++epoch;
+    for (int t = 0; t < count; ++t) prepare(fibers[t]);
+    for (int waiting = 1; waiting && !failure[0];) {
+      ordered(turn, count, order, random);
+      for (int i = 0; i < count && !failure[0]; ++i) {
+        thread = turn[i];
+        if (fibers[thread].state == READY) dlc_switch(&scheduler, fibers[thread].stack_pointer);
+      }
+      int done = 0;
+      for (int t = 0; t < count; ++t) done += fibers[t].state == DONE;
+      waiting = count - done;
+      if (waiting && done && !failure[0])
+        snprintf(failure, sizeof failure, "%s: %d threads of block %d ended, %d wait", kernel, done,
+                 block, waiting);
+      ++epoch;
+      for (int t = 0; t < count; ++t)
+        if (fibers[t].state == AT_BARRIER) fibers[t].state = READY;
+    }
+  }
+  free(block_turn);
+  return !failure[0];
+}
+
+}  // namespace dlc
+
+DLC_FN void barrier() { dlc::pause(dlc::AT_BARRIER); }

@@ -1,0 +1,146 @@
+"""Run printed kernels on this CPU: their unmodified text, compiled over `emulate.h`.
+
+It finds what is wrong rather than how fast it is: accesses outside of a buffer, races between
+threads and between blocks, barriers that not all threads reach, values never stored.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlc.codegen.cuda.emit import Kernel
+from dlc.codegen.cuda.expr import MEMORY_TYPES
+from dlc.core.errors import CodegenError
+from dlc.te.expr import Const, Expr, Var
+from dlc.te.simplify import canonical
+from dlc.te.transform import substitute
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+FOLDER = Path(__file__).parent
+ORDERS = {"forward": 0, "backward": 1, "shuffled": 2}
+_TOUCH_BYTES = 24  # sizeof(dlc::Touch)
+
+
+class EmulationError(Exception):
+    """A kernel did what no kernel may do."""
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_int64), ("touches", ctypes.c_void_p))
+
+
+def emulation_text(kernels: Sequence[Kernel]) -> str:
+    """One C++ source with all kernels and an entry point for each."""
+    parts = ["#define DLC_EMULATE", '#include "seam.cuh"', "static const i64 *dlc_sizes;"]
+    for kernel in {k.symbol: k for k in kernels}.values():
+        arguments = []
+        for position, buffer in enumerate(kernel.func.params):
+            const = "const " if position < len(kernel.func.inputs) else ""
+            kind = MEMORY_TYPES[buffer.type.dtype]
+            arguments.append(f'dlc::Global<{const}{kind}>("{buffer.name}", {position})')
+        arguments += [f"dlc_sizes[{n}]" for n in range(len(kernel.func.sizes))]
+        name = kernel.symbol
+        parts += [
+            kernel.text,
+            f"static void call_{name}() {{ {name}({', '.join(arguments)}); }}",
+            f'extern "C" const char *run_{name}(dlc::Buffer *buffers, const i64 *sizes, int blocks,'
+            " int order) {",
+            "  dlc_sizes = sizes;",
+            f'  dlc::launch("{name}", call_{name}, buffers, blocks, {kernel.threads}, order);',
+            "  return dlc::failure;",
+            "}",
+        ]
+    return "\n".join(parts) + "\n"
+
+
+class Emulator:
+    """Kernels compiled for emulation.
+
+    Raises:
+        CodegenError: the C++ compiler rejects a kernel.
+    """
+
+    def __init__(self, kernels: Sequence[Kernel], *, folder: Path | None = None) -> None:
+        text = emulation_text(kernels)
+        digest = hashlib.sha256(text.encode())
+        for name in ("seam.cuh", "emulate.h"):
+            digest.update((FOLDER / name).read_bytes())
+        self._folder = None if folder else tempfile.TemporaryDirectory(prefix="dlc-emulate-")
+        where = folder or Path(self._folder.name if self._folder else "")
+        library = where / f"{digest.hexdigest()[:24]}.so"
+        if not library.exists():
+            _compile(text, library)
+        self.library = ctypes.CDLL(str(library))
+
+    def run(
+        self,
+        kernel: Kernel,
+        arrays: Mapping[str, Array],
+        sizes: Mapping[str, int] | None = None,
+        order: str = "forward",
+    ) -> None:
+        """Launch a kernel on arrays, by the names of its parameters; it writes into them.
+
+        Raises:
+            EmulationError: the kernel is wrong; the message says where.
+        """
+        sizes = sizes or {}
+        count = blocks(kernel, sizes)
+        if not count:
+            return
+        func = kernel.func
+        touches: dict[str, Any] = {}
+        shared = dict(func.in_place)
+        for buffer in func.outputs:
+            array = arrays[buffer.name]
+            touches[buffer.name] = ctypes.create_string_buffer(_TOUCH_BYTES * (array.size + 1))
+            if buffer.name in shared:
+                touches[shared[buffer.name]] = touches[buffer.name]
+        buffers = (_Buffer * len(func.params))()
+        for place, buffer in zip(buffers, func.params, strict=True):
+            array = arrays[buffer.name]
+            assert array.flags.c_contiguous, "buffers are dense"
+            place.data, place.bytes = array.ctypes.data, array.nbytes
+            touch = touches.get(buffer.name)
+            place.touches = ctypes.addressof(touch) if touch is not None else None
+        values = (ctypes.c_int64 * (len(func.sizes) + 1))(*(sizes[s] for s in func.sizes))
+        run = self.library[f"run_{kernel.symbol}"]
+        run.restype = ctypes.c_char_p
+        if failure := run(buffers, values, count, ORDERS[order]):
+            raise EmulationError(failure.decode())
+
+
+def blocks(kernel: Kernel, sizes: Mapping[str, int]) -> int:
+    """How many blocks a launch has."""
+    total: Expr = Const(1, Var("n").dtype)
+    for extent in kernel.grid:
+        total = total * extent
+    env: dict[str, Expr] = {s: Const(v, Var(s).dtype) for s, v in sizes.items()}
+    found = canonical(substitute(total, env))
+    assert isinstance(found, Const), "a grid reads sizes only"
+    return max(0, int(found.value))
+
+
+def _compile(text: str, library: Path) -> None:
+    source = library.with_suffix(".cc")
+    source.write_text(text, encoding="utf-8")
+    command = ["g++", "-std=c++20", "-O0", "-ffp-contract=off", "-w", "-shared", "-fPIC"]
+    done = subprocess.run(
+        [*command, f"-I{FOLDER}", "-o", str(library), str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        reason = "\n".join(done.stderr.splitlines()[:20])
+        raise CodegenError(stage="the C++ compiler", unit=str(source), reason=reason)

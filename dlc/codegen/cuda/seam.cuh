@@ -1,0 +1,185 @@
+// What printed kernels are written in, besides plain C++. This file is for a GPU; with DLC_EMULATE
+// the same names come from emulate.h, and the kernels run on a CPU.
+#pragma once
+
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+
+#ifdef DLC_EMULATE
+#include "emulate.h"
+#else
+
+#define DLC_FN __device__ __forceinline__
+#define DLC_METHOD __device__ __forceinline__
+#define DLC_KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name
+#define DLC_IN(type, name) const type *__restrict__ name
+#define DLC_OUT(type, name) type *__restrict__ name
+#define DLC_SHARED_IN_PLACE(type, name) const type *name
+#define DLC_OUT_IN_PLACE(type, name) type *name
+#define DLC_SHARED(type, name, count) __shared__ __align__(16) type name[count]
+#define DLC_LOCAL(type, name, count) type name[count]
+#define DLC_BLOCK blockIdx.x
+#define DLC_THREAD int(threadIdx.x)
+#define DLC_UNROLL _Pragma("unroll")
+
+DLC_FN void barrier() { __syncthreads(); }
+
+DLC_FN float bits_to_float(u32 x) { return __uint_as_float(x); }
+DLC_FN u32 float_to_bits(float x) { return __float_as_uint(x); }
+DLC_FN double bits_to_double(u64 x) { return __longlong_as_double(x); }
+
+// 16-bit floats in memory; computed with as float, rounded to nearest even.
+struct f16 {
+  u16 bits;
+  f16() = default;
+  DLC_METHOD explicit f16(float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x)); }
+  DLC_METHOD explicit f16(double x) { asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(x)); }
+  template <class T> DLC_METHOD explicit f16(T x) : f16(float(x)) {}
+  DLC_METHOD explicit operator float() const {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+  }
+};
+
+// NaN if either operand is, as NumPy has it; min.NaN and max.NaN are instructions.
+DLC_FN float min_of(float a, float b) {
+  float x;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+  return x;
+}
+DLC_FN float max_of(float a, float b) {
+  float x;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+  return x;
+}
+
+#endif
+
+// ---- the same on both sides
+
+struct bf16 {
+  u16 bits;
+  bf16() = default;
+  DLC_METHOD explicit bf16(float x) {
+    const u32 raw = float_to_bits(x);
+    const u32 even = raw + 0x7fffu + ((raw >> 16) & 1u);
+    bits = u16((x != x ? raw | 0x400000u : even) >> 16);
+  }
+  template <class T> DLC_METHOD explicit bf16(T x) : bf16(float(x)) {}
+  DLC_METHOD explicit operator float() const { return bits_to_float(u32(bits) << 16); }
+};
+
+template <class T> DLC_FN T inf_of();
+template <> DLC_METHOD float inf_of<float>() { return bits_to_float(0x7f800000u); }
+template <> DLC_METHOD double inf_of<double>() { return bits_to_double(0x7ff0000000000000ull); }
+template <class T> DLC_FN T nan_of();
+template <> DLC_METHOD float nan_of<float>() { return bits_to_float(0x7fc00000u); }
+template <> DLC_METHOD double nan_of<double>() { return bits_to_double(0x7ff8000000000000ull); }
+
+DLC_FN double min_of(double a, double b) { return a != a || a < b ? a : b; }
+DLC_FN double max_of(double a, double b) { return a != a || a > b ? a : b; }
+template <class T> DLC_FN T min_of(T a, T b) { return a < b ? a : b; }
+template <class T> DLC_FN T max_of(T a, T b) { return a > b ? a : b; }
+
+// Integers: sums and products wrap around; `//` and `%` round down; by 0 counts as by 1; the lowest
+// number divided by -1 wraps around; a shift by the width or more leaves nothing but the sign.
+template <class T> DLC_FN T wrap_add(T a, T b) { return T(u64(a) + u64(b)); }
+template <class T> DLC_FN T wrap_sub(T a, T b) { return T(u64(a) - u64(b)); }
+template <class T> DLC_FN T wrap_mul(T a, T b) { return T(u64(a) * u64(b)); }
+template <class T> DLC_FN T int_div(T a, T b) {
+  if (b == T(0)) return a;
+  return T(-1) < T(0) && b == T(-1) ? wrap_sub(T(0), a) : T(a / b);
+}
+template <class T> DLC_FN T int_rem(T a, T b) {
+  if (b == T(0)) return T(0);
+  return T(-1) < T(0) && b == T(-1) ? T(0) : T(a % b);
+}
+template <class T> DLC_FN T floor_mod(T a, T b) {
+  const T rest = int_rem(a, b);
+  return rest != T(0) && (rest < T(0)) != (b < T(0)) ? T(rest + b) : rest;
+}
+template <class T> DLC_FN T floor_div(T a, T b) {
+  const T rest = int_rem(a, b), whole = int_div(a, b);
+  return rest != T(0) && (rest < T(0)) != (b < T(0)) ? T(whole - T(1)) : whole;
+}
+DLC_FN i64 floor_div(int a, i64 b) { return floor_div(i64(a), b); }
+DLC_FN i64 floor_mod(int a, i64 b) { return floor_mod(i64(a), b); }
+DLC_FN i64 floor_div(i64 a, int b) { return floor_div(a, i64(b)); }
+DLC_FN i64 floor_mod(i64 a, int b) { return floor_mod(a, i64(b)); }
+DLC_FN i64 min_of(i64 a, int b) { return min_of(a, i64(b)); }
+DLC_FN i64 max_of(i64 a, int b) { return max_of(a, i64(b)); }
+DLC_FN i64 min_of(int a, i64 b) { return min_of(i64(a), b); }
+DLC_FN i64 max_of(int a, i64 b) { return max_of(i64(a), b); }
+template <class T> DLC_FN T shift_left(T a, T b) {
+  return u64(b) < 8 * sizeof(T) ? T(u64(a) << b) : T(0);
+}
+template <class T> DLC_FN T shift_right(T a, T b) {
+  if (u64(b) < 8 * sizeof(T)) return T(a >> b);
+  return a < T(0) ? T(-1) : T(0);
+}
+template <class T> DLC_FN T int_pow(T a, T b) {
+  T product = T(1);
+  if (b < T(0)) return a == T(1) ? a : a == T(-1) ? (b & T(1) ? a : T(1)) : T(0);
+  for (; b > T(0); b = T(b >> 1)) {
+    if (b & T(1)) product = wrap_mul(product, a);
+    a = wrap_mul(a, a);
+  }
+  return product;
+}
+
+// A float as an integer: toward zero, clamped to the range, NaN as 0.
+template <class T, class F> DLC_FN T saturate(F x) {
+  const bool is_signed = T(-1) < T(0);
+  const int bits = 8 * sizeof(T) - is_signed;
+  const F end = F(2) * F(1ull << (bits - 1));
+  if (x != x) return T(0);
+  if (x >= end) return T(~u64(0) >> (64 - bits));
+  if (is_signed ? x <= -end : x <= F(0)) return is_signed ? T(1ull << bits) : T(0);
+  return T(x);
+}
+
+DLC_FN float math_exp(float x) { return expf(x); }
+DLC_FN double math_exp(double x) { return exp(x); }
+DLC_FN float math_log(float x) { return logf(x); }
+DLC_FN double math_log(double x) { return log(x); }
+DLC_FN float math_sqrt(float x) { return sqrtf(x); }
+DLC_FN double math_sqrt(double x) { return sqrt(x); }
+DLC_FN float math_tanh(float x) { return tanhf(x); }
+DLC_FN double math_tanh(double x) { return tanh(x); }
+DLC_FN float math_erf(float x) { return erff(x); }
+DLC_FN double math_erf(double x) { return erf(x); }
+DLC_FN float math_sin(float x) { return sinf(x); }
+DLC_FN double math_sin(double x) { return sin(x); }
+DLC_FN float math_cos(float x) { return cosf(x); }
+DLC_FN double math_cos(double x) { return cos(x); }
+DLC_FN float math_floor(float x) { return floorf(x); }
+DLC_FN double math_floor(double x) { return floor(x); }
+DLC_FN float math_ceil(float x) { return ceilf(x); }
+DLC_FN double math_ceil(double x) { return ceil(x); }
+DLC_FN float math_round(float x) { return rintf(x); }
+DLC_FN double math_round(double x) { return rint(x); }
+DLC_FN float math_pow(float a, float b) { return powf(a, b); }
+DLC_FN double math_pow(double a, double b) { return pow(a, b); }
+DLC_FN float math_abs(float x) { return fabsf(x); }
+DLC_FN double math_abs(double x) { return fabs(x); }
+template <class T> DLC_FN T math_abs(T x) { return x < T(0) ? wrap_sub(T(0), x) : x; }
+DLC_FN float math_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+DLC_FN double math_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+DLC_FN bool math_isnan(float x) { return x != x; }
+DLC_FN bool math_isnan(double x) { return x != x; }
+
+// The remainder has the sign of the divisor.
+template <class F> DLC_FN F float_floor_mod(F a, F b) {
+  const F rest = F(fmod(a, b));
+  return rest != F(0) && (rest < F(0)) != (b < F(0)) ? rest + b : rest;
+}
+template <class F> DLC_FN F float_floor_div(F a, F b) {
+  return math_round((a - float_floor_mod(a, b)) / b);
+}

@@ -1,0 +1,233 @@
+"""What runs on a GPU: launches, phases, barriers, and what a launch may not do."""
+
+from __future__ import annotations
+
+import pytest
+
+import dlc.schedule.primitives  # noqa: F401 - registers the primitives
+from dlc.core.errors import VerifyError
+from dlc.core.target import Gpu
+from dlc.schedule.gpu import (
+    block_loops,
+    block_threads,
+    phases,
+    split_launches,
+    threads_of,
+)
+from dlc.schedule.passes.insert_barriers import insert_barriers
+from dlc.schedule.primitive import PRIMITIVES
+from dlc.schedule.verify_gpu import thread_dims, verify_gpu
+from tests.schedule.data import parse
+from tests.schedule.refusals_gpu import COMMON
+
+REVERSE = """
+    def f(A: f32[7, 64], *, B: f32[7, 64]):
+        for b in block(7):
+            t = alloc(f32[64], "shared")
+            for i in thread(64):
+                t[i] = A[b, i]
+            for j in thread(64):
+                B[b, j] = t[63 - j]
+"""
+REGISTERS = """
+    def f(A: f32[6, 4], *, B: f32[6, 4]):
+        for b in block(1):
+            acc = alloc(f32[6, 2, 4], "register")
+            for i in thread(6):
+                for j in thread(4):
+                    acc[i, 0, j] = A[i, j]
+            for k in range(3):
+                for i2 in thread(6):
+                    for j2 in thread(4):
+                        acc[i2, 0, j2] = acc[i2, 0, j2] + A[i2, j2]
+            for i3 in thread(6):
+                for j3 in thread(4):
+                    B[i3, j3] = acc[i3, 0, j3]
+"""
+
+
+def barriers(text: str) -> list[int]:
+    """At which statements of the text's lines barriers are inserted."""
+    lines = str(insert_barriers(parse(text))).splitlines()
+    return [n for n, line in enumerate(lines) if "barrier" in line]
+
+
+def test_a_barrier_stands_between_a_write_and_a_read() -> None:
+    assert barriers(REVERSE) == [5]
+
+
+def test_what_a_thread_keeps_needs_no_barrier() -> None:
+    assert barriers(REGISTERS) == []
+
+
+def test_a_loop_brings_its_last_phase_before_its_first() -> None:
+    looped = REVERSE.replace("for i in thread", "for k in range(3):\n             for i in thread")
+    looped = looped.replace("        for j in thread", "         for j in thread")
+    looped = looped.replace("     t[i]", "      t[i]").replace("     B[b, j]", "      B[b, j]")
+    assert barriers(looped) == [4, 7]
+
+
+def test_a_read_before_a_write_needs_a_barrier() -> None:
+    text = """
+        def f(A: f32[64], *, B: f32[64], C: f32[64]):
+            for b in block(1):
+                for i in thread(64):
+                    B[i] = C[63 - i]
+                for j in thread(64):
+                    C[j] = A[j]
+    """
+    assert barriers(text) == [4]
+
+
+def test_reads_alone_need_no_barrier() -> None:
+    text = """
+        def f(A: f32[64], *, B: f32[64], C: f32[64]):
+            for b in block(1):
+                for i in thread(64):
+                    B[i] = A[63 - i]
+                for j in thread(64):
+                    C[j] = A[j]
+    """
+    assert barriers(text) == []
+
+
+def test_a_phase_under_a_guard_may_have_run() -> None:
+    text = """
+        def f(n: size, A: f32[64], *, B: f32[64]):
+            for b in block(1):
+                t = alloc(f32[64], "shared")
+                if n < 5:
+                    for i in thread(64):
+                        t[i] = A[i]
+                for j in thread(64):
+                    B[j] = t[63 - j]
+    """
+    assert barriers(text) == [6]
+
+
+def test_memory_that_is_shared_in_place_counts_as_one() -> None:
+    text = """
+        @in_place(B="A")
+        def f(A: f32[64], *, B: f32[64], C: f32[64]):
+            for b in block(1):
+                for i in thread(64):
+                    C[i] = A[63 - i]
+                for j in thread(64):
+                    B[j] = 1.0
+    """
+    assert barriers(text) == [5]
+
+
+def test_each_nest_is_a_launch_with_scratch_between() -> None:
+    func = parse("""
+        def f(A: f32[4], *, B: f32[4], C: f32[2]):
+            t = alloc(f32[4], "local")
+            for i in block(4):
+                t[i] = A[i]
+            for j in block(4):
+                B[j] = t[3 - j]
+            for k in block(2):
+                C[k] = B[k]
+    """)
+    found = split_launches(func)
+    assert [b.name for b in found.scratch] == ["t"]
+    used = [([b.name for b in f.inputs], [b.name for b in f.outputs]) for f in found.funcs]
+    assert used == [(["A"], ["t"]), (["t"], ["B"]), (["B"], ["C"])]
+    assert [f.name for f in found.funcs] == ["f_1", "f_2", "f_3"]
+
+
+def test_a_block_has_whole_warps() -> None:
+    assert block_threads(parse(REGISTERS)) == 32
+    assert block_threads(parse(REVERSE)) == 64
+    assert [threads_of(p) for p in phases(block_loops(parse(REGISTERS))[1])] == [24] * 3
+
+
+def test_registers_are_told_apart_by_the_digits_of_the_thread() -> None:
+    assert thread_dims(parse(REGISTERS), "acc") == {0: (4, 6), 2: (1, 4)}
+
+
+BAD = [
+    (REVERSE, "without a barrier"),
+    (REVERSE.replace("for i in thread(64)", "for i in parallel(64)"), "'i' is parallel"),
+    (
+        REVERSE.replace("for i in thread(64):\n", "for i in thread(64):\n" + " " * 16)
+        .replace("t[i] = A[b, i]", 'invoke("barrier")\n                t[i] = A[b, i]')
+        .replace(" " * 16 + " " * 16 + "invoke", " " * 16 + "invoke"),
+        "inside of a thread loop",
+    ),
+    (
+        REVERSE.replace("64", "2048"),
+        "2048 threads in a block",
+    ),
+    (REVERSE.replace('"shared"', '"local"'), "local buffer 't' is allocated outside"),
+    (
+        REVERSE.replace("t = alloc(f32[64]", "t = alloc(f32[20000]"),
+        "80000 bytes of shared memory",
+    ),
+    (REVERSE.replace('"shared"', '"register"'), "index 0 of register buffer 't'"),
+    (REGISTERS.replace(", 0, j", ", 0, 3 - j"), "mixes digits"),
+    (REGISTERS.replace("acc[i3, 0, j3]", "acc[j3, 0, i3 % 4]"), "is not always one digit"),
+    (
+        REGISTERS.replace("acc[i, 0, j]", "acc[i, 0, 0]")
+        .replace("acc[i2, 0, j2]", "acc[i2, 0, 0]")
+        .replace("acc[i3, 0, j3]", "acc[i3, 0, 0]"),
+        "lacks the digit",
+    ),
+    (
+        REVERSE.replace("block(7)", "range(7)").replace("i in thread", "i in block"),
+        "block loop 'i' is not outside",
+    ),
+    (REGISTERS.replace("f32[6, 2, 4]", "f32[6, 5000, 4]"), "120000 registers"),
+    (
+        """
+        def f(n: size, A: f32[64], *, B: f32[64]):
+            for b in block(1):
+                for i in thread(64):
+                    t = alloc(f32[n], "local")
+                    t[0] = A[i]
+                    B[i] = t[0]
+        """,
+        "'t' has no constant shape",
+    ),
+    (
+        """
+        def f(A: f32[64], *, B: f32[64]):
+            for b in block(1):
+                for i in thread(64):
+                    t = alloc(f32[1], "shared")
+                    t[0] = A[i]
+                    B[i] = t[0]
+        """,
+        "shared buffer 't' is allocated inside of a phase",
+    ),
+    (
+        """
+        def f(A: f32[4, 8], *, B: f32[4, 8], C: f32[4]):
+            for b in block(1):
+                for i in thread(4):
+                    C[i] = 0.0
+                    for j in thread(8):
+                        B[i, j] = A[i, j]
+        """,
+        "outside of its thread loop 'j'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "problem"), BAD)
+def test_a_launch_that_no_gpu_can_run_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(VerifyError) as caught:
+        verify_gpu(parse(text), Gpu(), when="in the test")
+    assert problem in str(caught.value.fields["problems"])
+
+
+@pytest.mark.parametrize("text", [REVERSE, REGISTERS])
+def test_what_passes_gave_barriers_is_accepted(text: str) -> None:
+    verify_gpu(insert_barriers(parse(text)), Gpu(), when="in the test")
+
+
+def test_a_guard_of_the_other_factor_is_left_out() -> None:
+    func = parse(COMMON)
+    result = PRIMITIVES["cache_factor"](func, "C", 0, "i2", ("k",), "a", "local")
+    assert "a[a_0] = A[i2, a_0]" in str(result)
+    assert str(result).count("if ") == 1
