@@ -27,12 +27,6 @@ class Trace:
         self.func = PRIMITIVES[primitive](self.func, *args)
         self.steps.append(Step(primitive, args))
 
-    def copy(self) -> Trace:
-        """A trace that goes on from here by itself."""
-        other = Trace(self.func)
-        other.steps = list(self.steps)
-        return other
-
     def loop(self, var: str) -> For:
         """The loop of this name as it is now."""
         return loops(self.func.body)[var]

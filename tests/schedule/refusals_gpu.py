@@ -5,13 +5,13 @@ SUM = """
         for i in range(6):
             for j in range(5):
                 C[i, j] = 0.0
-        for i2 in range(6):
+        for p in range(6):
             for k in range(8):
-                for j2 in range(5):
-                    if i2 + j2 < 9:
-                        C[i2, j2] += A[i2, k] * W[k, j2]
+                for q in range(5):
+                    if p + q < 9:
+                        C[p, q] += A[p, k] * W[k, q]
 """
-COMMON = SUM.replace("i2 + j2 < 9", "j2 < 4")
+COMMON = SUM.replace("p + q < 9", "q < 4")
 COPY = """
     def f(n: size, A: f32[n, 6], *, B: f32[n, 6]):
         for i in range(n):
@@ -33,7 +33,7 @@ KEPT = """
 """
 REFUSED = [
     ("bind", ("i", "warp"), COPY, "there is no kind 'warp'"),
-    ("bind", ("q", "block"), COPY, "there is no loop 'q'"),
+    ("bind", ("z", "block"), COPY, "there is no loop 'z'"),
     ("bind", ("i", "thread"), COPY, "runs n times"),
     ("bind", ("i", "block"), RUNNING, "one element of 'B'"),
     ("bind", ("j", "thread"), RUNNING, "one element of 'B'"),
@@ -50,18 +50,18 @@ REFUSED = [
      "the thread loop 'j' is inside 'i'"),
     ("fuse_dims", ("q", 0), KEPT, "there is no intermediate 'q'"),
     ("fuse_dims", ("t", 1), KEPT, "no dimensions 1 and 2"),
-    ("cache_factor", ("C", 0, "q", ("k",), "a", "local"), SUM, "there is no loop 'q'"),
-    ("cache_factor", ("C", 0, "i2", ("k",), "a", "disk"), SUM, "there is no scope 'disk'"),
-    ("cache_factor", ("C", 2, "i2", ("k",), "a", "local"), SUM, "there is no side 2"),
-    ("cache_factor", ("C", 0, "i2", ("q",), "a", "local"), SUM, "there is no loop 'q' inside"),
-    ("cache_factor", ("C", 1, "i2", ("k",), "a", "local"), SUM, "depends on 'j2'"),
+    ("cache_factor", ("C", 0, "z", ("k",), "a", "local"), SUM, "there is no loop 'z'"),
+    ("cache_factor", ("C", 0, "p", ("k",), "a", "disk"), SUM, "there is no scope 'disk'"),
+    ("cache_factor", ("C", 2, "p", ("k",), "a", "local"), SUM, "there is no side 2"),
+    ("cache_factor", ("C", 0, "p", ("z",), "a", "local"), SUM, "there is no loop 'z' inside"),
+    ("cache_factor", ("C", 1, "p", ("k",), "a", "local"), SUM, "depends on 'q'"),
     ("cache_factor", ("C", 0, "i", ("j",), "a", "local"), SUM, "holds no single sum into 'C'"),
-    ("cache_factor", ("C", 0, "i2", ("k",), "W", "local"), COMMON, "the name 'W' is taken"),
-    ("cache_factor", ("C", 0, "i2", ("k",), "a", "local"),
+    ("cache_factor", ("C", 0, "p", ("k",), "W", "local"), COMMON, "the name 'W' is taken"),
+    ("cache_factor", ("C", 0, "p", ("k",), "a", "local"),
      
-     COMMON.replace("j2 < 4", "k + j2 < 9"), "reads more than the axes"),
-    ("cache_factor", ("C", 0, "i2", ("k",), "a", "local"),
-     COMMON.replace("A[i2, k] *", "C[i2, k] *"), "loop 'i2' writes 'C'"),
-    ("cache_factor", ("C", 0, "i2", ("k",), "a", "local"),
-     COMMON.replace("A[i2, k] *", "A[i2, k] +"), "is no product"),
+     COMMON.replace("q < 4", "k + q < 9"), "reads more than the axes"),
+    ("cache_factor", ("C", 0, "p", ("k",), "a", "local"),
+     COMMON.replace("A[p, k] *", "C[p, k] *"), "loop 'p' writes 'C'"),
+    ("cache_factor", ("C", 0, "p", ("k",), "a", "local"),
+     COMMON.replace("A[p, k] *", "A[p, k] +"), "is no product"),
 ]  # fmt: skip

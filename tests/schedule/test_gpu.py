@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import dlc.schedule.primitives  # noqa: F401 - registers the primitives
@@ -37,12 +39,12 @@ REGISTERS = """
                 for j in thread(4):
                     acc[i, 0, j] = A[i, j]
             for k in range(3):
-                for i2 in thread(6):
-                    for j2 in thread(4):
-                        acc[i2, 0, j2] = acc[i2, 0, j2] + A[i2, j2]
-            for i3 in thread(6):
-                for j3 in thread(4):
-                    B[i3, j3] = acc[i3, 0, j3]
+                for p in thread(6):
+                    for q in thread(4):
+                        acc[p, 0, q] = acc[p, 0, q] + A[p, q]
+            for r in thread(6):
+                for s in thread(4):
+                    B[r, s] = acc[r, 0, s]
 """
 
 
@@ -165,12 +167,12 @@ BAD = [
         "80000 bytes of shared memory",
     ),
     (REVERSE.replace('"shared"', '"register"'), "index 0 of register buffer 't'"),
-    (REGISTERS.replace(", 0, j", ", 0, 3 - j"), "mixes digits"),
-    (REGISTERS.replace("acc[i3, 0, j3]", "acc[j3, 0, i3 % 4]"), "is not always one digit"),
+    (re.sub(r", 0, (\w)\]", r", 0, 3 - \1]", REGISTERS), "mixes digits"),
+    (REGISTERS.replace("acc[r, 0, s]", "acc[s, 0, r % 4]"), "is not always one digit"),
     (
         REGISTERS.replace("acc[i, 0, j]", "acc[i, 0, 0]")
-        .replace("acc[i2, 0, j2]", "acc[i2, 0, 0]")
-        .replace("acc[i3, 0, j3]", "acc[i3, 0, 0]"),
+        .replace("acc[p, 0, q]", "acc[p, 0, 0]")
+        .replace("acc[r, 0, s]", "acc[r, 0, 0]"),
         "lacks the digit",
     ),
     (
@@ -228,6 +230,6 @@ def test_what_passes_gave_barriers_is_accepted(text: str) -> None:
 
 def test_a_guard_of_the_other_factor_is_left_out() -> None:
     func = parse(COMMON)
-    result = PRIMITIVES["cache_factor"](func, "C", 0, "i2", ("k",), "a", "local")
-    assert "a[a_0] = A[i2, a_0]" in str(result)
+    result = PRIMITIVES["cache_factor"](func, "C", 0, "p", ("k",), "a", "local")
+    assert "a[a_0] = A[p, a_0]" in str(result)
     assert str(result).count("if ") == 1
