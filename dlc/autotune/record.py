@@ -62,11 +62,8 @@ class Trial:
 
     @property
     def spread(self) -> float:
-        """Median distance from the median, relative to it."""
-        if not self.times_ns:
-            return 0.0
-        middle = median(self.times_ns)
-        return median(abs(t - middle) for t in self.times_ns) / middle if middle else 0.0
+        """Median distance from the median, relative to it, of the candidate or the default."""
+        return max(_spread(self.times_ns), _spread(self.anchor_ns))
 
     @property
     def speedup(self) -> float:
@@ -126,6 +123,11 @@ class Choice:
 def quartile(times_ns: Sequence[int]) -> float:
     """The time that a quarter of all are below; of three, the fastest."""
     return float(sorted(times_ns)[len(times_ns) // 4])
+
+
+def _spread(times_ns: Sequence[int]) -> float:
+    middle = median(times_ns) if times_ns else 0
+    return median(abs(t - middle) for t in times_ns) / middle if middle else 0.0
 
 
 def trial_from_json(data: Mapping[str, Any]) -> Trial:

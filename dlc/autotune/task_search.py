@@ -1,0 +1,267 @@
+"""The search of one task: what was tried, what is best, and one more round."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from dlc.autotune import job as jobs
+from dlc.autotune.cost_model import CostModel, Sample, rank_correlation, sample_of
+from dlc.autotune.design import Design, families
+from dlc.autotune.executor import Executor
+from dlc.autotune.job import Anchor, Job, Reply
+from dlc.autotune.record import Status, Trial, quartile
+from dlc.autotune.search import SEARCHERS
+from dlc.autotune.search.searcher import Problem
+from dlc.autotune.session import Machines, Options, TaskView
+from dlc.autotune.task import Task
+from dlc.autotune.task_scheduler import Course
+from dlc.autotune.versions import versions
+from dlc.autotune.wire import Message
+from dlc.autotune.worker import LOST
+
+_SUSPENDED_AFTER = 3  # crashes or wrong results of one family
+_HEAVY = frozenset({Status.CRASH, Status.WRONG, Status.MEMORY, Status.TIMEOUT})
+_NOISY = 0.1  # spread beyond which a contender is measured again
+
+
+class TaskSearch:
+    """One task of a session."""
+
+    def __init__(
+        self,
+        task: Task,
+        calls: int,
+        machines: Machines,
+        options: Options,
+        model: CostModel,
+        random: Random,
+    ) -> None:
+        self.task, self.calls, self.machines = task, calls, machines
+        self.options, self.model = options, model
+        self.key = task.key
+        self.problem = Problem(families(task), random)
+        self.searcher = SEARCHERS[options.search](self.problem)
+        self.course = Course(0.0)
+        self.anchor: Anchor | None = None
+        self.default_ns = float("inf")
+        self.default_nest = ""
+        self.trials: list[Trial] = []
+        self.best: Trial | None = None
+        self.correlation: float | None = None
+        self.problem_text = ""  # why the task cannot be tuned
+        self._features: dict[Design, tuple[tuple[float, ...], str]] = {}
+        self._nests: dict[str, float] = {}  # measured nest -> speed-up
+        self._failures: Counter[str] = Counter()
+
+    def resume(self, trials: Iterable[Trial]) -> int:
+        """Take up what earlier sessions measured with this compiler; return how many trials."""
+        count = 0
+        for trial in trials:
+            if trial.versions == versions():
+                self._learn(trial)
+                count += 1
+        return count
+
+    def prepare(self) -> None:
+        """Build the default and the reference, and time the default."""
+        if not self.problem.families:
+            self._give_up("no rule or sketch knows its nest")
+            return
+        default, plain = self._all(
+            self.machines.build, [jobs.build_default(self.task), jobs.build_plain(self.task)]
+        )
+        for reply in (default, plain):
+            if reply.data["status"] != "ok":
+                self._give_up(str(reply.data.get("detail", "")))
+                return
+        self.anchor = Anchor(default.blobs[0], plain.blobs[0])
+        self.default_nest = default.data["nest"]
+        job = jobs.measure(self.task, self.anchor.default, self.anchor, self.options.method)
+        (reply,) = self._all(self.machines.measure, [job])
+        if reply.data["status"] != "ok":
+            self._give_up(f"the default: {reply.data.get('detail', reply.data['status'])}")
+            return
+        self.default_ns = quartile([*reply.data["times_ns"], *reply.data["anchor_ns"]])
+        self.course.weight_ns = self.default_ns * self.calls
+        self._nests.setdefault(self.default_nest, 1.0)
+
+    def round(self, count: int) -> Iterator[Trial]:
+        """Propose, build and measure up to `count` candidates."""
+        self.problem.predict = self._predict if self.model.is_ready else None
+        designs = self.searcher.propose(count)
+        if not designs or self.anchor is None:
+            self.course.exhausted = True
+            return
+        yield from self._measure_all(self._build_all(designs))
+        speedup = self.best.speedup if self.best else 1.0
+        self.course.best.append(min(1.0, 1.0 / max(speedup, 1e-9)))
+
+    def samples(self) -> list[Sample]:
+        """What this task alone teaches."""
+        return [s for t in self.trials if (s := sample_of(t)) is not None]
+
+    def view(self, total_ns: float) -> TaskView:
+        """The task as a screen shows it."""
+        speedup = max(1.0, self.best.speedup) if self.best else 1.0
+        status = "waiting" if not self.course.best else "improving"
+        if self.course.exhausted:
+            status = self.problem_text or "exhausted"
+        elif self.course.is_flat:
+            status = "flat"
+        return TaskView(
+            name=self.task.name,
+            key=self.key,
+            calls=self.calls,
+            share=self.course.weight_ns / total_ns,
+            trials=len(self.trials),
+            default_ns=self.default_ns,
+            best_ns=self.default_ns / speedup,
+            status=status,
+        )
+
+    def contenders(self, count: int) -> list[Trial]:
+        """The fastest trials, each nest once."""
+        ran = {t.nest: t for t in self.trials if t.status is Status.OK and t.speedup > 1}
+        return sorted(ran.values(), key=lambda t: -t.speedup)[:count]
+
+    def _build_all(self, designs: Sequence[Design]) -> list[tuple[Design, Reply]]:
+        """Built candidates; those that cannot be built too, but no nest that was measured."""
+        built: list[tuple[Design, Reply]] = []
+        found = self._all(self.machines.build, [jobs.build_design(self.task, d) for d in designs])
+        nests = set(self._nests)
+        for design, reply in zip(designs, found, strict=True):
+            self.problem.seen.add(design)
+            nest = reply.data.get("nest")
+            if nest in nests:
+                self.problem.scores[design] = self._nests.get(nest, 0.0)
+                continue
+            if nest:
+                nests.add(nest)
+            built.append((design, reply))
+        return built
+
+    def _measure_all(self, built: Sequence[tuple[Design, Reply]]) -> Iterator[Trial]:
+        assert self.anchor is not None
+        ready = [(d, r) for d, r in built if r.data["status"] == "ok"]
+        predicted = self._predicted([r for _, r in ready])
+        for design, reply in built:
+            if reply.data["status"] != "ok":
+                yield self._learn(self._failed(design, reply))
+        method = self.options.method
+        work = [jobs.measure(self.task, r.blobs[0], self.anchor, method) for _, r in ready]
+        pairs: list[tuple[float, float]] = []
+        for position, result in self.machines.measure.run(work):
+            design, reply = ready[position]
+            trial = self._trial(design, reply, result, predicted[position])
+            if self._is_noisy_contender(trial):
+                (again,) = self._all(self.machines.measure, [work[position]])
+                both = Message(result.data | _joined(result.data, again.data))
+                trial = self._trial(design, reply, both, predicted[position])
+            if trial.predicted is not None and trial.status is Status.OK:
+                pairs.append((trial.predicted, trial.speedup))
+            yield self._learn(trial)
+        if len(pairs) >= 4:
+            self.correlation = rank_correlation(*zip(*pairs, strict=True))
+
+    def _is_noisy_contender(self, trial: Trial) -> bool:
+        best = self.best.speedup if self.best else 1.0
+        return trial.status is Status.OK and trial.spread > _NOISY and trial.speedup > 0.95 * best
+
+    def _predicted(self, built: Sequence[Reply]) -> list[float | None]:
+        if not self.model.is_ready:
+            return [None] * len(built)
+        return list(self.model.predict([r.data["features"] for r in built]))
+
+    def _trial(self, design: Design, built: Reply, result: Reply, predicted: float | None) -> Trial:
+        data = result.data
+        status = data["status"]
+        known = status in {str(s) for s in Status}
+        method = self.options.method
+        return Trial(
+            task=self.key,
+            family=design.family,
+            knobs=design.knobs,
+            steps=built.data["steps"],
+            nest=built.data["nest"],
+            status=Status(status) if known else Status.CRASH,
+            detail=str(data.get("detail", "")),
+            times_ns=tuple(data.get("times_ns", ())),
+            anchor_ns=tuple(data.get("anchor_ns", ())),
+            cache=method.cache,
+            threads=method.threads,
+            features=tuple(built.data["features"]),
+            predicted=predicted,
+            made_at=time.time(),
+            versions=versions(),
+        )
+
+    def _failed(self, design: Design, reply: Reply) -> Trial:
+        status = Status.INVALID if reply.data["status"] == Status.INVALID else Status.BUILD
+        return Trial(
+            task=self.key,
+            family=design.family,
+            knobs=design.knobs,
+            status=status,
+            detail=str(reply.data.get("detail", ""))[:2000],
+            made_at=time.time(),
+            versions=versions(),
+        )
+
+    def _learn(self, trial: Trial) -> Trial:
+        """Take note of a trial, of this session or an earlier one."""
+        design = Design(trial.family, trial.knobs)
+        self.trials.append(trial)
+        self.problem.seen.add(design)
+        self.problem.scores[design] = trial.speedup
+        if trial.nest:
+            self._nests[trial.nest] = trial.speedup
+        if trial.speedup > (self.best.speedup if self.best else 1.0):
+            self.best = trial
+        if trial.status in _HEAVY:
+            self._failures[trial.family] += 1
+            if self._failures[trial.family] == _SUSPENDED_AFTER:
+                kept = tuple(f for f in self.problem.families if f.name != trial.family)
+                self.problem.families = kept
+        return trial
+
+    def _predict(self, designs: Sequence[Design]) -> list[float]:
+        """What the cost model says; minus infinity for what is refused or was measured."""
+        new = list(dict.fromkeys(d for d in designs if d not in self._features))
+        work = [jobs.build_design(self.task, d, code=False) for d in new]
+        for position, reply in self.machines.build.run(work):
+            data = reply.data
+            self._features[new[position]] = (tuple(data.get("features", ())), data.get("nest", ""))
+        good = [d for d in designs if self._features[d][0] and not self._is_twin(d)]
+        scores = self.model.predict([self._features[d][0] for d in good])
+        known = dict(zip(good, scores, strict=True))
+        return [known.get(d, float("-inf")) for d in designs]
+
+    def _is_twin(self, design: Design) -> bool:
+        """Whether another design with the same nest was measured."""
+        nest = self._features[design][1]
+        if nest not in self._nests or design in self.problem.scores:
+            return False
+        self.problem.seen.add(design)
+        self.problem.scores[design] = self._nests[nest]
+        return True
+
+    def _give_up(self, reason: str) -> None:
+        self.problem_text = reason.splitlines()[0] if reason else "failed"
+        self.course.exhausted = True
+
+    def _all(self, executor: Executor, work: Sequence[Job]) -> list[Reply]:
+        """The answers to some jobs, in order."""
+        found: dict[int, Reply] = dict(executor.run(work))
+        lost = Reply({"status": LOST, "detail": "no answer"})
+        return [found.get(n, lost) for n in range(len(work))]
+
+
+def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Two measurements of one candidate as one; what went wrong in the second counts."""
+    if second["status"] != "ok":
+        return dict(second)
+    return {name: [*first[name], *second[name]] for name in ("times_ns", "anchor_ns")}

@@ -1,0 +1,134 @@
+"""The search over all tasks of a session: propose, build, check, time, learn, and keep a log."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from dlc.autotune.confirm import confirm
+from dlc.autotune.cost_model import CostModel, Sample, XGBoostModel, sample_of
+from dlc.autotune.log import TuningLog
+from dlc.autotune.record import Choice, Trial
+from dlc.autotune.session import Machines, Options, Snapshot, Weighted
+from dlc.autotune.task_scheduler import next_task
+from dlc.autotune.task_search import TaskSearch
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a session found: for each task that has one, a schedule that beat the default."""
+
+    choices: dict[str, Choice] = field(default_factory=dict)
+    interrupted: bool = False
+    snapshot: Snapshot | None = None
+
+
+class Tuner:
+    """One session. Everything it learns is in the log when it is learned."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Weighted],
+        log: TuningLog,
+        machines: Machines,
+        options: Options | None = None,
+        *,
+        model: CostModel | None = None,
+        on_update: Callable[[Snapshot], None] | None = None,
+    ) -> None:
+        self.options = options or Options()
+        self.log, self.machines = log, machines
+        self.model = model or XGBoostModel(seed=self.options.seed)
+        self.on_update = on_update or (lambda _: None)
+        self.began = time.monotonic()
+        self.trials = 0
+        self.failures: Counter[str] = Counter()
+        self.samples: list[Sample] = self._old_samples()
+        random = Random(self.options.seed)
+        self.searches = [
+            TaskSearch(w.task, w.calls, machines, self.options, self.model, Random(random.random()))
+            for w in tasks
+        ]
+        self.resumed = sum(s.resume(log.trials(s.key)) for s in self.searches)
+
+    def run(self) -> Outcome:
+        """Search until the budget is spent or nothing is left; Ctrl-C ends it early."""
+        outcome = Outcome()
+        try:
+            self._prepare()
+            self._search()
+        except KeyboardInterrupt:
+            outcome.interrupted = True
+        outcome.choices = self._confirm() if not outcome.interrupted else {}
+        outcome.snapshot = self.snapshot()
+        self.on_update(outcome.snapshot)
+        return outcome
+
+    def snapshot(self) -> Snapshot:
+        """The session as it is now."""
+        total = sum(s.course.weight_ns for s in self.searches) or 1.0
+        seconds = time.monotonic() - self.began
+        spent = self.options.budget.share_spent(seconds, self.trials)
+        correlations = [s.correlation for s in self.searches if s.correlation is not None]
+        return Snapshot(
+            tasks=tuple(s.view(total) for s in self.searches),
+            seconds=seconds,
+            trials=self.trials,
+            resumed=self.resumed,
+            failures=dict(self.failures),
+            correlation=sum(correlations) / len(correlations) if correlations else None,
+            eta_seconds=seconds * (1 - spent) / spent if spent > 0 else None,
+            spent=spent,
+        )
+
+    def _prepare(self) -> None:
+        """Build and time what candidates are compared with; this gives the tasks their weights."""
+        for search in self.searches:
+            self.log.add_task(search.task)
+            search.prepare()
+            self.on_update(self.snapshot())
+        if self.options.transfer:
+            self.model.fit(self.samples)
+
+    def _search(self) -> None:
+        budget = self.options.budget
+        flat = budget.seconds is None and budget.trials is None
+        while budget.share_spent(time.monotonic() - self.began, self.trials) < 1.0:
+            position = next_task([s.course for s in self.searches], until_flat=flat)
+            if position is None:
+                return
+            search = self.searches[position]
+            count = self.options.batch
+            if budget.trials is not None:
+                count = min(count, budget.trials - self.trials)
+            for trial in search.round(count):
+                self._note(trial)
+                self.on_update(self.snapshot())
+            self.model.fit(self.samples if self.options.transfer else search.samples())
+            self.on_update(self.snapshot())
+
+    def _note(self, trial: Trial) -> None:
+        self.log.add_trial(trial)
+        self.trials += 1
+        if trial.status != "ok":
+            self.failures[str(trial.status)] += 1
+        sample = sample_of(trial)
+        if sample is not None:
+            self.samples.append(sample)
+
+    def _confirm(self) -> dict[str, Choice]:
+        """Measure the best of each task once more, at length, and keep those that hold."""
+        choices = {}
+        for search in self.searches:
+            choice = confirm(search, self.machines.measure, self.options.method)
+            if choice is not None:
+                choices[search.key] = choice
+        return choices
+
+    def _old_samples(self) -> list[Sample]:
+        if not self.options.transfer:
+            return []
+        return [s for t in self.log.trials() if (s := sample_of(t)) is not None]
