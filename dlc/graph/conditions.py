@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dlc.graph.assume import collect_assumptions
 from dlc.graph.graph import Graph, Node
-from dlc.graph.verify import bodies
+from dlc.graph.sizes import bodies
 from dlc.te.expr import ZERO, Const, Expr
 from dlc.te.simplify import Bounds, simplify
 from dlc.te.transform import free_vars

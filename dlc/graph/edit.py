@@ -7,7 +7,7 @@ date while nodes come and go, so that a pass of n changes costs about n steps an
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from dlc.core.types import DType
 from dlc.graph.arrays import round_to
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Array, Op
+from dlc.graph.sizes import bound_sizes, known_sizes, sizes_read
 from dlc.te.types import TensorType
 
 
@@ -35,8 +36,11 @@ class GraphEditor:
         self._users: dict[str, dict[str, None]] = {}
         self._place: dict[str, tuple[int, int]] = {}
         self._serial = itertools.count()
-        self._names = {v.name for v in (*graph.inputs, *graph.constants)} | set(graph.sizes)
+        self._names = {v.name for v in (*graph.inputs, *graph.constants)} | set(known_sizes(graph))
         self._counts: dict[str, int] = {}
+        self._binder_of = {
+            name: n.outputs[0].name for n in graph.nodes for name in bound_sizes((n,))
+        }
         for position, node in enumerate(graph.nodes):
             self._register(node, position)
         self.touched.clear()
@@ -181,7 +185,7 @@ class GraphEditor:
             stack = [root]
             while stack:
                 node = stack[-1]
-                made = (self.producer(v) for v in node.inputs)
+                made = (*map(self.producer, node.inputs), *self._binders(node))
                 missing = [p for p in made if p is not None and p.outputs[0].name not in done]
                 if missing:
                     stack.extend(reversed(missing))
@@ -189,6 +193,12 @@ class GraphEditor:
                 done.setdefault(node.outputs[0].name, node)
                 stack.pop()
         return list(done.values())
+
+    def _binders(self, node: Node) -> Iterator[Node]:
+        """The nodes that bind the sizes that a node reads."""
+        if self._binder_of:
+            keys = {self._binder_of[n] for n in sizes_read(node) if n in self._binder_of}
+            yield from (self._nodes[k] for k in sorted(keys) if k != node.outputs[0].name)
 
     def _rename(self, old: Value, new: Value) -> None:
         """Change the name of a value where it is made and where it is read."""

@@ -15,6 +15,7 @@ from dlc.core.errors import InputError, InternalError
 from dlc.core.types import INDEX
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array, Op, as_f64
+from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.simplify import canonical
@@ -71,7 +72,13 @@ def _steps(
     alive.update(start)
     yield start
     for node in graph.nodes:
-        results = run_node(node, [alive[v.name] for v in node.inputs], sizes)
+        operands = [alive[v.name] for v in node.inputs]
+        if isinstance(node.op, BindSizes):
+            sizes |= node.op.evaluate(tuple(operands), sizes)
+            alive[node.output.name] = np.zeros(0, np.int64)
+            yield {node.output.name: alive[node.output.name]}
+            continue
+        results = run_node(node, operands, sizes)
         alive.update(results)
         yield results
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Fuse
+from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.te.expr import Const
@@ -31,8 +32,8 @@ def groups(graph: Graph) -> list[tuple[Node, ...]]:
 
 
 def is_free(node: Node) -> bool:
-    """Whether a node needs no kernel: it renames memory or reserves it."""
-    return isinstance(node.op, Reshape | BitCast | Empty)
+    """Whether a node needs no kernel: it renames memory, reserves it, or binds sizes."""
+    return isinstance(node.op, Reshape | BitCast | Empty | BindSizes)
 
 
 class _Grouping:

@@ -8,18 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dlc.core.errors import InternalError
-from dlc.graph.conditions import conditions
+from dlc.graph.conditions import Condition, conditions
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.memory import Request, plan_arena
 from dlc.graph.op import Array
+from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.fused import FusedGroup, compose
 from dlc.graph.ops.scan import Scan
 from dlc.graph.ops.shape import Empty, Reshape
+from dlc.graph.sizes import known_sizes, names_in
 from dlc.schedule.abstract_sizes import abstract_sizes
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.program import (
+    Allocate,
+    BindSize,
     CallKernel,
     Check,
     Copy,
@@ -28,6 +32,8 @@ from dlc.schedule.program import (
     HostStmt,
     Place,
     Program,
+    Provide,
+    Release,
     SizeVar,
     View,
 )
@@ -35,6 +41,7 @@ from dlc.schedule.verify_program import verify_program
 from dlc.te.expr import ZERO, Expr, Var
 from dlc.te.simplify import canonical
 from dlc.te.tensor import placeholder
+from dlc.te.transform import free_vars, rename_buffers
 from dlc.te.types import TensorType
 
 
@@ -43,15 +50,16 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
 
     Inputs, outputs and size variables of the program are the graph's, in order.
     """
-    lowering = _Lowering()
+    lowering = _Lowering(conditions(graph), set(graph.sizes), frozenset(graph.sizes))
     for value in (*graph.inputs, *graph.constants):
         lowering.adopt(value)
+    checks = lowering.checks()
     body = lowering.block(graph, {v: v.name for v in (*graph.inputs, *graph.constants)})
     outputs, opening, closing = lowering.give_outputs(graph)
-    body, kernels = lowering.name_kernels(body, graph.sizes)
+    body = lowering.provide(body)
+    body, kernels = lowering.name_kernels(body, known_sizes(graph))
     offsets, arena_bytes = plan_arena(lowering.requests())
     places = [Place(lowering.arena[name], offset) for name, offset in offsets.items()]
-    checks = [Check(c.cond, c.message) for c in conditions(graph)]
     program = Program(
         graph.name,
         tuple(SizeVar(s, *graph.size_ranges.get(s, (0, None))) for s in graph.sizes),
@@ -74,8 +82,21 @@ def lower_group(body: Graph, name: str) -> Func:
 
 @dataclass
 class _Lowering:
-    """Names: a *buffer* is a name in the program; its *root* is the buffer that owns the memory."""
+    """Names: a *buffer* is a name in the program; its *root* is the buffer that owns the memory.
 
+    A root whose size is known only after a node has bound it is allocated, not placed in the arena.
+    """
+
+    waiting: list[Condition]
+    """What is to be checked once the sizes it reads are known."""
+    known: set[str]
+    """The size variables that have a value at this point."""
+    given: frozenset[str]
+    """The size variables that are known before the run."""
+    allocated: dict[str, Buffer] = field(default_factory=dict)  # roots outside of the arena
+    fresh: list[str] = field(default_factory=list)  # those that no statement allocates yet
+    provided: set[str] = field(default_factory=set)  # those that are outputs
+    unreleased: list[str] = field(default_factory=list)  # what the last block's results are in
     kernels: dict[str, Func] = field(default_factory=dict)  # text without the name -> kernel
     taken: dict[str, int] = field(default_factory=dict)  # how often a kernel name was used
     roots: dict[str, str] = field(default_factory=dict)  # buffer -> root
@@ -93,6 +114,10 @@ class _Lowering:
         """A new buffer with memory of its own."""
         assert name not in self.roots, f"buffer '{name}' is made twice"
         self.roots[name] = name
+        if names_in(type_.shape) - self.given:
+            self.allocated[name] = Buffer(name, type_)
+            self.fresh.append(name)
+            return name
         self.arena[name] = Buffer(name, type_)
         return self.touch(name)
 
@@ -123,15 +148,43 @@ class _Lowering:
 
         `buffers` holds the buffer of each value and is extended.
         """
-        statements: list[HostStmt] = []
+        steps: list[list[HostStmt]] = []
+        last: dict[str, int] = {}  # where a root that this block allocates is used last
+        around, self.fresh = self.fresh, []
         for node in graph.nodes:
-            statements += self.node(node, buffers, prefix)
+            made = self.node(node, buffers, prefix)
+            own, self.fresh = self.fresh, []
+            last |= dict.fromkeys(own, len(steps))
+            steps.append([*(Allocate(self.allocated[name]) for name in own), *made])
             for value in (*node.inputs, *node.outputs):
                 self.touch(buffers[value])
+                if (root := self.roots[buffers[value]]) in last:
+                    last[root] = len(steps) - 1
             self.step += not prefix  # all of a loop's body is one step of the model
+        self.fresh = around
         if not prefix:
             self.buffer_of = buffers
-        return statements
+        read_later = {self.roots[buffers[v]] for v in graph.outputs}
+        for root, step in last.items():
+            if root not in read_later:
+                steps[step].append(Release(root))
+        self.unreleased = [root for root in last if root in read_later]
+        return [stmt for step in steps for stmt in step]
+
+    def checks(self) -> list[HostStmt]:
+        """The checks of all conditions whose sizes have become known."""
+        ready = [c for c in self.waiting if free_vars(c.cond) <= self.known]
+        self.waiting = [c for c in self.waiting if c not in ready]
+        return [Check(c.cond, c.message) for c in ready]
+
+    def bind(self, node: Node, op: BindSizes, buffers: dict[Value, str]) -> list[HostStmt]:
+        """Sizes computed from elements; what they must fulfil is checked at once."""
+        names = {f"in{i}": buffers[v] for i, v in enumerate(node.inputs)}
+        statements: list[HostStmt] = []
+        for name, value in zip(op.names, op.values, strict=True):
+            statements.append(BindSize(name, rename_buffers(value, names), op.message))
+        self.known |= set(op.names)
+        return [*statements, *self.checks()]
 
     def node(self, node: Node, buffers: dict[Value, str], prefix: str) -> list[HostStmt]:
         """The statements of one node."""
@@ -142,6 +195,9 @@ class _Lowering:
             case Empty():
                 buffers[node.output] = self.own(prefix + node.output.name, node.output.type)
                 return []
+            case BindSizes():
+                buffers[node.output] = self.own(prefix + node.output.name, node.output.type)
+                return self.bind(node, node.op, buffers)
             case FusedGroup(body=body):
                 return [self.call(node, body, buffers, prefix)]
             case Scan():
@@ -222,8 +278,10 @@ class _Lowering:
             rows.append((value, row))
         assert len(rows) == sequences
         inside += self.block(body, buffers, own)
+        unreleased = self.unreleased
         inside += [Copy(row, buffers[value]) for value, row in rows]
         inside += self.renew(body.outputs[:count], carried, buffers, own)
+        inside += map(Release, unreleased)
         outer |= zip(node.outputs[:count], carried, strict=True)
         for name in (*carried, *buffers.values()):
             self.touch(name)
@@ -263,15 +321,15 @@ class _Lowering:
         closing: list[HostStmt] = []
         for value in graph.outputs:
             buffer = self.buffer_of[value]
+            if names_in(value.type.shape) - self.given:
+                outputs.append(self.late_output(value, buffer, closing))
+                continue
             root = self.arena.get(self.roots[buffer])
             if root is not None and root.name == value.name and root.type == value.type:
                 outputs.append(root)
                 del self.arena[root.name]
                 continue
-            name = f"{value.name}_result"
-            while name in self.roots:
-                name += "_"
-            self.roots[name] = name
+            name = self.result_name(value)
             outputs.append(Buffer(name, value.type))
             if root is not None:
                 opening.append(View(root, name))
@@ -279,6 +337,34 @@ class _Lowering:
             else:
                 closing.append(Copy(name, buffer))
         return tuple(outputs), opening, closing
+
+    def result_name(self, value: Value) -> str:
+        """A name for the memory of an output that is computed elsewhere."""
+        name = f"{value.name}_result"
+        while name in self.roots:
+            name += "_"
+        self.roots[name] = name
+        return name
+
+    def late_output(self, value: Value, buffer: str, closing: list[HostStmt]) -> Buffer:
+        """An output whose shape the program finds out."""
+        root = self.allocated.get(self.roots[buffer])
+        own = root is not None and (root.name, root.type) == (value.name, value.type)
+        if root is not None and own and root.name not in self.provided:
+            self.provided.add(root.name)
+            return root
+        name = self.result_name(value)
+        closing += [Provide(name), Copy(name, buffer)]
+        return Buffer(name, value.type)
+
+    def provide(self, statements: list[HostStmt]) -> list[HostStmt]:
+        """Let the caller provide the memory of outputs, rather than allocate and copy it."""
+        return [
+            Provide(s.buffer.name)
+            if isinstance(s, Allocate) and s.buffer.name in self.provided
+            else s
+            for s in statements
+        ]
 
 
 def _renamed(stmt: HostStmt, kernels: Mapping[str, str]) -> HostStmt:

@@ -35,6 +35,8 @@ class Op:
     name: ClassVar[str]
     fuse: ClassVar[Fuse]
     onnx: ClassVar[str | None]
+    signed: ClassVar[tuple[str, ...]] = ()
+    """Fields of size expressions that may be negative; others must not be."""
 
     infer: ClassVar[Callable[..., TensorType | tuple[TensorType, ...]]]
     """(self, *operand types) -> result type(s). Raises `ShapeError`."""

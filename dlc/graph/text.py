@@ -21,6 +21,7 @@ from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import OPS, Array, Op
 from dlc.graph.ops.fused import FusedGroup
+from dlc.graph.sizes import bound_sizes
 from dlc.te.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var
 from dlc.te.text import ExprParser, parse_type, print_expr
 from dlc.te.types import TensorType
@@ -139,6 +140,8 @@ class _GraphParser:
         self.function = function
         self.data = data
         self.sizes: list[str] = []
+        self.bound: set[str] = set()  # sizes that nodes bind
+        self.elements: dict[str, DType] = {}  # of the operands of a node that binds sizes
         self.ranges: dict[str, tuple[int, int | None]] = {}
         self.values: dict[str, Value] = {}
         self.declared: dict[str, Value] = {}  # `name: type` lines before a call with many results
@@ -215,7 +218,10 @@ class _GraphParser:
 
     def node(self, call: ast.Call, outputs: tuple[Value, ...]) -> None:
         operands = tuple(self.look_up(a, self.values) for a in call.args)
-        self.nodes.append(Node(self.op(call), operands, outputs))
+        self.elements = {f"in{i}": v.type.dtype for i, v in enumerate(operands)}
+        op = self.op(call)
+        self.nodes.append(Node(op, operands, outputs))
+        self.bound.update(bound_sizes(self.nodes[-1:]))
         for value in outputs:
             self.values[value.name] = value
 
@@ -251,10 +257,10 @@ class _GraphParser:
         return parse_type(node, self.size)
 
     def expr_parser(self) -> ExprParser:
-        return ExprParser({}, self.size)
+        return ExprParser(self.elements, self.size)
 
     def size(self, name: str) -> Expr:
-        if name not in self.sizes:
+        if name not in self.sizes and name not in self.bound:
             raise UserError(detail=f"graph text: there is no size '{name}'")
         return Var(name)
 

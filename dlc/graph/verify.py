@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 
 from dlc.core.errors import DlcError, VerifyError
 from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Graph, Node, Value
-from dlc.graph.op import Op
-from dlc.te.expr import Const, Expr, Var
-from dlc.te.transform import free_vars
+from dlc.graph.sizes import attribute_exprs, bodies, bound_sizes, graph_reads, names_in
+from dlc.te.expr import Const, Expr
 from dlc.te.types import TensorType
 
 _RESERVED = {"size", "const", "inf", "nan", "min", "max", *DType}
@@ -23,7 +21,8 @@ def verify_graph(graph: Graph, *, when: str) -> None:
 
     - Every name is an identifier, is defined once, and before it is used; size variables too.
     - Every result has the type its operator infers from its operands.
-    - Every size in a type or an attribute reads declared size variables only.
+    - Every size in a type or an attribute reads size variables only that are declared, or bound
+      by an earlier node; each is bound once.
     - Every output is defined; constants have the declared shape and type.
     - Bounds are of declared sizes, and no bound is negative or above its other bound.
     - Graphs inside operators hold to all of this, and declare no size that is unknown outside.
@@ -45,6 +44,10 @@ def _problems(graph: Graph) -> Iterator[str]:
             yield f"'{value.name}: {value.type}' has data {array.dtype}{list(array.shape)}"
     for node in graph.nodes:
         yield from _node_problems(node, defined, sizes)
+        for name in bound_sizes((node,)):
+            if name in sizes or name in defined:
+                yield f"size '{name}' is bound, but there is one"
+            sizes.add(name)
         for value in node.outputs:
             yield from _definition(value, defined, sizes)
             defined[value.name] = value
@@ -107,16 +110,7 @@ def _definition(value: Value, defined: dict[str, Value], sizes: set[str]) -> Ite
 
 def _unknown(found: Iterable[Expr], sizes: set[str]) -> str:
     """The names that expressions read and that are no sizes."""
-    names: set[str] = set()
-    for expr in found:
-        match expr:
-            case Const():
-                pass
-            case Var(name):
-                names.add(name)
-            case _:
-                names |= free_vars(expr)
-    return ", ".join(f"'{n}'" for n in sorted(names - sizes))
+    return ", ".join(f"'{n}'" for n in sorted(names_in(found) - sizes))
 
 
 def _type_problems(node: Node) -> Iterator[str]:
@@ -141,20 +135,5 @@ def _attribute_problems(node: Node, sizes: set[str]) -> Iterator[str]:
         yield f"'{_name(node)}' has an attribute that reads undeclared size {unknown}"
     for body in bodies(node.op):
         yield from (f"in '{body.name}': {problem}" for problem in _problems(body))
-        if foreign := sorted(set(body.sizes) - sizes):
+        if foreign := sorted(graph_reads(body) - sizes):
             yield f"'{body.name}' has sizes that are unknown outside: {', '.join(foreign)}"
-
-
-def attribute_exprs(op: Op) -> Iterator[Expr]:
-    """The size expressions among an operator's attributes."""
-    for field in fields(op):  # type: ignore[arg-type]  # every operator is a dataclass
-        value = getattr(op, field.name)
-        parts = value if isinstance(value, tuple) else (value,)
-        yield from (p for p in parts if isinstance(p, Expr))
-
-
-def bodies(op: Op) -> Iterator[Graph]:
-    """The graphs among an operator's attributes."""
-    for field in fields(op):  # type: ignore[arg-type]  # every operator is a dataclass
-        if isinstance(value := getattr(op, field.name), Graph):
-            yield value

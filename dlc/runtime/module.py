@@ -138,10 +138,16 @@ class Module:
         rounds: int = 100,
         warmup: int = 10,
     ) -> Timing:
-        """Time runs on bound arrays; without `inputs`, on zeros with these `sizes`."""
+        """Time runs on bound arrays; without `inputs`, on zeros with these `sizes`.
+
+        Outputs whose shapes depend on the data are allocated by each run.
+        """
         feeds = self.example_inputs(sizes or {}) if inputs is None else inputs
-        binding = self.bind(dict(zip(self._names, self._arrays(self._by_name(feeds)), strict=True)))
-        return measure(binding.run, rounds=rounds, warmup=warmup)
+        arrays = self._arrays(self._by_name(feeds))
+        named = dict(zip(self._names, arrays, strict=True))
+        if any(-1 in shape for shape in self.output_shapes(named).values()):
+            return measure(lambda: self._run(arrays), rounds=rounds, warmup=warmup)
+        return measure(self.bind(named).run, rounds=rounds, warmup=warmup)
 
     def profile(
         self,
@@ -175,7 +181,7 @@ class Module:
         }
 
     def output_shapes(self, inputs: Feeds) -> dict[str, tuple[int, ...]]:
-        """The shapes the outputs have for these inputs."""
+        """The shapes the outputs have for these inputs; -1 where the data decides."""
         try:
             shapes = self._open().output_shapes(self._arrays(self._by_name(inputs)))
         except _runtime.StatusError as error:

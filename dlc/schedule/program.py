@@ -12,6 +12,7 @@ from typing import assert_never
 
 from dlc.schedule.loop import Buffer, Func
 from dlc.te.expr import ZERO, Expr
+from dlc.te.transform import free_vars
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,39 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSize:
-    """Bind a size variable to an element of a buffer of type i64; negative values fail."""
+class Allocate:
+    """`buffer` gets memory of its own, since its size was not known when the run began."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give up the memory of an allocated buffer."""
+
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provide:
+    """Tell the caller the shape of output `name`, and write it where the caller wants it.
+
+    An output whose shape reads sizes that the program binds has no memory before this.
+    """
 
     name: str
-    buffer: str
-    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class BindSize:
+    """Bind a size variable to an expression, which may load integers from buffers.
+
+    The run fails with `message` where the value is negative.
+    """
+
+    name: str
+    value: Expr
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +124,19 @@ class HostLoop:
     body: tuple[HostStmt, ...]
 
 
-HostStmt = Place | View | CallKernel | Copy | Check | ReadSize | HostIf | HostLoop
+HostStmt = (
+    Place
+    | Allocate
+    | Release
+    | Provide
+    | View
+    | CallKernel
+    | Copy
+    | Check
+    | BindSize
+    | HostIf
+    | HostLoop
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +151,11 @@ class Program:
     kernels: tuple[Func, ...]
     arena_bytes: Expr
     body: tuple[HostStmt, ...]
+
+    def is_provided(self, output: Buffer) -> bool:
+        """Whether the shape of an output is known only during the run."""
+        known = {size.name for size in self.sizes}
+        return any(free_vars(size) - known for size in output.type.shape)
 
     def __str__(self) -> str:
         from dlc.schedule.program_text import print_program  # the printer imports this module
@@ -129,7 +174,7 @@ def steps(body: tuple[HostStmt, ...]) -> Iterator[CallKernel | Copy]:
                 yield from steps(other)
             case HostLoop(_, _, inner):
                 yield from steps(inner)
-            case Place() | View() | Check() | ReadSize():
+            case Place() | Allocate() | Release() | Provide() | View() | Check() | BindSize():
                 pass
             case _:
                 assert_never(stmt)

@@ -6,7 +6,10 @@ arena(n * 64)
 t = place(f32[n, 3], 0)
 scale(n, x, w, t)
 check(n < 9, "too many rows")
-k: size = count[0]
+k: size = bind(index(count[0]), "there are too few rows")
+r = allocate(f32[k, 3])
+release(r)
+provide(y)
 for i in range(k):
 ...
 """
@@ -18,8 +21,11 @@ from collections.abc import Iterable
 from typing import NoReturn, assert_never
 
 from dlc.core.errors import UserError
+from dlc.core.types import DType
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.program import (
+    Allocate,
+    BindSize,
     CallKernel,
     Check,
     Copy,
@@ -28,7 +34,8 @@ from dlc.schedule.program import (
     HostStmt,
     Place,
     Program,
-    ReadSize,
+    Provide,
+    Release,
     SizeVar,
     View,
 )
@@ -61,7 +68,7 @@ def _lines(stmts: Iterable[HostStmt], pad: str) -> list[str]:
     return [line for stmt in stmts for line in _stmt(stmt, pad)]
 
 
-def _stmt(stmt: HostStmt, pad: str) -> list[str]:
+def _stmt(stmt: HostStmt, pad: str) -> list[str]:  # noqa: C901 - a case per statement
     match stmt:
         case Place(buffer, offset):
             return [f"{pad}{buffer.name} = place({print_type(buffer.type)}, {print_expr(offset)})"]
@@ -74,8 +81,14 @@ def _stmt(stmt: HostStmt, pad: str) -> list[str]:
             return [f"{pad}copy({target}, {source})"]
         case Check(cond, message):
             return [f"{pad}check({print_expr(cond)}, {message!r})"]
-        case ReadSize(name, buffer, index):
-            return [f"{pad}{name}: size = {buffer}[{index}]"]
+        case Allocate(buffer):
+            return [f"{pad}{buffer.name} = allocate({print_type(buffer.type)})"]
+        case Release(name):
+            return [f"{pad}release({name})"]
+        case Provide(name):
+            return [f"{pad}provide({name})"]
+        case BindSize(name, value, message):
+            return [f"{pad}{name}: size = bind({print_expr(value)}, {message!r})"]
         case HostIf(cond, then, other):
             lines = [f"{pad}if {print_expr(cond)}:", *_body(then, pad)]
             return [*lines, f"{pad}else:", *_body(other, pad)] if other else lines
@@ -114,7 +127,8 @@ class _Parser:
     def __init__(self, kernels: tuple[Func, ...]) -> None:
         self.kernels = kernels
         self.size_counts = {k.name: len(k.sizes) for k in kernels}
-        self.exprs = ExprParser({})
+        self.types: dict[str, DType] = {}  # of the buffers so far
+        self.exprs = ExprParser(self.types)
 
     def program(self, node: ast.FunctionDef) -> Program:
         sizes: list[SizeVar] = []
@@ -131,8 +145,8 @@ class _Parser:
                 ):
                     sizes.append(SizeVar(arg.arg, low, high))
                 case _:
-                    inputs.append(parse_buffer(arg))
-        outputs = tuple(parse_buffer(arg) for arg in node.args.kwonlyargs)
+                    inputs.append(self.known(parse_buffer(arg)))
+        outputs = tuple(self.known(parse_buffer(arg)) for arg in node.args.kwonlyargs)
         constants: list[Buffer] = []
         rest = list(node.body)
         while rest and (constant := self.constant(rest[0])) is not None:
@@ -160,7 +174,7 @@ class _Parser:
                 targets=[ast.Name(name)],
                 value=ast.Call(func=ast.Name(id="const"), args=[type_]),
             ):
-                return Buffer(name, parse_type(type_))
+                return self.declared(name, type_)
         return None
 
     def body(self, nodes: list[ast.stmt]) -> tuple[HostStmt, ...]:
@@ -175,9 +189,11 @@ class _Parser:
             case ast.AnnAssign(
                 target=ast.Name(name),
                 annotation=ast.Name(id="size"),
-                value=ast.Subscript(value=ast.Name(buffer), slice=ast.Constant(value=int(at))),
+                value=ast.Call(
+                    func=ast.Name("bind"), args=[value, ast.Constant(value=str(message))]
+                ),
             ):
-                return ReadSize(name, buffer, at)
+                return BindSize(name, self.exprs.index(value), message)
             case ast.If(test=test, body=body, orelse=orelse):
                 return HostIf(self.exprs.expr(test), self.body(body), self.body(orelse))
             case ast.For(
@@ -199,16 +215,26 @@ class _Parser:
                 return View(self.declared(name, type_), source)
             case "view", [ast.Name(source), type_, offset]:
                 return View(self.declared(name, type_), source, self.exprs.index(offset))
-        _fail(node, "neither place(type, offset) nor view(source, type, offset)")
+            case "allocate", [type_]:
+                return Allocate(self.declared(name, type_))
+        _fail(node, "neither place(type, offset), view(source, type, offset) nor allocate(type)")
 
     def declared(self, name: str, node: ast.expr) -> Buffer:
         type_: TensorType = parse_type(node)
-        return Buffer(name, type_)
+        return self.known(Buffer(name, type_))
+
+    def known(self, buffer: Buffer) -> Buffer:
+        self.types[buffer.name] = buffer.type.dtype
+        return buffer
 
     def call(self, node: ast.stmt, name: str, args: list[ast.expr]) -> HostStmt:
         match name, args:
             case "copy", [ast.Name(target), ast.Name(source)]:
                 return Copy(target, source)
+            case "release", [ast.Name(buffer)]:
+                return Release(buffer)
+            case "provide", [ast.Name(buffer)]:
+                return Provide(buffer)
             case "check", [cond, ast.Constant(value=str(message))]:
                 return Check(self.exprs.expr(cond), message)
         if name not in self.size_counts:

@@ -10,6 +10,8 @@ from dlc.core.errors import VerifyError
 from dlc.core.types import INDEX, DType
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.program import (
+    Allocate,
+    BindSize,
     CallKernel,
     Check,
     Copy,
@@ -18,17 +20,32 @@ from dlc.schedule.program import (
     HostStmt,
     Place,
     Program,
-    ReadSize,
+    Provide,
+    Release,
     View,
 )
-from dlc.te.expr import Const, Expr
+from dlc.te.expr import Const, Expr, Load
 from dlc.te.simplify import surely_at_most, surely_differ, surely_less
-from dlc.te.transform import free_vars, substitute
+from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import TensorType
 
 ALIGNMENT = 64  # bytes, of every place in the arena
 # Words of the text that are called: a call of a kernel of this name could not be read back.
-WORDS = frozenset({"arena", "check", "const", "copy", "place", "size", "view"})
+WORDS = frozenset(
+    {
+        "allocate",
+        "arena",
+        "bind",
+        "check",
+        "const",
+        "copy",
+        "place",
+        "provide",
+        "release",
+        "size",
+        "view",
+    }
+)
 
 
 def verify_program(program: Program, *, when: str) -> None:
@@ -42,6 +59,9 @@ def verify_program(program: Program, *, when: str) -> None:
     - A view is not surely larger than its source; a copy is between equal element types.
     - Places are multiples of 64 where that is known, and end within the arena.
     - Two buffers that live at the same time share no byte, whatever the sizes.
+    - An output whose shape reads sizes that the program binds is provided once, before it is used.
+    - Only allocated buffers are released, and nothing uses their memory from then on.
+    - Elements are loaded from integers and bools, at constant positions inside of their buffers.
     """
     checker = _Checker(program)
     if problems := [*checker.problems(), *_sharing(program)]:
@@ -60,6 +80,9 @@ class _Checker:
         self.buffers: dict[str, TensorType] = {}
         fixed = (*program.inputs, *program.constants)
         self.read_only = {b.name for b in fixed}
+        self.late = {b.name: b for b in program.outputs if program.is_provided(b)}
+        self.allocated: set[str] = set()
+        self.roots: dict[str, str] = {}  # view -> the buffer that owns its memory
 
     def problems(self) -> Iterator[str]:
         program = self.program
@@ -73,24 +96,23 @@ class _Checker:
             if size.minimum < 0 or (size.maximum is not None and size.maximum < size.minimum):
                 yield f"size '{size.name}' has no values"
         for b in (*program.inputs, *program.constants, *program.outputs):
-            # The shape of an output may depend on sizes that the body reads; see `outputs`.
-            yield from self.define(b, check=b not in program.outputs)
+            if b.name not in self.late:
+                yield from self.define(b)
         yield from self.index(program.arena_bytes, "the size of the arena")
         yield from self.stmts(program.body)
-        for b in program.outputs:
-            for n in b.type.shape:
-                yield from self.index(n, f"the shape of '{b.name}'")
+        for name in self.late:
+            if name not in self.buffers:
+                yield f"output '{name}' is not provided"
 
     def bind(self, name: str) -> Iterator[str]:
         if name in self.names:
             yield f"the name '{name}' is bound twice"
         self.names.add(name)
 
-    def define(self, buffer: Buffer, *, check: bool = True) -> Iterator[str]:
+    def define(self, buffer: Buffer) -> Iterator[str]:
         yield from self.bind(buffer.name)
-        if check:
-            for n in buffer.type.shape:
-                yield from self.index(n, f"the shape of '{buffer.name}'")
+        for n in buffer.type.shape:
+            yield from self.index(n, f"the shape of '{buffer.name}'")
         self.buffers[buffer.name] = buffer.type
 
     def index(self, expr: Expr, what: str) -> Iterator[str]:
@@ -98,6 +120,20 @@ class _Checker:
             yield f"{what} is no index"
         for name in sorted(free_vars(expr) - self.sizes):
             yield f"{what} reads '{name}', which is no size defined before"
+        for load in loads(expr):
+            yield from self.load(load, what)
+
+    def load(self, load: Load, what: str) -> Iterator[str]:
+        type_ = self.buffers.get(load.buffer)
+        if type_ is None:
+            yield f"buffer '{load.buffer}' is not defined"
+        elif type_.dtype is not load.dtype or not (load.dtype.is_int or load.dtype is DType.BOOL):
+            yield f"{what} loads {load.dtype} from '{load.buffer}: {type_}'"
+        elif len(load.index) != type_.rank or not all(
+            isinstance(at, Const) and at.value >= 0 and not surely_at_most(n, at)
+            for at, n in zip(load.index, type_.shape, strict=True)
+        ):
+            yield f"{what} loads '{load}', which lies outside of {type_}"
 
     def stmts(self, stmts: Iterable[HostStmt]) -> Iterator[str]:
         for stmt in stmts:
@@ -105,10 +141,12 @@ class _Checker:
 
     def scoped(self, stmts: Iterable[HostStmt]) -> Iterator[str]:
         sizes, buffers, read_only = set(self.sizes), dict(self.buffers), set(self.read_only)
+        allocated, self.allocated = self.allocated, set()  # what is outside stays
         yield from self.stmts(stmts)
         self.sizes, self.buffers, self.read_only = sizes, buffers, read_only
+        self.allocated = allocated
 
-    def stmt(self, stmt: HostStmt) -> Iterator[str]:
+    def stmt(self, stmt: HostStmt) -> Iterator[str]:  # noqa: C901 - a case per statement
         match stmt:
             case Place(buffer, offset):
                 yield from self.place(buffer, offset)
@@ -120,8 +158,20 @@ class _Checker:
                 yield from self.copy(target, source)
             case Check(cond, _):
                 yield from self.cond(cond)
-            case ReadSize(name, buffer, index):
-                yield from self.read(name, buffer, index)
+            case Allocate(buffer):
+                yield from self.define(buffer)
+                self.allocated.add(buffer.name)
+            case Release(name):
+                yield from self.release(name)
+            case Provide(name):
+                if name not in self.late or name in self.buffers:
+                    yield f"'{name}' is no output that may be provided here"
+                else:
+                    yield from self.define(self.late[name])
+            case BindSize(name, value, _):
+                yield from self.index(value, f"size '{name}'")
+                yield from self.bind(name)
+                self.sizes.add(name)
             case HostIf(cond, then, other):
                 yield from self.cond(cond)
                 yield from self.scoped(then)
@@ -141,6 +191,8 @@ class _Checker:
             yield f"a condition of type {cond.dtype}"
         for name in sorted(free_vars(cond) - self.sizes):
             yield f"a condition reads '{name}', which is no size defined before"
+        for load in loads(cond):
+            yield from self.load(load, "a condition")
 
     def place(self, buffer: Buffer, offset: Expr) -> Iterator[str]:
         yield from self.index(offset, f"the offset of '{buffer.name}'")
@@ -158,7 +210,15 @@ class _Checker:
             yield f"buffer '{source}' is not defined"
         if source in self.read_only:
             self.read_only.add(buffer.name)
+        self.roots[buffer.name] = self.roots.get(source, source)
         yield from self.define(buffer)
+
+    def release(self, name: str) -> Iterator[str]:
+        if name not in self.allocated or name not in self.buffers:
+            yield f"'{name}' is released, but is not allocated"
+            return
+        for other in [b for b in self.buffers if self.roots.get(b, b) == name]:
+            del self.buffers[other]
 
     def call(self, stmt: CallKernel) -> Iterator[str]:
         kernel = self.kernels.get(stmt.kernel)
@@ -202,15 +262,6 @@ class _Checker:
             yield f"a copy of {b} to {a}"
         if target in self.read_only:
             yield f"a copy to '{target}', an input or a constant"
-
-    def read(self, name: str, buffer: str, index: int) -> Iterator[str]:
-        type_ = self.buffers.get(buffer)
-        if type_ is None:
-            yield f"buffer '{buffer}' is not defined"
-        elif type_.dtype is not DType.I64 or surely_at_most(type_.elems, index) or index < 0:
-            yield f"size '{name}' is read from element {index} of {type_}"
-        yield from self.bind(name)
-        self.sizes.add(name)
 
 
 def _bytes(type_: TensorType) -> Expr:
@@ -296,7 +347,9 @@ def _uses(stmt: HostStmt) -> tuple[str, ...]:
             return buffers
         case Copy(target, source):
             return (target, source)
-        case ReadSize(_, buffer, _):
-            return (buffer,)
+        case BindSize(_, value, _):
+            return tuple(load.buffer for load in loads(value))
+        case Check(cond, _) | HostIf(cond, _, _):
+            return tuple(load.buffer for load in loads(cond))
         case _:
             return ()

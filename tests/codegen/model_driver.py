@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -24,6 +26,11 @@ BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, BODY, ctypes.c_void_p, ctypes.c_int64)
 SCRATCH = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 FAIL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
+ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+OUTPUT = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_int64)
+)
 I64 = ctypes.POINTER(ctypes.c_int64)
 POINTERS = ctypes.POINTER(ctypes.c_void_p)
 SELF = 4711
@@ -35,6 +42,9 @@ class Host(ctypes.Structure):
         ("parallel", PARALLEL),
         ("scratch", SCRATCH),
         ("fail", FAIL),
+        ("allocate", ALLOCATE),
+        ("release", RELEASE),
+        ("output", OUTPUT),
     )
 
 
@@ -128,11 +138,36 @@ class Loaded:
         query.restype = ctypes.POINTER(Model)
         query.argtypes = (ctypes.c_uint32,)
         self.query = query
-        self.model = query(1).contents
+        self.model = query(2).contents
         self.messages: list[str] = []
         self.host = Host(
-            SELF, PARALLEL(self._parallel), SCRATCH(lambda _s, _b: 0), FAIL(self._fail)
-        )
+            SELF, PARALLEL(self._parallel), SCRATCH(lambda _s, _b: 0), FAIL(self._fail),
+            ALLOCATE(self._allocate), RELEASE(self._release), OUTPUT(self._output),
+        )  # fmt: skip
+        self.ranks: dict[int, int] = {0: 2}  # of outputs whose shape depends on data
+        self.allocated: list[int] = []  # bytes of each piece of memory asked for in the last run
+        self.released = 0
+        self.given: list[tuple[int, list[int], np.ndarray]] = []  # (output, shape, memory)
+        self._memory: list[np.ndarray] = []
+
+    def _allocate(self, host: int, size: int) -> int:
+        assert host == SELF
+        if size > 1 << 30:
+            return 0
+        self.allocated.append(size)
+        self._memory.append(np.full(size + 64, 0xFF, np.uint8))
+        return self._memory[-1].ctypes.data + -self._memory[-1].ctypes.data % 64
+
+    def _release(self, host: int, memory: int) -> None:
+        assert host == SELF
+        assert any(0 <= memory - m.ctypes.data < 64 for m in self._memory)
+        self.released += 1
+
+    def _output(self, host: int, index: int, dims: Any) -> int:
+        assert host == SELF
+        shape = list(dims[: self.ranks[index]])
+        self.given.append((index, shape, np.zeros(8 * math.prod(shape) + 8, np.uint8)))
+        return self.given[-1][2].ctypes.data
 
     def _parallel(self, host: int, body: Callable[..., object], closure: int, extent: int) -> None:
         assert host == SELF
@@ -160,13 +195,15 @@ class Loaded:
         self,
         sizes: Sequence[int],
         inputs: Sequence[np.ndarray],
-        outputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray | None],
         arena: int = 0,
     ) -> None:
         """Run into `outputs`."""
         memory = np.full(arena + 64, 0xFF, np.uint8)
         aligned = memory.ctypes.data + -memory.ctypes.data % 64
         ins = (ctypes.c_void_p * len(inputs))(*(a.ctypes.data for a in inputs))
-        outs = (ctypes.c_void_p * len(outputs))(*(a.ctypes.data for a in outputs))
+        pointers = (None if a is None else a.ctypes.data for a in outputs)
+        outs = (ctypes.c_void_p * len(outputs))(*pointers)
+        self.allocated, self.given, self._memory, self.released = [], [], [], 0
         given = (ctypes.c_int64 * len(sizes))(*sizes)
         self._check(self.model.run(self.host, given, ins, outs, aligned))

@@ -42,7 +42,7 @@ int main(int count, char **words) {
   if (!library) { fputs(dlerror(), stderr); return 2; }
   dlc_model_query_fn query = (dlc_model_query_fn)dlsym(library, DLC_MODEL_SYMBOL);
   const dlc_model *model = query(DLC_ABI_VERSION);
-  dlc_host host = {NULL, parallel, scratch, fail};
+  dlc_host host = {NULL, parallel, scratch, fail, NULL, NULL, NULL};
   int64_t n = atoll(words[2]), dims[1], bytes;
   if (model->plan(&host, &n, dims, &bytes)) return 3;
   float *x = malloc(n * 4), *y = malloc(dims[0] * 4);

@@ -11,19 +11,23 @@ from dlc.codegen.llvm.host import emit_program, weight_offsets
 from dlc.codegen.llvm.host_expr import TOO_LARGE, ZERO_DIVISOR
 from dlc.core.errors import CodegenError
 from dlc.core.target_parse import parse_target
-from dlc.core.types import DType
+from dlc.core.types import INDEX, DType
+from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.schedule.program import (
+    Allocate,
+    BindSize,
     CallKernel,
     Check,
     Copy,
     HostIf,
     HostLoop,
     Place,
-    ReadSize,
+    Provide,
+    Release,
     SizeVar,
     View,
 )
-from dlc.te.expr import Binary, BinOp, Load, Var, either, equal, index, select
+from dlc.te.expr import Binary, BinOp, Load, Var, cast, const, either, equal, index, select
 from dlc.te.text import parse_expr
 from tests.codegen.model_driver import Loaded, RunError, buffer, build, kernel, program
 
@@ -161,8 +165,9 @@ def test_a_view_may_begin_inside_its_source(tmp_path):
 
 def test_another_abi_gets_no_model(tmp_path):
     model = Loaded(build(tmp_path / "m.so", program([])))
-    assert model.model.abi_version == 1
-    assert not model.query(2)
+    assert model.model.abi_version == 2
+    assert not model.query(1)
+    assert not model.query(3)
     assert not model.query(0)
 
 
@@ -307,7 +312,7 @@ def test_branches_and_loops(tmp_path):
 
 def test_a_size_is_read_from_data(tmp_path):
     body = [
-        ReadSize("k", "x", 1),
+        BindSize("k", cast(INDEX, Load("x", (index(1),), DType.I64)), "k is negative"),
         Check(parse_expr("k < 50"), "k is too large"),
         CallKernel("show", (parse_expr("k * 2"),), ("y",)),
     ]
@@ -324,8 +329,64 @@ def test_a_size_is_read_from_data(tmp_path):
     assert y[0] == 42
     with pytest.raises(RunError, match="k is too large"):
         model.run([], [np.array([0, 50])], [y])
-    with pytest.raises(RunError, match="'k', read from the data, is negative"):
+    with pytest.raises(RunError, match="k is negative"):
         model.run([], [np.array([21, -1])], [y])
+
+
+KINDS = [DType.I8, DType.U8, DType.I16, DType.U16, DType.I32, DType.U32, DType.BOOL]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_elements_of_each_type_are_read(tmp_path, kind):
+    dtype = NUMPY_DTYPES[kind]
+    value = cast(INDEX, Load("x", (index(1), index(2)), kind)) + 300
+    body = [BindSize("k", value, "k is negative"), CallKernel("show", (Var("k"),), ("y",))]
+    prog = program(
+        body,
+        inputs=[buffer("x", 2, 3, dtype=kind)],
+        outputs=[buffer("y", 1, dtype=DType.I64)],
+        kernels=[SHOW_KERNEL],
+    )
+    model = Loaded(build(tmp_path / "m.so", prog, [SHOW]))
+    y = np.zeros(1, np.int64)
+    for number in (0, 1, -1 if dtype.kind == "i" else 1):
+        x = np.full((2, 3), 1 - number, dtype)
+        x[1, 2] = number
+        model.run([], [x], [y])
+        assert y[0] == 300 + number
+
+
+def test_memory_of_a_size_from_data_is_asked_for(tmp_path):
+    body = [
+        BindSize("k", cast(INDEX, Load("x", (index(0),), DType.I64)), "k is negative"),
+        Allocate(buffer("t", "k", 3)),
+        CallKernel("next", (parse_expr("k * 3"),), ("ones", "t")),
+        Provide("y"),
+        Copy("y", "t"),
+        Release("t"),
+        CallKernel("show", (Var("k"),), ("z",)),
+    ]
+    prog = program(
+        body,
+        sizes=[SizeVar("n")],
+        inputs=[buffer("x", 1, dtype=DType.I64), buffer("ones", "n")],
+        outputs=[buffer("y", "k", 3), buffer("z", 1, dtype=DType.I64)],
+        kernels=[kernel("next", ["n"], 1), SHOW_KERNEL],
+    )
+    model = Loaded(build(tmp_path / "m.so", prog, [NEXT, SHOW]))
+    assert model.plan(5, dims=3)[0] == [-1, 3, 1]
+    for k in (0, 1, 2):
+        z = np.zeros(1, np.int64)
+        model.run([6], [np.array([k]), np.ones(6, np.float32)], [None, z])
+        ((index_, shape, memory),) = model.given
+        assert (index_, shape, z[0]) == (0, [k, 3], k)
+        np.testing.assert_array_equal(memory.view(np.float32)[: k * 3], np.full(k * 3, 2))
+        assert model.allocated == [k * 12]
+        assert model.released == 1
+    with pytest.raises(RunError, match="no memory for a tensor"):
+        model.run([6], [np.array([1 << 40]), np.ones(6, np.float32)], [None, np.zeros(1, np.int64)])
+    with pytest.raises(RunError, match="too large"):
+        model.run([6], [np.array([1 << 62]), np.ones(6, np.float32)], [None, np.zeros(1, np.int64)])
 
 
 def test_equal_kernels_share_a_symbol(tmp_path):
@@ -347,10 +408,12 @@ def test_a_kernel_cannot_take_the_name_of_another_symbol(name):
     ("prog", "reason"),
     [
         (program([], arena="k"), "size variable 'k' has no value here"),
-        (program([], outputs=[buffer("y", "k")]), "size variable 'k' has no value here"),
         (program([Check(Binary(BinOp.LT, A // 0, A), "")], sizes=[SizeVar("a")]), "divided by 0"),
         (
-            program([Check(Load("x", (index(0),), DType.BOOL), "")]),
+            program(
+                [Check(equal(Load("x", (index(0),), DType.F32), const(0, DType.F32)), "")],
+                inputs=[buffer("x", 1)],
+            ),
             "'x\\[0\\]' is no size expression",
         ),
         (program([Check(Binary(BinOp.POW, A, A) < 1, "")], sizes=[SizeVar("a")]), "no operation"),

@@ -13,7 +13,7 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.op import Op
-from dlc.graph.verify import attribute_exprs
+from dlc.graph.sizes import attribute_exprs
 from dlc.te.expr import Var
 from dlc.te.text import parse_type
 from dlc.te.transform import free_vars

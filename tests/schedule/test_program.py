@@ -25,7 +25,8 @@ def main(n: size(1, 32), m: size(2), z: size, x: f32[n], count: i64[1], *, y: f3
     t = place(f32[n], 0)
     u = place(f32[n], (n * 4 + 63) // 64 * 64)
     scale(n, x, t)
-    k: size = count[0]
+    k: size = bind(index(count[0]), 'k is negative')
+    r = allocate(f32[k])
     if k < 4:
         check(n < 9, 'too many rows')
         scale(3, w, v) if False else None
@@ -35,6 +36,8 @@ def main(n: size(1, 32), m: size(2), z: size, x: f32[n], count: i64[1], *, y: f3
         scale(n, t, u)
         v = view(u, f32[1], i)
         copy(t, u)
+    scale(k, w, r)
+    release(r)
     scale(n, u, y)
 """
 MAIN = MAIN.replace("        scale(3, w, v) if False else None\n", "")
@@ -83,10 +86,16 @@ BROKEN = [
     ("m: size(2)", "scale: size(2)", "'scale' is bound twice"),
     ("size(1, 32)", "size(4, 3)", "size 'n' has no values"),
     ("for i in range(k)", "for i in range(j)", "reads 'j', which is no size defined before"),
-    ("    k: size = count[0]\n", "", "reads 'k', which is no size defined before"),
-    ("count[0]", "count[1]", "size 'k' is read from element 1 of i64"),
-    ("count[0]", "x[0]", "size 'k' is read from element 0 of f32"),
-    ("count[0]", "counts[0]", "'counts' is not defined"),
+    ("    k: size = bind(index(count[0]), 'k is negative')\n", "", "reads 'k', which is no size"),
+    ("count[0]", "count[1]", r"loads 'count\[1\]', which lies outside"),
+    ("count[0]", "x[0]", "loads f32 from 'x: f32"),
+    ("if k < 4:", "if count[1] < i64(4):", "lies outside"),
+    ("    release(r)\n", "    release(u)\n", "'u' is released, but is not allocated"),
+    ("    release(r)\n", "    release(r)\n    release(r)\n", "'r' is released, but is not"),
+    ("    release(r)\n", "    release(r)\n    scale(k, r, t)\n", "'r' is not defined"),
+    ("        scale(n, t, u)\n", "        release(r)\n", "'r' is released, but is not allocated"),
+    ("allocate(f32[k])", "allocate(f32[j])", "shape of 'r' reads 'j'"),
+    ("    release(r)\n", "    provide(y)\n", "'y' is no output that may be provided here"),
     ("    scale(n, u, y)\n", "    scale(n, v, y)\n", "'v' is not defined"),
     ("    scale(n, u, y)\n", "    scale(i, u, y)\n", "reads 'i'"),
     ("    scale(n, x, t)\n", "    scale(n, t)\n", "takes 1 sizes and 2 buffers"),
@@ -108,7 +117,7 @@ BROKEN = [
     ("check(n < 9,", "check(j < 9,", "a condition reads 'j'"),
     ("check(n < 9,", "check(n + 9,", "a condition of type index"),
     ("if k < 4:", "if j < 4:", "a condition reads 'j'"),
-    ("y: f32[n]):\n    w", "y: f32[j]):\n    w", "the shape of 'y' reads 'j'"),
+    ("y: f32[n]):\n    w", "y: f32[j]):\n    w", "output 'y' is not provided"),
 ]
 
 
@@ -146,9 +155,16 @@ def test_an_output_may_have_a_size_read_at_run_time():
     text = """
         def main(count: i64[1], *, y: f32[k]):
             arena(0)
-            k: size = count[0]
+            k: size = bind(index(count[0]), "k is negative")
+            provide(y)
     """
-    verify_program(parse_program(textwrap.dedent(text)), when="now")
+    text = textwrap.dedent(text)
+    verify_program(parse_program(text), when="now")
+    assert parse_program(str(parse_program(text))) == parse_program(text)
+    with pytest.raises(VerifyError, match="'y' is not provided"):
+        verify_program(parse_program(text.replace("provide(y)", "pass")), when="now")
+    with pytest.raises(VerifyError, match="'y' is no output that may be provided here"):
+        verify_program(parse_program(text + "    provide(y)\n"), when="now")
 
 
 def test_buffers_that_never_live_together_may_share():

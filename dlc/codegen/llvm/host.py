@@ -12,9 +12,12 @@ from typing import assert_never
 from dlc.codegen.llvm.host_expr import DECLARATIONS, HostBuilder, emit_messages
 from dlc.core.errors import CodegenError
 from dlc.core.target import Target
+from dlc.core.types import INDEX
 from dlc.schedule.demand import Demand, demand
 from dlc.schedule.loop import Buffer
 from dlc.schedule.program import (
+    Allocate,
+    BindSize,
     CallKernel,
     Check,
     Copy,
@@ -23,24 +26,28 @@ from dlc.schedule.program import (
     HostStmt,
     Place,
     Program,
-    ReadSize,
+    Provide,
+    Release,
     View,
 )
-from dlc.te.expr import ZERO, Expr
-from dlc.te.transform import free_vars, substitute
+from dlc.te.expr import ZERO, Const, Expr, Load
+from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import const_size
 
-ABI_VERSION = 1  # DLC_ABI_VERSION of dlc/abi.h
+ABI_VERSION = 2  # DLC_ABI_VERSION of dlc/abi.h
 ALIGNMENT = 64  # DLC_ALIGNMENT of dlc/abi.h
 MODEL_SYMBOL = "dlc_model_query"
 WEIGHTS_SYMBOL = "dlc_weights"
+NO_MEMORY = "there is no memory for a tensor whose size depends on the data"
 _RESERVED = frozenset({"memcpy", "memset", "memmove"})
+_OFFSETS = {"fail": 24, "allocate": 32, "release": 40, "output": 48}  # in dlc_host
 
 PROFILE = 0x80000000  # DLC_PROFILE of dlc/abi.h
-STEP_OFFSET = 32  # of `step` in dlc_profile_host
+STEP_OFFSET = 56  # of `step` in dlc_profile_host
 
 _RUN = "define internal i32 @{}(ptr %host, ptr %sizes, ptr %inputs, ptr %outputs, ptr %arena) #0"
 _PLAN = "define internal i32 @dlc_plan(ptr %host, ptr %sizes, ptr %dims, ptr %bytes) #0"
+_LATER = Const(-1, INDEX)  # a dimension that `plan` cannot tell
 _MODEL_TYPE = "{ i32, i32, i32, i32, ptr, ptr }"
 
 
@@ -134,7 +141,7 @@ class _HostFunction:
         self.kernels = {kernel.name: kernel for kernel in program.kernels}
         self.steps = 0
         self.names = names
-        self.out = HostBuilder(program.name, messages)
+        self.out = HostBuilder(program.name, messages, self._element)
         self.buffers: dict[str, Buffer] = {}
         self.pointers: dict[str, str] = {}
         self.offsets = weight_offsets(program.constants)[0]
@@ -144,7 +151,8 @@ class _HostFunction:
         self._bind_sizes()
         for array, buffers in (("inputs", self.program.inputs), ("outputs", self.program.outputs)):
             for position, buffer in enumerate(buffers):
-                self._bind(buffer, self._load("ptr", array, position))
+                if array == "inputs" or not self.program.is_provided(buffer):
+                    self._bind(buffer, self._load("ptr", array, position))
         for buffer in self.program.constants:
             self.buffers[buffer.name] = buffer
         self._stmts(self.program.body)
@@ -158,17 +166,18 @@ class _HostFunction:
         self._bind_sizes()
         known = {size.name for size in self.program.sizes}
         for stmt in self.program.body:
-            if isinstance(stmt, Check) and free_vars(stmt.cond) <= known:
+            if isinstance(stmt, Check) and free_vars(stmt.cond) <= known and not loads(stmt.cond):
                 self.out.require(self.out.expr(stmt.cond), stmt.message)
         dims = [dim for buffer in self.program.outputs for dim in buffer.type.shape]
         for position, dim in enumerate(dims):
-            self._store_size(dim, "dims", position)
+            self._store_size(dim if free_vars(dim) <= known else _LATER, "dims", position)
         self._store_size(self.program.arena_bytes, "bytes", 0)
         return self._finish(_PLAN)
 
     def _finish(self, head: str) -> str:
         self.out.line("ret i32 0")
-        lines = [head + " {", "entry:", *self.out.lines, *self.out.failures(), "}", ""]
+        out = self.out
+        lines = [head + " {", "entry:", *out.slots, *out.lines, *out.failures(), "}", ""]
         return "\n".join(lines)
 
     def _bind_sizes(self) -> None:
@@ -229,7 +238,7 @@ class _HostFunction:
         function = out.value(f"load ptr, ptr {at}, align 8")
         out.line(f"call void {function}(ptr {itself}, {numbers})")
 
-    def _stmt(self, stmt: HostStmt) -> None:
+    def _stmt(self, stmt: HostStmt) -> None:  # noqa: C901 - a case per statement
         out = self.out
         match stmt:
             case Place(buffer, offset):
@@ -249,10 +258,15 @@ class _HostFunction:
                 self._copy(target, source)
             case Check(cond, message):
                 out.require(out.expr(cond), message)
-            case ReadSize(name, buffer, index):
-                at = out.value(f"getelementptr i8, ptr {self._pointer(buffer)}, i64 {8 * index}")
-                value = out.value(f"load i64, ptr {at}, align 8")
-                message = f"size '{name}', read from the data, is negative"
+            case Allocate(buffer):
+                self._allocate(buffer)
+            case Release(name):
+                function = self._host_function("release")
+                out.line(f"call void {function[0]}(ptr {function[1]}, ptr {self._pointer(name)})")
+            case Provide(name):
+                self._provide(name)
+            case BindSize(name, size, message):
+                value = out.expr(size)
                 out.require(out.value(f"icmp sge i64 {value}, 0"), message)
                 out.bind(name, value)
             case HostIf(cond, then, other):
@@ -261,6 +275,44 @@ class _HostFunction:
                 self._loop(var, out.expr(extent), body)
             case _:
                 assert_never(stmt)
+
+    def _element(self, load: Load) -> str:
+        type_ = self.buffers[load.buffer].type
+        flat = 0
+        for at, size in zip(load.index, type_.shape, strict=True):
+            flat = flat * const_size(size) + const_size(at)
+        offset = flat * load.dtype.size_bytes
+        return self.out.value(f"getelementptr i8, ptr {self._pointer(load.buffer)}, i64 {offset}")
+
+    def _host_function(self, name: str) -> tuple[str, str]:
+        """A function of the host, and what to pass as its first argument."""
+        at = self.out.value(f"getelementptr i8, ptr %host, i64 {_OFFSETS[name]}")
+        return (
+            self.out.value(f"load ptr, ptr {at}, align 8"),
+            self.out.value("load ptr, ptr %host, align 8"),
+        )
+
+    def _allocate(self, buffer: Buffer) -> None:
+        size = self.out.expr(buffer.type.elems * buffer.type.dtype.size_bytes)
+        function, host = self._host_function("allocate")
+        memory = self.out.value(f"call ptr {function}(ptr {host}, i64 {size})")
+        self.out.require(self.out.value(f"icmp ne ptr {memory}, null"), NO_MEMORY)
+        self._bind(buffer, memory)
+
+    def _provide(self, name: str) -> None:
+        """The runtime says itself what is wrong where it gives no memory; its message is first."""
+        found = [(i, b) for i, b in enumerate(self.program.outputs) if b.name == name]
+        ((position, buffer),) = found
+        count = buffer.type.rank
+        dims = self.out.slot(f"[{max(count, 1)} x i64]")
+        for axis, size in enumerate(buffer.type.shape):
+            value = self.out.expr(size)
+            at = self.out.value(f"getelementptr i64, ptr {dims}, i64 {axis}")
+            self.out.line(f"store i64 {value}, ptr {at}, align 8")
+        function, host = self._host_function("output")
+        memory = self.out.value(f"call ptr {function}(ptr {host}, i32 {position}, ptr {dims})")
+        self.out.require(self.out.value(f"icmp ne ptr {memory}, null"), NO_MEMORY)
+        self._bind(buffer, memory)
 
     def _copy(self, target: str, source: str) -> None:
         kind = self.buffers[target].type

@@ -6,13 +6,14 @@ and divisions by zero make the run fail with a message. An expression is compute
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import assert_never
 
 from dlc.core.errors import CodegenError
 from dlc.core.types import INDEX, DType
 from dlc.te.expr import Binary, BinOp, Cast, Const, Expr, Load, Select, Unary, UnOp, Var
+from dlc.te.transform import loads
 
 _CHECKED = {BinOp.ADD: "sadd", BinOp.SUB: "ssub", BinOp.MUL: "smul"}
 _COMPARE = {BinOp.LT: "slt", BinOp.LE: "sle", BinOp.EQ: "eq", BinOp.NE: "ne"}
@@ -29,12 +30,17 @@ DECLARATIONS = "".join(
 ) + "".join(f"declare i64 @llvm.{name}.i64(i64, i64)\n" for name in _EXTREME.values())
 
 
+Element = Callable[[Load], str]  # the address of an element, as text
+
+
 class HostBuilder:
     """Writes the body of one host function: numbered values and labels, failures at the end."""
 
-    def __init__(self, unit: str, messages: dict[str, str]) -> None:
+    def __init__(self, unit: str, messages: dict[str, str], element: Element) -> None:
         self.unit = unit
+        self._element = element
         self.lines: list[str] = []
+        self.slots: list[str] = []  # memory of the function, at its start
         self._messages = messages  # text -> global that holds it, shared by all functions
         self._failures: dict[str, str] = {}  # text -> label that reports it
         self._values: dict[Expr, str] = {}
@@ -49,6 +55,12 @@ class HostBuilder:
         """Append an instruction that gives a value; return the value's name."""
         self._count += 1
         self.line(f"%v{self._count} = {text}")
+        return f"%v{self._count}"
+
+    def slot(self, kind: str) -> str:
+        """Memory that lives as long as the call."""
+        self._count += 1
+        self.slots.append(f"  %v{self._count} = alloca {kind}, align 8")
         return f"%v{self._count}"
 
     def fresh_label(self, stem: str) -> str:
@@ -106,10 +118,11 @@ class HostBuilder:
         known = self._values.get(expr)
         if known is None:
             known = self._compute(expr)
-            self._values[expr] = known
+            if not loads(expr):  # memory changes
+                self._values[expr] = known
         return known
 
-    def _compute(self, expr: Expr) -> str:
+    def _compute(self, expr: Expr) -> str:  # noqa: C901 - a case per node
         match expr:
             case Var(name, _):
                 raise self._error(f"size variable '{name}' has no value here")
@@ -123,14 +136,28 @@ class HostBuilder:
                 return self._binary(BinOp.SUB, Const(0, a.dtype), a)
             case Unary(UnOp.NOT, a):
                 return self.value(f"xor i1 {self.expr(a)}, true")
-            case Cast(dtype, a) if dtype in _INTEGERS and a.dtype in _INTEGERS:
+            case Cast(dtype, a) if dtype in _INTEGERS and a.dtype is DType.BOOL:
+                return self.value(f"zext i1 {self.expr(a)} to i64")
+            case Cast(dtype, a) if dtype in _INTEGERS and a.dtype.is_int:
                 return self.expr(a)
+            case Load(_, _, dtype) if dtype.is_int or dtype is DType.BOOL:
+                return self._load(expr)
             case Select(cond, then, other):
                 return self._choose(cond, then, other)
             case Const() | Binary() | Unary() | Cast() | Load():
                 raise self._error(f"'{expr}' is no size expression")
             case _:
                 assert_never(expr)
+
+    def _load(self, load: Load) -> str:
+        """An integer as an i64, a bool as an i1. Memory may have any alignment."""
+        at, bits = self._element(load), load.dtype.size_bytes * 8
+        value = self.value(f"load i{bits}, ptr {at}, align {load.dtype.size_bytes}")
+        if load.dtype is DType.BOOL:
+            return self.value(f"icmp ne i8 {value}, 0")
+        if bits == 64:
+            return value
+        return self.value(f"{'sext' if load.dtype.is_signed else 'zext'} i{bits} {value} to i64")
 
     def _binary(self, op: BinOp, a: Expr, b: Expr) -> str:
         x, y = self.expr(a), self.expr(b)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dlc.frontend.onnx.context import Context, Elements, attribute_sizes
-from dlc.graph.graph import Graph, Node, Value
+from dlc.frontend.onnx.context import Context, Elements
+from dlc.graph.graph import Node, Value
 from dlc.graph.op import Array
 from dlc.graph.ops.elementwise import Identity
 from dlc.graph.ops.scan import Scan
-from dlc.te.transform import free_vars
+from dlc.graph.sizes import graph_reads
 from dlc.te.types import TensorType
 
 
@@ -28,6 +28,7 @@ class Body(Context):
         self.node = parent.node
         self.run_graph = parent.run_graph
         self.bounds = parent.bounds
+        self.data.around = parent.data
         self.captured: dict[Value, Value] = {}
         """Value around the loop -> the body's parameter for it."""
         self._own: set[str] = set()
@@ -107,7 +108,7 @@ def scan(
     _check_carries(ctx, carries, made.carries)
     results = [_computed(body, v) for v in (*made.carries, *made.outputs)]
     graph = body.graph(name, (), (*state, *elements, *body.captured.values()), results)
-    graph = Graph(name, tuple(sorted(_sizes(graph))), graph.inputs, graph.nodes, graph.outputs)
+    graph = replace(graph, sizes=tuple(sorted(graph_reads(graph))))
     op = Scan(body=graph, carries=len(carries), reverse=reverse)
     return ctx.call_all(op, *carries, *sequences, *body.captured, count=len(results))
 
@@ -124,11 +125,3 @@ def _computed(body: Body, value: Value) -> Value:
     if any(inner in node.outputs for node in body.nodes):
         return inner
     return body.call(Identity(), inner)
-
-
-def _sizes(graph: Graph) -> set[str]:
-    """The size variables a body reads."""
-    values = (*graph.inputs, *(v for node in graph.nodes for v in node.outputs))
-    sizes = [size for v in values for size in v.type.shape]
-    sizes += [size for node in graph.nodes for size in attribute_sizes(node.op)]
-    return {name for size in sizes for name in free_vars(size)}

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from dlc.core.errors import InternalError, UnsupportedOperator
 from dlc.core.types import INDEX, DType
+from dlc.frontend.onnx.data import DataSizes
 from dlc.frontend.onnx.dtypes import dtype_of
 from dlc.frontend.onnx.limits import Limits
 from dlc.frontend.onnx.model import OnnxGraph, OnnxNode
 from dlc.frontend.onnx.names import Names
-from dlc.graph.arrays import round_to
+from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Array, Fuse, Op
 from dlc.graph.ops.elementwise import Cast
@@ -59,6 +60,8 @@ class Context:
         self._arrays: dict[str, Array] = {}
         self._elements: dict[str, Elements] = {}
         self._made: dict[str, Value] = {}
+        self.data = DataSizes(self)
+        """Sizes that are known only from data."""
 
     @property
     def opset(self) -> int:
@@ -83,6 +86,7 @@ class Context:
 
     def call_all(self, op: Op, *inputs: Value, name: str = "", count: int = 1) -> tuple[Value, ...]:
         """All `count` results of an operator."""
+        op = self.data.bound(op)
         hint = name or self._hint(op)
         names = tuple(self.names.fresh(hint if i == 0 else f"{hint}_{i}") for i in range(count))
         node = call(op, *inputs, name=names if count > 1 else names[0], source=self.node.label)
@@ -91,9 +95,13 @@ class Context:
                 self.refuse(f"a result would have the size {size}")
         if self._folds(node):
             return self._fold(node)
-        operands = tuple(self.materialise(v) for v in inputs)
-        self._emit(Node(node.op, operands, node.outputs, node.source))
+        self.emit(node)
         return node.outputs
+
+    def emit(self, node: Node) -> None:
+        """Add a node, whatever it is."""
+        operands = tuple(self.materialise(v) for v in node.inputs)
+        self._emit(Node(node.op, operands, node.outputs, node.source))
 
     def _emit(self, node: Node) -> None:
         self.nodes.append(node)
@@ -131,6 +139,8 @@ class Context:
     def require_equal(self, have: Expr, need: Expr, reason: str) -> None:
         """Refuse sizes that differ, or may differ; `reason` says why they must not.
 
+        Sizes that are known only from data are left for the run to compare.
+
         Raises:
             OnlySize: they are equal for one value of a size variable, and for no other.
         """
@@ -138,6 +148,8 @@ class Context:
             return
         if isinstance(have, Const) and isinstance(need, Const):
             self.refuse(reason)
+        if self.data.reads_any(have - need):
+            return
         if (found := _only_solution(have - need)) is not None:
             raise OnlySize(self.node.label, *found)
         self.refuse(f"{reason}, which may differ", "fix a dimension with dims= or shapes=")
@@ -148,6 +160,8 @@ class Context:
 
     def array(self, value: Value) -> Array | None:
         """The elements of a constant; None for anything else."""
+        if value.type.is_static and 0 in value.type.static_shape:
+            return np.zeros(value.type.static_shape, NUMPY_DTYPES[value.type.dtype])
         return self._arrays.get(value.name)
 
     def elements(self, value: Value) -> Elements | None:
@@ -189,10 +203,21 @@ class Context:
         """
         if not any(self.is_symbolic(v) for v in values):
             return None
-        operands = [self.elements(v) for v in values]
+        operands = [self._elements_or_loads(v) for v in values]
         if any(o is None for o in operands):
             return None
         return self.size_tensor(np.asarray(fn(*operands)), dtype or values[0].type.dtype)
+
+    def _elements_or_loads(self, value: Value) -> Elements | None:
+        known = self.elements(value)
+        if known is not None or self.array(value) is not None:
+            return known
+        loaded = self.data.elements(value)
+        if loaded is None:
+            return None
+        result = np.empty(len(loaded), np.object_)
+        result[...] = loaded
+        return result.reshape(value.type.static_shape)
 
     def ints(self, value: Value, what: str) -> tuple[int, ...]:
         """The elements of a constant vector of integers; others are refused."""
@@ -202,6 +227,10 @@ class Context:
         if array.dtype.kind not in "iu":
             self.refuse(f"{what} must be whole numbers, and '{value.name}' is {array.dtype}")
         return tuple(int(e) for e in array.flat)
+
+    def data_only(self, value: Value) -> tuple[Expr, ...] | None:
+        """The elements of a small tensor of integers of which nothing is known before the run."""
+        return None if self.elements(value) is not None else self.data.elements(value)
 
     def one_int(self, value: Value, what: str) -> int:
         """The element of a constant that has one."""
@@ -229,8 +258,13 @@ class Context:
         return tuple(float(e) for e in array.flat)
 
     def need_sizes(self, value: Value, what: str) -> tuple[Expr, ...]:
-        """The elements of a vector as size expressions; what depends on data is refused."""
+        """The elements of a vector as size expressions, which may load them at run time."""
         found = self.sizes(value)
+        if found is None:
+            whole = value
+            if value.type.dtype.is_float and self.array(value) is None:
+                whole = self.call(Cast(to=DType.I64), value)
+            found = self.data.elements(whole)
         if found is None:
             self.refuse(f"{what} depends on data that is known only at run time")
         return found
@@ -318,6 +352,7 @@ class Context:
         )
         whole = value.type.dtype if value.type.dtype.is_int else DType.I64
         op = SizeTensor(values=flat, shape=value.type.shape, dtype=whole)
+        op = self.data.bound(op)
         name = value.name if whole is value.type.dtype else self.names.fresh(value.name)
         node = call(op, name=name, source=self.node.label)
         self._emit(node)

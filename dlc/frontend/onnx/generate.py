@@ -13,16 +13,19 @@ from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import reshape_to
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.binary import Add, Mul
+from dlc.graph.ops.binary import Add, Div, Mul, Sub
+from dlc.graph.ops.elementwise import Ceil
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import OneHot, Trilu
 from dlc.graph.ops.shape import Expand, Tile
-from dlc.te.expr import ONE, ZERO, Const, Expr, maximum
+from dlc.te.expr import ONE, ZERO, Const, Expr, equal, index, maximum, select
 from dlc.te.simplify import canonical, surely_at_most, surely_less
 from dlc.te.tensor import broadcast_shape
+from dlc.te.transform import loads
 
 
 @converter("Constant", since=1)
@@ -90,6 +93,8 @@ def convert_expand(ctx: Context, x: Value, shape: Value) -> Value:
 
 def expand_to(ctx: Context, x: Value, shape: Sequence[Expr]) -> Value:
     """Broadcast to a shape, and the shape to the tensor."""
+    if any(map(loads, shape)):
+        return ctx.call(Expand(shape=_broadcast_data(ctx, x, shape)), x)
     sizes = broadcast_shape([x.type.shape, tuple(shape)])
     if sizes == x.type.shape:
         return x
@@ -99,6 +104,15 @@ def expand_to(ctx: Context, x: Value, shape: Sequence[Expr]) -> Value:
         if known is not None:
             return known
     return ctx.call(Expand(shape=sizes), x)
+
+
+def _broadcast_data(ctx: Context, x: Value, shape: Sequence[Expr]) -> tuple[Expr, ...]:
+    """A shape with the tensor's sizes where a run finds 1."""
+    found = list(shape)
+    for back, have in enumerate(reversed(x.type.shape[-len(found) :] if found else ()), 1):
+        if loads(found[-back]):
+            found[-back] = select(equal(found[-back], 1), have, found[-back])
+    return tuple(ctx.data.size(size) for size in found)
 
 
 @converter("Tile", since=6)
@@ -131,6 +145,8 @@ def convert_range(
         check_elems(ctx, steps)
         numbers = np.arange(low, high, by) if steps > 0 else np.zeros(0)
         return ctx.constant(round_to(numbers, start.type.dtype))
+    if start.type.dtype.is_float or any(ctx.data_only(v) is not None for v in bounds):
+        return _range_of_data(ctx, start, limit, delta)
     first, last, step = (ctx.one_size(v, "the range") for v in bounds)
     if step != ONE:
         ctx.refuse(f"delta is {step}; with a limit known only at run time it must be 1")
@@ -140,6 +156,28 @@ def convert_range(
     if not surely_at_most(0, count):
         count = canonical(maximum(count, ZERO))
     return ctx.call(Range(size=count, start=first, dtype=start.type.dtype))
+
+
+def _range_of_data(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
+    """As many numbers as fit, start + i * delta each.
+
+    Floats: their number is computed in float64.
+    """
+    dtype = start.type.dtype
+    if dtype.is_float:
+        low, high, by = (cast_to(ctx, v, DType.F64) for v in (start, limit, delta))
+        steps = ctx.call(Ceil(), ctx.call(Div(), ctx.call(Sub(), high, low), by))
+        count = maximum(ctx.one_size(cast_to(ctx, steps, DType.I64), "the range"), ZERO)
+    else:
+        first, last, step = (ctx.one_size(v, "the range") for v in (start, limit, delta))
+        # The quotient rounds toward minus infinity; -(-a // b) rounds up.
+        fits = maximum(-((first - last) // select(equal(step, 0), ONE, step)), ZERO)
+        count = select(equal(step, 0), index(-1), fits)
+    numbers = ctx.call(Range(size=ctx.data.size(count)))
+    shape = numbers.type.shape
+    one = [reshape_to(ctx, v, (ONE,) * len(shape)) for v in (start, delta)]
+    scaled = ctx.call(Mul(), cast_to(ctx, numbers, dtype), one[1])
+    return ctx.call(Add(), scaled, one[0])
 
 
 @converter("EyeLike", since=9)
@@ -169,7 +207,7 @@ def convert_one_hot(
 @converter("Trilu", since=14)
 def convert_trilu(ctx: Context, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     """The upper or lower triangle of matrices, zeros elsewhere."""
-    offset = 0 if k is None else ctx.one_int(k, "k")
+    offset = ZERO if k is None else ctx.one_size(k, "k")
     return ctx.call(Trilu(upper=bool(upper), k=offset), x)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlc.frontend.onnx import data_axes
 from dlc.frontend.onnx.body import Body, Step, scan
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
@@ -17,7 +18,7 @@ from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.reduce import ArgMax, ArgMin, CumSum, Reduce
-from dlc.te.expr import ONE
+from dlc.te.expr import ONE, Expr
 
 _KINDS = {
     "ReduceSum": ("sum", 13),
@@ -51,6 +52,9 @@ def _declare(op_type: str, kind: str, axes_operand_since: int) -> None:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Value:
+        unknown = None if axes is None else ctx.data_only(axes)
+        if unknown:
+            return _reduce_data(ctx, x, kind, unknown, keepdims)
         found = () if axes is None else ctx.ints(axes, "axes")
         if not found and noop_with_empty_axes:
             alone = Reduce(kind=kind, axes=(), keepdims=True)
@@ -66,6 +70,16 @@ def _reduce(ctx: Context, x: Value, kind: str, axes: Sequence[int], keepdims: in
         total = np.full((1,) if keepdims else (), math.prod(sizes.tolist(), start=ONE))
         return ctx.size_tensor(total, x.type.dtype)
     return ctx.call(Reduce(kind=kind, axes=tuple(sorted(found)), keepdims=bool(keepdims)), x)
+
+
+def _reduce_data(ctx: Context, x: Value, kind: str, axes: Sequence[Expr], keepdims: int) -> Value:
+    """Axes that a run names are folded behind axes that are known."""
+    parts = data_axes.fold_axes(ctx, x, axes)
+    behind = tuple(range(1, parts.type.rank, 2))
+    result = ctx.call(Reduce(kind=kind, axes=behind, keepdims=False), parts)
+    if keepdims:
+        return result
+    return data_axes.reshape(ctx, result, data_axes.without_axes(ctx, x.type.shape, axes))
 
 
 for _op_type, (_kind, _since) in _KINDS.items():
@@ -91,6 +105,10 @@ def convert_cum_sum(
     ctx: Context, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0
 ) -> Value:
     """Running sums along an axis."""
+    if (unknown := ctx.data_only(axis)) is not None:
+        parts = data_axes.split_at(ctx, x, *unknown)
+        op = CumSum(axis=1, exclusive=bool(exclusive), reverse=bool(reverse))
+        return data_axes.reshape(ctx, ctx.call(op, parts), x.type.shape)
     (along,) = axes_of(ctx, (ctx.one_int(axis, "axis"),), x.type.rank)
     op = CumSum(axis=along, exclusive=bool(exclusive), reverse=bool(reverse))
     return ctx.call(op, x)
@@ -101,7 +119,14 @@ def convert_cum_prod(
     ctx: Context, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0
 ) -> Value:
     """Running products along an axis."""
+    if (unknown := ctx.data_only(axis)) is not None:
+        parts = data_axes.split_at(ctx, x, *unknown)
+        return data_axes.reshape(ctx, _products(ctx, parts, 1, exclusive, reverse), x.type.shape)
     (along,) = axes_of(ctx, (ctx.one_int(axis, "axis"),), x.type.rank)
+    return _products(ctx, x, along, exclusive, reverse)
+
+
+def _products(ctx: Context, x: Value, along: int, exclusive: int, reverse: int) -> Value:
     order = [along, *(a for a in range(x.type.rank) if a != along)]
     rows = transpose(ctx, x, order)
     one = fill(ctx, NUMPY_DTYPES[x.type.dtype].type(1).reshape(()), rows.type.shape[1:])

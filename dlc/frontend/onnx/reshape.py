@@ -9,15 +9,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.core.types import INDEX
+from dlc.frontend.onnx import data_axes
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
 from dlc.graph.graph import Value
 from dlc.graph.ops.layout import SpaceToDepth
 from dlc.graph.ops.shape import Reshape, Transpose
-from dlc.te.expr import ONE, ZERO, Const, Expr
+from dlc.te.expr import ONE, ZERO, Const, Expr, equal, select
 from dlc.te.poly import from_poly
 from dlc.te.simplify import canonical, surely_divides, surely_equal, surely_less, to_poly
+from dlc.te.transform import loads
 from dlc.te.types import is_const
 
 
@@ -58,6 +60,8 @@ def resolve_shape(
             if axis >= x.type.rank:
                 ctx.refuse(f"size 0 at axis {axis} copies a size that {x.type} does not have")
             shape.append(x.type.shape[axis])
+        elif loads(size):
+            return _shape_of_data(ctx, x, wanted, allowzero)
         elif is_const(size, -1):
             if open_axis >= 0:
                 ctx.refuse("more than one size is -1")
@@ -73,6 +77,21 @@ def resolve_shape(
     return tuple(shape)
 
 
+def _shape_of_data(
+    ctx: Context, x: Value, wanted: Sequence[Expr], allowzero: bool
+) -> tuple[Expr, ...]:
+    """The same where a run says which size is 0 or -1; it checks the number of elements too."""
+    copied = [
+        size
+        if allowzero or axis >= x.type.rank
+        else select(equal(size, 0), x.type.shape[axis], size)
+        for axis, size in enumerate(wanted)
+    ]
+    known = math.prod((select(equal(size, -1), ONE, size) for size in copied), start=ONE)
+    rest = select(equal(known, 0), ZERO, x.type.elems // known)
+    return tuple(ctx.data.size(select(equal(size, -1), rest, size)) for size in copied)
+
+
 def _remaining(ctx: Context, x: Value, others: Sequence[Expr]) -> Expr:
     """The number of elements of `x` divided by the product of the other sizes, exactly.
 
@@ -83,6 +102,8 @@ def _remaining(ctx: Context, x: Value, others: Sequence[Expr]) -> Expr:
     common = have & need
     total, divisor = _product(have - common), _product(need - common)
     quotient = _exact_quotient(total, divisor)
+    if quotient is None and ctx.data.reads_any(total * divisor):
+        return select(equal(divisor, 0), ZERO, total // divisor)
     if quotient is None:
         ctx.refuse(
             f"the size -1 is {total} / ({divisor}), which is not surely a whole number",
@@ -150,12 +171,16 @@ def convert_squeeze_attribute(ctx: Context, x: Value, *, axes: Sequence[int] = (
 @converter("Squeeze", since=13)
 def convert_squeeze(ctx: Context, x: Value, axes: Value | None = None) -> Value:
     """Remove axes of size 1; all of them where none is named."""
+    if axes is not None and (found := ctx.data_only(axes)) is not None:
+        return data_axes.reshape(ctx, x, data_axes.without_axes(ctx, x.type.shape, found))
     return squeeze(ctx, x, None if axes is None else ctx.ints(axes, "axes"))
 
 
 def squeeze(ctx: Context, x: Value, axes: Sequence[int] | None) -> Value:
     """Remove axes of size 1."""
     if axes is None:
+        if all(isinstance(s, Const) or ctx.data.reads_any(s) for s in x.type.shape):
+            return _squeeze_known(ctx, x)
         if any(not isinstance(s, Const) for s in x.type.shape):
             ctx.refuse(f"which axes of {x.type} have size 1 is known only at run time")
         axes = [i for i, s in enumerate(x.type.shape) if is_const(s, 1)]
@@ -163,6 +188,16 @@ def squeeze(ctx: Context, x: Value, axes: Sequence[int] | None) -> Value:
     for axis in gone:
         ctx.require_equal(x.type.shape[axis], ONE, f"axis {axis} of {x.type} must have size 1")
     return reshape_to(ctx, x, [s for i, s in enumerate(x.type.shape) if i not in gone])
+
+
+def _squeeze_known(ctx: Context, x: Value) -> Value:
+    """Remove the axes that surely have size 1; a run refuses sizes from data that are 1 too."""
+    left = [s for s in x.type.shape if not is_const(s, 1)]
+    shape = [
+        s if isinstance(s, Const) else ctx.data.checked(select(equal(s, 1), Const(-1, INDEX), s))
+        for s in left
+    ]
+    return reshape_to(ctx, x, shape)
 
 
 @converter("Unsqueeze", since=1)
@@ -174,6 +209,8 @@ def convert_unsqueeze_attribute(ctx: Context, x: Value, *, axes: Sequence[int]) 
 @converter("Unsqueeze", since=13)
 def convert_unsqueeze(ctx: Context, x: Value, axes: Value) -> Value:
     """Insert axes of size 1."""
+    if (found := ctx.data_only(axes)) is not None:
+        return data_axes.reshape(ctx, x, data_axes.with_axes(ctx, x.type.shape, found))
     return unsqueeze(ctx, x, ctx.ints(axes, "axes"))
 
 

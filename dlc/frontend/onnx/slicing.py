@@ -7,13 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.data_axes import of_axis
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to
 from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Where
+from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import Gather
-from dlc.graph.ops.shape import Concat, Pad, Slice
-from dlc.te.expr import ONE, ZERO, Const, Expr, index, maximum, minimum
+from dlc.graph.ops.shape import Concat, Expand, Pad, Slice
+from dlc.te.expr import ONE, ZERO, Const, Expr, both, equal, index, maximum, minimum, select
 from dlc.te.simplify import canonical, surely_at_most, surely_differ, surely_divides, surely_less
 
 _FAR = 10**9
@@ -48,9 +51,58 @@ def convert_slice(
     """A box of a tensor, with steps."""
     first = ctx.need_sizes(starts, "where the slice starts")
     last = ctx.need_sizes(ends, "where the slice ends")
+    strange = [v for v in (axes, steps) if v is not None and ctx.data_only(v) is not None]
+    if strange:
+        named = (
+            list(map(index, range(len(first)))) if axes is None else ctx.need_sizes(axes, "axes")
+        )
+        apart = [ONE] * len(first) if steps is None else ctx.need_sizes(steps, "steps")
+        return _slice_of_data(ctx, x, first, last, named, apart)
     where = range(len(first)) if axes is None else ctx.ints(axes, "axes")
     step = [1] * len(first) if steps is None else ctx.ints(steps, "steps")
     return slice_axes(ctx, x, first, last, where, step)
+
+
+def _slice_of_data(
+    ctx: Context,
+    x: Value,
+    starts: Sequence[Expr],
+    ends: Sequence[Expr],
+    axes: Sequence[Expr],
+    steps: Sequence[Expr],
+) -> Value:
+    """A box of which a run tells the axes or the steps: one gather along each axis."""
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        ctx.refuse("starts, ends, axes and steps differ in length")
+    rank = x.type.rank
+    per_axis = [
+        of_axis(axes, rank, values, [default] * rank)
+        for values, default in ((starts, ZERO), (ends, index(_FAR)), (steps, ONE))
+    ]
+    for axis, (start, end, step) in enumerate(zip(*per_axis, strict=True)):
+        if (start, end, step) == (ZERO, index(_FAR), ONE):
+            continue
+        size = x.type.shape[axis]
+        down = step < 0
+        lowest = select(down, index(-1), ZERO)
+        highest = select(down, size - 1, size)
+        begin = _within(_from_back(start, size), ZERO, highest)
+        stop = _within(_from_back(end, size), lowest, highest)
+        apart = select(equal(step, 0), ONE, step)
+        # Rounded up, whatever the sign: -(-a // b).
+        count = maximum(-((begin - stop) // apart), ZERO)
+        valid = select(equal(step, 0), index(-1), minimum(count, size))
+        numbers = ctx.call(Range(size=ctx.data.size(valid), start=begin, delta=apart))
+        x = ctx.call(Gather(axis=axis), x, numbers)
+    return x
+
+
+def _from_back(bound: Expr, size: Expr) -> Expr:
+    return select(bound < 0, bound + size, bound)
+
+
+def _within(bound: Expr, lowest: Expr, highest: Expr) -> Expr:
+    return maximum(minimum(bound, highest), lowest)
 
 
 def slice_axes(
@@ -117,7 +169,8 @@ def _clamped(ctx: Context, size: Expr, bound: Expr, lowest: Expr, highest: Expr)
     elif surely_at_most(0, bound, ctx.bounds):
         below = False
     else:
-        ctx.refuse(f"whether the bound {bound} is negative is known only at run time")
+        bound = _from_back(bound, size)
+        below = True
     result = ctx.simplify(minimum(ctx.simplify(bound), ctx.simplify(highest)))
     return ctx.simplify(maximum(result, lowest)) if below else result
 
@@ -135,10 +188,24 @@ def convert_split(
     ctx: Context, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int = 0
 ) -> tuple[Value, ...]:
     """Parts along one axis, equal ones (the last may be smaller) unless their sizes are given."""
-    sizes = None if split is None else ctx.need_sizes(split, "how the tensor is split")
+    sizes: Sequence[Expr] | None = None
+    if split is not None:
+        sizes = ctx.need_sizes(split, "how the tensor is split")
+    if split is not None and ctx.data_only(split) is not None:
+        sizes = _parts_of_data(ctx, x, sizes or (), axis)
     if num_outputs not in (0, ctx.output_count):
         ctx.refuse(f"num_outputs = {num_outputs} for {ctx.output_count} results")
     return split_axis(ctx, x, axis, sizes, ctx.output_count)
+
+
+def _parts_of_data(ctx: Context, x: Value, sizes: Sequence[Expr], axis: int) -> Sequence[Expr]:
+    """Parts whose sizes a run tells; it refuses those that do not make up the whole."""
+    (axis,) = axes_of(ctx, (axis,), x.type.rank)
+    total = sum(sizes, start=ZERO)
+    fits = equal(total, x.type.shape[axis])
+    for size in sizes:
+        fits = both(fits, size >= ZERO)
+    return [ctx.data.size(select(fits, size, index(-1))) for size in sizes]
 
 
 def split_axis(
@@ -245,10 +312,38 @@ def convert_pad(
 ) -> Value:
     """Elements around a tensor; a negative width cuts elements off."""
     value = 0.0
+    widths: Sequence[Expr] = ctx.need_sizes(pads, "the padding")
+    where: Sequence[int] = range(x.type.rank)
+    if axes is not None and (named := ctx.data_only(axes)) is not None:
+        widths = _widths_of_data(ctx, x, widths, named)
+    elif axes is not None:
+        where = ctx.ints(axes, "axes")
     if constant_value is not None:
-        value = ctx.one_number(constant_value, "constant_value")
-    where = range(x.type.rank) if axes is None else ctx.ints(axes, "axes")
-    return pad_axes(ctx, x, ctx.need_sizes(pads, "the padding"), where, mode, value)
+        if ctx.array(constant_value) is None and mode == "constant":
+            return _padded_with(ctx, x, widths, where, constant_value)
+        value = ctx.one_number(constant_value, "constant_value") if mode == "constant" else 0.0
+    return pad_axes(ctx, x, widths, where, mode, value)
+
+
+def _widths_of_data(
+    ctx: Context, x: Value, widths: Sequence[Expr], axes: Sequence[Expr]
+) -> list[Expr]:
+    """The widths of all axes where a run tells the axes."""
+    rank, count = x.type.rank, len(axes)
+    if len(widths) != 2 * count:
+        ctx.refuse(f"{len(widths)} widths for {count} axes")
+    sides = (widths[:count], widths[count:])
+    return [w for side in sides for w in of_axis(axes, rank, side, [ZERO] * rank)]
+
+
+def _padded_with(
+    ctx: Context, x: Value, widths: Sequence[Expr], axes: Sequence[int], value: Value
+) -> Value:
+    """Padding with an element that is known only at run time."""
+    inside = ctx.call(Expand(shape=x.type.shape), ctx.constant(np.ones((), np.bool_)))
+    padded = pad_axes(ctx, x, widths, axes, "constant", 0)
+    mask = pad_axes(ctx, inside, widths, axes, "constant", 0)
+    return ctx.call(Where(), mask, padded, reshape_to(ctx, value, ()))
 
 
 def pad_axes(
@@ -268,9 +363,6 @@ def pad_axes(
     after: list[Expr] = [ZERO] * x.type.rank
     for i, axis in enumerate(axes_of(ctx, axes, x.type.rank)):
         before[axis], after[axis] = widths[i], widths[i + len(axes)]
-    for width in widths:
-        if not isinstance(width, Const) and not surely_at_most(0, width):
-            ctx.refuse(f"whether the width {width} is negative is known only at run time")
     if all(w == ZERO for w in widths):
         return x
     return ctx.call(Pad(before=tuple(before), after=tuple(after), value=value, mode=mode), x)

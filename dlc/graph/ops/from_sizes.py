@@ -21,6 +21,7 @@ from dlc.te.types import TensorType
 class SizeTensor(Op):
     """A tensor of integers whose elements are sizes, in row-major order."""
 
+    signed = ("values",)
     values: tuple[Expr, ...]
     shape: tuple[Expr, ...]
     dtype: DType = DType.I64
@@ -56,6 +57,7 @@ class Range(Op):
     `start` is a size expression or, for floats, a number.
     """
 
+    signed = ("start", "delta")
     size: Expr
     start: Expr | float = 0
     delta: Expr | float = 1

@@ -12,7 +12,7 @@ from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.attributes import as_sizes, constants, normal_axis
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, cast, const, equal, maximum, minimum, select
+from dlc.te.expr import ZERO, Expr, cast, const, equal, maximum, minimum, select
 from dlc.te.simplify import surely_less
 from dlc.te.types import TensorType, is_const
 
@@ -235,8 +235,12 @@ class Trilu(Op):
     Source: https://onnx.ai/onnx/operators/onnx__Trilu.html
     """
 
+    signed = ("k",)
     upper: bool = True
-    k: int = 0
+    k: Expr = ZERO
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", as_sizes((self.k,))[0])
 
     def infer(self, x: TensorType) -> TensorType:
         if x.rank < 2:
@@ -252,7 +256,8 @@ class Trilu(Op):
         return te.compute(self.name, x.shape, element, inputs=(x,))
 
     def reference(self, x: Array) -> Array:
-        return np.asarray(np.triu(x, self.k) if self.upper else np.tril(x, self.k))
+        (k,) = constants((self.k,))
+        return np.asarray(np.triu(x, k) if self.upper else np.tril(x, k))
 
 
 @op("reverse_sequence", fuse=Fuse.INJECTIVE, onnx="ReverseSequence")

@@ -14,8 +14,8 @@ from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import constants, normal_axis, set_sizes
 from dlc.graph.ops.reindex import padded_element, reshaped_index
 from dlc.te import tensor as te
-from dlc.te.expr import ONE, ZERO, Const, Expr, both, const, either, select
-from dlc.te.simplify import surely_less
+from dlc.te.expr import ONE, ZERO, Expr, both, const, either, select
+from dlc.te.simplify import surely_at_most, surely_less
 from dlc.te.types import TensorType, is_const
 
 
@@ -221,6 +221,7 @@ class Pad(Op):
     Source: https://onnx.ai/onnx/operators/onnx__Pad.html
     """
 
+    signed = ("before", "after")
     before: tuple[Expr, ...]
     after: tuple[Expr, ...]
     value: float = 0.0
@@ -244,7 +245,7 @@ class Pad(Op):
 
     def compute(self, x: te.Tensor) -> te.Tensor:
         shape = self.infer(x.type).shape
-        crops = any(isinstance(p, Const) and p.value < 0 for p in (*self.before, *self.after))
+        crops = not all(surely_at_most(0, p) for p in (*self.before, *self.after))
         if self.mode == "constant" and not crops:
             return te.pad(self.name, x, self.before, self.after, self.value)
         return te.compute(

@@ -39,6 +39,7 @@ from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Op
 from dlc.graph.ops.shape import Concat, Empty, Insert, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.sizes import bound_sizes, known_sizes, names_in
 from dlc.graph.views import reads_views, root_of, writes_boxes
 from dlc.te.expr import ZERO, Const, Expr
 from dlc.te.simplify import canonical
@@ -142,6 +143,8 @@ def _plan(
     taken: set[Value],
     prefixes: tuple[Node, ...],
 ) -> _Plan | None:
+    if names_in(node.output.type.shape) & set(bound_sizes(graph.nodes)):
+        return None  # its memory would be made before the first part is: before its size is known
     roots = [root_of(graph, v) for v in node.inputs]
     positions = range(len(node.inputs))
     owned = [
@@ -173,7 +176,7 @@ class _Writer:
         self.part_of = {id(n): p for p in plans for n in p.prefixes}
         self.views: dict[str, tuple[Value, tuple[Expr, ...]]] = {}  # value -> where it is now
         self.made: dict[str, Value] = {}
-        self.names = {v.name for v in (*graph.inputs, *graph.constants)} | set(graph.sizes)
+        self.names = {v.name for v in (*graph.inputs, *graph.constants)} | set(known_sizes(graph))
         self.names |= {v.name for n in graph.nodes for v in n.outputs}
 
     def run(self) -> Graph:

@@ -31,6 +31,7 @@ from dlc.graph.graph import Graph, Node
 from dlc.graph.ops.fused import FusedGroup
 from dlc.graph.ops.scan import Scan
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.sizes import bound_sizes
 
 NAME_LENGTH = 48
 
@@ -47,18 +48,21 @@ def fuse_groups(graph: Graph, context: PassContext) -> Graph:
             body = fuse_groups(last.op.body, context)
             nodes[position[id(last)]] = replace(last, op=replace(last.op, body=body))
             continue
-        nodes[position[id(last)]] = _group(graph, members, taken)
+        known = bound_sizes(graph.nodes[: position[id(last)]])
+        nodes[position[id(last)]] = _group(graph, known, members, taken)
     nodes |= {position[id(n)]: n for n in graph.nodes if is_free(n)}
     return replace(graph, nodes=tuple(nodes[i] for i in sorted(nodes)))
 
 
-def _group(graph: Graph, members: tuple[Node, ...], taken: Counter[str]) -> Node:
+def _group(
+    graph: Graph, known: tuple[str, ...], members: tuple[Node, ...], taken: Counter[str]
+) -> Node:
     made = {v for n in members for v in n.outputs}
     inputs = tuple(dict.fromkeys(v for n in members for v in n.inputs if v not in made))
     results = members[-1].outputs
     name = "_".join(dict.fromkeys(n.op.name for n in members))[:NAME_LENGTH]
     taken[name] += 1
     unique = name if taken[name] == 1 else f"{name}_{taken[name]}"
-    body = Graph(unique, graph.sizes, inputs, members, results)
+    body = Graph(unique, (*graph.sizes, *known), inputs, members, results)
     sources = ", ".join(dict.fromkeys(n.source for n in members if n.source))
     return Node(FusedGroup(body=body), inputs, results, sources)

@@ -38,6 +38,7 @@ from dlc.graph.op import Op
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.shape import Concat, Pad, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.sizes import known_sizes
 from dlc.graph.views import reads_views, writes_boxes, zero_pad_amounts
 
 Halo = tuple[tuple[int, int], ...]  # for each axis the zeros before and after
@@ -112,7 +113,7 @@ class _Writer:
         self.padded: dict[str, Value] = {}
         self.views: dict[tuple[str, Halo], Value] = {}
         self.renamed: dict[str, Value] = {}
-        self.names = {v.name for v in (*graph.inputs, *graph.constants)} | set(graph.sizes)
+        self.names = {v.name for v in (*graph.inputs, *graph.constants)} | set(known_sizes(graph))
         self.names |= {v.name for n in graph.nodes for v in n.outputs}
 
     def run(self) -> Graph:

@@ -6,7 +6,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -161,9 +163,14 @@ class Runner {
     try {
       results = allocate(*context, in);
       std::vector<DLTensor> out(outputs_.size());
-      for (std::size_t i = 0; i < out.size(); ++i) outputs_.view(i, results[i], &out[i]);
-      const py::gil_scoped_release released;
-      check(dlc_run(context.get(), in.data(), out.data()));
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        if (!results[i].is_none()) outputs_.view(i, results[i], &out[i]);
+      }
+      {
+        const py::gil_scoped_release released;
+        check(dlc_run(context.get(), in.data(), out.data()));
+      }
+      take_late(results, out);
     } catch (...) {
       give_back(std::move(context));
       throw;
@@ -179,6 +186,12 @@ class Runner {
     ContextHandle context = make_context();
     const py::tuple results = outputs.is_none() ? allocate(*context, in) : py::tuple(outputs);
     if (results.size() != outputs_.size()) return nullptr;
+    for (const py::handle result : results) {
+      if (result.is_none()) {
+        throw StatusError{DLC_INVALID_ARGUMENT,
+                          "the shape of an output depends on the data; outputs cannot be bound"};
+      }
+    }
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (!outputs_.view(i, results[i], &out[i]) || !is_writeable(results[i])) return nullptr;
     }
@@ -217,14 +230,31 @@ class Runner {
     return shapes;
   }
 
+  // None stands for an output whose shape only the run can tell.
   py::tuple allocate(dlc_context &context, const std::vector<DLTensor> &in) const {
     check(dlc_context_plan(&context, in.data()));
     const auto shapes = shapes_of(context);
     py::tuple results(shapes.size());
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      results[i] = py::array(outputs_.dtypes[i], shapes[i]);
+      const bool late = std::count(shapes[i].begin(), shapes[i].end(), -1) != 0;
+      if (late) {
+        results[i] = py::none();
+      } else {
+        results[i] = py::array(outputs_.dtypes[i], shapes[i]);
+      }
     }
     return results;
+  }
+
+  // Copies what the context owns, which the next run overwrites.
+  void take_late(py::tuple &results, const std::vector<DLTensor> &out) const {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (!results[i].is_none()) continue;
+      const std::vector<py::ssize_t> shape(out[i].shape, out[i].shape + out[i].ndim);
+      py::array array(outputs_.dtypes[i], shape);
+      std::memcpy(array.mutable_data(), out[i].data, static_cast<std::size_t>(array.nbytes()));
+      results[i] = std::move(array);
+    }
   }
 
   ContextHandle make_context() const {

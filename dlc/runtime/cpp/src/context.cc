@@ -1,5 +1,7 @@
 #include "context.h"
 
+#include <algorithm>
+
 #include "failure.h"
 #include "float_environment.h"
 #include "host.h"
@@ -18,11 +20,15 @@ Context::Context(std::shared_ptr<const Module> module)
     dims += output.dims.size();
   }
   output_dims_.resize(dims);
+  late_outputs_.resize(output_data_.size());
 }
 
 void Context::plan(const DLTensor *inputs) {
   bind_inputs(module_->manifest(), inputs, sizes_);
-  if (planned_ && sizes_ == planned_sizes_) return;
+  if (planned_ && sizes_ == planned_sizes_) {
+    for (const std::size_t at : late_dims_) output_dims_[at] = kUnknownSize;
+    return;
+  }
   planned_ = false;
   const DefaultFloatEnvironment environment;
   const Host host(false);
@@ -31,7 +37,16 @@ void Context::plan(const DLTensor *inputs) {
     fail(DLC_BAD_TENSOR, host.failure());
   }
   const auto &outputs = module_->manifest().outputs;
-  for (std::size_t i = 0; i < outputs.size(); ++i) tensor_bytes(outputs[i], output_dims(i));
+  late_dims_.clear();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const std::size_t before = late_dims_.size();
+    for (std::size_t axis = 0; axis < outputs[i].dims.size(); ++axis) {
+      const std::size_t at = first_dim_[i] + axis;
+      if (output_dims_[at] == kUnknownSize) late_dims_.push_back(at);
+    }
+    late_outputs_[i] = late_dims_.size() > before;
+    if (!late_outputs_[i]) tensor_bytes(outputs[i], output_dims(i));
+  }
   if (arena_bytes_ < 0) fail(DLC_INTERNAL, "the model asks for an arena of negative size");
   planned_sizes_ = sizes_;
   planned_ = true;
@@ -55,6 +70,13 @@ void Context::place_output(std::size_t index, DLTensor &tensor) {
   output_data_[index] = tensor_data(tensor);
 }
 
+void *Context::place(std::size_t index, const std::int64_t *dims) {
+  const std::size_t rank = module_->manifest().outputs[index].dims.size();
+  std::copy_n(dims, rank, output_dims_.begin() + static_cast<std::ptrdiff_t>(first_dim_[index]));
+  place_output(index, outputs_[index]);
+  return output_data_[index];
+}
+
 void Context::run(const DLTensor *inputs, DLTensor *outputs) {
   run_code(module_->code(), inputs, outputs, nullptr);
 }
@@ -75,10 +97,14 @@ void Context::run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *
     check_input_memory(specs[i], inputs[i]);
     input_data_[i] = tensor_data(inputs[i]);
   }
-  for (std::size_t i = 0; i < output_data_.size(); ++i) place_output(i, outputs[i]);
+  outputs_ = outputs;
+  for (std::size_t i = 0; i < output_data_.size(); ++i) {
+    output_data_[i] = nullptr;
+    if (!late_outputs_[i]) place_output(i, outputs[i]);
+  }
   void *arena = arena_.at_least(arena_bytes_ > 0 ? arena_bytes_ : 1);
   const DefaultFloatEnvironment environment;
-  const Host host(expects_loops_, steps);
+  const Host host(expects_loops_, &blocks_, this, steps);
   const std::int32_t status = code.run(host.interface(), sizes_.data(), input_data_.data(),
                                        output_data_.data(), arena);
   expects_loops_ = host.used_loops();

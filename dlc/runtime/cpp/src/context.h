@@ -7,12 +7,13 @@
 #include <memory>
 #include <vector>
 
+#include "host.h"
 #include "memory.h"
 #include "module.h"
 
 namespace dlc_runtime {
 
-class Context {
+class Context final : public OutputPlaces {
  public:
   explicit Context(std::shared_ptr<const Module> module);
 
@@ -22,6 +23,9 @@ class Context {
   const std::vector<dlc_step> &profile(const DLTensor *inputs, DLTensor *outputs);
 
   const Module &module() const noexcept { return *module_; }
+  // An output the model tells the shape of, during a run.
+  void *place(std::size_t index, const std::int64_t *dims) override;
+
   bool planned() const noexcept { return planned_; }
   const std::int64_t *output_dims(std::size_t index) const {
     return output_dims_.data() + first_dim_[index];
@@ -37,12 +41,16 @@ class Context {
   bool planned_ = false;
   std::vector<std::size_t> first_dim_;  // of each output, in output_dims_
   std::vector<std::int64_t> output_dims_;
+  std::vector<std::size_t> late_dims_;  // positions in output_dims_ that only a run can tell
+  std::vector<bool> late_outputs_;      // outputs that have one
   std::vector<const void *> input_data_;
   std::vector<void *> output_data_;
   std::vector<AlignedMemory> own_outputs_;
+  DLTensor *outputs_ = nullptr;  // of the run in progress
   std::int64_t arena_bytes_ = 0;
   AlignedMemory arena_;
   std::vector<dlc_step> steps_;
+  Blocks blocks_;
   bool expects_loops_ = false;  // the last run had parallel loops
 };
 

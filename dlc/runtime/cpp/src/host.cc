@@ -3,13 +3,47 @@
 #include <chrono>
 #include <cstdio>
 
-#include "memory.h"
+#include "failure.h"
 
 namespace dlc_runtime {
 
-Host::Host(bool expects_loops, std::vector<dlc_step> *steps)
-    : interface_{{this, &Host::parallel, &Host::scratch, &Host::fail}, &Host::step},
+void *Blocks::take(std::int64_t bytes) {
+  Block *best = nullptr;  // the smallest free one that is large enough
+  for (Block &block : blocks_) {
+    if (block.taken || block.bytes < bytes) continue;
+    if (best == nullptr || block.bytes < best->bytes) best = &block;
+  }
+  for (Block &block : blocks_) {  // else one that grows
+    if (best == nullptr && !block.taken) best = &block;
+  }
+  if (best == nullptr) best = &blocks_.emplace_back();
+  if (best->bytes < bytes || best->start == nullptr) {
+    best->bytes = 0;
+    best->start = nullptr;
+    best->start = best->memory.at_least(bytes > 0 ? bytes : 1);
+    best->bytes = bytes;
+  }
+  best->taken = true;
+  return best->start;
+}
+
+void Blocks::give_back(const void *memory) noexcept {
+  for (Block &block : blocks_) {
+    if (block.start == memory) block.taken = false;
+  }
+}
+
+void Blocks::give_back_all() noexcept {
+  for (Block &block : blocks_) block.taken = false;
+}
+
+Host::Host(bool expects_loops, Blocks *blocks, OutputPlaces *places, std::vector<dlc_step> *steps)
+    : interface_{{this, &Host::parallel, &Host::scratch, &Host::fail, &Host::allocate,
+                  &Host::release, &Host::output},
+                 &Host::step},
       pool_(thread_pool()),
+      blocks_(blocks),
+      places_(places),
       steps_(steps) {
   message_[0] = '\0';
   if (expects_loops && pool_.size() > 1) {
@@ -20,6 +54,7 @@ Host::Host(bool expects_loops, std::vector<dlc_step> *steps)
 
 Host::~Host() {
   if (in_run_) pool_.end_run();
+  if (blocks_ != nullptr) blocks_->give_back_all();
 }
 
 std::string Host::failure() const {
@@ -84,6 +119,31 @@ void Host::step(void *self, std::int64_t step, std::int64_t operations,
     host.steps_ = nullptr;
     fail(self, "no memory for the times of the steps");
   }
+}
+
+void *Host::allocate(void *self, std::int64_t bytes) noexcept {
+  auto &host = *static_cast<Host *>(self);
+  try {
+    return host.blocks_ == nullptr ? nullptr : host.blocks_->take(bytes);
+  } catch (const std::bad_alloc &) {
+    return nullptr;
+  }
+}
+
+void Host::release(void *self, void *memory) noexcept {
+  static_cast<Host *>(self)->blocks_->give_back(memory);
+}
+
+void *Host::output(void *self, std::uint32_t index, const std::int64_t *dims) noexcept {
+  auto &host = *static_cast<Host *>(self);
+  try {
+    return host.places_ == nullptr ? nullptr : host.places_->place(index, dims);
+  } catch (const Failure &failure) {
+    fail(self, failure.message.c_str());
+  } catch (...) {
+    fail(self, "there is no memory for an output");
+  }
+  return nullptr;
 }
 
 }  // namespace dlc_runtime

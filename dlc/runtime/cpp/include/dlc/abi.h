@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define DLC_ABI_VERSION 1u
+#define DLC_ABI_VERSION 2u
 #define DLC_MODEL_SYMBOL "dlc_model_query"
 /* Added to the version asked for: the model that reports its steps, see dlc_profile_host. */
 #define DLC_PROFILE 0x80000000u
@@ -39,6 +39,17 @@ typedef struct dlc_host {
   /* Records that the run failed, and why. Callable from any thread; the first
    * message wins. `message` is copied. */
   void (*fail)(void *self, const char *message);
+  /* Memory for a tensor whose size was not known when the run began: at least
+   * `bytes` bytes, DLC_ALIGNMENT-aligned, private to this run, valid until it is
+   * released or the run ends. NULL when there is none, as above. Never called
+   * from within a body; nor are the two functions below. */
+  void *(*allocate)(void *self, int64_t bytes);
+  /* Gives memory of `allocate` up before the run ends. */
+  void (*release)(void *self, void *memory);
+  /* Says the shape of an output for which `plan` could not tell it, and returns
+   * where to write it. Called once for each of them. NULL where the caller gave
+   * memory for another shape or there is none; the failure is recorded then. */
+  void *(*output)(void *self, uint32_t index, const int64_t *dims);
 } dlc_host;
 
 /* What the caller offers a model that reports its steps: a dlc_host, and one function more. */
@@ -57,14 +68,16 @@ typedef struct dlc_model {
   uint32_t output_count;
   uint32_t size_count; /* number of size variables, in the manifest's order */
   /* Computes from the size variables the dimensions of all outputs (one after
-   * the other, in order) and the bytes of arena that `run` needs.
+   * the other, in order) and the bytes of arena that `run` needs. A dimension
+   * is -1 where it depends on more than the size variables: on elements.
    * Returns 0, or 1 after `host->fail` when the sizes do not fit the model. */
   int32_t (*plan)(const dlc_host *host, const int64_t *sizes, int64_t *output_dims,
                   int64_t *arena_bytes);
   /* Computes the outputs. Tensors are dense, row-major, in the order of the
    * manifest; they may have any alignment their element type allows. `arena` is
    * DLC_ALIGNMENT-aligned, private to this call; its content is irrelevant
-   * before and after. Inputs are not written. Returns 0, or 1 after `host->fail`. */
+   * before and after. `outputs` holds NULL for each output that has a dimension
+   * of -1. Inputs are not written. Returns 0, or 1 after `host->fail`. */
   int32_t (*run)(const dlc_host *host, const int64_t *sizes, const void *const *inputs,
                  void *const *outputs, void *arena);
 } dlc_model;

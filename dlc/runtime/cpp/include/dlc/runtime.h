@@ -105,7 +105,8 @@ void dlc_context_free(dlc_context *context);
  * for each input, in the model's order. */
 dlc_status dlc_context_plan(dlc_context *context, const DLTensor *inputs);
 /* Shape of an output after dlc_context_plan or dlc_run. `*dims` is owned by the
- * context and valid until its next plan or run. */
+ * context and valid until its next plan or run. After dlc_context_plan a
+ * dimension that depends on the elements of the inputs is -1. */
 dlc_status dlc_context_output_shape(const dlc_context *context, size_t index, int32_t *ndim,
                                     const int64_t **dims);
 
@@ -116,7 +117,9 @@ dlc_status dlc_context_output_shape(const dlc_context *context, size_t index, in
  * An output whose `data` is not NULL is written there: its type and shape are
  * checked. One whose `data` is NULL is allocated by the context, and the whole
  * DLTensor is filled in; its memory and shape are owned by the context and valid
- * until the context's next plan or run, or its end.
+ * until the context's next plan or run, or its end. This is how to receive an
+ * output of which dlc_context_plan cannot tell the shape; where memory is given
+ * for it, its shape must be the one that the run finds.
  *
  * After a failure the context and the module remain usable; the content of the
  * outputs is then undefined. */

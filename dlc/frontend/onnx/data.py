@@ -1,0 +1,125 @@
+"""Sizes that are known only from data: elements of tensors that the host program reads.
+
+A converter that needs the elements of a small tensor of integers gets them as expressions that
+load them, and computes with these as with any size. Once an operator is made of them, each becomes
+a size variable of its own, which a `bind_sizes` node before the operator binds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dlc.core.types import INDEX, DType
+from dlc.graph.graph import Value, call
+from dlc.graph.op import Op
+from dlc.graph.ops.bind_sizes import BindSizes
+from dlc.te.expr import ZERO, Const, Expr, Load, Var, cast, maximum
+from dlc.te.simplify import simplify, surely_at_most
+from dlc.te.transform import free_vars, loads, rewrite
+
+if TYPE_CHECKING:
+    from dlc.frontend.onnx.context import Context
+
+_MAX_READ = 64
+"""Elements of a tensor that are read one by one."""
+AnyOp = TypeVar("AnyOp", bound=Op)
+
+
+class DataSizes:
+    """The sizes that one context has read."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.around: DataSizes | None = None
+        """The sizes of the context around a loop's body or a branch."""
+        self._sources: dict[str, Value] = {}
+        self._sizes: dict[Expr, Expr] = {}
+        self._bound: set[str] = set()
+
+    def elements(self, value: Value) -> tuple[Expr, ...] | None:
+        """The elements of a small tensor of integers or bools, as expressions that load them."""
+        readable = value.type.dtype.is_int or value.type.dtype is DType.BOOL
+        if not readable or not value.type.is_static:
+            return None
+        shape = value.type.static_shape
+        if math.prod(shape) > _MAX_READ:
+            return None
+        self._sources[value.name] = value
+        places = itertools.product(*map(range, shape))
+        return tuple(
+            cast(INDEX, Load(value.name, tuple(Const(i, INDEX) for i in at), value.type.dtype))
+            for at in places
+        )
+
+    def bound(self, op: AnyOp) -> AnyOp:
+        """The operator with a size variable for each attribute that is computed from data."""
+        changes: dict[str, Any] = {}
+        for field in fields(op):  # type: ignore[arg-type]  # every operator is a dataclass
+            value = getattr(op, field.name)
+            parts = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(p, Expr) and loads(p) for p in parts):
+                signed = field.name in op.signed
+                made = tuple(self._size(p, signed) if isinstance(p, Expr) else p for p in parts)
+                changes[field.name] = made if isinstance(value, tuple) else made[0]
+        return replace(op, **changes) if changes else op  # type: ignore[type-var]  # a dataclass
+
+    def reads_any(self, value: Expr) -> bool:
+        """Whether an expression depends on data."""
+        return bool(loads(value)) or any(self._is_bound(name) for name in free_vars(value))
+
+    def _is_bound(self, name: str) -> bool:
+        return name in self._bound or (self.around is not None and self.around._is_bound(name))
+
+    def size(self, value: Expr) -> Expr:
+        """A size that is not negative, as a size variable where it is computed from data."""
+        return self._size(value, signed=False)
+
+    def checked(self, value: Expr) -> Expr:
+        """A size variable with the value of a size known by now; a run refuses a negative one."""
+        known = self._known(value)
+        if known is None:
+            known = self._sizes[value] = self._bind(value)
+        return known
+
+    def _size(self, value: Expr, signed: bool) -> Expr:
+        value = simplify(value, self.ctx.bounds)
+        if not loads(value):
+            return value
+        if signed and not surely_at_most(0, value, self.ctx.bounds):
+            return self._size(maximum(value, ZERO), False) - self._size(
+                maximum(-value, ZERO), False
+            )
+        return self.checked(value)
+
+    def _known(self, value: Expr) -> Expr | None:
+        known = self._sizes.get(value)
+        if known is None and self.around is not None:
+            return self.around._known(value)
+        return known
+
+    def _source(self, name: str) -> Value:
+        found = self._sources.get(name)
+        if found is not None:
+            return found
+        assert self.around is not None, f"'{name}' was not read"
+        return self.around._source(name)
+
+    def _bind(self, value: Expr) -> Expr:
+        ctx = self.ctx
+        operands = list(dict.fromkeys(load.buffer for load in loads(value)))
+
+        def element(node: Expr) -> Expr:
+            if not isinstance(node, Load):
+                return node
+            return Load(f"in{operands.index(node.buffer)}", node.index, node.dtype)
+
+        name = ctx.names.fresh("k")
+        message = f"node '{ctx.node.label}': its data asks for an axis or a size there cannot be"
+        op = BindSizes(names=(name,), values=(rewrite(value, element),), message=message)
+        sources = tuple(self._source(operand) for operand in operands)
+        ctx.emit(call(op, *sources, name=ctx.names.fresh(f"{name}_bound"), source=ctx.node.label))
+        self._bound.add(name)
+        return Var(name)

@@ -1,0 +1,227 @@
+"""Sizes, axes and counts that come from the data: right, or refused by the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+from onnx.reference import ReferenceEvaluator
+
+import dlc
+from dlc.core.errors import InputError, UserError
+from dlc.frontend.onnx import import_model, load_model
+from dlc.graph.evaluate import evaluate
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+EMPTY = np.zeros((0, 4), np.float32)
+
+
+def i64(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def scalar(value: float, dtype: type = np.int64) -> np.ndarray:
+    return np.array(value, dtype)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, operands it computes, and operands that a run must refuse."""
+
+    text: str
+    good: Sequence[Sequence[np.ndarray]]
+    bad: Sequence[Sequence[np.ndarray]] = ()
+    opset: int = 18
+
+    def model(self) -> onnx.ModelProto:
+        head = f'<ir_version: 8, opset_import: ["": {self.opset}]>'
+        return parser.parse_model(f"{head}\nmain {self.text}")
+
+    def feeds(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        return dict(zip((v.name for v in self.model().graph.input), arrays, strict=True))
+
+
+CASES = {
+    "reshape": Case(
+        "(float[n,4] x, int64[2] s) => (float[a,b] y) { r = Reshape(x, s)\n y = Relu(r) }",
+        [(X, i64(6, 2)), (X, i64(-1, 3)), (X, i64(0, -1)), (EMPTY, i64(0, 4)), (X, i64(12, 1))],
+        [(X, i64(5, 2)), (X, i64(-1, -1)), (X, i64(-5, 2)), (X, i64(2**62, 4)), (X, i64(-1, 7))],
+    ),
+    "mixed with a known size": Case(
+        """(float[n,4] x, int64[1] k) => (float[n,a] y) <int64[1] zero = {0}> {
+            all = Shape(x)
+            rows = Gather(all, zero)
+            s = Concat<axis=0>(rows, k)
+            y = Reshape(x, s)
+        }""",
+        [(X, i64(4)), (X, i64(-1))],
+        [(X, i64(3))],
+    ),
+    "expand": Case(
+        "(float[3,1] x, int64[2] s) => (float[a,b] y) { y = Expand(x, s) }",
+        [(X[:, :1], i64(3, 5)), (X[:, :1], i64(1, 1)), (X[:, :1], i64(3, 0))],
+        [(X[:, :1], i64(2, 5)), (X[:, :1], i64(3, -2))],
+    ),
+    "tile": Case(
+        "(float[n,4] x, int64[2] r) => (float[a,b] y) { y = Tile(x, r) }",
+        [(X, i64(2, 3)), (X, i64(0, 1)), (EMPTY, i64(2, 1))],
+        [(X, i64(-1, 1)), (X, i64(2**40, 2**40))],
+    ),
+    "constant of shape": Case(
+        "(int64[2] s) => (float[a,b] y) { y = ConstantOfShape(s) }",
+        [(i64(2, 3),), (i64(0, 3),)],
+        [(i64(-1, 3),), (i64(2**50, 2**50),)],
+    ),
+    "range": Case(
+        "(int64 a, int64 b, int64 d) => (int64[n] y) { y = Range(a, b, d) }",
+        [
+            tuple(map(scalar, t))
+            for t in ((1, 10, 3), (10, 1, -4), (5, 2, 1), (-3, 3, 2), (0, 0, 1))
+        ],
+        [tuple(map(scalar, (0, 5, 0)))],
+    ),
+    "range of floats": Case(
+        "(float a, float b, float d) => (float[n] y) { y = Range(a, b, d) }",
+        [tuple(scalar(v, np.float32) for v in t) for t in ((1, 10, 2.5), (3, -2, -0.5), (5, 2, 1))],
+    ),
+    "slice": Case(
+        "(float[n,4] x, int64[2] a, int64[2] b) => (float[p,q] y) { y = Slice(x, a, b) }",
+        [
+            (X, i64(1, 1), i64(3, 3)),
+            (X, i64(-2, -3), i64(-1, 100)),
+            (X, i64(2, 3), i64(1, 0)),
+            (X, i64(-100, 0), i64(2**62, 2**62)),
+            (EMPTY, i64(0, 1), i64(5, 2)),
+        ],
+    ),
+    "slice with axes and steps": Case(
+        "(float[n,4] x, int64[1] a, int64[1] b, int64[1] d, int64[1] s) => (float[p,q] y)"
+        "{ y = Slice(x, a, b, d, s) }",
+        [
+            (X, i64(3), i64(-100), i64(1), i64(-2)),
+            (X, i64(0), i64(3), i64(-2), i64(2)),
+            (X, i64(1), i64(3), i64(-1), i64(1)),
+            (EMPTY, i64(-1), i64(-9), i64(0), i64(-1)),
+        ],
+        [(X, i64(0), i64(3), i64(0), i64(0))],
+    ),
+    "split": Case(
+        "(float[n,4] x, int64[2] s) => (float[a,4] y, float[b,4] z) { y, z = Split<axis=0>(x, s) }",
+        [(X, i64(1, 2)), (X, i64(0, 3)), (EMPTY, i64(0, 0))],
+        [(X, i64(1, 1)), (X, i64(4, -1)), (X, i64(2**63 - 1, 4))],
+    ),
+    "top k": Case(
+        "(float[n,4] x, int64[1] k) => (float[n,c] y, int64[n,c] i) { y, i = TopK(x, k) }",
+        [(X, i64(2)), (X, i64(0)), (X, i64(4)), (EMPTY, i64(2))],
+        [(X, i64(5)), (X, i64(-1))],
+    ),
+    "one hot": Case(
+        "(int64[n] x, int64 d, float[2] v) => (float[n,c] y) { y = OneHot(x, d, v) }",
+        [(i64(0, 2, 1), scalar(3), np.float32([2, 5])), (i64(), scalar(4), np.float32([0, 1]))],
+        [(i64(0), scalar(-3), np.float32([2, 5]))],
+    ),
+    "sum": Case(
+        "(float[n,4] x, int64[1] a) => (float[p,q] y) { y = ReduceSum(x, a) }",
+        [(X, i64(0)), (X, i64(-1)), (EMPTY, i64(1)), (EMPTY, i64(0))],
+        [(X, i64(2)), (X, i64(-3))],
+    ),
+    "sum without its axes": Case(
+        "(float[n,4,2] x, int64[2] a) => (float[p] y) { y = ReduceSum<keepdims=0>(x, a) }",
+        [(np.stack([X, -X], 2), i64(*axes)) for axes in ((0, 1), (2, -3), (1, 2))],
+        [(np.stack([X, -X], 2), i64(*axes)) for axes in ((0, 0), (2, -1), (0, 3))],
+    ),
+    "running sum": Case(
+        "(float[n,4] x, int64 a) => (float[n,4] y) { y = CumSum<reverse=1>(x, a) }",
+        [(X, scalar(0)), (X, scalar(-1)), (EMPTY, scalar(0))],
+        [(X, scalar(2)), (X, scalar(-3))],
+    ),
+    "squeeze": Case(
+        "(float[n,1,4] x, int64[1] a) => (float[p,q] y) { y = Squeeze(x, a) }",
+        [(X[:, None], i64(1)), (X[:, None], i64(-2)), (X[:1, None], i64(0))],
+        [(X[:, None], i64(0)), (X[:, None], i64(3))],
+    ),
+    "unsqueeze": Case(
+        "(float[n,4] x, int64[2] a) => (float[p,q,r,s] y) { y = Unsqueeze(x, a) }",
+        [(X, i64(0, 3)), (X, i64(-1, 1)), (EMPTY, i64(1, 2))],
+        [(X, i64(0, 0)), (X, i64(4, 0)), (X, i64(-5, 0))],
+    ),
+    "triangle": Case(
+        "(float[n,4] x, int64 k) => (float[n,4] y) { y = Trilu(x, k) }",
+        [(X, scalar(k)) for k in (-9, -1, 0, 2, 9)],
+    ),
+    "pad": Case(
+        "(float[n,4] x, int64[4] w, float v) => (float[p,q] y) { y = Pad(x, w, v) }",
+        [
+            (X, i64(1, 0, 2, 3), scalar(7, np.float32)),
+            (EMPTY, i64(0, 1, 2, 0), scalar(7, np.float32)),
+        ],
+        [
+            (X, i64(-2, 0, -2, 0), scalar(7, np.float32)),
+            (X, i64(2**62, 0, 0, 0), scalar(0, np.float32)),
+        ],
+    ),
+    "pad along axes": Case(
+        "(float[n,4] x, int64[2] w, float v, int64[1] a) => (float[p,q] y) {"
+        ' y = Pad<mode="reflect">(x, w, v, a) }',
+        [(X, i64(1, 2), scalar(0, np.float32), i64(axis)) for axis in (0, 1, -1)],
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda name: name.replace(" ", "_"))
+def case(request) -> Case:
+    return CASES[request.param]
+
+
+def test_the_results_are_onnx_s(case):
+    compiled = dlc.compile(case.model())
+    imported = import_model(load_model(case.model()))
+    oracle = ReferenceEvaluator(case.model())
+    for arrays in case.good:
+        feeds = case.feeds(arrays)
+        wanted = oracle.run(None, feeds)
+        found = list(compiled.run(feeds).values())
+        graph = imported.graph
+        values = dict(zip((v.name for v in graph.inputs), arrays, strict=True))
+        reference = list(evaluate(graph, values).values())
+        for want, got, ours in zip(wanted, found, reference, strict=True):
+            assert got.dtype == want.dtype
+            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(ours.astype(want.dtype), want)
+    wanted_first = next(iter(oracle.run(None, case.feeds(case.good[0]))))
+    for arrays in case.bad:
+        with pytest.raises(UserError, match=r"node|sizes|too large|memory|impossible"):
+            compiled.run(case.feeds(arrays))
+        feeds = case.feeds(case.good[0])  # a refusal leaves nothing behind
+        np.testing.assert_array_equal(compiled.run(feeds)["y"], wanted_first)
+
+
+def test_widths_from_data_may_be_negative():
+    module = dlc.compile(CASES["pad"].model())
+    for top, left, bottom, right in ((-1, 0, 0, -2), (-3, 1, 0, -2), (2, -1, -2, 3)):
+        rows = np.pad(
+            X, ((max(top, 0), max(bottom, 0)), (max(left, 0), max(right, 0))), constant_values=7
+        )
+        wanted = rows[max(-top, 0) : len(rows) - max(-bottom, 0), max(-left, 0) :]
+        wanted = wanted[:, : wanted.shape[1] - max(-right, 0)]
+        found = module(X, i64(top, left, bottom, right), scalar(7, np.float32))
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_caller_may_ask_before_and_give_no_memory():
+    case = CASES["tile"]
+    module = dlc.compile(case.model())
+    assert module.output_shapes(case.feeds((X, i64(2, 1)))) == {"y": (-1, -1)}
+    with pytest.raises(UserError, match="depends on the data"):
+        module.bind(case.feeds((X, i64(2, 1))))
+    assert module.benchmark(case.feeds((X, i64(2, 1))), rounds=2, warmup=0).min_ms > 0
+
+
+def test_the_reference_refuses_a_negative_size():
+    graph = import_model(load_model(CASES["tile"].model())).graph
+    with pytest.raises(InputError, match="there cannot be"):
+        evaluate(graph, {"x": X, "r": i64(-1, 1)})
