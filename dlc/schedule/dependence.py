@@ -68,6 +68,11 @@ def why_not_independent(func: Func, loop: str, *, reductions: bool = False) -> s
     return _why_not(func, nest, (loop,), reductions=reductions)
 
 
+def why_not_all_independent(func: Func, names: tuple[str, ...]) -> str:
+    """Why iterations that differ in any of the loops may not run at the same time, or ""."""
+    return _why_not(func, loops(func.body)[names[0]], names, reductions=False)
+
+
 def why_not_permutable(func: Func, nest: For, order: tuple[str, ...]) -> str:
     """Why the iterations of the loops in `order`, all in `nest`, may not run in another order.
 

@@ -15,6 +15,7 @@ from dlc.schedule.gpu import split_launches
 from dlc.schedule.interpret import evaluate_size, numpy_dtype, run_func
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.pipeline import optimize
+from dlc.schedule.primitive import Step
 from dlc.schedule.verify_gpu import verify_gpu
 
 GPU = Target(backend="cuda", gpu=Gpu())
@@ -29,10 +30,10 @@ class Scheduled:
     scratch: tuple[Buffer, ...]
 
 
-def schedule(func: Func, symbol: str) -> Scheduled:
+def schedule(func: Func, symbol: str, steps: Sequence[Step] | None = None) -> Scheduled:
     """Schedule a lowered function for a GPU, verify and print it."""
     assert GPU.gpu is not None
-    found = split_launches(optimize(func, GPU))
+    found = split_launches(optimize(func, GPU, steps))
     for launch in found.funcs:
         verify_gpu(launch, GPU.gpu, when="in the test")
     kernels = tuple(emit_kernel(f, f"{symbol}_{n}") for n, f in enumerate(found.funcs))

@@ -31,6 +31,19 @@ KEPT = """
                 for m in range(1):
                     B[k, l] = t[k, l + m]
 """
+TAILS = """
+    def f(n: size, A: f32[8], *, B: f32[n]):
+        t = alloc(f32[8], "local")
+        for i in range(8):
+            if i < n:
+                t[i] = 0.0
+        for j in range(8):
+            if j < n:
+                t[j] += A[j]
+        for l in range(8):
+            if l < n:
+                B[l] = t[l]
+"""
 REFUSED = [
     ("bind", ("i", "warp"), COPY, "there is no kind 'warp'"),
     ("bind", ("z", "block"), COPY, "there is no loop 'z'"),
@@ -41,13 +54,30 @@ REFUSED = [
     ("bind", ("j", "thread"), LANES, "already vectorize"),
     ("bind", ("m", "thread"), KEPT, "inside the vectorize loop 'l'"),
     ("bind", ("i", "block"), KEPT, "the shared buffer 't' would belong to many blocks"),
-    ("distribute", ("i", 0, ("b", "t")), COPY, "0 threads are fewer than 1"),
-    ("distribute", ("j", 32, ("b", "t")), COPY, "inside of 'i'"),
-    ("distribute", ("i", 32, ("b", "b")), COPY, "the name 'b' is taken"),
-    ("distribute", ("i", 32, ("b", "t")), RUNNING, "one element of 'B'"),
-    ("distribute", ("i", 32, ("b", "t")), LANES, "already block"),
     ("vectorize", ("i",), LANES.replace("vectorize", "thread").replace("block(n)", "range(4)"),
      "the thread loop 'j' is inside 'i'"),
+    ("distribute", (("i", "j"), (4,), (1, 1)), COPY, "are not numbers for 2 loops"),
+    ("distribute", (("i",), (0,), (1,)), COPY, "are not numbers for 1 loops"),
+    ("distribute", (("j",), (32,), (1,)), COPY, "inside of 'i'"),
+    ("distribute", (("j", "i"), (4, 8), (1, 1)), COPY, "not the whole body of 'j'"),
+    ("distribute", (("i",), (32,), (1,)), COPY.replace("for j", "for i_b"), "'i_b' is taken"),
+    ("distribute", (("i",), (32,), (1,)), RUNNING, "one element of 'B'"),
+    ("distribute", (("i",), (32,), (1,)), LANES, "already block"),
+    ("cooperate", ("i", 32), COPY, "runs n times"),
+    ("cooperate", ("j", 0), COPY, "0 threads are fewer"),
+    ("cooperate", ("j", 32), RUNNING, "one element of 'B'"),
+    ("cooperate", ("m", 32), KEPT, "inside the vectorize 'l'"),
+    ("cooperate", ("j", 32), COPY.replace("n: size, ", "j_t: size, ").replace("[n,", "[j_t,")
+     .replace("(n)", "(j_t)"), "'j_t' is taken"),
+    ("pad_dim", ("z", 0, 1), KEPT, "there is no intermediate 'z'"),
+    ("pad_dim", ("t", 2, 1), KEPT, "no dimension 2"),
+    ("pad_dim", ("t", 0, -1), KEPT, "below 0"),
+    ("drop_guards", ("z",), KEPT, "there is no intermediate 'z'"),
+    ("drop_guards", ("t",), TAILS.replace("if i < n", "if i + 1 < n"), "different guards"),
+    ("drop_guards", ("t",), TAILS.replace("t[j]", "t[7 - j]"), "'7 - j' is no loop variable"),
+    ("drop_guards", ("t",), TAILS.replace("A: f32[8]", "A: f32[n]"), "'j' may be outside of 'A'"),
+    ("drop_guards", ("t",), TAILS.replace("t[i] = 0.0", "t[i] = 0.0\n                B[i] = 0.0"),
+     "guards other stores too"),
     ("fuse_dims", ("q", 0), KEPT, "there is no intermediate 'q'"),
     ("fuse_dims", ("t", 1), KEPT, "no dimensions 1 and 2"),
     ("cache_factor", ("C", 0, "z", ("k",), "a", "local"), SUM, "there is no loop 'z'"),

@@ -7,11 +7,14 @@ from dlc.schedule.primitives.cache_read import cache_read as cache_read
 from dlc.schedule.primitives.cache_write import cache_write as cache_write
 from dlc.schedule.primitives.compute_at import compute_at as compute_at
 from dlc.schedule.primitives.compute_inline import compute_inline as compute_inline
+from dlc.schedule.primitives.cooperate import cooperate as cooperate
 from dlc.schedule.primitives.decompose_reduction import decompose_reduction as decompose_reduction
 from dlc.schedule.primitives.distribute import distribute as distribute
+from dlc.schedule.primitives.drop_guards import drop_guards as drop_guards
 from dlc.schedule.primitives.duplicate import duplicate as duplicate
 from dlc.schedule.primitives.fuse import fuse as fuse
 from dlc.schedule.primitives.fuse_dims import fuse_dims as fuse_dims
+from dlc.schedule.primitives.pad_dim import pad_dim as pad_dim
 from dlc.schedule.primitives.pad_einsum import pad_einsum as pad_einsum
 from dlc.schedule.primitives.parallel import parallel as parallel
 from dlc.schedule.primitives.partition import partition as partition

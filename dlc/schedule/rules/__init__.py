@@ -13,7 +13,7 @@ from types import ModuleType
 from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
-from dlc.schedule.rules import contract, row, window
+from dlc.schedule.rules import contract, gpu_contract, gpu_own, row, window
 from dlc.schedule.rules.gpu_finish import bind_rest
 from dlc.schedule.rules.prepare import finish, inline_moves, split_digits
 from dlc.schedule.trace import Trace
@@ -21,7 +21,7 @@ from dlc.schedule.trace import Trace
 _LOG = logging.getLogger("dlc.schedule")
 
 RULES: tuple[ModuleType, ...] = (contract, window, row)
-GPU_RULES: tuple[ModuleType, ...] = ()
+GPU_RULES: tuple[ModuleType, ...] = (gpu_contract, gpu_own)
 
 
 def rule_for(func: Func, target: Target) -> ModuleType | None:

@@ -18,12 +18,12 @@ THREADS = 256
 
 def bind_rest(trace: Trace) -> None:
     """Bind every nest that has no block loop yet."""
-    for number, top in enumerate(top_nests(trace.func)):
+    for top in top_nests(trace.func):
         if _is_bound(top):
             continue
         free = _free_loops(trace, top)
         if free:
-            bind_elements(trace, free, f"b{number}")
+            bind_elements(trace, free)
 
 
 def _is_bound(top: Stmt) -> bool:
@@ -53,11 +53,10 @@ def _free_loops(trace: Trace, top: Stmt) -> list[str]:
     return free
 
 
-def bind_elements(trace: Trace, names: list[str], tag: str) -> None:
+def bind_elements(trace: Trace, names: list[str]) -> None:
     """Run loops that stand directly inside each other on blocks of threads."""
     fused = trace.fuse_all(names) if len(names) > 1 else names[0]
-    names_now = (f"{fused}_{tag}", f"{fused}_t")
-    trace.do("distribute", fused, threads_for(trace.extent(fused)), names_now)
+    trace.do("distribute", (fused,), (threads_for(trace.extent(fused)),), (1,))
 
 
 def threads_for(extent: Expr) -> int:

@@ -1,0 +1,96 @@
+"""The schedule rules for GPUs: which nests they take, and that the kernels compute the same."""
+
+from __future__ import annotations
+
+from itertools import product
+from types import ModuleType
+
+import pytest
+
+from dlc.codegen.cuda.emulate import Emulator
+from dlc.schedule.primitive import replay
+from dlc.schedule.rules import gpu_contract, gpu_own, prepare, rule_for, schedule_func
+from dlc.schedule.trace import Trace
+from tests.codegen.gpu import GPU, Scheduled, check_emulated, schedule
+from tests.schedule.data import inputs
+from tests.schedule.test_rules import CASES
+
+CONTRACTIONS = [
+    "dense_bias_relu",
+    "dense_many_rows",
+    "dense_symbolic_rows",
+    "long_conv",
+    "scores",
+    "scores_transposed",
+    "conv_7x7",
+    "conv_5x15",
+    "conv_strided",
+    "first_conv",
+    "planar_conv",
+]
+OWN = [
+    "one_row",
+    "depthwise_7",
+    "depthwise_19",
+    "depthwise_strided",
+    "max_pool",
+    "average_pool",
+    "global_mean",
+    "row_mean",
+]
+SIZES = ({"n": 5, "m": 7}, {"n": 1, "m": 2}, {"n": 40, "m": 3}, {"n": 0, "m": 1})
+
+
+@pytest.fixture(scope="module")
+def emulator() -> tuple[Emulator, dict[str, Scheduled]]:
+    found = {name: schedule(make(), f"case{n}") for n, (name, make) in enumerate(CASES.items())}
+    return Emulator([k for s in found.values() for k in s.kernels]), found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernels_compute_the_same(
+    name: str, emulator: tuple[Emulator, dict[str, Scheduled]]
+) -> None:
+    scheduled = emulator[1][name]
+    wanted = scheduled.func.sizes
+    for sizes in SIZES if wanted else ({},):
+        mine = {s: sizes[s] for s in wanted}
+        arrays = inputs(scheduled.func, mine)
+        # Softmax and norms divide by sums, whose order differs; all else is exact.
+        rtol = 1e-5 if name.startswith(("softmax", "layer", "average", "global", "row")) else 0.0
+        check_emulated(scheduled, arrays, mine, emulator=emulator[0], rtol=rtol)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"), [(n, gpu_contract) for n in CONTRACTIONS] + [(n, gpu_own) for n in OWN]
+)
+def test_a_rule_takes_its_nests(name: str, rule: ModuleType) -> None:
+    trace = Trace(CASES[name]())
+    prepare(trace, GPU)
+    assert rule_for(trace.func, GPU) is rule
+    made = schedule(CASES[name](), "k").kernels
+    halo = name in ("conv_7x7", "conv_strided", "planar_conv")  # its zeros are another launch
+    assert halo or len(made) == 1
+    assert any(k.shared_bytes for k in made) == (rule is gpu_contract)
+
+
+def test_every_tile_computes_the_same() -> None:
+    func = CASES["dense_many_rows"]()
+    made: dict[tuple[int, int], Scheduled] = {}
+    for tile, chunk in product(range(1, 9), (8, 32)):
+        trace = Trace(func)
+        prepare(trace, GPU)
+        found = gpu_contract.match(trace.func, GPU)
+        assert found is not None
+        gpu_contract.schedule(trace, found, GPU, {"tile": tile, "chunk": chunk})
+        made[tile, chunk] = schedule(func, f"k{tile}_{chunk}", trace.steps)
+    emulator = Emulator([k for s in made.values() for k in s.kernels])
+    for one in made.values():
+        check_emulated(one, inputs(func, {}), {}, emulator=emulator, orders=("shuffled",))
+    assert len({k.threads for s in made.values() for k in s.kernels}) > 2
+
+
+def test_a_schedule_for_a_gpu_replays() -> None:
+    func = CASES["conv_5x15"]()
+    trace = schedule_func(func, GPU, {})
+    assert replay(func, trace.steps) == trace.func
