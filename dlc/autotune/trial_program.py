@@ -27,7 +27,7 @@ from dlc.core.target import Target
 from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.program import CallKernel, Program
-from dlc.te.expr import ZERO, index
+from dlc.te.expr import index
 from dlc.te.types import TensorType
 
 KERNEL = "candidate"  # the symbol of every candidate
@@ -89,7 +89,7 @@ def _program(task: Task) -> Program:
     shared = {source: out for out, source in func.in_place}
     names = tuple(shared.get(b.name, b.name) for b in func.params)
     call = CallKernel(KERNEL, tuple(index(value) for _, value in task.sizes), names)
-    return Program("trial", (), inputs, outputs, (), (func,), ZERO, (call,))
+    return Program("trial", (), inputs, outputs, (), (func,), (), (call,))
 
 
 @functools.lru_cache(maxsize=64)

@@ -58,8 +58,8 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
     outputs, opening, closing = lowering.give_outputs(graph)
     body = lowering.provide(body)
     body, kernels = lowering.name_kernels(body, known_sizes(graph))
-    offsets, arena_bytes = plan_arena(lowering.requests())
-    places = [Place(lowering.arena[name], offset) for name, offset in offsets.items()]
+    found, arena = plan_arena(lowering.requests())
+    places = [Place(lowering.arena[name], *where) for name, where in found.items()]
     program = Program(
         graph.name,
         tuple(SizeVar(s, *graph.size_ranges.get(s, (0, None))) for s in graph.sizes),
@@ -67,7 +67,7 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
         outputs,
         tuple(Buffer(v.name, v.type) for v in graph.constants),
         kernels,
-        arena_bytes,
+        arena,
         (*checks, *opening, *places, *body, *closing),
     )
     verify_program(program, when="after lower_graph")

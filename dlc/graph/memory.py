@@ -1,8 +1,8 @@
 """One arena for all intermediate tensors: offsets such that what lives together shares no byte.
 
-Buffers of constant size are placed by decreasing size, each at the lowest offset that is free
-during its life. Buffers of symbolic size follow behind them, in slots that are reused by buffers of
-the same size expression.
+Buffers of constant size share the first region: by decreasing size, each at the lowest offset that
+is free during its life. Buffers of symbolic size have regions of their own, each reused by buffers
+of the same size expression.
 
 Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020),
 section 5.2 (greedy by size).
@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dlc.core.types import INDEX
-from dlc.te.expr import Const, Expr, maximum
-from dlc.te.simplify import canonical, surely_at_most
-
-ALIGNMENT = 64  # bytes: one cache line, and DLC_ALIGNMENT of the ABI
+from dlc.schedule.program import ALIGNMENT
+from dlc.te.expr import ZERO, Const, Expr
+from dlc.te.simplify import canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +30,37 @@ class Request:
 
 
 @dataclass
-class _Slot:
-    size_bytes: Expr
-    offset: Expr
+class _Region:
+    number: int
     lives: list[Request] = field(default_factory=list)
 
 
-def plan_arena(requests: Sequence[Request]) -> tuple[dict[str, Expr], Expr]:
-    """The offset of each buffer in bytes, and the size of the arena in bytes."""
-    offsets: dict[str, Expr] = {}
+def plan_arena(
+    requests: Sequence[Request],
+) -> tuple[dict[str, tuple[int, Expr]], tuple[Expr, ...]]:
+    """The region of each buffer and its offset there, and the size of each region, in bytes."""
+    places: dict[str, tuple[int, Expr]] = {}
+    regions: list[Expr] = []
     static = [r for r in requests if isinstance(r.size_bytes, Const)]
-    total = _place_static(static, offsets)
-    end: Expr = Const(total, INDEX)
-    slots: list[_Slot] = []
+    if static:
+        regions.append(Const(_place_static(static, places), INDEX))
+    reused: dict[Expr, list[_Region]] = {}
     for request in requests:
         if isinstance(request.size_bytes, Const):
             continue
         size = canonical(request.size_bytes)
-        slot = next((s for s in slots if s.size_bytes == size and _free(s, request)), None)
-        if slot is None:
-            slot = _Slot(size, end)
-            slots.append(slot)
-            end = canonical(end + _aligned(size))
-        slot.lives.append(request)
-        offsets[request.name] = slot.offset
-    return offsets, end
+        same = reused.setdefault(size, [])
+        region = next((r for r in same if _free(r, request)), None)
+        if region is None:
+            region = _Region(len(regions))
+            regions.append(size)
+            same.append(region)
+        region.lives.append(request)
+        places[request.name] = (region.number, ZERO)
+    return places, tuple(regions)
 
 
-def _place_static(requests: Sequence[Request], offsets: dict[str, Expr]) -> int:
+def _place_static(requests: Sequence[Request], places: dict[str, tuple[int, Expr]]) -> int:
     """Place buffers of constant size; returns the end of the last one."""
     placed: list[tuple[int, int, Request]] = []  # (begin, end, request)
     total = 0
@@ -73,7 +75,7 @@ def _place_static(requests: Sequence[Request], offsets: dict[str, Expr]) -> int:
                 break
             begin = max(begin, other_end)
         placed.append((begin, begin + size, request))
-        offsets[request.name] = Const(begin, INDEX)
+        places[request.name] = (0, Const(begin, INDEX))
         total = max(total, begin + size)
     return total
 
@@ -87,11 +89,5 @@ def _overlap(a: Request, b: Request) -> bool:
     return a.first <= b.last and b.first <= a.last
 
 
-def _free(slot: _Slot, request: Request) -> bool:
-    return not any(_overlap(request, other) for other in slot.lives)
-
-
-def _aligned(size: Expr) -> Expr:
-    """The bytes of a slot. A size such as `h - 2` is below zero where `h` is refused anyway."""
-    whole = canonical((size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
-    return whole if surely_at_most(0, whole) else maximum(whole, 0)
+def _free(region: _Region, request: Request) -> bool:
+    return not any(_overlap(request, other) for other in region.lives)

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from dlc.schedule.loop import Buffer, Func
-from dlc.te.expr import ZERO, Expr
+from dlc.te.expr import ZERO, Expr, maximum
+from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars
+
+ALIGNMENT = 64  # bytes, of every region and place: a cache line, and DLC_ALIGNMENT of dlc/abi.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +29,11 @@ class SizeVar:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`buffer` occupies the arena from byte `offset` on; offsets are multiples of 64."""
+    """`buffer` occupies a region of the arena from byte `offset` on, a multiple of 64."""
 
     buffer: Buffer
-    offset: Expr
+    region: int
+    offset: Expr = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +153,13 @@ class Program:
     outputs: tuple[Buffer, ...]
     constants: tuple[Buffer, ...]
     kernels: tuple[Func, ...]
-    arena_bytes: Expr
+    arena: tuple[Expr, ...]  # bytes of each region; regions lie one behind the other
     body: tuple[HostStmt, ...]
+
+    @property
+    def arena_bytes(self) -> Expr:
+        """What all regions take together."""
+        return canonical(sum(map(region_bytes, self.arena), start=ZERO))
 
     def is_provided(self, output: Buffer) -> bool:
         """Whether the shape of an output is known only during the run."""
@@ -161,6 +170,14 @@ class Program:
         from dlc.schedule.program_text import print_program  # the printer imports this module
 
         return print_program(self)
+
+
+def region_bytes(size: Expr) -> Expr:
+    """What a region of the arena takes: whole cache lines.
+
+    A size such as `h - 2` may be below zero, where the sizes are refused anyway.
+    """
+    return maximum((size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT, ZERO)
 
 
 def steps(body: tuple[HostStmt, ...]) -> Iterator[CallKernel | Copy]:

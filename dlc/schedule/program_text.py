@@ -2,8 +2,8 @@
 
 def main(n: size(1, 32), x: f32[n, 3], *, y: f32[n, 3]):
 w = const(f32[3])
-arena(n * 64)
-t = place(f32[n, 3], 0)
+arena(640, n * 12)
+t = place(f32[n, 3], 1)
 scale(n, x, w, t)
 check(n < 9, "too many rows")
 k: size = bind(index(count[0]), "there are too few rows")
@@ -53,7 +53,7 @@ def print_program(program: Program) -> str:
         params += ["*", *(f"{b.name}: {print_type(b.type)}" for b in program.outputs)]
     lines = [f"def {program.name}({', '.join(params)}):"]
     lines += [f"{INDENT}{b.name} = const({print_type(b.type)})" for b in program.constants]
-    lines += [f"{INDENT}arena({print_expr(program.arena_bytes)})"]
+    lines += [f"{INDENT}arena({', '.join(map(print_expr, program.arena))})"]
     lines += _lines(program.body, INDENT)
     return "\n".join([*map(print_func, program.kernels), "\n".join(lines) + "\n"])
 
@@ -70,8 +70,9 @@ def _lines(stmts: Iterable[HostStmt], pad: str) -> list[str]:
 
 def _stmt(stmt: HostStmt, pad: str) -> list[str]:  # noqa: C901 - a case per statement
     match stmt:
-        case Place(buffer, offset):
-            return [f"{pad}{buffer.name} = place({print_type(buffer.type)}, {print_expr(offset)})"]
+        case Place(buffer, region, offset):
+            where = "" if offset == ZERO else f", {print_expr(offset)}"
+            return [f"{pad}{buffer.name} = place({print_type(buffer.type)}, {region}{where})"]
         case View(buffer, source, offset):
             where = "" if offset == ZERO else f", {print_expr(offset)}"
             return [f"{pad}{buffer.name} = view({source}, {print_type(buffer.type)}{where})"]
@@ -153,10 +154,10 @@ class _Parser:
             constants.append(constant)
             rest.pop(0)
         match rest:
-            case [ast.Expr(value=ast.Call(func=ast.Name(id="arena"), args=[size])), *body]:
-                arena = self.exprs.index(size)
+            case [ast.Expr(value=ast.Call(func=ast.Name(id="arena"), args=regions)), *body]:
+                arena = tuple(map(self.exprs.index, regions))
             case _:
-                _fail(node, "the size of the arena is missing")
+                _fail(node, "the arena is missing")
         return Program(
             node.name,
             tuple(sizes),
@@ -209,15 +210,20 @@ class _Parser:
 
     def buffer(self, node: ast.stmt, name: str, word: str, args: list[ast.expr]) -> HostStmt:
         match word, args:
-            case "place", [type_, offset]:
-                return Place(self.declared(name, type_), self.exprs.index(offset))
+            case "place", [type_, ast.Constant(value=int(region))]:
+                return Place(self.declared(name, type_), region)
+            case "place", [type_, ast.Constant(value=int(region)), offset]:
+                return Place(self.declared(name, type_), region, self.exprs.index(offset))
             case "view", [ast.Name(source), type_]:
                 return View(self.declared(name, type_), source)
             case "view", [ast.Name(source), type_, offset]:
                 return View(self.declared(name, type_), source, self.exprs.index(offset))
             case "allocate", [type_]:
                 return Allocate(self.declared(name, type_))
-        _fail(node, "neither place(type, offset), view(source, type, offset) nor allocate(type)")
+        _fail(
+            node,
+            "neither place(type, region, offset), view(source, type, offset) nor allocate(type)",
+        )
 
     def declared(self, name: str, node: ast.expr) -> Buffer:
         type_: TensorType = parse_type(node)

@@ -10,6 +10,7 @@ from dlc.core.errors import VerifyError
 from dlc.core.types import INDEX, DType
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.program import (
+    ALIGNMENT,
     Allocate,
     BindSize,
     CallKernel,
@@ -29,7 +30,6 @@ from dlc.te.simplify import surely_at_most, surely_differ, surely_less
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import TensorType
 
-ALIGNMENT = 64  # bytes, of every place in the arena
 # Words of the text that are called: a call of a kernel of this name could not be read back.
 WORDS = frozenset(
     {
@@ -57,7 +57,7 @@ def verify_program(program: Program, *, when: str) -> None:
     - A call passes the sizes and buffers that its kernel declares, of fitting types.
     - Nothing writes to an input or a constant of the program.
     - A view is not surely larger than its source; a copy is between equal element types.
-    - Places are multiples of 64 where that is known, and end within the arena.
+    - Places are multiples of 64 where that is known, and end within their region of the arena.
     - Two buffers that live at the same time share no byte, whatever the sizes.
     - An output whose shape reads sizes that the program binds is provided once, before it is used.
     - Only allocated buffers are released, and nothing uses their memory from then on.
@@ -98,7 +98,8 @@ class _Checker:
         for b in (*program.inputs, *program.constants, *program.outputs):
             if b.name not in self.late:
                 yield from self.define(b)
-        yield from self.index(program.arena_bytes, "the size of the arena")
+        for number, extent in enumerate(program.arena):
+            yield from self.index(extent, f"the size of region {number}")
         yield from self.stmts(program.body)
         for name in self.late:
             if name not in self.buffers:
@@ -148,8 +149,8 @@ class _Checker:
 
     def stmt(self, stmt: HostStmt) -> Iterator[str]:  # noqa: C901 - a case per statement
         match stmt:
-            case Place(buffer, offset):
-                yield from self.place(buffer, offset)
+            case Place():
+                yield from self.place(stmt)
             case View(buffer, source, offset):
                 yield from self.view(buffer, source, offset)
             case CallKernel():
@@ -194,7 +195,10 @@ class _Checker:
         for load in loads(cond):
             yield from self.load(load, "a condition")
 
-    def place(self, buffer: Buffer, offset: Expr) -> Iterator[str]:
+    def place(self, stmt: Place) -> Iterator[str]:
+        buffer, offset = stmt.buffer, stmt.offset
+        if not 0 <= stmt.region < len(self.program.arena):
+            yield f"the arena has no region {stmt.region}"
         yield from self.index(offset, f"the offset of '{buffer.name}'")
         if isinstance(offset, Const) and offset.value % ALIGNMENT:
             yield f"the offset of '{buffer.name}' is no multiple of {ALIGNMENT}"
@@ -284,12 +288,17 @@ class _Life:
 
 
 def _sharing(program: Program) -> Iterator[str]:
-    """Pairs of places that live together and are not surely apart, and those outside the arena."""
+    """Pairs of places that live together and are not surely apart, and those beyond their region.
+
+    Regions lie apart, whatever their sizes: only places in the same region are compared.
+    """
     lives = _Lives()
     lives.visit(program.body)
     for life in lives.found.values():
-        if not surely_at_most(_end(life.place), program.arena_bytes):
-            yield f"'{life.place.buffer.name}' does not surely end within the arena"
+        place = life.place
+        inside = place.region in range(len(program.arena))
+        if inside and not surely_at_most(_end(place), program.arena[place.region]):
+            yield f"'{place.buffer.name}' does not surely end within its region"
     used = [(life.first, life.last, life.place) for life in lives.found.values() if life.last]
     alive: list[tuple[int, Place]] = []
     for first, last, place in sorted(used, key=lambda item: item[0] or 0):
@@ -301,6 +310,8 @@ def _sharing(program: Program) -> Iterator[str]:
 
 
 def _apart(a: Place, b: Place) -> bool:
+    if a.region != b.region:
+        return True
     return surely_at_most(_end(a), b.offset) or surely_at_most(_end(b), a.offset)
 
 
@@ -324,7 +335,7 @@ class _Lives:
                 if life is not None:
                     life.use(self.clock, self.clock)
             match stmt:
-                case Place(buffer, _):
+                case Place(buffer):
                     self.found[buffer.name] = _Life(stmt, self.clock)
                 case View(buffer, source, _):
                     self.roots[buffer.name] = self.roots.get(source, source)

@@ -89,7 +89,7 @@ def program(
     outputs: Sequence[Buffer] = (),
     constants: Sequence[Buffer] = (),
     kernels: Sequence[Func] = (),
-    arena: str = "0",
+    arena: Sequence[str] = (),
 ) -> Program:
     return Program(
         "main",
@@ -98,7 +98,7 @@ def program(
         tuple(outputs),
         tuple(constants),
         tuple(kernels),
-        parse_expr(arena),
+        tuple(map(parse_expr, arena)),
         tuple(body),  # type: ignore[arg-type]
     )
 

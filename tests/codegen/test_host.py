@@ -110,9 +110,9 @@ def values(model, sizes, count):
 def test_buffers_constants_and_arena(tmp_path):
     prog = program(
         [
-            Place(buffer("t", "n"), parse_expr("0")),
+            Place(buffer("t", "n"), 1),
             CallKernel("next", (parse_expr("n"),), ("x", "t")),
-            Place(buffer("u", "n"), parse_expr("(n + 15) // 16 * 64")),
+            Place(buffer("u", "n"), 2, parse_expr("64")),
             CallKernel("add", (parse_expr("n"),), ("t", "w2", "u")),
             View(buffer("v", 1, "n"), "u"),
             CallKernel("add", (parse_expr("n"),), ("v", "w1", "y")),
@@ -123,7 +123,7 @@ def test_buffers_constants_and_arena(tmp_path):
         outputs=[buffer("y", "n"), buffer("z", 1, "n")],
         constants=[buffer("w1", 32), buffer("w2", 32)],
         kernels=[kernel("next", ["n"], 1), kernel("add", ["n"], 2)],
-        arena="(n + 15) // 16 * 128",
+        arena=("128", "n * 4", "n * 4 + 64", "n - 2"),
     )
     w1, w2 = np.arange(32, dtype=np.float32), np.arange(32, dtype=np.float32) * 100
     model = Loaded(build(tmp_path / "m.so", prog, [NEXT, ADD], {"w1": w1, "w2": w2}))
@@ -131,7 +131,7 @@ def test_buffers_constants_and_arena(tmp_path):
     for n in (1, 16, 17, 32):
         dims, arena = model.plan(n, dims=3)
         assert dims == [n, 1, n]
-        assert arena == (n + 15) // 16 * 128
+        assert arena == 128 + (n + 15) // 16 * 128 + 64 + max((n + 61) // 64 * 64, 0)
         x = np.arange(n, dtype=np.float32) + 1000
         y, z = np.zeros(n, np.float32), np.zeros((1, n), np.float32)
         model.run([n], [x], [y, z], arena)
@@ -279,7 +279,7 @@ def divisions(tmp_path_factory):
     ],
 )
 def test_sizes_that_leave_64_bits_fail(tmp_path, text, a, b):
-    prog = program([], sizes=[SizeVar("a"), SizeVar("b")], arena=text)
+    prog = program([], sizes=[SizeVar("a"), SizeVar("b")], arena=(text,))
     model = Loaded(build(tmp_path / "m.so", prog))
     with pytest.raises(RunError) as caught:
         model.plan(a, b)
@@ -407,7 +407,7 @@ def test_a_kernel_cannot_take_the_name_of_another_symbol(name):
 @pytest.mark.parametrize(
     ("prog", "reason"),
     [
-        (program([], arena="k"), "size variable 'k' has no value here"),
+        (program([], arena=("k",)), "size variable 'k' has no value here"),
         (program([Check(Binary(BinOp.LT, A // 0, A), "")], sizes=[SizeVar("a")]), "divided by 0"),
         (
             program(

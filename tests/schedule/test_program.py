@@ -5,12 +5,10 @@ import textwrap
 import pytest
 
 from dlc.core.errors import UserError, VerifyError
-from dlc.core.types import INDEX
 from dlc.schedule.program import Program
 from dlc.schedule.program_text import parse_program
 from dlc.schedule.text import parse_func
 from dlc.schedule.verify_program import verify_program
-from dlc.te.expr import const
 
 KERNEL = """\
 def scale(n: size, x: f32[n], *, y: f32[n]):
@@ -21,9 +19,9 @@ def scale(n: size, x: f32[n], *, y: f32[n]):
 MAIN = """\
 def main(n: size(1, 32), m: size(2), z: size, x: f32[n], count: i64[1], *, y: f32[n]):
     w = const(f32[3])
-    arena((n * 4 + 63) // 64 * 128)
+    arena((n * 4 + 63) // 64 * 128, n * 4)
     t = place(f32[n], 0)
-    u = place(f32[n], (n * 4 + 63) // 64 * 64)
+    u = place(f32[n], 0, (n * 4 + 63) // 64 * 64)
     scale(n, x, t)
     k: size = bind(index(count[0]), 'k is negative')
     r = allocate(f32[k])
@@ -69,7 +67,7 @@ def test_a_good_program_passes():
         ("copy(u, t)", "scald(n, u)", "no kernel 'scald'"),
         ("copy(u, t)", "scale(n, u, 3)", "no buffer"),
         ("copy(u, t)", "s = place(f32[3])", "neither place"),
-        ("    arena((n * 4 + 63) // 64 * 128)\n", "", "arena is missing"),
+        ("    arena((n * 4 + 63) // 64 * 128, n * 4)\n", "", "arena is missing"),
         ("copy(u, t)", "copy(u", "not program text"),
         (KERNEL, "x = 3\n", "not a kernel or a program"),
         (KERNEL + MAIN, "", "at least one"),
@@ -109,9 +107,12 @@ BROKEN = [
     ("view(u, f32[1], i)", "view(w, f32[4])", "view 'v' is larger than 'w'"),
     ("view(u, f32[1], i)", "view(w, f32[2], 2)", "view 'v' is larger than 'w'"),
     ("view(u, f32[1], i)", "view(u, f32[1], j)", "reads 'j'"),
-    ("place(f32[n], 0)", "place(f32[n], 4)", "no multiple of 64"),
+    ("place(f32[n], 0)", "place(f32[n], 0, 4)", "no multiple of 64"),
+    ("place(f32[n], 0)", "place(f32[n], 2)", "the arena has no region 2"),
+    ("place(f32[n], 0)", "place(f32[n + 1], 1)", "'t' does not surely end within its region"),
+    ("128, n * 4", "128, j", "the size of region 1 reads 'j'"),
     ("place(f32[n], 0)", "place(f32[j], 0)", "shape of 't' reads 'j'"),
-    ("(n * 4 + 63) // 64 * 128", "64", "'u' does not surely end within the arena"),
+    ("(n * 4 + 63) // 64 * 128", "64", "'u' does not surely end within its region"),
     ("(n * 4 + 63) // 64 * 64)", "0)", "'t' and 'u' may share memory"),
     ("(n * 4 + 63) // 64 * 64)", "n // 16 * 64)", "'t' and 'u' may share memory"),
     ("check(n < 9,", "check(j < 9,", "a condition reads 'j'"),
@@ -146,7 +147,7 @@ def test_an_unknown_kernel_is_reported():
 
 def test_a_kernel_is_not_called_as_a_word_of_the_text():
     func = parse_func(KERNEL.replace("scale", "copy"))
-    broken = Program("main", (), (), (), (), (func,), const(0, INDEX), ())
+    broken = Program("main", (), (), (), (), (func,), (), ())
     with pytest.raises(VerifyError, match="'copy' cannot be the name of a kernel"):
         verify_program(broken, when="now")
 
@@ -154,7 +155,7 @@ def test_a_kernel_is_not_called_as_a_word_of_the_text():
 def test_an_output_may_have_a_size_read_at_run_time():
     text = """
         def main(count: i64[1], *, y: f32[k]):
-            arena(0)
+            arena()
             k: size = bind(index(count[0]), "k is negative")
             provide(y)
     """
@@ -165,6 +166,11 @@ def test_an_output_may_have_a_size_read_at_run_time():
         verify_program(parse_program(text.replace("provide(y)", "pass")), when="now")
     with pytest.raises(VerifyError, match="'y' is no output that may be provided here"):
         verify_program(parse_program(text + "    provide(y)\n"), when="now")
+
+
+def test_regions_lie_apart():
+    apart = ("place(f32[n], 0)", "place(f32[n], 1)"), ("0, (n * 4 + 63) // 64 * 64)", "0)")
+    verify_program(program(*apart), when="now")
 
 
 def test_buffers_that_never_live_together_may_share():

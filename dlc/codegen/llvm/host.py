@@ -16,6 +16,7 @@ from dlc.core.types import INDEX
 from dlc.schedule.demand import Demand, demand
 from dlc.schedule.loop import Buffer
 from dlc.schedule.program import (
+    ALIGNMENT,
     Allocate,
     BindSize,
     CallKernel,
@@ -29,13 +30,14 @@ from dlc.schedule.program import (
     Provide,
     Release,
     View,
+    region_bytes,
 )
-from dlc.te.expr import ZERO, Const, Expr, Load
+from dlc.te.expr import ZERO, Const, Expr, Load, Var
+from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import const_size
 
 ABI_VERSION = 2  # DLC_ABI_VERSION of dlc/abi.h
-ALIGNMENT = 64  # DLC_ALIGNMENT of dlc/abi.h
 MODEL_SYMBOL = "dlc_model_query"
 WEIGHTS_SYMBOL = "dlc_weights"
 NO_MEMORY = "there is no memory for a tensor whose size depends on the data"
@@ -145,6 +147,7 @@ class _HostFunction:
         self.buffers: dict[str, Buffer] = {}
         self.pointers: dict[str, str] = {}
         self.offsets = weight_offsets(program.constants)[0]
+        self.regions: list[Expr] = []  # where each region of the arena begins, and the last ends
 
     def run(self) -> str:
         """`run`: bind the buffers, then the statements."""
@@ -155,6 +158,7 @@ class _HostFunction:
                     self._bind(buffer, self._load("ptr", array, position))
         for buffer in self.program.constants:
             self.buffers[buffer.name] = buffer
+        self.regions = self._regions()
         self._stmts(self.program.body)
         if self.demands is None:
             return self._finish(_RUN.format("dlc_run"))
@@ -171,8 +175,22 @@ class _HostFunction:
         dims = [dim for buffer in self.program.outputs for dim in buffer.type.shape]
         for position, dim in enumerate(dims):
             self._store_size(dim if free_vars(dim) <= known else _LATER, "dims", position)
-        self._store_size(self.program.arena_bytes, "bytes", 0)
+        *_, end = self._regions()
+        self._store_size(end, "bytes", 0)
         return self._finish(_PLAN)
+
+    def _regions(self) -> list[Expr]:
+        """Where each region begins, and the last one ends; symbolic places are computed here."""
+        begins: list[Expr] = [ZERO]
+        for number, size in enumerate(self.program.arena):
+            end = begins[-1] + region_bytes(size)
+            if isinstance(size, Const) and isinstance(begins[-1], Const):
+                begins.append(canonical(end))
+            else:
+                name = f"region.{number}.end"
+                self.out.bind(name, self.out.expr(end))
+                begins.append(Var(name))
+        return begins
 
     def _finish(self, head: str) -> str:
         self.out.line("ret i32 0")
@@ -241,8 +259,8 @@ class _HostFunction:
     def _stmt(self, stmt: HostStmt) -> None:  # noqa: C901 - a case per statement
         out = self.out
         match stmt:
-            case Place(buffer, offset):
-                at = out.expr(offset)
+            case Place(buffer, region, offset):
+                at = out.expr(self.regions[region] + offset)
                 self._bind(buffer, out.value(f"getelementptr i8, ptr %arena, i64 {at}"))
             case View(buffer, source, offset):
                 at = out.expr(offset * buffer.type.dtype.size_bytes)
