@@ -19,13 +19,14 @@ IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-slow lint check sanitize format clean
+.PHONY: help install demo test test-fast test-slow fuzz lint check sanitize format clean
 
 help:
 	@echo "make demo        build models, run one from C++, time one beside onnxruntime"
 	@echo "make test        the tests, without those of large models"
 	@echo "make test-fast   the tests without the slow ones"
 	@echo "make test-slow   the slow tests, also of large models, and of those in MODELS=folder"
+	@echo "make fuzz        judge random models: COUNT=1000 SEED=0 BUDGET=10m; goes on where it stopped"
 	@echo "make lint        format, lint, types, import contracts"
 	@echo "make sanitize    the C++ tests under ASan, UBSan and TSan"
 	@echo "make format      let ruff format the sources"
@@ -55,6 +56,10 @@ test-fast: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed
 	$(IN_VENV) pytest -q -n auto --dist loadfile -m slow --models $(MODELS)
+
+fuzz: $(VENV)/.installed
+	$(BIN)/python -m dlc.testing --seed $(or $(SEED),0) --count $(or $(COUNT),1000) \
+	    --budget "$(BUDGET)" --folder build/fuzz
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check

@@ -24,8 +24,10 @@ from dlc.frontend.onnx.convert import Imported, import_model
 from dlc.frontend.onnx.load import load_model
 from dlc.graph.lower import lower_graph
 from dlc.graph.pass_ import PassContext, PassReport, run_passes
-from dlc.graph.pipeline import PIPELINE
+from dlc.graph.pipeline import PIPELINE, PLAIN
 from dlc.runtime import Module, hash_file, load
+from dlc.schedule.loop import Func
+from dlc.schedule.primitive import Step
 from dlc.schedule.program import CallKernel, Copy, Program, steps
 from dlc.te.types import TensorType
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from dlc.frontend.onnx.interface import Dim, Shape
 
 Precision = Literal["highest", "high", "medium"]
+Scheduler = Callable[[Func, Target], "tuple[Step, ...] | None"]
+"""The steps that schedule a kernel for a target; None for those of the rule that fits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ def compile(
     dims: Mapping[str, Dim] | None = None,
     shapes: Mapping[str, Shape] | None = None,
     precision: Precision = "highest",
+    optimize: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> Module:
     """Compile an ONNX model and load it.
@@ -83,6 +88,8 @@ def compile(
         dims: fixes or bounds dimensions by name: `{"batch": 1}`, `{"seq": (1, 512)}`.
         shapes: fixes shapes of inputs: `{"x": (1, 3, 224, 224)}`.
         precision: how float32 products are computed; `highest` is at least as accurate as float32.
+        optimize: False compiles each node by itself, as plain loops: slow, to find out whether an
+            optimisation is why a result is wrong.
         progress: called at every step.
 
     Raises:
@@ -91,7 +98,16 @@ def compile(
     """
     with tempfile.TemporaryDirectory(prefix="dlc-") as folder:
         path = Path(folder) / "model.so"
-        build(model, path, target, dims=dims, shapes=shapes, precision=precision, progress=progress)
+        build(
+            model,
+            path,
+            target,
+            dims=dims,
+            shapes=shapes,
+            precision=precision,
+            optimize=optimize,
+            progress=progress,
+        )
         return load(path)
 
 
@@ -103,11 +119,14 @@ def build(
     dims: Mapping[str, Dim] | None = None,
     shapes: Mapping[str, Shape] | None = None,
     precision: Precision = "highest",
+    optimize: bool = True,
+    schedule: Scheduler | None = None,
     jobs: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> BuildReport:
     """Compile an ONNX model into a shared library at `out_path`; see `compile`.
 
+    `schedule` chooses the steps of each kernel; default: those of the rule that fits it.
     `jobs` is the number of kernels compiled at the same time; default: one for each core.
     """
     enable_topics()
@@ -124,7 +143,7 @@ def build(
     with stage("optimize") as say:
         graph = run_passes(
             imported.graph,
-            PIPELINE,
+            PIPELINE if optimize else PLAIN,
             PassContext(target=machine, precision=precision),
             dumper=Dumper.from_environment(),
             report=reports.append,
@@ -134,7 +153,8 @@ def build(
         program, constants = lower_graph(graph)
         say(f"{len(program.kernels)} kernels, arena of {program.arena_bytes} bytes")
     with stage("codegen") as say:
-        found = [KernelJob(k.name, k, machine) for k in program.kernels]
+        choose = schedule or (_rules_own if optimize else _none)
+        found = [KernelJob(k.name, k, machine, choose(k, machine)) for k in program.kernels]
         kernels = compile_kernels(found, jobs=jobs, progress=stage.kernel)
         symbols = {k.name: c.symbol for k, c in zip(program.kernels, kernels, strict=True)}
         host = compile_ir(emit_program(program, machine, symbols), machine)
@@ -195,6 +215,14 @@ def _step(step: CallKernel | Copy) -> dict[str, object]:
 
 def _dim(text: str, known: Mapping[str, str]) -> int | str:
     return int(text) if text.isdigit() else known.get(text, text)
+
+
+def _rules_own(func: Func, target: Target) -> None:
+    return None
+
+
+def _none(func: Func, target: Target) -> tuple[Step, ...]:
+    return ()
 
 
 class _Stages:

@@ -8,6 +8,7 @@ from dlc.graph.passes.choose_layouts import choose_layouts
 from dlc.graph.passes.concat_by_offset import concat_by_offset
 from dlc.graph.passes.fold_constants import fold_constants
 from dlc.graph.passes.fuse_groups import fuse_groups
+from dlc.graph.passes.group_nodes import group_nodes
 from dlc.graph.passes.lift_constants import lift_constants
 from dlc.graph.passes.merge_equal_nodes import merge_equal_nodes
 from dlc.graph.passes.merge_parallel_matmuls import merge_parallel_matmuls
@@ -36,3 +37,6 @@ PIPELINE: tuple[GraphPass, ...] = (
     lift_constants,
     fuse_groups,
 )
+
+PLAIN: tuple[GraphPass, ...] = (remove_dead_nodes, sink_constants, lift_constants, group_nodes)
+"""What lowering needs, and nothing that optimises: to compare with."""

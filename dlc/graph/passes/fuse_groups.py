@@ -24,6 +24,7 @@ computes to be in a group.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dlc.graph.fusion import groups, is_free
@@ -34,18 +35,24 @@ from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.sizes import bound_sizes
 
 NAME_LENGTH = 48
+Partition = Callable[[Graph], Sequence[tuple[Node, ...]]]
 
 
 @graph_pass(after=("choose_layouts",))
 def fuse_groups(graph: Graph, context: PassContext) -> Graph:
     """Replace the nodes of each kernel by one `FusedGroup` node."""
+    return form_groups(graph, groups)
+
+
+def form_groups(graph: Graph, partition: Partition) -> Graph:
+    """The graph with one `FusedGroup` node for the nodes of each kernel, also inside of scans."""
     nodes: dict[int, Node] = {}
     position = {id(n): i for i, n in enumerate(graph.nodes)}
     taken: Counter[str] = Counter()
-    for members in groups(graph):
+    for members in partition(graph):
         last = members[-1]
         if len(members) == 1 and isinstance(last.op, Scan):
-            body = fuse_groups(last.op.body, context)
+            body = form_groups(last.op.body, partition)
             nodes[position[id(last)]] = replace(last, op=replace(last.op, body=body))
             continue
         known = bound_sizes(graph.nodes[: position[id(last)]])

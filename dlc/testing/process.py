@@ -1,0 +1,113 @@
+"""A worker process and its pipe: asks it to judge a model, and notices when it dies or hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dlc.testing.check import Verdict
+
+Answer = dict[str, Any]
+
+
+class Worker:
+    """A process that judges one model at a time, and is replaced when that kills it.
+
+    Args:
+        folder: where it leaves the model it works on, and what it prints.
+        seconds: how long one model may take.
+    """
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder = folder
+        self.seconds = seconds
+        folder.mkdir(parents=True, exist_ok=True)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.deadline = 0.0
+        self.buffer = b""
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Begin with a model; `poll` or `wait` tells the end."""
+        fresh = self.process is None
+        if fresh:
+            self._start()
+        assert self.process is not None
+        assert self.process.stdin is not None
+        text = json.dumps({**request, "folder": str(self.folder)})
+        self.process.stdin.write(text.encode() + b"\n")
+        self.process.stdin.flush()
+        self.deadline = time.monotonic() + self.seconds + 60 * fresh  # it draws ONNX's cases first
+
+    def fileno(self) -> int:
+        """The pipe to select on."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    def poll(self) -> Answer | None:
+        """The answer, once it is there. A process that died or takes too long is stopped."""
+        if select.select([self], [], [], 0)[0]:
+            data = os.read(self.fileno(), 1 << 16)
+            if not data:
+                return self._died()
+            self.buffer += data
+            line, newline, self.buffer = self.buffer.partition(b"\n")
+            if newline:
+                answer: Answer = json.loads(line)
+                return answer
+            self.buffer = line
+        if time.monotonic() > self.deadline:
+            self.stop()
+            return {"verdict": Verdict.HANG, "detail": f"no answer in {self.seconds:g} s"}
+        return None
+
+    def wait(self) -> Answer:
+        """The answer."""
+        while (answer := self.poll()) is None:
+            select.select([self], [], [], 0.2)
+        return answer
+
+    def stop(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.process, self.buffer = None, b""
+
+    def _start(self) -> None:
+        with open(self.folder / "worker.log", "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "dlc.testing.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _died(self) -> Answer:
+        assert self.process is not None
+        code = self.process.wait()
+        self.stop()
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        tail = (self.folder / "worker.log").read_text(errors="replace").strip().splitlines()[-1:]
+        return {"verdict": Verdict.CRASH, "detail": " ".join([name, *tail])[:400]}

@@ -1,0 +1,57 @@
+"""Who is right: tolerances, NaN, and what happens where the engines disagree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlc.testing.judge import why_misread, why_wrong
+
+EXACT = np.asarray([1.0, 100.0, -2.0])
+SINGLE = EXACT.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong"),
+    [
+        (SINGLE, False),
+        (SINGLE * np.float32(1 + 2e-6), False),
+        (SINGLE + np.float32(1e-3) * np.asarray([0, 0, 1], np.float32), True),
+        (np.asarray([1, 100, np.nan], np.float32), True),
+        (SINGLE[:2], True),
+    ],
+)
+def test_floats_have_a_tolerance(found, wrong):
+    assert bool(why_wrong({"y": found}, {"y": EXACT}, [])) is wrong
+
+
+def test_integers_have_none():
+    exact = np.asarray([3, 4])
+    assert not why_wrong({"y": exact}, {"y": exact}, [])
+    assert "at [1] is 5, not 4" in why_wrong({"y": np.asarray([3, 5])}, {"y": exact}, [])
+
+
+def test_equal_infinities_and_nans_agree():
+    exact = np.asarray([np.nan, np.inf, -np.inf])
+    assert not why_wrong({"y": exact.astype(np.float32)}, {"y": exact}, [])
+
+
+def test_a_model_on_which_others_are_off_too_has_more_tolerance():
+    found = SINGLE * np.float32(1.002)
+    peer = SINGLE * np.float32(1.0005)
+    assert why_wrong({"y": found}, {"y": EXACT}, [{"y": SINGLE}])
+    assert not why_wrong({"y": found}, {"y": EXACT}, [{"y": peer}])
+
+
+def test_what_no_peer_sees_like_the_reference_is_a_difference_in_meaning():
+    peer = {"y": np.asarray([1, 100, 7], np.float32)}
+    ours = {"y": SINGLE}
+    assert not why_wrong(ours, {"y": EXACT}, [peer])
+    assert "at [2] is -2.0, elsewhere 7.0" in why_misread(ours, {"y": EXACT}, [peer])
+    assert not why_misread(ours, {"y": EXACT}, [peer, {"y": SINGLE}])
+
+
+def test_another_shape_or_type_everywhere_is_a_difference_in_meaning():
+    ours = {"y": SINGLE}
+    assert "has shape" in why_misread(ours, {"y": EXACT}, [{"y": SINGLE[:, None]}])
+    assert "is float32" in why_misread(ours, {"y": EXACT}, [{"y": EXACT}])
