@@ -17,6 +17,7 @@ from dlc.graph.passes.remove_dead_nodes import remove_dead_nodes
 from dlc.graph.passes.share_halos import share_halos
 from dlc.graph.passes.simplify_shapes import simplify_shapes
 from dlc.graph.passes.sink_constants import sink_constants
+from dlc.graph.passes.use_matrix_engine import use_matrix_engine
 
 PIPELINE: tuple[GraphPass, ...] = (
     remove_dead_nodes,  # nothing below spends time on what nobody reads
@@ -33,6 +34,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     merge_equal_nodes,  # again: equal constants and pads, made once for each reader
     share_halos,
     concat_by_offset,
+    use_matrix_engine,
     remove_dead_nodes,  # again: nothing unused is compiled
     lift_constants,
     fuse_groups,

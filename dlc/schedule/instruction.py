@@ -62,3 +62,59 @@ def barrier():
     pass
 """,
 )
+# Tiles: 16 rows of 64 bytes in registers of their own. The engine takes denormals for 0.
+# Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TILEZERO,
+# TDPBF16PS and TILESTORED.
+TILE_ZERO = declare(
+    "tile_zero",
+    """
+def tile_zero(*, c: f32[16, 16]):
+    for i in range(16):
+        for j in range(16):
+            c[i, j] = 0.0
+""",
+)
+TILE_DOT_BF16 = declare(
+    "tile_dot_bf16",
+    """
+def tile_dot_bf16(a: bf16[16, 1, 32], b: bf16[16, 16, 2], *, c: f32[16, 16]):
+    for i in range(16):
+        for j in range(16):
+            for k in range(16):
+                for half in range(2):
+                    c[i, j] += f32(a[i, 0, k * 2 + half]) * f32(b[k, j, half])
+""",
+)
+TILE_STORE = declare(
+    "tile_store",
+    """
+def tile_store(c: f32[16, 16], *, d: f32[16, 16]):
+    for i in range(16):
+        for j in range(16):
+            d[i, j] = c[i, j]
+""",
+)
+
+
+def _split(count: int) -> str:
+    """The meaning of a split: each plane is the rounding of what the ones before leave over."""
+    rest, planes = "x[i]", []
+    for _ in range(count):
+        planes.append(f"bf16({rest})")
+        rest = (
+            f"({rest} - f32({planes[-1]}))" if len(planes) == 1 else f"{rest} - f32({planes[-1]})"
+        )
+    value = planes[-1]
+    for n in range(count - 1, 0, -1):
+        value = f"({planes[n - 1]} if p < {n} else {value})"
+    return f"""
+def split_bf16_{count}(x: f32[16], *, planes: bf16[{count}, 16]):
+    for p in range({count}):
+        for i in range(16):
+            planes[p, i] = {value}
+"""
+
+
+# The planes of 16 floats. Denormals become 0, in the operand and in the planes.
+# Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VCVTNEPS2BF16.
+SPLITS = tuple(declare(f"split_bf16_{count}", _split(count)) for count in (1, 2, 3))

@@ -35,6 +35,12 @@ class Scope(enum.StrEnum):
     LOCAL = "local"  # memory of one thread, small enough for its caches
     REGISTER = "register"  # SSA values: every index is a constant or a vector lane after unrolling
     SHARED = "shared"  # memory of one GPU block, used by all of its threads
+    TILE = "tile"  # 16 x 16 registers of a matrix engine: only instructions touch it
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the storage is registers: they are named, so a shape is constant."""
+        return self in (Scope.REGISTER, Scope.TILE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from dlc.schedule.loop import (
     If,
     Invoke,
     LoopKind,
-    Scope,
     Stmt,
     Store,
     walk,
@@ -47,7 +46,7 @@ def verify_func(func: Func, *, when: str) -> None:
       there is no other vector loop and no parallel one, be it of cores, blocks or threads.
     - A buffer is indexed with as many indices as it has dimensions, read and written in its own
       element type; inputs are not written.
-    - Register buffers have a constant shape.
+    - Register and tile buffers have a constant shape.
     - `in_place` pairs an output with an input of the same type, each at most once.
     - An instruction is known and has operands of its ranks and element types.
     """
@@ -151,8 +150,8 @@ class _Checker:
     def alloc(self, stmt: Alloc, *, in_vector: bool) -> Iterator[str]:
         buffer = stmt.buffer
         yield from self.shape(buffer)
-        if stmt.scope is Scope.REGISTER and not buffer.type.is_static:
-            yield f"register buffer '{buffer.name}' has no constant shape"
+        if stmt.scope.is_fixed and not buffer.type.is_static:
+            yield f"{stmt.scope} buffer '{buffer.name}' has no constant shape"
         self.buffers[buffer.name] = buffer.type
         yield from self.stmt(stmt.body, in_vector=in_vector)
         self.buffers.pop(buffer.name, None)

@@ -17,6 +17,9 @@ from dlc.graph.verify import verify_graph
 CONTEXT = PassContext(target=Target(features=frozenset({"avx2"})))  # vectors of 8 floats
 AVX512 = PassContext(target=Target(features=frozenset({"avx512f"})))
 
+ENGINE = frozenset({"avx512f", "avx512bf16", "amx-tile", "amx-bf16"})
+CONTEXTS = {"use_matrix_engine": PassContext(target=Target(features=ENGINE))}
+
 
 def read(text: str, seed: int = 0) -> Graph:
     """A graph from text; constants without data get small numbers, none of them zero."""
@@ -60,6 +63,6 @@ def same(before: Graph, after: Graph, sizes: dict[str, int] | None = None, toler
         np.testing.assert_allclose(found[name], array, rtol=tolerance, atol=tolerance)
 
 
-def run(name: str, graph: Graph, context: PassContext = CONTEXT) -> Graph:
-    """A pass applied to a graph."""
-    return PASSES[name](graph, context)
+def run(name: str, graph: Graph, context: PassContext | None = None) -> Graph:
+    """A pass applied to a graph, for a target on which it does something."""
+    return PASSES[name](graph, context or CONTEXTS.get(name, CONTEXT))

@@ -244,6 +244,21 @@ CASES = [
         """,
         "'B', which it reads, is written later",
     ),
+    # guard_sum
+    ("guard_sum", ("B",), COPY, "'B' is accumulated in 0 places, not in one"),
+    ("guard_sum", ("s",), SUM, "the summands of 's' have no condition"),
+    (
+        "guard_sum",
+        ("s",),
+        SUM.replace("A[i, j]", "(A[i, j] if A[i, j] < 1.0 else 1.0)"),
+        "the summands of 's' have no condition",
+    ),
+    (
+        "guard_sum",
+        ("s",),
+        SUM.replace("A[i, j]", "(A[i, j] if s[i] < 1.0 else 0.0)"),
+        "the condition of 's' reads the sum",
+    ),
     # compute_at
     ("compute_at", ("A", "j"), TWO, "there is no intermediate 'A'"),
     ("compute_at", ("t", "q"), TWO, "there is no loop 'q'"),
@@ -257,6 +272,9 @@ CASES = [
         "'t' is not read in loop 'j'",
     ),
     ("compute_at", ("t", "k"), INVOKED, "an instruction uses 't'"),
+    ("compute_at", ("t", "j", (2, 2)), TWO, "(2, 2) are no multiples of 't's dimensions"),
+    ("compute_at", ("t", "j", (0,)), TWO, "(0,) are no multiples of 't's dimensions"),
+    ("compute_at", ("t", "j", (2,)), TWO, "multiples of 2 may stick out of 't'"),
     (
         "compute_at",
         ("t", "q"),

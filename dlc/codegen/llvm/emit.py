@@ -15,9 +15,10 @@ from dlc.codegen.llvm.frame import Frame
 from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, phi_text
 from dlc.codegen.llvm.module import Module
 from dlc.codegen.llvm.storage import Storage, register_strides, strides_of
+from dlc.codegen.llvm.tiles import Tiles
 from dlc.codegen.llvm.usage import Usage, constant_extent
 from dlc.codegen.llvm.values import Values
-from dlc.core.errors import CodegenError, InternalError
+from dlc.core.errors import CodegenError
 from dlc.core.target import Target
 from dlc.schedule.loop import (
     Alloc,
@@ -75,6 +76,7 @@ class Body:
         self.values = Values(self.builder, Arith(self.builder, module.target))
         self.indices = self.values.indices
         self.memory = self.values.memory
+        self.tiles = Tiles(self.memory)
         self.usage = Usage(self.values, module.target)
         self.host = Val("%host", "ptr")
         self.outlining = True
@@ -85,13 +87,16 @@ class Body:
         """The blocks of the function, as text."""
         self._make_frame(frame)
         self.stmt(stmt)
-        self.builder.current.end = "ret void"
-        return self.builder.body()
+        return self._close()
 
     def emit_range(self, loop: For, frame: Frame) -> str:
         """The blocks of an outlined parallel loop, over the range it is called for."""
         self._make_frame(frame)
         self._serial(loop, Val("%begin", "i64"), Val("%end", "i64"), never_empty=False)
+        return self._close()
+
+    def _close(self) -> str:
+        self.tiles.release()
         self.builder.current.end = "ret void"
         return self.builder.body()
 
@@ -143,8 +148,8 @@ class Body:
                 self._if(cond, body)
             case Alloc():
                 self._alloc(stmt)
-            case Invoke(name, _):
-                raise InternalError(detail=f"instruction '{name}' was not written out")
+            case Invoke():
+                self.tiles.invoke(stmt)
             case _:
                 assert_never(stmt)
 
@@ -161,6 +166,10 @@ class Body:
             self.memory.store(buffer, index, self.values.expr(value))
 
     def _alloc(self, stmt: Alloc) -> None:
+        if stmt.scope is Scope.TILE:
+            with self.tiles.allocated(stmt):
+                self.stmt(stmt.body)
+            return
         name, kind = stmt.buffer.name, stmt.buffer.type
         lane = self.indices.lane_var
         lanes = self.indices.lanes if lane else 0
@@ -398,6 +407,7 @@ class Body:
         extent = self._extent(loop.extent)
         operands = f"{context}, ptr @{symbol}, ptr {closure}, {extent}"
         builder.line(f"call void {self.host_field(1).ref}({operands})")
+        self.tiles.configure_again()
         self._forget_stored(loop.body)
 
     def host_field(self, slot: int) -> Val:
@@ -425,4 +435,6 @@ def _names(stmt: Stmt) -> set[str]:
         match node:
             case Store(buffer, _, _):
                 found.add(buffer)
+            case Invoke(_, operands):
+                found.update(buffer for buffer, _ in operands)
     return found

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dlc.codegen.llvm.instructions import expand
+from dlc.codegen.llvm.tiles import EMITTERS
+from dlc.core.target import Target
 from dlc.core.types import INDEX
 from dlc.schedule.loop import (
     Alloc,
@@ -30,6 +32,7 @@ from dlc.schedule.loop import (
     If,
     Invoke,
     LoopKind,
+    Scope,
     Stmt,
     Store,
     accumulation,
@@ -44,12 +47,23 @@ from dlc.te.simplify import canonical, surely_divides
 from dlc.te.transform import loads
 
 
-def legalize(stmt: Stmt) -> Stmt:
-    """Guard accumulations, write out instructions and `unroll` notes.
+def legalize(stmt: Stmt, target: Target) -> Stmt:
+    """Guard accumulations, write out `unroll` notes and the instructions that the target lacks.
 
-    Of nested vector loops the innermost stays one; the others are written out.
+    Of nested vector loops the innermost stays one; the others are written out. Without the
+    instructions that work on them, tiles lie in memory.
     """
-    return _write_out(hoist_stmt(rewrite(stmt, _guard_accumulation)), itertools.count())
+    known = frozenset(name for name, e in EMITTERS.items() if e.feature in target.features)
+    stmt = hoist_stmt(rewrite(stmt, _guard_accumulation))
+    if not any(isinstance(s, Invoke) and s.instruction in known for s in walk(stmt)):
+        stmt = rewrite(stmt, _tile_into_memory)
+    return _write_out(stmt, itertools.count(), known)
+
+
+def _tile_into_memory(stmt: Stmt) -> Stmt:
+    if isinstance(stmt, Alloc) and stmt.scope is Scope.TILE:
+        return replace(stmt, scope=Scope.LOCAL)
+    return stmt
 
 
 def _guard_accumulation(stmt: Stmt) -> Stmt:
@@ -68,19 +82,19 @@ def _guard_accumulation(stmt: Stmt) -> Stmt:
 _NEUTRAL = {BinOp.ADD: 0.0, BinOp.MUL: 1.0, BinOp.MIN: math.inf, BinOp.MAX: -math.inf}
 
 
-def _write_out(stmt: Stmt, numbers: Iterator[int]) -> Stmt:
+def _write_out(stmt: Stmt, numbers: Iterator[int], known: frozenset[str]) -> Stmt:
     """`numbers` tells the instructions of one function apart."""
     match stmt:
         case Store():
             return stmt
-        case Invoke():
-            return expand(stmt, next(numbers))
+        case Invoke(name, _):
+            return stmt if name in known else expand(stmt, next(numbers))
         case If() | Alloc():
-            return replace(stmt, body=_write_out(stmt.body, numbers))
+            return replace(stmt, body=_write_out(stmt.body, numbers, known))
         case Block(stmts):
-            return Block(tuple(_write_out(s, numbers) for s in stmts))
+            return Block(tuple(_write_out(s, numbers, known) for s in stmts))
         case For():
-            return _legalize_loop(replace(stmt, body=_write_out(stmt.body, numbers)))
+            return _legalize_loop(replace(stmt, body=_write_out(stmt.body, numbers, known)))
 
 
 def _legalize_loop(loop: For) -> Stmt:

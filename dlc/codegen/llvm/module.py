@@ -20,7 +20,7 @@ class Module:
         self.target = target
         self.declarations = Declarations()
         self.functions: list[str] = []
-        self.body = legalize(func.body)
+        self.body = legalize(func.body, target)
         self.outlined: dict[str, For] = {}
         _find_parallel(self.body, self.outlined)
         self.inner = {name: plan_frame(loop.body, ()) for name, loop in self.outlined.items()}

@@ -6,6 +6,7 @@ from dlc.codegen.llvm.registers import Chunk
 from dlc.codegen.llvm.values import Values
 from dlc.core.errors import CodegenError
 from dlc.core.target import Target
+from dlc.schedule.edit import written
 from dlc.schedule.loop import Alloc, Block, For, If, LoopKind, Stmt, Store, walk
 from dlc.te.expr import Const
 from dlc.te.transform import free_vars
@@ -27,12 +28,7 @@ class Usage:
         """The buffers a statement writes."""
         found = self._stored.get(id(stmt))
         if found is None:
-            names: set[str] = set()
-            for node in walk(stmt):
-                match node:
-                    case Store(buffer, _, _):
-                        names.add(buffer)
-            found = self._stored[id(stmt)] = (stmt, frozenset(names))
+            found = self._stored[id(stmt)] = (stmt, frozenset(written(stmt)))
         return found[1]
 
     def written(self, stmt: Stmt) -> list[Chunk]:

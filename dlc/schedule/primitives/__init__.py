@@ -14,6 +14,7 @@ from dlc.schedule.primitives.drop_guards import drop_guards as drop_guards
 from dlc.schedule.primitives.duplicate import duplicate as duplicate
 from dlc.schedule.primitives.fuse import fuse as fuse
 from dlc.schedule.primitives.fuse_dims import fuse_dims as fuse_dims
+from dlc.schedule.primitives.guard_sum import guard_sum as guard_sum
 from dlc.schedule.primitives.pad_dim import pad_dim as pad_dim
 from dlc.schedule.primitives.pad_einsum import pad_einsum as pad_einsum
 from dlc.schedule.primitives.parallel import parallel as parallel

@@ -76,7 +76,7 @@ def cache_read(func: Func, buffer: str, loop: str, name: str, scope: str) -> Fun
     box = spans(indices, whole, bounds_in(target.body), bounds)
     shape = tuple(s.extent for s in box)
     cache = Buffer(name, TensorType(shape, dtypes(func)[buffer]))
-    if scope == Scope.REGISTER and not cache.type.is_static:
+    if Scope(scope).is_fixed and not cache.type.is_static:
         refuse("cache_read", func, f"'{name}' would have the shape {cache.type}, not a constant")
     axes = [d for d, s in enumerate(box) if s.extent != ONE]
     check_fresh("cache_read", func, (name, *(f"{name}_{d}" for d in axes)))

@@ -85,7 +85,7 @@ def cache_write(func: Func, buffer: str, loop: str, name: str, scope: str) -> Fu
     indices = [s.store.index for s in found]
     box = spans(indices, shape_of(func, buffer), bounds_in(target.body), bounds)
     cache = Buffer(name, TensorType(tuple(s.extent for s in box), dtypes(func)[buffer]))
-    if scope == Scope.REGISTER and not cache.type.is_static:
+    if Scope(scope).is_fixed and not cache.type.is_static:
         refuse("cache_write", func, f"'{name}' would have the shape {cache.type}, not a constant")
 
     first = [s for s in found if not _updates(s.store)]

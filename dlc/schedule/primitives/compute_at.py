@@ -38,17 +38,18 @@ from dlc.schedule.region import Span, rebase, spans
 from dlc.schedule.restrict import Anchor, plan_restriction, restrict, within
 from dlc.schedule.simplify import guarded, simplify_stmt
 from dlc.te.expr import Expr
-from dlc.te.simplify import Bounds
+from dlc.te.simplify import Bounds, canonical, surely_at_most, surely_divides
 from dlc.te.transform import loads
 from dlc.te.types import TensorType
 
 
 @primitive
-def compute_at(func: Func, buffer: str, loop: str) -> Func:
+def compute_at(func: Func, buffer: str, loop: str, multiples: tuple[int, ...] = ()) -> Func:
     """Compute what one iteration of a loop reads of an intermediate inside that iteration.
 
     The buffer shrinks to the box that is read. Where the box sticks out of the buffer, a guard
-    keeps the computation to the elements there are.
+    keeps the computation to the elements there are. `multiples`, one for each dimension, round
+    the extents of the box up: the elements behind it are computed and read by nobody.
 
     Before:
         def blur(n: size, A: f32[n + 2], *, B: f32[n]):
@@ -73,7 +74,8 @@ def compute_at(func: Func, buffer: str, loop: str) -> Func:
         ScheduleError: no such intermediate or loop; the loop does not follow the nests that
             compute the buffer, or is inside a vector loop; the buffer is read elsewhere, or
             written together with others or in the loop; an element depends on other elements;
-            what it is computed from is overwritten in between; an instruction uses it.
+            what it is computed from is overwritten in between; an instruction uses it; a
+            rounded box is not surely inside of the buffer.
     """
     alloc = find_intermediate("compute_at", func, buffer)
     target = find_loop("compute_at", func, loop)
@@ -82,6 +84,8 @@ def compute_at(func: Func, buffer: str, loop: str) -> Func:
     indices = [x.index for e in exprs(target.body) for x in loads(e) if x.buffer == buffer]
     inner = bounds_in(target.body)
     box = spans(indices, alloc.buffer.type.shape, inner, bounds)
+    if multiples:
+        box = _rounded(func, alloc, box, multiples, bounds)
     moved = [_restricted(func, p, buffer, box, bounds) for p in producers]
     type_ = TensorType(tuple(s.extent for s in box), alloc.buffer.type.dtype)
     shrunk = replace(alloc.buffer, type=type_)
@@ -94,6 +98,25 @@ def compute_at(func: Func, buffer: str, loop: str) -> Func:
     result = swap_loop(result, loop, lambda f: replace(f, body=insert_at_read(body, buffer, place)))
     _check_sources(func, result, alloc, producers, home, target)
     return result
+
+
+def _rounded(
+    func: Func, alloc: Alloc, box: tuple[Span, ...], multiples: tuple[int, ...], bounds: Bounds
+) -> tuple[Span, ...]:
+    """The box with its extents rounded up."""
+    name, shape = alloc.buffer.name, alloc.buffer.type.shape
+    if len(multiples) != len(box) or any(m < 1 for m in multiples):
+        refuse("compute_at", func, f"{multiples} are no multiples of '{name}'s dimensions")
+    found: list[Span] = []
+    for span, multiple, size in zip(box, multiples, shape, strict=True):
+        if surely_divides(multiple, span.extent):
+            found.append(span)
+            continue
+        extent = canonical((span.extent + (multiple - 1)) // multiple * multiple)
+        if not surely_at_most(span.start + extent, size, bounds):
+            refuse("compute_at", func, f"multiples of {multiple} may stick out of '{name}'")
+        found.append(Span(span.start, extent))
+    return tuple(found)
 
 
 def _without(producers: list[Stmt]) -> Callable[[Stmt], Stmt]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import loops_around, swap_loop, written
-from dlc.schedule.loop import Func, LoopKind, Scope, allocs
+from dlc.schedule.loop import Func, LoopKind, allocs
 from dlc.schedule.primitive import find_serial, primitive, refuse
 
 
@@ -40,8 +40,8 @@ def parallel(func: Func, loop: str) -> Func:
     private = allocs(target.body)
     for name, alloc in allocs(func.body).items():
         used = name in written(target.body) and name not in private
-        if alloc.scope is Scope.REGISTER and used:
-            refuse("parallel", func, f"the register buffer '{name}' would be shared")
+        if alloc.scope.is_fixed and used:
+            refuse("parallel", func, f"the {alloc.scope} buffer '{name}' would be shared")
     if reason := why_not_independent(func, loop):
         refuse("parallel", func, reason)
     return swap_loop(func, loop, lambda f: replace(f, kind=LoopKind.PARALLEL))

@@ -41,6 +41,6 @@ def set_scope(func: Func, buffer: str, scope: str) -> Func:
     target = find_intermediate("set_scope", func, buffer)
     if scope not in list(Scope):
         refuse("set_scope", func, f"there is no scope '{scope}'", f"known: {', '.join(Scope)}")
-    if scope == Scope.REGISTER and not target.buffer.type.is_static:
+    if Scope(scope).is_fixed and not target.buffer.type.is_static:
         refuse("set_scope", func, f"'{buffer}' has the shape {target.buffer.type}, not a constant")
     return swap_alloc(func, buffer, lambda a: replace(a, scope=Scope(scope)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dlc.schedule.dependence import bounds_in
 from dlc.schedule.edit import swap_loop
 from dlc.schedule.instruction import INSTRUCTIONS, Instruction
 from dlc.schedule.loop import Block, For, Func, If, Invoke, LoopKind, Stmt, Store
 from dlc.schedule.primitive import find_loop, primitive, refuse
-from dlc.te.expr import ZERO, Binary, Cast, Const, Expr, Load, Select, Unary, Var
+from dlc.schedule.simplify import guarded, hoist_stmt, simplify_stmt
+from dlc.te.expr import TRUE, ZERO, Binary, Cast, Const, Expr, Load, Select, Unary, Var
 from dlc.te.simplify import canonical, surely_equal
 from dlc.te.transform import free_vars, substitute
 
@@ -14,6 +16,8 @@ from dlc.te.transform import free_vars, substitute
 @primitive
 def tensorize(func: Func, loop: str, instruction: str) -> Func:
     """Replace a nest by an instruction whose meaning it is.
+
+    Guards inside of the nest that none of its loops touches then stand around the instruction.
 
     Before:
         def f(A: u8[9, 4], W: i8[4], *, C: i32[9]):
@@ -42,7 +46,9 @@ def tensorize(func: Func, loop: str, instruction: str) -> Func:
         refuse("tensorize", func, f"there is no instruction '{instruction}'", hint)
     known = INSTRUCTIONS[instruction]
     matching = _Matching(known)
-    if not matching.stmt(known.func.body, target):
+    nest = hoist_stmt(simplify_stmt(target, bounds_in(func.body)))
+    guard, nest = (nest.cond, nest.body) if isinstance(nest, If) else (TRUE, nest)
+    if not matching.stmt(simplify_stmt(known.func.body, bounds_in(known.func.body)), nest):
         reason = f"loop '{loop}' is not what '{instruction}' does: {matching.problem}"
         refuse("tensorize", func, reason)
     names = [matching.found[p.name][0] for p in known.func.params]
@@ -50,7 +56,7 @@ def tensorize(func: Func, loop: str, instruction: str) -> Func:
         if names.count(matching.found[out.name][0]) > 1:
             refuse("tensorize", func, f"'{matching.found[out.name][0]}' is both written and read")
     operands = tuple(matching.found[p.name] for p in known.func.params)
-    return swap_loop(func, loop, lambda _: Invoke(instruction, operands))
+    return swap_loop(func, loop, lambda _: guarded([guard], Invoke(instruction, operands)))
 
 
 class _Matching:

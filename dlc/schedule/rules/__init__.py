@@ -13,14 +13,14 @@ from types import ModuleType
 from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
-from dlc.schedule.rules import contract, gpu_contract, gpu_own, row, window
+from dlc.schedule.rules import contract, gpu_contract, gpu_own, matrix, row, window
 from dlc.schedule.rules.gpu_finish import bind_rest
 from dlc.schedule.rules.prepare import finish, inline_moves, split_digits
 from dlc.schedule.trace import Trace
 
 _LOG = logging.getLogger("dlc.schedule")
 
-RULES: tuple[ModuleType, ...] = (contract, window, row)
+RULES: tuple[ModuleType, ...] = (matrix, contract, window, row)
 GPU_RULES: tuple[ModuleType, ...] = (gpu_contract, gpu_own)
 
 
@@ -62,8 +62,9 @@ def prepare(trace: Trace, target: Target) -> None:
     if target.gpu is not None:
         inline_moves(trace)
         return
-    inline_moves(trace, keep_operands=True)
-    split_digits(trace)
+    kept = matrix.operands(trace.func)
+    inline_moves(trace, kept, keep_operands=True)
+    split_digits(trace, kept)
     if contract.match(trace.func, target) is None:
-        inline_moves(trace)
-        split_digits(trace)
+        inline_moves(trace, kept)
+        split_digits(trace, kept)

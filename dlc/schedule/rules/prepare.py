@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 from dlc.core.target import Target
@@ -23,13 +23,16 @@ MIN_CHUNKS = 64
 """Iterations of a parallel loop that are enough for any thread to get its share."""
 
 
-def inline_moves(trace: Trace, *, keep_operands: bool = False) -> None:
+def inline_moves(trace: Trace, kept: Collection[str] = (), *, keep_operands: bool = False) -> None:
     """Inline every intermediate that is read once, or costs nothing to compute again.
 
-    `keep_operands` leaves out those that put what a sum of products walks along side by side, as
-    the transpose in front of a matrix product does.
+    `kept` stay: one load in a loop reads their elements many times. `keep_operands` leaves out
+    those that put what a sum of products walks along side by side, as the transpose in front of a
+    matrix product does.
     """
     for name in list(allocs(trace.func.body)):
+        if name in kept:
+            continue
         made = [s for s in stages(trace.func) if s.buffer == name]
         if len(made) != 1 or made[0].is_reduction:
             continue
@@ -53,9 +56,12 @@ def _gathers_operand(func: Func, made: Stage) -> bool:
     return False
 
 
-def split_digits(trace: Trace) -> None:
-    """Split loops read as digits (i // 64, i % 64): undo a merge of dimensions."""
-    for stage in [s for s in stages(trace.func) if not s.is_reduction]:
+def split_digits(trace: Trace, kept: Collection[str] = ()) -> None:
+    """Split loops read as digits (i // 64, i % 64): undo a merge of dimensions.
+
+    Loops that compute `kept` stay whole.
+    """
+    for stage in [s for s in stages(trace.func) if not s.is_reduction and s.buffer not in kept]:
         for loop in stage.loops:
             factor = _digit(stage.value, loop.var)
             if factor is not None and trace.constant(loop.var) not in (None, factor):

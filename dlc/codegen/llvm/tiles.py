@@ -1,0 +1,230 @@
+"""Instructions of a matrix engine: accumulators in tile registers, operands loaded as they come.
+
+A buffer of scope TILE takes consecutive tile registers, one for each 16 x 16 elements. Those left
+over hold operands of products: half of them the left ones, half the right ones. A region that is
+still in its register is not loaded again. Registers are named by number, because LLVM's own
+allocation spills tiles where an operand's life crosses a block.
+
+The configuration belongs to the thread: a function that uses tiles sets it when it begins and
+gives the registers back when it ends. Nobody keeps tiles across a call.
+
+Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dlc.codegen.llvm.ir import Block, Val
+from dlc.codegen.llvm.memory import Memory
+from dlc.codegen.llvm.storage import strides_of
+from dlc.core.errors import CodegenError
+from dlc.schedule.edit import read
+from dlc.schedule.loop import Alloc, Invoke
+from dlc.te.expr import Const, Expr
+
+REGISTERS = 8
+ROWS = 16
+ROW_BYTES = 64
+TILE_ELEMS = ROWS * ROWS
+
+Operand = tuple[str, tuple[Expr, ...]]
+
+
+class Tiles:
+    """The tile registers of one LLVM function."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.builder = memory.builder
+        self.indices = memory.indices
+        self.entry = self.builder.entry
+        self._first: dict[str, int] = {}  # tile buffer -> its first register
+        self._strides: dict[str, tuple[Expr, ...]] = {}
+        self._end: dict[str, int] = {}  # tile buffer -> the register behind its last
+        self._used = 0  # registers that hold accumulators
+        self._held: tuple[dict[object, int], dict[object, int]] = ({}, {})  # oldest use first
+        self._where: Block | None = None  # the block in which the operands were loaded
+        self._configured = False
+
+    @contextmanager
+    def allocated(self, alloc: Alloc) -> Iterator[None]:
+        """Give a buffer registers while its body runs; buffers not used there lose theirs."""
+        buffer, before = alloc.buffer, self._used
+        live = read(alloc.body)
+        self._used = max((end for name, end in self._end.items() if name in live), default=0)
+        count = -(-int(_constant(buffer.type.elems)) // TILE_ELEMS)
+        if self._used + count > REGISTERS - 2:
+            raise CodegenError(
+                stage="code generation",
+                unit=f"tile buffer '{buffer.name}'",
+                reason=f"{self._used + count} of {REGISTERS} tile registers leave too few",
+            )
+        self._configure()
+        self._first[buffer.name] = self._used
+        self._strides[buffer.name] = strides_of(buffer.type.shape)
+        self._used += count
+        self._end[buffer.name] = self._used
+        self._forget()
+        yield
+        self._used = before
+        for known in (self._first, self._strides, self._end):
+            del known[buffer.name]
+
+    def invoke(self, stmt: Invoke) -> None:
+        """Emit one instruction."""
+        EMITTERS[stmt.instruction].emit(self, stmt.operands)
+
+    def register(self, operand: Operand) -> int:
+        """The register of a region of a tile buffer."""
+        name, index = operand
+        flat = self.indices.element(index, self._strides[name])
+        tile, rest = divmod(flat.const, TILE_ELEMS)
+        if flat.rest or flat.lane or rest:
+            raise CodegenError(
+                stage="code generation",
+                unit=f"tile buffer '{name}'",
+                reason=f"[{', '.join(map(str, index))}] is not the start of a tile",
+                hint="unroll the loops it reads",
+            )
+        return self._first[name] + tile
+
+    def loaded(self, operand: Operand, rank: int, side: int) -> int:
+        """A register that holds a region of memory; `side` is 0 for left operands, 1 for right."""
+        at, stride = self.address(operand, rank)
+        if self._where is not self.builder.current:
+            self._forget()
+        storage = self.memory.storage[operand[0]]
+        held = self._held[side]
+        key = (at.ref, stride, self.memory.versions.get(storage.alias, 0))
+        found = held.pop(key, None)
+        if found is None:
+            pool = self._pool(side)
+            free = [r for r in pool if r not in held.values()]
+            found = free[0] if free else held.pop(next(iter(held)))
+            self.call("tileloadd64", found, at, Val(str(stride), "i64"))
+        held[key] = found
+        return found
+
+    def store(self, register: int, operand: Operand, rank: int) -> None:
+        """Write a register to a region of memory."""
+        at, stride = self.address(operand, rank)
+        self.call("tilestored64", register, at, Val(str(stride), "i64"))
+        self.memory.changed(self.memory.storage[operand[0]].alias)
+
+    def call(self, name: str, *operands: int | Val) -> None:
+        """Emit an intrinsic; ints are register numbers."""
+        spelled = [f"i8 {o}" if isinstance(o, int) else str(o) for o in operands]
+        kinds = ["i8 immarg" if isinstance(o, int) else o.type for o in operands]
+        full = f"llvm.x86.{name}"
+        self.builder.declarations.use(full, "void", ", ".join(kinds))
+        self.builder.line(f"call void @{full}({', '.join(spelled)})")
+
+    def configure_again(self) -> None:
+        """What was called may have given the registers back."""
+        if self._configured:
+            self.call("ldtilecfg", Val("@.tiles", "ptr"))
+
+    def release(self) -> None:
+        """End the use of tiles at the end of the function."""
+        if self._configured:
+            self.call("tilerelease")
+
+    def _configure(self) -> None:
+        if self._configured:
+            return
+        self._configured = True
+        rows = f"[8 x i8] [{', '.join([f'i8 {ROWS}'] * REGISTERS)}]"
+        columns = f"[8 x i16] [{', '.join([f'i16 {ROW_BYTES}'] * REGISTERS)}]"
+        shape = "{ i8, [15 x i8], [8 x i16], [16 x i8], [8 x i8], [8 x i8] }"
+        zero = "zeroinitializer"
+        value = (
+            f"{{ i8 1, [15 x i8] {zero}, {columns}, [16 x i8] {zero}, {rows}, [8 x i8] {zero} }}"
+        )
+        line = f"@.tiles = private unnamed_addr constant {shape} {value}, align 64"
+        if line not in self.builder.declarations.globals:
+            self.builder.declarations.globals.append(line)
+        here, self.builder.current = self.builder.current, self.entry
+        self.call("ldtilecfg", Val("@.tiles", "ptr"))
+        self.builder.current = here
+
+    def address(self, operand: Operand, rank: int) -> tuple[Val, int]:
+        """The address of a region, and the bytes from one row to the next."""
+        name, index = operand
+        storage = self.memory.storage[name]
+        assert storage.base is not None, f"'{name}' is an operand in registers"
+        size = storage.dtype.size_bytes
+        flat = self.indices.element(index, storage.strides)
+        stride = int(_constant(storage.strides[len(index) - rank])) * size
+        return self.indices.pointer(storage.base, flat, size), stride
+
+    def _pool(self, side: int) -> range:
+        middle = self._used + (REGISTERS - self._used + 1) // 2
+        return range(self._used, middle) if side == 0 else range(middle, REGISTERS)
+
+    def _forget(self) -> None:
+        self._held = ({}, {})
+        self._where = self.builder.current
+
+
+def _constant(size: Expr) -> int:
+    assert isinstance(size, Const), f"a tile's row is {size} elements away"
+    return int(size.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Emitter:
+    """How an instruction is emitted, and the feature of the target that it needs."""
+
+    feature: str
+    emit: Callable[[Tiles, tuple[Operand, ...]], None]
+
+
+def _zero(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
+    tiles.call("tilezero", tiles.register(operands[0]))
+
+
+def _dot_bf16(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
+    a, b, c = operands
+    left, right = tiles.loaded(a, 3, 0), tiles.loaded(b, 3, 1)
+    tiles.call("tdpbf16ps", tiles.register(c), left, right)
+
+
+def _store(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
+    c, d = operands
+    tiles.store(tiles.register(c), d, 2)
+
+
+def _split(count: int) -> Callable[[Tiles, tuple[Operand, ...]], None]:
+    """Each plane is converted, widened again and taken from the rest."""
+
+    def emit(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
+        builder = tiles.builder
+        at, _ = tiles.address(operands[0], 1)
+        to, stride = tiles.address(operands[1], 2)
+        rest = builder.fresh(f"load <16 x float>, {at}, align 4", "float", ROWS)
+        name = "llvm.x86.avx512bf16.cvtneps2bf16.512"
+        builder.declarations.use(name, "<16 x bfloat>", "<16 x float>")
+        for position in range(count):
+            half = builder.op(f"call <16 x bfloat> @{name}({rest})", "bfloat", ROWS)
+            place = builder.op(f"getelementptr i8, {to}, i64 {stride * position}", "ptr")
+            builder.line(f"store {half}, {place}, align 2")
+            if position + 1 < count:
+                bits = builder.op(f"bitcast {half} to <16 x i16>", "i16", ROWS)
+                wide = builder.op(f"zext {bits} to <16 x i32>", "i32", ROWS)
+                moved = builder.op(f"shl {wide}, splat (i32 16)", "i32", ROWS)
+                plane = builder.op(f"bitcast {moved} to <16 x float>", "float", ROWS)
+                rest = builder.op(f"fsub {rest}, {plane.ref}", "float", ROWS)
+        tiles.memory.changed(tiles.memory.storage[operands[1][0]].alias)
+
+    return emit
+
+
+EMITTERS: dict[str, Emitter] = {
+    "tile_zero": Emitter("amx-bf16", _zero),
+    "tile_dot_bf16": Emitter("amx-bf16", _dot_bf16),
+    "tile_store": Emitter("amx-bf16", _store),
+    **{f"split_bf16_{count}": Emitter("avx512bf16", _split(count)) for count in (1, 2, 3)},
+}

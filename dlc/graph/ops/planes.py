@@ -1,0 +1,195 @@
+"""Float32 sums of products on a matrix engine that multiplies bf16: what is split, and into what.
+
+A float32 is the sum of three bf16 *planes*, each the rounding of what the ones before leave over:
+x = h + m + l. Of the nine products of two such sums, six reach as far as float32 itself does; three
+of two planes each, or one of one, are the cheaper precisions. An infinite or NaN operand has no
+such planes, nor has one that rounds to infinity; a sum that it reaches is not finite, and is then
+computed once more from the operands themselves.
+
+Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
+Higher-Precision Computations", arXiv 1904.06376, sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.graph.arrays import NUMPY_DTYPES
+from dlc.graph.op import Array
+from dlc.te import tensor as te
+from dlc.te.expr import Binary, BinOp, Expr, cast, const, select
+from dlc.te.simplify import canonical
+from dlc.te.types import Shape, const_size
+
+ROWS = 16  # rows of a tile, and columns
+DEPTH = 32  # summands of one instruction: pairs of bf16 in 16 rows
+SLACK = 2 * ROWS  # rows behind the last that a result needs: whole tiles are computed
+
+PAIRS: dict[int, tuple[tuple[int, int], ...]] = {
+    1: ((0, 0),),
+    2: ((0, 1), (0, 0), (1, 0)),
+    3: ((0, 2), (0, 0), (0, 1), (1, 1), (1, 0), (2, 0)),
+}
+"""Which planes are multiplied; each pair shares a plane with the next, which stays loaded."""
+
+
+def choose(position: Expr, values: Sequence[int]) -> Expr:
+    """The value of a table at a position."""
+    found: Expr = const(values[-1], DType.INDEX)
+    for n in range(len(values) - 1, 0, -1):
+        if values[n - 1] != values[n]:
+            found = select(position < n, values[n - 1], found)
+    return found
+
+
+def plane(value: Expr, position: Expr, count: int) -> Expr:
+    """One of the `count` planes of a float32."""
+    parts: list[Expr] = []
+    for _ in range(count):
+        parts.append(cast(DType.BF16, value))
+        value = value - cast(DType.F32, parts[-1])
+    found = parts[-1]
+    for n in range(count - 1, 0, -1):
+        found = select(position < n, parts[n - 1], found)
+    return found
+
+
+def split_planes(w: Array, count: int) -> Array:
+    """The planes of constant float32s, along a new first axis; the first never rounds to infinity.
+
+    Shapes:
+        w: [...] float32 -> [count, ...] bf16
+    """
+    bf16 = NUMPY_DTYPES[DType.BF16]
+    rest, planes = w.astype(np.float32), []
+    largest = np.float32(2.0**127 * (2 - 2.0**-7))
+    for _ in range(count):
+        inside = np.where(np.isfinite(rest), np.clip(rest, -largest, largest), rest)
+        planes.append(inside.astype(bf16))
+        with np.errstate(invalid="ignore"):
+            left = rest - planes[-1].astype(np.float32)
+        rest = np.where(np.isfinite(rest), left, np.float32(0))
+    return np.stack(planes)
+
+
+def pack_tiles(w: Array, count: int) -> Array:
+    """A constant operand as its tiles lie in memory: 16 rows of 16 columns of pairs.
+
+    Shapes:
+        w: [depth, *k, columns] -> [columns / 32, depth / 32, *k, count, 2, 16, 16, 2] bf16
+    """
+    depth, *kernel, columns = w.shape
+    padded = [(0, -depth % DEPTH), *((0, 0) for _ in kernel), (0, -columns % (2 * ROWS))]
+    planes = split_planes(np.pad(w, padded), count)
+    rank = len(kernel)
+    blocks = (count, -(-depth // DEPTH), ROWS, 2, *kernel, -(-columns // (2 * ROWS)), 2, ROWS)
+    order = (rank + 4, 1, *range(4, 4 + rank), 0, rank + 5, 2, rank + 6, 3)
+    return np.ascontiguousarray(planes.reshape(blocks).transpose(order))
+
+
+def unpack_tiles(w: Array) -> Array:
+    """What `pack_tiles` packed: the sum of the planes, in float64.
+
+    Shapes:
+        w: [cb, kb, *k, count, 2, 16, 16, 2] -> [kb * 32, *k, cb * 32]
+    """
+    rank = w.ndim - 7
+    total = w.astype(np.float64).sum(axis=2 + rank)
+    order = (1, rank + 3, rank + 5, *range(2, 2 + rank), 0, rank + 2, rank + 4)
+    moved = total.transpose(order)
+    cb, kb, *kernel = w.shape[: 2 + rank]
+    return np.asarray(moved.reshape(kb * DEPTH, *kernel, cb * 2 * ROWS))
+
+
+def weight(w: te.Tensor, column: Expr, depth: Expr, kernel: Sequence[Expr]) -> Expr:
+    """One element of a packed operand in float32: the sum of its planes."""
+    count = _count(w)
+    total: Expr | None = None
+    for p in range(count):
+        part = cast(
+            DType.F32,
+            w[
+                (
+                    column // (2 * ROWS), depth // DEPTH, *kernel, p, column // ROWS % 2,
+                    depth % DEPTH // 2, column % ROWS, depth % 2,
+                )
+            ],
+        )  # fmt: skip
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _count(w: te.Tensor) -> int:
+    return const_size(w.shape[-5])
+
+
+def tile_sums(
+    rows: te.Tensor,
+    w: te.Tensor,
+    lead: Shape,
+    height: Expr,
+    row: Callable[..., tuple[Expr, ...]],
+) -> te.Tensor:
+    """Sums of products of planes, 16 columns side by side.
+
+    `row(f, *k)` is where row `f` of the result finds its operand for the position `k` of the
+    kernel: the indices behind the depth block and before the plane.
+
+    Shapes:
+        rows: [*lead, kb, ..., count, 32]; w: [cb, kb, *k, count, 2, 16, 16, 2]
+        -> [*lead, 2 * cb, height, 16]
+    """
+    count = _count(w)
+    pairs = PAIRS[count]
+    cb, kb, *kernel = w.shape[:-5]
+    rank = len(lead)
+
+    def element(*out: Expr) -> te.Reduce:
+        block, f, j = out[rank:]
+
+        def term(*r: Expr) -> Expr:
+            b, *k, q, pair, half = r
+            left, right = (choose(q, [p[side] for p in pairs]) for side in (0, 1))
+            x = rows[(*out[:rank], b, *row(f, *k), left, pair * 2 + half)]
+            y = w[(block // 2, b, *k, right, block % 2, pair, j, half)]
+            return cast(DType.F32, x) * cast(DType.F32, y)
+
+        return te.reduce_sum((kb, *kernel, len(pairs), ROWS, 2), term)
+
+    shape = (*lead, canonical(cb * 2), height, ROWS)
+    return te.compute("sums", shape, element, inputs=(rows, w))
+
+
+def repaired(
+    name: str,
+    shape: Shape,
+    sums: te.Tensor,
+    at: Callable[..., tuple[Expr, ...]],
+    extents: Sequence[Expr],
+    term: Callable[..., Callable[..., Expr]],
+    inputs: tuple[te.Tensor, ...],
+) -> te.Tensor:
+    """The sums where they are finite; elsewhere the sum of `term`, computed in float32.
+
+    `at(*index)` is where an element stands in `sums`; `term(*index)(*r)` are its summands.
+    """
+
+    def broken(position: tuple[Expr, ...]) -> Expr:
+        value = sums[at(*position)]
+        return Binary(BinOp.NE, value - value, const(0, DType.F32))
+
+    def once_more(*index: Expr) -> te.Reduce:
+        summand = term(*index)
+        return te.reduce_sum(extents, lambda *r: select(broken(index), summand(*r), 0.0))
+
+    exact = te.compute("exact", shape, once_more, inputs=(sums, *inputs))
+    return te.compute(
+        name,
+        shape,
+        lambda *index: select(broken(index), exact[index], sums[at(*index)]),
+        inputs=(sums, exact),
+    )

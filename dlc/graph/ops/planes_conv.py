@@ -1,0 +1,163 @@
+"""Convolution of blocked float32 images on a matrix engine: see `planes.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from dlc.core.types import DType
+from dlc.graph.assume import differs, is_below
+from dlc.graph.op import Array, Fuse, op
+from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.conv import exact_conv
+from dlc.graph.ops.conv_blocked import BlockedConv, to_blocked, to_planar
+from dlc.graph.ops.planes import (
+    DEPTH,
+    ROWS,
+    SLACK,
+    plane,
+    repaired,
+    tile_sums,
+    unpack_tiles,
+    weight,
+)
+from dlc.te import tensor as te
+from dlc.te.expr import Expr, index, minimum
+from dlc.te.simplify import canonical
+from dlc.te.types import Shape, TensorType, const_size
+
+
+@op("conv_planes", fuse=Fuse.ANCHOR)
+class ConvPlanes(BlockedConv):
+    """Convolution from blocked to blocked channels by products of bf16 planes.
+
+    The image is kept as rows of 32 channels, one for each pixel, in the order of a *grid* as wide
+    as what one row of results reads. A shift of the kernel is then a shift of rows, so that 16
+    results side by side, or around the end of a line, read 16 rows side by side. A strided
+    convolution has one grid for each phase of the stride.
+
+    Where cb is odd, the weights of the block behind the last are zeros.
+
+    Shapes:
+        x: f32[n, cb, *spatial, 16]; w: bf16[ob / 2, cb / 2, *kernel, planes, 2, 16, 16, 2]
+        -> f32[n, ob, *out, 16]
+    """
+
+    blocks: Expr  # ob; the weights may hold one more
+    stride: tuple[int, ...] = (1, 1)
+    dilation: tuple[int, ...] = (1, 1)
+    slack: int = SLACK
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", as_sizes((self.blocks,))[0])
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or w.rank != x.rank + 4:
+            raise self.reject("needs a blocked f32 image and packed bf16 weights", x, w)
+        (n, cb, *sizes, c), (pairs, depth, *kernel) = x.shape, w.shape[:-5]
+        if differs(c, ROWS) or differs((cb + 1) // 2, depth) or is_below(pairs * 2, self.blocks):
+            raise self.reject("the channel blocks do not fit", x, w)
+        out = self.spatial(x, w, sizes, kernel)
+        return TensorType((n, self.blocks, *out, ROWS), DType.F32)
+
+    def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        type_ = self.infer(x.type, w.type)
+        n, cb, *_ = x.shape
+        kernel = w.shape[2:-5]
+        grid = Grid(type_.shape[2:-1], [const_size(k) for k in kernel], self.stride, self.dilation)
+        rows = _rows(x, grid, const_size(w.shape[-5]), self.slack)
+        height = canonical(grid.height + self.slack)
+
+        def row(f: Expr, *k: Expr) -> tuple[Expr, ...]:
+            return (*grid.phase(k), f + grid.shift(k))
+
+        sums = tile_sums(rows, w, (n,), height, row)
+
+        def at(*out: Expr) -> tuple[Expr, ...]:
+            image, block, *position, j = out
+            return (image, block, grid.flat(position), j)
+
+        def term(image: Expr, block: Expr, *rest: Expr) -> Callable[..., Expr]:
+            *position, j = rest
+
+            def summand(b: Expr, *r: Expr) -> Expr:
+                *k, i = r
+                pixel = x[(image, b, *self.source(position, k), i)]
+                return pixel * weight(w, block * ROWS + j, b * ROWS + i, k)
+
+            return summand
+
+        extents = as_sizes((cb, *kernel, ROWS))
+        return repaired(self.name, type_.shape, sums, at, extents, term, (x, w))
+
+    def reference(self, x: Array, w: Array) -> Array:
+        (blocks,) = constants((self.blocks,))
+        dense = unpack_tiles(w)[: x.shape[1] * ROWS, ..., : blocks * ROWS]
+        order = (dense.ndim - 1, 0, *range(1, dense.ndim - 1))
+        planar = exact_conv(
+            to_planar(x), dense.transpose(order), self.stride, self.no_pads, self.dilation, 1
+        )
+        return to_blocked(planar, ROWS)
+
+
+class Grid:
+    """How pixels and kernel positions map to rows."""
+
+    def __init__(
+        self, out: Shape, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+    ) -> None:
+        self.stride, self.dilation = stride, dilation
+        self.phases = [1 if k == 1 else s for k, s in zip(kernel, stride, strict=True)]
+        steps = zip(kernel, stride, dilation, strict=True)
+        last = [(k - 1) * d // s for k, s, d in steps]
+        self.widths = [canonical(n + m) for n, m in zip(out, last, strict=True)]
+        self.height = canonical(self.flat([out[0], *(n - 1 for n in out[1:])]))
+        self.reach = canonical(self.flat(last))
+
+    @property
+    def line(self) -> int:
+        """Rows from one line of the image to the next."""
+        return prod(const_size(width) for width in self.widths[1:])
+
+    def flat(self, position: Sequence[Expr | int]) -> Expr:
+        """The row of a grid position."""
+        total: Expr = index(position[0])
+        for part, width in zip(position[1:], self.widths[1:], strict=True):
+            total = total * width + part
+        return total
+
+    def place(self, row: Expr) -> list[Expr]:
+        """The grid position of a row."""
+        found: list[Expr] = []
+        for width in reversed(self.widths[1:]):
+            found.append(row % width)
+            row = row // width
+        return [row, *reversed(found)]
+
+    def phase(self, k: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The grid that a position of the kernel reads."""
+        steps = zip(k, self.phases, self.dilation, strict=True)
+        return tuple(j * d % p for j, p, d in steps)
+
+    def shift(self, k: Sequence[Expr]) -> Expr:
+        """How many rows further a position of the kernel reads."""
+        steps = zip(k, self.stride, self.dilation, self.phases, strict=True)
+        return self.flat([j * d // s if p > 1 or s == 1 else j * 0 for j, s, d, p in steps])
+
+
+def _rows(x: te.Tensor, grid: Grid, count: int, slack: int) -> te.Tensor:
+    """The planes of the image: [n, cb / 2, *phases, rows, planes, 32]."""
+    n, cb, *sizes, _ = x.shape
+
+    def element(*at: Expr) -> Expr:
+        image, b, *phase, row, p, c = at
+        steps = zip(grid.place(row), phase, grid.stride, sizes, strict=True)
+        # Rows and columns behind the image feed only sums that nobody reads.
+        pixel = [minimum(g * s + f, size - 1) for g, f, s, size in steps]
+        block = minimum(b * 2 + c // ROWS, cb - 1)  # a block too many meets zeros
+        return plane(x[(image, block, *pixel, c % ROWS)], p, count)
+
+    depth = canonical((cb + 1) // 2)
+    height = canonical(grid.height + slack + grid.reach)
+    shape = (n, depth, *grid.phases, height, count, DEPTH)
+    return te.compute("rows", shape, element, inputs=(x,))

@@ -1,0 +1,78 @@
+"""Product of a float32 matrix with a constant one on a matrix engine: see `planes.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dlc.core.types import DType
+from dlc.graph.assume import differs, is_below
+from dlc.graph.op import Array, Fuse, Op, op
+from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.planes import (
+    DEPTH,
+    ROWS,
+    SLACK,
+    plane,
+    repaired,
+    tile_sums,
+    unpack_tiles,
+    weight,
+)
+from dlc.te import tensor as te
+from dlc.te.expr import Expr, minimum
+from dlc.te.simplify import canonical
+from dlc.te.types import TensorType, const_size
+
+
+@op("matmul_planes", fuse=Fuse.ANCHOR)
+class MatMulPlanes(Op):
+    """The product with a packed matrix by products of bf16 planes.
+
+    Shapes:
+        x: f32[..., m, k]; w: bf16[n / 32, k / 32, planes, 2, 16, 16, 2] -> f32[..., m, n]
+    """
+
+    n: Expr
+    slack: int = SLACK
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", as_sizes((self.n,))[0])
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or x.rank < 2 or w.rank != 7:
+            raise self.reject("needs f32 rows and packed bf16 columns", x, w)
+        if differs(x.shape[-1], w.shape[1] * DEPTH):
+            raise self.reject("the inner sizes differ", x, w)
+        if is_below(w.shape[0] * (2 * ROWS), self.n):
+            raise self.reject(f"the panels hold less than {self.n} columns", x, w)
+        return TensorType((*x.shape[:-1], self.n), DType.F32)
+
+    def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        type_ = self.infer(x.type, w.type)
+        *lead, m, k = x.shape
+        count = const_size(w.shape[-5])
+
+        def split(*index: Expr) -> Expr:
+            *stack, b, row, p, c = index
+            # Rows behind the last feed only sums that nobody reads.
+            return plane(x[(*stack, minimum(row, m - 1), b * DEPTH + c)], p, count)
+
+        height = canonical(m + self.slack)
+        shape = (*lead, canonical(k // DEPTH), height, count, DEPTH)
+        rows = te.compute("rows", shape, split, inputs=(x,))
+        sums = tile_sums(rows, w, tuple(lead), height, lambda f: (f,))
+
+        def at(*index: Expr) -> tuple[Expr, ...]:
+            *stack, row, j = index
+            return (*stack, j // ROWS, row, j % ROWS)
+
+        def term(*index: Expr) -> Callable[..., Expr]:
+            *row, j = index
+            return lambda r: x[(*row, r)] * weight(w, j, r, ())
+
+        return repaired(self.name, type_.shape, sums, at, (k,), term, (x, w))
+
+    def reference(self, x: Array, w: Array) -> Array:
+        (n,) = constants((self.n,))
+        return MatMul().reference(x, unpack_tiles(w)[:, :n])

@@ -1,0 +1,293 @@
+"""Sums of products of bf16 planes on a matrix engine of 16 x 16 tiles.
+
+Two tiles of rows by two of columns are accumulated at a time, which loads one operand for each
+product. The row operand is computed where it is needed, for a strip of the result that keeps it in
+the second cache; a strip's sums of 32 columns lie in the first cache until the rest of the kernel
+reads them.
+
+Before, where `sums` reads `rows` and `w`:
+    rows -> sums -> exact -> result
+
+After:
+    for strip (parallel):                 for columns / 32 (parallel):
+        rows of the strip                     for strip:
+        for columns / 32:            or           sums, result
+            sums, result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from dlc.core.target import Target
+from dlc.core.types import DType
+from dlc.schedule.loop import Func, allocs, loops
+from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules.prepare import simple_index
+from dlc.schedule.rules.strip import Shape, Strip, choose_strip
+from dlc.schedule.space import Space
+from dlc.schedule.trace import Trace
+from dlc.te.affine import coefficients
+from dlc.te.expr import Cast, Const, Expr, Load, Var
+from dlc.te.transform import free_vars, loads, substitute
+from dlc.te.types import const_size, is_const
+
+ROWS = 16  # rows of a tile, and its columns
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """The parts of a sum over planes."""
+
+    sums: str
+    rows: str  # the row operand
+    readers: tuple[str, ...]  # what reads the sums before the result, in order
+    order: tuple[str, ...]  # the loops of the result
+    lead: tuple[str, ...]  # loops of the result that both operands depend on
+    row: tuple[str, ...]  # loops of the result over rows, outermost first
+    width: int  # rows of the sums for one iteration of the outermost of them
+    line: int  # rows that the other row loops span
+    block: str  # the loop over blocks of 16 columns
+    lane: str
+
+
+def operands(func: Func) -> frozenset[str]:
+    """The intermediates that sums of products of planes read."""
+    found = set()
+    for stage in stages(func):
+        if _is_product(stage):
+            found |= {x.buffer for x in loads(stage.value)}
+    return frozenset(found & set(allocs(func.body)))
+
+
+def match(func: Func, target: Target) -> Products | None:
+    """The products in a function whose moves are inlined, or None."""
+    if "amx-bf16" not in target.features:
+        return None
+    found = stages(func)
+    sums = [s for s in found if _is_product(s)]
+    if len(sums) != 1:
+        return None
+    readers = _readers(found, sums[0])
+    result = readers[-1]
+    at = _index_in(readers, sums[0].buffer)
+    if at is None or not isinstance(sums[0].factors, tuple):
+        return None
+    position = [simple_index(i, result.loops) for i in at]
+    used = [[v for v in result.names if v in free_vars(i)] for i in position]
+    *lead, block, row, lane = used
+    factors = coefficients(position[-2])
+    if len(block) != 1 or len(lane) != 1 or not row or factors is None:
+        return None
+    row.sort(key=lambda v: -factors[v])
+    extents = {f.var: f.extent for f in result.loops}
+    if not all(isinstance(n, Const) for n in extents.values()):
+        return None
+    parts = Products(
+        sums=sums[0].buffer,
+        rows=next(x.buffer for x in loads(sums[0].factors[0])),
+        readers=tuple(s.buffer for s in readers[:-1]),
+        order=tuple(result.names),
+        lead=tuple(v for part in lead for v in part),
+        row=tuple(row),
+        width=factors[row[0]],
+        line=1 + sum((const_size(extents[v]) - 1) * factors[v] for v in row[1:]),
+        block=block[0],
+        lane=lane[0],
+    )
+    return parts if choose_strip(_shape(func, parts), target, {}) else None
+
+
+def _readers(found: list[Stage], sums: Stage) -> list[Stage]:
+    """The stages that depend on the sums, in order."""
+    known, readers = {sums.buffer}, []
+    for stage in found[found.index(sums) + 1 :]:
+        if any(x.buffer in known for x in loads(stage.value)):
+            readers.append(stage)
+            known.add(stage.buffer)
+    return readers
+
+
+def _index_in(readers: list[Stage], sums: str) -> tuple[Expr, ...] | None:
+    """Where the result reads the sums, by its own loops; through what stands between if need be."""
+    name, index, axes = sums, None, list[str]()
+    for stage in readers:
+        here = {x.index for x in loads(stage.value) if x.buffer == name}
+        if stage.is_reduction or len(here) != 1:
+            continue
+        (at,) = here
+        if index is None:
+            index = at
+        else:
+            index = tuple(substitute(i, dict(zip(axes, at, strict=True))) for i in index)
+        axes = [i.name for i in stage.store.index if isinstance(i, Var)]
+        if len(axes) != len(stage.store.index) and stage is not readers[-1]:
+            return None
+        name = stage.buffer
+    return index if name == readers[-1].buffer else None
+
+
+def _is_product(stage: Stage) -> bool:
+    """Whether a stage sums products of pairs of bf16 for 16 columns side by side."""
+    if stage.factors is None or not stage.is_reduction or len(stage.inner) < 2:
+        return False
+    narrow = all(
+        isinstance(f, Cast) and isinstance(f.a, Load) and f.a.dtype is DType.BF16
+        for f in stage.factors
+    )
+    pairs = is_const(stage.inner[-2].extent, ROWS) and is_const(stage.inner[-1].extent, 2)
+    return narrow and pairs and is_const(stage.loops[-1].extent, ROWS)
+
+
+def space(func: Func, target: Target) -> Space:
+    """Lines of the result in a strip, and which loop is the outer; 0, -1: the analytic choice."""
+    return Space(
+        {"strip": (0, 1, 2, 4, 7, 8, 14, 16, 28, 32, 64, 128), "columns_outer": (-1, 0, 1)}
+    )
+
+
+def schedule(trace: Trace, found: Products, target: Target, knobs: Mapping[str, int]) -> None:
+    """Tile the products; see the module."""
+    _Tiling(trace, found, target, knobs).run()
+
+
+def _shape(func: Func, found: Products) -> Shape:
+    """The sizes of the products."""
+    buffers = {name: a.buffer.type.static_shape for name, a in allocs(func.body).items()}
+    extents = {name: const_size(loop.extent) for name, loop in loops(func.body).items()}
+    rows, sums = buffers[found.rows], buffers[found.sums]
+    stage = next(s for s in stages(func) if s.buffer == found.sums)
+    inner = [extents[f.var] for f in stage.inner]
+    height = (extents[found.row[0]] - 1) * found.width + found.line
+    return Shape(
+        lead=prod(extents[v] for v in found.lead),
+        lines=extents[found.row[0]],
+        width=found.width,
+        last=found.line,
+        reach=rows[-3] - sums[-2],
+        spare=sums[-2] - height,
+        columns=-(-extents[found.block] // 2),
+        steps=prod(inner[:-3]),
+        products=inner[-3],
+        row_bytes=prod(rows) // rows[-3] // prod(sums[:-3]) * 2,
+    )
+
+
+class _Tiling:
+    def __init__(
+        self, trace: Trace, found: Products, target: Target, knobs: Mapping[str, int]
+    ) -> None:
+        self.trace, self.found, self.target, self.knobs = trace, found, target, knobs
+
+    def run(self) -> None:
+        trace, found = self.trace, self.found
+        plan = choose_strip(_shape(trace.func, found), self.target, self.knobs)
+        assert plan is not None, "match has found one"
+        strip, outer, inside = self._order(plan)
+        for name in reversed(found.readers):
+            trace.do("compute_at", name, inside)
+        for name in found.readers:
+            self._finish_reader(name)
+        trace.do("vectorize", found.lane)
+        rank = len(allocs(trace.func.body)[found.sums].buffer.type.shape)
+        trace.do("compute_at", found.sums, strip, (*(1,) * (rank - 2), ROWS, 1))
+        trace.do("compute_at", found.rows, outer)
+        self._rows()
+        self._sums()
+
+    def _order(self, plan: Strip) -> tuple[str, str, str]:
+        """Cut and order the loops of the result.
+
+        Returns the loops in which sums, row operand and what reads the sums are computed.
+        """
+        trace, found = self.trace, self.found
+        original = [v for v in found.order if v not in found.lead]
+        top = found.row[0]
+        row_outer, row_inner = trace.split(top, plan.lines)
+        block_outer, block_inner = trace.split(
+            found.block, min(2, trace.constant(found.block) or 2)
+        )
+        inner = [{top: row_inner, found.block: block_inner}.get(v, v) for v in original]
+        if plan.columns_outside:
+            whole = trace.constant(block_outer)
+            assert whole is not None
+            place, block_outer = trace.split(block_outer, whole)
+            trace.do("reorder", (*found.lead, place, block_outer, row_outer, *inner))
+            trace.do("parallel", block_outer)
+            return row_outer, place, inner[-2]
+        trace.do("reorder", (*found.lead, row_outer, block_outer, *inner))
+        fused = trace.fuse_all([*found.lead, row_outer])
+        trace.do("parallel", fused)
+        return block_outer, fused, inner[-2]
+
+    def _finish_reader(self, name: str) -> None:
+        """Keep what is computed of the sums right before the result in registers."""
+        trace = self.trace
+        stage = trace.stage(name)
+        if stage.is_reduction:
+            trace.do("guard_sum", name)
+        trace.do("vectorize", stage.names[-1])
+        trace.do("set_scope", name, "register")
+
+    def _rows(self) -> None:
+        """Split each row's 32 operands into planes at once."""
+        trace = self.trace
+        *others, row, plane, depth = trace.stage(self.found.rows).names
+        block, lane = trace.split(depth, ROWS)
+        order = [*others, row, block, plane, lane]
+        if self.found.width > 1 and (trace.constant(row) or 0) > self.found.width:
+            line, row = trace.split(row, self.found.width)
+            order = [*others, line, row, block, plane, lane]
+        trace.do("reorder", tuple(order))
+        trace.do("unroll", block)
+        count = trace.constant(plane)
+        if self._beside(lane):
+            trace.do("tensorize", plane, f"split_bf16_{count}")
+        else:
+            trace.do("unroll", plane)
+            trace.do("vectorize", lane)
+
+    def _beside(self, lane: str) -> bool:
+        """Whether the elements that are split stand side by side."""
+        stage = self.trace.stage(self.found.rows)
+        for load in loads(stage.value):
+            index = [simple_index(i, stage.loops) for i in load.index]
+            last = coefficients(index[-1]) if index else None
+            if last is None or last.get(lane) != 1 or load.dtype is not DType.F32:
+                return False
+            if any(lane in free_vars(i) for i in index[:-1]):
+                return False
+        return True
+
+    def _sums(self) -> None:
+        """Accumulate two by two tiles in registers; what is left over, one by two."""
+        trace, name = self.trace, self.found.sums
+        stage = trace.stage(name)
+        *lead, block, row, lane = stage.names
+        summands = [f.var for f in stage.inner]
+        tiles, row = trace.split(row, ROWS)
+        count = trace.constant(tiles)
+        assert count is not None
+        tile = [block, row, lane]
+        if count > 1:
+            tiles, pair = trace.split(tiles, 2)
+            tile = [pair, *tile]
+        trace.do("reorder", (*lead, tiles, *tile))
+        trace.do("decompose_reduction", name, tile[0])
+        trace.do("reorder", (*summands[:-2], *tile, *summands[-2:]))
+        accumulator = f"{name}_tiles"
+        trace.do("cache_write", name, tiles, accumulator, "tile")
+        suffixes = [""]
+        if count > 1 and count % 2:
+            trace.do("partition", tiles, count // 2, "_t")
+            suffixes.append("_t")
+        for suffix in suffixes:
+            trace.do("unroll", f"{summands[-3]}{suffix}")
+            for part in ("_init", "", f"_init_{accumulator}"):
+                for var in tile[:-2]:
+                    trace.do("unroll", f"{var}{part}{suffix}")
+            trace.do("tensorize", f"{row}_init{suffix}", "tile_zero")
+            trace.do("tensorize", f"{row}{suffix}", "tile_dot_bf16")
+            trace.do("tensorize", f"{row}_init_{accumulator}{suffix}", "tile_store")

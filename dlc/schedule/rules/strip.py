@@ -1,0 +1,103 @@
+"""How much of a result a matrix engine computes at a time: an analytic choice.
+
+A strip is some lines of the result. Its row operand is split into planes once, and its sums of 32
+columns stay in the first cache until they are read. Either each strip passes all columns (they are
+read again for each strip), or each 32 columns pass all strips (the row operand of all strips lies
+in the second cache, or is read again from the third).
+
+Source: shared measurements with real data: 20 cycles for one product of tiles, which the loads
+of operands from the second cache hide; 8 bytes in a cycle from beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dlc.core.target import Target
+
+ROWS = 16
+PRODUCT = 20.0  # cycles of one product of tiles
+LONELY = 1.2  # how much longer a product takes where one tile of rows shares no loads
+PLANE = 8.0  # cycles to split 32 elements, for each plane
+RESULT = 12.0  # cycles to finish one row of 32 sums
+PANEL = 300.0  # cycles to begin with 32 columns of a strip
+FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
+MAX_SUMS_BYTES = 48 * 1024  # beyond it the sums of a strip fall out of the first cache
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a sum of products of planes."""
+
+    lead: int  # how often all of it is done
+    lines: int  # iterations of the outermost loop over rows
+    width: int  # rows from one line to the next
+    last: int  # rows of the last line of a strip
+    reach: int  # rows that the kernel reads further
+    spare: int  # rows that the sums have behind those that are read
+    columns: int  # panels of 32 columns
+    steps: int  # products of tiles, without the planes
+    products: int  # of planes, for each of them
+    row_bytes: int  # planes of one row of the operand
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """The lines of a strip, and whether columns are the outer loop."""
+
+    lines: int
+    columns_outside: bool
+
+
+def choose_strip(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Strip | None:
+    """The cheapest strip that the sums have room for, if any; knobs other than 0, -1 decide."""
+    outside = knobs.get("columns_outer", -1)
+    orders = (False, True) if outside < 0 else (bool(outside),)
+    fitting = [lines for lines in range(1, shape.lines + 1) if _fits(shape, lines)]
+    wanted = [lines for lines in fitting if lines == min(knobs.get("strip", 0), shape.lines)]
+    options = [Strip(lines, order) for lines in wanted or fitting for order in orders]
+    return min(options, key=lambda strip: cycles(shape, strip, target), default=None)
+
+
+def strip_rows(shape: Shape, lines: int) -> int:
+    """The rows of a strip, in whole tiles."""
+    return -(-((lines - 1) * shape.width + shape.last) // ROWS) * ROWS
+
+
+def _fits(shape: Shape, lines: int) -> bool:
+    """Whether the rows of the last strip are there."""
+    begin = -(-shape.lines // lines) * lines - lines
+    rows = (shape.lines - 1) * shape.width + shape.last + shape.spare
+    return begin * shape.width + strip_rows(shape, lines) <= rows
+
+
+def cycles(shape: Shape, strip: Strip, target: Target) -> float:
+    """An estimate of the time of all products."""
+    rows = strip_rows(shape, strip.lines)
+    strips = -(-shape.lines // strip.lines)
+    products = shape.steps * shape.products * 2 * PRODUCT
+    tiles = rows // ROWS
+    panel = (tiles - tiles % 2 + tiles % 2 * LONELY) * products
+    panel += strip.lines * shape.width * RESULT + PANEL
+    if rows * 2 * ROWS * 4 > MAX_SUMS_BYTES:
+        panel += rows * RESULT
+    total = panel * shape.columns * strips
+    weights = shape.columns * shape.steps * ROWS * 2 * ROWS * 4  # about; the planes differ
+    if strip.columns_outside:
+        held = (shape.lines * shape.width + shape.reach) * shape.row_bytes
+        passes = shape.columns
+        tasks = shape.columns
+    else:
+        held = (rows + shape.reach) * shape.row_bytes
+        passes = shape.columns
+        tasks = shape.lead * strips
+    splits = held * (1 if strip.columns_outside else strips)
+    total += splits / 64 * PLANE
+    if held > target.l2_bytes * 3 // 5:
+        total += splits * passes / FAR_BYTES
+    again = 1 if strip.columns_outside else strips
+    if weights + held > target.l2_bytes:
+        total += weights * again / FAR_BYTES / 2
+    rounds = -(-tasks // target.cores)
+    return shape.lead * total * rounds * target.cores / max(tasks, 1)

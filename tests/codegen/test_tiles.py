@@ -1,0 +1,161 @@
+"""Products on the matrix engine: scheduled kernels against the operators' references."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.codegen.llvm.emit import emit_func
+from dlc.core.types import DType
+from dlc.graph.ops.planes import pack_tiles
+from dlc.graph.ops.planes_conv import ConvPlanes
+from dlc.graph.ops.planes_matmul import MatMulPlanes
+from dlc.schedule.lower import lower_tensors
+from dlc.schedule.pipeline import optimize
+from dlc.schedule.rules import matrix, schedule_func
+from dlc.schedule.text import parse_func
+from dlc.te.tensor import elementwise, placeholder
+from dlc.te.types import TensorType
+from tests.codegen.jit import AVX2, NATIVE, Kernel, check
+
+ENGINE = replace(NATIVE, features=NATIVE.features | {"amx-tile", "amx-bf16", "avx512bf16"})
+
+
+def has_engine() -> bool:
+    """Whether this process may use tiles: the kernel hands them out on request."""
+    wanted = {"amx-tile", "amx-bf16", "avx512bf16"} <= NATIVE.features
+    return wanted and ctypes.CDLL(None).syscall(158, 0x1023, 18) == 0
+
+
+needs_engine = pytest.mark.skipif(not has_engine(), reason="this machine has no matrix engine")
+
+
+def conv(x, w, count, out_blocks, **attributes):
+    """A convolution of x [n, cb, h, w, 16] by dense weights [cb * 16, kh, kw, ob * 16]."""
+    op = ConvPlanes(blocks=out_blocks, slack=200, **attributes)
+    return op, [x, pack_tiles(w, count)]
+
+
+def matmul(x, w, count):
+    op = MatMulPlanes(n=w.shape[1], slack=200)
+    return op, [x, pack_tiles(w, count)]
+
+
+def lowered(op, arrays, epilogue=None):
+    types = [DType.F32, DType.BF16]
+    inputs = tuple(
+        placeholder(name, TensorType(a.shape, dtype))
+        for name, a, dtype in zip("xw", arrays, types, strict=True)
+    )
+    result = op.compute(*inputs)
+    if epilogue is not None:
+        result = elementwise("done", epilogue, result)
+    return lower_tensors("product", (), inputs, (result,))
+
+
+def run(op, arrays, knobs=None, epilogue=None):
+    func = lowered(op, arrays, epilogue)
+    assert matrix.match(func, ENGINE) is not None
+    steps = schedule_func(func, ENGINE, knobs or {}).steps
+    kernel = Kernel(optimize(func, ENGINE, steps), ENGINE)
+    assert "tdpbf16ps" in kernel.ir
+    return kernel({}, dict(zip("xw", arrays, strict=True)))["out"]
+
+
+def small(seed, *shape):
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32)
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+CASES = {
+    "one_tile": conv(small(0, 1, 1, 3, 4, 16), small(1, 16, 1, 1, 16), 3, 1),
+    "odd_blocks": conv(small(0, 1, 3, 9, 7, 16), small(1, 48, 3, 3, 48), 3, 3),
+    "batch": conv(small(0, 2, 2, 7, 7, 16), small(1, 32, 3, 3, 32), 2, 2),
+    "strided": conv(small(0, 1, 2, 10, 13, 16), small(1, 32, 3, 3, 32), 3, 2, stride=(2, 2)),
+    "strided_pixel": conv(small(0, 1, 2, 9, 8, 16), small(1, 32, 1, 1, 64), 1, 4, stride=(2, 1)),
+    "dilated": conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 2, 32), 3, 2, dilation=(2, 3)),
+    "line": conv(small(0, 1, 2, 40, 16), small(1, 32, 3, 32), 3, 2, stride=(1,), dilation=(1,)),
+    "rows": matmul(small(0, 2, 37, 64), small(1, 64, 80), 3),
+    "two_rows": matmul(small(0, 2, 32), small(1, 32, 32), 2),
+}
+
+
+@needs_engine
+@pytest.mark.parametrize("columns_outer", [0, 1])
+@pytest.mark.parametrize("name", CASES)
+def test_products_are_exact_for_small_integers(name, columns_outer):
+    op, arrays = CASES[name]
+    found = run(op, arrays, {"columns_outer": columns_outer, "strip": 3})
+    np.testing.assert_array_equal(found, op.reference(*arrays))
+
+
+@needs_engine
+def test_what_is_fused_behind_reads_the_sums_once_they_are_whole():
+    op, arrays = CASES["odd_blocks"]
+    found = run(op, arrays, epilogue=lambda v: v * v + v)
+    whole = op.reference(*arrays)
+    np.testing.assert_array_equal(found, whole * whole + whole)
+
+
+@needs_engine
+@pytest.mark.parametrize(("count", "bound"), [(1, 2e-2), (2, 1e-4), (3, 2e-6)])
+def test_each_plane_adds_eight_bits(count, bound):
+    w = normal(1, 256, 32) / 16
+    x = normal(0, 32, 256)
+    found = run(*matmul(x, w, count))
+    exact = x.astype(np.float64) @ w.astype(np.float64)
+    assert np.abs(found - exact).max() < bound
+    assert np.abs(found - exact).max() > bound / 300
+
+
+@needs_engine
+def test_infinite_and_huge_operands_give_what_float32_gives():
+    x, w = small(0, 40, 64), small(1, 64, 32)
+    w[5] = 0.0
+    x[0, 3], x[1, 5], x[2, 7], x[3, 9] = np.inf, np.inf, np.nan, -np.inf
+    x[4, 11], x[5, 13], x[6, 15], x[7, 2] = 3.4e38, 1e-40, -0.0, 2.0**127
+    w[11], w[2, :] = 0.5, 1.0
+    op, arrays = matmul(x, w, 3)
+    with np.errstate(all="ignore"):
+        wanted = (x[:, :, None] * w).sum(axis=1, dtype=np.float64).astype(np.float32)
+    np.testing.assert_allclose(run(op, arrays), wanted, rtol=1e-6)
+    assert np.isinf(wanted).any()
+    assert np.isnan(wanted[1]).all()
+
+
+@needs_engine
+def test_weights_may_be_infinite():
+    x, w = small(0, 20, 32) + 5, small(1, 32, 32)
+    w[3, 4], w[5, 6], w[7, 8] = np.inf, np.nan, -3.4e38
+    with np.errstate(all="ignore"):
+        wanted = (x.astype(np.float64) @ w.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(run(*matmul(x, w, 3)), wanted, rtol=1e-6)
+
+
+def test_tiles_that_a_target_lacks_lie_in_memory():
+    text = """
+    def f(A: f32[16], *, B: f32[16, 16], C: bf16[3, 16]):
+        t = alloc(f32[16, 16], "tile")
+        invoke("tile_zero", t[0, 0])
+        invoke("tile_store", t[0, 0], B[0, 0])
+        invoke("split_bf16_3", A[0], C[0, 0])
+    """
+    func = parse_func(text.replace("\n    ", "\n"))
+    plain = replace(AVX2, features=AVX2.features - {"amx-tile", "amx-bf16", "amx-int8"})
+    assert "llvm.x86" not in emit_func(func, plain)
+    check(func, target=plain)
+
+
+@needs_engine
+def test_a_split_gives_planes():
+    func = parse_func(
+        'def f(A: f32[16], *, C: bf16[3, 16]):\n    invoke("split_bf16_3", A[0], C[0, 0])'
+    )
+    kernel = check(func, target=ENGINE, rtol=0)
+    assert "cvtneps2bf16" in kernel.ir
