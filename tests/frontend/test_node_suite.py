@@ -9,11 +9,11 @@ import pytest
 from tests.frontend.node_suite import Outcome, run_all
 
 REFUSED_OPERATORS = frozenset({
-    "BatchNormalization", "Bernoulli", "Col2Im", "Compress", "DeformConv",
-    "Det", "Dropout", "ImageDecoder", "Loop", "MaxPool", "MaxUnpool",
+    "BatchNormalization", "Compress",
+    "Det", "ImageDecoder", "Loop",
     "MelWeightMatrix", "NonMaxSuppression", "NonZero", "Optional", "OptionalGetElement",
-    "OptionalHasElement", "RandomUniformLike", "Resize", "RoiAlign", "Scan",
-    "SequenceConstruct", "SplitToSequence", "TensorScatter", "TfIdfVectorizer", "Unique",
+    "OptionalHasElement", "Scan",
+    "SequenceConstruct", "SplitToSequence", "TfIdfVectorizer", "Unique",
 })  # fmt: skip
 """Operators of ai.onnx with at least one refused case; what is not here must never be refused."""
 
@@ -24,7 +24,17 @@ INPUTS_DLC_LACKS = re.compile(
 KNOWN_DIFFERENCES = {
     "test_dynamicquantizelinear": "a tie of rounding in float32 is none in float64",
     "test_dynamicquantizelinear_expanded": "a tie of rounding in float32 is none in float64",
-}
+    **dict.fromkeys(
+        (
+            "test_bernoulli", "test_bernoulli_double", "test_bernoulli_seed",
+            "test_bernoulli_expanded", "test_bernoulli_double_expanded",
+            "test_bernoulli_seed_expanded", "test_training_dropout",
+            "test_training_dropout_mask", "test_training_dropout_default",
+            "test_training_dropout_default_mask",
+        ),
+        "ONNX's evaluator draws other random numbers",
+    ),
+}  # fmt: skip
 
 
 pytestmark = pytest.mark.slow
@@ -38,7 +48,7 @@ def outcome() -> Outcome:
 def test_what_is_converted_is_right(outcome):
     wrong = {name: why for name, why in outcome.failed.items() if name not in KNOWN_DIFFERENCES}
     assert not wrong
-    assert len(outcome.passed) >= 1721
+    assert len(outcome.passed) >= 1750
 
 
 def test_known_differences_are_still_there(outcome):

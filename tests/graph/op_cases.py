@@ -24,6 +24,7 @@ from dlc.graph.ops import (
 )
 from dlc.graph.ops import reduce as red
 from tests.graph.op_case import LOOSE, Case, N, Onnx, both, case, same
+from tests.graph.op_cases_images import IMAGES
 from tests.graph.op_cases_moves import MOVES
 
 
@@ -339,5 +340,6 @@ def _norms() -> list[Case]:
 
 
 CASES: list[Case] = [
-    *_elementwise(), *_binary(), *_contractions(), *_pools(), *_reductions(), *_norms(), *MOVES,
+    *_elementwise(), *_binary(), *_contractions(), *_pools(), *_reductions(), *_norms(),
+    *MOVES, *IMAGES,
 ]  # fmt: skip

@@ -200,21 +200,6 @@ def convert_dropout_legacy(
     return _dropped(ctx, x)
 
 
-@converter("Dropout", since=12)
-def convert_dropout(
-    ctx: Context,
-    x: Value,
-    ratio: Value | None = None,
-    training_mode: Value | None = None,
-    *,
-    seed: int = 0,
-) -> Value | tuple[Value, ...]:
-    """Dropout does nothing at inference."""
-    if training_mode is not None and any(ctx.ints(training_mode, "training_mode")):
-        ctx.refuse("training_mode is set; dlc compiles for inference")
-    return _dropped(ctx, x)
-
-
 def _dropped(ctx: Context, x: Value) -> Value | tuple[Value, ...]:
     if ctx.output_count < 2 or not ctx.node.outputs[1]:
         return x

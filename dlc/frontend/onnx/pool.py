@@ -13,6 +13,7 @@ from dlc.graph.ops.binary import Mul, Pow
 from dlc.graph.ops.elementwise import Abs
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.unpool import MaxPoolIndices
 
 
 @converter("MaxPool", since=1)
@@ -27,8 +28,8 @@ def convert_max_pool(
     pads: Sequence[int] = (),
     storage_order: int = 0,
     strides: Sequence[int] = (),
-) -> Value:
-    """The maximum of each window; `storage_order` concerns only the indices, which are refused."""
+) -> tuple[Value, ...]:
+    """The maximum of each window, and where it lies."""
     window = read_window(
         ctx, x.type.shape[2:], kernel_shape,
         auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
@@ -37,7 +38,13 @@ def convert_max_pool(
         kernel=window.kernel, stride=window.stride, pads=window.pads,
         dilation=window.dilation, ceil_mode=bool(ceil_mode),
     )  # fmt: skip
-    return ctx.call(op, x)
+    if not any(ctx.node.outputs[1:]):
+        return (ctx.call(op, x),)
+    where = MaxPoolIndices(
+        kernel=window.kernel, stride=window.stride, pads=window.pads,
+        dilation=window.dilation, ceil_mode=bool(ceil_mode), column_major=bool(storage_order),
+    )  # fmt: skip
+    return ctx.call(op, x), ctx.call(where, x)
 
 
 @converter("AveragePool", since=1)

@@ -15,10 +15,12 @@ from dlc.core.types import INDEX
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.resample import Sampling, cropped, positions, resample
 from dlc.graph.graph import Value
 from dlc.graph.ops.resize import COORDINATES, ROUNDINGS, Resize, simple_fraction
 from dlc.te.expr import Const, Expr
 from dlc.te.simplify import canonical
+from dlc.te.types import const_size
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 
@@ -42,14 +44,30 @@ def convert_resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Value:
     """Interpolate. `roi` and `extrapolation_value` concern only tf_crop_and_resize."""
-    if coordinate_transformation_mode not in COORDINATES:
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    if not crops and coordinate_transformation_mode not in COORDINATES:
         ctx.refuse(f"coordinate_transformation_mode = '{coordinate_transformation_mode}'")
     if mode not in _MODES or nearest_mode not in ROUNDINGS:
         ctx.refuse(f"mode = '{mode}' with nearest_mode = '{nearest_mode}'")
     where = axes_of(ctx, axes or range(x.type.rank), x.type.rank)
     result, factors = _scales(ctx, x, scales, sizes, where, keep_aspect_ratio_policy)
-    if antialias and any(s is None or s < 1 for s in factors):
-        ctx.refuse("antialias = 1 is not handled where an axis becomes smaller")
+    smaller = any(s is None or s < 1 for s in factors)
+    if crops or (antialias and smaller and mode != "nearest"):
+        if not x.type.is_static or not all(isinstance(s, Const) for s in result):
+            hint = "fix them with dims= or shapes="
+            ctx.refuse("a region, or antialias = 1, needs fixed sizes", hint)
+        counts = [const_size(s) for s in result]
+        ratios = [
+            m / n if s is None else s
+            for s, n, m in zip(factors, x.type.static_shape, counts, strict=True)
+        ]
+        sampling = Sampling(
+            _MODES[mode], nearest_mode, cubic_coeff_a, bool(exclude_outside), bool(antialias)
+        )
+        if crops:
+            region = _region(ctx, roi, where, x.type.rank)
+            return cropped(ctx, x, sampling, region, ratios, counts, extrapolation_value)
+        return _antialiased(ctx, x, sampling, coordinate_transformation_mode, ratios, counts)
     op = Resize(
         sizes=result,
         mode=_MODES[mode],
@@ -60,6 +78,36 @@ def convert_resize(
         exclude_outside=bool(exclude_outside),
     )
     return _resized(ctx, x, op)
+
+
+def _region(
+    ctx: Context, roi: Value | None, axes: Sequence[int], rank: int
+) -> list[tuple[float, float]]:
+    """Start and end of each axis, as fractions of it."""
+    if roi is None:
+        ctx.refuse("tf_crop_and_resize has no roi")
+    numbers = ctx.floats(roi, "roi")
+    _check_length(ctx, "starts and ends", numbers, [*axes, *axes])
+    found = [(0.0, 1.0)] * rank
+    for axis, start, end in zip(axes, numbers, numbers[len(axes) :], strict=False):
+        found[axis] = (start, end)
+    return found
+
+
+def _antialiased(
+    ctx: Context,
+    x: Value,
+    sampling: Sampling,
+    coordinates: str,
+    scales: Sequence[float],
+    counts: Sequence[int],
+) -> Value:
+    """Every axis by itself: each result is a mean of all elements it stands for."""
+    for axis, (size, count) in enumerate(zip(x.type.static_shape, counts, strict=True)):
+        if scales[axis] != 1.0 or count != size:
+            places = positions(coordinates, size, count, scales[axis])
+            x = resample(ctx, x, axis, sampling.matrix(size, places, scales[axis]))
+    return x
 
 
 def _resized(ctx: Context, x: Value, op: Resize) -> Value:

@@ -1,0 +1,208 @@
+"""Converters of operators on images and their patches.
+
+Source: https://onnx.ai/onnx/operators/
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dlc.core.types import INDEX
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.conv import add_bias, kernel_sizes
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import reshape_to
+from dlc.frontend.onnx.windows import per_axis
+from dlc.graph.graph import Value
+from dlc.graph.ops.columns import Col2Im, DeformColumns
+from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.roi import MaxRoiPool, RoiAlign
+from dlc.graph.ops.shape import Pad
+from dlc.graph.ops.unpool import MaxUnpool
+from dlc.te.expr import ZERO, Const, Expr, const
+from dlc.te.simplify import canonical, surely_equal
+
+
+@converter("Col2Im", since=18)
+def convert_col2im(
+    ctx: Context,
+    x: Value,
+    image_shape: Value,
+    block_shape: Value,
+    *,
+    dilations: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """The sum of patches laid where they were cut out."""
+    image = ctx.need_sizes(image_shape, "the shape of the image")
+    kernel = ctx.ints(block_shape, "the shape of a patch")
+    rank = len(kernel)
+    op = Col2Im(
+        image=image,
+        kernel=kernel,
+        stride=per_axis(ctx, strides, rank, 1, "strides"),
+        pads=per_axis(ctx, pads, 2 * rank, 0, "pads"),
+        dilation=per_axis(ctx, dilations, rank, 1, "dilations"),
+    )
+    if len(image) != rank or min((*kernel, *op.stride, *op.dilation), default=0) < 1:
+        ctx.refuse(f"patches of {list(kernel)} in an image of {len(image)} dimensions")
+    return ctx.call(op, x)
+
+
+@converter("DeformConv", since=19)
+def convert_deform_conv(
+    ctx: Context,
+    x: Value,
+    w: Value,
+    offset: Value,
+    bias: Value | None = None,
+    mask: Value | None = None,
+    *,
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    offset_group: int = 1,
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """A convolution whose taps are moved: the patches, times the weights."""
+    kernel = kernel_sizes(ctx, w, kernel_shape)
+    if len(kernel) != 2:
+        ctx.refuse(f"images of {len(kernel)} dimensions are not handled")
+    top, left, bottom, right = per_axis(ctx, pads, 4, 0, "pads")
+    sy, sx = per_axis(ctx, strides, 2, 1, "strides")
+    dy, dx = per_axis(ctx, dilations, 2, 1, "dilations")
+    op = DeformColumns(
+        kernel=(kernel[0], kernel[1]),
+        stride=(sy, sx),
+        pads=(top, left, bottom, right),
+        dilation=(dy, dx),
+        groups=offset_group,
+    )
+    columns = ctx.call(op, x, offset) if mask is None else ctx.call(op, x, offset, mask)
+    n, rows, *out = columns.type.shape
+    pixels = canonical(out[0] * out[1])
+    outputs, each = w.type.shape[0], canonical(w.type.shape[1] * math.prod(kernel))
+    patches = reshape_to(ctx, columns, (n, const(group, INDEX), canonical(rows // group), pixels))
+    weights = reshape_to(ctx, w, (const(group, INDEX), canonical(outputs // group), each))
+    made = ctx.call(MatMul(), weights, patches)
+    return add_bias(ctx, reshape_to(ctx, made, (n, outputs, *out)), bias)
+
+
+@converter("MaxUnpool", since=9)
+def convert_max_unpool(
+    ctx: Context,
+    x: Value,
+    indices: Value,
+    output_shape: Value | None = None,
+    *,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """The inverse of MaxPool: indices count through the image without what `output_shape` adds."""
+    rank = len(kernel_shape)
+    stride = per_axis(ctx, strides, rank, 1, "strides")
+    given = per_axis(ctx, pads, 2 * rank, 0, "pads")
+    image = tuple(
+        canonical((n - 1) * s + (k - a - b))
+        for n, s, k, a, b in zip(
+            x.type.shape[2:], stride, kernel_shape, given[:rank], given[rank:], strict=True
+        )
+    )
+    op = MaxUnpool(kernel=tuple(kernel_shape), stride=stride, pads=given, image=image)
+    y = ctx.call(op, x, indices)
+    return y if output_shape is None else _extended(ctx, y, output_shape)
+
+
+def _extended(ctx: Context, y: Value, output_shape: Value) -> Value:
+    """With zeros behind, up to a shape."""
+    wanted = ctx.need_sizes(output_shape, "the shape of the result")
+    if len(wanted) != y.type.rank:
+        ctx.refuse(f"output_shape has {len(wanted)} sizes for {y.type}")
+    pairs = list(zip(wanted, y.type.shape, strict=True))
+    if all(surely_equal(n, m, ctx.bounds) for n, m in pairs):
+        return y
+    after: list[Expr] = [canonical(n - m) for n, m in pairs]
+    if not all(isinstance(n, Const) and n.value >= 0 for n in after):
+        ctx.refuse(f"output_shape is smaller than {y.type}, or may be")
+    return ctx.call(Pad(before=(ZERO,) * len(after), after=tuple(after)), y)
+
+
+@converter("RoiAlign", since=10)
+def convert_roi_align_10(
+    ctx: Context,
+    x: Value,
+    rois: Value,
+    images: Value,
+    *,
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Value:
+    """Before opset 16 pixels began at whole coordinates."""
+    return _roi_align(
+        ctx, x, rois, images, mode, (output_height, output_width), sampling_ratio,
+        spatial_scale, half_pixel=False,
+    )  # fmt: skip
+
+
+@converter("RoiAlign", since=16)
+def convert_roi_align(
+    ctx: Context,
+    x: Value,
+    rois: Value,
+    images: Value,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Value:
+    """Pooling of interpolated points in regions."""
+    if coordinate_transformation_mode not in ("half_pixel", "output_half_pixel"):
+        ctx.refuse(f"coordinate_transformation_mode = '{coordinate_transformation_mode}'")
+    return _roi_align(
+        ctx, x, rois, images, mode, (output_height, output_width), sampling_ratio,
+        spatial_scale, half_pixel=coordinate_transformation_mode == "half_pixel",
+    )  # fmt: skip
+
+
+def _roi_align(
+    ctx: Context,
+    x: Value,
+    rois: Value,
+    images: Value,
+    mode: str,
+    out: tuple[int, int],
+    samples: int,
+    scale: float,
+    *,
+    half_pixel: bool,
+) -> Value:
+    if samples < 1:
+        hint = "export with sampling_ratio = 2"
+        ctx.refuse("sampling_ratio = 0 takes as many samples as each region is large", hint)
+    op = RoiAlign(out=out, samples=samples, scale=scale, half_pixel=half_pixel, mode=mode)
+    return ctx.call(op, x, rois, images)
+
+
+@converter("MaxRoiPool", since=1)
+def convert_max_roi_pool(
+    ctx: Context, x: Value, rois: Value, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
+) -> Value:
+    """The largest element in each part of a region."""
+    height, width = per_axis(ctx, pooled_shape, 2, 1, "pooled_shape")
+    return ctx.call(MaxRoiPool(out=(height, width), scale=spatial_scale), x, rois)
+
+
+@converter("ImageDecoder", since=20)
+def convert_image_decoder(ctx: Context, data: Value, *, pixel_format: str = "RGB") -> Value:
+    """Decoding needs a library that artefacts do not have."""
+    ctx.refuse("a compiled model decodes no images", "decode before the model, and pass pixels")

@@ -1,0 +1,132 @@
+"""Resizing by a matrix of weights for each axis: where one result depends on many elements, or on
+a region of interest. Sizes are fixed, so the matrices are constants.
+
+Source: https://onnx.ai/onnx/operators/onnx__Resize.html
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.reshape import reshape_to
+from dlc.graph.arrays import round_to
+from dlc.graph.graph import Value
+from dlc.graph.op import Array
+from dlc.graph.ops.binary import Where
+from dlc.graph.ops.matmul import MatMul
+from dlc.te.expr import index
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the results of an axis are put together from its elements."""
+
+    mode: str
+    rounding: str
+    cubic_coeff_a: float
+    exclude_outside: bool
+    antialias: bool
+
+    def matrix(self, size: int, places: Array, scale: float) -> Array:
+        """The weight of each of `size` elements for results that lie at `places`."""
+        reach = min(scale, 1.0) if self.antialias else 1.0
+        matrix = np.zeros((len(places), size))
+        for row, at in enumerate(places):
+            near, weights = self._taps(at, reach)
+            if self.exclude_outside:
+                weights = np.where((near >= 0) & (near < size), weights, 0.0)
+            total = weights.sum()
+            np.add.at(matrix[row], np.clip(near, 0, size - 1), weights / (total or 1.0))
+        return matrix
+
+    def _taps(self, at: float, reach: float) -> tuple[Array, Array]:
+        if self.mode == "nearest":
+            return np.array([self._nearest(at)]), np.ones(1)
+        width = (1 if self.mode == "linear" else 2) / reach
+        near = np.arange(math.floor(at - width) + 1, math.ceil(at + width))
+        return near, self._kernel(np.abs(near - at) * reach)
+
+    def _nearest(self, at: float) -> int:
+        match self.rounding:
+            case "floor":
+                return math.floor(at)
+            case "ceil":
+                return math.ceil(at)
+            case "round_prefer_ceil":
+                return math.floor(at + 0.5)
+        return math.ceil(at - 0.5)
+
+    def _kernel(self, t: Array) -> Array:
+        if self.mode == "linear":
+            return np.asarray(np.maximum(1 - t, 0))
+        a = self.cubic_coeff_a
+        inner = (a + 2) * t**3 - (a + 3) * t**2 + 1
+        outer = a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a
+        return np.where(t <= 1, inner, np.where(t < 2, outer, 0.0))
+
+
+def positions(coordinates: str, size: int, count: int, scale: float) -> Array:
+    """Where `count` results lie among `size` elements."""
+    i, length = np.arange(count), scale * size
+    match coordinates:
+        case "asymmetric":
+            return np.asarray(i / scale)
+        case "align_corners":
+            return np.asarray(i * (size - 1) / (length - 1) if length > 1 else i * 0.0)
+        case "pytorch_half_pixel" if count <= 1:
+            return np.full(count, 0.5 / scale - 0.5 if length > 1 else -0.5)
+        case "half_pixel_symmetric":
+            return np.asarray(size / 2 * (1 - count / length) + (i + 0.5) / scale - 0.5)
+    return np.asarray((i + 0.5) / scale - 0.5)
+
+
+def crop_positions(size: int, count: int, scale: float, start: float, end: float) -> Array:
+    """Where results lie in the part of an axis from `start` to `end`, as fractions of it."""
+    length = scale * size
+    if length <= 1:
+        return np.full(count, (start + end) * (size - 1) / 2)
+    i = np.arange(count)
+    return np.asarray(start * (size - 1) + i * (end - start) * (size - 1) / (length - 1))
+
+
+def resample(ctx: Context, x: Value, axis: int, matrix: Array) -> Value:
+    """Multiply one axis by a matrix of weights."""
+    if not x.type.dtype.is_float:
+        ctx.refuse(f"elements of type {x.type.dtype} are not interpolated")
+    shape = x.type.static_shape
+    before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    rows = reshape_to(ctx, x, (index(before), index(shape[axis]), index(after)))
+    weights = ctx.constant(round_to(matrix, x.type.dtype))
+    made = ctx.call(MatMul(), weights, rows)
+    return reshape_to(
+        ctx, made, tuple(map(index, (*shape[:axis], len(matrix), *shape[axis + 1 :])))
+    )
+
+
+def cropped(
+    ctx: Context,
+    x: Value,
+    sampling: Sampling,
+    region: Sequence[tuple[float, float]],
+    scales: Sequence[float],
+    counts: Sequence[int],
+    beyond: float,
+) -> Value:
+    """A region of `x` resized; what lies outside of `x` becomes the number `beyond`."""
+    outside = np.zeros((), np.bool_)
+    y = x
+    for axis, (size, count) in enumerate(zip(x.type.static_shape, counts, strict=True)):
+        start, end = region[axis]
+        places = crop_positions(size, count, scales[axis], start, end)
+        if (size, start, end) != (count, 0.0, 1.0):
+            y = resample(ctx, y, axis, sampling.matrix(size, places, scales[axis]))
+        out = (places < 0) | (places > size - 1)
+        outside = outside | out.reshape(-1, *[1] * (x.type.rank - axis - 1))
+    if not outside.any():
+        return y
+    return ctx.call(Where(), ctx.constant(outside), ctx.scalar(beyond, x.type.dtype), y)

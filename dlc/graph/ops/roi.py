@@ -1,0 +1,232 @@
+"""Pooling over regions of images, which are data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.core.types import FLOATS, INDEX, DType
+from dlc.graph.assume import differs
+from dlc.graph.op import Array, Fuse, Op, as_f64, op
+from dlc.graph.ops.attributes import as_sizes
+from dlc.graph.ops.elementwise import check_dtype
+from dlc.graph.ops.gather import safe_index
+from dlc.graph.ops.precision import narrow, widen
+from dlc.te import tensor as te
+from dlc.te.expr import (
+    BinOp,
+    Expr,
+    UnOp,
+    both,
+    cast,
+    const,
+    either,
+    maximum,
+    minimum,
+    select,
+    unary,
+)
+from dlc.te.types import TensorType
+
+_FAR = float(1 << 30)
+
+
+@op("roi_align", fuse=Fuse.REDUCTION)
+class RoiAlign(Op):
+    """The mean, or the largest, of `samples` x `samples` points in each part of a region.
+
+    Points lie between pixels, and are interpolated.
+
+    Shapes:
+        x: [n, c, h, w]; rois: [r, 4] as left, top, right, bottom; images: [r] -> [r, c, *out]
+
+    Source: https://onnx.ai/onnx/operators/onnx__RoiAlign.html
+    """
+
+    out: tuple[int, int]
+    samples: int
+    scale: float = 1.0
+    half_pixel: bool = True
+    mode: str = "avg"
+
+    def infer(self, x: TensorType, rois: TensorType, images: TensorType) -> TensorType:
+        check_dtype(self, FLOATS, x, rois)
+        check_dtype(self, frozenset({DType.I64}), images)
+        if x.rank != 4 or rois.rank != 2 or images.rank != 1 or differs(rois.shape[1], 4):
+            raise self.reject("needs images of two dimensions and regions of four sides", x, rois)
+        if differs(rois.shape[0], images.shape[0]):
+            raise self.reject("regions and images differ in number", x, rois, images)
+        if self.mode not in ("avg", "max"):
+            raise self.reject(f"there is no mode '{self.mode}'", x, rois)
+        return TensorType((rois.shape[0], x.shape[1], *as_sizes(self.out)), x.dtype)
+
+    def compute(self, x: te.Tensor, rois: te.Tensor, images: te.Tensor) -> te.Tensor:
+        def point(r: Expr, d: Expr, part: Expr, sample: Expr) -> Expr:
+            """Where a sample lies along an axis: d is 0 for rows and 1 for columns."""
+            shift = 0.5 if self.half_pixel else 0.0
+            side = 1 - d
+            start = widen(rois[r, side]) * self.scale - shift
+            length = widen(rois[r, side + 2]) * self.scale - shift - start
+            if not self.half_pixel:
+                length = maximum(length, 1.0)
+            parts = select(d < 1, const(float(self.out[0]), start.dtype), float(self.out[1]))
+            inside = (cast(start.dtype, sample) + 0.5) * (1.0 / self.samples)
+            return start + (cast(start.dtype, part) + inside) * (length / parts)
+
+        most = max(self.out)
+        points = te.compute(
+            f"{x.name}_points", (rois.shape[0], 2, most, self.samples), point, inputs=(rois,)
+        )
+
+        def element(r: Expr, c: Expr, i: Expr, j: Expr) -> te.Reduce:
+            image = safe_index(images[r], x.shape[0])
+
+            def value(p: Expr, q: Expr) -> Expr:
+                rows = _around(points[r, 0, i, p], x.shape[2])
+                columns = _around(points[r, 1, j, q], x.shape[3])
+                exists = both(rows[0], columns[0])
+                total: Expr | None = None
+                for y, a in rows[1]:
+                    for z, b in columns[1]:
+                        v = widen(x[image, c, y, z]) * (a * b)
+                        if total is None:
+                            total = v
+                        else:
+                            total = total + v if self.mode == "avg" else maximum(total, v)
+                assert total is not None
+                return select(exists, total, 0.0)
+
+            return te.reduce(
+                BinOp.ADD if self.mode == "avg" else BinOp.MAX, (self.samples,) * 2, value
+            )
+
+        shape = self.infer(x.type, rois.type, images.type).shape
+        found = te.compute(self.name, shape, element, inputs=(x, images, points))
+        if self.mode == "avg":
+            share = 1.0 / self.samples**2
+            found = te.elementwise(f"{self.name}_mean", lambda v: v * share, found)
+        return narrow(found, x.dtype)
+
+    def reference(self, x: Array, rois: Array, images: Array) -> Array:
+        x, rois = as_f64(x, rois)
+        shift = 0.5 if self.half_pixel else 0.0
+        starts = rois[:, [1, 0]] * self.scale - shift
+        lengths = rois[:, [3, 2]] * self.scale - shift - starts
+        lengths = lengths if self.half_pixel else np.maximum(lengths, 1.0)
+        result = np.zeros((len(rois), x.shape[1], *self.out))
+        n = self.samples
+        for r, _, i, j in np.ndindex(len(rois), 1, *self.out):
+            image = x[int(np.clip(images[r] + (images[r] < 0) * len(x), 0, len(x) - 1))]
+            values = []
+            for p, q in np.ndindex(n, n):
+                at = starts[r] + (np.array([i, j]) + (np.array([p, q]) + 0.5) / n) * (
+                    lengths[r] / self.out
+                )
+                values.append(_sample(image, at, self.mode))
+            result[r, :, i, j] = np.mean(values, 0) if self.mode == "avg" else np.max(values, 0)
+        return result
+
+
+def _around(at: Expr, size: Expr) -> tuple[Expr, list[tuple[Expr, Expr]]]:
+    """Whether a position counts, and the two elements around it with their weights."""
+    length = cast(at.dtype, size)
+    exists = both(both(at >= -1.0, at <= length), const(0, INDEX) < size)
+    held = maximum(minimum(at, length - 1.0), 0.0)
+    whole = unary(UnOp.FLOOR, held)
+    low = maximum(minimum(cast(INDEX, whole), size - 1), 0)
+    part = held - whole
+    return exists, [(low, 1.0 - part), (minimum(low + 1, maximum(size - 1, 0)), part)]
+
+
+def _sample(image: Array, at: Array, mode: str) -> Array:
+    sizes = np.array(image.shape[1:])
+    if (at < -1).any() or (at > sizes).any() or np.isnan(at).any():
+        return np.zeros(len(image))
+    held = np.clip(at, 0, sizes - 1)
+    low = np.floor(held).astype(int)
+    high = np.minimum(low + 1, sizes - 1)
+    part = held - low
+    parts = [
+        image[:, y, z] * a * b
+        for y, a in ((low[0], 1 - part[0]), (high[0], part[0]))
+        for z, b in ((low[1], 1 - part[1]), (high[1], part[1]))
+    ]
+    return np.asarray(np.sum(parts, 0) if mode == "avg" else np.max(parts, 0))
+
+
+@op("max_roi_pool", fuse=Fuse.REDUCTION)
+class MaxRoiPool(Op):
+    """The largest element in each part of a region whose sides are whole; 0 where there is none.
+
+    Each part looks at the whole image: its extent is data.
+
+    Shapes:
+        x: [n, c, h, w]; rois: [r, 5] as image, left, top, right, bottom -> [r, c, *out]
+
+    Source: https://onnx.ai/onnx/operators/onnx__MaxRoiPool.html
+    """
+
+    out: tuple[int, int]
+    scale: float = 1.0
+
+    def infer(self, x: TensorType, rois: TensorType) -> TensorType:
+        check_dtype(self, FLOATS, x, rois)
+        if x.rank != 4 or rois.rank != 2 or differs(rois.shape[1], 5):
+            raise self.reject("needs images of two dimensions and regions of five numbers", x, rois)
+        return TensorType((rois.shape[0], x.shape[1], *as_sizes(self.out)), x.dtype)
+
+    def compute(self, x: te.Tensor, rois: te.Tensor) -> te.Tensor:
+        def side(r: Expr, s: Expr) -> Expr:
+            moved = widen(rois[r, s]) * self.scale + 0.5  # halves go up
+            return cast(INDEX, unary(UnOp.FLOOR, maximum(minimum(moved, _FAR), -_FAR)))
+
+        def bounds(r: Expr, d: int, part: Expr) -> tuple[Expr, Expr]:
+            start, end = side(r, const(2 - d, INDEX)), side(r, const(4 - d, INDEX))
+            length = maximum(end - start + 1, 1)
+            low = start + part * length // self.out[d]
+            high = start + ((part + 1) * length + (self.out[d] - 1)) // self.out[d]
+            return low, high
+
+        lowest = te.identity(BinOp.MAX, x.dtype)
+
+        def element(r: Expr, c: Expr, i: Expr, j: Expr) -> te.Reduce:
+            image = safe_index(cast(INDEX, widen(rois[r, 0])), x.shape[0])
+            rows, columns = bounds(r, 0, i), bounds(r, 1, j)
+
+            def value(y: Expr, z: Expr) -> Expr:
+                inside = both(
+                    both(rows[0] <= y, y < rows[1]), both(columns[0] <= z, z < columns[1])
+                )
+                return select(inside, x[image, c, y, z], lowest)
+
+            return te.reduce_max(x.shape[2:], value)
+
+        shape = self.infer(x.type, rois.type).shape
+        top = te.compute(self.name, shape, element, inputs=(x, rois))
+
+        def kept(r: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+            empty = either(
+                *(_is_empty(*bounds(r, d, p), x.shape[d + 2]) for d, p in ((0, i), (1, j)))
+            )
+            return select(empty, const(0.0, x.dtype), top[r, c, i, j])
+
+        return te.compute(f"{self.name}_kept", shape, kept, inputs=(top, rois))
+
+    def reference(self, x: Array, rois: Array) -> Array:
+        x, rois = as_f64(x, rois)
+        sides = np.floor(rois[:, 1:] * self.scale + 0.5).astype(np.int64)
+        result = np.zeros((len(rois), x.shape[1], *self.out))
+        for r, _, i, j in np.ndindex(len(rois), 1, *self.out):
+            image = x[int(np.clip(rois[r, 0] + (rois[r, 0] < 0) * len(x), 0, len(x) - 1))]
+            cut = []
+            for d, part in ((0, i), (1, j)):
+                start, length = sides[r, 1 - d], max(sides[r, 3 - d] - sides[r, 1 - d] + 1, 1)
+                low = start + part * length // self.out[d]
+                high = start - (-(part + 1) * length // self.out[d])
+                cut.append(slice(max(low, 0), max(min(high, x.shape[d + 2]), 0)))
+            region = image[:, cut[0], cut[1]]
+            result[r, :, i, j] = region.max((1, 2)) if region.size else 0
+        return result
+
+
+def _is_empty(low: Expr, high: Expr, size: Expr) -> Expr:
+    return minimum(high, size) <= maximum(low, 0)
