@@ -62,6 +62,12 @@ def dense_bias_relu() -> Func:
     return func((x, w, b), Relu().compute(Add().compute(MatMulPacked(n=37).compute(x, w), b)))
 
 
+def dense_gate() -> Func:
+    x, w, b = tensor("a", 53, 19), tensor("b", 3, 19, 16), tensor("c", 37)
+    total = Add().compute(MatMulPacked(n=37).compute(x, w), b)
+    return func((x, w, b), Mul().compute(total, Relu().compute(total)))
+
+
 def dense_many_rows() -> Func:
     x, w, b = tensor("a", 53, 19), tensor("b", 3, 19, 16), tensor("c", 37)
     return func((x, w, b), Relu().compute(Add().compute(MatMulPacked(n=37).compute(x, w), b)))
@@ -226,6 +232,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "scores_of_one_symbolic_buffer": scores_of_one_buffer(N),
     "scores_of_one_query": scores_of_one_query,
     "conv_7x7": blocked_conv(7, 7, 1, halo=True),
+    "dense_gate": dense_gate,
     "conv_5x15": blocked_conv(5, 15, 1, halo=False),
     "conv_strided": blocked_conv(4, 6, 2, halo=True),
     "first_conv": first_conv,
@@ -349,7 +356,10 @@ def additions(stmt: Stmt) -> int:
     return int(accumulation(stmt) is not None)
 
 
-@pytest.mark.parametrize("name", ["dense_many_rows", "conv_7x7", "conv_5x15", "depthwise_19"])
+IN_REGISTERS = ("dense_many_rows", "dense_gate", "conv_7x7", "conv_5x15", "depthwise_19")
+
+
+@pytest.mark.parametrize("name", IN_REGISTERS)
 def test_accumulators_stay_in_registers(name: str) -> None:
     fast = optimize(CASES[name](), AVX512)
     buffers = allocs(fast.body)  # a total of subtotals is in memory

@@ -19,6 +19,8 @@ from dlc.te.transform import walk as walk_expr
 
 SHORT_WORK = 64
 """Instructions up to which finding out where a loop is costs more than a tenth of its body."""
+MAX_COPIES = 256
+"""Nodes of expressions that an inlined value may have in all its places."""
 MIN_CHUNKS = 64
 """Iterations of a parallel loop that are enough for any thread to get its share."""
 
@@ -30,16 +32,24 @@ def inline_moves(trace: Trace, kept: Collection[str] = (), *, keep_operands: boo
     those that put what a sum of products walks along side by side, as the transpose in front of a
     matrix product does.
     """
-    for name in list(allocs(trace.func.body)):
-        if name in kept:
-            continue
-        made = [s for s in stages(trace.func) if s.buffer == name]
-        if len(made) != 1 or made[0].is_reduction:
-            continue
-        if keep_operands and _gathers_operand(trace.func, made[0]):
-            continue
-        if readers(trace.func, name) <= 1 or is_cheap(made[0].value):
-            trace.do("compute_inline", name)
+    while found := [
+        n
+        for n in allocs(trace.func.body)
+        if n not in kept and _is_inlined(trace.func, n, keep_operands)
+    ]:
+        for name in found:  # what stands here may bring the readers of others into one place
+            if _is_inlined(trace.func, name, keep_operands):
+                trace.do("compute_inline", name)
+
+
+def _is_inlined(func: Func, name: str, keep_operands: bool) -> bool:
+    made = [s for s in stages(func) if s.buffer == name]
+    if len(made) != 1 or made[0].is_reduction:
+        return False
+    if keep_operands and _gathers_operand(func, made[0]):
+        return False
+    one_place = readers(func, name) <= 1 or _is_read_once(func, made[0])
+    return one_place or is_cheap(made[0].value)
 
 
 def _gathers_operand(func: Func, made: Stage) -> bool:
@@ -54,6 +64,21 @@ def _gathers_operand(func: Func, made: Stage) -> bool:
             if isinstance(factor, Load) and factor.buffer == made.buffer:
                 return bool(stage.loops) and factor.index[-1] == Var(stage.names[-1])
     return False
+
+
+def _is_read_once(func: Func, made: Stage) -> bool:
+    """Whether all reads of a buffer are of one element in one store, which is computed once then.
+
+    The text of the store grows with each read, so only small values pass.
+    """
+    places = {
+        (stage.store, load.index)
+        for stage in stages(func)
+        for load in loads(stage.store.value)
+        if load.buffer == made.buffer and stage.buffer != made.buffer
+    }
+    size = sum(1 for _ in walk_expr(made.value))
+    return len(places) == 1 and size * readers(func, made.buffer) <= MAX_COPIES
 
 
 def split_digits(trace: Trace, kept: Collection[str] = ()) -> None:
