@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from dlc.core.target import Target
     from dlc.runtime import Module, load
+    from dlc.tune_model import tune
     from dlc.verify_model import verify
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ __all__ = [
     "__version__",
     "compile",
     "load",
+    "tune",
     "verify",
 ]
 
@@ -63,6 +65,7 @@ _HOME = {
     "load": "dlc.runtime",
     "Module": "dlc.runtime",
     "Target": "dlc.core.target",
+    "tune": "dlc.tune_model",
     "verify": "dlc.verify_model",
 }  # every other public name is an error class
 

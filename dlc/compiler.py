@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dlc.autotune.apply import Records, Tuning, find_records
 from dlc.codegen.export import export_library
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import emit_program
@@ -23,6 +24,7 @@ from dlc.core.target_parse import parse_target
 from dlc.frontend.onnx.convert import Imported, import_model
 from dlc.frontend.onnx.load import load_model
 from dlc.graph.lower import lower_graph
+from dlc.graph.op import Array
 from dlc.graph.pass_ import PassContext, PassReport, run_passes
 from dlc.graph.pipeline import PIPELINE, PLAIN
 from dlc.runtime import Module, hash_file, load
@@ -64,6 +66,7 @@ class BuildReport:
     nodes: int
     groups: int
     kernels: int
+    tuned: int
     parameters_bytes: int
     arena_bytes: str
     seconds: float
@@ -78,6 +81,7 @@ def compile(
     shapes: Mapping[str, Shape] | None = None,
     precision: Precision = "highest",
     optimize: bool = True,
+    tuning: Tuning = "auto",
     progress: Callable[[Progress], None] | None = None,
 ) -> Module:
     """Compile an ONNX model and load it.
@@ -90,6 +94,9 @@ def compile(
         precision: how float32 products are computed; `highest` is at least as accurate as float32.
         optimize: False compiles each node by itself, as plain loops: slow, to find out whether an
             optimisation is why a result is wrong.
+        tuning: schedules that a search found: a log of `dlc tune`, `Records`, "none", or "auto":
+            the log beside the model (`model.tune.db`) and what comes with dlc. A record is used
+            only for the loop nest and the machine it was made for.
         progress: called at every step.
 
     Raises:
@@ -106,6 +113,7 @@ def compile(
             shapes=shapes,
             precision=precision,
             optimize=optimize,
+            tuning=tuning,
             progress=progress,
         )
         return load(path)
@@ -121,20 +129,59 @@ def build(
     precision: Precision = "highest",
     optimize: bool = True,
     schedule: Scheduler | None = None,
+    tuning: Tuning = "auto",
     jobs: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> BuildReport:
     """Compile an ONNX model into a shared library at `out_path`; see `compile`.
 
-    `schedule` chooses the steps of each kernel; default: those of the rule that fits it.
+    `schedule` chooses the steps of each kernel; default: those of the rule that fits it, or of a
+    record.
     `jobs` is the number of kernels compiled at the same time; default: one for each core.
     """
     enable_topics()
-    began = time.perf_counter()
-    path = Path(out_path)
-    stage = _Stages(progress)
     machine = parse_target(target) if isinstance(target, str) else target
+    records = find_records(tuning, model if isinstance(model, str | Path) else None)
     start_workers(jobs)
+    lowered = lower_model(
+        model,
+        machine,
+        dims=dims,
+        shapes=shapes,
+        precision=precision,
+        optimize=optimize,
+        progress=progress,
+    )
+    choose = schedule or (rules_own if optimize else _none)
+    return assemble(lowered, Path(out_path), records, choose, jobs=jobs, progress=progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A model as a host program and its kernels, none of which is scheduled yet."""
+
+    imported: Imported
+    target: Target
+    groups: int
+    program: Program
+    constants: Mapping[str, Array]
+    passes: tuple[PassReport, ...]
+    seconds: float
+
+
+def lower_model(
+    model: str | Path | bytes | ModelProto,
+    machine: Target,
+    *,
+    dims: Mapping[str, Dim] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
+    precision: Precision = "highest",
+    optimize: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+) -> Lowered:
+    """The first half of a build: everything before kernels are scheduled; see `compile`."""
+    began = time.perf_counter()
+    stage = _Stages(progress)
     with stage("import") as say:
         imported = import_model(load_model(model), dims=dims, shapes=shapes)
         size = sum(a.nbytes for a in imported.graph.constants.values())
@@ -152,9 +199,33 @@ def build(
     with stage("lower") as say:
         program, constants = lower_graph(graph)
         say(f"{len(program.kernels)} kernels, arena of {program.arena_bytes} bytes")
+    seconds = time.perf_counter() - began
+    groups = len(graph.nodes)
+    return Lowered(imported, machine, groups, program, constants, tuple(reports), seconds)
+
+
+def assemble(
+    lowered: Lowered,
+    path: Path,
+    records: Records,
+    schedule: Scheduler,
+    *,
+    jobs: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> BuildReport:
+    """The second half of a build: schedule, compile and link; see `build`."""
+    began = time.perf_counter()
+    stage = _Stages(progress)
+    imported, machine, program = lowered.imported, lowered.target, lowered.program
+    found = [KernelJob(k.name, k, machine, schedule(k, machine)) for k in program.kernels]
+    tuned = 0
+    if len(records):
+        with stage("tuning") as say:
+            better = [records.tuned(job) for job in found]
+            tuned = sum(a is not b for a, b in zip(found, better, strict=True))
+            found = better
+            say(f"{tuned} of {len(found)} kernels have records")
     with stage("codegen") as say:
-        choose = schedule or (_rules_own if optimize else _none)
-        found = [KernelJob(k.name, k, machine, choose(k, machine)) for k in program.kernels]
         kernels = compile_kernels(found, jobs=jobs, progress=stage.kernel)
         symbols = {k.name: c.symbol for k, c in zip(program.kernels, kernels, strict=True)}
         host = compile_ir(emit_program(program, machine, symbols), machine)
@@ -162,18 +233,20 @@ def build(
     with stage("link") as say:
         manifest = describe(imported, program, machine)
         objects = [host, *(c.code for c in kernels)]
-        export_library(program, constants, objects, manifest, path, machine, hasher=hash_file)
+        weights = lowered.constants
+        export_library(program, weights, objects, manifest, path, machine, hasher=hash_file)
         say(f"{path.stat().st_size / 1e6:.1f} MB")
     return BuildReport(
         path=path,
         target=machine,
         nodes=len(imported.graph.nodes),
-        groups=len(graph.nodes),
+        groups=lowered.groups,
         kernels=len(program.kernels),
-        parameters_bytes=sum(a.nbytes for a in constants.values()),
+        tuned=tuned,
+        parameters_bytes=sum(a.nbytes for a in lowered.constants.values()),
         arena_bytes=str(program.arena_bytes),
-        seconds=time.perf_counter() - began,
-        passes=tuple(reports),
+        seconds=lowered.seconds + time.perf_counter() - began,
+        passes=lowered.passes,
     )
 
 
@@ -217,7 +290,8 @@ def _dim(text: str, known: Mapping[str, str]) -> int | str:
     return int(text) if text.isdigit() else known.get(text, text)
 
 
-def _rules_own(func: Func, target: Target) -> None:
+def rules_own(func: Func, target: Target) -> None:
+    """The `Scheduler` of a build that is told nothing else."""
     return None
 
 

@@ -7,18 +7,15 @@ from typing import Any
 
 from dlc.autotune.design import Design, make_trace
 from dlc.autotune.features import extract_features
+from dlc.autotune.nest import nest_hash
 from dlc.autotune.task import Task, task_from_json
 from dlc.autotune.trial_program import compile_candidate, make_artefact
 from dlc.autotune.wire import Message
-from dlc.codegen.llvm.worker import canonical_text
 from dlc.core.errors import InternalError
 from dlc.schedule.loop import Func
 from dlc.schedule.pipeline import tidy
 from dlc.schedule.primitive import Step, replay, steps_from_json, steps_to_json
 from dlc.schedule.rules import schedule_func
-
-# What a job builds: a design, given steps, the rule's own choice, or the nest as it was lowered.
-DESIGN, STEPS, DEFAULT, PLAIN = "design", "steps", "default", "plain"
 
 
 def build_job(data: dict[str, Any]) -> Message:
@@ -60,8 +57,3 @@ def scheduled(task: Task, data: dict[str, Any]) -> tuple[tuple[Step, ...], Func]
             return (), tidy(task.func)
         case kind:
             raise InternalError(detail=f"nothing is built as '{kind}'")
-
-
-def nest_hash(func: Func) -> str:
-    """A name for a scheduled loop nest: equal for nests that are compiled to the same code."""
-    return hashlib.sha256(canonical_text(func).encode()).hexdigest()[:24]

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from dlc.autotune.sketch import SKETCHES
 from dlc.autotune.task import Task
 from dlc.core.errors import UserError
-from dlc.schedule.rules import rule_for, schedule_func
-from dlc.schedule.rules.prepare import inline_moves, split_digits
+from dlc.schedule.rules import prepare, rules_for, schedule_by
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 
@@ -43,14 +42,13 @@ def families(task: Task) -> tuple[Family, ...]:
     """The families of a task, the one that knows it best first."""
     func, target = task.func, task.target
     prepared = Trace(func)
-    inline_moves(prepared)
-    split_digits(prepared)
+    prepare(prepared, target)
     found = []
-    rule = rule_for(prepared.func, target)
-    if rule is not None:
+    for rule in rules_for(prepared.func, target):
         name = f"{RULE}.{rule.__name__.rsplit('.', 1)[-1]}"
         space = rule.space(prepared.func, target)
-        found.append(Family(name, space, functools.partial(schedule_func, func, target)))
+        schedule = functools.partial(schedule_by, rule, func, target)
+        found.append(Family(name, space, schedule))
     for name, sketch in SKETCHES.items():
         space = sketch.space(prepared.func, target)
         if space is not None:

@@ -83,4 +83,27 @@ def measure(
     return Job(data, (artefact,), pieces, seconds=seconds + reference_seconds + 5)
 
 
+def race(
+    paths: tuple[str, str],
+    *,
+    sizes: Mapping[str, int],
+    threads: int,
+    rounds: int = 41,
+    budget_seconds: float = 3.0,
+    seconds: float = 120.0,
+) -> Job:
+    """Time two artefacts of one model, which lie where the worker can read them, in turn."""
+    data = {
+        "job": "race",
+        "paths": list(paths),
+        "sizes": dict(sizes),
+        "threads": threads,
+        "rounds": rounds,
+        "budget_seconds": budget_seconds,
+        "seconds": seconds,
+        "memory_bytes": 64 << 30,
+    }
+    return Job(data, seconds=seconds + 10)
+
+
 Reply = Message

@@ -106,6 +106,11 @@ class Choice:
     versions: tuple[tuple[str, str], ...] = field(default=())
 
     @property
+    def is_better(self) -> bool:
+        """Whether the schedule won by itself and in a whole model."""
+        return self.speedup > 1.0 and self.model_speedup > 1.0
+
+    @property
     def plan(self) -> tuple[Step, ...]:
         """The schedule."""
         return steps_from_json(self.steps)

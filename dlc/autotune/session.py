@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dlc.autotune.bench_method import Method
 from dlc.autotune.budget import Budget
-from dlc.autotune.executor import Executor, local_pool
+from dlc.autotune.executor import Executor
 from dlc.autotune.search import SEARCHERS
 from dlc.autotune.task import Task
 from dlc.core.errors import UserError
@@ -45,6 +45,7 @@ class Options:
     batch: int = 16
     seed: int = 0
     transfer: bool = True  # learn from all of the log, not only from the task at hand
+    resume: bool = True  # go on from what the log holds of these tasks
 
     def __post_init__(self) -> None:
         if self.search not in SEARCHERS:
@@ -77,6 +78,7 @@ class Snapshot:
     correlation: float | None  # of predicted with measured order, in the last rounds
     eta_seconds: float | None
     spent: float  # share of the budget
+    finished: bool = False
 
     @property
     def default_ns(self) -> float:
@@ -87,8 +89,3 @@ class Snapshot:
     def best_ns(self) -> float:
         """The best of all calls together."""
         return sum(t.best_ns * t.calls for t in self.tasks if t.best_ns < float("inf"))
-
-
-def local_machines(cores: int) -> Machines:
-    """Workers of this machine: one builder for each core, and one that measures."""
-    return Machines(local_pool(cores), local_pool(1))

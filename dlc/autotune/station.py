@@ -45,6 +45,8 @@ class Station:
                 from dlc.autotune.build import build_job  # a machine may only measure
 
                 return build_job(message.data)
+            case "race":
+                return Message(race(message.data))
             case "measure":
                 return Message(self.measure(message))
         return Message({"status": "error", "detail": "no such job"})
@@ -87,6 +89,14 @@ class Station:
             return {"status": "error", "detail": f"the reference: {done['detail']}"}
         self.prepared[name] = made
         return made
+
+
+def race(data: dict[str, Any]) -> dict[str, Any]:
+    """Run two artefacts, given by their paths, in turn in a child."""
+    from dlc.autotune.bench_trial import race_artefacts
+
+    limits = Limits(data["seconds"], data["memory_bytes"])
+    return confined(lambda: race_artefacts(data), limits)
 
 
 def piece_name(blob: bytes) -> str:

@@ -6,12 +6,12 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dlc.codegen.llvm.worker import canonical_text
 from dlc.core.errors import UserError
-from dlc.core.target import Target
+from dlc.core.target import Gpu, Target
 from dlc.schedule.loop import Func
 from dlc.schedule.text import parse_func
 
@@ -81,7 +81,7 @@ def target_to_json(target: Target) -> dict[str, object]:
     """A target as data. LLVM's name of the CPU is left out: it changes no schedule."""
     data = asdict(target) | {"features": sorted(target.features)}
     del data["cpu"]
-    return data
+    return data if target.gpu else {k: v for k, v in data.items() if k != "gpu"}
 
 
 def target_from_json(data: Mapping[str, Any]) -> Target:
@@ -90,11 +90,18 @@ def target_from_json(data: Mapping[str, Any]) -> Target:
     Raises:
         UserError: it is not a target.
     """
-    known = {f.name: f.type for f in fields(Target)} | {"features": "list"}
-    if unknown := [n for n, v in data.items() if type(v).__name__ != known.get(n)]:
-        raise UserError(detail=f"not a target of a tuning task: {', '.join(unknown)}")
-    given = dict(data) | {"features": frozenset(map(str, data.get("features", ())))}
-    return Target(**given)
+    try:
+        given = dict(data) | {"features": frozenset(data["features"])}
+        if gpu := given.get("gpu"):
+            given["gpu"] = Gpu(**gpu | {"archs": tuple(gpu["archs"])})
+        target = Target(**given)
+        hash(target)
+    except (KeyError, TypeError) as error:
+        raise UserError(detail=f"not a target of a tuning task: {error}") from error
+    numbers = (target.cores, target.l1_bytes, target.l2_bytes, target.thread_operations)
+    if not all(isinstance(n, int) for n in numbers) or not isinstance(target.triple, str):
+        raise UserError(detail="not a target of a tuning task")
+    return target
 
 
 @functools.lru_cache(maxsize=512)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -25,6 +26,7 @@ from dlc.autotune.worker import LOST
 
 _SUSPENDED_AFTER = 3  # crashes or wrong results of one family
 _HEAVY = frozenset({Status.CRASH, Status.WRONG, Status.MEMORY, Status.TIMEOUT})
+_DEFAULT_ROUNDS = 15
 _NOISY = 0.1  # spread beyond which a contender is measured again
 
 
@@ -66,28 +68,32 @@ class TaskSearch:
                 count += 1
         return count
 
-    def prepare(self) -> None:
-        """Build the default and the reference, and time the default."""
-        if not self.problem.families:
-            self._give_up("no rule or sketch knows its nest")
-            return
-        default, plain = self._all(
-            self.machines.build, [jobs.build_default(self.task), jobs.build_plain(self.task)]
-        )
-        for reply in (default, plain):
+    def builds(self) -> list[Job]:
+        """What candidates are compared with: the default, and the plain nest."""
+        return [jobs.build_default(self.task), jobs.build_plain(self.task)]
+
+    def take_builds(self, replies: Sequence[Reply]) -> Job | None:
+        """The job that times the default; None where it cannot be built."""
+        for reply in replies:
             if reply.data["status"] != "ok":
                 self._give_up(str(reply.data.get("detail", "")))
-                return
+                return None
+        default, plain = replies
         self.anchor = Anchor(default.blobs[0], plain.blobs[0])
         self.default_nest = default.data["nest"]
-        job = jobs.measure(self.task, self.anchor.default, self.anchor, self.options.method)
-        (reply,) = self._all(self.machines.measure, [job])
+        method = replace(self.options.method, rounds=_DEFAULT_ROUNDS, budget_seconds=0.25)
+        return jobs.measure(self.task, self.anchor.default, self.anchor, method)
+
+    def take_default(self, reply: Reply) -> None:
+        """Take note of the default's time, which is the task's weight."""
         if reply.data["status"] != "ok":
             self._give_up(f"the default: {reply.data.get('detail', reply.data['status'])}")
             return
         self.default_ns = quartile([*reply.data["times_ns"], *reply.data["anchor_ns"]])
         self.course.weight_ns = self.default_ns * self.calls
         self._nests.setdefault(self.default_nest, 1.0)
+        if not self.problem.families:
+            self._give_up("no choice")
 
     def round(self, count: int) -> Iterator[Trial]:
         """Propose, build and measure up to `count` candidates."""

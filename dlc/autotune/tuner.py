@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from dlc.autotune.confirm import confirm
 from dlc.autotune.cost_model import CostModel, Sample, XGBoostModel, sample_of
+from dlc.autotune.job import Job, Reply
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Choice, Trial
 from dlc.autotune.session import Machines, Options, Snapshot, Weighted
@@ -52,7 +53,9 @@ class Tuner:
             TaskSearch(w.task, w.calls, machines, self.options, self.model, Random(random.random()))
             for w in tasks
         ]
-        self.resumed = sum(s.resume(log.trials(s.key)) for s in self.searches)
+        self.resumed = 0
+        if self.options.resume:
+            self.resumed = sum(s.resume(log.trials(s.key)) for s in self.searches)
 
     def run(self) -> Outcome:
         """Search until the budget is spent or nothing is left; Ctrl-C ends it early."""
@@ -63,7 +66,7 @@ class Tuner:
         except KeyboardInterrupt:
             outcome.interrupted = True
         outcome.choices = self._confirm() if not outcome.interrupted else {}
-        outcome.snapshot = self.snapshot()
+        outcome.snapshot = replace(self.snapshot(), finished=True)
         self.on_update(outcome.snapshot)
         return outcome
 
@@ -86,12 +89,22 @@ class Tuner:
 
     def _prepare(self) -> None:
         """Build and time what candidates are compared with; this gives the tasks their weights."""
+        build: list[Job] = []
         for search in self.searches:
             self.log.add_task(search.task)
-            search.prepare()
-            self.on_update(self.snapshot())
+            build += search.builds()
+        built = dict(self.machines.build.run(build))  # all of it: nothing is timed beside builds
+        for number, search in enumerate(self.searches):
+            self._time_default(search, built[2 * number], built[2 * number + 1])
         if self.options.transfer:
             self.model.fit(self.samples)
+
+    def _time_default(self, search: TaskSearch, default: Reply, plain: Reply) -> None:
+        job = search.take_builds((default, plain))
+        if job is not None:
+            ((_, reply),) = self.machines.measure.run([job])
+            search.take_default(reply)
+        self.on_update(self.snapshot())
 
     def _search(self) -> None:
         budget = self.options.budget

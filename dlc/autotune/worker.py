@@ -34,7 +34,8 @@ class Worker:
         self.command = list(command or local_command())
         self.name = name
         self.restarts = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the conversation
+        self._state = threading.Lock()  # of the process
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
@@ -61,8 +62,9 @@ class Worker:
 
     def close(self) -> None:
         """End the process: it is asked first, by the end of its input."""
-        self._closed = True
-        process = self._process
+        with self._state:  # nobody starts one from now on
+            self._closed = True
+            process = self._process
         if process is not None:
             with contextlib.suppress(OSError, ValueError):
                 assert process.stdin
@@ -72,9 +74,9 @@ class Worker:
             self._kill()
 
     def _ask(self, job: Job) -> Reply:
-        if self._closed:
-            return Reply({"status": LOST, "detail": "closed"})
         process = self._running()
+        if process is None:
+            return Reply({"status": LOST, "detail": "closed"})
         assert process.stdin
         assert process.stdout
         late = threading.Event()
@@ -94,19 +96,22 @@ class Worker:
         how = f"no answer in {job.seconds:g} s" if late.is_set() else f"ended: {process.returncode}"
         return Reply({"status": LOST, "detail": f"worker {self.name}: {how}"})
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            )
-        return self._process
+    def _running(self) -> subprocess.Popen[bytes] | None:
+        """The process, started if there is none; None once the worker is closed."""
+        with self._state:
+            if self._process is None and not self._closed:
+                self._process = subprocess.Popen(
+                    self.command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            return self._process
 
     def _kill(self) -> None:
         """End the process and all it started."""
-        process, self._process = self._process, None
+        with self._state:
+            process, self._process = self._process, None
         if process is None:
             return
         _kill_group(process)

@@ -24,8 +24,10 @@ from dlc.cli.inspect import inspect
 from dlc.cli.profile import profile
 from dlc.cli.run import run
 from dlc.cli.targets import targets
+from dlc.cli.tune import app as tune_app
 from dlc.cli.verify import verify
 from dlc.cli.version import version
+from dlc.cli.worker import worker
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
@@ -64,7 +66,9 @@ _COMMANDS: dict[Callable[..., None], str] = {
 }
 for _command, _example in _COMMANDS.items():
     app.command(epilog=f"Example: {_example}")(_command)
+app.add_typer(tune_app, name="tune")
 app.add_typer(cache_app, name="cache")
+app.command(hidden=True)(worker)
 app.command()(version)
 
 

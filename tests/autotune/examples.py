@@ -28,10 +28,10 @@ def softmax(a: f32[{m}, {n}], *, out: f32[{m}, {n}]):
         for j in range({n}):
             top[i] = max(top[i], a[i, j])
     total = alloc(f32[{m}], "local")
-    for i2 in range({m}):
-        total[i2] = 0.0
-        for j2 in range({n}):
-            total[i2] += exp(a[i2, j2] - top[i2])
+    for r in range({m}):
+        total[r] = 0.0
+        for c in range({n}):
+            total[r] += exp(a[r, c] - top[r])
     for y in range({m}):
         for x in range({n}):
             out[y, x] = exp(a[y, x] - top[y]) / total[y]

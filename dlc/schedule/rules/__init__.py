@@ -13,6 +13,7 @@ from types import ModuleType
 from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
+from dlc.schedule.primitive import refuse
 from dlc.schedule.rules import contract, gpu_contract, gpu_own, matrix, row, window
 from dlc.schedule.rules.gpu_finish import bind_rest
 from dlc.schedule.rules.prepare import finish, inline_moves, split_digits
@@ -25,9 +26,14 @@ GPU_RULES: tuple[ModuleType, ...] = (gpu_contract, gpu_own)
 
 
 def rule_for(func: Func, target: Target) -> ModuleType | None:
-    """The rule for a function whose moves are inlined; None where loops need only `finish`."""
+    """The rule for a prepared function; None where loops need only `finish`."""
+    return next(iter(rules_for(func, target)), None)
+
+
+def rules_for(func: Func, target: Target) -> tuple[ModuleType, ...]:
+    """The rules that know a prepared function, the best first; none where `finish` does."""
     rules = RULES if target.gpu is None else GPU_RULES
-    return next((rule for rule in rules if rule.match(func, target) is not None), None)
+    return tuple(rule for rule in rules if rule.match(func, target) is not None)
 
 
 def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
@@ -50,11 +56,32 @@ def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace
             continue
         prepared = trace
         break
-    if target.gpu is None:
-        finish(prepared, target)
-    else:
-        bind_rest(prepared)
+    finish_rest(prepared, target)
     return prepared
+
+
+def schedule_by(rule: ModuleType, func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
+    """As `schedule_func`, by one rule and no other.
+
+    Raises:
+        ScheduleError: the rule does not know the nest, or one of its steps is refused.
+    """
+    trace = Trace(func)
+    prepare(trace, target)
+    found = rule.match(trace.func, target)
+    if found is None:
+        refuse("schedule", func, f"{rule.__name__} does not know its nest")
+    rule.schedule(trace, found, target, knobs)
+    finish_rest(trace, target)
+    return trace
+
+
+def finish_rest(trace: Trace, target: Target) -> None:
+    """Vectors and threads, or blocks, for every nest that no rule touched."""
+    if target.gpu is None:
+        finish(trace, target)
+    else:
+        bind_rest(trace)
 
 
 def prepare(trace: Trace, target: Target) -> None:

@@ -1,0 +1,161 @@
+"""Use what a search found: the schedule of a record for the kernel it was made for, and no other.
+
+A record says that one loop nest ran faster than another, which was the rule's own. It is used where
+both are what they were: the steps still lead to the one, and the rule to the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+
+from dlc.autotune.exchange import read_lines
+from dlc.autotune.log import TuningLog
+from dlc.autotune.nest import nest_hash
+from dlc.autotune.record import Choice
+from dlc.autotune.task import Task, task_key
+from dlc.autotune.versions import versions
+from dlc.codegen.llvm.worker import KernelJob, canonical_text
+from dlc.core.errors import DlcError, UserError
+from dlc.schedule.pipeline import optimize
+
+_LOG = logging.getLogger("dlc.tune")
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Schedules by the key of their task. Where two logs know a task, the later one counts."""
+
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """The number of tasks with a schedule better than the default."""
+        return sum(choice.is_better for choice in self.choices.values())
+
+    def __or__(self, other: Records) -> Records:
+        """These records and others, which win where both know a task."""
+        return Records({**self.tasks, **other.tasks}, {**self.choices, **other.choices})
+
+    def tuned(self, job: KernelJob) -> KernelJob:
+        """The job with the steps of its record; as it is where it has steps, or no record holds."""
+        if not self.choices or job.steps is not None:
+            return job
+        key = task_key(job.func, job.target)
+        choice, task = self.choices.get(key), self.tasks.get(key)
+        if choice is None or task is None or not choice.is_better:
+            return job
+        # The steps name loops and buffers of the task's function, which is this one but for names.
+        if canonical_text(task.func) != canonical_text(job.func):
+            return job
+        if reason := _why_not_valid(choice, task):
+            _LOG.info("the record of '%s' is not used: %s", job.name, reason)
+            return job
+        return replace(job, func=task.func, steps=choice.plan)
+
+    def only(self, keys: Iterable[str]) -> Records:
+        """The records of some tasks."""
+        return Records(self.tasks, {k: self.choices[k] for k in keys if k in self.choices})
+
+
+Tuning = str | Path | Records  # "auto", "none", the path of a log, or records
+_current: ContextVar[Records | None] = ContextVar("records", default=None)
+
+
+def load_records(path: str | Path) -> Records:
+    """The records of a log, or of a file of JSON lines.
+
+    Raises:
+        UserError: there is no such file, or it is neither.
+    """
+    file = Path(path)
+    if file.suffix == ".jsonl":
+        try:
+            return _records_of(file.read_text(encoding="utf-8").splitlines())
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(detail=f"{file}: {error}") from error
+    with TuningLog(file, read_only=True) as log:
+        return Records({t.key: t for t in log.tasks()}, log.choices())
+
+
+def find_records(tuning: Tuning, model: str | Path | None = None) -> Records:
+    """The records that a build is asked to use; `model` is its path, if it has one.
+
+    Raises:
+        UserError: a log that is named cannot be read.
+    """
+    if isinstance(tuning, Records):
+        return tuning
+    if tuning == "none":
+        return Records()
+    if tuning != "auto":
+        return load_records(tuning)
+    given = _current.get()
+    if given is not None:
+        return given
+    found = shipped_records()
+    beside = default_log(model) if model is not None else None
+    if beside is not None and beside.is_file():
+        found |= load_records(beside)
+    return found
+
+
+def default_log(model: str | Path) -> Path:
+    """Where the log of a model lies unless another place is named: `model.tune.db` beside it."""
+    return Path(model).with_suffix(".tune.db")
+
+
+def shipped_records() -> Records:
+    """The records that come with dlc."""
+    found = Records()
+    for file in sorted(resources.files("dlc.autotune").joinpath("records").iterdir(), key=str):
+        if file.name.endswith(".jsonl"):
+            found |= _records_of(file.read_text(encoding="utf-8").splitlines())
+    return found
+
+
+@contextlib.contextmanager
+def apply_best(path: str | Path | Records) -> Iterator[Records]:
+    """Builds inside of the `with` use these records, unless they are told otherwise.
+
+    Raises:
+        UserError: the log cannot be read.
+    """
+    records = path if isinstance(path, Records) else load_records(path)
+    token = _current.set(records)
+    try:
+        yield records
+    finally:
+        _current.reset(token)
+
+
+def _records_of(lines: Iterable[str]) -> Records:
+    tasks, choices = {}, {}
+    for entry in read_lines(lines):
+        match entry:
+            case Task():
+                tasks[entry.key] = entry
+            case Choice():
+                choices[entry.task] = entry
+            case _:
+                pass
+    return Records(tasks, choices)
+
+
+def _why_not_valid(choice: Choice, task: Task) -> str:
+    """Why a record says nothing about this compiler, or an empty text."""
+    if choice.versions == versions():
+        return ""  # measured with this very compiler
+    try:
+        if nest_hash(optimize(task.func, task.target)) != choice.default_nest:
+            return "the default schedule is another one by now"
+        if nest_hash(optimize(task.func, task.target, choice.plan)) != choice.nest:
+            return "its steps lead to another loop nest by now"
+    except DlcError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,13 @@
+"""Names for scheduled loop nests."""
+
+from __future__ import annotations
+
+import hashlib
+
+from dlc.codegen.llvm.worker import canonical_text
+from dlc.schedule.loop import Func
+
+
+def nest_hash(func: Func) -> str:
+    """A name for a scheduled loop nest: equal for nests that are compiled to the same code."""
+    return hashlib.sha256(canonical_text(func).encode()).hexdigest()[:24]

@@ -1,0 +1,65 @@
+"""Which machines build and which measure, from the words of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.autotune.executor import Executor, WorkerPool, local_pool
+from dlc.autotune.session import Machines
+from dlc.autotune.worker import Worker
+from dlc.core.errors import UserError
+from dlc.core.machine import usable_cores
+
+_SSH, _DASK = "ssh://", "dask://"
+_HINT = "write local, ssh://HOST or dask://HOST:PORT"
+
+
+def open_machines(runners: Sequence[str] = (), jobs: int | None = None) -> Machines:
+    """Builders on this machine, and whoever measures; default: this machine.
+
+    Args:
+        runners: `local`, `ssh://HOST` (where `dlc` is installed) or `dask://HOST:PORT`. Several
+            measure at the same time, each candidate beside the default on one of them.
+        jobs: how many candidates are built at the same time; default: one for each core.
+
+    Raises:
+        UserError: a runner that is not understood, or cannot be reached.
+    """
+    build = local_pool(jobs or usable_cores())
+    try:
+        return Machines(build, open_runners(runners or ["local"]))
+    except BaseException:
+        build.close()
+        raise
+
+
+def open_runners(runners: Sequence[str]) -> Executor:
+    """What measures.
+
+    Raises:
+        UserError: as `open_machines`.
+    """
+    clusters = [r for r in runners if r.startswith(_DASK)]
+    if clusters:
+        if len(runners) > 1:
+            raise UserError(detail="a dask cluster measures alone", hint="give one --runner")
+        from dlc.autotune.dask_executor import DaskExecutor
+
+        return DaskExecutor(clusters[0].removeprefix(_DASK))
+    workers = [_worker(runner, number) for number, runner in enumerate(runners)]
+    return WorkerPool(workers, speculate=len(workers) > 1)
+
+
+def _worker(runner: str, number: int) -> Worker:
+    if runner == "local":
+        return Worker(name=f"local-{number}")
+    host = runner.removeprefix(_SSH)
+    if runner.startswith(_SSH) and host and not host.startswith("-"):
+        # BatchMode: a question for a password would wait for ever.
+        return Worker(ssh_command(host), name=host)
+    raise UserError(detail=f"--runner '{runner}' is not understood", hint=_HINT)
+
+
+def ssh_command(host: str) -> list[str]:
+    """What starts a worker on another machine."""
+    return ["ssh", "-o", "BatchMode=yes", "--", host, "dlc", "worker", "--stdio"]

@@ -1,0 +1,257 @@
+"""`dlc tune`: search schedules for the kernels of models. Its log can be exported and reported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from dlc.cli.argument import parse_dims, parse_shapes
+from dlc.cli.build import PRECISIONS
+from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
+from dlc.core.errors import LimitError, UserError
+
+if TYPE_CHECKING:
+    from dlc.autotune.session import Machines, Options, Snapshot
+    from dlc.tune_model import Plan, TuneReport
+
+PROGRESS = ("rich", "plain", "jsonl", "none")
+INTERRUPTED = 130
+
+
+class _Group(TyperGroup):
+    """`dlc tune MODEL` beside `dlc tune report`: what is no command is a model."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the name of the command that is meant before its arguments."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["model", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    name="tune",
+    cls=_Group,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Search faster schedules for the kernels of a model: dlc tune MODEL.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command(name="model", epilog="Example: dlc tune model.onnx --budget 10m")
+def tune_models(
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX files.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The log; default: MODEL with suffix .tune.db."),
+    ] = None,
+    target: Annotated[str, typer.Option("--target", "-t", help="See dlc targets.")] = "native",
+    shape: Annotated[
+        list[str] | None, typer.Option("--shape", help="Fix a shape: x=1,3,224,224. Repeatable.")
+    ] = None,
+    dim: Annotated[
+        list[str] | None, typer.Option("--dim", help="Fix a size: batch=1. Repeatable.")
+    ] = None,
+    precision: Annotated[
+        str, typer.Option("--precision", help="Of float32 products: " + ", ".join(PRECISIONS) + ".")
+    ] = "highest",
+    budget: Annotated[str, typer.Option("--budget", help="10m, 2000trials or until-flat.")] = "10m",
+    search: Annotated[
+        str,
+        typer.Option("--search", help="evolutionary, annealing, genetic, random or grid."),
+    ] = "evolutionary",
+    tasks: Annotated[str, typer.Option("--tasks", help="Only kernels with this in the name.")] = "",
+    cache: Annotated[str, typer.Option("--cache", help="Time with cold or warm caches.")] = "cold",
+    runner: Annotated[
+        list[str] | None,
+        typer.Option("--runner", help="local, ssh://HOST or dask://HOST:PORT. Repeatable."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Candidates built at a time.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of all that is drawn by chance.")] = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume/--no-resume", help="Go on from what the log holds.")
+    ] = True,
+    in_model: Annotated[
+        bool,
+        typer.Option("--in-model/--no-in-model", help="Race the whole model before keeping."),
+    ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the tasks and their spaces.")
+    ] = False,
+    progress: Annotated[
+        str | None, typer.Option("--progress", help=", ".join(PROGRESS) + ".")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    """Search schedules for the kernels of models; Ctrl-C keeps everything."""
+    if progress is not None and progress not in PROGRESS:
+        hint = f"there are: {', '.join(PROGRESS)}"
+        raise UserError(detail=f"--progress '{progress}' is unknown", hint=hint)
+    if precision not in PRECISIONS:
+        hint = f"there are: {', '.join(PRECISIONS)}"
+        raise UserError(detail=f"--precision '{precision}' is unknown", hint=hint)
+    options = _options(budget, search, cache, seed, resume)
+    given = {"dims": parse_dims(dim or ()), "shapes": parse_shapes(shape or ())}
+    given |= {"precision": precision, "only": tasks}
+    if dry_run:
+        from dlc.tune_model import plan_tuning
+
+        _show_plan(plan_tuning(models, target, **given), options, as_json=as_json)  # type: ignore[arg-type]
+        return
+    from dlc.autotune.apply import default_log
+    from dlc.tune_model import tune
+
+    log = out or default_log(models[0])
+    with _display(progress, models, log, options) as on_update:
+        report = tune(
+            models,
+            log,
+            target,
+            options=options,
+            machines=_machines(runner or [], jobs),
+            in_model=in_model,
+            on_update=on_update,
+            **given,  # type: ignore[arg-type]
+        )
+    _show_report(report, as_json=as_json)
+    if report.unwritten:
+        reason = f"{report.unwritten} trials could not be written to {report.log}"
+        raise LimitError(what="the disk", reason=reason, hint="make room and tune again")
+    if report.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command(name="export", epilog="Example: dlc tune export model.tune.db -o model.jsonl")
+def export_log(
+    log: Annotated[Path, typer.Argument(help="A log of dlc tune.")],
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file; default: standard output.")
+    ] = None,
+    choices: Annotated[
+        bool, typer.Option("--choices", help="Only what was chosen, without the trials.")
+    ] = False,
+) -> None:
+    """Write a log as JSON lines."""
+    from dlc.autotune import exchange
+    from dlc.autotune.log import TuningLog
+
+    with TuningLog(log, read_only=True) as opened:
+        if out is None:
+            exchange.export_log(opened, sys.stdout, choices_only=choices)
+        else:
+            with out.open("w", encoding="utf-8") as file:
+                exchange.export_log(opened, file, choices_only=choices)
+        corrupt = opened.corrupt
+    if corrupt:
+        stderr().print(f"{corrupt} damaged rows were passed over", style="yellow")
+
+
+@app.command(name="merge", epilog="Example: dlc tune merge all.tune.db a.tune.db b.jsonl")
+def merge_logs(
+    log: Annotated[Path, typer.Argument(help="The log that receives all.")],
+    sources: Annotated[list[Path], typer.Argument(help="Logs, or files of JSON lines.")],
+) -> None:
+    """Add logs and files of JSON lines to a log."""
+    from dlc.autotune import exchange
+    from dlc.autotune.log import TuningLog
+
+    bad = 0
+    with TuningLog(log) as opened:
+        for source in sources:
+            if source.suffix == ".jsonl":
+                with source.open(encoding="utf-8", errors="replace") as lines:
+                    bad += exchange.import_lines(opened, lines)[1]
+            else:
+                bad += exchange.merge_logs(opened, [source])
+        count = sum(1 for _ in opened.trials())
+    passed = f"; {bad} damaged rows were passed over" if bad else ""
+    stdout().print(f"{log}: {count} trials{passed}", soft_wrap=True)
+
+
+def _options(budget: str, search: str, cache: str, seed: int, resume: bool) -> Options:
+    from dlc.autotune.bench_method import Method
+    from dlc.autotune.budget import parse_budget
+    from dlc.autotune.session import Options
+
+    method = Method(cache=cache)
+    return Options(parse_budget(budget), search, method, seed=seed, resume=resume)
+
+
+def _machines(runners: list[str], jobs: int | None) -> Machines | None:
+    if not runners and jobs is None:
+        return None
+    from dlc.autotune.runners import open_machines
+
+    return open_machines(runners, jobs)
+
+
+def _display(
+    progress: str | None, models: list[Path], log: Path, options: Options
+) -> AbstractContextManager[Callable[[Snapshot], None]]:
+    from dlc.cli.tune_display import open_display
+
+    names = ", ".join(path.name for path in models)
+    console = stderr()
+    kind = progress or ("rich" if console.is_terminal else "plain")
+    title = f"Tuning {names} · budget {options.budget} · log {log}"
+    return open_display(kind, console, title)
+
+
+def _show_plan(plan: Plan, options: Options, *, as_json: bool) -> None:
+    """What would be tuned, without measuring anything."""
+    from dlc.autotune.design import families
+
+    rows: list[dict[str, Any]] = []
+    for weighted in plan.tasks:
+        task = weighted.task
+        sizes = {family.name: len(family.space) for family in families(task)}
+        rows.append({"task": task.name, "key": task.key, "calls": weighted.calls, "space": sizes})
+    if as_json:
+        print_json("dlc.tune_plan/1", {"tasks": rows, "budget": str(options.budget)})
+        return
+    shown = table("task", "calls", "candidates", "families", left=("task", "families"))
+    for row in rows:
+        spaces = row["space"]
+        known = ", ".join(spaces) or "no choice"
+        shown.add_row(row["task"], str(row["calls"]), f"{sum(spaces.values()):,}", known)
+    stdout().print(shown)
+    count = sum(bool(row["space"]) for row in rows)
+    stdout().print(f"{count} of {len(rows)} tasks to tune · budget {options.budget}")
+
+
+def _show_report(report: TuneReport, *, as_json: bool) -> None:
+    snapshot = report.snapshot
+    if as_json:
+        from dlc.cli.tune_display import snapshot_json
+
+        document = snapshot_json(snapshot) | {
+            "log": str(report.log),
+            "kept": len(report.choices),
+            "rejected": report.rejected,
+            "model_speedup": report.model_speedup,
+            "interrupted": report.interrupted,
+            "seconds": report.seconds,
+        }
+        print_json("dlc.tune/1", document)
+        return
+    console = stdout()
+    took = show_seconds(report.seconds)
+    if report.interrupted:
+        text = f"Saved {snapshot.trials} trials in {report.log}; resume with the same command"
+        console.print(text, soft_wrap=True)
+        return
+    console.print(f"{snapshot.trials} trials in {took}, kept in {report.log}", soft_wrap=True)
+    if not report.choices:
+        console.print("Nothing beats the defaults for sure; builds go on using them.")
+        return
+    dropped = f" ({report.rejected} won alone but not in the model)" if report.rejected else ""
+    text = f"{len(report.choices)} kernels are faster{dropped}: the model by"
+    console.print(f"{text} {report.model_speedup:.2f}×. dlc build uses them.", soft_wrap=True)

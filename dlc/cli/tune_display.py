@@ -1,0 +1,162 @@
+"""A tuning session as it happens: a live table, plain lines for logs, or JSON lines."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from dlc.cli.screen import show_seconds, table
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from dlc.autotune.session import Snapshot, TaskView
+
+Show = Callable[["Snapshot"], None]
+_PLAIN_SECONDS = 10.0  # between lines of a log
+_LIVE_SECONDS = 0.25
+_BARS = "▁▂▃▄▅▆▇█"
+_MAX_ROWS = 20
+
+
+@contextlib.contextmanager
+def open_display(kind: str, console: Console, title: str) -> Iterator[Show]:
+    """Show a session while the `with` lasts."""
+    if kind == "none":
+        yield lambda _: None
+    elif kind == "jsonl":
+        yield _each(0.0, lambda s: _write_json(s))
+    elif kind == "plain":
+        console.print(title, soft_wrap=True)
+        yield _each(_PLAIN_SECONDS, lambda s: console.print(plain_line(s), soft_wrap=True))
+    else:
+        from rich.live import Live
+
+        screen = _Screen(title)
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            yield _each(_LIVE_SECONDS, lambda s: live.update(screen.render(s), refresh=True))
+
+
+def plain_line(snapshot: Snapshot) -> str:
+    """One line about a session."""
+    parts = [
+        show_seconds(snapshot.seconds),
+        f"trials {snapshot.trials:,}",
+        f"model {_ms(snapshot.default_ns)} → {_ms(snapshot.best_ns)}",
+    ]
+    if failed := _failures(snapshot):
+        parts.append(f"failed {failed}")
+    if snapshot.eta_seconds is not None:
+        parts.append(f"ETA {show_seconds(snapshot.eta_seconds)}")
+    return "  ".join(parts)
+
+
+def snapshot_json(snapshot: Snapshot) -> dict[str, object]:
+    """A session as data."""
+    data = dataclasses.asdict(snapshot)
+    return data | {"default_ns": snapshot.default_ns, "best_ns": snapshot.best_ns}
+
+
+class _Screen:
+    """The live table. It remembers the estimates for their curve."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.estimates: list[float] = []
+
+    def render(self, snapshot: Snapshot) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        if math.isfinite(snapshot.best_ns) and snapshot.best_ns > 0:
+            self.estimates.append(snapshot.best_ns)
+        resumed = f" (resumed, {snapshot.resumed:,} old trials)" if snapshot.resumed else ""
+        head = f"{self.title}{resumed} · {len(snapshot.tasks)} tasks"
+        shown = table(
+            "task", "weight", "trials", "best", "vs default", "status", left=("task", "status")
+        )
+        busiest = sorted(snapshot.tasks, key=lambda t: -t.share)
+        for view in busiest[:_MAX_ROWS]:
+            shown.add_row(*_row(view))
+        hidden = len(busiest) - _MAX_ROWS
+        lines: list[RenderableType] = [Text(head), shown]
+        if hidden > 0:
+            lines.append(Text(f"… and {hidden} more tasks", style="dim"))
+        return Group(*lines, Text(self._progress(snapshot)), Text(self._model(snapshot)))
+
+    def _progress(self, snapshot: Snapshot) -> str:
+        speed = snapshot.trials / snapshot.seconds if snapshot.seconds > 0 else 0.0
+        failed = _failures(snapshot) or "0"
+        text = f" elapsed {_clock(snapshot.seconds)}  trials {snapshot.trials:,} ({speed:.1f}/s)"
+        return f"{text}  failed {failed}"
+
+    def _model(self, snapshot: Snapshot) -> str:
+        text = f" model estimate {_ms(snapshot.default_ns)} → {_ms(snapshot.best_ns)}"
+        text += f"   {sparkline(self.estimates)}"
+        if snapshot.correlation is not None:
+            text += f"   cost-model rank corr. {snapshot.correlation:.2f}"
+        if snapshot.eta_seconds is not None:
+            text += f"   ETA {_clock(snapshot.eta_seconds)}"
+        return text
+
+
+def sparkline(values: list[float], width: int = 12) -> str:
+    """A curve as text, higher for smaller times."""
+    if len(values) < 2:
+        return ""
+    picked = [values[n * (len(values) - 1) // (width - 1)] for n in range(width)]
+    low, high = min(picked), max(picked)
+    if low == high:
+        return _BARS[0] * width
+    steps = (round((high - v) / (high - low) * (len(_BARS) - 1)) for v in picked)
+    return "".join(_BARS[step] for step in steps)
+
+
+def _row(view: TaskView) -> tuple[str, ...]:
+    known = math.isfinite(view.default_ns)
+    gain = f"{view.default_ns / view.best_ns:.2f}×" if known and view.best_ns > 0 else ""
+    best = show_seconds(view.best_ns / 1e9) if known else ""
+    share = f"{view.share:.1%}" if known else ""
+    return view.name, share, f"{view.trials:,}", best, gain, view.status
+
+
+def _failures(snapshot: Snapshot) -> str:
+    total = sum(snapshot.failures.values())
+    kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(snapshot.failures.items()))
+    return f"{total} ({kinds})" if total else ""
+
+
+def _ms(nanoseconds: float) -> str:
+    return show_seconds(nanoseconds / 1e9) if math.isfinite(nanoseconds) else "?"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"
+
+
+def _each(seconds: float, show: Show) -> Show:
+    """Show at most so often, but always the last state of a finished session."""
+    last = [-math.inf]
+
+    def limited(snapshot: Snapshot) -> None:
+        now = time.monotonic()
+        if now - last[0] >= seconds or snapshot.finished:
+            last[0] = now
+            show(snapshot)
+
+    return limited
+
+
+def _write_json(snapshot: Snapshot) -> None:
+    data = {"schema": "dlc.tune_progress/1", **snapshot_json(snapshot)}
+    text = json.dumps(data, default=str)
+    # Numbers that JSON has no word for stand for times not known yet.
+    sys.stdout.write(text.replace("Infinity", "null").replace("NaN", "null") + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,146 @@
+"""Workers elsewhere: by ssh, and on a dask cluster that runs on this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dlc.autotune import job as jobs
+from dlc.autotune.bench_method import Method
+from dlc.autotune.runners import open_machines, open_runners, ssh_command
+from dlc.core.errors import UserError
+from tests.autotune import examples
+
+ROOT = Path(__file__).parents[2]
+HELLO = jobs.Job({"job": "hello"})
+
+
+@pytest.fixture
+def ssh(tmp_path, monkeypatch):
+    """A command `ssh` that runs what it is given on this machine."""
+    command = tmp_path / "ssh"
+    command.write_text(
+        "#!/bin/sh\n"
+        'while [ "$1" != -- ]; do shift; done\nshift\necho "$1" > "$0.host"\nshift 2\n'
+        f'exec "{sys.executable}" -m dlc "$@"\n'
+    )
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return command
+
+
+def test_another_machine_by_ssh_builds_and_measures(ssh):
+    task = examples.matmul()
+    pool = open_runners(["ssh://far.example", "local"])
+    try:
+        replies = dict(pool.run([HELLO] * 8))
+        assert {r.data["status"] for r in replies.values()} == {"ok"}
+        built = dict(pool.run([jobs.build_default(task), jobs.build_plain(task)]))
+        anchor = jobs.Anchor(built[0].blobs[0], built[1].blobs[0])
+        method = Method(rounds=3)
+        work = [jobs.measure(task, anchor.default, anchor, method)] * 6
+        assert [r.data["status"] for _, r in pool.run(work)] == ["ok"] * 6
+    finally:
+        pool.close()
+    assert Path(f"{ssh}.host").read_text() == "far.example\n"
+    assert ssh_command("h")[-3:] == ["dlc", "worker", "--stdio"]
+
+
+@pytest.mark.parametrize(
+    "runner", ["", "ssh://", "ssh://-oProxyCommand=x", "telnet://host", "here"]
+)
+def test_a_runner_that_is_not_understood_is_refused(runner):
+    with pytest.raises(UserError, match="not understood"):
+        open_runners([runner])
+
+
+def test_nobody_is_left_running_where_a_runner_is_refused():
+    before = children()
+    with pytest.raises(UserError, match="not understood"):
+        open_machines(["nowhere"], jobs=1)
+    deadline = time.monotonic() + 10
+    while children() - before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert children() <= before
+
+
+def children() -> set[str]:
+    found = subprocess.run(
+        ["ps", "-o", "pid=,stat=,comm=", "--ppid", str(os.getpid())],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line.split() for line in found.stdout.splitlines()]
+    return {pid for pid, state, name in lines if not state.startswith("Z") and name != "ps"}
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """The address of a dask scheduler, and its two workers."""
+    pytest.importorskip("distributed")
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    file = tmp_path / "scheduler.json"
+    shared = ["--no-dashboard", "--scheduler-file", str(file)]
+
+    def start(module, *arguments):
+        return subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.{module}", *shared, *arguments],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=tmp_path,
+        )
+
+    running = [start("dask_scheduler", "--host", "127.0.0.1", "--port", "0")]
+    deadline = time.monotonic() + 60
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for number in range(2):
+        arguments = ("--no-nanny", "--nthreads", "1", "--name", f"w{number}")
+        running.append(start("dask_worker", *arguments))
+    yield file, running[1:]
+    for process in reversed(running):
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_measures_though_a_worker_is_killed(cluster):
+    import json
+
+    from dlc.autotune.dask_executor import DaskExecutor
+
+    file, workers = cluster
+    pool = DaskExecutor(json.loads(file.read_text())["address"])
+    try:
+        pool._client.wait_for_workers(2, timeout=60)
+        assert pool.slots == 2
+        task = examples.matmul()
+        built = dict(pool.run([jobs.build_default(task), jobs.build_plain(task)]))
+        anchor = jobs.Anchor(built[0].blobs[0], built[1].blobs[0])
+        work = [jobs.measure(task, anchor.default, anchor, Method(rounds=3))] * 40
+        seen = []
+        for position, reply in pool.run(work):
+            seen.append(position)
+            assert reply.data["status"] == "ok", reply.data
+            if len(seen) == 3:
+                workers[0].send_signal(signal.SIGKILL)
+            if len(seen) == 6:  # one that is far slower than the rest
+                workers[1].send_signal(signal.SIGSTOP)
+                time.sleep(0.5)
+                workers[1].send_signal(signal.SIGCONT)
+        assert sorted(seen) == list(range(40))
+    finally:
+        pool.close()
+
+
+def test_a_cluster_that_is_not_there_is_told():
+    pytest.importorskip("distributed")
+    with pytest.raises(UserError, match="measures alone"):
+        open_runners(["dask://127.0.0.1:1", "local"])

@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+
+import dlc
+from dlc import tune_model
+from dlc.autotune.bench_method import Method
+from dlc.autotune.budget import Budget
+from dlc.autotune.log import TuningLog
+from dlc.autotune.session import Options
+from dlc.core.errors import UserError
+from dlc.core.types import INDEX
+from dlc.schedule.loop import Buffer
+from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, Program, SizeVar
+from dlc.te.expr import Load, Var, index
+from dlc.te.types import TensorType
+from dlc.tune_model import _race, extract_tasks, is_faster, plan_tuning
+from tests.autotune import examples
+from tests.cli.models import perceptron
+
+
+def test_tasks_are_counted_as_often_as_a_run_calls_them():
+    func = examples.scale().func
+    n, k = Var("n"), Var("k")
+    call = CallKernel("scale", (n * 2,), ("x", "y"))
+    body = (
+        call,
+        HostLoop("t", n + 1, (call, HostLoop("u", index(2), (call,)))),
+        BindSize("k", Load("x", (index(0),), INDEX) + 2, "negative"),
+        HostIf(k < 3, (call,), (CallKernel("scale", (k,), ("x", "y")),)),
+    )
+    buffers = (Buffer("x", TensorType((n,))),), (Buffer("y", TensorType((n,))),)
+    program = Program("p", (SizeVar("n"),), *buffers, (), (func,), (), body)
+    ((task, calls),) = extract_tasks(program, examples.OTHER, {"n": 5})
+    assert calls == 1 + 6 + 12 + 1 + 1
+    assert task.sizes == (("n", 10),)
+    assert task.func == func
+
+
+def test_several_models_share_their_tasks():
+    plan = plan_tuning([perceptron(), perceptron(2.0)], dims={"batch": (4, 9)})
+    ((weighted,)) = plan.tasks
+    assert weighted.calls == 2
+    assert plan.sizes == {"batch": 4}
+    with pytest.raises(UserError, match="there is no task 'conv'"):
+        plan_tuning([perceptron()], only="conv")
+
+
+def test_tuning_a_model_end_to_end(tmp_path):
+    log = tmp_path / "m.tune.db"
+    options = Options(Budget(trials=5), method=Method(rounds=3), batch=4)
+    seen = []
+    report = dlc.tune(perceptron(), log, dims={"batch": 32}, options=options, on_update=seen.append)
+    assert report.snapshot.trials == 5
+    assert not report.interrupted
+    assert seen[-1].finished
+    with TuningLog(log, read_only=True) as opened:
+        trials = list(opened.trials())
+        assert len(trials) == 5
+        assert {t.status for t in trials} <= {"ok", "invalid"}
+        assert sum(t.status == "ok" for t in trials) >= 3
+        assert all(c.is_better == (k in report.choices) for k, c in opened.choices().items())
+    module = dlc.compile(perceptron(), dims={"batch": 32}, tuning=log)
+    x = np.ones((32, 5), np.float32)
+    np.testing.assert_array_equal(module(x), dlc.compile(perceptron(), tuning="none")(x))
+    with pytest.raises(UserError, match="needs a log"):
+        dlc.tune(perceptron())
+
+
+def test_only_choices_that_win_in_the_model_are_kept(monkeypatch):
+    task = examples.matmul(target=examples.OTHER)
+    choices = {k: examples.choice(task) for k in "abcd"}
+
+    class Races:
+        """Everything with 'b' in it is slower; 'c' alone changes nothing."""
+
+        def __init__(self, *_):
+            self.count = 0
+
+        def speedup(self, new, old):
+            self.count += 1
+            added = set(new) - set(old)
+            if "b" in added or added == {"c"}:
+                return 0.0
+            return 1.0 + 0.1 * len(added)
+
+    monkeypatch.setattr(tune_model, "_Races", Races)
+    plan = tune_model.Plan((), (), {})
+    kept, speedup = _race(plan, choices, None)
+    assert set(kept) == {"a", "c", "d"}
+    assert speedup == pytest.approx(1.3)
+    assert {c.model_speedup for c in kept.values()} == {1.3}
+    assert _race(plan, {"b": choices["b"]}, None) == ({}, 1.0)
+
+
+def test_faster_means_faster_beyond_chance():
+    before = [100, 101, 99, 100, 102, 98, 100, 101, 99, 100]
+    assert is_faster(before, [t - 5 for t in before])
+    assert not is_faster(before, before)
+    assert not is_faster([t - 5 for t in before], before)
+    mixed = [t + (5 if n % 2 else -5) for n, t in enumerate(before)]
+    assert not is_faster(before, mixed)
+    assert not is_faster([], [])
