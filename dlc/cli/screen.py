@@ -67,18 +67,19 @@ def table(*columns: str, left: Sequence[str] = ()) -> Table:
 
 def print_json(schema: str, document: Mapping[str, object]) -> None:
     """One JSON document on standard output; numbers JSON has no word for become null."""
-    whole = _finite({"schema": schema, **document})
+    whole = finite({"schema": schema, **document})
     sys.stdout.write(json.dumps(whole, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> object:
+    """Data as JSON can hold it: numbers without a word there become null."""
     match value:
         case float() if not math.isfinite(value):
             return None
         case Mapping():
-            return {str(k): _finite(v) for k, v in value.items()}
+            return {str(k): finite(v) for k, v in value.items()}
         case list() | tuple():
-            return [_finite(v) for v in value]
+            return [finite(v) for v in value]
     return value
 
 

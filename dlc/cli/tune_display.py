@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from dlc.cli.screen import show_seconds, table
+from dlc.cli.screen import finite, show_seconds, table
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -156,7 +156,5 @@ def _each(seconds: float, show: Show) -> Show:
 
 def _write_json(snapshot: Snapshot) -> None:
     data = {"schema": "dlc.tune_progress/1", **snapshot_json(snapshot)}
-    text = json.dumps(data, default=str)
-    # Numbers that JSON has no word for stand for times not known yet.
-    sys.stdout.write(text.replace("Infinity", "null").replace("NaN", "null") + "\n")
+    sys.stdout.write(json.dumps(finite(data)) + "\n")  # times not known yet are null
     sys.stdout.flush()

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dlc.autotune.log import TuningLog
+from dlc.autotune.session import Snapshot, TaskView
+from dlc.cli.tune_display import _Screen, open_display, plain_line, sparkline
+
+SNAPSHOT = Snapshot(
+    tasks=(
+        TaskView("conv_relu", "a" * 24, 2, 0.75, 96, 400_000.0, 200_000.0, "flat"),
+        TaskView("matmul", "b" * 24, 1, 0.25, 8, 300_000.0, 300_000.0, "improving"),
+        TaskView("later", "c" * 24, 1, 0.0, 0, float("inf"), float("inf"), "waiting"),
+    ),
+    seconds=83.0,
+    trials=104,
+    resumed=640,
+    failures={"timeout": 3, "wrong": 1},
+    correlation=0.83,
+    eta_seconds=517.0,
+    spent=0.14,
+)
+
+
+def test_the_live_table():
+    screen = _Screen("Tuning a.onnx · budget 10 min · log a.db")
+    screen.render(replace(SNAPSHOT, tasks=SNAPSHOT.tasks[1:]))
+    out = io.StringIO()
+    Console(file=out, width=100).print(screen.render(SNAPSHOT))
+    lines = out.getvalue().splitlines()
+    assert lines[0].endswith("(resumed, 640 old trials) · 3 tasks")
+    assert lines[1].split() == ["task", "weight", "trials", "best", "vs", "default", "status"]
+    assert lines[2].split() == ["conv_relu", "75.0%", "96", "200.00", "µs", "2.00×", "flat"]
+    assert lines[4].split() == ["later", "0", "waiting"]
+    assert "elapsed 1:23  trials 104 (1.3/s)  failed 4 (timeout 3, wrong 1)" in lines[5]
+    assert "model estimate 1.10 ms → 700.00 µs" in lines[6]
+    assert "rank corr. 0.83   ETA 8:37" in lines[6]
+
+
+def test_many_tasks_are_cut_to_the_busiest():
+    views = tuple(replace(SNAPSHOT.tasks[0], name=f"t{n}", share=n / 1000) for n in range(30))
+    out = io.StringIO()
+    Console(file=out, width=100).print(_Screen("x").render(replace(SNAPSHOT, tasks=views)))
+    assert "… and 10 more tasks" in out.getvalue()
+    assert "t29" in out.getvalue()
+    assert "t3 " not in out.getvalue()
+
+
+def test_a_curve_rises_as_times_fall():
+    assert sparkline([5.0]) == ""
+    assert sparkline([5.0, 5.0], 3) == "▁▁▁"
+    assert sparkline([9.0, 8.0, 2.0], 3) == "▁▂█"
+
+
+def test_plain_and_json_progress(capsys):
+    assert plain_line(SNAPSHOT) == (
+        "83.00 s  trials 104  model 1.10 ms → 700.00 µs  failed 4 (timeout 3, wrong 1)  "
+        "ETA 517.00 s"
+    )
+    out = io.StringIO()
+    console = Console(file=out, width=200)
+    with open_display("plain", console, "title") as show:
+        for _ in range(3):  # too soon after each other
+            show(SNAPSHOT)
+        show(replace(SNAPSHOT, finished=True, trials=105))
+    assert [line.split("  ")[1:2] for line in out.getvalue().splitlines()] == [
+        [],
+        ["trials 104"],
+        ["trials 105"],
+    ]
+    with open_display("jsonl", console, "title") as show:
+        show(SNAPSHOT)
+    data = json.loads(capsys.readouterr().out)
+    assert data["schema"] == "dlc.tune_progress/1"
+    assert data["tasks"][2]["default_ns"] is None
+    with open_display("none", console, "title") as show:
+        show(SNAPSHOT)
+
+
+def test_a_dry_run_measures_nothing(files, dlc_main):
+    code, out, _ = dlc_main("tune", "mlp.onnx", "--dry-run")
+    assert code == 0
+    assert "matmul_packed_add_relu" in out
+    assert "1 of 1 tasks to tune · budget 10 min" in out
+    assert not (files / "mlp.tune.db").exists()
+    code, out, _ = dlc_main("tune", "mlp.onnx", "--dry-run", "--json", "--budget", "7trials")
+    assert json.loads(out)["budget"] == "7 trials"
+
+
+def test_a_search_its_log_and_its_next_session(files, dlc_main):
+    command = ("tune", "mlp.onnx", "--dim", "batch=32", "--budget", "3trials", "--no-in-model")
+    code, out, said = dlc_main(*command)
+    assert (code, out.split(" in ")[0]) == (0, "3 trials")
+    assert "Tuning mlp.onnx · budget 3 trials · log mlp.tune.db" in said
+    code, out, _ = dlc_main(*command, "--json", "--progress", "none")
+    document = json.loads(out)
+    assert (code, document["resumed"], document["trials"]) == (0, 3, 3)
+    with TuningLog(files / "mlp.tune.db") as log:
+        assert len({t.knobs for t in log.trials()}) == 6
+    code, out, _ = dlc_main("tune", "export", "mlp.tune.db")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert sum("trial" in line for line in lines) == 6
+    (files / "all.jsonl").write_text(out + "a cut line")
+    code, out, _ = dlc_main("tune", "merge", "other.db", "mlp.tune.db", "all.jsonl")
+    assert (code, out) == (0, "other.db: 6 trials; 1 damaged rows were passed over\n")
+    code, _, _ = dlc_main("tune", "export", "mlp.tune.db", "--choices", "-o", "c.jsonl")
+    assert code == 0
+    assert "trial" not in (files / "c.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mlp.onnx", "--budget", "soon"], "budget 'soon'"),
+        (["mlp.onnx", "--search", "dowsing"], "search 'dowsing'"),
+        (["mlp.onnx", "--cache", "lukewarm"], "cache mode 'lukewarm'"),
+        (["mlp.onnx", "--progress", "loud"], "--progress 'loud' is unknown"),
+        (["mlp.onnx", "--precision", "low"], "--precision 'low' is unknown"),
+        (["mlp.onnx", "--runner", "telnet://x"], "--runner 'telnet://x' is not understood"),
+        (["mlp.onnx", "--tasks", "conv"], "there is no task 'conv'"),
+        (["none.onnx"], "none.onnx"),
+        (["export", "none.db"], "there is no such log"),
+    ],
+)
+def test_mistakes_are_explained(files, dlc_main, arguments, message):
+    code, _, said = dlc_main("tune", *arguments)
+    assert code in (2, 3)
+    assert message in said.replace("\n", " ")
+
+
+def test_a_worker_is_not_for_people(dlc_main):
+    code, _, said = dlc_main("worker")
+    assert (code, "dlc worker --stdio" in said) == (2, True)
+
+
+def test_ctrl_c_keeps_what_was_measured(files):
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "dlc", "tune", "mlp.onnx", "--progress", "jsonl"]
+    running = subprocess.Popen(
+        [*command, "--dim", "batch=33", "--budget", "10m"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=dict(os.environ, PYTHONPATH=str(root)),
+    )
+    assert running.stdout
+    for line in running.stdout:
+        if json.loads(line)["trials"] >= 2:
+            break
+    running.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    rest = running.stdout.read()
+    assert running.wait() == 130
+    running.stdout.close()
+    assert time.monotonic() - began < 30
+    assert "resume with the same command" in rest
+    with TuningLog(files / "mlp.tune.db") as log:
+        assert len(list(log.trials())) >= 2
+    assert not [p for p in files.iterdir() if p.name.startswith(".")]
