@@ -81,7 +81,7 @@ def test_the_default_is_right_and_is_timed(worker, make):
     assert anchor.default != anchor.reference
     for method in (METHOD, Method(cache="warm", rounds=4, threads=2, budget_seconds=5)):
         data = ok(worker.ask(jobs.measure(task, anchor.default, anchor, method))).data
-        assert len(data["times_ns"]) == len(data["anchor_ns"]) >= 3
+        assert len(data["times_ns"]) == len(data["anchor_ns"]) >= 2
         assert min(data["times_ns"]) > 0
 
 
