@@ -179,6 +179,11 @@ def global_mean() -> Func:
     return func((x,), Reduce(kind="mean", axes=(2, 3), keepdims=True).compute(x))
 
 
+def open_mean() -> Func:
+    x = tensor("a", 2, 3, N, M, 16)
+    return func((x,), Reduce(kind="mean", axes=(2, 3), keepdims=True).compute(x))
+
+
 def long_columns() -> Func:
     x = tensor("a", 5, 45, 19)
     return func((x,), Reduce(kind="sum", axes=(1,)).compute(x))
@@ -244,6 +249,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "max_pool": pool(MaxPool),
     "average_pool": pool(AveragePool),
     "global_mean": global_mean,
+    "open_mean": open_mean,
     "long_columns": long_columns,
     "single_scores": single_scores,
     "softmax_40": softmax(40),
@@ -316,6 +322,7 @@ def test_a_rule_keeps_the_result(name: str, target: Target) -> None:
         ("depthwise_7", window),
         ("max_pool", window),
         ("global_mean", window),
+        ("open_mean", window),
         ("softmax_40", row),
         ("layer_norm", row),
     ],
@@ -370,7 +377,10 @@ def test_accumulators_stay_in_registers(name: str) -> None:
     assert all(not free_vars(f.extent) for f in loops(fast.body).values())
 
 
-@pytest.mark.parametrize("name", ["long_sum", "long_conv", "global_mean", "long_columns"])
+LONG = ("long_sum", "long_conv", "global_mean", "open_mean", "long_columns")
+
+
+@pytest.mark.parametrize("name", LONG)
 def test_long_sums_are_sums_of_sums(name: str) -> None:
     plain = CASES[name]()
     buffers = allocs(optimize(plain, AVX512).body)

@@ -24,6 +24,7 @@ from dlc.te.transform import free_vars, loads
 from dlc.te.types import is_const
 
 MAX_OPERATIONS = 512  # vector operations written out for one tile
+OPEN_WIDTH = 64  # stands for the width of a window that is known at run time only
 LONG_SUM = 32  # terms in one chain, whose rounding grows with its length
 
 
@@ -58,18 +59,16 @@ def match(func: Func, target: Target) -> Window | None:
     lane_axis = total.names[-1]
     if is_const(total.loops[-1].extent, 1) or not _along_vectors(total, lane_axis):
         return None
-    if not all(isinstance(f.extent, Const) for f in total.inner) or not _plain(total, results[0]):
+    if not _plain(total, results[0]):
         return None
     row = results[0].names[-2] if len(results[0].loops) > 1 else None
     row_axis = total.names[-2] if row else None
     inner = total.inner[-1].extent
-    assert isinstance(inner, Const)
+    width = int(inner.value) if isinstance(inner, Const) else OPEN_WIDTH
     reach = max(
         (_step(x.index[-2], row_axis) for x in loads(total.value) if len(x.index) > 1), default=1
     )
-    return Window(
-        total.buffer, results[0].buffer, results[0].names[-1], row, reach, int(inner.value)
-    )
+    return Window(total.buffer, results[0].buffer, results[0].names[-1], row, reach, width)
 
 
 def _along_vectors(total: Stage, lane: str) -> bool:
@@ -169,7 +168,7 @@ def _accumulate(trace: Trace, total: str, keep: bool) -> None:
             trace.tile_loop(name)
         trace.tile_loop(names[-1], lanes=True)
     inner, part = _subtotals(trace, inner, total)
-    operations = prod(trace.constant(v) or 1 for v in (*inner, *stage.names[:-1]))
+    operations = prod(_size(trace, v) for v in (*inner, *stage.names[:-1]))
     _unroll(trace, inner, operations <= MAX_OPERATIONS)
     trace.do("set_scope", part, "register")
     if part != total and keep:
@@ -182,7 +181,7 @@ def _subtotals(trace: Trace, inner: list[str], total: str) -> tuple[list[str], s
     Returns the loops over terms inside of a row, and the buffer that adds one up.
     """
     stage = trace.stage(total)
-    terms = prod(trace.constant(v) or 1 for v in inner)
+    terms = prod(_size(trace, v) for v in inner)
     is_sum = accumulation(stage.store) is BinOp.ADD and stage.factors is None
     if not is_sum or terms <= LONG_SUM:
         return inner, total
@@ -198,9 +197,15 @@ def _subtotals(trace: Trace, inner: list[str], total: str) -> tuple[list[str], s
     return [row], name
 
 
+def _size(trace: Trace, loop: str) -> int:
+    """The extent of a loop; an open one counts as too large to be written out."""
+    extent = trace.constant(loop)
+    return MAX_OPERATIONS + 1 if extent is None else extent
+
+
 def _unroll(trace: Trace, inner: list[str], every: bool) -> None:
     """Unroll the loops of the window: all of them, or only a short innermost one."""
     for name in reversed(inner):
-        if not every and (name != inner[-1] or (trace.constant(name) or 0) > 16):
+        if not every and (name != inner[-1] or _size(trace, name) > 16):
             break
         trace.tile_loop(name)
