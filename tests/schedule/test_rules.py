@@ -35,8 +35,9 @@ from dlc.schedule.loop import (
     loops,
 )
 from dlc.schedule.lower import lower_tensors
+from dlc.schedule.nest import stages
 from dlc.schedule.pipeline import optimize
-from dlc.schedule.rules import contract, prepare, row, rule_for, window
+from dlc.schedule.rules import attend, contract, prepare, row, rule_for, window
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.tensor import Tensor, insert, pad, placeholder
@@ -129,6 +130,37 @@ def scores_of_one_buffer(length: int | Expr) -> Callable[[], Func]:
 def scores_of_one_query() -> Func:
     q, k = tensor("a", 2, 1, 40), tensor("b", 2, 21, 40)
     return func((q, k), MatMul().compute(q, Transpose(perm=(0, 2, 1)).compute(k)))
+
+
+def attention(
+    heads: int,
+    rows: int | Expr,
+    keys: int | Expr,
+    size: int,
+    *,
+    masked: bool = True,
+    batch: int | Expr = 1,
+) -> Callable[[], Func]:
+    """Queries [batch, rows, heads, size], keys and values of their own length, perhaps a mask."""
+
+    def make() -> Func:
+        shapes = (batch, rows, heads, size), (batch, keys, heads, size), (batch, keys, heads, size)
+        q, k, v = (tensor(name, *shape) for name, shape in zip("abc", shapes, strict=True))
+        mask = tensor("d", 1, 1, rows, keys)
+
+        def moved(x: Tensor, perm: tuple[int, ...]) -> Tensor:
+            return replace(Transpose(perm=perm).compute(x), name=f"{x.name}_moved")
+
+        scores = MatMul().compute(moved(q, (0, 2, 1, 3)), moved(k, (0, 2, 3, 1)))
+        scores = replace(scores, name="scores")
+        if masked:
+            scores = replace(Add().compute(scores, mask), name="masked")
+        weights = replace(Softmax(axis=-1).compute(scores), name="weights")
+        mixed = replace(MatMul().compute(weights, moved(v, (0, 2, 1, 3))), name="mixed")
+        operands = (q, k, v, mask) if masked else (q, k, v)
+        return func(operands, moved(mixed, (0, 2, 1, 3)))
+
+    return make
 
 
 def blocked_conv(high: int, wide: int, stride: int, halo: bool) -> Callable[[], Func]:
@@ -236,6 +268,12 @@ CASES: dict[str, Callable[[], Func]] = {
     "scores_of_one_buffer": scores_of_one_buffer(37),
     "scores_of_one_symbolic_buffer": scores_of_one_buffer(N),
     "scores_of_one_query": scores_of_one_query,
+    "attention": attention(2, 7, 21, 5),
+    "attention_unmasked": attention(3, 13, 37, 18, masked=False),
+    "attention_of_wide_heads": attention(1, 5, 3, 35),
+    "attention_of_batches": attention(2, 6, 19, 4, batch=N),
+    "attention_symbolic": attention(2, N, M, 5),
+    "attention_symbolic_unmasked": attention(1, N, N, 17, masked=False),
     "conv_7x7": blocked_conv(7, 7, 1, halo=True),
     "dense_gate": dense_gate,
     "conv_5x15": blocked_conv(5, 15, 1, halo=False),
@@ -302,8 +340,9 @@ def test_a_rule_keeps_the_result(name: str, target: Target) -> None:
         sizes = {"n": n, "m": n}
         arrays = data(plain, sizes)
         want, got = run(plain, arrays, sizes), run(fast, arrays, sizes)
-        if name.startswith(("softmax", "layer")) or "mean" in name or "average" in name:
-            np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
+        rounded = ("softmax", "layer", "attention", "mean", "average")  # by order of summation
+        if any(word in name for word in rounded):
+            np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
         else:
             np.testing.assert_array_equal(got, want)
 
@@ -317,6 +356,9 @@ def test_a_rule_keeps_the_result(name: str, target: Target) -> None:
         ("scores_transposed", contract),
         ("scores_of_one_buffer", contract),
         ("scores_of_one_query", row),
+        ("attention", attend),
+        ("attention_unmasked", attend),
+        ("attention_symbolic", attend),
         ("conv_7x7", contract),
         ("first_conv", contract),
         ("depthwise_7", window),
@@ -432,3 +474,20 @@ def test_a_refused_step_leaves_the_kernel_to_other_rules(
     np.testing.assert_array_equal(run(optimize(plain, AVX512), inputs, {}), run(plain, inputs, {}))
     assert "contract is left to other rules" in caplog.text
     caplog.clear()
+
+
+def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache() -> None:
+    plain = attention(2, 24, 21, 5)()
+    fast = optimize(plain, replace(AVX512, l2_bytes=4 * 8 * 21 * 8))
+    blocks = [a.buffer.type for n, a in allocs(fast.body).items() if n == "masked"]
+    assert [t.shape for t in blocks] == [TensorType((1, 1, 8, 21)).shape]
+    arrays = data(plain, {})
+    want, got = run(plain, arrays, {}), run(fast, arrays, {})
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
+
+
+def test_an_elements_factor_is_not_computed_for_each_element() -> None:
+    fast = optimize(CASES["layer_norm"](), AVX512)
+    roots = [s for s in stages(fast) if "sqrt" in str(s.value)]
+    assert len(roots) == 1
+    assert not roots[0].loops

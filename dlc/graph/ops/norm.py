@@ -330,7 +330,8 @@ class Softmax(Op):
     def compute(self, x: te.Tensor) -> te.Tensor:
         axis = normal_axis(self, self.axis, x.type.rank, x.type)
         powers, total = _exponentials(x, axis)
-        return te.elementwise(self.name, lambda e, t: cast(x.dtype, e / t), powers, total)
+        factor = te.elementwise(f"{x.name}_factor", lambda t: const(1, t.dtype) / t, total)
+        return te.elementwise(self.name, lambda e, f: cast(x.dtype, e * f), powers, factor)
 
     def reference(self, x: Array) -> Array:
         (x,) = as_f64(x)

@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from dlc.graph.attention import group_body, join_attention
 from dlc.graph.fusion import groups, is_free
 from dlc.graph.graph import Graph, Node
 from dlc.graph.ops.fused import FusedGroup
@@ -41,7 +42,7 @@ Partition = Callable[[Graph], Sequence[tuple[Node, ...]]]
 @graph_pass(after=("choose_layouts",))
 def fuse_groups(graph: Graph, context: PassContext) -> Graph:
     """Replace the nodes of each kernel by one `FusedGroup` node."""
-    return form_groups(graph, groups)
+    return form_groups(graph, lambda g: join_attention(g, groups(g), context.target))
 
 
 def form_groups(graph: Graph, partition: Partition) -> Graph:
@@ -64,12 +65,9 @@ def form_groups(graph: Graph, partition: Partition) -> Graph:
 def _group(
     graph: Graph, known: tuple[str, ...], members: tuple[Node, ...], taken: Counter[str]
 ) -> Node:
-    made = {v for n in members for v in n.outputs}
-    inputs = tuple(dict.fromkeys(v for n in members for v in n.inputs if v not in made))
-    results = members[-1].outputs
     name = "_".join(dict.fromkeys(n.op.name for n in members))[:NAME_LENGTH]
     taken[name] += 1
     unique = name if taken[name] == 1 else f"{name}_{taken[name]}"
-    body = Graph(unique, (*graph.sizes, *known), inputs, members, results)
+    body = group_body((*graph.sizes, *known), members, unique)
     sources = ", ".join(dict.fromkeys(n.source for n in members if n.source))
-    return Node(FusedGroup(body=body), inputs, results, sources)
+    return Node(FusedGroup(body=body), body.inputs, body.outputs, sources)

@@ -14,14 +14,14 @@ from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.primitive import refuse
-from dlc.schedule.rules import contract, gpu_contract, gpu_own, matrix, row, window
+from dlc.schedule.rules import attend, contract, gpu_contract, gpu_own, matrix, row, window
 from dlc.schedule.rules.gpu_finish import bind_rest
 from dlc.schedule.rules.prepare import finish, inline_moves, split_digits
 from dlc.schedule.trace import Trace
 
 _LOG = logging.getLogger("dlc.schedule")
 
-RULES: tuple[ModuleType, ...] = (matrix, contract, window, row)
+RULES: tuple[ModuleType, ...] = (matrix, attend, contract, window, row)
 GPU_RULES: tuple[ModuleType, ...] = (gpu_contract, gpu_own)
 
 
@@ -85,13 +85,13 @@ def finish_rest(trace: Trace, target: Target) -> None:
 
 
 def prepare(trace: Trace, target: Target) -> None:
-    """Inline what only moves elements; a contraction packs its strided operand by itself."""
+    """Inline what only moves elements; products have operands of their own in memory."""
     if target.gpu is not None:
         inline_moves(trace)
         return
     kept = matrix.operands(trace.func)
     inline_moves(trace, kept, keep_operands=True)
     split_digits(trace, kept)
-    if contract.match(trace.func, target) is None:
+    if all(rule.match(trace.func, target) is None for rule in (attend, contract)):
         inline_moves(trace, kept)
         split_digits(trace, kept)

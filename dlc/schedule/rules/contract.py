@@ -83,7 +83,7 @@ class _Tiling:
             self.trace.do("duplicate", found.sum, leaf.lane, f"_part{number}")
             sums.append(f"{found.sum}_part{number}")
         for leaf, total in zip(tops, sums, strict=True):
-            outside = loop_around(self.trace.func, self._tile_loops(leaf)[0])
+            outside = self._around(self._tile_loops(leaf)[0])
             if outside is not None:
                 self.trace.do("compute_at", total, outside)
         parts = list(zip(tops, sums, strict=True))
@@ -261,7 +261,7 @@ class _Tiling:
         """
         first = self._tile_loops(leaf)[0]
         extent = self.trace.constant(first)
-        if extent is None or loop_around(self.trace.func, first) is not None:
+        if extent is None or self._around(first) is not None:
             return leaf
         _, inner = self.trace.split(first, extent)
         roles = (leaf.column, leaf.row, leaf.above)
@@ -383,7 +383,12 @@ class _Tiling:
         """The loop around all rows that use one column tile."""
         tile = self._tile_loops(leaf)
         reuse = [v for v in self._chain(leaf.lane) if v in tile or v.startswith(self.found.rows)]
-        return loop_around(self.trace.func, reuse[0])
+        return self._around(reuse[0])
+
+    def _around(self, name: str) -> str | None:
+        """The loop directly outside of a loop, None where that is no loop of the contraction."""
+        outer = loop_around(self.trace.func, name)
+        return None if outer == self.found.within else outer
 
     def _chain(self, name: str) -> list[str]:
         """The loops around a loop, outermost first, itself last."""

@@ -9,7 +9,7 @@ from dlc.schedule.loop import Func
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import simple_index
 from dlc.te.affine import coefficients
-from dlc.te.expr import Const, Expr, Load, Var
+from dlc.te.expr import ONE, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads
 
 MIN_USES = 4  # of a packed operand; below, sums along its contiguous dimension cost less
@@ -27,6 +27,7 @@ class Contraction:
     batch: tuple[str, ...]  # the other loops
     packed: str | None  # the column operand to bring together for the rows of a column tile
     column_bytes: int | None  # size of the column operand, None where it is symbolic
+    within: str | None = None  # the loop that holds all stages, where they are part of a nest
 
 
 def find_contraction(func: Func) -> Contraction | None:
@@ -36,21 +37,22 @@ def find_contraction(func: Func) -> Contraction | None:
     if len(sums) != 1 or sums[0].factors is None:
         return None
     readers = [s for s in found if not s.is_reduction and _reads(s, sums[0].buffer)]
-    return _analyse(func, sums[0], readers[0]) if len(readers) == 1 else None
+    return analyse(func, sums[0], readers[0]) if len(readers) == 1 else None
 
 
 def _reads(stage: Stage, buffer: str) -> bool:
     return any(load.buffer == buffer for load in loads(stage.value))
 
 
-def _analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
+def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
     """Sort the loops of the result by which operand depends on them."""
     reads = {load.index for load in loads(result.value) if load.buffer == total.buffer}
     if len(reads) != 1 or total.factors is None or not result.loops:
         return None
     position = [simple_index(i, result.loops) for i in reads.pop()]
-    axes = [f.var for f in total.loops]
-    if len(axes) != len(position) or [str(i) for i in total.store.index] != axes:
+    axes = [i.name if isinstance(i, Var) else "" for i in total.store.index]  # "" of one element
+    chosen = [f.var for f in total.loops if f.extent != ONE or f.var in axes]
+    if len(axes) != len(position) or [a for a in axes if a] != chosen:
         return None
     depends: dict[str, tuple[bool, bool]] = {}
     first, second = (free_vars(f) for f in total.factors)

@@ -12,7 +12,7 @@ from dlc.schedule.nest import Stage, is_cheap, readers, stages, top_nests
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
 from dlc.te.affine import coefficients, loop_bounds
-from dlc.te.expr import Binary, BinOp, Const, Expr, Load, Var
+from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Load, Var
 from dlc.te.simplify import simplify
 from dlc.te.transform import free_vars, loads
 from dlc.te.transform import walk as walk_expr
@@ -26,11 +26,11 @@ MIN_CHUNKS = 64
 
 
 def inline_moves(trace: Trace, kept: Collection[str] = (), *, keep_operands: bool = False) -> None:
-    """Inline every intermediate that is read once, or costs nothing to compute again.
+    """Inline every intermediate of which each element is read once, or is no work to compute.
 
     `kept` stay: one load in a loop reads their elements many times. `keep_operands` leaves out
-    those that put what a sum of products walks along side by side, as the transpose in front of a
-    matrix product does.
+    operands of sums of products that each element would compute again, and those that put strided
+    elements side by side, as the transpose of a matrix does.
     """
     while found := [
         n
@@ -46,23 +46,30 @@ def _is_inlined(func: Func, name: str, keep_operands: bool) -> bool:
     made = [s for s in stages(func) if s.buffer == name]
     if len(made) != 1 or made[0].is_reduction:
         return False
-    if keep_operands and _gathers_operand(func, made[0]):
+    if keep_operands and _is_operand(func, made[0]):
         return False
     one_place = readers(func, name) <= 1 or _is_read_once(func, made[0])
-    return one_place or is_cheap(made[0].value)
+    once = one_place and not _is_spread(func, name)
+    return once or is_cheap(made[0].value)
 
 
-def _gathers_operand(func: Func, made: Stage) -> bool:
-    """Whether a stage moves strided elements into the rows along which a sum of products runs."""
-    if not isinstance(made.value, Load) or not made.loops or not made.value.index:
-        return False
-    along = coefficients(simple_index(made.value.index[-1], made.loops))
-    if along is None or along.get(made.names[-1]) == 1:
-        return False
+def _is_spread(func: Func, buffer: str) -> bool:
+    """Whether an element is read again and again, as the factor of a row is for each element."""
+    for stage in stages(func):
+        around = {f.var for f in (*stage.loops, *stage.inner) if f.extent != ONE}
+        for load in loads(stage.value):
+            if load.buffer == buffer:
+                return bool(around - {v for i in load.index for v in free_vars(i)})
+    return False
+
+
+def _is_operand(func: Func, made: Stage) -> bool:
+    """Whether a stage makes a factor of a sum of products that is better kept in memory."""
     for stage in stages(func):
         for factor in stage.factors or ():
-            if isinstance(factor, Load) and factor.buffer == made.buffer:
-                return bool(stage.loops) and factor.index[-1] == Var(stage.names[-1])
+            if isinstance(factor, Load) and factor.buffer == made.buffer and made.loops:
+                gathers = factor.index[-1] == Var(stage.names[-1]) and _gathers(made)
+                return gathers or not isinstance(made.value, Load | Const)
     return False
 
 
@@ -79,6 +86,14 @@ def _is_read_once(func: Func, made: Stage) -> bool:
     }
     size = sum(1 for _ in walk_expr(made.value))
     return len(places) == 1 and size * readers(func, made.buffer) <= MAX_COPIES
+
+
+def _gathers(made: Stage) -> bool:
+    """Whether a stage moves elements that lie apart into rows."""
+    if not isinstance(made.value, Load) or not made.value.index:
+        return False
+    along = coefficients(simple_index(made.value.index[-1], made.loops))
+    return along is not None and along.get(made.names[-1]) != 1
 
 
 def split_digits(trace: Trace, kept: Collection[str] = ()) -> None:

@@ -10,13 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlc.core.target import Target
+from dlc.core.types import INDEX
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
 from dlc.te.expr import Const
 from dlc.te.transform import loads
+
+VECTORS = (
+    4  # partial results of a reduction: one addition takes 4 cycles, and each cycle starts one
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ def match(func: Func, target: Target) -> Rows | None:
     """The rows of a function whose moves are inlined, or None."""
     found = stages(func)
     reductions = [s for s in found if s.is_reduction]
-    if not reductions or not all(_over_last(s) for s in reductions):
+    if not reductions or not all(over_last(s) for s in reductions):
         return None
     written = {b.name for b in func.outputs}
     results = [s for s in found if s.buffer in written]
@@ -46,7 +52,7 @@ def match(func: Func, target: Target) -> Rows | None:
     return Rows(result.buffer, names[-1] if names else None)
 
 
-def _over_last(stage: Stage) -> bool:
+def over_last(stage: Stage) -> bool:
     """Whether the innermost summand loop walks along contiguous elements."""
     inner = stage.inner[-1].var if stage.inner else None
     if inner is None:
@@ -84,28 +90,43 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
                 trace.do("compute_at", buffer, found.anchor)
     lanes = target.lanes(4)
     for stage in [s for s in stages(trace.func) if s.is_reduction]:
-        _partial(trace, stage, lanes)
+        in_lanes(trace, stage, lanes)
 
 
-def _partial(trace: Trace, stage: Stage, lanes: int) -> None:
-    """Reduce in one partial result for each lane."""
+def in_lanes(trace: Trace, stage: Stage, lanes: int) -> None:
+    """Reduce in one partial result for each lane of one vector, or of several."""
     inner = stage.inner[-1].var
     extent = trace.constant(inner)
     if extent is not None and extent < lanes:
         return
-    _, lane = trace.split(inner, lanes)
-    name = f"{stage.buffer}_lanes"
-    trace.do("rfactor", stage.buffer, lane, name)
-    partial = trace.stage(name)
-    trace.do("decompose_reduction", name, partial.names[0])
+    vectors = extent // lanes if extent is not None and extent % lanes == 0 else 1
+    vectors = unroll_factor(Const(vectors, INDEX), VECTORS)
+    if vectors > 1:
+        _part(trace, stage.buffer, trace.split(inner, lanes * vectors)[1], "vectors", lanes)
+        inner = trace.stage(stage.buffer).inner[-1].var
+    steps, lane = trace.split(inner, lanes)
+    _part(trace, stage.buffer, lane, "lanes", lanes)
+    if vectors > 1:
+        trace.tile_loop(steps)
+    final = trace.stage(stage.buffer)
+    for loop in final.inner[:-1]:
+        trace.tile_loop(loop.var)
+    trace.tile_loop(final.inner[-1].var, lanes=True)
+
+
+def _part(trace: Trace, buffer: str, loop: str, suffix: str, lanes: int) -> None:
+    """Reduce in one partial result for each iteration of a loop, all of them in registers."""
+    name = f"{buffer}_{suffix}"
+    trace.do("rfactor", buffer, loop, name)
+    trace.do("decompose_reduction", name, trace.stage(name).names[0])
     partial = trace.stage(name)
     trace.do("reorder", (*(f.var for f in partial.inner), *partial.names))
     for names in (partial.names, [f"{n}_init" for n in partial.names]):
         for each in names[:-1]:
             trace.tile_loop(each)
-        trace.tile_loop(names[-1], lanes=True)
+        last = names[-1]
+        if (trace.constant(last) or 0) > lanes:
+            outer, last = trace.split(last, lanes)
+            trace.tile_loop(outer)
+        trace.tile_loop(last, lanes=True)
     trace.do("set_scope", name, "register")
-    final = trace.stage(stage.buffer)
-    for loop in final.inner[:-1]:
-        trace.tile_loop(loop.var)
-    trace.tile_loop(final.inner[-1].var, lanes=True)

@@ -1,0 +1,85 @@
+"""Which groups are one attention: scores, what is done to their rows, and the mixing of values.
+
+The three stay apart in `groups`, because each has a loop nest of its own. They become one kernel
+where the schedule rule for attention takes the nests that they have together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.core.target import Target
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.lower import lower_group
+from dlc.graph.op import Fuse
+from dlc.graph.sizes import bound_sizes
+from dlc.schedule.rules import attend, prepare
+from dlc.schedule.trace import Trace
+
+Group = tuple[Node, ...]
+
+
+def join_attention(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:
+    """The groups, of which three become one where they are an attention.
+
+    Not on a GPU: no schedule rule there takes two products.
+    """
+    if target.gpu is not None:
+        return list(groups)
+    made = {group[-1].outputs[0]: number for number, group in enumerate(groups)}
+    result = dict(enumerate(groups))
+    for number, group in enumerate(groups):
+        parts = _parts(graph, group, groups, made)
+        if parts is None:
+            continue
+        members = {id(n): n for part in parts for n in groups[part]} | {id(n): n for n in group}
+        position = {id(n): i for i, n in enumerate(graph.nodes)}
+        joined = tuple(sorted(members.values(), key=lambda n: position[id(n)]))
+        if _is_attention(graph, joined, target):
+            result[number] = joined
+            for part in parts:
+                del result[part]
+    return list(result.values())
+
+
+def _parts(
+    graph: Graph, group: Group, groups: Sequence[Group], made: dict[Value, int]
+) -> tuple[int, int] | None:
+    """The groups of the scores and of the weights that the values of this group are mixed by."""
+    mixing = _root(group, Fuse.ANCHOR)
+    second = _maker(graph, mixing, made)
+    weighting = None if second is None else _root(groups[second], Fuse.REDUCTION)
+    first = _maker(graph, weighting, made)
+    if first is None or second is None or _root(groups[first], Fuse.ANCHOR) is None:
+        return None
+    shapes = [groups[part][-1].outputs[0].type.shape for part in (first, second)]
+    return (first, second) if shapes[0] == shapes[1] and len(shapes[0]) > 2 else None
+
+
+def _root(group: Group, kind: Fuse) -> Node | None:
+    """The one node of a group that is no view and not element by element, if it is of a kind."""
+    roots = [n for n in group if n.op.fuse not in (Fuse.ELEMENTWISE, Fuse.INJECTIVE)]
+    return roots[0] if len(roots) == 1 and roots[0].op.fuse is kind else None
+
+
+def _maker(graph: Graph, reader: Node | None, made: dict[Value, int]) -> int | None:
+    """The group that makes the first operand of a node for it alone."""
+    if reader is None or not reader.inputs:
+        return None
+    value = reader.inputs[0]
+    alone = graph.users.get(value, ()) == (reader,) and value not in graph.outputs
+    return made.get(value) if alone else None
+
+
+def _is_attention(graph: Graph, members: Group, target: Target) -> bool:
+    sizes = (*graph.sizes, *bound_sizes(graph.nodes))
+    trace = Trace(lower_group(group_body(sizes, members, "attention"), "kernel"))
+    prepare(trace, target)
+    return attend.match(trace.func, target) is not None
+
+
+def group_body(sizes: tuple[str, ...], members: Group, name: str) -> Graph:
+    """The graph of a group: its inputs are what its members read and do not make."""
+    made = {v for n in members for v in n.outputs}
+    inputs = tuple(dict.fromkeys(v for n in members for v in n.inputs if v not in made))
+    return Graph(name, sizes, inputs, members, members[-1].outputs)

@@ -1,0 +1,88 @@
+"""Which groups become one kernel of attention, and which stay apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.core.target import Target
+from dlc.graph.attention import join_attention
+from dlc.graph.fusion import groups
+from dlc.graph.pass_ import PASSES
+from dlc.graph.text import parse_graph
+from tests.graph.pass_cases import AVX512, read, same
+
+TEXT = """
+def main(N: size, q: f32[2, N, 3, 5], k: f32[2, 7, 3, 5], v: f32[2, 7, 3, 5], m: f32[2, 1, N, 7]):
+    a: f32[2, 3, N, 5] = transpose(q, perm=(0, 2, 1, 3))
+    b: f32[2, 3, 5, 7] = transpose(k, perm=(0, 2, 3, 1))
+    c: f32[2, 3, 7, 5] = transpose(v, perm=(0, 2, 1, 3))
+    s: f32[2, 3, N, 7] = matmul(a, b)
+    t: f32[2, 3, N, 7] = add(s, m)
+    w: f32[2, 3, N, 7] = softmax(t, axis=3)
+    x: f32[2, 3, N, 5] = matmul(w, c)
+    y: f32[2, N, 3, 5] = transpose(x, perm=(0, 2, 1, 3))
+    return y
+"""
+CLEANED = (
+    "    x:",
+    "    i: bool[2, 3, N, 7] = isnan(w)\n    o: f32[2, 3, N, 7] = where(i, m, w)\n    x:",
+)
+
+
+def changed(*changes: tuple[str, str]) -> str:
+    text = TEXT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def of_rows(count: int) -> tuple[tuple[str, str], ...]:
+    return ("N: size, ", ""), ("N", str(count))
+
+
+FROM_THE_LEFT = changed(
+    ("matmul(w, c)", "matmul(c, w)"),
+    *of_rows(5),
+    ("x: f32[2, 3, 5, 5]", "x: f32[2, 3, 7, 7]"),
+    ("y: f32[2, 5, 3, 5]", "y: f32[2, 7, 3, 7]"),
+)
+
+
+def kernels(text: str) -> int:
+    graph = parse_graph(text)
+    target = Target(features=frozenset({"avx512f"}))
+    return len(join_attention(graph, groups(graph), target))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT,
+        changed(*of_rows(6)),
+        changed(("add(s, m)", "relu(s)")),
+        changed(("softmax(t", "softmax(s"), ("    t: f32[2, 3, N, 7] = add(s, m)\n", "")),
+        changed(CLEANED, ("matmul(w, c)", "matmul(o, c)")),
+    ],
+    ids=["masked", "static", "scaled", "unmasked", "cleaned"],
+)
+def test_scores_weights_and_values_are_one_kernel(text: str) -> None:
+    assert kernels(text) == 1
+    before = read(text.replace("f32[", "f64["))
+    same(before, PASSES["fuse_groups"](before, AVX512), {"N": 4})
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (changed(("return y", "return y, w")), 3),
+        (changed(("return y", "return y, s")), 4),
+        (changed(("axis=3", "axis=2")), 3),  # the weights of a column
+        (changed(*of_rows(3)), 3),  # no tile has as few rows
+        (changed(("softmax(t, axis=3)", "relu(t)")), 2),
+        (FROM_THE_LEFT, 3),
+    ],
+    ids=["weights are read", "scores are read", "columns", "few rows", "no rows", "from the left"],
+)
+def test_parts_stay_apart(text: str, count: int) -> None:
+    assert kernels(text) == count
