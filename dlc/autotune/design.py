@@ -1,6 +1,6 @@
 """The candidates of a task: families of schedules, each with a space of knobs.
 
-A family is the rule that knows the nest, or a sketch (`dlc/autotune/sketch.py`) for what no rule
+A family is the rule that knows the nest, or a sketch (`dlc/autotune/sketch`) for what no rule
 does better. A `Design` is one point of one family, and plain data.
 """
 
@@ -17,6 +17,7 @@ from dlc.schedule.rules import prepare, rules_for, schedule_by
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 
+_ENOUGH = 64  # points of rules; with fewer there are sketches too
 RULE = "rule"  # prefix of the families that are rules
 
 
@@ -49,9 +50,11 @@ def families(task: Task) -> tuple[Family, ...]:
         space = rule.space(prepared.func, target)
         schedule = functools.partial(schedule_by, rule, func, target)
         found.append(Family(name, space, schedule))
+    if sum(len(f.space) for f in found) >= _ENOUGH:
+        return tuple(found)
     for name, sketch in SKETCHES.items():
         space = sketch.space(prepared.func, target)
-        if space is not None:
+        if space is not None and len(space) > 1:
             schedule = functools.partial(sketch.schedule, func, target)
             found.append(Family(name, space, schedule))
     return tuple(found)

@@ -18,7 +18,7 @@ from dlc.schedule.loop import For, Func, If, allocs, loops
 from dlc.schedule.rules.contraction import Contraction, find_contraction
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.tile import Tile, choose_tile, vector_registers
-from dlc.schedule.space import Space
+from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, maximum
 from dlc.te.simplify import surely_at_most, surely_divides
@@ -37,13 +37,15 @@ def match(func: Func, target: Target) -> Contraction | None:
 
 def space(func: Func, target: Target) -> Space:
     """Tile sizes, loop order and unrolling; 0 and -1 stand for the analytic choice."""
+    registers = vector_registers(target, target.lanes(4))
     return Space(
         {
-            "rows": (0, 4, 6, 7, 8, 12, 14, 28),
-            "columns": (0, 1, 2, 3, 4),
+            "rows": (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28),
+            "columns": (0, 1, 2, 3, 4, 6),
             "columns_outer": (-1, 0, 1),
-            "steps": (0, 4, 8, 16),
-        }
+            "steps": (0, 1, 2, 4, 8, 16, 32),
+        },
+        (Limit(("rows", "columns"), registers - 2),),
     )
 
 

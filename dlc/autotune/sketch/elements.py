@@ -1,0 +1,55 @@
+"""Nests without reductions: how many vectors at a time, and how many loops run parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dlc.autotune.sketch.nests import run_parallel
+from dlc.core.target import Target
+from dlc.schedule.loop import For, Func, LoopKind, Stmt, walk
+from dlc.schedule.nest import stages, top_nests
+from dlc.schedule.rules import finish_rest, prepare
+from dlc.schedule.space import Space
+from dlc.schedule.trace import Trace
+
+
+def space(func: Func, target: Target) -> Space | None:
+    """Vectors written out in one iteration, and loops that run parallel; -1 as without tuning."""
+    if any(s.is_reduction for s in stages(func)) or target.gpu is not None:
+        return None
+    return Space({"vectors": (1, 2, 4, 8), "threads": (-1, 0, 1, 2, 3)})
+
+
+def schedule(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
+    """Write out some vectors of each innermost loop.
+
+    Raises:
+        ScheduleError: the nest does not allow it.
+    """
+    trace = Trace(func)
+    prepare(trace, target)
+    vectors = knobs.get("vectors", 1)
+    for top in top_nests(trace.func) if vectors > 1 else ():
+        for name in _innermost(top):
+            width = target.lanes(4) * vectors
+            extent = trace.constant(name)
+            if extent is not None and extent > width and extent % width == 0:
+                _, inner = trace.split(name, width)
+                several, lane = trace.split(inner, target.lanes(4))
+                trace.do("vectorize", lane)
+                trace.do("unroll", several)
+    if knobs.get("threads", -1) >= 0:
+        run_parallel(trace, knobs["threads"])
+    finish_rest(trace, target)
+    return trace
+
+
+def _innermost(top: Stmt) -> list[str]:
+    """Serial loops of a nest that contain no loop."""
+    return [
+        s.var
+        for s in walk(top)
+        if isinstance(s, For)
+        and s.kind is LoopKind.SERIAL
+        and not any(isinstance(t, For) for t in walk(s.body))
+    ]
