@@ -278,12 +278,15 @@ class Indices(Flattener):
         else:
             steps = [flat.lane * n for n in range(self.lanes)]
             flats = [Flat(flat.const + step, 0, flat.rest) for step in steps]
-        verdicts = [self._proven(op, f) for f in flats]
-        if None in verdicts:
-            return None
+        verdicts: list[bool] = []
+        for each in flats:
+            verdict = self._proven(op, each)
+            if verdict is None:
+                return None
+            verdicts.append(verdict)
         if all(verdicts) or not any(verdicts):
             return verdicts[0]
-        return lane_constants([int(bool(v)) for v in verdicts], "i1")
+        return lane_constants([int(v) for v in verdicts], "i1")
 
     def _lane_mask(self, op: BinOp, flat: Flat) -> Val:
         """`lane + s < 0` as `lane < -s`, and `s - lane < 0` as `s < lane`, on 32-bit lanes."""
