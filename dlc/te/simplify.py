@@ -94,6 +94,10 @@ def surely_equal(a: Expr, b: Expr | int, bounds: Bounds = _NONE) -> bool:
 
 def surely_differ(a: Expr, b: Expr | int, bounds: Bounds = _NONE) -> bool:
     """Whether `a != b` for all values of the variables."""
+    difference = _difference(a, b, bounds)
+    common = gcd(*(factor for atoms, factor in difference.items() if atoms))
+    if common > 1 and difference.get((), 0) % common:  # 6 n is never 35
+        return True
     return surely_less(a, b, bounds) or surely_less(_index(b), a, bounds)
 
 
@@ -239,6 +243,8 @@ def _remainder(a: Poly, b: Poly, bounds: Bounds) -> Poly:
         if b and a == b:
             return {}
         return {(Binary(BinOp.MOD, from_poly(a), from_poly(b)),): 1}
+    if set(b) == {()}:
+        a = _without_remainders(a, b[()], bounds)
     _, rest = quotient_terms(a, b)
     if _within(rest, b, bounds):
         return rest
@@ -256,7 +262,24 @@ def _remainder(a: Poly, b: Poly, bounds: Bounds) -> Poly:
         if grain > 1:  # (32 i + j) % 64 is (i % 2) * 32 + j when 0 <= j < 32
             inner = _remainder(coarse, {(): divisor // grain}, bounds)
             return add(scale(inner, grain), fine)
+        if divisor > 2 and all(f == divisor - 1 for m, f in rest.items() if m):
+            # What is missing to a multiple: (2 - x) % 4 is 2 - x + 4 * ((x + 1) // 4)
+            missing = scale(add(rest, scale({m: 1 for m in rest if m}, -divisor)), -1)
+            multiple = _divide(add(missing, {(): divisor - 1}), b, bounds)
+            return add(scale(multiple, divisor), scale(missing, -1))
     return {(Binary(BinOp.MOD, from_poly(rest), from_poly(b)),): 1}
+
+
+def _without_remainders(a: Poly, divisor: int, bounds: Bounds) -> Poly:
+    """A polynomial of the same remainder: (x % 8 + y) % 4 is (x + y) % 4."""
+    total: Poly = {}
+    for atoms, factor in a.items():
+        match atoms:
+            case (Binary(BinOp.MOD, x, Const(int(inner))),) if inner > 0 and inner % divisor == 0:
+                total = add(total, scale(to_poly(x, bounds), factor))
+            case _:
+                total = add(total, {atoms: factor})
+    return total
 
 
 def _split_grain(rest: Poly, divisor: int, bounds: Bounds) -> tuple[Poly, Poly, int]:

@@ -169,3 +169,28 @@ def test_digits_that_overlap_keep_their_value(text: str) -> None:
         for j in range(16):
             env = {"i": i, "j": j}
             assert value(simplify(index, BOUNDS), env) == value(index, env)
+
+
+@pytest.mark.parametrize(
+    ("text", "simple"),
+    [
+        ("h + (4 - h % 4) % 4", "(h + 3) // 4 * 4"),
+        ("(h + (4 - h % 4) % 4) % 4", "0"),
+        ("(2 - h) % 4", "-h + (h + 1) // 4 * 4 + 2"),
+        ("(h % 8 + w) % 4", "(h + w) % 4"),
+        ("(h % 6 + w) % 4", "(w + h % 6) % 4"),
+        ("(0 - h) % 2", "h % 2"),
+    ],
+)
+def test_what_is_missing_to_a_multiple(text, simple):
+    found = canonical(parse_expr(text))
+    assert str(found) == simple
+    for h in range(9):
+        for w in range(9):
+            assert eval(text, {}, {"h": h, "w": w}) == eval(simple, {}, {"h": h, "w": w})
+
+
+def test_multiples_of_six_are_never_35():
+    n, m = Var("n"), Var("m")
+    assert surely_differ(n * 6 + m * 3, 35)
+    assert not surely_differ(n * 6 + m * 3, 36)
