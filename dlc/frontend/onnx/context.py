@@ -31,7 +31,7 @@ from dlc.graph.ops.from_sizes import SizeTensor
 from dlc.graph.ops.reduce import Reduce
 from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr, Select, Var, const
-from dlc.te.simplify import Bounds, simplify, surely_equal
+from dlc.te.simplify import Bounds, simplify, surely_differ, surely_equal
 from dlc.te.transform import walk
 from dlc.te.types import TensorType
 
@@ -137,22 +137,21 @@ class Context:
         return value
 
     def require_equal(self, have: Expr, need: Expr, reason: str) -> None:
-        """Refuse sizes that differ, or may differ; `reason` says why they must not.
+        """Refuse sizes that surely differ; `reason` says why they must not.
 
-        Sizes that are known only from data are left for the run to compare.
+        Sizes that may differ are left for the run to compare: an operator assumes them equal.
 
         Raises:
             OnlySize: they are equal for one value of a size variable, and for no other.
         """
         if surely_equal(have, need, self.bounds):
             return
-        if isinstance(have, Const) and isinstance(need, Const):
-            self.refuse(reason)
         if self.data.reads_any(have - need):
             return
         if (found := _only_solution(have - need)) is not None:
             raise OnlySize(self.node.label, *found)
-        self.refuse(f"{reason}, which may differ", "fix a dimension with dims= or shapes=")
+        if surely_differ(have, need, self.bounds):
+            self.refuse(reason)
 
     def simplify(self, size: Expr) -> Expr:
         """The simplest form of a size, given what the caller promised."""

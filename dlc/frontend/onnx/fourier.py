@@ -19,6 +19,7 @@ from dlc.graph.ops.binary import Add, Sub
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.matmul import MatMul
 from dlc.te.expr import ONE, Const, Expr, index
+from dlc.te.simplify import surely_equal
 from dlc.te.types import is_const
 
 
@@ -156,7 +157,8 @@ def convert_stft(
 ) -> Value:
     """Transforms of overlapping frames: a convolution with windowed waves."""
     if signal.type.rank == 3:
-        ctx.require_equal(signal.type.shape[2], ONE, f"{signal.type} must be real")
+        if not surely_equal(signal.type.shape[2], ONE):
+            ctx.refuse(f"{signal.type} is not surely real")
     elif signal.type.rank != 2:
         ctx.refuse(f"a signal of type {signal.type}")
     step = ctx.one_int(frame_step, "frame_step")

@@ -93,23 +93,22 @@ def _shape_of_data(
 
 
 def _remaining(ctx: Context, x: Value, others: Sequence[Expr]) -> Expr:
-    """The number of elements of `x` divided by the product of the other sizes, exactly.
+    """The number of elements of `x` divided by the product of the other sizes.
 
-    Sizes on both sides are crossed out first: [batch, seq, 768] as [batch, -1] is [batch,
-    seq * 768] whatever `batch` is.
+    A run refuses sizes where that leaves a rest. Sizes on both sides are crossed out first:
+    [batch, seq, 768] as [batch, -1] is [batch, seq * 768] whatever `batch` is.
     """
     have, need = Counter(x.type.shape), Counter(others)
     common = have & need
     total, divisor = _product(have - common), _product(need - common)
     quotient = _exact_quotient(total, divisor)
-    if quotient is None and ctx.data.reads_any(total * divisor):
-        return select(equal(divisor, 0), ZERO, total // divisor)
-    if quotient is None:
-        ctx.refuse(
-            f"the size -1 is {total} / ({divisor}), which is not surely a whole number",
-            "fix a dimension with dims= or shapes=",
-        )
-    return quotient
+    if quotient is not None:
+        return quotient
+    if isinstance(total, Const) and isinstance(divisor, Const):
+        ctx.refuse(f"the size -1 is {total} / {divisor}, which is no whole number")
+    if surely_less(0, divisor):
+        return canonical(total // divisor)
+    return select(equal(divisor, 0), ZERO, total // divisor)
 
 
 def _product(sizes: Counter[Expr]) -> Expr:
@@ -141,7 +140,7 @@ def _without(have: Sequence[Expr], atoms: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def _check_count(ctx: Context, x: Value, shape: Sequence[Expr]) -> None:
-    """Refuse a shape whose number of elements is not surely that of `x`."""
+    """Refuse a shape whose number of elements surely differs from that of `x`."""
     have, need = x.type.elems, canonical(math.prod(shape, start=ONE))
     ctx.require_equal(
         have, need, f"{x.type} has {have} elements and the shape ({_text(shape)}) has {need}"
