@@ -24,8 +24,16 @@ def i64(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
+def f32(values: object) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
 def scalar(value: float, dtype: type = np.int64) -> np.ndarray:
     return np.array(value, dtype)
+
+
+BOXES = f32([[[0, 0, 4, 4], [0, 1, 4, 5], [4, 4, 0, 0], [9, 9, 12, 12], [0, 0, 2, 2]]])
+SCORES = f32([[[0.5, 0.75, 0.25, 1, 0.625], [0.5, 0, 0, 1.5, 0.375]]])
 
 
 @dataclass(frozen=True)
@@ -121,8 +129,8 @@ CASES = {
     ),
     "one hot": Case(
         "(int64[n] x, int64 d, float[2] v) => (float[n,c] y) { y = OneHot(x, d, v) }",
-        [(i64(0, 2, 1), scalar(3), np.float32([2, 5])), (i64(), scalar(4), np.float32([0, 1]))],
-        [(i64(0), scalar(-3), np.float32([2, 5]))],
+        [(i64(0, 2, 1), scalar(3), f32([2, 5])), (i64(), scalar(4), f32([0, 1]))],
+        [(i64(0), scalar(-3), f32([2, 5]))],
     ),
     "sum": Case(
         "(float[n,4] x, int64[1] a) => (float[p,q] y) { y = ReduceSum(x, a) }",
@@ -163,6 +171,44 @@ CASES = {
             (X, i64(-2, 0, -2, 0), scalar(7, np.float32)),
             (X, i64(2**62, 0, 0, 0), scalar(0, np.float32)),
         ],
+    ),
+    "non zero": Case(
+        "(float[n,4] x) => (int64[2,k] y) { y = NonZero(x) }",
+        [(X,), (X * 0,), (EMPTY,), (np.where(X % 3 == 1, X, 0),)],
+    ),
+    "compress": Case(
+        "(float[n,4] x, bool[3] c) => (float[k,4] y) { y = Compress<axis=0>(x, c) }",
+        [(X, np.array(c)) for c in ([True, False, True], [False] * 3, [True] * 3)],
+    ),
+    "unique": Case(
+        "(int64[n] x) => (int64[k] y, int64[k] i, int64[n] j, int64[k] c)"
+        "{ y, i, j, c = Unique<sorted=0>(x) }",
+        [(i64(3, 1, 3, 2, 1, 3),), (i64(5),)],
+    ),
+    "unique rows": Case(
+        "(float[n,4] x) => (float[k,4] y, int64[k] i, int64[n] j, int64[k] c)"
+        "{ y, i, j, c = Unique<axis=0>(x) }",
+        [(X[[2, 0, 2, 1]],)],
+    ),
+    "suppression": Case(
+        "(float[1,n,4] b, float[1,c,n] s, int64[1] m, float[1] t, float[1] u) => (int64[k,3] y)"
+        "{ y = NonMaxSuppression(b, s, m, t, u) }",
+        [
+            (BOXES, SCORES, i64(m), f32([t]), f32([0.25]))
+            for m, t in ((3, 0.5), (1, 0.5), (0, 0.5), (99, 0.05))
+        ],
+    ),
+    "resize by scales": Case(
+        "(float[1,1,n,4] x, float[4] s) => (float[1,1,p,q] y) {"
+        ' y = Resize<mode="nearest", coordinate_transformation_mode="asymmetric",'
+        ' nearest_mode="floor">(x, , s) }',
+        [(X[None, None], f32([1, 1, *s])) for s in ((2, 3), (0.5, 0.6), (1, 1))],
+        [(X[None, None], f32([1, 1, 0, 2])), (X[None, None], f32([1, 1, -1, 2]))],
+    ),
+    "resize to sizes": Case(
+        "(float[1,1,n,4] x, int64[4] s) => (float[1,1,p,q] y) {"
+        ' y = Resize<mode="linear", keep_aspect_ratio_policy="not_larger">(x, , , s) }',
+        [(X[None, None], i64(1, 1, 6, 9)), (X[None, None], i64(1, 1, 7, 8))],
     ),
     "pad along axes": Case(
         "(float[n,4] x, int64[2] w, float v, int64[1] a) => (float[p,q] y) {"

@@ -15,6 +15,7 @@ from dlc.graph.ops import (
     resize,
     sample,
     scatter,
+    selection,
     shape,
     sort,
     trigonometry,
@@ -154,7 +155,16 @@ def _resizes() -> list[Case]:
         scales=(1.0, 1.0, 2.0, 0.75),
     )  # fmt: skip
     onnx = Onnx("Resize", cubic, (None, np.array((1, 1, 2, 0.75), np.float32)))
+    unit = resize.SCALE_UNIT
     cases += [
+        case(resize.Resize(sizes=(2, 6), scales=(1.0, N * unit)), "f32[2, 3]", sizes=({"n": 2},)),
+        case(
+            resize.Resize(sizes=(2, 5), scales=(1.0, N), mode="linear"),
+            "f32[2, 3]",
+            sizes=({"n": unit * 5 // 3},),
+            data="unit",
+            rtol=1e-5,
+        ),
         case(op, "f32[1, 1, 3, 4]", data="unit", rtol=1e-5, onnx=onnx),
         case(resize.Resize(sizes=(2, N * 2)), "f32[2, n]"),
         case(resize.Resize(sizes=(1, N * 2), mode="linear", scales=(1.0, 2.0)), "f32[1, n]",
@@ -239,4 +249,34 @@ def _others() -> list[Case]:
     return cases
 
 
-MOVES: list[Case] = [*_shapes(), *_gathers(), *_resizes(), *_scatters(), *_others()]
+def _selections() -> list[Case]:
+    nan = math.nan
+    rows = [1.0, nan, 2.0, 3.0, 1.0, nan, 2.0, 3.0, 0.0, 4.0]
+    return [
+        case(selection.RunningCount(), "bool[n]"),
+        case(selection.RunningCount(), "bool[601]"),
+        case(selection.FindCounts(count=4), "i64[7]", values=([0, 1, 1, 3, 4, 4, 5],)),
+        case(selection.FindCounts(count=4), "i64[3]", values=([0, 0, 1],)),
+        case(selection.FindCounts(count=N), "i64[9001]", values=([*[0] * 4500, *[1] * 4400, 3],)),
+        case(selection.FindCounts(count=0), "i64[n]", values=([0],)),
+        *(
+            case(selection.UniqueRanks(sorted=sorted), *types, values=values)
+            for sorted in (True, False)
+            for types, values in (
+                (("i64[n, 2]",), ([3, 1, 3, 0, 3, 1],)),
+                (("f32[5, 2]",), (rows,)),
+                (("bool[5, 1]",), ([True, False, True, True, False],)),
+                (("u8[4, 0]",), ()),
+            )
+        ),
+    ]
+
+
+MOVES: list[Case] = [
+    *_shapes(),
+    *_gathers(),
+    *_resizes(),
+    *_scatters(),
+    *_selections(),
+    *_others(),
+]

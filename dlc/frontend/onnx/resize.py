@@ -11,15 +11,19 @@ from fractions import Fraction
 
 import numpy as np
 
-from dlc.core.types import INDEX
+from dlc.core.types import INDEX, DType
+from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.resample import Sampling, cropped, positions, resample
 from dlc.graph.graph import Value
-from dlc.graph.ops.resize import COORDINATES, ROUNDINGS, Resize, simple_fraction
-from dlc.te.expr import Const, Expr
+from dlc.graph.ops.binary import Mul
+from dlc.graph.ops.elementwise import Floor, Round
+from dlc.graph.ops.resize import COORDINATES, ROUNDINGS, SCALE_UNIT, Resize, simple_fraction
+from dlc.te.expr import Const, Expr, select
 from dlc.te.simplify import canonical
+from dlc.te.transform import loads
 from dlc.te.types import const_size
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
@@ -51,14 +55,14 @@ def convert_resize(
         ctx.refuse(f"mode = '{mode}' with nearest_mode = '{nearest_mode}'")
     where = axes_of(ctx, axes or range(x.type.rank), x.type.rank)
     result, factors = _scales(ctx, x, scales, sizes, where, keep_aspect_ratio_policy)
-    smaller = any(s is None or s < 1 for s in factors)
+    smaller = any(not isinstance(s, int | float) or s < 1 for s in factors)
     if crops or (antialias and smaller and mode != "nearest"):
         if not x.type.is_static or not all(isinstance(s, Const) for s in result):
             hint = "fix them with dims= or shapes="
             ctx.refuse("a region, or antialias = 1, needs fixed sizes", hint)
         counts = [const_size(s) for s in result]
         ratios = [
-            m / n if s is None else s
+            s if isinstance(s, int | float) else m / n
             for s, n, m in zip(factors, x.type.static_shape, counts, strict=True)
         ]
         sampling = Sampling(
@@ -115,7 +119,7 @@ def _resized(ctx: Context, x: Value, op: Resize) -> Value:
     return x if same else ctx.call(op, x)
 
 
-Axes = tuple[tuple[Expr, ...], list[float | None]]
+Axes = tuple[tuple[Expr, ...], list[float | Expr | None]]
 """For each axis the size of the result, and its scale or None for the ratio of the sizes."""
 
 
@@ -128,7 +132,7 @@ def _scales(
     policy: str,
 ) -> Axes:
     result = list(x.type.shape)
-    factors: list[float | None] = [1.0] * x.type.rank
+    factors: list[float | Expr | None] = [1.0] * x.type.rank
     if sizes is not None and not _is_empty(sizes):
         wanted = ctx.need_sizes(sizes, "the sizes")
         _check_length(ctx, "sizes", wanted, axes)
@@ -141,11 +145,49 @@ def _scales(
         return tuple(result), factors if None not in factors else [None] * x.type.rank
     if scales is None or _is_empty(scales):
         ctx.refuse("it has neither scales nor sizes")
+    if ctx.array(scales) is None:
+        return _scales_of_data(ctx, x, scales, axes)
     numbers = ctx.floats(scales, "scales")
     _check_length(ctx, "scales", numbers, axes)
     for axis, scale in zip(axes, numbers, strict=True):
         result[axis] = scaled_size(ctx, x.type.shape[axis], scale)
         factors[axis] = scale
+    return tuple(result), factors
+
+
+def _scales_of_data(ctx: Context, x: Value, scales: Value, axes: Sequence[int]) -> Axes:
+    """Scales that a kernel turns into sizes, rounded as for fixed ones, and into whole numbers."""
+    shape = np.array([x.type.shape[axis] for axis in axes], np.object_)
+    sizes = cast_to(ctx, ctx.size_tensor(shape), DType.F32)
+    _check_length(ctx, "scales", ctx.need_sizes(scales, "scales"), axes)
+    scaled = ctx.call(Mul(), sizes, cast_to(ctx, scales, DType.F32))
+    wanted = ctx.need_sizes(ctx.call(Floor(), scaled), "scales")
+    exact = ctx.call(Mul(), cast_to(ctx, scales, DType.F64), ctx.scalar(SCALE_UNIT, DType.F64))
+    units = ctx.need_sizes(ctx.call(Round(), exact), "scales")
+    result = list(x.type.shape)
+    factors: list[float | Expr | None] = [1.0] * x.type.rank
+    for axis, size, unit in zip(axes, wanted, units, strict=True):
+        result[axis] = ctx.data.size(size)
+        factors[axis] = ctx.data.size(unit)
+    return tuple(result), factors
+
+
+def _ratio_of_data(
+    ctx: Context, x: Value, wanted: Sequence[Expr], axes: Sequence[int], policy: str
+) -> Axes:
+    """The smallest or largest ratio of sizes, by comparing products; see `_keep_aspect_ratio`."""
+    top, bottom = wanted[0], x.type.shape[axes[0]]
+    for axis, size in zip(axes[1:], wanted[1:], strict=True):
+        have = x.type.shape[axis]
+        left, right = size * bottom, top * have
+        better = left < right if policy == "not_larger" else right < left
+        top, bottom = select(better, size, top), select(better, have, bottom)
+    result = list(x.type.shape)
+    factors: list[float | Expr | None] = [1.0] * x.type.rank
+    unit = ctx.data.size((top * (2 * SCALE_UNIT) + bottom) // (bottom * 2))
+    for axis in axes:
+        result[axis] = ctx.data.size((top * x.type.shape[axis] * 2 + bottom) // (bottom * 2))
+        factors[axis] = unit
     return tuple(result), factors
 
 
@@ -164,6 +206,8 @@ def _keep_aspect_ratio(
     """One scale for all axes: the smallest or the largest that the wanted sizes ask for."""
     if policy not in ("not_larger", "not_smaller"):
         ctx.refuse(f"keep_aspect_ratio_policy = '{policy}' is not known")
+    if any(map(loads, wanted)):
+        return _ratio_of_data(ctx, x, wanted, axes, policy)
     if not x.type.is_static or not all(isinstance(s, Const) for s in wanted):
         ctx.refuse("keep_aspect_ratio_policy needs fixed sizes", "fix them with dims= or shapes=")
     have = x.type.static_shape
@@ -176,7 +220,7 @@ def _keep_aspect_ratio(
     ]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     result = list(x.type.shape)
-    factors: list[float | None] = [1.0] * x.type.rank
+    factors: list[float | Expr | None] = [1.0] * x.type.rank
     for axis in axes:
         rounded = int(scale * have[axis] + Fraction(1, 2))
         result[axis] = Const(rounded, INDEX)
@@ -201,13 +245,29 @@ def scaled_size(ctx: Context, size: Expr, scale: float) -> Expr:
 @converter("Resize", since=10)
 def convert_resize_10(ctx: Context, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
     """The first Resize had no coordinate modes."""
-    return _upsample(ctx, x, ctx.floats(scales, "scales"), mode)
+    return _upsample_by(ctx, x, scales, mode)
 
 
 @converter("Upsample", since=9)
 def convert_upsample(ctx: Context, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
     """Enlarge."""
-    return _upsample(ctx, x, ctx.floats(scales, "scales"), mode)
+    return _upsample_by(ctx, x, scales, mode)
+
+
+def _upsample_by(ctx: Context, x: Value, scales: Value, mode: str) -> Value:
+    if ctx.array(scales) is not None:
+        return _upsample(ctx, x, ctx.floats(scales, "scales"), mode)
+    if mode not in _MODES:
+        ctx.refuse(f"mode = '{mode}' is not known")
+    sizes, factors = _scales_of_data(ctx, x, scales, range(x.type.rank))
+    op = Resize(
+        sizes=sizes,
+        mode=_MODES[mode],
+        coordinates="asymmetric",
+        rounding="floor",
+        scales=tuple(s for s in factors if s is not None),
+    )
+    return ctx.call(op, x)
 
 
 @converter("Upsample", since=7)

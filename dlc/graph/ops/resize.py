@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from dlc.core.types import FLOATS, DType
-from dlc.graph.assume import assume
+from dlc.graph.assume import assume, is_below
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import constants, set_sizes
 from dlc.graph.ops.elementwise import ANY, check_dtype
@@ -28,6 +28,8 @@ COORDINATES = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
 )  # fmt: skip
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+SCALE_UNIT = 1441440
+"""Scales known only from data are whole multiples of 1 / this: it has all divisors up to 16."""
 _SIMPLE = 1 << 10
 """Scales written as float32 are read as fractions with denominators up to this."""
 
@@ -37,8 +39,9 @@ class Resize(Op):
     """x sampled at `sizes` positions along each axis, as ONNX `Resize` defines it.
 
     `scales` are result sizes over operand sizes, one for each axis; none: the ratios of the
-    sizes. `coordinates` maps a position of the result to one of the operand, `rounding` turns it
-    into an index for `nearest`; `cubic_coeff_a` and `exclude_outside` belong to `cubic`.
+    sizes. One that is a size expression counts in units of 1 / SCALE_UNIT. `coordinates` maps a
+    position of the result to one of the operand, `rounding` turns it into an index for `nearest`;
+    `cubic_coeff_a` and `exclude_outside` belong to `cubic`.
 
     Source: https://onnx.ai/onnx/operators/onnx__Resize.html
     """
@@ -47,7 +50,7 @@ class Resize(Op):
     mode: str = "nearest"
     coordinates: str = "half_pixel"
     rounding: str = "round_prefer_floor"
-    scales: tuple[float, ...] = ()
+    scales: tuple[float | Expr, ...] = ()
     cubic_coeff_a: float = -0.75
     exclude_outside: bool = False
 
@@ -63,8 +66,12 @@ class Resize(Op):
                 raise self.reject(f"there is no {name} '{getattr(self, name)}'", x)
         if len(self.sizes) != x.rank or len(self.scales) not in (0, x.rank):
             raise self.reject("needs a size, and a scale or none, for each axis", x)
-        if any(s <= 0 for s in self.scales):
-            raise self.reject("a scale is not positive", x)
+        for scale in self.scales:
+            if isinstance(scale, int | float):
+                if scale <= 0:
+                    raise self.reject("a scale is not positive", x)
+            elif is_below(scale, 1):
+                raise self.reject(f"scale {scale} is not positive", x)
         for n, m in zip(x.shape, self.sizes, strict=True):
             if is_const(n, 0) and surely_less(0, m):
                 raise self.reject("there is nothing to sample", x)
@@ -126,8 +133,12 @@ class Resize(Op):
         result = self.sizes[d]
         top, bottom = size, result  # one step in the result is top / bottom in the operand
         if self.scales:
-            ratio = simple_fraction(self.scales[d])
-            top, bottom = index(ratio.denominator), index(ratio.numerator)
+            scale = self.scales[d]
+            if isinstance(scale, int | float):
+                ratio = simple_fraction(scale)
+                top, bottom = index(ratio.denominator), index(ratio.numerator)
+            else:
+                top, bottom = index(SCALE_UNIT), scale
         match self.coordinates:
             case "asymmetric":
                 return i * top, bottom
@@ -166,7 +177,7 @@ class Resize(Op):
     def _matrix(self, d: int, size: int, count: int) -> Array:
         """The weight of each element of axis `d` for each position of the result."""
         matrix = np.zeros((count, size))
-        scale = simple_fraction(self.scales[d]) if self.scales else Fraction(count, size)
+        scale = self._exact_scale(d) if self.scales else Fraction(count, size)
         for i in range(count):
             at = self._exact_position(i, scale, size, count)
             low = math.floor(at)
@@ -186,6 +197,13 @@ class Resize(Op):
             for place, weight in taps:
                 matrix[i, min(max(place, 0), size - 1)] += weight
         return matrix
+
+    def _exact_scale(self, d: int) -> Fraction:
+        scale = self.scales[d]
+        if isinstance(scale, int | float):
+            return simple_fraction(scale)
+        (units,) = constants((scale,))
+        return Fraction(units, SCALE_UNIT)
 
     def _exact_position(self, i: int, scale: Fraction, size: int, count: int) -> Fraction:
         half = Fraction(1, 2)
