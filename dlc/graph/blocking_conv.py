@@ -19,7 +19,8 @@ from dlc.graph.op import Array
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
-from dlc.graph.ops.shape import Concat, Pad, Reshape, Slice, Transpose
+from dlc.graph.ops.layout import Interleave
+from dlc.graph.ops.shape import Concat, Pad, Slice
 
 MAX_EXTRA_WORK = 8
 """Idle lanes and joined groups multiply the work; by more than this, the direct kernel wins.
@@ -158,7 +159,8 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
     phases = [_phase(array, r, op.stride, taps) for r in np.ndindex(*op.stride)]
     form = Blocked(image, source.channels)
     parts = (_depthwise_phases if depthwise else _dense_phases)(blocking, form, phases, w)
-    result = _interleave(blocking, parts, op.stride, outputs)
+    strided = any(s > 1 for s in op.stride)
+    result = blocking.call(Interleave(stride=op.stride), parts) if strided else parts
     sizes = (x.type.shape[0], outputs.blocks, *node.output.type.shape[2:], blocking.block)
     crop = Slice(starts=as_sizes((0, 0, *op.pads[:rank], 0)), sizes=as_sizes(sizes))
     blocking.set_blocked(node.output, Blocked(blocking.call(crop, result), outputs))
@@ -197,18 +199,3 @@ def _phase(
     ]
     missing = [(0, t - n) for t, n in zip(taps, picked.shape[2:], strict=True)]
     return np.flip(np.pad(picked, [(0, 0), (0, 0), *missing]), tuple(range(2, w.ndim)))
-
-
-def _interleave(blocking: Blocking, x: Value, stride: tuple[int, ...], channels: Channels) -> Value:
-    """[n, phases * blocks, *spatial, c] -> [n, blocks, *(spatial * stride), c]."""
-    if all(s == 1 for s in stride):
-        return x
-    n, _, *spatial, lanes = x.type.shape
-    rank = len(stride)
-    split = as_sizes((n, *stride, channels.blocks, *spatial, lanes))
-    pairs = [axis for d in range(rank) for axis in (rank + 2 + d, 1 + d)]
-    perm = (0, rank + 1, *pairs, 2 * rank + 2)
-    sizes = [size * s for size, s in zip(spatial, stride, strict=True)]
-    phases = blocking.call(Reshape(shape=split), x)
-    moved = blocking.call(Transpose(perm=perm), phases)
-    return blocking.call(Reshape(shape=as_sizes((n, channels.blocks, *sizes, lanes))), moved)

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dlc.graph.graph import Graph, Node, Value
-from dlc.graph.op import Fuse
+from dlc.graph.op import Fuse, Op
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
+from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.te.expr import Const
 from dlc.te.simplify import surely_equal
@@ -101,17 +102,18 @@ class _Grouping:
         return value
 
     def _joins_anchor(self, node: Node) -> bool:
-        """Whether a transpose can be how a contraction writes its result.
+        """Whether a move can be how a contraction writes its result.
 
         Rows move, but the innermost dimension stays innermost, so whole vectors are stored.
         """
-        perm = node.op.perm if isinstance(node.op, Transpose) else ()
+        if not isinstance(node.op, Interleave) and not _keeps_rows(node.op):
+            return False
         producer = self.graph.producers.get(node.inputs[0])
         while producer is not None and producer.op.fuse is Fuse.ELEMENTWISE:
             producer = self.graph.producers.get(producer.inputs[0])
         anchored = producer is not None and producer.op.fuse is Fuse.ANCHOR
         alone = len(self.graph.users.get(node.inputs[0], ())) == 1
-        return anchored and alone and bool(perm) and perm[-1] == len(perm) - 1
+        return anchored and alone
 
     def _grow(self, root: Node) -> list[Node]:
         members = [root]
@@ -175,7 +177,7 @@ class _Grouping:
             return node.op.mode == "constant"
         if isinstance(node.op, Insert):
             return node.inputs[1] == value and node.inputs[0] != value
-        return isinstance(node.op, Transpose) and self._joins_anchor(node)
+        return self._joins_anchor(node)
 
     def _ready(self, node: Node, inside: set[int], value: Value) -> bool:
         """Whether the node's other operands do not depend on the group through the outside.
@@ -215,6 +217,11 @@ class _Grouping:
                         stack.append(producer)
                     chosen[id(producer)] = producer
         return tuple(sorted(chosen.values(), key=lambda n: self.position[id(n)]))
+
+
+def _keeps_rows(op: Op) -> bool:
+    """Whether a transpose leaves the innermost dimension where it is."""
+    return isinstance(op, Transpose) and op.perm[-1:] == (len(op.perm) - 1,)
 
 
 def _same_shape(a: Value, b: Value) -> bool:

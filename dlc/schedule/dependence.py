@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import gcd
 
 from dlc.schedule.edit import aliases
 from dlc.schedule.instruction import INSTRUCTIONS
@@ -208,9 +209,9 @@ class _Reading:
             for atoms, factor in part.items():
                 if len(atoms) != 1 or atoms[0] in self.known or not self.varies(atoms[0]):
                     continue
-                if all(form[d].get(atoms) == factor for form in self.forms) and self.dominates(
-                    d, atoms, abs(factor)
-                ):
+                if any(form[d].get(atoms) != factor for form in self.forms):
+                    continue
+                if self.dominates(d, atoms, abs(factor)) or self.is_residue(d, atoms, factor):
                     self.learn(atoms[0])
                     return True
         return False
@@ -233,6 +234,24 @@ class _Reading:
             for a, b in pairs
             if self.writes[a] or self.writes[b]
         )
+
+    def is_residue(self, dim: int, atoms: tuple[Expr, ...], factor: int) -> bool:
+        """Whether the rest of the index always steps by more than the atom's term varies.
+
+        Then the term is what is left of the index modulo these steps: i of 2 * x + i and 2 * y + i,
+        where i is 0 or 1.
+        """
+        steps = 0
+        first = self.forms[0][dim]
+        for form in self.forms:
+            for term in (form[dim].keys() | first.keys()) - {atoms}:
+                here, there = form[dim].get(term, 0), first.get(term, 0)
+                if all(map(self.fixed, term)):
+                    steps = gcd(steps, here - there)
+                else:
+                    steps = gcd(steps, here, there)
+        edges = interval(from_poly({atoms: factor}), self.bounds, self.bounds)
+        return edges is not None and surely_less(edges[1] - edges[0], steps, self.bounds)
 
     def reach(self, rest: Poly) -> Interval | None:
         """The range of a sum in which known atoms stand still."""

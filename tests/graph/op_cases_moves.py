@@ -84,6 +84,8 @@ def _shapes() -> list[Case]:
              onnx=same("DepthToSpace", blocksize=2, mode="CRD")),
         case(layout.SpaceToDepth(blocksize=2), "f32[n, 3, 4, 6]",
              onnx=same("SpaceToDepth", blocksize=2)),
+        case(layout.Interleave(stride=(2, 3)), "f32[n, 12, 3, 2, 4]"),
+        case(layout.Interleave(stride=(3,)), "f32[2, 6, n, 2]"),
         case(layout.ChannelShuffle(groups=3), "f32[n, 6, 5]"),
         case(layout.ChannelShuffle(groups=1), "f32[2, 5]"),
         case(layout.ChannelShuffle(groups=2), "f32[2, n * 2, 3, 2]"),

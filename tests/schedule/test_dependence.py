@@ -104,6 +104,24 @@ def test_a_fused_loop_is_read_off_its_digits(index, fine):
     assert (why_not_independent(parse(text), "f_1") == "") is fine
 
 
+@pytest.mark.parametrize(
+    ("second", "fine"),
+    [
+        ("C[i + k * 2 + 10]", True),
+        ("C[i + k * 4 + 10]", True),
+        ("C[i + k * 2 + 11]", False),
+        ("C[i + k * 3 + 10]", False),
+        ("C[i * 2 + k * 2 + 10]", False),
+        ("C[2 - i + k * 2]", False),
+    ],
+)
+def test_a_residue_is_read_off_whatever_the_rest(second, fine):
+    first = "for j in range(5):\n        C[i + j * 2] = 0.0\n    "
+    body = f"{first}for k in range(4):\n        {second} = 1.0"
+    assert independent("for i in range(2):\n    " + body) is fine
+    assert not independent("for i in range(3):\n    " + body)
+
+
 def test_boxes_with_different_offsets():
     text = """
         def f(n: size, *, C: f32[n * 4 + 4]):

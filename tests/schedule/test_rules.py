@@ -15,6 +15,7 @@ from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add, Mul
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
+from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.norm import LayerNorm, Softmax
 from dlc.graph.ops.pool import AveragePool, MaxPool
@@ -216,6 +217,17 @@ def open_mean() -> Func:
     return func((x,), Reduce(kind="mean", axes=(2, 3), keepdims=True).compute(x))
 
 
+def transposed_conv(height: int | Expr) -> Callable[[], Func]:
+    """Two phases in each dimension, computed by one convolution and written between each other."""
+
+    def make() -> Func:
+        x, f, b = tensor("a", 1, 2, height, 9, 16), tensor("b", 8, 2, 1, 1, 16, 16), tensor("c", 16)
+        phases = Interleave(stride=(2, 2)).compute(ConvBlocked().compute(x, f))
+        return func((x, f, b), Relu().compute(Add().compute(phases, b)))
+
+    return make
+
+
 def long_columns() -> Func:
     x = tensor("a", 5, 45, 19)
     return func((x,), Reduce(kind="sum", axes=(1,)).compute(x))
@@ -287,6 +299,8 @@ CASES: dict[str, Callable[[], Func]] = {
     "max_pool": pool(MaxPool),
     "average_pool": pool(AveragePool),
     "global_mean": global_mean,
+    "transposed_conv": transposed_conv(5),
+    "transposed_conv_open": transposed_conv(N),
     "open_mean": open_mean,
     "long_columns": long_columns,
     "single_scores": single_scores,
@@ -361,6 +375,7 @@ def test_a_rule_keeps_the_result(name: str, target: Target) -> None:
         ("attention_symbolic", attend),
         ("conv_7x7", contract),
         ("first_conv", contract),
+        ("transposed_conv_open", contract),
         ("depthwise_7", window),
         ("max_pool", window),
         ("global_mean", window),
@@ -405,7 +420,14 @@ def additions(stmt: Stmt) -> int:
     return int(accumulation(stmt) is not None)
 
 
-IN_REGISTERS = ("dense_many_rows", "dense_gate", "conv_7x7", "conv_5x15", "depthwise_19")
+IN_REGISTERS = (
+    "dense_many_rows",
+    "dense_gate",
+    "transposed_conv",
+    "conv_7x7",
+    "conv_5x15",
+    "depthwise_19",
+)
 
 
 @pytest.mark.parametrize("name", IN_REGISTERS)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from dlc.core.types import INDEX, DType
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, cast
+from dlc.te.expr import ZERO, Expr, cast
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -120,6 +122,49 @@ class MoveChannels(Op):
         block = x.shape[-1]
         picked = x[:, lanes // block, ..., lanes % block]  # [ob, c, n, *spatial]
         return np.moveaxis(picked, (0, 1), (1, -1))
+
+
+@op("interleave", fuse=Fuse.INJECTIVE)
+class Interleave(Op):
+    """The pixels of several blocked images, one for each phase of a stride, between each other.
+
+    Shapes:
+        x: [n, phases * b, *spatial, c] -> [n, b, *(spatial * stride), c]
+    """
+
+    stride: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.rank != len(self.stride) + 3 or any(s < 1 for s in self.stride):
+            raise self.reject("needs a stride for each spatial dimension of a blocked tensor", x)
+        phases = prod(self.stride)
+        if differs(x.shape[1] % phases, 0):
+            raise self.reject(f"the blocks do not make {phases} images", x)
+        n, blocks, *spatial, c = x.shape
+        sizes = [size * s for size, s in zip(spatial, self.stride, strict=True)]
+        return TensorType((n, canonical(blocks // phases), *sizes, c), x.dtype)
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        shape = self.infer(x.type).shape
+
+        def element(*out: Expr) -> Expr:
+            n, b, *at, i = out
+            phase: Expr = ZERO
+            for position, step in zip(at, self.stride, strict=True):
+                phase = phase * step + position % step
+            pixel = [p // s for p, s in zip(at, self.stride, strict=True)]
+            return x[(n, phase * shape[1] + b, *pixel, i)]
+
+        return te.compute(self.name, shape, element, inputs=(x,))
+
+    def reference(self, x: Array) -> Array:
+        n, blocks, *spatial, c = x.shape
+        rank = len(self.stride)
+        split = x.reshape(n, *self.stride, blocks // prod(self.stride), *spatial, c)
+        pairs = [axis for d in range(rank) for axis in (rank + 2 + d, 1 + d)]
+        moved = split.transpose(0, rank + 1, *pairs, 2 * rank + 2)
+        sizes = [size * s for size, s in zip(spatial, self.stride, strict=True)]
+        return np.asarray(moved.reshape(n, blocks // prod(self.stride), *sizes, c))
 
 
 @op("space_to_depth", fuse=Fuse.INJECTIVE, onnx="SpaceToDepth")

@@ -13,7 +13,7 @@ from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
 from dlc.te.affine import coefficients, loop_bounds
 from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Load, Var
-from dlc.te.simplify import simplify
+from dlc.te.simplify import simplify, surely_divides
 from dlc.te.transform import free_vars, loads
 from dlc.te.transform import walk as walk_expr
 
@@ -104,7 +104,10 @@ def split_digits(trace: Trace, kept: Collection[str] = ()) -> None:
     for stage in [s for s in stages(trace.func) if not s.is_reduction and s.buffer not in kept]:
         for loop in stage.loops:
             factor = _digit(stage.value, loop.var)
-            if factor is not None and trace.constant(loop.var) not in (None, factor):
+            if factor is None or trace.constant(loop.var) == factor:
+                continue
+            extent = trace.extent(loop.var)
+            if isinstance(extent, Const) or surely_divides(factor, extent):
                 trace.split(loop.var, factor)
 
 
