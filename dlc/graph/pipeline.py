@@ -23,6 +23,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     remove_dead_nodes,  # nothing below spends time on what nobody reads
     sink_constants,
     fold_constants,
+    sink_constants,  # again: what loops read was folded, as the transposes of their weights
     simplify_shapes,
     apply_rules,
     merge_equal_nodes,

@@ -221,3 +221,22 @@ def test_passes_are_reported_and_changes_dumped(tmp_path):
         "00_import.graph.txt",
         "01_remove_dead_nodes.graph.txt",
     ]
+
+
+def test_the_weights_of_a_loop_are_packed_though_they_are_transposed_outside_of_it():
+    before = read(
+        """
+def main(t: size, h: f64[1, 3], x: f64[t, 1, 3]):
+    w: f64[3, 3] = const()
+    k: f64[3, 3] = transpose(w, perm=(1, 0))
+    def step(h: f64[1, 3], x: f64[1, 3], k: f64[3, 3]):
+        p: f64[1, 3] = matmul(h, k)
+        n: f64[1, 3] = add(p, x)
+        return n
+    y: f64[1, 3] = scan(h, x, k, body=step, carries=1)
+    return y
+"""
+    )
+    after = run_passes(before, PASSES, CONTEXT)
+    same(before, after, {"t": 3})
+    assert "matmul_packed(" in str(after)

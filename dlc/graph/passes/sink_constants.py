@@ -20,8 +20,9 @@ After:
         y: f32[1, 3] = scan(h, x, body=step, carries=1)
         return y
 
-Position: before all passes that look at constants; lift_constants undoes it at the end, because a
-kernel gets its constants from the model and not from a loop.
+Position: before all passes that look at constants, and again where folding has made more of them;
+lift_constants undoes it at the end, because a kernel gets its constants from the model and not from
+a loop.
 """
 
 from __future__ import annotations
