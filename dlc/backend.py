@@ -5,7 +5,7 @@ Source: https://github.com/onnx/onnx/blob/main/docs/ImplementingAnOnnxBackend.md
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,20 +13,41 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 from onnx.backend import base
 
 from dlc.compiler import compile
-from dlc.core.errors import InputError, ModelError, UserError
+from dlc.core.errors import InputError, ModelError, UnsupportedModel, UserError
 from dlc.frontend.onnx import import_model, load_model
 from dlc.runtime import Module
 
 Array = np.ndarray[Any, Any]
 
 
-class DlcBackendRep(base.BackendRep):
-    """A compiled model, ready to run."""
+_MOST_MODULES = 16  # one for each set of values is kept, the latest ones
 
-    def __init__(self, module: Module) -> None:
-        self.module = module
-        names = tuple(spec.name for spec in module.outputs)
-        self._pack = base.namedtupledict("Outputs", names)
+
+class DlcBackendRep(base.BackendRep):
+    """A model, ready to run.
+
+    A model that can only be compiled once some of its inputs are constants (the axes of a sum, for
+    one, decide what is computed at all) is compiled for the values these have in a run; further
+    runs with the same values use what was compiled.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        self._model = model
+        graph = model.graph
+        constants = {tensor.name for tensor in graph.initializer}
+        self._inputs = [v.name for v in graph.input if v.name not in constants]
+        self._pack = base.namedtupledict("Outputs", [v.name for v in graph.output])
+        self._fixed: dict[str, None] = {}
+        self._modules: dict[Hashable, Module] = {}
+        try:
+            self._modules[()] = compile(model)
+        except UnsupportedModel as error:
+            self._fix(error)
+
+    @property
+    def fixed_inputs(self) -> tuple[str, ...]:
+        """The inputs whose values the model is compiled for."""
+        return tuple(self._fixed)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Array, ...]:
         """Run on inputs by name, in order, or on one array; gives the outputs as a named tuple.
@@ -35,14 +56,64 @@ class DlcBackendRep(base.BackendRep):
             InputError: a missing, unknown or ill-fitting input.
         """
         _refuse_options(kwargs)
-        outputs: tuple[Array, ...] = self._pack(*self.module.run(self._feeds(inputs)).values())
+        feeds = self._feeds(inputs)
+        module = self._module(feeds)
+        free = {name: value for name, value in feeds.items() if name not in self._fixed}
+        outputs: tuple[Array, ...] = self._pack(*module.run(free).values())
         return outputs
+
+    def _module(self, feeds: Mapping[str, object]) -> Module:
+        """The model compiled for these values of the inputs that have to be constants."""
+        while True:
+            missing = [name for name in self._fixed if name not in feeds]
+            if missing:
+                raise InputError(name=missing[0], reason="is missing")
+            values = {name: np.asarray(feeds[name]) for name in self._fixed}
+            key = tuple((n, a.shape, a.dtype.str, a.tobytes()) for n, a in values.items())
+            if key in self._modules:
+                return self._modules[key]
+            try:
+                module = compile(self._model, values=values)
+            except UnsupportedModel as error:
+                self._fix(error)
+                continue
+            self._modules[key] = module
+            while len(self._modules) > _MOST_MODULES:
+                del self._modules[next(iter(self._modules))]
+            return module
+
+    def _fix(self, error: UnsupportedModel) -> None:
+        """Note the inputs that have to be constants.
+
+        Raises:
+            UnsupportedModel: the error, where no constant would help.
+        """
+        found: dict[str, None] = {}
+        for issue in error.issues:
+            above = self._above(str(issue.fields["needs"]))
+            if not above:
+                raise error
+            found |= dict.fromkeys(above)
+        if found.keys() <= self._fixed.keys():
+            raise error
+        self._fixed |= found
+
+    def _above(self, name: str) -> list[str]:
+        """The inputs from which a value is computed."""
+        makers = {o: node for node in self._model.graph.node for o in node.output}
+        seen, pending = set[str](), [name]
+        while pending:
+            name = pending.pop()
+            if name and name not in seen:
+                seen.add(name)
+                pending += makers[name].input if name in makers else ()
+        return [name for name in self._inputs if name in seen]
 
     def _feeds(self, inputs: Any) -> dict[str, object]:
         if isinstance(inputs, Mapping):
             return dict(inputs)
         values = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-        names = [spec.name for spec in self.module.inputs]
+        names = self._inputs
         if len(values) != len(names):
             wanted = ", ".join(names) or "none"
             raise InputError(
@@ -66,7 +137,7 @@ class DlcBackend(base.Backend):
         _refuse_options(kwargs)
         if not cls.supports_device(device):
             raise UserError(detail=f"there is no device '{device}'", hint="there is: CPU")
-        return DlcBackendRep(compile(model))
+        return DlcBackendRep(model)
 
     @classmethod
     def run_model(

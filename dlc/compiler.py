@@ -34,6 +34,7 @@ from dlc.schedule.program import CallKernel, Copy, Program, steps
 from dlc.te.types import TensorType
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
     from onnx import ModelProto
 
     from dlc.frontend.onnx.interface import Dim, Shape
@@ -79,6 +80,7 @@ def compile(
     *,
     dims: Mapping[str, Dim] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     precision: Precision = "highest",
     optimize: bool = True,
     tuning: Tuning = "auto",
@@ -91,6 +93,7 @@ def compile(
         target: a target string (`native`, `llvm -mcpu=haswell`, ...) or a `Target`.
         dims: fixes or bounds dimensions by name: `{"batch": 1}`, `{"seq": (1, 512)}`.
         shapes: fixes shapes of inputs: `{"x": (1, 3, 224, 224)}`.
+        values: makes inputs constants: `{"sample_rate": 16000}`.
         precision: how float32 products are computed; `highest` is at least as accurate as float32.
         optimize: False compiles each node by itself, as plain loops: slow, to find out whether an
             optimisation is why a result is wrong.
@@ -111,6 +114,7 @@ def compile(
             target,
             dims=dims,
             shapes=shapes,
+            values=values,
             precision=precision,
             optimize=optimize,
             tuning=tuning,
@@ -126,6 +130,7 @@ def build(
     *,
     dims: Mapping[str, Dim] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     precision: Precision = "highest",
     optimize: bool = True,
     schedule: Scheduler | None = None,
@@ -148,6 +153,7 @@ def build(
         machine,
         dims=dims,
         shapes=shapes,
+        values=values,
         precision=precision,
         optimize=optimize,
         progress=progress,
@@ -175,6 +181,7 @@ def lower_model(
     *,
     dims: Mapping[str, Dim] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     precision: Precision = "highest",
     optimize: bool = True,
     progress: Callable[[Progress], None] | None = None,
@@ -183,7 +190,7 @@ def lower_model(
     began = time.perf_counter()
     stage = _Stages(progress)
     with stage("import") as say:
-        imported = import_model(load_model(model), dims=dims, shapes=shapes)
+        imported = import_model(load_model(model), dims=dims, shapes=shapes, values=values)
         size = sum(a.nbytes for a in imported.graph.constants.values())
         say(f"{len(imported.graph.nodes)} nodes, {size / 1e6:.1f} MB of weights")
     reports: list[PassReport] = []

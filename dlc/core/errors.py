@@ -58,7 +58,10 @@ class ModelError(UserError):
 
 
 class UnsupportedOperator(ModelError):
-    """A node whose operator, attribute or operand dlc does not handle."""
+    """A node whose operator, attribute or operand dlc does not handle.
+
+    The field `needs` is the name of a value that would have to be constant, or "".
+    """
 
     template = "node '{node}': ONNX {op} is not supported: {reason}"
     code = "DLC-E0301"

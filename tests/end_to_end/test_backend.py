@@ -70,3 +70,34 @@ def test_compatible_is_what_would_compile():
     other = onnx.ModelProto.FromString(model.SerializeToString())
     other.graph.node[0].op_type = "Fancy"
     assert not dlc.backend.is_compatible(other)
+
+
+def test_inputs_that_must_be_constants_are_fixed_for_each_run():
+    """The elements of a kernel are loops; `block` is computed from the input `half`."""
+    x = np.arange(8, dtype=np.float32).reshape(1, 4, 2)
+    inputs = [
+        helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 4, 2]),
+        helper.make_tensor_value_info("half", onnx.TensorProto.INT64, [1]),
+    ]
+    nodes = [
+        helper.make_node("Add", ["half", "half"], ["block"]),
+        helper.make_node("Col2Im", ["x", "size", "block"], ["y"], strides=[2]),
+    ]
+    size = onnx.numpy_helper.from_array(np.array([4]), "size")
+    graph = helper.make_graph(nodes, "g", inputs, [onnx.ValueInfoProto(name="y")], [size])
+    rep = dlc.backend.prepare(helper.make_model(graph, ir_version=10))
+    assert rep.fixed_inputs == ("half",)
+    for _ in range(2):
+        (y,) = rep.run([x, np.array([1])])
+        np.testing.assert_array_equal(y, [[[0, 2, 1, 3], [4, 6, 5, 7]]])
+    assert len(rep._modules) == 1
+    with pytest.raises(dlc.ShapeError, match="col2im"):
+        rep.run([x, np.array([2])])
+    with pytest.raises(dlc.InputError, match="half"):
+        rep.run({"x": x})
+
+
+def test_what_no_constant_helps_is_refused_at_once():
+    node = helper.make_node("Fancy", ["x"], ["y"])
+    with pytest.raises(dlc.ModelError, match="Fancy"):
+        dlc.backend.run_node(node, [X])

@@ -103,7 +103,6 @@ def test_a_value_of_the_wrong_type_is_refused():
         (NODE("Cast", ["x"], ["y"], to=TensorProto.STRING), "STRING"),
         (NODE("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[0, 1]), "positive"),
         (NODE("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], pads=[1, 1]), "pads has 2"),
-        (NODE("Unique", ["x"], ["y", "i"]), "no converter"),
         (NODE("ConstantOfShape", ["k"], ["y"], value=numpy_helper.from_array(one([1, 2]))), "2 el"),
         (NODE("Frobnicate", ["x"], ["y"]), "no converter"),
     ],

@@ -73,11 +73,16 @@ class Context:
         """How many results of the node are wanted, absent ones in between included."""
         return len(self.node.outputs)
 
-    def refuse(self, reason: str, hint: str = "") -> NoReturn:
-        """Say why the node cannot be converted."""
+    def refuse(self, reason: str, hint: str = "", needs: str = "") -> NoReturn:
+        """Say why the node cannot be converted; `needs` is a value that has to be constant."""
         raise UnsupportedOperator(
-            node=self.node.label, op=self.node.operator, reason=reason, hint=hint
+            node=self.node.label, op=self.node.operator, reason=reason, hint=hint, needs=needs
         )
+
+    def refuse_variable(self, what: str, value: Value) -> NoReturn:
+        """Say that a value has to be constant, and is not."""
+        reason = f"{what} must be constant, and '{value.name}' is computed at run time"
+        self.refuse(reason, "an input becomes a constant with values=", value.name)
 
     def call(self, op: Op, *inputs: Value, name: str = "") -> Value:
         """The result of an operator that has one; computed now where that is cheap."""
@@ -222,7 +227,7 @@ class Context:
         """The elements of a constant vector of integers; others are refused."""
         array = self.array(value)
         if array is None:
-            self.refuse(f"{what} must be constant, and '{value.name}' is computed at run time")
+            self.refuse_variable(what, value)
         if array.dtype.kind not in "iu":
             self.refuse(f"{what} must be whole numbers, and '{value.name}' is {array.dtype}")
         return tuple(int(e) for e in array.flat)
@@ -253,7 +258,7 @@ class Context:
         """The elements of a constant; others are refused."""
         array = self.array(value)
         if array is None:
-            self.refuse(f"{what} must be constant, and '{value.name}' is computed at run time")
+            self.refuse_variable(what, value)
         return tuple(float(e) for e in array.flat)
 
     def need_sizes(self, value: Value, what: str) -> tuple[Expr, ...]:
@@ -265,7 +270,8 @@ class Context:
                 whole = self.call(Cast(to=DType.I64), value)
             found = self.data.elements(whole)
         if found is None:
-            self.refuse(f"{what} depends on data that is known only at run time")
+            reason = f"{what} depends on data that is known only at run time"
+            self.refuse(reason, "an input becomes a constant with values=", value.name)
         return found
 
     def materialise(self, value: Value) -> Value:

@@ -181,6 +181,11 @@ class _Driver:
             self.env.update({name: _Missing() for name in node.outputs if name})
 
     def report(self, node: OnnxNode, issue: UnsupportedOperator) -> None:
+        needed = issue.fields["needs"]
+        for name, value in self.env.items():  # the context knows values by other names
+            if isinstance(value, Value) and value.name == needed:
+                issue = UnsupportedOperator(hint=issue.hint, **{**issue.fields, "needs": name})
+                break
         self.issues.append(issue)
         known = [self.env.get(name) for name in node.inputs if name]
         types = ", ".join(str(v.type) if isinstance(v, Value) else "?" for v in known)
@@ -260,7 +265,7 @@ class _Driver:
             except UnsupportedOperator as error:
                 self.ctx.node = node
                 reason = f"its definition needs {error.fields['op']}: {error.fields['reason']}"
-                self.ctx.refuse(reason, error.hint)
+                self.ctx.refuse(reason, error.hint, str(error.fields["needs"]))
 
     def subgraph(
         self, ctx: Context, graph: OnnxGraph, operands: Sequence[Value]
