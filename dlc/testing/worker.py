@@ -1,6 +1,7 @@
 """A process that judges models and may die of it. Speaks lines of JSON over its pipes.
 
-Request: {"seed": 7} or {"model": path, "feeds": path}, with "variants" and "folder".
+Request: {"seed": 7} or {"model": path, "feeds": path}, with "variants", "folder" and, of
+a seed, "cases": whether it may begin with one of ONNX's own tests.
 Answer: {"verdict": ..., "variant": ..., "detail": ..., "operators": ..., ...}.
 """
 
@@ -37,7 +38,7 @@ def main() -> None:
 
 def _serve(request: dict[str, Any]) -> dict[str, Any]:
     began = time.perf_counter()
-    sample = load_sample(request["model"]) if "model" in request else draw_sample(request["seed"])
+    sample = load_sample(request["model"]) if "model" in request else _draw(request)
     if "folder" in request:
         save_sample(sample, Path(request["folder"]))
     drawn = time.perf_counter()
@@ -51,6 +52,10 @@ def _serve(request: dict[str, Any]) -> dict[str, Any]:
         "drawing": round(drawn - began, 3),
         "seconds": round(time.perf_counter() - began, 3),
     }
+
+
+def _draw(request: dict[str, Any]) -> Sample:
+    return draw_sample(request["seed"], cases=request.get("cases", True))
 
 
 def save_sample(sample: Sample, folder: Path) -> Path:
