@@ -21,6 +21,7 @@ from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.shape import Concat, Pad, Slice
+from dlc.te.expr import Const
 
 MAX_EXTRA_WORK = 8
 """Idle lanes and joined groups multiply the work; by more than this, the direct kernel wins.
@@ -35,6 +36,8 @@ def block_conv(blocking: Blocking, node: Node) -> bool:
     array = blocking.array(w)
     if array is None or not w.type.dtype.is_float or array.shape[0] == 0:
         return False
+    if not isinstance(x.type.shape[1], Const):
+        return False  # as many channels as the weights need, but the model does not say so
     oc, per_group = array.shape[:2]
     if per_group == 1 and op.groups == oc and op.groups > 1:
         form = _depthwise(blocking, node, array)

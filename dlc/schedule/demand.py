@@ -35,9 +35,10 @@ def demand(func: Func) -> Demand:
         operations += _trips(around) * count
         if store.buffer not in own:
             written[store.buffer] = written.get(store.buffer, ZERO) + _reach(store.index, around)
-        for load in loads(store.value):
+        for load in dict.fromkeys(loads(store.value)):
             if load.buffer not in own:
-                read[load.buffer] = read.get(load.buffer, ZERO) + _reach(load.index, around)
+                more = read.get(load.buffer, ZERO) + _reach(load.index, around)
+                read[load.buffer] = canonical(more)
     moved: Expr = ZERO
     for buffer in func.params:
         touched = (written if buffer in func.outputs else read).get(buffer.name, ZERO)

@@ -248,6 +248,9 @@ REFUSES = [
     ("batch_norm_into_mul_add", "a variance is negative", body(
         X4, *NORM[:3], "v: f32[3] = const(-1, 2, 3)",
         "y: f32[2, 3, 5, 7] = batch_norm(x, s, b, m, v)")),
+    ("batch_norm_into_mul_add", "channels is not known", body(
+        "k: size, n: size, x: f32[k, n, 5, 7]", *NORM,
+        "y: f32[k, n, 5, 7] = batch_norm(x, s, b, m, v)")),
     ("scale_into_conv", "differs within a channel", body(
         X4, *CONV, "c: f32[7] = const(1, 2, 3, 4, 5, 6, 7)", "y: f32[2, 4, 5, 7] = mul(a, c)")),
     ("scale_into_conv_transpose", "differs within a channel", body(

@@ -10,6 +10,7 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, Mul
 from dlc.graph.ops.norm import BatchNorm
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
+from dlc.te.expr import Const
 
 
 @rule(
@@ -18,6 +19,8 @@ from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
 def batch_norm_into_mul_add(match: Match) -> Value | Refusal:
     """Fold the five constants into two."""
     norm, x = match.op(BatchNorm), match["x"]
+    if not isinstance(x.type.shape[1], Const):
+        return Refusal("the number of channels is not known")
     total = match.array("variance") + norm.epsilon
     if not (total > 0).all():
         return Refusal("a variance is negative")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlc.schedule.edit import swap_loop
 from dlc.schedule.loop import For, Func, LoopKind, substitute
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
-from dlc.te.expr import Var, maximum
+from dlc.te.expr import ONE, ZERO, Var, maximum
 from dlc.te.simplify import canonical, surely_at_most
 
 
@@ -39,6 +39,9 @@ def fuse(func: Func, outer: str, inner: str, name: str) -> Func:
 
     both = Var(name)
     env = {outer: both // second.extent, inner: both % second.extent}
+    if first.extent == ONE or second.extent == ONE:  # where no division is, none need be undone
+        single, other = (outer, inner) if first.extent == ONE else (inner, outer)
+        env = {single: ZERO, other: both}
     runs = second.extent
     if not (surely_at_most(0, first.extent) or surely_at_most(0, runs)):
         runs = maximum(runs, 0)  # two extents below zero must not become one above it

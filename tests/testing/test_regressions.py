@@ -1,0 +1,43 @@
+"""Models that the fuzzer found and made small: each was compiled wrongly, or not at all, once."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from dlc.testing.check import VARIANTS, Verdict, check
+from dlc.testing.generate import Sample
+
+MODELS: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
+    "work counted with a load for each use": ({"x": (2, 1)}, """
+        (float[m, 1] x) => (float[m, 1] y) { y = Asin (x) }"""),
+    "channels that only the weights know": ({"x": (1, 3, 4), "w": (3, 1, 1)}, """
+        (float[1, n, 4] x, float[n, 1, 1] w) => (float[1, n, 4] y)
+        <float[3] s = {1, 2, 3}, float[3] b = {4, 5, 6}, float[3] u = {7, 8, 9}> {
+            c = Conv <group: int = 3> (x, w)
+            y = BatchNormalization (c, s, b, u, s)
+        }"""),
+    "constant weights on open channels": ({"x": (1, 2, 3, 3)}, """
+        (float[1, n, 3, 3] x) => (float[1, 2, 3, 3] y)
+        <float[2, 1, 1, 1] w = {2, 3}> { y = Conv <group: int = 2> (x, w) }"""),
+    "one row by open columns": ({"x": (1, 1, 1, 1, 1), "w": (1, 1, 1, 1, 3)}, """
+        (float[1, 1, 1, 1, 1] x, float[1, 1, 1, 1, n] w) => (float[1, 1, 1, 1, n] y) {
+            y = MatMul (x, w)
+        }"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_is_right_now(name):
+    shapes, text = MODELS[name]
+    head = '<ir_version: 10, opset_import: ["" : 18]> agraph '
+    model = onnx.parser.parse_model(head + text)
+    rng = np.random.default_rng(0)
+    kinds = {v.name: v.type.tensor_type.elem_type for v in model.graph.input}
+    feeds = {}
+    for name, shape in shapes.items():
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kinds[name])
+        feeds[name] = (rng.integers(-60, 60, shape) / 64).astype(dtype)
+    finding = check(Sample(model, feeds, (), False), VARIANTS)
+    assert finding.verdict is Verdict.OK, finding
