@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dlc.autotune.apply import Records, Tuning, find_records
+from dlc.codegen.cuda.build import compile_for_gpu, host_target
 from dlc.codegen.export import export_library
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import emit_program
@@ -28,6 +30,7 @@ from dlc.graph.op import Array
 from dlc.graph.pass_ import PassContext, PassReport, run_passes
 from dlc.graph.pipeline import PIPELINE, PLAIN
 from dlc.runtime import Module, hash_file, load
+from dlc.schedule.gpu_program import why_not_on_gpu
 from dlc.schedule.loop import Func
 from dlc.schedule.primitive import Step
 from dlc.schedule.program import CallKernel, Copy, Program, steps
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from dlc.frontend.onnx.interface import Dim, Shape
+
+_LOG = logging.getLogger("dlc.schedule")
 
 Precision = Literal["highest", "high", "medium"]
 Scheduler = Callable[[Func, Target], "tuple[Step, ...] | None"]
@@ -233,13 +238,10 @@ def assemble(
             found = better
             say(f"{tuned} of {len(found)} kernels have records")
     with stage("codegen") as say:
-        kernels = compile_kernels(found, jobs=jobs, progress=stage.kernel)
-        symbols = {k.name: c.symbol for k, c in zip(program.kernels, kernels, strict=True)}
-        host = compile_ir(emit_program(program, machine, symbols), machine)
+        objects = _compile(program, machine, found, jobs, stage.kernel)
         say(f"{len(program.kernels)} kernels")
     with stage("link") as say:
         manifest = describe(imported, program, machine)
-        objects = [host, *(c.code for c in kernels)]
         weights = lowered.constants
         export_library(program, weights, objects, manifest, path, machine, hasher=hash_file)
         say(f"{path.stat().st_size / 1e6:.1f} MB")
@@ -255,6 +257,29 @@ def assemble(
         seconds=lowered.seconds + time.perf_counter() - began,
         passes=lowered.passes,
     )
+
+
+def _compile(
+    program: Program,
+    target: Target,
+    found: list[KernelJob],
+    jobs: int | None,
+    report: Callable[[str, int, int], None],
+) -> list[bytes]:
+    """The objects of a program: its kernels, and the host's side of them."""
+    if target.gpu is not None:
+        reason = why_not_on_gpu(program)
+        if not reason:
+            steps_of = {job.name: job.steps for job in found}
+            code = compile_for_gpu(program, target, steps_of, jobs=jobs, progress=report)
+            return list(code.objects)
+        _LOG.warning("the whole model stays on the host: %s", reason)
+        target = host_target(target)
+        found = [KernelJob(k.name, k, target) for k in program.kernels]
+    kernels = compile_kernels(found, jobs=jobs, progress=report)
+    symbols = {k.name: c.symbol for k, c in zip(program.kernels, kernels, strict=True)}
+    host = compile_ir(emit_program(program, target, symbols), target)
+    return [host, *(c.code for c in kernels)]
 
 
 def describe(imported: Imported, program: Program, target: Target) -> Manifest:

@@ -136,12 +136,15 @@ def _verify(
     """
     from dlc.core.machine import read_machine
     from dlc.peer import has_onnxruntime
+    from dlc.runtime import why_no_gpu
 
     began = time.perf_counter()
     here = read_machine()
     reason = ""
     if machine.arch != here.arch or not machine.features <= here.features:
         reason = "this machine cannot run it"
+    elif machine.gpu is not None and (missing := why_no_gpu()):
+        reason = missing.partition(";")[0]
     elif not has_onnxruntime():
         reason = "onnxruntime is not installed"
     if reason:

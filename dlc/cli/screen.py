@@ -117,6 +117,8 @@ def show_target(target: Target, *, with_cpu: bool = True) -> str:
         for names, word in _HIGHLIGHTS.get(target.arch, ())
         if target.features & set(names) and not (word == "AVX2" and "avx512f" in target.features)
     ]
+    if target.gpu is not None:
+        return f"cuda ({', '.join(target.gpu.archs)})"
     named = with_cpu and target.cpu not in ("x86-64", "generic")
     arch = f"{target.arch} {target.cpu}" if named else target.arch
     return arch + (f" ({', '.join(words)})" if words else "")

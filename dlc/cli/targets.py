@@ -39,6 +39,7 @@ def targets(
     console.print(f"native  this machine: {show_target(found)}, {found.cores} threads")
     console.print("llvm    another machine: 'llvm -mcpu=NAME', and of its features more with")
     console.print("        -mattr=+FEATURE or fewer with -mattr=-FEATURE")
+    console.print("cuda    NVIDIA GPUs: 'cuda -arch=sm_80,sm_90'")
     console.print("\n-mcpu=")
     rows = table("", "", left=("",))
     rows.show_header = False
@@ -54,7 +55,8 @@ def _data(target: Target) -> dict[str, object]:
 
 def _explain(target: Target) -> None:
     console = stdout()
-    facts = {
+    facts = {} if target.gpu is None else {"GPUs": ", ".join(target.gpu.archs)}
+    facts |= {
         "triple": target.triple,
         "cpu": target.cpu,
         "features": ", ".join(sorted(target.features)) or "-",

@@ -1,7 +1,8 @@
-"""Target strings: `native`, `llvm -mcpu=NAME -mattr=+a,-b -mtriple=TRIPLE -num-cores=N`.
+"""Target strings: `native`, `llvm -mcpu=NAME -mattr=+a,-b -mtriple=TRIPLE -num-cores=N`, `cuda`.
 
 `native` is this machine, by its features. `llvm` alone means the same; `-mcpu` or a `-mtriple` of
-another architecture takes the features from a table instead.
+another architecture takes the features from a table instead. `cuda -arch=sm_80,sm_90` names GPUs;
+the other options are about the machine that they are plugged into, any by default.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from dataclasses import dataclass, field
 
 from dlc.core.cpus import BASELINE, CPUS, GENERIC, IMPLIES, with_dependent, with_implied
 from dlc.core.errors import TargetError
+from dlc.core.gpus import DEFAULT, PROCESSORS, gpu_for
 from dlc.core.machine import Machine, host_arch, read_machine
-from dlc.core.target import Target
+from dlc.core.target import Gpu, Target
 
 _OPTIONS = {
     "native": ("mattr", "num-cores"),
     "llvm": ("mcpu", "mattr", "mtriple", "num-cores"),
+    "cuda": ("arch", "mcpu", "mattr", "mtriple", "num-cores"),
 }
 _LATER = {
-    "cuda": "the CUDA backend is not available yet",
     "c": "the C backend is not available yet",
 }
 _ARCHS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
@@ -52,6 +54,8 @@ def parse_target(text: str) -> Target:
     machine = read_machine() if arch == host_arch() else None
     target = _of_cpu(spec, arch, abi, machine)
     return Target(
+        backend="cuda" if spec.kind == "cuda" else "llvm",
+        gpu=_gpu(spec) if spec.kind == "cuda" else None,
         triple=target.triple,
         cpu=target.cpu,
         features=_apply_attributes(spec, arch, target.features, machine),
@@ -110,7 +114,8 @@ def _triple(spec: _Text) -> tuple[str, str]:
 def _of_cpu(spec: _Text, arch: str, abi: str, machine: Machine | None) -> Target:
     """The target before `-mattr`: a CPU of the table, or this machine by its features."""
     triple = f"{arch}-unknown-linux-{abi}"
-    name = spec.options.get("mcpu", "native" if machine else GENERIC[arch])
+    anything = GENERIC[arch] if spec.kind == "cuda" or machine is None else "native"
+    name = spec.options.get("mcpu", anything)
     if name == "native":
         if machine is None:
             raise spec.error(f"this machine is '{host_arch()}', not '{arch}'", "name an -mcpu")
@@ -147,6 +152,15 @@ def _apply_attributes(
             raise spec.error(f"this machine lacks '{name}'", hint)
         features |= with_implied(arch, name)
     return features
+
+
+def _gpu(spec: _Text) -> Gpu:
+    """The GPUs of `-arch`."""
+    archs = list(dict.fromkeys(spec.options.get("arch", ",".join(DEFAULT)).split(",")))
+    for arch in archs:
+        if arch not in PROCESSORS:
+            raise spec.error(f"there is no GPU '{arch}'", _suggest(arch, PROCESSORS))
+    return gpu_for(archs)
 
 
 def _cores(spec: _Text) -> int | None:

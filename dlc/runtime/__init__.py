@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dlc.core.manifest import SizeSpec, TensorSpec
 from dlc.runtime.module import Binding, Module, load
-from dlc.runtime.native import hash_file, num_threads, set_num_threads
+from dlc.runtime.native import hash_file, num_threads, set_num_threads, why_no_gpu
 from dlc.runtime.profile import Profile, StepTime
 from dlc.runtime.timing import Timing
 
@@ -25,4 +25,5 @@ __all__ = [
     "load",
     "num_threads",
     "set_num_threads",
+    "why_no_gpu",
 ]

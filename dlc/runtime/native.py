@@ -35,6 +35,15 @@ def set_num_threads(count: int | None) -> None:
     _runtime.set_num_threads(count or 0)
 
 
+def why_no_gpu() -> str:
+    """Why no model for a GPU can run on this machine, or ""."""
+    try:
+        _runtime.find_gpu()
+    except _runtime.StatusError as error:
+        return str(error.args[1])
+    return ""
+
+
 @contextlib.contextmanager
 def dlc_errors(path: str | os.PathLike[str] = "") -> Iterator[None]:
     """Turn the status of a failed call into the error that says whose fault it is."""

@@ -93,8 +93,9 @@ def test_an_arm_cpu_implies_its_architecture(server):
         ("", "there is no such backend", "native, llvm"),
         ("vulkan", "there is no such backend", "native, llvm"),
         ("llvm 'x", "cannot be read", ""),
-        ("cuda", "not available yet", "native"),
-        ("cuda -arch=sm_90", "not available yet", "native"),
+        ("cuda -arch=sm_70", "there is no GPU 'sm_70'", "sm_80"),
+        ("cuda -arch=sm_90,", "there is no GPU ''", "sm_80"),
+        ("native -arch=sm_90", "there is no option '-arch=sm_90'", "-mattr="),
         ("c", "not available yet", "native"),
         ("native -mcpu=haswell", "there is no option '-mcpu=haswell'", "-mattr="),
         ("llvm mcpu=haswell", "there is no option 'mcpu=haswell'", "-mcpu="),
@@ -276,3 +277,21 @@ def test_the_loader_can_check_every_feature(arch):
     source = Path(__file__).parents[2] / "dlc/runtime/cpp/src/cpu_features.cc"
     checked = set(re.findall(r'\{"([^"]+)"', source.read_text()))
     assert set(IMPLIES[arch]) <= checked
+
+
+def test_a_gpu_is_named_by_its_architecture() -> None:
+    both = parse_target("cuda")
+    assert both.backend == "cuda"
+    assert both.gpu is not None
+    assert both.gpu.archs == ("sm_80", "sm_90")
+    assert both.gpu.processors == 108  # the fewest of the two
+    one = parse_target("cuda -arch=sm_90")
+    assert one.gpu is not None
+    assert (one.gpu.archs, one.gpu.processors) == (("sm_90",), 132)
+    assert parse_target("native").gpu is None
+
+
+def test_a_gpu_is_plugged_into_any_machine() -> None:
+    assert parse_target("cuda").features == parse_target("llvm -mcpu=x86-64").features
+    assert "avx2" in parse_target("cuda -mcpu=haswell").features
+    assert parse_target("cuda -mtriple=aarch64-linux-gnu").arch == "aarch64"

@@ -76,6 +76,14 @@ def emit_kernel(func: Func, symbol: str) -> Kernel:
     return Kernel(symbol, func, text, grid(func), threads, shared)
 
 
+def why_not_printable(func: Func) -> str:
+    """Why no GPU can run a function, or ""."""
+    for name, dtype in dtypes(func).items():
+        if dtype not in MEMORY_TYPES:
+            return f"'{name}' holds {dtype}"
+    return ""
+
+
 def is_small(func: Func) -> bool:
     """Whether 32 bits hold every index of a launch."""
     buffers = [*func.params, *(a.buffer for a in allocs(func.body).values())]

@@ -232,6 +232,30 @@ inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks,
   return !failure[0];
 }
 
+// ---- for a driver that runs kernels by this emulation
+
+struct Param { int bytes, written, same_as; };  // of an element; same_as: whose memory it is, or -1
+struct Kernel { const char *name; void (*run)(); int threads, buffers, sizes; const Param *params; };
+
+// Launches with the parameters of cuLaunchKernel; `behind` says how many bytes an allocation has
+// from an address on.
+inline const char *start(const Kernel &kernel, void **params, i64 (*behind)(const void *),
+                         int blocks, int order) {
+  Buffer buffers[64];
+  for (int i = 0; i < kernel.buffers; ++i) {
+    const Param &param = kernel.params[i];
+    char *data = *(char **)params[i];
+    buffers[i] = {data, behind(data), nullptr};
+    if (param.same_as >= 0) buffers[i].touches = buffers[param.same_as].touches;
+    else if (param.written)
+      buffers[i].touches = (Touch *)calloc(buffers[i].bytes / param.bytes + 1, sizeof(Touch));
+  }
+  launch(kernel.name, kernel.run, buffers, blocks, kernel.threads, order);
+  for (int i = 0; i < kernel.buffers; ++i)
+    if (kernel.params[i].same_as < 0) free(buffers[i].touches);
+  return failure;
+}
+
 }  // namespace dlc
 
 DLC_FN void barrier() { dlc::pause(dlc::AT_BARRIER); }

@@ -59,8 +59,37 @@ def emulation_text(kernels: Sequence[Kernel]) -> str:
             f'  dlc::launch("{name}", call_{name}, buffers, blocks, {kernel.threads}, order);',
             "  return dlc::failure;",
             "}",
+            *_entry_for_driver(kernel),
         ]
     return "\n".join(parts) + "\n"
+
+
+def _entry_for_driver(kernel: Kernel) -> list[str]:
+    """What a driver needs to launch the kernel with the parameters of `cuLaunchKernel`.
+
+    A buffer that shares the memory of an input comes after it, and takes its record of touches.
+    """
+    func, name = kernel.func, kernel.symbol
+    names = [b.name for b in func.params]
+    shared = dict(func.in_place)
+    rows: list[str] = []
+    for position, buffer in enumerate(func.params):
+        size = buffer.type.dtype.size_bytes
+        written = position >= len(func.inputs) or buffer.name in shared.values()
+        same = names.index(shared[buffer.name]) if buffer.name in shared else -1
+        rows.append(f"{{{size}, {int(written)}, {same}}}")
+    sizes = [f"*(i64 *)params[{len(names) + n}]" for n in range(len(func.sizes))]
+    return [
+        f"static const dlc::Param params_{name}[] = {{{', '.join(rows)}}};",
+        f'extern "C" const dlc::Kernel kernel_{name} = {{"{name}", call_{name}, {kernel.threads}, '
+        f"{len(names)}, {len(sizes)}, params_{name}}};",
+        f'extern "C" const char *start_{name}(void **params, i64 (*behind)(const void *), '
+        "int blocks, int order) {",
+        f"  const i64 sizes[] = {{{', '.join([*sizes, '0'])}}};",
+        "  dlc_sizes = sizes;",
+        f"  return dlc::start(kernel_{name}, params, behind, blocks, order);",
+        "}",
+    ]
 
 
 class Emulator:
@@ -80,6 +109,7 @@ class Emulator:
         library = where / f"{digest.hexdigest()[:24]}.so"
         if not library.exists():
             _compile(text, library)
+        self.path = library
         self.library = ctypes.CDLL(str(library))
 
     def run(

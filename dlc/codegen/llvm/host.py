@@ -63,13 +63,20 @@ def weight_offsets(constants: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
     return offsets, end
 
 
-def emit_program(program: Program, target: Target, symbols: Mapping[str, str] | None = None) -> str:
+def emit_program(
+    program: Program,
+    target: Target,
+    symbols: Mapping[str, str] | None = None,
+    table: tuple[int, str, str] | None = None,
+) -> str:
     """Write a host program as LLVM IR text.
 
     Args:
         program: a verified program.
         target: the machine it is for.
         symbols: the symbol of each kernel, where it is not the kernel's name.
+        table: what else `dlc_model_query` may be asked for: the flag, a symbol, and IR that
+            defines it.
 
     Raises:
         CodegenError: a kernel's name is not usable, or a size is needed before it is known.
@@ -82,6 +89,9 @@ def emit_program(program: Program, target: Target, symbols: Mapping[str, str] | 
     )
     plan = _HostFunction(program, names, messages).plan()
     fields = (ABI_VERSION, len(program.inputs), len(program.outputs), len(program.sizes))
+    answers = {ABI_VERSION: "dlc_model", ABI_VERSION | PROFILE: "dlc_model_profiled"}
+    if table is not None:
+        answers[ABI_VERSION | table[0]] = table[1]
     parts = [
         f'target triple = "{target.triple}"\n',
         f"@{WEIGHTS_SYMBOL} = external hidden constant i8, align {ALIGNMENT}\n",
@@ -90,19 +100,26 @@ def emit_program(program: Program, target: Target, symbols: Mapping[str, str] | 
         _declare_kernels(program, names),
         DECLARATIONS,
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)\n",
-        f"define ptr @{MODEL_SYMBOL}(i32 %abi) #0 {{\n"
-        f"  %profile = icmp eq i32 %abi, {ABI_VERSION | PROFILE}\n"
-        "  %other = select i1 %profile, ptr @dlc_model_profiled, ptr null\n"
-        f"  %known = icmp eq i32 %abi, {ABI_VERSION}\n"
-        "  %model = select i1 %known, ptr @dlc_model, ptr %other\n"
-        "  ret ptr %model\n}\n",
+        _query(answers),
         plan,
         run,
         profiled.run(),
         emit_messages(messages),
+        table[2] if table is not None else "",
         "attributes #0 = { nounwind }\n",
     ]
     return "".join(parts)
+
+
+def _query(answers: Mapping[int, str]) -> str:
+    """The exported function: a model for each version, with or without a flag."""
+    lines = [f"define ptr @{MODEL_SYMBOL}(i32 %abi) #0 {{"]
+    found = "null"
+    for number, (version, name) in enumerate(answers.items()):
+        lines.append(f"  %is{number} = icmp eq i32 %abi, {version}")
+        lines.append(f"  %found{number} = select i1 %is{number}, ptr @{name}, ptr {found}")
+        found = f"%found{number}"
+    return "\n".join([*lines, f"  ret ptr {found}", "}", ""])
 
 
 def _model(name: str, fields: tuple[int, ...], run: str) -> str:

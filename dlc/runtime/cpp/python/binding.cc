@@ -333,6 +333,7 @@ PYBIND11_MODULE(_runtime, m, py::mod_gil_not_used()) {
   m.def("load_path", &load_path);
   m.def("load_bytes", &load_bytes);
   m.def("hash_file", &hash_file);
+  m.def("find_gpu", [] { check(dlc_find_gpu()); });
   m.def("num_threads", &dlc_num_threads);
   m.def("set_num_threads", [](std::uint32_t count) {
     const py::gil_scoped_release released;

@@ -93,6 +93,11 @@ void Context::run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *
                        std::vector<dlc_step> *steps) {
   plan(inputs);
   const auto &specs = module_->manifest().inputs;
+  if (module_->is_for_gpu()) {
+    if (steps != nullptr) fail(DLC_INCOMPATIBLE, "steps on a GPU are not timed yet");
+    run_on_gpu(inputs, outputs);
+    return;
+  }
   for (std::size_t i = 0; i < specs.size(); ++i) {
     check_input_memory(specs[i], inputs[i]);
     input_data_[i] = tensor_data(inputs[i]);
@@ -109,6 +114,21 @@ void Context::run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *
                                        output_data_.data(), arena);
   expects_loops_ = host.used_loops();
   if (status != 0 || host.failed()) fail(DLC_RUN_FAILED, host.failure());
+}
+
+void Context::run_on_gpu(const DLTensor *inputs, DLTensor *outputs) {
+  if (gpu_ == nullptr) gpu_ = std::make_unique<GpuRun>(module_->gpu());
+  std::vector<HostTensor> in, out;
+  const auto &specs = module_->manifest().inputs;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    check_input_memory(specs[i], inputs[i]);
+    in.push_back({const_cast<void *>(tensor_data(inputs[i])), tensor_bytes(specs[i], inputs[i].shape)});
+  }
+  for (std::size_t i = 0; i < output_data_.size(); ++i) {
+    place_output(i, outputs[i]);
+    out.push_back({output_data_[i], tensor_bytes(module_->manifest().outputs[i], output_dims(i))});
+  }
+  gpu_->run(sizes_, arena_bytes_, in, out);
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "gpu.h"
 #include "host.h"
 #include "memory.h"
 #include "module.h"
@@ -33,10 +34,12 @@ class Context final : public OutputPlaces {
 
  private:
   void place_output(std::size_t index, DLTensor &tensor);
+  void run_on_gpu(const DLTensor *inputs, DLTensor *outputs);
   void run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *outputs,
                 std::vector<dlc_step> *steps);
 
   std::shared_ptr<const Module> module_;
+  std::unique_ptr<GpuRun> gpu_;
   std::vector<std::int64_t> sizes_, planned_sizes_;
   bool planned_ = false;
   std::vector<std::size_t> first_dim_;  // of each output, in output_dims_

@@ -36,14 +36,20 @@ dlc_model_query_fn query_function(void *library) {
   return reinterpret_cast<dlc_model_query_fn>(dlsym(library, DLC_MODEL_SYMBOL));
 }
 
-const dlc_model *query(void *library, const Manifest &manifest) {
+const dlc_gpu_model *query_gpu(void *library) {
   const auto function = query_function(library);
   if (function == nullptr) fail(DLC_BAD_ARTIFACT, "it does not export " DLC_MODEL_SYMBOL);
+  return reinterpret_cast<const dlc_gpu_model *>(function(DLC_ABI_VERSION | DLC_GPU));
+}
+
+const dlc_model *query(void *library, const Manifest &manifest, const dlc_gpu_model *gpu) {
+  const auto function = query_function(library);
   const dlc_model *model = function(DLC_ABI_VERSION);
   if (model == nullptr || model->abi_version != DLC_ABI_VERSION) {
     fail(DLC_INCOMPATIBLE, "its code is for another ABI than " + std::to_string(DLC_ABI_VERSION));
   }
-  if (model->input_count != manifest.inputs.size() ||
+  const std::size_t constants = gpu != nullptr ? gpu->constant_count : 0;
+  if (model->input_count != manifest.inputs.size() + constants ||
       model->output_count != manifest.outputs.size() ||
       model->size_count != manifest.sizes.size() || model->plan == nullptr ||
       model->run == nullptr) {
@@ -73,10 +79,22 @@ void Module::Closer::operator()(void *handle) const noexcept { dlclose(handle); 
 Module::Module(Artifact artifact)
     : artifact_(std::move(artifact)),
       library_(open_library(artifact_.file)),
-      model_(query(library_.get(), artifact_.manifest)),
+      gpu_model_(query_gpu(library_.get())),
+      model_(query(library_.get(), artifact_.manifest, gpu_model_)),
       profiling_(query_function(library_.get())(DLC_ABI_VERSION | DLC_PROFILE)),
       inputs_(views(artifact_.manifest.inputs)),
       outputs_(views(artifact_.manifest.outputs)) {}
+
+std::shared_ptr<const GpuCode> Module::gpu() const {
+  if (gpu_model_ == nullptr) return nullptr;
+  const std::lock_guard<std::mutex> lock(gpu_mutex_);
+  auto code = gpu_.lock();
+  if (code == nullptr) {
+    code = std::make_shared<const GpuCode>(*gpu_model_);
+    gpu_ = code;
+  }
+  return code;
+}
 
 namespace {
 

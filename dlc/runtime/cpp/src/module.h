@@ -3,10 +3,12 @@
 #define DLC_SRC_MODULE_H
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "artifact.h"
 #include "dlc/abi.h"
+#include "gpu.h"
 
 namespace dlc_runtime {
 
@@ -27,6 +29,10 @@ class Module {
   const dlc_model &code() const noexcept { return *model_; }
   // The code that reports its steps, or nullptr.
   const dlc_model *profiling_code() const noexcept { return profiling_; }
+  // What a model for a GPU has there; nullptr for one that runs on the CPU. Throws Failure where
+  // there is no GPU that can run it.
+  std::shared_ptr<const GpuCode> gpu() const;
+  bool is_for_gpu() const noexcept { return gpu_model_ != nullptr; }
   const std::vector<TensorView> &inputs() const noexcept { return inputs_; }
   const std::vector<TensorView> &outputs() const noexcept { return outputs_; }
 
@@ -37,9 +43,12 @@ class Module {
 
   Artifact artifact_;
   std::unique_ptr<void, Closer> library_;
+  const dlc_gpu_model *gpu_model_;
   const dlc_model *model_;
   const dlc_model *profiling_;
   std::vector<TensorView> inputs_, outputs_;
+  mutable std::mutex gpu_mutex_;
+  mutable std::weak_ptr<const GpuCode> gpu_;  // kept by the contexts, and gone with the last
 };
 
 }  // namespace dlc_runtime

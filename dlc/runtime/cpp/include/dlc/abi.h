@@ -82,8 +82,58 @@ typedef struct dlc_model {
                  void *const *outputs, void *arena);
 } dlc_model;
 
+/* Added to the version asked for: the dlc_gpu_model of a model whose kernels run on a GPU. */
+#define DLC_GPU 0x40000000u
+
+/* Kernels compiled for one kind of GPU. Owned by the model. */
+typedef struct dlc_gpu_image {
+  const void *data;
+  int64_t bytes;
+  uint32_t unit; /* images of one unit hold the same kernels */
+  uint32_t kind; /* 0: cubin, 1: PTX text */
+  uint32_t arch; /* 90 for sm_90 and compute_90 */
+  uint32_t reserved;
+} dlc_gpu_image;
+
+typedef struct dlc_gpu_kernel {
+  const char *name;
+  uint32_t unit;        /* the images that hold it */
+  uint32_t threads;     /* of one block */
+  uint32_t param_count; /* 64 bits each */
+  uint32_t reserved;
+} dlc_gpu_kernel;
+
+/* What a model offers whose kernels run on a GPU. All tensors its `run` is given lie in the memory
+ * of the GPU, the arena too; behind the inputs come the constants, which the caller copies there
+ * once. `run` returns when everything is launched. */
+typedef struct dlc_gpu_model {
+  dlc_model model; /* `input_count` counts the constants too; `run` takes a dlc_gpu_host */
+  uint32_t kernel_count;
+  uint32_t image_count;
+  uint32_t constant_count;
+  uint32_t waits; /* 1: `run` waits for the GPU in between, so it cannot be recorded */
+  const dlc_gpu_kernel *kernels;
+  const dlc_gpu_image *images;
+  const int64_t *constant_offsets; /* of each constant in `weights`, in bytes */
+  const void *weights;
+  int64_t weight_bytes;
+} dlc_gpu_model;
+
+/* What the caller offers such a model besides a dlc_host. After a failure nothing happens. */
+typedef struct dlc_gpu_host {
+  dlc_host host; /* `run` is given a pointer to this one */
+  /* Launches a kernel behind all others; `params` points to the value of each parameter. */
+  void (*launch)(void *self, uint32_t kernel, int64_t blocks, void **params);
+  /* Memory of the CPU for one kernel that runs there. NULL when there is none. */
+  void *(*stage)(void *self, int64_t bytes);
+  /* Copies from the GPU, or to it, once all that was launched before is done. */
+  void (*fetch)(void *self, void *to, const void *of, int64_t bytes);
+  void (*send)(void *self, void *to, const void *of, int64_t bytes);
+} dlc_gpu_host;
+
 /* The one exported symbol. Returns NULL when the model was built for another ABI. With
- * DLC_ABI_VERSION | DLC_PROFILE, the same model with a `run` that reports its steps, or NULL. */
+ * DLC_ABI_VERSION | DLC_PROFILE, the same model with a `run` that reports its steps, or NULL; with
+ * DLC_ABI_VERSION | DLC_GPU, a pointer to the first member of the dlc_gpu_model, or NULL. */
 typedef const dlc_model *(*dlc_model_query_fn)(uint32_t abi_version);
 
 #ifdef __cplusplus

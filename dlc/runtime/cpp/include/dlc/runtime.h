@@ -146,6 +146,12 @@ dlc_status dlc_profile(dlc_context *context, const DLTensor *inputs, DLTensor *o
 dlc_status dlc_set_num_threads(uint32_t count);
 uint32_t dlc_num_threads(void);
 
+/* ---- GPUs --------------------------------------------------------------- */
+
+/* DLC_OK where models for a GPU can run: there are an NVIDIA driver and a GPU. Else
+ * dlc_last_error() says what is missing. */
+dlc_status dlc_find_gpu(void);
+
 /* ---- files -------------------------------------------------------------- */
 
 /* XXH64 (seed 0) of all bytes of a file. */

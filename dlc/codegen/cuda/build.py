@@ -1,0 +1,122 @@
+"""A program for a GPU as objects to link: launches, images, the host's side of both.
+
+A kernel that no GPU can run stays on the host: its stub fetches its operands and sends its results
+back. A program whose host must look at data stays on the host as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlc.codegen.cuda.compile import compile_units
+from dlc.codegen.cuda.emit import Kernel, emit_kernel, why_not_printable
+from dlc.codegen.cuda.host import GPU, TABLE, emit_host_stubs, emit_stubs, emit_tables
+from dlc.codegen.llvm.compile import compile_ir
+from dlc.codegen.llvm.host import emit_program, weight_offsets
+from dlc.codegen.llvm.worker import KernelJob, compile_kernels
+from dlc.core.target import Target
+from dlc.schedule.gpu import Launches, split_launches
+from dlc.schedule.gpu_program import launch_program, with_copy_kernels
+from dlc.schedule.loop import Func
+from dlc.schedule.pipeline import optimize
+from dlc.schedule.primitive import Step
+from dlc.schedule.program import Program
+from dlc.schedule.verify_gpu import verify_gpu
+
+_LOG = logging.getLogger("dlc.schedule")
+Progress = Callable[[str, int, int], None]
+Schedules = Mapping[str, Sequence[Step] | None]  # by kernel
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCode:
+    """What to link, and what became of the program."""
+
+    objects: tuple[bytes, ...]
+    kernels: int  # that run on the GPU
+    on_host: tuple[str, ...]  # kernels that do not
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A program of launches, and their text. Kernels on the host have no text."""
+
+    program: Program
+    kernels: Mapping[str, Kernel]  # by the name of the launch
+    on_host: tuple[Func, ...]
+
+
+def host_target(target: Target) -> Target:
+    """The machine that a GPU is plugged into."""
+    return replace(target, backend="llvm", gpu=None)
+
+
+def schedule_program(
+    program: Program, target: Target, steps: Schedules, progress: Progress | None = None
+) -> Scheduled:
+    """Schedule and print every kernel of a program."""
+    assert target.gpu is not None, "the target is a GPU"
+    program = with_copy_kernels(program)
+    launches: dict[str, Launches] = {}
+    kernels: dict[str, Kernel] = {}
+    on_host: list[Func] = []
+    for number, func in enumerate(program.kernels):
+        if reason := why_not_printable(func):
+            _LOG.warning("kernel %s stays on the host: %s", func.name, reason)
+            launches[func.name] = Launches((), (func,))
+            on_host.append(func)
+            continue
+        found = launches[func.name] = split_launches(optimize(func, target, steps.get(func.name)))
+        for launch in found.funcs:
+            verify_gpu(launch, target.gpu, when="before printing")
+            kernels[launch.name] = emit_kernel(launch, _symbol(launch))
+        if progress:
+            progress(func.name, number + 1, len(program.kernels))
+    return Scheduled(launch_program(program, launches), kernels, tuple(on_host))
+
+
+def _symbol(func: Func) -> str:
+    """A name that tells people which kernel it is, and kernels of different text apart."""
+    digest = hashlib.sha256(str(func).encode()).hexdigest()[:12]
+    readable = "".join(c if c.isascii() else "_" for c in func.name)
+    return f"{readable[:40]}_{digest}"
+
+
+def compile_for_gpu(
+    program: Program,
+    target: Target,
+    steps: Schedules,
+    *,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> GpuCode:
+    """Schedule, print and compile a program; `steps` are those of kernels with a record.
+
+    Raises:
+        TargetError: there is no CUDA compiler.
+        CodegenError: it rejects a kernel.
+    """
+    assert target.gpu is not None, "the target is a GPU"
+    host = host_target(target)
+    scheduled = schedule_program(program, target, steps, progress)
+    kernels = {k.symbol: k for k in scheduled.kernels.values()}
+    images, units = compile_units(list(kernels.values()), target.gpu, jobs=jobs)
+    on_host = compile_kernels([KernelJob(f.name, f, host) for f in scheduled.on_host], jobs=jobs)
+    symbols = {name: kernel.symbol for name, kernel in scheduled.kernels.items()}
+    symbols |= {c.name: f"{c.symbol}_fetched" for c in on_host}
+    offsets, weight_bytes = weight_offsets(program.constants)
+    constants = [offsets[b.name] for b in program.constants]
+    tables = emit_tables(
+        scheduled.program, constants, weight_bytes, kernels, units, images, waits=bool(on_host)
+    )
+    stubs = emit_stubs(kernels, host)
+    pairs = zip(on_host, scheduled.on_host, strict=True)
+    fetching = emit_host_stubs({code.symbol: func for code, func in pairs}, host)
+    text = emit_program(scheduled.program, host, symbols, (GPU, TABLE, tables))
+    objects = [compile_ir(text, host), compile_ir(stubs, host)]
+    if on_host:
+        objects += [compile_ir(fetching, host), *(c.code for c in on_host)]
+    return GpuCode(tuple(objects), len(scheduled.kernels), tuple(f.name for f in scheduled.on_host))

@@ -1,0 +1,71 @@
+// The driver API of CUDA, opened when the first model for a GPU runs: nothing of CUDA is needed to
+// build, to install or to load. Declared here is only what is used.
+#ifndef DLC_SRC_CUDA_DRIVER_H
+#define DLC_SRC_CUDA_DRIVER_H
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dlc_runtime {
+
+// Source: cuda.h of CUDA 13.0; these types and values are part of its binary interface.
+using CuResult = int;
+using CuDevice = int;
+using CuDevicePointer = unsigned long long;
+using CuContext = struct CuContextTag *;
+using CuModule = struct CuModuleTag *;
+using CuFunction = struct CuFunctionTag *;
+using CuStream = struct CuStreamTag *;
+using CuGraph = struct CuGraphTag *;
+using CuGraphExec = struct CuGraphExecTag *;
+
+constexpr CuResult kCuOutOfMemory = 2;
+constexpr CuResult kCuNoDevice = 100;
+constexpr CuResult kCuNoBinaryForGpu = 209;
+constexpr CuResult kCuUnsupportedPtx = 222;
+constexpr int kCuMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+constexpr int kCuMinor = 76;
+constexpr unsigned kCuStreamNonBlocking = 1;
+constexpr int kCuCaptureThreadLocal = 1;
+
+struct CudaDriver {
+  CuResult (*init)(unsigned flags);
+  CuResult (*device_count)(int *count);
+  CuResult (*device_get)(CuDevice *device, int ordinal);
+  CuResult (*device_attribute)(int *value, int attribute, CuDevice device);
+  CuResult (*context_retain)(CuContext *context, CuDevice device);
+  CuResult (*context_release)(CuDevice device);
+  CuResult (*context_push)(CuContext context);
+  CuResult (*context_pop)(CuContext *context);
+  CuResult (*module_load)(CuModule *module, const void *image);
+  CuResult (*module_unload)(CuModule module);
+  CuResult (*module_function)(CuFunction *function, CuModule module, const char *name);
+  CuResult (*launch)(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                     CuStream stream, void **params, void **extra);
+  CuResult (*allocate)(CuDevicePointer *pointer, std::size_t bytes);
+  CuResult (*release)(CuDevicePointer pointer);
+  CuResult (*copy_to_device)(CuDevicePointer to, const void *of, std::size_t bytes,
+                             CuStream stream);
+  CuResult (*copy_to_host)(void *to, CuDevicePointer of, std::size_t bytes, CuStream stream);
+  CuResult (*stream_create)(CuStream *stream, unsigned flags);
+  CuResult (*stream_destroy)(CuStream stream);
+  CuResult (*stream_synchronize)(CuStream stream);
+  CuResult (*capture_begin)(CuStream stream, int mode);
+  CuResult (*capture_end)(CuStream stream, CuGraph *graph);
+  CuResult (*graph_instantiate)(CuGraphExec *exec, CuGraph graph, unsigned long long flags);
+  CuResult (*graph_destroy)(CuGraph graph);
+  CuResult (*graph_exec_destroy)(CuGraphExec exec);
+  CuResult (*graph_launch)(CuGraphExec exec, CuStream stream);
+  CuResult (*error_string)(CuResult result, const char **text);
+};
+
+// The driver, opened and initialised at the first call. Throws Failure where there is none, or no
+// GPU; the next call tries again.
+const CudaDriver &cuda_driver();
+
+// Throws Failure unless `result` is success; `what` says what was tried.
+void check_cuda(const CudaDriver &driver, CuResult result, const char *what);
+
+}  // namespace dlc_runtime
+#endif

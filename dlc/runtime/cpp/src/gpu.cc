@@ -1,0 +1,311 @@
+#include "gpu.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "failure.h"
+#include "host.h"
+
+namespace dlc_runtime {
+namespace {
+
+constexpr std::uint32_t kCubin = 0, kPtx = 1;
+constexpr std::size_t kMaxGraphs = 32;
+
+void *host_view(CuDevicePointer pointer) {  // an address of the device, as models pass it on
+  return reinterpret_cast<void *>(static_cast<std::uintptr_t>(pointer));
+}
+
+CuDevicePointer device_view(const void *pointer) {
+  return static_cast<CuDevicePointer>(reinterpret_cast<std::uintptr_t>(pointer));
+}
+
+}  // namespace
+
+GpuMemory::~GpuMemory() {
+  if (pointer_ != 0) driver_.release(pointer_);
+}
+
+CuDevicePointer GpuMemory::at_least(std::int64_t bytes) {
+  if (pointer_ != 0 && bytes_ >= bytes) return pointer_;
+  if (pointer_ != 0) driver_.release(std::exchange(pointer_, 0));
+  bytes_ = 0;
+  check_cuda(driver_, driver_.allocate(&pointer_, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))),
+             "get memory of the GPU");
+  bytes_ = bytes;
+  return pointer_;
+}
+
+GpuScope::GpuScope(const GpuCode &code) : driver_(code.driver()) {
+  check_cuda(driver_, driver_.context_push(code.context()), "use the GPU");
+}
+
+GpuScope::~GpuScope() {
+  CuContext context = nullptr;
+  driver_.context_pop(&context);
+}
+
+// ---- code
+
+GpuCode::GpuCode(const dlc_gpu_model &model) : model_(model), driver_(cuda_driver()) {
+  check_cuda(driver_, driver_.device_get(&device_, 0), "find the GPU");
+  check_cuda(driver_, driver_.context_retain(&context_, device_), "use the GPU");
+  try {
+    const GpuScope scope(*this);
+    load();
+  } catch (...) {
+    driver_.context_release(device_);
+    throw;
+  }
+}
+
+GpuCode::~GpuCode() {
+  if (driver_.context_push(context_) == 0) {
+    for (CuModule module : modules_) driver_.module_unload(module);
+    if (weights_ != 0) driver_.release(weights_);
+    CuContext context = nullptr;
+    driver_.context_pop(&context);
+  }
+  driver_.context_release(device_);
+}
+
+void GpuCode::load() {
+  int major = 0, minor = 0;
+  check_cuda(driver_, driver_.device_attribute(&major, kCuMajor, device_), "ask for the GPU's kind");
+  check_cuda(driver_, driver_.device_attribute(&minor, kCuMinor, device_), "ask for the GPU's kind");
+  std::uint32_t units = 0;
+  for (std::uint32_t i = 0; i < model_.image_count; ++i) {
+    units = std::max(units, model_.images[i].unit + 1);
+  }
+  for (std::uint32_t unit = 0; unit < units; ++unit) load_unit(unit, major * 10 + minor);
+  for (std::uint32_t i = 0; i < model_.kernel_count; ++i) {
+    const dlc_gpu_kernel &kernel = model_.kernels[i];
+    CuFunction function = nullptr;
+    check_cuda(driver_, driver_.module_function(&function, modules_[kernel.unit], kernel.name),
+               "find a kernel of the model");
+    functions_.push_back(function);
+  }
+  if (model_.weight_bytes > 0) {
+    const auto bytes = static_cast<std::size_t>(model_.weight_bytes);
+    check_cuda(driver_, driver_.allocate(&weights_, bytes), "get memory of the GPU for the weights");
+    check_cuda(driver_, driver_.copy_to_device(weights_, model_.weights, bytes, nullptr),
+               "copy the weights to the GPU");
+    check_cuda(driver_, driver_.stream_synchronize(nullptr), "copy the weights to the GPU");
+  }
+}
+
+// Code for a GPU of the same generation that has no more than this one, else PTX, which the driver
+// compiles. Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+void GpuCode::load_unit(std::uint32_t unit, int capability) {
+  const dlc_gpu_image *best = nullptr;
+  for (std::uint32_t i = 0; i < model_.image_count; ++i) {
+    const dlc_gpu_image &image = model_.images[i];
+    const auto arch = static_cast<int>(image.arch);
+    const bool fits = arch <= capability && (image.kind != kCubin || arch / 10 == capability / 10);
+    if (image.unit != unit || !fits) continue;
+    const bool better = best == nullptr || (best->kind == kPtx && image.kind != kPtx) ||
+                        (best->kind == image.kind && best->arch < image.arch);
+    if (better) best = &image;
+  }
+  if (best == nullptr) {
+    fail(DLC_INCOMPATIBLE, "the model has no code for this GPU (sm_" + std::to_string(capability) +
+                               "); build it with --target \"cuda -arch=sm_" +
+                               std::to_string(capability) + "\"");
+  }
+  CuModule module = nullptr;
+  const CuResult result = driver_.module_load(&module, best->data);
+  if (result == kCuUnsupportedPtx || result == kCuNoBinaryForGpu) {
+    fail(DLC_INCOMPATIBLE, "the NVIDIA driver is older than the compiler of the model");
+  }
+  check_cuda(driver_, result, "load the model's code");
+  modules_.push_back(module);
+}
+
+// ---- runs
+
+// What the model's program calls. The first failure is kept; nothing is launched after it.
+struct GpuRun::Host {
+  dlc_gpu_host interface;
+  GpuRun &run;
+  dlc_runtime::Host &cpu;
+
+  Host(GpuRun &owner, dlc_runtime::Host &host)
+      : interface{*host.interface(), &Host::launch, &Host::stage, &Host::fetch, &Host::send},
+        run(owner),
+        cpu(host) {}
+
+  // The first member of the interface belongs to the CPU's host; `self` is found from it.
+  static thread_local Host *current;
+
+  template <typename Work>
+  static void guarded_call(Work work) noexcept {
+    Host &host = *current;
+    if (host.cpu.failed()) return;
+    try {
+      work(host);
+    } catch (const Failure &failure) {
+      host.interface.host.fail(host.interface.host.self, failure.message.c_str());
+    } catch (...) {
+      host.interface.host.fail(host.interface.host.self, "there is no memory");
+    }
+  }
+
+  static void launch(void *, std::uint32_t kernel, std::int64_t blocks, void **params) noexcept {
+    guarded_call([&](Host &host) {
+      if (blocks <= 0) return;
+      if (blocks > 0x7fffffff) fail(DLC_RUN_FAILED, "a kernel needs more blocks than a GPU has");
+      const GpuCode &code = *host.run.code_;
+      const unsigned threads = code.model().kernels[kernel].threads;
+      check_cuda(code.driver(),
+                 code.driver().launch(code.function(kernel), static_cast<unsigned>(blocks), 1, 1,
+                                      threads, 1, 1, 0, host.run.stream_, params, nullptr),
+                 "launch a kernel");
+    });
+  }
+
+  static void *stage(void *, std::int64_t bytes) noexcept {
+    try {
+      return current->run.staging_.at_least(bytes > 0 ? bytes : 1);
+    } catch (...) {
+      return nullptr;
+    }
+  }
+
+  static void fetch(void *, void *to, const void *of, std::int64_t bytes) noexcept {
+    guarded_call([&](Host &host) {
+      const CudaDriver &driver = host.run.code_->driver();
+      if (bytes <= 0) return;
+      check_cuda(driver,
+                 driver.copy_to_host(to, device_view(of), static_cast<std::size_t>(bytes),
+                                     host.run.stream_),
+                 "copy from the GPU");
+      check_cuda(driver, driver.stream_synchronize(host.run.stream_), "run the model");
+    });
+  }
+
+  static void send(void *, void *to, const void *of, std::int64_t bytes) noexcept {
+    guarded_call([&](Host &host) {
+      const CudaDriver &driver = host.run.code_->driver();
+      if (bytes <= 0) return;
+      check_cuda(driver,
+                 driver.copy_to_device(device_view(to), of, static_cast<std::size_t>(bytes),
+                                       host.run.stream_),
+                 "copy to the GPU");
+      check_cuda(driver, driver.stream_synchronize(host.run.stream_), "copy to the GPU");
+    });
+  }
+};
+
+thread_local GpuRun::Host *GpuRun::Host::current = nullptr;
+
+GpuRun::GpuRun(std::shared_ptr<const GpuCode> code)
+    : code_(std::move(code)), arena_(std::make_unique<GpuMemory>(code_->driver())) {
+  const GpuScope scope(*code_);
+  check_cuda(code_->driver(), code_->driver().stream_create(&stream_, kCuStreamNonBlocking),
+             "make a stream");
+}
+
+GpuRun::~GpuRun() {
+  const CudaDriver &driver = code_->driver();
+  if (driver.context_push(code_->context()) != 0) return;
+  forget_graphs();
+  tensors_.clear();
+  arena_.reset();
+  driver.stream_destroy(stream_);
+  CuContext context = nullptr;
+  driver.context_pop(&context);
+}
+
+void GpuRun::forget_graphs() noexcept {
+  for (const auto &entry : graphs_) code_->driver().graph_exec_destroy(entry.second);
+  graphs_.clear();
+}
+
+// Finds memory for everything. Where a pointer changes, recorded graphs are of no use any more.
+void GpuRun::bind(std::int64_t arena_bytes, const std::vector<HostTensor> &inputs,
+                  const std::vector<HostTensor> &outputs) {
+  while (tensors_.size() < inputs.size() + outputs.size()) {
+    tensors_.push_back(std::make_unique<GpuMemory>(code_->driver()));
+  }
+  std::vector<const void *> in;
+  std::vector<void *> out;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    in.push_back(host_view(tensors_[i]->at_least(inputs[i].bytes)));
+  }
+  const dlc_gpu_model &model = code_->model();
+  for (std::uint32_t i = 0; i < model.constant_count; ++i) {
+    in.push_back(
+        host_view(code_->weights() + static_cast<CuDevicePointer>(model.constant_offsets[i])));
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    out.push_back(host_view(tensors_[inputs.size() + i]->at_least(outputs[i].bytes)));
+  }
+  const CuDevicePointer arena = arena_->at_least(arena_bytes);
+  if (in != input_pointers_ || out != output_pointers_ || arena != arena_pointer_) forget_graphs();
+  input_pointers_ = std::move(in);
+  output_pointers_ = std::move(out);
+  arena_pointer_ = arena;
+}
+
+void GpuRun::run(const std::vector<std::int64_t> &sizes, std::int64_t arena_bytes,
+                 const std::vector<HostTensor> &inputs, const std::vector<HostTensor> &outputs) {
+  const GpuScope scope(*code_);
+  const CudaDriver &driver = code_->driver();
+  bind(arena_bytes, inputs, outputs);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].bytes == 0) continue;
+    check_cuda(driver,
+               driver.copy_to_device(device_view(input_pointers_[i]), inputs[i].data,
+                                     static_cast<std::size_t>(inputs[i].bytes), stream_),
+               "copy an input to the GPU");
+  }
+  if (code_->model().waits != 0) {
+    call(sizes);
+  } else {
+    const auto found = graphs_.find(sizes);
+    const CuGraphExec graph = found != graphs_.end() ? found->second : record(sizes);
+    check_cuda(driver, driver.graph_launch(graph, stream_), "launch the model");
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].bytes == 0) continue;
+    check_cuda(driver,
+               driver.copy_to_host(outputs[i].data, device_view(output_pointers_[i]),
+                                   static_cast<std::size_t>(outputs[i].bytes), stream_),
+               "copy an output from the GPU");
+  }
+  check_cuda(driver, driver.stream_synchronize(stream_), "run the model");
+}
+
+// Calls the program, which launches into the stream.
+void GpuRun::call(const std::vector<std::int64_t> &sizes) {
+  dlc_runtime::Host cpu(false);
+  Host host(*this, cpu);
+  Host::current = &host;
+  const std::int32_t status = code_->model().model.run(
+      &host.interface.host, sizes.data(), input_pointers_.data(), output_pointers_.data(),
+      host_view(arena_pointer_));
+  Host::current = nullptr;
+  if (status != 0 || cpu.failed()) fail(DLC_RUN_FAILED, cpu.failure());
+}
+
+CuGraphExec GpuRun::record(const std::vector<std::int64_t> &sizes) {
+  const CudaDriver &driver = code_->driver();
+  if (graphs_.size() >= kMaxGraphs) forget_graphs();
+  check_cuda(driver, driver.capture_begin(stream_, kCuCaptureThreadLocal), "record the model");
+  CuGraph graph = nullptr;
+  try {
+    call(sizes);
+  } catch (...) {
+    if (driver.capture_end(stream_, &graph) == 0 && graph != nullptr) driver.graph_destroy(graph);
+    throw;
+  }
+  check_cuda(driver, driver.capture_end(stream_, &graph), "record the model");
+  CuGraphExec exec = nullptr;
+  const CuResult result = driver.graph_instantiate(&exec, graph, 0);
+  driver.graph_destroy(graph);
+  check_cuda(driver, result, "make a graph of the model");
+  graphs_[sizes] = exec;
+  return exec;
+}
+
+}  // namespace dlc_runtime

@@ -1,0 +1,176 @@
+"""Models for a GPU on a stub of the driver: what is launched, recorded, copied, and said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import dlc
+from dlc.compiler import build
+from dlc.runtime import load
+from tests.runtime.emulated import build_emulated, build_stub, run_on_stub
+
+
+@pytest.fixture(scope="module")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_stub(tmp_path_factory.mktemp("stub"))
+
+
+def weights(name: str, *shape: int) -> onnx.TensorProto:
+    data = np.random.default_rng(sum(map(ord, name))).integers(-2, 3, shape)
+    return numpy_helper.from_array(data.astype(np.float32), name)
+
+
+def model(nodes, constants, inputs, outputs) -> onnx.ModelProto:
+    kinds = {name: helper.make_tensor_value_info(name, *info) for name, info in inputs.items()}
+    results = [helper.make_tensor_value_info(name, *info) for name, info in outputs.items()]
+    graph = helper.make_graph(nodes, "net", list(kinds.values()), results, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+
+
+def network() -> onnx.ModelProto:
+    """Convolutions with halos, a residual, depthwise, a mean and a dense layer; any batch."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", ["a"], ["b"]),
+        node("Conv", ["b", "w2", "b1"], ["c"], pads=[1, 1, 1, 1]),
+        node("Add", ["c", "b"], ["d"]),
+        node("Conv", ["d", "w3"], ["e"], group=20, pads=[1, 1, 1, 1]),
+        node("ReduceSum", ["e", "axes"], ["f"], keepdims=0),
+        node("Gemm", ["f", "w4", "b4"], ["y"]),
+    ]
+    axes = numpy_helper.from_array(np.array([2, 3]), "axes")
+    constants = [
+        weights("w1", 20, 3, 3, 3), weights("b1", 20), weights("w2", 20, 20, 3, 3),
+        weights("w3", 20, 1, 3, 3), weights("w4", 20, 7), weights("b4", 7), axes,
+    ]  # fmt: skip
+    f32 = TensorProto.FLOAT
+    return model(nodes, constants, {"x": (f32, ["n", 3, 11, 9])}, {"y": (f32, ["n", 7])})
+
+
+def images(batch: int) -> dict[str, np.ndarray]:
+    data = np.random.default_rng(batch).integers(-2, 3, (batch, 3, 11, 9))
+    return {"x": data.astype(np.float32)}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("network") / "model.so"
+    with pytest.MonkeyPatch.context() as patch:
+        build_emulated(network(), path, patch)
+    return path
+
+
+def count(calls: list[str], word: str) -> int:
+    return sum(call.split()[0] == word for call in calls)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_model_is_recorded_once_and_replayed(built: Path, stub: Path, batch: int) -> None:
+    arrays = images(batch)
+    (want,) = onnxruntime.InferenceSession(network().SerializeToString()).run(None, arrays)
+    found, calls, errors = run_on_stub(built, stub, arrays, times=3)
+    assert not errors
+    np.testing.assert_array_equal(found["y"], want)
+    assert (count(calls, "record"), count(calls, "replay")) == (1, 3)
+    assert calls.count("load") == 1
+    first = next(c for c in calls if c.startswith("launch"))
+    assert calls.count(first) == 3
+
+
+def test_everything_is_given_back(built: Path, stub: Path) -> None:
+    _, calls, _ = run_on_stub(built, stub, images(2))
+    for taken, given in (("allocate", "free"), ("load", "unload"), ("retain", "release")):
+        assert count(calls, taken) == count(calls, given) > 0
+    assert count(calls, "forget") == 1
+
+
+def test_no_image_runs_no_kernel(built: Path, stub: Path) -> None:
+    found, calls, errors = run_on_stub(built, stub, images(0))
+    assert not errors
+    assert found["y"].shape == (0, 7)
+    assert count(calls, "launch") == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"STUB_CUDA_DEVICES": "0"}, "this model runs on an NVIDIA GPU, and this machine has none"),
+        ({"STUB_CUDA_ARCH": "75"}, "no code for this GPU (sm_75); build it with --target"),
+        ({"STUB_CUDA_ARCH": "90"}, "no code for this GPU (sm_90)"),
+        ({"STUB_CUDA_MEMORY": "1000"}, "cannot get memory of the GPU for the weights: out of mem"),
+        ({"STUB_CUDA_MEMORY": "60000"}, "cannot get memory of the GPU: out of memory"),
+    ],
+)
+def test_what_is_missing_is_said(
+    built: Path, stub: Path, environment: dict[str, str], message: str
+) -> None:
+    _, _, errors = run_on_stub(built, stub, images(40), **environment)
+    assert message in errors
+    assert "dlc.core.errors." in errors
+
+
+def test_without_a_driver_the_model_loads_and_says_so(built: Path) -> None:
+    if dlc.runtime.why_no_gpu() == "":
+        pytest.skip("this machine has a GPU")
+    module = load(built)  # nothing of CUDA is needed for that
+    assert module.inputs[0].name == "x"
+    with pytest.raises(dlc.ArtifactError, match="no NVIDIA driver is installed"):
+        module(images(1)["x"])
+
+
+def test_code_of_the_nearest_architecture_is_taken(
+    tmp_path: Path, stub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.so"
+    build_emulated(network(), path, monkeypatch, archs=(80, 90), dims={"n": 1})
+    for arch in ("80", "86", "90"):
+        found, _, errors = run_on_stub(path, stub, images(1), STUB_CUDA_ARCH=arch)
+        assert not errors
+        assert found["y"].shape == (1, 7)
+    assert "no code" in run_on_stub(path, stub, images(1), STUB_CUDA_ARCH="100")[2]
+
+
+def test_a_kernel_of_other_types_stays_on_the_host(
+    tmp_path: Path, stub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8-bit floats are computed on the CPU, between kernels on the GPU."""
+    node = helper.make_node
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Cast", ["a"], ["b"], to=TensorProto.FLOAT8E5M2),
+        node("Cast", ["b"], ["c"], to=TensorProto.FLOAT),
+        node("MatMul", ["c", "v"], ["y"]),
+    ]
+    f32 = TensorProto.FLOAT
+    net = model(
+        nodes, [weights("w", 5, 9), weights("v", 9, 4)], {"x": (f32, [3, 5])}, {"y": (f32, [3, 4])}
+    )
+    path = tmp_path / "model.so"
+    build_emulated(net, path, monkeypatch)
+    arrays = {"x": np.arange(15, dtype=np.float32).reshape(3, 5)}
+    (want,) = onnxruntime.InferenceSession(net.SerializeToString()).run(None, arrays)
+    found, calls, errors = run_on_stub(path, stub, arrays, times=2)
+    assert not errors
+    np.testing.assert_array_equal(found["y"], want)
+    assert count(calls, "record") == 0  # the host waits for the GPU in between
+    assert count(calls, "launch") == 2  # one of the products each time; the casts join the other
+
+
+def test_a_model_whose_sizes_depend_on_data_stays_on_the_host(tmp_path: Path) -> None:
+    net = model(
+        [helper.make_node("Expand", ["x", "shape"], ["y"])],
+        [],
+        {"x": (TensorProto.FLOAT, [1]), "shape": (TensorProto.INT64, [1])},
+        {"y": (TensorProto.FLOAT, ["k"])},
+    )
+    path = tmp_path / "model.so"
+    build(net, path, "cuda")
+    found = load(path).run({"x": np.array([3.0], np.float32), "shape": np.array([4])})
+    np.testing.assert_array_equal(found["y"], np.full(4, 3.0, np.float32))
