@@ -181,9 +181,7 @@ def one_direction(ctx: Context, value: Value, direction: int) -> Value:
     return reshape_to(ctx, one, value.type.shape[1:])
 
 
-def _input_bias(
-    ctx: Context, layer: Layer, direction: int, gates: int, whole: bool
-) -> Value | None:
+def _input_bias(ctx: Context, layer: Layer, direction: int, whole: bool) -> Value | None:
     """What is added to the products of the input: both biases, or (`whole` unset) the input's."""
     if layer.bias is None:
         return None
@@ -212,12 +210,14 @@ def run_layer(
     """All directions: (every step, final carries...) as ONNX orders them."""
     steps: list[Value] = []
     finals: list[list[Value]] = [[] for _ in starts]
+    rows = reshape_to(ctx, layer.x, (layer.steps * layer.batch, layer.x.type.shape[2]))
     for d in range(len(layer.reverse)):
         weights = transpose(ctx, one_direction(ctx, layer.w, d), (1, 0))
-        products = ctx.call(MatMul(), layer.x, weights)
-        bias = _input_bias(ctx, layer, d, gates, whole_bias)
+        products = ctx.call(MatMul(), rows, weights)
+        bias = _input_bias(ctx, layer, d, whole_bias)
         if bias is not None:
             products = ctx.call(Add(), products, bias)
+        products = reshape_to(ctx, products, (layer.steps, layer.batch, weights.type.shape[1]))
         recurrent = transpose(ctx, one_direction(ctx, layer.r, d), (1, 0))
         carries = [one_direction(ctx, s, d) for s in starts]
         made = _scan(ctx, layer, d, carries, products, [recurrent, *extra[d]], cell)

@@ -21,7 +21,7 @@ After:
 Position: after the rules, which fold scales into each matrix; before pack_matmul_weights.
 
 A constant added to each product is added to the whole; the slices stand behind it, so that it
-still joins the product's kernel.
+still joins the product's kernel. Products that a loop reads stay: it needs each in one piece.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ import numpy as np
 
 from dlc.graph.broadcast import along_axis
 from dlc.graph.edit import GraphEditor
-from dlc.graph.graph import Graph, Node
+from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.shape import Slice
+from dlc.graph.ops.shape import Reshape, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.views import reads_views
 
 
 @graph_pass(after=("apply_rules",), bodies=True)
@@ -61,9 +62,28 @@ def _families(nodes: Iterable[Node], editor: GraphEditor, lanes: int) -> list[li
         array = editor.array(w)
         if array is None or array.ndim != 2 or x.type.rank < 2 or not w.type.dtype.is_float:
             continue
-        if array.shape[1] % lanes == 0 and not editor.is_output(node.output):
+        if array.shape[1] % lanes == 0 and _is_read_in_parts(editor, node.output):
             found.setdefault((x.name, w.type.dtype), []).append(node)
     return [family for family in found.values() if len(family) > 1]
+
+
+def _is_read_in_parts(editor: GraphEditor, value: Value) -> bool:
+    """Whether nobody needs a value in memory of its own, who would have to copy its slice."""
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        if editor.is_output(value):
+            return False
+        for user in editor.users(value):
+            if isinstance(user.op, Reshape) or _adds_bias(editor, user):
+                pending.append(user.output)
+            elif not reads_views(user):
+                return False
+    return True
+
+
+def _adds_bias(editor: GraphEditor, node: Node) -> bool:
+    return isinstance(node.op, Add) and any(editor.array(v) is not None for v in node.inputs)
 
 
 def _merge(editor: GraphEditor, products: list[Node]) -> None:
