@@ -1,6 +1,7 @@
 """ONNX in, graph out: read a file safely, then convert it node by node."""
 
 from dlc.frontend.onnx import (
+    algebra,
     cast,
     control,
     conv,
@@ -9,6 +10,7 @@ from dlc.frontend.onnx import (
     fourier,
     generate,
     image,
+    learning,
     matmul,
     microsoft,
     normalization,
@@ -23,6 +25,7 @@ from dlc.frontend.onnx import (
     selection,
     slicing,
     sort,
+    tree_ensemble,
     trees,
 )
 from dlc.frontend.onnx.convert import Imported, convert_model, import_model
@@ -32,6 +35,7 @@ from dlc.frontend.onnx.load import load_model
 from dlc.frontend.onnx.model import OnnxModel
 
 FAMILIES = (
+    algebra,
     cast,
     control,
     conv,
@@ -40,6 +44,7 @@ FAMILIES = (
     fourier,
     generate,
     image,
+    learning,
     matmul,
     microsoft,
     normalization,
@@ -54,6 +59,7 @@ FAMILIES = (
     selection,
     slicing,
     sort,
+    tree_ensemble,
     trees,
 )
 """The modules with converters."""

@@ -209,13 +209,3 @@ def convert_trilu(ctx: Context, x: Value, k: Value | None = None, *, upper: int 
     """The upper or lower triangle of matrices, zeros elsewhere."""
     offset = ZERO if k is None else ctx.one_size(k, "k")
     return ctx.call(Trilu(upper=bool(upper), k=offset), x)
-
-
-@converter("Scaler", since=1, domain="ai.onnx.ml")
-def convert_scaler(
-    ctx: Context, x: Value, *, offset: Sequence[float], scale: Sequence[float]
-) -> Value:
-    """(x - offset) * scale, for each feature."""
-    x = cast_to(ctx, x, DType.F32)
-    shift = ctx.constant(-np.array(offset, np.float32))
-    return ctx.call(Mul(), ctx.call(Add(), x, shift), ctx.constant(np.array(scale, np.float32)))

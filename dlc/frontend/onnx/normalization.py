@@ -63,11 +63,27 @@ def convert_batch_norm(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-) -> Value:
-    """Normalize each channel by fixed statistics; `momentum` concerns training only."""
-    if training_mode:
-        ctx.refuse("training_mode is set; dlc compiles for inference")
-    return ctx.call(BatchNorm(epsilon=epsilon), x, scale, bias, mean, variance)
+) -> tuple[Value, ...]:
+    """Normalize each channel by fixed statistics, or in training by its own."""
+    if not training_mode:
+        return (ctx.call(BatchNorm(epsilon=epsilon), x, scale, bias, mean, variance),)
+    axes = tuple(d for d in range(x.type.rank) if d != 1)
+    channel = (x.type.shape[1],)
+    over = Reduce(kind="mean", axes=axes, keepdims=True)
+    centre = ctx.call(over, x)
+    apart = ctx.call(Sub(), x, centre)
+    spread = reshape_to(ctx, ctx.call(over, ctx.call(Mul(), apart, apart)), channel)
+    centre = reshape_to(ctx, centre, channel)
+
+    def moved(old: Value, new: Value) -> Value:
+        kept = ctx.call(Mul(), old, ctx.scalar(momentum, old.type.dtype))
+        new = cast_to(ctx, new, old.type.dtype)
+        share = ctx.call(Mul(), new, ctx.scalar(1 - momentum, old.type.dtype))
+        return ctx.call(Add(), kept, share)
+
+    own = (cast_to(ctx, v, mean.type.dtype) for v in (centre, spread))
+    y = ctx.call(BatchNorm(epsilon=epsilon), x, scale, bias, *own)
+    return y, moved(mean, centre), moved(variance, spread)
 
 
 @converter("InstanceNormalization", since=1)

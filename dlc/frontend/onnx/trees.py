@@ -7,8 +7,9 @@ Source: https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleClassifier.html
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.generate import expand_to
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.reshape import reshape_to
+from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
@@ -52,16 +53,17 @@ _TESTS: dict[str, tuple[Op, bool]] = {
     "BRANCH_NEQ": (Equal(), True),
 }
 """Mode -> (comparison, whether it is negated)."""
+MEMBER = "BRANCH_MEMBER"
 
 
 @dataclass(frozen=True, slots=True)
-class _Forest:
+class Forest:
     """All trees in one numbering of nodes; a leaf leads to itself."""
 
     roots: Array
     depth: int
-    test: Op
-    negated: bool
+    modes: dict[str, Array]
+    """Mode -> which nodes have it."""
     features: Array
     thresholds: Array
     yes: Array
@@ -69,6 +71,8 @@ class _Forest:
     missing_is_yes: Array
     position: dict[tuple[int, int], int]
     """(tree, node) -> number."""
+    members: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    """The set of each node that tests for members, filled up with NaN."""
 
 
 def _forest(
@@ -81,7 +85,7 @@ def _forest(
     yes: Sequence[int],
     no: Sequence[int],
     missing: Sequence[int],
-) -> _Forest:
+) -> Forest:
     count = len(trees)
     columns: tuple[Sequence[object], ...] = (nodes, modes, features, thresholds, yes, no)
     uneven = any(len(column) != count for column in columns) or len(missing) not in (0, count)
@@ -89,9 +93,9 @@ def _forest(
         ctx.refuse("the attributes of its nodes differ in length")
     position = {key: i for i, key in enumerate(zip(trees, nodes, strict=True))}
     inner = [mode != "LEAF" for mode in modes]
-    kinds = {mode for mode in modes if mode != "LEAF"} or {"BRANCH_LEQ"}
-    if len(position) != count or len(kinds) != 1 or not kinds <= set(_TESTS):
-        ctx.refuse(f"nodes given twice, or nodes of different kinds: {sorted(kinds)}")
+    kinds = {mode for mode in modes if mode != "LEAF"}
+    if len(position) != count or not kinds <= set(_TESTS):
+        ctx.refuse(f"nodes given twice, or nodes of unknown kinds: {sorted(kinds)}")
     numbers = np.arange(count)
 
     def targets(column: Sequence[int]) -> Array:
@@ -105,12 +109,10 @@ def _forest(
     for number, tree in enumerate(trees):
         first.setdefault(tree, number)
     roots = np.array(list(first.values()))
-    test, negated = _TESTS[kinds.pop()]
-    return _Forest(
+    return Forest(
         roots=roots,
-        depth=_depth(ctx, roots, then, other),
-        test=test,
-        negated=negated,
+        depth=depth_of(ctx, roots, then, other),
+        modes={kind: np.array(modes) == kind for kind in sorted(kinds)},
         features=np.array(features, np.int64),
         thresholds=np.array(thresholds, np.float32),
         yes=then,
@@ -120,7 +122,7 @@ def _forest(
     )
 
 
-def _depth(ctx: Context, roots: Array, yes: Array, no: Array) -> int:
+def depth_of(ctx: Context, roots: Array, yes: Array, no: Array) -> int:
     """How many steps lead from the roots to all leaves."""
     here, depth = np.unique(roots), 0
     while True:
@@ -132,7 +134,7 @@ def _depth(ctx: Context, roots: Array, yes: Array, no: Array) -> int:
             ctx.refuse("a tree leads back to itself")
 
 
-def _leaves(ctx: Context, forest: _Forest, x: Value) -> Value:
+def leaves(ctx: Context, forest: Forest, x: Value) -> Value:
     """The number of the leaf that each row of `x` reaches in each tree: [n, trees]."""
 
     def table(array: Array, at: Value) -> Value:
@@ -144,8 +146,7 @@ def _leaves(ctx: Context, forest: _Forest, x: Value) -> Value:
     )
     for _ in range(forest.depth):
         value = ctx.call(GatherElements(axis=1), x, table(forest.features, at))
-        goes = ctx.call(forest.test, value, table(thresholds, at))
-        goes = ctx.call(Not(), goes) if forest.negated else goes
+        goes = _goes(ctx, forest, value, table(thresholds, at), at)
         if forest.missing_is_yes.any():
             missing = ctx.call(And(), ctx.call(IsNaN(), value), table(forest.missing_is_yes, at))
             goes = ctx.call(Or(), goes, missing)
@@ -153,18 +154,40 @@ def _leaves(ctx: Context, forest: _Forest, x: Value) -> Value:
     return at
 
 
-def _scores(ctx: Context, forest: _Forest, x: Value, weights: Array, base: Array) -> Value:
+def _goes(ctx: Context, forest: Forest, value: Value, threshold: Value, at: Value) -> Value:
+    """Whether the test of each node holds."""
+    found: Value | None = None
+    for mode, where in forest.modes.items():
+        if mode == MEMBER:
+            sets = ctx.call(Gather(axis=0), ctx.constant(forest.members), at)
+            last = value.type.rank
+            same = ctx.call(Equal(), unsqueeze(ctx, value, (last,)), sets)
+            holds = ctx.call(Reduce(kind="max", axes=(last,), keepdims=False), same)
+        else:
+            test, negated = _TESTS[mode]
+            holds = ctx.call(test, value, threshold)
+            holds = ctx.call(Not(), holds) if negated else holds
+        if found is None:
+            found = holds
+        else:
+            chosen = ctx.call(Gather(axis=0), ctx.constant(where), at)
+            found = ctx.call(Where(), chosen, holds, found)
+    assert found is not None, "a tree with a test has a mode"
+    return found
+
+
+def _scores(ctx: Context, forest: Forest, x: Value, weights: Array, base: Array) -> Value:
     """The sum of the leaves' weights over all trees: [n, number of weights]."""
     x = x if x.type.dtype.is_float else cast_to(ctx, x, DType.F32)
-    leaves = _leaves(ctx, forest, x)
-    each = ctx.call(Gather(axis=0), ctx.constant(weights), leaves)
+    reached = leaves(ctx, forest, x)
+    each = ctx.call(Gather(axis=0), ctx.constant(weights), reached)
     total = ctx.call(Reduce(kind="sum", axes=(1,), keepdims=False), each)
     return ctx.call(Add(), total, ctx.constant(base)) if base.any() else total
 
 
 def _weights(
     ctx: Context,
-    forest: _Forest,
+    forest: Forest,
     trees: Sequence[int],
     nodes: Sequence[int],
     columns: Sequence[int],
@@ -189,7 +212,8 @@ def _base(ctx: Context, values: Sequence[float], width: int) -> Array:
     return np.array(values or [0.0] * width, np.float32)
 
 
-def _check_features(ctx: Context, x: Value, features: Sequence[int]) -> None:
+def check_features(ctx: Context, x: Value, features: Sequence[int]) -> None:
+    """Refuse rows that may lack a feature that is tested."""
     if x.type.rank != 2 or not surely_less(max(features, default=0), x.type.shape[1]):
         ctx.refuse(f"{x.type} does not surely have feature {max(features, default=0)}")
 
@@ -220,7 +244,7 @@ def convert_regressor(
     """The sum or mean of the trees' targets. `nodes_hitrates` say nothing about the result."""
     if aggregate_function not in ("SUM", "AVERAGE") or n_targets < 1:
         ctx.refuse(f"aggregate_function = '{aggregate_function}', n_targets = {n_targets}")
-    _check_features(ctx, x, nodes_featureids)
+    check_features(ctx, x, nodes_featureids)
     forest = _forest(
         ctx, nodes_treeids, nodes_nodeids, nodes_modes, nodes_featureids, nodes_values,
         nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true,
@@ -231,10 +255,11 @@ def convert_regressor(
     if aggregate_function == "AVERAGE":
         weights = weights / np.float32(len(forest.roots))
     scores = _scores(ctx, forest, x, weights, _base(ctx, base_values, n_targets))
-    return _transformed(ctx, scores, post_transform)
+    return transformed(ctx, scores, post_transform)
 
 
-def _transformed(ctx: Context, scores: Value, how: str) -> Value:
+def transformed(ctx: Context, scores: Value, how: str) -> Value:
+    """Scores as the attribute `post_transform` wants them."""
     match how:
         case "NONE":
             return scores
@@ -242,6 +267,11 @@ def _transformed(ctx: Context, scores: Value, how: str) -> Value:
             return ctx.call(Sigmoid(), scores)
         case "SOFTMAX":
             return ctx.call(Softmax(axis=1), scores)
+        case "SOFTMAX_ZERO":  # a score of 0 stays 0, and does not count
+            zero = ctx.scalar(0.0, scores.type.dtype)
+            absent = ctx.call(Equal(), scores, zero)
+            low = ctx.call(Where(), absent, ctx.scalar(-math.inf, scores.type.dtype), scores)
+            return ctx.call(Where(), absent, zero, ctx.call(Softmax(axis=1), low))
     ctx.refuse(f"post_transform = '{how}' is not handled")
 
 
@@ -271,7 +301,7 @@ def convert_classifier(
     """The class with the highest score, and all scores."""
     if classlabels_strings or not classlabels_int64s:
         ctx.refuse("labels that are strings are not handled")
-    _check_features(ctx, x, nodes_featureids)
+    check_features(ctx, x, nodes_featureids)
     forest = _forest(
         ctx, nodes_treeids, nodes_nodeids, nodes_modes, nodes_featureids, nodes_values,
         nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true,
@@ -284,18 +314,18 @@ def convert_classifier(
     scores = _scores(ctx, forest, x, weights, _base(ctx, base_values, width))
     if not only:
         best = ctx.call(ArgMax(axis=1, keepdims=False), scores)
-        return ctx.call(Gather(axis=0), labels, best), _transformed(ctx, scores, post_transform)
+        return ctx.call(Gather(axis=0), labels, best), transformed(ctx, scores, post_transform)
     positive = min(class_weights) >= 0
     score = slice_axes(ctx, scores, [index(width - 1)], [index(width)], [1], [1])
     above = ctx.call(Greater(), score, ctx.scalar(0.5 if positive else 0, score.type.dtype))
     best = cast_to(ctx, reshape_to(ctx, above, score.type.shape[:1]), DType.I64)
     label = ctx.call(Gather(axis=0), labels, best)
     if width == 2:
-        return label, _transformed(ctx, scores, post_transform)
-    return label, _of_one_score(ctx, score, positive, post_transform)
+        return label, transformed(ctx, scores, post_transform)
+    return label, of_one_score(ctx, score, positive=positive, how=post_transform)
 
 
-def _of_one_score(ctx: Context, score: Value, positive: bool, how: str) -> Value:
+def of_one_score(ctx: Context, score: Value, *, positive: bool, how: str) -> Value:
     """Scores of two classes: a probability if no weight is negative, or a margin.
 
     Source: onnxruntime/core/providers/cpu/ml/ml_common.h, `write_scores`
@@ -305,7 +335,7 @@ def _of_one_score(ctx: Context, score: Value, positive: bool, how: str) -> Value
     if positive and how == "NONE":
         one = ctx.scalar(1, score.type.dtype)
         return concat(ctx, [ctx.call(Sub(), one, score), score], 1)
-    return _transformed(ctx, concat(ctx, [ctx.call(Neg(), score), score], 1), how)
+    return transformed(ctx, concat(ctx, [ctx.call(Neg(), score), score], 1), how)
 
 
 @converter("ZipMap", since=1, domain=DOMAIN)

@@ -1,0 +1,200 @@
+"""Converters that spell an algorithm out: determinants, counts of n-grams, filters for spectra.
+
+Source: https://onnx.ai/onnx/operators/
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.frontend.onnx.cast import cast_to
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
+from dlc.frontend.onnx.generate import fill
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
+from dlc.frontend.onnx.slicing import concat, slice_axes
+from dlc.graph.arrays import NUMPY_DTYPES, round_to
+from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Div, Equal, Mul, Sub, Where
+from dlc.graph.ops.elementwise import Abs, Neg
+from dlc.graph.ops.gather import Gather
+from dlc.graph.ops.reduce import ArgMax, Reduce
+from dlc.te.expr import ONE, Const, index
+from dlc.te.simplify import canonical
+from dlc.te.types import const_size
+
+_LARGEST = 32
+"""Rows of a matrix whose elimination is written out."""
+
+
+@converter("Det", since=11)
+def convert_det(ctx: Context, x: Value) -> Value:
+    """The product of the pivots of an elimination; each pivot is the largest of its column."""
+    *batch, rows, columns = x.type.shape
+    if rows != columns or not isinstance(rows, Const) or rows.value > _LARGEST:
+        ctx.refuse(f"{x.type} is no square matrix of at most {_LARGEST} rows known now")
+    count = canonical(ONE)
+    for size in batch:
+        count = canonical(count * size)
+    dtype = x.type.dtype
+    left = reshape_to(ctx, x, (count, rows, columns))
+    det = fill(ctx, np.ones((), NUMPY_DTYPES[dtype]), (count,))
+    for order in range(const_size(rows), 0, -1):
+        det, left = _eliminated(ctx, det, left, order)
+    return reshape_to(ctx, det, tuple(batch))
+
+
+def _eliminated(ctx: Context, det: Value, left: Value, size: int) -> tuple[Value, Value]:
+    """The product with the next pivot, and what remains to the right of and below it."""
+    dtype = left.type.dtype
+
+    def part(v: Value, axis: int, start: int, end: int) -> Value:
+        return slice_axes(ctx, v, [index(start)], [index(end)], [axis], [1])
+
+    if size == 1:
+        return ctx.call(Mul(), det, reshape_to(ctx, left, det.type.shape)), left
+    first = part(left, 2, 0, 1)  # [n, size, 1]
+    at = ctx.call(ArgMax(axis=1, keepdims=True), ctx.call(Abs(), first))  # [n, 1, 1]
+    chosen = ctx.call(Equal(), ctx.constant(np.arange(size).reshape(1, size, 1)), at)
+    total = Reduce(kind="sum", axes=(1,), keepdims=True)
+    row = ctx.call(total, ctx.call(Where(), chosen, left, ctx.scalar(0.0, dtype)))  # [n, 1, size]
+    swapped = ctx.call(Where(), chosen, part(left, 1, 0, 1), left)
+    below = part(swapped, 1, 1, size)
+    pivot = part(row, 2, 0, 1)
+    zero = ctx.call(Equal(), pivot, ctx.scalar(0.0, dtype))
+    divisor = ctx.call(Where(), zero, ctx.scalar(1.0, dtype), pivot)
+    factors = ctx.call(Div(), part(below, 2, 0, 1), divisor)
+    rest = ctx.call(Mul(), factors, part(row, 2, 1, size))
+    rest = ctx.call(Sub(), part(below, 2, 1, size), rest)
+    stays = ctx.call(Equal(), at, ctx.constant(np.zeros((), np.int64)))
+    signed = ctx.call(Where(), stays, pivot, ctx.call(Neg(), pivot))
+    return ctx.call(Mul(), det, reshape_to(ctx, signed, det.type.shape)), rest
+
+
+@converter("TfIdfVectorizer", since=9)
+def convert_tf_idf(
+    ctx: Context,
+    x: Value,
+    *,
+    max_gram_length: int,
+    max_skip_count: int,
+    min_gram_length: int,
+    mode: str,
+    ngram_counts: Sequence[int],
+    ngram_indexes: Sequence[int],
+    pool_int64s: Sequence[int],
+    weights: Sequence[float] = (),
+) -> Value:
+    """How often each n-gram of a pool occurs, with up to so many elements left out in between."""
+    if mode not in ("TF", "IDF", "TFIDF") or x.type.rank not in (1, 2):
+        ctx.refuse(f"mode = '{mode}' of {x.type}")
+    rows = cast_to(ctx, x if x.type.rank == 2 else unsqueeze(ctx, x, (0,)), DType.I64)
+    length = rows.type.shape[1]
+    if not isinstance(length, Const):
+        ctx.refuse("the number of elements is not fixed", "fix it with dims= or shapes=")
+    found: list[Value] = []
+    ends = [*ngram_counts, len(pool_int64s)]
+    for n, (start, end) in enumerate(itertools.pairwise(ends), start=1):
+        grams = np.array(pool_int64s[start:end], np.int64).reshape(-1, n)
+        if not len(grams):
+            continue
+        skips = range(1, 2 if n == 1 else max_skip_count + 2)
+        if min_gram_length <= n <= max_gram_length:
+            found.append(_counts(ctx, rows, const_size(length), grams, skips))
+        else:
+            zeros = (rows.type.shape[0], index(len(grams)))
+            found.append(fill(ctx, np.zeros((), np.float32), zeros))
+    total = concat(ctx, found, 1) if len(found) > 1 else found[0]
+    return _placed(ctx, x, total, mode, ngram_indexes, weights)
+
+
+def _counts(ctx: Context, rows: Value, length: int, grams: np.ndarray, skips: range) -> Value:
+    """How often each gram occurs in each row: [n, grams]."""
+    n = grams.shape[1]
+    total = Reduce(kind="sum", axes=(1,), keepdims=False)
+    hits: list[Value] = []
+    for step in skips:
+        places = length - (n - 1) * step
+        if places < 1:
+            continue
+        all_equal: Value | None = None
+        for k in range(n):
+            start = index(k * step)
+            window = slice_axes(ctx, rows, [start], [start + places], [1], [1])
+            column = ctx.constant(grams[:, k].reshape(1, 1, -1))
+            same = ctx.call(Equal(), unsqueeze(ctx, window, (2,)), column)
+            number = cast_to(ctx, same, DType.F32)
+            all_equal = number if all_equal is None else ctx.call(Mul(), all_equal, number)
+        assert all_equal is not None, "a gram has an element"
+        hits.append(all_equal)
+    if not hits:
+        return fill(ctx, np.zeros((), np.float32), (rows.type.shape[0], index(len(grams))))
+    return ctx.call(total, concat(ctx, hits, 1) if len(hits) > 1 else hits[0])
+
+
+def _placed(
+    ctx: Context,
+    x: Value,
+    counts: Value,
+    mode: str,
+    places: Sequence[int],
+    weights: Sequence[float],
+) -> Value:
+    """Counts in the columns that `ngram_indexes` name, weighted."""
+    width = max(places) + 1
+    if len(places) != const_size(counts.type.shape[1]) or len(weights) not in (0, len(places)):
+        ctx.refuse("its lists differ in length")
+    source = np.full(width, len(places), np.int64)
+    source[list(places)] = np.arange(len(places))
+    zero = fill(ctx, np.zeros((), np.float32), (counts.type.shape[0], ONE))
+    y = ctx.call(Gather(axis=1), concat(ctx, [counts, zero], 1), ctx.constant(source))
+    if mode != "TF":
+        factors = np.zeros(width, np.float32)
+        factors[list(places)] = weights or 1.0
+        if mode == "IDF":
+            seen = ctx.call(Equal(), y, ctx.scalar(0.0, DType.F32))
+            y = ctx.call(Where(), seen, ctx.scalar(0.0, DType.F32), ctx.scalar(1.0, DType.F32))
+        y = ctx.call(Mul(), y, ctx.constant(factors))
+    return y if x.type.rank == 2 else reshape_to(ctx, y, (index(width),))
+
+
+@converter("MelWeightMatrix", since=17)
+def convert_mel_weight_matrix(
+    ctx: Context,
+    num_mel_bins: Value,
+    dft_length: Value,
+    sample_rate: Value,
+    lower_edge_hertz: Value,
+    upper_edge_hertz: Value,
+    *,
+    output_datatype: int = 1,
+) -> Value:
+    """Triangles that overlap by half, equally wide in mel: a constant."""
+    if output_datatype not in DTYPES:
+        ctx.refuse(f"element type {elem_type_name(output_datatype)} is not supported")
+    bins, length, rate = (
+        ctx.one_int(v, what)
+        for v, what in ((num_mel_bins, "num_mel_bins"), (dft_length, "dft_length"),
+                        (sample_rate, "sample_rate"))
+    )  # fmt: skip
+    edges = [ctx.one_number(v, "an edge") for v in (lower_edge_hertz, upper_edge_hertz)]
+    if bins < 1 or length < 1 or bins * length > 1 << 24:
+        ctx.refuse(f"{bins} bins of a transform of length {length}")
+    low, high = (2595 * np.log10(1 + hertz / 700) for hertz in edges)
+    mels = low + np.arange(bins + 2) * ((high - low) / (bins + 2))
+    places = np.floor((length + 1) * (700 * (10 ** (mels / 2595) - 1)) / rate).astype(np.int64)
+    matrix = np.zeros((length // 2 + 1, bins))
+    for i in range(bins):
+        left, centre, right = places[i : i + 3]
+        if centre == left:
+            matrix[centre, i] = 1
+        for j in range(left, centre + 1) if centre > left else ():
+            matrix[j, i] = (j - left) / (centre - left)
+        for j in range(centre, right) if right > centre else ():
+            matrix[j, i] = (right - j) / (right - centre)
+    return ctx.constant(round_to(matrix, DTYPES[output_datatype]))
