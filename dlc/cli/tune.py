@@ -154,6 +154,30 @@ def export_log(
         stderr().print(f"{corrupt} damaged rows were passed over", style="yellow")
 
 
+@app.command(name="report", epilog="Example: dlc tune report model.tune.db -o report.html")
+def write_report(
+    log: Annotated[Path, typer.Argument(help="A log of dlc tune.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The HTML file; default: LOG with suffix .html."),
+    ] = None,
+) -> None:
+    """Write tuning curves and predictions into one HTML file."""
+    from dlc.autotune.log import TuningLog
+    from dlc.autotune.report import render_report, summarize
+
+    with TuningLog(log, read_only=True) as opened:
+        found = summarize(opened)
+        html = render_report(found, f"dlc tune: {log.name}", opened.corrupt)
+    path = out or log.with_suffix(".html")
+    try:
+        path.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise UserError(detail=f"cannot write {path}: {error.strerror or error}") from error
+    count = sum(len(s.trials) for s in found)
+    stdout().print(f"Wrote {path}: {len(found)} tasks, {count} trials", soft_wrap=True)
+
+
 @app.command(name="merge", epilog="Example: dlc tune merge all.tune.db a.tune.db b.jsonl")
 def merge_logs(
     log: Annotated[Path, typer.Argument(help="The log that receives all.")],

@@ -115,6 +115,9 @@ def test_a_search_its_log_and_its_next_session(files, dlc_main):
     (files / "all.jsonl").write_text(out + "a cut line")
     code, out, _ = dlc_main("tune", "merge", "other.db", "mlp.tune.db", "all.jsonl")
     assert (code, out) == (0, "other.db: 6 trials; 1 damaged rows were passed over\n")
+    code, out, _ = dlc_main("tune", "report", "other.db")
+    assert (code, out) == (0, "Wrote other.html: 1 tasks, 6 trials\n")
+    assert "matmul_packed_add_relu" in (files / "other.html").read_text()
     code, _, _ = dlc_main("tune", "export", "mlp.tune.db", "--choices", "-o", "c.jsonl")
     assert code == 0
     assert "trial" not in (files / "c.jsonl").read_text()

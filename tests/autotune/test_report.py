@@ -1,0 +1,53 @@
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from dlc.autotune.log import TuningLog
+from dlc.autotune.record import Status
+from dlc.autotune.report import render_report, summarize
+from tests.autotune import examples
+
+pytest.importorskip("plotly")
+TASK = examples.matmul(target=examples.OTHER)
+
+
+def trials():
+    made = [examples.trial(TASK, n) for n in range(8)]
+    times = (400, 100, 300, 50)
+    for n, time in enumerate(times):
+        predicted = None if n == 0 else float(-time)
+        made[n] = replace(made[n], times_ns=(time,), anchor_ns=(200,), predicted=predicted)
+    for n in range(4, 8):
+        made[n] = replace(made[n], status=Status.WRONG if n < 6 else Status.TIMEOUT, times_ns=())
+    return made
+
+
+def test_a_report_holds_the_curves_and_what_failed(tmp_path):
+    odd = replace(examples.scale(target=examples.OTHER))
+    with TuningLog(tmp_path / "a.db") as log:
+        for task in (odd, TASK):
+            log.add_task(task)
+        for trial in trials():
+            log.add_trial(trial)
+        log.add_choice(examples.choice(TASK))
+        found = summarize(log)
+    assert [s.task.name for s in found] == ["matmul", "scale"]
+    assert found[0].curve == [1.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
+    assert found[0].failures == {"timeout": 2, "wrong": 2}
+    assert found[0].predicted == [(-100.0, 2.0), (-300.0, pytest.approx(2 / 3)), (-50.0, 4.0)]
+    assert found[0].correlation is None  # of three trials
+    html = render_report(found, "title <&>", corrupt=2)
+    assert "<title>title &lt;&amp;&gt;</title>" in html
+    assert "2 tasks, 8 trials; 2 damaged rows" in html
+    assert "timeout 2, wrong 2" in html
+    figures = re.findall(r'\["(curves|predictions)", (\{.*?\}\})\]', html)
+    data = {name: json.loads(text)["data"] for name, text in figures}
+    assert data["curves"][0]["y"] == found[0].curve
+    assert data["predictions"][0]["x"] == [-100.0, -300.0, -50.0]
+    assert "https://cdn" not in html.split("</script>")[-2]
+
+
+def test_an_empty_log_has_a_report():
+    assert "0 tasks, 0 trials" in render_report([], "empty")
