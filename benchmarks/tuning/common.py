@@ -1,0 +1,118 @@
+"""What the benchmarks of the tuner share: ten tasks, and a session without a log on disk."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from dlc.autotune.log import TuningLog
+from dlc.autotune.session import Machines, Options, Snapshot, Weighted
+from dlc.autotune.task import Task
+from dlc.autotune.tuner import Tuner
+from dlc.tune_model import plan_tuning
+
+CONVOLUTIONS = {  # input, filters, kernel, stride, pad, groups
+    "conv_1x1": ((1, 256, 14, 14), 512, 1, 1, 0, 1),
+    "conv_3x3": ((1, 64, 56, 56), 64, 3, 1, 1, 1),
+    "conv_strided": ((1, 128, 28, 28), 256, 3, 2, 1, 1),
+    "stem_7x7": ((1, 3, 224, 224), 64, 7, 2, 3, 1),
+    "depthwise": ((1, 144, 56, 56), 144, 3, 1, 1, 144),
+    "odd_conv": ((1, 37, 23, 41), 59, 3, 1, 1, 1),
+}
+PRODUCTS = {  # operands
+    "dense": ((128, 768), (768, 768)),
+    "batched": ((12, 128, 64), (12, 64, 128)),
+    "odd_dense": ((77, 211), (211, 135)),
+}
+
+
+def ten_tasks(target: str) -> dict[str, Task]:
+    """One task of each kind, the largest of its model."""
+    models = {name: _convolution(*spec) for name, spec in CONVOLUTIONS.items()}
+    models |= {name: _product(name, *spec) for name, spec in PRODUCTS.items()}
+    models["softmax"] = _model(
+        [helper.make_node("Softmax", ["x"], ["y"], axis=-1)], (12, 128, 128), {}
+    )
+    found = {}
+    for name, model in models.items():
+        plan = plan_tuning([model], target)
+        found[name] = max(plan.tasks, key=lambda w: len(w.task.text)).task
+    return found
+
+
+def _convolution(
+    shape: tuple[int, ...], filters: int, kernel: int, stride: int, pad: int, groups: int
+) -> onnx.ModelProto:
+    weights = (filters, shape[1] // groups, kernel, kernel)
+    node = helper.make_node(
+        "Conv", ["x", "w"], ["c"], strides=[stride] * 2, pads=[pad] * 4, group=groups
+    )
+    return _model([node, helper.make_node("Relu", ["c"], ["y"])], shape, {"w": weights})
+
+
+def _product(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> onnx.ModelProto:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    if name != "batched":
+        return _model([node], a, {"w": b})
+    return _model([node], a, {}, {"w": b})
+
+
+def _model(
+    nodes: Sequence[onnx.NodeProto],
+    shape: tuple[int, ...],
+    constants: dict[str, tuple[int, ...]],
+    inputs: dict[str, tuple[int, ...]] | None = None,
+) -> onnx.ModelProto:
+    rng = np.random.default_rng(0)
+    given = {"x": shape, **(inputs or {})}
+    graph = helper.make_graph(
+        nodes,
+        "task",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in given.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n)
+            for n, s in constants.items()
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def session(
+    tasks: Sequence[Weighted],
+    machines: Machines,
+    options: Options,
+    *,
+    lines: Sequence[str] = (),
+    on_update: Callable[[Snapshot], None] | None = None,
+) -> Tuner:
+    """A finished session; its log is thrown away. `lines` are what its log held before."""
+    from dlc.autotune.exchange import import_lines
+
+    with tempfile.TemporaryDirectory() as folder, TuningLog(Path(folder) / "log.db") as log:
+        import_lines(log, lines)
+        tuner = Tuner(tasks, log, machines, options, on_update=on_update)
+        tuner.run()
+    return tuner
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """Options that all scripts have."""
+    made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    made.add_argument("--target", default="native -num-cores=2")
+    made.add_argument("--json", type=Path, help="write the figures here")
+    return made
+
+
+def report(path: Path | None, figures: dict[str, Any]) -> None:
+    """Write figures."""
+    if path is not None:
+        path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,41 @@
+"""The benchmarks of the tuner: their tasks exist, and a session runs."""
+
+import pytest
+
+from benchmarks.tuning import common, kill, naive, searches
+from dlc.autotune.budget import Budget
+from dlc.autotune.build import scheduled
+from dlc.autotune.design import families
+from dlc.autotune.session import Machines, Options, Weighted
+from dlc.schedule.primitive import steps_to_json
+from dlc.tune_model import plan_tuning
+from tests.autotune.landscape import Landscape
+
+TARGET = "llvm -mcpu=haswell -num-cores=2"
+
+
+def test_ten_different_tasks_all_offer_a_choice():
+    tasks = common.ten_tasks(TARGET)
+    assert len({t.key for t in tasks.values()}) == 10
+    for name, task in tasks.items():
+        assert sum(len(f.space) for f in families(task)) >= 20, name
+    steps = naive.naive(tasks["dense"].func, tasks["dense"].target)
+    _, func = scheduled(tasks["dense"], {"kind": "steps", "steps": steps_to_json(steps)})
+    assert func.outputs == tasks["dense"].func.outputs
+
+
+def test_a_curve_and_when_it_reaches_a_goal():
+    assert searches._reach([1.0, 1.5, 1.995], 2.0) == 3
+    assert searches._reach([1.0, 1.5], 2.0) is None
+    model = common._product("dense", (8, 12), (12, 20))
+    (weighted,) = plan_tuning([model], TARGET).tasks
+    machine = Landscape()
+    options = Options(Budget(trials=0))
+    tuner = common.session([Weighted(weighted.task)], Machines(machine, machine), options)
+    assert tuner.trials == 0
+
+
+def test_no_tuner_is_running_now():
+    assert kill._orphans() == 0
+    with pytest.raises(SystemExit):
+        common.parser("Title\nMore").parse_args(["--unknown"])
