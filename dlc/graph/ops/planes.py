@@ -58,21 +58,33 @@ def plane(value: Expr, position: Expr, count: int) -> Expr:
 
 
 def split_planes(w: Array, count: int) -> Array:
-    """The planes of constant float32s, along a new first axis; the first never rounds to infinity.
+    """The planes of constant float32s, along a new first axis, as the bits of bf16.
+
+    The first plane never rounds to infinity; of what is not finite, the others are 0.
 
     Shapes:
-        w: [...] float32 -> [count, ...] bf16
+        w: [...] float32 -> [count, ...] uint16
     """
-    bf16 = NUMPY_DTYPES[DType.BF16]
-    rest, planes = w.astype(np.float32), []
-    largest = np.float32(2.0**127 * (2 - 2.0**-7))
-    for _ in range(count):
-        inside = np.where(np.isfinite(rest), np.clip(rest, -largest, largest), rest)
-        planes.append(inside.astype(bf16))
+    rest = np.ascontiguousarray(w, np.float32)
+    finite = np.isfinite(rest)
+    special = not finite.all()
+    planes = np.empty((count, *rest.shape), np.uint16)
+    for position in range(count):
+        bits = rest.view(np.uint32)
+        nearest = bits + (0x7FFF + (bits >> 16 & 1))
+        if position == 0:
+            over = finite & (nearest & 0x7F800000 == 0x7F800000)
+            nearest = np.where(over, bits, nearest)  # cut off, which stays finite
+        if special:
+            quiet = bits | (np.isnan(rest).astype(np.uint32) << 22)
+            nearest = np.where(np.isfinite(rest), nearest, quiet)
+        nearest &= 0xFFFF0000
+        planes[position] = nearest >> 16
         with np.errstate(invalid="ignore"):
-            left = rest - planes[-1].astype(np.float32)
-        rest = np.where(np.isfinite(rest), left, np.float32(0))
-    return np.stack(planes)
+            rest = rest - nearest.view(np.float32)
+        if special:
+            rest[~finite] = 0
+    return planes
 
 
 def pack_tiles(w: Array, count: int) -> Array:
@@ -87,7 +99,8 @@ def pack_tiles(w: Array, count: int) -> Array:
     rank = len(kernel)
     blocks = (count, -(-depth // DEPTH), ROWS, 2, *kernel, -(-columns // (2 * ROWS)), 2, ROWS)
     order = (rank + 4, 1, *range(4, 4 + rank), 0, rank + 5, 2, rank + 6, 3)
-    return np.ascontiguousarray(planes.reshape(blocks).transpose(order))
+    tiles = np.ascontiguousarray(planes.reshape(blocks).transpose(order))
+    return tiles.view(NUMPY_DTYPES[DType.BF16])
 
 
 def unpack_tiles(w: Array) -> Array:

@@ -20,7 +20,7 @@ the decision is about single operators and changes no layout.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -29,18 +29,33 @@ from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array, Op
+from dlc.graph.ops.attributes import as_sizes
+from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import DEPTH, PAIRS, ROWS, pack_tiles
 from dlc.graph.ops.planes_conv import ConvPlanes, Grid
 from dlc.graph.ops.planes_matmul import MatMulPlanes
+from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.schedule.rules.strip import Shape, choose_strip, cycles
+from dlc.schedule.rules.strip import RESULT, Shape, choose_strip, cycles
 from dlc.te.types import const_size
 
 PLANES = {"highest": 3, "high": 2, "medium": 1}
 FEATURES = frozenset({"amx-bf16", "avx512bf16"})
 FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
+MARGIN = 0.9  # of their time, that the engine may take
+MAX_PARTS = 8
+CALL = 10000.0  # cycles that one more kernel costs
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """What a node would become: the operator, its size, and [depth, *kernel, columns]."""
+
+    op: Op
+    shape: Shape
+    dense: Array
 
 
 @graph_pass(after=("choose_layouts", "pack_matmul_weights"), bodies=True)
@@ -49,23 +64,56 @@ def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
     if not context.target.features >= FEATURES:
         return graph
     editor = GraphEditor(graph)
-    packed: dict[str, Value] = {}
+    packed: dict[tuple[str, int, int], Value] = {}
     count = PLANES[context.precision]
     for node in graph.nodes:
-        found = _planes(node, editor, count)
-        if found is None or not _pays(found[0], found[1], node, context):
+        found = _product(node, editor, count)
+        parts = None if found is None else _parts(found, context)
+        if found is None or parts is None:
             continue
-        op, _, dense = found
-        x, w = node.inputs
-        if w.name not in packed:
-            tiles = pack_tiles(dense, count)
-            packed[w.name] = editor.constant(tiles, DType.BF16, f"{w.name}_planes")
-        editor.update(replace(node, op=op, inputs=(x, packed[w.name])))
+        depth = -(-found.shape.steps // parts) * DEPTH
+        cuts = [(0, found.dense.shape[0])] if parts == 1 else _cuts(found.dense.shape[0], depth)
+        tiles: list[Value] = []
+        for cut in cuts:
+            key = (node.inputs[1].name, *cut)
+            if key not in packed:
+                array = pack_tiles(found.dense[slice(*cut)], count)
+                packed[key] = editor.constant(array, DType.BF16, f"{key[0]}_planes")
+            tiles.append(packed[key])
+        if parts == 1:
+            editor.update(replace(node, op=found.op, inputs=(node.inputs[0], tiles[0])))
+        else:
+            _add_up(editor, node, found.op, cuts, tiles)
     return editor.finish()
 
 
-def _planes(node: Node, editor: GraphEditor, count: int) -> tuple[Op, Shape, Array] | None:
-    """The operator on planes, its size and the constant operand as [depth, *kernel, columns]."""
+def _cuts(depth: int, size: int) -> list[tuple[int, int]]:
+    """Ranges of at most `size` that cover a depth."""
+    return [(start, min(start + size, depth)) for start in range(0, depth, size)]
+
+
+def _add_up(
+    editor: GraphEditor, node: Node, op: Op, cuts: list[tuple[int, int]], tiles: list[Value]
+) -> None:
+    """Put the sum of the products of parts of the depth in the place of a node."""
+    x = node.inputs[0]
+    lead = x.type.shape[:-1]
+    total: Value | None = None
+    for (start, stop), w in zip(cuts, tiles, strict=True):
+        view = Slice(
+            starts=as_sizes((*(0 for _ in lead), start)), sizes=as_sizes((*lead, stop - start))
+        )
+        part = editor.call(op, editor.call(view, x, at=node), w, at=node)
+        if total is None:
+            total = part
+        elif stop < cuts[-1][1]:
+            total = editor.call(Add(), total, part, at=node)
+        else:
+            editor.update(replace(node, op=Add(), inputs=(total, part)))
+
+
+def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
+    """What a node would become, if its operator has a form on planes."""
     match node.op:
         case ConvBlocked() | MatMulPacked():
             x, w = node.inputs
@@ -80,7 +128,7 @@ def _planes(node: Node, editor: GraphEditor, count: int) -> tuple[Op, Shape, Arr
             return None
 
 
-def _conv(op: ConvBlocked, out: Value, w: Array, count: int) -> tuple[Op, Shape, Array] | None:
+def _conv(op: ConvBlocked, out: Value, w: Array, count: int) -> _Product | None:
     ob, cb, *kernel, ci, oc = w.shape
     if op.groups != 1 or ci != ROWS or oc != ROWS:
         return None
@@ -99,15 +147,14 @@ def _conv(op: ConvBlocked, out: Value, w: Array, count: int) -> tuple[Op, Shape,
         columns=-(-ob // 2),
         steps=-(-cb // 2) * prod(kernel),
         products=len(PAIRS[count]),
+        planes=count,
         row_bytes=-(-cb // 2) * prod(grid.phases) * count * DEPTH * 2,
     )
     new = ConvPlanes(blocks=out.type.shape[1], stride=op.stride, dilation=op.dilation, slack=slack)
-    return new, shape, dense.reshape(cb * ROWS, *kernel, ob * ROWS)
+    return _Product(new, shape, dense.reshape(cb * ROWS, *kernel, ob * ROWS))
 
 
-def _matmul(
-    op: MatMulPacked, x: Value, out: Value, w: Array, count: int
-) -> tuple[Op, Shape, Array] | None:
+def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, count: int) -> _Product | None:
     panels, depth, width = w.shape
     *lead, m, n = out.type.static_shape if x.type.rank > 1 else (1, 1)
     if depth % DEPTH or n % ROWS or m < 2:
@@ -123,19 +170,33 @@ def _matmul(
         columns=-(-n // (2 * ROWS)),
         steps=depth // DEPTH,
         products=len(PAIRS[count]),
+        planes=count,
         row_bytes=depth * count * 2,
     )
     dense = w.transpose(1, 0, 2).reshape(depth, panels * width)[:, :n]
-    return MatMulPlanes(n=op.n, slack=slack), shape, np.ascontiguousarray(dense)
+    return _Product(MatMulPlanes(n=op.n, slack=slack), shape, np.ascontiguousarray(dense))
 
 
-def _pays(op: Op, shape: Shape, node: Node, context: PassContext) -> bool:
-    """Whether the engine is faster than fused multiply-adds."""
-    target = context.target
+def _parts(found: _Product, context: PassContext) -> int | None:
+    """Into how many products of less depth to cut; None where multiply-adds are as fast.
+
+    The row operand of a deep product does not stay in the cache while all columns pass.
+    """
+    target, shape = context.target, found.shape
     if not shape.lead or not shape.lines:
-        return False
+        return None
     rows = shape.lead * ((shape.lines - 1) * shape.width + shape.last)
     macs = rows * shape.columns * 2 * ROWS * shape.steps * DEPTH
-    fused = macs / (2 * target.lanes(4) * FMA_SHARE)
-    strip = choose_strip(shape, target, {})
-    return strip is not None and cycles(shape, strip, target) < fused
+    best = macs / (2 * target.lanes(4) * FMA_SHARE) * MARGIN
+    parts: int | None = None
+    for count in range(1, MAX_PARTS + 1 if isinstance(found.op, MatMulPlanes) else 2):
+        steps = -(-shape.steps // count)
+        part = replace(shape, steps=steps, row_bytes=shape.row_bytes * steps // shape.steps)
+        strip = choose_strip(part, target, {})
+        if strip is None or steps * (count - 1) >= shape.steps:
+            continue
+        again = rows * shape.columns * RESULT + CALL
+        cost = count * cycles(part, strip, target) + (count - 1) * again
+        if cost < best:
+            best, parts = cost, count
+    return parts

@@ -171,6 +171,7 @@ def _shape(func: Func, found: Products) -> Shape:
         columns=-(-extents[found.block] // 2),
         steps=prod(inner[:-3]),
         products=inner[-3],
+        planes=rows[-2],
         row_bytes=prod(rows) // rows[-3] // prod(sums[:-3]) * 2,
     )
 
@@ -194,7 +195,7 @@ class _Tiling:
         rank = len(allocs(trace.func.body)[found.sums].buffer.type.shape)
         trace.do("compute_at", found.sums, strip, (*(1,) * (rank - 2), ROWS, 1))
         trace.do("compute_at", found.rows, outer)
-        self._rows()
+        self._rows(parallel=plan.columns_outside)
         self._sums()
 
     def _order(self, plan: Strip) -> tuple[str, str, str]:
@@ -231,16 +232,17 @@ class _Tiling:
         trace.do("vectorize", stage.names[-1])
         trace.do("set_scope", name, "register")
 
-    def _rows(self) -> None:
+    def _rows(self, *, parallel: bool) -> None:
         """Split each row's 32 operands into planes at once."""
         trace = self.trace
         *others, row, plane, depth = trace.stage(self.found.rows).names
         block, lane = trace.split(depth, ROWS)
-        order = [*others, row, block, plane, lane]
         if self.found.width > 1 and (trace.constant(row) or 0) > self.found.width:
             line, row = trace.split(row, self.found.width)
-            order = [*others, line, row, block, plane, lane]
-        trace.do("reorder", tuple(order))
+            others.append(line)
+        trace.do("reorder", (*others, row, block, plane, lane))
+        if parallel:
+            trace.do("parallel", trace.fuse_all(others))
         trace.do("unroll", block)
         count = trace.constant(plane)
         if self._beside(lane):

@@ -5,7 +5,7 @@ columns stay in the first cache until they are read. Either each strip passes al
 read again for each strip), or each 32 columns pass all strips (the row operand of all strips lies
 in the second cache, or is read again from the third).
 
-Source: shared measurements with real data: 20 cycles for one product of tiles, which the loads
+Source: shared measurements with real data: 23 cycles for one product of tiles, which the loads
 of operands from the second cache hide; 8 bytes in a cycle from beyond it.
 """
 
@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from dlc.core.target import Target
 
 ROWS = 16
-PRODUCT = 20.0  # cycles of one product of tiles
+DEPTH = 32
+PRODUCT = 23.0  # cycles of one product of tiles
 LONELY = 1.2  # how much longer a product takes where one tile of rows shares no loads
 PLANE = 8.0  # cycles to split 32 elements, for each plane
 RESULT = 12.0  # cycles to finish one row of 32 sums
 PANEL = 300.0  # cycles to begin with 32 columns of a strip
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
+FREE_SHARE = 0.45  # of the second cache, up to which all that is read again is still there
 MAX_SUMS_BYTES = 48 * 1024  # beyond it the sums of a strip fall out of the first cache
 
 
@@ -39,6 +41,7 @@ class Shape:
     columns: int  # panels of 32 columns
     steps: int  # products of tiles, without the planes
     products: int  # of planes, for each of them
+    planes: int
     row_bytes: int  # planes of one row of the operand
 
 
@@ -58,6 +61,12 @@ def choose_strip(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Stri
     wanted = [lines for lines in fitting if lines == min(knobs.get("strip", 0), shape.lines)]
     options = [Strip(lines, order) for lines in wanted or fitting for order in orders]
     return min(options, key=lambda strip: cycles(shape, strip, target), default=None)
+
+
+def _missed(size_bytes: float, target: Target) -> float:
+    """The share of what is read again and again that is not in the second cache any more."""
+    share = size_bytes / target.l2_bytes
+    return min(1.0, max(0.0, (share - FREE_SHARE) / (1.0 - FREE_SHARE)))
 
 
 def strip_rows(shape: Shape, lines: int) -> int:
@@ -83,21 +92,17 @@ def cycles(shape: Shape, strip: Strip, target: Target) -> float:
     if rows * 2 * ROWS * 4 > MAX_SUMS_BYTES:
         panel += rows * RESULT
     total = panel * shape.columns * strips
-    weights = shape.columns * shape.steps * ROWS * 2 * ROWS * 4  # about; the planes differ
+    panel_bytes = shape.steps * DEPTH * 2 * ROWS * 2 * shape.planes
     if strip.columns_outside:
-        held = (shape.lines * shape.width + shape.reach) * shape.row_bytes
-        passes = shape.columns
+        held, near, again = shape.lines * shape.width + shape.reach, panel_bytes, 1
         tasks = shape.columns
     else:
-        held = (rows + shape.reach) * shape.row_bytes
-        passes = shape.columns
+        held, near, again = rows + shape.reach, panel_bytes * shape.columns, strips
         tasks = shape.lead * strips
-    splits = held * (1 if strip.columns_outside else strips)
-    total += splits / 64 * PLANE
-    if held > target.l2_bytes * 3 // 5:
-        total += splits * passes / FAR_BYTES
-    again = 1 if strip.columns_outside else strips
-    if weights + held > target.l2_bytes:
-        total += weights * again / FAR_BYTES / 2
+    total += held * again * shape.row_bytes / 64 * PLANE
+    missed = _missed(held * shape.row_bytes + near, target)
+    total += missed * (held * again * shape.row_bytes * shape.columns) / FAR_BYTES
+    total += missed * (panel_bytes * shape.columns * again) / FAR_BYTES
+    total += panel_bytes * shape.columns / FAR_BYTES / 2  # the first time, beside products
     rounds = -(-tasks // target.cores)
     return shape.lead * total * rounds * target.cores / max(tasks, 1)

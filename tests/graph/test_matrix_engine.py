@@ -1,0 +1,98 @@
+"""use_matrix_engine keeps results, and chooses the engine only where it pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.core.target import Target
+from dlc.graph.evaluate import evaluate
+from dlc.graph.ops.planes import pack_tiles, split_planes, unpack_tiles
+from dlc.graph.pass_ import PassContext
+from tests.graph.pass_cases import ENGINE, read, run
+
+TARGET = Target(features=ENGINE, l2_bytes=8 << 20)
+CONV = """
+def main(x: f32[1, 3, 16, 15, 16]):
+    w: f32[5, 3, 3, 3, 16, 16] = const()
+    y: f32[1, 5, 14, 13, 16] = conv_blocked(x, w)
+    return y
+"""
+DEEP = """
+def main(x: f32[1, 128, 2080]):
+    w: f32[12, 2080, 16] = const()
+    y: f32[1, 128, 192] = matmul_packed(x, w, n=192)
+    z: f32[1, 128, 192] = relu(y)
+    return z
+"""
+
+
+def operators(graph):
+    return [node.op.name for node in graph.nodes]
+
+
+def check(text, context):
+    graph = read(text)
+    (x,) = graph.inputs
+    given = np.random.default_rng(0).integers(-4, 5, x.type.static_shape).astype(np.float32)
+    found = run("use_matrix_engine", graph, context)
+    feeds = {x.name: given}
+    wanted, got = evaluate(graph, feeds), evaluate(found, feeds)
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(got[name], array)
+    return found
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_a_convolution_keeps_its_results(precision):
+    found = check(CONV, PassContext(target=TARGET, precision=precision))
+    assert operators(found) == ["conv_planes"]
+
+
+def test_a_deep_product_is_cut_into_parts_that_stay_in_the_cache():
+    whole = check(DEEP, PassContext(target=TARGET))
+    assert operators(whole) == ["matmul_planes", "relu"]
+    cut = check(DEEP, PassContext(target=replace(TARGET, l2_bytes=1 << 20)))
+    assert operators(cut).count("matmul_planes") > 1
+    assert operators(cut)[-2:] == ["add", "relu"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CONV.replace("f32[", "f64["),
+        CONV.replace("15, 16]):", "15, 8]):").replace("16, 16]", "8, 16]"),
+        DEEP.replace("1, 128", "1, 1"),
+        DEEP.replace("1, 128", "1, 3"),
+    ],
+    ids=["f64", "blocks_of_8", "a_row", "few_rows"],
+)
+def test_what_does_not_fit_or_pay_stays(text):
+    graph = read(text)
+    assert operators(run("use_matrix_engine", graph, PassContext(target=TARGET))) == operators(
+        graph
+    )
+
+
+def test_without_the_feature_nothing_changes():
+    graph = read(CONV)
+    plain = PassContext(target=replace(TARGET, features=ENGINE - {"amx-bf16"}))
+    assert run("use_matrix_engine", graph, plain) is graph
+
+
+def test_planes_add_up():
+    w = np.random.default_rng(0).standard_normal((40, 2, 50)).astype(np.float32)
+    w[0, 0, :4] = 0.0, 3.4e38, -3.4028235e38, 2.0**-100
+    packed = pack_tiles(w, 3)
+    found = unpack_tiles(packed)
+    np.testing.assert_array_equal(found[:40, :, :50].astype(np.float32), w)
+    assert not found[40:].any()
+    assert not found[..., 50:].any()
+
+
+def test_planes_of_what_is_not_finite_are_that_and_zeros():
+    found = split_planes(np.array([np.inf, -np.inf, np.nan], np.float32), 3)
+    assert found[0].tolist() == [0x7F80, 0xFF80, 0x7FC0]
+    assert not found[1:].any()
