@@ -513,3 +513,10 @@ def test_an_elements_factor_is_not_computed_for_each_element() -> None:
     roots = [s for s in stages(fast) if "sqrt" in str(s.value)]
     assert len(roots) == 1
     assert not roots[0].loops
+
+
+def test_the_tail_of_an_open_number_of_rows_has_tiles_too() -> None:
+    fast = optimize(dense_symbolic_rows(), AVX512)
+    tiles = [a.buffer.type.shape[0] for n, a in allocs(fast.body).items() if n.startswith("matmul")]
+    assert tiles[1:] == [Const(4, INDEX), Const(1, INDEX)]
+    assert tiles[0] != tiles[1]

@@ -27,6 +27,7 @@ from dlc.te.transform import free_vars, loads
 MAX_STEPS = 16  # reduction steps written out in one iteration
 SUBTOTALS = (144,)  # products in one chain, whose rounding grows with its length; 9 * 16
 SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums of sums of sums
+TAIL_ROWS = 4  # of a tile for what is left of an open number of rows; what is left then has one
 MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
 
 
@@ -238,7 +239,10 @@ class _Tiling:
         if not surely_at_most(0, extent):  # as `w - 2` is not; such a loop runs no iteration
             extent = maximum(extent, 0)
         trace.do("partition", name, str(extent // size * size), suffix)
-        return [(leaf, size), (self._renamed(leaf, suffix), 1)]  # the tail row by row
+        tail = self._renamed(leaf, suffix)
+        if size > TAIL_ROWS:
+            return [(leaf, size), *self._cut(tail, role, TAIL_ROWS, suffix)]
+        return [(leaf, size), (tail, 1)]
 
     def _renamed(self, leaf: _Leaf, suffix: str) -> _Leaf:
         """The leaf after partition: loops inside of the cut one exist twice."""
