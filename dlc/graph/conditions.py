@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dlc.graph.assume import collect_assumptions
 from dlc.graph.graph import Graph, Node
+from dlc.graph.ops.control import If
 from dlc.graph.sizes import bodies
 from dlc.te.expr import ZERO, Const, Expr
 from dlc.te.simplify import Bounds, simplify
@@ -29,6 +30,8 @@ def conditions(graph: Graph) -> list[Condition]:
     - What the operators assume of sizes they could not compare (`dlc.graph.assume`).
     - No size of a value is negative.
 
+    What the branches of an `If` rely on is left to them.
+
     What follows from the bounds of the sizes is left out, and each condition comes once.
     """
     bounds: Bounds = {
@@ -50,7 +53,7 @@ def _assumed(graph: Graph) -> Iterator[tuple[Expr, Node]]:
         with collect_assumptions() as found:
             node.op.infer(*(v.type for v in node.inputs))
         yield from ((cond, node) for cond in found)
-        for body in bodies(node.op):
+        for body in () if isinstance(node.op, If) else bodies(node.op):  # one of two runs
             yield from _assumed(body)
         for value in node.outputs:
             for size in value.type.shape:

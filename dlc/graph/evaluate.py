@@ -16,6 +16,7 @@ from dlc.core.types import INDEX
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array, Op, as_f64
 from dlc.graph.ops.bind_sizes import BindSizes
+from dlc.graph.sizes import bound_sizes
 from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.simplify import canonical
@@ -79,6 +80,10 @@ def _steps(
             yield {node.output.name: alive[node.output.name]}
             continue
         results = run_node(node, operands, sizes)
+        late = set(bound_sizes((node,)))
+        for value in node.outputs if late else ():
+            named = zip(value.type.shape, np.shape(results[value.name]), strict=True)
+            sizes |= {d.name: n for d, n in named if isinstance(d, Var) and d.name in late}
         alive.update(results)
         yield results
 

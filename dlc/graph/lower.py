@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from dlc.core.errors import InternalError
 from dlc.graph.conditions import Condition, conditions
 from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.lower_control import lower_if, lower_loop
 from dlc.graph.memory import Request, plan_arena
 from dlc.graph.op import Array
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
+from dlc.graph.ops.control import If, Loop
 from dlc.graph.ops.fused import FusedGroup, compose
 from dlc.graph.ops.scan import Scan
 from dlc.graph.ops.shape import Empty, Reshape
@@ -50,7 +52,7 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
 
     Inputs, outputs and size variables of the program are the graph's, in order.
     """
-    lowering = _Lowering(conditions(graph), set(graph.sizes), frozenset(graph.sizes))
+    lowering = Lowering(conditions(graph), set(graph.sizes), frozenset(graph.sizes))
     for value in (*graph.inputs, *graph.constants):
         lowering.adopt(value)
     checks = lowering.checks()
@@ -81,7 +83,7 @@ def lower_group(body: Graph, name: str) -> Func:
 
 
 @dataclass
-class _Lowering:
+class Lowering:
     """Names: a *buffer* is a name in the program; its *root* is the buffer that owns the memory.
 
     A root whose size is known only after a node has bound it is allocated, not placed in the arena.
@@ -126,6 +128,14 @@ class _Lowering:
         assert name not in self.roots, f"buffer '{name}' is made twice"
         self.roots[name] = self.roots[source]
         return View(Buffer(name, type_), source, canonical(offset))
+
+    def fresh_name(self, stem: str) -> str:
+        """A name no buffer has."""
+        name = stem
+        while name in self.roots:
+            name += "_"
+        self.roots[name] = name
+        return name
 
     def touch(self, buffer: str) -> str:
         """Note that a buffer is alive at this step."""
@@ -200,6 +210,10 @@ class _Lowering:
                 return self.bind(node, node.op, buffers)
             case FusedGroup(body=body):
                 return [self.call(node, body, buffers, prefix)]
+            case Loop():
+                return lower_loop(self, node, node.op, buffers, prefix)
+            case If():
+                return lower_if(self, node, node.op, buffers, prefix)
             case Scan():
                 return self.loop(node, node.op, buffers, prefix)
             case _:
@@ -340,11 +354,7 @@ class _Lowering:
 
     def result_name(self, value: Value) -> str:
         """A name for the memory of an output that is computed elsewhere."""
-        name = f"{value.name}_result"
-        while name in self.roots:
-            name += "_"
-        self.roots[name] = name
-        return name
+        return self.fresh_name(f"{value.name}_result")
 
     def late_output(self, value: Value, buffer: str, closing: list[HostStmt]) -> Buffer:
         """An output whose shape the program finds out."""

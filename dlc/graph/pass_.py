@@ -13,7 +13,7 @@ from dlc.core.dump import Dumper
 from dlc.core.errors import InternalError
 from dlc.core.target import Target
 from dlc.graph.graph import Graph, Node
-from dlc.graph.ops.scan import Scan
+from dlc.graph.ops.bodies import map_bodies
 from dlc.graph.verify import verify_graph
 
 
@@ -56,10 +56,8 @@ class GraphPass:
         return graph if same else replace(graph, nodes=nodes)
 
     def _in_body(self, node: Node, context: PassContext) -> Node:
-        if not isinstance(node.op, Scan):
-            return node
-        body = self(node.op.body, context)
-        return node if body is node.op.body else replace(node, op=replace(node.op, body=body))
+        op = map_bodies(node.op, lambda body: self(body, context))
+        return node if op is node.op else replace(node, op=op)
 
 
 @dataclass(frozen=True, slots=True)

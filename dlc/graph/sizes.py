@@ -8,13 +8,24 @@ from dataclasses import fields
 from dlc.graph.graph import Graph, Node
 from dlc.graph.op import Op
 from dlc.graph.ops.bind_sizes import BindSizes
+from dlc.graph.ops.control import If, Loop
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.transform import free_vars
 
 
 def bound_sizes(nodes: Iterable[Node]) -> tuple[str, ...]:
     """The size variables that nodes bind, in order."""
-    return tuple(n for node in nodes if isinstance(node.op, BindSizes) for n in node.op.names)
+    names: list[str] = []
+    for node in nodes:
+        match node.op:
+            case BindSizes(names=bound) | Loop(results=bound) | If(results=bound):
+                names += bound
+    return tuple(names)
+
+
+def inner_sizes(op: Op) -> tuple[str, ...]:
+    """The size variables that an operator gives to its body."""
+    return op.sizes if isinstance(op, Loop) else ()
 
 
 def known_sizes(graph: Graph) -> tuple[str, ...]:
@@ -28,7 +39,7 @@ def sizes_read(node: Node) -> frozenset[str]:
     names = set(names_in((*exprs, *attribute_exprs(node.op))))
     for body in bodies(node.op):
         names |= graph_reads(body)
-    return frozenset(names)
+    return frozenset(names) - {*inner_sizes(node.op), *bound_sizes((node,))}
 
 
 def graph_reads(graph: Graph) -> frozenset[str]:

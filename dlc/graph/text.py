@@ -21,7 +21,6 @@ from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import OPS, Array, Op
 from dlc.graph.ops.fused import FusedGroup
-from dlc.graph.sizes import bound_sizes
 from dlc.te.expr import Binary, Cast, Const, Expr, Load, Select, Unary, Var
 from dlc.te.text import ExprParser, parse_type, print_expr
 from dlc.te.types import TensorType
@@ -140,7 +139,7 @@ class _GraphParser:
         self.function = function
         self.data = data
         self.sizes: list[str] = []
-        self.bound: set[str] = set()  # sizes that nodes bind
+        self.bound = _bound_in(function)
         self.elements: dict[str, DType] = {}  # of the operands of a node that binds sizes
         self.ranges: dict[str, tuple[int, int | None]] = {}
         self.values: dict[str, Value] = {}
@@ -221,7 +220,6 @@ class _GraphParser:
         self.elements = {f"in{i}": v.type.dtype for i, v in enumerate(operands)}
         op = self.op(call)
         self.nodes.append(Node(op, operands, outputs))
-        self.bound.update(bound_sizes(self.nodes[-1:]))
         for value in outputs:
             self.values[value.name] = value
 
@@ -272,6 +270,14 @@ class _GraphParser:
         if not isinstance(node, ast.Name) or node.id not in table:
             _fail(node, "there is no such value")
         return table[node.id]
+
+
+def _bound_in(function: ast.FunctionDef) -> set[str]:
+    """The sizes that nodes of a function bind: types before a node's call may read them."""
+    words = [k for k in ast.walk(function) if isinstance(k, ast.keyword)]
+    tuples = [k.value for k in words if k.arg in ("names", "results")]
+    items = [e for t in tuples if isinstance(t, ast.Tuple) for e in t.elts]
+    return {e.value for e in items if isinstance(e, ast.Constant) and isinstance(e.value, str)}
 
 
 _NO_LITERAL = object()

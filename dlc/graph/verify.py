@@ -9,7 +9,7 @@ from dlc.core.errors import DlcError, VerifyError
 from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Graph, Node, Value
-from dlc.graph.sizes import attribute_exprs, bodies, bound_sizes, graph_reads, names_in
+from dlc.graph.sizes import attribute_exprs, bodies, bound_sizes, graph_reads, inner_sizes, names_in
 from dlc.te.expr import Const, Expr
 from dlc.te.types import TensorType
 
@@ -44,10 +44,11 @@ def _problems(graph: Graph) -> Iterator[str]:
             yield f"'{value.name}: {value.type}' has data {array.dtype}{list(array.shape)}"
     for node in graph.nodes:
         yield from _node_problems(node, defined, sizes)
-        for name in bound_sizes((node,)):
-            if name in sizes or name in defined:
+        bound = bound_sizes((node,))
+        for name in (*bound, *inner_sizes(node.op)):
+            if name in sizes or name in defined or bound.count(name) > 1:
                 yield f"size '{name}' is bound, but there is one"
-            sizes.add(name)
+        sizes.update(bound)
         for value in node.outputs:
             yield from _definition(value, defined, sizes)
             defined[value.name] = value
@@ -135,5 +136,5 @@ def _attribute_problems(node: Node, sizes: set[str]) -> Iterator[str]:
         yield f"'{_name(node)}' has an attribute that reads undeclared size {unknown}"
     for body in bodies(node.op):
         yield from (f"in '{body.name}': {problem}" for problem in _problems(body))
-        if foreign := sorted(graph_reads(body) - sizes):
+        if foreign := sorted(graph_reads(body) - sizes - set(inner_sizes(node.op))):
             yield f"'{body.name}' has sizes that are unknown outside: {', '.join(foreign)}"

@@ -111,6 +111,38 @@ class BindSize:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteSize:
+    """Write a size to an element of a buffer of type i64, for a `BindSize` elsewhere to load."""
+
+    buffer: str
+    index: int
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for memory that changes from step to step of a loop, or with a branch; empty."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Let a slot own the memory of an allocated buffer; what the slot held is released."""
+
+    slot: str
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """`buffer` is the memory that a slot holds now, until the slot is filled anew."""
+
+    buffer: Buffer
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
 class HostIf:
     """Run `then` where `cond` (an expression over sizes) holds, else `other`."""
 
@@ -121,11 +153,12 @@ class HostIf:
 
 @dataclass(frozen=True, slots=True)
 class HostLoop:
-    """Run `body` for var = 0 ... extent - 1, in order."""
+    """Run `body` for var = 0 ... extent - 1, in order, while `go` holds before each step."""
 
     var: str
     extent: Expr
     body: tuple[HostStmt, ...]
+    go: Expr | None = None
 
 
 HostStmt = (
@@ -138,6 +171,10 @@ HostStmt = (
     | Copy
     | Check
     | BindSize
+    | WriteSize
+    | Slot
+    | Put
+    | Take
     | HostIf
     | HostLoop
 )
@@ -189,9 +226,11 @@ def steps(body: tuple[HostStmt, ...]) -> Iterator[CallKernel | Copy]:
             case HostIf(_, then, other):
                 yield from steps(then)
                 yield from steps(other)
-            case HostLoop(_, _, inner):
+            case HostLoop(_, _, inner, _):
                 yield from steps(inner)
-            case Place() | Allocate() | Release() | Provide() | View() | Check() | BindSize():
+            case Place() | Allocate() | Release() | Provide() | View() | Slot() | Put() | Take():
+                pass
+            case Check() | BindSize() | WriteSize():
                 pass
             case _:
                 assert_never(stmt)

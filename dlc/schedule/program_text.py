@@ -9,6 +9,11 @@ check(n < 9, "too many rows")
 k: size = bind(index(count[0]), "there are too few rows")
 r = allocate(f32[k, 3])
 release(r)
+write(count, 0, n + 1)
+s = slot()
+put(s, r)
+v = take(s, f32[k, 3])
+for i in range(k, count[0] < i64(9)):
 provide(y)
 for i in range(k):
 ...
@@ -35,9 +40,13 @@ from dlc.schedule.program import (
     Place,
     Program,
     Provide,
+    Put,
     Release,
     SizeVar,
+    Slot,
+    Take,
     View,
+    WriteSize,
 )
 from dlc.schedule.text import INDENT, parse_buffer, parse_def, print_func, print_type
 from dlc.te.expr import ZERO
@@ -90,9 +99,20 @@ def _stmt(stmt: HostStmt, pad: str) -> list[str]:  # noqa: C901 - a case per sta
             return [f"{pad}provide({name})"]
         case BindSize(name, value, message):
             return [f"{pad}{name}: size = bind({print_expr(value)}, {message!r})"]
+        case WriteSize(name, index, value):
+            return [f"{pad}write({name}, {index}, {print_expr(value)})"]
+        case Slot(name):
+            return [f"{pad}{name} = slot()"]
+        case Put(slot, name):
+            return [f"{pad}put({slot}, {name})"]
+        case Take(buffer, slot):
+            return [f"{pad}{buffer.name} = take({slot}, {print_type(buffer.type)})"]
         case HostIf(cond, then, other):
             lines = [f"{pad}if {print_expr(cond)}:", *_body(then, pad)]
             return [*lines, f"{pad}else:", *_body(other, pad)] if other else lines
+        case HostLoop(var, extent, body, go) if go is not None:
+            head = f"{pad}for {var} in range({print_expr(extent)}, {print_expr(go)}):"
+            return [head, *_body(body, pad)]
         case HostLoop(var, extent, body):
             return [f"{pad}for {var} in range({print_expr(extent)}):", *_body(body, pad)]
         case _:
@@ -204,6 +224,14 @@ class _Parser:
                 orelse=[],
             ):
                 return HostLoop(var, self.exprs.index(extent), self.body(body))
+            case ast.For(
+                target=ast.Name(var),
+                iter=ast.Call(func=ast.Name(id="range"), args=[extent, go]),
+                body=body,
+                orelse=[],
+            ):
+                goes, steps = self.exprs.expr(go), self.exprs.index(extent)
+                return HostLoop(var, steps, self.body(body), goes)
             case ast.Expr(value=ast.Call(func=ast.Name(name), args=args)):
                 return self.call(node, name, args)
         _fail(node, "not a statement of a program")
@@ -220,6 +248,10 @@ class _Parser:
                 return View(self.declared(name, type_), source, self.exprs.index(offset))
             case "allocate", [type_]:
                 return Allocate(self.declared(name, type_))
+            case "take", [ast.Name(source), type_]:
+                return Take(self.declared(name, type_), source)
+            case "slot", []:
+                return Slot(name)
         _fail(
             node,
             "neither place(type, region, offset), view(source, type, offset) nor allocate(type)",
@@ -239,6 +271,10 @@ class _Parser:
                 return Copy(target, source)
             case "release", [ast.Name(buffer)]:
                 return Release(buffer)
+            case "put", [ast.Name(slot), ast.Name(buffer)]:
+                return Put(slot, buffer)
+            case "write", [ast.Name(buffer), ast.Constant(value=int(index)), value]:
+                return WriteSize(buffer, index, self.exprs.index(value))
             case "provide", [ast.Name(buffer)]:
                 return Provide(buffer)
             case "check", [cond, ast.Constant(value=str(message))]:

@@ -22,8 +22,12 @@ from dlc.schedule.program import (
     Place,
     Program,
     Provide,
+    Put,
     Release,
+    Slot,
+    Take,
     View,
+    WriteSize,
 )
 from dlc.te.expr import Const, Expr, Load
 from dlc.te.simplify import surely_at_most, surely_differ, surely_less
@@ -41,9 +45,13 @@ WORDS = frozenset(
         "copy",
         "place",
         "provide",
+        "put",
         "release",
         "size",
+        "slot",
+        "take",
         "view",
+        "write",
     }
 )
 
@@ -82,6 +90,8 @@ class _Checker:
         self.read_only = {b.name for b in fixed}
         self.late = {b.name: b for b in program.outputs if program.is_provided(b)}
         self.allocated: set[str] = set()
+        self.slots: set[str] = set()
+        self.stale: set[str] = set()  # buffers whose memory is gone
         self.roots: dict[str, str] = {}  # view -> the buffer that owns its memory
 
     def problems(self) -> Iterator[str]:
@@ -146,6 +156,8 @@ class _Checker:
         yield from self.stmts(stmts)
         self.sizes, self.buffers, self.read_only = sizes, buffers, read_only
         self.allocated = allocated
+        for name in self.stale & self.buffers.keys():
+            del self.buffers[name]
 
     def stmt(self, stmt: HostStmt) -> Iterator[str]:  # noqa: C901 - a case per statement
         match stmt:
@@ -164,6 +176,23 @@ class _Checker:
                 self.allocated.add(buffer.name)
             case Release(name):
                 yield from self.release(name)
+            case WriteSize(name, index, value):
+                yield from self.index(value, f"what is written to '{name}'")
+                yield from self.load(Load(name, (Const(index, INDEX),), DType.I64), "a write")
+                if name in self.read_only:
+                    yield f"a write to '{name}', an input or a constant"
+            case Slot(name):
+                yield from self.bind(name)
+                self.slots.add(name)
+            case Put(slot, name):
+                yield from self.known_slot(slot)
+                yield from self.release(name)
+                self.allocated.discard(name)
+                self.forget(slot)
+            case Take(buffer, slot):
+                yield from self.known_slot(slot)
+                self.roots[buffer.name] = slot
+                yield from self.define(buffer)
             case Provide(name):
                 if name not in self.late or name in self.buffers:
                     yield f"'{name}' is no output that may be provided here"
@@ -177,8 +206,10 @@ class _Checker:
                 yield from self.cond(cond)
                 yield from self.scoped(then)
                 yield from self.scoped(other)
-            case HostLoop(var, extent, body):
+            case HostLoop(var, extent, body, go):
                 yield from self.index(extent, f"the extent of loop '{var}'")
+                if go is not None:
+                    yield from self.cond(go)
                 yield from self.bind(var)
                 outer = set(self.sizes)
                 self.sizes.add(var)
@@ -221,8 +252,17 @@ class _Checker:
         if name not in self.allocated or name not in self.buffers:
             yield f"'{name}' is released, but is not allocated"
             return
-        for other in [b for b in self.buffers if self.roots.get(b, b) == name]:
+        self.forget(name)
+
+    def known_slot(self, name: str) -> Iterator[str]:
+        if name not in self.slots:
+            yield f"there is no slot '{name}'"
+
+    def forget(self, root: str) -> None:
+        """Nothing may use the memory of this buffer or slot from now on."""
+        for other in [b for b in self.buffers if self.roots.get(b, b) == root]:
             del self.buffers[other]
+            self.stale.add(other)
 
     def call(self, stmt: CallKernel) -> Iterator[str]:
         kernel = self.kernels.get(stmt.kernel)
@@ -342,7 +382,7 @@ class _Lives:
                 case HostIf(_, then, other):
                     self.visit(then)
                     self.visit(other)
-                case HostLoop(_, _, body):
+                case HostLoop(_, _, body, _):
                     start = self.clock
                     self.visit(body)
                     for life in self.found.values():
@@ -360,6 +400,10 @@ def _uses(stmt: HostStmt) -> tuple[str, ...]:
             return (target, source)
         case BindSize(_, value, _):
             return tuple(load.buffer for load in loads(value))
+        case WriteSize(buffer, _, _):
+            return (buffer,)
+        case HostLoop(_, _, _, go) if go is not None:
+            return tuple(load.buffer for load in loads(go))
         case Check(cond, _) | HostIf(cond, _, _):
             return tuple(load.buffer for load in loads(cond))
         case _:

@@ -188,22 +188,32 @@ def test_a_state_that_grows_is_unrolled():
 
 
 @pytest.mark.parametrize(
-    ("proto", "word"),
+    ("proto", "rows"),
     [
-        (loop(65, [NODE("Concat", ["state", "x"], ["next"], axis=0)]), "changes its type"),
+        (loop(65, [NODE("Concat", ["state", "x"], ["next"], axis=0)]), 66),
         (
             loop(
-                3,
-                [NODE("Less", ["i", "limit"], ["on"]), NODE("Relu", ["state"], ["next"])],
+                9,
+                [
+                    NODE("Less", ["i", "limit"], ["on"]),
+                    NODE("Concat", ["state", "x"], ["next"], axis=0),
+                ],
                 outputs=("on", "next"),
             ),
-            "computed in each step",
+            4,
         ),
-        (loop(-1, [NODE("Relu", ["state"], ["next"])]), "-1 steps"),
+        (loop(-1, [NODE("Concat", ["state", "x"], ["next"], axis=0)]), 1),
     ],
 )
-def test_loops_that_are_not_counted_are_refused(proto, word):
-    with pytest.raises(UnsupportedModel, match=word):
+def test_a_loop_may_grow_its_state_and_end_early(proto, rows):
+    graph = import_model(load_model(proto)).graph
+    (found,) = evaluate(graph, {"x": np.float32([[1, 2]])}).values()
+    np.testing.assert_array_equal(found, [[1, 2]] * rows)
+
+
+def test_a_state_may_not_change_its_rank():
+    proto = loop(65, [NODE("Unsqueeze", ["state", "i"], ["next"])])
+    with pytest.raises(UnsupportedModel, match="changes from"):
         import_model(load_model(proto))
 
 

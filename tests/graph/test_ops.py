@@ -25,7 +25,14 @@ from dlc.te.tensor import placeholder
 from tests.graph.op_case import Case
 from tests.graph.op_cases import CASES
 
-ELSEWHERE = {"bind_sizes", "bit_cast", "fused", "scan"}  # test_bind_sizes.py, test_bodies.py
+ELSEWHERE = {
+    "bind_sizes",
+    "bit_cast",
+    "branch",
+    "fused",
+    "loop",
+    "scan",
+}  # test_bind_sizes.py, test_bodies.py
 RUNS = [
     pytest.param(c, dict(s), id=f"{c}-{i}-{','.join(map(str, s.values()))}")
     for i, c in enumerate(CASES)

@@ -38,7 +38,12 @@ from dlc.te.text import parse_type
 
 N = Var("n")
 FOLDER = Path(op_module.__file__).parent / "ops"
-WITH_BODIES = {"bind_sizes.py", "fused.py", "scan.py"}  # test_bind_sizes.py, test_bodies.py
+WITH_BODIES = {
+    "bind_sizes.py",
+    "control.py",
+    "fused.py",
+    "scan.py",
+}  # test_bind_sizes.py, test_bodies.py
 
 REFUSED = [
     (act.Relu(), ["bool[3]"], "bool are not accepted"),

@@ -35,6 +35,14 @@ def main(n: size(1, 32), m: size(2), z: size, x: f32[n], count: i64[1], *, y: f3
         v = view(u, f32[1], i)
         copy(t, u)
     scale(k, w, r)
+    s = slot()
+    cells = allocate(i64[2])
+    write(cells, 1, n + k)
+    for j in range(k, cells[0] < i64(9)):
+        e = allocate(f32[k])
+        put(s, e)
+    g = take(s, f32[k])
+    copy(r, g)
     release(r)
     scale(n, u, y)
 """
@@ -88,6 +96,20 @@ BROKEN = [
     ("count[0]", "count[1]", r"loads 'count\[1\]', which lies outside"),
     ("count[0]", "x[0]", "loads f32 from 'x: f32"),
     ("if k < 4:", "if count[1] < i64(4):", "lies outside"),
+    ("write(cells, 1, n + k)", "write(cells, 2, n + k)", "lies outside"),
+    ("write(cells, 1, n + k)", "write(count, 0, n + k)", "a write to 'count', an input"),
+    ("write(cells, 1, n + k)", "write(cells, 1, n + q)", "reads 'q', which is no size"),
+    ("range(k, cells[0] < i64(9))", "range(k, cells[2] < i64(9))", "lies outside"),
+    ("        put(s, e)\n", "        put(s, r)\n", "'r' is released, but is not allocated"),
+    ("        put(s, e)\n", "        put(z, e)\n", "there is no slot 'z'"),
+    ("        put(s, e)\n", "        put(s, e)\n        copy(r, e)\n", "'e' is not defined"),
+    ("take(s, f32[k])", "take(r, f32[k])", "there is no slot 'r'"),
+    ("take(s, f32[k])", "take(s, f32[q])", "shape of 'g' reads 'q'"),
+    (
+        "    copy(r, g)\n",
+        "    f = allocate(f32[k])\n    put(s, f)\n    copy(r, g)\n",
+        "'g' is not defined",
+    ),
     ("    release(r)\n", "    release(u)\n", "'u' is released, but is not allocated"),
     ("    release(r)\n", "    release(r)\n    release(r)\n", "'r' is released, but is not"),
     ("    release(r)\n", "    release(r)\n    scale(k, r, t)\n", "'r' is not defined"),

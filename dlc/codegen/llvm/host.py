@@ -12,7 +12,7 @@ from typing import assert_never
 from dlc.codegen.llvm.host_expr import DECLARATIONS, HostBuilder, emit_messages
 from dlc.core.errors import CodegenError
 from dlc.core.target import Target
-from dlc.core.types import INDEX
+from dlc.core.types import INDEX, DType
 from dlc.schedule.demand import Demand, demand
 from dlc.schedule.loop import Buffer
 from dlc.schedule.program import (
@@ -28,14 +28,18 @@ from dlc.schedule.program import (
     Place,
     Program,
     Provide,
+    Put,
     Release,
+    Slot,
+    Take,
     View,
+    WriteSize,
     region_bytes,
 )
-from dlc.te.expr import ZERO, Const, Expr, Load, Var
+from dlc.te.expr import ZERO, Binary, BinOp, Const, Expr, Load, Var
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, substitute
-from dlc.te.types import const_size
+from dlc.te.types import TensorType, const_size
 
 ABI_VERSION = 2  # DLC_ABI_VERSION of dlc/abi.h
 MODEL_SYMBOL = "dlc_model_query"
@@ -127,6 +131,14 @@ def _model(name: str, fields: tuple[int, ...], run: str) -> str:
     numbers = ", ".join(f"i32 {field}" for field in fields)
     head = f"@{name} = internal constant {_MODEL_TYPE}"
     return f"{head} {{ {numbers}, ptr @dlc_plan, ptr @{run} }}, align 8\n"
+
+
+def _bytes(type_: TensorType) -> Expr:
+    """The bytes of a tensor: not multiplied out, for sums of many sizes would become very long."""
+    total: Expr = Const(type_.dtype.size_bytes, INDEX)
+    for size in type_.shape:
+        total = Binary(BinOp.MUL, total, size)
+    return total
 
 
 def _declare_kernels(program: Program, names: Mapping[str, str]) -> str:
@@ -304,10 +316,21 @@ class _HostFunction:
                 value = out.expr(size)
                 out.require(out.value(f"icmp sge i64 {value}, 0"), message)
                 out.bind(name, value)
+            case WriteSize(name, index, size):
+                value = out.expr(size)
+                element = Load(name, (Const(index, INDEX),), DType.I64)
+                out.line(f"store i64 {value}, ptr {self._element(element)}, align 8")
+            case Slot(name):
+                self.pointers[name] = out.slot("ptr", "null")
+                self._put(self.pointers[name], "null")  # inside a loop it holds something
+            case Put(slot, name):
+                self._put(self.pointers[slot], self._pointer(name))
+            case Take(buffer, slot):
+                self._bind(buffer, out.value(f"load ptr, ptr {self.pointers[slot]}, align 8"))
             case HostIf(cond, then, other):
                 self._if(out.expr(cond), then, other)
-            case HostLoop(var, extent, body):
-                self._loop(var, out.expr(extent), body)
+            case HostLoop(var, extent, body, go):
+                self._loop(var, out.expr(extent), body, go)
             case _:
                 assert_never(stmt)
 
@@ -327,8 +350,15 @@ class _HostFunction:
             self.out.value("load ptr, ptr %host, align 8"),
         )
 
+    def _put(self, slot: str, memory: str) -> None:
+        out = self.out
+        old = out.value(f"load ptr, ptr {slot}, align 8")
+        function, host = self._host_function("release")
+        out.line(f"call void {function}(ptr {host}, ptr {old})")
+        out.line(f"store ptr {memory}, ptr {slot}, align 8")
+
     def _allocate(self, buffer: Buffer) -> None:
-        size = self.out.expr(buffer.type.elems * buffer.type.dtype.size_bytes)
+        size = self.out.expr(_bytes(buffer.type))
         function, host = self._host_function("allocate")
         memory = self.out.value(f"call ptr {function}(ptr {host}, i64 {size})")
         self.out.require(self.out.value(f"icmp ne ptr {memory}, null"), NO_MEMORY)
@@ -351,7 +381,7 @@ class _HostFunction:
 
     def _copy(self, target: str, source: str) -> None:
         kind = self.buffers[target].type
-        size = self.out.expr(kind.elems * kind.dtype.size_bytes)
+        size = self.out.expr(_bytes(kind))
         to, of = self._pointer(target), self._pointer(source)
         self.out.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {of}, i64 {size}, i1 false)")
 
@@ -366,7 +396,7 @@ class _HostFunction:
             self.out.line(f"br label %{after}")
         self.out.start(after)
 
-    def _loop(self, var: str, extent: str, body: tuple[HostStmt, ...]) -> None:
+    def _loop(self, var: str, extent: str, body: tuple[HostStmt, ...], go: Expr | None) -> None:
         out = self.out
         labels = [out.fresh_label(stem) for stem in ("head", "body", "latch", "after")]
         head, inner, latch, after = labels
@@ -376,6 +406,12 @@ class _HostFunction:
         step = f"%{latch}_next"
         position = out.value(f"phi i64 [0, %{before}], [{step}, %{latch}]")
         more = out.value(f"icmp slt i64 {position}, {extent}")
+        if go is not None:
+            test = out.fresh_label("go")
+            out.line(f"br i1 {more}, label %{test}, label %{after}")
+            out.start(test)
+            with out.scope():
+                more = out.expr(go)
         out.line(f"br i1 {more}, label %{inner}, label %{after}")
         out.start(inner)
         with out.scope():

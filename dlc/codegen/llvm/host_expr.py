@@ -57,10 +57,12 @@ class HostBuilder:
         self.line(f"%v{self._count} = {text}")
         return f"%v{self._count}"
 
-    def slot(self, kind: str) -> str:
-        """Memory that lives as long as the call."""
+    def slot(self, kind: str, value: str = "") -> str:
+        """Memory that lives as long as the call, with a value at its start."""
         self._count += 1
         self.slots.append(f"  %v{self._count} = alloca {kind}, align 8")
+        if value:
+            self.slots.append(f"  store {kind} {value}, ptr %v{self._count}, align 8")
         return f"%v{self._count}"
 
     def fresh_label(self, stem: str) -> str:

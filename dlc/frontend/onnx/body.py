@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.frontend.onnx.context import Context, Elements
-from dlc.graph.graph import Node, Value
+from dlc.graph.graph import Node, Value, call
 from dlc.graph.op import Array
 from dlc.graph.ops.elementwise import Identity
 from dlc.graph.ops.scan import Scan
@@ -106,7 +106,7 @@ def scan(
     ]
     made = step(body, list(state), list(elements))
     _check_carries(ctx, carries, made.carries)
-    results = [_computed(body, v) for v in (*made.carries, *made.outputs)]
+    results = [computed(body, v) for v in (*made.carries, *made.outputs)]
     graph = body.graph(name, (), (*state, *elements, *body.captured.values()), results)
     graph = replace(graph, sizes=tuple(sorted(graph_reads(graph))))
     op = Scan(body=graph, carries=len(carries), reverse=reverse)
@@ -119,9 +119,12 @@ def _check_carries(ctx: Context, before: Sequence[Value], after: Sequence[Value]
             ctx.refuse(f"a value carried by the loop changes from {old.type} to {new.type}")
 
 
-def _computed(body: Body, value: Value) -> Value:
+def computed(body: Body, value: Value) -> Value:
     """A result that a node of the body computes; what is only passed on is copied."""
     inner = body.materialise(value)
     if any(inner in node.outputs for node in body.nodes):
         return inner
-    return body.call(Identity(), inner)
+    name = body.names.fresh(value.name)
+    node = call(Identity(), inner, name=name, source=body.node.label)
+    body.emit(node)  # not folded: a result is made by a node
+    return node.output

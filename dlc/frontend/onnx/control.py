@@ -13,45 +13,33 @@ from dlc.core.types import DType
 from dlc.frontend.onnx.body import Body, Step, scan
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.loops import branch, loop_while
 from dlc.frontend.onnx.model import OnnxGraph
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.reshape import reshape_to, transpose
+from dlc.frontend.onnx.reshape import transpose
 from dlc.frontend.onnx.slicing import slice_axes
 from dlc.graph.graph import Value
-from dlc.graph.ops.binary import Where
 from dlc.graph.ops.from_sizes import Range
-from dlc.te.expr import Const, Expr, index
+from dlc.te.expr import ZERO, Const, Expr, index, maximum
 from dlc.te.simplify import surely_equal, surely_less
-from dlc.te.types import TensorType
+from dlc.te.types import TensorType, const_size
 
 _MAX_UNROLLED = 64
+_ENDLESS = 1 << 62
 
 
 @converter("If", since=1)
 def convert_if(
     ctx: Context, cond: Value, *, then_branch: OnnxGraph, else_branch: OnnxGraph
 ) -> tuple[Value, ...]:
-    """One branch if the condition is known; else both, and a choice for each result.
-
-    Operators have no side effects, so computing both costs time only.
-    """
+    """One branch if the condition is known; else both, of which a run chooses."""
     if not surely_equal(cond.type.elems, 1) or cond.type.dtype is not DType.BOOL:
         ctx.refuse(f"its condition is {cond.type}, not one bool")
     known = ctx.sizes(cond)
     decided = None if known is None else known[0]
     if isinstance(decided, Const):
         return ctx.run_graph(ctx, then_branch if decided.value else else_branch, ())
-    first = ctx.run_graph(ctx, then_branch, ())
-    second = ctx.run_graph(ctx, else_branch, ())
-    if len(first) != len(second):
-        ctx.refuse(f"its branches have {len(first)} and {len(second)} results")
-    choice = reshape_to(ctx, cond, ())
-    results = []
-    for a, b in zip(first, second, strict=True):
-        if a.type != b.type:
-            ctx.refuse(f"which branch runs decides whether a result is {a.type} or {b.type}")
-        results.append(ctx.call(Where(), choice, a, b))
-    return tuple(results)
+    return branch(ctx, cond, then_branch, else_branch)
 
 
 @converter("Loop", since=1)
@@ -62,22 +50,28 @@ def convert_loop(
     *initial: Value,
     body: OnnxGraph,
 ) -> tuple[Value, ...]:
-    """A loop whose number of steps is known before it starts."""
-    if trip_count is None:
-        ctx.refuse("it runs until a condition fails; only counted loops are handled")
-    steps = ctx.one_size(trip_count, "the number of steps")
-    if len(body.outputs) <= len(initial) or surely_less(steps, 0):
-        ctx.refuse(f"{len(body.outputs)} results of a step do not fit, or {steps} steps")
-    if cond is not None and not _is_true(ctx, cond):
-        ctx.refuse("its condition is computed at run time; only counted loops are handled")
-    if isinstance(steps, Const) and _changes_types(ctx, body, initial):
-        if steps.value > _MAX_UNROLLED:
-            ctx.refuse(f"a value changes its type in each of {steps} steps")
-        return _unrolled(ctx, body, int(steps.value), initial)
+    """A loop: counted, or until a condition fails."""
+    if len(body.outputs) <= len(initial):
+        ctx.refuse(f"{len(body.outputs)} results of a step do not fit")
+    steps: Expr = index(_ENDLESS)
+    if trip_count is not None:
+        steps = ctx.one_size(trip_count, "the number of steps")
+        if surely_less(steps, 0):
+            steps = ZERO
+        elif ctx.data.reads_any(steps):
+            steps = ctx.data.size(maximum(steps, ZERO))
+    counted = trip_count is not None and (cond is None or _is_true(ctx, cond))
+    changes = _changes_types(ctx, body, initial)
+    if changes is None or not counted:
+        return loop_while(ctx, steps, cond, initial, body)
+    if changes:
+        small = isinstance(steps, Const) and steps.value <= _MAX_UNROLLED
+        if not small or len(body.outputs) > 1 + len(initial):
+            return loop_while(ctx, steps, cond, initial, body)
+        return _unrolled(ctx, body, const_size(steps), initial)
 
     def step(inner: Body, carries: list[Value], elements: list[Value]) -> Step:
         made = inner.run_graph(inner, body, (*elements, _true(inner), *carries))
-        _check_condition(inner, made[0])
         return Step(made[1 : 1 + len(carries)], made[1 + len(carries) :])
 
     return scan(ctx, "loop", initial, [counter(ctx, steps)], step)
@@ -99,16 +93,13 @@ def _is_true(ctx: Context, cond: Value) -> bool:
     return array is not None and bool(array.all())
 
 
-def _check_condition(ctx: Context, cond: Value) -> None:
-    if not _is_true(ctx, cond):
-        ctx.refuse("its condition is computed in each step; only counted loops are handled")
-
-
-def _changes_types(ctx: Context, body: OnnxGraph, initial: Sequence[Value]) -> bool:
-    """Whether a step would carry on values of other types than it took."""
+def _changes_types(ctx: Context, body: OnnxGraph, initial: Sequence[Value]) -> bool | None:
+    """Whether a step would carry on values of other types; None if it computes its condition."""
     trial = Body(ctx)
     number = trial.parameter("number", TensorType((), DType.I64))
     made = trial.run_graph(trial, body, (number, _true(trial), *initial))
+    if not _is_true(trial, made[0]):
+        return None
     carried = made[1 : 1 + len(initial)]
     return any(a.type != b.type for a, b in zip(initial, carried, strict=True))
 
@@ -116,13 +107,10 @@ def _changes_types(ctx: Context, body: OnnxGraph, initial: Sequence[Value]) -> b
 def _unrolled(
     ctx: Context, body: OnnxGraph, steps: int, initial: Sequence[Value]
 ) -> tuple[Value, ...]:
-    if len(body.outputs) > 1 + len(initial):
-        ctx.refuse("it collects results while a value changes its type")
     carries = tuple(initial)
     for number in range(steps):
         index_now = ctx.constant(np.array(number, np.int64))
         made = ctx.run_graph(ctx, body, (index_now, _true(ctx), *carries))
-        _check_condition(ctx, made[0])
         carries = made[1:]
     return carries
 

@@ -73,9 +73,19 @@ class DataSizes:
     def _is_bound(self, name: str) -> bool:
         return name in self._bound or (self.around is not None and self.around._is_bound(name))
 
+    def fresh(self) -> str:
+        """The name of a size that a node binds, other than by reading an element."""
+        name = self.ctx.names.fresh("k")
+        self._bound.add(name)
+        return name
+
     def size(self, value: Expr) -> Expr:
         """A size that is not negative, as a size variable where it is computed from data."""
         return self._size(value, signed=False)
+
+    def signed(self, value: Expr) -> Expr:
+        """A whole number, as the difference of two size variables where it is from data."""
+        return self._size(value, signed=True)
 
     def checked(self, value: Expr) -> Expr:
         """A size variable with the value of a size known by now; a run refuses a negative one."""
@@ -116,10 +126,9 @@ class DataSizes:
                 return node
             return Load(f"in{operands.index(node.buffer)}", node.index, node.dtype)
 
-        name = ctx.names.fresh("k")
+        name = self.fresh()
         message = f"node '{ctx.node.label}': its data asks for an axis or a size there cannot be"
         op = BindSizes(names=(name,), values=(rewrite(value, element),), message=message)
         sources = tuple(self._source(operand) for operand in operands)
         ctx.emit(call(op, *sources, name=ctx.names.fresh(f"{name}_bound"), source=ctx.node.label))
-        self._bound.add(name)
         return Var(name)

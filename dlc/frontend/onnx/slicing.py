@@ -18,6 +18,7 @@ from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.shape import Concat, Expand, Pad, Slice
 from dlc.te.expr import ONE, ZERO, Const, Expr, both, equal, index, maximum, minimum, select
 from dlc.te.simplify import canonical, surely_at_most, surely_differ, surely_divides, surely_less
+from dlc.te.transform import loads
 
 _FAR = 10**9
 """Exporters write "to the end" as INT64_MAX, INT32_MAX or 1000000000; no axis is that long."""
@@ -365,4 +366,10 @@ def pad_axes(
         before[axis], after[axis] = widths[i], widths[i + len(axes)]
     if all(w == ZERO for w in widths):
         return x
+    for axis, size in enumerate(x.type.shape):
+        first, last = before[axis], after[axis]
+        if loads(first + last):  # the size of the result gets a name of its own
+            result = ctx.data.size(first + size + last)
+            before[axis] = ctx.data.signed(first)
+            after[axis] = result - size - before[axis]
     return ctx.call(Pad(before=tuple(before), after=tuple(after), value=value, mode=mode), x)

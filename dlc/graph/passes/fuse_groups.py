@@ -30,8 +30,8 @@ from dataclasses import replace
 from dlc.graph.attention import group_body, join_attention
 from dlc.graph.fusion import groups, is_free
 from dlc.graph.graph import Graph, Node
+from dlc.graph.ops.bodies import HOLDERS, map_bodies
 from dlc.graph.ops.fused import FusedGroup
-from dlc.graph.ops.scan import Scan
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.sizes import bound_sizes
 
@@ -46,18 +46,20 @@ def fuse_groups(graph: Graph, context: PassContext) -> Graph:
 
 
 def form_groups(graph: Graph, partition: Partition) -> Graph:
-    """The graph with one `FusedGroup` node for the nodes of each kernel, also inside of scans."""
+    """The graph with one `FusedGroup` node for the nodes of each kernel, also in bodies."""
     nodes: dict[int, Node] = {}
     position = {id(n): i for i, n in enumerate(graph.nodes)}
     taken: Counter[str] = Counter()
+    bound = [(i, name) for i, n in enumerate(graph.nodes) for name in bound_sizes((n,))]
     for members in partition(graph):
         last = members[-1]
-        if len(members) == 1 and isinstance(last.op, Scan):
-            body = form_groups(last.op.body, partition)
-            nodes[position[id(last)]] = replace(last, op=replace(last.op, body=body))
+        place = position[id(last)]
+        if len(members) == 1 and isinstance(last.op, HOLDERS):
+            op = map_bodies(last.op, lambda body: form_groups(body, partition))
+            nodes[place] = replace(last, op=op)
             continue
-        known = bound_sizes(graph.nodes[: position[id(last)]])
-        nodes[position[id(last)]] = _group(graph, known, members, taken)
+        known = tuple(name for binder, name in bound if binder < place)
+        nodes[place] = _group(graph, known, members, taken)
     nodes |= {position[id(n)]: n for n in graph.nodes if is_free(n)}
     return replace(graph, nodes=tuple(nodes[i] for i in sorted(nodes)))
 

@@ -1,4 +1,4 @@
-"""Take the constants of the graphs inside scans out, as operands of the scans.
+"""Take the constants of the graphs inside scans, loops and branches out, as operands of the scans.
 
 Before:
     def main(t: size, h: f32[1, 3], x: f32[t, 1, 3]):
@@ -29,21 +29,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlc.graph.edit import GraphEditor
-from dlc.graph.graph import Graph
-from dlc.graph.ops.scan import Scan
+from dlc.graph.graph import Graph, Value
+from dlc.graph.ops.bodies import HOLDERS, Captures, recapture
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.sizes import bodies
 
 
 @graph_pass(after=("sink_constants",), bodies=True)
 def lift_constants(graph: Graph, context: PassContext) -> Graph:
     """Move constants of bodies to this graph; inner bodies have been treated before."""
     editor = GraphEditor(graph)
-    for node in graph.nodes:
-        op = node.op
-        if not isinstance(op, Scan) or not op.body.constants:
-            continue
-        inner = op.body.constants
+
+    def change(part: Captures, given: tuple[Value, ...]) -> tuple[Graph, tuple[Value, ...]]:
+        inner = part.body.constants
         outer = tuple(editor.constant(a, v.type.dtype, v.name) for v, a in inner.items())
-        body = replace(op.body, inputs=(*op.body.inputs, *inner), constants={})
-        editor.update(replace(node, op=replace(op, body=body), inputs=(*node.inputs, *outer)))
+        body = replace(part.body, inputs=(*part.body.inputs, *inner), constants={})
+        return body, (*given, *outer)
+
+    for node in graph.nodes:
+        if any(body.constants for body in bodies(node.op)) and isinstance(node.op, HOLDERS):
+            editor.update(recapture(node, change))
     return editor.finish()

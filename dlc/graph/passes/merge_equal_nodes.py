@@ -17,7 +17,8 @@ Position: after the rules, which make nodes equal that were spelled differently.
 choose_layouts, which packs the same value once for each reader.
 
 A node without operands may be a random generator: only those that hold nothing but sizes merge.
-Scans never do: their bodies hold constants, which do not count when operators are compared.
+Loops and branches never do: their bodies hold constants, which do not count when operators are
+compared.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ import numpy as np
 
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array
+from dlc.graph.ops.bodies import HOLDERS
 from dlc.graph.ops.from_sizes import Range, SizeTensor
-from dlc.graph.ops.scan import Scan
 from dlc.graph.pass_ import PassContext, graph_pass
 
 SMALL_BYTES = 1 << 16
@@ -66,7 +67,7 @@ def merge_equal_nodes(graph: Graph, context: PassContext) -> Graph:
 
 
 def _is_mergeable(node: Node) -> bool:
-    if isinstance(node.op, Scan):
+    if isinstance(node.op, HOLDERS):
         return False
     return bool(node.inputs) or isinstance(node.op, SizeTensor | Range)
 

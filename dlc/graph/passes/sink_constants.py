@@ -1,4 +1,4 @@
-"""Hand constants to the graphs inside scans, so that passes see them there as constants.
+"""Hand constants to the graphs inside loops and branches, so that passes see them as constants.
 
 Before:
     def main(t: size, h: f32[1, 3], x: f32[t, 1, 3]):
@@ -29,15 +29,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlc.graph.graph import Graph, Node
-from dlc.graph.ops.scan import Scan
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.ops.bodies import HOLDERS, Captures, recapture
 from dlc.graph.pass_ import PassContext, graph_pass
 
 
 @graph_pass()
 def sink_constants(graph: Graph, context: PassContext) -> Graph:
-    """Move constant operands of scans into their bodies, and on into scans in there."""
-    if not any(isinstance(n.op, Scan) for n in graph.nodes):
+    """Move constant operands of loops and branches into their bodies, and on inward."""
+    if not any(isinstance(n.op, HOLDERS) for n in graph.nodes):
         return graph
     nodes = tuple(_sink(graph, n, context) for n in graph.nodes)
     read = {v.name for n in nodes for v in n.inputs} | {v.name for v in graph.outputs}
@@ -46,17 +46,15 @@ def sink_constants(graph: Graph, context: PassContext) -> Graph:
 
 
 def _sink(graph: Graph, node: Node, context: PassContext) -> Node:
-    op = node.op
-    if not isinstance(op, Scan):
+    if not isinstance(node.op, HOLDERS):
         return node
-    first = op.carries + op.sequences([v.type.rank for v in node.inputs])
-    pairs = list(zip(node.inputs, op.body.inputs, strict=True))
-    sunk = [(v, inner) for v, inner in pairs[first:] if v in graph.constants]
-    kept = [pair for pair in pairs if pair not in sunk]
-    body = replace(
-        op.body,
-        inputs=tuple(inner for _, inner in kept),
-        constants={**op.body.constants, **{inner: graph.constants[v] for v, inner in sunk}},
-    )
-    body = sink_constants(body, context)
-    return replace(node, op=replace(op, body=body), inputs=tuple(v for v, _ in kept))
+
+    def change(part: Captures, given: tuple[Value, ...]) -> tuple[Graph, tuple[Value, ...]]:
+        body = part.body
+        pairs = list(zip(given, body.inputs[part.first :], strict=True))
+        sunk = {inner: graph.constants[v] for v, inner in pairs if v in graph.constants}
+        kept = tuple(v for v in body.inputs if v not in sunk)
+        body = replace(body, inputs=kept, constants={**body.constants, **sunk})
+        return sink_constants(body, context), tuple(v for v, inner in pairs if inner not in sunk)
+
+    return recapture(node, change)

@@ -29,7 +29,7 @@ void *Blocks::take(std::int64_t bytes) {
 
 void Blocks::give_back(const void *memory) noexcept {
   for (Block &block : blocks_) {
-    if (block.start == memory) block.taken = false;
+    if (block.taken && block.start == memory) block.taken = false;
   }
 }
 

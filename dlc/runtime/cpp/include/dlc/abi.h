@@ -44,7 +44,7 @@ typedef struct dlc_host {
    * released or the run ends. NULL when there is none, as above. Never called
    * from within a body; nor are the two functions below. */
   void *(*allocate)(void *self, int64_t bytes);
-  /* Gives memory of `allocate` up before the run ends. */
+  /* Gives memory of `allocate` up before the run ends; accepts NULL. */
   void (*release)(void *self, void *memory);
   /* Says the shape of an output for which `plan` could not tell it, and returns
    * where to write it. Called once for each of them. NULL where the caller gave

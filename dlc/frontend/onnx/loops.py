@@ -1,0 +1,153 @@
+"""Branches and loops that the host program runs, because only the data says what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.frontend.onnx.body import Body, computed
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.model import OnnxGraph
+from dlc.frontend.onnx.reshape import reshape_to
+from dlc.graph.arrays import NUMPY_DTYPES
+from dlc.graph.graph import Graph, Value
+from dlc.graph.ops.control import If, Loop
+from dlc.graph.ops.shape import Concat, Reshape
+from dlc.graph.sizes import bound_sizes, graph_reads, names_in
+from dlc.te.expr import Expr, Var
+from dlc.te.types import TensorType
+
+
+def branch(
+    ctx: Context, cond: Value, then_branch: OnnxGraph, else_branch: OnnxGraph
+) -> tuple[Value, ...]:
+    """The results of one subgraph or the other, as a run finds the condition."""
+    parts: list[tuple[Graph, Body]] = []
+    for label, graph in (("then", then_branch), ("other", else_branch)):
+        body = Body(ctx)
+        made = [computed(body, v) for v in ctx.run_graph(body, graph, ())]
+        parts.append((_finished(body, label, (), made), body))
+    (then, first), (other, second) = parts
+    if len(then.outputs) != len(other.outputs):
+        ctx.refuse(f"its branches have {len(then.outputs)} and {len(other.outputs)} results")
+    open_sizes = 0
+    op = If(then=then, other=other)
+    for a, b in zip(then.outputs, other.outputs, strict=True):
+        if a.type.rank != b.type.rank or a.type.dtype is not b.type.dtype:
+            ctx.refuse(f"which branch runs decides whether a result is {a.type} or {b.type}")
+        pairs = zip(a.type.shape, b.type.shape, strict=True)
+        open_sizes += sum(not op.agreed(m, n) for m, n in pairs)
+    op = replace(op, results=tuple(ctx.data.fresh() for _ in range(open_sizes)))
+    count = len(then.outputs)
+    return ctx.call_all(op, cond, *first.captured, *second.captured, count=count)
+
+
+def _finished(body: Body, name: str, inputs: Sequence[Value], results: Sequence[Value]) -> Graph:
+    graph = body.graph(name, (), (*inputs, *body.captured.values()), results)
+    return replace(graph, sizes=tuple(sorted(graph_reads(graph))))
+
+
+def loop_while(
+    ctx: Context, limit: Expr, cond: Value | None, initial: Sequence[Value], body: OnnxGraph
+) -> tuple[Value, ...]:
+    """A loop that ends when its condition fails, or after `limit` steps.
+
+    What the steps collect grows, element by element, in vectors that are carried along; their
+    shapes are known when the loop ends.
+    """
+    start = ctx.constant(np.ones((), np.bool_)) if cond is None else reshape_to(ctx, cond, ())
+    types = [v.type for v in initial]
+    sizes: list[str] = []
+    while True:
+        trial = _Step(ctx, body, types)
+        wider = _widened(ctx, types, trial.carried, sizes)
+        if wider == types:
+            break
+        types = wider
+    rows = trial.rows
+    collected = [ctx.constant(np.zeros(0, NUMPY_DTYPES[row.type.dtype])) for row in rows]
+    shapes = [ctx.constant(np.zeros(row.type.rank, np.int64)) for row in rows]
+    for value in collected:
+        sizes.append(ctx.data.fresh())
+        types.append(TensorType((Var(sizes[-1]),), value.type.dtype))
+    step = _Step(ctx, body, [*types, *(s.type for s in shapes)], len(initial))
+    carries = [*initial, *collected, *shapes]
+    op = Loop(
+        body=step.graph(),
+        carries=len(carries),
+        limit=limit,
+        sizes=tuple(sizes),
+        results=tuple(ctx.data.fresh() for _ in sizes),
+    )
+    made = ctx.call_all(op, start, *carries, *step.inner.captured, count=1 + len(carries))
+    steps = ctx.one_size(made[0], "the number of steps")
+    last = made[1 : 1 + len(initial)]
+    vectors = made[1 + len(initial) : 1 + len(initial) + len(rows)]
+    found: list[Value] = list(last)
+    changing = {*sizes, *bound_sizes(step.inner.nodes)}
+    lasts = made[1 + len(initial) + len(rows) :]
+    for vector, shape, row in zip(vectors, lasts, step.rows, strict=True):
+        dims = row.type.shape
+        if names_in(dims) & changing:
+            dims = ctx.need_sizes(shape, "the shape of what a step collects")
+        found.append(ctx.call(Reshape(shape=(steps, *dims)), vector))
+    return tuple(found)
+
+
+def _widened(
+    ctx: Context, types: list[TensorType], made: Sequence[TensorType], sizes: list[str]
+) -> list[TensorType]:
+    """The types of carries with a size variable where a step changes a size."""
+    wider: list[TensorType] = []
+    for old, new in zip(types, made, strict=True):
+        if old.rank != new.rank or old.dtype is not new.dtype:
+            ctx.refuse(f"a value carried by the loop changes from {old} to {new}")
+        shape = list(old.shape)
+        for axis, (a, b) in enumerate(zip(old.shape, new.shape, strict=True)):
+            own = isinstance(a, Var) and a.name in sizes
+            if a != b and not own:
+                sizes.append(ctx.data.fresh())
+                shape[axis] = Var(sizes[-1])
+        wider.append(TensorType(tuple(shape), old.dtype))
+    return wider
+
+
+class _Step:
+    """The body of a loop, converted for carries of given types.
+
+    The first `own` carries (default: all) are the model's; behind them come, for each value that a
+    step collects, the vector of all so far, and then the shape of the last one.
+    """
+
+    def __init__(
+        self, ctx: Context, body: OnnxGraph, types: Sequence[TensorType], own: int | None = None
+    ) -> None:
+        self.inner = inner = Body(ctx)
+        self.number = inner.parameter("number", TensorType((), DType.I64))
+        self.state = [inner.parameter("carried", t) for t in types]
+        count = len(types) if own is None else own
+        true = inner.constant(np.ones((), np.bool_))
+        made = ctx.run_graph(inner, body, (self.number, true, *self.state[:count]))
+        self.condition = reshape_to(inner, made[0], ())
+        self.made, self.rows = list(made[1 : 1 + count]), list(made[1 + count :])
+        self.carried = [v.type for v in self.made]
+        if own is not None:
+            self._collect(self.state[count : count + len(self.rows)])
+
+    def _collect(self, vectors: Sequence[Value]) -> None:
+        inner = self.inner
+        for vector, row in zip(vectors, self.rows, strict=True):
+            flat = reshape_to(inner, row, (row.type.elems,))
+            self.made.append(inner.call(Concat(axis=0), vector, flat))
+        for row in self.rows:
+            shape = np.empty(row.type.rank, np.object_)
+            shape[:] = row.type.shape
+            self.made.append(inner.size_tensor(shape))
+
+    def graph(self) -> Graph:
+        """The finished body."""
+        results = [computed(self.inner, v) for v in (self.condition, *self.made)]
+        return _finished(self.inner, "loop", (self.number, *self.state), results)

@@ -1,0 +1,135 @@
+"""Branches and loops that only the data decides; onnxruntime is the oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import parser
+
+import dlc
+from dlc.frontend.onnx import import_model, load_model
+from dlc.graph.evaluate import evaluate
+from dlc.graph.text import parse_graph, print_graph
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+EMPTY = np.zeros((0, 3), np.float32)
+TRUE, FALSE = np.array(True), np.array(False)
+
+
+def f32(value: float) -> np.ndarray:
+    return np.array(value, np.float32)
+
+
+def i64(value: int) -> np.ndarray:
+    return np.array(value, np.int64)
+
+
+BRANCHES = """(float[n,3] x, bool c) => (float[a,3] y, float[n,3] z) {
+    y, z = If(c) <
+        then_branch = yes () => (float[p,3] a, float[n,3] b) {
+            a = Concat<axis=0>(x, x)
+            b = Neg(x)
+        },
+        else_branch = no () => (float[q,3] d, float[n,3] e) {
+            d = Identity(x)
+            e = Abs(x)
+        }>
+}"""
+# What a branch checks is checked only where it runs.
+GUARDED = """(float[n,3] x, int64[2] s, bool c) => (float[a,b] y) {
+    y = If(c) <
+        then_branch = yes () => (float[p,q] a) { a = Reshape(x, s) },
+        else_branch = no () => (float[p,q] d) { d = Transpose(x) }>
+}"""
+NESTED = """(float[n,3] x, bool c, bool d) => (float[n,3] y) {
+    y = If(c) <
+        then_branch = yes () => (float[n,3] a) {
+            a = If(d) <
+                then_branch = both () => (float[n,3] e) { e = Neg(x) },
+                else_branch = one () => (float[n,3] f) { f = Add(x, x) }>
+        },
+        else_branch = no () => (float[n,3] b) { b = Mul(x, x) }>
+}"""
+GROWING = """(float[n,3] x, float limit, int64 most, bool first) => (float[a,3] y, float[k,3] rows)
+    <int64[1] zero = {0}> {
+    y, rows = Loop(most, first, x) <body = step (int64 i, bool go, float[p,3] s)
+        => (bool more, float[q,3] t, float[3] row) {
+            t = Concat<axis=0>(s, x)
+            row = ReduceSum<keepdims=0>(t, zero)
+            total = ReduceSum<keepdims=0>(t)
+            more = Less(total, limit)
+        }>
+}"""
+SWAPPED = """(float[3] x, float[3] y, int64 most) => (float[3] a, float[3] b, int64[k] numbers)
+    <bool yes = {1}, int64 two = {2}> {
+    a, b, numbers = Loop(most, yes, x, y) <body = step (int64 i, bool go, float[3] p, float[3] q)
+        => (bool more, float[3] r, float[3] s, int64 doubled) {
+            r = Identity(q)
+            s = Identity(p)
+            doubled = Mul(i, two)
+            more = Identity(go)
+        }>
+}"""
+# The rows of an inner loop that grows in each step of the outer one.
+TRIANGLE = """(int64 rows) => (int64[k] sizes) <bool yes = {1}, int64[1] minus = {-1}> {
+    sizes = Loop(rows, yes) <body = step (int64 i, bool go) => (bool more, int64 size) {
+        more = Identity(go)
+        all = Loop(i, yes) <body = inner (int64 j, bool on) => (bool still, int64 number) {
+            square = Mul(j, j)
+            number = Identity(square)
+            still = Less(square, rows)
+        }>
+        size = Size(all)
+    }>
+}"""
+CASES: dict[str, tuple[str, list[tuple[np.ndarray, ...]]]] = {
+    "branches": (BRANCHES, [(X, TRUE), (X, FALSE), (EMPTY, TRUE), (EMPTY, FALSE)]),
+    "guarded": (GUARDED, [(X, np.array([3, 2]), TRUE), (X, np.array([5, 5]), FALSE)]),
+    "nested": (NESTED, [(X, a, b) for a in (TRUE, FALSE) for b in (TRUE, FALSE)]),
+    "growing": (
+        GROWING,
+        [(X, f32(50), i64(9), TRUE), (X, f32(500), i64(9), TRUE), (X, f32(-1), i64(9), TRUE)],
+    ),
+    "swapped": (SWAPPED, [(X[0], X[1], i64(n)) for n in (1, 2, 5)]),
+    "triangle": (TRIANGLE, [(i64(1),), (i64(5),), (i64(9),)]),
+}
+
+
+def model(text: str) -> onnx.ModelProto:
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]>\nmain {text}')
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_results_are_those_of_onnxruntime(name):
+    text, calls = CASES[name]
+    proto = model(text)
+    compiled = dlc.compile(proto)
+    graph = import_model(load_model(proto)).graph
+    assert parse_graph(print_graph(graph), {v.name: a for v, a in graph.constants.items()}) == graph
+    oracle = onnxruntime.InferenceSession(proto.SerializeToString())
+    for arrays in calls:
+        feeds = dict(zip((v.name for v in proto.graph.input), arrays, strict=True))
+        values = dict(zip((v.name for v in graph.inputs), arrays, strict=True))
+        ours = evaluate(graph, values).values()
+        for want, got, ref in zip(
+            oracle.run(None, feeds), compiled.run(feeds).values(), ours, strict=True
+        ):
+            assert got.dtype == np.asarray(want).dtype
+            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(ref.astype(got.dtype), want)
+
+
+def test_a_loop_that_never_runs_gives_what_it_was_given():
+    compiled = dlc.compile(model(GROWING))
+    for most, first in ((0, TRUE), (3, FALSE), (-5, TRUE)):
+        y, rows = compiled(X, f32(50), i64(most), first)
+        np.testing.assert_array_equal(y, X)
+        assert rows.shape == (0, 3)
+
+
+def test_a_branch_that_runs_is_checked():
+    compiled = dlc.compile(model(GUARDED))
+    with pytest.raises(dlc.UserError, match="the sizes do not fit"):
+        compiled(X, np.array([5, 5]), TRUE)
