@@ -51,59 +51,6 @@ def _extremes(grid: list[Any], errors: list[Any], count: int) -> list[Any]:
     return [x for x, _ in best]
 
 
-def rational(g: Function, high: Any, above: int, below: int) -> tuple[Any, Any, Any]:
-    """Polynomials p and q with a small largest relative error of p / q against g on [0, high].
-
-    Lawson's algorithm: least squares, again and again, with weights that grow where the error is
-    large; each step divides by the q of the step before.
-    """
-    count = 160
-    points = [high * (1 - mp.cos(mp.pi * (i + mp.mpf(1) / 2) / count)) / 2 for i in range(count)]
-    values = [g(z) for z in points]
-    scaled = [z / high for z in points]
-    weights, q_before = [mp.mpf(1)] * count, [mp.mpf(1)] * count
-    best = None
-    for step in range(25):
-        unknowns = above + 1 + below
-        normal, right = mp.zeros(unknowns, unknowns), mp.zeros(unknowns, 1)
-        for s, y, w, q in zip(scaled, values, weights, q_before, strict=True):
-            unit = mp.sqrt(w) / (q * y)
-            row = [s**k * unit for k in range(above + 1)]
-            row += [-y * s**k * unit for k in range(1, below + 1)]
-            for i, a in enumerate(row):
-                right[i] += a * y * unit
-                for j, b in enumerate(row):
-                    normal[i, j] += a * b
-        x = mp.lu_solve(normal, right)
-        p, q = [x[k] for k in range(above + 1)], [1] + [x[above + 1 + k] for k in range(below)]
-        q_before = [mp.polyval(q[::-1], s) for s in scaled]
-        errors = [abs(mp.polyval(p[::-1], s) / d / y - 1)
-                  for s, d, y in zip(scaled, q_before, values, strict=True)]  # fmt: skip
-        largest = max(errors)
-        if best is None or largest < best[2]:
-            best = (p, q, largest)
-        if step > 3:
-            weights = [w * (e + largest / 1000) for w, e in zip(weights, errors, strict=True)]
-    assert best is not None
-    p, q, largest = best
-    return [c / high**k for k, c in enumerate(p)], [c / high**k for k, c in enumerate(q)], largest
-
-
-def quotients() -> dict[str, tuple[Any, Any, Any]]:
-    """The rational functions: numerator, denominator, largest error."""
-
-    def erf(z: Any) -> Any:
-        return mp.erf(mp.sqrt(z)) / mp.sqrt(z)
-
-    def tanh(z: Any) -> Any:
-        return mp.tanh(mp.sqrt(z)) / mp.sqrt(z)
-
-    return {
-        "ERF_F32": rational(erf, mp.mpf(16), 6, 5),
-        "TANH_F32": rational(tanh, mp.mpf("9.02") ** 2, 4, 5),
-    }
-
-
 def tables() -> dict[str, tuple[Any, Any]]:
     """Every table: its coefficients, constant first, and its largest error."""
     ln2, eps = mp.log(2) / 2 * mp.mpf("1.01"), mp.mpf("1e-3")
@@ -150,7 +97,9 @@ def tables() -> dict[str, tuple[Any, Any]]:
         "SIN_F64": remez(sin_tail, lambda z: z + eps, 0, quarter, 5),
         "COS_F32": remez(cos_tail, lambda z: z * z + eps, 0, quarter, 2),
         "COS_F64": remez(cos_tail, lambda z: z * z + eps, 0, quarter, 5),
+        "ERF_F32": remez(erf_even, lambda z: 1 / erf_even(z), 0, 1, 6),
         "ERF_F64": remez(erf_even, lambda z: 1 / erf_even(z), 0, 1, 13),
+        "LOG_ERFC_F32": remez(log_erfc, mp.erfc, 0.98, 4, 6),
         "LOG_ERFC_F64": remez(log_erfc, mp.erfc, 0.98, 6, 21),
     }
 
@@ -159,11 +108,6 @@ def main() -> None:
     """Write the tables as Python."""
     for name, (coefficients, error) in tables().items():
         numbers = "".join(f"    {float(c)!r},\n" for c in coefficients)
-        sys.stdout.write(
-            f"# largest error 2**{float(mp.log(error, 2)):.1f}\n{name} = (\n{numbers})\n"
-        )
-    for name, (*parts, error) in quotients().items():
-        numbers = "".join(f"    ({', '.join(repr(float(c)) for c in part)}),\n" for part in parts)
         sys.stdout.write(
             f"# largest error 2**{float(mp.log(error, 2)):.1f}\n{name} = (\n{numbers})\n"
         )

@@ -6,7 +6,7 @@ import mpmath as mp
 import pytest
 
 from dlc.codegen.llvm import coefficients
-from tests.codegen.fit_math import quotients, tables
+from tests.codegen.fit_math import tables
 
 
 @pytest.mark.slow
@@ -14,7 +14,3 @@ def test_the_tables_are_what_the_fit_gives():
     for name, (found, error) in tables().items():
         assert getattr(coefficients, name) == tuple(float(c) for c in found), name
         assert error < mp.mpf(2) ** (-27 if name.endswith("F32") else -57)
-    for name, (*parts, error) in quotients().items():
-        want = tuple(tuple(float(c) for c in part) for part in parts)
-        assert getattr(coefficients, name) == want, name
-        assert error < mp.mpf(2) ** -28

@@ -1,9 +1,8 @@
 """Elementary functions as IR: polynomials and bit operations, no library calls, no tables.
 
 Largest errors, measured in units in the last place (ULP) by tests/codegen/test_math.py: exp 0.9,
-log 0.8, sin and cos 1.5, sigmoid 1.8, f64 erf 1.5, f64 tanh 2.5, f32 pow 0.6. f32 erf and tanh: 4
-(5 without FMA) near their limits: a quotient costs a third of an exact exponential.
-All hold for all arguments, but for f64 angles only below 2**30, or 2**20 without FMA.
+log 0.8, sin and cos 1.5, sigmoid 1.8, erf 1.5, tanh 2.5, f32 pow 0.6. All hold for all arguments,
+but for f64 angles only below 2**30, or 2**20 without FMA.
 f64 pow is exp(y * log(x)): its error grows with the exponent of the result, up to 1000 ULP.
 
 Source: the algorithms are those of fdlibm (https://www.netlib.org/fdlibm/): argument reduction by
@@ -32,6 +31,12 @@ ROUNDER = {"float": 1.5 * 2.0**23, "double": 1.5 * 2.0**52}
 MANTISSA_BITS = {"float": 23, "double": 52}
 INTEGER = {"float": "i32", "double": "i64"}
 BIAS = {"float": 127, "double": 1023}
+# Near 0, and the logarithm of 1 - erf beyond 1, up to where erf rounds to 1.
+ERF = {
+    "float": (coefficients.ERF_F32, coefficients.LOG_ERFC_F32),
+    "double": (coefficients.ERF_F64, coefficients.LOG_ERFC_F64),
+}
+ERF_LIMIT = {"float": 4.0, "double": 6.0}
 
 
 class Math:
@@ -168,46 +173,31 @@ class Math:
         return a.op("fdiv", a.select(below, z, one), a.op("fadd", one, z))
 
     def tanh(self, x: Val) -> Val:
-        """f32: a rational function. f64: -t / (t + 2) with t = exp(-2 |x|) - 1, and x's sign."""
-        a, elem = self.arith, x.elem
-        if elem == "float":
-            return self._rational(x, coefficients.TANH_LIMIT, coefficients.TANH_F32)
+        """-t / (t + 2) with t = exp(-2 |x|) - 1, and x's sign."""
+        a = self.arith
         y = self._at_most(a.call("fabs", x), 40.0)
         _, integer, r, tail = self._exp_parts(a.op("fmul", y, self._const(-2.0, x)))
-        power = self._power_of_two(integer, elem)
+        power = self._power_of_two(integer, x.elem)
         less_one = a.op("fsub", power, self._const(1.0, x))
         t = a.fma(power, a.op("fadd", r, tail), less_one)
         size = a.op("fdiv", a.neg(t), a.op("fadd", t, self._const(2.0, x)))
         return a.call("copysign", size, x)
 
     def erf(self, x: Val) -> Val:
-        """f32: a rational function. f64: a polynomial up to 1, else 1 - exp(p(x))."""
+        """A polynomial up to 1, else 1 - exp(p(x))."""
         a = self.arith
-        if x.elem == "float":
-            return self._rational(x, coefficients.ERF_LIMIT, coefficients.ERF_F32)
         size = a.call("fabs", x)
-        near_table, far_table = coefficients.ERF_F64, coefficients.LOG_ERFC_F64
+        near_table, far_table = ERF[x.elem]
         # x + x * (p - 1) loses less than x * p.
         table = (near_table[0] - 1.0, *near_table[1:])
         near = a.fma(x, self.polynomial(a.op("fmul", x, x), table), x)
-        y = self._at_most(size, 6.0)
+        y = self._at_most(size, ERF_LIMIT[x.elem])
         _, integer, r, tail = self._exp_parts(self.polynomial(y, far_table))
         one = self._const(1.0, x)
         total = a.op("fadd", one, a.op("fadd", r, tail))
-        far = a.op("fsub", one, a.op("fmul", total, self._power_of_two(integer, x.elem)))
+        far = a.fma(a.neg(total), self._power_of_two(integer, x.elem), one)
         far = a.call("copysign", far, x)
         return a.select(a.test("fcmp olt", size, one), near, far)
-
-    def _rational(
-        self, x: Val, limit: float, tables: tuple[Sequence[float], Sequence[float]]
-    ) -> Val:
-        """x p(x**2) / q(x**2), which is 1 at the limit and beyond."""
-        a = self.arith
-        x = self._at_least(self._at_most(x, limit), -limit)
-        z = a.op("fmul", x, x)
-        above, below = (self.polynomial(z, table) for table in tables)
-        found = a.op("fdiv", a.op("fmul", x, above), below)
-        return self._at_least(self._at_most(found, 1.0), -1.0)
 
     # log and pow.
 
