@@ -19,7 +19,7 @@ IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-slow fuzz mutants lint check sanitize format clean
+.PHONY: help install demo test test-fast test-slow fuzz fuzz-import mutants lint check sanitize format clean
 
 help:
 	@echo "make demo        build models, run one from C++, time one beside onnxruntime"
@@ -27,6 +27,7 @@ help:
 	@echo "make test-fast   the tests without the slow ones"
 	@echo "make test-slow   the slow tests, also of large models, and of those in MODELS=folder"
 	@echo "make fuzz        judge random models: COUNT=1000 SEED=0 BUDGET=10m; goes on where it stopped"
+	@echo "make fuzz-import imports 100,000 damaged models"
 	@echo "make mutants     put 60 faults into the compiler, one at a time, and count those found"
 	@echo "make lint        format, lint, types, import contracts"
 	@echo "make sanitize    the C++ tests under ASan, UBSan and TSan"
@@ -61,6 +62,10 @@ test-slow: $(VENV)/.installed
 fuzz: $(VENV)/.installed
 	$(BIN)/python -m dlc.testing --seed $(or $(SEED),0) --count $(or $(COUNT),1000) \
 	    --budget "$(BUDGET)" --folder build/fuzz
+
+fuzz-import: $(VENV)/.installed
+	$(IN_VENV) python -m tests.frontend.fuzz_import --count $(or $(COUNT),100000) \
+	    --seed $(or $(SEED),0)
 
 mutants: $(VENV)/.installed
 	$(IN_VENV) python -m tests.mutants.run

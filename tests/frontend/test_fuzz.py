@@ -10,6 +10,7 @@ from onnx import helper
 
 from dlc.core.errors import LimitError, ModelError, UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
+from tests.frontend import fuzz_import
 from tests.frontend.mutate import mutate
 from tests.frontend.node_suite import all_cases, as_array, frozen
 from tests.frontend.test_convert import model
@@ -38,6 +39,11 @@ def test_damaged_nodes_raise_nothing_but_errors_of_the_model(operator):
         else:
             outcomes["converted"] += 1
     assert min(outcomes.values()) > 0
+
+
+@pytest.mark.slow
+def test_damaged_files_raise_nothing_but_errors_of_the_model(tmp_path):
+    assert fuzz_import.main(["--count", "300", "--keep", str(tmp_path)]) == 0
 
 
 def test_sizes_computed_by_an_endless_formula_are_refused():

@@ -504,3 +504,29 @@ def test_a_call_with_too_many_operands_is_refused():
     one = function("One", [relu("a", "b")])
     node = helper.make_node("One", ["x", "x"], ["y"], domain="local")
     assert "more values" in refusal(with_functions([one], [node]))
+
+
+@pytest.mark.parametrize(
+    ("what", "old"),
+    [("node", b"relu_node"), ("value", b"relu_value"), ("tensor", b"relu_data"), ("op", b"Relu")],
+)
+def test_text_that_is_none_is_refused(what, old):
+    node = helper.make_node("Relu", ["relu_data"], ["relu_value"], "relu_node")
+    output = helper.make_tensor_value_info("relu_value", 1, (2,))
+    weight = numpy_helper.from_array(np.ones(2, np.float32), "relu_data")
+    graph = helper.make_graph([node], "g", [], [output], [weight])
+    data = helper.make_model(graph).SerializeToString()
+    with pytest.raises(ModelError, match="is not UTF-8"):
+        load_model(data.replace(old, b"\xff" * len(old)))
+
+
+def test_a_location_that_is_no_text_is_refused():
+    tensor = TensorProto(name="w", data_type=1, dims=[2], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="where")
+    node = helper.make_node("Relu", ["w"], ["y"])
+    output = helper.make_tensor_value_info("y", 1, (2,))
+    data = helper.make_model(
+        helper.make_graph([node], "g", [], [output], [tensor])
+    ).SerializeToString()
+    with pytest.raises(ModelError, match="is not UTF-8"):
+        load_model(data.replace(b"where", b"\xff" * 5))

@@ -43,15 +43,16 @@ def test_a_model_on_which_others_are_off_too_has_more_tolerance():
     assert not why_wrong({"y": found}, {"y": EXACT}, [{"y": peer}])
 
 
-def test_what_no_peer_sees_like_the_reference_is_a_difference_in_meaning():
+def test_what_two_peers_see_unlike_the_reference_is_a_difference_in_meaning():
     peer = {"y": np.asarray([1, 100, 7], np.float32)}
     ours = {"y": SINGLE}
     assert not why_wrong(ours, {"y": EXACT}, [peer])
-    assert "at [2] is -2.0, elsewhere 7.0" in why_misread(ours, {"y": EXACT}, [peer])
+    assert "at [2] is -2.0, elsewhere 7.0" in why_misread(ours, {"y": EXACT}, [peer, peer])
+    assert not why_misread(ours, {"y": EXACT}, [peer])
     assert not why_misread(ours, {"y": EXACT}, [peer, {"y": SINGLE}])
 
 
 def test_another_shape_or_type_everywhere_is_a_difference_in_meaning():
     ours = {"y": SINGLE}
-    assert "has shape" in why_misread(ours, {"y": EXACT}, [{"y": SINGLE[:, None]}])
-    assert "is float32" in why_misread(ours, {"y": EXACT}, [{"y": EXACT}])
+    assert "has shape" in why_misread(ours, {"y": EXACT}, [{"y": SINGLE[:, None]}] * 2)
+    assert "is float32" in why_misread(ours, {"y": EXACT}, [{"y": EXACT}] * 2)

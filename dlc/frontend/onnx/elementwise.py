@@ -62,7 +62,7 @@ def _on_sizes(ctx: Context, rule: Rule | None, a: Value, b: Value, dtype: DType)
 
     def apply(x: Expr, y: Expr) -> Expr:
         nonlocal unsure
-        found = rule(x, y)
+        found = rule(x, y) if x.dtype is y.dtype else None  # a truth may be a size or a load
         unsure = unsure or found is None
         return te.ZERO if found is None else found
 

@@ -20,6 +20,7 @@ from dlc.frontend.onnx.external import ExternalData
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
 from dlc.frontend.onnx.model import OnnxModel
 from dlc.frontend.onnx.tensors import TensorReader
+from dlc.frontend.onnx.texts import broken_text
 from dlc.frontend.onnx.wire import Buffer, Skeleton, without_weights
 from dlc.graph.op import Array
 
@@ -52,6 +53,8 @@ def load_model(
         proto, weights = _parse(label, _contents(label, source))
     if not proto.HasField("graph"):
         raise ModelError(model=label, reason="not an ONNX model: it has no graph")
+    if field := broken_text(proto):
+        raise ModelError(model=label, reason=f"a text in it ({field}) is not UTF-8")
     reader = TensorReader(label, ExternalData(folder, path), limits)
     return Decoder(label, reader, limits, weights).model(proto)
 

@@ -149,10 +149,10 @@ class HardSigmoid(Unary):
 
 @op("hard_swish", fuse=Fuse.ELEMENTWISE, onnx="HardSwish")
 class HardSwish(Unary):
-    """x * min(max(x / 6 + 1 / 2, 0), 1)."""
+    """x * min(max(x / 6 + 1 / 2, 0), 1); the sum first, which is exact where it is near 0."""
 
     def formula(self, v: Expr) -> Expr:
-        return v * maximum(minimum(v * (1 / 6) + 0.5, 1.0), 0.0)
+        return v * (maximum(minimum(v + 3.0, 6.0), 0.0) * (1 / 6))
 
     def exact(self, x: Array) -> Array:
         return x * np.clip(x / 6 + 0.5, 0, 1)
