@@ -74,6 +74,7 @@ def _why_wrong(ours: Array, exact: Array, peers: list[Array]) -> str:
             float(np.where(settled, _finite(difference(p, exact)), 0).max(initial=0)) for p in fits
         )
         allowed = allowed + TIMES_PEERS * worst
+    settled &= _fits_type(exact, ours.dtype)
     bad = settled & ~(apart <= allowed)
     if not bad.any():
         return ""
@@ -102,6 +103,15 @@ def _settled(exact: Array, peers: Sequence[Array], dtype: np.dtype[Any]) -> Arra
     for peer in fits:
         found |= difference(np.asarray(peer), exact) <= 30 * _allowed(exact, dtype)
     return found
+
+
+def _fits_type(exact: Array, dtype: np.dtype[Any]) -> Array:
+    """Where the exact value is not on the way to 0 or infinity: there the order decides."""
+    if not _is_float(dtype) or dtype.name == "bfloat16":
+        return np.ones(exact.shape, bool)
+    size = np.abs(exact.astype(np.float64))
+    info = np.finfo(dtype)
+    return np.asarray(~np.isfinite(size) | (size == 0) | ((size > info.tiny) & (size < info.max)))
 
 
 def _allowed(exact: Array, dtype: np.dtype[Any]) -> Array:

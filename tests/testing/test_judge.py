@@ -31,6 +31,11 @@ def test_integers_have_none():
     assert "at [1] is 5, not 4" in why_wrong({"y": np.asarray([3, 5])}, {"y": exact}, [])
 
 
+def test_products_may_vanish_or_overflow_on_the_way():
+    exact = np.asarray([1e-89, 1e99, 1.0])
+    assert not why_wrong({"y": np.asarray([-np.inf, 0, 1], np.float32)}, {"y": exact}, [])
+
+
 def test_equal_infinities_and_nans_agree():
     exact = np.asarray([np.nan, np.inf, -np.inf])
     assert not why_wrong({"y": exact.astype(np.float32)}, {"y": exact}, [])
