@@ -14,7 +14,10 @@ from dlc.graph.op import Op
 from dlc.graph.ops import activation as act
 from dlc.graph.ops import binary as bin_
 from dlc.graph.ops import (
+    bits,
+    cache,
     channels,
+    columns,
     conv,
     conv_blocked,
     from_sizes,
@@ -23,14 +26,19 @@ from dlc.graph.ops import (
     matmul,
     norm,
     norm_blocked,
+    planes_conv,
+    planes_matmul,
     pool,
+    random,
     resize,
+    roi,
     sample,
     scatter,
     selection,
     shape,
     sort,
     trigonometry,
+    unpool,
 )
 from dlc.graph.ops import reduce as red
 from dlc.te.expr import Var
@@ -44,6 +52,11 @@ WITH_BODIES = {
     "fused.py",
     "scan.py",
 }  # test_bind_sizes.py, test_bodies.py
+
+COL2IM = columns.Col2Im(
+    image=(3, 3), kernel=(2, 2), stride=(1, 1), pads=(0, 0, 0, 0), dilation=(1, 1)
+)
+UNPOOL = unpool.MaxUnpool(kernel=(2, 2), stride=(2, 2), pads=(0, 0, 0, 0), image=(6, 6))
 
 REFUSED = [
     (act.Relu(), ["bool[3]"], "bool are not accepted"),
@@ -213,6 +226,34 @@ REFUSED = [
     (resize.Resize(sizes=(4,), scales=(-2.0,)), ["f32[2]"], "scale is not positive"),
     (resize.Resize(sizes=(4,)), ["f32[0]"], "nothing to sample"),
     (resize.Resize(sizes=(4,), mode="linear"), ["i8[2]"], "not accepted"),
+    (bits.BitCast(of=DType.F32, to=DType.I32), ["f64[2]"], "is not f32"),
+    (bits.BitCast(of=DType.F32, to=DType.I64), ["f32[2]"], "not as many bits"),
+    (cache.TensorScatter(mode="ring"), ["f32[2, 3, 4]", "f32[2, 1, 4]"], "no mode 'ring'"),
+    (cache.TensorScatter(), ["f32[2, 3, 4]", "f32[2, 4]"], "differ in rank"),
+    (cache.TensorScatter(axis=0), ["f32[2, 3]", "f32[1, 3]"], "axis is the batch"),
+    (cache.TensorScatter(), ["f32[2, 3, 4]", "f32[2, 4, 4]"], "does not fit the cache"),
+    (cache.TensorScatter(), ["f32[2, 3, 4]", "f32[2, 1, 4]", "i64[3]"], "an index for each row"),
+    (COL2IM, ["f32[1, 6, 4]"], "columns of 4 elements"),
+    (COL2IM, ["f32[1, 8, 5]"], "5 patches are not 4"),
+    (columns.DeformColumns(kernel=(2, 2)), ["f32[1, 2, 3, 3]", "f32[1, 8, 2]"], "two dimensions"),
+    (columns.DeformColumns(kernel=(2, 2)), ["f32[1, 2, 3, 3]", "f32[1, 4, 2, 2]"], "do not fit"),
+    (columns.DeformColumns(kernel=(2, 2), groups=2), ["f32[1, 3, 3, 3]", "f32[1, 16, 2, 2]"],
+     "no 2 groups"),
+    (planes_conv.ConvPlanes(blocks=2), ["f32[1, 2, 5, 5, 16]", "bf16[1, 1, 3, 3]"], "packed bf16"),
+    (planes_conv.ConvPlanes(blocks=3), ["f32[1, 2, 5, 5, 16]", "bf16[1, 1, 3, 3, 3, 2, 16, 16, 2]"],
+     "channel blocks do not fit"),
+    (planes_matmul.MatMulPlanes(n=4), ["f32[2, 3]", "f32[3, 4]"], "packed bf16 columns"),
+    (planes_matmul.MatMulPlanes(n=4), ["f32[2, 3]", "bf16[1, 1, 1, 1, 3, 2, 2]"], "inner sizes"),
+    (planes_matmul.MatMulPlanes(n=33), ["f32[2, 32]", "bf16[1, 1, 3, 2, 16, 16, 2]"],
+     "less than 33 columns"),
+    (random.RandomUniform(shape=(2,), seed=1, dtype=DType.I32), [], "no real numbers"),
+    (roi.RoiAlign(out=(2, 2), samples=1), ["f32[1, 2, 5]", "f32[3, 4]", "i64[3]"], "four sides"),
+    (roi.RoiAlign(out=(2, 2), samples=1), ["f32[1, 2, 5, 5]", "f32[3, 4]", "i64[2]"], "in number"),
+    (roi.RoiAlign(out=(2, 2), samples=1, mode="min"), ["f32[1, 2, 5, 5]", "f32[3, 4]", "i64[3]"],
+     "no mode 'min'"),
+    (roi.MaxRoiPool(out=(2, 2)), ["f32[1, 2, 5, 5]", "f32[3, 4]"], "five numbers"),
+    (UNPOOL, ["f32[1, 2, 3]", "i64[1, 2, 3]"], "rank of the kernel"),
+    (UNPOOL, ["f32[1, 2, 3, 3]", "i64[1, 2, 3, 2]"], "differ in shape"),
 ]  # fmt: skip
 
 
