@@ -117,20 +117,17 @@ def unpack_tiles(w: Array) -> Array:
     return np.asarray(moved.reshape(kb * DEPTH, *kernel, cb * 2 * ROWS))
 
 
-def weight(w: te.Tensor, column: Expr, depth: Expr, kernel: Sequence[Expr]) -> Expr:
-    """One element of a packed operand in float32: the sum of its planes."""
-    count = _count(w)
+def weight(
+    w: te.Tensor, block: Expr, j: Expr, depth: Expr, kernel: Sequence[Expr], pair: Expr, half: Expr
+) -> Expr:
+    """One element of a packed operand in float32: the sum of its planes.
+
+    It stands in column `j` of a block of 16, and in a pair of a block of 32 in depth.
+    """
     total: Expr | None = None
-    for p in range(count):
-        part = cast(
-            DType.F32,
-            w[
-                (
-                    column // (2 * ROWS), depth // DEPTH, *kernel, p, column // ROWS % 2,
-                    depth % DEPTH // 2, column % ROWS, depth % 2,
-                )
-            ],
-        )  # fmt: skip
+    for p in range(_count(w)):
+        stored = w[(block // 2, depth, *kernel, p, block % 2, pair, j, half)]
+        part = cast(DType.F32, stored)
         total = part if total is None else total + part
     assert total is not None
     return total

@@ -22,7 +22,7 @@ from dlc.graph.ops.planes import (
     weight,
 )
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, index, minimum
+from dlc.te.expr import Expr, index, minimum, select
 from dlc.te.simplify import canonical
 from dlc.te.types import Shape, TensorType, const_size
 
@@ -81,13 +81,15 @@ class ConvPlanes(BlockedConv):
             *position, j = rest
 
             def summand(b: Expr, *r: Expr) -> Expr:
-                *k, i = r
-                pixel = x[(image, b, *self.source(position, k), i)]
-                return pixel * weight(w, block * ROWS + j, b * ROWS + i, k)
+                *k, side, pair, half = r
+                here = b * 2 + side
+                pixel = x[(image, here, *self.source(position, k), pair * 2 + half)]
+                product = pixel * weight(w, block, j, b, k, side * 8 + pair, half)
+                return select(here < cb, product, 0.0)
 
             return summand
 
-        extents = as_sizes((cb, *kernel, ROWS))
+        extents = as_sizes((w.shape[1], *kernel, 2, 8, 2))
         return repaired(self.name, type_.shape, sums, at, extents, term, (x, w))
 
     def reference(self, x: Array, w: Array) -> Array:

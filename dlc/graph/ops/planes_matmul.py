@@ -69,9 +69,13 @@ class MatMulPlanes(Op):
 
         def term(*index: Expr) -> Callable[..., Expr]:
             *row, j = index
-            return lambda r: x[(*row, r)] * weight(w, j, r, ())
+            block, column = j // ROWS, j % ROWS
+            return lambda b, pair, half: (
+                x[(*row, b * DEPTH + pair * 2 + half)] * weight(w, block, column, b, (), pair, half)
+            )
 
-        return repaired(self.name, type_.shape, sums, at, (k,), term, (x, w))
+        extents = as_sizes((w.shape[1], ROWS, 2))
+        return repaired(self.name, type_.shape, sums, at, extents, term, (x, w))
 
     def reference(self, x: Array, w: Array) -> Array:
         (n,) = constants((self.n,))
