@@ -173,6 +173,7 @@ class Lowered:
 
     imported: Imported
     target: Target
+    precision: Precision
     groups: int
     program: Program
     constants: Mapping[str, Array]
@@ -213,7 +214,9 @@ def lower_model(
         say(f"{len(program.kernels)} kernels, arena of {program.arena_bytes} bytes")
     seconds = time.perf_counter() - began
     groups = len(graph.nodes)
-    return Lowered(imported, machine, groups, program, constants, tuple(reports), seconds)
+    return Lowered(
+        imported, machine, precision, groups, program, constants, tuple(reports), seconds
+    )
 
 
 def assemble(
@@ -241,7 +244,7 @@ def assemble(
         objects = _compile(program, machine, found, jobs, stage.kernel)
         say(f"{len(program.kernels)} kernels")
     with stage("link") as say:
-        manifest = describe(imported, program, machine)
+        manifest = describe(imported, program, machine, lowered.precision)
         weights = lowered.constants
         export_library(program, weights, objects, manifest, path, machine, hasher=hash_file)
         say(f"{path.stat().st_size / 1e6:.1f} MB")
@@ -282,7 +285,9 @@ def _compile(
     return [host, *(c.code for c in kernels)]
 
 
-def describe(imported: Imported, program: Program, target: Target) -> Manifest:
+def describe(
+    imported: Imported, program: Program, target: Target, precision: Precision
+) -> Manifest:
     """What the artefact says about itself, under the names its user knows."""
     from dlc import __version__
 
@@ -303,6 +308,7 @@ def describe(imported: Imported, program: Program, target: Target) -> Manifest:
         outputs=tuple(spec(n, b.type) for n, b in outputs),
         metadata={
             "model": imported.graph.name,
+            "precision": precision,
             "target": dataclasses.asdict(target) | {"features": sorted(target.features)},
             "kernels": [k.name for k in program.kernels],
             "arena_bytes": str(program.arena_bytes),

@@ -62,6 +62,7 @@ def _artefact(path: Path, as_json: bool) -> None:
     )
     features = ", ".join(manifest.cpu_features) or "no special features"
     console.print(f"needs {manifest.architecture} with {features}")
+    console.print(f"precision {manifest.metadata.get('precision', 'highest')}")
     rows = table("", "name", "type", left=("", "name", "type"))
     for kind, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
         for spec in specs:
