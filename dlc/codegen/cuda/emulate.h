@@ -55,9 +55,11 @@ inline int next_slot;
 
 [[noreturn]] void give_up();
 [[noreturn]] inline void fail(const char *what, const char *name, long long index, int other) {
+  char and_other[32] = "";
+  if (other >= 0) snprintf(and_other, sizeof and_other, " and thread %d", other);
   if (!failure[0])
-    snprintf(failure, sizeof failure, "%s: %s '%s'[%lld], block %d thread %d%s %d", kernel, what,
-             name, index, block, thread, other < 0 ? "" : " and thread", other);
+    snprintf(failure, sizeof failure, "%s: %s '%s'[%lld], block %d thread %d%s", kernel, what, name,
+             index, block, thread, and_other);
   give_up();
 }
 

@@ -1,0 +1,193 @@
+"""Seeded defects: each is a kernel that a GPU would get wrong, perhaps only now and then.
+
+The emulation must name the fault, or the result must differ; and the kernel without the defect must
+pass, so that it is the defect that is found.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from dlc.codegen.cuda.emit import Kernel
+from dlc.codegen.cuda.emulate import ORDERS, EmulationError, Emulator
+from dlc.schedule.interpret import run_func
+from dlc.schedule.passes.insert_barriers import insert_barriers
+from dlc.schedule.rules import gpu_contract, prepare
+from dlc.schedule.trace import Trace
+from tests.codegen.gpu import GPU, Scheduled, emulate, schedule
+from tests.schedule.data import inputs, parse
+from tests.schedule.test_rules import CASES
+
+WRONG = "another result"
+
+
+def product() -> Scheduled:
+    """A matrix product in chunks of 8, with tails everywhere."""
+    func = CASES["dense_many_rows"]()
+    trace = Trace(func)
+    prepare(trace, GPU)
+    found = gpu_contract.match(trace.func, GPU)
+    assert found is not None
+    gpu_contract.schedule(trace, found, GPU, {"tile": 5, "chunk": 8})
+    return schedule(func, "k", trace.steps)
+
+
+def written(text: str) -> Scheduled:
+    """A function that is scheduled as it is."""
+    func = parse(text)
+    return schedule(insert_barriers(func), "k", ())
+
+
+REVERSE = """
+    def f(A: f32[5, 64], *, B: f32[5, 64]):
+        for b in block(5):
+            t = alloc(f32[64], "shared")
+            for i in thread(64):
+                t[i] = A[b, i]
+            for j in thread(64):
+                acc = alloc(f32[2], "local")
+                acc[0] = t[63 - j]
+                acc[1] = max(A[b, 0], 1.0)
+                B[b, j] = acc[0] + acc[1]
+"""
+SHIFT = """
+    def f(n: size, A: f32[n + 2], K: i64[n], *, B: f32[n]):
+        for b in block((n + 31) // 32):
+            for i in thread(32):
+                if b * 32 + i < n:
+                    B[b * 32 + i] = A[b * 32 + i] + A[b * 32 + i + 2] + f32(K[b * 32 + i] // i64(4))
+"""
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A text to replace in a kernel, and what is found."""
+
+    kernel: str
+    old: str
+    new: str
+    found: str  # a pattern of the emulator's message, or WRONG
+    count: int = 1  # how many places; 0 for all
+    threads: int = 0  # other than the kernel's
+
+
+DEFECTS = {
+    "no barrier before the factors are read": Defect(
+        "product", "    barrier();\n    {\n      const int i0_t", "    {\n      const int i0_t",
+        "race: (read of|write to) 'matmul_packed_(rows|columns)'",
+    ),
+    "no barrier before the factors are replaced": Defect(
+        "product", "    barrier();\n    {\n      const int rows_copy_t",
+        "    {\n      const int rows_copy_t", "race: (read of|write to) 'matmul_packed_rows'",
+    ),
+    "no barrier at all": Defect("reverse", "barrier();", "", "race: "),
+    "a barrier for some threads only": Defect(
+        "reverse", "  barrier();", "  if (DLC_THREAD < 32) barrier();",
+        "race: |threads of block",
+    ),
+    "threads that leave before a barrier": Defect(
+        "reverse", "  barrier();", "  if (DLC_THREAD == 7) return;\n  barrier();",
+        "race: |ended, .* wait",
+    ),
+    "a halo that is off by one": Defect(
+        "shift", "A[b * 32 + i + 2]", "A[b * 32 + i + 3]", "out of bounds: 'A'",
+    ),
+    "an index below 0": Defect("shift", "A[b * 32 + i]", "A[b * 32 + i - 1]", "out of bounds: 'A'"),
+    "no test at the end of the last block": Defect(
+        "shift", "b * 32 + i < n", "true", "out of bounds"
+    ),
+    "a test that stops one early": Defect("shift", "b * 32 + i < n", "b * 32 + i < n - 1", WRONG),
+    "division that rounds toward zero": Defect(
+        "shift", "floor_div(i64(K[b * 32 + i]), i64(4LL))", "(K[b * 32 + i] / 4)", WRONG,
+    ),
+    "two threads write one element": Defect(
+        "reverse", "B[b * 64 + j]", "B[b * 64 + j / 2]", "race: write to 'B'"
+    ),
+    "two blocks write one element": Defect(
+        "reverse", "B[b * 64 + j]", "B[b / 2 * 64 + j]", "race of blocks: write to 'B'"
+    ),
+    "a block reads what another one wrote": Defect(
+        "reverse", "= acc[0]", "= B[(b + 1) % 5 * 64 + j] * 0.0f + acc[0]", "race of blocks: ",
+    ),
+    "too little shared memory": Defect(
+        "reverse", "DLC_SHARED(float, t, 64)", "DLC_SHARED(float, t, 63)", "out of bounds: 't'"
+    ),
+    "too few registers": Defect(
+        "reverse", "DLC_LOCAL(float, acc, 2)", "DLC_LOCAL(float, acc, 1)", "out of bounds: 'acc'"
+    ),
+    "a register that is never set": Defect("reverse", "acc[1] = ", "(void)", WRONG),
+    "sums that do not begin with 0": Defect("product", "= 0.0f;", "+= 0.0f;", WRONG),
+    "a chunk too few": Defect("product", "k_t < 3", "k_t < 2", WRONG),
+    "a chunk too many": Defect("product", "k_t < 3", "k_t < 4", WRONG, threads=0),
+    "no test for the last chunk": Defect(
+        "product", r"if (k_s + k_t * 8 < 19)", "if (true)", WRONG
+    ),
+    "a wrong stride in shared memory": Defect("product", "i0_s * 12", "i0_s * 8", WRONG),
+    "fewer threads than the kernel was made for": Defect(
+        "reverse", "DLC_KERNEL", "DLC_KERNEL", WRONG, threads=32
+    ),
+    "a maximum that drops NaN": Defect(
+        "nan", r"max_of(float(A[b * 64]), 1.0f)", "(A[b * 64] > 1.0f ? float(A[b * 64]) : 1.0f)",
+        WRONG,
+    ),
+}  # fmt: skip
+# Accesses of the product are guarded, so that one chunk more than there are computes nothing.
+HARMLESS = {"a chunk too many"}
+
+
+@pytest.fixture(scope="module")
+def kernels() -> dict[str, Scheduled]:
+    found = {"product": product(), "reverse": written(REVERSE), "shift": written(SHIFT)}
+    return found | {"nan": found["reverse"]}
+
+
+def with_defect(scheduled: Scheduled, defect: Defect, symbol: str) -> Scheduled:
+    (kernel,) = scheduled.kernels
+    assert defect.old in kernel.text, f"{defect.old!r} is not in\n{kernel.text}"
+    text = kernel.text.replace(defect.old, defect.new, defect.count or -1)
+    text = re.sub(rf"\b{kernel.symbol}\b", symbol, text)
+    threads = defect.threads or kernel.threads
+    changed: Kernel = replace(kernel, symbol=symbol, text=text, threads=threads)
+    return replace(scheduled, kernels=(changed,))
+
+
+def problem(emulator: Emulator, scheduled: Scheduled, *, with_nan: bool) -> str:
+    """What is wrong with a kernel, in any order of blocks and threads; or ""."""
+    sizes = {s: 70 for s in scheduled.func.sizes}
+    arrays = inputs(scheduled.func, sizes)
+    if "K" in arrays:
+        arrays["K"] = arrays["K"] - 7
+    if with_nan:
+        arrays["A"][:, 0] = np.nan
+    want = run_func(scheduled.func, sizes, arrays)
+    for order in ORDERS:
+        try:
+            got = emulate(emulator, scheduled, arrays, sizes, order)
+        except EmulationError as error:
+            return str(error)
+        if any(not np.array_equal(got[n], a, equal_nan=True) for n, a in want.items()):
+            return WRONG
+    return ""
+
+
+def test_every_defect_is_found(kernels: dict[str, Scheduled]) -> None:
+    seeded = {
+        name: with_defect(kernels[d.kernel], d, f"defect_{n}")
+        for n, (name, d) in enumerate(DEFECTS.items())
+    }
+    good = {n: with_defect(s, Defect(n, "DLC", "DLC", ""), f"good_{n}") for n, s in kernels.items()}
+    emulator = Emulator([k for s in (*seeded.values(), *good.values()) for k in s.kernels])
+    for name, one in good.items():
+        assert problem(emulator, one, with_nan=name == "nan") == "", name
+    missed: list[str] = []
+    for name, one in seeded.items():
+        found = problem(emulator, one, with_nan=DEFECTS[name].kernel == "nan")
+        expected = "" if name in HARMLESS else DEFECTS[name].found
+        if bool(found) != bool(expected) or not re.search(expected, found):
+            missed.append(f"{name}: {found!r}")
+    assert not missed
+    assert len(DEFECTS) - len(HARMLESS) >= 20
