@@ -5,15 +5,27 @@ from __future__ import annotations
 from itertools import product
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from dlc.codegen.cuda.emulate import Emulator
+from dlc.graph.ops.norm import Softmax
+from dlc.schedule.interpret import run_func
+from dlc.schedule.lower import lower_tensors
+from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitive import replay
-from dlc.schedule.rules import gpu_contract, gpu_own, prepare, rule_for, schedule_func
+from dlc.schedule.rules import (
+    gpu_contract,
+    gpu_own,
+    gpu_row,
+    prepare,
+    rule_for,
+    schedule_func,
+)
 from dlc.schedule.trace import Trace
 from tests.codegen.gpu import GPU, Scheduled, check_emulated, schedule
 from tests.schedule.data import inputs
-from tests.schedule.test_rules import CASES
+from tests.schedule.test_rules import CASES, tensor
 
 CONTRACTIONS = [
     "dense_bias_relu",
@@ -38,6 +50,7 @@ OWN = [
     "global_mean",
     "row_mean",
 ]
+ROWS = ["softmax_40", "softmax_13", "layer_norm"]
 SIZES = ({"n": 5, "m": 7}, {"n": 1, "m": 2}, {"n": 40, "m": 3}, {"n": 0, "m": 1})
 
 
@@ -62,7 +75,10 @@ def test_the_kernels_compute_the_same(
 
 
 @pytest.mark.parametrize(
-    ("name", "rule"), [(n, gpu_contract) for n in CONTRACTIONS] + [(n, gpu_own) for n in OWN]
+    ("name", "rule"),
+    [(n, gpu_contract) for n in CONTRACTIONS]
+    + [(n, gpu_own) for n in OWN]
+    + [(n, gpu_row) for n in ROWS],
 )
 def test_a_rule_takes_its_nests(name: str, rule: ModuleType) -> None:
     trace = Trace(CASES[name]())
@@ -71,7 +87,7 @@ def test_a_rule_takes_its_nests(name: str, rule: ModuleType) -> None:
     made = schedule(CASES[name](), "k").kernels
     halo = name in ("conv_7x7", "conv_strided", "planar_conv")  # its zeros are another launch
     assert halo or len(made) == 1
-    assert any(k.shared_bytes for k in made) == (rule is gpu_contract)
+    assert any(k.shared_bytes for k in made) == (rule is not gpu_own)
 
 
 def test_every_tile_computes_the_same() -> None:
@@ -94,3 +110,20 @@ def test_a_schedule_for_a_gpu_replays() -> None:
     func = CASES["conv_5x15"]()
     trace = schedule_func(func, GPU, {})
     assert replay(func, trace.steps) == trace.func
+
+
+@pytest.mark.parametrize("width", [16, 17, 96, 257, 300])
+@pytest.mark.parametrize("threads", [32, 256])
+def test_rows_of_any_width(width: int, threads: int) -> None:
+    x = tensor("a", 3, width)
+    func = lower_tensors("f", (), (x,), (Softmax(axis=-1).compute(x),))
+    trace = Trace(func)
+    prepare(trace, GPU)
+    found = gpu_row.match(trace.func, GPU)
+    assert found is not None
+    gpu_row.schedule(trace, found, GPU, {"threads": threads})
+    made = schedule(func, "k", trace.steps)
+    assert [k.threads for k in made.kernels] == [threads]
+    got = run_func(optimize(func, GPU, trace.steps), {}, inputs(func, {}))
+    want = run_func(func, {}, inputs(func, {}))
+    np.testing.assert_allclose(got["out"], want["out"], rtol=1e-5)

@@ -42,13 +42,19 @@ def build_stub(folder: Path) -> Path:
 
 
 def build_emulated(
-    model: Any, path: Path, monkeypatch: Any, *, archs: Sequence[int] = (80,), **options: Any
+    model: Any,
+    path: Path,
+    monkeypatch: Any,
+    *,
+    archs: Sequence[int] = (80,),
+    optimize: bool = False,
+    **options: Any,
 ) -> None:
     """Build a model for a GPU with images that only the stub can load."""
 
     def compile_units(kernels: Sequence[Kernel], *_: Any, **__: Any) -> Any:
         folder = path.parent
-        library = Emulator(kernels, folder=folder).path
+        library = Emulator(kernels, folder=folder, optimize=optimize).path
         data = MAGIC + os.fsencode(library) + b"\0"
         images = [Image(0, "cubin", arch, data) for arch in archs]
         return images, {k.symbol: 0 for k in kernels}

@@ -93,13 +93,15 @@ def _entry_for_driver(kernel: Kernel) -> list[str]:
 
 
 class Emulator:
-    """Kernels compiled for emulation.
+    """Kernels compiled for emulation; `optimize` where they run longer than they compile.
 
     Raises:
         CodegenError: the C++ compiler rejects a kernel.
     """
 
-    def __init__(self, kernels: Sequence[Kernel], *, folder: Path | None = None) -> None:
+    def __init__(
+        self, kernels: Sequence[Kernel], *, folder: Path | None = None, optimize: bool = False
+    ) -> None:
         text = emulation_text(kernels)
         digest = hashlib.sha256(text.encode())
         for name in ("seam.cuh", "emulate.h"):
@@ -108,7 +110,7 @@ class Emulator:
         where = folder or Path(self._folder.name if self._folder else "")
         library = where / f"{digest.hexdigest()[:24]}.so"
         if not library.exists():
-            _compile(text, library)
+            _compile(text, library, "-O2" if optimize else "-O0")
         self.path = library
         self.library = ctypes.CDLL(str(library))
 
@@ -161,10 +163,10 @@ def blocks(kernel: Kernel, sizes: Mapping[str, int]) -> int:
     return max(0, int(found.value))
 
 
-def _compile(text: str, library: Path) -> None:
+def _compile(text: str, library: Path, level: str) -> None:
     source = library.with_suffix(".cc")
     source.write_text(text, encoding="utf-8")
-    command = ["g++", "-std=c++20", "-O0", "-ffp-contract=off", "-w", "-shared", "-fPIC"]
+    command = ["g++", "-std=c++20", level, "-ffp-contract=off", "-w", "-shared", "-fPIC"]
     done = subprocess.run(
         [*command, f"-I{FOLDER}", "-o", str(library), str(source)],
         capture_output=True,
