@@ -44,6 +44,22 @@ TAILS = """
             if l < n:
                 B[l] = t[l]
 """
+PARTS = """
+    def f(A: f32[4, 8], *, B: f32[4, 8]):
+        for i in range(4):
+            for j in range(3):
+                B[i, j] = A[i, j]
+            for k in range(5):
+                B[i, k + 3] = 1.0
+"""
+EDGES = """
+    def f(A: f32[64], *, B: f32[72]):
+        for i in range(8):
+            B[i + 64] = 0.0
+        for b in block(1):
+            for t in thread(64):
+                B[b * 64 + t] = A[b * 64 + t]
+"""
 REFUSED = [
     ("bind", ("i", "warp"), COPY, "there is no kind 'warp'"),
     ("bind", ("z", "block"), COPY, "there is no loop 'z'"),
@@ -72,6 +88,22 @@ REFUSED = [
     ("pad_dim", ("z", 0, 1), KEPT, "there is no intermediate 'z'"),
     ("pad_dim", ("t", 2, 1), KEPT, "no dimension 2"),
     ("pad_dim", ("t", 0, -1), KEPT, "below 0"),
+    ("fission", ("z",), PARTS, "there is no loop 'z'"),
+    ("fission", ("j",), PARTS, "is one statement"),
+    ("fission", ("i",), PARTS.replace("for i in range", "for i in block"), "already block"),
+    ("fission", ("i",), PARTS.replace("k + 3", "k + 2"), "may use one element of 'B'"),
+    ("fission", ("i",), PARTS.replace("for k in", "for i_2 in").replace("k + 3", "i_2 + 3"),
+     "the name 'i_2' is taken"),
+    ("attach", ("z", "b"), EDGES, "there is no loop 'z'"),
+    ("attach", ("i", "z"), EDGES, "there is no loop 'z'"),
+    ("attach", ("t", "b"), EDGES.replace("thread(64)", "range(64)"), "'t' is inside of another"),
+    ("attach", ("i", "t"), EDGES, "'t' is no block loop"),
+    ("attach", ("i", "b"), EDGES.replace("i + 64", "i + 63"), "may use one element of 'B'"),
+    ("attach", ("i", "b"), EDGES.replace("i + 64", "64"), "different iterations may use"),
+    ("attach", ("i", "b"), EDGES.replace("(8)", "(n)").replace("A: f32", "n: size, A: f32"),
+     "an extent is no constant"),
+    ("attach", ("i", "b"), EDGES.replace("for t", "for i_t").replace("+ t", "+ i_t"),
+     "the name 'i_t' is taken"),
     ("drop_guards", ("z",), KEPT, "there is no intermediate 'z'"),
     ("drop_guards", ("t",), TAILS.replace("if i < n", "if i + 1 < n"), "different guards"),
     ("drop_guards", ("t",), TAILS.replace("t[j]", "t[7 - j]"), "'7 - j' is no loop variable"),

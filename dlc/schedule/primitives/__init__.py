@@ -1,6 +1,7 @@
 """One module per primitive. Importing the package registers them all."""
 
 from dlc.schedule.primitives.annotate import annotate as annotate
+from dlc.schedule.primitives.attach import attach as attach
 from dlc.schedule.primitives.bind import bind as bind
 from dlc.schedule.primitives.cache_factor import cache_factor as cache_factor
 from dlc.schedule.primitives.cache_read import cache_read as cache_read
@@ -12,6 +13,7 @@ from dlc.schedule.primitives.decompose_reduction import decompose_reduction as d
 from dlc.schedule.primitives.distribute import distribute as distribute
 from dlc.schedule.primitives.drop_guards import drop_guards as drop_guards
 from dlc.schedule.primitives.duplicate import duplicate as duplicate
+from dlc.schedule.primitives.fission import fission as fission
 from dlc.schedule.primitives.fuse import fuse as fuse
 from dlc.schedule.primitives.fuse_dims import fuse_dims as fuse_dims
 from dlc.schedule.primitives.guard_sum import guard_sum as guard_sum

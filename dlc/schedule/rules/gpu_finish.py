@@ -6,12 +6,15 @@ run in order is run by each thread, or, where no loop may be cut, by one thread 
 
 from __future__ import annotations
 
+from dlc.core.errors import ScheduleError
 from dlc.schedule.dependence import why_not_independent, why_not_permutable
+from dlc.schedule.edit import written
 from dlc.schedule.gpu import WARP
-from dlc.schedule.loop import For, LoopKind, Stmt, loops, walk
+from dlc.schedule.loop import Block, For, LoopKind, Stmt, exprs, loops, walk
 from dlc.schedule.nest import top_nests
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, Expr
+from dlc.te.transform import loads
 
 THREADS = 256
 
@@ -19,11 +22,44 @@ THREADS = 256
 def bind_rest(trace: Trace) -> None:
     """Bind every nest that has no block loop yet."""
     for top in top_nests(trace.func):
+        if not _is_bound(top):
+            _separate(trace, top)
+    for top in top_nests(trace.func):
         if _is_bound(top):
             continue
         free = _free_loops(trace, top)
         if free:
-            bind_elements(trace, free)
+            bind_elements(trace, free, _launch_for(trace, top))
+
+
+def _separate(trace: Trace, top: Stmt) -> None:
+    """Give statements that share some of their loops all of them, where that changes no result."""
+    chain: list[str] = []
+    stmt = top
+    while isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
+        chain.append(stmt.var)
+        stmt = stmt.body
+    if not isinstance(stmt, Block) or not all(isinstance(s, For) for s in stmt.stmts):
+        return
+    separate = trace.copy()
+    try:
+        for var in reversed(chain):
+            names = [v for v in loops(separate.func.body) if v == var]
+            separate.do("fission", names[0])
+    except ScheduleError:
+        return
+    trace.func, trace.steps = separate.func, separate.steps
+
+
+def _launch_for(trace: Trace, top: Stmt) -> str | None:
+    """A launch that can fill in constants by the way, by a block loop of it; or None."""
+    if any(loads(e) for e in exprs(top)):
+        return None
+    filled = written(top)
+    for other in top_nests(trace.func):
+        if _is_bound(other) and written(other) & filled:
+            return next(v for v, f in loops(other).items() if f.kind is LoopKind.BLOCK)
+    return None
 
 
 def _is_bound(top: Stmt) -> bool:
@@ -53,9 +89,15 @@ def _free_loops(trace: Trace, top: Stmt) -> list[str]:
     return free
 
 
-def bind_elements(trace: Trace, names: list[str]) -> None:
-    """Run loops that stand directly inside each other on blocks of threads."""
+def bind_elements(trace: Trace, names: list[str], launch: str | None) -> None:
+    """Run loops that stand directly inside each other on blocks of threads, in `launch` if any."""
     fused = trace.fuse_all(names) if len(names) > 1 else names[0]
+    if launch is not None:
+        try:
+            trace.do("attach", fused, launch)
+            return
+        except ScheduleError:
+            pass
     trace.do("distribute", (fused,), (threads_for(trace.extent(fused)),), (1,))
 
 

@@ -1,0 +1,56 @@
+"""fission: one loop for each statement of a body."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+from dlc.schedule.apart import why_not_unordered
+from dlc.schedule.edit import renamed, swap_loop
+from dlc.schedule.loop import Block, Func, block
+from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
+
+
+@primitive
+def fission(func: Func, loop: str) -> Func:
+    """Give each statement in the body of a loop a loop of its own, one after the other.
+
+    The loops after the first are called after it, with `_2`, `_3` and so on behind.
+
+    Before:
+        def f(*, B: f32[4, 8]):
+            for i in range(4):
+                for j in range(2):
+                    B[i, j] = 0.0
+                for k in range(3):
+                    B[i, k + 2] = 1.0
+
+    Call:
+        fission("i")
+
+    After:
+        def f(*, B: f32[4, 8]):
+            for i in range(4):
+                for j in range(2):
+                    B[i, j] = 0.0
+            for i_2 in range(4):
+                for k in range(3):
+                    B[i_2, k + 2] = 1.0
+
+    Raises:
+        ScheduleError: no such loop; it is no longer serial; its body is one statement; two of the
+            statements may use one element of a buffer, which one of them writes; a name is taken.
+    """
+    target = find_serial("fission", func, loop)
+    if not isinstance(target.body, Block):
+        refuse("fission", func, f"the body of loop '{loop}' is one statement")
+    parts = target.body.stmts
+    names = [loop, *(f"{loop}_{n}" for n in range(2, len(parts) + 1))]
+    check_fresh("fission", func, names[1:])
+
+    nests = [replace(target, body=part) for part in parts]
+    for a, b in combinations(nests, 2):
+        if reason := why_not_unordered(func, a, b):
+            refuse("fission", func, reason)
+    made = (renamed(n, {loop: name}, {}) for n, name in zip(nests, names, strict=True))
+    return swap_loop(func, loop, lambda _: block(*made))
