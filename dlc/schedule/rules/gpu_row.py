@@ -18,6 +18,7 @@ from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitive import refuse
 from dlc.schedule.rules import row
+from dlc.schedule.rules.gpu_finish import threads_for
 from dlc.schedule.rules.row import Rows
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -57,8 +58,12 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
             trace.do("compute_at", buffer, found.anchor)
     outer = [f.var for f in loops_around(trace.func, found.anchor)]
     block = trace.fuse_all(outer) if len(outer) > 1 else outer[0]
+    width = _width(trace, block)
+    if width < WARP:  # a thread for each row, which keeps it to itself
+        trace.do("distribute", (block,), (threads_for(trace.extent(block)),), (1,))
+        return
     trace.do("bind", block, "block")
-    threads = knobs.get("threads", 0) or _threads(trace, block)
+    threads = knobs.get("threads", 0) or min(MAX_THREADS, -(-width // WARP) * WARP)
     for buffer, alloc in allocs(trace.func.body).items():
         if not alloc.buffer.type.is_static:
             refuse("bind", trace.func, f"'{buffer}' has no constant shape for shared memory")
@@ -70,12 +75,10 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
             _spread(trace, [v for v in stage.names if v != block], threads)
 
 
-def _threads(trace: Trace, block: str) -> int:
-    """As many threads as a row has elements, in whole warps."""
+def _width(trace: Trace, block: str) -> int:
+    """The longest of the loops over a row."""
     inner = [f.extent for v, f in loops(trace.func.body).items() if v != block]
-    widths = [int(n.value) if isinstance(n, Const) else WIDE for n in inner]
-    most = max(widths, default=1)
-    return min(MAX_THREADS, -(-most // WARP) * WARP)
+    return max((int(n.value) if isinstance(n, Const) else WIDE for n in inner), default=1)
 
 
 def _spread(trace: Trace, names: list[str], threads: int) -> None:
