@@ -19,7 +19,7 @@ IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-slow fuzz fuzz-import mutants lint check sanitize format clean
+.PHONY: help install demo test test-fast test-slow fuzz fuzz-import mutants operators lint check sanitize format clean
 
 help:
 	@echo "make demo        build models, run one from C++, time one beside onnxruntime"
@@ -29,6 +29,7 @@ help:
 	@echo "make fuzz        judge random models: COUNT=1000 SEED=0 BUDGET=10m; goes on where it stopped"
 	@echo "make fuzz-import imports 100,000 damaged models"
 	@echo "make mutants     put 60 faults into the compiler, one at a time, and count those found"
+	@echo "make operators   write docs/operators.md anew"
 	@echo "make lint        format, lint, types, import contracts"
 	@echo "make sanitize    the C++ tests under ASan, UBSan and TSan"
 	@echo "make format      let ruff format the sources"
@@ -69,6 +70,9 @@ fuzz-import: $(VENV)/.installed
 
 mutants: $(VENV)/.installed
 	$(IN_VENV) python -m tests.mutants.run
+
+operators: $(VENV)/.installed
+	$(IN_VENV) python -m tests.frontend.operator_table
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check

@@ -13,6 +13,7 @@ from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
 from dlc.schedule.text import parse_func
 from dlc.schedule.verify import verify_func
+from tests.frontend import operator_table
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -29,6 +30,10 @@ def test_links_between_documents_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
     local = [target for target in targets if "://" not in target]
     assert not [target for target in local if not (page.parent / target).exists()]
+
+
+def test_the_table_of_operators_is_current():
+    assert operator_table.PAGE.read_text() == operator_table.page(), "run `make operators`"
 
 
 def snippets(heading: str) -> list[str]:

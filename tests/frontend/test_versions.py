@@ -204,7 +204,6 @@ def test_before_opset_5_a_shape_is_an_attribute():
         (NODE("Squeeze", ["x"], ["y"], axes=[0]), 11, "must have size 1"),
         (NODE("Split", ["x"], ["y", "z"], axis=3), 13, "2 equal parts"),
         (NODE("BatchNormalization", ["x"] * 5, ["y"], spatial=0), 8, "spatial"),
-        (NODE("BatchNormalization", ["x"] * 5, ["y"], training_mode=1), 15, "training_mode"),
         (NODE("Mod", ["x", "x"], ["y"]), 9, "no converter"),
         (NODE("ReduceSum", ["x"], ["y"], axes=[1]), 13, "attribute 'axes'"),
         (NODE("Upsample", ["x"], ["y"], scales=[1.0, 1, 0.5, 2]), 8, "another smaller"),

@@ -1,0 +1,119 @@
+"""Writes docs/operators.md: what dlc does with each operator of ONNX, read off the code.
+
+Run as `python -m tests.frontend.operator_table`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+import dlc.frontend.onnx  # noqa: F401 - declares the converters
+from dlc.frontend.onnx.model import OnnxNode
+from dlc.frontend.onnx.registry import CONVERTERS, Entry, find
+
+PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
+DOMAINS = ("", "ai.onnx.ml", "com.microsoft", "ai.onnx.preview", "ai.onnx.preview.training")
+TRAINING = "ai.onnx.preview.training"
+HEAD = """\
+# Operators
+
+What dlc does with each operator of ONNX {version}. This page is written by `make operators`; a
+test holds it to the code.
+
+- **From**: the opset version of the domain from which on the operator is converted. Where the
+  meaning changed in between, the converter of the version a model names is used.
+- **How**: *itself*: dlc has the same operator; *converted*: into one or several of its own;
+  *definition*: ONNX defines the operator by others, and those are compiled.
+- **Refused**: what the converter refuses by name, in the words of the error, `…` for values. A
+  model may hold anything that is not listed.
+
+Every element type of ONNX is compiled but for strings and complex numbers: floats of 64, 32, 16, 8,
+6 and 4 bits, integers of 64 to 2 bits, bools. Elements of fewer than 8 bits take a byte each.
+Floats of 8 bits and less, and integers of fewer than 8, are moved, converted and quantized;
+arithmetic on them is refused, as ONNX does not define it.
+
+Random numbers are a function of the seed and of the position of the element; a node without a seed
+gets one from its name. So each run of an artefact draws the same numbers.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD.format(version=".".join(onnx.__version__.split(".")[:2]))]
+    for domain in DOMAINS:
+        rows = [row for name in _names(domain) for row in _row(domain, name)]
+        title = domain or "ai.onnx"
+        table = "| Operator | From | How | Refused |\n|---|---|---|---|"
+        parts.append(f"\n## {title}\n\n{table}\n" + "\n".join(rows) + "\n")
+    return "".join(parts)
+
+
+def _names(domain: str) -> list[str]:
+    schemas = {s.name for s in onnx.defs.get_all_schemas() if s.domain == domain}
+    return sorted(schemas | {name for d, name in CONVERTERS if d == domain})
+
+
+def _row(domain: str, name: str) -> Iterator[str]:
+    versions = CONVERTERS.get((domain, name), {})
+    schema: Any = onnx.defs.get_schema(name, domain=domain) if _has(domain, name) else None
+    if schema is not None and schema.deprecated and not versions:
+        return
+    newest = schema.since_version if schema is not None else max(versions)
+    entry = find(OnnxNode("", domain, name, newest, (), (), {}))
+    if entry is not None:
+        first = min(versions) if versions else _first(domain, name)
+        how = "converted" if versions else "itself"
+        refused = "; ".join(dict.fromkeys(_refusals(entry))) or " "
+        yield f"| {name} | {first} | {how} | {refused} |"
+    elif schema.has_function or schema.has_context_dependent_function:
+        yield f"| {name} | {_first(domain, name, defined=True)} | definition |   |"
+    else:
+        why = "trains a model" if domain == TRAINING else "not supported"
+        yield f"| {name} |   | — | {why} |"
+
+
+def _has(domain: str, name: str) -> bool:
+    return bool(onnx.defs.has(name, domain))
+
+
+def _first(domain: str, name: str, *, defined: bool = False) -> int:
+    """The version in which an operator appeared, or got a definition by others."""
+    return min(
+        int(s.since_version)
+        for s in onnx.defs.get_all_schemas_with_history()
+        if (s.domain, s.name) == (domain, name)
+        and (not defined or s.has_function or s.has_context_dependent_function)
+    )
+
+
+def _refusals(entry: Entry) -> Iterator[str]:
+    """What a converter says when it refuses; operators of ours refuse by types and sizes only."""
+    if entry.fn.__name__ == "call_op":
+        return
+    tree = ast.parse(textwrap.dedent(inspect.getsource(entry.fn)))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="refuse"), args=[reason, *_]):
+                yield _text(reason).replace("|", "\\|")
+            case ast.Call(func=ast.Attribute(attr="ints" | "one_int" | "floats"), args=[_, what]):
+                yield f"{_text(what)} that is computed at run time"
+
+
+def _text(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(part) for part in parts)
+    return "…"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
