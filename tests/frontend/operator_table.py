@@ -85,9 +85,10 @@ def _has(domain: str, name: str) -> bool:
 
 def _first(domain: str, name: str, *, defined: bool = False) -> int:
     """The version in which an operator appeared, or got a definition by others."""
+    history: Any = onnx.defs.get_all_schemas_with_history()
     return min(
         int(s.since_version)
-        for s in onnx.defs.get_all_schemas_with_history()
+        for s in history
         if (s.domain, s.name) == (domain, name)
         and (not defined or s.has_function or s.has_context_dependent_function)
     )

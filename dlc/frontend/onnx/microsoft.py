@@ -5,14 +5,18 @@ Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.matmul import scaled
+from dlc.frontend.onnx.conv import convert_conv
+from dlc.frontend.onnx.matmul import convert_gemm, scaled
 from dlc.frontend.onnx.quantized import convert_dequantize, convert_quantize
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import transpose
 from dlc.graph.graph import Value
-from dlc.graph.ops.activation import Gelu, Silu
+from dlc.graph.ops.activation import Clip, Gelu, HardSigmoid, LeakyRelu, Relu, Sigmoid, Silu
 from dlc.graph.ops.binary import Add
+from dlc.graph.ops.elementwise import Tanh
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.norm import LayerNorm, RMSNorm
 
@@ -61,6 +65,73 @@ def convert_fused_matmul(
     a = _swapped(ctx, a) if transA else a
     b = _swapped(ctx, b) if transB else b
     return scaled(ctx, ctx.call(MatMul(), a, b), alpha)
+
+
+@converter("FusedConv", since=1, domain=DOMAIN)
+def convert_fused_conv(
+    ctx: Context,
+    x: Value,
+    w: Value,
+    bias: Value | None = None,
+    other: Value | None = None,
+    *,
+    activation: str = "",
+    activation_params: Sequence[float] = (),
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """A convolution, with a sum and an activation behind it."""
+    y = _value(convert_conv(
+        ctx, x, w, bias, auto_pad=auto_pad, dilations=dilations, group=group,
+        kernel_shape=kernel_shape, pads=pads, strides=strides,
+    ))  # fmt: skip
+    y = y if other is None else ctx.call(Add(), y, other)
+    return _activated(ctx, y, activation, activation_params)
+
+
+@converter("FusedGemm", since=1, domain=DOMAIN)
+def convert_fused_gemm(
+    ctx: Context,
+    a: Value,
+    b: Value,
+    c: Value | None = None,
+    *,
+    activation: str = "",
+    activation_alpha: float = 0.01,
+    activation_beta: float = 0.0,
+    activation_gamma: float = 0.0,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,  # noqa: N803
+    transB: int = 0,  # noqa: N803
+) -> Value:
+    """A Gemm with an activation behind it."""
+    y = _value(convert_gemm(ctx, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB))
+    return _activated(ctx, y, activation, (activation_alpha, activation_beta))
+
+
+def _activated(ctx: Context, y: Value, name: str, params: Sequence[float]) -> Value:
+    first, second = (*params, 0.0, 0.0)[:2]
+    match name:
+        case "":
+            return y
+        case "Relu":
+            return ctx.call(Relu(), y)
+        case "Tanh":
+            return ctx.call(Tanh(), y)
+        case "Sigmoid":
+            return ctx.call(Sigmoid(), y)
+        case "LeakyRelu":
+            return ctx.call(LeakyRelu(alpha=first), y)
+        case "Clip":
+            return ctx.call(Clip(min=first, max=second), y)
+        case "HardSigmoid":
+            return ctx.call(HardSigmoid(alpha=first, beta=second), y)
+    ctx.refuse(f"activation = '{name}' is not known")
 
 
 def _swapped(ctx: Context, x: Value) -> Value:

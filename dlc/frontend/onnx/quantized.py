@@ -50,7 +50,7 @@ def convert_quantize(
     wanted = DTYPES.get(output_dtype, DType.U8) if zero is None else zero.type.dtype
     scale = cast_to(ctx, scale, DTYPES.get(precision, _computed(scale.type.dtype)))
     blocks = (axis, block_size)
-    return _quantize(ctx, x, scale, zero, blocks, wanted, saturate=bool(saturate))
+    return quantized(ctx, x, scale, zero, blocks, wanted, saturate=bool(saturate))
 
 
 def _computed(dtype: DType) -> DType:
@@ -58,7 +58,7 @@ def _computed(dtype: DType) -> DType:
     return DType.F32 if dtype in NARROW else dtype
 
 
-def _quantize(
+def quantized(
     ctx: Context,
     x: Value,
     scale: Value,
@@ -68,12 +68,13 @@ def _quantize(
     *,
     saturate: bool = True,
 ) -> Value:
+    """round(x / scale) + zero as `dtype`."""
     x = cast_to(ctx, x, scale.type.dtype)
-    y = ctx.call(Div(), x, _along(ctx, scale, blocks, x))
+    y = ctx.call(Div(), x, along(ctx, scale, blocks, x))
     if not dtype.is_float:
         y = ctx.call(Round(), y)
     if zero is not None and not _is_zero(ctx, zero):
-        y = ctx.call(Add(), y, _along(ctx, cast_to(ctx, zero, y.type.dtype), blocks, x))
+        y = ctx.call(Add(), y, along(ctx, cast_to(ctx, zero, y.type.dtype), blocks, x))
     return cast_to(ctx, saturated(ctx, y, dtype) if dtype.is_float and saturate else y, dtype)
 
 
@@ -92,27 +93,28 @@ def convert_dequantize(
     if output_dtype and output_dtype not in DTYPES:
         ctx.refuse(f"element type {elem_type_name(output_dtype)} is not supported")
     scale = cast_to(ctx, scale, _computed(scale.type.dtype))
-    y = _dequantize(ctx, x, scale, zero, (axis, block_size))
+    y = dequantized(ctx, x, scale, zero, (axis, block_size))
     return cast_to(ctx, y, DTYPES[output_dtype]) if output_dtype else y
 
 
-def _dequantize(ctx: Context, x: Value, scale: Value, zero: Value | None, blocks: Blocks) -> Value:
+def dequantized(ctx: Context, x: Value, scale: Value, zero: Value | None, blocks: Blocks) -> Value:
+    """(x - zero) * scale."""
     if x.type.dtype.is_float:
         number = cast_to(ctx, x, scale.type.dtype)
         if zero is not None and not _is_zero(ctx, zero):
-            moved = _along(ctx, cast_to(ctx, zero, scale.type.dtype), blocks, x)
-            number = ctx.call(Sub(), number, moved)
+            shift = along(ctx, cast_to(ctx, zero, scale.type.dtype), blocks, x)
+            number = ctx.call(Sub(), number, shift)
     else:
-        number = cast_to(ctx, _moved(ctx, x, zero, blocks), scale.type.dtype)
-    return ctx.call(Mul(), number, _along(ctx, scale, blocks, x))
+        number = cast_to(ctx, moved(ctx, x, zero, blocks), scale.type.dtype)
+    return ctx.call(Mul(), number, along(ctx, scale, blocks, x))
 
 
-def _moved(ctx: Context, x: Value, zero: Value | None, blocks: Blocks) -> Value:
+def moved(ctx: Context, x: Value, zero: Value | None, blocks: Blocks) -> Value:
     """x - zero as i32, which holds every difference of two narrower integers."""
     x = cast_to(ctx, x, DType.I32)
     if zero is None or _is_zero(ctx, zero):
         return x
-    return ctx.call(Sub(), x, _along(ctx, cast_to(ctx, zero, DType.I32), blocks, x))
+    return ctx.call(Sub(), x, along(ctx, cast_to(ctx, zero, DType.I32), blocks, x))
 
 
 def _is_zero(ctx: Context, value: Value) -> bool:
@@ -120,7 +122,7 @@ def _is_zero(ctx: Context, value: Value) -> bool:
     return array is not None and not array.any()
 
 
-def _along(ctx: Context, vector: Value, blocks: Blocks, x: Value) -> Value:
+def along(ctx: Context, vector: Value, blocks: Blocks, x: Value) -> Value:
     """A vector whose elements belong to positions of one axis of `x`; a scalar as it is.
 
     A tensor of the rank of `x` holds an element for each block of positions.
@@ -159,7 +161,7 @@ def convert_matmul_integer(
     ctx: Context, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
     """The product of (a - a_zero) and (b - b_zero) as i32."""
-    return ctx.call(MatMul(), _moved(ctx, a, a_zero, (-2, 0)), _moved(ctx, b, b_zero, (-1, 0)))
+    return ctx.call(MatMul(), moved(ctx, a, a_zero, (-2, 0)), moved(ctx, b, b_zero, (-1, 0)))
 
 
 @converter("QLinearMatMul", since=10)
@@ -175,11 +177,11 @@ def convert_qlinear_matmul(
     y_zero: Value,
 ) -> Value:
     """The product of two quantized matrices, quantized."""
-    total = ctx.call(MatMul(), _moved(ctx, a, a_zero, (-2, 0)), _moved(ctx, b, b_zero, (-1, 0)))
+    total = ctx.call(MatMul(), moved(ctx, a, a_zero, (-2, 0)), moved(ctx, b, b_zero, (-1, 0)))
     real = cast_to(ctx, total, a_scale.type.dtype)
-    real = ctx.call(Mul(), real, _along(ctx, a_scale, (-2, 0), real))
-    real = ctx.call(Mul(), real, _along(ctx, b_scale, (-1, 0), real))
-    return _quantize(ctx, real, y_scale, y_zero, (-1, 0), y_zero.type.dtype)
+    real = ctx.call(Mul(), real, along(ctx, a_scale, (-2, 0), real))
+    real = ctx.call(Mul(), real, along(ctx, b_scale, (-1, 0), real))
+    return quantized(ctx, real, y_scale, y_zero, (-1, 0), y_zero.type.dtype)
 
 
 @converter("ConvInteger", since=10)
@@ -203,7 +205,7 @@ def convert_conv_integer(
         auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
     )  # fmt: skip
     op = Conv(stride=window.stride, pads=window.pads, dilation=window.dilation, groups=group)
-    return ctx.call(op, _moved(ctx, x, x_zero, (1, 0)), _moved(ctx, w, w_zero, (0, 0)))
+    return ctx.call(op, moved(ctx, x, x_zero, (1, 0)), moved(ctx, w, w_zero, (0, 0)))
 
 
 @converter("QLinearConv", since=10)
@@ -232,11 +234,11 @@ def convert_qlinear_conv(
         auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
     )  # fmt: skip
     op = Conv(stride=window.stride, pads=window.pads, dilation=window.dilation, groups=group)
-    total = ctx.call(op, _moved(ctx, x, x_zero, (1, 0)), _moved(ctx, w, w_zero, (0, 0)))
+    total = ctx.call(op, moved(ctx, x, x_zero, (1, 0)), moved(ctx, w, w_zero, (0, 0)))
     if bias is not None:
-        total = ctx.call(Add(), total, _along(ctx, bias, (1, 0), total))
+        total = ctx.call(Add(), total, along(ctx, bias, (1, 0), total))
     real = ctx.call(
-        Mul(), cast_to(ctx, total, x_scale.type.dtype), _along(ctx, x_scale, (1, 0), total)
+        Mul(), cast_to(ctx, total, x_scale.type.dtype), along(ctx, x_scale, (1, 0), total)
     )
-    real = ctx.call(Mul(), real, _along(ctx, w_scale, (1, 0), total))
-    return _quantize(ctx, real, y_scale, y_zero, (1, 0), y_zero.type.dtype)
+    real = ctx.call(Mul(), real, along(ctx, w_scale, (1, 0), total))
+    return quantized(ctx, real, y_scale, y_zero, (1, 0), y_zero.type.dtype)

@@ -1,0 +1,319 @@
+"""Converters of onnxruntime's attention operators, spelled out as exporters write them.
+
+Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlc.core.types import INDEX, DType
+from dlc.frontend.onnx.cast import cast_to
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.matmul import scaled
+from dlc.frontend.onnx.microsoft import DOMAIN
+from dlc.frontend.onnx.quantized import along, moved
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
+from dlc.frontend.onnx.slicing import concat, slice_axes
+from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Add, Less, LessEqual, Mul, Sub, Where
+from dlc.graph.ops.from_sizes import Range
+from dlc.graph.ops.gather import Gather
+from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.norm import LayerNorm, Softmax
+from dlc.te.expr import ZERO, Expr, const, index
+from dlc.te.simplify import canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What is common to the operators."""
+
+    heads: int
+    scale: float
+    causal: bool
+    masked: float
+    """What is added to the score of a key that is not to be seen."""
+
+    def split(self, ctx: Context, x: Value) -> Value:
+        """[batch, length, heads * size] -> [batch, heads, length, size]."""
+        batch, length, width = x.type.shape
+        shape = (batch, length, index(self.heads), canonical(width // self.heads))
+        return transpose(ctx, reshape_to(ctx, x, shape), (0, 2, 1, 3))
+
+    def run(
+        self, ctx: Context, q: Value, k: Value, v: Value, biases: Sequence[Value | None]
+    ) -> Value:
+        """Attention of heads, merged: [batch, queries, heads * size]."""
+        size = q.type.shape[3]
+        factor = self.scale
+        if not factor:
+            factor = 1 / math.sqrt(_fixed(ctx, size))
+        scores = ctx.call(MatMul(), scaled(ctx, q, factor), transpose(ctx, k, (0, 1, 3, 2)))
+        for bias in biases:
+            scores = scores if bias is None else ctx.call(Add(), scores, bias)
+        if self.causal:
+            queries, keys = q.type.shape[2], k.type.shape[2]
+            before = canonical(keys - queries)
+            row = Range(size=queries, start=before, dtype=DType.I64)
+            at = unsqueeze(ctx, ctx.call(row), (1,))
+            key = ctx.call(Range(size=keys, start=ZERO, dtype=DType.I64))
+            seen = ctx.call(LessEqual(), key, at)
+            low = ctx.scalar(float(np.finfo(np.float32).min), scores.type.dtype)
+            scores = ctx.call(Where(), seen, scores, low)
+        made = ctx.call(MatMul(), ctx.call(Softmax(axis=-1), scores), v)
+        batch, heads, length, width = made.type.shape
+        return reshape_to(
+            ctx, transpose(ctx, made, (0, 2, 1, 3)), (batch, length, canonical(heads * width))
+        )
+
+    def padding(self, ctx: Context, mask: Value | None, keys: Expr, dtype: DType) -> Value | None:
+        """What a mask of keys adds to scores: 1 or 0 for each key, or how many are real."""
+        if mask is None:
+            return None
+        if mask.type.rank == 1:
+            at = ctx.call(Range(size=keys, start=ZERO, dtype=mask.type.dtype))
+            seen = ctx.call(Less(), at, unsqueeze(ctx, mask, (1,)))
+        elif mask.type.rank == 2:
+            seen = cast_to(ctx, mask, DType.BOOL)
+        else:
+            ctx.refuse(f"a mask of type {mask.type} is not handled")
+        hidden = ctx.call(Sub(), ctx.scalar(1.0, dtype), cast_to(ctx, seen, dtype))
+        return unsqueeze(ctx, scaled(ctx, hidden, self.masked), (1, 2))
+
+
+def _fixed(ctx: Context, size: Expr) -> int:
+    value = getattr(size, "value", None)
+    if value is None:
+        ctx.refuse(f"the size of a head, {size}, is not fixed")
+    return int(value)
+
+
+def _parts(ctx: Context, x: Value, sizes: Sequence[int]) -> list[Value]:
+    """The last axis in parts."""
+    ends = np.cumsum([0, *sizes])
+    axis = x.type.rank - 1
+    return [
+        slice_axes(ctx, x, [index(a)], [index(b)], [axis], [1])
+        for a, b in itertools.pairwise(ends.tolist())
+    ]
+
+
+def _with_past(ctx: Context, past: Value | None, new: Value) -> Value:
+    return new if past is None else concat(ctx, [past, new], 2)
+
+
+def _self_attention(
+    ctx: Context,
+    made: Value,
+    sizes: Sequence[int],
+    mask: Value | None,
+    past: Value | None,
+    bias: Value | None,
+    how: Attention,
+) -> tuple[Value, ...]:
+    """Attention of queries, keys and values that lie side by side in one tensor."""
+    q, k, v = (how.split(ctx, part) for part in _parts(ctx, made, sizes))
+    if past is not None:  # [2, batch, heads, length, size]
+        old = [
+            reshape_to(ctx, part, past.type.shape[1:])
+            for part in (
+                slice_axes(ctx, past, [index(i)], [index(i + 1)], [0], [1]) for i in range(2)
+            )
+        ]
+        k, v = concat(ctx, [old[0], k], 2), concat(ctx, [old[1], v], 2)
+    hidden = how.padding(ctx, mask, k.type.shape[2], q.type.dtype)
+    y = how.run(ctx, q, k, v, (hidden, bias))
+    if not any(ctx.node.outputs[1:]):
+        return (y,)
+    return y, concat(ctx, [unsqueeze(ctx, k, (0,)), unsqueeze(ctx, v, (0,))], 0)
+
+
+@converter("Attention", since=1, domain=DOMAIN)
+def convert_attention(
+    ctx: Context,
+    x: Value,
+    weights: Value,
+    bias: Value | None = None,
+    mask: Value | None = None,
+    past: Value | None = None,
+    attention_bias: Value | None = None,
+    *,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    num_heads: int,
+    past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: Sequence[int] = (),
+    rotary_embedding_dim: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> tuple[Value, ...]:
+    """Self-attention with the projection of queries, keys and values."""
+    if do_rotary or past_present_share_buffer:
+        ctx.refuse("do_rotary and past_present_share_buffer are not handled")
+    made = ctx.call(MatMul(), x, weights)
+    made = made if bias is None else ctx.call(Add(), made, bias)
+    third = _fixed(ctx, made.type.shape[2]) // 3
+    how = Attention(num_heads, scale, bool(unidirectional), mask_filter_value)
+    sizes = qkv_hidden_sizes or (third,) * 3
+    return _self_attention(ctx, made, sizes, mask, past, attention_bias, how)
+
+
+@converter("QAttention", since=1, domain=DOMAIN)
+def convert_quantized_attention(
+    ctx: Context,
+    x: Value,
+    weights: Value,
+    bias: Value,
+    x_scale: Value,
+    w_scale: Value,
+    mask: Value | None = None,
+    x_zero: Value | None = None,
+    w_zero: Value | None = None,
+    past: Value | None = None,
+    *,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    num_heads: int,
+    past_present_share_buffer: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> tuple[Value, ...]:
+    """Self-attention whose projection is a product of integers."""
+    if do_rotary or past_present_share_buffer:
+        ctx.refuse("do_rotary and past_present_share_buffer are not handled")
+    whole = ctx.call(MatMul(), moved(ctx, x, x_zero, (-2, 0)), moved(ctx, weights, w_zero, (-1, 0)))
+    real = cast_to(ctx, whole, x_scale.type.dtype)
+    factor = ctx.call(Mul(), reshape_to(ctx, x_scale, ()), along(ctx, w_scale, (-1, 0), real))
+    made = ctx.call(Add(), ctx.call(Mul(), real, factor), bias)
+    third = _fixed(ctx, made.type.shape[2]) // 3
+    how = Attention(num_heads, scale, bool(unidirectional), mask_filter_value)
+    return _self_attention(ctx, made, (third,) * 3, mask, past, None, how)
+
+
+@converter("MultiHeadAttention", since=1, domain=DOMAIN)
+def convert_multi_head_attention(
+    ctx: Context,
+    query: Value,
+    key: Value | None = None,
+    value: Value | None = None,
+    bias: Value | None = None,
+    mask: Value | None = None,
+    attention_bias: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    *,
+    mask_filter_value: float = -10000.0,
+    num_heads: int,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> tuple[Value, ...]:
+    """Attention of projected queries, keys and values."""
+    if key is None or value is None or query.type.rank != 3 or key.type.rank not in (3, 4):
+        ctx.refuse("packed queries, keys and values are not handled")
+    if any(ctx.node.outputs[3:]):
+        ctx.refuse("its scores as a result are not handled")
+    how = Attention(num_heads, scale, bool(unidirectional), mask_filter_value)
+    given = [query, key, value]
+    if bias is not None:
+        sizes = [_fixed(ctx, v.type.shape[2]) if v.type.rank == 3 else 0 for v in given]
+        if 0 in sizes:
+            ctx.refuse("a bias of keys that are split into heads is not handled")
+        given = [
+            ctx.call(Add(), v, b) for v, b in zip(given, _parts(ctx, bias, sizes), strict=True)
+        ]
+    q, k, v = (x if x.type.rank == 4 else how.split(ctx, x) for x in given)
+    k, v = _with_past(ctx, past_key, k), _with_past(ctx, past_value, v)
+    hidden = how.padding(ctx, mask, k.type.shape[2], q.type.dtype)
+    y = how.run(ctx, q, k, v, (hidden, attention_bias))
+    return (y, k, v) if any(ctx.node.outputs[1:]) else (y,)
+
+
+@converter("RotaryEmbedding", since=1, domain=DOMAIN)
+def convert_rotary_embedding(
+    ctx: Context,
+    x: Value,
+    positions: Value,
+    cos: Value,
+    sin: Value,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Value:
+    """Pairs of elements turned by an angle that grows with the position."""
+    if is_packed_batching or scale != 1.0 or x.type.rank not in (3, 4):
+        ctx.refuse(f"is_packed_batching, scale = {scale} or {x.type} is not handled")
+    turned = 2 * _fixed(ctx, cos.type.shape[1])
+    flat = x.type.shape
+    if x.type.rank == 3:
+        heads = num_heads or _fixed(ctx, flat[2]) // turned
+        x = Attention(heads, 0.0, causal=False, masked=0.0).split(ctx, x)
+    batch, heads_, length, size = x.type.shape
+    if positions.type.rank == 1:  # the position of the first one
+        steps = ctx.call(Range(size=length, start=ZERO, dtype=DType.I64))
+        positions = unsqueeze(ctx, ctx.call(Add(), positions, steps), (0,))
+    angles = [
+        unsqueeze(ctx, ctx.call(Gather(axis=0), table, positions), (1,)) for table in (cos, sin)
+    ]
+    head, *rest = _parts(ctx, x, [turned, _fixed(ctx, size) - turned])
+    half = const(turned // 2, INDEX)
+    if interleaved:
+        pairs = reshape_to(ctx, head, (batch, heads_, length, half, index(2)))
+        shape = (batch, heads_, length, half)
+        first, second = (reshape_to(ctx, p, shape) for p in _parts(ctx, pairs, [1, 1]))
+    else:
+        first, second = _parts(ctx, head, [turned // 2] * 2)
+    c, s = angles
+    low = ctx.call(Sub(), ctx.call(Mul(), first, c), ctx.call(Mul(), second, s))
+    high = ctx.call(Add(), ctx.call(Mul(), second, c), ctx.call(Mul(), first, s))
+    if interleaved:
+        both = concat(ctx, [unsqueeze(ctx, v, (4,)) for v in (low, high)], 4)
+        made = reshape_to(ctx, both, (batch, heads_, length, index(turned)))
+    else:
+        made = concat(ctx, [low, high], 3)
+    if _fixed(ctx, size) > turned:
+        made = concat(ctx, [made, *rest], 3)
+    return made if len(flat) == 4 else reshape_to(ctx, transpose(ctx, made, (0, 2, 1, 3)), flat)
+
+
+@converter("EmbedLayerNormalization", since=1, domain=DOMAIN)
+def convert_embed_layer_norm(
+    ctx: Context,
+    ids: Value,
+    segments: Value | None = None,
+    words: Value | None = None,
+    places: Value | None = None,
+    segment_table: Value | None = None,
+    gamma: Value | None = None,
+    beta: Value | None = None,
+    mask: Value | None = None,
+    position_ids: Value | None = None,
+    *,
+    epsilon: float = 1e-12,
+    mask_index_type: int = 0,
+) -> tuple[Value, ...]:
+    """The layer norm of a sum of embeddings: of the word, its position and its segment."""
+    if words is None or places is None or gamma is None or beta is None:
+        ctx.refuse("it lacks an embedding, gamma or beta")
+    if any(ctx.node.outputs[1:2]):
+        ctx.refuse("mask_index as a result is not handled")
+    total = ctx.call(Gather(axis=0), words, ids)
+    if position_ids is None:
+        length = ids.type.shape[1]
+        place = slice_axes(ctx, places, [ZERO], [length], [0], [1])
+    else:
+        place = ctx.call(Gather(axis=0), places, position_ids)
+    total = ctx.call(Add(), total, place)
+    if segments is not None and segment_table is not None:
+        total = ctx.call(Add(), total, ctx.call(Gather(axis=0), segment_table, segments))
+    y = ctx.call(LayerNorm(axis=2, epsilon=epsilon), total, gamma, beta)
+    return (y, y, total) if any(ctx.node.outputs[1:]) else (y,)

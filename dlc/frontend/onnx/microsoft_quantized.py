@@ -1,0 +1,273 @@
+"""Converters of onnxruntime's quantized operators: the float operator between integers.
+
+Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.frontend.onnx.cast import cast_to
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.microsoft import DOMAIN
+from dlc.frontend.onnx.pool import convert_average_pool, convert_global_average_pool
+from dlc.frontend.onnx.quantized import along, dequantized, moved, quantized
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.slicing import concat
+from dlc.graph.graph import Value
+from dlc.graph.ops.activation import LeakyRelu, Sigmoid
+from dlc.graph.ops.binary import Add, Div, Maximum, Minimum, Mul, Sub
+from dlc.graph.ops.elementwise import Round
+from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.norm import Softmax
+from dlc.graph.ops.reduce import Reduce
+
+_WHOLE = (0, 0)  # one scale for all
+
+
+def _between(
+    ctx: Context,
+    x: Value,
+    scales: tuple[Value | None, Value | None, Value | None, Value | None],
+    fn: Callable[[Value], Value],
+) -> Value:
+    """A function of what integers mean, as integers: scale and zero point before and after."""
+    x_scale, x_zero, y_scale, y_zero = scales
+    if x_scale is None or y_scale is None:
+        ctx.refuse("it has no scale")
+    real = fn(dequantized(ctx, x, x_scale, x_zero, _WHOLE))
+    return quantized(ctx, real, y_scale, y_zero, _WHOLE, x.type.dtype)
+
+
+def _declare_binary(op_type: str, op: type[Add] | type[Mul]) -> None:
+    @converter(op_type, since=1, domain=DOMAIN)
+    def convert(
+        ctx: Context,
+        a: Value,
+        a_scale: Value,
+        a_zero: Value | None = None,
+        b: Value | None = None,
+        b_scale: Value | None = None,
+        b_zero: Value | None = None,
+        c_scale: Value | None = None,
+        c_zero: Value | None = None,
+    ) -> Value:
+        if b is None or b_scale is None:
+            ctx.refuse("it has one operand")
+        other = dequantized(ctx, b, b_scale, b_zero, _WHOLE)
+        scales = (a_scale, a_zero, c_scale, c_zero)
+        return _between(ctx, a, scales, lambda v: ctx.call(op(), v, other))
+
+
+_declare_binary("QLinearAdd", Add)
+_declare_binary("QLinearMul", Mul)
+
+
+@converter("QLinearSigmoid", since=1, domain=DOMAIN)
+def convert_sigmoid(
+    ctx: Context,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None = None,
+    y_scale: Value | None = None,
+    y_zero: Value | None = None,
+) -> Value:
+    """The logistic function."""
+    scales = (x_scale, x_zero, y_scale, y_zero)
+    return _between(ctx, x, scales, lambda v: ctx.call(Sigmoid(), v))
+
+
+@converter("QLinearLeakyRelu", since=1, domain=DOMAIN)
+def convert_leaky_relu(
+    ctx: Context,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None = None,
+    y_scale: Value | None = None,
+    y_zero: Value | None = None,
+    *,
+    alpha: float = 0.01,
+) -> Value:
+    """The operand, scaled where it is negative."""
+    scales = (x_scale, x_zero, y_scale, y_zero)
+    return _between(ctx, x, scales, lambda v: ctx.call(LeakyRelu(alpha=alpha), v))
+
+
+@converter("QLinearSoftmax", since=1, domain=DOMAIN)
+def convert_softmax(
+    ctx: Context,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None = None,
+    y_scale: Value | None = None,
+    y_zero: Value | None = None,
+    *,
+    axis: int = -1,
+    opset: int,
+) -> Value:
+    """Softmax along an axis."""
+    if opset < 13 and axis not in (-1, x.type.rank - 1):
+        ctx.refuse(f"axis {axis} of opset {opset}, which flattens, is not handled")
+    scales = (x_scale, x_zero, y_scale, y_zero)
+    return _between(ctx, x, scales, lambda v: ctx.call(Softmax(axis=axis), v))
+
+
+@converter("QLinearGlobalAveragePool", since=1, domain=DOMAIN)
+def convert_global_pool(
+    ctx: Context,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    *,
+    channels_last: int = 0,
+) -> Value:
+    """The mean of each channel."""
+    scales = (x_scale, x_zero, y_scale, y_zero)
+    if channels_last:
+        over = Reduce(kind="mean", axes=tuple(range(1, x.type.rank - 1)), keepdims=True)
+        return _between(ctx, x, scales, lambda v: ctx.call(over, v))
+    return _between(ctx, x, scales, lambda v: _value(convert_global_average_pool(ctx, v)))
+
+
+@converter("QLinearAveragePool", since=1, domain=DOMAIN)
+def convert_pool(
+    ctx: Context,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None = None,
+    y_scale: Value | None = None,
+    y_zero: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    channels_last: int = 0,
+    count_include_pad: int = 0,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """The mean of each window."""
+    if channels_last:
+        ctx.refuse("channels_last is not handled")
+
+    def pooled(v: Value) -> Value:
+        return _value(convert_average_pool(
+            ctx, v, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad, pads=pads, strides=strides,
+        ))  # fmt: skip
+
+    return _between(ctx, x, (x_scale, x_zero, y_scale, y_zero), pooled)
+
+
+@converter("QLinearConcat", since=1, domain=DOMAIN)
+def convert_concat(ctx: Context, y_scale: Value, y_zero: Value, *parts: Value, axis: int) -> Value:
+    """Operands, each with a scale and a zero point of its own, one after the other."""
+    if not parts or len(parts) % 3:
+        ctx.refuse(f"{len(parts)} operands are no triples")
+    reals = [
+        dequantized(ctx, x, scale, zero, _WHOLE)
+        for x, scale, zero in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    ]
+    joined = concat(ctx, reals, axis + reals[0].type.rank if axis < 0 else axis)
+    return quantized(ctx, joined, y_scale, y_zero, _WHOLE, y_zero.type.dtype)
+
+
+def _product(ctx: Context, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
+    return ctx.call(MatMul(), moved(ctx, a, a_zero, (-2, 0)), moved(ctx, b, b_zero, (-1, 0)))
+
+
+@converter("MatMulIntegerToFloat", since=1, domain=DOMAIN)
+def convert_matmul_to_float(
+    ctx: Context,
+    a: Value,
+    b: Value,
+    a_scale: Value,
+    b_scale: Value,
+    a_zero: Value | None = None,
+    b_zero: Value | None = None,
+    bias: Value | None = None,
+) -> Value:
+    """The product of quantized matrices as floats."""
+    real = cast_to(ctx, _product(ctx, a, b, a_zero, b_zero), a_scale.type.dtype)
+    real = ctx.call(Mul(), real, along(ctx, a_scale, (-2, 0), real))
+    real = ctx.call(Mul(), real, along(ctx, b_scale, (-1, 0), real))
+    return real if bias is None else ctx.call(Add(), real, bias)
+
+
+@converter("DynamicQuantizeMatMul", since=1, domain=DOMAIN)
+def convert_dynamic_matmul(
+    ctx: Context,
+    a: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value | None = None,
+    bias: Value | None = None,
+) -> Value:
+    """A product whose first operand is quantized by its own range, as DynamicQuantizeLinear does.
+
+    Source: https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html
+    """
+    axes = tuple(range(a.type.rank))
+    zero = ctx.scalar(0.0, a.type.dtype)
+    high = ctx.call(Reduce(kind="max", axes=axes, keepdims=False), a)
+    low = ctx.call(Reduce(kind="min", axes=axes, keepdims=False), a)
+    high, low = ctx.call(Maximum(), high, zero), ctx.call(Minimum(), low, zero)
+    levels = ctx.scalar(255.0, a.type.dtype)
+    scale = ctx.call(Div(), ctx.call(Sub(), high, low), levels)
+    centre = ctx.call(Round(), ctx.call(Div(), ctx.call(Sub(), zero, low), scale))
+    centre = cast_to(ctx, centre, DType.U8)
+    whole = quantized(ctx, a, scale, centre, _WHOLE, DType.U8)
+    return _value(convert_matmul_to_float(ctx, whole, b, scale, b_scale, centre, b_zero, bias))
+
+
+@converter("MatMulNBits", since=1, domain=DOMAIN)
+def convert_matmul_n_bits(
+    ctx: Context,
+    a: Value,
+    b: Value,
+    scales: Value,
+    zeros: Value | None = None,
+    g_idx: Value | None = None,
+    bias: Value | None = None,
+    *,
+    K: int,  # noqa: N803 - ONNX's name
+    N: int,  # noqa: N803
+    accuracy_level: int = 0,
+    bits: int = 4,
+    block_size: int,
+    weight_prepacked: int = 0,
+) -> Value:
+    """A product with weights of a few bits in blocks, which are unpacked now."""
+    if g_idx is not None or weight_prepacked or bits not in (2, 4, 8):
+        ctx.refuse(f"g_idx, packed weights or {bits} bits are not handled")
+    data, factors = ctx.array(b), ctx.array(scales)
+    given = None if zeros is None else ctx.array(zeros)
+    if data is None or factors is None or (zeros is not None and given is None):
+        ctx.refuse("its weights are computed at run time")
+    blocks = -(-K // block_size)
+
+    def unpacked(packed: np.ndarray, count: int) -> np.ndarray:
+        places = np.arange(0, 8, bits, dtype=np.uint8)
+        rows = packed.reshape(N, -1)[:, :, None] >> places
+        return (rows & np.uint8((1 << bits) - 1)).reshape(N, -1)[:, :count].astype(np.float32)
+
+    numbers = unpacked(data, blocks * block_size).reshape(N, blocks, block_size)
+    middle = np.full((N, blocks), float(1 << (bits - 1)), np.float32)
+    if given is not None:
+        as_is = given.dtype.kind == "f"
+        middle = given.astype(np.float32).reshape(N, blocks) if as_is else unpacked(given, blocks)
+    weights = (numbers - middle[..., None]) * factors.astype(np.float32).reshape(N, blocks, 1)
+    matrix = weights.reshape(N, -1)[:, :K].T.astype(factors.dtype)
+    weight = ctx.constant(np.ascontiguousarray(matrix))
+    y = ctx.call(MatMul(), a, cast_to(ctx, weight, a.type.dtype))
+    return y if bias is None else ctx.call(Add(), y, bias)
+
+
+def _value(result: Value | tuple[Value, ...]) -> Value:
+    assert isinstance(result, Value)
+    return result

@@ -1,0 +1,205 @@
+"""Attention and quantized operators of onnxruntime's own domain, against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper
+
+from dlc.core.errors import UnsupportedModel
+from dlc.frontend.onnx import import_model, load_model
+from dlc.graph.evaluate import evaluate
+from tests.frontend.test_convert import model
+from tests.frontend.test_microsoft import microsoft
+
+RNG = np.random.default_rng(11)
+B, S, H, D = 2, 5, 3, 4
+"""Batch, length, heads, size of a head."""
+
+
+def real(*shape) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def u8(*shape) -> np.ndarray:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
+
+
+def check(node, x, constants, steps=0) -> None:
+    """Compare with onnxruntime; integers may differ by `steps`, where a tie is rounded."""
+    outputs = [o for o in node.output if o]
+    proto = model([node], {"x": x.shape}, constants, outputs=outputs)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    proto.graph.input[0].type.tensor_type.elem_type = kind
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    want = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    graph = import_model(load_model(proto)).graph
+    found = evaluate(graph, {v.name: x for v in graph.inputs})
+    for value, expected in zip(graph.outputs, want, strict=True):
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(found[value.name], expected, rtol=2e-4, atol=5e-5)
+        else:
+            assert np.abs(found[value.name].astype(int) - expected.astype(int)).max() <= steps
+
+
+MASKS: dict[str, np.ndarray] = {
+    "none": np.zeros(0, np.int32),
+    "keys": np.array([[1, 1, 1, 0, 0], [1, 0, 1, 1, 1]], np.int32),
+    "lengths": np.array([3, 5], np.int32),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("causal", [0, 1])
+def test_self_attention(mask, causal):
+    constants = {"w": real(8, 3 * H * D), "b": real(3 * H * D)}
+    inputs = ["x", "w", "b"]
+    if mask != "none":
+        constants["m"] = MASKS[mask]
+        inputs.append("m")
+    node = microsoft("Attention", inputs, num_heads=H, unidirectional=causal)
+    check(node, real(B, S, 8), constants)
+
+
+def test_self_attention_with_a_past():
+    constants = {
+        "w": real(8, 3 * H * D), "b": real(3 * H * D), "p": real(2, B, H, 2, D),
+        "a": real(1, H, S, S + 2),
+    }  # fmt: skip
+    node = microsoft(
+        "Attention", ["x", "w", "b", "", "p"], ["y", "present"], num_heads=H, scale=0.25,
+        unidirectional=1,
+    )  # fmt: skip
+    check(node, real(B, S, 8), {k: v for k, v in constants.items() if k != "a"})
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_multi_head_attention(mask):
+    constants = {"k": real(B, S, H * D), "v": real(B, S, H * 2), "b": real(2 * H * D + H * 2)}
+    inputs = ["x", "k", "v", "b"]
+    if mask != "none":
+        constants["m"] = MASKS[mask]
+        inputs.append("m")
+    check(microsoft("MultiHeadAttention", inputs, num_heads=H), real(B, S, H * D), constants)
+
+
+def test_multi_head_attention_with_a_past_and_a_bias_of_scores():
+    constants = {
+        "k": real(B, S, H * D), "v": real(B, S, H * D), "a": real(B, H, S, S + 2),
+        "pk": real(B, H, 2, D), "pv": real(B, H, 2, D),
+    }  # fmt: skip
+    inputs = ["x", "k", "v", "", "", "a", "pk", "pv"]
+    node = microsoft("MultiHeadAttention", inputs, ["y", "kk", "vv"], num_heads=H)
+    check(node, real(B, S, H * D), constants)
+
+
+def test_quantized_attention():
+    constants = {
+        "w": RNG.integers(-128, 128, (8, 3 * H * D)).astype(np.int8), "b": real(3 * H * D),
+        "s": np.float32(0.01), "t": np.float32(0.02), "z": np.uint8(120), "u": np.int8(0),
+    }  # fmt: skip
+    node = microsoft("QAttention", ["x", "w", "b", "s", "t", "", "z", "u"], num_heads=H)
+    check(node, u8(B, S, 8), constants)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("positions", ["start", "each"])
+@pytest.mark.parametrize("shape", [(B, S, H * D), (B, H, S, D)])
+def test_rotary_embedding(interleaved, positions, shape):
+    angles = np.outer(np.arange(9), [1.0, 0.1])
+    at = np.array([2]) if positions == "start" else RNG.integers(0, 9, (B, S))
+    constants = {"p": at, "c": np.cos(angles).astype(np.float32),
+                 "s": np.sin(angles).astype(np.float32)}  # fmt: skip
+    node = microsoft("RotaryEmbedding", ["x", "p", "c", "s"], interleaved=interleaved)
+    check(node, real(*shape), constants)
+
+
+def test_embeddings():
+    constants = {
+        "g": np.array([[0, 1, 1], [1, 0, 0]], np.int32), "w": real(9, 6), "p": real(5, 6),
+        "s": real(2, 6), "a": real(6), "b": real(6),
+    }  # fmt: skip
+    node = microsoft("EmbedLayerNormalization", ["x", "g", "w", "p", "s", "a", "b"],
+                     ["y", "i"], epsilon=0.1)  # fmt: skip
+    proto = RNG.integers(0, 9, (2, 3)).astype(np.int32)
+    with pytest.raises(UnsupportedModel, match="mask_index"):
+        check(node, proto, constants)
+    node.output[1] = ""
+    check(node, proto, constants)
+
+
+@pytest.mark.parametrize(
+    ("activation", "params"),
+    [("Relu", []), ("LeakyRelu", [0.25]), ("Clip", [-0.5, 0.5]), ("HardSigmoid", [0.3, 0.4])],
+)
+def test_fused_convolution(activation, params):
+    constants = {"w": real(4, 3, 3, 3), "b": real(4), "z": real(1, 4, 6, 5)}
+    attributes = {"activation_params": params} if params else {}
+    node = microsoft("FusedConv", ["x", "w", "b", "z"], activation=activation, pads=[1, 1, 1, 1],
+                     **attributes)  # fmt: skip
+    check(node, real(1, 3, 6, 5), constants)
+
+
+def test_fused_gemm():
+    constants = {"b": real(5, 4), "c": real(5)}
+    node = microsoft("FusedGemm", ["x", "b", "c"], transB=1, alpha=0.5, activation="LeakyRelu",
+                     activation_alpha=0.1)  # fmt: skip
+    check(node, real(3, 4), constants)
+
+
+SCALES = {"s": np.float32(0.05), "z": np.uint8(120), "t": np.float32(0.1), "u": np.uint8(100)}
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("QLinearSigmoid", {}),
+        ("QLinearLeakyRelu", {"alpha": 0.25}),
+        ("QLinearSoftmax", {"opset": 13, "axis": -1}),
+        ("QLinearGlobalAveragePool", {}),
+        ("QLinearAveragePool", {"kernel_shape": [2, 3], "pads": [0, 1, 0, 1]}),
+    ],
+)
+def test_quantized_functions(op, attributes):
+    constants = SCALES | {"t": np.float32(1 / 256), "u": np.uint8(0)}
+    inputs = ["x", "s", "z", "t", "u"]
+    check(microsoft(op, inputs, **attributes), u8(2, 3, 5, 4), constants, steps=1)
+
+
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+def test_quantized_arithmetic(op):
+    constants = SCALES | {"b": u8(3, 1, 4), "v": np.float32(0.07), "w": np.uint8(90)}
+    node = microsoft(op, ["x", "s", "z", "b", "v", "w", "t", "u"])
+    check(node, u8(2, 3, 5, 4), constants, steps=1)
+
+
+def test_quantized_concatenation():
+    constants = SCALES | {"b": u8(2, 1), "v": np.float32(0.07), "w": np.uint8(90)}
+    node = microsoft("QLinearConcat", ["t", "u", "x", "s", "z", "b", "v", "w"], axis=1)
+    check(node, u8(2, 3), constants, steps=1)
+
+
+def test_quantized_products_as_floats():
+    constants = {
+        "b": u8(6, 5), "s": np.float32(0.02), "t": real(5) ** 2, "z": np.uint8(7),
+        "u": u8(5), "c": real(5),
+    }  # fmt: skip
+    node = microsoft("MatMulIntegerToFloat", ["x", "b", "s", "t", "z", "u", "c"])
+    check(node, u8(3, 6), constants)
+    node = microsoft("DynamicQuantizeMatMul", ["x", "b", "t", "u", "c"])
+    check(node, real(3, 6), {k: constants[k] for k in ("b", "t", "u", "c")})
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_products_with_weights_of_few_bits(bits, zeros):
+    rows, columns, block = 5, 40, 16
+    blocks = -(-columns // block)
+    constants = {"b": u8(rows, blocks, block * bits // 8), "s": real(rows * blocks) ** 2}
+    inputs = ["x", "b", "s"]
+    if zeros:
+        constants["z"] = u8(rows * -(-blocks * bits // 8))
+        inputs.append("z")
+    node = microsoft("MatMulNBits", inputs, K=columns, N=rows, bits=bits, block_size=block)
+    check(node, real(3, columns), constants)
