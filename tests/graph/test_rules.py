@@ -118,6 +118,12 @@ FIRES = [
         X4, "p: f32[2, 3, 7, 8] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 1))",
         "y: f32[2, 3, 6, 6] = average_pool(p, kernel=(2, 3))"),
      ["average_pool"]),
+    ("tiny_weights_into_zeros", body(
+        "x: f32[3, 2]", "w: f32[2, 2] = const(1, 1e-310, -1e-309, 2)",
+        "y: f32[3, 2] = matmul(x, w)"), ["matmul"]),
+    ("tiny_bias_into_zeros", body(
+        "x: f32[3, 2]", "w: f32[2, 2] = const(1, 3, 5, 2)", "b: f32[2] = const(1e-310, 2)",
+        "a: f32[3, 2] = matmul(x, w)", "y: f32[3, 2] = add(b, a)"), ["matmul", "add"]),
     ("sigmoid_into_silu", elementwise("s: = sigmoid(x)", "y: = mul(s, x)"), ["silu"]),
     ("scaled_sigmoid_into_silu", body(
         "x: f32[3, 5]", "c: f32[()] = const(1.5)", "b: f32[3, 5] = mul(x, c)",
@@ -416,6 +422,13 @@ REFUSES = [
     ("slice_behind_reshape", "within a row", body(
         "x: f32[4, 12]", "a: f32[4, 6] = slice(x, starts=(0, 2), sizes=(4, 6))",
         "b: f32[4, 2, 3] = reshape(a, shape=(4, 2, 3))", "y: f32[4, 2, 3] = relu(b)")),
+    ("tiny_weights_into_zeros", "no weight is too small", body(
+        "x: f32[3, 2]", "w: f32[2, 2] = const(1, 0, 1e-300, 2)", "y: f32[3, 2] = matmul(x, w)")),
+    ("tiny_weights_into_zeros", "no weight is too small", body(
+        "x: f16[3, 2]", "w: f16[2, 2] = const(1, 0, 1e-7, 2)", "y: f16[3, 2] = matmul(x, w)")),
+    ("tiny_bias_into_zeros", "no bias is too small", body(
+        "x: f32[3, 2]", "w: f32[2, 2] = const(1, 3, 5, 2)", "b: f32[2] = const(0, 2)",
+        "a: f32[3, 2] = matmul(x, w)", "y: f32[3, 2] = add(b, a)")),
     ("transpose_into_channel_shuffle", "as the operand is", body(
         "x: f32[2, 12]", "s: f32[2, 3, 4] = reshape(x, shape=(2, 3, 4))",
         "t: f32[2, 4, 3] = transpose(s, perm=(0, 2, 1))",

@@ -38,6 +38,10 @@ from dlc.graph.rules.sigmoid_into_silu import scaled_sigmoid_into_silu, sigmoid_
 from dlc.graph.rules.slice_behind_reshape import slice_behind_reshape
 from dlc.graph.rules.slices_into_conv import slices_into_conv
 from dlc.graph.rules.sub_into_add import sub_into_add
+from dlc.graph.rules.tiny_weights_into_zeros import (
+    tiny_bias_into_zeros,
+    tiny_weights_into_zeros,
+)
 from dlc.graph.rules.transpose_into_channel_shuffle import transpose_into_channel_shuffle
 
 SHAPE_RULES: tuple[Rule, ...] = (
@@ -86,5 +90,7 @@ STEP_RULES: tuple[Rule, ...] = (
     add_into_add,
     pad_into_conv,
     pad_into_pool,
+    tiny_weights_into_zeros,
+    tiny_bias_into_zeros,
 )
 """What apply_rules applies then: small steps that move constants into weights."""
