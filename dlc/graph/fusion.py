@@ -15,6 +15,7 @@ from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Fuse, Op
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
+from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.te.expr import Const
@@ -112,6 +113,9 @@ class _Grouping:
         while producer is not None and producer.op.fuse is Fuse.ELEMENTWISE:
             producer = self.graph.producers.get(producer.inputs[0])
         anchored = producer is not None and producer.op.fuse is Fuse.ANCHOR
+        if isinstance(node.op, Interleave) and producer is not None:
+            # The strips of a matrix engine are whole lines of what the product itself gives.
+            anchored = isinstance(producer.op, ConvBlocked)
         alone = len(self.graph.users.get(node.inputs[0], ())) == 1
         return anchored and alone
 

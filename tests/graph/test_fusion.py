@@ -119,3 +119,19 @@ def test_nothing_follows_what_is_placed_into_memory() -> None:
         "y: f32[6, 8] = pad(m, before=(1, 1), after=(1, 1))",
         head="def main(x: f32[4, 6], w: f32[2, 6]):\n",
     ) == [["insert"], ["pad"]]
+
+
+@pytest.mark.parametrize(
+    ("conv", "weights", "joins"),
+    [("conv_blocked", "f32[4, 2, 1, 1, 8, 8]", True), ("conv_depthwise", "f32[2, 1, 1, 8]", False)],
+)
+def test_only_a_dense_convolution_writes_its_phases_between_each_other(conv, weights, joins):
+    blocks = 4 if joins else 2
+    found = kernels(
+        f"c: f32[1, {blocks}, 5, 3, 8] = {conv}(x, w)",
+        f"i: f32[1, {blocks // 2}, 5, 6, 8] = interleave(c, stride=(1, 2))",
+        f"y: f32[1, {blocks // 2}, 5, 6, 8] = relu(i)",
+        head=f"def main(x: f32[1, 2, 5, 3, 8], w: {weights}):\n",
+    )
+    apart = [[conv], ["interleave"], ["relu"]]
+    assert found == ([[conv, "interleave", "relu"]] if joins else apart)
