@@ -23,7 +23,8 @@ from dlc.schedule.loop import (
     Store,
     walk,
 )
-from dlc.te.expr import Const, Expr, Load, UnOp, Var, children
+from dlc.te.expr import Const, Expr, UnOp
+from dlc.te.transform import free_vars, loads
 
 _CONSTANT_EXTENT = (LoopKind.VECTOR, LoopKind.UNROLL, LoopKind.THREAD)
 _NOT_IN_VECTOR = (LoopKind.VECTOR, LoopKind.PARALLEL, LoopKind.BLOCK, LoopKind.THREAD)
@@ -108,7 +109,7 @@ class _Checker:
             return
         if size.dtype is not INDEX:
             yield f"{what} is no index"
-        for name in _reads(size):
+        for name in sorted(free_vars(size)):
             if name not in self.sizes:
                 yield f"{what} reads '{name}', which is no size variable"
 
@@ -176,16 +177,10 @@ class _Checker:
             yield f"'{buffer}' is indexed by something not an index"
 
     def expr(self, expr: Expr) -> Iterator[str]:
-        pending = [expr]
-        while pending:
-            node = pending.pop()
-            if isinstance(node, Var):
-                if node.name not in self.scope:
-                    yield f"variable '{node.name}' is not bound here"
-                continue
-            if isinstance(node, Load):
-                yield from self.access(node.buffer, node.index, node.dtype)
-            pending.extend(children(node))
+        for name in sorted(free_vars(expr) - self.scope):
+            yield f"variable '{name}' is not bound here"
+        for load in loads(expr):
+            yield from self.access(load.buffer, load.index, load.dtype)
 
     def invoke(self, stmt: Invoke) -> Iterator[str]:
         known = INSTRUCTIONS.get(stmt.instruction)
@@ -205,10 +200,3 @@ class _Checker:
                 yield f"'{buffer}' has fewer dimensions than '{known.name}' needs"
             if param.name in outputs and buffer in self.read_only:
                 yield f"input '{buffer}' is written"
-
-
-def _reads(expr: Expr) -> Iterator[str]:
-    if isinstance(expr, Var):
-        yield expr.name
-    for child in children(expr):
-        yield from _reads(child)

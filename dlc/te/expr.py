@@ -160,14 +160,17 @@ class Const(_Sugar):
             raise InternalError(detail=f"{self.value!r} is no constant of type {self.dtype}")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Const) and self._key() == other._key()
+        if self is other:
+            return True
+        if not isinstance(other, Const) or self.dtype is not other.dtype:
+            return False
+        # -0.0 differs from 0.0, and NaN equals NaN: constants are compared as spelled.
+        if self.dtype.is_float:
+            return repr(self.value) == repr(other.value)
+        return self.value == other.value
 
     def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[object, ...]:
-        # -0.0 differs from 0.0, and NaN equals NaN: constants are compared as spelled.
-        return (repr(self.value), self.dtype)
+        return hash((repr(self.value) if self.dtype.is_float else self.value, self.dtype))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import assert_never
 
@@ -24,9 +25,11 @@ from dlc.te.expr import (
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """Yield every node, parents first."""
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
+    pending = [expr]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(reversed(children(node)))
 
 
 def rewrite(expr: Expr, visit: Callable[[Expr], Expr]) -> Expr:
@@ -75,9 +78,20 @@ def rename_buffers(expr: Expr, names: Mapping[str, str]) -> Expr:
 
 def free_vars(expr: Expr) -> frozenset[str]:
     """The names of the variables an expression reads."""
-    return frozenset(e.name for e in walk(expr) if isinstance(e, Var))
+    return _reads(expr)[0]
 
 
-def loads(expr: Expr) -> list[Load]:
+def loads(expr: Expr) -> tuple[Load, ...]:
     """Every element an expression reads, in order, with repetitions."""
-    return [e for e in walk(expr) if isinstance(e, Load)]
+    return _reads(expr)[1]
+
+
+@functools.lru_cache(maxsize=1 << 16)  # asked of the same expressions at every step of a schedule
+def _reads(expr: Expr) -> tuple[frozenset[str], tuple[Load, ...]]:
+    names, found = set(), []
+    for node in walk(expr):
+        if isinstance(node, Var):
+            names.add(node.name)
+        elif isinstance(node, Load):
+            found.append(node)
+    return frozenset(names), tuple(found)

@@ -40,7 +40,7 @@ class Values:
         self.indices = Indices(builder, self.expr)
         self.memory = Memory(builder, arith, self.indices)
         self._differences: dict[int, tuple[Expr, Expr]] = {}
-        self._loads: dict[int, tuple[Expr, list[Load]]] = {}
+        self._loads: dict[int, tuple[Expr, tuple[Load, ...]]] = {}
         self._risky: dict[int, tuple[Expr, list[Load]]] = {}
 
     def expr(self, expr: Expr) -> Val:
@@ -178,7 +178,7 @@ class Values:
         x, y = self._pair(x, y)
         return self.arith.op("and" if op is BinOp.AND else "or", x, y)
 
-    def loads(self, expr: Expr) -> list[Load]:
+    def loads(self, expr: Expr) -> tuple[Load, ...]:
         """The elements an expression reads."""
         found = self._loads.get(id(expr))
         if found is None:
