@@ -34,6 +34,22 @@ class Executor(Protocol):
         ...
 
 
+class Asked(Protocol):
+    """A worker as a pool sees it: one that answers one job after the other."""
+
+    def start(self) -> None:
+        """Make it ready before it is needed."""
+        ...
+
+    def ask(self, job: Job) -> Reply:
+        """The answer to a job."""
+        ...
+
+    def close(self) -> None:
+        """Let it go."""
+        ...
+
+
 class WorkerPool:
     """An executor over worker processes.
 
@@ -41,7 +57,7 @@ class WorkerPool:
     nothing to do; the first answer counts. So one slow machine holds up nobody.
     """
 
-    def __init__(self, workers: Sequence[Worker], *, speculate: bool = False) -> None:
+    def __init__(self, workers: Sequence[Asked], *, speculate: bool = False) -> None:
         if not workers:
             raise UserError(detail="an executor needs at least one worker")
         self.workers = list(workers)
@@ -134,7 +150,7 @@ class _Round:
             self._cancelled = True
 
 
-def _serve(worker: Worker, inbox: queue.SimpleQueue[_Round | None]) -> None:
+def _serve(worker: Asked, inbox: queue.SimpleQueue[_Round | None]) -> None:
     worker.start()
     while (batch := inbox.get()) is not None:
         while (position := batch.take()) is not None:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.autotune.executor import Executor, WorkerPool, local_pool
+from dlc.autotune.executor import Asked, Executor, WorkerPool, local_pool
 from dlc.autotune.session import Machines
 from dlc.autotune.worker import Worker
 from dlc.core.errors import UserError
 from dlc.core.machine import usable_cores
 
-_SSH, _DASK = "ssh://", "dask://"
-_HINT = "write local, ssh://HOST or dask://HOST:PORT"
+_SSH, _DASK, _RUN = "ssh://", "dask://", "run:"
+_HINT = "write local, ssh://HOST, dask://HOST:PORT or run:COMMAND"
 
 
 def open_machines(runners: Sequence[str] = (), jobs: int | None = None) -> Machines:
     """Builders on this machine, and whoever measures; default: this machine.
 
     Args:
-        runners: `local`, `ssh://HOST` (where `dlc` is installed) or `dask://HOST:PORT`. Several
-            measure at the same time, each candidate beside the default on one of them.
+        runners: `local`, `ssh://HOST` (where `dlc` is installed), `dask://HOST:PORT`, or
+            `run:COMMAND`, which starts programs for the target, as `run:qemu-aarch64 -L SYSROOT`.
+            Several measure at the same time, each candidate beside the default on one of them.
         jobs: how many candidates are built at the same time; default: one for each core.
 
     Raises:
@@ -50,7 +51,11 @@ def open_runners(runners: Sequence[str]) -> Executor:
     return WorkerPool(workers, speculate=len(workers) > 1)
 
 
-def _worker(runner: str, number: int) -> Worker:
+def _worker(runner: str, number: int) -> Asked:
+    if runner.startswith(_RUN) and runner.removeprefix(_RUN).strip():
+        from dlc.autotune.foreign import ForeignWorker
+
+        return ForeignWorker(runner.removeprefix(_RUN))
     if runner == "local":
         return Worker(name=f"local-{number}")
     host = runner.removeprefix(_SSH)

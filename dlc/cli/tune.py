@@ -70,7 +70,9 @@ def tune_models(
     cache: Annotated[str, typer.Option("--cache", help="Time with cold or warm caches.")] = "cold",
     runner: Annotated[
         list[str] | None,
-        typer.Option("--runner", help="local, ssh://HOST or dask://HOST:PORT. Repeatable."),
+        typer.Option(
+            "--runner", help="local, ssh://HOST, dask://HOST:PORT or run:COMMAND. Repeatable."
+        ),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, help="Candidates built at a time.")

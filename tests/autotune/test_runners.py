@@ -1,6 +1,7 @@
 """Workers elsewhere: by ssh, and on a dask cluster that runs on this machine."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,10 @@ import pytest
 from dlc.autotune import job as jobs
 from dlc.autotune.bench_method import Method
 from dlc.autotune.runners import open_machines, open_runners, ssh_command
+from dlc.autotune.trial_program import compile_candidate, make_artefact
 from dlc.core.errors import UserError
+from dlc.core.target_parse import parse_target
+from dlc.schedule.text import parse_func
 from tests.autotune import examples
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +56,7 @@ def test_another_machine_by_ssh_builds_and_measures(ssh):
 
 
 @pytest.mark.parametrize(
-    "runner", ["", "ssh://", "ssh://-oProxyCommand=x", "telnet://host", "here"]
+    "runner", ["", "ssh://", "ssh://-oProxyCommand=x", "telnet://host", "here", "run:"]
 )
 def test_a_runner_that_is_not_understood_is_refused(runner):
     with pytest.raises(UserError, match="not understood"):
@@ -144,3 +148,35 @@ def test_a_cluster_that_is_not_there_is_told():
     pytest.importorskip("distributed")
     with pytest.raises(UserError, match="measures alone"):
         open_runners(["dask://127.0.0.1:1", "local"])
+
+
+CC, QEMU = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
+ARM = parse_target("llvm -mtriple=aarch64-linux-gnu")
+
+
+@pytest.mark.skipif(not (CC and QEMU), reason="no aarch64 cross compiler or no qemu")
+def test_candidates_for_another_architecture_are_built_here_and_measured_there():
+    task = examples.matmul(13, 37, 11, ARM)
+    machines = open_machines(["run:qemu-aarch64 -L /usr/aarch64-linux-gnu"], jobs=1)
+    try:
+        built = dict(machines.build.run([jobs.build_default(task), jobs.build_plain(task)]))
+        anchor = jobs.Anchor(built[0].blobs[0], built[1].blobs[0])
+        wrong = copy_of(task, "max(acc[y, x], 1.0)")
+        late = copy_of(task, "max(acc[y, x], 0.0)", y="y * 99999999")
+        work = [
+            jobs.measure(task, artefact, anchor, Method(rounds=3))
+            for artefact in (anchor.default, wrong, late)
+        ]
+        replies = dict(machines.measure.run([*work, HELLO]))
+    finally:
+        machines.close()
+    statuses = [replies[n].data["status"] for n in range(4)]
+    assert statuses == ["ok", "wrong", "crash", "error"]
+    assert len(replies[0].data["times_ns"]) == len(replies[0].data["anchor_ns"]) == 3
+    assert "instead of" in replies[1].data["detail"]
+
+
+def copy_of(task, value, y="y"):
+    """An artefact of a task that writes something else, or elsewhere."""
+    text = task.text.replace("max(acc[y, x], 0.0)", value).replace("out[y, x]", f"out[{y}, x]")
+    return make_artefact(task, compile_candidate(parse_func(text), task.target))
