@@ -133,3 +133,46 @@ def test_a_branch_that_runs_is_checked():
     compiled = dlc.compile(model(GUARDED))
     with pytest.raises(dlc.UserError, match="the sizes do not fit"):
         compiled(X, np.array([5, 5]), TRUE)
+
+
+def test_a_branch_that_cannot_be_is_left_to_the_run(caplog):
+    text = """(float[2,3] x, bool c) => (float[a,b] y) <int64[2] s = {4, 4}> {
+        y = If(c) <
+            then_branch = yes () => (float[p,q] a) { a = Reshape(x, s) },
+            else_branch = no () => (float[p,q] d) { d = Neg(x) }>
+    }"""
+    compiled = dlc.compile(model(text))
+    assert "then branch cannot run" in caplog.text
+    np.testing.assert_array_equal(compiled(X, FALSE), -X)
+    with pytest.raises(dlc.UserError, match=r"its then branch cannot run: .*4, 4"):
+        compiled(X, TRUE)
+
+
+def test_an_axis_removed_if_its_size_is_1_has_size_1():
+    text = """(float[n,3] x) => (float[b] y)
+        <int64[1] axis = {0}, int64 one = {1}, int64 at = {0}> {
+        shape = Shape(x)
+        rows = Gather(shape, at)
+        c = Equal(rows, one)
+        s = If(c) <
+            then_branch = yes () => (float[q] a) { a = Squeeze(x, axis) },
+            else_branch = no () => (float[p,q] d) { d = Identity(x) }>
+        y = Neg(s)
+    }"""
+    compiled = dlc.compile(model(text))
+    np.testing.assert_array_equal(compiled(X[:1]), -X[0])
+    with pytest.raises(dlc.InputError, match="expected shape"):
+        compiled(X)
+
+
+def test_of_two_ranks_the_lower_one_is_compiled():
+    text = """(float[3] x, bool c) => (float[b] y) {
+        s = If(c) <
+            then_branch = yes () => (float[q] a) { a = Neg(x) },
+            else_branch = no () => (float[p,q] d) <int64[2] s = {1, 3}> { d = Reshape(x, s) }>
+        y = Neg(s)
+    }"""
+    compiled = dlc.compile(model(text))
+    np.testing.assert_array_equal(compiled(X[0], TRUE), X[0])
+    with pytest.raises(dlc.UserError, match="else branch cannot run: its result would be"):
+        compiled(X[0], FALSE)

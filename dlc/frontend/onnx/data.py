@@ -87,6 +87,13 @@ class DataSizes:
         """A whole number, as the difference of two size variables where it is from data."""
         return self._size(value, signed=True)
 
+    def require(self, cond: Value, wanted: bool, message: str) -> None:
+        """Let a run refuse a bool of one element that is not as wanted."""
+        loaded = self.elements(cond)
+        assert loaded is not None, f"'{cond.name}' is not one bool"
+        value = loaded[0] - 1 if wanted else -loaded[0]
+        self._emit(value, message, required=True)
+
     def checked(self, value: Expr) -> Expr:
         """A size variable with the value of a size known by now; a run refuses a negative one."""
         known = self._known(value)
@@ -118,6 +125,12 @@ class DataSizes:
         return self.around._source(name)
 
     def _bind(self, value: Expr) -> Expr:
+        label = self.ctx.node.label
+        return self._emit(
+            value, f"node '{label}': its data asks for an axis or a size there cannot be"
+        )
+
+    def _emit(self, value: Expr, message: str, *, required: bool = False) -> Expr:
         ctx = self.ctx
         operands = list(dict.fromkeys(load.buffer for load in loads(value)))
 
@@ -127,8 +140,9 @@ class DataSizes:
             return Load(f"in{operands.index(node.buffer)}", node.index, node.dtype)
 
         name = self.fresh()
-        message = f"node '{ctx.node.label}': its data asks for an axis or a size there cannot be"
-        op = BindSizes(names=(name,), values=(rewrite(value, element),), message=message)
+        op = BindSizes(
+            names=(name,), values=(rewrite(value, element),), message=message, required=required
+        )
         sources = tuple(self._source(operand) for operand in operands)
         ctx.emit(call(op, *sources, name=ctx.names.fresh(f"{name}_bound"), source=ctx.node.label))
         return Var(name)

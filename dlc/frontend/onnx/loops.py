@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from dlc.core.errors import ShapeError, UnsupportedOperator
 from dlc.core.types import DType
 from dlc.frontend.onnx.body import Body, computed
 from dlc.frontend.onnx.context import Context
@@ -20,29 +22,66 @@ from dlc.graph.sizes import bound_sizes, graph_reads, names_in
 from dlc.te.expr import Expr, Var
 from dlc.te.types import TensorType
 
+_LOG = logging.getLogger(__name__)
+
 
 def branch(
     ctx: Context, cond: Value, then_branch: OnnxGraph, else_branch: OnnxGraph
 ) -> tuple[Value, ...]:
-    """The results of one subgraph or the other, as a run finds the condition."""
+    """The results of one subgraph or the other, as a run finds the condition.
+
+    A subgraph that has no meaning for the sizes of this model is left out, with a warning; a run
+    refuses to need it. So is the one of higher rank where ranks differ: exporters write "remove
+    this axis if its size is 1" so.
+    """
     parts: list[tuple[Graph, Body]] = []
+    failed: list[UnsupportedOperator | ShapeError] = []
+    kept: list[tuple[bool, OnnxGraph]] = []
     for label, graph in (("then", then_branch), ("other", else_branch)):
         body = Body(ctx)
-        made = [computed(body, v) for v in ctx.run_graph(body, graph, ())]
+        try:
+            made = [computed(body, v) for v in ctx.run_graph(body, graph, ())]
+        except (UnsupportedOperator, ShapeError) as error:
+            failed.append(error)
+            continue
         parts.append((_finished(body, label, (), made), body))
+        kept.append((label == "then", graph))
+    if len(failed) == 2:
+        raise failed[0]
+    if failed:
+        return _only_branch(ctx, cond, *kept[0], str(failed[0]))
     (then, first), (other, second) = parts
+    ranks = [[v.type.rank for v in graph.outputs] for graph in (then, other)]
+    if ranks[0] != ranks[1] and len(ranks[0]) == len(ranks[1]):
+        lower = 0 if ranks[0] < ranks[1] else 1
+        left = ", ".join(str(v.type) for v in parts[1 - lower][0].outputs)
+        return _only_branch(ctx, cond, *kept[lower], f"its result would be {left}")
     if len(then.outputs) != len(other.outputs):
         ctx.refuse(f"its branches have {len(then.outputs)} and {len(other.outputs)} results")
     open_sizes = 0
     op = If(then=then, other=other)
     for a, b in zip(then.outputs, other.outputs, strict=True):
-        if a.type.rank != b.type.rank or a.type.dtype is not b.type.dtype:
+        if a.type.dtype is not b.type.dtype:
             ctx.refuse(f"which branch runs decides whether a result is {a.type} or {b.type}")
         pairs = zip(a.type.shape, b.type.shape, strict=True)
         open_sizes += sum(not op.agreed(m, n) for m, n in pairs)
     op = replace(op, results=tuple(ctx.data.fresh() for _ in range(open_sizes)))
     count = len(then.outputs)
     return ctx.call_all(op, cond, *first.captured, *second.captured, count=count)
+
+
+def _only_branch(
+    ctx: Context,
+    cond: Value,
+    wanted: bool,
+    graph: OnnxGraph,
+    reason: str,
+) -> tuple[Value, ...]:
+    name = "else" if wanted else "then"
+    message = f"node '{ctx.node.label}': its {name} branch cannot run: {reason}"
+    _LOG.warning("%s", message)
+    ctx.data.require(cond, wanted, message)
+    return ctx.run_graph(ctx, graph, ())
 
 
 def _finished(body: Body, name: str, inputs: Sequence[Value], results: Sequence[Value]) -> Graph:

@@ -28,6 +28,8 @@ class BindSizes(Op):
     names: tuple[str, ...]
     values: tuple[Expr, ...]
     message: str = "a size computed from the data is negative"
+    required: bool = False
+    """Whether a run must refuse a negative size though nobody reads it."""
 
     def __post_init__(self) -> None:
         set_sizes(self, "values")

@@ -32,9 +32,7 @@ def remove_dead_nodes(graph: Graph, context: PassContext) -> Graph:
     binds = any(isinstance(n.op, BindSizes) for n in graph.nodes)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if any(v.name in needed for v in node.outputs) or not sizes.isdisjoint(
-            bound_sizes((node,))
-        ):
+        if _is_needed(node, needed, sizes):
             kept.append(node)
             needed.update(v.name for v in node.inputs)
             sizes |= sizes_read(node) if binds else set()
@@ -42,3 +40,11 @@ def remove_dead_nodes(graph: Graph, context: PassContext) -> Graph:
     if len(kept) == len(graph.nodes) and len(constants) == len(graph.constants):
         return graph
     return replace(graph, nodes=tuple(reversed(kept)), constants=constants)
+
+
+def _is_needed(node: Node, values: set[str], sizes: set[str]) -> bool:
+    if isinstance(node.op, BindSizes) and node.op.required:
+        return True
+    if not sizes.isdisjoint(bound_sizes((node,))):
+        return True
+    return any(v.name in values for v in node.outputs)
