@@ -36,7 +36,8 @@ class DlcBackendRep(base.BackendRep):
         graph = model.graph
         constants = {tensor.name for tensor in graph.initializer}
         self._inputs = [v.name for v in graph.input if v.name not in constants]
-        self._pack = base.namedtupledict("Outputs", [v.name for v in graph.output])
+        self._names = [v.name for v in graph.output]
+        self._pack = base.namedtupledict("Outputs", self._names)
         self._fixed: dict[str, None] = {}
         self._modules: dict[Hashable, Module] = {}
         try:
@@ -59,7 +60,14 @@ class DlcBackendRep(base.BackendRep):
         feeds = self._feeds(inputs)
         module = self._module(feeds)
         free = {name: value for name, value in feeds.items() if name not in self._fixed}
-        outputs: tuple[Array, ...] = self._pack(*module.run(free).values())
+        found: dict[str, Any] = {}
+        for name, array in module.run(free).items():
+            whole, bracket, _ = name.partition("[")
+            if bracket and whole in self._names:  # an element of a sequence
+                found.setdefault(whole, []).append(array)
+            else:
+                found[name] = array
+        outputs: tuple[Array, ...] = self._pack(*found.values())
         return outputs
 
     def _module(self, feeds: Mapping[str, object]) -> Module:

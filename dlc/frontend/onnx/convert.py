@@ -24,6 +24,7 @@ from dlc.frontend.onnx.model import OnnxGraph, OnnxModel, OnnxNode, Unreadable
 from dlc.frontend.onnx.names import Names
 from dlc.frontend.onnx.order import in_order
 from dlc.frontend.onnx.registry import Entry, find
+from dlc.frontend.onnx.sequences import READERS, Items, Nothing
 from dlc.graph.graph import Graph, Value
 from dlc.graph.verify import verify_graph
 from dlc.te.expr import Const, Expr
@@ -115,8 +116,7 @@ def _import(
         raise LimitError(what=model.label, reason="sizes are computed too deeply") from error
     graph = ctx.graph("main", tuple(inputs.sizes), inputs.values, outputs, inputs.ranges)
     verify_graph(graph, when="after import")
-    wanted = tuple(v.name for v in model.graph.outputs)
-    return Imported(graph, Interface(inputs.names, wanted, inputs.sizes))
+    return Imported(graph, Interface(inputs.names, tuple(driver.wanted), inputs.sizes))
 
 
 def _bound(low: int, high: int | None) -> tuple[Expr, Expr]:
@@ -150,6 +150,7 @@ class _Driver:
         self.env: dict[str, Value | _Missing] = {}
         self.issues: list[UnsupportedOperator] = []
         self.listing: list[str] = []
+        self.wanted: list[str] = []  # names of the outputs, those of a sequence's elements
         ctx.run_graph = self.subgraph
 
     def run(self, inputs: Inputs) -> tuple[Value, ...]:
@@ -164,8 +165,20 @@ class _Driver:
                 listing=_shortened(self.listing),
                 issues=tuple(self.issues),
             )
-        found = [self.env[v.name] for v in self.model.graph.outputs]
-        return tuple(v for v in found if isinstance(v, Value))
+        results: list[Value] = []
+        for output in self.model.graph.outputs:
+            value = self.env[output.name]
+            assert isinstance(value, Value), "what is missing was reported"
+            if isinstance(value, Nothing):
+                reason = f"the output '{output.name}' is an optional without a value"
+                raise ModelError(model=self.model.label, reason=reason)
+            items = value.items if isinstance(value, Items) else (value,)
+            results += items
+            self.wanted += [
+                f"{output.name}[{i}]" if isinstance(value, Items) else output.name
+                for i in range(len(items))
+            ]
+        return tuple(results)
 
     def constants(self, graph: OnnxGraph) -> None:
         for name, array in graph.constants.items():
@@ -209,6 +222,10 @@ class _Driver:
         if any(isinstance(v, _Missing) for v in operands):
             self.env.update({name: _Missing() for name in node.outputs if name})
             return
+        if any(isinstance(v, Items | Nothing) for v in operands) and node.op_type not in READERS:
+            self.ctx.refuse(
+                "an operand is a sequence or an optional; it is handled for tensors only"
+            )
         self.bind(node, self.results(node, entry, operands))
 
     def operand(self, node: OnnxNode, name: str) -> Value | _Missing | None:

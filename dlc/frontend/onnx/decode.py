@@ -127,10 +127,13 @@ class Decoder:
 
     def value(self, proto: ValueInfoProto) -> OnnxValue:
         """A declared value."""
-        kind = proto.type.WhichOneof("value")
+        declared = proto.type
+        if declared.WhichOneof("value") == "optional_type":  # a caller has to give it
+            declared = declared.optional_type.elem_type
+        kind = declared.WhichOneof("value")
         if kind not in (None, "tensor_type"):
             return OnnxValue(proto.name, Unreadable(f"it is a {str(kind)[:-5]}, no tensor"), None)
-        tensor = proto.type.tensor_type
+        tensor = declared.tensor_type
         dtype = DTYPES.get(tensor.elem_type)
         if not tensor.HasField("shape"):
             dims = None

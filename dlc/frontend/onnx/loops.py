@@ -14,6 +14,7 @@ from dlc.frontend.onnx.body import Body, computed
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.model import OnnxGraph
 from dlc.frontend.onnx.reshape import reshape_to
+from dlc.frontend.onnx.sequences import Items, Nothing, sequence
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Graph, Value
 from dlc.graph.ops.control import If, Loop
@@ -35,29 +36,32 @@ def branch(
     this axis if its size is 1" so.
     """
     parts: list[tuple[Graph, Body]] = []
+    lengths: list[list[int | None]] = []
     failed: list[UnsupportedOperator | ShapeError] = []
     kept: list[tuple[bool, OnnxGraph]] = []
     for label, graph in (("then", then_branch), ("other", else_branch)):
         body = Body(ctx)
         try:
-            made = [computed(body, v) for v in ctx.run_graph(body, graph, ())]
+            results = ctx.run_graph(body, graph, ())
+            made = [computed(body, v) for v in _flat(ctx, results)]
         except (UnsupportedOperator, ShapeError) as error:
             failed.append(error)
             continue
         parts.append((_finished(body, label, (), made), body))
+        lengths.append([len(v.items) if isinstance(v, Items) else None for v in results])
         kept.append((label == "then", graph))
     if len(failed) == 2:
         raise failed[0]
     if failed:
         return _only_branch(ctx, cond, *kept[0], str(failed[0]))
+    if lengths[0] != lengths[1]:
+        ctx.refuse("its branches differ in results or in the lengths of sequences")
     (then, first), (other, second) = parts
     ranks = [[v.type.rank for v in graph.outputs] for graph in (then, other)]
     if ranks[0] != ranks[1] and len(ranks[0]) == len(ranks[1]):
         lower = 0 if ranks[0] < ranks[1] else 1
         left = ", ".join(str(v.type) for v in parts[1 - lower][0].outputs)
         return _only_branch(ctx, cond, *kept[lower], f"its result would be {left}")
-    if len(then.outputs) != len(other.outputs):
-        ctx.refuse(f"its branches have {len(then.outputs)} and {len(other.outputs)} results")
     open_sizes = 0
     op = If(then=then, other=other)
     for a, b in zip(then.outputs, other.outputs, strict=True):
@@ -67,7 +71,18 @@ def branch(
         open_sizes += sum(not op.agreed(m, n) for m, n in pairs)
     op = replace(op, results=tuple(ctx.data.fresh() for _ in range(open_sizes)))
     count = len(then.outputs)
-    return ctx.call_all(op, cond, *first.captured, *second.captured, count=count)
+    made = list(ctx.call_all(op, cond, *first.captured, *second.captured, count=count))
+    return tuple(
+        made.pop(0) if length is None else sequence(ctx, [made.pop(0) for _ in range(length)])
+        for length in lengths[0]
+    )
+
+
+def _flat(ctx: Context, values: Sequence[Value]) -> list[Value]:
+    """The values, and the elements of those that are sequences."""
+    if any(isinstance(v, Nothing) for v in values):
+        ctx.refuse("which branch runs decides whether an optional has a value")
+    return [item for v in values for item in (v.items if isinstance(v, Items) else (v,))]
 
 
 def _only_branch(

@@ -193,13 +193,13 @@ def convert_split(
     if split is not None:
         sizes = ctx.need_sizes(split, "how the tensor is split")
     if split is not None and ctx.data_only(split) is not None:
-        sizes = _parts_of_data(ctx, x, sizes or (), axis)
+        sizes = parts_of_data(ctx, x, sizes or (), axis)
     if num_outputs not in (0, ctx.output_count):
         ctx.refuse(f"num_outputs = {num_outputs} for {ctx.output_count} results")
     return split_axis(ctx, x, axis, sizes, ctx.output_count)
 
 
-def _parts_of_data(ctx: Context, x: Value, sizes: Sequence[Expr], axis: int) -> Sequence[Expr]:
+def parts_of_data(ctx: Context, x: Value, sizes: Sequence[Expr], axis: int) -> Sequence[Expr]:
     """Parts whose sizes a run tells; it refuses those that do not make up the whole."""
     (axis,) = axes_of(ctx, (axis,), x.type.rank)
     total = sum(sizes, start=ZERO)
