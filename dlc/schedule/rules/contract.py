@@ -17,7 +17,7 @@ from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import For, Func, If, allocs, loops
 from dlc.schedule.rules.contraction import Contraction, find_contraction
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
-from dlc.schedule.rules.tile import Tile, choose_tile, vector_registers
+from dlc.schedule.rules.tile import TAIL_ROWS, Tile, choose_tile, vector_registers
 from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, maximum
@@ -27,7 +27,6 @@ from dlc.te.transform import free_vars, loads
 MAX_STEPS = 16  # reduction steps written out in one iteration
 SUBTOTALS = (144,)  # products in one chain, whose rounding grows with its length; 9 * 16
 SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums of sums of sums
-TAIL_ROWS = 4  # of a tile for what is left of an open number of rows; what is left then has one
 MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
 
 
@@ -240,7 +239,7 @@ class _Tiling:
             extent = maximum(extent, 0)
         trace.do("partition", name, str(extent // size * size), suffix)
         tail = self._renamed(leaf, suffix)
-        if size > TAIL_ROWS:
+        if size > TAIL_ROWS and size % TAIL_ROWS == 0:  # else the cut is not surely inside
             return [(leaf, size), *self._cut(tail, role, TAIL_ROWS, suffix)]
         return [(leaf, size), (tail, 1)]
 

@@ -20,6 +20,7 @@ FMA_PER_CYCLE = 2
 LOADS_PER_CYCLE = 2
 FMA_LATENCY = 4
 STEP_OVERHEAD = 0.25  # cycles per step that no port accounts for; favours larger tiles
+TAIL_ROWS = 4  # of a tile for what is left of an open number of rows; what is left then has one
 VARIANT_COST = 0.02  # each further tile shape costs code and compile time: a tie-breaker
 
 
@@ -47,12 +48,14 @@ def fits(rows: int, columns: int, registers: int) -> bool:
 def choose_tile(rows: int | None, high: int | None, columns: int | None, registers: int) -> Tile:
     """The cheapest tile for `high` image rows of `rows` pixels and `columns` vectors.
 
-    None stands for a size that is only known at run time (taken as large).
+    None stands for a size that is only known at run time (taken as large); the rows of such a tile
+    are a multiple of those for its tail.
     """
     wide, tall, across = rows or 1024, high or 64, columns or 64
     best: tuple[float, Tile] | None = None
     for nr in range(1, min(across, 8) + 1):
-        for mr in range(1, min(wide, registers) + 1):
+        least = TAIL_ROWS if rows is None else 1
+        for mr in range(least, min(wide, registers) + 1, least):
             for ty in range(1, (min(tall, 4) if mr == wide else 1) + 1):
                 if not fits(ty * mr, nr, registers):
                     continue
