@@ -64,10 +64,11 @@ def test_a_deep_product_is_cut_into_parts_that_stay_in_the_cache():
     [
         CONV.replace("f32[", "f64["),
         CONV.replace("15, 16]):", "15, 8]):").replace("16, 16]", "8, 16]"),
+        CONV.replace("f32[5, 3", "f32[1, 3").replace("f32[1, 5, 14", "f32[1, 1, 14"),
         DEEP.replace("1, 128", "1, 1"),
         DEEP.replace("1, 128", "1, 3"),
     ],
-    ids=["f64", "blocks_of_8", "a_row", "few_rows"],
+    ids=["f64", "blocks_of_8", "one_block", "a_row", "few_rows"],
 )
 def test_what_does_not_fit_or_pay_stays(text):
     graph = read(text)

@@ -130,7 +130,7 @@ def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
 
 def _conv(op: ConvBlocked, out: Value, w: Array, count: int) -> _Product | None:
     ob, cb, *kernel, ci, oc = w.shape
-    if op.groups != 1 or ci != ROWS or oc != ROWS:
+    if op.groups != 1 or ci != ROWS or oc != ROWS or ob < 2:  # half of a panel has no schedule
         return None
     rank = len(kernel)
     dense = w.transpose(1, 2 + rank, *range(2, 2 + rank), 0, 3 + rank)
@@ -157,7 +157,7 @@ def _conv(op: ConvBlocked, out: Value, w: Array, count: int) -> _Product | None:
 def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, count: int) -> _Product | None:
     panels, depth, width = w.shape
     *lead, m, n = out.type.static_shape if x.type.rank > 1 else (1, 1)
-    if depth % DEPTH or n % ROWS or m < 2:
+    if depth % DEPTH or n % ROWS or m < 2 or n < 2 * ROWS:
         return None
     slack = m // 2 + 2 * ROWS + 1
     shape = Shape(
