@@ -27,6 +27,21 @@ def f(n: size, A: f32[n], *, B: f32[n]):
     for i in range(n):
         B[n - 1 - i] = A[i]
 """,
+    "locals_behind_one_of_open_size": """
+def f(n: size, A: f32[n, 2], *, B: f32[n]):
+    for i in parallel(n):
+        s = alloc(f32[2], "local")
+        t = alloc(f32[n], "local")
+        u = alloc(f32[2, n], "local")
+        for j in range(2):
+            s[j] = A[i, j]
+        for j1 in range(n):
+            t[j1] = A[j1, 0] + s[1]
+            u[0, j1] = t[j1] * 2.0
+            u[1, j1] = t[j1] + s[0]
+        for k in range(n):
+            B[i] = u[0, k] + u[1, k] * s[0]
+""",
     "symbolic_strides": """
 def f(n: size, A: f32[n, n, 2], *, B: f32[n, 2, n]):
     for i in range(n):

@@ -110,7 +110,10 @@ class Body:
             base = self._scratch(frame.bytes)
         for name, offset in frame.offsets.items():
             flat = self.indices.flat(offset)
-            self._frame[name] = self.indices.pointer(base, flat, 1)
+            at = self.indices.pointer(base, flat._replace(const=0), 1)
+            if flat.const:  # where what does not depend on a loop finds it
+                at = self.builder.index_op(0, f"getelementptr i8, {at}, i64 {flat.const}", "ptr")
+            self._frame[name] = at
 
     def _scratch(self, size_bytes: Expr) -> Val:
         """Scratch memory; without it the kernel fails and returns."""
