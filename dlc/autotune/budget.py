@@ -28,7 +28,12 @@ class Budget:
 
     def __str__(self) -> str:
         if self.seconds is not None:
-            return f"{self.seconds:g} s" if self.seconds < 60 else f"{self.seconds / 60:g} min"
+            minutes = self.seconds / 60
+            return (
+                f"{minutes:g} min"
+                if minutes >= 1 and minutes == int(minutes)
+                else f"{self.seconds:g} s"
+            )
         return f"{self.trials} trials" if self.trials is not None else "until flat"
 
 

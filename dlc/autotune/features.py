@@ -178,7 +178,7 @@ class _Describer:
             n for n, f in zip(trips, site.around, strict=True) if f.kind is LoopKind.PARALLEL
         )
         serial = [n for n, f in zip(trips, site.around, strict=True) if f.kind is LoopKind.SERIAL]
-        ops = _operations(stmt)
+        ops = operations(stmt)
         arithmetic = sum(ops[k] for k in ("add", "mul", "minmax", "integer", "select"))
         arithmetic += 4 * ops["div"] + _SPECIAL_COST * ops["special"]
         accesses = self._accesses(stmt)
@@ -312,7 +312,7 @@ class _Describer:
         return count / last * -(-last * width // _LINE_BYTES) * _LINE_BYTES
 
 
-def _operations(stmt: Store | Invoke) -> dict[str, float]:
+def operations(stmt: Store | Invoke) -> dict[str, float]:
     """Arithmetic of one execution by kind."""
     ops = dict.fromkeys(("add", "mul", "div", "minmax", "special", "integer", "select"), 0.0)
     if isinstance(stmt, Invoke):
