@@ -102,9 +102,8 @@ def _nvrtc_libraries() -> Iterator[str]:
     """NVRTC of a Python package, whatever its major version."""
     spec = importlib.util.find_spec("nvidia")
     for folder in spec.submodule_search_locations or () if spec else ():
-        for pattern in ("*/lib/libnvrtc.so.*", "*/lib/libnvrtc.so.*"):
-            found = sorted(glob.glob(os.path.join(folder, pattern)))
-            yield from (p for p in found if "builtins" not in p and ".alt." not in p)
+        found = sorted(glob.glob(os.path.join(folder, "*/lib/libnvrtc.so.*")))
+        yield from (p for p in found if ".alt." not in p)
 
 
 def _compile(compiler: Compiler, source: str, arch: str) -> bytes:

@@ -1,0 +1,140 @@
+"""Models on a real GPU: right against the CPU's artefact, and how fast.
+
+    python benchmarks/gpu.py [--limit SECONDS] MODEL.onnx ...
+
+Each model is built for the GPU and for this CPU, run on the same random inputs and compared, and
+timed as its user sees it: inputs and outputs in the memory of the CPU, copies included. Where
+`compute-sanitizer` is installed, one run goes through its memcheck and its racecheck. Results go
+to benchmarks/results/gpu-MODEL.json; models that have one are skipped, so a run that was cut
+short goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlc.compiler import build
+from dlc.runtime import Module, load, why_no_gpu
+
+RESULTS = Path(__file__).parent / "results"
+TOLERANCE = 1e-4  # of the largest output: sums of float32 in another order
+SIZE = 2  # of dimensions without a constant
+RUNS = 100
+_ONE_RUN = """
+import sys
+import numpy as np
+from dlc.runtime import load
+load(sys.argv[1]).run(dict(np.load(sys.argv[2])))
+"""
+
+
+def random_inputs(module: Module) -> dict[str, np.ndarray]:
+    """Small numbers of the types and shapes that a model takes."""
+    random = np.random.default_rng(0)
+    found = {}
+    for spec in module.inputs:
+        shape = [n if isinstance(n, int) else SIZE for n in spec.shape]
+        kind = np.dtype(spec.dtype.numpy_name)
+        data = random.standard_normal(shape) if kind.kind == "f" else random.integers(0, 2, shape)
+        found[spec.name] = np.asarray(data).astype(kind)
+    return found
+
+
+def difference(actual: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> float:
+    """The largest difference of any output, as a share of its largest element."""
+    worst = 0.0
+    for name, array in wanted.items():
+        scale = max(1e-30, float(np.abs(array).max(initial=0.0)))
+        apart = np.abs(actual[name].astype(np.float64) - array.astype(np.float64))
+        worst = max(worst, float(apart.max(initial=0.0)) / scale)
+    return worst
+
+
+def milliseconds(module: Module, inputs: dict[str, np.ndarray]) -> list[float]:
+    """The times of runs, the first few left out, sorted."""
+    times = []
+    for _ in range(RUNS + 5):
+        began = time.perf_counter()
+        module.run(inputs)
+        times.append((time.perf_counter() - began) * 1e3)
+    return sorted(times[5:])
+
+
+def sanitize(path: Path, inputs: dict[str, np.ndarray], folder: Path) -> dict[str, str]:
+    """What NVIDIA's checkers say of one run, by tool; nothing where they are not installed."""
+    checker = shutil.which("compute-sanitizer")
+    if checker is None:
+        return {}
+    arrays = folder / "inputs.npz"
+    np.savez(arrays, **inputs)
+    found = {}
+    for tool in ("memcheck", "racecheck"):
+        command = [checker, "--tool", tool, "--error-exitcode", "7"]
+        program = [sys.executable, "-c", _ONE_RUN, str(path), str(arrays)]
+        done = subprocess.run([*command, *program], capture_output=True, text=True, check=False)
+        found[tool] = "clean" if done.returncode == 0 else (done.stdout + done.stderr)[-2000:]
+    return found
+
+
+def measure(model: Path) -> dict[str, Any]:
+    """Everything about one model."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        on_gpu, on_cpu = folder / "gpu.so", folder / "cpu.so"
+        began = time.perf_counter()
+        report = build(model, on_gpu, "cuda")
+        seconds = time.perf_counter() - began
+        build(model, on_cpu, "native")
+        gpu, cpu = load(on_gpu), load(on_cpu)
+        inputs = random_inputs(cpu)
+        apart = difference(gpu.run(inputs), cpu.run(inputs))
+        times = milliseconds(gpu, inputs)
+        return {
+            "model": model.stem,
+            "kernels": report.kernels,
+            "build_seconds": round(seconds, 1),
+            "difference": apart,
+            "right": apart <= TOLERANCE,
+            "milliseconds": {"min": times[0], "median": times[len(times) // 2]},
+            "sanitizer": sanitize(on_gpu, inputs, folder),
+        }
+
+
+def main() -> int:
+    """Measure what has no result yet; 1 where a model is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--limit", type=float, default=540.0, help="start no model after that time")
+    options = parser.parse_args()
+    if missing := why_no_gpu():
+        print(missing)
+        return 2
+    RESULTS.mkdir(exist_ok=True)
+    began, wrong = time.perf_counter(), 0
+    for model in options.models:
+        path = RESULTS / f"gpu-{model.stem}.json"
+        if path.exists():
+            continue
+        if time.perf_counter() - began > options.limit:
+            print("out of time; call again for the rest")
+            break
+        result = measure(model)
+        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        wrong += not result["right"]
+        times = result["milliseconds"]
+        print(f"{model.stem}: {times['median']:.3f} ms, difference {result['difference']:.1e}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Printed kernels become images: which compiler, for which architectures, and only once."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlc.codegen.cuda import compile as cuda_compile
+from dlc.codegen.cuda.compile import FALLBACK, compile_units, find_compiler
+from dlc.codegen.cuda.emit import Kernel
+from dlc.core.cache import Cache
+from dlc.core.errors import CodegenError, TargetError
+from dlc.core.gpus import gpu_for
+from tests.codegen.gpu import schedule
+from tests.schedule.test_rules import CASES
+
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+NVRTC = list(cuda_compile._nvrtc_libraries())
+SM_90 = gpu_for(["sm_90"])
+
+
+@pytest.fixture
+def kernel() -> Kernel:
+    return schedule(CASES["depthwise_7"](), "depthwise").kernels[0]
+
+
+@needs_nvcc
+def test_there_is_code_for_each_architecture_and_for_later_ones(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path)
+    images, units = compile_units([kernel, kernel], SM_90, cache=cache)
+    assert units == {kernel.symbol: 0}
+    assert [(i.kind, i.arch) for i in images] == [("cubin", 90), ("ptx", int(FALLBACK[8:]))]
+    assert images[0].data.startswith(b"\x7fELF")
+    assert kernel.symbol.encode() in images[1].data
+
+    def never(*_: object) -> bytes:
+        raise AssertionError("what is known was compiled again")
+
+    monkeypatch.setattr(cuda_compile, "_compile", never)
+    assert compile_units([kernel], SM_90, cache=cache)[0] == images
+
+
+@needs_nvcc
+def test_a_kernel_that_is_no_cuda_is_reported(kernel: Kernel, tmp_path: Path) -> None:
+    broken = replace(kernel, text=kernel.text.replace("{", "{ nonsense;", 1))
+    with pytest.raises(CodegenError) as caught:
+        compile_units([broken], SM_90, cache=Cache(tmp_path))
+    assert "nonsense" in str(caught.value.fields["reason"])
+
+
+def test_a_missing_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_compiler.cache_clear()
+    monkeypatch.setattr(cuda_compile.shutil, "which", lambda _: None)
+    monkeypatch.setattr(cuda_compile, "_nvrtc_libraries", lambda: iter(()))
+    with pytest.raises(TargetError, match="no CUDA compiler"):
+        find_compiler()
+    find_compiler.cache_clear()
+
+
+@pytest.mark.skipif(not NVRTC, reason="NVRTC is not installed: pip install dlc[cuda]")
+def test_nvrtc_makes_the_same_kinds_of_images(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_compiler.cache_clear()
+    monkeypatch.setattr(cuda_compile.shutil, "which", lambda _: None)
+    images, _ = compile_units([kernel], SM_90, cache=Cache(tmp_path))
+    find_compiler.cache_clear()
+    assert images[0].data.startswith(b"\x7fELF")
+    assert kernel.symbol.encode() in images[1].data
