@@ -23,6 +23,7 @@ from dlc.schedule.rules import (
     schedule_func,
 )
 from dlc.schedule.trace import Trace
+from dlc.te.tensor import pad
 from tests.codegen.gpu import GPU, Scheduled, check_emulated, schedule
 from tests.schedule.data import inputs
 from tests.schedule.test_rules import CASES, tensor
@@ -127,3 +128,11 @@ def test_rows_of_any_width(width: int, threads: int) -> None:
     got = run_func(optimize(func, GPU, trace.steps), {}, inputs(func, {}))
     want = run_func(func, {}, inputs(func, {}))
     np.testing.assert_allclose(got["out"], want["out"], rtol=1e-5)
+
+
+def test_what_surrounds_a_copy_is_filled_by_its_launch() -> None:
+    x = tensor("a", 2, 5, 7)
+    func = lower_tensors("f", (), (x,), (pad("p", x, (0, 1, 2), (0, 1, 0)),))
+    made = schedule(func, "k")
+    assert len(made.kernels) == 1
+    check_emulated(made, inputs(func, {}), {})

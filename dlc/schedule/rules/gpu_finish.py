@@ -24,12 +24,18 @@ def bind_rest(trace: Trace) -> None:
     for top in top_nests(trace.func):
         if not _is_bound(top):
             _separate(trace, top)
-    for top in top_nests(trace.func):
-        if _is_bound(top):
-            continue
-        free = _free_loops(trace, top)
-        if free:
-            bind_elements(trace, free, _launch_for(trace, top))
+    for fills in (False, True):  # constants last: then there is a launch to fill them in by
+        for top in top_nests(trace.func):
+            if _is_bound(top) or _is_fill(top) != fills:
+                continue
+            free = _free_loops(trace, top)
+            if free:
+                bind_elements(trace, free, _launch_for(trace, top) if fills else None)
+
+
+def _is_fill(top: Stmt) -> bool:
+    """Whether a nest stores only what it need not load."""
+    return not any(loads(e) for e in exprs(top))
 
 
 def _separate(trace: Trace, top: Stmt) -> None:
@@ -53,8 +59,6 @@ def _separate(trace: Trace, top: Stmt) -> None:
 
 def _launch_for(trace: Trace, top: Stmt) -> str | None:
     """A launch that can fill in constants by the way, by a block loop of it; or None."""
-    if any(loads(e) for e in exprs(top)):
-        return None
     filled = written(top)
     for other in top_nests(trace.func):
         if _is_bound(other) and written(other) & filled:
