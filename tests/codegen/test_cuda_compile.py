@@ -55,7 +55,7 @@ def test_a_kernel_that_is_no_cuda_is_reported(kernel: Kernel, tmp_path: Path) ->
 
 def test_a_missing_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     find_compiler.cache_clear()
-    monkeypatch.setattr(cuda_compile.shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     monkeypatch.setattr(cuda_compile, "_nvrtc_libraries", lambda: iter(()))
     with pytest.raises(TargetError, match="no CUDA compiler"):
         find_compiler()
@@ -67,7 +67,7 @@ def test_nvrtc_makes_the_same_kinds_of_images(
     kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find_compiler.cache_clear()
-    monkeypatch.setattr(cuda_compile.shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     images, _ = compile_units([kernel], SM_90, cache=Cache(tmp_path))
     find_compiler.cache_clear()
     assert images[0].data.startswith(b"\x7fELF")
