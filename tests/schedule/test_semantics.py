@@ -13,7 +13,7 @@ from dlc.schedule.passes.simplify_indices import simplify_indices
 from dlc.schedule.primitive import PRIMITIVES, Step, replay, steps_from_json, steps_to_json
 from dlc.schedule.text import parse_func
 from dlc.te.transform import loads
-from tests.schedule.data import assert_same
+from tests.schedule.data import assert_same, parse
 from tests.schedule.functions import FUNCTIONS, function
 
 FACTORS = st.integers(1, 5)
@@ -87,6 +87,9 @@ class Choices:
     def decompose_reduction(self):
         return self.around(lambda s: accumulation(s) is not None)
 
+    def guard_sum(self):
+        return (self.decompose_reduction()[0],)
+
     def rfactor(self):
         return (*self.decompose_reduction(), self.new)
 
@@ -151,3 +154,36 @@ def test_no_schedule_changes_the_result(name, data):
     values = (0, 1, 2, 5, 7)
     assert_same(plain, func, values)
     assert_same(plain, tidy, values, seed=1)
+
+
+GUARDED = """
+    def f(n: size, m: f32[n], A: f32[n, 3, 4], *, s: f32[n]):
+        for i in range(n):
+            s[i] = 0.0
+            for j in range(3):
+                for k in range(4):
+                    s[i] += (A[i, j, k] if m[i] < 1.0 else 0.0)
+"""
+SLACK = """
+    def f(n: size, A: f32[n + 9], *, B: f32[n]):
+        t = alloc(f32[n + 8], "local")
+        for i in range(n + 8):
+            t[i] = A[i] + A[i + 1]
+        for j in range(n):
+            B[j] = t[j] + t[j + 1]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        (GUARDED, Step("guard_sum", ("s",))),
+        (SLACK, Step("compute_at", ("t", "j", (4,)))),
+        (SLACK, Step("compute_at", ("t", "j", (1,)))),
+    ],
+)
+def test_a_step_of_a_special_form_changes_no_result(text, step):
+    func = parse(text)
+    moved = replay(func, [step])
+    assert str(moved) != str(func)
+    assert_same(func, moved, (0, 1, 2, 5))
