@@ -29,7 +29,7 @@ help:
 	@echo "make fuzz        judge random models: COUNT=1000 SEED=0 BUDGET=10m; goes on where it stopped"
 	@echo "make fuzz-import imports 100,000 damaged models"
 	@echo "make mutants     put 60 faults into the compiler, one at a time, and count those found"
-	@echo "make operators   write docs/operators.md anew"
+	@echo "make operators   write docs/operators.md and docs/onnx-tests.md anew"
 	@echo "make gpu         run the models of MODELS=folder on this machine's GPU, right and how fast"
 	@echo "make lint        format, lint, types, import contracts"
 	@echo "make sanitize    the C++ tests under ASan, UBSan and TSan"
@@ -74,6 +74,7 @@ mutants: $(VENV)/.installed
 
 operators: $(VENV)/.installed
 	$(IN_VENV) python -m tests.frontend.operator_table
+	$(IN_VENV) python -m tests.frontend.node_suite_page
 
 gpu: $(VENV)/.installed
 	$(BIN)/python benchmarks/gpu.py $(wildcard $(MODELS)/*.onnx)

@@ -11,11 +11,44 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from dlc.core.errors import ModelError, UnsupportedModel
+from dlc.core.errors import InputError, ModelError, UnsupportedModel
 from dlc.frontend.onnx import Imported, import_model, load_model
 from dlc.graph.evaluate import evaluate
 
 Arrays = dict[str, np.ndarray]
+
+OTHERWISE: dict[str, list[str]] = {
+    "ONNX's own evaluator draws other random numbers": [
+        "test_bernoulli", "test_bernoulli_double", "test_bernoulli_double_expanded",
+        "test_bernoulli_expanded", "test_bernoulli_seed", "test_bernoulli_seed_expanded",
+        "test_training_dropout", "test_training_dropout_default",
+        "test_training_dropout_default_mask", "test_training_dropout_mask",
+    ],
+    "The expected values are further from the exact ones than dlc's": [
+        "test_attention_3d_causal_bf16", "test_attention_3d_causal_bf16_expanded",
+        "test_attention_4d_attn_mask_causal_bf16",
+        "test_attention_4d_attn_mask_causal_bf16_expanded", "test_attention_4d_causal_bf16",
+        "test_attention_4d_causal_bf16_expanded", "test_attention_4d_causal_fp16",
+        "test_attention_4d_causal_fp16_expanded", "test_attention_4d_causal_padded_kv_bf16",
+        "test_attention_4d_causal_padded_kv_bf16_expanded", "test_attention_4d_padded_kv_bf16",
+        "test_attention_4d_padded_kv_bf16_expanded",
+    ],
+    "A branch gives a result of another shape where an axis of data has size 1": [
+        "test_affine_grid_3d_align_corners", "test_affine_grid_3d_align_corners_expanded",
+    ],
+    "An input that is an absent optional value is compiled as one that is there": [
+        "test_optional_has_element_empty_optional_input",
+    ],
+}  # fmt: skip
+"""Tests whose models are compiled, and whose expected values dlc does not give: reason -> names.
+
+The attention of small floats is rounded after each step by ONNX's evaluator, and by dlc where a
+value is stored: of 192 results of `test_attention_4d_causal_bf16` 50 of the expected ones and 31 of
+dlc's are not the bfloat16 that is nearest to the result in float64, and the largest errors are
+0.0043 and 0.0034. The test allows a difference of a quarter of a step.
+"""
+ELSEWHERE_RIGHT = frozenset({"test_dynamicquantizelinear", "test_dynamicquantizelinear_expanded"})
+"""A tie of rounding in float32 is none in float64: the reference differs, machine code does not."""
 
 
 @dataclass
@@ -61,11 +94,13 @@ def _run(case: Any, outcome: Outcome) -> None:
         return
     graph = found.graph
     feed = {v.name: arrays[n] for v, n in zip(graph.inputs, found.interface.inputs, strict=True)}
-    results = evaluate(graph, feed)
     try:
-        for value, want in zip(graph.outputs, map(as_array, wanted), strict=True):
+        results = evaluate(graph, feed)
+        # An output that is a sequence is an output for each element.
+        flat = [e for v in map(as_array, wanted) for e in (v if isinstance(v, list) else [v])]
+        for value, want in zip(graph.outputs, map(as_array, flat), strict=True):
             _compare(results[value.name], want, case)
-    except AssertionError as error:
+    except (AssertionError, InputError, ValueError) as error:
         outcome.failed[case.name] = str(error)
     else:
         outcome.passed.append(case.name)
