@@ -89,8 +89,7 @@ class TaskSearch:
         if reply.data["status"] != "ok":
             self._give_up(f"the default: {reply.data.get('detail', reply.data['status'])}")
             return
-        self.default_ns = quartile([*reply.data["times_ns"], *reply.data["anchor_ns"]])
-        self.course.weight_ns = self.default_ns * self.calls
+        self._set_default(quartile([*reply.data["times_ns"], *reply.data["anchor_ns"]]))
         self._nests.setdefault(self.default_nest, 1.0)
         if not self.problem.families:
             self._give_up("no choice")
@@ -225,6 +224,8 @@ class TaskSearch:
         self.problem.scores[design] = trial.speedup
         if trial.nest:
             self._nests[trial.nest] = trial.speedup
+        if trial.anchor_ns and self.anchor is not None:  # the default ran again: know it better
+            self._set_default(min(self.default_ns, quartile(trial.anchor_ns)))
         if trial.speedup > (self.best.speedup if self.best else 1.0):
             self.best = trial
         if trial.status in _HEAVY:
@@ -254,6 +255,10 @@ class TaskSearch:
         self.problem.seen.add(design)
         self.problem.scores[design] = self._nests[nest]
         return True
+
+    def _set_default(self, time_ns: float) -> None:
+        self.default_ns = time_ns
+        self.course.weight_ns = time_ns * self.calls
 
     def _give_up(self, reason: str) -> None:
         self.problem_text = reason.splitlines()[0] if reason else "failed"

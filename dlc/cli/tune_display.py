@@ -46,14 +46,14 @@ def open_display(kind: str, console: Console, title: str) -> Iterator[Show]:
 def plain_line(snapshot: Snapshot) -> str:
     """One line about a session."""
     parts = [
-        show_seconds(snapshot.seconds),
+        _clock(snapshot.seconds),
         f"trials {snapshot.trials:,}",
         f"model {_ms(snapshot.default_ns)} → {_ms(snapshot.best_ns)}",
     ]
     if failed := _failures(snapshot):
         parts.append(f"failed {failed}")
     if snapshot.eta_seconds is not None:
-        parts.append(f"ETA {show_seconds(snapshot.eta_seconds)}")
+        parts.append(f"ETA {_clock(snapshot.eta_seconds)}")
     return "  ".join(parts)
 
 

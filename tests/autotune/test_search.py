@@ -317,3 +317,16 @@ def test_a_task_whose_default_fails_is_left_out(landscape_tasks, tmp_path):
 def test_an_unknown_search_is_refused():
     with pytest.raises(UserError, match="dowsing"):
         Options(search="dowsing")
+
+
+def test_a_default_that_was_disturbed_is_known_better_later(landscape_tasks, tmp_path):
+    class Disturbed(Landscape):
+        def measure(self, job):
+            reply = super().measure(job)
+            if "default" in str(job.blobs[0]):
+                slow = [50 * landscape.DEFAULT_NS] * 3
+                return landscape.Reply(reply.data | {"times_ns": slow, "anchor_ns": slow})
+            return reply
+
+    _, outcome = tune(landscape_tasks[:1], tmp_path / "a.db", "5trials", machine=Disturbed())
+    assert outcome.snapshot.tasks[0].default_ns == landscape.DEFAULT_NS

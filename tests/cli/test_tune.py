@@ -65,8 +65,7 @@ def test_a_curve_rises_as_times_fall():
 
 def test_plain_and_json_progress(capsys):
     assert plain_line(SNAPSHOT) == (
-        "83.00 s  trials 104  model 1.10 ms → 700.00 µs  failed 4 (timeout 3, wrong 1)  "
-        "ETA 517.00 s"
+        "1:23  trials 104  model 1.10 ms → 700.00 µs  failed 4 (timeout 3, wrong 1)  ETA 8:37"
     )
     out = io.StringIO()
     console = Console(file=out, width=200)
