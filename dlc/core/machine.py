@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 
 from dlc.core.cpus import BASELINE, IMPLIES, KERNEL_NAMES, with_implied
@@ -42,11 +41,15 @@ def host_arch() -> str:
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """How many physical cores this process may use: affinity, then the quota of its cgroup."""
+    """How many physical cores this process may use: affinity, then the quota of its cgroup.
+
+    A quota of 1.5 CPUs is one: two threads would be stopped for a quarter of the time. The runtime
+    counts so, too.
+    """
     allowed = os.sched_getaffinity(0)
     siblings = {_siblings(root, cpu) for cpu in allowed}
     quota = _quota(root)
-    return max(1, min(len(siblings), len(siblings) if quota is None else ceil(quota)))
+    return max(1, min(len(siblings), len(siblings) if quota is None else int(quota)))
 
 
 def _features(root: Path, arch: str) -> frozenset[str]:

@@ -37,14 +37,18 @@ class _HostStruct(ctypes.Structure):
 
 
 class Host:
-    """What kernels see of the runtime: backwards chunks of loops, one scratch buffer, failures."""
+    """What kernels see of the runtime: backwards chunks of loops, scratch memory, failures.
+
+    As in the runtime, scratch memory inside of a loop is not that around it.
+    """
 
     def __init__(self, *, memory: bool = True) -> None:
         self.messages: list[str] = []
         self.scratch_sizes: list[int] = []
         self.parallel_extents: list[int] = []
         self.memory = memory
-        self._scratch = np.zeros(0, np.uint8)
+        self._scratch = [np.zeros(0, np.uint8)] * 2
+        self._inside = 0
         self._old: list[Any] = []
         self._callbacks = (
             _PARALLEL(self._parallel), _SCRATCH(self._get_scratch), _FAIL(self._fail),
@@ -53,17 +57,20 @@ class Host:
 
     def _parallel(self, _: int, body: Any, closure: int, extent: int) -> None:
         self.parallel_extents.append(extent)
+        self._inside = 1
         for begin in range(0, extent, 3)[::-1]:
             body(closure, begin, min(begin + 3, extent))
+        self._inside = 0
 
     def _get_scratch(self, _: int, size: int) -> int | None:
         self.scratch_sizes.append(size)
         if not self.memory:
             return None
-        if size + 64 > len(self._scratch):  # as the runtime does: grow, else the same memory
-            self._old.append(self._scratch)
-            self._scratch = np.full(size + 64, 0xA5, np.uint8)
-        return self._scratch.ctypes.data + (-self._scratch.ctypes.data % 64)
+        memory = self._scratch[self._inside]
+        if size + 64 > len(memory):  # as the runtime does: grow, else the same memory
+            self._old.append(memory)
+            memory = self._scratch[self._inside] = np.full(size + 64, 0xA5, np.uint8)
+        return memory.ctypes.data + (-memory.ctypes.data % 64)
 
     def _fail(self, _: int, message: bytes) -> None:
         self.messages.append(message.decode())

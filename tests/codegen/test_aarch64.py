@@ -30,12 +30,15 @@ DRIVER = """
 #include <stdio.h>
 #include <stdlib.h>
 typedef void (*body_fn)(void *, int64_t, int64_t);
+static int inside;
 static void parallel(void *self, body_fn body, void *closure, int64_t extent) {
+  inside = 1;
   for (int64_t i = 0; i < extent; ++i) body(closure, i, i + 1);
+  inside = 0;
 }
 static void *scratch(void *self, int64_t bytes) {
-  static char memory[1 << 20] __attribute__((aligned(64)));
-  return bytes <= sizeof memory ? memory : 0;
+  static char memory[2][1 << 20] __attribute__((aligned(64)));
+  return bytes <= sizeof memory[0] ? memory[inside] : 0;
 }
 static void fail(void *self, const char *message) { abort(); }
 static struct { void *self; void *functions[3]; } host = {0, {parallel, scratch, fail}};

@@ -25,11 +25,6 @@ class Frame:
         """Whether the frame is small enough for the stack."""
         return isinstance(self.bytes, Const) and int(self.bytes.value) <= STACK_LIMIT_BYTES
 
-    def behind(self, used: Expr) -> Frame:
-        """The same frame after `used` other bytes."""
-        offsets = {name: canonical(at + used) for name, at in self.offsets.items()}
-        return Frame(offsets, canonical(self.bytes + used))
-
 
 def plan_frame(body: Stmt, outlined: Container[str]) -> Frame:
     """Place the LOCAL buffers of a body, except those inside the outlined loops."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dlc.codegen.llvm.frame import Frame, larger, plan_frame
+from dlc.codegen.llvm.frame import plan_frame
 from dlc.codegen.llvm.ir import Declarations
 from dlc.codegen.llvm.legalize import legalize
 from dlc.core.target import Target
 from dlc.schedule.loop import Alloc, Block, For, Func, If, Invoke, LoopKind, Stmt, Store
-from dlc.te.expr import ZERO, Const, Expr
+from dlc.te.expr import Const, Expr
 
 OUT_OF_MEMORY = "no memory for the kernel's intermediate results"
 
@@ -24,22 +24,9 @@ class Module:
         self.outlined: dict[str, For] = {}
         _find_parallel(self.body, self.outlined)
         self.inner = {name: plan_frame(loop.body, ()) for name, loop in self.outlined.items()}
-        self.frame = self._outer_frame()
+        self.frame = plan_frame(self.body, self.outlined)
         self._symbols: dict[str, int] = {}
         self._nested: dict[int, If] = {}
-
-    def _outer_frame(self) -> Frame:
-        """The kernel's own frame. Bodies that run on the calling thread take their frames from the
-        start of the same scratch memory, so the kernel's lies behind them.
-        """
-        frame = plan_frame(self.body, self.outlined)
-        if frame.on_stack:
-            return frame
-        used: Expr = ZERO
-        for inner in self.inner.values():
-            if not inner.on_stack:
-                used = larger(used, inner.bytes)
-        return frame.behind(used)
 
     def symbol(self) -> str:
         """A name for another outlined function."""

@@ -26,6 +26,8 @@ from dlc.te.simplify import canonical
 from dlc.te.transform import loads
 from dlc.te.types import const_size
 
+_MOST_AXES_FROM_DATA = 2
+"""Axes with scales known only from data: each makes a kernel read 2 or 4 times as many elements."""
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 
 
@@ -72,6 +74,7 @@ def convert_resize(
             region = _region(ctx, roi, where, x.type.rank)
             return cropped(ctx, x, sampling, region, ratios, counts, extrapolation_value)
         return _antialiased(ctx, x, sampling, coordinate_transformation_mode, ratios, counts)
+    _check_taps(ctx, mode, factors, scales)
     op = Resize(
         sizes=result,
         mode=_MODES[mode],
@@ -82,6 +85,16 @@ def convert_resize(
         exclude_outside=bool(exclude_outside),
     )
     return _resized(ctx, x, op)
+
+
+def _check_taps(
+    ctx: Context, mode: str, factors: Sequence[float | Expr | None], scales: Value | None
+) -> None:
+    """Refuse to interpolate along axes that a run will hardly ever find to be resized."""
+    from_data = sum(not isinstance(s, int | float | None) for s in factors)
+    if _MODES[mode] != "nearest" and from_data > _MOST_AXES_FROM_DATA and scales is not None:
+        reason = f"which of {from_data} axes are resized must be known to interpolate"
+        ctx.refuse(reason, needs=scales.name)
 
 
 def _region(
