@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.mutants.run import ROOT, TESTS, faults, find, inject, stale
+from tests.mutants.run import ROOT, TESTS, faults, find, inject, nearest_tests, stale
 
 FAULTS = faults()
 
@@ -14,7 +14,11 @@ FAULTS = faults()
 def test_there_are_sixty_of_all_parts():
     assert len(FAULTS) >= 60
     assert len({f["about"] for f in FAULTS}) == len(FAULTS)
-    assert {f["file"].split("/")[1] for f in FAULTS} == set(TESTS)
+    assert {f["file"].split("/")[1] for f in FAULTS} == {part.split("/")[0] for part in TESTS}
+
+
+def test_the_tests_named_exist():
+    assert all((ROOT / name).exists() for f in FAULTS for name in nearest_tests(f))
 
 
 def test_few_faults_are_stale():
