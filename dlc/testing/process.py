@@ -109,5 +109,7 @@ class Worker:
         code = self.process.wait()
         self.stop()
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        tail = (self.folder / "worker.log").read_text(errors="replace").strip().splitlines()[-1:]
-        return {"verdict": Verdict.CRASH, "detail": " ".join([name, *tail])[:400]}
+        lines = (self.folder / "worker.log").read_text(errors="replace").strip().splitlines()
+        frame = next((line.strip() for line in lines if line.startswith("  File ")), "")
+        verdict = Verdict.INVALID if "onnxruntime" in frame else Verdict.CRASH
+        return {"verdict": verdict, "detail": f"{name} {frame}"[:400]}

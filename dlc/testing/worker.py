@@ -7,6 +7,7 @@ Answer: {"verdict": ..., "variant": ..., "detail": ..., "operators": ..., ...}.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import resource
@@ -29,6 +30,7 @@ def main() -> None:
     """Serve requests until the pipe is closed. What others print goes to stderr."""
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    faulthandler.enable()  # tells whose fault a crash is: onnxruntime has some of its own
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin:

@@ -156,7 +156,7 @@ FIRES = [
      ["reshape", "relu"]),
     ("transpose_into_transpose", body(
         "x: f32[2, 3, 5]", "a: f32[5, 2, 3] = transpose(x, perm=(2, 0, 1))",
-        "y: f32[3, 5, 2] = transpose(a, perm=(2, 0, 1))"), ["transpose"]),
+        "y: f32[2, 5, 3] = transpose(a, perm=(1, 0, 2))"), ["transpose"]),
     ("transpose_into_reshape", body(
         "n: size, x: f32[n, 1, 3]", "y: f32[1, n, 3] = transpose(x, perm=(1, 0, 2))"),
      ["reshape"]),
@@ -324,6 +324,9 @@ REFUSES = [
     ("div_into_mul", "too small or too large", elementwise("c: = const(5e-324)", "y: = div(x, c)")),
     ("pad_into_conv", "zeros only", body(
         X4, "p: f32[2, 3, 7, 7] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 0), value=1.0)",
+        "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 5, 5] = conv(p, w)")),
+    ("pad_into_conv", "zeros only", body(
+        X4, "p: f32[2, 3, 7, 7] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 0), mode='reflect')",
         "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 5, 5] = conv(p, w)")),
     ("pad_into_conv", "batch or channel", body(
         X4, "p: f32[3, 3, 5, 7] = pad(x, before=(1, 0, 0, 0), after=(0, 0, 0, 0))",

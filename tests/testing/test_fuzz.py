@@ -112,6 +112,15 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
         assert worker.wait()["verdict"] == Verdict.HANG
 
 
+def test_a_crash_of_another_engine_is_not_ours(tmp_path):
+    with Worker(tmp_path, 60) as worker:
+        worker.send({"seed": 1000})
+        assert worker.process is not None
+        worker.process.kill()
+        (tmp_path / "worker.log").write_text('Fatal\n  File "x/onnxruntime/run.py", line 1\n')
+        assert worker.wait()["verdict"] == Verdict.INVALID
+
+
 @pytest.mark.slow
 def test_a_campaign_goes_on_where_it_stopped(tmp_path):
     campaign.run([1000, 1001], tmp_path, processes=1)

@@ -25,6 +25,11 @@ MODELS: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
         (float[1, 1, 1, 1, 1] x, float[1, 1, 1, 1, n] w) => (float[1, 1, 1, 1, n] y) {
             y = MatMul (x, w)
         }"""),
+    "a guarded loop whose last row of vectors is gone": (
+        {"x": (1, 17, 17), "w": (51, 1, 1), "b": (51,)}, """
+        (float[1, 17, 17] x, float[51, 1, 1] w, float[51] b) => (float[1, 51, 10] y) {
+            y = Conv <group: int = 17, pads: ints = [1, 2], strides: ints = [2]> (x, w, b)
+        }"""),
 }  # fmt: skip
 
 

@@ -216,6 +216,9 @@ def _vectorize(trace: Trace, name: str, target: Target) -> None:
         return
     if extent is not None and extent % lanes:
         trace.do("partition", name, extent // lanes * lanes, "_v")
-        if trace.constant(f"{name}_v") != 1:
-            trace.do("vectorize", f"{name}_v")
+        # Of a loop with guards either part may have nothing to do, and be gone.
+        if (tail := f"{name}_v") in loops(trace.func.body) and trace.constant(tail) != 1:
+            trace.do("vectorize", tail)
+        if name not in loops(trace.func.body):
+            return
     trace.do("vectorize", trace.split(name, lanes)[1])
