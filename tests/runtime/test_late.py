@@ -1,0 +1,66 @@
+"""Outputs whose shape only a run can tell, and the memory a run asks for on the way."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc.core.errors import UserError
+from dlc.core.manifest import TensorSpec, append_trailer
+from dlc.core.types import DType
+from tests.runtime.affine import AFFINE, compile_model
+
+MANIFEST = {
+    "sizes": (),
+    "inputs": (TensorSpec("count", DType.I64, (1,)),),
+    "outputs": (TensorSpec("y", DType.F32, ("k",)),),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> dlc.Module:
+    path = tmp_path_factory.mktemp("late") / "late.so"
+    compile_model(path, "late.c")
+    append_trailer(path, type(AFFINE)(AFFINE.dlc_version, AFFINE.architecture, **MANIFEST))
+    return dlc.load(path)
+
+
+def test_each_run_tells_its_shape(model):
+    assert model.output_shapes({"count": np.array([3])}) == {"y": (-1,)}
+    kept = [model(np.array([n])) for n in (3, 0, 1, 100_000, 7)]
+    for n, y in zip((3, 0, 1, 100_000, 7), kept, strict=True):
+        np.testing.assert_array_equal(y, np.arange(n))  # no later run has written to it
+
+
+def test_no_memory_is_a_failure_like_others(model):
+    with pytest.raises(UserError, match="no memory"):
+        model(np.array([1 << 60]))
+    np.testing.assert_array_equal(model(np.array([2])), [0, 1])
+
+
+def test_an_impossible_shape_is_refused(model):
+    with pytest.raises(UserError, match="impossible shape"):
+        model(np.array([-1]))
+
+
+def test_threads_do_not_share_memory(model):
+    wrong: list[int] = []
+
+    def work(n: int) -> None:
+        found = (model(np.array([n])) for _ in range(200))
+        wrong.extend(n for y in found if not np.array_equal(y, np.arange(n)))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (1, 10, 1000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_outputs_of_unknown_shape_cannot_be_bound(model):
+    with pytest.raises(UserError, match="depends on the data"):
+        model.bind({"count": np.array([3])})
