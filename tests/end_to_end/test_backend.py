@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, parser
 
 import dlc.backend
 from tests.end_to_end.networks import NETWORKS
@@ -101,3 +101,17 @@ def test_what_no_constant_helps_is_refused_at_once():
     node = helper.make_node("Fancy", ["x"], ["y"])
     with pytest.raises(dlc.ModelError, match="Fancy"):
         dlc.backend.run_node(node, [X])
+
+
+def test_a_region_from_the_data_is_compiled_for_its_values():
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> '
+        "main (float[1,1,4,4] x, float[8] roi, int64[4] sizes) => (float[1,1,p,q] y) {"
+        ' y = Resize<mode="linear", coordinate_transformation_mode="tf_crop_and_resize">'
+        "(x, roi, , sizes) }"
+    )
+    rep = dlc.backend.prepare(model)
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    roi = np.array([0, 0, 0, 0, 1, 1, 1, 1], np.float32)
+    (found,) = rep.run([x, roi, np.array([1, 1, 4, 4])])
+    np.testing.assert_array_equal(found, x)

@@ -61,7 +61,9 @@ def convert_resize(
     if crops or (antialias and smaller and mode != "nearest"):
         if not x.type.is_static or not all(isinstance(s, Const) for s in result):
             hint = "fix them with dims= or shapes="
-            ctx.refuse("a region, or antialias = 1, needs fixed sizes", hint)
+            given = next((v for v in (sizes, scales) if v is not None and not _is_empty(v)), None)
+            needs = "" if given is None or ctx.array(given) is not None else given.name
+            ctx.refuse("a region, or antialias = 1, needs fixed sizes", hint, needs)
         counts = [const_size(s) for s in result]
         ratios = [
             s if isinstance(s, int | float) else m / n
