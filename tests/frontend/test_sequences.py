@@ -38,6 +38,13 @@ MODELS = {
         y = ConcatFromSequence<axis=0>(w)
         n = SequenceLength(w)
     }""",
+    "insert from the back": """(float[4,3] x) => (float[a,3] y) <int64 last = {-1}> {
+        a = Neg(x)
+        b = Abs(x)
+        s = SequenceConstruct(x, a)
+        t = SequenceInsert(s, b, last)
+        y = ConcatFromSequence<axis=0>(t)
+    }""",
     "stack": """(float[4,3] x) => (float[a,b,c] y) {
         a = Neg(x)
         e = SequenceEmpty()

@@ -93,7 +93,7 @@ def convert_length(ctx: Context, values: Value) -> Value:
 def convert_at(ctx: Context, values: Value, position: Value) -> Value:
     """One element."""
     items = items_of(ctx, values)
-    at = _place(ctx, position, len(items) - 1)
+    at = _place(ctx, position, len(items) - 1, len(items))
     if at is not None:
         return items[at]
     rows = [unsqueeze(ctx, item, (0,)) for item in _of_one_type(ctx, items)]
@@ -107,7 +107,7 @@ def convert_insert(
 ) -> Value:
     """A sequence with one element more, by default at its end."""
     items = items_of(ctx, values)
-    at = len(items) if position is None else _place(ctx, position, len(items))
+    at = len(items) if position is None else _place(ctx, position, len(items), len(items))
     if at is not None:
         return sequence(ctx, (*items[:at], item, *items[at:]))
     assert position is not None, "it has no place"
@@ -129,7 +129,7 @@ def convert_insert(
 def convert_erase(ctx: Context, values: Value, position: Value | None = None) -> Value:
     """A sequence with one element less, by default the last."""
     items = items_of(ctx, values)
-    at = len(items) - 1 if position is None else _place(ctx, position, len(items) - 1)
+    at = len(items) - 1 if position is None else _place(ctx, position, len(items) - 1, len(items))
     if at is not None:
         return sequence(ctx, (*items[:at], *items[at + 1 :]))
     assert position is not None, "it has no place"
@@ -198,14 +198,14 @@ def convert_get_element(ctx: Context, value: Value) -> Value:
     return value
 
 
-def _place(ctx: Context, position: Value, last: int) -> int | None:
-    """A position counted from the front; None where only a run knows it."""
+def _place(ctx: Context, position: Value, last: int, length: int) -> int | None:
+    """A position counted from the front, at most `last`; None where only a run knows it."""
     if ctx.array(position) is None:
         return None
     at = ctx.one_int(position, "the position")
-    if not -last - 1 <= at <= last:
+    if not -length <= at <= last:
         ctx.refuse(f"there is no position {at}")
-    return at if at >= 0 else at + last + 1
+    return at if at >= 0 else at + length
 
 
 def _of_one_type(ctx: Context, items: Sequence[Value]) -> Sequence[Value]:
