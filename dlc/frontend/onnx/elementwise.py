@@ -96,7 +96,11 @@ def _same_type(ctx: Context, op_type: str, a: Value, b: Value) -> tuple[Value, V
     exponent = ctx.array(b)
     whole = exponent is not None and np.array_equal(exponent, np.trunc(exponent))
     if not a.type.dtype.is_float and not whole:
-        ctx.refuse(f"{a.type.dtype} to a power of type {b.type.dtype} that is not a whole constant")
+        ctx.refuse(
+            f"{a.type.dtype} to a power of type {b.type.dtype} that is not a whole constant",
+            "",
+            b.name,
+        )
     return a, ctx.call(ops.Cast(to=a.type.dtype), b)
 
 

@@ -164,7 +164,7 @@ def convert_stft(
     step = ctx.one_int(frame_step, "frame_step")
     shape = None if window is None else ctx.array(window)
     if window is not None and shape is None:
-        ctx.refuse("its window must be constant")
+        ctx.refuse_variable("its window", window)
     if frame_length is not None:
         length = ctx.one_int(frame_length, "frame_length")
     elif shape is not None:
