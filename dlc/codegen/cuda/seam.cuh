@@ -122,7 +122,7 @@ template <class T> DLC_FN T shift_left(T a, T b) {
 }
 template <class T> DLC_FN T shift_right(T a, T b) {
   if (u64(b) < 8 * sizeof(T)) return T(a >> b);
-  return a < T(0) ? T(-1) : T(0);
+  return T(-1) > T(0) ? T(0) : T(a >> (8 * sizeof(T) - 1));
 }
 template <class T> DLC_FN T int_pow(T a, T b) {
   T product = T(1);

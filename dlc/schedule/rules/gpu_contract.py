@@ -44,7 +44,7 @@ def match(func: Func, target: Target) -> Product | None:
         return None
     total, result = _stages(func, found)
     wide = {f.var for f in result.loops if f.extent != ONE}
-    if not wide & set(found.rows) or total.factors is None:
+    if not wide & set(found.rows) or total.factors is None or not total.inner:
         return None
     index = next(x.index for x in loads(result.value) if x.buffer == found.sum)
     position = [simple_index(i, result.loops) for i in index]
