@@ -32,8 +32,11 @@ def rule_for(func: Func, target: Target) -> ModuleType | None:
 
 def rules_for(func: Func, target: Target) -> tuple[ModuleType, ...]:
     """The rules that know a prepared function, the best first; none where `finish` does."""
-    rules = RULES if target.gpu is None else GPU_RULES
-    return tuple(rule for rule in rules if rule.match(func, target) is not None)
+    return tuple(rule for rule in _rules(target) if rule.match(func, target) is not None)
+
+
+def _rules(target: Target) -> tuple[ModuleType, ...]:
+    return RULES if target.gpu is None else GPU_RULES
 
 
 def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
@@ -44,7 +47,7 @@ def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace
     """
     prepared = Trace(func)
     prepare(prepared, target)
-    for rule in RULES if target.gpu is None else GPU_RULES:
+    for rule in _rules(target):
         found = rule.match(prepared.func, target)
         if found is None:
             continue
