@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, ValueInfoProto, helper
+from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
 from onnx.backend import base
 
 from dlc.compiler import compile
@@ -28,7 +28,8 @@ class DlcBackendRep(base.BackendRep):
 
     A model that can only be compiled once some of its inputs are constants (the axes of a sum, for
     one, decide what is computed at all) is compiled for the values these have in a run; further
-    runs with the same values use what was compiled.
+    runs with the same values use what was compiled. So it is with a sequence, for the shapes of its
+    elements, and with an optional, for whether it has a value.
     """
 
     def __init__(self, model: ModelProto) -> None:
@@ -37,9 +38,13 @@ class DlcBackendRep(base.BackendRep):
         constants = {tensor.name for tensor in graph.initializer}
         self._inputs = [v.name for v in graph.input if v.name not in constants]
         self._names = [v.name for v in graph.output]
-        self._pack = base.namedtupledict("Outputs", self._names)
+        self._open = [v.name for v in graph.input if not v.type.HasField("tensor_type")]
+        self._sequences = {v.name for v in graph.output if _holds_sequence(v.type)}
+        self._pack: Any = base.namedtupledict("Outputs", self._names)
         self._fixed: dict[str, None] = {}
         self._modules: dict[Hashable, Module] = {}
+        if self._open:
+            return
         try:
             self._modules[()] = compile(model)
         except UnsupportedModel as error:
@@ -50,7 +55,7 @@ class DlcBackendRep(base.BackendRep):
         """The inputs whose values the model is compiled for."""
         return tuple(self._fixed)
 
-    def run(self, inputs: Any, **kwargs: Any) -> tuple[Array, ...]:
+    def run(self, inputs: Any, **kwargs: Any) -> Any:
         """Run on inputs by name, in order, or on one array; gives the outputs as a named tuple.
 
         Raises:
@@ -60,15 +65,14 @@ class DlcBackendRep(base.BackendRep):
         feeds = self._feeds(inputs)
         module = self._module(feeds)
         free = {name: value for name, value in feeds.items() if name not in self._fixed}
-        found: dict[str, Any] = {}
-        for name, array in module.run(free).items():
+        found: dict[str, Any] = {name: [] for name in self._sequences}
+        for name, array in module.run(_flat(free, self._open)).items():
             whole, bracket, _ = name.partition("[")
-            if bracket and whole in self._names:  # an element of a sequence
-                found.setdefault(whole, []).append(array)
+            if bracket and whole in self._sequences:
+                found[whole].append(array)
             else:
                 found[name] = array
-        outputs: tuple[Array, ...] = self._pack(*found.values())
-        return outputs
+        return self._pack(*[found.get(name) for name in self._names])
 
     def _module(self, feeds: Mapping[str, object]) -> Module:
         """The model compiled for these values of the inputs that have to be constants."""
@@ -77,11 +81,15 @@ class DlcBackendRep(base.BackendRep):
             if missing:
                 raise InputError(name=missing[0], reason="is missing")
             values = {name: np.asarray(feeds[name]) for name in self._fixed}
-            key = tuple((n, a.shape, a.dtype.str, a.tobytes()) for n, a in values.items())
+            shapes = {name: _structure(feeds.get(name)) for name in self._open}
+            key: Hashable = tuple(
+                [(n, a.shape, a.dtype.str, a.tobytes()) for n, a in values.items()]
+                + list(shapes.items())
+            )
             if key in self._modules:
                 return self._modules[key]
             try:
-                module = compile(self._model, values=values)
+                module = compile(self._model, values=values, shapes=shapes)
             except UnsupportedModel as error:
                 self._fix(error)
                 continue
@@ -131,6 +139,29 @@ class DlcBackendRep(base.BackendRep):
         return dict(zip(names, values, strict=True))
 
 
+def _holds_sequence(type_: TypeProto) -> bool:
+    inner = type_.optional_type.elem_type if type_.HasField("optional_type") else type_
+    return bool(inner.HasField("sequence_type"))
+
+
+def _structure(value: Any) -> Any:
+    """The shape of a tensor, those of the elements of a sequence, or None of nothing."""
+    if isinstance(value, list | tuple):
+        return tuple(map(np.shape, value))
+    return None if value is None else np.shape(value)
+
+
+def _flat(feeds: Mapping[str, Any], open_inputs: Sequence[str]) -> dict[str, Any]:
+    """The feeds with each element of a sequence by itself, and without what is absent."""
+    flat: dict[str, Any] = {}
+    for name, value in feeds.items():
+        if name in open_inputs and isinstance(value, list | tuple):
+            flat |= {f"{name}[{i}]": element for i, element in enumerate(value)}
+        elif name not in open_inputs or value is not None:
+            flat[name] = value
+    return flat
+
+
 class DlcBackend(base.Backend):
     """Compiles models for this machine."""
 
@@ -148,9 +179,7 @@ class DlcBackend(base.Backend):
         return DlcBackendRep(model)
 
     @classmethod
-    def run_model(
-        cls, model: ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any
-    ) -> tuple[Array, ...]:
+    def run_model(cls, model: ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> Any:
         """Compile a model and run it once; see `prepare` and `DlcBackendRep.run`."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
@@ -162,7 +191,7 @@ class DlcBackend(base.Backend):
         device: str = "CPU",
         outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
         **kwargs: Any,
-    ) -> tuple[Array, ...]:
+    ) -> Any:
         """Compile a model of one node and run it; `outputs_info` is not needed.
 
         Raises:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from onnx import ModelProto
 
-    from dlc.frontend.onnx.interface import Dim, Shape
+    from dlc.frontend.onnx.interface import Dim
+    from dlc.frontend.onnx.structure import Structure
 
 _LOG = logging.getLogger("dlc.schedule")
 
@@ -84,7 +85,7 @@ def compile(
     target: str | Target = "native",
     *,
     dims: Mapping[str, Dim] | None = None,
-    shapes: Mapping[str, Shape] | None = None,
+    shapes: Mapping[str, Structure] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
     precision: Precision = "highest",
     optimize: bool = True,
@@ -97,7 +98,8 @@ def compile(
         model: a path, the bytes of a model, or a `ModelProto`.
         target: a target string (`native`, `llvm -mcpu=haswell`, ...) or a `Target`.
         dims: fixes or bounds dimensions by name: `{"batch": 1}`, `{"seq": (1, 512)}`.
-        shapes: fixes shapes of inputs: `{"x": (1, 3, 224, 224)}`.
+        shapes: fixes shapes of inputs: `{"x": (1, 3, 224, 224)}`. A sequence needs one for each
+            element, `{"s": [(2, 3), (4, 3)]}`; None stands for an optional without a value.
         values: makes inputs constants: `{"sample_rate": 16000}`.
         precision: how float32 products are computed; `highest` is at least as accurate as float32.
         optimize: False compiles each node by itself, as plain loops: slow, to find out whether an
@@ -134,7 +136,7 @@ def build(
     target: str | Target = "native",
     *,
     dims: Mapping[str, Dim] | None = None,
-    shapes: Mapping[str, Shape] | None = None,
+    shapes: Mapping[str, Structure] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
     precision: Precision = "highest",
     optimize: bool = True,
@@ -186,7 +188,7 @@ def lower_model(
     machine: Target,
     *,
     dims: Mapping[str, Dim] | None = None,
-    shapes: Mapping[str, Shape] | None = None,
+    shapes: Mapping[str, Structure] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
     precision: Precision = "highest",
     optimize: bool = True,

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from dlc.compiler import Precision
-    from dlc.frontend.onnx.interface import Dim, Shape
+    from dlc.frontend.onnx.interface import Dim
+    from dlc.frontend.onnx.structure import Structure
 
     Model = str | Path | bytes | ModelProto
 
@@ -70,7 +71,7 @@ def plan_tuning(
     target: str | Target = "native",
     *,
     dims: Mapping[str, Dim] | None = None,
-    shapes: Mapping[str, Shape] | None = None,
+    shapes: Mapping[str, Structure] | None = None,
     precision: Precision = "highest",
     only: str = "",
 ) -> Plan:
@@ -143,7 +144,7 @@ def tune(
     target: str | Target = "native",
     *,
     dims: Mapping[str, Dim] | None = None,
-    shapes: Mapping[str, Shape] | None = None,
+    shapes: Mapping[str, Structure] | None = None,
     precision: Precision = "highest",
     options: Options | None = None,
     only: str = "",

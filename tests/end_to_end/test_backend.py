@@ -52,6 +52,22 @@ def test_one_model():
     np.testing.assert_array_equal(found[0], -found[2])
 
 
+def test_a_sequence_is_compiled_for_the_shapes_of_its_elements():
+    text = """<ir_version: 8, opset_import: ["": 18]>
+        main (seq(float[n]) s, optional(float[m]) o) => (seq(float[k]) t, bool there) {
+            e = SequenceEmpty()
+            t = SequenceMap(s) <body = f (float[n] x) => (float[n] y) { y = Neg(x) }>
+            there = OptionalHasElement(o)
+        }"""
+    prepared = dlc.backend.prepare(parser.parse_model(text))
+    first = prepared.run([[X, X[:1]], None])
+    assert [e.tolist() for e in first.t] == [[1.0, -2.0], [1.0]]
+    assert not first.there
+    second = prepared.run({"s": [], "o": X})
+    assert second.t == []
+    assert second.there
+
+
 def test_only_the_processor():
     model = NETWORKS["perceptron"].model()
     assert dlc.backend.supports_device("CPU")

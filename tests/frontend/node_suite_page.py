@@ -49,9 +49,6 @@ def page(outcome: Outcome) -> str:
 def _reason(operator: str, reason: str) -> str:
     if "element type STRING" in reason:
         return "Strings as inputs are not supported"
-    if found := re.search("it is a (sequence|optional)", reason):
-        kind = {"sequence": "Sequences", "optional": "Optional values"}[found[1]]
-        return f"{kind} as inputs are not supported"
     name = re.sub(r"-\d+$", "", operator)
     if "training" in operator:
         return f"{name} trains a model"

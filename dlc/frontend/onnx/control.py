@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlc.core.errors import UnsupportedOperator
 from dlc.core.types import DType
 from dlc.frontend.onnx.body import Body, Step, scan
 from dlc.frontend.onnx.context import Context
@@ -16,13 +17,14 @@ from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.loops import branch, loop_while
 from dlc.frontend.onnx.model import OnnxGraph
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.reshape import transpose
-from dlc.frontend.onnx.slicing import slice_axes
+from dlc.frontend.onnx.reshape import transpose, unsqueeze
+from dlc.frontend.onnx.sequences import Items, Nothing
+from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.graph import Value
 from dlc.graph.ops.from_sizes import Range
 from dlc.te.expr import ZERO, Const, Expr, index, maximum
 from dlc.te.simplify import surely_equal, surely_less
-from dlc.te.types import TensorType, const_size
+from dlc.te.types import TensorType
 
 _MAX_UNROLLED = 64
 _ENDLESS = 1 << 62
@@ -53,28 +55,42 @@ def convert_loop(
     """A loop: counted, or until a condition fails."""
     if len(body.outputs) <= len(initial):
         ctx.refuse(f"{len(body.outputs)} results of a step do not fit")
-    steps: Expr = index(_ENDLESS)
-    if trip_count is not None:
-        steps = ctx.one_size(trip_count, "the number of steps")
-        if surely_less(steps, 0):
-            steps = ZERO
-        elif ctx.data.reads_any(steps):
-            steps = ctx.data.size(maximum(steps, ZERO))
+    steps = index(_ENDLESS) if trip_count is None else _step_count(ctx, trip_count)
     counted = trip_count is not None and (cond is None or _is_true(ctx, cond))
-    changes = _changes_types(ctx, body, initial)
+    if any(isinstance(v, Items | Nothing) for v in initial):
+        if not isinstance(steps, Const) and trip_count is not None:
+            ctx.refuse_variable("the number of steps that build a sequence", trip_count)
+        return _unrolled(ctx, body, steps, cond, initial)
+    try:
+        changes = _changes_types(ctx, body, initial)
+    except UnsupportedOperator:  # a step may be known that any step is not
+        if _is_small(steps):
+            return _unrolled(ctx, body, steps, cond, initial)
+        raise
     if changes is None or not counted:
         return loop_while(ctx, steps, cond, initial, body)
+    if changes and (not _is_small(steps) or len(body.outputs) > 1 + len(initial)):
+        return loop_while(ctx, steps, cond, initial, body)
     if changes:
-        small = isinstance(steps, Const) and steps.value <= _MAX_UNROLLED
-        if not small or len(body.outputs) > 1 + len(initial):
-            return loop_while(ctx, steps, cond, initial, body)
-        return _unrolled(ctx, body, const_size(steps), initial)
+        return _unrolled(ctx, body, steps, cond, initial)
 
     def step(inner: Body, carries: list[Value], elements: list[Value]) -> Step:
         made = inner.run_graph(inner, body, (*elements, _true(inner), *carries))
         return Step(made[1 : 1 + len(carries)], made[1 + len(carries) :])
 
     return scan(ctx, "loop", initial, [counter(ctx, steps)], step)
+
+
+def _step_count(ctx: Context, trip_count: Value) -> Expr:
+    """How many steps there are at most."""
+    steps = ctx.one_size(trip_count, "the number of steps")
+    if surely_less(steps, 0):
+        return ZERO
+    return ctx.data.size(maximum(steps, ZERO)) if ctx.data.reads_any(steps) else steps
+
+
+def _is_small(steps: Expr) -> bool:
+    return isinstance(steps, Const) and steps.value <= _MAX_UNROLLED
 
 
 def counter(ctx: Context, steps: Expr) -> Value:
@@ -105,14 +121,34 @@ def _changes_types(ctx: Context, body: OnnxGraph, initial: Sequence[Value]) -> b
 
 
 def _unrolled(
-    ctx: Context, body: OnnxGraph, steps: int, initial: Sequence[Value]
+    ctx: Context, body: OnnxGraph, steps: Expr, cond: Value | None, initial: Sequence[Value]
 ) -> tuple[Value, ...]:
+    """The steps one behind the other: how many there are is known."""
     carries = tuple(initial)
-    for number in range(steps):
+    rows: list[tuple[Value, ...]] = []
+    number = 0
+    while surely_less(number, steps) and (cond is None or _known(ctx, cond)):
+        if number == _MAX_UNROLLED:
+            ctx.refuse(f"more than {_MAX_UNROLLED} steps build a sequence")
         index_now = ctx.constant(np.array(number, np.int64))
-        made = ctx.run_graph(ctx, body, (index_now, _true(ctx), *carries))
-        carries = made[1:]
-    return carries
+        cond, *made = ctx.run_graph(ctx, body, (index_now, _true(ctx), *carries))
+        carries = tuple(made[: len(initial)])
+        rows.append(tuple(made[len(initial) :]))
+        number += 1
+    if not rows and len(body.outputs) > 1 + len(initial):
+        ctx.refuse("it collects values and has no step, so nobody knows their type")
+    collected = [
+        concat(ctx, [unsqueeze(ctx, value, (0,)) for value in column], 0)
+        for column in zip(*rows, strict=True)
+    ]
+    return (*carries, *collected)
+
+
+def _known(ctx: Context, cond: Value) -> bool:
+    array = ctx.array(cond)
+    if array is None:
+        ctx.refuse_variable("the condition of a loop that builds a sequence", cond)
+    return bool(array.all())
 
 
 @converter("Scan", since=9)

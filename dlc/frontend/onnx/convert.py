@@ -18,13 +18,14 @@ from dlc.core.errors import (
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.context import Context, OnlySize
 from dlc.frontend.onnx.fallback import function_body, is_standard
-from dlc.frontend.onnx.interface import Dim, Inputs, Interface, Shape, resolve_inputs, with_values
+from dlc.frontend.onnx.interface import Dim, Inputs, Interface, resolve_inputs, with_values
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
 from dlc.frontend.onnx.model import OnnxGraph, OnnxModel, OnnxNode, Unreadable
 from dlc.frontend.onnx.names import Names
 from dlc.frontend.onnx.order import in_order
 from dlc.frontend.onnx.registry import Entry, find
-from dlc.frontend.onnx.sequences import READERS, Items, Nothing
+from dlc.frontend.onnx.sequences import READERS, Items, Nothing, nothing, sequence
+from dlc.frontend.onnx.structure import Structure
 from dlc.graph.graph import Graph, Value
 from dlc.graph.verify import verify_graph
 from dlc.te.expr import Const, Expr
@@ -45,7 +46,7 @@ def convert_model(
     model: OnnxModel,
     *,
     dims: Mapping[str, Dim] | None = None,
-    shapes: Mapping[str, Shape] | None = None,
+    shapes: Mapping[str, Structure] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Graph:
@@ -57,7 +58,7 @@ def import_model(
     model: OnnxModel,
     *,
     dims: Mapping[str, Dim] | None = None,
-    shapes: Mapping[str, Shape] | None = None,
+    shapes: Mapping[str, Structure] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Imported:
@@ -69,7 +70,8 @@ def import_model(
     Args:
         model: What `load_model` read.
         dims: Fixes or bounds dimensions by name: `{"batch": 1}`, `{"seq": (1, 512)}`.
-        shapes: Fixes shapes of inputs: `{"x": (1, 3, 224, 224)}`.
+        shapes: Fixes shapes of inputs: `{"x": (1, 3, 224, 224)}`; of a sequence that of each
+            element, `{"s": [(2, 3), (4, 3)]}`; None stands for an optional without a value.
         values: Makes inputs constants: `{"sample_rate": 16000}`.
         limits: What may be computed while importing.
 
@@ -98,7 +100,7 @@ class _FixDimension(Exception):
 
 
 def _import(
-    model: OnnxModel, dims: Mapping[str, Dim], shapes: Mapping[str, Shape], limits: Limits
+    model: OnnxModel, dims: Mapping[str, Dim], shapes: Mapping[str, Structure], limits: Limits
 ) -> Imported:
     names = Names()
     inputs = resolve_inputs(model, names, dims, shapes)
@@ -155,6 +157,8 @@ class _Driver:
 
     def run(self, inputs: Inputs) -> tuple[Value, ...]:
         self.env.update(zip(inputs.names, inputs.values, strict=True))
+        for name, parts in inputs.parts.items():
+            self.env[name] = self.whole(inputs, parts)
         self.constants(self.model.graph)
         for node in self.model.graph.nodes:
             self.node(node)
@@ -170,8 +174,7 @@ class _Driver:
             value = self.env[output.name]
             assert isinstance(value, Value), "what is missing was reported"
             if isinstance(value, Nothing):
-                reason = f"the output '{output.name}' is an optional without a value"
-                raise ModelError(model=self.model.label, reason=reason)
+                continue
             items = value.items if isinstance(value, Items) else (value,)
             results += items
             self.wanted += [
@@ -179,6 +182,13 @@ class _Driver:
                 for i in range(len(items))
             ]
         return tuple(results)
+
+    def whole(self, inputs: Inputs, parts: tuple[str, ...] | None) -> Value:
+        """An input that is no tensor: a sequence of inputs, or nothing."""
+        if parts is None:
+            return nothing(self.ctx)
+        values = dict(zip(inputs.names, inputs.values, strict=True))
+        return sequence(self.ctx, [values[part] for part in parts])
 
     def constants(self, graph: OnnxGraph) -> None:
         for name, array in graph.constants.items():

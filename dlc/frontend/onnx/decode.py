@@ -128,8 +128,10 @@ class Decoder:
     def value(self, proto: ValueInfoProto) -> OnnxValue:
         """A declared value."""
         declared = proto.type
-        if declared.WhichOneof("value") == "optional_type":  # a caller has to give it
+        if optional := declared.WhichOneof("value") == "optional_type":
             declared = declared.optional_type.elem_type
+        if sequence := declared.WhichOneof("value") == "sequence_type":
+            declared = declared.sequence_type.elem_type
         kind = declared.WhichOneof("value")
         if kind not in (None, "tensor_type"):
             return OnnxValue(proto.name, Unreadable(f"it is a {str(kind)[:-5]}, no tensor"), None)
@@ -149,7 +151,8 @@ class Decoder:
                 for d in tensor.shape.dim
             )
         name = elem_type_name(tensor.elem_type)
-        return OnnxValue(proto.name, dtype or Unreadable(f"element type {name}"), dims)
+        kept = dtype or Unreadable(f"element type {name}")
+        return OnnxValue(proto.name, kept, dims, sequence, optional)
 
     def node(self, proto: NodeProto, opsets: Mapping[str, int], depth: int) -> OnnxNode:
         """One call of an operator."""

@@ -13,6 +13,7 @@ from dlc.core.errors import ModelError
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.model import OnnxModel, OnnxValue, Unreadable
 from dlc.frontend.onnx.names import Names
+from dlc.frontend.onnx.structure import Shape, Structure, spread
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.te.expr import Const, Expr, Var
@@ -20,8 +21,6 @@ from dlc.te.types import TensorType
 
 Dim = int | tuple[int, int | None]
 """A dimension fixed to a number, or bounded: (smallest, largest or None)."""
-Shape = Sequence[int | str | None]
-"""A shape given by the caller: None leaves a dimension as it is, a name makes it variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +42,14 @@ class Inputs:
     names: tuple[str, ...]
     sizes: Mapping[str, str]
     ranges: dict[str, tuple[int, int | None]]
+    parts: Mapping[str, tuple[str, ...] | None]
+    """Sequence -> the inputs that are its elements; optional without a value -> None."""
 
 
 def resolve_inputs(
-    model: OnnxModel, names: Names, dims: Mapping[str, Dim], shapes: Mapping[str, Shape]
+    model: OnnxModel, names: Names, dims: Mapping[str, Dim], shapes: Mapping[str, Structure]
 ) -> Inputs:
-    """Give every input its type.
+    """Give every input its type; each element of a sequence is an input of its own.
 
     Raises:
         ModelError: an input without a known rank or of a type dlc lacks; a dimension or a shape
@@ -59,8 +60,9 @@ def resolve_inputs(
         reason = f"there is no input '{min(unknown)}'"
         listed = ", ".join(v.name for v in declared)
         raise ModelError(model=model.label, reason=reason, hint=f"the inputs are {listed}")
+    declared, flat, parts = spread(model.label, declared, shapes)
     resolver = _Resolver(model.label, dims, [v.dims or () for v in declared])
-    found = [(v, resolver.shape(v, shapes.get(v.name))) for v in declared]
+    found = [(v, resolver.shape(v, flat.get(v.name))) for v in declared]
     resolver.check_dims()
     variables: dict[str, str] = {}  # name of the dimension -> size variable
     for _, shape in found:
@@ -77,6 +79,7 @@ def resolve_inputs(
         tuple(v.name for v in declared),
         {variable: dim for dim, variable in variables.items()},
         {v: resolver.ranges[d] for d, v in variables.items() if d in resolver.ranges},
+        parts,
     )
 
 
@@ -94,6 +97,9 @@ def with_values(model: OnnxModel, values: Mapping[str, ArrayLike]) -> OnnxModel:
             listed = ", ".join(declared)
             reason = f"there is no input '{name}'"
             raise ModelError(model=model.label, reason=reason, hint=f"the inputs are {listed}")
+        if value.sequence:
+            reason = f"the input '{name}' is a sequence; it cannot be made a constant"
+            raise ModelError(model=model.label, reason=reason)
         array = np.asarray(given)
         dims = value.dims if value.dims is not None else array.shape
         fits = array.ndim == len(dims) and all(

@@ -30,6 +30,10 @@ class OnnxValue:
     name: str
     dtype: DType | Unreadable
     dims: tuple[int | str | None, ...] | None
+    sequence: bool = False
+    """Whether it is a sequence; type and dimensions are those of its elements."""
+    optional: bool = False
+    """Whether it may have no value."""
 
 
 @dataclass(frozen=True, slots=True)

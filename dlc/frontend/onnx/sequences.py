@@ -17,6 +17,7 @@ from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.model import OnnxGraph
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, squeeze, unsqueeze
 from dlc.frontend.onnx.slicing import concat, parts_of_data, split_axis
@@ -31,6 +32,7 @@ READERS = frozenset(
         "ConcatFromSequence",
         "If",
         "Identity",
+        "Loop",
         "Optional",
         "OptionalGetElement",
         "OptionalHasElement",
@@ -38,6 +40,7 @@ READERS = frozenset(
         "SequenceErase",
         "SequenceInsert",
         "SequenceLength",
+        "SequenceMap",
     }
 )
 """The operators that take sequences; all others get tensors only."""
@@ -62,6 +65,11 @@ _NO_TYPE = TensorType((0,), DType.BOOL)
 def sequence(ctx: Context, items: Sequence[Value]) -> Items:
     """A sequence of these values."""
     return Items(ctx.names.fresh("sequence"), _NO_TYPE, tuple(items))
+
+
+def nothing(ctx: Context) -> Nothing:
+    """An optional without a value."""
+    return Nothing(ctx.names.fresh("nothing"), _NO_TYPE)
 
 
 def items_of(ctx: Context, value: Value) -> tuple[Value, ...]:
@@ -96,7 +104,7 @@ def convert_at(ctx: Context, values: Value, position: Value) -> Value:
     at = _place(ctx, position, len(items) - 1, len(items))
     if at is not None:
         return items[at]
-    rows = [unsqueeze(ctx, item, (0,)) for item in _of_one_type(ctx, items)]
+    rows = [unsqueeze(ctx, item, (0,)) for item in _of_one_type(ctx, items, position)]
     row = ctx.call(Gather(axis=0), concat(ctx, rows, 0), reshape_to(ctx, position, (ONE,)))
     return reshape_to(ctx, row, items[0].type.shape)
 
@@ -111,7 +119,7 @@ def convert_insert(
     if at is not None:
         return sequence(ctx, (*items[:at], item, *items[at:]))
     assert position is not None, "it has no place"
-    _of_one_type(ctx, (*items, item))
+    _of_one_type(ctx, (*items, item), position)
 
     def pick(place: int, before: Value, here: Value) -> Value:
         own = (
@@ -133,7 +141,7 @@ def convert_erase(ctx: Context, values: Value, position: Value | None = None) ->
     if at is not None:
         return sequence(ctx, (*items[:at], *items[at + 1 :]))
     assert position is not None, "it has no place"
-    _of_one_type(ctx, items)
+    _of_one_type(ctx, items, position)
     here = _from_front(ctx, position, len(items))
     pairs = itertools.pairwise(items)
     return sequence(
@@ -177,10 +185,24 @@ def _part_sizes(ctx: Context, x: Value, split: Value | None, axis: int) -> Seque
     return [index(min(chunk, size - start)) for start in range(0, size, chunk)]
 
 
+@converter("SequenceMap", since=17)
+def convert_map(ctx: Context, values: Value, *others: Value, body: OnnxGraph) -> tuple[Value, ...]:
+    """A sequence of what the body makes of each element; other sequences go along with it."""
+    length = len(items_of(ctx, values))
+    operands = (values, *others)
+    if any(len(v.items) != length for v in operands if isinstance(v, Items)):
+        ctx.refuse("its sequences differ in length")
+    rows = [
+        ctx.run_graph(ctx, body, [v.items[i] if isinstance(v, Items) else v for v in operands])
+        for i in range(length)
+    ]
+    return tuple(sequence(ctx, [row[k] for row in rows]) for k in range(len(body.outputs)))
+
+
 @converter("Optional", since=15)
 def convert_optional(ctx: Context, value: Value | None = None, *, type: object = None) -> Value:
     """A value, or nothing of some type."""
-    return value if value is not None else Nothing(ctx.names.fresh("nothing"), _NO_TYPE)
+    return value if value is not None else nothing(ctx)
 
 
 @converter("OptionalHasElement", since=15)
@@ -208,9 +230,10 @@ def _place(ctx: Context, position: Value, last: int, length: int) -> int | None:
     return at if at >= 0 else at + length
 
 
-def _of_one_type(ctx: Context, items: Sequence[Value]) -> Sequence[Value]:
+def _of_one_type(ctx: Context, items: Sequence[Value], position: Value) -> Sequence[Value]:
     if not items or any(item.type != items[0].type for item in items):
-        ctx.refuse("its position is known only at run time, and its elements differ in type")
+        reason = "its position is known only at run time, and its elements differ in type"
+        ctx.refuse(reason, "an input becomes a constant with values=", position.name)
     return items
 
 
