@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlc.codegen.cuda import compile as cuda_compile
-from dlc.codegen.cuda.compile import FALLBACK, compile_units, find_compiler
+from dlc.codegen.cuda.compile import FALLBACK, Compiler, compile_units, find_compiler
 from dlc.codegen.cuda.emit import Kernel
 from dlc.core.cache import Cache
 from dlc.core.errors import CodegenError, TargetError
@@ -43,6 +43,23 @@ def test_there_is_code_for_each_architecture_and_for_later_ones(
 
     monkeypatch.setattr(cuda_compile, "_compile", never)
     assert compile_units([kernel], SM_90, cache=cache)[0] == images
+
+
+@needs_nvcc
+def test_nvcc_reads_a_source_once_for_all_architectures(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[str, str]] = []
+    compile_ = cuda_compile._compile
+
+    def count(compiler: Compiler, source: bytes, arch: str, suffix: str) -> bytes:
+        read.append((arch, suffix))
+        return compile_(compiler, source, arch, suffix)
+
+    monkeypatch.setattr(cuda_compile, "_compile", count)
+    images, _ = compile_units([kernel], gpu_for(["sm_80", "sm_90"]), cache=Cache(tmp_path))
+    assert read == [(FALLBACK, ".cu"), ("sm_80", ".ptx"), ("sm_90", ".ptx")]
+    assert len({i.data for i in images}) == 3
 
 
 @needs_nvcc

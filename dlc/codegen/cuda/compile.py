@@ -56,24 +56,37 @@ def compile_units(
     texts = list({k.symbol: k for k in kernels}.values())
     groups = [texts[n : n + KERNELS_PER_UNIT] for n in range(0, len(texts), KERNELS_PER_UNIT)]
     units = {k.symbol: n for n, group in enumerate(groups) for k in group}
-    tasks = [
-        (n, _source(group), arch)
-        for n, group in enumerate(groups)
-        for arch in (*gpu.archs, FALLBACK)
-    ]
-
-    def make(task: tuple[int, str, str]) -> Image:
-        unit, source, arch = task
-        key = f"{compiler.name} {compiler.version} {arch}\n{source}".encode()
-        data = store.get(key)
-        if data is None:
-            data = _compile(compiler, source, arch)
-            store.put(key, data)
-        is_ptx = arch.startswith("compute_")
-        return Image(unit, "ptx" if is_ptx else "cubin", int(arch.rpartition("_")[2]), data)
+    def unit(number: int) -> list[Image]:
+        source = _source(groups[number])
+        ptx = _made(store, compiler, source, FALLBACK)
+        made = [(arch, _made(store, compiler, source, arch, ptx)) for arch in gpu.archs]
+        cubins = [Image(number, "cubin", _number(arch), data) for arch, data in made]
+        return [*cubins, Image(number, "ptx", _number(FALLBACK), ptx)]
 
     with ThreadPoolExecutor(jobs or usable_cores()) as pool:
-        return list(pool.map(make, tasks)), units
+        return [image for made in pool.map(unit, range(len(groups))) for image in made], units
+
+
+def _number(arch: str) -> int:
+    return int(arch.rpartition("_")[2])
+
+
+def _made(
+    store: Cache, compiler: Compiler, source: str, arch: str, ptx: bytes | None = None
+) -> bytes:
+    """An image out of the cache, or compiled: by nvcc from PTX, where that is there already.
+
+    Reading C++ takes most of the time, and is the same for every architecture.
+    """
+    key = f"{compiler.name} {compiler.version} {FALLBACK} {arch}\n{source}".encode()
+    data = store.get(key)
+    if data is None:
+        if ptx is not None and compiler.name == "nvcc":
+            data = _compile(compiler, ptx, arch, ".ptx")
+        else:
+            data = _compile(compiler, source.encode(), arch, ".cu")
+        store.put(key, data)
+    return data
 
 
 def _source(kernels: Sequence[Kernel]) -> str:
@@ -106,11 +119,11 @@ def _nvrtc_libraries() -> Iterator[str]:
         yield from (p for p in found if ".alt." not in p)
 
 
-def _compile(compiler: Compiler, source: str, arch: str) -> bytes:
+def _compile(compiler: Compiler, source: bytes, arch: str, suffix: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="dlc-cuda-") as name:
         folder = Path(name)
-        file, out = folder / "kernels.cu", folder / "image"
-        file.write_text(source, encoding="utf-8")
+        file, out = folder / f"kernels{suffix}", folder / "image"
+        file.write_bytes(source)
         done = subprocess.run(
             _command(compiler, file, out, arch), capture_output=True, text=True, check=False
         )
