@@ -14,7 +14,7 @@ class Gpu:
 
     archs: tuple[str, ...] = ("sm_80", "sm_90")
     threads: int = 1024  # of one block
-    shared_bytes: int = 48 * 1024  # of one block, without asking the driver for more
+    shared_bytes: int = 99 * 1024  # of one block, by sm_86, sm_89 and sm_120
     registers: int = 65536  # of one block, 32 bits each
     processors: int = 108  # how many blocks run at the same time at least; A100, H100 has 132
 

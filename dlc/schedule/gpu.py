@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
+from dlc.core.types import DType
 from dlc.schedule.edit import read, sequence, written
 from dlc.schedule.instruction import BARRIER
 from dlc.schedule.loop import (
@@ -29,23 +31,44 @@ from dlc.schedule.loop import (
     allocs,
     walk,
 )
-from dlc.te.expr import Const, Expr
+from dlc.te.expr import Const, Expr, index
+from dlc.te.types import TensorType, const_size
 
 WARP = 32
+ARRIVALS = "arrivals"
+SHARED_ALIGNMENT = 16  # bytes: the widest access
 
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """What one scheduled function is on a GPU: kernels in order, and memory between them."""
+    """What one scheduled function is on a GPU: kernels in order, and memory between them.
+
+    `arrivals` count blocks: one number for each group with a tail, 0 before and after a launch.
+    """
 
     scratch: tuple[Buffer, ...]
     funcs: tuple[Func, ...]
+    arrivals: tuple[Buffer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What the last block of each group runs.
+
+    `groups` are the loops that number the groups, `members` those that number who arrives: the
+    blocks of a group, or the last blocks of the groups inside of it.
+    """
+
+    groups: tuple[For, ...]
+    members: tuple[For, ...]
+    body: Stmt
 
 
 def split_launches(func: Func) -> Launches:
     """Make a function of each launch. Its parameters are the buffers it uses, under their names."""
     scratch = _outer_allocs(func.body)
     funcs: list[Func] = []
+    arrivals: list[Buffer] = []
     known = {b.name: b for b in (*func.params, *scratch)}
     nests = sequence(func.body)
     for number, nest in enumerate(nests):
@@ -53,17 +76,38 @@ def split_launches(func: Func) -> Launches:
         reads = read(nest) - writes
         name = func.name if len(nests) == 1 else f"{func.name}_{number + 1}"
         in_place = tuple((o, i) for o, i in func.in_place if o in writes and i in reads)
-        funcs.append(
-            Func(
-                name,
-                func.sizes,
-                tuple(b for n, b in known.items() if n in reads),
-                tuple(b for n, b in known.items() if n in writes),
-                nest,
-                in_place,
-            )
+        launch = Func(
+            name,
+            func.sizes,
+            tuple(b for n, b in known.items() if n in reads),
+            tuple(b for n, b in known.items() if n in writes),
+            nest,
+            in_place,
         )
-    return Launches(tuple(scratch), tuple(funcs))
+        if ends := tails(launch):
+            arrivals.append(_arrivals(f"{ARRIVALS}_{number + 1}", ends))
+            launch = replace(launch, outputs=(*launch.outputs, arrivals[-1]))
+        funcs.append(launch)
+    return Launches(tuple(scratch), tuple(funcs), tuple(arrivals))
+
+
+def _arrivals(name: str, ends: tuple[Tail, ...]) -> Buffer:
+    return Buffer(name, TensorType((index(sum(group_count(t) for t in ends)),), DType.U32))
+
+
+def group_count(tail: Tail) -> int:
+    """How many groups of blocks have a tail of their own."""
+    return prod(_constant(f) for f in tail.groups)
+
+
+def member_count(tail: Tail) -> int:
+    """How many arrive before the tail runs."""
+    return prod(_constant(f) for f in tail.members)
+
+
+def _constant(loop: For) -> int:
+    assert isinstance(loop.extent, Const), "blocks with a tail are a constant number"
+    return int(loop.extent.value)
 
 
 def _outer_allocs(stmt: Stmt) -> list[Buffer]:
@@ -78,13 +122,48 @@ def _outer_allocs(stmt: Stmt) -> list[Buffer]:
 
 
 def block_loops(func: Func) -> tuple[tuple[For, ...], Stmt]:
-    """The block loops of a launch, outermost first, and what runs inside of them."""
+    """The block loops of a launch, outermost first, and what runs inside of all of them."""
     found: list[For] = []
     stmt = func.body
-    while isinstance(stmt, For) and stmt.kind is LoopKind.BLOCK:
-        found.append(stmt)
-        stmt = stmt.body
+    while (loop := _block_loop(stmt)) is not None:
+        found.append(loop)
+        stmt = loop.body
     return tuple(found), stmt
+
+
+def _block_loop(stmt: Stmt) -> For | None:
+    """A block loop, alone or before a tail."""
+    first = stmt.stmts[0] if isinstance(stmt, Block) and stmt.stmts else stmt
+    return first if isinstance(first, For) and first.kind is LoopKind.BLOCK else None
+
+
+def tails(func: Func) -> tuple[Tail, ...]:
+    """The tails of a launch, in the order in which they run."""
+    found: list[Tail] = []
+    around: list[For] = []
+    begins: list[tuple[int, Stmt]] = []  # how many loops are around a tail
+    stmt = func.body
+    while (loop := _block_loop(stmt)) is not None:
+        if isinstance(stmt, Block):
+            begins.append((len(around), Block(stmt.stmts[1:])))
+        around.append(loop)
+        stmt = loop.body
+    inner = len(around)
+    for depth, body in reversed(begins):
+        found.append(Tail(tuple(around[:depth]), tuple(around[depth:inner]), body))
+        inner = depth
+    return tuple(found)
+
+
+def block_bodies(func: Func) -> tuple[Stmt, ...]:
+    """What blocks of a launch run: what stands inside of all block loops, then the tails."""
+    return (block_loops(func)[1], *(t.body for t in tails(func)))
+
+
+def block_phases(func: Func) -> Iterator[Stmt]:
+    """All phases of a launch."""
+    for body in block_bodies(func):
+        yield from phases(body)
 
 
 def is_cooperative(stmt: Stmt) -> bool:
@@ -129,8 +208,7 @@ def threads_of(phase: Stmt) -> int:
 
 def block_threads(func: Func) -> int:
     """How many threads a block of a launch has: whole warps that are enough for each phase."""
-    _, body = block_loops(func)
-    most = max((threads_of(p) for p in phases(body)), default=1)
+    most = max((threads_of(p) for p in block_phases(func)), default=1)
     return -(-most // WARP) * WARP
 
 
@@ -145,9 +223,22 @@ def strides(loops: tuple[For, ...]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def shared_buffers(func: Func) -> tuple[Buffer, ...]:
-    """The buffers of a launch that its block shares."""
-    return tuple(a.buffer for a in allocs(func.body).values() if a.scope is Scope.SHARED)
+def shared_offsets(func: Func) -> tuple[dict[str, int], int]:
+    """Where each shared buffer of a launch begins in its block's memory, and the bytes of all.
+
+    What a tail uses lies where the blocks before it are done with theirs. Shapes are constants.
+    """
+    found: dict[str, int] = {}
+    most = 0
+    for body in block_bodies(func):
+        end = 0
+        for alloc in allocs(body).values():
+            if alloc.scope is Scope.SHARED:
+                found[alloc.buffer.name] = end
+                size = const_size(alloc.buffer.type.elems) * alloc.buffer.type.dtype.size_bytes
+                end += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+        most = max(most, end)
+    return found, most
 
 
 def grid(func: Func) -> tuple[Expr, ...]:

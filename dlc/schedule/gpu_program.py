@@ -33,7 +33,7 @@ from dlc.schedule.verify_program import verify_program
 from dlc.te.expr import ZERO, Const, Expr, Load, Var, index
 from dlc.te.simplify import canonical
 from dlc.te.transform import loads, substitute
-from dlc.te.types import TensorType
+from dlc.te.types import TensorType, const_size
 
 
 def why_not_on_gpu(program: Program) -> str:
@@ -163,25 +163,33 @@ class _Copies(_Rewriter):
 
 
 class _Calls(_Rewriter):
-    """Scratch memory of constant size lies in one more region, which all calls share; each buffer
-    of symbolic size gets a region of its own.
+    """The first region of the arena counts blocks that arrived, at a place of its own for each
+    call: it begins where the arena begins, whatever the sizes are, so what a run leaves there, 0,
+    is what the next one finds. Scratch memory of constant size lies in one more region, which all
+    calls share; each buffer of symbolic size gets a region of its own.
     """
 
     def __init__(self, program: Program, launches: Mapping[str, Launches]) -> None:
         self.launches = launches
         self.kernels = {k.name: k for k in program.kernels}
-        self.common = len(program.arena)
+        self.shift = int(any(one.arrivals for one in launches.values()))
+        self.arrival_bytes = 0
+        self.common = self.shift + len(program.arena)
         self.common_bytes = 0
-        self.regions: list[Expr] = [*program.arena, ZERO]
+        self.regions: list[Expr] = [*[ZERO] * self.shift, *program.arena, ZERO]
         self.count = 0
 
     @property
     def arena(self) -> tuple[Expr, ...]:
-        """The regions of the program and those of the scratch memory."""
+        """The regions of the program, and before and behind it those of its launches."""
         self.regions[self.common] = index(self.common_bytes)
+        if self.shift:
+            self.regions[0] = index(self.arrival_bytes)
         return tuple(self.regions)
 
     def visit(self, stmt: HostStmt) -> list[HostStmt]:
+        if isinstance(stmt, Place):
+            return [replace(stmt, region=stmt.region + self.shift)]
         if not isinstance(stmt, CallKernel):
             return [stmt]
         kernel, launches = self.kernels[stmt.kernel], self.launches[stmt.kernel]
@@ -189,6 +197,13 @@ class _Calls(_Rewriter):
         names = dict(zip((b.name for b in kernel.params), stmt.buffers, strict=True))
         found: list[HostStmt] = []
         used = 0
+        for buffer in launches.arrivals:
+            self.count += 1
+            made = replace(buffer, name=f"scratch_{self.count}_{buffer.name}")
+            names[buffer.name] = made.name
+            found.append(Place(made, 0, index(self.arrival_bytes)))
+            counts = const_size(buffer.type.elems) * buffer.type.dtype.size_bytes
+            self.arrival_bytes += -(-counts // ALIGNMENT) * ALIGNMENT
         for buffer in launches.scratch:
             self.count += 1
             shape = tuple(canonical(substitute(n, env)) for n in buffer.type.shape)

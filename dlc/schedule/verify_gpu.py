@@ -9,15 +9,16 @@ from math import prod
 from dlc.core.errors import VerifyError
 from dlc.core.target import Gpu
 from dlc.schedule.gpu import (
-    block_loops,
+    block_bodies,
+    block_phases,
     block_threads,
     is_barrier,
-    phases,
-    shared_buffers,
+    shared_offsets,
     strides,
+    tails,
     thread_loops,
 )
-from dlc.schedule.loop import Alloc, For, Func, If, LoopKind, Scope, Stmt, Store, walk
+from dlc.schedule.loop import Alloc, For, Func, If, LoopKind, Scope, Stmt, Store, allocs, walk
 from dlc.schedule.passes.insert_barriers import insert_barriers
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.transform import free_vars, loads
@@ -30,6 +31,7 @@ def verify_gpu(func: Func, gpu: Gpu, *, when: str) -> None:
     """Raise `VerifyError` listing every broken invariant of a launch.
 
     - Block loops stand outside of everything else; thread loops of a phase are nested.
+    - The number of blocks of a launch with a tail is constant.
     - A barrier stands wherever phases conflict, and never inside of a phase.
     - A block has no more threads, shared memory and registers than the target offers.
     - Shared buffers have a constant shape and are allocated outside of phases; what else is
@@ -50,13 +52,15 @@ def verify_gpu(func: Func, gpu: Gpu, *, when: str) -> None:
 
 
 def _loops(func: Func) -> Iterator[str]:
-    _, body = block_loops(func)
-    for stmt in walk(body):
+    for stmt in (s for body in block_bodies(func) for s in walk(body)):
         if isinstance(stmt, For) and stmt.kind is LoopKind.BLOCK:
             yield f"block loop '{stmt.var}' is not outside of everything else"
         if isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL:
             yield f"loop '{stmt.var}' is parallel, not bound to blocks or threads"
-    for phase in phases(body):
+    for loop in (f for tail in tails(func) for f in (*tail.groups, *tail.members)):
+        if not isinstance(loop.extent, Const):
+            yield f"block loop '{loop.var}' before a tail has no constant extent"
+    for phase in block_phases(func):
         yield from _nested(phase)
 
 
@@ -96,19 +100,13 @@ def _limits(func: Func, gpu: Gpu) -> Iterator[str]:
 
 
 def shared_bytes(func: Func) -> int | None:
-    """The shared memory of a block, each buffer aligned to 16 bytes; None if not constant."""
-    total = 0
-    for buffer in shared_buffers(func):
-        if not buffer.type.is_static:
-            return None
-        size = const_size(buffer.type.elems) * buffer.type.dtype.size_bytes
-        total += -(-size // 16) * 16
-    return total
+    """The shared memory of a block; None if not constant."""
+    shared = [a.buffer for a in allocs(func.body).values() if a.scope is Scope.SHARED]
+    return shared_offsets(func)[1] if all(b.type.is_static for b in shared) else None
 
 
 def _allocations(func: Func) -> Iterator[str]:
-    _, body = block_loops(func)
-    inside = {id(s) for p in phases(body) for s in walk(p)}
+    inside = {id(s) for p in block_phases(func) for s in walk(p)}
     for stmt in walk(func.body):
         if not isinstance(stmt, Alloc):
             continue
@@ -123,8 +121,7 @@ def _allocations(func: Func) -> Iterator[str]:
 
 def _private(func: Func) -> list[Alloc]:
     """The register buffers that live across phases."""
-    _, body = block_loops(func)
-    inside = {id(s) for p in phases(body) for s in walk(p)}
+    inside = {id(s) for p in block_phases(func) for s in walk(p)}
     found = [s for s in walk(func.body) if isinstance(s, Alloc) and id(s) not in inside]
     return [a for a in found if a.scope is Scope.REGISTER]
 
@@ -141,8 +138,7 @@ def thread_dims(func: Func, buffer: str) -> dict[int, tuple[int, int]]:
 
 def _accesses(func: Func, buffer: str) -> Iterator[tuple[Index, dict[str, tuple[int, int]]]]:
     """Every index of a buffer, and the digits of the thread loops of its phase."""
-    _, body = block_loops(func)
-    for phase in phases(body):
+    for phase in block_phases(func):
         digits = strides(thread_loops(phase))
         for stmt in walk(phase):
             for index in _indices(stmt, buffer):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlc.codegen.cuda.emit import Kernel, emit_kernel
-from dlc.codegen.cuda.emulate import ORDERS, Emulator
+from dlc.codegen.cuda.emulate import ORDERS, EmulationError, Emulator
 from dlc.core.target import Gpu, Target
 from dlc.schedule.gpu import split_launches
 from dlc.schedule.interpret import evaluate_size, numpy_dtype, run_func
@@ -28,6 +28,7 @@ class Scheduled:
     func: Func
     kernels: tuple[Kernel, ...]
     scratch: tuple[Buffer, ...]
+    arrivals: tuple[Buffer, ...] = ()
 
 
 def schedule(func: Func, symbol: str, steps: Sequence[Step] | None = None) -> Scheduled:
@@ -37,7 +38,7 @@ def schedule(func: Func, symbol: str, steps: Sequence[Step] | None = None) -> Sc
     for launch in found.funcs:
         verify_gpu(launch, GPU.gpu, when="in the test")
     kernels = tuple(emit_kernel(f, f"{symbol}_{n}") for n, f in enumerate(found.funcs))
-    return Scheduled(func, kernels, found.scratch)
+    return Scheduled(func, kernels, found.scratch, found.arrivals)
 
 
 def emulate(
@@ -56,8 +57,12 @@ def emulate(
             buffers[buffer.name] = buffers[shared[buffer.name]]
         else:
             buffers[buffer.name] = _undefined(buffer, sizes)
+    for buffer in scheduled.arrivals:
+        buffers[buffer.name] = np.zeros(buffer.type.static_shape, np.uint32)
     for kernel in scheduled.kernels:
         emulator.run(kernel, buffers, sizes, order)
+    if any(buffers[b.name].any() for b in scheduled.arrivals):
+        raise EmulationError("the counts of blocks do not end with 0")
     return {b.name: buffers[b.name] for b in func.outputs}
 
 

@@ -63,6 +63,23 @@ SHIFT = """
 """
 
 
+TAILS = """
+    def f(A: f32[3, 4, 40], *, B: f32[3, 40], C: f32[40]):
+        parts = alloc(f32[3, 4, 40], "local")
+        for z in block(1):
+            for a in block(3):
+                for k in block(4):
+                    for t in thread(40):
+                        parts[a, k, t] = A[a, k, t] * 2.0
+                for u in thread(40):
+                    B[a, u] = 0.0
+                    for l in range(4):
+                        B[a, u] += parts[a, l, 39 - u]
+            for v in thread(40):
+                C[v] = B[0, v] + B[1, v] + B[2, v]
+"""
+
+
 @dataclass(frozen=True)
 class Defect:
     """A text to replace in a kernel, and what is found."""
@@ -114,7 +131,7 @@ DEFECTS = {
         "reverse", "= acc[0]", "= B[(b + 1) % 5 * 64 + j] * 0.0f + acc[0]", "race of blocks: ",
     ),
     "too little shared memory": Defect(
-        "reverse", "DLC_SHARED(float, t, 64)", "DLC_SHARED(float, t, 63)", "out of bounds: 't'"
+        "reverse", "DLC_SHARED(float, t, 64,", "DLC_SHARED(float, t, 63,", "out of bounds: 't'"
     ),
     "too few registers": Defect(
         "reverse", "DLC_LOCAL(float, acc, 2)", "DLC_LOCAL(float, acc, 1)", "out of bounds: 'acc'"
@@ -130,6 +147,28 @@ DEFECTS = {
     "fewer threads than the kernel was made for": Defect(
         "reverse", "DLC_KERNEL", "DLC_KERNEL", WRONG, threads=32
     ),
+    "a tail that does not wait for all parts": Defect(
+        "tails", "last_block(arrivals_1, a + z * 3, 4)", "last_block(arrivals_1, a + z * 3, 3)",
+        "race of blocks|end with 0",
+    ),
+    "a tail that does not wait for all groups": Defect(
+        "tails", "last_block(arrivals_1, z + 3, 3)", "last_block(arrivals_1, z + 3, 2)",
+        "race of blocks|end with 0",
+    ),
+    "groups that count at one place": Defect(
+        "tails", "last_block(arrivals_1, a + z * 3, 4)", "last_block(arrivals_1, 0, 4)",
+        "race of blocks",
+    ),
+    "a tail that every block runs": Defect(
+        "tails", "if (!last_block(arrivals_1, a + z * 3, 4)) return;", "", "race",
+    ),
+    "a tail whose blocks do not count": Defect(
+        "tails", "last_block(arrivals_1, a + z * 3, 4)", "(k == 3)", "race of blocks",
+    ),
+    "a count of groups behind the counts": Defect(
+        "tails", "last_block(arrivals_1, z + 3, 3)", "last_block(arrivals_1, z + 4, 3)",
+        "out of bounds: 'arrivals_1'",
+    ),
     "a maximum that drops NaN": Defect(
         "nan", r"max_of(float(A[b * 64]), 1.0f)", "(A[b * 64] > 1.0f ? float(A[b * 64]) : 1.0f)",
         WRONG,
@@ -142,6 +181,7 @@ HARMLESS = {"a chunk too many"}
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, Scheduled]:
     found = {"product": product(), "reverse": written(REVERSE), "shift": written(SHIFT)}
+    found["tails"] = written(TAILS)
     return found | {"nan": found["reverse"]}
 
 

@@ -24,7 +24,7 @@ constexpr Result kOutOfMemory = 2, kInvalidValue = 1, kNoDevice = 100, kInvalidI
 constexpr char kMagic[] = "DLC-EMULATED ";
 
 struct Param { int bytes, written, same_as; };
-struct Kernel { const char *name; void (*run)(); int threads, buffers, sizes; const Param *params; };
+struct Kernel { const char *name; void (*run)(); int threads, shared, buffers, sizes; const Param *params; };
 using Start = const char *(*)(void **, long long (*)(const void *), int, int);
 struct Function { const Kernel *kernel; Start start; };
 struct Module { void *library; std::vector<Function *> functions; };
@@ -112,11 +112,17 @@ API cuModuleGetFunction(void **function, void *module, const char *name) {
   *function = m->functions.back();
   return 0;
 }
+API cuFuncSetAttribute(void *, int attribute, int value) {
+  LOCKED;
+  note("attribute " + std::to_string(attribute) + " " + std::to_string(value));
+  return 0;
+}
 API cuLaunchKernel(void *function, unsigned blocks, unsigned y, unsigned z, unsigned threads,
-                   unsigned ty, unsigned tz, unsigned, void *stream, void **params, void **) {
+                   unsigned ty, unsigned tz, unsigned shared, void *stream, void **params, void **) {
   LOCKED;
   const auto *f = static_cast<Function *>(function);
   if (y != 1 || z != 1 || ty != 1 || tz != 1 || static_cast<int>(threads) != f->kernel->threads) return kInvalidValue;
+  if (static_cast<int>(shared) != f->kernel->shared) return kInvalidValue;
   std::vector<std::uint64_t> values;
   for (int i = 0; i < f->kernel->buffers + f->kernel->sizes; ++i) {
     values.push_back(*static_cast<std::uint64_t *>(params[i]));
@@ -165,6 +171,13 @@ API cuMemcpyDtoHAsync_v2(void *to, unsigned long long of, std::size_t bytes, voi
   if (behind(source) < static_cast<long long>(bytes)) return kInvalidValue;
   note("to host " + std::to_string(bytes));
   return now_or_later(stream, [=] { std::memcpy(to, source, bytes); return 0; });
+}
+API cuMemsetD8Async(unsigned long long to, unsigned char byte, std::size_t bytes, void *stream) {
+  LOCKED;
+  auto *target = reinterpret_cast<char *>(to);
+  if (behind(target) < static_cast<long long>(bytes)) return kInvalidValue;
+  note("fill " + std::to_string(bytes));
+  return now_or_later(stream, [=] { std::memset(target, byte, bytes); return 0; });
 }
 API cuStreamCreate(void **stream, unsigned) { *stream = new Stream; return 0; }
 API cuStreamDestroy_v2(void *stream) { delete static_cast<Stream *>(stream); return 0; }

@@ -52,6 +52,15 @@ PARTS = """
             for k in range(5):
                 B[i, k + 3] = 1.0
 """
+ROOMS = """
+    def f(A: f32[3, 4, 8], *, B: f32[3, 4]):
+        for h in range(3):
+            for i in range(4):
+                t = alloc(f32[2], "local")
+                for j in range(2):
+                    t[j] = A[h, i, j]
+                B[h, i] = t[0] * t[1]
+"""
 EDGES = """
     def f(A: f32[64], *, B: f32[72]):
         for i in range(8):
@@ -91,9 +100,16 @@ REFUSED = [
     ("fission", ("z",), PARTS, "there is no loop 'z'"),
     ("fission", ("j",), PARTS, "is one statement"),
     ("fission", ("i",), PARTS.replace("for i in range", "for i in block"), "already block"),
-    ("fission", ("i",), PARTS.replace("k + 3", "k + 2"), "may use one element of 'B'"),
+    ("fission", ("i",), PARTS.replace("B[i, k + 3]", "B[0, k + 2]"), "may use one element of 'B'"),
     ("fission", ("i",), PARTS.replace("for k in", "for i_2 in").replace("k + 3", "i_2 + 3"),
      "the name 'i_2' is taken"),
+    ("expand_alloc", ("z", "i"), ROOMS, "there is no intermediate 'z'"),
+    ("expand_alloc", ("t", "z"), ROOMS, "there is no loop 'z'"),
+    ("expand_alloc", ("t", "j"), ROOMS, "'t' is not allocated inside of loop 'j'"),
+    ("expand_alloc", ("t", "h"), ROOMS.replace("for i in range", "for i in parallel"),
+     "loop 'i' in between does not run in order"),
+    ("expand_alloc", ("t", "h"), ROOMS.replace("for h in range", "for h in vectorize"),
+     "loop 'h' is a vector loop"),
     ("attach", ("z", "b"), EDGES, "there is no loop 'z'"),
     ("attach", ("i", "z"), EDGES, "there is no loop 'z'"),
     ("attach", ("t", "b"), EDGES.replace("thread(64)", "range(64)"), "'t' is inside of another"),

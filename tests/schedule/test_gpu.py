@@ -13,7 +13,9 @@ from dlc.schedule.gpu import (
     block_loops,
     block_threads,
     phases,
+    shared_offsets,
     split_launches,
+    tails,
     threads_of,
 )
 from dlc.schedule.passes.insert_barriers import insert_barriers
@@ -138,6 +140,57 @@ def test_each_nest_is_a_launch_with_scratch_between() -> None:
     assert [f.name for f in found.funcs] == ["f_1", "f_2", "f_3"]
 
 
+TAILS = """
+    def f(A: f32[3, 4, 40], *, B: f32[3, 40]):
+        parts = alloc(f32[3, 4, 40], "local")
+        for a in block(3):
+            for k in block(4):
+                for t in thread(40):
+                    parts[a, k, t] = A[a, k, t] * 2.0
+            for u in thread(70):
+                if u < 40:
+                    B[a, u] = parts[a, 0, u] + parts[a, 3, u]
+"""
+
+
+def test_what_follows_a_block_loop_is_run_by_its_last_block() -> None:
+    found = split_launches(parse(TAILS))
+    (func,) = found.funcs
+    (tail,) = tails(func)
+    assert [f.var for f in tail.groups] == ["a"]
+    assert [f.var for f in tail.members] == ["k"]
+    assert found.arrivals == func.outputs[-1:]
+    assert str(found.arrivals[0].type) == "u32[3]"
+    assert block_threads(func) == 96
+    assert barriers(TAILS) == []
+
+
+def test_a_tail_needs_a_constant_number_of_blocks() -> None:
+    text = TAILS.replace('        parts = alloc(f32[3, 4, 40], "local")\n', "")
+    text = text.replace("B: f32", "parts: f32[3, 4, 40], B: f32").replace("f(A", "f(n: size, A")
+    func = parse(text.replace("block(4)", "block(n)"))
+    with pytest.raises(VerifyError, match="'k' before a tail has no constant extent"):
+        verify_gpu(func, Gpu(), when="in the test")
+
+
+def test_a_tail_begins_where_shared_memory_begins() -> None:
+    func = parse("""
+        def f(A: f32[3, 32], *, B: f32[3, 32], C: f32[32]):
+            for z in block(1):
+                for a in block(3):
+                    s = alloc(f32[33], "shared")
+                    r = alloc(f32[32], "shared")
+                    for t in thread(32):
+                        s[t] = A[a, t]
+                        B[a, t] = s[t]
+                q = alloc(f32[40], "shared")
+                for v in thread(32):
+                    q[v] = B[0, v] + B[2, v]
+                    C[v] = q[v]
+    """)
+    assert shared_offsets(func) == ({"s": 0, "r": 144, "q": 0}, 272)
+
+
 def test_a_block_has_whole_warps() -> None:
     assert block_threads(parse(REGISTERS)) == 32
     assert block_threads(parse(REVERSE)) == 64
@@ -163,8 +216,8 @@ BAD = [
     ),
     (REVERSE.replace('"shared"', '"local"'), "local buffer 't' is allocated outside"),
     (
-        REVERSE.replace("t = alloc(f32[64]", "t = alloc(f32[20000]"),
-        "80000 bytes of shared memory",
+        REVERSE.replace("t = alloc(f32[64]", "t = alloc(f32[30000]"),
+        "120000 bytes of shared memory",
     ),
     (REVERSE.replace('"shared"', '"register"'), "index 0 of register buffer 't'"),
     (re.sub(r", 0, (\w)\]", r", 0, 3 - \1]", REGISTERS), "mixes digits"),

@@ -117,14 +117,21 @@ class Choices:
         dims = list(range(rank + sum(f > 1 for f in factors)))
         return name, tuple(self.draw(st.permutations(dims))), factors
 
+    def expand_alloc(self):
+        found = loops(self.func.body)
+        return self.one((b, v) for v, f in found.items() for b in sorted(allocs(f.body)))
+
+    def fission(self):
+        return (self.loop(),)
+
 
 CHOSEN = sorted(name for name in PRIMITIVES if hasattr(Choices, name))
 
 
 # Those that make GPU launches: their results are compared on the emulator, tests/codegen.
 LAUNCHES = {
-    "attach", "bind", "cache_factor", "cooperate", "distribute", "drop_guards", "fission",
-    "fuse_dims", "pad_dim",
+    "attach", "bind", "cache_factor", "cooperate", "distribute", "drop_guards", "fuse_dims",
+    "pad_dim",
 }  # fmt: skip
 
 

@@ -56,6 +56,7 @@ def compile_units(
     texts = list({k.symbol: k for k in kernels}.values())
     groups = [texts[n : n + KERNELS_PER_UNIT] for n in range(0, len(texts), KERNELS_PER_UNIT)]
     units = {k.symbol: n for n, group in enumerate(groups) for k in group}
+
     def unit(number: int) -> list[Image]:
         source = _source(groups[number])
         ptx = _made(store, compiler, source, FALLBACK)

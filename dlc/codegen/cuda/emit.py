@@ -15,12 +15,17 @@ from dlc.codegen.cuda.names import with_safe_names
 from dlc.core.errors import CodegenError
 from dlc.core.types import DType
 from dlc.schedule.gpu import (
+    Tail,
     block_loops,
     block_threads,
     grid,
+    group_count,
     is_barrier,
     is_cooperative,
+    member_count,
+    shared_offsets,
     strides,
+    tails,
     thread_loops,
     threads_of,
 )
@@ -43,7 +48,7 @@ from dlc.schedule.loop import (
 from dlc.schedule.text import print_type
 from dlc.schedule.verify_gpu import shared_bytes, thread_dims
 from dlc.te.affine import loop_bounds
-from dlc.te.expr import Binary, BinOp, Const, Expr
+from dlc.te.expr import Binary, BinOp, Const, Expr, Var
 from dlc.te.simplify import simplify
 from dlc.te.types import const_size
 
@@ -137,6 +142,7 @@ class _Printer:
     def kernel(self, symbol: str, shared: int) -> str:
         """The whole text."""
         loops, body = block_loops(self.func)
+        self.offsets, _ = shared_offsets(self.func)
         extents = " x ".join(str(e) for e in grid(self.func)) or "1"
         lines = [f"// {b.name}: {print_type(b.type)}" for b in self.func.params]
         lines.append(f"// {extents} blocks of {self.threads} threads, {shared} bytes shared")
@@ -144,7 +150,23 @@ class _Printer:
         lines += [f"{head}{', '.join(self.params())}) {{"]
         lines += [INDENT + line for line in self.digits(loops)]
         lines += self.body(body, INDENT)
+        first = 0
+        for tail in tails(self.func):
+            lines += self.tail(tail, first)
+            first += group_count(tail)
         return "\n".join([*lines, "}", ""])
+
+    def tail(self, tail: Tail, first: int) -> list[str]:
+        """What the last block of each group goes on with; `first` is where its numbers begin."""
+        group: Expr = Const(first, DType.INDEX)
+        inner = 1
+        for loop in reversed(tail.groups):
+            group = group + Var(loop.var) * inner
+            inner *= const_size(loop.extent)
+        number = self.exprs.text(simplify(group, self.bounds))
+        arrivals = self.func.outputs[-1].name
+        test = f"last_block({arrivals}, {number}, {member_count(tail)})"
+        return [f"{INDENT}if (!{test}) return;", *self.body(tail.body, INDENT)]
 
     def digits(self, loops: tuple[For, ...]) -> list[str]:
         """The variables of the block loops: digits of the block's number."""
@@ -191,7 +213,8 @@ class _Printer:
         """The declaration of shared memory, or of the registers of one thread."""
         kind, shape = MEMORY_TYPES[buffer.type.dtype], buffer.type.static_shape
         if scope is Scope.SHARED:
-            return f"DLC_SHARED({kind}, {buffer.name}, {prod(shape)});"
+            offset = self.offsets[buffer.name]
+            return f"DLC_SHARED({kind}, {buffer.name}, {prod(shape)}, {offset});"
         self.private[buffer.name] = frozenset(thread_dims(self.func, buffer.name))
         own = [n for d, n in enumerate(shape) if d not in self.private[buffer.name]]
         return f"DLC_LOCAL({kind}, {buffer.name}, {prod(own)});"

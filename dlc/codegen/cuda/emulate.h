@@ -21,7 +21,7 @@
 #define DLC_OUT(type, name) dlc::Global<type> name
 #define DLC_SHARED_IN_PLACE(type, name) dlc::Global<const type> name
 #define DLC_OUT_IN_PLACE(type, name) dlc::Global<type> name
-#define DLC_SHARED(type, name, count) \
+#define DLC_SHARED(type, name, count, offset) \
   static const int dlc_slot_##name = dlc::next_slot++; \
   dlc::Shared<type> name(#name, dlc_slot_##name, count)
 #define DLC_LOCAL(type, name, count) dlc::Local<type, count> name(#name)
@@ -47,7 +47,7 @@ namespace dlc {
 
 enum Order { FORWARD, BACKWARD, SHUFFLED };
 
-inline int block, thread, threads;   // who runs now
+inline int block, thread, threads, launched;  // who runs now, of how many threads and blocks
 inline u32 epoch;                    // barriers passed in this launch, over all blocks
 inline const char *kernel;
 inline char failure[512];            // the first thing that went wrong, or ""
@@ -63,19 +63,28 @@ inline int next_slot;
   give_up();
 }
 
+// A block that arrived at a count, and the block that came last there: it sees what the first did.
+inline i64 *arrived_at;  // the place of the count, or -1
+inline int *leader;      // or -1
+inline bool is_last;
+inline bool saw(int other) {
+  while (other != block && other >= 0) other = leader[other];
+  return other == block;
+}
+
 // Who touched an element last: the epoch, and the thread, or SEVERAL.
 const int SEVERAL = -1;
 struct Touch { u32 write_epoch, read_epoch; int writer, reader, write_block, read_block; };
 
 inline void on_read(Touch &t, const char *name, long long at) {
-  if (t.write_epoch && t.write_block != block) fail("race of blocks: read of", name, at, -1);
+  if (t.write_epoch && !saw(t.write_block)) fail("race of blocks: read of", name, at, -1);
   if (t.write_epoch == epoch && t.writer != thread) fail("race: read of", name, at, t.writer);
   t.reader = t.read_epoch == epoch && t.reader != thread ? SEVERAL : thread;
-  t.read_block = t.read_epoch && t.read_block != block ? SEVERAL : block;
+  t.read_block = t.read_epoch && !saw(t.read_block) ? SEVERAL : block;
   t.read_epoch = epoch;
 }
 inline void on_write(Touch &t, const char *name, long long at) {
-  if ((t.write_epoch && t.write_block != block) || (t.read_epoch && t.read_block != block))
+  if ((t.write_epoch && !saw(t.write_block)) || (t.read_epoch && !saw(t.read_block)))
     fail("race of blocks: write to", name, at, -1);
   if (t.write_epoch == epoch && t.writer != thread) fail("race: write to", name, at, t.writer);
   if (t.read_epoch == epoch && t.reader != thread) fail("race: write to", name, at, t.reader);
@@ -209,6 +218,10 @@ inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks,
   int turn[1024];
   int *block_turn = ordered((int *)malloc(sizeof(int) * (blocks + 1)), blocks, order, random);
   memset(shared_block, 0, sizeof shared_block);
+  arrived_at = (i64 *)malloc(sizeof(i64) * (blocks + 1));
+  leader = (int *)malloc(sizeof(int) * (blocks + 1));
+  for (int b = 0; b < blocks; ++b) arrived_at[b] = leader[b] = -1;
+  launched = blocks;
   for (int b = 0; b < blocks && !failure[0]; ++b) {
     block = block_turn[b];
     ++epoch;
@@ -231,13 +244,17 @@ inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks,
     }
   }
   free(block_turn);
+  free(arrived_at);
+  free(leader);
   return !failure[0];
 }
 
 // ---- for a driver that runs kernels by this emulation
 
 struct Param { int bytes, written, same_as; };  // of an element; same_as: whose memory it is, or -1
-struct Kernel { const char *name; void (*run)(); int threads, buffers, sizes; const Param *params; };
+struct Kernel {
+  const char *name; void (*run)(); int threads, shared, buffers, sizes; const Param *params;
+};
 
 // Launches with the parameters of cuLaunchKernel; `behind` says how many bytes an allocation has
 // from an address on.
@@ -261,3 +278,21 @@ inline const char *start(const Kernel &kernel, void **params, i64 (*behind)(cons
 }  // namespace dlc
 
 DLC_FN void barrier() { dlc::pause(dlc::AT_BARRIER); }
+
+// The first thread counts; the others wait before and behind.
+DLC_FN bool last_block(const dlc::Global<u32> &arrivals, i64 group, u32 count) {
+  using namespace dlc;
+  if (group < 0 || (group + 1) * 4 > arrivals.buffer.bytes)
+    fail("out of bounds:", arrivals.name, group, -1);
+  barrier();
+  if (thread == 0) {
+    u32 &number = ((u32 *)arrivals.buffer.data)[group];
+    arrived_at[block] = group;
+    is_last = ++number == count;
+    if (is_last) number = 0;
+    for (int b = 0; b < launched && is_last; ++b)
+      if (b != block && arrived_at[b] == group && leader[b] < 0) leader[b] = block;
+  }
+  barrier();
+  return is_last;
+}

@@ -82,7 +82,7 @@ def _entry_for_driver(kernel: Kernel) -> list[str]:
     return [
         f"static const dlc::Param params_{name}[] = {{{', '.join(rows)}}};",
         f'extern "C" const dlc::Kernel kernel_{name} = {{"{name}", call_{name}, {kernel.threads}, '
-        f"{len(names)}, {len(sizes)}, params_{name}}};",
+        f"{kernel.shared_bytes}, {len(names)}, {len(sizes)}, params_{name}}};",
         f'extern "C" const char *start_{name}(void **params, i64 (*behind)(const void *), '
         "int blocks, int order) {",
         f"  const i64 sizes[] = {{{', '.join([*sizes, '0'])}}};",

@@ -160,7 +160,7 @@ def emit_tables(
     for n, kernel in enumerate(kernels.values()):
         lines.append(_bytes(f"dlc_gpu_name_{n}", kernel.symbol.encode() + b"\0"))
         count = len(kernel.func.params) + len(kernel.func.sizes)
-        fields = (units[kernel.symbol], kernel.threads, count, 0)
+        fields = (units[kernel.symbol], kernel.threads, count, kernel.shared_bytes)
         numbers = ", ".join(f"i32 {f}" for f in fields)
         rows.append(f"{{ ptr, i32, i32, i32, i32 }} {{ ptr @dlc_gpu_name_{n}, {numbers} }}")
     lines.append(_array("dlc_gpu_kernels", "{ ptr, i32, i32, i32, i32 }", rows))

@@ -22,13 +22,28 @@ typedef unsigned long long u64;
 #define DLC_OUT(type, name) type *__restrict__ name
 #define DLC_SHARED_IN_PLACE(type, name) const type *name
 #define DLC_OUT_IN_PLACE(type, name) type *name
-#define DLC_SHARED(type, name, count) __shared__ __align__(16) type name[count]
+// A part of the block's memory, from some byte on; the launch says how much there is.
+#define DLC_SHARED(type, name, count, offset) type *const name = (type *)(dlc_shared + offset)
 #define DLC_LOCAL(type, name, count) type name[count]
 #define DLC_BLOCK blockIdx.x
 #define DLC_THREAD int(threadIdx.x)
 #define DLC_UNROLL _Pragma("unroll")
 
+extern __shared__ __align__(16) char dlc_shared[];
+
 DLC_FN void barrier() { __syncthreads(); }
+
+// Whether all blocks of a group but this one have come here: then this one sees what they stored.
+// The count begins and ends with 0. Source: CUDA C++ Programming Guide, "Memory Fence Functions".
+DLC_FN bool last_block(u32 *arrivals, i64 group, u32 count) {
+  __shared__ bool is_last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) is_last = atomicInc(arrivals + group, count - 1) == count - 1;
+  __syncthreads();
+  if (is_last) __threadfence();
+  return is_last;
+}
 
 DLC_FN float bits_to_float(u32 x) { return __uint_as_float(x); }
 DLC_FN u32 float_to_bits(float x) { return __float_as_uint(x); }

@@ -80,10 +80,15 @@ class _Inserter:
                 return self.launch(stmt)
 
     def launch(self, stmt: Stmt) -> Stmt:
-        """What runs in each block, with nothing open before it."""
-        if isinstance(stmt, For) and stmt.kind is LoopKind.BLOCK:
-            return replace(stmt, body=self.launch(stmt.body))
-        return self.stmt(stmt, _Touched())[0]
+        """What runs in each block, with nothing open before it; nor is there before a tail."""
+        match stmt:
+            case For(kind=LoopKind.BLOCK):
+                return replace(stmt, body=self.launch(stmt.body))
+            case Block((For(kind=LoopKind.BLOCK) as loop, *rest)):
+                tail = self.stmt(Block(tuple(rest)), _Touched())[0]
+                return sequence_of(self.launch(loop), tail)
+            case _:
+                return self.stmt(stmt, _Touched())[0]
 
     def stmt(self, stmt: Stmt, before: _Touched) -> tuple[Stmt, _Touched]:
         if is_barrier(stmt):

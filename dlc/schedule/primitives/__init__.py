@@ -13,6 +13,7 @@ from dlc.schedule.primitives.decompose_reduction import decompose_reduction as d
 from dlc.schedule.primitives.distribute import distribute as distribute
 from dlc.schedule.primitives.drop_guards import drop_guards as drop_guards
 from dlc.schedule.primitives.duplicate import duplicate as duplicate
+from dlc.schedule.primitives.expand_alloc import expand_alloc as expand_alloc
 from dlc.schedule.primitives.fission import fission as fission
 from dlc.schedule.primitives.fuse import fuse as fuse
 from dlc.schedule.primitives.fuse_dims import fuse_dims as fuse_dims

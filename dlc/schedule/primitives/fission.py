@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from dlc.schedule.apart import why_not_unordered
+from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import renamed, swap_loop
 from dlc.schedule.loop import Block, Func, block
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
@@ -39,7 +40,8 @@ def fission(func: Func, loop: str) -> Func:
 
     Raises:
         ScheduleError: no such loop; it is no longer serial; its body is one statement; two of the
-            statements may use one element of a buffer, which one of them writes; a name is taken.
+            statements may use one element of a buffer, which one of them writes, and not only in
+            the same iteration; a name is taken.
     """
     target = find_serial("fission", func, loop)
     if not isinstance(target.body, Block):
@@ -49,8 +51,9 @@ def fission(func: Func, loop: str) -> Func:
     check_fresh("fission", func, names[1:])
 
     nests = [replace(target, body=part) for part in parts]
-    for a, b in combinations(nests, 2):
-        if reason := why_not_unordered(func, a, b):
-            refuse("fission", func, reason)
+    if why_not_independent(func, loop):
+        for a, b in combinations(nests, 2):
+            if reason := why_not_unordered(func, a, b):
+                refuse("fission", func, reason)
     made = (renamed(n, {loop: name}, {}) for n, name in zip(nests, names, strict=True))
     return swap_loop(func, loop, lambda _: block(*made))

@@ -41,10 +41,12 @@ CudaDriver open_driver() {
   find(library, "cuModuleUnload", driver.module_unload);
   find(library, "cuModuleGetFunction", driver.module_function);
   find(library, "cuLaunchKernel", driver.launch);
+  find(library, "cuFuncSetAttribute", driver.function_attribute);
   find(library, "cuMemAlloc_v2", driver.allocate);
   find(library, "cuMemFree_v2", driver.release);
   find(library, "cuMemcpyHtoDAsync_v2", driver.copy_to_device);
   find(library, "cuMemcpyDtoHAsync_v2", driver.copy_to_host);
+  find(library, "cuMemsetD8Async", driver.fill);
   find(library, "cuStreamCreate", driver.stream_create);
   find(library, "cuStreamDestroy_v2", driver.stream_destroy);
   find(library, "cuStreamSynchronize", driver.stream_synchronize);

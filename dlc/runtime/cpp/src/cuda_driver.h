@@ -25,6 +25,7 @@ constexpr CuResult kCuNoBinaryForGpu = 209;
 constexpr CuResult kCuUnsupportedPtx = 222;
 constexpr int kCuMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 constexpr int kCuMinor = 76;
+constexpr int kCuMaxSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr unsigned kCuStreamNonBlocking = 1;
 constexpr int kCuCaptureThreadLocal = 1;
 
@@ -43,11 +44,13 @@ struct CudaDriver {
   CuResult (*launch)(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                      CuStream stream, void **params, void **extra);
+  CuResult (*function_attribute)(CuFunction function, int attribute, int value);
   CuResult (*allocate)(CuDevicePointer *pointer, std::size_t bytes);
   CuResult (*release)(CuDevicePointer pointer);
   CuResult (*copy_to_device)(CuDevicePointer to, const void *of, std::size_t bytes,
                              CuStream stream);
   CuResult (*copy_to_host)(void *to, CuDevicePointer of, std::size_t bytes, CuStream stream);
+  CuResult (*fill)(CuDevicePointer to, unsigned char byte, std::size_t count, CuStream stream);
   CuResult (*stream_create)(CuStream *stream, unsigned flags);
   CuResult (*stream_destroy)(CuStream stream);
   CuResult (*stream_synchronize)(CuStream stream);

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::uint32_t kCubin = 0, kPtx = 1;
 constexpr std::size_t kMaxGraphs = 32;
+constexpr std::uint32_t kFreeSharedBytes = 48 * 1024;  // of a block; for more, the driver is asked
 
 void *host_view(CuDevicePointer pointer) {  // an address of the device, as models pass it on
   return reinterpret_cast<void *>(static_cast<std::uintptr_t>(pointer));
@@ -27,7 +28,7 @@ GpuMemory::~GpuMemory() {
 }
 
 CuDevicePointer GpuMemory::at_least(std::int64_t bytes) {
-  if (pointer_ != 0 && bytes_ >= bytes) return pointer_;
+  if (has(bytes)) return pointer_;
   if (pointer_ != 0) driver_.release(std::exchange(pointer_, 0));
   bytes_ = 0;
   check_cuda(driver_, driver_.allocate(&pointer_, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))),
@@ -83,6 +84,12 @@ void GpuCode::load() {
     CuFunction function = nullptr;
     check_cuda(driver_, driver_.module_function(&function, modules_[kernel.unit], kernel.name),
                "find a kernel of the model");
+    if (kernel.shared_bytes > kFreeSharedBytes) {
+      check_cuda(driver_,
+                 driver_.function_attribute(function, kCuMaxSharedBytes,
+                                            static_cast<int>(kernel.shared_bytes)),
+                 "get shared memory for a kernel of the model");
+    }
     functions_.push_back(function);
   }
   if (model_.weight_bytes > 0) {
@@ -155,10 +162,11 @@ struct GpuRun::Host {
       if (blocks <= 0) return;
       if (blocks > 0x7fffffff) fail(DLC_RUN_FAILED, "a kernel needs more blocks than a GPU has");
       const GpuCode &code = *host.run.code_;
-      const unsigned threads = code.model().kernels[kernel].threads;
+      const dlc_gpu_kernel &about = code.model().kernels[kernel];
       check_cuda(code.driver(),
                  code.driver().launch(code.function(kernel), static_cast<unsigned>(blocks), 1, 1,
-                                      threads, 1, 1, 0, host.run.stream_, params, nullptr),
+                                      about.threads, 1, 1, about.shared_bytes, host.run.stream_,
+                                      params, nullptr),
                  "launch a kernel");
     });
   }
@@ -240,7 +248,13 @@ void GpuRun::bind(std::int64_t arena_bytes, const std::vector<HostTensor> &input
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     out.push_back(host_view(tensors_[inputs.size() + i]->at_least(outputs[i].bytes)));
   }
+  const bool is_new = !arena_->has(arena_bytes);
   const CuDevicePointer arena = arena_->at_least(arena_bytes);
+  if (is_new && arena_bytes > 0) {
+    check_cuda(code_->driver(),
+               code_->driver().fill(arena, 0, static_cast<std::size_t>(arena_bytes), stream_),
+               "clear memory of the GPU");
+  }
   if (in != input_pointers_ || out != output_pointers_ || arena != arena_pointer_) forget_graphs();
   input_pointers_ = std::move(in);
   output_pointers_ = std::move(out);

@@ -25,6 +25,7 @@ class GpuMemory {
 
   // The context must be current. Throws Failure.
   CuDevicePointer at_least(std::int64_t bytes);
+  bool has(std::int64_t bytes) const noexcept { return pointer_ != 0 && bytes_ >= bytes; }
 
  private:
   const CudaDriver &driver_;

@@ -100,12 +100,13 @@ typedef struct dlc_gpu_kernel {
   uint32_t unit;        /* the images that hold it */
   uint32_t threads;     /* of one block */
   uint32_t param_count; /* 64 bits each */
-  uint32_t reserved;
+  uint32_t shared_bytes; /* of each block's memory, to ask for at the launch */
 } dlc_gpu_kernel;
 
 /* What a model offers whose kernels run on a GPU. All tensors its `run` is given lie in the memory
- * of the GPU, the arena too; behind the inputs come the constants, which the caller copies there
- * once. `run` returns when everything is launched. */
+ * of the GPU, the arena too, which is full of zeros before the first run and kept for the next
+ * one; behind the inputs come the constants, which the caller copies there once. `run` returns when
+ * everything is launched. */
 typedef struct dlc_gpu_model {
   dlc_model model; /* `input_count` counts the constants too; `run` takes a dlc_gpu_host */
   uint32_t kernel_count;
