@@ -31,7 +31,7 @@ from dlc.schedule.loop import (
 from dlc.schedule.verify import RESERVED, verify_func
 from dlc.te.expr import Const, Expr, Load, Var, binary
 from dlc.te.simplify import canonical, surely_equal
-from dlc.te.tensor import Axis, Placed, Reduce, Tensor, identity
+from dlc.te.tensor import Axis, Placed, Reduce, Tensor, identity, whole
 from dlc.te.transform import free_vars, rename_buffers, substitute
 
 
@@ -76,7 +76,7 @@ class _Lowering:
         buffer = Buffer(self.fresh(f"out{position}" if position else "out"), tensor.type)
         if tensor.body is None or isinstance(tensor.body, Reduce) or id(tensor) in self.buffers:
             self.tensor(tensor)
-            axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(tensor.shape))
+            axes = whole(tensor)
             copy = Tensor(
                 buffer.name, tensor.type, axes, tensor[tuple(Var(a.name) for a in axes)], (tensor,)
             )
@@ -105,7 +105,7 @@ class _Lowering:
     def stage(self, tensor: Tensor, buffer: Buffer) -> None:
         """Append the nests that compute one tensor."""
         names = {t.name: self.buffers[id(t)] for t in tensor.inputs}
-        env = {a.name: Var(self.fresh(a.name)) for a in tensor.axes}
+        env = {a.name: Var(self.fresh(a.label)) for a in tensor.axes}
         axes = tuple(Axis(env[a.name].name, a.extent) for a in tensor.axes)
         index: tuple[Expr, ...] = tuple(Var(a.name) for a in axes)
 
@@ -116,7 +116,7 @@ class _Lowering:
             case None:
                 raise InternalError(detail=f"'{tensor.name}' has no body")
             case Reduce(op, inner, value):
-                env |= {a.name: Var(self.fresh(a.name)) for a in inner}
+                env |= {a.name: Var(self.fresh(a.label)) for a in inner}
                 start = Store(buffer.name, index, identity(op, value.dtype))
                 total = Load(buffer.name, index, value.dtype)
                 step = Store(buffer.name, index, binary(op, total, local(value)))

@@ -29,15 +29,25 @@ from dlc.te.expr import (
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
+_MARK = "'"
 REDUCTIONS = frozenset({BinOp.ADD, BinOp.MUL, BinOp.MIN, BinOp.MAX})
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An iteration axis over `range(extent)`."""
+    """An iteration axis over `range(extent)`.
+
+    Its name ends in a mark that no size variable has: a formula that reads size `n` at axis `n`
+    tells them apart.
+    """
 
     name: str
     extent: Expr
+
+    @property
+    def label(self) -> str:
+        """The name without the mark: what a loop over the axis is called if it can be."""
+        return self.name.removesuffix(_MARK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,17 +210,22 @@ def pad(
     """Surround a tensor with a constant."""
     offset = tuple(canonical(index(b)) for b in before)
     shape = tuple(index(b) + n + index(a) for b, n, a in zip(before, x.shape, after, strict=True))
-    axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(x.shape))
+    axes = whole(x)
     body = Placed(offset, x[tuple(Var(a.name) for a in axes)], const(value, x.dtype))
     return Tensor(name, TensorType(shape, x.dtype), axes, body, (x,))
 
 
 def insert(name: str, base: Tensor, piece: Tensor, offset: Sequence[ExprLike]) -> Tensor:
     """`base` with the box at `offset` replaced by `piece`; shares the memory of `base`."""
-    axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(piece.shape))
+    axes = whole(piece)
     value = piece[tuple(Var(a.name) for a in axes)]
     body = Placed(tuple(canonical(index(o)) for o in offset), value, None)
     return Tensor(name, base.type, axes, body, (base, piece))
+
+
+def whole(tensor: Tensor) -> tuple[Axis, ...]:
+    """Axes over all elements of a tensor: i0, i1, ..."""
+    return tuple(Axis(f"i{d}{_MARK}", n) for d, n in enumerate(tensor.shape))
 
 
 def element(tensor: Tensor, position: tuple[Expr, ...]) -> Expr:
@@ -241,4 +256,6 @@ def _axes(
         names = [f"{prefix}{d}" for d in range(len(extents))]
     else:
         names = [p.name for p in parameters]
-    return tuple(Axis(n, canonical(index(e))) for n, e in zip(names, extents, strict=True))
+    return tuple(
+        Axis(f"{n}{_MARK}", canonical(index(e))) for n, e in zip(names, extents, strict=True)
+    )

@@ -30,6 +30,19 @@ MODELS: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
         (float[1, 17, 17] x, float[51, 1, 1] w, float[51] b) => (float[1, 51, 10] y) {
             y = Conv <group: int = 17, pads: ints = [1, 2], strides: ints = [2]> (x, w, b)
         }"""),
+    "a size that has the name of an axis": ({"x": (1, 3, 2, 4)}, """
+        (float[1, n, 2, 4] x) => (float[1, c, 1, 2] y) { y = SpaceToDepth <blocksize: int = 2> (x) }
+        """),
+    "a transposed convolution of open channels": ({"x": (1, 2, 3, 3)}, """
+        (float[1, n, 3, 3] x) => (float[1, 1, 4, 4] y)
+        <float[2, 1, 2, 2] w = {2, 3, 4, 5, 6, 7, 8, 9}> { y = ConvTranspose (x, w) }"""),
+    "attention to values of one element": (
+        {"q": (1, 8, 3), "k": (1, 3, 5), "v": (1, 5, 1)}, """
+        (float[1, 8, 3] q, float[1, 3, 5] k, float[1, 5, 1] v) => (float[1, 8, 1] y) {
+            s = MatMul (q, k)
+            p = Softmax (s)
+            y = MatMul (p, v)
+        }"""),
 }  # fmt: skip
 
 
