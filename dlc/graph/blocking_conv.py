@@ -144,6 +144,8 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
     rank = len(op.stride)
     if array is None or 0 in array.shape or any(d != 1 for d in op.dilation):
         return False
+    if not isinstance(x.type.shape[1], Const):
+        return False
     depthwise = op.groups > 1 and op.groups == array.shape[0] and array.shape[1] == 1
     if op.groups > 1 and not depthwise:
         return False

@@ -97,9 +97,9 @@ def _moves(stage: Stage) -> bool:
 
 
 def _is_low(result: Stage, second: Contraction) -> bool:
-    """Whether a matrix surely has too few rows for tiles."""
+    """Whether a matrix surely has too few rows for tiles, or one column only."""
     rows = next(f.extent for f in result.loops if f.var == second.rows[0])
-    return isinstance(rows, Const) and rows.value < MIN_ROWS
+    return (isinstance(rows, Const) and rows.value < MIN_ROWS) or result.loops[-1].extent == ONE
 
 
 def _is_of_rows(stage: Stage, made: Stage) -> bool:
