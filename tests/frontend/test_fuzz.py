@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import onnx.parser
 import pytest
 from onnx import helper
 
@@ -39,6 +40,51 @@ def test_damaged_nodes_raise_nothing_but_errors_of_the_model(operator):
         else:
             outcomes["converted"] += 1
     assert min(outcomes.values()) > 0
+
+
+DAMAGED = {
+    "skips beyond any length": ("found", """
+        (int64[6] x) => (float[2] found) {
+            found = TfIdfVectorizer <max_gram_length = 2, max_skip_count = 9223372036854775807,
+                min_gram_length = 2, mode = "TF", ngram_counts = [0, 0], ngram_indexes = [0, 1],
+                pool_int64s = [2, 3, 5, 4]> (x)
+        }"""),
+    "counts beyond the pool": ("do not divide a pool", """
+        (int64[6] x) => (float[2] y) {
+            y = TfIdfVectorizer <max_gram_length = 2, max_skip_count = 0, min_gram_length = 2,
+                mode = "TF", ngram_counts = [0, 7], ngram_indexes = [0, 1],
+                pool_int64s = [2, 3, 5, 4]> (x)
+        }"""),
+    "half a gram": ("whole number of n-grams", """
+        (int64[6] x) => (float[2] y) {
+            y = TfIdfVectorizer <max_gram_length = 2, max_skip_count = 0, min_gram_length = 2,
+                mode = "TF", ngram_counts = [0, 1], ngram_indexes = [0, 1],
+                pool_int64s = [2, 3, 5, 4]> (x)
+        }"""),
+    "a negative column": ("ngram_indexes run from -1", """
+        (int64[6] x) => (float[2] y) {
+            y = TfIdfVectorizer <max_gram_length = 2, max_skip_count = 0, min_gram_length = 2,
+                mode = "TF", ngram_counts = [0, 0], ngram_indexes = [0, -1],
+                pool_int64s = [2, 3, 5, 4]> (x)
+        }"""),
+    "boxes of another rank": ("not of rank 3", """
+        (float[6, 4] b, float[1, 1, 6] s, int64 m) => (int64[n, 3] y) {
+            y = NonMaxSuppression (b, s, m)
+        }"""),
+    "an axis of two elements": ("axis: 2 elements, not one", """
+        (float[3, 4] x, int64[2] axis) => (float[3, 4] y) { y = CumSum (x, axis) }"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_what_damage_once_broke_is_refused_or_converted(name):
+    why, text = DAMAGED[name]
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> agraph {text}')
+    if why == "found":
+        assert import_model(load_model(proto)).graph.outputs[0].name == why
+        return
+    with pytest.raises(UnsupportedModel, match=why):
+        import_model(load_model(proto))
 
 
 @pytest.mark.slow

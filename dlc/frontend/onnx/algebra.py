@@ -30,6 +30,8 @@ from dlc.te.types import const_size
 
 _LARGEST = 32
 """Rows of a matrix whose elimination is written out."""
+MOST_COLUMNS = 1 << 24
+"""Of counted n-grams: each is 4 bytes of a row."""
 
 
 @converter("Det", since=11)
@@ -99,6 +101,10 @@ def convert_tf_idf(
         ctx.refuse("the number of elements is not fixed", "fix it with dims= or shapes=")
     found: list[Value] = []
     ends = [*ngram_counts, len(pool_int64s)]
+    if not pool_int64s or ends[0] != 0 or sorted(ends) != ends:
+        ctx.refuse(f"ngram_counts {list(ngram_counts)} do not divide a pool of {len(pool_int64s)}")
+    if any((end - start) % n for n, (start, end) in enumerate(itertools.pairwise(ends), start=1)):
+        ctx.refuse("a part of its pool is not a whole number of n-grams")
     for n, (start, end) in enumerate(itertools.pairwise(ends), start=1):
         grams = np.array(pool_int64s[start:end], np.int64).reshape(-1, n)
         if not len(grams):
@@ -121,7 +127,7 @@ def _counts(ctx: Context, rows: Value, length: int, grams: np.ndarray, skips: ra
     for step in skips:
         places = length - (n - 1) * step
         if places < 1:
-            continue
+            break
         all_equal: Value | None = None
         for k in range(n):
             start = index(k * step)
@@ -146,9 +152,11 @@ def _placed(
     weights: Sequence[float],
 ) -> Value:
     """Counts in the columns that `ngram_indexes` name, weighted."""
-    width = max(places) + 1
     if len(places) != const_size(counts.type.shape[1]) or len(weights) not in (0, len(places)):
         ctx.refuse("its lists differ in length")
+    width = max(places) + 1
+    if min(places) < 0 or width > MOST_COLUMNS:
+        ctx.refuse(f"ngram_indexes run from {min(places)} to {width - 1}")
     source = np.full(width, len(places), np.int64)
     source[list(places)] = np.arange(len(places))
     zero = fill(ctx, np.zeros((), np.float32), (counts.type.shape[0], ONE))

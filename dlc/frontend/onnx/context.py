@@ -238,18 +238,19 @@ class Context:
 
     def one_int(self, value: Value, what: str) -> int:
         """The element of a constant that has one."""
-        return self._one(self.ints(value, what), what)
+        return self.only(self.ints(value, what), what)
 
     def one_size(self, value: Value, what: str) -> Expr:
         """The element of a tensor of one size."""
-        return self._one(self.need_sizes(value, what), what)
+        return self.only(self.need_sizes(value, what), what)
 
     def one_number(self, value: Value, what: str) -> float:
         """The element of a constant that has one: an int, or a float."""
         exact = value.type.dtype.is_int
-        return self._one(self.ints(value, what) if exact else self.floats(value, what), what)
+        return self.only(self.ints(value, what) if exact else self.floats(value, what), what)
 
-    def _one(self, values: Sequence[T], what: str) -> T:
+    def only(self, values: Sequence[T], what: str) -> T:
+        """The one of some values that have to be one."""
         if len(values) != 1:
             self.refuse(f"{what}: {len(values)} elements, not one")
         return values[0]

@@ -106,7 +106,7 @@ def convert_cum_sum(
 ) -> Value:
     """Running sums along an axis."""
     if (unknown := ctx.data_only(axis)) is not None:
-        parts = data_axes.split_at(ctx, x, *unknown)
+        parts = data_axes.split_at(ctx, x, ctx.only(unknown, "axis"))
         op = CumSum(axis=1, exclusive=bool(exclusive), reverse=bool(reverse))
         return data_axes.reshape(ctx, ctx.call(op, parts), x.type.shape)
     (along,) = axes_of(ctx, (ctx.one_int(axis, "axis"),), x.type.rank)
@@ -120,7 +120,7 @@ def convert_cum_prod(
 ) -> Value:
     """Running products along an axis."""
     if (unknown := ctx.data_only(axis)) is not None:
-        parts = data_axes.split_at(ctx, x, *unknown)
+        parts = data_axes.split_at(ctx, x, ctx.only(unknown, "axis"))
         return data_axes.reshape(ctx, _products(ctx, parts, 1, exclusive, reverse), x.type.shape)
     (along,) = axes_of(ctx, (ctx.one_int(axis, "axis"),), x.type.rank)
     return _products(ctx, x, along, exclusive, reverse)

@@ -132,6 +132,8 @@ def convert_nms(
 
     One step picks one box of every batch and class at once.
     """
+    if boxes.type.rank != 3 or scores.type.rank != 3:
+        ctx.refuse(f"boxes are {boxes.type} and scores are {scores.type}, not of rank 3")
     _, classes, count = scores.type.shape
     limit = ZERO if most is None else ctx.one_size(most, "max_output_boxes_per_class")
     steps = ctx.data.size(minimum(maximum(limit, ZERO), count))
