@@ -1,33 +1,43 @@
 """Import many damaged models: dlc's own errors only, 10 s at most, less than 1 GB of memory.
 
-Run: python -m tests.frontend.fuzz_import [--count 100000] [--seed 0] [--keep build/fuzz-import]
+Run: python -m tests.frontend.fuzz_import [--count 100000] [--seed 0] [--jobs 2]
+     [--keep build/fuzz-import]
 
-ONNX's own tests and random models are damaged in their fields, or in the bytes of the file. A model
-that breaks the rule is kept. With another seed other models are made.
+ONNX's own tests and random models are damaged in their fields, or in the bytes of the file; the
+seed and a number make each. They are judged in blocks, each in a process of its own, which may
+die. Blocks that are done are kept, and the same command goes on after them. A model that breaks
+the rule is kept too.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import multiprocessing
 import random
 import resource
 import signal
 import sys
 import time
 from collections import Counter
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from onnx import ModelProto, checker
 
 from dlc.core.errors import UserError
+from dlc.core.machine import usable_cores
 from dlc.frontend.onnx import import_model, load_model
 from dlc.testing.cases import all_cases
 from dlc.testing.generate import draw_sample
 from tests.frontend.mutate import mutate
 
-SECONDS = 10
+SECONDS = 10  # of processor time: the machine may be shared
 BYTES = 1 << 30
 CHECKED = 10  # every tenth is shown to ONNX's checker
+BLOCK = 1000  # models of one process
+STUCK = 120.0  # seconds without a new model, after which a process is ended
 
 
 class TooSlow(BaseException):
@@ -74,7 +84,7 @@ def _damage_bytes(data: bytearray, rng: random.Random) -> None:
 
 def judge(data: bytes) -> str:
     """`converted`, `refused`, or what is wrong."""
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         import_model(load_model(data))
     except UserError as error:
@@ -86,7 +96,7 @@ def judge(data: bytes) -> str:
     except BaseException as error:
         return f"{type(error).__name__}: {str(error)[:150]}"
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return "converted"
 
 
@@ -99,34 +109,105 @@ def refused_by_checker(data: bytes) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some of the models, and where to keep what is found."""
+
+    seed: int
+    first: int
+    count: int
+    keep: Path
+
+    @property
+    def current(self) -> Path:
+        """The model that is being judged."""
+        return self.keep / f"current-{self.seed}-{self.first}.onnx"
+
+    @property
+    def done(self) -> Path:
+        """What became of the models."""
+        return self.keep / f"done-{self.seed}-{self.first}.json"
+
+
+def judge_block(block: Block) -> None:
+    """Judge the models of a block and write down how many had which verdict."""
+    signal.signal(signal.SIGPROF, _alarm)
+    resource.setrlimit(resource.RLIMIT_AS, (4 * BYTES, 4 * BYTES))
+    counts = Counter[str]()
+    for number in range(block.first, block.first + block.count):
+        data = damaged(random.Random(f"{block.seed} {number}"))
+        block.current.write_bytes(data)
+        verdict = judge(data)
+        if verdict not in ("converted", "refused"):
+            (block.keep / f"{block.seed}-{number}.onnx").write_bytes(data)
+            print(f"{number}: {verdict}", flush=True)
+            verdict = "wrong"
+        counts[verdict] += 1
+        if number % CHECKED == 0 and refused_by_checker(data):
+            counts[f"refused by ONNX too, and {verdict} here (of every {CHECKED}th)"] += 1
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    if peak > BYTES:
+        print(f"block {block.first}: {peak >> 20} MB of memory", flush=True)
+        counts["wrong"] += 1
+    block.current.unlink()
+    block.done.write_text(json.dumps({"counts": counts, "megabytes": peak >> 20}))
+
+
+def _ended(process: BaseProcess, block: Block) -> bool:
+    """Whether a process is over; one that hangs is ended. The model it died of is kept."""
+    if process.is_alive():
+        if block.current.exists() and time.time() - block.current.stat().st_mtime > STUCK:
+            process.kill()
+        return False
+    if process.exitcode:
+        kept = block.keep / f"{block.seed}-{block.first}-died.onnx"
+        if block.current.exists():
+            block.current.rename(kept)
+        print(f"block {block.first} ends with {process.exitcode}: {kept}", flush=True)
+        counts = {"wrong": 1, "not judged": block.count - 1}
+        block.done.write_text(json.dumps({"counts": counts, "megabytes": 0}))
+    return True
+
+
+def judge_all(blocks: list[Block], jobs: int) -> tuple[Counter[str], int]:
+    """Judge blocks, some at a time; the verdicts, and the most megabytes a process needed."""
+    all_cases()  # once, for all processes
+    context = multiprocessing.get_context("fork")
+    left = [b for b in blocks if not b.done.exists()]
+    running: list[tuple[BaseProcess, Block]] = []
+    while left or running:
+        while left and len(running) < jobs:
+            process = context.Process(target=judge_block, args=(left[0],))
+            process.start()
+            running.append((process, left.pop(0)))
+        time.sleep(0.1)
+        running = [(p, b) for p, b in running if not _ended(p, b)]
+    counts, peak = Counter[str](), 0
+    for block in blocks:
+        answer = json.loads(block.done.read_text())
+        counts.update(answer["counts"])
+        peak = max(peak, answer["megabytes"])
+    return counts, peak
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Judge models until the count is reached; 1 if one breaks the rule."""
     parser = argparse.ArgumentParser(description="Import damaged models.")
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=0, help="processes; 0 for one per core")
     parser.add_argument("--keep", type=Path, default=Path("build/fuzz-import"))
     args = parser.parse_args(arguments)
-    signal.signal(signal.SIGALRM, _alarm)
-    resource.setrlimit(resource.RLIMIT_AS, (4 * BYTES, 4 * BYTES))
-    rng, counts, wrong = random.Random(args.seed), Counter[str](), Counter[str]()
+    args.keep.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    for number in range(args.count):
-        data = damaged(rng)
-        verdict = judge(data)
-        if verdict in ("converted", "refused"):
-            counts[verdict] += 1
-        else:
-            wrong[verdict] += 1
-            args.keep.mkdir(parents=True, exist_ok=True)
-            (args.keep / f"{args.seed}-{number}.onnx").write_bytes(data)
-            print(f"{number}: {verdict}", flush=True)
-        if number % CHECKED == 0 and refused_by_checker(data):
-            counts[f"refused by ONNX too, and {verdict} here (of every {CHECKED}th)"] += 1
-        if number % 1000 == 999:
-            print(f"{number + 1} in {time.monotonic() - began:.0f} s: {dict(counts)}", flush=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    print(f"{args.count} models, {dict(counts)}, {sum(wrong.values())} wrong, {peak >> 20} MB")
-    return int(bool(wrong) or peak > BYTES)
+    blocks = [
+        Block(args.seed, first, min(BLOCK, args.count - first), args.keep)
+        for first in range(0, args.count, BLOCK)
+    ]
+    counts, peak = judge_all(blocks, args.jobs or usable_cores())
+    took = time.monotonic() - began
+    print(f"{args.count} models in {took:.0f} s: {dict(counts)}, at most {peak} MB")
+    return int(counts["wrong"] > 0)
 
 
 if __name__ == "__main__":
