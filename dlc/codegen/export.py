@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dlc.codegen.elf import read_dynamic_symbols, write_data_object
+from dlc.codegen.elf import fill_reservation, read_dynamic_symbols, write_reservation
 from dlc.codegen.llvm.host import MODEL_SYMBOL, WEIGHTS_SYMBOL, weight_offsets
 from dlc.codegen.llvm.toolchain import find_driver
 from dlc.core import xxh64
-from dlc.core.errors import CodegenError, InternalError, LimitError, UserError
+from dlc.core.errors import CodegenError, InternalError, UserError
 from dlc.core.manifest import Manifest, seal
 from dlc.core.target import Target
 from dlc.schedule.loop import Buffer
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
-# Code reaches weights by a signed 32-bit distance; a part of it is left for code and data.
-MAX_WEIGHT_BYTES = 2**31 - 2**26
 # The largest page size of a Linux of the architecture.
 _PAGE_BYTES = {"x86_64": 4096, "aarch64": 65536}
 _FLAGS = (
@@ -67,7 +65,6 @@ def export_library(
 
     Raises:
         UserError: nothing can be written at `out_path`.
-        LimitError: the weights do not fit one shared object.
         TargetError: there is no C compiler to link with.
         CodegenError: the linker fails, or the result needs or offers a symbol it must not.
     """
@@ -76,7 +73,11 @@ def export_library(
     try:
         with tempfile.TemporaryDirectory(prefix=f".{out_path.name}.", dir=out_path.parent) as name:
             folder = Path(name)
-            linked = _link(program, constants, objects, folder, target)
+            size = weight_offsets(program.constants)[1]
+            linked = link(program, size, objects, folder, target)
+            _check_symbols(program, linked)
+            if size:
+                fill_reservation(linked, lambda f: write_weights(program.constants, constants, f))
             seal(linked, manifest, hasher=hasher)
             # No fsync, which takes longer than linking: the loader refuses a file that a power
             # failure cut short.
@@ -86,18 +87,12 @@ def export_library(
         raise UserError(detail=f"cannot write {out_path}: {reason}") from error
 
 
-def _link(
-    program: Program,
-    constants: Mapping[str, NDArray[Any]],
-    objects: Sequence[bytes],
-    folder: Path,
-    target: Target,
+def link(
+    program: Program, weight_bytes: int, objects: Sequence[bytes], folder: Path, target: Target
 ) -> Path:
-    def write(file: BinaryIO) -> int:
-        return write_weights(program.constants, constants, file)
-
+    """Link objects, with a place for weights that is still empty."""
     page = _PAGE_BYTES[target.arch]
-    write_data_object(folder / "weights.o", target.arch, WEIGHTS_SYMBOL, page, write)
+    write_reservation(folder / "weights.o", target.arch, WEIGHTS_SYMBOL, page, weight_bytes)
     exports = f"{{ global: {MODEL_SYMBOL}; local: *; }};\n"
     (folder / "exports.map").write_text(exports, encoding="ascii")
     names = []
@@ -111,7 +106,6 @@ def _link(
     if done.returncode:
         reason = "\n".join(done.stderr.strip().splitlines()[-20:])
         raise CodegenError(stage="the linker", unit=program.name, reason=reason)
-    _check_symbols(program, folder / "out.so")
     return folder / "out.so"
 
 
@@ -122,17 +116,8 @@ def write_weights(
 
     Returns:
         The bytes written.
-
-    Raises:
-        LimitError: there are too many bytes of them.
     """
     offsets, end = weight_offsets(buffers)
-    if end > MAX_WEIGHT_BYTES:
-        raise LimitError(
-            what="the size of the weights",
-            reason=f"{end} bytes; one shared object holds at most {MAX_WEIGHT_BYTES}",
-            hint="use a smaller or a quantised model",
-        )
     done = 0
     for buffer in buffers:
         array, kind = constants[buffer.name], buffer.type

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import struct
 import subprocess
@@ -12,11 +13,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dlc.codegen.elf import read_dynamic_symbols, write_data_object
-from dlc.codegen.export import MAX_WEIGHT_BYTES, export_library, write_weights
-from dlc.codegen.llvm.host import emit_program
+from dlc.codegen import export
+from dlc.codegen.elf import fill_reservation, read_dynamic_symbols, write_reservation
+from dlc.codegen.export import export_library, write_weights
+from dlc.codegen.llvm.compile import compile_ir
+from dlc.codegen.llvm.host import emit_program, weight_offsets
 from dlc.codegen.llvm.toolchain import find_driver
-from dlc.core.errors import CodegenError, InternalError, LimitError, TargetError, UserError
+from dlc.core.errors import CodegenError, InternalError, TargetError, UserError
 from dlc.core.manifest import Manifest, read_manifest
 from dlc.core.target_parse import parse_target
 from dlc.core.types import DType
@@ -95,15 +98,64 @@ def test_weights_are_a_page_aligned_read_only_section(library):
     assert int(fields[-1]) >= 4096
 
 
-def test_an_object_of_data_is_well_formed(tmp_path):
+def test_an_object_that_reserves_memory_is_well_formed(tmp_path):
     path = tmp_path / "data.o"
-    write_data_object(path, "x86_64", "data", 4096, lambda file: file.write(b"13 odd bytes!"))
+    write_reservation(path, "x86_64", "data", 4096, 13)
     data = path.read_bytes()
     (table,) = struct.unpack_from("<Q", data, 0x28)
     assert table % 8 == 0  # what lld insists on
-    assert data[64:77] == b"13 odd bytes!"
+    assert len(data) < 1024
     (row,) = (line.split() for line in readelf(path, "--syms").splitlines() if "data" in line)
     assert row[2:6] == ["13", "OBJECT", "GLOBAL", "HIDDEN"]
+    assert "dlc" in readelf(path, "--notes")
+
+
+@pytest.mark.parametrize("linker", ["bfd", "gold", "lld"])
+def test_any_linker_leaves_a_place_for_weights(linker, tmp_path, monkeypatch):
+    if not shutil.which(f"ld.{linker}"):
+        pytest.skip(f"there is no ld.{linker}")
+    driver = (*find_driver(NATIVE), f"-fuse-ld={linker}")
+    monkeypatch.setattr(export, "find_driver", lambda target: driver)
+    path = build(tmp_path / "m.so", COPY_WEIGHTS, [MARK], WEIGHTS)
+    y, z = np.zeros(3, np.float32), np.zeros(2, np.int64)
+    Loaded(path).run([], [], [y, z])
+    np.testing.assert_array_equal(y, [1, 2, 3])
+    loads = [row.split() for row in readelf(path, "-l").splitlines() if row.split()[:1] == ["LOAD"]]
+    places = [int(row[2], 16) for row in loads]
+    assert places == sorted(places)
+    own = [row for row in loads if int(row[5], 16) == 64 * 2]  # both constants, and nothing else
+    assert [(row[4], row[6]) for row in own] == [("0x000080", "R")]
+
+
+def test_weights_need_memory_that_nothing_follows(tmp_path):
+    path = build(tmp_path / "m.so", COPY_WEIGHTS, [MARK], WEIGHTS)
+    with pytest.raises(CodegenError, match="there is no note"):  # it has become the weights' own
+        fill_reservation(path, lambda file: file.write(bytes(128)))
+    plain = build(tmp_path / "n.so", program([]))
+    with pytest.raises(CodegenError, match="the section is not there"):
+        fill_reservation(plain, lambda file: None)
+
+
+def test_code_reaches_weights_beyond_two_gibibytes(tmp_path):
+    """The element beyond is found by its offset; no page between is ever touched."""
+    far = program(
+        [Copy("y", "w")],
+        outputs=[buffer("y", 3)],
+        constants=[buffer("huge", 2**31 // 4 + 16), buffer("w", 3)],
+    )
+    objects = [compile_ir(emit_program(far, NATIVE), NATIVE)]
+    offsets, size = weight_offsets(far.constants)
+    assert offsets["w"] > 2**31
+
+    def write(file):  # a hole in the file where zeros are
+        file.seek(offsets["w"], os.SEEK_CUR)
+        file.write(WEIGHTS["w"].tobytes() + bytes(size - offsets["w"] - 12))
+
+    path = export.link(far, size, objects, tmp_path, NATIVE)
+    fill_reservation(path, write)
+    y = np.zeros(3, np.float32)
+    Loaded(path).run([], [], [y])
+    np.testing.assert_array_equal(y, [1, 2, 3])
 
 
 def test_weights_arrive(library):
@@ -204,11 +256,6 @@ def test_weights_of_any_layout_and_byte_order_are_written():
     assert found[64:68] == b"\x07\0\0\0"
     assert found[128:130] == b"\1\0"
     assert len(found) == 192
-
-
-def test_too_many_weights_are_refused():
-    with pytest.raises(LimitError, match="size of the weights"):
-        write_weights((buffer("w", MAX_WEIGHT_BYTES // 4 + 1),), {}, io.BytesIO())
 
 
 def test_a_missing_compiler_is_a_target_error(monkeypatch):
