@@ -31,6 +31,7 @@ ROUNDER = {"float": 1.5 * 2.0**23, "double": 1.5 * 2.0**52}
 MANTISSA_BITS = {"float": 23, "double": 52}
 INTEGER = {"float": "i32", "double": "i64"}
 BIAS = {"float": 127, "double": 1023}
+SCALEF_LANES = {"float": 16, "double": 8}
 # Near 0, and the logarithm of 1 - erf beyond 1, up to where erf rounds to 1.
 ERF = {
     "float": (coefficients.ERF_F32, coefficients.LOG_ERFC_F32),
@@ -98,28 +99,39 @@ class Math:
         biased = a.op("add", n, a.const(BIAS[elem], n))
         return a.convert("bitcast", a.op("shl", biased, a.const(MANTISSA_BITS[elem], n)), elem)
 
-    def _scale(self, x: Val, n: Val, integer: Val) -> Val:
-        """x * 2**n, rounded once, also where the result is denormal or infinite."""
-        a = self.arith
-        width = 16 if x.elem == "float" else 8
-        if "avx512f" in a.target.features and a.is_x86 and x.lanes and x.lanes % width == 0:
-            return self._scalef(x, n, width)
-        first = a.op("ashr", integer, a.const(1, integer))
-        second = a.op("sub", integer, first)
-        half = a.op("fmul", x, self._power_of_two(first, x.elem))
-        return a.op("fmul", half, self._power_of_two(second, x.elem))
+    def _scale(self, x: Val, n: Val, integer: Val, gone: Val) -> Val:
+        """x * 2**n, rounded once, also where the result is denormal or infinite; 0 where `gone`.
 
-    def _scalef(self, x: Val, n: Val, width: int) -> Val:
+        A product that underflows takes a hundred times as long as others, and all those that are
+        masked out of a softmax would.
+        """
+        a = self.arith
+        if self._has_scalef(x):
+            return self._scalef(x, n, gone)
+        first = a.op("ashr", integer, a.const(1, integer))
+        second = self._power_of_two(a.op("sub", integer, first), x.elem)
+        half = a.op("fmul", x, self._power_of_two(first, x.elem))
+        return a.op("fmul", half, a.select(gone, self._const(0.0, x), second))
+
+    def _has_scalef(self, x: Val) -> bool:
+        """Whether AVX-512's vscalef takes this many lanes."""
+        target = self.arith.target
+        whole = bool(x.lanes) and x.lanes % SCALEF_LANES[x.elem] == 0
+        return "avx512f" in target.features and self.arith.is_x86 and whole
+
+    def _scalef(self, x: Val, n: Val, gone: Val) -> Val:
         """The same by AVX-512's vscalef, one register at a time."""
-        builder = self.arith.builder
+        builder, width = self.arith.builder, SCALEF_LANES[x.elem]
         kind = type_of(x.elem, width)
         name = f"llvm.x86.avx512.mask.scalef.{'ps' if width == 16 else 'pd'}.512"
         mask = f"i{width}"
         builder.declarations.use(name, kind, f"{kind}, {kind}, {kind}, {mask}, i32")
+        kept = self.arith.op("xor", gone, self.arith.const(True, gone))
         parts = []
         for first in range(0, x.lanes, width):
-            one, two = (self._lanes(v, first, width) for v in (x, n))
-            operands = f"{one}, {two}, {kind} zeroinitializer, {mask} -1, i32 4"
+            one, two, lanes = (self._lanes(v, first, width) for v in (x, n, kept))
+            chosen = builder.op(f"bitcast {lanes} to {mask}", mask)
+            operands = f"{one}, {two}, {kind} zeroinitializer, {chosen}, i32 4"
             parts.append(builder.op(f"call {kind} @{name}({operands})", x.elem, width))
         return self._join(parts)
 
@@ -159,10 +171,15 @@ class Math:
 
     def exp(self, x: Val) -> Val:
         """The exponential function."""
+        a = self.arith
         low, high = EXP_RANGE[x.elem]
-        n, integer, r, tail = self._exp_parts(self._at_least(self._at_most(x, high), low))
-        one = self._const(1.0, x)
-        return self._scale(self.arith.op("fadd", one, self.arith.op("fadd", r, tail)), n, integer)
+        gone = a.test("fcmp olt", x, self._const(low, x))
+        bounded = self._at_most(x, high)
+        if not self._has_scalef(x):  # which takes n as a float of any size
+            bounded = self._at_least(bounded, low)
+        n, integer, r, tail = self._exp_parts(bounded)
+        total = a.op("fadd", self._const(1.0, x), a.op("fadd", r, tail))
+        return self._scale(total, n, integer, gone)
 
     def sigmoid(self, x: Val) -> Val:
         """1 / (1 + exp(-x)), by way of exp(-|x|), which cannot overflow."""
