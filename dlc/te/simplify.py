@@ -209,7 +209,20 @@ def _compare(op: BinOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
         return const(True, DType.BOOL)
     if refuted(y, x, bounds):
         return const(False, DType.BOOL)
-    return Binary(op, x, y)
+    return _coarser(x, y, bounds) if op is BinOp.LT else Binary(op, x, y)
+
+
+def _coarser(x: Expr, y: Expr, bounds: Bounds) -> Expr:
+    """`x < y` without what cannot change it: 32 i + j < 32 n is i < n when 0 <= j < 32."""
+    rest = _difference(x, y, bounds)
+    for grain in sorted({abs(f) for m, f in rest.items() if m and abs(f) > 1}, reverse=True):
+        coarse = {m: f // grain for m, f in rest.items() if f // grain}
+        fine = {m: f % grain for m, f in rest.items() if f % grain}
+        if any(m for m in fine) and _within(fine, {(): grain}, bounds):
+            left = {m: f for m, f in coarse.items() if f > 0}
+            right = {m: -f for m, f in coarse.items() if f < 0}
+            return Binary(BinOp.LT, from_poly(left), from_poly(right))
+    return Binary(BinOp.LT, x, y)
 
 
 def _divide(a: Poly, b: Poly, bounds: Bounds) -> Poly:

@@ -96,7 +96,15 @@ def test_errors_stay_below_the_stated_ulp(name, dtype, target):
 def test_special_values(dtype, lanes):
     inf, nan = math.inf, math.nan
     table = {
-        "exp": [(inf, inf), (-inf, 0.0), (1000.0, inf), (-1000.0, 0.0), (-3e38, 0.0), (0.0, 1.0), (nan, nan)],
+        "exp": [
+            (inf, inf),
+            (-inf, 0.0),
+            (1000.0, inf),
+            (-1000.0, 0.0),
+            (-3e38, 0.0),
+            (0.0, 1.0),
+            (nan, nan),
+        ],
         "log": [
             (0.0, -inf),
             (-0.0, -inf),

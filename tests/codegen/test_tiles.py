@@ -17,6 +17,7 @@ from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import matrix, schedule_func
 from dlc.schedule.text import parse_func
+from dlc.te.expr import Const, Var
 from dlc.te.tensor import elementwise, placeholder
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, NATIVE, Kernel, check
@@ -93,6 +94,28 @@ def test_products_are_exact_for_small_integers(name, columns_outer):
     op, arrays = CASES[name]
     found = run(op, arrays, {"columns_outer": columns_outer, "strip": 3})
     np.testing.assert_array_equal(found, op.reference(*arrays))
+
+
+@needs_engine
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_open_number_of_rows_fills_whole_tiles_and_writes_no_more(count):
+    op, (dense, w) = matmul(small(0, 2, 71, 64), small(1, 64, 80), count)
+    sizes = (Var("batch"), Var("rows"), Const(64, DType.INDEX))
+    inputs = (
+        placeholder("x", TensorType(sizes, DType.F32)),
+        placeholder("w", TensorType(w.shape, DType.BF16)),
+    )
+    result = elementwise("done", lambda v: v * v + v, op.compute(*inputs))
+    func = lower_tensors("product", ("batch", "rows"), inputs, (result,))
+    assert matrix.match(func, ENGINE) is not None
+    steps = schedule_func(func, ENGINE, {"strip": 32}).steps
+    kernel = Kernel(optimize(func, ENGINE, steps), ENGINE)
+    assert "tdpbf16ps" in kernel.ir
+    for batch, rows in ((2, 71), (1, 64), (2, 33), (1, 16), (2, 1), (1, 0), (0, 5)):
+        x = np.ascontiguousarray(dense[:batch, :rows])
+        found = kernel({"batch": batch, "rows": rows}, {"x": x, "w": w})["out"]
+        whole = op.reference(x, w)
+        np.testing.assert_array_equal(found, whole * whole + whole)
 
 
 @needs_engine

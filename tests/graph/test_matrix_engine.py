@@ -59,6 +59,27 @@ def test_a_deep_product_is_cut_into_parts_that_stay_in_the_cache():
     assert operators(cut)[-2:] == ["add", "relu"]
 
 
+OPEN = """
+def main(batch: size, seq: size, x: f32[batch, seq, 384]):
+    w: f32[24, 384, 16] = const()
+    y: f32[batch, seq, 384] = matmul_packed(x, w, n=384)
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("precision", "chosen"),
+    [("highest", "matmul_packed"), ("high", "matmul_planes"), ("medium", "matmul_planes")],
+)
+def test_open_rows_use_the_engine_where_planes_are_no_more_bytes(precision, chosen):
+    graph = read(OPEN)
+    found = run("use_matrix_engine", graph, PassContext(target=TARGET, precision=precision))
+    assert operators(found) == [chosen]
+    given = np.random.default_rng(0).integers(-4, 5, (2, 5, 384)).astype(np.float32)
+    wanted, got = evaluate(graph, {"x": given}), evaluate(found, {"x": given})
+    np.testing.assert_array_equal(got["y"], wanted["y"])
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -117,6 +117,10 @@ def test_terms_split_into_a_sum(index: Expr, env: dict[str, int]) -> None:
         ("n // 8 * 8 % 8", "0"),
         ("min(n, n + 3)", "n"),
         ("(n * m) // m", "m * n // m"),  # m may be 0
+        ("io * 32 + jj < (m + 31) // 32 * 32", "io < (m + 31) // 32"),
+        ("io * 64 + jj + 32 < m * 64", "io < m"),
+        ("io * 64 + jj + 33 < m * 64", "io * 64 + jj + 33 < m * 64"),
+        ("io * 16 + jj < m * 16", "io * 16 + jj < m * 16"),
     ],
 )
 def test_index_arithmetic(text: str, simple: str) -> None:

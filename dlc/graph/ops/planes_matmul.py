@@ -20,7 +20,7 @@ from dlc.graph.ops.planes import (
     weight,
 )
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, minimum
+from dlc.te.expr import Const, Expr, minimum
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType, const_size
 
@@ -28,6 +28,8 @@ from dlc.te.types import TensorType, const_size
 @op("matmul_planes", fuse=Fuse.ANCHOR)
 class MatMulPlanes(Op):
     """The product with a packed matrix by products of bf16 planes.
+
+    `slack` is how many rows of sums there are behind those of a constant number of rows.
 
     Shapes:
         x: f32[..., m, k]; w: bf16[n / 32, k / 32, planes, 2, 16, 16, 2] -> f32[..., m, n]
@@ -58,7 +60,7 @@ class MatMulPlanes(Op):
             # Rows behind the last feed only sums that nobody reads.
             return plane(x[(*stack, minimum(row, m - 1), b * DEPTH + c)], p, count)
 
-        height = canonical(m + self.slack)
+        height = self._height(m)
         shape = (*lead, canonical(k // DEPTH), height, count, DEPTH)
         rows = te.compute("rows", shape, split, inputs=(x,))
         sums = tile_sums(rows, w, tuple(lead), height, lambda f: (f,))
@@ -76,6 +78,11 @@ class MatMulPlanes(Op):
 
         extents = as_sizes((w.shape[1], ROWS, 2))
         return repaired(self.name, type_.shape, sums, at, extents, term, (x, w))
+
+    def _height(self, m: Expr) -> Expr:
+        """Rows that there are sums for: an open number of rows fills pairs of tiles."""
+        pair = 2 * ROWS
+        return canonical(m + self.slack if isinstance(m, Const) else (m + pair - 1) // pair * pair)
 
     def reference(self, x: Array, w: Array) -> Array:
         (n,) = constants((self.n,))

@@ -38,7 +38,15 @@ from dlc.graph.ops.planes_conv import ConvPlanes, Grid
 from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.schedule.rules.strip import RESULT, Shape, choose_strip, cycles
+from dlc.schedule.rules.strip import (
+    OPEN_ROWS,
+    RESULT,
+    Shape,
+    choose_strip,
+    cycles,
+    open_cycles,
+)
+from dlc.te.expr import Const, Expr
 from dlc.te.types import const_size
 
 PLANES = {"highest": 3, "high": 2, "medium": 1}
@@ -56,6 +64,7 @@ class _Product:
     op: Op
     shape: Shape
     dense: Array
+    is_fixed: bool = True  # whether the number of rows is a constant; else strips fit the cache
 
 
 @graph_pass(after=("choose_layouts", "pack_matmul_weights"), bodies=True)
@@ -118,12 +127,11 @@ def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
         case ConvBlocked() | MatMulPacked():
             x, w = node.inputs
             array = editor.array(w)
-            wanted = array is not None and w.type.dtype is DType.F32
-            if array is None or not wanted or not x.type.is_static or not array.size:
+            if array is None or w.type.dtype is not DType.F32 or not array.size:
                 return None
-            if isinstance(node.op, ConvBlocked):
-                return _conv(node.op, node.output, array, count)
-            return _matmul(node.op, x, node.output, array, count)
+            if isinstance(node.op, MatMulPacked):
+                return _matmul(node.op, x, node.output, array, count)
+            return _conv(node.op, node.output, array, count) if x.type.is_static else None
         case _:
             return None
 
@@ -156,12 +164,15 @@ def _conv(op: ConvBlocked, out: Value, w: Array, count: int) -> _Product | None:
 
 def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, count: int) -> _Product | None:
     panels, depth, width = w.shape
-    *lead, m, n = out.type.static_shape if x.type.rank > 1 else (1, 1)
+    if x.type.rank < 2 or not isinstance(op.n, Const):
+        return None
+    *lead, rows, columns = out.type.shape
+    m, n = _assumed(rows, OPEN_ROWS), const_size(columns)
     if depth % DEPTH or n % ROWS or m < 2 or n < 2 * ROWS:
         return None
     slack = m // 2 + 2 * ROWS + 1
     shape = Shape(
-        lead=prod(lead),
+        lead=prod(_assumed(size, 1) for size in lead),
         lines=m,
         width=1,
         last=1,
@@ -174,7 +185,13 @@ def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, count: int) -> _Pr
         row_bytes=depth * count * 2,
     )
     dense = w.transpose(1, 0, 2).reshape(depth, panels * width)[:, :n]
-    return _Product(MatMulPlanes(n=op.n, slack=slack), shape, np.ascontiguousarray(dense))
+    new = MatMulPlanes(n=op.n, slack=slack)
+    return _Product(new, shape, np.ascontiguousarray(dense), isinstance(rows, Const))
+
+
+def _assumed(size: Expr, otherwise: int) -> int:
+    """A size, or what to assume where it is known at run time only."""
+    return int(size.value) if isinstance(size, Const) else otherwise
 
 
 def _parts(found: _Product, context: PassContext) -> int | None:
@@ -189,6 +206,10 @@ def _parts(found: _Product, context: PassContext) -> int | None:
     macs = rows * shape.columns * 2 * ROWS * shape.steps * DEPTH
     best = macs / (2 * target.lanes(4) * FMA_SHARE) * MARGIN
     parts: int | None = None
+    if not found.is_fixed:
+        # A run may have few rows, which wait for the weights: planes must not be more bytes.
+        few = shape.planes * DType.BF16.size_bytes <= DType.F32.size_bytes
+        return 1 if few and open_cycles(shape, target) < best else None
     for count in range(1, MAX_PARTS + 1 if isinstance(found.op, MatMulPlanes) else 2):
         steps = -(-shape.steps // count)
         part = replace(shape, steps=steps, row_bytes=shape.row_bytes * steps // shape.steps)

@@ -13,6 +13,15 @@ After:
         rows of the strip                     for strip:
         for columns / 32:            or           sums, result
             sums, result
+
+An open number of rows is cut into strips of pairs of tiles, of which the last strip has fewer: its
+guard stands around whole pairs of tiles, and the rows behind the last are computed and not read.
+The threads share one strip, because there may be no other:
+    for strip:
+        rows of the strip (parallel)
+        for columns / 32 (parallel):
+            for rows / 32:
+                sums, result
 """
 
 from __future__ import annotations
@@ -26,7 +35,7 @@ from dlc.core.types import DType
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import simple_index
-from dlc.schedule.rules.strip import Shape, Strip, choose_strip
+from dlc.schedule.rules.strip import OPEN_ROWS, Shape, Strip, choose_pairs, choose_strip
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
@@ -35,6 +44,7 @@ from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import const_size, is_const
 
 ROWS = 16  # rows of a tile, and its columns
+PAIR = 2 * ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,7 @@ class Products:
     line: int  # rows that the other row loops span
     block: str  # the loop over blocks of 16 columns
     lane: str
+    is_open: bool  # whether the number of rows is known at run time only
 
 
 def operands(func: Func) -> frozenset[str]:
@@ -83,7 +94,11 @@ def match(func: Func, target: Target) -> Products | None:
         return None
     row.sort(key=lambda v: -factors[v])
     extents = {f.var: f.extent for f in result.loops}
-    if not all(isinstance(n, Const) for n in extents.values()):
+    fixed = {v: n for v, n in extents.items() if not any(v in part for part in lead)}
+    is_open = len(row) == 1 and not isinstance(fixed[row[0]], Const)
+    if is_open:
+        del fixed[row[0]]
+    if not all(isinstance(n, Const) for n in fixed.values()):
         return None
     parts = Products(
         sums=sums[0].buffer,
@@ -96,8 +111,10 @@ def match(func: Func, target: Target) -> Products | None:
         line=1 + sum((const_size(extents[v]) - 1) * factors[v] for v in row[1:]),
         block=block[0],
         lane=lane[0],
+        is_open=is_open,
     )
-    return parts if choose_strip(_shape(func, parts), target, {}) else None
+    fits = is_open or choose_strip(_shape(func, parts), target, {}) is not None
+    return parts if fits else None
 
 
 def _readers(found: list[Stage], sums: Stage) -> list[Stage]:
@@ -154,15 +171,19 @@ def schedule(trace: Trace, found: Products, target: Target, knobs: Mapping[str, 
 
 
 def _shape(func: Func, found: Products) -> Shape:
-    """The sizes of the products."""
-    buffers = {name: a.buffer.type.static_shape for name, a in allocs(func.body).items()}
-    extents = {name: const_size(loop.extent) for name, loop in loops(func.body).items()}
-    rows, sums = buffers[found.rows], buffers[found.sums]
+    """The sizes of the products; of an open number of rows or of matrices, what is assumed."""
+    lead = {v: _known(loop.extent, 1) for v, loop in loops(func.body).items()}
+    extents = {v: _known(loop.extent, OPEN_ROWS) for v, loop in loops(func.body).items()}
+    buffers = allocs(func.body)
+    rows, sums = (
+        [_known(size, OPEN_ROWS) for size in buffers[name].buffer.type.shape]
+        for name in (found.rows, found.sums)
+    )
     stage = next(s for s in stages(func) if s.buffer == found.sums)
     inner = [extents[f.var] for f in stage.inner]
     height = (extents[found.row[0]] - 1) * found.width + found.line
     return Shape(
-        lead=prod(extents[v] for v in found.lead),
+        lead=prod(lead[v] for v in found.lead),
         lines=extents[found.row[0]],
         width=found.width,
         last=found.line,
@@ -176,6 +197,10 @@ def _shape(func: Func, found: Products) -> Shape:
     )
 
 
+def _known(size: Expr, otherwise: int) -> int:
+    return int(size.value) if isinstance(size, Const) else otherwise
+
+
 class _Tiling:
     def __init__(
         self, trace: Trace, found: Products, target: Target, knobs: Mapping[str, int]
@@ -184,9 +209,14 @@ class _Tiling:
 
     def run(self) -> None:
         trace, found = self.trace, self.found
-        plan = choose_strip(_shape(trace.func, found), self.target, self.knobs)
-        assert plan is not None, "match has found one"
-        strip, outer, inside = self._order(plan)
+        shape, parallel_rows = _shape(trace.func, found), True
+        if found.is_open:
+            strip, outer, inside = self._order_open(choose_pairs(shape, self.target, self.knobs))
+        else:
+            plan = choose_strip(shape, self.target, self.knobs)
+            assert plan is not None, "match has found one"
+            strip, outer, inside = self._order(plan)
+            parallel_rows = plan.columns_outside
         for name in reversed(found.readers):
             trace.do("compute_at", name, inside)
         for name in found.readers:
@@ -195,7 +225,7 @@ class _Tiling:
         rank = len(allocs(trace.func.body)[found.sums].buffer.type.shape)
         trace.do("compute_at", found.sums, strip, (*(1,) * (rank - 2), ROWS, 1))
         trace.do("compute_at", found.rows, outer)
-        self._rows(parallel=plan.columns_outside)
+        self._rows(parallel=parallel_rows)
         self._sums()
 
     def _order(self, plan: Strip) -> tuple[str, str, str]:
@@ -222,6 +252,22 @@ class _Tiling:
         fused = trace.fuse_all([*found.lead, row_outer])
         trace.do("parallel", fused)
         return block_outer, fused, inner[-2]
+
+    def _order_open(self, pairs: int) -> tuple[str, str, str]:
+        """The same for an open number of rows, `pairs` pairs of tiles in a strip."""
+        trace, found = self.trace, self.found
+        pair, row = trace.split(found.row[0], PAIR)
+        strip, pair = trace.split(pair, pairs)
+        columns, block = trace.split(found.block, min(2, trace.constant(found.block) or 2))
+        whole = trace.constant(columns)
+        assert whole is not None
+        place, columns = trace.split(columns, whole)
+        rest = [v for v in found.order if v not in (*found.lead, found.row[0], found.block)]
+        inner = [{found.row[0]: row, found.block: block}.get(v, v) for v in found.order]
+        inner = [v for v in inner if v in (row, block, *rest)]
+        trace.do("reorder", (*found.lead, strip, place, columns, pair, *inner))
+        trace.do("parallel", columns)
+        return pair, place, inner[-2]
 
     def _finish_reader(self, name: str) -> None:
         """Keep what is computed of the sums right before the result in registers."""

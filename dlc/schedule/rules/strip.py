@@ -12,7 +12,7 @@ of operands from the second cache hide; 8 bytes in a cycle from beyond it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlc.core.target import Target
 
@@ -25,6 +25,9 @@ RESULT = 12.0  # cycles to finish one row of 32 sums
 PANEL = 300.0  # cycles to begin with 32 columns of a strip
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
 FREE_SHARE = 0.45  # of the second cache, up to which all that is read again is still there
+OPEN_ROWS = 128  # assumed where their number is known at run time only
+OPEN_SHARE = 0.65  # of the second cache, for the row operand of a strip of an open number of rows
+MAX_PAIRS = 16  # pairs of tiles in such a strip
 MAX_SUMS_BYTES = 48 * 1024  # beyond it the sums of a strip fall out of the first cache
 
 
@@ -61,6 +64,25 @@ def choose_strip(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Stri
     wanted = [lines for lines in fitting if lines == min(knobs.get("strip", 0), shape.lines)]
     options = [Strip(lines, order) for lines in wanted or fitting for order in orders]
     return min(options, key=lambda strip: cycles(shape, strip, target), default=None)
+
+
+def choose_pairs(shape: Shape, target: Target, knobs: Mapping[str, int]) -> int:
+    """How many pairs of tiles a strip of an open number of rows has: a power of two.
+
+    All columns pass a strip, and read its row operand again: it has to stay in the second cache.
+    """
+    wanted = knobs.get("strip", 0) // (2 * ROWS)
+    if wanted:
+        return min(wanted, MAX_PAIRS)
+    room = int(target.l2_bytes * OPEN_SHARE) // (2 * ROWS * shape.row_bytes)
+    return min(MAX_PAIRS, 1 << max(room, 1).bit_length() - 1)
+
+
+def open_cycles(shape: Shape, target: Target) -> float:
+    """An estimate of the time of all products of an open number of rows, `lines` of them."""
+    lines = min(shape.lines, choose_pairs(shape, target, {}) * 2 * ROWS)
+    strip = cycles(replace(shape, lines=lines), Strip(lines, columns_outside=True), target)
+    return strip * -(-shape.lines // lines)
 
 
 def _missed(size_bytes: float, target: Target) -> float:
