@@ -12,10 +12,13 @@ Higher-Precision Computations", arXiv 1904.06376, sections 2 and 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from dlc.core.machine import usable_cores
 from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.op import Array
@@ -26,6 +29,7 @@ from dlc.te.types import Shape, const_size
 
 ROWS = 16  # rows of a tile, and columns
 DEPTH = 32  # summands of one instruction: pairs of bf16 in 16 rows
+_SLAB = 1 << 17  # float32s packed at a time: with what becomes of them, they stay in a cache
 SLACK = 2 * ROWS  # rows behind the last that a result needs: whole tiles are computed
 
 PAIRS: dict[int, tuple[tuple[int, int], ...]] = {
@@ -65,26 +69,29 @@ def split_planes(w: Array, count: int) -> Array:
     Shapes:
         w: [...] float32 -> [count, ...] uint16
     """
-    rest = np.ascontiguousarray(w, np.float32)
+    rest = np.array(w, np.float32, order="C")
+    return np.stack([(bits >> 16).astype(np.uint16) for bits in _split(rest, count)])
+
+
+def _split(rest: Array, count: int) -> Iterator[Array]:
+    """The bits of each plane, as float32 has them; `rest` becomes what they leave over."""
     finite = np.isfinite(rest)
     special = not finite.all()
-    planes = np.empty((count, *rest.shape), np.uint16)
     for position in range(count):
         bits = rest.view(np.uint32)
         nearest = bits + (0x7FFF + (bits >> 16 & 1))
         if position == 0:
-            over = finite & (nearest & 0x7F800000 == 0x7F800000)
-            nearest = np.where(over, bits, nearest)  # cut off, which stays finite
+            over = nearest & 0x7F800000 == 0x7F800000
+            nearest = np.where(over & finite, bits, nearest)  # cut off, which stays finite
         if special:
             quiet = bits | (np.isnan(rest).astype(np.uint32) << 22)
             nearest = np.where(np.isfinite(rest), nearest, quiet)
         nearest &= 0xFFFF0000
-        planes[position] = nearest >> 16
         with np.errstate(invalid="ignore"):
-            rest = rest - nearest.view(np.float32)
+            rest -= nearest.view(np.float32)
         if special:
             rest[~finite] = 0
-    return planes
+        yield nearest
 
 
 def pack_tiles(w: Array, count: int) -> Array:
@@ -94,13 +101,28 @@ def pack_tiles(w: Array, count: int) -> Array:
         w: [depth, *k, columns] -> [columns / 32, depth / 32, *k, count, 2, 16, 16, 2] bf16
     """
     depth, *kernel, columns = w.shape
-    padded = [(0, -depth % DEPTH), *((0, 0) for _ in kernel), (0, -columns % (2 * ROWS))]
-    planes = split_planes(np.pad(w, padded), count)
+    blocks, panels = -(-depth // DEPTH), -(-columns // (2 * ROWS))
+    # A pair is one number of 32 bits, so that no single half has to be moved.
+    tiles = np.empty((panels, blocks, *kernel, count, 2, ROWS, ROWS), np.uint32)
     rank = len(kernel)
-    blocks = (count, -(-depth // DEPTH), ROWS, 2, *kernel, -(-columns // (2 * ROWS)), 2, ROWS)
-    order = (rank + 4, 1, *range(4, 4 + rank), 0, rank + 5, 2, rank + 6, 3)
-    tiles = np.ascontiguousarray(planes.reshape(blocks).transpose(order))
-    return tiles.view(NUMPY_DTYPES[DType.BF16])
+    order = (rank + 2, 0, *range(2, 2 + rank), rank + 3, 1, rank + 4)
+    step = max(1, _SLAB // (DEPTH * math.prod(kernel) * panels * 2 * ROWS))
+
+    def pack(first: int) -> None:
+        last = min(first + step, blocks)
+        slab = np.zeros((last - first, ROWS, 2, *kernel, panels * 2 * ROWS), np.float32)
+        part = w[first * DEPTH : last * DEPTH]
+        slab.reshape(-1, *kernel, panels * 2 * ROWS)[: len(part), ..., :columns] = part
+        for position, bits in enumerate(_split(slab, count)):
+            pairs = bits[:, :, 0] >> 16 | bits[:, :, 1]
+            split = pairs.reshape(last - first, ROWS, *kernel, panels, 2, ROWS)
+            tiles[(slice(None), slice(first, last), *[slice(None)] * rank, position)] = (
+                split.transpose(order)
+            )
+
+    with ThreadPoolExecutor(usable_cores()) as pool:  # NumPy computes without Python's lock
+        list(pool.map(pack, range(0, blocks, step)))
+    return tiles.view(NUMPY_DTYPES[DType.BF16]).reshape(*tiles.shape, 2)
 
 
 def unpack_tiles(w: Array) -> Array:

@@ -11,10 +11,11 @@ assists for denormal operands).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
 from dlc.graph.ops.binary import Add
@@ -22,6 +23,7 @@ from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
 
+_PART = 1 << 15
 _PRODUCTS = (Conv, ConvTranspose, MatMul)
 
 
@@ -49,5 +51,17 @@ def _without_tiny(array: Array, dtype: DType) -> Array | None:
     """The array with zeros for denormal elements; None where there are none."""
     if dtype not in (DType.F32, DType.F64):
         return None
-    tiny = (array != 0) & (np.abs(array) < np.finfo(NUMPY_DTYPES[dtype]).tiny)
-    return np.where(tiny, 0, array) if tiny.any() else None
+    if not any(_is_tiny(part).any() for part in _parts(array)):
+        return None
+    return np.where(_is_tiny(array), 0, array)
+
+
+def _is_tiny(array: Array) -> Array:
+    found: Array = (array != 0) & (np.abs(array) < np.finfo(array.dtype).tiny)
+    return found
+
+
+def _parts(array: Array) -> Iterator[Array]:
+    """The elements in parts that stay in a cache with what is computed from them."""
+    flat = array.reshape(-1)
+    return (flat[start : start + _PART] for start in range(0, flat.size, _PART))
