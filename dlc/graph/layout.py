@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlc.graph.arrays import for_each
 from dlc.graph.op import Array
 
 
@@ -94,6 +95,8 @@ def blocks_for(count: int, block: int) -> int:
 
 def spread(array: Array, axis: int, channels: Channels, fill: float = 0) -> Array:
     """Put the entries of a channel axis where the channels stand; idle lanes get `fill`."""
+    if channels.count == channels.blocks * channels.block:
+        return array  # no lane is idle
     shape = list(array.shape)
     shape[axis] = channels.blocks * channels.block
     result = np.full(shape, fill, array.dtype)
@@ -218,8 +221,13 @@ def pack_columns(w: Array, lanes: int) -> Array:
     """
     k, n = w.shape
     panels = blocks_for(n, lanes)
-    packed = np.zeros((panels, k, lanes), w.dtype)
-    for panel in range(panels):  # one at a time: it stays in the cache whatever the order of `w`
+    packed = np.empty((panels, k, lanes), w.dtype)
+
+    def pack(panel: int) -> None:
         columns = w[:, panel * lanes : (panel + 1) * lanes]
         packed[panel, :, : columns.shape[1]] = columns
+        packed[panel, :, columns.shape[1] :] = 0
+
+    # One panel at a time: it stays in the cache whatever the order of `w`.
+    for_each(pack, range(panels), packed.size)
     return packed

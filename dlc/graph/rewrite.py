@@ -94,10 +94,15 @@ class Match:
         assert node is not None, f"'{name}' is made by no node"
         return node.op
 
-    def array(self, name: str) -> Array:
-        """The elements of a matched constant; floats in float64."""
+    def stored(self, name: str) -> Array:
+        """The elements of a matched constant as they are, without a copy."""
         array = self.editor.array(self.values[name])
         assert array is not None, f"'{name}' is no constant"
+        return array
+
+    def array(self, name: str) -> Array:
+        """The elements of a matched constant; floats in float64."""
+        array = self.stored(name)
         return array.astype(np.float64) if self.values[name].type.dtype.is_float else array
 
     def call(self, op: Op, *inputs: Value, hint: str = "") -> Value:

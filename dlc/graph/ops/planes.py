@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from dlc.core.machine import usable_cores
 from dlc.core.types import DType
-from dlc.graph.arrays import NUMPY_DTYPES
+from dlc.graph.arrays import NUMPY_DTYPES, for_each
 from dlc.graph.op import Array
 from dlc.te import tensor as te
 from dlc.te.expr import Binary, BinOp, Expr, cast, const, select
@@ -116,12 +114,9 @@ def pack_tiles(w: Array, count: int) -> Array:
         for position, bits in enumerate(_split(slab, count)):
             pairs = bits[:, :, 0] >> 16 | bits[:, :, 1]
             split = pairs.reshape(last - first, ROWS, *kernel, panels, 2, ROWS)
-            tiles[(slice(None), slice(first, last), *[slice(None)] * rank, position)] = (
-                split.transpose(order)
-            )
+            np.moveaxis(tiles, 2 + rank, 0)[position, :, first:last] = split.transpose(order)
 
-    with ThreadPoolExecutor(usable_cores()) as pool:  # NumPy computes without Python's lock
-        list(pool.map(pack, range(0, blocks, step)))
+    for_each(pack, range(0, blocks, step), w.size)
     return tiles.view(NUMPY_DTYPES[DType.BF16]).reshape(*tiles.shape, 2)
 
 

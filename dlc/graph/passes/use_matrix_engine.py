@@ -23,8 +23,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
@@ -186,7 +184,7 @@ def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, count: int) -> _Pr
     )
     dense = w.transpose(1, 0, 2).reshape(depth, panels * width)[:, :n]
     new = MatMulPlanes(n=op.n, slack=slack)
-    return _Product(new, shape, np.ascontiguousarray(dense), isinstance(rows, Const))
+    return _Product(new, shape, dense, isinstance(rows, Const))
 
 
 def _assumed(size: Expr, otherwise: int) -> int:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dlc.core.types import DType
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
 from dlc.graph.ops.binary import Add
@@ -30,7 +29,7 @@ _PRODUCTS = (Conv, ConvTranspose, MatMul)
 @rule(Pattern(_PRODUCTS, ("x", Weight("w"))))
 def tiny_weights_into_zeros(match: Match) -> Value | Refusal:
     """Leave weights out that only cost time."""
-    zeroed = _without_tiny(match.array("w"), match["w"].type.dtype)
+    zeroed = _without_tiny(match.stored("w"))
     if zeroed is None:
         return Refusal("no weight is too small")
     weights = match.constant(zeroed, match["w"], f"{match['w'].name}_normal")
@@ -40,16 +39,16 @@ def tiny_weights_into_zeros(match: Match) -> Value | Refusal:
 @rule(Pattern(Add, (Pattern(_PRODUCTS, name="y"), Weight("b")), either_order=True))
 def tiny_bias_into_zeros(match: Match) -> Value | Refusal:
     """Leave what is added to a product out where it only makes later products slow."""
-    zeroed = _without_tiny(match.array("b"), match["b"].type.dtype)
+    zeroed = _without_tiny(match.stored("b"))
     if zeroed is None:
         return Refusal("no bias is too small")
     bias = match.constant(zeroed, match["b"], f"{match['b'].name}_normal")
     return match.call(Add(), match["y"], bias)
 
 
-def _without_tiny(array: Array, dtype: DType) -> Array | None:
+def _without_tiny(array: Array) -> Array | None:
     """The array with zeros for denormal elements; None where there are none."""
-    if dtype not in (DType.F32, DType.F64):
+    if array.dtype not in (np.float32, np.float64):
         return None
     if not any(_is_tiny(part).any() for part in _parts(array)):
         return None

@@ -11,6 +11,7 @@ of operands from the second cache hide; 8 bytes in a cycle from beyond it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -62,7 +63,14 @@ def choose_strip(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Stri
     orders = (False, True) if outside < 0 else (bool(outside),)
     fitting = [lines for lines in range(1, shape.lines + 1) if _fits(shape, lines)]
     wanted = [lines for lines in fitting if lines == min(knobs.get("strip", 0), shape.lines)]
-    options = [Strip(lines, order) for lines in wanted or fitting for order in orders]
+    return _cheapest(shape, tuple(wanted or fitting), orders, target)
+
+
+@functools.lru_cache(maxsize=1 << 12)  # layers of one shape repeat
+def _cheapest(
+    shape: Shape, lines: tuple[int, ...], orders: tuple[bool, ...], target: Target
+) -> Strip | None:
+    options = [Strip(count, order) for count in lines for order in orders]
     return min(options, key=lambda strip: cycles(shape, strip, target), default=None)
 
 
