@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 from onnx import helper
 
-from dlc.core.errors import LimitError, ModelError, UnsupportedModel
+from dlc.core.errors import LimitError, ModelError, UnsupportedModel, UserError
 from dlc.frontend.onnx import import_model, load_model
 from tests.frontend import fuzz_import
 from tests.frontend.mutate import mutate
@@ -71,19 +71,39 @@ DAMAGED = {
         (float[6, 4] b, float[1, 1, 6] s, int64 m) => (int64[n, 3] y) {
             y = NonMaxSuppression (b, s, m)
         }"""),
+    "more targets than fit": ("1099511627776 targets", """
+        (float[3, 4] x) => (float[3, n] y) {
+            y = ai.onnx.ml.TreeEnsemble <leaf_targetids = [0, 1], leaf_weights = float[2] {1, 2},
+                n_targets = 1099511627776, nodes_falseleafs = [1], nodes_falsenodeids = [1],
+                nodes_featureids = [0], nodes_modes = uint8[1] {0}, nodes_splits = float[1] {0.5},
+                nodes_trueleafs = [1], nodes_truenodeids = [0], tree_roots = [0]> (x)
+        }"""),
+    "a table of scales": ("no list", """
+        (float[1, 1, 3, 4] x, float[4, 1] s) => (float[a, b, c, d] y) {
+            y = Resize <mode = "nearest"> (x, "", s)
+        }"""),
+    "sizes of other shapes": ("do not broadcast", """
+        (float[a, b, c] x, float[a, b] y) => (int64[3] z) {
+            s = Shape (x)
+            t = Shape (y)
+            z = Add (s, t)
+        }"""),
     "an axis of two elements": ("axis: 2 elements, not one", """
         (float[3, 4] x, int64[2] axis) => (float[3, 4] y) { y = CumSum (x, axis) }"""),
 }  # fmt: skip
 
 
+_HEAD = '<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 5]> agraph '
+
+
 @pytest.mark.parametrize("name", DAMAGED)
 def test_what_damage_once_broke_is_refused_or_converted(name):
     why, text = DAMAGED[name]
-    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> agraph {text}')
+    proto = onnx.parser.parse_model(_HEAD + text)
     if why == "found":
         assert import_model(load_model(proto)).graph.outputs[0].name == why
         return
-    with pytest.raises(UnsupportedModel, match=why):
+    with pytest.raises(UserError, match=why):
         import_model(load_model(proto))
 
 

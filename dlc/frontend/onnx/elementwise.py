@@ -67,6 +67,12 @@ def _on_sizes(ctx: Context, rule: Rule | None, a: Value, b: Value, dtype: DType)
         return te.ZERO if found is None else found
 
     def all_of(x: Elements, y: Elements) -> Elements:
+        nonlocal unsure
+        unsure = unsure or any(
+            1 != a != b != 1 for a, b in zip(x.shape[::-1], y.shape[::-1], strict=False)
+        )
+        if unsure:  # shapes that do not fit are the operator's to refuse
+            return x
         return np.asarray(np.frompyfunc(apply, 2, 1)(x, y), np.object_)
 
     result = ctx.on_elements(all_of, a, b, dtype=dtype)

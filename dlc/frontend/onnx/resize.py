@@ -174,6 +174,8 @@ def _scales_of_data(ctx: Context, x: Value, scales: Value, axes: Sequence[int]) 
     """Scales that a kernel turns into sizes, rounded as for fixed ones, and into whole numbers."""
     shape = np.array([x.type.shape[axis] for axis in axes], np.object_)
     sizes = cast_to(ctx, ctx.size_tensor(shape), DType.F32)
+    if scales.type.rank != 1:
+        ctx.refuse(f"scales are {scales.type}, no list")
     _check_length(ctx, "scales", ctx.need_sizes(scales, "scales"), axes)
     scaled = ctx.call(Mul(), sizes, cast_to(ctx, scales, DType.F32))
     wanted = ctx.need_sizes(ctx.call(Floor(), scaled), "scales")

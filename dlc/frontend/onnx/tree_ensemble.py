@@ -17,6 +17,7 @@ from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.trees import (
     DOMAIN,
     MEMBER,
+    MOST_WEIGHTS,
     Forest,
     check_features,
     depth_of,
@@ -100,6 +101,10 @@ def convert_tree_ensemble(
         members=_members(ctx, modes, outer, membership_values),
     )
     kind, nothing = _AGGREGATES[aggregate_function]
+    if (inner + outer) * n_targets > MOST_WEIGHTS or not all(
+        0 <= t < n_targets for t in leaf_targetids
+    ):
+        ctx.refuse(f"leaves of {n_targets} targets lead to others, or are too many")
     weights = np.full((inner + outer, n_targets), nothing, leaf_weights.dtype)
     weights[inner + np.arange(outer), np.array(leaf_targetids)] = leaf_weights
     each = ctx.call(Gather(axis=0), ctx.constant(weights), leaves(ctx, forest, x))

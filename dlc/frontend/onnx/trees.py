@@ -54,6 +54,8 @@ _TESTS: dict[str, tuple[Op, bool]] = {
 }
 """Mode -> (comparison, whether it is negated)."""
 MEMBER = "BRANCH_MEMBER"
+MOST_WEIGHTS = 1 << 24
+"""Of all nodes together, for all classes or targets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,8 @@ def _weights(
     """The weights of each node, one column for each class or target."""
     if not len(trees) == len(nodes) == len(columns) == len(values):
         ctx.refuse("the attributes of its weights differ in length")
+    if len(forest.features) * width > MOST_WEIGHTS:
+        ctx.refuse(f"{len(forest.features)} nodes have {width} scores each")
     table = np.zeros((len(forest.features), width), np.float32)
     for tree, node, column, value in zip(trees, nodes, columns, values, strict=True):
         row = forest.position.get((tree, node), -1)
