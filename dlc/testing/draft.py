@@ -29,6 +29,9 @@ FLOATS = ("float32", "float32", "float32", "float64", "float16")
 INTS = ("int64", "int32", "int8", "uint8")
 
 
+_NOT_OF_REFERENCE = ("Scan", "GatherElements")  # of which ONNX's reference has parts only
+
+
 class DiscardError(Exception):
     """What a recipe tried cannot be part of this model."""
 
@@ -43,13 +46,14 @@ class Spec:
     low: float
     high: float
     fixed: Array | None = None
+    grid: int = 64
 
     def draw(self, rng: np.random.Generator, sizes: dict[str, int]) -> Array:
-        """An array of values from `low` to `high`; floats are multiples of 1/64."""
+        """An array of values from `low` to `high`; floats are multiples of 1/`grid`."""
         if self.fixed is not None:
             return self.fixed
         shape = tuple(sizes[d] if isinstance(d, str) else d for d in self.dims)
-        return draw_array(rng, self.dtype, shape, self.low, self.high)
+        return draw_array(rng, self.dtype, shape, self.low, self.high, self.grid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +135,12 @@ class Draft:
         high: float = 2,
         constant: bool | None = None,
     ) -> Known:
-        """A new input or constant."""
+        """A new input or constant; some are whole numbers, so that values are equal often."""
         dims = tuple(self._named(n) for n in shape)
         if constant is None:
             constant = self.rng.random() < 0.4 and not any(isinstance(d, str) for d in dims)
-        spec = Spec(self.name("c" if constant else "x"), dtype, dims, low, high)
+        grid = 1 if (low, high) == (-2, 2) and self.rng.random() < 0.2 else 64
+        spec = Spec(self.name("c" if constant else "x"), dtype, dims, low, high, grid=grid)
         array = spec.draw(self.numpy, self.sizes)
         if constant:
             return self.constant(array)
@@ -175,7 +180,7 @@ class Draft:
             and (not dtypes or v.array.dtype.name in dtypes)
         ]
         if fits and self.rng.random() < 0.8:
-            return self.rng.choice(fits[-8:])
+            return fits[-1] if self.rng.random() < 0.3 else self.rng.choice(fits[-8:])
         pool = {"f": FLOATS, "i": INTS, "u": ("uint8",), "b": ("bool",)}
         kind = self.rng.choice([k for k in kinds if k in pool])
         return self.make(self.rng.choice(dtypes or pool[kind]), self.shape(rank, smallest))
@@ -214,43 +219,54 @@ class Draft:
         node = helper.make_node(
             op_type, names, made, self.name(op_type.lower()), None, domain, **given
         )
-        feeds = {v.name: v.array for v in inputs if v is not None}
-        arrays = self.evaluate(node, feeds)
-        for array in arrays:
-            self._check(array)
-        self.nodes.append(node)
-        sure = exact and all(v.exact for v in inputs if v is not None)
-        return [
-            self._know(name, array, sure or array.dtype.kind in "biu")
-            for name, array in zip(made, arrays, strict=True)
-        ]
+        return self.add_nodes([node], [v for v in inputs if v is not None], made, exact)
 
-    def evaluate(self, node: NodeProto, feeds: dict[str, Array]) -> list[Array]:
-        """What a node gives for these operands.
+    def add_nodes(
+        self,
+        nodes: Sequence[NodeProto],
+        reads: Sequence[Known],
+        results: Sequence[str],
+        exact: bool = False,
+    ) -> list[Known]:
+        """Add nodes that make no array each, or hold graphs that read values of the model.
 
         Raises:
-            DiscardError: ONNX refuses it.
+            DiscardError: as for `add`.
         """
+        arrays = self._evaluate(nodes, {v.name: v.array for v in reads}, results)
+        for array in arrays:
+            self._check(array)
+        self.nodes.extend(nodes)
+        sure = exact and all(v.exact for v in reads)
+        return [
+            self._know(name, array, sure or array.dtype.kind in "biu")
+            for name, array in zip(results, arrays, strict=True)
+        ]
+
+    def _evaluate(
+        self, nodes: Sequence[NodeProto], feeds: dict[str, Array], results: Sequence[str]
+    ) -> list[Array]:
         graph = helper.make_graph(
-            [node],
-            "node",
+            nodes,
+            "nodes",
             [_info(name, array) for name, array in feeds.items()],
-            [helper.make_empty_tensor_value_info(name) for name in node.output],
+            [helper.make_empty_tensor_value_info(name) for name in results],
         )
+        op = nodes[-1].op_type
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                return self._run(node, graph, feeds)
+                return self._run(nodes[-1], graph, feeds)
         except DiscardError:
             raise
         except Exception as error:  # the reference has no errors of its own
-            raise DiscardError(f"{node.op_type}: {type(error).__name__}: {error}") from error
+            raise DiscardError(f"{op}: {type(error).__name__}: {error}") from error
 
     def _run(self, node: NodeProto, graph: Any, feeds: dict[str, Array]) -> list[Array]:
         model = self._model(graph)
-        if node.domain != MICROSOFT:
+        if node.domain != MICROSOFT and not any(a.HasField("g") for a in node.attribute):
             self._check_node(node)
-        if node.domain == MICROSOFT:
+        if node.domain == MICROSOFT or node.op_type in _NOT_OF_REFERENCE:
             from dlc.peer import OnnxRuntime
 
             found = list(OnnxRuntime(model, threads=1, optimize=False).run(feeds).values())
@@ -287,7 +303,7 @@ class Draft:
 
     def finish(self) -> ModelProto:
         """The model: its results are what nobody reads, and a few values that somebody does."""
-        read = {name for node in self.nodes for name in node.input}
+        read = {name for node in self.nodes for name in (*node.input, *captured(node))}
         made = [v for v in self.values if any(v.name in node.output for node in self.nodes)]
         results = [v for v in made if v.name not in read or self.rng.random() < 0.1]
         used = {*read, *(v.name for v in results)}
@@ -310,20 +326,38 @@ class Draft:
 
 
 def draw_array(
-    rng: np.random.Generator, dtype: str, shape: Sequence[int], low: float, high: float
+    rng: np.random.Generator,
+    dtype: str,
+    shape: Sequence[int],
+    low: float,
+    high: float,
+    grid: int = 64,
 ) -> Array:
-    """Random values; those of floats are multiples of 1/64, so that every float type holds them."""
+    """Random values; floats are multiples of 1/`grid`: with 64, every float type holds them."""
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
     if np.dtype(dtype).kind in "iu":
         low = max(low, float(np.iinfo(dtype).min))
         return rng.integers(int(low), int(high) + 1, shape).astype(dtype)
-    return np.asarray(rng.integers(int(low * 64), int(high * 64) + 1, shape) / 64, dtype)
+    return np.asarray(rng.integers(int(low * grid), int(high * grid) + 1, shape) / grid, dtype)
+
+
+def captured(node: NodeProto) -> set[str]:
+    """Names that the graphs inside of a node may read."""
+    found: set[str] = set()
+    for attribute in node.attribute:
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            for each in inner.node:
+                found |= set(each.input) | captured(each)
+            found |= {v.name for v in inner.output}
+    return found
 
 
 def _with_special(array: Array, rng: random.Random) -> Array:
+    """Some elements, or in small arrays all of them, replaced by values of special meaning."""
     found = array.copy()
-    for value in (np.nan, np.inf, -np.inf, -0.0, 1e-40):
+    largest = float(np.finfo(array.dtype).max)
+    for value in (np.nan, np.inf, -np.inf, -0.0, 1e-40, largest, -largest):
         if rng.random() < 0.5:
             found.flat[rng.randrange(found.size)] = value
     return found

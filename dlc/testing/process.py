@@ -17,6 +17,8 @@ from typing import Any
 from dlc.testing.check import Verdict
 
 Answer = dict[str, Any]
+PATIENCE = 20
+"""How much slower than its processor time a process may be."""
 
 
 class Worker:
@@ -24,7 +26,8 @@ class Worker:
 
     Args:
         folder: where it leaves the model it works on, and what it prints.
-        seconds: how long one model may take.
+        seconds: how long one model may take, of processor time: others may need the machine too.
+            `PATIENCE` times as long by the clock is a hang.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -33,6 +36,7 @@ class Worker:
         folder.mkdir(parents=True, exist_ok=True)
         self.process: subprocess.Popen[bytes] | None = None
         self.deadline = 0.0
+        self.budget = 0.0
         self.buffer = b""
 
     def __enter__(self) -> Worker:
@@ -56,7 +60,9 @@ class Worker:
         text = json.dumps({**request, "folder": str(self.folder)})
         self.process.stdin.write(text.encode() + b"\n")
         self.process.stdin.flush()
-        self.deadline = time.monotonic() + self.seconds + 60 * fresh  # it draws ONNX's cases first
+        seconds = self.seconds + 60 * fresh  # it draws ONNX's cases first
+        self.deadline = time.monotonic() + PATIENCE * seconds
+        self.budget = _processor_time(self.process.pid) + seconds
 
     def fileno(self) -> int:
         """The pipe to select on."""
@@ -76,7 +82,9 @@ class Worker:
                 answer: Answer = json.loads(line)
                 return answer
             self.buffer = line
-        if time.monotonic() > self.deadline:
+        assert self.process is not None
+        spent = _processor_time(self.process.pid)
+        if spent > self.budget or time.monotonic() > self.deadline:
             self.stop()
             return {"verdict": Verdict.HANG, "detail": f"no answer in {self.seconds:g} s"}
         return None
@@ -113,3 +121,13 @@ class Worker:
         frame = next((line.strip() for line in lines if line.startswith("  File ")), "")
         verdict = Verdict.INVALID if "onnxruntime" in frame else Verdict.CRASH
         return {"verdict": verdict, "detail": f"{name} {frame}"[:400]}
+
+
+def _processor_time(pid: int) -> float:
+    """Seconds a process and those it waited for have had a processor; 0 once it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    fields = text.rpartition(")")[2].split()  # from the third on: the second may hold blanks
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import ModelProto, helper, numpy_helper
 
 from dlc.testing.check import _onnx_reference, _values
+from dlc.testing.draft import captured
 from dlc.testing.generate import Sample
 
 Array = np.ndarray[Any, Any]
@@ -82,7 +83,7 @@ def _cut(sample: Sample, gone: set[int]) -> Iterator[Sample]:
     model = _copy(sample.model)
     kept = [n for i, n in enumerate(model.graph.node) if i not in gone]
     made = {name for i in gone for name in model.graph.node[i].output if name}
-    read = {name for node in kept for name in node.input}
+    read = {name for node in kept for name in (*node.input, *captured(node))}
     if not kept or not made & read <= values.keys():
         return
     del model.graph.node[:]
@@ -174,7 +175,7 @@ def _tidied(sample: Sample, model: ModelProto, feeds: dict[str, Array]) -> Sampl
     for node in reversed(graph.node):
         if needed & set(node.output):
             kept.append(node)
-            needed |= {n for n in node.input if n} | _captured(node)
+            needed |= {n for n in node.input if n} | captured(node)
     nodes = kept[::-1]
     inputs = [v for v in graph.input if v.name in needed]
     constants = [t for t in graph.initializer if t.name in needed]
@@ -188,17 +189,6 @@ def _tidied(sample: Sample, model: ModelProto, feeds: dict[str, Array]) -> Sampl
         field.extend(copies)
     used = {v.name: feeds[v.name] for v in graph.input}
     return replace(sample, model=model, feeds=used, others=())
-
-
-def _captured(node: Any) -> set[str]:
-    """Names that the graphs inside of a node may read."""
-    found: set[str] = set()
-    for attribute in node.attribute:
-        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            for each in inner.node:
-                found |= set(each.input) | _captured(each)
-            found |= {v.name for v in inner.output}
-    return found
 
 
 def _info(name: str, array: Array) -> Any:

@@ -1,6 +1,6 @@
 """Judge random models with the compiler in this folder until one fails that should not.
 
-Run: python -m tests.mutants.hunt --known KNOWN.json [--learn, which writes it] [--count 60]
+Run: python -m tests.mutants.hunt --known KNOWN.json [--learn, which writes it] [--count 360]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--known", type=Path, required=True)
     parser.add_argument("--learn", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--count", type=int, default=360)
     args = parser.parse_args()
     known = {} if args.learn else json.loads(args.known.read_text())
     verdicts: dict[str, str] = {}

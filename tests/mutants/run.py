@@ -1,6 +1,6 @@
 """The bug-injection score: how many of the faults in mutants.toml do the fuzzer and the tests find?
 
-Run: python -m tests.mutants.run [--count 60] [--only TEXT] [--shard 0/1] [--out FILE]
+Run: python -m tests.mutants.run [--count 360] [--only TEXT] [--shard 0/1] [--out FILE]
 
 Each fault is put into a copy of the sources. The tests nearest to it run, then the fuzzer judges
 random models with it, until something fails. Answers are kept in the file, and known ones are not
@@ -117,7 +117,7 @@ def _fails(command: Sequence[str], folder: Path) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Ask for each fault, print a line, and the score at the end."""
     parser = argparse.ArgumentParser(description="Inject faults and count those that are found.")
-    parser.add_argument("--count", type=int, default=60, help="random models for each fault")
+    parser.add_argument("--count", type=int, default=360, help="random models for each fault")
     parser.add_argument("--only", default="", help="faults whose file holds this text")
     parser.add_argument("--shard", default="0/1", help="which faults, of how many parts")
     parser.add_argument("--out", type=Path, default=Path("build/mutants.json"))

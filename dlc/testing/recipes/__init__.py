@@ -1,7 +1,9 @@
-"""Recipes: each adds one node of some operators, with operands and attributes they accept."""
+"""Recipes: each adds nodes of some operators, with operands and attributes they accept."""
 
 from __future__ import annotations
 
+from dlc.testing.recipes.blocks import BLOCKS
+from dlc.testing.recipes.control import CONTROL
 from dlc.testing.recipes.elementwise import ELEMENTWISE
 from dlc.testing.recipes.indices import INDICES
 from dlc.testing.recipes.linear import LINEAR
@@ -19,4 +21,6 @@ RECIPES: tuple[Recipe, ...] = (
     *WINDOWS,
     *INDICES,
     *QUANTIZED,
+    *BLOCKS,
+    *CONTROL,
 )

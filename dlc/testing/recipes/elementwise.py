@@ -85,14 +85,16 @@ def _pow(draft: Draft, op: str) -> None:
 
 
 def _compare(draft: Draft, op: str) -> None:
+    """Of whole numbers half of the time: some of them are equal."""
     a = draft.pick("fi", exact=True)
-    fits = [v for v in draft.values if v.exact and v.array.dtype == a.array.dtype]
-    fits = [v for v in fits if v.shape == a.shape]
-    b = (
-        draft.rng.choice(fits)
-        if draft.rng.random() < 0.5
-        else draft.make(a.array.dtype.name, a.shape)
-    )
+    if draft.rng.random() < 0.5:
+        a = draft.add("Floor" if a.kind == "f" else "Identity", [a], exact=True)[0]
+        bound = float(draft.rng.randint(-2, 2))
+        b = draft.make(a.array.dtype.name, draft.like(a).shape, bound, bound + 1)
+        b = draft.add("Floor", [b], exact=True)[0] if a.kind == "f" else b
+    else:
+        fits = [v for v in draft.values if v.exact and v.array.dtype == a.array.dtype]
+        b = draft.rng.choice([v for v in fits if v.shape == a.shape])
     draft.add(op, [a, b])
 
 
@@ -156,7 +158,15 @@ def _cast(draft: Draft, op: str) -> None:
 
 
 def _test(draft: Draft, op: str) -> None:
-    draft.add(op, [draft.pick("f", dtypes=("float32", "float64"))])
+    """Of values that mean something special, which only this node reads."""
+    before = draft.special, len(draft.values)
+    draft.special = True
+    dtype = draft.rng.choice(("float32", "float64"))
+    a = draft.make(dtype, draft.shape(smallest=1), constant=False)
+    draft.special = before[0]
+    if not draft.special:
+        del draft.values[before[1] :]
+    draft.add(op, [a])
 
 
 def _cumulate(draft: Draft, op: str) -> None:

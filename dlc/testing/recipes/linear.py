@@ -79,9 +79,10 @@ def _recurrent(draft: Draft, op: str) -> None:
     b = draft.make("float32", (d, 2 * gates * hidden)) if draft.rng.random() < 0.7 else None
     h = draft.make("float32", (d, batch, hidden)) if draft.rng.random() < 0.5 else None
     reset = draft.rng.randint(0, 1) if op == "GRU" else None
+    lengths = draft.make("int32", (batch,), 1, steps) if draft.rng.random() < 0.2 else None
     draft.add(
         op,
-        [x, w, r, b, None, h],
+        [x, w, r, b, lengths, h],
         outputs=2,
         hidden_size=hidden,
         direction=direction,

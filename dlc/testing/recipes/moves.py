@@ -23,7 +23,10 @@ def _reshape(draft: Draft, op: str) -> None:
     a = _any(draft)
     shape = list(a.shape)
     kind = draft.rng.random()
-    if kind < 0.3:
+    if kind < 0.15:
+        _reshape_by_zeros(draft, a)
+        return
+    if kind < 0.35:
         shape = [-1]
     elif kind < 0.6 and len(shape) > 1:
         at = draft.rng.randrange(len(shape) - 1)
@@ -36,6 +39,20 @@ def _reshape(draft: Draft, op: str) -> None:
     if draft.rng.random() < 0.4 and -1 not in shape and 0 not in shape:
         shape[draft.rng.randrange(len(shape))] = -1
     draft.add(op, [a, _i64(draft, shape)], exact=True)
+
+
+def _reshape_by_zeros(draft: Draft, a: Known) -> None:
+    """A 0 stands for the size that was there, or for a size of 0 where `allowzero` is set."""
+    shape = [0 if draft.rng.random() < 0.6 else n for n in a.shape]
+    if 0 in a.shape or draft.rng.random() < 0.5:
+        sizes = [draft.dim(1) for _ in range(draft.rng.randint(1, 3))]
+        sizes[draft.rng.randrange(len(sizes))] = 0
+        empty = a if 0 in a.shape else draft.make("float32", sizes)
+        shape = [draft.rng.randint(0, 3) for _ in range(draft.rng.randint(1, 3))]
+        shape[draft.rng.randrange(len(shape))] = 0
+        draft.add("Reshape", [empty, _i64(draft, shape)], exact=True, allowzero=1)
+    else:
+        draft.add("Reshape", [a, _i64(draft, shape)], exact=True)
 
 
 def _flatten(draft: Draft, op: str) -> None:
@@ -97,7 +114,8 @@ def _slice(draft: Draft, op: str) -> None:
         n = a.shape[axis]
         step = draft.rng.choice((1, 1, 2, 3, -1, -2))
         low, high = sorted((draft.rng.randint(-n - 1, n + 1), draft.rng.randint(-n - 1, n + 1)))
-        low, high = (0, 1 << 40) if draft.rng.random() < 0.3 else (low, high)
+        if draft.rng.random() < 0.3:
+            low, high = draft.rng.choice(((0, 1 << 40), (-(1 << 40), n), (-(1 << 62), 1 << 62)))
         starts.append(low if step > 0 else high)
         ends.append(high if step > 0 else low)
         steps.append(step)

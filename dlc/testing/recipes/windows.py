@@ -26,6 +26,8 @@ def _image(draft: Draft, spatial: int) -> Known:
 
 def _window(draft: Draft, image: Known, spatial: int) -> dict[str, Any]:
     kernel = [draft.rng.choice((1, 1, 2, 3, 3, 5)) for _ in range(spatial)]
+    if draft.rng.random() < 0.1:  # as large as the image
+        kernel = [min(n, 9) for n in image.shape[2:]]
     found: dict[str, Any] = {"kernel_shape": kernel}
     if draft.rng.random() < 0.4:
         found["strides"] = [draft.rng.choice((1, 2, 3)) for _ in range(spatial)]
