@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dlc.autotune.bench_method import Method
-from dlc.autotune.guarded import Array, Guarded, aligned, fill_input, why_different
+from dlc.autotune.guarded import Array, Guarded, aligned, aligned_zeros, fill_input, why_different
 from dlc.autotune.record import Status
 from dlc.autotune.task import Task
 from dlc.autotune.trial_program import interface
@@ -19,6 +20,9 @@ from dlc.runtime.module import Binding
 
 _SHORT_NS = 20_000  # a run below this is timed together with others
 _HOPELESS = 4.0  # times slower than the anchor: two runs tell enough
+_SLOWER = 1.25  # times slower: four do
+_TOO_SLOW = 32.0  # times the default's time that the run to be checked may take
+_CHECK_SECONDS = 0.1  # beside it, for pages that are touched for the first time
 
 
 class Prepared:
@@ -35,6 +39,8 @@ class Prepared:
             fill_input(self.inputs[buffer.name].array, seed)
         self.expected = {b.name: Guarded(b, shared=True) for b in outputs}
         self.timed = {name: aligned(g.array) for name, g in self.inputs.items()}
+        # Read and not written: a child has the pages of its parent as long as it does not write.
+        self.other = np.ones(2 * task.target.l2_bytes // 8)
 
     def compute_expected(self, reference: bytes) -> dict[str, Any]:
         """In a child: run the reference into memory that this process shares."""
@@ -44,14 +50,20 @@ class Prepared:
         module.bind({n: g.array for n, g in self.inputs.items()}, arrays).run()
         return {"status": str(Status.OK)}
 
-    def measure(self, code: bytes, method: Method) -> dict[str, Any]:
-        """In a child: check and time a candidate; data of a `Trial`."""
+    def measure(self, code: bytes, method: Method, default_ns: float = 0.0) -> dict[str, Any]:
+        """In a child: check and time a candidate; data of a `Trial`.
+
+        Where the time of the default is known, this process ends by `SIGPROF` if the candidate
+        needs far more.
+        """
         set_num_threads(method.threads)
         module = open_artefact(code)
+        _limit_processor_time(default_ns * method.threads)
         if problem := self._check(module):
             return {"status": str(Status.WRONG), "detail": problem}
+        _limit_processor_time(0.0)
         own, anchor = self._bind(module), self._bind(open_artefact(self.anchor))
-        flush = _Flush(self.task, method)
+        flush = self.other.sum if method.cache == "cold" else _leave
         times, anchors = _take_turns(own[0], anchor[0], flush, method)
         if problem := self._why_changed(own[1]):
             return {"status": str(Status.WRONG), "detail": f"after {len(times)} runs: {problem}"}
@@ -79,7 +91,7 @@ class Prepared:
                 guarded.fill()
 
     def _bind(self, module: Module) -> tuple[Binding, dict[str, Array]]:
-        outputs = {n: aligned(np.zeros_like(g.array)) for n, g in self.expected.items()}
+        outputs = {n: aligned_zeros(g.array) for n, g in self.expected.items()}
         return module.bind(self.timed, outputs), outputs
 
     def _why_changed(self, outputs: Mapping[str, Array]) -> str:
@@ -123,27 +135,41 @@ def open_artefact(data: bytes) -> Module:
     return load(f"/proc/self/fd/{file}", verify="fast")
 
 
+def _limit_processor_time(default_ns: float) -> None:
+    """End this process when it has worked far longer than the default does; 0 takes it back.
+
+    Of processor time, as a run that waits its turn is no slow one.
+    """
+    seconds = _CHECK_SECONDS + _TOO_SLOW * default_ns / 1e9 if default_ns else 0.0
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def _leave() -> None:
+    """Leave the caches as they are."""
+
+
 def _take_turns(
-    own: Binding, anchor: Binding, flush: Callable[[], None], method: Method
+    own: Binding, anchor: Binding, flush: Callable[[], object], method: Method
 ) -> tuple[list[int], list[int]]:
-    """Times of single runs of both, in turn, until the budget is spent."""
+    """Times of single runs of both, in turn, until the budget is spent or one is slower."""
     own.run()
     anchor.run()
     began = time.perf_counter()
-    first = time.perf_counter_ns()
-    own.run()
-    single = max(1, time.perf_counter_ns() - first)
-    count = max(1, _SHORT_NS // single) if method.cache == "warm" else 1
+    count = 1
+    if method.cache == "warm":
+        count = max(1, _SHORT_NS // max(1, _time(own, 1)))
     times: list[int] = []
     anchors: list[int] = []
-    for number in range(method.rounds):
+    for number in range(1, method.rounds + 1):
         pairs = [(own, times), (anchor, anchors)]
-        for binding, found in pairs if number % 2 else reversed(pairs):
+        for binding, found in reversed(pairs) if number % 2 else pairs:
             flush()
             found.append(_time(binding, count))
-        if number >= 1 and min(times) > _HOPELESS * min(anchors):
+        slower = min(times) / max(1, min(anchors))
+        if slower > _HOPELESS and number >= 2 or slower > _SLOWER and number >= 4:
             break
-        if number >= 2 and time.perf_counter() - began > method.budget_seconds:
+        if number >= 3 and time.perf_counter() - began > method.budget_seconds:
             break
     return times, anchors
 
@@ -153,14 +179,3 @@ def _time(binding: Binding, count: int) -> int:
     for _ in range(count):
         binding.run()
     return (time.perf_counter_ns() - began) // count
-
-
-class _Flush:
-    """Put other data into the caches that belong to a core."""
-
-    def __init__(self, task: Task, method: Method) -> None:
-        size = 2 * task.target.l2_bytes // 8 if method.cache == "cold" else 0
-        self.data = np.zeros(size)
-
-    def __call__(self) -> None:
-        self.data += 1.0

@@ -35,7 +35,7 @@ def build_job(data: dict[str, Any]) -> Message:
     }
     if not data.get("code", True):
         return Message(reply)
-    code = compile_candidate(func, task.target)
+    code = compile_candidate(func, task.target, plain=data["kind"] == "plain")
     reply["code"] = hashlib.sha256(code).hexdigest()[:24]
     return Message(reply, (make_artefact(task, code),))
 

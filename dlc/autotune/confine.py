@@ -133,6 +133,8 @@ def _explain(code: int) -> dict[str, Any]:
         number = os.WTERMSIG(code)
         if number == signal.SIGXCPU:
             return _ended(Status.TIMEOUT, "too much processor time")
+        if number == signal.SIGPROF:
+            return _ended(Status.SLOW, "far slower than the default")
         return _ended(Status.CRASH, signal.Signals(number).name)
     return _ended(Status.CRASH, f"exit status {os.waitstatus_to_exitcode(code)}")
 

@@ -25,7 +25,8 @@ MIN_SAMPLES = 8  # fewer teach nothing
 _GRADES = 32  # of one task's candidates, for ranking
 Objective = Literal["rank", "regression"]
 
-# Few samples, many features: shallow trees, each on a part of both.
+# Few samples, many features: shallow trees, each on a part of both. One thread, here and for each
+# matrix: threads that wait for work this small spin for longer than all of it takes.
 _PARAMETERS: Mapping[str, object] = {
     "tree_method": "hist",
     "max_depth": 6,
@@ -35,6 +36,7 @@ _PARAMETERS: Mapping[str, object] = {
     "colsample_bytree": 0.6,
     "lambda": 1.0,
     "verbosity": 0,
+    "nthread": 1,
 }
 _ROUNDS = 120
 
@@ -111,7 +113,7 @@ class XGBoostModel:
             return [0.0] * len(features)
         import xgboost
 
-        matrix = xgboost.DMatrix(np.asarray(features, np.float32))
+        matrix = xgboost.DMatrix(np.asarray(features, np.float32), nthread=1)
         return [float(x) for x in self._booster.predict(matrix)]
 
     def save(self, path: Path) -> None:
@@ -125,7 +127,7 @@ class XGBoostModel:
         """Read what `save` wrote; False where it was learned from other features."""
         import xgboost
 
-        booster = xgboost.Booster()
+        booster = xgboost.Booster({"nthread": 1})
         booster.load_model(path)
         if booster.attr("features") != str(len(NAMES)):
             return False
@@ -137,14 +139,14 @@ class XGBoostModel:
 
         samples = sorted(samples, key=lambda s: s.task)  # groups must lie together
         table = np.asarray([s.features for s in samples], np.float32)
-        parameters = dict(_PARAMETERS) | {"seed": self.seed, "nthread": 1}
+        parameters = dict(_PARAMETERS) | {"seed": self.seed}
         if self.objective == "rank":
-            matrix = xgboost.DMatrix(table, label=_grades(samples))
+            matrix = xgboost.DMatrix(table, label=_grades(samples), nthread=1)
             _, groups = np.unique([s.task for s in samples], return_counts=True)
             matrix.set_group(groups)
             parameters |= {"objective": "rank:pairwise"}
         else:
-            matrix = xgboost.DMatrix(table, label=[s.score for s in samples])
+            matrix = xgboost.DMatrix(table, label=[s.score for s in samples], nthread=1)
             parameters |= {"objective": "reg:squarederror"}
         return xgboost.train(parameters, matrix, num_boost_round=_ROUNDS)
 

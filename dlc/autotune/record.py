@@ -25,6 +25,7 @@ class Status(enum.StrEnum):
     BUILD = "build"  # the compiler failed, died or took too long
     CRASH = "crash"  # the candidate's process died of a signal
     TIMEOUT = "timeout"
+    SLOW = "slow"  # so much slower than the default that it was not timed
     MEMORY = "memory"
     WRONG = "wrong"  # other numbers than the reference, or a write outside of its buffers
 

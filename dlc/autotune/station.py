@@ -70,7 +70,8 @@ class Station:
         if isinstance(prepared, dict):
             return prepared
         method = Method(**data["method"])
-        return confined(lambda: prepared.measure(message.blobs[0], method), limits)
+        default_ns = float(data.get("default_ns", 0.0))
+        return confined(lambda: prepared.measure(message.blobs[0], method, default_ns), limits)
 
     def prepare(self, task: Task, data: dict[str, Any]) -> Any:
         """The data of a task, or the answer that says why there is none."""

@@ -157,7 +157,10 @@ class TaskSearch:
             if reply.data["status"] != "ok":
                 yield self._learn(self._failed(design, reply))
         method = self.options.method
-        work = [jobs.measure(self.task, r.blobs[0], self.anchor, method) for _, r in ready]
+        known = {"default_ns": self.default_ns}
+        work = [
+            jobs.measure(self.task, r.blobs[0], self.anchor, method, **known) for _, r in ready
+        ]
         pairs: list[tuple[float, float]] = []
         for position, result in self.machines.measure.run(work):
             design, reply = ready[position]

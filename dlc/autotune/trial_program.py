@@ -33,13 +33,13 @@ from dlc.te.types import TensorType
 KERNEL = "candidate"  # the symbol of every candidate
 
 
-def compile_candidate(func: Func, target: Target) -> bytes:
-    """The object file of a scheduled function.
+def compile_candidate(func: Func, target: Target, *, plain: bool = False) -> bytes:
+    """The object file of a scheduled function; LLVM improves one that is `plain`.
 
     Raises:
         CodegenError: LLVM rejects what was emitted.
     """
-    return compile_ir(emit_func(replace(func, name=KERNEL), target), target)
+    return compile_ir(emit_func(replace(func, name=KERNEL), target), target, passes=plain)
 
 
 def make_artefact(task: Task, code: bytes) -> bytes:

@@ -124,6 +124,30 @@ def test_a_candidate_that_never_ends_is_stopped(worker):
     assert time.monotonic() - began < 5
 
 
+def test_a_candidate_far_slower_than_the_default_is_stopped_early(worker):
+    task = copy_task()
+    anchor = anchor_of(worker, task)
+    slow = fake(COPY.format("for j in range(1000000000):\n            out[i] = x[i]"))
+    began = time.monotonic()
+    data = worker.ask(jobs.measure(task, slow, anchor, METHOD, default_ns=1000.0, seconds=60)).data
+    assert data == {"status": Status.SLOW, "detail": "far slower than the default"}
+    assert time.monotonic() - began < 20
+    ok(worker.ask(jobs.measure(task, anchor.default, anchor, METHOD, default_ns=1000.0)))
+
+
+def test_few_runs_tell_that_a_candidate_is_slower(worker):
+    task = copy_task()
+    anchor = anchor_of(worker, task)
+    slower = fake(COPY.format("for j in range(3000):\n            out[i] = x[i]"))
+    method = Method(cache="warm", rounds=25, budget_seconds=60)
+    runs = {
+        name: len(ok(worker.ask(jobs.measure(task, code, anchor, method))).data["times_ns"])
+        for name, code in (("slower", slower), ("equal", anchor.default))
+    }
+    assert runs["slower"] == 2
+    assert runs["equal"] >= 4
+
+
 def test_a_candidate_that_eats_memory_is_stopped(worker):
     task = copy_task()
     anchor = anchor_of(worker, task)

@@ -1,4 +1,4 @@
-"""LLVM IR text -> object code: the code generator only, no IR passes."""
+"""LLVM IR text -> object code: the code generator only; IR passes only where they are asked for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from dlc.core.errors import CodegenError
 from dlc.core.target import Target
 
 
-def compile_ir(ir_text: str, target: Target) -> bytes:
+def compile_ir(ir_text: str, target: Target, *, passes: bool = False) -> bytes:
     """An object file for a module.
+
+    `passes` runs LLVM's own optimizer before, for code that no schedule made fast.
 
     Raises:
         CodegenError: LLVM rejects the module.
     """
     machine, module = _prepare(ir_text, target)
+    if passes:
+        options = llvm.create_pipeline_tuning_options(speed_level=3)
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
     found: bytes = machine.emit_object(module)
     return found
 
