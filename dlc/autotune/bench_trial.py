@@ -167,7 +167,7 @@ def _take_turns(
             flush()
             found.append(_time(binding, count))
         slower = min(times) / max(1, min(anchors))
-        if slower > _HOPELESS and number >= 2 or slower > _SLOWER and number >= 4:
+        if (slower > _HOPELESS and number >= 2) or (slower > _SLOWER and number >= 4):
             break
         if number >= 3 and time.perf_counter() - began > method.budget_seconds:
             break

@@ -15,9 +15,10 @@ from dlc.autotune.task import Task
 from dlc.core.errors import UserError
 from dlc.schedule.rules import prepare, rules_for, schedule_by
 from dlc.schedule.space import Space
-from dlc.schedule.trace import Trace
+from dlc.schedule.trace import Memory, Trace
 
 _ENOUGH = 64  # points of rules; with fewer there are sketches too
+_MEMORY = Memory(2000)  # a prediction takes the steps that the candidate itself takes later
 RULE = "rule"  # prefix of the families that are rules
 
 
@@ -42,20 +43,20 @@ class Family:
 def families(task: Task) -> tuple[Family, ...]:
     """The families of a task, the one that knows it best first."""
     func, target = task.func, task.target
-    prepared = Trace(func)
+    prepared = Trace(func, memory=_MEMORY)
     prepare(prepared, target)
     found = []
     for rule in rules_for(prepared.func, target):
         name = f"{RULE}.{rule.__name__.rsplit('.', 1)[-1]}"
         space = rule.space(prepared.func, target)
-        schedule = functools.partial(schedule_by, rule, func, target)
+        schedule = functools.partial(schedule_by, rule, prepared, target)
         found.append(Family(name, space, schedule))
     if sum(len(f.space) for f in found) >= _ENOUGH:
         return tuple(found)
     for name, sketch in SKETCHES.items():
         space = sketch.space(prepared.func, target)
         if space is not None and len(space) > 1:
-            schedule = functools.partial(sketch.schedule, func, target)
+            schedule = functools.partial(sketch.schedule, prepared, target)
             found.append(Family(name, space, schedule))
     return tuple(found)
 

@@ -67,7 +67,8 @@ class WorkerPool:
         # Threads live as long as the pool: a worker dies with the thread that started it.
         for worker in self.workers:
             inbox: queue.SimpleQueue[_Round | None] = queue.SimpleQueue()
-            thread = threading.Thread(target=_serve, args=(worker, inbox), daemon=True)
+            seat = len(self._threads)
+            thread = threading.Thread(target=_serve, args=(worker, inbox, seat), daemon=True)
             self._queues.append(inbox)
             self._threads.append(thread)
             thread.start()
@@ -81,7 +82,7 @@ class WorkerPool:
         """Do jobs; see `Executor`."""
         if not jobs:
             return
-        batch = _Round(jobs, self.speculate)
+        batch = _Round(jobs, self.slots, self.speculate)
         try:
             for inbox in self._queues:
                 inbox.put(batch)
@@ -102,8 +103,9 @@ class WorkerPool:
 class _Round:
     """The jobs of one call, and who does what."""
 
-    def __init__(self, jobs: Sequence[Job], speculate: bool) -> None:
+    def __init__(self, jobs: Sequence[Job], workers: int, speculate: bool) -> None:
         self.jobs = jobs
+        self.workers = workers
         self.speculate = speculate
         self.results: queue.SimpleQueue[tuple[int, Reply]] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -112,13 +114,15 @@ class _Round:
         self._lost: dict[int, int] = {}
         self._cancelled = False
 
-    def take(self) -> int | None:
-        """The next job, or one that another worker has not finished yet."""
+    def take(self, seat: int) -> int | None:
+        """The next job, first of those for this worker; or one that another has not finished."""
         with self._lock:
             if self._cancelled:
                 return None
             if self._waiting:
-                position = self._waiting.pop()
+                own = (p for p in reversed(self._waiting) if self._seat(p) == seat)
+                position = next(own, self._waiting[-1])
+                self._waiting.remove(position)
             else:
                 alone = [p for p, count in self._open.items() if count == 1]
                 if not (alone and self.speculate):
@@ -126,6 +130,9 @@ class _Round:
                 position = alone[0]
             self._open[position] = self._open.get(position, 0) + 1
             return position
+
+    def _seat(self, position: int) -> int:
+        return self.jobs[position].affinity % self.workers
 
     def give(self, position: int, reply: Reply) -> None:
         """An answer, which counts if it is the first, unless the worker was lost."""
@@ -150,10 +157,10 @@ class _Round:
             self._cancelled = True
 
 
-def _serve(worker: Asked, inbox: queue.SimpleQueue[_Round | None]) -> None:
+def _serve(worker: Asked, inbox: queue.SimpleQueue[_Round | None], seat: int) -> None:
     worker.start()
     while (batch := inbox.get()) is not None:
-        while (position := batch.take()) is not None:
+        while (position := batch.take(seat)) is not None:
             batch.give(position, worker.ask(batch.jobs[position]))
 
 

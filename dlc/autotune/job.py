@@ -15,12 +15,16 @@ from dlc.autotune.wire import Message
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One request. `pieces` are what it names by hash, sent to those workers that lack them."""
+    """One request. `pieces` are what it names by hash, sent to those workers that lack them.
+
+    Jobs of one `affinity` go to the same worker if it is free: it remembers what they share.
+    """
 
     data: dict[str, Any]
     blobs: tuple[bytes, ...] = ()
     pieces: Mapping[str, bytes] = field(default_factory=dict)
     seconds: float = 30.0  # after which the worker is taken for lost
+    affinity: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Anchor:
 def build_design(task: Task, design: Design, *, code: bool = True, seconds: float = 20.0) -> Job:
     """Schedule a design; with `code`, compile it too."""
     what = {"kind": "design", "family": design.family, "knobs": dict(design.knobs)}
-    return _build(task, what, code, seconds)
+    return _build(task, what, code, seconds, affinity=hash(design))
 
 
 def build_steps(task: Task, steps: str, *, code: bool = True, seconds: float = 20.0) -> Job:
@@ -52,9 +56,11 @@ def build_plain(task: Task, *, seconds: float = 60.0) -> Job:
     return _build(task, {"kind": "plain"}, True, seconds)
 
 
-def _build(task: Task, what: dict[str, Any], code: bool, seconds: float) -> Job:
+def _build(
+    task: Task, what: dict[str, Any], code: bool, seconds: float, *, affinity: int = 0
+) -> Job:
     data = {"job": "build", "task": task.to_json(), "code": code, **what}
-    return Job(data, seconds=seconds)
+    return Job(data, seconds=seconds, affinity=affinity)
 
 
 def measure(

@@ -157,9 +157,10 @@ class TaskSearch:
             if reply.data["status"] != "ok":
                 yield self._learn(self._failed(design, reply))
         method = self.options.method
-        known = {"default_ns": self.default_ns}
+        anchor, default_ns = self.anchor, self.default_ns
         work = [
-            jobs.measure(self.task, r.blobs[0], self.anchor, method, **known) for _, r in ready
+            jobs.measure(self.task, r.blobs[0], anchor, method, default_ns=default_ns)
+            for _, r in ready
         ]
         pairs: list[tuple[float, float]] = []
         for position, result in self.machines.measure.run(work):

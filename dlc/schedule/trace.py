@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 
 import dlc.schedule.primitives  # noqa: F401 - registers the primitives
@@ -11,21 +12,48 @@ from dlc.schedule.primitive import PRIMITIVES, Step
 from dlc.te.expr import Const, Expr
 
 
+class Memory:
+    """The last steps that were taken: schedules that begin alike take and verify each step once.
+
+    A function is known by being the very same object, which costs no comparison.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: OrderedDict[tuple[int, Step], tuple[Func, Func]] = OrderedDict()
+
+    def apply(self, func: Func, step: Step) -> Func:
+        """What a step leads to."""
+        key = (id(func), step)
+        if key in self._found:
+            self._found.move_to_end(key)
+            return self._found[key][1]
+        result = PRIMITIVES[step.primitive](func, *step.args)
+        self._found[key] = (func, result)  # as long as it is here, no other object has its id
+        if len(self._found) > self._most:
+            self._found.popitem(last=False)
+        return result
+
+
 class Trace:
     """A function and the steps that led to it. `steps` replays on the original function."""
 
-    def __init__(self, func: Func, steps: Iterable[Step] = ()) -> None:
+    def __init__(
+        self, func: Func, steps: Iterable[Step] = (), *, memory: Memory | None = None
+    ) -> None:
         self.func = func
         self.steps = list(steps)
+        self._memory = memory or Memory(0)
 
     def copy(self) -> Trace:
         """The same function after the same steps; neither trace sees what the other does next."""
-        return Trace(self.func, self.steps)
+        return Trace(self.func, self.steps, memory=self._memory)
 
     def do(self, primitive: str, *args: object) -> None:
         """Apply a primitive by name."""
-        self.func = PRIMITIVES[primitive](self.func, *args)
-        self.steps.append(Step(primitive, args))
+        step = Step(primitive, args)
+        self.func = self._memory.apply(self.func, step)
+        self.steps.append(step)
 
     def loop(self, var: str) -> For:
         """The loop of this name as it is now."""

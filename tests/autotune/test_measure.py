@@ -207,6 +207,35 @@ def test_a_pool_answers_every_job_though_workers_die():
         pool.close()
 
 
+def test_jobs_of_one_affinity_go_to_one_worker_if_it_is_free():
+    class Noted:
+        def __init__(self):
+            self.seen = []
+
+        def start(self):
+            pass
+
+        def ask(self, job):
+            self.seen.append(job.affinity)
+            time.sleep(0.05)
+            return jobs.Reply({"status": "ok"})
+
+        def close(self):
+            pass
+
+    workers = [Noted(), Noted()]
+    pool = WorkerPool(workers)
+    try:
+        for affinities, firsts in (([0, 1] * 4, [[0, 0], [1, 1]]), ([0] * 8, [[0, 0], [0, 0]])):
+            work = [jobs.Job({"job": "hello"}, affinity=a) for a in affinities]
+            assert len(list(pool.run(work))) == len(work)
+            assert [w.seen[:2] for w in workers] == firsts
+            for worker in workers:
+                worker.seen.clear()
+    finally:
+        pool.close()
+
+
 def test_a_slow_worker_holds_up_nobody():
     fast, slow = Worker(name="fast"), Worker(name="slow")
     pool = WorkerPool([fast, slow], speculate=True)

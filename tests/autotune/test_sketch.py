@@ -14,7 +14,7 @@ from dlc.schedule.pipeline import tidy
 from dlc.schedule.primitive import replay, steps_from_json, steps_to_json
 from dlc.schedule.rules import prepare
 from dlc.schedule.text import parse_func
-from dlc.schedule.trace import Trace
+from dlc.schedule.trace import Memory, Trace
 from tests.autotune import examples
 
 TARGET = examples.Target(features=frozenset({"avx2", "fma"}), cores=2, thread_operations=0)
@@ -62,14 +62,14 @@ FUNCS = {
 def prepared(func):
     trace = Trace(func)
     prepare(trace, TARGET)
-    return trace.func
+    return trace
 
 
 @pytest.mark.parametrize("name", sorted(FUNCS))
 @pytest.mark.parametrize("sketch", sorted(SKETCHES))
 def test_a_sketch_keeps_the_meaning(name, sketch):
     func = FUNCS[name]
-    space = SKETCHES[sketch].space(prepared(func), TARGET)
+    space = SKETCHES[sketch].space(prepared(func).func, TARGET)
     if space is None:
         assert (sketch == "sketch.elements") == (name not in ("scale", "turn"))
         return
@@ -82,7 +82,7 @@ def test_a_sketch_keeps_the_meaning(name, sketch):
     done = 0
     for point in Random(3).sample(points, min(8, len(points))):
         try:
-            trace = SKETCHES[sketch].schedule(func, TARGET, point)
+            trace = SKETCHES[sketch].schedule(prepared(func), TARGET, point)
         except ScheduleError:  # a part of one summand; the count below bounds how many
             continue
         again = replay(func, steps_from_json(steps_to_json(trace.steps)))
@@ -107,7 +107,25 @@ def test_sketches_stand_in_where_rules_offer_little():
     assert {"rule.window", "sketch.tiles"} <= {f.name for f in pooled}
 
 
+def test_steps_are_taken_once():
+    memory = Memory(2)
+    func = FUNCS["scale"]
+    first, second = Trace(func, memory=memory), Trace(func, memory=memory)
+    for trace in (first, second):
+        trace.do("split", "i", 4, ("io", "ii"))
+    assert first.func is second.func
+    assert first.steps == second.steps
+    other = second.copy()
+    other.do("vectorize", "ii")
+    second.do("unroll", "ii")
+    assert other.func != second.func
+    third = Trace(func, memory=memory)  # forgotten by now: two steps are remembered
+    third.do("split", "i", 4, ("io", "ii"))
+    assert third.func == first.func
+    assert third.func is not first.func
+
+
 def test_a_sketch_refuses_what_it_cannot_know():
     for sketch in ("sketch.tiles", "sketch.partial_sums"):
         with pytest.raises(ScheduleError, match="no reduction"):
-            SKETCHES[sketch].schedule(FUNCS["turn"], TARGET, {})
+            SKETCHES[sketch].schedule(prepared(FUNCS["turn"]), TARGET, {})

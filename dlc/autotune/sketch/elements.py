@@ -8,7 +8,7 @@ from dlc.autotune.sketch.nests import run_parallel
 from dlc.core.target import Target
 from dlc.schedule.loop import For, Func, LoopKind, Stmt, walk
 from dlc.schedule.nest import stages, top_nests
-from dlc.schedule.rules import finish_rest, prepare
+from dlc.schedule.rules import finish_rest
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 
@@ -20,14 +20,13 @@ def space(func: Func, target: Target) -> Space | None:
     return Space({"vectors": (1, 2, 4, 8), "threads": (-1, 0, 1, 2, 3)})
 
 
-def schedule(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
+def schedule(prepared: Trace, target: Target, knobs: Mapping[str, int]) -> Trace:
     """Write out some vectors of each innermost loop.
 
     Raises:
         ScheduleError: the nest does not allow it.
     """
-    trace = Trace(func)
-    prepare(trace, target)
+    trace = prepared.copy()
     vectors = knobs.get("vectors", 1)
     for top in top_nests(trace.func) if vectors > 1 else ():
         for name in _innermost(top):

@@ -8,7 +8,7 @@ from dlc.autotune.sketch.nests import busiest_sum, divisors, extent, run_paralle
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.primitive import refuse
-from dlc.schedule.rules import finish_rest, prepare
+from dlc.schedule.rules import finish_rest
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 
@@ -25,17 +25,16 @@ def space(func: Func, target: Target) -> Space | None:
     return Space({"lanes": (1, *lanes), "parts": (1, *parts), "threads": (0, 1, 2)})
 
 
-def schedule(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
+def schedule(prepared: Trace, target: Target, knobs: Mapping[str, int]) -> Trace:
     """Part the busiest reduction.
 
     Raises:
         ScheduleError: the nest does not allow it.
     """
-    trace = Trace(func)
-    prepare(trace, target)
+    trace = prepared.copy()
     total = busiest_sum(trace.func)
     if total is None:
-        refuse("rfactor", func, "there is no reduction")
+        refuse("rfactor", trace.func, "there is no reduction")
     parts, lanes = knobs.get("parts", 1), knobs.get("lanes", 1)
     if parts > 1:
         first = total.inner[0].var

@@ -19,7 +19,6 @@ from dlc.autotune.sketch.nests import (
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.primitive import refuse
-from dlc.schedule.rules import prepare
 from dlc.schedule.rules.prepare import loop_around
 from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
@@ -49,18 +48,17 @@ def space(func: Func, target: Target) -> Space | None:
     return Space(knobs, (Limit(tiles, _MAX_WRITTEN_OUT * lanes),))
 
 
-def schedule(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
+def schedule(prepared: Trace, target: Target, knobs: Mapping[str, int]) -> Trace:
     """Tile the busiest reduction.
 
     Raises:
         ScheduleError: the nest does not allow it.
     """
-    trace = Trace(func)
-    prepare(trace, target)
+    trace = prepared.copy()
     total = busiest_sum(trace.func)
     result = reader_of(trace.func, total.buffer) if total else None
     if total is None or result is None:
-        refuse("tile", func, "no reduction is read by one result")
+        refuse("tile", trace.func, "no reduction is read by one result")
     outer, inner = _cut(trace, result.names, knobs)
     trace.do("reorder", (*outer, *inner))
     outside = loop_around(trace.func, inner[0]) if inner else outer[-1]

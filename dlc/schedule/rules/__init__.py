@@ -63,17 +63,18 @@ def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace
     return prepared
 
 
-def schedule_by(rule: ModuleType, func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
-    """As `schedule_func`, by one rule and no other.
+def schedule_by(
+    rule: ModuleType, prepared: Trace, target: Target, knobs: Mapping[str, int]
+) -> Trace:
+    """As `schedule_func`, by one rule and no other, from what `prepare` has left on.
 
     Raises:
         ScheduleError: the rule does not know the nest, or one of its steps is refused.
     """
-    trace = Trace(func)
-    prepare(trace, target)
+    trace = prepared.copy()
     found = rule.match(trace.func, target)
     if found is None:
-        refuse("schedule", func, f"{rule.__name__} does not know its nest")
+        refuse("schedule", trace.func, f"{rule.__name__} does not know its nest")
     rule.schedule(trace, found, target, knobs)
     finish_rest(trace, target)
     return trace
