@@ -13,19 +13,14 @@ from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.lower import lower_group
 from dlc.graph.op import Fuse
 from dlc.graph.sizes import bound_sizes
-from dlc.schedule.rules import attend, prepare
+from dlc.schedule.rules import attend, gpu_attend, prepare
 from dlc.schedule.trace import Trace
 
 Group = tuple[Node, ...]
 
 
 def join_attention(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:
-    """The groups, of which three become one where they are an attention.
-
-    Not on a GPU: no schedule rule there takes two products.
-    """
-    if target.gpu is not None:
-        return list(groups)
+    """The groups, of which three become one where they are an attention."""
     made = {group[-1].outputs[0]: number for number, group in enumerate(groups)}
     result = dict(enumerate(groups))
     for number, group in enumerate(groups):
@@ -75,7 +70,8 @@ def _is_attention(graph: Graph, members: Group, target: Target) -> bool:
     sizes = (*graph.sizes, *bound_sizes(graph.nodes))
     trace = Trace(lower_group(group_body(sizes, members, "attention"), "kernel"))
     prepare(trace, target)
-    return attend.match(trace.func, target) is not None
+    rule = attend if target.gpu is None else gpu_attend
+    return rule.match(trace.func, target) is not None
 
 
 def group_body(sizes: tuple[str, ...], members: Group, name: str) -> Graph:

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from dlc.codegen.cuda.emulate import Emulator
+from dlc.graph.lower import lower_group
 from dlc.graph.ops.norm import Softmax
+from dlc.graph.text import parse_graph
 from dlc.schedule.interpret import run_func
+from dlc.schedule.loop import Func
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitive import replay
 from dlc.schedule.rules import (
+    gpu_attend,
     gpu_contract,
     gpu_own,
     gpu_row,
@@ -53,6 +57,7 @@ OWN = [
 ]
 ROWS = ["softmax_40", "softmax_13", "layer_norm"]
 NARROW = ["softmax_13", "layer_norm"]  # rows that one thread computes alone
+ATTENTIONS = ["attention", "attention_unmasked", "attention_of_wide_heads"]
 SIZES = ({"n": 5, "m": 7}, {"n": 1, "m": 2}, {"n": 40, "m": 3}, {"n": 0, "m": 1})
 
 
@@ -72,7 +77,8 @@ def test_the_kernels_compute_the_same(
         mine = {s: sizes[s] for s in wanted}
         arrays = inputs(scheduled.func, mine)
         # Softmax and norms divide by sums, whose order differs; all else is exact.
-        rtol = 1e-5 if name.startswith(("softmax", "layer", "average", "global", "row")) else 0.0
+        divided = ("softmax", "layer", "average", "global", "row", "attention")
+        rtol = 1e-5 if name.startswith(divided) else 0.0
         check_emulated(scheduled, arrays, mine, emulator=emulator[0], rtol=rtol)
 
 
@@ -80,7 +86,8 @@ def test_the_kernels_compute_the_same(
     ("name", "rule"),
     [(n, gpu_contract) for n in CONTRACTIONS]
     + [(n, gpu_own) for n in OWN]
-    + [(n, gpu_row) for n in ROWS],
+    + [(n, gpu_row) for n in ROWS]
+    + [(n, gpu_attend) for n in ATTENTIONS],
 )
 def test_a_rule_takes_its_nests(name: str, rule: ModuleType) -> None:
     trace = Trace(CASES[name]())
@@ -89,6 +96,37 @@ def test_a_rule_takes_its_nests(name: str, rule: ModuleType) -> None:
     made = schedule(CASES[name](), "k").kernels
     assert len(made) == 1 or name == "planar_conv"  # whose padded image is a launch, or two
     assert any(k.shared_bytes for k in made) == (rule is not gpu_own and name not in NARROW)
+
+
+def norm(rows: int, columns: int, last: str) -> Func:
+    """A product, a residual, and a norm of the rows."""
+    shape = f"f32[1, {rows}, {columns}]"
+    graph = parse_graph(f"""
+def main(x: f32[1, {rows}, 19], w: f32[19, {columns}], r: {shape}, g: f32[{columns}]):
+    m: {shape} = matmul(x, w)
+    s: {shape} = add(m, r)
+    y: {shape} = {last}
+    return y
+""")
+    return lower_group(graph, "f")
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "last"),
+    [
+        (37, 70, "layer_norm(s, g, g)"),
+        (16, 64, "rms_norm(s, g)"),
+        (5, 130, "softmax(s, axis=2)"),
+        (33, 3, "layer_norm(s, g, g)"),
+    ],
+)
+def test_the_last_block_normalises_the_rows_of_a_product(
+    rows: int, columns: int, last: str
+) -> None:
+    made = schedule(norm(rows, columns, last), "k")
+    assert len(made.kernels) == 1
+    assert len(made.arrivals) == 1
+    check_emulated(made, inputs(made.func, {}), {}, rtol=1e-5)
 
 
 def test_every_tile_computes_the_same() -> None:

@@ -110,6 +110,10 @@ REFUSED = [
      "loop 'i' in between does not run in order"),
     ("expand_alloc", ("t", "h"), ROOMS.replace("for h in range", "for h in vectorize"),
      "loop 'h' is a vector loop"),
+    ("sink_alloc", ("z",), ROOMS, "there is no intermediate 'z'"),
+    ("sink_alloc", ("t",), ROOMS, "the first statement uses 't'"),
+    ("sink_alloc", ("t",), ROOMS.replace("t[j] = A[h, i, j]", "B[h, i] = 1.0")
+     .replace("t[0] * t[1]", "2.0"), "nothing uses 't'"),
     ("attach", ("z", "b"), EDGES, "there is no loop 'z'"),
     ("attach", ("i", "z"), EDGES, "there is no loop 'z'"),
     ("attach", ("t", "b"), EDGES.replace("thread(64)", "range(64)"), "'t' is inside of another"),

@@ -121,6 +121,9 @@ class Choices:
         found = loops(self.func.body)
         return self.one((b, v) for v, f in found.items() for b in sorted(allocs(f.body)))
 
+    def sink_alloc(self):
+        return (self.one(self.locals),)
+
     def fission(self):
         return (self.loop(),)
 

@@ -29,6 +29,7 @@ from dataclasses import replace
 
 from dlc.graph.attention import group_body, join_attention
 from dlc.graph.fusion import groups, is_free
+from dlc.graph.gpu_groups import join_launches
 from dlc.graph.graph import Graph, Node
 from dlc.graph.ops.bodies import HOLDERS, map_bodies
 from dlc.graph.ops.fused import FusedGroup
@@ -42,7 +43,13 @@ Partition = Callable[[Graph], Sequence[tuple[Node, ...]]]
 @graph_pass(after=("choose_layouts",))
 def fuse_groups(graph: Graph, context: PassContext) -> Graph:
     """Replace the nodes of each kernel by one `FusedGroup` node."""
-    return form_groups(graph, lambda g: join_attention(g, groups(g), context.target))
+    target = context.target
+
+    def partition(body: Graph) -> list[tuple[Node, ...]]:
+        found = join_attention(body, groups(body), target)
+        return found if target.gpu is None else join_launches(body, found, target)
+
+    return form_groups(graph, partition)
 
 
 def form_groups(graph: Graph, partition: Partition) -> Graph:
@@ -51,8 +58,10 @@ def form_groups(graph: Graph, partition: Partition) -> Graph:
     position = {id(n): i for i, n in enumerate(graph.nodes)}
     taken: Counter[str] = Counter()
     bound = [(i, name) for i, n in enumerate(graph.nodes) for name in bound_sizes((n,))]
+    inside: set[int] = set()  # ids of nodes that rename memory inside of a group
     for members in partition(graph):
         last = members[-1]
+        inside |= {id(n) for n in members if is_free(n)}
         place = position[id(last)]
         if len(members) == 1 and isinstance(last.op, HOLDERS):
             op = map_bodies(last.op, lambda body: form_groups(body, partition))
@@ -60,7 +69,7 @@ def form_groups(graph: Graph, partition: Partition) -> Graph:
             continue
         known = tuple(name for binder, name in bound if binder < place)
         nodes[place] = _group(graph, known, members, taken)
-    nodes |= {position[id(n)]: n for n in graph.nodes if is_free(n)}
+    nodes |= {position[id(n)]: n for n in graph.nodes if is_free(n) and id(n) not in inside}
     return replace(graph, nodes=tuple(nodes[i] for i in sorted(nodes)))
 
 

@@ -14,7 +14,18 @@ from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.primitive import refuse
-from dlc.schedule.rules import attend, contract, gpu_contract, gpu_own, gpu_row, matrix, row, window
+from dlc.schedule.rules import (
+    attend,
+    contract,
+    gpu_attend,
+    gpu_contract,
+    gpu_norm,
+    gpu_own,
+    gpu_row,
+    matrix,
+    row,
+    window,
+)
 from dlc.schedule.rules.gpu_finish import bind_rest
 from dlc.schedule.rules.prepare import finish, inline_moves, split_digits
 from dlc.schedule.trace import Trace
@@ -22,7 +33,7 @@ from dlc.schedule.trace import Trace
 _LOG = logging.getLogger("dlc.schedule")
 
 RULES: tuple[ModuleType, ...] = (matrix, attend, contract, window, row)
-GPU_RULES: tuple[ModuleType, ...] = (gpu_contract, gpu_row, gpu_own)
+GPU_RULES: tuple[ModuleType, ...] = (gpu_attend, gpu_norm, gpu_contract, gpu_row, gpu_own)
 
 
 def rule_for(func: Func, target: Target) -> ModuleType | None:

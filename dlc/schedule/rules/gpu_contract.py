@@ -15,17 +15,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlc.core.target import Target
-from dlc.schedule.loop import Func, loops
+from dlc.schedule.loop import Func
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.contraction import Contraction, find_contraction
+from dlc.schedule.rules.gpu_block import (
+    bind_tile,
+    cache_factors,
+    keep_in_registers,
+    split,
+    unroll,
+)
 from dlc.schedule.rules.gpu_tile import GpuTile, choose_gpu_tile
 from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Var
 from dlc.te.transform import free_vars, loads
-
-GAP = 4  # elements behind each row in shared memory: 16 bytes, so that rows begin in other banks
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +45,11 @@ class Product:
 def match(func: Func, target: Target) -> Product | None:
     """The contraction in a function whose moves are inlined, or None."""
     found = find_contraction(func)
-    if found is None:
-        return None
+    return None if found is None else as_product(func, found)
+
+
+def as_product(func: Func, found: Contraction) -> Product | None:
+    """A contraction with what its schedule needs, or None where that is not known."""
     total, result = _stages(func, found)
     wide = {f.var for f in result.loops if f.extent != ONE}
     if not wide & set(found.rows) or total.factors is None or not total.inner:
@@ -81,6 +89,11 @@ def space(func: Func, target: Target) -> Space:
 
 def schedule(trace: Trace, found: Product, target: Target, knobs: Mapping[str, int]) -> None:
     """Tile the contraction; see the module."""
+    tile_product(trace, found, target, knobs)
+
+
+def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[str, int]) -> GpuTile:
+    """Tile a contraction whose loops are outside of all others, or right inside of block loops."""
     parts = found.parts
     total, _ = _stages(trace.func, parts)
     batch, row, column = _fuse_groups(trace, _groups(parts))
@@ -98,15 +111,18 @@ def schedule(trace: Trace, found: Product, target: Target, knobs: Mapping[str, i
     trace.do("distribute", tuple(outer), threads, steps)
     trace.do("compute_at", parts.sum, f"{column}_b")
     trace.do("decompose_reduction", parts.sum, trace.stage(parts.sum).names[0])
-    chunk, inner = _split(trace, summand, tile.chunk)
+    chunk, inner = split(trace, summand, tile.chunk)
     others = [v for v in trace.stage(parts.sum).names if v not in (sum_row, sum_column)]
     trace.do("reorder", (*others, chunk, sum_row, sum_column, inner))
-    _cache_factors(trace, found, tile, chunk, (sum_row, sum_column, inner))
+    count = tile.row_threads * tile.column_threads
+    cache_factors(trace, parts.sum, found.row_side, chunk, (sum_row, sum_column, inner), count)
     trace.do("drop_guards", parts.sum)
-    _keep_in_registers(trace, parts.sum, tile)
-    _bind_tile(trace, (f"{sum_row}_init", f"{sum_column}_init"), tile, None)
-    _bind_tile(trace, (sum_row, sum_column), tile, inner)
-    _unroll(trace, [f"{row}_s", f"{column}_s"])
+    results = tile.rows, tile.columns
+    keep_in_registers(trace, parts.sum, results)
+    bind_tile(trace, (f"{sum_row}_init", f"{sum_column}_init"), results, None)
+    bind_tile(trace, (sum_row, sum_column), results, inner)
+    unroll(trace, [f"{row}_s", f"{column}_s"])
+    return tile
 
 
 def _fuse_groups(trace: Trace, groups: tuple[tuple[str, ...], ...]) -> tuple[str | None, str, str]:
@@ -126,58 +142,3 @@ def _merge_dims(trace: Trace, total: str, dims: tuple[tuple[int, ...], ...]) -> 
         for _ in group[1:]:
             trace.do("fuse_dims", total, at)
         at += len(group) > 0
-
-
-def _cache_factors(
-    trace: Trace, found: Product, tile: GpuTile, chunk: str, tiled: tuple[str, str, str]
-) -> None:
-    """Compute both factors of a chunk into shared memory, by all threads of the block."""
-    row, column, inner = tiled
-    total = found.parts.sum
-    threads = tile.row_threads * tile.column_threads
-    for side, axes, what in (
-        (found.row_side, (row, inner), "rows"),
-        (1 - found.row_side, (inner, column), "columns"),
-    ):
-        name = f"{total}_{what}"
-        trace.do("cache_factor", total, side, chunk, axes, name, "shared")
-        nest = trace.stage(name)
-        fused = f"{what}_copy"
-        if len(nest.names) == 2:
-            trace.do("fuse", *nest.names, fused)
-        trace.do("cooperate", fused if len(nest.names) == 2 else nest.names[0], threads)
-        if what == "rows":
-            trace.do("pad_dim", name, 1, GAP)
-
-
-def _keep_in_registers(trace: Trace, total: str, tile: GpuTile) -> None:
-    """Cut the last two dimensions of the sum into threads and what each of them keeps."""
-    rank = len(trace.stage(total).store.index)
-    factors = (1,) * (rank - 2) + (tile.rows, tile.columns)
-    dims = tuple(range(rank + sum(f > 1 for f in factors)))
-    trace.do("transform_layout", total, dims, factors)
-    trace.do("set_scope", total, "register")
-
-
-def _bind_tile(trace: Trace, loops_: tuple[str, str], tile: GpuTile, inner: str | None) -> None:
-    """Cut loops over rows and columns of a tile: threads outside, then `inner`, then steps."""
-    row, column = loops_
-    row_thread, row_step = _split(trace, row, tile.rows)
-    column_thread, column_step = _split(trace, column, tile.columns)
-    between = (inner,) if inner else ()
-    trace.do("reorder", (row_thread, column_thread, *between, row_step, column_step))
-    trace.do("bind", row_thread, "thread")
-    trace.do("bind", column_thread, "thread")
-    _unroll(trace, [*between, row_step, column_step])
-
-
-def _split(trace: Trace, var: str, factor: int) -> tuple[str, str]:
-    parts = (f"{var}_t", f"{var}_s")
-    trace.do("split", var, factor, parts)
-    return parts
-
-
-def _unroll(trace: Trace, names: list[str]) -> None:
-    for name in names:
-        if name in loops(trace.func.body):
-            trace.tile_loop(name)

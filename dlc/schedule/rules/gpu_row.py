@@ -18,6 +18,7 @@ from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitive import refuse
 from dlc.schedule.rules import row
+from dlc.schedule.rules.gpu_block import spread
 from dlc.schedule.rules.gpu_finish import threads_for
 from dlc.schedule.rules.row import Rows
 from dlc.schedule.space import Space
@@ -72,20 +73,13 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
         if stage.is_reduction:
             _reduce(trace, stage, threads)
         else:
-            _spread(trace, [v for v in stage.names if v != block], threads)
+            spread(trace, [v for v in stage.names if v != block], threads)
 
 
 def _width(trace: Trace, block: str) -> int:
     """The longest of the loops over a row."""
     inner = [f.extent for v, f in loops(trace.func.body).items() if v != block]
     return max((int(n.value) if isinstance(n, Const) else WIDE for n in inner), default=1)
-
-
-def _spread(trace: Trace, names: list[str], threads: int) -> None:
-    """Let all threads compute the elements of a stage; a single element is the first thread's."""
-    wide = [v for v in names if trace.extent(v) != ONE]
-    if wide:
-        trace.do("cooperate", trace.fuse_all(names) if len(names) > 1 else names[0], threads)
 
 
 def _reduce(trace: Trace, stage: Stage, threads: int) -> None:

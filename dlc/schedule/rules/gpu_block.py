@@ -1,0 +1,197 @@
+"""What rules for GPUs do inside of one block: products and reductions of several rows.
+
+All stages of a block are there already, one after the other, and what they share lies in shared
+memory. Here each becomes phases of the block's threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlc.schedule.gpu import WARP
+from dlc.schedule.loop import loops
+from dlc.schedule.nest import Stage
+from dlc.schedule.primitive import refuse
+from dlc.schedule.trace import Trace
+from dlc.te.affine import coefficients
+from dlc.te.expr import ONE, Const
+from dlc.te.transform import free_vars, loads
+
+GAP = 4  # elements behind each row in shared memory: 16 bytes, so that rows begin in other banks
+SIDE_BY_SIDE = 4  # columns of one thread: 16 bytes
+LANES = 16  # threads that reduce one row, at most
+CHUNK = 16  # summands of a product in shared memory at a time
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTile:
+    """Threads of a block in both directions, and the results of each."""
+
+    row_threads: int
+    column_threads: int
+    rows: int
+    columns: int
+
+
+def block_tile(rows: int, columns: int, threads: int) -> BlockTile:
+    """How so many threads compute some rows of all columns, or of as many as they can."""
+    wide = SIDE_BY_SIDE if columns >= SIDE_BY_SIDE * LANES else 1
+    column_threads = min(WARP, -(-columns // wide))
+    row_threads = max(1, min(rows, threads // column_threads))
+    return BlockTile(row_threads, column_threads, -(-rows // row_threads), wide)
+
+
+def multiply(trace: Trace, total: str, result: str, at: str, threads: int) -> None:
+    """Tile a sum of products and what is written from it, both right inside of the loop `at`.
+
+    The last two dimensions of the sum are its rows and its columns.
+    """
+    inside = loops(trace.loop(at).body)
+    names = [v for v in _wide(trace, trace.stage(result)) if v in inside]
+    if len(names) != 2:
+        refuse("split", trace.func, f"'{result}' has {len(names)} dimensions in a block, not 2")
+    row, column = names
+    size = trace.constant(row), trace.constant(column)
+    if size[0] is None or size[1] is None:
+        refuse("split", trace.func, f"'{result}' has no constant extents in a block")
+    tile = block_tile(size[0], size[1], threads)
+    if size[1] > tile.column_threads * tile.columns:
+        outer, column = trace.split(column, tile.column_threads * tile.columns)
+        trace.do("reorder", (outer, row, column))
+        trace.do("compute_at", total, outer)
+    summand = trace.fuse_all([f.var for f in trace.stage(total).inner])
+    stage = trace.stage(total)
+    sum_row, sum_column = _wide(trace, stage)
+    others = [v for v in stage.names if v not in (sum_row, sum_column)]
+    trace.do("decompose_reduction", total, stage.names[0])
+    chunk, inner = split(trace, summand, CHUNK)
+    trace.do("reorder", (*others, chunk, sum_row, sum_column, inner))
+    side = _side(trace.stage(total), sum_row)
+    cache_factors(trace, total, side, chunk, (sum_row, sum_column, inner), threads)
+    trace.do("drop_guards", total)
+    keep_in_registers(trace, total, (tile.rows, tile.columns))
+    parts = (tile.rows, tile.columns)
+    bind_tile(trace, (f"{sum_row}_init", f"{sum_column}_init"), parts, None)
+    bind_tile(trace, (sum_row, sum_column), parts, inner)
+    bind_tile(trace, (row, column), parts, None)
+
+
+def _wide(trace: Trace, stage: Stage) -> list[str]:
+    """The loops of a stage that run more than once."""
+    return [v for v in stage.names if trace.extent(v) != ONE]
+
+
+def _side(stage: Stage, row: str) -> int:
+    """The factor that depends on the rows."""
+    assert stage.factors is not None, "the stage is a sum of products"
+    return 0 if row in free_vars(stage.factors[0]) else 1
+
+
+def cache_factors(
+    trace: Trace,
+    total: str,
+    row_side: int,
+    chunk: str,
+    tiled: tuple[str, str, str],
+    threads: int,
+) -> None:
+    """Compute both factors of a chunk into shared memory, by all threads of the block.
+
+    `tiled` are the loops over rows, columns and summands of the chunk.
+    """
+    row, column, inner = tiled
+    for side, axes, what in (
+        (row_side, (row, inner), "rows"),
+        (1 - row_side, (inner, column), "columns"),
+    ):
+        name = f"{total}_{what}"
+        trace.do("cache_factor", total, side, chunk, axes, name, "shared")
+        nest = trace.stage(name)
+        fused = f"{name}_copy"
+        order = nest.names[::-1] if _runs_across(nest) else nest.names
+        if len(order) == 2:
+            trace.do("reorder", tuple(order))
+            trace.do("fuse", *order, fused)
+        trace.do("cooperate", fused if len(order) == 2 else order[0], threads)
+        if what == "rows" or order != nest.names:
+            trace.do("pad_dim", name, 1, GAP)
+
+
+def _runs_across(nest: Stage) -> bool:
+    """Whether neighbours in memory are those of the outer loop of a copy."""
+    if len(nest.names) != 2:
+        return False
+    outer, inner = nest.names
+    along = [coefficients(x.index[-1]) or {} for x in loads(nest.value) if x.index]
+    return any(c.get(outer) == 1 for c in along) and not any(inner in c for c in along)
+
+
+def keep_in_registers(trace: Trace, total: str, parts: tuple[int, int]) -> None:
+    """Cut the last two dimensions of the sum into threads and what each of them keeps."""
+    rank = len(trace.stage(total).store.index)
+    factors = (1,) * (rank - 2) + parts
+    dims = tuple(range(rank + sum(f > 1 for f in factors)))
+    trace.do("transform_layout", total, dims, factors)
+    trace.do("set_scope", total, "register")
+
+
+def bind_tile(
+    trace: Trace, over: tuple[str, str], parts: tuple[int, int], inner: str | None
+) -> None:
+    """Cut loops over rows and columns of a tile: threads outside, then `inner`, then steps."""
+    (row, column), (rows, columns) = over, parts
+    row_thread, row_step = split(trace, row, rows)
+    column_thread, column_step = split(trace, column, columns)
+    between = (inner,) if inner else ()
+    trace.do("reorder", (row_thread, column_thread, *between, row_step, column_step))
+    trace.do("bind", row_thread, "thread")
+    trace.do("bind", column_thread, "thread")
+    unroll(trace, [*between, row_step, column_step])
+
+
+def split(trace: Trace, var: str, factor: int) -> tuple[str, str]:
+    """Split a loop into threads, or chunks, and steps."""
+    parts = (f"{var}_t", f"{var}_s")
+    trace.do("split", var, factor, parts)
+    return parts
+
+
+def unroll(trace: Trace, names: list[str]) -> None:
+    """Write out the loops that are there."""
+    for name in names:
+        if name in loops(trace.func.body):
+            trace.tile_loop(name)
+
+
+def spread(trace: Trace, names: list[str], threads: int) -> None:
+    """Let all threads compute the elements of a stage; a single element is the first thread's."""
+    if any(trace.extent(v) != ONE for v in names):
+        trace.do("reorder", tuple(names))  # moves guards inside
+        trace.do("cooperate", trace.fuse_all(names) if len(names) > 1 else names[0], threads)
+
+
+def reduce_rows(trace: Trace, stage: Stage, names: list[str], threads: int) -> None:
+    """Reduce several rows at once: partial results of some threads each, then one thread each.
+
+    `names` are the loops over the rows. Which summands a partial result has depends on nothing but
+    their number, so the result is the same each time.
+    """
+    buffer = stage.buffer
+    row = trace.fuse_all(names) if len(names) > 1 else names[0]
+    summand = trace.fuse_all([f.var for f in trace.stage(buffer).inner])
+    rows, count = trace.extent(row), trace.extent(summand)
+    if not isinstance(rows, Const) or not isinstance(count, Const):
+        refuse("rfactor", trace.func, f"'{buffer}' reduces {rows} rows of {count}")
+    lanes = min(LANES, threads // int(rows.value))
+    if lanes < 2 or count.value <= 2 * lanes:
+        trace.do("bind", row, "thread")
+        return
+    _, lane = trace.split(summand, lanes)
+    parts = f"{buffer}_parts"
+    trace.do("rfactor", buffer, lane, parts)
+    trace.do("expand_alloc", parts, row)
+    trace.do("set_scope", parts, "shared")
+    trace.do("fission", row)
+    trace.do("cache_write", parts, lane, f"{parts}_own", "register")
+    for part in (row, f"{row}_2", lane, f"{row}_3"):
+        trace.do("bind", part, "thread")

@@ -1,0 +1,111 @@
+"""A product whose rows are normalised, as one launch on a GPU.
+
+Blocks compute tiles of some rows, as of any product. The one that is done last with its rows goes
+on with them: the norm needs whole rows, and those are complete now, in the second-level cache.
+
+Source: CUDA C++ Programming Guide, "Memory Fence Functions", for the last block of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dlc.core.target import Target
+from dlc.schedule.loop import Func, allocs
+from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules import gpu_contract, row
+from dlc.schedule.rules.contraction import analyse
+from dlc.schedule.rules.gpu_block import reduce_rows, spread
+from dlc.schedule.rules.gpu_contract import Product
+from dlc.schedule.rules.gpu_tile import TILES
+from dlc.schedule.space import Space
+from dlc.schedule.trace import Trace
+from dlc.te.expr import ONE, Const
+from dlc.te.simplify import surely_equal
+
+TILE = 7  # of `gpu_tile.TILES`, from 1: 16 rows by 64 columns; few rows make the tail short
+MAX_TAIL = 64 * 1024  # elements that one block may normalise by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """A product, and what is computed from its rows."""
+
+    product: Product
+    row: str  # the loop over rows of the nest that writes the result
+    chain: tuple[str, ...]  # from the rows of the product to the result, both left out
+
+
+def match(func: Func, target: Target) -> Norm | None:
+    """The norm in a function whose moves are inlined, or None."""
+    known = stages(func)
+    products = [s for s in known if s.is_reduction and s.factors is not None]
+    if not products or len(func.outputs) != 1:
+        return None
+    total, result = products[0], known[-1]
+    after = known[known.index(total) + 1 :]
+    if len(after) < 3 or after[0] is result or not any(s.is_reduction for s in after):
+        return None
+    rows, chain = after[0], after[1:-1]
+    if rows.buffer not in allocs(func.body) or known.index(total) != 0:
+        return None
+    if not all(_is_of_rows(s, rows) for s in (*chain, result)):
+        return None
+    parts = analyse(func, total, rows)
+    product = None if parts is None else gpu_contract.as_product(func, parts)
+    wide = [f for f in result.loops if f.extent != ONE]
+    if product is None or len(wide) != 2 or len(product.dims[1]) != 1:
+        return None
+    sizes = [f.extent.value for f in wide if isinstance(f.extent, Const)]
+    if len(sizes) != 2 or sizes[1] > MAX_TAIL // 16:
+        return None
+    return Norm(product, wide[0].var, tuple(dict.fromkeys(s.buffer for s in chain)))
+
+
+def _is_of_rows(stage: Stage, rows: Stage) -> bool:
+    """Whether a stage is computed row by row, or reduces whole rows."""
+    pairs = list(zip(stage.loops, rows.loops, strict=False))
+    if len(stage.loops) != len(rows.loops) or not pairs:
+        return False
+    if not all(surely_equal(a.extent, b.extent) for a, b in pairs[:-1]):
+        return False
+    last, whole = (f.extent for f in pairs[-1])
+    if stage.is_reduction:
+        return last == ONE and row.over_last(stage)
+    return last == ONE or surely_equal(last, whole)
+
+
+def space(func: Func, target: Target) -> Space:
+    """The chunk of the reduction; 0 is analytic."""
+    return Space({"chunk": (0, 8, 16, 32)})
+
+
+def schedule(trace: Trace, found: Norm, target: Target, knobs: Mapping[str, int]) -> None:
+    """Let blocks share the product of some rows; the last one normalises them."""
+    parts = found.product.parts
+    row_threads, _, high, _ = TILES[TILE - 1]
+    result = trace.stage(stages(trace.func)[-1].buffer)
+    trace.do("reorder", (*[v for v in result.names if v != found.row][:-1], found.row))
+    at, _ = trace.split(found.row, row_threads * high)
+    for buffer in reversed((parts.sum, parts.result, *found.chain)):
+        trace.do("compute_at", buffer, at)
+    names = trace.stage(result.buffer).names
+    blocks = names[: names.index(at) + 1]
+    for outer in blocks:
+        trace.do("bind", outer, "block")
+    tile = gpu_contract.tile_product(trace, found.product, target, {**knobs, "tile": TILE})
+    threads = tile.row_threads * tile.column_threads
+    for outer in reversed(blocks):
+        trace.do("expand_alloc", parts.result, outer)
+    for buffer in found.chain:
+        trace.do("sink_alloc", buffer)
+        trace.do("drop_guards", buffer)
+        trace.do("set_scope", buffer, "shared")
+        for stage in [s for s in stages(trace.func) if s.buffer == buffer]:
+            if stage.is_reduction:
+                reduce_rows(trace, stage, stage.names, threads)
+            else:
+                spread(trace, [v for v in stage.names if trace.extent(v) != ONE], threads)
+    inside = trace.stage(result.buffer).names
+    spread(trace, inside[inside.index(at) + 1 :], threads)
