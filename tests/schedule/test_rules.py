@@ -476,6 +476,17 @@ def test_threads_share_only_what_is_worth_it(plain: Func, runs_parallel: bool) -
     assert (LoopKind.PARALLEL in kinds) == runs_parallel
 
 
+def test_threads_share_the_columns_of_one_row() -> None:
+    """The loop over rows has one iteration and several nests: tiles of columns, and tails."""
+    x, w = tensor("a", 1, 300), tensor("b", 19, 300, 16)
+    plain = func((x, w), MatMulPacked(n=290).compute(x, w))
+    fast = optimize(plain, replace(AVX512, thread_operations=4096))
+    shared = [f for f in loops(fast.body).values() if f.kind is LoopKind.PARALLEL]
+    assert [int(f.extent.value) for f in shared if isinstance(f.extent, Const)] == [3]
+    arrays = data(plain, {})
+    np.testing.assert_array_equal(run(fast, arrays, {}), run(plain, arrays, {}))
+
+
 @pytest.mark.parametrize(("rows", "steps"), [(1, [9, 8, 16]), (2, [8, 144])])
 def test_a_result_of_one_row_is_cut_more_often(rows: int, steps: list[int]) -> None:
     """A row of a matrix product waits for its weights, and further additions cost nothing."""

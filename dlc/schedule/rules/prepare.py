@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from math import prod
 
 from dlc.core.target import Target
-from dlc.schedule.edit import loops_around
-from dlc.schedule.loop import For, Func, LoopKind, Stmt, allocs, loops, walk
+from dlc.schedule.edit import loops_around, sequence
+from dlc.schedule.loop import Block, For, Func, LoopKind, Stmt, allocs, loops, walk
 from dlc.schedule.nest import Stage, is_cheap, readers, stages, top_nests
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
@@ -16,6 +16,7 @@ from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Load, Var
 from dlc.te.simplify import simplify, surely_divides
 from dlc.te.transform import free_vars, loads
 from dlc.te.transform import walk as walk_expr
+from dlc.te.types import is_const
 
 SHORT_WORK = 64
 """Instructions up to which finding out where a loop is costs more than a tenth of its body."""
@@ -143,7 +144,7 @@ def finish(trace: Trace, target: Target) -> None:
     for top in top_nests(trace.func):
         for name in _innermost(top):
             _vectorize(trace, name, target)
-    for top in top_nests(trace.func):
+    for top in [part for nest in top_nests(trace.func) for part in _inside_of_one(nest)]:
         if any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in walk(top)):
             continue
         work = operations(top)
@@ -155,6 +156,14 @@ def finish(trace: Trace, target: Target) -> None:
         names = _element_loops(trace.func, top)
         inner = frozenset(v for v in loops(top) if v not in names)
         trace.parallel_outer(top, stop | inner | _short_rows(trace, top, stop | inner))
+
+
+def _inside_of_one(top: Stmt) -> list[Stmt]:
+    """What a loop of one iteration contains where that is several nests; else the nest itself."""
+    inner = top
+    while isinstance(inner, For) and inner.kind is LoopKind.SERIAL and is_const(inner.extent, 1):
+        inner = inner.body
+    return sequence(inner) if isinstance(inner, Block) else [top]
 
 
 def _short_rows(trace: Trace, top: Stmt, stop: frozenset[str]) -> frozenset[str]:
