@@ -16,6 +16,8 @@ from dlc.graph.graph import Graph, Node
 from dlc.graph.ops.bodies import map_bodies
 from dlc.graph.verify import verify_graph
 
+MATRIX_ENGINE = frozenset({"amx-bf16", "avx512bf16"})
+
 
 @dataclass(frozen=True, slots=True)
 class PassContext:
@@ -30,6 +32,11 @@ class PassContext:
     def channel_block(self) -> int:
         """How many channels stand side by side in a blocked tensor: one vector of floats."""
         return max(8, self.target.lanes(4))
+
+    @property
+    def has_matrix_engine(self) -> bool:
+        """Whether the target multiplies tiles of bf16."""
+        return self.target.features >= MATRIX_ENGINE
 
 
 Run = Callable[[Graph, PassContext], Graph]

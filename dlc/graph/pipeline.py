@@ -14,6 +14,7 @@ from dlc.graph.passes.merge_equal_nodes import merge_equal_nodes
 from dlc.graph.passes.merge_parallel_matmuls import merge_parallel_matmuls
 from dlc.graph.passes.pack_matmul_weights import pack_matmul_weights
 from dlc.graph.passes.remove_dead_nodes import remove_dead_nodes
+from dlc.graph.passes.separate_scales import separate_scales
 from dlc.graph.passes.share_halos import share_halos
 from dlc.graph.passes.simplify_shapes import simplify_shapes
 from dlc.graph.passes.sink_constants import sink_constants
@@ -22,6 +23,7 @@ from dlc.graph.passes.use_matrix_engine import use_matrix_engine
 PIPELINE: tuple[GraphPass, ...] = (
     remove_dead_nodes,  # nothing below spends time on what nobody reads
     sink_constants,
+    separate_scales,
     fold_constants,
     sink_constants,  # again: what loops read was folded, as the transposes of their weights
     simplify_shapes,

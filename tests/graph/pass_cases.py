@@ -22,7 +22,10 @@ CONTEXTS = {"use_matrix_engine": PassContext(target=Target(features=ENGINE))}
 
 
 def read(text: str, seed: int = 0) -> Graph:
-    """A graph from text; constants without data get small numbers, none of them zero."""
+    """A graph from text; constants without data get small numbers, none of them zero.
+
+    Floats are no whole numbers, nor exact in bf16.
+    """
     graph = parse_graph(text)
     rng = np.random.default_rng(seed)
     return replace(graph, constants={v: _data(a, rng) for v, a in graph.constants.items()})
@@ -32,6 +35,8 @@ def _data(array, rng):
     if array.size == 0 or array.any():
         return array
     values = rng.integers(1, 9, array.shape) * rng.choice([-1, 1], array.shape)
+    if array.dtype.kind == "f":
+        values = values + 2.0**-9
     return (np.abs(values) if array.dtype.kind == "u" else values).astype(array.dtype)
 
 

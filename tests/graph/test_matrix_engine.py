@@ -33,8 +33,14 @@ def operators(graph):
     return [node.op.name for node in graph.nodes]
 
 
-def check(text, context):
+def rounded(graph):
+    """The graph with whole numbers as constants, which are exact in one plane."""
+    return replace(graph, constants={v: np.rint(a) for v, a in graph.constants.items()})
+
+
+def check(text, context, *, whole=True):
     graph = read(text)
+    graph = rounded(graph) if whole else graph
     (x,) = graph.inputs
     given = np.random.default_rng(0).integers(-4, 5, x.type.static_shape).astype(np.float32)
     found = run("use_matrix_engine", graph, context)
@@ -47,8 +53,20 @@ def check(text, context):
 
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
 def test_a_convolution_keeps_its_results(precision):
-    found = check(CONV, PassContext(target=TARGET, precision=precision))
+    context = PassContext(target=TARGET, precision=precision)
+    found = check(CONV, context, whole=precision == "medium")
     assert operators(found) == ["conv_planes"]
+
+
+@pytest.mark.parametrize("dtype", ["u8", "i8", "i16"])
+def test_whole_numbers_have_one_plane(dtype):
+    image = CONV.replace("f32[1, 3", f"{dtype}[1, 3").replace(
+        "x, w)", "x_f32, w)").replace(
+        "    w:", "    x_f32: f32[1, 3, 16, 15, 16] = cast(x, to=f32)\n    w:")  # fmt: skip
+    found = check(image, PassContext(target=TARGET))
+    (node,) = [n for n in found.nodes if n.op.name == "conv_planes"]
+    planes = node.op.planes, node.inputs[1].type.static_shape[-5]
+    assert planes == (3 if dtype == "i16" else 1, 1)
 
 
 def test_a_deep_product_is_cut_into_parts_that_stay_in_the_cache():
@@ -72,7 +90,7 @@ def main(batch: size, seq: size, x: f32[batch, seq, 384]):
     [("highest", "matmul_packed"), ("high", "matmul_planes"), ("medium", "matmul_planes")],
 )
 def test_open_rows_use_the_engine_where_planes_are_no_more_bytes(precision, chosen):
-    graph = read(OPEN)
+    graph = rounded(read(OPEN)) if precision == "medium" else read(OPEN)
     found = run("use_matrix_engine", graph, PassContext(target=TARGET, precision=precision))
     assert operators(found) == [chosen]
     given = np.random.default_rng(0).integers(-4, 5, (2, 5, 384)).astype(np.float32)

@@ -53,7 +53,24 @@ SIX_SLICES = tuple(
     for name, i, j in zip("abcdef", (1, 0, 1, 0, 1, 0), (2, 0, 0, 1, 1, 2), strict=True)
 )
 
+PART = ("slice", "cast", "matmul", "cast")
 FIRES = [
+    ("integers_into_floats", body(
+        "x: u8[2, 4]", "w: i32[4, 3] = const()", "a: i32[2, 4] = cast(x, to=i32)",
+        "y: i32[2, 3] = matmul(a, w)"),
+     ["cast", "cast", "matmul", "cast"]),
+    ("integers_into_floats", body(
+        "x: i16[2, 300]", "w: i32[300, 3] = const()", "a: i32[2, 300] = cast(x, to=i32)",
+        "y: i32[2, 3] = matmul(a, w)"),
+     ["cast", *PART, *(*PART, "add") * 2]),
+    ("integers_into_floats", body(
+        "x: i16[1, 90, 3, 3]", "w: i32[2, 90, 2, 2] = const()",
+        "a: i32[1, 90, 3, 3] = cast(x, to=i32)", "y: i32[1, 2, 2, 2] = conv(a, w)"),
+     ["cast", "slice", "cast", "conv", "cast", *("slice", "cast", "conv", "cast", "add") * 3]),
+    ("cast_there_and_back", body(
+        "x: u8[3]", "a: f64[3] = cast(x, to=f64)", "b: i32[3] = cast(a, to=i32)",
+        "y: f64[3] = cast(b, to=f64)"),
+     ["cast"]),
     ("batch_norm_into_mul_add", body(X4, *NORM, "y: f32[2, 3, 5, 7] = batch_norm(x, s, b, m, v)"),
      ["mul", "add"]),
     ("scale_into_conv", body(
@@ -227,6 +244,23 @@ def focus(*changes, x="x: f32[2, 3, 8, 6]"):
 
 
 FOCUS_REFUSES = [
+    ("integers_into_floats", "no i32", body("x: f32[3, 5]", *MATMUL, "y: f32[3, 7] = relu(a)")),
+    ("integers_into_floats", "an operand may be larger", body(
+        "x: i32[2, 4]", "w: i32[4, 3] = const()", "y: i32[2, 3] = matmul(x, w)")),
+    ("integers_into_floats", "of a vector", body(
+        "x: u8[4]", "w: i32[4, 3] = const()", "a: i32[4] = cast(x, to=i32)",
+        "y: i32[3] = matmul(a, w)")),
+    ("integers_into_floats", "the sums may be larger", body(
+        "x: i16[1, 2, 5, 5]", "w: i32[2, 1, 1, 1] = const(600, 700)",
+        "a: i32[1, 2, 5, 5] = cast(x, to=i32)", "y: i32[1, 2, 5, 5] = conv(a, w, groups=2)")),
+    ("cast_there_and_back", "the types differ", body(
+        "x: u8[3]", "b: i32[3] = cast(x, to=i32)", "y: i16[3] = cast(b, to=i16)")),
+    ("cast_there_and_back", "no i32", body(
+        "x: f64[3]", "b: i16[3] = cast(x, to=i16)", "y: f64[3] = cast(b, to=f64)")),
+    ("cast_there_and_back", "no float", body(
+        "x: i64[3]", "b: i32[3] = cast(x, to=i32)", "y: i64[3] = cast(b, to=i64)")),
+    ("cast_there_and_back", "no whole number", body(
+        "x: f64[3]", "b: i32[3] = cast(x, to=i32)", "y: f64[3] = cast(b, to=f64)")),
     ("slices_into_conv", "stacked as channels", focus(
         ("s: f32[2, 6, 4, 6]", "s: f32[2, 3, 8, 6]"), ("b, axis=1", "b, axis=2"),
         ("w: f32[4, 6", "w: f32[4, 3"), ("y: f32[2, 4, 4, 6]", "y: f32[2, 4, 8, 6]"))),

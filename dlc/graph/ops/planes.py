@@ -30,12 +30,19 @@ DEPTH = 32  # summands of one instruction: pairs of bf16 in 16 rows
 _SLAB = 1 << 17  # float32s packed at a time: with what becomes of them, they stay in a cache
 SLACK = 2 * ROWS  # rows behind the last that a result needs: whole tiles are computed
 
-PAIRS: dict[int, tuple[tuple[int, int], ...]] = {
+_PAIRS: dict[int, tuple[tuple[int, int], ...]] = {
     1: ((0, 0),),
     2: ((0, 1), (0, 0), (1, 0)),
     3: ((0, 2), (0, 0), (0, 1), (1, 1), (1, 0), (2, 0)),
 }
-"""Which planes are multiplied; each pair shares a plane with the next, which stays loaded."""
+
+
+def plane_pairs(left: int, right: int) -> tuple[tuple[int, int], ...]:
+    """Which planes are multiplied; each pair shares a plane with the next, which stays loaded.
+
+    An operand that is exact in fewer planes than the other meets each of those that are left.
+    """
+    return tuple(p for p in _PAIRS[max(left, right)] if p[0] < left and p[1] < right)
 
 
 def choose(position: Expr, values: Sequence[int]) -> Expr:
@@ -167,11 +174,10 @@ def tile_sums(
     kernel: the indices behind the depth block and before the plane.
 
     Shapes:
-        rows: [*lead, kb, ..., count, 32]; w: [cb, kb, *k, count, 2, 16, 16, 2]
+        rows: [*lead, kb, ..., planes, 32]; w: [cb, kb, *k, planes, 2, 16, 16, 2]
         -> [*lead, 2 * cb, height, 16]
     """
-    count = _count(w)
-    pairs = PAIRS[count]
+    pairs = plane_pairs(const_size(rows.shape[-2]), _count(w))
     cb, kb, *kernel = w.shape[:-5]
     rank = len(lead)
 

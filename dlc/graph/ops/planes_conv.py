@@ -47,6 +47,7 @@ class ConvPlanes(BlockedConv):
     stride: tuple[int, ...] = (1, 1)
     dilation: tuple[int, ...] = (1, 1)
     slack: int = SLACK
+    planes: int = 0  # of the image; 0: as many as the weights have
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", as_sizes((self.blocks,))[0])
@@ -65,7 +66,8 @@ class ConvPlanes(BlockedConv):
         n, cb, *_ = x.shape
         kernel = w.shape[2:-5]
         grid = Grid(type_.shape[2:-1], [const_size(k) for k in kernel], self.stride, self.dilation)
-        rows = _rows(x, grid, const_size(w.shape[-5]), self.slack)
+        planes = self.planes or const_size(w.shape[-5])
+        rows = _rows(x, grid, planes, self.slack)
         height = canonical(grid.height + self.slack)
 
         def row(f: Expr, *k: Expr) -> tuple[Expr, ...]:

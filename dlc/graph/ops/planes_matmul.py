@@ -37,6 +37,7 @@ class MatMulPlanes(Op):
 
     n: Expr
     slack: int = SLACK
+    planes: int = 0  # of the rows; 0: as many as the columns have
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", as_sizes((self.n,))[0])
@@ -53,15 +54,15 @@ class MatMulPlanes(Op):
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
         *lead, m, k = x.shape
-        count = const_size(w.shape[-5])
+        planes = self.planes or const_size(w.shape[-5])
 
         def split(*index: Expr) -> Expr:
             *stack, b, row, p, c = index
             # Rows behind the last feed only sums that nobody reads.
-            return plane(x[(*stack, minimum(row, m - 1), b * DEPTH + c)], p, count)
+            return plane(x[(*stack, minimum(row, m - 1), b * DEPTH + c)], p, planes)
 
         height = self._height(m)
-        shape = (*lead, canonical(k // DEPTH), height, count, DEPTH)
+        shape = (*lead, canonical(k // DEPTH), height, planes, DEPTH)
         rows = te.compute("rows", shape, split, inputs=(x,))
         sums = tile_sums(rows, w, tuple(lead), height, lambda f: (f,))
 

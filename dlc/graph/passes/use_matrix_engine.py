@@ -9,13 +9,14 @@ Before:
 After:
     def main(x: f32[128, 256]):
         w_planes: bf16[8, 8, 3, 2, 16, 16, 2] = const()
-        y: f32[128, 256] = matmul_planes(x, w_planes, n=256, slack=97)
+        y: f32[128, 256] = matmul_planes(x, w_planes, n=256, slack=97, planes=3)
         return y
 
 Position: after choose_layouts, pack_matmul_weights and everything that looks for their operators;
 the decision is about single operators and changes no layout.
 
-`precision` says how many planes a float32 has: "highest" three, "high" two, "medium" one.
+`precision` says how many planes a float32 has: "highest" three, "high" two, "medium" one. What is
+exact in bf16, as the whole numbers of quantized models, has one.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from math import prod
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.integers import bf16_exact, fits_bf16
 from dlc.graph.op import Array, Op
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.matmul import MatMulPacked
-from dlc.graph.ops.planes import DEPTH, PAIRS, ROWS, pack_tiles
+from dlc.graph.ops.planes import DEPTH, ROWS, pack_tiles, plane_pairs
 from dlc.graph.ops.planes_conv import ConvPlanes, Grid
 from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.shape import Slice
@@ -47,8 +49,9 @@ from dlc.schedule.rules.strip import (
 from dlc.te.expr import Const, Expr
 from dlc.te.types import const_size
 
+Planes = tuple[int, int]
+"""How many planes are multiplied of an operand and of its weights."""
 PLANES = {"highest": 3, "high": 2, "medium": 1}
-FEATURES = frozenset({"amx-bf16", "avx512bf16"})
 FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
 MARGIN = 0.9  # of their time, that the engine may take
 MAX_PARTS = 8
@@ -62,19 +65,19 @@ class _Product:
     op: Op
     shape: Shape
     dense: Array
+    planes: int  # of `dense`
     is_fixed: bool = True  # whether the number of rows is a constant; else strips fit the cache
 
 
 @graph_pass(after=("choose_layouts", "pack_matmul_weights"), bodies=True)
 def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
     """Replace products with constant matrices by products of planes."""
-    if not context.target.features >= FEATURES:
+    if not context.has_matrix_engine:
         return graph
     editor = GraphEditor(graph)
     packed: dict[tuple[str, int, int], Value] = {}
-    count = PLANES[context.precision]
     for node in graph.nodes:
-        found = _product(node, editor, count)
+        found = _product(node, editor, PLANES[context.precision])
         parts = None if found is None else _parts(found, context)
         if found is None or parts is None:
             continue
@@ -84,7 +87,7 @@ def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
         for cut in cuts:
             key = (node.inputs[1].name, *cut)
             if key not in packed:
-                array = pack_tiles(found.dense[slice(*cut)], count)
+                array = pack_tiles(found.dense[slice(*cut)], found.planes)
                 packed[key] = editor.constant(array, DType.BF16, f"{key[0]}_planes")
             tiles.append(packed[key])
         if parts == 1:
@@ -127,14 +130,15 @@ def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
             array = editor.array(w)
             if array is None or w.type.dtype is not DType.F32 or not array.size:
                 return None
+            planes = (1 if fits_bf16(editor, x) else count, 1 if bf16_exact(array) else count)
             if isinstance(node.op, MatMulPacked):
-                return _matmul(node.op, x, node.output, array, count)
-            return _conv(node.op, node.output, array, count) if x.type.is_static else None
+                return _matmul(node.op, x, node.output, array, planes)
+            return _conv(node.op, node.output, array, planes) if x.type.is_static else None
         case _:
             return None
 
 
-def _conv(op: ConvBlocked, out: Value, w: Array, count: int) -> _Product | None:
+def _conv(op: ConvBlocked, out: Value, w: Array, planes: Planes) -> _Product | None:
     ob, cb, *kernel, ci, oc = w.shape
     if op.groups != 1 or ci != ROWS or oc != ROWS or ob < 2:  # half of a panel has no schedule
         return None
@@ -152,15 +156,21 @@ def _conv(op: ConvBlocked, out: Value, w: Array, count: int) -> _Product | None:
         spare=slack,
         columns=-(-ob // 2),
         steps=-(-cb // 2) * prod(kernel),
-        products=len(PAIRS[count]),
-        planes=count,
-        row_bytes=-(-cb // 2) * prod(grid.phases) * count * DEPTH * 2,
+        products=len(plane_pairs(*planes)),
+        planes=planes[1],
+        row_bytes=-(-cb // 2) * prod(grid.phases) * planes[0] * DEPTH * 2,
     )
-    new = ConvPlanes(blocks=out.type.shape[1], stride=op.stride, dilation=op.dilation, slack=slack)
-    return _Product(new, shape, dense.reshape(cb * ROWS, *kernel, ob * ROWS))
+    new = ConvPlanes(
+        blocks=out.type.shape[1],
+        stride=op.stride,
+        dilation=op.dilation,
+        slack=slack,
+        planes=planes[0],
+    )
+    return _Product(new, shape, dense.reshape(cb * ROWS, *kernel, ob * ROWS), planes[1])
 
 
-def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, count: int) -> _Product | None:
+def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, planes: Planes) -> _Product | None:
     panels, depth, width = w.shape
     if x.type.rank < 2 or not isinstance(op.n, Const):
         return None
@@ -178,13 +188,13 @@ def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, count: int) -> _Pr
         spare=slack,
         columns=-(-n // (2 * ROWS)),
         steps=depth // DEPTH,
-        products=len(PAIRS[count]),
-        planes=count,
-        row_bytes=depth * count * 2,
+        products=len(plane_pairs(*planes)),
+        planes=planes[1],
+        row_bytes=depth * planes[0] * 2,
     )
     dense = w.transpose(1, 0, 2).reshape(depth, panels * width)[:, :n]
-    new = MatMulPlanes(n=op.n, slack=slack)
-    return _Product(new, shape, dense, isinstance(rows, Const))
+    new = MatMulPlanes(n=op.n, slack=slack, planes=planes[0])
+    return _Product(new, shape, dense, planes[1], isinstance(rows, Const))
 
 
 def _assumed(size: Expr, otherwise: int) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dlc.graph.rewrite import Rule
 from dlc.graph.rules.add_into_add import add_into_add
 from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
+from dlc.graph.rules.cast_there_and_back import cast_there_and_back
 from dlc.graph.rules.conv_transpose_into_conv import conv_transpose_into_conv
 from dlc.graph.rules.div_into_mul import div_into_mul
 from dlc.graph.rules.drop_no_ops import drop_mul_by_one, drop_no_op
 from dlc.graph.rules.expand_into_broadcast import EXPAND_INTO_BROADCAST
+from dlc.graph.rules.integers_into_floats import integers_into_floats
 from dlc.graph.rules.pad_into_conv import pad_into_conv
 from dlc.graph.rules.pad_into_pool import pad_into_pool
 from dlc.graph.rules.parts_into_gelu import PARTS_INTO_GELU
@@ -75,6 +77,8 @@ PATTERN_RULES: tuple[Rule, ...] = (
 """What apply_rules applies first: whole patterns, before small steps break them."""
 
 STEP_RULES: tuple[Rule, ...] = (
+    integers_into_floats,
+    cast_there_and_back,
     batch_norm_into_mul_add,
     drop_mul_by_one,
     sub_into_add,

@@ -9,6 +9,7 @@ import numpy as np
 
 from dlc.graph.broadcast import along_axis
 from dlc.graph.graph import Value
+from dlc.graph.integers import bf16_exact
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.conv import Conv
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
@@ -24,6 +25,8 @@ def scale_before_conv(match: Match) -> Value | Refusal:
     conv, w = match.op(Conv), match.array("w")
     if match["x"].type != match["product"].type:
         return Refusal("the product repeats its operand")
+    if match.context.has_matrix_engine and bf16_exact(w):
+        return Refusal("the weights are exact in bf16, and scaled ones are not")
     channels = w.shape[1] * conv.groups
     rank = w.ndim
     c = along_axis(match.array("c"), rank, 1, channels)

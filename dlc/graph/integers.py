@@ -1,0 +1,164 @@
+"""Which values are whole numbers, and how large: quantized models are made of them.
+
+Sums of products of whole numbers are exact in float32 as long as they stay below 2^24, and whole
+numbers up to 256 are exact in bf16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.graph.arrays import NUMPY_DTYPES
+from dlc.graph.edit import GraphEditor
+from dlc.graph.graph import Node, Value
+from dlc.graph.op import Array, Op
+from dlc.graph.ops.activation import Clip, Relu
+from dlc.graph.ops.binary import Add, Maximum, Minimum, Mul, Sub
+from dlc.graph.ops.channels import PackChannels, UnpackChannels
+from dlc.graph.ops.conv import Conv
+from dlc.graph.ops.elementwise import Cast
+from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.pool import MaxPool
+from dlc.graph.ops.shape import Concat, Empty, Expand, Insert, Pad, Reshape, Slice, Tile, Transpose
+
+Range = tuple[int, int]
+F32_EXACT = 2**24
+"""Every whole number up to this one is a float32."""
+BF16_EXACT = 2**8
+F64_EXACT = 2**53
+_MOVES = (Concat, Expand, Insert, MaxPool, Reshape, Slice, Tile, Transpose, UnpackChannels)
+_MAX_DEPTH = 16
+_PROBE = 64
+
+_ARITHMETIC: dict[type, Callable[[int, int], int]] = {
+    Add: lambda a, b: a + b,
+    Sub: lambda a, b: a - b,
+    Mul: lambda a, b: a * b,
+    Minimum: min,
+    Maximum: max,
+}
+
+
+def integer_range(editor: GraphEditor, value: Value, depth: int = 0) -> Range | None:
+    """The least and the largest element a value may have; None unless all are whole numbers."""
+    array = editor.array(value)
+    if array is not None:
+        return _of_array(array)
+    node = editor.producer(value)
+    found = None if node is None or depth > _MAX_DEPTH else _of_node(editor, node, depth + 1)
+    limits = _of_type(value.type.dtype)
+    if found is None or limits is None:
+        return found or limits
+    inside = limits[0] <= found[0] and found[1] <= limits[1]
+    return found if inside else limits  # integers wrap around
+
+
+def fits_bf16(editor: GraphEditor, value: Value) -> bool:
+    """Whether every element is surely exact in bf16."""
+    array = editor.array(value)
+    if array is not None:
+        return bf16_exact(array)
+    found = integer_range(editor, value)
+    return found is not None and magnitude(found) <= BF16_EXACT
+
+
+def bf16_exact(array: Array) -> bool:
+    """Whether every element of a float32 array is exact in bf16."""
+    bits = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint32)
+    return not (bits[:_PROBE] & 0xFFFF).any() and not (bits & 0xFFFF).any()
+
+
+def largest_sum(op: Conv | MatMul, w: Array) -> int:
+    """The largest sum of the magnitudes of the weights that meet in one element of a product."""
+    axis = -min(w.ndim, 2) if isinstance(op, MatMul) else tuple(range(1, w.ndim))
+    return int(np.abs(w.astype(np.float64)).sum(axis=axis).max(initial=0))
+
+
+def magnitude(found: Range) -> int:
+    """The largest magnitude in a range."""
+    return max(map(abs, found))
+
+
+def _of_array(array: Array) -> Range | None:
+    if not array.size:
+        return (0, 0)
+    if array.dtype.kind in "iub":
+        return int(array.min()), int(array.max())
+    for part in (array.reshape(-1)[:_PROBE], array):
+        numbers = part.astype(np.float64)
+        if not (np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all()):
+            return None
+    return int(numbers.min()), int(numbers.max())
+
+
+def _of_type(dtype: DType) -> Range | None:
+    if dtype is DType.BOOL:
+        return (0, 1)
+    if dtype.is_float:
+        return None
+    limits = ml_dtypes.iinfo(NUMPY_DTYPES[dtype])  # type: ignore[no-untyped-call]
+    return int(limits.min), int(limits.max)
+
+
+def _of_node(editor: GraphEditor, node: Node, depth: int) -> Range | None:
+    operands = [integer_range(editor, v, depth) for v in node.inputs]
+    whole = [r for r in operands if r is not None]
+    if len(whole) < len(operands):
+        return None
+    if isinstance(node.op, Conv | MatMul):
+        weights = editor.array(node.inputs[1])
+        if weights is None:
+            return None
+        largest = magnitude(whole[0]) * largest_sum(node.op, weights)
+        found: Range | None = (-largest, largest)
+    elif type(node.op) in _ARITHMETIC and len(whole) == 2:
+        ends = [_ARITHMETIC[type(node.op)](a, b) for a in whole[0] for b in whole[1]]
+        found = (min(ends), max(ends))
+    else:
+        found = _moved(node.op, whole)
+    if found is None or not node.output.type.dtype.is_float:
+        return found
+    exact = {DType.F32: F32_EXACT, DType.F64: F64_EXACT}.get(node.output.type.dtype, 0)
+    return found if magnitude(found) <= exact else None
+
+
+def _moved(op: Op, whole: list[Range]) -> Range | None:
+    """The range of what an operator makes of whole numbers without computing new ones."""
+    match op:
+        case Cast():
+            return whole[0]
+        case Empty():
+            return (0, 0)
+        case Relu():
+            return max(whole[0][0], 0), max(whole[0][1], 0)
+        case Clip(min=low, max=high) if _is_whole(low) and _is_whole(high):
+            return _clipped(whole[0], low, high)
+        case Pad(value=fill) if _is_whole(fill):
+            return _hull([*whole, (int(fill), int(fill))])
+        case PackChannels():
+            return _hull([*whole, (0, 0)])
+        case _ if isinstance(op, _MOVES):
+            return _hull(whole)
+        case _:
+            return None
+
+
+def _is_whole(number: float | None) -> bool:
+    return number is None or number == round(number)
+
+
+def _clipped(found: Range, low: float | None, high: float | None) -> Range:
+    least, most = found
+    if low is not None:
+        least, most = max(least, int(low)), max(most, int(low))
+    if high is not None:
+        least, most = min(least, int(high)), min(most, int(high))
+    return least, most
+
+
+def _hull(ranges: list[Range]) -> Range:
+    return min(low for low, _ in ranges), max(high for _, high in ranges)

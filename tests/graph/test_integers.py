@@ -1,0 +1,140 @@
+"""What is known about whole numbers, and what separate_scales makes of quantized products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.graph.edit import GraphEditor
+from dlc.graph.integers import bf16_exact, fits_bf16, integer_range
+from tests.graph.pass_cases import read, run, same
+
+BYTE = "x: u8[2, 3]"
+
+
+def found(inputs, *lines):
+    text = "\n    ".join((f"def main({inputs}):", *lines, "return y"))
+    graph = read(text + "\n")
+    graph = replace(graph, constants={v: np.rint(a) for v, a in graph.constants.items()})
+    return integer_range(GraphEditor(graph), graph.outputs[0])
+
+
+CAST = "a: f32[2, 3] = cast(x, to=f32)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        ((CAST, "y: f32[2, 3] = relu(a)"), (0, 255)),
+        ((CAST, "c: f32[()] = const(7)", "y: f32[2, 3] = sub(a, c)"), (-7, 248)),
+        ((CAST, "c: f32[()] = const(-2)", "y: f32[2, 3] = mul(c, a)"), (-510, 0)),
+        ((CAST, "c: f32[()] = const(-2)", "y: f32[2, 3] = minimum(c, a)"), (-2, -2)),
+        ((CAST, "y: f32[2, 3] = clip(a, min=3.0, max=20.0)"), (3, 20)),
+        ((CAST, "y: f32[2, 3] = clip(a, min=2.5)"), None),
+        ((CAST, "y: f32[2, 5] = pad(a, before=(0, 1), after=(0, 1), value=-1.0)"), (-1, 255)),
+        ((CAST, "y: f32[2, 5] = pad(a, before=(0, 1), after=(0, 1), value=0.5)"), None),
+        ((CAST, "t: f32[3, 2] = transpose(a, perm=(1, 0))", "y: f32[6] = reshape(t, shape=(6,))"),
+         (0, 255)),
+        ((CAST, "c: f32[3, 2] = const(1, 2, 3, -4, 5, 6)", "y: f32[2, 2] = matmul(a, c)"),
+         (-255 * 12, 255 * 12)),
+        ((CAST, "y: f32[2, 3] = sqrt(a)"), None),
+        (("y: i8[2, 3] = cast(x, to=i8)",), (-128, 127)),
+        (("a: i16[2, 3] = cast(x, to=i16)", "y: i16[2, 3] = mul(a, a)"), (-(2**15), 2**15 - 1)),
+        ((CAST, "b: f32[2, 3] = mul(a, a)", "c: f32[2, 3] = mul(b, b)", "y: f32[2, 3] = neg(c)"),
+         None),
+    ],
+)  # fmt: skip
+def test_the_range_of_whole_numbers(lines, wanted):
+    assert found(BYTE, *lines) == wanted
+
+
+def test_too_large_sums_are_no_whole_numbers_any_more():
+    square = "y: f32[2, 3] = mul(b, b)"
+    assert found(BYTE, CAST, "b: f32[2, 3] = mul(a, a)", square) is None
+
+
+def test_a_float_may_be_any_number():
+    assert found("x: f32[2, 3]", "y: f32[2, 3] = relu(x)") is None
+
+
+def test_what_is_exact_in_bf16():
+    assert bf16_exact(np.array([256.0, -1.5, 0.0, np.inf], np.float32))
+    assert not bf16_exact(np.array([257.0], np.float32))
+    late = np.zeros(1000, np.float32)
+    late[-1] = 1 / 3
+    assert not bf16_exact(late)
+
+
+@pytest.mark.parametrize(("dtype", "fits"), [("u8", True), ("i8", True), ("i16", False)])
+def test_small_integers_fit(dtype, fits):
+    graph = read(f"def main(x: {dtype}[3]):\n    y: f32[3] = cast(x, to=f32)\n    return y\n")
+    assert fits_bf16(GraphEditor(graph), graph.outputs[0]) is fits
+
+
+PER_COLUMN = """
+def main(q: u8[2, 4], k: i8[{w}]):
+    s: f64[()] = const()
+    c: f64[{c}] = const()
+    x: f64[2, 4] = cast(q, to=f64)
+    xs: f64[2, 4] = mul(x, s)
+    kf: f64[{w}] = cast(k, to=f64)
+    w: f64[{w}] = mul(kf, c)
+    {turn}
+    return y
+"""
+MATMUL = "y: f64[2, 3] = matmul(xs, w)"
+TURNED = "t: f64[4, 3] = transpose(w, perm=(1, 0))\n    y: f64[2, 3] = matmul(xs, t)"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "separated"),
+    [
+        ({"w": "4, 3", "c": "3", "turn": MATMUL}, True),
+        ({"w": "4, 3", "c": "1, 1", "turn": MATMUL}, True),
+        ({"w": "3, 4", "c": "3, 1", "turn": TURNED}, True),
+        ({"w": "4, 3", "c": "4, 1", "turn": MATMUL}, False),
+        ({"w": "3, 4", "c": "4", "turn": TURNED}, False),
+    ],
+)
+def test_scales_of_columns_leave_a_product(shapes, separated):
+    graph = read(PER_COLUMN.format(**shapes))
+    after = run("separate_scales", graph)
+    same(graph, after)
+    (product,) = [n for n in after.nodes if n.op.name == "matmul"]
+    ranges = [integer_range(GraphEditor(after), v) for v in product.inputs]
+    assert (None not in ranges) is separated
+
+
+CONV = """
+def main(q: u8[1, 2, 5, 5]):
+    k: f64[3, 2, 3, 3] = const()
+    s: f64[{s}] = const()
+    c: f64[{c}] = const()
+    x: f64[1, 2, 5, 5] = cast(q, to=f64)
+    xs: f64[1, 2, 5, 5] = mul(x, s)
+    w: f64[3, 2, 3, 3] = mul(k, c)
+    y: f64[1, 3, 3, 3] = conv(xs, w)
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("s", "c", "left", "right"),
+    [
+        ("()", "3, 1, 1, 1", True, True),
+        ("1", "()", True, True),
+        ("2, 1, 1", "3, 1, 1, 1", False, True),
+        ("()", "1, 2, 1, 1", False, False),
+    ],
+)
+def test_scales_of_channels_leave_a_convolution(s, c, left, right):
+    graph = read(CONV.format(s=s, c=c))
+    kernels = {v: np.rint(a) if v.name == "k" else a for v, a in graph.constants.items()}
+    graph = replace(graph, constants=kernels)
+    after = run("separate_scales", graph)
+    same(graph, after)
+    (product,) = [n for n in after.nodes if n.op.name == "conv"]
+    ranges = [integer_range(GraphEditor(after), v) for v in product.inputs]
+    assert [r is not None for r in ranges] == [left, right]
