@@ -33,6 +33,11 @@ MODELS: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
     "a size that has the name of an axis": ({"x": (1, 3, 2, 4)}, """
         (float[1, n, 2, 4] x) => (float[1, c, 1, 2] y) { y = SpaceToDepth <blocksize: int = 2> (x) }
         """),
+    "how many elements of a constant differ": ({"x": (1,)}, """
+        (float[1] x) => (float[k] y) <float[5] c = {1, 2, 1, 3, 2}> {
+            u = Unique (c)
+            y = Mul (u, x)
+        }"""),
     "a transposed convolution of open channels": ({"x": (1, 2, 3, 3)}, """
         (float[1, n, 3, 3] x) => (float[1, 1, 4, 4] y)
         <float[2, 1, 2, 2] w = {2, 3, 4, 5, 6, 7, 8, 9}> { y = ConvTranspose (x, w) }"""),

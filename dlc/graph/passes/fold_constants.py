@@ -27,6 +27,7 @@ from dataclasses import fields, replace
 from dlc.graph.arrays import round_to
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array, Op
+from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.from_sizes import Range, SizeTensor
 from dlc.graph.ops.shape import Empty, Expand, Tile
 from dlc.graph.pass_ import PassContext, graph_pass
@@ -59,7 +60,7 @@ def fold_constants(graph: Graph, context: PassContext) -> Graph:
 
 
 def _is_foldable(node: Node, known: dict[str, Array], context: PassContext) -> bool:
-    if isinstance(node.op, Empty) or not all(v.type.is_static for v in node.outputs):
+    if isinstance(node.op, Empty | BindSizes) or not all(v.type.is_static for v in node.outputs):
         return False
     if not node.inputs and not isinstance(node.op, SizeTensor | Range):
         return False
