@@ -18,6 +18,7 @@ from onnx import ModelProto
 from dlc.compiler import build
 from dlc.core.errors import DlcError, ScheduleError, UserError
 from dlc.core.target import Target
+from dlc.graph.pass_ import run_passes
 from dlc.peer import OnnxRuntime, has_onnxruntime
 from dlc.runtime import Module, load
 from dlc.schedule.loop import Func
@@ -27,7 +28,7 @@ from dlc.schedule.rules.prepare import inline_moves, split_digits
 from dlc.schedule.trace import Trace
 from dlc.testing.equivalence import rewrite
 from dlc.testing.generate import Sample
-from dlc.testing.judge import why_misread, why_wrong
+from dlc.testing.judge import is_judged, why_misread, why_wrong
 from dlc.verify_model import reference
 
 Array = np.ndarray[Any, Any]
@@ -52,7 +53,7 @@ class Verdict(StrEnum):
     CRASH = "crash"
     HANG = "hang"
     INVALID = "invalid"
-    """Nobody could run the model; nothing is known."""
+    """Nobody could run the model, or reads it as the reference does; nothing is known."""
 
 
 FAILURES = frozenset(
@@ -150,6 +151,8 @@ def _compare(module: Module, feeds: Arrays, answers: _Answers, variant: str, spe
         raise _Stop(Verdict.MISMATCH, variant, reason)
     if not special and (reason := why_misread(found, answers.exact, answers.peers)):
         raise _Stop(Verdict.MEANING, variant, reason)
+    if not is_judged(found, answers.exact, answers.peers):
+        raise _Stop(Verdict.INVALID, variant, "no other engine agrees with the reference")
 
 
 def _guarded(variant: str, run: Callable[[], T]) -> T:
@@ -157,11 +160,16 @@ def _guarded(variant: str, run: Callable[[], T]) -> T:
     try:
         return run()
     except UserError as error:
-        if isinstance(error, ScheduleError) or not str(error).strip():
+        if isinstance(error, ScheduleError) or not str(error).strip() or _is_of_passes(error):
             raise _Stop(Verdict.UNCLEAR, variant, _describe(error)) from error
         raise _Stop(Verdict.REFUSED, variant, _describe(error)) from error
     except (DlcError, Exception) as error:
         raise _Stop(Verdict.UNCLEAR, variant, _describe(error)) from error
+
+
+def _is_of_passes(error: BaseException) -> bool:
+    """Whether a model that was taken is refused by what rewrites it."""
+    return any(f.name == run_passes.__name__ for f in traceback.extract_tb(error.__traceback__))
 
 
 def _describe(error: BaseException) -> str:

@@ -16,6 +16,8 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from dlc.peer import OnnxRuntime
+
 Array = np.ndarray[Any, Any]
 Dim = int | str
 
@@ -29,7 +31,10 @@ FLOATS = ("float32", "float32", "float32", "float64", "float16")
 INTS = ("int64", "int32", "int8", "uint8")
 
 
-_NOT_OF_REFERENCE = ("Scan", "GatherElements")  # of which ONNX's reference has parts only
+_BY_ONNXRUNTIME = frozenset(
+    {"Scan", "GatherElements", "MaxPool", "AveragePool", "LpPool", "GlobalMaxPool"}
+)
+"""Operators of which ONNX's reference has parts only, or slow ones, or the wrong shape."""
 
 
 class DiscardError(Exception):
@@ -156,6 +161,14 @@ class Draft:
         self.constants[name] = np.asarray(array)
         return self._know(name, self.constants[name], True)
 
+    def data(self, array: Array) -> Known:
+        """Numbers that tell an operator what to do: mostly a constant, sometimes an input."""
+        if self.rng.random() < 0.85:
+            return self.constant(array)
+        spec = Spec(self.name("x"), array.dtype.name, array.shape, 0, 0, array)
+        self.specs.append(spec)
+        return self._know(spec.name, array, True)
+
     def _named(self, size: int) -> Dim:
         """The name of a dimension of this size, in models with open sizes."""
         names = [n for n, s in self.sizes.items() if s == size]
@@ -266,9 +279,7 @@ class Draft:
         model = self._model(graph)
         if node.domain != MICROSOFT and not any(a.HasField("g") for a in node.attribute):
             self._check_node(node)
-        if node.domain == MICROSOFT or node.op_type in _NOT_OF_REFERENCE:
-            from dlc.peer import OnnxRuntime
-
+        if node.domain == MICROSOFT or node.op_type in _BY_ONNXRUNTIME:
             found = list(OnnxRuntime(model, threads=1, optimize=False).run(feeds).values())
         else:
             found = cast(list[Any], ReferenceEvaluator(model).run(None, feeds))
@@ -354,10 +365,10 @@ def captured(node: NodeProto) -> set[str]:
 
 
 def _with_special(array: Array, rng: random.Random) -> Array:
-    """Some elements, or in small arrays all of them, replaced by values of special meaning."""
+    """Some elements replaced by values of special meaning."""
     found = array.copy()
-    largest = float(np.finfo(array.dtype).max)
-    for value in (np.nan, np.inf, -np.inf, -0.0, 1e-40, largest, -largest):
+    large = 1e4 if array.dtype.name == "float16" else 1e30  # sums of a few stay finite
+    for value in (np.nan, np.inf, -np.inf, -0.0, 1e-40, large, -large):
         if rng.random() < 0.5:
             found.flat[rng.randrange(found.size)] = value
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlc.testing.judge import why_misread, why_wrong
+from dlc.testing.judge import is_judged, why_misread, why_wrong
 
 EXACT = np.asarray([1.0, 100.0, -2.0])
 SINGLE = EXACT.astype(np.float32)
@@ -61,3 +61,10 @@ def test_another_shape_or_type_everywhere_is_a_difference_in_meaning():
     ours = {"y": SINGLE}
     assert "has shape" in why_misread(ours, {"y": EXACT}, [{"y": SINGLE[:, None]}] * 2)
     assert "is float32" in why_misread(ours, {"y": EXACT}, [{"y": EXACT}] * 2)
+
+
+def test_what_no_peer_sees_alike_is_not_judged():
+    ours = {"y": SINGLE}
+    assert is_judged(ours, {"y": EXACT}, [])
+    assert is_judged(ours, {"y": EXACT}, [{"y": SINGLE[:, None]}, {"y": SINGLE * [1, 2, 3]}])
+    assert not is_judged(ours, {"y": EXACT}, [{"y": SINGLE[:, None]}, {"y": SINGLE + 1}])

@@ -73,6 +73,16 @@ def _scaled(draft: Draft, op: str) -> None:
         y = draft.add(draft.rng.choice(("Add", "Mul", "Sub")), [y, c])[0]
 
 
+def _dense(draft: Draft, op: str) -> None:
+    """A product large enough for tiles, of inputs that may hold special values."""
+    m, k, n = (draft.rng.choice((16, 17, 32, 48, 64)) for _ in range(3))
+    x = draft.make("float32", (m, k), constant=False)
+    y = draft.add("MatMul", [x, _weights(draft, k, n)])[0]
+    if draft.rng.random() < 0.5:
+        y = draft.add("Add", [y, _weights(draft, n)])[0]
+    draft.add(draft.rng.choice(("Relu", "Tanh", "Gelu", "Softmax")), [y])
+
+
 def _parallel(draft: Draft, op: str) -> None:
     """Several products of one value, as of queries, keys and values."""
     m, k = draft.dim(1), draft.dim(1)
@@ -114,6 +124,7 @@ BLOCKS = (
     Recipe(("excite",), _excite, 0.6),
     Recipe(("affine",), _affine, 1.2),
     Recipe(("scaled",), _scaled),
+    Recipe(("dense",), _dense, 0.8),
     Recipe(("parallel",), _parallel, 0.8),
     Recipe(("moves",), _moves, 1.2),
 )

@@ -125,7 +125,7 @@ def _where(draft: Draft, op: str) -> None:
 def _clip(draft: Draft, op: str) -> None:
     a = draft.pick("fi")
     bounds = [
-        draft.constant(np.asarray(v, a.array.dtype)) if draft.rng.random() < 0.8 else None
+        draft.data(np.asarray(v, a.array.dtype)) if draft.rng.random() < 0.8 else None
         for v in (0, 1)
     ]
     draft.add(op, [a, *bounds], exact=True)
@@ -173,7 +173,7 @@ def _cumulate(draft: Draft, op: str) -> None:
     a = draft.pick("f", smallest=1, dtypes=("float32", "float64"))
     if not a.rank:
         a = draft.make("float32", (5,))
-    axis = draft.constant(np.asarray(axis_of(draft, a.rank), np.int64))
+    axis = draft.data(np.asarray(axis_of(draft, a.rank), np.int64))
     op = "CumSum" if draft.opset < 26 else op
     draft.add(op, [a, axis], exclusive=draft.rng.randint(0, 1), reverse=draft.rng.randint(0, 1))
 

@@ -53,7 +53,7 @@ def _one_hot(draft: Draft, op: str) -> None:
     indices = draft.make("int64", draft.shape(draft.rng.choice((1, 2))), -depth, depth - 1)
     operands = [
         indices,
-        draft.constant(np.asarray(depth, np.int64)),
+        draft.data(np.asarray(depth, np.int64)),
         draft.constant(np.asarray([0, 1], np.float32)),
     ]
     draft.add(op, operands, exact=True, axis=draft.rng.choice((-1, 0, 1)))
@@ -64,8 +64,24 @@ def _top_k(draft: Draft, op: str) -> None:
     if not a.rank:
         a = draft.make("float32", (7,))
     axis = axis_of(draft, a.rank)
-    k = draft.constant(np.asarray([draft.rng.randint(1, a.shape[axis])], np.int64))
+    k = draft.data(np.asarray([draft.rng.randint(1, a.shape[axis])], np.int64))
     draft.add(op, [a, k], outputs=2, exact=True, axis=axis, largest=draft.rng.randint(0, 1))
+
+
+def _places(draft: Draft, op: str) -> None:
+    """How many elements there are is known only once the data is."""
+    a = draft.pick("fib" if op == "NonZero" else "fi", exact=True, smallest=1)
+    if not a.rank:
+        a = draft.make("float32", (5,))
+    if op == "NonZero":
+        draft.add(op, [a], exact=True)
+        return
+    axis = draft.rng.choice((None, axis_of(draft, a.rank)))
+    n = a.array.size if axis is None else a.shape[axis]
+    if op == "Compress":
+        draft.add(op, [a, draft.make("bool", (draft.rng.randint(1, n),))], exact=True, axis=axis)
+    else:
+        draft.add(op, [a], outputs=4, exact=True, axis=axis, sorted=draft.rng.randint(0, 1))
 
 
 INDICES = (
@@ -74,4 +90,5 @@ INDICES = (
     Recipe(("ScatterElements", "ScatterND"), _scatter, 1.2),
     Recipe(("OneHot",), _one_hot),
     Recipe(("TopK",), _top_k),
+    Recipe(("NonZero", "Compress", "Unique"), _places, 1.2),
 )

@@ -9,7 +9,7 @@ from dlc.testing.recipes.recipe import Recipe, axis_of, some_axes
 
 
 def _i64(draft: Draft, values: object) -> Known:
-    return draft.constant(np.asarray(values, np.int64))
+    return draft.data(np.asarray(values, np.int64))
 
 
 def _any(draft: Draft, smallest_rank: int = 1) -> Known:
@@ -129,7 +129,7 @@ def _pad(draft: Draft, op: str) -> None:
     lowest = -1 if mode == "constant" else 0
     most = 3 if mode == "constant" else max(0, min((*a.shape, 4)) - 1)
     pads = [draft.rng.randint(lowest, most) for _ in range(2 * a.rank)]
-    value = draft.constant(np.asarray(1, a.array.dtype)) if draft.rng.random() < 0.4 else None
+    value = draft.data(np.asarray(1, a.array.dtype)) if draft.rng.random() < 0.4 else None
     operands = [a, _i64(draft, pads), value if mode == "constant" else None]
     draft.add(op, operands, exact=True, mode=mode)
 
@@ -183,9 +183,7 @@ def _fill(draft: Draft, op: str) -> None:
     elif op == "Range":
         start, limit, step = draft.rng.choice(((0, 7, 2), (5, -3, -2), (1, 1, 1), (0, 17, 1)))
         dtype = draft.rng.choice((np.int64, np.float32, np.int32))
-        draft.add(
-            op, [draft.constant(np.asarray(v, dtype)) for v in (start, limit, step)], exact=True
-        )
+        draft.add(op, [draft.data(np.asarray(v, dtype)) for v in (start, limit, step)], exact=True)
     else:
         draft.add(op, [_i64(draft, list(draft.shape()))], exact=True)
 

@@ -30,7 +30,7 @@ def _reduce(draft: Draft, op: str) -> None:
     if draft.rng.random() < 0.15:
         draft.add(op, [a], exact=exact, keepdims=keep)
     elif draft.opset >= 18 or op == "ReduceSum":
-        operand = draft.constant(np.asarray(axes, np.int64))
+        operand = draft.data(np.asarray(axes, np.int64))
         draft.add(op, [a, operand], exact=exact, keepdims=keep)
     else:
         draft.add(op, [a], exact=exact, axes=axes, keepdims=keep)

@@ -115,10 +115,10 @@ def _resize(draft: Draft, op: str) -> None:
     near = draft.rng.choice(("floor", "ceil", "round_prefer_floor")) if mode == "nearest" else None
     if draft.rng.random() < 0.5:
         scale = draft.rng.choice((0.5, 2.0, 1.0))
-        extra = [None, draft.constant(np.asarray([1, 1, scale, 2.0], np.float32))]
+        extra = [None, draft.data(np.asarray([1, 1, scale, 2.0], np.float32))]
     else:
         sizes = [*image.shape[:2], *(draft.rng.randint(1, 9) for _ in range(2))]
-        extra = [None, None, draft.constant(np.asarray(sizes, np.int64))]
+        extra = [None, None, draft.data(np.asarray(sizes, np.int64))]
     draft.add(
         op,
         [image, *extra],
