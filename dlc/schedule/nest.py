@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dlc.schedule.loop import Alloc, Block, For, Func, If, Stmt, Store, accumulation
@@ -53,10 +52,11 @@ class Stage:
 
 def stages(func: Func) -> list[Stage]:
     """The stages of a function in order. A buffer stored in several nests has several stages."""
-    found: list[tuple[Store, tuple[For, ...]]] = list(_stores(func.body, ()))
+    found = _stores(func.body)
     result: list[Stage] = []
     starts: dict[str, tuple[Store, tuple[For, ...]]] = {}
-    for store, around in found:
+    begins = _begins([store for store, _ in found])
+    for (store, around), is_start in zip(found, begins, strict=True):
         if accumulation(store) is not None and store.buffer in starts:
             start, outer = starts.pop(store.buffer)
             ids = {id(f) for f in outer}
@@ -68,7 +68,7 @@ def stages(func: Func) -> list[Stage]:
         elif accumulation(store) is not None:
             shared, inner = _by_index(store, around)
             result.append(Stage(store.buffer, store, shared, inner, None))
-        elif _is_start(store, around, found):
+        elif is_start:
             starts[store.buffer] = (store, around)
         else:
             result.append(Stage(store.buffer, store, around, (), None))
@@ -78,7 +78,7 @@ def stages(func: Func) -> list[Stage]:
 def readers(func: Func, buffer: str) -> int:
     """How many loads of a buffer there are, accumulations of itself left out."""
     count = 0
-    for store, _ in _stores(func.body, ()):
+    for store, _ in _stores(func.body):
         own = accumulation(store) is not None and store.buffer == buffer
         count += sum(1 for load in loads(store.value) if load.buffer == buffer) - own
         count += sum(1 for i in store.index for load in loads(i) if load.buffer == buffer)
@@ -98,23 +98,30 @@ def top_nests(func: Func) -> list[Stmt]:
     return list(body.stmts) if isinstance(body, Block) else [body]
 
 
-def _stores(stmt: Stmt, around: tuple[For, ...]) -> Iterator[tuple[Store, tuple[For, ...]]]:
-    match stmt:
-        case Store():
-            yield stmt, around
-        case For(_, _, _, body, _):
-            yield from _stores(body, (*around, stmt))
-        case Alloc(buffer, _, body):
-            for store, loops in _stores(body, around):
-                own = store.buffer == buffer.name
-                yield store, loops[len(around) :] if own else loops
-        case If(_, body):
-            yield from _stores(body, around)
-        case Block(stmts):
-            for child in stmts:
-                yield from _stores(child, around)
-        case _:
-            pass
+def _stores(body: Stmt) -> list[tuple[Store, tuple[For, ...]]]:
+    """Every store in order, and the loops around it from where its buffer is allocated on."""
+    found: list[tuple[Store, tuple[For, ...]]] = []
+    outside: dict[str, int] = {}  # how many loops are around an allocation
+
+    def visit(stmt: Stmt, around: tuple[For, ...]) -> None:
+        match stmt:
+            case Store():
+                found.append((stmt, around[outside.get(stmt.buffer, 0) :]))
+            case For(_, _, _, body, _):
+                visit(body, (*around, stmt))
+            case Alloc(buffer, _, body):
+                outside[buffer.name] = len(around)
+                visit(body, around)
+            case If(_, body):
+                visit(body, around)
+            case Block(stmts):
+                for child in stmts:
+                    visit(child, around)
+            case _:
+                pass
+
+    visit(body, ())
+    return found
 
 
 def _by_index(store: Store, around: tuple[For, ...]) -> tuple[tuple[For, ...], tuple[For, ...]]:
@@ -123,11 +130,12 @@ def _by_index(store: Store, around: tuple[For, ...]) -> tuple[tuple[For, ...], t
     return kept, tuple(f for f in around if f.var not in used)
 
 
-def _is_start(
-    store: Store, around: tuple[For, ...], found: list[tuple[Store, tuple[For, ...]]]
-) -> bool:
-    """Whether a store gives an accumulator its first value: it is accumulated into later."""
-    position = next(i for i, (s, a) in enumerate(found) if s is store and a is around)
-    later = (s for s, _ in found[position + 1 :] if s.buffer == store.buffer)
-    following = next(later, None)
-    return following is not None and accumulation(following) is not None
+def _begins(stores: list[Store]) -> list[bool]:
+    """Whether each store gives an accumulator its first value: it is accumulated into next."""
+    following: dict[str, Store] = {}
+    found: list[bool] = []
+    for store in reversed(stores):
+        later = following.get(store.buffer)
+        found.append(later is not None and accumulation(later) is not None)
+        following[store.buffer] = store
+    return found[::-1]
