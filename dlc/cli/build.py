@@ -87,7 +87,7 @@ def build(
                 jobs=jobs,
                 progress=display,
             )
-            checked = _verify(model, draft, machine, display) if verify else None
+            checked = _verify(model, draft, machine, precision, display) if verify else None
         draft.replace(path)
     seconds = time.perf_counter() - began
     if as_json:
@@ -127,7 +127,7 @@ def _title(model: Path, path: Path, target: str, cores: int) -> str:
 
 
 def _verify(
-    model: Path, draft: Path, machine: Target, display: BuildDisplay
+    model: Path, draft: Path, machine: Target, precision: str, display: BuildDisplay
 ) -> VerifyReport | None:
     """Compare with onnxruntime, and where they differ let the float64 reference decide.
 
@@ -151,6 +151,7 @@ def _verify(
         display.line("warning", "verify", f"skipped: {reason}", time.perf_counter() - began)
         return None
     from dlc import verify_model
+    from dlc.verify_precision import BITS
 
     report = verify_model.verify(model, draft, against=[verify_model.ONNXRUNTIME])
     if not report.ok:
@@ -166,6 +167,8 @@ def _verify(
         return report
     apart = max((o.apart.max_abs for o in report.outputs if o.apart), default=0.0)
     detail = f"random inputs vs onnxruntime: max abs {apart:.1e}"
+    if precision in BITS:
+        detail = f"max abs {apart:.1e}, as precision {precision} promises"
     display.line("done", "verify", detail, seconds)
     return report
 

@@ -5,7 +5,7 @@ The oracle of `dlc verify` and of the passes' tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from dlc.core.errors import InputError, InternalError
 from dlc.core.types import INDEX
 from dlc.graph.graph import Graph, Node, Value
-from dlc.graph.op import Array, Op, as_f64
+from dlc.graph.op import Array, Fuse, Op, as_f64
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.sizes import bound_sizes
 from dlc.te.affine import coefficients
@@ -27,7 +27,11 @@ Sizes = Mapping[str, int]
 
 
 def evaluate(
-    graph: Graph, arrays: Mapping[str, Array], sizes: Sizes | None = None
+    graph: Graph,
+    arrays: Mapping[str, Array],
+    sizes: Sizes | None = None,
+    *,
+    round_factor: Callable[[Array], Array] | None = None,
 ) -> dict[str, Array]:
     """The outputs of a graph by name.
 
@@ -35,6 +39,8 @@ def evaluate(
         graph: What to run.
         arrays: The inputs by name.
         sizes: Values of size variables that the inputs' shapes do not give.
+        round_factor: Applied to the float operands of contractions: what products of few bits
+            make of the graph.
 
     Raises:
         InputError: An input is missing, or its shape does not fit.
@@ -43,7 +49,7 @@ def evaluate(
     wanted = {v.name for v in graph.outputs}
     last = {v.name: i for i, n in enumerate(graph.nodes) for v in n.inputs}
     alive: dict[str, Array] = {}
-    for position, results in enumerate(_steps(graph, arrays, sizes, alive)):
+    for position, results in enumerate(_steps(graph, arrays, sizes, alive, round_factor)):
         found |= {name: array for name, array in results.items() if name in wanted}
         node_inputs = graph.nodes[position - 1].inputs if position else ()
         for value in node_inputs:
@@ -63,7 +69,11 @@ def evaluate_all(
 
 
 def _steps(
-    graph: Graph, arrays: Mapping[str, Array], given: Sizes | None, alive: dict[str, Array]
+    graph: Graph,
+    arrays: Mapping[str, Array],
+    given: Sizes | None,
+    alive: dict[str, Array],
+    round_factor: Callable[[Array], Array] | None = None,
 ) -> Iterator[dict[str, Array]]:
     """The inputs and constants, then the results of each node. Reads and fills `alive`."""
     sizes = bind_sizes(graph, arrays) | dict(given or {})
@@ -74,6 +84,8 @@ def _steps(
     yield start
     for node in graph.nodes:
         operands = [alive[v.name] for v in node.inputs]
+        if round_factor is not None and node.op.fuse is Fuse.ANCHOR:
+            operands = [round_factor(a) if a.dtype.kind == "f" else a for a in operands]
         if isinstance(node.op, BindSizes):
             sizes |= node.op.evaluate(tuple(operands), sizes)
             alive[node.output.name] = np.zeros(0, np.int64)

@@ -10,6 +10,7 @@ from dlc import verify_model
 from dlc.core.manifest import SizeSpec
 from dlc.core.types import DType
 from dlc.verify_model import Error, default_sizes, measure_error, random_array, why_not_close
+from dlc.verify_precision import keeps_promise, round_factor
 from tests.end_to_end.networks import NETWORKS
 
 
@@ -49,6 +50,52 @@ def test_a_wrong_model_is_wrong(model, module, judge):
     assert not report.ok
     with pytest.raises(dlc.VerificationError, match=f"output 'y': differs from {judge}"):
         report.check()
+
+
+def scaled(model, factor):
+    """The model with all weights off by a factor."""
+    other = type(model).FromString(model.SerializeToString())
+    for w in other.graph.initializer:
+        if w.data_type == w.FLOAT:
+            array = np.frombuffer(w.raw_data, np.float32) * np.float32(factor)
+            w.raw_data = array.tobytes()
+    return other
+
+
+@pytest.mark.parametrize("judges", [["float64"], ["onnxruntime", "float64"]])
+def test_a_lower_precision_is_judged_by_what_it_promises(model, module, judges):
+    if "onnxruntime" in judges:
+        pytest.importorskip("onnxruntime")
+    medium = dlc.compile(model, precision="medium")
+    near, far = scaled(model, 1.002), scaled(model, 1.04)
+    assert not dlc.verify(near, module, against=judges).ok
+    report = dlc.verify(near, medium, against=judges)
+    assert report.ok
+    assert report.notes == ("built with precision medium: judged as products of 8 bits",)
+    assert not dlc.verify(far, medium, against=judges).ok
+    assert not dlc.verify(near, dlc.compile(model, precision="high"), against=judges).ok
+
+
+def test_what_a_precision_promises():
+    wanted = np.array([100.0, 1.0, -50.0])
+    never = pytest.fail
+    assert keeps_promise(wanted * (1 + 3 * 2**-8), wanted, "medium", never)
+    assert not keeps_promise(wanted * (1 + 5 * 2**-8), wanted, "medium", lambda: wanted)
+    magnified = wanted * (1 + 2 * 2**-8)  # the model is worse than its factors: so is the reference
+    assert keeps_promise(wanted * (1 + 5 * 2**-8), wanted, "medium", lambda: magnified)
+    assert not keeps_promise(wanted * (1 + 9 * 2**-8), wanted, "medium", lambda: magnified)
+    assert not keeps_promise(np.array([100.0, np.inf, -50]), wanted, "medium", lambda: wanted)
+    classes = np.array([3, 4, 5, 6])
+    assert not keeps_promise(np.array([3, 4, 5, 7]), classes, "medium", lambda: classes)
+    assert keeps_promise(np.array([3, 4, 5, 7]), classes, "medium", lambda: np.array([3, 4, 6, 6]))
+
+
+def test_factors_are_rounded_to_the_bits_of_a_precision():
+    exact = np.array([1.0, -3.0, 0.0, 255.0, 2.0**-130])
+    np.testing.assert_array_equal(round_factor(exact, "medium"), exact)
+    np.testing.assert_array_equal(round_factor(np.array([257.0, 259.0]), "medium"), [256, 260])
+    np.testing.assert_array_equal(round_factor(np.array([257.0, 65537.0]), "high"), [257, 65536])
+    assert np.isnan(round_factor(np.array([np.nan]), "high"))
 
 
 def test_it_compiles_where_nothing_is_compiled_yet(model):
