@@ -19,7 +19,7 @@ IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-slow gpu fuzz fuzz-import mutants operators lint check sanitize format clean
+.PHONY: help install demo test test-fast test-slow bench gpu fuzz fuzz-import mutants operators lint check sanitize format clean
 
 help:
 	@echo "make demo        build models, run one from C++, time one beside onnxruntime"
@@ -30,6 +30,7 @@ help:
 	@echo "make fuzz-import imports 100,000 damaged models"
 	@echo "make mutants     put 60 faults into the compiler, one at a time, and count those found"
 	@echo "make operators   write docs/operators.md and docs/onnx-tests.md anew"
+	@echo "make bench       time every model on dlc and its peers, 1 and all threads: build/benchmarks"
 	@echo "make gpu         run the models of MODELS=folder on this machine's GPU, right and how fast"
 	@echo "make lint        format, lint, types, import contracts"
 	@echo "make sanitize    the C++ tests under ASan, UBSan and TSan"
@@ -75,6 +76,10 @@ mutants: $(VENV)/.installed
 operators: $(VENV)/.installed
 	$(IN_VENV) python -m tests.frontend.operator_table
 	$(IN_VENV) python -m tests.frontend.node_suite_page
+
+bench: $(VENV)/.installed
+	$(BIN)/pip install -q -e ".[bench]" --no-build-isolation
+	$(BIN)/python -m benchmarks.cpu --growth
 
 gpu: $(VENV)/.installed
 	$(BIN)/python benchmarks/gpu.py $(wildcard $(MODELS)/*.onnx)
