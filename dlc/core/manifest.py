@@ -41,8 +41,9 @@ ABI_VERSION = 2  # DLC_ABI_VERSION of runtime/cpp/include/dlc/abi.h
 FOOTER = struct.Struct("<8sIIQQQQ")
 
 # Source: DLDataTypeCode of https://dmlc.github.io/dlpack/latest/c_api.html
-_INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
+_INT, _UINT, _FLOAT, _HANDLE, _BFLOAT, _BOOL = 0, 1, 2, 3, 4, 6
 _CODES = {
+    DType.STR: (_HANDLE, 128),  # a dlc_text of dlc/runtime.h
     DType.BOOL: (_BOOL, 8),
     DType.BF16: (_BFLOAT, 16),
     DType.F8E4M3FN: (10, 8),

@@ -33,6 +33,7 @@ class DType(enum.StrEnum):
     BF16 = "bf16"
     F32 = "f32"
     F64 = "f64"
+    STR = "str"  # a text: an address and a number of bytes; inside of a program, its number
     INDEX = "index"  # sizes, loop variables and subscripts: a signed 64-bit integer
 
     @property
@@ -43,6 +44,8 @@ class DType(enum.StrEnum):
                 return 8
             case DType.INDEX:
                 return 64
+            case DType.STR:
+                return 128
             case _:
                 return int(self.value.lstrip("uibf").partition("e")[0])
 
@@ -59,6 +62,8 @@ class DType(enum.StrEnum):
                 return "bool" if self is DType.BOOL else "int64"
             case DType.BF16:
                 return "bfloat16"
+            case DType.STR:
+                return "object"
             case _ if self in NARROW_FLOATS:
                 fields = self.value.removeprefix(f"f{self.bits}")
                 finite = "fn" if self.bits < 8 else "fnu" if self is DType.F8E8M0 else ""
@@ -75,7 +80,7 @@ class DType(enum.StrEnum):
     @property
     def is_int(self) -> bool:
         """Whether the type is an integer type; bool is not."""
-        return not self.is_float and self is not DType.BOOL
+        return not self.is_float and self not in (DType.BOOL, DType.STR)
 
     @property
     def is_signed(self) -> bool:
@@ -94,5 +99,6 @@ NARROW = NARROW_FLOATS | NARROW_INTS
 """Types for storage: their elements take a byte each, and are moved or converted, no more."""
 UNSIGNED = frozenset({
     DType.BOOL, DType.U2, DType.U4, DType.U8, DType.U16, DType.U32, DType.U64, DType.F8E8M0,
+    DType.STR,
 })  # fmt: skip
 INDEX = DType.INDEX

@@ -18,6 +18,7 @@ from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
+from dlc.graph.ops.text import TextOp
 from dlc.te.expr import Const
 from dlc.te.simplify import surely_equal
 
@@ -34,8 +35,10 @@ def groups(graph: Graph) -> list[tuple[Node, ...]]:
 
 
 def is_free(node: Node) -> bool:
-    """Whether a node needs no kernel: it renames memory, reserves it, or binds sizes."""
-    return isinstance(node.op, Reshape | BitCast | Empty | BindSizes)
+    """Whether a node needs no kernel: the host renames or reserves memory, binds sizes, or calls a
+    function of the runtime.
+    """
+    return isinstance(node.op, Reshape | BitCast | Empty | BindSizes | TextOp)
 
 
 class _Grouping:

@@ -19,6 +19,7 @@ from dlc.graph.ops.control import If, Loop
 from dlc.graph.ops.fused import FusedGroup, compose
 from dlc.graph.ops.scan import Scan
 from dlc.graph.ops.shape import Empty, Reshape
+from dlc.graph.ops.text import TextOp
 from dlc.graph.sizes import known_sizes, names_in
 from dlc.schedule.abstract_sizes import abstract_sizes
 from dlc.schedule.loop import Buffer, Func
@@ -27,6 +28,7 @@ from dlc.schedule.program import (
     Allocate,
     BindSize,
     CallKernel,
+    CallRuntime,
     Check,
     Copy,
     HostIf,
@@ -208,6 +210,8 @@ class Lowering:
             case BindSizes():
                 buffers[node.output] = self.own(prefix + node.output.name, node.output.type)
                 return self.bind(node, node.op, buffers)
+            case TextOp():
+                return self.call_runtime(node, node.op, buffers, prefix)
             case FusedGroup(body=body):
                 return [self.call(node, body, buffers, prefix)]
             case Loop():
@@ -232,6 +236,15 @@ class Lowering:
         names = tuple(buffers[v] for v in (*node.inputs, *node.outputs))
         sources = (n.source for n in body.nodes if n.source)
         return CallKernel(kernel.name, sizes, names, tuple(dict.fromkeys(sources)))
+
+    def call_runtime(
+        self, node: Node, op: TextOp, buffers: dict[Value, str], prefix: str
+    ) -> list[HostStmt]:
+        """The call of a function of the runtime."""
+        types = [v.type for v in node.inputs]
+        buffers[node.output] = self.own(prefix + node.output.name, node.output.type)
+        names = tuple(buffers[v] for v in (*node.inputs, node.output))
+        return [CallRuntime(op.function(*types), op.sizes(*types), names)]
 
     def kernel(self, body: Graph) -> tuple[Func, tuple[Expr, ...]]:
         """The kernel of a group's body, made once for equal bodies, and what to pass as sizes."""

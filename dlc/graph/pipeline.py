@@ -12,6 +12,7 @@ from dlc.graph.passes.group_nodes import group_nodes
 from dlc.graph.passes.lift_constants import lift_constants
 from dlc.graph.passes.merge_equal_nodes import merge_equal_nodes
 from dlc.graph.passes.merge_parallel_matmuls import merge_parallel_matmuls
+from dlc.graph.passes.number_texts import number_texts
 from dlc.graph.passes.pack_matmul_weights import pack_matmul_weights
 from dlc.graph.passes.remove_dead_nodes import remove_dead_nodes
 from dlc.graph.passes.separate_scales import separate_scales
@@ -21,6 +22,7 @@ from dlc.graph.passes.sink_constants import sink_constants
 from dlc.graph.passes.use_matrix_engine import use_matrix_engine
 
 PIPELINE: tuple[GraphPass, ...] = (
+    number_texts,
     remove_dead_nodes,  # nothing below spends time on what nobody reads
     sink_constants,
     separate_scales,
@@ -43,5 +45,11 @@ PIPELINE: tuple[GraphPass, ...] = (
     fuse_groups,
 )
 
-PLAIN: tuple[GraphPass, ...] = (remove_dead_nodes, sink_constants, lift_constants, group_nodes)
+PLAIN: tuple[GraphPass, ...] = (
+    number_texts,
+    remove_dead_nodes,
+    sink_constants,
+    lift_constants,
+    group_nodes,
+)
 """What lowering needs, and nothing that optimises: to compare with."""

@@ -18,8 +18,14 @@ from dlc.core.types import NARROW, DType
 Array = np.ndarray[Any, Any]
 
 
+_POINTERS = np.dtype([("data", np.uint64), ("bytes", np.uint64)])
+"""A dlc_text of dlc/runtime.h."""
+
+
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """NumPy's type for ours."""
+    """NumPy's type for ours, as the runtime reads it."""
+    if dtype is DType.STR:
+        return _POINTERS
     if dtype is DType.BF16 or dtype in NARROW:
         import ml_dtypes  # noqa: F401  # only models with such types at their edge need it
     return np.dtype(dtype.numpy_name)
@@ -31,6 +37,8 @@ def as_input(value: object, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
     Raises:
         InputError: the value is no array, or of another element type or shape.
     """
+    if spec.dtype is DType.STR:
+        value = _as_texts(value, spec)
     array = _as_array(value, spec, dtype)
     if array.dtype != dtype:
         raise InputError(
@@ -42,6 +50,33 @@ def as_input(value: object, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
     if not (array.flags.c_contiguous and array.flags.aligned):
         array = array.copy(order="C")
     return array if array.dtype is dtype else array.view(dtype)
+
+
+def _as_texts(value: object, spec: TensorSpec) -> Array:
+    """Where each text is, in an array whose memory also holds the texts."""
+    given = np.asarray(value, np.object_) if isinstance(value, str | list) else value
+    if not isinstance(given, np.ndarray) or given.dtype.kind not in "OUSTV":
+        kind = given.dtype if isinstance(given, np.ndarray) else type(given).__name__
+        raise InputError(name=spec.name, reason=f"expected texts, got {kind}")
+    if given.dtype == _POINTERS:
+        return given
+    texts = [_as_bytes(text, spec) for text in given.reshape(-1).tolist()]
+    edge = _POINTERS.itemsize * len(texts)
+    memory = np.empty(edge + sum(map(len, texts)), np.uint8)
+    memory[edge:] = np.frombuffer(b"".join(texts), np.uint8)
+    pointers = memory[:edge].view(_POINTERS)
+    pointers["bytes"] = [len(text) for text in texts]
+    ends = np.cumsum(pointers["bytes"], dtype=np.uint64)
+    pointers["data"] = np.uint64(memory.ctypes.data + edge) + ends - pointers["bytes"]
+    return pointers.reshape(given.shape)
+
+
+def _as_bytes(text: object, spec: TensorSpec) -> bytes:
+    if isinstance(text, str):
+        return text.encode("utf-8", "surrogateescape")
+    if isinstance(text, bytes):
+        return text
+    raise InputError(name=spec.name, reason=f"expected texts, got a {type(text).__name__}")
 
 
 def check_shape(shape: Sequence[int], spec: TensorSpec) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from dlc.core.errors import ArtifactError, InputError, UserError
 from dlc.core.manifest import Manifest, SizeSpec, TensorSpec, decode_manifest
+from dlc.core.types import DType
 from dlc.runtime import _runtime
 from dlc.runtime.arrays import Array, as_input, numpy_dtype, print_shape
 from dlc.runtime.native import dlc_errors, to_dlc_error
@@ -117,6 +118,7 @@ class Module:
             InputError: an input that does not fit, or could only be used as a copy.
             UserError: an output that does not fit, or shares memory with another array.
         """
+        self._check_no_texts()
         arrays = self._arrays(self._by_name(inputs))
         for name, array in zip(self._names, arrays, strict=True):
             if isinstance(inputs[name], np.ndarray) and not np.shares_memory(array, inputs[name]):
@@ -145,7 +147,8 @@ class Module:
         feeds = self.example_inputs(sizes or {}) if inputs is None else inputs
         arrays = self._arrays(self._by_name(feeds))
         named = dict(zip(self._names, arrays, strict=True))
-        if any(-1 in shape for shape in self.output_shapes(named).values()):
+        late = any(-1 in shape for shape in self.output_shapes(named).values())
+        if late or self._has_texts():
             return measure(lambda: self._run(arrays), rounds=rounds, warmup=warmup)
         return measure(self.bind(named).run, rounds=rounds, warmup=warmup)
 
@@ -163,6 +166,7 @@ class Module:
             ArtifactError: the model was built by a version of dlc that could not do this.
         """
         feeds = self.example_inputs(sizes or {}) if inputs is None else inputs
+        self._check_no_texts()
         arrays = self._arrays(self._by_name(feeds))
         bound = self._open().bind(arrays, None)
         assert bound is not None, "checked arrays are ready"
@@ -266,6 +270,13 @@ class Module:
         """The inputs as arrays that are ready."""
         self._check_count(feeds)
         return tuple(map(as_input, feeds, self.inputs, self._input_dtypes))
+
+    def _has_texts(self) -> bool:
+        return any(spec.dtype is DType.STR for spec in (*self.inputs, *self.outputs))
+
+    def _check_no_texts(self) -> None:
+        if self._has_texts():  # they lie in memory of their own, and results in the context's
+            raise UserError(detail="a model with texts cannot be bound to arrays", hint="call it")
 
     def _check_count(self, feeds: tuple[object, ...]) -> None:
         if len(feeds) < len(self._names):

@@ -7,7 +7,7 @@ those of the model, which the runtime fills once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from dlc.core.types import DType
@@ -18,6 +18,7 @@ from dlc.schedule.program import (
     Allocate,
     BindSize,
     CallKernel,
+    CallRuntime,
     Check,
     Copy,
     HostIf,
@@ -28,6 +29,7 @@ from dlc.schedule.program import (
     Provide,
     Release,
     View,
+    statements,
 )
 from dlc.schedule.verify_program import verify_program
 from dlc.te.expr import ZERO, Const, Expr, Load, Var, index
@@ -38,7 +40,7 @@ from dlc.te.types import TensorType, const_size
 
 def why_not_on_gpu(program: Program) -> str:
     """Why the host cannot call the kernels of a program without seeing their data, or ""."""
-    for stmt in _statements(program.body):
+    for stmt in statements(program.body):
         match stmt:
             case Allocate() | Release() | Provide():
                 return "the size of a tensor depends on data"
@@ -46,22 +48,11 @@ def why_not_on_gpu(program: Program) -> str:
                 return "a size depends on data"
             case Check(cond) | HostIf(cond) if loads(cond):
                 return "a check or a branch depends on data"
+            case CallRuntime():
+                return "texts are handled by the host"
             case _:
                 pass
     return ""
-
-
-def _statements(body: tuple[HostStmt, ...]) -> Iterator[HostStmt]:
-    for stmt in body:
-        yield stmt
-        match stmt:
-            case HostIf(_, then, other):
-                yield from _statements(then)
-                yield from _statements(other)
-            case HostLoop(_, _, inner):
-                yield from _statements(inner)
-            case _:
-                pass
 
 
 def with_copy_kernels(program: Program) -> Program:

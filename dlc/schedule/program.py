@@ -67,6 +67,15 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
+class CallRuntime:
+    """Call a function of the runtime: its sizes, the buffers it reads, and the one it writes."""
+
+    function: str
+    sizes: tuple[Expr, ...]
+    buffers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """Fail with `message` unless `cond` holds."""
 
@@ -168,6 +177,7 @@ HostStmt = (
     | Provide
     | View
     | CallKernel
+    | CallRuntime
     | Copy
     | Check
     | BindSize
@@ -217,6 +227,20 @@ def region_bytes(size: Expr) -> Expr:
     return maximum((size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT, ZERO)
 
 
+def statements(body: tuple[HostStmt, ...]) -> Iterator[HostStmt]:
+    """All statements, those inside of branches and loops behind the one they are in."""
+    for stmt in body:
+        yield stmt
+        match stmt:
+            case HostIf(_, then, other):
+                yield from statements(then)
+                yield from statements(other)
+            case HostLoop(_, _, inner):
+                yield from statements(inner)
+            case _:
+                pass
+
+
 def steps(body: tuple[HostStmt, ...]) -> Iterator[CallKernel | Copy]:
     """The statements that do work, in the order of the text; a step's number is its position."""
     for stmt in body:
@@ -230,7 +254,7 @@ def steps(body: tuple[HostStmt, ...]) -> Iterator[CallKernel | Copy]:
                 yield from steps(inner)
             case Place() | Allocate() | Release() | Provide() | View() | Slot() | Put() | Take():
                 pass
-            case Check() | BindSize() | WriteSize():
+            case Check() | BindSize() | WriteSize() | CallRuntime():
                 pass
             case _:
                 assert_never(stmt)

@@ -6,6 +6,7 @@ arena(640, n * 12)
 t = place(f32[n, 3], 1)
 scale(n, x, w, t)
 check(n < 9, "too many rows")
+runtime("concat", n, a, b, c)
 k: size = bind(index(count[0]), "there are too few rows")
 r = allocate(f32[k, 3])
 release(r)
@@ -32,6 +33,7 @@ from dlc.schedule.program import (
     Allocate,
     BindSize,
     CallKernel,
+    CallRuntime,
     Check,
     Copy,
     HostIf,
@@ -48,6 +50,7 @@ from dlc.schedule.program import (
     View,
     WriteSize,
 )
+from dlc.schedule.runtime_function import FUNCTIONS
 from dlc.schedule.text import INDENT, parse_buffer, parse_def, print_func, print_type
 from dlc.te.expr import ZERO
 from dlc.te.text import ExprParser, parse_type, print_expr
@@ -87,6 +90,9 @@ def _stmt(stmt: HostStmt, pad: str) -> list[str]:  # noqa: C901 - a case per sta
             return [f"{pad}{buffer.name} = view({source}, {print_type(buffer.type)}{where})"]
         case CallKernel(kernel, sizes, buffers, _):
             return [f"{pad}{kernel}({', '.join([*map(print_expr, sizes), *buffers])})"]
+        case CallRuntime(function, sizes, buffers):
+            given = [repr(function), *map(print_expr, sizes), *buffers]
+            return [f"{pad}runtime({', '.join(given)})"]
         case Copy(target, source):
             return [f"{pad}copy({target}, {source})"]
         case Check(cond, message):
@@ -269,6 +275,8 @@ class _Parser:
         match name, args:
             case "copy", [ast.Name(target), ast.Name(source)]:
                 return Copy(target, source)
+            case "runtime", [ast.Constant(value=str(function)), *rest]:
+                return self.call_runtime(node, function, rest)
             case "release", [ast.Name(buffer)]:
                 return Release(buffer)
             case "put", [ast.Name(slot), ast.Name(buffer)]:
@@ -287,6 +295,14 @@ class _Parser:
         if len(buffers) != len(args) - count:
             _fail(node, "an argument is no buffer")
         return CallKernel(name, sizes, buffers)
+
+    def call_runtime(self, node: ast.stmt, function: str, args: list[ast.expr]) -> CallRuntime:
+        if function not in FUNCTIONS:
+            _fail(node, f"the runtime has no function '{function}'")
+        count = FUNCTIONS[function].sizes
+        sizes = tuple(self.exprs.index(a) for a in args[:count])
+        buffers = tuple(a.id for a in args[count:] if isinstance(a, ast.Name))
+        return CallRuntime(function, sizes, buffers)
 
 
 def _fail(node: ast.stmt, reason: str) -> NoReturn:

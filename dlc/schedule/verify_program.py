@@ -14,6 +14,7 @@ from dlc.schedule.program import (
     Allocate,
     BindSize,
     CallKernel,
+    CallRuntime,
     Check,
     Copy,
     HostIf,
@@ -29,6 +30,7 @@ from dlc.schedule.program import (
     View,
     WriteSize,
 )
+from dlc.schedule.runtime_function import FUNCTIONS
 from dlc.te.expr import Const, Expr, Load
 from dlc.te.simplify import surely_at_most, surely_differ, surely_less
 from dlc.te.transform import free_vars, loads, substitute
@@ -47,6 +49,7 @@ WORDS = frozenset(
         "provide",
         "put",
         "release",
+        "runtime",
         "size",
         "slot",
         "take",
@@ -62,7 +65,8 @@ def verify_program(program: Program, *, when: str) -> None:
     - No kernel is called as a word of the text (`copy`, `check`, ...).
     - Names of sizes, buffers and kernels are bound once, before use, on every path; what is bound
       in a branch or in a loop is not used outside of it.
-    - A call passes the sizes and buffers that its kernel declares, of fitting types.
+    - A call passes the sizes and buffers that its kernel declares, of fitting types; so does a call
+      of a function of the runtime.
     - Nothing writes to an input or a constant of the program.
     - A view is not surely larger than its source; a copy is between equal element types.
     - Places are multiples of 64 where that is known, and end within their region of the arena.
@@ -167,6 +171,8 @@ class _Checker:
                 yield from self.view(buffer, source, offset)
             case CallKernel():
                 yield from self.call(stmt)
+            case CallRuntime():
+                yield from self.call_runtime(stmt)
             case Copy(target, source):
                 yield from self.copy(target, source)
             case Check(cond, _):
@@ -284,6 +290,20 @@ class _Checker:
             if param.name in outputs and name in self.read_only:
                 yield f"kernel '{kernel.name}' writes '{name}', an input or a constant"
 
+    def call_runtime(self, stmt: CallRuntime) -> Iterator[str]:
+        function = FUNCTIONS.get(stmt.function)
+        if function is None:
+            yield f"the runtime has no function '{stmt.function}'"
+            return
+        wanted = (*function.inputs, function.output)
+        found = tuple(self.buffers[b].dtype for b in stmt.buffers if b in self.buffers)
+        if len(stmt.sizes) != function.sizes or found != wanted:
+            yield f"'{stmt.function}' takes {function.sizes} sizes and buffers of {wanted}"
+        for size in stmt.sizes:
+            yield from self.index(size, f"a size passed to '{stmt.function}'")
+        if stmt.buffers[-1:] and stmt.buffers[-1] in self.read_only:
+            yield f"'{stmt.function}' writes '{stmt.buffers[-1]}', an input or a constant"
+
     def argument(
         self, kernel: str, param: Buffer, name: str, env: dict[str, Expr]
     ) -> Iterator[str]:
@@ -394,7 +414,7 @@ class _Lives:
 
 def _uses(stmt: HostStmt) -> tuple[str, ...]:
     match stmt:
-        case CallKernel(_, _, buffers, _):
+        case CallKernel(_, _, buffers, _) | CallRuntime(_, _, buffers):
             return buffers
         case Copy(target, source):
             return (target, source)

@@ -34,8 +34,8 @@ test holds it to the code.
 - **Refused**: what the converter refuses by name, in the words of the error, `…` for values. A
   model may hold anything that is not listed.
 
-Every element type of ONNX is compiled but for strings and complex numbers: floats of 64, 32, 16, 8,
-6 and 4 bits, integers of 64 to 2 bits, bools. Elements of fewer than 8 bits take a byte each.
+Every element type of ONNX is compiled but for complex numbers: floats of 64, 32, 16, 8, 6 and 4
+bits, integers of 64 to 2 bits, bools, strings. Elements of fewer than 8 bits take a byte each.
 Floats of 8 bits and less, and integers of fewer than 8, are moved, converted and quantized;
 arithmetic on them is refused, as ONNX does not define it.
 

@@ -119,7 +119,7 @@ def test_classification_of_two_by_one_score(how, positive, scored):
         ({"nodes_nodeids": 0}, "twice"),
         ({"class_ids": 9}, "column 9"),
         ({"post_transform": "PROBIT"}, "PROBIT"),
-        ({"classlabels_strings": ["a", "b"], "classlabels_int64s": None}, "strings"),
+        ({"classlabels_int64s": None}, "no labels"),
     ],
 )
 def test_trees_that_do_not_fit_are_refused(change, word):

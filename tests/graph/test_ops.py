@@ -17,6 +17,7 @@ from dlc.graph.evaluate import bind_op, evaluate
 from dlc.graph.graph import Graph, Value, call
 from dlc.graph.op import OPS, as_f64
 from dlc.graph.ops.fused import compose
+from dlc.graph.ops.text import TextOp
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
 from dlc.schedule.interpret import run_func
@@ -33,6 +34,7 @@ ELSEWHERE = {
     "loop",
     "scan",
 }  # test_bind_sizes.py, test_bodies.py
+ELSEWHERE |= {name for name, op in OPS.items() if issubclass(op, TextOp)}  # test_texts.py
 RUNS = [
     pytest.param(c, dict(s), id=f"{c}-{i}-{','.join(map(str, s.values()))}")
     for i, c in enumerate(CASES)

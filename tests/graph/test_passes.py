@@ -34,7 +34,9 @@ def test_the_docstring_example_holds(name):
     assert without_data(str(run(name, read(before)))) == without_data(str(parse_graph(after)))
 
 
-@pytest.mark.parametrize("name", sorted(set(PASSES) - {"fuse_groups", "group_nodes"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(PASSES) - {"fuse_groups", "group_nodes", "number_texts"})
+)
 def test_the_docstring_example_keeps_its_results(name):
     graph = read(example(name)[0].replace("f32[", "f64["))
     same(graph, run(name, graph), {name: 3 for name in graph.sizes})

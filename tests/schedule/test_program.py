@@ -5,6 +5,7 @@ import textwrap
 import pytest
 
 from dlc.core.errors import UserError, VerifyError
+from dlc.schedule.gpu_program import why_not_on_gpu
 from dlc.schedule.program import Program
 from dlc.schedule.program_text import parse_program
 from dlc.schedule.text import parse_func
@@ -240,3 +241,34 @@ def test_a_view_keeps_its_source_alive():
     """)
     with pytest.raises(VerifyError, match="'t' and 'u' may share memory"):
         verify_program(parse_program(text), when="now")
+
+
+TEXTS = """\
+def main(n: size, x: str[n], y: i64[n], *, z: str[n]):
+    arena(n * 8, n * 8)
+    a = place(i64[n], 0)
+    b = place(i64[n], 1)
+    runtime('number', n, x, a)
+    runtime('concat', n, a, y, b)
+    runtime('text', n, b, z)
+"""
+
+
+def test_functions_of_the_runtime_are_called_with_what_they_take():
+    whole = parse_program(TEXTS)
+    assert str(whole) == TEXTS
+    verify_program(whole, when="in a test")
+    for old, new, problem in (
+        ("'concat', n, a, y, b", "'concat', n, a, b", "'concat' takes 1 sizes"),
+        ("'number', n, x, a", "'number', n, y, a", "'number' takes 1 sizes"),
+        ("'concat', n, a, y, b", "'concat', n, a, b, y", "writes 'y', an input"),
+        ("'concat', n, a, y, b", "'concat', m, a, y, b", "reads 'm', which is no size"),
+    ):
+        with pytest.raises(VerifyError, match=problem):
+            verify_program(parse_program(TEXTS.replace(old, new)), when="in a test")
+    with pytest.raises(UserError, match="has no function 'shout'"):
+        parse_program(TEXTS.replace("'concat'", "'shout'"))
+
+
+def test_texts_keep_a_model_off_the_gpu():
+    assert why_not_on_gpu(parse_program(TEXTS)) == "texts are handled by the host"

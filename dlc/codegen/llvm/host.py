@@ -20,6 +20,7 @@ from dlc.schedule.program import (
     Allocate,
     BindSize,
     CallKernel,
+    CallRuntime,
     Check,
     Copy,
     HostIf,
@@ -35,7 +36,9 @@ from dlc.schedule.program import (
     View,
     WriteSize,
     region_bytes,
+    statements,
 )
+from dlc.schedule.runtime_function import FUNCTIONS
 from dlc.te.expr import ZERO, Binary, BinOp, Const, Expr, Load, Var
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, substitute
@@ -46,15 +49,21 @@ MODEL_SYMBOL = "dlc_model_query"
 WEIGHTS_SYMBOL = "dlc_weights"
 NO_MEMORY = "there is no memory for a tensor whose size depends on the data"
 _RESERVED = frozenset({"memcpy", "memset", "memmove"})
-_OFFSETS = {"fail": 24, "allocate": 32, "release": 40, "output": 48}  # in dlc_host
+_OFFSETS = {"fail": 24, "allocate": 32, "release": 40, "output": 48, "text": 64}  # in dlc_text_host
 
 PROFILE = 0x80000000  # DLC_PROFILE of dlc/abi.h
+TEXTS = 0x20000000  # DLC_TEXTS: what a runtime that knows no texts does not ask for
 STEP_OFFSET = 56  # of `step` in dlc_profile_host
 
 _RUN = "define internal i32 @{}(ptr %host, ptr %sizes, ptr %inputs, ptr %outputs, ptr %arena) #0"
 _PLAN = "define internal i32 @dlc_plan(ptr %host, ptr %sizes, ptr %dims, ptr %bytes) #0"
 _LATER = Const(-1, INDEX)  # a dimension that `plan` cannot tell
 _MODEL_TYPE = "{ i32, i32, i32, i32, ptr, ptr }"
+
+
+def needs_texts(program: Program) -> bool:
+    """Whether a program calls functions of the runtime."""
+    return any(isinstance(stmt, CallRuntime) for stmt in statements(program.body))
 
 
 def weight_offsets(constants: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
@@ -93,7 +102,8 @@ def emit_program(
     )
     plan = _HostFunction(program, names, messages).plan()
     fields = (ABI_VERSION, len(program.inputs), len(program.outputs), len(program.sizes))
-    answers = {ABI_VERSION: "dlc_model", ABI_VERSION | PROFILE: "dlc_model_profiled"}
+    plain = ABI_VERSION | TEXTS if needs_texts(program) else ABI_VERSION
+    answers = {plain: "dlc_model", ABI_VERSION | PROFILE: "dlc_model_profiled"}
     if table is not None:
         answers[ABI_VERSION | table[0]] = table[1]
     parts = [
@@ -300,6 +310,8 @@ class _HostFunction:
                 arguments = ["ptr %host", *(f"i64 {out.expr(size)}" for size in sizes)]
                 arguments += [f"ptr {self._pointer(name)}" for name in buffers]
                 out.line(f"call void @{self.names[kernel]}({', '.join(arguments)}) #0")
+            case CallRuntime():
+                self._call_runtime(stmt)
             case Copy(target, source):
                 self._report(stmt)
                 self._copy(target, source)
@@ -333,6 +345,24 @@ class _HostFunction:
                 self._loop(var, out.expr(extent), body, go)
             case _:
                 assert_never(stmt)
+
+    def _call_runtime(self, stmt: CallRuntime) -> None:
+        """The runtime says itself what is wrong where a call fails; its message is first."""
+        out = self.out
+        sizes = out.slot(f"[{len(stmt.sizes)} x i64]")
+        for position, size in enumerate(stmt.sizes):
+            value = out.expr(size)
+            at = out.value(f"getelementptr i64, ptr {sizes}, i64 {position}")
+            out.line(f"store i64 {value}, ptr {at}, align 8")
+        buffers = out.slot(f"[{len(stmt.buffers)} x ptr]")
+        for position, name in enumerate(stmt.buffers):
+            at = out.value(f"getelementptr ptr, ptr {buffers}, i64 {position}")
+            out.line(f"store ptr {self._pointer(name)}, ptr {at}, align 8")
+        function, host = self._host_function("text")
+        number = FUNCTIONS[stmt.function].number
+        arguments = f"ptr {host}, i32 {number}, ptr {sizes}, ptr {buffers}"
+        failed = out.value(f"call i32 {function}({arguments})")
+        out.require(out.value(f"icmp eq i32 {failed}, 0"), "a text function failed")
 
     def _element(self, load: Load) -> str:
         type_ = self.buffers[load.buffer].type

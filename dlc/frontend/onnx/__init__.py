@@ -11,6 +11,7 @@ from dlc.frontend.onnx import (
     generate,
     image,
     learning,
+    lookup,
     matmul,
     microsoft,
     microsoft_attention,
@@ -28,6 +29,8 @@ from dlc.frontend.onnx import (
     sequences,
     slicing,
     sort,
+    support_vectors,
+    text,
     tree_ensemble,
     trees,
 )
@@ -48,6 +51,7 @@ FAMILIES = (
     generate,
     image,
     learning,
+    lookup,
     matmul,
     microsoft,
     microsoft_attention,
@@ -65,6 +69,8 @@ FAMILIES = (
     sequences,
     slicing,
     sort,
+    support_vectors,
+    text,
     tree_ensemble,
     trees,
 )

@@ -20,6 +20,7 @@ from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.graph import Value
+from dlc.graph.op import Array
 from dlc.graph.ops.binary import Div, Equal, Mul, Sub, Where
 from dlc.graph.ops.elementwise import Abs, Neg
 from dlc.graph.ops.gather import Gather
@@ -89,24 +90,28 @@ def convert_tf_idf(
     mode: str,
     ngram_counts: Sequence[int],
     ngram_indexes: Sequence[int],
-    pool_int64s: Sequence[int],
+    pool_int64s: Sequence[int] = (),
+    pool_strings: Sequence[str] = (),
     weights: Sequence[float] = (),
 ) -> Value:
     """How often each n-gram of a pool occurs, with up to so many elements left out in between."""
     if mode not in ("TF", "IDF", "TFIDF") or x.type.rank not in (1, 2):
         ctx.refuse(f"mode = '{mode}' of {x.type}")
-    rows = cast_to(ctx, x if x.type.rank == 2 else unsqueeze(ctx, x, (0,)), DType.I64)
+    rows = x if x.type.rank == 2 else unsqueeze(ctx, x, (0,))
+    if x.type.dtype is not DType.STR:
+        rows = cast_to(ctx, rows, DType.I64)
+    pool = _pool(ctx, x, pool_int64s, pool_strings)
     length = rows.type.shape[1]
     if not isinstance(length, Const):
         ctx.refuse("the number of elements is not fixed", "fix it with dims= or shapes=")
     found: list[Value] = []
-    ends = [*ngram_counts, len(pool_int64s)]
-    if not pool_int64s or ends[0] != 0 or sorted(ends) != ends:
-        ctx.refuse(f"ngram_counts {list(ngram_counts)} do not divide a pool of {len(pool_int64s)}")
+    ends = [*ngram_counts, len(pool)]
+    if not len(pool) or ends[0] != 0 or sorted(ends) != ends:
+        ctx.refuse(f"ngram_counts {list(ngram_counts)} do not divide a pool of {len(pool)}")
     if any((end - start) % n for n, (start, end) in enumerate(itertools.pairwise(ends), start=1)):
         ctx.refuse("a part of its pool is not a whole number of n-grams")
     for n, (start, end) in enumerate(itertools.pairwise(ends), start=1):
-        grams = np.array(pool_int64s[start:end], np.int64).reshape(-1, n)
+        grams = pool[start:end].reshape(-1, n)
         if not len(grams):
             continue
         skips = range(1, 2 if n == 1 else max_skip_count + 2)
@@ -117,6 +122,15 @@ def convert_tf_idf(
             found.append(fill(ctx, np.zeros((), np.float32), zeros))
     total = concat(ctx, found, 1) if len(found) > 1 else found[0]
     return _placed(ctx, x, total, mode, ngram_indexes, weights)
+
+
+def _pool(ctx: Context, x: Value, ints: Sequence[int], strings: Sequence[str]) -> Array:
+    """The elements of all n-grams, of the kind that x has."""
+    if x.type.dtype is not DType.STR:
+        return np.array(ints, np.int64)
+    if not strings:
+        ctx.refuse("its pool holds no texts")
+    return np.array([*strings, None], np.object_)[:-1]
 
 
 def _counts(ctx: Context, rows: Value, length: int, grams: np.ndarray, skips: range) -> Value:

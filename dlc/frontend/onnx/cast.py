@@ -18,6 +18,7 @@ from dlc.graph.ops import elementwise as ops
 from dlc.graph.ops.activation import Clip
 from dlc.graph.ops.binary import Greater, Less, Mul, Where
 from dlc.graph.ops.bits import BitCast
+from dlc.graph.ops.text import ReadNumbers, WriteNumbers
 from dlc.te import expr as te
 from dlc.te.expr import const
 
@@ -99,10 +100,24 @@ def _as_power_of_two(ctx: Context, x: Value, saturate: int, round_mode: str) -> 
     return cast_to(ctx, moved, DType.F8E8M0)
 
 
+def _text_cast(ctx: Context, x: Value, to: DType) -> Value:
+    """A number as it is written, or the number that a text is."""
+    if to is DType.STR:
+        if x.type.dtype is DType.BOOL:
+            ctx.refuse("a bool as a text is not handled")
+        exact = x.type.dtype in (DType.F32, DType.F64, DType.I64)
+        wide = DType.F32 if x.type.dtype.is_float else DType.I64
+        return ctx.call(WriteNumbers(), x if exact else cast_to(ctx, x, wide))
+    wide = DType.F64 if to.is_float else DType.I64
+    return cast_to(ctx, ctx.call(ReadNumbers(to=wide), x), to)
+
+
 def cast_to(ctx: Context, x: Value, dtype: DType) -> Value:
     """Another element type; sizes stay known."""
     if x.type.dtype is dtype:
         return x
+    if DType.STR in (x.type.dtype, dtype):
+        return _text_cast(ctx, x, dtype)
     elements = ctx.elements(x) if ctx.is_symbolic(x) and dtype not in NARROW_INTS else None
     if elements is None or (dtype is DType.BOOL) != (x.type.dtype is DType.BOOL):
         if elements is not None and dtype is not DType.BOOL:  # bools become 0 and 1

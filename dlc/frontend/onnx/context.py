@@ -29,6 +29,7 @@ from dlc.graph.op import Array, Fuse, Op
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.from_sizes import SizeTensor
 from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.text import takes_texts
 from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr, Select, Var, const
 from dlc.te.simplify import Bounds, simplify, surely_differ, surely_equal
@@ -91,6 +92,8 @@ class Context:
 
     def call_all(self, op: Op, *inputs: Value, name: str = "", count: int = 1) -> tuple[Value, ...]:
         """All `count` results of an operator."""
+        if any(v.type.dtype is DType.STR for v in inputs) and not takes_texts(op):
+            self.refuse("it is not handled for texts")
         op = self.data.bound(op)
         hint = name or self._hint(op)
         names = tuple(self.names.fresh(hint if i == 0 else f"{hint}_{i}") for i in range(count))
@@ -173,7 +176,7 @@ class Context:
         if self.is_symbolic(value):
             return self._symbols(value)
         array = self.array(value)
-        if array is None or array.size > _MAX_ELEMS:
+        if array is None or array.size > _MAX_ELEMS or value.type.dtype is DType.STR:
             return None
         whole = array.dtype.kind in "iub" or (
             np.isfinite(array).all() and np.array_equal(array, np.trunc(array))

@@ -37,6 +37,7 @@ DTYPES: dict[int, DType] = {
     TensorProto.INT4: DType.I4,
     TensorProto.UINT2: DType.U2,
     TensorProto.INT2: DType.I2,
+    TensorProto.STRING: DType.STR,
 }
 ELEM_TYPES: dict[DType, int] = {dtype: number for number, dtype in DTYPES.items()}
 _FROM_NUMPY = {array: dtype for dtype, array in NUMPY_DTYPES.items() if dtype is not DType.INDEX}

@@ -37,18 +37,23 @@ def convert_constant(
     value_floats: Sequence[float] | None = None,
     value_int: int | None = None,
     value_ints: Sequence[int] | None = None,
+    value_string: str | None = None,
+    value_strings: Sequence[str] | None = None,
 ) -> Value:
     """A constant, in whichever attribute it stands."""
+    given: tuple[tuple[object, type], ...] = (
+        (value_float, np.float32),
+        (value_floats, np.float32),
+        (value_int, np.int64),
+        (value_ints, np.int64),
+        (value_string, np.object_),
+        (value_strings, np.object_),
+    )
     if value is not None:
         return ctx.constant(value)
-    if value_float is not None:
-        return ctx.constant(np.array(value_float, np.float32))
-    if value_int is not None:
-        return ctx.constant(np.array(value_int, np.int64))
-    if value_floats is not None:
-        return ctx.constant(np.array(value_floats, np.float32))
-    if value_ints is not None:
-        return ctx.constant(np.array(value_ints, np.int64))
+    for number, kind in given:
+        if number is not None:
+            return ctx.constant(np.array(number, kind))
     ctx.refuse("it has no value")
 
 

@@ -1,4 +1,4 @@
-"""Converters of classical machine learning but for trees: features, linear models, machines.
+"""Converters of classical machine learning: features and linear models.
 
 Source: https://onnx.ai/onnx/operators/index.html#ai-onnx-ml
 """
@@ -16,11 +16,11 @@ from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
 from dlc.frontend.onnx.slicing import concat
-from dlc.frontend.onnx.trees import of_one_score, transformed
+from dlc.frontend.onnx.trees import labels_of, of_one_score, transformed
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.binary import Add, Div, Equal, Greater, Mul, Or, Pow, Sub, Where
-from dlc.graph.ops.elementwise import Abs, Exp, IsNaN, Tanh
+from dlc.graph.ops.binary import Add, Div, Equal, Greater, Mul, Where
+from dlc.graph.ops.elementwise import Abs, IsNaN
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.reduce import ArgMax, Reduce
@@ -90,61 +90,6 @@ def convert_imputer(
     return ctx.call(Where(), hit, reshape_to(ctx, new, ()) if len(given) == 1 else new, x)
 
 
-@converter("LabelEncoder", since=2, domain=DOMAIN)
-def convert_label_encoder(
-    ctx: Context,
-    x: Value,
-    *,
-    default_float: float = -0.0,
-    default_int64: int = -1,
-    default_string: str = "_Unused",
-    default_tensor: Array | None = None,
-    keys_floats: Sequence[float] = (),
-    keys_int64s: Sequence[int] = (),
-    keys_tensor: Array | None = None,
-    values_floats: Sequence[float] = (),
-    values_int64s: Sequence[int] = (),
-    values_tensor: Array | None = None,
-) -> Value:
-    """A value for each key; a default for what is no key."""
-    keys = keys_tensor if keys_tensor is not None else _numbers(keys_floats, keys_int64s)
-    values = values_tensor if values_tensor is not None else _numbers(values_floats, values_int64s)
-    if keys is None or values is None or keys.size != values.size or not keys.size:
-        ctx.refuse("its keys and values are no numbers, or differ in number")
-    other = default_float if values.dtype.kind == "f" else default_int64
-    default = np.array(other if default_tensor is None else default_tensor.reshape(())[()])
-    columns = ctx.constant(keys.reshape(-1).astype(keys.dtype))
-    column = unsqueeze(ctx, x, (x.type.rank,))
-    hit = ctx.call(Equal(), column, cast_to(ctx, columns, x.type.dtype))
-    if keys.dtype.kind == "f" and np.isnan(keys).any():
-        absent = ctx.call(Equal(), ctx.constant(np.isnan(keys)), ctx.call(IsNaN(), column))
-        nan = ctx.constant(np.isnan(keys))
-        hit = ctx.call(Or(), hit, ctx.call(Where(), nan, absent, nan))
-    last = x.type.rank
-    first = ctx.call(ArgMax(axis=last, keepdims=False), cast_to(ctx, hit, DType.I32))
-    known = ctx.call(Reduce(kind="max", axes=(last,), keepdims=False), hit)
-    found = ctx.call(Gather(axis=0), ctx.constant(values.reshape(-1)), first)
-    return ctx.call(Where(), known, found, ctx.constant(default.astype(values.dtype)))
-
-
-def _numbers(floats: Sequence[float], ints: Sequence[int]) -> Array | None:
-    if floats:
-        return np.array(floats, np.float32)
-    return np.array(ints, np.int64) if ints else None
-
-
-@converter("OneHotEncoder", since=1, domain=DOMAIN)
-def convert_one_hot_encoder(
-    ctx: Context, x: Value, *, cats_int64s: Sequence[int], zeros: int = 1
-) -> Value:
-    """A row of zeros with a 1 at the category; of what is none, zeros alone."""
-    if not zeros:
-        ctx.refuse("zeros = 0, a failure for what is no category, is not handled")
-    column = unsqueeze(ctx, cast_to(ctx, x, DType.I64), (x.type.rank,))
-    hit = ctx.call(Equal(), column, ctx.constant(np.array(cats_int64s, np.int64)))
-    return cast_to(ctx, hit, DType.F32)
-
-
 @converter("FeatureVectorizer", since=1, domain=DOMAIN)
 def convert_feature_vectorizer(
     ctx: Context, *parts: Value, inputdimensions: Sequence[int] = ()
@@ -163,14 +108,15 @@ def convert_feature_vectorizer(
     return concat(ctx, rows, 1)
 
 
-def _linear(ctx: Context, x: Value, rows: Array, base: Array) -> Value:
+def linear(ctx: Context, x: Value, rows: Array, base: Array) -> Value:
     """x times the transpose of `rows`, plus a number for each."""
     weights = ctx.constant(np.ascontiguousarray(rows.T.astype(np.float32)))
     total = ctx.call(MatMul(), cast_to(ctx, x, DType.F32), weights)
     return ctx.call(Add(), total, ctx.constant(base.astype(np.float32))) if base.any() else total
 
 
-def _rows(ctx: Context, numbers: Sequence[float], count: int, what: str) -> Array:
+def rows_of(ctx: Context, numbers: Sequence[float], count: int, what: str) -> Array:
+    """Numbers of an attribute as so many rows."""
     if count < 1 or len(numbers) % count:
         ctx.refuse(f"{len(numbers)} {what} for {count} rows")
     return np.array(numbers, np.float32).reshape(count, -1)
@@ -188,11 +134,11 @@ def convert_linear_regressor(
 ) -> Value:
     """A linear function for each target."""
     x = unsqueeze(ctx, x, (0,)) if x.type.rank == 1 else x
-    rows = _rows(ctx, coefficients, targets, "coefficients")
+    rows = rows_of(ctx, coefficients, targets, "coefficients")
     base = np.array(intercepts or [0.0] * targets)
     if base.size != targets:
         ctx.refuse(f"{base.size} intercepts for {targets} targets")
-    return transformed(ctx, _linear(ctx, x, rows, base), post_transform)
+    return transformed(ctx, linear(ctx, x, rows, base), post_transform)
 
 
 @converter("LinearClassifier", since=1, domain=DOMAIN)
@@ -208,14 +154,13 @@ def convert_linear_classifier(
     post_transform: str = "NONE",
 ) -> tuple[Value, Value]:
     """The class of the largest of linear functions; one function tells two classes apart."""
-    if classlabels_strings or not classlabels_ints:
-        ctx.refuse("labels that are strings are not handled")
+    labels = labels_of(ctx, classlabels_ints, classlabels_strings)
+    classes = len(classlabels_ints or classlabels_strings)
     x = unsqueeze(ctx, x, (0,)) if x.type.rank == 1 else x
-    count = len(intercepts) or len(classlabels_ints)
-    rows = _rows(ctx, coefficients, count, "coefficients")
-    scores = _linear(ctx, x, rows, np.array(intercepts or [0.0] * count))
-    labels = ctx.constant(np.array(classlabels_ints, np.int64))
-    if count == 1 and len(classlabels_ints) == 2:
+    count = len(intercepts) or classes
+    rows = rows_of(ctx, coefficients, count, "coefficients")
+    scores = linear(ctx, x, rows, np.array(intercepts or [0.0] * count))
+    if count == 1 and classes == 2:
         above = ctx.call(Greater(), scores, ctx.scalar(0.0, DType.F32))
         best = cast_to(ctx, reshape_to(ctx, above, scores.type.shape[:1]), DType.I64)
         shown = of_one_score(ctx, scores, positive=True, how=post_transform)
@@ -223,54 +168,3 @@ def convert_linear_classifier(
         best = ctx.call(ArgMax(axis=1, keepdims=False), scores)
         shown = transformed(ctx, scores, post_transform)
     return ctx.call(Gather(axis=0), labels, best), shown
-
-
-def _kernel(ctx: Context, x: Value, vectors: Array, kind: str, params: Sequence[float]) -> Value:
-    """The kernel of each row with each support vector: [n, vectors]."""
-    gamma, coef0, degree = (*params, 0.0, 0.0, 3.0)[:3] if len(params) == 3 else (0.0, 0.0, 3.0)
-
-    def scaled(v: Value) -> Value:
-        moved = ctx.call(Mul(), v, ctx.scalar(gamma, DType.F32))
-        return ctx.call(Add(), moved, ctx.scalar(coef0, DType.F32))
-
-    if kind == "RBF":
-        apart = ctx.call(Sub(), unsqueeze(ctx, x, (1,)), ctx.constant(vectors))
-        far = ctx.call(Reduce(kind="sum_square", axes=(2,), keepdims=False), apart)
-        return ctx.call(Exp(), ctx.call(Mul(), far, ctx.scalar(-gamma, DType.F32)))
-    product = _linear(ctx, x, vectors, np.zeros(1))
-    match kind:
-        case "LINEAR":
-            return product
-        case "POLY":
-            return ctx.call(Pow(), scaled(product), ctx.scalar(degree, DType.F32))
-        case "SIGMOID":
-            return ctx.call(Tanh(), scaled(product))
-    ctx.refuse(f"kernel_type = '{kind}' is not known")
-
-
-@converter("SVMRegressor", since=1, domain=DOMAIN)
-def convert_svm_regressor(
-    ctx: Context,
-    x: Value,
-    *,
-    coefficients: Sequence[float],
-    kernel_params: Sequence[float] = (),
-    kernel_type: str = "LINEAR",
-    n_supports: int = 0,
-    one_class: int = 0,
-    post_transform: str = "NONE",
-    rho: Sequence[float] = (),
-    support_vectors: Sequence[float] = (),
-) -> Value:
-    """A sum of kernels; of one class the sign alone."""
-    x = cast_to(ctx, unsqueeze(ctx, x, (0,)) if x.type.rank == 1 else x, DType.F32)
-    if n_supports:
-        vectors = _rows(ctx, support_vectors, n_supports, "numbers of support vectors")
-        x = _kernel(ctx, x, vectors, kernel_type, kernel_params)
-    weights = _rows(ctx, coefficients, 1, "coefficients")
-    total = _linear(ctx, x, weights, np.array(rho or [0.0]))
-    if one_class:
-        above = ctx.call(Greater(), total, ctx.scalar(0.0, DType.F32))
-        one = ctx.scalar(1.0, DType.F32)
-        total = ctx.call(Where(), above, one, ctx.scalar(-1.0, DType.F32))
-    return transformed(ctx, total, post_transform)

@@ -50,7 +50,9 @@ class TensorReader:
             count *= dim
         if tensor.HasField("segment"):
             raise self._bad(tensor, "its data is cut into segments, which ONNX never defined")
-        if tensor.data_location == TensorProto.EXTERNAL:
+        if dtype is DType.STR:
+            flat = self._texts(tensor, count)
+        elif tensor.data_location == TensorProto.EXTERNAL:
             flat = _unpacked(self._outside(tensor, _stored_bytes(dtype, count)), dtype, count)
         elif raw is not None or tensor.HasField("raw_data"):
             flat = self._raw(tensor, raw, dtype, count)
@@ -104,6 +106,15 @@ class TensorReader:
                 flat = wide.astype(np.uint8).view(NUMPY_DTYPES[dtype])
             else:
                 flat = wide.astype(_BITS.get(dtype, NUMPY_DTYPES[dtype])).view(NUMPY_DTYPES[dtype])
+        flat.flags.writeable = False
+        return flat
+
+    def _texts(self, tensor: TensorProto, count: int) -> Array:
+        stored = tensor.string_data
+        if len(stored) != count:
+            raise self._bad(tensor, f"{len(stored)} elements are stored, its shape needs {count}")
+        flat = np.empty(count, np.object_)
+        flat[:] = [text.decode("utf-8", "surrogateescape") for text in stored]
         flat.flags.writeable = False
         return flat
 

@@ -20,6 +20,7 @@ from dlc.frontend.onnx.generate import expand_to
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
 from dlc.frontend.onnx.slicing import concat, slice_axes
+from dlc.frontend.onnx.text import texts
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.graph.op import Array, Op
@@ -262,6 +263,13 @@ def convert_regressor(
     return transformed(ctx, scores, post_transform)
 
 
+def labels_of(ctx: Context, ints: Sequence[int], strings: Sequence[str]) -> Value:
+    """The labels of classes: numbers or texts."""
+    if not ints and not strings:
+        ctx.refuse("it has no labels")
+    return ctx.constant(np.array(ints, np.int64)) if ints else texts(ctx, strings)
+
+
 def transformed(ctx: Context, scores: Value, how: str) -> Value:
     """Scores as the attribute `post_transform` wants them."""
     match how:
@@ -303,15 +311,13 @@ def convert_classifier(
     post_transform: str = "NONE",
 ) -> tuple[Value, Value]:
     """The class with the highest score, and all scores."""
-    if classlabels_strings or not classlabels_int64s:
-        ctx.refuse("labels that are strings are not handled")
+    labels = labels_of(ctx, classlabels_int64s, classlabels_strings)
     check_features(ctx, x, nodes_featureids)
     forest = _forest(
         ctx, nodes_treeids, nodes_nodeids, nodes_modes, nodes_featureids, nodes_values,
         nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true,
     )  # fmt: skip
-    labels = ctx.constant(np.array(classlabels_int64s, np.int64))
-    classes = len(classlabels_int64s)
+    classes = len(classlabels_int64s or classlabels_strings)
     only = set(class_ids) if classes == 2 and len(set(class_ids)) == 1 else set()
     width = 1 if only == {0} else classes
     weights = _weights(ctx, forest, class_treeids, class_nodeids, class_ids, class_weights, width)

@@ -18,7 +18,7 @@ from dlc.te.expr import Expr, UnOp, cast, const, either, equal, select, unary
 from dlc.te.types import Shape, TensorType, is_const
 
 ANY = frozenset(DType) - {DType.INDEX}
-NUMBERS = ANY - NARROW - {DType.BOOL}
+NUMBERS = ANY - NARROW - {DType.BOOL, DType.STR}
 SIGNED = NUMBERS - UNSIGNED
 INTEGERS = NUMBERS - FLOATS
 BOOLS = frozenset({DType.BOOL})

@@ -30,6 +30,7 @@ from dlc.graph.op import Array, Op
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.from_sizes import Range, SizeTensor
 from dlc.graph.ops.shape import Empty, Expand, Tile
+from dlc.graph.ops.text import TextOp
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import Expr
 from dlc.te.transform import free_vars
@@ -60,7 +61,9 @@ def fold_constants(graph: Graph, context: PassContext) -> Graph:
 
 
 def _is_foldable(node: Node, known: dict[str, Array], context: PassContext) -> bool:
-    if isinstance(node.op, Empty | BindSizes) or not all(v.type.is_static for v in node.outputs):
+    if isinstance(node.op, Empty | BindSizes | TextOp):
+        return False
+    if not all(v.type.is_static for v in node.outputs):
         return False
     if not node.inputs and not isinstance(node.op, SizeTensor | Range):
         return False

@@ -88,6 +88,7 @@ struct Signature {
   }
 
   std::size_t size() const { return types.size(); }
+  bool is_text(std::size_t i) const { return types[i].code == kDLOpaqueHandle; }
 
   // A view of a ready array; false for any other object.
   bool view(std::size_t i, py::handle object, DLTensor *out) const {
@@ -171,6 +172,7 @@ class Runner {
         check(dlc_run(context.get(), in.data(), out.data()));
       }
       take_late(results, out);
+      take_texts(results, out);
     } catch (...) {
       give_back(std::move(context));
       throw;
@@ -186,8 +188,11 @@ class Runner {
     ContextHandle context = make_context();
     const py::tuple results = outputs.is_none() ? allocate(*context, in) : py::tuple(outputs);
     if (results.size() != outputs_.size()) return nullptr;
-    for (const py::handle result : results) {
-      if (result.is_none()) {
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      if (outputs_.is_text(i)) {
+        throw StatusError{DLC_INVALID_ARGUMENT, "an output is a text; outputs cannot be bound"};
+      }
+      if (results[i].is_none()) {
         throw StatusError{DLC_INVALID_ARGUMENT,
                           "the shape of an output depends on the data; outputs cannot be bound"};
       }
@@ -253,6 +258,26 @@ class Runner {
       const std::vector<py::ssize_t> shape(out[i].shape, out[i].shape + out[i].ndim);
       py::array array(outputs_.dtypes[i], shape);
       std::memcpy(array.mutable_data(), out[i].data, static_cast<std::size_t>(array.nbytes()));
+      results[i] = std::move(array);
+    }
+  }
+
+  // Texts as Python's own: what they point to is the context's.
+  void take_texts(py::tuple &results, const std::vector<DLTensor> &out) const {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (!outputs_.is_text(i)) continue;
+      const std::vector<py::ssize_t> shape(out[i].shape, out[i].shape + out[i].ndim);
+      const py::array pointers = results[i];
+      const auto *texts = static_cast<const dlc_text *>(pointers.data());
+      py::array array(py::dtype("O"), shape);
+      auto *objects = static_cast<PyObject **>(array.mutable_data());
+      for (py::ssize_t k = 0; k < array.size(); ++k) {
+        PyObject *text = PyUnicode_DecodeUTF8(texts[k].data,
+                                              static_cast<py::ssize_t>(texts[k].bytes),
+                                              "surrogateescape");
+        if (text == nullptr) throw py::error_already_set();
+        Py_XSETREF(objects[k], text);
+      }
       results[i] = std::move(array);
     }
   }

@@ -20,6 +20,7 @@ Context::Context(std::shared_ptr<const Module> module)
     dims += output.dims.size();
   }
   output_dims_.resize(dims);
+  if (module_->has_texts()) texts_ = std::make_unique<Texts>();
   late_outputs_.resize(output_data_.size());
 }
 
@@ -109,7 +110,8 @@ void Context::run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *
   }
   void *arena = arena_.at_least(arena_bytes_ > 0 ? arena_bytes_ : 1);
   const DefaultFloatEnvironment environment;
-  const Host host(expects_loops_, &blocks_, this, steps);
+  if (texts_ != nullptr) texts_->clear();
+  const Host host(expects_loops_, &blocks_, this, steps, texts_.get());
   const std::int32_t status = code.run(host.interface(), sizes_.data(), input_data_.data(),
                                        output_data_.data(), arena);
   expects_loops_ = host.used_loops();

@@ -54,6 +54,7 @@ class Context final : public OutputPlaces {
   AlignedMemory arena_;
   std::vector<dlc_step> steps_;
   Blocks blocks_;
+  std::unique_ptr<Texts> texts_;  // of a model that computes with texts
   bool expects_loops_ = false;  // the last run had parallel loops
 };
 

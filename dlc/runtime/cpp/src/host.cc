@@ -37,14 +37,17 @@ void Blocks::give_back_all() noexcept {
   for (Block &block : blocks_) block.taken = false;
 }
 
-Host::Host(bool expects_loops, Blocks *blocks, OutputPlaces *places, std::vector<dlc_step> *steps)
-    : interface_{{this, &Host::parallel, &Host::scratch, &Host::fail, &Host::allocate,
-                  &Host::release, &Host::output},
-                 &Host::step},
+Host::Host(bool expects_loops, Blocks *blocks, OutputPlaces *places, std::vector<dlc_step> *steps,
+           Texts *texts)
+    : interface_{{{this, &Host::parallel, &Host::scratch, &Host::fail, &Host::allocate,
+                   &Host::release, &Host::output},
+                  &Host::step},
+                 &Host::text},
       pool_(thread_pool()),
       blocks_(blocks),
       places_(places),
-      steps_(steps) {
+      steps_(steps),
+      texts_(texts) {
   message_[0] = '\0';
   if (expects_loops && pool_.size() > 1) {
     pool_.begin_run();
@@ -119,6 +122,19 @@ void Host::step(void *self, std::int64_t step, std::int64_t operations,
     host.steps_ = nullptr;
     fail(self, "no memory for the times of the steps");
   }
+}
+
+std::int32_t Host::text(void *self, std::uint32_t function, const std::int64_t *sizes,
+                        void *const *buffers) noexcept {
+  try {
+    static_cast<Host *>(self)->texts_->call(function, sizes, buffers);
+    return 0;
+  } catch (const Failure &failure) {
+    fail(self, failure.message.c_str());
+  } catch (...) {
+    fail(self, "there is no memory for a text");
+  }
+  return 1;
 }
 
 void *Host::allocate(void *self, std::int64_t bytes) noexcept {

@@ -11,6 +11,7 @@
 #include "dlc/abi.h"
 #include "dlc/runtime.h"
 #include "memory.h"
+#include "texts.h"
 #include "thread_pool.h"
 
 namespace dlc_runtime {
@@ -45,14 +46,15 @@ class Host {
  public:
   // `expects_loops`: wake the workers now, so that they are ready at the first loop.
   // `steps`: where a model that reports its steps is to note them.
+  // `texts`: those of the run, for a model that computes with texts.
   // A model that only plans needs neither `blocks` nor `places`.
   explicit Host(bool expects_loops, Blocks *blocks = nullptr, OutputPlaces *places = nullptr,
-                std::vector<dlc_step> *steps = nullptr);
+                std::vector<dlc_step> *steps = nullptr, Texts *texts = nullptr);
   ~Host();
   Host(const Host &) = delete;
   Host &operator=(const Host &) = delete;
 
-  const dlc_host *interface() const noexcept { return &interface_.host; }
+  const dlc_host *interface() const noexcept { return &interface_.profile.host; }
   bool used_loops() const noexcept { return used_loops_; }
   // The message given to `fail`, or a general one.
   std::string failure() const;
@@ -67,16 +69,19 @@ class Host {
   static void *allocate(void *self, std::int64_t bytes) noexcept;
   static void release(void *self, void *memory) noexcept;
   static void *output(void *self, std::uint32_t index, const std::int64_t *dims) noexcept;
+  static std::int32_t text(void *self, std::uint32_t function, const std::int64_t *sizes,
+                           void *const *buffers) noexcept;
 
   enum State : int { kFine, kWriting, kFailed };
 
-  dlc_profile_host interface_;
+  dlc_text_host interface_;
   ThreadPool &pool_;
   Blocks *blocks_;
   OutputPlaces *places_;
   bool in_run_ = false;
   bool used_loops_ = false;
   std::vector<dlc_step> *steps_;
+  Texts *texts_;
   std::atomic<int> state_{kFine};
   char message_[512];
 };

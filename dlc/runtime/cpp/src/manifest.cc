@@ -96,6 +96,8 @@ bool is_known(DLDataType dtype) {
       return bits == 16 || bits == 32 || bits == 64;
     case kDLBfloat:
       return bits == 16;
+    case kDLOpaqueHandle:
+      return bits == 128;
     case kDLBool:
     case kDLFloat8_e4m3fn:
     case kDLFloat8_e4m3fnuz:
@@ -180,6 +182,8 @@ std::string print_dtype(DLDataType dtype) {
       return "f" + bits;
     case kDLBfloat:
       return "bf" + bits;
+    case kDLOpaqueHandle:
+      return dtype.bits == 128 ? "str" : "?" + bits;
     case kDLFloat8_e4m3fn:
       return "f8e4m3fn";
     case kDLFloat8_e4m3fnuz:

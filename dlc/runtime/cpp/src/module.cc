@@ -45,6 +45,7 @@ const dlc_gpu_model *query_gpu(void *library) {
 const dlc_model *query(void *library, const Manifest &manifest, const dlc_gpu_model *gpu) {
   const auto function = query_function(library);
   const dlc_model *model = function(DLC_ABI_VERSION);
+  if (model == nullptr) model = function(DLC_ABI_VERSION | DLC_TEXTS);
   if (model == nullptr || model->abi_version != DLC_ABI_VERSION) {
     fail(DLC_INCOMPATIBLE, "its code is for another ABI than " + std::to_string(DLC_ABI_VERSION));
   }
@@ -82,6 +83,7 @@ Module::Module(Artifact artifact)
       gpu_model_(query_gpu(library_.get())),
       model_(query(library_.get(), artifact_.manifest, gpu_model_)),
       profiling_(query_function(library_.get())(DLC_ABI_VERSION | DLC_PROFILE)),
+      has_texts_(query_function(library_.get())(DLC_ABI_VERSION | DLC_TEXTS) != nullptr),
       inputs_(views(artifact_.manifest.inputs)),
       outputs_(views(artifact_.manifest.outputs)) {}
 

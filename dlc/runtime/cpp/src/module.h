@@ -33,6 +33,8 @@ class Module {
   // there is no GPU that can run it.
   std::shared_ptr<const GpuCode> gpu() const;
   bool is_for_gpu() const noexcept { return gpu_model_ != nullptr; }
+  // Whether it computes with texts.
+  bool has_texts() const noexcept { return has_texts_; }
   const std::vector<TensorView> &inputs() const noexcept { return inputs_; }
   const std::vector<TensorView> &outputs() const noexcept { return outputs_; }
 
@@ -46,6 +48,7 @@ class Module {
   const dlc_gpu_model *gpu_model_;
   const dlc_model *model_;
   const dlc_model *profiling_;
+  bool has_texts_;
   std::vector<TensorView> inputs_, outputs_;
   mutable std::mutex gpu_mutex_;
   mutable std::weak_ptr<const GpuCode> gpu_;  // kept by the contexts, and gone with the last

@@ -1,5 +1,6 @@
 #include "tensor_check.h"
 
+#include <algorithm>
 #include <string>
 
 #include "failure.h"
@@ -59,7 +60,7 @@ void check_memory(const char *role, const TensorSpec &spec, const DLTensor &tens
   if (tensor.device.device_type != kDLCPU) bad(role, spec, "it is not in CPU memory");
   if (!is_dense(tensor)) bad(role, spec, "it is not dense and row-major; make a copy of it");
   const auto address = reinterpret_cast<std::uintptr_t>(tensor_data(tensor));
-  if (address % element_bytes(spec.dtype) != 0) bad(role, spec, "its data is not aligned");
+  if (address % std::min(element_bytes(spec.dtype), 8U) != 0) bad(role, spec, "its data is not aligned");
   if (tensor.data != nullptr) return;
   for (std::int32_t i = 0; i < tensor.ndim; ++i) {
     if (tensor.shape[i] == 0) return;

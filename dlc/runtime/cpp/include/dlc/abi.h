@@ -61,6 +61,32 @@ typedef struct dlc_profile_host {
   void (*step)(void *self, int64_t step, int64_t operations, int64_t bytes);
 } dlc_profile_host;
 
+/* Functions of dlc_text_host. Sizes and buffers of each are listed; the last buffer is written. A
+ * text is passed as its number, an int64_t, but for `dlc_text` of dlc/runtime.h at the edges. */
+enum {
+  DLC_TEXT_NUMBER = 0,       /* count | dlc_text | number */
+  DLC_TEXT_TEXT = 1,         /* count | number | dlc_text, valid until the next run */
+  DLC_TEXT_CONSTANT = 2,     /* count | bytes, where each text ends (int64_t) | number */
+  DLC_TEXT_CONCAT = 3,       /* count | number, number | number */
+  DLC_TEXT_MAP = 4,          /* count, rows | number, pairs of characters (int32_t) | number */
+  DLC_TEXT_MATCH = 5,        /* count, states | number, next states (uint16_t), ends | bool */
+  DLC_TEXT_COUNT_FIELDS = 6, /* count, most cuts | number, delimiter | int64_t */
+  DLC_TEXT_FIELDS = 7,       /* count, most cuts, width | number, delimiter | number */
+  DLC_TEXT_READ_F64 = 8,     /* count | number | double */
+  DLC_TEXT_READ_I64 = 9,     /* count | number | int64_t */
+  DLC_TEXT_WRITE_F32 = 10,   /* count | float | number */
+  DLC_TEXT_WRITE_F64 = 11,   /* count | double | number */
+  DLC_TEXT_WRITE_I64 = 12    /* count | int64_t | number */
+};
+
+/* What the caller offers a model that computes with texts, whether it reports its steps or not. */
+typedef struct dlc_text_host {
+  dlc_profile_host profile;
+  /* Calls a function of the list above. Never called from within a body. Returns 0, or 1 after
+   * `fail`. */
+  int32_t (*text)(void *self, uint32_t function, const int64_t *sizes, void *const *buffers);
+} dlc_text_host;
+
 /* What a model offers. Owned by the model; immutable; shared by all threads. */
 typedef struct dlc_model {
   uint32_t abi_version; /* DLC_ABI_VERSION the model was built for */
@@ -131,6 +157,10 @@ typedef struct dlc_gpu_host {
   void (*fetch)(void *self, void *to, const void *of, int64_t bytes);
   void (*send)(void *self, void *to, const void *of, int64_t bytes);
 } dlc_gpu_host;
+
+/* Added to the version asked for: the dlc_model of a model that computes with texts, and that has
+ * none without this. Its `run` takes a dlc_text_host. */
+#define DLC_TEXTS 0x20000000u
 
 /* The one exported symbol. Returns NULL when the model was built for another ABI. With
  * DLC_ABI_VERSION | DLC_PROFILE, the same model with a `run` that reports its steps, or NULL; with

@@ -24,6 +24,7 @@ typedef enum {
   kDLInt = 0,
   kDLUInt = 1,
   kDLFloat = 2,
+  kDLOpaqueHandle = 3,
   kDLBfloat = 4,
   kDLBool = 6,
   kDLFloat8_e4m3fn = 10,

@@ -35,6 +35,13 @@ enum {
   DLC_VERIFY_SKIP_HASH = 1 /* all but the hash: for files just written, or very large ones */
 };
 
+/* An element of a tensor of texts: UTF-8, not terminated. The type code of such a tensor is
+ * kDLOpaqueHandle, its bits are 128. */
+typedef struct dlc_text {
+  const char *data; /* NULL is allowed where there are no bytes */
+  size_t bytes;
+} dlc_text;
+
 typedef struct dlc_module dlc_module;
 typedef struct dlc_context dlc_context;
 

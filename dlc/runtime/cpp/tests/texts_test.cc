@@ -1,0 +1,117 @@
+// Texts by number: equal texts are one number, and no number leads outside of the list.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "failure.h"
+#include "texts.h"
+
+namespace {
+
+using dlc_runtime::Failure;
+using dlc_runtime::Texts;
+using Numbers = std::vector<std::int64_t>;
+
+Numbers numbers_of(Texts &texts, const std::vector<std::string> &given) {
+  std::vector<dlc_text> pointers;
+  for (const std::string &text : given) pointers.push_back({text.data(), text.size()});
+  Numbers found(given.size());
+  const std::int64_t sizes[] = {static_cast<std::int64_t>(given.size())};
+  void *const buffers[] = {pointers.data(), found.data()};
+  texts.call(DLC_TEXT_NUMBER, sizes, buffers);
+  return found;
+}
+
+std::vector<std::string> texts_of(Texts &texts, Numbers numbers) {
+  std::vector<dlc_text> pointers(numbers.size());
+  const std::int64_t sizes[] = {static_cast<std::int64_t>(numbers.size())};
+  void *const buffers[] = {numbers.data(), pointers.data()};
+  texts.call(DLC_TEXT_TEXT, sizes, buffers);
+  std::vector<std::string> found;
+  for (const dlc_text &text : pointers) found.emplace_back(text.data, text.bytes);
+  return found;
+}
+
+template <typename Body>
+bool fails(Body body) {
+  try {
+    body();
+  } catch (const Failure &) {
+    return true;
+  }
+  return false;
+}
+
+void test_numbers() {
+  Texts texts;
+  const std::string with_nul("a\0b", 3);
+  CHECK((numbers_of(texts, {"", "x", with_nul, "x", "a"}) == Numbers{0, 1, 2, 1, 3}));
+  CHECK((texts_of(texts, {2, 0, 1}) == std::vector<std::string>{with_nul, "", "x"}));
+  for (const std::int64_t wrong : {-1L, 4L, 1L << 62}) {
+    CHECK(fails([&] { texts_of(texts, {wrong}); }));
+  }
+  texts.clear();
+  CHECK(fails([&] { texts_of(texts, {1}); }));
+  CHECK((numbers_of(texts, {"new"}) == Numbers{1}));
+}
+
+void test_an_empty_text_may_be_null() {
+  Texts texts;
+  dlc_text nothing{nullptr, 0};
+  std::int64_t number = 9;
+  const std::int64_t sizes[] = {1};
+  void *const buffers[] = {&nothing, &number};
+  texts.call(DLC_TEXT_NUMBER, sizes, buffers);
+  CHECK(number == 0);
+}
+
+void test_constants() {
+  Texts texts;
+  char bytes[] = "abcab";
+  Numbers ends{2, 2, 3, 5}, found(4);
+  const std::int64_t sizes[] = {4};
+  void *const buffers[] = {bytes, ends.data(), found.data()};
+  texts.call(DLC_TEXT_CONSTANT, sizes, buffers);
+  CHECK((found == Numbers{1, 0, 2, 1}));
+}
+
+void test_fields_beyond_the_width_are_left_out() {
+  Texts texts;
+  Numbers in = numbers_of(texts, {"a,b,c"}), cut = numbers_of(texts, {","}), found(2);
+  const std::int64_t sizes[] = {1, -1, 2};
+  void *const buffers[] = {in.data(), cut.data(), found.data()};
+  texts.call(DLC_TEXT_FIELDS, sizes, buffers);
+  CHECK((texts_of(texts, found) == std::vector<std::string>{"a", "b"}));
+}
+
+void test_broken_characters_stay() {
+  Texts texts;
+  std::int32_t table[] = {'a', 0x1F600};  // to one of four bytes
+  Numbers in = numbers_of(texts, {"a\xFF" "a\xE2\x82", "\xF4\x90\x80\x80z"}), found(2);
+  const std::int64_t sizes[] = {2, 1};
+  void *const buffers[] = {in.data(), table, found.data()};
+  texts.call(DLC_TEXT_MAP, sizes, buffers);
+  const std::string face = "\xF0\x9F\x98\x80";
+  CHECK(texts_of(texts, found)[0] == face + "\xFF" + face + "\xE2\x82");
+  CHECK(texts_of(texts, found)[1].back() == 'z');
+}
+
+void test_an_unknown_function_fails() {
+  Texts texts;
+  const std::int64_t sizes[] = {0, 0, 0};
+  void *const buffers[] = {nullptr, nullptr, nullptr, nullptr};
+  CHECK(fails([&] { texts.call(99, sizes, buffers); }));
+}
+
+}  // namespace
+
+int main() {
+  test_numbers();
+  test_an_empty_text_may_be_null();
+  test_constants();
+  test_fields_beyond_the_width_are_left_out();
+  test_broken_characters_stay();
+  test_an_unknown_function_fails();
+  return check::result();
+}

@@ -1,0 +1,189 @@
+"""Models that compute with texts, compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, parser
+
+import dlc
+from dlc.core.errors import InputError, UnsupportedModel, UserError
+from dlc.core.types import DType
+
+HEAD = '<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 4]>\nmain '
+
+
+def texts(*values: str) -> np.ndarray:
+    return np.array([*values, None], np.object_)[:-1]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["optimised", "plain"])
+def module(request):
+    text = """(string[n] x, string[1] y, bool[n] c, float[m] f)
+        => (string[n] both, bool[n] same, string[a,b] parts, int64[n] k, string[n] chosen,
+            string[n] upper, bool[n] ends, float[m] back, string[2] fixed, string[n] looped)
+        <int64 three = {3}> {
+        both = StringConcat(x, y)
+        same = Equal(x, y)
+        parts, k = StringSplit<delimiter=","> (both)
+        chosen = Where(c, x, y)
+        upper = StringNormalizer<case_change_action="UPPER">(both)
+        ends = RegexFullMatch<pattern="(é|[a-z])*q">(both)
+        t = Cast<to=8>(f)
+        back = Cast<to=1>(t)
+        i = Constant<value_strings=["ü", "b"]>()
+        fixed = Identity(i)
+        looped = Loop(three, , x) <body = b (int64 i, bool go, string[n] old)
+            => (bool on, string[n] new) { on = Identity(go) new = StringConcat(old, y) }>
+    }"""
+    return dlc.compile(parser.parse_model(HEAD + text), optimize=request.param)
+
+
+@pytest.mark.parametrize("given", [("a,b", "éa", "q", ""), ("q",), ()])
+def test_texts_are_joined_compared_split_chosen_and_matched(module, given):
+    x = texts(*given)
+    c = np.array([i % 2 == 0 for i in range(len(given))], np.bool_)
+    f = np.array([0, -0.1, 1e20, 3, 1e-7, np.inf, -np.inf], np.float32)
+    found = module(x, texts("q"), c, f)
+    joined = [a + "q" for a in given]
+    assert found.both.tolist() == joined
+    assert found.same.tolist() == [a == "q" for a in given]
+    fields = [a.split(",") for a in joined]
+    width = max(map(len, fields), default=0)
+    assert found.parts.tolist() == [p + [""] * (width - len(p)) for p in fields]
+    assert found.parts.shape == (len(given), width)
+    assert found.k.tolist() == list(map(len, fields))
+    assert found.chosen.tolist() == [a if flag else "q" for a, flag in zip(given, c, strict=True)]
+    assert found.upper.tolist() == [a.upper() for a in joined]
+    assert found.ends.tolist() == ["," not in a for a in given]
+    np.testing.assert_array_equal(found.back, f)
+    assert found.fixed.tolist() == ["ü", "b"]
+    assert found.looped.tolist() == [a + "qqq" for a in given]
+    assert module.inputs[0].dtype is DType.STR
+
+
+def test_texts_come_as_arrays_of_any_kind(module):
+    c, f, one = np.ones(2, np.bool_), np.zeros(0, np.float32), texts("q")
+    for given in (["a", "b"], np.array(["a", "b"]), np.array([b"a", b"b"]), texts("a", "b")):
+        assert module(given, one, c, f).both.tolist() == ["aq", "bq"]
+    with pytest.raises(InputError, match="expected texts, got float64"):
+        module(np.zeros(2), one, c, f)
+    with pytest.raises(InputError, match="expected texts, got a int"):
+        module(np.array([1, 2], np.object_), one, c, f)
+
+
+def test_results_stay_when_the_model_runs_again(module):
+    c, f, one = np.ones(1, np.bool_), np.zeros(0, np.float32), texts("q")
+    first = module(texts("one"), one, c, f)
+    module(texts("two"), one, c, f)
+    assert first.both.tolist() == ["oneq"]
+    with pytest.raises(UserError, match="cannot be bound"):
+        module.bind(dict(zip("xycf", (texts("a"), one, c, f), strict=True)))
+
+
+def test_bytes_that_are_no_characters_pass_through(module):
+    broken = b"a\xff\xc3".decode("utf-8", "surrogateescape")
+    found = module(texts(broken), texts("q"), np.ones(1, np.bool_), np.zeros(0, np.float32))
+    assert found.upper.tolist() == [broken.replace("a", "A") + "Q"]
+
+
+def run(text: str, *feeds: np.ndarray) -> Any:
+    return dlc.compile(parser.parse_model(HEAD + text))(*feeds)
+
+
+def test_numbers_are_read_and_written():
+    text = """(string[n] x, double[m] d, int64[m] i)
+        => (double[n] read, int64[1] whole, string[m] a, string[m] b) <int64 one = {1}> {
+        read = Cast<to=11>(x)
+        k = Constant<value_strings=["-17"]>()
+        whole = Cast<to=7>(k)
+        a = Cast<to=8>(d)
+        b = Cast<to=8>(i)
+    }"""
+    model = dlc.compile(parser.parse_model(HEAD + text))
+    x = texts("3.5", " +1e-5 ", "INF", "-inf", "NaN", "1e999", "-1e-999", "0")
+    d = np.array([0.1, 1e16, -2.0, 1e-5, np.nan, 5e-324])
+    i = np.array([0, -1, 2**62, -(2**63), 5, 6])
+    found = model(x, d, i)
+    wanted = [3.5, 1e-5, np.inf, -np.inf, np.nan, np.inf, -0.0, 0]
+    np.testing.assert_array_equal(found.read, wanted)
+    assert found.whole.tolist() == [-17]
+    assert found.a.tolist() == [str(v) for v in d.tolist()]
+    assert found.b.tolist() == [str(v) for v in i.tolist()]
+    for bad in ("", "1x", "0x1", "+-1", "one"):
+        with pytest.raises(UserError, match="is to be read as a number"):
+            model(texts(bad), d, i)
+
+
+def test_stopwords_go_and_an_empty_text_stays():
+    text = """(string[n] x) => (string[a] y, string[b] z) {
+        y = StringNormalizer<case_change_action="LOWER", stopwords=["ÄB", "c"]>(x)
+        z = StringNormalizer<is_case_sensitive=1, stopwords=["c"]>(x)
+    }"""
+    model = dlc.compile(parser.parse_model(HEAD + text))
+    y, z = model(texts("äb", "C", "D", "c", "Ää"))
+    assert (y.tolist(), z.tolist()) == (["d", "ää"], ["äb", "C", "D", "Ää"])
+    y, z = model(texts("äB", "c"))
+    assert (y.tolist(), z.tolist()) == ([""], ["äB"])
+    y, z = model(texts())
+    assert (y.tolist(), z.tolist()) == ([""], [""])
+
+
+def test_text_is_split_at_white_space():
+    text = """(string[n] x) => (string[a,b] y, int64[n] k, string[c,d] z, int64[n] j) {
+        y, k = StringSplit(x)
+        z, j = StringSplit<maxsplit=1>(x)
+    }"""
+    model = dlc.compile(parser.parse_model(HEAD + text))
+    given = ("  a b\tc ", "", "   ", "x y  z ")
+    found = model(texts(*given))
+    for at, row in enumerate(given):
+        assert found.y[at, : found.k[at]].tolist() == row.split()
+        assert found.j[at] == min(len(row.split()), 2)
+    assert found.z.tolist() == [["a", "b\tc"], ["", ""], ["", ""], ["x", "y  z"]]
+
+
+def test_labels_and_categories_may_be_texts():
+    text = """(string[n] x, float[n,2] f)
+        => (int64[n] code, string[n] word, float[n,2] hot, string[n] label, float[n,3] s) {
+        code = ai.onnx.ml.LabelEncoder<keys_strings=["a", "b", "a"], values_int64s=[1, 2, 3]>(x)
+        word = ai.onnx.ml.CategoryMapper<cats_int64s=[3, 2], cats_strings=["u", "v"]>(code)
+        hot = ai.onnx.ml.OneHotEncoder<cats_strings=["b", "zz"]>(x)
+        label, s = ai.onnx.ml.LinearClassifier<classlabels_strings=["p", "q", "r"],
+            coefficients=[1.0, 0.0, 0.0, 1.0, -1.0, -1.0], intercepts=[0.0, 0.0, 0.0]>(f)
+    }"""
+    f = np.array([[1, 0], [0, 1], [-1, -1]], np.float32)
+    found = run(text, texts("a", "b", "c"), f)
+    assert found.code.tolist() == [3, 2, -1]  # the last of a key that is given twice
+    assert found.word.tolist() == ["u", "v", "_Unused"]
+    np.testing.assert_array_equal(found.hot, [[0, 0], [1, 0], [0, 0]])
+    assert found.label.tolist() == ["p", "q", "r"]
+
+
+def test_n_grams_of_texts_are_counted():
+    node = helper.make_node(
+        "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=2,
+        max_skip_count=0, ngram_counts=[0, 1], ngram_indexes=[0, 1], pool_strings=["a", "b", "c"],
+    )  # fmt: skip
+    model = parser.parse_model(HEAD + "(string[1,5] x) => (float[1,2] y) { y = Identity(x) }")
+    model.graph.node[0].CopyFrom(node)
+    (y,) = dlc.compile(model)(np.array([["b", "c", "a", "b", "c"]], np.object_))
+    np.testing.assert_array_equal(y, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("y = Add(x, x)", "not handled for texts"),
+        ("y = StringConcat(x, n)", "no tensor of texts"),
+        (r'y = RegexFullMatch<pattern="(a)\\1">(x)', "groupref"),
+        ('y = StringNormalizer<case_change_action="TITLE">(x)', "TITLE"),
+        ("y = ai.onnx.ml.LabelEncoder<keys_int64s=[1], values_int64s=[2]>(x)", "keys of type i64"),
+        ("y = ai.onnx.ml.OneHotEncoder<cats_int64s=[1]>(x)", "no categories"),
+    ],
+)
+def test_what_no_text_can_be_is_refused(body, why):
+    with pytest.raises(UnsupportedModel, match=why):
+        run(f"(string[3] x, int64[3] n) => (float[3] y) {{ {body} }}")

@@ -1,0 +1,80 @@
+"""Regular expressions as tables, against Python's own matcher."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import numpy as np
+import pytest
+
+from dlc.frontend.onnx.automaton import NotRegular, _utf8, automaton
+
+PATTERNS = [
+    r"(\W|^)[\w.\-]{0,25}@(yahoo|gmail)\.com(\W|$)",
+    r"www\.[\w.-]+\.\bcom\b",
+    r"a*b+c?",
+    r"(ab|a)(bc|c)?|",
+    r"[^a-c]{2,3}",
+    r".*\d",
+    r"(?s:.)*1",
+    r"^a$|b^c|d$",
+    r"(?i)heLLo[A-C]|[^x]",
+    r"(a|b)*abb",
+    r"[é-ü]+x?|[^\da-z@]",
+    r"\s\S|\D\W",
+    r"(a{0,2}b){2,}?",
+    r"\bab.*\b|\Ba\B",
+    r"(a|\b|b)*\Bc?.",
+]
+
+
+def matches(table: np.ndarray, ends: np.ndarray, text: str) -> bool:
+    state = 1
+    for byte in text.encode():
+        state = int(table[state, byte])
+    return bool(ends[state])
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_text_matches_where_python_says_so(pattern):
+    table, ends = automaton(pattern)
+    assert not table[0].any()
+    assert not ends[0]
+    rng = random.Random(pattern)
+    oracle = re.compile(pattern, re.ASCII)
+    texts = [
+        "".join(rng.choice("abcdx12 .@é𝄞HhEeLlOo-\n") for _ in range(n % 8)) for n in range(400)
+    ]
+    texts += ["x@gmail.com", "!x.y@yahoo.com ", "www.a-b.com", "www.com", "ab ab", "hELlob"]
+    for text in texts:
+        assert matches(table, ends, text) == (oracle.fullmatch(text) is not None), text
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 0x10FFFF), (0x80, 0x7FF), (5, 0x12345), (0x7FF, 0x801), (0xD000, 0xE001)]
+)
+def test_byte_ranges_are_the_characters_and_no_more(low, high):
+    runs = _utf8(low, high)
+    count = sum(int(np.prod([last - first + 1 for first, last in run])) for run in runs)
+    assert count == sum(not 0xD800 <= c <= 0xDFFF for c in range(low, high + 1))
+    for run in runs:
+        assert low <= ord(bytes(first for first, _ in run).decode()) <= high
+        assert low <= ord(bytes(last for _, last in run).decode()) <= high
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        (r"(a)\1", "groupref"),
+        (r"(?=a)b", "assert"),
+        ("(", "unterminated"),
+        ("(?m)^a", "the flag m"),
+        ("(?x)a b", "the flag x"),
+        ("(a{300}){400}", "too long"),
+        ("(a|b)*a(a|b){13}", "more than 4096 states"),
+    ],
+)
+def test_what_has_no_automaton_is_refused(pattern, why):
+    with pytest.raises(NotRegular, match=why):
+        automaton(pattern)
