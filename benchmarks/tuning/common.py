@@ -17,6 +17,7 @@ from dlc.autotune.log import TuningLog
 from dlc.autotune.session import Machines, Options, Snapshot, Weighted
 from dlc.autotune.task import Task
 from dlc.autotune.tuner import Tuner
+from dlc.schedule.work import operations
 from dlc.tune_model import plan_tuning
 
 CONVOLUTIONS = {  # input, filters, kernel, stride, pad, groups
@@ -35,7 +36,7 @@ PRODUCTS = {  # operands
 
 
 def ten_tasks(target: str) -> dict[str, Task]:
-    """One task of each kind, the largest of its model."""
+    """One task of each kind, the one of its model with the most operations."""
     models = {name: _convolution(*spec) for name, spec in CONVOLUTIONS.items()}
     models |= {name: _product(name, *spec) for name, spec in PRODUCTS.items()}
     models["softmax"] = _model(
@@ -44,7 +45,7 @@ def ten_tasks(target: str) -> dict[str, Task]:
     found = {}
     for name, model in models.items():
         plan = plan_tuning([model], target)
-        found[name] = max(plan.tasks, key=lambda w: len(w.task.text)).task
+        found[name] = max(plan.tasks, key=lambda w: operations(w.task.func.body) or 0).task
     return found
 
 

@@ -27,6 +27,7 @@ from dlc.autotune.worker import LOST
 _SUSPENDED_AFTER = 3  # crashes or wrong results of one family
 _HEAVY = frozenset({Status.CRASH, Status.WRONG, Status.MEMORY, Status.TIMEOUT})
 _DEFAULT_ROUNDS = 15
+_PROPOSALS = 8  # of a search in one round, until enough are no twins of what is known
 _NOISY = 0.1  # spread beyond which a contender is measured again
 
 
@@ -97,8 +98,8 @@ class TaskSearch:
     def round(self, count: int) -> Iterator[Trial]:
         """Propose, build and measure up to `count` candidates."""
         self.problem.predict = self._predict if self.model.is_ready else None
-        designs = self.searcher.propose(count)
-        if not designs or self.anchor is None:
+        designs = self._propose(count) if self.anchor is not None else []
+        if not designs:
             self.course.exhausted = True
             return
         yield from self._measure_all(self._build_all(designs))
@@ -133,21 +134,29 @@ class TaskSearch:
         ran = {t.nest: t for t in self.trials if t.status is Status.OK and t.speedup > 1}
         return sorted(ran.values(), key=lambda t: -t.speedup)[:count]
 
-    def _build_all(self, designs: Sequence[Design]) -> list[tuple[Design, Reply]]:
-        """Built candidates; those that cannot be built too, but no nest that was measured."""
-        built: list[tuple[Design, Reply]] = []
-        found = self._all(self.machines.build, [jobs.build_design(self.task, d) for d in designs])
+    def _propose(self, count: int) -> list[Design]:
+        """Up to `count` designs, each with a nest of its own that nobody has measured."""
+        found: list[Design] = []
         nests = set(self._nests)
-        for design, reply in zip(designs, found, strict=True):
-            self.problem.seen.add(design)
-            nest = reply.data.get("nest")
-            if nest in nests:
-                self.problem.scores[design] = self._nests.get(nest, 0.0)
-                continue
-            if nest:
-                nests.add(nest)
-            built.append((design, reply))
-        return built
+        for _ in range(_PROPOSALS):
+            designs = self.searcher.propose(count - len(found))
+            self._describe(designs)
+            for design in designs:
+                self.problem.seen.add(design)
+                _, nest = self._features[design]
+                if nest in nests:
+                    self.problem.scores[design] = self._nests.get(nest, 0.0)
+                    continue
+                nests.update([nest] if nest else [])
+                found.append(design)
+            if len(found) == count or not designs:
+                break
+        return found
+
+    def _build_all(self, designs: Sequence[Design]) -> list[tuple[Design, Reply]]:
+        """Built candidates; those that cannot be built too."""
+        found = self._all(self.machines.build, [jobs.build_design(self.task, d) for d in designs])
+        return list(zip(designs, found, strict=True))
 
     def _measure_all(self, built: Sequence[tuple[Design, Reply]]) -> Iterator[Trial]:
         assert self.anchor is not None
@@ -241,15 +250,19 @@ class TaskSearch:
 
     def _predict(self, designs: Sequence[Design]) -> list[float]:
         """What the cost model says; minus infinity for what is refused or was measured."""
+        self._describe(designs)
+        good = [d for d in designs if self._features[d][0] and not self._is_twin(d)]
+        scores = self.model.predict([self._features[d][0] for d in good])
+        known = dict(zip(good, scores, strict=True))
+        return [known.get(d, float("-inf")) for d in designs]
+
+    def _describe(self, designs: Sequence[Design]) -> None:
+        """Schedule designs, to know their features and their nests; neither if one is refused."""
         new = list(dict.fromkeys(d for d in designs if d not in self._features))
         work = [jobs.build_design(self.task, d, code=False) for d in new]
         for position, reply in self.machines.build.run(work):
             data = reply.data
             self._features[new[position]] = (tuple(data.get("features", ())), data.get("nest", ""))
-        good = [d for d in designs if self._features[d][0] and not self._is_twin(d)]
-        scores = self.model.predict([self._features[d][0] for d in good])
-        known = dict(zip(good, scores, strict=True))
-        return [known.get(d, float("-inf")) for d in designs]
 
     def _is_twin(self, design: Design) -> bool:
         """Whether another design with the same nest was measured."""
