@@ -29,6 +29,7 @@ _HEAVY = frozenset({Status.CRASH, Status.WRONG, Status.MEMORY, Status.TIMEOUT})
 _DEFAULT_ROUNDS = 15
 _PROPOSALS = 8  # of a search in one round, until enough are no twins of what is known
 _NOISY = 0.1  # spread beyond which a contender is measured again
+_ATTEMPTS = 3  # to measure one that was disturbed
 
 
 class TaskSearch:
@@ -175,19 +176,25 @@ class TaskSearch:
         for position, result in self.machines.measure.run(work):
             design, reply = ready[position]
             trial = self._trial(design, reply, result, predicted[position])
-            if self._is_noisy_contender(trial):
+            for _ in range(_ATTEMPTS):
+                if not self._is_doubtful(trial):
+                    break
                 (again,) = self._all(self.machines.measure, [work[position]])
-                both = Message(result.data | _joined(result.data, again.data))
-                trial = self._trial(design, reply, both, predicted[position])
+                result = Message(result.data | _joined(result.data, again.data))
+                trial = self._trial(design, reply, result, predicted[position])
             if trial.predicted is not None and trial.status is Status.OK:
                 pairs.append((trial.predicted, trial.speedup))
             yield self._learn(trial)
         if len(pairs) >= 4:
             self.correlation = rank_correlation(*zip(*pairs, strict=True))
 
-    def _is_noisy_contender(self, trial: Trial) -> bool:
+    def _is_doubtful(self, trial: Trial) -> bool:
+        """Whether a trial that matters was disturbed: its times differ, or the default was slow."""
         best = self.best.speedup if self.best else 1.0
-        return trial.status is Status.OK and trial.spread > _NOISY and trial.speedup > 0.95 * best
+        if trial.status is not Status.OK or trial.speedup <= 0.95 * best:
+            return False
+        disturbed = quartile(trial.anchor_ns) > (1 + _NOISY) * self.default_ns
+        return disturbed or trial.spread > _NOISY
 
     def _predicted(self, built: Sequence[Reply]) -> list[float | None]:
         if not self.model.is_ready:

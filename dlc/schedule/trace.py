@@ -92,6 +92,20 @@ class Trace:
             fused = both
         return fused
 
+    def turn(self, names: list[str], first: int) -> list[str]:
+        """Let loops that stand directly inside each other run from the one in place `first` on.
+
+        Those before it become the innermost; loops of one iteration do not count. The order comes
+        back.
+        """
+        once = [v for v in names if self.constant(v) == 1]
+        rest = [v for v in names if v not in once]
+        at = min(first, max(0, len(rest) - 1))
+        order = [*once, *rest[at:], *rest[:at]]
+        if at:
+            self.do("reorder", tuple(order))
+        return order if at else names
+
     def parallel_outer(self, top: Stmt, stop: frozenset[str] = frozenset()) -> None:
         """Fuse the loops from the top of a nest down to one in `stop`; run them parallel."""
         chain: list[str] = []

@@ -14,6 +14,7 @@ from dlc.autotune.cost_model import (
 )
 from dlc.autotune.design import Design
 from dlc.autotune.features import NAMES
+from dlc.autotune.job import Reply
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Status
 from dlc.autotune.search import SEARCHERS
@@ -249,6 +250,22 @@ def test_a_session_finds_the_best_and_logs_it(landscape_tasks, tmp_path):
     assert [round(t.share, 2) for t in final.tasks] == [0.75, 0.25]
     assert final.correlation > 0.3
     assert seen[-1] == final
+
+
+def test_a_time_taken_while_the_default_was_disturbed_is_taken_again(landscape_tasks, tmp_path):
+    class Disturbed(Landscape):
+        """Every seventh time the default takes 40 times as long: slow candidates look fast."""
+
+        def measure(self, job):
+            data = super().measure(job).data
+            if self.measured % 7 == 3 and data["status"] == "ok":
+                data = data | {"anchor_ns": [40 * t for t in data["anchor_ns"]]}
+            return Reply(data)
+
+    tuner, _ = tune(landscape_tasks[:1], tmp_path / "a.db", "60trials", machine=Disturbed())
+    measured = tuner.searches[0].trials
+    assert max(t.speedup for t in measured) <= BEST
+    assert any(len(t.times_ns) == 6 for t in measured)
 
 
 def test_a_session_resumes_where_the_last_one_ended(landscape_tasks, tmp_path):

@@ -38,7 +38,7 @@ from dlc.schedule.loop import (
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.nest import stages
 from dlc.schedule.pipeline import optimize
-from dlc.schedule.rules import attend, contract, prepare, row, rule_for, window
+from dlc.schedule.rules import attend, contract, prepare, row, rule_for, schedule_func, window
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.tensor import Tensor, insert, pad, placeholder
@@ -360,6 +360,24 @@ def test_a_rule_keeps_the_result(name: str, target: Target) -> None:
             np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
         else:
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [
+        ("conv_7x7", {"first_summand": 1, "columns": 2, "rows": 3}),
+        ("conv_7x7", {"first_summand": 9, "high": 2, "rows": 7}),
+        ("conv_strided", {"high": 3, "columns_outer": 1}),
+        ("planar_conv", {"first_summand": 2, "high": 4, "steps": 4}),
+        ("dense_bias_relu", {"first_summand": 1, "high": 2}),
+    ],
+)
+def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) -> None:
+    plain = CASES[name]()
+    trace = schedule_func(plain, AVX512, knobs)
+    assert trace.steps != schedule_func(plain, AVX512, {}).steps or name == "dense_bias_relu"
+    arrays = data(plain, {})
+    np.testing.assert_array_equal(run(trace.func, arrays, {}), run(plain, arrays, {}))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,11 @@ def match(func: Func, target: Target) -> Contraction | None:
 
 
 def space(func: Func, target: Target) -> Space:
-    """Tile sizes, loop order and unrolling; 0 and -1 stand for the analytic choice."""
+    """Tile sizes, orders of loops and unrolling; 0 and -1 stand for the analytic choice.
+
+    `high` image rows make a tile where it holds whole rows. The loops over summands run in their
+    own order from the one in place `first_summand` on; those before it become the innermost.
+    """
     registers = vector_registers(target, target.lanes(4))
     return Space(
         {
@@ -44,8 +48,10 @@ def space(func: Func, target: Target) -> Space:
             "columns": (0, 1, 2, 3, 4, 6),
             "columns_outer": (-1, 0, 1),
             "steps": (0, 1, 2, 4, 8, 16, 32),
+            "high": (0, 1, 2, 3, 4),
+            "first_summand": (0, 1, 2, 3),
         },
-        (Limit(("rows", "columns"), registers - 2),),
+        (Limit(("rows", "columns", "high"), registers - 2),),
     )
 
 
@@ -186,10 +192,13 @@ class _Tiling:
         high = self.trace.constant(above) if above else 1
         tile = choose_tile(rows, high, columns, self.registers)
         wanted_rows, wanted_columns = self.knobs.get("rows", 0), self.knobs.get("columns", 0)
+        wanted_high = self.knobs.get("high", 0)
         if wanted_rows:
             tile = Tile(1, min(wanted_rows, rows or wanted_rows), tile.columns)
         if wanted_columns:
             tile = replace(tile, columns=min(wanted_columns, columns or wanted_columns))
+        if wanted_high:
+            tile = replace(tile, high=min(wanted_high, high or wanted_high))
         if (rows or 2) > tile.rows:  # several image rows only where a tile holds whole rows
             tile = replace(tile, high=1)
         return tile
@@ -198,7 +207,9 @@ class _Tiling:
         """Cut the rows of one part into full tiles and tails."""
         trace = self.trace
         result: list[_Leaf] = []
-        tall = self._cut(leaf, "above", leaf.tile.high, "_y") if leaf.tile.high > 1 else [(leaf, 1)]
+        inside = leaf.above is not None and (leaf.column or leaf.lane) in self._nested(leaf.above)
+        high = leaf.tile.high if inside else 1
+        tall = self._cut(leaf, "above", high, "_y") if high > 1 else [(leaf, 1)]
         for part, high in tall:
             above = part.above
             if high > 1 and above is not None and trace.constant(above) != high:
@@ -279,6 +290,7 @@ class _Tiling:
         tile = self._tile_loops(leaf)
         trace.do("decompose_reduction", total, trace.stage(total).names[0])
         inner = [f.var for f in trace.stage(total).inner]
+        inner = trace.turn(inner, self.knobs.get("first_summand", 0))
         if trace.stage(total).names:  # none are left in a tile of one element
             names = self._tile_order(total)
             trace.do("reorder", (*inner, *names))

@@ -159,10 +159,12 @@ def _is_product(stage: Stage) -> bool:
 
 
 def space(func: Func, target: Target) -> Space:
-    """Lines of the result in a strip, and which loop is the outer; 0, -1: the analytic choice."""
-    return Space(
-        {"strip": (0, 1, 2, 4, 7, 8, 14, 16, 28, 32, 64, 128), "columns_outer": (-1, 0, 1)}
-    )
+    """Lines of the result in a strip, and which loop is the outer; 0, -1: the analytic choice.
+
+    The loops over steps of the sums run in their own order from `first_summand` on.
+    """
+    strips = (0, *range(1, 9), 10, 12, 14, 16, 19, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
+    return Space({"strip": strips, "columns_outer": (-1, 0, 1), "first_summand": (0, 1, 2)})
 
 
 def schedule(trace: Trace, found: Products, target: Target, knobs: Mapping[str, int]) -> None:
@@ -226,6 +228,8 @@ class _Tiling:
         trace.do("compute_at", found.sums, strip, (*(1,) * (rank - 2), ROWS, 1))
         trace.do("compute_at", found.rows, outer)
         self._rows(parallel=parallel_rows)
+        steps = [f.var for f in trace.stage(found.sums).inner][:-3]
+        trace.turn(steps, self.knobs.get("first_summand", 0))
         self._sums()
 
     def _order(self, plan: Strip) -> tuple[str, str, str]:
