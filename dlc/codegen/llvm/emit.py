@@ -76,6 +76,7 @@ class Body:
         self.values = Values(self.builder, Arith(self.builder, module.target))
         self.indices = self.values.indices
         self.memory = self.values.memory
+        self.memory.given = frozenset(b.name for b in module.func.inputs)
         self.tiles = Tiles(self.memory)
         self.usage = Usage(self.values, module.target)
         self.host = Val("%host", "ptr")
@@ -295,6 +296,12 @@ class Body:
     # Loops.
 
     def _loop(self, loop: For) -> None:
+        outer = self.memory.ahead
+        self.memory.ahead = dict(loop.notes).get("prefetch", outer)
+        self._run(loop)
+        self.memory.ahead = outer
+
+    def _run(self, loop: For) -> None:
         self.indices.bind(loop.var, loop.extent)
         count = int(loop.extent.value) if isinstance(loop.extent, Const) else None
         if count == 0:

@@ -110,15 +110,16 @@ def _legalize_loop(loop: For) -> Stmt:
 
 def _unroll_by(loop: For, count: int) -> Stmt:
     """Run `count` iterations at a time, then the rest one by one."""
+    notes = tuple((key, value) for key, value in loop.notes if key != "unroll")
     if isinstance(loop.extent, Const) and int(loop.extent.value) <= count:
-        return replace(loop, kind=LoopKind.UNROLL, notes=())
+        return replace(loop, kind=LoopKind.UNROLL, notes=notes)
     outer, inner = f"{loop.var}_by{count}", f"{loop.var}_of{count}"
     groups = canonical(loop.extent // count)
     whole: Expr = Var(outer) * count + Var(inner)
     copies = For(
         inner, Const(count, INDEX), LoopKind.UNROLL, substitute(loop.body, {loop.var: whole})
     )
-    main = For(outer, groups, LoopKind.SERIAL, copies)
+    main = For(outer, groups, LoopKind.SERIAL, copies, notes)
     if surely_divides(count, loop.extent):
         return main
     last = f"{loop.var}_rest"

@@ -37,6 +37,8 @@ class Memory:
         self.storage: dict[str, Storage] = {}
         self.versions: dict[str, int] = {}
         self.mask: Val | None = None  # which lanes run; None: all
+        self.ahead = 0  # bytes behind each vector of a parameter, to be asked for when it is loaded
+        self.given: frozenset[str] = frozenset()  # the parameters
         self._inside: dict[int, tuple[object, bool]] = {}
         self._private_index: dict[int, tuple[object, tuple[Expr, ...]]] = {}
         self._count = 0
@@ -144,7 +146,15 @@ class Memory:
             else:
                 raw = self._masked_load(at, elem, lanes, size, mask)
             found = self.builder.remember(key, self.arith.from_memory(raw, storage.dtype))
+            if self.ahead and lanes and storage.name in self.given:
+                self._prefetch(at)
         return found
+
+    def _prefetch(self, at: Val) -> None:
+        """Ask for the line `ahead` bytes behind an address; any address will do."""
+        self.builder.declarations.use("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+        line = self.builder.op(f"getelementptr i8, {at}, i64 {self.ahead}", "ptr")
+        self.builder.line(f"call void @llvm.prefetch.p0({line}, i32 0, i32 3, i32 1)")
 
     def _load_key(self, at: Val, lanes: int, storage: Storage, mask: Val | None) -> Hashable:
         version = self.versions.get(storage.alias, 0)

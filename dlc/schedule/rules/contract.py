@@ -27,6 +27,7 @@ from dlc.te.transform import free_vars, loads
 MAX_STEPS = 16  # reduction steps written out in one iteration
 SUBTOTALS = (144,)  # products in one chain, whose rounding grows with its length; 9 * 16
 SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums of sums of sums
+PREFETCH_BYTES = 4096  # ahead of columns from beyond the L2 cache: what 100 ns of products take
 MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
 
 
@@ -119,8 +120,12 @@ class _Tiling:
         choice = self.knobs.get("columns_outer", -1)
         if choice >= 0 and not self.found.packed:
             return bool(choice)
+        return self.found.packed is not None or self._streams_columns()
+
+    def _streams_columns(self) -> bool:
+        """Whether the column operand comes from beyond the L2 cache."""
         size = self.found.column_bytes
-        return self.found.packed is not None or size is None or size > self.target.l2_bytes // 2
+        return size is None or size > self.target.l2_bytes // 2
 
     def _columns(self) -> list[_Leaf]:
         """Cut lanes and columns; each part has the loops [..., columns, rows..., ci, lane]."""
@@ -301,6 +306,8 @@ class _Tiling:
             inner, part = self._subtotals(inner, part, longest)
         if inner:
             self._unroll_steps(inner[-1], leaf)
+            if self._streams_columns():
+                trace.do("annotate", inner[0], "prefetch", PREFETCH_BYTES)
         for name in tile[:-1]:
             trace.tile_loop(name)
         trace.tile_loop(leaf.lane, lanes=True)

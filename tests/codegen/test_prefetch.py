@@ -1,0 +1,52 @@
+"""A loop that streams an operand asks for it ahead, and computes the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dlc.codegen.llvm.emit import emit_func
+from dlc.graph.ops.matmul import MatMulPacked
+from dlc.schedule.lower import lower_tensors
+from dlc.schedule.pipeline import optimize
+from dlc.schedule.text import parse_func
+from dlc.te.tensor import placeholder
+from dlc.te.types import TensorType
+from tests.codegen.jit import AVX2, check
+
+SUMS = """
+def f(A: f32[3, 10], B: f32[10, 8], *, C: f32[3, 8]):
+    for i in range(3):
+        t = alloc(f32[8], "register")
+        for j_init in vectorize(8):
+            t[j_init] = 0.0
+        for k in range(10{notes}):
+            for j in vectorize(8):
+                t[j] += A[i, k] * B[k, j]
+        for j_done in vectorize(8):
+            C[i, j_done] = t[j_done]
+"""
+
+
+@pytest.mark.parametrize(
+    ("notes", "asked"),
+    [
+        ("", 0),
+        (", prefetch=64", 1),
+        (", prefetch=64, unroll=4", 4),
+        (", unroll=16, prefetch=64", 10),
+    ],
+)
+def test_each_vector_of_an_operand_is_asked_for_once(notes: str, asked: int) -> None:
+    func = parse_func(SUMS.replace("{notes}", notes).strip())
+    kernel = check(func, target=AVX2)
+    assert kernel.ir.count("call void @llvm.prefetch") == asked
+
+
+@pytest.mark.parametrize(("l2_bytes", "asks"), [(1 << 20, False), (1 << 10, True)])
+def test_columns_from_beyond_the_cache_are_asked_for(l2_bytes: int, asks: bool) -> None:
+    x, w = placeholder("x", TensorType((5, 19))), placeholder("w", TensorType((3, 19, 8)))
+    func = lower_tensors("f", (), (x, w), (MatMulPacked(n=24).compute(x, w),))
+    target = replace(AVX2, l2_bytes=l2_bytes)
+    assert ("llvm.prefetch" in emit_func(optimize(func, target), target)) is asks
