@@ -19,6 +19,7 @@ from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.graph.ops.text import TextOp
+from dlc.graph.ops.winograd import ConvWinograd
 from dlc.te.expr import Const
 from dlc.te.simplify import surely_equal
 
@@ -116,6 +117,8 @@ class _Grouping:
         while producer is not None and producer.op.fuse is Fuse.ELEMENTWISE:
             producer = self.graph.producers.get(producer.inputs[0])
         anchored = producer is not None and producer.op.fuse is Fuse.ANCHOR
+        if producer is not None and isinstance(producer.op, ConvWinograd):
+            return False  # its tiles are written where they are computed
         if isinstance(node.op, Interleave) and producer is not None:
             # The strips of a matrix engine are whole lines of what the product itself gives.
             anchored = isinstance(producer.op, ConvBlocked)

@@ -20,6 +20,7 @@ from dlc.graph.passes.share_halos import share_halos
 from dlc.graph.passes.simplify_shapes import simplify_shapes
 from dlc.graph.passes.sink_constants import sink_constants
 from dlc.graph.passes.use_matrix_engine import use_matrix_engine
+from dlc.graph.passes.use_winograd import use_winograd
 
 PIPELINE: tuple[GraphPass, ...] = (
     number_texts,
@@ -40,6 +41,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     share_halos,
     concat_by_offset,
     use_matrix_engine,
+    use_winograd,
     remove_dead_nodes,  # again: nothing unused is compiled
     lift_constants,
     fuse_groups,

@@ -23,9 +23,18 @@ from dlc.graph.ops import (
     pool,
 )
 from dlc.graph.ops import reduce as red
+from dlc.graph.ops import winograd as wino
 from tests.graph.op_case import LOOSE, Case, N, Onnx, both, case, same
 from tests.graph.op_cases_images import IMAGES
 from tests.graph.op_cases_moves import MOVES
+
+
+def winograd(x: str, **settings: Any) -> Case:
+    """A convolution whose weights are whole numbers in both forms."""
+    w = 4 * np.random.default_rng(1).integers(-3, 4, (3, 2, 3, 3, 4, 5))
+    types = (x, "f32[4, 4, 3, 2, 4, 5]", "f32[3, 2, 3, 3, 4, 5]")
+    values = (settings.pop("pixels", None), wino.transform_weights(w), w)
+    return case(wino.ConvWinograd(), *types, values=values, **settings)
 
 
 def _elementwise() -> list[Case]:
@@ -185,6 +194,8 @@ def _contractions() -> list[Case]:
         case(conv_blocked.PlanarConv(stride=(1, 2)), "f32[n, 3, 4, 6]", "f32[2, 3, 3, 2, 4]"),
         case(conv_blocked.DepthwiseBlocked(stride=(2, 1), dilation=(1, 2)),
              "f32[n, 3, 5, 6, 2]", "f32[3, 3, 2, 2]"),
+        winograd("f32[n, 2, 5, 6, 4]"), winograd("f32[1, 2, n + 2, 5, 4]"),
+        winograd("f32[1, 2, 9, 5, 4]", pixels=[*range(31), math.nan, math.inf, *range(-90, 200)]),
         case(planes_conv.ConvPlanes(blocks=1, slack=0), "f32[2, 2, 2, 3, 16]",
              "bf16[1, 1, 2, 2, 1, 2, 16, 16, 2]"),
         case(planes_conv.ConvPlanes(blocks=2, stride=(2, 1), dilation=(1, 2), slack=1),

@@ -39,6 +39,7 @@ from dlc.graph.ops import (
     sort,
     trigonometry,
     unpool,
+    winograd,
 )
 from dlc.graph.ops import reduce as red
 from dlc.te.expr import Var
@@ -239,6 +240,12 @@ REFUSED = [
     (columns.DeformColumns(kernel=(2, 2)), ["f32[1, 2, 3, 3]", "f32[1, 4, 2, 2]"], "do not fit"),
     (columns.DeformColumns(kernel=(2, 2), groups=2), ["f32[1, 3, 3, 3]", "f32[1, 16, 2, 2]"],
      "no 2 groups"),
+    (winograd.ConvWinograd(), ["f32[1, 2, 5, 5, 4]", "f32[4, 4, 3, 2, 4, 4]", "f32[3]"],
+     "both forms"),
+    (winograd.ConvWinograd(), ["f32[1, 2, 5, 5, 4]", "f32[4, 4, 3, 2, 4, 4]",
+                               "f32[3, 2, 3, 2, 4, 4]"], "the weights do not fit"),
+    (winograd.ConvWinograd(), ["f32[1, 2, 5, 5, 4]", "f32[4, 4, 3, 2, 4, 5]",
+                               "f32[3, 2, 3, 3, 4, 4]"], "transformed weights do not fit"),
     (planes_conv.ConvPlanes(blocks=2), ["f32[1, 2, 5, 5, 16]", "bf16[1, 1, 3, 3]"], "packed bf16"),
     (planes_conv.ConvPlanes(blocks=3), ["f32[1, 2, 5, 5, 16]", "bf16[1, 1, 3, 3, 3, 2, 16, 16, 2]"],
      "channel blocks do not fit"),

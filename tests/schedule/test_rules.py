@@ -21,6 +21,7 @@ from dlc.graph.ops.norm import LayerNorm, Softmax
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.shape import Slice, Transpose
+from dlc.graph.ops.winograd import ConvWinograd
 from dlc.schedule.interpret import run_func
 from dlc.schedule.loop import (
     Alloc,
@@ -38,7 +39,16 @@ from dlc.schedule.loop import (
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.nest import stages
 from dlc.schedule.pipeline import optimize
-from dlc.schedule.rules import attend, contract, prepare, row, rule_for, schedule_func, window
+from dlc.schedule.rules import (
+    attend,
+    contract,
+    prepare,
+    row,
+    rule_for,
+    schedule_func,
+    transform,
+    window,
+)
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.tensor import Tensor, insert, pad, placeholder
@@ -175,6 +185,19 @@ def blocked_conv(high: int, wide: int, stride: int, halo: bool) -> Callable[[], 
     return make
 
 
+def winograd(high: int | Expr, wide: int | Expr, halo: bool = False) -> Callable[[], Func]:
+    """As scheduled on a strip: even and odd sizes, where the last tiles stick out."""
+
+    def make() -> Func:
+        x = tensor("a", 1, 1, high + 2, wide + 2, 3)
+        u, w = tensor("b", 4, 4, 2, 1, 3, 16), tensor("c", 2, 1, 3, 3, 3, 16)
+        y = Relu().compute(ConvWinograd().compute(x, u, w))
+        edge = (0, 0, 1, 1, 0)
+        return func((x, u, w), pad("p", y, edge, edge) if halo else y)
+
+    return make
+
+
 def first_conv() -> Func:
     x, f = tensor("a", 1, 3, 11, 13), tensor("b", 2, 3, 3, 3, 16)
     return func((x, f), PlanarConv(stride=(2, 2)).compute(x, f))
@@ -292,6 +315,9 @@ CASES: dict[str, Callable[[], Func]] = {
     "conv_5x15": blocked_conv(5, 15, 1, halo=False),
     "conv_strided": blocked_conv(4, 6, 2, halo=True),
     "first_conv": first_conv,
+    "winograd": winograd(2, 4, halo=True),
+    "winograd_odd": winograd(3, 5),
+    "winograd_symbolic": winograd(N, 3),
     "padded_and_turned": padded_and_turned,
     "planar_conv": planar_conv,
     "depthwise_7": depthwise(7, 1),
@@ -395,6 +421,7 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("conv_7x7", contract),
         ("first_conv", contract),
         ("transposed_conv_open", contract),
+        ("winograd_odd", transform),
         ("depthwise_7", window),
         ("max_pool", window),
         ("global_mean", window),

@@ -40,6 +40,7 @@ from dlc.graph.ops import (
     trigonometry,
     unpool,
     window,
+    winograd,
 )
 
 __all__ = [
@@ -82,4 +83,5 @@ __all__ = [
     "trigonometry",
     "unpool",
     "window",
+    "winograd",
 ]

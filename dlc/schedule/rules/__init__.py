@@ -24,6 +24,7 @@ from dlc.schedule.rules import (
     gpu_row,
     matrix,
     row,
+    transform,
     window,
 )
 from dlc.schedule.rules.gpu_finish import bind_rest
@@ -32,7 +33,7 @@ from dlc.schedule.trace import Trace
 
 _LOG = logging.getLogger("dlc.schedule")
 
-RULES: tuple[ModuleType, ...] = (matrix, attend, contract, window, row)
+RULES: tuple[ModuleType, ...] = (matrix, transform, attend, contract, window, row)
 GPU_RULES: tuple[ModuleType, ...] = (gpu_attend, gpu_norm, gpu_contract, gpu_row, gpu_own)
 
 
@@ -104,7 +105,7 @@ def prepare(trace: Trace, target: Target) -> None:
     if target.gpu is not None:
         inline_moves(trace)
         return
-    kept = matrix.operands(trace.func)
+    kept = matrix.operands(trace.func) | transform.kept(trace.func)
     inline_moves(trace, kept, keep_operands=True)
     split_digits(trace, kept)
     if all(rule.match(trace.func, target) is None for rule in (attend, contract)):

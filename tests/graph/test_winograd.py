@@ -1,0 +1,97 @@
+"""use_winograd keeps results, and transforms only where it pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.core.target import Gpu, Target
+from dlc.graph.evaluate import evaluate
+from dlc.graph.fusion import groups
+from dlc.graph.ops.winograd import transform_weights
+from dlc.graph.pass_ import PassContext
+from tests.graph.pass_cases import read, run
+
+TARGET = Target(features=frozenset({"avx512f"}))
+CONV = """
+def main(x: f32[1, 4, 16, 18, 16]):
+    w: f32[4, 4, 3, 3, 16, 16] = const()
+    y: f32[1, 4, 14, 16, 16] = conv_blocked(x, w)
+    return y
+"""
+
+
+def operators(graph):
+    return [node.op.name for node in graph.nodes]
+
+
+def changed(text, target=TARGET):
+    return run("use_winograd", read(text), PassContext(target=target))
+
+
+def test_a_convolution_keeps_its_results():
+    graph, found = read(CONV), changed(CONV)
+    assert operators(found) == ["conv_winograd"]
+    given = {"x": np.random.default_rng(0).integers(-4, 5, (1, 4, 16, 18, 16)).astype(np.float32)}
+    np.testing.assert_array_equal(evaluate(found, given)["y"], evaluate(graph, given)["y"])
+
+
+def test_open_sizes_are_taken_for_large_ones():
+    text = CONV.replace("16, 18, 16]", "h + 2, v + 2, 16]").replace("14, 16, 16]", "h, v, 16]")
+    assert operators(changed(text.replace("(x:", "(h: size, v: size, x:"))) == ["conv_winograd"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CONV.replace("f32[", "f64["),
+        CONV.replace("3, 3, 16, 16]", "3, 1, 16, 16]").replace("14, 16, 16]", "14, 18, 16]"),
+        CONV.replace("(x, w)", "(x, w, stride=(2, 1))").replace("4, 14", "4, 7"),
+        CONV.replace("(x, w)", "(x, w, dilation=(1, 2))").replace("14, 16, 16]", "14, 14, 16]"),
+        CONV.replace("[4, 4, 3", "[4, 2, 3").replace("(x, w)", "(x, w, groups=2)"),
+        CONV.replace("[4, 4, 3", "[4, 1, 3").replace("[1, 4, 16", "[1, 1, 16"),
+        CONV.replace("16, 18, 16]", "3, 3, 16]").replace("14, 16, 16]", "1, 1, 16]"),
+        CONV.replace("f32[1, 4", "f32[0, 4"),
+    ],
+    ids=["f64", "kernel", "stride", "dilation", "groups", "few_channels", "one_pixel", "empty"],
+)
+def test_what_does_not_fit_or_pay_stays(text):
+    assert operators(changed(text)) == ["conv_blocked"]
+
+
+def test_weights_have_to_be_known():
+    text = CONV.replace("16]):", "16], w: f32[4, 4, 3, 3, 16, 16]):", 1)
+    lines = [line for line in text.splitlines() if "const()" not in line]
+    assert operators(changed("\n".join(lines))) == ["conv_blocked"]
+
+
+@pytest.mark.parametrize(
+    "target", [Target(features=frozenset({"avx2"})), replace(TARGET, gpu=Gpu())]
+)
+def test_other_blocks_and_gpus_are_left_alone(target):
+    assert operators(changed(CONV, target)) == ["conv_blocked"]
+
+
+def test_weights_are_transformed_once_for_all_readers():
+    text = CONV.replace(
+        "    return y", "    z: f32[1, 4, 14, 16, 16] = conv_blocked(x, w)\n    return y, z"
+    )
+    found = changed(text)
+    assert operators(found) == ["conv_winograd"] * 2
+    assert len(found.constants) == 2
+
+
+def test_equal_weights_become_their_sum_and_zeros():
+    one = transform_weights(np.ones((1, 1, 3, 3, 1, 1)))[..., 0, 0, 0, 0]
+    np.testing.assert_array_equal(one, np.outer([1, 1.5, 0.5, 1], [1, 1.5, 0.5, 1]))
+
+
+def test_a_transpose_stays_apart():
+    text = CONV.replace(
+        "    return y",
+        "    z: f32[1, 14, 16, 4, 16] = transpose(y, perm=(0, 2, 3, 1, 4))\n    return z",
+    )
+    assert [len(g) for g in groups(read(text))] == [2]
+    assert [len(g) for g in groups(changed(text))] == [1, 1]
