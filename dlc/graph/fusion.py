@@ -13,10 +13,14 @@ from collections.abc import Iterable
 
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Fuse, Op
+from dlc.graph.ops.binary import Add, Sub
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
-from dlc.graph.ops.conv_blocked import ConvBlocked
+from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked
+from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.layout import Interleave
+from dlc.graph.ops.planes_conv import ConvPlanes
+from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.graph.ops.text import TextOp
 from dlc.graph.ops.winograd import ConvWinograd
@@ -52,6 +56,9 @@ class _Grouping:
 
     def run(self) -> list[tuple[Node, ...]]:
         self.views = {id(n) for n in self.graph.nodes if self._is_copied(n)}
+        for node in self.graph.nodes:
+            if self._widens(node):
+                self.views.add(id(node))
         found: list[list[Node]] = []
         order = (Fuse.ANCHOR, Fuse.REDUCTION, Fuse.ELEMENTWISE, Fuse.INJECTIVE, Fuse.OPAQUE)
         for kind in order:
@@ -76,6 +83,24 @@ class _Grouping:
             u.op.fuse in kinds or isinstance(u.op, Slice | Transpose | Expand | Insert | Pad)
             for u in users
         )
+
+    def _widens(self, node: Node) -> bool:
+        """Whether a node is on the way from bytes to the numbers they stand for.
+
+        The bytes are what is kept in memory then, and each reader makes the numbers anew.
+        """
+        if not isinstance(node.op, Cast | Add | Sub) or node.output in self.outputs:
+            return False
+        operands = [v for v in node.inputs if v not in self.graph.constants]
+        if len(operands) != 1 or operands[0].type.shape != node.output.type.shape:
+            return False
+        dtype, maker = operands[0].type.dtype, self.graph.producers.get(operands[0])
+        if dtype.size_bytes > 1 and (maker is None or id(maker) not in self.views):
+            return False
+        if dtype.is_float or node.output.type.dtype.size_bytes < 2:
+            return False
+        users = self.graph.users.get(node.output, ())
+        return bool(users) and all(_reads_widened(u.op) for u in users)
 
     def _feeds_own_memory(self, view: Node) -> bool:
         """Whether what is computed from a view is placed into the memory that the view reads.
@@ -227,6 +252,13 @@ class _Grouping:
                         stack.append(producer)
                     chosen[id(producer)] = producer
         return tuple(sorted(chosen.values(), key=lambda n: self.position[id(n)]))
+
+
+def _reads_widened(op: Op) -> bool:
+    """Whether an operator reads each element about once, or whole vectors of them."""
+    if op.fuse is Fuse.ANCHOR:
+        return isinstance(op, ConvPlanes | MatMulPlanes | DepthwiseBlocked)
+    return op.fuse in (Fuse.ELEMENTWISE, Fuse.REDUCTION) or isinstance(op, Slice | Transpose)
 
 
 def _keeps_rows(op: Op) -> bool:

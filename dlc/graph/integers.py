@@ -50,7 +50,7 @@ def integer_range(editor: GraphEditor, value: Value, depth: int = 0) -> Range | 
         return _of_array(array)
     node = editor.producer(value)
     found = None if node is None or depth > _MAX_DEPTH else _of_node(editor, node, depth + 1)
-    limits = _of_type(value.type.dtype)
+    limits = type_range(value.type.dtype)
     if found is None or limits is None:
         return found or limits
     inside = limits[0] <= found[0] and found[1] <= limits[1]
@@ -95,7 +95,8 @@ def _of_array(array: Array) -> Range | None:
     return int(numbers.min()), int(numbers.max())
 
 
-def _of_type(dtype: DType) -> Range | None:
+def type_range(dtype: DType) -> Range | None:
+    """The least and the largest element of a type; None for floats."""
     if dtype is DType.BOOL:
         return (0, 1)
     if dtype.is_float:

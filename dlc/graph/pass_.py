@@ -34,6 +34,11 @@ class PassContext:
         return max(8, self.target.lanes(4))
 
     @property
+    def has_fma(self) -> bool:
+        """Whether the target multiplies and adds in one rounding."""
+        return "fma" in self.target.features or self.target.arch != "x86_64"
+
+    @property
     def has_matrix_engine(self) -> bool:
         """Whether the target multiplies tiles of bf16."""
         return self.target.features >= MATRIX_ENGINE

@@ -14,6 +14,7 @@ from dlc.graph.passes.merge_equal_nodes import merge_equal_nodes
 from dlc.graph.passes.merge_parallel_matmuls import merge_parallel_matmuls
 from dlc.graph.passes.number_texts import number_texts
 from dlc.graph.passes.pack_matmul_weights import pack_matmul_weights
+from dlc.graph.passes.pad_bytes import pad_bytes
 from dlc.graph.passes.remove_dead_nodes import remove_dead_nodes
 from dlc.graph.passes.separate_scales import separate_scales
 from dlc.graph.passes.share_halos import share_halos
@@ -39,6 +40,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     simplify_shapes,  # again: reshapes of single pixels between blocked and planar
     merge_equal_nodes,  # again: equal constants and pads, made once for each reader
     share_halos,
+    pad_bytes,
     concat_by_offset,
     use_matrix_engine,
     use_winograd,

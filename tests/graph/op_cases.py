@@ -21,6 +21,7 @@ from dlc.graph.ops import (
     planes_conv,
     planes_matmul,
     pool,
+    quotient,
 )
 from dlc.graph.ops import reduce as red
 from dlc.graph.ops import winograd as wino
@@ -129,6 +130,10 @@ def _binary() -> list[Case]:
         case(bin_.Add(), "f32[n, n + 1]", "f32[n, n + 1]", onnx=same("Add")),
         case(bin_.Add(), "i8[4]", "i8[4]", values=([127, -128, 3, 4], [1, -1, 3, 4])),
         case(bin_.Div(), "f32[n, 5]", "f32[5]", data="special", rtol=LOOSE, onnx=same("Div")),
+        case(quotient.Quotient(), "f32[4]", "f32[()]", "f32[()]",
+             values=([3.0, -7.0, 0.0, 1e30], 3.0, 1 / 3), rtol=LOOSE),
+        case(quotient.Quotient(), "f32[3]", "f32[()]", "f32[()]",
+             values=([math.inf, -math.inf, math.nan], 3.0, 1 / 3)),
         case(bin_.Div(), "i32[8]", "i32[8]", values=signs),
         case(bin_.Div(), "u8[4]", "u8[4]", values=unsigned),
         case(bin_.Mod(), "i32[7]", "i32[7]", values=tuple(s[:7] for s in signs),

@@ -14,7 +14,7 @@ from dlc.graph.pass_ import PASSES, PassContext
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
 
-CONTEXT = PassContext(target=Target(features=frozenset({"avx2"})))  # vectors of 8 floats
+CONTEXT = PassContext(target=Target(features=frozenset({"avx2", "fma"})))  # vectors of 8 floats
 AVX512 = PassContext(target=Target(features=frozenset({"avx512f"})))
 
 ENGINE = frozenset({"avx512f", "avx512bf16", "amx-tile", "amx-bf16"})

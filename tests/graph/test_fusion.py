@@ -135,3 +135,28 @@ def test_only_a_dense_convolution_writes_its_phases_between_each_other(conv, wei
     )
     apart = [[conv], ["interleave"], ["relu"]]
     assert found == ([[conv, "interleave", "relu"]] if joins else apart)
+
+
+BYTES = "def main(q: u8[4, 6], w: f32[6, 6]):\n"
+NUMBERS = ("a: i32[4, 6] = cast(q, to=i32)", "c: f32[4, 6] = cast(a, to=f32)")
+
+
+def test_bytes_are_widened_by_each_reader() -> None:
+    assert kernels(
+        *NUMBERS,
+        "s: f32[4, 6] = exp(c)",
+        "k: f32[6, 4] = transpose(s, perm=(1, 0))",
+        "r: f32[4] = reduce(c, kind='sum', axes=(1,))",
+        head=BYTES,
+        result="k, r",
+    ) == [["cast", "cast", "exp"], ["transpose"], ["cast", "cast", "reduce"]]
+
+
+def test_a_contraction_that_reads_numbers_again_and_again_gets_them_from_memory() -> None:
+    lines = (*NUMBERS, "y: f32[4, 6] = matmul(c, w)")
+    assert kernels(*lines, head=BYTES) == [["cast", "cast"], ["matmul"]]
+
+
+def test_numbers_that_leave_the_graph_are_made_once() -> None:
+    lines = (*NUMBERS, "y: f32[4, 6] = exp(c)")
+    assert kernels(*lines, head=BYTES, result="y, c") == [["cast", "cast"], ["exp"]]

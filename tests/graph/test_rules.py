@@ -7,6 +7,7 @@ import pytest
 from dlc.core.errors import InternalError
 from dlc.graph.ops.activation import Gelu
 from dlc.graph.ops.elementwise import Neg
+from dlc.graph.pass_ import PassContext
 from dlc.graph.rewrite import Pattern, Rule, rewrite_graph
 from dlc.graph.rules import PATTERN_RULES, SHAPE_RULES, STEP_RULES
 from tests.graph.pass_cases import CONTEXT, read, same
@@ -16,7 +17,7 @@ RULES = (*PATTERN_RULES, *SHAPE_RULES, *STEP_RULES)
 
 def rewrite(text, rule):
     """The graph before and after, and the refusals of this rule."""
-    graph = read(text.replace("f32[", "f64["))
+    graph = read(text.replace("f32[", "f64[").replace("F32", "f32"))
     refusals = []
     chosen = [r for r in RULES if r.name == rule]
     assert chosen, f"there is no rule '{rule}'"
@@ -55,6 +56,10 @@ SIX_SLICES = tuple(
 
 PART = ("slice", "cast", "matmul", "cast")
 FIRES = [
+    ("div_into_quotient", body(
+        "x: f64[3, 5]", "a: F32[3, 5] = cast(x, to=F32)", "c: F32[5] = const(3, -5, 7, 9, 11)",
+        "y: F32[3, 5] = div(a, c)"),
+     ["cast", "quotient"]),
     ("integers_into_floats", body(
         "x: u8[2, 4]", "w: i32[4, 3] = const()", "a: i32[2, 4] = cast(x, to=i32)",
         "y: i32[2, 3] = matmul(a, w)"),
@@ -244,6 +249,12 @@ def focus(*changes, x="x: f32[2, 3, 8, 6]"):
 
 
 FOCUS_REFUSES = [
+    ("div_into_quotient", "no f32", body(
+        "x: f64[3]", "c: f64[()] = const(3)", "y: f64[3] = div(x, c)")),
+    *(("div_into_quotient", reason, body(
+        "x: f64[3]", "a: F32[3] = cast(x, to=F32)", f"c: F32[3] = const({values})",
+        "y: F32[3] = div(a, c)"))
+      for reason, values in (("zero or not finite", "3, 5, inf"), ("too small", "3, 5, 1e-30"))),
     ("integers_into_floats", "no i32", body("x: f32[3, 5]", *MATMUL, "y: f32[3, 7] = relu(a)")),
     ("integers_into_floats", "an operand may be larger", body(
         "x: i32[2, 4]", "w: i32[4, 3] = const()", "y: i32[2, 3] = matmul(x, w)")),
@@ -673,6 +684,13 @@ def test_a_value_that_others_read_is_not_matched():
     text = elementwise("s: = sigmoid(x)", "y: = mul(s, x)", outputs="y, s")
     graph = read(text)
     assert rewrite_graph(graph, PATTERN_RULES, CONTEXT) is graph
+
+
+def test_without_a_fused_multiply_add_a_division_stays():
+    text = "x: f32[3]", "c: f32[()] = const(3)", "y: f32[3] = div(x, c)"
+    graph, refusals = read(body(*text)), []
+    rewrite_graph(graph, STEP_RULES, PassContext(), lambda *why: refusals.append(why[::2]))
+    assert ("div_into_quotient", "the target has no fused multiply-add") in refusals
 
 
 def test_rules_that_do_not_end_are_an_error():

@@ -283,11 +283,13 @@ class Arith:
             if exact
             else float(2 ** high.bit_length() - 2 ** (high.bit_length() - digits))
         )
-        zero = self.select(self.is_nan(a), self.const(0.0, a), a)
-        above = self.test("fcmp ogt", zero, self.const(top, a))
-        clamped = self.select(above, self.const(top, a), zero)
-        below = self.test("fcmp olt", clamped, self.const(float(low), a))
-        clamped = self.select(below, self.const(float(low), a), clamped)
+        number = a
+        if signed:
+            number = self.select(self.is_nan(a), self.const(0.0, a), a)
+        above = self.test("fcmp ogt", number, self.const(top, a))
+        clamped = self.select(above, self.const(top, a), number)
+        inside = self.test("fcmp ogt", clamped, self.const(float(low), a))  # no NaN is
+        clamped = self.select(inside, clamped, self.const(float(low), a))
         elem = VALUE_TYPES[result]
         work = elem if bits >= 32 else "i32"
         found = self.convert("fptosi" if signed or bits < 32 else "fptoui", clamped, work)

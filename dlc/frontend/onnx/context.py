@@ -340,6 +340,7 @@ class Context:
             bool(arrays)
             and (node.op.fuse in _CHEAP or isinstance(node.op, Reduce))
             and all(a is not None and a.size <= 16 * limit for a in arrays)
+            and not any(_is_quantized(v) for v in node.inputs)  # graph passes look for them
             and all(v.type.is_static for v in node.outputs)
             and all(isinstance(s, Const) for s in attribute_sizes(node.op))
             and all(math.prod(v.type.static_shape) <= limit for v in node.outputs)
@@ -405,3 +406,8 @@ def attribute_sizes(op: Op) -> Iterator[Expr]:
 
 def _no_subgraphs(ctx: Context, graph: OnnxGraph, operands: Sequence[Value]) -> NoReturn:
     raise InternalError(detail=f"nobody converts the subgraph '{graph.name}'")
+
+
+def _is_quantized(value: Value) -> bool:
+    """Whether a constant may be weights of eight bits or less."""
+    return value.type.rank > 1 and value.type.dtype.is_int and value.type.dtype.bits <= 8

@@ -48,6 +48,7 @@ class ConvPlanes(BlockedConv):
     dilation: tuple[int, ...] = (1, 1)
     slack: int = SLACK
     planes: int = 0  # of the image; 0: as many as the weights have
+    is_finite: bool = False  # whether every element of image and weights surely is
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", as_sizes((self.blocks,))[0])
@@ -78,6 +79,9 @@ class ConvPlanes(BlockedConv):
         def at(*out: Expr) -> tuple[Expr, ...]:
             image, block, *position, j = out
             return (image, block, grid.flat(position), j)
+
+        if self.is_finite:
+            return te.compute(self.name, type_.shape, lambda *out: sums[at(*out)], inputs=(sums,))
 
         def term(image: Expr, block: Expr, *rest: Expr) -> Callable[..., Expr]:
             *position, j = rest

@@ -38,6 +38,7 @@ class MatMulPlanes(Op):
     n: Expr
     slack: int = SLACK
     planes: int = 0  # of the rows; 0: as many as the columns have
+    is_finite: bool = False  # whether every element of rows and columns surely is
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", as_sizes((self.n,))[0])
@@ -69,6 +70,9 @@ class MatMulPlanes(Op):
         def at(*index: Expr) -> tuple[Expr, ...]:
             *stack, row, j = index
             return (*stack, j // ROWS, row, j % ROWS)
+
+        if self.is_finite:
+            return te.compute(self.name, type_.shape, lambda *out: sums[at(*out)], inputs=(sums,))
 
         def term(*index: Expr) -> Callable[..., Expr]:
             *row, j = index

@@ -24,10 +24,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
-from dlc.graph.integers import bf16_exact, fits_bf16
+from dlc.graph.integers import bf16_exact, fits_bf16, integer_range
 from dlc.graph.op import Array, Op
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
@@ -49,13 +51,25 @@ from dlc.schedule.rules.strip import (
 from dlc.te.expr import Const, Expr
 from dlc.te.types import const_size
 
-Planes = tuple[int, int]
-"""How many planes are multiplied of an operand and of its weights."""
 PLANES = {"highest": 3, "high": 2, "medium": 1}
 FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
 MARGIN = 0.9  # of their time, that the engine may take
 MAX_PARTS = 8
 CALL = 10000.0  # cycles that one more kernel costs
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """How many planes are multiplied of an operand and of its weights."""
+
+    rows: int
+    weights: int
+    is_finite: bool  # whether every element of both surely is
+
+    @property
+    def products(self) -> int:
+        """How many products of planes that makes."""
+        return len(plane_pairs(self.rows, self.weights))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +144,19 @@ def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
             array = editor.array(w)
             if array is None or w.type.dtype is not DType.F32 or not array.size:
                 return None
-            planes = (1 if fits_bf16(editor, x) else count, 1 if bf16_exact(array) else count)
+            split = _Split(
+                rows=1 if fits_bf16(editor, x) else count,
+                weights=1 if bf16_exact(array) else count,
+                is_finite=integer_range(editor, x) is not None and bool(np.isfinite(array).all()),
+            )
             if isinstance(node.op, MatMulPacked):
-                return _matmul(node.op, x, node.output, array, planes)
-            return _conv(node.op, node.output, array, planes) if x.type.is_static else None
+                return _matmul(node.op, x, node.output, array, split)
+            return _conv(node.op, node.output, array, split) if x.type.is_static else None
         case _:
             return None
 
 
-def _conv(op: ConvBlocked, out: Value, w: Array, planes: Planes) -> _Product | None:
+def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> _Product | None:
     ob, cb, *kernel, ci, oc = w.shape
     if op.groups != 1 or ci != ROWS or oc != ROWS or ob < 2:  # half of a panel has no schedule
         return None
@@ -156,21 +174,22 @@ def _conv(op: ConvBlocked, out: Value, w: Array, planes: Planes) -> _Product | N
         spare=slack,
         columns=-(-ob // 2),
         steps=-(-cb // 2) * prod(kernel),
-        products=len(plane_pairs(*planes)),
-        planes=planes[1],
-        row_bytes=-(-cb // 2) * prod(grid.phases) * planes[0] * DEPTH * 2,
+        products=split.products,
+        planes=split.weights,
+        row_bytes=-(-cb // 2) * prod(grid.phases) * split.rows * DEPTH * 2,
     )
     new = ConvPlanes(
         blocks=out.type.shape[1],
         stride=op.stride,
         dilation=op.dilation,
         slack=slack,
-        planes=planes[0],
+        planes=split.rows,
+        is_finite=split.is_finite,
     )
-    return _Product(new, shape, dense.reshape(cb * ROWS, *kernel, ob * ROWS), planes[1])
+    return _Product(new, shape, dense.reshape(cb * ROWS, *kernel, ob * ROWS), split.weights)
 
 
-def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, planes: Planes) -> _Product | None:
+def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> _Product | None:
     panels, depth, width = w.shape
     if x.type.rank < 2 or not isinstance(op.n, Const):
         return None
@@ -188,13 +207,13 @@ def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, planes: Planes) ->
         spare=slack,
         columns=-(-n // (2 * ROWS)),
         steps=depth // DEPTH,
-        products=len(plane_pairs(*planes)),
-        planes=planes[1],
-        row_bytes=depth * planes[0] * 2,
+        products=split.products,
+        planes=split.weights,
+        row_bytes=depth * split.rows * 2,
     )
     dense = w.transpose(1, 0, 2).reshape(depth, panels * width)[:, :n]
-    new = MatMulPlanes(n=op.n, slack=slack, planes=planes[0])
-    return _Product(new, shape, dense, planes[1], isinstance(rows, Const))
+    new = MatMulPlanes(n=op.n, slack=slack, planes=split.rows, is_finite=split.is_finite)
+    return _Product(new, shape, dense, split.weights, isinstance(rows, Const))
 
 
 def _assumed(size: Expr, otherwise: int) -> int:

@@ -8,6 +8,7 @@ from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
 from dlc.graph.rules.cast_there_and_back import cast_there_and_back
 from dlc.graph.rules.conv_transpose_into_conv import conv_transpose_into_conv
 from dlc.graph.rules.div_into_mul import div_into_mul
+from dlc.graph.rules.div_into_quotient import div_into_quotient
 from dlc.graph.rules.drop_no_ops import drop_mul_by_one, drop_no_op
 from dlc.graph.rules.expand_into_broadcast import EXPAND_INTO_BROADCAST
 from dlc.graph.rules.integers_into_floats import integers_into_floats
@@ -96,5 +97,6 @@ STEP_RULES: tuple[Rule, ...] = (
     pad_into_pool,
     tiny_weights_into_zeros,
     tiny_bias_into_zeros,
+    div_into_quotient,
 )
 """What apply_rules applies then: small steps that move constants into weights."""
