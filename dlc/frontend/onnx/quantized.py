@@ -45,7 +45,7 @@ def convert_quantize(
 ) -> Value:
     """round(x / scale) + zero, held in the range of the type; halves go to the even number."""
     for number in (output_dtype, precision):
-        if number and number not in DTYPES:
+        if number and (number not in DTYPES or DTYPES[number] is DType.STR):
             ctx.refuse(f"element type {elem_type_name(number)} is not supported")
     wanted = DTYPES.get(output_dtype, DType.U8) if zero is None else zero.type.dtype
     scale = cast_to(ctx, scale, DTYPES.get(precision, _computed(scale.type.dtype)))
@@ -90,7 +90,7 @@ def convert_dequantize(
     output_dtype: int = 0,
 ) -> Value:
     """(x - zero) * scale."""
-    if output_dtype and output_dtype not in DTYPES:
+    if output_dtype and (output_dtype not in DTYPES or DTYPES[output_dtype] is DType.STR):
         ctx.refuse(f"element type {elem_type_name(output_dtype)} is not supported")
     scale = cast_to(ctx, scale, _computed(scale.type.dtype))
     y = dequantized(ctx, x, scale, zero, (axis, block_size))
