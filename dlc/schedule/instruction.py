@@ -62,6 +62,16 @@ def barrier():
     pass
 """,
 )
+
+# Ask for the line of memory at a place, which may lie behind the end of its buffer: it is not read.
+PREFETCH = declare(
+    "prefetch",
+    """
+def prefetch(line: bf16[1]):
+    pass
+""",
+)
+
 # Tiles: 16 rows of 64 bytes in registers of their own. The engine takes denormals for 0.
 # Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TILEZERO,
 # TDPBF16PS and TILESTORED.

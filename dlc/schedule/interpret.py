@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dlc.core.errors import InputError, InternalError
 from dlc.core.types import NARROW, NARROW_INTS, DType
 from dlc.schedule.instruction import INSTRUCTIONS
-from dlc.schedule.loop import Buffer, Func, LoopKind
+from dlc.schedule.loop import Block, Buffer, Func, LoopKind
 from dlc.schedule.text import print_func
 from dlc.te.expr import Binary as BinaryExpr
 from dlc.te.expr import Const, Expr, Var, fold_ints
@@ -187,6 +187,8 @@ def _through_f64(fn: Callable[[float], Any]) -> Callable[[Any], Any]:
 
 def _invoke(name: str, *operands: tuple[Checked, tuple[int, ...]]) -> None:
     func = INSTRUCTIONS[name].func
+    if func.body == Block(()):  # such operands may lie outside: nothing is read
+        return
     regions = {
         param.name: buffer.region(start, param.type.static_shape)
         for param, (buffer, start) in zip(func.params, operands, strict=True)

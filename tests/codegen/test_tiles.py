@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 from dlc.codegen.llvm.emit import emit_func
+from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.types import DType
 from dlc.graph.ops.planes import pack_tiles
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
+from dlc.schedule.loop import Block, Invoke, allocs, walk
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import matrix, schedule_func
 from dlc.schedule.text import parse_func
-from dlc.te.expr import Const, Var
+from dlc.te.expr import Const, Var, index
 from dlc.te.tensor import elementwise, placeholder
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, NATIVE, Kernel, check
@@ -88,13 +90,38 @@ CASES = {
 
 
 @needs_engine
-@pytest.mark.parametrize("columns_outer", [0, 1])
+@pytest.mark.parametrize(("columns_outer", "tall"), [(0, 0), (1, 0), (1, 1)])
 @pytest.mark.parametrize("name", CASES)
-def test_products_are_exact_for_small_integers(name, columns_outer):
+def test_products_are_exact_for_small_integers(name, columns_outer, tall):
     op, arrays = CASES[name]
-    knobs = {"columns_outer": columns_outer, "strip": 3, "first_summand": 2 * columns_outer}
-    found = run(op, arrays, knobs)
+    knobs = {"columns_outer": columns_outer, "tall": tall, "strip": 3}
+    found = run(op, arrays, {**knobs, "first_summand": 2 * columns_outer})
     np.testing.assert_array_equal(found, op.reference(*arrays))
+
+
+def test_a_tall_tile_keeps_its_columns_and_asks_for_those_two_steps_ahead():
+    op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 32), 3, 2)
+    func = lowered(op, arrays)
+    steps = schedule_func(func, ENGINE, {"columns_outer": 1, "tall": 1, "strip": 7}).steps
+    fast = optimize(func, ENGINE, steps)
+    sums = allocs(fast.body)["sums_tiles"]
+    assert sums.buffer.type.static_shape == (1, 1, 64, 16)
+    assert lefts(sums.body, 4) == 1  # three planes of a column operand stay
+    asked = [s for s in walk(sums.body) if isinstance(s, Invoke) and s.instruction == "prefetch"]
+    ((_, place),) = (operand for s in asked for operand in s.operands)
+    assert str(place[3]) == "r2 + 2"
+    lines = emit_func(fast, ENGINE).count("call void @llvm.prefetch")
+    assert lines == 3 * 16  # of a tile for each plane
+
+
+def test_registers_are_divided_as_needs_the_fewest_loads():
+    def products(*pairs):
+        places = ((("x", (index(a),)), ("w", (index(b),)), ("c", (index(0),))) for a, b in pairs)
+        return Block(tuple(Invoke("tile_dot_bf16", each) for each in places))
+
+    assert lefts(products(*((a, b) for b in range(2) for a in range(2))), 4) == 2
+    assert lefts(products(*((a, b) for a in range(4) for b in range(3))), 4) == 1
+    assert lefts(products(*((a, b) for b in range(4) for a in range(3))), 4) == 3
 
 
 @needs_engine

@@ -1,9 +1,9 @@
 """Instructions of a matrix engine: accumulators in tile registers, operands loaded as they come.
 
 A buffer of scope TILE takes consecutive tile registers, one for each 16 x 16 elements. Those left
-over hold operands of products: half of them the left ones, half the right ones. A region that is
-still in its register is not loaded again. Registers are named by number, because LLVM's own
-allocation spills tiles where an operand's life crosses a block.
+over hold operands of products: some of them the left ones, the others the right ones, as needs the
+fewest loads. A region that is still in its register is not loaded again. Registers are named by
+number, because LLVM's own allocation spills tiles where an operand's life crosses a block.
 
 The configuration belongs to the thread: a function that uses tiles sets it when it begins and
 gives the registers back when it ends. Nobody keeps tiles across a call.
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from dlc.codegen.llvm.ir import Block, Val
 from dlc.codegen.llvm.memory import Memory
 from dlc.codegen.llvm.storage import strides_of
+from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.errors import CodegenError
 from dlc.schedule.edit import read
 from dlc.schedule.loop import Alloc, Invoke
@@ -48,6 +49,7 @@ class Tiles:
         self._held: tuple[dict[object, int], dict[object, int]] = ({}, {})  # oldest use first
         self._where: Block | None = None  # the block in which the operands were loaded
         self._configured = False
+        self._lefts = 0  # registers for left operands
 
     @contextmanager
     def allocated(self, alloc: Alloc) -> Iterator[None]:
@@ -63,6 +65,7 @@ class Tiles:
                 reason=f"{self._used + count} of {REGISTERS} tile registers leave too few",
             )
         self._configure()
+        self._lefts = lefts(alloc.body, REGISTERS - self._used - count)
         self._first[buffer.name] = self._used
         self._strides[buffer.name] = strides_of(buffer.type.shape)
         self._used += count
@@ -161,7 +164,7 @@ class Tiles:
         return self.indices.pointer(storage.base, flat, size), stride
 
     def _pool(self, side: int) -> range:
-        middle = self._used + (REGISTERS - self._used + 1) // 2
+        middle = self._used + self._lefts
         return range(self._used, middle) if side == 0 else range(middle, REGISTERS)
 
     def _forget(self) -> None:
@@ -222,9 +225,16 @@ def _split(count: int) -> Callable[[Tiles, tuple[Operand, ...]], None]:
     return emit
 
 
+def _prefetch(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
+    at, _ = tiles.address(operands[0], 1)
+    tiles.builder.declarations.use("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+    tiles.builder.line(f"call void @llvm.prefetch.p0({at}, i32 0, i32 3, i32 1)")
+
+
 EMITTERS: dict[str, Emitter] = {
     "tile_zero": Emitter("amx-bf16", _zero),
     "tile_dot_bf16": Emitter("amx-bf16", _dot_bf16),
     "tile_store": Emitter("amx-bf16", _store),
+    "prefetch": Emitter("amx-bf16", _prefetch),
     **{f"split_bf16_{count}": Emitter("avx512bf16", _split(count)) for count in (1, 2, 3)},
 }

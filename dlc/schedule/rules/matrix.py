@@ -1,9 +1,12 @@
 """Sums of products of bf16 planes on a matrix engine of 16 x 16 tiles.
 
 Two tiles of rows by two of columns are accumulated at a time, which loads one operand for each
-product. The row operand is computed where it is needed, for a strip of the result that keeps it in
-the second cache; a strip's sums of 32 columns lie in the first cache until the rest of the kernel
-reads them.
+product. Where the columns come from beyond the caches and few rows use them, it is four tiles of
+rows by one of columns: each column operand is read once, and asked for two steps before.
+
+The row operand is computed where it is needed, for a strip of the result that keeps it in the
+second cache; a strip's sums of 32 columns lie in the first cache until the rest of the kernel reads
+them.
 
 Before, where `sums` reads `rows` and `w`:
     rows -> sums -> exact -> result
@@ -35,7 +38,7 @@ from dlc.core.types import DType
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import simple_index
-from dlc.schedule.rules.strip import OPEN_ROWS, Shape, Strip, choose_pairs, choose_strip
+from dlc.schedule.rules.strip import OPEN_ROWS, TALL, Shape, Strip, choose_pairs, choose_strip
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
@@ -45,6 +48,7 @@ from dlc.te.types import const_size, is_const
 
 ROWS = 16  # rows of a tile, and its columns
 PAIR = 2 * ROWS
+AHEAD = 2  # steps, of 32 summands, before a column operand that is used once
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +163,13 @@ def _is_product(stage: Stage) -> bool:
 
 
 def space(func: Func, target: Target) -> Space:
-    """Lines of the result in a strip, and which loop is the outer; 0, -1: the analytic choice.
+    """Lines of a strip, which loop is the outer, and the tiles; 0, -1: the analytic choice.
 
     The loops over steps of the sums run in their own order from `first_summand` on.
     """
     strips = (0, *range(1, 9), 10, 12, 14, 16, 19, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
-    return Space({"strip": strips, "columns_outer": (-1, 0, 1), "first_summand": (0, 1, 2)})
+    choices = {"columns_outer": (-1, 0, 1), "tall": (-1, 0, 1), "first_summand": (0, 1, 2)}
+    return Space({"strip": strips, **choices})
 
 
 def schedule(trace: Trace, found: Products, target: Target, knobs: Mapping[str, int]) -> None:
@@ -182,6 +187,7 @@ def _shape(func: Func, found: Products) -> Shape:
         for name in (found.rows, found.sums)
     )
     stage = next(s for s in stages(func) if s.buffer == found.sums)
+    assert isinstance(stage.factors, tuple)
     inner = [extents[f.var] for f in stage.inner]
     height = (extents[found.row[0]] - 1) * found.width + found.line
     return Shape(
@@ -196,6 +202,7 @@ def _shape(func: Func, found: Products) -> Shape:
         products=inner[-3],
         planes=rows[-2],
         row_bytes=prod(rows) // rows[-3] // prod(sums[:-3]) * 2,
+        constant=not any(x.buffer in buffers for x in loads(stage.factors[1])),
     )
 
 
@@ -211,14 +218,14 @@ class _Tiling:
 
     def run(self) -> None:
         trace, found = self.trace, self.found
-        shape, parallel_rows = _shape(trace.func, found), True
+        shape, parallel_rows, tall = _shape(trace.func, found), True, False
         if found.is_open:
             strip, outer, inside = self._order_open(choose_pairs(shape, self.target, self.knobs))
         else:
             plan = choose_strip(shape, self.target, self.knobs)
             assert plan is not None, "match has found one"
             strip, outer, inside = self._order(plan)
-            parallel_rows = plan.columns_outside
+            parallel_rows, tall = plan.columns_outside, plan.tall
         for name in reversed(found.readers):
             trace.do("compute_at", name, inside)
         for name in found.readers:
@@ -230,7 +237,7 @@ class _Tiling:
         self._rows(parallel=parallel_rows)
         steps = [f.var for f in trace.stage(found.sums).inner][:-3]
         trace.turn(steps, self.knobs.get("first_summand", 0))
-        self._sums()
+        self._sums(tall=tall)
 
     def _order(self, plan: Strip) -> tuple[str, str, str]:
         """Cut and order the loops of the result.
@@ -313,30 +320,42 @@ class _Tiling:
                 return False
         return True
 
-    def _sums(self) -> None:
-        """Accumulate two by two tiles in registers; what is left over, one by two."""
+    def _sums(self, *, tall: bool) -> None:
+        """Accumulate two by two tiles in registers, or four by one; what is left over, fewer."""
         trace, name = self.trace, self.found.sums
         stage = trace.stage(name)
         *lead, block, row, lane = stage.names
         summands = [f.var for f in stage.inner]
+        factors = stage.factors
         tiles, row = trace.split(row, ROWS)
         count = trace.constant(tiles)
         assert count is not None
-        tile = [block, row, lane]
-        if count > 1:
-            tiles, pair = trace.split(tiles, 2)
-            tile = [pair, *tile]
+        assert isinstance(factors, tuple)
+        high = min(count, TALL if tall else 2)
+        tile = [row, lane]
+        if tall:
+            lead.append(block)
+        else:
+            tile = [block, *tile]
+        if high > 1:
+            tiles, part = trace.split(tiles, high)
+            tile = [part, *tile]
         trace.do("reorder", (*lead, tiles, *tile))
         trace.do("decompose_reduction", name, tile[0])
-        trace.do("reorder", (*summands[:-2], *tile, *summands[-2:]))
+        *steps, planes = summands[:-2]
+        order = (*tile[:-2], planes) if tall else (planes, *tile[:-2])
+        trace.do("reorder", (*steps, *order, row, lane, *summands[-2:]))
         accumulator = f"{name}_tiles"
         trace.do("cache_write", name, tiles, accumulator, "tile")
+        if tall:
+            weights = next(x.buffer for x in loads(factors[1]))
+            trace.do("prefetch", steps[-1], planes, weights, len(steps), AHEAD)
         suffixes = [""]
-        if count > 1 and count % 2:
-            trace.do("partition", tiles, count // 2, "_t")
+        if count % high:
+            trace.do("partition", tiles, count // high, "_t")
             suffixes.append("_t")
         for suffix in suffixes:
-            trace.do("unroll", f"{summands[-3]}{suffix}")
+            trace.do("unroll", f"{planes}{suffix}")
             for part in ("_init", "", f"_init_{accumulator}"):
                 for var in tile[:-2]:
                     trace.do("unroll", f"{var}{part}{suffix}")

@@ -14,16 +14,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 
 from dlc.core.target import Target
 
 ROWS = 16
 DEPTH = 32
+TALL = 4  # tiles of rows that are accumulated at a time where one of columns is
 PRODUCT = 23.0  # cycles of one product of tiles
+NARROW = 1.25  # how much longer one takes where each loads its row operand from the second cache
 LONELY = 1.2  # how much longer a product takes where one tile of rows shares no loads
 PLANE = 8.0  # cycles to split 32 elements, for each plane
 RESULT = 12.0  # cycles to finish one row of 32 sums
 PANEL = 300.0  # cycles to begin with 32 columns of a strip
+TALL_PANEL = 1500.0  # the same where what the first steps read was not asked for in time
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
 FREE_SHARE = 0.45  # of the second cache, up to which all that is read again is still there
 OPEN_ROWS = 128  # assumed where their number is known at run time only
@@ -47,6 +51,7 @@ class Shape:
     products: int  # of planes, for each of them
     planes: int
     row_bytes: int  # planes of one row of the operand
+    constant: bool = True  # whether the columns are, which then stream through the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +60,31 @@ class Strip:
 
     lines: int
     columns_outside: bool
+    tall: bool = False  # accumulators are four tiles of rows by one of columns
 
 
 def choose_strip(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Strip | None:
     """The cheapest strip that the sums have room for, if any; knobs other than 0, -1 decide."""
     outside = knobs.get("columns_outer", -1)
     orders = (False, True) if outside < 0 else (bool(outside),)
+    wanted_tall = knobs.get("tall", -1)
+    talls = (False, True) if wanted_tall < 0 else (bool(wanted_tall),)
+    if not shape.constant:
+        talls = (False,)
     fitting = [lines for lines in range(1, shape.lines + 1) if _fits(shape, lines)]
     wanted = [lines for lines in fitting if lines == min(knobs.get("strip", 0), shape.lines)]
-    return _cheapest(shape, tuple(wanted or fitting), orders, target)
+    return _cheapest(shape, tuple(wanted or fitting), orders, talls, target)
 
 
 @functools.lru_cache(maxsize=1 << 12)  # layers of one shape repeat
 def _cheapest(
-    shape: Shape, lines: tuple[int, ...], orders: tuple[bool, ...], target: Target
+    shape: Shape,
+    lines: tuple[int, ...],
+    orders: tuple[bool, ...],
+    talls: tuple[bool, ...],
+    target: Target,
 ) -> Strip | None:
-    options = [Strip(count, order) for count in lines for order in orders]
+    options = [Strip(*each) for each in product(lines, orders, talls)]
     return min(options, key=lambda strip: cycles(shape, strip, target), default=None)
 
 
@@ -111,14 +125,22 @@ def _fits(shape: Shape, lines: int) -> bool:
     return begin * shape.width + strip_rows(shape, lines) <= rows
 
 
+def _panel(shape: Shape, strip: Strip, tiles: int) -> float:
+    """Cycles of the products of 32 columns with some tiles of rows."""
+    each = shape.steps * shape.products * 2 * PRODUCT
+    if strip.tall:
+        near = shape.planes > 1 and shape.reach > 0  # the rows of one kernel position serve others
+        return tiles * each * (1.0 if near else NARROW)
+    return (tiles - tiles % 2 + tiles % 2 * LONELY) * each
+
+
 def cycles(shape: Shape, strip: Strip, target: Target) -> float:
     """An estimate of the time of all products."""
     rows = strip_rows(shape, strip.lines)
     strips = -(-shape.lines // strip.lines)
-    products = shape.steps * shape.products * 2 * PRODUCT
     tiles = rows // ROWS
-    panel = (tiles - tiles % 2 + tiles % 2 * LONELY) * products
-    panel += strip.lines * shape.width * RESULT + PANEL
+    panel = _panel(shape, strip, tiles)
+    panel += strip.lines * shape.width * RESULT + (TALL_PANEL if strip.tall else PANEL)
     if rows * 2 * ROWS * 4 > MAX_SUMS_BYTES:
         panel += rows * RESULT
     total = panel * shape.columns * strips
@@ -133,6 +155,12 @@ def cycles(shape: Shape, strip: Strip, target: Target) -> float:
     missed = _missed(held * shape.row_bytes + near, target)
     total += missed * (held * again * shape.row_bytes * shape.columns) / FAR_BYTES
     total += missed * (panel_bytes * shape.columns * again) / FAR_BYTES
-    total += panel_bytes * shape.columns / FAR_BYTES / 2  # the first time, beside products
+    first = panel_bytes / FAR_BYTES
+    if strip.tall:
+        # It is asked for while the products of the first tiles of rows run.
+        first = max(0.0, first - panel / -(-tiles // TALL)) if strip.columns_outside else first
+    else:
+        first /= 2
+    total += first * shape.columns
     rounds = -(-tasks // target.cores)
     return shape.lead * total * rounds * target.cores / max(tasks, 1)
