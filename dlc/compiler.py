@@ -34,6 +34,7 @@ from dlc.schedule.gpu_program import why_not_on_gpu
 from dlc.schedule.loop import Func
 from dlc.schedule.primitive import Step
 from dlc.schedule.program import CallKernel, Copy, Program, steps
+from dlc.schedule.round_products import round_program
 from dlc.te.types import TensorType
 
 if TYPE_CHECKING:
@@ -213,6 +214,7 @@ def lower_model(
         say(f"{len(imported.graph.nodes)} nodes into {len(graph.nodes)} groups")
     with stage("lower") as say:
         program, constants = lower_graph(graph)
+        program = round_program(program, machine, precision)
         say(f"{len(program.kernels)} kernels, arena of {program.arena_bytes} bytes")
     seconds = time.perf_counter() - began
     groups = len(graph.nodes)

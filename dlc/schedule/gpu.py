@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeGuard
 
 from dlc.core.types import DType
 from dlc.schedule.edit import read, sequence, written
@@ -168,11 +169,13 @@ def block_phases(func: Func) -> Iterator[Stmt]:
 
 def is_cooperative(stmt: Stmt) -> bool:
     """Whether a statement holds phases of several threads, rather than being a phase."""
-    if isinstance(stmt, For) and stmt.kind is LoopKind.THREAD:
+    if _is_of_threads(stmt):
         return False
-    return any(
-        (isinstance(s, For) and s.kind is LoopKind.THREAD) or is_barrier(s) for s in walk(stmt)
-    )
+    return any(_is_of_threads(s) or is_barrier(s) for s in walk(stmt))
+
+
+def _is_of_threads(stmt: Stmt) -> TypeGuard[For]:
+    return isinstance(stmt, For) and stmt.kind in (LoopKind.THREAD, LoopKind.WARP)
 
 
 def is_barrier(stmt: Stmt) -> bool:
@@ -193,17 +196,13 @@ def phases(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def thread_loops(phase: Stmt) -> tuple[For, ...]:
-    """The thread loops of a phase, outermost first."""
-    return tuple(s for s in walk(phase) if isinstance(s, For) and s.kind is LoopKind.THREAD)
+    """The thread and warp loops of a phase, outermost first."""
+    return tuple(s for s in walk(phase) if _is_of_threads(s))
 
 
 def threads_of(phase: Stmt) -> int:
     """How many threads a phase runs on."""
-    total = 1
-    for loop in thread_loops(phase):
-        assert isinstance(loop.extent, Const), "thread loops have constant extents"
-        total *= int(loop.extent.value)
-    return total
+    return max((a * n for a, n in strides(thread_loops(phase)).values()), default=1)
 
 
 def block_threads(func: Func) -> int:
@@ -218,6 +217,8 @@ def strides(loops: tuple[For, ...]) -> dict[str, tuple[int, int]]:
     stride = 1
     for loop in reversed(loops):
         assert isinstance(loop.extent, Const), "thread loops have constant extents"
+        if loop.kind is LoopKind.WARP:
+            stride = max(stride, WARP)
         found[loop.var] = (stride, int(loop.extent.value))
         stride *= int(loop.extent.value)
     return found

@@ -22,6 +22,10 @@ class Instruction:
 
     name: str
     meaning: str
+    lanes: tuple[tuple[str, int, int, int], ...] = ()
+    """Of what all threads of a warp run together: which dimensions of which operand number the
+    threads, as (operand, dimension, stride, extent). Each thread has such an operand's other
+    dimensions in its registers; other operands are shared memory."""
 
     @functools.cached_property
     def func(self) -> Func:
@@ -34,11 +38,13 @@ class Instruction:
 INSTRUCTIONS: dict[str, Instruction] = {}
 
 
-def declare(name: str, meaning: str) -> Instruction:
+def declare(
+    name: str, meaning: str, lanes: tuple[tuple[str, int, int, int], ...] = ()
+) -> Instruction:
     """Add an instruction to the registry."""
     if name in INSTRUCTIONS:
         raise InternalError(detail=f"instruction '{name}' is declared twice")
-    INSTRUCTIONS[name] = Instruction(name, meaning)
+    INSTRUCTIONS[name] = Instruction(name, meaning, lanes)
     return INSTRUCTIONS[name]
 
 
@@ -128,3 +134,56 @@ def split_bf16_{count}(x: f32[16], *, planes: bf16[{count}, 16]):
 # The planes of 16 floats. Denormals become 0, in the operand and in the planes.
 # Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VCVTNEPS2BF16.
 SPLITS = tuple(declare(f"split_bf16_{count}", _split(count)) for count in (1, 2, 3))
+
+
+@dataclass(frozen=True, slots=True)
+class WarpProduct:
+    """The product of 16-bit floats that a warp computes: tiles of 16 x 8 sums, 16 summands each."""
+
+    dtype: str
+    rows: int  # of tiles
+    columns: int
+
+    @property
+    def name(self) -> str:
+        """The name of the instruction."""
+        return f"warp_product_{self.dtype}_{self.rows}x{self.columns}"
+
+    @property
+    def meaning(self) -> str:
+        """Dimensions of `c`: tile row and column, unless there is one; then the row in a tile as
+        half and line; then the column as pair and place in the pair.
+        """
+        loops = [("m", self.rows), ("n", self.columns), ("h", 2), ("g", 8), ("t", 4), ("p", 2)]
+        loops = [(v, n) for v, n in loops if n > 1]
+        shape, at = ", ".join(str(n) for _, n in loops), ", ".join(v for v, _ in loops)
+        row = "m * 16 + h * 8 + g" if self.rows > 1 else "h * 8 + g"
+        column = "n * 8 + t * 2 + p" if self.columns > 1 else "t * 2 + p"
+        a = f"a: {self.dtype}[{16 * self.rows}, 16]"
+        b = f"b: {self.dtype}[16, {8 * self.columns}]"
+        lines = [f"def {self.name}({a}, {b}, *, c: f32[{shape}]):"]
+        for depth, (var, count) in enumerate((*loops, ("k", 16)), 1):
+            lines.append("    " * depth + f"for {var} in range({count}):")
+        product = f"f32(a[{row}, k]) * f32(b[k, {column}])"
+        lines.append("    " * (len(loops) + 2) + f"c[{at}] += {product}")
+        return "\n".join(lines) + "\n"
+
+    @property
+    def lanes(self) -> tuple[tuple[str, int, int, int], ...]:
+        """The line and the pair number the threads."""
+        lead = (self.rows > 1) + (self.columns > 1)
+        return (("c", lead + 1, 4, 8), ("c", lead + 2, 1, 4))
+
+
+# Source: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating point type".
+WARP_PRODUCTS = {
+    product.name: product
+    for product in (
+        WarpProduct(dtype, rows, columns)
+        for dtype in ("bf16", "f16")
+        for rows in (1, 2, 4)
+        for columns in (1, 2, 4, 8)
+    )
+}
+for _product in WARP_PRODUCTS.values():
+    declare(_product.name, _product.meaning, _product.lanes)

@@ -206,8 +206,8 @@ def _prelude(seed: int) -> dict[str, Any]:
         order: list[int] = random.permutation(extent).tolist()
         return order
 
-    any_order = (LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.BLOCK, LoopKind.THREAD)
-    words: dict[str, Any] = {k.value: shuffled if k in any_order else ordered for k in LoopKind}
+    in_order = (LoopKind.SERIAL, LoopKind.UNROLL)
+    words: dict[str, Any] = {k.value: ordered if k in in_order else shuffled for k in LoopKind}
     words |= {dtype.value: _Type(dtype) for dtype in DType}
     words |= {
         "alloc": _alloc, "invoke": _invoke, "inf": np.float32(np.inf), "nan": np.float32(np.nan),

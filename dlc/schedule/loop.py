@@ -27,6 +27,7 @@ class LoopKind(enum.StrEnum):
     UNROLL = "unroll"  # written out; the extent is a constant
     BLOCK = "block"  # on the blocks of a GPU, in any order
     THREAD = "thread"  # on the threads of a GPU's block, together with those nested inside of it
+    WARP = "warp"  # as THREAD, each iteration on 32 threads that run one instruction together
 
 
 class Scope(enum.StrEnum):

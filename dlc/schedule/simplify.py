@@ -26,7 +26,8 @@ from dlc.te.simplify import Bounds, canonical, simplify, surely_at_most, to_poly
 from dlc.te.transform import free_vars, loads
 
 NOTHING = Block(())
-_ON_GPU = (LoopKind.BLOCK, LoopKind.THREAD)  # they say who runs their body, even if once
+# They say who runs their body, even if once.
+_ON_GPU = (LoopKind.BLOCK, LoopKind.THREAD, LoopKind.WARP)
 
 
 def conjuncts(cond: Expr) -> list[Expr]:
@@ -142,7 +143,7 @@ def tighten_stmt(stmt: Stmt, sizes: Iterable[str]) -> Stmt:
 
     def visit(node: Stmt) -> Stmt:
         match node:
-            case For(_, _, kind, If(cond, body)) if kind is not LoopKind.THREAD:
+            case For(_, _, kind, If(cond, body)) if kind not in (LoopKind.THREAD, LoopKind.WARP):
                 return _tighten(node, conjuncts(cond), body, known)
             case _:
                 return node

@@ -26,8 +26,14 @@ from dlc.schedule.loop import (
 from dlc.te.expr import Const, Expr, UnOp
 from dlc.te.transform import free_vars, loads
 
-_CONSTANT_EXTENT = (LoopKind.VECTOR, LoopKind.UNROLL, LoopKind.THREAD)
-_NOT_IN_VECTOR = (LoopKind.VECTOR, LoopKind.PARALLEL, LoopKind.BLOCK, LoopKind.THREAD)
+_CONSTANT_EXTENT = (LoopKind.VECTOR, LoopKind.UNROLL, LoopKind.THREAD, LoopKind.WARP)
+_NOT_IN_VECTOR = (
+    LoopKind.VECTOR,
+    LoopKind.PARALLEL,
+    LoopKind.BLOCK,
+    LoopKind.THREAD,
+    LoopKind.WARP,
+)
 # Words of the text that mean something else: a buffer of this name could not be read back.
 RESERVED = frozenset(
     {"size", "alloc", "invoke", "in_place", "min", "max", "inf", "nan", "index"}

@@ -18,7 +18,20 @@ from dlc.schedule.gpu import (
     tails,
     thread_loops,
 )
-from dlc.schedule.loop import Alloc, For, Func, If, LoopKind, Scope, Stmt, Store, allocs, walk
+from dlc.schedule.instruction import INSTRUCTIONS
+from dlc.schedule.loop import (
+    Alloc,
+    For,
+    Func,
+    If,
+    Invoke,
+    LoopKind,
+    Scope,
+    Stmt,
+    Store,
+    allocs,
+    walk,
+)
 from dlc.schedule.passes.insert_barriers import insert_barriers
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.transform import free_vars, loads
@@ -65,8 +78,14 @@ def _loops(func: Func) -> Iterator[str]:
 
 
 def _nested(phase: Stmt) -> Iterator[str]:
-    """Whether all work of a phase is inside its innermost thread loop."""
+    """Whether all work of a phase is inside its innermost thread loop, and warps' by warps."""
     found = thread_loops(phase)
+    by_warps = bool(found) and found[-1].kind is LoopKind.WARP
+    for stmt in walk(phase):
+        if isinstance(stmt, Store) and by_warps:
+            yield f"a store stands inside of the warp loop '{found[-1].var}', but no thread loop"
+        if isinstance(stmt, Invoke) and bool(INSTRUCTIONS[stmt.instruction].lanes) != by_warps:
+            yield f"'{stmt.instruction}' does not stand in warp loops only"
     for outer, inner in pairwise(found):
         stores = [s for s in walk(outer.body) if isinstance(s, Store)]
         inside = [s for s in walk(inner) if isinstance(s, Store)]
@@ -76,7 +95,7 @@ def _nested(phase: Stmt) -> Iterator[str]:
 
 def _barriers(func: Func) -> Iterator[str]:
     for stmt in walk(func.body):
-        is_thread_loop = isinstance(stmt, For) and stmt.kind is LoopKind.THREAD
+        is_thread_loop = isinstance(stmt, For) and stmt.kind in (LoopKind.THREAD, LoopKind.WARP)
         if is_thread_loop and any(is_barrier(s) for s in walk(stmt)):
             yield "a barrier stands inside of a thread loop"
     if insert_barriers(func) != func:
@@ -143,6 +162,22 @@ def _accesses(func: Func, buffer: str) -> Iterator[tuple[Index, dict[str, tuple[
         for stmt in walk(phase):
             for index in _indices(stmt, buffer):
                 yield index, digits
+            if isinstance(stmt, Invoke):
+                yield from _regions(stmt, buffer, digits)
+
+
+def _regions(
+    stmt: Invoke, buffer: str, digits: dict[str, tuple[int, int]]
+) -> Iterator[tuple[Index, dict[str, tuple[int, int]]]]:
+    """The regions of an instruction; the threads of its warp are digits too."""
+    known = INSTRUCTIONS[stmt.instruction]
+    for param, (name, index) in zip(known.func.params, stmt.operands, strict=True):
+        if name != buffer:
+            continue
+        lead = len(index) - param.type.rank
+        lanes = {f"#{d}": (s, n) for p, d, s, n in known.lanes if p == param.name}
+        whole = [Var(f"#{d - lead}") if f"#{d - lead}" in lanes else x for d, x in enumerate(index)]
+        yield tuple(whole), digits | lanes
 
 
 def _indices(stmt: Stmt, buffer: str) -> Iterator[Index]:

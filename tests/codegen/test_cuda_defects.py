@@ -19,6 +19,7 @@ from dlc.schedule.passes.insert_barriers import insert_barriers
 from dlc.schedule.rules import gpu_contract, prepare
 from dlc.schedule.trace import Trace
 from tests.codegen.gpu import GPU, Scheduled, emulate, schedule
+from tests.codegen.test_cuda_rules import on_engine, product_of
 from tests.schedule.data import inputs, parse
 from tests.schedule.test_rules import CASES
 
@@ -34,6 +35,11 @@ def product() -> Scheduled:
     assert found is not None
     gpu_contract.schedule(trace, found, GPU, {"tile": 5, "chunk": 8})
     return schedule(func, "k", trace.steps)
+
+
+def engine() -> Scheduled:
+    """A product on the matrix engine, with tails."""
+    return on_engine(product_of("f16", 70, 70, 32), "k", {"tile": 4})
 
 
 def written(text: str) -> Scheduled:
@@ -98,8 +104,9 @@ DEFECTS = {
         "race: (read of|write to) 'matmul_packed_(rows|columns)'",
     ),
     "no barrier before the factors are replaced": Defect(
-        "product", "    barrier();\n    {\n      const int rows_copy_t",
-        "    {\n      const int rows_copy_t", "race: (read of|write to) 'matmul_packed_rows'",
+        "product", "    barrier();\n    {\n      const int matmul_packed_rows_copy_t",
+        "    {\n      const int matmul_packed_rows_copy_t",
+        "race: (read of|write to) 'matmul_packed_rows'",
     ),
     "no barrier at all": Defect("reverse", "barrier();", "", "race: "),
     "a barrier for some threads only": Defect(
@@ -169,6 +176,24 @@ DEFECTS = {
         "tails", "last_block(arrivals_1, z + 3, 3)", "last_block(arrivals_1, z + 4, 3)",
         "out of bounds: 'arrivals_1'",
     ),
+    "no barrier before warps multiply": Defect(
+        "engine", "  barrier();\n  {\n    const int i0_w", "  {\n    const int i0_w", "race: ",
+    ),
+    "a warp instruction for some lanes only": Defect(
+        "engine", "multiply_tiles<2, 4>", "if (DLC_THREAD % 32 > 3) multiply_tiles<2, 4>",
+        "lanes of a warp of block . wait for the others",
+    ),
+    "summands of another chunk": Defect(
+        "engine", "k_s_o * 1152", "k_s_o * 576", WRONG,
+    ),
+    "warps that multiply each other's rows": Defect("engine", "i0_w * 1280", "i1_w * 1280", WRONG),
+    "a line of the wrong length": Defect(
+        "engine", ", 40, matmul", ", 48, matmul", "another|out of"
+    ),
+    "lines that are not aligned": Defect("engine", ", 40, matmul", ", 36, matmul", "not aligned"),
+    "tiles in the registers of others": Defect(
+        "engine", "multiply_tiles<2, 4>(matmul, 0,", "multiply_tiles<2, 4>(matmul, 4,", "out of",
+    ),
     "a maximum that drops NaN": Defect(
         "nan", r"max_of(float(A[b * 64]), 1.0f)", "(A[b * 64] > 1.0f ? float(A[b * 64]) : 1.0f)",
         WRONG,
@@ -181,7 +206,7 @@ HARMLESS = {"a chunk too many"}
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, Scheduled]:
     found = {"product": product(), "reverse": written(REVERSE), "shift": written(SHIFT)}
-    found["tails"] = written(TAILS)
+    found |= {"tails": written(TAILS), "engine": engine()}
     return found | {"nan": found["reverse"]}
 
 

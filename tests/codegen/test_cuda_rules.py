@@ -17,9 +17,11 @@ from dlc.schedule.loop import Func
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitive import replay
+from dlc.schedule.round_products import round_products
 from dlc.schedule.rules import (
     gpu_attend,
     gpu_contract,
+    gpu_matrix,
     gpu_own,
     gpu_row,
     prepare,
@@ -98,11 +100,90 @@ def test_a_rule_takes_its_nests(name: str, rule: ModuleType) -> None:
     assert any(k.shared_bytes for k in made) == (rule is not gpu_own and name not in NARROW)
 
 
-def norm(rows: int, columns: int, last: str) -> Func:
+def product_of(dtype: str, rows: int, columns: int, depth: int) -> Func:
+    """A matrix product with a bias."""
+    shape = f"{dtype}[{rows}, {columns}]"
+    return lower_group(
+        parse_graph(f"""
+def main(x: {dtype}[{rows}, {depth}], w: {dtype}[{depth}, {columns}], b: {dtype}[{columns}]):
+    m: {shape} = matmul(x, w)
+    y: {shape} = add(m, b)
+    return y
+"""),
+        "f",
+    )
+
+
+def on_engine(func: Func, symbol: str, knobs: dict[str, int]) -> Scheduled:
+    trace = Trace(func)
+    prepare(trace, GPU)
+    found = gpu_matrix.match(trace.func, GPU)
+    assert found is not None
+    gpu_matrix.schedule(trace, found, GPU, knobs)
+    return schedule(func, symbol, trace.steps)
+
+
+def test_every_tile_of_warps_computes_the_same() -> None:
+    made = {}
+    for tile in range(1, 1 + len(gpu_matrix.TILES)):
+        func = product_of("f16" if tile % 2 else "bf16", 131, 133, 32 * (1 + tile % 3))
+        made[tile] = on_engine(func, f"k{tile}", {"tile": tile})
+    emulator = Emulator([k for s in made.values() for k in s.kernels])
+    for one in made.values():
+        assert [k.text.count("multiply_tiles<") for k in one.kernels] == [1]
+        arrays = inputs(one.func, {})
+        check_emulated(one, arrays, {}, emulator=emulator, orders=("shuffled",))
+    loads, conflicts = emulator.conflicts()
+    assert loads > 1000
+    assert conflicts == 0
+
+
+def test_a_product_of_warps_means_what_its_loops_mean() -> None:
+    func = product_of("f16", 35, 41, 48)
+    made = on_engine(func, "k", {"tile": 7})
+    assert 'invoke("warp_product_f16_1x2"' in str(optimize(func, GPU))
+    check_emulated(made, inputs(func, {}), {})
+    got, want = (run_func(f, {}, inputs(func, {})) for f in (optimize(func, GPU), func))
+    np.testing.assert_array_equal(got["out"], want["out"])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("last", ["", "layer_norm(s, g, g)"])
+def test_rounded_products_run_on_the_engine(count: int, last: str) -> None:
+    plain = norm(33, 70, last, depth=32) if last else product_of("f32", 33, 70, 48)
+    func = round_products(plain, GPU, count)
+    made = schedule(func, "k")
+    assert [k.text.count("multiply_tiles<") for k in made.kernels] == [1]
+    check_emulated(made, inputs(func, {}), {}, rtol=1e-5 if last else 0.0)
+
+
+def test_three_products_of_bf16_are_nearly_those_of_float32() -> None:
+    plain = product_of("f32", 32, 32, 64)
+    random = np.random.default_rng(1)
+    shapes = {b.name: b.type.static_shape for b in plain.inputs}
+    arrays = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    exact = arrays["in0"].astype(np.float64) @ arrays["in1"] + arrays["in2"]
+    errors = []
+    for count in (1, 3):
+        got = run_func(round_products(plain, GPU, count), {}, arrays)["out"]
+        errors.append(float(np.abs(got - exact).max()))
+    assert 1e-3 < errors[0] < 2e-1
+    assert errors[1] < 2e-4
+
+
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(15, 70, 32), (70, 31, 32), (70, 70, 40)])
+def test_products_that_fill_no_instruction_stay_as_they_are(
+    rows: int, columns: int, depth: int
+) -> None:
+    func = product_of("f32", rows, columns, depth)
+    assert round_products(func, GPU, 1) is func
+
+
+def norm(rows: int, columns: int, last: str, depth: int = 19) -> Func:
     """A product, a residual, and a norm of the rows."""
     shape = f"f32[1, {rows}, {columns}]"
     graph = parse_graph(f"""
-def main(x: f32[1, {rows}, 19], w: f32[19, {columns}], r: {shape}, g: f32[{columns}]):
+def main(x: f32[1, {rows}, {depth}], w: f32[{depth}, {columns}], r: {shape}, g: f32[{columns}]):
     m: {shape} = matmul(x, w)
     s: {shape} = add(m, r)
     y: {shape} = {last}

@@ -29,6 +29,7 @@ from dlc.schedule.gpu import (
     thread_loops,
     threads_of,
 )
+from dlc.schedule.instruction import WARP_PRODUCTS, WarpProduct
 from dlc.schedule.loop import (
     Alloc,
     Block,
@@ -48,11 +49,12 @@ from dlc.schedule.loop import (
 from dlc.schedule.text import print_type
 from dlc.schedule.verify_gpu import shared_bytes, thread_dims
 from dlc.te.affine import loop_bounds
-from dlc.te.expr import Binary, BinOp, Const, Expr, Var
+from dlc.te.expr import Binary, BinOp, Cast, Const, Expr, Var
 from dlc.te.simplify import simplify
 from dlc.te.types import const_size
 
 INDENT = "  "
+Operand = tuple[str, tuple[Expr, ...]]
 _INT_MAX = 2**31 - 1
 
 
@@ -117,12 +119,16 @@ class _Printer:
 
     def element(self, buffer: str, index: tuple[Expr, ...]) -> str:
         """The text of an element: buffers are dense and row-major."""
+        return f"{buffer}[{self.place(buffer, index)}]"
+
+    def place(self, buffer: str, index: tuple[Expr, ...]) -> str:
+        """The text of an element's number."""
         shape = self.buffers[buffer].type.shape
         dims = [d for d in range(len(shape)) if d not in self.private.get(buffer, ())]
         flat: Expr = Const(0, DType.INDEX)
         for d in dims:
             flat = flat * shape[d] + index[d]
-        return f"{buffer}[{self.exprs.text(simplify(flat, self.bounds))}]"
+        return self.exprs.text(simplify(flat, self.bounds))
 
     def params(self) -> list[str]:
         """The parameters of the C++ function."""
@@ -245,7 +251,7 @@ class _Printer:
             case If(cond, body):
                 head = f"{pad}if ({self.exprs.text(simplify(cond, self.bounds))}) {{"
                 return [head, *self.stmt(body, pad + INDENT), f"{pad}}}"]
-            case For(kind=LoopKind.THREAD):
+            case For(kind=LoopKind.THREAD | LoopKind.WARP):
                 self.bind(stmt)
                 return self.stmt(stmt.body, pad)
             case For():
@@ -254,6 +260,8 @@ class _Printer:
                 kind, count = MEMORY_TYPES[buffer.type.dtype], prod(buffer.type.static_shape)
                 head = f"{pad}DLC_LOCAL({kind}, {buffer.name}, {count});"
                 return [head, *self.stmt(body, pad)]
+            case Invoke(name, operands) if name in WARP_PRODUCTS:
+                return [pad + self.warp_product(WARP_PRODUCTS[name], operands)]
             case Invoke(name, _):
                 raise CodegenError(
                     stage="the CUDA printer",
@@ -262,6 +270,13 @@ class _Printer:
                 )
             case _:
                 assert_never(stmt)
+
+    def warp_product(self, known: WarpProduct, operands: tuple[Operand, ...]) -> str:
+        """The product that a warp computes: factors in shared memory, sums in registers."""
+        places = [f"{name}, {self.place(name, index)}" for name, index in operands]
+        pitches = [self.exprs.text(self.buffers[name].type.shape[-1]) for name, _ in operands[:2]]
+        (a, b, c), (lda, ldb) = places, pitches
+        return f"multiply_tiles<{known.rows}, {known.columns}>({c}, {a}, {lda}, {b}, {ldb});"
 
     def loop(self, loop: For, pad: str, inner: Callable[[Stmt, str], list[str]]) -> list[str]:
         """A loop that one thread, or all of a block, run in order."""
@@ -281,9 +296,10 @@ class _Printer:
         if accumulation(stmt) is BinOp.ADD and dtype in (DType.F32, DType.F64):
             assert isinstance(value, Binary)
             return f"{target} += {self.value(value.b)};"
-        text = self.value(value)
         if dtype in (DType.F16, DType.BF16):
-            text = f"{dtype}({text})"
+            inner = value.a if isinstance(value, Cast) else value
+            return f"{target} = {dtype}({self.exprs.text(simplify(inner, self.bounds))});"
+        text = self.value(value)
         return f"{target} = {text};"
 
     def value(self, expr: Expr) -> str:

@@ -40,6 +40,11 @@ struct f16 {
   explicit operator float() const { _Float16 y; memcpy(&y, &bits, 2); return (float)y; }
 };
 
+DLC_FN u16 round_to_bf16(float x) {
+  const u32 raw = float_to_bits(x), even = raw + 0x7fffu + ((raw >> 16) & 1u);
+  return u16((x != x ? raw | 0x400000u : even) >> 16);
+}
+
 DLC_FN float min_of(float a, float b) { return a != a || a < b ? a : b; }
 DLC_FN float max_of(float a, float b) { return a != a || a > b ? a : b; }
 
@@ -52,6 +57,7 @@ inline u32 epoch;                    // barriers passed in this launch, over all
 inline const char *kernel;
 inline char failure[512];            // the first thing that went wrong, or ""
 inline int next_slot;
+inline u32 turns[1024];              // warp instructions that a thread has run
 
 [[noreturn]] void give_up();
 [[noreturn]] inline void fail(const char *what, const char *name, long long index, int other) {
@@ -155,7 +161,7 @@ template <class T, int N> struct Local {
 
 // ---- fibers
 
-enum State { READY, AT_BARRIER, DONE };
+enum State { READY, AT_BARRIER, AT_WARP, DONE };
 struct Fiber { void *stack_pointer; char *stack; State state; };
 const size_t STACK_BYTES = 256 << 10;
 inline Fiber fibers[1024];
@@ -218,6 +224,7 @@ inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks,
   int turn[1024];
   int *block_turn = ordered((int *)malloc(sizeof(int) * (blocks + 1)), blocks, order, random);
   memset(shared_block, 0, sizeof shared_block);
+  memset(turns, 0, sizeof turns);
   arrived_at = (i64 *)malloc(sizeof(i64) * (blocks + 1));
   leader = (int *)malloc(sizeof(int) * (blocks + 1));
   for (int b = 0; b < blocks; ++b) arrived_at[b] = leader[b] = -1;
@@ -232,8 +239,18 @@ inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks,
         thread = turn[i];
         if (fibers[thread].state == READY) dlc_switch(&scheduler, fibers[thread].stack_pointer);
       }
-      int done = 0;
+      int done = 0, met = 0;
       for (int t = 0; t < count; ++t) done += fibers[t].state == DONE;
+      for (int w = 0; w < count; w += 32) {
+        int here = 0;
+        for (int t = w; t < w + 32 && t < count; ++t) here += fibers[t].state == AT_WARP;
+        if (here % 32 && !failure[0])
+          snprintf(failure, sizeof failure, "%s: %d lanes of a warp of block %d wait for the others",
+                   kernel, here, block);
+        for (int t = w; t < w + 32 && here == 32; ++t) fibers[t].state = READY;
+        met += here;
+      }
+      if (met && !failure[0]) continue;
       waiting = count - done;
       if (waiting && done && !failure[0])
         snprintf(failure, sizeof failure, "%s: %d threads of block %d ended, %d wait", kernel, done,
@@ -295,4 +312,69 @@ DLC_FN bool last_block(const dlc::Global<u32> &arrivals, i64 group, u32 count) {
   }
   barrier();
   return is_last;
+}
+
+// ---- warp instructions: 32 lanes meet, then each takes its part of what all have brought
+
+namespace dlc {
+
+struct Brought { i64 at; u32 x[4], y[2]; };
+inline Brought brought[2][1024];  // by turns, since a lane may be one instruction ahead
+inline i64 loads, conflicts;  // of rows of 16 bytes in shared memory, eight at a time
+
+inline const Brought *meet(const Brought &mine) {
+  const int turn = turns[thread]++ % 2;
+  brought[turn][thread] = mine;
+  pause(AT_WARP);
+  return brought[turn] + thread / 32 * 32;
+}
+
+// Rows of eight in different banks are loaded at once.
+inline void count_conflicts(const Brought *lanes, int matrices) {
+  for (int m = 0; m < matrices; ++m) {
+    int most = 0, rows[8] = {};
+    for (int r = 0; r < 8; ++r) {
+      int &same = rows[lanes[m * 8 + r].at / 8 % 8];
+      if (++same > most) most = same;
+    }
+    loads += 1;
+    conflicts += most - 1;
+  }
+}
+
+template <class A> void load(u32 *x, const A &a, i64 at, int matrices, bool turned) {
+  if (at % 8) fail("a row is not aligned to 16 bytes:", a.name, at, -1);
+  const Brought *lanes = meet({at, {}, {}});
+  const int g = thread % 32 / 4, t = thread % 4;
+  if (thread % 32 == 0) count_conflicts(lanes, matrices);
+  for (int m = 0; m < matrices; ++m) {
+    const i64 first = turned ? lanes[m * 8 + 2 * t].at + g : lanes[m * 8 + g].at + 2 * t;
+    const i64 second = turned ? lanes[m * 8 + 2 * t + 1].at + g : first + 1;
+    x[m] = a[first].value().bits | (u32)a[second].value().bits << 16;
+  }
+}
+
+template <class T> float half_of(u32 pair, int which) {
+  T x;
+  x.bits = u16(pair >> 16 * which);
+  return float(x);
+}
+
+}  // namespace dlc
+
+template <class A> void load_matrices(u32 (&x)[4], const A &a, i64 at) { dlc::load(x, a, at, 4, false); }
+template <class A> void load_turned(u32 (&x)[2], const A &a, i64 at) { dlc::load(x, a, at, 2, true); }
+template <class T> T kind_of(const dlc::Shared<T> &) { return {}; }
+
+// The lanes of mma.m16n8k16: sums of lines g and g + 8, columns 2 t and 2 t + 1.
+template <class T> void multiply_add(float *c, const u32 (&a)[4], const u32 (&b)[2], T) {
+  dlc::Brought mine = {0, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+  const dlc::Brought *lanes = dlc::meet(mine);
+  const int g = dlc::thread % 32 / 4, t = dlc::thread % 4;
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0; k < 16; ++k) {
+      const u32 left = lanes[g * 4 + k % 8 / 2].x[i / 2 + k / 8 * 2];
+      const u32 right = lanes[(2 * t + i % 2) * 4 + k % 8 / 2].y[k / 8];
+      c[i] += dlc::half_of<T>(left, k % 2) * dlc::half_of<T>(right, k % 2);
+    }
 }

@@ -42,6 +42,7 @@ class _Buffer(ctypes.Structure):
 def emulation_text(kernels: Sequence[Kernel]) -> str:
     """One C++ source with all kernels and an entry point for each."""
     parts = ["#define DLC_EMULATE", '#include "seam.cuh"', "static const i64 *dlc_sizes;"]
+    parts += [f'extern "C" i64 dlc_{n}() {{ return dlc::{n}; }}' for n in ("loads", "conflicts")]
     for kernel in {k.symbol: k for k in kernels}.values():
         arguments = []
         for position, buffer in enumerate(kernel.func.params):
@@ -150,6 +151,12 @@ class Emulator:
         run.restype = ctypes.c_char_p
         if failure := run(buffers, values, count, ORDERS[order]):
             raise EmulationError(failure.decode())
+
+    def conflicts(self) -> tuple[int, int]:
+        """How often warps loaded matrices of 8 rows, and how many more turns the banks took."""
+        loads, more = self.library["dlc_loads"], self.library["dlc_conflicts"]
+        loads.restype = more.restype = ctypes.c_int64
+        return int(loads()), int(more())
 
 
 def blocks(kernel: Kernel, sizes: Mapping[str, int]) -> int:

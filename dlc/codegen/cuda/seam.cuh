@@ -63,6 +63,38 @@ struct f16 {
   }
 };
 
+// Warp instructions. Source: PTX ISA 9.0, "Warp Level Matrix Instructions": ldmatrix, mma.
+template <class T> DLC_FN u32 shared_address(const T *p) { return u32(__cvta_generic_to_shared(p)); }
+template <class T> DLC_FN void load_matrices(u32 (&x)[4], const T *p, int at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(shared_address(p + at)) : "memory");
+}
+template <class T> DLC_FN void load_turned(u32 (&x)[2], const T *p, int at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(x[0]), "=r"(x[1]) : "r"(shared_address(p + at)) : "memory");
+}
+#define DLC_MMA(T, name) \
+  DLC_FN void multiply_add(float *c, const u32 (&a)[4], const u32 (&b)[2], T) { \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 {%0, %1, %2, %3}, " \
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+  }
+struct bf16;
+struct is_f16 {};
+struct is_bf16 {};
+DLC_MMA(is_f16, "f16")
+DLC_MMA(is_bf16, "bf16")
+DLC_FN is_f16 kind_of(const f16 *) { return {}; }
+DLC_FN is_bf16 kind_of(const bf16 *) { return {}; }
+
+DLC_FN u16 round_to_bf16(float x) {
+  u16 bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+
 // NaN if either operand is, as NumPy has it; min.NaN and max.NaN are instructions.
 DLC_FN float min_of(float a, float b) {
   float x;
@@ -82,11 +114,7 @@ DLC_FN float max_of(float a, float b) {
 struct bf16 {
   u16 bits;
   bf16() = default;
-  DLC_METHOD explicit bf16(float x) {
-    const u32 raw = float_to_bits(x);
-    const u32 even = raw + 0x7fffu + ((raw >> 16) & 1u);
-    bits = u16((x != x ? raw | 0x400000u : even) >> 16);
-  }
+  DLC_METHOD explicit bf16(float x) { bits = round_to_bf16(x); }
   template <class T> DLC_METHOD explicit bf16(T x) : bf16(float(x)) {}
   DLC_METHOD explicit operator float() const { return bits_to_float(u32(bits) << 16); }
 };
@@ -197,4 +225,22 @@ template <class F> DLC_FN F float_floor_mod(F a, F b) {
 }
 template <class F> DLC_FN F float_floor_div(F a, F b) {
   return math_round((a - float_floor_mod(a, b)) / b);
+}
+
+// What a warp computes together: M x N tiles of 16 x 8 sums, each of 16 products. A thread has four
+// sums of each tile, two neighbours in each half. The factors are in shared memory, rows of `a` and
+// `b` 16 bytes aligned.
+template <int M, int N, class C, class A, class B>
+DLC_FN void multiply_tiles(C &c, int c0, const A &a, int a0, int lda, const B &b, int b0, int ldb) {
+  const int line = DLC_THREAD % 16, half = DLC_THREAD % 32 / 16;
+  u32 y[N][2];
+  DLC_UNROLL
+  for (int n = 0; n < N; ++n) load_turned(y[n], b, b0 + line * ldb + n * 8);
+  DLC_UNROLL
+  for (int m = 0; m < M; ++m) {
+    u32 x[4];
+    load_matrices(x, a, a0 + (m * 16 + line) * lda + half * 8);
+    DLC_UNROLL
+    for (int n = 0; n < N; ++n) multiply_add(&c[c0 + (m * N + n) * 4], x, y[n], kind_of(a));
+  }
 }

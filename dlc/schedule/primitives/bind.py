@@ -10,17 +10,18 @@ from dlc.schedule.loop import For, Func, LoopKind, Scope, allocs
 from dlc.schedule.primitive import find_serial, primitive, refuse
 from dlc.te.expr import Const
 
-_KINDS = (LoopKind.BLOCK, LoopKind.THREAD)
+_KINDS = (LoopKind.BLOCK, LoopKind.THREAD, LoopKind.WARP)
 _OWN = (Scope.REGISTER, Scope.SHARED)  # of one block
 
 
 @primitive
 def bind(func: Func, loop: str, kind: str) -> Func:
-    """Let the iterations of a loop run on blocks ("block") or on the threads of one ("thread").
+    """Let the iterations of a loop run on blocks ("block") or on threads or warps of one.
 
     Block loops stand around everything of a kernel. Thread loops that follow each other in a block
     are phases: all threads end one before any begins the next. Nested thread loops are digits of
-    the number of the thread, outermost first.
+    the number of the thread, outermost first. An iteration of a warp loop runs on 32 threads, which
+    share its instructions (`tensorize`) or the thread loops inside of it.
 
     Before:
         def add(A: f32[4, 64], *, B: f32[4, 64]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dlc.core.types import DType
 from dlc.schedule.edit import Site, insert_before, sequence, sites, swap_loop, written
 from dlc.schedule.loop import (
     Alloc,
@@ -22,7 +23,7 @@ from dlc.schedule.loop import (
 )
 from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
 from dlc.schedule.simplify import conjuncts, guarded
-from dlc.te.expr import ONE, ZERO, Binary, BinOp, Expr, Load, Var, binary
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Cast, Expr, Load, Var, binary, cast
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import TensorType
 
@@ -78,18 +79,20 @@ def cache_factor(
     news = [f"{name}_{d}" for d in range(len(axes))]
     check_fresh("cache_factor", func, (name, *news))
 
+    # A number that is only made wider is kept as narrow as it is.
+    narrow = factor.a if isinstance(factor, Cast) and _is_wider(factor) else factor
     shape = tuple(inner[axis].extent for axis in axes)
-    cache = Buffer(name, TensorType(shape, factor.dtype))
+    cache = Buffer(name, TensorType(shape, narrow.dtype))
     env: dict[str, Expr] = {
         axis: ZERO if size == ONE else Var(new)
         for axis, size, new in zip(axes, shape, news, strict=True)
     }
     at = tuple(env[axis] for axis in axes)
-    copy: Stmt = Store(name, at, substitute(factor, env))
+    copy: Stmt = Store(name, at, substitute(narrow, env))
     copy = guarded((substitute(c, env) for c in guards), copy)
     for new, size in reversed(list(zip(news, shape, strict=True))):
         copy = copy if size == ONE else For(new, size, LoopKind.SERIAL, copy)
-    cached = Load(name, tuple(map(Var, axes)), factor.dtype)
+    cached = cast(factor.dtype, Load(name, tuple(map(Var, axes)), narrow.dtype))
     product = binary(BinOp.MUL, *((cached, b) if side == 0 else (a, cached)))
     store = replace(site.store, value=_with_summand(site.store, product))
 
@@ -101,6 +104,11 @@ def cache_factor(
 
     mark = next(s for s in sequence(target.body) if any(t.store is site.store for t in sites(s)))
     return swap_loop(func, loop, lambda f: replace(f, body=insert_before(f.body, mark, place)))
+
+
+def _is_wider(factor: Cast) -> bool:
+    """Whether a cast keeps every value: from a 16-bit float to a wider one."""
+    return factor.dtype.is_float and factor.a.dtype in (DType.F16, DType.BF16)
 
 
 def _sum(func: Func, buffer: str, target: For) -> Site:

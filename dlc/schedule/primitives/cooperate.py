@@ -42,7 +42,7 @@ def cooperate(func: Func, loop: str, threads: int) -> Func:
     if not isinstance(target.extent, Const):
         refuse("cooperate", func, f"loop '{loop}' runs {target.extent} times, no constant")
     for outer in loops_around(func, loop)[:-1]:
-        if outer.kind in (LoopKind.THREAD, LoopKind.VECTOR, LoopKind.PARALLEL):
+        if outer.kind in (LoopKind.THREAD, LoopKind.WARP, LoopKind.VECTOR, LoopKind.PARALLEL):
             refuse("cooperate", func, f"loop '{loop}' is inside the {outer.kind} '{outer.var}'")
     names = (f"{loop}_t", f"{loop}_r")
     check_fresh("cooperate", func, names, freed=(loop,))

@@ -10,7 +10,13 @@ from dlc.schedule.loop import Alloc, For, Func, Invoke, LoopKind, walk
 from dlc.schedule.primitive import find_serial, primitive, refuse
 from dlc.te.expr import Const
 
-_NOT_INSIDE = (LoopKind.VECTOR, LoopKind.PARALLEL, LoopKind.BLOCK, LoopKind.THREAD)
+_NOT_INSIDE = (
+    LoopKind.VECTOR,
+    LoopKind.PARALLEL,
+    LoopKind.BLOCK,
+    LoopKind.THREAD,
+    LoopKind.WARP,
+)
 
 
 @primitive

@@ -19,6 +19,7 @@ from dlc.schedule.rules import (
     contract,
     gpu_attend,
     gpu_contract,
+    gpu_matrix,
     gpu_norm,
     gpu_own,
     gpu_row,
@@ -34,7 +35,14 @@ from dlc.schedule.trace import Trace
 _LOG = logging.getLogger("dlc.schedule")
 
 RULES: tuple[ModuleType, ...] = (matrix, transform, attend, contract, window, row)
-GPU_RULES: tuple[ModuleType, ...] = (gpu_attend, gpu_norm, gpu_contract, gpu_row, gpu_own)
+GPU_RULES: tuple[ModuleType, ...] = (
+    gpu_attend,
+    gpu_norm,
+    gpu_matrix,
+    gpu_contract,
+    gpu_row,
+    gpu_own,
+)
 
 
 def rule_for(func: Func, target: Target) -> ModuleType | None:

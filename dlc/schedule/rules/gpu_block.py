@@ -94,15 +94,17 @@ def cache_factors(
     chunk: str,
     tiled: tuple[str, str, str],
     threads: int,
+    gaps: tuple[int, int] = (GAP, 0),
 ) -> None:
     """Compute both factors of a chunk into shared memory, by all threads of the block.
 
-    `tiled` are the loops over rows, columns and summands of the chunk.
+    `tiled` are the loops over rows, columns and summands of the chunk, `gaps` the elements behind
+    each line of the rows and of the columns.
     """
     row, column, inner = tiled
-    for side, axes, what in (
-        (row_side, (row, inner), "rows"),
-        (1 - row_side, (inner, column), "columns"),
+    for side, axes, what, gap in (
+        (row_side, (row, inner), "rows", gaps[0]),
+        (1 - row_side, (inner, column), "columns", gaps[1]),
     ):
         name = f"{total}_{what}"
         trace.do("cache_factor", total, side, chunk, axes, name, "shared")
@@ -113,8 +115,9 @@ def cache_factors(
             trace.do("reorder", tuple(order))
             trace.do("fuse", *order, fused)
         trace.do("cooperate", fused if len(order) == 2 else order[0], threads)
-        if what == "rows" or order != nest.names:
-            trace.do("pad_dim", name, 1, GAP)
+        gap = gap or (GAP if order != nest.names else 0)
+        if gap:
+            trace.do("pad_dim", name, 1, gap)
 
 
 def _runs_across(nest: Stage) -> bool:

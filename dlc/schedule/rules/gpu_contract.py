@@ -25,7 +25,7 @@ from dlc.schedule.rules.gpu_block import (
     split,
     unroll,
 )
-from dlc.schedule.rules.gpu_tile import GpuTile, choose_gpu_tile
+from dlc.schedule.rules.gpu_tile import choose_gpu_tile
 from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -92,8 +92,28 @@ def schedule(trace: Trace, found: Product, target: Target, knobs: Mapping[str, i
     tile_product(trace, found, target, knobs)
 
 
-def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[str, int]) -> GpuTile:
-    """Tile a contraction whose loops are outside of all others, or right inside of block loops."""
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The loops of a product as those of one of matrices."""
+
+    outer: tuple[str, ...]  # of the result: the batch, if there is one, the row and the column
+    sum_row: str
+    sum_column: str
+    summand: str
+
+    @property
+    def row(self) -> str:
+        """The loop over rows of the result."""
+        return self.outer[-2]
+
+    @property
+    def column(self) -> str:
+        """The loop over columns of the result."""
+        return self.outer[-1]
+
+
+def as_matrix(trace: Trace, found: Product) -> Matrix:
+    """Fuse all loops over rows, over columns and over summands, and the dimensions of the sum."""
     parts = found.parts
     total, _ = _stages(trace.func, parts)
     batch, row, column = _fuse_groups(trace, _groups(parts))
@@ -101,28 +121,51 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     _, sum_row, sum_column = _fuse_groups(trace, groups)
     _merge_dims(trace, parts.sum, found.dims)
     summand = trace.fuse_all([f.var for f in trace.stage(parts.sum).inner])
-    tile = choose_gpu_tile(
-        trace.constant(row), trace.constant(column), trace.constant(summand), target, knobs
-    )
+    outer = tuple(v for v in (batch, row, column) if v is not None)
+    return Matrix(outer, sum_row, sum_column, summand)
 
-    outer = [v for v in (batch, row, column) if v is not None]
-    threads = (1,) * (len(outer) - 2) + (tile.row_threads, tile.column_threads)
-    steps = (1,) * (len(outer) - 2) + (tile.rows, tile.columns)
-    trace.do("distribute", tuple(outer), threads, steps)
-    trace.do("compute_at", parts.sum, f"{column}_b")
-    trace.do("decompose_reduction", parts.sum, trace.stage(parts.sum).names[0])
-    chunk, inner = split(trace, summand, tile.chunk)
-    others = [v for v in trace.stage(parts.sum).names if v not in (sum_row, sum_column)]
-    trace.do("reorder", (*others, chunk, sum_row, sum_column, inner))
+
+def bring_chunks(
+    trace: Trace, total: str, loops: Matrix, size: int
+) -> tuple[str, tuple[str, str, str]]:
+    """Compute the sum in the block, in chunks of summands: that loop, and those of a chunk."""
+    trace.do("compute_at", total, f"{loops.column}_b")
+    trace.do("decompose_reduction", total, trace.stage(total).names[0])
+    chunk, inner = split(trace, loops.summand, size)
+    tiled = (loops.sum_row, loops.sum_column, inner)
+    others = [v for v in trace.stage(total).names if v not in tiled]
+    trace.do("reorder", (*others, chunk, *tiled))
+    return chunk, tiled
+
+
+def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[str, int]) -> int:
+    """Tile a contraction whose loops are outside of all others, or right inside of block loops.
+
+    Returns the threads of a block.
+    """
+    total = found.parts.sum
+    loops = as_matrix(trace, found)
+    tile = choose_gpu_tile(
+        trace.constant(loops.row),
+        trace.constant(loops.column),
+        trace.constant(loops.summand),
+        target,
+        knobs,
+    )
+    lead = (1,) * (len(loops.outer) - 2)
+    threads = (*lead, tile.row_threads, tile.column_threads)
+    trace.do("distribute", loops.outer, threads, (*lead, tile.rows, tile.columns))
+    chunk, tiled = bring_chunks(trace, total, loops, tile.chunk)
+    row, column, inner = tiled
     count = tile.row_threads * tile.column_threads
-    cache_factors(trace, parts.sum, found.row_side, chunk, (sum_row, sum_column, inner), count)
-    trace.do("drop_guards", parts.sum)
+    cache_factors(trace, total, found.row_side, chunk, tiled, count)
+    trace.do("drop_guards", total)
     results = tile.rows, tile.columns
-    keep_in_registers(trace, parts.sum, results)
-    bind_tile(trace, (f"{sum_row}_init", f"{sum_column}_init"), results, None)
-    bind_tile(trace, (sum_row, sum_column), results, inner)
-    unroll(trace, [f"{row}_s", f"{column}_s"])
-    return tile
+    keep_in_registers(trace, total, results)
+    bind_tile(trace, (f"{row}_init", f"{column}_init"), results, None)
+    bind_tile(trace, (row, column), results, inner)
+    unroll(trace, [f"{loops.row}_s", f"{loops.column}_s"])
+    return count
 
 
 def _fuse_groups(trace: Trace, groups: tuple[tuple[str, ...], ...]) -> tuple[str | None, str, str]:

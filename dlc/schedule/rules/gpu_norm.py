@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import Stage, stages
-from dlc.schedule.rules import gpu_contract, row
+from dlc.schedule.rules import gpu_contract, gpu_matrix, row
 from dlc.schedule.rules.contraction import analyse
 from dlc.schedule.rules.gpu_block import reduce_rows, spread
 from dlc.schedule.rules.gpu_contract import Product
@@ -25,6 +25,7 @@ from dlc.te.expr import ONE, Const
 from dlc.te.simplify import surely_equal
 
 TILE = 7  # of `gpu_tile.TILES`, from 1: 16 rows by 64 columns; few rows make the tail short
+ENGINE_TILE = 6  # of `gpu_matrix.TILES`: the same
 MAX_TAIL = 64 * 1024  # elements that one block may normalise by itself
 
 
@@ -33,6 +34,7 @@ class Norm:
     """A product, and what is computed from its rows."""
 
     product: Product
+    on_engine: bool  # whether warps multiply it
     row: str  # the loop over rows of the nest that writes the result
     chain: tuple[str, ...]  # from the rows of the product to the result, both left out
 
@@ -60,7 +62,8 @@ def match(func: Func, target: Target) -> Norm | None:
     sizes = [f.extent.value for f in wide if isinstance(f.extent, Const)]
     if len(sizes) != 2 or sizes[1] > MAX_TAIL // 16:
         return None
-    return Norm(product, wide[0].var, tuple(dict.fromkeys(s.buffer for s in chain)))
+    on_engine = min(sizes[0] // 16, sizes[1] // 64) > 0 and gpu_matrix.takes(func, product)
+    return Norm(product, on_engine, wide[0].var, tuple(dict.fromkeys(s.buffer for s in chain)))
 
 
 def _is_of_rows(stage: Stage, rows: Stage) -> bool:
@@ -94,8 +97,9 @@ def schedule(trace: Trace, found: Norm, target: Target, knobs: Mapping[str, int]
     blocks = names[: names.index(at) + 1]
     for outer in blocks:
         trace.do("bind", outer, "block")
-    tile = gpu_contract.tile_product(trace, found.product, target, {**knobs, "tile": TILE})
-    threads = tile.row_threads * tile.column_threads
+    tiled = gpu_matrix.tile_product if found.on_engine else gpu_contract.tile_product
+    tile = ENGINE_TILE if found.on_engine else TILE
+    threads = tiled(trace, found.product, target, {**knobs, "tile": tile})
     for outer in reversed(blocks):
         trace.do("expand_alloc", parts.result, outer)
     for buffer in found.chain:

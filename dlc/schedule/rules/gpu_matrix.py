@@ -1,0 +1,212 @@
+"""Sums of products of 16-bit floats on the matrix engines of a GPU.
+
+As `gpu_contract`, but a warp multiplies what a thread multiplies there: its tile is made of those
+that one instruction computes, 16 rows by 8 columns and 16 summands. Both factors of a chunk lie in
+shared memory as 16-bit floats; lines are 16 bytes longer than they need be, so that the eight lines
+an instruction loads at once begin in different banks.
+
+Source: PTX ISA 9.0, "Warp Level Matrix Instructions"; the tiles are those of CUTLASS 2's
+documentation, "Efficient GEMM in CUDA", in idea.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from dlc.core.target import Target
+from dlc.core.types import DType
+from dlc.schedule.gpu import WARP
+from dlc.schedule.instruction import WarpProduct
+from dlc.schedule.loop import Func
+from dlc.schedule.nest import stages
+from dlc.schedule.rules import gpu_contract
+from dlc.schedule.rules.gpu_block import cache_factors, unroll
+from dlc.schedule.rules.gpu_contract import Product
+from dlc.schedule.rules.gpu_tile import LARGE
+from dlc.schedule.space import Space
+from dlc.schedule.trace import Trace
+from dlc.te.expr import Cast, Const, Expr
+
+LINE = 8  # 16-bit floats in 16 bytes
+DEPTH, ROWS, COLUMNS = 16, 16, 8  # of one instruction
+CHUNKS = (64, 32, 16)
+COPY = 64  # multiply-adds of the engine that take as long as bringing one element
+NARROW = (DType.BF16, DType.F16)
+
+
+@dataclass(frozen=True, slots=True)
+class WarpTile:
+    """The warps of a block in both directions, and the tiles of each."""
+
+    row_warps: int
+    column_warps: int
+    rows: int
+    columns: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The rows and columns of a block."""
+        rows = self.row_warps * self.rows * ROWS
+        return rows, self.column_warps * self.columns * COLUMNS
+
+
+TILES = (
+    WarpTile(2, 2, 4, 8), WarpTile(2, 2, 4, 4), WarpTile(2, 2, 2, 8), WarpTile(2, 2, 2, 4),
+    WarpTile(2, 2, 1, 4), WarpTile(1, 4, 1, 2), WarpTile(2, 2, 1, 2), WarpTile(1, 2, 1, 2),
+)  # fmt: skip
+
+
+def match(func: Func, target: Target) -> Product | None:
+    """A product of 16-bit floats whose summands fill instructions, or None."""
+    found = gpu_contract.match(func, target)
+    return found if found is not None and takes(func, found) else None
+
+
+def takes(func: Func, found: Product) -> bool:
+    """Whether a product is one of 16-bit floats whose summands fill instructions."""
+    total = next(s for s in stages(func) if s.buffer == found.parts.sum and s.is_reduction)
+    if total.factors is None or _narrow(total.factors) is None:
+        return False
+    depth = _size([f.extent for f in total.inner])
+    rows, columns = (_size([total.loops[d].extent for d in dims]) for dims in found.dims[1:])
+    fills = depth is not None and depth % DEPTH == 0
+    return fills and bool(_fitting(rows, columns))
+
+
+def _size(extents: list[Expr]) -> int | None:
+    """The product of extents, None where it is only known at run time."""
+    whole = [int(n.value) for n in extents if isinstance(n, Const)]
+    return prod(whole) if len(whole) == len(extents) else None
+
+
+def _fitting(rows: int | None, columns: int | None) -> list[WarpTile]:
+    """The tiles that are no larger than the whole result."""
+    sizes = rows or LARGE, columns or LARGE
+    return [t for t in TILES if t.shape[0] <= sizes[0] and t.shape[1] <= sizes[1]]
+
+
+def _narrow(factors: tuple[Expr, Expr]) -> DType | None:
+    """The type of both factors, if both are made of the same 16-bit floats."""
+    kinds = {f.a.dtype if isinstance(f, Cast) and f.dtype is DType.F32 else None for f in factors}
+    kind = kinds.pop()
+    return kind if not kinds and kind in NARROW else None
+
+
+def space(func: Func, target: Target) -> Space:
+    """The tile of a block and the chunk of the reduction; 0 is analytic."""
+    return Space({"tile": tuple(range(len(TILES) + 1)), "chunk": (0, *CHUNKS)})
+
+
+def schedule(trace: Trace, found: Product, target: Target, knobs: Mapping[str, int]) -> None:
+    """Tile the contraction; see the module."""
+    tile_product(trace, found, target, knobs)
+
+
+def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[str, int]) -> int:
+    """As `gpu_contract.tile_product`, for what `match` takes."""
+    total = found.parts.sum
+    loops = gpu_contract.as_matrix(trace, found)
+    factors, depth = trace.stage(total).factors, trace.constant(loops.summand)
+    dtype = None if factors is None else _narrow(factors)
+    assert dtype is not None, "match sees to that"
+    assert depth is not None, "match sees to that"
+    tile = choose_tile(trace.constant(loops.row), trace.constant(loops.column), target, knobs)
+    size = knobs.get("chunk", 0) or next(c for c in CHUNKS if depth % c == 0)
+    lead = (1,) * (len(loops.outer) - 2)
+    trace.do("distribute", loops.outer, (*lead, 1, 1), (*lead, *tile.shape))
+    chunk, tiled = gpu_contract.bring_chunks(trace, total, loops, size)
+    threads = tile.row_warps * tile.column_warps * WARP
+    cache_factors(trace, total, found.row_side, chunk, tiled, threads, (LINE, LINE))
+    trace.do("drop_guards", total)
+    _lay_in_lanes(trace, total, tile)
+    _bind_lanes(trace, f"{tiled[0]}_init", f"{tiled[1]}_init", tile)
+    _bind_lanes(trace, f"{loops.row}_s", f"{loops.column}_s", tile)
+    _multiply(trace, tiled, tile, WarpProduct(str(dtype), tile.rows, tile.columns))
+    return threads
+
+
+def choose_tile(
+    rows: int | None, columns: int | None, target: Target, knobs: Mapping[str, int]
+) -> WarpTile:
+    """The cheapest tile; None stands for a size that is only known at run time."""
+    assert target.gpu is not None, "tiles of blocks are for GPUs"
+    if wanted := knobs.get("tile", 0):
+        return TILES[wanted - 1]
+    return _best(rows or LARGE, columns or LARGE, target.gpu.processors)
+
+
+@lru_cache(maxsize=4096)
+def _best(rows: int, columns: int, processors: int) -> WarpTile:
+    def cost(tile: WarpTile) -> int:
+        high, wide = tile.shape
+        rounds = -(-(-(-rows // high) * -(-columns // wide)) // processors)
+        return rounds * (high * wide + COPY * (high + wide))
+
+    return min(_fitting(rows, columns), key=cost)
+
+
+def _lay_in_lanes(trace: Trace, total: str, tile: WarpTile) -> None:
+    """The sum by warp, tile, and what each thread of the warp has of a tile."""
+    lead = len(trace.stage(total).store.index) - 2
+    for factors in ((8, 2), (2, 1, 4, 1), (tile.rows, 1, 1, tile.columns, 1, 1)):
+        split_dims = lead + len(factors) + sum(f > 1 for f in factors)
+        trace.do("transform_layout", total, tuple(range(split_dims)), ((1,) * lead + factors))
+    # lead, row warp, [row tile], half, line, column warp, [column tile], pair, place
+    rows = list(range(lead, lead + 3 + (tile.rows > 1)))
+    columns = list(range(rows[-1] + 1, rows[-1] + 4 + (tile.columns > 1)))
+    order = (rows[0], columns[0], *rows[1:-2], *columns[1:-2], *rows[-2:], *columns[-2:])
+    trace.do("transform_layout", total, (*range(lead), *order))
+    trace.do("set_scope", total, "register")
+
+
+@dataclass(frozen=True, slots=True)
+class _Digits:
+    """A loop over rows or columns as the loops over its digits."""
+
+    warp: str
+    tiles: tuple[str, ...]  # none where a warp has one
+    digits: tuple[str, str]  # half and line of a row; pair and place of a column
+
+
+def _cut(trace: Trace, var: str, last: int, middle: int, tiles: int) -> _Digits:
+    outer, inner = f"{var}_o", f"{var}_d"
+    trace.do("split", var, last, (outer, inner))
+    above, digit = f"{var}_a", f"{var}_c"
+    trace.do("split", outer, middle, (above, digit))
+    if tiles == 1:
+        return _Digits(above, (), (digit, inner))
+    warp, tile = f"{var}_w", f"{var}_m"
+    trace.do("split", above, tiles, (warp, tile))
+    return _Digits(warp, (tile,), (digit, inner))
+
+
+def _bind_lanes(trace: Trace, row: str, column: str, tile: WarpTile) -> None:
+    """Let each thread run what it has of its warp's tiles."""
+    r = _cut(trace, row, 8, 2, tile.rows)
+    c = _cut(trace, column, 2, 4, tile.columns)
+    (half, line), (pair, place) = r.digits, c.digits
+    own = [*r.tiles, *c.tiles, half, place]
+    trace.do("reorder", (r.warp, c.warp, line, pair, *own))
+    for loop in (r.warp, c.warp, line, pair):
+        trace.do("bind", loop, "thread")
+    unroll(trace, own)
+
+
+def _multiply(
+    trace: Trace, tiled: tuple[str, str, str], tile: WarpTile, product: WarpProduct
+) -> None:
+    """Let each warp multiply its tiles, 16 summands at a time."""
+    row, column, inner = tiled
+    r = _cut(trace, row, 8, 2, tile.rows)
+    c = _cut(trace, column, 2, 4, tile.columns)
+    steps, summand = f"{inner}_o", f"{inner}_d"
+    trace.do("split", inner, DEPTH, (steps, summand))
+    nest = (*r.tiles, *c.tiles, *r.digits, *c.digits, summand)
+    trace.do("reorder", (r.warp, c.warp, steps, *nest))
+    trace.do("tensorize", nest[0], product.name)
+    trace.do("bind", r.warp, "warp")
+    trace.do("bind", c.warp, "warp")
+    unroll(trace, [steps])
