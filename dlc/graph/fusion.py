@@ -105,22 +105,25 @@ class _Grouping:
     def _feeds_own_memory(self, view: Node) -> bool:
         """Whether what is computed from a view is placed into the memory that the view reads.
 
-        Such a kernel would read what it writes; the view is copied out first instead.
+        Such a kernel would read what it writes; the view is copied out first instead. No kernel
+        holds two contractions without a reduction between them (attention has one).
         """
         memory = self._memory(view.inputs[0])
-        seen: set[int] = set()
-        pending = list(self.graph.users.get(view.output, ()))
+        seen: set[tuple[int, bool]] = set()
+        pending = [(u, False) for u in self.graph.users.get(view.output, ())]
         while pending:
-            node = pending.pop()
-            if id(node) in seen:
+            node, contracted = pending.pop()
+            kind = node.op.fuse
+            if (id(node), contracted) in seen or (contracted and kind is Fuse.ANCHOR):
                 continue
-            seen.add(id(node))
+            seen.add((id(node), contracted))
             if isinstance(node.op, Insert):
                 if self._memory(node.inputs[0]) == memory:
                     return True
             elif len(seen) < MAX_GROUP_NODES:
-                for value in node.outputs:
-                    pending += self.graph.users.get(value, ())
+                contracted = kind is Fuse.ANCHOR or (contracted and kind is not Fuse.REDUCTION)
+                users = (u for v in node.outputs for u in self.graph.users.get(v, ()))
+                pending += [(u, contracted) for u in users]
         return False
 
     def _memory(self, value: Value) -> Value:

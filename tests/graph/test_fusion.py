@@ -96,6 +96,29 @@ def test_what_is_placed_into_memory_does_not_read_it() -> None:
     assert found == [["relu", "insert"], ["slice"], ["exp", "insert"]]
 
 
+@pytest.mark.parametrize(
+    ("between", "copied_out"),
+    [
+        (["matmul(s, w)", "relu(t0)"], True),
+        (["exp(s)", "matmul(t0, w)", "relu(t1)", "matmul(t2, w)"], False),
+        (["matmul(s, w)", "softmax(t0, axis=-1)", "matmul(t1, w)"], True),
+    ],
+    ids=["one_contraction", "two_contractions", "attention"],
+)
+def test_a_view_of_memory_is_read_in_place_where_another_kernel_writes(
+    between: list[str], copied_out: bool
+) -> None:
+    found = kernels(
+        "e: f32[4, 12] = empty(shape=(4, 12))",
+        "p: f32[4, 6] = relu(x)",
+        "i: f32[4, 12] = insert(e, p, offset=(0, 0))",
+        "s: f32[4, 6] = slice(i, starts=(0, 0), sizes=(4, 6))",
+        *(f"t{n}: f32[4, 6] = {text}" for n, text in enumerate(between)),
+        f"y: f32[4, 12] = insert(i, t{len(between) - 1}, offset=(0, 6))",
+    )
+    assert (["slice"] in found) is copied_out
+
+
 def test_reshapes_are_no_kernels() -> None:
     assert kernels(
         "r: f32[24] = reshape(x, shape=(24,))",
