@@ -67,6 +67,8 @@ DAMAGED = {
                 mode = "TF", ngram_counts = [0, 0], ngram_indexes = [0, -1],
                 pool_int64s = [2, 3, 5, 4]> (x)
         }"""),
+    "the determinant of a list": ("no matrix", """
+        (float[3] x) => (float y) { y = Det (x) }"""),
     "boxes of another rank": ("not of rank 3", """
         (float[6, 4] b, float[1, 1, 6] s, int64 m) => (int64[n, 3] y) {
             y = NonMaxSuppression (b, s, m)

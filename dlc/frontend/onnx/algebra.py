@@ -38,6 +38,8 @@ MOST_COLUMNS = 1 << 24
 @converter("Det", since=11)
 def convert_det(ctx: Context, x: Value) -> Value:
     """The product of the pivots of an elimination; each pivot is the largest of its column."""
+    if x.type.rank < 2:
+        ctx.refuse(f"{x.type} is no matrix")
     *batch, rows, columns = x.type.shape
     if rows != columns or not isinstance(rows, Const) or rows.value > _LARGEST:
         ctx.refuse(f"{x.type} is no square matrix of at most {_LARGEST} rows known now")
