@@ -63,6 +63,7 @@ class UnOp(enum.StrEnum):
     SQRT = "sqrt"
     TANH = "tanh"
     ERF = "erf"
+    NORMCDF = "normcdf"  # the share of a normal distribution below
     SIGMOID = "sigmoid"
     SIN = "sin"
     COS = "cos"

@@ -13,6 +13,8 @@ from typing import Any
 
 import mpmath as mp
 
+from dlc.codegen.llvm.coefficients import NORMCDF_SLOPE
+
 mp.mp.dps = 50
 Function = Callable[[Any], Any]
 
@@ -49,6 +51,24 @@ def _extremes(grid: list[Any], errors: list[Any], count: int) -> list[Any]:
         best.pop(0 if abs(best[0][1]) < abs(best[-1][1]) else -1)
     assert len(best) == count, "the error does not alternate: ask for a lower degree"
     return [x for x, _ in best]
+
+
+def tanh_tail(z: Any) -> Any:
+    """(tanh(x) - x) / x**3 for z = x**2."""
+    if z < 1e-6:
+        return -mp.mpf(1) / 3 + 2 * z / 15 - 17 * z * z / 315
+    x = mp.sqrt(z)
+    return (mp.tanh(x) - x) / x**3
+
+
+def normcdf(slope: float, limit: float, degree: int) -> tuple[Any, Any]:
+    """normcdf(-y) * exp(y * y / 2) / t as a polynomial in t = 1 / (1 + slope * y)."""
+
+    def of(t: Any) -> Any:
+        y = (1 / t - 1) / mp.mpf(slope)
+        return mp.exp(y * y / 2) * mp.erfc(y / mp.sqrt(2)) / 2 / t
+
+    return remez(of, lambda t: 1 / of(t), 1 / (1 + mp.mpf(slope) * mp.mpf(limit)), 1, degree)
 
 
 def tables() -> dict[str, tuple[Any, Any]]:
@@ -99,6 +119,10 @@ def tables() -> dict[str, tuple[Any, Any]]:
         "COS_F64": remez(cos_tail, lambda z: z * z + eps, 0, quarter, 5),
         "ERF_F32": remez(erf_even, lambda z: 1 / erf_even(z), 0, 1, 6),
         "ERF_F64": remez(erf_even, lambda z: 1 / erf_even(z), 0, 1, 13),
+        "TANH_F32": remez(tanh_tail, lambda z: z + eps, 0, mp.mpf("0.31"), 4),
+        "TANH_F64": remez(tanh_tail, lambda z: z + eps, 0, mp.mpf("0.31"), 10),
+        "NORMCDF_F32": normcdf(NORMCDF_SLOPE["float"], 14.4, 9),
+        "NORMCDF_F64": normcdf(NORMCDF_SLOPE["double"], 38.7, 24),
         "LOG_ERFC_F32": remez(log_erfc, mp.erfc, 0.98, 4, 6),
         "LOG_ERFC_F64": remez(log_erfc, mp.erfc, 0.98, 6, 21),
     }

@@ -8,21 +8,20 @@ import numpy as np
 
 from dlc.core.types import FLOATS
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
-from dlc.graph.ops.elementwise import NUMBERS, Intrinsic, Unary, check_dtype, exact_erf
+from dlc.graph.ops.elementwise import NUMBERS, Intrinsic, Unary, check_dtype
 from dlc.graph.ops.precision import widen
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, UnOp, cast, const, equal, maximum, minimum, select, unary
+from dlc.te.expr import Expr, UnOp, cast, const, maximum, minimum, select, unary
 from dlc.te.types import TensorType
 
 
 def log1p(e: Expr) -> Expr:
-    """log(1 + e) for e >= 0, to the last digits even where 1 + e rounds to 1.
+    """log(1 + e) for e from 0 to 1, to the last digits even where u = 1 + e rounds to 1.
 
-    Source: W. Kahan, in D. Goldberg, "What every computer scientist should know about
-    floating-point arithmetic", theorem 4: e * log(u) / (u - 1) with u = 1 + e.
+    log(u) lacks what u lost by rounding, divided by u.
     """
     u = e + 1.0
-    return select(equal(u, 1.0), e, unary(UnOp.LOG, u) * (e / (u - 1.0)))
+    return unary(UnOp.LOG, u) + (e - (u - 1.0)) / u
 
 
 def expm1(v: Expr) -> Expr:
@@ -180,9 +179,14 @@ class Softsign(Unary):
         return x / (1.0 + np.abs(x))
 
 
+_exact_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+
 @op("gelu", fuse=Fuse.ELEMENTWISE, onnx="Gelu")
 class Gelu(Unary):
-    """x times the normal distribution's cumulative probability of x, or its tanh approximation.
+    """x times the normal distribution's cumulative probability of x, or its approximation.
+
+    The approximation (1 + tanh(u)) / 2 is sigmoid(2 u), which loses nothing where it is near 0.
 
     Source: https://onnx.ai/onnx/operators/onnx__Gelu.html
     """
@@ -197,14 +201,14 @@ class Gelu(Unary):
     def formula(self, v: Expr) -> Expr:
         if self.approximate == "tanh":
             inner = (v * v * 0.044715 + 1.0) * v * math.sqrt(2 / math.pi)
-            return v * 0.5 * (unary(UnOp.TANH, inner) + 1.0)
-        return v * 0.5 * (unary(UnOp.ERF, v * math.sqrt(0.5)) + 1.0)
+            return v * unary(UnOp.SIGMOID, inner * 2.0)
+        return v * unary(UnOp.NORMCDF, v)
 
     def exact(self, x: Array) -> Array:
         if self.approximate == "tanh":
             inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-            return np.asarray(0.5 * x * (1 + np.tanh(inner)))
-        return np.asarray(0.5 * x * (1 + exact_erf(x / math.sqrt(2))))
+            return np.asarray(x * exact_sigmoid(2 * inner))
+        return np.asarray(0.5 * x * _exact_erfc(-x / math.sqrt(2)))
 
 
 @op("silu", fuse=Fuse.ELEMENTWISE)
