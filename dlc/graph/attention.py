@@ -7,20 +7,35 @@ where the schedule rule for attention takes the nests that they have together.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from types import ModuleType
 
 from dlc.core.target import Target
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.lower import lower_group
 from dlc.graph.op import Fuse
+from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.planes import ROWS
+from dlc.graph.ops.planes_pair import MatMulPair, why_not_pair
 from dlc.graph.sizes import bound_sizes
-from dlc.schedule.rules import attend, gpu_attend, prepare
+from dlc.schedule.rules import attend, attend_planes, gpu_attend, prepare
 from dlc.schedule.trace import Trace
+from dlc.te.simplify import surely_less
 
 Group = tuple[Node, ...]
 
+MAX_PLANES = 2
+"""Of operands split at run time: with three, six products take longer than multiply-adds."""
 
-def join_attention(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:
-    """The groups, of which three become one where they are an attention."""
+
+def join_attention(
+    graph: Graph, groups: Sequence[Group], target: Target, planes: int = 0
+) -> list[Group]:
+    """The groups, of which three become one where they are an attention.
+
+    Its products are of `planes` bf16 planes where a rule for a matrix engine takes them.
+    """
+    rule = attend if target.gpu is None else gpu_attend
     made = {group[-1].outputs[0]: number for number, group in enumerate(groups)}
     result = dict(enumerate(groups))
     for number, group in enumerate(groups):
@@ -30,10 +45,14 @@ def join_attention(graph: Graph, groups: Sequence[Group], target: Target) -> lis
         members = {id(n): n for part in parts for n in groups[part]} | {id(n): n for n in group}
         position = {id(n): i for i, n in enumerate(graph.nodes)}
         joined = tuple(sorted(members.values(), key=lambda n: position[id(n)]))
-        if _is_attention(graph, joined, target):
-            result[number] = joined
-            for part in parts:
-                del result[part]
+        split = _on_engine(joined, planes)
+        if split and _matches(attend_planes, graph, split, target):
+            joined = split
+        elif not _matches(rule, graph, joined, target):
+            continue
+        result[number] = joined
+        for part in parts:
+            del result[part]
     return list(result.values())
 
 
@@ -66,11 +85,26 @@ def _maker(graph: Graph, reader: Node | None, made: dict[Value, int]) -> int | N
     return made.get(value) if alone else None
 
 
-def _is_attention(graph: Graph, members: Group, target: Target) -> bool:
+def _on_engine(members: Group, planes: int) -> Group:
+    """The nodes with products of planes, where both can be; else none."""
+    products = [n for n in members if isinstance(n.op, MatMul)]
+    few = (n.output.type.shape[-2] for n in products)
+    if (
+        not 1 <= planes <= MAX_PLANES
+        or len(products) != 2
+        or any(surely_less(m, ROWS) for m in few)
+    ):
+        return ()
+    op = MatMulPair(planes=planes)
+    if any(why_not_pair(*(v.type for v in n.inputs)) for n in products):
+        return ()
+    return tuple(replace(n, op=op) if n in products else n for n in members)
+
+
+def _matches(rule: ModuleType, graph: Graph, members: Group, target: Target) -> bool:
     sizes = (*graph.sizes, *bound_sizes(graph.nodes))
     trace = Trace(lower_group(group_body(sizes, members, "attention"), "kernel"))
     prepare(trace, target)
-    rule = attend if target.gpu is None else gpu_attend
     return rule.match(trace.func, target) is not None
 
 

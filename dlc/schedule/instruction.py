@@ -112,9 +112,9 @@ def tile_store(c: f32[16, 16], *, d: f32[16, 16]):
 )
 
 
-def _split(count: int) -> str:
-    """The meaning of a split: each plane is the rounding of what the ones before leave over."""
-    rest, planes = "x[i]", []
+def _plane(element: str, count: int) -> str:
+    """Plane `p` of an element: each is the rounding of what the ones before leave over."""
+    rest, planes = element, []
     for _ in range(count):
         planes.append(f"bf16({rest})")
         rest = (
@@ -123,17 +123,47 @@ def _split(count: int) -> str:
     value = planes[-1]
     for n in range(count - 1, 0, -1):
         value = f"({planes[n - 1]} if p < {n} else {value})"
+    return value
+
+
+def _split(count: int) -> str:
+    """The meaning of a split."""
     return f"""
 def split_bf16_{count}(x: f32[16], *, planes: bf16[{count}, 16]):
     for p in range({count}):
         for i in range(16):
-            planes[p, i] = {value}
+            planes[p, i] = {_plane("x[i]", count)}
+"""
+
+
+def _pack(name: str, count: int, shape: str, element: str) -> str:
+    """The meaning of packing a tile: 16 lines of 16 columns, each of a pair of summands."""
+    return f"""
+def {name}_{count}(x: f32[{shape}], *, planes: bf16[{count}, 1, 16, 16, 2]):
+    for p in range({count}):
+        for pair in range(16):
+            for j in range(16):
+                for half in range(2):
+                    planes[p, 0, pair, j, half] = {_plane(f"x[{element}]", count)}
 """
 
 
 # The planes of 16 floats. Denormals become 0, in the operand and in the planes.
 # Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VCVTNEPS2BF16.
 SPLITS = tuple(declare(f"split_bf16_{count}", _split(count)) for count in (1, 2, 3))
+# The planes of a tile as the right operand of a product, of a matrix whose summands are rows, and
+# of one whose columns are (a transposed one); "apart": rows of other matrices stand in between.
+# Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VCVTNE2PS2BF16.
+PACKS = tuple(
+    declare(f"{name}_{count}", _pack(name, count, shape, element))
+    for name, shape, element in (
+        ("pack_rows_bf16", "32, 16", "pair * 2 + half, j"),
+        ("pack_rows_apart_bf16", "32, 1, 16", "pair * 2 + half, 0, j"),
+        ("pack_columns_bf16", "16, 32", "j, pair * 2 + half"),
+        ("pack_columns_apart_bf16", "16, 1, 32", "j, 0, pair * 2 + half"),
+    )
+    for count in (1, 2, 3)
+)
 
 
 @dataclass(frozen=True, slots=True)

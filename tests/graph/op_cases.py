@@ -20,6 +20,7 @@ from dlc.graph.ops import (
     norm_blocked,
     planes_conv,
     planes_matmul,
+    planes_pair,
     pool,
     quotient,
 )
@@ -211,6 +212,9 @@ def _contractions() -> list[Case]:
              "bf16[1, 1, 3, 2, 16, 16, 2]"),
         case(planes_matmul.MatMulPlanes(n=16, slack=1), "f32[1, 64]",
              "bf16[1, 2, 1, 2, 16, 16, 2]", values=([math.nan, 1.0, math.inf, -2.0],)),
+        case(planes_pair.MatMulPair(planes=2), "f32[2, n, 5]", "f32[2, 5, 3]"),
+        case(planes_pair.MatMulPair(), "f32[2, 3]", "f32[3, n]",
+             values=([math.nan, 1.0, math.inf, -2.0],)),
         case(matmul.MatMul(), "f32[n, 5]", "f32[5, 2]", onnx=same("MatMul")),
         case(matmul.MatMul(), "f32[3, n]", "f32[n, 2]", onnx=same("MatMul")),
         case(matmul.MatMul(), "f32[5]", "f32[5]", onnx=same("MatMul")),

@@ -9,7 +9,7 @@ from dlc.graph.attention import join_attention
 from dlc.graph.fusion import groups
 from dlc.graph.pass_ import PASSES
 from dlc.graph.text import parse_graph
-from tests.graph.pass_cases import AVX512, read, same
+from tests.graph.pass_cases import AVX512, ENGINE, read, same
 
 TEXT = """
 def main(N: size, q: f32[2, N, 3, 5], k: f32[2, 7, 3, 5], v: f32[2, 7, 3, 5], m: f32[2, 1, N, 7]):
@@ -86,3 +86,26 @@ def test_scores_weights_and_values_are_one_kernel(text: str) -> None:
 )
 def test_parts_stay_apart(text: str, count: int) -> None:
     assert kernels(text) == count
+
+
+WIDE = changed(("3, 5]", "3, 32]"), ("N, 5]", "N, 32]"), ("5, 7]", "32, 7]"), ("7, 5]", "7, 32]"))
+WIDE = WIDE.replace("7", "40")
+
+
+@pytest.mark.parametrize(
+    ("text", "planes", "product"),
+    [
+        (WIDE, 1, "matmul_pair"),
+        (WIDE, 2, "matmul_pair"),
+        (WIDE, 3, "matmul"),  # six products take longer than multiply-adds
+        (WIDE, 0, "matmul"),
+        (WIDE.replace("N: size, ", "").replace("N", "15"), 1, "matmul"),
+        (TEXT, 1, "matmul"),  # heads of five columns fill no tile
+    ],
+    ids=["one plane", "two planes", "three planes", "none", "few rows", "narrow"],
+)
+def test_products_are_of_planes_where_the_engine_takes_them(text, planes, product) -> None:
+    graph = parse_graph(text)
+    target = Target(features=ENGINE)
+    (members,) = join_attention(graph, groups(graph), target, planes)
+    assert [n.op.name for n in members if n.op.name.startswith("matmul")] == [product] * 2

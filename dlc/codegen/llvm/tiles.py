@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from dlc.codegen.llvm.ir import Block, Val
 from dlc.codegen.llvm.memory import Memory
+from dlc.codegen.llvm.packing import pack_tile
 from dlc.codegen.llvm.storage import strides_of
 from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.errors import CodegenError
@@ -231,10 +232,28 @@ def _prefetch(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
     tiles.builder.line(f"call void @llvm.prefetch.p0({at}, i32 0, i32 3, i32 1)")
 
 
+def _pack(count: int, rank: int, *, columns: bool) -> Callable[[Tiles, tuple[Operand, ...]], None]:
+    def emit(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
+        source, row = tiles.address(operands[0], rank)
+        to, plane = tiles.address(operands[1], 5)
+        pack_tile(tiles.builder, source, row, to, plane, count, columns=columns)
+        tiles.memory.changed(tiles.memory.storage[operands[1][0]].alias)
+
+    return emit
+
+
 EMITTERS: dict[str, Emitter] = {
     "tile_zero": Emitter("amx-bf16", _zero),
     "tile_dot_bf16": Emitter("amx-bf16", _dot_bf16),
     "tile_store": Emitter("amx-bf16", _store),
     "prefetch": Emitter("amx-bf16", _prefetch),
     **{f"split_bf16_{count}": Emitter("avx512bf16", _split(count)) for count in (1, 2, 3)},
+    **{
+        f"pack_{side}_{place}bf16_{count}": Emitter(
+            "avx512bf16", _pack(count, rank, columns=side == "columns")
+        )
+        for side in ("rows", "columns")
+        for place, rank in (("", 2), ("apart_", 3))
+        for count in (1, 2, 3)
+    },
 }

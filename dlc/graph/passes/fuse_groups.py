@@ -34,6 +34,7 @@ from dlc.graph.graph import Graph, Node
 from dlc.graph.ops.bodies import HOLDERS, map_bodies
 from dlc.graph.ops.fused import FusedGroup
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.passes.use_matrix_engine import PLANES
 from dlc.graph.sizes import bound_sizes
 
 NAME_LENGTH = 48
@@ -44,9 +45,10 @@ Partition = Callable[[Graph], Sequence[tuple[Node, ...]]]
 def fuse_groups(graph: Graph, context: PassContext) -> Graph:
     """Replace the nodes of each kernel by one `FusedGroup` node."""
     target = context.target
+    planes = PLANES[context.precision] if context.has_matrix_engine else 0
 
     def partition(body: Graph) -> list[tuple[Node, ...]]:
-        found = join_attention(body, groups(body), target)
+        found = join_attention(body, groups(body), target, planes)
         return found if target.gpu is None else join_launches(body, found, target)
 
     return form_groups(graph, partition)

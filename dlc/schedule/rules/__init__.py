@@ -16,6 +16,7 @@ from dlc.schedule.loop import Func
 from dlc.schedule.primitive import refuse
 from dlc.schedule.rules import (
     attend,
+    attend_planes,
     contract,
     gpu_attend,
     gpu_contract,
@@ -34,7 +35,15 @@ from dlc.schedule.trace import Trace
 
 _LOG = logging.getLogger("dlc.schedule")
 
-RULES: tuple[ModuleType, ...] = (matrix, transform, attend, contract, window, row)
+RULES: tuple[ModuleType, ...] = (
+    matrix,
+    attend_planes,
+    transform,
+    attend,
+    contract,
+    window,
+    row,
+)
 GPU_RULES: tuple[ModuleType, ...] = (
     gpu_attend,
     gpu_norm,

@@ -64,7 +64,7 @@ def match(func: Func, target: Target) -> Attention | None:
     if len(second.rows) != 1 or not second.batch or second.columns or _is_low(result, second):
         return None
     chain = found[found.index(scores) + 1 : found.index(made)]
-    if not all(_is_of_rows(s, made) for s in (scores, *chain)):
+    if not all(is_of_rows(s, made) for s in (scores, *chain)):
         return None
     readers = [s for s in found if any(x.buffer == scores.buffer for x in loads(s.value))]
     alone = len(readers) == 1 and not readers[0].is_reduction and readers[0] in chain
@@ -102,7 +102,7 @@ def _is_low(result: Stage, second: Contraction) -> bool:
     return (isinstance(rows, Const) and rows.value < MIN_ROWS) or result.loops[-1].extent == ONE
 
 
-def _is_of_rows(stage: Stage, made: Stage) -> bool:
+def is_of_rows(stage: Stage, made: Stage) -> bool:
     """Whether a stage is computed row by row as the weights are, or reduces whole rows."""
     pairs = list(zip(stage.loops, made.loops, strict=False))
     same = len(stage.loops) == len(made.loops) and all(

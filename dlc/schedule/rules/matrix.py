@@ -34,21 +34,24 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.core.target import Target
-from dlc.core.types import DType
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules.planes import (
+    PAIR,
+    ROWS,
+    accumulate,
+    finish_reader,
+    is_product,
+    split_rows,
+)
 from dlc.schedule.rules.prepare import simple_index
-from dlc.schedule.rules.strip import OPEN_ROWS, TALL, Shape, Strip, choose_pairs, choose_strip
+from dlc.schedule.rules.strip import OPEN_ROWS, Shape, Strip, choose_pairs, choose_strip
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import Cast, Const, Expr, Load, Var
+from dlc.te.expr import Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads, substitute
-from dlc.te.types import const_size, is_const
-
-ROWS = 16  # rows of a tile, and its columns
-PAIR = 2 * ROWS
-AHEAD = 2  # steps, of 32 summands, before a column operand that is used once
+from dlc.te.types import const_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +72,12 @@ class Products:
 
 
 def operands(func: Func) -> frozenset[str]:
-    """The intermediates that sums of products of planes read."""
-    found = set()
-    for stage in stages(func):
-        if _is_product(stage):
-            found |= {x.buffer for x in loads(stage.value)}
-    return frozenset(found & set(allocs(func.body)))
+    """The intermediates that sums of products of planes read, and computed ones split into them."""
+    found = stages(func)
+    planes = {x.buffer for s in found if is_product(s) for x in loads(s.value)}
+    split = {x.buffer for s in found if s.buffer in planes for x in loads(s.value)}
+    computed = {s.buffer for s in found if not isinstance(s.value, Load)}
+    return frozenset((planes | split & computed) & set(allocs(func.body)))
 
 
 def match(func: Func, target: Target) -> Products | None:
@@ -82,7 +85,7 @@ def match(func: Func, target: Target) -> Products | None:
     if "amx-bf16" not in target.features:
         return None
     found = stages(func)
-    sums = [s for s in found if _is_product(s)]
+    sums = [s for s in found if is_product(s)]
     if len(sums) != 1:
         return None
     readers = _readers(found, sums[0])
@@ -148,18 +151,6 @@ def _index_in(readers: list[Stage], sums: str) -> tuple[Expr, ...] | None:
             return None
         name = stage.buffer
     return index if name == readers[-1].buffer else None
-
-
-def _is_product(stage: Stage) -> bool:
-    """Whether a stage sums products of pairs of bf16 for 16 columns side by side."""
-    if stage.factors is None or not stage.is_reduction or len(stage.inner) < 2:
-        return False
-    narrow = all(
-        isinstance(f, Cast) and isinstance(f.a, Load) and f.a.dtype is DType.BF16
-        for f in stage.factors
-    )
-    pairs = is_const(stage.inner[-2].extent, ROWS) and is_const(stage.inner[-1].extent, 2)
-    return narrow and pairs and is_const(stage.loops[-1].extent, ROWS)
 
 
 def space(func: Func, target: Target) -> Space:
@@ -229,15 +220,15 @@ class _Tiling:
         for name in reversed(found.readers):
             trace.do("compute_at", name, inside)
         for name in found.readers:
-            self._finish_reader(name)
+            finish_reader(trace, name)
         trace.do("vectorize", found.lane)
         rank = len(allocs(trace.func.body)[found.sums].buffer.type.shape)
         trace.do("compute_at", found.sums, strip, (*(1,) * (rank - 2), ROWS, 1))
         trace.do("compute_at", found.rows, outer)
-        self._rows(parallel=parallel_rows)
+        split_rows(trace, found.rows, width=found.width, parallel=parallel_rows)
         steps = [f.var for f in trace.stage(found.sums).inner][:-3]
         trace.turn(steps, self.knobs.get("first_summand", 0))
-        self._sums(tall=tall)
+        accumulate(trace, found.sums, tall=tall)
 
     def _order(self, plan: Strip) -> tuple[str, str, str]:
         """Cut and order the loops of the result.
@@ -279,86 +270,3 @@ class _Tiling:
         trace.do("reorder", (*found.lead, strip, place, columns, pair, *inner))
         trace.do("parallel", columns)
         return pair, place, inner[-2]
-
-    def _finish_reader(self, name: str) -> None:
-        """Keep what is computed of the sums right before the result in registers."""
-        trace = self.trace
-        stage = trace.stage(name)
-        if stage.is_reduction:
-            trace.do("guard_sum", name)
-        trace.do("vectorize", stage.names[-1])
-        trace.do("set_scope", name, "register")
-
-    def _rows(self, *, parallel: bool) -> None:
-        """Split each row's 32 operands into planes at once."""
-        trace = self.trace
-        *others, row, plane, depth = trace.stage(self.found.rows).names
-        block, lane = trace.split(depth, ROWS)
-        if self.found.width > 1 and (trace.constant(row) or 0) > self.found.width:
-            line, row = trace.split(row, self.found.width)
-            others.append(line)
-        trace.do("reorder", (*others, row, block, plane, lane))
-        if parallel:
-            trace.do("parallel", trace.fuse_all(others))
-        trace.do("unroll", block)
-        count = trace.constant(plane)
-        if self._beside(lane):
-            trace.do("tensorize", plane, f"split_bf16_{count}")
-        else:
-            trace.do("unroll", plane)
-            trace.do("vectorize", lane)
-
-    def _beside(self, lane: str) -> bool:
-        """Whether the elements that are split stand side by side."""
-        stage = self.trace.stage(self.found.rows)
-        for load in loads(stage.value):
-            index = [simple_index(i, stage.loops) for i in load.index]
-            last = coefficients(index[-1]) if index else None
-            if last is None or last.get(lane) != 1 or load.dtype is not DType.F32:
-                return False
-            if any(lane in free_vars(i) for i in index[:-1]):
-                return False
-        return True
-
-    def _sums(self, *, tall: bool) -> None:
-        """Accumulate two by two tiles in registers, or four by one; what is left over, fewer."""
-        trace, name = self.trace, self.found.sums
-        stage = trace.stage(name)
-        *lead, block, row, lane = stage.names
-        summands = [f.var for f in stage.inner]
-        factors = stage.factors
-        tiles, row = trace.split(row, ROWS)
-        count = trace.constant(tiles)
-        assert count is not None
-        assert isinstance(factors, tuple)
-        high = min(count, TALL if tall else 2)
-        tile = [row, lane]
-        if tall:
-            lead.append(block)
-        else:
-            tile = [block, *tile]
-        if high > 1:
-            tiles, part = trace.split(tiles, high)
-            tile = [part, *tile]
-        trace.do("reorder", (*lead, tiles, *tile))
-        trace.do("decompose_reduction", name, tile[0])
-        *steps, planes = summands[:-2]
-        order = (*tile[:-2], planes) if tall else (planes, *tile[:-2])
-        trace.do("reorder", (*steps, *order, row, lane, *summands[-2:]))
-        accumulator = f"{name}_tiles"
-        trace.do("cache_write", name, tiles, accumulator, "tile")
-        if tall:
-            weights = next(x.buffer for x in loads(factors[1]))
-            trace.do("prefetch", steps[-1], planes, weights, len(steps), AHEAD)
-        suffixes = [""]
-        if count % high:
-            trace.do("partition", tiles, count // high, "_t")
-            suffixes.append("_t")
-        for suffix in suffixes:
-            trace.do("unroll", f"{planes}{suffix}")
-            for part in ("_init", "", f"_init_{accumulator}"):
-                for var in tile[:-2]:
-                    trace.do("unroll", f"{var}{part}{suffix}")
-            trace.do("tensorize", f"{row}_init{suffix}", "tile_zero")
-            trace.do("tensorize", f"{row}{suffix}", "tile_dot_bf16")
-            trace.do("tensorize", f"{row}_init_{accumulator}{suffix}", "tile_store")

@@ -1,0 +1,179 @@
+"""How a matrix engine computes one sum of products of bf16 planes, and what stands around it.
+
+The parts that the rules for single products (`matrix`) and for attention (`attend_planes`) share.
+"""
+
+from __future__ import annotations
+
+from dlc.core.types import DType
+from dlc.schedule.loop import loops
+from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules.prepare import simple_index
+from dlc.schedule.rules.strip import TALL
+from dlc.schedule.trace import Trace
+from dlc.te.affine import coefficients
+from dlc.te.expr import ZERO, Binary, BinOp, Cast, Expr, Load, Select
+from dlc.te.simplify import canonical
+from dlc.te.transform import free_vars, loads, walk
+from dlc.te.types import is_const
+
+ROWS = 16  # rows of a tile, and its columns
+PAIR = 2 * ROWS
+AHEAD = 2  # steps, of 32 summands, before a column operand that is used once
+
+
+def is_product(stage: Stage) -> bool:
+    """Whether a stage sums products of pairs of bf16 for 16 columns side by side."""
+    if stage.factors is None or not stage.is_reduction or len(stage.inner) < 2:
+        return False
+    narrow = all(
+        isinstance(f, Cast) and isinstance(f.a, Load) and f.a.dtype is DType.BF16
+        for f in stage.factors
+    )
+    pairs = is_const(stage.inner[-2].extent, ROWS) and is_const(stage.inner[-1].extent, 2)
+    return narrow and pairs and is_const(stage.loops[-1].extent, ROWS)
+
+
+def finish_reader(trace: Trace, name: str) -> None:
+    """Keep what is computed of the sums right before a result in registers."""
+    stage = trace.stage(name)
+    if stage.is_reduction:
+        trace.do("guard_sum", name)
+    trace.do("vectorize", stage.names[-1])
+    trace.do("set_scope", name, "register")
+
+
+def split_rows(trace: Trace, name: str, *, width: int = 1, parallel: bool = False) -> None:
+    """Split each row's 32 operands into planes at once; `width` rows are a line."""
+    *others, row, plane, depth = trace.stage(name).names
+    block, lane = trace.split(depth, ROWS)
+    if width > 1 and (trace.constant(row) or 0) > width:
+        line, row = trace.split(row, width)
+        others.append(line)
+    trace.do("reorder", (*others, row, block, plane, lane))
+    if parallel:
+        trace.do("parallel", trace.fuse_all(others))
+    trace.do("unroll", block)
+    if _beside(trace, name, lane, plane):
+        trace.do("tensorize", plane, f"split_bf16_{trace.constant(plane)}")
+    else:
+        trace.do("unroll", plane)
+        trace.do("vectorize", lane)
+
+
+def _beside(trace: Trace, name: str, lane: str, plane: str) -> bool:
+    """Whether the elements that are split stand side by side, and all of them are there."""
+    stage = trace.stage(name)
+    for load in loads(stage.value):
+        index = [simple_index(i, stage.loops) for i in load.index]
+        last = coefficients(index[-1]) if index else None
+        if last is None or last.get(lane) != 1 or load.dtype is not DType.F32:
+            return False
+        if any(lane in free_vars(i) for i in index[:-1]):
+            return False
+    choices = [e for e in walk(stage.value) if isinstance(e, Select)]
+    return all(free_vars(e.cond) <= {plane} for e in choices)
+
+
+def pack_tiles(trace: Trace, name: str) -> None:
+    """Split an operand into planes and lay it out in tiles, whole tiles by instructions."""
+    panel, block, plane, side, pair, column, half = trace.stage(name).names[-7:]
+    trace.do("reorder", (panel, block, side, plane, pair, column, half))
+    suffixes = [""]
+    for var, suffix in ((panel, "_c"), (block, "_r")):
+        limits = _limits(trace.stage(name), var)
+        whole = canonical((limits[0] + 1) // PAIR) if limits else ZERO
+        if whole != ZERO:
+            trace.do("partition", var, str(whole), suffix)
+            suffixes.append(suffix)
+    for suffix in suffixes:
+        if f"{plane}{suffix}" not in loops(trace.func.body):
+            continue
+        stage = next(s for s in stages(trace.func) if f"{plane}{suffix}" in s.names)
+        form = _pack_form(stage)
+        if form is not None:
+            trace.do("tensorize", f"{plane}{suffix}", f"{form}_{trace.constant(plane)}")
+            continue
+        trace.do("unroll", f"{plane}{suffix}")
+        trace.do("vectorize", trace.fuse_all([f"{column}{suffix}", f"{half}{suffix}"]))
+
+
+def _limits(stage: Stage, var: str) -> list[Expr]:
+    """The last positions to which indices that a loop takes part in are limited."""
+    found = []
+    for load in loads(stage.value):
+        for part in load.index:
+            if isinstance(part, Binary) and part.op is BinOp.MIN:
+                one, other = part.a, part.b
+                if var in free_vars(one) | free_vars(other):
+                    found.append(other if var in free_vars(one) else one)
+    return found
+
+
+def _pack_form(stage: Stage) -> str | None:
+    """The instruction that packs a tile of what a stage reads, if there is one."""
+    pair, column, half = stage.names[-3:]
+    if len(set(loads(stage.value))) != 1:
+        return None
+    tail = loads(stage.value)[0].index[-3:]
+    steps = [coefficients(simple_index(i, stage.loops)) for i in tail]
+
+    def runs(position: int, **wanted: int) -> bool:
+        found = steps[position] if -position <= len(steps) else None
+        if found is None:
+            return False
+        factors = (found.get(pair, 0), found.get(column, 0), found.get(half, 0))
+        return factors == tuple(wanted.get(v, 0) for v in ("pair", "column", "half"))
+
+    for back, place in ((-2, ""), (-3, "apart_")):
+        if runs(-1, column=1) and runs(back, pair=2, half=1):
+            return f"pack_rows_{place}bf16"
+        if runs(-1, pair=2, half=1) and runs(back, column=1):
+            return f"pack_columns_{place}bf16"
+    return None
+
+
+def accumulate(trace: Trace, name: str, *, tall: bool = False) -> None:
+    """Accumulate two by two tiles in registers, or four by one; what is left over, fewer."""
+    stage = trace.stage(name)
+    *lead, block, row, lane = stage.names
+    summands = [f.var for f in stage.inner]
+    factors = stage.factors
+    assert isinstance(factors, tuple)
+    if not tall and trace.constant(block) not in (1, 2):
+        panel, block = trace.split(block, 2)
+        lead.append(panel)
+    tiles, row = trace.split(row, ROWS)
+    count = trace.constant(tiles)
+    assert count is not None
+    high = min(count, TALL if tall else 2)
+    tile = [row, lane]
+    if tall:
+        lead.append(block)
+    else:
+        tile = [block, *tile]
+    if high > 1:
+        tiles, part = trace.split(tiles, high)
+        tile = [part, *tile]
+    trace.do("reorder", (*lead, tiles, *tile))
+    trace.do("decompose_reduction", name, tile[0])
+    *steps, planes = summands[:-2]
+    order = (*tile[:-2], planes) if tall else (planes, *tile[:-2])
+    trace.do("reorder", (*steps, *order, row, lane, *summands[-2:]))
+    accumulator = f"{name}_tiles"
+    trace.do("cache_write", name, tiles, accumulator, "tile")
+    if tall:
+        weights = next(x.buffer for x in loads(factors[1]))
+        trace.do("prefetch", steps[-1], planes, weights, len(steps), AHEAD)
+    suffixes = [""]
+    if count % high:
+        trace.do("partition", tiles, count // high, "_t")
+        suffixes.append("_t")
+    for suffix in suffixes:
+        trace.do("unroll", f"{planes}{suffix}")
+        for part in ("_init", "", f"_init_{accumulator}"):
+            for var in tile[:-2]:
+                trace.do("unroll", f"{var}{part}{suffix}")
+        trace.do("tensorize", f"{row}_init{suffix}", "tile_zero")
+        trace.do("tensorize", f"{row}{suffix}", "tile_dot_bf16")
+        trace.do("tensorize", f"{row}_init_{accumulator}{suffix}", "tile_store")
