@@ -191,6 +191,21 @@ def test_quantized_products_as_floats():
     check(node, real(3, 6), {k: constants[k] for k in ("b", "t", "u", "c")})
 
 
+@pytest.mark.parametrize("attributes", [{}, {"transA": 1, "transB": 1, "alpha": 0.5}])
+@pytest.mark.parametrize("outside", ["float", "integer"])
+def test_quantized_products_of_matrices(outside, attributes):
+    turned = bool(attributes)
+    constants = SCALES | {
+        "b": u8(5, 6) if turned else u8(6, 5), "v": real(5) ** 2, "w": u8(5),
+        "c": np.arange(-2, 3, dtype=np.int32) * 1000, "r": np.float32(4.0),
+    }  # fmt: skip
+    inputs = ["x", "s", "z", "b", "v", "w", "c"]
+    if outside == "integer":
+        inputs += ["r", "u"]
+    node = microsoft("QGemm", inputs, **attributes)
+    check(node, u8(6, 3) if turned else u8(3, 6), constants, steps=outside == "integer")
+
+
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_products_with_weights_of_few_bits(bits, zeros):

@@ -12,6 +12,7 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.matmul import scaled
 from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.pool import convert_average_pool, convert_global_average_pool
 from dlc.frontend.onnx.quantized import along, dequantized, moved, quantized
@@ -24,6 +25,7 @@ from dlc.graph.ops.elementwise import Round
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.norm import Softmax
 from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.shape import Transpose
 
 _WHOLE = (0, 0)  # one scale for all
 
@@ -197,6 +199,42 @@ def convert_matmul_to_float(
     real = ctx.call(Mul(), real, along(ctx, a_scale, (-2, 0), real))
     real = ctx.call(Mul(), real, along(ctx, b_scale, (-1, 0), real))
     return real if bias is None else ctx.call(Add(), real, bias)
+
+
+@converter("QGemm", since=1, domain=DOMAIN)
+def convert_gemm(
+    ctx: Context,
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    c: Value | None = None,
+    y_scale: Value | None = None,
+    y_zero: Value | None = None,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,  # noqa: N803 - ONNX's name
+    transB: int = 0,  # noqa: N803
+) -> Value:
+    """The sum A' @ B' + C of integers, times alpha and the scales; quantized where that has one."""
+    if a.type.rank != 2 or b.type.rank != 2:
+        ctx.refuse(f"its operands must be matrices, and are {a.type} and {b.type}")
+    left = moved(ctx, a, a_zero, (1 if transA else 0, 0))
+    right = moved(ctx, b, b_zero, (0 if transB else 1, 0))
+    left = ctx.call(Transpose(perm=(1, 0)), left) if transA else left
+    right = ctx.call(Transpose(perm=(1, 0)), right) if transB else right
+    total = ctx.call(MatMul(), left, right)
+    if c is not None:
+        total = ctx.call(Add(), total, c)
+    real = cast_to(ctx, total, a_scale.type.dtype)
+    real = ctx.call(Mul(), real, scaled(ctx, along(ctx, a_scale, (-2, 0), real), alpha))
+    real = ctx.call(Mul(), real, along(ctx, b_scale, (-1, 0), real))
+    if y_scale is None:
+        return real
+    dtype = a.type.dtype if y_zero is None else y_zero.type.dtype
+    return quantized(ctx, real, y_scale, y_zero, _WHOLE, dtype)
 
 
 @converter("DynamicQuantizeMatMul", since=1, domain=DOMAIN)
