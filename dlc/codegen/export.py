@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dlc.codegen.elf import fill_reservation, read_dynamic_symbols, write_reservation
-from dlc.codegen.llvm.host import MODEL_SYMBOL, WEIGHTS_SYMBOL, weight_offsets
+from dlc.codegen.llvm.host import MODEL_SYMBOL
+from dlc.codegen.llvm.host_function import WEIGHTS_SYMBOL, weight_offsets
 from dlc.codegen.llvm.toolchain import find_driver
 from dlc.core import xxh64
 from dlc.core.errors import CodegenError, InternalError, UserError

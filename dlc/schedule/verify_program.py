@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import assert_never
 
 from dlc.core.errors import VerifyError
@@ -31,6 +30,7 @@ from dlc.schedule.program import (
     WriteSize,
 )
 from dlc.schedule.runtime_function import FUNCTIONS
+from dlc.schedule.verify_sharing import sharing_problems
 from dlc.te.expr import Const, Expr, Load
 from dlc.te.simplify import surely_at_most, surely_differ, surely_less
 from dlc.te.transform import free_vars, loads, substitute
@@ -76,7 +76,7 @@ def verify_program(program: Program, *, when: str) -> None:
     - Elements are loaded from integers and bools, at constant positions inside of their buffers.
     """
     checker = _Checker(program)
-    if problems := [*checker.problems(), *_sharing(program)]:
+    if problems := [*checker.problems(), *sharing_problems(program)]:
         unit = f"program '{program.name}'"
         raise VerifyError(unit=unit, when=when, problems="; ".join(dict.fromkeys(problems)))
 
@@ -330,101 +330,3 @@ class _Checker:
 
 def _bytes(type_: TensorType) -> Expr:
     return type_.elems * type_.dtype.size_bytes
-
-
-@dataclass(slots=True)
-class _Life:
-    """From the first to the last use of a place, in statements counted through all bodies."""
-
-    place: Place
-    placed: int
-    first: int | None = None
-    last: int = 0
-
-    def use(self, first: int, last: int) -> None:
-        """Extend the life."""
-        self.first = first if self.first is None else min(self.first, first)
-        self.last = max(self.last, last)
-
-
-def _sharing(program: Program) -> Iterator[str]:
-    """Pairs of places that live together and are not surely apart, and those beyond their region.
-
-    Regions lie apart, whatever their sizes: only places in the same region are compared.
-    """
-    lives = _Lives()
-    lives.visit(program.body)
-    for life in lives.found.values():
-        place = life.place
-        inside = place.region in range(len(program.arena))
-        if inside and not surely_at_most(_end(place), program.arena[place.region]):
-            yield f"'{place.buffer.name}' does not surely end within its region"
-    used = [(life.first, life.last, life.place) for life in lives.found.values() if life.last]
-    alive: list[tuple[int, Place]] = []
-    for first, last, place in sorted(used, key=lambda item: item[0] or 0):
-        alive = [item for item in alive if item[0] >= (first or 0)]
-        for _, other in alive:
-            if not _apart(place, other):
-                yield f"'{other.buffer.name}' and '{place.buffer.name}' may share memory"
-        alive.append((last, place))
-
-
-def _apart(a: Place, b: Place) -> bool:
-    if a.region != b.region:
-        return True
-    return surely_at_most(_end(a), b.offset) or surely_at_most(_end(b), a.offset)
-
-
-def _end(place: Place) -> Expr:
-    return place.offset + _bytes(place.buffer.type)
-
-
-class _Lives:
-    """The life of each place. What a loop uses, and was placed before it, lives all through it."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, _Life] = {}
-        self.roots: dict[str, str] = {}  # view -> the place it is part of
-        self.clock = 0
-
-    def visit(self, stmts: Iterable[HostStmt]) -> None:
-        for stmt in stmts:
-            self.clock += 1
-            for name in _uses(stmt):
-                life = self.found.get(self.roots.get(name, name))
-                if life is not None:
-                    life.use(self.clock, self.clock)
-            match stmt:
-                case Place(buffer):
-                    self.found[buffer.name] = _Life(stmt, self.clock)
-                case View(buffer, source, _):
-                    self.roots[buffer.name] = self.roots.get(source, source)
-                case HostIf(_, then, other):
-                    self.visit(then)
-                    self.visit(other)
-                case HostLoop(_, _, body, _):
-                    start = self.clock
-                    self.visit(body)
-                    for life in self.found.values():
-                        if life.placed < start < life.last:
-                            life.use(start, self.clock)
-                case _:
-                    pass
-
-
-def _uses(stmt: HostStmt) -> tuple[str, ...]:
-    match stmt:
-        case CallKernel(_, _, buffers, _) | CallRuntime(_, _, buffers):
-            return buffers
-        case Copy(target, source):
-            return (target, source)
-        case BindSize(_, value, _):
-            return tuple(load.buffer for load in loads(value))
-        case WriteSize(buffer, _, _):
-            return (buffer,)
-        case HostLoop(_, _, _, go) if go is not None:
-            return tuple(load.buffer for load in loads(go))
-        case Check(cond, _) | HostIf(cond, _, _):
-            return tuple(load.buffer for load in loads(cond))
-        case _:
-            return ()

@@ -3,6 +3,9 @@
 An index expression becomes a polynomial over atoms (variables, and what is not a sum or product:
 floor divisions, remainders, minima, loads). The canonical form is that polynomial written out in
 a fixed order. `Bounds` gives variables a range; variables without one are sizes: never negative.
+
+Form and questions are one module because they are one recursion: a quotient is simplified where its
+parts are proven, and a proof looks at simplified parts.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from dlc.codegen.cuda.compile import compile_units
 from dlc.codegen.cuda.emit import Kernel, emit_kernel, why_not_printable
 from dlc.codegen.cuda.host import GPU, TABLE, emit_host_stubs, emit_stubs, emit_tables
 from dlc.codegen.llvm.compile import compile_ir
-from dlc.codegen.llvm.host import emit_program, weight_offsets
+from dlc.codegen.llvm.host import emit_program
+from dlc.codegen.llvm.host_function import weight_offsets
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels
 from dlc.core.target import Target
 from dlc.schedule.gpu import Launches, split_launches

@@ -23,6 +23,8 @@ from dlc.frontend.onnx.dtypes import dtype_of
 from dlc.frontend.onnx.limits import Limits
 from dlc.frontend.onnx.model import OnnxGraph, OnnxNode
 from dlc.frontend.onnx.names import Names
+from dlc.frontend.onnx.only_size import OnlySize as OnlySize
+from dlc.frontend.onnx.only_size import only_solution
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Array, Fuse, Op
@@ -30,7 +32,6 @@ from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.from_sizes import SizeTensor
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.text import takes_texts
-from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr, Select, Var, const
 from dlc.te.simplify import Bounds, simplify, surely_differ, surely_equal
 from dlc.te.transform import walk
@@ -156,7 +157,7 @@ class Context:
             return
         if self.data.reads_any(have - need):
             return
-        if (found := _only_solution(have - need)) is not None:
+        if (found := only_solution(have - need)) is not None:
             raise OnlySize(self.node.label, *found)
         if surely_differ(have, need, self.bounds):
             self.refuse(reason)
@@ -370,27 +371,6 @@ class Context:
             node = call(Cast(to=value.type.dtype), node.output, name=value.name)
             self._emit(node)
         return node.output
-
-
-class OnlySize(Exception):
-    """A node has a meaning for one value of a size variable only."""
-
-    def __init__(self, node: str, variable: str, value: int) -> None:
-        super().__init__(f"node '{node}' has a meaning for {variable} = {value} only")
-        self.variable = variable
-        self.value = value
-
-
-def _only_solution(difference: Expr) -> tuple[str, int] | None:
-    """The variable and its value for which a linear expression is 0."""
-    factors = coefficients(difference)
-    if factors is None or len(factors) != 1:
-        return None
-    ((name, factor),) = factors.items()
-    rest = simplify(difference - Var(name) * factor)
-    if not isinstance(rest, Const) or int(rest.value) % factor or -int(rest.value) // factor < 0:
-        return None
-    return name, -int(rest.value) // factor
 
 
 def attribute_sizes(op: Op) -> Iterator[Expr]:
