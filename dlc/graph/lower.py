@@ -377,7 +377,7 @@ class Lowering:
             self.provided.add(root.name)
             return root
         name = self.result_name(value)
-        closing += [Provide(name), Copy(name, buffer)]
+        closing += [Provide(name), Copy(name, self.touch(buffer))]
         return Buffer(name, value.type)
 
     def provide(self, statements: list[HostStmt]) -> list[HostStmt]:

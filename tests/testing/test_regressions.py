@@ -38,6 +38,19 @@ MODELS: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
             u = Unique (c)
             y = Mul (u, x)
         }"""),
+    "a view that is handed out after a loop": (
+        {"x": (6, 4), "axis": (1,), "s": (3,), "last": ()}, """
+        (float[6, 4] x, int64[1] axis, float[3] s, int64 last)
+            => (float[a, b, c] y, float[3] z) <int64 four = {4}, bool yes = {1}> {
+            r = Relu (x)
+            y = Unsqueeze (r, axis)
+            z, zs = Loop (four, yes, s) <body = b (int64 i, bool c, float[3] v)
+                    => (bool k, float[3] w, float[3] o) {
+                w = Sub (v, s)
+                k = Less (i, last)
+                o = Neg (w)
+            }>
+        }"""),
     "a transposed convolution of open channels": ({"x": (1, 2, 3, 3)}, """
         (float[1, n, 3, 3] x) => (float[1, 1, 4, 4] y)
         <float[2, 1, 2, 2] w = {2, 3, 4, 5, 6, 7, 8, 9}> { y = ConvTranspose (x, w) }"""),
