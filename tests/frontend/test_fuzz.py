@@ -67,6 +67,14 @@ DAMAGED = {
                 mode = "TF", ngram_counts = [0, 0], ngram_indexes = [0, -1],
                 pool_int64s = [2, 3, 5, 4]> (x)
         }"""),
+    "a window of fewer dimensions": ("kernel_shape has 1 sizes", """
+        (float[1, 1, 2, 2] x, int64[1, 1, 2, 2] i) => (float[a, b, c, d] y) {
+            y = MaxUnpool <kernel_shape = [2]> (x, i)
+        }"""),
+    "a hundred dimensions": ("more than 32 dimensions", f"""
+        (float[3] x) => (float y) <int64[100] s = {{{", ".join(["1"] * 99)}, 3}}> {{
+            y = Reshape (x, s)
+        }}"""),
     "the determinant of a list": ("no matrix", """
         (float[3] x) => (float y) { y = Det (x) }"""),
     "boxes of another rank": ("not of rank 3", """

@@ -102,6 +102,8 @@ class Context:
         for size in (s for v in node.outputs for s in v.type.shape):
             if isinstance(size, Const) and size.value < 0:
                 self.refuse(f"a result would have the size {size}")
+        if any(v.type.rank > self.limits.rank for v in node.outputs):
+            self.refuse(f"a result would have more than {self.limits.rank} dimensions")
         if self._folds(node):
             return self._fold(node)
         self.emit(node)

@@ -104,6 +104,8 @@ def convert_max_unpool(
 ) -> Value:
     """The inverse of MaxPool: indices count through the image without what `output_shape` adds."""
     rank = len(kernel_shape)
+    if x.type.rank != rank + 2:
+        ctx.refuse(f"kernel_shape has {rank} sizes for {x.type}")
     stride = per_axis(ctx, strides, rank, 1, "strides")
     given = per_axis(ctx, pads, 2 * rank, 0, "pads")
     image = tuple(
