@@ -70,7 +70,7 @@ def _add_nothing(rng: random.Random, emit: Emit, name: str, value: Array) -> str
 
 
 def _times_one(rng: random.Random, emit: Emit, name: str, value: Array) -> str:
-    return emit("Mul", name, np.ones((1,) * value.ndim, value.dtype))
+    return emit("Mul", name, np.ones((), value.dtype))
 
 
 def _twice_negative(rng: random.Random, emit: Emit, name: str, value: Array) -> str:
@@ -97,7 +97,7 @@ def _deep_and_back(rng: random.Random, emit: Emit, name: str, value: Array) -> s
 
 
 def _choose(rng: random.Random, emit: Emit, name: str, value: Array) -> str:
-    return emit("Where", np.ones((1,) * value.ndim, bool), name, name)
+    return emit("Where", np.ones((), bool), name, name)
 
 
 def _pad_and_cut(rng: random.Random, emit: Emit, name: str, value: Array) -> str:
