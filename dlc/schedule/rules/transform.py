@@ -34,7 +34,7 @@ from dlc.te.transform import loads, walk
 
 MAX_GROUP = 6  # vectors of columns whose sums are computed together
 FMA_SHARE = 0.8  # of the peak, that the products reach
-TRANSFORM = 150.0  # cycles to transform a tile of one vector of channels, in or out; measured
+TRANSFORM = 70.0  # cycles to transform a tile of one vector of channels, in or out; measured
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
 NEAR_SHARE = 0.75  # of the second cache, up to which what is read again is still there
 
