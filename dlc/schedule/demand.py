@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dlc.core.types import DType
 from dlc.schedule.loop import Alloc, Block, For, Func, If, Invoke, Stmt, Store, allocs
-from dlc.te.expr import ONE, ZERO, Binary, BinOp, Expr, Unary, maximum, minimum
+from dlc.te.expr import (
+    ONE,
+    ZERO,
+    Binary,
+    BinOp,
+    Cast,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    maximum,
+    minimum,
+)
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, walk
 
@@ -25,13 +38,23 @@ class Demand:
 
 
 def demand(func: Func) -> Demand:
-    """What a lowered function has to do. A guard counts as if it always held."""
+    """What a lowered function has to do. A guard counts as if it always held.
+
+    Sums of products of bf16 planes count as the sums of products of floats that they stand for.
+    """
     operations: Expr = ZERO
     read: dict[str, Expr] = {}
     written: dict[str, Expr] = {}
     own = allocs(func.body)
-    for store, around in _stores(func.body, ()):
+    found = list(_stores(func.body, ()))
+    sums = {store.buffer for store, _ in found if _is_sum_of_planes(store)}
+    planes = {name for name, alloc in own.items() if alloc.buffer.type.dtype is DType.BF16}
+    for store, around in found:
         count = sum(map(_is_operation, walk(store.value)))
+        if sums and store.buffer in sums | planes:
+            count = 0  # what is summed once more, in floats, counts for all of it
+        elif _is_summed_again(store, sums):
+            count = 2
         operations += _trips(around) * count
         if store.buffer not in own:
             written[store.buffer] = written.get(store.buffer, ZERO) + _reach(store.index, around)
@@ -44,6 +67,26 @@ def demand(func: Func) -> Demand:
         touched = (written if buffer in func.outputs else read).get(buffer.name, ZERO)
         moved += minimum(touched, buffer.type.elems) * buffer.type.dtype.size_bytes
     return Demand(canonical(operations), canonical(moved))
+
+
+def _is_sum_of_planes(store: Store) -> bool:
+    """Whether a statement adds up products of bf16."""
+    match store.value:
+        case Binary(
+            BinOp.ADD, Load(), Binary(BinOp.MUL, Cast(_, Load() as a), Cast(_, Load() as b))
+        ):
+            return a.dtype is DType.BF16 and b.dtype is DType.BF16
+        case _:
+            return False
+
+
+def _is_summed_again(store: Store, sums: set[str]) -> bool:
+    """Whether a statement adds up a product where a sum of planes is not finite."""
+    match store.value:
+        case Binary(BinOp.ADD, Load(), Select(cond)):
+            return any(x.buffer in sums for x in loads(cond))
+        case _:
+            return False
 
 
 def _is_operation(expr: Expr) -> bool:

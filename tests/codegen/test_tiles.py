@@ -210,3 +210,11 @@ def test_a_split_gives_planes():
     )
     kernel = check(func, target=ENGINE, rtol=0)
     assert "cvtneps2bf16" in kernel.ir
+
+
+def test_planes_whose_loops_no_rule_knows_are_told(caplog):
+    op, arrays = matmul(small(0, 2, 37, 64), small(1, 64, 80), 1)
+    schedule_func(lowered(op, arrays), ENGINE, {})
+    assert not caplog.records
+    schedule_func(lowered(op, arrays), replace(ENGINE, features=ENGINE.features - {"amx-bf16"}), {})
+    assert "no rule knows its loops" in caplog.text

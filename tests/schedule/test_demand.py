@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from dlc.core.types import DType
+from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.schedule.demand import demand
+from dlc.schedule.lower import lower_tensors
 from dlc.schedule.text import parse_func
 from dlc.te.expr import Const
 from dlc.te.simplify import simplify
+from dlc.te.tensor import placeholder
 from dlc.te.transform import substitute
+from dlc.te.types import TensorType
 
 MATMUL = """
 def matmul(n: size, A: f32[n, 5], B: f32[5, 3], *, C: f32[n, 3]):
@@ -43,6 +48,18 @@ def test_a_product_and_what_follows_it(n):
     operations, moved = values(MATMUL, n=n)
     assert operations == n * 3 * (2 * 5 + 1)
     assert moved == 4 * (n * 5 + 15 + n * 3)
+
+
+@pytest.mark.parametrize("planes", [1, 3])
+def test_products_of_planes_count_as_those_of_floats(planes):
+    x = placeholder("x", TensorType((37, 64), DType.F32))
+    w = placeholder("w", TensorType((3, 2, planes, 2, 16, 16, 2), DType.BF16))
+    result = MatMulPlanes(n=80).compute(x, w)
+    func = lower_tensors("product", (), (x, w), (result,))
+    operations = demand(func).operations
+    assert isinstance(operations, Const)
+    of_floats = 37 * 80 * 64 * 2
+    assert of_floats <= operations.value <= of_floats + 2 * 37 * 80  # and whether each is finite
 
 
 def test_only_what_is_read_counts():

@@ -54,6 +54,9 @@ GPU_RULES: tuple[ModuleType, ...] = (
 )
 
 
+_ON_PLANES = (matrix, attend_planes)
+
+
 def rule_for(func: Func, target: Target) -> ModuleType | None:
     """The rule for a prepared function; None where loops need only `finish`."""
     return next(iter(rules_for(func, target)), None)
@@ -88,6 +91,10 @@ def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace
             continue
         prepared = trace
         break
+    else:
+        rule = None
+    if target.gpu is None and rule not in _ON_PLANES and matrix.operands(func):
+        _LOG.warning("'%s' multiplies planes of bf16, and no rule knows its loops", func.name)
     finish_rest(prepared, target)
     return prepared
 
