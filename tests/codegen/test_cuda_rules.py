@@ -19,6 +19,7 @@ from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitive import replay
 from dlc.schedule.round_products import round_products
 from dlc.schedule.rules import (
+    finish_rest,
     gpu_attend,
     gpu_contract,
     gpu_matrix,
@@ -145,6 +146,47 @@ def test_a_product_of_warps_means_what_its_loops_mean() -> None:
     check_emulated(made, inputs(func, {}), {})
     got, want = (run_func(f, {}, inputs(func, {})) for f in (optimize(func, GPU), func))
     np.testing.assert_array_equal(got["out"], want["out"])
+
+
+@pytest.mark.parametrize("rule", [gpu_contract, gpu_matrix])
+def test_a_long_sum_runs_on_several_blocks(rule: ModuleType) -> None:
+    func = product_of("f32" if rule is gpu_contract else "f16", 37, 71, 96)
+    trace = Trace(func)
+    prepare(trace, GPU)
+    found = rule.match(trace.func, GPU)
+    rule.schedule(trace, found, GPU, {"tile": 8, "chunk": 16, "parts": 3})
+    made = schedule(func, "k", trace.steps)
+    assert [str(b.type) for b in made.arrivals] == ["u32[9]"]
+    check_emulated(made, inputs(func, {}), {})
+
+
+def test_halos_are_filled_by_a_launch_with_a_tail() -> None:
+    func = CASES["conv_7x7"]()
+    trace = Trace(func)
+    prepare(trace, GPU)
+    found = gpu_contract.match(trace.func, GPU)
+    assert found is not None
+    gpu_contract.schedule(trace, found, GPU, {"parts": 2, "chunk": 8})
+    finish_rest(trace, GPU)
+    made = schedule(func, "k", trace.steps)
+    assert len(made.kernels) == len(made.arrivals) == 1
+    check_emulated(made, inputs(func, {}), {})
+
+
+def test_few_blocks_with_long_sums_are_split_by_themselves() -> None:
+    wide = product_of("f16", 64, 64, 1024)
+    made = schedule(wide, "k")
+    assert len(made.kernels) == len(made.arrivals) == 1
+    check_emulated(made, inputs(wide, {}), {}, orders=("shuffled",))
+    assert not schedule(product_of("f16", 64, 64, 128), "k").arrivals
+
+
+def test_the_parts_of_a_sum_and_the_rows_of_a_norm_meet_in_one_launch() -> None:
+    func = norm(16, 70, "layer_norm(s, g, g)", depth=512)
+    made = schedule(func, "k")
+    assert len(made.kernels) == 1
+    assert made.kernels[0].text.count("last_block(") == 2
+    check_emulated(made, inputs(func, {}), {}, rtol=1e-4, orders=("shuffled", "backward"))
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -70,7 +70,7 @@ EDGES = """
                 B[b * 64 + t] = A[b * 64 + t]
 """
 REFUSED = [
-    ("bind", ("i", "warp"), COPY, "there is no kind 'warp'"),
+    ("bind", ("i", "core"), COPY, "there is no kind 'core'"),
     ("bind", ("z", "block"), COPY, "there is no loop 'z'"),
     ("bind", ("i", "thread"), COPY, "runs n times"),
     ("bind", ("i", "block"), RUNNING, "one element of 'B'"),
@@ -110,6 +110,10 @@ REFUSED = [
      "loop 'i' in between does not run in order"),
     ("expand_alloc", ("t", "h"), ROOMS.replace("for h in range", "for h in vectorize"),
      "loop 'h' is a vector loop"),
+    ("defer", ("z",), PARTS, "there is no loop 'z'"),
+    ("defer", ("k",), PARTS, "nothing follows loop 'k'"),
+    ("defer", ("i",), PARTS, "nothing follows loop 'i'"),
+    ("defer", ("j",), PARTS.replace("k + 3", "k + 2"), "may use one element of 'B'"),
     ("sink_alloc", ("z",), ROOMS, "there is no intermediate 'z'"),
     ("sink_alloc", ("t",), ROOMS, "the first statement uses 't'"),
     ("sink_alloc", ("t",), ROOMS.replace("t[j] = A[h, i, j]", "B[h, i] = 1.0")

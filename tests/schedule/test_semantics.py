@@ -124,6 +124,9 @@ class Choices:
     def sink_alloc(self):
         return (self.one(self.locals),)
 
+    def defer(self):
+        return (self.loop(),)
+
     def fission(self):
         return (self.loop(),)
 

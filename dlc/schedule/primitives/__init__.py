@@ -10,6 +10,7 @@ from dlc.schedule.primitives.compute_at import compute_at as compute_at
 from dlc.schedule.primitives.compute_inline import compute_inline as compute_inline
 from dlc.schedule.primitives.cooperate import cooperate as cooperate
 from dlc.schedule.primitives.decompose_reduction import decompose_reduction as decompose_reduction
+from dlc.schedule.primitives.defer import defer as defer
 from dlc.schedule.primitives.distribute import distribute as distribute
 from dlc.schedule.primitives.drop_guards import drop_guards as drop_guards
 from dlc.schedule.primitives.duplicate import duplicate as duplicate

@@ -7,7 +7,7 @@ from math import prod
 
 from dlc.schedule.apart import why_not_unordered
 from dlc.schedule.dependence import why_not_independent
-from dlc.schedule.edit import loops_around, map_sequence, sequence
+from dlc.schedule.edit import loops_around, map_sequence, sequence, swap_loop
 from dlc.schedule.gpu import block_loops, block_threads
 from dlc.schedule.loop import Block, For, Func, If, LoopKind, Stmt, block, loops, substitute
 from dlc.schedule.primitive import check_fresh, find_loop, find_serial, primitive, refuse
@@ -76,17 +76,6 @@ def attach(func: Func, loop: str, launch: str) -> Func:
     phase = For(names[0], index(threads), LoopKind.THREAD, turns)
     inner = blocks[-1].var
 
-    def place(stmt: Stmt) -> Stmt:
-        if stmt is nest:
-            return Block(())
-        return _into(stmt, inner, phase) if stmt is home else stmt
-
-    return replace(func, body=map_sequence(func.body, place))
-
-
-def _into(stmt: Stmt, inner: str, phase: Stmt) -> Stmt:
-    """Put a phase first in the body of the innermost block loop."""
-    assert isinstance(stmt, For), "block loops stand directly inside each other"
-    if stmt.var == inner:
-        return replace(stmt, body=block(phase, stmt.body))
-    return replace(stmt, body=_into(stmt.body, inner, phase))
+    result = swap_loop(func, inner, lambda f: replace(f, body=block(phase, f.body)))
+    kept = map_sequence(result.body, lambda s: Block(()) if s is nest else s)
+    return replace(result, body=kept)

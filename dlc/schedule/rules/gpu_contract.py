@@ -25,6 +25,7 @@ from dlc.schedule.rules.gpu_block import (
     split,
     unroll,
 )
+from dlc.schedule.rules.gpu_split import count_parts, split_sum, spread_parts
 from dlc.schedule.rules.gpu_tile import choose_gpu_tile
 from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.space import Space
@@ -84,7 +85,7 @@ def _stages(func: Func, found: Contraction) -> tuple[Stage, Stage]:
 
 def space(func: Func, target: Target) -> Space:
     """The tile of a block and of a thread, and the chunk of the reduction; 0 is analytic."""
-    return Space({"tile": tuple(range(9)), "chunk": (0, 8, 16, 32)})
+    return Space({"tile": tuple(range(9)), "chunk": (0, 8, 16, 32), "parts": (0, 1, 2, 4, 8)})
 
 
 def schedule(trace: Trace, found: Product, target: Target, knobs: Mapping[str, int]) -> None:
@@ -126,13 +127,13 @@ def as_matrix(trace: Trace, found: Product) -> Matrix:
 
 
 def bring_chunks(
-    trace: Trace, total: str, loops: Matrix, size: int
+    trace: Trace, total: str, loops: tuple[str, str, str], size: int
 ) -> tuple[str, tuple[str, str, str]]:
-    """Compute the sum in the block, in chunks of summands: that loop, and those of a chunk."""
-    trace.do("compute_at", total, f"{loops.column}_b")
+    """Cut a sum in a block, by rows, columns and summands: the loop over chunks, those of one."""
+    row, column, summand = loops
     trace.do("decompose_reduction", total, trace.stage(total).names[0])
-    chunk, inner = split(trace, loops.summand, size)
-    tiled = (loops.sum_row, loops.sum_column, inner)
+    chunk, inner = split(trace, summand, size)
+    tiled = (row, column, inner)
     others = [v for v in trace.stage(total).names if v not in tiled]
     trace.do("reorder", (*others, chunk, *tiled))
     return chunk, tiled
@@ -145,25 +146,34 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     """
     total = found.parts.sum
     loops = as_matrix(trace, found)
+    depth = trace.constant(loops.summand)
     tile = choose_gpu_tile(
-        trace.constant(loops.row),
-        trace.constant(loops.column),
-        trace.constant(loops.summand),
-        target,
-        knobs,
+        trace.constant(loops.row), trace.constant(loops.column), depth, target, knobs
     )
     lead = (1,) * (len(loops.outer) - 2)
     threads = (*lead, tile.row_threads, tile.column_threads)
     trace.do("distribute", loops.outer, threads, (*lead, tile.rows, tile.columns))
-    chunk, tiled = bring_chunks(trace, total, loops, tile.chunk)
-    row, column, inner = tiled
-    count = tile.row_threads * tile.column_threads
-    cache_factors(trace, total, found.row_side, chunk, tiled, count)
-    trace.do("drop_guards", total)
+    trace.do("compute_at", total, f"{loops.column}_b")
+    sums = (loops.sum_row, loops.sum_column, loops.summand)
+    parts = knobs.get("parts", 0)
+    parts = parts or count_parts(trace, f"{loops.column}_b", depth, target, tile.chunk)
     results = tile.rows, tile.columns
-    keep_in_registers(trace, total, results)
-    bind_tile(trace, (f"{row}_init", f"{column}_init"), results, None)
-    bind_tile(trace, (row, column), results, inner)
+    cut = split_sum(trace, total, sums, parts) if parts > 1 else None
+    name, inside = (total, sums) if cut is None else (cut.total, cut.loops)
+    chunk, tiled = bring_chunks(trace, name, inside, tile.chunk)
+    count = tile.row_threads * tile.column_threads
+    cache_factors(trace, name, found.row_side, chunk, tiled, count)
+    trace.do("drop_guards", name)
+    keep_in_registers(trace, name, results)
+    bind_tile(trace, (f"{tiled[0]}_init", f"{tiled[1]}_init"), results, None)
+    bind_tile(trace, tiled[:2], results, tiled[2])
+    if cut is not None:
+        bind_tile(trace, cut.out, results, None)
+        trace.do("drop_guards", total)
+        keep_in_registers(trace, total, results)
+        bind_tile(trace, sums[:2], results, None)
+        bind_tile(trace, cut.final[:2], results, cut.final[2])
+        spread_parts(trace, total, cut)
     unroll(trace, [f"{loops.row}_s", f"{loops.column}_s"])
     return count
 

@@ -25,6 +25,7 @@ from dlc.schedule.nest import stages
 from dlc.schedule.rules import gpu_contract
 from dlc.schedule.rules.gpu_block import cache_factors, unroll
 from dlc.schedule.rules.gpu_contract import Product
+from dlc.schedule.rules.gpu_split import count_parts, split_sum, spread_parts
 from dlc.schedule.rules.gpu_tile import LARGE
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -97,7 +98,9 @@ def _narrow(factors: tuple[Expr, Expr]) -> DType | None:
 
 def space(func: Func, target: Target) -> Space:
     """The tile of a block and the chunk of the reduction; 0 is analytic."""
-    return Space({"tile": tuple(range(len(TILES) + 1)), "chunk": (0, *CHUNKS)})
+    return Space(
+        {"tile": tuple(range(len(TILES) + 1)), "chunk": (0, *CHUNKS), "parts": (0, 1, 2, 4, 8)}
+    )
 
 
 def schedule(trace: Trace, found: Product, target: Target, knobs: Mapping[str, int]) -> None:
@@ -117,13 +120,25 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     size = knobs.get("chunk", 0) or next(c for c in CHUNKS if depth % c == 0)
     lead = (1,) * (len(loops.outer) - 2)
     trace.do("distribute", loops.outer, (*lead, 1, 1), (*lead, *tile.shape))
-    chunk, tiled = gpu_contract.bring_chunks(trace, total, loops, size)
+    trace.do("compute_at", total, f"{loops.column}_b")
+    sums = (loops.sum_row, loops.sum_column, loops.summand)
+    parts = knobs.get("parts", 0) or count_parts(trace, f"{loops.column}_b", depth, target, size)
+    cut = split_sum(trace, total, sums, parts) if parts > 1 else None
+    name, inside = (total, sums) if cut is None else (cut.total, cut.loops)
+    chunk, tiled = gpu_contract.bring_chunks(trace, name, inside, size)
     threads = tile.row_warps * tile.column_warps * WARP
-    cache_factors(trace, total, found.row_side, chunk, tiled, threads, (LINE, LINE))
-    trace.do("drop_guards", total)
-    _lay_in_lanes(trace, total, tile)
+    cache_factors(trace, name, found.row_side, chunk, tiled, threads, (LINE, LINE))
+    trace.do("drop_guards", name)
+    _lay_in_lanes(trace, name, tile)
     _bind_lanes(trace, f"{tiled[0]}_init", f"{tiled[1]}_init", tile)
     _bind_lanes(trace, f"{loops.row}_s", f"{loops.column}_s", tile)
+    if cut is not None:
+        _bind_lanes(trace, *cut.out, tile)
+        trace.do("drop_guards", total)
+        _lay_in_lanes(trace, total, tile)
+        _bind_lanes(trace, *sums[:2], tile)
+        _bind_lanes(trace, *cut.final[:2], tile, cut.final[2])
+        spread_parts(trace, total, cut)
     _multiply(trace, tiled, tile, WarpProduct(str(dtype), tile.rows, tile.columns))
     return threads
 
@@ -183,12 +198,14 @@ def _cut(trace: Trace, var: str, last: int, middle: int, tiles: int) -> _Digits:
     return _Digits(warp, (tile,), (digit, inner))
 
 
-def _bind_lanes(trace: Trace, row: str, column: str, tile: WarpTile) -> None:
-    """Let each thread run what it has of its warp's tiles."""
+def _bind_lanes(
+    trace: Trace, row: str, column: str, tile: WarpTile, inner: str | None = None
+) -> None:
+    """Let each thread run what it has of its warp's tiles, inside of the loop `inner` if any."""
     r = _cut(trace, row, 8, 2, tile.rows)
     c = _cut(trace, column, 2, 4, tile.columns)
     (half, line), (pair, place) = r.digits, c.digits
-    own = [*r.tiles, *c.tiles, half, place]
+    own = [*([inner] if inner else []), *r.tiles, *c.tiles, half, place]
     trace.do("reorder", (r.warp, c.warp, line, pair, *own))
     for loop in (r.warp, c.warp, line, pair):
         trace.do("bind", loop, "thread")
