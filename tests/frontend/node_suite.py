@@ -34,9 +34,6 @@ OTHERWISE: dict[str, list[str]] = {
         "test_attention_4d_causal_padded_kv_bf16_expanded", "test_attention_4d_padded_kv_bf16",
         "test_attention_4d_padded_kv_bf16_expanded",
     ],
-    "A branch gives a result of another shape where an axis of data has size 1": [
-        "test_affine_grid_3d_align_corners", "test_affine_grid_3d_align_corners_expanded",
-    ],
 }  # fmt: skip
 """Tests whose models are compiled, and whose expected values dlc does not give: reason -> names.
 

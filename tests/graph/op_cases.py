@@ -188,6 +188,7 @@ def _contractions() -> list[Case]:
         conv_of("f32[1, 2, 7]", "f32[3, 2, 3]", **one),
         conv_of("f32[1, 1, 3, 4, 5]", "f32[2, 1, 2, 2, 2]", **three),
         case(conv.Conv(), "u8[1, 2, 4, 4]", "i8[3, 2, 3, 3]"),
+        case(conv.Conv(), "f32[1, 2, 4, 2]", "f32[3, 2, 3, 3]"),
         *both(case(conv.Conv(), "f32[1, 2, 4, 4]", "f32[3, 2, 3, 3]")),
         transposed("f32[n, 2, 3, 4]", "f32[2, 3, 3, 2]", stride=(2, 3), pads=(1, 0, 0, 1)),
         transposed("f32[1, 4, 3, 2]", "f32[4, 1, 2, 3]", stride=(2, 1), groups=2,

@@ -192,6 +192,32 @@ def convert_scan(
     return tuple(results)
 
 
+@converter("Scan", since=8)
+def convert_scan_8(
+    ctx: Context,
+    sequence_lens: Value | None = None,
+    *operands: Value,
+    body: OnnxGraph,
+    num_scan_inputs: int,
+    directions: Sequence[int] = (),
+) -> tuple[Value, ...]:
+    """A loop over the elements of sequences, for each row of a batch by itself."""
+    if sequence_lens is not None:
+        ctx.refuse("sequences of several lengths in a batch are not handled")
+
+    def row(inner: Body, carries: list[Value], elements: list[Value]) -> Step:
+        made = convert_scan(
+            inner,
+            *elements,
+            body=body,
+            num_scan_inputs=num_scan_inputs,
+            scan_input_directions=directions,
+        )
+        return Step((), made if isinstance(made, tuple) else (made,))
+
+    return scan(ctx, "batch", (), operands, row)
+
+
 def _per(ctx: Context, values: Sequence[int], count: int) -> tuple[int, ...]:
     if values and len(values) != count:
         ctx.refuse(f"{len(values)} axes or directions for {count} sequences")

@@ -129,7 +129,8 @@ def _extended(ctx: Context, y: Value, output_shape: Value) -> Value:
         return y
     after: list[Expr] = [canonical(n - m) for n, m in pairs]
     if not all(isinstance(n, Const) and n.value >= 0 for n in after):
-        ctx.refuse(f"output_shape is smaller than {y.type}, or may be")
+        reason = f"output_shape is smaller than {y.type}, or may be"
+        ctx.refuse(reason, needs=output_shape.name)
     return ctx.call(Pad(before=(ZERO,) * len(after), after=tuple(after)), y)
 
 

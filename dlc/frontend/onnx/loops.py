@@ -35,7 +35,7 @@ def branch(
     refuses to need it. So is the one of higher rank where ranks differ: exporters write "remove
     this axis if its size is 1" so.
     """
-    parts: list[tuple[Graph, Body]] = []
+    bodies: list[tuple[Body, list[Value]]] = []
     lengths: list[list[int | None]] = []
     failed: list[UnsupportedOperator | ShapeError] = []
     kept: list[tuple[bool, OnnxGraph]] = []
@@ -43,11 +43,11 @@ def branch(
         body = Body(ctx)
         try:
             results = ctx.run_graph(body, graph, ())
-            made = [computed(body, v) for v in _flat(ctx, results)]
+            flat = _flat(ctx, results)
         except (UnsupportedOperator, ShapeError) as error:
             failed.append(error)
             continue
-        parts.append((_finished(body, label, (), made), body))
+        bodies.append((body, flat))
         lengths.append([len(v.items) if isinstance(v, Items) else None for v in results])
         kept.append((label == "then", graph))
     if len(failed) == 2:
@@ -56,7 +56,11 @@ def branch(
         return _only_branch(ctx, cond, *kept[0], str(failed[0]))
     if lengths[0] != lengths[1]:
         ctx.refuse("its branches differ in results or in the lengths of sequences")
-    (then, first), (other, second) = parts
+    _let_single_elements_agree(bodies)
+    (then, first), (other, second) = parts = [
+        (_finished(body, label, (), [computed(body, v) for v in flat]), body)
+        for label, (body, flat) in zip(("then", "other"), bodies, strict=True)
+    ]
     ranks = [[v.type.rank for v in graph.outputs] for graph in (then, other)]
     if ranks[0] != ranks[1] and len(ranks[0]) == len(ranks[1]):
         lower = 0 if ranks[0] < ranks[1] else 1
@@ -76,6 +80,20 @@ def branch(
         made.pop(0) if length is None else sequence(ctx, [made.pop(0) for _ in range(length)])
         for length in lengths[0]
     )
+
+
+def _let_single_elements_agree(bodies: Sequence[tuple[Body, list[Value]]]) -> None:
+    """Where both branches give one element, of different ranks, let it be of the lower rank.
+
+    That broadcasts as the other one does.
+    """
+    (_, then), (_, other) = bodies
+    for place, pair in enumerate(zip(then, other, strict=False)):
+        single = all(v.type.is_static and set(v.type.static_shape) <= {1} for v in pair)
+        if single and pair[0].type.rank != pair[1].type.rank:
+            lower = min((v.type.shape for v in pair), key=len)
+            for body, flat in bodies:
+                flat[place] = reshape_to(body, flat[place], lower)
 
 
 def _flat(ctx: Context, values: Sequence[Value]) -> list[Value]:

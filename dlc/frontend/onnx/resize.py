@@ -77,6 +77,7 @@ def convert_resize(
             return cropped(ctx, x, sampling, region, ratios, counts, extrapolation_value)
         return _antialiased(ctx, x, sampling, coordinate_transformation_mode, ratios, counts)
     _check_taps(ctx, mode, factors, scales)
+    _check_sizes(ctx, mode, x, result, sizes)
     op = Resize(
         sizes=result,
         mode=_MODES[mode],
@@ -97,6 +98,17 @@ def _check_taps(
     if _MODES[mode] != "nearest" and from_data > _MOST_AXES_FROM_DATA and scales is not None:
         reason = f"which of {from_data} axes are resized must be known to interpolate"
         ctx.refuse(reason, needs=scales.name)
+
+
+def _check_sizes(
+    ctx: Context, mode: str, x: Value, result: Sequence[Expr], sizes: Value | None
+) -> None:
+    """The same for sizes: each such axis multiplies the elements that a result is made of."""
+    pairs = zip(x.type.shape, result, strict=True)
+    from_data = sum(n != m and ctx.data.reads_any(m) for n, m in pairs)
+    if _MODES[mode] != "nearest" and from_data > _MOST_AXES_FROM_DATA and sizes is not None:
+        reason = f"which of {from_data} axes are resized must be known to interpolate"
+        ctx.refuse(reason, needs=sizes.name)
 
 
 def _region(

@@ -36,8 +36,8 @@ def padded(x: te.Tensor, pads: Sequence[int]) -> te.Tensor:
 
 
 def check_sizes(op: Op, sizes: Sequence[Expr], *operands: TensorType) -> None:
-    """Refuse results that surely have no element because the kernel is too large."""
-    if any(surely_less(n, 1) for n in sizes):
+    """Refuse results whose size would be negative; one that just does not fit gives none."""
+    if any(surely_less(n, 0) for n in sizes):
         raise op.reject("the kernel is larger than the padded image", *operands)
 
 
