@@ -126,12 +126,17 @@ def _plane(element: str, count: int) -> str:
     return value
 
 
-def _split(count: int) -> str:
+def split_name(planes: int, lanes: int) -> str:
+    """The instruction that splits so many floats."""
+    return f"split_bf16_{planes}_of_{lanes}"
+
+
+def _split(count: int, lanes: int) -> str:
     """The meaning of a split."""
     return f"""
-def split_bf16_{count}(x: f32[16], *, planes: bf16[{count}, 16]):
+def {split_name(count, lanes)}(x: f32[{lanes}], *, planes: bf16[{count}, {lanes}]):
     for p in range({count}):
-        for i in range(16):
+        for i in range({lanes}):
             planes[p, i] = {_plane("x[i]", count)}
 """
 
@@ -148,9 +153,14 @@ def {name}_{count}(x: f32[{shape}], *, planes: bf16[{count}, 1, 16, 16, 2]):
 """
 
 
-# The planes of 16 floats. Denormals become 0, in the operand and in the planes.
+# The planes of floats side by side. Denormals become 0, in the operand and in the planes.
 # Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VCVTNEPS2BF16.
-SPLITS = tuple(declare(f"split_bf16_{count}", _split(count)) for count in (1, 2, 3))
+SPLIT_LANES = (16, 8)
+SPLITS = tuple(
+    declare(split_name(count, lanes), _split(count, lanes))
+    for lanes in SPLIT_LANES
+    for count in (1, 2, 3)
+)
 # The planes of a tile as the right operand of a product, of a matrix whose summands are rows, and
 # of one whose columns are (a transposed one); "apart": rows of other matrices stand in between.
 # Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VCVTNE2PS2BF16.

@@ -14,6 +14,7 @@ from dlc.core.types import DType
 from dlc.graph.ops.planes import pack_tiles
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
+from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.schedule.loop import Block, Invoke, allocs, walk
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
@@ -45,6 +46,15 @@ def conv(x, w, count, out_blocks, **attributes):
 def matmul(x, w, count):
     op = MatMulPlanes(n=w.shape[1], slack=200)
     return op, [x, pack_tiles(w, count)]
+
+
+def planar(x, w, count, out_blocks, **attributes):
+    """A convolution of x [n, c, h, w] by dense weights [c, kh, kw, ob * 16]."""
+    c, lines, width, columns = w.shape
+    wide = np.zeros((c, reach_of(width), lines, 1, columns), np.float32)
+    wide[:, :width, :, 0] = w.transpose(0, 2, 1, 3)
+    op = ConvPlanarPlanes(blocks=out_blocks, width=width, slack=200, **attributes)
+    return op, [x, pack_tiles(wide.reshape(-1, lines, 1, columns), count)]
 
 
 def lowered(op, arrays, epilogue=None):
@@ -84,6 +94,8 @@ CASES = {
     "strided_pixel": conv(small(0, 1, 2, 9, 8, 16), small(1, 32, 1, 1, 64), 1, 4, stride=(2, 1)),
     "dilated": conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 2, 32), 3, 2, dilation=(2, 3)),
     "line": conv(small(0, 1, 2, 40, 16), small(1, 32, 3, 32), 3, 2, stride=(1,), dilation=(1,)),
+    "few_channels": planar(small(0, 2, 3, 11, 16), small(1, 3, 4, 7, 48), 3, 3, stride=(2, 2)),
+    "two_blocks": planar(small(0, 1, 9, 5, 12), small(1, 9, 3, 3, 32), 1, 2, stride=(1, 2)),
     "rows": matmul(small(0, 2, 37, 64), small(1, 64, 80), 3),
     "two_rows": matmul(small(0, 2, 32), small(1, 32, 32), 2),
 }
@@ -195,7 +207,7 @@ def test_tiles_that_a_target_lacks_lie_in_memory():
         t = alloc(f32[16, 16], "tile")
         invoke("tile_zero", t[0, 0])
         invoke("tile_store", t[0, 0], B[0, 0])
-        invoke("split_bf16_3", A[0], C[0, 0])
+        invoke("split_bf16_3_of_16", A[0], C[0, 0])
     """
     func = parse_func(text.replace("\n    ", "\n"))
     plain = replace(AVX2, features=AVX2.features - {"amx-tile", "amx-bf16", "amx-int8"})
@@ -206,7 +218,7 @@ def test_tiles_that_a_target_lacks_lie_in_memory():
 @needs_engine
 def test_a_split_gives_planes():
     func = parse_func(
-        'def f(A: f32[16], *, C: bf16[3, 16]):\n    invoke("split_bf16_3", A[0], C[0, 0])'
+        'def f(A: f32[16], *, C: bf16[3, 16]):\n    invoke("split_bf16_3_of_16", A[0], C[0, 0])'
     )
     kernel = check(func, target=ENGINE, rtol=0)
     assert "cvtneps2bf16" in kernel.ir

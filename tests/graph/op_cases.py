@@ -21,6 +21,7 @@ from dlc.graph.ops import (
     planes_conv,
     planes_matmul,
     planes_pair,
+    planes_planar,
     pool,
     quotient,
 )
@@ -209,6 +210,10 @@ def _contractions() -> list[Case]:
              "f32[1, 4, 4, 4, 16]", "bf16[1, 2, 2, 2, 2, 2, 16, 16, 2]"),
         case(planes_conv.ConvPlanes(blocks=1, stride=(2, 2), slack=0), "f32[1, 2, 3, 4, 16]",
              "bf16[1, 1, 1, 1, 3, 2, 16, 16, 2]"),
+        case(planes_planar.ConvPlanarPlanes(blocks=2, width=4, stride=(2, 1), slack=3),
+             "f32[2, 8, 5, 9]", "bf16[1, 1, 3, 1, 2, 2, 16, 16, 2]"),
+        case(planes_planar.ConvPlanarPlanes(blocks=1, width=2, dilation=(1, 2), slack=0),
+             "f32[1, 32, 3, 6]", "bf16[1, 2, 2, 1, 1, 2, 16, 16, 2]"),
         case(planes_matmul.MatMulPlanes(n=20, slack=0), "f32[2, 2, 32]",
              "bf16[1, 1, 3, 2, 16, 16, 2]"),
         case(planes_matmul.MatMulPlanes(n=16, slack=1), "f32[1, 64]",

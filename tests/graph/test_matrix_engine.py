@@ -58,6 +58,19 @@ def test_a_convolution_keeps_its_results(precision):
     assert operators(found) == ["conv_planes"]
 
 
+def test_an_image_of_few_channels_is_packed_along_its_lines():
+    planar = """
+def main(x: f32[1, 3, 17, 22]):
+    w: f32[5, 3, 7, 7, 16] = const()
+    y: f32[1, 5, 6, 8, 16] = conv_planar(x, w, stride=(2, 2))
+    return y
+"""
+    context = PassContext(target=TARGET, precision="medium")
+    assert operators(check(planar, context, whole=True)) == ["conv_planar_planes"]
+    narrow = planar.replace("17, 22", "17, 21")  # an eighth pixel at the last result is not there
+    assert operators(run("use_matrix_engine", read(narrow), context)) == ["conv_planar"]
+
+
 @pytest.mark.parametrize("dtype", ["u8", "i8", "i16"])
 def test_whole_numbers_have_one_plane(dtype):
     image = CONV.replace("f32[1, 3", f"{dtype}[1, 3").replace(

@@ -24,6 +24,7 @@ from dlc.codegen.llvm.storage import strides_of
 from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.errors import CodegenError
 from dlc.schedule.edit import read
+from dlc.schedule.instruction import SPLIT_LANES, split_name
 from dlc.schedule.loop import Alloc, Invoke
 from dlc.te.expr import Const, Expr
 
@@ -201,26 +202,27 @@ def _store(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
     tiles.store(tiles.register(c), d, 2)
 
 
-def _split(count: int) -> Callable[[Tiles, tuple[Operand, ...]], None]:
+def _split(count: int, lanes: int) -> Callable[[Tiles, tuple[Operand, ...]], None]:
     """Each plane is converted, widened again and taken from the rest."""
 
     def emit(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
         builder = tiles.builder
         at, _ = tiles.address(operands[0], 1)
         to, stride = tiles.address(operands[1], 2)
-        rest = builder.fresh(f"load <16 x float>, {at}, align 4", "float", ROWS)
-        name = "llvm.x86.avx512bf16.cvtneps2bf16.512"
-        builder.declarations.use(name, "<16 x bfloat>", "<16 x float>")
+        floats, halves = f"<{lanes} x float>", f"<{lanes} x bfloat>"
+        rest = builder.fresh(f"load {floats}, {at}, align 4", "float", lanes)
+        name = f"llvm.x86.avx512bf16.cvtneps2bf16.{lanes * 32}"
+        builder.declarations.use(name, halves, floats)
         for position in range(count):
-            half = builder.op(f"call <16 x bfloat> @{name}({rest})", "bfloat", ROWS)
+            half = builder.op(f"call {halves} @{name}({rest})", "bfloat", lanes)
             place = builder.op(f"getelementptr i8, {to}, i64 {stride * position}", "ptr")
             builder.line(f"store {half}, {place}, align 2")
             if position + 1 < count:
-                bits = builder.op(f"bitcast {half} to <16 x i16>", "i16", ROWS)
-                wide = builder.op(f"zext {bits} to <16 x i32>", "i32", ROWS)
-                moved = builder.op(f"shl {wide}, splat (i32 16)", "i32", ROWS)
-                plane = builder.op(f"bitcast {moved} to <16 x float>", "float", ROWS)
-                rest = builder.op(f"fsub {rest}, {plane.ref}", "float", ROWS)
+                bits = builder.op(f"bitcast {half} to <{lanes} x i16>", "i16", lanes)
+                wide = builder.op(f"zext {bits} to <{lanes} x i32>", "i32", lanes)
+                moved = builder.op(f"shl {wide}, splat (i32 16)", "i32", lanes)
+                plane = builder.op(f"bitcast {moved} to {floats}", "float", lanes)
+                rest = builder.op(f"fsub {rest}, {plane.ref}", "float", lanes)
         tiles.memory.changed(tiles.memory.storage[operands[1][0]].alias)
 
     return emit
@@ -247,7 +249,11 @@ EMITTERS: dict[str, Emitter] = {
     "tile_dot_bf16": Emitter("amx-bf16", _dot_bf16),
     "tile_store": Emitter("amx-bf16", _store),
     "prefetch": Emitter("amx-bf16", _prefetch),
-    **{f"split_bf16_{count}": Emitter("avx512bf16", _split(count)) for count in (1, 2, 3)},
+    **{
+        split_name(count, lanes): Emitter("avx512bf16", _split(count, lanes))
+        for lanes in SPLIT_LANES
+        for count in (1, 2, 3)
+    },
     **{
         f"pack_{side}_{place}bf16_{count}": Emitter(
             "avx512bf16", _pack(count, rank, columns=side == "columns")

@@ -21,6 +21,7 @@ exact in bf16, as the whole numbers of quantized models, has one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -33,11 +34,12 @@ from dlc.graph.integers import bf16_exact, fits_bf16, integer_range
 from dlc.graph.op import Array, Op
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
-from dlc.graph.ops.conv_blocked import ConvBlocked
+from dlc.graph.ops.conv_blocked import ConvBlocked, PlanarConv
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import DEPTH, ROWS, pack_tiles, plane_pairs
 from dlc.graph.ops.planes_conv import ConvPlanes, Grid
 from dlc.graph.ops.planes_matmul import MatMulPlanes
+from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.schedule.rules.strip import (
@@ -80,6 +82,7 @@ class _Product:
     shape: Shape
     dense: Array
     planes: int  # of `dense`
+    summands: int  # of a result, without those that only fill rows
     is_fixed: bool = True  # whether the number of rows is a constant; else strips fit the cache
 
 
@@ -139,7 +142,7 @@ def _add_up(
 def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
     """What a node would become, if its operator has a form on planes."""
     match node.op:
-        case ConvBlocked() | MatMulPacked():
+        case ConvBlocked() | PlanarConv() | MatMulPacked():
             x, w = node.inputs
             array = editor.array(w)
             if array is None or w.type.dtype is not DType.F32 or not array.size:
@@ -151,7 +154,11 @@ def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
             )
             if isinstance(node.op, MatMulPacked):
                 return _matmul(node.op, x, node.output, array, split)
-            return _conv(node.op, node.output, array, split) if x.type.is_static else None
+            if not x.type.is_static:
+                return None
+            if isinstance(node.op, PlanarConv):
+                return _planar_conv(node.op, x, node.output, array, split)
+            return _conv(node.op, node.output, array, split)
         case _:
             return None
 
@@ -162,7 +169,48 @@ def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> _Product | No
         return None
     rank = len(kernel)
     dense = w.transpose(1, 2 + rank, *range(2, 2 + rank), 0, 3 + rank)
-    n, _, *sizes, _ = out.type.static_shape
+    shape, slack = _image(op, out, kernel, -(-cb // 2), split)
+    new = ConvPlanes(
+        blocks=out.type.shape[1],
+        stride=op.stride,
+        dilation=op.dilation,
+        slack=slack,
+        planes=split.rows,
+        is_finite=split.is_finite,
+    )
+    dense = dense.reshape(cb * ROWS, *kernel, ob * ROWS)
+    return _Product(new, shape, dense, split.weights, shape.steps * DEPTH)
+
+
+def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) -> _Product | None:
+    ob, c, *lines, width, oc = w.shape
+    reach = reach_of(width)
+    columns = x.type.static_shape[-1]
+    needed = (out.type.static_shape[-2] - 1) * op.stride[-1] + (reach - 1) * op.dilation[-1] + 1
+    if oc != ROWS or ob < 2 or columns < needed:
+        return None
+    wide = np.pad(w, [(0, reach - width if d == w.ndim - 2 else 0) for d in range(w.ndim)])
+    rank = wide.ndim
+    dense = wide.transpose(1, rank - 2, *range(2, rank - 2), 0, rank - 1)
+    shape, slack = _image(op, out, [*lines, 1], -(-c * reach // DEPTH), split)
+    new = ConvPlanarPlanes(
+        blocks=out.type.shape[1],
+        width=width,
+        stride=op.stride,
+        dilation=op.dilation,
+        slack=slack,
+        planes=split.rows,
+        is_finite=split.is_finite,
+    )
+    dense = dense.reshape(c * reach, *lines, 1, ob * ROWS)
+    return _Product(new, shape, dense, split.weights, c * prod(lines) * width)
+
+
+def _image(
+    op: ConvBlocked | PlanarConv, out: Value, kernel: Sequence[int], depth: int, split: _Split
+) -> tuple[Shape, int]:
+    """The sizes of a convolution whose rows have `depth` blocks, and the slack of its sums."""
+    n, ob, *sizes, _ = out.type.static_shape
     grid = Grid(out.type.shape[2:-1], kernel, op.stride, op.dilation)
     slack = (sizes[0] // 2 + 1) * grid.line + 2 * ROWS
     shape = Shape(
@@ -173,20 +221,12 @@ def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> _Product | No
         reach=const_size(grid.reach),
         spare=slack,
         columns=-(-ob // 2),
-        steps=-(-cb // 2) * prod(kernel),
+        steps=depth * prod(kernel),
         products=split.products,
         planes=split.weights,
-        row_bytes=-(-cb // 2) * prod(grid.phases) * split.rows * DEPTH * 2,
+        row_bytes=depth * prod(grid.phases) * split.rows * DEPTH * 2,
     )
-    new = ConvPlanes(
-        blocks=out.type.shape[1],
-        stride=op.stride,
-        dilation=op.dilation,
-        slack=slack,
-        planes=split.rows,
-        is_finite=split.is_finite,
-    )
-    return _Product(new, shape, dense.reshape(cb * ROWS, *kernel, ob * ROWS), split.weights)
+    return shape, slack
 
 
 def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> _Product | None:
@@ -213,7 +253,7 @@ def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> 
     )
     dense = w.transpose(1, 0, 2).reshape(depth, panels * width)[:, :n]
     new = MatMulPlanes(n=op.n, slack=slack, planes=split.rows, is_finite=split.is_finite)
-    return _Product(new, shape, dense, split.weights, isinstance(rows, Const))
+    return _Product(new, shape, dense, split.weights, depth, isinstance(rows, Const))
 
 
 def _assumed(size: Expr, otherwise: int) -> int:
@@ -230,7 +270,7 @@ def _parts(found: _Product, context: PassContext) -> int | None:
     if not shape.lead or not shape.lines:
         return None
     rows = shape.lead * ((shape.lines - 1) * shape.width + shape.last)
-    macs = rows * shape.columns * 2 * ROWS * shape.steps * DEPTH
+    macs = rows * shape.columns * 2 * ROWS * found.summands
     best = macs / (2 * target.lanes(4) * FMA_SHARE) * MARGIN
     parts: int | None = None
     if not found.is_fixed:

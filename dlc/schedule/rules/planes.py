@@ -6,6 +6,7 @@ The parts that the rules for single products (`matrix`) and for attention (`atte
 from __future__ import annotations
 
 from dlc.core.types import DType
+from dlc.schedule.instruction import SPLIT_LANES, split_name
 from dlc.schedule.loop import loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import simple_index
@@ -46,19 +47,29 @@ def finish_reader(trace: Trace, name: str) -> None:
 def split_rows(trace: Trace, name: str, *, width: int = 1, parallel: bool = False) -> None:
     """Split each row's 32 operands into planes at once; `width` rows are a line."""
     *others, row, plane, depth = trace.stage(name).names
-    block, lane = trace.split(depth, ROWS)
     if width > 1 and (trace.constant(row) or 0) > width:
         line, row = trace.split(row, width)
         others.append(line)
+    block, lane = trace.split(depth, _lanes(trace, name, depth, plane))
     trace.do("reorder", (*others, row, block, plane, lane))
     if parallel:
         trace.do("parallel", trace.fuse_all(others))
     trace.do("unroll", block)
-    if _beside(trace, name, lane, plane):
-        trace.do("tensorize", plane, f"split_bf16_{trace.constant(plane)}")
+    count, lanes = trace.constant(plane), trace.constant(lane)
+    if count and lanes and _beside(trace, name, lane, plane):
+        trace.do("tensorize", plane, split_name(count, lanes))
     else:
         trace.do("unroll", plane)
         trace.do("vectorize", lane)
+
+
+def _lanes(trace: Trace, name: str, depth: str, plane: str) -> int:
+    """The most elements of a row that stand side by side in what is split."""
+    for lanes in SPLIT_LANES:
+        trial = trace.copy()
+        if _beside(trial, name, trial.split(depth, lanes)[1], plane):
+            return lanes
+    return ROWS
 
 
 def _beside(trace: Trace, name: str, lane: str, plane: str) -> bool:
