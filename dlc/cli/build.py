@@ -92,12 +92,18 @@ def build(
     seconds = time.perf_counter() - began
     if as_json:
         print_json("dlc.build/1", _document(report, path, seconds, checked))
-        return
+    else:
+        _tell(report, path, seconds, quiet=quiet)
+
+
+def _tell(report: BuildReport, path: Path, seconds: float, *, quiet: bool) -> None:
+    """What was written, and what to do with it."""
     size, weights = path.stat().st_size, report.parameters_bytes
     parts = f"{show_bytes(size - weights)} code + {show_bytes(weights)} weights"
     stdout().print(f"Wrote {path} ({parts}) in {show_seconds(seconds)}", soft_wrap=True)
     if not quiet:
-        console.print(f"Try:  dlc bench {path} --against onnxruntime", style="dim", soft_wrap=True)
+        line = f"Try:  dlc bench {path} --against onnxruntime"
+        stderr().print(line, style="dim", soft_wrap=True)
 
 
 def staging_folder(path: Path) -> TemporaryDirectory[str]:
