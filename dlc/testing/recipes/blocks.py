@@ -76,6 +76,7 @@ def _scaled(draft: Draft, op: str) -> None:
 def _dense(draft: Draft, op: str) -> None:
     """A product large enough for tiles, of inputs that may hold special values."""
     m, k, n = (draft.rng.choice((16, 17, 32, 48, 64)) for _ in range(3))
+    draft.special = draft.special or (not draft.nodes and draft.rng.random() < 0.5)
     x = draft.make("float32", (m, k), constant=False)
     y = draft.add("MatMul", [x, _weights(draft, k, n)])[0]
     if draft.rng.random() < 0.5:

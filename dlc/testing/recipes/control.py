@@ -54,14 +54,17 @@ def _if(draft: Draft, op: str) -> None:
 
 
 def _loop(draft: Draft, op: str) -> None:
-    """A carried value, one captured, and a result of every step; sometimes it ends early."""
+    """Two carried values, which may change places, one captured, and a result of every step.
+
+    Sometimes it ends early.
+    """
     a = _image(draft)
-    captured = draft.make("float32", a.shape)
+    b, captured = draft.make("float32", a.shape), draft.make("float32", a.shape)
     count = draft.make("int64", (), 0 if draft.rng.random() < 0.2 else 1, 4)
-    step, goes_on, carried = (draft.name(n) for n in ("step", "cond", "carried"))
-    after, still, out = (draft.name(n) for n in ("after", "still", "out"))
-    nodes = _chain(draft, [carried, captured.name], after, draft.rng.randint(1, 2))
-    reads = [count, a, captured]
+    step, goes_on, first, second = (draft.name(n) for n in ("step", "cond", "first", "second"))
+    after, still, out, other = (draft.name(n) for n in ("after", "still", "out", "other"))
+    nodes = _chain(draft, [first, captured.name, second], after, draft.rng.randint(1, 2))
+    reads = [count, a, b, captured]
     if draft.rng.random() < 0.3:
         limit = draft.make("int64", (), 0, 3)
         reads.append(limit)
@@ -69,48 +72,58 @@ def _loop(draft: Draft, op: str) -> None:
     else:
         nodes.append(helper.make_node("Identity", [goes_on], [still]))
     nodes.append(helper.make_node("Neg", [after], [out]))
+    nodes.append(helper.make_node("Identity", [first], [other]))
+    same = draft.name("same")  # a result of a graph is made in it
+    nodes.append(helper.make_node("Identity", [second], [same]))
+    new = draft.rng.choice(((after, same), (other, after), (same, other)))
+    flags = (TensorProto.INT64, step), (TensorProto.BOOL, goes_on)
     body = helper.make_graph(
         nodes,
         "body",
         [
-            helper.make_tensor_value_info(step, TensorProto.INT64, []),
-            helper.make_tensor_value_info(goes_on, TensorProto.BOOL, []),
-            _float(carried, a.rank),
+            *(helper.make_tensor_value_info(name, kind, []) for kind, name in flags),
+            *(_float(name, a.rank) for name in (first, second)),
         ],
         [
             helper.make_tensor_value_info(still, TensorProto.BOOL, []),
-            _float(after, a.rank),
-            _float(out, a.rank),
+            *(_float(name, a.rank) for name in (*new, out)),
         ],
     )
     begin = draft.constant(np.asarray(True))
-    made = [draft.name("v"), draft.name("v")]
-    node = helper.make_node("Loop", [count.name, begin.name, a.name], made, body=body)
+    made = [draft.name("v") for _ in range(3)]
+    node = helper.make_node("Loop", [count.name, begin.name, a.name, b.name], made, body=body)
     draft.add_nodes([node], [begin, *reads], made)
 
 
 def _scan(draft: Draft, op: str) -> None:
-    """One carried value, one or two sequences along any axes, read and written either way."""
+    """Two carried values, which may change places, one or two sequences along any axes.
+
+    Sequences are read and written either way.
+    """
     shape = draft.shape(draft.rng.choice((1, 2)), 1)
-    state = draft.make("float32", shape)
+    states = [draft.make("float32", shape) for _ in range(2)]
     length, rank = draft.rng.randint(1, 5), len(shape)
     number = draft.rng.randint(1, 2)
     axes = [draft.rng.randint(0, rank) for _ in range(number)]
     given = [draft.make("float32", (*shape[:a], length, *shape[a:])) for a in axes]
-    carried, after, out = (draft.name(n) for n in ("carried", "after", "out"))
+    first, second, after, out = (draft.name(n) for n in ("first", "second", "after", "out"))
     elements = [draft.name("element") for _ in given]
-    nodes = _chain(draft, [carried, *elements], after, draft.rng.randint(1, 3))
+    nodes = _chain(draft, [first, second, *elements], after, draft.rng.randint(1, 3))
     nodes.append(helper.make_node("Sub", [after, elements[-1]], [out]))
+    same = {name: draft.name("same") for name in (first, second)}
+    nodes += [helper.make_node("Identity", [old], [new]) for old, new in same.items()]
+    pairs = (after, same[second]), (same[second], after), (same[second], same[first])
+    new = draft.rng.choice(pairs)
     body = helper.make_graph(
         nodes,
         "body",
-        [_float(n, rank) for n in (carried, *elements)],
-        [_float(after, rank), _float(out, rank)],
+        [_float(n, rank) for n in (first, second, *elements)],
+        [_float(n, rank) for n in (*new, out)],
     )
-    made = [draft.name("v"), draft.name("v")]
+    made = [draft.name("v") for _ in range(3)]
     node = helper.make_node(
         "Scan",
-        [state.name, *(v.name for v in given)],
+        [v.name for v in (*states, *given)],
         made,
         body=body,
         num_scan_inputs=number,
@@ -119,7 +132,7 @@ def _scan(draft: Draft, op: str) -> None:
         scan_output_axes=[draft.rng.randint(0, rank)],
         scan_output_directions=[draft.rng.randint(0, 1)],
     )
-    draft.add_nodes([node], [state, *given], made)
+    draft.add_nodes([node], [*states, *given], made)
 
 
 def _split(draft: Draft, op: str) -> None:
