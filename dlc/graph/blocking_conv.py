@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from dlc.graph.blocking import Blocked, Blocking
@@ -20,7 +22,7 @@ from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.layout import Interleave
-from dlc.graph.ops.shape import Concat, Pad, Slice
+from dlc.graph.ops.shape import Concat, Pad, Reshape, Slice, Transpose
 from dlc.te.expr import Const
 
 MAX_EXTRA_WORK = 8
@@ -163,6 +165,9 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
         image = blocking.call(Pad(before=before, after=after), image, hint=f"{image.name}_halo")
     phases = [_phase(array, r, op.stride, taps) for r in np.ndindex(*op.stride)]
     form = Blocked(image, source.channels)
+    if not depthwise and _fits_one_block(op, array, blocking.block):
+        blocking.set_planar(node.output, _pixels_of_lanes(blocking, form, phases, node))
+        return True
     parts = (_depthwise_phases if depthwise else _dense_phases)(blocking, form, phases, w)
     strided = any(s > 1 for s in op.stride)
     result = blocking.call(Interleave(stride=op.stride), parts) if strided else parts
@@ -170,6 +175,42 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
     crop = Slice(starts=as_sizes((0, 0, *op.pads[:rank], 0)), sizes=as_sizes(sizes))
     blocking.set_blocked(node.output, Blocked(blocking.call(crop, result), outputs))
     return True
+
+
+def _fits_one_block(op: ConvTranspose, w: Array, block: int) -> bool:
+    """Whether all phases of all results are lanes of one block, and there are several phases."""
+    phases = prod(op.stride)
+    return phases > 1 and block % phases == 0 and w.shape[1] * phases <= block
+
+
+def _pixels_of_lanes(blocking: Blocking, x: Blocked, phases: list[Array], node: Node) -> Value:
+    """All phases as lanes of one convolution, whose pixels then become several, planar ones.
+
+    A block for each phase would be idle but for few lanes, where there are few results.
+    """
+    assert isinstance(node.op, ConvTranspose)
+    stride, w = node.op.stride, node.inputs[1]
+    rank, block = len(stride), blocking.block
+    unit = (1,) * rank
+    stacked = np.stack([np.swapaxes(p, 0, 1) for p in phases], axis=1)
+    oc, count, *rest = stacked.shape
+    dense = stacked.reshape(oc * count, *rest)
+    packed = block_conv_weights(dense, x.channels, Channels.of(block, oc * count))
+    weights = blocking.constant(packed, w, f"{w.name}_blocked")
+    lanes = blocking.call(ConvBlocked(stride=unit, dilation=unit), x.value, weights)
+    n, _, *sizes, _ = lanes.type.shape
+    parted = Reshape(shape=as_sizes((n, *sizes, block // count, *stride)))
+    apart = blocking.call(parted, lanes)
+    starts, kept = (0,) * (2 + 2 * rank), (n, *sizes, oc, *stride)
+    used = blocking.call(Slice(starts=as_sizes(starts), sizes=as_sizes(kept)), apart)
+    pairs = (d for axis in range(rank) for d in (1 + axis, 2 + rank + axis))
+    turned = blocking.call(Transpose(perm=(0, 1 + rank, *pairs)), used)
+    wide = (size * step for size, step in zip(sizes, stride, strict=True))
+    image = blocking.call(Reshape(shape=as_sizes((n, oc, *wide))), turned)
+    crop = Slice(
+        starts=as_sizes((0, 0, *node.op.pads[:rank])), sizes=as_sizes(node.output.type.shape)
+    )
+    return blocking.call_as(crop, image, old=node.output)
 
 
 def _dense_phases(blocking: Blocking, x: Blocked, phases: list[Array], w: Value) -> Value:
