@@ -221,6 +221,7 @@ def _contractions() -> list[Case]:
         case(planes_pair.MatMulPair(planes=2), "f32[2, n, 5]", "f32[2, 5, 3]"),
         case(planes_pair.MatMulPair(), "f32[2, 3]", "f32[3, n]",
              values=([math.nan, 1.0, math.inf, -2.0],)),
+        case(matmul.MatMulPacked(n=7), "f32[n, 3]", "bf16[2, 3, 4]"),
         case(matmul.MatMul(), "f32[n, 5]", "f32[5, 2]", onnx=same("MatMul")),
         case(matmul.MatMul(), "f32[3, n]", "f32[n, 2]", onnx=same("MatMul")),
         case(matmul.MatMul(), "f32[5]", "f32[5]", onnx=same("MatMul")),

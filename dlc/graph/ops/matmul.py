@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import as_sizes, constants
 from dlc.graph.ops.precision import narrow, product, product_dtype, widen
 from dlc.te import tensor as te
-from dlc.te.expr import ZERO, Expr
+from dlc.te.expr import ZERO, Expr, cast
 from dlc.te.types import Shape, TensorType, is_const
 
 
@@ -71,6 +72,8 @@ def _aligned(shape: Shape, stack: Sequence[Expr]) -> list[Expr]:
 class MatMulPacked(Op):
     """The product with a matrix whose columns stand in panels; the last panel may stick out.
 
+    A matrix of bf16 may meet rows of f32: it is half the bytes, and products are of float32.
+
     Shapes:
         x: [..., k]; w: [ceil(n / nr), k, nr] -> [..., n]
     """
@@ -82,6 +85,8 @@ class MatMulPacked(Op):
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         dtype = product_dtype(x.dtype, w.dtype)
+        if x.dtype is DType.F32 and w.dtype is DType.BF16:
+            dtype = x.dtype
         if dtype is None or x.rank < 1 or w.rank != 3:
             raise self.reject("needs rows and packed columns of one type", x, w)
         panels, k, nr = w.shape
@@ -97,7 +102,12 @@ class MatMulPacked(Op):
 
         def element(*out: Expr) -> te.Reduce:
             *row, j = out
-            return te.reduce_sum((size,), lambda k: product(x[(*row, k)], w[j // nr, k, j % nr]))
+
+            def term(k: Expr) -> Expr:
+                a, b = x[(*row, k)], w[j // nr, k, j % nr]
+                return product(a, cast(a.dtype, b) if b.dtype is DType.BF16 else b)
+
+            return te.reduce_sum((size,), term)
 
         return narrow(te.compute(self.name, type_.shape, element, inputs=(x, w)), type_.dtype)
 
