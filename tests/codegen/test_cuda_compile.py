@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from dlc.core.cache import Cache
 from dlc.core.errors import CodegenError, TargetError
 from dlc.core.gpus import gpu_for
 from tests.codegen.gpu import schedule
+from tests.codegen.test_cuda_rules import norm, product_of
 from tests.schedule.test_rules import CASES
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
@@ -60,6 +63,39 @@ def test_nvcc_reads_a_source_once_for_all_architectures(
     images, _ = compile_units([kernel], gpu_for(["sm_80", "sm_90"]), cache=Cache(tmp_path))
     assert read == [(FALLBACK, ".cu"), ("sm_80", ".ptx"), ("sm_90", ".ptx")]
     assert len({i.data for i in images}) == 3
+
+
+@needs_nvcc
+def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_path: Path) -> None:
+    made = {
+        "tiles": product_of("f32", 64, 96, 512),
+        "engine_f16": product_of("f16", 512, 512, 64),
+        "engine_bf16": product_of("bf16", 128, 96, 1024),
+        "norm": norm(37, 70, "layer_norm(s, g, g)"),
+        "attention": CASES["attention"](),
+        "row": CASES["softmax_40"](),
+        "own": CASES["depthwise_7"](),
+        "rest": CASES["placed"](),
+    }
+    kernels = [k for name, func in made.items() for k in schedule(func, name).kernels]
+    source, ptx = tmp_path / "all.cu", tmp_path / "all.ptx"
+    source.write_text(cuda_compile._source(kernels))
+    run(["nvcc", "-ptx", "-std=c++17", "-diag-suppress=177", "-arch=compute_80", "-o", ptx, source])
+    text = ptx.read_text()
+    for instruction in ("mma.sync.aligned.m16n8k16", "ldmatrix.sync", "atom.global.inc"):
+        assert instruction in text
+    for arch in ("sm_80", "sm_90", "sm_100", "sm_120"):
+        said = run(["ptxas", "-v", f"-arch={arch}", "-o", tmp_path / arch, ptx])
+        assert said.count("Compiling entry function") == len(kernels)
+        assert said.count(" 0 bytes spill stores, 0 bytes spill loads") == len(kernels)
+        assert max(map(int, re.findall(r"Used (\d+) registers", said))) <= 168
+
+
+def run(command: list[str | Path]) -> str:
+    """What a compiler says."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
 
 
 @needs_nvcc
