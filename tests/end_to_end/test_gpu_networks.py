@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.end_to_end.networks import NETWORKS
+from tests.end_to_end.networks import NETWORKS, Network
 from tests.end_to_end.test_networks import onnxruntime_session
+from tests.end_to_end.whole import WHOLE, bert
 from tests.runtime.emulated import build_emulated, build_stub, run_on_stub
 
 
@@ -20,10 +22,43 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network(name: str, stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = NETWORKS[name]
+    run_network(NETWORKS[name], stub, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_network(
+    name: str, stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, launches = WHOLE[name]
+    calls = run_network(make(), stub, tmp_path, monkeypatch)
+    assert sum(call.startswith("launch ") for call in calls) <= launches
+
+
+# bf16 has 8 significant bits; two of them together have 16, and their sums a few less.
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "rtol"), [("high", 3e-4), ("medium", 5e-2)])
+def test_lower_precision_runs_on_the_engine(
+    precision: str, rtol: float, stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = replace(bert(), rtol=rtol)
+    run_network(network, stub, tmp_path, monkeypatch, precision=precision)
+    (source,) = tmp_path.glob("*.cc")
+    assert source.read_text().count("multiply_tiles<") >= 4
+
+
+def run_network(
+    network: Network,
+    stub: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    precision: str = "highest",
+) -> list[str]:
+    """Compare a network with onnxruntime; the calls of the driver in the last run."""
+    calls: list[str] = []
     model = network.model()
     path = tmp_path / "model.so"
-    build_emulated(model, path, monkeypatch)
+    build_emulated(model, path, monkeypatch, precision=precision)
     session = onnxruntime_session(model)
     for sizes in network.sizes:
         feeds = network.feeds(sizes)
@@ -39,3 +74,4 @@ def test_network(name: str, stub: Path, tmp_path: Path, monkeypatch: pytest.Monk
             # Sums in another order are off by a share of their largest terms.
             atol = network.rtol * max(1.0, float(np.abs(expected).max(initial=0.0)))
             np.testing.assert_allclose(actual, expected, rtol=network.rtol, atol=atol)
+    return calls
