@@ -99,8 +99,10 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int) -> None:
     extent = trace.constant(inner)
     if extent is not None and extent < lanes:
         return
-    vectors = extent // lanes if extent is not None and extent % lanes == 0 else 1
-    vectors = unroll_factor(Const(vectors, INDEX), VECTORS)
+    if extent is not None and extent % lanes == 0:
+        vectors = unroll_factor(Const(extent // lanes, INDEX), VECTORS)
+    else:  # the last vectors are masked
+        vectors = VECTORS if extent is None else min(VECTORS, extent // lanes)
     if vectors > 1:
         _part(trace, stage.buffer, trace.split(inner, lanes * vectors)[1], "vectors", lanes)
         inner = trace.stage(stage.buffer).inner[-1].var
