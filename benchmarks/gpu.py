@@ -2,11 +2,12 @@
 
     python benchmarks/gpu.py [--limit SECONDS] MODEL.onnx ...
 
-Each model is built for the GPU and for this CPU, run on the same random inputs and compared, and
-timed as its user sees it: inputs and outputs in the memory of the CPU, copies included. Where
-`compute-sanitizer` is installed, one run goes through its memcheck and its racecheck. Results go
-to benchmarks/results/gpu-MODEL.json; models that have one are skipped, so a run that was cut
-short goes on where it stopped.
+Each model is built for the GPU at each precision and for this CPU, run on the same random inputs
+and compared, and timed as its user sees it: inputs and outputs in the memory of the CPU, copies
+included. Where `compute-sanitizer` is installed, one run goes through its memcheck, its racecheck
+and its synccheck. Results go to benchmarks/results/gpu-MODEL-PRECISION.json; what has one is
+skipped, so a run that was cut short goes on where it stopped. What PyTorch takes is measured by
+benchmarks/gpu_peers.py.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from dlc.compiler import build
+from dlc.compiler import Precision, build
 from dlc.runtime import Module, load, why_no_gpu
 
+PRECISIONS: tuple[Precision, ...] = ("highest", "high", "medium")
 RESULTS = Path(__file__).parent / "results"
-TOLERANCE = 1e-4  # of the largest output: sums of float32 in another order
+# Of the largest output: sums of float32 in another order; products of two bf16, and of one.
+TOLERANCES = {"highest": 1e-4, "high": 1e-3, "medium": 5e-2}
 SIZE = 2  # of dimensions without a constant
 RUNS = 100
 _ONE_RUN = """
@@ -78,7 +81,7 @@ def sanitize(path: Path, inputs: dict[str, np.ndarray], folder: Path) -> dict[st
     arrays = folder / "inputs.npz"
     np.savez(arrays, **inputs)
     found = {}
-    for tool in ("memcheck", "racecheck"):
+    for tool in ("memcheck", "racecheck", "synccheck"):
         command = [checker, "--tool", tool, "--error-exitcode", "7"]
         program = [sys.executable, "-c", _ONE_RUN, str(path), str(arrays)]
         done = subprocess.run([*command, *program], capture_output=True, text=True, check=False)
@@ -86,13 +89,13 @@ def sanitize(path: Path, inputs: dict[str, np.ndarray], folder: Path) -> dict[st
     return found
 
 
-def measure(model: Path) -> dict[str, Any]:
-    """Everything about one model."""
+def measure(model: Path, precision: Precision) -> dict[str, Any]:
+    """Everything about one model at one precision."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         on_gpu, on_cpu = folder / "gpu.so", folder / "cpu.so"
         began = time.perf_counter()
-        report = build(model, on_gpu, "cuda")
+        report = build(model, on_gpu, "cuda", precision=precision)
         seconds = time.perf_counter() - began
         build(model, on_cpu, "native")
         gpu, cpu = load(on_gpu), load(on_cpu)
@@ -101,10 +104,11 @@ def measure(model: Path) -> dict[str, Any]:
         times = milliseconds(gpu, inputs)
         return {
             "model": model.stem,
+            "precision": precision,
             "kernels": report.kernels,
             "build_seconds": round(seconds, 1),
             "difference": apart,
-            "right": apart <= TOLERANCE,
+            "right": apart <= TOLERANCES[precision],
             "milliseconds": {"min": times[0], "median": times[len(times) // 2]},
             "sanitizer": sanitize(on_gpu, inputs, folder),
         }
@@ -121,18 +125,20 @@ def main() -> int:
         return 2
     RESULTS.mkdir(exist_ok=True)
     began, wrong = time.perf_counter(), 0
-    for model in options.models:
-        path = RESULTS / f"gpu-{model.stem}.json"
+    tasks = [(model, precision) for model in options.models for precision in PRECISIONS]
+    for model, precision in tasks:
+        path = RESULTS / f"gpu-{model.stem}-{precision}.json"
         if path.exists():
             continue
         if time.perf_counter() - began > options.limit:
             print("out of time; call again for the rest")
             break
-        result = measure(model)
+        result = measure(model, precision)
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         wrong += not result["right"]
         times = result["milliseconds"]
-        print(f"{model.stem}: {times['median']:.3f} ms, difference {result['difference']:.1e}")
+        name = f"{model.stem}, {precision}"
+        print(f"{name}: {times['median']:.3f} ms, difference {result['difference']:.1e}")
     return 1 if wrong else 0
 
 
