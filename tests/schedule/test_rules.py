@@ -501,6 +501,17 @@ def test_long_sums_are_sums_of_sums(name: str) -> None:
     assert not any("subtotal" in n for n in short)
 
 
+@pytest.mark.parametrize(("length", "kind", "parts"), [
+    (40_000, "sum", 1), (32_767, "sum", 0), (40_000, "max", 0), (2 * 16_411, "sum", 0),
+])  # fmt: skip
+def test_very_long_rows_are_summed_in_parts(length: int, kind: str, parts: int) -> None:
+    """A maximum rounds nothing; a prime number of summands has no parts."""
+    x = tensor("a", length)
+    fast = optimize(func((x,), Reduce(kind=kind, axes=(0,)).compute(x)), AVX512)
+    assert sum(n.endswith("_subtotal") for n in allocs(fast.body)) == parts
+    assert any(f.kind is LoopKind.VECTOR for f in loops(fast.body).values())
+
+
 def grid(rows: int | Expr) -> Func:
     x = tensor("a", rows, 64)
     return func((x,), Relu().compute(x))

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 from dlc.core.target import Target
 from dlc.core.types import INDEX
-from dlc.schedule.loop import Func, allocs
+from dlc.schedule.loop import Func, accumulation, allocs
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import Const
+from dlc.te.expr import BinOp, Const
 from dlc.te.transform import loads
 
+LONGEST_SUM = 1 << 14  # summands in one chain, whose rounding grows with its length
 VECTORS = (
     4  # partial results of a reduction: one addition takes 4 cycles, and each cycle starts one
 )
@@ -99,6 +100,9 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int) -> None:
     extent = trace.constant(inner)
     if extent is not None and extent < lanes:
         return
+    if part := _subtotals(trace, stage):
+        in_lanes(trace, trace.stage(part), lanes)
+        return
     if extent is not None and extent % lanes == 0:
         vectors = unroll_factor(Const(extent // lanes, INDEX), VECTORS)
     else:  # the last vectors are masked
@@ -114,6 +118,20 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int) -> None:
     for loop in final.inner[:-1]:
         trace.tile_loop(loop.var)
     trace.tile_loop(final.inner[-1].var, lanes=True)
+
+
+def _subtotals(trace: Trace, stage: Stage) -> str:
+    """Cut a very long sum into sums that are added up: the buffer of one; "" where it is short."""
+    inner = stage.inner[-1].var
+    extent = trace.constant(inner) or 0
+    if accumulation(stage.store) is not BinOp.ADD or extent < 2 * LONGEST_SUM:
+        return ""
+    length = unroll_factor(Const(extent, INDEX), LONGEST_SUM)
+    if length < LONGEST_SUM // 4:
+        return ""  # mostly a prime number of summands
+    name = f"{stage.buffer}_subtotal"
+    trace.do("subtotal", stage.buffer, trace.split(inner, length)[0], name)
+    return name
 
 
 def _part(trace: Trace, buffer: str, loop: str, suffix: str, lanes: int) -> None:
