@@ -1,8 +1,10 @@
-"""After how many trials does a search reach what random search finds in 1,000?
+"""After how many trials does a search find what nothing measured was faster than?
 
-Run: python -m benchmarks.tuning.searches [--trials 1000] [--tasks conv_1x1,...] [--json OUT]
+Run: python -m benchmarks.tuning.searches RECORDED [--seeds 3] [--json OUT]
 
-`transfer` is the guided search with a cost model that the other nine tasks taught.
+RECORDED is what `record` made: all candidates of some tasks, measured once, so that every search
+sees the same times. `transfer` is the guided search with a cost model that all other tasks taught;
+`ranked` the guided one with a model that learns the order alone.
 """
 
 from __future__ import annotations
@@ -10,79 +12,112 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
+from unittest.mock import patch
 
-from benchmarks.tuning.common import parser, report, session, ten_tasks
+from benchmarks.tuning.common import parser, report
+from benchmarks.tuning.replay import Replay
+from dlc.autotune import task_search
 from dlc.autotune.bench_method import Method
 from dlc.autotune.budget import Budget
-from dlc.autotune.exchange import export_log
+from dlc.autotune.cost_model import XGBoostModel
+from dlc.autotune.exchange import export_log, import_lines
 from dlc.autotune.log import TuningLog
-from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Machines, Options, Weighted
 from dlc.autotune.task import Task
+from dlc.autotune.tuner import Tuner
 
 GUIDED = ("evolutionary", "annealing", "genetic")
+TRIALS = 1000
+NEAR = 0.98  # of the best: what is nearer cannot be told from it
 
 
 def main() -> None:
     """Run the benchmark."""
     arguments = parser(__doc__)
-    arguments.add_argument("--trials", type=int, default=1000)
-    arguments.add_argument("--tasks", default="")
+    arguments.add_argument("recorded", type=Path)
+    arguments.add_argument("--seeds", type=int, default=3)
     given = arguments.parse_args()
-    tasks = ten_tasks(given.target)
-    chosen = [n for n in given.tasks.split(",") if n] or list(tasks)
-    machines = open_machines()
-    lines: dict[str, list[str]] = {}
-    figures: dict[str, dict[str, float | None]] = {}
-    best: dict[str, float] = {}
-    try:
-        for name in chosen:
-            curve, lines[name] = _run(tasks[name], "random", given.trials, machines)
-            best[name] = curve[-1]
-            figures[name] = {"random_best": curve[-1], "random_trials": _reach(curve, curve[-1])}
-        for name in chosen:
-            most = given.trials
-            for search in GUIDED:
-                curve, _ = _run(tasks[name], search, most, machines)
-                figures[name][search] = _reach(curve, best[name])
-            others = [line for other in chosen if other != name for line in lines[other]]
-            curve, _ = _run(tasks[name], "evolutionary", most, machines, others)
-            figures[name]["transfer"] = _reach(curve, best[name])
-            print(f"{name:14}", "  ".join(f"{k} {v}" for k, v in figures[name].items()), flush=True)
-    finally:
-        machines.close()
-    for search in (*GUIDED, "transfer"):
-        shares = [(f[search] or 2 * given.trials) / given.trials for f in figures.values()]
-        print(f"{search:14} median share of {given.trials} trials: {median(shares):.3f}")
-    report(given.json, figures)
+    names = sorted(p.stem for p in given.recorded.glob("*.db"))
+    machines = {name: Replay(given.recorded, name) for name in names}
+    lines = {name: _lines(given.recorded / f"{name}.db") for name in names}
+    tasks = {name: _task(given.recorded / f"{name}.db") for name in names}
+    figures: dict[str, dict[str, float]] = {}
+    for name in names:
+        machine, task = machines[name], tasks[name]
+        others = [line for other in names if other != name for line in lines[other]]
+        times = [t.speedup for t in machine.trials.values()]
+        best = max(times)
+        found: dict[str, list[int]] = {}
+        for seed in range(given.seeds):
+            curves = {
+                search: _run(task, search, machine, seed, best) for search in ("random", *GUIDED)
+            }
+            curves["ranked"] = _run(task, "evolutionary", machine, seed, best, rank=True)
+            curves["transfer"] = _run(task, "evolutionary", machine, seed, best, lines=others)
+            for search, curve in curves.items():
+                found.setdefault(search, []).append(_reach(curve, best) or TRIALS)
+        near = sum(t >= NEAR * best for t in times)
+        figures[name] = {k: median(v) for k, v in found.items()}
+        figures[name] |= {"best": best, "candidates": len(times), "as_good": near}
+        print(f"{name:14}", "  ".join(f"{k} {v:g}" for k, v in figures[name].items()), flush=True)
+    searches = ("random", *GUIDED, "ranked", "transfer")
+    summary = {s: median(f[s] / f["random"] for f in figures.values()) for s in searches}
+    for search, share in summary.items():
+        print(f"{search:14} median share of the trials of random search: {share:.3f}")
+    report(given.json, {"tasks": figures, "median_share_of_random": summary})
 
 
 def _run(
-    task: Task, search: str, trials: int, machines: Machines, lines: Sequence[str] = ()
-) -> tuple[list[float], list[str]]:
-    """The best speed-up after each trial, and the log as lines."""
+    task: Task,
+    search: str,
+    machine: Replay,
+    seed: int,
+    goal: float,
+    *,
+    rank: bool = False,
+    lines: Sequence[str] = (),
+) -> list[float]:
+    """The best speed-up after each trial, up to one that is as good as `goal`."""
     method = Method(threads=task.target.cores)
-    options = Options(Budget(trials=trials), search, method)
-    tuner = session([Weighted(task)], machines, options, lines=lines)
-    trials_made = tuner.searches[0].trials
-    curve, best = [], 1.0
-    for trial in trials_made:
-        best = max(best, trial.speedup)
-        curve.append(best)
+    options = Options(Budget(trials=TRIALS), search, method, seed=seed)
+    model = XGBoostModel("rank" if rank else "regression", seed=seed)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        TuningLog(Path(folder) / "log.db") as log,
+        patch.object(task_search, "families", lambda _: machine.families()),
+    ):
+        import_lines(log, lines)
+        tuner = Tuner([Weighted(task)], log, Machines(machine, machine), options, model=model)
+        tuner.on_update = lambda _: _stop(tuner, goal)
+        tuner.run()
+    return list(accumulate((t.speedup for t in tuner.searches[0].trials), max)) or [0.0]
+
+
+def _stop(tuner: Tuner, goal: float) -> None:
+    """End a session that has nothing left to find."""
+    search = tuner.searches[0]
+    if any(t.speedup >= NEAR * goal for t in search.trials):
+        search.course.exhausted = True
+
+
+def _task(path: Path) -> Task:
+    with TuningLog(path, read_only=True) as log:
+        return next(iter(log.tasks()))
+
+
+def _lines(path: Path) -> list[str]:
     text = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder, TuningLog(Path(folder) / "l.db") as log:
-        log.add_task(task)
-        for trial in trials_made:
-            log.add_trial(trial)
+    with TuningLog(path, read_only=True) as log:
         export_log(log, text)
-    return curve or [1.0], text.getvalue().splitlines()
+    return text.getvalue().splitlines()
 
 
 def _reach(curve: Sequence[float], goal: float) -> int | None:
-    """The first trial within 1 % of the goal: timings are no more exact than that."""
-    return next((n for n, value in enumerate(curve, 1) if value >= 0.99 * goal), None)
+    """The first trial that is as good as the goal."""
+    return next((n for n, value in enumerate(curve, 1) if value >= NEAR * goal), None)
 
 
 if __name__ == "__main__":

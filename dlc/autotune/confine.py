@@ -6,7 +6,6 @@ A warm process forks the child, so a new one takes milliseconds. The child dies 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import json
 import os
@@ -19,13 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dlc.autotune.parent import die_with_parent
 from dlc.autotune.record import Status
 from dlc.codegen.llvm.module import OUT_OF_MEMORY
 from dlc.core.errors import DlcError, LimitError
 
-_PR_SET_PDEATHSIG = 1
 _MIB = 1 << 20
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +32,6 @@ class Limits:
 
     seconds: float = 10.0
     memory_bytes: int = 2 << 30
-
-
-def die_with_parent() -> None:
-    """End this process when the one that started it ends, however that happens."""
-    parent = os.getppid()
-    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the call
-        os._exit(1)
 
 
 def confined(work: Callable[[], Any], limits: Limits) -> dict[str, Any]:

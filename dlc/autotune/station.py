@@ -132,13 +132,9 @@ def answer_safely(station: Station, message: Message) -> Message:
         return Message({"status": "error", "detail": traceback.format_exc()[-4000:]})
 
 
-def main(*, dies_with_parent: bool = True) -> None:
+def main() -> None:
     """Answer until the other end closes. What is printed goes to standard error."""
-    from dlc.autotune.confine import die_with_parent
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    if dies_with_parent:
-        die_with_parent()
     station = Station()
     with open(os.dup(1), "wb") as out, contextlib.suppress(BrokenPipeError):
         os.dup2(2, 1)

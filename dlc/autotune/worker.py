@@ -13,15 +13,20 @@ from collections.abc import Sequence
 from dlc.autotune.job import Job, Reply
 from dlc.autotune.wire import read_message, write_message
 
-# The worker finds dlc where this process does, without a word in the environment.
-_START = "import sys; sys.path[:] = sys.argv[1:]; from dlc.autotune.station import main; main()"
+# The worker finds dlc where this process does, without a word in the environment. It ends with this
+# process from the first moment on: what it imports takes seconds where the machine is busy.
+_START = (
+    "import sys; sys.path[:] = sys.argv[2:];"
+    "from dlc.autotune.parent import die_with_parent; die_with_parent(int(sys.argv[1]));"
+    "from dlc.autotune.station import main; main()"
+)
 LOST = "lost"  # the status of a job whose worker died or hung
 _GRACE_SECONDS = 0.5
 
 
 def local_command() -> list[str]:
     """What starts a worker on this machine."""
-    return [sys.executable, "-c", _START, *sys.path]
+    return [sys.executable, "-c", _START, str(os.getpid()), *sys.path]
 
 
 class Worker:

@@ -17,6 +17,9 @@ def worker(
     """Work for a `dlc tune` on another machine, which starts this by ssh."""
     if not stdio:
         raise UserError(detail="dlc worker is started by dlc tune", hint="dlc worker --stdio")
+    from dlc.autotune.parent import die_with_parent
+
+    die_with_parent()
     from dlc.autotune.station import main
 
     main()

@@ -21,7 +21,7 @@ from dlc.autotune.job import Anchor
 from dlc.autotune.record import Status
 from dlc.autotune.task import make_task
 from dlc.autotune.trial_program import _program, compile_candidate, interface, make_artefact
-from dlc.autotune.worker import LOST, Worker
+from dlc.autotune.worker import LOST, Worker, local_command
 from dlc.core.errors import UserError
 from dlc.schedule.loop import Buffer
 from dlc.schedule.text import parse_func
@@ -279,6 +279,15 @@ time.sleep(60)
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_running(pid)
+
+
+def test_a_worker_whose_parent_ended_before_it_began_ends_too():
+    gone = "import os; print(os.getpid())"
+    pid = subprocess.run([sys.executable, "-c", gone], capture_output=True, check=True).stdout
+    start = local_command()
+    start[start.index(str(os.getpid()))] = pid.decode().strip()
+    with subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as late:
+        assert late.wait(20) == 1  # though its input is open
 
 
 def is_running(pid):
