@@ -1,7 +1,7 @@
 """One 3×3 convolution, 64 to 64 channels on 56×56: dlc and MetaSchedule of Apache TVM.
 
 Run: python -m benchmarks.tuning.metaschedule [--trials 64] [--json OUT]
-Needs: pip install apache-tvm==0.27.0 apache-tvm-ffi==0.1.14.post0
+Needs: pip install apache-tvm==0.27.0 apache-tvm-ffi==0.1.14.post0 psutil
 (with later ones of the second MetaSchedule crashes)
 
 dlc gets a quarter of the time that TVM took; both results run in turn, on the same threads.
@@ -72,7 +72,7 @@ def _tune_tvm(trials: int, cores: int, folder: Path):  # type: ignore[no-untyped
         (batch, FILTERS, height, width),
         lambda n, f, y, x: te.sum(data[n, c, y + u, x + v] * weights[f, c, u, v], axis=[c, u, v]),
     )
-    out = te.compute(sums.shape, lambda *i: te.max(sums(*i), tvm.tir.const(0.0, "float32")))
+    out = te.compute(sums.shape, lambda *i: te.max(sums(*i), tvm.tirx.const(0.0, "float32")))
     module = te.create_prim_func([data, weights, out])
     target = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": cores})
     database = meta_schedule.tune_tir(

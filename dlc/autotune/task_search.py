@@ -29,7 +29,8 @@ _HEAVY = frozenset({Status.CRASH, Status.WRONG, Status.MEMORY, Status.TIMEOUT})
 _DEFAULT_ROUNDS = 15
 _PROPOSALS = 8  # of a search in one round, until enough are no twins of what is known
 _NOISY = 0.1  # spread beyond which a contender is measured again
-_ATTEMPTS = 3  # to measure one that was disturbed
+_DISTURBED = 0.25  # by which the default was slower than it is known to be
+_ATTEMPTS = 2  # to measure one that was disturbed
 
 
 class TaskSearch:
@@ -193,7 +194,7 @@ class TaskSearch:
         best = self.best.speedup if self.best else 1.0
         if trial.status is not Status.OK or trial.speedup <= 0.95 * best:
             return False
-        disturbed = quartile(trial.anchor_ns) > (1 + _NOISY) * self.default_ns
+        disturbed = quartile(trial.anchor_ns) > (1 + _DISTURBED) * self.default_ns
         return disturbed or trial.spread > _NOISY
 
     def _predicted(self, built: Sequence[Reply]) -> list[float | None]:
