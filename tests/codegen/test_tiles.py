@@ -19,6 +19,7 @@ from dlc.schedule.loop import Block, Invoke, allocs, walk
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import matrix, schedule_func
+from dlc.schedule.rules.strip import Shape, choose_strip
 from dlc.schedule.text import parse_func
 from dlc.te.expr import Const, Var, index
 from dlc.te.tensor import elementwise, placeholder
@@ -124,6 +125,16 @@ def test_a_tall_tile_keeps_its_columns_and_asks_for_those_two_steps_ahead():
     assert str(place[3]) == "r2 + 2"
     lines = emit_func(fast, ENGINE).count("call void @llvm.prefetch")
     assert lines == 3 * 16  # of a tile for each plane
+
+
+def test_few_rows_of_a_wide_kernel_are_tall():
+    """A 3 x 3 kernel on a small map; not on a large one, nor rows that one position reads."""
+    few = Shape(1, 7, 9, 7, 20, 400, 16, 144, 6, 3, 3072)
+    assert choose_strip(few, ENGINE, {}).tall
+    assert not choose_strip(replace(few, constant=False), ENGINE, {}).tall
+    assert not choose_strip(replace(few, reach=0), ENGINE, {}).tall
+    large = Shape(1, 56, 58, 56, 118, 2000, 2, 18, 6, 3, 384)
+    assert not choose_strip(large, ENGINE, {}).tall
 
 
 def test_registers_are_divided_as_needs_the_fewest_loads():

@@ -22,7 +22,7 @@ ROWS = 16
 DEPTH = 32
 TALL = 4  # tiles of rows that are accumulated at a time where one of columns is
 PRODUCT = 23.0  # cycles of one product of tiles
-NARROW = 1.25  # how much longer one takes where each loads its row operand from the second cache
+NARROW = 1.25  # how much longer one takes where each of one plane loads its row operand
 LONELY = 1.2  # how much longer a product takes where one tile of rows shares no loads
 PLANE = 8.0  # cycles to split 32 elements, for each plane
 RESULT = 12.0  # cycles to finish one row of 32 sums
@@ -67,8 +67,9 @@ def choose_strip(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Stri
     """The cheapest strip that the sums have room for, if any; knobs other than 0, -1 decide."""
     outside = knobs.get("columns_outer", -1)
     orders = (False, True) if outside < 0 else (bool(outside),)
-    wanted_tall = knobs.get("tall", -1)
-    talls = (False, True) if wanted_tall < 0 else (bool(wanted_tall),)
+    tall = knobs.get("tall", -1)
+    # Rows that serve several positions of the kernel stay in the first cache; others do not.
+    talls = (False, True) if shape.reach > 0 and tall < 0 else (tall > 0,)
     if not shape.constant:
         talls = (False,)
     fitting = [lines for lines in range(1, shape.lines + 1) if _fits(shape, lines)]
@@ -129,8 +130,7 @@ def _panel(shape: Shape, strip: Strip, tiles: int) -> float:
     """Cycles of the products of 32 columns with some tiles of rows."""
     each = shape.steps * shape.products * 2 * PRODUCT
     if strip.tall:
-        near = shape.planes > 1 and shape.reach > 0  # the rows of one kernel position serve others
-        return tiles * each * (1.0 if near else NARROW)
+        return tiles * each * (NARROW if shape.planes == 1 else 1.0)
     return (tiles - tiles % 2 + tiles % 2 * LONELY) * each
 
 
