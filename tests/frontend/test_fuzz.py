@@ -75,6 +75,14 @@ DAMAGED = {
         (float[3] x) => (float y) <int64[100] s = {{{", ".join(["1"] * 99)}, 3}}> {{
             y = Reshape (x, s)
         }}"""),
+    "a recurrent layer of texts": ("its input is", """
+        (string[2, 1, 3] x, string[1, 8, 3] w, string[1, 8, 2] r) => (string[2, 1, 1, 2] y) {
+            y = LSTM <hidden_size = 2> (x, w, r)
+        }"""),
+    "no element, but an endless size": ("would have the size 9223372036854775807", """
+        (float[0] x) => (float[a, b] y) <int64[2] s = {9223372036854775807, 0}> {
+            y = Reshape <allowzero = 1> (x, s)
+        }"""),
     "the determinant of a list": ("no matrix", """
         (float[3] x) => (float y) { y = Det (x) }"""),
     "boxes of another rank": ("not of rank 3", """

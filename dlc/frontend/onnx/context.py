@@ -100,7 +100,7 @@ class Context:
         names = tuple(self.names.fresh(hint if i == 0 else f"{hint}_{i}") for i in range(count))
         node = call(op, *inputs, name=names if count > 1 else names[0], source=self.node.label)
         for size in (s for v in node.outputs for s in v.type.shape):
-            if isinstance(size, Const) and size.value < 0:
+            if isinstance(size, Const) and not 0 <= size.value <= self.limits.tensor_bytes:
                 self.refuse(f"a result would have the size {size}")
         if any(v.type.rank > self.limits.rank for v in node.outputs):
             self.refuse(f"a result would have more than {self.limits.rank} dimensions")

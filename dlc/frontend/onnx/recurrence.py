@@ -169,6 +169,8 @@ def initial_state(ctx: Context, layer: Layer, value: Value | None) -> Value:
     """A starting state [directions, batch, hidden]; zeros by default."""
     if value is not None:
         return transpose(ctx, value, (1, 0, 2)) if layer.batch_first else value
+    if not layer.x.type.dtype.is_float:
+        ctx.refuse(f"its input is {layer.x.type}")
     zero = NUMPY_DTYPES[layer.x.type.dtype].type(0)
     sizes = (index(len(layer.reverse)), layer.batch, index(layer.hidden))
     return fill(ctx, zero.reshape(()), sizes)

@@ -17,6 +17,7 @@ from dlc.frontend.onnx.reshape import transpose
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Mul
+from dlc.graph.ops.elementwise import NUMBERS
 from dlc.graph.ops.reduce import ArgMax, ArgMin, CumSum, Reduce
 from dlc.te.expr import ONE, Expr
 
@@ -119,6 +120,8 @@ def convert_cum_prod(
     ctx: Context, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0
 ) -> Value:
     """Running products along an axis."""
+    if x.type.dtype not in NUMBERS:
+        ctx.refuse(f"{x.type} has no products")
     if (unknown := ctx.data_only(axis)) is not None:
         parts = data_axes.split_at(ctx, x, ctx.only(unknown, "axis"))
         return data_axes.reshape(ctx, _products(ctx, parts, 1, exclusive, reverse), x.type.shape)
