@@ -16,6 +16,7 @@ from dlc.graph.op import Fuse, Op
 from dlc.graph.ops.binary import Add, Sub
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
+from dlc.graph.ops.checked_indices import CheckedIndices
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.layout import Interleave
@@ -39,11 +40,14 @@ def groups(graph: Graph) -> list[tuple[Node, ...]]:
     return _Grouping(graph).run()
 
 
+_FREE = Reshape | BitCast | CheckedIndices | Empty | BindSizes | TextOp
+
+
 def is_free(node: Node) -> bool:
     """Whether a node needs no kernel: the host renames or reserves memory, binds sizes, or calls a
     function of the runtime.
     """
-    return isinstance(node.op, Reshape | BitCast | Empty | BindSizes | TextOp)
+    return isinstance(node.op, _FREE)
 
 
 class _Grouping:

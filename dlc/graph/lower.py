@@ -15,6 +15,7 @@ from dlc.graph.memory import Request, plan_arena
 from dlc.graph.op import Array
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
+from dlc.graph.ops.checked_indices import CheckedIndices
 from dlc.graph.ops.control import If, Loop
 from dlc.graph.ops.fused import FusedGroup, compose
 from dlc.graph.ops.scan import Scan
@@ -30,6 +31,7 @@ from dlc.schedule.program import (
     CallKernel,
     CallRuntime,
     Check,
+    CheckRange,
     Copy,
     HostIf,
     HostLoop,
@@ -204,6 +206,11 @@ class Lowering:
             case Reshape() | BitCast():
                 name = buffers[node.output] = prefix + node.output.name
                 return [self.view(name, node.output.type, buffers[node.inputs[0]])]
+            case CheckedIndices(sizes=sizes, negative=negative, message=message):
+                name, source = prefix + node.output.name, buffers[node.inputs[0]]
+                buffers[node.output] = name
+                view = self.view(name, node.output.type, source)
+                return [CheckRange(source, sizes, negative, message), view]
             case Empty():
                 buffers[node.output] = self.own(prefix + node.output.name, node.output.type)
                 return []

@@ -20,6 +20,7 @@ from dlc.schedule.program import (
     CallKernel,
     CallRuntime,
     Check,
+    CheckRange,
     Copy,
     HostIf,
     HostLoop,
@@ -179,6 +180,8 @@ class _Calls(_Rewriter):
         return tuple(self.regions)
 
     def visit(self, stmt: HostStmt) -> list[HostStmt]:
+        if isinstance(stmt, CheckRange):  # the host does not see them; kernels stay within bounds
+            return []
         if isinstance(stmt, Place):
             return [replace(stmt, region=stmt.region + self.shift)]
         if not isinstance(stmt, CallKernel):

@@ -84,6 +84,20 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckRange:
+    """Fail with `message` unless each integer in `buffer` is below its size and not below 0.
+
+    There is one size, or one for each element of the last axis. Where `negative` is set, what is
+    not below -size is fine, too.
+    """
+
+    buffer: str
+    sizes: tuple[Expr, ...]
+    negative: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Allocate:
     """`buffer` gets memory of its own, since its size was not known when the run began."""
 
@@ -180,6 +194,7 @@ HostStmt = (
     | CallRuntime
     | Copy
     | Check
+    | CheckRange
     | BindSize
     | WriteSize
     | Slot
@@ -254,7 +269,7 @@ def steps(body: tuple[HostStmt, ...]) -> Iterator[CallKernel | Copy]:
                 yield from steps(inner)
             case Place() | Allocate() | Release() | Provide() | View() | Slot() | Put() | Take():
                 pass
-            case Check() | BindSize() | WriteSize() | CallRuntime():
+            case Check() | CheckRange() | BindSize() | WriteSize() | CallRuntime():
                 pass
             case _:
                 assert_never(stmt)

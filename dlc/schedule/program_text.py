@@ -6,6 +6,7 @@ arena(640, n * 12)
 t = place(f32[n, 3], 1)
 scale(n, x, w, t)
 check(n < 9, "too many rows")
+within(k, n, True, "an index lies outside")
 runtime("concat", n, a, b, c)
 k: size = bind(index(count[0]), "there are too few rows")
 r = allocate(f32[k, 3])
@@ -35,6 +36,7 @@ from dlc.schedule.program import (
     CallKernel,
     CallRuntime,
     Check,
+    CheckRange,
     Copy,
     HostIf,
     HostLoop,
@@ -97,6 +99,9 @@ def _stmt(stmt: HostStmt, pad: str) -> list[str]:  # noqa: C901 - a case per sta
             return [f"{pad}copy({target}, {source})"]
         case Check(cond, message):
             return [f"{pad}check({print_expr(cond)}, {message!r})"]
+        case CheckRange(buffer, sizes, negative, message):
+            given = [buffer, *map(print_expr, sizes), repr(negative), repr(message)]
+            return [f"{pad}within({', '.join(given)})"]
         case Allocate(buffer):
             return [f"{pad}{buffer.name} = allocate({print_type(buffer.type)})"]
         case Release(name):
@@ -275,8 +280,6 @@ class _Parser:
         match name, args:
             case "copy", [ast.Name(target), ast.Name(source)]:
                 return Copy(target, source)
-            case "runtime", [ast.Constant(value=str(function)), *rest]:
-                return self.call_runtime(node, function, rest)
             case "release", [ast.Name(buffer)]:
                 return Release(buffer)
             case "put", [ast.Name(slot), ast.Name(buffer)]:
@@ -287,6 +290,9 @@ class _Parser:
                 return Provide(buffer)
             case "check", [cond, ast.Constant(value=str(message))]:
                 return Check(self.exprs.expr(cond), message)
+        others = {"runtime": self.call_runtime, "within": self.check_range}
+        if name in others:
+            return others[name](node, args)
         if name not in self.size_counts:
             _fail(node, f"there is no kernel '{name}'")
         count = self.size_counts[name]
@@ -296,9 +302,23 @@ class _Parser:
             _fail(node, "an argument is no buffer")
         return CallKernel(name, sizes, buffers)
 
-    def call_runtime(self, node: ast.stmt, function: str, args: list[ast.expr]) -> CallRuntime:
-        if function not in FUNCTIONS:
-            _fail(node, f"the runtime has no function '{function}'")
+    def check_range(self, node: ast.stmt, args: list[ast.expr]) -> HostStmt:
+        match args:
+            case [
+                ast.Name(buffer),
+                *sizes,
+                ast.Constant(value=bool(negative)),
+                ast.Constant(value=str(message)),
+            ]:
+                return CheckRange(buffer, tuple(map(self.exprs.index, sizes)), negative, message)
+        _fail(node, "not within(buffer, sizes, negative, message)")
+
+    def call_runtime(self, node: ast.stmt, args: list[ast.expr]) -> HostStmt:
+        match args:
+            case [ast.Constant(value=str(function)), *args] if function in FUNCTIONS:
+                pass
+            case _:
+                _fail(node, "the runtime has no such function")
         count = FUNCTIONS[function].sizes
         sizes = tuple(self.exprs.index(a) for a in args[:count])
         buffers = tuple(a.id for a in args[count:] if isinstance(a, ast.Name))

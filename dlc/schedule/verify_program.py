@@ -15,6 +15,7 @@ from dlc.schedule.program import (
     CallKernel,
     CallRuntime,
     Check,
+    CheckRange,
     Copy,
     HostIf,
     HostLoop,
@@ -54,6 +55,7 @@ WORDS = frozenset(
         "slot",
         "take",
         "view",
+        "within",
         "write",
     }
 )
@@ -177,6 +179,8 @@ class _Checker:
                 yield from self.copy(target, source)
             case Check(cond, _):
                 yield from self.cond(cond)
+            case CheckRange():
+                yield from self.range(stmt)
             case Allocate(buffer):
                 yield from self.define(buffer)
                 self.allocated.add(buffer.name)
@@ -289,6 +293,17 @@ class _Checker:
             yield from self.argument(kernel.name, param, name, env)
             if param.name in outputs and name in self.read_only:
                 yield f"kernel '{kernel.name}' writes '{name}', an input or a constant"
+
+    def range(self, stmt: CheckRange) -> Iterator[str]:
+        type_ = self.buffers.get(stmt.buffer)
+        if type_ is None:
+            yield f"buffer '{stmt.buffer}' is not defined"
+        elif type_.dtype not in (DType.I32, DType.I64):
+            yield f"indices in '{stmt.buffer}: {type_}'"
+        elif len(stmt.sizes) != 1 and type_.shape[-1:] != (Const(len(stmt.sizes), INDEX),):
+            yield f"{len(stmt.sizes)} sizes for '{stmt.buffer}: {type_}'"
+        for size in stmt.sizes:
+            yield from self.index(size, f"a size that '{stmt.buffer}' is checked against")
 
     def call_runtime(self, stmt: CallRuntime) -> Iterator[str]:
         function = FUNCTIONS.get(stmt.function)

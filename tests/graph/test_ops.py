@@ -30,6 +30,7 @@ ELSEWHERE = {
     "bind_sizes",
     "bit_cast",
     "branch",
+    "checked_indices",
     "fused",
     "loop",
     "scan",

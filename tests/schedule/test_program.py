@@ -266,9 +266,34 @@ def test_functions_of_the_runtime_are_called_with_what_they_take():
     ):
         with pytest.raises(VerifyError, match=problem):
             verify_program(parse_program(TEXTS.replace(old, new)), when="in a test")
-    with pytest.raises(UserError, match="has no function 'shout'"):
+    with pytest.raises(UserError, match="has no such function"):
         parse_program(TEXTS.replace("'concat'", "'shout'"))
 
 
 def test_texts_keep_a_model_off_the_gpu():
     assert why_not_on_gpu(parse_program(TEXTS)) == "texts are handled by the host"
+
+
+RANGE = """\
+def main(n: size, k: i64[n, 2], j: i32[n], x: f32[n], *, y: i32[n]):
+    arena()
+    within(k, n, 3, True, 'outside')
+    within(j, n, False, 'outside')
+    copy(y, j)
+"""
+
+
+def test_indices_are_checked_against_sizes():
+    whole = parse_program(RANGE)
+    assert str(whole) == RANGE
+    verify_program(whole, when="in a test")
+    for old, new, problem in (
+        ("within(j, n,", "within(x, n,", "indices in 'x: f32"),
+        ("within(j, n,", "within(z, n,", "buffer 'z' is not defined"),
+        ("within(j, n,", "within(j, m,", "reads 'm', which is no size"),
+        ("within(k, n, 3,", "within(k, n, 3, 4,", "3 sizes for 'k"),
+    ):
+        with pytest.raises(VerifyError, match=problem):
+            verify_program(parse_program(RANGE.replace(old, new)), when="in a test")
+    with pytest.raises(UserError, match="not within"):
+        parse_program(RANGE.replace(", 'outside'", ""))

@@ -16,6 +16,7 @@ from dlc.schedule.program import (
     CallKernel,
     CallRuntime,
     Check,
+    CheckRange,
     Copy,
     HostIf,
     HostLoop,
@@ -217,6 +218,8 @@ class HostFunction:
                 self._copy(target, source)
             case Check(cond, message):
                 out.require(out.expr(cond), message)
+            case CheckRange():
+                self._check_range(stmt)
             case Allocate(buffer):
                 self._allocate(buffer)
             case Release(name):
@@ -245,6 +248,37 @@ class HostFunction:
                 self._loop(var, out.expr(extent), body, go)
             case _:
                 assert_never(stmt)
+
+    def _check_range(self, stmt: CheckRange) -> None:
+        """A loop over rows of as many elements as there are sizes; one branch behind it."""
+        out, type_ = self.out, self.buffers[stmt.buffer].type
+        bits, width = type_.dtype.bits, len(stmt.sizes)
+        sizes = [out.expr(size) for size in stmt.sizes]
+        highs = [out.value(f"add i64 {n}, {n}") if stmt.negative else n for n in sizes]
+        rows = out.value(f"udiv i64 {out.expr(type_.elems)}, {width}")
+        pointer, before = self._pointer(stmt.buffer), out.label
+        head, body, after = (out.fresh_label(stem) for stem in ("rows", "row", "checked"))
+        out.line(f"br label %{head}")
+        out.start(head)
+        row = out.value(f"phi i64 [0, %{before}], [%{body}_next, %{body}]")
+        good = out.value(f"phi i1 [true, %{before}], [%{body}_good, %{body}]")
+        more = out.value(f"icmp ult i64 {row}, {rows}")
+        out.line(f"br i1 {more}, label %{body}, label %{after}")
+        out.start(body)
+        first, still = out.value(f"mul i64 {row}, {width}"), good
+        for column, (size, high) in enumerate(zip(sizes, highs, strict=True)):
+            at = out.value(f"add i64 {first}, {column}")
+            place = out.value(f"getelementptr i{bits}, ptr {pointer}, i64 {at}")
+            value = out.value(f"load i{bits}, ptr {place}, align {bits // 8}")
+            value = out.value(f"sext i32 {value} to i64") if bits == 32 else value
+            moved = out.value(f"add i64 {value}, {size}") if stmt.negative else value
+            fits = out.value(f"icmp ult i64 {moved}, {high}")  # what is below 0 is large
+            still = out.value(f"and i1 {still}, {fits}")
+        out.line(f"%{body}_good = and i1 {still}, true")
+        out.line(f"%{body}_next = add i64 {row}, 1")
+        out.line(f"br label %{head}")
+        out.start(after)
+        out.require(good, stmt.message)
 
     def _call_runtime(self, stmt: CallRuntime) -> None:
         """The runtime says itself what is wrong where a call fails; its message is first."""

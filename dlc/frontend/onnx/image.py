@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.conv import add_bias, kernel_sizes
+from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to
 from dlc.frontend.onnx.windows import per_axis
@@ -115,7 +116,10 @@ def convert_max_unpool(
         )
     )
     op = MaxUnpool(kernel=tuple(kernel_shape), stride=stride, pads=given, image=image)
-    y = ctx.call(op, x, indices)
+    whole = x.type.shape[0] * x.type.shape[1]
+    for size in image:
+        whole = whole * size
+    y = ctx.call(op, x, checked(ctx, indices, (canonical(whole),), negative=False))
     return y if output_shape is None else _extended(ctx, y, output_shape)
 
 

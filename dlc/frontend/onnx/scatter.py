@@ -1,4 +1,7 @@
-"""The converter of ScatterND where the indices name a box: what exporters make of x[a:b] = y."""
+"""Converters of scatters and gathers by whole positions.
+
+ScatterND of indices that name a box is what exporters make of x[a:b] = y.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.scatter import ScatterND
-from dlc.te.expr import Expr, index
+from dlc.graph.ops.gather import GatherElements, GatherND
+from dlc.graph.ops.scatter import ScatterElements, ScatterND
+from dlc.te.expr import ZERO, Const, Expr, index
 from dlc.te.types import const_size
 
 
@@ -30,7 +36,47 @@ def convert_scatter_nd(
         box = _box(at, x.type.static_shape)
         if box is not None:
             return _replaced(ctx, x, updates, *box)
-    return ctx.call(ScatterND(reduction=reduction), x, indices, updates)
+    inside = _checked_positions(ctx, x, indices, 0)
+    return ctx.call(ScatterND(reduction=reduction), x, inside, updates)
+
+
+@converter("GatherND", since=11)
+def convert_gather_nd(ctx: Context, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
+    """Slices at positions."""
+    inside = _checked_positions(ctx, x, indices, batch_dims)
+    return ctx.call(GatherND(batch_dims=batch_dims), x, inside)
+
+
+def _checked_positions(ctx: Context, x: Value, indices: Value, batch: int) -> Value:
+    """Positions that are elements of the last axis."""
+    length = indices.type.shape[-1] if indices.type.rank else ZERO
+    if not isinstance(length, Const) or not 0 < length.value <= x.type.rank - batch:
+        return indices  # the operator says what is wrong
+    return checked(ctx, indices, x.type.shape[batch : batch + int(length.value)])
+
+
+@converter("GatherElements", since=11)
+def convert_gather_elements(ctx: Context, x: Value, indices: Value, *, axis: int = 0) -> Value:
+    """Elements at indices along an axis."""
+    (axis,) = axes_of(ctx, (axis,), x.type.rank)
+    inside = checked(ctx, indices, (x.type.shape[axis],))
+    return ctx.call(GatherElements(axis=axis), x, inside)
+
+
+@converter("ScatterElements", since=11)
+def convert_scatter_elements(
+    ctx: Context,
+    x: Value,
+    indices: Value,
+    updates: Value,
+    *,
+    axis: int = 0,
+    reduction: str = "none",
+) -> Value:
+    """Elements updated at indices along an axis."""
+    (axis,) = axes_of(ctx, (axis,), x.type.rank)
+    inside = checked(ctx, indices, (x.type.shape[axis],))
+    return ctx.call(ScatterElements(axis=axis, reduction=reduction), x, inside, updates)
 
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]

@@ -9,6 +9,7 @@ import numpy as np
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.data_axes import of_axis
 from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to
 from dlc.graph.graph import Value
@@ -270,7 +271,8 @@ def convert_gather(ctx: Context, x: Value, indices: Value, *, axis: int = 0) -> 
     (axis,) = axes_of(ctx, (axis,), x.type.rank)
     at = ctx.array(indices)
     if at is None or at.dtype.kind not in "iu":
-        return ctx.call(Gather(axis=axis), x, indices)
+        inside = checked(ctx, indices, (x.type.shape[axis],))
+        return ctx.call(Gather(axis=axis), x, inside)
     size = x.type.shape[axis]
     if at.size and (surely_at_most(size, int(at.max())) or surely_less(size + int(at.min()), 0)):
         ctx.refuse(f"an index lies outside of axis {axis} of {x.type}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.registry import converter
 from dlc.graph.graph import Value
 from dlc.graph.ops.scatter import ScatterElements
@@ -46,4 +47,6 @@ def convert_scatter(
     ctx: Context, x: Value, indices: Value, updates: Value, *, axis: int = 0
 ) -> Value:
     """ScatterElements by its first name."""
-    return ctx.call(ScatterElements(axis=axis), x, indices, updates)
+    (axis,) = axes_of(ctx, (axis,), x.type.rank)
+    inside = checked(ctx, indices, (x.type.shape[axis],))
+    return ctx.call(ScatterElements(axis=axis), x, inside, updates)
