@@ -24,7 +24,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model: where it comes from, and values of its open sizes by position among them."""
+    """A model: where it comes from, and values of its open sizes; one not named is 1."""
 
     name: str
     source: str | Download
@@ -53,6 +53,8 @@ _PPOCR = Download(
     "01c414b39144bf1d1238c5e8ee1e23d5c5b96b231cea0b71ceba16c05434e5cc",
 )
 
+_OPEN = "p2o.DynamicDimension.{}"  # what the exporter of PaddlePaddle calls open sizes
+
 MODELS = (
     Model("resnet18", EXPORTED),
     Model("resnet50", EXPORTED),
@@ -70,7 +72,7 @@ MODELS = (
     Model("yolox_nano", _YOLOX),
     Model("centerface_synth", GIVEN),
     Model("ultraface_rfb320", _ULTRAFACE),
-    Model("ppocr_v3_det", _PPOCR, {"d0": 1, "d1": 480, "d2": 640}),
+    Model("ppocr_v3_det", _PPOCR, {_OPEN.format(1): 480, _OPEN.format(2): 640}),
 )
 
 

@@ -33,6 +33,7 @@ F64_EXACT = 2**53
 _MOVES = (Concat, Expand, Insert, MaxPool, Reshape, Slice, Tile, Transpose, UnpackChannels)
 _MAX_DEPTH = 16
 _PROBE = 64
+_PART = 1 << 16
 
 _ARITHMETIC: dict[type, Callable[[int, int], int]] = {
     Add: lambda a, b: a + b,
@@ -88,11 +89,15 @@ def _of_array(array: Array) -> Range | None:
         return (0, 0)
     if array.dtype.kind in "iub":
         return int(array.min()), int(array.max())
-    for part in (array.reshape(-1)[:_PROBE], array):
-        numbers = part.astype(np.float64)
+    flat, ranges = array.reshape(-1), []
+    begin, size = 0, _PROBE
+    while begin < flat.size:  # parts that grow: most arrays are none at their beginning
+        numbers = flat[begin : begin + size].astype(np.float64)
         if not (np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all()):
             return None
-    return int(numbers.min()), int(numbers.max())
+        ranges.append((int(numbers.min()), int(numbers.max())))
+        begin, size = begin + size, min(2 * size, _PART)
+    return _hull(ranges)
 
 
 def type_range(dtype: DType) -> Range | None:
@@ -106,16 +111,18 @@ def type_range(dtype: DType) -> Range | None:
 
 
 def _of_node(editor: GraphEditor, node: Node, depth: int) -> Range | None:
-    operands = [integer_range(editor, v, depth) for v in node.inputs]
-    whole = [r for r in operands if r is not None]
-    if len(whole) < len(operands):
-        return None
+    whole: list[Range] = []
+    for value in node.inputs:  # until the first that is none: the others may be a long way up
+        found = integer_range(editor, value, depth)
+        if found is None:
+            return None
+        whole.append(found)
     if isinstance(node.op, Conv | MatMul):
         weights = editor.array(node.inputs[1])
         if weights is None:
             return None
         largest = magnitude(whole[0]) * largest_sum(node.op, weights)
-        found: Range | None = (-largest, largest)
+        found = (-largest, largest)
     elif type(node.op) in _ARITHMETIC and len(whole) == 2:
         ends = [_ARITHMETIC[type(node.op)](a, b) for a in whole[0] for b in whole[1]]
         found = (min(ends), max(ends))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dlc.graph import integers
 from dlc.graph.edit import GraphEditor
 from dlc.graph.integers import bf16_exact, fits_bf16, integer_range
 from tests.graph.pass_cases import read, run, same
@@ -138,3 +139,13 @@ def test_scales_of_channels_leave_a_convolution(s, c, left, right):
     (product,) = [n for n in after.nodes if n.op.name == "conv"]
     ranges = [integer_range(GraphEditor(after), v) for v in product.inputs]
     assert [r is not None for r in ranges] == [left, right]
+
+
+def test_large_arrays_are_looked_at_to_their_end():
+    array = np.zeros(200_001, np.float32)
+    array[150_000], array[-1] = 7, -3
+    assert integers._of_array(array) == (-3, 7)
+    array[-1] = 0.5
+    assert integers._of_array(array) is None
+    array[-1] = np.inf
+    assert integers._of_array(array) is None
