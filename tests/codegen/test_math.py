@@ -189,3 +189,11 @@ def test_no_library_is_called():
             called = {line.split("@")[1].split("(")[0] for line in ir.splitlines()
                       if line.startswith("declare")}  # fmt: skip
             assert all(name.startswith("llvm.") for name in called)
+
+
+@pytest.mark.parametrize("target", ["native", "avx2"])
+def test_remainders_of_huge_quotients_are_exact(target):
+    x = np.array([1e30, -1e30, 3e38, 1e17, 7.5, 2.0**127, -5.0, 1e10], np.float32)
+    y = np.array([1.3, 2.7, 1e-40, 0.9, 2, 3e-45, 3, 1.1], np.float32)
+    got = apply(kernel("A[i, l] % B[i, l]", "f32", 8, target, "AB"), 8, A=x, B=y)
+    np.testing.assert_array_equal(got, np.mod(x, y))

@@ -24,6 +24,7 @@ _INT_OPS = {
     BinOp.ADD: "add", BinOp.SUB: "sub", BinOp.MUL: "mul", BinOp.BITAND: "and", BinOp.AND: "and",
     BinOp.BITOR: "or", BinOp.OR: "or", BinOp.BITXOR: "xor",
 }  # fmt: skip
+REMAINDERS = 6  # a quotient of float32s is less than 2**277
 _FLOAT_TESTS = {BinOp.LT: "olt", BinOp.LE: "ole", BinOp.EQ: "oeq", BinOp.NE: "une"}
 _INT_TESTS = {BinOp.LT: "lt", BinOp.LE: "le", BinOp.EQ: "eq", BinOp.NE: "ne"}
 
@@ -221,13 +222,16 @@ class Arith:
         return self.call("copysign", self.const(1.0, a), a)
 
     def float_remainder(self, a: Val, b: Val) -> Val:
-        """The remainder of a division truncated toward zero, for quotients up to 2**52.
+        """The remainder of a division truncated toward zero, exact for quotients up to 2**300.
 
-        A float32 is divided in float64, where `a - trunc(a / b) * b` is exact by FMA.
+        A float32 is divided in float64, where `a - trunc(a / b) * b` is exact by FMA, but for
+        large quotients only the next of several remainders: each has 52 bits less.
         """
         wide_a, wide_b = self.convert("fpext", a, "double"), self.convert("fpext", b, "double")
-        whole = self.trunc(self.op("fdiv", wide_a, wide_b))
-        rest = self.fma(self.neg(whole), wide_b, wide_a)
+        rest = wide_a
+        for _ in range(REMAINDERS):
+            whole = self.trunc(self.op("fdiv", rest, wide_b))
+            rest = self.fma(self.neg(whole), wide_b, rest)
         # The division may have rounded up to the next whole number: then the sign is wrong.
         zero = self.const(0.0, rest)
         signs = self.op("fmul", self.sign(rest), self.sign(wide_a))
