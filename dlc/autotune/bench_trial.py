@@ -43,6 +43,12 @@ class Prepared:
         # Read and not written: a child has the pages of its parent as long as it does not write.
         self.other = np.ones(2 * task.target.l2_bytes // 8)
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of all arrays."""
+        arrays = [g.array for g in (*self.inputs.values(), *self.expected.values())]
+        return sum(a.nbytes for a in (*arrays, *self.timed.values(), self.other))
+
     def compute_expected(self, reference: bytes) -> dict[str, Any]:
         """In a child: run the reference into memory that this process shares."""
         module = open_artefact(reference)

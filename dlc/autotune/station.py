@@ -22,7 +22,7 @@ from dlc.autotune.wire import Message, read_message, write_message
 from dlc.core.errors import CodegenError, DlcError, ScheduleError
 
 _MAX_PIECES = 256
-_MAX_PREPARED = 2  # tasks whose data is kept; they may be large
+_MAX_PREPARED_BYTES = 1 << 30  # data of tasks that is kept: to compute it takes seconds for each
 
 
 class Station:
@@ -79,8 +79,9 @@ class Station:
 
         name = f"{task.key} {task.sizes} {data['anchor']} {data['reference']}"
         if name in self.prepared:
+            self.prepared.move_to_end(name)
             return self.prepared[name]
-        while len(self.prepared) >= _MAX_PREPARED:
+        while sum(p.nbytes for p in self.prepared.values()) > _MAX_PREPARED_BYTES:
             self.prepared.popitem(last=False)
         made = Prepared(task, self.pieces[data["anchor"]])
         reference = self.pieces[data["reference"]]

@@ -19,6 +19,7 @@ from dlc.autotune.executor import WorkerPool
 from dlc.autotune.guarded import Guarded, why_different
 from dlc.autotune.job import Anchor
 from dlc.autotune.record import Status
+from dlc.autotune.station import Station, piece_name
 from dlc.autotune.task import make_task
 from dlc.autotune.trial_program import _program, compile_candidate, interface, make_artefact
 from dlc.autotune.worker import LOST, Worker, local_command
@@ -30,6 +31,7 @@ from dlc.te.types import TensorType
 from tests.autotune import examples
 
 METHOD = Method(rounds=3)
+OK = {"status": "ok"}
 IN_PLACE = """
 @in_place(out="a")
 def scaled(a: f32[5, 7], b: f32[7], *, out: f32[5, 7]):
@@ -122,6 +124,21 @@ def test_a_candidate_that_never_ends_is_stopped(worker):
     began = time.monotonic()
     assert worker.ask(job).data == {"status": "timeout", "detail": "no result in 0.5 s"}
     assert time.monotonic() - began < 5
+
+
+def test_what_tasks_should_give_is_computed_once(monkeypatch):
+    held = Station()
+    pieces = [make_artefact(copy_task(), compile_candidate(copy_task().func, copy_task().target))]
+    held.store(pieces[0])
+    name = piece_name(pieces[0])
+    data = {"anchor": name, "reference": name, "reference_seconds": 20, "memory_bytes": 1 << 30}
+    tasks = [examples.scale(n) for n in (3, 5, 7)]
+    monkeypatch.setattr("dlc.autotune.bench_trial.Prepared.compute_expected", lambda *_: OK)
+    made = [held.prepare(task, data) for task in tasks]
+    assert [held.prepare(task, data) for task in tasks] == made
+    monkeypatch.setattr("dlc.autotune.station._MAX_PREPARED_BYTES", made[2].nbytes)
+    held.prepare(copy_task(), data)
+    assert list(held.prepared.values())[:-1] == made[2:]
 
 
 def test_a_candidate_far_slower_than_the_default_is_stopped_early(worker):
