@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -74,6 +75,26 @@ def parse_dims(texts: Sequence[str]) -> dict[str, Dim]:
         if name in found:
             raise UserError(detail=f"--dim: '{name}' is given twice")
         found[name] = (int(low), int(high) if high else None) if dots else int(low)
+    return found
+
+
+def parse_values(texts: Sequence[str]) -> dict[str, object]:
+    """`sr=16000`, `axes=[0, 2]`: values of inputs that become constants, written as JSON.
+
+    Raises:
+        UserError: an item is not of that form, or an input is given twice.
+    """
+    found: dict[str, object] = {}
+    for text in texts:
+        name, value = split_assignment("--value", text)
+        try:
+            number = json.loads(value)
+        except ValueError as error:
+            hint = "write --value sr=16000 or --value axes=[0,2]"
+            raise UserError(detail=f"--value '{text}': '{value}' is no JSON", hint=hint) from error
+        if name in found:
+            raise UserError(detail=f"--value: input '{name}' is given twice")
+        found[name] = number
     return found
 
 

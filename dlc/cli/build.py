@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlc.cli.argument import parse_dims, parse_shapes
+from dlc.cli.argument import parse_dims, parse_shapes, parse_values
 from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_bytes, show_seconds, show_target, stderr, stdout
 from dlc.core.errors import UserError
@@ -42,6 +42,12 @@ def build(
         list[str] | None,
         typer.Option("--dim", help="Fix or bound a size: batch=1, batch=1..32. Repeatable."),
     ] = None,
+    value: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--value", help="Make an input a constant: sr=16000. Repeatable. Not verified."
+        ),
+    ] = None,
     precision: Annotated[
         str,
         typer.Option("--precision", help="Of float32 products: " + ", ".join(PRECISIONS) + "."),
@@ -61,6 +67,7 @@ def build(
     from dlc.core.target_parse import parse_target
 
     dims, shapes = parse_dims(dim or ()), parse_shapes(shape or ())
+    values = parse_values(value or ())
     if precision not in PRECISIONS:
         hint = "there are: " + ", ".join(PRECISIONS)
         raise UserError(detail=f"--precision '{precision}' is unknown", hint=hint)
@@ -83,11 +90,13 @@ def build(
                 machine,
                 dims=dims,
                 shapes=shapes,
+                values=values,  # type: ignore[arg-type]  # numbers, or lists of them
                 precision=precision,  # type: ignore[arg-type]  # one of PRECISIONS
                 jobs=jobs,
                 progress=display,
             )
-            checked = _verify(model, draft, machine, precision, display) if verify else None
+            compared = verify and not values  # onnxruntime would need the values as inputs
+            checked = _verify(model, draft, machine, precision, display) if compared else None
         draft.replace(path)
     seconds = time.perf_counter() - began
     if as_json:

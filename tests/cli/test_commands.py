@@ -12,7 +12,14 @@ import pytest
 
 import dlc
 from dlc import verify_model
-from dlc.cli.argument import Source, parse_dims, parse_file, parse_shapes, parse_source
+from dlc.cli.argument import (
+    Source,
+    parse_dims,
+    parse_file,
+    parse_shapes,
+    parse_source,
+    parse_values,
+)
 from dlc.core.errors import UserError
 from tests.cli.models import perceptron
 
@@ -327,3 +334,19 @@ def test_files():
     for text in ("y.npy", "y@z.npy", "y=@"):
         with pytest.raises(UserError):
             parse_file("--output", text)
+
+
+def test_values_of_inputs_are_json():
+    assert parse_values(["sr=16000", "k=[1, 2]", "s=2.5"]) == {"sr": 16000, "k": [1, 2], "s": 2.5}
+    for texts, word in ((["sr"], "NAME=VALUE"), (["a=x"], "no JSON"), (["a=1", "a=2"], "twice")):
+        with pytest.raises(UserError, match=word):
+            parse_values(texts)
+
+
+def test_build_makes_inputs_constants(tmp_path, dlc_main):
+    text = '<ir_version: 8, opset_import: ["": 20]>\nm (float[2,3] x, int64[1] a) => (float[n] y)'
+    proto = onnx.parser.parse_model(text + " { y = ReduceSum<keepdims=0>(x, a) }")
+    onnx.save(proto, tmp_path / "sum.onnx")
+    assert dlc_main("build", tmp_path / "sum.onnx", "--value", "a=[1]", "-q")[0] == 0
+    module = dlc.load(tmp_path / "sum.so")
+    np.testing.assert_array_equal(module(np.ones((2, 3), np.float32)), [3, 3])
