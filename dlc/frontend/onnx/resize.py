@@ -26,8 +26,9 @@ from dlc.te.simplify import canonical
 from dlc.te.transform import loads
 from dlc.te.types import const_size
 
-_MOST_AXES_FROM_DATA = 2
-"""Axes with scales known only from data: each makes a kernel read 2 or 4 times as many elements."""
+_TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+_MOST_TAPS = 16
+"""Elements that a result may be made of where only data tells which axes are resized."""
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 
 
@@ -76,8 +77,9 @@ def convert_resize(
             region = _region(ctx, roi, where, x.type.rank)
             return cropped(ctx, x, sampling, region, ratios, counts, extrapolation_value)
         return _antialiased(ctx, x, sampling, coordinate_transformation_mode, ratios, counts)
-    _check_taps(ctx, mode, factors, scales)
-    _check_sizes(ctx, mode, x, result, sizes)
+    _check_taps(ctx, mode, sum(not isinstance(s, int | float | None) for s in factors), scales)
+    pairs = zip(x.type.shape, result, strict=True)
+    _check_taps(ctx, mode, sum(n != m and ctx.data.reads_any(m) for n, m in pairs), sizes)
     op = Resize(
         sizes=result,
         mode=_MODES[mode],
@@ -90,25 +92,11 @@ def convert_resize(
     return _resized(ctx, x, op)
 
 
-def _check_taps(
-    ctx: Context, mode: str, factors: Sequence[float | Expr | None], scales: Value | None
-) -> None:
+def _check_taps(ctx: Context, mode: str, from_data: int, told_by: Value | None) -> None:
     """Refuse to interpolate along axes that a run will hardly ever find to be resized."""
-    from_data = sum(not isinstance(s, int | float | None) for s in factors)
-    if _MODES[mode] != "nearest" and from_data > _MOST_AXES_FROM_DATA and scales is not None:
+    if told_by is not None and _TAPS[_MODES[mode]] ** from_data > _MOST_TAPS:
         reason = f"which of {from_data} axes are resized must be known to interpolate"
-        ctx.refuse(reason, needs=scales.name)
-
-
-def _check_sizes(
-    ctx: Context, mode: str, x: Value, result: Sequence[Expr], sizes: Value | None
-) -> None:
-    """The same for sizes: each such axis multiplies the elements that a result is made of."""
-    pairs = zip(x.type.shape, result, strict=True)
-    from_data = sum(n != m and ctx.data.reads_any(m) for n, m in pairs)
-    if _MODES[mode] != "nearest" and from_data > _MOST_AXES_FROM_DATA and sizes is not None:
-        reason = f"which of {from_data} axes are resized must be known to interpolate"
-        ctx.refuse(reason, needs=sizes.name)
+        ctx.refuse(reason, needs=told_by.name)
 
 
 def _region(
