@@ -110,6 +110,9 @@ REFUSED = [
      "loop 'i' in between does not run in order"),
     ("expand_alloc", ("t", "h"), ROOMS.replace("for h in range", "for h in vectorize"),
      "loop 'h' is a vector loop"),
+    ("expand_alloc", ("t", "h"), ROOMS.replace("local", "register").replace("range(3)", "range(n)")
+     .replace("A: f32[3,", "n: size, A: f32[n,").replace("B: f32[3,", "B: f32[n,"),
+     "'t' would have the shape f32[n, 2], not a constant"),
     ("defer", ("z",), PARTS, "there is no loop 'z'"),
     ("defer", ("k",), PARTS, "nothing follows loop 'k'"),
     ("defer", ("i",), PARTS, "nothing follows loop 'i'"),

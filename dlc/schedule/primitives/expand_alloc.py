@@ -42,7 +42,7 @@ def expand_alloc(func: Func, buffer: str, loop: str) -> Func:
     Raises:
         ScheduleError: no such intermediate or loop; the buffer is not allocated inside of the loop,
             or a loop in between does not run in order; the loop is a vector loop; an instruction
-            uses the buffer.
+            uses the buffer; a register buffer would have no constant shape.
     """
     alloc = find_intermediate("expand_alloc", func, buffer)
     target = find_loop("expand_alloc", func, loop)
@@ -56,6 +56,8 @@ def expand_alloc(func: Func, buffer: str, loop: str) -> Func:
         if inner.kind not in _IN_ORDER and buffer in allocs(inner.body):
             refuse("expand_alloc", func, f"loop '{var}' in between does not run in order")
     type_ = TensorType((target.extent, *alloc.buffer.type.shape), alloc.buffer.type.dtype)
+    if alloc.scope.is_fixed and not type_.is_static:
+        refuse("expand_alloc", func, f"'{buffer}' would have the shape {type_}, not a constant")
     whole = replace(alloc.buffer, type=type_)
 
     def opened(found: Alloc) -> Stmt:
