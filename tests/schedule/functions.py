@@ -159,6 +159,15 @@ FUNCTIONS = {
                 for j in range(3):
                     B[i, j] = t[index(I[i]), j]
     """,
+    "lines": """
+        def f(n: size, A: bf16[3, 2, 32], X: f32[n, 2], *, B: f32[3, n]):
+            for i in range(3):
+                for j in range(n):
+                    B[i, j] = 0.0
+                    for k in range(2):
+                        for l in range(32):
+                            B[i, j] += f32(A[i, k, l]) * X[j, k]
+    """,
 }
 
 
