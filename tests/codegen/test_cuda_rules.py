@@ -32,7 +32,7 @@ from dlc.schedule.rules import (
 from dlc.schedule.trace import Trace
 from dlc.te.tensor import pad
 from tests.codegen.gpu import GPU, Scheduled, check_emulated, schedule
-from tests.schedule.data import inputs
+from tests.schedule.data import inputs, parse
 from tests.schedule.test_rules import CASES, tensor
 
 CONTRACTIONS = [
@@ -297,3 +297,35 @@ def test_what_surrounds_a_copy_is_filled_by_its_launch() -> None:
     made = schedule(func, "k")
     assert len(made.kernels) == 1
     check_emulated(made, inputs(func, {}), {})
+
+
+SHARED_SUMS = """
+    def f(n: size, A: f32[n, 4, 5], *, B: f32[n, 3]):
+        s = alloc(f32[n, 4], "local")
+        t = alloc(f32[n, 4], "local")
+        for i in range(n):
+            for j in range(4):
+                s[i, j] = 0.0
+                for k in range(5):
+                    s[i, j] += A[i, j, k]
+        for u in range(n):
+            for v in range(4):
+                t[u, v] = s[u, v] * s[u, v]
+        for y in range(n):
+            for x in range(3):
+                B[y, x] = t[y, x] + t[y, x + 1]
+"""
+OWN_SUMS = (
+    SHARED_SUMS.replace("[n, 3]", "[n, 2]")
+    .replace("range(3)", "range(2)")
+    .replace("t[y, x] + t[y, x + 1]", "t[y, x * 2] + t[y, x * 2 + 1]")
+)
+
+
+@pytest.mark.parametrize(("text", "shared"), [(SHARED_SUMS, True), (OWN_SUMS, False)])
+def test_sums_that_rows_share_are_added_up_once(text: str, shared: bool) -> None:
+    func = parse(text)
+    found = schedule(func, "sums")
+    assert (len(found.kernels) > 1) == shared
+    sizes = {"n": 3}
+    check_emulated(found, inputs(func, sizes), sizes)

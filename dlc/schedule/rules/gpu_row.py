@@ -9,12 +9,14 @@ Source: Harris, "Optimizing Parallel Reduction in CUDA" (2007), for partial resu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import mul
 
 from dlc.core.target import Target
 from dlc.schedule.edit import loops_around
 from dlc.schedule.gpu import WARP
-from dlc.schedule.loop import Func, allocs, loops
+from dlc.schedule.loop import Alloc, Func, allocs, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitive import refuse
 from dlc.schedule.rules import row
@@ -23,7 +25,9 @@ from dlc.schedule.rules.gpu_finish import threads_for
 from dlc.schedule.rules.row import Rows
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.expr import ONE, Const
+from dlc.te.expr import ONE, Const, Expr
+from dlc.te.simplify import canonical, surely_at_most
+from dlc.te.types import is_const
 
 MAX_THREADS = 256
 WIDE = 1024  # stands for the width of a row that is only known at run time
@@ -54,9 +58,11 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
     """Bring all stages of a row into one block; see the module."""
     assert found.anchor is not None, "match sees to that"
     made = dict.fromkeys(s.buffer for s in stages(trace.func) if s.buffer != found.result)
+    before = allocs(trace.func.body)
     for buffer in reversed(made):
-        if buffer in allocs(trace.func.body):
+        if buffer in before:
             trace.do("compute_at", buffer, found.anchor)
+    _check_sums(trace, found.anchor, before)
     outer = [f.var for f in loops_around(trace.func, found.anchor)]
     block = trace.fuse_all(outer) if len(outer) > 1 else outer[0]
     width = _width(trace, block)
@@ -74,6 +80,25 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
             _reduce(trace, stage, threads)
         else:
             spread(trace, [v for v in stage.names if v != block], threads)
+
+
+def _check_sums(trace: Trace, anchor: str, before: Mapping[str, Alloc]) -> None:
+    """Refuse rows that share their sums, as the windows of an image do: each would add them up.
+
+    One sum for all rows passes: a thread that adds it up alone takes as long.
+    """
+    rows = [f.extent for f in loops_around(trace.func, anchor)]
+    after = allocs(trace.func.body)
+    sums = {s.buffer for s in stages(trace.func) if s.is_reduction}
+    for buffer in sorted(sums & before.keys()):
+        each, whole = (_product(a[buffer].buffer.type.shape) for a in (after, before))
+        if not is_const(each, 1) and not surely_at_most(_product((each, *rows)), whole):
+            refuse("compute_at", trace.func, f"several rows would compute the same of '{buffer}'")
+
+
+def _product(sizes: Sequence[Expr]) -> Expr:
+    """How many elements or iterations some sizes are together."""
+    return canonical(reduce(mul, sizes, ONE))
 
 
 def _width(trace: Trace, block: str) -> int:
