@@ -27,7 +27,8 @@ from dlc.autotune.worker import LOST
 _SUSPENDED_AFTER = 3  # crashes or wrong results of one family
 _HEAVY = frozenset({Status.CRASH, Status.WRONG, Status.MEMORY, Status.TIMEOUT})
 _DEFAULT_ROUNDS = 15
-_PROPOSALS = 8  # of a search in one round, until enough are no twins of what is known
+_LOOKED_AT = 8  # designs for each that is wanted, until enough are no twins of what is known
+_LEAST_LOOKED_AT = 64
 _NOISY = 0.1  # spread beyond which a contender is measured again
 _DISTURBED = 0.25  # by which the default was slower than it is known to be
 _ATTEMPTS = 2  # to measure one that was disturbed
@@ -140,8 +141,12 @@ class TaskSearch:
         """Up to `count` designs, each with a nest of its own that nobody has measured."""
         found: list[Design] = []
         nests = set(self._nests)
-        for _ in range(_PROPOSALS):
+        looked_at = 0
+        while len(found) < count and looked_at < max(_LOOKED_AT * count, _LEAST_LOOKED_AT):
             designs = self.searcher.propose(count - len(found))
+            if not designs:
+                break
+            looked_at += len(designs)
             self._describe(designs)
             for design in designs:
                 self.problem.seen.add(design)
@@ -151,8 +156,6 @@ class TaskSearch:
                     continue
                 nests.update([nest] if nest else [])
                 found.append(design)
-            if len(found) == count or not designs:
-                break
         return found
 
     def _build_all(self, designs: Sequence[Design]) -> list[tuple[Design, Reply]]:
