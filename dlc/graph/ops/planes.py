@@ -205,11 +205,16 @@ def repaired(
     extents: Sequence[Expr],
     term: Callable[..., Callable[..., Expr]],
     inputs: tuple[te.Tensor, ...],
+    *,
+    is_finite: bool = False,
 ) -> te.Tensor:
     """The sums where they are finite; elsewhere the sum of `term`, computed in float32.
 
-    `at(*index)` is where an element stands in `sums`; `term(*index)(*r)` are its summands.
+    `at(*index)` is where an element stands in `sums`; `term(*index)(*r)` are its summands. Where
+    `is_finite`, all sums surely are.
     """
+    if is_finite:
+        return te.compute(name, shape, lambda *index: sums[at(*index)], inputs=(sums,))
 
     def broken(position: tuple[Expr, ...]) -> Expr:
         value = sums[at(*position)]

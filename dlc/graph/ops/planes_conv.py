@@ -64,24 +64,12 @@ class ConvPlanes(BlockedConv):
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
-        n, cb, *_ = x.shape
+        cb = x.shape[1]
         kernel = w.shape[2:-5]
         grid = Grid(type_.shape[2:-1], [const_size(k) for k in kernel], self.stride, self.dilation)
         planes = self.planes or const_size(w.shape[-5])
         rows = _rows(x, grid, planes, self.slack)
-        height = canonical(grid.height + self.slack)
-
-        def row(f: Expr, *k: Expr) -> tuple[Expr, ...]:
-            return (*grid.phase(k), f + grid.shift(k))
-
-        sums = tile_sums(rows, w, (n,), height, row)
-
-        def at(*out: Expr) -> tuple[Expr, ...]:
-            image, block, *position, j = out
-            return (image, block, grid.flat(position), j)
-
-        if self.is_finite:
-            return te.compute(self.name, type_.shape, lambda *out: sums[at(*out)], inputs=(sums,))
+        sums = grid.sums(rows, w, self.slack)
 
         def term(image: Expr, block: Expr, *rest: Expr) -> Callable[..., Expr]:
             *position, j = rest
@@ -96,7 +84,9 @@ class ConvPlanes(BlockedConv):
             return summand
 
         extents = as_sizes((w.shape[1], *kernel, 2, 8, 2))
-        return repaired(self.name, type_.shape, sums, at, extents, term, (x, w))
+        return repaired(
+            self.name, type_.shape, sums, grid.at, extents, term, (x, w), is_finite=self.is_finite
+        )
 
     def reference(self, x: Array, w: Array) -> Array:
         (blocks,) = constants((self.blocks,))
@@ -151,6 +141,19 @@ class Grid:
         """How many rows further a position of the kernel reads."""
         steps = zip(k, self.stride, self.dilation, self.phases, strict=True)
         return self.flat([j * d // s if p > 1 or s == 1 else j * 0 for j, s, d, p in steps])
+
+    def sums(self, rows: te.Tensor, w: te.Tensor, slack: int) -> te.Tensor:
+        """The sums of products of all rows of a grid and `slack` more, for each image."""
+
+        def row(f: Expr, *k: Expr) -> tuple[Expr, ...]:
+            return (*self.phase(k), f + self.shift(k))
+
+        return tile_sums(rows, w, rows.shape[:1], canonical(self.height + slack), row)
+
+    def at(self, image: Expr, block: Expr, *rest: Expr) -> tuple[Expr, ...]:
+        """Where a result stands in the sums."""
+        *position, lane = rest
+        return (image, block, self.flat(position), lane)
 
 
 def _rows(x: te.Tensor, grid: Grid, count: int, slack: int) -> te.Tensor:

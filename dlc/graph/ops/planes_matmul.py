@@ -71,9 +71,6 @@ class MatMulPlanes(Op):
             *stack, row, j = index
             return (*stack, j // ROWS, row, j % ROWS)
 
-        if self.is_finite:
-            return te.compute(self.name, type_.shape, lambda *out: sums[at(*out)], inputs=(sums,))
-
         def term(*index: Expr) -> Callable[..., Expr]:
             *row, j = index
             block, column = j // ROWS, j % ROWS
@@ -82,7 +79,9 @@ class MatMulPlanes(Op):
             )
 
         extents = as_sizes((w.shape[1], ROWS, 2))
-        return repaired(self.name, type_.shape, sums, at, extents, term, (x, w))
+        return repaired(
+            self.name, type_.shape, sums, at, extents, term, (x, w), is_finite=self.is_finite
+        )
 
     def _height(self, m: Expr) -> Expr:
         """Rows that there are sums for: an open number of rows fills pairs of tiles."""

@@ -16,7 +16,6 @@ from dlc.graph.ops.planes import (
     SLACK,
     plane,
     repaired,
-    tile_sums,
     unpack_tiles,
     weight,
 )
@@ -74,23 +73,11 @@ class ConvPlanarPlanes(BlockedConv):
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
-        n, c, *_ = x.shape
+        c = x.shape[1]
         lines = w.shape[2:-5]
         grid = Grid(type_.shape[2:-1], [const_size(k) for k in lines], self.stride, self.dilation)
         rows = self._rows(x, w, grid)
-        height = canonical(grid.height + self.slack)
-
-        def row(f: Expr, *k: Expr) -> tuple[Expr, ...]:
-            return (*grid.phase(k), f + grid.shift(k))
-
-        sums = tile_sums(rows, w, (n,), height, row)
-
-        def at(*out: Expr) -> tuple[Expr, ...]:
-            image, block, *position, j = out
-            return (image, block, grid.flat(position), j)
-
-        if self.is_finite:
-            return te.compute(self.name, type_.shape, lambda *out: sums[at(*out)], inputs=(sums,))
+        sums = grid.sums(rows, w, self.slack)
         reach = reach_of(self.width)
 
         def term(image: Expr, block: Expr, *rest: Expr) -> Callable[..., Expr]:
@@ -106,7 +93,9 @@ class ConvPlanarPlanes(BlockedConv):
             return summand
 
         extents = as_sizes((c, *lines[:-1], self.width))
-        return repaired(self.name, type_.shape, sums, at, extents, term, (x, w))
+        return repaired(
+            self.name, type_.shape, sums, grid.at, extents, term, (x, w), is_finite=self.is_finite
+        )
 
     def _rows(self, x: te.Tensor, w: te.Tensor, grid: Grid) -> te.Tensor:
         """The planes of the image: [n, kb, *phases, rows, planes, 32]."""
