@@ -24,6 +24,7 @@ from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.pool import MaxPool
 from dlc.graph.ops.shape import Concat, Empty, Expand, Insert, Pad, Reshape, Slice, Tile, Transpose
+from dlc.graph.pass_ import PassContext
 
 Range = tuple[int, int]
 F32_EXACT = 2**24
@@ -71,6 +72,11 @@ def bf16_exact(array: Array) -> bool:
     """Whether every element of a float32 array is exact in bf16."""
     bits = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint32)
     return not (bits[:_PROBE] & 0xFFFF).any() and not (bits & 0xFFFF).any()
+
+
+def is_kept_whole(context: PassContext, w: Array) -> bool:
+    """Whether weights stay as they are because a matrix engine needs one product for them."""
+    return context.has_matrix_engine and bf16_exact(w)
 
 
 def largest_sum(op: Conv | MatMul, w: Array) -> int:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import cProfile
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from dlc.core.errors import InternalError
+from dlc.core.target import Target
 from dlc.graph.ops.activation import Gelu
 from dlc.graph.ops.elementwise import Neg
 from dlc.graph.pass_ import PassContext
 from dlc.graph.rewrite import Pattern, Rule, rewrite_graph
 from dlc.graph.rules import PATTERN_RULES, SHAPE_RULES, STEP_RULES
-from tests.graph.pass_cases import CONTEXT, read, same
+from tests.graph.pass_cases import CONTEXT, ENGINE, read, same
 
 RULES = (*PATTERN_RULES, *SHAPE_RULES, *STEP_RULES)
 
@@ -686,6 +689,29 @@ def test_a_value_that_others_read_is_not_matched():
     text = elementwise("s: = sigmoid(x)", "y: = mul(s, x)", outputs="y, s")
     graph = read(text)
     assert rewrite_graph(graph, PATTERN_RULES, CONTEXT) is graph
+
+
+SCALED = {
+    "scale_into_conv": (X4, *CONV, "c: f32[4, 1, 1] = const(3, 5, 7, 9)",
+                        "y: f32[2, 4, 5, 7] = mul(a, c)"),
+    "scale_before_conv": (X4, "c: f32[()] = const(3)", "s: f32[2, 3, 5, 7] = mul(x, c)",
+                          CONV[0], "y: f32[2, 4, 3, 5] = conv(s, w)"),
+    "scale_into_matmul": ("x: f32[3, 5]", *MATMUL, "c: f32[7] = const(1, 2, 3, 4, 5, 6, 7)",
+                          "y: f32[3, 7] = mul(a, c)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("rule", SCALED)
+def test_weights_that_are_exact_in_bf16_stay_so_for_a_matrix_engine(rule, whole):
+    graph, refusals = read(body(*SCALED[rule])), []
+    if whole:
+        graph = replace(graph, constants={v: np.rint(a) for v, a in graph.constants.items()})
+    chosen = [r for r in STEP_RULES if r.name == rule]
+    context = PassContext(target=Target(features=ENGINE))
+    after = rewrite_graph(graph, chosen, context, lambda *why: refusals.append(why[2]))
+    assert any("exact in bf16" in why for why in refusals) is whole
+    assert ("mul" in ops(after)) is whole
 
 
 def test_without_a_fused_multiply_add_a_division_stays():

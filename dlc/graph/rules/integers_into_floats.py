@@ -37,9 +37,9 @@ def integers_into_floats(match: Match) -> Value | Refusal:
     axis = 1 if isinstance(op, Conv) else w.ndim - 2
     whole = isinstance(op, Conv) and op.groups > 1
     for parts in range(1, 2 if whole else MAX_PARTS + 1):
-        cuts = _cuts(w.shape[axis], parts)
-        if all(largest_sum(op, w.take(range(*c), axis)) * largest[0] <= F32_EXACT for c in cuts):
-            return _sum(match, op, [(c, w.take(range(*c), axis)) for c in cuts])
+        cuts = [(c, w[(slice(None),) * axis + (slice(*c),)]) for c in _cuts(w.shape[axis], parts)]
+        if all(largest_sum(op, part) * largest[0] <= F32_EXACT for _, part in cuts):
+            return _sum(match, op, cuts)
     return Refusal("the sums may be larger than what float32 holds exactly")
 
 

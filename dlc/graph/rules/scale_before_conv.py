@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.graph.broadcast import along_axis
 from dlc.graph.graph import Value
-from dlc.graph.integers import bf16_exact
+from dlc.graph.integers import is_kept_whole
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.conv import Conv
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
@@ -25,7 +25,7 @@ def scale_before_conv(match: Match) -> Value | Refusal:
     conv, w = match.op(Conv), match.array("w")
     if match["x"].type != match["product"].type:
         return Refusal("the product repeats its operand")
-    if match.context.has_matrix_engine and bf16_exact(w):
+    if is_kept_whole(match.context, w):
         return Refusal("the weights are exact in bf16, and scaled ones are not")
     channels = w.shape[1] * conv.groups
     rank = w.ndim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlc.graph.broadcast import along_axis
 from dlc.graph.graph import Value
-from dlc.graph.integers import bf16_exact
+from dlc.graph.integers import is_kept_whole
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.conv import Conv
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
@@ -14,7 +14,7 @@ from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
 def scale_into_conv(match: Match) -> Value | Refusal:
     """Scale the weights instead of the result."""
     w = match.array("w")
-    if match.context.has_matrix_engine and bf16_exact(w):
+    if is_kept_whole(match.context, w):
         return Refusal("the weights are exact in bf16, and scaled ones are not")
     rank = match["y"].type.rank
     c = along_axis(match.array("c"), rank, 1, w.shape[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlc.graph.broadcast import along_axis
 from dlc.graph.graph import Value
-from dlc.graph.integers import bf16_exact
+from dlc.graph.integers import is_kept_whole
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
@@ -16,7 +16,7 @@ def scale_into_matmul(match: Match) -> Value | Refusal:
     w, y = match.array("w"), match["y"]
     if not y.type.dtype.is_float:
         return Refusal("integer products may overflow at another place")
-    if match.context.has_matrix_engine and bf16_exact(w):
+    if is_kept_whole(match.context, w):
         return Refusal("the weights are exact in bf16, and scaled ones are not")
     if w.ndim != 2:
         return Refusal("the right operand is not one matrix")
