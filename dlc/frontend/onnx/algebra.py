@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.frontend.onnx.cast import cast_to
+from dlc.frontend.onnx.cast import cast_to, number_type
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
 from dlc.frontend.onnx.generate import fill
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
@@ -199,8 +198,7 @@ def convert_mel_weight_matrix(
     output_datatype: int = 1,
 ) -> Value:
     """Triangles that overlap by half, equally wide in mel: a constant."""
-    if output_datatype not in DTYPES:
-        ctx.refuse(f"element type {elem_type_name(output_datatype)} is not supported")
+    dtype = number_type(ctx, output_datatype)
     bins, length, rate = (
         ctx.one_int(v, what)
         for v, what in ((num_mel_bins, "num_mel_bins"), (dft_length, "dft_length"),
@@ -221,4 +219,4 @@ def convert_mel_weight_matrix(
             matrix[j, i] = (j - left) / (centre - left)
         for j in range(centre, right) if right > centre else ():
             matrix[j, i] = (right - j) / (right - centre)
-    return ctx.constant(round_to(matrix, DTYPES[output_datatype]))
+    return ctx.constant(round_to(matrix, dtype))

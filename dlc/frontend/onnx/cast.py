@@ -60,6 +60,14 @@ def _known(ctx: Context, number: int) -> DType:
     return DTYPES[number]
 
 
+def number_type(ctx: Context, number: int) -> DType:
+    """The element type that an attribute names, which must be one of numbers."""
+    dtype = _known(ctx, number)
+    if dtype is DType.STR:
+        ctx.refuse(f"element type {elem_type_name(number)} is not supported")
+    return dtype
+
+
 def _converted(ctx: Context, x: Value, to: DType, saturate: int, round_mode: str) -> Value:
     if to is DType.F8E8M0 and x.type.dtype is not to:
         return _as_power_of_two(ctx, x, saturate, round_mode)

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.frontend.onnx.cast import cast_to
+from dlc.frontend.onnx.cast import cast_to, number_type
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to
@@ -190,11 +189,9 @@ def convert_eye_like(ctx: Context, x: Value, *, dtype: int | None = None, k: int
     """Ones on a diagonal."""
     if x.type.rank != 2 or not x.type.is_static:
         ctx.refuse(f"it needs a matrix of fixed size, and has {x.type}")
-    if dtype is not None and dtype not in DTYPES:
-        ctx.refuse(f"element type {elem_type_name(dtype)} is not supported")
+    wanted = x.type.dtype if dtype is None else number_type(ctx, dtype)
     rows, columns = x.type.static_shape
     check_elems(ctx, rows * columns)
-    wanted = x.type.dtype if dtype is None else DTYPES[dtype]
     return ctx.constant(np.eye(rows, columns, k, dtype=NUMPY_DTYPES[wanted]))
 
 

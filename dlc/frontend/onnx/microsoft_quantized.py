@@ -15,7 +15,13 @@ from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.matmul import scaled
 from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.pool import convert_average_pool, convert_global_average_pool
-from dlc.frontend.onnx.quantized import along, dequantized, moved, quantized
+from dlc.frontend.onnx.quantized import (
+    dequantized,
+    integer_product,
+    moved,
+    quantized,
+    real_product,
+)
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.slicing import concat
 from dlc.graph.graph import Value
@@ -179,10 +185,6 @@ def convert_concat(ctx: Context, y_scale: Value, y_zero: Value, *parts: Value, a
     return quantized(ctx, joined, y_scale, y_zero, _WHOLE, y_zero.type.dtype)
 
 
-def _product(ctx: Context, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
-    return ctx.call(MatMul(), moved(ctx, a, a_zero, (-2, 0)), moved(ctx, b, b_zero, (-1, 0)))
-
-
 @converter("MatMulIntegerToFloat", since=1, domain=DOMAIN)
 def convert_matmul_to_float(
     ctx: Context,
@@ -195,9 +197,7 @@ def convert_matmul_to_float(
     bias: Value | None = None,
 ) -> Value:
     """The product of quantized matrices as floats."""
-    real = cast_to(ctx, _product(ctx, a, b, a_zero, b_zero), a_scale.type.dtype)
-    real = ctx.call(Mul(), real, along(ctx, a_scale, (-2, 0), real))
-    real = ctx.call(Mul(), real, along(ctx, b_scale, (-1, 0), real))
+    real = real_product(ctx, integer_product(ctx, a, b, a_zero, b_zero), a_scale, b_scale)
     return real if bias is None else ctx.call(Add(), real, bias)
 
 
@@ -228,9 +228,7 @@ def convert_gemm(
     total = ctx.call(MatMul(), left, right)
     if c is not None:
         total = ctx.call(Add(), total, c)
-    real = cast_to(ctx, total, a_scale.type.dtype)
-    real = ctx.call(Mul(), real, scaled(ctx, along(ctx, a_scale, (-2, 0), real), alpha))
-    real = ctx.call(Mul(), real, along(ctx, b_scale, (-1, 0), real))
+    real = real_product(ctx, total, scaled(ctx, a_scale, alpha), b_scale)
     if y_scale is None:
         return real
     dtype = a.type.dtype if y_zero is None else y_zero.type.dtype

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.core.types import INDEX, NARROW, DType
-from dlc.frontend.onnx.cast import cast_to, saturated
+from dlc.frontend.onnx.cast import cast_to, number_type, saturated
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.conv import kernel_sizes
-from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to
@@ -44,11 +43,10 @@ def convert_quantize(
     saturate: int = 1,
 ) -> Value:
     """round(x / scale) + zero, held in the range of the type; halves go to the even number."""
-    for number in (output_dtype, precision):
-        if number and (number not in DTYPES or DTYPES[number] is DType.STR):
-            ctx.refuse(f"element type {elem_type_name(number)} is not supported")
-    wanted = DTYPES.get(output_dtype, DType.U8) if zero is None else zero.type.dtype
-    scale = cast_to(ctx, scale, DTYPES.get(precision, _computed(scale.type.dtype)))
+    wanted = number_type(ctx, output_dtype) if output_dtype else DType.U8
+    wanted = wanted if zero is None else zero.type.dtype
+    inner = number_type(ctx, precision) if precision else _computed(scale.type.dtype)
+    scale = cast_to(ctx, scale, inner)
     blocks = (axis, block_size)
     return quantized(ctx, x, scale, zero, blocks, wanted, saturate=bool(saturate))
 
@@ -90,11 +88,10 @@ def convert_dequantize(
     output_dtype: int = 0,
 ) -> Value:
     """(x - zero) * scale."""
-    if output_dtype and (output_dtype not in DTYPES or DTYPES[output_dtype] is DType.STR):
-        ctx.refuse(f"element type {elem_type_name(output_dtype)} is not supported")
+    wanted = number_type(ctx, output_dtype) if output_dtype else None
     scale = cast_to(ctx, scale, _computed(scale.type.dtype))
     y = dequantized(ctx, x, scale, zero, (axis, block_size))
-    return cast_to(ctx, y, DTYPES[output_dtype]) if output_dtype else y
+    return y if wanted is None else cast_to(ctx, y, wanted)
 
 
 def dequantized(ctx: Context, x: Value, scale: Value, zero: Value | None, blocks: Blocks) -> Value:
@@ -161,7 +158,21 @@ def convert_matmul_integer(
     ctx: Context, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
     """The product of (a - a_zero) and (b - b_zero) as i32."""
+    return integer_product(ctx, a, b, a_zero, b_zero)
+
+
+def integer_product(
+    ctx: Context, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None
+) -> Value:
+    """The product of (a - a_zero) and (b - b_zero) as i32."""
     return ctx.call(MatMul(), moved(ctx, a, a_zero, (-2, 0)), moved(ctx, b, b_zero, (-1, 0)))
+
+
+def real_product(ctx: Context, total: Value, a_scale: Value, b_scale: Value) -> Value:
+    """What an integer product stands for: times the scales of rows and columns."""
+    real = cast_to(ctx, total, a_scale.type.dtype)
+    real = ctx.call(Mul(), real, along(ctx, a_scale, (-2, 0), real))
+    return ctx.call(Mul(), real, along(ctx, b_scale, (-1, 0), real))
 
 
 @converter("QLinearMatMul", since=10)
@@ -177,10 +188,8 @@ def convert_qlinear_matmul(
     y_zero: Value,
 ) -> Value:
     """The product of two quantized matrices, quantized."""
-    total = ctx.call(MatMul(), moved(ctx, a, a_zero, (-2, 0)), moved(ctx, b, b_zero, (-1, 0)))
-    real = cast_to(ctx, total, a_scale.type.dtype)
-    real = ctx.call(Mul(), real, along(ctx, a_scale, (-2, 0), real))
-    real = ctx.call(Mul(), real, along(ctx, b_scale, (-1, 0), real))
+    total = integer_product(ctx, a, b, a_zero, b_zero)
+    real = real_product(ctx, total, a_scale, b_scale)
     return quantized(ctx, real, y_scale, y_zero, (-1, 0), y_zero.type.dtype)
 
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.frontend.onnx.cast import cast_to
+from dlc.frontend.onnx.cast import cast_to, number_type
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
 from dlc.frontend.onnx.generate import expand_to
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import unsqueeze
@@ -33,9 +32,7 @@ def seed_of(ctx: Context, seed: float | None) -> int:
 
 
 def _dtype(ctx: Context, number: int | None, default: DType) -> DType:
-    if number is not None and number not in DTYPES:
-        ctx.refuse(f"element type {elem_type_name(number)} is not supported")
-    return default if number is None else DTYPES[number]
+    return default if number is None else number_type(ctx, number)
 
 
 @converter("RandomUniform", since=1)
