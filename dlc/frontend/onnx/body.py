@@ -10,7 +10,9 @@ from dlc.graph.graph import Node, Value, call
 from dlc.graph.op import Array
 from dlc.graph.ops.elementwise import Identity
 from dlc.graph.ops.scan import Scan
+from dlc.graph.ops.shape import Reshape
 from dlc.graph.sizes import graph_reads
+from dlc.te.simplify import surely_differ
 from dlc.te.types import TensorType
 
 
@@ -105,18 +107,32 @@ def scan(
         for v in sequences
     ]
     made = step(body, list(state), list(elements))
-    _check_carries(ctx, carries, made.carries)
-    results = [computed(body, v) for v in (*made.carries, *made.outputs)]
+    after = [conformed(body, new, old.type) for old, new in zip(state, made.carries, strict=True)]
+    results = [computed(body, v) for v in (*after, *made.outputs)]
     graph = body.graph(name, (), (*state, *elements, *body.captured.values()), results)
     graph = replace(graph, sizes=tuple(sorted(graph_reads(graph))))
     op = Scan(body=graph, carries=len(carries), reverse=reverse)
     return ctx.call_all(op, *carries, *sequences, *body.captured, count=len(results))
 
 
-def _check_carries(ctx: Context, before: Sequence[Value], after: Sequence[Value]) -> None:
-    for old, new in zip(before, after, strict=True):
-        if old.type != new.type:
-            ctx.refuse(f"a value carried by the loop changes from {old.type} to {new.type}")
+def conformed(ctx: Context, value: Value, wanted: TensorType) -> Value:
+    """A value as one of the type it has to have; a run compares sizes that may differ.
+
+    Raises:
+        UnsupportedOperator: the types surely differ.
+    """
+    have = value.type
+    if have == wanted:
+        return value
+    pairs = list(zip(have.shape, wanted.shape, strict=False))
+    differ = have.dtype is not wanted.dtype or have.rank != wanted.rank
+    if differ or any(surely_differ(a, b, ctx.bounds) for a, b in pairs):
+        ctx.refuse(f"a value carried by the loop changes from {wanted} to {have}")
+    for axis, (a, b) in enumerate(pairs):
+        if a != b:  # one axis at a time: the number of elements is what a reshape compares
+            shape = (*wanted.shape[: axis + 1], *have.shape[axis + 1 :])
+            value = ctx.call(Reshape(shape=shape), value)
+    return value
 
 
 def computed(body: Body, value: Value) -> Value:

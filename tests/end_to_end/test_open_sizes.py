@@ -1,0 +1,59 @@
+"""Sizes with names of their own, which a run finds equal, or 1, or not to fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper, parser
+
+import dlc
+from dlc.core.errors import UserError
+
+
+def small(*shape: int) -> np.ndarray:
+    """Small integers, as floats: their sums are exact."""
+    count = int(np.prod(shape))
+    return (np.arange(count, dtype=np.float32).reshape(shape) * 7 + 3) % 5 - 2
+
+
+def test_a_recurrent_state_may_name_its_batch_anew():
+    weights = {"w": small(1, 16, 3) / 8, "r": small(1, 16, 4)[:, ::-1] / 8}
+    node = helper.make_node("LSTM", ["x", "w", "r", "", "", "h", "c"], ["y", "yh", "yc"],
+                            hidden_size=4)  # fmt: skip
+    shapes = {"x": ["s", "b", 3], "h": [1, "p", 4], "c": [1, "q", "z"]}
+    fixed = {"x": ["s", "b", 3], "h": [1, "b", 4], "c": [1, "b", 4]}
+    modules = [
+        dlc.compile(
+            helper.make_model(
+                helper.make_graph(
+                    [node], "g",
+                    [helper.make_tensor_value_info(n, 1, dims) for n, dims in given.items()],
+                    [helper.make_tensor_value_info(n, 1, None) for n in ("y", "yh", "yc")],
+                    [numpy_helper.from_array(w, n) for n, w in weights.items()],
+                ),
+                opset_imports=[helper.make_opsetid("", 17)],
+            )
+        )
+        for given in (shapes, fixed)
+    ]  # fmt: skip
+    for steps, batch in ((1, 1), (2, 3), (0, 2), (3, 0)):
+        feeds = (small(steps, batch, 3), small(1, batch, 4), small(1, batch, 4) / 2)
+        for found, want in zip(*(module(*feeds) for module in modules), strict=True):
+            np.testing.assert_array_equal(found, want)
+    for state in ((1, 2, 4), (1, 1, 4)):
+        with pytest.raises(UserError, match=r"sizes do not fit .* must hold"):
+            modules[0](small(2, 3, 3), small(*state), small(1, 3, 4))
+
+
+def test_the_state_of_a_scan_may_name_its_sizes_anew():
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    main (float[p,4] s, float[n,q,4] x) => (float[p,4] y) {
+        y, rows = Scan<num_scan_inputs=1, body = b (float[p,4] a, float[q,4] e)
+            => (float[q,4] next, float[q,4] row) { next = Sub(e, a) row = Neg(a) }>(s, x)
+    }"""
+    module = dlc.compile(parser.parse_model(text))
+    for rows in (3, 1, 0):
+        state, x = small(rows, 4), small(2, rows, 4)
+        np.testing.assert_array_equal(module(state, x), x[1] - (x[0] - state))
+    with pytest.raises(UserError, match="must hold"):
+        module(small(2, 4), small(2, 3, 4))
