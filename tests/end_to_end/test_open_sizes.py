@@ -57,3 +57,40 @@ def test_the_state_of_a_scan_may_name_its_sizes_anew():
         np.testing.assert_array_equal(module(state, x), x[1] - (x[0] - state))
     with pytest.raises(UserError, match="must hold"):
         module(small(2, 4), small(2, 3, 4))
+
+
+EXPAND = """<ir_version: 8, opset_import: ["": 17]>
+main (float[a,4] x, float[b,4] like) => (float[c,4] y, float[c,4] z) {
+    s = Shape(like) y = Expand(x, s) z = Neg(y)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted"), [(3, 3), (1, 3), (3, 1), (1, 1), (0, 1), (1, 0), (0, 0)]
+)
+def test_an_expansion_finds_out_what_is_one(rows, wanted, expand):
+    x = small(rows, 4)
+    y, z = expand(x, small(wanted, 4))
+    np.testing.assert_array_equal(y, np.broadcast_to(x, np.broadcast_shapes(x.shape, (wanted, 4))))
+    np.testing.assert_array_equal(z, -y)
+
+
+@pytest.mark.parametrize(("rows", "wanted"), [(2, 3), (3, 2), (3, 0), (0, 2)])
+def test_an_expansion_refuses_what_does_not_fit(rows, wanted, expand):
+    with pytest.raises(UserError, match=r"sizes do not fit .*expand"):
+        expand(small(rows, 4), small(wanted, 4))
+
+
+@pytest.fixture(scope="module")
+def expand() -> dlc.Module:
+    return dlc.compile(parser.parse_model(EXPAND))
+
+
+def test_an_expansion_to_a_known_size_takes_one_row_or_all():
+    module = dlc.compile(parser.parse_model(EXPAND.replace("[b,4] like", "[5,4] like")))
+    for rows in (1, 5):
+        np.testing.assert_array_equal(
+            module(small(rows, 4), small(5, 4))[0], np.broadcast_to(small(rows, 4), (5, 4))
+        )
+    with pytest.raises(UserError, match="must hold"):
+        module(small(3, 4), small(5, 4))

@@ -22,9 +22,14 @@ from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import OneHot, Trilu
 from dlc.graph.ops.shape import Expand, Tile
 from dlc.te.expr import ONE, ZERO, Const, Expr, equal, index, maximum, select
-from dlc.te.simplify import canonical, surely_at_most, surely_less
-from dlc.te.tensor import broadcast_shape
-from dlc.te.transform import loads
+from dlc.te.simplify import (
+    canonical,
+    surely_at_most,
+    surely_differ,
+    surely_equal,
+    surely_less,
+)
+from dlc.te.transform import free_vars, loads
 
 
 @converter("Constant", since=1)
@@ -97,9 +102,12 @@ def convert_expand(ctx: Context, x: Value, shape: Value) -> Value:
 
 def expand_to(ctx: Context, x: Value, shape: Sequence[Expr]) -> Value:
     """Broadcast to a shape, and the shape to the tensor."""
-    if any(map(loads, shape)):
-        return ctx.call(Expand(shape=_broadcast_data(ctx, x, shape)), x)
-    sizes = broadcast_shape([x.type.shape, tuple(shape)])
+    ones = max(x.type.rank - len(shape), 0)
+    wanted = [ONE] * ones + [ctx.simplify(size) for size in shape]
+    extra = len(wanted) - x.type.rank
+    for axis, have in enumerate(x.type.shape, extra):
+        wanted[axis] = _wide(ctx, have, wanted[axis])
+    sizes = tuple(wanted)
     if sizes == x.type.shape:
         return x
     if all(isinstance(s, Const) for s in sizes):
@@ -110,13 +118,18 @@ def expand_to(ctx: Context, x: Value, shape: Sequence[Expr]) -> Value:
     return ctx.call(Expand(shape=sizes), x)
 
 
-def _broadcast_data(ctx: Context, x: Value, shape: Sequence[Expr]) -> tuple[Expr, ...]:
-    """A shape with the tensor's sizes where a run finds 1."""
-    found = list(shape)
-    for back, have in enumerate(reversed(x.type.shape[-len(found) :] if found else ()), 1):
-        if loads(found[-back]):
-            found[-back] = select(equal(found[-back], 1), have, found[-back])
-    return tuple(ctx.data.size(size) for size in found)
+def _wide(ctx: Context, have: Expr, want: Expr) -> Expr:
+    """The size that both broadcast to; the tensor's own where a run finds that 1 is wanted."""
+    if ONE in (have, want):
+        return have if want == ONE else want
+    if surely_equal(have, want, ctx.bounds):
+        return have
+    if loads(want):
+        return ctx.data.size(select(equal(want, 1), have, want))
+    known = isinstance(have, Const) or surely_differ(want, 1, ctx.bounds)
+    if known or free_vars(have) & free_vars(want):  # formulas of one size are equal, or a mistake
+        return want
+    return ctx.data.checked(select(equal(want, 1), have, want))
 
 
 @converter("Tile", since=6)

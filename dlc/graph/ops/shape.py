@@ -14,8 +14,8 @@ from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import constants, normal_axis, set_sizes
 from dlc.graph.ops.reindex import padded_element, reshaped_index
 from dlc.te import tensor as te
-from dlc.te.expr import ONE, ZERO, Expr, both, const, either, select
-from dlc.te.simplify import surely_at_most, surely_less
+from dlc.te.expr import ONE, ZERO, Const, Expr, both, const, either, equal, select
+from dlc.te.simplify import surely_at_most, surely_differ, surely_equal, surely_less
 from dlc.te.types import TensorType, is_const
 
 
@@ -272,7 +272,11 @@ class Pad(Op):
 
 @op("expand", fuse=Fuse.INJECTIVE)
 class Expand(Op):
-    """x repeated along its axes of size 1, to what `shape` and x's shape broadcast to."""
+    """x repeated along its axes of size 1, to what `shape` and x's shape broadcast to.
+
+    Where only a run knows x's size, it finds the size of `shape` or 1. A size of `shape` that only
+    a run knows is not 1 there, unless x's is.
+    """
 
     shape: tuple[Expr, ...]
 
@@ -280,23 +284,41 @@ class Expand(Op):
         set_sizes(self, "shape")
 
     def infer(self, x: TensorType) -> TensorType:
-        shape = te.broadcast_shape([x.shape, self.shape])
-        for have in (x.shape, self.shape):
-            pairs = zip(reversed(have), reversed(shape), strict=False)
-            if any(not is_const(n, 1) and differs(n, want) for n, want in pairs):
-                raise self.reject(f"{x} does not expand to {TensorType(self.shape)}", x)
-        return TensorType(shape, x.dtype)
+        rank = max(x.rank, len(self.shape))
+        have = (ONE,) * (rank - x.rank) + x.shape
+        wanted = (ONE,) * (rank - len(self.shape)) + self.shape
+        shape = [self._size(*pair, x) for pair in zip(have, wanted, strict=True)]
+        return TensorType(tuple(shape), x.dtype)
+
+    def _size(self, have: Expr, want: Expr, x: TensorType) -> Expr:
+        if ONE in (have, want) or surely_equal(have, want):
+            return have if want == ONE else want
+        narrow, wide = (want, have) if isinstance(have, Const) else (have, want)
+        if surely_differ(narrow, wide) and surely_differ(narrow, 1):
+            raise self.reject(f"{x} does not expand to {TensorType(self.shape)}", x)
+        assume(either(equal(narrow, wide), equal(narrow, 1)))
+        return wide
 
     def compute(self, x: te.Tensor) -> te.Tensor:
-        def element(*i: Expr) -> Expr:
-            tail = i[len(i) - x.type.rank :]
-            return x[tuple(ZERO if n == ONE else at for n, at in zip(x.shape, tail, strict=True))]
+        shape = self.infer(x.type).shape
+        wanted = shape[len(shape) - x.type.rank :]
 
-        return te.compute(self.name, self.infer(x.type).shape, element, inputs=(x,))
+        def element(*i: Expr) -> Expr:
+            tail = zip(x.shape, wanted, i[len(i) - x.type.rank :], strict=True)
+            return x[tuple(_narrowed(have, want, at) for have, want, at in tail)]
+
+        return te.compute(self.name, shape, element, inputs=(x,))
 
     def reference(self, x: Array) -> Array:
         shape = np.broadcast_shapes(x.shape, constants(self.shape))
         return np.broadcast_to(x, shape)
+
+
+def _narrowed(have: Expr, want: Expr, at: Expr) -> Expr:
+    """The index into an axis of size `have` that is repeated where that is 1."""
+    if have == ONE:
+        return ZERO
+    return at if surely_equal(have, want) else select(equal(have, 1), ZERO, at)
 
 
 @op("tile", fuse=Fuse.INJECTIVE)
