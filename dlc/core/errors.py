@@ -70,7 +70,9 @@ class UnsupportedOperator(ModelError):
 class UnsupportedModel(ModelError):
     """All nodes of a model that cannot be compiled; `issues` holds one error for each."""
 
-    template = "{count} node(s) of {model} cannot be compiled:\n{listing}"
+    template = (
+        "{count} of {total} nodes of {model} cannot be compiled, {share} of its work:\n{listing}"
+    )
     code = "DLC-E0302"
 
     @property

@@ -26,13 +26,20 @@ def perceptron(bias: float = 1.0) -> onnx.ModelProto:
 
 
 def unsupported() -> onnx.ModelProto:
-    """Two nodes nobody can compile, and one between them that could be."""
+    """Three nodes nobody can compile, one behind the other, and some that could be."""
     nodes = [
         helper.make_node("Fancy", ["x"], ["a"], name="first", domain="com.example"),
-        helper.make_node("Relu", ["a"], ["b"], name="middle"),
-        helper.make_node("Plain", ["b"], ["y"], name="second", domain="com.example", size=3),
+        helper.make_node("MatMul", ["a", "w"], ["b"], name="product"),
+        helper.make_node("Plain", ["b"], ["c"], name="second", domain="com.example", size=3),
+        helper.make_node("Relu", ["c"], ["d"], name="middle"),
+        helper.make_node("LpNormalization", ["b"], ["e"], name="third", p=3),
+        helper.make_node("Add", ["d", "e"], ["y"], name="sum"),
     ]
-    made = model(nodes, ["x"], ["y"], [], ("batch", 5), ("batch", 5))
+    weights = [numpy_helper.from_array(np.ones((8, 5), np.float32), "w")]
+    made = model(nodes, ["x"], ["y"], weights, ("batch", 5), ("batch", 5))
+    made.graph.value_info.append(
+        helper.make_tensor_value_info("a", TensorProto.FLOAT, ("batch", 8))
+    )
     made.opset_import.append(helper.make_opsetid("com.example", 1))
     return made
 

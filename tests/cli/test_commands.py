@@ -97,7 +97,7 @@ def test_unsupported_nodes_are_listed_in_json(files, dlc_main):
     found = json.loads(printed)
     assert code == 3
     assert not found["ok"]
-    assert [issue["node"] for issue in found["issues"]] == ["first", "second"]
+    assert [issue["node"] for issue in found["issues"]] == ["first", "second", "third"]
 
 
 def test_build_writes_what_load_loads(files, dlc_main):

@@ -133,8 +133,44 @@ def test_every_refusal_is_reported_at_once():
         graph_of(model(nodes, {"x": (2, 3)}))
     found = [issue.fields["node"] for issue in caught.value.issues]
     assert found == ["first", "second", "third"]
-    assert "3 node(s)" in str(caught.value)
+    assert "3 of 5 nodes" in str(caught.value)
     assert "first: Frob-17(f32[2, 3])" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "seen"),
+    [((2, 3), "f32[2, 3]"), ((9, 9, 9), "f32[9, 9, 9]"), (("k", 3), "f32[k, 3]")],
+)
+def test_behind_an_unsupported_node_the_declared_type_is_shown_and_not_trusted(declared, seen):
+    nodes = [
+        NODE("Frob", ["x"], ["a"], "first"),
+        NODE("MatMul", ["a", "w"], ["b"], "product"),
+        NODE("Nicate", ["a", "b"], ["y"], "last"),
+    ]
+    proto = model(nodes, {"x": ("n", 3)}, {"w": np.ones((3, 5), np.float32)})
+    proto.graph.value_info.append(helper.make_tensor_value_info("a", 1, declared))
+    with pytest.raises(UnsupportedModel) as caught:
+        graph_of(proto)
+    product = "?" if declared[-1] == 9 else f"{seen[:-2]}5]"
+    assert f"last: Nicate-17({seen}, {product}) -> " in str(caught.value)
+
+
+def test_an_unsupported_node_in_a_branch_is_named():
+    branches = {
+        name: helper.make_graph(
+            [NODE(op, ["x"], [name], name)], name, [], [onnx.ValueInfoProto(name=name)]
+        )
+        for name, op in (("good", "Neg"), ("bad", "Frob"))
+    }
+    node = NODE(
+        "If", ["c"], ["y"], "choice", then_branch=branches["good"], else_branch=branches["bad"]
+    )
+    other = NODE(
+        "If", ["c"], ["z"], "other", then_branch=branches["bad"], else_branch=branches["bad"]
+    )
+    proto = model([node, other], {"x": (2, 3), "c": ()}, kinds={"c": "b"}, outputs=["y", "z"])
+    with pytest.raises(UnsupportedModel, match="Frob-17 'bad' in it: there is no converter"):
+        graph_of(proto)
 
 
 def test_of_many_refusals_the_first_are_printed_and_all_are_kept():
@@ -143,7 +179,7 @@ def test_of_many_refusals_the_first_are_printed_and_all_are_kept():
     with pytest.raises(UnsupportedModel) as caught:
         graph_of(model(nodes, {"x": (2, 3)}))
     assert len(caught.value.issues) == 99
-    assert "99 node(s)" in str(caught.value)
+    assert "99 of 100 nodes" in str(caught.value)
     assert "and 69 more" in str(caught.value)
     assert "hint" not in caught.value.issues[0].hint
     assert "custom operator" in caught.value.issues[0].hint

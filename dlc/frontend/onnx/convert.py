@@ -12,7 +12,6 @@ from dlc.core.errors import (
     LimitError,
     ModelError,
     ShapeError,
-    UnsupportedModel,
     UnsupportedOperator,
 )
 from dlc.core.types import INDEX
@@ -26,9 +25,11 @@ from dlc.frontend.onnx.order import in_order
 from dlc.frontend.onnx.registry import Entry, find
 from dlc.frontend.onnx.sequences import READERS, Items, Nothing, nothing, sequence
 from dlc.frontend.onnx.structure import Structure
+from dlc.frontend.onnx.unsupported import Issue, declared, unsupported
 from dlc.graph.graph import Graph, Value
 from dlc.graph.verify import verify_graph
 from dlc.te.expr import Const, Expr
+from dlc.te.types import TensorType
 
 _LOG = logging.getLogger(__name__)
 _DEEPEST = 3  # how deep function bodies of ONNX's own operators may call each other
@@ -129,15 +130,6 @@ def _bound(low: int, high: int | None) -> tuple[Expr, Expr]:
 _LARGEST = 1 << 40  # no dimension is larger, and products of two still are exact
 
 
-def _shortened(lines: Sequence[str]) -> str:
-    """The first lines; all are in the error's `issues`."""
-    rest = len(lines) - _MOST_LINES
-    return "\n".join([*lines[:_MOST_LINES], *([f"  and {rest} more"] if rest > 0 else [])])
-
-
-_MOST_LINES = 30
-
-
 @dataclass(frozen=True, slots=True)
 class _Missing:
     """A value nobody can compute, since the node that makes it is not supported."""
@@ -150,25 +142,22 @@ class _Driver:
         self.model = model
         self.ctx = ctx
         self.env: dict[str, Value | _Missing] = {}
-        self.issues: list[UnsupportedOperator] = []
-        self.listing: list[str] = []
+        self.issues: list[Issue] = []
+        self.sizes: dict[str, str] = {}  # name of a dimension -> its size variable
         self.wanted: list[str] = []  # names of the outputs, those of a sequence's elements
         ctx.run_graph = self.subgraph
 
     def run(self, inputs: Inputs) -> tuple[Value, ...]:
         self.env.update(zip(inputs.names, inputs.values, strict=True))
+        self.sizes = {dim: variable for variable, dim in inputs.sizes.items()}
         for name, parts in inputs.parts.items():
             self.env[name] = self.whole(inputs, parts)
         self.constants(self.model.graph)
         for node in self.model.graph.nodes:
             self.node(node)
         if self.issues:
-            raise UnsupportedModel(
-                count=len(self.issues),
-                model=self.model.label,
-                listing=_shortened(self.listing),
-                issues=tuple(self.issues),
-            )
+            total = len(self.model.graph.nodes)
+            raise unsupported(self.model.label, self.issues, self.ctx.nodes, total)
         results: list[Value] = []
         for output in self.model.graph.outputs:
             value = self.env[output.name]
@@ -199,23 +188,40 @@ class _Driver:
         """Convert a node, or note why it cannot be."""
         try:
             self.convert(node, 0)
-        except UnsupportedOperator as issue:
-            self.report(node, issue)
-            self.env.update({name: _Missing() for name in node.outputs if name})
+        except UnsupportedOperator as error:
+            if not (self.issues and error.fields["needs"]):  # perhaps a result of one of those
+                self.report(node, error)
+            self.assume_results(node)
+        except (ModelError, OnlySize):
+            if not self.issues:
+                raise
+            self.assume_results(node)  # nobody vouches for the declared types it got
 
-    def report(self, node: OnnxNode, issue: UnsupportedOperator) -> None:
-        needed = issue.fields["needs"]
+    def assume_results(self, node: OnnxNode) -> None:
+        """Go on as if a node could be converted: its results have the types the model declares."""
+        for name in filter(None, node.outputs):
+            type_ = self.declared(name)
+            fresh = self.ctx.names.fresh
+            self.env[name] = _Missing() if type_ is None else Value(fresh(name), type_)
+
+    def declared(self, name: str) -> TensorType | None:
+        """The type of a value, as the model has it."""
+        known = {v.name: v for v in self.model.graph.outputs} | {**self.model.graph.values}
+        return declared(known.get(name), self.sizes, self.ctx.names.fresh)
+
+    def report(self, node: OnnxNode, error: UnsupportedOperator) -> None:
+        fields = dict(error.fields)
         for name, value in self.env.items():  # the context knows values by other names
-            if isinstance(value, Value) and value.name == needed:
-                issue = UnsupportedOperator(hint=issue.hint, **{**issue.fields, "needs": name})
+            if isinstance(value, Value) and value.name == fields["needs"]:
+                fields["needs"] = name
                 break
-        self.issues.append(issue)
+        if fields["node"] != node.label:
+            fields["reason"] = f"{fields['op']} '{fields['node']}' in it: {fields['reason']}"
+        issue = UnsupportedOperator(hint=error.hint, **fields)
         known = [self.env.get(name) for name in node.inputs if name]
-        types = ", ".join(str(v.type) if isinstance(v, Value) else "?" for v in known)
-        self.listing.append(
-            f"  {node.label}: {node.operator}({types}): {issue.fields['reason']}"
-            + (f"\n    {issue.hint}" if issue.hint else "")
-        )
+        operands = tuple(v.type if isinstance(v, Value) else None for v in known)
+        results = tuple(self.declared(name) for name in node.outputs if name)
+        self.issues.append(Issue(node, issue, operands, results))
 
     def convert(self, node: OnnxNode, depth: int) -> None:
         if not any(node.outputs):
