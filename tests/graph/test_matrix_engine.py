@@ -111,6 +111,18 @@ def test_a_deep_product_is_cut_into_parts_that_stay_in_the_cache():
     assert operators(cut)[-2:] == ["add", "relu"]
 
 
+def test_a_product_that_nearly_stays_in_the_cache_is_not_cut():
+    """Partial sums, written and read again, would cost more than what falls out of the cache."""
+    text = """
+def main(x: f32[197, 192]):
+    w: f32[10, 192, 16] = const()
+    y: f32[197, 160] = matmul_packed(x, w, n=160)
+    return y
+"""
+    whole = check(text, PassContext(target=replace(TARGET, l2_bytes=424 << 10)))
+    assert operators(whole) == ["matmul_planes"]
+
+
 OPEN = """
 def main(batch: size, seq: size, x: f32[batch, seq, 384]):
     w: f32[24, 384, 16] = const()

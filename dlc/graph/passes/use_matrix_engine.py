@@ -45,7 +45,6 @@ from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.schedule.rules.strip import (
     OPEN_ROWS,
-    RESULT,
     Shape,
     choose_strip,
     cycles,
@@ -59,6 +58,7 @@ FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
 MARGIN = 0.9  # of their time, that the engine may take
 MAX_PARTS = 8
 CALL = 10000.0  # cycles that one more kernel costs
+PARTIAL = 100.0  # cycles to write 32 sums of a part, and to read and add them again
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ def _parts(found: _Product, context: PassContext) -> int | None:
         strip = choose_strip(part, target, {})
         if strip is None or steps * (count - 1) >= shape.steps:
             continue
-        again = rows * shape.columns * RESULT + CALL
+        again = rows * shape.columns * PARTIAL + CALL
         cost = count * cycles(part, strip, target) + (count - 1) * again
         if cost < best:
             best, parts = cost, count
