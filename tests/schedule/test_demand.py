@@ -53,7 +53,7 @@ def test_a_product_and_what_follows_it(n):
 @pytest.mark.parametrize("planes", [1, 3])
 def test_products_of_planes_count_as_those_of_floats(planes):
     x = placeholder("x", TensorType((37, 64), DType.F32))
-    w = placeholder("w", TensorType((3, 2, planes, 2, 16, 16, 2), DType.BF16))
+    w = placeholder("w", TensorType((6, 2, planes, 16, 16, 2), DType.BF16))
     result = MatMulPlanes(n=80).compute(x, w)
     func = lower_tensors("product", (), (x, w), (result,))
     operations = demand(func).operations

@@ -103,24 +103,26 @@ def pack_tiles(w: Array, count: int) -> Array:
     """A constant operand as its tiles lie in memory: 16 rows of 16 columns of pairs.
 
     Shapes:
-        w: [depth, *k, columns] -> [columns / 32, depth / 32, *k, count, 2, 16, 16, 2] bf16
+        w: [depth, *k, columns] -> [columns / 16, depth / 32, *k, count, 16, 16, 2] bf16
+
+    The number of blocks of 16 columns is even: what is behind the last is zeros.
     """
     depth, *kernel, columns = w.shape
-    blocks, panels = -(-depth // DEPTH), -(-columns // (2 * ROWS))
+    blocks, panels = -(-depth // DEPTH), -(-columns // (2 * ROWS)) * 2
     # A pair is one number of 32 bits, so that no single half has to be moved.
-    tiles = np.empty((panels, blocks, *kernel, count, 2, ROWS, ROWS), np.uint32)
+    tiles = np.empty((panels, blocks, *kernel, count, ROWS, ROWS), np.uint32)
     rank = len(kernel)
-    order = (rank + 2, 0, *range(2, 2 + rank), rank + 3, 1, rank + 4)
-    step = max(1, _SLAB // (DEPTH * math.prod(kernel) * panels * 2 * ROWS))
+    order = (rank + 2, 0, *range(2, 2 + rank), 1, rank + 3)
+    step = max(1, _SLAB // (DEPTH * math.prod(kernel) * panels * ROWS))
 
     def pack(first: int) -> None:
         last = min(first + step, blocks)
-        slab = np.zeros((last - first, ROWS, 2, *kernel, panels * 2 * ROWS), np.float32)
+        slab = np.zeros((last - first, ROWS, 2, *kernel, panels * ROWS), np.float32)
         part = w[first * DEPTH : last * DEPTH]
-        slab.reshape(-1, *kernel, panels * 2 * ROWS)[: len(part), ..., :columns] = part
+        slab.reshape(-1, *kernel, panels * ROWS)[: len(part), ..., :columns] = part
         for position, bits in enumerate(_split(slab, count)):
             pairs = bits[:, :, 0] >> 16 | bits[:, :, 1]
-            split = pairs.reshape(last - first, ROWS, *kernel, panels, 2, ROWS)
+            split = pairs.reshape(last - first, ROWS, *kernel, panels, ROWS)
             np.moveaxis(tiles, 2 + rank, 0)[position, :, first:last] = split.transpose(order)
 
     for_each(pack, range(0, blocks, step), w.size)
@@ -131,14 +133,14 @@ def unpack_tiles(w: Array) -> Array:
     """What `pack_tiles` packed: the sum of the planes, in float64.
 
     Shapes:
-        w: [cb, kb, *k, count, 2, 16, 16, 2] -> [kb * 32, *k, cb * 32]
+        w: [cb, kb, *k, count, 16, 16, 2] -> [kb * 32, *k, cb * 16]
     """
-    rank = w.ndim - 7
+    rank = w.ndim - 6
     total = w.astype(np.float64).sum(axis=2 + rank)
-    order = (1, rank + 3, rank + 5, *range(2, 2 + rank), 0, rank + 2, rank + 4)
+    order = (1, rank + 2, rank + 4, *range(2, 2 + rank), 0, rank + 3)
     moved = total.transpose(order)
     cb, kb, *kernel = w.shape[: 2 + rank]
-    return np.asarray(moved.reshape(kb * DEPTH, *kernel, cb * 2 * ROWS))
+    return np.asarray(moved.reshape(kb * DEPTH, *kernel, cb * ROWS))
 
 
 def weight(
@@ -150,7 +152,7 @@ def weight(
     """
     total: Expr | None = None
     for p in range(_count(w)):
-        stored = w[(block // 2, depth, *kernel, p, block % 2, pair, j, half)]
+        stored = w[(block, depth, *kernel, p, pair, j, half)]
         part = cast(DType.F32, stored)
         total = part if total is None else total + part
     assert total is not None
@@ -158,7 +160,7 @@ def weight(
 
 
 def _count(w: te.Tensor) -> int:
-    return const_size(w.shape[-5])
+    return const_size(w.shape[-4])
 
 
 def tile_sums(
@@ -174,11 +176,11 @@ def tile_sums(
     kernel: the indices behind the depth block and before the plane.
 
     Shapes:
-        rows: [*lead, kb, ..., planes, 32]; w: [cb, kb, *k, planes, 2, 16, 16, 2]
-        -> [*lead, 2 * cb, height, 16]
+        rows: [*lead, kb, ..., planes, 32]; w: [cb, kb, *k, planes, 16, 16, 2]
+        -> [*lead, cb, height, 16]
     """
     pairs = plane_pairs(const_size(rows.shape[-2]), _count(w))
-    cb, kb, *kernel = w.shape[:-5]
+    cb, kb, *kernel = w.shape[:-4]
     rank = len(lead)
 
     def element(*out: Expr) -> te.Reduce:
@@ -188,12 +190,12 @@ def tile_sums(
             b, *k, q, pair, half = r
             left, right = (choose(q, [p[side] for p in pairs]) for side in (0, 1))
             x = rows[(*out[:rank], b, *row(f, *k), left, pair * 2 + half)]
-            y = w[(block // 2, b, *k, right, block % 2, pair, j, half)]
+            y = w[(block, b, *k, right, pair, j, half)]
             return cast(DType.F32, x) * cast(DType.F32, y)
 
         return te.reduce_sum((kb, *kernel, len(pairs), ROWS, 2), term)
 
-    shape = (*lead, canonical(cb * 2), height, ROWS)
+    shape = (*lead, cb, height, ROWS)
     return te.compute("sums", shape, element, inputs=(rows, w))
 
 

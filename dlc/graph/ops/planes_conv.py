@@ -39,7 +39,7 @@ class ConvPlanes(BlockedConv):
     Where cb is odd, the weights of the block behind the last are zeros.
 
     Shapes:
-        x: f32[n, cb, *spatial, 16]; w: bf16[ob / 2, cb / 2, *kernel, planes, 2, 16, 16, 2]
+        x: f32[n, cb, *spatial, 16]; w: bf16[ob, cb / 2, *kernel, planes, 16, 16, 2]
         -> f32[n, ob, *out, 16]
     """
 
@@ -54,10 +54,10 @@ class ConvPlanes(BlockedConv):
         object.__setattr__(self, "blocks", as_sizes((self.blocks,))[0])
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
-        if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or w.rank != x.rank + 4:
+        if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or w.rank != x.rank + 3:
             raise self.reject("needs a blocked f32 image and packed bf16 weights", x, w)
-        (n, cb, *sizes, c), (pairs, depth, *kernel) = x.shape, w.shape[:-5]
-        if differs(c, ROWS) or differs((cb + 1) // 2, depth) or is_below(pairs * 2, self.blocks):
+        (n, cb, *sizes, c), (blocks, depth, *kernel) = x.shape, w.shape[:-4]
+        if differs(c, ROWS) or differs((cb + 1) // 2, depth) or is_below(blocks, self.blocks):
             raise self.reject("the channel blocks do not fit", x, w)
         out = self.spatial(x, w, sizes, kernel)
         return TensorType((n, self.blocks, *out, ROWS), DType.F32)
@@ -65,9 +65,9 @@ class ConvPlanes(BlockedConv):
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
         cb = x.shape[1]
-        kernel = w.shape[2:-5]
+        kernel = w.shape[2:-4]
         grid = Grid(type_.shape[2:-1], [const_size(k) for k in kernel], self.stride, self.dilation)
-        planes = self.planes or const_size(w.shape[-5])
+        planes = self.planes or const_size(w.shape[-4])
         rows = _rows(x, grid, planes, self.slack)
         sums = grid.sums(rows, w, self.slack)
 

@@ -32,7 +32,7 @@ class MatMulPlanes(Op):
     `slack` is how many rows of sums there are behind those of a constant number of rows.
 
     Shapes:
-        x: f32[..., m, k]; w: bf16[n / 32, k / 32, planes, 2, 16, 16, 2] -> f32[..., m, n]
+        x: f32[..., m, k]; w: bf16[n / 16, k / 32, planes, 16, 16, 2] -> f32[..., m, n]
     """
 
     n: Expr
@@ -44,18 +44,18 @@ class MatMulPlanes(Op):
         object.__setattr__(self, "n", as_sizes((self.n,))[0])
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
-        if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or x.rank < 2 or w.rank != 7:
+        if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or x.rank < 2 or w.rank != 6:
             raise self.reject("needs f32 rows and packed bf16 columns", x, w)
         if differs(x.shape[-1], w.shape[1] * DEPTH):
             raise self.reject("the inner sizes differ", x, w)
-        if is_below(w.shape[0] * (2 * ROWS), self.n):
+        if is_below(w.shape[0] * ROWS, self.n):
             raise self.reject(f"the panels hold less than {self.n} columns", x, w)
         return TensorType((*x.shape[:-1], self.n), DType.F32)
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
         *lead, m, k = x.shape
-        planes = self.planes or const_size(w.shape[-5])
+        planes = self.planes or const_size(w.shape[-4])
 
         def split(*index: Expr) -> Expr:
             *stack, b, row, p, c = index

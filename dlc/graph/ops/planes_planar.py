@@ -41,7 +41,7 @@ class ConvPlanarPlanes(BlockedConv):
     kernel are its lines, so that the grid has no columns that nobody reads.
 
     Shapes:
-        x: f32[n, c, *spatial]; w: bf16[ob / 2, kb, *lines, 1, planes, 2, 16, 16, 2]
+        x: f32[n, c, *spatial]; w: bf16[ob, kb, *lines, 1, planes, 16, 16, 2]
         -> f32[n, ob, *out, 16]
     """
 
@@ -57,13 +57,13 @@ class ConvPlanarPlanes(BlockedConv):
         object.__setattr__(self, "blocks", as_sizes((self.blocks,))[0])
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
-        if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or w.rank != x.rank + 5:
+        if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or w.rank != x.rank + 4:
             raise self.reject("needs a planar f32 image and packed bf16 weights", x, w)
-        (n, c, *sizes), (pairs, depth, *kernel) = x.shape, w.shape[:-5]
+        (n, c, *sizes), (blocks, depth, *kernel) = x.shape, w.shape[:-4]
         if self.width < 1 or differs(kernel[-1], 1):
             raise self.reject("the weights hold no lines of a kernel", x, w)
         reach = reach_of(self.width)
-        if is_below(depth * DEPTH, c * reach) or is_below(pairs * 2, self.blocks):
+        if is_below(depth * DEPTH, c * reach) or is_below(blocks, self.blocks):
             raise self.reject("the channels do not fit", x, w)
         out = self.spatial(x, w, sizes, [*kernel[:-1], as_sizes((self.width,))[0]])
         needed = (out[-1] - 1) * self.stride[-1] + (reach - 1) * self.dilation[-1] + 1
@@ -74,7 +74,7 @@ class ConvPlanarPlanes(BlockedConv):
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
         c = x.shape[1]
-        lines = w.shape[2:-5]
+        lines = w.shape[2:-4]
         grid = Grid(type_.shape[2:-1], [const_size(k) for k in lines], self.stride, self.dilation)
         rows = self._rows(x, w, grid)
         sums = grid.sums(rows, w, self.slack)
@@ -100,7 +100,7 @@ class ConvPlanarPlanes(BlockedConv):
     def _rows(self, x: te.Tensor, w: te.Tensor, grid: Grid) -> te.Tensor:
         """The planes of the image: [n, kb, *phases, rows, planes, 32]."""
         n, c, *sizes = x.shape
-        count = self.planes or const_size(w.shape[-5])
+        count = self.planes or const_size(w.shape[-4])
         reach = reach_of(self.width)
 
         def element(*at: Expr) -> Expr:

@@ -8,7 +8,7 @@ Before:
 
 After:
     def main(x: f32[128, 256]):
-        w_planes: bf16[8, 8, 3, 2, 16, 16, 2] = const()
+        w_planes: bf16[16, 8, 3, 16, 16, 2] = const()
         y: f32[128, 256] = matmul_planes(x, w_planes, n=256, slack=97, planes=3)
         return y
 
