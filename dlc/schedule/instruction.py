@@ -69,13 +69,17 @@ def barrier():
 """,
 )
 
-# Ask for the line of memory at a place, which may lie behind the end of its buffer: it is not read.
-PREFETCH = declare(
-    "prefetch",
-    """
-def prefetch(line: bf16[1]):
+# Ask for the line of memory at a place, for the first cache or the second. It may lie behind the
+# end of its buffer: it is not read.
+PREFETCH = tuple(
+    declare(
+        f"prefetch_l{level}",
+        f"""
+def prefetch_l{level}(line: bf16[1]):
     pass
 """,
+    )
+    for level in (1, 2)
 )
 
 # Tiles: 16 rows of 64 bytes in registers of their own. The engine takes denormals for 0.

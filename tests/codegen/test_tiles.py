@@ -112,19 +112,35 @@ def test_products_are_exact_for_small_integers(name, columns_outer, tall):
     np.testing.assert_array_equal(found, op.reference(*arrays))
 
 
-def test_a_tall_tile_keeps_its_columns_and_asks_for_those_two_steps_ahead():
-    op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 32), 3, 2)
-    func = lowered(op, arrays)
-    steps = schedule_func(func, ENGINE, {"columns_outer": 1, "tall": 1, "strip": 7}).steps
-    fast = optimize(func, ENGINE, steps)
+def asked(op, arrays, **knobs):
+    """What a kernel of 2 x 2 or tall tiles asks for: (instruction, place, times written out)."""
+    steps = schedule_func(lowered(op, arrays), ENGINE, {"columns_outer": 1, **knobs}).steps
+    fast = optimize(lowered(op, arrays), ENGINE, steps)
     sums = allocs(fast.body)["sums_tiles"]
+    found = [s for s in walk(sums.body) if isinstance(s, Invoke) and "prefetch" in s.instruction]
+    lines = emit_func(fast, ENGINE).count("call void @llvm.prefetch")
+    return sums, [(s.instruction, [str(e) for e in s.operands[0][1]]) for s in found], lines
+
+
+def test_a_tall_tile_keeps_its_columns_and_asks_for_those_some_steps_ahead():
+    op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 32), 3, 2)
+    sums, found, lines = asked(op, arrays, tall=1, strip=7)
     assert sums.buffer.type.static_shape == (1, 1, 64, 16)
     assert lefts(sums.body, 4) == 1  # three planes of a column operand stay
-    asked = [s for s in walk(sums.body) if isinstance(s, Invoke) and s.instruction == "prefetch"]
-    ((_, place),) = (operand for s in asked for operand in s.operands)
-    assert str(place[3]) == "r2 + 2"
-    lines = emit_func(fast, ENGINE).count("call void @llvm.prefetch")
-    assert lines == 3 * 16  # of a tile for each plane
+    assert sorted((name, place[3]) for name, place in found) == [
+        ("prefetch_l1", "r2 + 2"),  # 4 KB of 3 KB a step
+        ("prefetch_l2", "r2 + 3"),
+    ]
+    assert lines == 2 * 3 * 16  # of a tile for each plane
+
+
+def test_all_passes_ask_for_a_part_of_the_next_columns():
+    op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 64), 1, 4)
+    _, found, lines = asked(op, arrays, tall=0, strip=7)
+    ((name, place),) = found
+    assert (name, place[0]) == ("prefetch_l2", "i1_3oi * 2 + 2")
+    passes, steps = 4 // 2, 9
+    assert lines == 2 * steps * 16 // (passes * steps)
 
 
 def test_few_rows_of_a_wide_kernel_are_tall():

@@ -30,14 +30,14 @@ SUM = """
 """
 LINES = """
     def f(
-        n: size, A: bf16[9, 2, 4, 32], F: f32[9, 2], S: bf16[9, 2, 3], T: bf16[9, 2, 32], *,
-        B: f32[9]
+        n: size, A: bf16[9, 2, 4, 32], F: f32[9, 2], S: bf16[9, 2, 3], T: bf16[9, 2, 32],
+        W: bf16[9, 2, 32], *, B: f32[9]
     ):
         for i in range(9):
             for j in range(2):
                 for k in range(32):
                     B[i] += f32(A[i, j, 1, k]) * F[i, j] + f32(S[i, j, 0])
-                    B[i] += f32(T[i, j, k]) * f32(T[i, 0, k])
+                    B[i] += f32(T[i, j, k]) * f32(T[i, 0, k]) + f32(W[i, j, k])
         for h in range(9):
             for m in range(n):
                 B[h] += F[h, 0]
@@ -580,21 +580,22 @@ CASES = [
         "a guard may skip all summands of an element outside of 's'",
     ),
     # prefetch
-    ("prefetch", ("q", "j", "A", 0, 1), LINES, "there is no loop 'q'"),
-    ("prefetch", ("i", "q", "A", 0, 1), LINES, "there is no loop 'q'"),
-    ("prefetch", ("j", "i", "A", 0, 1), LINES, "loop 'i' is not in 'j'"),
-    ("prefetch", ("h", "m", "A", 0, 1), LINES, "how often 'm' runs is not known"),
-    ("prefetch", ("i", "j", "B", 0, 1), LINES, "there is no input 'B' of bf16"),
-    ("prefetch", ("i", "j", "F", 0, 1), LINES, "there is no input 'F' of bf16"),
-    ("prefetch", ("i", "j", "A", 4, 1), LINES, "'A' has no dimension 4"),
-    ("prefetch", ("i", "j", "A", 1, 1), LINES, "does not read lines of 'A' behind dim 1"),
-    ("prefetch", ("i", "j", "S", 0, 1), LINES, "does not read lines of 'S' behind dim 0"),
-    ("prefetch", ("i", "j", "T", 0, 1), LINES, "'i' reads 'T' at 2 places"),
+    ("prefetch", ("i", "j", "A", 0, 1, 3), LINES, "there is no level 3"),
+    ("prefetch", ("q", "j", "A", 0, 1, 1), LINES, "there is no loop 'q'"),
+    ("prefetch", ("i", "q", "A", 0, 1, 1), LINES, "there is no loop 'q'"),
+    ("prefetch", ("j", "i", "A", 0, 1, 1), LINES, "loop 'i' is not in 'j'"),
+    ("prefetch", ("h", "m", "A", 0, 1, 1), LINES, "how often 'm' runs is not known"),
+    ("prefetch", ("i", "j", "B", 0, 1, 1), LINES, "there is no input 'B' of bf16"),
+    ("prefetch", ("i", "j", "F", 0, 1, 1), LINES, "there is no input 'F' of bf16"),
+    ("prefetch", ("i", "j", "W", 3, 1, 1), LINES, "'W' has no dimension 3"),
+    ("prefetch", ("i", "j", "A", 0, 1, 1), LINES, "does not read lines of 'A' in one piece"),
+    ("prefetch", ("i", "j", "S", 0, 1, 1), LINES, "does not read lines of 'S' in one piece"),
+    ("prefetch", ("i", "j", "T", 0, 1, 1), LINES, "'j' reads 'T' at 2 places"),
     (
         "prefetch",
-        ("i", "j", "A", 0, 1),
-        LINES.replace("m in", "j_line in"),
-        "the name 'j_line' is taken",
+        ("i", "j", "W", 0, 1, 2),
+        LINES.replace("m in", "j_l2 in"),
+        "the name 'j_l2' is taken",
     ),
     # subtotal
     ("subtotal", ("s", "q", "p"), SUM, "there is no loop 'q'"),

@@ -49,7 +49,8 @@ class Choices:
     def prefetch(self):
         wide = [p.name for p in self.func.inputs if p.type.dtype is DType.BF16]
         pairs = [(f.var, v) for f in loops(self.func.body).values() for v in loops(f.body)]
-        return (*self.one(pairs), self.one(wide), 0, self.draw(FACTORS))
+        level = self.draw(st.sampled_from([1, 2]))
+        return (*self.one(pairs), self.one(wide), 0, self.draw(FACTORS), level)
 
     def split(self):
         return self.loop(), self.draw(FACTORS), (f"{self.new}o", f"{self.new}i")

@@ -228,10 +228,15 @@ def _split(count: int, lanes: int) -> Callable[[Tiles, tuple[Operand, ...]], Non
     return emit
 
 
-def _prefetch(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
-    at, _ = tiles.address(operands[0], 1)
-    tiles.builder.declarations.use("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
-    tiles.builder.line(f"call void @llvm.prefetch.p0({at}, i32 0, i32 3, i32 1)")
+def _prefetch(level: int) -> Callable[[Tiles, tuple[Operand, ...]], None]:
+    locality = 4 - level  # LLVM counts from 3, all caches, down
+
+    def emit(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
+        at, _ = tiles.address(operands[0], 1)
+        tiles.builder.declarations.use("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+        tiles.builder.line(f"call void @llvm.prefetch.p0({at}, i32 0, i32 {locality}, i32 1)")
+
+    return emit
 
 
 def _pack(count: int, rank: int, *, columns: bool) -> Callable[[Tiles, tuple[Operand, ...]], None]:
@@ -248,7 +253,7 @@ EMITTERS: dict[str, Emitter] = {
     "tile_zero": Emitter("amx-bf16", _zero),
     "tile_dot_bf16": Emitter("amx-bf16", _dot_bf16),
     "tile_store": Emitter("amx-bf16", _store),
-    "prefetch": Emitter("amx-bf16", _prefetch),
+    **{f"prefetch_l{level}": Emitter("amx-bf16", _prefetch(level)) for level in (1, 2)},
     **{
         split_name(count, lanes): Emitter("avx512bf16", _split(count, lanes))
         for lanes in SPLIT_LANES

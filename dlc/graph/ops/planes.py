@@ -22,7 +22,6 @@ from dlc.graph.arrays import NUMPY_DTYPES, for_each
 from dlc.graph.op import Array
 from dlc.te import tensor as te
 from dlc.te.expr import Binary, BinOp, Expr, cast, const, select
-from dlc.te.simplify import canonical
 from dlc.te.types import Shape, const_size
 
 ROWS = 16  # rows of a tile, and columns

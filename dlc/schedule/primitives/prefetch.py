@@ -2,102 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
+from dlc.core.types import DType
 from dlc.schedule.dependence import accesses
 from dlc.schedule.edit import loops_around, swap_loop
 from dlc.schedule.instruction import PREFETCH
 from dlc.schedule.loop import For, Func, Invoke, LoopKind, block, loops
 from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
+from dlc.te.affine import coefficients
 from dlc.te.expr import ZERO, Const, Expr, Var, index
 from dlc.te.simplify import canonical
-from dlc.te.transform import free_vars
+from dlc.te.transform import free_vars, substitute
+from dlc.te.types import const_size
 
 LINE_BYTES = 64
 
 
 @primitive
-def prefetch(func: Func, loop: str, inside: str, buffer: str, dim: int, distance: int) -> Func:
+def prefetch(
+    func: Func, loop: str, inside: str, buffer: str, dim: int, distance: int, level: int
+) -> Func:
     """Ask for what an iteration of `loop` reads, moved on by `distance` in one dimension.
 
-    Each iteration of `inside`, a loop in it, asks for an equal part. What lies behind the end of
-    the buffer is asked for too, which does no harm.
+    What is read has to be one piece of memory. Each iteration of `inside`, a loop in it, asks for
+    an equal part, for the cache of a `level`, in the order in which it lies there. What lies
+    behind the end of the buffer is asked for too, which does no harm.
 
     Before:
-        def f(A: bf16[9, 2, 4, 16, 32], *, B: f32[9, 2]):
+        def f(A: bf16[9, 4, 16, 32], *, B: f32[9]):
             for i in range(9):
-                for n in range(2):
-                    B[i, n] = 0.0
-                    for j in range(4):
-                        for k in range(16):
-                            for l in range(32):
-                                B[i, n] += f32(A[i, n, j, k, l])
+                B[i] = 0.0
+                for j in range(4):
+                    for k in range(16):
+                        for l in range(32):
+                            B[i] += f32(A[i, j, k, l])
 
     Call:
-        prefetch("n", "j", "A", 0, 2)
+        prefetch("i", "j", "A", 0, 2, 1)
 
     After:
-        def f(A: bf16[9, 2, 4, 16, 32], *, B: f32[9, 2]):
+        def f(A: bf16[9, 4, 16, 32], *, B: f32[9]):
             for i in range(9):
-                for n in range(2):
-                    B[i, n] = 0.0
-                    for j in range(4):
-                        for j_line in unroll(16):
-                            invoke("prefetch", A[i + 2, n, j + j_line // 16, j_line % 16, 0])
-                        for k in range(16):
-                            for l in range(32):
-                                B[i, n] += f32(A[i, n, j, k, l])
+                B[i] = 0.0
+                for j in range(4):
+                    for j_l1 in unroll(16):
+                        invoke("prefetch_l1", A[i + 2, 0, j * 16 + j_l1, 0])
+                    for k in range(16):
+                        for l in range(32):
+                            B[i] += f32(A[i, j, k, l])
 
     Raises:
-        ScheduleError: no such loops; `inside` is not in `loop`; the buffer is no input of bf16 of
-            known sizes that `loop` reads at one place, in whole lines of memory; how often
-            `inside` runs is not known; a name is taken.
+        ScheduleError: no such loops or level; `inside` is not in `loop`; the buffer is no input of
+            bf16 of known sizes that `inside` reads at one place, in whole lines of memory, and
+            `loop` in one piece; how often `inside` runs is not known; a name is taken.
     """
-    target = find_loop("prefetch", func, loop)
-    find_loop("prefetch", func, inside)
+    if level not in range(1, 1 + len(PREFETCH)):
+        refuse("prefetch", func, f"there is no level {level}")
+    find_loop("prefetch", func, loop)
+    target = find_loop("prefetch", func, inside)
     names = [f.var for f in loops_around(func, inside)]
     if loop not in names[:-1]:
         refuse("prefetch", func, f"loop '{inside}' is not in '{loop}'")
     runs = loops_around(func, inside)[names.index(loop) + 1 :]
-    counts = [int(f.extent.value) for f in runs if isinstance(f.extent, Const)]
-    if len(counts) < len(runs):
+    if not all(isinstance(f.extent, Const) for f in runs):
         refuse("prefetch", func, f"how often '{inside}' runs is not known")
-    shape, size = _shape(func, buffer)
-    at = _place(func, target, buffer)
+    shape = _shape(func, buffer)
     if not 0 <= dim < len(shape):
         refuse("prefetch", func, f"'{buffer}' has no dimension {dim}")
-    rank = len(shape)
-    lead = next((d for d in range(rank) if prod(shape[d:]) * size == LINE_BYTES), 0)
-    varying = frozenset(loops(target.body))
-    whole = [d for d in range(rank) if free_vars(at[d]) & varying]
-    if not lead or any(d < lead and d <= dim for d in whole) or not whole:
-        refuse("prefetch", func, f"'{loop}' does not read lines of '{buffer}' behind dim {dim}")
-    check_fresh("prefetch", func, (f"{inside}_line",))
+    line = f"{inside}_l{level}"
+    check_fresh("prefetch", func, (line,))
 
-    walked = [d for d in whole if d < lead]
-    share = -(-prod(shape[d] for d in walked) // prod(counts))
+    inner = {f.var: f.extent for f in (*runs, *loops(target.body).values())}
+    region, count = _piece(_place(func, target, buffer), shape, inner)
+    if not count:
+        refuse("prefetch", func, f"'{loop}' does not read lines of '{buffer}' in one piece")
+    share = -(-count // prod(const_size(f.extent) for f in runs))
     number: Expr = ZERO
     for f in runs:
         number = number * f.extent + Var(f.var)
-    number = canonical(number * share + Var(f"{inside}_line"))
-    region = [ZERO if d >= lead else e for d, e in enumerate(at)]
-    for position, d in enumerate(walked):
-        step = prod(shape[e] for e in walked[position + 1 :])
-        region[d] = number // step % shape[d] if position else number // step
-    region[dim] = canonical(region[dim] + distance)
-    ask = Invoke(PREFETCH.name, ((buffer, tuple(canonical(e) for e in region)),))
-    lines = For(f"{inside}_line", index(share), LoopKind.UNROLL, ask)
+    last = _lines(shape) - 1
+    region[last] = region[last] + number * share + Var(line)
+    region[dim] = region[dim] + distance
+    ask = Invoke(PREFETCH[level - 1].name, ((buffer, tuple(canonical(e) for e in region)),))
+    lines = For(line, index(share), LoopKind.UNROLL, ask)
     return swap_loop(func, inside, lambda f: replace(f, body=block(lines, f.body)))
 
 
-def _shape(func: Func, buffer: str) -> tuple[tuple[int, ...], int]:
-    """The sizes of an input, and the bytes of an element."""
+def _shape(func: Func, buffer: str) -> tuple[int, ...]:
+    """The sizes of an input of bf16."""
     for param in func.inputs:
-        dtype = PREFETCH.func.params[0].type.dtype
-        if param.name == buffer and param.type.is_static and param.type.dtype is dtype:
-            return param.type.static_shape, dtype.size_bytes
+        if param.name == buffer and param.type.is_static and param.type.dtype is DType.BF16:
+            return param.type.static_shape
     refuse("prefetch", func, f"there is no input '{buffer}' of bf16 and known sizes")
+
+
+def _lines(shape: tuple[int, ...]) -> int:
+    """How many of the first dimensions number lines of memory, which the others are; 0: none."""
+    size = DType.BF16.size_bytes
+    return next((d for d in range(len(shape)) if prod(shape[d:]) * size == LINE_BYTES), 0)
 
 
 def _place(func: Func, loop: For, buffer: str) -> tuple[Expr, ...]:
@@ -106,3 +111,31 @@ def _place(func: Func, loop: For, buffer: str) -> tuple[Expr, ...]:
     if len(found) != 1:
         refuse("prefetch", func, f"'{loop.var}' reads '{buffer}' at {len(found)} places")
     return found.pop()
+
+
+def _piece(
+    at: tuple[Expr, ...], shape: tuple[int, ...], inner: Mapping[str, Expr]
+) -> tuple[list[Expr], int]:
+    """Where what loops read begins, and its lines of memory; 0 of them where it is in parts."""
+    lines = _lines(shape)
+    begin, count = list(at), min(lines, 1)
+    for d in reversed(range(len(shape))):
+        extent = _extent(at[d], shape[d], inner)
+        begin[d] = substitute(at[d], dict.fromkeys(inner, ZERO)) if extent < shape[d] else ZERO
+        if d < lines and extent > 1:
+            is_whole = prod(shape[d + 1 : lines]) == count
+            count = count * extent if is_whole else 0
+    return begin, count
+
+
+def _extent(position: Expr, size: int, inner: Mapping[str, Expr]) -> int:
+    """How many positions in a dimension loops read, at most."""
+    if not free_vars(position) & set(inner):
+        return 1
+    factors = coefficients(position)
+    if factors is None:
+        return size
+    reach = [(factors.get(v, 0), n) for v, n in inner.items()]
+    if any(c < 0 or (c and not isinstance(n, Const)) for c, n in reach):
+        return size
+    return min(size, 1 + sum(c * (const_size(n) - 1) for c, n in reach if c))

@@ -2,7 +2,8 @@
 
 Two tiles of rows by two of columns are accumulated at a time, which loads one operand for each
 product. Where the columns come from beyond the caches and few rows use them, it is four tiles of
-rows by one of columns: each column operand is read once, and asked for two steps before.
+rows by one of columns: each column operand is read once. What comes from there is asked for before
+it is read: a core waits for memory as long as for the products, and does both at a time only so.
 
 The row operand is computed where it is needed, for a strip of the result that keeps it in the
 second cache; a strip's sums of 32 columns lie in the first cache until the rest of the kernel reads
@@ -34,6 +35,7 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.core.target import Target
+from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.planes import (
@@ -210,6 +212,7 @@ class _Tiling:
     def run(self) -> None:
         trace, found = self.trace, self.found
         shape, parallel_rows, tall = _shape(trace.func, found), True, False
+        columns: str | None = None
         if found.is_open:
             strip, outer, inside = self._order_open(choose_pairs(shape, self.target, self.knobs))
         else:
@@ -217,6 +220,7 @@ class _Tiling:
             assert plan is not None, "match has found one"
             strip, outer, inside = self._order(plan)
             parallel_rows, tall = plan.columns_outside, plan.tall
+            columns = loops_around(trace.func, strip)[-2].var if plan.columns_outside else None
         for name in reversed(found.readers):
             trace.do("compute_at", name, inside)
         for name in found.readers:
@@ -228,7 +232,7 @@ class _Tiling:
         split_rows(trace, found.rows, width=found.width, parallel=parallel_rows)
         steps = [f.var for f in trace.stage(found.sums).inner][:-3]
         trace.turn(steps, self.knobs.get("first_summand", 0))
-        accumulate(trace, found.sums, tall=tall)
+        accumulate(trace, found.sums, tall=tall, columns=columns if shape.constant else None)
 
     def _order(self, plan: Strip) -> tuple[str, str, str]:
         """Cut and order the loops of the result.

@@ -5,6 +5,8 @@ The parts that the rules for single products (`matrix`) and for attention (`atte
 
 from __future__ import annotations
 
+from math import prod
+
 from dlc.core.types import DType
 from dlc.schedule.instruction import SPLIT_LANES, split_name
 from dlc.schedule.loop import loops
@@ -20,7 +22,7 @@ from dlc.te.types import is_const
 
 ROWS = 16  # rows of a tile, and its columns
 PAIR = 2 * ROWS
-AHEAD = 2  # steps, of 32 summands, before a column operand that is used once
+AHEAD = (4096, 8192)  # bytes before a column operand that is used once, to each cache
 
 
 def is_product(stage: Stage) -> bool:
@@ -144,8 +146,12 @@ def _pack_form(stage: Stage) -> str | None:
     return None
 
 
-def accumulate(trace: Trace, name: str, *, tall: bool = False) -> None:
-    """Accumulate two by two tiles in registers, or four by one; what is left over, fewer."""
+def accumulate(trace: Trace, name: str, *, tall: bool = False, columns: str | None = None) -> None:
+    """Accumulate two by two tiles in registers, or four by one; what is left over, fewer.
+
+    `columns` is the loop over pairs of blocks of columns, if each of these is read for all rows
+    before the next.
+    """
     stage = trace.stage(name)
     *lead, block, row, lane = stage.names
     summands = [f.var for f in stage.inner]
@@ -173,9 +179,9 @@ def accumulate(trace: Trace, name: str, *, tall: bool = False) -> None:
     trace.do("reorder", (*steps, *order, row, lane, *summands[-2:]))
     accumulator = f"{name}_tiles"
     trace.do("cache_write", name, tiles, accumulator, "tile")
-    if tall:
-        weights = next(x.buffer for x in loads(factors[1]))
-        trace.do("prefetch", steps[-1], planes, weights, len(steps), AHEAD)
+    if columns is not None:
+        (read,) = loads(factors[1])
+        _prefetch(trace, read.buffer, columns, steps, planes, tall=tall)
     suffixes = [""]
     if count % high:
         trace.do("partition", tiles, count // high, "_t")
@@ -188,3 +194,21 @@ def accumulate(trace: Trace, name: str, *, tall: bool = False) -> None:
         trace.do("tensorize", f"{row}_init{suffix}", "tile_zero")
         trace.do("tensorize", f"{row}{suffix}", "tile_dot_bf16")
         trace.do("tensorize", f"{row}_init_{accumulator}{suffix}", "tile_store")
+
+
+def _prefetch(
+    trace: Trace, weights: str, columns: str, steps: list[str], inside: str, *, tall: bool
+) -> None:
+    """Ask for columns before they are read, which come from beyond the second cache.
+
+    Tall tiles read a block of them in one pass: some steps before, first for the second cache, as
+    the first has few places for what is on its way. Otherwise all passes share the next pair.
+    """
+    if not tall:
+        trace.do("prefetch", columns, inside, weights, 0, 2, 2)
+        return
+    shape = next(p.type.static_shape for p in trace.func.inputs if p.name == weights)
+    step_bytes = prod(shape[len(steps) + 1 :]) * DType.BF16.size_bytes
+    for level, ahead in enumerate(AHEAD, 1):
+        distance = -(-ahead // step_bytes)
+        trace.do("prefetch", steps[-1], inside, weights, len(steps), distance, level)
