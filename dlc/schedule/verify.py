@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import keyword
 from collections import Counter
-from collections.abc import Iterator
-from typing import assert_never
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Never, assert_never
 
 from dlc.core.errors import VerifyError
 from dlc.core.types import INDEX, DType
@@ -21,7 +22,6 @@ from dlc.schedule.loop import (
     LoopKind,
     Stmt,
     Store,
-    walk,
 )
 from dlc.te.expr import Const, Expr, UnOp
 from dlc.te.transform import free_vars, loads
@@ -57,23 +57,37 @@ def verify_func(func: Func, *, when: str) -> None:
     - `in_place` pairs an output with an input of the same type, each at most once.
     - An instruction is known and has operands of its ranks and element types.
     """
-    if problems := [*_names(func), *_in_place(func), *_Checker(func).problems()]:
+    if problems := list(dict.fromkeys(_problems(func))):
         unit = f"loop function '{func.name}'"
-        raise VerifyError(unit=unit, when=when, problems="; ".join(dict.fromkeys(problems)))
+        raise VerifyError(unit=unit, when=when, problems="; ".join(problems))
 
 
-def _names(func: Func) -> Iterator[str]:
-    names = [*func.sizes, *(b.name for b in func.params)]
-    for stmt in walk(func.body):
-        if isinstance(stmt, For):
-            names.append(stmt.var)
-        elif isinstance(stmt, Alloc):
-            names.append(stmt.buffer.name)
+def _problems(func: Func) -> Iterator[str]:
+    facts = _facts(func.body)
+    names = [*func.sizes, *(b.name for b in func.params), *facts.bound]
     for name, count in Counter(names).items():
         if count > 1:
             yield f"the name '{name}' is bound {count} times"
         if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
             yield f"'{name}' cannot be a name"
+    yield from _in_place(func)
+    sizes = set(facts.sizes)
+    for param in func.params:
+        found, read = _shape(param)
+        yield from found
+        sizes |= read
+    yield from facts.problems
+    for name, what in sorted(sizes):
+        if name not in func.sizes:
+            yield f"{what} reads '{name}', which is no size variable"
+    for name in sorted(facts.reads.difference(func.sizes)):
+        yield f"variable '{name}' is not bound here"
+    buffers = {b.name: b for b in func.params}
+    read_only = {b.name for b in func.inputs}
+    for access in sorted(facts.accesses):
+        if access.is_written and access.buffer in read_only:
+            yield f"input '{access.buffer}' is written"
+        yield from _why_no_access(access, buffers.get(access.buffer))
 
 
 def _in_place(func: Func) -> Iterator[str]:
@@ -89,120 +103,191 @@ def _in_place(func: Func) -> Iterator[str]:
             yield "in_place names a buffer twice"
 
 
-class _Checker:
-    """One walk over a function with what is in scope."""
+@dataclass(frozen=True, slots=True, order=True)
+class _Access:
+    """An element that is read or written: its buffer, the number of its indices, its type."""
 
-    def __init__(self, func: Func) -> None:
-        self.func = func
-        self.sizes = frozenset(func.sizes)
-        self.scope = set(func.sizes)  # variables
-        self.buffers = {b.name: b.type for b in func.params}
-        self.read_only = frozenset(b.name for b in func.inputs)
+    buffer: str
+    rank: int
+    dtype: DType
+    is_written: bool
 
-    def problems(self) -> Iterator[str]:
-        for param in self.func.params:
-            yield from self.shape(param)
-        yield from self.stmt(self.func.body, in_vector=False)
 
-    def shape(self, buffer: Buffer) -> Iterator[str]:
-        for size in buffer.type.shape:
-            yield from self.size(size, f"the shape of '{buffer.name}'")
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a statement is by itself, and what it asks of its surroundings.
 
-    def size(self, size: Expr, what: str) -> Iterator[str]:
-        if isinstance(size, Const):
-            if size.value < 0:
-                yield f"{what} is {size.value}"
-            return
-        if size.dtype is not INDEX:
-            yield f"{what} is no index"
-        for name in sorted(free_vars(size)):
-            if name not in self.sizes:
-                yield f"{what} reads '{name}', which is no size variable"
+    Attributes:
+        problems: what is wrong wherever it stands.
+        bound: the names of its loops and buffers, each as often as it is bound.
+        reads: the variables it reads and does not bind.
+        sizes: (variable, what it is a size of).
+        accesses: those to buffers that it does not allocate.
+        unlike_lanes: its loops that a vector loop may not hold.
+    """
 
-    def stmt(self, stmt: Stmt, *, in_vector: bool) -> Iterator[str]:
-        match stmt:
-            case For():
-                yield from self.loop(stmt, in_vector=in_vector)
-            case If(cond, body):
-                if cond.dtype is not DType.BOOL:
-                    yield f"a condition of type {cond.dtype}"
-                yield from self.expr(cond)
-                yield from self.stmt(body, in_vector=in_vector)
-            case Alloc():
-                yield from self.alloc(stmt, in_vector=in_vector)
-            case Store():
-                yield from self.store(stmt)
-            case Invoke():
-                yield from self.invoke(stmt)
-            case Block(stmts):
-                for child in stmts:
-                    yield from self.stmt(child, in_vector=in_vector)
-            case _:
-                assert_never(stmt)
+    problems: tuple[str, ...] = ()
+    bound: tuple[str, ...] = ()
+    reads: frozenset[str] = frozenset()
+    sizes: frozenset[tuple[str, str]] = frozenset()
+    accesses: frozenset[_Access] = frozenset()
+    unlike_lanes: frozenset[tuple[LoopKind, str]] = frozenset()
 
-    def loop(self, loop: For, *, in_vector: bool) -> Iterator[str]:
-        if isinstance(loop.extent, Const) and loop.extent.value < 1:
-            yield f"loop '{loop.var}' has extent {loop.extent.value}"
-        yield from self.size(loop.extent, f"the extent of loop '{loop.var}'")
-        if loop.kind in _CONSTANT_EXTENT and not isinstance(loop.extent, Const):
-            yield f"the extent of {loop.kind} loop '{loop.var}' is no constant"
-        if in_vector and loop.kind in _NOT_IN_VECTOR:
-            yield f"{loop.kind} loop '{loop.var}' is inside a vector loop"
-        bound = loop.var in self.scope
-        self.scope.add(loop.var)
-        yield from self.stmt(loop.body, in_vector=in_vector or loop.kind is LoopKind.VECTOR)
-        if not bound:
-            self.scope.discard(loop.var)
 
-    def alloc(self, stmt: Alloc, *, in_vector: bool) -> Iterator[str]:
-        buffer = stmt.buffer
-        yield from self.shape(buffer)
-        if stmt.scope.is_fixed and not buffer.type.is_static:
-            yield f"{stmt.scope} buffer '{buffer.name}' has no constant shape"
-        self.buffers[buffer.name] = buffer.type
-        yield from self.stmt(stmt.body, in_vector=in_vector)
-        self.buffers.pop(buffer.name, None)
+_MOST_KNOWN = 1 << 14  # statements; of a schedule in the making, most are those of the step before
+_known: dict[int, tuple[Stmt, _Facts]] = {}
 
-    def store(self, stmt: Store) -> Iterator[str]:
-        if stmt.buffer in self.read_only:
-            yield f"input '{stmt.buffer}' is written"
-        yield from self.access(stmt.buffer, stmt.index, stmt.value.dtype)
-        for part in (*stmt.index, stmt.value):
-            yield from self.expr(part)
 
-    def access(self, buffer: str, index: tuple[Expr, ...], dtype: DType) -> Iterator[str]:
-        type_ = self.buffers.get(buffer)
-        if type_ is None:
-            yield f"buffer '{buffer}' is not declared here"
-            return
-        if type_.rank != len(index):
-            yield f"'{buffer}' has {type_.rank} dimensions and {len(index)} indices"
-        if type_.dtype is not dtype:
-            yield f"'{buffer}' holds {type_.dtype}, not {dtype}"
-        if any(part.dtype is not INDEX for part in index):
-            yield f"'{buffer}' is indexed by something not an index"
+def _facts(stmt: Stmt) -> _Facts:
+    """The facts of a statement; those of the very same object are told again."""
+    found = _known.get(id(stmt))  # as long as it is there, no other object has its id
+    if found is not None:
+        return found[1]
+    facts = _look_at(stmt)
+    if len(_known) >= _MOST_KNOWN:
+        _known.clear()
+    _known[id(stmt)] = (stmt, facts)
+    return facts
 
-    def expr(self, expr: Expr) -> Iterator[str]:
-        for name in sorted(free_vars(expr) - self.scope):
-            yield f"variable '{name}' is not bound here"
+
+def _look_at(stmt: Stmt) -> _Facts:
+    match stmt:
+        case For():
+            return _loop(stmt)
+        case If(cond, body):
+            problems = () if cond.dtype is DType.BOOL else (f"a condition of type {cond.dtype}",)
+            return _joined([_reading((cond,), problems), _facts(body)])
+        case Alloc():
+            return _alloc(stmt)
+        case Store(buffer, index, value):
+            own = _Access(buffer, len(index), value.dtype, True)
+            return _reading((*index, value), _why_no_index(buffer, index), frozenset([own]))
+        case Invoke():
+            return _invoke(stmt)
+        case Block(stmts):
+            return _joined([_facts(child) for child in stmts])
+        case _:
+            assert_never(stmt)
+
+
+def _joined(parts: Sequence[_Facts]) -> _Facts:
+    none: frozenset[Never] = frozenset()
+    return _Facts(
+        tuple(problem for part in parts for problem in part.problems),
+        tuple(name for part in parts for name in part.bound),
+        none.union(*(part.reads for part in parts)),
+        none.union(*(part.sizes for part in parts)),
+        none.union(*(part.accesses for part in parts)),
+        none.union(*(part.unlike_lanes for part in parts)),
+    )
+
+
+def _loop(loop: For) -> _Facts:
+    body = _facts(loop.body)
+    problems, sizes = _size(loop.extent, f"the extent of loop '{loop.var}'")
+    if isinstance(loop.extent, Const) and loop.extent.value < 1:
+        problems.append(f"loop '{loop.var}' has extent {loop.extent.value}")
+    if loop.kind in _CONSTANT_EXTENT and not isinstance(loop.extent, Const):
+        problems.append(f"the extent of {loop.kind} loop '{loop.var}' is no constant")
+    unlike = body.unlike_lanes
+    if loop.kind is LoopKind.VECTOR:
+        inside = sorted(unlike)
+        problems += [f"{kind} loop '{var}' is inside a vector loop" for kind, var in inside]
+        unlike = frozenset()
+    if loop.kind in _NOT_IN_VECTOR:
+        unlike |= {(loop.kind, loop.var)}
+    return _Facts(
+        (*problems, *body.problems),
+        (loop.var, *body.bound),
+        body.reads - {loop.var},
+        body.sizes | sizes,
+        body.accesses,
+        unlike,
+    )
+
+
+def _alloc(stmt: Alloc) -> _Facts:
+    buffer, body = stmt.buffer, _facts(stmt.body)
+    problems, sizes = _shape(buffer)
+    if stmt.scope.is_fixed and not buffer.type.is_static:
+        problems.append(f"{stmt.scope} buffer '{buffer.name}' has no constant shape")
+    own = {access for access in body.accesses if access.buffer == buffer.name}
+    for access in sorted(own):
+        problems += _why_no_access(access, buffer)
+    return _Facts(
+        (*problems, *body.problems),
+        (buffer.name, *body.bound),
+        body.reads,
+        body.sizes | sizes,
+        body.accesses - own,
+        body.unlike_lanes,
+    )
+
+
+def _invoke(stmt: Invoke) -> _Facts:
+    known = INSTRUCTIONS.get(stmt.instruction)
+    if known is None:
+        return _Facts((f"there is no instruction '{stmt.instruction}'",))
+    params = known.func.params
+    if len(params) != len(stmt.operands):
+        what = f"'{known.name}' has {len(params)} operands, not {len(stmt.operands)}"
+        return _Facts((what,))
+    outputs = {b.name for b in known.func.outputs}
+    parts = []
+    for param, (buffer, index) in zip(params, stmt.operands, strict=True):
+        problems = _why_no_index(buffer, index)
+        if param.type.rank > len(index):
+            problems += (f"'{buffer}' has fewer dimensions than '{known.name}' needs",)
+        own = _Access(buffer, len(index), param.type.dtype, param.name in outputs)
+        parts.append(_reading(index, problems, frozenset([own])))
+    return _joined(parts)
+
+
+def _reading(
+    exprs: Iterable[Expr],
+    problems: tuple[str, ...] = (),
+    accesses: frozenset[_Access] = frozenset(),
+) -> _Facts:
+    """The facts of expressions, added to what is known."""
+    reads: set[str] = set()
+    found = set(accesses)
+    for expr in exprs:
+        reads |= free_vars(expr)
         for load in loads(expr):
-            yield from self.access(load.buffer, load.index, load.dtype)
+            problems += _why_no_index(load.buffer, load.index)
+            found.add(_Access(load.buffer, len(load.index), load.dtype, False))
+    return _Facts(problems, (), frozenset(reads), frozenset(), frozenset(found))
 
-    def invoke(self, stmt: Invoke) -> Iterator[str]:
-        known = INSTRUCTIONS.get(stmt.instruction)
-        if known is None:
-            yield f"there is no instruction '{stmt.instruction}'"
-            return
-        params = known.func.params
-        if len(params) != len(stmt.operands):
-            yield f"'{known.name}' has {len(params)} operands, not {len(stmt.operands)}"
-            return
-        outputs = {b.name for b in known.func.outputs}
-        for param, (buffer, index) in zip(params, stmt.operands, strict=True):
-            yield from self.access(buffer, index, param.type.dtype)
-            for part in index:
-                yield from self.expr(part)
-            if param.type.rank > len(index):
-                yield f"'{buffer}' has fewer dimensions than '{known.name}' needs"
-            if param.name in outputs and buffer in self.read_only:
-                yield f"input '{buffer}' is written"
+
+def _why_no_index(buffer: str, index: tuple[Expr, ...]) -> tuple[str, ...]:
+    if any(part.dtype is not INDEX for part in index):
+        return (f"'{buffer}' is indexed by something not an index",)
+    return ()
+
+
+def _why_no_access(access: _Access, buffer: Buffer | None) -> Iterator[str]:
+    if buffer is None:
+        yield f"buffer '{access.buffer}' is not declared here"
+        return
+    if buffer.type.rank != access.rank:
+        yield f"'{buffer.name}' has {buffer.type.rank} dimensions and {access.rank} indices"
+    if buffer.type.dtype is not access.dtype:
+        yield f"'{buffer.name}' holds {buffer.type.dtype}, not {access.dtype}"
+
+
+def _shape(buffer: Buffer) -> tuple[list[str], set[tuple[str, str]]]:
+    problems: list[str] = []
+    sizes: set[tuple[str, str]] = set()
+    for size in buffer.type.shape:
+        found, read = _size(size, f"the shape of '{buffer.name}'")
+        problems += found
+        sizes |= read
+    return problems, sizes
+
+
+def _size(size: Expr, what: str) -> tuple[list[str], set[tuple[str, str]]]:
+    """What is wrong with a size, and the variables it reads."""
+    if isinstance(size, Const):
+        return ([f"{what} is {size.value}"] if size.value < 0 else []), set()
+    problems = [] if size.dtype is INDEX else [f"{what} is no index"]
+    return problems, {(name, what) for name in free_vars(size)}

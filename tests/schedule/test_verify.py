@@ -125,3 +125,31 @@ def test_an_operand_has_room_for_the_region():
     """
     with pytest.raises(VerifyError, match="'a' has fewer dimensions"):
         verify_func(parse(text), when="now")
+
+
+def test_what_is_right_in_one_place_is_wrong_in_another():
+    fine, four = loop(), Const(4, DType.INDEX)
+    verify_func(func(fine), when="now")
+    with pytest.raises(VerifyError, match="buffer 'B' is not declared here"):
+        verify_func(func(fine, outputs=()), when="now")
+    with pytest.raises(VerifyError, match="'B' has 1 dimensions and 2 indices"):
+        verify_func(func(fine, outputs=(Buffer("B", TensorType((3,))),)), when="now")
+    with pytest.raises(VerifyError, match="input 'B' is written"):
+        verify_func(func(fine, inputs=(Buffer("B", ROW),), outputs=()), when="now")
+    with pytest.raises(VerifyError, match="reads 'n', which is no size variable"):
+        verify_func(func(fine, sizes=()), when="now")
+    with pytest.raises(VerifyError, match="'i' is bound 2 times"):
+        verify_func(func(loop(fine)), when="now")
+    same = loop(extent=four, kind=LoopKind.PARALLEL)
+    verify_func(func(same), when="now")
+    with pytest.raises(VerifyError, match="parallel loop 'i' is inside a vector loop"):
+        verify_func(func(loop(same, "j", four, LoopKind.VECTOR)), when="now")
+
+
+def test_an_allocation_answers_for_its_buffer_only():
+    inner = loop(Store("t", (ZERO,), NIL))
+    verify_func(func(local(inner)), when="now")
+    with pytest.raises(VerifyError, match="'t' has 2 dimensions and 1 indices"):
+        verify_func(func(local(inner, shape=(3, 3))), when="now")
+    with pytest.raises(VerifyError, match="buffer 't' is not declared here"):
+        verify_func(func(block(inner, local(loop(var="j", body=block())))), when="now")
