@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 from dlc.autotune.design import Design, make_trace
@@ -18,6 +20,16 @@ from dlc.schedule.primitive import Step, replay, steps_from_json, steps_to_json
 from dlc.schedule.rules import schedule_func
 
 
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A candidate before it is compiled."""
+
+    steps: str
+    func: Func
+    nest: str
+    features: list[float]
+
+
 def build_job(data: dict[str, Any]) -> Message:
     """Answer a job: how the candidate is scheduled and, unless only asked that, its artefact.
 
@@ -26,26 +38,44 @@ def build_job(data: dict[str, Any]) -> Message:
         CodegenError: the code generator or the linker fails.
     """
     task = task_from_json(data["task"])
-    steps, func = scheduled(task, data)
+    if data["kind"] == "design":
+        found = _describe_design(task, _design(data))
+    else:
+        found = _describe(task, *scheduled(task, data))
     reply: dict[str, Any] = {
         "status": "ok",
-        "steps": steps_to_json(steps),
-        "nest": nest_hash(func),
-        "features": extract_features(func, task.target, dict(task.sizes)),
+        "steps": found.steps,
+        "nest": found.nest,
+        "features": found.features,
     }
     if not data.get("code", True):
         return Message(reply)
-    code = compile_candidate(func, task.target, plain=data["kind"] == "plain")
+    code = compile_candidate(found.func, task.target, plain=data["kind"] == "plain")
     reply["code"] = hashlib.sha256(code).hexdigest()[:24]
     return Message(reply, (make_artefact(task, code),))
+
+
+@functools.lru_cache(maxsize=512)
+def _describe_design(task: Task, design: Design) -> _Described:
+    """A design is described when the search looks at it, and built when it is chosen."""
+    trace = make_trace(task, design)
+    return _describe(task, tuple(trace.steps), tidy(trace.func))
+
+
+def _describe(task: Task, steps: tuple[Step, ...], func: Func) -> _Described:
+    features = extract_features(func, task.target, dict(task.sizes))
+    return _Described(steps_to_json(steps), func, nest_hash(func), features)
+
+
+def _design(data: dict[str, Any]) -> Design:
+    return Design(data["family"], tuple((str(k), int(v)) for k, v in data["knobs"].items()))
 
 
 def scheduled(task: Task, data: dict[str, Any]) -> tuple[tuple[Step, ...], Func]:
     """The steps a job asks for, and the function they lead to."""
     match data["kind"]:
         case "design":
-            knobs = tuple((str(k), int(v)) for k, v in data["knobs"].items())
-            trace = make_trace(task, Design(data["family"], knobs))
+            trace = make_trace(task, _design(data))
             return tuple(trace.steps), tidy(trace.func)
         case "steps":
             steps = steps_from_json(data["steps"])

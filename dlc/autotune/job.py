@@ -12,6 +12,8 @@ from dlc.autotune.station import piece_name
 from dlc.autotune.task import Task
 from dlc.autotune.wire import Message
 
+_BEGIN = 1  # knobs that decide how a schedule begins: designs that agree in them share steps
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -38,7 +40,8 @@ class Anchor:
 def build_design(task: Task, design: Design, *, code: bool = True, seconds: float = 20.0) -> Job:
     """Schedule a design; with `code`, compile it too."""
     what = {"kind": "design", "family": design.family, "knobs": dict(design.knobs)}
-    return _build(task, what, code, seconds, affinity=hash(design))
+    start = hash((design.family, design.knobs[:_BEGIN]))
+    return _build(task, what, code, seconds, affinity=start)
 
 
 def build_steps(task: Task, steps: str, *, code: bool = True, seconds: float = 20.0) -> Job:
