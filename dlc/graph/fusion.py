@@ -152,8 +152,8 @@ class _Grouping:
         if producer is not None and isinstance(producer.op, ConvWinograd):
             return False  # its tiles are written where they are computed
         if isinstance(node.op, Interleave) and producer is not None:
-            # The strips of a matrix engine are whole lines of what the product itself gives.
-            anchored = isinstance(producer.op, ConvBlocked)
+            whole = isinstance(producer.op, ConvPlanes) and _keeps_pairs(node)
+            anchored = whole or isinstance(producer.op, ConvBlocked)
         alone = len(self.graph.users.get(node.inputs[0], ())) == 1
         return anchored and alone
 
@@ -271,6 +271,14 @@ def _reads_widened(op: Op) -> bool:
 def _keeps_rows(op: Op) -> bool:
     """Whether a transpose leaves the innermost dimension where it is."""
     return isinstance(op, Transpose) and op.perm[-1:] == (len(op.perm) - 1,)
+
+
+def _keeps_pairs(node: Node) -> bool:
+    """Whether pairs of blocks, which a matrix engine computes at once, stay within one digit of
+    what an interleave makes of them: blocks, or pixels where there is one block for each.
+    """
+    blocks = node.output.type.shape[1]
+    return isinstance(blocks, Const) and (blocks.value == 1 or blocks.value % 2 == 0)
 
 
 def _same_shape(a: Value, b: Value) -> bool:

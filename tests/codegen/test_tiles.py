@@ -11,6 +11,7 @@ import pytest
 from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.types import DType
+from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.planes import pack_tiles
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
@@ -183,6 +184,68 @@ def test_an_open_number_of_rows_fills_whole_tiles_and_writes_no_more(count):
         found = kernel({"batch": batch, "rows": rows}, {"x": x, "w": w})["out"]
         whole = op.reference(x, w)
         np.testing.assert_array_equal(found, whole * whole + whole)
+
+
+OPEN_IMAGES = {
+    "batch": (conv(small(0, 2, 2, 7, 7, 16), small(1, 32, 3, 3, 32), 2, 2), (True, False, False)),
+    "both": (conv(small(0, 2, 3, 9, 37, 16), small(1, 48, 3, 3, 48), 1, 3), (True, True, True)),
+    "height": (
+        conv(small(0, 1, 2, 9, 200, 16), small(1, 32, 1, 2, 32), 1, 2),
+        (False, True, False),
+    ),
+    "width": (
+        conv(small(0, 1, 2, 9, 36, 16), small(1, 32, 3, 3, 32), 3, 2, stride=(2, 2)),
+        (False, False, True),
+    ),
+    "dilated": (
+        conv(small(0, 1, 1, 11, 36, 16), small(1, 16, 3, 2, 32), 1, 2, dilation=(2, 3)),
+        (False, True, True),
+    ),
+}
+
+
+@needs_engine
+@pytest.mark.parametrize("name", OPEN_IMAGES)
+def test_an_image_of_an_open_size_is_computed_by_lines(name):
+    (op, (dense, w)), is_open = OPEN_IMAGES[name]
+    names = ("n", "high", "wide")
+    opened = {i: v for i, v, flag in zip((0, 2, 3), names, is_open, strict=True) if flag}
+    shape = tuple(Var(opened[i]) if i in opened else index(s) for i, s in enumerate(dense.shape))
+    inputs = (
+        placeholder("x", TensorType(shape, DType.F32)),
+        placeholder("w", TensorType(w.shape, DType.BF16)),
+    )
+    result = elementwise("done", lambda v: v * v + v, op.compute(*inputs))
+    func = lower_tensors("product", tuple(opened.values()), inputs, (result,))
+    kernel = Kernel(optimize(func, ENGINE, schedule_func(func, ENGINE, {}).steps), ENGINE)
+    assert "tdpbf16ps" in kernel.ir
+    for fewer in ((0, 0, 0), (0, 3, 2), (0, 1, 5), (1, 6, 30), (2, 2, 7)):
+        cut = {i: fewer[(0, 2, 3).index(i)] for i in opened}
+        x = np.ascontiguousarray(dense[tuple(slice(cut.get(i, 0), None) for i in range(5))])
+        sizes = {v: x.shape[i] for i, v in opened.items()}
+        whole = op.reference(x, w)
+        found = kernel(sizes, {"x": x, "w": w})["out"]
+        np.testing.assert_array_equal(found, whole * whole + whole)
+
+
+@needs_engine
+@pytest.mark.parametrize("high", [3, Var("high")], ids=["constant", "open"])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_phases_of_a_stride_are_written_between_each_other(high, blocks):
+    op, arrays = conv(small(0, 1, 2, 3, 21, 16), small(1, 32, 1, 1, 64 * blocks), 1, 4 * blocks)
+    shape = (index(1), index(2), index(high), index(21), index(16))
+    inputs = (
+        placeholder("x", TensorType(shape, DType.F32)),
+        placeholder("w", TensorType(arrays[1].shape, DType.BF16)),
+    )
+    interleave = Interleave(stride=(2, 2))
+    result = elementwise("done", lambda v: v + v, interleave.compute(op.compute(*inputs)))
+    sizes = ("high",) if isinstance(high, Var) else ()
+    func = lower_tensors("product", sizes, inputs, (result,))
+    kernel = Kernel(optimize(func, ENGINE, schedule_func(func, ENGINE, {}).steps), ENGINE)
+    assert "tdpbf16ps" in kernel.ir
+    found = kernel(dict.fromkeys(sizes, 3), dict(zip("xw", arrays, strict=True)))["out"]
+    np.testing.assert_array_equal(found, 2 * interleave.reference(op.reference(*arrays)))
 
 
 @needs_engine

@@ -210,6 +210,8 @@ def _contractions() -> list[Case]:
              "f32[1, 4, 4, 4, 16]", "bf16[2, 2, 2, 2, 2, 16, 16, 2]"),
         case(planes_conv.ConvPlanes(blocks=1, stride=(2, 2), slack=0), "f32[1, 2, 3, 4, 16]",
              "bf16[2, 1, 1, 1, 3, 16, 16, 2]"),
+        case(planes_conv.ConvPlanes(blocks=2, stride=(2, 1), dilation=(1, 2)),
+             "f32[2, 4, n + 2, 4, 16]", "bf16[2, 2, 2, 2, 1, 16, 16, 2]"),
         case(planes_planar.ConvPlanarPlanes(blocks=2, width=4, stride=(2, 1), slack=3),
              "f32[2, 8, 5, 9]", "bf16[2, 1, 3, 1, 2, 16, 16, 2]"),
         case(planes_planar.ConvPlanarPlanes(blocks=1, width=2, dilation=(1, 2), slack=0),

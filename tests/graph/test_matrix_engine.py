@@ -144,6 +144,37 @@ def test_open_rows_use_the_engine_where_planes_are_no_more_bytes(precision, chos
     np.testing.assert_array_equal(got["y"], wanted["y"])
 
 
+IMAGE = """
+def main(n: size, high: size, wide: size, x: f32[n, 6, high + 2, wide + 2, 16]):
+    w: f32[6, 6, 3, 3, 16, 16] = const()
+    y: f32[n, 6, high, wide, 16] = conv_blocked(x, w)
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("precision", "sizes", "chosen"),
+    [
+        ("highest", "n, high, wide", "conv_blocked"),
+        ("high", "n, high, wide", "conv_planes"),
+        ("medium", "n, high, wide", "conv_planes"),
+        ("highest", "n, 40, 30", "conv_planes"),
+        ("medium", "n, 40, 30", "conv_planes"),
+    ],
+)
+def test_images_of_open_sizes_use_the_engine(precision, sizes, chosen):
+    high, wide = sizes.split(", ")[1:]
+    text = IMAGE.replace("high + 2", f"{high} + 2").replace("wide + 2", f"{wide} + 2")
+    text = text.replace("6, high, wide", f"6, {high}, {wide}")
+    graph = rounded(read(text)) if precision == "medium" else read(text)
+    found = run("use_matrix_engine", graph, PassContext(target=TARGET, precision=precision))
+    assert operators(found) == [chosen]
+    shape = (2, 6, 42, 32, 16) if high == "40" else (2, 6, 5, 37, 16)
+    given = np.random.default_rng(0).integers(-4, 5, shape).astype(np.float32)
+    wanted, got = evaluate(graph, {"x": given}), evaluate(found, {"x": given})
+    np.testing.assert_array_equal(got["y"], wanted["y"])
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -167,15 +167,15 @@ def tile_sums(
     w: te.Tensor,
     lead: Shape,
     height: Expr,
-    row: Callable[..., tuple[Expr, ...]],
+    row: Callable[[Sequence[Expr], Expr, Sequence[Expr]], tuple[Expr, ...]],
 ) -> te.Tensor:
     """Sums of products of planes, 16 columns side by side.
 
-    `row(f, *k)` is where row `f` of the result finds its operand for the position `k` of the
-    kernel: the indices behind the depth block and before the plane.
+    `row(place, b, k)` is where the row of the result at `place` (`lead`, then its own position)
+    finds block `b` of its operand for the position `k` of the kernel: the indices before the plane.
 
     Shapes:
-        rows: [*lead, kb, ..., planes, 32]; w: [cb, kb, *k, planes, 16, 16, 2]
+        rows: [..., planes, 32]; w: [cb, kb, *k, planes, 16, 16, 2]
         -> [*lead, cb, height, 16]
     """
     pairs = plane_pairs(const_size(rows.shape[-2]), _count(w))
@@ -184,11 +184,12 @@ def tile_sums(
 
     def element(*out: Expr) -> te.Reduce:
         block, f, j = out[rank:]
+        place = (*out[:rank], f)
 
         def term(*r: Expr) -> Expr:
             b, *k, q, pair, half = r
             left, right = (choose(q, [p[side] for p in pairs]) for side in (0, 1))
-            x = rows[(*out[:rank], b, *row(f, *k), left, pair * 2 + half)]
+            x = rows[(*row(place, b, k), left, pair * 2 + half)]
             y = w[(block, b, *k, right, pair, j, half)]
             return cast(DType.F32, x) * cast(DType.F32, y)
 

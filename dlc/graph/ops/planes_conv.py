@@ -21,8 +21,9 @@ from dlc.graph.ops.planes import (
     unpack_tiles,
     weight,
 )
+from dlc.graph.ops.planes_lines import Lines
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, index, minimum, select
+from dlc.te.expr import Const, Expr, index, minimum, select
 from dlc.te.simplify import canonical
 from dlc.te.types import Shape, TensorType, const_size
 
@@ -34,7 +35,8 @@ class ConvPlanes(BlockedConv):
     The image is kept as rows of 32 channels, one for each pixel, in the order of a *grid* as wide
     as what one row of results reads. A shift of the kernel is then a shift of rows, so that 16
     results side by side, or around the end of a line, read 16 rows side by side. A strided
-    convolution has one grid for each phase of the stride.
+    convolution has one grid for each phase of the stride. An image of an open size has lines
+    instead (`Lines`).
 
     Where cb is odd, the weights of the block behind the last are zeros.
 
@@ -66,18 +68,23 @@ class ConvPlanes(BlockedConv):
         type_ = self.infer(x.type, w.type)
         cb = x.shape[1]
         kernel = w.shape[2:-4]
-        grid = Grid(type_.shape[2:-1], [const_size(k) for k in kernel], self.stride, self.dilation)
+        window = ([const_size(k) for k in kernel], self.stride, self.dilation)
         planes = self.planes or const_size(w.shape[-4])
-        rows = _rows(x, grid, planes, self.slack)
-        sums = grid.sums(rows, w, self.slack)
+        image: Grid | Lines
+        if is_open(type_.shape[2:-1]):
+            image = Lines(type_.shape[2:-1], *window)
+            sums = image.sums(image.rows(x, planes), w)
+        else:
+            image = Grid(type_.shape[2:-1], *window)
+            sums = image.sums(_rows(x, image, planes, self.slack), w, self.slack)
 
-        def term(image: Expr, block: Expr, *rest: Expr) -> Callable[..., Expr]:
+        def term(n: Expr, block: Expr, *rest: Expr) -> Callable[..., Expr]:
             *position, j = rest
 
             def summand(b: Expr, *r: Expr) -> Expr:
                 *k, side, pair, half = r
                 here = b * 2 + side
-                pixel = x[(image, here, *self.source(position, k), pair * 2 + half)]
+                pixel = x[(n, here, *self.source(position, k), pair * 2 + half)]
                 product = pixel * weight(w, block, j, b, k, side * 8 + pair, half)
                 return select(here < cb, product, 0.0)
 
@@ -85,7 +92,7 @@ class ConvPlanes(BlockedConv):
 
         extents = as_sizes((w.shape[1], *kernel, 2, 8, 2))
         return repaired(
-            self.name, type_.shape, sums, grid.at, extents, term, (x, w), is_finite=self.is_finite
+            self.name, type_.shape, sums, image.at, extents, term, (x, w), is_finite=self.is_finite
         )
 
     def reference(self, x: Array, w: Array) -> Array:
@@ -96,6 +103,11 @@ class ConvPlanes(BlockedConv):
             to_planar(x), dense.transpose(order), self.stride, self.no_pads, self.dilation, 1
         )
         return to_blocked(planar, ROWS)
+
+
+def is_open(sizes: Sequence[Expr]) -> bool:
+    """Whether an image has a size that is known at run time only."""
+    return not all(isinstance(size, Const) for size in sizes)
 
 
 class Grid:
@@ -145,8 +157,9 @@ class Grid:
     def sums(self, rows: te.Tensor, w: te.Tensor, slack: int) -> te.Tensor:
         """The sums of products of all rows of a grid and `slack` more, for each image."""
 
-        def row(f: Expr, *k: Expr) -> tuple[Expr, ...]:
-            return (*self.phase(k), f + self.shift(k))
+        def row(place: Sequence[Expr], b: Expr, k: Sequence[Expr]) -> tuple[Expr, ...]:
+            image, f = place
+            return (image, b, *self.phase(k), f + self.shift(k))
 
         return tile_sums(rows, w, rows.shape[:1], canonical(self.height + slack), row)
 

@@ -65,7 +65,7 @@ class MatMulPlanes(Op):
         height = self._height(m)
         shape = (*lead, canonical(k // DEPTH), height, planes, DEPTH)
         rows = te.compute("rows", shape, split, inputs=(x,))
-        sums = tile_sums(rows, w, tuple(lead), height, lambda f: (f,))
+        sums = tile_sums(rows, w, tuple(lead), height, lambda at, b, k: (*at[:-1], b, at[-1]))
 
         def at(*index: Expr) -> tuple[Expr, ...]:
             *stack, row, j = index

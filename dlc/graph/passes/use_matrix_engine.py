@@ -38,12 +38,14 @@ from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv_blocked import ConvBlocked, PlanarConv
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import DEPTH, ROWS, pack_tiles, plane_pairs, split_planes
-from dlc.graph.ops.planes_conv import ConvPlanes, Grid
+from dlc.graph.ops.planes_conv import ConvPlanes, Grid, is_open
+from dlc.graph.ops.planes_lines import Lines
 from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.schedule.rules.strip import (
+    MAX_LINES,
     OPEN_ROWS,
     Shape,
     choose_strip,
@@ -179,8 +181,6 @@ def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
             )
             if isinstance(node.op, MatMulPacked):
                 return _matmul(node.op, x, node.output, array, split)
-            if not x.type.is_static:
-                return None
             if isinstance(node.op, PlanarConv):
                 return _planar_conv(node.op, x, node.output, array, split)
             return _conv(node.op, node.output, array, split)
@@ -192,9 +192,10 @@ def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> _Product | No
     ob, cb, *kernel, ci, oc = w.shape
     if op.groups != 1 or ci != ROWS or oc != ROWS or ob < 2:  # half of a panel has no schedule
         return None
-    rank = len(kernel)
+    rank, depth = len(kernel), -(-cb // 2)
     dense = w.transpose(1, 2 + rank, *range(2, 2 + rank), 0, 3 + rank)
-    shape, slack = _image(op, out, kernel, -(-cb // 2), split)
+    is_fixed = not is_open(out.type.shape[2:-1])
+    shape, slack = (_image if is_fixed else _lines)(op, out, kernel, depth, split)
     new = ConvPlanes(
         blocks=out.type.shape[1],
         stride=op.stride,
@@ -204,14 +205,18 @@ def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> _Product | No
         is_finite=split.is_finite,
     )
     dense = dense.reshape(cb * ROWS, *kernel, ob * ROWS)
-    return _Product(new, shape, dense, split.weights, shape.steps * DEPTH)
+    return _Product(new, shape, dense, split.weights, shape.steps * DEPTH, is_fixed)
 
 
 def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) -> _Product | None:
     ob, c, *lines, width, oc = w.shape
     reach = reach_of(width)
-    columns = x.type.static_shape[-1]
-    needed = (out.type.static_shape[-2] - 1) * op.stride[-1] + (reach - 1) * op.dilation[-1] + 1
+    if is_open(x.type.shape[1:]):
+        return None
+    columns = const_size(x.type.shape[-1])
+    needed = (
+        (const_size(out.type.shape[-2]) - 1) * op.stride[-1] + (reach - 1) * op.dilation[-1] + 1
+    )
     if oc != ROWS or ob < 2 or columns < needed:
         return None
     wide = np.pad(w, [(0, reach - width if d == w.ndim - 2 else 0) for d in range(w.ndim)])
@@ -235,11 +240,11 @@ def _image(
     op: ConvBlocked | PlanarConv, out: Value, kernel: Sequence[int], depth: int, split: _Split
 ) -> tuple[Shape, int]:
     """The sizes of a convolution whose rows have `depth` blocks, and the slack of its sums."""
-    n, ob, *sizes, _ = out.type.static_shape
+    ob, *sizes, _ = (const_size(size) for size in out.type.shape[1:])
     grid = Grid(out.type.shape[2:-1], kernel, op.stride, op.dilation)
     slack = (sizes[0] // 2 + 1) * grid.line + 2 * ROWS
     shape = Shape(
-        lead=n,
+        lead=_assumed(out.type.shape[0], 1),
         lines=sizes[0],
         width=grid.line,
         last=const_size(grid.height) - (sizes[0] - 1) * grid.line,
@@ -252,6 +257,28 @@ def _image(
         row_bytes=depth * prod(grid.phases) * split.rows * DEPTH * 2,
     )
     return shape, slack
+
+
+def _lines(
+    op: ConvBlocked | PlanarConv, out: Value, kernel: Sequence[int], depth: int, split: _Split
+) -> tuple[Shape, int]:
+    """The same for an image of an open size: of one strip of its lines."""
+    lines = Lines(out.type.shape[2:-1], kernel, op.stride, op.dilation)
+    rows = MAX_LINES * OPEN_ROWS
+    shape = Shape(
+        lead=1,
+        lines=rows,
+        width=1,
+        last=1,
+        reach=sum(lines.reach[:-1]) * OPEN_ROWS,
+        spare=0,
+        columns=-(-const_size(out.type.shape[1]) // 2),
+        steps=depth * prod(kernel),
+        products=split.products,
+        planes=split.weights,
+        row_bytes=depth * prod(lines.phases) * split.rows * DEPTH * 2,
+    )
+    return shape, 0
 
 
 def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> _Product | None:

@@ -26,12 +26,20 @@ The threads share one strip, because there may be no other:
         for columns / 32 (parallel):
             for rows / 32:
                 sums, result
+
+Lines of an image of an open size are rows of their own; some lines share a strip:
+    for images, lines / n (parallel):
+        rows of the lines
+        for columns / 32:
+            for line:
+                for rows / 32:
+                    sums, result
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from dlc.core.target import Target
@@ -47,13 +55,22 @@ from dlc.schedule.rules.planes import (
     split_rows,
 )
 from dlc.schedule.rules.prepare import simple_index
-from dlc.schedule.rules.strip import OPEN_ROWS, Shape, Strip, choose_pairs, choose_strip
+from dlc.schedule.rules.strip import (
+    OPEN_ROWS,
+    Shape,
+    Strip,
+    choose_lines,
+    choose_pairs,
+    choose_strip,
+)
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import const_size
+
+MAX_LINE = 12 * ROWS  # pixels of a line of constant length that are computed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +81,12 @@ class Products:
     rows: str  # the row operand
     readers: tuple[str, ...]  # what reads the sums before the result, in order
     order: tuple[str, ...]  # the loops of the result
-    lead: tuple[str, ...]  # loops of the result that both operands depend on
+    lead: tuple[str, ...]  # loops of the result over what is computed on its own
+    lines: tuple[str, ...]  # loops over lines of rows of an image of an open size
     row: tuple[str, ...]  # loops of the result over rows, outermost first
     width: int  # rows of the sums for one iteration of the outermost of them
     line: int  # rows that the other row loops span
-    block: str  # the loop over blocks of 16 columns
+    blocks: tuple[str, ...]  # the loops over blocks of 16 columns, outermost first
     lane: str
     is_open: bool  # whether the number of rows is known at run time only
 
@@ -98,12 +116,17 @@ def match(func: Func, target: Target) -> Products | None:
     position = [simple_index(i, result.loops) for i in at]
     used = [[v for v in result.names if v in free_vars(i)] for i in position]
     *lead, block, row, lane = used
-    factors = coefficients(position[-2])
-    if len(block) != 1 or len(lane) != 1 or not row or factors is None:
+    factors, steps = coefficients(position[-2]), coefficients(position[-3])
+    if len(lane) != 1 or not block or not row or factors is None:
         return None
     row.sort(key=lambda v: -factors[v])
+    lead, lines = _lines(sums[0], lead)
     extents = {f.var: f.extent for f in result.loops}
-    fixed = {v: n for v, n in extents.items() if not any(v in part for part in lead)}
+    if len(block) > 1:
+        block.sort(key=lambda v: -steps[v] if steps else 0)
+        if not steps or not _are_digits([(steps[v], extents[v]) for v in block]):
+            return None
+    fixed = {v: n for v, n in extents.items() if not any(v in part for part in (*lead, lines))}
     is_open = len(row) == 1 and not isinstance(fixed[row[0]], Const)
     if is_open:
         del fixed[row[0]]
@@ -115,15 +138,40 @@ def match(func: Func, target: Target) -> Products | None:
         readers=tuple(s.buffer for s in readers[:-1]),
         order=tuple(result.names),
         lead=tuple(v for part in lead for v in part),
+        lines=lines,
         row=tuple(row),
         width=factors[row[0]],
         line=1 + sum((const_size(extents[v]) - 1) * factors[v] for v in row[1:]),
-        block=block[0],
+        blocks=tuple(block),
         lane=lane[0],
         is_open=is_open,
     )
-    fits = is_open or choose_strip(_shape(func, parts), target, {}) is not None
+    fits = is_open or lines or choose_strip(_shape(func, parts), target, {}) is not None
     return parts if fits else None
+
+
+def _are_digits(loops: list[tuple[int, Expr]]) -> bool:
+    """Whether loops, as (step, extent), count blocks one by one, the last the fastest."""
+    step = 1
+    for factor, extent in reversed(loops):
+        if factor != step or not isinstance(extent, Const):
+            return False
+        step *= int(extent.value)
+    return True
+
+
+def _lines(sums: Stage, lead: list[list[str]]) -> tuple[list[list[str]], tuple[str, ...]]:
+    """Tell loops over lines of one row operand from those over operands of their own.
+
+    A line stands right before the row in the operand, where others have blocks of summands.
+    """
+    assert isinstance(sums.factors, tuple)
+    index = next(x.index for x in loads(sums.factors[0]))
+    count = 0
+    while count < len(lead) and free_vars(index[-4 - count]) & set(sums.names):
+        count += 1
+    kept = len(lead) - count
+    return lead[:kept], tuple(v for part in lead[kept:] for v in part)
 
 
 def _readers(found: list[Stage], sums: Stage) -> list[Stage]:
@@ -190,7 +238,7 @@ def _shape(func: Func, found: Products) -> Shape:
         last=found.line,
         reach=rows[-3] - sums[-2],
         spare=sums[-2] - height,
-        columns=-(-extents[found.block] // 2),
+        columns=-(-prod(extents[v] for v in found.blocks) // 2),
         steps=prod(inner[:-3]),
         products=inner[-3],
         planes=rows[-2],
@@ -210,10 +258,14 @@ class _Tiling:
         self.trace, self.found, self.target, self.knobs = trace, found, target, knobs
 
     def run(self) -> None:
+        self._join_blocks()
         trace, found = self.trace, self.found
         shape, parallel_rows, tall = _shape(trace.func, found), True, False
         columns: str | None = None
-        if found.is_open:
+        if found.lines:
+            strip, outer, inside = self._order_lines(choose_lines(shape, self.target, self.knobs))
+            parallel_rows = False
+        elif found.is_open:
             strip, outer, inside = self._order_open(choose_pairs(shape, self.target, self.knobs))
         else:
             plan = choose_strip(shape, self.target, self.knobs)
@@ -229,10 +281,26 @@ class _Tiling:
         rank = len(allocs(trace.func.body)[found.sums].buffer.type.shape)
         trace.do("compute_at", found.sums, strip, (*(1,) * (rank - 2), ROWS, 1))
         trace.do("compute_at", found.rows, outer)
-        split_rows(trace, found.rows, width=found.width, parallel=parallel_rows)
+        width = 1 if found.lines else found.width
+        split_rows(trace, found.rows, width=width, parallel=parallel_rows)
         steps = [f.var for f in trace.stage(found.sums).inner][:-3]
         trace.turn(steps, self.knobs.get("first_summand", 0))
         accumulate(trace, found.sums, tall=tall, columns=columns if shape.constant else None)
+
+    def _join_blocks(self) -> None:
+        """Make one loop of those over blocks of columns, as where they are phases of a stride."""
+        found = self.found
+        if len(found.blocks) > 1:
+            rest = [v for v in found.order if v not in (*found.lead, *found.blocks)]
+            self.trace.do("reorder", (*found.lead, *found.blocks, *rest))
+            block = self.trace.fuse_all(list(found.blocks))
+            order = (*found.lead, block, *rest)
+            self.found = replace(found, blocks=(block,), order=order)
+
+    def _split_block(self) -> tuple[str, str]:
+        """Cut the loop over blocks of columns into pairs."""
+        (block,) = self.found.blocks
+        return self.trace.split(block, min(2, self.trace.constant(block) or 2))
 
     def _order(self, plan: Strip) -> tuple[str, str, str]:
         """Cut and order the loops of the result.
@@ -243,10 +311,8 @@ class _Tiling:
         original = [v for v in found.order if v not in found.lead]
         top = found.row[0]
         row_outer, row_inner = trace.split(top, plan.lines)
-        block_outer, block_inner = trace.split(
-            found.block, min(2, trace.constant(found.block) or 2)
-        )
-        inner = [{top: row_inner, found.block: block_inner}.get(v, v) for v in original]
+        block_outer, block_inner = self._split_block()
+        inner = [{top: row_inner, found.blocks[0]: block_inner}.get(v, v) for v in original]
         if plan.columns_outside:
             whole = trace.constant(block_outer)
             assert whole is not None
@@ -264,13 +330,30 @@ class _Tiling:
         trace, found = self.trace, self.found
         pair, row = trace.split(found.row[0], PAIR)
         strip, pair = trace.split(pair, pairs)
-        columns, block = trace.split(found.block, min(2, trace.constant(found.block) or 2))
+        columns, block = self._split_block()
         whole = trace.constant(columns)
         assert whole is not None
         place, columns = trace.split(columns, whole)
-        rest = [v for v in found.order if v not in (*found.lead, found.row[0], found.block)]
-        inner = [{found.row[0]: row, found.block: block}.get(v, v) for v in found.order]
+        rest = [v for v in found.order if v not in (*found.lead, found.row[0], found.blocks[0])]
+        inner = [{found.row[0]: row, found.blocks[0]: block}.get(v, v) for v in found.order]
         inner = [v for v in inner if v in (row, block, *rest)]
         trace.do("reorder", (*found.lead, strip, place, columns, pair, *inner))
         trace.do("parallel", columns)
         return pair, place, inner[-2]
+
+    def _order_lines(self, count: int) -> tuple[str, str, str]:
+        """The same for an image of an open size, `count` lines in a strip."""
+        trace, found = self.trace, self.found
+        line, row = found.lines[-1], found.row[0]
+        strip, line = trace.split(line, count)
+        columns, block = self._split_block()
+        pairs = [] if (trace.constant(row) or MAX_LINE + 1) <= MAX_LINE else [row]
+        if pairs:
+            pair, row = trace.split(row, PAIR)
+            pairs = [pair]
+        renamed = {found.row[0]: row, found.blocks[0]: block}
+        inner = [renamed.get(v, v) for v in found.order if v not in (*found.lead, *found.lines)]
+        trace.do("reorder", (*found.lead, *found.lines[:-1], strip, columns, line, *pairs, *inner))
+        fused = trace.fuse_all([*found.lead, *found.lines[:-1], strip])
+        trace.do("parallel", fused)
+        return [line, *pairs][-1], fused, inner[-2]

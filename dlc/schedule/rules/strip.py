@@ -32,6 +32,7 @@ FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
 FREE_SHARE = 0.45  # of the second cache, up to which all that is read again is still there
 OPEN_ROWS = 128  # assumed where their number is known at run time only
 OPEN_SHARE = 0.65  # of the second cache, for the row operand of a strip of an open number of rows
+MAX_LINES = 4  # lines of an image in a strip: more would leave small images to one thread
 MAX_PAIRS = 16  # pairs of tiles in such a strip
 MAX_SUMS_BYTES = 48 * 1024  # beyond it the sums of a strip fall out of the first cache
 
@@ -99,6 +100,18 @@ def choose_pairs(shape: Shape, target: Target, knobs: Mapping[str, int]) -> int:
         return min(wanted, MAX_PAIRS)
     room = int(target.l2_bytes * OPEN_SHARE) // (2 * ROWS * shape.row_bytes)
     return min(MAX_PAIRS, 1 << max(room, 1).bit_length() - 1)
+
+
+def choose_lines(shape: Shape, target: Target, knobs: Mapping[str, int]) -> int:
+    """How many lines of an image of an open size a strip has: a power of two.
+
+    All columns pass a strip, and read its row operand again: it has to stay in the second cache.
+    """
+    wanted = knobs.get("strip", 0)
+    if wanted:
+        return min(wanted, MAX_LINES)
+    room = int(target.l2_bytes * OPEN_SHARE) // max(shape.lines * shape.row_bytes, 1)
+    return min(MAX_LINES, 1 << max(room, 1).bit_length() - 1)
 
 
 def open_cycles(shape: Shape, target: Target) -> float:
