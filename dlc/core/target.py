@@ -16,6 +16,7 @@ class Gpu:
     threads: int = 1024  # of one block
     shared_bytes: int = 99 * 1024  # of one block, by sm_86, sm_89 and sm_120
     registers: int = 65536  # of one block, 32 bits each
+    copy_bytes: int = 16  # that tensors begin at multiples of: the most that one copy brings
     processors: int = 108  # how many blocks run at the same time at least; A100, H100 has 132
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dlc.schedule.dependence import bounds_in
+from dlc.schedule.dependence import accesses, bounds_in
 from dlc.schedule.edit import aliases, sites
-from dlc.schedule.instruction import BARRIER
 from dlc.schedule.loop import Func, If, Invoke, Stmt, allocs, walk
 from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.region import Span, spans
@@ -31,9 +30,6 @@ class _Use:
 
 def why_not_unordered(func: Func, a: Stmt, b: Stmt) -> str:
     """Why two statements may not run in any order or at the same time, or ""."""
-    for stmt in (*walk(a), *walk(b)):
-        if isinstance(stmt, Invoke) and stmt.instruction != BARRIER.name:
-            return f"the instruction '{stmt.instruction}' is not looked into"
     same = aliases(func)
     first, second = list(_uses(a)), list(_uses(b))
     for x in first:
@@ -73,9 +69,11 @@ def _uses(stmt: Stmt) -> Iterator[_Use]:
                 limits |= _limits(outer.cond)
         found = [(site.store.buffer, site.store.index, True)]
         found += [(x.buffer, x.index, False) for x in reads]
-        for buffer, index, write in found:
-            if buffer not in own:
-                yield _limited(buffer, index, write, ranges, limits)
+        yield from (_limited(*use, ranges, limits) for use in found if use[0] not in own)
+    for access in (a for s in walk(stmt) if isinstance(s, Invoke) for a in accesses(s)):
+        if access.buffer not in own:
+            known = {**ranges, **dict(access.reach)}
+            yield _Use(access.buffer, access.index, access.write, known)
 
 
 def _limits(cond: Expr) -> dict[Expr, Expr]:

@@ -17,7 +17,7 @@ from typing import TypeGuard
 
 from dlc.core.types import DType
 from dlc.schedule.edit import read, sequence, written
-from dlc.schedule.instruction import BARRIER
+from dlc.schedule.instruction import ASYNC_COPIES, BARRIER, COMMIT, WAITS
 from dlc.schedule.loop import (
     Alloc,
     Block,
@@ -171,7 +171,7 @@ def is_cooperative(stmt: Stmt) -> bool:
     """Whether a statement holds phases of several threads, rather than being a phase."""
     if _is_of_threads(stmt):
         return False
-    return any(_is_of_threads(s) or is_barrier(s) for s in walk(stmt))
+    return any(_is_of_threads(s) or is_sync(s) for s in walk(stmt))
 
 
 def _is_of_threads(stmt: Stmt) -> TypeGuard[For]:
@@ -183,6 +183,31 @@ def is_barrier(stmt: Stmt) -> bool:
     return isinstance(stmt, Invoke) and stmt.instruction == BARRIER.name
 
 
+_WAITS = {wait.name: number for number, wait in enumerate(WAITS)}
+_SYNCS = frozenset({BARRIER.name, COMMIT.name, *_WAITS})
+
+
+def is_sync(stmt: Stmt) -> bool:
+    """Whether a statement orders what threads do, and computes nothing."""
+    return isinstance(stmt, Invoke) and stmt.instruction in _SYNCS
+
+
+def is_commit(stmt: Stmt) -> bool:
+    """Whether a statement ends a group of copies."""
+    return isinstance(stmt, Invoke) and stmt.instruction == COMMIT.name
+
+
+def waits_for(stmt: Stmt) -> int | None:
+    """How many groups of copies may still be on their way behind a statement; None if any."""
+    return _WAITS.get(stmt.instruction) if isinstance(stmt, Invoke) else None
+
+
+def copied(stmt: Stmt) -> set[str]:
+    """The buffers that a statement fills by copies beside the threads."""
+    found = (s for s in walk(stmt) if isinstance(s, Invoke) and s.instruction in ASYNC_COPIES)
+    return {s.operands[-1][0] for s in found}
+
+
 def phases(stmt: Stmt) -> Iterator[Stmt]:
     """The phases of what runs in a block, in order."""
     match stmt:
@@ -191,7 +216,7 @@ def phases(stmt: Stmt) -> Iterator[Stmt]:
         case Block(stmts):
             for child in stmts:
                 yield from phases(child)
-        case _ if not is_barrier(stmt):
+        case _ if not is_sync(stmt):
             yield stmt
 
 

@@ -34,7 +34,7 @@ from dlc.schedule.program import (
 )
 from dlc.schedule.verify_program import verify_program
 from dlc.te.expr import ZERO, Const, Expr, Load, Var, index
-from dlc.te.simplify import canonical
+from dlc.te.simplify import canonical, surely_divides
 from dlc.te.transform import loads, substitute
 from dlc.te.types import TensorType, const_size
 
@@ -54,6 +54,28 @@ def why_not_on_gpu(program: Program) -> str:
             case _:
                 pass
     return ""
+
+
+def misaligned(program: Program, size_bytes: int) -> Mapping[str, frozenset[str]]:
+    """By kernel: its parameters that may begin at no multiple of so many bytes.
+
+    Buffers of their own are aligned; a view need not be.
+    """
+    kernels = {k.name: k for k in program.kernels}
+    views: set[str] = set()
+    found: dict[str, set[str]] = {name: set() for name in kernels}
+    for stmt in statements(program.body):
+        match stmt:
+            case View(buffer, source, offset):
+                whole = surely_divides(size_bytes, offset * buffer.type.dtype.size_bytes)
+                if source in views or not whole:
+                    views.add(buffer.name)
+            case CallKernel(name, _, buffers):
+                params = zip(kernels[name].params, buffers, strict=True)
+                found[name] |= {p.name for p, b in params if b in views}
+            case _:
+                pass
+    return {name: frozenset(names) for name, names in found.items()}
 
 
 def with_copy_kernels(program: Program) -> Program:

@@ -69,6 +69,53 @@ def barrier():
 """,
 )
 
+
+@dataclass(frozen=True, slots=True)
+class AsyncCopy:
+    """Some neighbouring elements of a GPU's memory to that of a block, beside what its threads do.
+
+    They arrive at the latest when the thread waits for the group that its next commit ends.
+    """
+
+    dtype: str
+    count: int
+    bytes: int  # of all of them
+
+    @property
+    def name(self) -> str:
+        """The name of the instruction."""
+        return f"copy_async_{self.dtype}_{self.count}"
+
+    @property
+    def meaning(self) -> str:
+        """What it does, at once."""
+        kind = f"{self.dtype}[{self.count}]"
+        head = f"def {self.name}(x: {kind}, *, y: {kind}):\n"
+        return f"{head}    for i in range({self.count}):\n        y[i] = x[i]\n"
+
+
+# Source: PTX ISA 9.0, "Data Movement and Conversion Instructions: cp.async": 4, 8 or 16 bytes, and
+# both places aligned to as many.
+COPY_BYTES = (16, 8, 4)
+ASYNC_COPIES = {
+    copy.name: copy
+    for copy in (
+        AsyncCopy(dtype, size // width, size)
+        for dtype, width in (("f32", 4), ("f16", 2), ("bf16", 2), ("i8", 1), ("u8", 1))
+        for size in COPY_BYTES
+    )
+}
+for _copy in ASYNC_COPIES.values():
+    declare(_copy.name, _copy.meaning)
+# A thread's copies since its last commit become a group; a thread waits until no more than so many
+# groups are on their way. Neither computes anything.
+COMMIT = declare("commit_copies", "def commit_copies():\n    pass\n")
+MAX_STAGES = 8
+WAITS = tuple(
+    declare(f"wait_copies_{n}", f"def wait_copies_{n}():\n    pass\n")
+    for n in range(MAX_STAGES - 1)
+)
+
 # Ask for the line of memory at a place, for the first cache or the second. It may lie behind the
 # end of its buffer: it is not read.
 PREFETCH = tuple(

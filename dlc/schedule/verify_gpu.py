@@ -12,7 +12,7 @@ from dlc.schedule.gpu import (
     block_bodies,
     block_phases,
     block_threads,
-    is_barrier,
+    is_sync,
     shared_offsets,
     strides,
     tails,
@@ -33,6 +33,7 @@ from dlc.schedule.loop import (
     walk,
 )
 from dlc.schedule.passes.insert_barriers import insert_barriers
+from dlc.schedule.verify_copies import wrong_copies
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.transform import free_vars, loads
 from dlc.te.types import const_size
@@ -46,6 +47,7 @@ def verify_gpu(func: Func, gpu: Gpu, *, when: str) -> None:
     - Block loops stand outside of everything else; thread loops of a phase are nested.
     - The number of blocks of a launch with a tail is constant.
     - A barrier stands wherever phases conflict, and never inside of a phase.
+    - Copies beside the threads are aligned, and have arrived where they are used (`verify_copies`).
     - A block has no more threads, shared memory and registers than the target offers.
     - Shared buffers have a constant shape and are allocated outside of phases; what else is
       allocated there has scope `register` and, in each phase, the thread's digits at the same
@@ -55,6 +57,7 @@ def verify_gpu(func: Func, gpu: Gpu, *, when: str) -> None:
     problems = [
         *_loops(func),
         *_barriers(func),
+        *wrong_copies(func),
         *_limits(func, gpu),
         *_allocations(func),
         *(p for a in _private(func) for p in _digits(func, a)),
@@ -96,8 +99,8 @@ def _nested(phase: Stmt) -> Iterator[str]:
 def _barriers(func: Func) -> Iterator[str]:
     for stmt in walk(func.body):
         is_thread_loop = isinstance(stmt, For) and stmt.kind in (LoopKind.THREAD, LoopKind.WARP)
-        if is_thread_loop and any(is_barrier(s) for s in walk(stmt)):
-            yield "a barrier stands inside of a thread loop"
+        if is_thread_loop and any(is_sync(s) for s in walk(stmt)):
+            yield "threads of a block wait for each other, or for copies, inside of a thread loop"
     if insert_barriers(func) != func:
         yield "phases conflict without a barrier between them"
 

@@ -82,7 +82,9 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
     source.write_text(cuda_compile._source(kernels))
     run(["nvcc", "-ptx", "-std=c++17", "-diag-suppress=177", "-arch=compute_80", "-o", ptx, source])
     text = ptx.read_text()
-    for instruction in ("mma.sync.aligned.m16n8k16", "ldmatrix.sync", "atom.global.inc"):
+    copies = ("cp.async.cg.shared.global", "cp.async.commit_group", "cp.async.wait_group")
+    engine = ("mma.sync.aligned.m16n8k16", "ldmatrix.sync")
+    for instruction in (*engine, *copies, "atom.global.inc"):
         assert instruction in text
     for arch in ("sm_80", "sm_90", "sm_100", "sm_120"):
         said = run(["ptxas", "-v", f"-arch={arch}", "-o", tmp_path / arch, ptx])

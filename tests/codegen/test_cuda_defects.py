@@ -33,13 +33,19 @@ def product() -> Scheduled:
     prepare(trace, GPU)
     found = gpu_contract.match(trace.func, GPU)
     assert found is not None
-    gpu_contract.schedule(trace, found, GPU, {"tile": 5, "chunk": 8})
+    gpu_contract.schedule(trace, found, GPU, {"tile": 5, "chunk": 8, "stages": 1})
     return schedule(func, "k", trace.steps)
 
 
 def engine() -> Scheduled:
     """A product on the matrix engine, with tails."""
     return on_engine(product_of("f16", 70, 70, 32), "k", {"tile": 4})
+
+
+def staged() -> Scheduled:
+    """The same in chunks of 16, two of them on their way while one is multiplied."""
+    knobs = {"tile": 4, "chunk": 16, "parts": 1, "stages": 3}
+    return on_engine(product_of("f16", 70, 72, 96), "k", knobs)
 
 
 def written(text: str) -> Scheduled:
@@ -194,6 +200,35 @@ DEFECTS = {
     "tiles in the registers of others": Defect(
         "engine", "multiply_tiles<2, 4>(matmul, 0,", "multiply_tiles<2, 4>(matmul, 4,", "out of",
     ),
+    "copies that are not committed": Defect(
+        "staged", "    commit_copies();\n    {", "    {", "read of what is being copied",
+    ),
+    "first copies that are not committed": Defect(
+        "staged", "    commit_copies();\n  }", "  }", "read of what is being copied",
+    ),
+    "a wait for too few groups": Defect(
+        "staged", "wait_copies<1>", "wait_copies<2>", "read of what is being copied",
+    ),
+    "no wait for copies": Defect(
+        "staged", "wait_copies<1>();", "", "(read of|write to) what is being copied",
+    ),
+    "no barrier behind a wait": Defect("staged", "    barrier();\n    if", "    if", "race: "),
+    "a barrier before the wait": Defect(
+        "staged", "    wait_copies<1>();\n    barrier();", "    barrier();\n    wait_copies<1>();",
+        "race: ",
+    ),
+    "too few stages to copy to": Defect(
+        "staged", "(k_t + 2) % 3 * 1536", "(k_t + 2) % 2 * 1536", "race: |being copied",
+    ),
+    "a stage too early": Defect(
+        "staged", "+ k_t % 3 * 1536", "+ (k_t + 1) % 3 * 1536", "read of what is being copied",
+    ),
+    "copies for chunks that there are none": Defect(
+        "staged", "k_t + 2 < 6", "k_t + 2 < 7", "out of bounds|nobody waits for",
+    ),
+    "a copy that is not aligned": Defect(
+        "staged", "i0_2_b * 6144 + k_t * 16", "i0_2_b * 6144 + k_t * 15", "copy is not aligned",
+    ),
     "a maximum that drops NaN": Defect(
         "nan", r"max_of(float(A[b * 64]), 1.0f)", "(A[b * 64] > 1.0f ? float(A[b * 64]) : 1.0f)",
         WRONG,
@@ -206,7 +241,7 @@ HARMLESS = {"a chunk too many"}
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, Scheduled]:
     found = {"product": product(), "reverse": written(REVERSE), "shift": written(SHIFT)}
-    found |= {"tails": written(TAILS), "engine": engine()}
+    found |= {"tails": written(TAILS), "engine": engine(), "staged": staged()}
     return found | {"nan": found["reverse"]}
 
 

@@ -139,6 +139,25 @@ def test_every_tile_of_warps_computes_the_same() -> None:
     assert conflicts == 0
 
 
+@pytest.mark.parametrize("rule", [gpu_contract, gpu_matrix])
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_chunks_come_beside_the_work_on_those_before(rule: ModuleType, stages: int) -> None:
+    func = product_of("f32" if rule is gpu_contract else "f16", 37, 72, 80)
+    trace = Trace(func)
+    prepare(trace, GPU)
+    found = rule.match(trace.func, GPU)
+    rule.schedule(trace, found, GPU, {"tile": 8, "chunk": 16, "parts": 1, "stages": stages})
+    made = schedule(func, "k", trace.steps)
+    (kernel,) = made.kernels
+    assert f"wait_copies<{max(0, stages - 2)}>" in kernel.text
+    assert kernel.text.count("copy_async<8>" if rule is gpu_matrix else "copy_async<4>") == (
+        2 if stages == 1 else 4
+    )
+    emulator = Emulator(made.kernels)
+    check_emulated(made, inputs(func, {}), {}, emulator=emulator)
+    assert emulator.conflicts()[1] == 0
+
+
 def test_a_product_of_warps_means_what_its_loops_mean() -> None:
     func = product_of("f16", 35, 41, 48)
     made = on_engine(func, "k", {"tile": 7})

@@ -44,6 +44,15 @@ TAILS = """
             if l < n:
                 B[l] = t[l]
 """
+CHUNKS = """
+    def f(A: f32[6, 64], *, B: f32[6, 64]):
+        for k in range(6):
+            t = alloc(f32[64], "shared")
+            for i in thread(64):
+                t[i] = A[k, i]
+            for j in thread(64):
+                B[k, j] = t[63 - j]
+"""
 PARTS = """
     def f(A: f32[4, 8], *, B: f32[4, 8]):
         for i in range(4):
@@ -131,6 +140,17 @@ REFUSED = [
      "an extent is no constant"),
     ("attach", ("i", "b"), EDGES.replace("for t", "for i_t").replace("+ t", "+ i_t"),
      "the name 'i_t' is taken"),
+    ("pipeline", ("z", 2), CHUNKS, "there is no loop 'z'"),
+    ("pipeline", ("k", 0), CHUNKS, "no pipelines of 0 stages"),
+    ("pipeline", ("k", 9), CHUNKS, "no pipelines of 9 stages"),
+    ("pipeline", ("k", 7), CHUNKS, "runs 6 times, not 7"),
+    ("pipeline", ("k", 2), CHUNKS.replace("range(6)", "range(n)").replace("A: f32[6,",
+     "n: size, A: f32[n,").replace("B: f32[6,", "B: f32[n,"), "runs n times, not 2"),
+    ("pipeline", ("k", 2), CHUNKS.replace("range(6)", "unroll(6)"), "already unroll"),
+    ("pipeline", ("k", 2), CHUNKS.replace("shared", "local"), "does not begin by filling"),
+    ("pipeline", ("k", 2), CHUNKS.replace("A[k, i]", "B[k, i]"), "computes what it fills"),
+    ("pipeline", ("k", 2), CHUNKS.replace("for j", "for i_first").replace("j]", "i_first]")
+     .replace("- j", "- i_first"), "the name 'i_first' is taken"),
     ("drop_guards", ("z",), KEPT, "there is no intermediate 'z'"),
     ("drop_guards", ("t",), TAILS.replace("if i < n", "if i + 1 < n"), "different guards"),
     ("drop_guards", ("t",), TAILS.replace("t[j]", "t[7 - j]"), "'7 - j' is no loop variable"),

@@ -20,11 +20,12 @@ from dlc.codegen.llvm.host_function import weight_offsets
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels
 from dlc.core.target import Target
 from dlc.schedule.gpu import Launches, split_launches
-from dlc.schedule.gpu_program import launch_program, with_copy_kernels
+from dlc.schedule.gpu_program import launch_program, misaligned, with_copy_kernels
 from dlc.schedule.loop import Func
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitive import Step
 from dlc.schedule.program import Program
+from dlc.schedule.verify_copies import widest_copy
 from dlc.schedule.verify_gpu import verify_gpu
 
 _LOG = logging.getLogger("dlc.schedule")
@@ -64,19 +65,34 @@ def schedule_program(
     launches: dict[str, Launches] = {}
     kernels: dict[str, Kernel] = {}
     on_host: list[Func] = []
+    unaligned = misaligned(program, target.gpu.copy_bytes)
     for number, func in enumerate(program.kernels):
         if reason := why_not_printable(func):
             _LOG.warning("kernel %s stays on the host: %s", func.name, reason)
             launches[func.name] = Launches((), (func,))
             on_host.append(func)
             continue
-        found = launches[func.name] = split_launches(optimize(func, target, steps.get(func.name)))
+        found = launches[func.name] = split_launches(
+            _optimized(func, target, steps.get(func.name), unaligned[func.name])
+        )
         for launch in found.funcs:
             verify_gpu(launch, target.gpu, when="before printing")
             kernels[launch.name] = emit_kernel(launch, _symbol(launch))
         if progress:
             progress(func.name, number + 1, len(program.kernels))
     return Scheduled(launch_program(program, launches), kernels, tuple(on_host))
+
+
+def _optimized(
+    func: Func, target: Target, steps: Sequence[Step] | None, unaligned: frozenset[str]
+) -> Func:
+    """The scheduled function; it copies element by element where a tensor is not aligned."""
+    assert target.gpu is not None, "the target is a GPU"
+    result = optimize(func, target, steps)
+    sizes = {b.name: b.type.dtype.size_bytes for b in func.params}
+    if all(widest_copy(result, name) <= sizes[name] for name in unaligned):
+        return result
+    return optimize(func, replace(target, gpu=replace(target.gpu, copy_bytes=0)))
 
 
 def _symbol(func: Func) -> str:

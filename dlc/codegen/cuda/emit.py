@@ -21,6 +21,7 @@ from dlc.schedule.gpu import (
     grid,
     group_count,
     is_barrier,
+    is_commit,
     is_cooperative,
     member_count,
     shared_offsets,
@@ -28,8 +29,9 @@ from dlc.schedule.gpu import (
     tails,
     thread_loops,
     threads_of,
+    waits_for,
 )
-from dlc.schedule.instruction import WARP_PRODUCTS, WarpProduct
+from dlc.schedule.instruction import ASYNC_COPIES, WARP_PRODUCTS, AsyncCopy, WarpProduct
 from dlc.schedule.loop import (
     Alloc,
     Block,
@@ -199,6 +201,10 @@ class _Printer:
         """Phases and what stands around them."""
         if is_barrier(stmt):
             return [f"{pad}barrier();"]
+        if is_commit(stmt):
+            return [f"{pad}commit_copies();"]
+        if (groups := waits_for(stmt)) is not None:
+            return [f"{pad}wait_copies<{groups}>();"]
         match stmt:
             case Block(stmts):
                 return [line for s in stmts for line in self.body(s, pad)]
@@ -262,6 +268,8 @@ class _Printer:
                 return [head, *self.stmt(body, pad)]
             case Invoke(name, operands) if name in WARP_PRODUCTS:
                 return [pad + self.warp_product(WARP_PRODUCTS[name], operands)]
+            case Invoke(name, operands) if name in ASYNC_COPIES:
+                return [pad + self.copy(ASYNC_COPIES[name], operands)]
             case Invoke(name, _):
                 raise CodegenError(
                     stage="the CUDA printer",
@@ -277,6 +285,11 @@ class _Printer:
         pitches = [self.exprs.text(self.buffers[name].type.shape[-1]) for name, _ in operands[:2]]
         (a, b, c), (lda, ldb) = places, pitches
         return f"multiply_tiles<{known.rows}, {known.columns}>({c}, {a}, {lda}, {b}, {ldb});"
+
+    def copy(self, known: AsyncCopy, operands: tuple[Operand, ...]) -> str:
+        """A copy of neighbouring elements to shared memory."""
+        source, target = (f"{name}, {self.place(name, index)}" for name, index in operands)
+        return f"copy_async<{known.count}>({target}, {source});"
 
     def loop(self, loop: For, pad: str, inner: Callable[[Stmt, str], list[str]]) -> list[str]:
         """A loop that one thread, or all of a block, run in order."""

@@ -6,6 +6,8 @@
 //   races     each element remembers who touched it since the last barrier; two threads that touch
 //             one element, one of them writing, must have a barrier between them, and two blocks
 //             must never
+//   copies    arrive when they are asked for, or as late as they may, or by chance; nobody may touch
+//             what is on its way, and no thread ends while it is
 // Not modelled: the weak order of memory between blocks, and time.
 #pragma once
 #include <math.h>
@@ -53,6 +55,7 @@ namespace dlc {
 enum Order { FORWARD, BACKWARD, SHUFFLED };
 
 inline int block, thread, threads, launched;  // who runs now, of how many threads and blocks
+inline int order;                    // of blocks, threads and copies
 inline u32 epoch;                    // barriers passed in this launch, over all blocks
 inline const char *kernel;
 inline char failure[512];            // the first thing that went wrong, or ""
@@ -79,10 +82,11 @@ inline bool saw(int other) {
 }
 
 // Who touched an element last: the epoch, and the thread, or SEVERAL.
-const int SEVERAL = -1;
+const int SEVERAL = -1, COPIED = -2;  // COPIED: a copy that nobody has waited for will write it
 struct Touch { u32 write_epoch, read_epoch; int writer, reader, write_block, read_block; };
 
 inline void on_read(Touch &t, const char *name, long long at) {
+  if (t.writer == COPIED) fail("read of what is being copied:", name, at, -1);
   if (t.write_epoch && !saw(t.write_block)) fail("race of blocks: read of", name, at, -1);
   if (t.write_epoch == epoch && t.writer != thread) fail("race: read of", name, at, t.writer);
   t.reader = t.read_epoch == epoch && t.reader != thread ? SEVERAL : thread;
@@ -90,6 +94,7 @@ inline void on_read(Touch &t, const char *name, long long at) {
   t.read_epoch = epoch;
 }
 inline void on_write(Touch &t, const char *name, long long at) {
+  if (t.writer == COPIED) fail("write to what is being copied:", name, at, -1);
   if ((t.write_epoch && !saw(t.write_block)) || (t.read_epoch && !saw(t.read_block)))
     fail("race of blocks: write to", name, at, -1);
   if (t.write_epoch == epoch && t.writer != thread) fail("race: write to", name, at, t.writer);
@@ -185,7 +190,9 @@ inline void pause(State state) {
   dlc_switch(&me.stack_pointer, scheduler);
 }
 [[noreturn]] inline void give_up() { pause(DONE); abort(); }
-inline void enter() { body(); pause(DONE); }
+void check_copies();
+void forget_copies();
+inline void enter() { body(); check_copies(); pause(DONE); }
 
 inline void prepare(Fiber &fiber) {
   if (!fiber.stack)
@@ -213,8 +220,9 @@ inline int *ordered(int *order, int count, int kind, Random &random) {
 
 // Runs all blocks; false, with `failure` set, at the first fault.
 inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks, int count,
-                   int order) {
+                   int how) {
   kernel = name;
+  order = how;
   failure[0] = 0;
   body = run;
   arguments = buffers;
@@ -233,6 +241,7 @@ inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks,
     block = block_turn[b];
     ++epoch;
     for (int t = 0; t < count; ++t) prepare(fibers[t]);
+    forget_copies();
     for (int waiting = 1; waiting && !failure[0];) {
       ordered(turn, count, order, random);
       for (int i = 0; i < count && !failure[0]; ++i) {
@@ -301,6 +310,7 @@ DLC_FN bool last_block(const dlc::Global<u32> &arrivals, i64 group, u32 count) {
   using namespace dlc;
   if (group < 0 || (group + 1) * 4 > arrivals.buffer.bytes)
     fail("out of bounds:", arrivals.name, group, -1);
+  check_copies();
   barrier();
   if (thread == 0) {
     u32 &number = ((u32 *)arrivals.buffer.data)[group];
@@ -314,67 +324,5 @@ DLC_FN bool last_block(const dlc::Global<u32> &arrivals, i64 group, u32 count) {
   return is_last;
 }
 
-// ---- warp instructions: 32 lanes meet, then each takes its part of what all have brought
-
-namespace dlc {
-
-struct Brought { i64 at; u32 x[4], y[2]; };
-inline Brought brought[2][1024];  // by turns, since a lane may be one instruction ahead
-inline i64 loads, conflicts;  // of rows of 16 bytes in shared memory, eight at a time
-
-inline const Brought *meet(const Brought &mine) {
-  const int turn = turns[thread]++ % 2;
-  brought[turn][thread] = mine;
-  pause(AT_WARP);
-  return brought[turn] + thread / 32 * 32;
-}
-
-// Rows of eight in different banks are loaded at once.
-inline void count_conflicts(const Brought *lanes, int matrices) {
-  for (int m = 0; m < matrices; ++m) {
-    int most = 0, rows[8] = {};
-    for (int r = 0; r < 8; ++r) {
-      int &same = rows[lanes[m * 8 + r].at / 8 % 8];
-      if (++same > most) most = same;
-    }
-    loads += 1;
-    conflicts += most - 1;
-  }
-}
-
-template <class A> void load(u32 *x, const A &a, i64 at, int matrices, bool turned) {
-  if (at % 8) fail("a row is not aligned to 16 bytes:", a.name, at, -1);
-  const Brought *lanes = meet({at, {}, {}});
-  const int g = thread % 32 / 4, t = thread % 4;
-  if (thread % 32 == 0) count_conflicts(lanes, matrices);
-  for (int m = 0; m < matrices; ++m) {
-    const i64 first = turned ? lanes[m * 8 + 2 * t].at + g : lanes[m * 8 + g].at + 2 * t;
-    const i64 second = turned ? lanes[m * 8 + 2 * t + 1].at + g : first + 1;
-    x[m] = a[first].value().bits | (u32)a[second].value().bits << 16;
-  }
-}
-
-template <class T> float half_of(u32 pair, int which) {
-  T x;
-  x.bits = u16(pair >> 16 * which);
-  return float(x);
-}
-
-}  // namespace dlc
-
-template <class A> void load_matrices(u32 (&x)[4], const A &a, i64 at) { dlc::load(x, a, at, 4, false); }
-template <class A> void load_turned(u32 (&x)[2], const A &a, i64 at) { dlc::load(x, a, at, 2, true); }
-template <class T> T kind_of(const dlc::Shared<T> &) { return {}; }
-
-// The lanes of mma.m16n8k16: sums of lines g and g + 8, columns 2 t and 2 t + 1.
-template <class T> void multiply_add(float *c, const u32 (&a)[4], const u32 (&b)[2], T) {
-  dlc::Brought mine = {0, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
-  const dlc::Brought *lanes = dlc::meet(mine);
-  const int g = dlc::thread % 32 / 4, t = dlc::thread % 4;
-  for (int i = 0; i < 4; ++i)
-    for (int k = 0; k < 16; ++k) {
-      const u32 left = lanes[g * 4 + k % 8 / 2].x[i / 2 + k / 8 * 2];
-      const u32 right = lanes[(2 * t + i % 2) * 4 + k % 8 / 2].y[k / 8];
-      c[i] += dlc::half_of<T>(left, k % 2) * dlc::half_of<T>(right, k % 2);
-    }
-}
+#include "emulate_copies.h"
+#include "emulate_warps.h"

@@ -105,8 +105,8 @@ class Emulator:
     ) -> None:
         text = emulation_text(kernels)
         digest = hashlib.sha256(text.encode())
-        for name in ("seam.cuh", "emulate.h"):
-            digest.update((FOLDER / name).read_bytes())
+        for header in sorted(FOLDER.glob("*.h")) + sorted(FOLDER.glob("*.cuh")):
+            digest.update(header.read_bytes())
         self._folder = None if folder else tempfile.TemporaryDirectory(prefix="dlc-emulate-")
         where = folder or Path(self._folder.name if self._folder else "")
         library = where / f"{digest.hexdigest()[:24]}.so"
@@ -173,7 +173,8 @@ def blocks(kernel: Kernel, sizes: Mapping[str, int]) -> int:
 def _compile(text: str, library: Path, level: str) -> None:
     source = library.with_suffix(".cc")
     source.write_text(text, encoding="utf-8")
-    command = ["g++", "-std=c++20", level, "-ffp-contract=off", "-w", "-shared", "-fPIC"]
+    flags = ["-std=c++20", level, "-ffp-contract=off", "-fno-gnu-unique", "-w"]
+    command = ["g++", *flags, "-shared", "-fPIC"]
     done = subprocess.run(
         [*command, f"-I{FOLDER}", "-o", str(library), str(source)],
         capture_output=True,

@@ -65,6 +65,21 @@ struct f16 {
 
 // Warp instructions. Source: PTX ISA 9.0, "Warp Level Matrix Instructions": ldmatrix, mma.
 template <class T> DLC_FN u32 shared_address(const T *p) { return u32(__cvta_generic_to_shared(p)); }
+// Copies beside what the thread does: 4, 8 or 16 bytes, both places aligned to as many.
+// Source: PTX ISA 9.0, "Data Movement and Conversion Instructions": cp.async.
+template <int COUNT, class T> DLC_FN void copy_async(T *to, i64 at, const T *from, i64 first) {
+  const u32 target = shared_address(to + at);
+  const u64 source = u64(__cvta_generic_to_global(from + first));
+  if (COUNT * sizeof(T) == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(target), "l"(source) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+                 :: "r"(target), "l"(source), "n"(COUNT * sizeof(T) == 8 ? 8 : 4) : "memory");
+}
+DLC_FN void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int GROUPS> DLC_FN void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(GROUPS) : "memory");
+}
 template <class T> DLC_FN void load_matrices(u32 (&x)[4], const T *p, int at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlc.core.target import Target
 from dlc.schedule.gpu import WARP
 from dlc.schedule.loop import loops
 from dlc.schedule.nest import Stage
 from dlc.schedule.primitive import refuse
+from dlc.schedule.rules.gpu_pipeline import copy_in_lines
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, Const
@@ -95,11 +97,13 @@ def cache_factors(
     tiled: tuple[str, str, str],
     threads: int,
     gaps: tuple[int, int] = (GAP, 0),
+    target: Target | None = None,
 ) -> None:
     """Compute both factors of a chunk into shared memory, by all threads of the block.
 
     `tiled` are the loops over rows, columns and summands of the chunk, `gaps` the elements behind
-    each line of the rows and of the columns.
+    each line of the rows and of the columns. Given a target, copies bring them beside the threads
+    where that can be.
     """
     row, column, inner = tiled
     for side, axes, what, gap in (
@@ -109,15 +113,19 @@ def cache_factors(
         name = f"{total}_{what}"
         trace.do("cache_factor", total, side, chunk, axes, name, "shared")
         nest = trace.stage(name)
-        fused = f"{name}_copy"
-        order = nest.names[::-1] if _runs_across(nest) else nest.names
-        if len(order) == 2:
+        across = _runs_across(nest)
+        if gap or across:
+            trace.do("pad_dim", name, 1, gap or GAP)
+        if across:
+            order = nest.names[::-1]
             trace.do("reorder", tuple(order))
+        else:
+            order = nest.names if target is None else copy_in_lines(trace, name, target)
+        fused = order[0]
+        if len(order) == 2:
+            fused = f"{name}_copy"
             trace.do("fuse", *order, fused)
-        trace.do("cooperate", fused if len(order) == 2 else order[0], threads)
-        gap = gap or (GAP if order != nest.names else 0)
-        if gap:
-            trace.do("pad_dim", name, 1, gap)
+        trace.do("cooperate", fused, threads)
 
 
 def _runs_across(nest: Stage) -> bool:

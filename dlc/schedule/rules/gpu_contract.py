@@ -25,6 +25,7 @@ from dlc.schedule.rules.gpu_block import (
     split,
     unroll,
 )
+from dlc.schedule.rules.gpu_pipeline import pipeline_chunks
 from dlc.schedule.rules.gpu_split import count_parts, split_sum, spread_parts
 from dlc.schedule.rules.gpu_tile import choose_gpu_tile
 from dlc.schedule.rules.prepare import simple_index
@@ -84,8 +85,9 @@ def _stages(func: Func, found: Contraction) -> tuple[Stage, Stage]:
 
 
 def space(func: Func, target: Target) -> Space:
-    """The tile of a block and of a thread, and the chunk of the reduction; 0 is analytic."""
-    return Space({"tile": tuple(range(9)), "chunk": (0, 8, 16, 32), "parts": (0, 1, 2, 4, 8)})
+    """The tile of a block and of a thread, how the summands are cut; 0 is analytic."""
+    tiles = {"tile": tuple(range(9)), "chunk": (0, 8, 16, 32), "parts": (0, 1, 2, 4, 8)}
+    return Space({**tiles, "stages": (0, 1, 2, 3, 4)})
 
 
 def schedule(trace: Trace, found: Product, target: Target, knobs: Mapping[str, int]) -> None:
@@ -162,7 +164,7 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     name, inside = (total, sums) if cut is None else (cut.total, cut.loops)
     chunk, tiled = bring_chunks(trace, name, inside, tile.chunk)
     count = tile.row_threads * tile.column_threads
-    cache_factors(trace, name, found.row_side, chunk, tiled, count)
+    cache_factors(trace, name, found.row_side, chunk, tiled, count, target=target)
     trace.do("drop_guards", name)
     keep_in_registers(trace, name, results)
     bind_tile(trace, (f"{tiled[0]}_init", f"{tiled[1]}_init"), results, None)
@@ -175,6 +177,7 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
         bind_tile(trace, cut.final[:2], results, cut.final[2])
         spread_parts(trace, total, cut)
     unroll(trace, [f"{loops.row}_s", f"{loops.column}_s"])
+    pipeline_chunks(trace, chunk, knobs)
     return count
 
 

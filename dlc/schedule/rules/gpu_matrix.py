@@ -25,6 +25,7 @@ from dlc.schedule.nest import stages
 from dlc.schedule.rules import gpu_contract
 from dlc.schedule.rules.gpu_block import cache_factors, unroll
 from dlc.schedule.rules.gpu_contract import Product
+from dlc.schedule.rules.gpu_pipeline import pipeline_chunks
 from dlc.schedule.rules.gpu_split import count_parts, split_sum, spread_parts
 from dlc.schedule.rules.gpu_tile import LARGE
 from dlc.schedule.space import Space
@@ -98,9 +99,9 @@ def _narrow(factors: tuple[Expr, Expr]) -> DType | None:
 
 def space(func: Func, target: Target) -> Space:
     """The tile of a block and the chunk of the reduction; 0 is analytic."""
-    return Space(
-        {"tile": tuple(range(len(TILES) + 1)), "chunk": (0, *CHUNKS), "parts": (0, 1, 2, 4, 8)}
-    )
+    tiles = tuple(range(len(TILES) + 1))
+    knobs = {"tile": tiles, "chunk": (0, *CHUNKS), "parts": (0, 1, 2, 4, 8)}
+    return Space({**knobs, "stages": (0, 1, 2, 3, 4)})
 
 
 def schedule(trace: Trace, found: Product, target: Target, knobs: Mapping[str, int]) -> None:
@@ -127,7 +128,7 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     name, inside = (total, sums) if cut is None else (cut.total, cut.loops)
     chunk, tiled = gpu_contract.bring_chunks(trace, name, inside, size)
     threads = tile.row_warps * tile.column_warps * WARP
-    cache_factors(trace, name, found.row_side, chunk, tiled, threads, (LINE, LINE))
+    cache_factors(trace, name, found.row_side, chunk, tiled, threads, (LINE, LINE), target)
     trace.do("drop_guards", name)
     _lay_in_lanes(trace, name, tile)
     _bind_lanes(trace, f"{tiled[0]}_init", f"{tiled[1]}_init", tile)
@@ -140,6 +141,7 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
         _bind_lanes(trace, *cut.final[:2], tile, cut.final[2])
         spread_parts(trace, total, cut)
     _multiply(trace, tiled, tile, WarpProduct(str(dtype), tile.rows, tile.columns))
+    pipeline_chunks(trace, chunk, knobs)
     return threads
 
 

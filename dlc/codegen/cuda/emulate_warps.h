@@ -1,0 +1,66 @@
+// Part of emulate.h: warp instructions. 32 lanes meet, then each takes its part of what all have
+// brought.
+#pragma once
+
+namespace dlc {
+
+struct Brought { i64 at; u32 x[4], y[2]; };
+inline Brought brought[2][1024];  // by turns, since a lane may be one instruction ahead
+inline i64 loads, conflicts;  // of rows of 16 bytes in shared memory, eight at a time
+
+inline const Brought *meet(const Brought &mine) {
+  const int turn = turns[thread]++ % 2;
+  brought[turn][thread] = mine;
+  pause(AT_WARP);
+  return brought[turn] + thread / 32 * 32;
+}
+
+// Rows of eight in different banks are loaded at once.
+inline void count_conflicts(const Brought *lanes, int matrices) {
+  for (int m = 0; m < matrices; ++m) {
+    int most = 0, rows[8] = {};
+    for (int r = 0; r < 8; ++r) {
+      int &same = rows[lanes[m * 8 + r].at / 8 % 8];
+      if (++same > most) most = same;
+    }
+    loads += 1;
+    conflicts += most - 1;
+  }
+}
+
+template <class A> void load(u32 *x, const A &a, i64 at, int matrices, bool turned) {
+  if (at % 8) fail("a row is not aligned to 16 bytes:", a.name, at, -1);
+  const Brought *lanes = meet({at, {}, {}});
+  const int g = thread % 32 / 4, t = thread % 4;
+  if (thread % 32 == 0) count_conflicts(lanes, matrices);
+  for (int m = 0; m < matrices; ++m) {
+    const i64 first = turned ? lanes[m * 8 + 2 * t].at + g : lanes[m * 8 + g].at + 2 * t;
+    const i64 second = turned ? lanes[m * 8 + 2 * t + 1].at + g : first + 1;
+    x[m] = a[first].value().bits | (u32)a[second].value().bits << 16;
+  }
+}
+
+template <class T> float half_of(u32 pair, int which) {
+  T x;
+  x.bits = u16(pair >> 16 * which);
+  return float(x);
+}
+
+}  // namespace dlc
+
+template <class A> void load_matrices(u32 (&x)[4], const A &a, i64 at) { dlc::load(x, a, at, 4, false); }
+template <class A> void load_turned(u32 (&x)[2], const A &a, i64 at) { dlc::load(x, a, at, 2, true); }
+template <class T> T kind_of(const dlc::Shared<T> &) { return {}; }
+
+// The lanes of mma.m16n8k16: sums of lines g and g + 8, columns 2 t and 2 t + 1.
+template <class T> void multiply_add(float *c, const u32 (&a)[4], const u32 (&b)[2], T) {
+  dlc::Brought mine = {0, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+  const dlc::Brought *lanes = dlc::meet(mine);
+  const int g = dlc::thread % 32 / 4, t = dlc::thread % 4;
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0; k < 16; ++k) {
+      const u32 left = lanes[g * 4 + k % 8 / 2].x[i / 2 + k / 8 * 2];
+      const u32 right = lanes[(2 * t + i % 2) * 4 + k % 8 / 2].y[k / 8];
+      c[i] += dlc::half_of<T>(left, k % 2) * dlc::half_of<T>(right, k % 2);
+    }
+}
