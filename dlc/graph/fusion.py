@@ -20,8 +20,10 @@ from dlc.graph.ops.checked_indices import CheckedIndices
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.layout import Interleave
+from dlc.graph.ops.narrow import Widen
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
+from dlc.graph.ops.planes_planar import ConvPlanarPlanes
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.graph.ops.text import TextOp
 from dlc.graph.ops.winograd import ConvWinograd
@@ -89,10 +91,12 @@ class _Grouping:
         )
 
     def _widens(self, node: Node) -> bool:
-        """Whether a node is on the way from bytes to the numbers they stand for.
+        """Whether a node is on the way from bytes, or bf16, to the numbers they stand for.
 
-        The bytes are what is kept in memory then, and each reader makes the numbers anew.
+        Those are what is kept in memory then, and each reader makes the numbers anew.
         """
+        if isinstance(node.op, Widen):
+            return True
         if not isinstance(node.op, Cast | Add | Sub) or node.output in self.outputs:
             return False
         operands = [v for v in node.inputs if v not in self.graph.constants]
@@ -104,7 +108,7 @@ class _Grouping:
         if dtype.is_float or node.output.type.dtype.size_bytes < 2:
             return False
         users = self.graph.users.get(node.output, ())
-        return bool(users) and all(_reads_widened(u.op) for u in users)
+        return bool(users) and all(reads_widened(u.op) for u in users)
 
     def _feeds_own_memory(self, view: Node) -> bool:
         """Whether what is computed from a view is placed into the memory that the view reads.
@@ -261,10 +265,10 @@ class _Grouping:
         return tuple(sorted(chosen.values(), key=lambda n: self.position[id(n)]))
 
 
-def _reads_widened(op: Op) -> bool:
+def reads_widened(op: Op) -> bool:
     """Whether an operator reads each element about once, or whole vectors of them."""
     if op.fuse is Fuse.ANCHOR:
-        return isinstance(op, ConvPlanes | MatMulPlanes | DepthwiseBlocked)
+        return isinstance(op, ConvPlanes | ConvPlanarPlanes | MatMulPlanes | DepthwiseBlocked)
     return op.fuse in (Fuse.ELEMENTWISE, Fuse.REDUCTION) or isinstance(op, Slice | Transpose)
 
 

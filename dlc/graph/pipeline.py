@@ -20,6 +20,7 @@ from dlc.graph.passes.separate_scales import separate_scales
 from dlc.graph.passes.share_halos import share_halos
 from dlc.graph.passes.simplify_shapes import simplify_shapes
 from dlc.graph.passes.sink_constants import sink_constants
+from dlc.graph.passes.store_narrow import store_narrow
 from dlc.graph.passes.use_matrix_engine import use_matrix_engine
 from dlc.graph.passes.use_winograd import use_winograd
 
@@ -45,6 +46,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     use_matrix_engine,
     use_winograd,
     remove_dead_nodes,  # again: nothing unused is compiled
+    store_narrow,
     lift_constants,
     fuse_groups,
 )

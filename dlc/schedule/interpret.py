@@ -218,6 +218,7 @@ def _prelude(seed: int) -> dict[str, Any]:
         "sigmoid": _through_f64(lambda x: 1.0 / (1.0 + np.exp(-x))),
         "cos": _through_f64(np.cos), "floor": _through_f64(np.floor), "isnan": np.isnan,
         "ceil": _through_f64(np.ceil), "round": _through_f64(np.rint),
+        "flush": lambda x: np.copysign(x * 0, x) if abs(x) < np.finfo(x.dtype).tiny else x,
         "all_of": lambda *parts: all([bool(p) for p in parts]),
         "any_of": lambda *parts: any([bool(p) for p in parts]),
     }  # fmt: skip

@@ -11,7 +11,9 @@ from dlc.te.transform import walk
 
 POLYNOMIAL = 16
 """Operations of a function that is a polynomial: 6 to 12 multiply-adds, and the range reduction."""
-_CHEAP = frozenset({UnOp.NEG, UnOp.NOT, UnOp.INVERT, UnOp.ABS, UnOp.FLOOR, UnOp.CEIL, UnOp.ROUND})
+_CHEAP = frozenset(
+    {UnOp.NEG, UnOp.NOT, UnOp.INVERT, UnOp.ABS, UnOp.FLOOR, UnOp.CEIL, UnOp.ROUND, UnOp.FLUSH}
+)
 
 
 def operations(stmt: Stmt) -> int | None:

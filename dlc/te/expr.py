@@ -247,11 +247,18 @@ def cast(dtype: DType, a: Expr) -> Expr:
     """Convert to another type; constants are converted here."""
     if a.dtype is dtype:
         return a
+    if isinstance(a, Cast) and a.a.dtype is dtype and _holds(a.dtype, dtype):
+        return a.a
     if isinstance(a, Const) and not (isinstance(a.value, float) and not math.isfinite(a.value)):
         return const(a.value, dtype)
     if isinstance(a, Const):
         return const(a.value if dtype.is_float else 0, dtype)
     return Cast(dtype, a)
+
+
+def _holds(wide: DType, dtype: DType) -> bool:
+    """Whether a floating type has every value of a smaller one of 16 bits."""
+    return wide in (DType.F32, DType.F64) and dtype in (DType.F16, DType.BF16)
 
 
 def select(cond: Expr, then: ExprLike, other: ExprLike) -> Expr:

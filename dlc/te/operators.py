@@ -51,6 +51,7 @@ class UnOp(enum.StrEnum):
     CEIL = "ceil"
     ROUND = "round"  # half to even
     ISNAN = "isnan"
+    FLUSH = "flush"  # denormals become zeros of their sign
 
 
 COMPARISONS = frozenset({BinOp.LT, BinOp.LE, BinOp.EQ, BinOp.NE})

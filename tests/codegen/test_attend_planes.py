@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dlc.core.types import DType
+from dlc.graph.arrays import round_to
 from dlc.graph.lower import lower_group
 from dlc.graph.text import parse_graph
 from dlc.schedule.pipeline import optimize
@@ -30,10 +32,10 @@ def main(SIZES q: f32[B, M, H, D], k: f32[B, N, H, D], v: f32[B, N, H, D], m: f3
 """
 
 
-def scheduled(count, **sizes):
+def scheduled(count, text=TEXT, **sizes):
     """The kernel, and the text of its loops; what is not in `sizes` is open."""
     names = [n for n in "BMNHD" if n not in sizes]
-    text = TEXT.replace("SIZES ", "".join(f"{n.lower()}: size, " for n in names))
+    text = text.replace("SIZES ", "".join(f"{n.lower()}: size, " for n in names))
     for name in "BMNHD":
         text = text.replace(f"[{name},", f"[{sizes.get(name, name.lower())},")
         for end in ",]":
@@ -92,6 +94,16 @@ def test_open_lengths_are_exact():
         sizes = {"b": batch, "m": rows, "n": keys}
         found = kernel(sizes, named(given))["out"]
         np.testing.assert_array_equal(found, expected(*given))
+
+
+@needs_engine
+def test_one_matrix_is_rounded_as_it_is_written():
+    end = "    z: bf16[B, M, H, D] = narrow(y)\n    return z"
+    kernel, _ = scheduled(1, TEXT.replace("    return y", end), B=1, M=33, N=45, H=3, D=32)
+    given = operands(1, 33, 45, 3, 32)
+    found = kernel({}, named(given))["out"].astype(np.float32)
+    wanted = round_to(expected(*given), DType.BF16).astype(np.float32)
+    np.testing.assert_array_equal(found, wanted)
 
 
 @needs_engine

@@ -82,3 +82,20 @@ def test_integers_wrap_around_and_floats_saturate(dtype, target):
     reals = np.array([-1e9, -2.9, -0.5, np.nan, 0.9, 1.9, 77, np.inf], np.float32)
     wanted = np.clip(np.trunc(np.nan_to_num(reals)), low, low + (1 << dtype.bits) - 1)
     np.testing.assert_array_equal(moved("f32", dtype, target, reals).astype(np.float32), wanted)
+
+
+@pytest.mark.parametrize("formula", ["bf16(flush({}))", "bf16({})"])
+def test_floats_become_bf16_with_denormals_or_zeros_for_them(formula, target):
+    x = deciding_floats()
+    tiny = np.abs(x) < np.finfo(np.float32).tiny
+    kept = np.where(tiny, np.copysign(np.float32(0), x), x) if "flush" in formula else x
+    with np.errstate(all="ignore"):
+        same(moved("f32", "bf16", target, x, formula), kept.astype(numpy_dtype(DType.BF16)))
+    if "flush" in formula:
+        same(moved("f32", "f32", target, x, "flush({})"), kept)
+
+
+def test_bf16_are_copied_as_they_are(target):
+    x = np.arange(1 << 16, dtype=np.uint16).view(numpy_dtype(DType.BF16))
+    found = moved("bf16", "bf16", target, x)
+    np.testing.assert_array_equal(found.view(np.uint16), x.view(np.uint16))

@@ -11,7 +11,9 @@ import pytest
 from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.types import DType
+from dlc.graph.arrays import round_to
 from dlc.graph.ops.layout import Interleave
+from dlc.graph.ops.narrow import Narrow, Widen
 from dlc.graph.ops.planes import pack_tiles
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
@@ -111,6 +113,23 @@ def test_products_are_exact_for_small_integers(name, columns_outer, tall):
     knobs = {"columns_outer": columns_outer, "tall": tall, "strip": 3}
     found = run(op, arrays, {**knobs, "first_summand": 2 * columns_outer})
     np.testing.assert_array_equal(found, op.reference(*arrays))
+
+
+@needs_engine
+@pytest.mark.parametrize("name", ["odd_blocks", "strided", "few_channels", "two_blocks", "rows"])
+def test_rows_of_bf16_are_copied(name):
+    op, (x, w) = CASES[name]
+    w = w[..., :1, :, :, :]  # small integers have no other planes
+    given = placeholder("x", TensorType(x.shape, DType.BF16))
+    tiles = placeholder("w", TensorType(w.shape, DType.BF16))
+    result = Narrow().compute(op.compute(Widen().compute(given), tiles))
+    func = lower_tensors("product", (), (given, tiles), (result,))
+    fast = optimize(func, ENGINE, schedule_func(func, ENGINE, {}).steps)
+    assert "split_bf16" not in str(fast)
+    assert not any(name.startswith("widen") for name in allocs(fast.body))
+    found = Kernel(fast, ENGINE)({}, {"x": round_to(x, DType.BF16), "w": w})["out"]
+    wanted = round_to(op.reference(x, w), DType.BF16)
+    np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
 
 
 def asked(op, arrays, **knobs):

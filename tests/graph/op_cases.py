@@ -16,6 +16,7 @@ from dlc.graph.ops import (
     conv_blocked,
     elementwise,
     matmul,
+    narrow,
     norm,
     norm_blocked,
     planes_conv,
@@ -89,6 +90,9 @@ def _elementwise() -> list[Case]:
     targets = (DType.I32, DType.I8, DType.U8, DType.BOOL, DType.F16, DType.F64, DType.F32)
     cases += [case(elementwise.Cast(to=t), "f32[13]", data="special") for t in targets]
     cases += [
+        case(narrow.Narrow(), "f32[13]", data="special"),
+        case(narrow.Narrow(), "f32[n, 5]", values=([1e-39, -1e-39, 1.0, 3.4e38, 257.0],)),
+        case(narrow.Widen(), "bf16[13]", data="special"),
         case(elementwise.Cast(to=DType.U8), "i32[6]", values=([-1, 256, 300, 0, 5, -300],)),
         case(elementwise.Cast(to=DType.BOOL), "i64[6]"),
         case(elementwise.Cast(to=DType.F32), "bool[6]"),

@@ -18,7 +18,10 @@ CONTEXT = PassContext(target=Target(features=frozenset({"avx2", "fma"})))  # vec
 AVX512 = PassContext(target=Target(features=frozenset({"avx512f"})))
 
 ENGINE = frozenset({"avx512f", "avx512bf16", "amx-tile", "amx-bf16"})
-CONTEXTS = {"use_matrix_engine": PassContext(target=Target(features=ENGINE))}
+CONTEXTS = {
+    "use_matrix_engine": PassContext(target=Target(features=ENGINE)),
+    "store_narrow": PassContext(target=Target(features=ENGINE), precision="medium"),
+}
 
 
 def read(text: str, seed: int = 0) -> Graph:

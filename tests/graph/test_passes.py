@@ -35,7 +35,7 @@ def test_the_docstring_example_holds(name):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(PASSES) - {"fuse_groups", "group_nodes", "number_texts"})
+    "name", sorted(set(PASSES) - {"fuse_groups", "group_nodes", "number_texts", "store_narrow"})
 )
 def test_the_docstring_example_keeps_its_results(name):
     graph = read(example(name)[0].replace("f32[", "f64["))

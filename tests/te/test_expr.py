@@ -149,6 +149,13 @@ def test_casts_of_constants() -> None:
     assert cast(INDEX, Var("i")) == Var("i")
 
 
+def test_widening_and_back_is_nothing() -> None:
+    narrow, wide = Load("A", (), DType.BF16), Load("B", (), DType.F32)
+    assert cast(DType.BF16, cast(DType.F32, narrow)) == narrow
+    assert cast(DType.F32, cast(DType.BF16, wide)) == Cast(DType.F32, Cast(DType.BF16, wide))
+    assert cast(DType.BF16, cast(DType.F16, narrow)) != narrow
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -232,6 +232,8 @@ DLC_FN double math_abs(double x) { return fabs(x); }
 template <class T> DLC_FN T math_abs(T x) { return x < T(0) ? wrap_sub(T(0), x) : x; }
 DLC_FN float math_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 DLC_FN double math_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+DLC_FN float math_flush(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
+DLC_FN double math_flush(double x) { return fabs(x) < 2.2250738585072014e-308 ? copysign(0.0, x) : x; }
 DLC_FN bool math_isnan(float x) { return x != x; }
 DLC_FN bool math_isnan(double x) { return x != x; }
 

@@ -38,6 +38,7 @@ class Arith:
         self.is_x86 = target.arch == "x86_64"
         self.has_fma = "fma" in target.features or not self.is_x86
         self.has_rounding = "sse4.1" in target.features or not self.is_x86
+        self.has_bf16 = "avx512bf16" in target.features
         self.has_f16 = "f16c" in target.features or not self.is_x86
 
     # Plain operations.
@@ -308,7 +309,9 @@ class Arith:
                 return self.test("icmp ne", a, self.const(0, a))
             case DType.BF16:
                 wide = self.op("shl", self.convert("zext", a, "i32"), constant(16, "i32", a.lanes))
-                return self.convert("bitcast", wide, "float")
+                found = self.convert("bitcast", wide, "float")
+                self.builder.remember(("bf16", found.ref), a)  # it is stored as it was loaded
+                return found
             case DType.F16 if self.has_f16:
                 found = self.convert("fpext", a, "float")
                 self.builder.remember(("half", found.ref), a)  # see Indices.splat
@@ -341,6 +344,9 @@ class Arith:
                 return a
 
     def _narrow_bfloat(self, a: Val) -> Val:
+        found = self.builder.recall(("bf16", a.ref))
+        if found is not None and found.lanes == a.lanes:
+            return found
         bits = self.convert("bitcast", a, "i32")
         odd = self.op("and", self.op("lshr", bits, self.const(16, bits)), self.const(1, bits))
         rounded = self.op("add", self.op("add", bits, self.const(0x7FFF, bits)), odd)

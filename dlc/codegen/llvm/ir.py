@@ -42,7 +42,8 @@ VALUE_TYPES = {
 # The element type in memory.
 MEMORY_TYPES = VALUE_TYPES | {DType.BOOL: "i8", DType.F16: "half", DType.BF16: "i16"}
 MEMORY_TYPES |= dict.fromkeys(NARROW_FLOATS, "i8")
-BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64}
+BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
+BITS |= {"half": 16, "bfloat": 16, "float": 32, "double": 64}
 
 
 def type_of(elem: str, lanes: int) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from dlc.codegen.llvm import coefficients
+from dlc.codegen.llvm import coefficients, narrow
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.ir import Val, constant, phi_text, type_of
 from dlc.codegen.llvm.trig import Trig
@@ -66,6 +66,7 @@ class Math:
             UnOp.FLOOR: a.floor,
             UnOp.CEIL: lambda x: a.neg(a.floor(a.neg(x))),
             UnOp.ROUND: a.round_even,
+            UnOp.FLUSH: lambda x: narrow.flushed(a, x),
         }
         return emit[op](x)
 

@@ -142,3 +142,20 @@ def _exponent(arith: Arith, bits: Val) -> Val:
     off = arith.op("sub", bits, c(1))  # neither zero nor infinite, nor with a sign
     code = arith.select(arith.test("icmp uge", off, c(_INF - 1)), c(255), code)
     return arith.convert("trunc", code, "i8")
+
+
+def flushed(arith: Arith, a: Val) -> Val:
+    """A float, or a zero of its sign where it is denormal."""
+    least = 2.0**-126 if a.elem == "float" else 2.0**-1022
+    zero = arith.call("copysign", arith.const(0.0, a), a)
+    is_tiny = arith.test("fcmp olt", arith.call("fabs", a), arith.const(least, a))
+    return arith.select(is_tiny, zero, a)
+
+
+def flushed_bfloat(arith: Arith, a: Val) -> Val:
+    """`flushed` rounded to the nearest bf16, as VCVTNEPS2BF16 does at once.
+
+    Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VCVTNEPS2BF16.
+    """
+    raw = arith.convert("bitcast", arith.convert("fptrunc", a, "bfloat"), "i16")
+    return arith.from_memory(raw, DType.BF16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import assert_never
 
+from dlc.codegen.llvm import narrow
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.index import Indices
 from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, constant, lane_constants, mangled
@@ -56,6 +57,8 @@ class Values:
                 return self.indices.value(expr)
             case Unary(op, a):
                 return self._unary(op, a)
+            case Cast(DType.BF16, Unary(UnOp.FLUSH, a)) if self.arith.has_bf16:
+                return narrow.flushed_bfloat(self.arith, self.expr(a))
             case Cast(dtype, a):
                 return self.arith.cast(self.expr(a), a.dtype, dtype)
             case Select(cond, then, other):

@@ -44,14 +44,14 @@ Partition = Callable[[Graph], Sequence[tuple[Node, ...]]]
 @graph_pass(after=("choose_layouts",))
 def fuse_groups(graph: Graph, context: PassContext) -> Graph:
     """Replace the nodes of each kernel by one `FusedGroup` node."""
-    target = context.target
+    return form_groups(graph, lambda body: kernels(body, context))
+
+
+def kernels(graph: Graph, context: PassContext) -> list[tuple[Node, ...]]:
+    """The nodes of each kernel."""
     planes = PLANES[context.precision] if context.has_matrix_engine else 0
-
-    def partition(body: Graph) -> list[tuple[Node, ...]]:
-        found = join_attention(body, groups(body), target, planes)
-        return found if target.gpu is None else join_launches(body, found, target)
-
-    return form_groups(graph, partition)
+    found = join_attention(graph, groups(graph), context.target, planes)
+    return found if context.target.gpu is None else join_launches(graph, found, context.target)
 
 
 def form_groups(graph: Graph, partition: Partition) -> Graph:

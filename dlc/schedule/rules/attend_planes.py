@@ -101,7 +101,9 @@ def _of_result(result: Stage, found: Attention) -> Attention | None:
         return None
     if not is_const(result.loops[-1].extent, ROWS) or any(len(used) > 1 for used in stack):
         return None
-    outer = tuple(v for used in stack for v in used)
+    named = {v for used in position for v in used}
+    ones = [f.var for f in result.loops if is_const(f.extent, 1) and f.var not in named]
+    outer = (*ones, *(v for used in stack for v in used))
     inner = tuple(v for v in result.names if v in (*block, *lane))
     if not outer or len(outer) + 1 + len(inner) != len(result.names):
         return None

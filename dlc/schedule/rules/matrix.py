@@ -43,6 +43,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from dlc.core.target import Target
+from dlc.core.types import DType
 from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, stages
@@ -66,7 +67,7 @@ from dlc.schedule.rules.strip import (
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import Const, Expr, Load, Var
+from dlc.te.expr import Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import const_size
 
@@ -96,8 +97,15 @@ def operands(func: Func) -> frozenset[str]:
     found = stages(func)
     planes = {x.buffer for s in found if is_product(s) for x in loads(s.value)}
     split = {x.buffer for s in found if s.buffer in planes for x in loads(s.value)}
-    computed = {s.buffer for s in found if not isinstance(s.value, Load)}
+    computed = {s.buffer for s in found if not _is_read(s.value)}
     return frozenset((planes | split & computed) & set(allocs(func.body)))
+
+
+def _is_read(value: Expr) -> bool:
+    """Whether a value is an element of a buffer, perhaps of bf16 that are widened."""
+    if isinstance(value, Cast) and value.a.dtype is DType.BF16:
+        value = value.a
+    return isinstance(value, Load)
 
 
 def match(func: Func, target: Target) -> Products | None:

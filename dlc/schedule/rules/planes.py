@@ -47,7 +47,7 @@ def finish_reader(trace: Trace, name: str) -> None:
 
 
 def split_rows(trace: Trace, name: str, *, width: int = 1, parallel: bool = False) -> None:
-    """Split each row's 32 operands into planes at once; `width` rows are a line."""
+    """Split each row's 32 operands into planes at once, or copy them; `width` rows are a line."""
     *others, row, plane, depth = trace.stage(name).names
     if width > 1 and (trace.constant(row) or 0) > width:
         line, row = trace.split(row, width)
@@ -58,7 +58,8 @@ def split_rows(trace: Trace, name: str, *, width: int = 1, parallel: bool = Fals
         trace.do("parallel", trace.fuse_all(others))
     trace.do("unroll", block)
     count, lanes = trace.constant(plane), trace.constant(lane)
-    if count and lanes and _beside(trace, name, lane, plane):
+    is_split = not isinstance(trace.stage(name).value, Load)  # else it is bf16 already
+    if count and lanes and is_split and _beside(trace, name, lane, plane):
         trace.do("tensorize", plane, split_name(count, lanes))
     else:
         trace.do("unroll", plane)
@@ -80,7 +81,7 @@ def _beside(trace: Trace, name: str, lane: str, plane: str) -> bool:
     for load in loads(stage.value):
         index = [simple_index(i, stage.loops) for i in load.index]
         last = coefficients(index[-1]) if index else None
-        if last is None or last.get(lane) != 1 or load.dtype is not DType.F32:
+        if last is None or last.get(lane) != 1 or load.dtype not in (DType.F32, DType.BF16):
             return False
         if any(lane in free_vars(i) for i in index[:-1]):
             return False
