@@ -15,6 +15,7 @@ import numpy as np
 from dlc.core.types import INDEX, DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.matmul import scaled
 from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.quantized import along, moved
@@ -43,9 +44,7 @@ class Attention:
 
     def split(self, ctx: Context, x: Value) -> Value:
         """[batch, length, heads * size] -> [batch, heads, length, size]."""
-        batch, length, width = x.type.shape
-        shape = (batch, length, index(self.heads), canonical(width // self.heads))
-        return transpose(ctx, reshape_to(ctx, x, shape), (0, 2, 1, 3))
+        return heads_of(ctx, x, self.heads)
 
     def run(
         self, ctx: Context, q: Value, k: Value, v: Value, biases: Sequence[Value | None]
@@ -54,7 +53,7 @@ class Attention:
         size = q.type.shape[3]
         factor = self.scale
         if not factor:
-            factor = 1 / math.sqrt(_fixed(ctx, size))
+            factor = 1 / math.sqrt(fixed(ctx, size))
         scores = ctx.call(MatMul(), scaled(ctx, q, factor), transpose(ctx, k, (0, 1, 3, 2)))
         for bias in biases:
             scores = scores if bias is None else ctx.call(Add(), scores, bias)
@@ -88,14 +87,22 @@ class Attention:
         return unsqueeze(ctx, scaled(ctx, hidden, self.masked), (1, 2))
 
 
-def _fixed(ctx: Context, size: Expr) -> int:
+def heads_of(ctx: Context, x: Value, heads: int) -> Value:
+    """[batch, length, heads * size] -> [batch, heads, length, size]."""
+    batch, length, width = x.type.shape
+    shape = (batch, length, index(heads), canonical(width // heads))
+    return transpose(ctx, reshape_to(ctx, x, shape), (0, 2, 1, 3))
+
+
+def fixed(ctx: Context, size: Expr) -> int:
+    """A size that has to be known now."""
     value = getattr(size, "value", None)
     if value is None:
         ctx.refuse(f"the size of a head, {size}, is not fixed")
     return int(value)
 
 
-def _parts(ctx: Context, x: Value, sizes: Sequence[int]) -> list[Value]:
+def parts_of(ctx: Context, x: Value, sizes: Sequence[int]) -> list[Value]:
     """The last axis in parts."""
     ends = np.cumsum([0, *sizes])
     axis = x.type.rank - 1
@@ -119,7 +126,7 @@ def _self_attention(
     how: Attention,
 ) -> tuple[Value, ...]:
     """Attention of queries, keys and values that lie side by side in one tensor."""
-    q, k, v = (how.split(ctx, part) for part in _parts(ctx, made, sizes))
+    q, k, v = (how.split(ctx, part) for part in parts_of(ctx, made, sizes))
     if past is not None:  # [2, batch, heads, length, size]
         old = [
             reshape_to(ctx, part, past.type.shape[1:])
@@ -159,7 +166,7 @@ def convert_attention(
         ctx.refuse("do_rotary and past_present_share_buffer are not handled")
     made = ctx.call(MatMul(), x, weights)
     made = made if bias is None else ctx.call(Add(), made, bias)
-    third = _fixed(ctx, made.type.shape[2]) // 3
+    third = fixed(ctx, made.type.shape[2]) // 3
     how = Attention(num_heads, scale, bool(unidirectional), mask_filter_value)
     sizes = qkv_hidden_sizes or (third,) * 3
     return _self_attention(ctx, made, sizes, mask, past, attention_bias, how)
@@ -192,7 +199,7 @@ def convert_quantized_attention(
     real = cast_to(ctx, whole, x_scale.type.dtype)
     factor = ctx.call(Mul(), reshape_to(ctx, x_scale, ()), along(ctx, w_scale, (-1, 0), real))
     made = ctx.call(Add(), ctx.call(Mul(), real, factor), bias)
-    third = _fixed(ctx, made.type.shape[2]) // 3
+    third = fixed(ctx, made.type.shape[2]) // 3
     how = Attention(num_heads, scale, bool(unidirectional), mask_filter_value)
     return _self_attention(ctx, made, (third,) * 3, mask, past, None, how)
 
@@ -222,11 +229,11 @@ def convert_multi_head_attention(
     how = Attention(num_heads, scale, bool(unidirectional), mask_filter_value)
     given = [query, key, value]
     if bias is not None:
-        sizes = [_fixed(ctx, v.type.shape[2]) if v.type.rank == 3 else 0 for v in given]
+        sizes = [fixed(ctx, v.type.shape[2]) if v.type.rank == 3 else 0 for v in given]
         if 0 in sizes:
             ctx.refuse("a bias of keys that are split into heads is not handled")
         given = [
-            ctx.call(Add(), v, b) for v, b in zip(given, _parts(ctx, bias, sizes), strict=True)
+            ctx.call(Add(), v, b) for v, b in zip(given, parts_of(ctx, bias, sizes), strict=True)
         ]
     q, k, v = (x if x.type.rank == 4 else how.split(ctx, x) for x in given)
     k, v = _with_past(ctx, past_key, k), _with_past(ctx, past_value, v)
@@ -252,37 +259,46 @@ def convert_rotary_embedding(
     """Pairs of elements turned by an angle that grows with the position."""
     if is_packed_batching or scale != 1.0 or x.type.rank not in (3, 4):
         ctx.refuse(f"is_packed_batching, scale = {scale} or {x.type} is not handled")
-    turned = 2 * _fixed(ctx, cos.type.shape[1])
     flat = x.type.shape
     if x.type.rank == 3:
-        heads = num_heads or _fixed(ctx, flat[2]) // turned
-        x = Attention(heads, 0.0, causal=False, masked=0.0).split(ctx, x)
-    batch, heads_, length, size = x.type.shape
+        x = heads_of(
+            ctx, x, num_heads or fixed(ctx, flat[2]) // (2 * fixed(ctx, cos.type.shape[1]))
+        )
     if positions.type.rank == 1:  # the position of the first one
-        steps = ctx.call(Range(size=length, start=ZERO, dtype=DType.I64))
+        steps = ctx.call(Range(size=x.type.shape[2], start=ZERO, dtype=DType.I64))
         positions = unsqueeze(ctx, ctx.call(Add(), positions, steps), (0,))
-    angles = [
-        unsqueeze(ctx, ctx.call(Gather(axis=0), table, positions), (1,)) for table in (cos, sin)
-    ]
-    head, *rest = _parts(ctx, x, [turned, _fixed(ctx, size) - turned])
+    made = rotated(ctx, x, positions, cos, sin, interleaved=bool(interleaved))
+    return made if len(flat) == 4 else reshape_to(ctx, transpose(ctx, made, (0, 2, 1, 3)), flat)
+
+
+def rotated(
+    ctx: Context, x: Value, positions: Value, cos: Value, sin: Value, *, interleaved: bool
+) -> Value:
+    """Pairs of elements turned by the angle of their position.
+
+    Shapes:
+        x: [batch, heads, n, size]; positions: [batch or 1, n]; cos, sin: [positions, pairs] -> as x
+    """
+    turned = 2 * fixed(ctx, cos.type.shape[1])
+    batch, heads, length, size = x.type.shape
+    at = checked(ctx, positions, cos.type.shape[:1], negative=False)
+    c, s = (unsqueeze(ctx, ctx.call(Gather(axis=0), table, at), (1,)) for table in (cos, sin))
+    head, *rest = parts_of(ctx, x, [turned, fixed(ctx, size) - turned])
     half = const(turned // 2, INDEX)
     if interleaved:
-        pairs = reshape_to(ctx, head, (batch, heads_, length, half, index(2)))
-        shape = (batch, heads_, length, half)
-        first, second = (reshape_to(ctx, p, shape) for p in _parts(ctx, pairs, [1, 1]))
+        pairs = reshape_to(ctx, head, (batch, heads, length, half, index(2)))
+        shape = (batch, heads, length, half)
+        first, second = (reshape_to(ctx, p, shape) for p in parts_of(ctx, pairs, [1, 1]))
     else:
-        first, second = _parts(ctx, head, [turned // 2] * 2)
-    c, s = angles
+        first, second = parts_of(ctx, head, [turned // 2] * 2)
     low = ctx.call(Sub(), ctx.call(Mul(), first, c), ctx.call(Mul(), second, s))
     high = ctx.call(Add(), ctx.call(Mul(), second, c), ctx.call(Mul(), first, s))
     if interleaved:
         both = concat(ctx, [unsqueeze(ctx, v, (4,)) for v in (low, high)], 4)
-        made = reshape_to(ctx, both, (batch, heads_, length, index(turned)))
+        made = reshape_to(ctx, both, (batch, heads, length, index(turned)))
     else:
         made = concat(ctx, [low, high], 3)
-    if _fixed(ctx, size) > turned:
-        made = concat(ctx, [made, *rest], 3)
-    return made if len(flat) == 4 else reshape_to(ctx, transpose(ctx, made, (0, 2, 1, 3)), flat)
+    return concat(ctx, [made, *rest], 3) if fixed(ctx, size) > turned else made
 
 
 @converter("EmbedLayerNormalization", since=1, domain=DOMAIN)

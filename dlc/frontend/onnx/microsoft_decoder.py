@@ -1,0 +1,213 @@
+"""The converter of onnxruntime's attention of language models, which keeps keys in a cache.
+
+Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GroupQueryAttention
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.frontend.onnx.cast import cast_to
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.control import counter
+from dlc.frontend.onnx.matmul import scaled
+from dlc.frontend.onnx.microsoft import DOMAIN
+from dlc.frontend.onnx.microsoft_attention import fixed, heads_of, parts_of, rotated
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
+from dlc.frontend.onnx.slicing import concat, pad_axes, slice_axes
+from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Add, And, Less, LessEqual, Maximum, Sub, Where
+from dlc.graph.ops.cache import TensorScatter
+from dlc.graph.ops.elementwise import Tanh
+from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.norm import Softmax
+from dlc.graph.ops.shape import Expand
+from dlc.te.expr import ONE, ZERO, Expr, maximum
+from dlc.te.simplify import canonical
+
+
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """How scores become weights."""
+
+    scale: float
+    softcap: float
+    causal: bool
+    window: int
+    """How many keys a query sees, itself included; 0 for all."""
+    smooth: bool
+
+
+@converter("GroupQueryAttention", since=1, domain=DOMAIN)
+def convert_group_query_attention(
+    ctx: Context,
+    query: Value,
+    key: Value | None = None,
+    value: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    lengths: Value | None = None,
+    total_length: Value | None = None,
+    cos: Value | None = None,
+    sin: Value | None = None,
+    position_ids: Value | None = None,
+    attention_bias: Value | None = None,
+    head_sink: Value | None = None,
+    *,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0,
+    kv_num_heads: int,
+    local_window_size: int = -1,
+    num_heads: int,
+    qk_output: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    smooth_softmax: int = 0,
+    softcap: float = 0.0,
+    v_quant_type: str = "NONE",
+) -> tuple[Value, ...]:
+    """Attention whose heads share keys and values in groups, and put them into a cache.
+
+    Shapes:
+        query: [batch, n, heads * size], or with keys and values beside; key, value: [batch, n,
+        kv heads * size]; past: [batch, kv heads, p, size]; lengths: [batch], how many keys there
+        are in all less 1; total_length: their maximum.
+        -> [batch, n, heads * size], and twice [batch, kv heads, max(p, total_length), size]
+    """
+    if {k_quant_type, v_quant_type} != {"NONE"} or kv_cache_bit_width or qk_output:
+        ctx.refuse("a quantized cache, or scores as a result, are not handled")
+    if lengths is None or total_length is None or query.type.rank != 3:
+        ctx.refuse("it lacks the lengths, or its queries are not of rank 3")
+    if kv_num_heads < 1 or num_heads < 1 or num_heads % kv_num_heads:
+        ctx.refuse(f"{num_heads} heads do not share {kv_num_heads} keys")
+    q, k, v = _split(ctx, query, key, value, num_heads, kv_num_heads)
+    n = q.type.shape[2]
+    total = ctx.data.size(ctx.one_size(total_length, "total_sequence_length"))
+    before = _before(ctx, lengths, n, total)
+    if do_rotary:
+        if cos is None or sin is None:
+            ctx.refuse("it has no table of angles")
+        at = _positions(ctx, before, n) if position_ids is None else position_ids
+        q, k = (rotated(ctx, x, at, cos, sin, interleaved=bool(rotary_interleaved)) for x in (q, k))
+    keys = _cached(ctx, past_key, k, before, total)
+    values = _cached(ctx, past_value, v, before, total)
+    window = max(local_window_size, 0)
+    how = _Scores(scale, softcap, bool(causal), window, bool(smooth_softmax))
+    y = _attend(ctx, q, keys, values, before, attention_bias, head_sink, how)
+    return y, keys, values
+
+
+def _split(
+    ctx: Context, query: Value, key: Value | None, value: Value | None, heads: int, shared: int
+) -> tuple[Value, Value, Value]:
+    """Queries, keys and values as [batch, heads, n, size]."""
+    if key is None or value is None:
+        size = fixed(ctx, query.type.shape[2]) // (heads + 2 * shared)
+        query, key, value = parts_of(ctx, query, [heads * size, shared * size, shared * size])
+    if key.type.rank != 3 or value.type.rank != 3:
+        ctx.refuse(f"keys are {key.type} and values are {value.type}, not of rank 3")
+    return heads_of(ctx, query, heads), heads_of(ctx, key, shared), heads_of(ctx, value, shared)
+
+
+def _before(ctx: Context, lengths: Value, n: Expr, total: Expr) -> Value:
+    """How many keys each row of the batch had before: [batch]; none where all keys are new."""
+    lengths = cast_to(ctx, reshape_to(ctx, lengths, (canonical(lengths.type.elems),)), DType.I64)
+    new, whole = (ctx.size_tensor(np.array(size, np.object_)) for size in (n, total))
+    zero = ctx.scalar(0, DType.I64)
+    past = ctx.call(Sub(), ctx.call(Add(), lengths, ctx.scalar(1, DType.I64)), new)
+    past = ctx.call(Maximum(), past, zero)
+    return ctx.call(Where(), ctx.call(Less(), new, whole), past, zero)
+
+
+def _positions(ctx: Context, before: Value, n: Expr) -> Value:
+    """The places of the new keys: [batch, n]."""
+    return ctx.call(Add(), unsqueeze(ctx, before, (1,)), counter(ctx, n))
+
+
+def _cached(ctx: Context, past: Value | None, new: Value, before: Value, total: Expr) -> Value:
+    """The cache with the new keys behind those that each row had, of size `total` at least.
+
+    Zeros stand behind them: a weight of 0 times what no one wrote, perhaps NaN, is no 0.
+    """
+    batch, heads, _, size = new.type.shape
+    zero = ctx.scalar(0.0, new.type.dtype)
+    if past is None:
+        room = ctx.call(Expand(shape=(batch, heads, total, size)), zero)
+    else:
+        have = past.type.shape[2]
+        more = ctx.simplify(maximum(canonical(total - have), ZERO))
+        filled = ctx.call(Less(), counter(ctx, have), unsqueeze(ctx, before, (1,)))
+        kept = ctx.call(Where(), unsqueeze(ctx, filled, (1, 3)), past, zero)
+        room = pad_axes(ctx, kept, [ZERO, more], [2], "constant", 0.0)
+    return ctx.call(TensorScatter(axis=2), room, new, before)
+
+
+def _attend(
+    ctx: Context,
+    q: Value,
+    keys: Value,
+    values: Value,
+    before: Value,
+    bias: Value | None,
+    sink: Value | None,
+    how: _Scores,
+) -> Value:
+    batch, heads, n, size = q.type.shape
+    shared, length = keys.type.shape[1:3]
+    factor = how.scale or 1 / math.sqrt(fixed(ctx, size))
+    group = canonical(heads // shared)
+    rows = reshape_to(ctx, scaled(ctx, q, factor), (batch, shared, canonical(group * n), size))
+    scores = ctx.call(MatMul(), rows, transpose(ctx, keys, (0, 1, 3, 2)))
+    scores = reshape_to(ctx, scores, (batch, heads, n, length))
+    if how.softcap:
+        scores = scaled(ctx, ctx.call(Tanh(), scaled(ctx, scores, 1 / how.softcap)), how.softcap)
+    if bias is not None:
+        scores = ctx.call(Add(), scores, _widened(ctx, bias, length))
+    low = ctx.scalar(float("-inf"), scores.type.dtype)
+    scores = ctx.call(Where(), _seen(ctx, before, n, length, how), scores, low)
+    weights = _weights(ctx, scores, sink, how)
+    rows = reshape_to(ctx, weights, (batch, shared, canonical(group * n), length))
+    made = reshape_to(ctx, ctx.call(MatMul(), rows, values), (batch, heads, n, size))
+    merged = transpose(ctx, made, (0, 2, 1, 3))
+    return reshape_to(ctx, merged, (batch, n, canonical(heads * size)))
+
+
+def _widened(ctx: Context, bias: Value, length: Expr) -> Value:
+    """A bias for all places of the cache; those behind the last key are not seen anyway."""
+    more = ctx.simplify(maximum(canonical(length - bias.type.shape[-1]), ZERO))
+    return pad_axes(ctx, bias, [ZERO, more], [bias.type.rank - 1], "constant", 0.0)
+
+
+def _seen(ctx: Context, before: Value, n: Expr, length: Expr, how: _Scores) -> Value:
+    """Whether a query sees a key: [batch, 1, n or 1, length]."""
+    at = unsqueeze(ctx, _positions(ctx, before, n), (1, 3))
+    last = at
+    if not how.causal:
+        step = ctx.call(Add(), before, ctx.size_tensor(np.array(n - 1, np.object_)))
+        last = reshape_to(ctx, step, (*before.type.shape, ONE, ONE, ONE))
+    place = counter(ctx, length)
+    seen = ctx.call(LessEqual(), place, last)
+    if how.window:
+        first = ctx.call(Sub(), at, ctx.scalar(how.window, DType.I64))
+        seen = ctx.call(And(), seen, ctx.call(Less(), first, place))
+    return seen
+
+
+def _weights(ctx: Context, scores: Value, sink: Value | None, how: _Scores) -> Value:
+    """The softmax of scores; beside them stands one that leads nowhere if there is a sink."""
+    if sink is None and not how.smooth:
+        return ctx.call(Softmax(axis=-1), scores)
+    batch, heads, n, length = scores.type.shape
+    column = ctx.scalar(0.0, scores.type.dtype)
+    if sink is not None:
+        column = reshape_to(ctx, cast_to(ctx, sink, scores.type.dtype), (heads, ONE, ONE))
+    wide = ctx.call(Expand(shape=(batch, heads, n, ONE)), column)
+    both = ctx.call(Softmax(axis=-1), concat(ctx, [scores, wide], 3))
+    return slice_axes(ctx, both, [ZERO], [length], [3], [1])
