@@ -80,7 +80,7 @@ def test_a_convolution_of_channels_at_the_end(op):
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("activation", [0, 1])
 def test_group_norm(last, activation):
-    gamma, beta = np.float32([1, 2, -1, 0.5]), np.float32([0, 1, 2, 3])
+    gamma, beta = np.array([[1, 2, -1, 0.5], [0, 1, 2, 3]], np.float32)
     how = {"groups": 2, "activation": activation, "channels_last": last}
     x = IMAGE if last else IMAGE.transpose(0, 3, 1, 2)
     constants = {"g": gamma, "b": beta}

@@ -94,6 +94,11 @@ class DataSizes:
         value = loaded[0] - 1 if wanted else -loaded[0]
         self._emit(value, message, required=True)
 
+    def refuse_negative(self, value: Expr, message: str) -> None:
+        """Let a run refuse sizes of which this value, not known now, is negative."""
+        if not surely_at_most(0, value, self.ctx.bounds):
+            self._emit(value, message, required=True)
+
     def checked(self, value: Expr) -> Expr:
         """A size variable with the value of a size known by now; a run refuses a negative one."""
         known = self._known(value)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dlc.core.types import INDEX
+from dlc.core.types import INDEX, DType
+from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.conv import add_bias, kernel_sizes
 from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to
+from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.frontend.onnx.windows import per_axis
 from dlc.graph.graph import Value
 from dlc.graph.ops.columns import Col2Im, DeformColumns
@@ -21,7 +23,7 @@ from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.roi import MaxRoiPool, RoiAlign
 from dlc.graph.ops.shape import Pad
 from dlc.graph.ops.unpool import MaxUnpool
-from dlc.te.expr import ZERO, Const, Expr, const
+from dlc.te.expr import ONE, ZERO, Const, Expr, const, index
 from dlc.te.simplify import canonical, surely_equal
 
 
@@ -197,7 +199,8 @@ def _roi_align(
         hint = "export with sampling_ratio = 2"
         ctx.refuse("sampling_ratio = 0 takes as many samples as each region is large", hint)
     op = RoiAlign(out=out, samples=samples, scale=scale, half_pixel=half_pixel, mode=mode)
-    return ctx.call(op, x, rois, images)
+    inside = checked(ctx, images, x.type.shape[:1], negative=False)
+    return ctx.call(op, x, rois, inside)
 
 
 @converter("MaxRoiPool", since=1)
@@ -206,7 +209,11 @@ def convert_max_roi_pool(
 ) -> Value:
     """The largest element in each part of a region."""
     height, width = per_axis(ctx, pooled_shape, 2, 1, "pooled_shape")
-    return ctx.call(MaxRoiPool(out=(height, width), scale=spatial_scale), x, rois)
+    first = cast_to(ctx, slice_axes(ctx, rois, [ZERO], [ONE], [1], [1]), DType.I64)
+    images = cast_to(ctx, checked(ctx, first, x.type.shape[:1], negative=False), rois.type.dtype)
+    sides = slice_axes(ctx, rois, [ONE], [index(5)], [1], [1])
+    named = concat(ctx, [images, sides], 1)
+    return ctx.call(MaxRoiPool(out=(height, width), scale=spatial_scale), x, named)
 
 
 @converter("ImageDecoder", since=20)

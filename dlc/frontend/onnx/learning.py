@@ -13,6 +13,7 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
 from dlc.frontend.onnx.slicing import concat
@@ -45,7 +46,8 @@ def convert_array_feature_extractor(ctx: Context, x: Value, indices: Value) -> V
     """Columns by their numbers; one row at least."""
     at = reshape_to(ctx, indices, (canonical(indices.type.elems),))
     x = unsqueeze(ctx, x, (0,)) if x.type.rank == 1 else x
-    return ctx.call(Gather(axis=x.type.rank - 1), x, at)
+    inside = checked(ctx, at, x.type.shape[-1:], negative=False)
+    return ctx.call(Gather(axis=x.type.rank - 1), x, inside)
 
 
 @converter("Binarizer", since=1, domain=DOMAIN)

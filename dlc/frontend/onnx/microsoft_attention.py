@@ -322,14 +322,19 @@ def convert_embed_layer_norm(
         ctx.refuse("it lacks an embedding, gamma or beta")
     if any(ctx.node.outputs[1:2]):
         ctx.refuse("mask_index as a result is not handled")
-    total = ctx.call(Gather(axis=0), words, ids)
+    total = _rows(ctx, words, ids)
     if position_ids is None:
         length = ids.type.shape[1]
         place = slice_axes(ctx, places, [ZERO], [length], [0], [1])
     else:
-        place = ctx.call(Gather(axis=0), places, position_ids)
+        place = _rows(ctx, places, position_ids)
     total = ctx.call(Add(), total, place)
     if segments is not None and segment_table is not None:
-        total = ctx.call(Add(), total, ctx.call(Gather(axis=0), segment_table, segments))
+        total = ctx.call(Add(), total, _rows(ctx, segment_table, segments))
     y = ctx.call(LayerNorm(axis=2, epsilon=epsilon), total, gamma, beta)
     return (y, y, total) if any(ctx.node.outputs[1:]) else (y,)
+
+
+def _rows(ctx: Context, table: Value, numbers: Value) -> Value:
+    inside = checked(ctx, numbers, table.type.shape[:1], negative=False)
+    return ctx.call(Gather(axis=0), table, inside)

@@ -14,6 +14,7 @@ from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.control import counter
 from dlc.frontend.onnx.generate import fill
+from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
 from dlc.frontend.onnx.slicing import slice_axes, split_axis
 from dlc.graph.arrays import NUMPY_DTYPES
@@ -162,7 +163,8 @@ def _lengths(ctx: Context, x: Value, sequence_lens: Value | None) -> Value | Non
     lengths = ctx.sizes(sequence_lens)
     if lengths is not None and all(n == x.type.shape[0] for n in lengths):
         return None
-    return cast_to(ctx, sequence_lens, DType.I64)
+    inside = checked(ctx, sequence_lens, (x.type.shape[0] + 1,), negative=False)
+    return cast_to(ctx, inside, DType.I64)
 
 
 def initial_state(ctx: Context, layer: Layer, value: Value | None) -> Value:

@@ -1,4 +1,4 @@
-"""Converters of scatters and gathers by whole positions.
+"""Converters of operators that indices from the data lead: scatters, gathers, sequences in reverse.
 
 ScatterND of indices that name a box is what exporters make of x[a:b] = y.
 """
@@ -17,7 +17,8 @@ from dlc.frontend.onnx.reshape import reshape_to
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.gather import GatherElements, GatherND
+from dlc.graph.ops.cache import TensorScatter
+from dlc.graph.ops.gather import GatherElements, GatherND, ReverseSequence
 from dlc.graph.ops.scatter import ScatterElements, ScatterND
 from dlc.te.expr import ZERO, Const, Expr, index
 from dlc.te.types import const_size
@@ -130,3 +131,33 @@ def _along(ctx: Context, x: Value, axis: int, low: int, high: int) -> Value | No
     if low == high:
         return None
     return slice_axes(ctx, x, [index(low)], [index(high)], [axis], [1])
+
+
+@converter("TensorScatter", since=24)
+def convert_tensor_scatter(
+    ctx: Context,
+    past: Value,
+    update: Value,
+    indices: Value | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Value:
+    """A cache with an update from an index on; only a circular one begins again at its end."""
+    op = TensorScatter(axis=axis, mode=mode)
+    if indices is None or past.type.rank != update.type.rank:
+        return ctx.call(op, past, update, *([] if indices is None else [indices]))
+    (axis,) = axes_of(ctx, (axis,), past.type.rank)
+    size = past.type.shape[axis]
+    places = size if mode == "circular" else size - update.type.shape[axis] + 1
+    return ctx.call(op, past, update, checked(ctx, indices, (places,), negative=False))
+
+
+@converter("ReverseSequence", since=10)
+def convert_reverse_sequence(
+    ctx: Context, x: Value, lengths: Value, *, batch_axis: int = 1, time_axis: int = 0
+) -> Value:
+    """The first elements along an axis in reverse, as many as each sequence is long."""
+    if {batch_axis, time_axis} == {0, 1} and x.type.rank > 1:
+        lengths = checked(ctx, lengths, (x.type.shape[time_axis] + 1,), negative=False)
+    return ctx.call(ReverseSequence(batch_axis=batch_axis, time_axis=time_axis), x, lengths)

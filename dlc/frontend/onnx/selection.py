@@ -38,6 +38,7 @@ from dlc.graph.ops.reduce import ArgMax, Reduce
 from dlc.graph.ops.selection import FindCounts, RunningCount, UniqueRanks
 from dlc.graph.ops.shape import Concat, Expand
 from dlc.te.expr import ONE, ZERO, Expr, index, maximum, minimum
+from dlc.te.simplify import surely_less
 
 
 def true_places(ctx: Context, flags: Value) -> Value:
@@ -77,6 +78,11 @@ def convert_compress(ctx: Context, x: Value, condition: Value, *, axis: int | No
         x, along = reshape_to(ctx, x, (x.type.elems,)), 0
     else:
         (along,) = axes_of(ctx, (axis,), x.type.rank)
+    size = x.type.shape[along]
+    if condition.type.rank != 1 or surely_less(size, condition.type.shape[0]):
+        ctx.refuse(f"its condition is {condition.type} for {size} slices")
+    reason = f"node '{ctx.node.label}': its condition is longer than the axis"
+    ctx.data.refuse_negative(size - condition.type.shape[0], reason)
     return ctx.call(Gather(axis=along), x, true_places(ctx, condition))
 
 

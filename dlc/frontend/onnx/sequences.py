@@ -17,6 +17,7 @@ from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.model import OnnxGraph
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, squeeze, unsqueeze
@@ -58,7 +59,6 @@ class Nothing(Value):
     """An optional without a value."""
 
 
-_NO_PLACE = "a sequence has no element at the position that the data says"
 _NO_TYPE = TensorType((0,), DType.BOOL)
 
 
@@ -105,7 +105,8 @@ def convert_at(ctx: Context, values: Value, position: Value) -> Value:
     if at is not None:
         return items[at]
     rows = [unsqueeze(ctx, item, (0,)) for item in _of_one_type(ctx, items, position)]
-    row = ctx.call(Gather(axis=0), concat(ctx, rows, 0), reshape_to(ctx, position, (ONE,)))
+    inside = checked(ctx, reshape_to(ctx, position, (ONE,)), (index(len(items)),))
+    row = ctx.call(Gather(axis=0), concat(ctx, rows, 0), inside)
     return reshape_to(ctx, row, items[0].type.shape)
 
 
@@ -127,7 +128,7 @@ def convert_insert(
         )
         return _choose(ctx, Equal, here, place, item, own)
 
-    here = _from_front(ctx, position, len(items))
+    here = _from_front(ctx, position, len(items), len(items))
     return sequence(
         ctx, [pick(i, items[max(i - 1, 0)] if items else item, here) for i in range(len(items) + 1)]
     )
@@ -142,7 +143,7 @@ def convert_erase(ctx: Context, values: Value, position: Value | None = None) ->
         return sequence(ctx, (*items[:at], *items[at + 1 :]))
     assert position is not None, "it has no place"
     _of_one_type(ctx, items, position)
-    here = _from_front(ctx, position, len(items))
+    here = _from_front(ctx, position, len(items), len(items) - 1)
     pairs = itertools.pairwise(items)
     return sequence(
         ctx, [_choose(ctx, Less, here, i, b, a, most=True) for i, (a, b) in enumerate(pairs)]
@@ -237,15 +238,15 @@ def _of_one_type(ctx: Context, items: Sequence[Value], position: Value) -> Seque
     return items
 
 
-def _from_front(ctx: Context, position: Value, length: int) -> Value:
-    """The position as a scalar that is not negative; one that is none is refused by the run."""
+def _from_front(ctx: Context, position: Value, length: int, last: int) -> Value:
+    """The position as a scalar from 0 to `last`; a run refuses others."""
     at = ctx.one_size(position, "the position")
     count = ctx.constant(np.array(length, np.int64))
     scalar = cast_to(ctx, reshape_to(ctx, position, ()), DType.I64)
     zero = ctx.constant(np.zeros((), np.int64))
-    low, high = index(-length), index(length)
-    fits = both(low <= at, at <= high)
-    ctx.data.require(ctx.size_tensor(np.array(fits, np.object_), DType.BOOL), True, _NO_PLACE)
+    fits = both(index(-length) <= at, at <= last)
+    reason = f"node '{ctx.node.label}': a sequence has no element at the position in the data"
+    ctx.data.require(ctx.size_tensor(np.array(fits, np.object_), DType.BOOL), True, reason)
     back = ctx.call(Less(), scalar, zero)
     return ctx.call(Where(), back, ctx.call(Add(), scalar, count), scalar)
 

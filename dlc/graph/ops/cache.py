@@ -14,7 +14,7 @@ from dlc.te.expr import Expr, both, cast, select
 from dlc.te.types import TensorType
 
 
-@op("tensor_scatter", fuse=Fuse.INJECTIVE, onnx="TensorScatter")
+@op("tensor_scatter", fuse=Fuse.INJECTIVE)
 class TensorScatter(Op):
     """A cache with an update along an axis, for each row of the batch from its own index on.
 

@@ -260,7 +260,7 @@ class Trilu(Op):
         return np.asarray(np.triu(x, k) if self.upper else np.tril(x, k))
 
 
-@op("reverse_sequence", fuse=Fuse.INJECTIVE, onnx="ReverseSequence")
+@op("reverse_sequence", fuse=Fuse.INJECTIVE)
 class ReverseSequence(Op):
     """The first elements along the time axis in reverse, as many as each sequence is long.
 
