@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -28,6 +28,7 @@ from dlc.autotune.session import Machines
 from dlc.autotune.task import Task
 from dlc.autotune.versions import versions
 
+PARTS = ("default", "plain", "eviction")
 _FASTEST = 24
 _PIECE = 64  # candidates built before they are written
 
@@ -76,10 +77,9 @@ def _build(task: Task, path: Path, most: int, machines: Machines) -> int:
             nests.add(reply.data.get("nest"))
     with open(path, "ab") as out:
         if not done:
-            work = [jobs.build_default(task), jobs.build_plain(task)]
-            replies = dict(machines.build.run(work))
-            pickle.dump((Design("default", ()), replies[0]), out)
-            pickle.dump((Design("plain", ()), replies[1]), out)
+            replies = dict(machines.build.run(jobs.build_anchor(task)))
+            for n, name in enumerate(PARTS):
+                pickle.dump((Design(name, ()), replies[n]), out)
         waiting = [d for d in designs if d not in done]
         while waiting:
             piece, waiting = waiting[:_PIECE], waiting[_PIECE:]
@@ -103,13 +103,13 @@ def _build(task: Task, path: Path, most: int, machines: Machines) -> int:
 def _measure(task: Task, path: Path, machines: Machines, until: float) -> int:
     """Measure what is built and was not measured; return how many are left."""
     built = list(read_built(path))
-    default, plain = built[0][1], built[1][1]
-    anchor = Anchor(default.blobs[0], plain.blobs[0])
+    anchor = _anchor(built)
     method = Method(threads=task.target.cores, rounds=7, budget_seconds=0.03)
     with TuningLog(path.with_suffix(".db")) as log:
         log.add_task(task)
         known = {t.nest for t in log.trials()}
-        waiting = [(d, r) for d, r in built[2:] if r.blobs and r.data["nest"] not in known]
+        fresh = built[len(PARTS) :]
+        waiting = [(d, r) for d, r in fresh if r.blobs and r.data["nest"] not in known]
         if time.monotonic() > until or not waiting:
             return len(waiting)
         job = jobs.measure(task, anchor.default, anchor, method)
@@ -131,8 +131,8 @@ def _measure(task: Task, path: Path, machines: Machines, until: float) -> int:
 def _again(task: Task, path: Path, machines: Machines) -> int:
     """Measure those that seem the fastest once more: some were lucky."""
     built = list(read_built(path))
-    anchor = Anchor(built[0][1].blobs[0], built[1][1].blobs[0])
-    found = {r.data["nest"]: (d, r) for d, r in built[2:] if r.blobs}
+    anchor = _anchor(built)
+    found = {r.data["nest"]: (d, r) for d, r in built[len(PARTS) :] if r.blobs}
     method = Method(threads=task.target.cores, rounds=31, budget_seconds=0.15)
     with TuningLog(path.with_suffix(".db")) as log:
         order = sorted(log.trials(), key=lambda t: -t.speedup)[:_FASTEST]
@@ -141,6 +141,10 @@ def _again(task: Task, path: Path, machines: Machines) -> int:
         for number, result in machines.measure.run(work):
             log.add_trial(_trial(task, *waiting[number], result, method))
     return 0
+
+
+def _anchor(built: Sequence[tuple[Design, Reply]]) -> Anchor:
+    return Anchor(*(reply.blobs[0] for _, reply in built[: len(PARTS)]))
 
 
 def _trial(task: Task, design: Design, built: Reply, result: Reply, method: Method) -> Trial:
@@ -164,7 +168,7 @@ def _trial(task: Task, design: Design, built: Reply, result: Reply, method: Meth
 
 
 def read_built(path: Path) -> Iterator[tuple[Design, Reply]]:
-    """What was built: the default, the plain nest, then candidates."""
+    """What was built: the parts of the anchor, then candidates."""
     with open(path, "rb") as file:
         while True:
             try:

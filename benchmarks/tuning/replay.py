@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.tuning.record import read_built
+from benchmarks.tuning.record import PARTS, read_built
 from dlc.autotune.design import Design, Family
 from dlc.autotune.job import Job, Reply
 from dlc.autotune.log import TuningLog
@@ -34,7 +34,8 @@ class Replay:
     def __init__(self, folder: Path, name: str) -> None:
         built = dict(read_built(folder / f"{name}.built"))
         self.default = built.pop(Design("default", ())).data
-        del built[Design("plain", ())]
+        for part in PARTS[1:]:
+            del built[Design(part, ())]
         self.built = {d: reply.data for d, reply in built.items()}
         with TuningLog(folder / f"{name}.db", read_only=True) as log:
             self.trials = {t.nest: t for t in log.trials()}

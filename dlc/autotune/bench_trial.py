@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dlc.autotune.bench_method import Method
+from dlc.autotune.evict import eviction_task
 from dlc.autotune.guarded import Array, Guarded, aligned, aligned_zeros, fill_input, why_different
 from dlc.autotune.record import Status
 from dlc.autotune.task import Task
@@ -29,8 +30,9 @@ _CHECK_SECONDS = 0.1  # beside it, for pages that are touched for the first time
 class Prepared:
     """Inputs of a task, and what they should give: made once, inherited by each child."""
 
-    def __init__(self, task: Task, anchor: bytes) -> None:
+    def __init__(self, task: Task, anchor: bytes, eviction: bytes) -> None:
         inputs, outputs = interface(task)
+        self.eviction = eviction
         self.task = task
         self.anchor = anchor
         self.outputs = outputs
@@ -41,7 +43,8 @@ class Prepared:
         self.expected = {b.name: Guarded(b, shared=True) for b in outputs}
         self.timed = {name: aligned(g.array) for name, g in self.inputs.items()}
         # Read and not written: a child has the pages of its parent as long as it does not write.
-        self.other = np.ones(2 * task.target.l2_bytes // 8)
+        (other,), _ = interface(eviction_task(task.target))
+        self.other = aligned(np.ones(other.type.static_shape, np.int64))
 
     @property
     def nbytes(self) -> int:
@@ -70,7 +73,7 @@ class Prepared:
             return {"status": str(Status.WRONG), "detail": problem}
         _limit_processor_time(0.0)
         own, anchor = self._bind(module), self._bind(open_artefact(self.anchor))
-        flush = self.other.sum if method.cache == "cold" else _leave
+        flush = self._evict().run if method.cache == "cold" else _leave
         times, anchors = _take_turns(own[0], anchor[0], flush, method)
         if problem := self._why_changed(own[1]):
             return {"status": str(Status.WRONG), "detail": f"after {len(times)} runs: {problem}"}
@@ -96,6 +99,10 @@ class Prepared:
                 fill_input(guarded.array, 1000 + seed)
             else:
                 guarded.fill()
+
+    def _evict(self) -> Binding:
+        """What fills the caches of all cores with other data."""
+        return open_artefact(self.eviction).bind({"x": self.other})
 
     def _bind(self, module: Module) -> tuple[Binding, dict[str, Array]]:
         outputs = {n: aligned_zeros(g.array) for n, g in self.expected.items()}

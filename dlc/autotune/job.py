@@ -8,6 +8,7 @@ from typing import Any
 
 from dlc.autotune.bench_method import Method
 from dlc.autotune.design import Design
+from dlc.autotune.evict import eviction_task
 from dlc.autotune.station import piece_name
 from dlc.autotune.task import Task
 from dlc.autotune.wire import Message
@@ -31,10 +32,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What candidates of a task are compared with: the default, and the plain nest."""
+    """What a candidate runs beside: the default, the plain nest, and what empties the caches."""
 
     default: bytes
     reference: bytes
+    eviction: bytes
 
 
 def build_design(task: Task, design: Design, *, code: bool = True, seconds: float = 20.0) -> Job:
@@ -59,6 +61,11 @@ def build_plain(task: Task, *, seconds: float = 60.0) -> Job:
     return _build(task, {"kind": "plain"}, True, seconds)
 
 
+def build_anchor(task: Task) -> list[Job]:
+    """The parts of an `Anchor`, in order."""
+    return [build_default(task), build_plain(task), build_plain(eviction_task(task.target))]
+
+
 def _build(
     task: Task, what: dict[str, Any], code: bool, seconds: float, *, affinity: int = 0
 ) -> Job:
@@ -78,12 +85,14 @@ def measure(
     memory_bytes: int = 2 << 30,
 ) -> Job:
     """Check and time an artefact beside the default; stop it early where that is far faster."""
-    pieces = {piece_name(blob): blob for blob in (anchor.default, anchor.reference)}
+    blobs = (anchor.default, anchor.reference, anchor.eviction)
+    pieces = {piece_name(blob): blob for blob in blobs}
     data = {
         "job": "measure",
         "task": task.to_json(),
         "anchor": piece_name(anchor.default),
         "reference": piece_name(anchor.reference),
+        "eviction": piece_name(anchor.eviction),
         "method": method.to_json(),
         "default_ns": default_ns,
         "seconds": seconds,

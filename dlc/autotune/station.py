@@ -22,6 +22,7 @@ from dlc.autotune.wire import Message, read_message, write_message
 from dlc.core.errors import CodegenError, DlcError, ScheduleError
 
 _MAX_PIECES = 256
+_PARTS = ("anchor", "reference", "eviction")  # what a candidate is measured with, by hash
 _MAX_PREPARED_BYTES = 1 << 30  # data of tasks that is kept: to compute it takes seconds for each
 
 
@@ -62,7 +63,8 @@ class Station:
         from dlc.autotune.bench_method import Method
 
         data = message.data
-        missing = [n for n in (data["anchor"], data["reference"]) if n not in self.pieces]
+        needed = [data[part] for part in _PARTS]
+        missing = [name for name in needed if name not in self.pieces]
         if missing:
             return {"status": "missing", "pieces": missing}
         limits = Limits(data["seconds"], data["memory_bytes"])
@@ -77,13 +79,14 @@ class Station:
         """The data of a task, or the answer that says why there is none."""
         from dlc.autotune.bench_trial import Prepared
 
-        name = f"{task.key} {task.sizes} {data['anchor']} {data['reference']}"
+        parts = (data[part] for part in _PARTS)
+        name = " ".join([task.key, str(task.sizes), *parts])
         if name in self.prepared:
             self.prepared.move_to_end(name)
             return self.prepared[name]
         while sum(p.nbytes for p in self.prepared.values()) > _MAX_PREPARED_BYTES:
             self.prepared.popitem(last=False)
-        made = Prepared(task, self.pieces[data["anchor"]])
+        made = Prepared(task, self.pieces[data["anchor"]], self.pieces[data["eviction"]])
         reference = self.pieces[data["reference"]]
         limits = Limits(data["reference_seconds"], data["memory_bytes"])
         done = confined(lambda: made.compute_expected(reference), limits)

@@ -73,8 +73,8 @@ class TaskSearch:
         return count
 
     def builds(self) -> list[Job]:
-        """What candidates are compared with: the default, and the plain nest."""
-        return [jobs.build_default(self.task), jobs.build_plain(self.task)]
+        """What candidates run beside: the parts of the task's anchor."""
+        return jobs.build_anchor(self.task)
 
     def take_builds(self, replies: Sequence[Reply]) -> Job | None:
         """The job that times the default; None where it cannot be built."""
@@ -82,9 +82,8 @@ class TaskSearch:
             if reply.data["status"] != "ok":
                 self._give_up(str(reply.data.get("detail", "")))
                 return None
-        default, plain = replies
-        self.anchor = Anchor(default.blobs[0], plain.blobs[0])
-        self.default_nest = default.data["nest"]
+        self.anchor = Anchor(*(reply.blobs[0] for reply in replies))
+        self.default_nest = replies[0].data["nest"]
         method = replace(self.options.method, rounds=_DEFAULT_ROUNDS, budget_seconds=0.25)
         return jobs.measure(self.task, self.anchor.default, self.anchor, method)
 

@@ -94,13 +94,15 @@ class Tuner:
             self.log.add_task(search.task)
             build += search.builds()
         built = dict(self.machines.build.run(build))  # all of it: nothing is timed beside builds
+        each = len(build) // max(1, len(self.searches))
         for number, search in enumerate(self.searches):
-            self._time_default(search, built[2 * number], built[2 * number + 1])
+            parts = range(number * each, (number + 1) * each)
+            self._time_default(search, [built[part] for part in parts])
         if self.options.transfer:
             self.model.fit(self.samples)
 
-    def _time_default(self, search: TaskSearch, default: Reply, plain: Reply) -> None:
-        job = search.take_builds((default, plain))
+    def _time_default(self, search: TaskSearch, parts: Sequence[Reply]) -> None:
+        job = search.take_builds(parts)
         if job is not None:
             ((_, reply),) = self.machines.measure.run([job])
             search.take_default(reply)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from dlc.autotune import job as jobs
 from dlc.autotune.bench_method import Method
 from dlc.autotune.confine import Limits, confined
+from dlc.autotune.evict import eviction_task
 from dlc.autotune.executor import WorkerPool
 from dlc.autotune.guarded import Guarded, why_different
 from dlc.autotune.job import Anchor
@@ -24,6 +26,8 @@ from dlc.autotune.task import make_task
 from dlc.autotune.trial_program import _program, compile_candidate, interface, make_artefact
 from dlc.autotune.worker import LOST, Worker, local_command
 from dlc.core.errors import UserError
+from dlc.core.target import Target
+from dlc.schedule.interpret import run_func
 from dlc.schedule.loop import Buffer
 from dlc.schedule.text import parse_func
 from dlc.schedule.verify_program import verify_program
@@ -62,8 +66,7 @@ def ok(reply):
 
 
 def anchor_of(worker, task):
-    default = ok(worker.ask(jobs.build_default(task))).blobs[0]
-    return Anchor(default, ok(worker.ask(jobs.build_plain(task))).blobs[0])
+    return Anchor(*(ok(worker.ask(job)).blobs[0] for job in jobs.build_anchor(task)))
 
 
 def copy_task():
@@ -131,7 +134,8 @@ def test_what_tasks_should_give_is_computed_once(monkeypatch):
     pieces = [make_artefact(copy_task(), compile_candidate(copy_task().func, copy_task().target))]
     held.store(pieces[0])
     name = piece_name(pieces[0])
-    data = {"anchor": name, "reference": name, "reference_seconds": 20, "memory_bytes": 1 << 30}
+    data = dict.fromkeys(("anchor", "reference", "eviction"), name)
+    data |= {"reference_seconds": 20, "memory_bytes": 1 << 30}
     tasks = [examples.scale(n) for n in (3, 5, 7)]
     monkeypatch.setattr("dlc.autotune.bench_trial.Prepared.compute_expected", lambda *_: OK)
     made = [held.prepare(task, data) for task in tasks]
@@ -367,3 +371,16 @@ def test_the_program_around_a_candidate_is_well_formed():
 def test_a_method_of_timing_is_checked():
     with pytest.raises(UserError, match="lukewarm"):
         Method(cache="lukewarm")
+
+
+def test_all_cores_read_other_data_before_each_run(worker):
+    target = Target(features=frozenset({"sse2"}), cores=3, l2_bytes=1 << 12)
+    task = eviction_task(target)
+    x = np.arange(128 * 8).reshape(128, 8)
+    y = run_func(task.func, {}, {"x": x})["y"]
+    assert y[:, 0].tolist() == [x[:, 0].sum()] * 3
+    copy = copy_task()
+    anchor = replace(anchor_of(worker, copy), eviction=b"no artefact")
+    for cache, status in (("cold", "crash"), ("warm", "ok")):
+        job = jobs.measure(copy, anchor.default, anchor, Method(rounds=3, cache=cache))
+        assert worker.ask(job).data["status"] == status

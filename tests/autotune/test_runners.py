@@ -44,8 +44,8 @@ def test_another_machine_by_ssh_builds_and_measures(ssh):
     try:
         replies = dict(pool.run([HELLO] * 8))
         assert {r.data["status"] for r in replies.values()} == {"ok"}
-        built = dict(pool.run([jobs.build_default(task), jobs.build_plain(task)]))
-        anchor = jobs.Anchor(built[0].blobs[0], built[1].blobs[0])
+        built = dict(pool.run(jobs.build_anchor(task)))
+        anchor = jobs.Anchor(*(built[n].blobs[0] for n in range(3)))
         method = Method(rounds=3)
         work = [jobs.measure(task, anchor.default, anchor, method)] * 6
         assert [r.data["status"] for _, r in pool.run(work)] == ["ok"] * 6
@@ -126,8 +126,8 @@ def test_a_dask_cluster_measures_though_a_worker_is_killed(cluster):
         pool._client.wait_for_workers(2, timeout=60)
         assert pool.slots == 2
         task = examples.matmul()
-        built = dict(pool.run([jobs.build_default(task), jobs.build_plain(task)]))
-        anchor = jobs.Anchor(built[0].blobs[0], built[1].blobs[0])
+        built = dict(pool.run(jobs.build_anchor(task)))
+        anchor = jobs.Anchor(*(built[n].blobs[0] for n in range(3)))
         work = [jobs.measure(task, anchor.default, anchor, Method(rounds=3))] * 40
         seen = []
         for position, reply in pool.run(work):
@@ -159,8 +159,8 @@ def test_candidates_for_another_architecture_are_built_here_and_measured_there()
     task = examples.matmul(13, 37, 11, ARM)
     machines = open_machines(["run:qemu-aarch64 -L /usr/aarch64-linux-gnu"], jobs=1)
     try:
-        built = dict(machines.build.run([jobs.build_default(task), jobs.build_plain(task)]))
-        anchor = jobs.Anchor(built[0].blobs[0], built[1].blobs[0])
+        built = dict(machines.build.run(jobs.build_anchor(task)))
+        anchor = jobs.Anchor(*(built[n].blobs[0] for n in range(3)))
         wrong = copy_of(task, "max(acc[y, x], 1.0)")
         late = copy_of(task, "max(acc[y, x], 0.0)", y="y * 99999999")
         work = [
