@@ -119,7 +119,8 @@ def main(x: f32[197, 192]):
     y: f32[197, 160] = matmul_packed(x, w, n=160)
     return y
 """
-    whole = check(text, PassContext(target=replace(TARGET, l2_bytes=424 << 10)))
+    context = PassContext(target=replace(TARGET, l2_bytes=424 << 10))
+    whole = run("use_matrix_engine", read(text), context)
     assert operators(whole) == ["matmul_planes"]
 
 
