@@ -18,6 +18,7 @@ from dlc.graph.passes.pad_bytes import pad_bytes
 from dlc.graph.passes.remove_dead_nodes import remove_dead_nodes
 from dlc.graph.passes.separate_scales import separate_scales
 from dlc.graph.passes.share_halos import share_halos
+from dlc.graph.passes.shorten_functions import shorten_functions
 from dlc.graph.passes.simplify_shapes import simplify_shapes
 from dlc.graph.passes.sink_constants import sink_constants
 from dlc.graph.passes.store_narrow import store_narrow
@@ -45,6 +46,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     concat_by_offset,
     use_matrix_engine,
     use_winograd,
+    shorten_functions,
     remove_dead_nodes,  # again: nothing unused is compiled
     store_narrow,
     lift_constants,

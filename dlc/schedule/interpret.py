@@ -214,7 +214,7 @@ def _prelude(seed: int) -> dict[str, Any]:
         "min": _extreme(min, np.minimum), "max": _extreme(max, np.maximum), "abs": abs,
         "exp": _through_f64(np.exp), "log": _through_f64(np.log), "sqrt": _through_f64(np.sqrt),
         "tanh": _through_f64(np.tanh), "erf": _through_f64(math.erf), "sin": _through_f64(np.sin),
-        "normcdf": _through_f64(lambda x: 0.5 * math.erfc(-x * math.sqrt(0.5))),
+        "normcdf": _through_f64(_normcdf), "normcdf_short": _through_f64(_normcdf),
         "sigmoid": _through_f64(lambda x: 1.0 / (1.0 + np.exp(-x))),
         "cos": _through_f64(np.cos), "floor": _through_f64(np.floor), "isnan": np.isnan,
         "ceil": _through_f64(np.ceil), "round": _through_f64(np.rint),
@@ -223,6 +223,10 @@ def _prelude(seed: int) -> dict[str, Any]:
         "any_of": lambda *parts: any([bool(p) for p in parts]),
     }  # fmt: skip
     return words
+
+
+def _normcdf(x: float) -> float:
+    return 0.5 * math.erfc(-x * math.sqrt(0.5))
 
 
 class _Strict(ast.NodeTransformer):

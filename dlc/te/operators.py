@@ -44,6 +44,7 @@ class UnOp(enum.StrEnum):
     TANH = "tanh"
     ERF = "erf"
     NORMCDF = "normcdf"  # the share of a normal distribution below
+    NORMCDF_SHORT = "normcdf_short"  # the same to 19 bits behind the point
     SIGMOID = "sigmoid"
     SIN = "sin"
     COS = "cos"

@@ -13,7 +13,7 @@ from typing import Any
 
 import mpmath as mp
 
-from dlc.codegen.llvm.coefficients import NORMCDF_SLOPE
+from dlc.codegen.llvm.coefficients import NORMCDF_SHORT_LIMIT, NORMCDF_SLOPE
 
 mp.mp.dps = 50
 Function = Callable[[Any], Any]
@@ -71,6 +71,18 @@ def normcdf(slope: float, limit: float, degree: int) -> tuple[Any, Any]:
     return remez(of, lambda t: 1 / of(t), 1 / (1 + mp.mpf(slope) * mp.mpf(limit)), 1, degree)
 
 
+def normcdf_short(limit: float, degree: int) -> tuple[Any, Any]:
+    """(normcdf(y) - 1/2) / y up to a limit, in 2 (y / limit)**2 - 1."""
+
+    def size(s: Any) -> Any:
+        return mp.sqrt((s + 1) / 2) * mp.mpf(limit) + mp.mpf(10) ** -9
+
+    def of(s: Any) -> Any:
+        return mp.erf(size(s) / mp.sqrt(2)) / 2 / size(s)
+
+    return remez(of, size, -1, 1, degree)
+
+
 def tables() -> dict[str, tuple[Any, Any]]:
     """Every table: its coefficients, constant first, and its largest error."""
     ln2, eps = mp.log(2) / 2 * mp.mpf("1.01"), mp.mpf("1e-3")
@@ -123,6 +135,7 @@ def tables() -> dict[str, tuple[Any, Any]]:
         "TANH_F64": remez(tanh_tail, lambda z: z + eps, 0, mp.mpf("0.31"), 10),
         "NORMCDF_F32": normcdf(NORMCDF_SLOPE["float"], 14.4, 9),
         "NORMCDF_F64": normcdf(NORMCDF_SLOPE["double"], 38.7, 24),
+        "NORMCDF_SHORT": normcdf_short(NORMCDF_SHORT_LIMIT, 10),
         "LOG_ERFC_F32": remez(log_erfc, mp.erfc, 0.98, 4, 6),
         "LOG_ERFC_F64": remez(log_erfc, mp.erfc, 0.98, 6, 21),
     }

@@ -140,6 +140,18 @@ def test_special_values(dtype, lanes):
 
 
 @pytest.mark.parametrize("target", ["native", "baseline"])
+def test_the_short_probability_is_right_to_19_bits(target):
+    x = samples("normcdf", "f32", target)
+    x = np.concatenate([x, np.float32([4.75, -4.75, 4.7499, -4.7499, 1e30, -1e30, np.inf])])
+    got = apply(kernel("normcdf_short(A[i, l])", "f32", 16, target), 16, A=x)
+    exact = np.array([float(mp.ncdf(v)) for v in x.tolist()])
+    assert np.abs(got - exact).max() < 2.0**-19
+    assert (got[x <= -4.75] == 0).all()
+    one = apply(kernel("normcdf_short(A[i, l])", "f32", 1, target), 1, A=np.float32([np.nan]))
+    assert np.isnan(one).all()
+
+
+@pytest.mark.parametrize("target", ["native", "baseline"])
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_power(dtype, target):
     rng = np.random.default_rng(2)

@@ -67,6 +67,7 @@ def _elementwise() -> list[Case]:
         case(act.Gelu(), "f32[n, 5]", data="unit", rtol=1e-5, onnx=same("Gelu")),
         case(act.Gelu(approximate="tanh"), "f32[4, 5]", data="unit", rtol=1e-5,
              onnx=same("Gelu", approximate="tanh")),
+        case(act.GeluShort(), "f32[n, 5]", data="unit", rtol=1e-4),
         case(act.Silu(), "f32[n, 5]", data="unit", rtol=LOOSE),
         case(act.Silu(alpha=0.5), "f32[5]", data="special", rtol=LOOSE),
         case(act.Elu(alpha=0.5), "f32[5]", data="unit", rtol=1e-5, onnx=same("Elu", alpha=0.5)),

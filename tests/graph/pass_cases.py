@@ -21,6 +21,7 @@ ENGINE = frozenset({"avx512f", "avx512bf16", "amx-tile", "amx-bf16"})
 CONTEXTS = {
     "use_matrix_engine": PassContext(target=Target(features=ENGINE)),
     "store_narrow": PassContext(target=Target(features=ENGINE), precision="medium"),
+    "shorten_functions": replace(CONTEXT, precision="high"),
 }
 
 

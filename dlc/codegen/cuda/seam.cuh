@@ -215,6 +215,7 @@ DLC_FN float math_erf(float x) { return erff(x); }
 DLC_FN double math_erf(double x) { return erf(x); }
 DLC_FN double math_normcdf(double x) { return 0.5 * erfc(-x * 0.70710678118654752); }
 DLC_FN float math_normcdf(float x) { return float(math_normcdf(double(x))); }
+DLC_FN float math_normcdf_short(float x) { return math_normcdf(x); }
 DLC_FN float math_sin(float x) { return sinf(x); }
 DLC_FN double math_sin(double x) { return sin(x); }
 DLC_FN float math_cos(float x) { return cosf(x); }

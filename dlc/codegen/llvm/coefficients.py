@@ -10,12 +10,15 @@ arithmetic. The largest error of each is relative to the function's result, befo
 - `ERF`: erf(x) / x in x**2 for |x| <= 1. `LOG_ERFC`: log(erfc(x)) above, the error erf's.
 - `NORMCDF`: normcdf(-y) exp(y**2 / 2) / t as a polynomial in t = 1 / (1 + `NORMCDF_SLOPE` y), up
   to where it is 0.
+- `NORMCDF_SHORT`: (normcdf(y) - 1/2) / y in 2 (y / `NORMCDF_SHORT_LIMIT`)**2 - 1. The error is
+  that of normcdf, not relative. At the limit it is too large, so that nothing is left beyond.
 - `TANH`: (tanh(x) - x) / x**3 in x**2 for |x| <= 0.55.
 """
 
 from __future__ import annotations
 
 NORMCDF_SLOPE = {"float": 0.296875, "double": 0.25}
+NORMCDF_SHORT_LIMIT = 4.75
 
 # largest error 2**-28.2
 EXP_F32 = (
@@ -164,6 +167,20 @@ NORMCDF_F32 = (
     -0.24315130732779267,
     0.1151345855160929,
     -0.020504322027290422,
+)
+# largest error 2**-19.2
+NORMCDF_SHORT = (
+    0.14874821232559907,
+    -0.07367091662445445,
+    0.053242843621647426,
+    -0.040507236312401856,
+    0.03030717741403842,
+    -0.02193522329501333,
+    0.013791125694251519,
+    -0.0066888274491296714,
+    0.0044188294517534775,
+    -0.004033246884927009,
+    0.001590543469787771,
 )
 # largest error 2**-29.7
 TANH_F32 = (

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dlc.codegen.llvm import coefficients, narrow
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.ir import Val, constant, phi_text, type_of
+from dlc.codegen.llvm.normal import normcdf_short
 from dlc.codegen.llvm.trig import Trig
 from dlc.core.types import DType
 from dlc.te.expr import UnOp
@@ -59,6 +60,7 @@ class Math:
             UnOp.SIGMOID: self.sigmoid,
             UnOp.ERF: self.erf,
             UnOp.NORMCDF: self.normcdf,
+            UnOp.NORMCDF_SHORT: lambda x: normcdf_short(a, x),
             UnOp.SIN: lambda x: self.trig.sin_or_cos(x, cos=False),
             UnOp.COS: lambda x: self.trig.sin_or_cos(x, cos=True),
             UnOp.SQRT: lambda x: a.call("sqrt", x),

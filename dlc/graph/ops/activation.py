@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from dlc.core.types import FLOATS
+from dlc.core.types import FLOATS, DType
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.elementwise import NUMBERS, Intrinsic, Unary, check_dtype
 from dlc.graph.ops.precision import widen
@@ -209,6 +209,16 @@ class Gelu(Unary):
             inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
             return np.asarray(x * exact_sigmoid(2 * inner))
         return np.asarray(0.5 * x * _exact_erfc(-x / math.sqrt(2)))
+
+
+@op("gelu_short", fuse=Fuse.ELEMENTWISE)
+class GeluShort(Gelu):
+    """Gelu with a probability that is right to 19 bits behind the point."""
+
+    accepts = FLOATS - {DType.F64}
+
+    def formula(self, v: Expr) -> Expr:
+        return v * unary(UnOp.NORMCDF_SHORT, v)
 
 
 @op("silu", fuse=Fuse.ELEMENTWISE)
