@@ -9,6 +9,7 @@ cannot be used (no space, no permission, somebody else's folder) is one that nev
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -84,6 +85,7 @@ class Cache:
                 raise
         except OSError as error:
             _LOG.warning("cannot write to the cache %s: %s", self.folder, error)
+            self._usable = None  # the folder may be gone: look again
             return
         self._unchecked_bytes += len(data)
         if self._unchecked_bytes > self.limit_bytes // 16:  # reading the folder takes time
@@ -157,12 +159,20 @@ class Cache:
 
 
 def default_cache() -> Cache:
-    """The cache in the folder `DLC_CACHE_DIR` names, else in the user's cache folder."""
+    """The cache in the folder `DLC_CACHE_DIR` names, else in the user's cache folder.
+
+    One for all builds of a process: each new one reads the whole folder at its first `put`.
+    """
     folder = cache_dir()
     if folder is None:
         import platformdirs  # core is imported by every deployed model, which needs no cache
 
         folder = Path(platformdirs.user_cache_dir("dlc", appauthor=False))
+    return _cache_in(folder)
+
+
+@functools.cache
+def _cache_in(folder: Path) -> Cache:
     return Cache(folder)
 
 

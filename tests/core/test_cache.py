@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -175,6 +176,20 @@ def test_concurrent_writers_never_see_a_broken_entry(tmp_path):
         assert process.returncode == 0, errors.decode()
         assert b"damaged" not in errors
     assert not list((tmp_path / "cache").glob("??/.new-*"))
+
+
+def test_a_folder_that_was_removed_is_made_again(cache):
+    cache.put(b"a", b"1")
+    shutil.rmtree(cache.folder)
+    cache.put(b"a", b"1")
+    cache.put(b"a", b"2")
+    assert cache.get(b"a") == b"2"
+
+
+def test_builds_of_a_process_share_a_cache(tmp_path, monkeypatch):
+    """Each new cache reads its folder, which takes long where many models are built."""
+    monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path))
+    assert default_cache() is default_cache()
 
 
 def test_the_default_folder_is_the_environments(tmp_path, monkeypatch):
