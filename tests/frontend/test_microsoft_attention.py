@@ -84,6 +84,15 @@ def test_multi_head_attention(mask):
     check(microsoft("MultiHeadAttention", inputs, num_heads=H), real(B, S, H * D), constants)
 
 
+def test_heads_without_elements_do_not_tell_the_scale():
+    """onnxruntime divides by 0 there, and dies of it."""
+    node = microsoft("MultiHeadAttention", ["x", "k", "v"], ["y"], num_heads=H)
+    proto = model([node], {"x": (B, S, 0)}, {"k": real(B, S, 0), "v": real(B, S, H * 2)})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(UnsupportedModel, match="no elements to tell the scale"):
+        import_model(load_model(proto))
+
+
 def test_multi_head_attention_with_a_past_and_a_bias_of_scores():
     constants = {
         "k": real(B, S, H * D), "v": real(B, S, H * D), "a": real(B, H, S, S + 2),

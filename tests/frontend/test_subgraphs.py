@@ -95,6 +95,12 @@ def test_what_flex_attention_cannot_be_is_refused(old, new, why):
         import_model(load_model(model(FLEX.replace(old, new))))
 
 
+def test_heads_without_elements_do_not_tell_the_scale():
+    text = FLEX.replace("8] q", "0] q").replace("8] k", "0] k").replace("scale=0.5,", "")
+    with pytest.raises(UnsupportedModel, match="no elements to tell the scale"):
+        import_model(load_model(model(text)))
+
+
 def test_interpolation_along_many_unknown_axes_needs_constant_sizes():
     text = """(float[a,b,c,d] x, int64[4] sizes) => (float[e,f,g,h] y) {
         y = Resize<mode="cubic">(x, , , sizes)

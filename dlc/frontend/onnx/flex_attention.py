@@ -17,7 +17,7 @@ from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.norm import Softmax
 from dlc.graph.ops.shape import Expand
-from dlc.te.expr import ONE, Const
+from dlc.te.expr import ONE, ZERO, Const
 from dlc.te.simplify import canonical
 from dlc.te.types import const_size
 
@@ -40,6 +40,8 @@ def convert_flex_attention(
     width = q.type.shape[3]
     if scale is None and not isinstance(width, Const):
         ctx.refuse("the size of a head is not fixed", "fix it with dims= or shapes=")
+    if scale is None and width == ZERO:
+        ctx.refuse("its heads have no elements to tell the scale", "state scale")
     wide = DTYPES.get(softmax_precision, DType.F64 if q.type.dtype is DType.F64 else DType.F32)
     factor = const_size(width) ** -0.5 if scale is None else scale
     keys = transpose(ctx, _repeated(ctx, k, q), (0, 1, 3, 2))

@@ -99,6 +99,8 @@ def fixed(ctx: Context, size: Expr) -> int:
     value = getattr(size, "value", None)
     if value is None:
         ctx.refuse(f"the size of a head, {size}, is not fixed")
+    if not value:
+        ctx.refuse("its heads have no elements to tell the scale", "state scale")
     return int(value)
 
 
