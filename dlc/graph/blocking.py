@@ -16,6 +16,7 @@ from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.layout import Channels, group_layout, split_axis, spread
 from dlc.graph.op import Array, Fuse, Op
 from dlc.graph.ops.attributes import as_sizes
+from dlc.graph.ops.binary import Where
 from dlc.graph.ops.channels import PackChannels, UnpackChannels
 from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.layout import ChannelShuffle, MoveChannels
@@ -269,6 +270,23 @@ class Blocking:
             )
             start += segment.blocks
         return self.call_as(Concat(axis=1), *parts, old=old)
+
+    def without_idle(self, value: Value, channels: Channels) -> Value:
+        """A blocked tensor with zeros in its idle lanes, whatever the data is.
+
+        A sum of products holds infinity times 0 there, or NaN, which the next one must not read.
+        """
+        if not channels.has_idle_lanes:
+            return value
+        lanes = np.zeros(channels.blocks * self.block, bool)
+        lanes[channels.lanes] = True
+        ones = (1,) * (value.type.rank - 3)
+        mask = lanes.reshape(1, channels.blocks, *ones, self.block)
+        used = Value(self.fresh(f"{value.name}_used"), TensorType(mask.shape, DType.BOOL))
+        zero = Value(self.fresh(f"{value.name}_zero"), TensorType((), value.type.dtype))
+        self.constants[used] = mask
+        self.constants[zero] = round_to(np.zeros(()), value.type.dtype)
+        return self.call(Where(), used, value, zero)
 
     def slice_blocks(self, value: Value, start: int, blocks: int) -> Value:
         """Some blocks of a blocked tensor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -58,13 +59,22 @@ def block_conv(blocking: Blocking, node: Node) -> bool:
 
 def _dense(blocking: Blocking, node: Node, array: Array) -> Blocked:
     op, x, w = _parts(node)
-    source = blocking.blocked(x)
+    source = _source(blocking, x)
     outputs = _outputs(blocking, node, array)
     packed = block_conv_weights(array, source.channels, outputs)
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
     blocked_op = ConvBlocked(stride=op.stride, dilation=op.dilation)
     halo = _with_halo(blocking, op, source.value, lanes=1)
-    return Blocked(blocking.call(blocked_op, halo, weights), outputs)
+    result = blocking.call(blocked_op, halo, weights)
+    return Blocked(blocking.without_idle(result, outputs), outputs)
+
+
+def _source(blocking: Blocking, x: Value) -> Blocked:
+    """The blocked form of an operand, with finite numbers in its idle lanes: 0 times these is 0."""
+    form = blocking.blocked(x)
+    if form.idle is not None:
+        return form
+    return replace(form, value=blocking.without_idle(form.value, form.channels), idle=0.0)
 
 
 def _depthwise(blocking: Blocking, node: Node, array: Array) -> Blocked:
@@ -89,11 +99,14 @@ def _grouped(blocking: Blocking, node: Node, array: Array) -> Blocked | None:
     if layout.groups == 1:
         return _dense(blocking, node, dense)
     source = blocking.blocked_at(x, layout.inputs)
+    if blocking.blocked(x).idle is None:
+        source = blocking.without_idle(source, layout.inputs)
     packed = block_conv_weights(dense, Channels.of(block, dense.shape[1]), layout.outputs)
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
     blocked_op = ConvBlocked(stride=op.stride, dilation=op.dilation, groups=layout.groups)
     halo = _with_halo(blocking, op, source, lanes=1)
-    return Blocked(blocking.call(blocked_op, halo, weights), layout.outputs)
+    result = blocking.call(blocked_op, halo, weights)
+    return Blocked(blocking.without_idle(result, layout.outputs), layout.outputs)
 
 
 def _planar(blocking: Blocking, node: Node, array: Array) -> Blocked:
@@ -104,7 +117,8 @@ def _planar(blocking: Blocking, node: Node, array: Array) -> Blocked:
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
     blocked_op = PlanarConv(stride=op.stride, dilation=op.dilation)
     halo = _with_halo(blocking, op, blocking.planar(x), lanes=0)
-    return Blocked(blocking.call(blocked_op, halo, weights), outputs)
+    result = blocking.call(blocked_op, halo, weights)
+    return Blocked(blocking.without_idle(result, outputs), outputs)
 
 
 def _parts(node: Node) -> tuple[Conv, Value, Value]:
@@ -156,7 +170,7 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
     last = zip(kernel, op.pads[rank:], op.output_padding, taps, op.stride, strict=True)
     # Output padding may reach beyond what the image reaches.
     more = [max(0, blocks_for(k - end + extra - t * s, s)) for k, end, extra, t, s in last]
-    source = blocking.blocked(x)
+    source = _source(blocking, x)
     outputs = source.channels if depthwise else Channels.of(blocking.block, array.shape[1])
     image = source.value
     before = as_sizes((0, 0, *(t - 1 for t in taps), 0))
@@ -173,7 +187,10 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
     result = blocking.call(Interleave(stride=op.stride), parts) if strided else parts
     sizes = (x.type.shape[0], outputs.blocks, *node.output.type.shape[2:], blocking.block)
     crop = Slice(starts=as_sizes((0, 0, *op.pads[:rank], 0)), sizes=as_sizes(sizes))
-    blocking.set_blocked(node.output, Blocked(blocking.call(crop, result), outputs))
+    result = blocking.call(crop, result)
+    if not depthwise:
+        result = blocking.without_idle(result, outputs)
+    blocking.set_blocked(node.output, Blocked(result, outputs))
     return True
 
 

@@ -77,3 +77,36 @@ def test_it_is_right_now(name):
         feeds[name] = (rng.integers(-60, 60, shape) / 64).astype(dtype)
     finding = check(Sample(model, feeds, (), False), VARIANTS)
     assert finding.verdict is Verdict.OK, finding
+
+
+ONE_CHANNEL = """(float[1, 2, 4, 4] x) => (float[1, 1, 2, 2] y)
+    <float[1, 2, 2, 2] w = {1, -2, 3, 1, -1, 2, 1, 2}, float[1, 1, 2, 2] v = {1, 2, 3, 4}> {
+        a = Conv (x, w)
+        b = Relu (a)
+        y = Conv (b, v)
+    }"""
+JOINED_BY_A_PIXEL = """(float[1, 2, 3, 3] x, float[1, 1, 3, 3] g) => (float[1, 1, 3, 3] y)
+    <float[3, 2, 1, 1] w = {1, -2, 3, 1, -1, 2}, float[1, 3, 1, 1] v = {1, 2, 3}> {
+        a = Conv (x, w)
+        b = Add (a, g)
+        y = Conv (b, v)
+    }"""
+TRANSPOSED = """(float[1, 2, 3, 3] x) => (float[1, 1, 5, 5] y)
+    <float[2, 5, 3, 3] w, float[1, 5, 1, 1] v = {1, 2, 3, 4, 5}> {
+        a = ConvTranspose (x, w)
+        b = Relu (a)
+        y = Conv (b, v)
+    }""".replace("3] w,", f"3] w = {{{', '.join(str(n % 7 + 1) for n in range(90))}}},")
+
+
+@pytest.mark.parametrize("text", [ONE_CHANNEL, JOINED_BY_A_PIXEL, TRANSPOSED])
+def test_infinities_do_not_reach_a_convolution_from_lanes_without_a_channel(text):
+    """An idle lane of a blocked tensor held infinity times 0, which is NaN, and that times 0."""
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 18]> agraph ' + text)
+    feeds = {}
+    for value in model.graph.input:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        feeds[value.name] = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    feeds[model.graph.input[-1].name].flat[5] = np.inf
+    finding = check(Sample(model, feeds, (), True), ("",))
+    assert finding.verdict is Verdict.OK, finding
