@@ -178,10 +178,10 @@ def sums() -> Iterator[tuple[str, float, float, float]]:
     exact = wide / wide.sum(1, keepdims=True)
     model = node_model("Softmax", [("x", list(x.shape))], axis=1)
     yield "Softmax of 1000, ULP", *_both(model, {"x": x}, lambda y: ulps(y, exact).max()), 4.0
-    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((16, 8192), (8192, 16)))
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((128, 8192), (8192, 128)))
     product = a.astype(np.float64) @ b.astype(np.float64)
-    scale = 2.0**-24 * math.sqrt(8192)
-    model = node_model("MatMul", [("a", [16, 8192]), ("b", [8192, 16])])
+    scale = 2.0**-23 * math.sqrt(8192)  # ε is the distance from 1 to the next float32
+    model = node_model("MatMul", [("a", [128, 8192]), ("b", [8192, 128])])
     error = _both(model, {"a": a, "b": b}, lambda y: np.abs(y - product).max() / scale)
     yield "MatMul, K = 8192, in ε√K", *error, 12.0
     long = rng.standard_normal(1 << 22).astype(np.float32)

@@ -15,9 +15,24 @@ from dlc.graph.ops.elementwise import check_dtype
 from dlc.graph.ops.precision import wide, widen
 from dlc.graph.ops.reduce import count, reduce_kept
 from dlc.te import tensor as te
-from dlc.te.expr import BinOp, Expr, UnOp, binary, both, cast, const, select, unary
+from dlc.te.expr import (
+    BinOp,
+    Expr,
+    UnOp,
+    binary,
+    both,
+    cast,
+    const,
+    maximum,
+    minimum,
+    select,
+    unary,
+)
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType, is_const
+
+UNSHIFTED = 16.0
+"""The largest logit of a softmax that needs no shift: sums of exp(16) are far from any limit."""
 
 
 def check_channels(op: Op, x: TensorType, *vectors: TensorType) -> None:
@@ -307,9 +322,19 @@ class LRN(Op):
 
 
 def _exponentials(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor]:
-    """exp(x - max), and its sum, along an axis."""
+    """exp(x - shift), and its sum, along an axis.
+
+    Any shift gives the same softmax if no power overflows, and none vanishes that should not. The
+    largest element m does, and so does 0 for a small m >= 0, with which nothing is lost: x - m is
+    rounded, by 2**-22 where it is 8, and its power is off by as much, some ULP.
+    """
     top = reduce_kept(f"{x.name}_max", BinOp.MAX, x, (axis,))
-    powers = te.elementwise(f"{x.name}_exp", lambda v, m: unary(UnOp.EXP, widen(v) - m), x, top)
+
+    def beyond(m: Expr) -> Expr:
+        return m - minimum(maximum(m, 0.0), UNSHIFTED)
+
+    shift = te.elementwise(f"{x.name}_shift", beyond, top)
+    powers = te.elementwise(f"{x.name}_exp", lambda v, m: unary(UnOp.EXP, widen(v) - m), x, shift)
     return powers, reduce_kept(f"{x.name}_sum", BinOp.ADD, powers, (axis,))
 
 

@@ -8,7 +8,7 @@ Tails get tiles of their own, so that no loop inside has a guard.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -26,6 +26,8 @@ from dlc.te.transform import free_vars, loads
 
 MAX_STEPS = 16  # reduction steps written out in one iteration
 SUBTOTALS = (144,)  # products in one chain, whose rounding grows with its length; 9 * 16
+SUBTOTALS_OF_LONG = (1024, 64)  # from LONG_SUM products on
+LONG_SUM = 8192
 SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums of sums of sums
 PREFETCH_BYTES = 4096  # ahead of columns from beyond the L2 cache: what 100 ns of products take
 MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
@@ -79,8 +81,7 @@ class _Tiling:
         self.trace, self.found, self.target, self.knobs = trace, found, target, knobs
         self.lanes = target.lanes(4)
         self.registers = vector_registers(target, self.lanes)
-        one_row = all(trace.constant(v) == 1 for v in found.rows)
-        self.chains = SUBTOTALS_OF_ROW if one_row else SUBTOTALS
+        self.one_row = all(trace.constant(v) == 1 for v in found.rows)
 
     def run(self) -> None:
         found = self.found
@@ -302,7 +303,7 @@ class _Tiling:
             self._tile_sum(names)
             self._tile_sum([f"{n}_init" for n in names])
         part = total
-        for longest in self.chains:
+        for longest in self._chains(inner):
             inner, part = self._subtotals(inner, part, longest)
         if inner:
             self._unroll_steps(inner[-1], leaf)
@@ -312,6 +313,13 @@ class _Tiling:
             trace.tile_loop(name)
         trace.tile_loop(leaf.lane, lanes=True)
         trace.do("set_scope", part, "register")
+
+    def _chains(self, inner: Sequence[str]) -> tuple[int, ...]:
+        """How many products are in one chain, and before that in the chains of those chains."""
+        if self.one_row:
+            return SUBTOTALS_OF_ROW
+        products = prod(self.trace.constant(v) or 0 for v in inner)
+        return SUBTOTALS_OF_LONG if products >= LONG_SUM else SUBTOTALS
 
     def _subtotals(self, inner: list[str], total: str, longest: int) -> tuple[list[str], str]:
         """Cut a long sum into sums of about `longest` products, which are added up in memory.

@@ -1,0 +1,35 @@
+"""Errors of functions stay below the aims of docs/accuracy.md, on a sample of their operands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dlc
+from benchmarks import ulp
+
+WITH_AIM = [f for f in ulp.FUNCTIONS if f.aim]
+
+
+@pytest.mark.parametrize("function", WITH_AIM, ids=lambda f: f.op)
+def test_a_function_is_as_accurate_as_it_should_be(function):
+    worst = ulp.measure(function, 199_999)[0]
+    assert worst.count > 5000
+    assert worst.ulp <= function.aim, worst.at
+
+
+def test_sums_are_as_accurate_as_they_should_be():
+    found = {name: (ours, aim) for name, ours, _, aim in ulp.sums()}
+    assert len(found) == 3
+    for name, (ours, aim) in found.items():
+        assert ours <= aim, name
+
+
+@pytest.mark.parametrize("top", [-3.0, 0.0, 9.0, 16.0, 17.0, 90.0])
+def test_a_softmax_of_logits_of_any_size_adds_up_to_one(top):
+    """Where the largest is from 0 to 16 nothing is taken off, else what is beyond."""
+    module = dlc.compile(ulp.node_model("Softmax", [("x", [3, 19])], axis=1))
+    x = np.float32(top) - np.arange(57, dtype=np.float32).reshape(3, 19) % 19 * 7
+    powers = np.exp(x.astype(np.float64) - top)
+    want = powers / powers.sum(1, keepdims=True)
+    assert ulp.ulps(module.run({"x": x})["y"], want).max() <= 4
