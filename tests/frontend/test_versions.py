@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from dlc.core.errors import UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
@@ -179,6 +180,18 @@ def test_every_version_means_what_onnxruntime_means(case):
         assert got.shape == want.shape
         # onnxruntime computes in float32; all values are of the order of 1.
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("where", ["SAME_UPPER", "SAME_LOWER"])
+def test_an_image_grows_by_its_stride_where_the_kernel_is_smaller(where):
+    """As ONNX has it, and its reference; onnxruntime makes the image smaller."""
+    node = NODE("ConvTranspose", ["x", "w"], ["y"], strides=[2, 3], auto_pad=where)
+    proto = model([node], {"x": X.shape}, {"w": real(3, 2, 3, 1)}, opset=22)
+    graph = import_model(load_model(proto)).graph
+    (want,) = ReferenceEvaluator(proto).run(None, {"x": X})
+    found = evaluate(graph, {"x": X})["y"]
+    assert found.shape == (X.shape[0], 2, X.shape[2] * 2, X.shape[3] * 3)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
 
 
 def test_before_opset_7_a_second_operand_is_aligned_at_an_axis():

@@ -8,9 +8,10 @@ from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.windows import per_axis, read_window
 from dlc.graph.graph import Value
+from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv import Conv, ConvTranspose
-from dlc.graph.ops.shape import Reshape
+from dlc.graph.ops.shape import Pad, Reshape
 from dlc.te.expr import ONE, Const
 from dlc.te.simplify import surely_differ
 
@@ -74,17 +75,29 @@ def convert_conv_transpose(
             ctx.refuse(f"output_shape {list(output_shape)} for {rank} dimensions")
         wanted = tuple(output_shape)[-rank:] if output_shape else ()
         total = _total_pads(ctx, x, wanted, kernel, stride, dilation, extra)
-        # An output larger than what the kernel reaches is padding of the output.
-        extra = tuple(e - min(t, 0) for e, t in zip(extra, total, strict=True))
-        found = _halved([max(t, 0) for t in total], upper=auto_pad == "SAME_UPPER")
+        if wanted:  # one larger than what the kernel reaches is padding of the output
+            extra = tuple(e - min(t, 0) for e, t in zip(extra, total, strict=True))
+            total = [max(t, 0) for t in total]
+        found = _halved(total, upper=auto_pad == "SAME_UPPER")
     elif auto_pad in ("NOTSET", "VALID"):
         found = per_axis(ctx, pads if auto_pad == "NOTSET" else (), 2 * rank, 0, "pads")
     else:
         ctx.refuse(f"auto_pad = '{auto_pad}' is not known")
+    pads = tuple(max(p, 0) for p in found)
     op = ConvTranspose(
-        stride=stride, pads=found, dilation=dilation, output_padding=extra, groups=group
+        stride=stride, pads=pads, dilation=dilation, output_padding=extra, groups=group
     )
-    return add_bias(ctx, ctx.call(op, x, w), bias)
+    return add_bias(ctx, _grown(ctx, ctx.call(op, x, w), found), bias)
+
+
+def _grown(ctx: Context, image: Value, pads: Sequence[int]) -> Value:
+    """The image with zeros around it where pads are below 0."""
+    if min(pads) >= 0:
+        return image
+    before, after = pads[: len(pads) // 2], pads[len(pads) // 2 :]
+    sides = ((0, 0, *(max(-p, 0) for p in side)) for side in (before, after))
+    first, last = (as_sizes(side) for side in sides)
+    return ctx.call(Pad(before=first, after=last), image)
 
 
 def kernel_sizes(ctx: Context, w: Value, kernel_shape: Sequence[int]) -> tuple[int, ...]:
@@ -131,7 +144,7 @@ def _total_pads(
         size = x.type.shape[2 + axis]
         reach = e + (k - 1) * d + 1
         if not wanted:
-            totals.append(max(0, reach - s))  # the size of the image cancels
+            totals.append(reach - s)  # the size of the image cancels
         elif isinstance(size, Const):
             totals.append(s * (int(size.value) - 1) + reach - wanted[axis])
         else:
