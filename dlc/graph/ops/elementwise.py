@@ -96,6 +96,8 @@ class Cast(Op):
     to: DType
 
     def infer(self, x: TensorType) -> TensorType:
+        if (x.dtype is DType.STR) is not (self.to is DType.STR):
+            raise self.reject(f"{self.to} is not made of {x.dtype}", x)
         return TensorType(x.shape, self.to)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
