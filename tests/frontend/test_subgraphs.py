@@ -101,6 +101,15 @@ def test_heads_without_elements_do_not_tell_the_scale():
         import_model(load_model(model(text)))
 
 
+def test_a_loop_reads_tensors_of_no_elements_from_around_it():
+    text = """(float[b,2,4] boxes, float[b,3,2] scores, int64 most) => (int64[k,3] y) {
+        y = NonMaxSuppression(boxes, scores, most)
+    }""".replace("[b,", "[0,")
+    found = run(model(text), np.ones((0, 2, 4), np.float32), np.ones((0, 3, 2), np.float32),
+                np.array(2))  # fmt: skip
+    assert found[0].shape == (0, 3)
+
+
 def test_interpolation_along_many_unknown_axes_needs_constant_sizes():
     text = """(float[a,b,c,d] x, int64[4] sizes) => (float[e,f,g,h] y) {
         y = Resize<mode="cubic">(x, , , sizes)

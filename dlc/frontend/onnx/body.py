@@ -64,7 +64,7 @@ class Body(Context):
             self._own.add(made.name)
             return made
         outer = value
-        if super().array(value) is not None:
+        if value.name in self._arrays:
             self.parent.adopt(value, self._arrays[value.name])
         if outer not in self.captured:
             self.captured[outer] = self.parameter(outer.name, outer.type)
