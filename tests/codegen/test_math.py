@@ -182,6 +182,17 @@ def test_power_of_special_values_is_numpys(dtype, target):
         np.testing.assert_allclose(got, want, rtol=1e-6, err_msg=str(exponent))
 
 
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_only_unequal_holds_with_nan(lanes):
+    x = np.array([1.0, math.nan, math.nan, 2.0, 2.0, -0.0, math.inf, 1.0], np.float32)
+    y = np.array([math.nan, 1.0, math.nan, 2.0, 3.0, 0.0, math.inf, 0.0], np.float32)
+    for sign, numpys in (
+        ("==", np.equal), ("!=", np.not_equal), ("<", np.less), ("<=", np.less_equal),
+    ):  # fmt: skip
+        k = kernel(f"1.0 if A[i, l] {sign} B[i, l] else 0.0", "f32", lanes, "native", "AB")
+        np.testing.assert_array_equal(apply(k, lanes, A=x, B=y), numpys(x, y), err_msg=sign)
+
+
 def test_integer_power_wraps_as_numpy_does():
     rng = np.random.default_rng(3)
     k = kernel("A[i, l] ** B[i, l]", "i32", 8, "native", "AB")
