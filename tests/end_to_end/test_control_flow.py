@@ -72,6 +72,16 @@ SWAPPED = """(float[3] x, float[3] y, int64 most) => (float[3] a, float[3] b, in
             more = Identity(go)
         }>
 }"""
+# What a view shows changes under it, unless it is copied first.
+SWAPPED_VIEWS = """(float[2,3] x, float[3,2] y, int64 most) => (float[2,3] a, float[3,2] b)
+    <bool yes = {1}, int64[2] wide = {2, 3}, int64[2] high = {3, 2}> {
+    a, b = Loop(most, yes, x, y) <body = step (int64 i, bool go, float[2,3] p, float[3,2] q)
+        => (bool more, float[2,3] r, float[3,2] s) {
+            r = Reshape(q, wide)
+            s = Reshape(p, high)
+            more = Identity(go)
+        }>
+}"""
 # The rows of an inner loop that grows in each step of the outer one.
 TRIANGLE = """(int64 rows) => (int64[k] sizes) <bool yes = {1}, int64[1] minus = {-1}> {
     sizes = Loop(rows, yes) <body = step (int64 i, bool go) => (bool more, int64 size) {
@@ -93,6 +103,17 @@ CASES: dict[str, tuple[str, list[tuple[np.ndarray, ...]]]] = {
         [(X, f32(50), i64(9), TRUE), (X, f32(500), i64(9), TRUE), (X, f32(-1), i64(9), TRUE)],
     ),
     "swapped": (SWAPPED, [(X[0], X[1], i64(n)) for n in (1, 2, 5)]),
+    "swapped views": (
+        SWAPPED_VIEWS,
+        [
+            (
+                np.arange(6, dtype=np.float32).reshape(2, 3),
+                np.arange(9, 15, dtype=np.float32).reshape(3, 2),
+                i64(n),
+            )
+            for n in (1, 4)
+        ],
+    ),
     "triangle": (TRIANGLE, [(i64(1),), (i64(5),), (i64(9),)]),
 }
 

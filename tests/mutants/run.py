@@ -31,11 +31,12 @@ TESTS = {
     "graph/rules": ("graph/test_rules.py",),
     "graph/passes": ("graph/test_passes.py", "graph/test_pipeline.py"),
     "graph/ops": ("graph/test_ops.py",),
+    "graph/lower.py": ("graph/test_lower.py", "end_to_end/test_control_flow.py"),
     "graph": ("graph/test_memory.py", "graph/test_fusion.py", "graph/test_bodies.py"),
     "codegen": ("codegen/test_math.py", "codegen/test_emit.py"),
     "frontend": ("frontend/test_convert.py", "frontend/test_node_suite.py"),
 }
-"""The tests nearest to a fault, by the beginning of its path."""
+"""The tests nearest to a fault, by the beginning of its path, or by all of it."""
 SECONDS = 600
 """For the tests, and for the models, of one fault. What does not end finds nothing."""
 
@@ -90,7 +91,7 @@ def find(fault: Fault, known: Path, count: int) -> tuple[str, str]:
 def nearest_tests(fault: Fault) -> list[str]:
     """The tests that come first for a fault."""
     path = fault["file"].removeprefix("dlc/")
-    part = next(p for p in TESTS if path.startswith(f"{p}/"))
+    part = next(p for p in TESTS if path == p or path.startswith(f"{p}/"))
     return [f"tests/{name}" for name in TESTS[part]]
 
 
