@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +23,9 @@ from dlc.core.log import enable_topics
 from dlc.core.manifest import Manifest, SizeSpec, TensorSpec
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
-from dlc.frontend.onnx.convert import Imported, import_model
+from dlc.frontend.onnx.convert import Imported
 from dlc.frontend.onnx.load import load_model
+from dlc.frontend.onnx.variants import import_variants
 from dlc.graph.lower import lower_graph
 from dlc.graph.op import Array
 from dlc.graph.pass_ import PassContext, PassReport, run_passes
@@ -88,6 +89,7 @@ def compile(
     dims: Mapping[str, Dim] | None = None,
     shapes: Mapping[str, Structure] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
+    variants: Sequence[Mapping[str, Dim]] = (),
     precision: Precision = "highest",
     optimize: bool = True,
     tuning: Tuning = "auto",
@@ -102,6 +104,8 @@ def compile(
         shapes: fixes shapes of inputs: `{"x": (1, 3, 224, 224)}`. A sequence needs one for each
             element, `{"s": [(2, 3), (4, 3)]}`; None stands for an optional without a value.
         values: makes inputs constants: `{"sample_rate": 16000}`.
+        variants: programs for some sizes alone, in the same artefact: `[{"batch": 1}, {"seq": (1,
+            64)}]`. A run takes the first that fits, and else the general one.
         precision: how float32 products are computed; `highest` is at least as accurate as float32.
         optimize: False compiles each node by itself, as plain loops: slow, to find out whether an
             optimisation is why a result is wrong.
@@ -123,6 +127,7 @@ def compile(
             dims=dims,
             shapes=shapes,
             values=values,
+            variants=variants,
             precision=precision,
             optimize=optimize,
             tuning=tuning,
@@ -139,6 +144,7 @@ def build(
     dims: Mapping[str, Dim] | None = None,
     shapes: Mapping[str, Structure] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
+    variants: Sequence[Mapping[str, Dim]] = (),
     precision: Precision = "highest",
     optimize: bool = True,
     schedule: Scheduler | None = None,
@@ -162,6 +168,7 @@ def build(
         dims=dims,
         shapes=shapes,
         values=values,
+        variants=variants,
         precision=precision,
         optimize=optimize,
         progress=progress,
@@ -191,6 +198,7 @@ def lower_model(
     dims: Mapping[str, Dim] | None = None,
     shapes: Mapping[str, Structure] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
+    variants: Sequence[Mapping[str, Dim]] = (),
     precision: Precision = "highest",
     optimize: bool = True,
     progress: Callable[[Progress], None] | None = None,
@@ -199,7 +207,9 @@ def lower_model(
     began = time.perf_counter()
     stage = _Stages(progress)
     with stage("import") as say:
-        imported = import_model(load_model(model), dims=dims, shapes=shapes, values=values)
+        imported = import_variants(
+            load_model(model), variants, dims=dims, shapes=shapes, values=values
+        )
         size = sum(a.nbytes for a in imported.graph.constants.values())
         say(f"{len(imported.graph.nodes)} nodes, {size / 1e6:.1f} MB of weights")
     reports: list[PassReport] = []

@@ -59,7 +59,7 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
     return found
 
 
-def parse_dims(texts: Sequence[str]) -> dict[str, Dim]:
+def parse_dims(texts: Sequence[str], option: str = "--dim") -> dict[str, Dim]:
     """`batch=1`, `batch=1..32`, `batch=1..`.
 
     Raises:
@@ -67,15 +67,24 @@ def parse_dims(texts: Sequence[str]) -> dict[str, Dim]:
     """
     found: dict[str, Dim] = {}
     for text in texts:
-        name, value = split_assignment("--dim", text)
+        name, value = split_assignment(option, text)
         low, dots, high = value.partition("..")
         if not _is_number(low) or (high and not _is_number(high)):
-            hint = "write --dim batch=1, --dim batch=1..32 or --dim batch=1.."
-            raise UserError(detail=f"--dim '{text}': '{value}' is no size", hint=hint)
+            hint = f"write {option} batch=1, {option} batch=1..32 or {option} batch=1.."
+            raise UserError(detail=f"{option} '{text}': '{value}' is no size", hint=hint)
         if name in found:
-            raise UserError(detail=f"--dim: '{name}' is given twice")
+            raise UserError(detail=f"{option}: '{name}' is given twice")
         found[name] = (int(low), int(high) if high else None) if dots else int(low)
     return found
+
+
+def parse_variants(texts: Sequence[str]) -> list[dict[str, Dim]]:
+    """`batch=1`, `batch=1,seq=1..128`: sizes of one variant each.
+
+    Raises:
+        UserError: an item is not of that form, or a dimension is given twice in a variant.
+    """
+    return [parse_dims(text.split(","), "--variant") for text in texts]
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlc.cli.argument import parse_dims, parse_shapes, parse_values
+from dlc.cli.argument import parse_dims, parse_shapes, parse_values, parse_variants
 from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_bytes, show_seconds, show_target, stderr, stdout
 from dlc.core.errors import UserError
@@ -48,6 +48,12 @@ def build(
             "--value", help="Make an input a constant: sr=16000. Repeatable. Not verified."
         ),
     ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variant", help="Also a program for some sizes alone: batch=1,seq=1..64. Repeatable."
+        ),
+    ] = None,
     precision: Annotated[
         str,
         typer.Option("--precision", help="Of float32 products: " + ", ".join(PRECISIONS) + "."),
@@ -67,7 +73,7 @@ def build(
     from dlc.core.target_parse import parse_target
 
     dims, shapes = parse_dims(dim or ()), parse_shapes(shape or ())
-    values = parse_values(value or ())
+    values, variants = parse_values(value or ()), parse_variants(variant or ())
     if precision not in PRECISIONS:
         hint = "there are: " + ", ".join(PRECISIONS)
         raise UserError(detail=f"--precision '{precision}' is unknown", hint=hint)
@@ -91,6 +97,7 @@ def build(
                 dims=dims,
                 shapes=shapes,
                 values=values,  # type: ignore[arg-type]  # numbers, or lists of them
+                variants=variants,
                 precision=precision,  # type: ignore[arg-type]  # one of PRECISIONS
                 jobs=jobs,
                 progress=display,

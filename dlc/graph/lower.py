@@ -157,10 +157,13 @@ class Lowering:
             for n, b in self.arena.items()
         ]
 
-    def block(self, graph: Graph, buffers: dict[Value, str], prefix: str = "") -> list[HostStmt]:
-        """The statements of the model's graph, or of a loop's body (whose names get a prefix).
+    def block(
+        self, graph: Graph, buffers: dict[Value, str], prefix: str = "", *, repeated: bool = False
+    ) -> list[HostStmt]:
+        """The statements of the model's graph, or of a body, whose names get a prefix.
 
-        `buffers` holds the buffer of each value and is extended.
+        `buffers` holds the buffer of each value and is extended. All of what is `repeated` is one
+        step: what a later iteration reads must not be written over by an earlier one's end.
         """
         steps: list[list[HostStmt]] = []
         last: dict[str, int] = {}  # where a root that this block allocates is used last
@@ -174,7 +177,7 @@ class Lowering:
                 self.touch(buffers[value])
                 if (root := self.roots[buffers[value]]) in last:
                     last[root] = len(steps) - 1
-            self.step += not prefix  # all of a loop's body is one step of the model
+            self.step += not repeated
         self.fresh = around
         if not prefix:
             self.buffer_of = buffers
@@ -311,7 +314,7 @@ class Lowering:
             inside.append(self.view(row, value.type, outer[result], at * value.type.elems))
             rows.append((value, row))
         assert len(rows) == sequences
-        inside += self.block(body, buffers, own)
+        inside += self.block(body, buffers, own, repeated=True)
         unreleased = self.unreleased
         inside += [Copy(row, buffers[value]) for value, row in rows]
         inside += self.renew(body.outputs[:count], carried, buffers, own)

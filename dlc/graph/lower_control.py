@@ -115,7 +115,7 @@ def lower_loop(
     for position in moving.slots:
         value = body.inputs[1 + position]
         inside.append(moving.take(position, buffers[value], value.type))
-    inside += lowering.block(body, buffers, own)
+    inside += lowering.block(body, buffers, own, repeated=True)
     unreleased = lowering.unreleased
     made = body.outputs[1:]
     inside.append(Copy(go, buffers[body.outputs[0]]))
@@ -182,10 +182,9 @@ def _branch(
     statements += lowering.block(body, buffers, own)
     unreleased = lowering.unreleased
     for position, (value, result) in enumerate(zip(body.outputs, node.outputs, strict=True)):
+        lowering.touch(buffers[value])
         if position not in moving.slots:
             statements.append(Copy(outer[result], buffers[value]))
     sources = {p: (buffers[v], v.type) for p, v in enumerate(body.outputs)}
     statements += moving.fill(sources, own)
-    for name in buffers.values():
-        lowering.touch(name)
     return [*statements, *(Release(root) for root in unreleased)]

@@ -82,10 +82,25 @@ def import_model(
         UnsupportedModel: at least one node cannot be converted; all of them are listed.
     """
     model = with_values(model, values or {})
-    fixed: dict[str, Dim] = dict(dims or {})
+    return import_beside(model, dims or {}, shapes or {}, limits, Names(), {})
+
+
+def import_beside(
+    model: OnnxModel,
+    dims: Mapping[str, Dim],
+    shapes: Mapping[str, Structure],
+    limits: Limits,
+    names: Names,
+    sizes: Mapping[str, str],
+) -> Imported:
+    """The graph of a model that shares no name of a value with others made of these `names`.
+
+    `sizes` are the size variables of dimensions that have one already; see `import_model`.
+    """
+    fixed: dict[str, Dim] = dict(dims)
     while True:
         try:
-            return _import(model, fixed, shapes or {}, limits)
+            return _import(model, fixed, shapes, limits, names, sizes)
         except _FixDimension as found:
             _LOG.warning("%s: %s", model.label, found)
             fixed[found.dim] = found.value
@@ -101,10 +116,14 @@ class _FixDimension(Exception):
 
 
 def _import(
-    model: OnnxModel, dims: Mapping[str, Dim], shapes: Mapping[str, Structure], limits: Limits
+    model: OnnxModel,
+    dims: Mapping[str, Dim],
+    shapes: Mapping[str, Structure],
+    limits: Limits,
+    names: Names,
+    known: Mapping[str, str],
 ) -> Imported:
-    names = Names()
-    inputs = resolve_inputs(model, names, dims, shapes)
+    inputs = resolve_inputs(model, names, dims, shapes, known)
     ctx = Context(names, limits)
     ctx.bounds = {name: _bound(*limits) for name, limits in inputs.ranges.items()}
     driver = _Driver(model, ctx)

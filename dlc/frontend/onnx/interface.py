@@ -47,9 +47,15 @@ class Inputs:
 
 
 def resolve_inputs(
-    model: OnnxModel, names: Names, dims: Mapping[str, Dim], shapes: Mapping[str, Structure]
+    model: OnnxModel,
+    names: Names,
+    dims: Mapping[str, Dim],
+    shapes: Mapping[str, Structure],
+    known: Mapping[str, str],
 ) -> Inputs:
     """Give every input its type; each element of a sequence is an input of its own.
+
+    `known` are the size variables of dimensions that have one already.
 
     Raises:
         ModelError: an input without a known rank or of a type dlc lacks; a dimension or a shape
@@ -68,7 +74,7 @@ def resolve_inputs(
     for _, shape in found:
         for dim in shape:
             if isinstance(resolver.value(dim), str) and dim not in variables:
-                variables[str(dim)] = names.fresh(str(dim))
+                variables[str(dim)] = known.get(str(dim)) or names.fresh(str(dim))
     values = []
     for value, shape in found:
         sizes = tuple(_size(resolver.value(dim), variables) for dim in shape)

@@ -80,11 +80,12 @@ def _equal_constants(graph: Graph) -> dict[str, Value]:
     for value, array in graph.constants.items():
         if array.nbytes > SMALL_BYTES:
             continue
-        first = seen.setdefault((value.type, _digest(array)), value)
+        first = seen.setdefault((value.type, digest(array)), value)
         if first is not value and value.name not in results:
             same[value.name] = first
     return same
 
 
-def _digest(array: Array) -> bytes:
+def digest(array: Array) -> bytes:
+    """A number that tells apart the bytes of different arrays."""
     return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest()
