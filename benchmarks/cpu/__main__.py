@@ -79,12 +79,18 @@ def write(options: argparse.Namespace) -> None:
         print("no plot: plotly is not installed")
 
 
+def _narrow(engine: str) -> str:
+    """What names an engine that may not use all of the machine; nothing for the others."""
+    return next((name for name in ("AMX", "AVX2") if name in engine), "")
+
+
 def main() -> None:
     """Measure, then write."""
     parser = argparse.ArgumentParser(prog="benchmarks.cpu", description=__doc__.splitlines()[0])
     parser.add_argument("--models", default="", help="names, separated by commas; default: all")
-    parser.add_argument("--engines", default=",".join(e for e in ENGINES if "AMX" not in e))
+    parser.add_argument("--engines", default=",".join(e for e in ENGINES if not _narrow(e)))
     parser.add_argument("--no-amx", action="store_true", help="also dlc without the matrix engine")
+    parser.add_argument("--avx2", action="store_true", help="also dlc and OpenVINO with AVX2 alone")
     parser.add_argument("--threads", default=f"1,{usable_cores()}")
     parser.add_argument("--growth", action="store_true", help="also batch, image and sequence")
     parser.add_argument("--rounds", type=int, default=7)
@@ -96,7 +102,9 @@ def main() -> None:
     options = parser.parse_args()
     engines = [e for e in options.engines.split(",") if e]
     if options.no_amx:
-        engines += [e for e in ENGINES if "AMX" in e]
+        engines += [e for e in ENGINES if _narrow(e) == "AMX"]
+    if options.avx2:
+        engines += [e for e in ENGINES if _narrow(e) == "AVX2"]
     for engine in engines:
         if engine not in ENGINES:
             parser.error(f"there is no engine '{engine}'; there are: {', '.join(ENGINES)}")

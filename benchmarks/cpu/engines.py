@@ -20,6 +20,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 Run = Callable[[], list[Array]]
 WITHOUT_AMX = "native -mattr=-amx-tile,-amx-bf16,-amx-int8"
+AVX2 = "llvm -mcpu=haswell"
 
 
 def _onnxruntime(path: Path, feeds: Mapping[str, Array], threads: int) -> Run:
@@ -32,8 +33,12 @@ def _onnxruntime(path: Path, feeds: Mapping[str, Array], threads: int) -> Run:
     return lambda: session.run(None, dict(feeds))
 
 
-def _openvino(precision: str) -> Callable[[Path, Mapping[str, Array], int], Run]:
+def _openvino(
+    precision: str, instructions: str = "DEFAULT"
+) -> Callable[[Path, Mapping[str, Array], int], Run]:
     def prepare(path: Path, feeds: Mapping[str, Array], threads: int) -> Run:
+        # oneDNN, which has its convolutions and products, reads this when it is loaded.
+        os.environ["ONEDNN_MAX_CPU_ISA"] = instructions
         import openvino
 
         core = openvino.Core()
@@ -76,6 +81,8 @@ ENGINES: dict[str, Callable[[Path, Mapping[str, Array], int], Run]] = {
     "dlc high": _dlc("high"),
     "dlc medium": _dlc("medium"),
     "dlc highest, no AMX": _dlc("highest", WITHOUT_AMX),
+    "openvino AVX2": _openvino("f32", "AVX2"),
+    "dlc highest, AVX2": _dlc("highest", AVX2),
 }
 
 

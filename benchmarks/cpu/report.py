@@ -17,6 +17,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "dlc high": FLOAT32,
     "dlc medium": ("openvino bf16",),
     "dlc highest, no AMX": FLOAT32,
+    "dlc highest, AVX2": ("openvino AVX2",),  # onnxruntime cannot be limited
 }
 
 
