@@ -26,6 +26,9 @@ from dlc.te.expr import Expr, Load, Var
 from dlc.te.simplify import surely_at_most, surely_less
 
 
+LINE_BYTES = 64  # of a cache line
+
+
 class Memory:
     """The buffers of a function and the accesses to them."""
 
@@ -147,7 +150,10 @@ class Memory:
                 raw = self._masked_load(at, elem, lanes, size, mask)
             found = self.builder.remember(key, self.arith.from_memory(raw, storage.dtype))
             if self.ahead and lanes and storage.name in self.given:
-                self._prefetch(at)
+                line = ("ahead", storage.name, flat.rest, flat.const * size // LINE_BYTES)
+                if self.builder.recall(line) is None:  # narrow vectors share one
+                    self.builder.remember(line, at)
+                    self._prefetch(at)
         return found
 
     def _prefetch(self, at: Val) -> None:
