@@ -34,19 +34,22 @@ def f(A: f32[3, 10], B: f32[10, 8], *, C: f32[3, 8]):
     [
         ("", 0),
         (", prefetch=64", 1),
-        (", prefetch=64, unroll=4", 4),
-        (", unroll=16, prefetch=64", 10),
+        (", prefetch=64, unroll=4", 2),
+        (", unroll=16, prefetch=64", 5),
     ],
 )
-def test_each_vector_of_an_operand_is_asked_for_once(notes: str, asked: int) -> None:
+def test_each_line_of_an_operand_is_asked_for_once(notes: str, asked: int) -> None:
     func = parse_func(SUMS.replace("{notes}", notes).strip())
     kernel = check(func, target=AVX2)
     assert kernel.ir.count("call void @llvm.prefetch") == asked
 
 
-@pytest.mark.parametrize(("l2_bytes", "asks"), [(1 << 20, False), (1 << 10, True)])
-def test_columns_from_beyond_the_cache_are_asked_for(l2_bytes: int, asks: bool) -> None:
-    x, w = placeholder("x", TensorType((5, 19))), placeholder("w", TensorType((3, 19, 8)))
+@pytest.mark.parametrize(
+    ("l2_bytes", "rows", "asks"),
+    [(1 << 20, 5, False), (1 << 10, 5, True), (1 << 10, 16 * 4, True), (1 << 10, 17 * 4, False)],
+)
+def test_columns_from_beyond_the_cache_are_asked_for(l2_bytes: int, rows: int, asks: bool) -> None:
+    x, w = placeholder("x", TensorType((rows, 19))), placeholder("w", TensorType((3, 19, 8)))
     func = lower_tensors("f", (), (x, w), (MatMulPacked(n=24).compute(x, w),))
     target = replace(AVX2, l2_bytes=l2_bytes)
     assert ("llvm.prefetch" in emit_func(optimize(func, target), target)) is asks

@@ -30,6 +30,8 @@ SUBTOTALS_OF_LONG = (1024, 64)  # from LONG_SUM products on
 LONG_SUM = 8192
 SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums of sums of sums
 PREFETCH_BYTES = 4096  # ahead of columns from beyond the L2 cache: what 100 ns of products take
+MAX_PASSES = 16  # tiles of rows that read the same columns; only the first finds them far away
+OPEN_ROWS = 128  # assumed where their number is known at run time only
 MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
 
 
@@ -81,7 +83,8 @@ class _Tiling:
         self.trace, self.found, self.target, self.knobs = trace, found, target, knobs
         self.lanes = target.lanes(4)
         self.registers = vector_registers(target, self.lanes)
-        self.one_row = all(trace.constant(v) == 1 for v in found.rows)
+        counts = [trace.constant(v) for v in found.rows]
+        self.row_count = prod(OPEN_ROWS if count is None else count for count in counts)
 
     def run(self) -> None:
         found = self.found
@@ -307,7 +310,7 @@ class _Tiling:
             inner, part = self._subtotals(inner, part, longest)
         if inner:
             self._unroll_steps(inner[-1], leaf)
-            if self._streams_columns():
+            if self._streams_columns() and self._passes(leaf.tile) <= MAX_PASSES:
                 trace.do("annotate", inner[0], "prefetch", PREFETCH_BYTES)
         for name in tile[:-1]:
             trace.tile_loop(name)
@@ -316,10 +319,14 @@ class _Tiling:
 
     def _chains(self, inner: Sequence[str]) -> tuple[int, ...]:
         """How many products are in one chain, and before that in the chains of those chains."""
-        if self.one_row:
+        if self.row_count == 1:
             return SUBTOTALS_OF_ROW
         products = prod(self.trace.constant(v) or 0 for v in inner)
         return SUBTOTALS_OF_LONG if products >= LONG_SUM else SUBTOTALS
+
+    def _passes(self, tile: Tile) -> float:
+        """How many tiles of rows read the same columns, of which the first brings them near."""
+        return self.row_count / (tile.high * tile.rows)
 
     def _subtotals(self, inner: list[str], total: str, longest: int) -> tuple[list[str], str]:
         """Cut a long sum into sums of about `longest` products, which are added up in memory.
