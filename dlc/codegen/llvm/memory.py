@@ -25,7 +25,6 @@ from dlc.core.types import NARROW_FLOATS, DType
 from dlc.te.expr import Expr, Load, Var
 from dlc.te.simplify import surely_at_most, surely_less
 
-
 LINE_BYTES = 64  # of a cache line
 
 

@@ -17,6 +17,7 @@ from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import For, Func, If, allocs, loops
 from dlc.schedule.rules.contraction import Contraction, find_contraction
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
+from dlc.schedule.rules.subtotals import cut_sum
 from dlc.schedule.rules.tile import TAIL_ROWS, Tile, choose_tile, vector_registers
 from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
@@ -307,7 +308,7 @@ class _Tiling:
             self._tile_sum([f"{n}_init" for n in names])
         part = total
         for longest in self._chains(inner):
-            inner, part = self._subtotals(inner, part, longest)
+            inner, part = cut_sum(trace, inner, part, longest)
         if inner:
             self._unroll_steps(inner[-1], leaf)
             if self._streams_columns() and self._passes(leaf.tile) <= MAX_PASSES:
@@ -327,32 +328,6 @@ class _Tiling:
     def _passes(self, tile: Tile) -> float:
         """How many tiles of rows read the same columns, of which the first brings them near."""
         return self.row_count / (tile.high * tile.rows)
-
-    def _subtotals(self, inner: list[str], total: str, longest: int) -> tuple[list[str], str]:
-        """Cut a long sum into sums of about `longest` products, which are added up in memory.
-
-        Returns the loops over summands inside of the cut, and the buffer that stays in registers.
-        """
-        trace = self.trace
-        extents = [trace.constant(v) for v in inner]
-        if None in extents or prod(e or 1 for e in extents) < 2 * longest:
-            return inner, total
-        steps, first = 1, len(inner)  # of the loops from `first` on
-        while first and steps * (extents[first - 1] or 1) <= longest:
-            first -= 1
-            steps *= extents[first] or 1
-        if not first:
-            return inner, total
-        cut, inside = inner[first - 1], inner[first:]
-        factor = unroll_factor(trace.extent(cut), max(1, longest // steps))
-        if factor * steps < longest // 4:
-            return inner, total  # mostly a prime number of steps
-        if factor > 1:
-            cut, own = trace.split(cut, factor)
-            inside = [own, *inside]
-        name = f"{total}_subtotal"
-        trace.do("subtotal", total, cut, name)
-        return inside, name
 
     def _tile_order(self, total: str) -> list[str]:
         """The loops over a tile: rows, then columns, then lanes.

@@ -14,6 +14,7 @@ from dlc.core.types import INDEX
 from dlc.schedule.loop import Func, accumulation, allocs
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import unroll_factor
+from dlc.schedule.rules.subtotals import cut_sum
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
@@ -100,9 +101,11 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int) -> None:
     extent = trace.constant(inner)
     if extent is not None and extent < lanes:
         return
-    if part := _subtotals(trace, stage):
-        in_lanes(trace, trace.stage(part), lanes)
-        return
+    if accumulation(stage.store) is BinOp.ADD:
+        _, part = cut_sum(trace, [inner], stage.buffer, LONGEST_SUM)
+        if part != stage.buffer:
+            in_lanes(trace, trace.stage(part), lanes)
+            return
     if extent is not None and extent % lanes == 0:
         vectors = unroll_factor(Const(extent // lanes, INDEX), VECTORS)
     else:  # the last vectors are masked
@@ -118,20 +121,6 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int) -> None:
     for loop in final.inner[:-1]:
         trace.tile_loop(loop.var)
     trace.tile_loop(final.inner[-1].var, lanes=True)
-
-
-def _subtotals(trace: Trace, stage: Stage) -> str:
-    """Cut a very long sum into sums that are added up: the buffer of one; "" where it is short."""
-    inner = stage.inner[-1].var
-    extent = trace.constant(inner) or 0
-    if accumulation(stage.store) is not BinOp.ADD or extent < 2 * LONGEST_SUM:
-        return ""
-    length = unroll_factor(Const(extent, INDEX), LONGEST_SUM)
-    if length < LONGEST_SUM // 4:
-        return ""  # mostly a prime number of summands
-    name = f"{stage.buffer}_subtotal"
-    trace.do("subtotal", stage.buffer, trace.split(inner, length)[0], name)
-    return name
 
 
 def _part(trace: Trace, buffer: str, loop: str, suffix: str, lanes: int) -> None:
