@@ -53,3 +53,38 @@ def test_columns_from_beyond_the_cache_are_asked_for(l2_bytes: int, rows: int, a
     func = lower_tensors("f", (), (x, w), (MatMulPacked(n=24).compute(x, w),))
     target = replace(AVX2, l2_bytes=l2_bytes)
     assert ("llvm.prefetch" in emit_func(optimize(func, target), target)) is asks
+
+
+COPY = """
+def f(A: f32[{rows}, 64], *, B: f32[{rows}, 64]):
+    for i in range({rows}):
+        for j in range(4):
+            for k in vectorize(16):
+                B[i, j * 16 + k] = A[i, j * 16 + k]
+"""
+
+
+@pytest.mark.parametrize(("rows", "asks"), [(65, True), (64, False)])
+def test_lines_of_large_results_are_asked_for_before_they_are_written(rows, asks):
+    target = replace(AVX2, l2_bytes=32 * 1024)
+    func = parse_func(COPY.format(rows=rows))
+    text = emit_func(func, target)
+    assert ("i32 1, i32 3, i32 1)" in text) is asks
+    assert "+prfchw" in text
+    check(func, target=target)
+
+
+def test_local_buffers_and_scalars_are_written_without_asking():
+    func = parse_func(
+        """
+def f(A: f32[99, 64], *, B: f32[99, 64]):
+    for i in range(99):
+        t = alloc(f32[64], "local")
+        for j in range(4):
+            for k in vectorize(16):
+                t[j * 16 + k] = A[i, j * 16 + k]
+        for j1 in range(64):
+            B[i, j1] = t[63 - j1]
+"""
+    )
+    assert "llvm.prefetch" not in emit_func(func, replace(AVX2, l2_bytes=1024))

@@ -77,6 +77,7 @@ class Body:
         self.indices = self.values.indices
         self.memory = self.values.memory
         self.memory.given = frozenset(b.name for b in module.func.inputs)
+        self.memory.results = frozenset(b.name for b in module.func.outputs)
         self.tiles = Tiles(self.memory)
         self.usage = Usage(self.values, module.target)
         self.host = Val("%host", "ptr")

@@ -51,7 +51,10 @@ class Module:
     def text(self, signature: str, body: str) -> str:
         """The whole module."""
         target = self.target
-        features = ",".join(f"+{name}" for name in sorted(target.features))
+        names = {*target.features}
+        if target.arch == "x86_64":
+            names.add("prfchw")  # asks for a line to write; a processor without it does nothing
+        features = ",".join(f"+{name}" for name in sorted(names))
         attributes = f'nounwind "target-features"="{features}"'
         if target.arch == "x86_64":
             # Whose scheduling model decides whether unrolled tiles stay in registers: measured on
