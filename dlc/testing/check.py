@@ -205,7 +205,7 @@ def _onnx_reference(model: ModelProto, feeds: Arrays) -> Arrays | None:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            found = ReferenceEvaluator(model).run(None, dict(feeds))
+            found = ReferenceEvaluator(model).run(None, _copies(feeds))
     except Exception:  # it has no errors of its own
         return None
     return dict(zip((v.name for v in model.graph.output), map(np.asarray, found), strict=True))
@@ -215,9 +215,14 @@ def _onnxruntime(model: ModelProto, feeds: Arrays) -> Arrays | None:
     if not has_onnxruntime():
         return None
     try:
-        return OnnxRuntime(model, threads=1, optimize=False).run(feeds)
+        return OnnxRuntime(model, threads=1, optimize=False).run(_copies(feeds))
     except UserError:
         return None
+
+
+def _copies(feeds: Arrays) -> dict[str, Array]:
+    """Inputs for engines that write into them, as onnxruntime does with statistics in training."""
+    return {name: array.copy() for name, array in feeds.items()}
 
 
 def _values(sample: Sample) -> dict[str, Array]:

@@ -61,6 +61,9 @@ def why_misread(
         if all(p.dtype != ours.dtype for p in others):
             return f"'{name}' is {ours.dtype}, elsewhere {others[0].dtype}"
         bad = ~_settled(truth, others, np.asarray(ours).dtype)
+        if np.asarray(ours).dtype.kind in "iu" and ours.shape == others[0].shape:
+            # All but the reference rounded a float32 that lies beside a tie, or on it.
+            bad &= (ours != others[0]) | (difference(truth, others[0]) > 1)
         if bad.any():
             where = tuple(int(i) for i in np.argwhere(bad)[0])
             values = ", ".join(str(p[where]) for p in others if p.shape == truth.shape)

@@ -61,6 +61,23 @@ def test_a_fault_in_the_compiler_is_a_mismatch(broken_sub):
     assert "'y' at" in finding.detail
 
 
+def test_an_engine_may_write_into_its_inputs():
+    """onnxruntime writes new statistics over the old ones."""
+    names = ["x", "s", "b", "mean", "var"]
+    nodes = [
+        helper.make_node("BatchNormalization", names, ["y", "m", "v"], training_mode=1),
+        helper.make_node("Neg", ["v"], ["z"]),
+    ]
+    shapes = [(1, 2, 3), *[(2,)] * 4]
+    inputs = [helper.make_tensor_value_info(*a) for a in zip(names, [1] * 5, shapes, strict=True)]
+    outputs = [helper.make_tensor_value_info("z", 1, [None])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    rng = np.random.default_rng(0)
+    feeds = {n: rng.random(s).astype(np.float32) for n, s in zip(names, shapes, strict=True)}
+    assert check(Sample(model, feeds, (), False), ("",)).verdict is Verdict.OK
+
+
 def test_a_failing_model_is_made_small(broken_sub):
     def fails(sample):
         return check(sample, ("plain",)).verdict is Verdict.MISMATCH

@@ -57,6 +57,14 @@ def test_what_two_peers_see_unlike_the_reference_is_a_difference_in_meaning():
     assert not why_misread(ours, {"y": EXACT}, [peer, {"y": SINGLE}])
 
 
+def test_a_tie_that_only_the_reference_rounds_otherwise_is_none():
+    exact, twenty_six = {"y": np.asarray([25, 7])}, {"y": np.asarray([26, 7])}
+    assert not why_misread(twenty_six, exact, [twenty_six] * 2)
+    assert "is 25, elsewhere 26" in why_misread(exact, exact, [twenty_six] * 2)
+    far = {"y": np.asarray([27, 7])}
+    assert "is 25, elsewhere 27" in why_misread(far, exact, [far] * 2)
+
+
 def test_another_shape_or_type_everywhere_is_a_difference_in_meaning():
     ours = {"y": SINGLE}
     assert "has shape" in why_misread(ours, {"y": EXACT}, [{"y": SINGLE[:, None]}] * 2)
