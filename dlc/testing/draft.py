@@ -349,7 +349,7 @@ def draw_array(
         return rng.integers(0, 2, shape).astype(bool)
     if np.dtype(dtype).kind in "iu":
         low = max(low, float(np.iinfo(dtype).min))
-        return rng.integers(int(low), int(high) + 1, shape).astype(dtype)
+        return rng.integers(int(low), int(max(low, high)) + 1, shape).astype(dtype)
     return np.asarray(rng.integers(int(low * grid), int(high * grid) + 1, shape) / grid, dtype)
 
 

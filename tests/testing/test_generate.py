@@ -110,3 +110,7 @@ def test_floats_are_multiples_of_a_64th():
     np.testing.assert_array_equal(np.round(array.astype(np.float64) * 64) / 64, array)
     assert array.min() < -1
     assert array.max() > 1
+
+
+def test_unsigned_integers_are_not_below_zero():
+    assert not draw_array(np.random.default_rng(0), "uint8", (9,), -2, -1).any()
