@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, helper
+from ml_dtypes import bfloat16
+from onnx import ModelProto, TensorProto, helper
 
 import dlc
 from dlc.peer import OnnxRuntime, has_onnxruntime
 
 Array = np.ndarray[Any, Any]
+BFLOAT16 = np.dtype(bfloat16)
 CHUNK = 1 << 20
 OPSET = 22
 
@@ -147,6 +149,38 @@ class Worst:
         return f"{self.ulp:.3g} | {self.total / max(1, self.count):.2f}"
 
 
+def all_halves(low: float, high: float, dtype: Any) -> Array:
+    """Every number of a type of 16 bits in a range, both zeros among them."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    wide = every.astype(np.float32)
+    return every[(low <= wide) & (wide <= high)]
+
+
+def half_ulps(found: Array, exact: Array, digits: int, lowest: int) -> Array:
+    """Errors in units of the last of `digits` bits; below 2**`lowest` units stay as small."""
+    exponents = np.frexp(exact)[1] - 1
+    unit = np.ldexp(1.0, np.maximum(exponents, lowest) - digits + 1)
+    largest = np.ldexp(2.0 - np.ldexp(1.0, 1 - digits), 127 if digits == 8 else 15)
+    wide = found.astype(np.float64)
+    same = (wide == exact) | (np.isinf(wide) & (np.abs(exact) > largest))
+    return np.where(same, 0.0, np.abs(wide - exact) / unit)
+
+
+def measure_halves(function: Function) -> tuple[float, float]:
+    """The largest errors of dlc for float16 and bfloat16, over every number in the range."""
+    errors = []
+    kinds = ((np.float16, TensorProto.FLOAT16, 11, -14), (BFLOAT16, TensorProto.BFLOAT16, 8, -126))
+    for dtype, element, digits, lowest in kinds:
+        model = node_model(function.op, [("x", ["n"])])
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.elem_type = element
+        x = all_halves(function.low, function.high, dtype)
+        exact = function.exact(x.astype(np.float64))
+        found = dlc.compile(model).run({"x": x})["y"]
+        errors.append(float(half_ulps(found, exact, digits, lowest).max()))
+    return errors[0], errors[1]
+
+
 def measure(function: Function, stride: int) -> tuple[Worst, Worst]:
     """The errors of dlc and of onnxruntime; those of the latter stay 0 where it is not there."""
     model = node_model(function.op, [("x", ["n"])])
@@ -229,6 +263,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         aim = f"{function.aim:g}{' (missed)' if bad else ''}" if function.aim else "–"
         peer = str(theirs) if theirs.count else "– | –"
         lines.append(f"| {function.op} | {span} | {aim} | {ours} | {peer} | {ours.at:.6g} |\n")
+        print(lines[-1], end="", flush=True)
+    lines.append("\n| every number of 16 bits | dlc float16 | dlc bfloat16 |\n|---|---:|---:|\n")
+    for function in chosen:
+        half, brain = measure_halves(function)
+        lines.append(f"| {function.op} | {half:.3g} | {brain:.3g} |\n")
         print(lines[-1], end="", flush=True)
     if not args.only:
         lines.append("\n| many operands | aim | dlc | onnxruntime |\n|---|---:|---:|---:|\n")
