@@ -29,6 +29,13 @@ def test_units():
     assert ulp.ulps(found, exact).tolist() == [0, 2, 0, np.inf]
 
 
+def test_units_of_sixteen_bits():
+    exact = np.asarray([1.0, 2.0**-20, 70000.0, 70000.0])
+    found = np.asarray([1.0 + 2.0**-9, 2.0**-20 + 2.0**-24, np.inf, 0.0], np.float16)
+    assert ulp.half_ulps(found, exact, 11, -14).tolist() == [2, 1, 0, 70000 / 2.0**6]
+    assert len(ulp.all_halves(-1.0, 1.0, np.float16)) == 2 * (0x3C00 + 1)
+
+
 def test_a_root_is_correctly_rounded(capsys):
     assert ulp.main(["--only", "Sqrt", "--stride", "1000003"]) == 0
     assert "| Sqrt | 0 … 3.4e+38 | 0.51 | 0.5" in capsys.readouterr().out

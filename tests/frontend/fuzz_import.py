@@ -37,7 +37,7 @@ SECONDS = 10  # of processor time: the machine may be shared
 BYTES = 1 << 30
 CHECKED = 10  # every tenth is shown to ONNX's checker
 BLOCK = 1000  # models of one process
-STUCK = 120.0  # seconds without a new model, after which a process is ended
+STUCK = 1200.0  # seconds by the clock without a new model, after which a process is ended
 
 
 class TooSlow(BaseException):
