@@ -66,7 +66,7 @@ def expected(q, k, v, m):
 
 CASES = {
     "whole_tiles": ((2, 64, 32, 3, 32), ("pack_rows_apart", "pack_columns_apart", "split_bf16")),
-    "uneven": ((1, 37, 45, 2, 48), ("pack_columns_apart",)),
+    "uneven": ((1, 37, 45, 2, 48), ("pack_columns_apart", "split_bf16")),
     "few_rows": ((1, 5, 75, 1, 16), ()),
     "wide": ((2, 33, 17, 1, 80), ()),
 }
@@ -89,6 +89,7 @@ def test_products_of_small_integers_are_exact(name, count):
 def test_open_lengths_are_exact():
     kernel, loops = scheduled(1, H=2, D=32)
     assert "pack_columns_apart_bf16_1" in loops
+    assert loops.count("split_bf16_1") == 2  # of the queries, and of weights for whole blocks
     for batch, rows, keys in ((1, 32, 64), (2, 71, 33), (1, 1, 97), (3, 16, 15), (1, 0, 4)):
         given = operands(batch, rows, keys, 2, 32)
         sizes = {"b": batch, "m": rows, "n": keys}

@@ -41,9 +41,9 @@ class MatMulPair(Op):
         def split(*index: Expr) -> Expr:
             *place, block, row, p, c = index
             at = block * DEPTH + c
-            value: Expr = a[(*place, row, at)]
-            for position, size in ((at, k), (row, m)):  # sums of what is behind add nothing
-                value = value if _fills(size) else select(position < size, value, 0.0)
+            # Rows behind the last feed only sums that nobody reads; what is behind a row, nothing.
+            value: Expr = a[(*place, _clamped(row, m), at)]
+            value = value if _fills(k) else select(at < k, value, 0.0)
             return plane(value, p, self.planes)
 
         def pack(*index: Expr) -> Expr:

@@ -47,37 +47,68 @@ def finish_reader(trace: Trace, name: str) -> None:
 
 
 def split_rows(trace: Trace, name: str, *, width: int = 1, parallel: bool = False) -> None:
-    """Split each row's 32 operands into planes at once, or copy them; `width` rows are a line."""
+    """Split each row's 32 operands into planes at once, or copy them; `width` rows are a line.
+
+    Blocks of 32 that rows fill are split by themselves, the one that they do not fill after them.
+    """
     *others, row, plane, depth = trace.stage(name).names
+    suffixes = [""]
+    if others and not parallel and (whole := _whole_blocks(trace.stage(name), others[-1])) != ZERO:
+        trace.do("partition", others[-1], str(whole), "_r")
+        suffixes.append("_r")
+    for suffix in suffixes:
+        inside = [f"{v}{suffix}" for v in (*others[-1:], row, plane, depth)]
+        if inside[-1] in loops(trace.func.body):
+            _split_rows(trace, [*others[:-1], *inside], width, parallel=parallel)
+
+
+def _split_rows(trace: Trace, names: list[str], width: int, *, parallel: bool) -> None:
+    """The same for one nest, by its loops."""
+    *others, row, plane, depth = names
     if width > 1 and (trace.constant(row) or 0) > width:
         line, row = trace.split(row, width)
         others.append(line)
-    block, lane = trace.split(depth, _lanes(trace, name, depth, plane))
-    trace.do("reorder", (*others, row, block, plane, lane))
+    block, lane = trace.split(depth, _lanes(trace, depth, plane))
+    trace.do("reorder", (row, block, plane, lane))
     if parallel:
         trace.do("parallel", trace.fuse_all(others))
     trace.do("unroll", block)
     count, lanes = trace.constant(plane), trace.constant(lane)
-    is_split = not isinstance(trace.stage(name).value, Load)  # else it is bf16 already
-    if count and lanes and is_split and _beside(trace, name, lane, plane):
+    is_split = not isinstance(_stage_of(trace, plane).value, Load)  # else it is bf16 already
+    if count and lanes and is_split and _beside(trace, lane, plane):
         trace.do("tensorize", plane, split_name(count, lanes))
     else:
         trace.do("unroll", plane)
         trace.do("vectorize", lane)
 
 
-def _lanes(trace: Trace, name: str, depth: str, plane: str) -> int:
+def _stage_of(trace: Trace, loop: str) -> Stage:
+    """The stage that a loop is around."""
+    return next(s for s in stages(trace.func) if loop in s.names)
+
+
+def _whole_blocks(stage: Stage, block: str) -> Expr:
+    """How many blocks of 32 hold only elements that are there, if some do not; else 0."""
+    for choice in walk(stage.value):
+        if isinstance(choice, Select) and block in free_vars(choice.cond):
+            cond = choice.cond
+            if isinstance(cond, Binary) and cond.op is BinOp.LT and block in free_vars(cond.a):
+                return canonical(cond.b // PAIR)
+    return ZERO
+
+
+def _lanes(trace: Trace, depth: str, plane: str) -> int:
     """The most elements of a row that stand side by side in what is split."""
     for lanes in SPLIT_LANES:
         trial = trace.copy()
-        if _beside(trial, name, trial.split(depth, lanes)[1], plane):
+        if _beside(trial, trial.split(depth, lanes)[1], plane):
             return lanes
     return ROWS
 
 
-def _beside(trace: Trace, name: str, lane: str, plane: str) -> bool:
+def _beside(trace: Trace, lane: str, plane: str) -> bool:
     """Whether the elements that are split stand side by side, and all of them are there."""
-    stage = trace.stage(name)
+    stage = _stage_of(trace, plane)
     for load in loads(stage.value):
         index = [simple_index(i, stage.loops) for i in load.index]
         last = coefficients(index[-1]) if index else None
