@@ -52,7 +52,8 @@ def test_columns_from_beyond_the_cache_are_asked_for(l2_bytes: int, rows: int, a
     x, w = placeholder("x", TensorType((rows, 19))), placeholder("w", TensorType((3, 19, 8)))
     func = lower_tensors("f", (), (x, w), (MatMulPacked(n=24).compute(x, w),))
     target = replace(AVX2, l2_bytes=l2_bytes)
-    assert ("llvm.prefetch" in emit_func(optimize(func, target), target)) is asks
+    read_ahead = "i32 0, i32 3, i32 1)"  # not what is written
+    assert (read_ahead in emit_func(optimize(func, target), target)) is asks
 
 
 COPY = """
