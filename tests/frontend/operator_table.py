@@ -39,6 +39,13 @@ bits, integers of 64 to 2 bits, bools, strings. Elements of fewer than 8 bits ta
 Floats of 8 bits and less, and integers of fewer than 8, are moved, converted and quantized;
 arithmetic on them is refused, as ONNX does not define it.
 
+Of **targets**, CPUs run all of it. On a GPU runs what is made of loops; a model with an operator
+that the host must run, as those on texts or a branch, stays on the host as a whole, with a warning.
+
+Refused are, besides what the tables say: `ImageDecoder`, since decoders are what hostile files
+attack, and an artefact needs no library but libc's (decode before the model); `CastMap` and
+`DictVectorizer`, since an artefact takes tensors, and no maps; whatever trains a model.
+
 Random numbers are a function of the seed and of the position of the element; a node without a seed
 gets one from its name. So each run of an artefact draws the same numbers.
 """

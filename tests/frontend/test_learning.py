@@ -99,6 +99,43 @@ def test_support_vector_regression(kernel, one_class):
     check(node, X)
 
 
+def vectors(classes, kernel, **more):
+    """A classifier of two support vectors for each class."""
+    rows = (RNG.integers(-8, 9, (2 * classes, 4)) / 4).astype(np.float32)
+    pairs = classes * (classes - 1) // 2
+    weights = RNG.integers(-4, 5, ((classes - 1), 2 * classes)) / 4
+    labels = {"classlabels_ints": list(range(5, 5 + classes))}
+    return ml(
+        "SVMClassifier", outputs=["l", "y"], kernel_type=kernel, kernel_params=[0.25, 0.5, 2.0],
+        coefficients=weights.astype(float).ravel().tolist(), rho=[0.3] * pairs,
+        support_vectors=rows.ravel().tolist(), vectors_per_class=[2] * classes, **labels, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
+@pytest.mark.parametrize("classes", [3, 4])
+def test_support_vector_classification(kernel, classes):
+    check(vectors(classes, kernel), X)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_probabilities_of_support_vectors(classes):
+    pairs = classes * (classes - 1) // 2
+    more = {"prob_a": [-1.5 + 0.1 * k for k in range(pairs)], "prob_b": [0.2] * pairs}
+    check(vectors(classes, "RBF", **more), X)
+
+
+@pytest.mark.parametrize("how", ["NONE", "LOGISTIC"])
+def test_support_vectors_of_two_classes(how):
+    check(vectors(2, "RBF", post_transform=how), X)
+
+
+def test_classes_of_linear_vectors():
+    node = ml("SVMClassifier", outputs=["l", "y"], coefficients=ROWS.ravel().tolist(), rho=[0.5],
+              classlabels_ints=[5, 3, 9])  # fmt: skip
+    check(node, X)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_determinants(size):
     x = RNG.standard_normal((2, 3, size, size)).astype(np.float32)
@@ -127,6 +164,8 @@ def test_n_grams(mode, skip):
         (ml("SVMRegressor", coefficients=[1.0], kernel_type="TREE", n_supports=1,
             support_vectors=[1.0] * 4), "not known"),
         (helper.make_node("Det", ["x"], ["y"]), "square"),
+        (vectors(2, "RBF", post_transform="SOFTMAX"), "of one score for two classes"),
+        (vectors(3, "RBF", prob_a=[1.0], prob_b=[1.0]), "for 3 pairs"),
     ],
 )  # fmt: skip
 def test_what_is_not_handled_is_refused(node, why):

@@ -218,5 +218,9 @@ def convert_max_roi_pool(
 
 @converter("ImageDecoder", since=20)
 def convert_image_decoder(ctx: Context, data: Value, *, pixel_format: str = "RGB") -> Value:
-    """Decoding needs a library that artefacts do not have."""
+    """Refused: decoders are what hostile files attack, and none may run inside of an artefact.
+
+    A file's format and size are data, so is the shape of the pixels, and an artefact needs no
+    library but libc's. Decoding belongs before the model, where the caller chooses the library.
+    """
     ctx.refuse("a compiled model decodes no images", "decode before the model, and pass pixels")

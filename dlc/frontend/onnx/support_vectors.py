@@ -25,7 +25,7 @@ from dlc.graph.ops.reduce import Reduce
 DOMAIN = "ai.onnx.ml"
 
 
-def _kernel(ctx: Context, x: Value, vectors: Array, kind: str, params: Sequence[float]) -> Value:
+def kernel(ctx: Context, x: Value, vectors: Array, kind: str, params: Sequence[float]) -> Value:
     """The kernel of each row with each support vector: [n, vectors]."""
     gamma, coef0, degree = (*params, 0.0, 0.0, 3.0)[:3] if len(params) == 3 else (0.0, 0.0, 3.0)
 
@@ -66,7 +66,7 @@ def convert_svm_regressor(
     x = cast_to(ctx, unsqueeze(ctx, x, (0,)) if x.type.rank == 1 else x, DType.F32)
     if n_supports:
         vectors = rows_of(ctx, support_vectors, n_supports, "numbers of support vectors")
-        x = _kernel(ctx, x, vectors, kernel_type, kernel_params)
+        x = kernel(ctx, x, vectors, kernel_type, kernel_params)
     weights = rows_of(ctx, coefficients, 1, "coefficients")
     total = linear(ctx, x, weights, np.array(rho or [0.0]))
     if one_class:
