@@ -194,6 +194,19 @@ def test_what_does_not_fit_or_pay_stays(text):
     )
 
 
+def test_channels_that_only_fill_rows_do_not_count():
+    few = """
+def main(x: f32[1, 1, 56, 56, 16]):
+    w: f32[6, 1, 1, 1, 16, 16] = const()
+    y: f32[1, 6, 56, 56, 16] = conv_blocked(x, w)
+    return y
+"""
+    context = PassContext(target=TARGET, precision="high")
+    assert operators(run("use_matrix_engine", read(few), context)) == ["conv_blocked"]
+    full = few.replace("f32[1, 1, 56", "f32[1, 2, 56").replace("f32[6, 1, 1", "f32[6, 2, 1")
+    assert operators(run("use_matrix_engine", read(full), context)) == ["conv_planes"]
+
+
 def test_without_the_feature_nothing_changes():
     graph = read(CONV)
     plain = PassContext(target=replace(TARGET, features=ENGINE - {"amx-bf16"}))

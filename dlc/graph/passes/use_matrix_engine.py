@@ -86,6 +86,7 @@ class _Product:
     dense: Array
     planes: int  # of `dense`
     summands: int  # of a result, without those that only fill rows
+    length: int = 1  # rows of a line that are read
     is_fixed: bool = True  # whether the number of rows is a constant; else strips fit the cache
 
 
@@ -205,7 +206,8 @@ def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> _Product | No
         is_finite=split.is_finite,
     )
     dense = dense.reshape(cb * ROWS, *kernel, ob * ROWS)
-    return _Product(new, shape, dense, split.weights, shape.steps * DEPTH, is_fixed)
+    summands = cb * ROWS * prod(kernel)
+    return _Product(new, shape, dense, split.weights, summands, _length(out, shape), is_fixed)
 
 
 def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) -> _Product | None:
@@ -233,7 +235,8 @@ def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) 
         is_finite=split.is_finite,
     )
     dense = dense.reshape(c * reach, *lines, 1, ob * ROWS)
-    return _Product(new, shape, dense, split.weights, c * prod(lines) * width)
+    summands = c * prod(lines) * width
+    return _Product(new, shape, dense, split.weights, summands, _length(out, shape))
 
 
 def _image(
@@ -247,9 +250,9 @@ def _image(
         lead=_assumed(out.type.shape[0], 1),
         lines=sizes[0],
         width=grid.line,
-        last=const_size(grid.height) - (sizes[0] - 1) * grid.line,
+        last=const_size(grid.height) - sizes[0] * grid.line + 1,
         reach=const_size(grid.reach),
-        spare=slack,
+        spare=slack + grid.line - 1,
         columns=-(-ob // 2),
         steps=depth * prod(kernel),
         products=split.products,
@@ -257,6 +260,11 @@ def _image(
         row_bytes=depth * prod(grid.phases) * split.rows * DEPTH * 2,
     )
     return shape, slack
+
+
+def _length(out: Value, shape: Shape) -> int:
+    """The pixels of a line; 1 where the lines of a shape are its pixels."""
+    return prod(const_size(size) for size in out.type.shape[3:-1]) if shape.width > 1 else 1
 
 
 def _lines(
@@ -305,7 +313,8 @@ def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> 
     )
     dense = w.transpose(1, 0, 2).reshape(depth, panels * width)[:, :n]
     new = MatMulPlanes(n=op.n, slack=slack, planes=split.rows, is_finite=split.is_finite)
-    return _Product(new, shape, dense, split.weights, depth, isinstance(rows, Const))
+    is_fixed = isinstance(rows, Const)
+    return _Product(new, shape, dense, split.weights, depth, is_fixed=is_fixed)
 
 
 def _assumed(size: Expr, otherwise: int) -> int:
@@ -321,7 +330,7 @@ def _parts(found: _Product, context: PassContext) -> int | None:
     target, shape = context.target, found.shape
     if not shape.lead or not shape.lines:
         return None
-    rows = shape.lead * ((shape.lines - 1) * shape.width + shape.last)
+    rows = shape.lead * shape.lines * found.length
     macs = rows * shape.columns * 2 * ROWS * found.summands
     best = macs / (2 * target.lanes(4) * FMA_SHARE) * MARGIN
     parts: int | None = None
