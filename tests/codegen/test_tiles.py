@@ -169,6 +169,7 @@ def test_few_rows_of_a_wide_kernel_are_tall():
     assert choose_strip(few, ENGINE, {}).tall
     assert not choose_strip(replace(few, constant=False), ENGINE, {}).tall
     assert not choose_strip(replace(few, reach=0), ENGINE, {}).tall
+    assert not choose_strip(replace(few, lines=8, width=10), ENGINE, {}).tall  # five tiles of rows
     large = Shape(1, 56, 58, 56, 118, 2000, 2, 18, 6, 3, 384)
     assert not choose_strip(large, ENGINE, {}).tall
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from math import prod
 
 from dlc.core.types import DType
+from dlc.schedule.edit import loops_around
 from dlc.schedule.instruction import SPLIT_LANES, split_name
 from dlc.schedule.loop import loops
 from dlc.schedule.nest import Stage, stages
+from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.rules.strip import TALL
 from dlc.schedule.trace import Trace
@@ -213,7 +215,8 @@ def accumulate(trace: Trace, name: str, *, tall: bool = False, columns: str | No
     trace.do("cache_write", name, tiles, accumulator, "tile")
     if columns is not None:
         (read,) = loads(factors[1])
-        _prefetch(trace, read.buffer, columns, steps, planes, tall=tall)
+        inner = [tiles, *steps, planes]
+        _prefetch(trace, read.buffer, columns, inner, tall=tall)
     suffixes = [""]
     if count % high:
         trace.do("partition", tiles, count // high, "_t")
@@ -228,19 +231,35 @@ def accumulate(trace: Trace, name: str, *, tall: bool = False, columns: str | No
         trace.do("tensorize", f"{row}_init_{accumulator}{suffix}", "tile_store")
 
 
-def _prefetch(
-    trace: Trace, weights: str, columns: str, steps: list[str], inside: str, *, tall: bool
-) -> None:
+def _prefetch(trace: Trace, weights: str, columns: str, inner: list[str], *, tall: bool) -> None:
     """Ask for columns before they are read, which come from beyond the second cache.
 
     Tall tiles read a block of them in one pass: some steps before, first for the second cache, as
     the first has few places for what is on its way. Otherwise all passes share the next pair.
     """
-    if not tall:
-        trace.do("prefetch", columns, inside, weights, 0, 2, 2)
-        return
     shape = next(p.type.static_shape for p in trace.func.inputs if p.name == weights)
-    step_bytes = prod(shape[len(steps) + 1 :]) * DType.BF16.size_bytes
+    if not tall:
+        lines = 2 * prod(shape[1:]) * DType.BF16.size_bytes // LINE_BYTES
+        place = _place_of(trace, columns, inner, lines)
+        trace.do("prefetch", columns, place, weights, 0, 2, 2)
+        return
+    *_, step, inside = inner
+    dim = len(inner) - 2
+    step_bytes = prod(shape[dim + 1 :]) * DType.BF16.size_bytes
     for level, ahead in enumerate(AHEAD, 1):
         distance = -(-ahead // step_bytes)
-        trace.do("prefetch", steps[-1], inside, weights, len(steps), distance, level)
+        trace.do("prefetch", step, inside, weights, dim, distance, level)
+
+
+def _place_of(trace: Trace, columns: str, inner: list[str], lines: int) -> str:
+    """The innermost of some loops in which each run has two of the lines to ask for, if any.
+
+    Rounding up what each run asks for would make it ask for much of what is behind.
+    """
+    around = [f.var for f in loops_around(trace.func, inner[-1])]
+    found, runs = inner[0], 1
+    for name in around[around.index(columns) + 1 :]:
+        runs *= trace.constant(name) or 1
+        if name in inner and runs * 2 <= lines:
+            found = name
+    return found

@@ -27,7 +27,6 @@ LONELY = 1.2  # how much longer a product takes where one tile of rows shares no
 PLANE = 8.0  # cycles to split 32 elements, for each plane
 RESULT = 12.0  # cycles to finish one row of 32 sums
 PANEL = 300.0  # cycles to begin with 32 columns of a strip
-TALL_PANEL = 1500.0  # the same where what the first steps read was not asked for in time
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
 FREE_SHARE = 0.45  # of the second cache, up to which all that is read again is still there
 OPEN_ROWS = 128  # assumed where their number is known at run time only
@@ -69,8 +68,10 @@ def choose_strip(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Stri
     outside = knobs.get("columns_outer", -1)
     orders = (False, True) if outside < 0 else (bool(outside),)
     tall = knobs.get("tall", -1)
-    # Rows that serve several positions of the kernel stay in the first cache; others do not.
-    talls = (False, True) if shape.reach > 0 and tall < 0 else (tall > 0,)
+    # Rows that serve several positions of the kernel stay in the first cache; others do not. Where
+    # there are several passes, all but the first read columns from the second cache anyway.
+    one_pass = strip_rows(shape, shape.lines) <= TALL * ROWS
+    talls = (False, True) if shape.reach > 0 and one_pass and tall < 0 else (tall > 0,)
     if not shape.constant:
         talls = (False,)
     fitting = [lines for lines in range(1, shape.lines + 1) if _fits(shape, lines)]
@@ -153,7 +154,7 @@ def cycles(shape: Shape, strip: Strip, target: Target) -> float:
     strips = -(-shape.lines // strip.lines)
     tiles = rows // ROWS
     panel = _panel(shape, strip, tiles)
-    panel += strip.lines * shape.width * RESULT + (TALL_PANEL if strip.tall else PANEL)
+    panel += strip.lines * shape.width * RESULT + PANEL
     if rows * 2 * ROWS * 4 > MAX_SUMS_BYTES:
         panel += rows * RESULT
     total = panel * shape.columns * strips
@@ -169,9 +170,8 @@ def cycles(shape: Shape, strip: Strip, target: Target) -> float:
     total += missed * (held * again * shape.row_bytes * shape.columns) / FAR_BYTES
     total += missed * (panel_bytes * shape.columns * again) / FAR_BYTES
     first = panel_bytes / FAR_BYTES
-    if strip.tall:
-        # It is asked for while the products of the first tiles of rows run.
-        first = max(0.0, first - panel / -(-tiles // TALL)) if strip.columns_outside else first
+    if strip.tall and strip.columns_outside:
+        first = max(0.0, first - panel * strips)  # it is asked for while the columns before pass
     else:
         first /= 2
     total += first * shape.columns
