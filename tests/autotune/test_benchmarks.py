@@ -1,11 +1,14 @@
 """The benchmarks of the tuner: their tasks exist, and a session runs."""
 
+from random import Random
+
 import pytest
 
 from benchmarks.tuning import common, kill, naive, searches
 from dlc.autotune.budget import Budget
 from dlc.autotune.build import scheduled
 from dlc.autotune.design import families
+from dlc.autotune.nest import nest_hash
 from dlc.autotune.session import Machines, Options, Weighted
 from dlc.schedule.primitive import steps_to_json
 from dlc.tune_model import plan_tuning
@@ -22,6 +25,31 @@ def test_ten_different_tasks_all_offer_a_choice():
     steps = naive.naive(tasks["dense"].func, tasks["dense"].target)
     _, func = scheduled(tasks["dense"], {"kind": "steps", "steps": steps_to_json(steps)})
     assert func.outputs == tasks["dense"].func.outputs
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        common._product("dense", (160, 256), (256, 256)),
+        common._convolution((1, 64, 14, 14), 64, 3, 1, 1, 1),
+    ],
+)
+def test_each_point_of_a_matrix_engine_is_a_nest_of_its_own(model):
+    tasks = [w.task for w in plan_tuning([model], "llvm -mcpu=sapphirerapids -num-cores=2").tasks]
+    (family,) = (f for t in tasks for f in families(t) if f.name == "rule.matrix")
+    points = list(family.space.points())
+    points = Random(0).sample(points, min(24, len(points)))
+    assert len(points) >= 4
+    assert len({nest_hash(family.schedule(point).func) for point in points}) == len(points)
+
+
+def test_tiles_are_no_larger_than_the_nest():
+    (weighted,) = plan_tuning([common._product("dense", (3, 40), (40, 24))], TARGET).tasks
+    family = families(weighted.task)[0]
+    assert family.name == "rule.contract"
+    knobs = family.space.knobs
+    assert knobs["rows"] == (0, 1, 2, 3)
+    assert (knobs["high"], knobs["first_summand"]) == ((0, 1), (0,))
 
 
 def test_a_curve_and_when_it_reaches_a_goal():

@@ -15,13 +15,14 @@ from math import prod
 from dlc.core.target import Target
 from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import For, Func, If, allocs, loops
+from dlc.schedule.nest import stages
 from dlc.schedule.rules.contraction import Contraction, find_contraction
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.subtotals import cut_sum
 from dlc.schedule.rules.tile import TAIL_ROWS, Tile, choose_tile, vector_registers
 from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Const, maximum
+from dlc.te.expr import ONE, Const, Expr, maximum
 from dlc.te.simplify import surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads
 
@@ -46,19 +47,31 @@ def space(func: Func, target: Target) -> Space:
 
     `high` image rows make a tile where it holds whole rows. The loops over summands run in their
     own order from the one in place `first_summand` on; those before it become the innermost.
+    What is larger than the nest stands for what its loops have at most, so it is left out.
     """
+    found = match(func, target)
+    assert found is not None, "a space is asked for where the rule matches"
+    rows = [loops(func.body)[v].extent for v in found.rows]
+    row, above = rows[-1:] or [ONE], rows[-2:-1] or [ONE]
+    total = next(s for s in stages(func) if s.buffer == found.sum)
+    summands = [f for f in total.inner if f.extent != ONE]
     registers = vector_registers(target, target.lanes(4))
     return Space(
         {
-            "rows": (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28),
+            "rows": _up_to((0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28), row[0]),
             "columns": (0, 1, 2, 3, 4, 6),
-            "columns_outer": (-1, 0, 1),
+            "columns_outer": (-1,) if found.packed else (0, 1),
             "steps": (0, 1, 2, 4, 8, 16, 32),
-            "high": (0, 1, 2, 3, 4),
-            "first_summand": (0, 1, 2, 3),
+            "high": _up_to((0, 1, 2, 3, 4), above[0]),
+            "first_summand": tuple(range(max(1, min(4, len(summands))))),
         },
         (Limit(("rows", "columns", "high"), registers - 2),),
     )
+
+
+def _up_to(choices: tuple[int, ...], extent: Expr) -> tuple[int, ...]:
+    """The choices that a loop has room for."""
+    return tuple(c for c in choices if not isinstance(extent, Const) or c <= extent.value)
 
 
 def schedule(trace: Trace, found: Contraction, target: Target, knobs: Mapping[str, int]) -> None:

@@ -63,14 +63,16 @@ from dlc.schedule.rules.strip import (
     choose_lines,
     choose_pairs,
     choose_strip,
+    fitting_lines,
 )
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import Cast, Const, Expr, Load, Var
+from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import const_size
 
+STRIPS = (*range(1, 9), 10, 12, 14, 16, 19, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
 MAX_LINE = 12 * ROWS  # pixels of a line of constant length that are computed at a time
 
 
@@ -212,13 +214,24 @@ def _index_in(readers: list[Stage], sums: str) -> tuple[Expr, ...] | None:
 
 
 def space(func: Func, target: Target) -> Space:
-    """Lines of a strip, which loop is the outer, and the tiles; 0, -1: the analytic choice.
+    """Lines of a strip, which loop is the outer, and the tiles: choices that differ for this nest.
 
-    The loops over steps of the sums run in their own order from `first_summand` on.
+    The loops over steps of the sums run in their own order from `first_summand` on. Of an open
+    number of rows, only the strip is a choice; 0 is the analytic one.
     """
-    strips = (0, *range(1, 9), 10, 12, 14, 16, 19, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
-    choices = {"columns_outer": (-1, 0, 1), "tall": (-1, 0, 1), "first_summand": (0, 1, 2)}
-    return Space({"strip": strips, **choices})
+    found = match(func, target)
+    assert found is not None, "a space is asked for where the rule matches"
+    steps = [f for f in _product(func, found).inner[:-3] if f.extent != ONE]
+    first = {"first_summand": tuple(range(max(1, min(3, len(steps)))))}
+    if found.is_open or found.lines:
+        return Space({"strip": (0, *(n for n in STRIPS if n % 2 == 0)), **first})
+    shape = _shape(func, found)
+    plan = choose_strip(shape, target, {})
+    assert plan is not None, "match has found one"
+    fitting = fitting_lines(shape)
+    strips = {plan.lines, fitting[-1], *STRIPS} & set(fitting)
+    talls = (0, 1) if shape.constant else (0,)
+    return Space({"strip": tuple(sorted(strips)), "columns_outer": (0, 1), "tall": talls, **first})
 
 
 def schedule(trace: Trace, found: Products, target: Target, knobs: Mapping[str, int]) -> None:
@@ -235,7 +248,7 @@ def _shape(func: Func, found: Products) -> Shape:
         [_known(size, OPEN_ROWS) for size in buffers[name].buffer.type.shape]
         for name in (found.rows, found.sums)
     )
-    stage = next(s for s in stages(func) if s.buffer == found.sums)
+    stage = _product(func, found)
     assert isinstance(stage.factors, tuple)
     inner = [extents[f.var] for f in stage.inner]
     height = (extents[found.row[0]] - 1) * found.width + found.line
@@ -253,6 +266,10 @@ def _shape(func: Func, found: Products) -> Shape:
         row_bytes=prod(rows) // rows[-3] // prod(sums[:-3]) * 2,
         constant=not any(x.buffer in buffers for x in loads(stage.factors[1])),
     )
+
+
+def _product(func: Func, found: Products) -> Stage:
+    return next(s for s in stages(func) if s.buffer == found.sums)
 
 
 def _known(size: Expr, otherwise: int) -> int:

@@ -74,7 +74,7 @@ def choose_strip(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Stri
     talls = (False, True) if shape.reach > 0 and one_pass and tall < 0 else (tall > 0,)
     if not shape.constant:
         talls = (False,)
-    fitting = [lines for lines in range(1, shape.lines + 1) if _fits(shape, lines)]
+    fitting = fitting_lines(shape)
     wanted = [lines for lines in fitting if lines == min(knobs.get("strip", 0), shape.lines)]
     return _cheapest(shape, tuple(wanted or fitting), orders, talls, target)
 
@@ -131,6 +131,11 @@ def _missed(size_bytes: float, target: Target) -> float:
 def strip_rows(shape: Shape, lines: int) -> int:
     """The rows of a strip, in whole tiles."""
     return -(-((lines - 1) * shape.width + shape.last) // ROWS) * ROWS
+
+
+def fitting_lines(shape: Shape) -> list[int]:
+    """The numbers of lines that strips may have."""
+    return [lines for lines in range(1, shape.lines + 1) if _fits(shape, lines)]
 
 
 def _fits(shape: Shape, lines: int) -> bool:
