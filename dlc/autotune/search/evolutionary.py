@@ -12,8 +12,8 @@ from dlc.autotune.design import Design
 from dlc.autotune.search.genetic import Genetic
 from dlc.autotune.search.searcher import Problem, cross, draw_new, explore, mutate, rank
 
-_POPULATION = 32
-_GENERATIONS = 2
+_POPULATION = 24
+_GENERATIONS = 1
 _CROSSOVER = 0.3
 _EXPLORATION = 0.1
 _PER_KIND = 3  # of one proposal, designs that differ in one knob only
