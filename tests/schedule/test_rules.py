@@ -13,6 +13,7 @@ from dlc.core.types import INDEX
 from dlc.graph.ops.activation import Relu
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add, Mul
+from dlc.graph.ops.channels import UnpackChannels
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.layout import Interleave
@@ -22,6 +23,7 @@ from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.shape import Slice, Transpose
 from dlc.graph.ops.winograd import ConvWinograd
+from dlc.schedule.edit import loops_around
 from dlc.schedule.interpret import run_func
 from dlc.schedule.loop import (
     Alloc,
@@ -50,9 +52,9 @@ from dlc.schedule.rules import (
     window,
 )
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Const, Expr, Var
+from dlc.te.expr import Const, Expr, Var, index
 from dlc.te.tensor import Tensor, insert, pad, placeholder
-from dlc.te.transform import free_vars
+from dlc.te.transform import free_vars, loads
 from dlc.te.types import TensorType
 
 AVX512 = Target(features=frozenset({"avx512f", "avx2", "fma"}), thread_operations=0)
@@ -251,6 +253,19 @@ def transposed_conv(height: int | Expr) -> Callable[[], Func]:
     return make
 
 
+def unpacked(width: int | Expr) -> Callable[[], Func]:
+    def make() -> Func:
+        x = tensor("a", 1, 2, 3, width, 16)
+        return func((x,), UnpackChannels(channels=index(21)).compute(x))
+
+    return make
+
+
+def turned_columns() -> Func:
+    x = tensor("a", 37, 48)
+    return func((x,), Transpose(perm=(1, 0)).compute(x))
+
+
 def long_columns() -> Func:
     x = tensor("a", 5, 45, 19)
     return func((x,), Reduce(kind="sum", axes=(1,)).compute(x))
@@ -291,6 +306,9 @@ def placed() -> Func:
 
 
 CASES: dict[str, Callable[[], Func]] = {
+    "unpacked": unpacked(37),
+    "unpacked_open": unpacked(N),
+    "turned_columns": turned_columns,
     "dense_bias_relu": dense_bias_relu,
     "dense_many_rows": dense_many_rows,
     "dense_short_rows": dense_short_rows,
@@ -581,6 +599,18 @@ def test_an_elements_factor_is_not_computed_for_each_element() -> None:
     roots = [s for s in stages(fast) if "sqrt" in str(s.value)]
     assert len(roots) == 1
     assert not roots[0].loops
+
+
+@pytest.mark.parametrize(("name", "rows"), [("unpacked", 2), ("turned_columns", 2)])
+def test_vectors_that_gather_from_the_same_lines_follow_each_other(name: str, rows: int) -> None:
+    fast = schedule_func(CASES[name](), AVX512, {}).func
+    lanes = [f for f in loops(fast.body).values() if f.kind is LoopKind.VECTOR]
+    around = [loops_around(fast, f.var)[-2] for f in lanes]
+    assert len(around) == rows  # whole vectors, and the tail
+    for loop, vector in zip(around, lanes, strict=True):
+        (load,) = (x for s in stages(fast) for x in loads(s.value) if vector.var in s.names)
+        assert loop.var in free_vars(load.index[-1])
+        assert vector.var not in free_vars(load.index[-1])
 
 
 def test_the_tail_of_an_open_number_of_rows_has_tiles_too() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
+from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.edit import loops_around, sequence
 from dlc.schedule.loop import Block, For, Func, LoopKind, Stmt, allocs, loops, walk
@@ -22,6 +23,8 @@ SHORT_WORK = 64
 """Instructions up to which finding out where a loop is costs more than a tenth of its body."""
 MAX_COPIES = 256
 """Nodes of expressions that an inlined value may have in all its places."""
+MAX_INSIDE = 16
+"""Vectors that share the lines which each of them gathers an element from."""
 MIN_CHUNKS = 64
 """Iterations of a parallel loop that are enough for any thread to get its share."""
 
@@ -223,11 +226,53 @@ def _vectorize(trace: Trace, name: str, target: Target) -> None:
         if extent > 1:
             trace.do("vectorize", name)
         return
+    row = _bring_inside(trace, stage, name)
     if extent is not None and extent % lanes:
         trace.do("partition", name, extent // lanes * lanes, "_v")
         # Of a loop with guards either part may have nothing to do, and be gone.
         if (tail := f"{name}_v") in loops(trace.func.body) and trace.constant(tail) != 1:
-            trace.do("vectorize", tail)
+            _as_lanes(trace, tail, row and f"{row}_v")
         if name not in loops(trace.func.body):
             return
-    trace.do("vectorize", trace.split(name, lanes)[1])
+    _as_lanes(trace, trace.split(name, lanes)[1], row)
+
+
+def _as_lanes(trace: Trace, name: str, row: str | None) -> None:
+    """Run a loop as one vector; a loop inside of it comes around it first."""
+    if row is not None:
+        trace.do("reorder", (row, name))
+    trace.do("vectorize", name)
+
+
+def _bring_inside(trace: Trace, stage: Stage, name: str) -> str | None:
+    """Make the loop along which what is read lies side by side the innermost one.
+
+    A vector along another loop gathers an element from each of several lines: what is left of
+    these lines is used next, not after a walk through all the rest.
+    """
+    row = next((v for x in loads(stage.value) if (v := _read_along(x, stage, name))), None)
+    if row is None:
+        return None
+    order = stage.names[stage.names.index(row) + 1 :]
+    trial = trace.copy()
+    try:
+        if (extent := trial.constant(row) or 0) > MAX_INSIDE:
+            outer, row = trial.split(row, MAX_INSIDE)
+            order = [v for v in order if v != outer]
+        trial.do("reorder", (*order, row))
+    except ScheduleError:
+        return None  # the loops do not stand directly inside each other
+    if not extent or (extent > MAX_INSIDE and extent % MAX_INSIDE):
+        return None
+    trace.func, trace.steps = trial.func, trial.steps
+    return row
+
+
+def _read_along(load: Load, stage: Stage, name: str) -> str | None:
+    """The one loop outside of `name` that takes a load from element to element."""
+    index = [simple_index(i, stage.loops) for i in load.index]
+    steps = coefficients(index[-1]) if index else None
+    if steps is None or steps.get(name) or not any(name in free_vars(i) for i in index[:-1]):
+        return None
+    found = [v for v in stage.names if steps.get(v) == 1]
+    return found[0] if len(found) == 1 and stage.names[-1] == name else None
