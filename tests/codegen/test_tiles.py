@@ -12,12 +12,14 @@ from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.types import DType
 from dlc.graph.arrays import round_to
+from dlc.graph.lower import lower_group
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.narrow import Narrow, Widen
 from dlc.graph.ops.planes import pack_tiles
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
+from dlc.graph.text import parse_graph
 from dlc.schedule.loop import Block, Invoke, allocs, walk
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
@@ -116,7 +118,26 @@ def test_products_are_exact_for_small_integers(name, columns_outer, tall):
 
 
 @needs_engine
-@pytest.mark.parametrize("name", ["odd_blocks", "strided", "few_channels", "two_blocks", "rows"])
+def test_one_block_of_columns_needs_no_loop_that_names_it():
+    text = """
+def main(x: f32[1, 3, 6, 9, 16], w: bf16[2, 2, 2, 3, 1, 16, 16, 2], b: f32[1, 1, 1, 1, 16]):
+    a: f32[1, 1, 5, 7, 16] = conv_planes(x, w, blocks=1, slack=60)
+    y: f32[1, 1, 5, 7, 16] = add(a, b)
+    return y
+"""
+    func = lower_group(parse_graph(text), "product")
+    op, (x, w) = conv(small(0, 1, 3, 6, 9, 16), small(1, 48, 2, 3, 16), 1, 1)
+    bias = small(2, 1, 1, 1, 1, 16)
+    kernel = Kernel(optimize(func, ENGINE, schedule_func(func, ENGINE, {}).steps), ENGINE)
+    assert "tdpbf16ps" in kernel.ir
+    found = kernel({}, {"in0": x, "in1": w, "in2": bias})["out"]
+    np.testing.assert_array_equal(found, op.reference(x, w) + bias)
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    "name", ["one_tile", "odd_blocks", "strided", "few_channels", "two_blocks", "rows"]
+)
 def test_rows_of_bf16_are_copied(name):
     op, (x, w) = CASES[name]
     w = w[..., :1, :, :, :]  # small integers have no other planes

@@ -207,6 +207,13 @@ def main(x: f32[1, 1, 56, 56, 16]):
     assert operators(run("use_matrix_engine", read(full), context)) == ["conv_planes"]
 
 
+def test_a_block_of_columns_alone_uses_the_engine_with_one_plane():
+    text = CONV.replace("f32[5, 3", "f32[1, 3").replace("f32[1, 5, 14", "f32[1, 1, 14")
+    found = check(text, PassContext(target=TARGET, precision="medium"))
+    assert operators(found) == ["conv_planes"]
+    assert found.nodes[0].inputs[1].type.static_shape[:2] == (2, 2)  # the second block is zeros
+
+
 def test_without_the_feature_nothing_changes():
     graph = read(CONV)
     plain = PassContext(target=replace(TARGET, features=ENGINE - {"amx-bf16"}))

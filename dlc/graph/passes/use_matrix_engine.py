@@ -191,7 +191,7 @@ def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
 
 def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> _Product | None:
     ob, cb, *kernel, ci, oc = w.shape
-    if op.groups != 1 or ci != ROWS or oc != ROWS or ob < 2:  # half of a panel has no schedule
+    if op.groups != 1 or ci != ROWS or oc != ROWS or _is_half(ob, split):
         return None
     rank, depth = len(kernel), -(-cb // 2)
     dense = w.transpose(1, 2 + rank, *range(2, 2 + rank), 0, 3 + rank)
@@ -210,6 +210,11 @@ def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> _Product | No
     return _Product(new, shape, dense, split.weights, summands, _length(out, shape), is_fixed)
 
 
+def _is_half(blocks: int, split: _Split) -> bool:
+    """Whether 16 columns alone would have to pay for rows of several planes."""
+    return blocks < 2 and split.rows > 1
+
+
 def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) -> _Product | None:
     ob, c, *lines, width, oc = w.shape
     reach = reach_of(width)
@@ -219,7 +224,7 @@ def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) 
     needed = (
         (const_size(out.type.shape[-2]) - 1) * op.stride[-1] + (reach - 1) * op.dilation[-1] + 1
     )
-    if oc != ROWS or ob < 2 or columns < needed:
+    if oc != ROWS or _is_half(ob, split) or columns < needed:
         return None
     wide = np.pad(w, [(0, reach - width if d == w.ndim - 2 else 0) for d in range(w.ndim)])
     rank = wide.ndim

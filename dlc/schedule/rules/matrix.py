@@ -70,7 +70,7 @@ from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads, substitute
-from dlc.te.types import const_size
+from dlc.te.types import const_size, is_const
 
 STRIPS = (*range(1, 9), 10, 12, 14, 16, 19, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
 MAX_LINE = 12 * ROWS  # pixels of a line of constant length that are computed at a time
@@ -127,9 +127,12 @@ def match(func: Func, target: Target) -> Products | None:
     used = [[v for v in result.names if v in free_vars(i)] for i in position]
     *lead, block, row, lane = used
     factors, steps = coefficients(position[-2]), coefficients(position[-3])
-    if len(lane) != 1 or not block or not row or factors is None:
+    if len(lane) != 1 or not row or factors is None:
         return None
     row.sort(key=lambda v: -factors[v])
+    block = block or _lonely(result, used)
+    if not block:
+        return None
     lead, lines = _lines(sums[0], lead)
     extents = {f.var: f.extent for f in result.loops}
     if len(block) > 1:
@@ -158,6 +161,12 @@ def match(func: Func, target: Target) -> Products | None:
     )
     fits = is_open or lines or choose_strip(_shape(func, parts), target, {}) is not None
     return parts if fits else None
+
+
+def _lonely(result: Stage, used: list[list[str]]) -> list[str]:
+    """The loop over the only block of columns, which no index needs to name."""
+    named = {v for part in used for v in part}
+    return [f.var for f in result.loops if is_const(f.extent, 1) and f.var not in named][-1:]
 
 
 def _are_digits(loops: list[tuple[int, Expr]]) -> bool:

@@ -225,7 +225,8 @@ def accumulate(trace: Trace, name: str, *, tall: bool = False, columns: str | No
         trace.do("unroll", f"{planes}{suffix}")
         for part in ("_init", "", f"_init_{accumulator}"):
             for var in tile[:-2]:
-                trace.do("unroll", f"{var}{part}{suffix}")
+                if f"{var}{part}{suffix}" in loops(trace.func.body):  # one block may have none
+                    trace.do("unroll", f"{var}{part}{suffix}")
         trace.do("tensorize", f"{row}_init{suffix}", "tile_zero")
         trace.do("tensorize", f"{row}{suffix}", "tile_dot_bf16")
         trace.do("tensorize", f"{row}_init_{accumulator}{suffix}", "tile_store")
