@@ -18,6 +18,7 @@ from dlc.core.manifest import Manifest, SizeSpec, TensorSpec, decode_manifest
 from dlc.core.types import DType
 from dlc.runtime import _runtime
 from dlc.runtime.arrays import Array, as_input, numpy_dtype, print_shape
+from dlc.runtime.device import as_device_input, capsule, stream_number
 from dlc.runtime.native import dlc_errors, to_dlc_error
 from dlc.runtime.profile import Profile
 from dlc.runtime.timing import Timing, measure
@@ -107,6 +108,41 @@ class Module:
         """
         results = self._run(self._by_name(feeds))
         return dict(zip(self._output_names, results, strict=True))
+
+    def run_on_gpu(
+        self, feeds: Feeds, outputs: Feeds | None = None, *, stream: int | None = None
+    ) -> dict[str, Any]:
+        """Run a model for a GPU on tensors there, in a stream of the caller's.
+
+        Tensors that support DLPack on the first GPU are read and written where they are; inputs in
+        CPU memory are copied. Outputs not given come as arrays with `__dlpack__`, for
+        `torch.from_dlpack` and its kind, and `numpy()`. Returns as soon as everything is in the
+        stream if all inputs are on the GPU: they must live until it is done with them.
+
+        Args:
+            feeds: inputs by name.
+            outputs: tensors to write to, by name; all of them or some.
+            stream: the address of a stream, as `torch.cuda.Stream.cuda_stream`; else the default.
+
+        Raises:
+            InputError: as `run`; a tensor that is not on the first GPU.
+            UserError: an output there is not; the model runs on the CPU.
+        """
+        number, given = stream_number(stream), dict(outputs or {})
+        if unknown := sorted(given.keys() - set(self._output_names)):
+            known = ", ".join(self._output_names)
+            raise UserError(detail=f"there is no output '{unknown[0]}'; the model has {known}")
+        pairs = zip(self._by_name(feeds), self.inputs, self._input_dtypes, strict=True)
+        arrays = tuple(as_device_input(v, spec, dtype, number) for v, spec, dtype in pairs)
+        targets = tuple(
+            capsule(given[spec.name], spec, number) if spec.name in given else None
+            for spec in self.outputs
+        )
+        with dlc_errors("model"):
+            results = self._open().run_in_stream(arrays, targets, number)
+        assert results is not None, "checked tensors are ready"
+        made = dict(zip(self._output_names, results, strict=True))
+        return {name: given.get(name, made[name]) for name in made}
 
     def bind(self, inputs: Feeds, outputs: Mapping[str, Array] | None = None) -> Binding:
         """Fix the arrays, for runs that allocate nothing: change an input in place, then `run()`.

@@ -58,7 +58,10 @@ long long behind(const void *address) {
   return rest > 0 ? rest : 0;
 }
 
-Stream &stream_of(void *stream) { return stream != nullptr ? *static_cast<Stream *>(stream) : default_stream; }
+// 1 is the default stream too, as in CUDA.
+Stream &stream_of(void *stream) {
+  return reinterpret_cast<std::uintptr_t>(stream) > 1 ? *static_cast<Stream *>(stream) : default_stream;
+}
 
 Result now_or_later(void *stream, std::function<Result()> work) {
   Stream &s = stream_of(stream);
@@ -172,6 +175,21 @@ API cuMemcpyDtoHAsync_v2(void *to, unsigned long long of, std::size_t bytes, voi
   note("to host " + std::to_string(bytes));
   return now_or_later(stream, [=] { std::memcpy(to, source, bytes); return 0; });
 }
+API cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long of, std::size_t bytes, void *stream) {
+  LOCKED;
+  auto *target = reinterpret_cast<char *>(to);
+  const auto *source = reinterpret_cast<const char *>(of);
+  if (behind(target) < static_cast<long long>(bytes)) return kInvalidValue;
+  if (behind(source) < static_cast<long long>(bytes)) return kInvalidValue;
+  note("on device " + std::to_string(bytes));
+  return now_or_later(stream, [=] { std::memcpy(target, source, bytes); return 0; });
+}
+API cuMemHostAlloc(void **memory, std::size_t bytes, unsigned) {
+  note("pin " + std::to_string(bytes));
+  *memory = std::malloc(bytes);
+  return 0;
+}
+API cuMemFreeHost(void *memory) { note("unpin"); std::free(memory); return 0; }
 API cuMemsetD8Async(unsigned long long to, unsigned char byte, std::size_t bytes, void *stream) {
   LOCKED;
   auto *target = reinterpret_cast<char *>(to);
@@ -181,7 +199,7 @@ API cuMemsetD8Async(unsigned long long to, unsigned char byte, std::size_t bytes
 }
 API cuStreamCreate(void **stream, unsigned) { *stream = new Stream; return 0; }
 API cuStreamDestroy_v2(void *stream) { delete static_cast<Stream *>(stream); return 0; }
-API cuStreamSynchronize(void *stream) { return stream_of(stream).recording != nullptr ? kInvalidValue : 0; }
+API cuStreamSynchronize(void *stream) { note("wait"); return stream_of(stream).recording != nullptr ? kInvalidValue : 0; }
 API cuStreamBeginCapture_v2(void *stream, int) {
   LOCKED;
   note("record");
@@ -200,9 +218,9 @@ API cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long) {
 }
 API cuGraphDestroy(void *graph) { delete static_cast<Graph *>(graph); return 0; }
 API cuGraphExecDestroy(void *exec) { note("forget"); delete static_cast<Graph *>(exec); return 0; }
-API cuGraphLaunch(void *exec, void *) {
+API cuGraphLaunch(void *exec, void *stream) {
   LOCKED;
-  note("replay");
+  note(&stream_of(stream) == &default_stream ? "replay in the default stream" : "replay");
   for (const auto &node : static_cast<Graph *>(exec)->nodes) {
     if (const Result result = node()) return result;
   }

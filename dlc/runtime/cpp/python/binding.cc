@@ -71,6 +71,13 @@ std::uint64_t hash_file(const std::string &path) {
   return hash;
 }
 
+// A tensor of another library. Source: DLPack 1.x, DLManagedTensor, and its Python protocol.
+struct ManagedTensor {
+  DLTensor tensor;
+  void *context;
+  void (*deleter)(ManagedTensor *);
+};
+
 using Get = dlc_status (*)(const dlc_module *, std::size_t, dlc_tensor_info *);
 
 // The inputs or the outputs of a model: their element types, for DLPack and for NumPy.
@@ -94,6 +101,10 @@ struct Signature {
   bool view(std::size_t i, py::handle object, DLTensor *out) const {
     constexpr int kReady = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ |
                            py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+    if (PyCapsule_IsValid(object.ptr(), "dltensor") != 0) {  // borrowed: the capsule keeps it
+      *out = static_cast<ManagedTensor *>(PyCapsule_GetPointer(object.ptr(), "dltensor"))->tensor;
+      return true;
+    }
     if (!py::isinstance<py::array>(object)) return false;
     const auto *array = py::detail::array_proxy(object.ptr());
     if (array->descr != dtypes[i].ptr() || (array->flags & kReady) != kReady) return false;
@@ -109,6 +120,79 @@ bool is_writeable(py::handle array) {
   return (py::detail::array_proxy(array.ptr())->flags &
           py::detail::npy_api::NPY_ARRAY_WRITEABLE_) != 0;
 }
+
+struct FreeGpuMemory {
+  void operator()(dlc_gpu_memory *memory) const noexcept { dlc_gpu_memory_free(memory); }
+};
+
+// A tensor in the memory of the GPU, made by a run in a stream.
+class GpuArray {
+ public:
+  GpuArray(const dlc_module *module, DLDataType type, py::dtype dtype,
+           std::vector<std::int64_t> shape, std::uintptr_t stream)
+      : shared_(std::make_shared<Shared>()), dtype_(std::move(dtype)), stream_(stream) {
+    bytes_ = static_cast<std::size_t>(dtype_.itemsize());
+    for (const std::int64_t n : shape) bytes_ *= static_cast<std::size_t>(n);
+    dlc_gpu_memory *memory = nullptr;
+    check(dlc_gpu_memory_create(module, bytes_, &memory));
+    shared_->memory.reset(memory);
+    shared_->shape = std::move(shape);
+    shared_->type = type;
+  }
+
+  DLTensor tensor() const {
+    return {dlc_gpu_memory_data(shared_->memory.get()), {kDLCUDA, 0},
+            static_cast<std::int32_t>(shared_->shape.size()), shared_->type, shared_->shape.data(),
+            nullptr, 0};
+  }
+  py::tuple shape() const { return py::tuple(py::cast(shared_->shape)); }
+  py::dtype dtype() const { return dtype_; }
+
+  py::array numpy() const {
+    py::array array(dtype_, shared_->shape);
+    void *to = array.mutable_data();
+    const py::gil_scoped_release released;
+    read(to, bytes_);
+    return array;
+  }
+
+  // The consumer's stream sees the data: it is the one of the run, or waits for that here.
+  py::capsule dlpack(const py::object &stream, const py::kwargs &) const {
+    const bool same = !stream.is_none() && stream.cast<std::intptr_t>() ==
+                                               static_cast<std::intptr_t>(stream_);
+    if (!same && !(!stream.is_none() && stream.cast<std::intptr_t>() == -1)) {
+      char nothing = 0;
+      const py::gil_scoped_release released;
+      read(&nothing, 0);
+    }
+    auto *owner = new std::shared_ptr<Shared>(shared_);
+    auto *managed = new ManagedTensor{tensor(), owner, [](ManagedTensor *self) {
+                                        delete static_cast<std::shared_ptr<Shared> *>(self->context);
+                                        delete self;
+                                      }};
+    return py::capsule(managed, "dltensor", [](PyObject *capsule) {  // unless somebody has taken it
+      if (PyCapsule_IsValid(capsule, "dltensor") == 0) return;
+      auto *left = static_cast<ManagedTensor *>(PyCapsule_GetPointer(capsule, "dltensor"));
+      left->deleter(left);
+    });
+  }
+
+ private:
+  struct Shared {
+    std::unique_ptr<dlc_gpu_memory, FreeGpuMemory> memory;
+    std::vector<std::int64_t> shape;
+    DLDataType type;
+  };
+
+  void read(void *to, std::size_t bytes) const {
+    check(dlc_gpu_memory_read(shared_->memory.get(), to, bytes, reinterpret_cast<void *>(stream_)));
+  }
+
+  std::shared_ptr<Shared> shared_;
+  py::dtype dtype_;
+  std::uintptr_t stream_;
+  std::size_t bytes_ = 0;
+};
 
 // Inputs and outputs that stay the same from run to run.
 class Bound {
@@ -176,6 +260,40 @@ class Runner {
     } catch (...) {
       give_back(std::move(context));
       throw;
+    }
+    give_back(std::move(context));
+    return std::move(results);
+  }
+
+  // Runs in a stream of the GPU; outputs that are None are made there. Returns None where an array
+  // is not ready.
+  py::object run_in_stream(const py::tuple &arrays, const py::tuple &targets,
+                           std::uintptr_t stream) {
+    std::vector<DLTensor> in(inputs_.size()), out(outputs_.size());
+    if (!view_inputs(arrays, in) || targets.size() != out.size()) return py::none();
+    ContextHandle context = borrow();
+    py::tuple results(out.size());
+    check(dlc_context_plan(context.get(), in.data()));
+    const auto shapes = shapes_of(*context);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (!targets[i].is_none()) {
+        if (!outputs_.view(i, targets[i], &out[i])) return py::none();
+        results[i] = targets[i];
+        continue;
+      }
+      if (std::count(shapes[i].begin(), shapes[i].end(), -1) != 0) {
+        throw StatusError{DLC_INVALID_ARGUMENT,
+                          "the shape of an output depends on the data; it is not made on the GPU"};
+      }
+      GpuArray made(module_, outputs_.types[i], outputs_.dtypes[i],
+                    {shapes[i].begin(), shapes[i].end()}, stream);
+      out[i] = made.tensor();
+      results[i] = py::cast(std::move(made));
+    }
+    {
+      const py::gil_scoped_release released;
+      check(dlc_run_in_stream(context.get(), in.data(), out.data(),
+                              reinterpret_cast<void *>(stream)));
     }
     give_back(std::move(context));
     return std::move(results);
@@ -345,8 +463,16 @@ PYBIND11_MODULE(_runtime, m, py::mod_gil_not_used()) {
       .def(py::init<const Module &, const py::list &, const py::list &>(),
            py::keep_alive<1, 2>())
       .def("run", &Runner::run)
+      .def("run_in_stream", &Runner::run_in_stream)
       .def("bind", &Runner::bind)
       .def("output_shapes", &Runner::output_shapes);
+  py::class_<GpuArray>(m, "GpuArray")
+      .def_property_readonly("shape", &GpuArray::shape)
+      .def_property_readonly("dtype", &GpuArray::dtype)
+      .def("numpy", &GpuArray::numpy)
+      .def("__dlpack__", &GpuArray::dlpack, py::kw_only(), py::arg("stream") = py::none())
+      .def("__dlpack_device__",
+           [](const GpuArray &) { return py::make_tuple(static_cast<int>(kDLCUDA), 0); });
   py::class_<Bound>(m, "Bound")
       .def("run", &Bound::run)
       .def("profile", &Bound::profile)

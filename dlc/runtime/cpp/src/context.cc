@@ -1,6 +1,7 @@
 #include "context.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "failure.h"
 #include "float_environment.h"
@@ -57,7 +58,7 @@ void Context::place_output(std::size_t index, DLTensor &tensor) {
   const TensorSpec &spec = module_->manifest().outputs[index];
   std::int64_t *dims = output_dims_.data() + first_dim_[index];
   if (tensor.data != nullptr) {
-    check_output(spec, tensor, dims);
+    check_output(spec, tensor, dims, module_->is_for_gpu());
   } else {
     const std::int64_t bytes = tensor_bytes(spec, dims);
     tensor = DLTensor{own_outputs_[index].at_least(bytes > 0 ? bytes : 1),
@@ -96,7 +97,7 @@ void Context::run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *
   const auto &specs = module_->manifest().inputs;
   if (module_->is_for_gpu()) {
     if (steps != nullptr) fail(DLC_INCOMPATIBLE, "steps on a GPU are not timed yet");
-    run_on_gpu(inputs, outputs);
+    run_on_gpu(inputs, outputs, nullptr);
     return;
   }
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -118,19 +119,30 @@ void Context::run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *
   if (status != 0 || host.failed()) fail(DLC_RUN_FAILED, host.failure());
 }
 
-void Context::run_on_gpu(const DLTensor *inputs, DLTensor *outputs) {
+void Context::run_in_stream(const DLTensor *inputs, DLTensor *outputs, void *stream) {
+  if (!module_->is_for_gpu()) {
+    fail(DLC_INVALID_ARGUMENT, "the model runs on the CPU, which has no streams");
+  }
+  plan(inputs);
+  run_on_gpu(inputs, outputs, &stream);
+}
+
+void Context::run_on_gpu(const DLTensor *inputs, DLTensor *outputs, void *const *stream) {
   if (gpu_ == nullptr) gpu_ = std::make_unique<GpuRun>(module_->gpu());
-  std::vector<HostTensor> in, out;
+  std::vector<GpuTensor> in, out;
   const auto &specs = module_->manifest().inputs;
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    check_input_memory(specs[i], inputs[i]);
-    in.push_back({const_cast<void *>(tensor_data(inputs[i])), tensor_bytes(specs[i], inputs[i].shape)});
+    check_input_memory(specs[i], inputs[i], true);
+    in.push_back({const_cast<void *>(tensor_data(inputs[i])),
+                  tensor_bytes(specs[i], inputs[i].shape), is_on_gpu(inputs[i])});
   }
   for (std::size_t i = 0; i < output_data_.size(); ++i) {
     place_output(i, outputs[i]);
-    out.push_back({output_data_[i], tensor_bytes(module_->manifest().outputs[i], output_dims(i))});
+    const TensorSpec &spec = module_->manifest().outputs[i];
+    out.push_back({output_data_[i], tensor_bytes(spec, output_dims(i)), is_on_gpu(outputs[i])});
   }
-  gpu_->run(sizes_, arena_bytes_, in, out);
+  const CuStream given = stream != nullptr ? static_cast<CuStream>(*stream) : gpu_->own_stream();
+  gpu_->run(sizes_, arena_bytes_, in, out, given, stream == nullptr);
 }
 
 namespace {
@@ -203,6 +215,41 @@ dlc_status dlc_run(dlc_context *context, const DLTensor *inputs, DLTensor *outpu
     }
     const dlc_runtime::Claim claim(context);
     context->context.run(inputs, outputs);
+  });
+}
+
+dlc_status dlc_run_in_stream(dlc_context *context, const DLTensor *inputs, DLTensor *outputs,
+                             void *stream) {
+  return guarded([&] {
+    dlc_runtime::check_arrays(context, inputs);
+    if (outputs == nullptr && !context->context.module().outputs().empty()) {
+      fail(DLC_INVALID_ARGUMENT, "outputs is NULL");
+    }
+    const dlc_runtime::Claim claim(context);
+    context->context.run_in_stream(inputs, outputs, stream);
+  });
+}
+
+dlc_status dlc_gpu_memory_create(const dlc_module *module, size_t bytes, dlc_gpu_memory **out) {
+  return guarded([&] {
+    if (module == nullptr || out == nullptr) fail(DLC_INVALID_ARGUMENT, "an argument is NULL");
+    auto code = module->shared->gpu();
+    if (code == nullptr) fail(DLC_INVALID_ARGUMENT, "the model runs on the CPU");
+    auto block = std::make_unique<dlc_runtime::GpuBlock>(std::move(code),
+                                                         static_cast<std::int64_t>(bytes));
+    *out = new dlc_gpu_memory{std::move(block)};
+  });
+}
+
+void dlc_gpu_memory_free(dlc_gpu_memory *memory) { delete memory; }
+
+void *dlc_gpu_memory_data(const dlc_gpu_memory *memory) { return memory->block->data(); }
+
+dlc_status dlc_gpu_memory_read(const dlc_gpu_memory *memory, void *to, size_t bytes, void *stream) {
+  return guarded([&] {
+    if (memory == nullptr || to == nullptr) fail(DLC_INVALID_ARGUMENT, "an argument is NULL");
+    memory->block->read(to, static_cast<std::int64_t>(bytes),
+                        static_cast<dlc_runtime::CuStream>(stream));
   });
 }
 

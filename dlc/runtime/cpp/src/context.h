@@ -20,6 +20,8 @@ class Context final : public OutputPlaces {
 
   void plan(const DLTensor *inputs);
   void run(const DLTensor *inputs, DLTensor *outputs);
+  // The same in a stream of the caller's, on a GPU; see dlc_run_in_stream.
+  void run_in_stream(const DLTensor *inputs, DLTensor *outputs, void *stream);
   // The same, and the times of all steps.
   const std::vector<dlc_step> &profile(const DLTensor *inputs, DLTensor *outputs);
 
@@ -34,7 +36,7 @@ class Context final : public OutputPlaces {
 
  private:
   void place_output(std::size_t index, DLTensor &tensor);
-  void run_on_gpu(const DLTensor *inputs, DLTensor *outputs);
+  void run_on_gpu(const DLTensor *inputs, DLTensor *outputs, void *const *stream);
   void run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *outputs,
                 std::vector<dlc_step> *steps);
 

@@ -46,6 +46,9 @@ CudaDriver open_driver() {
   find(library, "cuMemFree_v2", driver.release);
   find(library, "cuMemcpyHtoDAsync_v2", driver.copy_to_device);
   find(library, "cuMemcpyDtoHAsync_v2", driver.copy_to_host);
+  find(library, "cuMemcpyDtoDAsync_v2", driver.copy_on_device);
+  find(library, "cuMemHostAlloc", driver.allocate_pinned);
+  find(library, "cuMemFreeHost", driver.release_pinned);
   find(library, "cuMemsetD8Async", driver.fill);
   find(library, "cuStreamCreate", driver.stream_create);
   find(library, "cuStreamDestroy_v2", driver.stream_destroy);

@@ -50,6 +50,10 @@ struct CudaDriver {
   CuResult (*copy_to_device)(CuDevicePointer to, const void *of, std::size_t bytes,
                              CuStream stream);
   CuResult (*copy_to_host)(void *to, CuDevicePointer of, std::size_t bytes, CuStream stream);
+  CuResult (*copy_on_device)(CuDevicePointer to, CuDevicePointer of, std::size_t bytes,
+                             CuStream stream);
+  CuResult (*allocate_pinned)(void **memory, std::size_t bytes, unsigned flags);
+  CuResult (*release_pinned)(void *memory);
   CuResult (*fill)(CuDevicePointer to, unsigned char byte, std::size_t count, CuStream stream);
   CuResult (*stream_create)(CuStream *stream, unsigned flags);
   CuResult (*stream_destroy)(CuStream stream);

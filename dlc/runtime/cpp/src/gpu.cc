@@ -1,6 +1,7 @@
 #include "gpu.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "failure.h"
@@ -12,6 +13,10 @@ namespace {
 constexpr std::uint32_t kCubin = 0, kPtx = 1;
 constexpr std::size_t kMaxGraphs = 32;
 constexpr std::uint32_t kFreeSharedBytes = 48 * 1024;  // of a block; for more, the driver is asked
+// A tensor of the CPU goes through pinned memory up to this size: beyond, copying it there costs more
+// than the device's waiting for it.
+constexpr std::int64_t kPinnedBytes = 1 << 20;
+constexpr CuDevicePointer kAlignment = 16;  // kernels copy so many bytes of a tensor at a time
 
 void *host_view(CuDevicePointer pointer) {  // an address of the device, as models pass it on
   return reinterpret_cast<void *>(static_cast<std::uintptr_t>(pointer));
@@ -35,6 +40,20 @@ CuDevicePointer GpuMemory::at_least(std::int64_t bytes) {
              "get memory of the GPU");
   bytes_ = bytes;
   return pointer_;
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (memory_ != nullptr) driver_.release_pinned(memory_);
+}
+
+char *PinnedMemory::at_least(std::size_t bytes) {
+  if (bytes > bytes_) {
+    if (memory_ != nullptr) driver_.release_pinned(std::exchange(memory_, nullptr));
+    bytes_ = 0;
+    check_cuda(driver_, driver_.allocate_pinned(&memory_, bytes, 0), "get pinned memory");
+    bytes_ = bytes;
+  }
+  return static_cast<char *>(memory_);
 }
 
 GpuScope::GpuScope(const GpuCode &code) : driver_(code.driver()) {
@@ -165,7 +184,7 @@ struct GpuRun::Host {
       const dlc_gpu_kernel &about = code.model().kernels[kernel];
       check_cuda(code.driver(),
                  code.driver().launch(code.function(kernel), static_cast<unsigned>(blocks), 1, 1,
-                                      about.threads, 1, 1, about.shared_bytes, host.run.stream_,
+                                      about.threads, 1, 1, about.shared_bytes, host.run.launches_,
                                       params, nullptr),
                  "launch a kernel");
     });
@@ -185,9 +204,9 @@ struct GpuRun::Host {
       if (bytes <= 0) return;
       check_cuda(driver,
                  driver.copy_to_host(to, device_view(of), static_cast<std::size_t>(bytes),
-                                     host.run.stream_),
+                                     host.run.launches_),
                  "copy from the GPU");
-      check_cuda(driver, driver.stream_synchronize(host.run.stream_), "run the model");
+      check_cuda(driver, driver.stream_synchronize(host.run.launches_), "run the model");
     });
   }
 
@@ -197,9 +216,9 @@ struct GpuRun::Host {
       if (bytes <= 0) return;
       check_cuda(driver,
                  driver.copy_to_device(device_view(to), of, static_cast<std::size_t>(bytes),
-                                       host.run.stream_),
+                                       host.run.launches_),
                  "copy to the GPU");
-      check_cuda(driver, driver.stream_synchronize(host.run.stream_), "copy to the GPU");
+      check_cuda(driver, driver.stream_synchronize(host.run.launches_), "copy to the GPU");
     });
   }
 };
@@ -207,18 +226,23 @@ struct GpuRun::Host {
 thread_local GpuRun::Host *GpuRun::Host::current = nullptr;
 
 GpuRun::GpuRun(std::shared_ptr<const GpuCode> code)
-    : code_(std::move(code)), arena_(std::make_unique<GpuMemory>(code_->driver())) {
+    : code_(std::move(code)),
+      arena_(std::make_unique<GpuMemory>(code_->driver())),
+      pinned_(std::make_unique<PinnedMemory>(code_->driver())) {
   const GpuScope scope(*code_);
   check_cuda(code_->driver(), code_->driver().stream_create(&stream_, kCuStreamNonBlocking),
              "make a stream");
+  current_ = stream_;
 }
 
 GpuRun::~GpuRun() {
   const CudaDriver &driver = code_->driver();
   if (driver.context_push(code_->context()) != 0) return;
+  if (current_ != stream_) driver.stream_synchronize(current_);
   forget_graphs();
   tensors_.clear();
   arena_.reset();
+  pinned_.reset();
   driver.stream_destroy(stream_);
   CuContext context = nullptr;
   driver.context_pop(&context);
@@ -229,69 +253,128 @@ void GpuRun::forget_graphs() noexcept {
   graphs_.clear();
 }
 
-// Finds memory for everything. Where a pointer changes, recorded graphs are of no use any more.
-void GpuRun::bind(std::int64_t arena_bytes, const std::vector<HostTensor> &inputs,
-                  const std::vector<HostTensor> &outputs) {
+// Where the kernels find a tensor: where it is, if they can, else in memory of its own.
+CuDevicePointer GpuRun::place(std::size_t number, const GpuTensor &tensor) {
+  const CuDevicePointer given = device_view(tensor.data);
+  if (tensor.on_device && tensor.bytes > 0 && given % kAlignment == 0) return given;
+  return tensors_[number]->at_least(tensor.bytes);
+}
+
+// Finds memory for everything. The addresses are the key of what is recorded with them.
+GpuRun::Key GpuRun::bind(const std::vector<std::int64_t> &sizes, std::int64_t arena_bytes,
+                         const std::vector<GpuTensor> &inputs,
+                         const std::vector<GpuTensor> &outputs) {
   while (tensors_.size() < inputs.size() + outputs.size()) {
     tensors_.push_back(std::make_unique<GpuMemory>(code_->driver()));
   }
-  std::vector<const void *> in;
-  std::vector<void *> out;
+  Key key = sizes;
+  input_pointers_.clear();
+  output_pointers_.clear();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    in.push_back(host_view(tensors_[i]->at_least(inputs[i].bytes)));
+    const CuDevicePointer at = place(i, inputs[i]);
+    input_pointers_.push_back(host_view(at));
+    key.push_back(static_cast<std::int64_t>(at));
   }
   const dlc_gpu_model &model = code_->model();
   for (std::uint32_t i = 0; i < model.constant_count; ++i) {
-    in.push_back(
+    input_pointers_.push_back(
         host_view(code_->weights() + static_cast<CuDevicePointer>(model.constant_offsets[i])));
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    out.push_back(host_view(tensors_[inputs.size() + i]->at_least(outputs[i].bytes)));
+    const CuDevicePointer at = place(inputs.size() + i, outputs[i]);
+    output_pointers_.push_back(host_view(at));
+    key.push_back(static_cast<std::int64_t>(at));
   }
   const bool is_new = !arena_->has(arena_bytes);
-  const CuDevicePointer arena = arena_->at_least(arena_bytes);
+  arena_pointer_ = arena_->at_least(arena_bytes);
   if (is_new && arena_bytes > 0) {
     check_cuda(code_->driver(),
-               code_->driver().fill(arena, 0, static_cast<std::size_t>(arena_bytes), stream_),
+               code_->driver().fill(arena_pointer_, 0, static_cast<std::size_t>(arena_bytes),
+                                    current_),
                "clear memory of the GPU");
   }
-  if (in != input_pointers_ || out != output_pointers_ || arena != arena_pointer_) forget_graphs();
-  input_pointers_ = std::move(in);
-  output_pointers_ = std::move(out);
-  arena_pointer_ = arena;
+  key.push_back(static_cast<std::int64_t>(arena_pointer_));
+  return key;
+}
+
+// What the last run left in another stream comes first.
+void GpuRun::enter(CuStream stream) {
+  if (stream == current_) return;
+  check_cuda(code_->driver(), code_->driver().stream_synchronize(current_), "run the model");
+  current_ = stream;
+}
+
+void GpuRun::bring(const std::vector<GpuTensor> &inputs) {
+  const CudaDriver &driver = code_->driver();
+  std::size_t staged = 0;
+  for (const GpuTensor &t : inputs) {
+    if (!t.on_device && t.bytes <= kPinnedBytes) staged += static_cast<std::size_t>(t.bytes);
+  }
+  char *memory = staged > 0 ? pinned_->at_least(staged) : nullptr;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const GpuTensor &tensor = inputs[i];
+    const CuDevicePointer to = device_view(input_pointers_[i]);
+    const auto bytes = static_cast<std::size_t>(tensor.bytes);
+    if (bytes == 0 || (tensor.on_device && to == device_view(tensor.data))) continue;
+    if (tensor.on_device) {
+      check_cuda(driver, driver.copy_on_device(to, device_view(tensor.data), bytes, current_),
+                 "copy an input on the GPU");
+      continue;
+    }
+    const void *from = tensor.data;
+    if (tensor.bytes <= kPinnedBytes) {
+      std::memcpy(memory, from, bytes);
+      from = std::exchange(memory, memory + bytes);
+    }
+    check_cuda(driver, driver.copy_to_device(to, from, bytes, current_), "copy an input to the GPU");
+  }
+}
+
+// Whether an output is of the CPU, which waits for it.
+bool GpuRun::fetch(const std::vector<GpuTensor> &inputs, const std::vector<GpuTensor> &outputs) {
+  const CudaDriver &driver = code_->driver();
+  const auto is_of_cpu = [](const GpuTensor &t) { return !t.on_device; };
+  bool waits = std::any_of(inputs.begin(), inputs.end(), is_of_cpu);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const GpuTensor &tensor = outputs[i];
+    const CuDevicePointer from = device_view(output_pointers_[i]);
+    const auto bytes = static_cast<std::size_t>(tensor.bytes);
+    if (bytes == 0 || (tensor.on_device && from == device_view(tensor.data))) continue;
+    if (tensor.on_device) {
+      check_cuda(driver, driver.copy_on_device(device_view(tensor.data), from, bytes, current_),
+                 "copy an output on the GPU");
+      continue;
+    }
+    waits = true;
+    check_cuda(driver, driver.copy_to_host(tensor.data, from, bytes, current_),
+               "copy an output from the GPU");
+  }
+  return waits;
 }
 
 void GpuRun::run(const std::vector<std::int64_t> &sizes, std::int64_t arena_bytes,
-                 const std::vector<HostTensor> &inputs, const std::vector<HostTensor> &outputs) {
+                 const std::vector<GpuTensor> &inputs, const std::vector<GpuTensor> &outputs,
+                 CuStream stream, bool waits) {
   const GpuScope scope(*code_);
   const CudaDriver &driver = code_->driver();
-  bind(arena_bytes, inputs, outputs);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].bytes == 0) continue;
-    check_cuda(driver,
-               driver.copy_to_device(device_view(input_pointers_[i]), inputs[i].data,
-                                     static_cast<std::size_t>(inputs[i].bytes), stream_),
-               "copy an input to the GPU");
-  }
+  enter(stream);
+  const Key key = bind(sizes, arena_bytes, inputs, outputs);
+  bring(inputs);
   if (code_->model().waits != 0) {
-    call(sizes);
+    call(sizes, current_);
   } else {
-    const auto found = graphs_.find(sizes);
-    const CuGraphExec graph = found != graphs_.end() ? found->second : record(sizes);
-    check_cuda(driver, driver.graph_launch(graph, stream_), "launch the model");
+    const auto found = graphs_.find(key);
+    const CuGraphExec graph = found != graphs_.end() ? found->second : record(sizes, key);
+    check_cuda(driver, driver.graph_launch(graph, current_), "launch the model");
   }
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i].bytes == 0) continue;
-    check_cuda(driver,
-               driver.copy_to_host(outputs[i].data, device_view(output_pointers_[i]),
-                                   static_cast<std::size_t>(outputs[i].bytes), stream_),
-               "copy an output from the GPU");
+  if (fetch(inputs, outputs) || waits) {
+    check_cuda(driver, driver.stream_synchronize(current_), "run the model");
   }
-  check_cuda(driver, driver.stream_synchronize(stream_), "run the model");
 }
 
 // Calls the program, which launches into the stream.
-void GpuRun::call(const std::vector<std::int64_t> &sizes) {
+void GpuRun::call(const std::vector<std::int64_t> &sizes, CuStream stream) {
+  launches_ = stream;
   dlc_runtime::Host cpu(false);
   Host host(*this, cpu);
   Host::current = &host;
@@ -302,13 +385,17 @@ void GpuRun::call(const std::vector<std::int64_t> &sizes) {
   if (status != 0 || cpu.failed()) fail(DLC_RUN_FAILED, cpu.failure());
 }
 
-CuGraphExec GpuRun::record(const std::vector<std::int64_t> &sizes) {
+// Recording happens in a stream of its own: the caller's may be the default one, which cannot.
+CuGraphExec GpuRun::record(const std::vector<std::int64_t> &sizes, const Key &key) {
   const CudaDriver &driver = code_->driver();
-  if (graphs_.size() >= kMaxGraphs) forget_graphs();
+  if (graphs_.size() >= kMaxGraphs) {
+    check_cuda(driver, driver.stream_synchronize(current_), "run the model");
+    forget_graphs();
+  }
   check_cuda(driver, driver.capture_begin(stream_, kCuCaptureThreadLocal), "record the model");
   CuGraph graph = nullptr;
   try {
-    call(sizes);
+    call(sizes, stream_);
   } catch (...) {
     if (driver.capture_end(stream_, &graph) == 0 && graph != nullptr) driver.graph_destroy(graph);
     throw;
@@ -318,8 +405,37 @@ CuGraphExec GpuRun::record(const std::vector<std::int64_t> &sizes) {
   const CuResult result = driver.graph_instantiate(&exec, graph, 0);
   driver.graph_destroy(graph);
   check_cuda(driver, result, "make a graph of the model");
-  graphs_[sizes] = exec;
+  graphs_[key] = exec;
   return exec;
+}
+
+// ---- memory of the caller's
+
+GpuBlock::GpuBlock(std::shared_ptr<const GpuCode> code, std::int64_t bytes)
+    : code_(std::move(code)), memory_(std::make_unique<GpuMemory>(code_->driver())) {
+  const GpuScope scope(*code_);
+  memory_->at_least(bytes);
+}
+
+GpuBlock::~GpuBlock() {
+  const CudaDriver &driver = code_->driver();
+  if (driver.context_push(code_->context()) != 0) return;
+  memory_.reset();
+  CuContext context = nullptr;
+  driver.context_pop(&context);
+}
+
+void *GpuBlock::data() const noexcept { return host_view(memory_->at_least(0)); }
+
+void GpuBlock::read(void *to, std::int64_t bytes, CuStream stream) const {
+  const GpuScope scope(*code_);
+  const CudaDriver &driver = code_->driver();
+  if (bytes > 0) {
+    check_cuda(driver,
+               driver.copy_to_host(to, device_view(data()), static_cast<std::size_t>(bytes), stream),
+               "copy from the GPU");
+  }
+  check_cuda(driver, driver.stream_synchronize(stream), "run the model");
 }
 
 }  // namespace dlc_runtime

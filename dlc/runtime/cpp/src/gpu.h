@@ -73,10 +73,28 @@ class GpuScope {
   const CudaDriver &driver_;
 };
 
-// A tensor of the caller's, in the memory of the CPU.
-struct HostTensor {
+// Memory of the CPU that the device reads and writes by itself. It grows and is kept.
+class PinnedMemory {
+ public:
+  explicit PinnedMemory(const CudaDriver &driver) noexcept : driver_(driver) {}
+  ~PinnedMemory();
+  PinnedMemory(const PinnedMemory &) = delete;
+  PinnedMemory &operator=(const PinnedMemory &) = delete;
+
+  // The context must be current. Throws Failure.
+  char *at_least(std::size_t bytes);
+
+ private:
+  const CudaDriver &driver_;
+  void *memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// A tensor of the caller's, in the memory of the CPU or of the device.
+struct GpuTensor {
   void *data;
   std::int64_t bytes;
+  bool on_device;
 };
 
 // The memory, the stream and the recorded graphs of one context; for one thread at a time.
@@ -87,29 +105,62 @@ class GpuRun {
   GpuRun(const GpuRun &) = delete;
   GpuRun &operator=(const GpuRun &) = delete;
 
-  // Copies the inputs to the device, runs the model and copies its outputs back. A model that never
-  // waits in between is recorded once for each set of sizes, and then only launched.
+  // Copies inputs of the CPU to the device, runs the model and copies outputs of the CPU back. A
+  // model that never waits in between is recorded once for each set of sizes and of tensors, and
+  // then only launched. Tensors of the device are used where they are. Work goes into `stream`;
+  // where no tensor is of the CPU, it may be still running when this returns, unless `waits`.
   void run(const std::vector<std::int64_t> &sizes, std::int64_t arena_bytes,
-           const std::vector<HostTensor> &inputs, const std::vector<HostTensor> &outputs);
+           const std::vector<GpuTensor> &inputs, const std::vector<GpuTensor> &outputs,
+           CuStream stream, bool waits);
+  CuStream own_stream() const noexcept { return stream_; }
 
  private:
   struct Host;
-  void bind(std::int64_t arena_bytes, const std::vector<HostTensor> &inputs,
-            const std::vector<HostTensor> &outputs);
-  void call(const std::vector<std::int64_t> &sizes);
-  CuGraphExec record(const std::vector<std::int64_t> &sizes);
+  using Key = std::vector<std::int64_t>;  // sizes, then the addresses of everything
+  CuDevicePointer place(std::size_t number, const GpuTensor &tensor);
+  Key bind(const std::vector<std::int64_t> &sizes, std::int64_t arena_bytes,
+           const std::vector<GpuTensor> &inputs, const std::vector<GpuTensor> &outputs);
+  void bring(const std::vector<GpuTensor> &inputs);
+  bool fetch(const std::vector<GpuTensor> &inputs, const std::vector<GpuTensor> &outputs);
+  void enter(CuStream stream);
+  void call(const std::vector<std::int64_t> &sizes, CuStream stream);
+  CuGraphExec record(const std::vector<std::int64_t> &sizes, const Key &key);
   void forget_graphs() noexcept;
 
   std::shared_ptr<const GpuCode> code_;
-  CuStream stream_ = nullptr;
+  CuStream stream_ = nullptr;   // its own
+  CuStream current_ = nullptr;  // what the last run was in
+  CuStream launches_ = nullptr;  // where the program launches right now
   std::unique_ptr<GpuMemory> arena_;
   std::vector<std::unique_ptr<GpuMemory>> tensors_;  // inputs, then outputs
   std::vector<const void *> input_pointers_;         // then those of the constants
   std::vector<void *> output_pointers_;
   CuDevicePointer arena_pointer_ = 0;
-  std::map<std::vector<std::int64_t>, CuGraphExec> graphs_;
-  AlignedMemory staging_;
+  std::map<Key, CuGraphExec> graphs_;
+  AlignedMemory staging_;                 // for kernels that run on the CPU
+  std::unique_ptr<PinnedMemory> pinned_;  // for small tensors of the CPU, on their way
+};
+
+// Memory of the device for a tensor of the caller's.
+class GpuBlock {
+ public:
+  GpuBlock(std::shared_ptr<const GpuCode> code, std::int64_t bytes);
+  ~GpuBlock();
+  GpuBlock(const GpuBlock &) = delete;
+  GpuBlock &operator=(const GpuBlock &) = delete;
+
+  void *data() const noexcept;
+  // Copies it to the CPU behind what is in the stream.
+  void read(void *to, std::int64_t bytes, CuStream stream) const;
+
+ private:
+  std::shared_ptr<const GpuCode> code_;
+  std::unique_ptr<GpuMemory> memory_;
 };
 
 }  // namespace dlc_runtime
+
+struct dlc_gpu_memory {
+  std::unique_ptr<dlc_runtime::GpuBlock> block;
+};
 #endif

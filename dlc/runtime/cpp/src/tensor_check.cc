@@ -56,8 +56,12 @@ bool is_dense(const DLTensor &tensor) {
   return true;
 }
 
-void check_memory(const char *role, const TensorSpec &spec, const DLTensor &tensor) {
-  if (tensor.device.device_type != kDLCPU) bad(role, spec, "it is not in CPU memory");
+void check_memory(const char *role, const TensorSpec &spec, const DLTensor &tensor, bool for_gpu) {
+  if (for_gpu && is_on_gpu(tensor)) {
+    if (tensor.device.device_id != 0) bad(role, spec, "it is not on the first GPU");
+  } else if (tensor.device.device_type != kDLCPU) {
+    bad(role, spec, for_gpu ? "it is neither in CPU memory nor on the GPU" : "it is not in CPU memory");
+  }
   if (!is_dense(tensor)) bad(role, spec, "it is not dense and row-major; make a copy of it");
   const auto address = reinterpret_cast<std::uintptr_t>(tensor_data(tensor));
   if (address % std::min(element_bytes(spec.dtype), 8U) != 0) bad(role, spec, "its data is not aligned");
@@ -112,17 +116,18 @@ void bind_inputs(const Manifest &manifest, const DLTensor *inputs,
   }
 }
 
-void check_input_memory(const TensorSpec &spec, const DLTensor &tensor) {
-  check_memory("input", spec, tensor);
+void check_input_memory(const TensorSpec &spec, const DLTensor &tensor, bool for_gpu) {
+  check_memory("input", spec, tensor, for_gpu);
 }
 
-void check_output(const TensorSpec &spec, const DLTensor &tensor, const std::int64_t *dims) {
+void check_output(const TensorSpec &spec, const DLTensor &tensor, const std::int64_t *dims,
+                  bool for_gpu) {
   check_dtype("output", spec, tensor);
   const std::size_t rank = spec.dims.size();
   bool fits = static_cast<std::size_t>(tensor.ndim) == rank;
   for (std::size_t i = 0; fits && i < rank; ++i) fits = tensor.shape[i] == dims[i];
   if (!fits) wrong_shape("output", spec, tensor, print_dims(rank, dims));
-  check_memory("output", spec, tensor);
+  check_memory("output", spec, tensor, for_gpu);
 }
 
 std::int64_t tensor_bytes(const TensorSpec &spec, const std::int64_t *dims) {

@@ -15,11 +15,16 @@ constexpr std::int64_t kUnknownSize = -1;
 void bind_inputs(const Manifest &manifest, const DLTensor *inputs,
                  std::vector<std::int64_t> &sizes);
 
-// Checks that the memory of an input can be read as it is: dense, aligned, on the CPU.
-void check_input_memory(const TensorSpec &spec, const DLTensor &tensor);
+// Whether a tensor lies in the memory of the GPU.
+inline bool is_on_gpu(const DLTensor &tensor) { return tensor.device.device_type == kDLCUDA; }
+
+// Checks that the memory of an input can be read as it is: dense, aligned, on the CPU; or, for a
+// model that runs there, on the GPU.
+void check_input_memory(const TensorSpec &spec, const DLTensor &tensor, bool for_gpu = false);
 
 // Checks type, shape and memory of an output the caller has allocated.
-void check_output(const TensorSpec &spec, const DLTensor &tensor, const std::int64_t *dims);
+void check_output(const TensorSpec &spec, const DLTensor &tensor, const std::int64_t *dims,
+                  bool for_gpu = false);
 
 // Bytes of a tensor of this shape. Throws Failure where that is more than an int64 holds.
 std::int64_t tensor_bytes(const TensorSpec &spec, const std::int64_t *dims);

@@ -159,6 +159,26 @@ uint32_t dlc_num_threads(void);
  * dlc_last_error() says what is missing. */
 dlc_status dlc_find_gpu(void);
 
+/* The same as dlc_run, in a stream of the caller's: a CUstream of the primary context of the first
+ * GPU, as CUDA's runtime and frameworks use. Only for models that run there.
+ *
+ * With such a model, here and with dlc_run, each tensor lies in the memory of the CPU or, with a
+ * device of kDLCUDA, in that of the GPU; those on the GPU are used where they are if they begin at
+ * multiples of 16 bytes. Returns as soon as everything is in the stream if all tensors are on the
+ * GPU, so they must live until the stream is done with them; else when the outputs are there.
+ * dlc_run returns when the outputs are there, and expects inputs that are. */
+dlc_status dlc_run_in_stream(dlc_context *context, const DLTensor *inputs, DLTensor *outputs,
+                             void *stream);
+
+/* Memory of the GPU. It keeps what it needs of the module. */
+typedef struct dlc_gpu_memory dlc_gpu_memory;
+/* `*out` is owned by the caller; release it with dlc_gpu_memory_free. */
+dlc_status dlc_gpu_memory_create(const dlc_module *module, size_t bytes, dlc_gpu_memory **out);
+void dlc_gpu_memory_free(dlc_gpu_memory *memory);
+void *dlc_gpu_memory_data(const dlc_gpu_memory *memory);
+/* Copies its first bytes to the CPU, behind what is in the stream. */
+dlc_status dlc_gpu_memory_read(const dlc_gpu_memory *memory, void *to, size_t bytes, void *stream);
+
 /* ---- files -------------------------------------------------------------- */
 
 /* XXH64 (seed 0) of all bytes of a file. */
