@@ -17,7 +17,7 @@ from dlc.autotune.record import Status
 from dlc.autotune.task import Task
 from dlc.autotune.trial_program import interface
 from dlc.runtime import Module, load, set_num_threads
-from dlc.runtime.module import Binding
+from dlc.runtime.binding import Binding
 
 _SHORT_NS = 20_000  # a run below this is timed together with others
 _HOPELESS = 4.0  # times slower than the anchor: two runs tell enough

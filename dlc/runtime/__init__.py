@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 from dlc.core.manifest import SizeSpec, TensorSpec
-from dlc.runtime.module import Binding, Module, load
+from dlc.runtime.binding import Binding
+from dlc.runtime.module import Module, load
 from dlc.runtime.native import hash_file, num_threads, set_num_threads, why_no_gpu
 from dlc.runtime.profile import Profile, StepTime
 from dlc.runtime.timing import Timing

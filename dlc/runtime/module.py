@@ -18,6 +18,7 @@ from dlc.core.manifest import Manifest, SizeSpec, TensorSpec, decode_manifest
 from dlc.core.types import DType
 from dlc.runtime import _runtime
 from dlc.runtime.arrays import Array, as_input, numpy_dtype, print_shape
+from dlc.runtime.binding import Binding, why_not_writable
 from dlc.runtime.device import as_device_input, capsule, stream_number
 from dlc.runtime.native import dlc_errors, to_dlc_error
 from dlc.runtime.profile import Profile
@@ -369,42 +370,6 @@ class Module:
             outputs[name].view(d)
             for name, d in zip(self._output_names, self._output_dtypes, strict=True)
         )
-
-
-def why_not_writable(array: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
-    """Why an output cannot be written to `array`, or an empty text."""
-    if not isinstance(array, np.ndarray):
-        return f"expected a NumPy array, got a {type(array).__name__}"
-    if array.dtype != dtype:
-        return f"expected {dtype}, got {array.dtype}"
-    if array.shape != shape:
-        return f"expected shape {print_shape(shape)}, got {print_shape(array.shape)}"
-    if not (array.flags.c_contiguous and array.flags.aligned):
-        return "the array is not contiguous and aligned"
-    return "" if array.flags.writeable else "the array is read-only"
-
-
-class Binding:
-    """A model with its arrays fixed. For one thread at a time; `Module.bind` makes one."""
-
-    def __init__(
-        self, module: Module, bound: _runtime.Bound, names: Sequence[str], outputs: Sequence[str]
-    ) -> None:
-        self._module = module
-        self._bound = bound
-        self.inputs: dict[str, Array] = dict(zip(names, bound.inputs, strict=True))
-        self.outputs: dict[str, Array] = dict(zip(outputs, bound.outputs, strict=True))
-
-    def run(self) -> None:
-        """Read the inputs, write the outputs.
-
-        Raises:
-            UserError: the model refused the values.
-        """
-        try:
-            self._bound.run()
-        except _runtime.StatusError as error:
-            raise to_dlc_error(error) from None
 
 
 def _packer(names: tuple[str, ...]) -> Callable[[tuple[Array, ...]], Any]:

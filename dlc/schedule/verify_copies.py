@@ -37,7 +37,7 @@ def wrong_copies(func: Func) -> Iterator[str]:
     """What is wrong with the copies of a launch, if it has any."""
     if not copied(func.body):
         return
-    yield from _alignment(func)
+    yield from misaligned_copies(func)
     for body in block_bodies(func):
         walker = _Walker(_uses(body))
         walker.stmt(body, {})
@@ -46,7 +46,7 @@ def wrong_copies(func: Func) -> Iterator[str]:
         yield from walker.problems
 
 
-def _alignment(func: Func) -> Iterator[str]:
+def misaligned_copies(func: Func) -> Iterator[str]:
     """Lines of shared memory and of the source begin, and places in them are, at whole copies."""
     buffers = {b.name: b for b in func.params} | {n: a.buffer for n, a in allocs(func.body).items()}
     bounds: dict[str, tuple[Expr, Expr]] = {}

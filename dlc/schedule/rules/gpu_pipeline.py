@@ -18,6 +18,7 @@ from dlc.schedule.gpu import copied
 from dlc.schedule.instruction import ASYNC_COPIES, COPY_BYTES
 from dlc.schedule.loop import Alloc, Scope, allocs
 from dlc.schedule.trace import Trace
+from dlc.schedule.verify_copies import misaligned_copies
 from dlc.te.expr import Expr, Load
 from dlc.te.simplify import surely_divides
 from dlc.te.types import const_size
@@ -37,6 +38,8 @@ def copy_in_lines(trace: Trace, name: str, target: Target) -> list[str]:
             trial.do("split", names[-1], count, (outer, lane))
             trial.do("tensorize", lane, f"copy_async_{dtype}_{count}")
         except ScheduleError:  # neighbours there are none where they come from
+            continue
+        if any(misaligned_copies(trial.func)):
             continue
         trace.func, trace.steps = trial.func, trial.steps
         return [*names[:-1], outer]

@@ -16,19 +16,16 @@
 #include <vector>
 
 #include "dlc/runtime.h"
+#include "gpu_array.h"
 
 namespace py = pybind11;
 
 namespace {
 
-struct StatusError {
-  dlc_status status;
-  std::string message;
-};
-
-void check(dlc_status status) {
-  if (status != DLC_OK) throw StatusError{status, dlc_last_error()};
-}
+using dlc_python::check;
+using dlc_python::GpuArray;
+using dlc_python::ManagedTensor;
+using dlc_python::StatusError;
 
 struct FreeModule {
   void operator()(dlc_module *module) const noexcept { dlc_module_free(module); }
@@ -70,13 +67,6 @@ std::uint64_t hash_file(const std::string &path) {
   check(dlc_hash_file(path.c_str(), &hash));
   return hash;
 }
-
-// A tensor of another library. Source: DLPack 1.x, DLManagedTensor, and its Python protocol.
-struct ManagedTensor {
-  DLTensor tensor;
-  void *context;
-  void (*deleter)(ManagedTensor *);
-};
 
 using Get = dlc_status (*)(const dlc_module *, std::size_t, dlc_tensor_info *);
 
@@ -120,79 +110,6 @@ bool is_writeable(py::handle array) {
   return (py::detail::array_proxy(array.ptr())->flags &
           py::detail::npy_api::NPY_ARRAY_WRITEABLE_) != 0;
 }
-
-struct FreeGpuMemory {
-  void operator()(dlc_gpu_memory *memory) const noexcept { dlc_gpu_memory_free(memory); }
-};
-
-// A tensor in the memory of the GPU, made by a run in a stream.
-class GpuArray {
- public:
-  GpuArray(const dlc_module *module, DLDataType type, py::dtype dtype,
-           std::vector<std::int64_t> shape, std::uintptr_t stream)
-      : shared_(std::make_shared<Shared>()), dtype_(std::move(dtype)), stream_(stream) {
-    bytes_ = static_cast<std::size_t>(dtype_.itemsize());
-    for (const std::int64_t n : shape) bytes_ *= static_cast<std::size_t>(n);
-    dlc_gpu_memory *memory = nullptr;
-    check(dlc_gpu_memory_create(module, bytes_, &memory));
-    shared_->memory.reset(memory);
-    shared_->shape = std::move(shape);
-    shared_->type = type;
-  }
-
-  DLTensor tensor() const {
-    return {dlc_gpu_memory_data(shared_->memory.get()), {kDLCUDA, 0},
-            static_cast<std::int32_t>(shared_->shape.size()), shared_->type, shared_->shape.data(),
-            nullptr, 0};
-  }
-  py::tuple shape() const { return py::tuple(py::cast(shared_->shape)); }
-  py::dtype dtype() const { return dtype_; }
-
-  py::array numpy() const {
-    py::array array(dtype_, shared_->shape);
-    void *to = array.mutable_data();
-    const py::gil_scoped_release released;
-    read(to, bytes_);
-    return array;
-  }
-
-  // The consumer's stream sees the data: it is the one of the run, or waits for that here.
-  py::capsule dlpack(const py::object &stream, const py::kwargs &) const {
-    const bool same = !stream.is_none() && stream.cast<std::intptr_t>() ==
-                                               static_cast<std::intptr_t>(stream_);
-    if (!same && !(!stream.is_none() && stream.cast<std::intptr_t>() == -1)) {
-      char nothing = 0;
-      const py::gil_scoped_release released;
-      read(&nothing, 0);
-    }
-    auto *owner = new std::shared_ptr<Shared>(shared_);
-    auto *managed = new ManagedTensor{tensor(), owner, [](ManagedTensor *self) {
-                                        delete static_cast<std::shared_ptr<Shared> *>(self->context);
-                                        delete self;
-                                      }};
-    return py::capsule(managed, "dltensor", [](PyObject *capsule) {  // unless somebody has taken it
-      if (PyCapsule_IsValid(capsule, "dltensor") == 0) return;
-      auto *left = static_cast<ManagedTensor *>(PyCapsule_GetPointer(capsule, "dltensor"));
-      left->deleter(left);
-    });
-  }
-
- private:
-  struct Shared {
-    std::unique_ptr<dlc_gpu_memory, FreeGpuMemory> memory;
-    std::vector<std::int64_t> shape;
-    DLDataType type;
-  };
-
-  void read(void *to, std::size_t bytes) const {
-    check(dlc_gpu_memory_read(shared_->memory.get(), to, bytes, reinterpret_cast<void *>(stream_)));
-  }
-
-  std::shared_ptr<Shared> shared_;
-  py::dtype dtype_;
-  std::uintptr_t stream_;
-  std::size_t bytes_ = 0;
-};
 
 // Inputs and outputs that stay the same from run to run.
 class Bound {
