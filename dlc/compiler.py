@@ -26,6 +26,7 @@ from dlc.core.target_parse import parse_target
 from dlc.frontend.onnx.convert import Imported
 from dlc.frontend.onnx.load import load_model
 from dlc.frontend.onnx.variants import import_variants
+from dlc.graph.half import half_of
 from dlc.graph.lower import lower_graph
 from dlc.graph.op import Array
 from dlc.graph.pass_ import PassContext, PassReport, run_passes
@@ -91,6 +92,8 @@ def compile(
     values: Mapping[str, ArrayLike] | None = None,
     variants: Sequence[Mapping[str, Dim]] = (),
     precision: Precision = "highest",
+    half: str | None = None,
+    keep: Sequence[str] = (),
     optimize: bool = True,
     tuning: Tuning = "auto",
     progress: Callable[[Progress], None] | None = None,
@@ -107,6 +110,8 @@ def compile(
         variants: programs for some sizes alone, in the same artefact: `[{"batch": 1}, {"seq": (1,
             64)}]`. A run takes the first that fits, and else the general one.
         precision: how float32 products are computed; `highest` is at least as accurate as float32.
+        half: `fp16` or `bf16`: compute a float32 model in these where it bears it.
+        keep: operators, nodes of the model and their results that stay float32 then.
         optimize: False compiles each node by itself, as plain loops: slow, to find out whether an
             optimisation is why a result is wrong.
         tuning: schedules that a search found: a log of `dlc tune`, `Records`, "none", or "auto":
@@ -129,6 +134,8 @@ def compile(
             values=values,
             variants=variants,
             precision=precision,
+            half=half,
+            keep=keep,
             optimize=optimize,
             tuning=tuning,
             progress=progress,
@@ -146,6 +153,8 @@ def build(
     values: Mapping[str, ArrayLike] | None = None,
     variants: Sequence[Mapping[str, Dim]] = (),
     precision: Precision = "highest",
+    half: str | None = None,
+    keep: Sequence[str] = (),
     optimize: bool = True,
     schedule: Scheduler | None = None,
     tuning: Tuning = "auto",
@@ -170,6 +179,8 @@ def build(
         values=values,
         variants=variants,
         precision=precision,
+        half=half,
+        keep=keep,
         optimize=optimize,
         progress=progress,
     )
@@ -200,11 +211,14 @@ def lower_model(
     values: Mapping[str, ArrayLike] | None = None,
     variants: Sequence[Mapping[str, Dim]] = (),
     precision: Precision = "highest",
+    half: str | None = None,
+    keep: Sequence[str] = (),
     optimize: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> Lowered:
     """The first half of a build: everything before kernels are scheduled; see `compile`."""
     began = time.perf_counter()
+    narrow = half_of(half, keep)
     stage = _Stages(progress)
     with stage("import") as say:
         imported = import_variants(
@@ -217,7 +231,7 @@ def lower_model(
         graph = run_passes(
             imported.graph,
             PIPELINE if optimize else PLAIN,
-            PassContext(target=machine, precision=precision),
+            PassContext(target=machine, precision=precision, half=narrow),
             dumper=Dumper.from_environment(),
             report=reports.append,
         )
@@ -228,9 +242,8 @@ def lower_model(
         say(f"{len(program.kernels)} kernels, arena of {program.arena_bytes} bytes")
     seconds = time.perf_counter() - began
     groups = len(graph.nodes)
-    return Lowered(
-        imported, machine, precision, groups, program, constants, tuple(reports), seconds
-    )
+    promise: Precision = precision if narrow is None else "medium"  # what results are judged by
+    return Lowered(imported, machine, promise, groups, program, constants, tuple(reports), seconds)
 
 
 def assemble(

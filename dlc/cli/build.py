@@ -58,6 +58,14 @@ def build(
         str,
         typer.Option("--precision", help="Of float32 products: " + ", ".join(PRECISIONS) + "."),
     ] = "highest",
+    half: Annotated[
+        str | None,
+        typer.Option("--half", help="fp16 or bf16: compute in 16-bit floats where that is safe."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", help="An operator or node that stays float32. Repeatable."),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, help="Kernels compiled at a time.")
     ] = None,
@@ -99,11 +107,14 @@ def build(
                 values=values,  # type: ignore[arg-type]  # numbers, or lists of them
                 variants=variants,
                 precision=precision,  # type: ignore[arg-type]  # one of PRECISIONS
+                half=half,
+                keep=keep or (),
                 jobs=jobs,
                 progress=display,
             )
             compared = verify and not values  # onnxruntime would need the values as inputs
-            checked = _verify(model, draft, machine, precision, display) if compared else None
+            promise = precision if half is None else "medium"
+            checked = _verify(model, draft, machine, promise, display) if compared else None
         draft.replace(path)
     seconds = time.perf_counter() - began
     if as_json:

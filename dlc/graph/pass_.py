@@ -13,6 +13,7 @@ from dlc.core.dump import Dumper
 from dlc.core.errors import InternalError
 from dlc.core.target import Target
 from dlc.graph.graph import Graph, Node
+from dlc.graph.half import Half
 from dlc.graph.ops.bodies import map_bodies
 from dlc.graph.verify import verify_graph
 
@@ -25,6 +26,7 @@ class PassContext:
 
     target: Target = field(default_factory=Target)
     precision: str = "highest"  # "highest", "high" or "medium"
+    half: Half | None = None
     fold_limit_bytes: int = 64 << 20
     """The largest constant that folding may make where it is larger than what it replaces."""
 

@@ -9,6 +9,7 @@ from dlc.graph.passes.concat_by_offset import concat_by_offset
 from dlc.graph.passes.fold_constants import fold_constants
 from dlc.graph.passes.fuse_groups import fuse_groups
 from dlc.graph.passes.group_nodes import group_nodes
+from dlc.graph.passes.halve_floats import halve_floats
 from dlc.graph.passes.lift_constants import lift_constants
 from dlc.graph.passes.merge_equal_nodes import merge_equal_nodes
 from dlc.graph.passes.merge_parallel_matmuls import merge_parallel_matmuls
@@ -35,6 +36,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     simplify_shapes,
     apply_rules,
     merge_equal_nodes,
+    halve_floats,
     merge_parallel_matmuls,
     pack_matmul_weights,
     choose_layouts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,12 +38,20 @@ def test_whole_network(
 
 # bf16 has 8 significant bits; two of them together have 16, and their sums a few less.
 @pytest.mark.slow
-@pytest.mark.parametrize(("precision", "rtol"), [("high", 3e-4), ("medium", 5e-2)])
+@pytest.mark.parametrize(
+    ("options", "rtol"),
+    [
+        ({"precision": "high"}, 3e-4),
+        ({"precision": "medium"}, 5e-2),
+        ({"half": "fp16", "keep": ["softmax"]}, 1e-2),
+        ({"half": "bf16"}, 8e-2),
+    ],
+)
 def test_lower_precision_runs_on_the_engine(
-    precision: str, rtol: float, stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], rtol: float, stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = replace(bert(), rtol=rtol)
-    run_network(network, stub, tmp_path, monkeypatch, precision=precision)
+    run_network(network, stub, tmp_path, monkeypatch, **options)
     (source,) = tmp_path.glob("*.cc")
     assert source.read_text().count("multiply_tiles<") >= 4
 
@@ -52,13 +61,13 @@ def run_network(
     stub: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    precision: str = "highest",
+    **options: Any,
 ) -> list[str]:
     """Compare a network with onnxruntime; the calls of the driver in the last run."""
     calls: list[str] = []
     model = network.model()
     path = tmp_path / "model.so"
-    build_emulated(model, path, monkeypatch, precision=precision)
+    build_emulated(model, path, monkeypatch, **options)
     session = onnxruntime_session(model)
     for sizes in network.sizes:
         feeds = network.feeds(sizes)
