@@ -48,7 +48,11 @@ def test_whole_network(
     ],
 )
 def test_lower_precision_runs_on_the_engine(
-    options: dict[str, Any], rtol: float, stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any],
+    rtol: float,
+    stub: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     network = replace(bert(), rtol=rtol)
     run_network(network, stub, tmp_path, monkeypatch, **options)

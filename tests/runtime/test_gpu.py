@@ -163,33 +163,6 @@ def test_a_kernel_of_other_types_stays_on_the_host(
     assert count(calls, "launch") == 2  # one of the products each time; the casts join the other
 
 
-@pytest.mark.parametrize("first", [2, 4])
-def test_a_view_that_is_not_aligned_is_copied_element_by_element(
-    first: int, tmp_path: Path, stub: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A part of a tensor that begins in the middle of 16 bytes, or behind them."""
-    node = helper.make_node
-    nodes = [
-        node("Slice", ["x", "starts", "ends"], ["a"]),
-        node("Reshape", ["a", "shape"], ["b"]),
-        node("MatMul", ["b", "w"], ["y"]),
-    ]
-    numbers = {"starts": [first], "ends": [first + 56], "shape": [7, 8]}
-    constants = [numpy_helper.from_array(np.array(v), k) for k, v in numbers.items()]
-    f32 = TensorProto.FLOAT
-    net = model(nodes, [weights("w", 8, 4), *constants], {"x": (f32, [64])}, {"y": (f32, [7, 4])})
-    path = tmp_path / "model.so"
-    build_emulated(net, path, monkeypatch)
-    arrays = {"x": np.arange(64, dtype=np.float32)}
-    (want,) = onnxruntime.InferenceSession(net.SerializeToString()).run(None, arrays)
-    found, _, errors = run_on_stub(path, stub, arrays)
-    assert not errors
-    np.testing.assert_array_equal(found["y"], want)
-    (source,) = path.parent.glob("*.cc")
-    rows = source.read_text().partition("copy_async<")[2][0]
-    assert rows == ("4" if first == 4 else "1")
-
-
 def test_a_model_whose_sizes_depend_on_data_stays_on_the_host(tmp_path: Path) -> None:
     net = model(
         [helper.make_node("Expand", ["x", "shape"], ["y"])],

@@ -5,13 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dlc.codegen.cuda.build import schedule_program
 from dlc.core.errors import VerifyError
-from dlc.core.target import Gpu
+from dlc.core.target import Gpu, Target
+from dlc.schedule.gpu_program import misaligned
 from dlc.schedule.interpret import run_func
 from dlc.schedule.passes.insert_barriers import insert_barriers
+from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitive import PRIMITIVES
+from dlc.schedule.program_text import parse_program
 from dlc.schedule.verify_copies import widest_copy
 from dlc.schedule.verify_gpu import verify_gpu
+from tests.codegen.test_cuda_rules import product_of
 from tests.schedule.data import inputs, parse
 
 CHUNKS = """
@@ -110,6 +115,36 @@ def test_copies_out_of_order_are_refused(name: str) -> None:
     with pytest.raises(VerifyError) as caught:
         verify_gpu(parse(text), Gpu(), when="in the test")
     assert problem in str(caught.value.fields["problems"])
+
+
+CALLS = """
+def main(x: f32[512], y: f32[8], *, z: f32[7, 8]):
+    arena(0)
+    a = view(x, f32[7, 32], {first})
+    b = view(x, f32[32, 8], 256)
+    c = view(y, f32[8])
+    f(a, b, c, z)
+"""
+
+
+@pytest.mark.parametrize(("first", "width"), [(0, 4), (4, 4), (2, 1)])
+def test_a_view_that_is_not_aligned_is_copied_element_by_element(first: int, width: int) -> None:
+    program = parse_program(str(product_of("f32", 7, 8, 32)) + CALLS.format(first=first))
+    assert misaligned(program, 16) == {"f": frozenset(["in0"] if width == 1 else [])}
+    made = schedule_program(program, Target(backend="cuda", gpu=Gpu()), {})
+    (kernel,) = made.kernels.values()
+    assert f"copy_async<{width}>" in kernel.text
+    assert ("copy_async<4>" in kernel.text) == (width == 4)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_lines_that_begin_elsewhere_are_copied_element_by_element(width: int) -> None:
+    text = str(product_of("f32", 7, 8, 32)).replace("in0: f32[7, 32]", "in0: f32[7, 36]")
+    assert "in0[i0, k]" in text
+    func = parse(text.replace("in0[i0, k]", f"in0[i0, k + {width}]"))
+    made = optimize(func, Target(backend="cuda", gpu=Gpu()))
+    assert widest_copy(made, "in0") == 4 * width
+    assert widest_copy(made, "in1") == 16
 
 
 def test_the_widest_copy_is_known_by_its_source() -> None:
