@@ -82,8 +82,8 @@ bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.cpu --growth
 
 gpu: $(VENV)/.installed
-	$(BIN)/python benchmarks/gpu.py --limit 240 $(wildcard $(MODELS)/*.onnx)
-	$(BIN)/python benchmarks/gpu_peers.py --limit 240 || test $$? = 2
+	$(BIN)/python -m benchmarks.gpu --limit 240 $(wildcard $(MODELS)/*.onnx)
+	$(BIN)/python -m benchmarks.gpu_peers --limit 240 || test $$? = 2
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check

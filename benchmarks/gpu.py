@@ -1,13 +1,13 @@
 """Models on a real GPU: right against the CPU's artefact, and how fast.
 
-    python benchmarks/gpu.py [--limit SECONDS] MODEL.onnx ...
+    python -m benchmarks.gpu [--limit SECONDS] MODEL.onnx ...
 
-Each model is built for the GPU at each precision and for this CPU, run on the same random inputs
-and compared, and timed as its user sees it: inputs and outputs in the memory of the CPU, copies
-included. Where `compute-sanitizer` is installed, one run goes through its memcheck, its racecheck
-and its synccheck. Results go to benchmarks/results/gpu-MODEL-PRECISION.json; what has one is
-skipped, so a run that was cut short goes on where it stopped. What PyTorch takes is measured by
-benchmarks/gpu_peers.py.
+Each model is built for the GPU at each precision, and in 16-bit floats, and for this CPU, run on
+the same random inputs and compared, and timed as its user sees it: inputs and outputs in the memory
+of the CPU, copies included. Where `compute-sanitizer` is installed, one run goes through its
+memcheck, its racecheck and its synccheck. Results go to benchmarks/results/gpu-MODEL-MODE.json;
+what has one is skipped, so a run that was cut short goes on where it stopped. What PyTorch takes is
+measured by benchmarks/gpu_peers.py.
 """
 
 from __future__ import annotations
@@ -19,18 +19,25 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.provenance import provenance
 from dlc.compiler import Precision, build
 from dlc.runtime import Module, load, why_no_gpu
 
-PRECISIONS: tuple[Precision, ...] = ("highest", "high", "medium")
+# Name, precision, 16-bit floats.
+MODES: tuple[tuple[str, Precision, str | None], ...] = (
+    ("highest", "highest", None), ("high", "high", None), ("medium", "medium", None),
+    ("fp16", "highest", "fp16"), ("bf16", "highest", "bf16"),
+)  # fmt: skip
 RESULTS = Path(__file__).parent / "results"
-# Of the largest output: sums of float32 in another order; products of two bf16, and of one.
-TOLERANCES = {"highest": 1e-4, "high": 1e-3, "medium": 5e-2}
+# Of the largest output: sums of float32 in another order; products of two bf16, and of one; 11
+# and 8 significant bits of every tensor.
+TOLERANCES = {"highest": 1e-4, "high": 1e-3, "medium": 5e-2, "fp16": 2e-2, "bf16": 1e-1}
 SIZE = 2  # of dimensions without a constant
 RUNS = 100
 _ONE_RUN = """
@@ -89,13 +96,13 @@ def sanitize(path: Path, inputs: dict[str, np.ndarray], folder: Path) -> dict[st
     return found
 
 
-def measure(model: Path, precision: Precision) -> dict[str, Any]:
-    """Everything about one model at one precision."""
+def measure(model: Path, mode: str, precision: Precision, half: str | None) -> dict[str, Any]:
+    """Everything about one model in one mode."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         on_gpu, on_cpu = folder / "gpu.so", folder / "cpu.so"
         began = time.perf_counter()
-        report = build(model, on_gpu, "cuda", precision=precision)
+        report = build(model, on_gpu, "cuda", precision=precision, half=half)
         seconds = time.perf_counter() - began
         build(model, on_cpu, "native")
         gpu, cpu = load(on_gpu), load(on_cpu)
@@ -104,11 +111,12 @@ def measure(model: Path, precision: Precision) -> dict[str, Any]:
         times = milliseconds(gpu, inputs)
         return {
             "model": model.stem,
-            "precision": precision,
+            "mode": mode,
+            **provenance(),
             "kernels": report.kernels,
             "build_seconds": round(seconds, 1),
             "difference": apart,
-            "right": apart <= TOLERANCES[precision],
+            "right": apart <= TOLERANCES[mode],
             "milliseconds": {"min": times[0], "median": times[len(times) // 2]},
             "sanitizer": sanitize(on_gpu, inputs, folder),
         }
@@ -125,19 +133,18 @@ def main() -> int:
         return 2
     RESULTS.mkdir(exist_ok=True)
     began, wrong = time.perf_counter(), 0
-    tasks = [(model, precision) for model in options.models for precision in PRECISIONS]
-    for model, precision in tasks:
-        path = RESULTS / f"gpu-{model.stem}-{precision}.json"
+    for model, (mode, precision, half) in product(options.models, MODES):
+        path = RESULTS / f"gpu-{model.stem}-{mode}.json"
         if path.exists():
             continue
         if time.perf_counter() - began > options.limit:
             print("out of time; call again for the rest")
             break
-        result = measure(model, precision)
+        result = measure(model, mode, precision, half)
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         wrong += not result["right"]
         times = result["milliseconds"]
-        name = f"{model.stem}, {precision}"
+        name = f"{model.stem}, {mode}"
         print(f"{name}: {times['median']:.3f} ms, difference {result['difference']:.1e}")
     return 1 if wrong else 0
 

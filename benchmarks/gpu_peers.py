@@ -1,6 +1,6 @@
 """What a GPU can do, and what PyTorch does on it: the other side of benchmarks/gpu.py.
 
-    python benchmarks/gpu_peers.py [--limit SECONDS] [NETWORK ...]
+    python -m benchmarks.gpu_peers [--limit SECONDS] [NETWORK ...]
 
 Ceilings are the bandwidth of a copy and the rate of a large product at each precision. Networks
 are those of torchvision and transformers, where they are installed, with random weights and batch
@@ -22,6 +22,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from benchmarks.provenance import provenance
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = 100
@@ -143,7 +145,7 @@ def main() -> int:
             if one is None:
                 print(f"{name}: its package is not installed")
                 break
-            one |= {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+            one |= {**provenance(), "torch": torch.__version__}
             path.write_text(json.dumps(one, indent=2) + "\n", encoding="utf-8")
             print(json.dumps(one))
     return 0
