@@ -151,6 +151,12 @@ REFUSED = [
     ("pipeline", ("k", 2), CHUNKS.replace("A[k, i]", "B[k, i]"), "computes what it fills"),
     ("pipeline", ("k", 2), CHUNKS.replace("for j", "for i_first").replace("j]", "i_first]")
      .replace("- j", "- i_first"), "the name 'i_first' is taken"),
+    ("distribute_digits", (("i",), ()), COPY, "0 lists for 1 loops"),
+    ("distribute_digits", (("i",), ((("t", 0, "thread"),),)), COPY, "digit 't' is 0"),
+    ("distribute_digits", (("i",), ((("t", 4, "warp"),),)), COPY, "is 4 of 'warp'"),
+    ("distribute_digits", (("z",), ((("t", 4, "thread"),),)), COPY, "there is no loop 'z'"),
+    ("distribute_digits", (("j", "i"), ((("t", 4, "thread"),),) * 2), COPY, "not the whole body"),
+    ("distribute_digits", (("i",), ((("t", 4, "thread"),),)), RUNNING, "may use one element"),
     ("drop_guards", ("z",), KEPT, "there is no intermediate 'z'"),
     ("drop_guards", ("t",), TAILS.replace("if i < n", "if i + 1 < n"), "different guards"),
     ("drop_guards", ("t",), TAILS.replace("t[j]", "t[7 - j]"), "'7 - j' is no loop variable"),

@@ -143,7 +143,8 @@ CHOSEN = sorted(name for name in PRIMITIVES if hasattr(Choices, name))
 
 # Those that make GPU launches: their results are compared on the emulator, tests/codegen.
 LAUNCHES = {
-    "attach", "bind", "cache_factor", "cooperate", "distribute", "drop_guards", "fuse_dims",
+    "attach", "bind", "cache_factor", "cooperate", "distribute", "distribute_digits",
+    "drop_guards", "fuse_dims",
     "pad_dim", "pipeline",
 }  # fmt: skip
 # What changes how a nest is compiled, and none of its statements; "tensorize" needs an instruction:

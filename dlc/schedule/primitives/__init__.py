@@ -12,6 +12,7 @@ from dlc.schedule.primitives.cooperate import cooperate as cooperate
 from dlc.schedule.primitives.decompose_reduction import decompose_reduction as decompose_reduction
 from dlc.schedule.primitives.defer import defer as defer
 from dlc.schedule.primitives.distribute import distribute as distribute
+from dlc.schedule.primitives.distribute_digits import distribute_digits as distribute_digits
 from dlc.schedule.primitives.drop_guards import drop_guards as drop_guards
 from dlc.schedule.primitives.duplicate import duplicate as duplicate
 from dlc.schedule.primitives.expand_alloc import expand_alloc as expand_alloc

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import pairwise, zip_longest
+from math import prod
 
 from dlc.schedule.dependence import why_not_all_independent
 from dlc.schedule.edit import loops_around, swap_loop
@@ -48,24 +50,41 @@ def distribute(
             steps of at least 1 for each; a name is taken; an iteration may read what another one
             writes.
     """
-    chain = _check(func, loops, threads, steps)
+    if not len(loops) == len(threads) == len(steps) or min((*threads, *steps), default=0) < 1:
+        refuse("distribute", func, f"{threads} and {steps} are not numbers for {len(loops)} loops")
+    digits = [
+        (("t", count, "thread"), *((("s", step, "step"),) if step > 1 else ()))
+        for count, step in zip(threads, steps, strict=True)
+    ]
+    return cut_digits("distribute", func, loops, digits)
+
+
+Digit = tuple[str, int, str]  # what stands behind the name of its loop, extent, "thread" or "step"
+
+
+def cut_digits(
+    name: str, func: Func, loops: tuple[str, ...], digits: Sequence[Sequence[Digit]]
+) -> Func:
+    """Cut each loop of a perfect nest into blocks and digits, whose loops are threads or steps.
+
+    Digits of a loop come from the outermost on. The first ones of all loops that are threads stand
+    around the second ones, and so on, and all steps inside.
+    """
+    chain = _check(name, func, loops)
     blocks: list[tuple[str, Expr]] = []
-    lanes: list[tuple[str, int]] = []
-    inner: list[tuple[str, int]] = []
     env: dict[str, Expr] = {}
     guards: list[Expr] = []
-    for loop, count, step in zip(chain, threads, steps, strict=True):
-        tile = count * step
-        whole = Var(f"{loop.var}_b") * tile + Var(f"{loop.var}_t") * step
-        if step > 1:
-            whole = whole + Var(f"{loop.var}_s")
-            inner.append((f"{loop.var}_s", step))
+    for loop, own in zip(chain, digits, strict=True):
+        tile = prod(size for _, size, _ in own)
+        whole = Var(f"{loop.var}_b") * tile
+        for position, (suffix, _, _) in enumerate(own):
+            whole = whole + Var(f"{loop.var}_{suffix}") * prod(n for _, n, _ in own[position + 1 :])
         env[loop.var] = whole
         if not surely_divides(tile, loop.extent):
-            guards.append(whole < loop.extent)
+            guards.append(env[loop.var] < loop.extent)
         blocks.append((f"{loop.var}_b", canonical((loop.extent + (tile - 1)) // tile)))
-        lanes.append((f"{loop.var}_t", count))
-    check_fresh("distribute", func, [n for n, _ in (*blocks, *lanes, *inner)], freed=loops)
+    lanes, inner = (_in_turn(loops, digits, kind) for kind in ("thread", "step"))
+    check_fresh(name, func, [n for n, _ in (*blocks, *lanes, *inner)], freed=loops)
     body = substitute(chain[-1].body, env)
     for guard in reversed(guards):
         body = If(guard, body)
@@ -78,18 +97,25 @@ def distribute(
     return swap_loop(func, loops[0], lambda _: body)
 
 
-def _check(
-    func: Func, loops: tuple[str, ...], threads: tuple[int, ...], steps: tuple[int, ...]
-) -> list[For]:
-    chain = [find_serial("distribute", func, name) for name in loops]
-    if not len(chain) == len(threads) == len(steps) or min((*threads, *steps), default=0) < 1:
-        refuse("distribute", func, f"{threads} and {steps} are not numbers for {len(loops)} loops")
+def _in_turn(
+    loops: tuple[str, ...], digits: Sequence[Sequence[Digit]], kind: str
+) -> list[tuple[str, int]]:
+    """The loops over digits of a kind: the first of each loop, then the second of each."""
+    own = [
+        [(f"{v}_{d[0]}", d[1]) for d in ds if d[2] == kind]
+        for v, ds in zip(loops, digits, strict=True)
+    ]
+    return [d for turn in zip_longest(*own) for d in turn if d is not None]
+
+
+def _check(name: str, func: Func, loops: tuple[str, ...]) -> list[For]:
+    chain = [find_serial(name, func, loop) for loop in loops]
     for outer, inner in pairwise(chain):
         if outer.body is not inner:
-            refuse("distribute", func, f"'{inner.var}' is not the whole body of '{outer.var}'")
+            refuse(name, func, f"'{inner.var}' is not the whole body of '{outer.var}'")
     for around in loops_around(func, loops[0])[:-1]:
         if around.kind is not LoopKind.BLOCK:
-            refuse("distribute", func, f"loop '{loops[0]}' is inside of '{around.var}'")
+            refuse(name, func, f"loop '{loops[0]}' is inside of '{around.var}'")
     if reason := why_not_all_independent(func, loops):
-        refuse("distribute", func, reason)
+        refuse(name, func, reason)
     return chain

@@ -119,8 +119,7 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     assert depth is not None, "match sees to that"
     tile = choose_tile(trace.constant(loops.row), trace.constant(loops.column), target, knobs)
     size = knobs.get("chunk", 0) or next(c for c in CHUNKS if depth % c == 0)
-    lead = (1,) * (len(loops.outer) - 2)
-    trace.do("distribute", loops.outer, (*lead, 1, 1), (*lead, *tile.shape))
+    own = _distribute(trace, loops.outer, tile)
     trace.do("compute_at", total, f"{loops.column}_b")
     sums = (loops.sum_row, loops.sum_column, loops.summand)
     parts = knobs.get("parts", 0) or count_parts(trace, f"{loops.column}_b", depth, target, size)
@@ -132,7 +131,7 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     trace.do("drop_guards", name)
     _lay_in_lanes(trace, name, tile)
     _bind_lanes(trace, f"{tiled[0]}_init", f"{tiled[1]}_init", tile)
-    _bind_lanes(trace, f"{loops.row}_s", f"{loops.column}_s", tile)
+    unroll(trace, own)
     if cut is not None:
         _bind_lanes(trace, *cut.out, tile)
         trace.do("drop_guards", total)
@@ -163,6 +162,20 @@ def _best(rows: int, columns: int, processors: int) -> WarpTile:
         return rounds * (high * wide + COPY * (high + wide))
 
     return min(_fitting(rows, columns), key=cost)
+
+
+def _distribute(trace: Trace, outer: tuple[str, ...], tile: WarpTile) -> list[str]:
+    """Give each thread what it has of its warp's tiles of the result; the loops over that."""
+    row, column = outer[-2:]
+    rows = (("w", tile.row_warps, "thread"), ("m", tile.rows, "step"),
+            ("c", 2, "step"), ("d", 8, "thread"))  # fmt: skip
+    columns = (("w", tile.column_warps, "thread"), ("m", tile.columns, "step"),
+               ("c", 4, "thread"), ("d", 2, "step"))  # fmt: skip
+    digits = tuple(tuple(d for d in ds if d[0] != "m" or d[1] > 1) for ds in (rows, columns))
+    lead = ((("t", 1, "thread"),),) * (len(outer) - 2)
+    trace.do("distribute_digits", outer, (*lead, *digits))
+    tiles = [*[f"{row}_m"] * (tile.rows > 1), *[f"{column}_m"] * (tile.columns > 1)]
+    return [*tiles, f"{row}_c", f"{column}_d"]
 
 
 def _lay_in_lanes(trace: Trace, total: str, tile: WarpTile) -> None:
