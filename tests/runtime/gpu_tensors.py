@@ -58,8 +58,8 @@ class GpuTensor:
         pointer = ctypes.c_uint64()
         assert CUDA.cuMemAlloc_v2(ctypes.byref(pointer), data.nbytes + offset) == 0
         self.address, self.device = pointer.value + offset, device
-        memory = (ctypes.c_float * data.size).from_address(self.address)
-        self.array = np.frombuffer(memory, np.float32).reshape(data.shape)
+        memory: Any = (ctypes.c_float * data.size).from_address(self.address)
+        self.array = np.ctypeslib.as_array(memory).reshape(data.shape)
         self.array[...] = data
         self.streams: list[Any] = []
 
