@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from dlc.core.target import Target
-from dlc.core.types import INDEX
-from dlc.graph.ops.activation import Relu
+from dlc.core.types import INDEX, DType
+from dlc.graph.ops.activation import HardSwish, Relu
 from dlc.graph.ops.attributes import as_sizes
-from dlc.graph.ops.binary import Add, Mul
+from dlc.graph.ops.binary import Add, Mul, Where
 from dlc.graph.ops.channels import UnpackChannels
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
@@ -592,6 +592,15 @@ def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache() -> None:
     arrays = data(plain, {})
     want, got = run(plain, arrays, {}), run(fast, arrays, {})
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
+
+
+def test_what_reads_a_sum_many_times_stays_with_its_tile() -> None:
+    x, f, bias = tensor("x", 1, 3, 11, 13), tensor("f", 1, 3, 3, 3, 16), tensor("c", 1, 1, 1, 1, 16)
+    used, zero = placeholder("used", TensorType((1, 1, 1, 1, 16), DType.BOOL)), tensor("zero")
+    masked = Where().compute(used, PlanarConv(stride=(2, 2)).compute(x, f), zero)
+    result = HardSwish().compute(Add().compute(masked, bias))
+    kernel = optimize(func((x, f, used, zero, bias), result), AVX512)
+    assert {a.scope for a in allocs(kernel.body).values()} == {Scope.REGISTER}
 
 
 def test_an_elements_factor_is_not_computed_for_each_element() -> None:

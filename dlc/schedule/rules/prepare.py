@@ -21,7 +21,7 @@ from dlc.te.types import is_const
 
 SHORT_WORK = 64
 """Instructions up to which finding out where a loop is costs more than a tenth of its body."""
-MAX_COPIES = 256
+MAX_COPIES = 512
 """Nodes of expressions that an inlined value may have in all its places."""
 MAX_INSIDE = 16
 """Vectors that share the lines which each of them gathers an element from."""
