@@ -550,3 +550,11 @@ def test_constants_are_folded_and_what_is_random_is_not():
     (array,) = graph.constants.values()
     assert array.dtype == np.float32
     np.testing.assert_array_equal(array, np.exp([1.0, 2.0]).astype(np.float32))
+
+
+@pytest.mark.parametrize(("pool", "wanted"), [("GlobalMaxPool", 9), ("GlobalAveragePool", 3)])
+def test_a_global_pool_reduces_whole_images(pool: str, wanted: float):
+    graph = graph_of(model([NODE(pool, ["x"], ["y"])], {"x": (1, 2, 1, 3)}))
+    images = one([[[[1, 9, -1]], [[9, 0, 0]]]])
+    found = evaluate(graph, {"x": images})["y"]
+    np.testing.assert_array_equal(found, np.full((1, 2, 1, 1), wanted))
