@@ -46,6 +46,8 @@ def test_machine_code_is_the_reference(case):
         for value, actual in zip(graph.outputs, found.values(), strict=True):
             expected = round_to(wanted[value.name], value.type.dtype)
             if actual.dtype.kind != "f":
+                if value.type.dtype.is_float:  # NumPy knows no NaN of types that are not its own
+                    actual, expected = actual.astype(np.float32), expected.astype(np.float32)
                 np.testing.assert_array_equal(actual, expected)
                 continue
             rtol = max(case.rtol, RTOL if actual.dtype.itemsize > 2 else 2e-3)

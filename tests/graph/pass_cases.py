@@ -10,6 +10,7 @@ import dlc.graph.pipeline  # noqa: F401  # declares the passes
 from dlc.core.target import Target
 from dlc.graph.evaluate import evaluate
 from dlc.graph.graph import Graph
+from dlc.graph.half import half_of
 from dlc.graph.pass_ import PASSES, PassContext
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
@@ -22,6 +23,7 @@ CONTEXTS = {
     "use_matrix_engine": PassContext(target=Target(features=ENGINE)),
     "store_narrow": PassContext(target=Target(features=ENGINE), precision="medium"),
     "shorten_functions": replace(CONTEXT, precision="high"),
+    "halve_floats": replace(CONTEXT, half=half_of("fp16")),
 }
 
 

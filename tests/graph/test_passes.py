@@ -35,7 +35,11 @@ def test_the_docstring_example_holds(name):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(PASSES) - {"fuse_groups", "group_nodes", "number_texts", "store_narrow"})
+    # Those left out group nodes, or mean other types than float64.
+    "name",
+    sorted(
+        set(PASSES) - {"fuse_groups", "group_nodes", "number_texts", "store_narrow", "halve_floats"}
+    ),
 )
 def test_the_docstring_example_keeps_its_results(name):
     graph = read(example(name)[0].replace("f32[", "f64["))

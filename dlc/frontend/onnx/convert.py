@@ -99,8 +99,11 @@ def import_beside(
     """
     fixed: dict[str, Dim] = dict(dims)
     while True:
+        attempt = names.copy()
         try:
-            return _import(model, fixed, shapes, limits, names, sizes)
+            imported = _import(model, fixed, shapes, limits, attempt, sizes)
+            names.become(attempt)
+            return imported
         except _FixDimension as found:
             _LOG.warning("%s: %s", model.label, found)
             fixed[found.dim] = found.value

@@ -39,6 +39,16 @@ class Names:
         self._taken.add(name)
         return name
 
+    def copy(self) -> Names:
+        """The same names handed out, for an attempt that may be given up."""
+        other = Names()
+        other._taken, other._counts = set(self._taken), dict(self._counts)
+        return other
+
+    def become(self, other: Names) -> None:
+        """Take over what a copy has handed out."""
+        self._taken, self._counts = other._taken, other._counts
+
     def free(self, name: str) -> None:
         """Take a name back."""
         self._taken.discard(name)

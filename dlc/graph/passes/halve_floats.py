@@ -1,4 +1,4 @@
-"""Compute in 16-bit floats what bears it, where the user asked for that (`half=`).
+"""Compute in 16-bit floats what bears it, where the user asked for that (`half=`, here f16).
 
 Before:
     def main(x: f32[6, 5]):
@@ -8,8 +8,9 @@ Before:
         y: f32[6, 8] = softmax(b, axis=1)
         return y
 
-After, with f16:
+After:
     def main(x: f32[6, 5]):
+        w: f32[5, 8] = const()
         w_half: f16[5, 8] = const()
         x_half: f16[6, 5] = cast(x, to=f16)
         a_half: f16[6, 8] = matmul(x_half, w_half)
