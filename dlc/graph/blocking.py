@@ -283,10 +283,12 @@ class Blocking:
         ones = (1,) * (value.type.rank - 3)
         mask = lanes.reshape(1, channels.blocks, *ones, self.block)
         used = Value(self.fresh(f"{value.name}_used"), TensorType(mask.shape, DType.BOOL))
-        zero = Value(self.fresh(f"{value.name}_zero"), TensorType((), value.type.dtype))
         self.constants[used] = mask
-        self.constants[zero] = round_to(np.zeros(()), value.type.dtype)
-        return self.call(Where(), used, value, zero)
+        return self.call(Where(), used, value, self.zero(value))
+
+    def zero(self, like: Value) -> Value:
+        """A constant of one element, 0, of the type of `like`."""
+        return self.constant(np.zeros(()), like, f"{like.name}_zero")
 
     def slice_blocks(self, value: Value, start: int, blocks: int) -> Value:
         """Some blocks of a blocked tensor."""

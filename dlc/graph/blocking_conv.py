@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from math import prod
 
 import numpy as np
@@ -23,8 +25,9 @@ from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.layout import Interleave
-from dlc.graph.ops.shape import Concat, Pad, Reshape, Slice, Transpose
+from dlc.graph.ops.shape import Concat, Expand, Pad, Reshape, Slice, Transpose
 from dlc.te.expr import Const
+from dlc.te.types import is_const
 
 MAX_EXTRA_WORK = 8
 """Idle lanes and joined groups multiply the work; by more than this, the direct kernel wins.
@@ -162,7 +165,7 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
         return False
     if not isinstance(x.type.shape[1], Const):
         return False
-    depthwise = op.groups > 1 and op.groups == array.shape[0] and array.shape[1] == 1
+    depthwise = _is_depthwise(node)
     if op.groups > 1 and not depthwise:
         return False
     kernel = array.shape[2:]
@@ -177,12 +180,13 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
     after = as_sizes((0, 0, *(t - 1 + e for t, e in zip(taps, more, strict=True)), 0))
     if max(*taps, *(e + 1 for e in more)) > 1:
         image = blocking.call(Pad(before=before, after=after), image, hint=f"{image.name}_halo")
-    phases = [_phase(array, r, op.stride, taps) for r in np.ndindex(*op.stride)]
     form = Blocked(image, source.channels)
+    phases = [_phase(array, r, op.stride) for r in np.ndindex(*op.stride)]
     if not depthwise and _fits_one_block(op, array, blocking.block):
-        blocking.set_planar(node.output, _pixels_of_lanes(blocking, form, phases, node))
+        filled = [_filled(phase, taps) for phase in phases]
+        blocking.set_planar(node.output, _pixels_of_lanes(blocking, form, filled, node))
         return True
-    parts = (_depthwise_phases if depthwise else _dense_phases)(blocking, form, phases, w)
+    parts = _phase_images(blocking, node, form, outputs, phases)
     strided = any(s > 1 for s in op.stride)
     result = blocking.call(Interleave(stride=op.stride), parts) if strided else parts
     sizes = (x.type.shape[0], outputs.blocks, *node.output.type.shape[2:], blocking.block)
@@ -192,6 +196,14 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
         result = blocking.without_idle(result, outputs)
     blocking.set_blocked(node.output, Blocked(result, outputs))
     return True
+
+
+def _is_depthwise(node: Node) -> bool:
+    """Whether a transposed convolution works on each channel by itself."""
+    assert isinstance(node.op, ConvTranspose)
+    c, per_group = node.inputs[1].type.shape[:2]
+    groups = node.op.groups
+    return groups > 1 and is_const(c, groups) and is_const(per_group, 1)
 
 
 def _fits_one_block(op: ConvTranspose, w: Array, block: int) -> bool:
@@ -230,6 +242,42 @@ def _pixels_of_lanes(blocking: Blocking, x: Blocked, phases: list[Array], node: 
     return blocking.call_as(crop, image, old=node.output)
 
 
+def _phase_images(
+    blocking: Blocking, node: Node, x: Blocked, outputs: Channels, phases: list[Array]
+) -> Value:
+    """The images of all phases: [n, phases * ob, *spatial, oc].
+
+    Phases of as many taps are computed together; those that have fewer do not multiply with zeros
+    instead, which would make infinity NaN, and one that has none is zeros.
+    """
+    most, w = phases[0].shape[2:], node.inputs[1]
+    parts: list[Value] = []
+    for taps, found in groupby(phases, key=lambda phase: phase.shape[2:]):
+        group = list(found)
+        if 0 in taps:
+            n, _, *spatial, _ = parts[0].type.shape
+            shape = as_sizes((n, len(group) * outputs.blocks, *spatial, blocking.block))
+            parts.append(blocking.call(Expand(shape=shape), blocking.zero(node.output)))
+            continue
+        less = [m - t for m, t in zip(most, taps, strict=True)]
+        form = replace(x, value=_without_first(blocking, x.value, less))
+        if _is_depthwise(node):
+            parts += _depthwise_phases(blocking, form, group, w)
+        else:
+            parts.append(_dense_phases(blocking, form, group, w))
+    return blocking.call(Concat(axis=1), *parts) if len(parts) > 1 else parts[0]
+
+
+def _without_first(blocking: Blocking, image: Value, count: Sequence[int]) -> Value:
+    """A blocked image without the first pixels of each spatial dimension."""
+    if not any(count):
+        return image
+    n, blocks, *spatial, block = image.type.shape
+    kept = (size - less for size, less in zip(spatial, count, strict=True))
+    op = Slice(starts=as_sizes((0, 0, *count, 0)), sizes=as_sizes((n, blocks, *kept, block)))
+    return blocking.call(op, image, hint=f"{image.name}_part")
+
+
 def _dense_phases(blocking: Blocking, x: Blocked, phases: list[Array], w: Value) -> Value:
     """All phases by one convolution: [n, phases * ob, *spatial, oc]."""
     unit = (1,) * (phases[0].ndim - 2)
@@ -240,25 +288,26 @@ def _dense_phases(blocking: Blocking, x: Blocked, phases: list[Array], w: Value)
     return blocking.call(ConvBlocked(stride=unit, dilation=unit), x.value, joined)
 
 
-def _depthwise_phases(blocking: Blocking, x: Blocked, phases: list[Array], w: Value) -> Value:
-    """One depthwise convolution for each phase: [n, phases * cb, *spatial, c]."""
+def _depthwise_phases(blocking: Blocking, x: Blocked, phases: list[Array], w: Value) -> list[Value]:
+    """One depthwise convolution for each phase: [n, cb, *spatial, c]."""
     unit = (1,) * (phases[0].ndim - 2)
     conv = DepthwiseBlocked(stride=unit, dilation=unit)
     packed = [depthwise_weights(p, x.channels) for p in phases]
     weights = [blocking.constant(p, w, f"{w.name}_blocked") for p in packed]
-    return blocking.call(Concat(axis=1), *(blocking.call(conv, x.value, v) for v in weights))
+    return [blocking.call(conv, x.value, v) for v in weights]
 
 
-def _phase(
-    w: Array, start: tuple[int, ...], stride: tuple[int, ...], taps: tuple[int, ...]
-) -> Array:
-    """The taps of one phase, last first, with zeros where the kernel ends early.
+def _phase(w: Array, start: tuple[int, ...], stride: tuple[int, ...]) -> Array:
+    """The taps of one phase, last first; none where the kernel ends before it.
 
     Shapes:
         w: [c, oc, *k] -> [c, oc, *taps]
     """
-    picked = w[
-        (slice(None), slice(None), *(slice(r, None, s) for r, s in zip(start, stride, strict=True)))
-    ]
-    missing = [(0, t - n) for t, n in zip(taps, picked.shape[2:], strict=True)]
-    return np.flip(np.pad(picked, [(0, 0), (0, 0), *missing]), tuple(range(2, w.ndim)))
+    steps = (slice(r, None, s) for r, s in zip(start, stride, strict=True))
+    return np.flip(w[(slice(None), slice(None), *steps)], tuple(range(2, w.ndim)))
+
+
+def _filled(phase: Array, taps: tuple[int, ...]) -> Array:
+    """A phase with zeros for the taps that it has less than others."""
+    missing = [(t - n, 0) for t, n in zip(taps, phase.shape[2:], strict=True)]
+    return np.pad(phase, [(0, 0), (0, 0), *missing])

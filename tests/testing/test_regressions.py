@@ -110,3 +110,29 @@ def test_infinities_do_not_reach_a_convolution_from_lanes_without_a_channel(text
     feeds[model.graph.input[-1].name].flat[5] = np.inf
     finding = check(Sample(model, feeds, (), True), ("",))
     assert finding.verdict is Verdict.OK, finding
+
+
+def _transposed(c, results, kernel, stride, group):
+    count = c * results // group * kernel**2
+    w = ", ".join(str(n % 7 + 1) for n in range(count))
+    out = 2 * stride + kernel
+    return f"""(float[1, {c}, 3, 3] x) => (float[1, {results}, {out}, {out}] y)
+        <float[{c}, {results // group}, {kernel}, {kernel}] w = {{{w}}}> {{
+            y = ConvTranspose <strides = [{stride}, {stride}], group = {group}> (x, w)
+        }}"""
+
+
+@pytest.mark.parametrize(
+    ("c", "results", "kernel", "stride", "group"),
+    [(3, 3, 1, 3, 3), (3, 3, 3, 2, 3), (2, 9, 3, 2, 1), (2, 9, 1, 2, 1), (2, 9, 5, 3, 1)],
+)
+def test_infinities_are_not_multiplied_with_taps_that_a_kernel_lacks(
+    c, results, kernel, stride, group
+):
+    """Phases of a stride that have fewer taps than others were filled up with zeros."""
+    text = _transposed(c, results, kernel, stride, group)
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 18]> agraph ' + text)
+    x = np.arange(c * 9, dtype=np.float32).reshape(1, c, 3, 3)
+    x[0, 1, 1, 1] = np.inf
+    finding = check(Sample(model, {"x": x}, (), True), ("",))
+    assert finding.verdict is Verdict.OK, finding
