@@ -10,12 +10,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 from rich.console import Console
 
 from dlc.autotune.log import TuningLog
 from dlc.autotune.session import Snapshot, TaskView
 from dlc.cli.tune_display import _Screen, open_display, plain_line, sparkline
+from tests.cli.models import model
 
 SNAPSHOT = Snapshot(
     tasks=(
@@ -149,7 +153,11 @@ def test_a_worker_is_not_for_people(dlc_main):
 
 def test_ctrl_c_keeps_what_was_measured(files):
     root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "dlc", "tune", "mlp.onnx", "--progress", "jsonl"]
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    weights = numpy_helper.from_array(np.ones((160, 208), np.float32), "w")
+    large = model([node], ["x"], ["y"], [weights], ("batch", 160), ("batch", 208))
+    onnx.save(large, files / "large.onnx")  # its space lasts longer than the test
+    command = [sys.executable, "-m", "dlc", "tune", "large.onnx", "--progress", "jsonl"]
     running = subprocess.Popen(
         [*command, "--dim", "batch=33", "--budget", "10m"],
         stdout=subprocess.PIPE,
@@ -168,6 +176,6 @@ def test_ctrl_c_keeps_what_was_measured(files):
     running.stdout.close()
     assert time.monotonic() - began < 30
     assert "resume with the same command" in rest
-    with TuningLog(files / "mlp.tune.db") as log:
+    with TuningLog(files / "large.tune.db") as log:
         assert len(list(log.trials())) >= 2
     assert not [p for p in files.iterdir() if p.name.startswith(".")]
