@@ -195,6 +195,14 @@ def test_few_rows_of_a_wide_kernel_are_tall():
     assert not choose_strip(large, ENGINE, {}).tall
 
 
+def test_cores_split_rows_of_their_own_where_that_is_cheaper_than_reading_those_of_others() -> None:
+    image = Shape(1, 28, 28, 28, 0, 32, 16, 4, 1, 1, 256)
+    assert choose_strip(image, replace(ENGINE, cores=1), {}).columns_outside
+    assert not choose_strip(image, replace(ENGINE, cores=2), {}).columns_outside
+    deep = Shape(1, 7, 7, 7, 0, 32, 64, 16, 1, 1, 1024)  # 7 x 7, and 1 MB of columns
+    assert choose_strip(deep, replace(ENGINE, cores=2), {}).columns_outside
+
+
 def test_registers_are_divided_as_needs_the_fewest_loads():
     def products(*pairs):
         places = ((("x", (index(a),)), ("w", (index(b),)), ("c", (index(0),))) for a, b in pairs)

@@ -28,6 +28,7 @@ PLANE = 8.0  # cycles to split 32 elements, for each plane
 RESULT = 12.0  # cycles to finish one row of 32 sums
 PANEL = 300.0  # cycles to begin with 32 columns of a strip
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
+SHARED_BYTES = 1.6  # the same of what another core has just written
 FREE_SHARE = 0.45  # of the second cache, up to which all that is read again is still there
 OPEN_ROWS = 128  # assumed where their number is known at run time only
 OPEN_SHARE = 0.65  # of the second cache, for the row operand of a strip of an open number of rows
@@ -167,6 +168,8 @@ def cycles(shape: Shape, strip: Strip, target: Target) -> float:
     if strip.columns_outside:
         held, near, again = shape.lines * shape.width + shape.reach, panel_bytes, 1
         tasks = shape.columns
+        # The cores share the splitting, and each then reads what the others have split.
+        total += held * shape.row_bytes * (target.cores - 1) / SHARED_BYTES
     else:
         held, near, again = rows + shape.reach, panel_bytes * shape.columns, strips
         tasks = shape.lead * strips
