@@ -27,7 +27,7 @@ from dlc.graph.ops.planes_planar import ConvPlanarPlanes
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.graph.ops.text import TextOp
 from dlc.graph.ops.winograd import ConvWinograd
-from dlc.te.expr import Const
+from dlc.te.expr import ONE, Const, index
 from dlc.te.simplify import surely_equal
 
 MAX_GROUP_NODES = 24
@@ -156,7 +156,7 @@ class _Grouping:
         if producer is not None and isinstance(producer.op, ConvWinograd):
             return False  # its tiles are written where they are computed
         if isinstance(node.op, Interleave) and producer is not None:
-            whole = isinstance(producer.op, ConvPlanes) and _keeps_pairs(node)
+            whole = isinstance(producer.op, ConvPlanes) and _keeps_pairs(node, node.op)
             anchored = whole or isinstance(producer.op, ConvBlocked)
         alone = len(self.graph.users.get(node.inputs[0], ())) == 1
         return anchored and alone
@@ -277,12 +277,13 @@ def _keeps_rows(op: Op) -> bool:
     return isinstance(op, Transpose) and op.perm[-1:] == (len(op.perm) - 1,)
 
 
-def _keeps_pairs(node: Node) -> bool:
+def _keeps_pairs(node: Node, op: Interleave) -> bool:
     """Whether pairs of blocks, which a matrix engine computes at once, stay within one digit of
     what an interleave makes of them: blocks, or pixels where there is one block for each.
     """
     blocks = node.output.type.shape[1]
-    return isinstance(blocks, Const) and (blocks.value == 1 or blocks.value % 2 == 0)
+    fastest = index(op.stride[-1]) if blocks == ONE else blocks
+    return isinstance(fastest, Const) and fastest.value % 2 == 0
 
 
 def _same_shape(a: Value, b: Value) -> bool:

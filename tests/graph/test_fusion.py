@@ -183,3 +183,17 @@ def test_a_contraction_that_reads_numbers_again_and_again_gets_them_from_memory(
 def test_numbers_that_leave_the_graph_are_made_once() -> None:
     lines = (*NUMBERS, "y: f32[4, 6] = exp(c)")
     assert kernels(*lines, head=BYTES, result="y, c") == [["cast", "cast"], ["exp"]]
+
+
+@pytest.mark.parametrize(("stride", "blocks", "joins"), [(2, 1, True), (3, 1, False), (3, 2, True)])
+def test_a_pair_of_blocks_stays_within_a_phase_or_two(stride: int, blocks: int, joins: bool):
+    found = kernels(
+        f"c: f32[1, {stride * blocks}, 5, 3, 16] = conv_planes(x, w, blocks={stride * blocks},"
+        " slack=99, planes=1)",
+        f"y: f32[1, {blocks}, 5, {3 * stride}, 16] = interleave(c, stride=(1, {stride}))",
+        head="def main(x: f32[1, 2, 5, 3, 16], "
+        f"w: bf16[{stride * blocks}, 1, 1, 1, 1, 16, 16, 2]):\n",
+    )
+    assert found == (
+        [["conv_planes", "interleave"]] if joins else [["conv_planes"], ["interleave"]]
+    )

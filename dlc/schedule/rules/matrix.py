@@ -130,11 +130,12 @@ def match(func: Func, target: Target) -> Products | None:
     if len(lane) != 1 or not row or factors is None:
         return None
     row.sort(key=lambda v: -factors[v])
-    block = block or _lonely(result, used)
+    extents = {f.var: f.extent for f in result.loops}
+    counting = [v for v in block if not is_const(extents[v], 1)]
+    block = counting or block or _lonely(result, used)
     if not block:
         return None
     lead, lines = _lines(sums[0], lead)
-    extents = {f.var: f.extent for f in result.loops}
     if len(block) > 1:
         block.sort(key=lambda v: -steps[v] if steps else 0)
         if not steps or not _are_digits([(steps[v], extents[v]) for v in block]):
