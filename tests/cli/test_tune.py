@@ -164,6 +164,8 @@ def test_ctrl_c_keeps_what_was_measured(files):
         stderr=subprocess.DEVNULL,
         text=True,
         env=dict(os.environ, PYTHONPATH=str(root)),
+        # A shell starts what it runs in the background with interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert running.stdout
     for line in running.stdout:
