@@ -160,14 +160,21 @@ class Memory:
                 raw = self._masked_load(at, elem, lanes, size, mask)
             found = self.builder.remember(key, self.arith.from_memory(raw, storage.dtype))
             if self.ahead and lanes and storage.name in self.given:
-                line = ("ahead", storage.name, flat.rest, flat.const * size // LINE_BYTES)
-                if self.builder.recall(line) is None:  # narrow vectors share one
-                    self.builder.remember(line, at)
-                    self._prefetch(at, self.ahead)
+                self._ask_ahead(storage, flat, at, self.ahead)
         return found
 
-    def _prefetch(self, at: Val, ahead: int, *, to_write: bool = False) -> None:
-        """Ask for the line some bytes behind an address; any address will do."""
+    def _ask_ahead(
+        self, storage: Storage, flat: Flat, at: Val, ahead: int, *, to_write: bool = False
+    ) -> None:
+        """Ask for the line some bytes behind an address, once where vectors share a line.
+
+        It need not lie inside the buffer: the processor ignores an address that cannot be read.
+        """
+        size = storage.dtype.size_bytes
+        key = ("ahead", to_write, storage.name, flat.rest, flat.const * size // LINE_BYTES)
+        if self.builder.recall(key) is not None:
+            return
+        self.builder.remember(key, at)
         self.builder.declarations.use("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
         line = self.builder.op(f"getelementptr i8, {at}, i64 {ahead}", "ptr")
         call = f"call void @llvm.prefetch.p0({line}, i32 {int(to_write)}, i32 3, i32 1)"
@@ -322,10 +329,7 @@ class Memory:
             return
         self.builder.line(f"store {raw}, {at}, align {size}")
         if raw.lanes * size >= MIN_WRITE_BYTES and self._is_far(storage):
-            line = ("to write", storage.name, flat.rest, flat.const * size // LINE_BYTES)
-            if self.builder.recall(line) is None:
-                self.builder.remember(line, at)
-                self._prefetch(at, WRITE_AHEAD, to_write=True)
+            self._ask_ahead(storage, flat, at, WRITE_AHEAD, to_write=True)
         if storage.dtype not in (DType.F16, DType.BF16) and storage.dtype not in NARROW_FLOATS:
             self.builder.remember(self._load_key(at, value.lanes, storage, None), value)
 
