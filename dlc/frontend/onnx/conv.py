@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.windows import per_axis, read_window
+from dlc.frontend.onnx.windows import WindowAttributes, per_axis, read_window
 from dlc.graph.graph import Value
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
@@ -16,31 +17,41 @@ from dlc.te.expr import ONE, Const
 from dlc.te.simplify import surely_differ
 
 
+class ConvAttributes(WindowAttributes, total=False):
+    """What ONNX says of a convolution."""
+
+    group: int
+    kernel_shape: Sequence[int]
+
+
 @converter("Conv", since=1)
 def convert_conv(
     ctx: Context,
     x: Value,
     w: Value,
     bias: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] = (),
-    group: int = 1,
-    kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    **attributes: Unpack[ConvAttributes],
 ) -> Value:
     """Cross-correlation.
 
     Source: https://onnx.ai/onnx/operators/onnx__Conv.html
     """
-    kernel = kernel_sizes(ctx, w, kernel_shape)
-    window = read_window(
-        ctx, x.type.shape[2:], kernel,
-        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
-    )  # fmt: skip
+    return add_bias(ctx, conv(ctx, x, w, **attributes), bias)
+
+
+def conv(
+    ctx: Context,
+    x: Value,
+    w: Value,
+    *,
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    **attributes: Unpack[WindowAttributes],
+) -> Value:
+    """A convolution without a bias, of any type of numbers."""
+    window = read_window(ctx, x.type.shape[2:], kernel_sizes(ctx, w, kernel_shape), **attributes)
     op = Conv(stride=window.stride, pads=window.pads, dilation=window.dilation, groups=group)
-    return add_bias(ctx, ctx.call(op, x, w), bias)
+    return ctx.call(op, x, w)
 
 
 @converter("ConvTranspose", since=1)

@@ -6,9 +6,10 @@ Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.conv import convert_conv
+from dlc.frontend.onnx.conv import ConvAttributes, add_bias, conv
 from dlc.frontend.onnx.matmul import convert_gemm, scaled
 from dlc.frontend.onnx.quantized import convert_dequantize, convert_quantize
 from dlc.frontend.onnx.registry import converter
@@ -77,18 +78,10 @@ def convert_fused_conv(
     *,
     activation: str = "",
     activation_params: Sequence[float] = (),
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] = (),
-    group: int = 1,
-    kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    **attributes: Unpack[ConvAttributes],
 ) -> Value:
     """A convolution, with a sum and an activation behind it."""
-    y = _value(convert_conv(
-        ctx, x, w, bias, auto_pad=auto_pad, dilations=dilations, group=group,
-        kernel_shape=kernel_shape, pads=pads, strides=strides,
-    ))  # fmt: skip
+    y = add_bias(ctx, conv(ctx, x, w, **attributes), bias)
     y = y if other is None else ctx.call(Add(), y, other)
     return _activated(ctx, y, activation, activation_params)
 

@@ -8,10 +8,12 @@ Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.conv import ConvAttributes
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.generate import convert_range, convert_trilu
 from dlc.frontend.onnx.microsoft import DOMAIN, convert_fused_conv, convert_fused_matmul
@@ -157,18 +159,12 @@ def _declare_nhwc_conv(op_type: str) -> None:
         *,
         activation: str = "",
         activation_params: Sequence[float] = (),
-        auto_pad: str = "NOTSET",
-        dilations: Sequence[int] = (),
-        group: int = 1,
-        kernel_shape: Sequence[int] = (),
-        pads: Sequence[int] = (),
-        strides: Sequence[int] = (),
+        **attributes: Unpack[ConvAttributes],
     ) -> Value:
         y = one(convert_fused_conv(
             ctx, channels_first(ctx, x), channels_first(ctx, w), bias,
             None if other is None else channels_first(ctx, other),
-            activation=activation, activation_params=activation_params, auto_pad=auto_pad,
-            dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
+            activation=activation, activation_params=activation_params, **attributes,
         ))  # fmt: skip
         return channels_last(ctx, y)
 

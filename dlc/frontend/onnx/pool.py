@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Unpack
 
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.windows import read_window
+from dlc.frontend.onnx.windows import WindowAttributes, read_window
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Mul, Pow
 from dlc.graph.ops.elementwise import Abs
@@ -22,18 +23,12 @@ def convert_max_pool(
     x: Value,
     *,
     kernel_shape: Sequence[int],
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
-    dilations: Sequence[int] = (),
-    pads: Sequence[int] = (),
     storage_order: int = 0,
-    strides: Sequence[int] = (),
+    **attributes: Unpack[WindowAttributes],
 ) -> tuple[Value, ...]:
     """The maximum of each window, and where it lies."""
-    window = read_window(
-        ctx, x.type.shape[2:], kernel_shape,
-        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
-    )  # fmt: skip
+    window = read_window(ctx, x.type.shape[2:], kernel_shape, **attributes)
     op = MaxPool(
         kernel=window.kernel, stride=window.stride, pads=window.pads,
         dilation=window.dilation, ceil_mode=bool(ceil_mode),
@@ -53,18 +48,12 @@ def convert_average_pool(
     x: Value,
     *,
     kernel_shape: Sequence[int],
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
     count_include_pad: int = 0,
-    dilations: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    **attributes: Unpack[WindowAttributes],
 ) -> Value:
     """The mean of each window; padding counts only where `count_include_pad` says so."""
-    window = read_window(
-        ctx, x.type.shape[2:], kernel_shape,
-        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
-    )  # fmt: skip
+    window = read_window(ctx, x.type.shape[2:], kernel_shape, **attributes)
     op = AveragePool(
         kernel=window.kernel, stride=window.stride, pads=window.pads,
         dilation=window.dilation, ceil_mode=bool(ceil_mode),
@@ -99,20 +88,14 @@ def convert_lp_pool(
     x: Value,
     *,
     kernel_shape: Sequence[int],
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
-    dilations: Sequence[int] = (),
     p: int = 2,
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    **attributes: Unpack[WindowAttributes],
 ) -> Value:
     """The p-norm of each window: padding adds zeros, so it is a mean that counts them."""
     if p < 1 or ceil_mode:
         ctx.refuse(f"p = {p}, ceil_mode = {ceil_mode}")
-    window = read_window(
-        ctx, x.type.shape[2:], kernel_shape,
-        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
-    )  # fmt: skip
+    window = read_window(ctx, x.type.shape[2:], kernel_shape, **attributes)
     size = ctx.call(Abs(), x)
     powers = size if p == 1 else ctx.call(Pow(), size, ctx.scalar(p, x.type.dtype))
     mean = AveragePool(

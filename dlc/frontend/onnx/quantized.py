@@ -5,19 +5,17 @@ Source: https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html and its sibling
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Unpack
 
 from dlc.core.types import INDEX, NARROW, DType
 from dlc.frontend.onnx.cast import cast_to, number_type, saturated
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.conv import kernel_sizes
+from dlc.frontend.onnx.conv import ConvAttributes, conv
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to
-from dlc.frontend.onnx.windows import read_window
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, Div, Mul, Sub
-from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.elementwise import Round
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Expand, Slice
@@ -200,21 +198,10 @@ def convert_conv_integer(
     w: Value,
     x_zero: Value | None = None,
     w_zero: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] = (),
-    group: int = 1,
-    kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    **attributes: Unpack[ConvAttributes],
 ) -> Value:
     """The convolution of (x - x_zero) and (w - w_zero) as i32."""
-    window = read_window(
-        ctx, x.type.shape[2:], kernel_sizes(ctx, w, kernel_shape),
-        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
-    )  # fmt: skip
-    op = Conv(stride=window.stride, pads=window.pads, dilation=window.dilation, groups=group)
-    return ctx.call(op, moved(ctx, x, x_zero, (1, 0)), moved(ctx, w, w_zero, (0, 0)))
+    return conv(ctx, moved(ctx, x, x_zero, (1, 0)), moved(ctx, w, w_zero, (0, 0)), **attributes)
 
 
 @converter("QLinearConv", since=10)
@@ -229,21 +216,10 @@ def convert_qlinear_conv(
     y_scale: Value,
     y_zero: Value,
     bias: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] = (),
-    group: int = 1,
-    kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    **attributes: Unpack[ConvAttributes],
 ) -> Value:
     """A convolution of quantized operands, quantized; the bias has the scale of the products."""
-    window = read_window(
-        ctx, x.type.shape[2:], kernel_sizes(ctx, w, kernel_shape),
-        auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
-    )  # fmt: skip
-    op = Conv(stride=window.stride, pads=window.pads, dilation=window.dilation, groups=group)
-    total = ctx.call(op, moved(ctx, x, x_zero, (1, 0)), moved(ctx, w, w_zero, (0, 0)))
+    total = conv(ctx, moved(ctx, x, x_zero, (1, 0)), moved(ctx, w, w_zero, (0, 0)), **attributes)
     if bias is not None:
         total = ctx.call(Add(), total, along(ctx, bias, (1, 0), total))
     real = ctx.call(

@@ -1,8 +1,8 @@
 """Converters: functions whose signature is the schema of an ONNX operator.
 
 Positional parameters are operands (a default of None makes one optional), keyword-only parameters
-are attributes. What a node has and the signature does not is refused by name, so nothing in a
-model is ignored.
+are attributes, and so are the keys of a `**attributes: Unpack[SomeTypedDict]`. What a node has and
+the signature does not is refused by name, so nothing in a model is ignored.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
+from typing import get_args, get_type_hints
 
 import numpy as np
 
@@ -104,12 +105,17 @@ def _entry(fn: Converter) -> Entry:
     parameters = list(inspect.signature(fn).parameters.values())[1:]  # without the context
     operands = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     attributes = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    types = {p.name: str(p.annotation) for p in attributes}
+    for p in parameters:
+        if p.kind is p.VAR_KEYWORD:
+            (keys,) = get_args(get_type_hints(fn)[p.name])
+            types |= {key: kind.__forward_arg__ for key, kind in keys.__annotations__.items()}
     return Entry(
         fn,
         required=sum(p.default is p.empty for p in operands),
         operands=len(operands),
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
-        attributes={p.name: str(p.annotation) for p in attributes},
+        attributes=types,
         needed=frozenset(p.name for p in attributes if p.default is p.empty),
     )
 

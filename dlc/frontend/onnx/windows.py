@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from dlc.frontend.onnx.context import Context
 from dlc.te.expr import Const, Expr
 from dlc.te.types import is_const
+
+
+class WindowAttributes(TypedDict, total=False):
+    """What ONNX says of a window's way over an image.
+
+    Source: https://onnx.ai/onnx/operators/onnx__Conv.html
+    """
+
+    auto_pad: str
+    dilations: Sequence[int]
+    pads: Sequence[int]
+    strides: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +38,12 @@ def read_window(
     image: Sequence[Expr],
     kernel: Sequence[int],
     *,
-    auto_pad: str,
-    pads: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
 ) -> Window:
-    """Complete the attributes: absent lists, `auto_pad`.
-
-    Source: https://onnx.ai/onnx/operators/onnx__Conv.html
-    """
+    """Complete the attributes: absent lists, `auto_pad`."""
     rank = len(image)
     if len(kernel) != rank or not rank:
         ctx.refuse(f"a kernel of {len(kernel)} dimensions for images of {rank}")
