@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+import dlc
 from tests.end_to_end.networks import NETWORKS, Network
 from tests.end_to_end.test_networks import onnxruntime_session
 from tests.end_to_end.whole import WHOLE, bert
@@ -58,6 +60,56 @@ def test_lower_precision_runs_on_the_engine(
     run_network(network, stub, tmp_path, monkeypatch, **options)
     (source,) = tmp_path.glob("*.cc")
     assert source.read_text().count("multiply_tiles<") >= 4
+
+
+def smaller_image(model: onnx.ModelProto) -> None:
+    """Let a detector take images of 64 by 64; its layers keep what they are."""
+    for axis in (2, 3):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = 64
+    del model.graph.value_info[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+
+
+# Models of the folder `pytest --models DIR` names, and what makes their builds small.
+MODELS: dict[str, dict[str, Any]] = {
+    "yolox_nano": {},
+    "silero_vad": {
+        "values": {"sr": 16000},
+        "shapes": {"input": (1, 576), "state": (2, 1, 128)},
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_a_trained_model_gives_what_it_gives_on_the_cpu(
+    name: str,
+    stub: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
+) -> None:
+    folder = pytestconfig.getoption("--models")
+    source = folder / name / "model.onnx" if folder else None
+    if source is None or not source.exists():
+        pytest.skip(f"no --models folder with {name}/model.onnx")
+    model, options = onnx.load(source), MODELS[name]
+    if name == "yolox_nano":
+        smaller_image(model)
+    path = tmp_path / "model.so"
+    build_emulated(model, path, monkeypatch, optimize=True, **options)
+    on_cpu = dlc.compile(model, **options)
+    random = np.random.default_rng(0)
+    feeds = {
+        spec.name: random.standard_normal([int(n) for n in spec.shape]).astype(np.float32)
+        for spec in on_cpu.inputs
+    }
+    found, calls, errors = run_on_stub(path, stub, feeds)
+    assert not errors
+    assert any(call.startswith("launch ") for call in calls)
+    for key, wanted in on_cpu.run(feeds).items():
+        atol = 1e-4 * float(np.abs(wanted).max())
+        np.testing.assert_allclose(found[key], wanted, rtol=1e-3, atol=atol)
 
 
 def run_network(
