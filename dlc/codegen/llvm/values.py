@@ -11,6 +11,7 @@ from dlc.codegen.llvm.index import Indices
 from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, constant, lane_constants, mangled
 from dlc.codegen.llvm.math import Math
 from dlc.codegen.llvm.memory import Memory
+from dlc.codegen.llvm.power import Power
 from dlc.core.types import INDEX, DType
 from dlc.te.expr import (
     COMPARISONS,
@@ -38,6 +39,7 @@ class Values:
         self.builder = builder
         self.arith = arith
         self.math = Math(arith)
+        self.power = Power(self.math)
         self.indices = Indices(builder, self.expr)
         self.memory = Memory(builder, arith, self.indices)
         self._differences: dict[int, tuple[Expr, Expr]] = {}
@@ -87,13 +89,13 @@ class Values:
                 return self._sum(op, a, b)
             if op is BinOp.POW:
                 exponent = float(b.value) if isinstance(b, Const) else None
-                return self.math.power(*self._pair(self.expr(a), self.expr(b)), exponent)
+                return self.power.of_floats(*self._pair(self.expr(a), self.expr(b)), exponent)
             if op is BinOp.MIN or op is BinOp.MAX:
                 never = (_never_nan(a), _never_nan(b))
                 x, y = self._pair(self.expr(a), self.expr(b))
                 return self.arith.extreme(op, x, y, a.dtype, never_nan=never)
         elif op is BinOp.POW:
-            return self.math.int_power(*self._pair(self.expr(a), self.expr(b)), a.dtype)
+            return self.power.of_integers(*self._pair(self.expr(a), self.expr(b)), a.dtype)
         x, y = self._pair(self.expr(a), self.expr(b))
         return self.arith.binary(op, x, y, a.dtype)
 
