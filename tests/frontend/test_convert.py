@@ -57,6 +57,21 @@ def refused(node, *, shape=(1, 2, 5, 7), opset=17, constants=()) -> str:
 # The schema.
 
 
+@pytest.mark.parametrize(
+    ("node", "field", "value"),
+    [
+        (NODE("HardSigmoid", ["x"], ["y"]), "alpha", 0.2),
+        (NODE("InstanceNormalization", ["x", "c", "c"], ["y"]), "epsilon", 1e-5),
+    ],
+)
+def test_a_default_is_a_float32_as_what_stands_in_a_model_is(node, field, value):
+    left_out = graph_of(model([node], {"x": (1, 2, 3, 5)}, {"c": one([1, 2])})).nodes[-1].op
+    node.attribute.append(helper.make_attribute(field, value))
+    given = graph_of(model([node], {"x": (1, 2, 3, 5)}, {"c": one([1, 2])})).nodes[-1].op
+    assert left_out == given
+    assert getattr(given, field) == np.float32(value)
+
+
 def test_an_attribute_nobody_reads_is_refused():
     message = refused(NODE("Relu", ["x"], ["y"], "r", slope=0.5))
     assert "node 'r': ONNX Relu-17" in message

@@ -285,7 +285,7 @@ class _Driver:
         while operands and operands[-1] is None:
             operands.pop()
         try:
-            made = entry.fn(self.ctx, *operands, **node.attributes)
+            made = entry.fn(self.ctx, *operands, **{**entry.numbers, **node.attributes})
         except ShapeError as error:
             where = f"node '{node.label}' ({node.operator}), {error.fields['op']}"
             raise ShapeError(hint=error.hint, **{**error.fields, "op": where}) from error

@@ -8,7 +8,7 @@ the signature does not is refused by name, so nothing in a model is ignored.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import get_args, get_type_hints
 
@@ -45,6 +45,8 @@ class Entry:
     """The type of each attribute, as annotated."""
     needed: frozenset[str]
     """Attributes without a default."""
+    numbers: dict[str, float]
+    """Defaults that are no float32, rounded to one: as numbers that stand in a model are."""
 
     def why_not(self, node: OnnxNode) -> str:
         """Why the node's operands or attributes do not fit, or ""."""
@@ -117,6 +119,7 @@ def _entry(fn: Converter) -> Entry:
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
         attributes=types,
         needed=frozenset(p.name for p in attributes if p.default is p.empty),
+        numbers=_numbers({p.name: p.default for p in attributes}),
     )
 
 
@@ -149,7 +152,13 @@ def _entry_of(op: type[Op]) -> Entry:
         variadic=len(plain) < len(parameters),
         attributes=attributes,
         needed=frozenset(needed),
+        numbers=_numbers({f.name: f.default for f in fields(op)}),  # type: ignore[arg-type]
     )
+
+
+def _numbers(defaults: Mapping[str, object]) -> dict[str, float]:
+    rounded = {n: float(np.float32(v)) for n, v in defaults.items() if isinstance(v, float)}
+    return {name: value for name, value in rounded.items() if value != defaults[name]}
 
 
 def _fits(value: object, kind: str) -> bool:
