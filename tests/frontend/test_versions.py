@@ -265,6 +265,8 @@ def recurrent(kind, direction, *, bias=True, state=True, peepholes=False, layout
         ("LSTM", {"bias": False, "state": False}),
         ("LSTM", {"peepholes": True}),
         ("LSTM", {"clip": 0.4}),
+        ("LSTM", {"input_forget": 1}),
+        ("LSTM", {"input_forget": 1, "peepholes": True}),
         ("GRU", {}),
         ("GRU", {"linear_before_reset": 1}),
         ("GRU", {"linear_before_reset": 1, "bias": False, "state": False}),
@@ -281,6 +283,32 @@ def test_recurrent_layers_mean_what_onnxruntime_means(kind, options, direction):
 
 def test_activations_of_each_direction_are_used():
     node, constants, x = recurrent("RNN", "bidirectional", activations=["Relu", "Sigmoid"])
+    for got, want in zip(*run(node, constants, 14, x), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+NUMBERS = [
+    ("LSTM", {"activations": ["HardSigmoid", "ScaledTanh", "LeakyRelu"],
+              "activation_alpha": [0.3, 0.7, 0.2], "activation_beta": [0.4, 1.5]}),
+    ("GRU", {"activations": ["Affine", "Elu"],
+             "activation_alpha": [0.0625, 0.5], "activation_beta": [0.125]}),
+    ("RNN", {"activations": ["ThresholdedRelu"], "activation_alpha": [0.25]}),
+    ("RNN", {"activations": ["HardSigmoid"]}),
+    ("RNN", {"activations": ["LeakyRelu"]}),
+    ("RNN", {"activation_alpha": [0.5]}),  # Tanh has no numbers
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "options"), NUMBERS, ids=str)
+def test_activations_take_numbers(kind, options):
+    node, constants, x = recurrent(kind, "reverse", **options)
+    for got, want in zip(*run(node, constants, 14, x), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_activations_of_two_directions_take_the_numbers_in_turn():
+    names = {"activations": ["Sigmoid", "LeakyRelu"] * 2, "activation_alpha": [0.1, 0.5]}
+    node, constants, x = recurrent("GRU", "bidirectional", **names)
     for got, want in zip(*run(node, constants, 14, x), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
@@ -307,9 +335,8 @@ def test_layout_1_is_layout_0_with_the_batch_first(kind):
 @pytest.mark.parametrize(
     ("kind", "options", "word"),
     [
-        ("LSTM", {"input_forget": 1}, "input_forget"),
-        ("LSTM", {"activations": ["Affine", "Tanh", "Tanh"]}, "activation 'affine'"),
-        ("RNN", {"activation_alpha": [0.5]}, "activation_alpha"),
+        ("LSTM", {"activations": ["Softmax", "Tanh", "Tanh"]}, "activation 'Softmax'"),
+        ("RNN", {"activations": ["ScaledTanh"], "activation_alpha": [0.5]}, "has no beta"),
         ("RNN", {"activations": ["Tanh", "Tanh"]}, "2 activations"),
     ],
 )

@@ -15,26 +15,17 @@ from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.control import counter
 from dlc.frontend.onnx.generate import fill
 from dlc.frontend.onnx.indices import checked
+from dlc.frontend.onnx.recurrent_activation import Activation, read_activations
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
 from dlc.frontend.onnx.slicing import slice_axes, split_axis
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
-from dlc.graph.op import Op
-from dlc.graph.ops.activation import Clip, HardSigmoid, Relu, Sigmoid, Softplus, Softsign
+from dlc.graph.ops.activation import Clip
 from dlc.graph.ops.binary import Add, Less, Mul, Where
-from dlc.graph.ops.elementwise import Tanh
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Concat
 from dlc.te.expr import Const, Expr, index
 
-ACTIVATIONS: dict[str, Op] = {
-    "sigmoid": Sigmoid(),
-    "tanh": Tanh(),
-    "relu": Relu(),
-    "softsign": Softsign(),
-    "softplus": Softplus(),
-    "hardsigmoid": HardSigmoid(),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +39,7 @@ class Layer:
     hidden: int
     reverse: tuple[bool, ...]
     """For each direction."""
-    activations: tuple[tuple[Op, ...], ...]
+    activations: tuple[tuple[Activation, ...], ...]
     """For each direction."""
     clip: float | None
     batch_first: bool
@@ -76,14 +67,14 @@ class StepBuilder:
 
     ctx: Context
     layer: Layer
-    activations: tuple[Op, ...]
+    activations: tuple[Activation, ...]
 
     def act(self, which: int, x: Value) -> Value:
         """An activation, after the clip that the operator may have."""
         clip = self.layer.clip
         if clip is not None:
             x = self.ctx.call(Clip(min=-clip, max=clip), x)
-        return self.ctx.call(self.activations[which], x)
+        return self.activations[which].of(self.ctx, x)
 
     def add(self, a: Value, b: Value) -> Value:
         """The sum."""
@@ -98,12 +89,6 @@ class StepBuilder:
         return split_axis(self.ctx, gates, -1, None, count)
 
 
-def check_parameters(ctx: Context, alpha: Sequence[float], beta: Sequence[float]) -> None:
-    """Refuse parameters of activation functions; the functions that have none ignore them."""
-    if alpha or beta:
-        ctx.refuse("activation_alpha and activation_beta are not handled")
-
-
 def read_layer(
     ctx: Context,
     x: Value,
@@ -116,6 +101,8 @@ def read_layer(
     clip: float | None,
     hidden_size: int | None,
     activations: Sequence[str],
+    alpha: Sequence[float],
+    beta: Sequence[float],
     defaults: Sequence[str],
 ) -> Layer:
     """Check and collect what the three operators share."""
@@ -133,13 +120,11 @@ def read_layer(
         x = transpose(ctx, x, (1, 0, 2))
     lengths = _lengths(ctx, x, sequence_lens)
     reverse = ways[direction]
-    names = [a.lower() for a in activations] or [d.lower() for d in defaults] * len(reverse)
-    if unknown := [name for name in names if name not in ACTIVATIONS]:
-        ctx.refuse(f"activation '{unknown[0]}' is not handled")
+    names = activations or [*defaults] * len(reverse)
     if len(names) != len(defaults) * len(reverse):
         ctx.refuse(f"{len(names)} activations, not {len(defaults) * len(reverse)}")
+    chosen = read_activations(ctx, names, alpha, beta)
     count = len(defaults)
-    chosen = [ACTIVATIONS[name] for name in names]
     per_direction = tuple(tuple(chosen[d * count : (d + 1) * count]) for d in range(len(reverse)))
     return Layer(
         x,

@@ -6,11 +6,11 @@ Source: https://onnx.ai/onnx/operators/onnx__LSTM.html, onnx__GRU.html, onnx__RN
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.recurrence import (
     StepBuilder,
-    check_parameters,
     initial_state,
     one_direction,
     read_layer,
@@ -48,33 +48,43 @@ def convert_lstm(
     output_sequence: int = 1,
 ) -> tuple[Value, ...]:
     """Long short-term memory."""
-    if input_forget:
-        ctx.refuse("input_forget = 1 is not handled")
-    check_parameters(ctx, activation_alpha, activation_beta)
     layer = read_layer(
         ctx, x, w, r, bias, sequence_lens, direction, layout, clip, hidden_size,
-        activations, ("Sigmoid", "Tanh", "Tanh"),
+        activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh", "Tanh"),
     )  # fmt: skip
     starts = [initial_state(ctx, layer, v) for v in (initial_h, initial_c)]
     peeps = _peepholes(ctx, peepholes, len(layer.reverse))
-    return run_layer(ctx, layer, 4, starts, peeps, _lstm_cell, whole_bias=True)
+    cell = partial(_lstm_cell, coupled=bool(input_forget))
+    return run_layer(ctx, layer, 4, starts, peeps, cell, whole_bias=True)
 
 
 def _lstm_cell(
-    body: StepBuilder, carries: list[Value], step: Value, invariants: list[Value]
+    body: StepBuilder,
+    carries: list[Value],
+    step: Value,
+    invariants: list[Value],
+    *,
+    coupled: bool = False,
 ) -> list[Value]:
+    """One step; `coupled` gates forget as much as they let in."""
     hidden, memory = carries
     gates = body.add(step, body.ctx.call(MatMul(), hidden, invariants[0]))
     i, o, f, c = body.parts(gates, 4)
     if invariants[1:]:
         i = body.add(i, body.mul(memory, invariants[1]))
         f = body.add(f, body.mul(memory, invariants[3]))
-    kept = body.mul(body.act(0, f), memory)
-    memory = body.add(kept, body.mul(body.act(0, i), body.act(1, c)))
+    taken = body.act(0, i)
+    left = _rest(body, taken) if coupled else body.act(0, f)
+    memory = body.add(body.mul(left, memory), body.mul(taken, body.act(1, c)))
     if invariants[1:]:
         o = body.add(o, body.mul(memory, invariants[2]))
-    out = body.ctx.call(body.activations[2], memory)
+    out = body.activations[2].of(body.ctx, memory)
     return [body.mul(body.act(0, o), out), memory]
+
+
+def _rest(body: StepBuilder, gate: Value) -> Value:
+    """1 - gate."""
+    return body.ctx.call(Sub(), body.ctx.scalar(1.0, gate.type.dtype), gate)
 
 
 def _peepholes(ctx: Context, peepholes: Value | None, directions: int) -> list[list[Value]]:
@@ -106,10 +116,9 @@ def convert_gru(
     output_sequence: int = 1,
 ) -> tuple[Value, ...]:
     """Gated recurrent unit."""
-    check_parameters(ctx, activation_alpha, activation_beta)
     layer = read_layer(
         ctx, x, w, r, bias, sequence_lens, direction, layout, clip, hidden_size,
-        activations, ("Sigmoid", "Tanh"),
+        activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh"),
     )  # fmt: skip
     starts = [initial_state(ctx, layer, initial_h)]
     directions = range(len(layer.reverse))
@@ -170,10 +179,9 @@ def convert_rnn(
     output_sequence: int = 1,
 ) -> tuple[Value, ...]:
     """A simple recurrent layer."""
-    check_parameters(ctx, activation_alpha, activation_beta)
     layer = read_layer(
         ctx, x, w, r, bias, sequence_lens, direction, layout, clip, hidden_size,
-        activations, ("Tanh",),
+        activations, activation_alpha, activation_beta, ("Tanh",),
     )  # fmt: skip
     starts = [initial_state(ctx, layer, initial_h)]
     return run_layer(ctx, layer, 1, starts, [[] for _ in layer.reverse], _rnn_cell, whole_bias=True)
