@@ -9,6 +9,7 @@ import numpy as np
 
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
 from dlc.frontend.onnx.slicing import concat, pad_axes, slice_axes
@@ -143,6 +144,32 @@ def _parts(ctx: Context, x: Value) -> list[Value]:
         )
         for i in range(count)
     ]
+
+
+def _check_one(ctx: Context, normalized: int, onesided: int, signal_ndim: int) -> None:
+    if normalized or not onesided or signal_ndim != 1:
+        given = f"normalized = {normalized}, onesided = {onesided}, signal_ndim = {signal_ndim}"
+        ctx.refuse(f"{given} is not handled")
+
+
+@converter("Rfft", since=1, domain=DOMAIN)
+def convert_rfft(
+    ctx: Context, x: Value, *, normalized: int, onesided: int, signal_ndim: int
+) -> Value:
+    """Half the spectrum of a real signal along the last axis, before an axis of its parts."""
+    _check_one(ctx, normalized, onesided, signal_ndim)
+    last = x.type.rank - 1
+    return _dft(ctx, unsqueeze(ctx, x, [-1]), None, last, inverse=False, onesided=True)
+
+
+@converter("Irfft", since=1, domain=DOMAIN)
+def convert_irfft(
+    ctx: Context, x: Value, *, normalized: int, onesided: int, signal_ndim: int
+) -> Value:
+    """The real signal, of an even length, of half a spectrum."""
+    _check_one(ctx, normalized, onesided, signal_ndim)
+    y = _real_inverse(ctx, x, None, x.type.rank - 2)
+    return reshape_to(ctx, y, y.type.shape[:-1])
 
 
 @converter("STFT", since=17)

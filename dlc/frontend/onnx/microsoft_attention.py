@@ -27,7 +27,7 @@ from dlc.graph.ops.binary import Add, Less, LessEqual, Mul, Sub, Where
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.norm import LayerNorm, Softmax
+from dlc.graph.ops.norm import Softmax
 from dlc.te.expr import ZERO, Expr, const, index
 from dlc.te.simplify import canonical
 
@@ -50,6 +50,10 @@ class Attention:
         self, ctx: Context, q: Value, k: Value, v: Value, biases: Sequence[Value | None]
     ) -> Value:
         """Attention of heads, merged: [batch, queries, heads * size]."""
+        return self.weigh(ctx, self.scores(ctx, q, k, biases), v)
+
+    def scores(self, ctx: Context, q: Value, k: Value, biases: Sequence[Value | None]) -> Value:
+        """How much each query asks for each key: [batch, heads, queries, keys]."""
         size = q.type.shape[3]
         factor = self.scale
         if not factor:
@@ -66,6 +70,10 @@ class Attention:
             seen = ctx.call(LessEqual(), key, at)
             low = ctx.scalar(float(np.finfo(np.float32).min), scores.type.dtype)
             scores = ctx.call(Where(), seen, scores, low)
+        return scores
+
+    def weigh(self, ctx: Context, scores: Value, v: Value) -> Value:
+        """The mean of values by the softmax of scores, merged: [batch, queries, heads * size]."""
         made = ctx.call(MatMul(), ctx.call(Softmax(axis=-1), scores), v)
         batch, heads, length, width = made.type.shape
         return reshape_to(
@@ -112,10 +120,6 @@ def parts_of(ctx: Context, x: Value, sizes: Sequence[int]) -> list[Value]:
         slice_axes(ctx, x, [index(a)], [index(b)], [axis], [1])
         for a, b in itertools.pairwise(ends.tolist())
     ]
-
-
-def _with_past(ctx: Context, past: Value | None, new: Value) -> Value:
-    return new if past is None else concat(ctx, [past, new], 2)
 
 
 def _self_attention(
@@ -206,44 +210,6 @@ def convert_quantized_attention(
     return _self_attention(ctx, made, (third,) * 3, mask, past, None, how)
 
 
-@converter("MultiHeadAttention", since=1, domain=DOMAIN)
-def convert_multi_head_attention(
-    ctx: Context,
-    query: Value,
-    key: Value | None = None,
-    value: Value | None = None,
-    bias: Value | None = None,
-    mask: Value | None = None,
-    attention_bias: Value | None = None,
-    past_key: Value | None = None,
-    past_value: Value | None = None,
-    *,
-    mask_filter_value: float = -10000.0,
-    num_heads: int,
-    scale: float = 0.0,
-    unidirectional: int = 0,
-) -> tuple[Value, ...]:
-    """Attention of projected queries, keys and values."""
-    if key is None or value is None or query.type.rank != 3 or key.type.rank not in (3, 4):
-        ctx.refuse("packed queries, keys and values are not handled")
-    if any(ctx.node.outputs[3:]):
-        ctx.refuse("its scores as a result are not handled")
-    how = Attention(num_heads, scale, bool(unidirectional), mask_filter_value)
-    given = [query, key, value]
-    if bias is not None:
-        sizes = [fixed(ctx, v.type.shape[2]) if v.type.rank == 3 else 0 for v in given]
-        if 0 in sizes:
-            ctx.refuse("a bias of keys that are split into heads is not handled")
-        given = [
-            ctx.call(Add(), v, b) for v, b in zip(given, parts_of(ctx, bias, sizes), strict=True)
-        ]
-    q, k, v = (x if x.type.rank == 4 else how.split(ctx, x) for x in given)
-    k, v = _with_past(ctx, past_key, k), _with_past(ctx, past_value, v)
-    hidden = how.padding(ctx, mask, k.type.shape[2], q.type.dtype)
-    y = how.run(ctx, q, k, v, (hidden, attention_bias))
-    return (y, k, v) if any(ctx.node.outputs[1:]) else (y,)
-
-
 @converter("RotaryEmbedding", since=1, domain=DOMAIN)
 def convert_rotary_embedding(
     ctx: Context,
@@ -301,42 +267,3 @@ def rotated(
     else:
         made = concat(ctx, [low, high], 3)
     return concat(ctx, [made, *rest], 3) if fixed(ctx, size) > turned else made
-
-
-@converter("EmbedLayerNormalization", since=1, domain=DOMAIN)
-def convert_embed_layer_norm(
-    ctx: Context,
-    ids: Value,
-    segments: Value | None = None,
-    words: Value | None = None,
-    places: Value | None = None,
-    segment_table: Value | None = None,
-    gamma: Value | None = None,
-    beta: Value | None = None,
-    mask: Value | None = None,
-    position_ids: Value | None = None,
-    *,
-    epsilon: float = 1e-12,
-    mask_index_type: int = 0,
-) -> tuple[Value, ...]:
-    """The layer norm of a sum of embeddings: of the word, its position and its segment."""
-    if words is None or places is None or gamma is None or beta is None:
-        ctx.refuse("it lacks an embedding, gamma or beta")
-    if any(ctx.node.outputs[1:2]):
-        ctx.refuse("mask_index as a result is not handled")
-    total = _rows(ctx, words, ids)
-    if position_ids is None:
-        length = ids.type.shape[1]
-        place = slice_axes(ctx, places, [ZERO], [length], [0], [1])
-    else:
-        place = _rows(ctx, places, position_ids)
-    total = ctx.call(Add(), total, place)
-    if segments is not None and segment_table is not None:
-        total = ctx.call(Add(), total, _rows(ctx, segment_table, segments))
-    y = ctx.call(LayerNorm(axis=2, epsilon=epsilon), total, gamma, beta)
-    return (y, y, total) if any(ctx.node.outputs[1:]) else (y,)
-
-
-def _rows(ctx: Context, table: Value, numbers: Value) -> Value:
-    inside = checked(ctx, numbers, table.type.shape[:1], negative=False)
-    return ctx.call(Gather(axis=0), table, inside)

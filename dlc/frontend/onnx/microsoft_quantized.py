@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.matmul import scaled
 from dlc.frontend.onnx.microsoft import DOMAIN
+from dlc.frontend.onnx.microsoft_standard import channels_first
+from dlc.frontend.onnx.microsoft_standard import channels_last as channels_to_end
 from dlc.frontend.onnx.pool import convert_average_pool, convert_global_average_pool
 from dlc.frontend.onnx.quantized import (
+    convert_qlinear_conv,
     dequantized,
     integer_product,
     moved,
@@ -26,7 +28,7 @@ from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.slicing import concat
 from dlc.graph.graph import Value
 from dlc.graph.ops.activation import LeakyRelu, Sigmoid
-from dlc.graph.ops.binary import Add, Div, Maximum, Minimum, Mul, Sub
+from dlc.graph.ops.binary import Add, Div, Maximum, Minimum, Mul, Sub, Where
 from dlc.graph.ops.elementwise import Round
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.norm import Softmax
@@ -160,14 +162,14 @@ def convert_pool(
     strides: Sequence[int] = (),
 ) -> Value:
     """The mean of each window."""
-    if channels_last:
-        ctx.refuse("channels_last is not handled")
 
     def pooled(v: Value) -> Value:
-        return _value(convert_average_pool(
+        v = channels_first(ctx, v) if channels_last else v
+        y = _value(convert_average_pool(
             ctx, v, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
             count_include_pad=count_include_pad, pads=pads, strides=strides,
         ))  # fmt: skip
+        return channels_to_end(ctx, y) if channels_last else y
 
     return _between(ctx, x, (x_scale, x_zero, y_scale, y_zero), pooled)
 
@@ -261,47 +263,73 @@ def convert_dynamic_matmul(
     return _value(convert_matmul_to_float(ctx, whole, b, scale, b_scale, centre, b_zero, bias))
 
 
-@converter("MatMulNBits", since=1, domain=DOMAIN)
-def convert_matmul_n_bits(
+@converter("QLinearWhere", since=1, domain=DOMAIN)
+def convert_where(
     ctx: Context,
+    cond: Value,
     a: Value,
+    a_scale: Value,
+    a_zero: Value,
     b: Value,
-    scales: Value,
-    zeros: Value | None = None,
-    g_idx: Value | None = None,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+) -> Value:
+    """`a` where `cond` holds, else `b`."""
+    other = dequantized(ctx, b, b_scale, b_zero, _WHOLE)
+    scales = (a_scale, a_zero, y_scale, y_zero)
+    return _between(ctx, a, scales, lambda v: ctx.call(Where(), cond, v, other))
+
+
+@converter("QLinearReduceMean", since=1, domain=DOMAIN)
+def convert_reduce_mean(
+    ctx: Context,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None = None,
+    y_scale: Value | None = None,
+    y_zero: Value | None = None,
+    *,
+    axes: Sequence[int],
+    keepdims: int = 1,
+) -> Value:
+    """The mean over axes."""
+    over = tuple(sorted(axes_of(ctx, axes, x.type.rank))) or tuple(range(x.type.rank))
+    mean = Reduce(kind="mean", axes=over, keepdims=bool(keepdims))
+    scales = (x_scale, x_zero, y_scale, y_zero)
+    return _between(ctx, x, scales, lambda v: ctx.call(mean, v))
+
+
+@converter("QLinearConv", since=1, domain=DOMAIN)
+def convert_conv(
+    ctx: Context,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
     bias: Value | None = None,
     *,
-    K: int,  # noqa: N803 - ONNX's name
-    N: int,  # noqa: N803
-    accuracy_level: int = 0,
-    bits: int = 4,
-    block_size: int,
-    weight_prepacked: int = 0,
+    auto_pad: str = "NOTSET",
+    channels_last: int = 0,
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
 ) -> Value:
-    """A product with weights of a few bits in blocks, which are unpacked now."""
-    if g_idx is not None or weight_prepacked or bits not in (2, 4, 8):
-        ctx.refuse(f"g_idx, packed weights or {bits} bits are not handled")
-    data, factors = ctx.array(b), ctx.array(scales)
-    given = None if zeros is None else ctx.array(zeros)
-    if data is None or factors is None or (zeros is not None and given is None):
-        ctx.refuse("its weights are computed at run time")
-    blocks = -(-K // block_size)
-
-    def unpacked(packed: np.ndarray, count: int) -> np.ndarray:
-        places = np.arange(0, 8, bits, dtype=np.uint8)
-        rows = packed.reshape(N, -1)[:, :, None] >> places
-        return (rows & np.uint8((1 << bits) - 1)).reshape(N, -1)[:, :count].astype(np.float32)
-
-    numbers = unpacked(data, blocks * block_size).reshape(N, blocks, block_size)
-    middle = np.full((N, blocks), float(1 << (bits - 1)), np.float32)
-    if given is not None:
-        as_is = given.dtype.kind == "f"
-        middle = given.astype(np.float32).reshape(N, blocks) if as_is else unpacked(given, blocks)
-    weights = (numbers - middle[..., None]) * factors.astype(np.float32).reshape(N, blocks, 1)
-    matrix = weights.reshape(N, -1)[:, :K].T.astype(factors.dtype)
-    weight = ctx.constant(np.ascontiguousarray(matrix))
-    y = ctx.call(MatMul(), a, cast_to(ctx, weight, a.type.dtype))
-    return y if bias is None else ctx.call(Add(), y, bias)
+    """As the standard operator; with `channels_last` in x and in the result, not in the weights."""
+    image = channels_first(ctx, x) if channels_last else x
+    y = _value(convert_qlinear_conv(
+        ctx, image, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias,
+        auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
+        pads=pads, strides=strides,
+    ))  # fmt: skip
+    return channels_to_end(ctx, y) if channels_last else y
 
 
 def _value(result: Value | tuple[Value, ...]) -> Value:

@@ -27,7 +27,6 @@ from dlc.graph.ops.shape import Concat
 from dlc.te.expr import Const, Expr, index
 
 
-
 @dataclass(frozen=True, slots=True)
 class Layer:
     """The operands and attributes that the three operators share."""

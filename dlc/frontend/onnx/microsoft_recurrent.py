@@ -1,0 +1,76 @@
+"""The converter of onnxruntime's LSTM whose weights are integers.
+
+Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.DynamicQuantizeLSTM
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.core.types import DType
+from dlc.frontend.onnx.cast import cast_to
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.microsoft import DOMAIN
+from dlc.frontend.onnx.recurrent import convert_lstm
+from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
+from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Mul, Sub
+from dlc.te.expr import ONE
+
+
+@converter("DynamicQuantizeLSTM", since=1, domain=DOMAIN)
+def convert_dynamic_lstm(
+    ctx: Context,
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None = None,
+    sequence_lens: Value | None = None,
+    initial_h: Value | None = None,
+    initial_c: Value | None = None,
+    peepholes: Value | None = None,
+    w_scale: Value | None = None,
+    w_zero: Value | None = None,
+    r_scale: Value | None = None,
+    r_zero: Value | None = None,
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+) -> tuple[Value, ...]:
+    """An LSTM with weights [directions, in, 4 * hidden] of bytes, which become floats once.
+
+    onnxruntime rounds its input and its state to bytes, too, at each step; that makes it faster
+    and less exact.
+    """
+    if w_scale is None or r_scale is None:
+        ctx.refuse("its weights have no scale")
+    weights = [_real(ctx, *v) for v in ((w, w_scale, w_zero), (r, r_scale, r_zero))]
+    made = convert_lstm(
+        ctx, x, *weights, bias, sequence_lens, initial_h, initial_c, peepholes,
+        activation_alpha=activation_alpha, activation_beta=activation_beta,
+        activations=activations, clip=clip, direction=direction, hidden_size=hidden_size,
+        input_forget=input_forget,
+    )  # fmt: skip
+    assert isinstance(made, tuple), "it has several results"
+    return made
+
+
+def _real(ctx: Context, weights: Value, scale: Value, zero: Value | None) -> Value:
+    """Floats, turned as the standard operator has them; a scale for each row or direction."""
+    whole = cast_to(ctx, transpose(ctx, weights, (0, 2, 1)), DType.I32)
+    if zero is not None:
+        whole = ctx.call(Sub(), whole, _spread(ctx, cast_to(ctx, zero, DType.I32)))
+    return ctx.call(Mul(), cast_to(ctx, whole, scale.type.dtype), _spread(ctx, scale))
+
+
+def _spread(ctx: Context, numbers: Value) -> Value:
+    """[directions] or [directions, rows] as [directions, rows or 1, 1]."""
+    if numbers.type.rank == 1:
+        return reshape_to(ctx, numbers, (*numbers.type.shape, ONE, ONE))
+    return unsqueeze(ctx, numbers, (2,))
