@@ -8,9 +8,11 @@ import pytest
 
 from dlc.codegen.llvm.emit import emit_func
 from dlc.graph.ops.matmul import MatMulPacked
+from dlc.schedule.loop import loops
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.text import parse_func
+from dlc.te.expr import Var, index
 from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, check
@@ -54,6 +56,20 @@ def test_columns_from_beyond_the_cache_are_asked_for(l2_bytes: int, rows: int, a
     target = replace(AVX2, l2_bytes=l2_bytes)
     read_ahead = "i32 0, i32 3, i32 1)"  # not what is written
     assert (read_ahead in emit_func(optimize(func, target), target)) is asks
+
+
+@pytest.mark.parametrize("lead", [(Var("b"),), ()])
+def test_open_numbers_of_rows_are_assumed_to_be_few_altogether(lead) -> None:
+    """The tiles for what is left ask too: with fewer rows than a tile has, they alone read."""
+    sizes = (*lead, Var("n"))
+    x, w = placeholder("x", TensorType((*sizes, 19))), placeholder("w", TensorType((3, 19, 16)))
+    names = tuple(size.name for size in sizes if isinstance(size, Var))
+    func = lower_tensors("f", names, (x, w), (MatMulPacked(n=48).compute(x, w),))
+    wide = replace(AVX2, features=AVX2.features | {"avx512f"}, l2_bytes=1 << 10)
+    done = optimize(func, wide)
+    summands = [loop for loop in loops(done.body).values() if loop.extent == index(19)]
+    assert len(summands) > 1
+    assert all("prefetch" in dict(loop.notes) for loop in summands)
 
 
 COPY = """

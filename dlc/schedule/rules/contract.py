@@ -33,7 +33,7 @@ LONG_SUM = 8192
 SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums of sums of sums
 PREFETCH_BYTES = 4096  # ahead of columns from beyond the L2 cache: what 100 ns of products take
 MAX_PASSES = 16  # tiles of rows that read the same columns; only the first finds them far away
-OPEN_ROWS = 128  # assumed where their number is known at run time only
+OPEN_ROWS = 128  # assumed altogether where their number is known at run time only
 MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
 
 
@@ -98,13 +98,17 @@ class _Tiling:
         self.lanes = target.lanes(4)
         self.registers = vector_registers(target, self.lanes)
         counts = [trace.constant(v) for v in found.rows]
-        self.row_count = prod(OPEN_ROWS if count is None else count for count in counts)
+        self.known_rows = prod(count for count in counts if count is not None)
+        self.open_rows = OPEN_ROWS if None in counts else 0
+        self.row_count = self.known_rows * (self.open_rows or 1)
+        self.tallest = 1
 
     def run(self) -> None:
         found = self.found
         tops = [leaf for part in self._columns() for leaf in self._rows(part)]
         if len(tops) > 1:
             tops = [self._enclosed(leaf) for leaf in tops]
+        self.tallest = max(leaf.tile.high * leaf.tile.rows for leaf in tops)
         sums = [found.sum]
         for number, leaf in enumerate(tops[1:], start=1):
             self.trace.do("duplicate", found.sum, leaf.lane, f"_part{number}")
@@ -325,7 +329,8 @@ class _Tiling:
         if inner:
             self._unroll_steps(inner[-1], leaf)
             if self._streams_columns() and self._passes(leaf.tile) <= MAX_PASSES:
-                trace.do("annotate", inner[0], "prefetch", PREFETCH_BYTES)
+                first = next((v for v in inner if trace.extent(v) != ONE), inner[0])
+                trace.do("annotate", first, "prefetch", PREFETCH_BYTES)
         for name in tile[:-1]:
             trace.tile_loop(name)
         trace.tile_loop(leaf.lane, lanes=True)
@@ -339,8 +344,14 @@ class _Tiling:
         return SUBTOTALS_OF_LONG if products >= LONG_SUM else SUBTOTALS
 
     def _passes(self, tile: Tile) -> float:
-        """How many tiles of rows read the same columns, of which the first brings them near."""
-        return self.row_count / (tile.high * tile.rows)
+        """How many tiles of rows read the same columns, of which the first brings them near.
+
+        Lower tiles take what is left of an open number of rows: less than the tallest has.
+        """
+        height = tile.high * tile.rows
+        rest = self.known_rows * self.tallest
+        rows = rest if self.open_rows and height < self.tallest else self.row_count
+        return rows / height
 
     def _tile_order(self, total: str) -> list[str]:
         """The loops over a tile: rows, then columns, then lanes.
