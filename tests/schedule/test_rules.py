@@ -215,7 +215,7 @@ def planar_conv() -> Func:
     return func((x, f), Conv(pads=(1, 1, 1, 1)).compute(x, f))
 
 
-def depthwise(wide: int, stride: int) -> Callable[[], Func]:
+def depthwise(wide: int | Expr, stride: int) -> Callable[[], Func]:
     def make() -> Func:
         w = (wide - 1) * stride + 3
         x, f = tensor("a", 1, 2, 6, w, 16), tensor("b", 2, 3, 3, 16)
@@ -341,6 +341,8 @@ CASES: dict[str, Callable[[], Func]] = {
     "depthwise_7": depthwise(7, 1),
     "depthwise_19": depthwise(19, 1),
     "depthwise_strided": depthwise(5, 2),
+    "depthwise_open": depthwise(N, 1),
+    "depthwise_open_strided": depthwise(N, 2),
     "max_pool": pool(MaxPool),
     "average_pool": pool(AveragePool),
     "global_mean": global_mean,
@@ -441,6 +443,7 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("transposed_conv_open", contract),
         ("winograd_odd", transform),
         ("depthwise_7", window),
+        ("depthwise_open", window),
         ("max_pool", window),
         ("global_mean", window),
         ("open_mean", window),
@@ -550,6 +553,20 @@ def test_threads_share_only_what_is_worth_it(plain: Func, runs_parallel: bool) -
     assert (LoopKind.PARALLEL in kinds) == runs_parallel
 
 
+@pytest.mark.parametrize(
+    ("shape", "divides"),
+    [((N, 6, 5, M, 16), False), ((N, M, 16), True), ((3, M, 16), True), ((N, 6, M, 16), True)],
+)
+def test_a_counter_of_open_lines_is_not_divided_for_each_vector(
+    shape: tuple[int | Expr, ...], divides: bool
+) -> None:
+    """Where the loops outside of a line are surely enough, a line runs in order."""
+    x = tensor("a", *shape)
+    fast = optimize(func((x,), Relu().compute(x)), AVX512)
+    (shared,) = (f for f in loops(fast.body).values() if f.kind is LoopKind.PARALLEL)
+    assert ("m" in free_vars(shared.extent)) == divides
+
+
 def test_threads_share_the_columns_of_one_row() -> None:
     """The loop over rows has one iteration and several nests: tiles of columns, and tails."""
     x, w = tensor("a", 1, 300), tensor("b", 19, 300, 16)
@@ -627,3 +644,10 @@ def test_the_tail_of_an_open_number_of_rows_has_tiles_too() -> None:
     tiles = [a.buffer.type.shape[0] for n, a in allocs(fast.body).items() if n.startswith("matmul")]
     assert tiles[1:] == [Const(4, INDEX), Const(1, INDEX)]
     assert tiles[0] != tiles[1]
+
+
+@pytest.mark.parametrize(("stride", "widths"), [(1, [12, 4, 1]), (2, [8, 4, 1])])
+def test_windows_of_an_open_width_share_what_they_load(stride: int, widths: list[int]) -> None:
+    fast = optimize(depthwise(N, stride)(), AVX512)
+    tiles = [a.buffer.type.shape[-2] for a in allocs(fast.body).values()]
+    assert tiles == [Const(w, INDEX) for w in widths]

@@ -27,6 +27,8 @@ MAX_INSIDE = 16
 """Vectors that share the lines which each of them gathers an element from."""
 MIN_CHUNKS = 64
 """Iterations of a parallel loop that are enough for any thread to get its share."""
+OPEN_EXTENT = 8
+"""Iterations of a loop that are only known at run time, at least: two such loops are enough."""
 
 
 def inline_moves(trace: Trace, kept: Collection[str] = (), *, keep_operands: bool = False) -> None:
@@ -183,9 +185,9 @@ def _short_rows(trace: Trace, top: Stmt, stop: frozenset[str]) -> frozenset[str]
     while chain:
         last = chain.pop()
         work, others = operations(last.body), [trace.constant(f.var) for f in chain]
-        if work is None or work > SHORT_WORK or None in others:
+        if work is None or work > SHORT_WORK:
             break
-        if prod(n or 0 for n in others) < MIN_CHUNKS:
+        if prod(OPEN_EXTENT if n is None else n for n in others) < MIN_CHUNKS:
             break
         kept.add(last.var)
     return frozenset(kept)

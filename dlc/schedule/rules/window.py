@@ -15,11 +15,12 @@ from dlc.core.target import Target
 from dlc.schedule.loop import Func, accumulation, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import loop_around, simple_index, unroll_factor
-from dlc.schedule.rules.tile import vector_registers
+from dlc.schedule.rules.tile import TAIL_ROWS, vector_registers
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import BinOp, Const, Expr
+from dlc.te.expr import BinOp, Const, Expr, maximum
+from dlc.te.simplify import surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads
 from dlc.te.types import is_const
 
@@ -109,27 +110,44 @@ def space(func: Func, target: Target) -> Space:
 
 def schedule(trace: Trace, found: Window, target: Target, knobs: Mapping[str, int]) -> None:
     """Tile the windowed reduction; see the module."""
-    rows = trace.constant(found.row) if found.row else None
+    rows = trace.constant(found.row) if found.row else 1
     registers = vector_registers(target, target.lanes(4))
     size = knobs.get("rows", 0) or _choose(rows, found, registers)
-    leaves = [(found.lane, found.row)]
-    if rows is not None and rows > size and rows % size:
-        assert found.row is not None
-        trace.do("partition", found.row, rows // size * size, "_x")
-        leaves.append((f"{found.lane}_x", f"{found.row}_x"))
-    sums = [found.sum]
-    if len(leaves) > 1:
-        trace.do("duplicate", found.sum, leaves[1][0], "_part1")
-        sums.append(f"{found.sum}_part1")
-    for (lane, row), total in zip(leaves, sums, strict=True):
-        _tile(trace, target, lane, row, total, size)
+    leaves, sums = [(found.lane, found.row, size)], [found.sum]
+    while (cut := _cut(trace, *leaves[-1][1:])) is not None:
+        lane, row, _ = leaves[-1]
+        trace.do("partition", row, cut[0], "_x")
+        leaves.append((f"{lane}_x", f"{row}_x", cut[1]))
+        trace.do("duplicate", sums[-1], leaves[-1][0], f"_part{len(sums)}")
+        sums.append(f"{sums[-1]}_part{len(sums)}")
+    for (lane, row, count), total in zip(leaves, sums, strict=True):
+        _tile(trace, target, lane, row, total, count)
+
+
+def _cut(trace: Trace, row: str | None, size: int) -> tuple[int | str, int] | None:
+    """Where a loop of neighbouring results is cut, and how many of the rest are a tile.
+
+    An open number of results leaves a rest that only a run knows: a few at a time, then one.
+    """
+    if row is None or size == 1:
+        return None
+    rows = trace.constant(row)
+    if rows is not None:
+        return (rows // size * size, size) if rows > size and rows % size else None
+    extent = trace.extent(row)
+    if surely_divides(size, extent):
+        return None
+    if not surely_at_most(0, extent):  # such a loop runs no iteration
+        extent = maximum(extent, 0)
+    rest = TAIL_ROWS if size > TAIL_ROWS and size % TAIL_ROWS == 0 else 1
+    return str(extent // size * size), rest
 
 
 def _choose(rows: int | None, found: Window, registers: int) -> int:
     """The most results whose accumulators, inputs and one weight stay in registers."""
-    if rows is None:
-        return 1
     most = max(1, (registers - 2 - found.inner + found.reach) // (1 + found.reach))
+    if rows is None:
+        return most // TAIL_ROWS * TAIL_ROWS or 1
     most = min(most, rows)
     whole = [s for s in range(1, most + 1) if rows % s == 0]
     return whole[-1] if whole[-1] * 2 > most else most
@@ -141,7 +159,7 @@ def _tile(trace: Trace, target: Target, lane: str, row: str | None, total: str, 
     tile_row = None
     if row is not None and size > 1:
         tile_row = row
-        if trace.constant(row) is not None and (trace.constant(row) or 0) > size:
+        if (trace.constant(row) or size + 1) > size:
             tile_row = trace.split(row, size)[1]
     if width is None or width > lanes:
         lane_outer, lane = trace.split(lane, lanes)
