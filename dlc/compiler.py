@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import tempfile
 import time
@@ -10,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from dlc.artifact_cache import ArtifactCache
 from dlc.autotune.apply import Records, Tuning, find_records
 from dlc.codegen.cuda.build import compile_for_gpu, host_target
 from dlc.codegen.export import export_library
@@ -20,13 +20,13 @@ from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers
 from dlc.core.dump import Dumper
 from dlc.core.log import enable_topics
-from dlc.core.manifest import Manifest, SizeSpec, TensorSpec
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
+from dlc.describe import describe
 from dlc.frontend.onnx.convert import Imported
 from dlc.frontend.onnx.load import load_model
 from dlc.frontend.onnx.variants import import_variants
-from dlc.graph.half import half_of
+from dlc.graph.half import Half, half_of
 from dlc.graph.lower import lower_graph
 from dlc.graph.op import Array
 from dlc.graph.pass_ import PassContext, PassReport, run_passes
@@ -35,9 +35,8 @@ from dlc.runtime import Module, hash_file, load
 from dlc.schedule.gpu_program import why_not_on_gpu
 from dlc.schedule.loop import Func
 from dlc.schedule.primitive import Step
-from dlc.schedule.program import CallKernel, Copy, Program, steps
+from dlc.schedule.program import Program
 from dlc.schedule.round_products import round_program
-from dlc.te.types import TensorType
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -81,6 +80,10 @@ class BuildReport:
     arena_bytes: str
     seconds: float
     passes: tuple[PassReport, ...]
+
+
+# What is known of a build from the cache.
+_KEPT = ("nodes", "groups", "kernels", "tuned", "parameters_bytes", "arena_bytes")
 
 
 def compile(
@@ -168,24 +171,37 @@ def build(
     `jobs` is the number of kernels compiled at the same time; default: one for each core.
     """
     enable_topics()
+    began = time.perf_counter()
     machine = parse_target(target) if isinstance(target, str) else target
     records = find_records(tuning, model if isinstance(model, str | Path) else None)
     start_workers(jobs)
-    lowered = lower_model(
-        model,
-        machine,
-        dims=dims,
-        shapes=shapes,
-        values=values,
-        variants=variants,
-        precision=precision,
-        half=half,
-        keep=keep,
-        optimize=optimize,
-        progress=progress,
+    path = Path(out_path)
+    asked = _Asked(precision, half_of(half, keep), optimize)
+    imported = _import(
+        model, dims=dims, shapes=shapes, values=values, variants=variants, progress=progress
     )
+    options = (precision, half, sorted(keep), optimize, dict(records.choices))
+    kept = ArtifactCache.of(imported, machine, options, own=schedule is None)
+    if (known := _find(kept, path, progress)) is not None:
+        seconds = time.perf_counter() - began
+        return BuildReport(path=path, target=machine, seconds=seconds, passes=(), **known)
+    lowered = _lower(imported, machine, asked, began, progress)
     choose = schedule or (rules_own if optimize else _none)
-    return assemble(lowered, Path(out_path), records, choose, jobs=jobs, progress=progress)
+    report = assemble(lowered, path, records, choose, jobs=jobs, progress=progress)
+    kept.keep(path, {name: getattr(report, name) for name in _KEPT})
+    return report
+
+
+def _find(
+    kept: ArtifactCache, path: Path, progress: Callable[[Progress], None] | None
+) -> Mapping[str, Any] | None:
+    """Take the artefact from the cache, if it is there; what its build reported."""
+    began = time.perf_counter()
+    found = kept.find(path)
+    if found is not None and progress is not None:
+        detail = f"built before: {path.stat().st_size / 1e6:.1f} MB"
+        progress(Progress("cache", detail, time.perf_counter() - began))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,32 +234,74 @@ def lower_model(
 ) -> Lowered:
     """The first half of a build: everything before kernels are scheduled; see `compile`."""
     began = time.perf_counter()
-    narrow = half_of(half, keep)
-    stage = _Stages(progress)
-    with stage("import") as say:
+    asked = _Asked(precision, half_of(half, keep), optimize)
+    imported = _import(
+        model, dims=dims, shapes=shapes, values=values, variants=variants, progress=progress
+    )
+    return _lower(imported, machine, asked, began, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a user asked for, beside the model and the target."""
+
+    precision: Precision
+    half: Half | None
+    optimize: bool
+
+
+def _import(
+    model: str | Path | bytes | ModelProto,
+    *,
+    dims: Mapping[str, Dim] | None,
+    shapes: Mapping[str, Structure] | None,
+    values: Mapping[str, ArrayLike] | None,
+    variants: Sequence[Mapping[str, Dim]],
+    progress: Callable[[Progress], None] | None,
+) -> Imported:
+    with _Stages(progress)("import") as say:
         imported = import_variants(
             load_model(model), variants, dims=dims, shapes=shapes, values=values
         )
         size = sum(a.nbytes for a in imported.graph.constants.values())
         say(f"{len(imported.graph.nodes)} nodes, {size / 1e6:.1f} MB of weights")
+    return imported
+
+
+def _lower(
+    imported: Imported,
+    machine: Target,
+    asked: _Asked,
+    began: float,
+    progress: Callable[[Progress], None] | None,
+) -> Lowered:
+    stage = _Stages(progress)
     reports: list[PassReport] = []
     with stage("optimize") as say:
         graph = run_passes(
             imported.graph,
-            PIPELINE if optimize else PLAIN,
-            PassContext(target=machine, precision=precision, half=narrow),
+            PIPELINE if asked.optimize else PLAIN,
+            PassContext(target=machine, precision=asked.precision, half=asked.half),
             dumper=Dumper.from_environment(),
             report=reports.append,
         )
         say(f"{len(imported.graph.nodes)} nodes into {len(graph.nodes)} groups")
     with stage("lower") as say:
         program, constants = lower_graph(graph)
-        program = round_program(program, machine, precision)
+        program = round_program(program, machine, asked.precision)
         say(f"{len(program.kernels)} kernels, arena of {program.arena_bytes} bytes")
-    seconds = time.perf_counter() - began
-    groups = len(graph.nodes)
-    promise: Precision = precision if narrow is None else "medium"  # what results are judged by
-    return Lowered(imported, machine, promise, groups, program, constants, tuple(reports), seconds)
+    # What results are judged by.
+    promise: Precision = asked.precision if asked.half is None else "medium"
+    return Lowered(
+        imported,
+        machine,
+        promise,
+        len(graph.nodes),
+        program,
+        constants,
+        tuple(reports),
+        time.perf_counter() - began,
+    )
 
 
 def assemble(
@@ -310,49 +368,6 @@ def _compile(
     symbols = {k.name: c.symbol for k, c in zip(program.kernels, kernels, strict=True)}
     host = compile_ir(emit_program(program, target, symbols), target)
     return [host, *(c.code for c in kernels)]
-
-
-def describe(
-    imported: Imported, program: Program, target: Target, precision: Precision
-) -> Manifest:
-    """What the artefact says about itself, under the names its user knows."""
-    from dlc import __version__
-
-    known = imported.interface.sizes
-    sizes = tuple(SizeSpec(known.get(s.name, s.name), s.minimum, s.maximum) for s in program.sizes)
-
-    def spec(name: str, type_: TensorType) -> TensorSpec:
-        return TensorSpec(name, type_.dtype, tuple(_dim(str(n), known) for n in type_.shape))
-
-    inputs = zip(imported.interface.inputs, program.inputs, strict=True)
-    outputs = zip(imported.interface.outputs, program.outputs, strict=True)
-    return Manifest(
-        dlc_version=__version__,
-        architecture=target.arch,
-        cpu_features=tuple(sorted(target.features)),
-        sizes=sizes,
-        inputs=tuple(spec(n, b.type) for n, b in inputs),
-        outputs=tuple(spec(n, b.type) for n, b in outputs),
-        metadata={
-            "model": imported.graph.name,
-            "precision": precision,
-            "target": dataclasses.asdict(target) | {"features": sorted(target.features)},
-            "kernels": [k.name for k in program.kernels],
-            "arena_bytes": str(program.arena_bytes),
-            "steps": [_step(step) for step in steps(program.body)],
-        },
-    )
-
-
-def _step(step: CallKernel | Copy) -> dict[str, object]:
-    """What a profile says about a step: its kernel, and the nodes of the model behind it."""
-    if isinstance(step, Copy):
-        return {"kernel": "copy", "nodes": [step.source]}
-    return {"kernel": step.kernel, "nodes": list(step.nodes)}
-
-
-def _dim(text: str, known: Mapping[str, str]) -> int | str:
-    return int(text) if text.isdigit() else known.get(text, text)
 
 
 def rules_own(func: Func, target: Target) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dlc.compiler import Progress
 
 STAGES = ("import", "optimize", "lower", "codegen", "link", "verify")
-_FOLLOWING = dict(pairwise(STAGES))
+_FOLLOWING = dict(pairwise(STAGES)) | {"cache": "verify"}
 _MARKS = {"done": ("✓", "green"), "warning": ("!", "yellow")}
 
 

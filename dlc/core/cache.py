@@ -13,10 +13,11 @@ import functools
 import hashlib
 import logging
 import os
+import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +27,12 @@ _LOG = logging.getLogger(__name__)
 _MAGIC = b"DLCCACH1"
 _HEAD = struct.Struct("<8sQQ32s")  # magic, bytes of the key, bytes of the value, digest
 _TEMPORARY = ".new-"
+_FILE = ".file"  # what ends the name of a stored file
+_FILE_HASH = struct.Struct("<Q")
 _STALE_SECONDS = 3600.0  # a temporary file of this age was left by a process that died
 DEFAULT_LIMIT_BYTES = 2 * 1024**3
+Hasher = Callable[[Path], int]
+"""A hash of 64 bits over all bytes of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +76,49 @@ class Cache:
         """Store a value for a key; does nothing where it cannot be stored."""
         if not self._is_usable():
             return
-        path, data = self._path(key), _encode(key, value)
+        data = _encode(key, value)
+        self._store(self._path(key), len(data), lambda path: path.write_bytes(data))
+
+    def get_file(self, key: bytes, out: Path, hasher: Hasher) -> bytes | None:
+        """Copy the file stored for a key to `out`; its note, or None where there is none.
+
+        A damaged file is removed; `out` may then hold anything.
+
+        Raises:
+            OSError: `out` cannot be written.
+        """
+        found = self.get(_key_of_file(key))
+        if found is None:
+            return None
+        path, note = self._path(key).with_suffix(_FILE), found[_FILE_HASH.size :]
+        if not path.is_file():
+            return None
+        shutil.copyfile(path, out)
+        if (hasher(out),) != _FILE_HASH.unpack_from(found):
+            _LOG.warning("removing the damaged cache entry %s", path)
+            path.unlink(missing_ok=True)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return note
+
+    def put_file(self, key: bytes, source: Path, note: bytes, hasher: Hasher) -> None:
+        """Store a copy of a file, and a note; not of one that half of the cache cannot hold."""
+        size = source.stat().st_size
+        if not self._is_usable() or size > self.limit_bytes // 2:
+            return
+        path = self._path(key).with_suffix(_FILE)
+        if self._store(path, size, lambda new: shutil.copyfile(source, new)):
+            self.put(_key_of_file(key), _FILE_HASH.pack(hasher(source)) + note)
+
+    def _store(self, path: Path, size: int, write: Callable[[Path], object]) -> bool:
+        """Make an entry appear in one step; whether it could be."""
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+            os.close(handle)
             try:
-                with open(handle, "wb") as file:
-                    file.write(data)
+                write(Path(name))
                 os.replace(name, path)
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -86,10 +127,11 @@ class Cache:
         except OSError as error:
             _LOG.warning("cannot write to the cache %s: %s", self.folder, error)
             self._usable = None  # the folder may be gone: look again
-            return
-        self._unchecked_bytes += len(data)
+            return False
+        self._unchecked_bytes += size
         if self._unchecked_bytes > self.limit_bytes // 16:  # reading the folder takes time
             self.prune()
+        return True
 
     def info(self) -> CacheInfo:
         """Count the entries and their bytes."""
@@ -101,17 +143,23 @@ class Cache:
         return self.prune(0)
 
     def prune(self, limit_bytes: int | None = None) -> int:
-        """Remove the entries used longest ago until the rest fits; return how many were removed."""
+        """Remove the entries used longest ago until the rest fits; return how many were removed.
+
+        Files take half of the room at most: one of them is as large as thousands of values.
+        """
         limit = self.limit_bytes if limit_bytes is None else limit_bytes
         self._unchecked_bytes = 0
         entries = sorted(self._entries(), key=lambda e: (-e[0], e[2]))
-        total = removed = 0
+        total = files = removed = 0
         for _, size, path in entries:
-            total += size
-            if total > limit:
-                removed += 1
-                with contextlib.suppress(OSError):
-                    path.unlink()
+            of_file = size if path.suffix == _FILE else 0
+            if total + size <= limit and files + of_file <= max(limit // 2, files):
+                total += size
+                files += of_file
+                continue
+            removed += 1
+            with contextlib.suppress(OSError):
+                path.unlink()
         self._remove_temporaries()
         return removed
 
@@ -174,6 +222,11 @@ def default_cache() -> Cache:
 @functools.cache
 def _cache_in(folder: Path) -> Cache:
     return Cache(folder)
+
+
+def _key_of_file(key: bytes) -> bytes:
+    """The key of what is known about a stored file."""
+    return b"file\n" + key
 
 
 def _encode(key: bytes, value: bytes) -> bytes:

@@ -26,7 +26,8 @@ NUM_THREADS = Variable(
     "threads of the process-wide pool, at least 1; default: what affinity and cgroup quota allow",
 )
 CACHE_DIR = Variable(
-    "DLC_CACHE_DIR", "folder of compiled kernels; default: the user's cache folder"
+    "DLC_CACHE_DIR",
+    "folder of compiled kernels and large artefacts; default: the user's cache folder",
 )
 DUMP = Variable("DLC_DUMP", "folder that receives a numbered dump of every step that changed an IR")
 LOG = Variable("DLC_LOG", "comma-separated topics to log, such as rewrite,tune")

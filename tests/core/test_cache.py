@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,10 @@ def cache(tmp_path):
 def only_entry(cache):
     (path,) = cache.folder.glob("??/*")
     return path
+
+
+def crc(path):
+    return zlib.crc32(path.read_bytes())
 
 
 def test_what_was_put_is_found(cache):
@@ -85,6 +90,47 @@ def test_writing_keeps_the_cache_within_its_limit(tmp_path):
     assert info.size_bytes <= 20_000 + 20_000 // 16 + 1100
     assert info.entries >= 15
     assert cache.get(b"49") is not None
+
+
+def test_a_file_that_was_put_is_found_with_its_note(cache, tmp_path):
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.write_bytes(b"content")
+    assert cache.get_file(b"key", out, crc) is None
+    assert not out.exists()
+    cache.put_file(b"key", source, b"note", crc)
+    assert cache.get_file(b"other", out, crc) is None
+    assert cache.get_file(b"key", out, crc) == b"note"
+    assert out.read_bytes() == b"content"
+    assert cache.get(b"key") is None  # values have names of their own
+
+
+@pytest.mark.parametrize("damage", [b"contend", b"conten", b""])
+def test_a_damaged_file_is_a_miss_and_goes_away(cache, tmp_path, caplog, damage):
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.write_bytes(b"content")
+    cache.put_file(b"key", source, b"", crc)
+    (path,) = cache.folder.glob("??/*.file")
+    path.write_bytes(damage)
+    assert cache.get_file(b"key", out, crc) is None
+    assert "damaged" in caplog.text
+    assert not path.exists()
+    assert cache.get_file(b"key", out, crc) is None
+    cache.put_file(b"key", source, b"", crc)
+    assert cache.get_file(b"key", out, crc) == b""
+
+
+def test_files_take_half_of_the_cache_at_most(tmp_path):
+    cache, source = Cache(tmp_path / "cache", limit_bytes=20_000), tmp_path / "source"
+    cache.put(b"value", bytes(5000))
+    source.write_bytes(bytes(4000))
+    for number in range(5):
+        cache.put_file(b"%d" % number, source, b"", crc)
+    cache.prune()
+    assert len(list(cache.folder.glob("??/*.file"))) == 2
+    assert cache.get(b"value") is not None
+    source.write_bytes(bytes(10_001))
+    cache.put_file(b"large", source, b"", crc)
+    assert cache.get_file(b"large", tmp_path / "out", crc) is None
 
 
 def test_info_and_clear(cache):

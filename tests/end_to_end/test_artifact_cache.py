@@ -1,0 +1,125 @@
+"""A second build of a large model takes the artefact of the first, and of nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import dlc
+from dlc import artifact_cache
+from dlc.autotune.apply import Records
+from dlc.autotune.record import Choice
+from dlc.compiler import BuildReport, build
+from dlc.core.target_parse import parse_target
+from dlc.schedule.primitive import Step
+from tests.cli.models import perceptron
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own, where every model counts as large."""
+    monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(artifact_cache, "MIN_WEIGHT_BYTES", 0)
+    return tmp_path / "cache"
+
+
+def is_new(report: BuildReport) -> bool:
+    """Whether the artefact was built, and not taken from the cache."""
+    return bool(report.passes)
+
+
+def test_the_second_artefact_is_the_first(tmp_path: Path) -> None:
+    stages: list[str] = []
+    first = build(perceptron(), tmp_path / "first.so")
+    second = build(perceptron(), tmp_path / "second.so", progress=lambda p: stages.append(p.stage))
+    assert is_new(first)
+    assert not is_new(second)
+    assert stages == ["import", "cache"]
+    assert replace(first, path=second.path, seconds=second.seconds, passes=()) == second
+    assert first.path.read_bytes() == second.path.read_bytes()
+    assert first.path.stat().st_mode == second.path.stat().st_mode
+    assert list(tmp_path.glob(".*")) == []
+    dlc.load(second.path)
+
+
+def other_weights() -> object:
+    model = perceptron()
+    values = bytearray(model.graph.initializer[0].raw_data)
+    values[0] ^= 1
+    model.graph.initializer[0].raw_data = bytes(values)
+    return model
+
+
+def other_names() -> object:
+    model = perceptron()
+    model.graph.node[0].name = "another"
+    return model
+
+
+NATIVE = parse_target("native")
+CHOICE = Choice("task", "[]", "nest", "default", 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": other_weights()},
+        {"model": other_names()},
+        {"precision": "high"},
+        {"half": "bf16"},
+        {"half": "bf16", "keep": ["Relu"]},
+        {"optimize": False},
+        {"dims": {"batch": 3}},
+        {"target": replace(NATIVE, l2_bytes=12345)},
+        {"target": replace(NATIVE, features=NATIVE.features - {"fma"})},
+        {"tuning": Records(choices={"task": CHOICE})},
+    ],
+)
+def test_whatever_an_artefact_depends_on_makes_another(tmp_path: Path, change) -> None:
+    asked = {"model": perceptron(), "target": NATIVE}
+    build(**asked, out_path=tmp_path / "model.so")
+    assert is_new(build(**(asked | change), out_path=tmp_path / "other.so"))
+
+
+def test_another_compiler_makes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(perceptron(), tmp_path / "model.so")
+    monkeypatch.setattr(artifact_cache, "_compiler_version", lambda: "another")
+    assert is_new(build(perceptron(), tmp_path / "model.so"))
+
+
+def test_who_asks_for_more_than_the_artefact_gets_a_whole_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain: tuple[Step, ...] = ()
+    build(perceptron(), tmp_path / "model.so")
+    assert is_new(build(perceptron(), tmp_path / "plain.so", schedule=lambda *_: plain))
+    monkeypatch.setenv("DLC_DUMP", str(tmp_path / "dump"))
+    assert is_new(build(perceptron(), tmp_path / "model.so"))
+    assert list((tmp_path / "dump").iterdir())
+
+
+def test_small_models_take_no_room(tmp_path: Path, cache: Path, monkeypatch) -> None:
+    monkeypatch.setattr(artifact_cache, "MIN_WEIGHT_BYTES", 1 << 20)
+    for _ in range(2):
+        assert is_new(build(perceptron(), tmp_path / "model.so"))
+    assert list(cache.glob("??/*.file")) == []
+
+
+def test_a_damaged_artefact_is_built_again(tmp_path: Path, cache: Path) -> None:
+    first = build(perceptron(), tmp_path / "first.so")
+    (kept,) = cache.glob("??/*.file")
+    data = bytearray(kept.read_bytes())
+    data[len(data) // 2] ^= 1
+    kept.write_bytes(data)
+    again = build(perceptron(), tmp_path / "again.so")
+    assert is_new(again)
+    assert first.path.read_bytes() == again.path.read_bytes()
+    assert not is_new(build(perceptron(), tmp_path / "again.so"))
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_as_ever(tmp_path: Path) -> None:
+    build(perceptron(), tmp_path / "model.so")
+    with pytest.raises(dlc.UserError, match="cannot write"):
+        build(perceptron(), tmp_path / "missing" / "model.so")
