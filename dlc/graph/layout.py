@@ -13,6 +13,7 @@ import numpy as np
 
 from dlc.graph.arrays import for_each
 from dlc.graph.op import Array
+from dlc.graph.ops.absent import ABSENT, present
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +164,14 @@ def depthwise_weights(w: Array, channels: Channels) -> Array:
 def join_groups(w: Array, groups: int, joined: int) -> Array:
     """Weights of a grouped convolution with `joined` neighbouring groups made into one.
 
-    The new group is block-diagonal: an output channel has zeros for the channels of other groups.
+    The new group is block-diagonal: an output channel has no weights for channels of other groups.
 
     Shapes:
         w: [oc, c / groups, *k] -> [oc, c / groups * joined, *k]
     """
     oc, per_group = w.shape[:2]
-    result = np.zeros((oc, per_group * joined, *w.shape[2:]), w.dtype)
+    result = np.full((oc, per_group * joined, *w.shape[2:]), ABSENT, w.dtype)
+    w = present(w)
     for channel in range(oc):
         at = channel // (oc // groups) % joined * per_group
         result[channel, at : at + per_group] = w[channel]

@@ -93,20 +93,6 @@ FIRES = [
         "a: f32[2, 4, 6, 8] = conv_transpose(x, w, groups=2)",
         "c: f32[4, 1, 1] = const(1, 2, 3, 4)", "y: f32[2, 4, 6, 8] = mul(c, a)"),
      ["conv_transpose"]),
-    ("conv_transpose_into_conv", body(
-        "x: f32[2, 6, 5, 7]", "w: f32[6, 2, 2, 2] = const()",
-        "y: f32[2, 4, 10, 14] = conv_transpose(x, w, stride=(2, 2), groups=2)"),
-     ["conv", "depth_to_space"]),
-    ("conv_transpose_into_conv", body(
-        "x: f32[2, 6, 5, 7]", "w: f32[6, 2, 3, 4] = const()",
-        "y: f32[2, 4, 10, 13] = conv_transpose(x, w, stride=(2, 2), pads=(1, 2, 0, 1), "
-        "output_padding=(0, 0), groups=2)"),
-     ["conv", "depth_to_space", "slice"]),
-    ("conv_transpose_into_conv", body(
-        "x: f32[2, 6, 5, 7]", "w: f32[6, 2, 3, 3] = const()",
-        "y: f32[2, 4, 12, 16] = conv_transpose(x, w, stride=(2, 2), output_padding=(1, 1), "
-        "groups=2)"),
-     ["conv", "depth_to_space"]),
     ("scale_before_conv", body(
         X4, "c: f32[1, 3, 1, 1] = const(1, 2, 3)", "b: f32[2, 3, 5, 7] = mul(x, c)",
         "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 3, 5] = conv(b, w)"),
@@ -313,21 +299,6 @@ REFUSES = [
         "x: f32[2, 6, 5, 7]", "w: f32[6, 2, 2, 2] = const()",
         "a: f32[2, 4, 6, 8] = conv_transpose(x, w, groups=2)",
         "c: f32[4, 6, 1] = const()", "y: f32[2, 4, 6, 8] = mul(c, a)")),
-    ("conv_transpose_into_conv", "undilated", body(
-        "x: f32[2, 6, 5, 7]", "w: f32[6, 4, 2, 2] = const()",
-        "y: f32[2, 4, 7, 9] = conv_transpose(x, w, dilation=(2, 2))")),
-    ("conv_transpose_into_conv", "strides differ", body(
-        "x: f32[2, 6, 5, 7]", "w: f32[6, 2, 2, 2] = const()",
-        "y: f32[2, 4, 10, 8] = conv_transpose(x, w, stride=(2, 1), groups=2)")),
-    ("conv_transpose_into_conv", "in blocked form", body(
-        "x: f32[2, 6, 5, 7]", "w: f32[6, 4, 2, 2] = const()",
-        "y: f32[2, 4, 10, 14] = conv_transpose(x, w, stride=(2, 2))")),
-    ("conv_transpose_into_conv", "in blocked form", body(
-        "x: f32[2, 6, 5, 7]", "w: f32[6, 1, 2, 2] = const()",
-        "y: f32[2, 6, 10, 14] = conv_transpose(x, w, stride=(2, 2), groups=6)")),
-    ("conv_transpose_into_conv", "below the stride", body(
-        "x: f32[2, 6, 5, 7]", "w: f32[6, 2, 1, 2] = const()",
-        "y: f32[2, 4, 9, 14] = conv_transpose(x, w, stride=(2, 2), groups=2)")),
     ("scale_before_conv", "differs within a channel", body(
         X4, "c: f32[7] = const(1, 2, 3, 4, 5, 6, 7)", "b: f32[2, 3, 5, 7] = mul(x, c)",
         "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 3, 5] = conv(b, w)")),

@@ -187,6 +187,17 @@ def blocked_conv(high: int, wide: int, stride: int, halo: bool) -> Callable[[], 
     return make
 
 
+def sparse_conv(high: int | Expr, groups: int) -> Callable[[], Func]:
+    """Sums that are computed once more where they are not finite."""
+
+    def make() -> Func:
+        x, f = tensor("a", 1, 2, high, 6, 16), tensor("b", 2, 2 // groups, 2, 2, 16, 16)
+        conv = ConvBlocked(groups=groups, sparse=True).compute(x, f)
+        return func((x, f), pad("p", Relu().compute(conv), (0, 0, 1, 0, 0), (0, 0, 0, 1, 0)))
+
+    return make
+
+
 def winograd(high: int | Expr, wide: int | Expr, halo: bool = False) -> Callable[[], Func]:
     """As scheduled on a strip: even and odd sizes, where the last tiles stick out."""
 
@@ -333,6 +344,9 @@ CASES: dict[str, Callable[[], Func]] = {
     "conv_5x15": blocked_conv(5, 15, 1, halo=False),
     "conv_strided": blocked_conv(4, 6, 2, halo=True),
     "first_conv": first_conv,
+    "conv_sparse": sparse_conv(3, 1),
+    "conv_sparse_groups": sparse_conv(4, 2),
+    "conv_sparse_open": sparse_conv(N + 1, 2),
     "winograd": winograd(2, 4, halo=True),
     "winograd_odd": winograd(3, 5),
     "winograd_symbolic": winograd(N, 3),
@@ -408,9 +422,24 @@ def test_a_rule_keeps_the_result(name: str, target: Target) -> None:
             np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("name", ["conv_sparse", "conv_sparse_groups"])
+def test_what_is_not_finite_is_computed_once_more_without_absent_weights(name: str) -> None:
+    plain = CASES[name]()
+    fast = optimize(plain, AVX512)
+    assert any(s.buffer == "exact" for s in stages(fast)), "there is nothing to test"
+    arrays = data(plain, {})
+    arrays["b"][np.random.default_rng(1).random(arrays["b"].shape) < 0.5] = -0.0
+    arrays["a"][0, 0, 1, 2, 3], arrays["a"][0, 1, 0, 4, 9] = np.inf, np.nan
+    want, got = run(plain, arrays, {}), run(fast, arrays, {})
+    np.testing.assert_array_equal(got, want)
+    kinds = np.isinf(want).sum(), np.isnan(want).sum()
+    assert all(0 < kind < want.size / 2 for kind in kinds)
+
+
 @pytest.mark.parametrize(
     ("name", "knobs"),
     [
+        ("conv_sparse_groups", {"lines": 1}),
         ("conv_7x7", {"first_summand": 1, "columns": 2, "rows": 3}),
         ("conv_7x7", {"first_summand": 9, "high": 2, "rows": 7}),
         ("conv_strided", {"high": 3, "columns_outer": 1}),

@@ -124,7 +124,17 @@ def _transposed(c, results, kernel, stride, group):
 
 @pytest.mark.parametrize(
     ("c", "results", "kernel", "stride", "group"),
-    [(3, 3, 1, 3, 3), (3, 3, 3, 2, 3), (2, 9, 3, 2, 1), (2, 9, 1, 2, 1), (2, 9, 5, 3, 1)],
+    [
+        (3, 3, 1, 3, 3),
+        (3, 3, 3, 2, 3),
+        (2, 9, 3, 2, 1),
+        (2, 9, 1, 2, 1),
+        (2, 9, 5, 3, 1),
+        (2, 3, 3, 2, 1),
+        (4, 6, 3, 2, 2),
+        (4, 4, 4, 2, 2),
+        (32, 32, 3, 2, 2),
+    ],
 )
 def test_infinities_are_not_multiplied_with_taps_that_a_kernel_lacks(
     c, results, kernel, stride, group
@@ -134,5 +144,20 @@ def test_infinities_are_not_multiplied_with_taps_that_a_kernel_lacks(
     model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 18]> agraph ' + text)
     x = np.arange(c * 9, dtype=np.float32).reshape(1, c, 3, 3)
     x[0, 1, 1, 1] = np.inf
+    finding = check(Sample(model, {"x": x}, (), True), ("",))
+    assert finding.verdict is Verdict.OK, finding
+
+
+@pytest.mark.parametrize(("c", "group"), [(6, 3), (12, 2), (32, 8), (48, 16)])
+def test_infinities_stay_in_their_group(c, group):
+    """Groups that share a block are one convolution, in which those between them were zeros."""
+    w = ", ".join(str(n % 5 - 2) for n in range(c * c // group * 2))
+    text = f"""(float[1, {c}, 3, 5] x) => (float[1, {c}, 3, 4] y)
+        <float[{c}, {c // group}, 1, 2] w = {{{w}}}> {{
+            y = Conv <group = {group}> (x, w)
+        }}"""
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 18]> agraph ' + text)
+    x = np.arange(c * 15, dtype=np.float32).reshape(1, c, 3, 5)
+    x[0, 1, 1, 1], x[0, -1, 2, 0] = np.inf, np.nan
     finding = check(Sample(model, {"x": x}, (), True), ("",))
     assert finding.verdict is Verdict.OK, finding

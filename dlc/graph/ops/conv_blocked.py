@@ -6,17 +6,19 @@ blocks, the kernel, then the channels of a block.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, op
+from dlc.graph.ops.absent import is_absent, sparse_conv
 from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
+from dlc.graph.ops.planes import repaired
 from dlc.graph.ops.precision import narrow, product, product_dtype
 from dlc.graph.ops.window import out_size
 from dlc.te import tensor as te
-from dlc.te.expr import ZERO, Expr, index
+from dlc.te.expr import ZERO, Expr, const, index, select
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -64,6 +66,8 @@ class BlockedConv(Op):
 class ConvBlocked(BlockedConv):
     """Convolution from blocked to blocked channels; groups split the block axes.
 
+    A sum that is not finite is computed once more where the weights are sparse: see `absent.py`.
+
     Shapes:
         x: [n, cb, *spatial, c]; w: [ob, cb / groups, *kernel, c, oc] -> [n, ob, *out, oc]
     """
@@ -71,6 +75,7 @@ class ConvBlocked(BlockedConv):
     stride: tuple[int, ...] = (1, 1)
     dilation: tuple[int, ...] = (1, 1)
     groups: int = 1
+    sparse: bool = False  # whether a weight of -0 is none
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         dtype = product_dtype(x.dtype, w.dtype)
@@ -86,40 +91,64 @@ class ConvBlocked(BlockedConv):
         type_ = self.infer(x.type, w.type)
         ob, per_group, *kernel, ci, _ = w.shape
         blocks = canonical(ob // self.groups)
+        extents = (per_group, *kernel, ci)
 
-        def pixel(*out: Expr) -> te.Reduce:
-            n, group, o, *at, oi = out
+        def factors(*at: Expr) -> Callable[..., tuple[Expr, Expr]]:
+            n, group, o, *position, oi = at
 
-            def term(*r: Expr) -> Expr:
-                b, *k, i = r
-                row = w[(group * blocks + o, b, *k, i, oi)]
-                return product(x[(n, group * per_group + b, *self.source(at, k), i)], row)
+            def pair(b: Expr, *r: Expr) -> tuple[Expr, Expr]:
+                *k, i = r
+                pixel = x[(n, group * per_group + b, *self.source(position, k), i)]
+                return pixel, w[(group * blocks + o, b, *k, i, oi)]
 
-            return te.reduce_sum((per_group, *kernel, ci), term)
+            return pair
 
-        def plain(*out: Expr) -> te.Reduce:
-            n, *rest = out
-            return pixel(n, ZERO, *rest)
+        def total(*at: Expr) -> te.Reduce:
+            pair = factors(*at)
+            return te.reduce_sum(extents, lambda *r: product(*pair(*r)))
 
-        if self.groups == 1:
-            total = te.compute(self.name, type_.shape, plain, inputs=(x, w))
-            return narrow(total, type_.dtype)
+        def plain(*at: Expr) -> te.Reduce:
+            n, *rest = at
+            return total(n, ZERO, *rest)
+
+        if self.groups == 1 and not self.sparse:
+            sums = te.compute(self.name, type_.shape, plain, inputs=(x, w))
+            return narrow(sums, type_.dtype)
         # With a dimension of their own, groups are told from the columns of one group.
         n, _, *rest = type_.shape
-        total = te.compute(self.name, (n, index(self.groups), blocks, *rest), pixel, inputs=(x, w))
+        name = "sums" if self.sparse else self.name
+        sums = te.compute(name, (n, index(self.groups), blocks, *rest), total, inputs=(x, w))
 
-        def joined(*out: Expr) -> Expr:
+        def grouped(*out: Expr) -> tuple[Expr, ...]:
             n, o, *rest = out
-            return total[(n, o // blocks, o % blocks, *rest)]
+            return (n, o // blocks, o % blocks, *rest)
 
-        return narrow(te.compute("joined", type_.shape, joined, inputs=(total,)), type_.dtype)
+        def present(*out: Expr) -> Callable[..., Expr]:
+            pair = factors(*grouped(*out))
+
+            def summand(*r: Expr) -> Expr:
+                both = product(*pair(*r))
+                return select(is_absent(pair(*r)[1]), const(0, both.dtype), both)
+
+            return summand
+
+        if self.sparse:
+            result = repaired(self.name, type_.shape, sums, grouped, extents, present, (x, w))
+        else:
+            result = te.compute(
+                "joined", type_.shape, lambda *out: sums[grouped(*out)], inputs=(sums,)
+            )
+        return narrow(result, type_.dtype)
 
     def reference(self, x: Array, w: Array) -> Array:
         ob, per_group, *kernel, ci, oc = w.shape
         rows = np.moveaxis(w, (-1, -2), (1, 3)).reshape(ob * oc, per_group * ci, *kernel)
-        planar = exact_conv(
-            to_planar(x), rows, self.stride, self.no_pads, self.dilation, self.groups
-        )
+        if self.sparse:
+            planar = sparse_conv(to_planar(x), rows, self.stride, self.dilation, self.groups)
+        else:
+            planar = exact_conv(
+                to_planar(x), rows, self.stride, self.no_pads, self.dilation, self.groups
+            )
         return to_blocked(planar, oc)
 
 

@@ -210,7 +210,7 @@ def repaired(
     *,
     is_finite: bool = False,
 ) -> te.Tensor:
-    """The sums where they are finite; elsewhere the sum of `term`, computed in float32.
+    """The sums where they are finite; elsewhere the sum of `term`, in the type of the sums.
 
     `at(*index)` is where an element stands in `sums`; `term(*index)(*r)` are its summands. Where
     `is_finite`, all sums surely are.
@@ -220,7 +220,7 @@ def repaired(
 
     def broken(position: tuple[Expr, ...]) -> Expr:
         value = sums[at(*position)]
-        return Binary(BinOp.NE, value - value, const(0, DType.F32))
+        return Binary(BinOp.NE, value - value, const(0, value.dtype))
 
     def once_more(*index: Expr) -> te.Reduce:
         summand = term(*index)

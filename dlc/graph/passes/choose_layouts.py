@@ -37,7 +37,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dlc.graph.blocking import Blocking
-from dlc.graph.blocking_conv import block_conv, block_conv_transpose
+from dlc.graph.blocking_conv import block_conv
+from dlc.graph.blocking_conv_transpose import block_conv_transpose
 from dlc.graph.blocking_ops import (
     block_channel_shuffle,
     block_concat,
@@ -83,7 +84,7 @@ def choose_layouts(graph: Graph, context: PassContext) -> Graph:
     """Rewrite convolutions and their surroundings to blocked tensors."""
     if not any(isinstance(n.op, Conv | ConvTranspose) for n in graph.nodes):
         return graph
-    blocking = Blocking(graph, context.channel_block)
+    blocking = Blocking(graph, context.channel_block, repairs=context.target.gpu is None)
     for node in graph.nodes:
         blocking.at(node)
         if not _blocker(node)(blocking, node):

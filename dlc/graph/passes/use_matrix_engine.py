@@ -191,7 +191,7 @@ def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
 
 def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> _Product | None:
     ob, cb, *kernel, ci, oc = w.shape
-    if op.groups != 1 or ci != ROWS or oc != ROWS or _is_half(ob, split):
+    if op.groups != 1 or op.sparse or ci != ROWS or oc != ROWS or _is_half(ob, split):
         return None
     rank, depth = len(kernel), -(-cb // 2)
     dense = w.transpose(1, 2 + rank, *range(2, 2 + rank), 0, 3 + rank)

@@ -65,7 +65,7 @@ def _pays(op: ConvBlocked, node: Node, context: PassContext) -> bool:
         return False
     ob, cb, *kernel, c, oc = (const_size(n) for n in w.type.shape)
     unit = (1, 1)
-    if oc != context.target.lanes(4):
+    if oc != context.target.lanes(4) or op.sparse:
         return False
     if kernel != [KERNEL, KERNEL] or (op.stride, op.dilation, op.groups) != (unit, unit, 1):
         return False

@@ -6,7 +6,6 @@ from dlc.graph.rewrite import Rule
 from dlc.graph.rules.add_into_add import add_into_add
 from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
 from dlc.graph.rules.cast_there_and_back import cast_there_and_back
-from dlc.graph.rules.conv_transpose_into_conv import conv_transpose_into_conv
 from dlc.graph.rules.div_into_mul import div_into_mul
 from dlc.graph.rules.div_into_quotient import div_into_quotient
 from dlc.graph.rules.drop_no_ops import drop_mul_by_one, drop_no_op
@@ -86,7 +85,6 @@ STEP_RULES: tuple[Rule, ...] = (
     div_into_mul,
     scale_into_conv,
     scale_into_conv_transpose,
-    conv_transpose_into_conv,
     scale_before_conv,
     scale_into_matmul,
     scale_through_bias,

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dlc.core.target import Target
-from dlc.schedule.loop import Func, allocs, loops
+from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import Stage, stages
-from dlc.schedule.rules import contract
-from dlc.schedule.rules.contraction import analyse
+from dlc.schedule.rules.inner import schedule_products
 from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -222,7 +221,7 @@ def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[st
     trace.do("compute_at", found.sums, inside)
     trace.do("compute_at", found.operand, outer)
     _operand(trace, found.operand, parallel=plan.columns_outside)
-    _products(trace, found, target)
+    schedule_products(trace, found.sums, target)
 
 
 def _shape(func: Func, found: Transformed, target: Target) -> Shape:
@@ -267,20 +266,3 @@ def _operand(trace: Trace, name: str, *, parallel: bool) -> None:
     trace.do("vectorize", lane)
     if parallel:
         trace.do("parallel", trace.fuse_all([lead, block, row]))
-
-
-def _products(trace: Trace, found: Transformed, target: Target) -> None:
-    """Tile the products of each position as any contraction is."""
-    top = trace.stage(found.sums).names[0]
-    name = f"{found.sums}_product"
-    trace.do("cache_write", found.sums, top, name, "local")
-    product = analyse(trace.func, trace.stage(name), trace.stage(found.sums))
-    assert product is not None, "cache_write keeps the form of a product"
-    inside = loops(trace.loop(top).body)
-    product = replace(
-        product,
-        rows=tuple(v for v in product.rows if v in inside),
-        batch=tuple(v for v in product.batch if v in inside),
-        within=top,
-    )
-    contract.schedule(trace, product, target, {})

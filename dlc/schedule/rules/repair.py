@@ -1,0 +1,115 @@
+"""Sums of products that are computed once more, from fewer of them, where they are not finite.
+
+That must cost nothing where all is finite, so it is no part of the tiles in registers: a strip of
+the sums is kept in the first cache, from which the result is written.
+
+Before:
+    sums -> exact -> result
+
+After:
+    for strip (parallel):
+        sums of the strip
+        for elements: exact where the sum is not finite, result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dlc.core.target import Target
+from dlc.schedule.loop import Func
+from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules.contraction import analyse
+from dlc.schedule.rules.inner import schedule_products
+from dlc.schedule.rules.planes import finish_reader
+from dlc.schedule.space import Space
+from dlc.schedule.trace import Trace
+from dlc.te.expr import Const, Select
+from dlc.te.transform import loads
+
+STRIP_ROWS = 28  # rows that feed enough multiply-adds for each vector of weights
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """The parts of a function, by buffers and by loops of the nest that writes the result."""
+
+    sums: str
+    exact: str
+    outer: tuple[str, ...]  # loops over strips, outermost first
+    line: str | None  # the innermost of them, of which a strip may hold several iterations
+    columns: tuple[str, ...]
+    row: str
+    lane: str
+
+
+def match(func: Func, target: Target) -> Repaired | None:
+    """The sums in a function whose moves are inlined, or None."""
+    found = stages(func)
+    sums = [s for s in found if s.is_reduction and s.factors is not None]
+    if len(sums) != 1:
+        return None
+    exact = [s for s in found if s.is_reduction and _is_repair(s, sums[0].buffer)]
+    result = [s for s in found if not s.is_reduction and _reads(s, sums[0].buffer)]
+    if len(exact) != 1 or len(result) != 1 or not _reads(result[0], exact[0].buffer):
+        return None
+    parts = analyse(func, sums[0], result[0])
+    if parts is None or parts.packed is not None or not parts.rows:
+        return None
+    *lines, row = parts.rows
+    outer = (*parts.batch, *lines)
+    return Repaired(
+        parts.sum,
+        exact[0].buffer,
+        outer,
+        lines[-1] if lines else None,
+        parts.columns,
+        row,
+        parts.lane,
+    )
+
+
+def _is_repair(stage: Stage, sums: str) -> bool:
+    """Whether a stage adds up where sums fulfil a condition."""
+    value = stage.value
+    return isinstance(value, Select) and any(x.buffer == sums for x in loads(value.cond))
+
+
+def _reads(stage: Stage, buffer: str) -> bool:
+    return any(x.buffer == buffer for x in loads(stage.value))
+
+
+def space(func: Func, target: Target) -> Space:
+    """How many lines are a strip; 0: the analytic choice."""
+    return Space({"lines": (0, 1, 2, 4, 7, 8)})
+
+
+def schedule(trace: Trace, found: Repaired, target: Target, knobs: Mapping[str, int]) -> None:
+    """Keep the sums of a strip near, and tile their products; see the module."""
+    outer, inside = list(found.outer), [*found.columns, found.row, found.lane]
+    if found.line is not None:
+        lines, line = trace.split(found.line, knobs.get("lines", 0) or _lines(trace, found))
+        outer[-1] = lines
+        inside.insert(len(found.columns), line)
+    trace.do("reorder", (*outer, *inside))
+    place = trace.fuse_all(outer) if outer else None
+    if place is not None:
+        trace.do("parallel", place)
+    trace.do("compute_at", found.exact, found.row)
+    finish_reader(trace, found.exact)
+    trace.do("vectorize", found.lane)
+    if place is not None:
+        trace.do("compute_at", found.sums, place)
+    schedule_products(trace, found.sums, target)
+
+
+def _lines(trace: Trace, found: Repaired) -> int:
+    """The least number of lines that has enough rows."""
+    assert found.line is not None, "there is a loop to split"
+    width, count = (trace.extent(v) for v in (found.row, found.line))
+    if not isinstance(width, Const) or not isinstance(count, Const):
+        return 1
+    fitting = [d for d in range(1, int(count.value) + 1) if count.value % d == 0]
+    enough = (d for d in fitting if d * width.value >= STRIP_ROWS)
+    return next(enough, fitting[-1] if fitting else 1)
