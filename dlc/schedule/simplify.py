@@ -21,7 +21,7 @@ from dlc.schedule.loop import (
     substitute,
 )
 from dlc.te.affine import loop_bounds, split_terms
-from dlc.te.expr import FALSE, ONE, TRUE, ZERO, Binary, BinOp, Expr, Var, both
+from dlc.te.expr import FALSE, ONE, TRUE, ZERO, Binary, BinOp, Const, Expr, Var, both
 from dlc.te.simplify import Bounds, canonical, simplify, surely_at_most, to_poly
 from dlc.te.transform import free_vars, loads
 
@@ -137,7 +137,8 @@ def _hoist_common(stmt: Block) -> Stmt:
 def tighten_stmt(stmt: Stmt, sizes: Iterable[str]) -> Stmt:
     """Shorten loops whose whole body is guarded by a limit on their variable.
 
-    Thread loops stay: a thread must be the same one in each phase of its block.
+    Thread loops stay: a thread must be the same one in each phase of its block. Loops that are
+    written out get only as short as a constant.
     """
     known = frozenset(sizes)
 
@@ -153,9 +154,10 @@ def tighten_stmt(stmt: Stmt, sizes: Iterable[str]) -> Stmt:
 
 def _tighten(loop: For, conds: list[Expr], body: Stmt, sizes: frozenset[str]) -> Stmt:
     extent, rest = loop.extent, []
+    fixed = loop.kind in (LoopKind.VECTOR, LoopKind.UNROLL)
     for cond in conds:
         limit = _limit(cond, loop.var, sizes)
-        if limit is None:
+        if limit is None or (fixed and not isinstance(limit, Const)):
             rest.append(cond)
         elif surely_at_most(extent, limit):
             pass

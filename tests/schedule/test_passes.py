@@ -65,6 +65,17 @@ def test_a_limit_shortens_its_loop():
     )
 
 
+@pytest.mark.parametrize("kind", ["vectorize", "unroll"])
+def test_a_limit_that_a_run_tells_shortens_no_loop_that_is_written_out(kind):
+    text = f"""
+        def f(n: size, A: f32[min(1, n) + 7], *, B: f32[min(1, n) + 7]):
+            for i in {kind}(8):
+                if i < min(1, n) + 7:
+                    B[i] = A[i]
+        """
+    check(text, text)
+
+
 def test_dead_code_goes():
     check(
         """
