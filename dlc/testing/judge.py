@@ -60,7 +60,7 @@ def why_misread(
             return f"'{name}' has shape {truth.shape}, elsewhere {others[0].shape}"
         if all(p.dtype != ours.dtype for p in others):
             return f"'{name}' is {ours.dtype}, elsewhere {others[0].dtype}"
-        bad = ~_settled(truth, others, np.asarray(ours).dtype)
+        bad = ~_settled(truth, others, np.asarray(ours).dtype) & _fits_type(truth, ours.dtype)
         if np.asarray(ours).dtype.kind in "iu" and ours.shape == others[0].shape:
             # All but the reference rounded a float32 that lies beside a tie, or on it.
             bad &= (ours != others[0]) | (difference(truth, others[0]) > 1)

@@ -65,6 +65,12 @@ def test_a_tie_that_only_the_reference_rounds_otherwise_is_none():
     assert "is 25, elsewhere 27" in why_misread(far, exact, [far] * 2)
 
 
+def test_what_is_beyond_the_type_may_be_infinite_everywhere_else():
+    huge = {"y": np.full(3, np.inf, np.float16)}
+    assert not why_misread(huge, {"y": np.full(3, 164386.0)}, [huge] * 2)
+    assert "elsewhere inf" in why_misread(huge, {"y": np.full(3, 65000.0)}, [huge] * 2)
+
+
 def test_another_shape_or_type_everywhere_is_a_difference_in_meaning():
     ours = {"y": SINGLE}
     assert "has shape" in why_misread(ours, {"y": EXACT}, [{"y": SINGLE[:, None]}] * 2)

@@ -312,8 +312,10 @@ class CumSum(Op):
         dtype = x.dtype
         (x,) = as_f64(x)
         turned = np.flip(x, self.axis) if self.reverse else x
+        if self.exclusive:  # infinity minus itself would be NaN
+            turned = np.moveaxis(turned, self.axis, 0)
+            turned = np.concatenate([np.zeros_like(turned[:1]), turned[:-1]])
+            turned = np.moveaxis(turned, 0, self.axis)
         total = np.cumsum(turned, axis=self.axis)
-        if self.exclusive:
-            total = total - turned
         total = np.flip(total, self.axis) if self.reverse else total
         return total if dtype.kind in "fV" else total.astype(dtype)
