@@ -187,7 +187,12 @@ def convert_split_attribute(
 
 @converter("Split", since=13)
 def convert_split(
-    ctx: Context, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int = 0
+    ctx: Context,
+    x: Value,
+    split: Value | None = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
 ) -> tuple[Value, ...]:
     """Parts along one axis, equal ones (the last may be smaller) unless their sizes are given."""
     sizes: Sequence[Expr] | None = None
@@ -195,7 +200,7 @@ def convert_split(
         sizes = ctx.need_sizes(split, "how the tensor is split")
     if split is not None and ctx.data_only(split) is not None:
         sizes = parts_of_data(ctx, x, sizes or (), axis)
-    if num_outputs not in (0, ctx.output_count):
+    if num_outputs not in (None, ctx.output_count):
         ctx.refuse(f"num_outputs = {num_outputs} for {ctx.output_count} results")
     return split_axis(ctx, x, axis, sizes, ctx.output_count)
 
@@ -219,7 +224,8 @@ def split_axis(
     if sizes is None:
         sizes = _equal_parts(ctx, whole, count)
     total = sum(sizes, start=ZERO)
-    if surely_differ(total, whole):
+    negative = any(surely_less(size, 0) for size in sizes)
+    if negative or surely_differ(total, whole):
         ctx.refuse(f"parts of {', '.join(map(str, sizes))} do not make up {whole}")
     parts: list[Value] = []
     first: Expr = ZERO
