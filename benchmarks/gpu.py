@@ -31,13 +31,21 @@ from dlc.runtime import Module, load, why_no_gpu
 
 # Name, precision, 16-bit floats.
 MODES: tuple[tuple[str, Precision, str | None], ...] = (
-    ("highest", "highest", None), ("high", "high", None), ("medium", "medium", None),
+    ("highest", "highest", None), ("high", "high", None), ("tf32", "tf32", None),
+    ("medium", "medium", None),
     ("fp16", "highest", "fp16"), ("bf16", "highest", "bf16"),
 )  # fmt: skip
 RESULTS = Path(__file__).parent / "results"
 # Of the largest output: sums of float32 in another order; products of two bf16, and of one; 11
 # and 8 significant bits of every tensor.
-TOLERANCES = {"highest": 1e-4, "high": 1e-3, "medium": 5e-2, "fp16": 2e-2, "bf16": 1e-1}
+TOLERANCES = {
+    "highest": 1e-4,
+    "high": 1e-3,
+    "tf32": 1e-2,
+    "medium": 5e-2,
+    "fp16": 2e-2,
+    "bf16": 1e-1,
+}
 SIZE = 2  # of dimensions without a constant
 RUNS = 100
 _ONE_RUN = """

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("dlc.schedule")
 
-Precision = Literal["highest", "high", "medium"]
+Precision = Literal["highest", "high", "tf32", "medium"]
 Scheduler = Callable[[Func, Target], "tuple[Step, ...] | None"]
 """The steps that schedule a kernel for a target; None for those of the rule that fits it."""
 

@@ -1,9 +1,9 @@
-"""What a build with `precision="high"` or `"medium"` promises, and whether it is kept.
+"""What a build with a precision below "highest" promises, and whether it is kept.
 
-The factors of float32 products have 16 or 8 significant bits then, the sums are float32. An output
-keeps the promise if its error is within a few units of those bits, or, where the model magnifies
-errors, no larger than a few times that of the reference on factors rounded so. Integers (a class,
-a position) may differ where those of that reference do.
+The factors of float32 products have 16, 11 or 8 significant bits then, the sums are float32. An
+output keeps the promise if its error is within a few units of those bits, or, where the model
+magnifies errors, no larger than a few times that of the reference on factors rounded so. Integers
+(a class, a position) may differ where those of that reference do.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-BITS = {"high": 16, "medium": 8}
-"""Significant bits of a factor. Two planes of bf16, or one."""
+BITS = {"high": 16, "tf32": 11, "medium": 8}
+"""Significant bits of a factor. Two planes of bf16, TF32, or one plane."""
 FACTOR = 4.0
 """Units, or times the error of rounded factors: roundings also differ in their order."""
 

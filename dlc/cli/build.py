@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dlc.verify_model import VerifyReport
 
 _FORGIVEN = 10  # times onnxruntime's own error; a wrong program is off by far more
-PRECISIONS = ("highest", "high", "medium")
+PRECISIONS = ("highest", "high", "tf32", "medium")
 
 
 def build(

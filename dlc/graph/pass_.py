@@ -25,7 +25,7 @@ class PassContext:
     """What a pass may know besides the graph."""
 
     target: Target = field(default_factory=Target)
-    precision: str = "highest"  # "highest", "high" or "medium"
+    precision: str = "highest"  # "highest", "high", "tf32" or "medium"
     half: Half | None = None
     fold_limit_bytes: int = 64 << 20
     """The largest constant that folding may make where it is larger than what it replaces."""

@@ -229,11 +229,18 @@ PACKS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class WarpProduct:
-    """The product of 16-bit floats that a warp computes: tiles of 16 x 8 sums, 16 summands each."""
+    """The product that a warp computes: tiles of 16 x 8 sums, each of as many summands as fill 32
+    bytes. Factors are 16-bit floats, or float32 that it rounds: `tf32`.
+    """
 
     dtype: str
     rows: int  # of tiles
     columns: int
+
+    @property
+    def depth(self) -> int:
+        """The summands."""
+        return 8 if self.dtype == "tf32" else 16
 
     @property
     def name(self) -> str:
@@ -250,12 +257,13 @@ class WarpProduct:
         shape, at = ", ".join(str(n) for _, n in loops), ", ".join(v for v, _ in loops)
         row = "m * 16 + h * 8 + g" if self.rows > 1 else "h * 8 + g"
         column = "n * 8 + t * 2 + p" if self.columns > 1 else "t * 2 + p"
-        a = f"a: {self.dtype}[{16 * self.rows}, 16]"
-        b = f"b: {self.dtype}[16, {8 * self.columns}]"
+        kind, wide = (self.dtype, "f32") if self.depth == 16 else ("f32", "tf32")
+        a = f"a: {kind}[{16 * self.rows}, {self.depth}]"
+        b = f"b: {kind}[{self.depth}, {8 * self.columns}]"
         lines = [f"def {self.name}({a}, {b}, *, c: f32[{shape}]):"]
-        for depth, (var, count) in enumerate((*loops, ("k", 16)), 1):
+        for depth, (var, count) in enumerate((*loops, ("k", self.depth)), 1):
             lines.append("    " * depth + f"for {var} in range({count}):")
-        product = f"f32(a[{row}, k]) * f32(b[k, {column}])"
+        product = f"{wide}(a[{row}, k]) * {wide}(b[k, {column}])"
         lines.append("    " * (len(loops) + 2) + f"c[{at}] += {product}")
         return "\n".join(lines) + "\n"
 
@@ -266,12 +274,13 @@ class WarpProduct:
         return (("c", lead + 1, 4, 8), ("c", lead + 2, 1, 4))
 
 
-# Source: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating point type".
+# Source: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating point type" and "for
+# mma.m16n8k8".
 WARP_PRODUCTS = {
     product.name: product
     for product in (
         WarpProduct(dtype, rows, columns)
-        for dtype in ("bf16", "f16")
+        for dtype in ("bf16", "f16", "tf32")
         for rows in (1, 2, 4)
         for columns in (1, 2, 4, 8)
     )

@@ -219,6 +219,7 @@ def _prelude(seed: int) -> dict[str, Any]:
         "cos": _through_f64(np.cos), "floor": _through_f64(np.floor), "isnan": np.isnan,
         "ceil": _through_f64(np.ceil), "round": _through_f64(np.rint),
         "flush": lambda x: np.copysign(x * 0, x) if abs(x) < np.finfo(x.dtype).tiny else x,
+        "tf32": _tf32,
         "all_of": lambda *parts: all([bool(p) for p in parts]),
         "any_of": lambda *parts: any([bool(p) for p in parts]),
     }  # fmt: skip
@@ -227,6 +228,14 @@ def _prelude(seed: int) -> dict[str, Any]:
 
 def _normcdf(x: float) -> float:
     return 0.5 * math.erfc(-x * math.sqrt(0.5))
+
+
+def _tf32(x: Any) -> Any:
+    """Source: PTX ISA 9.0, cvt.rna.tf32.f32."""
+    if x != x:
+        return x
+    bits = int(np.float32(x).view(np.uint32))
+    return np.uint32((bits + 0x1000) & 0xFFFFE000).view(np.float32)
 
 
 class _Strict(ast.NodeTransformer):

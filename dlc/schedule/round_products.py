@@ -1,12 +1,14 @@
-"""Products of float32 as products of bf16, for the matrix engines of a GPU.
+"""Products of float32 as products of bf16 or TF32, for the matrix engines of a GPU.
 
     high      a * b -> a0 * b0 + a0 * b1 + a1 * b0, where a0 = bf16(a) and a1 = bf16(a - a0)
+    tf32      a * b -> tf32(a) * tf32(b)
     medium    a * b -> a0 * b0
 
 This changes results, so it happens once, when a model is lowered, and only where the user asked for
 it (`precision=`) and a rule takes the product to the engines. The sum runs over the three products
 as over one more dimension. An infinite operand has no second part: its products are NaN where
-float32 would give an infinity, at `high`.
+float32 would give an infinity, at `high`. Three products of TF32 would be right to 22 bits, but
+take twice the instructions of three of bf16, whose 16 bits are what `high` promises.
 
 Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
 Higher-Precision Computations" (2019).
@@ -25,31 +27,42 @@ from dlc.schedule.program import Program
 from dlc.schedule.rules import gpu_matrix, gpu_norm, prepare
 from dlc.schedule.trace import Trace
 from dlc.schedule.verify import verify_func
-from dlc.te.expr import Binary, BinOp, Cast, Expr, Select, Var, binary, cast, index
+from dlc.te.expr import (
+    Binary,
+    BinOp,
+    Cast,
+    Expr,
+    Select,
+    UnOp,
+    Var,
+    binary,
+    cast,
+    index,
+    unary,
+)
 
-PRODUCTS = {"high": 3, "medium": 1}
+PRODUCTS = {"high": 3, "tf32": 1, "medium": 1}
 
 
 def round_program(program: Program, target: Target, precision: str) -> Program:
     """The program with products of bf16 where a GPU has engines for them."""
-    count = PRODUCTS.get(precision)
-    if target.gpu is None or count is None:
+    if target.gpu is None or precision not in PRODUCTS:
         return program
-    kernels = tuple(round_products(f, target, count) for f in program.kernels)
+    kernels = tuple(round_products(f, target, precision) for f in program.kernels)
     return replace(program, kernels=kernels)
 
 
-def round_products(func: Func, target: Target, count: int) -> Func:
+def round_products(func: Func, target: Target, precision: str) -> Func:
     """The function with its sums of float32 products rounded, or as it is.
 
-    `count` is 3 for `high` and 1 for `medium`.
+    `precision` is a key of `PRODUCTS`.
     """
     sums = [s for s in stages(func) if _is_plain(s)]
     if not sums:
         return func
     result = func
     for number, total in enumerate(sums):
-        result = _rounded(result, total, count, f"part_{number}")
+        result = _rounded(result, total, precision, f"part_{number}")
     verify_func(result, when="after round_products")
     trace = Trace(result)
     prepare(trace, target)
@@ -66,13 +79,14 @@ def _is_plain(stage: Stage) -> bool:
     return plain and factors[0] != factors[1]
 
 
-def _rounded(func: Func, total: Stage, count: int, part: str) -> Func:
+def _rounded(func: Func, total: Stage, precision: str, part: str) -> Func:
+    count = PRODUCTS[precision]
     assert total.factors is not None
     assert isinstance(total.store.value, Binary)
     a, b = total.factors
     which = Var(part)
     if count == 1:
-        left, right = _wide(a), _wide(b)
+        left, right = (unary(UnOp.TF32, x) if precision == "tf32" else _wide(x) for x in (a, b))
     else:
         check_fresh("round_products", func, (part,))
         left = _wide(Select(which < index(2), a, _rest(a)))

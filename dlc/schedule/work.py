@@ -12,7 +12,17 @@ from dlc.te.transform import walk
 POLYNOMIAL = 16
 """Operations of a function that is a polynomial: 6 to 12 multiply-adds, and the range reduction."""
 _CHEAP = frozenset(
-    {UnOp.NEG, UnOp.NOT, UnOp.INVERT, UnOp.ABS, UnOp.FLOOR, UnOp.CEIL, UnOp.ROUND, UnOp.FLUSH}
+    {
+        UnOp.NEG,
+        UnOp.NOT,
+        UnOp.INVERT,
+        UnOp.ABS,
+        UnOp.FLOOR,
+        UnOp.CEIL,
+        UnOp.ROUND,
+        UnOp.FLUSH,
+        UnOp.TF32,
+    }
 )
 
 

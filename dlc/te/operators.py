@@ -53,6 +53,7 @@ class UnOp(enum.StrEnum):
     ROUND = "round"  # half to even
     ISNAN = "isnan"
     FLUSH = "flush"  # denormals become zeros of their sign
+    TF32 = "tf32"  # the nearest float with 11 significant bits, ties away from 0
 
 
 COMPARISONS = frozenset({BinOp.LT, BinOp.LE, BinOp.EQ, BinOp.NE})

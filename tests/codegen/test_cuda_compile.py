@@ -16,7 +16,8 @@ from dlc.codegen.cuda.emit import Kernel
 from dlc.core.cache import Cache
 from dlc.core.errors import CodegenError, TargetError
 from dlc.core.gpus import gpu_for
-from tests.codegen.gpu import schedule
+from dlc.schedule.round_products import round_products
+from tests.codegen.gpu import GPU, schedule
 from tests.codegen.test_cuda_rules import norm, product_of
 from tests.schedule.test_rules import CASES
 
@@ -71,6 +72,7 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
         "tiles": product_of("f32", 64, 96, 512),
         "engine_f16": product_of("f16", 512, 512, 64),
         "engine_bf16": product_of("bf16", 128, 96, 1024),
+        "engine_tf32": round_products(product_of("f32", 512, 512, 64), GPU, "tf32"),
         "norm": norm(37, 70, "layer_norm(s, g, g)"),
         "attention": CASES["attention"](),
         "row": CASES["softmax_40"](),
@@ -83,7 +85,7 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
     run(["nvcc", "-ptx", "-std=c++17", "-diag-suppress=177", "-arch=compute_80", "-o", ptx, source])
     text = ptx.read_text()
     copies = ("cp.async.cg.shared.global", "cp.async.commit_group", "cp.async.wait_group")
-    engine = ("mma.sync.aligned.m16n8k16", "ldmatrix.sync")
+    engine = ("mma.sync.aligned.m16n8k16", "ldmatrix.sync", "mma.sync.aligned.m16n8k8")
     for instruction in (*engine, *copies, "atom.global.inc"):
         assert instruction in text
     for arch in ("sm_80", "sm_90", "sm_100", "sm_120"):

@@ -42,6 +42,11 @@ def engine() -> Scheduled:
     return on_engine(product_of("f16", 70, 70, 32), "k", {"tile": 4})
 
 
+def tf32() -> Scheduled:
+    """A product of float32 on the matrix engine."""
+    return on_engine(product_of("f32", 70, 70, 32), "k", {"tile": 4})
+
+
 def staged() -> Scheduled:
     """The same in chunks of 16, two of them on their way while one is multiplied."""
     knobs = {"tile": 4, "chunk": 16, "parts": 1, "stages": 3}
@@ -200,6 +205,14 @@ DEFECTS = {
     "tiles in the registers of others": Defect(
         "engine", "multiply_tiles<2, 4>(matmul, 0,", "multiply_tiles<2, 4>(matmul, 4,", "out of",
     ),
+    "the next summands a line too early": Defect("tf32", "k_s_o * 576", "k_s_o * 504", WRONG),
+    "columns that follow each other in lines": Defect("tf32", ", 72)", ", 1)", WRONG),
+    "rows of TF32 that are not aligned": Defect(
+        "tf32", "i0_w * 1152 + k_s_o * 8", "i0_w * 1152 + k_s_o * 8 + 1", "not aligned",
+    ),
+    "TF32 before its copies have come": Defect(
+        "tf32", "wait_copies<0>();", "", "read of what is being copied",
+    ),
     "copies that are not committed": Defect(
         "staged", "    commit_copies();\n    {", "    {", "read of what is being copied",
     ),
@@ -241,7 +254,7 @@ HARMLESS = {"a chunk too many"}
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, Scheduled]:
     found = {"product": product(), "reverse": written(REVERSE), "shift": written(SHIFT)}
-    found |= {"tails": written(TAILS), "engine": engine(), "staged": staged()}
+    found |= {"tails": written(TAILS), "engine": engine(), "tf32": tf32(), "staged": staged()}
     return found | {"nan": found["reverse"]}
 
 

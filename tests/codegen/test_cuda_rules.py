@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dlc.codegen.cuda.emulate import Emulator
+from dlc.core.types import DType
 from dlc.graph.lower import lower_group
 from dlc.graph.ops.norm import Softmax
 from dlc.graph.text import parse_graph
@@ -116,6 +117,9 @@ def main(x: {dtype}[{rows}, {depth}], w: {dtype}[{depth}, {columns}], b: {dtype}
 
 
 def on_engine(func: Func, symbol: str, knobs: dict[str, int]) -> Scheduled:
+    """A product on the matrix engine; float32 as TF32."""
+    if func.inputs[0].type.dtype is DType.F32:
+        func = round_products(func, GPU, "tf32")
     trace = Trace(func)
     prepare(trace, GPU)
     found = gpu_matrix.match(trace.func, GPU)
@@ -127,16 +131,39 @@ def on_engine(func: Func, symbol: str, knobs: dict[str, int]) -> Scheduled:
 def test_every_tile_of_warps_computes_the_same() -> None:
     made = {}
     for tile in range(1, 1 + len(gpu_matrix.TILES)):
-        func = product_of("f16" if tile % 2 else "bf16", 131, 133, 32 * (1 + tile % 3))
-        made[tile] = on_engine(func, f"k{tile}", {"tile": tile})
+        for kind in ("f16" if tile % 2 else "bf16", *["f32"] * (tile in (1, 4, 8))):
+            depth = 16 if kind == "f32" else 32 * (1 + tile % 3)
+            func = product_of(kind, 131, 133, depth)
+            made[tile, kind] = on_engine(func, f"k{tile}_{kind}", {"tile": tile})
     emulator = Emulator([k for s in made.values() for k in s.kernels])
-    for one in made.values():
-        assert [k.text.count("multiply_tiles<") for k in one.kernels] == [1]
+    for (_, kind), one in made.items():
+        name = "multiply_tf32<" if kind == "f32" else "multiply_tiles<"
+        assert [k.text.count(name) for k in one.kernels] == [1]
         arrays = inputs(one.func, {})
         check_emulated(one, arrays, {}, emulator=emulator, orders=("shuffled",))
     loads, conflicts = emulator.conflicts()
     assert loads > 1000
     assert conflicts == 0
+
+
+def test_tf32_is_rounded_by_the_instruction_and_copied_whole() -> None:
+    plain = product_of("f32", 32, 64, 32)
+    random = np.random.default_rng(2)
+    shapes = {b.name: b.type.static_shape for b in plain.inputs}
+    arrays = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    arrays["in0"][3, :] = np.inf
+    arrays["in0"][4, 5] = np.nan
+    made = on_engine(plain, "k", {})
+    (kernel,) = made.kernels
+    assert "copy_async<4>" in kernel.text
+    assert "math_tf32" not in kernel.text
+    check_emulated(made, arrays, {}, rtol=1e-5)
+    with np.errstate(invalid="ignore"):
+        exact = arrays["in0"].astype(np.float64) @ arrays["in1"] + arrays["in2"]
+        got = run_func(made.func, {}, arrays)["out"]
+    assert np.array_equal(np.isnan(got), np.isnan(exact))
+    error = np.nanmax(np.abs(got - exact)[np.isfinite(exact)])
+    assert 1e-4 < error < 2e-2
 
 
 @pytest.mark.parametrize("rule", [gpu_contract, gpu_matrix])
@@ -208,21 +235,24 @@ def test_the_parts_of_a_sum_and_the_rows_of_a_norm_meet_in_one_launch() -> None:
     check_emulated(made, inputs(func, {}), {}, rtol=1e-4, orders=("shuffled", "backward"))
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("precision", ["high", "tf32", "medium"])
 @pytest.mark.parametrize("last", ["", "layer_norm(s, g, g)"])
-def test_rounded_products_run_on_the_engine(count: int, last: str) -> None:
+def test_rounded_products_run_on_the_engine(precision: str, last: str) -> None:
     plain = norm(33, 70, last, depth=32) if last else product_of("f32", 33, 70, 48)
-    func = round_products(plain, GPU, count)
+    func = round_products(plain, GPU, precision)
     made = schedule(func, "k")
-    assert [k.text.count("multiply_tiles<") for k in made.kernels] == [1]
+    name = "multiply_tf32<" if precision == "tf32" else "multiply_tiles<"
+    assert [k.text.count(name) for k in made.kernels] == [1]
     check_emulated(made, inputs(func, {}), {}, rtol=1e-5 if last else 0.0)
 
 
 @pytest.mark.parametrize("name", ["conv_5x15", "conv_7x7"])
-def test_rounded_convolutions_run_on_the_engine(name: str) -> None:
-    func = round_products(CASES[name](), GPU, 1)
+@pytest.mark.parametrize("precision", ["tf32", "medium"])
+def test_rounded_convolutions_run_on_the_engine(name: str, precision: str) -> None:
+    func = round_products(CASES[name](), GPU, precision)
     made = schedule(func, "k")
-    assert [k.text.count("multiply_tiles<") for k in made.kernels] == [1]
+    engine = "multiply_tf32<" if precision == "tf32" else "multiply_tiles<"
+    assert [k.text.count(engine) for k in made.kernels] == [1]
     check_emulated(made, inputs(func, {}), {}, orders=("shuffled",))
 
 
@@ -233,8 +263,8 @@ def test_three_products_of_bf16_are_nearly_those_of_float32() -> None:
     arrays = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
     exact = arrays["in0"].astype(np.float64) @ arrays["in1"] + arrays["in2"]
     errors = []
-    for count in (1, 3):
-        got = run_func(round_products(plain, GPU, count), {}, arrays)["out"]
+    for precision in ("medium", "high"):
+        got = run_func(round_products(plain, GPU, precision), {}, arrays)["out"]
         errors.append(float(np.abs(got - exact).max()))
     assert 1e-3 < errors[0] < 2e-1
     assert errors[1] < 2e-4
@@ -245,7 +275,7 @@ def test_products_that_fill_no_instruction_stay_as_they_are(
     rows: int, columns: int, depth: int
 ) -> None:
     func = product_of("f32", rows, columns, depth)
-    assert round_products(func, GPU, 1) is func
+    assert round_products(func, GPU, "medium") is func
 
 
 def norm(rows: int, columns: int, last: str, depth: int = 19) -> Func:

@@ -284,7 +284,8 @@ class _Printer:
         places = [f"{name}, {self.place(name, index)}" for name, index in operands]
         pitches = [self.exprs.text(self.buffers[name].type.shape[-1]) for name, _ in operands[:2]]
         (a, b, c), (lda, ldb) = places, pitches
-        return f"multiply_tiles<{known.rows}, {known.columns}>({c}, {a}, {lda}, {b}, {ldb});"
+        name = "multiply_tf32" if known.dtype == "tf32" else "multiply_tiles"
+        return f"{name}<{known.rows}, {known.columns}>({c}, {a}, {lda}, {b}, {ldb});"
 
     def copy(self, known: AsyncCopy, operands: tuple[Operand, ...]) -> str:
         """A copy of neighbouring elements to shared memory."""

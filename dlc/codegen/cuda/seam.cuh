@@ -98,6 +98,23 @@ template <class T> DLC_FN void load_turned(u32 (&x)[2], const T *p, int at) {
   }
 struct bf16;
 struct is_f16 {};
+struct is_tf32 {};
+DLC_FN void multiply_add(float *c, const u32 (&a)[4], const u32 (&b)[2], is_tf32) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, "
+      "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+DLC_FN u32 to_tf32(u32 x) {
+  u32 y;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));
+  return y;
+}
+// A summand of a column for each lane of a warp, and the one four summands on.
+DLC_FN void load_column(u32 (&x)[2], const float *p, int at, int line) {
+  x[0] = __float_as_uint(p[at]);
+  x[1] = __float_as_uint(p[at + 4 * line]);
+}
 struct is_bf16 {};
 DLC_MMA(is_f16, "f16")
 DLC_MMA(is_bf16, "bf16")
@@ -234,6 +251,9 @@ template <class T> DLC_FN T math_abs(T x) { return x < T(0) ? wrap_sub(T(0), x) 
 DLC_FN float math_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 DLC_FN double math_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 DLC_FN float math_flush(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
+DLC_FN float math_tf32(float x) {
+  return x != x ? x : bits_to_float((float_to_bits(x) + 0x1000u) & 0xffffe000u);
+}
 DLC_FN double math_flush(double x) { return fabs(x) < 2.2250738585072014e-308 ? copysign(0.0, x) : x; }
 DLC_FN bool math_isnan(float x) { return x != x; }
 DLC_FN bool math_isnan(double x) { return x != x; }
@@ -262,5 +282,27 @@ DLC_FN void multiply_tiles(C &c, int c0, const A &a, int a0, int lda, const B &b
     load_matrices(x, a, a0 + (m * 16 + line) * lda + half * 8);
     DLC_UNROLL
     for (int n = 0; n < N; ++n) multiply_add(&c[c0 + (m * N + n) * 4], x, y[n], kind_of(a));
+  }
+}
+
+// The same of float32, rounded to TF32: each sum is of 8 products. Columns of `b` lie apart by lines.
+template <int M, int N, class C, class A, class B>
+DLC_FN void multiply_tf32(C &c, int c0, const A &a, int a0, int lda, const B &b, int b0, int ldb) {
+  const int lane = DLC_THREAD % 32, line = DLC_THREAD % 16, half = lane / 16;
+  u32 y[N][2];
+  DLC_UNROLL
+  for (int n = 0; n < N; ++n) {
+    load_column(y[n], b, b0 + lane % 4 * ldb + n * 8 + lane / 4, ldb);
+    DLC_UNROLL
+    for (int i = 0; i < 2; ++i) y[n][i] = to_tf32(y[n][i]);
+  }
+  DLC_UNROLL
+  for (int m = 0; m < M; ++m) {
+    u32 x[4];
+    load_matrices(x, a, a0 + (m * 16 + line) * lda + half * 4);
+    DLC_UNROLL
+    for (int i = 0; i < 4; ++i) x[i] = to_tf32(x[i]);
+    DLC_UNROLL
+    for (int n = 0; n < N; ++n) multiply_add(&c[c0 + (m * N + n) * 4], x, y[n], is_tf32());
   }
 }

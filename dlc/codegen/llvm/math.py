@@ -66,6 +66,7 @@ class Math:
             UnOp.CEIL: lambda x: a.neg(a.floor(a.neg(x))),
             UnOp.ROUND: a.round_even,
             UnOp.FLUSH: lambda x: narrow.flushed(a, x),
+            UnOp.TF32: lambda x: narrow.tf32(a, x),
         }
         return emit[op](x)
 

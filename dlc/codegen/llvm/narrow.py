@@ -152,6 +152,17 @@ def flushed(arith: Arith, a: Val) -> Val:
     return arith.select(is_tiny, zero, a)
 
 
+def tf32(arith: Arith, a: Val) -> Val:
+    """A float rounded to 11 significant bits, ties away from 0; NaN as it is."""
+    if a.elem == "double":
+        return arith.convert("fpext", tf32(arith, arith.convert("fptrunc", a, "float")), "double")
+    bits = arith.convert("bitcast", a, "i32")
+    near = arith.op("add", bits, arith.const(0x1000, bits))
+    cut = arith.op("and", near, arith.const(0xFFFFE000, bits))
+    rounded = arith.convert("bitcast", cut, "float")
+    return arith.select(arith.test("fcmp uno", a, a), a, rounded)
+
+
 def flushed_bfloat(arith: Arith, a: Val) -> Val:
     """`flushed` rounded to the nearest bf16, as VCVTNEPS2BF16 does at once.
 

@@ -15,8 +15,8 @@ After:
 Position: after choose_layouts, pack_matmul_weights and everything that looks for their operators;
 the decision is about single operators and changes no layout.
 
-`precision` says how many planes a float32 has: "highest" three, "high" two, "medium" one. What is
-exact in bf16, as the whole numbers of quantized models, has one.
+`precision` says how many planes a float32 has: "highest" three, "high" and "tf32" two,
+"medium" one. What is exact in bf16, as the whole numbers of quantized models, has one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from dlc.schedule.rules.strip import (
 from dlc.te.expr import Const, Expr
 from dlc.te.types import const_size, is_const
 
-PLANES = {"highest": 3, "high": 2, "medium": 1}
+PLANES = {"highest": 3, "high": 2, "tf32": 2, "medium": 1}
 FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
 MARGIN = 0.9  # of their time, that the engine may take
 MAX_PARTS = 8

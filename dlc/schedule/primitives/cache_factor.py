@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeGuard
 
 from dlc.core.types import DType
 from dlc.schedule.edit import Site, insert_before, sequence, sites, swap_loop, written
@@ -23,7 +24,7 @@ from dlc.schedule.loop import (
 )
 from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
 from dlc.schedule.simplify import conjuncts, guarded
-from dlc.te.expr import ONE, ZERO, Binary, BinOp, Cast, Expr, Load, Var, binary, cast
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Cast, Expr, Load, Unary, UnOp, Var, binary
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import TensorType
 
@@ -79,8 +80,8 @@ def cache_factor(
     news = [f"{name}_{d}" for d in range(len(axes))]
     check_fresh("cache_factor", func, (name, *news))
 
-    # A number that is only made wider is kept as narrow as it is.
-    narrow = factor.a if isinstance(factor, Cast) and _is_wider(factor) else factor
+    # A number that is only made wider is kept as narrow as it is, and what its reader rounds whole.
+    narrow = factor.a if _is_of_reader(factor) else factor
     shape = tuple(inner[axis].extent for axis in axes)
     cache = Buffer(name, TensorType(shape, narrow.dtype))
     env: dict[str, Expr] = {
@@ -92,7 +93,9 @@ def cache_factor(
     copy = guarded((substitute(c, env) for c in guards), copy)
     for new, size in reversed(list(zip(news, shape, strict=True))):
         copy = copy if size == ONE else For(new, size, LoopKind.SERIAL, copy)
-    cached = cast(factor.dtype, Load(name, tuple(map(Var, axes)), narrow.dtype))
+    cached: Expr = Load(name, tuple(map(Var, axes)), narrow.dtype)
+    if _is_of_reader(factor):
+        cached = replace(factor, a=cached)
     product = binary(BinOp.MUL, *((cached, b) if side == 0 else (a, cached)))
     store = replace(site.store, value=_with_summand(site.store, product))
 
@@ -106,9 +109,11 @@ def cache_factor(
     return swap_loop(func, loop, lambda f: replace(f, body=insert_before(f.body, mark, place)))
 
 
-def _is_wider(factor: Cast) -> bool:
-    """Whether a cast keeps every value: from a 16-bit float to a wider one."""
-    return factor.dtype.is_float and factor.a.dtype in (DType.F16, DType.BF16)
+def _is_of_reader(factor: Expr) -> TypeGuard[Cast | Unary]:
+    """Whether an instruction does this to its operand: widen a 16-bit float, or round to TF32."""
+    if isinstance(factor, Cast):
+        return factor.dtype.is_float and factor.a.dtype in (DType.F16, DType.BF16)
+    return isinstance(factor, Unary) and factor.op is UnOp.TF32
 
 
 def _sum(func: Func, buffer: str, target: For) -> Site:

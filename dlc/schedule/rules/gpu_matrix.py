@@ -1,9 +1,10 @@
-"""Sums of products of 16-bit floats on the matrix engines of a GPU.
+"""Sums of products of 16-bit floats, or of TF32, on the matrix engines of a GPU.
 
 As `gpu_contract`, but a warp multiplies what a thread multiplies there: its tile is made of those
-that one instruction computes, 16 rows by 8 columns and 16 summands. Both factors of a chunk lie in
-shared memory as 16-bit floats; lines are 16 bytes longer than they need be, so that the eight lines
-an instruction loads at once begin in different banks.
+that one instruction computes, 16 rows by 8 columns and 32 bytes of summands. Both factors of a
+chunk lie in shared memory as 16-bit floats, or as the float32 that instructions round to TF32.
+Lines are longer than they need be, so that those an instruction loads at once begin in different
+banks: eight lines of 16 bytes, or four of eight columns of TF32.
 
 Source: PTX ISA 9.0, "Warp Level Matrix Instructions"; the tiles are those of CUTLASS 2's
 documentation, "Efficient GEMM in CUDA", in idea.
@@ -30,11 +31,12 @@ from dlc.schedule.rules.gpu_split import count_parts, split_sum, spread_parts
 from dlc.schedule.rules.gpu_tile import LARGE
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Cast, Const, Expr
+from dlc.te.expr import Cast, Const, Expr, Unary, UnOp
 
-LINE = 8  # 16-bit floats in 16 bytes
-DEPTH, ROWS, COLUMNS = 16, 16, 8  # of one instruction
-CHUNKS = (64, 32, 16)
+ROWS, COLUMNS = 16, 8  # of one instruction
+CHUNKS = (64, 32, 16, 8)
+CHUNK_BYTES = (32, 128)  # of a chunk's summands: an instruction's, and as many as lines may have
+GAPS = {"bf16": (8, 8), "f16": (8, 8), "tf32": (4, 8)}  # elements behind lines of both factors
 COPY = 64  # multiply-adds of the engine that take as long as bringing one element
 NARROW = (DType.BF16, DType.F16)
 
@@ -62,19 +64,20 @@ TILES = (
 
 
 def match(func: Func, target: Target) -> Product | None:
-    """A product of 16-bit floats whose summands fill instructions, or None."""
+    """A product of floats of the engines whose summands fill instructions, or None."""
     found = gpu_contract.match(func, target)
     return found if found is not None and takes(func, found) else None
 
 
 def takes(func: Func, found: Product) -> bool:
-    """Whether a product is one of 16-bit floats whose summands fill instructions."""
+    """Whether a product is one of floats of the engines whose summands fill instructions."""
     total = next(s for s in stages(func) if s.buffer == found.parts.sum and s.is_reduction)
-    if total.factors is None or _narrow(total.factors) is None:
+    kind = None if total.factors is None else _kind(total.factors)
+    if kind is None:
         return False
     depth = _size([f.extent for f in total.inner])
     rows, columns = (_size([total.loops[d].extent for d in dims]) for dims in found.dims[1:])
-    fills = depth is not None and depth % DEPTH == 0
+    fills = depth is not None and depth % WarpProduct(kind, 1, 1).depth == 0
     return fills and bool(_fitting(rows, columns))
 
 
@@ -90,11 +93,26 @@ def _fitting(rows: int | None, columns: int | None) -> list[WarpTile]:
     return [t for t in TILES if t.shape[0] <= sizes[0] and t.shape[1] <= sizes[1]]
 
 
-def _narrow(factors: tuple[Expr, Expr]) -> DType | None:
-    """The type of both factors, if both are made of the same 16-bit floats."""
-    kinds = {f.a.dtype if isinstance(f, Cast) and f.dtype is DType.F32 else None for f in factors}
-    kind = kinds.pop()
-    return kind if not kinds and kind in NARROW else None
+def _kind(factors: tuple[Expr, Expr]) -> str | None:
+    """What both factors are made of, if it is the same and engines multiply it."""
+    first, second = map(_rounding, factors)
+    return first if first == second else None
+
+
+def _rounding(factor: Expr) -> str | None:
+    match factor:
+        case Cast(DType.F32, a) if a.dtype in NARROW:
+            return str(a.dtype)
+        case Unary(UnOp.TF32, _):
+            return "tf32"
+        case _:
+            return None
+
+
+def _chunk(kind: str, depth: int) -> int:
+    """The most summands that divide the sum and whose lines are not too long."""
+    width = CHUNK_BYTES[0] // WarpProduct(kind, 1, 1).depth
+    return next(c for c in CHUNKS if depth % c == 0 and c * width <= CHUNK_BYTES[1])
 
 
 def space(func: Func, target: Target) -> Space:
@@ -114,11 +132,11 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     total = found.parts.sum
     loops = gpu_contract.as_matrix(trace, found)
     factors, depth = trace.stage(total).factors, trace.constant(loops.summand)
-    dtype = None if factors is None else _narrow(factors)
-    assert dtype is not None, "match sees to that"
+    kind = None if factors is None else _kind(factors)
+    assert kind is not None, "match sees to that"
     assert depth is not None, "match sees to that"
     tile = choose_tile(trace.constant(loops.row), trace.constant(loops.column), target, knobs)
-    size = knobs.get("chunk", 0) or next(c for c in CHUNKS if depth % c == 0)
+    size = knobs.get("chunk", 0) or _chunk(kind, depth)
     own = _distribute(trace, loops.outer, tile)
     trace.do("compute_at", total, f"{loops.column}_b")
     sums = (loops.sum_row, loops.sum_column, loops.summand)
@@ -127,7 +145,7 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     name, inside = (total, sums) if cut is None else (cut.total, cut.loops)
     chunk, tiled = gpu_contract.bring_chunks(trace, name, inside, size)
     threads = tile.row_warps * tile.column_warps * WARP
-    cache_factors(trace, name, found.row_side, chunk, tiled, threads, (LINE, LINE), target)
+    cache_factors(trace, name, found.row_side, chunk, tiled, threads, GAPS[kind], target)
     trace.do("drop_guards", name)
     _lay_in_lanes(trace, name, tile)
     _bind_lanes(trace, f"{tiled[0]}_init", f"{tiled[1]}_init", tile)
@@ -139,7 +157,7 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
         _bind_lanes(trace, *sums[:2], tile)
         _bind_lanes(trace, *cut.final[:2], tile, cut.final[2])
         spread_parts(trace, total, cut)
-    _multiply(trace, tiled, tile, WarpProduct(str(dtype), tile.rows, tile.columns))
+    _multiply(trace, tiled, tile, WarpProduct(kind, tile.rows, tile.columns))
     pipeline_chunks(trace, chunk, knobs)
     return threads
 
@@ -230,12 +248,12 @@ def _bind_lanes(
 def _multiply(
     trace: Trace, tiled: tuple[str, str, str], tile: WarpTile, product: WarpProduct
 ) -> None:
-    """Let each warp multiply its tiles, 16 summands at a time."""
+    """Let each warp multiply its tiles, an instruction's summands at a time."""
     row, column, inner = tiled
     r = _cut(trace, row, 8, 2, tile.rows)
     c = _cut(trace, column, 2, 4, tile.columns)
     steps, summand = f"{inner}_o", f"{inner}_d"
-    trace.do("split", inner, DEPTH, (steps, summand))
+    trace.do("split", inner, product.depth, (steps, summand))
     nest = (*r.tiles, *c.tiles, *r.digits, *c.digits, summand)
     trace.do("reorder", (r.warp, c.warp, steps, *nest))
     trace.do("tensorize", nest[0], product.name)
