@@ -369,7 +369,7 @@ def _replacements(poly: Poly, bounds: Bounds, budget: list[int]) -> Iterator[Pol
             others = atoms[:position] + atoms[position + 1 :]
             if not _atoms_nonnegative(others, bounds, budget):
                 continue
-            bounded = _lower_bounds(atom, factor, bounds, budget)
+            bounded = _lower_bounds(atom, factor, bounds, budget, alone=not others)
             for times, options in [*_coarser_or_finer(atom, factor, poly), *bounded]:
                 rest = scale({m: f for m, f in poly.items() if m != atoms}, times)
                 for option in options:
@@ -423,11 +423,12 @@ def _coarser_or_finer(atom: Expr, factor: int, poly: Poly) -> Iterator[tuple[int
 
 
 def _lower_bounds(
-    atom: Expr, factor: int, bounds: Bounds, budget: list[int]
+    atom: Expr, factor: int, bounds: Bounds, budget: list[int], *, alone: bool
 ) -> list[tuple[int, list[Poly]]]:
     """Lower bounds of `factor * atom`, each as (scale, polynomials): `scale` times the bound.
 
-    Of the polynomials of one entry, any one is a valid lower bound.
+    Of the polynomials of one entry, any one is a valid lower bound; `alone` says that the atom is
+    the whole term. The sum of all terms is an integer: n >= x // c where c * n + c - 1 >= x.
     """
     match atom:
         case Var(name) if name in bounds:
@@ -437,7 +438,8 @@ def _lower_bounds(
             inner = to_poly(a, bounds)
             if factor > 0:  # x // c >= (x - (c - 1)) / c
                 inner = add(inner, {(): 1 - c})
-            return [(c, [scale(inner, factor)])]
+            spare = c - 1 if alone and factor == -1 else 0
+            return [(c, [add(scale(inner, factor), {(): spare} if spare else {})])]
         case Binary(BinOp.MOD, a, Const(int(c))) if c > 0:
             if factor > 0:
                 return [(1, [{}])]

@@ -137,10 +137,12 @@ def test_index_arithmetic(text: str, simple: str) -> None:
         ("(n + 1) // 16 * 8", "(n + 1) // 2 + 1"),
         ("min(n, 5)", "6"),
         ("n // 14 * 14", "n + 1"),
+        ("p // 12", "n"),  # p counts twelve for each of n
+        ("n - (p // 12 + 1)", "n"),
     ],
 )
 def test_proofs_that_schedules_need(less: str, more: str) -> None:
-    bounds = loop_bounds({"io": parse_expr("(n + 13) // 14")})
+    bounds = loop_bounds({"io": parse_expr("(n + 13) // 14"), "p": parse_expr("n * 12")})
     assert surely_less(parse_expr(less), parse_expr(more), bounds)
 
 
