@@ -640,6 +640,12 @@ def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache() -> None:
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
 
 
+def test_nobody_asks_ahead_for_what_the_same_nest_has_just_made() -> None:
+    """How much an open attention reads is not known, but its keys lie packed beside it."""
+    fast = optimize(attention(2, N, M, 5)(), AVX512)
+    assert "prefetch" not in str(fast)
+
+
 def test_what_reads_a_sum_many_times_stays_with_its_tile() -> None:
     x, f, bias = tensor("x", 1, 3, 11, 13), tensor("f", 1, 3, 3, 3, 16), tensor("c", 1, 1, 1, 1, 16)
     used, zero = placeholder("used", TensorType((1, 1, 1, 1, 16), DType.BOOL)), tensor("zero")

@@ -328,7 +328,7 @@ class _Tiling:
             inner, part = cut_sum(trace, inner, part, longest)
         if inner:
             self._unroll_steps(inner[-1], leaf)
-            if self._streams_columns() and self._passes(leaf.tile) <= MAX_PASSES:
+            if self._asks_ahead(leaf.tile):
                 first = next((v for v in inner if trace.extent(v) != ONE), inner[0])
                 trace.do("annotate", first, "prefetch", PREFETCH_BYTES)
         for name in tile[:-1]:
@@ -342,6 +342,11 @@ class _Tiling:
             return SUBTOTALS_OF_ROW
         products = prod(self.trace.constant(v) or 0 for v in inner)
         return SUBTOTALS_OF_LONG if products >= LONG_SUM else SUBTOTALS
+
+    def _asks_ahead(self, tile: Tile) -> bool:
+        """Whether columns come from far away, and not from a stage of the same nest."""
+        is_near = self.found.within is not None and self.found.column_bytes is None
+        return not is_near and self._streams_columns() and self._passes(tile) <= MAX_PASSES
 
     def _passes(self, tile: Tile) -> float:
         """How many tiles of rows read the same columns, of which the first brings them near.
