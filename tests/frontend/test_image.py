@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, parser
 from onnx.reference import ReferenceEvaluator
 
+import dlc
 from dlc.core.errors import UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
@@ -72,11 +73,37 @@ def test_a_pool_and_back():
     check(up, pooled.astype(np.float32), constants)
 
 
-def test_regions_of_unknown_extent_are_refused():
-    constants = {"r": real(3, 4), "b": np.zeros(3, np.int64)}
-    node = NODE("RoiAlign", ["x", "r", "b"], ["y"], output_height=2, output_width=2)
-    with pytest.raises(UnsupportedModel, match="sampling_ratio"):
-        check(node, real(1, 2, 6, 8), constants)
+REGIONS = np.array(
+    [[0, 0, 7, 5], [1, 2, 2, 3.5], [-3, -2, 15, 4], [3, 3, 3, 3], [5, 4, 2, 1]], "f4"
+)
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("pixels", ["half_pixel", "output_half_pixel"])
+def test_regions_have_as_many_points_as_they_are_large(mode, pixels):
+    constants = {"r": REGIONS, "b": np.array([0, 1, 1, 0, 1])}
+    node = NODE("RoiAlign", ["x", "r", "b"], ["y"], output_height=2, output_width=3, mode=mode,
+                coordinate_transformation_mode=pixels)  # fmt: skip
+    check(node, real(2, 3, 6, 8), constants)
+
+
+def test_regions_are_data():
+    text = """<ir_version: 8, opset_import: ["": 16]>
+    main (float[2,3,6,8] x, float[n,4] r, int64[n] b) => (float[n,3,2,2] y) {
+        y = RoiAlign<output_height=2, output_width=2>(x, r, b)
+    }"""
+    model = parser.parse_model(text)
+    module = dlc.compile(model)
+    graph = import_model(load_model(model)).graph
+    x = real(2, 3, 6, 8)
+    for count in (5, 1, 0):
+        feeds = {"x": x, "r": REGIONS[:count], "b": np.array([0, 1, 1, 0, 1])[:count]}
+        want = evaluate(graph, feeds)["y"]
+        np.testing.assert_allclose(module.run(feeds)["y"], want, rtol=1e-5, atol=1e-5)
+    for side in (1e30, np.inf):
+        feeds["r"], feeds["b"] = np.array([[0, 0, side, 1]], "f4"), np.array([0])
+        with pytest.raises(dlc.UserError, match="4096 points or more"):
+            module.run(feeds)
 
 
 def test_what_is_not_handled_is_refused():

@@ -9,6 +9,7 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.ops import cache, columns, random, roi, unpool
+from dlc.te.expr import index
 from tests.graph.op_case import LOOSE, Case, N, Onnx, case
 
 
@@ -68,7 +69,9 @@ def _regions() -> list[Case]:
     cases = []
     for mode in ("avg", "max"):
         for half_pixel in (True, False):
-            op = roi.RoiAlign(out=(2, 3), samples=2, scale=0.75, half_pixel=half_pixel, mode=mode)
+            op = roi.RoiAlign(
+                out=(2, 3), samples=index(2), scale=0.75, half_pixel=half_pixel, mode=mode
+            )
             name = "half_pixel" if half_pixel else "output_half_pixel"
             theirs = {
                 "output_height": 2, "output_width": 3, "sampling_ratio": 2, "mode": mode,
@@ -80,11 +83,15 @@ def _regions() -> list[Case]:
             )  # fmt: skip
     far = [math.nan, 0, 1, 1, -1e30, 0, 1e30, 2]
     boxes = [0, 0, 0, 3, 3, 1, 1, 2, 9, 4, -1, -5, -3, -2, -2, 0, 2, 2, 1, 1]
+    for mode in ("avg", "max"):
+        op = roi.RoiAlign(out=(2, 3), samples=index(3), scale=1.5, mode=mode, adaptive=True)
+        cases.append(case(op, "f32[2, 3, 5, 4]", "f32[3, 4]", "i64[3]", data="unit", rtol=1e-5,
+                          values=(None, sides, [0, 1, 1])))  # fmt: skip
     return [
         *cases,
-        case(roi.RoiAlign(out=(1, 1), samples=1), "f32[1, 1, 2, 2]", "f32[2, 4]", "i64[2]",
+        case(roi.RoiAlign(out=(1, 1), samples=index(1)), "f32[1, 1, 2, 2]", "f32[2, 4]", "i64[2]",
              data="unit", values=(None, far, [7, -9]), rtol=1e-5),
-        case(roi.RoiAlign(out=(2, 2), samples=1), "f32[1, 1, 3, 2]", "f32[n, 4]", "i64[n]",
+        case(roi.RoiAlign(out=(2, 2), samples=index(1)), "f32[1, 1, 3, 2]", "f32[n, 4]", "i64[n]",
              data="positive", values=(None, None, [0]), rtol=1e-5),
         case(roi.MaxRoiPool(out=(2, 2)), "f32[2, 3, 4, 5]", "f32[4, 5]", data="unit",
              values=(None, boxes)),

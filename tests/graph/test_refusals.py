@@ -49,7 +49,7 @@ from dlc.graph.ops import (
     winograd,
 )
 from dlc.graph.ops import reduce as red
-from dlc.te.expr import Var
+from dlc.te.expr import ONE, Var
 from dlc.te.text import parse_type
 
 N = Var("n")
@@ -290,9 +290,10 @@ REFUSED = [
     (planes_matmul.MatMulPlanes(n=33), ["f32[2, 32]", "bf16[2, 1, 3, 16, 16, 2]"],
      "less than 33 columns"),
     (random.RandomUniform(shape=(2,), seed=1, dtype=DType.I32), [], "no real numbers"),
-    (roi.RoiAlign(out=(2, 2), samples=1), ["f32[1, 2, 5]", "f32[3, 4]", "i64[3]"], "four sides"),
-    (roi.RoiAlign(out=(2, 2), samples=1), ["f32[1, 2, 5, 5]", "f32[3, 4]", "i64[2]"], "in number"),
-    (roi.RoiAlign(out=(2, 2), samples=1, mode="min"), ["f32[1, 2, 5, 5]", "f32[3, 4]", "i64[3]"],
+    (roi.RoiAlign(out=(2, 2), samples=ONE), ["f32[1, 2, 5]", "f32[3, 4]", "i64[3]"], "four sides"),
+    (roi.RoiAlign(out=(2, 2), samples=ONE), ["f32[1, 2, 5, 5]", "f32[3, 4]", "i64[2]"],
+     "in number"),
+    (roi.RoiAlign(out=(2, 2), samples=ONE, mode="min"), ["f32[1, 2, 5, 5]", "f32[3, 4]", "i64[3]"],
      "no mode 'min'"),
     (roi.MaxRoiPool(out=(2, 2)), ["f32[1, 2, 5, 5]", "f32[3, 4]"], "five numbers"),
     (UNPOOL, ["f32[1, 2, 3]", "i64[1, 2, 3]"], "rank of the kernel"),

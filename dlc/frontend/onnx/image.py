@@ -8,18 +8,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from dlc.core.types import INDEX, DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.conv import add_bias, kernel_sizes
 from dlc.frontend.onnx.indices import checked
+from dlc.frontend.onnx.matmul import scaled
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.frontend.onnx.windows import per_axis
+from dlc.graph.arrays import round_to
 from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Div, Maximum, Minimum, Sub
 from dlc.graph.ops.columns import Col2Im, DeformColumns
+from dlc.graph.ops.elementwise import Ceil
 from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.roi import MaxRoiPool, RoiAlign
 from dlc.graph.ops.shape import Pad
 from dlc.graph.ops.unpool import MaxUnpool
@@ -195,12 +202,37 @@ def _roi_align(
     *,
     half_pixel: bool,
 ) -> Value:
-    if samples < 1:
-        hint = "export with sampling_ratio = 2"
-        ctx.refuse("sampling_ratio = 0 takes as many samples as each region is large", hint)
-    op = RoiAlign(out=out, samples=samples, scale=scale, half_pixel=half_pixel, mode=mode)
+    most = _most_points(ctx, rois, out, scale, half_pixel) if samples < 1 else index(samples)
+    op = RoiAlign(
+        out=out, samples=most, scale=scale, half_pixel=half_pixel, mode=mode, adaptive=samples < 1
+    )
     inside = checked(ctx, images, x.type.shape[:1], negative=False)
     return ctx.call(op, x, rois, inside)
+
+
+_MOST_POINTS = 1 << 12
+"""Points along one axis of a part of a region: images have fewer pixels there."""
+
+
+def _most_points(
+    ctx: Context, rois: Value, out: tuple[int, int], scale: float, half_pixel: bool
+) -> Expr:
+    """As many points as the largest part of a region has pixels along an axis, and one to spare."""
+    first, last = (
+        scaled(ctx, slice_axes(ctx, rois, [index(a)], [index(a + 2)], [1], [1]), scale)
+        for a in (0, 2)
+    )
+    length = ctx.call(Sub(), last, first)
+    least = ctx.scalar(0.0 if half_pixel else 1.0, length.type.dtype)
+    sides = ctx.constant(round_to(np.array(out[::-1], np.float64), length.type.dtype))
+    pixels = ctx.call(Ceil(), ctx.call(Div(), ctx.call(Maximum(), length, least), sides))
+    whole = ctx.call(Reduce(kind="max", axes=(0, 1), keepdims=False), pixels)
+    low, high = (ctx.scalar(v, whole.type.dtype) for v in (0.0, _MOST_POINTS))
+    most = cast_to(ctx, ctx.call(Minimum(), ctx.call(Maximum(), whole, low), high), DType.I64)
+    size = ctx.data.size(ctx.one_size(most, "the number of points") + 1)
+    message = f"node '{ctx.node.label}': a region has {_MOST_POINTS} points or more along an axis"
+    ctx.data.refuse_negative(index(_MOST_POINTS) - size, message)  # one to spare was added
+    return size
 
 
 @converter("MaxRoiPool", since=1)

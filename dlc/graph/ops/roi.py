@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from operator import add
+
 import numpy as np
 
 from dlc.core.types import FLOATS, INDEX, DType
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
-from dlc.graph.ops.attributes import as_sizes
+from dlc.graph.ops.attributes import as_sizes, constants
 from dlc.graph.ops.elementwise import check_dtype
 from dlc.graph.ops.gather import safe_index
-from dlc.graph.ops.precision import narrow, widen
+from dlc.graph.ops.precision import narrow, wide, widen
 from dlc.te import tensor as te
 from dlc.te.expr import (
     BinOp,
@@ -34,7 +37,8 @@ _FAR = float(1 << 30)
 class RoiAlign(Op):
     """The mean, or the largest, of `samples` x `samples` points in each part of a region.
 
-    Points lie between pixels, and are interpolated.
+    Points lie between pixels, and are interpolated. Where `adaptive` is set, a part has about as
+    many points along an axis as pixels, `samples` at most; of none the result is 0.
 
     Shapes:
         x: [n, c, h, w]; rois: [r, 4] as left, top, right, bottom; images: [r] -> [r, c, *out]
@@ -43,10 +47,15 @@ class RoiAlign(Op):
     """
 
     out: tuple[int, int]
-    samples: int
+    samples: Expr
     scale: float = 1.0
     half_pixel: bool = True
     mode: str = "avg"
+    adaptive: bool = False
+
+    def __post_init__(self) -> None:
+        """Take a number of points as a size, too."""
+        object.__setattr__(self, "samples", as_sizes([self.samples])[0])
 
     def infer(self, x: TensorType, rois: TensorType, images: TensorType) -> TensorType:
         check_dtype(self, FLOATS, x, rois)
@@ -60,22 +69,10 @@ class RoiAlign(Op):
         return TensorType((rois.shape[0], x.shape[1], *as_sizes(self.out)), x.dtype)
 
     def compute(self, x: te.Tensor, rois: te.Tensor, images: te.Tensor) -> te.Tensor:
-        def point(r: Expr, d: Expr, part: Expr, sample: Expr) -> Expr:
-            """Where a sample lies along an axis: d is 0 for rows and 1 for columns."""
-            shift = 0.5 if self.half_pixel else 0.0
-            side = 1 - d
-            start = widen(rois[r, side]) * self.scale - shift
-            length = widen(rois[r, side + 2]) * self.scale - shift - start
-            if not self.half_pixel:
-                length = maximum(length, 1.0)
-            parts = select(d < 1, const(float(self.out[0]), start.dtype), float(self.out[1]))
-            inside = (cast(start.dtype, sample) + 0.5) * (1.0 / self.samples)
-            return start + (cast(start.dtype, part) + inside) * (length / parts)
-
-        most = max(self.out)
-        points = te.compute(
-            f"{x.name}_points", (rois.shape[0], 2, most, self.samples), point, inputs=(rois,)
-        )
+        counts, points = self._places(x.name, rois)
+        dtype, shape = wide(x.dtype), self.infer(x.type, rois.type, images.type).shape
+        mean = self.mode == "avg"
+        none = const(0.0, dtype) if mean else te.identity(BinOp.MAX, dtype)
 
         def element(r: Expr, c: Expr, i: Expr, j: Expr) -> te.Reduce:
             image = safe_index(images[r], x.shape[0])
@@ -83,28 +80,59 @@ class RoiAlign(Op):
             def value(p: Expr, q: Expr) -> Expr:
                 rows = _around(points[r, 0, i, p], x.shape[2])
                 columns = _around(points[r, 1, j, q], x.shape[3])
-                exists = both(rows[0], columns[0])
-                total: Expr | None = None
-                for y, a in rows[1]:
-                    for z, b in columns[1]:
-                        v = widen(x[image, c, y, z]) * (a * b)
-                        if total is None:
-                            total = v
-                        else:
-                            total = total + v if self.mode == "avg" else maximum(total, v)
-                assert total is not None
-                return select(exists, total, 0.0)
+                parts = [
+                    widen(x[image, c, y, z]) * (a * b) for y, a in rows[1] for z, b in columns[1]
+                ]
+                total = functools.reduce(add if mean else maximum, parts)
+                found = select(both(rows[0], columns[0]), total, 0.0)
+                if not self.adaptive:
+                    return found
+                first, second = (cast(counts.dtype, v) for v in (p, q))
+                taken = both(first < counts[r, 0], second < counts[r, 1])
+                return select(taken, found, none)
 
-            return te.reduce(
-                BinOp.ADD if self.mode == "avg" else BinOp.MAX, (self.samples,) * 2, value
-            )
+            return te.reduce(BinOp.ADD if mean else BinOp.MAX, (self.samples,) * 2, value)
 
-        shape = self.infer(x.type, rois.type, images.type).shape
-        found = te.compute(self.name, shape, element, inputs=(x, images, points))
-        if self.mode == "avg":
-            share = 1.0 / self.samples**2
-            found = te.elementwise(f"{self.name}_mean", lambda v: v * share, found)
-        return narrow(found, x.dtype)
+        found = te.compute(self.name, shape, element, inputs=(x, images, points, counts))
+
+        def finish(r: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+            rows, columns = counts[r, 0], counts[r, 1]
+            v: Expr = found[r, c, i, j]
+            if mean:
+                v = v / cast(v.dtype, maximum(rows * columns, 1.0))
+            return select(both(rows > 0.0, columns > 0.0), v, 0.0)
+
+        kept = te.compute(f"{self.name}_kept", shape, finish, inputs=(found, counts))
+        return narrow(kept, x.dtype)
+
+    def _places(self, name: str, rois: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+        """How many points each part of a region has along an axis, [r, 2], and where they lie.
+
+        Axis 0 are the rows, and axis 1 the columns.
+        """
+        dtype = wide(rois.dtype)
+        limit = cast(dtype, self.samples)
+
+        def side(r: Expr, d: Expr) -> tuple[Expr, Expr]:
+            """Where a region begins along an axis, and how long a part of it is."""
+            shift = 0.5 if self.half_pixel else 0.0
+            start = widen(rois[r, 1 - d]) * self.scale - shift
+            length = widen(rois[r, 3 - d]) * self.scale - shift - start
+            length = length if self.half_pixel else maximum(length, 1.0)
+            return start, length / select(d < 1, const(float(self.out[0]), dtype), self.out[1])
+
+        def number(r: Expr, d: Expr) -> Expr:
+            return minimum(unary(UnOp.CEIL, side(r, d)[1]), limit) if self.adaptive else limit
+
+        counts = te.compute(f"{name}_counts", (rois.shape[0], 2), number, inputs=(rois,))
+
+        def point(r: Expr, d: Expr, part: Expr, sample: Expr) -> Expr:
+            start, length = side(r, d)
+            inside = (cast(dtype, sample) + 0.5) / counts[r, d]
+            return start + (cast(dtype, part) + inside) * length
+
+        shape = (rois.shape[0], 2, max(self.out), self.samples)
+        return counts, te.compute(f"{name}_points", shape, point, inputs=(rois, counts))
 
     def reference(self, x: Array, rois: Array, images: Array) -> Array:
         x, rois = as_f64(x, rois)
@@ -113,16 +141,20 @@ class RoiAlign(Op):
         lengths = rois[:, [3, 2]] * self.scale - shift - starts
         lengths = lengths if self.half_pixel else np.maximum(lengths, 1.0)
         result = np.zeros((len(rois), x.shape[1], *self.out))
-        n = self.samples
+        parts = lengths / np.array(self.out)
+        limit = constants([self.samples])[0]
+        counts = np.minimum(np.ceil(parts), limit) if self.adaptive else np.full(parts.shape, limit)
         for r, _, i, j in np.ndindex(len(rois), 1, *self.out):
             image = x[int(np.clip(images[r] + (images[r] < 0) * len(x), 0, len(x) - 1))]
-            values = []
-            for p, q in np.ndindex(n, n):
-                at = starts[r] + (np.array([i, j]) + (np.array([p, q]) + 0.5) / n) * (
-                    lengths[r] / self.out
+            n = np.maximum(counts[r], 0).astype(int)
+            values = [
+                _sample(
+                    image, starts[r] + (np.array([i, j]) + (at + 0.5) / n) * parts[r], self.mode
                 )
-                values.append(_sample(image, at, self.mode))
-            result[r, :, i, j] = np.mean(values, 0) if self.mode == "avg" else np.max(values, 0)
+                for at in (np.array(place) for place in np.ndindex(*n))
+            ]
+            if values:
+                result[r, :, i, j] = np.mean(values, 0) if self.mode == "avg" else np.max(values, 0)
         return result
 
 
