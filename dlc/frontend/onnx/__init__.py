@@ -41,6 +41,7 @@ from dlc.frontend.onnx import (
     text,
     tree_ensemble,
     trees,
+    wider,
 )
 from dlc.frontend.onnx.convert import Imported, convert_model, import_model
 from dlc.frontend.onnx.interface import Interface
@@ -89,6 +90,7 @@ FAMILIES = (
     text,
     tree_ensemble,
     trees,
+    wider,
 )
 """The modules with converters."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from dlc.core.types import INDEX, NARROW_FLOATS, NARROW_INTS, DType
+from dlc.core.types import FLOATS, INDEX, NARROW_FLOATS, NARROW_INTS, DType
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
 from dlc.frontend.onnx.registry import converter
@@ -135,3 +135,11 @@ def cast_to(ctx: Context, x: Value, dtype: DType) -> Value:
             return ctx.size_tensor(np.asarray(as_number(elements), np.object_), dtype)
         return ctx.call(ops.Cast(to=dtype), x)
     return ctx.size_tensor(elements, dtype)
+
+
+def common_float(*values: Value | None) -> DType:
+    """The float in which operands of several types are computed: theirs if it is one, or f32."""
+    dtypes = {v.type.dtype for v in values if v is not None}
+    if DType.F64 in dtypes:
+        return DType.F64
+    return dtypes.pop() if len(dtypes) == 1 and dtypes <= FLOATS else DType.F32

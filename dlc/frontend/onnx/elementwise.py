@@ -83,7 +83,9 @@ def _declare_binary(op_type: str, op: type[Op], rule: Rule | None) -> None:
     @converter(op_type, since=7)
     def convert(ctx: Context, a: Value, b: Value) -> Value:
         if a.type.dtype is not b.type.dtype:
-            a, b = _same_type(ctx, op_type, a, b)
+            wanted = a.type.dtype
+            y = ctx.call(op(), *_same_type(ctx, op_type, a, b))
+            return y if y.type.dtype is wanted else ctx.call(ops.Cast(to=wanted), y)
         dtype = DType.BOOL if op_type in _COMPARISONS else a.type.dtype
         known = _on_sizes(ctx, rule, a, b, dtype)
         return known if known is not None else ctx.call(op(), a, b)
@@ -96,17 +98,16 @@ def _declare_binary(op_type: str, op: type[Op], rule: Rule | None) -> None:
 
 
 def _same_type(ctx: Context, op_type: str, a: Value, b: Value) -> tuple[Value, Value]:
-    """Pow alone lets its operands differ: the exponent takes the type of the base."""
+    """Pow alone lets its operands differ: the exponent takes the type of the base.
+
+    An integer to the power of what may be a fraction is computed in f64, and back behind it.
+    """
     if op_type != "Pow":
         ctx.refuse(f"its operands are {a.type.dtype} and {b.type.dtype}")
     exponent = ctx.array(b)
     whole = exponent is not None and np.array_equal(exponent, np.trunc(exponent))
-    if not a.type.dtype.is_float and not whole:
-        ctx.refuse(
-            f"{a.type.dtype} to a power of type {b.type.dtype} that is not a whole constant",
-            "",
-            b.name,
-        )
+    if b.type.dtype.is_float and not a.type.dtype.is_float and not whole:
+        a = ctx.call(ops.Cast(to=DType.F64), a)
     return a, ctx.call(ops.Cast(to=a.type.dtype), b)
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.frontend.onnx.cast import cast_to
+from dlc.frontend.onnx.cast import cast_to, common_float
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.generate import expand_to
@@ -66,7 +66,10 @@ def convert_batch_norm(
 ) -> tuple[Value, ...]:
     """Normalize each channel by fixed statistics, or in training by its own."""
     if not training_mode:
-        return (ctx.call(BatchNorm(epsilon=epsilon), x, scale, bias, mean, variance),)
+        given = (x, scale, bias, mean, variance)
+        inner = common_float(*given)
+        y = ctx.call(BatchNorm(epsilon=epsilon), *(cast_to(ctx, v, inner) for v in given))
+        return (cast_to(ctx, y, x.type.dtype),)
     axes = tuple(d for d in range(x.type.rank) if d != 1)
     channel = (x.type.shape[1],)
     over = Reduce(kind="mean", axes=axes, keepdims=True)
@@ -135,7 +138,9 @@ def convert_rms_norm(
 ) -> Value:
     """Divide by the root of the mean square over the axes from `axis` on."""
     (axis,) = axes_of(ctx, (axis,), x.type.rank)
-    return ctx.call(RMSNorm(axis=axis, epsilon=epsilon), x, scale)
+    inner, wanted = common_float(x, scale), scale.type.dtype
+    y = ctx.call(RMSNorm(axis=axis, epsilon=epsilon), *(cast_to(ctx, v, inner) for v in (x, scale)))
+    return cast_to(ctx, y, wanted)
 
 
 @converter("GroupNormalization", since=21)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from dlc.core.types import INDEX, NARROW, DType
+from dlc.core.types import FLOATS, INDEX, DType
 from dlc.frontend.onnx.cast import cast_to, number_type, saturated
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.conv import ConvAttributes, conv
@@ -50,8 +50,8 @@ def convert_quantize(
 
 
 def _computed(dtype: DType) -> DType:
-    """The type in which a scale is used: powers of two alone are no numbers to compute with."""
-    return DType.F32 if dtype in NARROW else dtype
+    """The type in which a scale is used: neither integers nor powers of two alone will do."""
+    return dtype if dtype in FLOATS else DType.F32
 
 
 def quantized(

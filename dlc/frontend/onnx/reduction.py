@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlc.core.types import DType
 from dlc.frontend.onnx import data_axes
 from dlc.frontend.onnx.body import Body, Step, scan
+from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.generate import fill
@@ -34,6 +36,7 @@ _KINDS = {
     "ReduceLogSumExp": ("log_sum_exp", 18),
 }
 """Operator -> (kind, the opset in which the axes became an operand)."""
+_FRACTIONS = frozenset({"mean", "l2", "log_sum", "log_sum_exp"})
 _UNCHANGED_ALONE = frozenset({"sum", "mean", "max", "min", "prod"})
 
 
@@ -59,7 +62,7 @@ def _declare(op_type: str, kind: str, axes_operand_since: int) -> None:
         found = () if axes is None else ctx.ints(axes, "axes")
         if not found and noop_with_empty_axes:
             alone = Reduce(kind=kind, axes=(), keepdims=True)
-            return x if kind in _UNCHANGED_ALONE else ctx.call(alone, x)
+            return x if kind in _UNCHANGED_ALONE else reduce_to(ctx, alone, x)
         return _reduce(ctx, x, kind, found, keepdims)
 
 
@@ -70,14 +73,21 @@ def _reduce(ctx: Context, x: Value, kind: str, axes: Sequence[int], keepdims: in
         assert sizes is not None
         total = np.full((1,) if keepdims else (), math.prod(sizes.tolist(), start=ONE))
         return ctx.size_tensor(total, x.type.dtype)
-    return ctx.call(Reduce(kind=kind, axes=tuple(sorted(found)), keepdims=bool(keepdims)), x)
+    return reduce_to(ctx, Reduce(kind=kind, axes=tuple(sorted(found)), keepdims=bool(keepdims)), x)
+
+
+def reduce_to(ctx: Context, op: Reduce, x: Value) -> Value:
+    """A reduction; of integers what may be no whole number loses its fraction."""
+    if x.type.dtype.is_float or op.kind not in _FRACTIONS:
+        return ctx.call(op, x)
+    return cast_to(ctx, ctx.call(op, cast_to(ctx, x, DType.F64)), x.type.dtype)
 
 
 def _reduce_data(ctx: Context, x: Value, kind: str, axes: Sequence[Expr], keepdims: int) -> Value:
     """Axes that a run names are folded behind axes that are known."""
     parts = data_axes.fold_axes(ctx, x, axes)
     behind = tuple(range(1, parts.type.rank, 2))
-    result = ctx.call(Reduce(kind=kind, axes=behind, keepdims=False), parts)
+    result = reduce_to(ctx, Reduce(kind=kind, axes=behind, keepdims=False), parts)
     if keepdims:
         return result
     return data_axes.reshape(ctx, result, data_axes.without_axes(ctx, x.type.shape, axes))

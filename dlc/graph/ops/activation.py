@@ -255,7 +255,7 @@ class Mish(Unary):
         return x * np.tanh(np.logaddexp(x, 0.0))
 
 
-@op("shrink", fuse=Fuse.ELEMENTWISE, onnx="Shrink")
+@op("shrink", fuse=Fuse.ELEMENTWISE)
 class Shrink(Unary):
     """x moved by bias toward 0 outside of -lambd ... lambd, 0 inside."""
 

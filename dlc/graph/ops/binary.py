@@ -357,7 +357,7 @@ class PRelu(Op):
     """x, below 0 slope * x; the slope is repeated to the shape of x."""
 
     def infer(self, x: TensorType, slope: TensorType) -> TensorType:
-        check_dtype(self, NUMBERS - UNSIGNED, x, slope)
+        check_dtype(self, NUMBERS, x, slope)
         broadcast(self, x, slope)
         pairs = zip(reversed(x.shape), reversed(slope.shape), strict=False)
         wider = any(not is_const(s, 1) and differs(n, s) for n, s in pairs)

@@ -156,7 +156,7 @@ class BitwiseNot(Unary):
         return np.invert(x)
 
 
-@op("isnan", fuse=Fuse.ELEMENTWISE, onnx="IsNaN")
+@op("isnan", fuse=Fuse.ELEMENTWISE)
 class IsNaN(Unary):
     """True where x is not a number."""
 
@@ -169,7 +169,7 @@ class IsNaN(Unary):
         return np.isnan(x)
 
 
-@op("isinf", fuse=Fuse.ELEMENTWISE, onnx="IsInf")
+@op("isinf", fuse=Fuse.ELEMENTWISE)
 class IsInf(Unary):
     """True where x is an infinity of a sign that is looked for."""
 

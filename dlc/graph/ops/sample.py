@@ -34,7 +34,7 @@ _FAR = float(1 << 30)
 _CUBIC = -0.75
 
 
-@op("grid_sample", fuse=Fuse.REDUCTION, onnx="GridSample")
+@op("grid_sample", fuse=Fuse.REDUCTION)
 class GridSample(Op):
     """x at the positions a grid gives, -1 to 1 across each axis, the last axis first.
 
