@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -21,6 +23,29 @@ def round_to(array: Array, dtype: DType) -> Array:
     """The elements in `dtype`; floats round to the nearest, what is too large becomes infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(array).astype(NUMPY_DTYPES[dtype], copy=False)
+
+
+_HEAVY_BYTES = 1 << 30  # constants of a graph: below, memory holds them twice
+_SPILLED_BYTES = 1 << 26  # an array: below, a file is not worth it
+
+
+def is_heavy(arrays: Iterable[Array]) -> bool:
+    """Whether memory should not be asked to hold a second copy of these constants."""
+    return sum(array.nbytes for array in arrays) >= _HEAVY_BYTES
+
+
+def spilled(array: Array) -> Array:
+    """A large array in a file without a name, so that memory need not hold what nobody reads."""
+    if array.nbytes < _SPILLED_BYTES or array.dtype.hasobject:
+        return array
+    try:
+        with tempfile.TemporaryFile() as file:
+            np.ascontiguousarray(array).reshape(-1).view(np.uint8).tofile(file)
+            file.flush()
+            memory = mmap.mmap(file.fileno(), array.nbytes, prot=mmap.PROT_READ)
+    except OSError:  # no room: memory it is
+        return array
+    return np.frombuffer(memory, array.dtype).reshape(array.shape)
 
 
 def for_each(work: Callable[[int], None], items: Iterable[int], elements: int) -> None:

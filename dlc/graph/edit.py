@@ -14,7 +14,7 @@ import numpy as np
 
 from dlc.core.errors import InternalError
 from dlc.core.types import DType
-from dlc.graph.arrays import round_to
+from dlc.graph.arrays import is_heavy, round_to, spilled
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Array, Op
 from dlc.graph.sizes import bound_sizes, known_sizes, sizes_read
@@ -30,6 +30,7 @@ class GraphEditor:
         self.touched: list[Node] = []
         """Nodes made or changed since the caller last emptied this list."""
         self._constants = {v.name: (v, a) for v, a in graph.constants.items()}
+        self._heavy = is_heavy(graph.constants.values())
         self._outputs = list(graph.outputs)
         self._nodes: dict[str, Node] = {}
         self._makers: dict[str, str] = {}
@@ -103,7 +104,7 @@ class GraphEditor:
         """Add a constant; the elements are rounded to `dtype`."""
         array = np.ascontiguousarray(round_to(array, dtype)).reshape(array.shape)
         value = Value(self.fresh(hint), TensorType(array.shape, dtype))
-        self._constants[value.name] = (value, array)
+        self._constants[value.name] = (value, spilled(array) if self._heavy else array)
         return value
 
     def fresh(self, hint: str) -> str:

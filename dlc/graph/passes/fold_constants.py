@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from dlc.graph.arrays import round_to
+from dlc.graph.arrays import is_heavy, round_to, spilled
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array, Op
 from dlc.graph.ops.bind_sizes import BindSizes
@@ -43,6 +43,7 @@ SMALL_BYTES = 4096
 def fold_constants(graph: Graph, context: PassContext) -> Graph:
     """Replace nodes whose operands are constants by constants."""
     known = {v.name: a for v, a in graph.constants.items()}
+    heavy = is_heavy(graph.constants.values())
     added: dict[Value, Array] = {}
     kept: list[Node] = []
     for node in graph.nodes:
@@ -52,7 +53,8 @@ def fold_constants(graph: Graph, context: PassContext) -> Graph:
         results = node.op.reference(*(known[v.name] for v in node.inputs))
         arrays = results if isinstance(results, tuple) else (results,)
         for value, array in zip(node.outputs, arrays, strict=True):
-            added[value] = known[value.name] = round_to(array, value.type.dtype)
+            made = round_to(array, value.type.dtype)
+            added[value] = known[value.name] = spilled(made) if heavy else made
     if not added:
         return graph
     read = {v.name for n in kept for v in n.inputs} | {v.name for v in graph.outputs}

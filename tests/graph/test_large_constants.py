@@ -1,0 +1,66 @@
+"""Constants that passes make of many gigabytes of weights lie in files, not in memory."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+import pytest
+
+from dlc.core.target import Target
+from dlc.core.types import DType
+from dlc.graph import arrays
+from dlc.graph.pass_ import PassContext
+from dlc.graph.passes.fold_constants import fold_constants
+from dlc.graph.passes.pack_matmul_weights import pack_matmul_weights
+from dlc.graph.text import parse_graph
+
+TEXT = """def main(x: f32[3, 5]):
+    w: f32[5, 18] = const()
+    t: f32[18, 5] = transpose(w, perm=(1, 0))
+    u: f32[5, 18] = transpose(t, perm=(1, 0))
+    y: f32[3, 18] = matmul(x, u)
+    return y
+"""
+
+
+def lies_in_a_file(array) -> bool:
+    while array is not None and not isinstance(array, mmap.mmap | memoryview):
+        array = getattr(array, "base", None)
+    return array is not None
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_what_passes_make_lies_in_a_file_only_beside_heavy_weights(heavy, monkeypatch):
+    if heavy:
+        monkeypatch.setattr(arrays, "_HEAVY_BYTES", 64)
+        monkeypatch.setattr(arrays, "_SPILLED_BYTES", 64)
+    graph, context = parse_graph(TEXT), PassContext(target=Target())
+    (weights,) = graph.constants.values()
+    folded = fold_constants(graph, context)
+    ((_, array),) = folded.constants.items()
+    assert lies_in_a_file(array) is heavy
+    np.testing.assert_array_equal(array, weights)
+    ((_, packed),) = pack_matmul_weights(folded, context).constants.items()
+    assert lies_in_a_file(packed) is heavy
+    assert packed.size >= weights.size
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F8E5M2, DType.BOOL, DType.F64])
+@pytest.mark.parametrize("shape", [(3, 7), (0, 2), (5, 1)])
+def test_a_spilled_array_is_the_same(dtype, shape, monkeypatch):
+    monkeypatch.setattr(arrays, "_SPILLED_BYTES", 1)
+    array = arrays.round_to(np.arange(np.prod(shape)).reshape(shape).T, dtype)
+    found = arrays.spilled(array)
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
+
+
+def test_a_full_disk_is_no_failure(monkeypatch):
+    def fail():
+        raise OSError("no space left")
+
+    monkeypatch.setattr(arrays, "_SPILLED_BYTES", 1)
+    monkeypatch.setattr(arrays.tempfile, "TemporaryFile", fail)
+    array = np.ones(3)
+    assert arrays.spilled(array) is array
