@@ -178,8 +178,9 @@ def build(
     path = Path(out_path)
     asked = _Asked(precision, half_of(half, keep), optimize)
     imported = _import(
-        model, dims=dims, shapes=shapes, values=values, variants=variants, progress=progress
-    )
+        model, machine, dims=dims, shapes=shapes, values=values, variants=variants,
+        progress=progress,
+    )  # fmt: skip
     options = (precision, half, sorted(keep), optimize, dict(records.choices))
     kept = ArtifactCache.of(imported, machine, options, own=schedule is None)
     if (known := _find(kept, path, progress)) is not None:
@@ -236,8 +237,9 @@ def lower_model(
     began = time.perf_counter()
     asked = _Asked(precision, half_of(half, keep), optimize)
     imported = _import(
-        model, dims=dims, shapes=shapes, values=values, variants=variants, progress=progress
-    )
+        model, machine, dims=dims, shapes=shapes, values=values, variants=variants,
+        progress=progress,
+    )  # fmt: skip
     return _lower(imported, machine, asked, began, progress)
 
 
@@ -252,6 +254,7 @@ class _Asked:
 
 def _import(
     model: str | Path | bytes | ModelProto,
+    machine: Target,
     *,
     dims: Mapping[str, Dim] | None,
     shapes: Mapping[str, Structure] | None,
@@ -261,8 +264,9 @@ def _import(
 ) -> Imported:
     with _Stages(progress)("import") as say:
         imported = import_variants(
-            load_model(model), variants, dims=dims, shapes=shapes, values=values
-        )
+            load_model(model), variants, dims=dims, shapes=shapes, values=values,
+            decides=machine.gpu is None,  # a branch would keep the whole model on the host
+        )  # fmt: skip
         size = sum(a.nbytes for a in imported.graph.constants.values())
         say(f"{len(imported.graph.nodes)} nodes, {size / 1e6:.1f} MB of weights")
     return imported

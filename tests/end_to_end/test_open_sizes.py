@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper, parser
 
 import dlc
 from dlc.core.errors import UserError
+from dlc.frontend.onnx import load_model
+from dlc.frontend.onnx.variants import import_variants
+from dlc.graph.ops.control import If
 
 
 def small(*shape: int) -> np.ndarray:
@@ -94,3 +99,99 @@ def test_an_expansion_to_a_known_size_takes_one_row_or_all():
         )
     with pytest.raises(UserError, match="must hold"):
         module(small(3, 4), small(5, 4))
+
+
+BROADCAST = """<ir_version: 8, opset_import: ["": 17]>
+main (float[a,4] x, float[b,4] y, float[c,1] z) => (float[m,4] s, float[n,4] t, float[o] u) {
+    s = Add(x, y)
+    p = Mul(s, x)
+    q = Relu(p)
+    t = Sub(q, z)
+    axes = Constant<value_ints = [1]>()
+    u = ReduceSum<keepdims = 0>(t, axes)
+}"""
+MATRICES = """<ir_version: 8, opset_import: ["": 17]>
+main (float[a,2,3] x, float[b,3,2] y, float[b,1,c] z) => (float[m,2,2] s, float[n,2,2] t) {
+    s = MatMul(x, y)
+    t = Max(s, z)
+}"""
+FIXED = """<ir_version: 8, opset_import: ["": 17]>
+main (float[a,3] x, bool[b,1] y) => (float[m,3] s, float[5,3] t) {
+    axis = Constant<value_ints = [5, 1]>()
+    zero = Constant<value_float = 0.0>()
+    five = Expand(zero, axis)
+    s = Where(y, x, zero)
+    t = Add(x, five)
+}"""
+
+
+@pytest.fixture(scope="module")
+def broadcasts():
+    return {text: dlc.compile(parser.parse_model(text)) for text in (BROADCAST, MATRICES, FIXED)}
+
+
+@pytest.mark.parametrize("sizes", itertools.product((0, 1, 3), repeat=3))
+def test_a_run_decides_what_broadcasts(sizes, broadcasts):
+    a, b, c = sizes
+    x, y, z = small(a, 4), small(b, 4) + 1, small(c, 1) - 1
+    try:
+        s = x + y
+        t = np.maximum(s * x, 0) - z
+    except ValueError:
+        with pytest.raises(UserError, match="must hold"):
+            broadcasts[BROADCAST](x, y, z)
+        return
+    for found, want in zip(broadcasts[BROADCAST](x, y, z), (s, t, t.sum(1)), strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("sizes", itertools.product((0, 1, 3), (0, 1, 3), (1, 2)))
+def test_a_run_decides_what_stacks_broadcast(sizes, broadcasts):
+    a, b, c = sizes
+    x, y, z = small(a, 2, 3), small(b, 3, 2), small(b, 1, c)
+    try:
+        s = x @ y
+        t = np.maximum(s, z)
+    except ValueError:
+        with pytest.raises(UserError, match="must hold"):
+            broadcasts[MATRICES](x, y, z)
+        return
+    for found, want in zip(broadcasts[MATRICES](x, y, z), (s, t), strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("sizes", itertools.product((1, 5, 2), (1, 5)))
+def test_a_run_decides_beside_a_fixed_size(sizes, broadcasts):
+    a, b = sizes
+    x, y = small(a, 3), small(b, 1) > 0
+    if a == 2:
+        with pytest.raises(UserError, match="must hold"):
+            broadcasts[FIXED](x, y)
+        return
+    s, t = broadcasts[FIXED](x, y)
+    np.testing.assert_array_equal(s, np.where(y, x, 0))
+    np.testing.assert_array_equal(t, x + np.zeros((5, 1)))
+
+
+def test_texts_broadcast_too():
+    text = """<ir_version: 8, opset_import: ["": 20]>
+    main (string[a] x, string[b] y) => (string[c] z) { z = StringConcat(x, y) }"""
+    module = dlc.compile(parser.parse_model(text))
+    one, three = np.array(["p"], object), np.array(["q", "r", "s"], object)
+    for x, y in ((one, three), (three, one), (three, three), (one, one)):
+        np.testing.assert_array_equal(module(x, y), x + y)
+
+
+def test_known_sizes_cost_nothing():
+    """One graph alone, and no expansion, where names say what is equal or 1."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    main (float[a,4] x, float[a,1] y, float[1,4] z) => (float[a,4] s) {
+        p = Add(x, y)
+        s = Mul(p, z)
+    }"""
+    graph = import_variants(load_model(parser.parse_model(text)), []).graph
+    assert [node.op.name for node in graph.nodes] == ["add", "mul"]
+    ones = [{"a": 1, "b": 1, "c": 1}]
+    graph = import_variants(load_model(parser.parse_model(BROADCAST)), ones).graph
+    (choice,) = (node.op for node in graph.nodes if isinstance(node.op, If))
+    assert "expand" not in [node.op.name for node in choice.then.nodes]

@@ -496,7 +496,7 @@ REFUSES = [
     *FOCUS_REFUSES,
     ("expand_into_broadcast", "no operand is", body(
         "x: f32[3, 1], z: f32[3, 5]", "y: f32[3, 5] = add(x, z)")),
-    ("expand_into_broadcast", "nothing else has the size", body(
+    ("expand_into_broadcast", "nothing else surely has the size", body(
         "x: f32[3, 1], z: f32[1, 1]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
         "y: f32[3, 5] = add(a, z)")),
 ]  # fmt: skip

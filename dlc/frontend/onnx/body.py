@@ -30,6 +30,7 @@ class Body(Context):
         self.node = parent.node
         self.run_graph = parent.run_graph
         self.bounds = parent.bounds
+        self.stretcher = parent.stretcher
         self.data.around = parent.data
         self.captured: dict[Value, Value] = {}
         """Value around the loop -> the body's parameter for it."""

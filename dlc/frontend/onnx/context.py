@@ -25,6 +25,7 @@ from dlc.frontend.onnx.model import OnnxGraph, OnnxNode
 from dlc.frontend.onnx.names import Names
 from dlc.frontend.onnx.only_size import OnlySize as OnlySize
 from dlc.frontend.onnx.only_size import only_solution
+from dlc.frontend.onnx.stretch import Stretcher
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Array, Fuse, Op
@@ -56,6 +57,8 @@ class Context:
         """Converts the nodes of a subgraph into a context, and gives its results."""
         self.bounds: Bounds = {}
         """What the caller promised about size variables."""
+        self.stretcher = Stretcher(decides=False)
+        """What becomes of sizes that broadcast only if a run finds a 1."""
         self.node = OnnxNode("", "", "", 1, (), (), {})
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
@@ -96,6 +99,7 @@ class Context:
         if any(v.type.dtype is DType.STR for v in inputs) and not takes_texts(op):
             self.refuse("it is not handled for texts")
         op = self.data.bound(op)
+        inputs = self.stretcher.stretch(self, op, inputs)
         hint = name or self._hint(op)
         names = tuple(self.names.fresh(hint if i == 0 else f"{hint}_{i}") for i in range(count))
         node = call(op, *inputs, name=names if count > 1 else names[0], source=self.node.label)

@@ -24,11 +24,13 @@ from dlc.frontend.onnx.names import Names
 from dlc.frontend.onnx.order import in_order
 from dlc.frontend.onnx.registry import Entry, find
 from dlc.frontend.onnx.sequences import READERS, Items, Nothing, nothing, sequence
+from dlc.frontend.onnx.stretch import Stretcher
 from dlc.frontend.onnx.structure import Structure
 from dlc.frontend.onnx.unsupported import Issue, declared, unsupported
 from dlc.graph.graph import Graph, Value
 from dlc.graph.verify import verify_graph
 from dlc.te.expr import Const, Expr
+from dlc.te.transform import free_vars
 from dlc.te.types import TensorType
 
 _LOG = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ class Imported:
 
     graph: Graph
     interface: Interface
+    assumed: tuple[Expr, ...] = ()
+    """Equal sizes that are taken for granted where a 1 would broadcast: conditions on sizes."""
 
 
 def convert_model(
@@ -92,16 +96,19 @@ def import_beside(
     limits: Limits,
     names: Names,
     sizes: Mapping[str, str],
+    *,
+    decides: bool = False,
 ) -> Imported:
     """The graph of a model that shares no name of a value with others made of these `names`.
 
-    `sizes` are the size variables of dimensions that have one already; see `import_model`.
+    `sizes` are the size variables of dimensions that have one already; see `import_model`. If it
+    `decides`, a run finds out which of two sizes is a 1 that broadcasts; else they are equal.
     """
     fixed: dict[str, Dim] = dict(dims)
     while True:
         attempt = names.copy()
         try:
-            imported = _import(model, fixed, shapes, limits, attempt, sizes)
+            imported = _import(model, fixed, shapes, limits, attempt, sizes, decides=decides)
             names.become(attempt)
             return imported
         except _FixDimension as found:
@@ -125,9 +132,12 @@ def _import(
     limits: Limits,
     names: Names,
     known: Mapping[str, str],
+    *,
+    decides: bool,
 ) -> Imported:
     inputs = resolve_inputs(model, names, dims, shapes, known)
     ctx = Context(names, limits)
+    ctx.stretcher = Stretcher(decides=decides)
     ctx.bounds = {name: _bound(*limits) for name, limits in inputs.ranges.items()}
     driver = _Driver(model, ctx)
     try:
@@ -141,7 +151,10 @@ def _import(
         raise LimitError(what=model.label, reason="sizes are computed too deeply") from error
     graph = ctx.graph("main", tuple(inputs.sizes), inputs.values, outputs, inputs.ranges)
     verify_graph(graph, when="after import")
-    return Imported(graph, Interface(inputs.names, tuple(driver.wanted), inputs.sizes))
+    interface = Interface(inputs.names, tuple(driver.wanted), inputs.sizes)
+    own = frozenset(inputs.sizes)
+    assumed = dict.fromkeys(c for c in ctx.stretcher.assumed if free_vars(c) <= own)
+    return Imported(graph, interface, tuple(assumed))
 
 
 def _bound(low: int, high: int | None) -> tuple[Expr, Expr]:

@@ -106,6 +106,13 @@ class DataSizes:
             known = self._sizes[value] = self._bind(value)
         return known
 
+    def found_outside(self, value: Expr) -> Expr:
+        """As `checked`, outside of loops and branches that find out nothing of what it reads."""
+        home = self
+        while home.around is not None and not free_vars(value) & home._bound:
+            home = home.around
+        return home.checked(value)
+
     def _size(self, value: Expr, signed: bool) -> Expr:
         value = simplify(value, self.ctx.bounds)
         if not loads(value):

@@ -19,6 +19,7 @@ from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
 from dlc.frontend.onnx.selection import true_places
 from dlc.frontend.onnx.slicing import concat
+from dlc.frontend.onnx.stretch import Stretcher
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
 from dlc.graph.ops.binary import Equal
@@ -48,6 +49,7 @@ def _check(ctx: Context, *operands: Value) -> None:
 def convert_string_concat(ctx: Context, a: Value, b: Value) -> Value:
     """Each text of a followed by that of b."""
     _check(ctx, a, b)
+    a, b = Stretcher(decides=True).together(ctx, (a, b))
     shape = broadcast_shape([a.type.shape, b.type.shape])
     return ctx.call(ConcatText(), expand_to(ctx, a, shape), expand_to(ctx, b, shape))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from numpy.typing import ArrayLike
 
-from dlc.core.errors import ModelError
+from dlc.core.errors import ModelError, UserError
 from dlc.frontend.onnx.convert import Imported, import_beside
 from dlc.frontend.onnx.interface import Dim, with_values
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
@@ -18,6 +20,7 @@ from dlc.graph.verify import verify_graph
 from dlc.te.expr import TRUE, Expr, Var, both, equal, index
 
 Sizes = Mapping[str, Dim]
+_LOG = logging.getLogger(__name__)
 
 
 def import_variants(
@@ -28,11 +31,16 @@ def import_variants(
     shapes: Mapping[str, Structure] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    decides: bool = True,
 ) -> Imported:
     """The graph of a model, which for some sizes runs one that is made for them alone.
 
     `variants` are, for each further graph, the dimensions it fixes or bounds; a run takes the first
     that fits, and else the general one. The others are what `import_model` takes, for all of them.
+
+    Where sizes of different names broadcast, and a run may find that one of them is 1, the graph
+    that takes them for equal is a variant, too, and the general one lets the run decide; unless
+    `decides` is off.
 
     Raises:
         ModelError: a variant names a dimension that is not open, or sizes that `dims` rules out;
@@ -46,13 +54,43 @@ def import_variants(
     for sizes in variants:
         cond = _condition(model.label, sizes, variables, general.graph.size_ranges)
         narrow = import_beside(model, base | dict(sizes), shapes, limits, names, variables)
+        if decides and narrow.assumed:
+            narrow = _deciding(model, base | dict(sizes), shapes, limits, names, variables, narrow)
         fixed = {variables[d]: index(n) for d, n in sizes.items() if isinstance(n, int)}
         found.append(Variant(cond, fixed, narrow.graph))
+    if decides and general.assumed:
+        equals = Variant(reduce(both, general.assumed), {}, general.graph)
+        open_ = _deciding(model, base, shapes, limits, names, variables, general)
+        if open_ is not general:
+            found.append(equals)
+            general = open_
     if not found:
         return general
     graph = choose_graph(general.graph, found, names.fresh)
     verify_graph(graph, when="after import of variants")
     return Imported(graph, general.interface)
+
+
+def _deciding(
+    model: OnnxModel,
+    dims: Sizes,
+    shapes: Mapping[str, Structure],
+    limits: Limits,
+    names: Names,
+    variables: Mapping[str, str],
+    assuming: Imported,
+) -> Imported:
+    """The graph that lets a run decide what broadcasts; the given one where there is none."""
+    attempt = names.copy()
+    try:
+        found = import_beside(model, dims, shapes, limits, attempt, variables, decides=True)
+    except UserError as error:
+        _LOG.warning("%s: sizes that broadcast are taken for equal: %s", model.label, error)
+        return assuming
+    if found.interface.sizes != assuming.interface.sizes:
+        return assuming
+    names.become(attempt)
+    return found
 
 
 def _condition(

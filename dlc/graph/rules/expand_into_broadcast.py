@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from dlc.graph.assume import collect_assumptions
 from dlc.graph.graph import Value
+from dlc.graph.op import Op
 from dlc.graph.ops.binary import Binary, Where
 from dlc.graph.ops.shape import Expand
 from dlc.graph.rewrite import Match, Pattern, Refusal, Rule
+from dlc.te.expr import Expr
 
 
 def _drop_expansions(match: Match) -> Value | Refusal:
@@ -17,12 +22,21 @@ def _drop_expansions(match: Match) -> Value | Refusal:
     ]
     if tuple(operands) == node.inputs:
         return Refusal("no operand is an expansion")
+    _, known = _result(node.op, node.inputs)
     for position, operand in enumerate(operands):
         chosen = (*node.inputs[:position], operand, *node.inputs[position + 1 :])
-        result = node.op.infer(*(v.type for v in chosen))
-        if operand != node.inputs[position] and result == node.output.type:
+        result, assumed = _result(node.op, chosen)
+        fits = result == node.output.type and assumed <= known
+        if operand != node.inputs[position] and fits:
             return match.call(node.op, *chosen)
-    return Refusal("nothing else has the size of the expansion")
+    return Refusal("nothing else surely has the size of the expansion")
+
+
+def _result(op: Op, operands: Sequence[Value]) -> tuple[object, set[Expr]]:
+    """What an operator gives, and what it takes for granted of sizes."""
+    with collect_assumptions() as found:
+        result = op.infer(*(v.type for v in operands))
+    return result, set(found)
 
 
 def _rules() -> tuple[Rule, ...]:
