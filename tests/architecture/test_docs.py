@@ -33,7 +33,10 @@ def test_links_between_documents_lead_somewhere(page):
 
 
 def test_the_table_of_operators_is_current():
-    assert operator_table.PAGE.read_text() == operator_table.page(), "run `make operators`"
+    """But for what is tried out, which a slow test does."""
+    text, found = operator_table.PAGE.read_text(), operator_table.page({})
+    strip = operator_table.without_trials
+    assert strip(text) == strip(found), "run `make operators`"
 
 
 def snippets(heading: str) -> list[str]:

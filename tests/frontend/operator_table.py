@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +33,22 @@ test holds it to the code.
   meaning changed in between, the converter of the version a model names is used.
 - **How**: *itself*: dlc has the same operator; *converted*: into one or several of its own;
   *definition*: ONNX defines the operator by others, and those are compiled.
+- **Elements**: the element types that are taken, of those that ONNX lists for an operand or a
+  result, and behind *not* those that are refused; each was tried on a test of ONNX's, by itself
+  or for all operands alike (`Attention` takes one type only).
+  `f8` are the four of 8 bits but for `f8e8m0`. A dash: there is no test of a single node, or (for
+  com.microsoft) no list.
+- **Runs on**: where the same test runs, its first operand being data and the others constants:
+  the CPU, or as well the GPU.
 - **Refused**: what the converter refuses by name, in the words of the error, `…` for values. A
   model may hold anything that is not listed.
 
-Every element type of ONNX is compiled but for complex numbers: floats of 64, 32, 16, 8, 6 and 4
-bits, integers of 64 to 2 bits, bools, strings. Elements of fewer than 8 bits take a byte each.
-Floats of 8 bits and less, and integers of fewer than 8, are moved, converted and quantized;
-arithmetic on them is refused, as ONNX does not define it.
+Complex numbers are no elements. Elements of fewer than 8 bits take a byte each. Floats of 8 bits
+and less, and integers of fewer than 8, are moved, converted and quantized; arithmetic on them is
+refused, as ONNX does not define it.
 
-Of **targets**, CPUs run all of it. On a GPU runs what is made of loops; a model with an operator
-that the host must run, as those on texts or a branch, stays on the host as a whole, with a warning.
+A model with an operator that the host must run, as those on texts or a branch that depends on data,
+stays on the host as a whole when it is built for a GPU, with a warning.
 
 Refused are, besides what the tables say: `ImageDecoder`, since decoders are what hostile files
 attack, and an artefact needs no library but libc's (decode before the model); `CastMap` and
@@ -51,13 +59,23 @@ gets one from its name. So each run of an artefact draws the same numbers.
 """
 
 
-def page() -> str:
+@dataclass(frozen=True)
+class Tried:
+    """What became of the trials with an operator."""
+
+    elements: str
+    targets: str
+
+
+def page(tried: Mapping[tuple[str, str], Tried]) -> str:
     """The whole page."""
     parts = [HEAD.format(version=".".join(onnx.__version__.split(".")[:2]))]
     for domain in DOMAINS:
-        rows = [row for name in _names(domain) for row in _row(domain, name)]
+        rows = [row for name in _names(domain) for row in _row(domain, name, tried)]
         title = domain or "ai.onnx"
-        table = "| Operator | From | How | Refused |\n|---|---|---|---|"
+        table = (
+            "| Operator | From | How | Elements | Runs on | Refused |\n|---|---|---|---|---|---|"
+        )
         parts.append(f"\n## {title}\n\n{table}\n" + "\n".join(rows) + "\n")
     return "".join(parts)
 
@@ -67,23 +85,34 @@ def _names(domain: str) -> list[str]:
     return sorted(schemas | {name for d, name in CONVERTERS if d == domain})
 
 
-def _row(domain: str, name: str) -> Iterator[str]:
+def without_trials(text: str) -> list[str]:
+    """The lines of a page, without what only trials tell."""
+    lines = []
+    for line in text.splitlines():
+        cells = re.split(r"(?<!\\)\|", line)
+        lines.append("|".join([*cells[:4], *cells[6:]]) if len(cells) > 7 else line)
+    return lines
+
+
+def _row(domain: str, name: str, tried: Mapping[tuple[str, str], Tried]) -> Iterator[str]:
     versions = CONVERTERS.get((domain, name), {})
     schema: Any = onnx.defs.get_schema(name, domain=domain) if _has(domain, name) else None
     if schema is not None and schema.deprecated and not versions:
         return
     newest = schema.since_version if schema is not None else max(versions)
+    found = tried.get((domain, name), Tried("–", "–"))
+    trials = f"{found.elements} | {found.targets}"
     entry = find(OnnxNode("", domain, name, newest, (), (), {}))
     if entry is not None:
         first = min(versions) if versions else _first(domain, name)
         how = "converted" if versions else "itself"
         refused = "; ".join(dict.fromkeys(_refusals(entry))) or " "
-        yield f"| {name} | {first} | {how} | {refused} |"
+        yield f"| {name} | {first} | {how} | {trials} | {refused} |"
     elif schema.has_function or schema.has_context_dependent_function:
-        yield f"| {name} | {_first(domain, name, defined=True)} | definition |   |"
+        yield f"| {name} | {_first(domain, name, defined=True)} | definition | {trials} |   |"
     else:
         why = "trains a model" if domain == TRAINING else "not supported"
-        yield f"| {name} |   | — | {why} |"
+        yield f"| {name} |   | — |   |   | {why} |"
 
 
 def _has(domain: str, name: str) -> bool:
@@ -124,4 +153,6 @@ def _text(node: ast.expr) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    from tests.frontend.element_types import try_all
+
+    PAGE.write_text(page(try_all()))

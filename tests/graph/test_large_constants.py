@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import tempfile
 
 import numpy as np
 import pytest
@@ -61,6 +62,6 @@ def test_a_full_disk_is_no_failure(monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr(arrays, "_SPILLED_BYTES", 1)
-    monkeypatch.setattr(arrays.tempfile, "TemporaryFile", fail)
+    monkeypatch.setattr(tempfile, "TemporaryFile", fail)
     array = np.ones(3)
     assert arrays.spilled(array) is array
