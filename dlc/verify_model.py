@@ -230,12 +230,14 @@ def reference(model: str | Path | bytes | ModelProto, *, precision: str = "highe
     """The model by its operators' definitions in float64, as a function of its inputs.
 
     With less than the highest precision, the factors of products are rounded to its bits.
+    Sizes that an artefact refuses are refused here, too.
 
     Raises:
         ModelError: the model cannot be read or holds something not supported.
     """
     from dlc.frontend.onnx import import_model, load_model
-    from dlc.graph.evaluate import evaluate
+    from dlc.graph.conditions import check_sizes
+    from dlc.graph.evaluate import bind_sizes, evaluate
 
     imported = import_model(load_model(model))
     graph, interface = imported.graph, imported.interface
@@ -243,6 +245,7 @@ def reference(model: str | Path | bytes | ModelProto, *, precision: str = "highe
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         arrays = zip(interface.inputs, graph.inputs, strict=True)
         named = {value.name: feeds[name] for name, value in arrays}
+        check_sizes(graph, bind_sizes(graph, named))
         few = (lambda a: round_factor(a, precision)) if precision in BITS else None
         found = evaluate(graph, named, round_factor=few)
         results = zip(interface.outputs, graph.outputs, strict=True)

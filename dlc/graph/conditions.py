@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from dlc.core.errors import UserError
 from dlc.graph.assume import collect_assumptions
 from dlc.graph.graph import Graph, Node
 from dlc.graph.ops.control import If
 from dlc.graph.sizes import bodies
 from dlc.te.expr import ZERO, Const, Expr
 from dlc.te.simplify import Bounds, simplify
-from dlc.te.transform import free_vars
+from dlc.te.transform import free_vars, substitute
 
 _UNBOUNDED = Const((1 << 63) - 1, ZERO.dtype)
 
@@ -46,6 +47,19 @@ def conditions(graph: Graph) -> list[Condition]:
             message = f"the sizes do not fit '{what}' ({node.op.name}): {left} must hold"
             found[left] = Condition(left, message)
     return list(found.values())
+
+
+def check_sizes(graph: Graph, sizes: Mapping[str, int]) -> None:
+    """Refuse values of the size variables as the host program does; those not given are left out.
+
+    Raises:
+        UserError: a condition does not hold.
+    """
+    env: dict[str, Expr] = {name: Const(n, ZERO.dtype) for name, n in sizes.items()}
+    for condition in conditions(graph):
+        left = simplify(substitute(condition.cond, env), {})
+        if isinstance(left, Const) and not left.value:
+            raise UserError(detail=condition.message)
 
 
 def _assumed(graph: Graph) -> Iterator[tuple[Expr, Node]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dlc.core.errors import UserError
 from dlc.graph.assume import assume, collect_assumptions, differs, is_below
-from dlc.graph.conditions import conditions
+from dlc.graph.conditions import check_sizes, conditions
 from dlc.graph.lower import lower_graph
 from dlc.graph.text import parse_graph
 from dlc.schedule.program import Check
@@ -97,3 +98,12 @@ def main(n: size, m: size, x: f32[n], y: f32[m]):
     checks = [s for s in program.body if isinstance(s, Check)]
     assert [str(c.cond) for c in checks] == ["m == n"]
     assert program.body[0] == checks[0]
+
+
+def test_sizes_that_a_graph_does_not_allow_are_refused():
+    head = "def main(n: size, m: size, x: f32[n], y: f32[m]):"
+    graph = parse_graph(f"{head}\n    a: f32[n] = add(x, y)\n    return a\n")
+    check_sizes(graph, {"n": 5, "m": 5})
+    check_sizes(graph, {"n": 5})
+    with pytest.raises(UserError, match="m == n must hold"):
+        check_sizes(graph, {"n": 1, "m": 5})
