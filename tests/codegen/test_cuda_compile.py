@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from dlc.codegen.cuda import compile as cuda_compile
-from dlc.codegen.cuda.compile import FALLBACK, Compiler, compile_units, find_compiler
+from dlc.codegen.cuda.compile import (
+    FALLBACK,
+    OVERLAPPING,
+    Compiler,
+    compile_units,
+    find_compiler,
+)
 from dlc.codegen.cuda.emit import Kernel
 from dlc.core.cache import Cache
 from dlc.core.errors import CodegenError, TargetError
@@ -50,7 +56,7 @@ def test_there_is_code_for_each_architecture_and_for_later_ones(
 
 
 @needs_nvcc
-def test_nvcc_reads_a_source_once_for_all_architectures(
+def test_nvcc_reads_a_source_once_for_each_generation(
     kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[tuple[str, str]] = []
@@ -58,11 +64,15 @@ def test_nvcc_reads_a_source_once_for_all_architectures(
 
     def count(compiler: Compiler, source: bytes, arch: str, suffix: str) -> bytes:
         read.append((arch, suffix))
-        return compile_(compiler, source, arch, suffix)
+        data = compile_(compiler, source, arch, suffix)
+        if suffix == ".cu":  # only code that waits by itself may begin early
+            assert (b"griddepcontrol.wait" in data) == (arch == OVERLAPPING)
+        return data
 
     monkeypatch.setattr(cuda_compile, "_compile", count)
     images, _ = compile_units([kernel], gpu_for(["sm_80", "sm_90"]), cache=Cache(tmp_path))
-    assert read == [(FALLBACK, ".cu"), ("sm_80", ".ptx"), ("sm_90", ".ptx")]
+    ptx = [(FALLBACK, ".cu"), ("sm_80", ".ptx"), (OVERLAPPING, ".cu"), ("sm_90", ".ptx")]
+    assert read == ptx
     assert len({i.data for i in images}) == 3
 
 

@@ -119,6 +119,13 @@ DEFECTS = {
         "    {\n      const int matmul_packed_rows_copy_t",
         "race: (read of|write to) 'matmul_packed_rows'",
     ),
+    "no wait for the launches before": Defect(
+        "reverse", "begin_launch();", "", "access before the launches before are done"
+    ),
+    "a wait for the launches before by some threads only": Defect(
+        "reverse", "begin_launch();", "if (DLC_THREAD < 32) begin_launch();",
+        "access before the launches before are done",
+    ),
     "no barrier at all": Defect("reverse", "barrier();", "", "race: "),
     "a barrier for some threads only": Defect(
         "reverse", "  barrier();", "  if (DLC_THREAD < 32) barrier();",

@@ -140,6 +140,22 @@ API cuLaunchKernel(void *function, unsigned blocks, unsigned y, unsigned z, unsi
     return kLaunchFailed;
   });
 }
+struct Attribute { int id, padding; union { int enabled; char room[64]; } value; };
+struct Config {
+  unsigned x, y, z, threads, ty, tz, shared;
+  void *stream;
+  Attribute *attributes;
+  unsigned count;
+};
+static_assert(sizeof(Config) == 56 && sizeof(Attribute) == 72, "as in cuda.h");
+API cuLaunchKernelEx(const Config *config, void *function, void **params, void **extra) {
+  for (unsigned i = 0; i < config->count; ++i) {
+    const Attribute &attribute = config->attributes[i];
+    note("with attribute " + std::to_string(attribute.id) + " " + std::to_string(attribute.value.enabled));
+  }
+  return cuLaunchKernel(function, config->x, config->y, config->z, config->threads, config->ty, config->tz,
+                        config->shared, config->stream, params, extra);
+}
 API cuMemAlloc_v2(unsigned long long *pointer, std::size_t bytes) {
   LOCKED;
   long long used = static_cast<long long>(bytes);

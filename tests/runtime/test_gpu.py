@@ -131,8 +131,12 @@ def test_code_of_the_nearest_architecture_is_taken(
     path = tmp_path / "model.so"
     build_emulated(network(), path, monkeypatch, archs=(80, 90), dims={"n": 1})
     for arch in ("80", "86", "90"):
-        found, _, errors = run_on_stub(path, stub, images(1), STUB_CUDA_ARCH=arch)
+        found, calls, errors = run_on_stub(path, stub, images(1), STUB_CUDA_ARCH=arch)
         assert not errors
+        launches = count(calls, "launch")
+        early = calls.count("with attribute 6 1")
+        assert early == (launches if arch == "90" else 0)
+        assert launches > 0
         assert found["y"].shape == (1, 7)
     assert "no code" in run_on_stub(path, stub, images(1), STUB_CUDA_ARCH="100")[2]
 

@@ -30,6 +30,7 @@ from dlc.core.target import Gpu
 
 KERNELS_PER_UNIT = 12
 FALLBACK = "compute_80"  # PTX for GPUs newer than all architectures asked for
+OVERLAPPING = "compute_90"  # from here on a launch may begin before the one before is done
 _HINT = "pip install dlc[cuda], or put nvcc on the PATH"
 
 
@@ -60,7 +61,7 @@ def compile_units(
     def unit(number: int) -> list[Image]:
         source = _source(groups[number])
         ptx = _made(store, compiler, source, FALLBACK)
-        made = [(arch, _made(store, compiler, source, arch, ptx)) for arch in gpu.archs]
+        made = [(arch, _made(store, compiler, source, arch)) for arch in gpu.archs]
         cubins = [Image(number, "cubin", _number(arch), data) for arch, data in made]
         return [*cubins, Image(number, "ptx", _number(FALLBACK), ptx)]
 
@@ -72,17 +73,18 @@ def _number(arch: str) -> int:
     return int(arch.rpartition("_")[2])
 
 
-def _made(
-    store: Cache, compiler: Compiler, source: str, arch: str, ptx: bytes | None = None
-) -> bytes:
-    """An image out of the cache, or compiled: by nvcc from PTX, where that is there already.
+def _made(store: Cache, compiler: Compiler, source: str, arch: str) -> bytes:
+    """An image out of the cache, or compiled: by nvcc from PTX.
 
-    Reading C++ takes most of the time, and is the same for every architecture.
+    Reading C++ takes most of the time, and is the same for all architectures that begin launches
+    in the same way.
     """
     key = f"{compiler.name} {compiler.version} {FALLBACK} {arch}\n{source}".encode()
     data = store.get(key)
     if data is None:
-        if ptx is not None and compiler.name == "nvcc":
+        if arch.startswith("sm_") and compiler.name == "nvcc":
+            overlaps = _number(arch) >= _number(OVERLAPPING)
+            ptx = _made(store, compiler, source, OVERLAPPING if overlaps else FALLBACK)
             data = _compile(compiler, ptx, arch, ".ptx")
         else:
             data = _compile(compiler, source.encode(), arch, ".cu")

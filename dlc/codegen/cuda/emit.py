@@ -155,7 +155,7 @@ class _Printer:
         lines = [f"// {b.name}: {print_type(b.type)}" for b in self.func.params]
         lines.append(f"// {extents} blocks of {self.threads} threads, {shared} bytes shared")
         head = f"DLC_KERNEL({symbol}, {self.threads})("
-        lines += [f"{head}{', '.join(self.params())}) {{"]
+        lines += [f"{head}{', '.join(self.params())}) {{", f"{INDENT}begin_launch();"]
         lines += [INDENT + line for line in self.digits(loops)]
         lines += self.body(body, INDENT)
         first = 0

@@ -6,6 +6,7 @@
 //   races     each element remembers who touched it since the last barrier; two threads that touch
 //             one element, one of them writing, must have a barrier between them, and two blocks
 //             must never
+//   launches  begin before those before them are done: no access before begin_launch()
 //   copies    arrive when they are asked for, or as late as they may, or by chance; nobody may touch
 //             what is on its way, and no thread ends while it is
 // Not modelled: the weak order of memory between blocks, and time.
@@ -60,6 +61,7 @@ inline u32 epoch;                    // barriers passed in this launch, over all
 inline const char *kernel;
 inline char failure[512];            // the first thing that went wrong, or ""
 inline int next_slot;
+inline bool begun[1024];             // of each thread: it has waited for the launches before
 inline u32 turns[1024];              // warp instructions that a thread has run
 
 [[noreturn]] void give_up();
@@ -126,6 +128,7 @@ template <class T> struct Global {
   const char *name; Buffer buffer;
   Global(const char *name, int number) : name(name), buffer(arguments[number]) {}
   Element<Value> operator[](long long i) const {
+    if (!begun[thread]) fail("access before the launches before are done:", name, i, -1);
     if (i < 0 || (i + 1) * (long long)sizeof(Value) > buffer.bytes)
       fail("out of bounds:", name, i, -1);
     return {(Value *)buffer.data + i, buffer.touches ? buffer.touches + i : nullptr, name, i};
@@ -241,6 +244,7 @@ inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks,
     block = block_turn[b];
     ++epoch;
     for (int t = 0; t < count; ++t) prepare(fibers[t]);
+    memset(begun, 0, sizeof begun);
     forget_copies();
     for (int waiting = 1; waiting && !failure[0];) {
       ordered(turn, count, order, random);
@@ -304,6 +308,7 @@ inline const char *start(const Kernel &kernel, void **params, i64 (*behind)(cons
 }  // namespace dlc
 
 DLC_FN void barrier() { dlc::pause(dlc::AT_BARRIER); }
+DLC_FN void begin_launch() { dlc::begun[dlc::thread] = true; }
 
 // The first thread counts; the others wait before and behind.
 DLC_FN bool last_block(const dlc::Global<u32> &arrivals, i64 group, u32 count) {

@@ -33,6 +33,16 @@ extern __shared__ __align__(16) char dlc_shared[];
 
 DLC_FN void barrier() { __syncthreads(); }
 
+// The first statement of a kernel: what was launched before is done, and the next launch may come,
+// which waits here for this one. So two launches are on the GPU at most. Older ones come one by one.
+// Source: PTX ISA 9.0, "Parallel Synchronization and Communication Instructions": griddepcontrol.
+DLC_FN void begin_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // Whether all blocks of a group but this one have come here: then this one sees what they stored.
 // The count begins and ends with 0. Source: CUDA C++ Programming Guide, "Memory Fence Functions".
 DLC_FN bool last_block(u32 *arrivals, i64 group, u32 count) {

@@ -41,6 +41,8 @@ CudaDriver open_driver() {
   find(library, "cuModuleUnload", driver.module_unload);
   find(library, "cuModuleGetFunction", driver.module_function);
   find(library, "cuLaunchKernel", driver.launch);
+  driver.launch_with =
+      reinterpret_cast<decltype(driver.launch_with)>(dlsym(library, "cuLaunchKernelEx"));
   find(library, "cuFuncSetAttribute", driver.function_attribute);
   find(library, "cuMemAlloc_v2", driver.allocate);
   find(library, "cuMemFree_v2", driver.release);

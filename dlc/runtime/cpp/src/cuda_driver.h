@@ -26,8 +26,25 @@ constexpr CuResult kCuUnsupportedPtx = 222;
 constexpr int kCuMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 constexpr int kCuMinor = 76;
 constexpr int kCuMaxSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int kCuOverlappingLaunch = 6;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 constexpr unsigned kCuStreamNonBlocking = 1;
 constexpr int kCuCaptureThreadLocal = 1;
+
+// CUlaunchAttribute and CUlaunchConfig.
+struct CuLaunchAttribute {
+  int id;
+  int padding;
+  union {
+    int enabled;
+    char room[64];
+  } value;
+};
+struct CuLaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  CuStream stream;
+  CuLaunchAttribute *attributes;
+  unsigned attribute_count;
+};
 
 struct CudaDriver {
   CuResult (*init)(unsigned flags);
@@ -44,6 +61,9 @@ struct CudaDriver {
   CuResult (*launch)(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                      CuStream stream, void **params, void **extra);
+  // Null where the driver is older than CUDA 12.
+  CuResult (*launch_with)(const CuLaunchConfig *config, CuFunction function, void **params,
+                          void **extra);
   CuResult (*function_attribute)(CuFunction function, int attribute, int value);
   CuResult (*allocate)(CuDevicePointer *pointer, std::size_t bytes);
   CuResult (*release)(CuDevicePointer pointer);

@@ -87,13 +87,7 @@ struct GpuRun::Host {
     guarded_call([&](Host &host) {
       if (blocks <= 0) return;
       if (blocks > 0x7fffffff) fail(DLC_RUN_FAILED, "a kernel needs more blocks than a GPU has");
-      const GpuCode &code = *host.run.code_;
-      const dlc_gpu_kernel &about = code.model().kernels[kernel];
-      check_cuda(code.driver(),
-                 code.driver().launch(code.function(kernel), static_cast<unsigned>(blocks), 1, 1,
-                                      about.threads, 1, 1, about.shared_bytes, host.run.launches_,
-                                      params, nullptr),
-                 "launch a kernel");
+      host.run.code_->launch(kernel, static_cast<unsigned>(blocks), params, host.run.launches_);
     });
   }
 

@@ -45,8 +45,9 @@ class GpuCode {
   const dlc_gpu_model &model() const noexcept { return model_; }
   const CudaDriver &driver() const noexcept { return driver_; }
   CuContext context() const noexcept { return context_; }
-  CuFunction function(std::uint32_t kernel) const { return functions_[kernel]; }
   CuDevicePointer weights() const noexcept { return weights_; }
+  // Launches a kernel into `stream`. Throws Failure.
+  void launch(std::uint32_t kernel, unsigned blocks, void **params, CuStream stream) const;
 
  private:
   void load();
@@ -57,6 +58,7 @@ class GpuCode {
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
   std::vector<CuModule> modules_;
+  std::vector<bool> overlaps_;  // whether the code of a module waits for the launch before it
   std::vector<CuFunction> functions_;
   CuDevicePointer weights_ = 0;
 };

@@ -7,6 +7,7 @@ namespace dlc_runtime {
 namespace {
 
 constexpr std::uint32_t kCubin = 0, kPtx = 1;
+constexpr std::uint32_t kOverlapping = 90;  // code for this architecture on begins with a wait
 constexpr std::uint32_t kFreeSharedBytes = 48 * 1024;  // of a block; for more, the driver is asked
 
 }  // namespace
@@ -98,6 +99,24 @@ void GpuCode::load_unit(std::uint32_t unit, int capability) {
   }
   check_cuda(driver_, result, "load the model's code");
   modules_.push_back(module);
+  overlaps_.push_back(best->arch >= kOverlapping && driver_.launch_with != nullptr);
+}
+
+// A kernel that waits by itself for the launch before it may be put on the GPU early. Source: CUDA
+// C++ Programming Guide, "Programmatic Dependent Launch and Synchronization".
+void GpuCode::launch(std::uint32_t kernel, unsigned blocks, void **params, CuStream stream) const {
+  const dlc_gpu_kernel &about = model_.kernels[kernel];
+  CuResult result = 0;
+  if (overlaps_[about.unit]) {
+    CuLaunchAttribute early{kCuOverlappingLaunch, 0, {1}};
+    const CuLaunchConfig config{blocks, 1,      1, about.threads, 1, 1, about.shared_bytes,
+                                stream, &early, 1};
+    result = driver_.launch_with(&config, functions_[kernel], params, nullptr);
+  } else {
+    result = driver_.launch(functions_[kernel], blocks, 1, 1, about.threads, 1, 1,
+                            about.shared_bytes, stream, params, nullptr);
+  }
+  check_cuda(driver_, result, "launch a kernel");
 }
 
 }  // namespace dlc_runtime
