@@ -31,7 +31,7 @@ help:
 	@echo "make mutants     put 60 faults into the compiler, one at a time, and count those found"
 	@echo "make operators   write docs/operators.md and docs/onnx-tests.md anew"
 	@echo "make bench       time every model on dlc and its peers, 1 and all threads: build/benchmarks"
-	@echo "make gpu         run the models of MODELS=folder on this machine's GPU, and PyTorch beside"
+	@echo "make gpu         check and time all on this machine's GPU, and the models of MODELS=folder; repeat"
 	@echo "make lint        format, lint, types, import contracts"
 	@echo "make sanitize    the C++ tests under ASan, UBSan and TSan"
 	@echo "make format      let ruff format the sources"
@@ -82,8 +82,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.cpu --growth
 
 gpu: $(VENV)/.installed
-	$(BIN)/python -m benchmarks.gpu --limit 240 $(wildcard $(MODELS)/*.onnx)
-	$(BIN)/python -m benchmarks.gpu_peers --limit 240 || test $$? = 2
+	$(BIN)/python -m benchmarks.gpu_session $(wildcard $(MODELS)/*.onnx)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check

@@ -135,14 +135,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--limit", type=float, default=540.0, help="start no model after that time")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     if missing := why_no_gpu():
         print(missing)
         return 2
-    RESULTS.mkdir(exist_ok=True)
+    options.results.mkdir(exist_ok=True, parents=True)
     began, wrong = time.perf_counter(), 0
     for model, (mode, precision, half) in product(options.models, MODES):
-        path = RESULTS / f"gpu-{model.stem}-{mode}.json"
+        path = options.results / f"gpu-{model.stem}-{mode}.json"
         if path.exists():
             continue
         if time.perf_counter() - began > options.limit:

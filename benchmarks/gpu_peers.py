@@ -1,33 +1,52 @@
-"""What a GPU can do, and what PyTorch does on it: the other side of benchmarks/gpu.py.
+"""What a GPU can do, and what PyTorch, JAX and dlc make of the same networks on it.
 
     python -m benchmarks.gpu_peers [--limit SECONDS] [NETWORK ...]
 
 Ceilings are the bandwidth of a copy and the rate of a large product at each precision. Networks
 are those of torchvision and transformers, where they are installed, with random weights and batch
 1. Each runs eagerly, recorded in a CUDA graph, and through torch.compile with "max-autotune": GPU
-time by events, the median of many runs. Results go to benchmarks/results/gpu-peers-NAME-MODE.json;
-what has one is skipped, so a run that was cut short goes on where it stopped. JAX is not among
-them yet: it has no such networks of its own.
+time by events, the median of many runs. The network is exported to ONNX: that is what dlc builds
+and JAX runs, the latter by `onnx_in_jax`. dlc's result is compared with PyTorch's float32. Results
+go to benchmarks/results/gpu-peers-NAME-MODE.json, with dlc's time over the best of the others; what
+has one is skipped, so a run that was cut short goes on where it stopped. An engine that fails is
+written down with its reason, and the others go on.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import importlib
 import importlib.util
 import json
-import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import onnx
+
+from benchmarks.gpu import MODES as OUR_MODES
+from benchmarks.gpu import TOLERANCES, difference
+from benchmarks.gpu_clock import (
+    RUNS,
+    find_torch,
+    microseconds,
+    module_microseconds,
+    recorded,
+    set_mode,
+)
 from benchmarks.provenance import provenance
+from dlc.compiler import build
+from dlc.runtime import load
+
+Engines = dict[str, Callable[[], float]]
 
 RESULTS = Path(__file__).parent / "results"
-RUNS = 100
-MODES = ("fp32", "tf32", "fp16")  # beside dlc's precision highest and tf32, and half fp16
+OURS = {"fp32": "highest", "tf32": "tf32", "fp16": "fp16"}
+MODES = tuple(OURS)  # beside dlc's precision highest and tf32, and half fp16
 IMAGES = ("resnet18", "resnet50", "mobilenet_v2", "vit_b_16")
 BERT_TOKENS = 128
 
@@ -47,61 +66,89 @@ def network(name: str, torch: Any) -> tuple[Any, tuple[Any, ...]] | None:
     return model.eval().cuda(), inputs
 
 
-def microseconds(torch: Any, run: Callable[[], Any]) -> float:
-    """The median GPU time of a run."""
-    for _ in range(5):
-        run()
-    times = []
-    for _ in range(RUNS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3)
-    return statistics.median(times)
-
-
-def recorded(torch: Any, run: Callable[[], Any]) -> Callable[[], Any]:
-    """A run as one CUDA graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    replay: Callable[[], Any] = graph.replay
-    return replay
-
-
-def set_mode(torch: Any, mode: str) -> None:
-    """Whether float32 products may run in TF32."""
-    torch.backends.cuda.matmul.allow_tf32 = mode == "tf32"
-    torch.backends.cudnn.allow_tf32 = mode == "tf32"
-
-
 def measure(torch: Any, name: str, mode: str) -> dict[str, Any] | None:
-    """One network in one mode, eagerly and compiled."""
+    """One network in one mode, on all engines."""
     found = network(name, torch)
     if found is None:
         return None
     model, inputs = found
-    set_mode(torch, mode)
+    with tempfile.TemporaryDirectory() as where, torch.no_grad():
+        set_mode(torch, "fp32")
+        path, wanted = Path(where) / "model.onnx", _first(model(*inputs)).float().cpu().numpy()
+        torch.onnx.export(model, inputs, str(path), dynamo=True)
+        graph = onnx.load(path).graph
+        held = {w.name for w in graph.initializer}
+        names = [i.name for i in graph.input if i.name not in held]
+        feeds = {n: x.cpu().numpy() for n, x in zip(names, inputs, strict=True)}
+        engines = _of_torch(torch, model, inputs, mode)
+        engines["JAX"] = lambda: in_jax(path, feeds, mode)
+        engines["dlc"] = lambda: ours(torch, path, feeds, mode, wanted)
+        return {"network": name, "mode": mode, **times_of(engines)}
+
+
+def _of_torch(torch: Any, model: Any, inputs: tuple[Any, ...], mode: str) -> Engines:
+    """PyTorch eagerly and compiled."""
     if mode == "fp16":
-        model = model.half()
+        model = copy.deepcopy(model).half()
         inputs = tuple(x.half() if x.is_floating_point() else x for x in inputs)
     if inputs[0].dim() == 4:
-        model = model.to(memory_format=torch.channels_last)
+        model = copy.deepcopy(model).to(memory_format=torch.channels_last)
         inputs = tuple(x.to(memory_format=torch.channels_last) for x in inputs)
-    with torch.no_grad():
-        eager = microseconds(torch, recorded(torch, lambda: model(*inputs)))
-        compiled = torch.compile(model, mode="max-autotune")
-        best = microseconds(torch, lambda: compiled(*inputs))
-    times = {"eager in a graph": eager, "compiled": best}
-    return {"network": name, "mode": mode, "microseconds": times}
+
+    def eager() -> float:
+        set_mode(torch, mode)
+        return microseconds(torch, recorded(torch, lambda: model(*inputs)))
+
+    def compiled() -> float:
+        set_mode(torch, mode)
+        run = torch.compile(model, mode="max-autotune")
+        return microseconds(torch, lambda: run(*inputs))
+
+    return {"eager in a graph": eager, "compiled": compiled}
+
+
+def _first(result: Any) -> Any:
+    """The first tensor of what a network returns."""
+    return result if hasattr(result, "float") else next(iter(result.values()))
+
+
+def in_jax(path: Path, feeds: Mapping[str, Any], mode: str) -> float:
+    """The time of the exported network in JAX."""
+    peer = importlib.import_module("benchmarks.onnx_in_jax")
+    run = peer.function_of(onnx.load(path), mode)
+    found: float = peer.microseconds(run, feeds, RUNS)
+    return found
+
+
+def ours(torch: Any, path: Path, feeds: Mapping[str, Any], mode: str, wanted: Any) -> float:
+    """The time of dlc's artefact.
+
+    Raises:
+        ArithmeticError: its result is not what PyTorch's is.
+    """
+    name, precision, half = next(m for m in OUR_MODES if m[0] == OURS[mode])
+    built = path.with_name(f"{mode}.so")
+    build(path, built, "cuda", precision=precision, half=half)
+    module = load(built)
+    found = next(iter(module.run(dict(feeds)).values()))
+    apart = difference({"y": found}, {"y": wanted})
+    if apart > TOLERANCES[name]:
+        raise ArithmeticError(f"the result is off by {apart:.1e} of its largest element")
+    return module_microseconds(torch, module, feeds)
+
+
+def times_of(engines: Engines) -> dict[str, Any]:
+    """The time of each engine, the reasons of those that fail, and dlc's over the best."""
+    times: dict[str, float] = {}
+    failed: dict[str, str] = {}
+    for name, run in engines.items():
+        try:
+            times[name] = run()
+        except Exception as error:  # of any library: the others are still worth their time
+            failed[name] = f"{type(error).__name__}: {error}"[:500]
+    others = [t for name, t in times.items() if name != "dlc"]
+    known = {"ratio": times["dlc"] / min(others)} if others and "dlc" in times else {}
+    return {"microseconds": times, "failed": failed, **known}
 
 
 def ceilings(torch: Any, mode: str) -> dict[str, Any]:
@@ -123,19 +170,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="*", default=["ceilings", *IMAGES, "bert_base"])
     parser.add_argument("--limit", type=float, default=540.0, help="start nothing after that time")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    if importlib.util.find_spec("torch") is None:
-        print("PyTorch is not installed")
+    torch = find_torch()
+    if torch is None:
+        print("there is no PyTorch that finds a GPU")
         return 2
-    torch = importlib.import_module("torch")
-    if not torch.cuda.is_available():
-        print("PyTorch finds no GPU")
-        return 2
-    RESULTS.mkdir(exist_ok=True)
+    options.results.mkdir(exist_ok=True, parents=True)
     began = time.perf_counter()
     for name in options.networks:
         for mode in MODES:
-            path = RESULTS / f"gpu-peers-{name}-{mode}.json"
+            path = options.results / f"gpu-peers-{name}-{mode}.json"
             if path.exists():
                 continue
             if time.perf_counter() - began > options.limit:

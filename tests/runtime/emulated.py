@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +51,23 @@ def build_emulated(
     **options: Any,
 ) -> None:
     """Build a model for a GPU with images that only the stub can load."""
+    compile_units = emulated_units(path.parent, archs, optimize=optimize)
+    monkeypatch.setattr(gpu_build, "compile_units", compile_units)
+    build(model, path, "cuda", **options)
+
+
+def emulated_units(
+    folder: Path, archs: Sequence[int] = (80,), *, optimize: bool = False
+) -> Callable[..., Any]:
+    """What takes the place of `compile_units`: images that only the stub can load."""
 
     def compile_units(kernels: Sequence[Kernel], *_: Any, **__: Any) -> Any:
-        folder = path.parent
         library = Emulator(kernels, folder=folder, optimize=optimize).path
         data = MAGIC + os.fsencode(library) + b"\0"
         images = [Image(0, "cubin", arch, data) for arch in archs]
         return images, {k.symbol: 0 for k in kernels}
 
-    monkeypatch.setattr(gpu_build, "compile_units", compile_units)
-    build(model, path, "cuda", **options)
+    return compile_units
 
 
 def run_on_stub(

@@ -1,0 +1,111 @@
+"""The benchmarks that need a GPU, run on the stub of its driver: they must not fail on the day."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks import gpu_layers, gpu_session
+from dlc.runtime import why_no_gpu
+from tests.end_to_end.networks import NETWORKS
+from tests.end_to_end.test_networks import onnxruntime_session
+from tests.end_to_end.whole import bert, residual_network
+from tests.runtime.emulated import build_stub
+
+ON_STUB = """
+import sys
+from pathlib import Path
+import dlc.codegen.cuda.build
+from tests.runtime.emulated import emulated_units
+from benchmarks import gpu, gpu_layers
+dlc.codegen.cuda.build.compile_units = emulated_units(Path(sys.argv.pop(1)))
+gpu_layers.find_torch = lambda: None
+gpu_layers.LAYERS = {
+    "product": gpu_layers.Product(33, 32, 40), "conv": gpu_layers.Convolution(6, 5, 40, 3, 2)
+}
+gpu_layers.TIMED = ("tf32",)
+gpu.RUNS = 1
+gpu.MODES = gpu.MODES[::2]
+module = {"gpu": gpu, "gpu_layers": gpu_layers}[sys.argv[1]]
+del sys.argv[1]
+sys.exit(module.main())
+"""
+
+
+def on_stub(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a benchmark in a process that finds the stub."""
+    stub = build_stub(folder / "stub")
+    env = os.environ | {"LD_LIBRARY_PATH": str(stub)}
+    command = [sys.executable, "-c", ON_STUB, str(folder), *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_layers_are_searched_and_kept(tmp_path: Path) -> None:
+    arguments = ["gpu_layers", "--candidates", "1", "--results", str(tmp_path)]
+    done = on_stub(tmp_path, *arguments, "product", "conv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [json.loads(p.read_text()) for p in sorted(tmp_path.glob("gpu-layer-*.json"))]
+    assert [(r["layer"], r["mode"]) for r in found] == [("conv", "tf32"), ("product", "tf32")]
+    assert all(r["right"] for r in found)
+    assert all(r["microseconds"]["best"] <= r["microseconds"]["default"] for r in found)
+    again = on_stub(tmp_path, *arguments, "product")
+    assert (again.returncode, again.stdout) == (0, "")  # what has a result is skipped
+    late = on_stub(tmp_path, *arguments[:-1], str(tmp_path / "new"), "--limit", "0", "product")
+    assert "call again" in late.stdout
+
+
+@pytest.mark.slow
+def test_models_are_compared_in_several_modes(tmp_path: Path) -> None:
+    model = tmp_path / "small.onnx"
+    onnx.save(gpu_layers.model_of(gpu_layers.Product(33, 32, 40)), model)
+    done = on_stub(tmp_path, "gpu", "--results", str(tmp_path), str(model))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {p.stem for p in tmp_path.glob("gpu-small-*.json")}
+    assert found == {f"gpu-small-{m}" for m in ("highest", "tf32", "fp16")}
+
+
+def test_the_table_names_ratios_shares_and_faults(tmp_path: Path) -> None:
+    network = {"network": "net", "mode": "tf32", "microseconds": {"compiled": 80.0, "dlc": 40.0},
+               "ratio": 0.5, "failed": {"JAX": "no such operator"}}  # fmt: skip
+    layer = {"layer": "wide", "mode": "fp16", "difference": 2.0, "right": False,
+             "microseconds": {"default": 20.0, "best": 10.0, "PyTorch": 8.0}}  # fmt: skip
+    model = {"model": "m", "mode": "high", "right": True, "sanitizer": {"racecheck": "a\nrace"}}
+    for name, one in (("peers-net-tf32", network), ("layer-wide-fp16", layer), ("m-high", model)):
+        (tmp_path / f"gpu-{name}.json").write_text(json.dumps(one))
+    assert gpu_session.table(tmp_path) == [
+        "net, tf32: compiled 80, dlc 40 us; dlc is 2.00 x the best",
+        "geometric mean of 1: 2.00 x the best of the others",
+        "wide, fp16: default 20.0, best 10.0, PyTorch 8.0 us, 80% of its rate",
+        "WRONG: wide, fp16: off by 2.0e+00",
+        "racecheck: m, high: race",
+        "failed: net, JAX: no such operator",
+    ]
+
+
+def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    if not why_no_gpu():
+        pytest.skip("this machine has a GPU")
+    monkeypatch.setattr(sys, "argv", ["gpu_session"])
+    assert gpu_session.main() == 2
+    assert "no NVIDIA driver" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("make", [residual_network, bert, lambda: NETWORKS["perceptron"]])
+def test_jax_computes_what_onnxruntime_does(make) -> None:
+    pytest.importorskip("jax")
+    from benchmarks.onnx_in_jax import function_of
+
+    network = make()
+    model = network.model()
+    feeds = network.feeds(network.sizes[0])
+    (found,) = function_of(model, "fp32")(feeds)
+    (wanted,) = onnxruntime_session(model).run(None, feeds)
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-4, atol=1e-4)
