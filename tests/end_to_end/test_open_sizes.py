@@ -130,7 +130,7 @@ def broadcasts():
     return {text: dlc.compile(parser.parse_model(text)) for text in (BROADCAST, MATRICES, FIXED)}
 
 
-@pytest.mark.parametrize("sizes", itertools.product((0, 1, 3), repeat=3))
+@pytest.mark.parametrize("sizes", list(itertools.product((0, 1, 3), repeat=3)))
 def test_a_run_decides_what_broadcasts(sizes, broadcasts):
     a, b, c = sizes
     x, y, z = small(a, 4), small(b, 4) + 1, small(c, 1) - 1
@@ -145,7 +145,7 @@ def test_a_run_decides_what_broadcasts(sizes, broadcasts):
         np.testing.assert_array_equal(found, want)
 
 
-@pytest.mark.parametrize("sizes", itertools.product((0, 1, 3), (0, 1, 3), (1, 2)))
+@pytest.mark.parametrize("sizes", list(itertools.product((0, 1, 3), (0, 1, 3), (1, 2))))
 def test_a_run_decides_what_stacks_broadcast(sizes, broadcasts):
     a, b, c = sizes
     x, y, z = small(a, 2, 3), small(b, 3, 2), small(b, 1, c)
@@ -160,7 +160,7 @@ def test_a_run_decides_what_stacks_broadcast(sizes, broadcasts):
         np.testing.assert_array_equal(found, want)
 
 
-@pytest.mark.parametrize("sizes", itertools.product((1, 5, 2), (1, 5)))
+@pytest.mark.parametrize("sizes", list(itertools.product((1, 5, 2), (1, 5))))
 def test_a_run_decides_beside_a_fixed_size(sizes, broadcasts):
     a, b = sizes
     x, y = small(a, 3), small(b, 1) > 0
