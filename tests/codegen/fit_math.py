@@ -7,6 +7,7 @@ error is that of `1 - exp(p)`.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -33,9 +34,14 @@ def remez(f: Function, weight: Function, low: float, high: float, degree: int) -
         ]
         found = mp.lu_solve(mp.matrix(rows), mp.matrix([f(x) for x in points]))
         p = [found[n] for n in range(degree + 1)]
-        errors = [(mp.polyval(p[::-1], x) - y) * w for x, y, w in values]
+        errors = [(_at(p, x) - y) * w for x, y, w in values]
         points = _extremes(grid, errors, count)
     return p, max(abs(e) for e in errors)
+
+
+def _at(p: list[Any], x: Any) -> Any:
+    """A polynomial's value; mpmath's own `polyval` has changed the order of its coefficients."""
+    return functools.reduce(lambda total, c: total * x + c, reversed(p))
 
 
 def _extremes(grid: list[Any], errors: list[Any], count: int) -> list[Any]:

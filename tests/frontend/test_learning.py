@@ -151,7 +151,7 @@ def test_determinants(size):
     check(helper.make_node("Det", ["x"], ["y"]), x)
 
 
-@pytest.mark.parametrize(("mode", "skip"), itertools.product(["TF", "IDF", "TFIDF"], [0, 2]))
+@pytest.mark.parametrize(("mode", "skip"), list(itertools.product(["TF", "IDF", "TFIDF"], [0, 2])))
 def test_n_grams(mode, skip):
     node = helper.make_node(
         "TfIdfVectorizer", ["x"], ["y"], mode=mode, min_gram_length=1, max_gram_length=3,

@@ -123,8 +123,9 @@ def exact_conv(
         columns = part.reshape(n, groups, c // groups, math.prod(out))
         here: tuple[slice | int, ...] = (slice(None), slice(None), *position)
         rows = w[here].reshape(groups, oc // groups, per_group)
-        term = np.matmul(rows, columns).reshape(n, oc, *out)
-        total = term if total is None else total + term
+        with np.errstate(invalid="ignore"):  # an infinity gives NaN, as it should
+            term = np.matmul(rows, columns).reshape(n, oc, *out)
+            total = term if total is None else total + term
     assert total is not None, "a kernel has at least one position"
     return total.astype(np.int32) if integers else total
 

@@ -115,7 +115,8 @@ class BatchNorm(Op):
     def reference(self, x: Array, scale: Array, bias: Array, mean: Array, variance: Array) -> Array:
         x, *vectors = as_f64(x, scale, bias, mean, variance)
         scale, bias, mean, variance = (v.reshape(-1, *[1] * (x.ndim - 2)) for v in vectors)
-        return (x - mean) / np.sqrt(variance + self.epsilon) * scale + bias
+        with np.errstate(all="ignore"):  # a negative variance gives NaN
+            return (x - mean) / np.sqrt(variance + self.epsilon) * scale + bias
 
 
 @op("instance_norm", fuse=Fuse.REDUCTION)
