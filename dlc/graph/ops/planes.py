@@ -31,13 +31,16 @@ SLACK = 2 * ROWS  # rows behind the last that a result needs: whole tiles are co
 
 _PAIRS: dict[int, tuple[tuple[int, int], ...]] = {
     1: ((0, 0),),
-    2: ((0, 1), (0, 0), (1, 0)),
-    3: ((0, 2), (0, 0), (0, 1), (1, 1), (1, 0), (2, 0)),
+    2: ((0, 0), (1, 0), (0, 1)),
+    3: ((0, 0), (1, 0), (2, 0), (1, 1), (0, 1), (0, 2)),
 }
 
 
 def plane_pairs(left: int, right: int) -> tuple[tuple[int, int], ...]:
-    """Which planes are multiplied; each pair shares a plane with the next, which stays loaded.
+    """Which planes are multiplied, in an order that reads those of the right operand once, upwards.
+
+    The right operand may come from memory, and what goes upwards is fetched ahead by the processor.
+    The rows come from a cache, and a plane of theirs may be loaded again.
 
     An operand that is exact in fewer planes than the other meets each of those that are left.
     """
