@@ -184,10 +184,22 @@ def test_all_passes_ask_for_a_part_of_the_next_columns():
     assert lines == 2 * steps * 16 // (passes * steps)
 
 
+def test_columns_that_all_pass_a_strip_are_asked_for_before_the_next_of_them():
+    op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 64), 1, 4)
+    _, found, _ = asked(op, arrays, columns_outer=0, tall=0, strip=7)
+    ((name, place),) = found
+    assert (name, place[0]) == ("prefetch_l2", "i1_3o * 2 + 2")
+    op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 32), 1, 2)
+    assert not asked(op, arrays, columns_outer=0, tall=0, strip=7)[1]  # there are no others
+
+
 def test_few_rows_of_a_wide_kernel_are_tall():
     """A 3 x 3 kernel on a small map; not on a large one, nor rows that one position reads."""
     few = Shape(1, 7, 9, 7, 20, 400, 16, 144, 6, 3, 3072)
     assert choose_strip(few, ENGINE, {}).tall
+    assert choose_strip(few, ENGINE, {}).lines == 7  # several strips would be several passes
+    one_plane = choose_strip(replace(few, products=1, planes=1, row_bytes=1024), ENGINE, {})
+    assert (one_plane.tall, one_plane.lines) == (False, 7)
     assert not choose_strip(replace(few, constant=False), ENGINE, {}).tall
     assert not choose_strip(replace(few, reach=0), ENGINE, {}).tall
     assert not choose_strip(replace(few, lines=8, width=10), ENGINE, {}).tall  # five tiles of rows
@@ -201,6 +213,12 @@ def test_cores_split_rows_of_their_own_where_that_is_cheaper_than_reading_those_
     assert not choose_strip(image, replace(ENGINE, cores=2), {}).columns_outside
     deep = Shape(1, 7, 7, 7, 0, 32, 64, 16, 1, 1, 1024)  # 7 x 7, and 1 MB of columns
     assert choose_strip(deep, replace(ENGINE, cores=2), {}).columns_outside
+
+
+def test_a_strip_stays_in_the_cache_while_more_columns_than_fit_stream_past_it() -> None:
+    """1024 channels to 256 on 14 x 14: rows of 1.3 MB, which cores would read of each other."""
+    image = Shape(1, 14, 14, 14, 0, 160, 8, 32, 6, 3, 6144)
+    assert not choose_strip(image, replace(ENGINE, cores=2), {}).columns_outside
 
 
 def test_registers_are_divided_as_needs_the_fewest_loads():

@@ -307,7 +307,8 @@ class _Tiling:
             assert plan is not None, "match has found one"
             strip, outer, inside = self._order(plan)
             parallel_rows, tall = plan.columns_outside, plan.tall
-            columns = loops_around(trace.func, strip)[-2].var if plan.columns_outside else None
+            if tall or shape.columns > 1:
+                columns = loops_around(trace.func, strip)[-1 - plan.columns_outside].var
         for name in reversed(found.readers):
             trace.do("compute_at", name, inside)
         for name in found.readers:

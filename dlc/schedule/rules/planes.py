@@ -183,8 +183,7 @@ def _pack_form(stage: Stage) -> str | None:
 def accumulate(trace: Trace, name: str, *, tall: bool = False, columns: str | None = None) -> None:
     """Accumulate two by two tiles in registers, or four by one; what is left over, fewer.
 
-    `columns` is the loop over pairs of blocks of columns, if each of these is read for all rows
-    before the next.
+    `columns` is the loop over pairs of blocks of columns, if the next pair is to be asked for.
     """
     stage = trace.stage(name)
     *lead, block, row, lane = stage.names

@@ -5,6 +5,9 @@ columns stay in the first cache until they are read. Either each strip passes al
 read again for each strip), or each 32 columns pass all strips (the row operand of all strips lies
 in the second cache, or is read again from the third).
 
+A strip that all columns pass stays in the second cache while they stream past it. They are read
+from beyond it again for each strip, where all of them together do not fit beside it.
+
 Source: shared measurements with real data: 23 cycles for one product of tiles, which the loads
 of operands from the second cache hide; 8 bytes in a cycle from beyond it.
 """
@@ -22,7 +25,6 @@ ROWS = 16
 DEPTH = 32
 TALL = 4  # tiles of rows that are accumulated at a time where one of columns is
 PRODUCT = 23.0  # cycles of one product of tiles
-NARROW = 1.25  # how much longer one takes where each of one plane loads its row operand
 LONELY = 1.2  # how much longer a product takes where one tile of rows shares no loads
 PLANE = 8.0  # cycles to split 32 elements, for each plane
 RESULT = 12.0  # cycles to finish one row of 32 sums
@@ -70,8 +72,9 @@ def choose_strip(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Stri
     orders = (False, True) if outside < 0 else (bool(outside),)
     tall = knobs.get("tall", -1)
     # Rows that serve several positions of the kernel stay in the first cache; others do not. Where
-    # there are several passes, all but the first read columns from the second cache anyway.
-    one_pass = strip_rows(shape, shape.lines) <= TALL * ROWS
+    # there are several passes, all but the first read columns from the second cache anyway. Of one
+    # plane, each product would load its row operand.
+    one_pass = shape.planes > 1 and strip_rows(shape, shape.lines) <= TALL * ROWS
     talls = (False, True) if shape.reach > 0 and one_pass and tall < 0 else (tall > 0,)
     if not shape.constant:
         talls = (False,)
@@ -89,6 +92,8 @@ def _cheapest(
     target: Target,
 ) -> Strip | None:
     options = [Strip(*each) for each in product(lines, orders, talls)]
+    if len(talls) > 1:  # several strips would be several passes
+        options = [s for s in options if not s.tall or s.lines == shape.lines]
     return min(options, key=lambda strip: cycles(shape, strip, target), default=None)
 
 
@@ -150,7 +155,7 @@ def _panel(shape: Shape, strip: Strip, tiles: int) -> float:
     """Cycles of the products of 32 columns with some tiles of rows."""
     each = shape.steps * shape.products * 2 * PRODUCT
     if strip.tall:
-        return tiles * each * (NARROW if shape.planes == 1 else 1.0)
+        return tiles * each
     return (tiles - tiles % 2 + tiles % 2 * LONELY) * each
 
 
@@ -165,18 +170,20 @@ def cycles(shape: Shape, strip: Strip, target: Target) -> float:
         panel += rows * RESULT
     total = panel * shape.columns * strips
     panel_bytes = shape.steps * DEPTH * 2 * ROWS * 2 * shape.planes
+    columns_bytes = panel_bytes * shape.columns
     if strip.columns_outside:
-        held, near, again = shape.lines * shape.width + shape.reach, panel_bytes, 1
-        tasks = shape.columns
+        held, again, tasks = shape.lines * shape.width + shape.reach, 1, shape.columns
         # The cores share the splitting, and each then reads what the others have split.
         total += held * shape.row_bytes * (target.cores - 1) / SHARED_BYTES
+        read_again = panel_bytes
     else:
-        held, near, again = rows + shape.reach, panel_bytes * shape.columns, strips
-        tasks = shape.lead * strips
-    total += held * again * shape.row_bytes / 64 * PLANE
-    missed = _missed(held * shape.row_bytes + near, target)
-    total += missed * (held * again * shape.row_bytes * shape.columns) / FAR_BYTES
-    total += missed * (panel_bytes * shape.columns * again) / FAR_BYTES
+        held, again, tasks = rows + shape.reach, strips, shape.lead * strips
+        read_again = columns_bytes
+    held_bytes = held * shape.row_bytes
+    total += held_bytes * again / 64 * PLANE
+    missed = _missed(held_bytes + panel_bytes, target)
+    total += missed * held_bytes * again * shape.columns / FAR_BYTES
+    total += _missed(held_bytes + read_again, target) * columns_bytes * again / FAR_BYTES
     first = panel_bytes / FAR_BYTES
     if strip.tall and strip.columns_outside:
         first = max(0.0, first - panel * strips)  # it is asked for while the columns before pass
