@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dlc.artifact_cache import ArtifactCache
 from dlc.autotune.apply import Records, Tuning, find_records
@@ -19,6 +19,7 @@ from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers
 from dlc.core.dump import Dumper
+from dlc.core.errors import UserError
 from dlc.core.log import enable_topics
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
@@ -125,6 +126,7 @@ def compile(
     Raises:
         ModelError: the model cannot be read or holds something not supported.
         TargetError: the target is unknown, or its tools are missing.
+        UserError: the precision is unknown, or another argument says what cannot be.
     """
     with tempfile.TemporaryDirectory(prefix="dlc-") as folder:
         path = Path(folder) / "model.so"
@@ -250,6 +252,11 @@ class _Asked:
     precision: Precision
     half: Half | None
     optimize: bool
+
+    def __post_init__(self) -> None:
+        if self.precision not in get_args(Precision):
+            hint = f"there are: {', '.join(get_args(Precision))}"
+            raise UserError(detail=f"precision '{self.precision}' is unknown", hint=hint)
 
 
 def _import(

@@ -107,7 +107,8 @@ def find_records(tuning: Tuning, model: str | Path | None = None) -> Records:
 
 def default_log(model: str | Path) -> Path:
     """Where the log of a model lies unless another place is named: `model.tune.db` beside it."""
-    return Path(model).with_suffix(".tune.db")
+    path = Path(model)
+    return path.parent / f"{path.stem}.tune.db"  # a path may lack a name; reading it will say so
 
 
 def shipped_records() -> Records:

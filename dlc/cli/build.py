@@ -86,7 +86,7 @@ def build(
         hint = "there are: " + ", ".join(PRECISIONS)
         raise UserError(detail=f"--precision '{precision}' is unknown", hint=hint)
     machine = parse_target(target)
-    path = out or model.with_suffix(".so")
+    path = out or model.parent / f"{model.stem}.so"
     console = stderr()
     with staging_folder(path) as folder:
         if not quiet:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import tempfile
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from dlc.runtime import _runtime
 from dlc.runtime.arrays import Array, as_input, numpy_dtype, print_shape
 from dlc.runtime.binding import Binding, why_not_writable
 from dlc.runtime.device import as_device_input, capsule, stream_number
+from dlc.runtime.files import write_file
 from dlc.runtime.native import dlc_errors, to_dlc_error
 from dlc.runtime.profile import Profile
 from dlc.runtime.timing import Timing, measure
@@ -231,20 +231,12 @@ class Module:
         return dict(zip(self._output_names, map(tuple, shapes), strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the compiled model to a file, in one step that cannot be seen half done."""
-        target = Path(path)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        temporary = Path(name)
-        try:
-            with open(handle, "wb") as out:
-                out.write(self.to_bytes())
-                out.flush()
-                os.fsync(out.fileno())
-            temporary.chmod(0o755)
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        """Write the compiled model to a file, in one step that cannot be seen half done.
+
+        Raises:
+            UserError: nothing can be written at `path`.
+        """
+        write_file(Path(path), self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """The compiled model as bytes, read from the file it was loaded from."""
@@ -332,11 +324,16 @@ class Module:
         return self._by_name({**first, **named})
 
     def _by_name(self, feeds: Feeds) -> tuple[object, ...]:
-        if len(feeds) == len(self._names):
-            try:
+        try:
+            if len(feeds) == len(self._names):
                 return tuple([feeds[name] for name in self._names])
-            except KeyError:
-                pass  # said properly below
+        except (KeyError, TypeError, IndexError):
+            pass  # said properly below
+        if not isinstance(feeds, Mapping):
+            hint = "pass a dict, run({name: array}), or the arrays in order: model(array)"
+            raise UserError(
+                detail=f"expected inputs by name, got one {type(feeds).__name__}", hint=hint
+            )
         known = ", ".join(self._names)
         for name in feeds:
             if name not in self._names:

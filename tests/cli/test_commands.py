@@ -125,6 +125,11 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_work(files, dlc_mai
     assert said == "error[DLC-E0100]: cannot write new.so: permission denied\n"
 
 
+def test_a_folder_is_no_model(files, dlc_main):
+    code, _, said = dlc_main("build", ".", "-q")
+    assert (code, said) == (3, "error[DLC-E0300]: .: cannot be read: is a directory\n")
+
+
 def test_a_wrong_artefact_is_not_left_behind(files, dlc_main, monkeypatch):
     from dlc import compiler
 

@@ -7,6 +7,7 @@ import pytest
 
 import dlc
 from dlc import verify_model
+from dlc.core.errors import UserError
 from dlc.core.manifest import SizeSpec
 from dlc.core.types import DType
 from dlc.verify_model import Error, default_sizes, measure_error, random_array, why_not_close
@@ -74,6 +75,11 @@ def test_a_lower_precision_is_judged_by_what_it_promises(model, module, judges):
     assert report.notes == ("built with precision medium: judged as products of 8 bits",)
     assert not dlc.verify(far, medium, against=judges).ok
     assert not dlc.verify(near, dlc.compile(model, precision="high"), against=judges).ok
+
+
+def test_only_precisions_there_are(model):
+    with pytest.raises(UserError, match="precision 'low' is unknown"):
+        dlc.compile(model, precision="low")
 
 
 def test_what_a_precision_promises():

@@ -71,6 +71,10 @@ def test_a_model_comes_out_as_data(tmp_path):
         (b"PK\x03\x04rest", "zip"),
         (b"<!DOCTYPE html>", "web page"),
         (b"\x1f\x8b\x08", "gzip"),
+        (b"\x7fELF\x02\x01", "the model it was made of"),
+        (b"\x89HDF\r\n", "Keras"),
+        (b"\x1c\0\0\0TFL3", "TensorFlow Lite"),
+        (b"\x20\0\0\0ORTM", "onnxruntime's own format"),
         (b"hello, this is no model at all", "does not parse"),
     ],
 )
@@ -84,6 +88,12 @@ def test_other_files_are_recognised(tmp_path, data, word):
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     assert "no such file" in refusal(tmp_path / "absent.onnx")
     assert "cannot be read" in refusal(tmp_path)
+    assert "cannot be read" in refusal(".")
+
+
+@pytest.mark.parametrize("source", [None, 0, ["m.onnx"]])
+def test_what_names_no_model_is_refused(source):
+    assert f"got {type(source).__name__}" in refusal(source)
 
 
 def test_every_truncation_is_refused():

@@ -204,6 +204,13 @@ def test_names_that_do_not_exist(model: Module) -> None:
         model(X, B, x=X)
 
 
+@pytest.mark.parametrize("feeds", [X, [X, B], None, "x"])
+def test_run_takes_inputs_by_name_alone(model: Module, feeds: Any) -> None:
+    with pytest.raises(UserError, match="expected inputs by name") as caught:
+        model.run(feeds)
+    assert type(feeds).__name__ in str(caught.value)
+
+
 def test_values_the_model_refuses(model: Module) -> None:
     with pytest.raises(UserError, match=r"^b is not a number$"):
         model(X, np.array([0, np.nan, 0], np.float32))

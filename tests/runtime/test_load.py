@@ -16,7 +16,7 @@ import pytest
 import dlc.runtime
 from dlc.core import xxh64
 from dlc.core.cpus import IMPLIES
-from dlc.core.errors import ArtifactError
+from dlc.core.errors import ArtifactError, UserError
 from dlc.core.manifest import FOOTER, TensorSpec, append_trailer
 from dlc.core.types import DType
 from dlc.runtime.module import load_bytes
@@ -217,6 +217,15 @@ def test_saving_gives_the_same_bytes(tmp_path: Path, artifact: Path) -> None:
     assert target.read_bytes() == artifact.read_bytes()
     assert list(tmp_path.iterdir()) == [target]
     np.testing.assert_array_equal(dlc.runtime.load(target)(X, B).y, 2 * X)
+
+
+def test_where_nothing_can_be_saved(tmp_path: Path, artifact: Path) -> None:
+    model = dlc.runtime.load(artifact)
+    with pytest.raises(UserError, match=r"absent/m\.so: no such file"):
+        model.save(tmp_path / "absent" / "m.so")
+    with pytest.raises(UserError, match="it is a folder"):
+        model.save(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_replaced_after_loading(tmp_path: Path) -> None:

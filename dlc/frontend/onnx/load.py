@@ -43,8 +43,13 @@ def load_model(
         ModelError: no such file, not ONNX, truncated, or not valid; the message says where.
         LimitError: the model asks for more than `limits`.
     """
-    path = Path(source) if isinstance(source, str | Path) else None
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
     label = str(path) if path else "the model"
+    if not isinstance(source, str | os.PathLike | bytes | ModelProto):
+        reason = (
+            f"expected a path, the bytes of a file or a ModelProto, got {type(source).__name__}"
+        )
+        raise ModelError(model=label, reason=reason)
     folder = Path(external_data_dir) if external_data_dir else path.parent if path else None
     if isinstance(source, ModelProto):
         proto = source
@@ -80,6 +85,12 @@ _OTHER_FORMATS = {
     b"PK\x03\x04": "a zip archive, perhaps a PyTorch checkpoint; export it to ONNX first",
     b"<": "a web page or XML file; was the download complete?",
     b"\x1f\x8b": "compressed with gzip; unpack it first",
+    b"\x7fELF": "a shared library, perhaps compiled already; name the model it was made of",
+    b"\x89HDF": "an HDF5 file, perhaps of Keras; export it to ONNX first",
+}
+_OTHER_NAMES = {  # flat buffers have theirs behind the offset of the root
+    b"TFL3": "a TensorFlow Lite model; convert it to ONNX first",
+    b"ORTM": "in onnxruntime's own format; take the .onnx file it was made of",
 }
 
 
@@ -88,6 +99,8 @@ def _parse(label: str, data: Buffer) -> tuple[ModelProto, dict[int, Array]]:
     for start, what in _OTHER_FORMATS.items():
         if data[: len(start)] == start:
             raise ModelError(model=label, reason=f"not an ONNX model: {what}")
+    if name := _OTHER_NAMES.get(bytes(data[4:8])):
+        raise ModelError(model=label, reason=f"not an ONNX model: {name}")
     if not data:
         raise ModelError(model=label, reason="the file is empty")
     skeleton = without_weights(data) or Skeleton(data[:], {})
