@@ -23,6 +23,8 @@ def real(*shape) -> np.ndarray:
 
 def check(node, x, constants, opset=22, oracle=True) -> list[np.ndarray]:
     proto = model([node], {"x": x.shape}, constants, outputs=list(node.output), opset=opset)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    proto.graph.input[0].type.tensor_type.elem_type = kind
     graph = import_model(load_model(proto)).graph
     found = evaluate(graph, {"x": x})
     results = [found[v.name] for v in graph.outputs]
@@ -62,6 +64,23 @@ def test_deformable_convolution():
         pads=[0, 1, 0, 1], strides=[1, 2],
     )  # fmt: skip
     check(node, real(2, 4, 6, 8), constants)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_resized_integers_are_cut_off(dtype, mode):
+    low = 0 if dtype == np.uint8 else -60
+    x = RNG.integers(low, 60, (1, 2, 3, 4)).astype(dtype)
+    x[0, 1] = 7  # a constant stays itself, though 1 / 3 and 2 / 3 are no floats
+    node = NODE("Resize", ["x", "", "", "n"], ["y"], mode=mode)
+    sizes = {"n": np.array([1, 2, 7, 9])}
+    (found,) = check(node, x, sizes, oracle=False)
+    (exact,) = check(node, x.astype(np.float64), sizes)
+    assert found.dtype == dtype
+    bounds = np.iinfo(dtype)
+    cut = np.trunc(exact * (1 + 2**-40)).clip(bounds.min, bounds.max)
+    np.testing.assert_array_equal(found, cut)
+    assert (found[0, 1] == 7).all()
 
 
 def test_a_pool_and_back():

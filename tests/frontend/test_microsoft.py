@@ -47,6 +47,9 @@ def check(proto, x=X) -> list[str]:
         (microsoft("QuickGelu", ["x"], alpha=1.25), ["silu"]),
         (microsoft("FusedMatMul", ["x", "w"], transB=1, alpha=0.5), ["transpose", "matmul", "mul"]),
         (microsoft("FusedMatMul", ["x", "x"], transA=1), ["transpose", "matmul"]),
+        (microsoft("FusedMatMul", ["x", "v"], transBatchA=1), ["transpose", "matmul"]),
+        (microsoft("FusedMatMul", ["x", "u"], transA=1, transBatchA=1, transBatchB=1, transB=1),
+         ["transpose", "matmul"]),
         (microsoft("SkipLayerNormalization", ["x", "x", "r", "s", "t"], epsilon=0.1),
          ["add", "add", "layer_norm"]),
         (microsoft("SkipLayerNormalization", ["x", "x", "r"], ["y", "", "", "z"]),
@@ -55,14 +58,19 @@ def check(proto, x=X) -> list[str]:
          ["add", "rms_norm"]),
         (helper.make_node("SimplifiedLayerNormalization", ["x", "r"], ["y"], epsilon=0.1),
          ["rms_norm"]),
+        (helper.make_node("LayerNormalization", ["x", "r", "s"], ["y"], epsilon=0.1),
+         ["layer_norm"]),
     ],
 )  # fmt: skip
 def test_they_mean_what_onnxruntime_means(node, ops):
     constants = {
         "r": ROW, "s": ROW * 2, "t": ROW - 1,
         "w": RNG.standard_normal((3, 8)).astype(np.float32),
+        "u": RNG.standard_normal((3, 5, 2)).astype(np.float32),
+        "v": RNG.standard_normal((5, 8, 3)).astype(np.float32),
     }  # fmt: skip
     proto = proto_of(node, {k: v for k, v in constants.items() if k in node.input})
+    proto.opset_import[0].version = 14  # before ONNX had a LayerNormalization
     found = check(proto)
     assert [o for o in found if o != "transpose"] == [o for o in ops if o != "transpose"]
 
@@ -99,3 +107,11 @@ def test_a_box_is_joined_to_what_lies_around_it(indices, wanted):
     found = check(proto_of(node, {"i": indices.astype(np.int64), "u": updates}))
     assert wanted <= set(found)
     assert ("scatter_nd" in found) == ("scatter_nd" in wanted)
+
+
+def test_layouts_of_onnxruntime_for_one_cpu_are_refused():
+    node = helper.make_node("ReorderInput", ["x"], ["y"], domain="com.microsoft.nchwc")
+    proto = proto_of(node, {})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
+    with pytest.raises(UnsupportedModel, match="ORT_ENABLE_EXTENDED"):
+        import_model(load_model(proto))

@@ -360,4 +360,9 @@ class _Driver:
 def _advice(node: OnnxNode) -> str:
     if is_standard(node):
         return "this operator of ONNX is not supported yet; export the model without it"
+    if node.domain == "com.microsoft.nchwc":
+        return (
+            "onnxruntime laid the model out for one kind of CPU, which it does not name;"
+            " take the model before that, or save it with ORT_ENABLE_EXTENDED"
+        )
     return "this is a custom operator; export the model with operators of ONNX alone"

@@ -60,9 +60,12 @@ def convert_fused_matmul(
     transBatchA: int = 0,  # noqa: N803
     transBatchB: int = 0,  # noqa: N803
 ) -> Value:
-    """A matrix product of transposed operands, times a number."""
-    if transBatchA or transBatchB:
-        ctx.refuse("transBatchA and transBatchB are not handled")
+    """A matrix product of transposed operands, times a number.
+
+    `transBatch` says that the batch stands between the rows and the columns.
+    """
+    a = _batch_first(ctx, a) if transBatchA else a
+    b = _batch_first(ctx, b) if transBatchB else b
     a = _swapped(ctx, a) if transA else a
     b = _swapped(ctx, b) if transB else b
     return scaled(ctx, ctx.call(MatMul(), a, b), alpha)
@@ -125,6 +128,12 @@ def _activated(ctx: Context, y: Value, name: str, params: Sequence[float]) -> Va
         case "HardSigmoid":
             return ctx.call(HardSigmoid(alpha=first, beta=second), y)
     ctx.refuse(f"activation = '{name}' is not known")
+
+
+def _batch_first(ctx: Context, x: Value) -> Value:
+    """The first axis moved behind those of the batch."""
+    rank = x.type.rank
+    return x if rank < 3 else transpose(ctx, x, (*range(1, rank - 1), 0, rank - 1))
 
 
 def _swapped(ctx: Context, x: Value) -> Value:

@@ -97,7 +97,7 @@ def convert_instance_norm(
     return ctx.call(InstanceNorm(epsilon=epsilon), x, scale, bias)
 
 
-@converter("LayerNormalization", since=17)
+@converter("LayerNormalization", since=1)  # ONNX has it from 17 on, onnxruntime wrote it before
 def convert_layer_norm(
     ctx: Context,
     x: Value,

@@ -130,8 +130,18 @@ def _antialiased(
 
 
 def _resized(ctx: Context, x: Value, op: Resize) -> Value:
-    same = op.sizes == x.type.shape and all(s == 1.0 for s in op.scales)
-    return x if same else ctx.call(op, x)
+    """Integers are interpolated as floats, and cut off, as ONNX's reference and onnxruntime do.
+
+    A hair is added, more than the floats may be off: what is a whole number stays that number.
+    """
+    dtype = x.type.dtype
+    if op.sizes == x.type.shape and all(s == 1.0 for s in op.scales):
+        return x
+    if op.mode == "nearest" or not dtype.is_int:
+        return ctx.call(op, x)
+    wide, hair = (DType.F32, 2.0**-20) if dtype.bits <= 8 else (DType.F64, 2.0**-44)
+    y = ctx.call(op, cast_to(ctx, x, wide))
+    return cast_to(ctx, ctx.call(Mul(), y, ctx.scalar(1 + hair, wide)), dtype)
 
 
 Axes = tuple[tuple[Expr, ...], list[float | Expr | None]]
@@ -284,7 +294,7 @@ def _upsample_by(ctx: Context, x: Value, scales: Value, mode: str) -> Value:
         rounding="floor",
         scales=tuple(s for s in factors if s is not None),
     )
-    return ctx.call(op, x)
+    return _resized(ctx, x, op)
 
 
 @converter("Upsample", since=7)
