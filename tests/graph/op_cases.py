@@ -338,6 +338,10 @@ def _reductions() -> list[Case]:
             attributes = {"exclusive": int(exclusive), "reverse": int(reverse)}
             onnx = Onnx("CumSum", attributes, (np.array(1, np.int64),))
             cases.append(case(summed, "f32[2, 5]", onnx=onnx))
+            cases.append(case(summed, "f32[2, 71]", onnx=onnx))
+            cases.append(
+                case(red.CumSum(axis=0, exclusive=exclusive, reverse=reverse), "i32[n, 3]")
+            )
     cases.append(case(red.CumSum(axis=-1), "i32[2, n]"))
     infinite = [[1, math.inf, 2, 3, -math.inf], [-math.inf, 4, math.nan, 5, 6]]
     cases.append(case(red.CumSum(axis=1, exclusive=True), "f32[2, 5]", values=(infinite,)))

@@ -19,19 +19,24 @@ from dlc.te.expr import (
     BinOp,
     Expr,
     UnOp,
+    both,
     cast,
     const,
     either,
     equal,
+    index,
     select,
     unary,
 )
+from dlc.te.simplify import surely_less
 from dlc.te.types import Shape, TensorType
 
 _BINARY = {"max": BinOp.MAX, "min": BinOp.MIN, "prod": BinOp.MUL}  # the others are sums
 _KINDS = (
     "sum", "mean", "max", "min", "prod", "sum_square", "l1", "l2", "log_sum", "log_sum_exp",
 )  # fmt: skip
+_BLOCK = 32
+"""Elements of a running sum that are added up one by one; blocks of them are added up as wholes."""
 _ANY_NUMBER = ("sum", "max", "min", "prod", "sum_square", "l1")
 
 
@@ -280,7 +285,7 @@ class ArgMin(ArgExtreme):
 class CumSum(Op):
     """Running sums along an axis; `exclusive` leaves out the element itself.
 
-    Each is summed from the start: quadratic in the axis, and rounded as one sum.
+    On a long axis each is the sum of the blocks before its own and of the elements before in it.
 
     Source: https://onnx.ai/onnx/operators/onnx__CumSum.html
     """
@@ -297,16 +302,62 @@ class CumSum(Op):
     def compute(self, x: te.Tensor) -> te.Tensor:
         axis = normal_axis(self, self.axis, x.type.rank, x.type)
 
-        def element(*out: Expr) -> te.Reduce:
+        if not surely_less(x.shape[axis], 2 * _BLOCK):
+            return narrow(self._by_blocks(x, axis), x.dtype)
+
+        def element(*i: Expr) -> te.Reduce:
             def value(r: Expr) -> Expr:
-                low, high = (out[axis], r) if self.reverse else (r, out[axis])
-                reached = low < high if self.exclusive else low <= high
-                v = widen(x[(*out[:axis], r, *out[axis + 1 :])])
-                return select(reached, v, const(0, v.dtype))
+                v = widen(x[(*i[:axis], r, *i[axis + 1 :])])
+                return select(self._counts(r, i[axis]), v, const(0, v.dtype))
 
             return te.reduce_sum((x.shape[axis],), value)
 
         return narrow(te.compute(self.name, x.shape, element, inputs=(x,)), x.dtype)
+
+    def _by_blocks(self, x: te.Tensor, axis: int) -> te.Tensor:
+        size = x.shape[axis]
+
+        def at(i: Sequence[Expr], place: Expr) -> tuple[Expr, ...]:
+            return (*i[:axis], place, *i[axis + 1 :])
+
+        blocks = (size + (_BLOCK - 1)) // _BLOCK
+
+        def among(i: Sequence[Expr], block: Expr, wanted: Callable[[Expr], Expr]) -> te.Reduce:
+            def value(r: Expr) -> Expr:
+                place = block * _BLOCK + r
+                v = widen(x[at(i, place)])
+                return select(both(place < size, wanted(place)), v, const(0, v.dtype))
+
+            return te.reduce_sum((index(_BLOCK),), value)
+
+        def total(*i: Expr) -> te.Reduce:
+            return among(i, i[axis], lambda _: const(True, DType.BOOL))
+
+        totals = te.compute("totals", at(x.shape, blocks), total, inputs=(x,))
+
+        def start(*i: Expr) -> te.Reduce:
+            def value(r: Expr) -> Expr:
+                before = i[axis] < r if self.reverse else r < i[axis]
+                return select(before, totals[at(i, r)], const(0, totals.type.dtype))
+
+            return te.reduce_sum((blocks,), value)
+
+        starts = te.compute("starts", totals.shape, start, inputs=(totals,))
+
+        def within(*i: Expr) -> te.Reduce:
+            return among(i, i[axis] // _BLOCK, lambda place: self._counts(place, i[axis]))
+
+        inside = te.compute("inside", x.shape, within, inputs=(x,))
+
+        def sum_of(*i: Expr) -> Expr:
+            return inside[i] + starts[at(i, i[axis] // _BLOCK)]
+
+        return te.compute(self.name, x.shape, sum_of, inputs=(inside, starts))
+
+    def _counts(self, place: Expr, own: Expr) -> Expr:
+        """Whether the element at a place is part of the sum of one."""
+        low, high = (own, place) if self.reverse else (place, own)
+        return low < high if self.exclusive else low <= high
 
     def reference(self, x: Array) -> Array:
         dtype = x.dtype
