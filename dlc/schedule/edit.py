@@ -17,7 +17,9 @@ from dlc.schedule.loop import (
     Store,
     allocs,
     block,
+    bound,
     exprs,
+    map_bodies,
     map_exprs,
     rewrite,
     substitute,
@@ -32,18 +34,26 @@ def swap_loop(func: Func, loop: str, change: Callable[[For], Stmt]) -> Func:
     """Replace one loop."""
 
     def visit(stmt: Stmt) -> Stmt:
-        return change(stmt) if isinstance(stmt, For) and stmt.var == loop else stmt
+        if loop not in bound(stmt):
+            return stmt
+        if isinstance(stmt, For) and stmt.var == loop:
+            return change(stmt)
+        return map_bodies(stmt, visit)
 
-    return replace(func, body=rewrite(func.body, visit))
+    return replace(func, body=visit(func.body))
 
 
 def swap_alloc(func: Func, buffer: str, change: Callable[[Alloc], Stmt]) -> Func:
     """Replace one allocation, its body included."""
 
     def visit(stmt: Stmt) -> Stmt:
-        return change(stmt) if isinstance(stmt, Alloc) and stmt.buffer.name == buffer else stmt
+        if buffer not in bound(stmt):
+            return stmt
+        if isinstance(stmt, Alloc) and stmt.buffer.name == buffer:
+            return change(stmt)
+        return map_bodies(stmt, visit)
 
-    return replace(func, body=rewrite(func.body, visit))
+    return replace(func, body=visit(func.body))
 
 
 def life(func: Func, buffer: str) -> Stmt:
@@ -120,6 +130,11 @@ class Site:
         return tuple(s for s in self.around if isinstance(s, For))
 
 
+def told_apart(stmt: Stmt) -> Stmt:
+    """The same statement, each store an object of its own: places can be known by their store."""
+    return rewrite(stmt, lambda node: replace(node) if isinstance(node, Store) else node)
+
+
 def sites(stmt: Stmt, around: tuple[For | If, ...] = ()) -> Iterator[Site]:
     """Every store of a statement with the loops and guards around it."""
     match stmt:
@@ -142,6 +157,8 @@ def loops_around(func: Func, loop: str) -> tuple[For, ...]:
 
 
 def _path(stmt: Stmt, loop: str) -> tuple[For, ...] | None:
+    if loop not in bound(stmt):
+        return None
     match stmt:
         case For(var, _, _, body):
             if var == loop:

@@ -8,12 +8,15 @@ handle for a primitive and for a saved schedule.
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from dlc.core.remember import per_object
 from dlc.core.types import DType
 from dlc.te.expr import Binary, BinOp, Expr, Load
+from dlc.te.transform import map_same
 from dlc.te.transform import substitute as substitute_expr
 from dlc.te.types import TensorType
 
@@ -139,18 +142,7 @@ class Func:
 
 def rewrite(stmt: Stmt, visit: Callable[[Stmt], Stmt]) -> Stmt:
     """Rebuild a statement bottom-up; unchanged subtrees are returned as they are."""
-    match stmt:
-        case Store() | Invoke():
-            return visit(stmt)
-        case If() | For() | Alloc():
-            body = rewrite(stmt.body, visit)
-            return visit(stmt if body is stmt.body else replace(stmt, body=body))
-        case Block(stmts):
-            new = tuple(rewrite(s, visit) for s in stmts)
-            same = all(a is b for a, b in zip(new, stmts, strict=True))
-            return visit(stmt if same else block(*new))
-        case _:
-            assert_never(stmt)
+    return visit(map_bodies(stmt, lambda part: rewrite(part, visit)))
 
 
 def block(*stmts: Stmt) -> Stmt:
@@ -190,11 +182,15 @@ def map_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
     def visit(node: Stmt) -> Stmt:
         match node:
             case Store(buffer, index, value):
-                return Store(buffer, tuple(fn(i) for i in index), fn(value))
+                new, stored = map_same(index, fn), fn(value)
+                return node if new is index and stored is value else Store(buffer, new, stored)
             case If(cond, body):
-                return If(fn(cond), body)
+                test = fn(cond)
+                return node if test is cond else If(test, body)
             case Invoke(name, operands):
-                return Invoke(name, tuple((b, tuple(fn(i) for i in idx)) for b, idx in operands))
+                moved = tuple((b, map_same(idx, fn)) for b, idx in operands)
+                same = all(a is b for (_, a), (_, b) in zip(moved, operands, strict=True))
+                return node if same else Invoke(name, moved)
             case Block() | For() | Alloc():
                 return node
             case _:
@@ -234,14 +230,49 @@ def accumulation(stmt: Stmt) -> BinOp | None:
     return None
 
 
-def allocs(stmt: Stmt) -> dict[str, Alloc]:
+@per_object
+def allocs(stmt: Stmt) -> Mapping[str, Alloc]:
     """The buffers a statement allocates, by name."""
     return {s.buffer.name: s for s in walk(stmt) if isinstance(s, Alloc)}
 
 
-def loops(stmt: Stmt) -> dict[str, For]:
+@per_object
+def loops(stmt: Stmt) -> Mapping[str, For]:
     """The loops of a statement by variable, outer before inner."""
     return {s.var: s for s in walk(stmt) if isinstance(s, For)}
+
+
+@per_object
+def bound(stmt: Stmt) -> frozenset[str]:
+    """The names of the loops and buffers of a statement."""
+    match stmt:
+        case Store() | Invoke():
+            return frozenset()
+        case If(_, body):
+            return bound(body)
+        case For(var, _, _, body):
+            return bound(body) | {var}
+        case Alloc(buffer, _, body):
+            return bound(body) | {buffer.name}
+        case Block(stmts):
+            return frozenset().union(*map(bound, stmts))
+        case _:
+            assert_never(stmt)
+
+
+def map_bodies(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """The statement over changed parts; the statement itself where none changed."""
+    match stmt:
+        case Store() | Invoke():
+            return stmt
+        case If() | For() | Alloc():
+            body = change(stmt.body)
+            return stmt if body is stmt.body else replace(stmt, body=body)
+        case Block(stmts):
+            new = [change(s) for s in stmts]
+            return stmt if all(map(operator.is_, new, stmts)) else block(*new)
+        case _:
+            assert_never(stmt)
 
 
 def dtypes(func: Func) -> dict[str, DType]:

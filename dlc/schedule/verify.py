@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Never, assert_never
 
 from dlc.core.errors import VerifyError
+from dlc.core.remember import per_object
 from dlc.core.types import INDEX, DType
 from dlc.schedule.instruction import INSTRUCTIONS
 from dlc.schedule.loop import (
@@ -134,23 +135,8 @@ class _Facts:
     unlike_lanes: frozenset[tuple[LoopKind, str]] = frozenset()
 
 
-_MOST_KNOWN = 1 << 14  # statements; of a schedule in the making, most are those of the step before
-_known: dict[int, tuple[Stmt, _Facts]] = {}
-
-
+@per_object
 def _facts(stmt: Stmt) -> _Facts:
-    """The facts of a statement; those of the very same object are told again."""
-    found = _known.get(id(stmt))  # as long as it is there, no other object has its id
-    if found is not None:
-        return found[1]
-    facts = _look_at(stmt)
-    if len(_known) >= _MOST_KNOWN:
-        _known.clear()
-    _known[id(stmt)] = (stmt, facts)
-    return facts
-
-
-def _look_at(stmt: Stmt) -> _Facts:
     match stmt:
         case For():
             return _loop(stmt)

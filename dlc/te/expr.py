@@ -32,8 +32,9 @@ from dlc.te.operators import fold_ints as fold_ints
 class _Sugar:
     """Python operators build nodes; plain numbers take the other side's type."""
 
-    __slots__ = ("_hash",)  # of compound nodes, once asked for; not part of the value
+    __slots__ = ("_hash", "_names")  # once asked for; not part of the value
     _hash: int
+    _names: frozenset[str]
     __match_args__: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:

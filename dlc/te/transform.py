@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import assert_never
 
+from dlc.core.remember import per_object
 from dlc.te.expr import (
     Binary,
     Cast,
@@ -22,6 +23,8 @@ from dlc.te.expr import (
     unary,
 )
 
+_NONE: frozenset[str] = frozenset()
+
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """Yield every node, parents first."""
@@ -34,39 +37,55 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 def rewrite(expr: Expr, visit: Callable[[Expr], Expr]) -> Expr:
     """Rebuild an expression bottom-up; unchanged subtrees are returned as they are."""
+    return visit(map_children(expr, lambda child: rewrite(child, visit)))
+
+
+def map_children(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The node over changed operands; the node itself where none changed."""
     match expr:
         case Const() | Var():
-            return visit(expr)
+            return expr
         case Binary(op, a, b):
-            x, y = rewrite(a, visit), rewrite(b, visit)
-            return visit(expr if x is a and y is b else binary(op, x, y))
+            x, y = change(a), change(b)
+            return expr if x is a and y is b else binary(op, x, y)
         case Unary(op, a):
-            x = rewrite(a, visit)
-            return visit(expr if x is a else unary(op, x))
+            x = change(a)
+            return expr if x is a else unary(op, x)
         case Cast(dtype, a):
-            x = rewrite(a, visit)
-            return visit(expr if x is a else cast(dtype, x))
+            x = change(a)
+            return expr if x is a else cast(dtype, x)
         case Select(cond, then, other):
-            parts = [rewrite(part, visit) for part in (cond, then, other)]
+            parts = [change(part) for part in (cond, then, other)]
             same = parts[0] is cond and parts[1] is then and parts[2] is other
-            return visit(expr if same else select(*parts))
+            return expr if same else select(*parts)
         case Load(buffer, index, dtype):
-            new = tuple(rewrite(i, visit) for i in index)
-            same = all(x is y for x, y in zip(new, index, strict=True))
-            return visit(expr if same else Load(buffer, new, dtype))
+            new = map_same(index, change)
+            return expr if new is index else Load(buffer, new, dtype)
         case _:
             assert_never(expr)
 
 
+def map_same(exprs: tuple[Expr, ...], change: Callable[[Expr], Expr]) -> tuple[Expr, ...]:
+    """Changed expressions; the very same tuple where none changed."""
+    new = tuple([change(e) for e in exprs])
+    return exprs if all(map(operator.is_, new, exprs)) else new
+
+
 def substitute(expr: Expr, env: Mapping[str, Expr]) -> Expr:
     """Replace variables by name."""
-    if not env:
-        return expr
-    return rewrite(expr, lambda e: env.get(e.name, e) if isinstance(e, Var) else e)
+
+    def visit(node: Expr) -> Expr:
+        if isinstance(node, Var):
+            return env.get(node.name, node)
+        return node if free_vars(node).isdisjoint(env) else map_children(node, visit)
+
+    return visit(expr) if env else expr
 
 
 def rename_buffers(expr: Expr, names: Mapping[str, str]) -> Expr:
     """Replace the names of loaded buffers."""
+    if not any(load.buffer in names for load in loads(expr)):
+        return expr
 
     def visit(node: Expr) -> Expr:
         if isinstance(node, Load) and node.buffer in names:
@@ -78,20 +97,23 @@ def rename_buffers(expr: Expr, names: Mapping[str, str]) -> Expr:
 
 def free_vars(expr: Expr) -> frozenset[str]:
     """The names of the variables an expression reads."""
-    return _reads(expr)[0]
+    try:
+        return expr._names
+    except AttributeError:
+        names = _NONE
+        if isinstance(expr, Var):
+            names = frozenset([expr.name])
+        for child in children(expr):
+            names |= free_vars(child)
+        object.__setattr__(expr, "_names", names)  # as long as the node: most are asked often
+        return names
 
 
 def loads(expr: Expr) -> tuple[Load, ...]:
     """Every element an expression reads, in order, with repetitions."""
-    return _reads(expr)[1]
+    return _loads(expr)
 
 
-@functools.lru_cache(maxsize=1 << 16)  # asked of the same expressions at every step of a schedule
-def _reads(expr: Expr) -> tuple[frozenset[str], tuple[Load, ...]]:
-    names, found = set(), []
-    for node in walk(expr):
-        if isinstance(node, Var):
-            names.add(node.name)
-        elif isinstance(node, Load):
-            found.append(node)
-    return frozenset(names), tuple(found)
+@per_object  # asked of the same expressions at every step of a schedule
+def _loads(expr: Expr) -> tuple[Load, ...]:
+    return tuple([node for node in walk(expr) if isinstance(node, Load)])

@@ -4,9 +4,12 @@ import pytest
 
 from dlc.core.errors import ScheduleError
 from dlc.schedule.dependence import why_not_independent
+from dlc.schedule.edit import sites, told_apart
+from dlc.schedule.loop import Block, For, LoopKind
 from dlc.schedule.passes.hoist_guards import hoist_guards
 from dlc.schedule.passes.simplify_indices import simplify_indices
 from dlc.schedule.primitive import Step, replay
+from dlc.te.expr import ONE
 from tests.schedule.data import assert_same, parse
 
 
@@ -531,3 +534,12 @@ def test_a_box_of_loops_that_do_not_run_is_empty():
     """
     check(text, ("cache_read", ("A", "ii", "a", "local")))
     check(text, ("cache_write", ("B", "ii", "b", "local")))
+
+
+def test_a_store_that_stands_in_two_places_is_told_apart() -> None:
+    func = parse("def f(*, A: f32[3]):\n    A[0] = 1.0\n")
+    twice = Block((func.body, For("i", ONE, LoopKind.SERIAL, func.body)))
+    assert len({id(s.store) for s in sites(twice)}) == 1
+    apart = told_apart(twice)
+    assert apart == twice
+    assert len({id(s.store) for s in sites(apart)}) == 2

@@ -52,8 +52,8 @@ class Memory:
         self.ahead = 0  # bytes behind each vector of a parameter, to be asked for when it is loaded
         self.given: frozenset[str] = frozenset()  # the parameters
         self.results: frozenset[str] = frozenset()  # those that are written
-        self._inside: dict[int, tuple[object, bool]] = {}
-        self._private_index: dict[int, tuple[object, tuple[Expr, ...]]] = {}
+        self._inside: dict[tuple[str, int], tuple[object, bool]] = {}
+        self._private_index: dict[tuple[str, int], tuple[object, tuple[Expr, ...]]] = {}
         self._count = 0
         self._epoch = 0
 
@@ -109,7 +109,7 @@ class Memory:
 
     def surely_inside(self, buffer: str, index: tuple[Expr, ...]) -> bool:
         """Whether an index stays inside its buffer for all values of the variables."""
-        key = id(index)
+        key = (buffer, id(index))
         found = self._inside.get(key)
         if found is None:
             bounds = self.indices.bounds
@@ -137,10 +137,11 @@ class Memory:
         """The index with the lane behind it, for a buffer that is private to each lane."""
         if not storage.private or len(index) == len(storage.strides):
             return index
-        found = self._private_index.get(id(index))
+        key = (storage.private, id(index))
+        found = self._private_index.get(key)
         if found is None:
             found = (index, (*index, Var(storage.private)))
-            self._private_index[id(index)] = found
+            self._private_index[key] = found
         return found[1]
 
     def _load_at(self, storage: Storage, flat: Flat, lanes: int) -> Val:

@@ -17,6 +17,7 @@ from dlc.schedule.edit import (
     sites,
     swap_alloc,
     swap_loop,
+    told_apart,
     touched_by_invoke,
     written,
 )
@@ -168,6 +169,7 @@ def _own_reads(store: Store) -> int:
 
 def _restricted(func: Func, nest: Stmt, buffer: str, box: tuple[Span, ...], bounds: Bounds) -> Stmt:
     """The nest that computes only the box, into a buffer of the size of the box."""
+    nest = told_apart(nest)
     anchors = {id(s.store): Anchor(s.store.index, s.around) for s in sites(nest)}
     plan = plan_restriction(nest, list(anchors.values()), box)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dlc.schedule.dependence import bounds_in
-from dlc.schedule.edit import Site, sites, swap_alloc, touched_by_invoke, written
+from dlc.schedule.edit import Site, sites, swap_alloc, told_apart, touched_by_invoke, written
 from dlc.schedule.loop import Func, If, Stmt, loops, rewrite
 from dlc.schedule.primitive import find_intermediate, primitive, refuse
 from dlc.schedule.primitives.cache_read import shape_of
@@ -61,7 +61,8 @@ def drop_guards(func: Func, buffer: str) -> Func:
     if touched_by_invoke(alloc, buffer):
         refuse("drop_guards", func, f"an instruction uses '{buffer}'")
     inside = frozenset(loops(alloc.body))
-    found = [s for s in sites(alloc.body) if s.store.buffer == buffer]
+    body = told_apart(alloc.body)
+    found = [s for s in sites(body) if s.store.buffer == buffer]
     dropped = {
         id(s.store): [c for c in _conditions(s) if _on_position(c, s, inside)] for s in found
     }
@@ -80,7 +81,7 @@ def drop_guards(func: Func, buffer: str) -> Func:
             refuse("drop_guards", func, f"a guard of '{buffer}' guards other stores too")
         return guarded(kept, stmt.body)
 
-    return swap_alloc(func, buffer, lambda a: replace(a, body=rewrite(a.body, visit)))
+    return swap_alloc(func, buffer, lambda a: replace(a, body=rewrite(body, visit)))
 
 
 def _conditions(site: Site) -> Iterator[Expr]:

@@ -118,7 +118,7 @@ class _Tiling:
             if outside is not None:
                 self.trace.do("compute_at", total, outside)
         parts = list(zip(tops, sums, strict=True))
-        if found.packed in allocs(self.trace.func.body):
+        if found.packed is not None and found.packed in allocs(self.trace.func.body):
             self._place(found.packed, tops)
         elif found.packed is not None:
             for leaf, total in parts:

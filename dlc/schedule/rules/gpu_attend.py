@@ -58,7 +58,7 @@ def choose_rows(func: Func, found: Attention, target: Target) -> int:
     made = allocs(func.body)
     row = 0
     for name in (found.scores, found.masked, *found.chain):
-        shape = made[name].buffer.type.shape if name in made else ()
+        shape = made[name].buffer.type.shape if name and name in made else ()
         if not all(isinstance(n, Const) for n in shape):
             return 0
         row += 4 * max((int(n.value) for n in shape[-1:] if isinstance(n, Const)), default=0)
