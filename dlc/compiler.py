@@ -20,6 +20,7 @@ from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers
 from dlc.core.dump import Dumper
 from dlc.core.errors import UserError
+from dlc.core.garbage import collected_rarely
 from dlc.core.log import enable_topics
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
@@ -148,6 +149,7 @@ def compile(
         return load(path)
 
 
+@collected_rarely()
 def build(
     model: str | Path | bytes | ModelProto,
     out_path: str | Path,

@@ -22,6 +22,7 @@ from typing import IO
 from dlc.codegen.llvm.compile import assembly, compile_ir
 from dlc.codegen.llvm.emit import emit_func
 from dlc.core.errors import CodegenError, DlcError, InternalError
+from dlc.core.garbage import collect_rarely
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.pipeline import optimize
@@ -100,6 +101,7 @@ def write_message(stream: IO[bytes], message: object) -> None:
 def main() -> None:
     """Answer tasks until the other end closes its side."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    collect_rarely()
     # Whatever is printed goes to standard error: standard output belongs to the messages.
     with open(os.dup(1), "wb") as out:
         os.dup2(2, 1)

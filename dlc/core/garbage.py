@@ -1,0 +1,30 @@
+"""Python's search for cycles of garbage, which a compiler's values never form.
+
+Each node of an IR is an object that lives on in the next IR, so a collection looks at all of them
+and frees none: an eighth of the time of scheduling.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_RARELY = (200_000, 50, 100)  # by objects made and not freed; Python's own limit is 700
+
+
+@contextmanager
+def collected_rarely() -> Iterator[None]:
+    """Inside, cycles are looked for so rarely that it costs nothing; they are no leak yet."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_RARELY)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def collect_rarely() -> None:
+    """The same for the rest of a process that does nothing else: what it has now stays."""
+    gc.freeze()
+    gc.set_threshold(*_RARELY)
