@@ -14,6 +14,7 @@ from dlc.schedule.loop import Buffer
 Array = np.ndarray[Any, Any]
 FILL = 0x5B  # what surrounds an array, and what a result holds before it is computed
 _CACHE_LINE = 64
+_NOTHING, _READ = 0, mmap.PROT_READ
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -33,10 +34,15 @@ class Guarded:
         self._map = mmap.mmap(-1, (pages + 2) * mmap.PAGESIZE, flags=flags)
         self._raw = np.frombuffer(self._map, np.uint8)
         for page in (0, pages + 1):
-            _forbid(self._raw.ctypes.data + page * mmap.PAGESIZE)
+            _protect(self._raw.ctypes.data + page * mmap.PAGESIZE, mmap.PAGESIZE, _NOTHING)
         self._first = (pages + 1) * mmap.PAGESIZE - size
+        self._pages = pages
         self._raw[mmap.PAGESIZE : self._first] = FILL
         self.array: Array = self._raw[self._first : self._first + size].view(dtype).reshape(shape)
+
+    def seal(self) -> None:
+        """Let nobody write to the array from now on."""
+        _protect(self._raw.ctypes.data + mmap.PAGESIZE, self._pages * mmap.PAGESIZE, _READ)
 
     def was_overrun(self) -> bool:
         """Whether bytes before the array were written."""
@@ -48,11 +54,18 @@ class Guarded:
 
 
 def aligned(array: Array) -> Array:
-    """The array itself if it begins at a cache line, else a copy that does: for timing."""
+    """The array itself if it begins at a cache line, else a copy that does: for timing.
+
+    The copy can only be read, and is shared with children: to fork costs nothing for it.
+    """
     if array.ctypes.data % _CACHE_LINE == 0:
         return array
-    copy = aligned_zeros(array)
+    memory = mmap.mmap(-1, max(1, array.nbytes))
+    raw = np.frombuffer(memory, np.uint8, array.nbytes)
+    copy: Array = raw.view(array.dtype).reshape(array.shape)
     copy[...] = array
+    copy.flags.writeable = False
+    _protect(raw.ctypes.data, len(memory), _READ)
     return copy
 
 
@@ -111,6 +124,6 @@ def _epsilon(dtype: np.dtype[Any]) -> float:
     return float(np.finfo(dtype).eps)
 
 
-def _forbid(address: int) -> None:
-    if _libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, 0):
+def _protect(address: int, size: int, allowed: int) -> None:
+    if _libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), allowed):
         raise OSError(ctypes.get_errno(), "mprotect")

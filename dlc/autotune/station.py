@@ -20,6 +20,7 @@ from dlc.autotune.record import Status
 from dlc.autotune.task import Task, task_from_json
 from dlc.autotune.wire import Message, read_message, write_message
 from dlc.core.errors import CodegenError, DlcError, ScheduleError
+from dlc.core.garbage import collect_rarely
 
 _MAX_PIECES = 256
 _PARTS = ("anchor", "reference", "eviction")  # what a candidate is measured with, by hash
@@ -86,12 +87,13 @@ class Station:
             return self.prepared[name]
         while sum(p.nbytes for p in self.prepared.values()) > _MAX_PREPARED_BYTES:
             self.prepared.popitem(last=False)
-        made = Prepared(task, self.pieces[data["anchor"]], self.pieces[data["eviction"]])
+        made = Prepared(task)
         reference = self.pieces[data["reference"]]
         limits = Limits(data["reference_seconds"], data["memory_bytes"])
         done = confined(lambda: made.compute_expected(reference), limits)
         if done["status"] != Status.OK:
             return {"status": "error", "detail": f"the reference: {done['detail']}"}
+        made.open_beside(self.pieces[data["anchor"]], self.pieces[data["eviction"]])
         self.prepared[name] = made
         return made
 
@@ -140,6 +142,7 @@ def main() -> None:
     """Answer until the other end closes. What is printed goes to standard error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     station = Station()
+    collect_rarely()
     with open(os.dup(1), "wb") as out, contextlib.suppress(BrokenPipeError):
         os.dup2(2, 1)
         while (message := read_message(sys.stdin.buffer)) is not None:

@@ -7,14 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dlc.autotune import job as jobs
 from dlc.autotune.bench_method import Method
+from dlc.autotune.bench_trial import Prepared
 from dlc.autotune.confine import Limits, confined
 from dlc.autotune.evict import eviction_task
 from dlc.autotune.executor import WorkerPool
@@ -119,6 +120,15 @@ def test_a_bad_candidate_is_found_out(worker, name, status, detail):
     assert worker.restarts == 0
 
 
+def test_a_candidate_that_changes_its_input_is_found_out(worker):
+    task = copy_task()
+    anchor = anchor_of(worker, task)
+    text = "def copy(*, x: f32[40], out: f32[40]):\n    for i in range(40):\n"
+    changes = fake(text + "        out[i] = 1.0\n        x[i] = 2.0\n")
+    data = worker.ask(jobs.measure(task, changes, anchor, METHOD)).data
+    assert (data["status"], data["detail"]) == (Status.CRASH, "SIGSEGV")
+
+
 def test_a_candidate_that_never_ends_is_stopped(worker):
     task = copy_task()
     anchor = anchor_of(worker, task)
@@ -138,6 +148,7 @@ def test_what_tasks_should_give_is_computed_once(monkeypatch):
     data |= {"reference_seconds": 20, "memory_bytes": 1 << 30}
     tasks = [examples.scale(n) for n in (3, 5, 7)]
     monkeypatch.setattr("dlc.autotune.bench_trial.Prepared.compute_expected", lambda *_: OK)
+    monkeypatch.setattr("dlc.autotune.bench_trial.Prepared.open_beside", lambda *_: None)
     made = [held.prepare(task, data) for task in tasks]
     assert [held.prepare(task, data) for task in tasks] == made
     monkeypatch.setattr("dlc.autotune.station._MAX_PREPARED_BYTES", made[2].nbytes)
@@ -373,14 +384,24 @@ def test_a_method_of_timing_is_checked():
         Method(cache="lukewarm")
 
 
-def test_all_cores_read_other_data_before_each_run(worker):
+def test_all_cores_read_other_data_before_each_run(worker, monkeypatch):
     target = Target(features=frozenset({"sse2"}), cores=3, l2_bytes=1 << 12)
     task = eviction_task(target)
     x = np.arange(128 * 8).reshape(128, 8)
     y = run_func(task.func, {}, {"x": x})["y"]
     assert y[:, 0].tolist() == [x[:, 0].sum()] * 3
-    copy = copy_task()
-    anchor = replace(anchor_of(worker, copy), eviction=b"no artefact")
-    for cache, status in (("cold", "crash"), ("warm", "ok")):
-        job = jobs.measure(copy, anchor.default, anchor, Method(rounds=3, cache=cache))
-        assert worker.ask(job).data["status"] == status
+    anchor = anchor_of(worker, copy_task())
+    prepared = Prepared(copy_task())
+    prepared.compute_expected(anchor.reference)
+    prepared.open_beside(anchor.default, anchor.eviction)
+    evictions = []
+    monkeypatch.setattr(prepared, "evict", SimpleNamespace(run=lambda: evictions.append(1)))
+    for cache, each in (("cold", 2), ("warm", 0)):
+        evictions.clear()
+        method = Method(rounds=3, cache=cache, threads=2)
+
+        def measure(method=method):
+            return prepared.measure(anchor.default, method) | {"n": len(evictions)}
+
+        measured = confined(measure, Limits())
+        assert measured["n"] == each * len(measured["times_ns"]), measured
