@@ -29,7 +29,7 @@ from dlc.autotune.session import Machines, Options, Weighted
 from dlc.autotune.task import Task
 from dlc.autotune.tuner import Tuner
 
-GUIDED = ("evolutionary", "annealing", "genetic")
+GUIDED = ("bayesian", "evolutionary", "annealing", "genetic")
 TRIALS = 1000
 NEAR = 0.98  # of the best: what is nearer cannot be told from it
 
@@ -56,7 +56,7 @@ def main() -> None:
                 search: _run(task, search, machine, seed, best) for search in ("random", *GUIDED)
             }
             curves["ranked"] = _run(task, "evolutionary", machine, seed, best, rank=True)
-            curves["transfer"] = _run(task, "evolutionary", machine, seed, best, lines=others)
+            curves["transfer"] = _run(task, "bayesian", machine, seed, best, lines=others)
             for search, curve in curves.items():
                 found.setdefault(search, []).append(_reach(curve, best) or TRIALS)
         near = sum(t >= NEAR * best for t in times)

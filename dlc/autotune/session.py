@@ -40,9 +40,9 @@ class Options:
     """How to search."""
 
     budget: Budget = field(default_factory=lambda: Budget(seconds=600))
-    search: str = "evolutionary"
+    search: str = "bayesian"
     method: Method = field(default_factory=Method)
-    batch: int = 16
+    batch: int = 4
     seed: int = 0
     transfer: bool = True  # learn from all of the log, not only from the task at hand
     resume: bool = True  # go on from what the log holds of these tasks

@@ -17,6 +17,8 @@ from dlc.autotune.session import Machines, Options, Snapshot, Weighted
 from dlc.autotune.task_scheduler import next_task
 from dlc.autotune.task_search import TaskSearch
 
+_GROWTH = 1.25  # of the samples, from which on the cost model is fitted anew
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -48,6 +50,7 @@ class Tuner:
         self.trials = 0
         self.failures: Counter[str] = Counter()
         self.samples: list[Sample] = self._old_samples()
+        self._taught = 0  # samples that the cost model has seen
         random = Random(self.options.seed)
         self.searches = [
             TaskSearch(w.task, w.calls, machines, self.options, self.model, Random(random.random()))
@@ -122,8 +125,16 @@ class Tuner:
             for trial in search.round(count):
                 self._note(trial)
                 self.on_update(self.snapshot())
-            self.model.fit(self.samples if self.options.transfer else search.samples())
+            self._teach(search)
             self.on_update(self.snapshot())
+
+    def _teach(self, search: TaskSearch) -> None:
+        """Let the cost model learn, unless what is new would hardly change it."""
+        if not self.options.transfer:
+            self.model.fit(search.samples())
+        elif len(self.samples) >= _GROWTH * self._taught:
+            self._taught = len(self.samples)
+            self.model.fit(self.samples)
 
     def _note(self, trial: Trial) -> None:
         self.log.add_trial(trial)

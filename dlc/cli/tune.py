@@ -64,8 +64,10 @@ def tune_models(
     budget: Annotated[str, typer.Option("--budget", help="10m, 2000trials or until-flat.")] = "10m",
     search: Annotated[
         str,
-        typer.Option("--search", help="evolutionary, annealing, genetic, random or grid."),
-    ] = "evolutionary",
+        typer.Option(
+            "--search", help="bayesian, evolutionary, annealing, genetic, random or grid."
+        ),
+    ] = "bayesian",
     tasks: Annotated[str, typer.Option("--tasks", help="Only kernels with this in the name.")] = "",
     cache: Annotated[str, typer.Option("--cache", help="Time with cold or warm caches.")] = "cold",
     runner: Annotated[
