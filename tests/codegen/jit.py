@@ -76,10 +76,19 @@ class Host:
         self.messages.append(message.decode())
 
 
+def may_use_tiles() -> bool:
+    """Whether this process may use the tiles of a matrix engine: the kernel hands them out."""
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    return _LIBC.syscall(arch_prctl, request_permission, tile_data) == 0
+
+
 def native_target(*without: str) -> Target:
-    """This machine, less some features."""
+    """This machine, less some features, and less a matrix engine that nobody may use."""
     found = llvm.get_host_cpu_features()
-    features = frozenset(name for name, on in found.items() if on and name not in without)
+    names = {name for name, on in found.items() if on and name not in without}
+    if "amx-tile" in names and not may_use_tiles():
+        names = {name for name in names if not name.startswith("amx")}
+    features = frozenset(names)
     return Target(features=features, thread_operations=0)  # small loops run parallel, too
 
 
