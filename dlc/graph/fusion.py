@@ -173,7 +173,7 @@ class _Grouping:
         return members
 
     def _may_continue(self, last: Node) -> bool:
-        return len(last.outputs) == 1 and not isinstance(last.op, Pad | Insert)
+        return len(last.outputs) == 1 and not isinstance(last.op, Insert)
 
     def _closed_region(self, value: Value, members: set[int]) -> list[Node] | None:
         """The nodes to add so that all that read `value` are inside, and one result leaves.
@@ -215,6 +215,8 @@ class _Grouping:
     def _can_join(self, node: Node, value: Value, *, alone: bool) -> bool:
         if id(node) in self.taken or id(node) in self.views or len(node.outputs) != 1:
             return False
+        if isinstance(self._maker(value), Pad) and not isinstance(node.op, Insert):
+            return False  # what is placed is where it stays, or goes into something larger
         if node.op.fuse is Fuse.ELEMENTWISE:
             return _same_shape(node.output, value)
         if not alone or not node.inputs:
@@ -224,6 +226,10 @@ class _Grouping:
         if isinstance(node.op, Insert):
             return node.inputs[1] == value and node.inputs[0] != value
         return self._joins_anchor(node)
+
+    def _maker(self, value: Value) -> Op | None:
+        producer = self.graph.producers.get(value)
+        return None if producer is None else producer.op
 
     def _ready(self, node: Node, inside: set[int], value: Value) -> bool:
         """Whether the node's other operands do not depend on the group through the outside.

@@ -31,7 +31,7 @@ from dlc.schedule.loop import (
 from dlc.schedule.verify import RESERVED, verify_func
 from dlc.te.expr import Const, Expr, Load, Var, binary
 from dlc.te.simplify import canonical, surely_equal
-from dlc.te.tensor import Axis, Placed, Reduce, Tensor, identity, whole
+from dlc.te.tensor import Axis, Frame, Placed, Reduce, Tensor, identity, whole
 from dlc.te.transform import free_vars, rename_buffers, substitute
 
 
@@ -122,11 +122,12 @@ class _Lowering:
                 step = Store(buffer.name, index, binary(op, total, local(value)))
                 loops = tuple(Axis(env[a.name].name, a.extent) for a in inner)
                 self.nests.append(nest(axes, block(start, nest(loops, step))))
-            case Placed(offset, value, fill):
-                if fill is None:
+            case Placed(offset, value, fill, frame) as placed:
+                if placed.keeps:
                     self.share(tensor.inputs[0], buffer)
-                else:
-                    self.border(buffer, axes, offset, fill)
+                if fill is not None:
+                    whole_tensor = Frame((Const(0, INDEX),) * len(axes), buffer.type.shape)
+                    self.border(buffer, axes, offset, fill, frame or whole_tensor)
                 at = tuple(o + i for o, i in zip(offset, index, strict=True))
                 self.nests.append(nest(axes, Store(buffer.name, at, local(value))))
             case value:
@@ -139,18 +140,23 @@ class _Lowering:
         self.in_place.append((buffer.name, self.buffers[id(base)]))
 
     def border(
-        self, buffer: Buffer, axes: tuple[Axis, ...], offset: tuple[Expr, ...], fill: Const
+        self,
+        buffer: Buffer,
+        axes: tuple[Axis, ...],
+        offset: tuple[Expr, ...],
+        fill: Const,
+        frame: Frame,
     ) -> None:
-        """Append one nest that fills what lies around the box.
+        """Append one nest that fills what lies around the box, within the frame.
 
         Boxes are cut off one dimension after the other: below and above the box in dimension d,
         within the box's range in earlier dimensions, the full range in later ones. The leading
         dimensions that are not padded are loops around all boxes.
         """
-        shape = buffer.type.shape
+        offset = tuple(canonical(o - f) for o, f in zip(offset, frame.offset, strict=True))
         padded = [
             not (o == Const(0, INDEX) and surely_equal(n, a.extent))
-            for o, n, a in zip(offset, shape, axes, strict=True)
+            for o, n, a in zip(offset, frame.shape, axes, strict=True)
         ]
         if not any(padded):
             return
@@ -158,20 +164,22 @@ class _Lowering:
         outer = tuple(Axis(self.fresh(a.name), a.extent) for a in axes[:first])
         boxes: list[Stmt] = []
         for d in range(first, len(axes)):
-            low, high = offset[d], shape[d] - offset[d] - axes[d].extent
+            low, high = offset[d], frame.shape[d] - offset[d] - axes[d].extent
             for start, extent in ((Const(0, INDEX), low), (low + axes[d].extent, high)):
                 if not padded[d] or surely_equal(extent, 0):
                     continue
                 loops: list[Axis] = []
-                at: list[Expr] = [Var(a.name) for a in outer]
+                at: list[Expr] = [
+                    f + Var(a.name) for f, a in zip(frame.offset, outer, strict=False)
+                ]
                 for e in range(first, len(axes)):
                     begin, size = (
                         (offset[e], axes[e].extent) if e < d
                         else (start, extent) if e == d
-                        else (Const(0, INDEX), shape[e])
+                        else (Const(0, INDEX), frame.shape[e])
                     )  # fmt: skip
                     loops.append(Axis(self.fresh(axes[e].name), canonical(size)))
-                    at.append(begin + Var(loops[-1].name))
+                    at.append(frame.offset[e] + (begin + Var(loops[-1].name)))
                 boxes.append(nest(tuple(loops), Store(buffer.name, tuple(at), fill)))
         self.nests.append(nest(outer, block(*boxes)))
 

@@ -72,13 +72,28 @@ class Reduce:
 class Placed:
     """A box of elements inside the tensor: element `offset + axes` is `value`.
 
-    Outside of the box the tensor is `fill`; where `fill` is None it keeps the elements of the
-    first input, which then has the tensor's own type and shares its memory.
+    Outside of the box the tensor is `fill`, as far as `frame` goes: a box around the box, or all
+    of the tensor. Where neither reaches, it keeps the elements of the first input, which then has
+    the tensor's own type and shares its memory.
     """
 
     offset: tuple[Expr, ...]
     value: Expr
     fill: Const | None
+    frame: Frame | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether some elements are those of the first input."""
+        return self.fill is None or self.frame is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A box of elements: where it begins, and its sizes."""
+
+    offset: tuple[Expr, ...]
+    shape: tuple[Expr, ...]
 
 
 Body = Expr | Reduce | Placed
@@ -216,11 +231,20 @@ def pad(
 
 
 def insert(name: str, base: Tensor, piece: Tensor, offset: Sequence[ExprLike]) -> Tensor:
-    """`base` with the box at `offset` replaced by `piece`; shares the memory of `base`."""
-    axes = whole(piece)
-    value = piece[tuple(Var(a.name) for a in axes)]
-    body = Placed(tuple(canonical(index(o)) for o in offset), value, None)
-    return Tensor(name, base.type, axes, body, (base, piece))
+    """`base` with the box at `offset` replaced by `piece`; shares the memory of `base`.
+
+    A piece with a border is placed together with it.
+    """
+    at = tuple(canonical(index(o)) for o in offset)
+    match piece.body:
+        case Placed(inner, value, Const() as fill, None):
+            begin = tuple(canonical(o + i) for o, i in zip(at, inner, strict=True))
+            body = Placed(begin, value, fill, Frame(at, piece.shape))
+            return Tensor(name, base.type, piece.axes, body, (base, *piece.inputs))
+        case _:
+            axes = whole(piece)
+            body = Placed(at, piece[tuple(Var(a.name) for a in axes)], None)
+            return Tensor(name, base.type, axes, body, (base, piece))
 
 
 def whole(tensor: Tensor) -> tuple[Axis, ...]:
@@ -235,17 +259,24 @@ def element(tensor: Tensor, position: tuple[Expr, ...]) -> Expr:
     match tensor.body:
         case None | Reduce():
             return tensor[position]
-        case Placed(offset, value, fill):
-            inner = tuple(p - o for p, o in zip(position, offset, strict=True))
-            inside: Expr = TRUE
-            for at, axis in zip(inner, tensor.axes, strict=True):
-                inside = both(inside, both(const(0, INDEX) <= at, at < axis.extent))
-            env = dict(zip((a.name for a in tensor.axes), inner, strict=True))
-            outside = fill if fill is not None else tensor.inputs[0][position]
-            return Select(inside, substitute(value, env), outside)
+        case Placed(offset, value, fill, frame):
+            sizes = tuple(a.extent for a in tensor.axes)
+            env = {a.name: p - o for a, p, o in zip(tensor.axes, position, offset, strict=True)}
+            outside: Expr = fill if fill is not None else tensor.inputs[0][position]
+            if fill is not None and frame is not None:
+                within = _is_inside(position, frame.offset, frame.shape)
+                outside = Select(within, fill, tensor.inputs[0][position])
+            return Select(_is_inside(position, offset, sizes), substitute(value, env), outside)
         case body:
             env = dict(zip((a.name for a in tensor.axes), position, strict=True))
             return substitute(body, env)
+
+
+def _is_inside(position: Sequence[Expr], start: Sequence[Expr], sizes: Sequence[Expr]) -> Expr:
+    inside: Expr = TRUE
+    for p, o, n in zip(position, start, sizes, strict=True):
+        inside = both(inside, both(const(0, INDEX) <= p - o, p - o < n))
+    return inside
 
 
 def _axes(

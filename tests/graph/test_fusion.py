@@ -135,6 +135,23 @@ def test_long_chains_are_cut(count: int) -> None:
     assert (len(found) == 1) is (count == 3)
 
 
+def test_a_part_is_placed_with_its_halo() -> None:
+    assert kernels(
+        "r: f32[4, 6] = relu(x)",
+        "p: f32[6, 8] = pad(r, before=(1, 1), after=(1, 1))",
+        "y: f32[12, 8] = insert(z, p, offset=(6, 0))",
+        head="def main(x: f32[4, 6], z: f32[12, 8]):\n",
+    ) == [["relu", "pad", "insert"]]
+
+
+def test_nothing_computes_with_a_halo() -> None:
+    assert kernels(
+        "r: f32[4, 6] = relu(x)",
+        "p: f32[6, 8] = pad(r, before=(1, 1), after=(1, 1))",
+        "y: f32[6, 8] = exp(p)",
+    ) == [["relu", "pad"], ["exp"]]
+
+
 def test_nothing_follows_what_is_placed_into_memory() -> None:
     """The kernel of an insert writes its base in place, so the insert is its result."""
     assert kernels(

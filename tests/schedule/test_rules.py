@@ -316,6 +316,12 @@ def placed() -> Func:
     return func((x, base), insert("i", base, Relu().compute(x), (0, 2, 0, 0, 0)))
 
 
+def placed_with_halo() -> Func:
+    x, base = tensor("a", 1, 2, N, 5, 16), tensor("b", 1, 5, N + 2, 8, 16)
+    framed = pad("p", Relu().compute(x), (0, 0, 1, 1, 0), (0, 0, 1, 2, 0))
+    return func((x, base), insert("i", base, framed, (0, 2, 0, 0, 0)))
+
+
 CASES: dict[str, Callable[[], Func]] = {
     "unpacked": unpacked(37),
     "unpacked_open": unpacked(N),
@@ -372,6 +378,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "layer_norm": layer_norm,
     "row_mean": row_mean,
     "placed": placed,
+    "placed_with_halo": placed_with_halo,
 }
 
 
@@ -679,6 +686,15 @@ def test_the_tail_of_an_open_number_of_rows_has_tiles_too() -> None:
     tiles = [a.buffer.type.shape[0] for n, a in allocs(fast.body).items() if n.startswith("matmul")]
     assert tiles[1:] == [Const(4, INDEX), Const(1, INDEX)]
     assert tiles[0] != tiles[1]
+
+
+def test_a_piece_is_placed_with_its_frame() -> None:
+    plain = placed_with_halo()
+    arrays = data(plain, {"n": 3})
+    wanted = arrays["b"].copy()
+    wanted[:, 2:4] = 0
+    wanted[:, 2:4, 1:4, 1:6] = np.maximum(arrays["a"], 0)
+    np.testing.assert_array_equal(run(plain, arrays, {"n": 3}), wanted)
 
 
 @pytest.mark.parametrize(("stride", "widths"), [(1, [12, 4, 1]), (2, [8, 4, 1])])
