@@ -16,7 +16,7 @@ from dlc.core.target import Target
 from dlc.core.types import DType
 from dlc.graph.arrays import round_to
 from dlc.graph.edit import GraphEditor
-from dlc.graph.fusion import is_free, reads_widened
+from dlc.graph.fusion import is_free, reads_widened, repeats_rows
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import integer_range
 from dlc.graph.op import Fuse
@@ -75,7 +75,7 @@ def is_move(node: Node) -> bool:
     if isinstance(node.op, Pad):
         fill = node.op.value
         return node.op.mode == "constant" and float(round_to(np.array(fill), DType.BF16)) == fill
-    return isinstance(node.op, (*_MOVES, Empty))
+    return isinstance(node.op, (*_MOVES, Empty)) or repeats_rows(node)
 
 
 class Activations:

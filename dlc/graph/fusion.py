@@ -24,6 +24,7 @@ from dlc.graph.ops.narrow import Widen
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes
+from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.graph.ops.text import TextOp
 from dlc.graph.ops.winograd import ConvWinograd
@@ -77,6 +78,8 @@ class _Grouping:
 
     def _is_copied(self, node: Node) -> bool:
         """Whether a node only moves elements, and all that read it can do so by themselves."""
+        if repeats_rows(node):
+            return self._is_sampled(node)
         if not isinstance(node.op, Slice | Transpose | Expand) or node.output in self.outputs:
             return False
         if isinstance(node.op, Transpose) and self._joins_anchor(node):
@@ -88,6 +91,15 @@ class _Grouping:
         return bool(users) and all(
             u.op.fuse in kinds or isinstance(u.op, Slice | Transpose | Expand | Insert | Pad)
             for u in users
+        )
+
+    def _is_sampled(self, node: Node) -> bool:
+        """Whether all that read an enlarged image look each element up where it comes from."""
+        if node.output in self.outputs or self._feeds_own_memory(node):
+            return False
+        users = self.graph.users.get(node.output, ())
+        return bool(users) and all(
+            u.op.fuse is Fuse.ELEMENTWISE or isinstance(u.op, Pad | Insert) for u in users
         )
 
     def _widens(self, node: Node) -> bool:
@@ -269,6 +281,11 @@ class _Grouping:
                         stack.append(producer)
                     chosen[id(producer)] = producer
         return tuple(sorted(chosen.values(), key=lambda n: self.position[id(n)]))
+
+
+def repeats_rows(node: Node) -> bool:
+    """Whether a node repeats, or leaves out, whole rows of its operand."""
+    return isinstance(node.op, Resize) and node.op.repeats_rows(node.inputs[0].type)
 
 
 def reads_widened(op: Op) -> bool:

@@ -152,6 +152,62 @@ def test_nothing_computes_with_a_halo() -> None:
     ) == [["relu", "pad"], ["exp"]]
 
 
+LARGE = "f32[1, 2, 6, 6, 8] = resize(x, sizes=(1, 2, 6, 6, 8)"
+
+
+@pytest.mark.parametrize(
+    ("resize", "is_read_in_place"),
+    [
+        (f"r: {LARGE})", True),
+        (f"r: {LARGE}, mode='linear')", False),
+        (f"r: {LARGE}, coordinates='asymmetric', rounding='floor')", True),
+        ("r: f32[1, 2, 6, 6, 8] = resize(w, sizes=(1, 2, 6, 6, 8))", False),
+        ("r: f32[1, 2, 6, 6, 8] = resize(v, sizes=(1, 2, 6, 6, 8))", True),
+    ],
+    ids=["repeated", "interpolated", "floor", "lanes", "open"],
+)
+def test_an_enlarged_image_is_read_where_its_elements_come_from(
+    resize: str, is_read_in_place: bool
+) -> None:
+    """Each of two readers looks up what it needs, where that costs an index only."""
+    found = kernels(
+        resize,
+        "a: f32[1, 2, 6, 6, 8] = add(r, z)",
+        "y: f32[1, 2, 6, 6, 8] = mul(r, z)",
+        head="def main(n: size, x: f32[1, 2, 3, 3, 8], w: f32[1, 2, 3, 3, 4], "
+        "v: f32[1, 2, 3, n, 8], z: f32[1, 2, 6, 6, 8]):\n",
+        result="a, y",
+    )
+    assert (["resize"] not in found) is is_read_in_place
+
+
+def test_an_enlarged_image_of_open_size_is_looked_up_once() -> None:
+    """A division by what only a run knows is no index that each reader finds anew."""
+    found = kernels(
+        "r: f32[2, n, 8] = resize(x, sizes=(2, n, 8))",
+        "a: f32[2, n, 8] = add(r, z)",
+        "y: f32[2, n, 8] = mul(r, z)",
+        head="def main(n: size, x: f32[2, 3, 8], z: f32[2, n, 8]):\n",
+        result="a, y",
+    )
+    assert ["resize"] in found
+
+
+@pytest.mark.parametrize(
+    ("reader", "is_read_in_place"),
+    [
+        ("f32[1, 2, 8, 8, 8] = pad(r, before=(0, 0, 1, 1, 0), after=(0, 0, 1, 1, 0))", True),
+        ("f32[1, 2, 1, 1, 8] = reduce(r, kind='sum', axes=(2, 3))", False),
+        ("f32[1, 2, 4, 4, 8] = conv_depthwise(r, w)", False),
+    ],
+    ids=["pad", "reduce", "window"],
+)
+def test_a_window_reads_an_enlarged_image_from_memory(reader: str, is_read_in_place: bool) -> None:
+    head = "def main(x: f32[1, 2, 3, 3, 8], w: f32[2, 3, 3, 8]):\n"
+    found = kernels(f"r: {LARGE})", f"y: {reader}", head=head)
+    assert (["resize"] not in found) is is_read_in_place
+
+
 def test_nothing_follows_what_is_placed_into_memory() -> None:
     """The kernel of an insert writes its base in place, so the insert is its result."""
     assert kernels(

@@ -117,6 +117,18 @@ def test_moves_move_bf16_and_share_its_memory():
     assert {types[name] for name in "abcdyz"} == {DType.F32}
 
 
+def test_pixels_are_repeated_as_bf16():
+    middle = (
+        "r: f32[1, 4, 20, 20, 16] = resize(b, sizes=(1, 4, 20, 20, 16))",
+        "y: f32[1, 4, 18, 18, 16] = conv_planes(r, w, blocks=4)",
+        "z: f32[1, 4, 18, 18, 16] = relu(y)",
+    )
+    names, found = narrowed(image(*middle))
+    assert names == ["b"]
+    types = {v.name: v.type.dtype for n in found.nodes for v in n.outputs}
+    assert (types["r"], types["z"]) == (DType.BF16, DType.F32)
+
+
 def test_memory_that_is_handed_out_stays():
     middle = (
         "m: f32[192, 64] = empty(shape=(192, 64))",

@@ -21,6 +21,7 @@ from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.norm import LayerNorm, Softmax
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.shape import Slice, Transpose
 from dlc.graph.ops.winograd import ConvWinograd
 from dlc.schedule.edit import loops_around
@@ -196,6 +197,14 @@ def sparse_conv(high: int | Expr, groups: int) -> Callable[[], Func]:
         return func((x, f), pad("p", Relu().compute(conv), (0, 0, 1, 0, 0), (0, 0, 0, 1, 0)))
 
     return make
+
+
+def conv_onto_enlarged(scale: int = 2) -> Func:
+    """A convolution whose result is added to a smaller image, each pixel repeated."""
+    x, f = tensor("a", 1, 2, 8, 16, 16), tensor("b", 3, 2, 3, 3, 16, 16)
+    coarse = tensor("c", 1, 3, 6 // scale, 14 // scale, 16)
+    large = Resize(sizes=(1, 3, 6, 14, 16)).compute(coarse)
+    return func((x, f, coarse), Add().compute(ConvBlocked().compute(x, f), large))
 
 
 def winograd(high: int | Expr, wide: int | Expr, halo: bool = False) -> Callable[[], Func]:
@@ -379,6 +388,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "row_mean": row_mean,
     "placed": placed,
     "placed_with_halo": placed_with_halo,
+    "conv_onto_enlarged": conv_onto_enlarged,
 }
 
 
@@ -686,6 +696,14 @@ def test_the_tail_of_an_open_number_of_rows_has_tiles_too() -> None:
     tiles = [a.buffer.type.shape[0] for n, a in allocs(fast.body).items() if n.startswith("matmul")]
     assert tiles[1:] == [Const(4, INDEX), Const(1, INDEX)]
     assert tiles[0] != tiles[1]
+
+
+def test_tiles_stay_whole_where_pixels_are_repeated() -> None:
+    tiles = [
+        [a.buffer.type.shape for a in allocs(optimize(conv_onto_enlarged(n), AVX512).body).values()]
+        for n in (1, 2)
+    ]
+    assert tiles[0] == tiles[1]
 
 
 def test_a_piece_is_placed_with_its_frame() -> None:

@@ -19,8 +19,8 @@ from dlc.graph.ops.attributes import constants, set_sizes
 from dlc.graph.ops.elementwise import ANY, check_dtype
 from dlc.graph.ops.precision import wide, widen
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, both, cast, const, either, index, maximum, minimum, select
-from dlc.te.simplify import surely_less
+from dlc.te.expr import Const, Expr, both, cast, const, either, index, maximum, minimum, select
+from dlc.te.simplify import canonical, surely_less
 from dlc.te.types import TensorType, is_const
 
 MODES = ("nearest", "linear", "cubic")
@@ -77,6 +77,17 @@ class Resize(Op):
                 raise self.reject("there is nothing to sample", x)
             assume(either(m <= 0, n > 0))
         return TensorType(self.sizes, x.dtype)
+
+    def repeats_rows(self, x: TensorType) -> bool:
+        """Whether each element is one of the operand's, and neighbours stay side by side.
+
+        Where it lies is found with little: no axis has a scale that only a run knows.
+        """
+        if self.mode != "nearest" or not x.rank or not self._is_copied(x.rank - 1, x.shape[-1]):
+            return False
+        axes = [d for d, n in enumerate(x.shape) if not self._is_copied(d, n)]
+        steps = [self._position(index(0), d, x.shape[d])[1] for d in axes]
+        return all(isinstance(canonical(step), Const) for step in steps)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
         axes = [d for d, n in enumerate(x.shape) if not self._is_copied(d, n)]

@@ -105,25 +105,33 @@ def _gathers(made: Stage) -> bool:
 def split_digits(trace: Trace, kept: Collection[str] = ()) -> None:
     """Split loops read as digits (i // 64, i % 64): undo a merge of dimensions.
 
-    Loops that compute `kept` stay whole.
+    Loops that compute `kept` stay whole. So do those of what is made of sums, unless it reads both
+    digits: a quotient alone repeats elements, as an enlarged image does, and tiles are cut anyhow.
     """
+    sums = {s.buffer for s in stages(trace.func) if s.is_reduction}
     for stage in [s for s in stages(trace.func) if not s.is_reduction and s.buffer not in kept]:
+        of_sums = any(x.buffer in sums for x in loads(stage.value))
         for loop in stage.loops:
-            factor = _digit(stage.value, loop.var)
-            if factor is None or trace.constant(loop.var) == factor:
+            digits = _digits(stage.value, loop.var)
+            if not digits or (of_sums and len({op for op, _ in digits}) == 1):
+                continue
+            factor = digits[0][1]
+            if trace.constant(loop.var) == factor:
                 continue
             extent = trace.extent(loop.var)
             if isinstance(extent, Const) or surely_divides(factor, extent):
                 trace.split(loop.var, factor)
 
 
-def _digit(value: Expr, var: str) -> int | None:
+def _digits(value: Expr, var: str) -> list[tuple[BinOp, int]]:
+    """The quotients and remainders of a loop's counter by constants: which of them, by what."""
+    found: list[tuple[BinOp, int]] = []
     for node in walk_expr(value):
         match node:
-            case Binary(BinOp.FLOORDIV | BinOp.MOD, Var(name), Const(int(factor), _)):
+            case Binary((BinOp.FLOORDIV | BinOp.MOD) as op, Var(name), Const(int(factor), _)):
                 if name == var:
-                    return factor
-    return None
+                    found.append((op, factor))
+    return found
 
 
 def simple_index(index: Expr, around: Sequence[For]) -> Expr:
