@@ -118,8 +118,12 @@ class Blocking:
             if not channels.has_idle_lanes or moved.idle == 0.0:
                 return moved.value
         planar = self.planar(value)
+        plain = Channels.of(self.block, channels.count)
         if channels.is_contiguous:
             return self._pack(planar, channels)
+        if channels.order:
+            form = Blocked(self._pack(planar, plain), plain)
+            return self.move(form, plain.lanes, channels, f"{value.name}_moved").value
         parts: list[Value] = []
         start = 0
         n, _, *spatial = planar.type.shape
@@ -142,10 +146,31 @@ class Blocking:
         unused = np.setdiff1d(every, form.channels.lanes)
         spare = int(unused[0]) if len(unused) else 0
         sources = split_axis(spread(lanes, 0, channels, spare), 0, self.block)
-        table = Value(self.fresh(f"{hint}_lanes"), TensorType(sources.shape, DType.I32))
-        self.constants[table] = sources.astype(np.int32)
+        table = self.table(sources, f"{hint}_lanes")
         moved = self.call(MoveChannels(), form.value, table, hint=hint)
         return Blocked(moved, channels, form.idle if len(unused) else None)
+
+    def finds_channels(self, value: Value, depth: int = 0) -> bool:
+        """Whether all that read a value can read its channels in any order, by their weights."""
+        users = self.graph.users.get(value, ())
+        return bool(users) and all(self._finds(u, value, depth) for u in users)
+
+    def _finds(self, user: Node, value: Value, depth: int) -> bool:
+        weights = [self.array(v) for v in user.inputs if v != value]
+        if value in self.graph.outputs or any(w is None for w in weights):
+            return False
+        match user.op:
+            case Conv(groups=groups):
+                (w, *_) = weights
+                if w is None or value != user.inputs[0] or 0 in w.shape:
+                    return False
+                if groups == 1 or w.shape[1] > 1 or w.shape[0] != groups:
+                    return True
+            case MaxPool() | AveragePool():
+                pass
+            case _ if user.op.fuse is not Fuse.ELEMENTWISE or len(user.outputs) != 1:
+                return False
+        return depth < LOOK_AHEAD and self.finds_channels(user.output, depth + 1)
 
     def wanted_channels(self, value: Value, depth: int = 0) -> Channels | None:
         """Where the channels of a value should stand to meet what it is joined with or read by."""
@@ -225,6 +250,12 @@ class Blocking:
         self.constants[value] = contiguous
         return value
 
+    def table(self, lanes: Array, hint: str) -> Value:
+        """Add a constant that says where channels stand."""
+        value = Value(self.fresh(hint), TensorType(lanes.shape, DType.I32))
+        self.constants[value] = lanes.astype(np.int32)
+        return value
+
     def at(self, node: Node) -> None:
         """The nodes to come stand for this old one, and are named after it."""
         self._source = node.source
@@ -257,6 +288,10 @@ class Blocking:
 
     def _unpack(self, old: Value, form: Blocked) -> Value:
         channels = form.channels
+        if channels.order:
+            plain = Channels.of(self.block, channels.count)
+            form = self.move(form, channels.lanes, plain, f"{old.name}_moved")
+            channels = plain
         if channels.is_contiguous:
             if _is_pixel(old.type) and not channels.has_idle_lanes:
                 return self.call_as(Reshape(shape=old.type.shape), form.value, old=old)

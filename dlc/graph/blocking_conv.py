@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from dlc.graph.blocking import Blocked, Blocking
 from dlc.graph.graph import Node, Value
 from dlc.graph.layout import (
@@ -19,6 +21,7 @@ from dlc.graph.op import Array
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
+from dlc.graph.ops.conv_gathered import ConvGathered
 from dlc.graph.ops.shape import Pad
 from dlc.te.expr import Const
 
@@ -93,6 +96,9 @@ def _grouped(blocking: Blocking, node: Node, array: Array) -> Blocked | None:
     sparse = layout.joined > 1 and blocking.repairs
     if layout.groups == 1:
         return _dense(blocking, node, dense, sparse=sparse)
+    form = blocking.find_blocked(x)
+    if form is not None and form.channels.order and layout.joined == 1:
+        return _gathered(blocking, node, form, dense, layout)
     source = grouped_source(blocking, x, layout)
     inputs = Channels.of(blocking.block, dense.shape[1])
     packed = block_conv_weights(dense, inputs, layout.outputs)
@@ -102,6 +108,21 @@ def _grouped(blocking: Blocking, node: Node, array: Array) -> Blocked | None:
     )
     halo = _with_halo(blocking, op, source, lanes=1)
     result = blocking.call(blocked_op, halo, weights)
+    return Blocked(blocking.without_idle(result, layout.outputs), layout.outputs)
+
+
+def _gathered(
+    blocking: Blocking, node: Node, form: Blocked, dense: Array, layout: GroupLayout
+) -> Blocked:
+    """Groups of channels that stand anywhere: where, is a constant."""
+    op, _, w = _parts(node)
+    packed = np.moveaxis(planar_conv_weights(dense, layout.outputs), 1, -2)
+    weights = blocking.constant(packed, w, f"{w.name}_blocked")
+    lanes = form.channels.lanes.reshape(layout.groups, -1)
+    table = blocking.table(lanes, f"{w.name}_lanes")
+    halo = _with_halo(blocking, op, form.value, lanes=1)
+    conv = ConvGathered(stride=op.stride, dilation=op.dilation)
+    result = blocking.call(conv, halo, weights, table)
     return Blocked(blocking.without_idle(result, layout.outputs), layout.outputs)
 
 

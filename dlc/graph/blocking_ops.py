@@ -273,7 +273,7 @@ def block_concat(blocking: Blocking, node: Node) -> bool:
         return False
     channels = parts[0].channels
     if axis == 1:
-        channels = Channels.of(blocking.block, *(s for p in parts for s in p.channels.segments))
+        channels = Channels.join(blocking.block, [p.channels for p in parts])
     idle = parts[0].idle if len({p.idle for p in parts}) == 1 else None
     result = blocking.call(Concat(axis=axis), *(p.value for p in parts))
     blocking.set_blocked(node.output, Blocked(result, channels, idle))
@@ -281,16 +281,23 @@ def block_concat(blocking: Blocking, node: Node) -> bool:
 
 
 def block_channel_shuffle(blocking: Blocking, node: Node) -> bool:
-    """A shuffle of channels, which takes them to where their readers want them."""
+    """A shuffle of channels: they stay where they are if whoever reads them finds them there.
+
+    Else it takes them to where their readers want them.
+    """
     op, (x,) = node.op, node.inputs
     assert isinstance(op, ChannelShuffle)
     form = blocking.find_blocked(x)
     if form is None:
         return False
     count = form.channels.count
+    order = np.swapaxes(np.arange(count).reshape(op.groups, count // op.groups), 0, 1).reshape(-1)
+    found = form.channels.ordered(order.tolist())
+    if blocking.finds_channels(node.output):
+        blocking.set_blocked(node.output, replace(form, channels=found))
+        return True
     channels = blocking.wanted_channels(node.output) or Channels.of(blocking.block, count)
-    order = np.swapaxes(form.channels.lanes.reshape(op.groups, count // op.groups), 0, 1)
-    moved = blocking.move(form, order.reshape(-1), channels, f"{node.output.name}_blocked")
+    moved = blocking.move(form, found.lanes, channels, f"{node.output.name}_blocked")
     blocking.set_blocked(node.output, moved)
     return True
 

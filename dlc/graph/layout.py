@@ -2,12 +2,14 @@
 
 The channels stand in *segments*; each segment begins a new block, and what its last block has
 left over is idle. A tensor made by one operator has one segment. A concatenation of blocked tensors
-simply has the segments of its parts one after the other, so no channel ever has to move.
+simply has the segments of its parts one after the other, so no channel ever has to move. Nor has
+one where channels are shuffled: only who reads them knows which lane is which channel then.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,10 +20,14 @@ from dlc.graph.ops.absent import ABSENT, present
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Where the channels of a blocked tensor stand."""
+    """Where the channels of a blocked tensor stand.
+
+    `order` says for each channel which of those in the segments it is; none: they stand in order.
+    """
 
     block: int
     segments: tuple[int, ...]
+    order: tuple[int, ...] = ()
 
     @staticmethod
     def of(block: int, *segments: int) -> Channels:
@@ -33,6 +39,21 @@ class Channels:
             else:
                 merged.append(size)
         return Channels(block, tuple(merged))
+
+    @staticmethod
+    def join(block: int, parts: Sequence[Channels]) -> Channels:
+        """The channels of a concatenation."""
+        order: list[int] = []
+        for part in parts:
+            start = len(order)
+            order += (start + i for i in part.order or range(part.count))
+        found = Channels.of(block, *(s for p in parts for s in p.segments))
+        return found.ordered(order) if any(p.order for p in parts) else found
+
+    def ordered(self, order: Sequence[int]) -> Channels:
+        """The same lanes, of which channel i has that of what is channel `order[i]` now."""
+        now = self.order or range(self.count)
+        return replace(self, order=tuple(now[i] for i in order))
 
     @property
     def count(self) -> int:
@@ -47,7 +68,7 @@ class Channels:
     @property
     def is_contiguous(self) -> bool:
         """Whether channel i stands at lane i."""
-        return len(self.segments) == 1
+        return len(self.segments) == 1 and not self.order
 
     @property
     def has_idle_lanes(self) -> bool:
@@ -62,14 +83,16 @@ class Channels:
         for size in self.segments:
             found.append(np.arange(start, start + size))
             start += blocks_for(size, self.block) * self.block
-        return np.concatenate(found)
+        lanes = np.concatenate(found)
+        return lanes[list(self.order)] if self.order else lanes
 
     def part(self, start: int, size: int) -> tuple[int, Channels] | None:
         """The first block and the channels of a range of channels, where it is whole blocks.
 
-        None where the range begins within a block, or ends before other channels of its block.
+        None where the range begins within a block, or ends before other channels of its block, or
+        where the channels do not stand in order.
         """
-        if size < 1 or start < 0 or start + size > self.count:
+        if size < 1 or start < 0 or start + size > self.count or self.order:
             return None
         lanes = self.lanes
         first, last = int(lanes[start]), int(lanes[start + size - 1])
@@ -96,7 +119,7 @@ def blocks_for(count: int, block: int) -> int:
 
 def spread(array: Array, axis: int, channels: Channels, fill: float = 0) -> Array:
     """Put the entries of a channel axis where the channels stand; idle lanes get `fill`."""
-    if channels.count == channels.blocks * channels.block:
+    if channels.count == channels.blocks * channels.block and not channels.order:
         return array  # no lane is idle
     shape = list(array.shape)
     shape[axis] = channels.blocks * channels.block

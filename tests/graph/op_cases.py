@@ -14,6 +14,7 @@ from dlc.graph.ops import binary as bin_
 from dlc.graph.ops import (
     conv,
     conv_blocked,
+    conv_gathered,
     elementwise,
     matmul,
     narrow,
@@ -208,6 +209,10 @@ def _contractions() -> list[Case]:
              "f32[2, 2, 2, 2, 2, 3]", values=([3, math.inf, 1, 2, 4, math.nan, -2, *range(30)],
              [2, -0.0, 0.0, -3, -0.0, 1, 5])),
         case(conv_blocked.ConvBlocked(sparse=True), "f32[1, 1, 3, n, 2]", "f32[2, 1, 2, 1, 2, 3]"),
+        case(conv_gathered.ConvGathered(stride=(2, 1)), "f32[n, 3, 5, 4, 2]",
+             "f32[2, 3, 2, 5, 4]", "i32[1, 5]", values=(None, None, [5, 0, 3, 3, 1])),
+        case(conv_gathered.ConvGathered(dilation=(1, 2)), "f32[1, 2, 4, 5, 3]",
+             "f32[6, 2, 2, 2, 3]", "i32[3, 2]", values=(None, None, [5, 0, 2, 1, 4, 3])),
         case(conv_blocked.PlanarConv(stride=(1, 2)), "f32[n, 3, 4, 6]", "f32[2, 3, 3, 2, 4]"),
         case(conv_blocked.DepthwiseBlocked(stride=(2, 1), dilation=(1, 2)),
              "f32[n, 3, 5, 6, 2]", "f32[3, 3, 2, 2]"),

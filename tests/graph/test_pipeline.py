@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,11 @@ class Network:
         self.images = list(self.inputs)
         self.nodes = []
         self.constants = {}
+
+    def start(self, channels):
+        """One image of that many channels, as large as the first."""
+        self.inputs = [self.value("x", (1, channels, 6, 5))]
+        return self.inputs[0]
 
     def value(self, name, shape):
         return Value(name, TensorType(shape, DType.F64))
@@ -107,6 +114,27 @@ class Network:
         shuffled = self.call(ChannelShuffle(groups=3), self.call(act.Relu(), x))
         y = self.call(Conv(groups=3), shuffled, self.constant(15, c // 3, 1, 1))
         return self.call(Add(), y, self.constant(15, 1, 1))
+
+    def add_shuffled_dense(self, x):
+        c = self.channels(x)
+        if c % 2:
+            return None
+        shuffled = self.call(ChannelShuffle(groups=2), x)
+        scaled = self.call(Mul(), shuffled, self.constant(c, 1, 1))
+        return self.call(Conv(), scaled, self.constant(7, c, 1, 1))
+
+    def add_shuffled_depthwise(self, x):
+        """A depthwise convolution between a shuffle and the groups that read it."""
+        c = self.channels(x)
+        if c % 3:
+            return None
+        shuffled = self.call(ChannelShuffle(groups=c // 3), x)
+        deep = self.call(Conv(pads=(1, 1, 1, 1), groups=c), shuffled, self.constant(c, 1, 3, 3))
+        return self.call(Conv(groups=3), deep, self.constant(12, c // 3, 1, 1))
+
+    def add_shuffled(self, x):
+        c = self.channels(x)
+        return None if c % 2 else self.call(ChannelShuffle(groups=c // 2), x)
 
     def add_transposed(self, x):
         c = self.channels(x)
@@ -193,6 +221,27 @@ def test_no_transform_is_left_inside_of_a_network():
     assert "conv" not in names
     assert "pack_channels" not in names[5:]
     assert names.count("unpack_channels") <= len(network.graph().outputs) * 2
+
+
+@pytest.mark.parametrize("reader", ["grouped", "dense", "pool", "sum"])
+def test_channels_that_are_shuffled_move_only_for_who_cannot_find_them(reader):
+    network = Network(0)
+    x = network.call(Conv(groups=3), network.start(24), network.constant(24, 8, 1, 1))
+    x = network.call(ChannelShuffle(groups=3), network.call(act.Relu(), x))
+    if reader == "sum":
+        x = network.call(Add(), x, network.call(act.Sigmoid(), x))
+    elif reader == "pool":
+        x = network.call(MaxPool(kernel=(2, 2)), x)
+    groups = 1 if reader == "dense" else 3
+    x = network.call(Conv(pads=(1, 1, 1, 1), groups=24), x, network.constant(24, 1, 3, 3))
+    x = network.call(Add(), x, network.constant(24, 1, 1))
+    y = network.call(Conv(groups=groups), x, network.constant(24, 24 // groups, 1, 1))
+    graph = replace(network.graph(), outputs=(y,))
+    found = run_passes(graph, PASSES, CONTEXT)
+    same(graph, found, tolerance=1e-8)
+    names = [n.op.name for n in found.nodes]
+    assert ("move_channels" in names) == (reader == "sum")
+    assert ("conv_gathered" in names) == (reader in ("grouped", "pool"))
 
 
 def test_a_pass_out_of_order_is_an_error():
