@@ -52,6 +52,7 @@ from dlc.schedule.rules import (
     transform,
     window,
 )
+from dlc.schedule.rules.tile import choose_tile
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, Expr, Var, index
 from dlc.te.tensor import Tensor, insert, pad, placeholder
@@ -696,6 +697,13 @@ def test_the_tail_of_an_open_number_of_rows_has_tiles_too() -> None:
     tiles = [a.buffer.type.shape[0] for n, a in allocs(fast.body).items() if n.startswith("matmul")]
     assert tiles[1:] == [Const(4, INDEX), Const(1, INDEX)]
     assert tiles[0] != tiles[1]
+
+
+@pytest.mark.parametrize(("size", "columns"), [(56, 8), (28, 16), (14, 32), (14, 128)])
+def test_tiles_of_few_registers_have_sums_to_spare(size: int, columns: int) -> None:
+    """As many as two multiply-adds a cycle wait for, eight, would wait for each late load."""
+    tile = choose_tile(size, size, columns, 16)
+    assert tile.high * tile.rows * tile.columns >= 10
 
 
 def test_tiles_stay_whole_where_pixels_are_repeated() -> None:

@@ -18,7 +18,7 @@ from dlc.core.target import Target
 
 FMA_PER_CYCLE = 2
 LOADS_PER_CYCLE = 2
-FMA_LATENCY = 4
+FMA_LATENCY = 5  # with one cycle for what delays a chain: 8 sums reached half of the rate of 10
 STEP_OVERHEAD = 0.25  # cycles per step that no port accounts for; favours larger tiles
 TAIL_ROWS = 4  # of a tile for what is left of an open number of rows; what is left then has one
 VARIANT_COST = 0.02  # each further tile shape costs code and compile time: a tie-breaker
@@ -78,7 +78,7 @@ def _cost(wide: int, tall: int, across: int, ty: int, mr: int, nr: int) -> float
     ideal = wide * tall * across / FMA_PER_CYCLE
     # One broadcast should feed at least two multiply-adds: a single column is load-bound in
     # practice although the port count says otherwise.
-    penalty = 1.12 if nr == 1 and mr > 1 else 1.0
+    penalty = 1.2 if nr == 1 and mr > 1 else 1.0
     return cost * penalty / ideal + VARIANT_COST * variants
 
 
