@@ -131,6 +131,11 @@ FIRES = [
         X4, "p: f32[2, 3, 7, 8] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 1))",
         "y: f32[2, 3, 6, 6] = average_pool(p, kernel=(2, 3))"),
      ["average_pool"]),
+    ("pool_into_reduce", body(
+        X4, "y: f32[2, 3, 1, 1] = average_pool(x, kernel=(40, 9), stride=(40, 9), "
+        "pads=(2, 0, 2, 1), ceil_mode=True)"), ["reduce"]),
+    ("pool_into_reduce", body(
+        X4, "y: f32[2, 3, 1, 1] = max_pool(x, kernel=(5, 7), stride=(2, 2))"), ["reduce"]),
     ("tiny_weights_into_zeros", body(
         "x: f32[3, 2]", "w: f32[2, 2] = const(1, 1e-310, -1e-309, 2)",
         "y: f32[3, 2] = matmul(x, w)"), ["matmul"]),
@@ -373,6 +378,15 @@ REFUSES = [
     ("pad_into_pool", "negative or not known", body(
         X4, "p: f32[2, 3, 4, 7] = pad(x, before=(0, 0, -1, 0), after=(0, 0, 0, 0))",
         "y: f32[2, 3, 3, 5] = average_pool(p, kernel=(2, 3))")),
+    ("pool_into_reduce", "several windows", body(
+        X4, "y: f32[2, 3, 1, 2] = max_pool(x, kernel=(5, 6))")),
+    ("pool_into_reduce", "counts pads", body(
+        X4, "y: f32[2, 3, 1, 1] = average_pool(x, kernel=(6, 7), pads=(1, 0, 0, 0), "
+        "count_include_pad=True)")),
+    ("pool_into_reduce", "leave elements out", body(
+        X4, "y: f32[2, 3, 1, 1] = max_pool(x, kernel=(5, 4), dilation=(1, 2))")),
+    ("pool_into_reduce", "the whole image", body(
+        X4, "y: f32[2, 3, 1, 1] = max_pool(x, kernel=(5, 5), stride=(1, 5))")),
     ("scaled_sigmoid_into_silu", "not one number", body(
         "x: f32[3, 5]", "c: f32[5] = const(1, 2, 3, 4, 5)", "b: f32[3, 5] = mul(x, c)",
         "s: f32[3, 5] = sigmoid(b)", "y: f32[3, 5] = mul(x, s)")),

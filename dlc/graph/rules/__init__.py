@@ -22,6 +22,7 @@ from dlc.graph.rules.parts_into_layer_norm import PARTS_INTO_LAYER_NORM
 from dlc.graph.rules.parts_into_mish import parts_into_mish
 from dlc.graph.rules.parts_into_rms_norm import PARTS_INTO_RMS_NORM, scale_into_rms_norm
 from dlc.graph.rules.parts_into_softmax import parts_into_softmax
+from dlc.graph.rules.pool_into_reduce import pool_into_reduce
 from dlc.graph.rules.scale_before_conv import scale_before_conv
 from dlc.graph.rules.scale_into_conv import scale_into_conv
 from dlc.graph.rules.scale_into_conv_transpose import scale_into_conv_transpose
@@ -93,6 +94,7 @@ STEP_RULES: tuple[Rule, ...] = (
     add_into_add,
     pad_into_conv,
     pad_into_pool,
+    pool_into_reduce,
     tiny_weights_into_zeros,
     tiny_bias_into_zeros,
     div_into_quotient,
