@@ -24,6 +24,9 @@ After:
 Position: after choose_layouts, which puts a pad before each convolution that needs one; before
 concat_by_offset and fuse_groups, which join the pad to the kernel that makes the tensor.
 
+Where the blocks of a tensor would begin in few sets of the second cache, as those of 32 x 32 pixels
+do, it gets one more line: a convolution reads a pixel of all blocks, one after the other.
+
 The largest halo wins; who needs less, or none, reads a view. A concatenation is made of parts that
 have its halo already, so that each part's kernel writes it. Inputs of the model, and what is
 handed out or reshaped, keep a plain tensor besides the padded copy.
@@ -32,14 +35,21 @@ handed out or reshaped, keep a plain tensor besides the padded copy.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd, prod
 
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Op
 from dlc.graph.ops.attributes import as_sizes
+from dlc.graph.ops.conv_blocked import ConvBlocked
+from dlc.graph.ops.conv_gathered import ConvGathered
 from dlc.graph.ops.shape import Concat, Pad, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.sizes import known_sizes
 from dlc.graph.views import reads_views, writes_boxes, zero_pad_amounts
+from dlc.te.expr import Const
+
+WAYS = 16  # lines in a set of the second cache
+MAX_SHARE = WAYS // 2  # of them, that one pixel of all blocks may take
 
 Halo = tuple[tuple[int, int], ...]  # for each axis the zeros before and after
 
@@ -47,18 +57,26 @@ Halo = tuple[tuple[int, int], ...]  # for each axis the zeros before and after
 @graph_pass(after=("choose_layouts",), bodies=True)
 def share_halos(graph: Graph, context: PassContext) -> Graph:
     """Give each tensor the largest halo anybody reads."""
-    halos = _halos(graph)
+    halos = _halos(graph, context.target.l2_bytes // WAYS)
     return _Writer(graph, halos).run() if halos else graph
 
 
-def _halos(graph: Graph) -> dict[str, Halo]:
-    """The halo of each value that is made with one."""
+def _halos(graph: Graph, period: int) -> dict[str, Halo]:
+    """The halo of each value that is made with one.
+
+    Bytes that are multiples of `period` apart share a set of the second cache.
+    """
     halos: dict[str, Halo] = {}
     for node in graph.nodes:
         amounts = zero_pad_amounts(node)
         if amounts is not None and _can_grow(graph, node.inputs[0]):
             name = node.inputs[0].name
             halos[name] = _larger(halos.get(name, amounts), amounts)
+    for node in graph.nodes:
+        for value in node.outputs:
+            halo = halos.get(value.name, ((0, 0),) * value.type.rank)
+            if _reads_all_blocks(graph, value) and _crowds(value, halo, period):
+                halos[value.name] = (*halo[:2], (halo[2][0], halo[2][1] + 1), *halo[3:])
     changed = True
     while changed:  # a halo spreads between a concatenation and its parts, and on to others
         changed = False
@@ -66,6 +84,26 @@ def _halos(graph: Graph) -> dict[str, Halo]:
             if isinstance(node.op, Concat):
                 changed |= _spread(graph, node, node.op.axis % node.output.type.rank, halos)
     return halos
+
+
+def _reads_all_blocks(graph: Graph, value: Value) -> bool:
+    """Whether a value can have one more line, and a convolution reads pixels of all its blocks."""
+    padded = [u.output for u in graph.users.get(value, ()) if zero_pad_amounts(u) is not None]
+    readers = [u for v in (value, *padded) for u in graph.users.get(v, ()) if v == u.inputs[0]]
+    return any(isinstance(u.op, ConvBlocked | ConvGathered) for u in readers) and _can_grow(
+        graph, value
+    )
+
+
+def _crowds(value: Value, halo: Halo, period: int) -> bool:
+    """Whether more blocks begin in one set of the second cache than it may hold at a time."""
+    _, *sizes = value.type.shape
+    known = [int(n.value) for n in sizes if isinstance(n, Const)]
+    if len(known) < len(sizes) or len(sizes) < 4 or period < 1:
+        return False
+    blocks, *image = (n + sum(h) for n, h in zip(known, halo[1:], strict=True))
+    plane = prod(image) * value.type.dtype.size_bytes
+    return blocks * gcd(plane, period) > MAX_SHARE * period
 
 
 def _spread(graph: Graph, node: Node, axis: int, halos: dict[str, Halo]) -> bool:
