@@ -238,6 +238,9 @@ Errors of float32 functions against float64, in units in the last place (ULP) of
 the largest and the mean, over every {stride} float32 in the range. 0.5 is correctly rounded.
 Made by `python benchmarks/ulp.py --stride {stride_number} --markdown docs/accuracy.md`.
 
+A probability of a float32 Softmax that would be denormal is 0: a multiply-add with one takes a
+hundred times as long.
+
 | function | range | aim | dlc max | mean | onnxruntime max | mean | worst at |
 |---|---|---:|---:|---:|---:|---:|---:|
 """

@@ -28,9 +28,10 @@ def check(node, x, constants, opset=22, oracle=True) -> list[np.ndarray]:
     graph = import_model(load_model(proto)).graph
     found = evaluate(graph, {"x": x})
     results = [found[v.name] for v in graph.outputs]
-    if oracle:
+    if oracle:  # its weights are float32: what cancels has errors of the size of the pixels
+        atol = 1e-5 * max(1, np.abs(x).max(initial=0))
         for got, want in zip(results, ReferenceEvaluator(proto).run(None, {"x": x}), strict=True):
-            np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5)
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=atol)
     return results
 
 

@@ -38,6 +38,7 @@ def test_the_page_of_what_does_not_pass_is_current(outcome):
 def test_the_table_of_operators_is_current():
     table = operator_table.page(element_types.try_all())
     assert table == operator_table.PAGE.read_text(), "run `make operators`"
-    for line in table.splitlines():  # what ONNX's lists allow is taken, but for these
+    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    for line in rows:  # what ONNX's lists allow is taken, but for these
         name = line.split(" | ")[0].removeprefix("| ")
         assert "*not*" not in line or name in SOME_TYPES, line
