@@ -385,6 +385,9 @@ REFUSES = [
         "count_include_pad=True)")),
     ("pool_into_reduce", "leave elements out", body(
         X4, "y: f32[2, 3, 1, 1] = max_pool(x, kernel=(5, 4), dilation=(1, 2))")),
+    ("pool_into_reduce", "leave elements out", body(
+        "x: f32[2, 3, 1, 7]", "y: f32[2, 3, 1, 1] = max_pool(x, kernel=(3, 7), "
+        "pads=(1, 0, 3, 0), dilation=(2, 1))")),
     ("pool_into_reduce", "the whole image", body(
         X4, "y: f32[2, 3, 1, 1] = max_pool(x, kernel=(5, 5), stride=(1, 5))")),
     ("scaled_sigmoid_into_silu", "not one number", body(

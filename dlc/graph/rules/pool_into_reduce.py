@@ -25,7 +25,7 @@ def pool_into_reduce(match: Match) -> Value | Refusal:
     for size, kernel, begin, step in zip(
         x.type.shape[2 : rank + 2], pool.kernel, pool.pads, pool.dilation, strict=False
     ):
-        if not isinstance(size, Const) or (step != 1 and size.value > 1):
+        if not isinstance(size, Const) or (step != 1 and (size.value > 1 or begin % step)):
             return Refusal("the window may leave elements out")
         if begin >= kernel or kernel - begin < size.value:
             return Refusal("the window does not hold the whole image")
