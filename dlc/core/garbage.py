@@ -7,21 +7,31 @@ and frees none: an eighth of the time of scheduling.
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _RARELY = (200_000, 50, 100)  # by objects made and not freed; Python's own limit is 700
+_lock = threading.Lock()
+_inside: list[tuple[int, int, int]] = []  # for each that is inside, the limits before the first
 
 
 @contextmanager
 def collected_rarely() -> Iterator[None]:
-    """Inside, cycles are looked for so rarely that it costs nothing; they are no leak yet."""
-    before = gc.get_threshold()
-    gc.set_threshold(*_RARELY)
+    """Inside, cycles are looked for so rarely that it costs nothing; they are no leak yet.
+
+    The limits are those of the whole process: the last of all threads to leave puts them back.
+    """
+    with _lock:
+        _inside.append(_inside[0] if _inside else gc.get_threshold())
+        gc.set_threshold(*_RARELY)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        with _lock:
+            before = _inside.pop()
+            if not _inside:
+                gc.set_threshold(*before)
 
 
 def collect_rarely() -> None:

@@ -22,6 +22,16 @@ def test_the_limits_come_back():
     assert gc.get_threshold() == before
 
 
+def test_the_last_of_several_builds_at_a_time_brings_the_limits_back():
+    before = gc.get_threshold()
+    first, second = collected_rarely(), collected_rarely()
+    with first:
+        second.__enter__()
+    assert gc.get_threshold()[0] > 100 * before[0]
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before
+
+
 def test_a_worker_collects_rarely_for_good():
     text = (
         "import gc; from dlc.core.garbage import collect_rarely; collect_rarely();"
