@@ -5,7 +5,7 @@ little. That of a large one would split, pack and write its weights anew.
 
 What an artefact is made from is the graph that was imported, with the data of its constants and
 the names of its nodes, what the user asked for, and the compiler itself, of which every source
-file counts.
+file counts, and the one that compiles kernels for GPUs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ import llvmlite
 import ml_dtypes
 import numpy as np
 
+from dlc.codegen.cuda.compile import find_compiler
 from dlc.core.cache import Cache, default_cache
 from dlc.core.env import dump_dir, log_topics
+from dlc.core.errors import TargetError
 from dlc.core.target import Target
 from dlc.frontend.onnx.convert import Imported
 from dlc.graph.graph import Graph
@@ -60,7 +62,7 @@ class ArtifactCache:
         with ThreadPoolExecutor() as pool:  # hashing does not hold Python's lock
             digests = list(pool.map(_digest, arrays))
         parts = (
-            f"artefact {_compiler_version()}",
+            f"artefact {_compiler_version()} {_gpu_compiler(target)}",
             f"{replace(target, features=frozenset())} {sorted(target.features)} {options}",
             f"{imported.interface}",
             *(_description(graph) for graph in _graphs(imported.graph)),
@@ -112,11 +114,27 @@ def _digest(array: Array) -> str:
     return f"{array.dtype} {array.shape} {hashlib.sha256(data.data).hexdigest()}"
 
 
+def _sources() -> list[Path]:
+    """The files of dlc but those made from others: kernels for GPUs begin with one that is C++."""
+    found = (path for path in _PACKAGE.rglob("*") if path.is_file() and path.suffix != ".so")
+    return sorted(path for path in found if path.parent.name != "__pycache__")
+
+
+def _gpu_compiler(target: Target) -> str:
+    """What compiles kernels for GPUs, if the target has one; none where all stays on the host."""
+    if target.gpu is None:
+        return ""
+    try:
+        return str(find_compiler())
+    except TargetError:
+        return ""
+
+
 @functools.cache
 def _compiler_version() -> str:
     """A hash of the source of all of dlc, and the versions of what computes constants and code."""
     digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
+    for path in _sources():
         digest.update(f"{path.relative_to(_PACKAGE)}\n".encode())
         digest.update(path.read_bytes())
     libraries = [f"{m.__name__} {m.__version__}" for m in (llvmlite, ml_dtypes, np)]

@@ -9,10 +9,14 @@ import pytest
 
 import dlc
 from dlc import artifact_cache
+from dlc.artifact_cache import ArtifactCache
 from dlc.autotune.apply import Records
 from dlc.autotune.record import Choice
+from dlc.codegen.cuda.compile import Compiler
 from dlc.compiler import BuildReport, build
 from dlc.core.target_parse import parse_target
+from dlc.frontend.onnx.convert import import_model
+from dlc.frontend.onnx.load import load_model
 from dlc.schedule.primitive import Step
 from tests.cli.models import perceptron
 
@@ -87,6 +91,22 @@ def test_another_compiler_makes_another(tmp_path: Path, monkeypatch: pytest.Monk
     build(perceptron(), tmp_path / "model.so")
     monkeypatch.setattr(artifact_cache, "_compiler_version", lambda: "another")
     assert is_new(build(perceptron(), tmp_path / "model.so"))
+
+
+def test_all_that_code_is_written_in_is_part_of_the_compiler() -> None:
+    kinds = {path.suffix for path in artifact_cache._sources()}
+    assert {".py", ".cuh", ".h", ".c"} <= kinds
+    assert kinds.isdisjoint({".pyc", ".so", ""})
+
+
+def test_another_compiler_for_gpus_makes_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(version: str) -> bytes | None:
+        found = Compiler("nvcc", "nvcc", version)
+        monkeypatch.setattr(artifact_cache, "find_compiler", lambda: found)
+        return ArtifactCache.of(imported, target, ()).key
+
+    target, imported = parse_target("cuda -arch=sm_90"), import_model(load_model(perceptron()))
+    assert key("12.8") == key("12.8") != key("12.9")
 
 
 def test_who_asks_for_more_than_the_artefact_gets_a_whole_build(
