@@ -36,7 +36,7 @@ def to_blocked(x: Array, block: int) -> Array:
 
 
 class BlockedConv(Op):
-    """What the three forms share: the attributes' checks and the spatial sizes."""
+    """What all forms share: the attributes' checks, the spatial sizes and where a result reads."""
 
     stride: tuple[int, ...] = (1, 1)
     dilation: tuple[int, ...] = (1, 1)
