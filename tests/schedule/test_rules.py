@@ -18,7 +18,7 @@ from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.matmul import MatMul, MatMulPacked
-from dlc.graph.ops.norm import LayerNorm, Softmax
+from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm, Softmax
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.resize import Resize
@@ -316,6 +316,35 @@ def layer_norm() -> Func:
     return func((x, s, b), LayerNorm(axis=-1).compute(x, s, b))
 
 
+def instance_norm(*shape: int | Expr) -> Callable[[], Func]:
+    def make() -> Func:
+        x, s, b = tensor("a", *shape), tensor("b", 3), tensor("c", 3)
+        return func((x, s, b), Relu().compute(InstanceNorm().compute(x, s, b)))
+
+    return make
+
+
+def group_norm(groups: int, *shape: int | Expr) -> Callable[[], Func]:
+    def make() -> Func:
+        x, s, b = tensor("a", *shape), tensor("b", shape[1]), tensor("c", shape[1])
+        return func((x, s, b), GroupNorm(groups=groups).compute(x, s, b))
+
+    return make
+
+
+def image_norm(*shape: int | Expr) -> Callable[[], Func]:
+    def make() -> Func:
+        x, s = tensor("a", *shape), tensor("b", *shape[1:])
+        return func((x, s), LayerNorm(axis=1).compute(Relu().compute(x), s))
+
+    return make
+
+
+def product_norm() -> Func:
+    x, w = tensor("a", 5, 9), tensor("b", 9, 21)
+    return func((x, w), LayerNorm().compute(MatMul().compute(x, w)))
+
+
 def row_mean() -> Func:
     x = tensor("a", 3, 50)
     return func((x,), Reduce(kind="mean", axes=(1,), keepdims=False).compute(x))
@@ -386,6 +415,14 @@ CASES: dict[str, Callable[[], Func]] = {
     "softmax_symbolic": softmax(M),
     "softmax_inner": softmax_inner,
     "layer_norm": layer_norm,
+    "instance_norm": instance_norm(2, 3, 5, 37),
+    "instance_norm_open": instance_norm(N, 3, 2, M),
+    "instance_norm_one_column": instance_norm(2, 3, 5, 1),
+    "group_norm": group_norm(2, 2, 6, 5, 7),
+    "group_norm_open": group_norm(3, N, 6, 4, M),
+    "image_norm": image_norm(3, 4, 35),
+    "image_norm_open": image_norm(N, M, 3),
+    "product_norm": product_norm,
     "row_mean": row_mean,
     "placed": placed,
     "placed_with_halo": placed_with_halo,
@@ -433,7 +470,7 @@ def test_a_rule_keeps_the_result(name: str, target: Target) -> None:
         sizes = {"n": n, "m": n}
         arrays = data(plain, sizes)
         want, got = run(plain, arrays, sizes), run(fast, arrays, sizes)
-        rounded = ("softmax", "layer", "attention", "mean", "average")  # by order of summation
+        rounded = ("softmax", "norm", "attention", "mean", "average")  # by order of summation
         if any(word in name for word in rounded):
             np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
         else:
@@ -500,6 +537,38 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
 )
 def test_each_nest_gets_its_rule(name: str, rule: object) -> None:
     assert rule_for(optimize_prepared(CASES[name]()), AVX512) is rule
+
+
+@pytest.mark.parametrize(
+    ("make", "sums"),
+    [
+        (softmax(13), "3"),
+        (layer_norm, "2 3"),
+        (product_norm, "5"),
+        (instance_norm(2, 3, 5, 37), "2 3"),
+        (instance_norm(N, 3, M, M), "n 3"),
+        (instance_norm(2, 3, 1, 37), "2 3 1"),
+        (group_norm(2, 2, 6, 5, 7), "2 2"),
+        (group_norm(3, N, 6, M), "n 3"),
+        (image_norm(3, 4, 35), "3"),
+        (image_norm(1, 4, 35), "1"),
+    ],
+)
+def test_each_sum_of_a_row_is_computed_once(make: Callable[[], Func], sums: str) -> None:
+    plain = optimize_prepared(make())
+    found = row.match(plain, AVX512)
+    assert found is not None
+    assert found.anchor is not None
+    around = loops_around(plain, found.anchor)
+    assert " ".join(str(f.extent) for f in around) == sums
+
+
+def test_short_rows_of_one_sum_are_added_up_as_vectors() -> None:
+    fast = optimize(group_norm(2, 2, 6, 5, 7)(), AVX512)
+    sums = [s for s in stages(fast) if s.buffer.endswith("_lanes") and s.is_reduction]
+    assert sums
+    assert all(s.loops[-1].kind is LoopKind.VECTOR for s in sums)
+    assert {str(s.loops[-1].extent) for s in sums} == {"7"}
 
 
 def optimize_prepared(plain: Func) -> Func:

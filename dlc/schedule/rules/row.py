@@ -1,7 +1,8 @@
-"""Reductions over the innermost dimension with everything around them: softmax, norms, means.
+"""Reductions over the innermost dimensions with everything around them: softmax, norms, means.
 
-All stages of one row run before the next row starts, so a row stays in the first-level cache: it is
-read once and written once. Each reduction runs in as many partial results as a vector has lanes.
+All stages of one row run before the next row starts, so a row stays in the nearest cache that holds
+it: it is read once from beyond, and written once. A row is what one sum is of, be it a line or all
+pixels of some channels. Each reduction runs in as many partial results as a vector has lanes.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from dataclasses import dataclass
 
 from dlc.core.target import Target
 from dlc.core.types import INDEX
-from dlc.schedule.loop import Func, accumulation, allocs
+from dlc.schedule.loop import For, Func, accumulation, allocs
 from dlc.schedule.nest import Stage, stages
-from dlc.schedule.rules.prepare import unroll_factor
+from dlc.schedule.rules.prepare import simple_index, unroll_factor
 from dlc.schedule.rules.subtotals import cut_sum
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import BinOp, Const
-from dlc.te.transform import loads
+from dlc.te.expr import BinOp, Const, Expr, Load, Var
+from dlc.te.transform import free_vars, loads, substitute
+from dlc.te.types import is_const
 
 LONGEST_SUM = 1 << 14  # summands in one chain, whose rounding grows with its length
 VECTORS = (
@@ -47,11 +49,10 @@ def match(func: Func, target: Target) -> Rows | None:
         return None
     result = results[0]
     rank = max(_rank(s) for s in reductions)
-    outer = [f.var for f in result.loops]
     wide = [f for f in result.loops if f.extent != Const(1, f.extent.dtype)]
     has_row = len(wide) > rank or (bool(wide) and _reads_row(result, reductions))
-    names = outer[:-1] if has_row else outer
-    return Rows(result.buffer, names[-1] if names else None)
+    around = _around_sums(found, result) if has_row else result.loops
+    return Rows(result.buffer, around[-1].var if around else None)
 
 
 def over_last(stage: Stage) -> bool:
@@ -64,6 +65,48 @@ def over_last(stage: Stage) -> bool:
         if last and last.get(inner) == 1:
             return True
     return False
+
+
+def _around_sums(found: list[Stage], result: Stage) -> tuple[For, ...]:
+    """The loops over rows: those from the outermost to the last one that tells sums apart.
+
+    A row may have several dimensions, as the pixels of a channel do.
+    """
+    known = _telling(found, result)
+    inside = [i for i, f in enumerate(result.loops[:-1]) if f.var in known]
+    count = inside[-1] + 1 if inside else 0
+    while count + 1 < len(result.loops) and is_const(result.loops[count].extent, 1):
+        count += 1
+    return result.loops[:count]
+
+
+def _telling(found: list[Stage], result: Stage) -> frozenset[str]:
+    """The variables of the result's loops that choose the sums an element is computed from.
+
+    What has an element for each of the row, a sum of products for instance, is no such sum.
+    """
+    made = {s.buffer: s for s in found if s is not result}
+    along = result.names[-1]
+    known: set[str] = set()
+    seen: set[Load] = set()
+
+    def visit(value: Expr) -> None:
+        for load in loads(value):
+            if load in seen or load.buffer not in made:
+                continue
+            seen.add(load)
+            stage = made[load.buffer]
+            used = {v for i in load.index for v in free_vars(simple_index(i, result.loops))}
+            if stage.is_reduction and along not in used:
+                known.update(used)
+            elif all(isinstance(i, Var | Const) for i in stage.store.index):
+                places = zip(stage.store.index, load.index, strict=True)
+                visit(substitute(stage.value, {p.name: i for p, i in places if isinstance(p, Var)}))
+            else:
+                known.update(used)
+
+    visit(result.value)
+    return frozenset(known)
 
 
 def _rank(stage: Stage) -> int:
@@ -100,7 +143,9 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int) -> None:
     inner = stage.inner[-1].var
     extent = trace.constant(inner)
     if extent is not None and extent < lanes:
-        return
+        if len(stage.inner) == 1 or extent == 1:
+            return
+        lanes = extent  # a sum over several dimensions has more than one such short row
     if accumulation(stage.store) is BinOp.ADD:
         _, part = cut_sum(trace, [inner], stage.buffer, LONGEST_SUM)
         if part != stage.buffer:
