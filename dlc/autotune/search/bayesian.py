@@ -16,7 +16,7 @@ _HOPE = 0.7  # deviations
 _FIRST = 4  # trials before the process is asked
 _TAUGHT = 8  # trials of a task, until which other tasks know more of it than its own knobs tell
 _LOOKED_AT = 2  # designs that the cost model looks at, for each that is wanted
-_WHOLE = 2048  # points of a space that is looked at as a whole; of a larger one, as many by chance
+_WHOLE = 2048  # points of a space that is looked at as a whole; of a larger one, half as many
 _MUTANTS = 8  # of each of the best, where the space is larger
 _WORST = 2.0**-5  # what a failure counts as
 
