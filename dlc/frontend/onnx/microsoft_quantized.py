@@ -6,10 +6,12 @@ Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.conv import ConvAttributes
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.matmul import scaled
 from dlc.frontend.onnx.microsoft import DOMAIN
@@ -314,21 +316,13 @@ def convert_conv(
     y_zero: Value,
     bias: Value | None = None,
     *,
-    auto_pad: str = "NOTSET",
     channels_last: int = 0,
-    dilations: Sequence[int] = (),
-    group: int = 1,
-    kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    **attributes: Unpack[ConvAttributes],
 ) -> Value:
     """As the standard operator; with `channels_last` in x and in the result, not in the weights."""
     image = channels_first(ctx, x) if channels_last else x
-    y = _value(convert_qlinear_conv(
-        ctx, image, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias,
-        auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
-        pads=pads, strides=strides,
-    ))  # fmt: skip
+    operands = (image, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias)
+    y = _value(convert_qlinear_conv(ctx, *operands, **attributes))
     return channels_to_end(ctx, y) if channels_last else y
 
 
