@@ -8,7 +8,7 @@ in the second cache, or is read again from the third).
 A strip that all columns pass stays in the second cache while they stream past it. They are read
 from beyond it again for each strip, where all of them together do not fit beside it.
 
-Source: shared measurements with real data: 23 cycles for one product of tiles, which the loads
+Source: measurements with real data: 23 cycles for one product of tiles, which the loads
 of operands from the second cache hide; 8 bytes in a cycle from beyond it.
 """
 

@@ -4,7 +4,7 @@ A tile of `rows` x `columns` vectors keeps rows * columns accumulators in regist
 reduction loads `columns` vectors, broadcasts `rows` scalars and does rows * columns
 multiply-adds. The estimate counts the cycles of one step over all tiles, tails included.
 
-Source: shared measurements on AVX-512 (tile sizes, spill rule rows*columns + columns + 1 <=
+Source: measurements on AVX-512 (tile sizes, spill rule rows*columns + columns + 1 <=
 registers); Intel 64 Optimization Manual, section 2.1 (two FMA and two load ports, FMA latency 4).
 """
 
