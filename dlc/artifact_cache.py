@@ -110,8 +110,9 @@ def _description(graph: Graph) -> str:
 
 
 def _digest(array: Array) -> str:
-    data = np.ascontiguousarray(array).reshape(-1).view("u1")
-    return f"{array.dtype} {array.shape} {hashlib.sha256(data.data).hexdigest()}"
+    flat = np.ascontiguousarray(array).reshape(-1)
+    data = repr(flat.tolist()).encode() if array.dtype.hasobject else flat.view("u1").data  # texts
+    return f"{array.dtype} {array.shape} {hashlib.sha256(data).hexdigest()}"
 
 
 def _sources() -> list[Path]:

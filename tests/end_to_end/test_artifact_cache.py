@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnx.parser
 import pytest
 
 import dlc
@@ -60,6 +62,19 @@ def other_names() -> object:
     model = perceptron()
     model.graph.node[0].name = "another"
     return model
+
+
+def with_text(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 20]> g (string[n] x) => (string[n] y)'
+        f'<string[1] s = {{"{text}"}}> {{ y = StringConcat(x, s) }}'
+    )
+
+
+def test_texts_are_told_apart_by_what_they_say(tmp_path: Path) -> None:
+    news = [is_new(build(with_text(t), tmp_path / "model.so")) for t in ("ab", "ab", "ac")]
+    assert news == [True, False, True]
+    assert dlc.load(tmp_path / "model.so").run({"x": np.array(["x"])})["y"].tolist() == ["xac"]
 
 
 NATIVE = parse_target("native")
