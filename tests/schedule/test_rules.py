@@ -18,7 +18,8 @@ from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.matmul import MatMul, MatMulPacked
-from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm, Softmax
+from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm, LogSoftmax, Softmax
+from dlc.graph.ops.norm_blocked import InstanceNormBlocked
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.resize import Resize
@@ -44,6 +45,7 @@ from dlc.schedule.nest import stages
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import (
     attend,
+    columns,
     contract,
     prepare,
     row,
@@ -311,6 +313,24 @@ def softmax_inner() -> Func:
     return func((x,), Softmax(axis=1).compute(x))
 
 
+def log_softmax_channels(*shape: int | Expr) -> Callable[[], Func]:
+    def make() -> Func:
+        x, y = tensor("a", *shape), tensor("b", 1, shape[-1])
+        return func((x, y), LogSoftmax(axis=1).compute(Add().compute(x, y)))
+
+    return make
+
+
+def blocked_norm(*shape: int | Expr) -> Callable[[], Func]:
+    def make() -> Func:
+        x, s, b = (
+            tensor(n, *size) for n, size in zip("abc", (shape, (2, 16), (2, 16)), strict=True)
+        )
+        return func((x, s, b), Relu().compute(InstanceNormBlocked().compute(x, s, b)))
+
+    return make
+
+
 def layer_norm() -> Func:
     x, s, b = tensor("a", 2, 3, 21), tensor("b", 21), tensor("c", 21)
     return func((x, s, b), LayerNorm(axis=-1).compute(x, s, b))
@@ -414,6 +434,12 @@ CASES: dict[str, Callable[[], Func]] = {
     "softmax_13": softmax(13),
     "softmax_symbolic": softmax(M),
     "softmax_inner": softmax_inner,
+    "softmax_channels": log_softmax_channels(3, 7, 37),
+    "softmax_channels_open": log_softmax_channels(N, 5, M),
+    "softmax_open_channels": log_softmax_channels(2, M, 16),
+    "blocked_norm": blocked_norm(3, 2, 5, 7, 16),
+    "blocked_norm_open": blocked_norm(N, 2, 3, M, 16),
+    "blocked_norm_one_pixel": blocked_norm(1, 2, 1, 1, 16),
     "layer_norm": layer_norm,
     "instance_norm": instance_norm(2, 3, 5, 37),
     "instance_norm_open": instance_norm(N, 3, 2, M),
@@ -533,6 +559,10 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("open_mean", window),
         ("softmax_40", row),
         ("layer_norm", row),
+        ("image_norm_open", row),
+        ("softmax_inner", columns),
+        ("softmax_channels_open", columns),
+        ("blocked_norm", columns),
     ],
 )
 def test_each_nest_gets_its_rule(name: str, rule: object) -> None:
@@ -561,6 +591,16 @@ def test_each_sum_of_a_row_is_computed_once(make: Callable[[], Func], sums: str)
     assert found.anchor is not None
     around = loops_around(plain, found.anchor)
     assert " ".join(str(f.extent) for f in around) == sums
+
+
+@pytest.mark.parametrize("name", ["softmax_channels", "softmax_channels_open", "blocked_norm_open"])
+def test_columns_are_summed_in_registers(name: str) -> None:
+    fast = optimize(CASES[name](), AVX512)
+    sums = [s for s in stages(fast) if s.is_reduction]
+    known = allocs(fast.body)
+    assert sums
+    assert all(s.loops[-1].kind is LoopKind.VECTOR for s in sums)
+    assert {known[s.buffer].scope for s in sums} == {Scope.REGISTER}
 
 
 def test_short_rows_of_one_sum_are_added_up_as_vectors() -> None:

@@ -17,6 +17,7 @@ from dlc.schedule.primitive import refuse
 from dlc.schedule.rules import (
     attend,
     attend_planes,
+    columns,
     contract,
     gpu_attend,
     gpu_contract,
@@ -45,6 +46,7 @@ RULES: tuple[ModuleType, ...] = (
     contract,
     window,
     row,
+    columns,
 )
 GPU_RULES: tuple[ModuleType, ...] = (
     gpu_attend,

@@ -72,7 +72,7 @@ def _around_sums(found: list[Stage], result: Stage) -> tuple[For, ...]:
 
     A row may have several dimensions, as the pixels of a channel do.
     """
-    known = _telling(found, result)
+    known = telling(found, result, result.names[-1])
     inside = [i for i, f in enumerate(result.loops[:-1]) if f.var in known]
     count = inside[-1] + 1 if inside else 0
     while count + 1 < len(result.loops) and is_const(result.loops[count].extent, 1):
@@ -80,13 +80,13 @@ def _around_sums(found: list[Stage], result: Stage) -> tuple[For, ...]:
     return result.loops[:count]
 
 
-def _telling(found: list[Stage], result: Stage) -> frozenset[str]:
+def telling(found: list[Stage], result: Stage, along: str | None = None) -> frozenset[str]:
     """The variables of the result's loops that choose the sums an element is computed from.
 
-    What has an element for each of the row, a sum of products for instance, is no such sum.
+    What has an element for each of a row `along` a loop, a sum of products for instance, is no
+    such sum.
     """
     made = {s.buffer: s for s in found if s is not result}
-    along = result.names[-1]
     known: set[str] = set()
     seen: set[Load] = set()
 

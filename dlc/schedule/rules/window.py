@@ -58,7 +58,7 @@ def match(func: Func, target: Target) -> Window | None:
     if not total.inner or not total.loops:
         return None
     lane_axis = total.names[-1]
-    if is_const(total.loops[-1].extent, 1) or not _along_vectors(total, lane_axis):
+    if is_const(total.loops[-1].extent, 1) or not along_vectors(total, lane_axis):
         return None
     if not _plain(total, results[0]):
         return None
@@ -72,7 +72,7 @@ def match(func: Func, target: Target) -> Window | None:
     return Window(total.buffer, results[0].buffer, results[0].names[-1], row, reach, width)
 
 
-def _along_vectors(total: Stage, lane: str) -> bool:
+def along_vectors(total: Stage, lane: str) -> bool:
     """Whether everything read is contiguous along the lane, or does not depend on it."""
     found = False
     for load in loads(total.value):
@@ -168,14 +168,14 @@ def _tile(trace: Trace, target: Target, lane: str, row: str | None, total: str, 
     outside = loop_around(trace.func, tile_row or lane)
     if outside is not None:
         trace.do("compute_at", total, outside)
-    _accumulate(trace, total, keep=tile_row is None)
+    accumulate(trace, total, keep=tile_row is None)
     if tile_row is not None:
         trace.tile_loop(tile_row)
     if lane in loops(trace.func.body):
         trace.tile_loop(lane, lanes=True)
 
 
-def _accumulate(trace: Trace, total: str, keep: bool) -> None:
+def accumulate(trace: Trace, total: str, keep: bool) -> None:
     """Add a tile up in registers; its totals over subtotals too where `keep`."""
     trace.do("decompose_reduction", total, trace.stage(total).names[0])
     stage = trace.stage(total)
