@@ -21,6 +21,7 @@ from dlc.frontend.onnx.convert import import_model
 from dlc.frontend.onnx.load import load_model
 from dlc.schedule.primitive import Step
 from tests.cli.models import perceptron
+from tests.runtime.emulated import build_emulated
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +140,13 @@ def test_small_models_take_no_room(tmp_path: Path, cache: Path, monkeypatch) -> 
     monkeypatch.setattr(artifact_cache, "MIN_WEIGHT_BYTES", 1 << 20)
     for _ in range(2):
         assert is_new(build(perceptron(), tmp_path / "model.so"))
+    assert list(cache.glob("??/*.file")) == []
+
+
+def test_what_runs_on_an_emulated_gpu_alone_is_not_kept(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_emulated(perceptron(), tmp_path / "model.so", monkeypatch)
     assert list(cache.glob("??/*.file")) == []
 
 
