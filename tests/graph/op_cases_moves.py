@@ -235,6 +235,11 @@ def _others() -> list[Case]:
                 values=([math.nan, 1.0, math.nan, math.inf, 1.0],),
             ),
             case(sort.TopK(k=13, largest=largest), "f32[13]", data="special"),
+            case(sort.TopK(k=3, axis=1, largest=largest), "f32[2, 71]", onnx=onnx),
+            case(sort.TopK(k=7, axis=0, largest=largest), "f32[103, 3]", data="special"),
+            case(sort.TopK(k=1, largest=largest), "i32[n, 37]"),
+            case(sort.TopK(k=5, largest=largest), "i64[301]"),
+            case(sort.TopK(k=0, largest=largest), "f32[50]"),
         ]
     for mode in ("nearest", "linear", "cubic"):
         for padding in ("zeros", "border", "reflection"):
