@@ -25,7 +25,7 @@ class Columns:
 
     result: str
     groups: tuple[str, ...]  # the loops that tell sums apart, but for the last one
-    along: tuple[str, ...]  # the loops along the columns
+    along: tuple[str, ...]  # the loops along the columns, none where only sums are left of them
     lane: str
 
 
@@ -47,7 +47,7 @@ def match(func: Func, target: Target) -> Columns | None:
     outer = result.loops[:-1]
     groups = tuple(f.var for f in outer if f.var in known or is_const(f.extent, 1))
     along = tuple(f.var for f in outer if f.var not in groups)
-    if lane.var not in known or not along:
+    if lane.var not in known:
         return None
     return Columns(result.buffer, groups, along, lane.var)
 
@@ -60,7 +60,8 @@ def space(func: Func, target: Target) -> Space:
 def schedule(trace: Trace, found: Columns, target: Target, knobs: Mapping[str, int]) -> None:
     """Bring all stages of some columns together; see the module."""
     groups, lane = list(found.groups), found.lane
-    lanes = target.lanes(4)
+    size = trace.stage(found.result).value.dtype.size_bytes
+    lanes = target.lanes(max(4, size))
     width = trace.constant(lane)
     if width is None or width > lanes:
         outer, lane = trace.split(lane, lanes)
