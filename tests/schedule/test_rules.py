@@ -21,7 +21,7 @@ from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm, LogSoftmax, Softmax
 from dlc.graph.ops.norm_blocked import InstanceNormBlocked
 from dlc.graph.ops.pool import AveragePool, MaxPool
-from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.reduce import ArgMax, Reduce
 from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.shape import Slice, Transpose
 from dlc.graph.ops.winograd import ConvWinograd
@@ -313,6 +313,22 @@ def softmax_inner() -> Func:
     return func((x,), Softmax(axis=1).compute(x))
 
 
+def arg_max_channels(*shape: int | Expr) -> Callable[[], Func]:
+    def make() -> Func:
+        x = tensor("a", *shape)
+        return func((x,), ArgMax(axis=1, keepdims=False).compute(x))
+
+    return make
+
+
+def one_column(rows: int | Expr, summands: int | Expr) -> Callable[[], Func]:
+    def make() -> Func:
+        x, w = tensor("a", rows, summands), tensor("b", summands, 1)
+        return func((x, w), MatMul().compute(x, w))
+
+    return make
+
+
 def log_softmax_channels(*shape: int | Expr) -> Callable[[], Func]:
     def make() -> Func:
         x, y = tensor("a", *shape), tensor("b", 1, shape[-1])
@@ -437,6 +453,11 @@ CASES: dict[str, Callable[[], Func]] = {
     "softmax_channels": log_softmax_channels(3, 7, 37),
     "softmax_channels_open": log_softmax_channels(N, 5, M),
     "softmax_open_channels": log_softmax_channels(2, M, 16),
+    "arg_max_channels": arg_max_channels(2, 7, 3, 21),
+    "arg_max_channels_open": arg_max_channels(N, 5, M),
+    "one_column": one_column(13, 70),
+    "one_column_short": one_column(37, 19),
+    "one_column_open": one_column(N, M),
     "blocked_norm": blocked_norm(3, 2, 5, 7, 16),
     "blocked_norm_open": blocked_norm(N, 2, 3, M, 16),
     "blocked_norm_one_pixel": blocked_norm(1, 2, 1, 1, 16),
@@ -560,7 +581,11 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("softmax_40", row),
         ("layer_norm", row),
         ("image_norm_open", row),
+        ("one_column", row),
+        ("one_column_open", row),
+        ("one_column_short", contract),
         ("softmax_inner", columns),
+        ("arg_max_channels", columns),
         ("softmax_channels_open", columns),
         ("blocked_norm", columns),
     ],
@@ -593,7 +618,9 @@ def test_each_sum_of_a_row_is_computed_once(make: Callable[[], Func], sums: str)
     assert " ".join(str(f.extent) for f in around) == sums
 
 
-@pytest.mark.parametrize("name", ["softmax_channels", "softmax_channels_open", "blocked_norm_open"])
+@pytest.mark.parametrize(
+    "name", ["softmax_channels", "softmax_channels_open", "arg_max_channels", "blocked_norm_open"]
+)
 def test_columns_are_summed_in_registers(name: str) -> None:
     fast = optimize(CASES[name](), AVX512)
     sums = [s for s in stages(fast) if s.is_reduction]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from dlc.schedule.loop import Func
+from dlc.schedule.loop import For, Func
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import simple_index
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads
 
+MIN_LENGTH = 64  # of sums along vectors
 MIN_USES = 4  # of a packed operand; below, sums along its contiguous dimension cost less
 
 
@@ -74,6 +75,9 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
     rows = [f.extent for f in result.loops if depends[f.var] == (True, False) and f.var != lane]
     if packed is not None and _is_few(rows) and _runs_along(func, column, total):
         return None
+    row = total.factors[0] if column is total.factors[1] else total.factors[1]
+    if _is_narrow(result.loops[-1], total) and _runs_along(func, row, total):
+        return None
     return Contraction(
         total.buffer,
         result.buffer,
@@ -111,6 +115,14 @@ def _is_few(extents: list[Expr]) -> bool:
     """Whether an operand is surely used less often than pays for packing it."""
     sizes = [int(n.value) for n in extents if isinstance(n, Const)]
     return len(sizes) == len(extents) and prod(sizes) < MIN_USES
+
+
+def _is_narrow(lane: For, total: Stage) -> bool:
+    """Whether there is one column, and sums are long enough to be vectors themselves."""
+    if lane.extent != ONE or not total.inner:
+        return False
+    length = total.inner[-1].extent
+    return not isinstance(length, Const) or length.value >= MIN_LENGTH
 
 
 def _runs_along(func: Func, column: Expr, total: Stage) -> bool:
