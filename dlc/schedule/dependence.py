@@ -63,10 +63,20 @@ class Access:
 def why_not_independent(func: Func, loop: str, *, reductions: bool = False) -> str:
     """Why the iterations of `loop` may not run at the same time, or "".
 
-    With `reductions`, a buffer that is only accumulated into, and read by nobody else, is safe.
+    With `reductions`, a buffer that is only accumulated into, and read by nobody else, is safe
+    where all iterations mean one element, or each another one: of lanes that meet in some elements,
+    as at places that come from data, all but one would be lost.
     """
     nest = loops(func.body)[loop]
-    return _why_not(func, nest, (loop,), reductions=reductions)
+    if reason := _why_not(func, nest, (loop,), reductions=reductions):
+        return reason
+    own = {loop: bounds_in(nest)[loop]}
+    for access in accesses(nest) if reductions else ():
+        if access.op is None or not any(loop in free_vars(i) for i in access.index):
+            continue
+        if access.buffer not in allocs(nest.body) and not _distinct([access], (loop,), own):
+            return f"some iterations may use one element of '{access.buffer}', which is written"
+    return ""
 
 
 def why_not_all_independent(func: Func, names: tuple[str, ...]) -> str:

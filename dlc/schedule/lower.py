@@ -3,7 +3,8 @@
 Each tensor becomes one nest (a padded tensor: one for the border, one for the inside), in an order
 in which every tensor is complete before it is read. Intermediate tensors are local buffers around
 the whole body. A reduction that is itself a result gets an accumulator of its own, so that a
-schedule finds the same shape everywhere: accumulate, then write the result.
+schedule finds the same shape everywhere: accumulate, then write the result. What is scattered is
+written twice, as it begins and by its updates, each behind a guard.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dlc.schedule.loop import (
     Buffer,
     For,
     Func,
+    If,
     LoopKind,
     Scope,
     Stmt,
@@ -31,7 +33,7 @@ from dlc.schedule.loop import (
 from dlc.schedule.verify import RESERVED, verify_func
 from dlc.te.expr import Const, Expr, Load, Var, binary
 from dlc.te.simplify import canonical, surely_equal
-from dlc.te.tensor import Axis, Frame, Placed, Reduce, Tensor, identity, whole
+from dlc.te.tensor import Axis, Frame, Placed, Reduce, Scattered, Tensor, identity, whole
 from dlc.te.transform import free_vars, rename_buffers, substitute
 
 
@@ -130,6 +132,14 @@ class _Lowering:
                     self.border(buffer, axes, offset, fill, frame or whole_tensor)
                 at = tuple(o + i for o, i in zip(offset, index, strict=True))
                 self.nests.append(nest(axes, Store(buffer.name, at, local(value))))
+            case Scattered(op, start, updates, where, place, value):
+                self.nests.append(nest(axes, Store(buffer.name, index, local(start))))
+                env |= {a.name: Var(self.fresh(a.label)) for a in updates}
+                at = tuple(local(i) for i in place)
+                total = Load(buffer.name, at, value.dtype)
+                update = Store(buffer.name, at, binary(op, total, local(value)))
+                loops = tuple(Axis(env[a.name].name, a.extent) for a in updates)
+                self.nests.append(nest(loops, If(local(where), update)))
             case value:
                 self.nests.append(nest(axes, Store(buffer.name, index, local(value))))
 

@@ -34,6 +34,11 @@ class Stage:
         return self.start is not None
 
     @property
+    def is_scattered(self) -> bool:
+        """Whether data says which elements are stored."""
+        return _from_data(self.store)
+
+    @property
     def value(self) -> Expr:
         """What is stored, or added up."""
         if self.start is not None:
@@ -57,7 +62,8 @@ def stages(func: Func) -> list[Stage]:
     starts: dict[str, tuple[Store, tuple[For, ...]]] = {}
     begins = _begins([store for store, _ in found])
     for (store, around), is_start in zip(found, begins, strict=True):
-        if accumulation(store) is not None and store.buffer in starts:
+        is_total = accumulation(store) is not None and not _from_data(store)
+        if is_total and store.buffer in starts:
             start, outer = starts.pop(store.buffer)
             ids = {id(f) for f in outer}
             shared = tuple(f for f in around if id(f) in ids)
@@ -65,7 +71,7 @@ def stages(func: Func) -> list[Stage]:
             if len(shared) < len(outer):  # after decompose_reduction: told apart by the index
                 shared, inner = _by_index(store, around)
             result.append(Stage(store.buffer, store, shared, inner, start))
-        elif accumulation(store) is not None:
+        elif is_total:
             shared, inner = _by_index(store, around)
             result.append(Stage(store.buffer, store, shared, inner, None))
         elif is_start:
@@ -130,12 +136,17 @@ def _by_index(store: Store, around: tuple[For, ...]) -> tuple[tuple[For, ...], t
     return kept, tuple(f for f in around if f.var not in used)
 
 
+def _from_data(store: Store) -> bool:
+    return any(loads(i) for i in store.index)
+
+
 def _begins(stores: list[Store]) -> list[bool]:
     """Whether each store gives an accumulator its first value: it is accumulated into next."""
     following: dict[str, Store] = {}
     found: list[bool] = []
     for store in reversed(stores):
         later = following.get(store.buffer)
-        found.append(later is not None and accumulation(later) is not None)
+        total = later is not None and accumulation(later) is not None
+        found.append(later is not None and total and not _from_data(later))
         following[store.buffer] = store
     return found[::-1]

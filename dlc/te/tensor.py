@@ -1,15 +1,16 @@
 """Tensor expressions: what a tensor's elements are, not how to loop over them.
 
-A tensor's body is one of three: an expression for each element; a reduction, which appears only
-at the root of a body; or a `Placed` box inside a larger tensor, which is how halos and
-concatenations are written without a test for each element.
+A tensor's body is one of four: an expression for each element; a reduction, which appears only
+at the root of a body; a `Placed` box inside a larger tensor, which is how halos and
+concatenations are written without a test for each element; or `Scattered` values, each combined
+into the element that the data says.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlc.core.errors import InternalError
 from dlc.core.types import INDEX, DType
@@ -96,7 +97,29 @@ class Frame:
     shape: tuple[Expr, ...]
 
 
-Body = Expr | Reduce | Placed
+@dataclass(frozen=True, slots=True)
+class Scattered:
+    """Elements that begin as `start` and take in values at places that data may name.
+
+    At each position of `updates` at which `where` holds, `value` is combined into the element at
+    `place` by an associative, commutative operator. `place` lies inside of the tensor then.
+    """
+
+    op: BinOp
+    start: Expr
+    updates: tuple[Axis, ...]
+    where: Expr
+    place: tuple[Expr, ...]
+    value: Expr
+
+    def __post_init__(self) -> None:
+        if self.op not in REDUCTIONS:
+            raise InternalError(detail=f"'{self.op}' is no reduction")
+        if self.start.dtype is not self.value.dtype:
+            raise InternalError(detail=f"{self.value.dtype} is combined into {self.start.dtype}")
+
+
+Body = Expr | Reduce | Placed | Scattered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +128,8 @@ class Tensor:
 
     Identity is the object, not its value: a deep structural comparison of a graph of tensors that
     share inputs would be exponential.
-    `axes` are the loops of the body: the whole tensor's, or the box's where it is `Placed`.
+    `axes` are the loops of the body: the whole tensor's, or the box's where it is `Placed`. Of what
+    is `Scattered` they are those of its start.
     """
 
     name: str
@@ -166,6 +190,32 @@ def reduce_sum(extents: Sequence[ExprLike], body: Callable[..., Expr]) -> Reduce
 def reduce_max(extents: Sequence[ExprLike], body: Callable[..., Expr]) -> Reduce:
     """The largest value of a formula over new axes; NaN if any is."""
     return reduce(BinOp.MAX, extents, body)
+
+
+def scatter(
+    op: BinOp,
+    start: Tensor,
+    extents: Sequence[ExprLike],
+    update: Callable[..., tuple[Expr, tuple[Expr, ...], Expr]],
+    *,
+    inputs: tuple[Tensor, ...],
+) -> Tensor:
+    """`start`, given by a formula, with values combined into it at places that data may name.
+
+    Args:
+        op: what combines them.
+        start: what elements begin as, made by `compute`.
+        extents: how many updates there are, along each of their axes.
+        update: from the position of an update: whether it counts, its place, its value.
+        inputs: what `update` reads.
+    """
+    first = start.body
+    if first is None or isinstance(first, Reduce | Placed | Scattered):
+        raise InternalError(detail=f"'{start.name}' begins as no formula")
+    updates = _axes(extents, update, prefix="u")
+    where, place, value = update(*(Var(a.name) for a in updates))
+    body = Scattered(op, first, updates, where, place, value)
+    return replace(start, body=body, inputs=(*start.inputs, *inputs))
 
 
 def identity(op: BinOp, dtype: DType) -> Const:
@@ -253,11 +303,11 @@ def whole(tensor: Tensor) -> tuple[Axis, ...]:
 
 
 def element(tensor: Tensor, position: tuple[Expr, ...]) -> Expr:
-    """The formula of one element of a tensor whose body is not a reduction."""
+    """The formula of one element; of a tensor that combines many, the element itself."""
     from dlc.te.transform import substitute
 
     match tensor.body:
-        case None | Reduce():
+        case None | Reduce() | Scattered():
             return tensor[position]
         case Placed(offset, value, fill, frame):
             sizes = tuple(a.extent for a in tensor.axes)

@@ -157,6 +157,21 @@ def f(n: size, A: f32[n, 4], *, B: f32[n, 4]):
             for j2 in range(4):
                 B[i2, j2] = A[i2, j2]
 """,
+    "scatter_by_data": """
+def f(n: size, A: f32[n, 4], idx: i64[n, 4], *, B: f32[8, 4], C: i64[8]):
+    for a in range(8):
+        C[a] = i64(-1)
+        for b in range(4):
+            B[a, b] = 1.0
+    for i in range(n):
+        for l in vectorize(4):
+            if index(idx[i, 0]) % 11 < 8:
+                B[index(idx[i, 0]) % 11, l] += A[i, l]
+    for u in range(n):
+        for v in range(4):
+            B[index(idx[u, v]) % 8, v] = max(B[index(idx[u, v]) % 8, v], A[u, v])
+            C[index(idx[u, v]) % 8] = max(C[index(idx[u, v]) % 8], i64(u))
+""",
     "floor_division_of_negatives": """
 def f(n: size, A: i64[n], *, B: i64[n, 6]):
     for i in range(n):

@@ -194,6 +194,10 @@ def _scatters() -> list[Case]:
                  values=(None, [0, 2]), onnx=same("ScatterND", reduction=reduction)),
             case(scatter.ScatterND(reduction=reduction), "f32[3, 3, n]", "i64[2, 2, 2]",
                  "f32[2, 2, n]", values=(None, [0, 1, 2, -1, 0, 1, -3, 7])),
+            case(scatter.ScatterND(reduction=reduction), "f32[5, 21]", "i64[n, 1]", "f32[n, 21]",
+                 values=(None, [1, -1, 1])),
+            case(scatter.ScatterElements(axis=1, reduction=reduction), "f16[n, 5]", "i64[n, 4]",
+                 "f16[n, 4]", values=(None, [1, -1, 1, 9]), rtol=2e-3),
         ]  # fmt: skip
     return cases
 

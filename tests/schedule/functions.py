@@ -159,6 +159,23 @@ FUNCTIONS = {
                 for j in range(3):
                     B[i, j] = t[index(I[i]), j]
     """,
+    "scatter": """
+        def f(n: size, I: i64[n, 3], A: f32[n, 3], *, B: f32[6, 3]):
+            t = alloc(f32[6, 3], "local")
+            for a in range(6):
+                for b in range(3):
+                    t[a, b] = 1.0
+            for i in range(n):
+                for j in range(3):
+                    if index(I[i, 0]) < 5:
+                        t[index(I[i, 0]), j] += A[i, j]
+            for p in range(6):
+                for q in range(3):
+                    B[p, q] = t[p, q] * 2.0
+            for u in range(n):
+                for v in range(3):
+                    B[index(I[u, v]), v] = A[u, v]
+    """,
     "lines": """
         def f(n: size, A: bf16[3, 2, 32], X: f32[n, 2], *, B: f32[3, n]):
             for i in range(3):

@@ -42,6 +42,18 @@ LINES = """
             for m in range(n):
                 B[h] += F[h, 0]
 """
+SCATTERED = """
+    def f(n: size, I: i64[n, 4], A: f32[n, 4], *, B: f32[6], C: f32[6, 4]):
+        for i in range(n):
+            for j in range(4):
+                B[index(I[i, j])] += A[i, j]
+        for h in range(n):
+            for k in range(4):
+                B[k // 2] += A[h, k]
+        for u in range(n):
+            for v in range(4):
+                C[index(I[u, v]), v] = A[u, v]
+"""
 RUNNING = """
     def f(A: f32[4, 6], *, s: f32[1], t: f32[4, 6]):
         for i in range(4):
@@ -153,6 +165,11 @@ CASES = [
     ),
     ("vectorize", ("k",), INVOKED, "the instruction 'dot_4xi8_i32' is inside 'k'"),
     ("vectorize", ("j",), RUNNING, "one element of 's'"),
+    ("vectorize", ("j",), SCATTERED, "some iterations may use one element of 'B'"),
+    ("vectorize", ("k",), SCATTERED, "some iterations may use one element of 'B'"),
+    ("reorder", (("v", "u"),), SCATTERED, "one element of 'C'"),
+    ("parallel", ("u",), SCATTERED, "one element of 'C'"),
+    ("parallel", ("i",), SCATTERED, "one element of 'B'"),
     ("parallel", ("j",), SUM, "one element of 's'"),
     ("parallel", ("k",), INSIDE, "inside the vector loop 'j'"),
     ("parallel", ("i",), KINDS, "already parallel"),

@@ -23,6 +23,7 @@ from dlc.graph.ops.norm_blocked import InstanceNormBlocked
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import ArgMax, Reduce
 from dlc.graph.ops.resize import Resize
+from dlc.graph.ops.scatter import ScatterElements, ScatterND
 from dlc.graph.ops.shape import Slice, Transpose
 from dlc.graph.ops.winograd import ConvWinograd
 from dlc.schedule.edit import loops_around
@@ -56,6 +57,7 @@ from dlc.schedule.rules import (
 )
 from dlc.schedule.rules.tile import choose_tile
 from dlc.schedule.trace import Trace
+from dlc.schedule.work import operations
 from dlc.te.expr import Const, Expr, Var, index
 from dlc.te.tensor import Tensor, insert, pad, placeholder
 from dlc.te.transform import free_vars, loads
@@ -864,3 +866,33 @@ def test_windows_of_an_open_width_share_what_they_load(stride: int, widths: list
     fast = optimize(depthwise(N, stride)(), AVX512)
     tiles = [a.buffer.type.shape[-2] for a in allocs(fast.body).values()]
     assert tiles == [Const(w, INDEX) for w in widths]
+
+
+def scattered(op: ScatterElements | ScatterND, *shapes: tuple[int, ...]) -> Func:
+    types = [TensorType(s, DType.I64 if n == 1 else DType.F32) for n, s in enumerate(shapes)]
+    x, at, updates = (placeholder(name, t) for name, t in zip("abc", types, strict=True))
+    return func((x, at, updates), op.compute(x, at, updates))
+
+
+@pytest.mark.parametrize("reduction", ["none", "add"])
+def test_the_work_of_a_scatter_grows_with_its_updates(reduction: str) -> None:
+    def work(rows: int) -> int:
+        shapes = (rows, 16), (rows, 1), (rows, 16)
+        return operations(scattered(ScatterND(reduction=reduction), *shapes).body) or 0
+
+    assert work(1000) == 100 * work(10) > 0
+
+
+@pytest.mark.parametrize(("axis", "kind"), [(0, LoopKind.SERIAL), (1, LoopKind.PARALLEL)])
+def test_only_lines_that_share_no_element_are_scattered_at_a_time(axis: int, kind: str) -> None:
+    op = ScatterElements(axis=axis, reduction="add")
+    fast = optimize(scattered(op, (9, 40), (9, 40), (9, 40)), AVX512)
+    (stage,) = [s for s in stages(fast) if s.is_scattered]
+    assert [f.kind for f in stage.loops] == [kind, LoopKind.SERIAL]
+
+
+def test_rows_are_scattered_in_vectors() -> None:
+    fast = optimize(scattered(ScatterND(reduction="add"), (9, 40), (7, 1), (7, 40)), AVX512)
+    found = [s for s in stages(fast) if s.is_scattered]
+    assert [f.kind for f in found[0].loops] == [LoopKind.SERIAL, LoopKind.SERIAL, LoopKind.VECTOR]
+    assert {s.loops[0].kind for s in found} == {LoopKind.SERIAL}

@@ -1,13 +1,14 @@
 """Operators that write elements at indices. An index below 0 counts from the end.
 
-Each result looks for the updates that are meant for it, so they need no order of execution, and
-an update whose index lies outside changes nothing. Of several updates of one element the last
-counts; with a reduction all are combined, with the element itself.
+Each update goes to its element: the work grows with the updates, not with the elements times the
+updates. An update whose index lies outside changes nothing. Of several updates of one element the
+last counts; with a reduction all are combined, with the element itself. Which is the last one is a
+reduction as well, the largest number of an update, so that no order of execution matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,18 +19,17 @@ from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import normal_axis
 from dlc.graph.ops.elementwise import ANY, NUMBERS, check_dtype
 from dlc.graph.ops.gather import check_indices
-from dlc.graph.ops.precision import widen
+from dlc.graph.ops.precision import narrow, widen
 from dlc.graph.ops.reindex import reshaped_index
 from dlc.te import tensor as te
 from dlc.te.expr import (
     TRUE,
+    ZERO,
     BinOp,
     Expr,
-    binary,
     both,
     cast,
     const,
-    equal,
     maximum,
     select,
 )
@@ -40,6 +40,10 @@ REDUCTIONS = {"add": BinOp.ADD, "mul": BinOp.MUL, "max": BinOp.MAX, "min": BinOp
 _UFUNCS: dict[str, Any] = {
     "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
 }  # fmt: skip
+
+
+Meant = Callable[[Sequence[Expr]], tuple[Expr, tuple[Expr, ...]]]
+"""From the position of an update: whether it changes an element, and which."""
 
 
 class Scatter(Op):
@@ -54,21 +58,46 @@ class Scatter(Op):
         if self.reduction not in ("none", *REDUCTIONS):
             raise self.reject(f"there is no reduction '{self.reduction}'", x, indices, updates)
 
-    def combined(self, x: te.Tensor, changes: te.Tensor) -> te.Tensor:
+    def combined(
+        self, x: te.Tensor, indices: te.Tensor, updates: te.Tensor, extents: Shape, meant: Meant
+    ) -> te.Tensor:
         """Each element with the reduction of its updates."""
-        function = REDUCTIONS[self.reduction]
-        return te.elementwise(
-            self.name, lambda v, u: cast(x.dtype, binary(function, widen(v), u)), x, changes
+        start = te.elementwise(self.name, widen, x)
+        total = te.scatter(
+            REDUCTIONS[self.reduction],
+            start,
+            extents,
+            lambda *u: (*meant(u), widen(updates[u])),
+            inputs=(indices, updates),
         )
+        return narrow(total, x.dtype)
 
-    def neutral(self, dtype: DType) -> Expr:
-        """What leaves an element as it is."""
-        return te.identity(REDUCTIONS[self.reduction], dtype)
+
+def _last(
+    indices: te.Tensor,
+    shape: Shape,
+    extents: Shape,
+    meant: Meant,
+    number: Callable[[Sequence[Expr]], Expr],
+) -> te.Tensor:
+    """The largest number of an update of each element; -1 where there is none."""
+    start = te.compute("last", shape, lambda *i: const(-1, DType.I64), inputs=())
+    return te.scatter(
+        BinOp.MAX,
+        start,
+        extents,
+        lambda *u: (*meant(u), cast(DType.I64, number(u))),
+        inputs=(indices,),
+    )
 
 
 def _from_end(value: Expr, size: Expr) -> Expr:
     at = cast(INDEX, value)
     return select(at < 0, at + size, at)
+
+
+def _inside(at: Expr, size: Expr) -> Expr:
+    return both(at >= 0, at < size)
 
 
 @op("scatter_elements", fuse=Fuse.OPAQUE, onnx="ScatterElements")
@@ -97,40 +126,18 @@ class ScatterElements(Scatter):
 
     def compute(self, x: te.Tensor, indices: te.Tensor, updates: te.Tensor) -> te.Tensor:
         axis = normal_axis(self, self.axis, x.type.rank, x.type)
-        length = indices.shape[axis]
 
-        def meant(i: Sequence[Expr], r: Expr) -> tuple[tuple[Expr, ...], Expr, Expr]:
-            """Where update `r` of this line is, whether there is one, whether it is meant."""
-            place = (*i[:axis], r, *i[axis + 1 :])
-            exists: Expr = TRUE
-            for d, (at, size) in enumerate(zip(i, indices.shape, strict=True)):
-                if d != axis and not surely_at_most(x.shape[d], size):
-                    exists = both(exists, at < size)
-            return place, exists, equal(_from_end(indices[place], x.shape[axis]), i[axis])
+        def meant(u: Sequence[Expr]) -> tuple[Expr, tuple[Expr, ...]]:
+            at = _from_end(indices[tuple(u)], x.shape[axis])
+            inside = _inside(at, x.shape[axis])
+            for d, (size, count) in enumerate(zip(x.shape, indices.shape, strict=True)):
+                if d != axis and not surely_at_most(count, size):
+                    inside = both(inside, u[d] < size)
+            return inside, (*u[:axis], at, *u[axis + 1 :])
 
         if self.reduction != "none":
-
-            def total(*i: Expr) -> te.Reduce:
-                def value(r: Expr) -> Expr:
-                    place, exists, hit = meant(i, r)
-                    update = widen(updates[place])
-                    none = self.neutral(update.dtype)
-                    return select(exists, select(hit, update, none), none)
-
-                return te.reduce(REDUCTIONS[self.reduction], (length,), value)
-
-            changes = te.compute(f"{x.name}_changes", x.shape, total, inputs=(indices, updates))
-            return self.combined(x, changes)
-
-        def latest(*i: Expr) -> te.Reduce:
-            def value(r: Expr) -> Expr:
-                _, exists, hit = meant(i, r)
-                none = const(-1, DType.I64)
-                return select(exists, select(hit, cast(DType.I64, r), none), none)
-
-            return te.reduce_max((length,), value)
-
-        last = te.compute(f"{x.name}_last", x.shape, latest, inputs=(indices,))
+            return self.combined(x, indices, updates, indices.shape, meant)
+        last = _last(indices, x.shape, indices.shape, meant, lambda u: u[axis])
 
         def element(*i: Expr) -> Expr:
             place = (*i[:axis], maximum(cast(INDEX, last[i]), 0), *i[axis + 1 :])
@@ -184,35 +191,25 @@ class ScatterND(Scatter):
         outer: Shape = indices.shape[:-1]
         count = x.type.rank - (updates.type.rank - len(outer))
 
-        def hit(i: Sequence[Expr], q: Sequence[Expr]) -> Expr:
-            found: Expr = TRUE
-            for d in range(count):
-                at = _from_end(indices[(*q, const(d, INDEX))], x.shape[d])
-                found = both(found, equal(at, i[d]))
-            return found
+        def meant(u: Sequence[Expr]) -> tuple[Expr, tuple[Expr, ...]]:
+            q, rest = u[: len(outer)], u[len(outer) :]
+            inside: Expr = TRUE
+            place: list[Expr] = []
+            for d, size in enumerate(x.shape[:count]):
+                place.append(_from_end(indices[(*q, const(d, INDEX))], size))
+                inside = both(inside, _inside(place[-1], size))
+            return inside, (*place, *rest)
 
         if self.reduction != "none":
+            return self.combined(x, indices, updates, (*outer, *x.shape[count:]), meant)
 
-            def total(*i: Expr) -> te.Reduce:
-                def value(*q: Expr) -> Expr:
-                    update = widen(updates[(*q, *i[count:])])
-                    return select(hit(i, q), update, self.neutral(update.dtype))
+        def number(u: Sequence[Expr]) -> Expr:
+            flat: Expr = ZERO
+            for at, size in zip(u, outer, strict=True):
+                flat = flat * size + at
+            return flat
 
-                return te.reduce(REDUCTIONS[self.reduction], outer, value)
-
-            changes = te.compute(f"{x.name}_changes", x.shape, total, inputs=(indices, updates))
-            return self.combined(x, changes)
-
-        def latest(*i: Expr) -> te.Reduce:
-            def value(*q: Expr) -> Expr:
-                flat: Expr = const(0, INDEX)
-                for at, size in zip(q, outer, strict=True):
-                    flat = flat * size + at
-                return select(hit(i, q), cast(DType.I64, flat), const(-1, DType.I64))
-
-            return te.reduce_max(outer, value)
-
-        last = te.compute(f"{x.name}_last", x.shape[:count], latest, inputs=(indices,))
+        last = _last(indices, x.shape[:count], outer, meant, number)
         everything = canonical(TensorType(outer).elems)
 
         def element(*i: Expr) -> Expr:

@@ -7,6 +7,7 @@ from math import prod
 
 from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
+from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import loops_around, sequence
 from dlc.schedule.loop import Block, For, Func, LoopKind, Stmt, allocs, loops, walk
 from dlc.schedule.nest import Stage, is_cheap, readers, stages, top_nests
@@ -168,6 +169,7 @@ def finish(trace: Trace, target: Target) -> None:
         )
         names = _element_loops(trace.func, top)
         inner = frozenset(v for v in loops(top) if v not in names)
+        inner |= _scattering(trace.func, top)
         trace.parallel_outer(top, stop | inner | _short_rows(trace, top, stop | inner))
 
 
@@ -207,6 +209,14 @@ def _element_loops(func: Func, top: Stmt) -> set[str]:
     return {v for s in stages(func) for v in s.names if v in inside}
 
 
+def _scattering(func: Func, top: Stmt) -> frozenset[str]:
+    """The loops of a nest whose iterations may store the same element, as data says."""
+    if not any(s.is_scattered and set(s.names) & set(loops(top)) for s in stages(func)):
+        return frozenset()
+    serial = [s.var for s in loops(top).values() if s.kind is LoopKind.SERIAL]
+    return frozenset(v for v in serial if why_not_independent(func, v))
+
+
 def _innermost(top: Stmt) -> list[str]:
     """Serial loops of a nest that contain no loop."""
     return [
@@ -228,7 +238,8 @@ def _vectorize(trace: Trace, name: str, target: Target) -> None:
         return
     if any(name in free_vars(i) for i in stage.store.index[:-1]):
         return
-    if any(x.buffer == stage.buffer for x in loads(stage.value)):
+    own = [x for x in loads(stage.value) if x.buffer == stage.buffer]
+    if own and (not stage.is_scattered or any(x.index != stage.store.index for x in own)):
         return
     lanes = target.lanes(stage.value.dtype.size_bytes)
     extent = trace.constant(name)
