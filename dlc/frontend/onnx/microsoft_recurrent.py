@@ -5,12 +5,13 @@ Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Unpack
 
 from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.microsoft import DOMAIN
+from dlc.frontend.onnx.recurrence import LayerAttributes
 from dlc.frontend.onnx.recurrent import convert_lstm
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
@@ -35,13 +36,8 @@ def convert_dynamic_lstm(
     r_scale: Value | None = None,
     r_zero: Value | None = None,
     *,
-    activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (),
-    activations: Sequence[str] = (),
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
+    **attributes: Unpack[LayerAttributes],
 ) -> tuple[Value, ...]:
     """An LSTM with weights [directions, in, 4 * hidden] of bytes, which become floats once.
 
@@ -53,9 +49,7 @@ def convert_dynamic_lstm(
     weights = [_real(ctx, *v) for v in ((w, w_scale, w_zero), (r, r_scale, r_zero))]
     made = convert_lstm(
         ctx, x, *weights, bias, sequence_lens, initial_h, initial_c, peepholes,
-        activation_alpha=activation_alpha, activation_beta=activation_beta,
-        activations=activations, clip=clip, direction=direction, hidden_size=hidden_size,
-        input_forget=input_forget,
+        input_forget=input_forget, **attributes,
     )  # fmt: skip
     assert isinstance(made, tuple), "it has several results"
     return made

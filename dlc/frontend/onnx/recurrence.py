@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from dlc.core.types import DType
 from dlc.frontend.onnx.body import Body, Step, scan
@@ -88,6 +89,21 @@ class StepBuilder:
         return split_axis(self.ctx, gates, -1, None, count)
 
 
+class LayerAttributes(TypedDict, total=False):
+    """What ONNX says of every recurrent layer.
+
+    Source: https://onnx.ai/onnx/operators/onnx__LSTM.html
+    """
+
+    activation_alpha: Sequence[float]
+    activation_beta: Sequence[float]
+    activations: Sequence[str]
+    clip: float
+    direction: str
+    hidden_size: int
+    layout: int
+
+
 def read_layer(
     ctx: Context,
     x: Value,
@@ -95,16 +111,17 @@ def read_layer(
     r: Value,
     bias: Value | None,
     sequence_lens: Value | None,
-    direction: str,
-    layout: int,
-    clip: float | None,
-    hidden_size: int | None,
-    activations: Sequence[str],
-    alpha: Sequence[float],
-    beta: Sequence[float],
     defaults: Sequence[str],
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
 ) -> Layer:
-    """Check and collect what the three operators share."""
+    """Check and collect what the three operators share; `defaults` are their activations."""
     ways = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     if direction not in ways:
         ctx.refuse(f"direction = '{direction}' is not known")
@@ -122,7 +139,7 @@ def read_layer(
     names = activations or [*defaults] * len(reverse)
     if len(names) != len(defaults) * len(reverse):
         ctx.refuse(f"{len(names)} activations, not {len(defaults) * len(reverse)}")
-    chosen = read_activations(ctx, names, alpha, beta)
+    chosen = read_activations(ctx, names, activation_alpha, activation_beta)
     count = len(defaults)
     per_direction = tuple(tuple(chosen[d * count : (d + 1) * count]) for d in range(len(reverse)))
     return Layer(

@@ -5,11 +5,12 @@ Source: https://onnx.ai/onnx/operators/onnx__LSTM.html, onnx__GRU.html, onnx__RN
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
+from typing import Unpack
 
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.recurrence import (
+    LayerAttributes,
     StepBuilder,
     initial_state,
     one_direction,
@@ -37,21 +38,13 @@ def convert_lstm(
     initial_c: Value | None = None,
     peepholes: Value | None = None,
     *,
-    activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (),
-    activations: Sequence[str] = (),
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
-    layout: int = 0,
     output_sequence: int = 1,
+    **attributes: Unpack[LayerAttributes],
 ) -> tuple[Value, ...]:
     """Long short-term memory."""
-    layer = read_layer(
-        ctx, x, w, r, bias, sequence_lens, direction, layout, clip, hidden_size,
-        activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh", "Tanh"),
-    )  # fmt: skip
+    defaults = ("Sigmoid", "Tanh", "Tanh")
+    layer = read_layer(ctx, x, w, r, bias, sequence_lens, defaults, **attributes)
     starts = [initial_state(ctx, layer, v) for v in (initial_h, initial_c)]
     peeps = _peepholes(ctx, peepholes, len(layer.reverse))
     cell = partial(_lstm_cell, coupled=bool(input_forget))
@@ -105,21 +98,13 @@ def convert_gru(
     sequence_lens: Value | None = None,
     initial_h: Value | None = None,
     *,
-    activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (),
-    activations: Sequence[str] = (),
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     linear_before_reset: int = 0,
     output_sequence: int = 1,
+    **attributes: Unpack[LayerAttributes],
 ) -> tuple[Value, ...]:
     """Gated recurrent unit."""
-    layer = read_layer(
-        ctx, x, w, r, bias, sequence_lens, direction, layout, clip, hidden_size,
-        activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh"),
-    )  # fmt: skip
+    defaults = ("Sigmoid", "Tanh")
+    layer = read_layer(ctx, x, w, r, bias, sequence_lens, defaults, **attributes)
     starts = [initial_state(ctx, layer, initial_h)]
     directions = range(len(layer.reverse))
     if linear_before_reset:
@@ -169,20 +154,12 @@ def convert_rnn(
     sequence_lens: Value | None = None,
     initial_h: Value | None = None,
     *,
-    activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (),
-    activations: Sequence[str] = (),
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     output_sequence: int = 1,
+    **attributes: Unpack[LayerAttributes],
 ) -> tuple[Value, ...]:
     """A simple recurrent layer."""
-    layer = read_layer(
-        ctx, x, w, r, bias, sequence_lens, direction, layout, clip, hidden_size,
-        activations, activation_alpha, activation_beta, ("Tanh",),
-    )  # fmt: skip
+    defaults = ("Tanh",)
+    layer = read_layer(ctx, x, w, r, bias, sequence_lens, defaults, **attributes)
     starts = [initial_state(ctx, layer, initial_h)]
     return run_layer(ctx, layer, 1, starts, [[] for _ in layer.reverse], _rnn_cell, whole_bias=True)
 
