@@ -213,7 +213,7 @@ def convert_scan_8(
             num_scan_inputs=num_scan_inputs,
             scan_input_directions=directions,
         )
-        return Step((), made if isinstance(made, tuple) else (made,))
+        return Step((), made)
 
     return scan(ctx, "batch", (), operands, row)
 

@@ -106,7 +106,7 @@ def convert_fused_gemm(
     transB: int = 0,  # noqa: N803
 ) -> Value:
     """A Gemm with an activation behind it."""
-    y = _value(convert_gemm(ctx, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB))
+    y = convert_gemm(ctx, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
     return _activated(ctx, y, activation, (activation_alpha, activation_beta))
 
 
@@ -207,7 +207,7 @@ def convert_quantize_linear(
     ctx: Context, x: Value, scale: Value, zero: Value | None = None, *, axis: int = 1
 ) -> Value:
     """As the standard operator, also for 16 bits."""
-    return _value(convert_quantize(ctx, x, scale, zero, axis=axis))
+    return convert_quantize(ctx, x, scale, zero, axis=axis)
 
 
 @converter("DequantizeLinear", since=1, domain=DOMAIN)
@@ -215,9 +215,4 @@ def convert_dequantize_linear(
     ctx: Context, x: Value, scale: Value, zero: Value | None = None, *, axis: int = 1
 ) -> Value:
     """As the standard operator, also for 16 bits."""
-    return _value(convert_dequantize(ctx, x, scale, zero, axis=axis))
-
-
-def _value(result: Value | tuple[Value, ...]) -> Value:
-    assert isinstance(result, Value)
-    return result
+    return convert_dequantize(ctx, x, scale, zero, axis=axis)

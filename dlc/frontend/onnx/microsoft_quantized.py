@@ -143,7 +143,7 @@ def convert_global_pool(
     if channels_last:
         over = Reduce(kind="mean", axes=tuple(range(1, x.type.rank - 1)), keepdims=True)
         return _between(ctx, x, scales, lambda v: ctx.call(over, v))
-    return _between(ctx, x, scales, lambda v: _value(convert_global_average_pool(ctx, v)))
+    return _between(ctx, x, scales, lambda v: convert_global_average_pool(ctx, v))
 
 
 @converter("QLinearAveragePool", since=1, domain=DOMAIN)
@@ -167,10 +167,10 @@ def convert_pool(
 
     def pooled(v: Value) -> Value:
         v = channels_first(ctx, v) if channels_last else v
-        y = _value(convert_average_pool(
+        y = convert_average_pool(
             ctx, v, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
             count_include_pad=count_include_pad, pads=pads, strides=strides,
-        ))  # fmt: skip
+        )  # fmt: skip
         return channels_to_end(ctx, y) if channels_last else y
 
     return _between(ctx, x, (x_scale, x_zero, y_scale, y_zero), pooled)
@@ -262,7 +262,7 @@ def convert_dynamic_matmul(
     centre = ctx.call(Round(), ctx.call(Div(), ctx.call(Sub(), zero, low), scale))
     centre = cast_to(ctx, centre, DType.U8)
     whole = quantized(ctx, a, scale, centre, _WHOLE, DType.U8)
-    return _value(convert_matmul_to_float(ctx, whole, b, scale, b_scale, centre, b_zero, bias))
+    return convert_matmul_to_float(ctx, whole, b, scale, b_scale, centre, b_zero, bias)
 
 
 @converter("QLinearWhere", since=1, domain=DOMAIN)
@@ -322,10 +322,5 @@ def convert_conv(
     """As the standard operator; with `channels_last` in x and in the result, not in the weights."""
     image = channels_first(ctx, x) if channels_last else x
     operands = (image, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias)
-    y = _value(convert_qlinear_conv(ctx, *operands, **attributes))
+    y = convert_qlinear_conv(ctx, *operands, **attributes)
     return channels_to_end(ctx, y) if channels_last else y
-
-
-def _value(result: Value | tuple[Value, ...]) -> Value:
-    assert isinstance(result, Value)
-    return result

@@ -46,13 +46,11 @@ def convert_dynamic_lstm(
     """
     if w_scale is None or r_scale is None:
         ctx.refuse("its weights have no scale")
-    weights = [_real(ctx, *v) for v in ((w, w_scale, w_zero), (r, r_scale, r_zero))]
-    made = convert_lstm(
-        ctx, x, *weights, bias, sequence_lens, initial_h, initial_c, peepholes,
+    floats = (_real(ctx, w, w_scale, w_zero), _real(ctx, r, r_scale, r_zero))
+    return convert_lstm(
+        ctx, x, *floats, bias, sequence_lens, initial_h, initial_c, peepholes,
         input_forget=input_forget, **attributes,
     )  # fmt: skip
-    assert isinstance(made, tuple), "it has several results"
-    return made
 
 
 def _real(ctx: Context, weights: Value, scale: Value, zero: Value | None) -> Value:

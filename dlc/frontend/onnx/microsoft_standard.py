@@ -43,7 +43,7 @@ def convert_pad_contrib(
 ) -> Value:
     """As the standard operator without axes; the widths may be one row of a matrix."""
     widths = reshape_to(ctx, pads, (pads.type.elems,))
-    return one(convert_pad(ctx, x, widths, value, mode=mode))
+    return convert_pad(ctx, x, widths, value, mode=mode)
 
 
 @converter("ExpandDims", since=1, domain=DOMAIN)
@@ -70,7 +70,7 @@ def convert_grid_sample(
 @converter("Unique", since=1, domain=DOMAIN)
 def convert_unique_contrib(ctx: Context, x: Value) -> tuple[Value, ...]:
     """Distinct elements in order of appearance, which one each is, and how often they occur."""
-    values, _, ranks, counts = several(convert_unique(ctx, x, sorted=0))
+    values, _, ranks, counts = convert_unique(ctx, x, sorted=0)
     return values, ranks, counts
 
 
@@ -141,10 +141,10 @@ def convert_nhwc_max_pool(
     strides: Sequence[int] = (),
 ) -> Value:
     """The maxima of windows, with channels as the last axis."""
-    y, *_ = several(convert_max_pool(
+    y, *_ = convert_max_pool(
         ctx, channels_first(ctx, x), kernel_shape=kernel_shape, auto_pad=auto_pad,
         ceil_mode=ceil_mode, dilations=dilations, pads=pads, strides=strides,
-    ))  # fmt: skip
+    )  # fmt: skip
     return channels_last(ctx, y)
 
 
@@ -161,11 +161,11 @@ def _declare_nhwc_conv(op_type: str) -> None:
         activation_params: Sequence[float] = (),
         **attributes: Unpack[ConvAttributes],
     ) -> Value:
-        y = one(convert_fused_conv(
+        y = convert_fused_conv(
             ctx, channels_first(ctx, x), channels_first(ctx, w), bias,
             None if other is None else channels_first(ctx, other),
             activation=activation, activation_params=activation_params, **attributes,
-        ))  # fmt: skip
+        )  # fmt: skip
         return channels_last(ctx, y)
 
 
@@ -253,18 +253,6 @@ def convert_reduce_sum_integer(
     over = axes_of(ctx, axes, x.type.rank)
     reduce = Reduce(kind="sum", axes=over, keepdims=bool(keepdims))
     return ctx.call(reduce, cast_to(ctx, x, DType.I32))
-
-
-def one(result: Value | tuple[Value, ...]) -> Value:
-    """The result of a converter that has one."""
-    assert isinstance(result, Value), "it has several results"
-    return result
-
-
-def several(result: Value | tuple[Value, ...]) -> tuple[Value, ...]:
-    """The results of a converter that has several."""
-    assert isinstance(result, tuple), "it has one result"
-    return result
 
 
 def channels_first(ctx: Context, x: Value) -> Value:

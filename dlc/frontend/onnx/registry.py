@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import get_args, get_type_hints
+from typing import TypeVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dlc.graph.graph import Value
 from dlc.graph.op import OPS, Op
 
 Converter = Callable[..., Value | tuple[Value, ...]]
+C = TypeVar("C", bound=Converter)
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "int": int,
     "float": float,
@@ -81,10 +82,10 @@ class Entry:
 CONVERTERS: dict[tuple[str, str], dict[int, Entry]] = {}
 
 
-def converter(op_type: str, *, since: int, domain: str = "") -> Callable[[Converter], Converter]:
+def converter(op_type: str, *, since: int, domain: str = "") -> Callable[[C], C]:
     """Declare how an ONNX operator becomes nodes, from one opset version on."""
 
-    def declare(fn: Converter) -> Converter:
+    def declare(fn: C) -> C:
         versions = CONVERTERS.setdefault((domain, op_type), {})
         assert since not in versions, f"{op_type}-{since} is declared twice"
         versions[since] = _entry(fn)
