@@ -7,9 +7,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from dlc.artifact_cache import ArtifactCache
 from dlc.autotune.apply import Records, Tuning, find_records
@@ -19,9 +19,10 @@ from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers
 from dlc.core.dump import Dumper
-from dlc.core.errors import UserError
 from dlc.core.garbage import collected_rarely
 from dlc.core.log import enable_topics
+from dlc.core.precision import Precision, check_precision
+from dlc.core.staging import staging_folder
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
 from dlc.describe import describe
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("dlc.schedule")
 
-Precision = Literal["highest", "high", "tf32", "medium"]
 Scheduler = Callable[[Func, Target], "tuple[Step, ...] | None"]
 """The steps that schedule a kernel for a target; None for those of the rule that fits it."""
 
@@ -192,9 +192,12 @@ def build(
         return BuildReport(path=path, target=machine, seconds=seconds, passes=(), **known)
     lowered = _lower(imported, machine, asked, began, progress)
     choose = schedule or (rules_own if optimize else _none)
-    report = assemble(lowered, path, records, choose, jobs=jobs, progress=progress)
-    kept.keep(path, {name: getattr(report, name) for name in _KEPT})
-    return report
+    with staging_folder(path) as folder:  # another build may write to `path` meanwhile
+        draft = Path(folder) / path.name
+        report = assemble(lowered, draft, records, choose, jobs=jobs, progress=progress)
+        kept.keep(draft, {name: getattr(report, name) for name in _KEPT})
+        draft.replace(path)
+    return replace(report, path=path)
 
 
 def _find(
@@ -256,9 +259,7 @@ class _Asked:
     optimize: bool
 
     def __post_init__(self) -> None:
-        if self.precision not in get_args(Precision):
-            hint = f"there are: {', '.join(get_args(Precision))}"
-            raise UserError(detail=f"precision '{self.precision}' is unknown", hint=hint)
+        check_precision(self.precision)
 
 
 def _import(

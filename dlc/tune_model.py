@@ -30,7 +30,7 @@ from dlc.te.transform import loads
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from dlc.compiler import Precision
+    from dlc.core.precision import Precision
     from dlc.frontend.onnx.interface import Dim
     from dlc.frontend.onnx.structure import Structure
 

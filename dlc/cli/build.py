@@ -12,17 +12,15 @@ import typer
 from dlc.cli.argument import parse_dims, parse_shapes, parse_values, parse_variants
 from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_bytes, show_seconds, show_target, stderr, stdout
-from dlc.core.errors import UserError
+from dlc.core.precision import PRECISIONS, Precision, check_precision
+from dlc.core.staging import staging_folder
 
 if TYPE_CHECKING:
-    from tempfile import TemporaryDirectory
-
     from dlc.compiler import BuildReport
     from dlc.core.target import Target
     from dlc.verify_model import VerifyReport
 
 _FORGIVEN = 10  # times onnxruntime's own error; a wrong program is off by far more
-PRECISIONS = ("highest", "high", "tf32", "medium")
 
 
 def build(
@@ -82,9 +80,7 @@ def build(
 
     dims, shapes = parse_dims(dim or ()), parse_shapes(shape or ())
     values, variants = parse_values(value or ()), parse_variants(variant or ())
-    if precision not in PRECISIONS:
-        hint = "there are: " + ", ".join(PRECISIONS)
-        raise UserError(detail=f"--precision '{precision}' is unknown", hint=hint)
+    exact = check_precision(precision)
     machine = parse_target(target)
     path = out or model.parent / f"{model.stem}.so"
     console = stderr()
@@ -106,14 +102,14 @@ def build(
                 shapes=shapes,
                 values=values,  # type: ignore[arg-type]  # numbers, or lists of them
                 variants=variants,
-                precision=precision,  # type: ignore[arg-type]  # one of PRECISIONS
+                precision=exact,
                 half=half,
                 keep=keep or (),
                 jobs=jobs,
                 progress=display,
             )
             compared = verify and not values  # onnxruntime would need the values as inputs
-            promise = precision if half is None else "medium"
+            promise: Precision = exact if half is None else "medium"
             checked = _verify(model, draft, machine, promise, display) if compared else None
         draft.replace(path)
     seconds = time.perf_counter() - began
@@ -133,25 +129,6 @@ def _tell(report: BuildReport, path: Path, seconds: float, *, quiet: bool) -> No
         stderr().print(line, style="dim", soft_wrap=True)
 
 
-def staging_folder(path: Path) -> TemporaryDirectory[str]:
-    """A new folder beside a file that is to be written; it takes the file's place when complete.
-
-    Raises:
-        UserError: the file could not be written.
-    """
-    import tempfile
-
-    if path.is_dir():
-        raise UserError(detail=f"{path} is a folder", hint="name a file: -o model.so")
-    if not path.parent.is_dir():
-        raise UserError(detail=f"cannot write {path}: there is no folder {path.parent}")
-    try:
-        return tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError(detail=f"cannot write {path}: {reason}") from error
-
-
 def _title(model: Path, path: Path, target: str, cores: int) -> str:
     from dlc import __version__
 
@@ -160,7 +137,7 @@ def _title(model: Path, path: Path, target: str, cores: int) -> str:
 
 
 def _verify(
-    model: Path, draft: Path, machine: Target, precision: str, display: BuildDisplay
+    model: Path, draft: Path, machine: Target, precision: Precision, display: BuildDisplay
 ) -> VerifyReport | None:
     """Compare with onnxruntime, and where they differ let the float64 reference decide.
 

@@ -12,9 +12,9 @@ import typer
 from typer.core import TyperGroup
 
 from dlc.cli.argument import parse_dims, parse_shapes
-from dlc.cli.build import PRECISIONS
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
 from dlc.core.errors import LimitError, UserError
+from dlc.core.precision import PRECISIONS, check_precision
 
 if TYPE_CHECKING:
     from dlc.autotune.session import Machines, Options, Snapshot
@@ -99,12 +99,9 @@ def tune_models(
     if progress is not None and progress not in PROGRESS:
         hint = f"there are: {', '.join(PROGRESS)}"
         raise UserError(detail=f"--progress '{progress}' is unknown", hint=hint)
-    if precision not in PRECISIONS:
-        hint = f"there are: {', '.join(PRECISIONS)}"
-        raise UserError(detail=f"--precision '{precision}' is unknown", hint=hint)
     options = _options(budget, search, cache, seed, resume)
     given = {"dims": parse_dims(dim or ()), "shapes": parse_shapes(shape or ())}
-    given |= {"precision": precision, "only": tasks}
+    given |= {"precision": check_precision(precision), "only": tasks}
     if dry_run:
         from dlc.tune_model import plan_tuning
 

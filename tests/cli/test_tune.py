@@ -133,7 +133,7 @@ def test_a_search_its_log_and_its_next_session(files, dlc_main):
         (["mlp.onnx", "--search", "dowsing"], "search 'dowsing'"),
         (["mlp.onnx", "--cache", "lukewarm"], "cache mode 'lukewarm'"),
         (["mlp.onnx", "--progress", "loud"], "--progress 'loud' is unknown"),
-        (["mlp.onnx", "--precision", "low"], "--precision 'low' is unknown"),
+        (["mlp.onnx", "--precision", "low"], "precision 'low' is unknown"),
         (["mlp.onnx", "--runner", "telnet://x"], "--runner 'telnet://x' is not understood"),
         (["mlp.onnx", "--tasks", "conv"], "there is no task 'conv'"),
         (["none.onnx"], "none.onnx"),

@@ -15,7 +15,7 @@ from dlc.artifact_cache import ArtifactCache
 from dlc.autotune.apply import Records
 from dlc.autotune.record import Choice
 from dlc.codegen.cuda.compile import Compiler
-from dlc.compiler import BuildReport, build
+from dlc.compiler import BuildReport, Progress, build
 from dlc.core.target_parse import parse_target
 from dlc.frontend.onnx.convert import import_model
 from dlc.frontend.onnx.load import load_model
@@ -166,3 +166,18 @@ def test_a_place_that_cannot_be_written_to_is_refused_as_ever(tmp_path: Path) ->
     build(perceptron(), tmp_path / "model.so")
     with pytest.raises(dlc.UserError, match="cannot write"):
         build(perceptron(), tmp_path / "missing" / "model.so")
+
+
+def test_what_another_build_put_in_the_same_place_meanwhile_is_not_kept(tmp_path: Path) -> None:
+    place = tmp_path / "model.so"
+
+    def build_another(now: Progress) -> None:
+        if now.stage == "link":
+            build(other_weights(), place)  # type: ignore[arg-type]
+
+    build(perceptron(), place, progress=build_another)
+    ours = place.read_bytes()
+    found = build(perceptron(), tmp_path / "again.so")
+    assert not is_new(found)
+    assert found.path.read_bytes() == ours
+    assert build(other_weights(), place).path.read_bytes() != ours  # type: ignore[arg-type]

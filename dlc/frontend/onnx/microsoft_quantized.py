@@ -28,6 +28,7 @@ from dlc.frontend.onnx.quantized import (
 )
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.slicing import concat
+from dlc.frontend.onnx.windows import WindowAttributes
 from dlc.graph.graph import Value
 from dlc.graph.ops.activation import LeakyRelu, Sigmoid
 from dlc.graph.ops.binary import Add, Div, Maximum, Minimum, Mul, Sub, Where
@@ -155,21 +156,19 @@ def convert_pool(
     y_scale: Value | None = None,
     y_zero: Value | None = None,
     *,
-    auto_pad: str = "NOTSET",
+    kernel_shape: Sequence[int],
     ceil_mode: int = 0,
     channels_last: int = 0,
     count_include_pad: int = 0,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    **attributes: Unpack[WindowAttributes],
 ) -> Value:
     """The mean of each window."""
 
     def pooled(v: Value) -> Value:
         v = channels_first(ctx, v) if channels_last else v
         y = convert_average_pool(
-            ctx, v, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad, pads=pads, strides=strides,
+            ctx, v, kernel_shape=kernel_shape, ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad, **attributes,
         )  # fmt: skip
         return channels_to_end(ctx, y) if channels_last else y
 

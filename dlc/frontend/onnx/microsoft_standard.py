@@ -23,15 +23,16 @@ from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
 from dlc.frontend.onnx.scatter import convert_gather_nd
 from dlc.frontend.onnx.selection import convert_unique
 from dlc.frontend.onnx.slicing import convert_pad, split_axis
+from dlc.frontend.onnx.wider import convert_grid_sample
 from dlc.graph.graph import Value
 from dlc.graph.ops.activation import Gelu, Silu
 from dlc.graph.ops.binary import Add, And, Mul, Or, Sub
 from dlc.graph.ops.elementwise import IsInf, IsNaN, Not, Sqrt
 from dlc.graph.ops.norm import GroupNorm, Softmax
 from dlc.graph.ops.reduce import Reduce
-from dlc.graph.ops.sample import GridSample
 
 converter("GatherND", since=1, domain=DOMAIN)(convert_gather_nd)
+converter("GridSample", since=1, domain=DOMAIN)(convert_grid_sample)
 converter("Range", since=1, domain=DOMAIN)(convert_range)
 converter("Trilu", since=1, domain=DOMAIN)(convert_trilu)
 converter("TransposeMatMul", since=1, domain=DOMAIN)(convert_fused_matmul)
@@ -50,21 +51,6 @@ def convert_pad_contrib(
 def convert_expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     """An axis of size 1 more."""
     return unsqueeze(ctx, x, (ctx.one_int(axis, "axis"),))
-
-
-@converter("GridSample", since=1, domain=DOMAIN)
-def convert_grid_sample(
-    ctx: Context,
-    x: Value,
-    grid: Value,
-    *,
-    align_corners: int = 0,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
-) -> Value:
-    """As the standard operator."""
-    op = GridSample(align_corners=align_corners, mode=mode, padding_mode=padding_mode)
-    return ctx.call(op, x, grid)
 
 
 @converter("Unique", since=1, domain=DOMAIN)
