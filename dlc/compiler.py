@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +39,7 @@ from dlc.schedule.loop import Func
 from dlc.schedule.primitive import Step
 from dlc.schedule.program import Program
 from dlc.schedule.round_products import round_program
+from dlc.stages import Progress, Stages
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -52,20 +52,6 @@ _LOG = logging.getLogger("dlc.schedule")
 
 Scheduler = Callable[[Func, Target], "tuple[Step, ...] | None"]
 """The steps that schedule a kernel for a target; None for those of the rule that fits it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """One event of a build: a stage that ended, or a kernel that was compiled.
-
-    `done` of `total` counts kernels inside the stage `codegen`; other stages have 1 of 1.
-    """
-
-    stage: str
-    detail: str
-    seconds: float
-    done: int = 1
-    total: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +258,7 @@ def _import(
     variants: Sequence[Mapping[str, Dim]],
     progress: Callable[[Progress], None] | None,
 ) -> Imported:
-    with _Stages(progress)("import") as say:
+    with Stages(progress)("import") as say:
         imported = import_variants(
             load_model(model), variants, dims=dims, shapes=shapes, values=values,
             decides=machine.gpu is None,  # a branch would keep the whole model on the host
@@ -289,7 +275,7 @@ def _lower(
     began: float,
     progress: Callable[[Progress], None] | None,
 ) -> Lowered:
-    stage = _Stages(progress)
+    stage = Stages(progress)
     reports: list[PassReport] = []
     with stage("optimize") as say:
         graph = run_passes(
@@ -329,7 +315,7 @@ def assemble(
 ) -> BuildReport:
     """The second half of a build: schedule, compile and link; see `build`."""
     began = time.perf_counter()
-    stage = _Stages(progress)
+    stage = Stages(progress)
     imported, machine, program = lowered.imported, lowered.target, lowered.program
     found = [KernelJob(k.name, k, machine, schedule(k, machine)) for k in program.kernels]
     tuned = 0
@@ -391,23 +377,3 @@ def rules_own(func: Func, target: Target) -> None:
 
 def _none(func: Func, target: Target) -> tuple[Step, ...]:
     return ()
-
-
-class _Stages:
-    """Times stages and reports them."""
-
-    def __init__(self, progress: Callable[[Progress], None] | None) -> None:
-        self.progress = progress or (lambda _: None)
-        self.began = time.perf_counter()
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[Callable[[str], None]]:
-        self.began = time.perf_counter()
-        detail: list[str] = [""]
-        yield lambda text: detail.__setitem__(0, text)
-        self.progress(Progress(name, detail[0], time.perf_counter() - self.began))
-
-    def kernel(self, name: str, done: int, total: int) -> None:
-        """One kernel is compiled."""
-        seconds = time.perf_counter() - self.began
-        self.progress(Progress("kernel", name, seconds, done, total))

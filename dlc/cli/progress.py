@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dlc.compiler import Progress
+    from dlc.stages import Progress
 
 STAGES = ("import", "optimize", "lower", "codegen", "link", "verify")
 _FOLLOWING = dict(pairwise(STAGES)) | {"cache": "verify"}

@@ -15,11 +15,12 @@ from dlc.artifact_cache import ArtifactCache
 from dlc.autotune.apply import Records
 from dlc.autotune.record import Choice
 from dlc.codegen.cuda.compile import Compiler
-from dlc.compiler import BuildReport, Progress, build
+from dlc.compiler import BuildReport, build
 from dlc.core.target_parse import parse_target
 from dlc.frontend.onnx.convert import import_model
 from dlc.frontend.onnx.load import load_model
 from dlc.schedule.primitive import Step
+from dlc.stages import Progress
 from tests.cli.models import perceptron
 from tests.runtime.emulated import build_emulated
 
