@@ -287,3 +287,38 @@ WARP_PRODUCTS = {
 }
 for _product in WARP_PRODUCTS.values():
     declare(_product.name, _product.meaning, _product.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class WarpReduction:
+    """What a warp makes of one value of each of its threads, and of what is there already."""
+
+    kind: str  # "add", "mul", "min" or "max"
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        """The name of the instruction."""
+        return f"warp_{self.kind}_{self.dtype}"
+
+    @property
+    def meaning(self) -> str:
+        """One element takes all values in."""
+        symbol = {"add": "+", "mul": "*"}.get(self.kind)
+        step = f"y[0] {symbol}= x[k]" if symbol else f"y[0] = {self.kind}(y[0], x[k])"
+        head = f"def {self.name}(x: {self.dtype}[32], *, y: {self.dtype}[1]):\n"
+        return f"{head}    for k in range(32):\n        {step}\n"
+
+
+# In pairs of threads whose numbers differ in one bit: 16 apart, then 8, and so on to neighbours.
+# Source: CUDA C++ Programming Guide, "Warp Shuffle Functions".
+WARP_REDUCTIONS = {
+    reduction.name: reduction
+    for reduction in (
+        WarpReduction(kind, dtype)
+        for kind in ("add", "mul", "min", "max")
+        for dtype in ("f32", "f64", "i32", "i64")
+    )
+}
+for _reduction in WARP_REDUCTIONS.values():
+    declare(_reduction.name, _reduction.meaning, (("x", 0, 1, 32),))

@@ -96,7 +96,7 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
     text = ptx.read_text()
     copies = ("cp.async.cg.shared.global", "cp.async.commit_group", "cp.async.wait_group")
     engine = ("mma.sync.aligned.m16n8k16", "ldmatrix.sync", "mma.sync.aligned.m16n8k8")
-    for instruction in (*engine, *copies, "atom.global.inc"):
+    for instruction in (*engine, *copies, "atom.global.inc", "shfl.sync.bfly"):
         assert instruction in text
     for arch in ("sm_80", "sm_90", "sm_100", "sm_120"):
         said = run(["ptxas", "-v", f"-arch={arch}", "-o", tmp_path / arch, ptx])

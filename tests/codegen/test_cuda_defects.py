@@ -97,6 +97,19 @@ TAILS = """
 """
 
 
+ROWS = """
+    def f(A: f32[3, 600], *, B: f32[3, 600]):
+        s = alloc(f32[3], "local")
+        for i in range(3):
+            s[i] = 0.0
+            for k in range(600):
+                s[i] += A[i, k]
+        for a in range(3):
+            for b in range(600):
+                B[a, b] = A[a, b] - s[a]
+"""
+
+
 @dataclass(frozen=True)
 class Defect:
     """A text to replace in a kernel, and what is found."""
@@ -249,6 +262,36 @@ DEFECTS = {
     "a copy that is not aligned": Defect(
         "staged", "i0_2_b * 6144 + k_t * 16", "i0_2_b * 6144 + k_t * 15", "copy is not aligned",
     ),
+    "a shuffle for some lanes only": Defect(
+        "rows", "warp_add(", "if (DLC_THREAD % 32 > 3) warp_add(",
+        "lanes of a warp of block . wait for the others",
+    ),
+    "warps that end before a shuffle": Defect(
+        "rows", "warp_add(", "if (DLC_THREAD < 224) warp_add(", WRONG,
+    ),
+    "lanes that exchange their values twice over": Defect(
+        "rows", "warp_add(s_last,", "s_parts[0] += of_lane(s_parts[0], 1); warp_add(s_last,", WRONG,
+    ),
+    "a shuffle over half of a warp": Defect(
+        "rows", "warp_add(s_last, ki_finalo, s_parts[0])",
+        "for (int bits = 8; bits; bits /= 2) s_parts[0] += of_lane(s_parts[0], bits); "
+        "if (DLC_THREAD % 32 == 0) s_last[ki_finalo] = float(s_parts[0])", WRONG,
+    ),
+    "the results of all warps at one place": Defect(
+        "rows", "warp_add(s_last, ki_finalo,", "warp_add(s_last, 0,", "race: ",
+    ),
+    "the results of warps behind their buffer": Defect(
+        "rows", "warp_add(s_last, ki_finalo,", "warp_add(s_last, ki_finalo + 1,", "out of bounds",
+    ),
+    "no barrier before the results of warps are added up": Defect(
+        "rows", "  barrier();\n  if (DLC_THREAD < 1) {", "  if (DLC_THREAD < 1) {", "race: ",
+    ),
+    "results of warps that do not begin with 0": Defect(
+        "rows", "s_last[ki_finalo_init] = 0.0f", "(void)0", WRONG,
+    ),
+    "the values of lanes that have none": Defect(
+        "rows", "kii + kio * 32 + ko * 256 < 600", "true", "out of bounds: 'A'|another",
+    ),
     "a maximum that drops NaN": Defect(
         "nan", r"max_of(float(A[b * 64]), 1.0f)", "(A[b * 64] > 1.0f ? float(A[b * 64]) : 1.0f)",
         WRONG,
@@ -261,6 +304,7 @@ HARMLESS = {"a chunk too many"}
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, Scheduled]:
     found = {"product": product(), "reverse": written(REVERSE), "shift": written(SHIFT)}
+    found["rows"] = schedule(parse(ROWS), "k")
     found |= {"tails": written(TAILS), "engine": engine(), "tf32": tf32(), "staged": staged()}
     return found | {"nan": found["reverse"]}
 

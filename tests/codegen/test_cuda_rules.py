@@ -348,6 +348,45 @@ def test_rows_of_any_width(width: int, threads: int) -> None:
     np.testing.assert_allclose(got["out"], want["out"], rtol=1e-5)
 
 
+@pytest.mark.parametrize("width", [1, 31, 700])
+def test_rows_of_open_width_are_one_launch(width: int) -> None:
+    made = schedule(CASES["softmax_symbolic"](), "k")
+    (kernel,) = made.kernels
+    assert "warp_max(a_max_last," in kernel.text
+    sizes = {"n": 1, "m": width}
+    check_emulated(made, inputs(made.func, sizes), sizes, rtol=1e-5)
+
+
+def test_a_row_that_shared_memory_cannot_hold_is_read_again() -> None:
+    x = tensor("a", 1, 70_000)
+    func = lower_tensors("f", (), (x,), (Softmax(axis=-1).compute(x),))
+    (kernel,) = schedule(func, "k").kernels
+    assert kernel.shared_bytes < 1000
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("f64", "max"), ("i32", "add"), ("i64", "min")])
+def test_warps_reduce_all_wide_types(dtype: str, name: str) -> None:
+    start, step = {
+        "max": ("-f64(inf)", "max(s[i], A[i, k])"),
+        "min": ("i64(9223372036854775807)", "min(s[i], A[i, k])"),
+        "add": ("i32(0)", "s[i] + A[i, k]"),
+    }[name]
+    func = parse(f"""
+    def f(A: {dtype}[2, 601], *, B: {dtype}[2, 601]):
+        s = alloc({dtype}[2], "local")
+        for i in range(2):
+            s[i] = {start}
+            for k in range(601):
+                s[i] = {step}
+        for a in range(2):
+            for b in range(601):
+                B[a, b] = A[a, b] - s[a]
+    """)
+    made = schedule(func, "k")
+    assert any(f"warp_{name}(" in k.text for k in made.kernels)
+    check_emulated(made, inputs(func, {}), {})
+
+
 def test_what_surrounds_a_copy_is_filled_by_its_launch() -> None:
     x = tensor("a", 2, 5, 7)
     func = lower_tensors("f", (), (x,), (pad("p", x, (0, 1, 2), (0, 1, 0)),))

@@ -97,7 +97,6 @@ REFUSED = [
     ("distribute", (("i",), (32,), (1,)), COPY.replace("for j", "for i_b"), "'i_b' is taken"),
     ("distribute", (("i",), (32,), (1,)), RUNNING, "one element of 'B'"),
     ("distribute", (("i",), (32,), (1,)), LANES, "already block"),
-    ("cooperate", ("i", 32), COPY, "runs n times"),
     ("cooperate", ("j", 0), COPY, "0 threads are fewer"),
     ("cooperate", ("j", 32), RUNNING, "one element of 'B'"),
     ("cooperate", ("m", 32), KEPT, "inside the vectorize 'l'"),

@@ -31,7 +31,14 @@ from dlc.schedule.gpu import (
     threads_of,
     waits_for,
 )
-from dlc.schedule.instruction import ASYNC_COPIES, WARP_PRODUCTS, AsyncCopy, WarpProduct
+from dlc.schedule.instruction import (
+    ASYNC_COPIES,
+    WARP_PRODUCTS,
+    WARP_REDUCTIONS,
+    AsyncCopy,
+    WarpProduct,
+    WarpReduction,
+)
 from dlc.schedule.loop import (
     Alloc,
     Block,
@@ -266,18 +273,24 @@ class _Printer:
                 kind, count = MEMORY_TYPES[buffer.type.dtype], prod(buffer.type.static_shape)
                 head = f"{pad}DLC_LOCAL({kind}, {buffer.name}, {count});"
                 return [head, *self.stmt(body, pad)]
-            case Invoke(name, operands) if name in WARP_PRODUCTS:
-                return [pad + self.warp_product(WARP_PRODUCTS[name], operands)]
-            case Invoke(name, operands) if name in ASYNC_COPIES:
-                return [pad + self.copy(ASYNC_COPIES[name], operands)]
-            case Invoke(name, _):
-                raise CodegenError(
-                    stage="the CUDA printer",
-                    unit=self.func.name,
-                    reason=f"there is no emitter for the instruction '{name}'",
-                )
+            case Invoke(name, operands):
+                return [pad + self.invoke(name, operands)]
             case _:
                 assert_never(stmt)
+
+    def invoke(self, name: str, operands: tuple[Operand, ...]) -> str:
+        """An instruction as a call of the seam."""
+        if name in WARP_PRODUCTS:
+            return self.warp_product(WARP_PRODUCTS[name], operands)
+        if name in WARP_REDUCTIONS:
+            return self.warp_reduction(WARP_REDUCTIONS[name], operands)
+        if name in ASYNC_COPIES:
+            return self.copy(ASYNC_COPIES[name], operands)
+        raise CodegenError(
+            stage="the CUDA printer",
+            unit=self.func.name,
+            reason=f"there is no emitter for the instruction '{name}'",
+        )
 
     def warp_product(self, known: WarpProduct, operands: tuple[Operand, ...]) -> str:
         """The product that a warp computes: factors in shared memory, sums in registers."""
@@ -286,6 +299,12 @@ class _Printer:
         (a, b, c), (lda, ldb) = places, pitches
         name = "multiply_tf32" if known.dtype == "tf32" else "multiply_tiles"
         return f"{name}<{known.rows}, {known.columns}>({c}, {a}, {lda}, {b}, {ldb});"
+
+    def warp_reduction(self, known: WarpReduction, operands: tuple[Operand, ...]) -> str:
+        """What a warp makes of a value of each thread."""
+        (values, own), (target, index) = operands
+        place = self.place(target, index)
+        return f"warp_{known.kind}({target}, {place}, {self.element(values, own)});"
 
     def copy(self, known: AsyncCopy, operands: tuple[Operand, ...]) -> str:
         """A copy of neighbouring elements to shared memory."""

@@ -65,6 +65,13 @@ template <class T> float half_of(u32 pair, int which) {
 
 }  // namespace dlc
 
+template <class T> T of_lane(T x, int bits) {
+  dlc::Brought mine = {};
+  memcpy(mine.x, &x, sizeof x);
+  const dlc::Brought *lanes = dlc::meet(mine);
+  memcpy(&x, lanes[dlc::thread % 32 ^ bits].x, sizeof x);
+  return x;
+}
 template <class A> void load_matrices(u32 (&x)[4], const A &a, i64 at) { dlc::load(x, a, at, 4, false); }
 // A row has four words; a lane has one of each matrix.
 DLC_FN void load_matrices(u32 (&x)[4], const dlc::Shared<float> &a, i64 at) {

@@ -90,6 +90,8 @@ DLC_FN void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"
 template <int GROUPS> DLC_FN void wait_copies() {
   asm volatile("cp.async.wait_group %0;" :: "n"(GROUPS) : "memory");
 }
+// What the lane has whose number differs in some bits.
+template <class T> DLC_FN T of_lane(T x, int bits) { return __shfl_xor_sync(0xffffffffu, x, bits); }
 template <class T> DLC_FN void load_matrices(u32 (&x)[4], const T *p, int at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -276,6 +278,24 @@ template <class F> DLC_FN F float_floor_mod(F a, F b) {
 template <class F> DLC_FN F float_floor_div(F a, F b) {
   return math_round((a - float_floor_mod(a, b)) / b);
 }
+
+// One value of each lane, all taken in by one element.
+#define DLC_WARP_REDUCTION(name, join) \
+  template <class Y, class T> DLC_FN void warp_##name(Y y, i64 at, T x) { \
+    DLC_UNROLL \
+    for (int bits = 16; bits; bits /= 2) x = join(x, of_lane(x, bits)); \
+    if (DLC_THREAD % 32 == 0) y[at] = join(T(y[at]), x); \
+  }
+DLC_FN float sum_of(float a, float b) { return a + b; }
+DLC_FN double sum_of(double a, double b) { return a + b; }
+template <class T> DLC_FN T sum_of(T a, T b) { return wrap_add(a, b); }
+DLC_FN float product_of(float a, float b) { return a * b; }
+DLC_FN double product_of(double a, double b) { return a * b; }
+template <class T> DLC_FN T product_of(T a, T b) { return wrap_mul(a, b); }
+DLC_WARP_REDUCTION(add, sum_of)
+DLC_WARP_REDUCTION(mul, product_of)
+DLC_WARP_REDUCTION(min, min_of)
+DLC_WARP_REDUCTION(max, max_of)
 
 // What a warp computes together: M x N tiles of 16 x 8 sums, each of 16 products. A thread has four
 // sums of each tile, two neighbours in each half. The factors are in shared memory, rows of `a` and

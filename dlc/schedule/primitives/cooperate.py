@@ -6,7 +6,7 @@ from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import loops_around, swap_loop
 from dlc.schedule.loop import For, Func, If, LoopKind, substitute
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
-from dlc.te.expr import Const, Var, index
+from dlc.te.expr import Var, index
 from dlc.te.simplify import canonical, surely_divides
 
 
@@ -33,14 +33,12 @@ def cooperate(func: Func, loop: str, threads: int) -> Func:
 
     Raises:
         ScheduleError: no such loop; it is no longer serial; it is inside of a thread, vector or
-            parallel loop; its extent is no constant; fewer threads than 1; a name is taken; an
-            iteration may read what another one writes.
+            parallel loop; fewer threads than 1; a name is taken; an iteration may read what
+            another one writes.
     """
     target = find_serial("cooperate", func, loop)
     if threads < 1:
         refuse("cooperate", func, f"{threads} threads are fewer than 1")
-    if not isinstance(target.extent, Const):
-        refuse("cooperate", func, f"loop '{loop}' runs {target.extent} times, no constant")
     for outer in loops_around(func, loop)[:-1]:
         if outer.kind in (LoopKind.THREAD, LoopKind.WARP, LoopKind.VECTOR, LoopKind.PARALLEL):
             refuse("cooperate", func, f"loop '{loop}' is inside the {outer.kind} '{outer.var}'")

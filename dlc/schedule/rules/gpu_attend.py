@@ -20,7 +20,8 @@ from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import stages
 from dlc.schedule.rules import attend
 from dlc.schedule.rules.attend import Attention
-from dlc.schedule.rules.gpu_block import multiply, reduce_rows, spread
+from dlc.schedule.rules.gpu_block import multiply, spread
+from dlc.schedule.rules.gpu_reduce import reduce_rows
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Const

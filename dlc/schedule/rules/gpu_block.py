@@ -1,4 +1,4 @@
-"""What rules for GPUs do inside of one block: products and reductions of several rows.
+"""What rules for GPUs do inside of one block: products of several rows, and elements.
 
 All stages of a block are there already, one after the other, and what they share lies in shared
 memory. Here each becomes phases of the block's threads.
@@ -16,12 +16,12 @@ from dlc.schedule.primitive import refuse
 from dlc.schedule.rules.gpu_pipeline import copy_in_lines
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import ONE, Const
+from dlc.te.expr import ONE
 from dlc.te.transform import free_vars, loads
 
 GAP = 4  # elements behind each row in shared memory: 16 bytes, so that rows begin in other banks
 SIDE_BY_SIDE = 4  # columns of one thread: 16 bytes
-LANES = 16  # threads that reduce one row, at most
+LANES = 16  # threads side by side in a row of a product
 CHUNK = 16  # summands of a product in shared memory at a time
 
 
@@ -179,30 +179,3 @@ def spread(trace: Trace, names: list[str], threads: int) -> None:
     if any(trace.extent(v) != ONE for v in names):
         trace.do("reorder", tuple(names))  # moves guards inside
         trace.do("cooperate", trace.fuse_all(names) if len(names) > 1 else names[0], threads)
-
-
-def reduce_rows(trace: Trace, stage: Stage, names: list[str], threads: int) -> None:
-    """Reduce several rows at once: partial results of some threads each, then one thread each.
-
-    `names` are the loops over the rows. Which summands a partial result has depends on nothing but
-    their number, so the result is the same each time.
-    """
-    buffer = stage.buffer
-    row = trace.fuse_all(names) if len(names) > 1 else names[0]
-    summand = trace.fuse_all([f.var for f in trace.stage(buffer).inner])
-    rows, count = trace.extent(row), trace.extent(summand)
-    if not isinstance(rows, Const) or not isinstance(count, Const):
-        refuse("rfactor", trace.func, f"'{buffer}' reduces {rows} rows of {count}")
-    lanes = min(LANES, threads // int(rows.value))
-    if lanes < 2 or count.value <= 2 * lanes:
-        trace.do("bind", row, "thread")
-        return
-    _, lane = trace.split(summand, lanes)
-    parts = f"{buffer}_parts"
-    trace.do("rfactor", buffer, lane, parts)
-    trace.do("expand_alloc", parts, row)
-    trace.do("set_scope", parts, "shared")
-    trace.do("fission", row)
-    trace.do("cache_write", parts, lane, f"{parts}_own", "register")
-    for part in (row, f"{row}_2", lane, f"{row}_3"):
-        trace.do("bind", part, "thread")

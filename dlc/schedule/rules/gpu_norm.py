@@ -16,8 +16,9 @@ from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules import gpu_contract, gpu_matrix, row
 from dlc.schedule.rules.contraction import analyse
-from dlc.schedule.rules.gpu_block import reduce_rows, spread
+from dlc.schedule.rules.gpu_block import spread
 from dlc.schedule.rules.gpu_contract import Product
+from dlc.schedule.rules.gpu_reduce import reduce_rows
 from dlc.schedule.rules.gpu_tile import TILES
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace

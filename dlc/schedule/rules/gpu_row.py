@@ -1,10 +1,7 @@
 """Softmax, norms and their kind on a GPU: a block for each row, from its first read to its result.
 
-What is known of a row stays in shared memory. A reduction runs in one partial result for each
-thread, then in a few for each of some threads, and the first thread adds those up: three phases
-instead of a chain as long as the row, and always in the same order.
-
-Source: Harris, "Optimizing Parallel Reduction in CUDA" (2007), for partial results per thread.
+What is known of a row stays in shared memory if it fits, and is computed anew where it is read if
+not: of a row whose width only a run knows, shared memory holds its sums alone.
 """
 
 from __future__ import annotations
@@ -17,21 +14,22 @@ from dlc.core.target import Target
 from dlc.schedule.edit import loops_around
 from dlc.schedule.gpu import WARP
 from dlc.schedule.loop import Alloc, Func, allocs, loops
-from dlc.schedule.nest import Stage, stages
+from dlc.schedule.nest import stages
 from dlc.schedule.primitive import refuse
 from dlc.schedule.rules import row
 from dlc.schedule.rules.gpu_block import spread
 from dlc.schedule.rules.gpu_finish import threads_for
+from dlc.schedule.rules.gpu_reduce import reduce_rows
 from dlc.schedule.rules.row import Rows
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Const, Expr
 from dlc.te.simplify import canonical, surely_at_most
-from dlc.te.types import is_const
+from dlc.te.types import const_size, is_const
 
 MAX_THREADS = 256
+ROOM = 64 * 1024  # bytes of shared memory for one stage of a row
 WIDE = 1024  # stands for the width of a row that is only known at run time
-LAST = 16  # partial results that one thread adds up
 
 
 def match(func: Func, target: Target) -> Rows | None:
@@ -71,15 +69,29 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
         return
     trace.do("bind", block, "block")
     threads = knobs.get("threads", 0) or min(MAX_THREADS, -(-width // WARP) * WARP)
-    for buffer, alloc in allocs(trace.func.body).items():
-        if not alloc.buffer.type.is_static:
-            refuse("bind", trace.func, f"'{buffer}' has no constant shape for shared memory")
+    _inline(trace, block)
+    for buffer in allocs(trace.func.body):
         trace.do("set_scope", buffer, "shared")
     for stage in stages(trace.func):
         if stage.is_reduction:
-            _reduce(trace, stage, threads)
+            reduce_rows(trace, stage, [v for v in stage.names if v != block], threads)
         else:
             spread(trace, [v for v in stage.names if v != block], threads)
+
+
+def _inline(trace: Trace, block: str) -> None:
+    """Compute anew what is one number for a row, which saves a barrier, and what is too large."""
+    for buffer, alloc in allocs(trace.func.body).items():
+        found = [s for s in stages(trace.func) if s.buffer == buffer]
+        single = all(trace.extent(v) == ONE for s in found for v in s.names if v != block)
+        if not any(s.is_reduction for s in found) and (single or not _fits(alloc)):
+            trace.do("compute_inline", buffer)
+
+
+def _fits(alloc: Alloc) -> bool:
+    """Whether shared memory holds a buffer beside those of other blocks."""
+    kind = alloc.buffer.type
+    return kind.is_static and const_size(kind.elems) * kind.dtype.size_bytes <= ROOM
 
 
 def _check_sums(trace: Trace, anchor: str, before: Mapping[str, Alloc]) -> None:
@@ -105,32 +117,3 @@ def _width(trace: Trace, block: str) -> int:
     """The longest of the loops over a row."""
     inner = [f.extent for v, f in loops(trace.func.body).items() if v != block]
     return max((int(n.value) if isinstance(n, Const) else WIDE for n in inner), default=1)
-
-
-def _reduce(trace: Trace, stage: Stage, threads: int) -> None:
-    """Reduce in partial results, in two steps, before the first thread combines the last ones."""
-    if any(trace.extent(v) != ONE for v in stage.names):
-        refuse("rfactor", trace.func, f"'{stage.buffer}' has several sums for a row")
-    inner = [f.var for f in stage.inner]
-    summand = trace.fuse_all(inner) if len(inner) > 1 else inner[0]
-    extent = trace.extent(summand)
-    if isinstance(extent, Const) and extent.value <= LAST:
-        return
-    if not isinstance(extent, Const):
-        refuse("rfactor", trace.func, f"'{stage.buffer}' has {extent} summands")
-    count = min(threads, int(extent.value))
-    buffer = stage.buffer
-    if extent.value > count:
-        _, part = trace.split(summand, count)
-        _partial(trace, buffer, part, f"{buffer}_parts")
-        summand = f"{part}_final"
-    if count > LAST:
-        _, part = trace.split(summand, LAST)
-        _partial(trace, buffer, part, f"{buffer}_last")
-
-
-def _partial(trace: Trace, buffer: str, part: str, name: str) -> None:
-    """A partial result for each iteration of a loop, on as many threads."""
-    trace.do("rfactor", buffer, part, name)
-    trace.do("set_scope", name, "shared")
-    trace.do("bind", part, "thread")
