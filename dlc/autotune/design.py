@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dlc.autotune.sketch import SKETCHES
 from dlc.autotune.task import Task
 from dlc.core.errors import UserError
+from dlc.schedule.nest import is_scheduled
 from dlc.schedule.rules import prepare, rules_for, schedule_by
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Memory, Trace
@@ -41,8 +42,10 @@ class Family:
 
 @functools.lru_cache(maxsize=64)
 def families(task: Task) -> tuple[Family, ...]:
-    """The families of a task, the one that knows it best first."""
+    """The families of a task, the one that knows it best first; none where it is scheduled."""
     func, target = task.func, task.target
+    if is_scheduled(func):
+        return ()
     prepared = Trace(func, memory=_MEMORY)
     prepare(prepared, target)
     found = []

@@ -11,6 +11,7 @@ from dlc.core.errors import InternalError
 from dlc.graph.conditions import Condition, conditions
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.lower_control import lower_if, lower_loop
+from dlc.graph.lower_nest import is_nest, lower_nest
 from dlc.graph.memory import Request, plan_arena
 from dlc.graph.op import Array
 from dlc.graph.ops.bind_sizes import BindSizes
@@ -82,6 +83,8 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
 
 def lower_group(body: Graph, name: str) -> Func:
     """The loop nests of one fused group. Its parameters are called in0, in1, ..., out."""
+    if is_nest(body):
+        return lower_nest(body, name)
     inputs = tuple(placeholder(f"in{i}", v.type) for i, v in enumerate(body.inputs))
     return lower_tensors(name, body.sizes, inputs, compose(body, inputs))
 

@@ -22,6 +22,7 @@ from dlc.graph.passes.share_halos import share_halos
 from dlc.graph.passes.shorten_functions import shorten_functions
 from dlc.graph.passes.simplify_shapes import simplify_shapes
 from dlc.graph.passes.sink_constants import sink_constants
+from dlc.graph.passes.sort_by_digits import sort_by_digits
 from dlc.graph.passes.store_narrow import store_narrow
 from dlc.graph.passes.use_matrix_engine import use_matrix_engine
 from dlc.graph.passes.use_winograd import use_winograd
@@ -37,6 +38,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     apply_rules,
     merge_equal_nodes,
     halve_floats,
+    sort_by_digits,
     merge_parallel_matmuls,
     pack_matmul_weights,
     choose_layouts,

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlc.schedule.loop import Alloc, Block, For, Func, If, Stmt, Store, accumulation
+from dlc.schedule.loop import (
+    Alloc,
+    Block,
+    For,
+    Func,
+    If,
+    LoopKind,
+    Scope,
+    Stmt,
+    Store,
+    accumulation,
+)
+from dlc.schedule.loop import walk as walk_stmt
 from dlc.te.expr import Binary, BinOp, Expr, Unary
 from dlc.te.transform import free_vars, loads, walk
 
@@ -79,6 +91,15 @@ def stages(func: Func) -> list[Stage]:
         else:
             result.append(Stage(store.buffer, store, around, (), None))
     return result
+
+
+def is_scheduled(func: Func) -> bool:
+    """Whether a function says how it runs: it holds registers, vectors or threads already."""
+    return any(
+        (isinstance(s, For) and s.kind is not LoopKind.SERIAL)
+        or (isinstance(s, Alloc) and s.scope is Scope.REGISTER)
+        for s in walk_stmt(func.body)
+    )
 
 
 def readers(func: Func, buffer: str) -> int:

@@ -22,6 +22,7 @@ from dlc.graph.pass_ import run_passes
 from dlc.peer import OnnxRuntime, has_onnxruntime
 from dlc.runtime import Module, load
 from dlc.schedule.loop import Func
+from dlc.schedule.nest import is_scheduled
 from dlc.schedule.primitive import Step
 from dlc.schedule.rules import rule_for, schedule_func
 from dlc.schedule.rules.prepare import inline_moves, split_digits
@@ -245,6 +246,8 @@ class _RandomKnobs:
         self.rng = rng
 
     def __call__(self, func: Func, target: Target) -> tuple[Step, ...] | None:
+        if is_scheduled(func):
+            return None
         prepared = Trace(func)
         inline_moves(prepared)
         split_digits(prepared)

@@ -13,10 +13,8 @@ import pytest
 from dlc.graph.arrays import round_to
 from dlc.graph.evaluate import evaluate
 from dlc.graph.graph import Graph, Value, call
-from dlc.graph.ops.fused import compose
-from dlc.schedule.lower import lower_tensors
+from dlc.graph.lower import lower_group
 from dlc.schedule.pipeline import optimize
-from dlc.te.tensor import placeholder
 from tests.codegen.jit import NATIVE, Kernel
 from tests.graph.op_cases import CASES
 
@@ -36,8 +34,7 @@ def graph_of(case) -> Graph:
 @pytest.mark.parametrize("case", [pytest.param(c, id=f"{i}-{c}") for i, c in enumerate(CASES)])
 def test_machine_code_is_the_reference(case):
     graph = graph_of(case)
-    inputs = tuple(placeholder(v.name, v.type) for v in graph.inputs)
-    func = lower_tensors("kernel", graph.sizes, inputs, compose(graph, inputs))
+    func = lower_group(graph, "kernel")
     kernel = Kernel(replace(optimize(func, NATIVE), name="kernel"))
     for sizes in case.sizes:
         arrays = {v.name: a for v, a in zip(graph.inputs, case.arrays(sizes), strict=True)}

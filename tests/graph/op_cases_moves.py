@@ -12,6 +12,7 @@ from dlc.graph.ops import (
     from_sizes,
     gather,
     layout,
+    order,
     resize,
     sample,
     scatter,
@@ -263,6 +264,33 @@ def _others() -> list[Case]:
     return cases
 
 
+def _orders() -> list[Case]:
+    bits = [0x7FC00000, 0xFFC00001, 0x7F800000, 0xFF800000, 0x80000000, 0, 0x3F800000, 0xBF800001]
+    cases = [
+        case(order.OrderKeys(of=DType.F32), "u32[n, 4]", values=(bits,)),
+        case(order.OrderKeys(of=DType.F32, largest=True), "u32[8]", values=(bits,)),
+        case(order.OrderKeys(of=DType.BF16), "u16[8]", values=([b >> 16 for b in bits],)),
+        case(order.OrderKeys(of=DType.F16), "u16[4]", values=([0x7C00, 0x7C01, 0x8000, 0xFC00],)),
+        case(order.OrderKeys(of=DType.F64), "u64[8]", values=([b << 32 for b in bits],)),
+        case(order.OrderKeys(of=DType.I8), "u8[3]", values=([0, 127, 255],)),
+        case(order.OrderKeys(of=DType.I64, largest=True), "u64[3]", values=([0, 1, 1 << 63],)),
+        case(order.OrderKeys(of=DType.U16, largest=True), "u16[n]"),
+    ]  # fmt: skip
+    for kind in (order.SortOrder, order.Smallest):
+        cases += [
+            case(kind(k=5), "u32[2, 5]", data="bits"),
+            case(kind(k=3), "u8[3, 71]"),
+            case(kind(k=60), "u16[1, 131]"),
+            case(kind(k=N), "u32[2, n]", data="bits"),
+            case(kind(k=N), "u64[n, 130]"),
+            case(kind(k=7), "u64[1, 64]", data="bits"),
+            case(kind(k=N), "u16[1, n + 66]", data="bits"),
+            case(kind(k=0), "u32[n, 4]"),
+            case(kind(k=0), "u32[2, 0]"),
+        ]
+    return cases
+
+
 def _selections() -> list[Case]:
     nan = math.nan
     rows = [1.0, nan, 2.0, 3.0, 1.0, nan, 2.0, 3.0, 0.0, 4.0]
@@ -288,6 +316,7 @@ def _selections() -> list[Case]:
 
 MOVES: list[Case] = [
     *_shapes(),
+    *_orders(),
     *_gathers(),
     *_resizes(),
     *_scatters(),

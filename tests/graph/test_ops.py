@@ -15,14 +15,12 @@ import dlc.graph.ops  # noqa: F401  # declares the operators
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.evaluate import bind_op, evaluate
 from dlc.graph.graph import Graph, Value, call
+from dlc.graph.lower import lower_group
 from dlc.graph.op import OPS, as_f64
-from dlc.graph.ops.fused import compose
 from dlc.graph.ops.text import TextOp
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
 from dlc.schedule.interpret import run_func
-from dlc.schedule.lower import lower_tensors
-from dlc.te.tensor import placeholder
 from tests.graph.op_case import Case
 from tests.graph.op_cases import CASES
 
@@ -67,8 +65,7 @@ def test_compute_is_the_reference(case, sizes):
     graph = graph_of(case)
     verify_graph(graph, when="in the test")
     arrays = case.arrays(sizes)
-    inputs = tuple(placeholder(f"in{i}", t) for i, t in enumerate(case.types))
-    func = lower_tensors("kernel", graph.sizes, inputs, compose(graph, inputs))
+    func = lower_group(graph, "kernel")
     named = {f"in{i}": a for i, a in enumerate(arrays)}
     found = run_func(func, sizes, named)
     given = {f"x{i}": a for i, a in enumerate(arrays)}

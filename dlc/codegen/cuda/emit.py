@@ -55,6 +55,7 @@ from dlc.schedule.loop import (
     allocs,
     dtypes,
 )
+from dlc.schedule.nest import is_scheduled
 from dlc.schedule.text import print_type
 from dlc.schedule.verify_gpu import shared_bytes, thread_dims
 from dlc.te.affine import loop_bounds
@@ -93,7 +94,9 @@ def emit_kernel(func: Func, symbol: str) -> Kernel:
 
 
 def why_not_printable(func: Func) -> str:
-    """Why no GPU can run a function, or ""."""
+    """Why no GPU can run a function that is not scheduled for it yet, or ""."""
+    if is_scheduled(func):
+        return "it is steps in order"
     for name, dtype in dtypes(func).items():
         if dtype not in MEMORY_TYPES:
             return f"'{name}' holds {dtype}"

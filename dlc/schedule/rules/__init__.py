@@ -13,6 +13,7 @@ from types import ModuleType
 from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
+from dlc.schedule.nest import is_scheduled
 from dlc.schedule.primitive import refuse
 from dlc.schedule.rules import (
     attend,
@@ -68,6 +69,8 @@ def rule_for(func: Func, target: Target) -> ModuleType | None:
 
 def rules_for(func: Func, target: Target) -> tuple[ModuleType, ...]:
     """The rules that know a prepared function, the best first; none where `finish` does."""
+    if is_scheduled(func):
+        return ()
     return tuple(rule for rule in _rules(target) if rule.match(func, target) is not None)
 
 
@@ -79,9 +82,11 @@ def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace
     """Schedule a lowered function: inline moves, the rule, then vectors and threads elsewhere.
 
     A rule one of whose steps is refused leaves the function to the rules after it: a slower
-    kernel is better than none. `DLC_LOG=schedule` tells.
+    kernel is better than none. `DLC_LOG=schedule` tells. What is scheduled already stays as it is.
     """
     prepared = Trace(func)
+    if is_scheduled(func):
+        return prepared
     prepare(prepared, target)
     for rule in _rules(target):
         found = rule.match(prepared.func, target)
