@@ -37,7 +37,7 @@ from dlc.core.types import DType
 
 MAGIC = b"DLCMODL\x1a"
 CONTAINER_VERSION = 1
-ABI_VERSION = 2  # DLC_ABI_VERSION of runtime/cpp/include/dlc/abi.h
+ABI_VERSION = 3  # DLC_ABI_VERSION of runtime/cpp/include/dlc/abi.h
 FOOTER = struct.Struct("<8sIIQQQQ")
 
 # Source: DLDataTypeCode of https://dmlc.github.io/dlpack/latest/c_api.html

@@ -13,7 +13,7 @@ import numpy as np
 
 from dlc.codegen.export import export_library
 from dlc.codegen.llvm.host import emit_program
-from dlc.core.manifest import Manifest
+from dlc.core.manifest import ABI_VERSION, Manifest
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
 from dlc.core.types import DType
@@ -138,7 +138,7 @@ class Loaded:
         query.restype = ctypes.POINTER(Model)
         query.argtypes = (ctypes.c_uint32,)
         self.query = query
-        self.model = query(2).contents
+        self.model = query(ABI_VERSION).contents
         self.messages: list[str] = []
         self.host = Host(
             SELF, PARALLEL(self._parallel), SCRATCH(lambda _s, _b: 0), FAIL(self._fail),

@@ -166,9 +166,9 @@ def test_a_view_may_begin_inside_its_source(tmp_path):
 
 def test_another_abi_gets_no_model(tmp_path):
     model = Loaded(build(tmp_path / "m.so", program([])))
-    assert model.model.abi_version == 2
-    assert not model.query(1)
-    assert not model.query(3)
+    assert model.model.abi_version == 3
+    assert not model.query(2)
+    assert not model.query(4)
     assert not model.query(0)
 
 

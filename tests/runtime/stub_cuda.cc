@@ -4,13 +4,17 @@
 //   STUB_CUDA_DEVICES=0       no GPU
 //   STUB_CUDA_ARCH=75         its architecture; else 80
 //   STUB_CUDA_MEMORY=1000     bytes of memory that there are
+//   STUB_CUDA_ORDER=last      of a graph's launches: as recorded, any that is ready, the latest
+//                   =7        first, or drawn by this seed
+//   STUB_CUDA_DROP_EDGE=2     forgets the third edge of each graph
+// A graph fails where two launches that nothing orders touch the same memory, one of them writing.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -26,10 +30,20 @@ constexpr char kMagic[] = "DLC-EMULATED ";
 struct Param { int bytes, written, same_as; };
 struct Kernel { const char *name; void (*run)(); int threads, shared, buffers, sizes; const Param *params; };
 using Start = const char *(*)(void **, long long (*)(const void *), int, int);
-struct Function { const Kernel *kernel; Start start; };
+struct Span { long long begin, end; };
+struct Function { const Kernel *kernel; Start start; const Span *(*touched)(); };
 struct Module { void *library; std::vector<Function *> functions; };
-struct Graph { std::vector<std::function<Result()>> nodes; };
-struct Stream { Graph *recording = nullptr; };
+struct Access { const char *begin, *end; bool is_written; };
+struct Launch {
+  const Function *function;
+  unsigned blocks;
+  std::vector<std::uint64_t> values;
+};
+struct Node { Launch launch; int number; };
+struct Edge { int from, to; bool early; };
+struct Graph { std::vector<Node *> nodes; std::vector<Edge> edges; };
+struct Exec { std::vector<Launch> launches; std::vector<Edge> edges; };
+struct Stream {};
 
 std::recursive_mutex mutex;
 std::map<const char *, long long> memory;  // address of an allocation -> bytes
@@ -63,11 +77,96 @@ Stream &stream_of(void *stream) {
   return reinterpret_cast<std::uintptr_t>(stream) > 1 ? *static_cast<Stream *>(stream) : default_stream;
 }
 
-Result now_or_later(void *stream, std::function<Result()> work) {
-  Stream &s = stream_of(stream);
-  if (s.recording == nullptr) return work();
-  s.recording->nodes.push_back(std::move(work));
+Result check(const Function *f, unsigned blocks, unsigned y, unsigned z, unsigned threads, unsigned ty,
+             unsigned tz, unsigned shared) {
+  if (y != 1 || z != 1 || ty != 1 || tz != 1 || static_cast<int>(threads) != f->kernel->threads) return kInvalidValue;
+  return static_cast<int>(shared) == f->kernel->shared && blocks > 0 ? 0 : kInvalidValue;
+}
+
+Launch launch_of(const Function *f, unsigned blocks, void **params) {
+  Launch made{f, blocks, {}};
+  for (int i = 0; i < f->kernel->buffers + f->kernel->sizes; ++i) {
+    made.values.push_back(*static_cast<std::uint64_t *>(params[i]));
+  }
+  return made;
+}
+
+// Runs a launch; what it touched goes into `accesses`.
+Result run(const Launch &launch, std::vector<Access> *accesses) {
+  std::vector<std::uint64_t> values = launch.values;
+  std::vector<void *> places;
+  for (auto &value : values) places.push_back(&value);
+  const Kernel &kernel = *launch.function->kernel;
+  note(std::string("launch ") + kernel.name + " " + std::to_string(launch.blocks));
+  const char *failure = launch.function->start(places.data(), behind, static_cast<int>(launch.blocks), 2);
+  if (failure[0] != '\0') {
+    last_failure = failure;
+    return kLaunchFailed;
+  }
+  const Span *spans = launch.function->touched();
+  for (int i = 0; i < kernel.buffers && accesses != nullptr; ++i) {
+    const char *data = reinterpret_cast<const char *>(values[i]);
+    if (spans[i].begin >= spans[i].end) continue;
+    accesses->push_back({data + spans[i].begin, data + spans[i].end, kernel.params[i].written != 0});
+  }
   return 0;
+}
+
+bool conflict(const std::vector<Access> &a, const std::vector<Access> &b) {
+  for (const Access &x : a) {
+    for (const Access &y : b) {
+      if ((x.is_written || y.is_written) && x.begin < y.end && y.begin < x.end) return true;
+    }
+  }
+  return false;
+}
+
+// The launches of a graph in one of the orders that its edges allow.
+std::vector<int> order_of(const Exec &exec) {
+  const int count = static_cast<int>(exec.launches.size());
+  const char *how = std::getenv("STUB_CUDA_ORDER");
+  unsigned random = how != nullptr ? static_cast<unsigned>(std::atoi(how)) : 0;
+  std::vector<int> order, waits(count, 0), ready;
+  for (const Edge &edge : exec.edges) ++waits[edge.to];
+  for (int i = 0; i < count; ++i) {
+    if (waits[i] == 0) ready.push_back(i);
+  }
+  while (!ready.empty()) {
+    auto chosen = std::min_element(ready.begin(), ready.end());
+    if (how != nullptr && std::strcmp(how, "last") == 0) {
+      chosen = std::max_element(ready.begin(), ready.end());
+    } else if (random != 0) {
+      random = random * 1664525u + 1013904223u;
+      chosen = ready.begin() + (random >> 8) % ready.size();
+    }
+    const int next = *chosen;
+    ready.erase(chosen);
+    order.push_back(next);
+    for (const Edge &edge : exec.edges) {
+      if (edge.from == next && --waits[edge.to] == 0) ready.push_back(edge.to);
+    }
+  }
+  return order;
+}
+
+// Whether any two launches that no path orders touch the same memory.
+bool races(const Exec &exec, const std::vector<std::vector<Access>> &accesses) {
+  const std::size_t count = exec.launches.size();
+  std::vector<std::vector<bool>> before(count, std::vector<bool>(count));
+  for (std::size_t i = 0; i < count; ++i) {  // edges lead from earlier launches to later ones
+    for (const Edge &edge : exec.edges) {
+      if (edge.to != static_cast<int>(i)) continue;
+      before[i][edge.from] = true;
+      for (int j = 0; j < edge.from; ++j) before[i][j] = before[i][j] || before[edge.from][j];
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      if (before[i][j] || !conflict(accesses[i], accesses[j])) continue;
+      last_failure = std::string("nothing orders the launches ") + exec.launches[j].function->kernel->name + " and " +
+                     exec.launches[i].function->kernel->name + ", which touch the same memory";
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -110,8 +209,9 @@ API cuModuleGetFunction(void **function, void *module, const char *name) {
   auto *m = static_cast<Module *>(module);
   const auto *kernel = static_cast<const Kernel *>(dlsym(m->library, (std::string("kernel_") + name).c_str()));
   const auto start = reinterpret_cast<Start>(dlsym(m->library, (std::string("start_") + name).c_str()));
-  if (kernel == nullptr || start == nullptr) return kNotFound;
-  m->functions.push_back(new Function{kernel, start});
+  const auto touched = reinterpret_cast<const Span *(*)()>(dlsym(m->library, "dlc_touched"));
+  if (kernel == nullptr || start == nullptr || touched == nullptr) return kNotFound;
+  m->functions.push_back(new Function{kernel, start, touched});
   *function = m->functions.back();
   return 0;
 }
@@ -121,24 +221,11 @@ API cuFuncSetAttribute(void *, int attribute, int value) {
   return 0;
 }
 API cuLaunchKernel(void *function, unsigned blocks, unsigned y, unsigned z, unsigned threads,
-                   unsigned ty, unsigned tz, unsigned shared, void *stream, void **params, void **) {
+                   unsigned ty, unsigned tz, unsigned shared, void *, void **params, void **) {
   LOCKED;
   const auto *f = static_cast<Function *>(function);
-  if (y != 1 || z != 1 || ty != 1 || tz != 1 || static_cast<int>(threads) != f->kernel->threads) return kInvalidValue;
-  if (static_cast<int>(shared) != f->kernel->shared) return kInvalidValue;
-  std::vector<std::uint64_t> values;
-  for (int i = 0; i < f->kernel->buffers + f->kernel->sizes; ++i) {
-    values.push_back(*static_cast<std::uint64_t *>(params[i]));
-  }
-  return now_or_later(stream, [f, blocks, values]() mutable {
-    std::vector<void *> places;
-    for (auto &value : values) places.push_back(&value);
-    note(std::string("launch ") + f->kernel->name + " " + std::to_string(blocks));
-    const char *failure = f->start(places.data(), behind, static_cast<int>(blocks), 2);
-    if (failure[0] == '\0') return 0;
-    last_failure = failure;
-    return kLaunchFailed;
-  });
+  if (const Result result = check(f, blocks, y, z, threads, ty, tz, shared)) return result;
+  return run(launch_of(f, blocks, params), nullptr);
 }
 struct Attribute { int id, padding; union { int enabled; char room[64]; } value; };
 struct Config {
@@ -177,28 +264,31 @@ API cuMemFree_v2(unsigned long long pointer) {
   note("free");
   return 0;
 }
-API cuMemcpyHtoDAsync_v2(unsigned long long to, const void *of, std::size_t bytes, void *stream) {
+API cuMemcpyHtoDAsync_v2(unsigned long long to, const void *of, std::size_t bytes, void *) {
   LOCKED;
   auto *target = reinterpret_cast<char *>(to);
   if (behind(target) < static_cast<long long>(bytes)) return kInvalidValue;
   note("to device " + std::to_string(bytes));
-  return now_or_later(stream, [=] { std::memcpy(target, of, bytes); return 0; });
+  std::memcpy(target, of, bytes);
+  return 0;
 }
-API cuMemcpyDtoHAsync_v2(void *to, unsigned long long of, std::size_t bytes, void *stream) {
+API cuMemcpyDtoHAsync_v2(void *to, unsigned long long of, std::size_t bytes, void *) {
   LOCKED;
   const auto *source = reinterpret_cast<const char *>(of);
   if (behind(source) < static_cast<long long>(bytes)) return kInvalidValue;
   note("to host " + std::to_string(bytes));
-  return now_or_later(stream, [=] { std::memcpy(to, source, bytes); return 0; });
+  std::memcpy(to, source, bytes);
+  return 0;
 }
-API cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long of, std::size_t bytes, void *stream) {
+API cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long of, std::size_t bytes, void *) {
   LOCKED;
   auto *target = reinterpret_cast<char *>(to);
   const auto *source = reinterpret_cast<const char *>(of);
   if (behind(target) < static_cast<long long>(bytes)) return kInvalidValue;
   if (behind(source) < static_cast<long long>(bytes)) return kInvalidValue;
   note("on device " + std::to_string(bytes));
-  return now_or_later(stream, [=] { std::memcpy(target, source, bytes); return 0; });
+  std::memcpy(target, source, bytes);
+  return 0;
 }
 API cuMemHostAlloc(void **memory, std::size_t bytes, unsigned) {
   note("pin " + std::to_string(bytes));
@@ -206,41 +296,85 @@ API cuMemHostAlloc(void **memory, std::size_t bytes, unsigned) {
   return 0;
 }
 API cuMemFreeHost(void *memory) { note("unpin"); std::free(memory); return 0; }
-API cuMemsetD8Async(unsigned long long to, unsigned char byte, std::size_t bytes, void *stream) {
+API cuMemsetD8Async(unsigned long long to, unsigned char byte, std::size_t bytes, void *) {
   LOCKED;
   auto *target = reinterpret_cast<char *>(to);
   if (behind(target) < static_cast<long long>(bytes)) return kInvalidValue;
   note("fill " + std::to_string(bytes));
-  return now_or_later(stream, [=] { std::memset(target, byte, bytes); return 0; });
+  std::memset(target, byte, bytes);
+  return 0;
 }
 API cuStreamCreate(void **stream, unsigned) { *stream = new Stream; return 0; }
 API cuStreamDestroy_v2(void *stream) { delete static_cast<Stream *>(stream); return 0; }
-API cuStreamSynchronize(void *stream) { note("wait"); return stream_of(stream).recording != nullptr ? kInvalidValue : 0; }
-API cuStreamBeginCapture_v2(void *stream, int) {
-  LOCKED;
+API cuStreamSynchronize(void *) { note("wait"); return 0; }
+API cuGraphCreate(void **graph, unsigned) {
   note("record");
-  stream_of(stream).recording = new Graph;
+  *graph = new Graph;
   return 0;
 }
-API cuStreamEndCapture(void *stream, void **graph) {
+struct NodeParams {
+  void *function;
+  unsigned x, y, z, threads, ty, tz, shared;
+  void **params, **extra;
+  void *kernel, *context;
+};
+static_assert(sizeof(NodeParams) == 72, "as in cuda.h");
+API cuGraphAddKernelNode_v2(void **node, void *graph, void *const *, std::size_t count, const NodeParams *about) {
   LOCKED;
-  *graph = stream_of(stream).recording;
-  stream_of(stream).recording = nullptr;
-  return *graph != nullptr ? 0 : kInvalidValue;
+  const auto *f = static_cast<Function *>(about->function);
+  if (count != 0 || about->kernel != nullptr) return kInvalidValue;
+  if (const Result result = check(f, about->x, about->y, about->z, about->threads, about->ty, about->tz, about->shared)) {
+    return result;
+  }
+  auto &nodes = static_cast<Graph *>(graph)->nodes;
+  nodes.push_back(new Node{launch_of(f, about->x, about->params), static_cast<int>(nodes.size())});
+  *node = nodes.back();
+  return 0;
+}
+struct EdgeData { unsigned char from_port, to_port, type, reserved[5]; };
+API cuGraphAddDependencies_v2(void *graph, void *const *from, void *const *to, const EdgeData *about, std::size_t count) {
+  LOCKED;
+  auto &edges = static_cast<Graph *>(graph)->edges;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Edge made{static_cast<Node *>(from[i])->number, static_cast<Node *>(to[i])->number, about != nullptr};
+    if (about != nullptr && (about[i].from_port != 1 || about[i].type != 1 || about[i].to_port != 0)) return kInvalidValue;
+    for (const Edge &edge : edges) {
+      if (edge.from == made.from && edge.to == made.to) return kInvalidValue;
+    }
+    edges.push_back(made);
+    note("edge " + std::to_string(made.from) + " " + std::to_string(made.to) + (made.early ? " early" : ""));
+  }
+  return 0;
+}
+API cuGraphAddDependencies(void *graph, void *const *from, void *const *to, std::size_t count) {
+  return cuGraphAddDependencies_v2(graph, from, to, nullptr, count);
 }
 API cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long) {
-  *exec = new Graph(*static_cast<Graph *>(graph));
+  LOCKED;
+  const auto *g = static_cast<Graph *>(graph);
+  auto *made = new Exec{{}, g->edges};
+  for (const Node *node : g->nodes) made->launches.push_back(node->launch);
+  const int dropped = number("STUB_CUDA_DROP_EDGE", -1);
+  if (dropped >= 0 && dropped < static_cast<int>(made->edges.size())) made->edges.erase(made->edges.begin() + dropped);
+  *exec = made;
   return 0;
 }
-API cuGraphDestroy(void *graph) { delete static_cast<Graph *>(graph); return 0; }
-API cuGraphExecDestroy(void *exec) { note("forget"); delete static_cast<Graph *>(exec); return 0; }
+API cuGraphDestroy(void *graph) {
+  for (Node *node : static_cast<Graph *>(graph)->nodes) delete node;
+  delete static_cast<Graph *>(graph);
+  return 0;
+}
+API cuGraphExecDestroy(void *exec) { note("forget"); delete static_cast<Exec *>(exec); return 0; }
 API cuGraphLaunch(void *exec, void *stream) {
   LOCKED;
   note(&stream_of(stream) == &default_stream ? "replay in the default stream" : "replay");
-  for (const auto &node : static_cast<Graph *>(exec)->nodes) {
-    if (const Result result = node()) return result;
+  const Exec &e = *static_cast<Exec *>(exec);
+  std::vector<std::vector<Access>> accesses(e.launches.size());
+  const std::vector<int> order = order_of(e);
+  for (const int next : order) {
+    if (const Result result = run(e.launches[next], &accesses[next])) return result;
   }
-  return 0;
+  return races(e, accesses) ? kLaunchFailed : 0;
 }
 API cuGetErrorString(Result result, const char **text) {
   switch (result) {

@@ -133,10 +133,9 @@ def test_code_of_the_nearest_architecture_is_taken(
     for arch in ("80", "86", "90"):
         found, calls, errors = run_on_stub(path, stub, images(1), STUB_CUDA_ARCH=arch)
         assert not errors
-        launches = count(calls, "launch")
-        early = calls.count("with attribute 6 1")
-        assert early == (launches if arch == "90" else 0)
-        assert launches > 0
+        edges = [c.split() for c in calls if c.startswith("edge")]
+        assert count(calls, "launch") - 1 == len(edges) > 0  # one behind the other
+        assert all(("early" in edge) == (arch == "90") for edge in edges)
         assert found["y"].shape == (1, 7)
     assert "no code" in run_on_stub(path, stub, images(1), STUB_CUDA_ARCH="100")[2]
 
@@ -178,3 +177,77 @@ def test_a_model_whose_sizes_depend_on_data_stays_on_the_host(tmp_path: Path) ->
     build(net, path, "cuda")
     found = load(path).run({"x": np.array([3.0], np.float32), "shape": np.array([4])})
     np.testing.assert_array_equal(found["y"], np.full(4, 3.0, np.float32))
+
+
+def branches() -> onnx.ModelProto:
+    """Three ways from one product to a sum, the middle one longer; and a fourth beside them."""
+    node = helper.make_node
+    nodes = [
+        node("MatMul", ["x", "w0"], ["a"]),
+        node("MatMul", ["a", "w1"], ["b"]),
+        node("MatMul", ["a", "w2"], ["c"]),
+        node("MatMul", ["c", "w3"], ["d"]),
+        node("MatMul", ["a", "w4"], ["e"]),
+        node("Add", ["b", "d"], ["f"]),
+        node("Add", ["f", "e"], ["y"]),
+        node("MatMul", ["x", "w5"], ["z"]),
+    ]
+    shapes = [(5, 7), (7, 6), (7, 7), (7, 6), (7, 6), (5, 3)]
+    constants = [weights(f"w{n}", *shape) for n, shape in enumerate(shapes)]
+    f32 = TensorProto.FLOAT
+    return model(
+        nodes, constants, {"x": (f32, ["n", 5])}, {"y": (f32, ["n", 6]), "z": (f32, ["n", 3])}
+    )
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("branches") / "model.so"
+    with pytest.MonkeyPatch.context() as patch:
+        build_emulated(branches(), path, patch, archs=(80, 90))
+    return path
+
+
+X = {"x": np.random.default_rng(0).integers(-2, 3, (4, 5)).astype(np.float32)}
+
+
+def edges_of(calls: list[str]) -> set[tuple[int, int]]:
+    words = (call.split() for call in calls if call.startswith("edge"))
+    return {(int(w[1]), int(w[2])) for w in words}
+
+
+@pytest.mark.parametrize("order", ["", "last", "7"])
+def test_branches_may_run_in_any_order(forked: Path, stub: Path, order: str) -> None:
+    wanted = onnxruntime.InferenceSession(branches().SerializeToString()).run(None, X)
+    more = {"STUB_CUDA_ORDER": order} if order else {}
+    found, calls, errors = run_on_stub(forked, stub, X, times=2, **more)
+    assert not errors
+    np.testing.assert_array_equal(found["y"], wanted[0])
+    np.testing.assert_array_equal(found["z"], wanted[1])
+    edges = edges_of(calls)
+    launches = count(calls, "launch") // 2
+    depth = dict.fromkeys(range(launches), 1)
+    for begin, end in sorted(edges, key=lambda edge: edge[1]):
+        depth[end] = max(depth[end], depth[begin] + 1)
+    assert (launches, max(depth.values())) == (6, 4)
+
+
+def test_every_edge_is_needed(forked: Path, stub: Path) -> None:
+    _, calls, _ = run_on_stub(forked, stub, X)
+    assert edges_of(calls)
+    for edge in range(len(edges_of(calls))):
+        _, _, errors = run_on_stub(forked, stub, X, STUB_CUDA_DROP_EDGE=str(edge))
+        assert "nothing orders the launches" in errors
+
+
+def test_only_a_launch_alone_behind_one_comes_early(forked: Path, stub: Path) -> None:
+    _, calls, errors = run_on_stub(forked, stub, X, STUB_CUDA_ARCH="90")
+    assert not errors
+    edges = edges_of(calls)
+    alone = {
+        (a, b) for a, b in edges
+        if sum(e[0] == a for e in edges) == 1 and sum(e[1] == b for e in edges) == 1
+    }  # fmt: skip
+    early = {(int(w[1]), int(w[2])) for w in map(str.split, calls) if w[-1] == "early"}
+    assert early == alone != edges
+    assert early

@@ -119,18 +119,26 @@ template <class T> struct Element {
 
 struct Buffer { char *data; long long bytes; Touch *touches; };
 inline Buffer *arguments;
+struct Span { long long begin, end; };  // in bytes; nothing where begin is not below end
+inline Span touched[64];                // of each buffer, by the last launch
+inline void touch(int number, long long begin, long long end) {
+  Span &span = touched[number];
+  if (begin < span.begin) span.begin = begin;
+  if (end > span.end) span.end = end;
+}
 
 template <class T> struct Plain { typedef T type; };
 template <class T> struct Plain<const T> { typedef T type; };
 
 template <class T> struct Global {
   typedef typename Plain<T>::type Value;
-  const char *name; Buffer buffer;
-  Global(const char *name, int number) : name(name), buffer(arguments[number]) {}
+  const char *name; int number; Buffer buffer;
+  Global(const char *name, int number) : name(name), number(number), buffer(arguments[number]) {}
   Element<Value> operator[](long long i) const {
     if (!begun[thread]) fail("access before the launches before are done:", name, i, -1);
     if (i < 0 || (i + 1) * (long long)sizeof(Value) > buffer.bytes)
       fail("out of bounds:", name, i, -1);
+    touch(number, i * (long long)sizeof(Value), (i + 1) * (long long)sizeof(Value));
     return {(Value *)buffer.data + i, buffer.touches ? buffer.touches + i : nullptr, name, i};
   }
 };
@@ -231,6 +239,7 @@ inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks,
   arguments = buffers;
   threads = count;
   epoch = 0;
+  for (Span &span : touched) span = {1LL << 62, 0};
   Random random = {(u32)order + 1};
   int turn[1024];
   int *block_turn = ordered((int *)malloc(sizeof(int) * (blocks + 1)), blocks, order, random);
@@ -315,6 +324,7 @@ DLC_FN bool last_block(const dlc::Global<u32> &arrivals, i64 group, u32 count) {
   using namespace dlc;
   if (group < 0 || (group + 1) * 4 > arrivals.buffer.bytes)
     fail("out of bounds:", arrivals.name, group, -1);
+  touch(arrivals.number, group * 4, (group + 1) * 4);
   check_copies();
   barrier();
   if (thread == 0) {

@@ -14,7 +14,7 @@ from dlc.codegen.llvm.host import ABI_VERSION
 from dlc.codegen.llvm.host_expr import DECLARATIONS, HostBuilder, emit_messages
 from dlc.core.errors import CodegenError
 from dlc.core.target import Target
-from dlc.schedule.loop import Func
+from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.program import ALIGNMENT, Program
 from dlc.te.expr import ONE, ZERO, Expr, Load
 from dlc.te.simplify import canonical
@@ -60,15 +60,25 @@ def _stub(number: int, kernel: Kernel, messages: dict[str, str]) -> str:
         out.line(f"store {value}, ptr {place}, align 8")
         at = out.value(f"getelementptr ptr, ptr {table}, i64 {position}")
         out.line(f"store ptr {place}, ptr {at}, align 8")
+    lengths = out.slot(f"[{max(1, len(func.params))} x i64]")
+    for position, buffer in enumerate(func.params):
+        length = out.expr(_bytes_of(buffer))
+        at = out.value(f"getelementptr i64, ptr {lengths}, i64 {position}")
+        out.line(f"store i64 {length}, ptr {at}, align 8")
     itself = out.value("load ptr, ptr %host, align 8")
     at = out.value(f"getelementptr i8, ptr %host, i64 {OFFSETS['launch']}")
     launch = out.value(f"load ptr, ptr {at}, align 8")
-    out.line(f"call void {launch}(ptr {itself}, i32 {number}, i64 {count}, ptr {table})")
+    arguments = f"ptr {itself}, i32 {number}, i64 {count}, ptr {table}, ptr {lengths}"
+    out.line(f"call void {launch}({arguments})")
     out.line("ret i32 0")
     sizes = [f"i64 %s{n}" for n in range(len(func.sizes))]
     buffers = [f"ptr %b{n}" for n in range(len(func.params))]
     head = f"define hidden i32 @{kernel.symbol}({', '.join(['ptr %host', *sizes, *buffers])}) #0 {{"
     return "\n".join([head, "entry:", *out.slots, *out.lines, *out.failures(), "}", ""])
+
+
+def _bytes_of(buffer: Buffer) -> Expr:
+    return canonical(buffer.type.elems * buffer.type.dtype.size_bytes)
 
 
 def emit_host_stubs(funcs: Mapping[str, Func], target: Target) -> str:
@@ -97,7 +107,7 @@ def _host_stub(symbol: str, func: Func, messages: dict[str, str]) -> str:
         if buffer.name in shared:
             spans[buffer.name] = spans[shared[buffer.name]]
             continue
-        bytes_ = canonical(buffer.type.elems * buffer.type.dtype.size_bytes)
+        bytes_ = _bytes_of(buffer)
         spans[buffer.name] = out.expr(end), out.expr(bytes_)
         end = canonical(end + (bytes_ + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
     memory = out.value(f"call ptr {function('stage')}(ptr {itself}, i64 {out.expr(end)})")
@@ -157,13 +167,15 @@ def emit_tables(
     """
     lines: list[str] = []
     rows: list[str] = []
+    kind = "{ ptr, i32, i32, i32, i32, i32, i32 }"
     for n, kernel in enumerate(kernels.values()):
         lines.append(_bytes(f"dlc_gpu_name_{n}", kernel.symbol.encode() + b"\0"))
         count = len(kernel.func.params) + len(kernel.func.sizes)
-        fields = (units[kernel.symbol], kernel.threads, count, kernel.shared_bytes)
+        fields = (units[kernel.symbol], kernel.threads, count, kernel.shared_bytes,
+                  len(kernel.func.params), len(kernel.func.inputs))  # fmt: skip
         numbers = ", ".join(f"i32 {f}" for f in fields)
-        rows.append(f"{{ ptr, i32, i32, i32, i32 }} {{ ptr @dlc_gpu_name_{n}, {numbers} }}")
-    lines.append(_array("dlc_gpu_kernels", "{ ptr, i32, i32, i32, i32 }", rows))
+        rows.append(f"{kind} {{ ptr @dlc_gpu_name_{n}, {numbers} }}")
+    lines.append(_array("dlc_gpu_kernels", kind, rows))
     rows = []
     for n, image in enumerate(images):
         lines.append(_bytes(f"dlc_gpu_image_{n}", image.data))

@@ -20,7 +20,7 @@ from dlc.schedule.program import (
     statements,
 )
 
-ABI_VERSION = 2  # DLC_ABI_VERSION of dlc/abi.h
+ABI_VERSION = 3  # DLC_ABI_VERSION of dlc/abi.h
 MODEL_SYMBOL = "dlc_model_query"
 _RESERVED = frozenset({"memcpy", "memset", "memmove"})
 

@@ -12,9 +12,15 @@ namespace {
 
 constexpr char kLibrary[] = "libcuda.so.1";
 
+// Null where the driver has none of that name.
+template <typename Function>
+void look_for(void *library, const char *name, Function &function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+}
+
 template <typename Function>
 void find(void *library, const char *name, Function &function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
+  look_for(library, name, function);
   if (function == nullptr) {
     fail(DLC_INCOMPATIBLE,
          std::string("the NVIDIA driver is too old: ") + kLibrary + " has no " + name);
@@ -41,8 +47,7 @@ CudaDriver open_driver() {
   find(library, "cuModuleUnload", driver.module_unload);
   find(library, "cuModuleGetFunction", driver.module_function);
   find(library, "cuLaunchKernel", driver.launch);
-  driver.launch_with =
-      reinterpret_cast<decltype(driver.launch_with)>(dlsym(library, "cuLaunchKernelEx"));
+  look_for(library, "cuLaunchKernelEx", driver.launch_with);
   find(library, "cuFuncSetAttribute", driver.function_attribute);
   find(library, "cuMemAlloc_v2", driver.allocate);
   find(library, "cuMemFree_v2", driver.release);
@@ -55,8 +60,13 @@ CudaDriver open_driver() {
   find(library, "cuStreamCreate", driver.stream_create);
   find(library, "cuStreamDestroy_v2", driver.stream_destroy);
   find(library, "cuStreamSynchronize", driver.stream_synchronize);
-  find(library, "cuStreamBeginCapture_v2", driver.capture_begin);
-  find(library, "cuStreamEndCapture", driver.capture_end);
+  find(library, "cuGraphCreate", driver.graph_create);
+  look_for(library, "cuGraphAddKernelNode_v2", driver.graph_add_kernel);
+  if (driver.graph_add_kernel == nullptr) {
+    find(library, "cuGraphAddKernelNode", driver.graph_add_kernel);
+  }
+  find(library, "cuGraphAddDependencies", driver.graph_add_edges);
+  look_for(library, "cuGraphAddDependencies_v2", driver.graph_add_edges_with);
   find(library, "cuGraphInstantiateWithFlags", driver.graph_instantiate);
   find(library, "cuGraphDestroy", driver.graph_destroy);
   find(library, "cuGraphExecDestroy", driver.graph_exec_destroy);

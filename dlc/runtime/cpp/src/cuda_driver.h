@@ -17,6 +17,7 @@ using CuModule = struct CuModuleTag *;
 using CuFunction = struct CuFunctionTag *;
 using CuStream = struct CuStreamTag *;
 using CuGraph = struct CuGraphTag *;
+using CuGraphNode = struct CuGraphNodeTag *;
 using CuGraphExec = struct CuGraphExecTag *;
 
 constexpr CuResult kCuOutOfMemory = 2;
@@ -28,7 +29,8 @@ constexpr int kCuMinor = 76;
 constexpr int kCuMaxSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr int kCuOverlappingLaunch = 6;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 constexpr unsigned kCuStreamNonBlocking = 1;
-constexpr int kCuCaptureThreadLocal = 1;
+constexpr unsigned char kCuPortOfTrigger = 1;  // CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+constexpr unsigned char kCuEarlyEdge = 1;      // CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
 
 // CUlaunchAttribute and CUlaunchConfig.
 struct CuLaunchAttribute {
@@ -44,6 +46,19 @@ struct CuLaunchConfig {
   CuStream stream;
   CuLaunchAttribute *attributes;
   unsigned attribute_count;
+};
+
+// CUDA_KERNEL_NODE_PARAMS_v2, whose last two members older drivers do not read, and CUgraphEdgeData.
+struct CuKernelNode {
+  CuFunction function;
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  void **params;
+  void **extra;
+  void *kernel;
+  CuContext context;
+};
+struct CuGraphEdge {
+  unsigned char from_port, to_port, type, reserved[5];
 };
 
 struct CudaDriver {
@@ -78,8 +93,14 @@ struct CudaDriver {
   CuResult (*stream_create)(CuStream *stream, unsigned flags);
   CuResult (*stream_destroy)(CuStream stream);
   CuResult (*stream_synchronize)(CuStream stream);
-  CuResult (*capture_begin)(CuStream stream, int mode);
-  CuResult (*capture_end)(CuStream stream, CuGraph *graph);
+  CuResult (*graph_create)(CuGraph *graph, unsigned flags);
+  CuResult (*graph_add_kernel)(CuGraphNode *node, CuGraph graph, const CuGraphNode *behind,
+                               std::size_t count, const CuKernelNode *about);
+  CuResult (*graph_add_edges)(CuGraph graph, const CuGraphNode *from, const CuGraphNode *to,
+                              std::size_t count);
+  // Null where the driver is older than CUDA 12.3.
+  CuResult (*graph_add_edges_with)(CuGraph graph, const CuGraphNode *from, const CuGraphNode *to,
+                                   const CuGraphEdge *about, std::size_t count);
   CuResult (*graph_instantiate)(CuGraphExec *exec, CuGraph graph, unsigned long long flags);
   CuResult (*graph_destroy)(CuGraph graph);
   CuResult (*graph_exec_destroy)(CuGraphExec exec);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "failure.h"
+#include "gpu_graph.h"
 #include "host.h"
 
 namespace dlc_runtime {
@@ -83,11 +84,17 @@ struct GpuRun::Host {
     }
   }
 
-  static void launch(void *, std::uint32_t kernel, std::int64_t blocks, void **params) noexcept {
+  static void launch(void *, std::uint32_t kernel, std::int64_t blocks, void **params,
+                     const std::int64_t *bytes) noexcept {
     guarded_call([&](Host &host) {
       if (blocks <= 0) return;
       if (blocks > 0x7fffffff) fail(DLC_RUN_FAILED, "a kernel needs more blocks than a GPU has");
-      host.run.code_->launch(kernel, static_cast<unsigned>(blocks), params, host.run.launches_);
+      const auto count = static_cast<unsigned>(blocks);
+      if (host.run.graph_ != nullptr) {
+        host.run.graph_->add(kernel, count, params, bytes);
+      } else {
+        host.run.code_->launch(kernel, count, params, host.run.current_);
+      }
     });
   }
 
@@ -105,9 +112,9 @@ struct GpuRun::Host {
       if (bytes <= 0) return;
       check_cuda(driver,
                  driver.copy_to_host(to, device_view(of), static_cast<std::size_t>(bytes),
-                                     host.run.launches_),
+                                     host.run.current_),
                  "copy from the GPU");
-      check_cuda(driver, driver.stream_synchronize(host.run.launches_), "run the model");
+      check_cuda(driver, driver.stream_synchronize(host.run.current_), "run the model");
     });
   }
 
@@ -117,9 +124,9 @@ struct GpuRun::Host {
       if (bytes <= 0) return;
       check_cuda(driver,
                  driver.copy_to_device(device_view(to), of, static_cast<std::size_t>(bytes),
-                                       host.run.launches_),
+                                       host.run.current_),
                  "copy to the GPU");
-      check_cuda(driver, driver.stream_synchronize(host.run.launches_), "copy to the GPU");
+      check_cuda(driver, driver.stream_synchronize(host.run.current_), "copy to the GPU");
     });
   }
 };
@@ -262,7 +269,7 @@ void GpuRun::run(const std::vector<std::int64_t> &sizes, std::int64_t arena_byte
   const Key key = bind(sizes, arena_bytes, inputs, outputs);
   bring(inputs);
   if (code_->model().waits != 0) {
-    call(sizes, current_);
+    call(sizes, nullptr);
   } else {
     const auto found = graphs_.find(key);
     const CuGraphExec graph = found != graphs_.end() ? found->second : record(sizes, key);
@@ -273,9 +280,9 @@ void GpuRun::run(const std::vector<std::int64_t> &sizes, std::int64_t arena_byte
   }
 }
 
-// Calls the program, which launches into the stream.
-void GpuRun::call(const std::vector<std::int64_t> &sizes, CuStream stream) {
-  launches_ = stream;
+// Calls the program, which launches into a graph, or right away.
+void GpuRun::call(const std::vector<std::int64_t> &sizes, LaunchGraph *graph) {
+  graph_ = graph;
   dlc_runtime::Host cpu(false);
   Host host(*this, cpu);
   Host::current = &host;
@@ -286,28 +293,15 @@ void GpuRun::call(const std::vector<std::int64_t> &sizes, CuStream stream) {
   if (status != 0 || cpu.failed()) fail(DLC_RUN_FAILED, cpu.failure());
 }
 
-// Recording happens in a stream of its own: the caller's may be the default one, which cannot.
 CuGraphExec GpuRun::record(const std::vector<std::int64_t> &sizes, const Key &key) {
   const CudaDriver &driver = code_->driver();
   if (graphs_.size() >= kMaxGraphs) {
     check_cuda(driver, driver.stream_synchronize(current_), "run the model");
     forget_graphs();
   }
-  check_cuda(driver, driver.capture_begin(stream_, kCuCaptureThreadLocal), "record the model");
-  CuGraph graph = nullptr;
-  try {
-    call(sizes, stream_);
-  } catch (...) {
-    if (driver.capture_end(stream_, &graph) == 0 && graph != nullptr) driver.graph_destroy(graph);
-    throw;
-  }
-  check_cuda(driver, driver.capture_end(stream_, &graph), "record the model");
-  CuGraphExec exec = nullptr;
-  const CuResult result = driver.graph_instantiate(&exec, graph, 0);
-  driver.graph_destroy(graph);
-  check_cuda(driver, result, "make a graph of the model");
-  graphs_[key] = exec;
-  return exec;
+  LaunchGraph graph(*code_);
+  call(sizes, &graph);
+  return graphs_[key] = graph.instantiate();
 }
 
 // ---- memory of the caller's

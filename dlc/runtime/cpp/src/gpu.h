@@ -46,6 +46,9 @@ class GpuCode {
   const CudaDriver &driver() const noexcept { return driver_; }
   CuContext context() const noexcept { return context_; }
   CuDevicePointer weights() const noexcept { return weights_; }
+  CuFunction function(std::uint32_t kernel) const { return functions_[kernel]; }
+  // Whether the code of a kernel waits for the launch before it, and may be put on the GPU early.
+  bool comes_early(std::uint32_t kernel) const { return early_[model_.kernels[kernel].unit]; }
   // Launches a kernel into `stream`. Throws Failure.
   void launch(std::uint32_t kernel, unsigned blocks, void **params, CuStream stream) const;
 
@@ -58,7 +61,7 @@ class GpuCode {
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
   std::vector<CuModule> modules_;
-  std::vector<bool> overlaps_;  // whether the code of a module waits for the launch before it
+  std::vector<bool> early_;  // of each module
   std::vector<CuFunction> functions_;
   CuDevicePointer weights_ = 0;
 };
@@ -99,6 +102,8 @@ struct GpuTensor {
   bool on_device;
 };
 
+class LaunchGraph;
+
 // The memory, the stream and the recorded graphs of one context; for one thread at a time.
 class GpuRun {
  public:
@@ -125,14 +130,14 @@ class GpuRun {
   void bring(const std::vector<GpuTensor> &inputs);
   bool fetch(const std::vector<GpuTensor> &inputs, const std::vector<GpuTensor> &outputs);
   void enter(CuStream stream);
-  void call(const std::vector<std::int64_t> &sizes, CuStream stream);
+  void call(const std::vector<std::int64_t> &sizes, LaunchGraph *graph);
   CuGraphExec record(const std::vector<std::int64_t> &sizes, const Key &key);
   void forget_graphs() noexcept;
 
   std::shared_ptr<const GpuCode> code_;
   CuStream stream_ = nullptr;   // its own
   CuStream current_ = nullptr;  // what the last run was in
-  CuStream launches_ = nullptr;  // where the program launches right now
+  LaunchGraph *graph_ = nullptr;  // where the program launches now; null: into the stream
   std::unique_ptr<GpuMemory> arena_;
   std::vector<std::unique_ptr<GpuMemory>> tensors_;  // inputs, then outputs
   std::vector<const void *> input_pointers_;         // then those of the constants

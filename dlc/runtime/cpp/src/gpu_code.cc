@@ -99,7 +99,7 @@ void GpuCode::load_unit(std::uint32_t unit, int capability) {
   }
   check_cuda(driver_, result, "load the model's code");
   modules_.push_back(module);
-  overlaps_.push_back(best->arch >= kOverlapping && driver_.launch_with != nullptr);
+  early_.push_back(best->arch >= kOverlapping);
 }
 
 // A kernel that waits by itself for the launch before it may be put on the GPU early. Source: CUDA
@@ -107,7 +107,7 @@ void GpuCode::load_unit(std::uint32_t unit, int capability) {
 void GpuCode::launch(std::uint32_t kernel, unsigned blocks, void **params, CuStream stream) const {
   const dlc_gpu_kernel &about = model_.kernels[kernel];
   CuResult result = 0;
-  if (overlaps_[about.unit]) {
+  if (comes_early(kernel) && driver_.launch_with != nullptr) {
     CuLaunchAttribute early{kCuOverlappingLaunch, 0, {1}};
     const CuLaunchConfig config{blocks, 1,      1, about.threads, 1, 1, about.shared_bytes,
                                 stream, &early, 1};

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define DLC_ABI_VERSION 2u
+#define DLC_ABI_VERSION 3u
 #define DLC_MODEL_SYMBOL "dlc_model_query"
 /* Added to the version asked for: the model that reports its steps, see dlc_profile_host. */
 #define DLC_PROFILE 0x80000000u
@@ -125,8 +125,10 @@ typedef struct dlc_gpu_kernel {
   const char *name;
   uint32_t unit;        /* the images that hold it */
   uint32_t threads;     /* of one block */
-  uint32_t param_count; /* 64 bits each */
+  uint32_t param_count; /* 64 bits each: the buffers, then sizes */
   uint32_t shared_bytes; /* of each block's memory, to ask for at the launch */
+  uint32_t buffer_count;
+  uint32_t input_count; /* the first buffers, which are read; the others are written, too */
 } dlc_gpu_kernel;
 
 /* What a model offers whose kernels run on a GPU. All tensors its `run` is given lie in the memory
@@ -149,8 +151,10 @@ typedef struct dlc_gpu_model {
 /* What the caller offers such a model besides a dlc_host. After a failure nothing happens. */
 typedef struct dlc_gpu_host {
   dlc_host host; /* `run` is given a pointer to this one */
-  /* Launches a kernel behind all others; `params` points to the value of each parameter. */
-  void (*launch)(void *self, uint32_t kernel, int64_t blocks, void **params);
+  /* Launches a kernel as if behind all others; `params` points to the value of each parameter, and
+   * `bytes` says how much memory each buffer has. Launches that share no memory, or only read it,
+   * may run at the same time. */
+  void (*launch)(void *self, uint32_t kernel, int64_t blocks, void **params, const int64_t *bytes);
   /* Memory of the CPU for one kernel that runs there. NULL when there is none. */
   void *(*stage)(void *self, int64_t bytes);
   /* Copies from the GPU, or to it, once all that was launched before is done. */
