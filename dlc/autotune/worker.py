@@ -105,13 +105,13 @@ class Worker:
         """The process, started if there is none; None once the worker is closed."""
         with self._state:
             if self._process is None and not self._closed:
-                self._process = subprocess.Popen(
-                    self.command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    start_new_session=True,
-                )
+                self._process = self._launch()
             return self._process
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
 
     def _kill(self) -> None:
         """End the process and all it started."""

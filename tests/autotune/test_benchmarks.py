@@ -1,10 +1,14 @@
 """The benchmarks of the tuner: their tasks exist, and a session runs."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from benchmarks.tuning import common, kill, naive, searches
+from benchmarks.tuning import common, naive, searches
 from dlc.autotune.budget import Budget
 from dlc.autotune.build import scheduled
 from dlc.autotune.design import families
@@ -63,7 +67,21 @@ def test_a_curve_and_when_it_reaches_a_goal():
     assert tuner.trials == 0
 
 
-def test_no_tuner_is_running_now():
-    assert kill._orphans() == 0
+def test_tuners_that_are_killed_lose_nothing(tmp_path):
+    figures = {}
+    for kills in ("2", "1"):  # the second call finds that all is done
+        command = [sys.executable, "-m", "benchmarks.tuning.kill", "--kills", kills]
+        subprocess.run(
+            [*command, "--seconds", "1", "--json", str(tmp_path / "kill.json")],
+            stdout=subprocess.DEVNULL,
+            cwd=Path(__file__).parents[2],
+            check=True,
+        )
+        figures = json.loads((tmp_path / "kill.json").read_text())
+        assert figures["kills"] == sum(figures["moments"].values()) == 2
+    assert {figures[name] for name in ("lost", "corrupt", "orphans", "files_left")} == {0}
+
+
+def test_an_unknown_option_is_refused():
     with pytest.raises(SystemExit):
         common.parser("Title\nMore").parse_args(["--unknown"])
