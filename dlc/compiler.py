@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from dlc.core.dump import Dumper
 from dlc.core.garbage import collected_rarely
 from dlc.core.log import enable_topics
 from dlc.core.precision import Precision, check_precision
+from dlc.core.scratch import scratch_folder
 from dlc.core.staging import staging_folder
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
@@ -115,8 +115,8 @@ def compile(
         TargetError: the target is unknown, or its tools are missing.
         UserError: the precision is unknown, or another argument says what cannot be.
     """
-    with tempfile.TemporaryDirectory(prefix="dlc-") as folder:
-        path = Path(folder) / "model.so"
+    with scratch_folder() as folder:
+        path = folder / "model.so"
         build(
             model,
             path,
