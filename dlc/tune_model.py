@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,8 @@ from dlc.autotune.session import Machines, Options, Snapshot, Weighted
 from dlc.autotune.task import Task, make_task
 from dlc.autotune.tuner import Tuner
 from dlc.compiler import Lowered, assemble, lower_model, rules_own
-from dlc.core.errors import UserError
+from dlc.core.errors import DlcError, UserError
+from dlc.core.scratch import scratch_folder
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
 from dlc.schedule.interpret import evaluate_size
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     Model = str | Path | bytes | ModelProto
 
+_LOG = logging.getLogger("dlc.tune")
 _MAX_RACES = 12  # of whole models, in one session
 _CERTAIN = 1.64  # standard deviations; one chance in twenty
 
@@ -187,7 +189,10 @@ def tune(
             kept: dict[str, Choice] = {}
             speedup = 1.0
             if in_model and outcome.choices and not outcome.interrupted:
-                kept, speedup = _race(plan, outcome.choices, own)
+                try:
+                    kept, speedup = _race(plan, outcome.choices, own)
+                except OSError as error:  # the search must not be lost with it
+                    _LOG.warning("the whole model cannot be raced: %s", error)
             for key, choice in outcome.choices.items():
                 opened.add_choice(kept.get(key, choice))
             opened.flush()
@@ -224,8 +229,8 @@ def _race(
     tasks = {w.task.key: w.task for w in plan.tasks}
     kept: dict[str, Choice] = {}
     final = 1.0
-    with tempfile.TemporaryDirectory(prefix="dlc-tune-") as folder:
-        races = _Races(plan, tasks, machines, Path(folder))
+    with scratch_folder() as folder:
+        races = _Races(plan, tasks, machines, folder)
         waiting = [list(choices)]
         while waiting and races.count < _MAX_RACES:
             group = waiting.pop(0)
@@ -266,7 +271,11 @@ class _Races:
     def _one(
         self, number: int, model: Lowered, new: Mapping[str, Choice], old: Mapping[str, Choice]
     ) -> float:
-        paths = (self._build(number, model, old), self._build(number, model, new))
+        try:
+            paths = (self._build(number, model, old), self._build(number, model, new))
+        except (OSError, DlcError) as error:
+            _LOG.warning("the whole model cannot be raced: %s", error)
+            return 0.0
         threads = model.target.cores
         job = jobs.race(paths, sizes=self.plan.sizes, threads=threads)
         ((_, reply),) = self.machines.measure.run([job])

@@ -273,7 +273,8 @@ def _show_report(report: TuneReport, *, as_json: bool) -> None:
         text = f"Saved {snapshot.trials} trials in {report.log}; resume with the same command"
         console.print(text, soft_wrap=True)
         return
-    console.print(f"{snapshot.trials} trials in {took}, kept in {report.log}", soft_wrap=True)
+    kept = f", kept in {report.log}" if not report.unwritten else ""
+    console.print(f"{snapshot.trials} trials in {took}{kept}", soft_wrap=True)
     if not report.choices:
         console.print("Nothing beats the defaults for sure; builds go on using them.")
         return

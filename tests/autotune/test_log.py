@@ -119,6 +119,22 @@ def test_the_first_format_is_still_read(tmp_path):
         assert not log.pending
 
 
+def test_a_later_version_reads_and_updates_it(tmp_path, monkeypatch):
+    path = tmp_path / "a.db"
+    with sqlite3.connect(path) as db:
+        db.executescript((Path(__file__).parent / "data" / "log-1.sql").read_text())
+    monkeypatch.setattr("dlc.autotune.log.SCHEMA_VERSION", SCHEMA_VERSION + 1)
+    change = "ALTER TABLE trials ADD COLUMN machine TEXT;CREATE TABLE machines(name TEXT)"
+    monkeypatch.setattr("dlc.autotune.log._MIGRATIONS", (change,) * SCHEMA_VERSION)
+    for read_only in (True, False, False, True):
+        with TuningLog(path, read_only=read_only) as log:
+            assert [t.speedup for t in log.trials()] == [2.0]
+            assert log.corrupt == 0
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION + 1,)
+        assert db.execute("SELECT machine FROM trials").fetchall() == [(None,)]
+
+
 def test_lines_carry_everything_and_a_cut_line_is_counted(tmp_path):
     write(tmp_path / "a.db")
     text = io.StringIO()

@@ -1,3 +1,5 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
 
@@ -275,6 +277,29 @@ def test_a_session_resumes_where_the_last_one_ended(landscape_tasks, tmp_path):
     tuner, _ = tune(landscape_tasks, path, "30trials", machine=machine)
     assert tuner.resumed == 60
     assert len({(t.task, t.knobs) for s in tuner.searches for t in s.trials}) == 90
+
+
+def test_two_tuners_on_one_log_both_progress(landscape_tasks, tmp_path):
+    path = tmp_path / "a.db"
+    together = threading.Barrier(2)
+
+    def session(budget):
+        at_once = []
+
+        def meet(snapshot):
+            if snapshot.trials and not at_once:  # each has written before either goes on
+                at_once.append(together.wait(60))
+
+        return tune(landscape_tasks[:1], path, budget, search="random", on_update=meet)[0]
+
+    with ThreadPoolExecutor(2) as pool:
+        tuners = list(pool.map(session, ("60trials", "40trials")))
+    assert [t.trials for t in tuners] == [60, 40]
+    with TuningLog(path) as log:
+        written = [(t.knobs, t.made_at) for t in log.trials()]
+    assert len(set(written)) == len(written) == 100
+    tuner, _ = tune(landscape_tasks[:1], path, "4trials")
+    assert tuner.resumed == 100
 
 
 def test_bad_candidates_are_recorded_and_never_chosen(landscape_tasks, tmp_path):

@@ -1,0 +1,74 @@
+"""A disk that is full in the middle of a session, and has room again later, or not."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlc import tune_model
+from dlc.autotune.log import TuningLog
+from dlc.core.errors import CodegenError
+from tests.autotune import examples
+from tests.cli.models import perceptron
+
+# A limit on the size of files stands for the disk: no write of this process gets through.
+SESSION = """
+import json, logging, resource, sys
+import dlc
+from dlc.autotune.bench_method import Method
+from dlc.autotune.budget import Budget
+from dlc.autotune.session import Options
+from tests.cli.models import perceptron
+
+full_from, room_from, trials = map(int, sys.argv[2:])
+forever = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+
+def limit(snapshot):
+    is_full = full_from <= snapshot.trials < room_from
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0 if is_full else forever, forever))
+
+logging.basicConfig(format="%(levelname)s %(message)s")
+options = Options(Budget(trials=trials), method=Method(rounds=3))
+report = dlc.tune(
+    perceptron(), sys.argv[1], dims={"batch": 32}, options=options, on_update=limit
+)
+print(json.dumps([report.snapshot.trials, report.unwritten]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("room_from", "written"), [(5, 8), pytest.param(99, 2, marks=pytest.mark.slow)]
+)
+def test_a_session_goes_on_while_the_disk_is_full(tmp_path, room_from, written):
+    path = tmp_path / "a.db"
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION, str(path), "2", str(room_from), "8"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env=dict(os.environ, PYTHONPATH="."),
+        check=True,
+    )
+    trials, unwritten = json.loads(done.stdout)
+    assert trials == 8
+    assert unwritten >= 8 - written  # a choice may wait, too
+    assert not (unwritten and room_from < trials)
+    assert done.stderr.count("trials wait in memory") == 1
+    with TuningLog(path) as log:
+        assert len(list(log.trials())) == written
+        assert log.corrupt == 0
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), None])
+def test_a_model_that_cannot_be_built_for_its_race_is_not_the_end(monkeypatch, caplog, error):
+    def build(*_):
+        raise error or CodegenError(stage="the linker", unit="m", reason="no space left")
+
+    monkeypatch.setattr(tune_model, "assemble", build)
+    plan = tune_model.plan_tuning([perceptron()], dims={"batch": 32})
+    choice = examples.choice(plan.tasks[0].task)
+    assert tune_model._race(plan, {choice.task: choice}, None) == ({}, 1.0)
+    assert "cannot be raced" in caplog.text
