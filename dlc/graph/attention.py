@@ -108,8 +108,23 @@ def _matches(rule: ModuleType, graph: Graph, members: Group, target: Target) -> 
     return rule.match(trace.func, target) is not None
 
 
-def group_body(sizes: tuple[str, ...], members: Group, name: str) -> Graph:
-    """The graph of a group: its inputs are what its members read and do not make."""
+def group_body(
+    sizes: tuple[str, ...], members: Group, name: str, kept: tuple[Value, ...] = ()
+) -> Graph:
+    """The graph of a group: its inputs are what its members read and do not make.
+
+    Its outputs are what the last member makes, and before it what is kept of the others.
+    """
     made = {v for n in members for v in n.outputs}
     inputs = tuple(dict.fromkeys(v for n in members for v in n.inputs if v not in made))
-    return Graph(name, sizes, inputs, members, members[-1].outputs)
+    return Graph(name, sizes, inputs, members, (*kept, *members[-1].outputs))
+
+
+def kept_values(graph: Graph, members: Group) -> tuple[Value, ...]:
+    """What a group makes before its last member and others read."""
+    inside = {id(n) for n in members}
+    wanted = set(graph.outputs)
+    found = (v for n in members[:-1] for v in n.outputs)
+    return tuple(
+        v for v in found if v in wanted or any(id(u) not in inside for u in graph.users.get(v, ()))
+    )

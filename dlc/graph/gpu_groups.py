@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.core.target import Target
-from dlc.graph.attention import group_body
+from dlc.graph.attention import group_body, kept_values
 from dlc.graph.graph import Graph, Node
 from dlc.graph.lower import lower_group
 from dlc.graph.op import Fuse
@@ -56,7 +56,10 @@ class _Joining:
         return self.groups
 
     def _reader(self, group: Group) -> tuple[int, Group] | None:
-        """The one other group that reads what a group makes, and the reshapes in between."""
+        """The first group that reads what a group makes, and the reshapes in between.
+
+        Other readers come later, and read what the joined group keeps: not through reshapes.
+        """
         if len(group[-1].outputs) != 1:
             return None
         value, between = group[-1].output, []
@@ -68,11 +71,19 @@ class _Joining:
             value = users[0].output
             users = self.graph.users.get(value, ())
         ids = {id(n) for n in users}
-        found = [n for n, g in enumerate(self.groups) if ids & {id(m) for m in g}]
-        if len(found) != 1 or value in self.graph.outputs or self.groups[found[0]] is group:
+        readers = [n for n, g in enumerate(self.groups) if ids & {id(m) for m in g}]
+        first = min(readers, key=self._place, default=None)
+        if first is None or self.groups[first] is group:
             return None
-        inside = {id(m) for m in self.groups[found[0]]}
-        return (found[0], tuple(between)) if ids <= inside else None
+        others = ids - {id(m) for m in self.groups[first]}
+        if any(self.position[n] < self._place(first) for n in others):
+            return None
+        is_kept = bool(others) or value in self.graph.outputs
+        return None if is_kept and between else (first, tuple(between))
+
+    def _place(self, number: int) -> int:
+        """Where a group runs: at the place of its last node."""
+        return self.position[id(self.groups[number][-1])]
 
     def _joined(self, number: int, reader: int, between: Group) -> Group | None:
         """Both as one group, if that saves a launch."""
@@ -83,6 +94,8 @@ class _Joining:
         if len(members) > MAX_NODES:
             return None
         joined = tuple(sorted(members.values(), key=lambda n: self.position[id(n)]))
+        if kept_values(self.graph, joined) and Fuse.ANCHOR not in _kinds(first):
+            return None  # only a product whose rows are normalised keeps them
         apart = self._launches(first) + self._launches(second)
         return joined if self._launches(joined) < apart else None
 
@@ -94,7 +107,8 @@ class _Joining:
         return self.known[key]
 
     def _lowered(self, group: Group) -> Func:
-        return lower_group(group_body(self.sizes, group, "kernel"), "kernel")
+        kept = kept_values(self.graph, group)
+        return lower_group(group_body(self.sizes, group, "kernel", kept), "kernel")
 
     def _may_join(self, first: Group, second: Group) -> bool:
         """Whether the second computes no element of the first again, unless that is no work."""

@@ -30,6 +30,19 @@ from dlc.te.transform import loads, rename_buffers
 from dlc.te.transform import rewrite as rewrite_expr
 
 
+def neighbours(stmt: Stmt, target: Stmt) -> tuple[Stmt, ...]:
+    """The statements that a statement is one of, in order; none where it stands alone."""
+    found: list[tuple[Stmt, ...]] = []
+
+    def visit(node: Stmt) -> Stmt:
+        if isinstance(node, Block) and any(s is target for s in node.stmts):
+            found.append(node.stmts)
+        return node
+
+    rewrite(stmt, visit)
+    return found[0] if found else ()
+
+
 def swap_loop(func: Func, loop: str, change: Callable[[For], Stmt]) -> Func:
     """Replace one loop."""
 

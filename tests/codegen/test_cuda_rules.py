@@ -278,7 +278,7 @@ def test_products_that_fill_no_instruction_stay_as_they_are(
     assert round_products(func, GPU, "medium") is func
 
 
-def norm(rows: int, columns: int, last: str, depth: int = 19) -> Func:
+def norm(rows: int, columns: int, last: str, depth: int = 19, results: str = "y") -> Func:
     """A product, a residual, and a norm of the rows."""
     shape = f"f32[1, {rows}, {columns}]"
     graph = parse_graph(f"""
@@ -286,7 +286,7 @@ def main(x: f32[1, {rows}, {depth}], w: f32[{depth}, {columns}], r: {shape}, g: 
     m: {shape} = matmul(x, w)
     s: {shape} = add(m, r)
     y: {shape} = {last}
-    return y
+    return {results}
 """)
     return lower_group(graph, "f")
 
@@ -307,6 +307,21 @@ def test_the_last_block_normalises_the_rows_of_a_product(
     assert len(made.kernels) == 1
     assert len(made.arrivals) == 1
     check_emulated(made, inputs(made.func, {}), {}, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "depth", "precision"),
+    [(37, 70, 19, "highest"), (16, 64, 512, "highest"), (33, 70, 32, "tf32")],
+)
+def test_the_rows_of_a_norm_may_be_a_result_too(
+    rows: int, columns: int, depth: int, precision: str
+) -> None:
+    func = norm(rows, columns, "layer_norm(s, g, g)", depth, "s, y")
+    made = schedule(round_products(func, GPU, precision) if precision == "tf32" else func, "k")
+    assert [("warp_add(" in k.text, k.text.count("_tf32<")) for k in made.kernels] == [
+        (True, int(precision == "tf32"))
+    ]
+    check_emulated(made, inputs(made.func, {}), {}, rtol=1e-4)
 
 
 def test_every_tile_computes_the_same() -> None:

@@ -12,11 +12,24 @@ from dlc.graph.text import parse_graph
 from tests.graph.pass_cases import read, same
 
 GPU = Target(backend="cuda", gpu=Gpu())
-HEAD = "def main(x: f32[1, 5, 7], w: f32[7, 6], r: f32[1, 5, 6], g: f32[6], i: i64[3]):\n"
+HEAD = (
+    "def main(x: f32[1, 5, 7], w: f32[7, 6], r: f32[1, 5, 6], g: f32[6], i: i64[3],"
+    " v: f32[6, 6]):\n"
+)
 NORM = (
     "m: f32[1, 5, 6] = matmul(x, w)",
     "s: f32[1, 5, 6] = add(m, r)",
     "y: f32[1, 5, 6] = layer_norm(s, g, g)",
+)
+LATER = (
+    *NORM,
+    "q: f32[1, 5, 6] = matmul(y, v)",
+    "z: f32[1, 5, 6] = add(q, s)",
+)
+EARLIER = (
+    *NORM[:2],
+    "z: f32[1, 5, 6] = matmul(s, v)",
+    NORM[2],
 )
 MASK = (
     "a: bool[6] = cast(g, to=bool)",
@@ -46,7 +59,9 @@ def text(head: str, lines: tuple[str, ...], result: str) -> str:
     ("head", "lines", "result", "before", "after"),
     [
         (HEAD, NORM, "y", 2, 1),
-        (HEAD, NORM, "y, s", 2, 2),  # what is normalised is wanted too
+        (HEAD, NORM, "y, s", 2, 1),  # what is normalised is a result too
+        (HEAD, LATER, "z", 3, 2),
+        (HEAD, EARLIER, "y, z", 3, 3),  # the norm comes too late for another reader
         (HEAD, NORM[:2] + ("y: f32[1, 5, 6] = softmax(s, axis=1)",), "y", 2, 2),  # of columns
         (HEAD, MASK, "y", 3, 1),
         (HEAD, MASK, "y, c", 3, 2),
@@ -68,3 +83,10 @@ def test_groups_that_save_a_launch_are_one(
 def test_a_joined_group_computes_the_same(head: str, lines: tuple[str, ...]) -> None:
     before = read(text(head, lines, "y").replace("f32", "f64"))
     same(before, PASSES["fuse_groups"](before, PassContext(GPU)), {})
+
+
+def test_what_is_kept_of_a_joined_group_is_the_same() -> None:
+    before = read(text(HEAD, LATER, "z, s").replace("f32", "f64"))
+    after = PASSES["fuse_groups"](before, PassContext(GPU))
+    same(before, after, {})
+    assert sorted(len(n.outputs) for n in after.nodes) == [1, 2]

@@ -78,6 +78,14 @@ EDGES = """
             for t in thread(64):
                 B[b * 64 + t] = A[b * 64 + t]
 """
+FOLLOWING = """
+    def f(A: f32[8], *, B: f32[9], C: f32[8]):
+        for i in range(8):
+            B[i + 1] = A[i]
+        for j in range(8):
+            C[j] = B[j + 1]
+        B[0] = 1.0
+"""
 REFUSED = [
     ("bind", ("i", "core"), COPY, "there is no kind 'core'"),
     ("bind", ("z", "block"), COPY, "there is no loop 'z'"),
@@ -129,6 +137,13 @@ REFUSED = [
     ("sink_alloc", ("t",), ROOMS, "the first statement uses 't'"),
     ("sink_alloc", ("t",), ROOMS.replace("t[j] = A[h, i, j]", "B[h, i] = 1.0")
      .replace("t[0] * t[1]", "2.0"), "nothing uses 't'"),
+    ("merge", ("z", "j"), FOLLOWING, "there is no loop 'z'"),
+    ("merge", ("i", "z"), FOLLOWING, "there is no loop 'z'"),
+    ("merge", ("j", "i"), FOLLOWING, "loop 'i' does not stand right behind loop 'j'"),
+    ("merge", ("i", "b"), EDGES, "loop 'b' is already block"),
+    ("merge", ("i", "j"), FOLLOWING.replace("j in range(8)", "j in range(7)"), "runs 8 times"),
+    ("merge", ("i", "j"), FOLLOWING.replace("B[j + 1]", "B[j + 2]").replace("f32[9]", "f32[10]"),
+     "one element of 'B'"),
     ("attach", ("z", "b"), EDGES, "there is no loop 'z'"),
     ("attach", ("i", "z"), EDGES, "there is no loop 'z'"),
     ("attach", ("t", "b"), EDGES.replace("thread(64)", "range(64)"), "'t' is inside of another"),

@@ -134,6 +134,9 @@ class Choices:
     def defer(self):
         return (self.loop(),)
 
+    def merge(self):
+        return self.loop(), self.loop()
+
     def fission(self):
         return (self.loop(),)
 

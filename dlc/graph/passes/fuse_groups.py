@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dlc.graph.attention import group_body, join_attention
+from dlc.graph.attention import group_body, join_attention, kept_values
 from dlc.graph.fusion import groups, is_free
 from dlc.graph.gpu_groups import join_launches
 from dlc.graph.graph import Graph, Node
@@ -81,6 +81,7 @@ def _group(
     name = "_".join(dict.fromkeys(n.op.name for n in members))[:NAME_LENGTH]
     taken[name] += 1
     unique = name if taken[name] == 1 else f"{name}_{taken[name]}"
-    body = group_body((*graph.sizes, *known), members, unique)
+    kept = kept_values(graph, members)
+    body = group_body((*graph.sizes, *known), members, unique, kept)
     sources = ", ".join(dict.fromkeys(n.source for n in members if n.source))
     return Node(FusedGroup(body=body), body.inputs, body.outputs, sources)

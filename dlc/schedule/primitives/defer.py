@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlc.schedule.apart import why_not_unordered
-from dlc.schedule.edit import read, written
+from dlc.schedule.edit import neighbours, read, written
 from dlc.schedule.loop import Block, Func, Stmt, rewrite
 from dlc.schedule.primitive import find_loop, primitive, refuse
 
@@ -34,7 +34,7 @@ def defer(func: Func, loop: str) -> Func:
             one of them writes.
     """
     target = find_loop("defer", func, loop)
-    home = _home(func.body, target)
+    home = neighbours(func.body, target)
     at = next((n for n, s in enumerate(home) if s is target), len(home))
     if at + 1 >= len(home):
         refuse("defer", func, f"nothing follows loop '{loop}'")
@@ -51,16 +51,3 @@ def defer(func: Func, loop: str) -> Func:
     return Func(
         func.name, func.sizes, func.inputs, func.outputs, rewrite(func.body, visit), func.in_place
     )
-
-
-def _home(stmt: Stmt, target: Stmt) -> tuple[Stmt, ...]:
-    """The statements that a loop is one of."""
-    found: list[tuple[Stmt, ...]] = []
-
-    def visit(node: Stmt) -> Stmt:
-        if isinstance(node, Block) and any(s is target for s in node.stmts):
-            found.append(node.stmts)
-        return node
-
-    rewrite(stmt, visit)
-    return found[0] if found else ()

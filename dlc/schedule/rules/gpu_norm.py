@@ -1,7 +1,8 @@
 """A product whose rows are normalised, as one launch on a GPU.
 
 Blocks compute tiles of some rows, as of any product. The one that is done last with its rows goes
-on with them: the norm needs whole rows, and those are complete now, in the second-level cache.
+on with them: the norm needs whole rows, and those are complete now, in the second-level cache. The
+rows themselves may be a result too, as those that a residual of a later layer adds to.
 
 Source: CUDA C++ Programming Guide, "Memory Fence Functions", for the last block of several.
 """
@@ -9,7 +10,7 @@ Source: CUDA C++ Programming Guide, "Memory Fence Functions", for the last block
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
@@ -44,14 +45,15 @@ def match(func: Func, target: Target) -> Norm | None:
     """The norm in a function whose moves are inlined, or None."""
     known = stages(func)
     products = [s for s in known if s.is_reduction and s.factors is not None]
-    if not products or len(func.outputs) != 1:
+    if not products:
         return None
     total, result = products[0], known[-1]
     after = known[known.index(total) + 1 :]
     if len(after) < 3 or after[0] is result or not any(s.is_reduction for s in after):
         return None
     rows, chain = after[0], after[1:-1]
-    if rows.buffer not in allocs(func.body) or known.index(total) != 0:
+    results = {b.name for b in func.outputs}
+    if results - {rows.buffer} != {result.buffer} or known.index(total) != 0:
         return None
     if not all(_is_of_rows(s, rows) for s in (*chain, result)):
         return None
@@ -87,25 +89,32 @@ def space(func: Func, target: Target) -> Space:
 
 def schedule(trace: Trace, found: Norm, target: Target, knobs: Mapping[str, int]) -> None:
     """Let blocks share the product of some rows; the last one normalises them."""
-    parts = found.product.parts
+    product = found.product
+    parts = product.parts
     row_threads, _, high, _ = TILES[TILE - 1]
     result = trace.stage(stages(trace.func)[-1].buffer)
-    trace.do("reorder", (*[v for v in result.names if v != found.row][:-1], found.row))
-    at, _ = trace.split(found.row, row_threads * high)
-    for buffer in reversed((parts.sum, parts.result, *found.chain)):
+    at, _ = _split_rows(trace, result, found.row, row_threads * high)
+    for buffer in reversed(found.chain):
         trace.do("compute_at", buffer, at)
+    is_result = parts.result not in allocs(trace.func.body)
+    if is_result:
+        at, product = _merge(trace, found.product, result.buffer, at, row_threads * high)
+    else:
+        trace.do("compute_at", parts.result, at)
+    trace.do("compute_at", parts.sum, at)
     names = trace.stage(result.buffer).names
     blocks = names[: names.index(at) + 1]
     for outer in blocks:
         trace.do("bind", outer, "block")
     tiled = gpu_matrix.tile_product if found.on_engine else gpu_contract.tile_product
     tile = ENGINE_TILE if found.on_engine else TILE
-    threads = tiled(trace, found.product, target, {**knobs, "tile": tile})
-    for outer in reversed(blocks):
+    threads = tiled(trace, product, target, {**knobs, "tile": tile})
+    for outer in reversed(blocks if not is_result else ()):
         trace.do("expand_alloc", parts.result, outer)
     for buffer in found.chain:
-        trace.do("sink_alloc", buffer)
-        trace.do("drop_guards", buffer)
+        if not is_result:
+            trace.do("sink_alloc", buffer)
+            trace.do("drop_guards", buffer)
         trace.do("set_scope", buffer, "shared")
         for stage in [s for s in stages(trace.func) if s.buffer == buffer]:
             if stage.is_reduction:
@@ -114,3 +123,32 @@ def schedule(trace: Trace, found: Norm, target: Target, knobs: Mapping[str, int]
                 spread(trace, [v for v in stage.names if trace.extent(v) != ONE], threads)
     inside = trace.stage(result.buffer).names
     spread(trace, inside[inside.index(at) + 1 :], threads)
+
+
+def _split_rows(trace: Trace, stage: Stage, row: str, size: int) -> tuple[str, str]:
+    """Bring the rows of a stage outside of its columns, some at a time."""
+    trace.do("reorder", (*[v for v in stage.names if v != row][:-1], row))
+    return trace.split(row, size)
+
+
+def _merge(trace: Trace, product: Product, result: str, at: str, size: int) -> tuple[str, Product]:
+    """Let the nest that writes the rows, a result itself, share the loop `at` over tiles of rows.
+
+    The shared loop comes back, and the product as it is inside of it.
+    """
+    parts = product.parts
+    stage = trace.stage(parts.result)
+    (row,) = (v for v in parts.rows if trace.extent(v) != ONE)
+    tile, inner = _split_rows(trace, stage, row, size)
+    names, others = trace.stage(parts.result).names, trace.stage(result).names
+    shared = names[: names.index(tile) + 1]
+    for loop, other in zip(shared, others[: others.index(at) + 1], strict=True):
+        trace.do("merge", loop, other)
+
+    def rest(loops: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(inner if v == row else v for v in loops if v not in shared)
+
+    inside = replace(
+        parts, rows=rest(parts.rows), columns=rest(parts.columns), batch=rest(parts.batch)
+    )
+    return tile, replace(product, parts=inside)

@@ -25,6 +25,8 @@ _KINDS = {BinOp.ADD: "add", BinOp.MUL: "mul", BinOp.MIN: "min", BinOp.MAX: "max"
 def reduce_rows(trace: Trace, stage: Stage, names: list[str], threads: int) -> None:
     """Reduce the rows that `names` number, or the one there is, by the threads of a block."""
     buffer = stage.buffer
+    if len(names) > 1:
+        trace.do("reorder", tuple(names))  # moves guards inside
     row = trace.fuse_all(names) if len(names) > 1 else names[0]
     summand = trace.fuse_all([f.var for f in trace.stage(buffer).inner])
     rows, count = trace.constant(row), trace.constant(summand)
