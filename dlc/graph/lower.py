@@ -12,7 +12,6 @@ from dlc.graph.conditions import Condition, conditions
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.lower_control import lower_if, lower_loop
 from dlc.graph.lower_nest import is_nest, lower_nest
-from dlc.graph.memory import Request, plan_arena
 from dlc.graph.op import Array
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
@@ -26,6 +25,7 @@ from dlc.graph.sizes import known_sizes, names_in
 from dlc.schedule.abstract_sizes import abstract_sizes
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.lower import lower_tensors
+from dlc.schedule.memory import Request, plan_arena
 from dlc.schedule.program import (
     Allocate,
     BindSize,

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from dlc.core.types import DType
 from dlc.schedule.gpu import Launches
+from dlc.schedule.launch_memory import place_buffers
 from dlc.schedule.loop import Buffer, For, Func, LoopKind, Store
 from dlc.schedule.program import (
     ALIGNMENT,
@@ -33,7 +34,7 @@ from dlc.schedule.program import (
     statements,
 )
 from dlc.schedule.verify_program import verify_program
-from dlc.te.expr import ZERO, Const, Expr, Load, Var, index
+from dlc.te.expr import Load, Var, index
 from dlc.te.simplify import canonical, surely_divides
 from dlc.te.transform import loads, substitute
 from dlc.te.types import TensorType, const_size
@@ -99,13 +100,18 @@ def launch_program(program: Program, launches: Mapping[str, Launches]) -> Progra
     """
     calls = _Calls(program, launches)
     body = calls.block(program.body)
+    kernels = {f.name: f for one in launches.values() for f in one.funcs}
+    places, regions = place_buffers(body, calls.owned, kernels)
+    if calls.counts:  # the first region, whatever the sizes of the others are
+        places = (*calls.counts, *(replace(p, region=p.region + 1) for p in places))
+        regions = (index(calls.count_bytes), *regions)
     result = replace(
         program,
         inputs=(*program.inputs, *program.constants),
         constants=(),
-        kernels=tuple(f for one in launches.values() for f in one.funcs),
-        arena=calls.arena,
-        body=body,
+        kernels=tuple(kernels.values()),
+        arena=regions,
+        body=(*places, *body),
     )
     verify_program(result, when="after launch_program")
     return result
@@ -177,64 +183,55 @@ class _Copies(_Rewriter):
 
 
 class _Calls(_Rewriter):
-    """The first region of the arena counts blocks that arrived, at a place of its own for each
-    call: it begins where the arena begins, whatever the sizes are, so what a run leaves there, 0,
-    is what the next one finds. Scratch memory of constant size lies in one more region, which all
-    calls share; each buffer of symbolic size gets a region of its own.
+    """Takes the places out, and collects what needs one.
+
+    Counts of blocks that arrived have a place of their own for each call, in a region that begins
+    where the arena begins, whatever the sizes are: what a run leaves there, 0, is what the next one
+    finds.
     """
 
     def __init__(self, program: Program, launches: Mapping[str, Launches]) -> None:
         self.launches = launches
         self.kernels = {k.name: k for k in program.kernels}
-        self.shift = int(any(one.arrivals for one in launches.values()))
-        self.arrival_bytes = 0
-        self.common = self.shift + len(program.arena)
-        self.common_bytes = 0
-        self.regions: list[Expr] = [*[ZERO] * self.shift, *program.arena, ZERO]
-        self.count = 0
-
-    @property
-    def arena(self) -> tuple[Expr, ...]:
-        """The regions of the program, and before and behind it those of its launches."""
-        self.regions[self.common] = index(self.common_bytes)
-        if self.shift:
-            self.regions[0] = index(self.arrival_bytes)
-        return tuple(self.regions)
+        self.owned: list[Buffer] = []
+        self.counts: list[Place] = []
+        self.count_bytes = 0
 
     def visit(self, stmt: HostStmt) -> list[HostStmt]:
-        if isinstance(stmt, CheckRange):  # the host does not see them; kernels stay within bounds
-            return []
-        if isinstance(stmt, Place):
-            return [replace(stmt, region=stmt.region + self.shift)]
-        if not isinstance(stmt, CallKernel):
-            return [stmt]
+        match stmt:
+            case CheckRange():  # the host does not see them; kernels stay within bounds
+                return []
+            case Place(buffer):
+                self.owned.append(buffer)
+                return []
+            case CallKernel():
+                return self.call(stmt)
+            case _:
+                return [stmt]
+
+    def call(self, stmt: CallKernel) -> list[HostStmt]:
+        """The launches of a kernel."""
         kernel, launches = self.kernels[stmt.kernel], self.launches[stmt.kernel]
         env = dict(zip(kernel.sizes, stmt.sizes, strict=True))
         names = dict(zip((b.name for b in kernel.params), stmt.buffers, strict=True))
-        found: list[HostStmt] = []
-        used = 0
         for buffer in launches.arrivals:
-            self.count += 1
-            made = replace(buffer, name=f"scratch_{self.count}_{buffer.name}")
-            names[buffer.name] = made.name
-            found.append(Place(made, 0, index(self.arrival_bytes)))
+            made = names[buffer.name] = self.scratch_name(buffer)
+            self.counts.append(Place(replace(buffer, name=made), 0, index(self.count_bytes)))
             counts = const_size(buffer.type.elems) * buffer.type.dtype.size_bytes
-            self.arrival_bytes += -(-counts // ALIGNMENT) * ALIGNMENT
+            self.count_bytes += -(-counts // ALIGNMENT) * ALIGNMENT
         for buffer in launches.scratch:
-            self.count += 1
             shape = tuple(canonical(substitute(n, env)) for n in buffer.type.shape)
-            made = Buffer(f"scratch_{self.count}_{buffer.name}", replace(buffer.type, shape=shape))
-            names[buffer.name] = made.name
-            size = canonical(made.type.elems * made.type.dtype.size_bytes)
-            if isinstance(size, Const):
-                found.append(Place(made, self.common, index(used)))
-                used += -(-int(size.value) // ALIGNMENT) * ALIGNMENT
-            else:
-                found.append(Place(made, len(self.regions)))
-                self.regions.append(size)
-        self.common_bytes = max(self.common_bytes, used)
-        for func in launches.funcs:
-            buffers = tuple(names[b.name] for b in func.params)
-            sizes = tuple(env[s] for s in func.sizes)
-            found.append(CallKernel(func.name, sizes, buffers, stmt.nodes))
-        return found
+            made = names[buffer.name] = self.scratch_name(buffer)
+            self.owned.append(Buffer(made, replace(buffer.type, shape=shape)))
+        return [
+            CallKernel(
+                func.name,
+                tuple(env[s] for s in func.sizes),
+                tuple(names[b.name] for b in func.params),
+                stmt.nodes,
+            )
+            for func in launches.funcs
+        ]
+
+    def scratch_name(self, buffer: Buffer) -> str:
+        return f"scratch_{len(self.owned) + len(self.counts) + 1}_{buffer.name}"

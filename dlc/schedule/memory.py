@@ -21,12 +21,17 @@ from dlc.te.simplify import canonical
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Memory for one buffer from step `first` to step `last`, both included."""
+    """Memory for one buffer from step `first` to step `last`, both included.
+
+    Where steps may run side by side, the buffer also lives on some `levels`: steps of one level
+    wait for none of their own, only for those of levels below.
+    """
 
     name: str
     size_bytes: Expr
     first: int
     last: int
+    levels: tuple[int, int] = (0, -1)
 
 
 @dataclass
@@ -86,7 +91,8 @@ def _bytes(request: Request) -> int:
 
 
 def _overlap(a: Request, b: Request) -> bool:
-    return a.first <= b.last and b.first <= a.last
+    (a_low, a_high), (b_low, b_high) = a.levels, b.levels
+    return (a.first <= b.last and b.first <= a.last) or (a_low <= b_high and b_low <= a_high)
 
 
 def _free(region: _Region, request: Request) -> bool:
