@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dlc.graph.pass_ import GraphPass
+from dlc.graph.passes.add_up_in_order import add_up_in_order
 from dlc.graph.passes.apply_rules import apply_rules
 from dlc.graph.passes.choose_layouts import choose_layouts
 from dlc.graph.passes.concat_by_offset import concat_by_offset
@@ -39,6 +40,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     merge_equal_nodes,
     halve_floats,
     sort_by_digits,
+    add_up_in_order,
     merge_parallel_matmuls,
     pack_matmul_weights,
     choose_layouts,

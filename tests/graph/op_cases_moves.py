@@ -14,11 +14,13 @@ from dlc.graph.ops import (
     layout,
     order,
     resize,
+    running,
     sample,
     scatter,
     selection,
     shape,
     sort,
+    suppress,
     trigonometry,
 )
 from tests.graph.op_case import Case, N, Onnx, case, same
@@ -292,25 +294,48 @@ def _orders() -> list[Case]:
 
 
 def _selections() -> list[Case]:
-    nan = math.nan
-    rows = [1.0, nan, 2.0, 3.0, 1.0, nan, 2.0, 3.0, 0.0, 4.0]
+    flags = [*[False] * 70, True, False, True, *[False] * 60]
+    boxes = [[0, 0, 0, 9, 0, 1], [4, 4, 2, 12, 3, 5], [0, 1, 0, 9, 0, 1], [4, 5, 2, 12, 4, 5]]
+    areas = [(b - t) * (r - c) for t, b, c, r in zip(*boxes, strict=True)]
+    types = ["f32[2, 1, 6]"] * 5
+    dynamic = ["f32[n, 1, n + 17]"] * 5
     return [
-        case(selection.RunningCount(), "bool[n]"),
-        case(selection.RunningCount(), "bool[601]"),
-        case(selection.FindCounts(count=4), "i64[7]", values=([0, 1, 1, 3, 4, 4, 5],)),
-        case(selection.FindCounts(count=4), "i64[3]", values=([0, 0, 1],)),
-        case(selection.FindCounts(count=N), "i64[9001]", values=([*[0] * 4500, *[1] * 4400, 3],)),
-        case(selection.FindCounts(count=0), "i64[n]", values=([0],)),
-        *(
-            case(selection.UniqueRanks(sorted=sorted), *types, values=values)
-            for sorted in (True, False)
-            for types, values in (
-                (("i64[n, 2]",), ([3, 1, 3, 0, 3, 1],)),
-                (("f32[5, 2]",), (rows,)),
-                (("bool[5, 1]",), ([True, False, True, True, False],)),
-                (("u8[4, 0]",), ()),
+        case(selection.TruePlaces(count=2), "bool[5]", values=([False, True, False, True, False],)),
+        case(selection.TruePlaces(count=2), "bool[133]", values=(flags,)),
+        case(selection.TruePlaces(count=N), "bool[n + 66]", values=([True],)),
+        case(selection.TruePlaces(count=0), "bool[n]", values=([False],)),
+        case(selection.TruePlaces(count=0), "bool[0]"),
+        case(suppress.Suppress(steps=4), "u32[2, 3, 6]", "bool[2, 3, 6]", *types, "f32[()]",
+             values=(None, None, *boxes, areas, [0.25])),
+        case(suppress.Suppress(steps=20), "u32[2, 1, 6]", "bool[2, 1, 6]", *types, "f32[()]",
+             values=([3, 0, 5, 3, 1, 2], [True], *boxes, areas, [1.0])),
+        case(suppress.Suppress(steps=N), "u32[n, 2, n + 17]", "bool[n, 2, n + 17]", *dynamic,
+             "f32[()]", values=(None, None, *boxes, areas, [0.0])),
+        case(suppress.Suppress(steps=2), "u32[0, 1, 6]", "bool[0, 1, 6]", *["f32[0, 1, 6]"] * 5,
+             "f32[()]"),
+    ]  # fmt: skip
+
+
+RUNNING = ("f32[9, 5, 1]", "i32[n, 4, 1]", "f32[2, n, 19]", "f16[1, 7, 3]", "u8[3, n, 2]")
+
+
+def _running() -> list[Case]:
+    cases = []
+    for exclusive in (False, True):
+        for reverse in (False, True):
+            op = running.RunningSum(exclusive=exclusive, reverse=reverse)
+            shapes = (
+                "f32[9, 5, 1]",
+                "i32[n, 4, 1]",
+                "f32[2, n, 19]",
+                "f16[1, 7, 3]",
+                "u8[3, n, 2]",
             )
-        ),
+            cases += [case(op, shape) for shape in shapes]
+    return [
+        *cases,
+        case(running.RunningSum(), "f32[17, 40, 1]"),
+        case(running.RunningSum(), "i8[0, 3, 2]"),
     ]
 
 
@@ -321,5 +346,6 @@ MOVES: list[Case] = [
     *_resizes(),
     *_scatters(),
     *_selections(),
+    *_running(),
     *_others(),
 ]

@@ -40,11 +40,13 @@ from dlc.graph.ops import (
     random,
     resize,
     roi,
+    running,
     sample,
     scatter,
     selection,
     shape,
     sort,
+    suppress,
     text,
     trigonometry,
     unpool,
@@ -54,6 +56,7 @@ from dlc.graph.ops import reduce as red
 from dlc.te.expr import ONE, Var
 from dlc.te.text import parse_type
 
+BOXES = ["bool[1, 1, 2]", *["f32[1, 1, 2]"] * 5, "f32[()]"]
 N = Var("n")
 FOLDER = Path(op_module.__file__).parent / "ops"
 WITH_BODIES = {
@@ -213,9 +216,13 @@ REFUSED = [
     (gather.Trilu(), ["f32[3]"], "2 or more dimensions"),
     (gather.ReverseSequence(batch_axis=2), ["f32[3, 2, 2]", "i64[2]"], "first two axes"),
     (gather.ReverseSequence(), ["f32[3, 2]", "i64[3]"], "a length for each sequence"),
-    (selection.RunningCount(), ["bool[2, 3]"], "a vector of bools"),
-    (selection.FindCounts(count=2), ["i32[3]"], "a vector of i64"),
-    (selection.UniqueRanks(), ["f32[3]"], "a matrix"),
+    (selection.TruePlaces(count=1), ["bool[2, 3]"], "a vector of bools"),
+    (selection.TruePlaces(count=1), ["u8[2]"], "a vector of bools"),
+    (running.RunningSum(), ["f32[2, 3]"], "three axes"),
+    (running.RunningSum(), ["bool[2, 3, 4]"], "not accepted"),
+    (suppress.Suppress(steps=1), ["u64[1, 1, 2]", *BOXES], "needs keys"),
+    (suppress.Suppress(steps=1), ["u32[1, 2]", *BOXES], "needs keys"),
+    (suppress.Suppress(steps=1), ["u32[1, 1, 3]", *BOXES], "do not fit"),
     (resize.Resize(sizes=(4,), scales=(N * 0,)), ["f32[2]"], "scale 0 is not positive"),
     (order.OrderKeys(of=DType.BOOL), ["u8[3]"], "has no order"),
     (order.OrderKeys(of=DType.F32), ["u64[3]"], "not the bits of f32"),

@@ -19,24 +19,26 @@ from dlc.frontend.onnx.slicing import slice_axes
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import (
     Add,
-    And,
     Div,
     Equal,
     Greater,
     GreaterEqual,
-    Less,
     Maximum,
     Minimum,
     Mod,
     Mul,
+    Or,
     Sub,
-    Where,
 )
+from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.elementwise import Not
 from dlc.graph.ops.gather import Gather
-from dlc.graph.ops.reduce import ArgMax, Reduce
-from dlc.graph.ops.selection import FindCounts, RunningCount, UniqueRanks
+from dlc.graph.ops.order import OrderKeys, SortOrder, has_order, key_type
+from dlc.graph.ops.reduce import CumSum, Reduce
+from dlc.graph.ops.scatter import ScatterElements
+from dlc.graph.ops.selection import TruePlaces
 from dlc.graph.ops.shape import Concat, Expand
+from dlc.graph.ops.suppress import Suppress
 from dlc.te.expr import ONE, ZERO, Expr, index, maximum, minimum
 from dlc.te.simplify import surely_less
 
@@ -45,8 +47,7 @@ def true_places(ctx: Context, flags: Value) -> Value:
     """The places of the true elements of a vector of bools, in order: i64[their number]."""
     total = ctx.call(Reduce(kind="sum", axes=(0,), keepdims=False), cast_to(ctx, flags, DType.I64))
     count = ctx.one_size(total, "how many elements are not zero")
-    counts = ctx.call(RunningCount(), flags)
-    return ctx.call(FindCounts(count=minimum(count, flags.type.elems)), counts)
+    return ctx.call(TruePlaces(count=minimum(count, flags.type.elems)), flags)
 
 
 @converter("NonZero", since=9)
@@ -95,25 +96,87 @@ def convert_unique(
         x, along = reshape_to(ctx, x, (x.type.elems,)), 0
     else:
         (along,) = axes_of(ctx, (axis,), x.type.rank)
-    order = [along, *(d for d in range(x.type.rank) if d != along)]
-    moved = transpose(ctx, x, order)
+    axes = [along, *(d for d in range(x.type.rank) if d != along)]
+    moved = transpose(ctx, x, axes)
     rows = moved.type.shape[0]
     matrix = reshape_to(ctx, moved, (rows, _product(moved.type.shape[1:])))
-    first, ranks = ctx.call_all(UniqueRanks(sorted=bool(sorted)), matrix, count=2)
-    is_first = ctx.call(Equal(), first, counter(ctx, rows))
-    firsts = true_places(ctx, is_first)  # in order of appearance
-    count = firsts.type.shape[0]
-    numbers = reshape_to(ctx, counter(ctx, count), (count, ONE))
-    own = reshape_to(ctx, ctx.call(Gather(axis=0), ranks, firsts), (ONE, count))
-    found = ctx.call(ArgMax(axis=1, keepdims=False), _ones(ctx, ctx.call(Equal(), numbers, own)))
-    places = ctx.call(Gather(axis=0), firsts, found)
-    mine = ctx.call(Equal(), numbers, reshape_to(ctx, ranks, (ONE, rows)))
-    counts = ctx.call(Reduce(kind="sum", axes=(1,), keepdims=False), cast_to(ctx, mine, DType.I64))
+    keys = order_keys(ctx, matrix)
+    order = _row_order(ctx, keys)
+    starts = _starts(ctx, keys, order)
+    heads = true_places(ctx, starts)
+    count = heads.type.shape[0]
+    sums = ctx.call(CumSum(axis=0), cast_to(ctx, starts, DType.I64))
+    groups = ctx.call(Sub(), sums, _one(ctx))
+    places = ctx.call(Gather(axis=0), order, heads)  # sorting keeps the first of equal rows first
+    ranks = _scatter(ctx, rows, order, groups)
+    counts = _scatter(ctx, count, groups, ctx.call(Expand(shape=(rows,)), _one(ctx)))
+    if not sorted:
+        by_place = ctx.call(SortOrder(k=count), _as_row(ctx, order_keys(ctx, places)))
+        by_place = reshape_to(ctx, by_place, (count,))
+        renamed = _scatter(ctx, count, by_place, counter(ctx, count))
+        ranks = ctx.call(Gather(axis=0), renamed, ranks)
+        places, counts = (ctx.call(Gather(axis=0), v, by_place) for v in (places, counts))
     return ctx.call(Gather(axis=along), x, places), places, ranks, counts
 
 
-def _ones(ctx: Context, flags: Value) -> Value:
-    return cast_to(ctx, flags, DType.I32)
+def order_keys(ctx: Context, x: Value, *, largest: bool = False) -> Value:
+    """Unsigned integers that compare as the elements do."""
+    if x.type.dtype is DType.BOOL:
+        x = cast_to(ctx, x, DType.U8)
+    of = x.type.dtype
+    if not has_order(of):
+        ctx.refuse(f"elements of type {of} have no order")
+    bits = x if of is key_type(of) else ctx.call(BitCast(of=of, to=key_type(of)), x)
+    return ctx.call(OrderKeys(of=of, largest=largest), bits)
+
+
+def _row_order(ctx: Context, keys: Value) -> Value:
+    """The rows of a matrix in lexicographic order: sorted by the last column first."""
+    rows, columns = keys.type.shape
+
+    def sort(ctx: Context, column: Value) -> Value:
+        return reshape_to(ctx, ctx.call(SortOrder(k=rows), _as_row(ctx, column)), (rows,))
+
+    if columns == ONE:
+        return sort(ctx, reshape_to(ctx, keys, (rows,)))
+
+    def step(body: Body, state: list[Value], row: list[Value]) -> Step:
+        order = sort(body, body.call(Gather(axis=0), row[0], state[0]))
+        return Step([body.call(Gather(axis=0), state[0], order)], [])
+
+    by_column = transpose(ctx, keys, (1, 0))
+    (order,) = scan(ctx, "columns", [counter(ctx, rows)], [by_column], step, reverse=True)
+    return order
+
+
+def _starts(ctx: Context, keys: Value, order: Value) -> Value:
+    """Which rows, in order, differ from the one before them."""
+    number = counter(ctx, keys.type.shape[0])
+    before = ctx.call(Maximum(), ctx.call(Sub(), number, _one(ctx)), _zero(ctx))
+    both = (order, ctx.call(Gather(axis=0), order, before))
+    equal = ctx.call(Equal(), *(ctx.call(Gather(axis=0), keys, at) for at in both))
+    unequal = cast_to(ctx, ctx.call(Not(), equal), DType.I32)
+    differ = ctx.call(Reduce(kind="max", axes=(1,), keepdims=False), unequal)
+    none = ctx.constant(np.zeros((), np.int32))
+    return ctx.call(Or(), ctx.call(Greater(), differ, none), ctx.call(Equal(), number, _zero(ctx)))
+
+
+def _scatter(ctx: Context, size: Expr, at: Value, updates: Value) -> Value:
+    """Sums of updates by their places."""
+    zeros = ctx.call(Expand(shape=(size,)), _zero(ctx))
+    return ctx.call(ScatterElements(axis=0, reduction="add"), zeros, at, updates)
+
+
+def _as_row(ctx: Context, x: Value) -> Value:
+    return reshape_to(ctx, x, (ONE, x.type.shape[0]))
+
+
+def _zero(ctx: Context) -> Value:
+    return ctx.constant(np.zeros((), np.int64))
+
+
+def _one(ctx: Context) -> Value:
+    return ctx.constant(np.ones((), np.int64))
 
 
 def _product(sizes: tuple[Expr, ...]) -> Expr:
@@ -134,10 +197,7 @@ def convert_nms(
     *,
     center_point_box: int = 0,
 ) -> Value:
-    """Boxes picked greedily by score for each batch and class; a row is (batch, class, box).
-
-    One step picks one box of every batch and class at once.
-    """
+    """Boxes picked greedily by score for each batch and class; a row is (batch, class, box)."""
     if boxes.type.rank != 3 or scores.type.rank != 3:
         ctx.refuse(f"boxes are {boxes.type} and scores are {scores.type}, not of rank 3")
     _, classes, count = scores.type.shape
@@ -146,28 +206,12 @@ def convert_nms(
     zero = ctx.scalar(0.0, DType.F32)
     iou = reshape_to(ctx, iou_threshold, ()) if iou_threshold is not None else zero
     edges = _edges(ctx, boxes, center_point_box)
-    area = _area(ctx, edges)
     alive = ctx.call(Expand(shape=scores.type.shape), ctx.constant(np.ones((), np.bool_)))
     if score_threshold is not None:
         alive = ctx.call(Greater(), scores, reshape_to(ctx, score_threshold, ()))
-
-    def step(body: Body, state: list[Value], _: list[Value]) -> Step:
-        open_ = state[0]
-        lowest = body.scalar(-np.inf, DType.F32)
-        best = body.call(ArgMax(axis=2, keepdims=True), body.call(Where(), open_, scores, lowest))
-        numbers = reshape_to(body, counter(body, count), (ONE, ONE, count))
-        picked = body.call(Equal(), numbers, best)
-        any_left = body.call(Reduce(kind="max", axes=(2,), keepdims=True), _ones(body, open_))
-        none = body.constant(np.array(-1, np.int64))
-        number = body.call(Where(), cast_to(body, any_left, DType.BOOL), best, none)
-        overlap = _overlap(body, edges, area, picked)
-        kept = body.call(Not(), body.call(Greater(), overlap, iou))
-        kept = body.call(And(), kept, body.call(Not(), picked))
-        return Step([body.call(And(), open_, kept)], [number])
-
-    _, chosen = scan(ctx, "suppression", [alive], [counter(ctx, steps)], step)
-    by_class = transpose(ctx, chosen, (1, 2, 0, 3))  # [batch, classes, steps, 1]
-    flat = reshape_to(ctx, by_class, (by_class.type.elems,))
+    keys = order_keys(ctx, scores, largest=True)
+    chosen = ctx.call(Suppress(steps=steps), keys, alive, *edges, _area(ctx, edges), iou)
+    flat = reshape_to(ctx, chosen, (chosen.type.elems,))
     found = true_places(ctx, ctx.call(GreaterEqual(), flat, ctx.constant(np.zeros((), np.int64))))
     where = [found]
     for size in (steps, classes):
@@ -209,22 +253,3 @@ def _edges(ctx: Context, boxes: Value, center_point_box: int) -> list[Value]:
 def _area(ctx: Context, edges: list[Value]) -> Value:
     top, bottom, left, right = edges
     return ctx.call(Mul(), ctx.call(Sub(), bottom, top), ctx.call(Sub(), right, left))
-
-
-def _overlap(ctx: Context, edges: list[Value], area: Value, picked: Value) -> Value:
-    """Intersection over union of every box with the one picked in its batch and class."""
-    zero = ctx.scalar(0.0, DType.F32)
-
-    def of_picked(value: Value) -> Value:
-        shown = ctx.call(Where(), picked, value, zero)
-        return ctx.call(Reduce(kind="sum", axes=(2,), keepdims=True), shown)
-
-    top, bottom, left, right = edges
-    low_y, low_x = (ctx.call(Maximum(), v, of_picked(v)) for v in (top, left))
-    high_y, high_x = (ctx.call(Minimum(), v, of_picked(v)) for v in (bottom, right))
-    height = ctx.call(Maximum(), ctx.call(Sub(), high_y, low_y), zero)
-    width = ctx.call(Maximum(), ctx.call(Sub(), high_x, low_x), zero)
-    both = ctx.call(Mul(), height, width)
-    union = ctx.call(Sub(), ctx.call(Add(), area, of_picked(area)), both)
-    positive = ctx.call(Less(), zero, union)
-    return ctx.call(Where(), positive, ctx.call(Div(), both, union), zero)

@@ -128,7 +128,11 @@ class SortOrder(NestOp):
 
 
 def sort_by_digits(
-    dtype: DType, size: Expr, key: Callable[[str], str], place: Callable[[str, str], str]
+    dtype: DType,
+    size: Expr,
+    key: Callable[[str], str],
+    place: Callable[[str, str], str],
+    count: str = "",
 ) -> str:
     """The nest that sorts `size` keys by their digits, the least one first.
 
@@ -137,18 +141,27 @@ def sort_by_digits(
         size: how many there are.
         key: the key at a place.
         place: what happens to each key in the end, by its rank and its place.
+        count: how many of them there are, as data says, where that may be fewer.
     """
     digits, values = dtype.bits // _DIGIT, 1 << _DIGIT
     number = DType.I32 if surely_less(size, 2**31) else DType.I64
     spare = range(min(digits - 1, 2))
-    count = [f"counts[{d}, {_digit('counted[0]', dtype, d)}] += {number}(1)" for d in range(digits)]
+    ones = [f"counts[{d}, {_digit('counted[0]', dtype, d)}] += {number}(1)" for d in range(digits)]
+
+    def counted(at: str) -> str:
+        return lines(f'counted = alloc({dtype}[1], "register")', f"counted[0] = {key(at)}", *ones)
+
+    def moved(digit: int) -> str:
+        return below(
+            f"at{digit}", size, count, lambda at: _by_digit(dtype, number, key, place, digit, at)
+        )
+
     total = lines(
         "before[1] = counts[summed, value]",
         "counts[summed, value] = before[0]",
         "before[0] = before[0] + before[1]",
     )
     clear = each("digit", values, f"counts[clear, digit] = {number}(0)")
-    counted = lines(f'counted = alloc({dtype}[1], "register")', f"counted[0] = {key('i')}", *count)
     summed = lines(
         f'before = alloc({number}[2], "register")',
         f"before[0] = {number}(0)",
@@ -159,29 +172,29 @@ def sort_by_digits(
         *(f'keys{b} = alloc({dtype}[{size}], "local")' for b in spare),
         *(f'places{b} = alloc({number}[{size}], "local")' for b in spare),
         each("clear", digits, clear),
-        each("i", size, counted),
+        below("i", size, count, counted),
         each("summed", digits, summed),
-        *(_by_digit(dtype, number, size, key, place, d) for d in range(digits)),
+        *map(moved, range(digits)),
     )
 
 
 def _by_digit(
     dtype: DType,
     number: DType,
-    size: Expr,
     key: Callable[[str], str],
     place: Callable[[str, str], str],
     digit: int,
+    at: str,
 ) -> str:
     """Move all keys behind those with less in one digit."""
-    at, rank, held, last = f"at{digit}", f"rank{digit}", f"key{digit}", dtype.bits // _DIGIT - 1
+    rank, held, last = f"rank{digit}", f"key{digit}", dtype.bits // _DIGIT - 1
     source = f"places{(digit - 1) % 2}[{at}]" if digit else f"{number}({at})"
     counter = f"counts[{digit}, {_digit(f'{held}[0]', dtype, digit)}]"
     moved = lines(
         f"keys{digit % 2}[index({rank}[0])] = {held}[0]",
         f"places{digit % 2}[index({rank}[0])] = {source}",
     )
-    body = lines(
+    return lines(
         f'{held} = alloc({dtype}[1], "register")',
         f'{rank} = alloc({number}[1], "register")',
         f"{held}[0] = {f'keys{(digit - 1) % 2}[{at}]' if digit else key(at)}",
@@ -189,7 +202,19 @@ def _by_digit(
         f"{counter} = {rank}[0] + {number}(1)",
         moved if digit < last else place(f"{rank}[0]", source),
     )
-    return each(at, size, body)
+
+
+def below(var: str, size: Expr, count: str, body: Callable[[str], str]) -> str:
+    """A loop over the first `count` of `size` places; over all of them where `count` is empty.
+
+    Blocks behind them cost a test each.
+    """
+    if not count:
+        return each(var, size, body(var))
+    at = f"{var}_block * {_WIDTH} + {var}"
+    inner = each(var, _WIDTH, when(f"{at} < {count}", body(at)))
+    blocks = (size + (_WIDTH - 1)) // _WIDTH
+    return each(f"{var}_block", blocks, when(f"{var}_block * {_WIDTH} < {count}", inner))
 
 
 def _digit(key: str, dtype: DType, number: int) -> str:
