@@ -9,6 +9,7 @@ from typing import assert_never
 from dlc.core.remember import per_object
 from dlc.te.expr import (
     Binary,
+    BinOp,
     Cast,
     Const,
     Expr,
@@ -112,6 +113,18 @@ def free_vars(expr: Expr) -> frozenset[str]:
 def loads(expr: Expr) -> tuple[Load, ...]:
     """Every element an expression reads, in order, with repetitions."""
     return _loads(expr)
+
+
+def certain_loads(expr: Expr) -> frozenset[Load]:
+    """The elements an expression reads whatever its conditions say."""
+    match expr:
+        case Select(cond, _, _):
+            return certain_loads(cond)
+        case Binary(BinOp.AND | BinOp.OR, a, _):
+            return certain_loads(a)
+        case _:
+            below = frozenset[Load]().union(*map(certain_loads, children(expr)))
+            return below | {expr} if isinstance(expr, Load) else below
 
 
 @per_object  # asked of the same expressions at every step of a schedule

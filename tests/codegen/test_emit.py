@@ -626,6 +626,24 @@ def f(n: size, A: f32[n], *, B: f32[n + 8]):
     assert "masked.load" in kernel.ir or lanes == 1
 
 
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_what_a_condition_has_read_is_read_once(lanes):
+    at = f"i * {lanes} + l"
+    kernel = Kernel(
+        f"""
+def f(n: size, m: size, A: f32[m], *, B: f32[n]):
+    for i in range(n // {lanes}):
+        for l in vectorize({lanes}):
+            B[{at}] = A[{at}] * 2.0 if A[{at}] < 1.0 else A[{at}]
+"""
+    )
+    a = np.array([1.0, -2.0, 3.0, 0.5, -5.0, 6.0, 7.0, -8.0], np.float32)
+    got = kernel({"n": 8, "m": 8}, {"A": a})["B"]
+    np.testing.assert_array_equal(got, np.where(a < 1, 2 * a, a))
+    assert "masked.load" not in kernel.ir
+    assert "else" not in kernel.ir
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("target", list(TARGETS))
 def test_float_remainders_floor_as_pythons(dtype, target):

@@ -29,7 +29,7 @@ from dlc.te.expr import (
     UnOp,
     Var,
 )
-from dlc.te.transform import loads
+from dlc.te.transform import certain_loads, loads
 
 
 class Values:
@@ -203,12 +203,14 @@ class Values:
         test = self.cond(cond)
         if isinstance(test, bool):
             return self.expr(then if test else other)
+        risky = {*self.risky_loads(then), *self.risky_loads(other)}
+        if risky and not risky <= certain_loads(cond):
+            choose = self._blend if test.lanes else self._choose
+            return choose(test, then, other)
+        x, y = self._pair(self.expr(then), self.expr(other))
         if test.lanes:
-            return self._blend(test, then, other)
-        if not self.risky_loads(then) and not self.risky_loads(other):
-            x, y = self._pair(self.expr(then), self.expr(other))
-            return self.arith.select(test, x, y)
-        return self._choose(test, then, other)
+            x, y = self.indices.splat(x, test.lanes), self.indices.splat(y, test.lanes)
+        return self.arith.select(test, x, y)
 
     def _choose(self, test: Val, then: Expr, other: Expr) -> Val:
         """A branch: the arm not taken may read what does not exist."""
