@@ -242,3 +242,28 @@ def test_remainders_of_huge_quotients_are_exact(target):
     y = np.array([1.3, 2.7, 1e-40, 0.9, 2, 3e-45, 3, 1.1], np.float32)
     got = apply(kernel("A[i, l] % B[i, l]", "f32", 8, target, "AB"), 8, A=x, B=y)
     np.testing.assert_array_equal(got, np.mod(x, y))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+@pytest.mark.parametrize("target", ["native", "avx2"])
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_rounding_to_bytes_takes_halves_to_the_even_number(dtype, target, lanes):
+    short = dtype.replace("uint", "u").replace("int", "i")
+    k = Kernel(
+        f"""
+def f(n: size, A: f32[n, {lanes}], *, C: {short}[n, {lanes}]):
+    for i in range(n):
+        for l in vectorize({lanes}):
+            C[i, l] = {short}(round(A[i, l]))
+""",
+        TARGETS[target],
+    )
+    info = np.iinfo(dtype)
+    near = [at + d for at in (info.min, info.max) for d in (-1.5, -0.5, -0.499, 0.0, 0.499, 0.5, 2)]
+    x = np.array(
+        [0.5, 1.5, 2.5, -0.5, -1.5, math.inf, -math.inf, 3e38, math.nan, *near], np.float32
+    )
+    x = np.resize(x, (24 // lanes, lanes))
+    wanted = np.clip(np.round(np.nan_to_num(x)), info.min, info.max).astype(dtype)
+    assert np.array_equal(k({"n": len(x)}, {"A": x})["C"], wanted)
+    assert "lrint" in k.ir

@@ -116,6 +116,8 @@ FIRES = [
      ["conv", "mul", "add"]),
     ("add_into_add", elementwise(
         "b: = const(2)", "c: = const(3)", "d: = add(b, x)", "y: = add(d, c)"), ["add"]),
+    ("mul_into_mul", elementwise(
+        "b: = const(2)", "c: = const(3)", "d: = mul(b, x)", "y: = mul(d, c)"), ["mul"]),
     ("sub_into_add", elementwise("c: = const(3)", "y: = sub(x, c)"), ["add"]),
     ("div_into_mul", elementwise("c: = const(-4)", "y: = div(x, c)"), ["mul"]),
     ("drop_mul_by_one", elementwise("c: = const(1)", "d: = mul(c, x)", "y: = relu(d)"), ["relu"]),
@@ -341,6 +343,21 @@ REFUSES = [
     ("add_into_add", "all operands are constants", body(
         "x: f32[3]", "b: f32[3] = const(1, 2, 3)", "d: f32[3] = add(b, b)",
         "e: f32[3] = add(d, b)", "y: f32[3] = add(e, x)")),
+    ("mul_into_mul", "repeats the operand", body(
+        "x: f32[3, 1]", "b: f32[5] = const(1, 2, 3, 4, 5)", "c: f32[()] = const(3)",
+        "d: f32[3, 5] = mul(b, x)", "y: f32[3, 5] = mul(d, c)")),
+    ("mul_into_mul", "larger than both", body(
+        "x: f32[3, 5]", "b: f32[5] = const(1, 2, 3, 4, 5)", "c: f32[3, 1] = const(1, 2, 3)",
+        "d: f32[3, 5] = mul(b, x)", "y: f32[3, 5] = mul(d, c)")),
+    ("mul_into_mul", "all operands are constants", body(
+        "x: f32[3]", "b: f32[3] = const(1, 2, 3)", "d: f32[3] = mul(b, b)",
+        "e: f32[3] = mul(d, b)", "y: f32[3] = mul(e, x)")),
+    ("mul_into_mul", "wrap around", body(
+        "x: i32[3]", "b: i32[3] = const(1, 2, 3)", "d: i32[3] = mul(x, b)",
+        "y: i32[3] = mul(d, b)")),
+    ("mul_into_mul", "too small or too large", body(
+        "x: f32[3]", "b: f32[()] = const(1e-30)", "d: f32[3] = mul(x, b)",
+        "y: f32[3] = mul(d, b)")),
     ("sub_into_add", "no negative", body(
         "x: u8[3]", "c: u8[3] = const(1, 2, 3)", "y: u8[3] = sub(x, c)")),
     ("div_into_mul", "with a remainder", body(

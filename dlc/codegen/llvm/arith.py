@@ -274,8 +274,8 @@ class Arith:
             return a
         return self.from_memory(self.to_memory(a, dtype), dtype)
 
-    def saturate(self, a: Val, result: DType) -> Val:
-        """A float as an integer: toward zero, clamped to the range, NaN as 0."""
+    def saturate(self, a: Val, result: DType, *, nearest: bool = False) -> Val:
+        """A float as an integer, clamped to the range: toward zero, or the nearest; NaN as 0."""
         bits = 64 if result is DType.INDEX else result.bits
         signed = result.is_signed
         low = -(2 ** (bits - 1)) if signed else 0
@@ -297,7 +297,11 @@ class Arith:
         clamped = self.select(inside, clamped, self.const(float(low), a))
         elem = VALUE_TYPES[result]
         work = elem if bits >= 32 else "i32"
-        found = self.convert("fptosi" if signed or bits < 32 else "fptoui", clamped, work)
+        if nearest:
+            name = f"llvm.lrint.{mangled(work, a.lanes)}.{mangled(a.elem, a.lanes)}"
+            found = self.builder.call(name, Val("", work, a.lanes), clamped)
+        else:
+            found = self.convert("fptosi" if signed or bits < 32 else "fptoui", clamped, work)
         if not exact:
             found = self.select(above, self.const(high, found), found)
         return self.convert("trunc", found, elem)

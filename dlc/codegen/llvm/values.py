@@ -61,6 +61,8 @@ class Values:
                 return self._unary(op, a)
             case Cast(DType.BF16, Unary(UnOp.FLUSH, a)) if self.arith.has_bf16:
                 return narrow.flushed_bfloat(self.arith, self.expr(a))
+            case Cast(dtype, Unary(UnOp.ROUND, a)) if a.dtype is DType.F32 and dtype in _QUANTIZED:
+                return self.arith.saturate(self.expr(a), dtype, nearest=True)
             case Cast(dtype, a):
                 return self.arith.cast(self.expr(a), a.dtype, dtype)
             case Select(cond, then, other):
@@ -308,6 +310,7 @@ class Values:
         return total
 
 
+_QUANTIZED = frozenset({DType.I8, DType.U8, DType.I16, DType.U16})
 _INDEX_OPS = frozenset({
     BinOp.ADD, BinOp.SUB, BinOp.MUL, BinOp.FLOORDIV, BinOp.MOD, BinOp.MIN, BinOp.MAX,
 })  # fmt: skip

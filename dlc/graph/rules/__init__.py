@@ -11,6 +11,7 @@ from dlc.graph.rules.div_into_quotient import div_into_quotient
 from dlc.graph.rules.drop_no_ops import drop_mul_by_one, drop_no_op
 from dlc.graph.rules.expand_into_broadcast import EXPAND_INTO_BROADCAST
 from dlc.graph.rules.integers_into_floats import integers_into_floats
+from dlc.graph.rules.mul_into_mul import mul_into_mul
 from dlc.graph.rules.pad_into_conv import pad_into_conv
 from dlc.graph.rules.pad_into_pool import pad_into_pool
 from dlc.graph.rules.parts_into_gelu import PARTS_INTO_GELU
@@ -92,6 +93,7 @@ STEP_RULES: tuple[Rule, ...] = (
     scale_before_move,
     scale_into_operand,
     add_into_add,
+    mul_into_mul,
     pad_into_conv,
     pad_into_pool,
     pool_into_reduce,
