@@ -19,6 +19,7 @@ from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.text import parse_graph
+from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import Block, Invoke, allocs, walk
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
@@ -102,13 +103,51 @@ CASES = {
 
 
 @needs_engine
-@pytest.mark.parametrize(("columns_outer", "tall"), [(0, 0), (1, 0), (1, 1)])
+@pytest.mark.parametrize(("columns_outer", "wide"), [(0, 2), (1, 2), (1, 1)])
 @pytest.mark.parametrize("name", CASES)
-def test_products_are_exact_for_small_integers(name, columns_outer, tall):
+def test_products_are_exact_for_small_integers(name, columns_outer, wide):
     op, arrays = CASES[name]
-    knobs = {"columns_outer": columns_outer, "tall": tall, "strip": 3}
+    knobs = {"columns_outer": columns_outer, "wide": wide, "strip": 3}
     found = run(op, arrays, {**knobs, "first_summand": 2 * columns_outer})
     np.testing.assert_array_equal(found, op.reference(*arrays))
+
+
+GROUPED = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 2, 128), 2, 8)
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"high": 1, "wide": 1, "columns_outer": 0, "ahead": 0},
+        {"high": 3, "wide": 2, "columns_outer": 1, "ahead": 4, "planes_inside": 1},
+        {"high": 6, "wide": 1, "columns_outer": 2, "ahead": 1, "planes_inside": 0},
+        {"high": 2, "wide": 2, "columns_outer": 2, "ahead": 2, "first_summand": 1},
+    ],
+)
+def test_any_tiles_and_groups_of_columns_give_the_same(knobs):
+    op, arrays = GROUPED
+    found = run(op, arrays, {"strip": 4, **knobs})
+    np.testing.assert_array_equal(found, op.reference(*arrays))
+
+
+def test_columns_in_groups_pass_a_strip_before_the_next_strip():
+    op, arrays = GROUPED
+    func = lowered(op, arrays)
+    assert matrix.space(func, ENGINE).knobs["columns_outer"] == (0, 1, 2)
+    found = [loops_around(optimize(func, ENGINE, steps_of(func, n)), "i1_3i") for n in (1, 2)]
+    one, two = ([(f.kind.value, str(f.extent)) for f in around[:-1]] for around in found)
+    assert one == [("parallel", "4"), ("range", "2")]
+    assert two == [("parallel", "2"), ("range", "2"), ("range", "2")]
+
+
+def test_knobs_say_how_many_tiles_and_how_far_ahead():
+    op, arrays = GROUPED
+    sums, found, _ = asked(op, arrays, wide=1, high=3, ahead=0, strip=4)
+    assert (sums.buffer.type.static_shape, found) == ((1, 1, 48, 16), [])
+    for ahead, wanted in ((1, "i1_3oi * 2 + 2"), (4, "i1_3oi * 2 + 8")):
+        _, found, _ = asked(op, arrays, wide=2, ahead=ahead, strip=4)
+        assert {place[0] for _, place in found} == {wanted}
 
 
 @needs_engine
@@ -147,6 +186,10 @@ def test_rows_of_bf16_are_copied(name):
     np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
 
 
+def steps_of(func, columns_outer):
+    return schedule_func(func, ENGINE, {"strip": 4, "columns_outer": columns_outer}).steps
+
+
 def asked(op, arrays, **knobs):
     """What a kernel of 2 x 2 or tall tiles asks for: (instruction, place, times written out)."""
     steps = schedule_func(lowered(op, arrays), ENGINE, {"columns_outer": 1, **knobs}).steps
@@ -159,7 +202,7 @@ def asked(op, arrays, **knobs):
 
 def test_a_tall_tile_keeps_its_columns_and_asks_for_those_some_steps_ahead():
     op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 32), 3, 2)
-    sums, found, lines = asked(op, arrays, tall=1, strip=7)
+    sums, found, lines = asked(op, arrays, wide=1, strip=7)
     assert sums.buffer.type.static_shape == (1, 1, 64, 16)
     assert lefts(sums.body, 4) == 1  # three planes of a column operand stay
     assert sorted((name, place[3]) for name, place in found) == [
@@ -171,7 +214,7 @@ def test_a_tall_tile_keeps_its_columns_and_asks_for_those_some_steps_ahead():
 
 def test_all_passes_ask_for_a_part_of_the_next_columns():
     op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 64), 1, 4)
-    _, found, lines = asked(op, arrays, tall=0, strip=7)
+    _, found, lines = asked(op, arrays, wide=2, strip=7)
     ((name, place),) = found
     assert (name, place[0]) == ("prefetch_l2", "i1_3oi * 2 + 2")
     passes, steps = 4 // 2, 9
@@ -180,11 +223,11 @@ def test_all_passes_ask_for_a_part_of_the_next_columns():
 
 def test_columns_that_all_pass_a_strip_are_asked_for_before_the_next_of_them():
     op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 64), 1, 4)
-    _, found, _ = asked(op, arrays, columns_outer=0, tall=0, strip=7)
+    _, found, _ = asked(op, arrays, columns_outer=0, wide=2, strip=7)
     ((name, place),) = found
     assert (name, place[0]) == ("prefetch_l2", "i1_3o * 2 + 2")
     op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 32), 1, 2)
-    assert not asked(op, arrays, columns_outer=0, tall=0, strip=7)[1]  # there are no others
+    assert not asked(op, arrays, columns_outer=0, wide=2, strip=7)[1]  # there are no others
 
 
 def test_few_rows_of_a_wide_kernel_are_tall():

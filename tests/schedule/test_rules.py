@@ -544,6 +544,10 @@ def test_what_is_not_finite_is_computed_once_more_without_absent_weights(name: s
     ("name", "knobs"),
     [
         ("conv_sparse_groups", {"lines": 1}),
+        ("conv_sparse_groups", {"lines": 2, "rows": 3, "columns": 2, "steps": 1}),
+        ("depthwise_19", {"rows": 3, "vectors": 2, "written_out": 0}),
+        ("max_pool", {"rows": 1, "vectors": 4, "written_out": 1}),
+        ("row_mean", {"vectors": 1}),
         ("conv_7x7", {"first_summand": 1, "columns": 2, "rows": 3}),
         ("conv_7x7", {"first_summand": 9, "high": 2, "rows": 7}),
         ("conv_strided", {"high": 3, "columns_outer": 1}),

@@ -34,6 +34,10 @@ SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums o
 PREFETCH_BYTES = 4096  # ahead of columns from beyond the L2 cache: what 100 ns of products take
 MAX_PASSES = 16  # tiles of rows that read the same columns; only the first finds them far away
 OPEN_ROWS = 128  # assumed altogether where their number is known at run time only
+ROWS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28)  # of a tile, to try
+COLUMNS = (0, 1, 2, 3, 4, 6)  # vectors of a tile, to try
+STEPS = (0, 1, 2, 4, 8, 16, 32)  # reduction steps in one iteration, to try
+AHEADS = (-1, 0, 1024, 2048, 4096, 8192)  # bytes of columns to ask ahead for, to try
 MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the instruction cache
 
 
@@ -43,11 +47,12 @@ def match(func: Func, target: Target) -> Contraction | None:
 
 
 def space(func: Func, target: Target) -> Space:
-    """Tile sizes, orders of loops and unrolling; 0 and -1 stand for the analytic choice.
+    """Tile sizes, orders of loops, unrolling, and bytes of columns that are asked for `ahead`.
 
-    `high` image rows make a tile where it holds whole rows. The loops over summands run in their
-    own order from the one in place `first_summand` on; those before it become the innermost.
-    What is larger than the nest stands for what its loops have at most, so it is left out.
+    0 and -1 stand for the analytic choice; no byte at all is 0. `high` image rows make a tile where
+    it holds whole rows. The loops over summands run in their own order from the one in place
+    `first_summand` on; those before it become the innermost. What is larger than the nest stands
+    for what its loops have at most, so it is left out.
     """
     found = match(func, target)
     assert found is not None, "a space is asked for where the rule matches"
@@ -58,12 +63,13 @@ def space(func: Func, target: Target) -> Space:
     registers = vector_registers(target, target.lanes(4))
     return Space(
         {
-            "rows": _up_to((0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28), row[0]),
-            "columns": (0, 1, 2, 3, 4, 6),
+            "rows": _up_to(ROWS, row[0]),
+            "columns": COLUMNS,
             "columns_outer": (-1,) if found.packed else (0, 1),
-            "steps": (0, 1, 2, 4, 8, 16, 32),
+            "steps": STEPS,
             "high": _up_to((0, 1, 2, 3, 4), above[0]),
             "first_summand": tuple(range(max(1, min(4, len(summands))))),
+            "ahead": AHEADS if _is_far(found, target) else (-1,),
         },
         (Limit(("rows", "columns", "high"), registers - 2),),
     )
@@ -72,6 +78,12 @@ def space(func: Func, target: Target) -> Space:
 def _up_to(choices: tuple[int, ...], extent: Expr) -> tuple[int, ...]:
     """The choices that a loop has room for."""
     return tuple(c for c in choices if not isinstance(extent, Const) or c <= extent.value)
+
+
+def _is_far(found: Contraction, target: Target) -> bool:
+    """Whether the column operand comes from beyond the L2 cache."""
+    size = found.column_bytes
+    return size is None or size > target.l2_bytes // 2
 
 
 def schedule(trace: Trace, found: Contraction, target: Target, knobs: Mapping[str, int]) -> None:
@@ -142,12 +154,7 @@ class _Tiling:
         choice = self.knobs.get("columns_outer", -1)
         if choice >= 0 and not self.found.packed:
             return bool(choice)
-        return self.found.packed is not None or self._streams_columns()
-
-    def _streams_columns(self) -> bool:
-        """Whether the column operand comes from beyond the L2 cache."""
-        size = self.found.column_bytes
-        return size is None or size > self.target.l2_bytes // 2
+        return self.found.packed is not None or _is_far(self.found, self.target)
 
     def _columns(self) -> list[_Leaf]:
         """Cut lanes and columns; each part has the loops [..., columns, rows..., ci, lane]."""
@@ -328,9 +335,9 @@ class _Tiling:
             inner, part = cut_sum(trace, inner, part, longest)
         if inner:
             self._unroll_steps(inner[-1], leaf)
-            if self._asks_ahead(leaf.tile):
+            if ahead := self._bytes_ahead(leaf.tile):
                 first = next((v for v in inner if trace.extent(v) != ONE), inner[0])
-                trace.do("annotate", first, "prefetch", PREFETCH_BYTES)
+                trace.do("annotate", first, "prefetch", ahead)
         for name in tile[:-1]:
             trace.tile_loop(name)
         trace.tile_loop(leaf.lane, lanes=True)
@@ -343,10 +350,13 @@ class _Tiling:
         products = prod(self.trace.constant(v) or 0 for v in inner)
         return SUBTOTALS_OF_LONG if products >= LONG_SUM else SUBTOTALS
 
-    def _asks_ahead(self, tile: Tile) -> bool:
-        """Whether columns come from far away, and not from a stage of the same nest."""
+    def _bytes_ahead(self, tile: Tile) -> int:
+        """How far ahead columns are asked for; 0 where they come from near, or the same nest."""
+        if (wanted := self.knobs.get("ahead", -1)) >= 0:
+            return wanted
         is_near = self.found.within is not None and self.found.column_bytes is None
-        return not is_near and self._streams_columns() and self._passes(tile) <= MAX_PASSES
+        asks = not is_near and _is_far(self.found, self.target) and self._passes(tile) <= MAX_PASSES
+        return PREFETCH_BYTES if asks else 0
 
     def _passes(self, tile: Tile) -> float:
         """How many tiles of rows read the same columns, of which the first brings them near.

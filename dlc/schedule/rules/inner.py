@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from dlc.core.target import Target
 from dlc.schedule.loop import loops
 from dlc.schedule.rules import contract
 from dlc.schedule.rules.contraction import analyse
+from dlc.schedule.rules.tile import vector_registers
+from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
 
+TILE_KNOBS: Mapping[str, tuple[int, ...]] = {
+    "rows": contract.ROWS,
+    "columns": contract.COLUMNS,
+    "steps": contract.STEPS,
+}
 
-def schedule_products(trace: Trace, sums: str, target: Target) -> None:
-    """Tile the products of a buffer of sums as any contraction is."""
+
+def products_space(target: Target, own: Mapping[str, tuple[int, ...]]) -> Space:
+    """Choices of a rule, and those of the tiles of its products; 0: the analytic ones."""
+    registers = vector_registers(target, target.lanes(4))
+    return Space({**own, **TILE_KNOBS}, (Limit(("rows", "columns"), registers - 2),))
+
+
+def schedule_products(trace: Trace, sums: str, target: Target, knobs: Mapping[str, int]) -> None:
+    """Tile the products of a buffer of sums as any contraction is, by those of `TILE_KNOBS`."""
     top = trace.stage(sums).names[0]
     name = f"{sums}_product"
     trace.do("cache_write", sums, top, name, "local")
@@ -25,4 +40,5 @@ def schedule_products(trace: Trace, sums: str, target: Target) -> None:
         batch=tuple(v for v in product.batch if v in inside),
         within=top,
     )
-    contract.schedule(trace, product, target, {})
+    of_tiles = {name: knobs[name] for name in TILE_KNOBS if name in knobs}
+    contract.schedule(trace, product, target, of_tiles)

@@ -44,12 +44,13 @@ from math import prod
 
 from dlc.core.target import Target
 from dlc.core.types import DType
-from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.planes import (
     PAIR,
     ROWS,
+    TALL_ONES,
+    Accumulators,
     accumulate,
     finish_reader,
     is_product,
@@ -58,12 +59,13 @@ from dlc.schedule.rules.planes import (
 from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.rules.strip import (
     OPEN_ROWS,
+    STRIPS,
     Shape,
     Strip,
     choose_lines,
     choose_pairs,
     choose_strip,
-    fitting_lines,
+    strip_space,
 )
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -72,7 +74,6 @@ from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import const_size, is_const
 
-STRIPS = (*range(1, 9), 10, 12, 14, 16, 19, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
 MAX_LINE = 12 * ROWS  # pixels of a line of constant length that are computed at a time
 
 
@@ -226,8 +227,9 @@ def _index_in(readers: list[Stage], sums: str) -> tuple[Expr, ...] | None:
 def space(func: Func, target: Target) -> Space:
     """Lines of a strip, which loop is the outer, and the tiles: choices that differ for this nest.
 
-    The loops over steps of the sums run in their own order from `first_summand` on. Of an open
-    number of rows, only the strip is a choice; 0 is the analytic one.
+    See `strip_space`; the loops over steps of the sums run in their
+    own order from `first_summand` on. Of an open number of rows, only the strip is a choice; 0 is
+    the analytic one.
     """
     found = match(func, target)
     assert found is not None, "a space is asked for where the rule matches"
@@ -235,13 +237,8 @@ def space(func: Func, target: Target) -> Space:
     first = {"first_summand": tuple(range(max(1, min(3, len(steps)))))}
     if found.is_open or found.lines:
         return Space({"strip": (0, *(n for n in STRIPS if n % 2 == 0)), **first})
-    shape = _shape(func, found)
-    plan = choose_strip(shape, target, {})
-    assert plan is not None, "match has found one"
-    fitting = fitting_lines(shape)
-    strips = {plan.lines, fitting[-1], *STRIPS} & set(fitting)
-    talls = (0, 1) if shape.constant else (0,)
-    return Space({"strip": tuple(sorted(strips)), "columns_outer": (0, 1), "tall": talls, **first})
+    found_strips = strip_space(_shape(func, found), target)
+    return replace(found_strips, knobs={**found_strips.knobs, **first})
 
 
 def schedule(trace: Trace, found: Products, target: Target, knobs: Mapping[str, int]) -> None:
@@ -305,10 +302,10 @@ class _Tiling:
         else:
             plan = choose_strip(shape, self.target, self.knobs)
             assert plan is not None, "match has found one"
-            strip, outer, inside = self._order(plan)
+            strip, outer, inside, pairs = self._order(plan)
             parallel_rows, tall = plan.columns_outside, plan.tall
             if tall or shape.columns > 1:
-                columns = loops_around(trace.func, strip)[-1 - plan.columns_outside].var
+                columns = pairs
         for name in reversed(found.readers):
             trace.do("compute_at", name, inside)
         for name in found.readers:
@@ -321,7 +318,8 @@ class _Tiling:
         split_rows(trace, found.rows, width=width, parallel=parallel_rows)
         steps = [f.var for f in trace.stage(found.sums).inner][:-3]
         trace.turn(steps, self.knobs.get("first_summand", 0))
-        accumulate(trace, found.sums, tall=tall, columns=columns if shape.constant else None)
+        tiles = (TALL_ONES if tall else Accumulators()).asked(self.knobs)
+        accumulate(trace, found.sums, tiles, columns=columns if shape.constant else None)
 
     def _join_blocks(self) -> None:
         """Make one loop of those over blocks of columns, as where they are phases of a stride."""
@@ -338,10 +336,11 @@ class _Tiling:
         (block,) = self.found.blocks
         return self.trace.split(block, min(2, self.trace.constant(block) or 2))
 
-    def _order(self, plan: Strip) -> tuple[str, str, str]:
+    def _order(self, plan: Strip) -> tuple[str, str, str, str]:
         """Cut and order the loops of the result.
 
-        Returns the loops in which sums, row operand and what reads the sums are computed.
+        Returns the loops in which sums, row operand and what reads the sums are computed, and the
+        one over pairs of blocks of columns.
         """
         trace, found = self.trace, self.found
         original = [v for v in found.order if v not in found.lead]
@@ -350,16 +349,22 @@ class _Tiling:
         block_outer, block_inner = self._split_block()
         inner = [{top: row_inner, found.blocks[0]: block_inner}.get(v, v) for v in original]
         if plan.columns_outside:
-            whole = trace.constant(block_outer)
+            group = max(1, self.knobs.get("columns_outer", 1))
+            groups, passing, pairs = block_outer, row_outer, block_outer
+            if group > 1:
+                groups, pairs = trace.split(block_outer, group)
+                passing = pairs
+                inner.insert(0, pairs)
+            whole = trace.constant(groups)
             assert whole is not None
-            place, block_outer = trace.split(block_outer, whole)
-            trace.do("reorder", (*found.lead, place, block_outer, row_outer, *inner))
-            trace.do("parallel", block_outer)
-            return row_outer, place, inner[-2]
+            place, groups = trace.split(groups, whole)
+            trace.do("reorder", (*found.lead, place, groups, row_outer, *inner))
+            trace.do("parallel", groups)
+            return passing, place, inner[-2], groups if group == 1 else pairs
         trace.do("reorder", (*found.lead, row_outer, block_outer, *inner))
         fused = trace.fuse_all([*found.lead, row_outer])
         trace.do("parallel", fused)
-        return block_outer, fused, inner[-2]
+        return block_outer, fused, inner[-2], block_outer
 
     def _order_open(self, pairs: int) -> tuple[str, str, str]:
         """The same for an open number of rows, `pairs` pairs of tiles in a strip."""

@@ -5,6 +5,8 @@ The parts that the rules for single products (`matrix`) and for attention (`atte
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import prod
 
 from dlc.core.types import DType
@@ -24,7 +26,37 @@ from dlc.te.types import is_const
 
 ROWS = 16  # rows of a tile, and its columns
 PAIR = 2 * ROWS
-AHEAD = (4096, 8192)  # bytes before a column operand that is used once, to each cache
+AHEAD = (2048, 4096)  # bytes before a column operand that is used once, to each cache
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulators:
+    """Tiles that are accumulated at a time, and how their operands come.
+
+    Attributes:
+        high: tiles of rows.
+        wide: tiles of columns, 1 or 2.
+        planes_inside: whether all planes of one tile are multiplied before the next tile.
+        ahead: how far before they are read columns are asked for; 0 for not at all. Pairs of
+            blocks of columns where `wide` is 2, else parts as long as `AHEAD`.
+    """
+
+    high: int = 2
+    wide: int = 2
+    planes_inside: bool = False
+    ahead: int = 1
+
+    def asked(self, knobs: Mapping[str, int]) -> Accumulators:
+        """These, but for what knobs decide; `wide` decides whether they are these."""
+        return replace(
+            self,
+            high=knobs.get("high", self.high),
+            planes_inside=bool(knobs.get("planes_inside", self.planes_inside)),
+            ahead=knobs.get("ahead", self.ahead),
+        )
+
+
+TALL_ONES = Accumulators(TALL, 1, planes_inside=True, ahead=2)
 
 
 def is_product(stage: Stage) -> bool:
@@ -180,8 +212,10 @@ def _pack_form(stage: Stage) -> str | None:
     return None
 
 
-def accumulate(trace: Trace, name: str, *, tall: bool = False, columns: str | None = None) -> None:
-    """Accumulate two by two tiles in registers, or four by one; what is left over, fewer.
+def accumulate(
+    trace: Trace, name: str, shape: Accumulators = Accumulators(), *, columns: str | None = None
+) -> None:
+    """Accumulate some tiles in registers; what is left over, fewer.
 
     `columns` is the loop over pairs of blocks of columns, if the next pair is to be asked for.
     """
@@ -190,15 +224,16 @@ def accumulate(trace: Trace, name: str, *, tall: bool = False, columns: str | No
     summands = [f.var for f in stage.inner]
     factors = stage.factors
     assert isinstance(factors, tuple)
-    if not tall and trace.constant(block) not in (1, 2):
+    one_wide = shape.wide == 1
+    if not one_wide and trace.constant(block) not in (1, 2):
         panel, block = trace.split(block, 2)
         lead.append(panel)
     tiles, row = trace.split(row, ROWS)
     count = trace.constant(tiles)
     assert count is not None
-    high = min(count, TALL if tall else 2)
+    high = min(count, shape.high)
     tile = [row, lane]
-    if tall:
+    if one_wide:
         lead.append(block)
     else:
         tile = [block, *tile]
@@ -208,14 +243,13 @@ def accumulate(trace: Trace, name: str, *, tall: bool = False, columns: str | No
     trace.do("reorder", (*lead, tiles, *tile))
     trace.do("decompose_reduction", name, tile[0])
     *steps, planes = summands[:-2]
-    order = (*tile[:-2], planes) if tall else (planes, *tile[:-2])
+    order = (*tile[:-2], planes) if shape.planes_inside else (planes, *tile[:-2])
     trace.do("reorder", (*steps, *order, row, lane, *summands[-2:]))
     accumulator = f"{name}_tiles"
     trace.do("cache_write", name, tiles, accumulator, "tile")
-    if columns is not None:
+    if columns is not None and shape.ahead:
         (read,) = loads(factors[1])
-        inner = [tiles, *steps, planes]
-        _prefetch(trace, read.buffer, columns, inner, tall=tall)
+        _prefetch(trace, read.buffer, columns, [tiles, *steps, planes], shape)
     suffixes = [""]
     if count % high:
         trace.do("partition", tiles, count // high, "_t")
@@ -231,23 +265,25 @@ def accumulate(trace: Trace, name: str, *, tall: bool = False, columns: str | No
         trace.do("tensorize", f"{row}_init_{accumulator}{suffix}", "tile_store")
 
 
-def _prefetch(trace: Trace, weights: str, columns: str, inner: list[str], *, tall: bool) -> None:
+def _prefetch(
+    trace: Trace, weights: str, columns: str, inner: list[str], tiles: Accumulators
+) -> None:
     """Ask for columns before they are read, which come from beyond the second cache.
 
     Tall tiles read a block of them in one pass: some steps before, first for the second cache, as
     the first has few places for what is on its way. Otherwise all passes share the next pair.
     """
     shape = next(p.type.static_shape for p in trace.func.inputs if p.name == weights)
-    if not tall:
+    if tiles.wide > 1:
         lines = 2 * prod(shape[1:]) * DType.BF16.size_bytes // LINE_BYTES
         place = _place_of(trace, columns, inner, lines)
-        trace.do("prefetch", columns, place, weights, 0, 2, 2)
+        trace.do("prefetch", columns, place, weights, 0, 2 * tiles.ahead, 2)
         return
     *_, step, inside = inner
     dim = len(inner) - 2
     step_bytes = prod(shape[dim + 1 :]) * DType.BF16.size_bytes
     for level, ahead in enumerate(AHEAD, 1):
-        distance = -(-ahead // step_bytes)
+        distance = -(-ahead * tiles.ahead // step_bytes)
         trace.do("prefetch", step, inside, weights, dim, distance, level)
 
 

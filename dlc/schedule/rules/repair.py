@@ -21,7 +21,7 @@ from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.contraction import analyse
-from dlc.schedule.rules.inner import schedule_products
+from dlc.schedule.rules.inner import products_space, schedule_products
 from dlc.schedule.rules.planes import finish_reader
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -81,8 +81,8 @@ def _reads(stage: Stage, buffer: str) -> bool:
 
 
 def space(func: Func, target: Target) -> Space:
-    """How many lines are a strip; 0: the analytic choice."""
-    return Space({"lines": (0, 1, 2, 4, 7, 8)})
+    """How many lines are a strip, and the tiles of the products; 0: the analytic choice."""
+    return products_space(target, {"lines": (0, 1, 2, 4, 7, 8)})
 
 
 def schedule(trace: Trace, found: Repaired, target: Target, knobs: Mapping[str, int]) -> None:
@@ -101,7 +101,7 @@ def schedule(trace: Trace, found: Repaired, target: Target, knobs: Mapping[str, 
     trace.do("vectorize", found.lane)
     if place is not None:
         trace.do("compute_at", found.sums, place)
-    schedule_products(trace, found.sums, target)
+    schedule_products(trace, found.sums, target, knobs)
 
 
 def _lines(trace: Trace, found: Repaired) -> int:

@@ -122,8 +122,8 @@ def _reads_row(result: Stage, reductions: list[Stage]) -> bool:
 
 
 def space(func: Func, target: Target) -> Space:
-    """Nothing to choose yet but the number of vectors in flight."""
-    return Space({"vectors": (1, 2, 4)})
+    """The number of vectors in flight."""
+    return Space({"vectors": (1, 2, 4, 8)})
 
 
 def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]) -> None:
@@ -135,11 +135,11 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
                 trace.do("compute_at", buffer, found.anchor)
     lanes = target.lanes(4)
     for stage in [s for s in stages(trace.func) if s.is_reduction]:
-        in_lanes(trace, stage, lanes)
+        in_lanes(trace, stage, lanes, knobs.get("vectors", VECTORS))
 
 
-def in_lanes(trace: Trace, stage: Stage, lanes: int) -> None:
-    """Reduce in one partial result for each lane of one vector, or of several."""
+def in_lanes(trace: Trace, stage: Stage, lanes: int, most: int = VECTORS) -> None:
+    """Reduce in one partial result for each lane of one vector, or of several, `most` at most."""
     inner = stage.inner[-1].var
     extent = trace.constant(inner)
     if extent is not None and extent < lanes:
@@ -149,12 +149,12 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int) -> None:
     if accumulation(stage.store) is BinOp.ADD:
         _, part = cut_sum(trace, [inner], stage.buffer, LONGEST_SUM)
         if part != stage.buffer:
-            in_lanes(trace, trace.stage(part), lanes)
+            in_lanes(trace, trace.stage(part), lanes, most)
             return
     if extent is not None and extent % lanes == 0:
-        vectors = unroll_factor(Const(extent // lanes, INDEX), VECTORS)
+        vectors = unroll_factor(Const(extent // lanes, INDEX), most)
     else:  # the last vectors are masked
-        vectors = VECTORS if extent is None else min(VECTORS, extent // lanes)
+        vectors = most if extent is None else min(most, extent // lanes)
     if vectors > 1:
         _part(trace, stage.buffer, trace.split(inner, lanes * vectors)[1], "vectors", lanes)
         inner = trace.stage(stage.buffer).inner[-1].var

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from dlc.core.target import Target
+from dlc.schedule.space import Limit, Space
 
 ROWS = 16
 DEPTH = 32
@@ -36,6 +37,10 @@ OPEN_ROWS = 128  # assumed where their number is known at run time only
 OPEN_SHARE = 0.65  # of the second cache, for the row operand of a strip of an open number of rows
 MAX_LINES = 4  # lines of an image in a strip: more would leave small images to one thread
 MAX_PAIRS = 16  # pairs of tiles in such a strip
+STRIPS = (*range(1, 9), 10, 12, 14, 16, 19, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)  # to try
+GROUPS = (1, 2, 3, 4, 6, 8, 16)  # pairs of blocks of columns that pass a strip, to try
+AHEADS = (0, 1, 2, 4)  # how far ahead columns are asked for, to try
+MOST_TILES = 6  # accumulators: two registers are left for their operands
 MAX_SUMS_BYTES = 48 * 1024  # beyond it the sums of a strip fall out of the first cache
 
 
@@ -70,17 +75,43 @@ def choose_strip(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Stri
     """The cheapest strip that the sums have room for, if any; knobs other than 0, -1 decide."""
     outside = knobs.get("columns_outer", -1)
     orders = (False, True) if outside < 0 else (bool(outside),)
-    tall = knobs.get("tall", -1)
+    wide = knobs.get("wide", 0)
     # Rows that serve several positions of the kernel stay in the first cache; others do not. Where
     # there are several passes, all but the first read columns from the second cache anyway. Of one
     # plane, each product would load its row operand.
     one_pass = shape.planes > 1 and strip_rows(shape, shape.lines) <= TALL * ROWS
-    talls = (False, True) if shape.reach > 0 and one_pass and tall < 0 else (tall > 0,)
+    talls = (False, True) if shape.reach > 0 and one_pass and not wide else (wide == 1,)
     if not shape.constant:
         talls = (False,)
     fitting = fitting_lines(shape)
     wanted = [lines for lines in fitting if lines == min(knobs.get("strip", 0), shape.lines)]
     return _cheapest(shape, tuple(wanted or fitting), orders, talls, target)
+
+
+def strip_space(shape: Shape, target: Target) -> Space:
+    """Strips and tiles of products, those choices that differ for them.
+
+    `columns_outer` is 0 where strips are the outer loop, else the pairs of blocks of columns that
+    pass one strip before the next. `high` by `wide` tiles are accumulated at a time;
+    `planes_inside` and `ahead` are those of `Accumulators`.
+    """
+    plan = choose_strip(shape, target, {})
+    assert plan is not None, "a space is asked for where there is one"
+    fitting = fitting_lines(shape)
+    strips = {plan.lines, fitting[-1], *STRIPS} & set(fitting)
+    tiles = min(MOST_TILES, strip_rows(shape, fitting[-1]) // ROWS)
+    groups = (g for g in GROUPS if shape.columns % g == 0 and (g == 1 or g < shape.columns))
+    return Space(
+        {
+            "strip": tuple(sorted(strips)),
+            "columns_outer": (0, *groups),
+            "high": tuple(range(1, tiles + 1)),
+            "wide": (1, 2) if shape.constant else (2,),
+            "planes_inside": (0, 1) if shape.products > 1 else (0,),
+            "ahead": AHEADS if shape.constant and shape.columns > 1 else (1,),
+        },
+        (Limit(("high", "wide"), MOST_TILES),),
+    )
 
 
 @functools.lru_cache(maxsize=1 << 12)  # layers of one shape repeat

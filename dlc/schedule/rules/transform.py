@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import Stage, stages
-from dlc.schedule.rules.inner import schedule_products
+from dlc.schedule.rules.inner import products_space, schedule_products
 from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -149,10 +149,12 @@ def _in_place(stage: Stage, transformed: Stage) -> bool:
 
 
 def space(func: Func, target: Target) -> Space:
-    """Rows of tiles in a strip, columns of a group, the outer loop; 0, -1: the analytic choice."""
-    return Space(
-        {"strip": (0, 1, 2, 4, 7, 8), "group": (0, 1, 2, 3, 4, 6), "columns_outer": (-1, 0, 1)}
-    )
+    """Rows of tiles in a strip, columns of a group, the outer loop, and the tiles of the products.
+
+    0 and -1 stand for the analytic choice.
+    """
+    strips = {"strip": (0, 1, 2, 4, 7, 8), "group": (0, 1, 2, 3, 4, 6)}
+    return products_space(target, {**strips, "columns_outer": (-1, 0, 1)})
 
 
 def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
@@ -221,7 +223,7 @@ def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[st
     trace.do("compute_at", found.sums, inside)
     trace.do("compute_at", found.operand, outer)
     _operand(trace, found.operand, parallel=plan.columns_outside)
-    schedule_products(trace, found.sums, target)
+    schedule_products(trace, found.sums, target, knobs)
 
 
 def _shape(func: Func, found: Transformed, target: Target) -> Shape:

@@ -104,8 +104,22 @@ def _step(index: Expr, axis: str | None) -> int:
 
 
 def space(func: Func, target: Target) -> Space:
-    """How many neighbouring results are computed together; 0 is the analytic choice."""
-    return Space({"rows": (0, 2, 4, 6, 7, 8, 12, 14)})
+    """How many neighbouring results are computed together; 0 is the analytic choice.
+
+    `vectors` are those of each, and `written_out` loops of the window, innermost first; -1 is the
+    analytic choice.
+    """
+    found = match(func, target)
+    assert found is not None, "a space is asked for where the rule matches"
+    total = next(s for s in stages(func) if s.buffer == found.sum)
+    loops_left = sum(not is_const(f.extent, 1) for f in total.inner)
+    return Space(
+        {
+            "rows": (0, *range(1, 9), 10, 12, 14, 16),
+            "vectors": (1, 2, 4),
+            "written_out": (-1, *range(loops_left + 1)),
+        }
+    )
 
 
 def schedule(trace: Trace, found: Window, target: Target, knobs: Mapping[str, int]) -> None:
@@ -121,7 +135,7 @@ def schedule(trace: Trace, found: Window, target: Target, knobs: Mapping[str, in
         trace.do("duplicate", sums[-1], leaves[-1][0], f"_part{len(sums)}")
         sums.append(f"{sums[-1]}_part{len(sums)}")
     for (lane, row, count), total in zip(leaves, sums, strict=True):
-        _tile(trace, target, lane, row, total, count)
+        _tile(trace, target, lane, row, total, count, knobs)
 
 
 def _cut(trace: Trace, row: str | None, size: int) -> tuple[int | str, int] | None:
@@ -153,30 +167,47 @@ def _choose(rows: int | None, found: Window, registers: int) -> int:
     return whole[-1] if whole[-1] * 2 > most else most
 
 
-def _tile(trace: Trace, target: Target, lane: str, row: str | None, total: str, size: int) -> None:
+def _tile(
+    trace: Trace,
+    target: Target,
+    lane: str,
+    row: str | None,
+    total: str,
+    size: int,
+    knobs: Mapping[str, int],
+) -> None:
     lanes = target.lanes(4)
     width = trace.constant(lane)
-    tile_row = None
+    tile_row, tile_lanes = None, [lane]
     if row is not None and size > 1:
         tile_row = row
         if (trace.constant(row) or size + 1) > size:
             tile_row = trace.split(row, size)[1]
     if width is None or width > lanes:
-        lane_outer, lane = trace.split(lane, lanes)
+        several, lane = trace.split(lane, lanes)
+        tile_lanes = [lane]
+        vectors = knobs.get("vectors", 1)
+        if vectors > 1 and (trace.constant(several) or 0) % vectors == 0:
+            several, each = trace.split(several, vectors)
+            tile_lanes = [each, lane]
         if tile_row is not None:
-            trace.do("reorder", (lane_outer, tile_row, lane))
-    outside = loop_around(trace.func, tile_row or lane)
+            trace.do("reorder", (several, tile_row, *tile_lanes))
+    written_out = [v for v in (tile_row, *tile_lanes[:-1]) if v is not None]
+    outside = loop_around(trace.func, [*written_out, lane][0])
     if outside is not None:
         trace.do("compute_at", total, outside)
-    accumulate(trace, total, keep=tile_row is None)
-    if tile_row is not None:
-        trace.tile_loop(tile_row)
+    accumulate(trace, total, keep=not written_out, written_out=knobs.get("written_out", -1))
+    for name in written_out:
+        trace.tile_loop(name)
     if lane in loops(trace.func.body):
         trace.tile_loop(lane, lanes=True)
 
 
-def accumulate(trace: Trace, total: str, keep: bool) -> None:
-    """Add a tile up in registers; its totals over subtotals too where `keep`."""
+def accumulate(trace: Trace, total: str, keep: bool, written_out: int = -1) -> None:
+    """Add a tile up in registers; its totals over subtotals too where `keep`.
+
+    Of the loops of the window so many are written out, -1 for as many as seem good.
+    """
     trace.do("decompose_reduction", total, trace.stage(total).names[0])
     stage = trace.stage(total)
     inner = [f.var for f in stage.inner]
@@ -187,7 +218,10 @@ def accumulate(trace: Trace, total: str, keep: bool) -> None:
         trace.tile_loop(names[-1], lanes=True)
     inner, part = _subtotals(trace, inner, total)
     operations = prod(_size(trace, v) for v in (*inner, *stage.names[:-1]))
-    _unroll(trace, inner, operations <= MAX_OPERATIONS)
+    if written_out < 0:
+        _unroll(trace, inner, operations <= MAX_OPERATIONS)
+    for name in inner[::-1][:written_out] if written_out > 0 else ():
+        trace.tile_loop(name)
     trace.do("set_scope", part, "register")
     if part != total and keep:
         trace.do("set_scope", total, "register")
