@@ -227,10 +227,14 @@ PACKS = tuple(
 )
 
 
+BYTE_PAIRS = tuple(f"{a}_{b}" for a in ("i8", "u8") for b in ("i8", "u8"))
+
+
 @dataclass(frozen=True, slots=True)
 class WarpProduct:
     """The product that a warp computes: tiles of 16 x 8 sums, each of as many summands as fill 32
-    bytes. Factors are 16-bit floats, or float32 that it rounds: `tf32`.
+    bytes. Factors are 16-bit floats, or float32 that it rounds: `tf32`; or bytes, `u8_i8` and so
+    on, whose columns lie in lines.
     """
 
     dtype: str
@@ -240,7 +244,12 @@ class WarpProduct:
     @property
     def depth(self) -> int:
         """The summands."""
-        return 8 if self.dtype == "tf32" else 16
+        return 32 if self.of_bytes else 8 if self.dtype == "tf32" else 16
+
+    @property
+    def of_bytes(self) -> bool:
+        """Whether the factors are whole numbers of eight bits."""
+        return self.dtype in BYTE_PAIRS
 
     @property
     def name(self) -> str:
@@ -257,13 +266,19 @@ class WarpProduct:
         shape, at = ", ".join(str(n) for _, n in loops), ", ".join(v for v, _ in loops)
         row = "m * 16 + h * 8 + g" if self.rows > 1 else "h * 8 + g"
         column = "n * 8 + t * 2 + p" if self.columns > 1 else "t * 2 + p"
-        kind, wide = (self.dtype, "f32") if self.depth == 16 else ("f32", "tf32")
-        a = f"a: {kind}[{16 * self.rows}, {self.depth}]"
-        b = f"b: {kind}[{self.depth}, {8 * self.columns}]"
-        lines = [f"def {self.name}({a}, {b}, *, c: f32[{shape}]):"]
+        wide = "tf32" if self.dtype == "tf32" else "i32" if self.of_bytes else "f32"
+        kinds = [{"tf32": "f32"}.get(self.dtype, self.dtype)] * 2
+        if self.of_bytes:
+            kinds = self.dtype.split("_")
+        sizes = (8 * self.columns, self.depth) if self.of_bytes else (self.depth, 8 * self.columns)
+        a = f"a: {kinds[0]}[{16 * self.rows}, {self.depth}]"
+        b = f"b: {kinds[1]}[{sizes[0]}, {sizes[1]}]"
+        total = "i32" if self.of_bytes else "f32"
+        right = f"{column}, k" if self.of_bytes else f"k, {column}"
+        lines = [f"def {self.name}({a}, {b}, *, c: {total}[{shape}]):"]
         for depth, (var, count) in enumerate((*loops, ("k", self.depth)), 1):
             lines.append("    " * depth + f"for {var} in range({count}):")
-        product = f"{wide}(a[{row}, k]) * {wide}(b[k, {column}])"
+        product = f"{wide}(a[{row}, k]) * {wide}(b[{right}])"
         lines.append("    " * (len(loops) + 2) + f"c[{at}] += {product}")
         return "\n".join(lines) + "\n"
 
@@ -274,13 +289,13 @@ class WarpProduct:
         return (("c", lead + 1, 4, 8), ("c", lead + 2, 1, 4))
 
 
-# Source: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating point type" and "for
-# mma.m16n8k8".
+# Source: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating point type", "for
+# mma.m16n8k8" and "for mma.m16n8k32".
 WARP_PRODUCTS = {
     product.name: product
     for product in (
         WarpProduct(dtype, rows, columns)
-        for dtype in ("bf16", "f16", "tf32")
+        for dtype in ("bf16", "f16", "tf32", *BYTE_PAIRS)
         for rows in (1, 2, 4)
         for columns in (1, 2, 4, 8)
     )

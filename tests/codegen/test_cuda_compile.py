@@ -24,7 +24,7 @@ from dlc.core.errors import CodegenError, TargetError
 from dlc.core.gpus import gpu_for
 from dlc.schedule.round_products import round_products
 from tests.codegen.gpu import GPU, schedule
-from tests.codegen.test_cuda_rules import norm, product_of
+from tests.codegen.test_cuda_rules import norm, product_of, product_of_bytes
 from tests.schedule.test_rules import CASES
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
@@ -83,6 +83,7 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
         "engine_f16": product_of("f16", 512, 512, 64),
         "engine_bf16": product_of("bf16", 128, 96, 1024),
         "engine_tf32": round_products(product_of("f32", 512, 512, 64), GPU, "tf32"),
+        "engine_bytes": product_of_bytes("u8", "i8", 512, 512, 64),
         "norm": norm(37, 70, "layer_norm(s, g, g)"),
         "attention": CASES["attention"](),
         "row": CASES["softmax_40"](),
@@ -95,7 +96,12 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
     run(["nvcc", "-ptx", "-std=c++17", "-diag-suppress=177", "-arch=compute_80", "-o", ptx, source])
     text = ptx.read_text()
     copies = ("cp.async.cg.shared.global", "cp.async.commit_group", "cp.async.wait_group")
-    engine = ("mma.sync.aligned.m16n8k16", "ldmatrix.sync", "mma.sync.aligned.m16n8k8")
+    engine = (
+        "mma.sync.aligned.m16n8k16",
+        "ldmatrix.sync",
+        "mma.sync.aligned.m16n8k8",
+        "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32",
+    )
     for instruction in (*engine, *copies, "atom.global.inc", "shfl.sync.bfly"):
         assert instruction in text
     for arch in ("sm_80", "sm_90", "sm_100", "sm_120"):

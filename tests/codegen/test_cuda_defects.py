@@ -19,7 +19,7 @@ from dlc.schedule.passes.insert_barriers import insert_barriers
 from dlc.schedule.rules import gpu_contract, prepare
 from dlc.schedule.trace import Trace
 from tests.codegen.gpu import GPU, Scheduled, emulate, schedule
-from tests.codegen.test_cuda_rules import on_engine, product_of
+from tests.codegen.test_cuda_rules import on_engine, product_of, product_of_bytes
 from tests.schedule.data import inputs, parse
 from tests.schedule.test_rules import CASES
 
@@ -262,6 +262,13 @@ DEFECTS = {
     "a copy that is not aligned": Defect(
         "staged", "i0_2_b * 6144 + k_t * 16", "i0_2_b * 6144 + k_t * 15", "copy is not aligned",
     ),
+    "summands of bytes half a line on": Defect("bytes", "k_s_o * 32, 80", "k_s_o * 16, 80", WRONG),
+    "lines of bytes that are not aligned": Defect(
+        "bytes", "k_s_o * 32, 80", "k_s_o * 32 + 8, 80", "not aligned",
+    ),
+    "no barrier before bytes are multiplied": Defect(
+        "bytes", "  barrier();\n  {\n    const int i0_2_w", "  {\n    const int i0_2_w", "race: ",
+    ),
     "a shuffle for some lanes only": Defect(
         "rows", "warp_add(", "if (DLC_THREAD % 32 > 3) warp_add(",
         "lanes of a warp of block . wait for the others",
@@ -304,6 +311,7 @@ HARMLESS = {"a chunk too many"}
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, Scheduled]:
     found = {"product": product(), "reverse": written(REVERSE), "shift": written(SHIFT)}
+    found["bytes"] = on_engine(product_of_bytes("u8", "i8", 70, 70, 64), "k", {"tile": 4})
     found["rows"] = schedule(parse(ROWS), "k")
     found |= {"tails": written(TAILS), "engine": engine(), "tf32": tf32(), "staged": staged()}
     return found | {"nan": found["reverse"]}

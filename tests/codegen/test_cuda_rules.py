@@ -116,6 +116,34 @@ def main(x: {dtype}[{rows}, {depth}], w: {dtype}[{depth}, {columns}], b: {dtype}
     )
 
 
+def product_of_bytes(left: str, right: str, rows: int, columns: int, depth: int) -> Func:
+    """A matrix product of whole numbers with a bias."""
+    shape = f"i32[{rows}, {columns}]"
+    return lower_group(
+        parse_graph(f"""
+def main(x: {left}[{rows}, {depth}], w: {right}[{depth}, {columns}], b: i32[{columns}]):
+    p: i32[{rows}, {depth}] = cast(x, to=i32)
+    q: i32[{depth}, {columns}] = cast(w, to=i32)
+    m: {shape} = matmul(p, q)
+    y: {shape} = add(m, b)
+    return y
+"""),
+        "f",
+    )
+
+
+def all_bytes(func: Func) -> dict[str, np.ndarray]:
+    """Inputs of a function over the whole ranges of their types."""
+    random = np.random.default_rng(5)
+    found = {}
+    for buffer in func.inputs:
+        limits = np.iinfo("uint8" if buffer.type.dtype is DType.U8 else "int8")
+        kind = {DType.U8: np.uint8, DType.I8: np.int8}.get(buffer.type.dtype, np.int32)
+        values = random.integers(limits.min, limits.max + 1, buffer.type.static_shape)
+        found[buffer.name] = values.astype(kind)
+    return found
+
+
 def on_engine(func: Func, symbol: str, knobs: dict[str, int]) -> Scheduled:
     """A product on the matrix engine; float32 as TF32."""
     if func.inputs[0].type.dtype is DType.F32:
@@ -144,6 +172,35 @@ def test_every_tile_of_warps_computes_the_same() -> None:
     loads, conflicts = emulator.conflicts()
     assert loads > 1000
     assert conflicts == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "rows", "columns", "depth", "knobs"),
+    [
+        ("u8", "i8", 131, 133, 96, {"tile": 1}),
+        ("i8", "i8", 37, 71, 128, {"tile": 8, "parts": 2, "chunk": 32}),
+        ("i8", "u8", 70, 40, 256, {"stages": 3, "parts": 1, "chunk": 64}),
+        ("u8", "u8", 16, 64, 32, {}),
+    ],
+)
+def test_bytes_are_multiplied_by_the_engine_exactly(
+    left: str, right: str, rows: int, columns: int, depth: int, knobs: dict[str, int]
+) -> None:
+    func = product_of_bytes(left, right, rows, columns, depth)
+    made = on_engine(func, "k", knobs)
+    assert [k.text.count("multiply_bytes<") for k in made.kernels] == [1]
+    assert "copy_async<16>" in made.kernels[0].text
+    emulator = Emulator(made.kernels)
+    check_emulated(made, all_bytes(func), {}, emulator=emulator, orders=("shuffled", "forward"))
+    assert emulator.conflicts()[0] > 10
+    assert emulator.conflicts()[1] == 0
+
+
+def test_a_product_of_bytes_means_what_its_loops_mean() -> None:
+    func = product_of_bytes("u8", "i8", 35, 41, 64)
+    assert 'invoke("warp_product_u8_i8_' in str(optimize(func, GPU))
+    got, want = (run_func(f, {}, all_bytes(func)) for f in (optimize(func, GPU), func))
+    np.testing.assert_array_equal(got["out"], want["out"])
 
 
 def test_tf32_is_rounded_by_the_instruction_and_copied_whole() -> None:

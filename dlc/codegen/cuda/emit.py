@@ -301,6 +301,7 @@ class _Printer:
         pitches = [self.exprs.text(self.buffers[name].type.shape[-1]) for name, _ in operands[:2]]
         (a, b, c), (lda, ldb) = places, pitches
         name = "multiply_tf32" if known.dtype == "tf32" else "multiply_tiles"
+        name = "multiply_bytes" if known.of_bytes else name
         return f"{name}<{known.rows}, {known.columns}>({c}, {a}, {lda}, {b}, {ldb});"
 
     def warp_reduction(self, known: WarpReduction, operands: tuple[Operand, ...]) -> str:

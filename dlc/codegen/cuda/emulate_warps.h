@@ -57,6 +57,17 @@ template <class A> void load(u32 *x, const A &a, i64 at, int matrices, bool turn
   }
 }
 
+template <class T> void load_of_bytes(u32 *x, const Shared<T> &a, i64 at, int matrices) {
+  if (at % 16) fail("a row is not aligned to 16 bytes:", a.name, at, -1);
+  const Brought *lanes = meet({at, {}, {}});
+  if (thread % 32 == 0) count_conflicts(lanes, matrices, 16);
+  for (int m = 0; m < matrices; ++m) {
+    x[m] = 0;
+    for (int i = 0; i < 4; ++i)
+      x[m] |= (u32)(u8)a[lanes[m * 8 + thread % 32 / 4].at + thread % 4 * 4 + i].value() << 8 * i;
+  }
+}
+
 template <class T> float half_of(u32 pair, int which) {
   T x;
   x.bits = u16(pair >> 16 * which);
@@ -90,6 +101,15 @@ DLC_FN void load_column(u32 (&x)[2], const dlc::Shared<float> &b, i64 at, int li
     x[i] = float_to_bits(b[at + 4 * i * line].value());
   }
 }
+DLC_FN void load_matrices(u32 (&x)[4], const dlc::Shared<i8> &a, i64 at) {
+  dlc::load_of_bytes(x, a, at, 4);
+}
+DLC_FN void load_matrices(u32 (&x)[4], const dlc::Shared<u8> &a, i64 at) {
+  dlc::load_of_bytes(x, a, at, 4);
+}
+template <class T> void load_lines(u32 (&x)[2], const dlc::Shared<T> &b, i64 at) {
+  dlc::load_of_bytes(x, b, at, 2);
+}
 template <class A> void load_turned(u32 (&x)[2], const A &a, i64 at) { dlc::load(x, a, at, 2, true); }
 template <class T> T kind_of(const dlc::Shared<T> &) { return {}; }
 
@@ -103,6 +123,20 @@ template <class T> void multiply_add(float *c, const u32 (&a)[4], const u32 (&b)
       const u32 left = lanes[g * 4 + k % 8 / 2].x[i / 2 + k / 8 * 2];
       const u32 right = lanes[(2 * t + i % 2) * 4 + k % 8 / 2].y[k / 8];
       c[i] += dlc::half_of<T>(left, k % 2) * dlc::half_of<T>(right, k % 2);
+    }
+}
+
+// The lanes of mma.m16n8k32: sums as above, four neighbouring summands from 4 t and from 4 t + 16.
+template <class A, class B>
+void multiply_add(i32 *c, const u32 (&a)[4], const u32 (&b)[2], A, B) {
+  dlc::Brought mine = {0, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+  const dlc::Brought *lanes = dlc::meet(mine);
+  const int g = dlc::thread % 32 / 4, t = dlc::thread % 4;
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0; k < 32; ++k) {
+      const u32 left = lanes[g * 4 + k % 16 / 4].x[i / 2 + k / 16 * 2];
+      const u32 right = lanes[(2 * t + i % 2) * 4 + k % 16 / 4].y[k / 16];
+      c[i] += i32(A(left >> k % 4 * 8)) * i32(B(right >> k % 4 * 8));
     }
 }
 

@@ -101,6 +101,10 @@ template <class T> DLC_FN void load_turned(u32 (&x)[2], const T *p, int at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                : "=r"(x[0]), "=r"(x[1]) : "r"(shared_address(p + at)) : "memory");
 }
+template <class T> DLC_FN void load_lines(u32 (&x)[2], const T *p, int at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(x[0]), "=r"(x[1]) : "r"(shared_address(p + at)) : "memory");
+}
 #define DLC_MMA(T, name) \
   DLC_FN void multiply_add(float *c, const u32 (&a)[4], const u32 (&b)[2], T) { \
     asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 {%0, %1, %2, %3}, " \
@@ -130,6 +134,21 @@ DLC_FN void load_column(u32 (&x)[2], const float *p, int at, int line) {
 struct is_bf16 {};
 DLC_MMA(is_f16, "f16")
 DLC_MMA(is_bf16, "bf16")
+#define DLC_MMA_BYTES(A, a_name, B, b_name) \
+  DLC_FN void multiply_add(i32 *c, const u32 (&a)[4], const u32 (&b)[2], A, B) { \
+    asm("mma.sync.aligned.m16n8k32.row.col.s32." a_name "." b_name ".s32 {%0, %1, %2, %3}, " \
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+  }
+struct is_i8 {};
+struct is_u8 {};
+DLC_MMA_BYTES(is_i8, "s8", is_i8, "s8")
+DLC_MMA_BYTES(is_i8, "s8", is_u8, "u8")
+DLC_MMA_BYTES(is_u8, "u8", is_i8, "s8")
+DLC_MMA_BYTES(is_u8, "u8", is_u8, "u8")
+DLC_FN is_i8 kind_of(const i8 *) { return {}; }
+DLC_FN is_u8 kind_of(const u8 *) { return {}; }
 DLC_FN is_f16 kind_of(const f16 *) { return {}; }
 DLC_FN is_bf16 kind_of(const bf16 *) { return {}; }
 
@@ -312,6 +331,23 @@ DLC_FN void multiply_tiles(C &c, int c0, const A &a, int a0, int lda, const B &b
     load_matrices(x, a, a0 + (m * 16 + line) * lda + half * 8);
     DLC_UNROLL
     for (int n = 0; n < N; ++n) multiply_add(&c[c0 + (m * N + n) * 4], x, y[n], kind_of(a));
+  }
+}
+
+// The same of bytes: each sum is of 32 products. Columns of `b` are lines, as rows of `a` are.
+template <int M, int N, class C, class A, class B>
+DLC_FN void multiply_bytes(C &c, int c0, const A &a, int a0, int lda, const B &b, int b0, int ldb) {
+  const int line = DLC_THREAD % 16, half = DLC_THREAD % 32 / 16;
+  u32 y[N][2];
+  DLC_UNROLL
+  for (int n = 0; n < N; ++n) load_lines(y[n], b, b0 + (n * 8 + line % 8) * ldb + line / 8 * 16);
+  DLC_UNROLL
+  for (int m = 0; m < M; ++m) {
+    u32 x[4];
+    load_matrices(x, a, a0 + (m * 16 + line) * lda + half * 16);
+    DLC_UNROLL
+    for (int n = 0; n < N; ++n)
+      multiply_add(&c[c0 + (m * N + n) * 4], x, y[n], kind_of(a), kind_of(b));
   }
 }
 

@@ -110,9 +110,10 @@ def cache_factor(
 
 
 def _is_of_reader(factor: Expr) -> TypeGuard[Cast | Unary]:
-    """Whether an instruction does this to its operand: widen a 16-bit float, or round to TF32."""
+    """Whether an instruction does this to its operand: widen it, or round it to TF32."""
     if isinstance(factor, Cast):
-        return factor.dtype.is_float and factor.a.dtype in (DType.F16, DType.BF16)
+        halves = factor.dtype.is_float and factor.a.dtype in (DType.F16, DType.BF16)
+        return halves or (factor.dtype is DType.I32 and factor.a.dtype in (DType.I8, DType.U8))
     return isinstance(factor, Unary) and factor.op is UnOp.TF32
 
 

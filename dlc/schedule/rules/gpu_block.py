@@ -98,25 +98,27 @@ def cache_factors(
     threads: int,
     gaps: tuple[int, int] = (GAP, 0),
     target: Target | None = None,
+    columns_in_lines: bool = False,
 ) -> None:
     """Compute both factors of a chunk into shared memory, by all threads of the block.
 
     `tiled` are the loops over rows, columns and summands of the chunk, `gaps` the elements behind
     each line of the rows and of the columns. Given a target, copies bring them beside the threads
-    where that can be.
+    where that can be. The lines of the columns are summands, unless `columns_in_lines`.
     """
     row, column, inner = tiled
+    across = (column, inner) if columns_in_lines else (inner, column)
     for side, axes, what, gap in (
         (row_side, (row, inner), "rows", gaps[0]),
-        (1 - row_side, (inner, column), "columns", gaps[1]),
+        (1 - row_side, across, "columns", gaps[1]),
     ):
         name = f"{total}_{what}"
         trace.do("cache_factor", total, side, chunk, axes, name, "shared")
         nest = trace.stage(name)
-        across = _runs_across(nest)
-        if gap or across:
+        turned = _runs_across(nest)
+        if gap or turned:
             trace.do("pad_dim", name, 1, gap or GAP)
-        if across:
+        if turned:
             order = nest.names[::-1]
             trace.do("reorder", tuple(order))
         else:

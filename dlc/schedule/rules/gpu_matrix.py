@@ -1,8 +1,9 @@
-"""Sums of products of 16-bit floats, or of TF32, on the matrix engines of a GPU.
+"""Sums of products of 16-bit floats, of TF32 or of bytes, on the matrix engines of a GPU.
 
 As `gpu_contract`, but a warp multiplies what a thread multiplies there: its tile is made of those
 that one instruction computes, 16 rows by 8 columns and 32 bytes of summands. Both factors of a
-chunk lie in shared memory as 16-bit floats, or as the float32 that instructions round to TF32.
+chunk lie in shared memory as 16-bit floats, as the float32 that instructions round to TF32, or as
+bytes, whose columns are lines then.
 Lines are longer than they need be, so that those an instruction loads at once begin in different
 banks: eight lines of 16 bytes, or four of eight columns of TF32.
 
@@ -20,7 +21,7 @@ from math import prod
 from dlc.core.target import Target
 from dlc.core.types import DType
 from dlc.schedule.gpu import WARP
-from dlc.schedule.instruction import WarpProduct
+from dlc.schedule.instruction import BYTE_PAIRS, WarpProduct
 from dlc.schedule.loop import Func
 from dlc.schedule.nest import stages
 from dlc.schedule.rules import gpu_contract
@@ -34,11 +35,13 @@ from dlc.schedule.trace import Trace
 from dlc.te.expr import Cast, Const, Expr, Unary, UnOp
 
 ROWS, COLUMNS = 16, 8  # of one instruction
-CHUNKS = (64, 32, 16, 8)
+CHUNKS = (128, 64, 32, 16, 8)
 CHUNK_BYTES = (32, 128)  # of a chunk's summands: an instruction's, and as many as lines may have
 GAPS = {"bf16": (8, 8), "f16": (8, 8), "tf32": (4, 8)}  # elements behind lines of both factors
+GAPS |= dict.fromkeys(BYTE_PAIRS, (16, 16))
 COPY = 64  # multiply-adds of the engine that take as long as bringing one element
 NARROW = (DType.BF16, DType.F16)
+BYTES = (DType.I8, DType.U8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ def takes(func: Func, found: Product) -> bool:
     """Whether a product is one of floats of the engines whose summands fill instructions."""
     total = next(s for s in stages(func) if s.buffer == found.parts.sum and s.is_reduction)
     kind = None if total.factors is None else _kind(total.factors)
-    if kind is None:
+    if kind is None or (kind in BYTE_PAIRS and found.row_side != 0):
         return False
     depth = _size([f.extent for f in total.inner])
     rows, columns = (_size([total.loops[d].extent for d in dims]) for dims in found.dims[1:])
@@ -96,12 +99,16 @@ def _fitting(rows: int | None, columns: int | None) -> list[WarpTile]:
 def _kind(factors: tuple[Expr, Expr]) -> str | None:
     """What both factors are made of, if it is the same and engines multiply it."""
     first, second = map(_rounding, factors)
+    if f"{first}_{second}" in BYTE_PAIRS:
+        return f"{first}_{second}"
     return first if first == second else None
 
 
 def _rounding(factor: Expr) -> str | None:
     match factor:
         case Cast(DType.F32, a) if a.dtype in NARROW:
+            return str(a.dtype)
+        case Cast(DType.I32, a) if a.dtype in BYTES:
             return str(a.dtype)
         case Unary(UnOp.TF32, _):
             return "tf32"
@@ -145,7 +152,9 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     name, inside = (total, sums) if cut is None else (cut.total, cut.loops)
     chunk, tiled = gpu_contract.bring_chunks(trace, name, inside, size)
     threads = tile.row_warps * tile.column_warps * WARP
-    cache_factors(trace, name, found.row_side, chunk, tiled, threads, GAPS[kind], target)
+    cache_factors(
+        trace, name, found.row_side, chunk, tiled, threads, GAPS[kind], target, kind in BYTE_PAIRS
+    )
     trace.do("drop_guards", name)
     _lay_in_lanes(trace, name, tile)
     _bind_lanes(trace, f"{tiled[0]}_init", f"{tiled[1]}_init", tile)
