@@ -166,7 +166,7 @@ def ceilings(torch: Any, mode: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measure what has no result yet."""
+    """Measure what has no result yet; 3 where a network cannot be measured at all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="*", default=["ceilings", *IMAGES, "bert_base"])
     parser.add_argument("--limit", type=float, default=540.0, help="start nothing after that time")
@@ -177,7 +177,7 @@ def main() -> int:
         print("there is no PyTorch that finds a GPU")
         return 2
     options.results.mkdir(exist_ok=True, parents=True)
-    began = time.perf_counter()
+    began, state = time.perf_counter(), 0
     for name in options.networks:
         for mode in MODES:
             path = options.results / f"gpu-peers-{name}-{mode}.json"
@@ -185,15 +185,20 @@ def main() -> int:
                 continue
             if time.perf_counter() - began > options.limit:
                 print("out of time; call again for the rest")
-                return 0
-            one = ceilings(torch, mode) if name == "ceilings" else measure(torch, name, mode)
+                return state
+            try:
+                one = ceilings(torch, mode) if name == "ceilings" else measure(torch, name, mode)
+            except Exception as error:  # of any library: the others are still worth their time
+                print(f"{name}, {mode}: {type(error).__name__}: {str(error)[:2000]}")
+                state = 3
+                continue
             if one is None:
                 print(f"{name}: its package is not installed")
                 break
             one |= {**provenance(), "torch": torch.__version__}
             path.write_text(json.dumps(one, indent=2) + "\n", encoding="utf-8")
             print(json.dumps(one))
-    return 0
+    return state
 
 
 if __name__ == "__main__":

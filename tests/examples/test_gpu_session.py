@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 import dlc.codegen.cuda.build
 from tests.runtime.emulated import emulated_units
-from benchmarks import gpu, gpu_layers
+from benchmarks import gpu, gpu_clock, gpu_layers
 dlc.codegen.cuda.build.compile_units = emulated_units(Path(sys.argv.pop(1)))
 gpu_layers.find_torch = lambda: None
 gpu_layers.LAYERS = {
@@ -33,7 +33,13 @@ gpu_layers.LAYERS = {
 gpu_layers.TIMED = ("tf32",)
 gpu.RUNS = 1
 gpu.MODES = gpu.MODES[::2]
-module = {"gpu": gpu, "gpu_layers": gpu_layers}[sys.argv[1]]
+gpu_clock.RUNS = 2
+if sys.argv[1] == "gpu_peers":
+    from tests.examples.torch_on_cpu import pretend, small_network
+    from benchmarks import gpu_peers
+    gpu_peers.find_torch = pretend
+    gpu_peers.network = small_network
+module = {"gpu": gpu, "gpu_layers": gpu_layers, **globals()}[sys.argv[1]]
 del sys.argv[1]
 sys.exit(module.main())
 """
@@ -70,6 +76,24 @@ def test_models_are_compared_in_several_modes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = {p.stem for p in tmp_path.glob("gpu-small-*.json")}
     assert found == {f"gpu-small-{m}" for m in ("highest", "tf32", "fp16")}
+
+
+@pytest.mark.slow
+def test_networks_are_compared_with_those_of_others(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    done = on_stub(tmp_path, "gpu_peers", "--results", str(tmp_path), "missing", "broken", "small")
+    assert done.returncode == 3, done.stdout + done.stderr  # for the one that is broken
+    assert "missing: its package is not installed" in done.stdout
+    assert "broken, fp16: RuntimeError: no weights" in done.stdout
+    found = {p.stem: json.loads(p.read_text()) for p in tmp_path.glob("gpu-peers-*.json")}
+    assert set(found) == {f"gpu-peers-small-{mode}" for mode in ("fp32", "tf32", "fp16")}
+    for one in found.values():
+        assert set(one["microseconds"]) | set(one["failed"]) == {
+            "eager in a graph", "compiled", "JAX", "dlc",
+        }  # fmt: skip
+        assert set(one["failed"]) <= {"JAX"}, one
+        assert one["ratio"] > 0
 
 
 def test_the_table_names_ratios_shares_and_faults(tmp_path: Path) -> None:
