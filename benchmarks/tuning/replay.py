@@ -23,6 +23,14 @@ class _Known(Space):
 
     points_known: frozenset[tuple[tuple[str, int], ...]] = frozenset()
 
+    def __len__(self) -> int:
+        """The number of points that were built."""
+        return len(self.points_known)
+
+    def points(self) -> Iterator[dict[str, int]]:
+        """Those that were built: few of a large space."""
+        yield from (dict(point) for point in sorted(self.points_known))
+
     def allows(self, point: Mapping[str, int]) -> bool:
         """Whether a point was built."""
         return tuple((name, point[name]) for name in self.knobs) in self.points_known

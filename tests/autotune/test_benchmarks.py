@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from benchmarks.tuning import common, naive, searches
+from benchmarks.tuning import common, naive, replay, searches
 from dlc.autotune.budget import Budget
 from dlc.autotune.build import scheduled
 from dlc.autotune.design import families
@@ -55,6 +55,13 @@ def test_tiles_are_no_larger_than_the_nest():
     knobs = family.space.knobs
     assert knobs["rows"] == (0, 1, 2, 3)
     assert (knobs["high"], knobs["first_summand"]) == ((0, 1), (0,))
+
+
+def test_what_was_recorded_is_the_whole_space_of_a_replay():
+    choices = {"rows": (1, 2), "steps": (4, 8)}
+    known = replay._Known(choices, (), frozenset({(("rows", 1), ("steps", 8))}))
+    assert (len(known), list(known.points())) == (1, [{"rows": 1, "steps": 8}])
+    assert not known.allows({"rows": 1, "steps": 4})
 
 
 def test_a_curve_and_when_it_reaches_a_goal():
