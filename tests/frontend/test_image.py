@@ -99,11 +99,12 @@ REGIONS = np.array(
 
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("ratio", [0, 2])
 @pytest.mark.parametrize("pixels", ["half_pixel", "output_half_pixel"])
-def test_regions_have_as_many_points_as_they_are_large(mode, pixels):
+def test_regions_have_as_many_points_as_they_are_large_or_as_are_asked_for(mode, ratio, pixels):
     constants = {"r": REGIONS, "b": np.array([0, 1, 1, 0, 1])}
     node = NODE("RoiAlign", ["x", "r", "b"], ["y"], output_height=2, output_width=3, mode=mode,
-                coordinate_transformation_mode=pixels)  # fmt: skip
+                sampling_ratio=ratio, coordinate_transformation_mode=pixels)  # fmt: skip
     check(node, real(2, 3, 6, 8), constants)
 
 

@@ -67,32 +67,42 @@ def _columns() -> list[Case]:
 def _regions() -> list[Case]:
     sides = [0, 0, 3.5, 4, -2, 1, 9, 3, 2, 2, 2, 2]
     cases = []
-    for mode in ("avg", "max"):
-        for half_pixel in (True, False):
-            op = roi.RoiAlign(
-                out=(2, 3), samples=index(2), scale=0.75, half_pixel=half_pixel, mode=mode
+    for half_pixel in (True, False):
+        for adaptive in (True, False):
+            op = roi.RoiPoints(
+                out=(2, 3), samples=index(3), scale=0.75, half_pixel=half_pixel, adaptive=adaptive
             )
-            name = "half_pixel" if half_pixel else "output_half_pixel"
-            theirs = {
-                "output_height": 2, "output_width": 3, "sampling_ratio": 2, "mode": mode,
-                "spatial_scale": 0.75, "coordinate_transformation_mode": name,
-            }  # fmt: skip
-            cases.append(
-                case(op, "f32[2, 3, 5, 4]", "f32[3, 4]", "i64[3]", data="unit", rtol=1e-5,
-                     values=(None, sides, [0, 1, 1]), onnx=Onnx("RoiAlign", theirs))
-            )  # fmt: skip
+            cases.append(case(op, "f32[3, 4]", values=(sides,), rtol=1e-6))
+            cases.append(case(op, "f16[n, 4]", values=(sides,), rtol=1e-6))
     far = [math.nan, 0, 1, 1, -1e30, 0, 1e30, 2]
     boxes = [0, 0, 0, 3, 3, 1, 1, 2, 9, 4, -1, -5, -3, -2, -2, 0, 2, 2, 1, 1]
+    inside = [0, 1.5, -0.75, 4.25, 3, 5, -1, -1.5, 9, 0.5, 2, 2]
+    some = [2, 1, 3, 0, -1, 2]
     for mode in ("avg", "max"):
-        op = roi.RoiAlign(out=(2, 3), samples=index(3), scale=1.5, mode=mode, adaptive=True)
-        cases.append(case(op, "f32[2, 3, 5, 4]", "f32[3, 4]", "i64[3]", data="unit", rtol=1e-5,
-                          values=(None, sides, [0, 1, 1])))  # fmt: skip
+        for adaptive in (True, False):
+            align = roi.RoiAlign(out=(2, 1), mode=mode, adaptive=adaptive)
+            cases.append(
+                case(
+                    align,
+                    "f32[2, 5, 4, 3]",
+                    "f32[3, 2]",
+                    "f32[3, 2, 2, 3]",
+                    "i64[3]",
+                    data="unit",
+                    rtol=1e-5,
+                    values=(None, some if adaptive else [3], inside, [0, 1, 1]),
+                )
+            )
+    wide = roi.RoiAlign(out=(1, 2))
     return [
         *cases,
-        case(roi.RoiAlign(out=(1, 1), samples=index(1)), "f32[1, 1, 2, 2]", "f32[2, 4]", "i64[2]",
-             data="unit", values=(None, far, [7, -9]), rtol=1e-5),
-        case(roi.RoiAlign(out=(2, 2), samples=index(1)), "f32[1, 1, 3, 2]", "f32[n, 4]", "i64[n]",
-             data="positive", values=(None, None, [0]), rtol=1e-5),
+        case(roi.RoiPoints(out=(1, 1), samples=index(1)), "f32[2, 4]", values=(far,)),
+        case(roi.RoiAlign(out=(1, 1)), "f32[1, 2, 2, 1]", "f32[2, 2]", "f32[2, 2, 1, 1]", "i64[2]",
+             data="unit", values=(None, [1], far[:4], [7, -9]), rtol=1e-5),
+        case(wide, "f32[1, 3, 2, n + 16]", "f32[n, 2]", "f32[n, 2, 2, 1]", "i64[n]",
+             data="positive", values=(None, [1], inside, [0]), rtol=1e-5),
+        case(wide, "f16[1, 3, 2, 17]", "f32[2, 2]", "f32[2, 2, 2, 2]", "i64[2]",
+             data="unit", values=(None, [2], inside, [0]), rtol=2e-3),
         case(roi.MaxRoiPool(out=(2, 2)), "f32[2, 3, 4, 5]", "f32[4, 5]", data="unit",
              values=(None, boxes)),
         case(roi.MaxRoiPool(out=(1, 2), scale=0.5), "f32[2, 1, 4, 5]", "f32[4, 5]", data="unit",

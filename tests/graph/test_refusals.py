@@ -57,6 +57,7 @@ from dlc.te.expr import ONE, Var
 from dlc.te.text import parse_type
 
 BOXES = ["bool[1, 1, 2]", *["f32[1, 1, 2]"] * 5, "f32[()]"]
+POINTS = ["f32[3, 2]", "f32[3, 2, 2, 1]"]
 N = Var("n")
 FOLDER = Path(op_module.__file__).parent / "ops"
 WITH_BODIES = {
@@ -312,10 +313,10 @@ REFUSED = [
     (planes_matmul.MatMulPlanes(n=33), ["f32[2, 32]", "bf16[2, 1, 3, 16, 16, 2]"],
      "less than 33 columns"),
     (random.RandomUniform(shape=(2,), seed=1, dtype=DType.I32), [], "no real numbers"),
-    (roi.RoiAlign(out=(2, 2), samples=ONE), ["f32[1, 2, 5]", "f32[3, 4]", "i64[3]"], "four sides"),
-    (roi.RoiAlign(out=(2, 2), samples=ONE), ["f32[1, 2, 5, 5]", "f32[3, 4]", "i64[2]"],
-     "in number"),
-    (roi.RoiAlign(out=(2, 2), samples=ONE, mode="min"), ["f32[1, 2, 5, 5]", "f32[3, 4]", "i64[3]"],
+    (roi.RoiPoints(out=(2, 2), samples=ONE), ["f32[3, 5]"], "four sides"),
+    (roi.RoiAlign(out=(2, 2)), ["f32[1, 2, 5]", *POINTS, "i64[3]"], "two dimensions"),
+    (roi.RoiAlign(out=(2, 2)), ["f32[1, 5, 5, 2]", *POINTS, "i64[2]"], "in number"),
+    (roi.RoiAlign(out=(2, 2), mode="min"), ["f32[1, 5, 5, 2]", *POINTS, "i64[3]"],
      "no mode 'min'"),
     (roi.MaxRoiPool(out=(2, 2)), ["f32[1, 2, 5, 5]", "f32[3, 4]"], "five numbers"),
     (UNPOOL, ["f32[1, 2, 3]", "i64[1, 2, 3]"], "rank of the kernel"),

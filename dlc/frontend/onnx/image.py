@@ -17,7 +17,7 @@ from dlc.frontend.onnx.conv import add_bias, kernel_sizes
 from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.matmul import scaled
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.reshape import reshape_to
+from dlc.frontend.onnx.reshape import reshape_to, transpose
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.frontend.onnx.windows import per_axis
 from dlc.graph.arrays import round_to
@@ -27,7 +27,7 @@ from dlc.graph.ops.columns import Col2Im, DeformColumns
 from dlc.graph.ops.elementwise import Ceil
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.reduce import Reduce
-from dlc.graph.ops.roi import MaxRoiPool, RoiAlign
+from dlc.graph.ops.roi import MaxRoiPool, RoiAlign, RoiPoints
 from dlc.graph.ops.shape import Pad
 from dlc.graph.ops.unpool import MaxUnpool
 from dlc.te.expr import ONE, ZERO, Const, Expr, const, index
@@ -203,11 +203,16 @@ def _roi_align(
     half_pixel: bool,
 ) -> Value:
     most = _most_points(ctx, rois, out, scale, half_pixel) if samples < 1 else index(samples)
-    op = RoiAlign(
-        out=out, samples=most, scale=scale, half_pixel=half_pixel, mode=mode, adaptive=samples < 1
+    found = RoiPoints(
+        out=out, samples=most, scale=scale, half_pixel=half_pixel, adaptive=samples < 1
     )
+    if x.type.rank != 4:
+        ctx.refuse(f"needs images of two dimensions, not {x.type}")
+    counts, points = ctx.call_all(found, rois, count=2)
     inside = checked(ctx, images, x.type.shape[:1], negative=False)
-    return ctx.call(op, x, rois, inside)
+    pixels = transpose(ctx, x, (0, 2, 3, 1))
+    op = RoiAlign(out=out, mode=mode, adaptive=samples < 1)
+    return transpose(ctx, ctx.call(op, pixels, counts, points, inside), (0, 3, 1, 2))
 
 
 _MOST_POINTS = 1 << 12

@@ -33,15 +33,17 @@ from dlc.te.types import TensorType
 _FAR = float(1 << 30)
 
 
-@op("roi_align", fuse=Fuse.REDUCTION)
-class RoiAlign(Op):
-    """The mean, or the largest, of `samples` x `samples` points in each part of a region.
+@op("roi_points", fuse=Fuse.OPAQUE)
+class RoiPoints(Op):
+    """Where the points lie whose values make up each part of a region.
 
-    Points lie between pixels, and are interpolated. Where `adaptive` is set, a part has about as
-    many points along an axis as pixels, `samples` at most; of none the result is 0.
+    Where `adaptive` is set, a part has about as many points along an axis as pixels, `samples` at
+    most.
 
     Shapes:
-        x: [n, c, h, w]; rois: [r, 4] as left, top, right, bottom; images: [r] -> [r, c, *out]
+        rois: [r, 4] as left, top, right, bottom
+        -> [r, 2], how many points a part has along an axis; [r, 2, largest of out, samples], where.
+        Axis 0 are the rows, and axis 1 the columns.
 
     Source: https://onnx.ai/onnx/operators/onnx__RoiAlign.html
     """
@@ -50,66 +52,20 @@ class RoiAlign(Op):
     samples: Expr
     scale: float = 1.0
     half_pixel: bool = True
-    mode: str = "avg"
     adaptive: bool = False
 
     def __post_init__(self) -> None:
         """Take a number of points as a size, too."""
         object.__setattr__(self, "samples", as_sizes([self.samples])[0])
 
-    def infer(self, x: TensorType, rois: TensorType, images: TensorType) -> TensorType:
-        check_dtype(self, FLOATS, x, rois)
-        check_dtype(self, frozenset({DType.I64}), images)
-        if x.rank != 4 or rois.rank != 2 or images.rank != 1 or differs(rois.shape[1], 4):
-            raise self.reject("needs images of two dimensions and regions of four sides", x, rois)
-        if differs(rois.shape[0], images.shape[0]):
-            raise self.reject("regions and images differ in number", x, rois, images)
-        if self.mode not in ("avg", "max"):
-            raise self.reject(f"there is no mode '{self.mode}'", x, rois)
-        return TensorType((rois.shape[0], x.shape[1], *as_sizes(self.out)), x.dtype)
+    def infer(self, rois: TensorType) -> tuple[TensorType, TensorType]:
+        check_dtype(self, FLOATS, rois)
+        if rois.rank != 2 or differs(rois.shape[1], 4):
+            raise self.reject("needs regions of four sides", rois)
+        dtype, points = wide(rois.dtype), (rois.shape[0], 2, max(self.out), self.samples)
+        return TensorType((rois.shape[0], 2), dtype), TensorType(points, dtype)
 
-    def compute(self, x: te.Tensor, rois: te.Tensor, images: te.Tensor) -> te.Tensor:
-        counts, points = self._places(x.name, rois)
-        dtype, shape = wide(x.dtype), self.infer(x.type, rois.type, images.type).shape
-        mean = self.mode == "avg"
-        none = const(0.0, dtype) if mean else te.identity(BinOp.MAX, dtype)
-
-        def element(r: Expr, c: Expr, i: Expr, j: Expr) -> te.Reduce:
-            image = safe_index(images[r], x.shape[0])
-
-            def value(p: Expr, q: Expr) -> Expr:
-                rows = _around(points[r, 0, i, p], x.shape[2])
-                columns = _around(points[r, 1, j, q], x.shape[3])
-                parts = [
-                    widen(x[image, c, y, z]) * (a * b) for y, a in rows[1] for z, b in columns[1]
-                ]
-                total = functools.reduce(add if mean else maximum, parts)
-                found = select(both(rows[0], columns[0]), total, 0.0)
-                if not self.adaptive:
-                    return found
-                first, second = (cast(counts.dtype, v) for v in (p, q))
-                taken = both(first < counts[r, 0], second < counts[r, 1])
-                return select(taken, found, none)
-
-            return te.reduce(BinOp.ADD if mean else BinOp.MAX, (self.samples,) * 2, value)
-
-        found = te.compute(self.name, shape, element, inputs=(x, images, points, counts))
-
-        def finish(r: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-            rows, columns = counts[r, 0], counts[r, 1]
-            v: Expr = found[r, c, i, j]
-            if mean:
-                v = v / cast(v.dtype, maximum(rows * columns, 1.0))
-            return select(both(rows > 0.0, columns > 0.0), v, 0.0)
-
-        kept = te.compute(f"{self.name}_kept", shape, finish, inputs=(found, counts))
-        return narrow(kept, x.dtype)
-
-    def _places(self, name: str, rois: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
-        """How many points each part of a region has along an axis, [r, 2], and where they lie.
-
-        Axis 0 are the rows, and axis 1 the columns.
-        """
+    def compute(self, rois: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
         dtype = wide(rois.dtype)
         limit = cast(dtype, self.samples)
 
@@ -124,37 +80,119 @@ class RoiAlign(Op):
         def number(r: Expr, d: Expr) -> Expr:
             return minimum(unary(UnOp.CEIL, side(r, d)[1]), limit) if self.adaptive else limit
 
-        counts = te.compute(f"{name}_counts", (rois.shape[0], 2), number, inputs=(rois,))
+        counts = te.compute("counts", (rois.shape[0], 2), number, inputs=(rois,))
 
         def point(r: Expr, d: Expr, part: Expr, sample: Expr) -> Expr:
             start, length = side(r, d)
             inside = (cast(dtype, sample) + 0.5) / counts[r, d]
             return start + (cast(dtype, part) + inside) * length
 
-        shape = (rois.shape[0], 2, max(self.out), self.samples)
-        return counts, te.compute(f"{name}_points", shape, point, inputs=(rois, counts))
+        shape = self.infer(rois.type)[1].shape
+        return counts, te.compute("points", shape, point, inputs=(rois, counts))
 
-    def reference(self, x: Array, rois: Array, images: Array) -> Array:
-        x, rois = as_f64(x, rois)
+    def reference(self, rois: Array) -> tuple[Array, Array]:
+        (rois,) = as_f64(rois)
         shift = 0.5 if self.half_pixel else 0.0
         starts = rois[:, [1, 0]] * self.scale - shift
         lengths = rois[:, [3, 2]] * self.scale - shift - starts
         lengths = lengths if self.half_pixel else np.maximum(lengths, 1.0)
-        result = np.zeros((len(rois), x.shape[1], *self.out))
         parts = lengths / np.array(self.out)
         limit = constants([self.samples])[0]
-        counts = np.minimum(np.ceil(parts), limit) if self.adaptive else np.full(parts.shape, limit)
-        for r, _, i, j in np.ndindex(len(rois), 1, *self.out):
+        most = np.full(parts.shape, float(limit))
+        counts = np.minimum(np.ceil(parts), most) if self.adaptive else most
+        part = np.arange(max(self.out))[:, None]
+        with np.errstate(all="ignore"):
+            inside = (np.arange(limit) + 0.5) / counts[..., None, None]
+            return counts, starts[..., None, None] + (part + inside) * parts[..., None, None]
+
+
+@op("roi_align", fuse=Fuse.OPAQUE)
+class RoiAlign(Op):
+    """The mean, or the largest, of the points in each part of a region, for all channels.
+
+    Points lie between pixels, and are interpolated. Of no points the result is 0. The channels of
+    a pixel lie side by side: where a point lies is found once for all of them. Unless `adaptive` is
+    set, all points count.
+
+    Shapes:
+        x: [n, h, w, c]; counts: [r, 2]; points: [r, 2, m, samples] (see `RoiPoints`);
+        images: [r] -> [r, *out, c]
+
+    Source: https://onnx.ai/onnx/operators/onnx__RoiAlign.html
+    """
+
+    out: tuple[int, int]
+    mode: str = "avg"
+    adaptive: bool = False
+
+    def infer(
+        self, x: TensorType, counts: TensorType, points: TensorType, images: TensorType
+    ) -> TensorType:
+        check_dtype(self, FLOATS, x)
+        check_dtype(self, FLOATS, counts, points)
+        check_dtype(self, frozenset({DType.I64}), images)
+        if x.rank != 4 or points.rank != 4 or counts.rank != 2 or images.rank != 1:
+            raise self.reject("needs images of two dimensions and points", x, counts, points)
+        if differs(counts.shape[0], images.shape[0]) or differs(points.shape[0], images.shape[0]):
+            raise self.reject("regions and images differ in number", x, points, images)
+        if self.mode not in ("avg", "max"):
+            raise self.reject(f"there is no mode '{self.mode}'", x)
+        return TensorType((images.shape[0], *as_sizes(self.out), x.shape[3]), x.dtype)
+
+    def compute(
+        self, x: te.Tensor, counts: te.Tensor, points: te.Tensor, images: te.Tensor
+    ) -> te.Tensor:
+        dtype = wide(x.dtype)
+        shape = self.infer(x.type, counts.type, points.type, images.type).shape
+        mean = self.mode == "avg"
+        none = const(0.0, dtype) if mean else te.identity(BinOp.MAX, dtype)
+
+        def element(r: Expr, i: Expr, j: Expr, c: Expr) -> te.Reduce:
+            image = safe_index(images[r], x.shape[0])
+
+            def value(p: Expr, q: Expr) -> Expr:
+                rows = _around(points[r, 0, i, p], x.shape[1])
+                columns = _around(points[r, 1, j, q], x.shape[2])
+                parts = [
+                    widen(x[image, y, z, c]) * cast(dtype, a * b)
+                    for y, a in rows[1]
+                    for z, b in columns[1]
+                ]
+                total = functools.reduce(add if mean else maximum, parts)
+                found = select(both(rows[0], columns[0]), total, 0.0)
+                if not self.adaptive:
+                    return found
+                first, second = (cast(counts.dtype, v) for v in (p, q))
+                taken = both(first < counts[r, 0], second < counts[r, 1])
+                return select(taken, found, none)
+
+            return te.reduce(BinOp.ADD if mean else BinOp.MAX, (points.shape[3],) * 2, value)
+
+        found = te.compute(self.name, shape, element, inputs=(x, images, points, counts))
+
+        def finish(r: Expr, i: Expr, j: Expr, c: Expr) -> Expr:
+            rows, columns = counts[r, 0], counts[r, 1]
+            v: Expr = found[r, i, j, c]
+            if mean:
+                v = v / cast(v.dtype, maximum(rows * columns, 1.0))
+            return select(both(rows > 0.0, columns > 0.0), v, 0.0)
+
+        kept = te.compute(f"{self.name}_kept", shape, finish, inputs=(found, counts))
+        return narrow(kept, x.dtype)
+
+    def reference(self, x: Array, counts: Array, points: Array, images: Array) -> Array:
+        x, counts, points = as_f64(x, counts, points)
+        result = np.zeros((len(images), *self.out, x.shape[3]))
+        for r, i, j in np.ndindex(len(images), *self.out):
             image = x[int(np.clip(images[r] + (images[r] < 0) * len(x), 0, len(x) - 1))]
-            n = np.maximum(counts[r], 0).astype(int)
+            rows, columns = np.maximum(counts[r], 0).astype(int)
             values = [
-                _sample(
-                    image, starts[r] + (np.array([i, j]) + (at + 0.5) / n) * parts[r], self.mode
-                )
-                for at in (np.array(place) for place in np.ndindex(*n))
+                _sample(image, np.array([y, z]), self.mode)
+                for y in points[r, 0, i, :rows]
+                for z in points[r, 1, j, :columns]
             ]
             if values:
-                result[r, :, i, j] = np.mean(values, 0) if self.mode == "avg" else np.max(values, 0)
+                result[r, i, j] = np.mean(values, 0) if self.mode == "avg" else np.max(values, 0)
         return result
 
 
@@ -170,15 +208,15 @@ def _around(at: Expr, size: Expr) -> tuple[Expr, list[tuple[Expr, Expr]]]:
 
 
 def _sample(image: Array, at: Array, mode: str) -> Array:
-    sizes = np.array(image.shape[1:])
+    sizes = np.array(image.shape[:2])
     if (at < -1).any() or (at > sizes).any() or np.isnan(at).any():
-        return np.zeros(len(image))
+        return np.zeros(image.shape[2])
     held = np.clip(at, 0, sizes - 1)
     low = np.floor(held).astype(int)
     high = np.minimum(low + 1, sizes - 1)
     part = held - low
     parts = [
-        image[:, y, z] * a * b
+        image[y, z] * a * b
         for y, a in ((low[0], 1 - part[0]), (high[0], part[0]))
         for z, b in ((low[1], 1 - part[1]), (high[1], part[1]))
     ]
