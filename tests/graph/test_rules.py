@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dlc.core.errors import InternalError
-from dlc.core.target import Target
+from dlc.core.target import Gpu, Target
 from dlc.graph.ops.activation import Gelu
 from dlc.graph.ops.elementwise import Neg
 from dlc.graph.pass_ import PassContext
@@ -17,6 +17,8 @@ from dlc.graph.rewrite import Pattern, Rule, rewrite_graph
 from dlc.graph.rules import PATTERN_RULES, SHAPE_RULES, STEP_RULES
 from tests.graph.pass_cases import CONTEXT, ENGINE, read, same
 
+ON_GPU = PassContext(Target(backend="cuda", gpu=Gpu()))
+FOR_GPUS = ("integers_into_bytes",)
 RULES = (*PATTERN_RULES, *SHAPE_RULES, *STEP_RULES)
 
 
@@ -26,7 +28,8 @@ def rewrite(text, rule):
     refusals = []
     chosen = [r for r in RULES if r.name == rule]
     assert chosen, f"there is no rule '{rule}'"
-    after = rewrite_graph(graph, chosen, CONTEXT, lambda name, _, why: refusals.append((name, why)))
+    context = ON_GPU if rule in FOR_GPUS else CONTEXT
+    after = rewrite_graph(graph, chosen, context, lambda name, _, why: refusals.append((name, why)))
     sizes = {name: 2 + i for i, name in enumerate(graph.sizes)}
     same(graph, after, sizes)
     return graph, after, refusals
@@ -65,6 +68,15 @@ FIRES = [
         "x: f64[3, 5]", "a: F32[3, 5] = cast(x, to=F32)", "c: F32[5] = const(3, -5, 7, 9, 11)",
         "y: F32[3, 5] = div(a, c)"),
      ["cast", "quotient"]),
+    ("integers_into_bytes", body(
+        "x: i8[2, 32]", "w: i32[32, 16] = const(200)", "a: i32[2, 32] = cast(x, to=i32)",
+        "y: i32[2, 16] = matmul(a, w)"),
+     ["matmul"]),
+    ("integers_into_bytes", body(
+        "x: u8[2, 32]", "w: F32[32, 16] = const(-3)", "z: i32[()] = const(131)",
+        "a: i32[2, 32] = cast(x, to=i32)", "b: i32[2, 32] = sub(a, z)",
+        "c: F32[2, 32] = cast(b, to=F32)", "y: F32[2, 16] = matmul(c, w)"),
+     ["matmul", "add", "cast"]),
     ("integers_into_floats", body(
         "x: u8[2, 4]", "w: i32[4, 3] = const()", "a: i32[2, 4] = cast(x, to=i32)",
         "y: i32[2, 3] = matmul(a, w)"),
@@ -253,6 +265,21 @@ FOCUS_REFUSES = [
         "x: f64[3]", "a: F32[3] = cast(x, to=F32)", f"c: F32[3] = const({values})",
         "y: F32[3] = div(a, c)"))
       for reason, values in (("zero or not finite", "3, 5, inf"), ("too small", "3, 5, 1e-30"))),
+    ("integers_into_bytes", "no matrix", body(
+        "x: u8[3, 32]", "w: f64[32, 16] = const(1)", "a: f64[3, 32] = cast(x, to=f64)",
+        "y: f64[3, 16] = matmul(a, w)")),
+    ("integers_into_bytes", "fills no instruction", body(
+        "x: u8[3, 33]", "w: i32[33, 16] = const(1)", "a: i32[3, 33] = cast(x, to=i32)",
+        "y: i32[3, 16] = matmul(a, w)")),
+    ("integers_into_bytes", "fills no instruction", body(
+        "x: u8[3, 32]", "w: i32[32, 15] = const(1)", "a: i32[3, 32] = cast(x, to=i32)",
+        "y: i32[3, 15] = matmul(a, w)")),
+    *(("integers_into_bytes", "not made of bytes", body(
+        f"x: {dtype}[3, 32]", f"w: i32[32, 16] = const({number})",
+        "a: i32[3, 32] = cast(x, to=i32)", "y: i32[3, 16] = matmul(a, w)"))
+      for dtype, number in (("i16", 1), ("u8", 256), ("u8", -129))),
+    ("integers_into_bytes", "operands are bytes", body(
+        "x: u8[3, 32]", "w: i8[32, 16] = const(1)", "y: i32[3, 16] = matmul(x, w)")),
     ("integers_into_floats", "no i32", body("x: f32[3, 5]", *MATMUL, "y: f32[3, 7] = relu(a)")),
     ("integers_into_floats", "an operand may be larger", body(
         "x: i32[2, 4]", "w: i32[4, 3] = const()", "y: i32[2, 3] = matmul(x, w)")),
@@ -717,6 +744,16 @@ def test_weights_that_are_exact_in_bf16_stay_so_for_a_matrix_engine(rule, whole)
     after = rewrite_graph(graph, chosen, context, lambda *why: refusals.append(why[2]))
     assert any("exact in bf16" in why for why in refusals) is whole
     assert ("mul" in ops(after)) is whole
+
+
+def test_a_gpu_multiplies_bytes_as_they_are():
+    text = body("x: u8[3, 32]", "w: i8[32, 16] = const(1)", "y: i32[3, 16] = matmul(x, w)")
+    for context, left in ((ON_GPU, ["matmul"]), (CONTEXT, ["cast", "matmul", "cast"])):
+        assert ops(rewrite_graph(read(text), STEP_RULES, context)) == left
+    wide = "x: u8[3, 32]", "w: i32[32, 16] = const(1)", "a: i32[3, 32] = cast(x, to=i32)"
+    graph = read(body(*wide, "y: i32[3, 16] = matmul(a, w)"))
+    assert "f32" not in str(rewrite_graph(graph, STEP_RULES, ON_GPU))
+    assert "i8" not in str(rewrite_graph(graph, STEP_RULES, CONTEXT)).replace("u8", "")
 
 
 def test_without_a_fused_multiply_add_a_division_stays():

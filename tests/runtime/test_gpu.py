@@ -54,6 +54,30 @@ def network() -> onnx.ModelProto:
     return model(nodes, constants, {"x": (f32, ["n", 3, 11, 9])}, {"y": (f32, ["n", 7])})
 
 
+def quantized() -> onnx.ModelProto:
+    """Quantized products in each spelling there is, one after the other."""
+    node, random = helper.make_node, np.random.default_rng(3)
+
+    def constant(name: str, data: object) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.asarray(data), name)
+
+    nodes = [
+        node("QLinearMatMul", ["x", "s", "z", "w1", "s", "z0", "t", "z"], ["a"]),
+        node("DequantizeLinear", ["a", "s", "z"], ["b"]),
+        node("DequantizeLinear", ["w2", "s", "z0"], ["c"]),
+        node("MatMul", ["b", "c"], ["d"]),
+        node("QuantizeLinear", ["d", "t", "z"], ["e"]),
+        node("MatMulInteger", ["e", "w3", "z"], ["y"]),
+    ]
+    constants = [
+        *(constant(f"w{n}", random.integers(-128, 128, (32, 32), np.int8)) for n in (1, 2, 3)),
+        constant("s", np.float32(0.25)), constant("t", np.float32(64)),
+        constant("z", np.uint8(131)), constant("z0", np.int8(0)),
+    ]  # fmt: skip
+    outputs = {"y": (TensorProto.INT32, [19, 32])}
+    return model(nodes, constants, {"x": (TensorProto.UINT8, [19, 32])}, outputs)
+
+
 def images(batch: int) -> dict[str, np.ndarray]:
     data = np.random.default_rng(batch).integers(-2, 3, (batch, 3, 11, 9))
     return {"x": data.astype(np.float32)}
@@ -82,6 +106,20 @@ def test_a_model_is_recorded_once_and_replayed(built: Path, stub: Path, batch: i
     assert calls.count("load") == 1
     first = next(c for c in calls if c.startswith("launch"))
     assert calls.count(first) == 3
+
+
+def test_quantized_products_stay_bytes_on_the_engine(
+    stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = {"x": np.random.default_rng(7).integers(0, 256, (19, 32), dtype=np.uint8)}
+    (want,) = onnxruntime.InferenceSession(quantized().SerializeToString()).run(None, arrays)
+    build_emulated(quantized(), tmp_path / "model.so", monkeypatch)
+    found, calls, errors = run_on_stub(tmp_path / "model.so", stub, arrays)
+    assert not errors
+    np.testing.assert_array_equal(found["y"], want)
+    launched = {c.rpartition(" ")[0] for c in calls if c.startswith("launch")}
+    assert len(launched) == 2  # of three products two are the same kernel
+    assert all("matmul" in name for name in launched)
 
 
 def test_everything_is_given_back(built: Path, stub: Path) -> None:

@@ -10,6 +10,7 @@ from dlc.graph.rules.div_into_mul import div_into_mul
 from dlc.graph.rules.div_into_quotient import div_into_quotient
 from dlc.graph.rules.drop_no_ops import drop_mul_by_one, drop_no_op
 from dlc.graph.rules.expand_into_broadcast import EXPAND_INTO_BROADCAST
+from dlc.graph.rules.integers_into_bytes import integers_into_bytes
 from dlc.graph.rules.integers_into_floats import integers_into_floats
 from dlc.graph.rules.mul_into_mul import mul_into_mul
 from dlc.graph.rules.pad_into_conv import pad_into_conv
@@ -79,6 +80,7 @@ PATTERN_RULES: tuple[Rule, ...] = (
 """What apply_rules applies first: whole patterns, before small steps break them."""
 
 STEP_RULES: tuple[Rule, ...] = (
+    integers_into_bytes,
     integers_into_floats,
     cast_there_and_back,
     batch_norm_into_mul_add,

@@ -16,6 +16,7 @@ from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Slice
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
+from dlc.graph.rules.integers_into_bytes import are_bytes
 
 MAX_PARTS = 8
 Cut = tuple[int, int]
@@ -28,6 +29,8 @@ def integers_into_floats(match: Match) -> Value | Refusal:
     assert isinstance(op, Conv | MatMul)
     if match["y"].type.dtype is not DType.I32:
         return Refusal("the product is no i32")
+    if match.context.target.gpu is not None and are_bytes(match):
+        return Refusal("the target multiplies bytes")
     ranges = [integer_range(match.editor, match[name]) for name in ("x", "w")]
     largest = [magnitude(found) for found in ranges if found is not None]
     if len(largest) < 2 or max(largest) > F32_EXACT:
