@@ -86,7 +86,28 @@ FOLLOWING = """
             C[j] = B[j + 1]
         B[0] = 1.0
 """
+SIDES = """
+    def f(A: f32[6, 3], *, B: f32[6, 4]):
+        for i in range(6):
+            for j in range(1):
+                B[i, 0] = 0.0
+        for p in parallel(4):
+            for k in range(3):
+                B[p, k + 1] = A[p, k]
+"""
 REFUSED = [
+    ("share", ("z", "p"), SIDES, "there is no loop 'z'"),
+    ("share", ("i", "z"), SIDES, "there is no loop 'z'"),
+    ("share", ("i", "k"), SIDES, "'k' is not parallel"),
+    ("share", ("j", "p"), SIDES, "'j' is inside of another"),
+    ("share", ("i", "k"), SIDES.replace("parallel", "range").replace("range(3)", "parallel(3)"),
+     "'k' is inside of another"),
+    ("share", ("i", "p"), SIDES.replace("for i in range", "for i in parallel"), "is already"),
+    ("share", ("i", "p"), SIDES.replace("(6)", "(n)").replace("A: f32", "n: size, A: f32"),
+     "an extent is no constant"),
+    ("share", ("i", "p"), SIDES.replace("B[i, 0]", "B[i, 1]"), "may use one element of 'B'"),
+    ("share", ("i", "p"), SIDES.replace("B[i, 0]", "B[0, 0]"), "different iterations may use"),
+    ("share", ("i", "p"), SIDES.replace("for k", "for i_s").replace("k", "i_s"), "'i_s' is taken"),
     ("bind", ("i", "core"), COPY, "there is no kind 'core'"),
     ("bind", ("z", "block"), COPY, "there is no loop 'z'"),
     ("bind", ("i", "thread"), COPY, "runs n times"),

@@ -140,6 +140,9 @@ class Choices:
     def fission(self):
         return (self.loop(),)
 
+    def share(self):
+        return self.loop(), self.loop()
+
 
 CHOSEN = sorted(name for name in PRIMITIVES if hasattr(Choices, name))
 

@@ -17,6 +17,7 @@ from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import For, Func, If, allocs, loops
 from dlc.schedule.nest import stages
 from dlc.schedule.rules.contraction import Contraction, find_contraction
+from dlc.schedule.rules.lines import shares_lines
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.subtotals import cut_sum
 from dlc.schedule.rules.tile import TAIL_ROWS, Tile, choose_tile, vector_registers
@@ -114,6 +115,7 @@ class _Tiling:
         self.open_rows = OPEN_ROWS if None in counts else 0
         self.row_count = self.known_rows * (self.open_rows or 1)
         self.tallest = 1
+        self.shares_columns = self._shares_columns()
 
     def run(self) -> None:
         found = self.found
@@ -154,7 +156,22 @@ class _Tiling:
         choice = self.knobs.get("columns_outer", -1)
         if choice >= 0 and not self.found.packed:
             return bool(choice)
-        return self.found.packed is not None or _is_far(self.found, self.target)
+        if self.found.packed is not None or _is_far(self.found, self.target):
+            return True
+        return self.shares_columns
+
+    def _shares_columns(self) -> bool:
+        """Whether cores share the columns of an image of few lines, each reading its own.
+
+        It then reads rows that others have written, which has to be less.
+        """
+        found = self.found
+        if len(found.rows) < 2 or self.target.cores == 1:
+            return False
+        lines = self.trace.constant(found.rows[-2])
+        names = (*found.columns, found.lane)
+        columns = prod(self.trace.constant(v) or 0 for v in names)
+        return not shares_lines(lines, self.target) and columns > self.row_count
 
     def _columns(self) -> list[_Leaf]:
         """Cut lanes and columns; each part has the loops [..., columns, rows..., ci, lane]."""
@@ -355,7 +372,8 @@ class _Tiling:
         if (wanted := self.knobs.get("ahead", -1)) >= 0:
             return wanted
         is_near = self.found.within is not None and self.found.column_bytes is None
-        asks = not is_near and _is_far(self.found, self.target) and self._passes(tile) <= MAX_PASSES
+        far = _is_far(self.found, self.target) or self.shares_columns
+        asks = not is_near and far and self._passes(tile) <= MAX_PASSES
         return PREFETCH_BYTES if asks else 0
 
     def _passes(self, tile: Tile) -> float:

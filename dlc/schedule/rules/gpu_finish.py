@@ -10,11 +10,11 @@ from dlc.core.errors import ScheduleError
 from dlc.schedule.dependence import why_not_independent, why_not_permutable
 from dlc.schedule.edit import written
 from dlc.schedule.gpu import WARP
-from dlc.schedule.loop import Block, For, LoopKind, Stmt, exprs, loops, walk
+from dlc.schedule.loop import For, LoopKind, Stmt, loops, walk
 from dlc.schedule.nest import top_nests
+from dlc.schedule.rules.borders import is_fill, separate
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, Expr
-from dlc.te.transform import loads
 
 THREADS = 256
 
@@ -23,38 +23,14 @@ def bind_rest(trace: Trace) -> None:
     """Bind every nest that has no block loop yet."""
     for top in top_nests(trace.func):
         if not _is_bound(top):
-            _separate(trace, top)
+            separate(trace, top)
     for fills in (False, True):  # constants last: then there is a launch to fill them in by
         for top in top_nests(trace.func):
-            if _is_bound(top) or _is_fill(top) != fills:
+            if _is_bound(top) or is_fill(top) != fills:
                 continue
             free = _free_loops(trace, top)
             if free:
                 bind_elements(trace, free, _launch_for(trace, top) if fills else None)
-
-
-def _is_fill(top: Stmt) -> bool:
-    """Whether a nest stores only what it need not load."""
-    return not any(loads(e) for e in exprs(top))
-
-
-def _separate(trace: Trace, top: Stmt) -> None:
-    """Give statements that share some of their loops all of them, where that changes no result."""
-    chain: list[str] = []
-    stmt = top
-    while isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
-        chain.append(stmt.var)
-        stmt = stmt.body
-    if not isinstance(stmt, Block) or not all(isinstance(s, For) for s in stmt.stmts):
-        return
-    separate = trace.copy()
-    try:
-        for var in reversed(chain):
-            names = [v for v in loops(separate.func.body) if v == var]
-            separate.do("fission", names[0])
-    except ScheduleError:
-        return
-    trace.func, trace.steps = separate.func, separate.steps
 
 
 def _launch_for(trace: Trace, top: Stmt) -> str | None:

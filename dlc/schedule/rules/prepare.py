@@ -11,6 +11,7 @@ from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import loops_around, sequence
 from dlc.schedule.loop import Block, For, Func, LoopKind, Stmt, allocs, loops, walk
 from dlc.schedule.nest import Stage, is_cheap, readers, stages, top_nests
+from dlc.schedule.rules.borders import is_fill, share_borders
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
 from dlc.te.affine import coefficients, loop_bounds
@@ -158,7 +159,17 @@ def finish(trace: Trace, target: Target) -> None:
     for top in top_nests(trace.func):
         for name in _innermost(top):
             _vectorize(trace, name, target)
+    _run_parallel(trace, target, fills=False)
+    if target.cores > 1:
+        share_borders(trace)
+    _run_parallel(trace, target, fills=True)
+
+
+def _run_parallel(trace: Trace, target: Target, *, fills: bool) -> None:
+    """Run nests parallel that are worth it, either those that only fill in constants or others."""
     for top in [part for nest in top_nests(trace.func) for part in _inside_of_one(nest)]:
+        if is_fill(top) != fills:
+            continue
         if any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in walk(top)):
             continue
         work = operations(top)

@@ -14,12 +14,13 @@ from math import isqrt, prod
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, accumulation, loops
 from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules.lines import share_lines
 from dlc.schedule.rules.prepare import loop_around, simple_index, unroll_factor
 from dlc.schedule.rules.tile import TAIL_ROWS, vector_registers
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import BinOp, Const, Expr, maximum
+from dlc.te.expr import ONE, BinOp, Const, Expr, maximum
 from dlc.te.simplify import surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads
 from dlc.te.types import is_const
@@ -39,6 +40,7 @@ class Window:
     row: str | None  # the loop of neighbouring results
     reach: int  # input vectors that one step of the row brings in (the stride)
     inner: int  # extent of the innermost reduction loop (the width of the window)
+    height: int  # extent of the one around it
 
 
 def match(func: Func, target: Target) -> Window | None:
@@ -69,7 +71,9 @@ def match(func: Func, target: Target) -> Window | None:
     reach = max(
         (_step(x.index[-2], row_axis) for x in loads(total.value) if len(x.index) > 1), default=1
     )
-    return Window(total.buffer, results[0].buffer, results[0].names[-1], row, reach, width)
+    above = total.inner[-2].extent if len(total.inner) > 1 else ONE
+    height = int(above.value) if isinstance(above, Const) else 1
+    return Window(total.buffer, results[0].buffer, results[0].names[-1], row, reach, width, height)
 
 
 def along_vectors(total: Stage, lane: str) -> bool:
@@ -124,6 +128,9 @@ def space(func: Func, target: Target) -> Space:
 
 def schedule(trace: Trace, found: Window, target: Target, knobs: Mapping[str, int]) -> None:
     """Tile the windowed reduction; see the module."""
+    names = next(s.names for s in stages(trace.func) if found.lane in s.names)
+    if len(names) > 3:
+        share_lines(trace, names[-4], names[-3], found.height, target)
     rows = trace.constant(found.row) if found.row else 1
     registers = vector_registers(target, target.lanes(4))
     size = knobs.get("rows", 0) or _choose(rows, found, registers)
