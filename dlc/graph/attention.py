@@ -6,7 +6,8 @@ where the schedule rule for attention takes the nests that they have together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import ModuleType
 
@@ -120,11 +121,17 @@ def group_body(
     return Graph(name, sizes, inputs, members, (*kept, *members[-1].outputs))
 
 
-def kept_values(graph: Graph, members: Group) -> tuple[Value, ...]:
-    """What a group makes before its last member and others read."""
+def copied_nodes(found: Iterable[Group]) -> frozenset[int]:
+    """The ids of nodes that several groups compute, each for itself."""
+    counts = Counter(id(n) for group in found for n in group)
+    return frozenset(node for node, count in counts.items() if count > 1)
+
+
+def kept_values(graph: Graph, members: Group, copied: frozenset[int]) -> tuple[Value, ...]:
+    """What a group alone makes before its last member, and others read."""
     inside = {id(n) for n in members}
     wanted = set(graph.outputs)
-    found = (v for n in members[:-1] for v in n.outputs)
+    found = (v for n in members[:-1] if id(n) not in copied for v in n.outputs)
     return tuple(
         v for v in found if v in wanted or any(id(u) not in inside for u in graph.users.get(v, ()))
     )

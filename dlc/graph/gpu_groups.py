@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.core.target import Target
-from dlc.graph.attention import group_body, kept_values
+from dlc.graph.attention import copied_nodes, group_body, kept_values
 from dlc.graph.graph import Graph, Node
 from dlc.graph.lower import lower_group
 from dlc.graph.op import Fuse
@@ -37,6 +37,7 @@ class _Joining:
     def __init__(self, graph: Graph, groups: list[Group], target: Target) -> None:
         self.graph = graph
         self.groups = groups
+        self.copied = copied_nodes(groups)
         self.target = target
         self.sizes = (*graph.sizes, *bound_sizes(graph.nodes))
         self.position = {id(n): i for i, n in enumerate(graph.nodes)}
@@ -94,7 +95,7 @@ class _Joining:
         if len(members) > MAX_NODES:
             return None
         joined = tuple(sorted(members.values(), key=lambda n: self.position[id(n)]))
-        if kept_values(self.graph, joined) and Fuse.ANCHOR not in _kinds(first):
+        if kept_values(self.graph, joined, self.copied) and Fuse.ANCHOR not in _kinds(first):
             return None  # only a product whose rows are normalised keeps them
         apart = self._launches(first) + self._launches(second)
         return joined if self._launches(joined) < apart else None
@@ -107,7 +108,7 @@ class _Joining:
         return self.known[key]
 
     def _lowered(self, group: Group) -> Func:
-        kept = kept_values(self.graph, group)
+        kept = kept_values(self.graph, group, self.copied)
         return lower_group(group_body(self.sizes, group, "kernel", kept), "kernel")
 
     def _may_join(self, first: Group, second: Group) -> bool:

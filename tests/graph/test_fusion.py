@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from dlc.core.target_parse import parse_target
 from dlc.graph.fusion import groups
+from dlc.graph.passes.fuse_groups import fuse_groups
 from dlc.graph.text import parse_graph
+from dlc.graph.verify import verify_graph
+from tests.graph.pass_cases import AVX512
 
 HEAD = "def main(x: f32[4, 6], w: f32[6, 6], b: f32[6]):\n"
 
@@ -82,6 +88,35 @@ def test_a_slice_is_copied_into_each_reader() -> None:
         head="def main(x: f32[4, 6], z: f32[6, 3]):\n",
         result="a, y",
     ) == [["slice", "relu"], ["slice", "transpose", "matmul"], ["softmax"]]
+
+
+@pytest.mark.parametrize("context", [AVX512, replace(AVX512, target=parse_target("cuda"))])
+@pytest.mark.parametrize("text", [
+    """def main(x: f32[4, 6]):
+    s: f32[4, 3] = slice(x, starts=(0, 1), sizes=(4, 3))
+    a: f32[4, 3] = relu(s)
+    c: f32[3, 4] = transpose(s, perm=(1, 0))
+    y: f32[3, 4] = softmax(c, axis=-1)
+    return a, y
+""",
+    """def main(q: u8[4, 6]):
+    c: f32[4, 6] = cast(q, to=f32)
+    s: f32[4, 6] = exp(c)
+    r: f32[4] = reduce(c, kind='sum', axes=(1,), keepdims=False)
+    return s, r
+""",
+])  # fmt: skip
+def test_what_each_reader_computes_for_itself_is_nobodys_result(text, context) -> None:
+    graph = parse_graph(text)
+    found = fuse_groups(graph, context)
+    verify_graph(found, when="after fuse_groups")
+    assert [n.op.name for n in found.nodes] == ["fused"] * len(found.nodes)
+    assert {v for n in found.nodes for v in n.outputs} <= {*graph.outputs, *_read(found)}
+
+
+def _read(graph):
+    """What the nodes of a graph read."""
+    return {v for n in graph.nodes for v in n.inputs}
 
 
 def test_what_is_placed_into_memory_does_not_read_it() -> None:

@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dlc.graph.attention import group_body, join_attention, kept_values
+from dlc.graph.attention import copied_nodes, group_body, join_attention, kept_values
 from dlc.graph.fusion import groups, is_free
 from dlc.graph.gpu_groups import join_launches
 from dlc.graph.graph import Graph, Node
@@ -61,7 +61,9 @@ def form_groups(graph: Graph, partition: Partition) -> Graph:
     taken: Counter[str] = Counter()
     bound = [(i, name) for i, n in enumerate(graph.nodes) for name in bound_sizes((n,))]
     inside: set[int] = set()  # ids of nodes that rename memory inside of a group
-    for members in partition(graph):
+    found = list(partition(graph))
+    copied = copied_nodes(found)
+    for members in found:
         last = members[-1]
         inside |= {id(n) for n in members if is_free(n)}
         place = position[id(last)]
@@ -70,18 +72,22 @@ def form_groups(graph: Graph, partition: Partition) -> Graph:
             nodes[place] = replace(last, op=op)
             continue
         known = tuple(name for binder, name in bound if binder < place)
-        nodes[place] = _group(graph, known, members, taken)
+        nodes[place] = _group(graph, known, members, taken, copied)
     nodes |= {position[id(n)]: n for n in graph.nodes if is_free(n) and id(n) not in inside}
     return replace(graph, nodes=tuple(nodes[i] for i in sorted(nodes)))
 
 
 def _group(
-    graph: Graph, known: tuple[str, ...], members: tuple[Node, ...], taken: Counter[str]
+    graph: Graph,
+    known: tuple[str, ...],
+    members: tuple[Node, ...],
+    taken: Counter[str],
+    copied: frozenset[int],
 ) -> Node:
     name = "_".join(dict.fromkeys(n.op.name for n in members))[:NAME_LENGTH]
     taken[name] += 1
     unique = name if taken[name] == 1 else f"{name}_{taken[name]}"
-    kept = kept_values(graph, members)
+    kept = kept_values(graph, members, copied)
     body = group_body((*graph.sizes, *known), members, unique, kept)
     sources = ", ".join(dict.fromkeys(n.source for n in members if n.source))
     return Node(FusedGroup(body=body), body.inputs, body.outputs, sources)
