@@ -14,6 +14,7 @@ from dlc.graph.passes.halve_floats import halve_floats
 from dlc.graph.passes.lift_constants import lift_constants
 from dlc.graph.passes.merge_equal_nodes import merge_equal_nodes
 from dlc.graph.passes.merge_parallel_matmuls import merge_parallel_matmuls
+from dlc.graph.passes.narrow_weights import narrow_weights
 from dlc.graph.passes.number_texts import number_texts
 from dlc.graph.passes.pack_matmul_weights import pack_matmul_weights
 from dlc.graph.passes.pad_bytes import pad_bytes
@@ -52,6 +53,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     concat_by_offset,
     use_matrix_engine,
     use_winograd,
+    narrow_weights,
     shorten_functions,
     remove_dead_nodes,  # again: nothing unused is compiled
     store_narrow,

@@ -21,6 +21,7 @@ AVX512 = PassContext(target=Target(features=frozenset({"avx512f"})))
 ENGINE = frozenset({"avx512f", "avx512bf16", "amx-tile", "amx-bf16"})
 CONTEXTS = {
     "use_matrix_engine": PassContext(target=Target(features=ENGINE)),
+    "narrow_weights": PassContext(target=Target(features=ENGINE), precision="medium"),
     "store_narrow": PassContext(target=Target(features=ENGINE), precision="medium"),
     "shorten_functions": replace(CONTEXT, precision="high"),
     "halve_floats": replace(CONTEXT, half=half_of("fp16")),

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dlc.core.target import Target
-from dlc.core.types import DType
 from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.planes import pack_tiles, split_planes, unpack_tiles
 from dlc.graph.pass_ import PassContext
@@ -19,12 +18,6 @@ CONV = """
 def main(x: f32[1, 3, 16, 15, 16]):
     w: f32[5, 3, 3, 3, 16, 16] = const()
     y: f32[1, 5, 14, 13, 16] = conv_blocked(x, w)
-    return y
-"""
-ROW = """
-def main(x: f32[rows, 450]):
-    w: f32[3, 450, 16] = const()
-    y: f32[rows, 40] = matmul_packed(x, w, n=40)
     return y
 """
 DEEP = """
@@ -76,20 +69,6 @@ def main(x: f32[1, 3, 17, 22]):
     assert operators(check(planar, context, whole=True)) == ["conv_planar_planes"]
     narrow = planar.replace("17, 22", "17, 21")  # an eighth pixel at the last result is not there
     assert operators(run("use_matrix_engine", read(narrow), context)) == ["conv_planar"]
-
-
-@pytest.mark.parametrize(("rows", "precision", "is_narrow"), [
-    (1, "medium", True), (1, "high", False), (2, "medium", False),
-])  # fmt: skip
-def test_the_matrix_of_one_row_is_read_in_half_the_bytes(rows, precision, is_narrow):
-    text = ROW.replace("rows", str(rows))
-    context = PassContext(target=TARGET, precision=precision)
-    found = check(text, context, whole=precision == "medium")
-    (node,) = [n for n in found.nodes if n.op.name == "matmul_packed"]
-    assert (node.inputs[1].type.dtype is DType.BF16) == is_narrow
-    small = text.replace("450", "45")
-    (node,) = [n for n in check(small, context).nodes if n.op.name == "matmul_packed"]
-    assert node.inputs[1].type.dtype is DType.F32
 
 
 @pytest.mark.parametrize("dtype", ["u8", "i8", "i16"])

@@ -15,6 +15,8 @@ from dlc.te import tensor as te
 from dlc.te.expr import ZERO, Expr, cast
 from dlc.te.types import Shape, TensorType, is_const
 
+_NARROW = (DType.BF16, DType.I8)
+
 
 @op("matmul", fuse=Fuse.ANCHOR, onnx="MatMul")
 class MatMul(Op):
@@ -72,7 +74,7 @@ def _aligned(shape: Shape, stack: Sequence[Expr]) -> list[Expr]:
 class MatMulPacked(Op):
     """The product with a matrix whose columns stand in panels; the last panel may stick out.
 
-    A matrix of bf16 may meet rows of f32: it is half the bytes, and products are of float32.
+    A matrix of bf16 or i8 may meet rows of f32: it is fewer bytes, and products are of float32.
 
     Shapes:
         x: [..., k]; w: [ceil(n / nr), k, nr] -> [..., n]
@@ -85,7 +87,7 @@ class MatMulPacked(Op):
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         dtype = product_dtype(x.dtype, w.dtype)
-        if x.dtype is DType.F32 and w.dtype is DType.BF16:
+        if x.dtype is DType.F32 and w.dtype in _NARROW:
             dtype = x.dtype
         if dtype is None or x.rank < 1 or w.rank != 3:
             raise self.reject("needs rows and packed columns of one type", x, w)
@@ -105,7 +107,7 @@ class MatMulPacked(Op):
 
             def term(k: Expr) -> Expr:
                 a, b = x[(*row, k)], w[j // nr, k, j % nr]
-                return product(a, cast(a.dtype, b) if b.dtype is DType.BF16 else b)
+                return product(a, cast(a.dtype, b) if b.dtype in _NARROW else b)
 
             return te.reduce_sum((size,), term)
 

@@ -28,7 +28,6 @@ from math import prod
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import bf16_exact, fits_bf16, integer_range
@@ -37,7 +36,7 @@ from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv_blocked import ConvBlocked, PlanarConv
 from dlc.graph.ops.matmul import MatMulPacked
-from dlc.graph.ops.planes import DEPTH, ROWS, pack_tiles, plane_pairs, split_planes
+from dlc.graph.ops.planes import DEPTH, ROWS, pack_tiles, plane_pairs
 from dlc.graph.ops.planes_conv import ConvPlanes, Grid, is_open
 from dlc.graph.ops.planes_lines import Lines
 from dlc.graph.ops.planes_matmul import MatMulPlanes
@@ -53,7 +52,7 @@ from dlc.schedule.rules.strip import (
     open_cycles,
 )
 from dlc.te.expr import Const, Expr
-from dlc.te.types import const_size, is_const
+from dlc.te.types import const_size
 
 PLANES = {"highest": 3, "high": 2, "tf32": 2, "medium": 1}
 FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
@@ -98,10 +97,6 @@ def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
     editor = GraphEditor(graph)
     packed: dict[tuple[str, int, int], Value] = {}
     for node in graph.nodes:
-        narrow = _narrow_weights(node, editor, packed, context)
-        if narrow is not None:
-            editor.update(replace(node, inputs=(node.inputs[0], narrow)))
-            continue
         found = _product(node, editor, PLANES[context.precision])
         parts = None if found is None else _parts(found, context)
         if found is None or parts is None:
@@ -120,26 +115,6 @@ def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
         else:
             _add_up(editor, node, found.op, cuts, tiles)
     return editor.finish()
-
-
-def _narrow_weights(
-    node: Node, editor: GraphEditor, packed: dict[tuple[str, int, int], Value], context: PassContext
-) -> Value | None:
-    """The weights in bf16 where a product of one row waits for them, and may be less accurate."""
-    if PLANES[context.precision] > 1 or not isinstance(node.op, MatMulPacked):
-        return None
-    x, w = node.inputs
-    array = editor.array(w)
-    is_row = all(is_const(size, 1) for size in x.type.shape[:-1])
-    if array is None or not is_row or not x.type.dtype is w.type.dtype is DType.F32:
-        return None
-    if array.nbytes <= context.target.l1_bytes:
-        return None
-    key = (w.name, 0, 0)
-    if key not in packed:
-        bits = split_planes(array, 1)[0].view(NUMPY_DTYPES[DType.BF16])
-        packed[key] = editor.constant(bits, DType.BF16, f"{w.name}_narrow")
-    return packed[key]
 
 
 def _cuts(depth: int, size: int) -> list[tuple[int, int]]:

@@ -1,0 +1,83 @@
+"""Keep matrices that meet single rows in fewer bytes, which is what such products wait for.
+
+Before:
+    def main(x: f32[1, 256]):
+        w: f32[16, 256, 16] = const()
+        y: f32[1, 256] = matmul_packed(x, w, n=256)
+        return y
+
+After:
+    def main(x: f32[1, 256]):
+        w_narrow: bf16[16, 256, 16] = const()
+        y: f32[1, 256] = matmul_packed(x, w_narrow, n=256)
+        return y
+
+Position: after use_matrix_engine, which takes what has enough rows.
+
+Weights of quantized models are exact in a byte, or in bf16 where their zero is not in the middle;
+no precision changes that. "medium" rounds all others to bf16, as it does on a matrix engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.graph.arrays import NUMPY_DTYPES
+from dlc.graph.edit import GraphEditor
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.integers import bf16_exact
+from dlc.graph.op import Array
+from dlc.graph.ops.matmul import MatMulPacked
+from dlc.graph.ops.planes import split_planes
+from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.te.types import const_size, is_const
+
+
+@graph_pass(after=("pack_matmul_weights", "use_matrix_engine"), bodies=True)
+def narrow_weights(graph: Graph, context: PassContext) -> Graph:
+    """Replace packed matrices by the same in bytes or bf16."""
+    if context.target.gpu is not None:
+        return graph
+    editor = GraphEditor(graph)
+    rounds = context.precision == "medium" and context.has_matrix_engine
+    made: dict[str, Value] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, MatMulPacked) or not _waits(node, context):
+            continue
+        x, w = node.inputs
+        array = editor.array(w)
+        if array is None:
+            continue
+        if w.name not in made:
+            found = _narrow(array, rounds=rounds)
+            if found is None:
+                continue
+            made[w.name] = editor.constant(found[0], found[1], f"{w.name}_narrow")
+        editor.update(replace(node, inputs=(x, made[w.name])))
+    return editor.finish()
+
+
+def _waits(node: Node, context: PassContext) -> bool:
+    """Whether one row meets a matrix that is not in the first cache."""
+    x, w = node.inputs
+    if not x.type.dtype is w.type.dtype is DType.F32:
+        return False
+    if not w.type.is_static or not all(is_const(size, 1) for size in x.type.shape[:-1]):
+        return False
+    return prod(map(const_size, w.type.shape)) * DType.F32.size_bytes > context.target.l1_bytes
+
+
+def _narrow(array: Array, *, rounds: bool) -> tuple[Array, DType] | None:
+    """The elements in fewer bytes, and the type; None where that would change them."""
+    if bf16_exact(array):
+        with np.errstate(invalid="ignore"):  # what is not finite is not equal, either
+            small = array.astype(np.int8)
+        if (small == array).all() and not np.signbit(array[small == 0]).any():
+            return small, DType.I8
+    elif not rounds:
+        return None
+    return split_planes(array, 1)[0].view(NUMPY_DTYPES[DType.BF16]), DType.BF16

@@ -1,0 +1,53 @@
+"""The bytes of matrices that single rows meet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.core.target import Target
+from dlc.core.types import DType
+from dlc.graph.evaluate import evaluate
+from dlc.graph.pass_ import PassContext
+from tests.graph.pass_cases import AVX512, ENGINE, read, run
+
+MEDIUM = PassContext(target=Target(features=ENGINE), precision="medium")
+
+
+def narrowed(rows, width, weights, context):
+    """The type of the weights behind the pass; results may not change if they are whole."""
+    graph = read(f"""
+def main(x: f32[{rows}, {width}]):
+    w: f32[3, {width}, 16] = const()
+    y: f32[{rows}, 40] = matmul_packed(x, w, n=40)
+    return y
+""")
+    (w,) = graph.constants
+    if weights is not None:
+        values = np.random.default_rng(0).choice(weights, (3, width, 16)).astype(np.float32)
+        graph = replace(graph, constants={w: values})
+    found = run("narrow_weights", graph, context)
+    x = np.random.default_rng(1).standard_normal((rows, width)).astype(np.float32)
+    if weights is not None:
+        wanted, got = (evaluate(g, {"x": x})["y"] for g in (graph, found))
+        np.testing.assert_array_equal(got, wanted)
+    (node,) = found.nodes
+    return node.inputs[1].type.dtype
+
+
+@pytest.mark.parametrize(("weights", "dtype"), [
+    ([-128, -1, 0, 127], DType.I8), ([-129, 1], DType.BF16), ([128, 0], DType.BF16),
+    ([0.5, 3], DType.BF16), ([-0.0, 1], DType.BF16), ([257, 1], DType.F32), ([0.1], DType.F32),
+])  # fmt: skip
+def test_weights_that_are_exact_in_fewer_bytes_take_no_more(weights, dtype):
+    assert narrowed(1, 450, weights, AVX512) is dtype
+
+
+@pytest.mark.parametrize(("rows", "width", "context", "dtype"), [
+    (1, 450, MEDIUM, DType.BF16), (1, 450, replace(MEDIUM, precision="high"), DType.F32),
+    (2, 450, MEDIUM, DType.F32), (1, 45, MEDIUM, DType.F32),
+])  # fmt: skip
+def test_others_are_rounded_at_medium_alone(rows, width, context, dtype):
+    assert narrowed(rows, width, None, context) is dtype
