@@ -16,7 +16,7 @@ from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Choice, quartile
 from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Machines, Options, Snapshot, Weighted
-from dlc.autotune.task import Task, make_task
+from dlc.autotune.task import Task, make_task, task_key
 from dlc.autotune.tuner import Tuner
 from dlc.compiler import Lowered, assemble, lower_model, rules_own
 from dlc.core.errors import DlcError, UserError
@@ -256,16 +256,21 @@ class _Races:
     ) -> None:
         self.plan, self.tasks, self.machines, self.folder = plan, tasks, machines, folder
         self.count = 0
+        self.keys = [{task_key(k, m.target) for k in m.program.kernels} for m in plan.models]
         self._known: dict[tuple[frozenset[str], frozenset[str]], float] = {}
 
     def speedup(self, new: Mapping[str, Choice], old: Mapping[str, Choice]) -> float:
-        """How much faster all models are with `new` than with `old`; 0 unless it is certain."""
+        """How much faster the models are with `new` than with `old`; 0 unless it is certain.
+
+        It counts for the models that hold one of the kernels.
+        """
         pair = (frozenset(new), frozenset(old))
         if pair not in self._known:
             self.count += 1
-            self._known[pair] = min(
-                self._one(number, model, new, old) for number, model in enumerate(self.plan.models)
-            )
+            changed = {k for k in {*new, *old} if new.get(k) != old.get(k)}
+            concerned = [n for n, own in enumerate(self.keys) if own & changed]
+            speedups = (self._one(n, self.plan.models[n], new, old) for n in concerned)
+            self._known[pair] = min(speedups, default=0.0)
         return self._known[pair]
 
     def _one(

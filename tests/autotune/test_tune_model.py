@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from onnx import helper
 
 import dlc
 from dlc import tune_model
@@ -15,7 +16,7 @@ from dlc.te.expr import Load, Var, index
 from dlc.te.types import TensorType
 from dlc.tune_model import _race, extract_tasks, is_faster, plan_tuning
 from tests.autotune import examples
-from tests.cli.models import perceptron
+from tests.cli.models import model, perceptron
 
 
 def test_tasks_are_counted_as_often_as_a_run_calls_them():
@@ -90,6 +91,30 @@ def test_only_choices_that_win_in_the_model_are_kept(monkeypatch):
     assert speedup == pytest.approx(1.3)
     assert {c.model_speedup for c in kept.values()} == {1.3}
     assert _race(plan, {"b": choices["b"]}, None) == ({}, 1.0)
+
+
+def test_a_model_without_the_kernel_has_no_say(monkeypatch, tmp_path):
+    plan = plan_tuning([perceptron(), shifted(), perceptron(3.0)], dims={"batch": 32})
+    (dense, _), (shift, _) = [(w.task.key, w.calls) for w in plan.tasks]
+    asked = []
+
+    def one(_, number, model, new, old):
+        asked.append(number)
+        return 1.5 + number
+
+    monkeypatch.setattr(tune_model._Races, "_one", one)
+    races = tune_model._Races(plan, {}, None, tmp_path)
+    choice = examples.choice(plan.tasks[0].task)
+    assert races.speedup({dense: choice}, {}) == 1.5
+    assert races.speedup({dense: choice, shift: choice}, {dense: choice}) == 2.5
+    assert races.speedup({"gone": choice}, {}) == 0.0
+    assert asked == [0, 2, 1]
+
+
+def shifted():
+    return model(
+        [helper.make_node("Sin", ["x"], ["y"])], ["x"], ["y"], [], ("batch", 9), ("batch", 9)
+    )
 
 
 def test_faster_means_faster_beyond_chance():
