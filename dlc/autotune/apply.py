@@ -7,17 +7,18 @@ both are what they were: the steps still lead to the one, and the rule to the ot
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 
 from dlc.autotune.exchange import read_lines
 from dlc.autotune.log import TuningLog
 from dlc.autotune.nest import nest_hash
 from dlc.autotune.record import Choice
+from dlc.autotune.shipped import shipped_files
 from dlc.autotune.task import Task, task_key
 from dlc.autotune.versions import versions
 from dlc.codegen.llvm.worker import KernelJob, canonical_text
@@ -113,10 +114,14 @@ def default_log(model: str | Path) -> Path:
 
 def shipped_records() -> Records:
     """The records that come with dlc."""
+    return _read_once(tuple(shipped_files()))
+
+
+@functools.cache
+def _read_once(files: tuple[Path, ...]) -> Records:
     found = Records()
-    for file in sorted(resources.files("dlc.autotune").joinpath("records").iterdir(), key=str):
-        if file.name.endswith(".jsonl"):
-            found |= _records_of(file.read_text(encoding="utf-8").splitlines())
+    for file in files:
+        found |= _records_of(file.read_text(encoding="utf-8").splitlines())
     return found
 
 

@@ -7,6 +7,7 @@ ones. XGBoost is imported when a model is fitted for the first time.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ FAILED = -5.0  # of a candidate that did not run: as if 32 times slower
 MIN_SAMPLES = 8  # fewer teach nothing
 _GRADES = 32  # of one task's candidates, for ranking
 Objective = Literal["rank", "regression"]
+# A model that was learned from other features, or from these in another order, is of no use.
+_FEATURES = hashlib.sha256(" ".join(NAMES).encode()).hexdigest()[:16]
 
 # Few samples, many features: shallow trees, each on a part of both. One thread, here and for each
 # matrix: threads that wait for work this small spin for longer than all of it takes.
@@ -81,7 +84,9 @@ class CostModel(Protocol):
 class XGBoostModel:
     """Boosted trees, to predict the score itself or only the order within a task.
 
-    Whatever XGBoost objects to leaves the model not ready; the search then goes on without it.
+    A model that was loaded is ready; what it learns from then on are more trees, which correct it.
+    Whatever XGBoost objects to leaves the model as it was loaded, or not ready; the search then
+    goes on without it.
     """
 
     def __init__(self, objective: Objective = "regression", *, seed: int = 0) -> None:
@@ -89,6 +94,7 @@ class XGBoostModel:
             raise UserError(detail=f"objective '{objective}'", hint="rank or regression")
         self.objective = objective
         self.seed = seed
+        self._loaded: Any = None
         self._booster: Any = None
 
     @property
@@ -105,7 +111,7 @@ class XGBoostModel:
             self._booster = self._train(good)
         except Exception as error:  # of any version of XGBoost, on any data
             _LOG.warning("the cost model cannot be fitted: %s", error)
-            self._booster = None
+            self._booster = self._loaded
 
     def predict(self, features: Sequence[Sequence[float]]) -> list[float]:
         """See `CostModel`; all equal where the model is not ready."""
@@ -120,18 +126,23 @@ class XGBoostModel:
         """Write what was learned; the suffix is `.json` or `.ubj`."""
         if self._booster is None:
             raise UserError(detail="the cost model has learned nothing yet")
-        self._booster.set_attr(features=str(len(NAMES)), objective=self.objective)
+        self._booster.set_attr(features=_FEATURES, objective=self.objective)
         self._booster.save_model(path)
 
     def load(self, path: Path) -> bool:
-        """Read what `save` wrote; False where it was learned from other features."""
-        import xgboost
+        """Begin with what `save` wrote; False where it says nothing here, or cannot be read."""
+        try:
+            import xgboost
 
-        booster = xgboost.Booster({"nthread": 1})
-        booster.load_model(path)
-        if booster.attr("features") != str(len(NAMES)):
+            booster = xgboost.Booster({"nthread": 1})
+            booster.load_model(path)
+            written = booster.attr("features"), booster.attr("objective")
+        except Exception as error:  # of any version of XGBoost, or because there is none
+            _LOG.info("the cost model %s cannot be read: %s", path.name, error)
             return False
-        self._booster = booster
+        if written != (_FEATURES, self.objective):
+            return False
+        self._loaded = self._booster = booster
         return True
 
     def _train(self, samples: list[Sample]) -> Any:
@@ -148,7 +159,7 @@ class XGBoostModel:
         else:
             matrix = xgboost.DMatrix(table, label=[s.score for s in samples], nthread=1)
             parameters |= {"objective": "reg:squarederror"}
-        return xgboost.train(parameters, matrix, num_boost_round=_ROUNDS)
+        return xgboost.train(parameters, matrix, num_boost_round=_ROUNDS, xgb_model=self._loaded)
 
 
 def _grades(samples: Sequence[Sample]) -> list[int]:

@@ -30,10 +30,15 @@ def export_log(log: TuningLog, out: IO[str], *, choices_only: bool = False) -> i
     ]
     entries += [] if choices_only else list(log.trials())
     entries += [choices[key] for key in sorted(choices)]
+    write_lines(entries, out)
+    return len(entries)
+
+
+def write_lines(entries: Iterable[Task | Trial | Choice], out: IO[str]) -> None:
+    """Write each entry as a line that says what it is."""
     for entry in entries:
         kind = type(entry).__name__.lower()
         out.write(json.dumps({"schema": SCHEMA, kind: entry.to_json()}, sort_keys=True) + "\n")
-    return len(entries)
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[_Entry | None]:

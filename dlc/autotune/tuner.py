@@ -14,6 +14,7 @@ from dlc.autotune.job import Job, Reply
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Choice, Trial
 from dlc.autotune.session import Machines, Options, Snapshot, Weighted
+from dlc.autotune.shipped import shipped_model
 from dlc.autotune.task_scheduler import next_task
 from dlc.autotune.task_search import TaskSearch
 
@@ -44,7 +45,7 @@ class Tuner:
     ) -> None:
         self.options = options or Options()
         self.log, self.machines = log, machines
-        self.model = model or XGBoostModel(seed=self.options.seed)
+        self.model = model or self._begin_model(tasks)
         self.on_update = on_update or (lambda _: None)
         self.began = time.monotonic()
         self.trials = 0
@@ -153,6 +154,14 @@ class Tuner:
             if choice is not None:
                 choices[search.key] = choice
         return choices
+
+    def _begin_model(self, tasks: Sequence[Weighted]) -> CostModel:
+        """A cost model that knows what one for this family of CPUs learned before."""
+        model = XGBoostModel(seed=self.options.seed)
+        path = shipped_model(tasks[0].task.target) if tasks else None
+        if path is not None and self.options.transfer:
+            model.load(path)
+        return model
 
     def _old_samples(self) -> list[Sample]:
         if not self.options.transfer:
