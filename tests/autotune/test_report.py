@@ -6,7 +6,7 @@ import pytest
 
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Status
-from dlc.autotune.report import render_report, summarize
+from dlc.autotune.report import TaskSummary, render_report, summarize
 from tests.autotune import examples
 
 pytest.importorskip("plotly")
@@ -17,7 +17,7 @@ def trials():
     made = [examples.trial(TASK, n) for n in range(8)]
     times = (400, 100, 300, 50)
     for n, time in enumerate(times):
-        predicted = None if n == 0 else float(-time)
+        predicted = None if n == 0 else 6.0 - time / 50
         made[n] = replace(made[n], times_ns=(time,), anchor_ns=(200,), predicted=predicted)
     for n in range(4, 8):
         made[n] = replace(made[n], status=Status.WRONG if n < 6 else Status.TIMEOUT, times_ns=())
@@ -36,17 +36,33 @@ def test_a_report_holds_the_curves_and_what_failed(tmp_path):
     assert [s.task.name for s in found] == ["matmul", "scale"]
     assert found[0].curve == [1.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
     assert found[0].failures == {"timeout": 2, "wrong": 2}
-    assert found[0].predicted == [(-100.0, 2.0), (-300.0, pytest.approx(2 / 3)), (-50.0, 4.0)]
+    assert found[0].predicted == [(16.0, 2.0), (1.0, pytest.approx(2 / 3)), (32.0, 4.0)]
+    assert found[0].default_ns == 200
+    assert found[1].default_ns is None
     assert found[0].correlation is None  # of three trials
     html = render_report(found, "title <&>", corrupt=2)
     assert "<title>title &lt;&amp;&gt;</title>" in html
     assert "2 tasks, 8 trials; 2 damaged rows" in html
-    assert "timeout 2, wrong 2" in html
+    assert html.count("timeout 2, wrong 2") == 2  # of all tasks, and of one
+    assert "<td>200 ns</td>" in html
+    assert "Measured on x86_64, 1 cores" in html
     figures = re.findall(r'\["(curves|predictions)", (\{.*?\}\})\]', html)
     data = {name: json.loads(text)["data"] for name, text in figures}
     assert data["curves"][0]["y"] == found[0].curve
-    assert data["predictions"][0]["x"] == [-100.0, -300.0, -50.0]
+    assert data["predictions"][0]["x"] == [16.0, 1.0, 32.0]
+    assert data["predictions"][1]["x"] == data["predictions"][1]["y"] == [2 / 3, 32.0]  # exact
     assert "https://cdn" not in html.split("</script>")[-2]
+
+
+def test_tasks_of_one_name_are_told_apart_and_too_many_are_not_drawn():
+    tasks = [examples.matmul(m, target=examples.OTHER) for m in range(2, 20)]
+    found = [
+        TaskSummary(task, tuple(examples.trial(task, n) for n in range(3)), None) for task in tasks
+    ]
+    html = render_report(found, "many")
+    assert "Of the 16 tasks tried most." in html
+    assert f'"matmul {tasks[3].key[:6]}"' in html
+    assert html.count('"mode": "lines"') == 16
 
 
 def test_an_empty_log_has_a_report():
