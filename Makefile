@@ -19,7 +19,7 @@ IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-slow bench gpu fuzz fuzz-import mutants operators lint check sanitize format clean
+.PHONY: help install demo test test-fast test-slow bench records test-xgboost gpu fuzz fuzz-import mutants operators lint check sanitize format clean
 
 help:
 	@echo "make demo        build models, run one from C++, time one beside onnxruntime"
@@ -31,6 +31,8 @@ help:
 	@echo "make mutants     put 60 faults into the compiler, one at a time, and count those found"
 	@echo "make operators   write docs/operators.md and docs/onnx-tests.md anew"
 	@echo "make bench       time every model on dlc and its peers, 1 and all threads: build/benchmarks"
+	@echo "make records     search schedules for this machine that come with dlc: BUDGET=8m, MODELS=folder"
+	@echo "make test-xgboost  the tests of the tuner with the oldest XGBoost that is supported"
 	@echo "make gpu         check and time all on this machine's GPU, and the models of MODELS=folder; repeat"
 	@echo "make lint        format, lint, types, import contracts"
 	@echo "make sanitize    the C++ tests under ASan, UBSan and TSan"
@@ -80,6 +82,17 @@ operators: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/pip install -q -e ".[bench]" --no-build-isolation
 	$(BIN)/python -m benchmarks.cpu --growth
+
+# The records and the cost model that come with dlc, made on this machine for its family of CPUs.
+records: $(VENV)/.installed
+	$(BIN)/pip install -q -e ".[bench]" --no-build-isolation
+	$(BIN)/python -m benchmarks.tuning.ship $(wildcard $(MODELS)/*.onnx) --budget $(or $(BUDGET),8m)
+
+# The tuner with the oldest XGBoost of both distributions.
+test-xgboost: $(VENV)/.installed
+	for old in xgboost-cpu==2.1.1 xgboost==1.7.6; do \
+	    $(BIN)/pip install -q --no-deps --target build/$$old $$old && \
+	    PYTHONPATH=build/$$old $(BIN)/pytest -q tests/autotune tests/cli/test_tune.py || exit 1; done
 
 gpu: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.gpu_session $(wildcard $(MODELS)/*.onnx)
