@@ -1,0 +1,154 @@
+"""Which cost model orders candidates best: boosted trees by order or by value, or the TreeGRU?
+
+Run: python -m benchmarks.tuning.cost_models RECORDED [--seeds 3] [--json OUT]
+
+RECORDED is what `record` made; nothing is measured here. A model learns from some candidates of a
+task (`own 32`, `own 96`), or from up to 96 of each other task (`transfer`), and orders the task's
+other candidates. `order` is the rank correlation with what was measured; `best_of_8` the speed-up
+of the fastest of the eight it puts first, relative to the fastest of all; `seconds` the processor
+time to fit. Medians over the tasks. `chance` orders by chance.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from statistics import median
+
+from benchmarks.tuning.common import parser, report
+from dlc.autotune.cost_model import Sample, XGBoostModel, rank_correlation, sample_of
+from dlc.autotune.log import TuningLog
+from dlc.autotune.tree_gru import Node, TreeGRU, TreeSample, tree_of
+from dlc.core.errors import DlcError
+from dlc.schedule.pipeline import tidy
+from dlc.schedule.primitive import replay
+
+_TOP = 8
+_FROM_EACH = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A measured candidate, as each kind of model sees it."""
+
+    sample: Sample
+    root: Node
+
+
+# Learns from the first candidates, and scores the second.
+Model = Callable[[Sequence[Candidate], Sequence[Candidate], int], tuple[list[float], float]]
+
+
+def main() -> None:
+    """Run the comparison."""
+    arguments = parser(__doc__)
+    arguments.add_argument("recorded", type=Path)
+    arguments.add_argument("--seeds", type=int, default=3)
+    given = arguments.parse_args()
+    tasks = {p.stem: _candidates(p) for p in sorted(given.recorded.glob("*.db"))}
+    print({name: len(found) for name, found in tasks.items()}, flush=True)
+    found: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
+    for name, own in tasks.items():
+        others = [c for other, all_of in tasks.items() if other != name for c in _some(all_of)]
+        for seed in range(given.seeds):
+            mixed = Random(seed).sample(own, len(own))
+            for size in (32, 96):
+                if len(mixed) >= size + 4 * _TOP:
+                    _compare(f"own {size}", mixed[:size], mixed[size:], seed, found)
+        _compare("transfer", others, own, 0, found)
+        print(name, flush=True)
+    figures = {
+        f"{lesson}, {model}": dict(
+            zip(
+                ("order", "best_of_8", "seconds"),
+                (round(median(column), 3) for column in zip(*rows, strict=True)),
+                strict=True,
+            )
+        )
+        for (lesson, model), rows in sorted(found.items())
+    }
+    for name, row in figures.items():
+        print(f"{name:24}", "  ".join(f"{k} {v:.3f}" for k, v in row.items()))
+    report(given.json, {"tasks": len(tasks), "seeds": given.seeds, "medians": figures})
+
+
+def _candidates(path: Path) -> list[Candidate]:
+    """The candidates of a task that ran, each nest once: as it was measured last."""
+    found = {}
+    with TuningLog(path, read_only=True) as log:
+        task = next(iter(log.tasks()))
+        for trial in log.trials():
+            sample = sample_of(trial)
+            if sample is None or not trial.times_ns:
+                continue
+            try:
+                func = tidy(replay(task.func, trial.plan))
+            except DlcError:
+                continue  # of another version of the compiler
+            found[trial.nest] = Candidate(sample, tree_of(func, dict(task.sizes)))
+    return list(found.values())
+
+
+def _some(candidates: Sequence[Candidate]) -> list[Candidate]:
+    return Random(0).sample(list(candidates), min(_FROM_EACH, len(candidates)))
+
+
+def _compare(
+    lesson: str,
+    known: Sequence[Candidate],
+    unknown: Sequence[Candidate],
+    seed: int,
+    found: dict[tuple[str, str], list[tuple[float, float, float]]],
+) -> None:
+    truth = [c.sample.score for c in unknown]
+    for name, model in MODELS.items():
+        scores, seconds = model(known, unknown, seed)
+        first = sorted(range(len(truth)), key=lambda n: -scores[n])[:_TOP]
+        best: float = 2.0 ** (max(truth[n] for n in first) - max(truth))
+        found[lesson, name].append((rank_correlation(scores, truth), best, seconds))
+
+
+def _boosted(objective: str) -> Model:
+    def run(
+        known: Sequence[Candidate], unknown: Sequence[Candidate], seed: int
+    ) -> tuple[list[float], float]:
+        model = XGBoostModel("rank" if objective == "rank" else "regression", seed=seed)
+        began = time.process_time()
+        model.fit([c.sample for c in known])
+        seconds = time.process_time() - began
+        return model.predict([c.sample.features for c in unknown]), seconds
+
+    return run
+
+
+def _recurrent(
+    known: Sequence[Candidate], unknown: Sequence[Candidate], seed: int
+) -> tuple[list[float], float]:
+    model = TreeGRU(seed=seed)
+    began = time.process_time()
+    model.fit([TreeSample(c.root, c.sample.score) for c in known])
+    seconds = time.process_time() - began
+    return model.predict([c.root for c in unknown]), seconds
+
+
+def _chance(
+    known: Sequence[Candidate], unknown: Sequence[Candidate], seed: int
+) -> tuple[list[float], float]:
+    random = Random(seed)
+    return [random.random() for _ in unknown], 0.0
+
+
+MODELS: dict[str, Model] = {
+    "XGBoost, regression": _boosted("regression"),
+    "XGBoost, rank": _boosted("rank"),
+    "TreeGRU": _recurrent,
+    "chance": _chance,
+}
+
+
+if __name__ == "__main__":
+    main()
