@@ -63,6 +63,7 @@ class TaskView:
     trials: int
     default_ns: float
     best_ns: float
+    flatness: float  # of its course: 1 where nothing more is expected
     status: str  # "waiting", "improving", "flat", "exhausted", or what is wrong
 
 

@@ -32,12 +32,16 @@ class Course:
     @property
     def is_flat(self) -> bool:
         """Whether the last rounds brought nothing."""
+        return self.flatness == 1.0
+
+    @property
+    def flatness(self) -> float:
+        """From 0 to 1: how many of the rounds without gain are over that make a task flat."""
         if self.exhausted:
-            return True
-        if len(self.best) <= FLAT_ROUNDS:
-            return False
-        before, now = self.best[-FLAT_ROUNDS - 1], self.best[-1]
-        return now > before * (1 - FLAT_GAIN)
+            return 1.0
+        earlier = self.best[-FLAT_ROUNDS - 1 : -1]
+        idle = sum(self.best[-1] > best * (1 - FLAT_GAIN) for best in earlier)
+        return idle / FLAT_ROUNDS
 
     @property
     def expected_gain_ns(self) -> float:

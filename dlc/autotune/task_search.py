@@ -128,6 +128,7 @@ class TaskSearch:
             trials=len(self.trials),
             default_ns=self.default_ns,
             best_ns=self.default_ns / speedup,
+            flatness=self.course.flatness,
             status=status,
         )
 

@@ -15,6 +15,7 @@ from dlc.cli.screen import finite, show_seconds, table
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
     from dlc.autotune.session import Snapshot, TaskView
 
@@ -22,6 +23,7 @@ Show = Callable[["Snapshot"], None]
 _PLAIN_SECONDS = 10.0  # between lines of a log
 _LIVE_SECONDS = 0.25
 _BARS = "▁▂▃▄▅▆▇█"
+_PARTS = "▏▎▍▌▋▊▉"
 _MAX_ROWS = 20
 
 
@@ -34,7 +36,7 @@ def open_display(kind: str, console: Console, title: str) -> Iterator[Show]:
         yield _each(0.0, lambda s: _write_json(s))
     elif kind == "plain":
         console.print(title, soft_wrap=True)
-        yield _each(_PLAIN_SECONDS, lambda s: console.print(plain_line(s), soft_wrap=True))
+        yield _each(_PLAIN_SECONDS, lambda s: _print_plain(console, s))
     else:
         from rich.live import Live
 
@@ -43,16 +45,25 @@ def open_display(kind: str, console: Console, title: str) -> Iterator[Show]:
             yield _each(_LIVE_SECONDS, lambda s: live.update(screen.render(s), refresh=True))
 
 
+def _print_plain(console: Console, snapshot: Snapshot) -> None:
+    """A line, and at the end what became of each task."""
+    console.print(plain_line(snapshot), soft_wrap=True)
+    if snapshot.finished:
+        console.print(_table(snapshot))
+
+
 def plain_line(snapshot: Snapshot) -> str:
     """One line about a session."""
     parts = [
         _clock(snapshot.seconds),
-        f"trials {snapshot.trials:,}",
+        f"trials {snapshot.trials:,} ({_rate(snapshot):.1f}/s)",
         f"model {_ms(snapshot.default_ns)} → {_ms(snapshot.best_ns)}",
     ]
     if failed := _failures(snapshot):
         parts.append(f"failed {failed}")
-    if snapshot.eta_seconds is not None:
+    if snapshot.correlation is not None:
+        parts.append(f"rank corr. {snapshot.correlation:.2f}")
+    if snapshot.eta_seconds is not None and not snapshot.finished:
         parts.append(f"ETA {_clock(snapshot.eta_seconds)}")
     return "  ".join(parts)
 
@@ -78,30 +89,23 @@ class _Screen:
             self.estimates.append(snapshot.best_ns)
         resumed = f" (resumed, {snapshot.resumed:,} old trials)" if snapshot.resumed else ""
         head = f"{self.title}{resumed} · {len(snapshot.tasks)} tasks"
-        shown = table(
-            "task", "weight", "trials", "best", "vs default", "status", left=("task", "status")
-        )
-        busiest = sorted(snapshot.tasks, key=lambda t: -t.share)
-        for view in busiest[:_MAX_ROWS]:
-            shown.add_row(*_row(view))
-        hidden = len(busiest) - _MAX_ROWS
-        lines: list[RenderableType] = [Text(head), shown]
+        hidden = len(snapshot.tasks) - _MAX_ROWS
+        lines: list[RenderableType] = [Text(head), _table(snapshot)]
         if hidden > 0:
             lines.append(Text(f"… and {hidden} more tasks", style="dim"))
         return Group(*lines, Text(self._progress(snapshot)), Text(self._model(snapshot)))
 
     def _progress(self, snapshot: Snapshot) -> str:
-        speed = snapshot.trials / snapshot.seconds if snapshot.seconds > 0 else 0.0
         failed = _failures(snapshot) or "0"
-        text = f" elapsed {_clock(snapshot.seconds)}  trials {snapshot.trials:,} ({speed:.1f}/s)"
-        return f"{text}  failed {failed}"
+        text = f" elapsed {_clock(snapshot.seconds)}  trials {snapshot.trials:,}"
+        return f"{text} ({_rate(snapshot):.1f}/s)  failed {failed}"
 
     def _model(self, snapshot: Snapshot) -> str:
         text = f" model estimate {_ms(snapshot.default_ns)} → {_ms(snapshot.best_ns)}"
         text += f"   {sparkline(self.estimates)}"
         if snapshot.correlation is not None:
             text += f"   cost-model rank corr. {snapshot.correlation:.2f}"
-        if snapshot.eta_seconds is not None:
+        if snapshot.eta_seconds is not None and not snapshot.finished:
             text += f"   ETA {_clock(snapshot.eta_seconds)}"
         return text
 
@@ -118,12 +122,34 @@ def sparkline(values: list[float], width: int = 12) -> str:
     return "".join(_BARS[step] for step in steps)
 
 
+def _table(snapshot: Snapshot) -> Table:
+    """The busiest tasks."""
+    shown = table(
+        "task", "weight", "trials", "best", "vs default", "status", left=("task", "status")
+    )
+    for view in sorted(snapshot.tasks, key=lambda t: -t.share)[:_MAX_ROWS]:
+        shown.add_row(*_row(view))
+    return shown
+
+
+def bar(share: float, width: int = 8) -> str:
+    """A share of 1 as blocks, in eighths of a character."""
+    eighths = round(share * width * 8)
+    part = _PARTS[eighths % 8 - 1] if eighths % 8 else ""
+    return ("█" * (eighths // 8) + part).ljust(width)
+
+
+def _rate(snapshot: Snapshot) -> float:
+    return snapshot.trials / snapshot.seconds if snapshot.seconds > 0 else 0.0
+
+
 def _row(view: TaskView) -> tuple[str, ...]:
     known = math.isfinite(view.default_ns)
     gain = f"{view.default_ns / view.best_ns:.2f}×" if known and view.best_ns > 0 else ""
     best = show_seconds(view.best_ns / 1e9) if known else ""
     share = f"{view.share:.1%}" if known else ""
-    return view.name, share, f"{view.trials:,}", best, gain, view.status
+    status = f"{bar(view.flatness)} {view.status}"
+    return view.name, share, f"{view.trials:,}", best, gain, status
 
 
 def _failures(snapshot: Snapshot) -> str:

@@ -18,14 +18,14 @@ from rich.console import Console
 
 from dlc.autotune.log import TuningLog
 from dlc.autotune.session import Snapshot, TaskView
-from dlc.cli.tune_display import _Screen, open_display, plain_line, sparkline
+from dlc.cli.tune_display import _Screen, bar, open_display, plain_line, sparkline
 from tests.cli.models import model
 
 SNAPSHOT = Snapshot(
     tasks=(
-        TaskView("conv_relu", "a" * 24, 2, 0.75, 96, 400_000.0, 200_000.0, "flat"),
-        TaskView("matmul", "b" * 24, 1, 0.25, 8, 300_000.0, 300_000.0, "improving"),
-        TaskView("later", "c" * 24, 1, 0.0, 0, float("inf"), float("inf"), "waiting"),
+        TaskView("conv_relu", "a" * 24, 2, 0.75, 96, 400_000.0, 200_000.0, 1.0, "flat"),
+        TaskView("matmul", "b" * 24, 1, 0.25, 8, 300_000.0, 300_000.0, 0.3, "improving"),
+        TaskView("later", "c" * 24, 1, 0.0, 0, float("inf"), float("inf"), 0.0, "waiting"),
     ),
     seconds=83.0,
     trials=104,
@@ -45,7 +45,16 @@ def test_the_live_table():
     lines = out.getvalue().splitlines()
     assert lines[0].endswith("(resumed, 640 old trials) · 3 tasks")
     assert lines[1].split() == ["task", "weight", "trials", "best", "vs", "default", "status"]
-    assert lines[2].split() == ["conv_relu", "75.0%", "96", "200.00", "µs", "2.00×", "flat"]
+    assert lines[2].split() == [
+        "conv_relu",
+        "75.0%",
+        "96",
+        "200.00",
+        "µs",
+        "2.00×",
+        "████████",
+        "flat",
+    ]
     assert lines[4].split() == ["later", "0", "waiting"]
     assert "elapsed 1:23  trials 104 (1.3/s)  failed 4 (timeout 3, wrong 1)" in lines[5]
     assert "model estimate 1.10 ms → 700.00 µs" in lines[6]
@@ -61,6 +70,10 @@ def test_many_tasks_are_cut_to_the_busiest():
     assert "t3 " not in out.getvalue()
 
 
+def test_a_bar_has_eighths():
+    assert [bar(x, 2) for x in (0.0, 1 / 16, 0.5, 11 / 16, 1.0)] == ["  ", "▏ ", "█ ", "█▍", "██"]
+
+
 def test_a_curve_rises_as_times_fall():
     assert sparkline([5.0]) == ""
     assert sparkline([5.0, 5.0], 3) == "▁▁▁"
@@ -69,7 +82,8 @@ def test_a_curve_rises_as_times_fall():
 
 def test_plain_and_json_progress(capsys):
     assert plain_line(SNAPSHOT) == (
-        "1:23  trials 104  model 1.10 ms → 700.00 µs  failed 4 (timeout 3, wrong 1)  ETA 8:37"
+        "1:23  trials 104 (1.3/s)  model 1.10 ms → 700.00 µs  failed 4 (timeout 3, wrong 1)  "
+        "rank corr. 0.83  ETA 8:37"
     )
     out = io.StringIO()
     console = Console(file=out, width=200)
@@ -77,11 +91,14 @@ def test_plain_and_json_progress(capsys):
         for _ in range(3):  # too soon after each other
             show(SNAPSHOT)
         show(replace(SNAPSHOT, finished=True, trials=105))
-    assert [line.split("  ")[1:2] for line in out.getvalue().splitlines()] == [
+    lines = out.getvalue().splitlines()
+    assert [line.split("  ")[1:2] for line in lines[:3]] == [
         [],
-        ["trials 104"],
-        ["trials 105"],
+        ["trials 104 (1.3/s)"],
+        ["trials 105 (1.3/s)"],
     ]
+    assert "ETA" not in lines[2]
+    assert [line.split()[0] for line in lines[3:]] == ["task", "conv_relu", "matmul", "later"]
     with open_display("jsonl", console, "title") as show:
         show(SNAPSHOT)
     data = json.loads(capsys.readouterr().out)
