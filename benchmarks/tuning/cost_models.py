@@ -1,12 +1,13 @@
 """Which cost model orders candidates best: boosted trees by order or by value, or the TreeGRU?
 
-Run: python -m benchmarks.tuning.cost_models RECORDED [--seeds 3] [--json OUT]
+Run: python -m benchmarks.tuning.cost_models RECORDED [--most 120] [--seeds 3] [--json OUT]
 
-RECORDED is what `record` made; nothing is measured here. A model learns from some candidates of a
-task (`own 32`, `own 96`), or from up to 96 of each other task (`transfer`), and orders the task's
-other candidates. `order` is the rank correlation with what was measured; `best_of_8` the speed-up
-of the fastest of the eight it puts first, relative to the fastest of all; `seconds` the processor
-time to fit. Medians over the tasks. `chance` orders by chance.
+RECORDED is what `record` made; nothing is measured here. Of each task up to `--most` candidates are
+drawn. A model learns from some of a task (`own 32`, `own 64`), or from up to 32 of each other task
+(`transfer`), and orders the task's other candidates. `order` is the rank correlation with what was
+measured; `best_of_8` the speed-up of the fastest of the eight it puts first, relative to the
+fastest of all; `seconds` the processor time to fit. Medians over the tasks. `chance` orders by
+chance.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dlc.schedule.pipeline import tidy
 from dlc.schedule.primitive import replay
 
 _TOP = 8
-_FROM_EACH = 96
+_FROM_EACH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +49,16 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("recorded", type=Path)
     arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--most", type=int, default=120)
     given = arguments.parse_args()
-    tasks = {p.stem: _candidates(p) for p in sorted(given.recorded.glob("*.db"))}
+    tasks = {p.stem: _candidates(p, given.most) for p in sorted(given.recorded.glob("*.db"))}
     print({name: len(found) for name, found in tasks.items()}, flush=True)
     found: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
     for name, own in tasks.items():
         others = [c for other, all_of in tasks.items() if other != name for c in _some(all_of)]
         for seed in range(given.seeds):
             mixed = Random(seed).sample(own, len(own))
-            for size in (32, 96):
+            for size in (32, 64):
                 if len(mixed) >= size + 4 * _TOP:
                     _compare(f"own {size}", mixed[:size], mixed[size:], seed, found)
         _compare("transfer", others, own, 0, found)
@@ -76,21 +78,22 @@ def main() -> None:
     report(given.json, {"tasks": len(tasks), "seeds": given.seeds, "medians": figures})
 
 
-def _candidates(path: Path) -> list[Candidate]:
-    """The candidates of a task that ran, each nest once: as it was measured last."""
-    found = {}
+def _candidates(path: Path, most: int) -> list[Candidate]:
+    """Candidates of a task that ran, each nest once: as it was measured last."""
     with TuningLog(path, read_only=True) as log:
         task = next(iter(log.tasks()))
-        for trial in log.trials():
-            sample = sample_of(trial)
-            if sample is None or not trial.times_ns:
-                continue
-            try:
-                func = tidy(replay(task.func, trial.plan))
-            except DlcError:
-                continue  # of another version of the compiler
-            found[trial.nest] = Candidate(sample, tree_of(func, dict(task.sizes)))
-    return list(found.values())
+        last = {t.nest: t for t in log.trials() if t.times_ns}
+    found = []
+    for trial in Random(0).sample(list(last.values()), min(most, len(last))):
+        sample = sample_of(trial)
+        if sample is None:
+            continue
+        try:
+            func = tidy(replay(task.func, trial.plan))
+        except DlcError:
+            continue  # of another version of the compiler
+        found.append(Candidate(sample, tree_of(func, dict(task.sizes))))
+    return found
 
 
 def _some(candidates: Sequence[Candidate]) -> list[Candidate]:
