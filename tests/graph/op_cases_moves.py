@@ -256,6 +256,11 @@ def _others() -> list[Case]:
                 settings = {"data": "unit", "rtol": 2e-5}
                 cases.append(case(op, "f32[1, 2, 3, 4]", "f32[1, 3, 5, 2]", onnx=onnx, **settings))
                 cases.append(case(op, "f32[1, 1, n, 1]", "f32[1, 2, 2, 2]", **settings))
+                pixels = sample.GridSamplePixels(
+                    mode=mode, padding_mode=padding, align_corners=align
+                )
+                cases.append(case(pixels, "f32[2, 3, 4, 19]", "f32[2, 3, n, 2]", **settings))
+                cases.append(case(pixels, "f32[1, n, 2, 5, 9]", "f32[1, 2, 1, 3, 3]", **settings))
     linear = sample.GridSample()
     cases += [
         case(linear, "f32[n, 2, 3]", "f32[n, 4, 1]", data="unit", rtol=2e-5),

@@ -12,12 +12,14 @@ from dlc.frontend.onnx.cast import cast_to, common_float
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import transpose
 from dlc.graph.graph import Value
 from dlc.graph.ops.activation import Shrink
 from dlc.graph.ops.binary import Add, Div, Mul, Sub
 from dlc.graph.ops.elementwise import IsInf, IsNaN, Sqrt
 from dlc.graph.ops.reduce import Reduce
-from dlc.graph.ops.sample import GridSample
+from dlc.graph.ops.sample import GridSample, GridSamplePixels
+from dlc.te.simplify import surely_less
 
 
 def _readable(ctx: Context, x: Value) -> Value:
@@ -48,6 +50,10 @@ def convert_shrink(ctx: Context, x: Value, *, bias: float = 0.0, lambd: float = 
     return cast_to(ctx, ctx.call(Shrink(bias=bias, lambd=lambd), inner), x.type.dtype)
 
 
+_VECTOR = 8
+"""Channels from which those of a pixel are read as vectors."""
+
+
 @converter("GridSample", since=16)
 def convert_grid_sample(
     ctx: Context,
@@ -63,8 +69,14 @@ def convert_grid_sample(
         ctx.refuse("it is not handled for texts")
     wide = x.type.dtype.is_int and x.type.dtype.bits > 16
     inner = DType.F64 if wide else common_float(x, grid)
-    op = GridSample(align_corners=align_corners, mode=mode, padding_mode=padding_mode)
-    y = ctx.call(op, cast_to(ctx, x, inner), cast_to(ctx, grid, inner))
+    x_wide, places = cast_to(ctx, x, inner), cast_to(ctx, grid, inner)
+    if x.type.rank < 3 or not surely_less(_VECTOR - 1, x.type.shape[1]):
+        op = GridSample(align_corners=align_corners, mode=mode, padding_mode=padding_mode)
+        return cast_to(ctx, ctx.call(op, x_wide, places), x.type.dtype)
+    spatial = range(1, x.type.rank - 1)
+    pixels = transpose(ctx, x_wide, (0, *(d + 1 for d in spatial), 1))
+    of_pixels = GridSamplePixels(align_corners=align_corners, mode=mode, padding_mode=padding_mode)
+    y = transpose(ctx, ctx.call(of_pixels, pixels, places), (0, x.type.rank - 1, *spatial))
     return cast_to(ctx, y, x.type.dtype)
 
 

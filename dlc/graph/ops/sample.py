@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,19 +35,13 @@ _FAR = float(1 << 30)
 _CUBIC = -0.75
 
 
-@op("grid_sample", fuse=Fuse.REDUCTION)
-class GridSample(Op):
-    """x at the positions a grid gives, -1 to 1 across each axis, the last axis first.
+class Sampling(Op):
+    """What sampling by a grid is, wherever the channels lie."""
 
-    Shapes:
-        x: [n, c, *spatial]; grid: [n, *out, number of spatial axes] -> [n, c, *out]
-
-    Source: https://onnx.ai/onnx/operators/onnx__GridSample.html
-    """
-
-    mode: str = "linear"
-    padding_mode: str = "zeros"
-    align_corners: int = 0
+    mode: str
+    padding_mode: str
+    align_corners: int
+    channels_last: ClassVar[bool]
 
     def __post_init__(self) -> None:
         """Read the names that two dimensions had before opset 20."""
@@ -64,25 +59,32 @@ class GridSample(Op):
             raise self.reject(f"there is no mode '{self.mode}'", x, grid)
         if self.padding_mode not in ("zeros", "border", "reflection"):
             raise self.reject(f"there is no padding '{self.padding_mode}'", x, grid)
-        return TensorType((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
+        return TensorType(self._shape(x, grid), x.dtype)
+
+    def _shape(self, x: TensorType, grid: TensorType) -> tuple[Expr, ...]:
+        if self.channels_last:
+            return (x.shape[0], *grid.shape[1:-1], x.shape[-1])
+        return (*x.shape[:2], *grid.shape[1:-1])
 
     def compute(self, x: te.Tensor, grid: te.Tensor) -> te.Tensor:
         rank = x.type.rank - 2
         dtype = wide(x.dtype)
+        sizes = x.shape[1:-1] if self.channels_last else x.shape[2:]
 
         def position(*i: Expr) -> Expr:
             # The grid's last axis has few elements, so that choosing among their sizes is cheap.
-            found: Expr = self._position(widen(grid[i]), x.shape[-1])
+            found: Expr = self._position(widen(grid[i]), sizes[-1])
             for d in range(1, rank):
-                other = self._position(widen(grid[i]), x.shape[-1 - d])
+                other = self._position(widen(grid[i]), sizes[-1 - d])
                 found = select(i[-1] < d, found, other)
             return found
 
         places = te.compute(f"{x.name}_places", grid.shape, position, inputs=(grid,))
 
         def element(*i: Expr) -> Expr:
+            at = i[1:-1] if self.channels_last else i[2:]
             taps = [
-                self._taps(places[(i[0], *i[2:], const(rank - 1 - d, INDEX))], x.shape[d + 2])
+                self._taps(places[(i[0], *at, const(rank - 1 - d, INDEX))], sizes[d])
                 for d in range(rank)
             ]
             total: Expr = const(0.0, dtype)
@@ -93,7 +95,8 @@ class GridSample(Op):
                 for _, exists, factor in choice:
                     inside = both(inside, exists)
                     weight = weight * factor
-                load = widen(x[(*i[:2], *index)])
+                found = (i[0], *index, i[-1]) if self.channels_last else (*i[:2], *index)
+                load = widen(x[found])
                 total = total + weight * select(inside, load, 0.0)
             return cast(x.dtype, total)
 
@@ -148,6 +151,7 @@ class GridSample(Op):
 
     def reference(self, x: Array, grid: Array) -> Array:
         x, grid = as_f64(x, grid)
+        x = np.moveaxis(x, -1, 1) if self.channels_last else x
         rank = x.ndim - 2
         result = np.zeros((*x.shape[:2], *grid.shape[1:-1]))
         for n in range(len(x) if x.size else 0):  # of an image without pixels all is 0
@@ -157,7 +161,7 @@ class GridSample(Op):
             for choice in itertools.product(*axes):
                 values = x[n][(slice(None), *(index for index, _ in choice))]
                 result[n] += values * np.prod([w for _, w in choice], axis=0)
-        return result
+        return np.moveaxis(result, 1, -1) if self.channels_last else result
 
     def _exact_taps(self, v: Array, size: int) -> Sequence[tuple[Array, Array]]:
         """Indices and weights along one axis; what does not exist has the weight 0."""
@@ -191,6 +195,38 @@ class GridSample(Op):
             mirror = np.pad(np.arange(size), 8 * size + 8, mode=ends)  # type: ignore[call-overload]
             index = mirror[np.clip(index, -8 * size - 8, 9 * size + 7) + 8 * size + 8]
         return np.clip(index, 0, size - 1), weight
+
+
+@op("grid_sample", fuse=Fuse.REDUCTION)
+class GridSample(Sampling):
+    """x at the positions a grid gives, -1 to 1 across each axis, the last axis first.
+
+    Shapes:
+        x: [n, c, *spatial]; grid: [n, *out, number of spatial axes] -> [n, c, *out]
+
+    Source: https://onnx.ai/onnx/operators/onnx__GridSample.html
+    """
+
+    mode: str = "linear"
+    padding_mode: str = "zeros"
+    align_corners: int = 0
+    channels_last: ClassVar = False
+
+
+@op("grid_sample_pixels", fuse=Fuse.OPAQUE)
+class GridSamplePixels(Sampling):
+    """As `GridSample`; the channels of a pixel lie side by side.
+
+    Where a position lies is found once for all of them, and they are read as vectors.
+
+    Shapes:
+        x: [n, *spatial, c]; grid: [n, *out, number of spatial axes] -> [n, *out, c]
+    """
+
+    mode: str = "linear"
+    padding_mode: str = "zeros"
+    align_corners: int = 0
+    channels_last: ClassVar = True
 
 
 def _keys(t: Array) -> Array:
