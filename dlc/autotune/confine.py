@@ -22,6 +22,7 @@ from dlc.autotune.parent import die_with_parent
 from dlc.autotune.record import Status
 from dlc.codegen.llvm.module import OUT_OF_MEMORY
 from dlc.core.errors import DlcError, LimitError
+from dlc.core.memory import limit_memory
 
 _MIB = 1 << 20
 
@@ -88,8 +89,7 @@ def _child(work: Callable[[], Any], writer: int, limits: Limits) -> None:
 
 
 def _restrict(limits: Limits) -> None:
-    used = _address_space() + limits.memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (used, used))
+    limit_memory(limits.memory_bytes)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Where even the parent is stopped, the kernel ends what computes for ever.
     cpu = int(limits.seconds * (os.cpu_count() or 1)) + 2
@@ -97,11 +97,6 @@ def _restrict(limits: Limits) -> None:
     faulthandler.disable()  # how a candidate crashed is told by its signal
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-
-
-def _address_space() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 def _read_until(reader: int, deadline: float) -> bytes | None:

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import onnx
 
+from dlc.core.memory import limit_memory
 from dlc.testing.check import VARIANTS, check
 from dlc.testing.generate import Sample, draw_sample
 
 MEMORY_BYTES = 12 << 30
-"""Address space; libraries reserve more than they use."""
+"""What it may allocate; libraries reserve more than they use."""
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     faulthandler.enable()  # tells whose fault a crash is: onnxruntime has some of its own
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    limit_memory(MEMORY_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin:
         request = json.loads(line)

@@ -28,6 +28,7 @@ from onnx import ModelProto, checker
 
 from dlc.core.errors import UserError
 from dlc.core.machine import usable_cores
+from dlc.core.memory import limit_memory
 from dlc.frontend.onnx import import_model, load_model
 from dlc.testing.cases import all_cases
 from dlc.testing.generate import draw_sample
@@ -132,7 +133,7 @@ class Block:
 def judge_block(block: Block) -> None:
     """Judge the models of a block and write down how many had which verdict."""
     signal.signal(signal.SIGPROF, _alarm)
-    resource.setrlimit(resource.RLIMIT_AS, (4 * BYTES, 4 * BYTES))
+    limit_memory(4 * BYTES)
     counts = Counter[str]()
     for number in range(block.first, block.first + block.count):
         data = damaged(random.Random(f"{block.seed} {number}"))
