@@ -130,25 +130,33 @@ def test_a_loop_that_builds_a_sequence_stops_when_its_condition_fails():
     np.testing.assert_array_equal(numbers, [0, 1])
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ("int64 three = {3}, ", "", "the number of steps that build a sequence"),
-        (", bool yes = {1}", "", "the condition of a loop that builds a sequence"),
-        ("three = {3}", "three = {65}", "more than 64 steps"),
-        ("three = {3}", "three = {0}", "nobody knows their type"),
-    ],
-)
-def test_how_long_a_loop_builds_a_sequence_must_be_known(old, new, why):
-    text = BUILD.replace(old, new)
-    if "three = " not in new and "three" in old:
-        text = text.replace("float[1,3] x)", "float[1,3] x, int64 three)", 1)
-    if "yes" in old:
-        text = text.replace("float[1,3] x)", "float[1,3] x, bool yes)", 1)
-    if "65" in new:
-        text = text.replace("int64 {2}", "int64 {99}")
-    with pytest.raises(UnsupportedModel, match=why):
-        import_model(load_model(model(text)), shapes={"s": [(2, 3)]})
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_run_may_know_how_long_a_loop_builds_a_sequence(steps, starts):
+    text = BUILD.replace("int64 three = {3}, bool yes = {1}", "int64 zero = {0}")
+    text = text.replace("float[1,3] x)", "float[1,3] x, int64 three, bool yes)", 1)
+    given = (np.array(steps), np.array(starts))
+    y, numbers = run(text, {"s": [(1, 3)]}, B, B, *given)
+    wanted = range(steps) if starts else range(0)
+    np.testing.assert_array_equal(y, np.concatenate([B, *(B + i for i in wanted)]))
+    np.testing.assert_array_equal(numbers, wanted)
+
+
+def test_a_loop_may_add_more_elements_than_are_written_out():
+    text = BUILD.replace("three = {3}", "three = {65}").replace("int64 {2}", "int64 {99}")
+    y, _ = run(text, {"s": [(1, 3)]}, B, B)
+    np.testing.assert_array_equal(y, np.concatenate([B, *(B + i for i in range(65))]))
+
+
+def test_a_loop_that_carries_an_optional_has_a_known_number_of_steps():
+    text = """(float[3] x, int64 k, bool yes) => (bool y) {
+        o = Optional()
+        p = Loop(k, yes, o) <body = b (int64 i, bool c, optional(float[3]) old)
+            => (bool go, optional(float[3]) new) { go = Identity(c) new = Identity(old) }>
+        y = OptionalHasElement(p)
+    }"""
+    with pytest.raises(UnsupportedModel, match="only a run knows how many steps"):
+        import_model(load_model(model(text)))
 
 
 def test_a_loop_over_elements_of_several_shapes_is_written_out():

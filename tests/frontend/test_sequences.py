@@ -147,8 +147,9 @@ def test_a_sequence_is_a_list_of_outputs():
             "differ in type",
         ),
         (
-            "(float[n] x) => (int64 y) { s = SplitToSequence(x) y = SequenceLength(s) }",
-            "how many|into how many",
+            "(float[n] x) => (int64 y) <int64 p = {0}>"
+            "{ s = SplitToSequence(x, p) y = SequenceLength(s) }",
+            "parts of 0 elements",
         ),
         ("(float[2] x) => (float[2] y) { o = Optional() y = OptionalGetElement(o) }", "no value"),
     ],

@@ -5,6 +5,7 @@ Source: https://onnx.ai/onnx/operators/onnx__If.html, onnx__Loop.html, onnx__Sca
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,11 +15,19 @@ from dlc.core.types import DType
 from dlc.frontend.onnx.body import Body, Step, scan
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
-from dlc.frontend.onnx.loops import branch, loop_while
+from dlc.frontend.onnx.loop_sequences import (
+    Added,
+    Grown,
+    carries_of,
+    tensors_of,
+    with_sequences,
+    with_tensors,
+)
+from dlc.frontend.onnx.loops import StepGraph, branch, loop_while
 from dlc.frontend.onnx.model import OnnxGraph
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import transpose, unsqueeze
-from dlc.frontend.onnx.sequences import Items, Nothing
+from dlc.frontend.onnx.sequence_parts import Items, Nothing
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.graph import Value
 from dlc.graph.ops.from_sizes import Range
@@ -56,26 +65,46 @@ def convert_loop(
     if len(body.outputs) <= len(initial):
         ctx.refuse(f"{len(body.outputs)} results of a step do not fit")
     steps = index(_ENDLESS) if trip_count is None else _step_count(ctx, trip_count)
-    counted = trip_count is not None and (cond is None or _is_true(ctx, cond))
-    if any(isinstance(v, Items | Nothing) for v in initial):
-        if not isinstance(steps, Const) and trip_count is not None:
-            ctx.refuse_variable("the number of steps that build a sequence", trip_count)
-        return _unrolled(ctx, body, steps, cond, initial)
+    graph = StepGraph(lambda inner, values: ctx.run_graph(inner, body, values), len(body.outputs))
+    if not any(isinstance(v, Items | Nothing) for v in initial):
+        return _looped(ctx, graph, steps, cond, initial)
+    if trip_count is None or isinstance(steps, Const):
+        with contextlib.suppress(UnsupportedOperator):  # then it stays as exact as it is
+            _unrolled(Body(ctx), graph, steps, cond, initial)
+            return _unrolled(ctx, graph, steps, cond, initial)
+    if any(isinstance(v, Nothing) for v in initial):
+        ctx.refuse("it carries an optional without a value, and only a run knows how many steps")
+    carries = carries_of(ctx, graph, initial)
+    tensors, inner = tensors_of(carries), with_tensors(graph, carries)
+    left = [c for c in carries if not isinstance(c, Added)]
+    if grown := [i for i, carry in enumerate(left) if isinstance(carry, Grown)]:
+        made = loop_while(ctx, steps, cond, tensors, inner, grown)
+    else:
+        made = _looped(ctx, inner, steps, cond, tensors)
+    return with_sequences(ctx, carries, made)
+
+
+def _looped(
+    ctx: Context, body: StepGraph, steps: Expr, cond: Value | None, initial: Sequence[Value]
+) -> tuple[Value, ...]:
+    """A loop over tensors: counted, or until a condition fails."""
+    rows = body.outputs - 1 - len(initial)
     try:
         changes = _changes_types(ctx, body, initial)
     except UnsupportedOperator:  # a step may be known that any step is not
         if _is_small(steps):
             return _unrolled(ctx, body, steps, cond, initial)
         raise
+    counted = steps != index(_ENDLESS) and (cond is None or _is_true(ctx, cond))
     if changes is None or not counted:
         return loop_while(ctx, steps, cond, initial, body)
-    if changes and (not _is_small(steps) or len(body.outputs) > 1 + len(initial)):
+    if changes and (not _is_small(steps) or rows):
         return loop_while(ctx, steps, cond, initial, body)
     if changes:
         return _unrolled(ctx, body, steps, cond, initial)
 
     def step(inner: Body, carries: list[Value], elements: list[Value]) -> Step:
-        made = inner.run_graph(inner, body, (*elements, _true(inner), *carries))
+        made = body.run(inner, (*elements, _true(inner), *carries))
         return Step(made[1 : 1 + len(carries)], made[1 + len(carries) :])
 
     return scan(ctx, "loop", initial, [counter(ctx, steps)], step)
@@ -109,11 +138,11 @@ def _is_true(ctx: Context, cond: Value) -> bool:
     return array is not None and bool(array.all())
 
 
-def _changes_types(ctx: Context, body: OnnxGraph, initial: Sequence[Value]) -> bool | None:
+def _changes_types(ctx: Context, body: StepGraph, initial: Sequence[Value]) -> bool | None:
     """Whether a step would carry on values of other types; None if it computes its condition."""
     trial = Body(ctx)
     number = trial.parameter("number", TensorType((), DType.I64))
-    made = trial.run_graph(trial, body, (number, _true(trial), *initial))
+    made = body.run(trial, (number, _true(trial), *initial))
     if not _is_true(trial, made[0]):
         return None
     carried = made[1 : 1 + len(initial)]
@@ -121,7 +150,7 @@ def _changes_types(ctx: Context, body: OnnxGraph, initial: Sequence[Value]) -> b
 
 
 def _unrolled(
-    ctx: Context, body: OnnxGraph, steps: Expr, cond: Value | None, initial: Sequence[Value]
+    ctx: Context, body: StepGraph, steps: Expr, cond: Value | None, initial: Sequence[Value]
 ) -> tuple[Value, ...]:
     """The steps one behind the other: how many there are is known."""
     carries = tuple(initial)
@@ -131,11 +160,11 @@ def _unrolled(
         if number == _MAX_UNROLLED:
             ctx.refuse(f"more than {_MAX_UNROLLED} steps build a sequence")
         index_now = ctx.constant(np.array(number, np.int64))
-        cond, *made = ctx.run_graph(ctx, body, (index_now, _true(ctx), *carries))
+        cond, *made = body.run(ctx, (index_now, _true(ctx), *carries))
         carries = tuple(made[: len(initial)])
         rows.append(tuple(made[len(initial) :]))
         number += 1
-    if not rows and len(body.outputs) > 1 + len(initial):
+    if not rows and body.outputs > 1 + len(initial):
         ctx.refuse("it collects values and has no step, so nobody knows their type")
     collected = [
         concat(ctx, [unsqueeze(ctx, value, (0,)) for value in column], 0)

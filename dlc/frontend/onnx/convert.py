@@ -23,7 +23,8 @@ from dlc.frontend.onnx.model import OnnxGraph, OnnxModel, OnnxNode, Unreadable
 from dlc.frontend.onnx.names import Names
 from dlc.frontend.onnx.order import in_order
 from dlc.frontend.onnx.registry import Entry, find
-from dlc.frontend.onnx.sequences import READERS, Items, Nothing, nothing, sequence
+from dlc.frontend.onnx.sequence_parts import Items, Nothing, nothing, sequence, taken_apart
+from dlc.frontend.onnx.sequences import READERS
 from dlc.frontend.onnx.stretch import Stretcher
 from dlc.frontend.onnx.structure import Structure
 from dlc.frontend.onnx.unsupported import Issue, declared, unsupported
@@ -199,13 +200,22 @@ class _Driver:
             assert isinstance(value, Value), "what is missing was reported"
             if isinstance(value, Nothing):
                 continue
-            items = value.items if isinstance(value, Items) else (value,)
+            items = self.listed(output.name, value) if isinstance(value, Items) else (value,)
             results += items
             self.wanted += [
                 f"{output.name}[{i}]" if isinstance(value, Items) else output.name
                 for i in range(len(items))
             ]
         return tuple(results)
+
+    def listed(self, name: str, value: Items) -> tuple[Value, ...]:
+        """The elements of a sequence that is an output."""
+        items = taken_apart(self.ctx, value.parts)
+        if items is None:
+            reason = f"output '{name}' is a sequence, and only a run knows how long it is"
+            hint = "let the model join its elements by ConcatFromSequence"
+            raise ModelError(model=self.model.label, reason=reason, hint=hint)
+        return items
 
     def whole(self, inputs: Inputs, parts: tuple[str, ...] | None) -> Value:
         """An input that is no tensor: a sequence of inputs, or nothing."""

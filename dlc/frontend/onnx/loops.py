@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dlc.core.errors import ShapeError, UnsupportedOperator
 from dlc.core.types import DType
 from dlc.frontend.onnx.body import Body, computed
+from dlc.frontend.onnx.branch_sequences import together
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.model import OnnxGraph
 from dlc.frontend.onnx.reshape import reshape_to
-from dlc.frontend.onnx.sequences import Items, Nothing, sequence
+from dlc.frontend.onnx.sequence_parts import Nothing, sequence
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Graph, Value
 from dlc.graph.ops.control import If, Loop
@@ -35,31 +36,30 @@ def branch(
     refuses to need it. So is the one of higher rank where ranks differ: exporters write "remove
     this axis if its size is 1" so.
     """
-    bodies: list[tuple[Body, list[Value]]] = []
-    lengths: list[list[int | None]] = []
+    bodies: list[tuple[Body, tuple[Value, ...]]] = []
     failed: list[UnsupportedOperator | ShapeError] = []
     kept: list[tuple[bool, OnnxGraph]] = []
     for label, graph in (("then", then_branch), ("other", else_branch)):
         body = Body(ctx)
         try:
             results = ctx.run_graph(body, graph, ())
-            flat = _flat(ctx, results)
+            if any(isinstance(v, Nothing) for v in results):
+                ctx.refuse("which branch runs decides whether an optional has a value")
         except (UnsupportedOperator, ShapeError) as error:
             failed.append(error)
             continue
-        bodies.append((body, flat))
-        lengths.append([len(v.items) if isinstance(v, Items) else None for v in results])
+        bodies.append((body, results))
         kept.append((label == "then", graph))
     if len(failed) == 2:
         raise failed[0]
     if failed:
         return _only_branch(ctx, cond, *kept[0], str(failed[0]))
-    if lengths[0] != lengths[1]:
-        ctx.refuse("its branches differ in results or in the lengths of sequences")
-    _let_single_elements_agree(bodies)
+    same, flat = together(ctx, *bodies)
+    flats = [(body, values) for (body, _), values in zip(bodies, flat, strict=True)]
+    _let_single_elements_agree(flats)
     (then, first), (other, second) = parts = [
-        (_finished(body, label, (), [computed(body, v) for v in flat]), body)
-        for label, (body, flat) in zip(("then", "other"), bodies, strict=True)
+        (_finished(body, label, (), [computed(body, v) for v in values]), body)
+        for label, (body, values) in zip(("then", "other"), flats, strict=True)
     ]
     ranks = [[v.type.rank for v in graph.outputs] for graph in (then, other)]
     if ranks[0] != ranks[1] and len(ranks[0]) == len(ranks[1]):
@@ -75,10 +75,9 @@ def branch(
         open_sizes += sum(not op.agreed(m, n) for m, n in pairs)
     op = replace(op, results=tuple(ctx.data.fresh() for _ in range(open_sizes)))
     count = len(then.outputs)
-    made = list(ctx.call_all(op, cond, *first.captured, *second.captured, count=count))
+    made = iter(ctx.call_all(op, cond, *first.captured, *second.captured, count=count))
     return tuple(
-        made.pop(0) if length is None else sequence(ctx, [made.pop(0) for _ in range(length)])
-        for length in lengths[0]
+        next(made) if form is None else sequence(ctx, form.with_rest(made)) for form in same
     )
 
 
@@ -94,13 +93,6 @@ def _let_single_elements_agree(bodies: Sequence[tuple[Body, list[Value]]]) -> No
             lower = min((v.type.shape for v in pair), key=len)
             for body, flat in bodies:
                 flat[place] = reshape_to(body, flat[place], lower)
-
-
-def _flat(ctx: Context, values: Sequence[Value]) -> list[Value]:
-    """The values, and the elements of those that are sequences."""
-    if any(isinstance(v, Nothing) for v in values):
-        ctx.refuse("which branch runs decides whether an optional has a value")
-    return [item for v in values for item in (v.items if isinstance(v, Items) else (v,))]
 
 
 def _only_branch(
@@ -122,17 +114,36 @@ def _finished(body: Body, name: str, inputs: Sequence[Value], results: Sequence[
     return replace(graph, sizes=tuple(sorted(graph_reads(graph))))
 
 
+@dataclass(frozen=True, slots=True)
+class StepGraph:
+    """A step of a loop, to be converted into some context."""
+
+    run: Callable[[Context, Sequence[Value]], tuple[Value, ...]]
+    """Its condition, carries and rows, of the number of the step, a condition and the carries."""
+    outputs: int
+    """How many it gives."""
+
+
 def loop_while(
-    ctx: Context, limit: Expr, cond: Value | None, initial: Sequence[Value], body: OnnxGraph
+    ctx: Context,
+    limit: Expr,
+    cond: Value | None,
+    initial: Sequence[Value],
+    body: StepGraph,
+    grown: Collection[int] = (),
 ) -> tuple[Value, ...]:
     """A loop that ends when its condition fails, or after `limit` steps.
 
-    What the steps collect grows, element by element, in vectors that are carried along; their
-    shapes are known when the loop ends.
+    The first axis of a `grown` carry changes for sure. What the steps collect grows, element by
+    element, in vectors that are carried along; their shapes are known when the loop ends.
     """
     start = ctx.constant(np.ones((), np.bool_)) if cond is None else reshape_to(ctx, cond, ())
     types = [v.type for v in initial]
     sizes: list[str] = []
+    for position in grown:
+        sizes.append(ctx.data.fresh())
+        whole = types[position]
+        types[position] = TensorType((Var(sizes[-1]), *whole.shape[1:]), whole.dtype)
     while True:
         trial = _Step(ctx, body, types)
         wider = _widened(ctx, types, trial.carried, sizes)
@@ -195,14 +206,14 @@ class _Step:
     """
 
     def __init__(
-        self, ctx: Context, body: OnnxGraph, types: Sequence[TensorType], own: int | None = None
+        self, ctx: Context, body: StepGraph, types: Sequence[TensorType], own: int | None = None
     ) -> None:
         self.inner = inner = Body(ctx)
         self.number = inner.parameter("number", TensorType((), DType.I64))
         self.state = [inner.parameter("carried", t) for t in types]
         count = len(types) if own is None else own
         true = inner.constant(np.ones((), np.bool_))
-        made = ctx.run_graph(inner, body, (self.number, true, *self.state[:count]))
+        made = body.run(inner, (self.number, true, *self.state[:count]))
         self.condition = reshape_to(inner, made[0], ())
         self.made, self.rows = list(made[1 : 1 + count]), list(made[1 + count :])
         self.carried = [v.type for v in self.made]

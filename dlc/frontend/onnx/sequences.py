@@ -1,32 +1,43 @@
-"""Converters of sequences and optionals, whose structure is known while importing.
+"""Converters of sequences and optionals.
 
-A sequence is a list of values, and an optional is its value or nothing: neither is left in the
-graph. Where only a run knows a position, its elements must have one type, and each result is a
-choice among them.
+Where only a run knows a position, or how many elements there are, the elements must have one type:
+they are rows of a tensor then, and what is done to a sequence is done to the numbers of its rows.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from dlc.core.types import DType
+from dlc.frontend.onnx.body import Body, Step, scan
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
-from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.model import OnnxGraph
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.reshape import reshape_to, squeeze, unsqueeze
-from dlc.frontend.onnx.slicing import concat, parts_of_data, split_axis
+from dlc.frontend.onnx.reshape import reshape_to, squeeze, transpose, unsqueeze
+from dlc.frontend.onnx.sequence_parts import (
+    Items,
+    Nothing,
+    Part,
+    Rows,
+    elements,
+    length,
+    nothing,
+    parts_of,
+    sequence,
+    stacked,
+)
+from dlc.frontend.onnx.slicing import concat, convert_gather, parts_of_data, split_axis
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, Equal, Less, Where
+from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import Gather
-from dlc.te.expr import ONE, Const, Expr, both, index
-from dlc.te.types import TensorType, const_size
+from dlc.te.expr import Const, Expr, both, index
+from dlc.te.simplify import surely_differ
+from dlc.te.types import const_size
 
 READERS = frozenset(
     {
@@ -47,38 +58,6 @@ READERS = frozenset(
 """The operators that take sequences; all others get tensors only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Items(Value):
-    """A sequence: in no graph, only its elements are."""
-
-    items: tuple[Value, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing(Value):
-    """An optional without a value."""
-
-
-_NO_TYPE = TensorType((0,), DType.BOOL)
-
-
-def sequence(ctx: Context, items: Sequence[Value]) -> Items:
-    """A sequence of these values."""
-    return Items(ctx.names.fresh("sequence"), _NO_TYPE, tuple(items))
-
-
-def nothing(ctx: Context) -> Nothing:
-    """An optional without a value."""
-    return Nothing(ctx.names.fresh("nothing"), _NO_TYPE)
-
-
-def items_of(ctx: Context, value: Value) -> tuple[Value, ...]:
-    """The elements of a sequence."""
-    if not isinstance(value, Items):
-        ctx.refuse(f"'{value.name}' is a tensor, not a sequence")
-    return value.items
-
-
 @converter("SequenceConstruct", since=11)
 def convert_construct(ctx: Context, *items: Value) -> Value:
     """A sequence of values."""
@@ -94,20 +73,21 @@ def convert_empty(ctx: Context, *, dtype: int = 1) -> Value:
 @converter("SequenceLength", since=11)
 def convert_length(ctx: Context, values: Value) -> Value:
     """The number of elements."""
-    return ctx.constant(np.array(len(items_of(ctx, values)), np.int64))
+    return ctx.size_tensor(np.array(length(ctx, parts_of(ctx, values)), np.object_))
 
 
 @converter("SequenceAt", since=11)
 def convert_at(ctx: Context, values: Value, position: Value) -> Value:
     """One element."""
-    items = items_of(ctx, values)
-    at = _place(ctx, position, len(items) - 1, len(items))
-    if at is not None:
-        return items[at]
-    rows = [unsqueeze(ctx, item, (0,)) for item in _of_one_type(ctx, items, position)]
-    inside = checked(ctx, reshape_to(ctx, position, (ONE,)), (index(len(items)),))
-    row = ctx.call(Gather(axis=0), concat(ctx, rows, 0), inside)
-    return reshape_to(ctx, row, items[0].type.shape)
+    parts = parts_of(ctx, values)
+    at = _place(ctx, position, parts, 0)
+    if at is not None and isinstance(found := parts[at], Value):
+        return found
+    rows = stacked(ctx, _of_one_type(ctx, parts, position))
+    here = reshape_to(ctx, position, ())
+    if ctx.is_symbolic(position):
+        here = _from_front(ctx, position, rows.type.shape[0], 0)
+    return convert_gather(ctx, rows, here, axis=0)
 
 
 @converter("SequenceInsert", since=11)
@@ -115,50 +95,79 @@ def convert_insert(
     ctx: Context, values: Value, item: Value, position: Value | None = None
 ) -> Value:
     """A sequence with one element more, by default at its end."""
-    items = items_of(ctx, values)
-    at = len(items) if position is None else _place(ctx, position, len(items), len(items))
+    parts = parts_of(ctx, values)
+    at = len(parts) if position is None else _place(ctx, position, parts, 1)
     if at is not None:
-        return sequence(ctx, (*items[:at], item, *items[at:]))
+        return sequence(ctx, (*parts[:at], item, *parts[at:]))
     assert position is not None, "it has no place"
-    _of_one_type(ctx, (*items, item), position)
-
-    def pick(place: int, before: Value, here: Value) -> Value:
-        own = (
-            before if place == len(items) else _choose(ctx, Less, here, place, before, items[place])
-        )
-        return _choose(ctx, Equal, here, place, item, own)
-
-    here = _from_front(ctx, position, len(items), len(items))
-    return sequence(
-        ctx, [pick(i, items[max(i - 1, 0)] if items else item, here) for i in range(len(items) + 1)]
+    rows = stacked(ctx, _of_one_type(ctx, (*parts, item), position))
+    count = rows.type.shape[0]
+    here = _from_front(ctx, position, count - 1, 1)
+    numbers = ctx.call(Range(size=count))
+    before = ctx.call(Less(), numbers, here)
+    moved = ctx.call(Add(), numbers, ctx.scalar(-1, DType.I64))
+    behind = ctx.call(
+        Where(),
+        ctx.call(Equal(), numbers, here),
+        ctx.size_tensor(np.array(count - 1, np.object_)),
+        moved,
     )
+    order = ctx.call(Where(), before, numbers, behind)
+    return sequence(ctx, (Rows(ctx.call(Gather(axis=0), rows, order)),))
 
 
 @converter("SequenceErase", since=11)
 def convert_erase(ctx: Context, values: Value, position: Value | None = None) -> Value:
     """A sequence with one element less, by default the last."""
-    items = items_of(ctx, values)
-    at = len(items) - 1 if position is None else _place(ctx, position, len(items) - 1, len(items))
+    parts = parts_of(ctx, values)
+    if position is None:
+        position = ctx.constant(np.array(-1, np.int64))
+    at = _place(ctx, position, parts, 0)
     if at is not None:
-        return sequence(ctx, (*items[:at], *items[at + 1 :]))
-    assert position is not None, "it has no place"
-    _of_one_type(ctx, items, position)
-    here = _from_front(ctx, position, len(items), len(items) - 1)
-    pairs = itertools.pairwise(items)
-    return sequence(
-        ctx, [_choose(ctx, Less, here, i, b, a, most=True) for i, (a, b) in enumerate(pairs)]
-    )
+        return sequence(ctx, (*parts[:at], *parts[at + 1 :]))
+    rows = stacked(ctx, _of_one_type(ctx, parts, position))
+    count = rows.type.shape[0]
+    here = _from_front(ctx, position, count, 0)
+    numbers = ctx.call(Range(size=ctx.data.checked(ctx.simplify(count - 1))))
+    moved = ctx.call(Add(), numbers, ctx.scalar(1, DType.I64))
+    order = ctx.call(Where(), ctx.call(Less(), numbers, here), numbers, moved)
+    return sequence(ctx, (Rows(ctx.call(Gather(axis=0), rows, order)),))
 
 
 @converter("ConcatFromSequence", since=11)
 def convert_concat(ctx: Context, values: Value, *, axis: int, new_axis: int = 0) -> Value:
     """The elements joined along an axis, or stacked along a new one."""
-    items = items_of(ctx, values)
+    parts = parts_of(ctx, values)
+    items = elements(parts)
+    if items is None and new_axis:
+        rows = stacked(ctx, parts)
+        (axis,) = axes_of(ctx, (axis,), rows.type.rank)
+        return _first_axis_to(ctx, rows, axis)
+    if items is None:
+        return concat(ctx, [_joined(ctx, part, axis) for part in parts], axis)
     if new_axis:
         rank = items[0].type.rank + 1 if items else 1
         (axis,) = axes_of(ctx, (axis,), rank)
         items = tuple(unsqueeze(ctx, item, (axis,)) for item in items)
     return concat(ctx, items, axis)
+
+
+def _joined(ctx: Context, part: Part, axis: int) -> Value:
+    """The elements of one part joined along an axis."""
+    if isinstance(part, Value):
+        return part
+    rows = stacked(ctx, (part,))
+    (axis,) = axes_of(ctx, (axis,), rows.type.rank - 1)
+    moved = _first_axis_to(ctx, rows, axis)
+    shape = moved.type.shape
+    return reshape_to(
+        ctx, moved, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
+    )
+
+
+def _first_axis_to(ctx: Context, x: Value, axis: int) -> Value:
+    order = [*range(1, axis + 1), 0, *range(axis + 1, x.type.rank)]
+    return transpose(ctx, x, order)
 
 
 @converter("SplitToSequence", since=11)
@@ -167,11 +176,25 @@ def convert_split(
 ) -> Value:
     """Parts along an axis: of one size each, or of given sizes."""
     (axis,) = axes_of(ctx, (axis,), x.type.rank)
+    keeps = split is not None or bool(keepdims)
+    if not isinstance(x.type.shape[axis], Const) and (split is None or split.type.rank == 0):
+        return sequence(ctx, (_equal_parts(ctx, x, split, axis, keeps),))
     sizes = _part_sizes(ctx, x, split, axis)
     parts = split_axis(ctx, x, axis, sizes, len(sizes))
-    if split is None and not keepdims:
+    if not keeps:
         parts = tuple(squeeze(ctx, part, (axis,)) for part in parts)
     return sequence(ctx, parts)
+
+
+def _equal_parts(ctx: Context, x: Value, split: Value | None, axis: int, keeps: bool) -> Rows:
+    """As many parts of one size as a run finds there; it refuses a smaller one at the end."""
+    chunk = _part_size(ctx, split)
+    shape = x.type.shape
+    count = ctx.simplify(shape[axis] // chunk)
+    apart = reshape_to(ctx, x, (*shape[:axis], count, index(chunk), *shape[axis + 1 :]))
+    others = [a for a in range(x.type.rank + 1) if a != axis]
+    rows = transpose(ctx, apart, (axis, *others))
+    return Rows(rows if keeps else squeeze(ctx, rows, (axis + 1,)))
 
 
 def _part_sizes(ctx: Context, x: Value, split: Value | None, axis: int) -> Sequence[Expr]:
@@ -179,25 +202,50 @@ def _part_sizes(ctx: Context, x: Value, split: Value | None, axis: int) -> Seque
     if split is not None and split.type.rank == 1:
         sizes = ctx.need_sizes(split, "how the tensor is split")
         return sizes if ctx.data_only(split) is None else parts_of_data(ctx, x, sizes, axis)
-    chunk = ctx.one_int(split, "how the tensor is split") if split is not None else 1
-    if not isinstance(whole, Const) or chunk < 1:
-        ctx.refuse(f"into how many parts of {chunk} it splits {whole} is known only at run time")
+    chunk = _part_size(ctx, split)
     size = const_size(whole)
     return [index(min(chunk, size - start)) for start in range(0, size, chunk)]
+
+
+def _part_size(ctx: Context, split: Value | None) -> int:
+    """How many elements each part has, where all have as many."""
+    size = 1 if split is None else ctx.one_int(split, "how the tensor is split")
+    if size < 1:
+        ctx.refuse(f"parts of {size} elements")
+    return size
 
 
 @converter("SequenceMap", since=17)
 def convert_map(ctx: Context, values: Value, *others: Value, body: OnnxGraph) -> tuple[Value, ...]:
     """A sequence of what the body makes of each element; other sequences go along with it."""
-    length = len(items_of(ctx, values))
     operands = (values, *others)
-    if any(len(v.items) != length for v in operands if isinstance(v, Items)):
+    sequences = [parts_of(ctx, v) for v in operands if isinstance(v, Items)]
+    count = length(ctx, parts_of(ctx, values))
+    if any(surely_differ(length(ctx, parts), count, ctx.bounds) for parts in sequences):
         ctx.refuse("its sequences differ in length")
+    apart = [elements(parts) for parts in sequences]
+    if any(items is None for items in apart):
+        return _mapped_by_a_run(ctx, operands, body)
     rows = [
-        ctx.run_graph(ctx, body, [v.items[i] if isinstance(v, Items) else v for v in operands])
-        for i in range(length)
+        ctx.run_graph(ctx, body, _in_order(operands, row))
+        for row in zip(*(items or () for items in apart), strict=True)
     ]
     return tuple(sequence(ctx, [row[k] for row in rows]) for k in range(len(body.outputs)))
+
+
+def _mapped_by_a_run(ctx: Context, operands: Sequence[Value], body: OnnxGraph) -> tuple[Value, ...]:
+    def step(inner: Body, carries: list[Value], row: list[Value]) -> Step:
+        return Step((), inner.run_graph(inner, body, _in_order(operands, row)))
+
+    rows = [stacked(ctx, v.parts) for v in operands if isinstance(v, Items)]
+    made = scan(ctx, "map", (), rows, step)
+    return tuple(sequence(ctx, (Rows(tensor),)) for tensor in made)
+
+
+def _in_order(operands: Sequence[Value], row: Sequence[Value]) -> list[Value]:
+    """The operands with an element in place of each sequence."""
+    left = iter(row)
+    return [next(left) if isinstance(v, Items) else v for v in operands]
 
 
 @converter("Optional", since=15)
@@ -221,46 +269,41 @@ def convert_get_element(ctx: Context, value: Value) -> Value:
     return value
 
 
-def _place(ctx: Context, position: Value, last: int, length: int) -> int | None:
-    """A position counted from the front, at most `last`; None where only a run knows it."""
+def _place(ctx: Context, position: Value, parts: Sequence[Part], more: int) -> int | None:
+    """The part at a constant position; None where only a run knows it.
+
+    With one `more`, the end is a position too.
+    """
     if ctx.array(position) is None:
         return None
     at = ctx.one_int(position, "the position")
-    if not -length <= at <= last:
+    if elements(parts) is not None and not -len(parts) <= at < len(parts) + more:
         ctx.refuse(f"there is no position {at}")
-    return at if at >= 0 else at + length
+    passed = parts[: at + 1 - more] if at >= 0 else parts[at:]
+    outside = not -len(parts) <= at < len(parts) + more
+    if outside or elements(passed) is None:
+        return None
+    return at if at >= 0 else at + len(parts)
 
 
-def _of_one_type(ctx: Context, items: Sequence[Value], position: Value) -> Sequence[Value]:
-    if not items or any(item.type != items[0].type for item in items):
+def _of_one_type(ctx: Context, parts: Sequence[Part], position: Value) -> Sequence[Part]:
+    items = elements(parts)
+    if items is not None and any(item.type != items[0].type for item in items):
         reason = "its position is known only at run time, and its elements differ in type"
         ctx.refuse(reason, "an input becomes a constant with values=", position.name)
-    return items
+    return parts
 
 
-def _from_front(ctx: Context, position: Value, length: int, last: int) -> Value:
-    """The position as a scalar from 0 to `last`; a run refuses others."""
+def _from_front(ctx: Context, position: Value, count: Expr, more: int) -> Value:
+    """The position as a scalar, below `count` or with one `more` at it; a run refuses others."""
     at = ctx.one_size(position, "the position")
-    count = ctx.constant(np.array(length, np.int64))
-    scalar = cast_to(ctx, reshape_to(ctx, position, ()), DType.I64)
-    zero = ctx.constant(np.zeros((), np.int64))
-    fits = both(index(-length) <= at, at <= last)
+    fits = ctx.simplify(both(-count <= at, at < count + more))
     reason = f"node '{ctx.node.label}': a sequence has no element at the position in the data"
-    ctx.data.require(ctx.size_tensor(np.array(fits, np.object_), DType.BOOL), True, reason)
-    back = ctx.call(Less(), scalar, zero)
-    return ctx.call(Where(), back, ctx.call(Add(), scalar, count), scalar)
-
-
-def _choose(
-    ctx: Context,
-    op: Callable[[], Less | Equal],
-    here: Value,
-    place: int,
-    then: Value,
-    other: Value,
-    *,
-    most: bool = False,
-) -> Value:
-    """`then` where the position compares so with a place (`most`: or is equal to it)."""
-    bound = ctx.constant(np.array(place + most, np.int64))
-    return ctx.call(Where(), ctx.call(op(), here, bound), then, other)
+    if fits == Const(False, DType.BOOL):
+        ctx.refuse("there is no such position")
+    if fits != Const(True, DType.BOOL):
+        ctx.data.require(ctx.size_tensor(np.array(fits, np.object_), DType.BOOL), True, reason)
+    scalar = cast_to(ctx, reshape_to(ctx, position, ()), DType.I64)
+    back = ctx.call(Less(), scalar, ctx.scalar(0, DType.I64))
+    length_now = ctx.size_tensor(np.array(count, np.object_))
+    return ctx.call(Where(), back, ctx.call(Add(), scalar, length_now), scalar)

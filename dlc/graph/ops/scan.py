@@ -8,10 +8,14 @@ from typing import NoReturn
 import numpy as np
 
 from dlc.core.errors import InternalError
+from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.assume import differs
 from dlc.graph.graph import Graph
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.te import tensor as te
+from dlc.te.expr import Const, Expr, Var, index
+from dlc.te.simplify import canonical
+from dlc.te.transform import substitute
 from dlc.te.types import TensorType
 
 
@@ -80,8 +84,32 @@ class Scan(Op):
             results = run(carried, [s[at] for s in sequences])
             carried = results[:first]
             rows.append(results[first:])
+        if not rows and (shapes := self._row_shapes(operands)) is not None:
+            dtypes = (v.type.dtype for v in self.body.outputs[first:])
+            empty = [
+                np.zeros((0, *s), NUMPY_DTYPES[d]) for s, d in zip(shapes, dtypes, strict=True)
+            ]
+            return (*carried, *as_f64(*empty))
         if not rows:  # run it on anything, for the shapes of what is stacked
             template = run(carried, [np.zeros(s.shape[1:], s.dtype) for s in sequences])
             return (*carried, *(np.zeros((0, *r.shape), r.dtype) for r in template[first:]))
         ordered = reversed(rows) if self.reverse else rows
         return (*carried, *(np.stack(column) for column in zip(*ordered, strict=True)))
+
+    def _row_shapes(self, operands: Sequence[Array]) -> list[tuple[int, ...]] | None:
+        """The shapes of what a step gives to be stacked; None unless the operands tell them."""
+        sizes: dict[str, Expr] = {}
+        last = self.carries + self.sequences([a.ndim for a in operands])
+        for place, (value, array) in enumerate(zip(self.body.inputs, operands, strict=True)):
+            row = array.shape[1:] if self.carries <= place < last else array.shape
+            pairs = zip(value.type.shape, row, strict=True)
+            sizes |= {size.name: index(n) for size, n in pairs if isinstance(size, Var)}
+        found = [
+            [canonical(substitute(size, sizes)) for size in value.type.shape]
+            for value in self.body.outputs[self.carries :]
+        ]
+        if not all(isinstance(size, Const) for shape in found for size in shape):
+            return None
+        return [
+            tuple(int(size.value) for size in shape if isinstance(size, Const)) for shape in found
+        ]
