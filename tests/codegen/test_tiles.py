@@ -217,8 +217,9 @@ def test_all_passes_ask_for_a_part_of_the_next_columns():
     _, found, lines = asked(op, arrays, wide=2, strip=7)
     ((name, place),) = found
     assert (name, place[0]) == ("prefetch_l2", "i1_3oi * 2 + 2")
+    products = 2 * 2  # of a pass for each step, with one plane
     passes, steps = 4 // 2, 9
-    assert lines == 2 * steps * 16 // (passes * steps)
+    assert lines == products * (2 * steps * 16 // (passes * steps * products))
 
 
 def test_columns_that_all_pass_a_strip_are_asked_for_before_the_next_of_them():

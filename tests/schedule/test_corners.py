@@ -5,11 +5,13 @@ import pytest
 from dlc.core.errors import ScheduleError
 from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import sites, told_apart
-from dlc.schedule.loop import Block, For, LoopKind
+from dlc.schedule.loop import Block, For, Invoke, LoopKind, loops, walk
 from dlc.schedule.passes.hoist_guards import hoist_guards
 from dlc.schedule.passes.simplify_indices import simplify_indices
 from dlc.schedule.primitive import Step, replay
-from dlc.te.expr import ONE
+from dlc.te.expr import ONE, index
+from dlc.te.simplify import canonical
+from dlc.te.transform import substitute
 from tests.schedule.data import assert_same, parse
 
 
@@ -543,3 +545,33 @@ def test_a_store_that_stands_in_two_places_is_told_apart() -> None:
     apart = told_apart(twice)
     assert apart == twice
     assert len({id(s.store) for s in sites(apart)}) == 2
+
+
+@pytest.mark.parametrize("lines", [1, 3, 7, 11, 12, 13, 25])
+def test_all_lines_of_memory_are_asked_for_in_order_by_runs_of_any_number(lines):
+    func = parse(f"""
+        def f(A: bf16[5, {lines}, 32], *, B: f32[5]):
+            for i in range(5):
+                B[i] = 0.0
+                for j in range(4):
+                    for m in range(3):
+                        for k in range({lines}):
+                            for l in range(32):
+                                B[i] += f32(A[i, k, l])
+    """)
+    result = replay(func, [Step("prefetch", ("i", "m", "A", 0, 1, 1))])
+    assert_same(func, result)
+    (ask,) = (s for s in walk(result.body) if isinstance(s, Invoke))
+    count = loops(result.body)["m_l1"].extent.value
+    ((_, place),) = ask.operands
+    asked = [
+        canonical(substitute(place[1], {"j": index(j), "m": index(m), "m_l1": index(n)})).value
+        for j in range(4)
+        for m in range(3)
+        for n in range(count)
+    ]
+    assert set(range(lines)) <= set(asked)
+    assert max(asked) <= lines  # rounding up adds but a little behind the last
+    firsts = asked[::count]
+    assert firsts == sorted(firsts)
+    assert count == -(-lines // 12)  # as few at a time as there can be

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -19,6 +19,7 @@ from dlc.te.transform import free_vars, substitute
 from dlc.te.types import const_size
 
 LINE_BYTES = 64
+ROUNDING = 1.1  # how many times the lines that are read may be asked for
 
 
 @primitive
@@ -28,8 +29,9 @@ def prefetch(
     """Ask for what an iteration of `loop` reads, moved on by `distance` in one dimension.
 
     What is read has to be one piece of memory. Each iteration of `inside`, a loop in it, asks for
-    an equal part, for the cache of a `level`, in the order in which it lies there. What lies
-    behind the end of the buffer is asked for too, which does no harm.
+    an equal part, for the cache of a `level`, in the order in which it lies there. Where there are
+    more iterations than lines of memory, neighbours ask for the same one. What lies behind the end
+    of the buffer is asked for too, which does no harm.
 
     Before:
         def f(A: bf16[9, 4, 16, 32], *, B: f32[9]):
@@ -79,16 +81,39 @@ def prefetch(
     region, count = _piece(_place(func, target, buffer), shape, inner)
     if not count:
         refuse("prefetch", func, f"'{loop}' does not read lines of '{buffer}' in one piece")
-    share = -(-count // prod(const_size(f.extent) for f in runs))
-    number: Expr = ZERO
-    for f in runs:
-        number = number * f.extent + Var(f.var)
+    first, share = _shares(runs, count)
     last = _lines(shape) - 1
-    region[last] = region[last] + number * share + Var(line)
+    region[last] = region[last] + first + Var(line)
     region[dim] = region[dim] + distance
     ask = Invoke(PREFETCH[level - 1].name, ((buffer, tuple(canonical(e) for e in region)),))
     lines = For(line, index(share), LoopKind.UNROLL, ask)
     return swap_loop(func, inside, lambda f: replace(f, body=block(lines, f.body)))
+
+
+def _shares(runs: Sequence[For], count: int) -> tuple[Expr, int]:
+    """The first of the lines that one run of nested loops asks for, and how many those are.
+
+    As many of the outer loops as rounding up allows share the lines equally; in each of their runs,
+    the loops inside them spread its part.
+    """
+    extents = [const_size(f.extent) for f in runs]
+
+    def part(outer: int) -> int:
+        return -(-count // prod(extents[:outer]))
+
+    outer = len(runs)
+    while part(outer) * prod(extents[:outer]) > count * ROUNDING:
+        outer -= 1
+    each, inner = part(outer), prod(extents[outer:])
+    return _number(runs[:outer]) * each + _number(runs[outer:]) * each // inner, -(-each // inner)
+
+
+def _number(runs: Sequence[For]) -> Expr:
+    """How many iterations of nested loops came before one."""
+    number: Expr = ZERO
+    for f in runs:
+        number = number * f.extent + Var(f.var)
+    return number
 
 
 def _shape(func: Func, buffer: str) -> tuple[int, ...]:

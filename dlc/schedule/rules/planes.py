@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from dlc.core.types import DType
-from dlc.schedule.edit import loops_around
 from dlc.schedule.instruction import SPLIT_LANES, split_name
 from dlc.schedule.loop import loops
 from dlc.schedule.nest import Stage, stages
-from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.rules.strip import TALL
 from dlc.schedule.trace import Trace
@@ -249,7 +247,7 @@ def accumulate(
     trace.do("cache_write", name, tiles, accumulator, "tile")
     if columns is not None and shape.ahead:
         (read,) = loads(factors[1])
-        _prefetch(trace, read.buffer, columns, [tiles, *steps, planes], shape)
+        _prefetch(trace, read.buffer, columns, steps[-1], order[-1], shape)
     suffixes = [""]
     if count % high:
         trace.do("partition", tiles, count // high, "_t")
@@ -266,36 +264,20 @@ def accumulate(
 
 
 def _prefetch(
-    trace: Trace, weights: str, columns: str, inner: list[str], tiles: Accumulators
+    trace: Trace, weights: str, columns: str, step: str, inside: str, tiles: Accumulators
 ) -> None:
     """Ask for columns before they are read, which come from beyond the second cache.
 
     Tall tiles read a block of them in one pass: some steps before, first for the second cache, as
-    the first has few places for what is on its way. Otherwise all passes share the next pair.
+    the first has few places for what is on its way. Otherwise all passes share the next pair, a
+    line or two before each product: many at once would take the places of tiles to be loaded.
     """
-    shape = next(p.type.static_shape for p in trace.func.inputs if p.name == weights)
     if tiles.wide > 1:
-        lines = 2 * prod(shape[1:]) * DType.BF16.size_bytes // LINE_BYTES
-        place = _place_of(trace, columns, inner, lines)
-        trace.do("prefetch", columns, place, weights, 0, 2 * tiles.ahead, 2)
+        trace.do("prefetch", columns, inside, weights, 0, 2 * tiles.ahead, 2)
         return
-    *_, step, inside = inner
-    dim = len(inner) - 2
+    shape = next(p.type.static_shape for p in trace.func.inputs if p.name == weights)
+    dim = len(shape) - 5  # before planes and what lies in a tile
     step_bytes = prod(shape[dim + 1 :]) * DType.BF16.size_bytes
     for level, ahead in enumerate(AHEAD, 1):
         distance = -(-ahead * tiles.ahead // step_bytes)
         trace.do("prefetch", step, inside, weights, dim, distance, level)
-
-
-def _place_of(trace: Trace, columns: str, inner: list[str], lines: int) -> str:
-    """The innermost of some loops in which each run has two of the lines to ask for, if any.
-
-    Rounding up what each run asks for would make it ask for much of what is behind.
-    """
-    around = [f.var for f in loops_around(trace.func, inner[-1])]
-    found, runs = inner[0], 1
-    for name in around[around.index(columns) + 1 :]:
-        runs *= trace.constant(name) or 1
-        if name in inner and runs * 2 <= lines:
-            found = name
-    return found
