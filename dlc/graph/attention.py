@@ -129,9 +129,11 @@ def copied_nodes(found: Iterable[Group]) -> frozenset[int]:
 
 def kept_values(graph: Graph, members: Group, copied: frozenset[int]) -> tuple[Value, ...]:
     """What a group alone makes before its last member, and others read."""
-    inside = {id(n) for n in members}
+    made = {v for n in members for v in n.outputs}  # a member may stand for a node of the graph
     wanted = set(graph.outputs)
     found = (v for n in members[:-1] if id(n) not in copied for v in n.outputs)
     return tuple(
-        v for v in found if v in wanted or any(id(u) not in inside for u in graph.users.get(v, ()))
+        v
+        for v in found
+        if v in wanted or any(not made.issuperset(u.outputs) for u in graph.users.get(v, ()))
     )

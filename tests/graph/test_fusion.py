@@ -8,7 +8,8 @@ import pytest
 
 from dlc.core.target_parse import parse_target
 from dlc.graph.fusion import groups
-from dlc.graph.passes.fuse_groups import fuse_groups
+from dlc.graph.graph import Graph, Node
+from dlc.graph.passes.fuse_groups import form_groups, fuse_groups
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
 from tests.graph.pass_cases import AVX512
@@ -305,3 +306,25 @@ def test_a_pair_of_blocks_stays_within_a_phase_or_two(stride: int, blocks: int, 
     assert found == (
         [["conv_planes", "interleave"]] if joins else [["conv_planes"], ["interleave"]]
     )
+
+
+def test_what_a_kernel_alone_makes_and_another_reads_is_a_result_of_it() -> None:
+    text = (
+        "    m: f32[4, 6] = matmul(x, w)\n    s: f32[4, 6] = relu(m)\n    y: f32[4, 6] = exp(m)\n"
+    )
+    graph = parse_graph(HEAD + text + "    return s, y\n")
+    formed = form_groups(graph, lambda g: [g.nodes[:2], g.nodes[2:]])
+    assert [[v.name for v in n.outputs] for n in formed.nodes] == [["m", "s"], ["y"]]
+
+
+def test_what_is_read_by_a_member_that_stands_for_a_node_is_no_result() -> None:
+    text = (
+        "    m: f32[4, 6] = matmul(x, w)\n    s: f32[4, 6] = relu(m)\n    y: f32[4, 6] = exp(s)\n"
+    )
+    graph = parse_graph(HEAD + text + "    return y\n")
+
+    def all_in_one(g: Graph) -> list[tuple[Node, ...]]:
+        return [(g.nodes[0], replace(g.nodes[1], source="other"), g.nodes[2])]
+
+    (node,) = form_groups(graph, all_in_one).nodes
+    assert [v.name for v in node.outputs] == ["y"]

@@ -12,6 +12,7 @@ from dlc.schedule.primitive import Step, replay
 from dlc.te.expr import ONE, index
 from dlc.te.simplify import canonical
 from dlc.te.transform import substitute
+from dlc.te.types import const_size
 from tests.schedule.data import assert_same, parse
 
 
@@ -562,10 +563,12 @@ def test_all_lines_of_memory_are_asked_for_in_order_by_runs_of_any_number(lines)
     result = replay(func, [Step("prefetch", ("i", "m", "A", 0, 1, 1))])
     assert_same(func, result)
     (ask,) = (s for s in walk(result.body) if isinstance(s, Invoke))
-    count = loops(result.body)["m_l1"].extent.value
+    count = const_size(loops(result.body)["m_l1"].extent)
     ((_, place),) = ask.operands
     asked = [
-        canonical(substitute(place[1], {"j": index(j), "m": index(m), "m_l1": index(n)})).value
+        const_size(
+            canonical(substitute(place[1], {"j": index(j), "m": index(m), "m_l1": index(n)}))
+        )
         for j in range(4)
         for m in range(3)
         for n in range(count)
