@@ -212,9 +212,17 @@ class _Driver:
         """The elements of a sequence that is an output."""
         items = taken_apart(self.ctx, value.parts)
         if items is None:
-            reason = f"output '{name}' is a sequence, and only a run knows how long it is"
-            hint = "let the model join its elements by ConcatFromSequence"
-            raise ModelError(model=self.model.label, reason=reason, hint=hint)
+            maker = next(node for node in self.model.graph.nodes if name in node.outputs)
+            issue = UnsupportedOperator(
+                node=maker.label,
+                op=maker.operator,
+                reason=f"output '{name}' is a sequence, and only a run knows how long it is",
+                hint="let the model join its elements by ConcatFromSequence",
+                needs=name,
+            )
+            found = [Issue(maker, issue, (), ())]
+            total = len(self.model.graph.nodes)
+            raise unsupported(self.model.label, found, self.ctx.nodes, total)
         return items
 
     def whole(self, inputs: Inputs, parts: tuple[str, ...] | None) -> Value:
