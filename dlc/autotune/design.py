@@ -18,7 +18,7 @@ from dlc.schedule.rules import prepare, rules_for, schedule_by
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Memory, Trace
 
-_ENOUGH = 24  # points of rules, which all differ; with fewer there are sketches too
+_ENOUGH = 256  # points of rules, which all differ; with fewer there are sketches too
 _MEMORY = Memory(2000)  # a prediction takes the steps that the candidate itself takes later
 RULE = "rule"  # prefix of the families that are rules
 
