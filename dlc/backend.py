@@ -115,7 +115,7 @@ class DlcBackendRep(base.BackendRep):
         self._fixed |= found
 
     def _above(self, name: str) -> list[str]:
-        """The inputs from which a value is computed."""
+        """The inputs from which a value is computed, but those that have a structure instead."""
         makers = {o: node for node in self._model.graph.node for o in node.output}
         seen, pending = set[str](), [name]
         while pending:
@@ -123,7 +123,7 @@ class DlcBackendRep(base.BackendRep):
             if name and name not in seen:
                 seen.add(name)
                 pending += makers[name].input if name in makers else ()
-        return [name for name in self._inputs if name in seen]
+        return [name for name in self._inputs if name in seen and name not in self._open]
 
     def _feeds(self, inputs: Any) -> dict[str, object]:
         if isinstance(inputs, Mapping):

@@ -113,6 +113,21 @@ def test_inputs_that_must_be_constants_are_fixed_for_each_run():
         rep.run({"x": x})
 
 
+def test_a_sequence_of_as_many_elements_as_an_input_says_is_compiled_for_each_number():
+    text = """<ir_version: 8, opset_import: ["": 18]>
+        main (seq(float[n]) s, int64 steps, float[2] x) => (seq(float[n]) t) {
+            t = Loop(steps, , s) <body = b (int64 i, bool go, seq(float[n]) old)
+                                       => (bool on, seq(float[n]) new) {
+                on = Identity(go)
+                new = SequenceInsert(old, x)
+            }>
+        }"""
+    prepared = dlc.backend.prepare(parser.parse_model(text))
+    for steps in (0, 2):
+        found = prepared.run({"s": [Y], "steps": np.int64(steps), "x": X})
+        assert [e.tolist() for e in found.t] == [[0.0, 2.0], *[[-1.0, 2.0]] * steps]
+
+
 def test_what_no_constant_helps_is_refused_at_once():
     node = helper.make_node("Fancy", ["x"], ["y"])
     with pytest.raises(dlc.ModelError, match="Fancy"):
