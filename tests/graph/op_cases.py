@@ -384,6 +384,8 @@ def _norms() -> list[Case]:
         case(norm.LogSoftmax(axis=-2), "f32[2, 4, 3]", data="unit", rtol=1e-5,
              onnx=same("LogSoftmax", axis=-2)),
         case(norm.LogSoftmax(), "f32[n, 3]", data="unit", rtol=1e-5),
+        case(norm.LogSoftmax(axis=0), "f32[n, 2]", data="unit", rtol=1e-5),
+        case(norm.Softmax(axis=0), "f32[7, 2]", data="unit", rtol=1e-5),
         *both(case(norm.Softmax(), "f32[2, 5]", data="unit", rtol=1e-5)),
     ]  # fmt: skip
 

@@ -63,7 +63,7 @@ def schedule(trace: Trace, found: Columns, target: Target, knobs: Mapping[str, i
     size = trace.stage(found.result).value.dtype.size_bytes
     lanes = target.lanes(max(4, size))
     width = trace.constant(lane)
-    if width is None or width > lanes:
+    if width is None or width > lanes or not groups:  # something holds the sums
         outer, lane = trace.split(lane, lanes)
         groups.append(outer)
     before = trace.stage(found.result).names
