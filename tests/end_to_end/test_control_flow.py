@@ -82,6 +82,16 @@ SWAPPED_VIEWS = """(float[2,3] x, float[3,2] y, int64 most) => (float[2,3] a, fl
             more = Identity(go)
         }>
 }"""
+# Each step decides what broadcasts: one row before the first one, as many as `w` has behind it.
+SPREADING = """(float[a,3] x, float[n,3] w, int64 most) => (float[b,3] y, float[k,c,3] all)
+    <bool yes = {1}> {
+    y, all = Loop(most, yes, x) <body = step (int64 i, bool go, float[p,3] s)
+        => (bool more, float[q,3] t, float[q,3] row) {
+            t = Mul(s, w)
+            row = Neg(t)
+            more = Identity(go)
+        }>
+}"""
 # The rows of an inner loop that grows in each step of the outer one.
 TRIANGLE = """(int64 rows) => (int64[k] sizes) <bool yes = {1}, int64[1] minus = {-1}> {
     sizes = Loop(rows, yes) <body = step (int64 i, bool go) => (bool more, int64 size) {
@@ -148,6 +158,17 @@ def test_a_loop_that_never_runs_gives_what_it_was_given():
         y, rows = compiled(X, f32(50), i64(most), first)
         np.testing.assert_array_equal(y, X)
         assert rows.shape == (0, 3)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_each_step_decides_what_broadcasts(rows):
+    proto = model(SPREADING)
+    compiled = dlc.compile(proto)
+    oracle = onnxruntime.InferenceSession(proto.SerializeToString())
+    for most in (1, 3):
+        feeds = {"x": X[:rows], "w": 1 - X, "most": i64(most)}
+        for want, got in zip(oracle.run(None, feeds), compiled.run(feeds).values(), strict=True):
+            np.testing.assert_array_equal(got, want)
 
 
 def test_a_branch_that_runs_is_checked():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -78,6 +79,10 @@ class DataSizes:
         name = self.ctx.names.fresh("k")
         self._bound.add(name)
         return name
+
+    def change(self, names: Iterable[str]) -> None:
+        """Sizes that differ from step to step: what is computed of them is no size outside."""
+        self._bound.update(names)
 
     def size(self, value: Expr) -> Expr:
         """A size that is not negative, as a size variable where it is computed from data."""

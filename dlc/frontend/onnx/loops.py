@@ -145,7 +145,7 @@ def loop_while(
         whole = types[position]
         types[position] = TensorType((Var(sizes[-1]), *whole.shape[1:]), whole.dtype)
     while True:
-        trial = _Step(ctx, body, types)
+        trial = _Step(ctx, body, types, sizes)
         wider = _widened(ctx, types, trial.carried, sizes)
         if wider == types:
             break
@@ -156,7 +156,7 @@ def loop_while(
     for value in collected:
         sizes.append(ctx.data.fresh())
         types.append(TensorType((Var(sizes[-1]),), value.type.dtype))
-    step = _Step(ctx, body, [*types, *(s.type for s in shapes)], len(initial))
+    step = _Step(ctx, body, [*types, *(s.type for s in shapes)], sizes, len(initial))
     carries = [*initial, *collected, *shapes]
     op = Loop(
         body=step.graph(),
@@ -199,16 +199,22 @@ def _widened(
 
 
 class _Step:
-    """The body of a loop, converted for carries of given types.
+    """The body of a loop, converted for carries of given types, of which steps change `sizes`.
 
     The first `own` carries (default: all) are the model's; behind them come, for each value that a
     step collects, the vector of all so far, and then the shape of the last one.
     """
 
     def __init__(
-        self, ctx: Context, body: StepGraph, types: Sequence[TensorType], own: int | None = None
+        self,
+        ctx: Context,
+        body: StepGraph,
+        types: Sequence[TensorType],
+        sizes: Sequence[str],
+        own: int | None = None,
     ) -> None:
         self.inner = inner = Body(ctx)
+        inner.data.change(sizes)
         self.number = inner.parameter("number", TensorType((), DType.I64))
         self.state = [inner.parameter("carried", t) for t in types]
         count = len(types) if own is None else own
