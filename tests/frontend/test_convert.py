@@ -120,6 +120,8 @@ def test_a_value_of_the_wrong_type_is_refused():
         (NODE("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], pads=[1, 1]), "pads has 2"),
         (NODE("ConstantOfShape", ["k"], ["y"], value=numpy_helper.from_array(one([1, 2]))), "2 el"),
         (NODE("Frobnicate", ["x"], ["y"]), "no converter"),
+        (NODE("Expand", ["x", "t"], ["y"]), "no whole numbers"),
+        (NODE("BatchNormalization", ["k"] * 5, ["y", "m", "v"], training_mode=1), "of channels"),
     ],
 )
 def test_values_nobody_knows_are_refused(node, word):

@@ -274,6 +274,8 @@ class Context:
 
     def need_sizes(self, value: Value, what: str) -> tuple[Expr, ...]:
         """The elements of a vector as size expressions, which may load them at run time."""
+        if value.type.dtype in (DType.BOOL, DType.STR):
+            self.refuse(f"{what}: {value.type}, and no whole numbers")
         found = self.sizes(value)
         if found is None:
             whole = value

@@ -70,6 +70,8 @@ def convert_batch_norm(
         inner = common_float(*given)
         y = ctx.call(BatchNorm(epsilon=epsilon), *(cast_to(ctx, v, inner) for v in given))
         return (cast_to(ctx, y, x.type.dtype),)
+    if x.type.rank < 2:
+        ctx.refuse(f"it has {x.type.rank} dimensions, and none of channels")
     axes = tuple(d for d in range(x.type.rank) if d != 1)
     channel = (x.type.shape[1],)
     over = Reduce(kind="mean", axes=axes, keepdims=True)
