@@ -9,6 +9,7 @@ Source: D. E. Knuth, The Art of Computer Programming, volume 3, 5.2.5 (sorting b
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -96,13 +97,9 @@ class OrderKeys(Op):
         return np.asarray(~key if self.largest else key)
 
 
-@op("sort_order", fuse=Fuse.OPAQUE)
-class SortOrder(NestOp):
-    """Where the first `k` keys of each row are, in order; of equal ones the first comes first.
-
-    Shapes:
-        keys: [rows, n], unsigned -> i64[rows, k]
-    """
+@dataclass(frozen=True, kw_only=True)
+class _Places(NestOp):
+    """The places of the first `k` keys of each row, in an order of its own."""
 
     k: Expr
 
@@ -110,7 +107,20 @@ class SortOrder(NestOp):
         object.__setattr__(self, "k", as_sizes((self.k,))[0])
 
     def infer(self, keys: TensorType) -> TensorType:
-        return _places(self, keys, self.k)
+        if keys.rank != 2 or keys.dtype not in _UNSIGNED.values():
+            raise self.reject("needs rows of unsigned keys", keys)
+        if is_below(keys.shape[1], self.k):
+            raise self.reject(f"{self.k} of {keys.shape[1]} keys", keys)
+        return TensorType((keys.shape[0], self.k), DType.I64)
+
+
+@op("sort_order", fuse=Fuse.OPAQUE)
+class SortOrder(_Places):
+    """Where the first `k` keys of each row are, in order; of equal ones the first comes first.
+
+    Shapes:
+        keys: [rows, n], unsigned -> i64[rows, k]
+    """
 
     def nest(self, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> str:
         (keys,), (out,) = inputs, outputs
@@ -223,7 +233,7 @@ def _digit(key: str, dtype: DType, number: int) -> str:
 
 
 @op("smallest", fuse=Fuse.OPAQUE)
-class Smallest(NestOp):
+class Smallest(_Places):
     """Where the `k` smallest keys of each row are, by place; of equal ones the first are taken.
 
     The bits of the k-th smallest are found one after the other, by counting what is below.
@@ -231,14 +241,6 @@ class Smallest(NestOp):
     Shapes:
         keys: [rows, n], unsigned -> i64[rows, k]
     """
-
-    k: Expr
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "k", as_sizes((self.k,))[0])
-
-    def infer(self, keys: TensorType) -> TensorType:
-        return _places(self, keys, self.k)
 
     def nest(self, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> str:
         (keys,), (out,) = inputs, outputs
@@ -301,11 +303,3 @@ def _count(name: str, x: str, n: Expr, dtype: DType, compare: str, bound: str) -
         each(f"{name}_s", _WIDTH, f"{name}_count[0] += i64({name}_lanes[{name}_s])", "vectorize"),
         each(f"{name}_rest", n % _WIDTH, f"{name}_count[0] += {rest}"),
     )
-
-
-def _places(self: Op, keys: TensorType, k: Expr) -> TensorType:
-    if keys.rank != 2 or keys.dtype not in _UNSIGNED.values():
-        raise self.reject("needs rows of unsigned keys", keys)
-    if is_below(keys.shape[1], k):
-        raise self.reject(f"{k} of {keys.shape[1]} keys", keys)
-    return TensorType((keys.shape[0], k), DType.I64)
