@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add
-from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
+from dlc.graph.rewrite import Match, Refusal, rule
+from dlc.graph.rules.twice import twice, why_apart
 
 
-@rule(
-    Pattern(
-        Add,
-        (Pattern(Add, ("x", Weight("a")), either_order=True, name="inner"), Weight("b")),
-        either_order=True,
-    )
-)
+@rule(twice(Add))
 def add_into_add(match: Match) -> Value | Refusal:
     """Add the constants while compiling."""
-    if match.editor.array(match["x"]) is not None:
-        return Refusal("all operands are constants, which folding adds")
-    if match["x"].type != match.root.output.type:
-        return Refusal("a constant repeats the operand")
     total = match.array("a") + match.array("b")
-    if total.size > max(match.array("a").size, match.array("b").size):
-        return Refusal("the sum of the constants is larger than both")
+    if reason := why_apart(match, total):
+        return Refusal(reason)
     return match.call(Add(), match["x"], match.constant(total, match["a"]))
