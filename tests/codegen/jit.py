@@ -47,7 +47,7 @@ class Host:
         self.scratch_sizes: list[int] = []
         self.parallel_extents: list[int] = []
         self.memory = memory
-        self._scratch = [np.zeros(0, np.uint8)] * 2
+        self._scratch: list[np.ndarray | None] = [None, None]
         self._inside = 0
         self._old: list[Any] = []
         self._callbacks = (
@@ -67,10 +67,10 @@ class Host:
         if not self.memory:
             return None
         memory = self._scratch[self._inside]
-        if size + 64 > len(memory):  # as the runtime does: grow, else the same memory
+        if memory is None or size > len(memory):  # as the runtime does: grow, else the same memory
             self._old.append(memory)
-            memory = self._scratch[self._inside] = np.full(size + 64, 0xA5, np.uint8)
-        return memory.ctypes.data + (-memory.ctypes.data % 64)
+            memory = self._scratch[self._inside] = _guarded(-(-size // 64) * 64, 0xA5)[0]
+        return memory.ctypes.data
 
     def _fail(self, _: int, message: bytes) -> None:
         self.messages.append(message.decode())
@@ -149,14 +149,24 @@ def _unaligned(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarr
     In front of it lie guard bytes. It is aligned to its elements and to nothing more.
     """
     count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    used, raw, first, last = _guarded(count, 0)
+    return used.view(dtype).reshape(shape), raw, first, last
+
+
+def _guarded(count: int, value: int) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """Bytes of one value that end at a page nobody may touch, and all that lies before the page.
+
+    Also the first and the last place of those bytes in it; the places before are guard bytes.
+    """
     pages = -(-(count + 256) // mmap.PAGESIZE)
-    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
-    raw = np.frombuffer(memory, np.uint8)
+    raw = np.frombuffer(mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE), np.uint8)
     last = pages * mmap.PAGESIZE
     assert _LIBC.mprotect(ctypes.c_void_p(raw.ctypes.data + last), mmap.PAGESIZE, 0) == 0
     first = last - count
     raw[:first] = 0x5B
-    return raw[first:last].view(dtype).reshape(shape), raw, first, last
+    if value:
+        raw[first:last] = value
+    return raw[first:last], raw, first, last
 
 
 def array_shape(buffer: Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
