@@ -55,14 +55,18 @@ $(VENV)/.installed: $(CPP_SOURCES) $(VENV)/.tools
 	$(BIN)/pip install -q --no-build-isolation -e ".[test]"
 	@touch $@
 
+# A worker that dies ends the run as a failure: with files kept together, xdist waits forever for
+# what the dead one had left.
+PYTEST := pytest -q -n auto --dist loadfile --max-worker-restart=0
+
 test: lint
-	$(IN_VENV) pytest -q -n auto --dist loadfile
+	$(IN_VENV) $(PYTEST)
 
 test-fast: $(VENV)/.installed
-	$(IN_VENV) pytest -q -n auto --dist loadfile -m "not slow"
+	$(IN_VENV) $(PYTEST) -m "not slow"
 
 test-slow: $(VENV)/.installed
-	$(IN_VENV) pytest -q -n auto --dist loadfile -m slow --models $(MODELS)
+	$(IN_VENV) $(PYTEST) -m slow --models $(MODELS)
 
 fuzz: $(VENV)/.installed
 	$(BIN)/python -m dlc.testing --seed $(or $(SEED),0) --count $(or $(COUNT),1000) \
