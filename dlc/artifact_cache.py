@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,7 +25,8 @@ import numpy as np
 from dlc.codegen.cuda.compile import find_compiler
 from dlc.core.cache import Cache, default_cache
 from dlc.core.env import dump_dir, log_topics
-from dlc.core.errors import TargetError
+from dlc.core.errors import TargetError, UserError
+from dlc.core.staging import staging
 from dlc.core.target import Target
 from dlc.frontend.onnx.convert import Imported
 from dlc.graph.graph import Graph
@@ -75,15 +75,14 @@ class ArtifactCache:
         if self.key is None:
             return None
         try:
-            with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
-                draft = Path(folder) / out.name
+            with staging(out) as draft:
                 note = self.cache.get_file(self.key, draft, hash_file)
                 if note is None:
                     return None
                 mode = draft.stat().st_mode
                 draft.chmod(mode | (mode & 0o444) >> 2)  # as a linker does
                 draft.replace(out)
-        except OSError:
+        except (OSError, UserError):
             return None  # a build says why it cannot write there
         found = json.loads(note)
         assert isinstance(found, dict)

@@ -21,7 +21,7 @@ from dlc.core.garbage import collected_rarely
 from dlc.core.log import enable_topics
 from dlc.core.precision import Precision, check_precision
 from dlc.core.scratch import scratch_folder
-from dlc.core.staging import staging_folder
+from dlc.core.staging import staging
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
 from dlc.describe import describe
@@ -178,8 +178,7 @@ def build(
         return BuildReport(path=path, target=machine, seconds=seconds, passes=(), **known)
     lowered = _lower(imported, machine, asked, began, progress)
     choose = schedule or (rules_own if optimize else _none)
-    with staging_folder(path) as folder:  # another build may write to `path` meanwhile
-        draft = Path(folder) / path.name
+    with staging(path) as draft:  # another build may write to `path` meanwhile
         report = assemble(lowered, draft, records, choose, jobs=jobs, progress=progress)
         kept.keep(draft, {name: getattr(report, name) for name in _KEPT})
         draft.replace(path)

@@ -13,7 +13,7 @@ from dlc.cli.argument import parse_dims, parse_shapes, parse_values, parse_varia
 from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_bytes, show_seconds, show_target, stderr, stdout
 from dlc.core.precision import PRECISIONS, Precision, check_precision
-from dlc.core.staging import staging_folder
+from dlc.core.staging import staging
 
 if TYPE_CHECKING:
     from dlc.compiler import BuildReport
@@ -84,7 +84,7 @@ def build(
     machine = parse_target(target)
     path = out or model.parent / f"{model.stem}.so"
     console = stderr()
-    with staging_folder(path) as folder:
+    with staging(path) as draft:
         if not quiet:
             name = "native = " if target == "native" else ""
             title = _title(model, path, name + show_target(machine), machine.cores)
@@ -92,7 +92,6 @@ def build(
         from dlc.compiler import build as compile_to_file
 
         began = time.perf_counter()
-        draft = Path(folder) / path.name
         with BuildDisplay(console, quiet=quiet) as display:
             report = compile_to_file(
                 model,

@@ -12,6 +12,7 @@ from dlc.cli.argument import parse_file, parse_sizes
 from dlc.cli.failure import fail
 from dlc.cli.screen import print_json, stderr, stdout, table
 from dlc.core.errors import UserError, VerificationError
+from dlc.core.staging import writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +82,7 @@ def _check_names(option: str, pairs: Sequence[tuple[str, str]], names: Sequence[
 def _save(file: str, arrays: Mapping[str, Array]) -> None:
     import numpy as np
 
-    try:
+    with writing(file):
         if file.endswith(".npz"):
             np.savez(file, **arrays)  # type: ignore[arg-type]  # no array is called allow_pickle
         elif len(arrays) == 1:
@@ -89,9 +90,6 @@ def _save(file: str, arrays: Mapping[str, Array]) -> None:
         else:
             hint = "name one: --output y=@y.npy; or write them all: --output @all.npz"
             raise UserError(detail=f"{file} cannot hold {len(arrays)} outputs", hint=hint)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError(detail=f"cannot write {file}: {reason}") from error
 
 
 def _compare(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.cli.argument import Source, parse_source
 from dlc.cli.screen import stderr
-from dlc.core.errors import ArtifactError, InputError, ModelError, UserError
+from dlc.core.errors import ArtifactError, InputError, ModelError, UserError, show_os_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ def is_artefact(path: Path) -> bool:
     except OSError as error:
         reason = "there is no such file"
         if not isinstance(error, FileNotFoundError):
-            reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
+            reason = f"cannot be read: {show_os_error(error)}"
         if path.suffix == ".onnx":
             raise ModelError(model=str(path), reason=reason) from error
         raise ArtifactError(path=str(path), reason=reason) from error

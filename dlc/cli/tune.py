@@ -15,6 +15,7 @@ from dlc.cli.argument import parse_dims, parse_shapes
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
 from dlc.core.errors import LimitError, UserError
 from dlc.core.precision import PRECISIONS, check_precision
+from dlc.core.staging import writing
 
 if TYPE_CHECKING:
     from dlc.autotune.session import Machines, Options, Snapshot
@@ -171,10 +172,8 @@ def write_report(
         found = summarize(opened)
         html = render_report(found, f"dlc tune: {log.name}", opened.corrupt)
     path = out or log.with_suffix(".html")
-    try:
+    with writing(path):
         path.write_text(html, encoding="utf-8")
-    except OSError as error:
-        raise UserError(detail=f"cannot write {path}: {error.strerror or error}") from error
     count = sum(len(s.trials) for s in found)
     stdout().print(f"Wrote {path}: {len(found)} tasks, {count} trials", soft_wrap=True)
 

@@ -8,7 +8,6 @@ equal bytes: no time stamp, no path and no build id gets in.
 from __future__ import annotations
 
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -18,8 +17,9 @@ from dlc.codegen.llvm.host import MODEL_SYMBOL
 from dlc.codegen.llvm.host_function import WEIGHTS_SYMBOL, weight_offsets
 from dlc.codegen.llvm.toolchain import find_driver
 from dlc.core import xxh64
-from dlc.core.errors import CodegenError, InternalError, UserError
+from dlc.core.errors import CodegenError, InternalError
 from dlc.core.manifest import Manifest, seal
+from dlc.core.staging import staging, writing
 from dlc.core.target import Target
 from dlc.schedule.loop import Buffer
 from dlc.schedule.program import Program
@@ -69,23 +69,16 @@ def export_library(
         TargetError: there is no C compiler to link with.
         CodegenError: the linker fails, or the result needs or offers a symbol it must not.
     """
-    if out_path.is_dir():
-        raise UserError(detail=f"cannot write {out_path}: it is a folder", hint="name a file")
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{out_path.name}.", dir=out_path.parent) as name:
-            folder = Path(name)
-            size = weight_offsets(program.constants)[1]
-            linked = link(program, size, objects, folder, target)
-            _check_symbols(program, linked)
-            if size:
-                fill_reservation(linked, lambda f: write_weights(program.constants, constants, f))
-            seal(linked, manifest, hasher=hasher)
-            # No fsync, which takes longer than linking: the loader refuses a file that a power
-            # failure cut short.
-            linked.replace(out_path)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(detail=f"cannot write {out_path}: {reason}") from error
+    with staging(out_path) as draft, writing(out_path):
+        size = weight_offsets(program.constants)[1]
+        linked = link(program, size, objects, draft.parent, target)
+        _check_symbols(program, linked)
+        if size:
+            fill_reservation(linked, lambda f: write_weights(program.constants, constants, f))
+        seal(linked, manifest, hasher=hasher)
+        # No fsync, which takes longer than linking: the loader refuses a file that a power failure
+        # cut short.
+        linked.replace(out_path)
 
 
 def link(

@@ -42,6 +42,11 @@ def _rebuild(kind: type[DlcError], hint: str, fields: dict[str, object]) -> DlcE
     return kind(hint=hint, **fields)
 
 
+def show_os_error(error: OSError) -> str:
+    """What the operating system said, to stand behind a colon."""
+    return (error.strerror or str(error)).lower()
+
+
 class UserError(DlcError):
     """The model, the schedule, the input or the flag must change."""
 

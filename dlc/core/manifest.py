@@ -21,12 +21,9 @@ The C++ runtime reads the same bytes (`runtime/cpp/src/manifest.cc`, `container.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import struct
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,31 +138,13 @@ def decode_manifest(data: bytes) -> Manifest:
     return Manifest(version, architecture, features, sizes, inputs, outputs, metadata, abi_version)
 
 
-def append_trailer(
+def seal(
     path: Path, manifest: Manifest, *, hasher: Callable[[Path], int] = xxh64.hash_file
 ) -> None:
-    """Turn the shared object at `path` into an artefact, in one step that cannot be seen half done.
+    """Turn a shared object nobody else can see yet into an artefact: append manifest and footer.
 
     `hasher` gives the XXH64 of a file; pass `dlc.runtime.hash_file` where the runtime is there.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with open(handle, "wb") as out, path.open("rb") as shared_object:
-            shutil.copyfileobj(shared_object, out, 1 << 20)
-        seal(temporary, manifest, hasher=hasher)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(path.stat().st_mode & 0o777)
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
-
-
-def seal(path: Path, manifest: Manifest, *, hasher: Callable[[Path], int]) -> None:
-    """Append the manifest and the footer to a shared object nobody else can see yet."""
     encoded = encode_manifest(manifest)
     offset = path.stat().st_size
     total = offset + len(encoded) + FOOTER.size

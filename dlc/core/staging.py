@@ -1,30 +1,46 @@
-"""A place to make a file in, before it takes its own."""
+"""A file that others see is complete: it is made beside its place, and takes it in one step."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dlc.core.errors import UserError
-
-if TYPE_CHECKING:
-    from tempfile import TemporaryDirectory
+from dlc.core.errors import UserError, show_os_error
 
 
-def staging_folder(path: Path) -> TemporaryDirectory[str]:
-    """A new folder beside a file that is to be written; it takes the file's place when complete.
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """What the operating system says against writing `path` is a user's error.
 
     Raises:
-        UserError: the file could not be written.
+        UserError: an OSError was raised inside.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(detail=f"cannot write {path}: {show_os_error(error)}") from error
+
+
+@contextlib.contextmanager
+def staging(path: Path) -> Iterator[Path]:
+    """Where to make a file that is to be `path`, until `draft.replace(path)`.
+
+    The draft lies in a new folder beside `path`, which may hold what is made on the way, too, and
+    which goes in any case.
+
+    Raises:
+        UserError: nothing can be written at `path`; what was there still is.
     """
     from tempfile import TemporaryDirectory  # takes longer to import than it takes to say no
 
     if path.is_dir():
-        raise UserError(detail=f"{path} is a folder", hint="name a file: -o model.so")
+        raise UserError(
+            detail=f"cannot write {path}: it is a folder", hint="name a file, such as model.so"
+        )
     if not path.parent.is_dir():
         raise UserError(detail=f"cannot write {path}: there is no folder {path.parent}")
-    try:
-        return TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError(detail=f"cannot write {path}: {reason}") from error
+    with writing(path):
+        folder = TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+    with folder as name:
+        yield Path(name) / path.name

@@ -14,12 +14,12 @@ import numpy as np
 
 from dlc.core.errors import ArtifactError, InputError, UserError
 from dlc.core.manifest import Manifest, SizeSpec, TensorSpec, decode_manifest
+from dlc.core.staging import staging, writing
 from dlc.core.types import DType
 from dlc.runtime import _runtime
 from dlc.runtime.arrays import Array, as_input, numpy_dtype, print_shape
 from dlc.runtime.binding import Binding, why_not_writable
 from dlc.runtime.device import as_device_input, capsule, stream_number
-from dlc.runtime.files import write_file
 from dlc.runtime.native import dlc_errors, to_dlc_error
 from dlc.runtime.profile import Profile
 from dlc.runtime.timing import Timing, measure
@@ -236,7 +236,14 @@ class Module:
         Raises:
             UserError: nothing can be written at `path`.
         """
-        write_file(Path(path), self.to_bytes())
+        out = Path(path)
+        with staging(out) as draft, writing(out):
+            with draft.open("xb") as file:
+                file.write(self.to_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+            draft.chmod(0o755)
+            draft.replace(out)
 
     def to_bytes(self) -> bytes:
         """The compiled model as bytes, read from the file it was loaded from."""

@@ -14,7 +14,7 @@ _TENSOR_MESSAGE = re.compile(r"input '(.*?)': (.*)", re.DOTALL)
 
 
 def hash_file(path: str | os.PathLike[str]) -> int:
-    """XXH64 of all bytes of a file, at memory speed; for `dlc.core.manifest.append_trailer`."""
+    """XXH64 of all bytes of a file, at memory speed; for `dlc.core.manifest.seal`."""
     with dlc_errors(path):
         return _runtime.hash_file(os.fsencode(path))
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dlc.core.manifest import Manifest, SizeSpec, TensorSpec, append_trailer
+from dlc.core.manifest import Manifest, SizeSpec, TensorSpec, seal
 from dlc.core.types import DType
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def compile_model(output: Path, source: str = "affine.c", *flags: str, cc: str =
 def build(output: Path, factor: int = 2, *flags: str, cc: str = "cc", **changes: object) -> Path:
     """The artefact, with some fields of its manifest changed."""
     compile_model(output, "affine.c", f"-DFACTOR={factor}", *flags, cc=cc)
-    append_trailer(output, dataclasses.replace(AFFINE, **changes))  # type: ignore[arg-type]
+    seal(output, dataclasses.replace(AFFINE, **changes))  # type: ignore[arg-type]
     return output
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dlc.runtime
-from dlc.core.manifest import SizeSpec, TensorSpec, append_trailer
+from dlc.core.manifest import SizeSpec, TensorSpec, seal
 from dlc.core.types import DType
 from tests.runtime.affine import AFFINE, build, compile_model
 
@@ -40,7 +40,7 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Callable[[DType], dlc.
             inputs=(scalar, vector),
             outputs=(TensorSpec("same scalar", dtype, ()), TensorSpec("out", dtype, ("n",))),
         )
-        append_trailer(path, manifest, hasher=dlc.runtime.hash_file)
+        seal(path, manifest, hasher=dlc.runtime.hash_file)
         return dlc.runtime.load(path)
 
     return make

@@ -9,7 +9,7 @@ import pytest
 
 import dlc
 from dlc.core.errors import UserError
-from dlc.core.manifest import TensorSpec, append_trailer
+from dlc.core.manifest import TensorSpec, seal
 from dlc.core.types import DType
 from tests.runtime.affine import AFFINE, compile_model
 
@@ -24,7 +24,7 @@ MANIFEST = {
 def model(tmp_path_factory) -> dlc.Module:
     path = tmp_path_factory.mktemp("late") / "late.so"
     compile_model(path, "late.c")
-    append_trailer(path, type(AFFINE)(AFFINE.dlc_version, AFFINE.architecture, **MANIFEST))
+    seal(path, type(AFFINE)(AFFINE.dlc_version, AFFINE.architecture, **MANIFEST))
     return dlc.load(path)
 
 

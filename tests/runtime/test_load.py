@@ -17,7 +17,7 @@ import dlc.runtime
 from dlc.core import xxh64
 from dlc.core.cpus import IMPLIES
 from dlc.core.errors import ArtifactError, UserError
-from dlc.core.manifest import FOOTER, TensorSpec, append_trailer
+from dlc.core.manifest import FOOTER, TensorSpec, seal
 from dlc.core.types import DType
 from dlc.runtime.module import load_bytes
 from tests.runtime.affine import AFFINE, build, compile_model
@@ -88,7 +88,7 @@ def test_a_library_without_the_symbol(tmp_path: Path) -> None:
     source = tmp_path / "empty.c"
     source.write_text("int nothing;")
     subprocess.run(["cc", "-shared", "-fPIC", source, "-o", path], check=True)
-    append_trailer(path, AFFINE)
+    seal(path, AFFINE)
     with pytest.raises(ArtifactError, match="does not export dlc_model_query"):
         dlc.runtime.load(path)
 
@@ -98,7 +98,7 @@ def test_a_library_the_linker_refuses(tmp_path: Path) -> None:
     source = tmp_path / "needy.c"
     source.write_text("int no_such_function(void); int call(void) { return no_such_function(); }")
     subprocess.run(["cc", "-shared", "-fPIC", source, "-o", path], check=True)
-    append_trailer(path, AFFINE)
+    seal(path, AFFINE)
     with pytest.raises(ArtifactError, match="no_such_function"):
         dlc.runtime.load(path)
 
@@ -221,7 +221,7 @@ def test_saving_gives_the_same_bytes(tmp_path: Path, artifact: Path) -> None:
 
 def test_where_nothing_can_be_saved(tmp_path: Path, artifact: Path) -> None:
     model = dlc.runtime.load(artifact)
-    with pytest.raises(UserError, match=r"absent/m\.so: no such file"):
+    with pytest.raises(UserError, match=r"absent/m\.so: there is no folder"):
         model.save(tmp_path / "absent" / "m.so")
     with pytest.raises(UserError, match="it is a folder"):
         model.save(tmp_path)

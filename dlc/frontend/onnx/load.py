@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
-from dlc.core.errors import ModelError
+from dlc.core.errors import ModelError, show_os_error
 from dlc.frontend.onnx.decode import Decoder
 from dlc.frontend.onnx.external import ExternalData
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
@@ -76,7 +76,7 @@ def _contents(label: str, source: str | Path | bytes) -> Buffer:
     except FileNotFoundError as error:
         raise ModelError(model=label, reason="there is no such file") from error
     except OSError as error:
-        reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        reason = f"cannot be read: {show_os_error(error)}"
         raise ModelError(model=label, reason=reason) from error
 
 
