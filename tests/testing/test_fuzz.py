@@ -61,6 +61,22 @@ def test_a_fault_in_the_compiler_is_a_mismatch(broken_sub):
     assert "'y' at" in finding.detail
 
 
+def test_an_overflow_on_the_way_is_not_judged_where_no_other_engine_shows_it(monkeypatch):
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["square"]),
+        helper.make_node("Sqrt", ["square"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(n, 1, (2,)) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    sample = Sample(model, {"x": np.asarray([3, 1e30], np.float32)}, (), special=True)
+    assert check(sample, ("",)).verdict is Verdict.OK
+    monkeypatch.setattr("dlc.testing.check._onnx_reference", lambda *_: None)
+    monkeypatch.setattr("dlc.testing.check._onnxruntime", lambda *_: None)
+    assert check(sample, ("",)).verdict is Verdict.INVALID
+    assert check(replace(sample, special=False), ("",)).verdict is Verdict.MISMATCH
+
+
 def test_an_engine_may_write_into_its_inputs():
     """onnxruntime writes new statistics over the old ones."""
     names = ["x", "s", "b", "mean", "var"]
