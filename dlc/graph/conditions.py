@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dlc.core.errors import UserError
@@ -43,9 +43,7 @@ def conditions(graph: Graph) -> list[Condition]:
     for cond, node in _assumed(graph):
         left = simplify(cond, bounds)
         if not (isinstance(left, Const) and left.value) and left not in found:
-            what = node.source or node.outputs[0].name
-            message = f"the sizes do not fit '{what}' ({node.op.name}): {left} must hold"
-            found[left] = Condition(left, message)
+            found[left] = _condition(left, node)
     return list(found.values())
 
 
@@ -55,18 +53,40 @@ def check_sizes(graph: Graph, sizes: Mapping[str, int]) -> None:
     Raises:
         UserError: a condition does not hold.
     """
+    _check(conditions(graph), sizes)
+
+
+def check_node(node: Node, sizes: Mapping[str, int]) -> None:
+    """Refuse values of the size variables that one operator cannot work with.
+
+    Raises:
+        UserError: a condition does not hold.
+    """
+    _check((_condition(cond, node) for cond in _assumed_by(node)), sizes)
+
+
+def _check(all_conditions: Iterable[Condition], sizes: Mapping[str, int]) -> None:
     env: dict[str, Expr] = {name: Const(n, ZERO.dtype) for name, n in sizes.items()}
-    for condition in conditions(graph):
+    for condition in all_conditions:
         left = simplify(substitute(condition.cond, env), {})
         if isinstance(left, Const) and not left.value:
             raise UserError(detail=condition.message)
 
 
+def _condition(cond: Expr, node: Node) -> Condition:
+    what = node.source or node.outputs[0].name
+    return Condition(cond, f"the sizes do not fit '{what}' ({node.op.name}): {cond} must hold")
+
+
+def _assumed_by(node: Node) -> list[Expr]:
+    with collect_assumptions() as found:
+        node.op.infer(*(v.type for v in node.inputs))
+    return list(found)
+
+
 def _assumed(graph: Graph) -> Iterator[tuple[Expr, Node]]:
     for node in graph.nodes:
-        with collect_assumptions() as found:
-            node.op.infer(*(v.type for v in node.inputs))
-        yield from ((cond, node) for cond in found)
+        yield from ((cond, node) for cond in _assumed_by(node))
         for body in () if isinstance(node.op, If) else bodies(node.op):  # one of two runs
             yield from _assumed(body)
         for value in node.outputs:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dlc.core.errors import InputError, InternalError
 from dlc.core.types import INDEX
+from dlc.graph.conditions import check_node
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array, Fuse, Op, as_f64
 from dlc.graph.ops.bind_sizes import BindSizes
@@ -101,7 +102,11 @@ def _steps(
 
 
 def run_node(node: Node, operands: list[Array], sizes: Sizes) -> dict[str, Array]:
-    """The results of one node by name; their shapes are checked against the declared ones."""
+    """The results of one node by name; their shapes are checked against the declared ones.
+
+    Raises:
+        UserError: the sizes are none that the operator can work with.
+    """
     made = bind_op(node.op, sizes).reference(*operands)
     results = made if isinstance(made, tuple) else (made,)
     for value, array in zip(node.outputs, results, strict=True):
@@ -112,6 +117,7 @@ def run_node(node: Node, operands: list[Array], sizes: Sizes) -> dict[str, Array
             n is None or n == m for n, m in zip(declared, actual, strict=True)
         )
         if not fits:
+            check_node(node, sizes)
             detail = f"'{value.name}' ({node.op.name}) has shape {actual}, not {declared}"
             raise InternalError(detail=detail)
     return {v.name: np.asarray(a) for v, a in zip(node.outputs, results, strict=True)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlc.core.errors import InputError, InternalError
+from dlc.core.errors import InputError, InternalError, UserError
 from dlc.graph.evaluate import bind_op, evaluate, evaluate_all
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.ops.activation import Relu
@@ -69,6 +69,16 @@ def test_a_result_of_another_shape_than_declared_is_our_fault():
     graph = Graph("f", (), (x,), (Node(Relu(), (x,), (wrong,)),), (wrong,))
     with pytest.raises(InternalError, match="shape"):
         evaluate(graph, {"x": np.ones(2)})
+
+
+def test_sizes_that_do_not_fit_an_operator_are_refused():
+    add = (
+        "def main(n: size, m: size, x: i8[n], y: i8[m]):\n    z: i8[m] = add(x, y)\n    return z\n"
+    )
+    x, y = np.ones(3, np.int8), np.ones(3, np.int8)
+    np.testing.assert_array_equal(evaluate(parse_graph(add), {"x": x, "y": y})["z"], [2, 2, 2])
+    with pytest.raises(UserError, match=r"the sizes do not fit 'z' \(add\): .* must hold"):
+        evaluate(parse_graph(add), {"x": x, "y": y[:1]})
 
 
 def test_bind_op_replaces_sizes_and_nothing_else():
