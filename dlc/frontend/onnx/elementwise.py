@@ -250,15 +250,6 @@ def convert_gelu(ctx: Context, x: Value, *, approximate: str = "none") -> Value:
     return ctx.call(activation.Gelu(approximate=approximate), x)
 
 
-@converter("HardSwish", since=14)
-def convert_hard_swish(ctx: Context, x: Value) -> Value:
-    """x * HardSigmoid(x) with a slope of 1/6, which the operator's body writes as a float32."""
-    if x.type.dtype is not DType.F64:
-        return ctx.call(activation.HardSwish(), x)
-    slope = float(np.float32(1 / 6))  # another number, seen in float64
-    return ctx.call(binary.Mul(), x, ctx.call(activation.HardSigmoid(alpha=slope, beta=0.5), x))
-
-
 @converter("Swish", since=24)
 def convert_swish(ctx: Context, x: Value, *, alpha: float = 1.0) -> Value:
     """X * sigmoid(alpha * x)."""

@@ -147,7 +147,7 @@ class HardSigmoid(Unary):
         return np.clip(x * self.alpha + self.beta, 0, 1)
 
 
-@op("hard_swish", fuse=Fuse.ELEMENTWISE)
+@op("hard_swish", fuse=Fuse.ELEMENTWISE, onnx="HardSwish")
 class HardSwish(Unary):
     """x * min(max(x / 6 + 1 / 2, 0), 1).
 

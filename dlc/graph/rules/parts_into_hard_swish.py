@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-from dlc.core.types import DType
 from dlc.graph.graph import Value
 from dlc.graph.ops.activation import Clip, HardSigmoid, HardSwish
 from dlc.graph.ops.binary import Add, Div, Mul
@@ -53,7 +52,6 @@ CLIP_INTO_HARD_SIGMOID = (
 def hard_sigmoid_into_hard_swish(match: Match) -> Value | Refusal:
     """Join both into one operator."""
     inner = match.op(HardSigmoid)
-    rounding = 0.0 if match["x"].type.dtype is DType.F64 else 1e-6  # float64 sees a float32's
-    if not math.isclose(inner.alpha, SIXTH, rel_tol=rounding) or inner.beta != 0.5:
+    if not math.isclose(inner.alpha, SIXTH, rel_tol=1e-6) or inner.beta != 0.5:
         return Refusal(f"the slope is {inner.alpha} and the offset {inner.beta}")
     return match.call(HardSwish(), match["x"])
