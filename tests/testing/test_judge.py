@@ -57,6 +57,13 @@ def test_what_two_peers_see_unlike_the_reference_is_a_difference_in_meaning():
     assert not why_misread(ours, {"y": EXACT}, [peer, {"y": SINGLE}])
 
 
+def test_constants_of_float32_in_a_body_of_float64_are_no_other_meaning():
+    truth, peer = {"y": EXACT / 6}, {"y": EXACT * np.float64(np.float32(1 / 6))}
+    assert not why_misread(truth, truth, [peer, peer])
+    far = {"y": EXACT * 0.1667}
+    assert why_misread(truth, truth, [far, far])
+
+
 def test_a_tie_that_only_the_reference_rounds_otherwise_is_none():
     exact, twenty_six = {"y": np.asarray([25, 7])}, {"y": np.asarray([26, 7])}
     assert not why_misread(twenty_six, exact, [twenty_six] * 2)
