@@ -107,7 +107,11 @@ def run_node(node: Node, operands: list[Array], sizes: Sizes) -> dict[str, Array
     Raises:
         UserError: the sizes are none that the operator can work with.
     """
-    made = bind_op(node.op, sizes).reference(*operands)
+    try:
+        made = bind_op(node.op, sizes).reference(*operands)
+    except ValueError:  # NumPy's, of shapes that do not fit
+        check_node(node, sizes)
+        raise
     results = made if isinstance(made, tuple) else (made,)
     for value, array in zip(node.outputs, results, strict=True):
         shape = bind_shape(value.type.shape, sizes)

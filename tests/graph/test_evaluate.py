@@ -79,6 +79,8 @@ def test_sizes_that_do_not_fit_an_operator_are_refused():
     np.testing.assert_array_equal(evaluate(parse_graph(add), {"x": x, "y": y})["z"], [2, 2, 2])
     with pytest.raises(UserError, match=r"the sizes do not fit 'z' \(add\): .* must hold"):
         evaluate(parse_graph(add), {"x": x, "y": y[:1]})
+    with pytest.raises(UserError, match=r"the sizes do not fit 'z' \(add\): .* must hold"):
+        evaluate(parse_graph(add), {"x": x, "y": y[:2]})
 
 
 def test_bind_op_replaces_sizes_and_nothing_else():
