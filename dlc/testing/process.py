@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -85,8 +86,7 @@ class Worker:
         assert self.process is not None
         spent = _processor_time(self.process.pid)
         if spent > self.budget or time.monotonic() > self.deadline:
-            self.stop()
-            return {"verdict": Verdict.HANG, "detail": f"no answer in {self.seconds:g} s"}
+            return self._hangs()
         return None
 
     def wait(self) -> Answer:
@@ -115,12 +115,24 @@ class Worker:
     def _died(self) -> Answer:
         assert self.process is not None
         code = self.process.wait()
-        self.stop()
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return self._ended(Verdict.CRASH, name)
+
+    def _hangs(self) -> Answer:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGABRT)  # its last word is where it is
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(5)
+        return self._ended(Verdict.HANG, f"no answer in {self.seconds:g} s")
+
+    def _ended(self, verdict: Verdict, how: str) -> Answer:
+        """The verdict, unless it is another engine's fault."""
+        self.stop()
         lines = (self.folder / "worker.log").read_text(errors="replace").strip().splitlines()
         frame = next((line.strip() for line in lines if line.startswith("  File ")), "")
-        verdict = Verdict.INVALID if "onnxruntime" in frame else Verdict.CRASH
-        return {"verdict": verdict, "detail": f"{name} {frame}"[:400]}
+        if "onnxruntime" in frame:
+            verdict = Verdict.INVALID
+        return {"verdict": verdict, "detail": f"{how} {frame}"[:400]}
 
 
 def _processor_time(pid: int) -> float:

@@ -152,6 +152,10 @@ def test_a_crash_of_another_engine_is_not_ours(tmp_path):
         worker.process.kill()
         (tmp_path / "worker.log").write_text('Fatal\n  File "x/onnxruntime/run.py", line 1\n')
         assert worker.wait()["verdict"] == Verdict.INVALID
+        worker.send({"seed": 1000})
+        worker.deadline = 0
+        (tmp_path / "worker.log").write_text('Fatal\n  File "x/onnxruntime/run.py", line 1\n')
+        assert worker.wait()["verdict"] == Verdict.INVALID
 
 
 @pytest.mark.slow
