@@ -14,7 +14,7 @@ from dlc.core.errors import InternalError
 from dlc.core.target import Target
 from dlc.graph.graph import Graph, Node
 from dlc.graph.half import Half
-from dlc.graph.ops.bodies import map_bodies
+from dlc.graph.ops.bodies import LOOPS, map_bodies
 from dlc.graph.verify import verify_graph
 
 MATRIX_ENGINE = frozenset({"amx-bf16", "avx512bf16"})
@@ -29,6 +29,8 @@ class PassContext:
     half: Half | None = None
     fold_limit_bytes: int = 64 << 20
     """The largest constant that folding may make where it is larger than what it replaces."""
+    is_repeated: bool = False
+    """Whether the graph runs many times in a row: it is inside of a loop."""
 
     @property
     def channel_block(self) -> int:
@@ -70,7 +72,8 @@ class GraphPass:
         return graph if same else replace(graph, nodes=nodes)
 
     def _in_body(self, node: Node, context: PassContext) -> Node:
-        op = map_bodies(node.op, lambda body: self(body, context))
+        inside = replace(context, is_repeated=context.is_repeated or isinstance(node.op, LOOPS))
+        op = map_bodies(node.op, lambda body: self(body, inside))
         return node if op is node.op else replace(node, op=op)
 
 

@@ -152,6 +152,17 @@ def tile_dot_bf16(a: bf16[16, 1, 32], b: bf16[16, 16, 2], *, c: f32[16, 16]):
                     c[i, j] += f32(a[i, 0, k * 2 + half]) * f32(b[k, j, half])
 """,
 )
+TILE_DOT_ROW_BF16 = declare(
+    "tile_dot_row_bf16",
+    """
+def tile_dot_row_bf16(a: bf16[1, 32], b: bf16[16, 16, 2], *, c: f32[16, 16]):
+    for i in range(16):
+        for j in range(16):
+            for k in range(16):
+                for half in range(2):
+                    c[i, j] += f32(a[0, k * 2 + half]) * f32(b[k, j, half])
+""",
+)
 TILE_STORE = declare(
     "tile_store",
     """

@@ -145,6 +145,11 @@ def rebase(index: tuple[Expr, ...], box: tuple[Span, ...], bounds: Bounds) -> tu
 
 
 def _ordered(a: Expr, b: Expr, bounds: Bounds, *, lowest: bool) -> Expr | None:
+    """The lower or higher of two; of equal ones, the one of fewer variables."""
+    if len(free_vars(a)) > len(free_vars(b)):
+        a, b = b, a
+    if surely_at_most(a, b, bounds) and surely_at_most(b, a, bounds):
+        return a
     if surely_at_most(a, b, bounds):
         return a if lowest else b
     if surely_at_most(b, a, bounds):

@@ -99,6 +99,9 @@ CASES = {
     "two_blocks": planar(small(0, 1, 9, 5, 12), small(1, 9, 3, 3, 32), 1, 2, stride=(1, 2)),
     "rows": matmul(small(0, 2, 37, 64), small(1, 64, 80), 3),
     "two_rows": matmul(small(0, 2, 32), small(1, 32, 32), 2),
+    "only_row": matmul(small(0, 1, 96), small(1, 96, 80), 1),
+    "only_row_of_planes": matmul(small(0, 1, 1, 32), small(1, 32, 48), 2),
+    "only_rows_of_two": matmul(small(0, 2, 1, 64), small(1, 64, 32), 3),
 }
 
 
@@ -110,6 +113,18 @@ def test_products_are_exact_for_small_integers(name, columns_outer, wide):
     knobs = {"columns_outer": columns_outer, "wide": wide, "strip": 3}
     found = run(op, arrays, {**knobs, "first_summand": 2 * columns_outer})
     np.testing.assert_array_equal(found, op.reference(*arrays))
+
+
+def test_an_only_row_is_split_once_and_asks_for_no_columns():
+    """All rows of its tile are the same, and a loop has its columns near."""
+    op, arrays = CASES["only_row"]
+    func = lowered(op, arrays)
+    found = optimize(func, ENGINE, schedule_func(func, ENGINE, {}).steps)
+    assert allocs(found.body)["rows"].buffer.type == TensorType((3, 1, 1, 32), DType.BF16)
+    text = str(found)
+    assert "tile_dot_row_bf16" in text
+    assert "prefetch" not in text
+    assert text.count("parallel") == 1
 
 
 GROUPED = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 2, 128), 2, 8)

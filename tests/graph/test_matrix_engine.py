@@ -10,6 +10,7 @@ import pytest
 from dlc.core.target import Target
 from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.planes import pack_tiles, split_planes, unpack_tiles
+from dlc.graph.ops.scan import Scan
 from dlc.graph.pass_ import PassContext
 from tests.graph.pass_cases import ENGINE, read, run
 
@@ -101,6 +102,48 @@ def main(x: f32[197, 192]):
     context = PassContext(target=replace(TARGET, l2_bytes=424 << 10))
     whole = run("use_matrix_engine", read(text), context)
     assert operators(whole) == ["matmul_planes"]
+
+
+STEPS = """
+def main(t: size, h: f32[1, 256], x: f32[t, 1, 256]):
+    def step(h: f32[1, 256], x: f32[1, 256]):
+        w: f32[16, 256, 16] = const()
+        p: f32[1, 256] = matmul_packed(h, w, n=256)
+        n: f32[1, 256] = sub(x, p)
+        return n, n
+    y: f32[1, 256]
+    all: f32[t, 1, 256]
+    y, all = scan(h, x, body=step, carries=1)
+    return y, all
+"""
+
+
+@pytest.mark.parametrize(
+    ("precision", "l2_bytes", "chosen"),
+    [
+        ("medium", 256 << 10, "matmul_planes"),
+        ("medium", 255 << 10, "matmul_packed"),  # the columns are more than half of the cache
+        ("high", 1 << 20, "matmul_packed"),
+    ],
+)
+def test_an_only_row_uses_the_engine_in_a_loop_that_keeps_its_columns(precision, l2_bytes, chosen):
+    graph = read(STEPS)
+    context = PassContext(target=replace(TARGET, l2_bytes=l2_bytes), precision=precision)
+    found = run("use_matrix_engine", graph, context)
+    scan = found.nodes[0].op
+    assert isinstance(scan, Scan)
+    assert operators(scan.body) == [chosen, "sub"]
+
+
+def test_an_only_row_alone_waits_for_its_columns():
+    text = """
+def main(x: f32[1, 256]):
+    w: f32[16, 256, 16] = const()
+    y: f32[1, 256] = matmul_packed(x, w, n=256)
+    return y
+"""
+    found = run("use_matrix_engine", read(text), PassContext(target=TARGET, precision="medium"))
+    assert operators(found) == ["matmul_packed"]
 
 
 OPEN = """

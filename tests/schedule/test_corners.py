@@ -86,6 +86,18 @@ def test_a_box_whose_size_depends_on_the_loop_is_the_whole_buffer():
     assert "t = alloc(f32[11]" in check(text, ("compute_at", ("t", "i")))
 
 
+def test_a_box_begins_where_a_loop_of_one_iteration_stands():
+    text = """
+        def f(A: f32[11], *, B: f32[1]):
+            t = alloc(f32[11], "local")
+            for j in range(11):
+                t[j] = A[j]
+            for i in range(1):
+                B[i] = t[0] + t[i]
+    """
+    assert "t = alloc(f32[1]" in check(text, ("compute_at", ("t", "i")))
+
+
 def test_a_product_with_a_negative_number_has_no_known_range():
     text = """
         def f(n: size, A: f32[9], *, B: f32[6, 3]):

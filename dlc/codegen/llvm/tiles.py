@@ -97,8 +97,12 @@ class Tiles:
         return self._first[name] + tile
 
     def loaded(self, operand: Operand, rank: int, side: int) -> int:
-        """A register that holds a region of memory; `side` is 0 for left operands, 1 for right."""
+        """A register that holds a region of memory; `side` is 0 for left operands, 1 for right.
+
+        A region of rank 2 is one row, which all rows of the register hold.
+        """
         at, stride = self.address(operand, rank)
+        stride = 0 if rank == 2 else stride
         if self._where is not self.builder.current:
             self._forget()
         storage = self.memory.storage[operand[0]]
@@ -191,10 +195,15 @@ def _zero(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
     tiles.call("tilezero", tiles.register(operands[0]))
 
 
-def _dot_bf16(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
-    a, b, c = operands
-    left, right = tiles.loaded(a, 3, 0), tiles.loaded(b, 3, 1)
-    tiles.call("tdpbf16ps", tiles.register(c), left, right)
+def _dot_bf16(rank: int) -> Callable[[Tiles, tuple[Operand, ...]], None]:
+    """`rank` is that of the left operand's region."""
+
+    def emit(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
+        a, b, c = operands
+        left, right = tiles.loaded(a, rank, 0), tiles.loaded(b, 3, 1)
+        tiles.call("tdpbf16ps", tiles.register(c), left, right)
+
+    return emit
 
 
 def _store(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
@@ -251,7 +260,8 @@ def _pack(count: int, rank: int, *, columns: bool) -> Callable[[Tiles, tuple[Ope
 
 EMITTERS: dict[str, Emitter] = {
     "tile_zero": Emitter("amx-bf16", _zero),
-    "tile_dot_bf16": Emitter("amx-bf16", _dot_bf16),
+    "tile_dot_bf16": Emitter("amx-bf16", _dot_bf16(3)),
+    "tile_dot_row_bf16": Emitter("amx-bf16", _dot_bf16(2)),
     "tile_store": Emitter("amx-bf16", _store),
     **{f"prefetch_l{level}": Emitter("amx-bf16", _prefetch(level)) for level in (1, 2)},
     **{

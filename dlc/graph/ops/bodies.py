@@ -10,7 +10,8 @@ from dlc.graph.op import Op
 from dlc.graph.ops.control import If, Loop
 from dlc.graph.ops.scan import Scan
 
-HOLDERS = (Scan, Loop, If)
+LOOPS = (Scan, Loop)
+HOLDERS = (*LOOPS, If)
 Holder = Scan | Loop | If
 
 

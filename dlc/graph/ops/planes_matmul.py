@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
@@ -20,9 +20,9 @@ from dlc.graph.ops.planes import (
     weight,
 )
 from dlc.te import tensor as te
-from dlc.te.expr import Const, Expr, minimum
+from dlc.te.expr import ZERO, Const, Expr, index, minimum
 from dlc.te.simplify import canonical
-from dlc.te.types import TensorType, const_size
+from dlc.te.types import TensorType, const_size, is_const
 
 
 @op("matmul_planes", fuse=Fuse.ANCHOR)
@@ -57,22 +57,27 @@ class MatMulPlanes(Op):
         *lead, m, k = x.shape
         planes = self.planes or const_size(w.shape[-4])
 
-        def split(*index: Expr) -> Expr:
-            *stack, b, row, p, c = index
+        def split(*place: Expr) -> Expr:
+            *stack, b, row, p, c = place
             # Rows behind the last feed only sums that nobody reads.
             return plane(x[(*stack, minimum(row, m - 1), b * DEPTH + c)], p, planes)
 
         height = self._height(m)
-        shape = (*lead, canonical(k // DEPTH), height, planes, DEPTH)
+        only = is_const(m, 1)  # all rows of its tile are the same
+        shape = (*lead, canonical(k // DEPTH), index(1) if only else height, planes, DEPTH)
         rows = te.compute("rows", shape, split, inputs=(x,))
-        sums = tile_sums(rows, w, tuple(lead), height, lambda at, b, k: (*at[:-1], b, at[-1]))
 
-        def at(*index: Expr) -> tuple[Expr, ...]:
-            *stack, row, j = index
+        def row_of(at: Sequence[Expr], b: Expr, k: Sequence[Expr]) -> tuple[Expr, ...]:
+            return (*at[:-1], b, ZERO if only else at[-1])
+
+        sums = tile_sums(rows, w, tuple(lead), height, row_of)
+
+        def at(*place: Expr) -> tuple[Expr, ...]:
+            *stack, row, j = place
             return (*stack, j // ROWS, row, j % ROWS)
 
-        def term(*index: Expr) -> Callable[..., Expr]:
-            *row, j = index
+        def term(*place: Expr) -> Callable[..., Expr]:
+            *row, j = place
             block, column = j // ROWS, j % ROWS
             return lambda b, pair, half: (
                 x[(*row, b * DEPTH + pair * 2 + half)] * weight(w, block, column, b, (), pair, half)

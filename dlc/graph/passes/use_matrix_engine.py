@@ -15,6 +15,8 @@ After:
 Position: after choose_layouts, pack_matmul_weights and everything that looks for their operators;
 the decision is about single operators and changes no layout.
 
+An only row is worth it in a loop that reads the columns again and again from the second cache.
+
 `precision` says how many planes a float32 has: "highest" three, "high" and "tf32" two,
 "medium" one. What is exact in bf16, as the whole numbers of quantized models, has one.
 """
@@ -56,6 +58,7 @@ from dlc.te.types import const_size
 
 PLANES = {"highest": 3, "high": 2, "tf32": 2, "medium": 1}
 FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
+ROW_RATE = 0.53  # vectors in a cycle of an only row, whose columns come from the second cache
 MARGIN = 0.9  # of their time, that the engine may take
 MAX_PARTS = 8
 CALL = 10000.0  # cycles that one more kernel costs
@@ -88,6 +91,11 @@ class _Product:
     length: int = 1  # rows of a line that are read
     is_fixed: bool = True  # whether the number of rows is a constant; else strips fit the cache
 
+    @property
+    def rows(self) -> int:
+        """The rows of all results."""
+        return self.shape.lead * self.shape.lines * self.length
+
 
 @graph_pass(after=("choose_layouts", "pack_matmul_weights"), bodies=True)
 def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
@@ -97,7 +105,7 @@ def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
     editor = GraphEditor(graph)
     packed: dict[tuple[str, int, int], Value] = {}
     for node in graph.nodes:
-        found = _product(node, editor, PLANES[context.precision])
+        found = _product(node, editor, context)
         parts = None if found is None else _parts(found, context)
         if found is None or parts is None:
             continue
@@ -142,8 +150,9 @@ def _add_up(
             editor.update(replace(node, op=Add(), inputs=(total, part)))
 
 
-def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
+def _product(node: Node, editor: GraphEditor, context: PassContext) -> _Product | None:
     """What a node would become, if its operator has a form on planes."""
+    count = PLANES[context.precision]
     match node.op:
         case ConvBlocked() | PlanarConv() | MatMulPacked():
             x, w = node.inputs
@@ -156,7 +165,8 @@ def _product(node: Node, editor: GraphEditor, count: int) -> _Product | None:
                 is_finite=integer_range(editor, x) is not None and bool(np.isfinite(array).all()),
             )
             if isinstance(node.op, MatMulPacked):
-                return _matmul(node.op, x, node.output, array, split)
+                found = _matmul(node.op, x, node.output, array, split)
+                return found if found is None or _is_near(found, context) else None
             if isinstance(node.op, PlanarConv):
                 return _planar_conv(node.op, x, node.output, array, split)
             return _conv(node.op, node.output, array, split)
@@ -275,7 +285,7 @@ def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> 
         return None
     *lead, rows, columns = out.type.shape
     m, n = _assumed(rows, OPEN_ROWS), const_size(columns)
-    if depth % DEPTH or n % ROWS or m < 2 or n < 2 * ROWS:
+    if depth % DEPTH or n % ROWS or m < 1 or n < 2 * ROWS:
         return None
     slack = m // 2 + 2 * ROWS + 1
     shape = Shape(
@@ -297,6 +307,14 @@ def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> 
     return _Product(new, shape, dense, split.weights, depth, is_fixed=is_fixed)
 
 
+def _is_near(found: _Product, context: PassContext) -> bool:
+    """Whether many rows share the columns, or a loop reads them again from the second cache."""
+    if found.rows > 1 or not found.is_fixed:
+        return True
+    columns_bytes = found.dense.size * found.planes * DType.BF16.size_bytes
+    return context.is_repeated and columns_bytes <= context.target.l2_bytes // 2
+
+
 def _assumed(size: Expr, otherwise: int) -> int:
     """A size, or what to assume where it is known at run time only."""
     return int(size.value) if isinstance(size, Const) else otherwise
@@ -310,9 +328,9 @@ def _parts(found: _Product, context: PassContext) -> int | None:
     target, shape = context.target, found.shape
     if not shape.lead or not shape.lines:
         return None
-    rows = shape.lead * shape.lines * found.length
-    macs = rows * shape.columns * 2 * ROWS * found.summands
-    best = macs / (2 * target.lanes(4) * FMA_SHARE) * MARGIN
+    macs = found.rows * shape.columns * 2 * ROWS * found.summands
+    rate = 2 * FMA_SHARE if found.rows > 1 else ROW_RATE
+    best = macs / (rate * target.lanes(4)) * MARGIN
     parts: int | None = None
     if not found.is_fixed:
         # A run may have few rows, which wait for the weights: planes must not be more bytes.
@@ -324,7 +342,7 @@ def _parts(found: _Product, context: PassContext) -> int | None:
         strip = choose_strip(part, target, {})
         if strip is None or steps * (count - 1) >= shape.steps:
             continue
-        again = rows * shape.columns * PARTIAL + CALL
+        again = found.rows * shape.columns * PARTIAL + CALL
         cost = count * cycles(part, strip, target) + (count - 1) * again
         if cost < best:
             best, parts = cost, count

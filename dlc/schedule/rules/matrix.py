@@ -65,6 +65,7 @@ from dlc.schedule.rules.strip import (
     choose_lines,
     choose_pairs,
     choose_strip,
+    strip_rows,
     strip_space,
 )
 from dlc.schedule.space import Space
@@ -128,14 +129,15 @@ def match(func: Func, target: Target) -> Products | None:
     used = [[v for v in result.names if v in free_vars(i)] for i in position]
     *lead, block, row, lane = used
     factors, steps = coefficients(position[-2]), coefficients(position[-3])
-    if len(lane) != 1 or not row or factors is None:
-        return None
-    row.sort(key=lambda v: -factors[v])
     extents = {f.var: f.extent for f in result.loops}
     counting = [v for v in block if not is_const(extents[v], 1)]
-    block = counting or block or _lonely(result, used)
-    if not block:
+    unnamed = _unnamed(result, used)
+    row = row or unnamed[:1]
+    block = counting or block or [v for v in unnamed if v not in row][-1:]
+    if len(lane) != 1 or not row or not block or factors is None:
         return None
+    factors = {**dict.fromkeys(row, 1), **factors}
+    row.sort(key=lambda v: -factors[v])
     lead, lines = _lines(sums[0], lead)
     if len(block) > 1:
         block.sort(key=lambda v: -steps[v] if steps else 0)
@@ -165,10 +167,10 @@ def match(func: Func, target: Target) -> Products | None:
     return parts if fits else None
 
 
-def _lonely(result: Stage, used: list[list[str]]) -> list[str]:
-    """The loop over the only block of columns, which no index needs to name."""
+def _unnamed(result: Stage, used: list[list[str]]) -> list[str]:
+    """Loops of one iteration that no index names: over an only row, an only block of columns."""
     named = {v for part in used for v in part}
-    return [f.var for f in result.loops if is_const(f.extent, 1) and f.var not in named][-1:]
+    return [f.var for f in result.loops if is_const(f.extent, 1) and f.var not in named]
 
 
 def _are_digits(loops: list[tuple[int, Expr]]) -> bool:
@@ -264,7 +266,7 @@ def _shape(func: Func, found: Products) -> Shape:
         lines=extents[found.row[0]],
         width=found.width,
         last=found.line,
-        reach=rows[-3] - sums[-2],
+        reach=max(0, rows[-3] - sums[-2]),  # an only row is there once for all of its sums
         spare=sums[-2] - height,
         columns=-(-prod(extents[v] for v in found.blocks) // 2),
         steps=prod(inner[:-3]),
@@ -303,8 +305,10 @@ class _Tiling:
             plan = choose_strip(shape, self.target, self.knobs)
             assert plan is not None, "match has found one"
             strip, outer, inside, pairs = self._order(plan)
-            parallel_rows, tall = plan.columns_outside, plan.tall
-            if tall or shape.columns > 1:
+            # One tile of rows is split before other threads would hear of it.
+            parallel_rows = plan.columns_outside and strip_rows(shape, shape.lines) > ROWS
+            tall = plan.tall
+            if (tall or shape.columns > 1) and not shape.is_near:
                 columns = pairs
         for name in reversed(found.readers):
             trace.do("compute_at", name, inside)

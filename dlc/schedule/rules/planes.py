@@ -222,6 +222,7 @@ def accumulate(
     summands = [f.var for f in stage.inner]
     factors = stage.factors
     assert isinstance(factors, tuple)
+    dot = "tile_dot_bf16" if row in free_vars(factors[0]) else "tile_dot_row_bf16"
     one_wide = shape.wide == 1
     if not one_wide and trace.constant(block) not in (1, 2):
         panel, block = trace.split(block, 2)
@@ -259,7 +260,7 @@ def accumulate(
                 if f"{var}{part}{suffix}" in loops(trace.func.body):  # one block may have none
                     trace.do("unroll", f"{var}{part}{suffix}")
         trace.do("tensorize", f"{row}_init{suffix}", "tile_zero")
-        trace.do("tensorize", f"{row}{suffix}", "tile_dot_bf16")
+        trace.do("tensorize", f"{row}{suffix}", dot)
         trace.do("tensorize", f"{row}_init_{accumulator}{suffix}", "tile_store")
 
 

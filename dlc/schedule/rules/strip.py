@@ -61,6 +61,11 @@ class Shape:
     row_bytes: int  # planes of one row of the operand
     constant: bool = True  # whether the columns are, which then stream through the cache
 
+    @property
+    def is_near(self) -> bool:
+        """Whether the columns are in the second cache: an only row reads them again in a loop."""
+        return self.lead * self.lines == 1
+
 
 @dataclass(frozen=True, slots=True)
 class Strip:
@@ -220,6 +225,7 @@ def cycles(shape: Shape, strip: Strip, target: Target) -> float:
         first = max(0.0, first - panel * strips)  # it is asked for while the columns before pass
     else:
         first /= 2
-    total += first * shape.columns
+    if not shape.is_near:
+        total += first * shape.columns
     rounds = -(-tasks // target.cores)
     return shape.lead * total * rounds * target.cores / max(tasks, 1)
