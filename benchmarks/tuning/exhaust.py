@@ -1,6 +1,8 @@
 """How near is the default to the best of many trials, on the largest tasks of a model?
 
-Run: python -m benchmarks.tuning.exhaust MODEL [--trials 1000] [--tasks 3] [--json OUT]
+Run: python -m benchmarks.tuning.exhaust MODEL [--trials 1000] [--tasks 3] [--place N] [--json OUT]
+
+With `--place`, only the task in this place by its share of time, from 1 on: some minutes each.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ def main() -> None:
     arguments.add_argument("model", type=Path)
     arguments.add_argument("--trials", type=int, default=1000)
     arguments.add_argument("--tasks", type=int, default=3)
+    arguments.add_argument("--place", type=int)
     given = arguments.parse_args()
     plan = plan_tuning([given.model], given.target)
     method = Method(threads=plan.tasks[0].task.target.cores)
@@ -29,8 +32,9 @@ def main() -> None:
     figures = {}
     try:
         weighed = session(plan.tasks, machines, Options(Budget(trials=0), method=method))
-        order = sorted(weighed.searches, key=lambda s: -s.course.weight_ns)[: given.tasks]
-        for search in order:
+        order = sorted(weighed.searches, key=lambda s: -s.course.weight_ns)
+        first, count = (given.place - 1, 1) if given.place else (0, given.tasks)
+        for search in order[first : first + count]:
             (weighted,) = (w for w in plan.tasks if w.task.key == search.key)
             options = Options(Budget(trials=given.trials), method=method)
             done = session([weighted], machines, options).searches[0]

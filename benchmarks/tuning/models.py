@@ -1,10 +1,13 @@
 """What does a budget bring whole models? Untuned and tuned artefacts run in turn.
 
-Run: python -m benchmarks.tuning.models MODEL... [--budget 10m] [--json OUT]
+Run: python -m benchmarks.tuning.models MODEL... [--budget 10m] [--logs FOLDER] [--json OUT]
+
+Logs in a folder of their own are kept, and taken up again: two runs of 5m are one of 10m.
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from dlc.autotune import job as jobs
 from dlc.autotune.budget import parse_budget
 from dlc.autotune.record import quartile
 from dlc.autotune.runners import open_machines
-from dlc.autotune.session import Options, Snapshot
+from dlc.autotune.session import Machines, Options, Snapshot
 from dlc.compiler import build
 from dlc.core.target_parse import parse_target
 
@@ -24,13 +27,14 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("models", type=Path, nargs="+")
     arguments.add_argument("--budget", default="10m")
+    arguments.add_argument("--logs", type=Path)
     given = arguments.parse_args()
     target = parse_target(given.target)
     machines = open_machines()
     figures = {}
     try:
         for model in given.models:
-            figures[model.stem] = _one(model, given.target, given.budget, target.cores, machines)
+            figures[model.stem] = _one(model, given, target.cores, machines)
             found = figures[model.stem]
             print(f"{model.stem:20} {found['speedup']:.3f}× over untuned, {found['kept']} kernels")
     finally:
@@ -38,7 +42,9 @@ def main() -> None:
     report(given.json, figures)
 
 
-def _one(model: Path, target: str, budget: str, threads: int, machines) -> dict[str, object]:  # type: ignore[no-untyped-def]
+def _one(
+    model: Path, given: argparse.Namespace, threads: int, machines: Machines
+) -> dict[str, object]:
     curve: list[tuple[float, float]] = []
 
     def watch(snapshot: Snapshot) -> None:
@@ -47,8 +53,9 @@ def _one(model: Path, target: str, budget: str, threads: int, machines) -> dict[
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        options = Options(parse_budget(budget))
-        log = folder / "log.db"
+        options = Options(parse_budget(given.budget))
+        log = (given.logs or folder) / f"{model.stem}.db"
+        target = given.target
         found = dlc.tune(model, log, target, options=options, machines=machines, on_update=watch)
         build(model, folder / "a.so", target, tuning="none")
         build(model, folder / "b.so", target, tuning=log)
