@@ -20,13 +20,13 @@ from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.text import parse_graph
 from dlc.schedule.edit import loops_around
-from dlc.schedule.loop import Block, Invoke, allocs, walk
+from dlc.schedule.loop import Block, If, Invoke, allocs, loops, walk
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import matrix, schedule_func
 from dlc.schedule.rules.strip import Shape, choose_strip
 from dlc.schedule.text import parse_func
-from dlc.te.expr import Const, Var, index
+from dlc.te.expr import Var, index
 from dlc.te.tensor import elementwise, placeholder
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, NATIVE, Kernel, check
@@ -284,26 +284,53 @@ def test_registers_are_divided_as_needs_the_fewest_loads():
     assert lefts(products(*((a, b) for b in range(4) for a in range(3))), 4) == 3
 
 
-@needs_engine
-@pytest.mark.parametrize("count", [1, 2])
-def test_an_open_number_of_rows_fills_whole_tiles_and_writes_no_more(count):
-    op, (dense, w) = matmul(small(0, 2, 71, 64), small(1, 64, 80), count)
-    sizes = (Var("batch"), Var("rows"), Const(64, DType.INDEX))
+def open_rows(w, epilogue=lambda v: v):
+    sizes = (Var("batch"), Var("rows"), index(w.shape[1] * 32))
     inputs = (
         placeholder("x", TensorType(sizes, DType.F32)),
         placeholder("w", TensorType(w.shape, DType.BF16)),
     )
-    result = elementwise("done", lambda v: v * v + v, op.compute(*inputs))
-    func = lower_tensors("product", ("batch", "rows"), inputs, (result,))
+    op = MatMulPlanes(n=index(w.shape[0] * 16))
+    result = elementwise("done", epilogue, op.compute(*inputs))
+    return lower_tensors("product", ("batch", "rows"), inputs, (result,))
+
+
+@needs_engine
+@pytest.mark.parametrize(("count", "strip"), [(1, 32), (2, 32), (1, 256)])
+def test_an_open_number_of_rows_fills_whole_tiles_and_writes_no_more(count, strip):
+    op, (dense, w) = matmul(small(0, 2, 171, 64), small(1, 64, 96), count)
+    func = open_rows(w, lambda v: v * v + v)
     assert matrix.match(func, ENGINE) is not None
-    steps = schedule_func(func, ENGINE, {"strip": 32}).steps
+    steps = schedule_func(func, ENGINE, {"strip": strip}).steps
     kernel = Kernel(optimize(func, ENGINE, steps), ENGINE)
     assert "tdpbf16ps" in kernel.ir
-    for batch, rows in ((2, 71), (1, 64), (2, 33), (1, 16), (2, 1), (1, 0), (0, 5)):
+    for batch, rows in ((1, 171), (2, 71), (1, 64), (2, 33), (1, 16), (2, 1), (1, 0), (0, 5)):
         x = np.ascontiguousarray(dense[:batch, :rows])
         found = kernel({"batch": batch, "rows": rows}, {"x": x, "w": w})["out"]
         whole = op.reference(x, w)
         np.testing.assert_array_equal(found, whole * whole + whole)
+
+
+def test_pairs_of_an_open_number_of_rows_ask_for_the_next_columns_behind_their_guard():
+    _, (_, w) = matmul(small(0, 1, 64), small(1, 64, 96), 2)
+    func = open_rows(w)
+    fast = optimize(func, ENGINE, schedule_func(func, ENGINE, {"strip": 256}).steps)
+    inside = list(walk(loops(fast.body)["r0"].body))
+    asks = [s for s in inside if isinstance(s, Invoke) and s.instruction == "prefetch_l2"]
+    (place,) = (str(s.operands[0][1][0]) for s in asks)
+    assert place.endswith("* 2 + 2")
+    assert not any(isinstance(s, If) for s in inside)  # else each product would load its operands
+    alone = open_rows(w[:2])
+    fast = optimize(alone, ENGINE, schedule_func(alone, ENGINE, {}).steps)
+    assert "prefetch" not in str(fast)  # there are no other columns
+
+
+def test_blocks_of_an_open_number_of_rows_do_not_share_places_of_a_cache():
+    _, (_, w) = matmul(small(0, 1, 64), small(1, 64, 96), 2)
+    func = open_rows(w)
+    fast = optimize(func, ENGINE, schedule_func(func, ENGINE, {"strip": 256}).steps)
+    shapes = [a.buffer.type.static_shape for a in allocs(fast.body).values()]
+    assert (1, 2, 256 + 16, 2, 32) in shapes
 
 
 OPEN_IMAGES = {

@@ -5,7 +5,7 @@ import pytest
 from dlc.core.errors import ScheduleError
 from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import sites, told_apart
-from dlc.schedule.loop import Block, For, Invoke, LoopKind, loops, walk
+from dlc.schedule.loop import Block, For, If, Invoke, LoopKind, loops, walk
 from dlc.schedule.passes.hoist_guards import hoist_guards
 from dlc.schedule.passes.simplify_indices import simplify_indices
 from dlc.schedule.primitive import Step, replay
@@ -590,3 +590,21 @@ def test_all_lines_of_memory_are_asked_for_in_order_by_runs_of_any_number(lines)
     firsts = asked[::count]
     assert firsts == sorted(firsts)
     assert count == -(-lines // 12)  # as few at a time as there can be
+
+
+def test_what_is_asked_for_stands_under_the_guard_around_the_loops():
+    func = parse("""
+        def f(n: size, A: bf16[5, 4, 32], *, B: f32[5]):
+            for i in range(5):
+                B[i] = 0.0
+                for j in range(2):
+                    for k in range(4):
+                        for l in range(32):
+                            if i < n:
+                                B[i] += f32(A[i, k, l])
+    """)
+    result = replay(func, [Step("prefetch", ("i", "j", "A", 0, 1, 1))])
+    assert_same(func, result)
+    (guard,) = (s for s in walk(result.body) if isinstance(s, If))
+    assert any(isinstance(s, Invoke) for s in walk(guard.body))
+    assert guard is loops(result.body)["j"].body

@@ -10,8 +10,9 @@ from dlc.core.types import DType
 from dlc.schedule.dependence import accesses
 from dlc.schedule.edit import loops_around, swap_loop
 from dlc.schedule.instruction import PREFETCH
-from dlc.schedule.loop import For, Func, Invoke, LoopKind, block, loops
+from dlc.schedule.loop import For, Func, If, Invoke, LoopKind, Stmt, block, loops
 from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
+from dlc.schedule.simplify import hoist_stmt
 from dlc.te.affine import coefficients
 from dlc.te.expr import ZERO, Const, Expr, Var, index
 from dlc.te.simplify import canonical
@@ -87,7 +88,15 @@ def prefetch(
     region[dim] = region[dim] + distance
     ask = Invoke(PREFETCH[level - 1].name, ((buffer, tuple(canonical(e) for e in region)),))
     lines = For(line, index(share), LoopKind.UNROLL, ask)
-    return swap_loop(func, inside, lambda f: replace(f, body=block(lines, f.body)))
+    return swap_loop(func, inside, lambda f: replace(f, body=_before(lines, f.body)))
+
+
+def _before(lines: Stmt, body: Stmt) -> Stmt:
+    """A body that asks first, under the guard around all of it: that may then leave the loops."""
+    guarded = hoist_stmt(body)
+    if isinstance(guarded, If):
+        return replace(guarded, body=block(lines, guarded.body))
+    return block(lines, body)
 
 
 def _shares(runs: Sequence[For], count: int) -> tuple[Expr, int]:

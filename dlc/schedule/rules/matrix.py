@@ -300,16 +300,14 @@ class _Tiling:
             strip, outer, inside = self._order_lines(choose_lines(shape, self.target, self.knobs))
             parallel_rows = False
         elif found.is_open:
-            strip, outer, inside = self._order_open(choose_pairs(shape, self.target, self.knobs))
+            strip, outer, inside, columns = self._order_open(shape)
         else:
             plan = choose_strip(shape, self.target, self.knobs)
             assert plan is not None, "match has found one"
-            strip, outer, inside, pairs = self._order(plan)
+            strip, outer, inside, columns = self._order(plan)
             # One tile of rows is split before other threads would hear of it.
             parallel_rows = plan.columns_outside and strip_rows(shape, shape.lines) > ROWS
             tall = plan.tall
-            if (tall or shape.columns > 1) and not shape.is_near:
-                columns = pairs
         for name in reversed(found.readers):
             trace.do("compute_at", name, inside)
         for name in found.readers:
@@ -318,12 +316,15 @@ class _Tiling:
         rank = len(allocs(trace.func.body)[found.sums].buffer.type.shape)
         trace.do("compute_at", found.sums, strip, (*(1,) * (rank - 2), ROWS, 1))
         trace.do("compute_at", found.rows, outer)
+        if found.is_open:  # blocks of a power of two of rows would share few places of a cache
+            trace.do("pad_dim", found.rows, rank - 2, ROWS)
         width = 1 if found.lines else found.width
         split_rows(trace, found.rows, width=width, parallel=parallel_rows)
         steps = [f.var for f in trace.stage(found.sums).inner][:-3]
         trace.turn(steps, self.knobs.get("first_summand", 0))
         tiles = (TALL_ONES if tall else Accumulators()).asked(self.knobs)
-        accumulate(trace, found.sums, tiles, columns=columns if shape.constant else None)
+        asks = shape.constant and not shape.is_near and (tall or shape.columns > 1)
+        accumulate(trace, found.sums, tiles, columns=columns if asks else None)
 
     def _join_blocks(self) -> None:
         """Make one loop of those over blocks of columns, as where they are phases of a stride."""
@@ -370,11 +371,12 @@ class _Tiling:
         trace.do("parallel", fused)
         return block_outer, fused, inner[-2], block_outer
 
-    def _order_open(self, pairs: int) -> tuple[str, str, str]:
-        """The same for an open number of rows, `pairs` pairs of tiles in a strip."""
-        trace, found = self.trace, self.found
+    def _order_open(self, shape: Shape) -> tuple[str, str, str, str]:
+        """The same for an open number of rows; the loop around those that ask for the columns."""
+        trace, found, pairs = self.trace, self.found, choose_pairs(shape, self.target, self.knobs)
         pair, row = trace.split(found.row[0], PAIR)
         strip, pair = trace.split(pair, pairs)
+        passes, pair = trace.split(pair, min(pairs, OPEN_ROWS // PAIR))
         columns, block = self._split_block()
         whole = trace.constant(columns)
         assert whole is not None
@@ -382,9 +384,9 @@ class _Tiling:
         rest = [v for v in found.order if v not in (*found.lead, found.row[0], found.blocks[0])]
         inner = [{found.row[0]: row, found.blocks[0]: block}.get(v, v) for v in found.order]
         inner = [v for v in inner if v in (row, block, *rest)]
-        trace.do("reorder", (*found.lead, strip, place, columns, pair, *inner))
+        trace.do("reorder", (*found.lead, strip, place, columns, passes, pair, *inner))
         trace.do("parallel", columns)
-        return pair, place, inner[-2]
+        return pair, place, inner[-2], passes
 
     def _order_lines(self, count: int) -> tuple[str, str, str]:
         """The same for an image of an open size, `count` lines in a strip."""
