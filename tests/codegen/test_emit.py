@@ -281,6 +281,33 @@ def f(n: size, A: f32[n, 8], *, B: f32[n, 8]):
         for l3 in vectorize(8):
             B[i, l3] = r[l3]
 """,
+    "loops_that_end_where_their_guards_do": """
+def f(n: size, A: f32[n + 4, 16], *, B: f32[n, 16], C: f32[n]):
+    for p in range(n):
+        C[p] = 0.0
+        for m in vectorize(16):
+            B[p, m] = 0.0
+    for o in range((n + 3) // 4):
+        for i in range(4):
+            if i + o * 4 < n and A[i + o * 4, 0] < 1.0:
+                for l in vectorize(16):
+                    B[i + o * 4, l] = A[i + o * 4, l] + 1.0
+        for j in range(4):
+            if j < 3 and 1 <= j and j * 2 + o * 4 < n and o * 4 + j - 1 < n:
+                C[o * 4 + j - 1] = A[o * 4 + j, 3]
+""",
+    "numbers_that_are_not_finite": """
+def f(n: size, A: f32[n, 16], W: f32[5, 16], *, B: f32[n, 16]):
+    for i in range(n):
+        t = alloc(f32[16], "register")
+        for l in vectorize(16):
+            t[l] = 0.0
+            if A[i, l] / max(A[i, l], 0.0) - A[i, l] / max(A[i, l], 0.0) != 0.0:
+                for k in range(5):
+                    t[l] += A[i, l] * W[k, l]
+        for l2 in vectorize(16):
+            B[i, l2] = t[l2]
+""",
     "elements_and_vectors_under_one_guard": """
 def f(n: size, A: f32[n, 8], *, B: f32[n, 8]):
     for i in range(n):
@@ -746,6 +773,27 @@ def f(A: f32[100, 16], w: f32[3, 16], *, B: f32[98, 16]):
 def test_a_guard_shared_by_many_elements_is_one_branch():
     kernel = Kernel(CASES["padded_pool"])
     assert kernel.ir.count("br i1") <= 3 + 2  # one for each row of the window, and the loop's
+
+
+def test_a_guard_that_only_fails_late_ends_its_loop():
+    guarded = """
+def f(n: size, A: f32[n, 16], *, B: f32[n, 16]):
+    for o in range((n + 3) // 4):
+        for i in range(4):
+            if i + o * 4 < n:
+                for l in vectorize(16):
+                    B[i + o * 4, l] = A[i + o * 4, l] + 1.0
+"""
+    ir = Kernel(guarded).ir
+    assert ir.count("br i1") == 2 + 2  # whether each of two loops begins, and goes on
+    assert "call i64 @llvm.smin.i64" in ir
+    assert "!prof" not in ir
+    late = Kernel(guarded.replace("i + o * 4 < n", "n <= i + o * 4")).ir
+    assert "call i64 @llvm.smin.i64" not in late
+
+
+def test_what_is_not_finite_is_rare():
+    assert Kernel(CASES["numbers_that_are_not_finite"]).ir.count("!prof !0") == 1
 
 
 def test_an_address_made_of_all_digits_divides_nothing():

@@ -13,6 +13,7 @@ from typing import assert_never
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.frame import Frame
 from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, phi_text
+from dlc.codegen.llvm.limit import conjuncts, limited
 from dlc.codegen.llvm.module import Module
 from dlc.codegen.llvm.storage import Storage, register_strides, strides_of
 from dlc.codegen.llvm.tiles import Tiles
@@ -200,7 +201,7 @@ class Body:
         """Branch on what all lanes agree on, first on what reads no memory; mask the rest."""
         plain: list[Expr] = []
         reading: list[Expr] = []
-        for part in _conjuncts(cond):
+        for part in conjuncts(cond):
             (reading if self.values.risky_loads(part) else plain).append(part)
         tests: list[Val] = []
         masks: list[Val] = []
@@ -210,6 +211,7 @@ class Body:
                 return
             if not isinstance(test, bool):
                 (masks if test.lanes else tests).append(test)
+        rare = _is_infinite(cond)
         inner: Stmt = body
         if reading and (tests or masks):
             rest = reading[0]
@@ -222,11 +224,11 @@ class Body:
                 return
             if not isinstance(test, bool):
                 (masks if test.lanes else tests).append(test)
-        self._guarded(tests, masks, inner)
+        self._guarded(tests, masks, inner, rare=rare)
 
-    def _guarded(self, tests: list[Val], masks: list[Val], body: Stmt) -> None:
+    def _guarded(self, tests: list[Val], masks: list[Val], body: Stmt, *, rare: bool) -> None:
         if not masks:
-            self._branch(tests, body)
+            self._branch(tests, body, rare=rare)
             return
         outer = self.memory.mask
         for mask in masks:
@@ -236,7 +238,7 @@ class Body:
         if any_lane.ref != "true" and self._needs_a_lane(body):
             tests = [*tests, any_lane]
         if any_lane.ref != "false":
-            self._branch(tests, body)
+            self._branch(tests, body, rare=rare)
         self.memory.mask = outer
 
     def _needs_a_lane(self, body: Stmt) -> bool:
@@ -262,8 +264,8 @@ class Body:
                     return True
         return False
 
-    def _branch(self, tests: list[Val], body: Stmt) -> None:
-        """Run `body` where all the tests hold."""
+    def _branch(self, tests: list[Val], body: Stmt, *, rare: bool) -> None:
+        """Run `body` where all the tests hold; what surrounds it keeps its registers if `rare`."""
         if not tests:
             self.stmt(body)
             return
@@ -274,7 +276,7 @@ class Body:
         chunks = registers.shape(self.usage.written(body))
         before = [registers.read(c) for c in chunks]
         start, then, after = builder.current, builder.block("if"), builder.block("endif")
-        builder.branch(test, then, after)
+        builder.branch(test, then, after, rare=rare)
         builder.enter(then)
         builder.open_scope()
         self.stmt(body)
@@ -315,7 +317,9 @@ class Body:
         elif loop.var in self.module.outlined and self.outlining:
             self._parallel(loop)
         else:
-            self._serial(loop, Val("0", "i64"), self._extent(loop.extent), never_empty=bool(count))
+            loop = limited(loop, self.indices.lane_var)
+            fixed = isinstance(loop.extent, Const)
+            self._serial(loop, Val("0", "i64"), self._extent(loop.extent), never_empty=fixed)
 
     def _extent(self, extent: Expr) -> Val:
         return self.indices.scalar(self.indices.flat(extent))
@@ -427,13 +431,13 @@ class Body:
         return self.builder.fresh(f"load ptr, {at}, align 8", "ptr")
 
 
-def _conjuncts(cond: Expr) -> list[Expr]:
-    """The parts of a conjunction."""
+def _is_infinite(cond: Expr) -> bool:
+    """Whether a condition asks for what is not finite: `x - x != 0`."""
     match cond:
-        case Binary(BinOp.AND, a, b):
-            return _conjuncts(a) + _conjuncts(b)
+        case Binary(BinOp.NE, Binary(BinOp.SUB, a, b), Const(value)):
+            return a == b and a.dtype.is_float and value == 0
         case _:
-            return [cond]
+            return False
 
 
 def _names(stmt: Stmt) -> set[str]:

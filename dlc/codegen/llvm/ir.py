@@ -172,9 +172,13 @@ class Builder:
         """End the current block with a jump."""
         self.current.end = f"br label %{target.label}"
 
-    def branch(self, cond: Val, then: Block, other: Block) -> None:
-        """End the current block with a two-way branch."""
-        self.current.end = f"br i1 {cond.ref}, label %{then.label}, label %{other.label}"
+    def branch(self, cond: Val, then: Block, other: Block, *, rare: bool = False) -> None:
+        """End the current block with a two-way branch, which if `rare` hardly goes to `then`."""
+        hint = ""
+        if rare:
+            hint = ", !prof !0"
+            self.declarations.lines["!0"] = '!0 = !{!"branch_weights", i32 1, i32 1000}'
+        self.current.end = f"br i1 {cond.ref}, label %{then.label}, label %{other.label}{hint}"
 
     def phi(self, incoming: list[tuple[Val, Block]]) -> Val:
         """A phi at the start of the current block."""
