@@ -199,6 +199,25 @@ def test_images_of_open_sizes_use_the_engine(precision, sizes, chosen):
 
 
 @pytest.mark.parametrize(
+    ("blocks", "columns", "chosen"),
+    [(1, 3, "conv_blocked"), (2, 4, "conv_planes"), (3, 1, "conv_planes"), (1, 1, "conv_blocked")],
+)
+def test_short_sums_of_images_of_open_sizes_use_the_engine_where_it_pays(blocks, columns, chosen):
+    text = f"""
+def main(high: size, wide: size, x: f32[1, {blocks}, high, wide, 16]):
+    w: f32[{columns}, {blocks}, 1, 1, 16, 16] = const()
+    y: f32[1, {columns}, high, wide, 16] = conv_blocked(x, w)
+    return y
+"""
+    graph = rounded(read(text))
+    found = run("use_matrix_engine", graph, PassContext(target=TARGET, precision="medium"))
+    assert operators(found) == [chosen]
+    given = np.random.default_rng(0).integers(-4, 5, (1, blocks, 3, 33, 16)).astype(np.float32)
+    wanted, got = evaluate(graph, {"x": given}), evaluate(found, {"x": given})
+    np.testing.assert_array_equal(got["y"], wanted["y"])
+
+
+@pytest.mark.parametrize(
     "text",
     [
         CONV.replace("f32[", "f64["),

@@ -51,6 +51,7 @@ from dlc.schedule.rules.strip import (
     Shape,
     choose_strip,
     cycles,
+    lines_cycles,
     open_cycles,
 )
 from dlc.te.expr import Const, Expr
@@ -59,6 +60,7 @@ from dlc.te.types import const_size
 PLANES = {"highest": 3, "high": 2, "tf32": 2, "medium": 1}
 FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
 ROW_RATE = 0.53  # vectors in a cycle of an only row, whose columns come from the second cache
+OPEN_FMA_SHARE = 0.7  # the same where lines of an image have an open number of pixels
 MARGIN = 0.9  # of their time, that the engine may take
 MAX_PARTS = 8
 CALL = 10000.0  # cycles that one more kernel costs
@@ -334,8 +336,13 @@ def _parts(found: _Product, context: PassContext) -> int | None:
     parts: int | None = None
     if not found.is_fixed:
         # A run may have few rows, which wait for the weights: planes must not be more bytes.
-        few = shape.planes * DType.BF16.size_bytes <= DType.F32.size_bytes
-        return 1 if few and open_cycles(shape, target) < best else None
+        if shape.planes * DType.BF16.size_bytes > DType.F32.size_bytes:
+            return None
+        if not isinstance(found.op, ConvPlanes):
+            return 1 if open_cycles(shape, target) < best else None
+        blocks = found.dense.shape[-1] // ROWS
+        used = blocks / (2 * shape.columns) * FMA_SHARE / OPEN_FMA_SHARE
+        return 1 if lines_cycles(shape, blocks, target) < best * used else None
     for count in range(1, MAX_PARTS + 1 if isinstance(found.op, MatMulPlanes) else 2):
         steps = -(-shape.steps // count)
         part = replace(shape, steps=steps, row_bytes=shape.row_bytes * steps // shape.steps)

@@ -30,6 +30,7 @@ LONELY = 1.2  # how much longer a product takes where one tile of rows shares no
 PLANE = 8.0  # cycles to split 32 elements, for each plane
 RESULT = 12.0  # cycles to finish one row of 32 sums
 PANEL = 300.0  # cycles to begin with 32 columns of a strip
+START = 120.0  # the same of 32 rows of a line, whose sums are read before the next
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
 SHARED_BYTES = 1.6  # the same of what another core has just written
 FREE_SHARE = 0.45  # of the second cache, up to which all that is read again is still there
@@ -162,6 +163,19 @@ def open_cycles(shape: Shape, target: Target) -> float:
     lines = min(shape.lines, choose_pairs(shape, target, {}) * 2 * ROWS)
     strip = cycles(replace(shape, lines=lines), Strip(lines, columns_outside=True), target)
     return strip * -(-shape.lines // lines)
+
+
+def lines_cycles(shape: Shape, blocks: int, target: Target) -> float:
+    """An estimate of the time of a strip of an image of an open size, of `blocks` of 16 columns.
+
+    The lines are cut into pairs of tiles, of which the last is half empty on average.
+    """
+    pairs = MAX_LINES / (2 * ROWS) * (shape.lines / MAX_LINES + ROWS)
+    panel = 2 * shape.steps * shape.products * 2 * PRODUCT + 2 * ROWS * RESULT + START
+    held_bytes = (shape.lines + shape.reach) * shape.row_bytes
+    columns_bytes = shape.steps * DEPTH * ROWS * 2 * shape.planes * blocks
+    far = _missed(held_bytes + columns_bytes, target) * columns_bytes / FAR_BYTES
+    return pairs * panel * blocks / 2 + held_bytes / 64 * PLANE + far
 
 
 def _missed(size_bytes: float, target: Target) -> float:
