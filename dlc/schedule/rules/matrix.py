@@ -131,7 +131,8 @@ def match(func: Func, target: Target) -> Products | None:
     factors, steps = coefficients(position[-2]), coefficients(position[-3])
     extents = {f.var: f.extent for f in result.loops}
     counting = [v for v in block if not is_const(extents[v], 1)]
-    unnamed = _unnamed(result, used)
+    named = {v for part in used for v in part}  # what no index names: an only row, an only block
+    unnamed = [v for v in extents if is_const(extents[v], 1) and v not in named]
     row = row or unnamed[:1]
     block = counting or block or [v for v in unnamed if v not in row][-1:]
     if len(lane) != 1 or not row or not block or factors is None:
@@ -165,12 +166,6 @@ def match(func: Func, target: Target) -> Products | None:
     )
     fits = is_open or lines or choose_strip(_shape(func, parts), target, {}) is not None
     return parts if fits else None
-
-
-def _unnamed(result: Stage, used: list[list[str]]) -> list[str]:
-    """Loops of one iteration that no index names: over an only row, an only block of columns."""
-    named = {v for part in used for v in part}
-    return [f.var for f in result.loops if is_const(f.extent, 1) and f.var not in named]
 
 
 def _are_digits(loops: list[tuple[int, Expr]]) -> bool:
@@ -229,9 +224,8 @@ def _index_in(readers: list[Stage], sums: str) -> tuple[Expr, ...] | None:
 def space(func: Func, target: Target) -> Space:
     """Lines of a strip, which loop is the outer, and the tiles: choices that differ for this nest.
 
-    See `strip_space`; the loops over steps of the sums run in their
-    own order from `first_summand` on. Of an open number of rows, only the strip is a choice; 0 is
-    the analytic one.
+    See `strip_space`; the loops over steps of the sums run in their own order from `first_summand`
+    on. Of an open number of rows, only the strip is a choice; 0 is the analytic one.
     """
     found = match(func, target)
     assert found is not None, "a space is asked for where the rule matches"
