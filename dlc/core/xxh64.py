@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+PIECE_BYTES = 1 << 20
 _MASK = (1 << 64) - 1
 _P1 = 0x9E3779B185EBCA87
 _P2 = 0xC2B2AE3D27D4EB4F
@@ -35,8 +36,12 @@ def xxh64(data: bytes) -> int:
 
 
 def hash_file(path: Path) -> int:
-    """The hash of all bytes of a file."""
-    return xxh64(path.read_bytes())
+    """The hash of all bytes of a file: of the hashes of each MiB, where it has more than one."""
+    data = path.read_bytes()
+    if len(data) <= PIECE_BYTES:
+        return xxh64(data)
+    pieces = (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+    return xxh64(b"".join(xxh64(piece).to_bytes(8, "little") for piece in pieces))
 
 
 def _finish(value: int, tail: bytes) -> int:

@@ -39,6 +39,22 @@ def test_the_hash_of_a_file_is_the_same_in_both_languages(tmp_path: Path) -> Non
         assert dlc.runtime.hash_file(path) == xxh64.hash_file(path)
 
 
+def test_threads_share_a_large_file_by_its_mebibytes(tmp_path: Path) -> None:
+    size = xxh64.PIECE_BYTES
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    digests = b""
+    with whole.open("wb") as out:
+        for number in range(70):
+            piece = random.Random(number).randbytes(size if number < 69 else 1001)
+            part.write_bytes(piece)
+            digests += dlc.runtime.hash_file(part).to_bytes(8, "little")
+            out.write(piece)
+    assert dlc.runtime.hash_file(whole) == xxh64.xxh64(digests)
+    small = part.read_bytes() * (size // 1000)
+    part.write_bytes(small)
+    assert dlc.runtime.hash_file(part) == xxh64.hash_file(part)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

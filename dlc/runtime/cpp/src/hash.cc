@@ -4,10 +4,15 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <system_error>
+#include <vector>
 
 #include "file.h"
+#include "thread_pool.h"
 
 namespace dlc_runtime {
 namespace {
@@ -95,15 +100,19 @@ std::uint64_t Hash64::digest() const noexcept {
 
 namespace {
 
-// Reads pieces that stay in the cache, for where the file cannot be mapped.
-std::uint64_t hash_copies(int descriptor, std::uint64_t size, Hash64 hash, std::uint64_t at) {
-  constexpr std::size_t kPiece = 256 * 1024;
-  const std::unique_ptr<unsigned char[]> piece(new unsigned char[kPiece]);
-  while (at < size) {
-    const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, size - at));
-    read_exactly(descriptor, at, piece.get(), bytes);
-    hash.update(piece.get(), bytes);
-    at += bytes;
+constexpr std::uint64_t kPiece = std::uint64_t{1} << 20U;  // hashed by itself; whole pages
+constexpr std::size_t kPiecesOfThread = 32;  // fewer do not pay for the start of a thread
+
+// Reads parts that stay in the cache, for where the file cannot be mapped.
+std::uint64_t hash_copies(int descriptor, std::uint64_t at, std::uint64_t bytes) {
+  constexpr std::size_t kPart = 256 * 1024;
+  const std::unique_ptr<unsigned char[]> part(new unsigned char[kPart]);
+  Hash64 hash;
+  for (const std::uint64_t end = at + bytes; at < end;) {
+    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kPart, end - at));
+    read_exactly(descriptor, at, part.get(), size);
+    hash.update(part.get(), size);
+    at += size;
   }
   return hash.digest();
 }
@@ -135,21 +144,46 @@ class Mapping {
   void *data_;
 };
 
-}  // namespace
-
 // Reading copies every byte, which takes twice as long as hashing it. What a mapping risks, that
 // a file which shrinks kills the process with SIGBUS, the model risks for as long as it is loaded:
 // the dynamic linker maps the same file. A piece that is not there is an error here all the same.
-std::uint64_t hash_descriptor(int descriptor, std::uint64_t size) {
-  constexpr std::size_t kPiece = 1U << 20U;  // a multiple of the page size
-  const Mapping mapping(descriptor, size);
+std::uint64_t hash_piece(int descriptor, const Mapping &mapping, std::uint64_t at,
+                         std::uint64_t bytes) {
+  const unsigned char *piece = mapping.bring(at, bytes);
+  if (piece == nullptr) return hash_copies(descriptor, at, bytes);
   Hash64 hash;
-  for (std::uint64_t at = 0; at < size; at += kPiece) {
-    const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, size - at));
-    const unsigned char *piece = mapping.bring(at, bytes);
-    if (piece == nullptr) return hash_copies(descriptor, size, hash, at);
-    hash.update(piece, bytes);
+  hash.update(piece, bytes);
+  return hash.digest();
+}
+
+// Runs `work` here and on `helpers` threads that end with it, fewer where the system has none left.
+template <typename Work>
+void run_with_helpers(std::size_t helpers, const Work &work) {
+  std::vector<std::future<void>> started;
+  try {
+    while (started.size() < helpers) started.push_back(std::async(std::launch::async, work));
+  } catch (const std::system_error &) {
   }
+  work();
+  for (std::future<void> &helper : started) helper.get();  // or what it threw
+}
+
+}  // namespace
+
+std::uint64_t hash_descriptor(int descriptor, std::uint64_t size) {
+  const Mapping mapping(descriptor, size);
+  if (size <= kPiece) return hash_piece(descriptor, mapping, 0, size);
+  std::vector<std::uint64_t> hashes((size + kPiece - 1) / kPiece);
+  std::atomic<std::size_t> next{0};
+  const std::size_t threads = thread_pool().size();
+  run_with_helpers(std::min(threads - 1, hashes.size() / kPiecesOfThread), [&] {
+    for (std::size_t i = next.fetch_add(1); i < hashes.size(); i = next.fetch_add(1)) {
+      const std::uint64_t at = i * kPiece;
+      hashes[i] = hash_piece(descriptor, mapping, at, std::min(kPiece, size - at));
+    }
+  });
+  Hash64 hash;
+  hash.update(hashes.data(), hashes.size() * sizeof hashes[0]);
   return hash.digest();
 }
 

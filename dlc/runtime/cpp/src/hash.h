@@ -24,7 +24,8 @@ class Hash64 {
   std::uint64_t total_ = 0;
 };
 
-// The hash of the first `size` bytes of a file.
+// The hash of the first `size` bytes of a file: of the hashes of each MiB, where it has more than
+// one. So several threads share the work, which waits for memory; they end before this returns.
 std::uint64_t hash_descriptor(int descriptor, std::uint64_t size);
 
 }  // namespace dlc_runtime

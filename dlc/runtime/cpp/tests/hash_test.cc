@@ -5,7 +5,12 @@
 #include <string>
 
 #include "check.h"
+#include "failure.h"
+#include "file.h"
 
+using dlc_runtime::Failure;
+using dlc_runtime::File;
+using dlc_runtime::hash_descriptor;
 using dlc_runtime::Hash64;
 
 namespace {
@@ -36,9 +41,26 @@ void test_pieces() {
   }
 }
 
+// What is not there is an error, whichever thread misses it.
+void test_a_file_that_became_shorter() {
+  const std::string bytes(std::size_t{70} << 20U, 'x');
+  const File file = File::of_bytes(bytes.data(), bytes.size());
+  CHECK(hash_descriptor(file.descriptor(), bytes.size()) != 0);
+  for (const std::uint64_t size : {bytes.size() + 1, bytes.size() + (std::size_t{64} << 20U)}) {
+    std::string message;
+    try {
+      hash_descriptor(file.descriptor(), size);
+    } catch (const Failure &failure) {
+      message = failure.message;
+    }
+    CHECK_HAS(message, "ends too early");
+  }
+}
+
 }  // namespace
 
 int main() {
+  test_a_file_that_became_shorter();
   test_published_values();
   test_pieces();
   return check::result();

@@ -181,7 +181,7 @@ dlc_status dlc_gpu_memory_read(const dlc_gpu_memory *memory, void *to, size_t by
 
 /* ---- files -------------------------------------------------------------- */
 
-/* XXH64 (seed 0) of all bytes of a file. */
+/* XXH64 (seed 0) of all bytes of a file; beyond 1 MiB, of the hashes of each MiB. */
 dlc_status dlc_hash_file(const char *path, uint64_t *out);
 
 #ifdef __cplusplus
