@@ -1,30 +1,29 @@
 """Sums of products: dense layers, batched matrix products and convolutions.
 
 One operand (`columns`) varies along the innermost dimension of the result, the other (`rows`) does
-not. The result is cut into register tiles: some rows by some vectors of columns, accumulated in
-registers over the whole reduction, and written once with everything that was fused behind it.
-Tails get tiles of their own, so that no loop inside has a guard.
+not. The result is cut into register tiles (`cut_tiles.py`): some rows by some vectors of columns,
+accumulated in registers over the whole reduction, and written once with everything that was fused
+behind it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 from dlc.core.target import Target
 from dlc.schedule.edit import loops_around
-from dlc.schedule.loop import For, Func, If, allocs, loops
+from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import stages
 from dlc.schedule.rules.contraction import Contraction, find_contraction
+from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles
 from dlc.schedule.rules.lines import shares_lines
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.subtotals import cut_sum
-from dlc.schedule.rules.tile import TAIL_ROWS, Tile, choose_tile, vector_registers
+from dlc.schedule.rules.tile import Tile, vector_registers
 from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
-from dlc.te.expr import ONE, Const, Expr, maximum
-from dlc.te.simplify import surely_at_most, surely_divides
+from dlc.te.expr import ONE, Const, Expr
 from dlc.te.transform import free_vars, loads
 
 MAX_STEPS = 16  # reduction steps written out in one iteration
@@ -92,24 +91,12 @@ def schedule(trace: Trace, found: Contraction, target: Target, knobs: Mapping[st
     _Tiling(trace, found, target, knobs).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    """One tile shape: its loops. None where there is no such loop (left)."""
-
-    lane: str
-    column: str | None
-    row: str | None
-    above: str | None
-    tile: Tile
-
-
 class _Tiling:
     def __init__(
         self, trace: Trace, found: Contraction, target: Target, knobs: Mapping[str, int]
     ) -> None:
         self.trace, self.found, self.target, self.knobs = trace, found, target, knobs
         self.lanes = target.lanes(4)
-        self.registers = vector_registers(target, self.lanes)
         counts = [trace.constant(v) for v in found.rows]
         self.known_rows = prod(count for count in counts if count is not None)
         self.open_rows = OPEN_ROWS if None in counts else 0
@@ -119,7 +106,8 @@ class _Tiling:
 
     def run(self) -> None:
         found = self.found
-        tops = [leaf for part in self._columns() for leaf in self._rows(part)]
+        around = self._columns_outside()
+        tops = cut_tiles(self.trace, found, self.target, self.knobs, columns_outside=around)
         if len(tops) > 1:
             tops = [self._enclosed(leaf) for leaf in tops]
         self.tallest = max(leaf.tile.high * leaf.tile.rows for leaf in tops)
@@ -139,14 +127,6 @@ class _Tiling:
                 self._pack(total, leaf, found.packed)
         for leaf, total in parts:
             self._accumulate(leaf, total)
-
-    def _order(self, column: list[str], lane: list[str]) -> list[str]:
-        """All loops of the result, columns outside or inside the rows."""
-        found = self.found
-        rows = list(found.rows)
-        if self._columns_outside():
-            return [*found.batch, *column, *rows, *lane]
-        return [*found.batch, *rows[:-1], *column, *rows[-1:], *lane]
 
     def _columns_outside(self) -> bool:
         """Whether a column tile is kept while all rows pass, rather than the other way round.
@@ -173,155 +153,12 @@ class _Tiling:
         columns = prod(self.trace.constant(v) or 0 for v in names)
         return not shares_lines(lines, self.target) and columns > self.row_count
 
-    def _columns(self) -> list[_Leaf]:
-        """Cut lanes and columns; each part has the loops [..., columns, rows..., ci, lane]."""
-        trace, found = self.trace, self.found
-        width = trace.constant(found.lane)
-        if width is not None and width <= self.lanes:
-            column = found.columns[-1] if found.columns else None
-            trace.do("reorder", tuple(self._order(list(found.columns), [found.lane])))
-            return self._tile_columns(_Leaf(found.lane, column, None, None, Tile(1, 1, 1)))
-        columns = [*found.columns, found.lane]
-        trace.do("reorder", tuple(self._order(columns, [])))
-        parts = [found.lane]
-        if width is not None and width % self.lanes:
-            trace.do("partition", found.lane, width // self.lanes * self.lanes, "_n")
-            parts.append(f"{found.lane}_n")
-        leaves: list[_Leaf] = []
-        for name in parts:
-            column = None
-            if name == found.lane:
-                column, name = trace.split(name, self.lanes)
-            suffix = "_n" if name.endswith("_n") else ""
-            self._sink(name, suffix)
-            leaf = _Leaf(name, column, None, None, Tile(1, 1, 1))
-            leaves += self._tile_columns(leaf, suffix)
-        return leaves
-
-    def _sink(self, name: str, suffix: str, before: str | None = None) -> None:
-        """Move a loop inside all loops it contains (but outside of `before`)."""
-        chain = [name, *self._nested(name)]
-        order = chain[1:]
-        order.insert(order.index(before) if before else len(order), name)
-        if order != chain:
-            self.trace.do("reorder", tuple(order))
-
-    def _nested(self, name: str) -> list[str]:
-        """The loops inside of a loop with nothing beside them, outermost first."""
-        chain: list[str] = []
-        stmt = self.trace.loop(name).body
-        while isinstance(stmt, For | If):
-            if isinstance(stmt, For):
-                chain.append(stmt.var)
-            stmt = stmt.body
-        return chain
-
-    def _tile_columns(self, leaf: _Leaf, suffix: str = "") -> list[_Leaf]:
-        trace = self.trace
-        names = set(loops(trace.func.body))
-        rows = [f"{r}{suffix}" if f"{r}{suffix}" in names else r for r in self.found.rows]
-        row = rows[-1] if rows else None
-        # Rows shared with the other lanes cannot move into this part's tile.
-        above = rows[-2] if len(rows) > 1 and leaf.lane in self._nested(rows[-2]) else None
-        count = 1 if leaf.column is None else trace.constant(leaf.column)
-        tile = self._choose(row, above, count)
-        leaf = replace(leaf, row=row, above=above, tile=tile)
-        if leaf.column is None:
-            return [replace(leaf, tile=replace(tile, columns=1))]
-        result: list[_Leaf] = []
-        for part, size in self._cut(leaf, "column", tile.columns, "_c"):
-            assert part.column is not None
-            inner = part.column
-            if trace.constant(inner) != size:
-                inner = trace.split(inner, size)[1]
-            self._sink(inner, "", before=part.lane)
-            result.append(replace(part, column=inner, tile=replace(part.tile, columns=size)))
-        return result
-
-    def _choose(self, row: str | None, above: str | None, columns: int | None) -> Tile:
-        rows = self.trace.constant(row) if row else 1
-        high = self.trace.constant(above) if above else 1
-        tile = choose_tile(rows, high, columns, self.registers)
-        wanted_rows, wanted_columns = self.knobs.get("rows", 0), self.knobs.get("columns", 0)
-        wanted_high = self.knobs.get("high", 0)
-        if wanted_rows:
-            tile = Tile(1, min(wanted_rows, rows or wanted_rows), tile.columns)
-        if wanted_columns:
-            tile = replace(tile, columns=min(wanted_columns, columns or wanted_columns))
-        if wanted_high:
-            tile = replace(tile, high=min(wanted_high, high or wanted_high))
-        if (rows or 2) > tile.rows:  # several image rows only where a tile holds whole rows
-            tile = replace(tile, high=1)
-        return tile
-
-    def _rows(self, leaf: _Leaf) -> list[_Leaf]:
-        """Cut the rows of one part into full tiles and tails."""
-        trace = self.trace
-        result: list[_Leaf] = []
-        inside = leaf.above is not None and (leaf.column or leaf.lane) in self._nested(leaf.above)
-        high = leaf.tile.high if inside else 1
-        tall = self._cut(leaf, "above", high, "_y") if high > 1 else [(leaf, 1)]
-        for part, high in tall:
-            above = part.above
-            if high > 1 and above is not None and trace.constant(above) != high:
-                above = trace.split(above, high)[1]
-            inner_above = above if high > 1 else None
-            if inner_above is not None:
-                self._sink(inner_above, "", before=part.column or part.lane)
-            part = replace(part, above=inner_above)
-            for each, size in self._cut(part, "row", part.tile.rows, "_x"):
-                row = each.row
-                if row is not None and trace.constant(row) != size:
-                    row = trace.split(row, size)[1]
-                if row is not None:
-                    self._sink(row, "", before=each.lane)
-                result.append(replace(each, row=row, tile=Tile(high, size, each.tile.columns)))
-        return result
-
-    def _cut(self, leaf: _Leaf, role: str, size: int, suffix: str) -> list[tuple[_Leaf, int]]:
-        """Partition the loop of a role into whole tiles and a tail; both with their tile size."""
-        name = getattr(leaf, role)
-        if name is None:
-            return [(leaf, 1)]
-        trace = self.trace
-        extent = trace.extent(name)
-        if isinstance(extent, Const):
-            whole, rest = divmod(int(extent.value), size)
-            if not whole:
-                return [(leaf, rest)]
-            if not rest:
-                return [(leaf, size)]
-            trace.do("partition", name, whole * size, suffix)
-            return [(leaf, size), (self._renamed(leaf, suffix), rest)]
-        if role == "column":  # lanes are masked; one vector at a time
-            return [(leaf, 1)]
-        if size == 1 or surely_divides(size, extent):
-            return [(leaf, size)]
-        if not surely_at_most(0, extent):  # as `w - 2` is not; such a loop runs no iteration
-            extent = maximum(extent, 0)
-        trace.do("partition", name, str(extent // size * size), suffix)
-        tail = self._renamed(leaf, suffix)
-        if size > TAIL_ROWS and size % TAIL_ROWS == 0:  # else the cut is not surely inside
-            return [(leaf, size), *self._cut(tail, role, TAIL_ROWS, suffix)]
-        return [(leaf, size), (tail, 1)]
-
-    def _renamed(self, leaf: _Leaf, suffix: str) -> _Leaf:
-        """The leaf after partition: loops inside of the cut one exist twice."""
-        names = loops(self.trace.func.body)
-
-        def copy(name: str | None) -> str | None:
-            return f"{name}{suffix}" if name is not None and f"{name}{suffix}" in names else name
-
-        lane = copy(leaf.lane)
-        assert lane is not None
-        return _Leaf(lane, copy(leaf.column), copy(leaf.row), copy(leaf.above), leaf.tile)
-
-    def _tile_loops(self, leaf: _Leaf) -> list[str]:
+    def _tile_loops(self, leaf: Leaf) -> list[str]:
         """The loops of a leaf's tile, outermost first."""
         inside = {leaf.row, leaf.above, leaf.column, leaf.lane}
         return [v for v in self._chain(leaf.lane) if v in inside]
 
-    def _enclosed(self, leaf: _Leaf) -> _Leaf:
+    def _enclosed(self, leaf: Leaf) -> Leaf:
         """Give a tile that no loop surrounds a loop of one iteration, to compute its own sum in.
 
         Without it, each part would compute the sums of all parts.
@@ -333,9 +170,9 @@ class _Tiling:
         _, inner = self.trace.split(first, extent)
         roles = (leaf.column, leaf.row, leaf.above)
         column, row, above = (inner if name == first else name for name in roles)
-        return _Leaf(inner if leaf.lane == first else leaf.lane, column, row, above, leaf.tile)
+        return Leaf(inner if leaf.lane == first else leaf.lane, column, row, above, leaf.tile)
 
-    def _accumulate(self, leaf: _Leaf, total: str) -> None:
+    def _accumulate(self, leaf: Leaf, total: str) -> None:
         """Put the accumulation of one tile into registers, right before the tile is written."""
         trace = self.trace
         tile = self._tile_loops(leaf)
@@ -411,7 +248,7 @@ class _Tiling:
             trace.tile_loop(name)
         trace.tile_loop(last, lanes=True)
 
-    def _unroll_steps(self, name: str, leaf: _Leaf) -> None:
+    def _unroll_steps(self, name: str, leaf: Leaf) -> None:
         tile = leaf.tile
         fmas = tile.high * tile.rows * tile.columns
         limit = self.knobs.get("steps", 0) or min(MAX_STEPS, max(1, MAX_FMAS // fmas))
@@ -419,7 +256,7 @@ class _Tiling:
         if factor > 1:
             self.trace.do("annotate", name, "unroll", factor)
 
-    def _place(self, operand: str, leaves: list[_Leaf]) -> None:
+    def _place(self, operand: str, leaves: list[Leaf]) -> None:
         """Compute the operand in the innermost loop around all rows that use a column tile of it.
 
         Where there is none, all of it is for one tile.
@@ -432,7 +269,7 @@ class _Tiling:
         if shared:
             self.trace.do("compute_at", operand, shared[-1])
 
-    def _pack(self, total: str, leaf: _Leaf, operand: str) -> None:
+    def _pack(self, total: str, leaf: Leaf, operand: str) -> None:
         """Copy the column operand of one column tile so that lanes lie side by side."""
         trace = self.trace
         if not any(x.buffer == operand for x in loads(trace.stage(total).value)):
@@ -450,7 +287,7 @@ class _Tiling:
             order = (*(d for d in range(rank) if d != along[0]), along[0])
             trace.do("transform_layout", name, order)
 
-    def _outside_of_rows(self, leaf: _Leaf) -> str | None:
+    def _outside_of_rows(self, leaf: Leaf) -> str | None:
         """The loop around all rows that use one column tile."""
         tile = self._tile_loops(leaf)
         reuse = [v for v in self._chain(leaf.lane) if v in tile or v.startswith(self.found.rows)]

@@ -1,0 +1,207 @@
+"""Cut the result of a contraction into register tiles, each one a nest of its own.
+
+Whole tiles come first, tails behind them, so that no loop inside of a tile has a guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dlc.core.target import Target
+from dlc.schedule.loop import For, If, loops
+from dlc.schedule.rules.contraction import Contraction
+from dlc.schedule.rules.tile import TAIL_ROWS, Tile, choose_tile, vector_registers
+from dlc.schedule.trace import Trace
+from dlc.te.expr import Const, maximum
+from dlc.te.simplify import surely_at_most, surely_divides
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One tile shape: its loops. None where there is no such loop (left)."""
+
+    lane: str
+    column: str | None
+    row: str | None
+    above: str | None
+    tile: Tile
+
+
+def cut_tiles(
+    trace: Trace,
+    found: Contraction,
+    target: Target,
+    knobs: Mapping[str, int],
+    *,
+    columns_outside: bool,
+) -> list[Leaf]:
+    """Cut lanes, columns and rows; the loops of each tile.
+
+    With `columns_outside`, a tile of columns is kept while all rows pass.
+    """
+    lanes = target.lanes(4)
+    registers = vector_registers(target, lanes)
+    cut = _Cut(trace, found, knobs, lanes, registers, columns_outside)
+    return [leaf for part in cut.columns() for leaf in cut.rows(part)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    trace: Trace
+    found: Contraction
+    knobs: Mapping[str, int]
+    lanes: int
+    registers: int
+    columns_outside: bool
+
+    def columns(self) -> list[Leaf]:
+        """Cut lanes and columns; each part has the loops [..., columns, rows..., ci, lane]."""
+        trace, found = self.trace, self.found
+        width = trace.constant(found.lane)
+        if width is not None and width <= self.lanes:
+            column = found.columns[-1] if found.columns else None
+            trace.do("reorder", tuple(self._order(list(found.columns), [found.lane])))
+            return self._tile_columns(Leaf(found.lane, column, None, None, Tile(1, 1, 1)))
+        columns = [*found.columns, found.lane]
+        trace.do("reorder", tuple(self._order(columns, [])))
+        parts = [found.lane]
+        if width is not None and width % self.lanes:
+            trace.do("partition", found.lane, width // self.lanes * self.lanes, "_n")
+            parts.append(f"{found.lane}_n")
+        leaves: list[Leaf] = []
+        for name in parts:
+            column = None
+            if name == found.lane:
+                column, name = trace.split(name, self.lanes)
+            suffix = "_n" if name.endswith("_n") else ""
+            self._sink(name)
+            leaf = Leaf(name, column, None, None, Tile(1, 1, 1))
+            leaves += self._tile_columns(leaf, suffix)
+        return leaves
+
+    def _order(self, column: list[str], lane: list[str]) -> list[str]:
+        """All loops of the result, columns outside or inside the rows."""
+        found = self.found
+        rows = list(found.rows)
+        if self.columns_outside:
+            return [*found.batch, *column, *rows, *lane]
+        return [*found.batch, *rows[:-1], *column, *rows[-1:], *lane]
+
+    def _tile_columns(self, leaf: Leaf, suffix: str = "") -> list[Leaf]:
+        trace = self.trace
+        names = set(loops(trace.func.body))
+        rows = [f"{r}{suffix}" if f"{r}{suffix}" in names else r for r in self.found.rows]
+        row = rows[-1] if rows else None
+        # Rows shared with the other lanes cannot move into this part's tile.
+        above = rows[-2] if len(rows) > 1 and leaf.lane in self._nested(rows[-2]) else None
+        count = 1 if leaf.column is None else trace.constant(leaf.column)
+        tile = self._choose(row, above, count)
+        leaf = replace(leaf, row=row, above=above, tile=tile)
+        if leaf.column is None:
+            return [replace(leaf, tile=replace(tile, columns=1))]
+        result: list[Leaf] = []
+        for part, size in self._cut(leaf, "column", tile.columns, "_c"):
+            assert part.column is not None
+            inner = part.column
+            if trace.constant(inner) != size:
+                inner = trace.split(inner, size)[1]
+            self._sink(inner, before=part.lane)
+            result.append(replace(part, column=inner, tile=replace(part.tile, columns=size)))
+        return result
+
+    def _choose(self, row: str | None, above: str | None, columns: int | None) -> Tile:
+        rows = self.trace.constant(row) if row else 1
+        high = self.trace.constant(above) if above else 1
+        tile = choose_tile(rows, high, columns, self.registers)
+        wanted_rows, wanted_columns = self.knobs.get("rows", 0), self.knobs.get("columns", 0)
+        wanted_high = self.knobs.get("high", 0)
+        if wanted_rows:
+            tile = Tile(1, min(wanted_rows, rows or wanted_rows), tile.columns)
+        if wanted_columns:
+            tile = replace(tile, columns=min(wanted_columns, columns or wanted_columns))
+        if wanted_high:
+            tile = replace(tile, high=min(wanted_high, high or wanted_high))
+        if (rows or 2) > tile.rows:  # several image rows only where a tile holds whole rows
+            tile = replace(tile, high=1)
+        return tile
+
+    def rows(self, leaf: Leaf) -> list[Leaf]:
+        """Cut the rows of one part into full tiles and tails."""
+        trace = self.trace
+        result: list[Leaf] = []
+        inside = leaf.above is not None and (leaf.column or leaf.lane) in self._nested(leaf.above)
+        high = leaf.tile.high if inside else 1
+        tall = self._cut(leaf, "above", high, "_y") if high > 1 else [(leaf, 1)]
+        for part, high in tall:
+            above = part.above
+            if high > 1 and above is not None and trace.constant(above) != high:
+                above = trace.split(above, high)[1]
+            inner_above = above if high > 1 else None
+            if inner_above is not None:
+                self._sink(inner_above, before=part.column or part.lane)
+            part = replace(part, above=inner_above)
+            for each, size in self._cut(part, "row", part.tile.rows, "_x"):
+                row = each.row
+                if row is not None and trace.constant(row) != size:
+                    row = trace.split(row, size)[1]
+                if row is not None:
+                    self._sink(row, before=each.lane)
+                result.append(replace(each, row=row, tile=Tile(high, size, each.tile.columns)))
+        return result
+
+    def _cut(self, leaf: Leaf, role: str, size: int, suffix: str) -> list[tuple[Leaf, int]]:
+        """Partition the loop of a role into whole tiles and a tail; both with their tile size."""
+        name = getattr(leaf, role)
+        if name is None:
+            return [(leaf, 1)]
+        trace = self.trace
+        extent = trace.extent(name)
+        if isinstance(extent, Const):
+            whole, rest = divmod(int(extent.value), size)
+            if not whole:
+                return [(leaf, rest)]
+            if not rest:
+                return [(leaf, size)]
+            trace.do("partition", name, whole * size, suffix)
+            return [(leaf, size), (self._renamed(leaf, suffix), rest)]
+        if role == "column":  # lanes are masked; one vector at a time
+            return [(leaf, 1)]
+        if size == 1 or surely_divides(size, extent):
+            return [(leaf, size)]
+        if not surely_at_most(0, extent):  # as `w - 2` is not; such a loop runs no iteration
+            extent = maximum(extent, 0)
+        trace.do("partition", name, str(extent // size * size), suffix)
+        tail = self._renamed(leaf, suffix)
+        if size > TAIL_ROWS and size % TAIL_ROWS == 0:  # else the cut is not surely inside
+            return [(leaf, size), *self._cut(tail, role, TAIL_ROWS, suffix)]
+        return [(leaf, size), (tail, 1)]
+
+    def _renamed(self, leaf: Leaf, suffix: str) -> Leaf:
+        """The leaf after partition: loops inside of the cut one exist twice."""
+        names = loops(self.trace.func.body)
+
+        def copy(name: str | None) -> str | None:
+            return f"{name}{suffix}" if name is not None and f"{name}{suffix}" in names else name
+
+        lane = copy(leaf.lane)
+        assert lane is not None
+        return Leaf(lane, copy(leaf.column), copy(leaf.row), copy(leaf.above), leaf.tile)
+
+    def _sink(self, name: str, before: str | None = None) -> None:
+        """Move a loop inside all loops it contains (but outside of `before`)."""
+        chain = [name, *self._nested(name)]
+        order = chain[1:]
+        order.insert(order.index(before) if before else len(order), name)
+        if order != chain:
+            self.trace.do("reorder", tuple(order))
+
+    def _nested(self, name: str) -> list[str]:
+        """The loops inside of a loop with nothing beside them, outermost first."""
+        chain: list[str] = []
+        stmt = self.trace.loop(name).body
+        while isinstance(stmt, For | If):
+            if isinstance(stmt, For):
+                chain.append(stmt.var)
+            stmt = stmt.body
+        return chain
