@@ -11,7 +11,7 @@ import pytest
 from dlc.codegen.cuda.emulate import Emulator
 from dlc.core.types import DType
 from dlc.graph.lower import lower_group
-from dlc.graph.ops.norm import Softmax
+from dlc.graph.ops.softmax import Softmax
 from dlc.graph.text import parse_graph
 from dlc.schedule.interpret import run_func
 from dlc.schedule.loop import Func

@@ -26,6 +26,7 @@ from dlc.graph.ops import (
     planes_planar,
     pool,
     quotient,
+    softmax,
 )
 from dlc.graph.ops import reduce as red
 from dlc.graph.ops import winograd as wino
@@ -376,17 +377,17 @@ def _norms() -> list[Case]:
              onnx=same("LRN", size=4, beta=0.5, bias=2.0)),  # theirs needs n == c
         case(norm.LRN(size=3, beta=0.5, bias=2.0), "f32[1, 5, 2, 3]", data="unit", rtol=1e-5,
              onnx=Onnx("LRN", {"size": 3, "beta": 0.5, "bias": 2.0}, by_runtime=True)),
-        case(norm.Softmax(), "f32[n, 5]", data="unit", rtol=1e-5, onnx=same("Softmax")),
-        case(norm.Softmax(axis=1), "f32[2, n, 3]", data="unit", rtol=1e-5),
-        case(norm.Softmax(), "f32[2, 3]", rtol=1e-5,
+        case(softmax.Softmax(), "f32[n, 5]", data="unit", rtol=1e-5, onnx=same("Softmax")),
+        case(softmax.Softmax(axis=1), "f32[2, n, 3]", data="unit", rtol=1e-5),
+        case(softmax.Softmax(), "f32[2, 3]", rtol=1e-5,
              values=([math.inf, 1, 2, -math.inf, -math.inf, -math.inf],)),
-        case(norm.Softmax(), "f32[3]", rtol=1e-5, values=([1000.0, 999.0, -math.inf],)),
-        case(norm.LogSoftmax(axis=-2), "f32[2, 4, 3]", data="unit", rtol=1e-5,
+        case(softmax.Softmax(), "f32[3]", rtol=1e-5, values=([1000.0, 999.0, -math.inf],)),
+        case(softmax.LogSoftmax(axis=-2), "f32[2, 4, 3]", data="unit", rtol=1e-5,
              onnx=same("LogSoftmax", axis=-2)),
-        case(norm.LogSoftmax(), "f32[n, 3]", data="unit", rtol=1e-5),
-        case(norm.LogSoftmax(axis=0), "f32[n, 2]", data="unit", rtol=1e-5),
-        case(norm.Softmax(axis=0), "f32[7, 2]", data="unit", rtol=1e-5),
-        *both(case(norm.Softmax(), "f32[2, 5]", data="unit", rtol=1e-5)),
+        case(softmax.LogSoftmax(), "f32[n, 3]", data="unit", rtol=1e-5),
+        case(softmax.LogSoftmax(axis=0), "f32[n, 2]", data="unit", rtol=1e-5),
+        case(softmax.Softmax(axis=0), "f32[7, 2]", data="unit", rtol=1e-5),
+        *both(case(softmax.Softmax(), "f32[2, 5]", data="unit", rtol=1e-5)),
     ]  # fmt: skip
 
 

@@ -18,13 +18,14 @@ from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.matmul import MatMul, MatMulPacked
-from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm, LogSoftmax, Softmax
+from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm
 from dlc.graph.ops.norm_blocked import InstanceNormBlocked
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import ArgMax, Reduce
 from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.scatter import ScatterElements, ScatterND
 from dlc.graph.ops.shape import Slice, Transpose
+from dlc.graph.ops.softmax import LogSoftmax, Softmax
 from dlc.graph.ops.winograd import ConvWinograd
 from dlc.schedule.edit import loops_around
 from dlc.schedule.interpret import run_func

@@ -15,8 +15,8 @@ from dlc.frontend.onnx.reshape import reshape_to, transpose
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.norm import Softmax
 from dlc.graph.ops.shape import Expand
+from dlc.graph.ops.softmax import Softmax
 from dlc.te.expr import ONE, ZERO, Const
 from dlc.te.simplify import canonical
 from dlc.te.types import const_size

@@ -27,7 +27,7 @@ from dlc.graph.ops.binary import Add, Less, LessEqual, Mul, Sub, Where
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.norm import Softmax
+from dlc.graph.ops.softmax import Softmax
 from dlc.te.expr import ZERO, Expr, const, index
 from dlc.te.simplify import canonical
 

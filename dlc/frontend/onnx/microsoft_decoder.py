@@ -25,8 +25,8 @@ from dlc.graph.ops.binary import Add, And, Less, LessEqual, Maximum, Sub, Where
 from dlc.graph.ops.cache import TensorScatter
 from dlc.graph.ops.elementwise import Tanh
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.norm import Softmax
 from dlc.graph.ops.shape import Expand
+from dlc.graph.ops.softmax import Softmax
 from dlc.te.expr import ONE, ZERO, Expr, maximum
 from dlc.te.simplify import canonical
 

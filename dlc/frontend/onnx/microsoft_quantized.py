@@ -34,9 +34,9 @@ from dlc.graph.ops.activation import LeakyRelu, Sigmoid
 from dlc.graph.ops.binary import Add, Div, Maximum, Minimum, Mul, Sub, Where
 from dlc.graph.ops.elementwise import Round
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.norm import Softmax
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.shape import Transpose
+from dlc.graph.ops.softmax import Softmax
 
 _WHOLE = (0, 0)  # one scale for all
 

@@ -28,8 +28,9 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.activation import Gelu, Silu
 from dlc.graph.ops.binary import Add, And, Mul, Or, Sub
 from dlc.graph.ops.elementwise import IsInf, IsNaN, Not, Sqrt
-from dlc.graph.ops.norm import GroupNorm, Softmax
+from dlc.graph.ops.norm import GroupNorm
 from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.softmax import Softmax
 
 converter("GatherND", since=1, domain=DOMAIN)(convert_gather_nd)
 converter("GridSample", since=1, domain=DOMAIN)(convert_grid_sample)

@@ -18,16 +18,9 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, Div, Equal, Mul, Sub, Where
 from dlc.graph.ops.elementwise import Reciprocal, Sqrt
 from dlc.graph.ops.gather import OneHot
-from dlc.graph.ops.norm import (
-    BatchNorm,
-    GroupNorm,
-    InstanceNorm,
-    LayerNorm,
-    LogSoftmax,
-    RMSNorm,
-    Softmax,
-)
+from dlc.graph.ops.norm import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from dlc.graph.ops.reduce import ArgMax, Reduce
+from dlc.graph.ops.softmax import LogSoftmax, Softmax
 from dlc.te.expr import ONE
 
 

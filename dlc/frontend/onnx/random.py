@@ -18,9 +18,9 @@ from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import unsqueeze
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Div, Less, LessEqual, Maximum, Minimum, Mul, Sub, Where
-from dlc.graph.ops.norm import Softmax
 from dlc.graph.ops.random import RandomNormal, RandomUniform
 from dlc.graph.ops.reduce import CumSum, Reduce
+from dlc.graph.ops.softmax import Softmax
 from dlc.te.expr import Expr, index
 
 

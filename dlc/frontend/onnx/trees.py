@@ -39,8 +39,8 @@ from dlc.graph.ops.binary import (
 )
 from dlc.graph.ops.elementwise import IsNaN, Neg, Not
 from dlc.graph.ops.gather import Gather, GatherElements
-from dlc.graph.ops.norm import Softmax
 from dlc.graph.ops.reduce import ArgMax, Reduce
+from dlc.graph.ops.softmax import Softmax
 from dlc.te.expr import index
 from dlc.te.simplify import surely_less
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Div, Sub
 from dlc.graph.ops.elementwise import Exp
-from dlc.graph.ops.norm import Softmax
 from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.softmax import Softmax
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
 
 
