@@ -12,6 +12,7 @@ from dlc.graph.conditions import Condition, conditions
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.lower_control import lower_if, lower_loop
 from dlc.graph.lower_nest import is_nest, lower_nest
+from dlc.graph.lower_scan import lower_scan
 from dlc.graph.op import Array
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
@@ -45,7 +46,7 @@ from dlc.schedule.program import (
     View,
 )
 from dlc.schedule.verify_program import verify_program
-from dlc.te.expr import ZERO, Expr, Var
+from dlc.te.expr import ZERO, Expr
 from dlc.te.simplify import canonical
 from dlc.te.tensor import placeholder
 from dlc.te.transform import free_vars, rename_buffers
@@ -232,7 +233,7 @@ class Lowering:
             case If():
                 return lower_if(self, node, node.op, buffers, prefix)
             case Scan():
-                return self.loop(node, node.op, buffers, prefix)
+                return lower_scan(self, node, node.op, buffers, prefix)
             case _:
                 raise InternalError(detail=f"{node.op.name} reached lowering outside of a group")
 
@@ -284,53 +285,6 @@ class Lowering:
             taken.add(name)
         kernels = tuple(replace(k, name=names[k.name]) for k in self.kernels.values())
         return [_renamed(stmt, names) for stmt in body], kernels
-
-    def loop(self, node: Node, scan: Scan, outer: dict[Value, str], prefix: str) -> list[HostStmt]:
-        """A scan: carries live in buffers that each step replaces; sequences are views at t."""
-        own = f"{prefix}{node.outputs[0].name}_"
-        count = scan.carries
-        sequences = len(node.outputs) - count
-        body, step = scan.body, Var(f"{own}t")
-        reads = node.inputs[count:]
-        stacked = [v for v in reads[: len(body.inputs) - count] if self.is_sequence(v, node, scan)]
-        steps = (stacked[0] if stacked else node.outputs[count]).type.shape[0]
-        at = steps - 1 - step if scan.reverse else step
-        before: list[HostStmt] = []
-        inside: list[HostStmt] = []
-        buffers: dict[Value, str] = {}
-        for value, start in zip(body.inputs[:count], node.inputs[:count], strict=True):
-            buffers[value] = self.own(own + value.name, value.type)
-            before.append(Copy(buffers[value], self.touch(outer[start])))
-        for value, source in zip(body.inputs[count:], reads, strict=True):
-            if self.is_sequence(source, node, scan):
-                offset = at * value.type.elems
-                inside.append(self.view(own + value.name, value.type, outer[source], offset))
-                buffers[value] = own + value.name
-            else:
-                buffers[value] = outer[source]
-        buffers |= {value: value.name for value in body.constants}
-        carried = [buffers[v] for v in body.inputs[:count]]
-        rows: list[tuple[Value, str]] = []
-        for value, result in zip(body.outputs[count:], node.outputs[count:], strict=True):
-            outer[result] = self.own(prefix + result.name, result.type)
-            row = f"{own}{result.name}_row"
-            inside.append(self.view(row, value.type, outer[result], at * value.type.elems))
-            rows.append((value, row))
-        assert len(rows) == sequences
-        inside += self.block(body, buffers, own, repeated=True)
-        unreleased = self.unreleased
-        inside += [Copy(row, buffers[value]) for value, row in rows]
-        inside += self.renew(body.outputs[:count], carried, buffers, own)
-        inside += map(Release, unreleased)
-        outer |= zip(node.outputs[:count], carried, strict=True)
-        for name in (*carried, *buffers.values()):
-            self.touch(name)
-        return [*before, HostLoop(step.name, steps, tuple(inside))]
-
-    def is_sequence(self, value: Value, node: Node, scan: Scan) -> bool:
-        """Whether an operand of a scan is read one step at a time: its body sees one rank less."""
-        position = node.inputs.index(value)
-        return scan.body.inputs[position].type.rank == value.type.rank - 1
 
     def renew(
         self, values: tuple[Value, ...], carried: list[str], buffers: dict[Value, str], own: str
