@@ -19,9 +19,9 @@ from dlc.codegen.llvm.ir import (
     poison,
     type_of,
 )
+from dlc.codegen.llvm.register_access import RegisterAccess
 from dlc.codegen.llvm.registers import Chunk, Registers
 from dlc.codegen.llvm.storage import Storage
-from dlc.core.errors import CodegenError
 from dlc.core.types import NARROW_FLOATS, DType
 from dlc.te.expr import Const, Expr, Load, Var
 from dlc.te.simplify import surely_at_most, surely_less
@@ -46,6 +46,7 @@ class Memory:
         self.arith = arith
         self.indices = indices
         self.registers = Registers(builder)
+        self._in_registers = RegisterAccess(self.registers, arith, indices)
         self.storage: dict[str, Storage] = {}
         self.versions: dict[str, int] = {}
         self.mask: Val | None = None  # which lanes run; None: all
@@ -91,7 +92,7 @@ class Memory:
         index = self._with_lane(storage, index)
         flat = self.indices.element(index, storage.strides)
         if storage.base is None:
-            return self._read_register(storage, index, flat)
+            return self._in_registers.read(storage, index, flat)
         if flat.lane == 0:
             return self._load_at(storage, flat, 0)
         if flat.lane == 1:
@@ -293,6 +294,13 @@ class Memory:
         )
         return Val(name, value.elem, value.lanes)
 
+    def register_chunks(self, buffer: str, index: tuple[Expr, ...]) -> list[Chunk]:
+        """The elements of a register buffer that a store to `index` writes."""
+        storage = self.storage[buffer]
+        index = self._with_lane(storage, index)
+        flat = self.indices.element(index, storage.strides)
+        return self._in_registers.chunks(storage, index, flat)
+
     # Stores.
 
     def store(self, buffer: str, index: tuple[Expr, ...], value: Val) -> None:
@@ -301,7 +309,7 @@ class Memory:
         index = self._with_lane(storage, index)
         flat = self.indices.element(index, storage.strides)
         if storage.base is None:
-            self._write_register(storage, index, flat, value)
+            self._in_registers.write(storage, index, flat, value, self.mask)
             return
         self.changed(storage.alias)
         lanes = self.indices.lanes
@@ -357,57 +365,3 @@ class Memory:
 
         self._lane_by_lane(one, self.storage[buffer])
         self.changed(self.storage[buffer].alias)
-
-    # Register buffers.
-
-    def chunks(self, storage: Storage, index: tuple[Expr, ...], flat: Flat) -> list[Chunk]:
-        """The elements of a register buffer an access touches: one chunk, or one for each lane."""
-        if flat.lane == 0 or flat.lane == 1:
-            self._check_constant(storage, index, flat)
-            lanes = self.indices.lanes if flat.lane else 0
-            return [Chunk(storage.name, flat.const, lanes)]
-        flats = self.indices.per_lane(lambda: self.indices.element(index, storage.strides))
-        for at in flats:
-            self._check_constant(storage, index, at)
-        return [Chunk(storage.name, at.const, 0) for at in flats]
-
-    def register_chunks(self, buffer: str, index: tuple[Expr, ...]) -> list[Chunk]:
-        """The elements of a register buffer that a store to `index` writes."""
-        storage = self.storage[buffer]
-        index = self._with_lane(storage, index)
-        return self.chunks(storage, index, self.indices.element(index, storage.strides))
-
-    def _check_constant(self, storage: Storage, index: tuple[Expr, ...], flat: Flat) -> None:
-        if flat.rest:
-            at = ", ".join(map(str, index))
-            raise CodegenError(
-                stage="code generation",
-                unit=f"register buffer '{storage.name}'",
-                reason=f"its index [{at}] is not a constant after unrolling",
-                hint="unroll the loops it reads, or use scope 'local'",
-            )
-
-    def _read_register(self, storage: Storage, index: tuple[Expr, ...], flat: Flat) -> Val:
-        parts = [self.registers.read(c) for c in self.chunks(storage, index, flat)]
-        return parts[0] if len(parts) == 1 else self.indices.gather(parts)
-
-    def _write_register(
-        self, storage: Storage, index: tuple[Expr, ...], flat: Flat, value: Val
-    ) -> None:
-        chunks = self.chunks(storage, index, flat)
-        if len(chunks) == 1 and chunks[0].lanes:
-            value = self.indices.splat(value, chunks[0].lanes)
-            if self.mask is not None:
-                value = self.arith.select(self.mask, value, self.registers.read(chunks[0]))
-            self.registers.write(chunks[0], value)
-            return
-        if len(chunks) == 1:  # one element for all lanes: the last one that runs wins
-            chunks = chunks * max(value.lanes, 1)
-        for lane, chunk in enumerate(chunks):
-            part = value
-            if value.lanes:
-                part = self.builder.op(f"extractelement {value}, i64 {lane}", value.elem)
-            if self.mask is not None and self.indices.lanes and (value.lanes or len(chunks) > 1):
-                on = self.builder.op(f"extractelement {self.mask}, i64 {lane}", "i1")
-                part = self.arith.select(on, part, self.registers.read(chunk))
-            self.registers.write(chunk, part)
