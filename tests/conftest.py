@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,16 @@ def pytest_addoption(parser):
     parser.addoption(
         "--models", metavar="DIR", type=Path, help="also compile the large models, and those in DIR"
     )
+
+
+def pytest_sessionfinish():
+    """Look for garbage before a worker says that it has finished, so that pytest finds none later.
+
+    That takes seconds after thousands of tests, and xdist interrupts a worker that takes more than
+    five to end: whatever it interrupts then is told as a warning.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

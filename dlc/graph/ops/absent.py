@@ -44,8 +44,9 @@ def sparse_conv(
     parts = dict(windows(x.astype(np.float64), kernel, stride, dilation))
     some = next(iter(parts.values()))
     total = np.zeros((x.shape[0], oc, *some.shape[2:]))
-    for o, i, *position in np.argwhere(~((w == 0) & np.signbit(w))):
-        channel = o // (oc // groups) * per_group + i
-        part = parts[tuple(int(p) for p in position)][:, channel]
-        total[:, o] += part * float(w[(o, i, *position)])
+    with np.errstate(invalid="ignore"):  # infinity times 0, and less infinity, are NaN
+        for o, i, *position in np.argwhere(~((w == 0) & np.signbit(w))):
+            channel = o // (oc // groups) * per_group + i
+            part = parts[tuple(int(p) for p in position)][:, channel]
+            total[:, o] += part * float(w[(o, i, *position)])
     return total
