@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dlc.cli.argument import parse_sizes
+from dlc.cli.option import InputOption, JsonOption, SizeOption
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
 from dlc.core.errors import UserError
 
@@ -64,20 +65,15 @@ def bench(
         Path | None,
         typer.Option("--model", help="ONNX file for --against; default: beside the artefact."),
     ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", "-i", help="As in dlc run; default: random values."),
-    ] = None,
-    dim: Annotated[
-        list[str] | None, typer.Option("--dim", help="An open size: batch=8. Repeatable.")
-    ] = None,
+    inputs: InputOption = None,
+    dim: SizeOption = None,
     min_time: Annotated[
         float, typer.Option("--min-time", min=0.0, help="Seconds for each engine.")
     ] = 2.0,
     threads: Annotated[
         str | None, typer.Option("--threads", help="Numbers of threads, as 1,2,4.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Time compiled models. Engines take turns, so that a change of clock rate hits all alike."""
     sizes = parse_sizes(dim or ())

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlc.cli.argument import parse_dims, parse_shapes, parse_values, parse_variants
+from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOption
 from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_bytes, show_seconds, show_target, stderr, stdout
-from dlc.core.precision import PRECISIONS, Precision, check_precision
+from dlc.core.precision import Precision, check_precision
 from dlc.core.staging import staging
 
 if TYPE_CHECKING:
@@ -29,13 +30,8 @@ def build(
         Path | None,
         typer.Option("--output", "-o", help="What to write; default: MODEL with suffix .so."),
     ] = None,
-    target: Annotated[
-        str, typer.Option("--target", "-t", help="native, or 'llvm -mcpu=…'; see dlc targets.")
-    ] = "native",
-    shape: Annotated[
-        list[str] | None,
-        typer.Option("--shape", help="Fix the shape of an input: x=1,3,224,224. Repeatable."),
-    ] = None,
+    target: TargetOption = "native",
+    shape: ShapeOption = None,
     dim: Annotated[
         list[str] | None,
         typer.Option("--dim", help="Fix or bound a size: batch=1, batch=1..32. Repeatable."),
@@ -52,10 +48,7 @@ def build(
             "--variant", help="Also a program for some sizes alone: batch=1,seq=1..64. Repeatable."
         ),
     ] = None,
-    precision: Annotated[
-        str,
-        typer.Option("--precision", help="Of float32 products: " + ", ".join(PRECISIONS) + "."),
-    ] = "highest",
+    precision: PrecisionOption = "highest",
     half: Annotated[
         str | None,
         typer.Option("--half", help="fp16 or bf16: compute in 16-bit floats where that is safe."),
@@ -72,7 +65,7 @@ def build(
         typer.Option("--verify/--no-verify", help="Compare with onnxruntime on random inputs."),
     ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compile an ONNX model into a shared library."""
     # What the command line says is checked before the compiler is imported.

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
+from dlc.cli.option import JsonOption
 from dlc.cli.screen import print_json, show_bytes, stdout
 
 app = typer.Typer(help="Show or clear the cache of compiled kernels.", no_args_is_help=True)
-_Json = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
 
 
 @app.command()
-def info(as_json: _Json = False) -> None:
+def info(as_json: JsonOption = False) -> None:
     """Say where the cache is and how much it holds."""
     from dlc.core.cache import default_cache
 
@@ -28,7 +26,7 @@ def info(as_json: _Json = False) -> None:
 
 
 @app.command()
-def clear(as_json: _Json = False) -> None:
+def clear(as_json: JsonOption = False) -> None:
     """Remove every compiled kernel."""
     from dlc.core.cache import default_cache
 

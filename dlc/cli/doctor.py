@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from dlc.cli.option import JsonOption
 from dlc.cli.screen import print_json, show_target, stdout
 from dlc.core.errors import DlcError, TargetError
 
@@ -29,9 +29,7 @@ class Finding:
     hint: str = ""
 
 
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
-) -> None:
+def doctor(as_json: JsonOption = False) -> None:
     """Check that everything a build needs is there. Exit code 5 where something is missing."""
     findings = [_ask(topic, question) for topic, question in _QUESTIONS.items()]
     bad = [finding for finding in findings if finding.status == "error"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dlc.cli.option import JsonOption
 from dlc.cli.screen import print_json, show_bytes, show_tensor, stdout, table, tensor_json
 from dlc.cli.source import is_artefact
 from dlc.core.errors import UserError
@@ -26,7 +27,7 @@ def inspect(
         bool,
         typer.Option("--support", help="Would this model build? Exit code 3 where not."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what is in a model or an artefact; nothing is compiled or run."""
     if is_artefact(path):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlc.cli.argument import parse_sizes
+from dlc.cli.option import InputOption, JsonOption, SizeOption
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
 
 if TYPE_CHECKING:
@@ -20,19 +21,14 @@ _NAMES = 16  # characters of a kernel's and of its nodes' names on the screen
 
 def profile(
     path: Annotated[Path, typer.Argument(metavar="ARTEFACT|MODEL", help="What to run.")],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", "-i", help="As in dlc run; default: random values."),
-    ] = None,
-    dim: Annotated[
-        list[str] | None, typer.Option("--dim", help="An open size: batch=8. Repeatable.")
-    ] = None,
+    inputs: InputOption = None,
+    dim: SizeOption = None,
     threads: Annotated[
         int | None, typer.Option("--threads", help="Threads that work on one run.")
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Runs to take medians of.")] = 20,
     top: Annotated[int, typer.Option("--top", min=0, help="Steps to show; 0: all.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Time each step of a model, and compare it with the machine's peaks.
 

@@ -10,6 +10,7 @@ import typer
 
 from dlc.cli.argument import parse_file, parse_sizes
 from dlc.cli.failure import fail
+from dlc.cli.option import JsonOption, SizeOption
 from dlc.cli.screen import print_json, stderr, stdout, table
 from dlc.core.errors import UserError, VerificationError
 from dlc.core.staging import writing
@@ -40,11 +41,9 @@ def run(
     ] = None,
     rtol: Annotated[float, typer.Option(min=0, help="Relative tolerance of --expect.")] = 1e-3,
     atol: Annotated[float, typer.Option(min=0, help="Absolute tolerance of --expect.")] = 1e-4,
-    dim: Annotated[
-        list[str] | None, typer.Option("--dim", help="An open size: batch=8. Repeatable.")
-    ] = None,
+    dim: SizeOption = None,
     show: Annotated[bool, typer.Option("--print", help="Print the values.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a compiled model once. An ONNX model is compiled first."""
     from dlc.cli.source import make_feeds, open_module

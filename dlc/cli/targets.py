@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dlc.cli.option import JsonOption
 from dlc.cli.screen import print_json, show_bytes, show_target, stdout, table
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def targets(
     target: Annotated[
         str | None, typer.Argument(metavar="[TARGET]", help="A target string to explain.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the targets, or explain one."""
     from dlc.core.cpus import CPUS

@@ -12,9 +12,10 @@ import typer
 from typer.core import TyperGroup
 
 from dlc.cli.argument import parse_dims, parse_shapes
+from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOption
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
 from dlc.core.errors import LimitError, UserError
-from dlc.core.precision import PRECISIONS, check_precision
+from dlc.core.precision import check_precision
 from dlc.core.staging import writing
 
 if TYPE_CHECKING:
@@ -52,16 +53,12 @@ def tune_models(
         Path | None,
         typer.Option("--output", "-o", help="The log; default: MODEL with suffix .tune.db."),
     ] = None,
-    target: Annotated[str, typer.Option("--target", "-t", help="See dlc targets.")] = "native",
-    shape: Annotated[
-        list[str] | None, typer.Option("--shape", help="Fix a shape: x=1,3,224,224. Repeatable.")
-    ] = None,
+    target: TargetOption = "native",
+    shape: ShapeOption = None,
     dim: Annotated[
         list[str] | None, typer.Option("--dim", help="Fix a size: batch=1. Repeatable.")
     ] = None,
-    precision: Annotated[
-        str, typer.Option("--precision", help="Of float32 products: " + ", ".join(PRECISIONS) + ".")
-    ] = "highest",
+    precision: PrecisionOption = "highest",
     budget: Annotated[str, typer.Option("--budget", help="10m, 2000trials or until-flat.")] = "10m",
     search: Annotated[
         str,
@@ -94,7 +91,7 @@ def tune_models(
     progress: Annotated[
         str | None, typer.Option("--progress", help=", ".join(PROGRESS) + ".")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Search schedules for the kernels of models; Ctrl-C keeps everything."""
     if progress is not None and progress not in PROGRESS:

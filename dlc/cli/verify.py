@@ -10,6 +10,7 @@ import typer
 
 from dlc.cli.argument import parse_sizes
 from dlc.cli.failure import fail
+from dlc.cli.option import InputOption, JsonOption, SizeOption
 from dlc.cli.screen import print_json, stderr, stdout, table
 from dlc.core.errors import VerificationError
 
@@ -25,19 +26,14 @@ def verify(
         Path | None,
         typer.Argument(metavar="[ARTEFACT]", help="What was built from it; default: build it."),
     ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", "-i", help="As in dlc run; default: random values."),
-    ] = None,
+    inputs: InputOption = None,
     against: Annotated[str, typer.Option(help="Whom to ask, separated by commas.")] = _JUDGES,
     trials: Annotated[int, typer.Option(min=1, help="How many random inputs.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of the first random input.")] = 0,
     rtol: Annotated[float, typer.Option(min=0, help="Relative tolerance.")] = 1e-3,
     atol: Annotated[float, typer.Option(min=0, help="Absolute tolerance.")] = 1e-4,
-    dim: Annotated[
-        list[str] | None, typer.Option("--dim", help="An open size: batch=8. Repeatable.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    dim: SizeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare a compiled model with onnxruntime and a float64 reference.
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import platform
-from typing import Annotated
 
-import typer
-
+from dlc.cli.option import JsonOption
 from dlc.cli.screen import print_json, stdout, table
 
 REQUIRED = ("llvmlite", "ml_dtypes", "numpy", "onnx", "platformdirs", "rich", "typer")
 OPTIONAL = ("onnxruntime", "xgboost", "xgboost-cpu")
 
 
-def version(
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
-) -> None:
+def version(as_json: JsonOption = False) -> None:
     """Print the versions of dlc and of what it is built on."""
     from dlc import __version__
     from dlc.core.manifest import ABI_VERSION

@@ -1,0 +1,30 @@
+"""Options that several commands have, each with one name, one letter and one help text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dlc.core.precision import PRECISIONS
+
+JsonOption = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        "--target", "-t", help="native, 'llvm -mcpu=…' or 'cuda -arch=…'; see dlc targets."
+    ),
+]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", help="Fix the shape of an input: x=1,3,224,224. Repeatable."),
+]
+PrecisionOption = Annotated[
+    str, typer.Option("--precision", help="Of float32 products: " + ", ".join(PRECISIONS) + ".")
+]
+InputOption = Annotated[
+    list[str] | None, typer.Option("--input", "-i", help="As in dlc run; default: random values.")
+]
+SizeOption = Annotated[
+    list[str] | None, typer.Option("--dim", help="An open size: batch=8. Repeatable.")
+]
