@@ -366,7 +366,7 @@ def why_not_close(found: Array, wanted: Array, who: str, rtol: float, atol: floa
     where = [int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape)]
     return (
         f"differs from {who}: max abs {float(apart.max()):.1e} at {where}, "
-        f"{100 * bad.mean():.2g} % of the elements are outside rtol {rtol:g}/atol {atol:g}"
+        f"{100 * bad.mean():.3g} % of the elements are outside rtol {rtol:g}/atol {atol:g}"
     )
 
 

@@ -165,8 +165,10 @@ class _Resolver:
     def check_dims(self) -> None:
         """Refuse a dimension the model does not have."""
         if unknown := set(self.dims) - set(self.seen):
-            listed = ", ".join(self.seen) or "none is open"
-            raise self.bad(f"there is no dimension '{min(unknown)}'", f"the dimensions: {listed}")
+            listed = (
+                f"the open dimensions are {', '.join(self.seen)}" if self.seen else "none is open"
+            )
+            raise self.bad(f"there is no dimension '{min(unknown)}'", listed)
 
     def _dim(
         self, name: str, axis: int, dim: int | str | None, want: int | str | None
