@@ -1,6 +1,6 @@
 # All a new user needs is Python 3.11 or newer (with venv) and a C++ compiler:
 #   make demo    build two models, run one from C++, time one beside onnxruntime
-#   make test    the tests
+#   make test    lint and the tests
 # The first run makes the virtual environment .venv and installs the package into it; later runs
 # start at once, and again after a change of pyproject.toml or of the C++ sources.
 
@@ -23,11 +23,11 @@ IN_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 help:
 	@echo "make demo        build models, run one from C++, time one beside onnxruntime"
-	@echo "make test        the tests, without those of large models"
+	@echo "make test        lint, and the tests without those of large models"
 	@echo "make test-fast   the tests without the slow ones"
 	@echo "make test-slow   the slow tests, also of large models, and of those in MODELS=folder"
 	@echo "make fuzz        judge random models: COUNT=1000 SEED=0 BUDGET=10m; goes on where it stopped"
-	@echo "make fuzz-import imports 100,000 damaged models"
+	@echo "make fuzz-import import 100,000 damaged models"
 	@echo "make mutants     put 60 faults into the compiler, one at a time, and count those found"
 	@echo "make operators   write docs/operators.md and docs/onnx-tests.md anew"
 	@echo "make bench       time every model on dlc and its peers, 1 and all threads: build/benchmarks"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import dlc.graph.ops  # noqa: F401  (declares the operators)
@@ -37,6 +39,16 @@ def test_the_table_of_operators_is_current():
     text, found = operator_table.PAGE.read_text(), operator_table.page({})
     strip = operator_table.without_trials
     assert strip(text) == strip(found), "run `make operators`"
+
+
+def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["logits"].shape == (5, 10)
+    np.testing.assert_array_equal(names["m"](names["images"]), names["logits"])
 
 
 def snippets(heading: str) -> list[str]:
