@@ -84,15 +84,7 @@ def cache_factor(
     narrow = factor.a if _is_of_reader(factor) else factor
     shape = tuple(inner[axis].extent for axis in axes)
     cache = Buffer(name, TensorType(shape, narrow.dtype))
-    env: dict[str, Expr] = {
-        axis: ZERO if size == ONE else Var(new)
-        for axis, size, new in zip(axes, shape, news, strict=True)
-    }
-    at = tuple(env[axis] for axis in axes)
-    copy: Stmt = Store(name, at, substitute(narrow, env))
-    copy = guarded((substitute(c, env) for c in guards), copy)
-    for new, size in reversed(list(zip(news, shape, strict=True))):
-        copy = copy if size == ONE else For(new, size, LoopKind.SERIAL, copy)
+    copy = _copy(cache, narrow, guards, axes, news)
     cached: Expr = Load(name, tuple(map(Var, axes)), narrow.dtype)
     if _is_of_reader(factor):
         cached = replace(factor, a=cached)
@@ -107,6 +99,23 @@ def cache_factor(
 
     mark = next(s for s in sequence(target.body) if any(t.store is site.store for t in sites(s)))
     return swap_loop(func, loop, lambda f: replace(f, body=insert_before(f.body, mark, place)))
+
+
+def _copy(
+    cache: Buffer, factor: Expr, guards: list[Expr], axes: tuple[str, ...], news: list[str]
+) -> Stmt:
+    """The nest of loops `news` that fills the cache; loops of one iteration are left out."""
+    shape = cache.type.shape
+    env: dict[str, Expr] = {
+        axis: ZERO if size == ONE else Var(new)
+        for axis, size, new in zip(axes, shape, news, strict=True)
+    }
+    at = tuple(env[axis] for axis in axes)
+    copy: Stmt = Store(cache.name, at, substitute(factor, env))
+    copy = guarded((substitute(c, env) for c in guards), copy)
+    for new, size in reversed(list(zip(news, shape, strict=True))):
+        copy = copy if size == ONE else For(new, size, LoopKind.SERIAL, copy)
+    return copy
 
 
 def _is_of_reader(factor: Expr) -> TypeGuard[Cast | Unary]:

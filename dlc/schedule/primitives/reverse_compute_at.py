@@ -102,16 +102,9 @@ def reverse_compute_at(func: Func, buffer: str, loop: str) -> Func:
     reason = why_not_apart(func, home, tuple(f.var for f in around), buffer, box)
     if reason:
         refuse("reverse_compute_at", func, reason)
-    for d, span in enumerate(box):
-        needed = [
-            (offset, f.extent)
-            for v, f in loops(consumer).items()
-            for dim, offset in [plan.loops.get(v, (-1, ZERO))]
-            if dim == d
-        ]
-        if not span.whole and not all(_covers(span, around, o, e) for o, e in needed):
-            reason = f"'{loop}' does not surely compute all of '{buffer}' that is read"
-            refuse("reverse_compute_at", func, reason)
+    if not _computes_all(consumer, plan, box, around):
+        reason = f"'{loop}' does not surely compute all of '{buffer}' that is read"
+        refuse("reverse_compute_at", func, reason)
     permuted = tuple(plan.loops)
     reason = why_not_permutable(func, consumer, permuted) if isinstance(consumer, For) else ""
     if reason:
@@ -225,6 +218,15 @@ def _check_parts(
         if plan.dims(Anchor(site.store.index, site.around)) != cut:
             reason = f"a store of '{site.store.buffer}' would run several times"
             refuse("reverse_compute_at", func, reason)
+
+
+def _computes_all(consumer: Stmt, plan: Plan, box: tuple[Span, ...], around: list[For]) -> bool:
+    """Whether the boxes of all iterations together hold what the consumer's loops walk along."""
+    extents = {v: f.extent for v, f in loops(consumer).items()}
+    return all(
+        box[d].whole or _covers(box[d], around, offset, extents[v])
+        for v, (d, offset) in plan.loops.items()
+    )
 
 
 def _covers(span: Span, around: list[For], offset: Expr, extent: Expr) -> bool:
