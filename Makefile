@@ -105,7 +105,6 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/mypy tests
 	PYTHONPATH=. $(BIN)/lint-imports
 
 check: test

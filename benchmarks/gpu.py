@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.provenance import provenance
-from dlc.compiler import Precision, build
+from dlc.compiler import build
+from dlc.core.precision import Precision
 from dlc.runtime import Module, load, why_no_gpu
 
 # Name, precision, 16-bit floats.
@@ -94,7 +95,7 @@ def sanitize(path: Path, inputs: dict[str, np.ndarray], folder: Path) -> dict[st
     if checker is None:
         return {}
     arrays = folder / "inputs.npz"
-    np.savez(arrays, **inputs)
+    np.savez(arrays, **inputs)  # type: ignore[arg-type]  # no input is called allow_pickle
     found = {}
     for tool in ("memcheck", "racecheck", "synccheck"):
         command = [checker, "--tool", tool, "--error-exitcode", "7"]

@@ -25,7 +25,7 @@ def microseconds(torch: Any, run: Callable[[], Any]) -> float:
     """The median GPU time of a run."""
     for _ in range(5):
         run()
-    times = []
+    times: list[float] = []
     for _ in range(RUNS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()

@@ -152,7 +152,7 @@ def model_of(layer: Layer) -> onnx.ModelProto:
 
 def with_knobs(knobs: Mapping[str, int]) -> Callable[[Func, Target], tuple[Step, ...] | None]:
     """A scheduler that gives the rule these knobs."""
-    return lambda func, target: schedule_func(func, target, knobs).steps
+    return lambda func, target: tuple(schedule_func(func, target, knobs).steps)
 
 
 class Spaces:
@@ -262,7 +262,7 @@ def main() -> int:
     began, wrong = time.perf_counter(), 0
 
     def stop() -> bool:
-        return time.perf_counter() - began > options.limit
+        return bool(time.perf_counter() - began > options.limit)
 
     for mode in TIMED:
         for name in options.layers:

@@ -44,7 +44,7 @@ class Function:
 
 def _vectorized(function: Callable[[float], float]) -> Callable[[Array], Array]:
     many = np.frompyfunc(function, 1, 1)
-    return lambda x: many(x).astype(np.float64)
+    return lambda x: np.asarray(many(x), np.float64)
 
 
 _erf, _erfc = _vectorized(math.erf), _vectorized(math.erfc)
@@ -57,7 +57,7 @@ def _softplus(x: Array) -> Array:
 
 def _sigmoid(x: Array) -> Array:
     e = np.exp(-np.abs(x))
-    return np.where(x < 0, e, 1.0) / (1 + e)
+    return np.asarray(np.where(x < 0, e, 1.0) / (1 + e))
 
 
 def _mish(x: Array) -> Array:
@@ -101,7 +101,8 @@ def values(low: float, high: float, stride: int) -> Iterator[Array]:
             continue
         edges = sorted(int(np.float32(abs(v)).view(np.uint32)) for v in (begin, end))
         for first in range(edges[0], edges[1] + 1, stride * CHUNK):
-            bits = np.arange(first, min(first + stride * CHUNK, edges[1] + 1), stride, np.uint64)
+            last = min(first + stride * CHUNK, edges[1] + 1)
+            bits = np.arange(first, last, stride, dtype=np.uint64)
             found = bits.astype(np.uint32).view(np.float32)
             yield -found if negative else found
 
@@ -151,7 +152,7 @@ class Worst:
 
 def all_halves(low: float, high: float, dtype: Any) -> Array:
     """Every number of a type of 16 bits in a range, both zeros among them."""
-    every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    every: Array = np.arange(1 << 16, dtype=np.uint16).view(dtype)
     wide = every.astype(np.float32)
     return every[(low <= wide) & (wide <= high)]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -29,7 +30,7 @@ class Network:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
 
-    def node(self, kind: str, name: str, *inputs: str, **attributes: object) -> str:
+    def node(self, kind: str, name: str, *inputs: str, **attributes: Any) -> str:
         """Append a node."""
         self.nodes.append(helper.make_node(kind, inputs, [name], name, **attributes))
         return name

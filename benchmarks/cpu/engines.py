@@ -113,7 +113,7 @@ def main() -> None:
         return
     answer({"prepare_s": prepared})
     for line in sys.stdin:
-        times = []
+        times: list[float] = []
         end = time.perf_counter() + float(line)
         while len(times) < 3 or time.perf_counter() < end:
             began = time.perf_counter()

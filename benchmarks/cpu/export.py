@@ -18,7 +18,7 @@ SEQUENCE, WORDS, CLASSES = 128, 30000, 1000
 _VGG16 = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # channels, convolutions
 
 
-class _Only(torch.nn.Module):
+class _Only(torch.nn.Module):  # type: ignore[misc]  # torch is not looked into
     """A model of transformers, with tensors in and one tensor out."""
 
     def __init__(self, model: torch.nn.Module, names: tuple[str, ...]) -> None:
@@ -31,7 +31,7 @@ class _Only(torch.nn.Module):
         return found
 
 
-class _Lstm(torch.nn.Module):
+class _Lstm(torch.nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.layers = torch.nn.LSTM(128, 256, num_layers=2, bidirectional=True, batch_first=True)

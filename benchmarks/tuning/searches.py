@@ -74,8 +74,8 @@ def main() -> None:
     for search in searches:
         print(f"{search:14} median share of random search's trials {of_random[search]:.3f}", end="")
         print(f", of all {of_all[search]:.3f}")
-    found = {"median_share_of_random": of_random, "median_share_of_all": of_all}
-    report(given.json, {"tasks": figures, **found})
+    shares = {"median_share_of_random": of_random, "median_share_of_all": of_all}
+    report(given.json, {"tasks": figures, **shares})
 
 
 def _run(

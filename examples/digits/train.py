@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -79,7 +80,7 @@ class ConvReluPool:
         windows = np.maximum(windows.reshape(n, h // 2, w // 2, c, 4), 0)
         self.argmax = windows.argmax(-1)[..., None]
         self.pooled = windows.max(-1)
-        return self.pooled.transpose(0, 3, 1, 2)
+        return np.asarray(self.pooled.transpose(0, 3, 1, 2), np.float32)
 
     def backward(self, grad: Array) -> tuple[Array, Params]:
         """The gradients of the input and of the parameters."""
@@ -162,8 +163,8 @@ def onnx_model(params: Params) -> onnx.ModelProto:
     def block(index: int, source: str) -> list[onnx.NodeProto]:
         conv, relu, pool = (f"{kind}{index}" for kind in ("conv", "relu", "pool"))
         operands = [source, f"{conv}.weight", f"{conv}.bias"]
-        same = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
-        half = {"kernel_shape": [2, 2], "strides": [2, 2]}
+        same: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+        half: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
         return [
             helper.make_node("Conv", operands, [conv], conv, **same),
             helper.make_node("Relu", [conv], [relu], relu),
