@@ -33,7 +33,7 @@ from dlc.core.errors import ArtifactError, InternalError
 from dlc.core.types import DType
 
 MAGIC = b"DLCMODL\x1a"
-CONTAINER_VERSION = 1
+CONTAINER_VERSION = 2
 ABI_VERSION = 3  # DLC_ABI_VERSION of runtime/cpp/include/dlc/abi.h
 FOOTER = struct.Struct("<8sIIQQQQ")
 

@@ -122,8 +122,8 @@ def test_reading_what_is_no_artefact(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="damaged"):
         read_manifest(path)
     version = len(whole) - FOOTER.size + 8
-    path.write_bytes(whole[:version] + b"\x02" + whole[version + 1 :])
-    with pytest.raises(ArtifactError, match="container version 2"):
+    path.write_bytes(whole[:version] + b"\x01" + whole[version + 1 :])
+    with pytest.raises(ArtifactError, match="container version 1"):
         read_manifest(path)
 
 

@@ -15,7 +15,7 @@ namespace dlc_runtime {
 namespace {
 
 constexpr char kMagic[8] = {'D', 'L', 'C', 'M', 'O', 'D', 'L', '\x1a'};
-constexpr std::uint32_t kContainerVersion = 1;
+constexpr std::uint32_t kContainerVersion = 2;
 
 // The last bytes of the file, as dlc/core/manifest.py describes them.
 struct Footer {
