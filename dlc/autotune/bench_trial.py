@@ -35,7 +35,7 @@ class Prepared:
         inputs, outputs = interface(task)
         self.task = task
         self.outputs = outputs
-        self.inputs = {b.name: Guarded(b) for b in inputs}
+        self.inputs = {b.name: Guarded(b, shared=True) for b in inputs}
         self.shared = {out: source for out, source in task.func.in_place}
         for seed, buffer in enumerate(inputs):
             fill_input(self.inputs[buffer.name].array, seed)

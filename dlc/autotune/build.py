@@ -31,9 +31,7 @@ class _Described:
 
 
 def build_job(data: dict[str, Any]) -> Message:
-    """Answer a job: how the candidate is scheduled and its artefact.
-
-    No artefact where only the schedule is asked for, or where its nest is known.
+    """Answer a job: how the candidate is scheduled and, unless only asked that, its artefact.
 
     Raises:
         ScheduleError: the schedule is refused.
@@ -50,7 +48,7 @@ def build_job(data: dict[str, Any]) -> Message:
         "nest": found.nest,
         "features": found.features,
     }
-    if not data.get("code", True) or found.nest in data.get("known", ()):
+    if not data.get("code", True):
         return Message(reply)
     code = compile_candidate(found.func, task.target, plain=data["kind"] == "plain")
     reply["code"] = hashlib.sha256(code).hexdigest()[:24]

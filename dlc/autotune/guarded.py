@@ -56,12 +56,11 @@ class Guarded:
 def aligned(array: Array) -> Array:
     """The array itself if it begins at a cache line, else a copy that does: for timing.
 
-    The copy can only be read. It is private memory: a child has the pages of that from the moment
-    it is forked, and of shared memory only after a fault for each.
+    The copy can only be read, and is shared with children: to fork costs nothing for it.
     """
     if array.ctypes.data % _CACHE_LINE == 0:
         return array
-    memory = mmap.mmap(-1, max(1, array.nbytes), flags=mmap.MAP_ANONYMOUS | mmap.MAP_PRIVATE)
+    memory = mmap.mmap(-1, max(1, array.nbytes))
     raw = np.frombuffer(memory, np.uint8, array.nbytes)
     copy: Array = raw.view(array.dtype).reshape(array.shape)
     copy[...] = array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,17 +39,9 @@ class Anchor:
     eviction: bytes
 
 
-def build_design(
-    task: Task,
-    design: Design,
-    *,
-    code: bool = True,
-    known: Sequence[str] = (),
-    seconds: float = 20.0,
-) -> Job:
-    """Schedule a design; with `code`, compile it too unless its nest is one of those `known`."""
+def build_design(task: Task, design: Design, *, code: bool = True, seconds: float = 20.0) -> Job:
+    """Schedule a design; with `code`, compile it too."""
     what = {"kind": "design", "family": design.family, "knobs": dict(design.knobs)}
-    what |= {"known": list(known)} if known else {}
     start = hash((design.family, design.knobs[:_BEGIN]))
     return _build(task, what, code, seconds, affinity=start)
 

@@ -16,7 +16,7 @@ from dlc.autotune.executor import Executor
 from dlc.autotune.job import Anchor, Job, Reply
 from dlc.autotune.record import Status, Trial, quartile
 from dlc.autotune.search import SEARCHERS
-from dlc.autotune.search.searcher import Problem, Standing
+from dlc.autotune.search.searcher import Problem
 from dlc.autotune.session import Machines, Options, TaskView
 from dlc.autotune.task import Task
 from dlc.autotune.task_scheduler import Course
@@ -45,12 +45,11 @@ class TaskSearch:
         options: Options,
         model: CostModel,
         random: Random,
-        standing: Standing,
     ) -> None:
         self.task, self.calls, self.machines = task, calls, machines
         self.options, self.model = options, model
         self.key = task.key
-        self.problem = Problem(families(task), random, standing=standing)
+        self.problem = Problem(families(task), random)
         self.searcher = SEARCHERS[options.search](self.problem)
         self.course = Course(0.0)
         self.anchor: Anchor | None = None
@@ -101,11 +100,11 @@ class TaskSearch:
     def round(self, count: int) -> Iterator[Trial]:
         """Propose, build and measure up to `count` candidates."""
         self.problem.predict = self._predict if self.model.is_ready else None
-        built = self._propose(count) if self.anchor is not None else []
-        if not built:
+        designs = self._propose(count) if self.anchor is not None else []
+        if not designs:
             self.course.exhausted = True
             return
-        yield from self._measure_all(built)
+        yield from self._measure_all(self._build_all(designs))
         speedup = self.best.speedup if self.best else 1.0
         self.course.best.append(min(1.0, 1.0 / max(speedup, 1e-9)))
 
@@ -138,12 +137,9 @@ class TaskSearch:
         ran = {t.nest: t for t in self.trials if t.status is Status.OK and t.speedup > 1}
         return sorted(ran.values(), key=lambda t: -t.speedup)[:count]
 
-    def _propose(self, count: int) -> list[tuple[Design, Reply]]:
-        """Up to `count` built designs, each with a nest of its own that nobody has measured.
-
-        Those that cannot be built too. A twin of what is known is scheduled, but not compiled.
-        """
-        found: list[tuple[Design, Reply]] = []
+    def _propose(self, count: int) -> list[Design]:
+        """Up to `count` designs, each with a nest of its own that nobody has measured."""
+        found: list[Design] = []
         nests = set(self._nests)
         looked_at = 0
         while len(found) < count and looked_at < max(_LOOKED_AT * count, _LEAST_LOOKED_AT):
@@ -151,16 +147,21 @@ class TaskSearch:
             if not designs:
                 break
             looked_at += len(designs)
-            work = [jobs.build_design(self.task, d, known=sorted(nests)) for d in designs]
-            for design, reply in zip(designs, self._all(self.machines.build, work), strict=True):
+            self._describe(designs)
+            for design in designs:
                 self.problem.seen.add(design)
-                nest = self._note_description(design, reply)
+                _, nest = self._features[design]
                 if nest in nests:
                     self.problem.scores[design] = self._nests.get(nest, 0.0)
                     continue
                 nests.update([nest] if nest else [])
-                found.append((design, reply))
+                found.append(design)
         return found
+
+    def _build_all(self, designs: Sequence[Design]) -> list[tuple[Design, Reply]]:
+        """Built candidates; those that cannot be built too."""
+        found = self._all(self.machines.build, [jobs.build_design(self.task, d) for d in designs])
+        return list(zip(designs, found, strict=True))
 
     def _measure_all(self, built: Sequence[tuple[Design, Reply]]) -> Iterator[Trial]:
         assert self.anchor is not None
@@ -245,7 +246,6 @@ class TaskSearch:
         self.trials.append(trial)
         self.problem.seen.add(design)
         self.problem.scores[design] = trial.speedup
-        self.problem.standing.note(trial.family, trial.speedup)
         if trial.nest:
             self._nests[trial.nest] = trial.speedup
         if trial.anchor_ns and self.anchor is not None:  # the default ran again: know it better
@@ -272,14 +272,8 @@ class TaskSearch:
         new = list(dict.fromkeys(d for d in designs if d not in self._features))
         work = [jobs.build_design(self.task, d, code=False) for d in new]
         for position, reply in self.machines.build.run(work):
-            self._note_description(new[position], reply)
-
-    def _note_description(self, design: Design, reply: Reply) -> str:
-        """Remember what a design is like; return the name of its nest."""
-        data = reply.data
-        nest: str = data.get("nest", "")
-        self._features[design] = (tuple(data.get("features", ())), nest)
-        return nest
+            data = reply.data
+            self._features[new[position]] = (tuple(data.get("features", ())), data.get("nest", ""))
 
     def _is_twin(self, design: Design) -> bool:
         """Whether another design with the same nest was measured."""

@@ -13,13 +13,12 @@ from dlc.autotune.cost_model import CostModel, Sample, XGBoostModel, sample_of
 from dlc.autotune.job import Job, Reply
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Choice, Trial
-from dlc.autotune.search.searcher import Standing
 from dlc.autotune.session import Machines, Options, Snapshot, Weighted
 from dlc.autotune.shipped import shipped_model
 from dlc.autotune.task_scheduler import next_task
 from dlc.autotune.task_search import TaskSearch
 
-_GROWTH = 1.5  # of the samples, from which on the cost model is fitted anew
+_GROWTH = 1.25  # of the samples, from which on the cost model is fitted anew
 
 
 @dataclass(slots=True)
@@ -54,17 +53,8 @@ class Tuner:
         self.samples: list[Sample] = self._old_samples()
         self._taught = 0  # samples that the cost model has seen
         random = Random(self.options.seed)
-        standing = Standing()
         self.searches = [
-            TaskSearch(
-                w.task,
-                w.calls,
-                machines,
-                self.options,
-                self.model,
-                Random(random.random()),
-                standing,
-            )
+            TaskSearch(w.task, w.calls, machines, self.options, self.model, Random(random.random()))
             for w in tasks
         ]
         self.resumed = 0

@@ -21,15 +21,7 @@ from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Status
 from dlc.autotune.search import SEARCHERS
 from dlc.autotune.search.evolutionary import Evolutionary
-from dlc.autotune.search.searcher import (
-    Problem,
-    Standing,
-    cross,
-    draw,
-    draw_new,
-    make_design,
-    mutate,
-)
+from dlc.autotune.search.searcher import Problem, cross, draw_new, make_design, mutate
 from dlc.autotune.session import Machines, Options, Weighted
 from dlc.autotune.task_scheduler import Course, next_task
 from dlc.autotune.tuner import Tuner
@@ -380,33 +372,3 @@ def test_a_default_that_was_disturbed_is_known_better_later(landscape_tasks, tmp
 
     _, outcome = tune(landscape_tasks[:1], tmp_path / "a.db", "5trials", machine=Disturbed())
     assert outcome.snapshot.tasks[0].default_ns == landscape.DEFAULT_NS
-
-
-def test_a_family_that_is_slow_on_all_tasks_is_drawn_rarely_but_is_drawn():
-    standing = Standing()
-    both = (landscape.family(name="fast"), landscape.family(name="slow"))
-    found = Problem(both, Random(0), standing=standing)
-
-    def slow_of_1000(*, fair=False):
-        drawn = [draw(found, fair=fair) for _ in range(1000)]
-        return sum(d.family == "slow" for d in drawn)
-
-    for _ in range(3):
-        standing.note("fast", 0.9)
-        standing.note("slow", 0.05)
-    assert 400 < slow_of_1000() < 600  # three trials tell nothing
-    standing.note("slow", 0.08)
-    assert 0 < slow_of_1000() < 50
-    assert 400 < slow_of_1000(fair=True) < 600
-    standing.note("slow", 1.2)  # on another task it wins
-    assert 400 < slow_of_1000() < 600
-
-
-def test_tasks_of_a_session_share_what_is_known_of_families(landscape_tasks, tmp_path):
-    tuner, _ = tune(landscape_tasks, tmp_path / "a.db", "20trials")
-    first, second = tuner.searches
-    standing = first.problem.standing
-    assert standing is second.problem.standing
-    assert standing.trials["rule.landscape"] == 20
-    best = max(t.speedup for s in tuner.searches for t in s.trials)
-    assert standing.best["rule.landscape"] == best

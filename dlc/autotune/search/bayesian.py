@@ -13,7 +13,8 @@ from dlc.autotune.search.process import KnobProcess
 from dlc.autotune.search.searcher import Problem, draw_new, make_design, mutate, rank
 
 _HOPE = 0.7  # deviations
-_FIRST = 4  # trials before the process is asked; other tasks tell more of these than chance
+_FIRST = 4  # trials before the process is asked
+_TAUGHT = 8  # trials of a task, until which other tasks know more of it than its own knobs tell
 _LOOKED_AT = 2  # designs that the cost model looks at, for each that is wanted
 _WHOLE = 2048  # points of a space that is looked at as a whole; of a larger one, half as many
 _MUTANTS = 8  # of each of the best, where the space is larger
@@ -30,11 +31,13 @@ class Bayesian:
         """See `Searcher`."""
         problem = self.problem
         known = [d for d in problem.scores if problem.family(d.family)]
-        if len(known) >= _FIRST:
-            return self._hopeful(known, count)
-        if problem.predict is None:
-            return draw_new(problem, count)
-        found = draw_new(problem, _LOOKED_AT * count)
+        wanted = count
+        if problem.predict is not None and len(known) < _TAUGHT:
+            wanted = _LOOKED_AT * count
+        by_chance = len(known) < _FIRST
+        found = draw_new(problem, wanted) if by_chance else self._hopeful(known, wanted)
+        if wanted == count:
+            return found
         ranked = rank(problem, found)
         return [d for d in ranked if d not in problem.seen][:count] or found[:count]
 

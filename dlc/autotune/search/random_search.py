@@ -16,4 +16,4 @@ class RandomSearch:
 
     def propose(self, count: int) -> list[Design]:
         """See `Searcher`."""
-        return draw_new(self.problem, count, fair=True)
+        return draw_new(self.problem, count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -12,31 +11,6 @@ from dlc.autotune.design import Design, Family
 
 Predict = Callable[[Sequence[Design]], Sequence[float]]
 _ATTEMPTS = 50  # to draw something new before a space counts as exhausted
-_JUDGED = 4  # trials of a family, from which on it is known how far it comes
-_LEAST = 0.01  # of the draws it had: a family is never given up for being slow
-
-
-@dataclass(slots=True)
-class Standing:
-    """How near each family came to the default on any task of a session.
-
-    Where a matrix engine multiplies, the same products on vectors take ten times as long on every
-    task; such a family is drawn rarely once that is known.
-    """
-
-    trials: Counter[str] = field(default_factory=Counter)
-    best: dict[str, float] = field(default_factory=dict)
-
-    def note(self, family: str, speedup: float) -> None:
-        """Take note of a trial."""
-        self.trials[family] += 1
-        self.best[family] = max(speedup, self.best.get(family, 0.0))
-
-    def weight(self, family: str) -> float:
-        """How much of its draws a family keeps: the square of its best speed-up, 1 at most."""
-        if self.trials[family] < _JUDGED:
-            return 1.0
-        return max(_LEAST, min(1.0, self.best[family]) ** 2)
 
 
 @dataclass(slots=True)
@@ -49,7 +23,6 @@ class Problem:
         predict: a number for each design, larger for faster; None without a cost model.
         seen: designs that were measured, or are no candidates.
         scores: the speed-up of each measured design; 0 where it did not run.
-        standing: what all tasks of the session tell about families.
     """
 
     families: tuple[Family, ...]
@@ -57,7 +30,6 @@ class Problem:
     predict: Predict | None = None
     seen: set[Design] = field(default_factory=set)
     scores: dict[Design, float] = field(default_factory=dict)
-    standing: Standing = field(default_factory=Standing)
 
     def family(self, name: str) -> Family | None:
         """The family of this name, unless it was taken away."""
@@ -82,18 +54,11 @@ def make_design(family: Family, point: Mapping[str, int]) -> Design:
     return Design(family.name, tuple((name, point[name]) for name in family.space.knobs))
 
 
-def draw(problem: Problem, *, fair: bool = False) -> Design | None:
-    """A design by chance, families in proportion to the logarithm of their size.
-
-    Those that were slow on all tasks are drawn less often, unless the draw is to be `fair`.
-    """
+def draw(problem: Problem) -> Design | None:
+    """A design by chance, families in proportion to the logarithm of their size."""
     if not problem.families:
         return None
-    weights = [float(len(f.space).bit_length()) for f in problem.families]
-    if not fair:
-        standing = problem.standing
-        pairs = zip(weights, problem.families, strict=True)
-        weights = [weight * standing.weight(family.name) for weight, family in pairs]
+    weights = [len(f.space).bit_length() for f in problem.families]
     (family,) = problem.random.choices(problem.families, weights)
     for _ in range(_ATTEMPTS):
         point = {n: problem.random.choice(v) for n, v in family.space.knobs.items()}
@@ -102,16 +67,14 @@ def draw(problem: Problem, *, fair: bool = False) -> Design | None:
     return None
 
 
-def draw_new(
-    problem: Problem, count: int, taken: Iterable[Design] = (), *, fair: bool = False
-) -> list[Design]:
-    """Designs by chance that nobody has seen; see `draw`."""
+def draw_new(problem: Problem, count: int, taken: Iterable[Design] = ()) -> list[Design]:
+    """Designs by chance that nobody has seen."""
     found: dict[Design, None] = {}
     avoid = problem.seen | set(taken)
     for _ in range(_ATTEMPTS * max(1, count)):
         if len(found) == count:
             break
-        design = draw(problem, fair=fair)
+        design = draw(problem)
         if design is not None and design not in avoid:
             found[design] = None
     return list(found)
