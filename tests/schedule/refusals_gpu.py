@@ -95,6 +95,24 @@ SIDES = """
             for k in range(3):
                 B[p, k + 1] = A[p, k]
 """
+UNEVEN = """
+    def f(n: size, A: f32[5, n], B: f32[5], *, C: f32[n], D: f32[n]):
+        for i in range(n):
+            C[i] = 0.0
+            for ko in range(2):
+                a = alloc(f32[4], "local")
+                for u in range(4):
+                    if ko * 4 + u < 5:
+                        a[u] = A[ko * 4 + u, i]
+                b = alloc(f32[4], "local")
+                for v in range(4):
+                    if ko * 4 + v < 5:
+                        b[v] = B[ko * 4 + v]
+                for ki in range(4):
+                    if ko * 4 + ki < 5:
+                        C[i] += a[ki] * b[ki]
+"""
+_LAST = "C[i] += a[ki] * b[ki]"
 REFUSED = [
     ("share", ("z", "p"), SIDES, "there is no loop 'z'"),
     ("share", ("i", "z"), SIDES, "there is no loop 'z'"),
@@ -214,4 +232,24 @@ REFUSED = [
      COMMON.replace("A[p, k] *", "C[p, k] *"), "loop 'p' writes 'C'"),
     ("cache_factor", ("C", 0, "p", ("k",), "a", "local"),
      COMMON.replace("A[p, k] *", "A[p, k] +"), "is no product"),
+    ("zero_summands", ("A",), UNEVEN, "'A' is no single sum"),
+    ("zero_summands", ("C",), UNEVEN.replace("a[ki] *", "a[ki] +"), "is no product"),
+    ("zero_summands", ("C",), UNEVEN.replace("ko * 4 + ki < 5", "i < 3"), "no guard leaves out"),
+    ("zero_summands", ("C",), UNEVEN.replace("* b[ki]", "* B[ki]"),
+     "'B[ki]' is no element that one nest stores"),
+    ("zero_summands", ("C",), UNEVEN.replace("* b[ki]", "* exp(b[ki])"),
+     "'exp(b[ki])' is no element that one nest stores"),
+    ("zero_summands", ("C",), UNEVEN.replace("4 + v < 5", "4 + v < 4"),
+     "'b' is not stored under the guard of the sum"),
+    ("zero_summands", ("C",), UNEVEN.replace("if ko * 4 + u < 5", "if ko * 4 + u < 5 and i < 2"),
+     "'a' is not stored under the guard of the sum"),
+    ("zero_summands", ("C",), UNEVEN.replace("for v in range(4)", "for v in range(3)"),
+     "'b[ki]' is not stored in every iteration"),
+    ("zero_summands", ("C",), UNEVEN.replace("for v in range(4)", "for v in range(3)")
+     .replace("b[v] = B[ko * 4 + v]", "b[2] = B[ko * 4 + v]"), "is not stored in every iteration"),
+    ("zero_summands", ("C",), UNEVEN.replace(_LAST, _LAST + "\n" + " " * 24 + "D[i] = 1.0"),
+     "guards other stores too"),
+    ("zero_summands", ("C",),
+     UNEVEN.replace("for ki", 'invoke("add_4xf32", b[0], a[0])\n                for ki'),
+     "an instruction uses 'a'"),
 ]  # fmt: skip

@@ -151,7 +151,7 @@ CHOSEN = sorted(name for name in PRIMITIVES if hasattr(Choices, name))
 LAUNCHES = {
     "attach", "bind", "cache_factor", "cooperate", "distribute", "distribute_digits",
     "drop_guards", "fuse_dims",
-    "pad_dim", "pipeline",
+    "pad_dim", "pipeline", "zero_summands",
 }  # fmt: skip
 # What changes how a nest is compiled, and none of its statements; "tensorize" needs an instruction:
 # see their own tests.

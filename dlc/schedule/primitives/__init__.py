@@ -39,3 +39,4 @@ from dlc.schedule.primitives.tensorize import tensorize as tensorize
 from dlc.schedule.primitives.transform_layout import transform_layout as transform_layout
 from dlc.schedule.primitives.unroll import unroll as unroll
 from dlc.schedule.primitives.vectorize import vectorize as vectorize
+from dlc.schedule.primitives.zero_summands import zero_summands as zero_summands
