@@ -327,7 +327,7 @@ def test_three_products_of_bf16_are_nearly_those_of_float32() -> None:
     assert errors[1] < 2e-4
 
 
-@pytest.mark.parametrize(("rows", "columns", "depth"), [(15, 70, 32), (70, 31, 32), (70, 70, 40)])
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(15, 70, 32), (70, 31, 32), (70, 70, 10)])
 def test_products_that_fill_no_instruction_stay_as_they_are(
     rows: int, columns: int, depth: int
 ) -> None:

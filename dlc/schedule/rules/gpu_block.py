@@ -43,22 +43,62 @@ def block_tile(rows: int, columns: int, threads: int) -> BlockTile:
     return BlockTile(row_threads, column_threads, -(-rows // row_threads), wide)
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A product in a block, chunk by chunk: `result` are the loops over what is written from it.
+
+    `tiled` are the loops over rows, columns and summands of a chunk, `side` the factor that depends
+    on the rows.
+    """
+
+    result: tuple[str, str]
+    chunk: str
+    tiled: tuple[str, str, str]
+    side: int
+
+
 def multiply(trace: Trace, total: str, result: str, at: str, threads: int) -> None:
     """Tile a sum of products and what is written from it, both right inside of the loop `at`.
 
     The last two dimensions of the sum are its rows and its columns.
     """
+    row, column = rows_and_columns(trace, result, at)
+    tile = block_tile(*_sizes(trace, row, column), threads)
+    placed = place_product(trace, total, (row, column), tile.column_threads * tile.columns, CHUNK)
+    cache_factors(trace, total, placed.side, placed.chunk, placed.tiled, threads)
+    trace.do("drop_guards", total)
+    keep_in_registers(trace, total, (tile.rows, tile.columns))
+    parts = (tile.rows, tile.columns)
+    sum_row, sum_column, inner = placed.tiled
+    bind_tile(trace, (f"{sum_row}_init", f"{sum_column}_init"), parts, None)
+    bind_tile(trace, (sum_row, sum_column), parts, inner)
+    bind_tile(trace, placed.result, parts, None)
+
+
+def rows_and_columns(trace: Trace, result: str, at: str) -> tuple[str, str]:
+    """The loops over rows and columns of what is written inside of the loop `at`."""
     inside = loops(trace.loop(at).body)
     names = [v for v in _wide(trace, trace.stage(result)) if v in inside]
     if len(names) != 2:
         refuse("split", trace.func, f"'{result}' has {len(names)} dimensions in a block, not 2")
-    row, column = names
+    return names[0], names[1]
+
+
+def _sizes(trace: Trace, row: str, column: str) -> tuple[int, int]:
+    """The extents of two loops."""
     size = trace.constant(row), trace.constant(column)
     if size[0] is None or size[1] is None:
-        refuse("split", trace.func, f"'{result}' has no constant extents in a block")
-    tile = block_tile(size[0], size[1], threads)
-    if size[1] > tile.column_threads * tile.columns:
-        outer, column = trace.split(column, tile.column_threads * tile.columns)
+        refuse("split", trace.func, f"'{row}' or '{column}' has no constant extent in a block")
+    return size[0], size[1]
+
+
+def place_product(
+    trace: Trace, total: str, result: tuple[str, str], width: int, size: int
+) -> Placed:
+    """Cut a product into blocks of `width` columns, each of them into chunks of `size` summands."""
+    row, column = result
+    if _sizes(trace, row, column)[1] > width:
+        outer, column = trace.split(column, width)
         trace.do("reorder", (outer, row, column))
         trace.do("compute_at", total, outer)
     summand = trace.fuse_all([f.var for f in trace.stage(total).inner])
@@ -66,16 +106,10 @@ def multiply(trace: Trace, total: str, result: str, at: str, threads: int) -> No
     sum_row, sum_column = _wide(trace, stage)
     others = [v for v in stage.names if v not in (sum_row, sum_column)]
     trace.do("decompose_reduction", total, stage.names[0])
-    chunk, inner = split(trace, summand, CHUNK)
+    chunk, inner = split(trace, summand, size)
     trace.do("reorder", (*others, chunk, sum_row, sum_column, inner))
     side = _side(trace.stage(total), sum_row)
-    cache_factors(trace, total, side, chunk, (sum_row, sum_column, inner), threads)
-    trace.do("drop_guards", total)
-    keep_in_registers(trace, total, (tile.rows, tile.columns))
-    parts = (tile.rows, tile.columns)
-    bind_tile(trace, (f"{sum_row}_init", f"{sum_column}_init"), parts, None)
-    bind_tile(trace, (sum_row, sum_column), parts, inner)
-    bind_tile(trace, (row, column), parts, None)
+    return Placed((row, column), chunk, (sum_row, sum_column, inner), side)
 
 
 def _wide(trace: Trace, stage: Stage) -> list[str]:
@@ -99,35 +133,42 @@ def cache_factors(
     gaps: tuple[int, int] = (GAP, 0),
     target: Target | None = None,
     columns_in_lines: bool = False,
+    zeros: bool = False,
 ) -> None:
     """Compute both factors of a chunk into shared memory, by all threads of the block.
 
     `tiled` are the loops over rows, columns and summands of the chunk, `gaps` the elements behind
     each line of the rows and of the columns. Given a target, copies bring them beside the threads
-    where that can be. The lines of the columns are summands, unless `columns_in_lines`.
+    where that can be. The lines of the columns are summands, unless `columns_in_lines`. With
+    `zeros` a chunk that is not full ends with zeros, and the sum needs no test.
     """
     row, column, inner = tiled
     across = (column, inner) if columns_in_lines else (inner, column)
-    for side, axes, what, gap in (
-        (row_side, (row, inner), "rows", gaps[0]),
-        (1 - row_side, across, "columns", gaps[1]),
-    ):
-        name = f"{total}_{what}"
-        trace.do("cache_factor", total, side, chunk, axes, name, "shared")
-        nest = trace.stage(name)
-        turned = _runs_across(nest)
-        if gap or turned:
-            trace.do("pad_dim", name, 1, gap or GAP)
-        if turned:
-            order = nest.names[::-1]
-            trace.do("reorder", tuple(order))
-        else:
-            order = nest.names if target is None else copy_in_lines(trace, name, target)
-        fused = order[0]
-        if len(order) == 2:
-            fused = f"{name}_copy"
-            trace.do("fuse", *order, fused)
-        trace.do("cooperate", fused, threads)
+    parts = ((row_side, (row, inner), "rows", gaps[0]), (1 - row_side, across, "columns", gaps[1]))
+    for side, axes, what, _ in parts:
+        trace.do("cache_factor", total, side, chunk, axes, f"{total}_{what}", "shared")
+    if zeros:
+        trace.do("zero_summands", total)
+    for _, _, what, gap in parts:
+        _bring(trace, f"{total}_{what}", gap, threads, target)
+
+
+def _bring(trace: Trace, name: str, gap: int, threads: int, target: Target | None) -> None:
+    """Let all threads of the block fill a cached factor."""
+    nest = trace.stage(name)
+    turned = _runs_across(nest)
+    if gap or turned:
+        trace.do("pad_dim", name, 1, gap or GAP)
+    if turned:
+        order = nest.names[::-1]
+        trace.do("reorder", tuple(order))
+    else:
+        order = nest.names if target is None else copy_in_lines(trace, name, target)
+    fused = order[0]
+    if len(order) == 2:
+        fused = f"{name}_copy"
+        trace.do("fuse", *order, fused)
+    trace.do("cooperate", fused, threads)
 
 
 def _runs_across(nest: Stage) -> bool:

@@ -3,7 +3,7 @@
 As `gpu_contract`, but a warp multiplies what a thread multiplies there: its tile is made of those
 that one instruction computes, 16 rows by 8 columns and 32 bytes of summands. Both factors of a
 chunk lie in shared memory as 16-bit floats, as the float32 that instructions round to TF32, or as
-bytes, whose columns are lines then.
+bytes, whose columns are lines then. Where summands fill no chunk, zeros do.
 Lines are longer than they need be, so that those an instruction loads at once begin in different
 banks: eight lines of 16 bytes, or four of eight columns of TF32.
 
@@ -23,7 +23,7 @@ from dlc.core.types import DType
 from dlc.schedule.gpu import WARP
 from dlc.schedule.instruction import BYTE_PAIRS, WarpProduct
 from dlc.schedule.loop import Func
-from dlc.schedule.nest import stages
+from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules import gpu_contract
 from dlc.schedule.rules.gpu_block import cache_factors, unroll
 from dlc.schedule.rules.gpu_contract import Product
@@ -75,13 +75,18 @@ def match(func: Func, target: Target) -> Product | None:
 def takes(func: Func, found: Product) -> bool:
     """Whether a product is one of floats of the engines whose summands fill instructions."""
     total = next(s for s in stages(func) if s.buffer == found.parts.sum and s.is_reduction)
-    kind = None if total.factors is None else _kind(total.factors)
+    kind = kind_of(total)
     if kind is None or (kind in BYTE_PAIRS and found.row_side != 0):
         return False
     depth = _size([f.extent for f in total.inner])
     rows, columns = (_size([total.loops[d].extent for d in dims]) for dims in found.dims[1:])
-    fills = depth is not None and depth % WarpProduct(kind, 1, 1).depth == 0
-    return fills and bool(_fitting(rows, columns))
+    return depth is not None and fills(kind, depth) and bool(_fitting(rows, columns))
+
+
+def fills(kind: str, depth: int) -> bool:
+    """Whether sums fill instructions, all but at most a third of what these multiply."""
+    own = WarpProduct(kind, 1, 1).depth
+    return -(-depth // own) * own * 2 <= 3 * depth
 
 
 def _size(extents: list[Expr]) -> int | None:
@@ -96,9 +101,11 @@ def _fitting(rows: int | None, columns: int | None) -> list[WarpTile]:
     return [t for t in TILES if t.shape[0] <= sizes[0] and t.shape[1] <= sizes[1]]
 
 
-def _kind(factors: tuple[Expr, Expr]) -> str | None:
-    """What both factors are made of, if it is the same and engines multiply it."""
-    first, second = map(_rounding, factors)
+def kind_of(total: Stage) -> str | None:
+    """What both factors of a sum are made of, if it is the same and engines multiply it."""
+    if total.factors is None:
+        return None
+    first, second = map(_rounding, total.factors)
     if f"{first}_{second}" in BYTE_PAIRS:
         return f"{first}_{second}"
     return first if first == second else None
@@ -116,10 +123,16 @@ def _rounding(factor: Expr) -> str | None:
             return None
 
 
-def _chunk(kind: str, depth: int) -> int:
-    """The most summands that divide the sum and whose lines are not too long."""
-    width = CHUNK_BYTES[0] // WarpProduct(kind, 1, 1).depth
-    return next(c for c in CHUNKS if depth % c == 0 and c * width <= CHUNK_BYTES[1])
+def chunk_size(kind: str, depth: int) -> int:
+    """The most summands of a chunk whose lines are not too long.
+
+    They divide the sum, or zeros fill the last chunk where chunks would be very short.
+    """
+    own = WarpProduct(kind, 1, 1).depth
+    fitting = [c for c in CHUNKS if own <= c <= own * CHUNK_BYTES[1] // CHUNK_BYTES[0]]
+    whole = [c for c in fitting if depth % c == 0 and c > own]
+    most = max(-(-depth // own) * own, depth * 9 // 8)
+    return next(c for c in whole or fitting if -(-depth // c) * c <= most)
 
 
 def space(func: Func, target: Target) -> Space:
@@ -138,35 +151,36 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     """As `gpu_contract.tile_product`, for what `match` takes."""
     total = found.parts.sum
     loops = gpu_contract.as_matrix(trace, found)
-    factors, depth = trace.stage(total).factors, trace.constant(loops.summand)
-    kind = None if factors is None else _kind(factors)
+    kind, depth = kind_of(trace.stage(total)), trace.constant(loops.summand)
     assert kind is not None, "match sees to that"
     assert depth is not None, "match sees to that"
     tile = choose_tile(trace.constant(loops.row), trace.constant(loops.column), target, knobs)
-    size = knobs.get("chunk", 0) or _chunk(kind, depth)
+    size = knobs.get("chunk", 0) or chunk_size(kind, depth)
     own = _distribute(trace, loops.outer, tile)
     trace.do("compute_at", total, f"{loops.column}_b")
     sums = (loops.sum_row, loops.sum_column, loops.summand)
     parts = knobs.get("parts", 0) or count_parts(trace, f"{loops.column}_b", depth, target, size)
     cut = split_sum(trace, total, sums, parts) if parts > 1 else None
     name, inside = (total, sums) if cut is None else (cut.total, cut.loops)
+    uneven = (trace.constant(inside[2]) or depth) % size != 0
     chunk, tiled = gpu_contract.bring_chunks(trace, name, inside, size)
     threads = tile.row_warps * tile.column_warps * WARP
     cache_factors(
-        trace, name, found.row_side, chunk, tiled, threads, GAPS[kind], target, kind in BYTE_PAIRS
-    )
+        trace, name, found.row_side, chunk, tiled, threads, GAPS[kind], target, kind in BYTE_PAIRS,
+        zeros=uneven,
+    )  # fmt: skip
     trace.do("drop_guards", name)
-    _lay_in_lanes(trace, name, tile)
-    _bind_lanes(trace, f"{tiled[0]}_init", f"{tiled[1]}_init", tile)
+    lay_in_lanes(trace, name, tile)
+    bind_lanes(trace, f"{tiled[0]}_init", f"{tiled[1]}_init", tile)
     unroll(trace, own)
     if cut is not None:
-        _bind_lanes(trace, *cut.out, tile)
+        bind_lanes(trace, *cut.out, tile)
         trace.do("drop_guards", total)
-        _lay_in_lanes(trace, total, tile)
-        _bind_lanes(trace, *sums[:2], tile)
-        _bind_lanes(trace, *cut.final[:2], tile, cut.final[2])
+        lay_in_lanes(trace, total, tile)
+        bind_lanes(trace, *sums[:2], tile)
+        bind_lanes(trace, *cut.final[:2], tile, cut.final[2])
         spread_parts(trace, total, cut)
-    _multiply(trace, tiled, tile, WarpProduct(kind, tile.rows, tile.columns))
+    multiply_tiles(trace, tiled, tile, WarpProduct(kind, tile.rows, tile.columns))
     pipeline_chunks(trace, chunk, knobs)
     return threads
 
@@ -205,7 +219,7 @@ def _distribute(trace: Trace, outer: tuple[str, ...], tile: WarpTile) -> list[st
     return [*tiles, f"{row}_c", f"{column}_d"]
 
 
-def _lay_in_lanes(trace: Trace, total: str, tile: WarpTile) -> None:
+def lay_in_lanes(trace: Trace, total: str, tile: WarpTile) -> None:
     """The sum by warp, tile, and what each thread of the warp has of a tile."""
     lead = len(trace.stage(total).store.index) - 2
     for factors in ((8, 2), (2, 1, 4, 1), (tile.rows, 1, 1, tile.columns, 1, 1)):
@@ -240,7 +254,7 @@ def _cut(trace: Trace, var: str, last: int, middle: int, tiles: int) -> _Digits:
     return _Digits(warp, (tile,), (digit, inner))
 
 
-def _bind_lanes(
+def bind_lanes(
     trace: Trace, row: str, column: str, tile: WarpTile, inner: str | None = None
 ) -> None:
     """Let each thread run what it has of its warp's tiles, inside of the loop `inner` if any."""
@@ -254,7 +268,7 @@ def _bind_lanes(
     unroll(trace, own)
 
 
-def _multiply(
+def multiply_tiles(
     trace: Trace, tiled: tuple[str, str, str], tile: WarpTile, product: WarpProduct
 ) -> None:
     """Let each warp multiply its tiles, an instruction's summands at a time."""
