@@ -24,7 +24,7 @@ from dlc.schedule.loop import For, Func, LoopKind, Stmt, Store, loops, rewrite
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitive import check_fresh
 from dlc.schedule.program import Program
-from dlc.schedule.rules import gpu_matrix, gpu_norm, prepare
+from dlc.schedule.rules import gpu_attend, gpu_matrix, gpu_norm, prepare
 from dlc.schedule.trace import Trace
 from dlc.schedule.verify import verify_func
 from dlc.te.expr import (
@@ -66,8 +66,15 @@ def round_products(func: Func, target: Target, precision: str) -> Func:
     verify_func(result, when="after round_products")
     trace = Trace(result)
     prepare(trace, target)
-    rules = (gpu_matrix, gpu_norm)
-    return result if any(r.match(trace.func, target) is not None for r in rules) else func
+    return result if _is_for_engine(trace.func, target) else func
+
+
+def _is_for_engine(func: Func, target: Target) -> bool:
+    """Whether a rule takes the products of a prepared function to the engines."""
+    attention = gpu_attend.match(func, target)
+    if attention is not None:
+        return attention.on_engine
+    return any(r.match(func, target) is not None for r in (gpu_matrix, gpu_norm))
 
 
 def _is_plain(stage: Stage) -> bool:

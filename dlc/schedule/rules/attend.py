@@ -58,7 +58,7 @@ def match(func: Func, target: Target) -> Attention | None:
     scores, mixed = products
     result = found[-1]
     second = analyse(func, mixed, result)
-    made = _weights(found, mixed)
+    made = _weights(found, mixed, target)
     if second is None or made is None or result.buffer != func.outputs[0].name:
         return None
     if len(second.rows) != 1 or not second.batch or second.columns or _is_low(result, second):
@@ -84,9 +84,16 @@ def match(func: Func, target: Target) -> Attention | None:
     )
 
 
-def _weights(found: list[Stage], mixed: Stage) -> Stage | None:
-    """The stage that makes the rows of the second product, right before it."""
-    names = [f.buffer for f in mixed.factors or () if isinstance(f, Load)]
+def _weights(found: list[Stage], mixed: Stage, target: Target) -> Stage | None:
+    """The stage that makes the rows of the second product, right before it.
+
+    A GPU rounds them, or makes them wider, on their way to the product.
+    """
+    factors = mixed.factors or ()
+    if target.gpu is None:
+        names = {f.buffer for f in factors if isinstance(f, Load)}
+    else:
+        names = {x.buffer for f in factors for x in loads(f)}
     before = found[: found.index(mixed)]
     made = [s for s in before if s.buffer in names and not s.is_reduction and not _moves(s)]
     return made[0] if len(made) == 1 and made[0].loops else None

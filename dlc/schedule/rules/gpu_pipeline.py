@@ -69,17 +69,25 @@ def _shape(trace: Trace, name: str) -> tuple[Expr, ...]:
     return allocs(trace.func.body)[name].buffer.type.shape
 
 
-def pipeline_chunks(trace: Trace, chunk: str, knobs: Mapping[str, int]) -> None:
-    """Fill shared memory some chunks ahead, where copies do it and there is room for a second."""
+def pipeline_chunks(
+    trace: Trace, chunk: str, knobs: Mapping[str, int], room: int | None = None
+) -> None:
+    """Fill shared memory some chunks ahead, where copies do it and there is room for a second.
+
+    `room` are the bytes that all stages may have; without it there is always a second.
+    """
     if copied(trace.loop(chunk).body):
         most = trace.constant(chunk) or 1
-        trace.do("pipeline", chunk, min(most, knobs.get("stages", 0) or _stages(trace, chunk)))
+        trace.do(
+            "pipeline", chunk, min(most, knobs.get("stages", 0) or _stages(trace, chunk, room))
+        )
 
 
-def _stages(trace: Trace, chunk: str) -> int:
+def _stages(trace: Trace, chunk: str, room: int | None) -> int:
     shared = [a for a in allocs(trace.loop(chunk).body).values() if a.scope is Scope.SHARED]
     size = sum(_bytes(a) for a in shared)
-    return max(2, min(STAGES, ROOM // size))
+    least, room = (2, ROOM) if room is None else (1, room)
+    return max(least, min(STAGES, room // size))
 
 
 def _bytes(alloc: Alloc) -> int:
