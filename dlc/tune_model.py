@@ -19,7 +19,7 @@ from dlc.autotune.session import Machines, Options, Snapshot, Weighted
 from dlc.autotune.task import Task, make_task, task_key
 from dlc.autotune.tuner import Tuner
 from dlc.compiler import Lowered, assemble, lower_model, rules_own
-from dlc.core.errors import DlcError, UserError
+from dlc.core.errors import DlcError, TargetError, UserError
 from dlc.core.scratch import scratch_folder
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("dlc.tune")
 _MAX_RACES = 12  # of whole models, in one session
+_NOT_MEASURED = "schedules are measured on CPUs only, so there is nothing to choose by"
+_FOR_GPUS = (
+    "dlc build uses the schedules of its rules; --dry-run lists what there is to choose; on a "
+    "machine with a GPU, benchmarks/gpu_layers.py of the sources searches and times"
+)
 _CERTAIN = 1.64  # standard deviations; one chance in twenty
 
 
@@ -172,12 +177,16 @@ def tune(
 
     Raises:
         ModelError: a model cannot be read or compiled.
+        TargetError: the target is a GPU, on which nothing is measured.
         UserError: the log cannot be used; there is no such task.
     """
+    machine = parse_target(target) if isinstance(target, str) else target
+    if machine.gpu is not None:
+        raise TargetError(target="cuda", reason=_NOT_MEASURED, hint=_FOR_GPUS)
     models: Sequence[Model] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
     path = Path(log) if log is not None else _log_beside(models)
     began = time.monotonic()
-    plan = plan_tuning(models, target, dims=dims, shapes=shapes, precision=precision, only=only)
+    plan = plan_tuning(models, machine, dims=dims, shapes=shapes, precision=precision, only=only)
     threads = plan.tasks[0].task.target.cores
     chosen = options or Options()
     chosen = replace(chosen, method=replace(chosen.method, threads=threads))

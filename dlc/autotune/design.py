@@ -1,7 +1,7 @@
 """The candidates of a task: families of schedules, each with a space of knobs.
 
 A family is the rule that knows the nest, or a sketch (`dlc/autotune/sketch`) for what no rule
-does better. A `Design` is one point of one family, and plain data.
+does better; of a GPU, rules alone. A `Design` is one point of one family, and plain data.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def families(task: Task) -> tuple[Family, ...]:
         space = rule.space(prepared.func, target)
         schedule = functools.partial(schedule_by, rule, prepared, target)
         found.append(Family(name, space, schedule))
-    if sum(len(f.space) for f in found) >= _ENOUGH:
-        return tuple(found)
+    if target.gpu is not None or sum(len(f.space) for f in found) >= _ENOUGH:
+        return tuple(found)  # sketches are of cores and vectors
     for name, sketch in SKETCHES.items():
         space = sketch.space(prepared.func, target)
         if space is not None and len(space) > 1:

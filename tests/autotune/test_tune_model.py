@@ -6,9 +6,10 @@ import dlc
 from dlc import tune_model
 from dlc.autotune.bench_method import Method
 from dlc.autotune.budget import Budget
+from dlc.autotune.design import families
 from dlc.autotune.log import TuningLog
 from dlc.autotune.session import Options
-from dlc.core.errors import UserError
+from dlc.core.errors import TargetError, UserError
 from dlc.core.types import INDEX
 from dlc.schedule.loop import Buffer
 from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, Program, SizeVar
@@ -44,6 +45,16 @@ def test_several_models_share_their_tasks():
     assert plan.sizes == {"batch": 4}
     with pytest.raises(UserError, match="there is no task 'conv'"):
         plan_tuning([perceptron()], only="conv")
+
+
+def test_schedules_for_gpus_are_listed_and_not_measured_on_a_cpu(tmp_path):
+    plan = plan_tuning([perceptron()], "cuda -arch=sm_90", dims={"batch": 64})
+    names = {f.name for w in plan.tasks for f in families(w.task)}
+    assert names == {"rule.gpu_contract", "rule.gpu_own"}
+    with pytest.raises(TargetError, match="measured on CPUs only") as caught:
+        dlc.tune(perceptron(), tmp_path / "m.tune.db", "cuda")
+    assert "--dry-run" in str(caught.value.hint)
+    assert not list(tmp_path.iterdir())
 
 
 def test_tuning_a_model_end_to_end(tmp_path):
