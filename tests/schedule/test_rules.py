@@ -901,3 +901,14 @@ def test_rows_are_scattered_in_vectors() -> None:
     found = [s for s in stages(fast) if s.is_scattered]
     assert [f.kind for f in found[0].loops] == [LoopKind.SERIAL, LoopKind.SERIAL, LoopKind.VECTOR]
     assert {s.loops[0].kind for s in found} == {LoopKind.SERIAL}
+
+
+def test_a_scalar_product_of_a_vector_in_a_larger_one() -> None:
+    x, y = tensor("a", 5), tensor("b", 5)
+    padded = pad("pad", x, (0,), (2,), 0.0)
+    part = Slice(starts=as_sizes((0,)), sizes=as_sizes((5,))).compute(padded)
+    plain = func((x, y), MatMul().compute(part, y))
+    fast = optimize(plain, AVX512)
+    arrays = {"a": np.arange(5, dtype=np.float32), "b": np.arange(3, 8, dtype=np.float32)}
+    (found,), (right,) = (run_func(f, {}, arrays).values() for f in (fast, plain))
+    assert found == right == 60

@@ -76,8 +76,9 @@ def _is_operand(func: Func, made: Stage) -> bool:
     for stage in stages(func):
         for factor in stage.factors or ():
             if isinstance(factor, Load) and factor.buffer == made.buffer and made.loops:
-                gathers = factor.index[-1] == Var(stage.names[-1]) and _gathers(made)
-                return gathers or not isinstance(made.value, Load | Const)
+                lanes = tuple(map(Var, stage.names[-1:]))  # none, where the result is a scalar
+                gathers = lanes and factor.index[-1:] == lanes and _gathers(made)
+                return bool(gathers) or not isinstance(made.value, Load | Const)
     return False
 
 
