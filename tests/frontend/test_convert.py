@@ -218,6 +218,15 @@ def test_operands_that_do_not_fit_name_the_node():
         graph_of(model(nodes, {"x": (2, 3)}, {"c": np.ones(5, np.float32)}))
 
 
+def test_sizes_of_another_rank_are_not_joined():
+    nodes = [
+        NODE("Shape", ["x"], ["size"]),
+        NODE("Concat", ["size", "c"], ["y"], "join", axis=0),
+    ]
+    with pytest.raises(ShapeError, match="node 'join'"):
+        graph_of(model(nodes, {"x": ("n", 3)}, {"c": np.ones((2, 1), np.int64)}))
+
+
 def test_a_constant_of_a_type_dlc_lacks_is_refused_where_it_is_read():
     proto = model([NODE("Add", ["x", "c"], ["y"])], {"x": (2, 3)})
     proto.graph.initializer.append(TensorProto(name="c", data_type=TensorProto.COMPLEX64, dims=[1]))

@@ -261,7 +261,10 @@ def concat(ctx: Context, parts: Sequence[Value], axis: int) -> Value:
     (axis,) = axes_of(ctx, (axis,), parts[0].type.rank)
     if len(parts) == 1:
         return parts[0]
-    known = ctx.on_elements(lambda *e: np.concatenate(e, axis), *parts)
+    others = {(*p.type.shape[:axis], *p.type.shape[axis + 1 :]) for p in parts}
+    known = None
+    if len(others) == 1:  # shapes that do not fit are the operator's to refuse
+        known = ctx.on_elements(lambda *e: np.concatenate(e, axis), *parts)
     return known if known is not None else ctx.call(Concat(axis=axis), *parts)
 
 
