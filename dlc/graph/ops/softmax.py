@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,8 +42,20 @@ def _exponentials(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor]:
     return powers, reduce_kept(f"{x.name}_sum", BinOp.ADD, powers, (axis,))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _OverAxis(Op):
+    """Floats of the same shape, each computed from all along one axis."""
+
+    axis: int = -1
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, FLOATS, x)
+        normal_axis(self, self.axis, x.rank, x)
+        return x
+
+
 @op("softmax", fuse=Fuse.REDUCTION)
-class Softmax(Op):
+class Softmax(_OverAxis):
     """exp(x) over its sum along one axis; NaN where all elements are -inf.
 
     What would be denormal is 0: less than 2**-126 of a sum that is 1 (2**-1022 in f64). Adding or
@@ -51,13 +64,6 @@ class Softmax(Op):
 
     Source: https://onnx.ai/onnx/operators/onnx__Softmax.html, opset 13
     """
-
-    axis: int = -1
-
-    def infer(self, x: TensorType) -> TensorType:
-        check_dtype(self, FLOATS, x)
-        normal_axis(self, self.axis, x.rank, x)
-        return x
 
     def compute(self, x: te.Tensor) -> te.Tensor:
         axis = normal_axis(self, self.axis, x.type.rank, x.type)
@@ -77,18 +83,11 @@ class Softmax(Op):
 
 
 @op("log_softmax", fuse=Fuse.REDUCTION)
-class LogSoftmax(Op):
+class LogSoftmax(_OverAxis):
     """The logarithm of softmax: x - max - log(sum(exp(x - max))).
 
     Source: https://onnx.ai/onnx/operators/onnx__LogSoftmax.html, opset 13
     """
-
-    axis: int = -1
-
-    def infer(self, x: TensorType) -> TensorType:
-        check_dtype(self, FLOATS, x)
-        normal_axis(self, self.axis, x.rank, x)
-        return x
 
     def compute(self, x: te.Tensor) -> te.Tensor:
         axis = normal_axis(self, self.axis, x.type.rank, x.type)
