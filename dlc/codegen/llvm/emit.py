@@ -13,7 +13,7 @@ from typing import assert_never
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.frame import Frame
 from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, phi_text
-from dlc.codegen.llvm.limit import conjuncts, limited
+from dlc.codegen.llvm.limit import limited
 from dlc.codegen.llvm.module import Module
 from dlc.codegen.llvm.storage import Storage, register_strides, strides_of
 from dlc.codegen.llvm.tiles import Tiles
@@ -36,7 +36,8 @@ from dlc.schedule.loop import (
     exprs,
     walk,
 )
-from dlc.te.expr import Binary, BinOp, Const, Expr, both
+from dlc.schedule.simplify import all_of, conjuncts
+from dlc.te.expr import Binary, BinOp, Const, Expr
 from dlc.te.transform import free_vars, loads
 
 
@@ -214,10 +215,7 @@ class Body:
         rare = _is_infinite(cond)
         inner: Stmt = body
         if reading and (tests or masks):
-            rest = reading[0]
-            for part in reading[1:]:
-                rest = both(rest, part)
-            inner = self.module.nested_if(rest, body)
+            inner = self.module.nested_if(all_of(reading), body)
         elif reading:
             test = self.values.cond(cond)
             if test is False:

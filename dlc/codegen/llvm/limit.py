@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlc.schedule.loop import For, If
+from dlc.schedule.simplify import conjuncts, guarded
 from dlc.te.affine import coefficients
-from dlc.te.expr import ZERO, Binary, BinOp, Expr, both, minimum
+from dlc.te.expr import ZERO, Binary, BinOp, Expr, minimum
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, substitute
 
@@ -21,24 +22,16 @@ def limited(loop: For, lane: str | None) -> For:
     if not isinstance(loop.body, If):
         return loop
     extent: Expr = loop.extent
-    rest: Expr | None = None
+    rest: list[Expr] = []
     for part in conjuncts(loop.body.cond):
         last = None if lane in free_vars(part) else _limit(part, loop.var)
         if last is not None:
             extent = minimum(extent, last)
         else:
-            rest = part if rest is None else both(rest, part)
-    body = loop.body.body if rest is None else If(rest, loop.body.body)
-    return loop if extent is loop.extent else replace(loop, extent=canonical(extent), body=body)
-
-
-def conjuncts(cond: Expr) -> list[Expr]:
-    """The parts of a conjunction."""
-    match cond:
-        case Binary(BinOp.AND, a, b):
-            return conjuncts(a) + conjuncts(b)
-        case _:
-            return [cond]
+            rest.append(part)
+    if extent is loop.extent:
+        return loop
+    return replace(loop, extent=canonical(extent), body=guarded(rest, loop.body.body))
 
 
 def _limit(cond: Expr, var: str) -> Expr | None:
