@@ -419,6 +419,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "attention": attention(2, 7, 21, 5),
     "attention_unmasked": attention(3, 13, 37, 18, masked=False),
     "attention_of_wide_heads": attention(1, 5, 3, 35),
+    "attention_to_one_key": attention(2, 5, 1, 3, masked=False),
     "attention_of_batches": attention(2, 6, 19, 4, batch=N),
     "attention_symbolic": attention(2, N, M, 5),
     "attention_symbolic_narrow": attention(2, N, N, 16),

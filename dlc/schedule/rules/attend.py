@@ -87,7 +87,8 @@ def match(func: Func, target: Target) -> Attention | None:
 def _weights(found: list[Stage], mixed: Stage, target: Target) -> Stage | None:
     """The stage that makes the rows of the second product, right before it.
 
-    A GPU rounds them, or makes them wider, on their way to the product.
+    A GPU rounds them, or makes them wider, on their way to the product. Rows of one weight are
+    no business of tiles.
     """
     factors = mixed.factors or ()
     if target.gpu is None:
@@ -96,7 +97,9 @@ def _weights(found: list[Stage], mixed: Stage, target: Target) -> Stage | None:
         names = {x.buffer for f in factors for x in loads(f)}
     before = found[: found.index(mixed)]
     made = [s for s in before if s.buffer in names and not s.is_reduction and not _moves(s)]
-    return made[0] if len(made) == 1 and made[0].loops else None
+    if len(made) != 1 or not made[0].loops or made[0].loops[-1].extent == ONE:
+        return None
+    return made[0]
 
 
 def _moves(stage: Stage) -> bool:
