@@ -54,6 +54,12 @@ class Case:
 
 
 CASES = {
+    "sizes_chosen_by_data": Case(
+        "(float[n,4] x, bool[2] b) => (float[p,q] y) <int64[2] c = {6, 2}> {"
+        " s = Shape(x)\n w = Where(b, s, c)\n y = Reshape(x, w) }",
+        [(X, np.array([True, True])), (X, np.array([False, False]))],
+        [(X, np.array([True, False])), (EMPTY, np.array([False, False]))],
+    ),
     "reshape": Case(
         "(float[n,4] x, int64[2] s) => (float[a,b] y) { r = Reshape(x, s)\n y = Relu(r) }",
         [(X, i64(6, 2)), (X, i64(-1, 3)), (X, i64(0, -1)), (EMPTY, i64(0, 4)), (X, i64(12, 1))],

@@ -229,6 +229,8 @@ class Context:
         loaded = self.data.elements(value)
         if loaded is None:
             return None
+        if value.type.dtype is DType.BOOL:
+            loaded = tuple(e > 0 for e in loaded)
         result = np.empty(len(loaded), np.object_)
         result[...] = loaded
         return result.reshape(value.type.static_shape)
