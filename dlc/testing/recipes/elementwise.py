@@ -140,8 +140,8 @@ def _prelu(draft: Draft, op: str) -> None:
 def _cast(draft: Draft, op: str) -> None:
     a = draft.pick("fib", exact=True)
     to = draft.rng.choice(("float32", "float64", "float16", "int32", "int64", "uint8", "bool"))
-    if to == "uint8" and a.array.size and a.array.astype(np.float64).min() < 0:
-        to = "int32"  # a negative float has no defined value as an unsigned number
+    if to == "uint8" and a.kind == "f":
+        (a,) = draft.add("Abs", [a], exact=True)  # a negative float has no value as unsigned
     code = {
         "float32": 1,
         "float64": 11,
