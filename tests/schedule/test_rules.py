@@ -50,6 +50,7 @@ from dlc.schedule.rules import (
     columns,
     contract,
     prepare,
+    repair,
     row,
     rule_for,
     schedule_func,
@@ -790,6 +791,13 @@ def test_a_refused_step_leaves_the_kernel_to_other_rules(
     np.testing.assert_array_equal(run(optimize(plain, AVX512), inputs, {}), run(plain, inputs, {}))
     assert "contract is left to other rules" in caplog.text
     caplog.clear()
+
+
+def test_strips_of_repaired_sums_have_no_more_lines_than_there_are() -> None:
+    """A single line was split, and its loop, gone by then, stayed in the place of a register."""
+    assert repair.space(sparse_conv(4, 1)(), AVX512).knobs["lines"] == (0, 1, 2)  # 3 lines
+    assert repair.space(sparse_conv(2, 1)(), AVX512).knobs["lines"] == (0, 1)
+    assert repair.space(sparse_conv(N + 1, 1)(), AVX512).knobs["lines"] == repair.LINES
 
 
 def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache() -> None:

@@ -18,16 +18,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlc.core.target import Target
-from dlc.schedule.loop import Func
+from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.contraction import analyse
 from dlc.schedule.rules.inner import products_space, schedule_products
 from dlc.schedule.rules.planes import finish_reader
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Const, Select
+from dlc.te.expr import ONE, Const, Select
 from dlc.te.transform import loads
 
+LINES = (0, 1, 2, 4, 7, 8)
 STRIP_ROWS = 28  # rows that feed enough multiply-adds for each vector of weights
 
 
@@ -82,7 +83,11 @@ def _reads(stage: Stage, buffer: str) -> bool:
 
 def space(func: Func, target: Target) -> Space:
     """How many lines are a strip, and the tiles of the products; 0: the analytic choice."""
-    return products_space(target, {"lines": (0, 1, 2, 4, 7, 8)})
+    found = match(func, target)
+    assert found is not None, "a space is asked for where the rule matches"
+    count = loops(func.body)[found.line].extent if found.line is not None else ONE
+    most = count.value if isinstance(count, Const) else LINES[-1]
+    return products_space(target, {"lines": tuple(n for n in LINES if n <= most)})
 
 
 def schedule(trace: Trace, found: Repaired, target: Target, knobs: Mapping[str, int]) -> None:
