@@ -26,6 +26,7 @@ from dlc.schedule.nest import is_scheduled
 from dlc.schedule.primitive import Step
 from dlc.schedule.rules import rule_for, schedule_func
 from dlc.schedule.rules.prepare import inline_moves, split_digits
+from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.testing.equivalence import rewrite
 from dlc.testing.generate import Sample
@@ -256,6 +257,13 @@ class _RandomKnobs:
         rule = rule_for(prepared.func, target)
         if rule is None:
             return None
-        knobs = rule.space(prepared.func, target).knobs
-        drawn = {name: self.rng.choice(choices) for name, choices in knobs.items()}
-        return tuple(schedule_func(func, target, drawn).steps)
+        return tuple(
+            schedule_func(func, target, self._draw(rule.space(prepared.func, target))).steps
+        )
+
+    def _draw(self, space: Space) -> dict[str, int]:
+        """A point that keeps the limits of a space."""
+        while True:
+            drawn = {name: self.rng.choice(choices) for name, choices in space.knobs.items()}
+            if space.allows(drawn):
+                return drawn
