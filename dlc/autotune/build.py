@@ -31,7 +31,9 @@ class _Described:
 
 
 def build_job(data: dict[str, Any]) -> Message:
-    """Answer a job: how the candidate is scheduled and, unless only asked that, its artefact.
+    """Answer a job: how the candidate is scheduled and its artefact.
+
+    No artefact where only the schedule is asked for, or where its nest is known.
 
     Raises:
         ScheduleError: the schedule is refused.
@@ -48,7 +50,7 @@ def build_job(data: dict[str, Any]) -> Message:
         "nest": found.nest,
         "features": found.features,
     }
-    if not data.get("code", True):
+    if not data.get("code", True) or found.nest in data.get("known", ()):
         return Message(reply)
     code = compile_candidate(found.func, task.target, plain=data["kind"] == "plain")
     reply["code"] = hashlib.sha256(code).hexdigest()[:24]

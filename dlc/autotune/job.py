@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,9 +39,17 @@ class Anchor:
     eviction: bytes
 
 
-def build_design(task: Task, design: Design, *, code: bool = True, seconds: float = 20.0) -> Job:
-    """Schedule a design; with `code`, compile it too."""
+def build_design(
+    task: Task,
+    design: Design,
+    *,
+    code: bool = True,
+    known: Iterable[str] = (),
+    seconds: float = 20.0,
+) -> Job:
+    """Schedule a design; with `code`, compile it too unless its nest is one of those `known`."""
     what = {"kind": "design", "family": design.family, "knobs": dict(design.knobs)}
+    what["known"] = sorted(known)
     start = hash((design.family, design.knobs[:_BEGIN]))
     return _build(task, what, code, seconds, affinity=start)
 

@@ -100,11 +100,11 @@ class TaskSearch:
     def round(self, count: int) -> Iterator[Trial]:
         """Propose, build and measure up to `count` candidates."""
         self.problem.predict = self._predict if self.model.is_ready else None
-        designs = self._propose(count) if self.anchor is not None else []
-        if not designs:
+        built = self._build(count) if self.anchor is not None else []
+        if not built:
             self.course.exhausted = True
             return
-        yield from self._measure_all(self._build_all(designs))
+        yield from self._measure_all(built)
         speedup = self.best.speedup if self.best else 1.0
         self.course.best.append(min(1.0, 1.0 / max(speedup, 1e-9)))
 
@@ -137,9 +137,13 @@ class TaskSearch:
         ran = {t.nest: t for t in self.trials if t.status is Status.OK and t.speedup > 1}
         return sorted(ran.values(), key=lambda t: -t.speedup)[:count]
 
-    def _propose(self, count: int) -> list[Design]:
-        """Up to `count` designs, each with a nest of its own that nobody has measured."""
-        found: list[Design] = []
+    def _build(self, count: int) -> list[tuple[Design, Reply]]:
+        """Up to `count` built designs, each with a nest of its own that nobody has measured.
+
+        Those that cannot be built too. What schedules a design compiles it, unless it turns out
+        to be a twin of what is known.
+        """
+        found: list[tuple[Design, Reply]] = []
         nests = set(self._nests)
         looked_at = 0
         while len(found) < count and looked_at < max(_LOOKED_AT * count, _LEAST_LOOKED_AT):
@@ -147,21 +151,16 @@ class TaskSearch:
             if not designs:
                 break
             looked_at += len(designs)
-            self._describe(designs)
-            for design in designs:
+            work = [jobs.build_design(self.task, d, known=nests) for d in designs]
+            for design, reply in zip(designs, self._all(self.machines.build, work), strict=True):
                 self.problem.seen.add(design)
-                _, nest = self._features[design]
+                nest = self._note(design, reply)
                 if nest in nests:
                     self.problem.scores[design] = self._nests.get(nest, 0.0)
                     continue
                 nests.update([nest] if nest else [])
-                found.append(design)
+                found.append((design, reply))
         return found
-
-    def _build_all(self, designs: Sequence[Design]) -> list[tuple[Design, Reply]]:
-        """Built candidates; those that cannot be built too."""
-        found = self._all(self.machines.build, [jobs.build_design(self.task, d) for d in designs])
-        return list(zip(designs, found, strict=True))
 
     def _measure_all(self, built: Sequence[tuple[Design, Reply]]) -> Iterator[Trial]:
         assert self.anchor is not None
@@ -272,8 +271,13 @@ class TaskSearch:
         new = list(dict.fromkeys(d for d in designs if d not in self._features))
         work = [jobs.build_design(self.task, d, code=False) for d in new]
         for position, reply in self.machines.build.run(work):
-            data = reply.data
-            self._features[new[position]] = (tuple(data.get("features", ())), data.get("nest", ""))
+            self._note(new[position], reply)
+
+    def _note(self, design: Design, reply: Reply) -> str:
+        """Take note of what a design is like; the name of its nest."""
+        nest: str = reply.data.get("nest", "")
+        self._features[design] = (tuple(reply.data.get("features", ())), nest)
+        return nest
 
     def _is_twin(self, design: Design) -> bool:
         """Whether another design with the same nest was measured."""

@@ -17,6 +17,7 @@ from dlc.autotune import job as jobs
 from dlc.autotune.bench_method import Method
 from dlc.autotune.bench_trial import Prepared
 from dlc.autotune.confine import Limits, confined
+from dlc.autotune.design import Design, families
 from dlc.autotune.evict import eviction_task
 from dlc.autotune.executor import WorkerPool
 from dlc.autotune.guarded import Guarded, why_different
@@ -202,6 +203,18 @@ def test_a_refused_schedule_and_a_broken_job_are_answers(worker):
     assert "no loop 'q'" in reply.data["detail"]
     assert worker.ask(jobs.Job({"job": "dance"})).data["status"] == "error"
     assert worker.ask(jobs.Job({"job": "build", "task": {}})).data["status"] == "error"
+
+
+def test_a_candidate_whose_nest_is_known_is_not_compiled(worker):
+    task = examples.matmul()
+    family = families(task)[0]
+    point = next(iter(family.space.points()))
+    design = Design(family.name, tuple(point.items()))
+    first = worker.ask(jobs.build_design(task, design, known=["another nest"]))
+    assert len(first.blobs) == 1
+    again = worker.ask(jobs.build_design(task, design, known=[first.data["nest"]]))
+    assert again.blobs == ()
+    assert {**again.data, "code": first.data["code"]} == first.data
 
 
 def test_a_worker_that_dies_is_replaced():
