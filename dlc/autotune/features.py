@@ -7,7 +7,7 @@ The vector has one part for the whole function and one for each of its busiest s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import log2, prod
 
@@ -280,10 +280,10 @@ class _Describer:
         runs.
         """
         memory = [(n, i) for n, i in accesses if n not in self.registers]
-        footprints = [
-            sum(self._footprint(n, i, site.around[depth:], trips[depth:]) for n, i in memory)
-            for depth in range(len(trips) + 1)
-        ]
+        footprints = [0.0] * (len(trips) + 1)
+        for name, index in memory:
+            for depth, size in enumerate(self._footprints(name, index, site.around, trips)):
+                footprints[depth] += size
         result: list[float] = []
         for size in (self.target.l1_bytes, self.target.l2_bytes):
             depth = next(d for d, b in enumerate(footprints) if b <= size or d == len(trips))
@@ -292,24 +292,31 @@ class _Describer:
             result += [footprints[depth], accessed, runs * footprints[depth]]
         return result[0], result[1], result[2], result[3], result[5]
 
-    def _footprint(
-        self, name: str, index: tuple[Expr, ...], inner: Iterable[For], trips: list[int]
-    ) -> float:
-        """Bytes of a buffer that the inner loops touch, in whole cache lines."""
+    def _footprints(
+        self, name: str, index: tuple[Expr, ...], around: tuple[For, ...], trips: list[int]
+    ) -> list[float]:
+        """Bytes of a buffer that the loops from each depth on touch, in whole cache lines."""
         width, shape = self.types[name]
-        count, last = 1.0, 1
-        around = list(inner)
+        counts, lasts = [1.0] * (len(trips) + 1), [1] * (len(trips) + 1)
         for position, size in zip(index, shape[len(shape) - len(index) :], strict=True):
-            steps = self._step(position)
-            if steps is None:
-                reach = self.extents(size) if around else 1
-            else:
-                reach = 1 + sum(
-                    abs(steps.get(f.var, 0)) * (n - 1) for f, n in zip(around, trips, strict=True)
-                )
-            last = min(max(1, reach), max(1, self.extents(size)))
-            count *= last
-        return count / last * -(-last * width // _LINE_BYTES) * _LINE_BYTES
+            lasts = self._reaches(position, size, around, trips)
+            counts = [count * last for count, last in zip(counts, lasts, strict=True)]
+        return [
+            count / last * -(-last * width // _LINE_BYTES) * _LINE_BYTES
+            for count, last in zip(counts, lasts, strict=True)
+        ]
+
+    def _reaches(
+        self, position: Expr, size: Expr, around: tuple[For, ...], trips: list[int]
+    ) -> list[int]:
+        """How many elements of a dimension the loops from each depth on touch."""
+        most, steps = max(1, self.extents(size)), self._step(position)
+        if steps is None:
+            return [most] * len(trips) + [1]
+        found = [1]
+        for loop, count in zip(reversed(around), reversed(trips), strict=True):
+            found.append(found[-1] + abs(steps.get(loop.var, 0)) * (count - 1))
+        return [min(max(1, reach), most) for reach in reversed(found)]
 
 
 def operations(stmt: Store | Invoke) -> dict[str, float]:
