@@ -114,6 +114,7 @@ class Lowering:
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     step: int = 0
+    repeated: bool = False  # whether a loop is around
     buffer_of: dict[Value, str] = field(default_factory=dict)  # of the model's own values
 
     def adopt(self, value: Value) -> None:
@@ -166,9 +167,11 @@ class Lowering:
     ) -> list[HostStmt]:
         """The statements of the model's graph, or of a body, whose names get a prefix.
 
-        `buffers` holds the buffer of each value and is extended. All of what is `repeated` is one
-        step: what a later iteration reads must not be written over by an earlier one's end.
+        `buffers` holds the buffer of each value and is extended. All of what is `repeated`, bodies
+        in it included, is one step: what a later iteration reads must not be written over by an
+        earlier one's end.
         """
+        outside, self.repeated = self.repeated, self.repeated or repeated
         steps: list[list[HostStmt]] = []
         last: dict[str, int] = {}  # where a root that this block allocates is used last
         around, self.fresh = self.fresh, []
@@ -181,8 +184,8 @@ class Lowering:
                 self.touch(buffers[value])
                 if (root := self.roots[buffers[value]]) in last:
                     last[root] = len(steps) - 1
-            self.step += not repeated
-        self.fresh = around
+            self.step += not self.repeated
+        self.fresh, self.repeated = around, outside
         if not prefix:
             self.buffer_of = buffers
         read_later = {self.roots[buffers[v]] for v in graph.outputs}

@@ -104,6 +104,24 @@ TRIANGLE = """(int64 rows) => (int64[k] sizes) <bool yes = {1}, int64[1] minus =
         size = Size(all)
     }>
 }"""
+# One branch of a step is a loop, so the step's memory is asked for by steps within steps.
+THREE_DEEP = """(float[n,3] x, int64 rows) => (float[n,3] y) <bool yes = {1}, int64 two = {2}> {
+    y = Loop(rows, yes, x) <body = step (int64 i, bool go, float[n,3] p)
+        => (bool more, float[n,3] q) {
+            more = Identity(go)
+            odd = Mod(i, two)
+            choice = Cast<to=9>(odd)
+            q = If(choice) <
+                then_branch = again () => (float[n,3] a) {
+                    a = Loop(i, yes, p) <body = inner (int64 j, bool on, float[n,3] r)
+                        => (bool still, float[n,3] t) {
+                            t = Add(r, x)
+                            still = Identity(on)
+                        }>
+                },
+                else_branch = once () => (float[n,3] b) { b = Sub(p, x) }>
+        }>
+}"""
 CASES: dict[str, tuple[str, list[tuple[np.ndarray, ...]]]] = {
     "branches": (BRANCHES, [(X, TRUE), (X, FALSE), (EMPTY, TRUE), (EMPTY, FALSE)]),
     "guarded": (GUARDED, [(X, np.array([3, 2]), TRUE), (X, np.array([5, 5]), FALSE)]),
@@ -124,6 +142,7 @@ CASES: dict[str, tuple[str, list[tuple[np.ndarray, ...]]]] = {
             for n in (1, 4)
         ],
     ),
+    "three deep": (THREE_DEEP, [(X, i64(n)) for n in (0, 1, 2, 7)]),
     "triangle": (TRIANGLE, [(i64(1),), (i64(5),), (i64(9),)]),
 }
 
