@@ -113,7 +113,87 @@ UNEVEN = """
                         C[i] += a[ki] * b[ki]
 """
 _LAST = "C[i] += a[ki] * b[ki]"
+SOFTMAX = """
+    def f(x: f32[3, 6], v: f32[6, 2], *, out: f32[3, 2], more: f32[3, 1]):
+        m = alloc(f32[3, 1], "local")
+        e = alloc(f32[3, 6], "local")
+        s = alloc(f32[3, 1], "local")
+        w = alloc(f32[3, 6], "local")
+        o = alloc(f32[3, 2], "local")
+        for i in range(3):
+            for u in range(1):
+                m[i, u] = -inf
+                for k in range(6):
+                    m[i, u] = max(m[i, u], x[i, k])
+        for a in range(3):
+            for b in range(6):
+                e[a, b] = exp(x[a, b] - m[a, 0])
+        for c in range(3):
+            for t in range(1):
+                s[c, t] = 0.0
+                for d in range(6):
+                    s[c, t] += e[c, d]
+        for g in range(3):
+            for h in range(6):
+                w[g, h] = e[g, h] / s[g, 0]
+        for p in range(3):
+            for q in range(2):
+                o[p, q] = 0.0
+                for r in range(6):
+                    o[p, q] += w[p, r] * v[r, q]
+        for y in range(3):
+            for z in range(2):
+                out[y, z] = o[y, z]
+"""
 REFUSED = [
+    ("online_softmax", ("e", "kb", 2), SOFTMAX, "'e' is no sum of products"),
+    ("online_softmax", ("q", "kb", 2), SOFTMAX, "'q' is no sum of products"),
+    ("online_softmax", ("o", "kb", 0), SOFTMAX, "0 keys are fewer than 1"),
+    ("online_softmax", ("o", "i", 2), SOFTMAX, "the name 'i' is taken"),
+    (
+        "online_softmax",
+        ("o", "kb", 2),
+        SOFTMAX.replace("for u in", "for i_now in").replace(", u]", ", i_now]"),
+        "the name 'i_now' is taken",
+    ),
+    (
+        "online_softmax",
+        ("o", "kb", 2),
+        SOFTMAX.replace("m = alloc(f32[3, 1]", "m = alloc(f32[4, 1]")
+        .replace("for i in range(3)", "for i in range(4)")
+        .replace("x: f32[3", "x: f32[4"),
+        "'m' has other rows than 'o'",
+    ),
+    (
+        "online_softmax",
+        ("o", "kb", 2),
+        SOFTMAX.replace("+= w[p, r]", "+= x[p, r]"),
+        "sums nothing that a softmax weighs",
+    ),
+    (
+        "online_softmax",
+        ("o", "kb", 2),
+        SOFTMAX.replace("out[y, z] = o[y, z]", "out[y, z] = o[y, z] + w[y, z]"),
+        "'w' is read elsewhere",
+    ),
+    (
+        "online_softmax",
+        ("o", "kb", 2),
+        SOFTMAX.replace(
+            "                w[g, h]",
+            "                more[g, 0] = 1.0\n                w[g, h]",
+        ),
+        "store something else, too, or stand apart",
+    ),
+    (
+        "online_softmax",
+        ("o", "kb", 2),
+        SOFTMAX.replace(
+            "        for p in",
+            "        for n0 in range(3):\n            more[n0, 0] = 1.0\n        for p in",
+        ),
+        "store something else, too, or stand apart",
+    ),
     ("share", ("z", "p"), SIDES, "there is no loop 'z'"),
     ("share", ("i", "z"), SIDES, "there is no loop 'z'"),
     ("share", ("i", "k"), SIDES, "'k' is not parallel"),

@@ -150,7 +150,7 @@ CHOSEN = sorted(name for name in PRIMITIVES if hasattr(Choices, name))
 # Those that make GPU launches: their results are compared on the emulator, tests/codegen.
 LAUNCHES = {
     "attach", "bind", "cache_factor", "cooperate", "distribute", "distribute_digits",
-    "drop_guards", "fuse_dims",
+    "drop_guards", "fuse_dims", "online_softmax",
     "pad_dim", "pipeline", "zero_summands",
 }  # fmt: skip
 # What changes how a nest is compiled, and none of its statements; "tensorize" needs an instruction:

@@ -1,0 +1,211 @@
+"""Softmax and the sums that it weighs, found in the nests of a function.
+
+    largest = max(x)    base = f(largest)    e = exp(x - base)    total = sum(e)
+    mixed = sum(weight(e / total) * value)
+
+Rows are all loops but the last; the last one is over keys, or is one iteration where a stage has
+one number for a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dlc.core.types import DType
+from dlc.schedule.loop import Func, accumulation, allocs
+from dlc.schedule.nest import Stage, stages
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Cast, Const, Expr, Load, Unary, UnOp, Var
+from dlc.te.simplify import canonical, surely_equal
+from dlc.te.transform import loads, substitute
+
+KEY = "#key"  # stands for the loop over keys, in whichever stage
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """The stages of a softmax over keys whose weights are read by one sum of products."""
+
+    before: tuple[Stage, ...]  # what has an element for each key, in order, up to what is reduced
+    largest: Stage
+    base: Stage | None  # subtracted before the exponential; None: the largest itself
+    exps: Stage
+    total: Stage
+    factor: Stage | None  # 1 / total; None: weights are quotients
+    weights: Stage
+    mixed: Stage
+
+    @property
+    def keys(self) -> Expr:
+        """How many keys there are."""
+        return self.weights.loops[-1].extent
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """All of them, in any order."""
+        rest = (self.largest, self.base, self.exps, self.total, self.factor, self.weights)
+        return (*self.before, *(s for s in rest if s is not None), self.mixed)
+
+
+def find_softmax(func: Func, mixed: str) -> Softmax | str:
+    """The softmax whose weights a sum of products reads; or why there is none."""
+    known = {s.buffer: s for s in stages(func)}
+    counts = [s.buffer for s in stages(func)]
+    total = known.get(mixed)
+    if total is None or total.factors is None or not total.inner:
+        return f"'{mixed}' is no sum of products"
+    found = _Finder({b: s for b, s in known.items() if counts.count(b) == 1}, allocs(func.body))
+    softmax = found.softmax(total)
+    if softmax is None or total.store.value.dtype is not DType.F32:
+        return f"'{mixed}' sums nothing that a softmax weighs"
+    rows = softmax.mixed.loops[:-1]
+    for stage in softmax.stages:
+        same = len(stage.loops) == len(rows) + 1
+        if not same or not all(
+            surely_equal(a.extent, b.extent) for a, b in zip(stage.loops, rows, strict=False)
+        ):
+            return f"'{stage.buffer}' has other rows than '{mixed}'"
+    return softmax
+
+
+def key_of(stage: Stage) -> str:
+    """The loop over keys: the innermost one of a reduction over them, else the last."""
+    summed = stage.factors is None or _is_scalar(stage)
+    return stage.inner[-1].var if stage.is_reduction and summed else stage.loops[-1].var
+
+
+def _is_scalar(stage: Stage) -> bool:
+    return stage.loops[-1].extent == ONE
+
+
+def general(expr: Expr, stage: Stage, key: str) -> Expr:
+    """An index or a value of a stage in terms of the row and of `KEY`."""
+    env: dict[str, Expr] = {
+        f.var: ZERO if f.extent == ONE else Var(f"#{d}") for d, f in enumerate(stage.loops)
+    }
+    return canonical(substitute(expr, env | {key: Var(KEY)}))
+
+
+def specific(expr: Expr, stage: Stage) -> Expr:
+    """What `general` made of an index of a row, in terms of another stage."""
+    return substitute(expr, {f"#{d}": Var(f.var) for d, f in enumerate(stage.loops)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    """Follows loads of single elements of the same row from a stage to those before it."""
+
+    known: Mapping[str, Stage]
+    made: Mapping[str, object]
+
+    def softmax(self, mixed: Stage) -> Softmax | None:
+        key = mixed.inner[-1].var
+        weights = self.only(s for s in self.sources(mixed, key) if not s.is_reduction)
+        if weights is None:
+            return None
+        exps, total, factor = self.quotient(weights)
+        if exps is None or total is None:
+            return None
+        if accumulation(total.store) is not BinOp.ADD or not self.is_read(total, exps, total.value):
+            return None
+        match _without_flush(exps.value):
+            case Unary(UnOp.EXP, Binary(BinOp.SUB, value, Load() as shift)):
+                return self.rest(value, shift, (exps, total, factor, weights, mixed))
+            case _:
+                return None
+
+    def quotient(self, weights: Stage) -> tuple[Stage | None, Stage | None, Stage | None]:
+        """The exponentials, their total and perhaps its reciprocal, of which weights are made."""
+        match _plain(weights.value):
+            case Binary(BinOp.MUL, Load() as a, Load() as b):
+                factor = self.at(weights, b)
+                match factor and factor.value:
+                    case Binary(BinOp.DIV, Const(1.0), Load() as c):
+                        assert factor is not None
+                        return self.at(weights, a), self.at(factor, c), factor
+            case Binary(BinOp.DIV, Load() as a, Load() as b):
+                return self.at(weights, a), self.at(weights, b), None
+        return None, None, None
+
+    def rest(
+        self,
+        value: Expr,
+        shift: Load,
+        after: tuple[Stage, Stage, Stage | None, Stage, Stage],
+    ) -> Softmax | None:
+        exps, total, factor, weights, mixed = after
+        base = self.at(exps, shift)
+        largest = base
+        if base is not None and not base.is_reduction:
+            largest = self.only({self.at(base, x) for x in loads(base.value)})
+        if base is None or largest is None or accumulation(largest.store) is not BinOp.MAX:
+            return None
+        wanted = general(value, exps, key_of(exps))
+        if largest.value.dtype is not DType.F32 or not largest.inner:
+            return None
+        if general(largest.value, largest, key_of(largest)) != wanted:
+            return None
+        before = self.before(exps, value)
+        if before is None:
+            return None
+        own = None if base is largest else base
+        return Softmax(before, largest, own, exps, total, factor, weights, mixed)
+
+    def before(self, reader: Stage, value: Expr) -> tuple[Stage, ...] | None:
+        """What has an element for each key and leads to a value, in order."""
+        found: list[Stage] = []
+        for load in loads(value):
+            stage = self.known.get(load.buffer)
+            if stage is None or load.buffer not in self.made:
+                continue
+            if stage is reader or not self.reads(reader, key_of(reader), stage, load):
+                return None
+            found += [s for s in self.before(stage, stage.value) or () if s not in found]
+            found += [stage] if stage not in found else []
+        return tuple(found)
+
+    def sources(self, reader: Stage, key: str) -> list[Stage]:
+        """The intermediate stages that a stage reads at its own row and key."""
+        found: dict[str, Stage] = {}
+        for load in loads(reader.value):
+            stage = self.known.get(load.buffer)
+            if stage is not None and load.buffer in self.made:
+                if not self.reads(reader, key, stage, load):
+                    return []
+                found[load.buffer] = stage
+        return list(found.values())
+
+    def at(self, reader: Stage, load: Load) -> Stage | None:
+        """The stage of an intermediate that is read at the reader's own row and key."""
+        stage = self.known.get(load.buffer)
+        if stage is None or load.buffer not in self.made:
+            return None
+        return stage if self.reads(reader, key_of(reader), stage, load) else None
+
+    def is_read(self, reader: Stage, stage: Stage, value: Expr) -> bool:
+        return isinstance(value, Load) and self.at(reader, value) is stage
+
+    def reads(self, reader: Stage, key: str, stage: Stage, load: Load) -> bool:
+        own = stage.loops[-1].var
+        stored = tuple(general(i, stage, own) for i in stage.store.index)
+        if _is_scalar(stage):
+            stored = tuple(canonical(substitute(i, {KEY: ZERO})) for i in stored)
+        return stored == tuple(general(i, reader, key) for i in load.index)
+
+    @staticmethod
+    def only(found: Iterable[Stage | None]) -> Stage | None:
+        some = list(found)
+        return some[0] if len(some) == 1 else None
+
+
+def _plain(value: Expr) -> Expr:
+    """A value without what rounds it at the end."""
+    match value:
+        case Cast(_, a) | Unary(UnOp.FLUSH, a):
+            return _plain(a)
+        case _:
+            return value
+
+
+def _without_flush(value: Expr) -> Expr:
+    return value.a if isinstance(value, Unary) and value.op is UnOp.FLUSH else value
