@@ -19,7 +19,7 @@ from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.planes import ROWS
 from dlc.graph.ops.planes_pair import MatMulPair, why_not_pair
 from dlc.graph.sizes import bound_sizes
-from dlc.schedule.rules import attend, attend_planes, gpu_attend, prepare
+from dlc.schedule.rules import attend, attend_planes, gpu_attend, gpu_online, prepare
 from dlc.schedule.trace import Trace
 from dlc.te.simplify import surely_less
 
@@ -36,7 +36,7 @@ def join_attention(
 
     Its products are of `planes` bf16 planes where a rule for a matrix engine takes them.
     """
-    rule = attend if target.gpu is None else gpu_attend
+    rules = (attend,) if target.gpu is None else (gpu_attend, gpu_online)
     made = {group[-1].outputs[0]: number for number, group in enumerate(groups)}
     result = dict(enumerate(groups))
     for number, group in enumerate(groups):
@@ -47,9 +47,9 @@ def join_attention(
         position = {id(n): i for i, n in enumerate(graph.nodes)}
         joined = tuple(sorted(members.values(), key=lambda n: position[id(n)]))
         split = _on_engine(joined, planes)
-        if split and _matches(attend_planes, graph, split, target):
+        if split and _matches((attend_planes,), graph, split, target):
             joined = split
-        elif not _matches(rule, graph, joined, target):
+        elif not _matches(rules, graph, joined, target):
             continue
         result[number] = joined
         for part in parts:
@@ -102,11 +102,12 @@ def _on_engine(members: Group, planes: int) -> Group:
     return tuple(replace(n, op=op) if n in products else n for n in members)
 
 
-def _matches(rule: ModuleType, graph: Graph, members: Group, target: Target) -> bool:
+def _matches(rules: Sequence[ModuleType], graph: Graph, members: Group, target: Target) -> bool:
+    """Whether one of the rules takes the nests that some nodes have together."""
     sizes = (*graph.sizes, *bound_sizes(graph.nodes))
     trace = Trace(lower_group(group_body(sizes, members, "attention"), "kernel"))
     prepare(trace, target)
-    return rule.match(trace.func, target) is not None
+    return any(rule.match(trace.func, target) is not None for rule in rules)
 
 
 def group_body(

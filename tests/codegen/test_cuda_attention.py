@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,17 +25,33 @@ ENGINE = ("multiply_tf32<", "multiply_tiles<")
 
 
 def attention(
-    kind: str = "f32", *, heads: int = 2, rows: int, keys: int, size: int, masked: bool = True
+    kind: str = "f32",
+    *,
+    heads: int = 2,
+    rows: int | str,
+    keys: int | str,
+    size: int,
+    masked: bool = True,
 ) -> Func:
-    """Queries, keys and values by head, and perhaps a mask."""
+    """Queries, keys and values by head, and perhaps a mask. Lengths may be size variables."""
+    graph = parse_graph(attention_text(kind, heads, rows, keys, size, masked=masked))
+    return lower_group(graph, "f")
 
-    def shape(a: int, b: int) -> str:
+
+def attention_text(
+    kind: str, heads: int, rows: int | str, keys: int | str, size: int, *, masked: bool
+) -> str:
+    """The graph of an attention."""
+
+    def shape(a: int | str, b: int | str) -> str:
         return f"{kind}[1, {heads}, {a}, {b}]"
 
     mask = f", d: {kind}[1, 1, {rows}, {keys}]" if masked else ""
     add = f"    m: {shape(rows, keys)} = add(s, d)\n" if masked else ""
-    graph = parse_graph(f"""
+    open_sizes = dict.fromkeys(n for n in (rows, keys) if isinstance(n, str))
+    return f"""
 def main(
+    {"".join(f"{n}: size, " for n in open_sizes)}
     a: {kind}[1, {rows}, {heads}, {size}], b: {kind}[1, {keys}, {heads}, {size}],
     c: {kind}[1, {keys}, {heads}, {size}]{mask}
 ):
@@ -44,18 +63,17 @@ def main(
     o: {shape(rows, size)} = matmul(w, v)
     r: {kind}[1, {rows}, {heads}, {size}] = transpose(o, perm=(0, 2, 1, 3))
     return r
-""")
-    return lower_group(graph, "f")
+"""
 
 
-def rounded(precision: str, **sizes: int) -> Func:
+def rounded(precision: str, **sizes: Any) -> Func:
     """Attention of float32 whose products are rounded."""
     return round_products(attention(**sizes), GPU, precision)
 
 
-def data(func: Func) -> dict[str, np.ndarray]:
+def data(func: Func, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
     """Numbers small enough that many keys count, and a mask that leaves every third one out."""
-    found = {n: (a / 4).astype(a.dtype) for n, a in inputs(func, {}).items()}
+    found = {n: (a / 4).astype(a.dtype) for n, a in inputs(func, dict(sizes or {})).items()}
     if "in3" in found:
         found["in3"][..., ::3] = -np.inf
     return found
@@ -121,7 +139,6 @@ def found(func: Func) -> gpu_attend.BlockAttention | None:
         {"rows": 37, "keys": 48, "size": 5},  # half of an instruction's summands
         {"rows": 37, "keys": 24, "size": 40},  # a warp without columns
         {"rows": 15, "keys": 48, "size": 32},  # too few rows for a tile
-        {"rows": 37, "keys": 1024, "size": 32},  # rows of scores that do not fit
     ],
 )
 def test_what_fills_no_tiles_stays_float32(sizes: dict[str, int]) -> None:

@@ -24,6 +24,7 @@ from dlc.schedule.rules import (
     gpu_contract,
     gpu_matrix,
     gpu_norm,
+    gpu_online,
     gpu_own,
     gpu_row,
     matrix,
@@ -50,6 +51,7 @@ RULES: tuple[ModuleType, ...] = (
     columns,
 )
 GPU_RULES: tuple[ModuleType, ...] = (
+    gpu_online,
     gpu_attend,
     gpu_norm,
     gpu_matrix,

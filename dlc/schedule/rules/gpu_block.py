@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dlc.core.target import Target
 from dlc.schedule.gpu import WARP
 from dlc.schedule.loop import loops
-from dlc.schedule.nest import Stage
+from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitive import refuse
 from dlc.schedule.rules.gpu_pipeline import copy_in_lines
 from dlc.schedule.trace import Trace
@@ -57,15 +57,18 @@ class Placed:
     side: int
 
 
-def multiply(trace: Trace, total: str, result: str, at: str, threads: int) -> None:
+def multiply(
+    trace: Trace, total: str, result: str, at: str, threads: int, *, zeros: bool = False
+) -> None:
     """Tile a sum of products and what is written from it, both right inside of the loop `at`.
 
-    The last two dimensions of the sum are its rows and its columns.
+    The last two dimensions of the sum are its rows and its columns. With `zeros`, guards leave
+    summands out, and zeros stand for them.
     """
     row, column = rows_and_columns(trace, result, at)
     tile = block_tile(*_sizes(trace, row, column), threads)
     placed = place_product(trace, total, (row, column), tile.column_threads * tile.columns, CHUNK)
-    cache_factors(trace, total, placed.side, placed.chunk, placed.tiled, threads)
+    cache_factors(trace, total, placed.side, placed.chunk, placed.tiled, threads, zeros=zeros)
     trace.do("drop_guards", total)
     keep_in_registers(trace, total, (tile.rows, tile.columns))
     parts = (tile.rows, tile.columns)
@@ -78,7 +81,9 @@ def multiply(trace: Trace, total: str, result: str, at: str, threads: int) -> No
 def rows_and_columns(trace: Trace, result: str, at: str) -> tuple[str, str]:
     """The loops over rows and columns of what is written inside of the loop `at`."""
     inside = loops(trace.loop(at).body)
-    names = [v for v in _wide(trace, trace.stage(result)) if v in inside]
+    found = [s for s in stages(trace.func) if s.buffer == result and s.loops]
+    stage = next(s for s in found if s.names[-1] in inside)
+    names = [v for v in _wide(trace, stage) if v in inside]
     if len(names) != 2:
         refuse("split", trace.func, f"'{result}' has {len(names)} dimensions in a block, not 2")
     return names[0], names[1]

@@ -41,14 +41,18 @@ LINE = CHUNK_BYTES[1] + 16  # bytes of a line of a chunk, at most
 
 def takes(total: Stage, rows: int, columns: int, threads: int) -> bool:
     """Whether engines multiply this product, and its rows and columns in a block fill tiles."""
-    kind = kind_of(total)
-    if kind is None or kind in BYTE_PAIRS:
-        return False
     extents = [f.extent for f in total.inner]
     depth = prod(int(n.value) for n in extents if isinstance(n, Const))
     is_known = all(isinstance(n, Const) for n in extents)
-    is_wide = rows % ROWS == 0 and columns >= threads // WARP * COLUMNS
-    return is_known and is_wide and fills(kind, depth)
+    return is_known and takes_sum(total, depth, rows, columns, threads)
+
+
+def takes_sum(total: Stage, depth: int, rows: int, columns: int, threads: int) -> bool:
+    """As `takes`, for so many of the product's summands at a time."""
+    kind = kind_of(total)
+    if kind is None or kind in BYTE_PAIRS or not fills(kind, depth):
+        return False
+    return rows % ROWS == 0 and columns >= threads // WARP * COLUMNS
 
 
 def tile_for(rows: int, columns: int, threads: int) -> WarpTile:
@@ -64,11 +68,20 @@ def chunk_bytes(rows: int, threads: int) -> int:
 
 
 def multiply(
-    trace: Trace, total: str, result: str, at: str, threads: int, target: Target, room: int
+    trace: Trace,
+    total: str,
+    result: str,
+    at: str,
+    threads: int,
+    target: Target,
+    room: int,
+    *,
+    zeros: bool = False,
 ) -> None:
     """Tile a product that `takes` took, and what is written from it, both in the loop `at`.
 
-    `room` are the bytes of shared memory for all chunks that are there at the same time.
+    `room` are the bytes of shared memory for all chunks that are there at the same time. With
+    `zeros`, guards leave summands out, and zeros stand for them.
     """
     row, column = rows_and_columns(trace, result, at)
     rows, columns = trace.constant(row), trace.constant(column)
@@ -82,7 +95,7 @@ def multiply(
     placed = place_product(trace, total, (row, column), tile.shape[1], size)
     cache_factors(
         trace, total, placed.side, placed.chunk, placed.tiled, threads, GAPS[kind], target,
-        zeros=depth % size != 0,
+        zeros=zeros or depth % size != 0,
     )  # fmt: skip
     trace.do("drop_guards", total)
     lay_in_lanes(trace, total, tile)
