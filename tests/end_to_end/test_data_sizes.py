@@ -54,6 +54,18 @@ class Case:
 
 
 CASES = {
+    "product_moved_by_data": Case(
+        "(float[n,4] x, int64[4] p) => (float[a,b] y)"
+        " <float[4,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> {"
+        " m = MatMul(x, w)\n y = Pad(m, p) }",
+        [
+            (X, i64(0, 2, 1, 0)),
+            (X, i64(1, 0, 0, 20)),
+            (X, i64(1, 9, 0, 40)),
+            (EMPTY, i64(1, 1, 0, 0)),
+        ],
+        [(X, i64(-9, 0, 0, 0)), (X, i64(0, 2**62, 0, 2**62))],
+    ),
     "sizes_chosen_by_data": Case(
         "(float[n,4] x, bool[2] b) => (float[p,q] y) <int64[2] c = {6, 2}> {"
         " s = Shape(x)\n w = Where(b, s, c)\n y = Reshape(x, w) }",

@@ -65,6 +65,8 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
     inner = coefficients(simple_index(result.store.index[-1], result.loops))
     if not step or step.get(lane) != 1 or not inner or inner.get(lane) != 1:
         return None
+    if not step.keys() <= depends.keys():  # lanes that a size shifts lie in no register
+        return None
     if any(lane in free_vars(p) for p in position[:-1]) or depends[lane][0] == depends[lane][1]:
         return None
     column = total.factors[1] if depends[lane][1] else total.factors[0]
