@@ -56,10 +56,9 @@ class Blocked:
 class Blocking:
     """Writes the new graph, node by node in the order of the old one."""
 
-    def __init__(self, graph: Graph, block: int, *, repairs: bool = True) -> None:
+    def __init__(self, graph: Graph, block: int) -> None:
         self.graph = graph
         self.block = block
-        self.repairs = repairs  # whether sums of sparse weights are made good where not finite
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = dict(graph.constants)
         self._arrays = {v.name: a for v, a in graph.constants.items()}

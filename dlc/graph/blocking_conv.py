@@ -93,7 +93,7 @@ def _grouped(blocking: Blocking, node: Node, array: Array) -> Blocked | None:
     if layout is None:
         return None
     dense = join_groups(array, op.groups, layout.joined)
-    sparse = layout.joined > 1 and blocking.repairs
+    sparse = layout.joined > 1
     if layout.groups == 1:
         return _dense(blocking, node, dense, sparse=sparse)
     form = blocking.find_blocked(x)

@@ -135,7 +135,7 @@ def _phases(
         w = present(w)
     else:
         w = join_groups(w, op.groups, layout.joined)
-        sparse, groups = layout.joined > 1 and blocking.repairs, layout.groups
+        sparse, groups = layout.joined > 1, layout.groups
         outputs = layout.outputs
     taps = tuple(_phase(w, start, op.stride) for start in np.ndindex(*op.stride))
     return _Phases(taps, outputs, groups, sparse, depthwise)
@@ -164,7 +164,7 @@ def _pixels_of_lanes(blocking: Blocking, x: Blocked, phases: _Phases, node: Node
     dense = stacked.reshape(oc * count, *rest)
     packed = block_conv_weights(dense, x.channels, Channels.of(block, oc * count))
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
-    sparse = phases.sparse or (filled and blocking.repairs)
+    sparse = phases.sparse or filled
     lanes = blocking.call(ConvBlocked(stride=unit, dilation=unit, sparse=sparse), x.value, weights)
     n, _, *sizes, _ = lanes.type.shape
     parted = Reshape(shape=as_sizes((n, *sizes, block // count, *stride)))

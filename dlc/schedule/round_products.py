@@ -24,7 +24,14 @@ from dlc.schedule.loop import For, Func, LoopKind, Stmt, Store, loops, rewrite
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitive import check_fresh
 from dlc.schedule.program import Program
-from dlc.schedule.rules import gpu_attend, gpu_matrix, gpu_norm, gpu_online, prepare
+from dlc.schedule.rules import (
+    gpu_attend,
+    gpu_matrix,
+    gpu_norm,
+    gpu_online,
+    gpu_repair,
+    prepare,
+)
 from dlc.schedule.trace import Trace
 from dlc.schedule.verify import verify_func
 from dlc.te.expr import (
@@ -74,6 +81,9 @@ def _is_for_engine(func: Func, target: Target) -> bool:
     attention = gpu_online.match(func, target) or gpu_attend.match(func, target)
     if attention is not None:
         return attention.on_engine
+    repaired = gpu_repair.match(func, target)
+    if repaired is not None:
+        return repaired.on_engine
     return any(r.match(func, target) is not None for r in (gpu_matrix, gpu_norm))
 
 

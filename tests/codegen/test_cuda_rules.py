@@ -11,6 +11,7 @@ import pytest
 from dlc.codegen.cuda.emulate import Emulator
 from dlc.core.types import DType
 from dlc.graph.lower import lower_group
+from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.softmax import Softmax
 from dlc.graph.text import parse_graph
 from dlc.schedule.interpret import run_func
@@ -25,6 +26,7 @@ from dlc.schedule.rules import (
     gpu_contract,
     gpu_matrix,
     gpu_own,
+    gpu_repair,
     gpu_row,
     prepare,
     rule_for,
@@ -34,7 +36,7 @@ from dlc.schedule.trace import Trace
 from dlc.te.tensor import pad
 from tests.codegen.gpu import GPU, Scheduled, check_emulated, schedule
 from tests.schedule.data import inputs, parse
-from tests.schedule.test_rules import CASES, tensor
+from tests.schedule.test_rules import CASES, sparse_conv, tensor
 
 CONTRACTIONS = [
     "dense_bias_relu",
@@ -61,6 +63,7 @@ OWN = [
 ]
 ROWS = ["softmax_40", "softmax_13", "layer_norm"]
 NARROW = ["softmax_13", "layer_norm"]  # rows that one thread computes alone
+REPAIRED = ["conv_sparse", "conv_sparse_groups"]
 ATTENTIONS = ["attention", "attention_unmasked", "attention_of_wide_heads"]
 SIZES = ({"n": 5, "m": 7}, {"n": 1, "m": 2}, {"n": 40, "m": 3}, {"n": 0, "m": 1})
 
@@ -91,6 +94,7 @@ def test_the_kernels_compute_the_same(
     [(n, gpu_contract) for n in CONTRACTIONS]
     + [(n, gpu_own) for n in OWN]
     + [(n, gpu_row) for n in ROWS]
+    + [(n, gpu_repair) for n in REPAIRED]
     + [(n, gpu_attend) for n in ATTENTIONS],
 )
 def test_a_rule_takes_its_nests(name: str, rule: ModuleType) -> None:
@@ -100,6 +104,43 @@ def test_a_rule_takes_its_nests(name: str, rule: ModuleType) -> None:
     made = schedule(CASES[name](), "k").kernels
     assert len(made) == 1 or name == "planar_conv"  # whose padded image is a launch, or two
     assert any(k.shared_bytes for k in made) == (rule is not gpu_own and name not in NARROW)
+
+
+@pytest.mark.parametrize("name", ["conv_sparse", "conv_sparse_groups"])
+def test_what_is_not_finite_is_computed_once_more_without_absent_weights(
+    name: str, emulator: tuple[Emulator, dict[str, Scheduled]]
+) -> None:
+    scheduled = emulator[1][name]
+    arrays = with_infinities(inputs(scheduled.func, {}))
+    check_emulated(scheduled, arrays, {}, emulator=emulator[0])
+    want = run_func(scheduled.func, {}, arrays)["out"]
+    kinds = np.isinf(want).sum(), np.isnan(want).sum()
+    assert all(0 < kind < want.size / 2 for kind in kinds)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "medium"])
+def test_rounded_products_are_repaired_too(precision: str) -> None:
+    rounded = round_products(sparse_conv(9, 1)(), GPU, precision)
+    scheduled = schedule(rounded, "k")
+    (kernel,) = scheduled.kernels
+    assert "multiply_tf32" in kernel.text or "multiply_tiles" in kernel.text
+    check_emulated(scheduled, with_infinities(inputs(rounded, {})), {})
+
+
+def test_groups_of_several_blocks_are_products_too() -> None:
+    x, w = tensor("a", 1, 4, 4, 5, 16), tensor("b", 4, 2, 2, 2, 16, 16)
+    func = lower_tensors("f", (), (x, w), (ConvBlocked(groups=2).compute(x, w),))
+    trace = Trace(func)
+    prepare(trace, GPU)
+    assert rule_for(trace.func, GPU) is gpu_contract
+    check_emulated(schedule(func, "k"), inputs(func, {}), {}, orders=("shuffled",))
+
+
+def with_infinities(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Weights half of which are absent, and pixels of two blocks that are not finite."""
+    arrays["b"][np.random.default_rng(1).random(arrays["b"].shape) < 0.5] = -0.0
+    arrays["a"][0, 0, 1, 2, 3], arrays["a"][0, 1, 0, 4, 9] = np.inf, np.nan
+    return arrays
 
 
 def product_of(dtype: str, rows: int, columns: int, depth: int) -> Func:

@@ -122,6 +122,24 @@ def test_quantized_products_stay_bytes_on_the_engine(
     assert all("matmul" in name for name in launched)
 
 
+def test_infinities_stay_in_their_group(
+    stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups that share a block are one product, in which what lies between them is no weight."""
+    f32 = TensorProto.FLOAT
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=3)]
+    outputs = {"y": (f32, [1, 6, 3, 4])}
+    net = model(nodes, [weights("w", 6, 2, 1, 2)], {"x": (f32, [1, 6, 3, 5])}, outputs)
+    arrays = {"x": np.arange(90, dtype=np.float32).reshape(1, 6, 3, 5)}
+    arrays["x"][0, 1, 1, 1], arrays["x"][0, -1, 2, 0] = np.inf, np.nan
+    (want,) = onnxruntime.InferenceSession(net.SerializeToString()).run(None, arrays)
+    build_emulated(net, tmp_path / "model.so", monkeypatch)
+    found, _, errors = run_on_stub(tmp_path / "model.so", stub, arrays)
+    assert not errors
+    assert np.isnan(found["y"][:, :4]).sum() == np.isnan(want[:, :4]).sum()
+    np.testing.assert_array_equal(found["y"], want)
+
+
 def test_everything_is_given_back(built: Path, stub: Path) -> None:
     _, calls, _ = run_on_stub(built, stub, images(2))
     for taken, given in (("allocate", "free"), ("load", "unload"), ("retain", "release")):

@@ -84,7 +84,7 @@ def choose_layouts(graph: Graph, context: PassContext) -> Graph:
     """Rewrite convolutions and their surroundings to blocked tensors."""
     if not any(isinstance(n.op, Conv | ConvTranspose) for n in graph.nodes):
         return graph
-    blocking = Blocking(graph, context.channel_block, repairs=context.target.gpu is None)
+    blocking = Blocking(graph, context.channel_block)
     for node in graph.nodes:
         blocking.at(node)
         if not _blocker(node)(blocking, node):

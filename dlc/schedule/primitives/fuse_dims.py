@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlc.schedule.edit import redirect, swap_alloc, touched_by_invoke
-from dlc.schedule.loop import Func
+from dlc.schedule.loop import Func, loops
 from dlc.schedule.primitive import find_intermediate, primitive, refuse
+from dlc.te.affine import loop_bounds
 from dlc.te.expr import Binary, BinOp, Expr
-from dlc.te.simplify import canonical, simplify
+from dlc.te.simplify import Bounds, canonical, simplify
 from dlc.te.types import TensorType
 
 
@@ -50,9 +51,10 @@ def fuse_dims(func: Func, buffer: str, dim: int) -> Func:
     if touched_by_invoke(alloc, buffer):
         refuse("fuse_dims", func, f"an instruction uses '{buffer}'")
     inner = shape[dim + 1]
+    bounds = loop_bounds({v: f.extent for v, f in loops(func.body).items()})
 
     def at(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return (*index[:dim], _join(index[dim], index[dim + 1], inner), *index[dim + 2 :])
+        return (*index[:dim], _join(index[dim], index[dim + 1], inner, bounds), *index[dim + 2 :])
 
     sizes = (*shape[:dim], canonical(shape[dim] * inner), *shape[dim + 2 :])
     new = replace(alloc.buffer, type=TensorType(sizes, alloc.buffer.type.dtype))
@@ -61,10 +63,10 @@ def fuse_dims(func: Func, buffer: str, dim: int) -> Func:
     )
 
 
-def _join(outer: Expr, inner: Expr, size: Expr) -> Expr:
+def _join(outer: Expr, inner: Expr, size: Expr, bounds: Bounds) -> Expr:
     """`outer * size + inner`, without the detour over quotient and remainder."""
-    match inner:
+    match simplify(inner, bounds):
         case Binary(BinOp.MOD, whole, divisor) if divisor == size:
-            if simplify(outer) == simplify(whole // size):
+            if simplify(outer, bounds) == simplify(whole // size, bounds):
                 return whole
     return outer * size + inner

@@ -13,7 +13,7 @@ from types import ModuleType
 from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
-from dlc.schedule.nest import is_scheduled
+from dlc.schedule.nest import is_scheduled, stages
 from dlc.schedule.primitive import refuse
 from dlc.schedule.rules import (
     attend,
@@ -26,6 +26,7 @@ from dlc.schedule.rules import (
     gpu_norm,
     gpu_online,
     gpu_own,
+    gpu_repair,
     gpu_row,
     matrix,
     repair,
@@ -54,6 +55,7 @@ GPU_RULES: tuple[ModuleType, ...] = (
     gpu_online,
     gpu_attend,
     gpu_norm,
+    gpu_repair,
     gpu_matrix,
     gpu_contract,
     gpu_row,
@@ -139,6 +141,8 @@ def prepare(trace: Trace, target: Target) -> None:
     """Inline what only moves elements; products have operands of their own in memory."""
     if target.gpu is not None:
         inline_moves(trace)
+        if any(s.is_reduction for s in stages(trace.func)) and rule_for(trace.func, target) is None:
+            split_digits(trace, single=True)  # groups of several blocks of columns
         return
     kept = matrix.operands(trace.func) | transform.kept(trace.func)
     inline_moves(trace, kept, keep_operands=True)

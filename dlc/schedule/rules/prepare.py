@@ -105,11 +105,12 @@ def _gathers(made: Stage) -> bool:
     return along is not None and along.get(made.names[-1]) != 1
 
 
-def split_digits(trace: Trace, kept: Collection[str] = ()) -> None:
+def split_digits(trace: Trace, kept: Collection[str] = (), *, single: bool = False) -> None:
     """Split loops read as digits (i // 64, i % 64): undo a merge of dimensions.
 
     Loops that compute `kept` stay whole. So do those of what is made of sums, unless it reads both
     digits: a quotient alone repeats elements, as an enlarged image does, and tiles are cut anyhow.
+    Loops that are one digit are left alone, too, unless `single`: their quotient is 0.
     """
     sums = {s.buffer for s in stages(trace.func) if s.is_reduction}
     for stage in [s for s in stages(trace.func) if not s.is_reduction and s.buffer not in kept]:
@@ -119,7 +120,7 @@ def split_digits(trace: Trace, kept: Collection[str] = ()) -> None:
             if not digits or (of_sums and len({op for op, _ in digits}) == 1):
                 continue
             factor = digits[0][1]
-            if trace.constant(loop.var) == factor:
+            if trace.constant(loop.var) == factor and not single:
                 continue
             extent = trace.extent(loop.var)
             if isinstance(extent, Const) or surely_divides(factor, extent):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, stages
-from dlc.schedule.rules.contraction import analyse
+from dlc.schedule.rules.contraction import Contraction, analyse
 from dlc.schedule.rules.inner import products_space, schedule_products
 from dlc.schedule.rules.planes import finish_reader
 from dlc.schedule.space import Space
@@ -45,8 +45,16 @@ class Repaired:
     lane: str
 
 
-def match(func: Func, target: Target) -> Repaired | None:
-    """The sums in a function whose moves are inlined, or None."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A sum of products, and the buffer of what is added up once more."""
+
+    parts: Contraction
+    exact: str
+
+
+def find(func: Func) -> Parts | None:
+    """The only sum of products in a function whose moves are inlined, and its repair, or None."""
     found = stages(func)
     sums = [s for s in found if s.is_reduction and s.factors is not None]
     if len(sums) != 1:
@@ -56,19 +64,19 @@ def match(func: Func, target: Target) -> Repaired | None:
     if len(exact) != 1 or len(result) != 1 or not _reads(result[0], exact[0].buffer):
         return None
     parts = analyse(func, sums[0], result[0])
-    if parts is None or parts.packed is not None or not parts.rows:
+    return None if parts is None else Parts(parts, exact[0].buffer)
+
+
+def match(func: Func, target: Target) -> Repaired | None:
+    """The sums in a function whose moves are inlined, or None."""
+    found = find(func)
+    if found is None or found.parts.packed is not None or not found.parts.rows:
         return None
+    parts = found.parts
     *lines, row = parts.rows
     outer = (*parts.batch, *lines)
-    return Repaired(
-        parts.sum,
-        exact[0].buffer,
-        outer,
-        lines[-1] if lines else None,
-        parts.columns,
-        row,
-        parts.lane,
-    )
+    line = lines[-1] if lines else None
+    return Repaired(parts.sum, found.exact, outer, line, parts.columns, row, parts.lane)
 
 
 def _is_repair(stage: Stage, sums: str) -> bool:
