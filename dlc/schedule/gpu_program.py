@@ -79,6 +79,24 @@ def misaligned(program: Program, size_bytes: int) -> Mapping[str, frozenset[str]
     return {name: frozenset(names) for name, names in found.items()}
 
 
+def constant_params(program: Program) -> Mapping[str, frozenset[str]]:
+    """By kernel: its parameters that are constants of the model in each call, or views of them."""
+    constants = {b.name for b in program.constants}
+    kernels = {k.name: k for k in program.kernels}
+    found: dict[str, set[str]] = {}
+    for stmt in statements(program.body):
+        match stmt:
+            case View(buffer, source) if source in constants:
+                constants.add(buffer.name)
+            case CallKernel(name, _, buffers):
+                params = zip(kernels[name].params, buffers, strict=True)
+                here = {p.name for p, b in params if b in constants}
+                found[name] = found.get(name, here) & here
+            case _:
+                pass
+    return {name: frozenset(found.get(name, ())) for name in kernels}
+
+
 def with_copy_kernels(program: Program) -> Program:
     """Turn copies into calls of kernels that copy element by element."""
     copies = _Copies(program)

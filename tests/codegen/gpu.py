@@ -11,6 +11,7 @@ import numpy as np
 from dlc.codegen.cuda.emit import Kernel, emit_kernel
 from dlc.codegen.cuda.emulate import ORDERS, EmulationError, Emulator
 from dlc.core.target import Gpu, Target
+from dlc.schedule.fetch_ahead import fetched_ahead
 from dlc.schedule.gpu import split_launches
 from dlc.schedule.interpret import evaluate_size, numpy_dtype, run_func
 from dlc.schedule.loop import Buffer, Func
@@ -31,13 +32,21 @@ class Scheduled:
     arrivals: tuple[Buffer, ...] = ()
 
 
-def schedule(func: Func, symbol: str, steps: Sequence[Step] | None = None) -> Scheduled:
-    """Schedule a lowered function for a GPU, verify and print it."""
+def schedule(
+    func: Func,
+    symbol: str,
+    steps: Sequence[Step] | None = None,
+    constants: frozenset[str] = frozenset(),
+) -> Scheduled:
+    """Schedule a lowered function for a GPU, verify and print it; some inputs are constants."""
     assert GPU.gpu is not None
     found = split_launches(optimize(func, GPU, steps))
     for launch in found.funcs:
         verify_gpu(launch, GPU.gpu, when="in the test")
-    kernels = tuple(emit_kernel(f, f"{symbol}_{n}") for n, f in enumerate(found.funcs))
+    kernels = tuple(
+        emit_kernel(f, f"{symbol}_{n}", fetched_ahead(f, constants))
+        for n, f in enumerate(found.funcs)
+    )
     return Scheduled(func, kernels, found.scratch, found.arrivals)
 
 

@@ -34,7 +34,8 @@ SM_90 = gpu_for(["sm_90"])
 
 @pytest.fixture
 def kernel() -> Kernel:
-    return schedule(CASES["depthwise_7"](), "depthwise").kernels[0]
+    weights = frozenset({"b"})
+    return schedule(CASES["depthwise_7"](), "depthwise", constants=weights).kernels[0]
 
 
 @needs_nvcc
@@ -67,6 +68,9 @@ def test_nvcc_reads_a_source_once_for_each_generation(
         data = compile_(compiler, source, arch, suffix)
         if suffix == ".cu":  # only code that waits by itself may begin early
             assert (b"griddepcontrol.wait" in data) == (arch == OVERLAPPING)
+            assert (b"prefetch.global.L2" in data) == (arch == OVERLAPPING)
+            early, _, _ = data.partition(b"griddepcontrol.wait")
+            assert early.count(b"prefetch.global.L2") == data.count(b"prefetch.global.L2")
         return data
 
     monkeypatch.setattr(cuda_compile, "_compile", count)

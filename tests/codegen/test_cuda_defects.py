@@ -53,10 +53,10 @@ def staged() -> Scheduled:
     return on_engine(product_of("f16", 70, 72, 96), "k", knobs)
 
 
-def written(text: str) -> Scheduled:
+def written(text: str, *constants: str) -> Scheduled:
     """A function that is scheduled as it is."""
     func = parse(text)
-    return schedule(insert_barriers(func), "k", ())
+    return schedule(insert_barriers(func), "k", (), frozenset(constants))
 
 
 REVERSE = """
@@ -137,6 +137,20 @@ DEFECTS = {
     ),
     "a wait for the launches before by some threads only": Defect(
         "reverse", "begin_launch();", "if (DLC_THREAD < 32) begin_launch();",
+        "access before the launches before are done",
+    ),
+    "weights asked for behind their end": Defect(
+        "ahead", "fetch_ahead(A, 320)", "fetch_ahead(A, 321)", "out of bounds: 'A'"
+    ),
+    "what the launch writes asked for ahead": Defect(
+        "ahead", "fetch_ahead(A, 320)", "fetch_ahead(B, 320)", "asked for ahead, and written: 'B'"
+    ),
+    "weights asked for behind the wait": Defect(
+        "ahead", "  fetch_ahead(A, 320);\n  begin_launch();",
+        "  begin_launch();\n  fetch_ahead(A, 320);", "asked for too late: 'A'",
+    ),
+    "weights read before the wait": Defect(
+        "ahead", "fetch_ahead(A, 320)", "(void)float(A[0])",
         "access before the launches before are done",
     ),
     "no barrier at all": Defect("reverse", "barrier();", "", "race: "),
@@ -313,6 +327,7 @@ def kernels() -> dict[str, Scheduled]:
     found = {"product": product(), "reverse": written(REVERSE), "shift": written(SHIFT)}
     found["bytes"] = on_engine(product_of_bytes("u8", "i8", 70, 70, 64), "k", {"tile": 4})
     found["rows"] = schedule(parse(ROWS), "k")
+    found["ahead"] = written(REVERSE, "A")
     found |= {"tails": written(TAILS), "engine": engine(), "tf32": tf32(), "staged": staged()}
     return found | {"nan": found["reverse"]}
 

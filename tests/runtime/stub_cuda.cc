@@ -7,7 +7,8 @@
 //   STUB_CUDA_ORDER=last      of a graph's launches: as recorded, any that is ready, the latest
 //                   =7        first, or drawn by this seed
 //   STUB_CUDA_DROP_EDGE=2     forgets the third edge of each graph
-// A graph fails where two launches that nothing orders touch the same memory, one of them writing.
+// A graph fails where two launches that nothing orders touch the same memory, one of them writing,
+// and where one asks ahead for what any of them writes.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -31,9 +32,10 @@ struct Param { int bytes, written, same_as; };
 struct Kernel { const char *name; void (*run)(); int threads, shared, buffers, sizes; const Param *params; };
 using Start = const char *(*)(void **, long long (*)(const void *), int, int);
 struct Span { long long begin, end; };
-struct Function { const Kernel *kernel; Start start; const Span *(*touched)(); };
+using Spans = const Span *(*)();  // of each buffer, by the last launch
+struct Function { const Kernel *kernel; Start start; Spans touched, fetched; };
 struct Module { void *library; std::vector<Function *> functions; };
-struct Access { const char *begin, *end; bool is_written; };
+struct Access { const char *begin, *end; bool is_written, is_ahead; };  // ahead: asked for before its turn
 struct Launch {
   const Function *function;
   unsigned blocks;
@@ -103,11 +105,17 @@ Result run(const Launch &launch, std::vector<Access> *accesses) {
     last_failure = failure;
     return kLaunchFailed;
   }
-  const Span *spans = launch.function->touched();
-  for (int i = 0; i < kernel.buffers && accesses != nullptr; ++i) {
+  const Span *touched = launch.function->touched(), *fetched = launch.function->fetched();
+  for (int i = 0; i < kernel.buffers; ++i) {
     const char *data = reinterpret_cast<const char *>(values[i]);
-    if (spans[i].begin >= spans[i].end) continue;
-    accesses->push_back({data + spans[i].begin, data + spans[i].end, kernel.params[i].written != 0});
+    for (const Span *spans : {touched, fetched}) {
+      const Span &span = spans[i];
+      const bool is_ahead = spans == fetched;
+      if (span.begin >= span.end) continue;
+      if (is_ahead) note("ahead " + std::to_string(span.end - span.begin));
+      if (accesses == nullptr) continue;
+      accesses->push_back({data + span.begin, data + span.end, !is_ahead && kernel.params[i].written != 0, is_ahead});
+    }
   }
   return 0;
 }
@@ -147,6 +155,21 @@ std::vector<int> order_of(const Exec &exec) {
     }
   }
   return order;
+}
+
+// Whether a launch asks ahead for what another one writes: an edge from that one does not help.
+bool asks_too_early(const Exec &exec, const std::vector<std::vector<Access>> &accesses) {
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    for (std::size_t j = 0; j < accesses.size(); ++j) {
+      for (const Access &x : accesses[i]) {
+        if (!x.is_ahead || !conflict({x}, accesses[j])) continue;
+        last_failure = std::string(exec.launches[i].function->kernel->name) + " asks ahead for what " +
+                       exec.launches[j].function->kernel->name + " writes";
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 // Whether any two launches that no path orders touch the same memory.
@@ -209,9 +232,10 @@ API cuModuleGetFunction(void **function, void *module, const char *name) {
   auto *m = static_cast<Module *>(module);
   const auto *kernel = static_cast<const Kernel *>(dlsym(m->library, (std::string("kernel_") + name).c_str()));
   const auto start = reinterpret_cast<Start>(dlsym(m->library, (std::string("start_") + name).c_str()));
-  const auto touched = reinterpret_cast<const Span *(*)()>(dlsym(m->library, "dlc_touched"));
-  if (kernel == nullptr || start == nullptr || touched == nullptr) return kNotFound;
-  m->functions.push_back(new Function{kernel, start, touched});
+  const auto touched = reinterpret_cast<Spans>(dlsym(m->library, "dlc_touched"));
+  const auto fetched = reinterpret_cast<Spans>(dlsym(m->library, "dlc_fetched"));
+  if (kernel == nullptr || start == nullptr || touched == nullptr || fetched == nullptr) return kNotFound;
+  m->functions.push_back(new Function{kernel, start, touched, fetched});
   *function = m->functions.back();
   return 0;
 }
@@ -374,7 +398,7 @@ API cuGraphLaunch(void *exec, void *stream) {
   for (const int next : order) {
     if (const Result result = run(e.launches[next], &accesses[next])) return result;
   }
-  return races(e, accesses) ? kLaunchFailed : 0;
+  return races(e, accesses) || asks_too_early(e, accesses) ? kLaunchFailed : 0;
 }
 API cuGetErrorString(Result result, const char **text) {
   switch (result) {

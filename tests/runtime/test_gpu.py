@@ -11,8 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import dlc
+import dlc.codegen.cuda.build as gpu_build
 from dlc.compiler import build
 from dlc.runtime import load
+from dlc.schedule.program import Program
 from tests.runtime.emulated import build_emulated, build_stub, run_on_stub
 
 
@@ -194,6 +196,26 @@ def test_code_of_the_nearest_architecture_is_taken(
         assert all(("early" in edge) == (arch == "90") for edge in edges)
         assert found["y"].shape == (1, 7)
     assert "no code" in run_on_stub(path, stub, images(1), STUB_CUDA_ARCH="100")[2]
+
+
+def test_weights_are_asked_for_ahead(built: Path, stub: Path) -> None:
+    _, calls, errors = run_on_stub(built, stub, images(1))
+    assert not errors
+    asked = sum(int(c.split()[1]) for c in calls if c.startswith("ahead"))
+    given = next(int(c.split()[2]) for c in calls if c.startswith("to device"))
+    assert abs(asked - given) < given / 50  # one bias is read twice, and weights have gaps
+
+
+def test_nothing_is_asked_for_that_a_launch_writes(
+    tmp_path: Path, stub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def everything(program: Program) -> dict[str, frozenset[str]]:
+        return {k.name: frozenset(b.name for b in k.inputs) for k in program.kernels}
+
+    monkeypatch.setattr(gpu_build, "constant_params", everything)
+    build_emulated(network(), tmp_path / "model.so", monkeypatch, dims={"n": 1})
+    _, _, errors = run_on_stub(tmp_path / "model.so", stub, images(1))
+    assert " asks ahead for what " in errors
 
 
 def test_a_kernel_of_other_types_stays_on_the_host(

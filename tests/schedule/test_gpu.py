@@ -9,6 +9,7 @@ import pytest
 import dlc.schedule.primitives  # noqa: F401 - registers the primitives
 from dlc.core.errors import VerifyError
 from dlc.core.target import Gpu
+from dlc.schedule.fetch_ahead import fetched_ahead
 from dlc.schedule.gpu import (
     block_loops,
     block_threads,
@@ -286,3 +287,15 @@ def test_a_guard_of_the_other_factor_is_left_out() -> None:
     result = PRIMITIVES["cache_factor"](func, "C", 0, "p", ("k",), "a", "local")
     assert "a[a_0] = A[p, a_0]" in str(result)
     assert str(result).count("if ") == 1
+
+
+def test_weights_are_asked_for_ahead_unless_data_says_which() -> None:
+    func = parse("""
+        def f(n: size, x: f32[4], i: i64[4], e: f32[9], w: f32[4], o: f32[n], big: f32[4194305],
+              *, y: f32[4]):
+            for t in range(4):
+                y[t] = (x[t] + e[index(i[t])] + w[t]) + (big[t] + o[0])
+    """)
+    names = frozenset({"i", "e", "w", "o", "big"})
+    assert [b.name for b in fetched_ahead(func, names)] == ["i", "w"]
+    assert fetched_ahead(func, frozenset()) == ()

@@ -19,9 +19,15 @@ from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.host_function import weight_offsets
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels
 from dlc.core.target import Target
+from dlc.schedule.fetch_ahead import fetched_ahead
 from dlc.schedule.gpu import Launches, split_launches
-from dlc.schedule.gpu_program import launch_program, misaligned, with_copy_kernels
-from dlc.schedule.loop import Func
+from dlc.schedule.gpu_program import (
+    constant_params,
+    launch_program,
+    misaligned,
+    with_copy_kernels,
+)
+from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitive import Step
 from dlc.schedule.program import Program
@@ -66,6 +72,7 @@ def schedule_program(
     kernels: dict[str, Kernel] = {}
     on_host: list[Func] = []
     unaligned = misaligned(program, target.gpu.copy_bytes)
+    constants = constant_params(program)
     for number, func in enumerate(program.kernels):
         if reason := why_not_printable(func):
             _LOG.warning("kernel %s stays on the host: %s", func.name, reason)
@@ -77,7 +84,8 @@ def schedule_program(
         )
         for launch in found.funcs:
             verify_gpu(launch, target.gpu, when="before printing")
-            kernels[launch.name] = emit_kernel(launch, _symbol(launch))
+            ahead = fetched_ahead(launch, constants[func.name])
+            kernels[launch.name] = emit_kernel(launch, _symbol(launch, ahead), ahead)
         if progress:
             progress(func.name, number + 1, len(program.kernels))
     return Scheduled(launch_program(program, launches), kernels, tuple(on_host))
@@ -95,9 +103,10 @@ def _optimized(
     return optimize(func, replace(target, gpu=replace(target.gpu, copy_bytes=0)))
 
 
-def _symbol(func: Func) -> str:
+def _symbol(func: Func, ahead: Sequence[Buffer]) -> str:
     """A name that tells people which kernel it is, and kernels of different text apart."""
-    digest = hashlib.sha256(str(func).encode()).hexdigest()[:12]
+    text = f"{func}{[b.name for b in ahead]}"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     readable = "".join(c if c.isascii() else "_" for c in func.name)
     return f"{readable[:40]}_{digest}"
 

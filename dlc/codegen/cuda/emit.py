@@ -5,7 +5,7 @@ The text is the same for a GPU and for the emulation on a CPU; only the seam dif
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import assert_never
@@ -84,12 +84,13 @@ class Kernel:
     shared_bytes: int
 
 
-def emit_kernel(func: Func, symbol: str) -> Kernel:
-    """Print a verified launch."""
+def emit_kernel(func: Func, symbol: str, ahead: Sequence[Buffer] = ()) -> Kernel:
+    """Print a verified launch, which asks for its inputs `ahead` before it waits for others."""
     threads = block_threads(func)
     shared = shared_bytes(func)
     assert shared is not None, "shared buffers have constant shapes"
-    text = _Printer(with_safe_names(func), threads).kernel(symbol, shared)
+    asked = [position for position, b in enumerate(func.inputs) if b in ahead]
+    text = _Printer(with_safe_names(func), threads).kernel(symbol, shared, asked)
     return Kernel(symbol, func, text, grid(func), threads, shared)
 
 
@@ -157,15 +158,19 @@ class _Printer:
 
     # The kernel.
 
-    def kernel(self, symbol: str, shared: int) -> str:
-        """The whole text."""
+    def kernel(self, symbol: str, shared: int, asked: Sequence[int]) -> str:
+        """The whole text; `asked` are the numbers of inputs to ask for ahead."""
         loops, body = block_loops(self.func)
         self.offsets, _ = shared_offsets(self.func)
         extents = " x ".join(str(e) for e in grid(self.func)) or "1"
         lines = [f"// {b.name}: {print_type(b.type)}" for b in self.func.params]
         lines.append(f"// {extents} blocks of {self.threads} threads, {shared} bytes shared")
         head = f"DLC_KERNEL({symbol}, {self.threads})("
-        lines += [f"{head}{', '.join(self.params())}) {{", f"{INDENT}begin_launch();"]
+        lines.append(f"{head}{', '.join(self.params())}) {{")
+        for buffer in (self.func.inputs[n] for n in asked):
+            count = const_size(buffer.type.elems)
+            lines.append(f"{INDENT}fetch_ahead({buffer.name}, {count});")
+        lines.append(f"{INDENT}begin_launch();")
         lines += [INDENT + line for line in self.digits(loops)]
         lines += self.body(body, INDENT)
         first = 0

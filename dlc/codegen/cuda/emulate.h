@@ -6,7 +6,8 @@
 //   races     each element remembers who touched it since the last barrier; two threads that touch
 //             one element, one of them writing, must have a barrier between them, and two blocks
 //             must never
-//   launches  begin before those before them are done: no access before begin_launch()
+//   launches  begin before those before them are done: no access before begin_launch(), which only
+//             what nobody writes is asked for ahead of
 //   copies    arrive when they are asked for, or as late as they may, or by chance; nobody may touch
 //             what is on its way, and no thread ends while it is
 // Not modelled: the weak order of memory between blocks, and time.
@@ -121,6 +122,7 @@ struct Buffer { char *data; long long bytes; Touch *touches; };
 inline Buffer *arguments;
 struct Span { long long begin, end; };  // in bytes; nothing where begin is not below end
 inline Span touched[64];                // of each buffer, by the last launch
+inline Span fetched[64];                // what it asked for ahead
 inline void touch(int number, long long begin, long long end) {
   Span &span = touched[number];
   if (begin < span.begin) span.begin = begin;
@@ -240,6 +242,7 @@ inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks,
   threads = count;
   epoch = 0;
   for (Span &span : touched) span = {1LL << 62, 0};
+  for (Span &span : fetched) span = {0, 0};
   Random random = {(u32)order + 1};
   int turn[1024];
   int *block_turn = ordered((int *)malloc(sizeof(int) * (blocks + 1)), blocks, order, random);
@@ -318,6 +321,14 @@ inline const char *start(const Kernel &kernel, void **params, i64 (*behind)(cons
 
 DLC_FN void barrier() { dlc::pause(dlc::AT_BARRIER); }
 DLC_FN void begin_launch() { dlc::begun[dlc::thread] = true; }
+template <class T> DLC_FN void fetch_ahead(const dlc::Global<T> &p, i64 count) {
+  using namespace dlc;
+  const i64 bytes = count * i64(sizeof(T));
+  if (begun[thread]) fail("asked for too late:", p.name, 0, -1);
+  if (bytes > p.buffer.bytes) fail("out of bounds:", p.name, count - 1, -1);
+  if (p.buffer.touches) fail("asked for ahead, and written:", p.name, 0, -1);
+  fetched[p.number] = {0, bytes};
+}
 
 // The first thread counts; the others wait before and behind.
 DLC_FN bool last_block(const dlc::Global<u32> &arrivals, i64 group, u32 count) {

@@ -43,7 +43,8 @@ def emulation_text(kernels: Sequence[Kernel]) -> str:
     """One C++ source with all kernels and an entry point for each."""
     parts = ["#define DLC_EMULATE", '#include "seam.cuh"', "static const i64 *dlc_sizes;"]
     parts += [f'extern "C" i64 dlc_{n}() {{ return dlc::{n}; }}' for n in ("loads", "conflicts")]
-    parts.append('extern "C" const dlc::Span *dlc_touched() { return dlc::touched; }')
+    for spans in ("touched", "fetched"):
+        parts.append(f'extern "C" const dlc::Span *dlc_{spans}() {{ return dlc::{spans}; }}')
     for kernel in {k.symbol: k for k in kernels}.values():
         arguments = []
         for position, buffer in enumerate(kernel.func.params):

@@ -33,7 +33,18 @@ extern __shared__ __align__(16) char dlc_shared[];
 
 DLC_FN void barrier() { __syncthreads(); }
 
-// The first statement of a kernel: what was launched before is done, and the next launch may come,
+// Before the wait: asks for what no launch writes, all blocks together, 128 bytes at a time.
+// Source: PTX ISA 9.0, "Data Movement and Conversion Instructions": prefetch.
+template <class T> DLC_FN void fetch_ahead(const T *p, i64 count) {
+#if __CUDA_ARCH__ >= 900
+  const char *const end = (const char *)(p + count);
+  const i64 number = i64(blockIdx.x) * blockDim.x + threadIdx.x, all = i64(gridDim.x) * blockDim.x;
+  for (const char *at = (const char *)p + number * 128; at < end; at += all * 128)
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(__cvta_generic_to_global(at)));
+#endif
+}
+
+// Before all that reads or writes: what was launched before is done, and the next launch may come,
 // which waits here for this one. So two launches are on the GPU at most. Older ones come one by one.
 // Source: PTX ISA 9.0, "Parallel Synchronization and Communication Instructions": griddepcontrol.
 DLC_FN void begin_launch() {
