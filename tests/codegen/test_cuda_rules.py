@@ -33,6 +33,7 @@ from dlc.schedule.rules import (
     schedule_func,
 )
 from dlc.schedule.trace import Trace
+from dlc.te.expr import index
 from dlc.te.tensor import pad
 from tests.codegen.gpu import GPU, Scheduled, check_emulated, schedule
 from tests.schedule.data import inputs, parse
@@ -459,6 +460,22 @@ def test_rows_of_any_width(width: int, threads: int) -> None:
     got = run_func(optimize(func, GPU, trace.steps), {}, inputs(func, {}))
     want = run_func(func, {}, inputs(func, {}))
     np.testing.assert_allclose(got["out"], want["out"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["instance_norm(x, s, s)", "group_norm(x, s, s, groups=3)"])
+def test_rows_of_several_dimensions_have_a_block_each(norm: str) -> None:
+    func = lower_group(
+        parse_graph(f"""
+def main(x: f32[2, 6, 7, 9], s: f32[6]):
+    y: f32[2, 6, 7, 9] = {norm}
+    return y
+"""),
+        "f",
+    )
+    scheduled = schedule(func, "k")
+    (kernel,) = scheduled.kernels
+    assert (kernel.grid, kernel.threads) == ((index(12),), 64 if "instance" in norm else 128)
+    check_emulated(scheduled, inputs(func, {}), {}, rtol=1e-5)
 
 
 @pytest.mark.parametrize("width", [1, 31, 700])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from math import prod
 from operator import mul
 
 from dlc.core.target import Target
 from dlc.schedule.edit import loops_around
 from dlc.schedule.gpu import WARP
-from dlc.schedule.loop import Alloc, Func, allocs, loops
+from dlc.schedule.loop import Alloc, Func, allocs
 from dlc.schedule.nest import stages
 from dlc.schedule.primitive import refuse
 from dlc.schedule.rules import row
@@ -114,6 +115,9 @@ def _product(sizes: Sequence[Expr]) -> Expr:
 
 
 def _width(trace: Trace, block: str) -> int:
-    """The longest of the loops over a row."""
-    inner = [f.extent for v, f in loops(trace.func.body).items() if v != block]
-    return max((int(n.value) if isinstance(n, Const) else WIDE for n in inner), default=1)
+    """The most elements of a row that one stage reads or writes."""
+    sizes = [
+        [f.extent for f in (*stage.loops, *stage.inner) if f.var != block]
+        for stage in stages(trace.func)
+    ]
+    return max(prod(int(n.value) if isinstance(n, Const) else WIDE for n in s) for s in sizes)
