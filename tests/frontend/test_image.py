@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import helper, parser
 from onnx.reference import ReferenceEvaluator
@@ -21,7 +22,16 @@ def real(*shape) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def check(node, x, constants, opset=22, oracle=True) -> list[np.ndarray]:
+def by_runtime(proto, x) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    return list(session.run(None, {"x": x}))
+
+
+def by_evaluator(proto, x) -> list[np.ndarray]:
+    return list(ReferenceEvaluator(proto).run(None, {"x": x}))
+
+
+def check(node, x, constants, opset=22, oracle=by_evaluator) -> list[np.ndarray]:
     proto = model([node], {"x": x.shape}, constants, outputs=list(node.output), opset=opset)
     kind = helper.np_dtype_to_tensor_dtype(x.dtype)
     proto.graph.input[0].type.tensor_type.elem_type = kind
@@ -30,20 +40,24 @@ def check(node, x, constants, opset=22, oracle=True) -> list[np.ndarray]:
     results = [found[v.name] for v in graph.outputs]
     if oracle:  # its weights are float32: what cancels has errors of the size of the pixels
         atol = 1e-5 * max(1, np.abs(x).max(initial=0))
-        for got, want in zip(results, ReferenceEvaluator(proto).run(None, {"x": x}), strict=True):
+        for got, want in zip(results, oracle(proto, x), strict=True):
             np.testing.assert_allclose(got, want, rtol=2e-5, atol=atol)
     return results
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
-@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize(
+    "coordinates", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+)
+@pytest.mark.parametrize("scales", [(0.4, 1.5), (0.4, 0.2)], ids=str)
 @pytest.mark.parametrize("exclude_outside", [0, 1])
-def test_antialiasing(mode, coordinates, exclude_outside):
+def test_antialiasing(mode, coordinates, scales, exclude_outside):
     node = NODE(
         "Resize", ["x", "", "s"], ["y"], mode=mode, antialias=1, exclude_outside=exclude_outside,
         coordinate_transformation_mode=coordinates,
     )  # fmt: skip
-    check(node, real(1, 2, 9, 7), {"s": np.array([1, 1, 0.4, 1.5], np.float32)})
+    x, constants = real(1, 2, 9, 7), {"s": np.array([1, 1, *scales], np.float32)}
+    check(node, x, constants, oracle=by_runtime)
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
@@ -55,6 +69,10 @@ def test_regions_of_interest(mode):
     roi = np.array([0, 0, 0.3125, -0.1875, 1, 1, 0.9375, 0.6875], np.float32)
     constants = {"r": roi, "n": np.array([1, 2, 3, 5], np.int64)}
     check(node, real(1, 2, 6, 7), constants)
+    node.input[:] = ["x", "r", "s"]
+    for scales in ((0.6, 1.3), (0.6, 0.2)):  # 3.6 and 9.1 rows and columns, that is 3 and 9
+        by_scale = {"r": roi, "s": np.array([1, 1, *scales], np.float32)}
+        check(node, real(1, 2, 6, 7), by_scale, oracle=by_runtime)
 
 
 def test_deformable_convolution():
@@ -75,7 +93,7 @@ def test_resized_integers_are_cut_off(dtype, mode):
     x[0, 1] = 7  # a constant stays itself, though 1 / 3 and 2 / 3 are no floats
     node = NODE("Resize", ["x", "", "", "n"], ["y"], mode=mode)
     sizes = {"n": np.array([1, 2, 7, 9])}
-    (found,) = check(node, x, sizes, oracle=False)
+    (found,) = check(node, x, sizes, oracle=None)
     (exact,) = check(node, x.astype(np.float64), sizes)
     assert found.dtype == dtype
     bounds = np.iinfo(dtype)

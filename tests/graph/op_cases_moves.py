@@ -148,12 +148,17 @@ def _resizes() -> list[Case]:
         )
         onnx = Onnx("Resize", theirs, (None, np.array(scales, np.float32)))
         cases.append(case(op, "f32[1, 1, 3, 5]", onnx=onnx))
-    theirs = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
-    op = resize.Resize(
-        sizes=(1, 1, 6, 3), mode="linear", coordinates="align_corners", scales=scales
-    )
-    onnx = Onnx("Resize", theirs, (None, np.array(scales, np.float32)))
-    cases.append(case(op, "f32[1, 1, 3, 5]", onnx=onnx, data="unit", rtol=1e-5))
+    for mode, scales in (
+        ("linear", (1.0, 1.0, 2.0, 0.7)),
+        ("linear", (1.0, 1.0, 2.5, 0.3)),
+        ("cubic", (1.0, 1.0, 2.5, 0.7)),
+        ("nearest", (1.0, 1.0, 2.5, 0.7)),
+    ):  # of 5 columns 3 or 1 are left: corners lie on corners, or the first one on the first
+        theirs = {"mode": mode, "coordinate_transformation_mode": "align_corners"}
+        sizes = (1, 1, int(3 * scales[2]), int(5 * scales[3]))
+        op = resize.Resize(sizes=sizes, mode=mode, coordinates="align_corners", scales=scales)
+        onnx = Onnx("Resize", theirs, (None, np.array(scales, np.float32)), by_runtime=True)
+        cases.append(case(op, "f32[1, 1, 3, 5]", onnx=onnx, data="unit", rtol=1e-5))
     cubic = {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}
     op = resize.Resize(
         sizes=(1, 1, 6, 3), mode="cubic", cubic_coeff_a=-0.5, exclude_outside=True,

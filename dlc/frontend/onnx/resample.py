@@ -72,26 +72,26 @@ class Sampling:
 
 def positions(coordinates: str, size: int, count: int, scale: float) -> Array:
     """Where `count` results lie among `size` elements."""
-    i, length = np.arange(count), scale * size
+    i = np.arange(count)
     match coordinates:
         case "asymmetric":
             return np.asarray(i / scale)
         case "align_corners":
-            return np.asarray(i * (size - 1) / (length - 1) if length > 1 else i * 0.0)
+            return np.asarray(i * (size - 1) / max(count - 1, 1))
         case "pytorch_half_pixel" if count <= 1:
-            return np.full(count, 0.5 / scale - 0.5 if length > 1 else -0.5)
+            return np.zeros(count)
         case "half_pixel_symmetric":
-            return np.asarray(size / 2 * (1 - count / length) + (i + 0.5) / scale - 0.5)
+            offset = size / 2 * (1 - count / (scale * size))
+            return np.asarray(offset + (i + 0.5) / scale - 0.5)
     return np.asarray((i + 0.5) / scale - 0.5)
 
 
-def crop_positions(size: int, count: int, scale: float, start: float, end: float) -> Array:
+def crop_positions(size: int, count: int, start: float, end: float) -> Array:
     """Where results lie in the part of an axis from `start` to `end`, as fractions of it."""
-    length = scale * size
-    if length <= 1:
+    if count <= 1:
         return np.full(count, (start + end) * (size - 1) / 2)
     i = np.arange(count)
-    return np.asarray(start * (size - 1) + i * (end - start) * (size - 1) / (length - 1))
+    return np.asarray(start * (size - 1) + i * (end - start) * (size - 1) / (count - 1))
 
 
 def resample(ctx: Context, x: Value, axis: int, matrix: Array) -> Value:
@@ -122,7 +122,7 @@ def cropped(
     y = x
     for axis, (size, count) in enumerate(zip(x.type.static_shape, counts, strict=True)):
         start, end = region[axis]
-        places = crop_positions(size, count, scales[axis], start, end)
+        places = crop_positions(size, count, start, end)
         if (size, start, end) != (count, 0.0, 1.0):
             y = resample(ctx, y, axis, sampling.matrix(size, places, scales[axis]))
         out = (places < 0) | (places > size - 1)

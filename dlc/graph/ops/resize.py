@@ -154,10 +154,7 @@ class Resize(Op):
             case "asymmetric":
                 return i * top, bottom
             case "align_corners":
-                if not self.scales:
-                    return i * (size - 1), maximum(result - 1, 1)
-                # The result counts as size * scale long, which need not be a whole number.
-                return i * (size - 1) * top, maximum(size * bottom - top, 1)
+                return i * (size - 1), maximum(result - 1, 1)
             case "half_pixel_symmetric":
                 # size / 2 * (1 - result * top / (bottom * size)) more than half_pixel
                 return (i * 2 + 1) * top - bottom + (size * bottom - result * top), bottom * 2
@@ -222,8 +219,7 @@ class Resize(Op):
             case "asymmetric":
                 return i / scale
             case "align_corners":
-                length = scale * size - 1
-                return i * (size - 1) / length if length > 0 else Fraction(0)
+                return Fraction(i * (size - 1), max(count - 1, 1))
             case "pytorch_half_pixel" if count <= 1:
                 return Fraction(0)
             case "half_pixel_symmetric":
