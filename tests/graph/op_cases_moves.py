@@ -257,7 +257,8 @@ def _others() -> list[Case]:
         for padding in ("zeros", "border", "reflection"):
             for align in (0, 1):
                 op = sample.GridSample(mode=mode, padding_mode=padding, align_corners=align)
-                onnx = same("GridSample", mode=mode, padding_mode=padding, align_corners=align)
+                theirs = {"mode": mode, "padding_mode": padding, "align_corners": align}
+                onnx = Onnx("GridSample", theirs, by_runtime=(mode, padding) == ("cubic", "border"))
                 settings = {"data": "unit", "rtol": 2e-5}
                 cases.append(case(op, "f32[1, 2, 3, 4]", "f32[1, 3, 5, 2]", onnx=onnx, **settings))
                 cases.append(case(op, "f32[1, 1, n, 1]", "f32[1, 2, 2, 2]", **settings))

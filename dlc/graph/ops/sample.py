@@ -112,14 +112,10 @@ class Sampling(Op):
             at, low, high = ((v + 1.0) * length - 1.0) * 0.5, const(-0.5, v.dtype), length - 0.5
         if self.mode == "nearest":
             at = unary(UnOp.ROUND, at)
-        outside = either(at < low, high < at)
-        match self.padding_mode:
-            case "border":
-                at = select(outside, maximum(minimum(at, length - 1.0), 0.0), at)
-            case "reflection":
-                period = maximum((high - low) * 2.0, 1.0)
-                phase = (at - low) - unary(UnOp.FLOOR, (at - low) / period) * period
-                at = select(outside, low + minimum(phase, period - phase), at)
+        if self.padding_mode == "reflection":
+            period = maximum((high - low) * 2.0, 1.0)
+            phase = (at - low) - unary(UnOp.FLOOR, (at - low) / period) * period
+            at = select(either(at < low, high < at), low + minimum(phase, period - phase), at)
         return maximum(minimum(at, _FAR), -_FAR)
 
     def _taps(self, at: Expr, size: Expr) -> list[tuple[Expr, Expr, Expr]]:
@@ -168,14 +164,12 @@ class Sampling(Op):
         low, high = (0.0, size - 1.0) if self.align_corners else (-0.5, size - 0.5)
         at = low + (v + 1) / 2 * (high - low)
         at = np.round(at) if self.mode == "nearest" else at
-        outside = (at < low) | (at > high)
-        if self.padding_mode == "border":
-            at = np.where(outside, np.clip(at, 0, size - 1), at)
         if self.padding_mode == "reflection" and high > low:
             distance = np.abs(at - low) % (2 * (high - low))
             mirrored = low + np.minimum(distance, 2 * (high - low) - distance)
-            at = np.where(outside, mirrored, at)
-        whole = np.floor(np.clip(at, -_FAR, _FAR)).astype(np.int64)
+            at = np.where((at < low) | (at > high), mirrored, at)
+        at = np.clip(at, -_FAR, _FAR)
+        whole = np.floor(at).astype(np.int64)
         part = at - whole
         match self.mode:
             case "nearest":
@@ -200,6 +194,8 @@ class Sampling(Op):
 @op("grid_sample", fuse=Fuse.REDUCTION)
 class GridSample(Sampling):
     """x at the positions a grid gives, -1 to 1 across each axis, the last axis first.
+
+    Every element that a result is made of is padded by itself, as if the image went on.
 
     Shapes:
         x: [n, c, *spatial]; grid: [n, *out, number of spatial axes] -> [n, c, *out]
