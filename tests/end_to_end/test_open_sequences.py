@@ -89,5 +89,66 @@ def test_a_map_of_parts_that_a_run_counts():
         np.testing.assert_array_equal(y, wanted[order].reshape(12, 4))
     with pytest.raises(UserError, match="no element at the position"):
         module(x, np.array(6))
-    with pytest.raises(UserError):  # a smaller part at the end
-        module(X, np.array(0))
+    x = np.concatenate([X, X.sum(1, keepdims=True)], 1)  # a smaller part at the end
+    np.testing.assert_array_equal(module(X, np.array(0)), x[[2, 3, 4, 0, 1]])
+
+
+PREFIXES = """(float[n,3] x, int64 k, int64 p)
+    => (float[a,3] y, float[b,3] z, float[c,3] w, int64 m)
+    <bool go = {1}, int64[1] zero = {0}, int64 one = {1}, int64 none = {0}> {
+    e = SequenceEmpty()
+    s = Loop(k, go, e) <body = step (int64 i, bool c, seq(float[q,3]) old) => (bool c2, new) {
+        c2 = Identity(c)
+        end = Unsqueeze(i, zero)
+        r = Slice(x, zero, end)
+        odd = Mod(i, two)
+        flag = Equal(odd, one)
+        new = If(flag) <then_branch = yes () => (u) { u = SequenceInsert(old, r, none) },
+                        else_branch = no () => (v) { v = SequenceInsert(old, r) }>
+    }>
+    d = SequenceErase(s, p)
+    f = SequenceMap(d) <body = each (float[g,3] h) => (o) { t = Neg(h) o = Concat<axis=0>(h, t) }>
+    y = ConcatFromSequence<axis=0>(f)
+    z = SequenceAt(f, p)
+    w = SequenceAt(s, none)
+    m = SequenceLength(f)
+}""".replace("int64 none = {0}", "int64 none = {0}, int64 two = {2}")
+PARTS = """(float[2,n,3] x, int64 p) => (float[2,a,3] y, float[2,b,3] z) <int64 two = {2}> {
+    s = SplitToSequence<axis=1>(x, two)
+    z = SequenceAt(s, p)
+    d = SequenceErase(s, p)
+    t = SequenceInsert(d, z)
+    y = ConcatFromSequence<axis=1>(t)
+}"""
+
+
+def test_elements_that_differ_in_size_from_step_to_step():
+    module = compiled(PREFIXES)
+    for steps, place in ((5, 0), (3, 1), (2, -1), (6, -2)):
+        parts: list[np.ndarray] = []
+        for i in range(steps):
+            parts.insert(0 if i % 2 else len(parts), X[:i])
+        first = parts[0]
+        del parts[place]
+        parts = [np.concatenate([part, -part]) for part in parts]
+        if not -len(parts) <= place < len(parts):
+            continue
+        y, z, w, count = module(X, np.array(steps), np.array(place))
+        np.testing.assert_array_equal(y, np.concatenate(parts))
+        np.testing.assert_array_equal(z, parts[place])
+        np.testing.assert_array_equal(w, first)
+        assert count == len(parts)
+    with pytest.raises(UserError, match="no element at the position"):
+        module(X, np.array(3), np.array(3))
+
+
+def test_a_smaller_part_at_the_end_of_any_axis():
+    module = compiled(PARTS)
+    for size in (1, 2, 5):
+        x = np.arange(size * 6, dtype=np.float32).reshape(2, size, 3)
+        parts = np.split(x, range(2, size, 2), 1)
+        for place in (0, len(parts) - 1, -1):
+            y, z = module(x, np.array(place))
+            np.testing.assert_array_equal(z, parts[place])
+            rest = [*(p for i, p in enumerate(parts) if i != place % len(parts)), parts[place]]
+            np.testing.assert_array_equal(y, np.concatenate(rest, 1))

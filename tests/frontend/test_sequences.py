@@ -142,7 +142,7 @@ def test_a_sequence_is_a_list_of_outputs():
             "no position 1",
         ),
         (
-            "(float[2] x, float[3] z, int64 p) => (float[2] y)"
+            "(float[2] x, int64[3] z, int64 p) => (float[2] y)"
             "{ s = SequenceConstruct(x, z) y = SequenceAt(s, p) }",
             "differ in type",
         ),

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlc.frontend.onnx.body import Body
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.ragged import ElementType, Ragged
 from dlc.frontend.onnx.sequence_parts import (
     Items,
     Part,
     Rows,
+    common_type,
     element_type,
     elements,
-    sizes_known_outside,
-    stacked,
+    ragged,
+    stacked_as,
 )
 from dlc.graph.graph import Value
+from dlc.graph.sizes import bound_sizes
 
 Branch = tuple[Body, tuple[Value, ...]]
 """A branch and what it gives."""
@@ -26,17 +29,19 @@ Branch = tuple[Body, tuple[Value, ...]]
 class Form:
     """A sequence of the same parts in both branches, behind which they differ.
 
-    The rest is so many elements in both, or else rows, of which a run knows how many.
+    The rest is so many elements in both, or else elements of a type, of which a run knows how many.
     """
 
     same: tuple[Part, ...]
-    rest: int | None
+    rest: int | ElementType
 
     def with_rest(self, made: Iterator[Value]) -> tuple[Part, ...]:
         """The whole sequence, given what a run chooses."""
-        if self.rest is None:
+        if isinstance(self.rest, int):
+            return (*self.same, *(next(made) for _ in range(self.rest)))
+        if self.rest.fixed is not None:
             return (*self.same, Rows(next(made)))
-        return (*self.same, *(next(made) for _ in range(self.rest)))
+        return (*self.same, Ragged(next(made), next(made), self.rest))
 
 
 def together(
@@ -71,12 +76,20 @@ def _shared(
     first, second = elements(rest[0]), elements(rest[1])
     if first is not None and second is not None and len(first) == len(second):
         return Form(same, len(first)), (list(first), list(second))
-    types = [
-        sizes_known_outside(body, element_type(parts))
+    found = [
+        element_type(body, parts, bound_sizes(body.nodes))
         for body, parts in zip((then, other), rest, strict=True)
     ]
-    rows = (
-        [stacked(then, rest[0], types[1])],
-        [stacked(other, rest[1], types[0])],
-    )
-    return Form(same, None), rows
+    types = [t for t in found if t is not None]
+    if not types:
+        then.refuse("nobody knows the type of what is in an empty sequence")
+    element = types[0] if len(types) == 1 else common_type(then, *types)
+    made = (_tensors(then, rest[0], element), _tensors(other, rest[1], element))
+    return Form(same, element), made
+
+
+def _tensors(body: Body, parts: Sequence[Part], element: ElementType) -> list[Value]:
+    if element.fixed is not None:
+        return [stacked_as(body, parts, element)]
+    values = ragged(body, parts, element)
+    return [values.data, values.shapes]

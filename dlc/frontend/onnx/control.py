@@ -16,8 +16,6 @@ from dlc.frontend.onnx.body import Body, Step, scan
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.loop_sequences import (
-    Added,
-    Grown,
     carries_of,
     tensors_of,
     with_sequences,
@@ -68,16 +66,23 @@ def convert_loop(
     graph = StepGraph(lambda inner, values: ctx.run_graph(inner, body, values), len(body.outputs))
     if not any(isinstance(v, Items | Nothing) for v in initial):
         return _looped(ctx, graph, steps, cond, initial)
-    if trip_count is None or isinstance(steps, Const):
+    if isinstance(steps, Const):
         with contextlib.suppress(UnsupportedOperator):  # then it stays as exact as it is
             _unrolled(Body(ctx), graph, steps, cond, initial)
             return _unrolled(ctx, graph, steps, cond, initial)
     if any(isinstance(v, Nothing) for v in initial):
         ctx.refuse("it carries an optional without a value, and only a run knows how many steps")
+    return loop_over_sequences(ctx, graph, steps, cond, initial)
+
+
+def loop_over_sequences(
+    ctx: Context, graph: StepGraph, steps: Expr, cond: Value | None, initial: Sequence[Value]
+) -> tuple[Value, ...]:
+    """A loop that carries sequences, with any number of steps."""
     carries = carries_of(ctx, graph, initial)
-    tensors, inner = tensors_of(carries), with_tensors(graph, carries)
-    left = [c for c in carries if not isinstance(c, Added)]
-    if grown := [i for i, carry in enumerate(left) if isinstance(carry, Grown)]:
+    tensors, grown = tensors_of(ctx, carries)
+    inner = with_tensors(graph, carries)
+    if grown:
         made = loop_while(ctx, steps, cond, tensors, inner, grown)
     else:
         made = _looped(ctx, inner, steps, cond, tensors)

@@ -2,6 +2,7 @@
 
 A sequence that a step leaves alone is not carried; to one that a step only adds to, the loop
 collects what is added. Any other is carried as the rows of a tensor, which is copied in each step.
+Elements that differ in size from step to step are carried one behind the other.
 """
 
 from __future__ import annotations
@@ -15,22 +16,25 @@ from dlc.core.errors import ShapeError, UnsupportedOperator
 from dlc.core.types import DType
 from dlc.frontend.onnx.body import Body
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.loops import StepGraph
+from dlc.frontend.onnx.loops import StepGraph, widened
+from dlc.frontend.onnx.ragged import ElementType, Ragged
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
 from dlc.frontend.onnx.sequence_parts import (
     Earlier,
     Items,
     Part,
     Rows,
+    common_type,
     element_type,
     elements,
-    parts_of,
+    ragged,
     sequence,
-    sizes_known_outside,
-    stacked,
+    stacked_as,
 )
 from dlc.frontend.onnx.slicing import concat
 from dlc.graph.graph import Value
+from dlc.graph.sizes import bound_sizes
+from dlc.te.expr import Expr, Var, index
 from dlc.te.types import TensorType
 
 
@@ -44,13 +48,36 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A sequence that each step may change: the rows of a tensor."""
+    """A sequence that each step may change.
 
-    initial: Value
+    With elements of one type, it is carried as the rows of a tensor. What each step puts `behind`
+    the sequence, without reading it, is carried alone.
+    """
+
+    initial: Items
+    element: ElementType
+    behind: bool = False
+
+    def tensors(self, ctx: Context) -> tuple[Value, ...]:
+        """What the loop starts with."""
+        return _tensors(ctx, () if self.behind else self.initial.parts, self.element)
+
+    def parts(self, carried: Iterator[Value]) -> tuple[Part, ...]:
+        """The elements, given what is carried."""
+        if self.element.fixed is not None:
+            return (Rows(next(carried)),)
+        return (Ragged(next(carried), next(carried), self.element),)
 
 
 Carry = Value | Added | Grown
 """How a value is carried: a tensor as it is."""
+
+
+def _tensors(ctx: Context, parts: Sequence[Part], element: ElementType) -> tuple[Value, ...]:
+    if element.fixed is not None:
+        return (stacked_as(ctx, parts, element),)
+    values = ragged(ctx, parts, element)
+    return values.data, values.shapes
 
 
 def carries_of(ctx: Context, graph: StepGraph, initial: Sequence[Value]) -> tuple[Carry, ...]:
@@ -61,104 +88,183 @@ def carries_of(ctx: Context, graph: StepGraph, initial: Sequence[Value]) -> tupl
     """
     blind = [_hidden(ctx) if isinstance(v, Items) else v for v in initial]
     try:
-        return _seen(initial, blind, _trial(ctx, graph, blind)[0])
+        return _seen(initial, blind, _trial(ctx, graph, blind))
     except (UnsupportedOperator, ShapeError):
-        made, trial = _trial(ctx, graph, initial)
+        trial = _trial(ctx, graph, initial)
     seeing = [
         known if isinstance(known, Items) and _parts(new) == known.parts else hidden
-        for known, hidden, new in zip(initial, blind, made, strict=True)
+        for known, hidden, new in zip(initial, blind, trial.made, strict=True)
     ]
     try:
-        return _seen(initial, seeing, _trial(ctx, graph, seeing)[0])
+        return _seen(initial, seeing, _trial(ctx, graph, seeing))
     except (UnsupportedOperator, ShapeError):
-        return tuple(
-            Grown(_as_rows(ctx, old, new, trial)) if isinstance(old, Items) else old
-            for old, new in zip(initial, made, strict=True)
-        )
+        return _changed(ctx, graph, initial, trial)
 
 
 def _hidden(ctx: Context) -> Items:
     return sequence(ctx, (Earlier(ctx.names.fresh("earlier")),))
 
 
-def _trial(
-    ctx: Context, graph: StepGraph, carries: Sequence[Value]
-) -> tuple[tuple[Value, ...], Body]:
-    """What a step makes of the carries, and its context."""
-    trial = Body(ctx)
-    number = trial.parameter("number", TensorType((), DType.I64))
-    true = trial.constant(np.ones((), np.bool_))
-    state = [v if isinstance(v, Items) else trial.parameter("carried", v.type) for v in carries]
-    made = graph.run(trial, (number, true, *state))
-    return made[1 : 1 + len(carries)], trial
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What a step makes of the carries, and the sizes that may differ from step to step."""
+
+    inner: Body
+    made: tuple[Value, ...]
+    sizes: frozenset[str]
+
+
+def _trial(ctx: Context, graph: StepGraph, carries: Sequence[Value]) -> _Trial:
+    types = [v.type for v in carries if not isinstance(v, Items)]
+    changing: list[str] = []
+    while True:
+        inner = Body(ctx)
+        inner.data.change(changing)
+        number = inner.parameter("number", TensorType((), DType.I64))
+        true = inner.constant(np.ones((), np.bool_))
+        left = iter(types)
+        state = [
+            v if isinstance(v, Items) else inner.parameter("carried", next(left)) for v in carries
+        ]
+        made = graph.run(inner, (number, true, *state))[1 : 1 + len(carries)]
+        tensors = [
+            new.type for old, new in zip(carries, made, strict=True) if not isinstance(old, Items)
+        ]
+        wider = widened(ctx, types, tensors, changing)
+        if wider == types:
+            return _Trial(inner, made, frozenset({*changing, *bound_sizes(inner.nodes)}))
+        types = wider
 
 
 def _parts(value: Value) -> tuple[Part, ...] | None:
     return value.parts if isinstance(value, Items) else None
 
 
-def _seen(
-    initial: Sequence[Value], given: Sequence[Value], made: Sequence[Value]
-) -> tuple[Carry, ...]:
+def _seen(initial: Sequence[Value], given: Sequence[Value], trial: _Trial) -> tuple[Carry, ...]:
     """How values are carried of which a step that was given these made those."""
     found: list[Carry] = []
-    for known, old, new in zip(initial, given, made, strict=True):
+    for known, old, new in zip(initial, given, trial.made, strict=True):
         if not isinstance(known, Items):
             found.append(known)
             continue
         before, after = _parts(old) or (), _parts(new) or ()
-        added = elements(after[len(before) :])
-        alike = added is not None and len({v.type for v in added}) < 2
-        if after[: len(before)] != before or added is None or not alike or (added and old is known):
+        new_parts = after[len(before) :]
+        if after[: len(before)] != before or (new_parts and old is known):
             reason = f"a step changes the sequence '{known.name}'"
             raise UnsupportedOperator(node="", op="Loop", reason=reason, needs="")
-        found.append(Added(known, len(added)))
+        added, element = elements(new_parts), element_type(trial.inner, new_parts, trial.sizes)
+        if element is None or (added is not None and element.fixed is not None):
+            found.append(Added(known, len(new_parts)))
+        else:
+            found.append(Grown(known, element, behind=True))
     return tuple(found)
 
 
-def _as_rows(ctx: Context, known: Items, new: Value, trial: Body) -> Value:
-    """A sequence before the loop as a tensor; a step tells what an empty one is to hold."""
-    found = element_type(_parts(new) or ())
-    return stacked(ctx, known.parts, sizes_known_outside(trial, found))
+def _changed(
+    ctx: Context, graph: StepGraph, initial: Sequence[Value], trial: _Trial
+) -> tuple[Carry, ...]:
+    """How values are carried if a step may change each sequence: as elements of one type."""
+    carries = tuple(
+        _grown(trial, old, old, new) if isinstance(old, Items) else old
+        for old, new in zip(initial, trial.made, strict=True)
+    )
+    while True:
+        given = [
+            sequence(ctx, _stand_in(ctx, c.element)) if isinstance(c, Grown) else c for c in carries
+        ]
+        later = _trial(ctx, graph, given)
+        wider = tuple(
+            _grown(later, c.initial, old, new) if isinstance(c, Grown) else c
+            for c, old, new in zip(carries, given, later.made, strict=True)
+        )
+        if wider == carries:
+            return carries
+        carries = wider
 
 
-def tensors_of(carries: Sequence[Carry]) -> list[Value]:
-    """The tensors that a loop carries in place of these."""
-    return [c.initial if isinstance(c, Grown) else c for c in carries if not isinstance(c, Added)]
+def _grown(trial: _Trial, known: Items, old: Value, new: Value) -> Grown:
+    """The sequence with what is common to the types of the elements before and after a step."""
+    ctx, parts = trial.inner, ((_parts(old) or ()), (_parts(new) or ()))
+    types = [t for t in (element_type(ctx, p, trial.sizes) for p in parts) if t is not None]
+    if not types:
+        ctx.refuse("nobody knows the type of what is in an empty sequence")
+    return Grown(known, types[0] if len(types) == 1 else common_type(ctx, *types))
+
+
+def _stand_in(ctx: Context, element: ElementType) -> tuple[Part, ...]:
+    """Any number of elements of a type, which no node computes."""
+    count = Var(ctx.data.fresh())
+
+    def tensor(dtype: DType, *shape: Expr) -> Value:
+        return Value(ctx.names.fresh("carried"), TensorType(shape, dtype))
+
+    if (row := element.fixed) is not None:
+        return (Rows(tensor(row.dtype, count, *row.shape)),)
+    data = tensor(element.dtype, Var(ctx.data.fresh()))
+    return (Ragged(data, tensor(DType.I64, count, index(len(element.dims))), element),)
+
+
+def tensors_of(ctx: Context, carries: Sequence[Carry]) -> tuple[list[Value], list[int]]:
+    """The tensors that a loop carries in place of these, and which of them have open lengths."""
+    found: list[Value] = []
+    grown: list[int] = []
+    for carry in carries:
+        match carry:
+            case Added():
+                pass
+            case Grown():
+                made = carry.tensors(ctx)
+                grown += range(len(found), len(found) + len(made))
+                found += made
+            case _:
+                found.append(carry)
+    return found, grown
+
+
+def _carried(carry: Carry) -> int:
+    """How many tensors a loop carries in place of a value."""
+    match carry:
+        case Added():
+            return 0
+        case Grown(element=element):
+            return 1 if element.fixed is not None else 2
+        case _:
+            return 1
 
 
 def with_tensors(graph: StepGraph, carries: Sequence[Carry]) -> StepGraph:
     """The step over the tensors of the carries alone; what it adds, it gives after all else."""
 
-    def given(inner: Context, state: Sequence[Value]) -> Iterator[Value]:
-        left = iter(state)
-        for carry in carries:
-            match carry:
-                case Added(initial, count):
-                    yield _hidden(inner) if count else initial
-                case Grown():
-                    yield sequence(inner, (Rows(next(left)),))
-                case _:
-                    yield next(left)
-
     def run(inner: Context, operands: Sequence[Value]) -> tuple[Value, ...]:
         number, going, *state = operands
-        start = tuple(given(inner, state))
+        left = iter(state)
+        start: list[Value] = []
+        so_far: list[tuple[Part, ...]] = []
+        for carry in carries:
+            so_far.append(carry.parts(left) if isinstance(carry, Grown) else ())
+            match carry:
+                case Added(initial, count):
+                    start.append(_hidden(inner) if count else initial)
+                case Grown(behind=behind):
+                    start.append(_hidden(inner) if behind else sequence(inner, so_far[-1]))
+                case _:
+                    start.append(next(left))
         cond, *made = graph.run(inner, (number, going, *start))
         kept: list[Value] = []
         added: list[Value] = []
-        for carry, old, new in zip(carries, start, made, strict=False):
+        for carry, before, new in zip(carries, so_far, made, strict=False):
+            parts = _parts(new) or ()
             match carry:
                 case Added(_, count):
-                    added += elements((_parts(new) or ())[-count:] if count else ()) or ()
-                case Grown():
-                    own = element_type(_parts(old) or ())
-                    kept.append(stacked(inner, parts_of(inner, new), own))
+                    added += elements(parts[-count:] if count else ()) or ()
+                case Grown(element=element, behind=behind):
+                    kept += _tensors(inner, (*before, *parts[1:]) if behind else parts, element)
                 case _:
                     kept.append(new)
         return (cond, *kept, *made[len(carries) :], *added)
 
-    changes = sum(c.count - 1 for c in carries if isinstance(c, Added))
+    gives = (c.count if isinstance(c, Added) else _carried(c) for c in carries)
+    changes = sum(gives) - len(carries)
     return StepGraph(run, graph.outputs + changes)
 
 
@@ -167,7 +273,7 @@ def with_sequences(
 ) -> tuple[Value, ...]:
     """What the loop gives, from what the loop over tensors gave."""
     added = sum(c.count for c in carries if isinstance(c, Added))
-    tensors = len(tensors_of(carries))
+    tensors = sum(_carried(c) for c in carries)
     left, columns = iter(results[:tensors]), iter(results[len(results) - added :])
     found: list[Value] = []
     for carry in carries:
@@ -176,8 +282,9 @@ def with_sequences(
                 new = [next(columns) for _ in range(count)]
                 rows = (Rows(_interleaved(ctx, new)),) if new else ()
                 found.append(sequence(ctx, (*initial.parts, *rows)))
-            case Grown():
-                found.append(sequence(ctx, (Rows(next(left)),)))
+            case Grown(initial, behind=behind):
+                first = initial.parts if behind else ()
+                found.append(sequence(ctx, (*first, *carry.parts(left))))
             case _:
                 found.append(next(left))
     return (*found, *results[tensors : len(results) - added])

@@ -75,7 +75,8 @@ def branch(
         open_sizes += sum(not op.agreed(m, n) for m, n in pairs)
     op = replace(op, results=tuple(ctx.data.fresh() for _ in range(open_sizes)))
     count = len(then.outputs)
-    made = iter(ctx.call_all(op, cond, *first.captured, *second.captured, count=count))
+    operands = (cond, *first.captured, *second.captured)
+    made = iter(ctx.call_all(op, *operands, count=count) if count else ())
     return tuple(
         next(made) if form is None else sequence(ctx, form.with_rest(made)) for form in same
     )
@@ -146,7 +147,7 @@ def loop_while(
         types[position] = TensorType((Var(sizes[-1]), *whole.shape[1:]), whole.dtype)
     while True:
         trial = _Step(ctx, body, types, sizes)
-        wider = _widened(ctx, types, trial.carried, sizes)
+        wider = widened(ctx, types, trial.carried, sizes)
         if wider == types:
             break
         types = wider
@@ -180,10 +181,10 @@ def loop_while(
     return tuple(found)
 
 
-def _widened(
+def widened(
     ctx: Context, types: list[TensorType], made: Sequence[TensorType], sizes: list[str]
 ) -> list[TensorType]:
-    """The types of carries with a size variable where a step changes a size."""
+    """The types of carries with a size variable, one of `sizes`, where a step changes a size."""
     wider: list[TensorType] = []
     for old, new in zip(types, made, strict=True):
         if old.rank != new.rank or old.dtype is not new.dtype:

@@ -1,27 +1,34 @@
 """What sequences and optionals are while importing: neither is left in the graph.
 
 A sequence is a list of parts. Most parts are one element; where only a run knows how many
-elements there are, they have one type and are the rows of a tensor. An optional is its value, or
-nothing.
+elements there are, those of one type are the rows of a tensor, and those that differ in size lie
+one behind the other. An optional is its value, or nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NoReturn, assert_never
 
 import numpy as np
 
 from dlc.core.types import DType
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.ragged import (
+    ElementType,
+    Ragged,
+    as_rows,
+    element_at,
+    in_order,
+    of_rows,
+)
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.graph.ops.shape import Expand
-from dlc.graph.sizes import bound_sizes
 from dlc.te.expr import ONE, ZERO, Const, Expr, index
-from dlc.te.simplify import surely_differ
 from dlc.te.transform import free_vars
 from dlc.te.types import TensorType
 
@@ -47,7 +54,7 @@ class Earlier:
     name: str
 
 
-Part = Value | Rows | Earlier
+Part = Value | Rows | Ragged | Earlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,10 @@ def taken_apart(ctx: Context, parts: Sequence[Part]) -> tuple[Value, ...] | None
         count = length(ctx, (part,))
         if not isinstance(count, Const) or count.value > _MAX_TAKEN_APART:
             return None
+        if isinstance(part, Ragged):
+            places = (ctx.scalar(i, DType.I64) for i in range(int(count.value)))
+            found += (element_at(ctx, part, place) for place in places)
+            continue
         tensor = stacked(ctx, (part,))
         for i in range(int(count.value)):
             row = slice_axes(ctx, tensor, [index(i)], [index(i + 1)], [0], [1])
@@ -111,52 +122,87 @@ def length(ctx: Context, parts: Sequence[Part]) -> Expr:
     for part in parts:
         if isinstance(part, Earlier):
             _refuse_earlier(ctx)
-        total = total + (part.count if isinstance(part, Rows) else ONE)
+        total = total + (part.count if isinstance(part, Rows | Ragged) else ONE)
     return ctx.simplify(total)
 
 
-def element_type(parts: Sequence[Part]) -> TensorType | None:
-    """The type of the first element; None where there is none."""
-    for part in parts:
-        if isinstance(part, Value):
-            return part.type
-        if isinstance(part, Rows):
-            return TensorType(part.tensor.type.shape[1:], part.tensor.type.dtype)
-    return None
+def element_type(
+    ctx: Context, parts: Sequence[Part], inner: Collection[str] = ()
+) -> ElementType | None:
+    """What the types of all elements have in common; None where there is no element.
 
-
-def sizes_known_outside(body: Context, type_: TensorType | None) -> TensorType | None:
-    """The type with 0 for each size that only a body knows; no element is to have it."""
-    if type_ is None:
-        return None
-    inner = frozenset(bound_sizes(body.nodes))
-    sizes = (ZERO if free_vars(size) & inner else size for size in type_.shape)
-    return TensorType(tuple(sizes), type_.dtype)
-
-
-def stacked(ctx: Context, parts: Sequence[Part], empty: TensorType | None = None) -> Value:
-    """All elements as the rows of one tensor: they have one type.
-
-    Of a sequence without elements, `empty` tells the type.
+    Sizes that read one of the `inner` variables differ from element to element.
     """
-    first = element_type(parts) or empty
-    if first is None:
-        ctx.refuse("nobody knows the type of what is in an empty sequence")
-    if not parts:
-        return no_rows(ctx, first)
-    tensors = []
+    found: ElementType | None = None
     for part in parts:
-        if isinstance(part, Earlier):
+        match part:
+            case Earlier():
+                _refuse_earlier(ctx)
+            case Ragged(element=element):
+                own = element
+            case Rows(tensor=tensor):
+                own = ElementType(tensor.type.shape[1:], tensor.type.dtype)
+            case Value():
+                own = ElementType(part.type.shape, part.type.dtype)
+            case _:
+                assert_never(part)
+        own = open_in(own, inner)
+        found = own if found is None else common_type(ctx, found, own)
+    return found
+
+
+def open_in(element: ElementType, inner: Collection[str]) -> ElementType:
+    """The type without the sizes that read one of these variables."""
+    names = frozenset(inner)
+    dims = (None if d is None or free_vars(d) & names else d for d in element.dims)
+    return ElementType(tuple(dims), element.dtype)
+
+
+def common_type(ctx: Context, a: ElementType, b: ElementType) -> ElementType:
+    """What two types have in common; others than in size they must not differ."""
+    if a.dtype is not b.dtype or len(a.dims) != len(b.dims):
+        ctx.refuse(f"elements of a sequence differ in type: {a} and {b}")
+    dims = (m if m == n else None for m, n in zip(a.dims, b.dims, strict=True))
+    return ElementType(tuple(dims), a.dtype)
+
+
+def stacked(ctx: Context, parts: Sequence[Part]) -> Value:
+    """All elements as the rows of one tensor; a run refuses those that differ in size."""
+    element = element_type(ctx, parts)
+    if element is None:
+        ctx.refuse("nobody knows the type of what is in an empty sequence")
+    return stacked_as(ctx, parts, element)
+
+
+def stacked_as(ctx: Context, parts: Sequence[Part], element: ElementType) -> Value:
+    """The same for elements of a type, of which there may be none."""
+    if (row := element.fixed) is None:
+        return as_rows(ctx, ragged(ctx, parts, element))
+    tensors = [_rows(ctx, part) for part in parts]
+    return concat(ctx, tensors, 0) if tensors else no_rows(ctx, row)
+
+
+def ragged(ctx: Context, parts: Sequence[Part], element: ElementType) -> Ragged:
+    """All elements one behind the other, whose sizes may differ where the type leaves them open."""
+    found = [
+        part if isinstance(part, Ragged) else of_rows(ctx, _rows(ctx, part), element)
+        for part in parts
+    ]
+    return in_order(ctx, found, element)
+
+
+def _rows(ctx: Context, part: Part) -> Value:
+    match part:
+        case Earlier():
             _refuse_earlier(ctx)
-        else:
-            tensor = part.tensor if isinstance(part, Rows) else unsqueeze(ctx, part, (0,))
-        own = TensorType(tensor.type.shape[1:], tensor.type.dtype)
-        pairs = zip(own.shape, first.shape, strict=False)
-        differ = own.dtype is not first.dtype or own.rank != first.rank
-        if differ or any(surely_differ(a, b, ctx.bounds) for a, b in pairs):
-            ctx.refuse(f"elements of a sequence differ in type: {first} and {own}")
-        tensors.append(tensor)
-    return concat(ctx, tensors, 0)
+        case Rows(tensor=tensor):
+            return tensor
+        case Ragged():
+            return as_rows(ctx, part)
+        case Value():
+            return unsqueeze(ctx, part, (0,))
+        case _:
+            assert_never(part)
 
 
 def no_rows(ctx: Context, row: TensorType) -> Value:
@@ -166,5 +212,5 @@ def no_rows(ctx: Context, row: TensorType) -> Value:
     return ctx.call(Expand(shape=(ZERO, *row.shape)), ctx.scalar(0, row.dtype))
 
 
-def _refuse_earlier(ctx: Context) -> None:
+def _refuse_earlier(ctx: Context) -> NoReturn:
     ctx.refuse("a step of a loop reads what earlier steps put into a sequence")

@@ -1,12 +1,14 @@
 """Converters of sequences and optionals.
 
-Where only a run knows a position, or how many elements there are, the elements must have one type:
-they are rows of a tensor then, and what is done to a sequence is done to the numbers of its rows.
+Where only a run knows a position, or how many elements there are, elements of one type are rows of
+a tensor, and what is done to a sequence is done to the numbers of its rows. Elements that differ in
+size lie one behind the other then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -14,8 +16,19 @@ from dlc.core.types import DType
 from dlc.frontend.onnx.body import Body, Step, scan
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.control import loop_over_sequences
 from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.loops import StepGraph
 from dlc.frontend.onnx.model import OnnxGraph
+from dlc.frontend.onnx.ragged import (
+    ElementType,
+    Ragged,
+    element_at,
+    joined,
+    split_into,
+    with_element,
+    without_element,
+)
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, squeeze, transpose, unsqueeze
 from dlc.frontend.onnx.sequence_parts import (
@@ -23,20 +36,23 @@ from dlc.frontend.onnx.sequence_parts import (
     Nothing,
     Part,
     Rows,
+    element_type,
     elements,
     length,
     nothing,
     parts_of,
+    ragged,
     sequence,
     stacked,
+    stacked_as,
 )
 from dlc.frontend.onnx.slicing import concat, convert_gather, parts_of_data, split_axis
 from dlc.graph.graph import Value
-from dlc.graph.ops.binary import Add, Equal, Less, Where
+from dlc.graph.ops.binary import Add, Equal, Less, Minimum, Sub, Where
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import Gather
 from dlc.te.expr import Const, Expr, both, index
-from dlc.te.simplify import surely_differ
+from dlc.te.simplify import surely_differ, surely_divides
 from dlc.te.types import const_size
 
 READERS = frozenset(
@@ -83,7 +99,11 @@ def convert_at(ctx: Context, values: Value, position: Value) -> Value:
     at = _place(ctx, position, parts, 0)
     if at is not None and isinstance(found := parts[at], Value):
         return found
-    rows = stacked(ctx, _of_one_type(ctx, parts, position))
+    element = _element_type(ctx, parts)
+    if element.fixed is None:
+        apart = ragged(ctx, parts, element)
+        return element_at(ctx, apart, _from_front(ctx, position, apart.count, 0))
+    rows = stacked_as(ctx, parts, element)
     here = reshape_to(ctx, position, ())
     if ctx.is_symbolic(position):
         here = _from_front(ctx, position, rows.type.shape[0], 0)
@@ -100,7 +120,12 @@ def convert_insert(
     if at is not None:
         return sequence(ctx, (*parts[:at], item, *parts[at:]))
     assert position is not None, "it has no place"
-    rows = stacked(ctx, _of_one_type(ctx, (*parts, item), position))
+    element = _element_type(ctx, (*parts, item))
+    if element.fixed is None:
+        apart, new = ragged(ctx, parts, element), ragged(ctx, (item,), element)
+        here = _from_front(ctx, position, apart.count, 1)
+        return sequence(ctx, (with_element(ctx, apart, new, here),))
+    rows = stacked_as(ctx, (*parts, item), element)
     count = rows.type.shape[0]
     here = _from_front(ctx, position, count - 1, 1)
     numbers = ctx.call(Range(size=count))
@@ -125,7 +150,12 @@ def convert_erase(ctx: Context, values: Value, position: Value | None = None) ->
     at = _place(ctx, position, parts, 0)
     if at is not None:
         return sequence(ctx, (*parts[:at], *parts[at + 1 :]))
-    rows = stacked(ctx, _of_one_type(ctx, parts, position))
+    element = _element_type(ctx, parts)
+    if element.fixed is None:
+        apart = ragged(ctx, parts, element)
+        here = _from_front(ctx, position, apart.count, 0)
+        return sequence(ctx, (without_element(ctx, apart, here),))
+    rows = stacked_as(ctx, parts, element)
     count = rows.type.shape[0]
     here = _from_front(ctx, position, count, 0)
     numbers = ctx.call(Range(size=ctx.data.checked(ctx.simplify(count - 1))))
@@ -156,6 +186,9 @@ def _joined(ctx: Context, part: Part, axis: int) -> Value:
     """The elements of one part joined along an axis."""
     if isinstance(part, Value):
         return part
+    if isinstance(part, Ragged):
+        (axis,) = axes_of(ctx, (axis,), len(part.element.dims))
+        return joined(ctx, part, axis)
     rows = stacked(ctx, (part,))
     (axis,) = axes_of(ctx, (axis,), rows.type.rank - 1)
     moved = _first_axis_to(ctx, rows, axis)
@@ -177,8 +210,14 @@ def convert_split(
     """Parts along an axis: of one size each, or of given sizes."""
     (axis,) = axes_of(ctx, (axis,), x.type.rank)
     keeps = split is not None or bool(keepdims)
-    if not isinstance(x.type.shape[axis], Const) and (split is None or split.type.rank == 0):
-        return sequence(ctx, (_equal_parts(ctx, x, split, axis, keeps),))
+    whole = x.type.shape[axis]
+    if split is not None and split.type.rank == 1 and not split.type.is_static:
+        return sequence(ctx, (split_into(ctx, x, cast_to(ctx, split, DType.I64), axis),))
+    if not isinstance(whole, Const) and (split is None or split.type.rank == 0):
+        chunk = _part_size(ctx, split)
+        if surely_divides(chunk, whole):
+            return sequence(ctx, (_equal_parts(ctx, x, chunk, axis, keeps),))
+        return sequence(ctx, (split_into(ctx, x, _chunks(ctx, whole, chunk), axis),))
     sizes = _part_sizes(ctx, x, split, axis)
     parts = split_axis(ctx, x, axis, sizes, len(sizes))
     if not keeps:
@@ -186,15 +225,21 @@ def convert_split(
     return sequence(ctx, parts)
 
 
-def _equal_parts(ctx: Context, x: Value, split: Value | None, axis: int, keeps: bool) -> Rows:
-    """As many parts of one size as a run finds there; it refuses a smaller one at the end."""
-    chunk = _part_size(ctx, split)
+def _equal_parts(ctx: Context, x: Value, chunk: int, axis: int, keeps: bool) -> Rows:
+    """As many parts of one size as a run finds there."""
     shape = x.type.shape
     count = ctx.simplify(shape[axis] // chunk)
     apart = reshape_to(ctx, x, (*shape[:axis], count, index(chunk), *shape[axis + 1 :]))
     others = [a for a in range(x.type.rank + 1) if a != axis]
     rows = transpose(ctx, apart, (axis, *others))
     return Rows(rows if keeps else squeeze(ctx, rows, (axis + 1,)))
+
+
+def _chunks(ctx: Context, whole: Expr, chunk: int) -> Value:
+    """The widths of parts of one size, of which the last may be smaller."""
+    starts = ctx.call(Range(size=ctx.simplify((whole + (chunk - 1)) // chunk), delta=index(chunk)))
+    left = ctx.call(Sub(), ctx.size_tensor(np.array(whole, np.object_)), starts)
+    return ctx.call(Minimum(), left, ctx.scalar(chunk, DType.I64))
 
 
 def _part_sizes(ctx: Context, x: Value, split: Value | None, axis: int) -> Sequence[Expr]:
@@ -234,12 +279,33 @@ def convert_map(ctx: Context, values: Value, *others: Value, body: OnnxGraph) ->
 
 
 def _mapped_by_a_run(ctx: Context, operands: Sequence[Value], body: OnnxGraph) -> tuple[Value, ...]:
+    sequences = [v for v in operands if isinstance(v, Items)]
+    types = [_element_type(ctx, v.parts) for v in sequences]
+    if any(element.fixed is None for element in types):
+        return _mapped_one_by_one(ctx, operands, body)
+
     def step(inner: Body, carries: list[Value], row: list[Value]) -> Step:
         return Step((), inner.run_graph(inner, body, _in_order(operands, row)))
 
-    rows = [stacked(ctx, v.parts) for v in operands if isinstance(v, Items)]
+    rows = [stacked(ctx, v.parts) for v in sequences]
     made = scan(ctx, "map", (), rows, step)
     return tuple(sequence(ctx, (Rows(tensor),)) for tensor in made)
+
+
+def _mapped_one_by_one(
+    ctx: Context, operands: Sequence[Value], body: OnnxGraph
+) -> tuple[Value, ...]:
+    """The same of elements that differ in size: a loop that builds the sequences."""
+
+    def step(inner: Context, values: Sequence[Value]) -> tuple[Value, ...]:
+        number, going, *before = values
+        row = [convert_at(inner, v, number) for v in operands if isinstance(v, Items)]
+        made = inner.run_graph(inner, body, _in_order(operands, row))
+        return (going, *(map(partial(convert_insert, inner), before, made)))
+
+    count = next(length(ctx, v.parts) for v in operands if isinstance(v, Items))
+    graph = StepGraph(step, 1 + len(body.outputs))
+    return loop_over_sequences(ctx, graph, count, None, [sequence(ctx, ()) for _ in body.outputs])
 
 
 def _in_order(operands: Sequence[Value], row: Sequence[Value]) -> list[Value]:
@@ -286,12 +352,11 @@ def _place(ctx: Context, position: Value, parts: Sequence[Part], more: int) -> i
     return at if at >= 0 else at + len(parts)
 
 
-def _of_one_type(ctx: Context, parts: Sequence[Part], position: Value) -> Sequence[Part]:
-    items = elements(parts)
-    if items is not None and any(item.type != items[0].type for item in items):
-        reason = "its position is known only at run time, and its elements differ in type"
-        ctx.refuse(reason, "an input becomes a constant with values=", position.name)
-    return parts
+def _element_type(ctx: Context, parts: Sequence[Part]) -> ElementType:
+    found = element_type(ctx, parts)
+    if found is None:
+        ctx.refuse("nobody knows the type of what is in an empty sequence")
+    return found
 
 
 def _from_front(ctx: Context, position: Value, count: Expr, more: int) -> Value:
