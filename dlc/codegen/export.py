@@ -27,7 +27,7 @@ from dlc.schedule.program import Program
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
+ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset", "snprintf"})
 # The largest page size of a Linux of the architecture.
 _PAGE_BYTES = {"x86_64": 4096, "aarch64": 65536}
 _FLAGS = (

@@ -100,6 +100,7 @@ def _choose(other: Graph, general: Graph, variant: Variant, fresh: Fresh) -> Gra
         outputs=node.outputs,
         constants=constants,
         size_ranges=general.size_ranges,
+        operators=general.operators,
     )
 
 

@@ -43,8 +43,14 @@ def conditions(graph: Graph) -> list[Condition]:
     for cond, node in _assumed(graph):
         left = simplify(cond, bounds)
         if not (isinstance(left, Const) and left.value) and left not in found:
-            found[left] = _condition(left, node)
+            found[left] = _condition(left, node, graph.operators)
     return list(found.values())
+
+
+def where(node: Node, operators: Mapping[str, str]) -> str:
+    """What a message calls a node: the name and the operator that it has in the model."""
+    operator = operators.get(node.source, node.op.onnx)
+    return f"node '{node.source or node.outputs[0].name}'" + (f" ({operator})" if operator else "")
 
 
 def check_sizes(graph: Graph, sizes: Mapping[str, int]) -> None:
@@ -62,7 +68,7 @@ def check_node(node: Node, sizes: Mapping[str, int]) -> None:
     Raises:
         UserError: a condition does not hold.
     """
-    _check((_condition(cond, node) for cond in _assumed_by(node)), sizes)
+    _check((_condition(cond, node, {}) for cond in _assumed_by(node)), sizes)
 
 
 def _check(all_conditions: Iterable[Condition], sizes: Mapping[str, int]) -> None:
@@ -73,9 +79,8 @@ def _check(all_conditions: Iterable[Condition], sizes: Mapping[str, int]) -> Non
             raise UserError(detail=condition.message)
 
 
-def _condition(cond: Expr, node: Node) -> Condition:
-    what = node.source or node.outputs[0].name
-    return Condition(cond, f"the sizes do not fit '{what}' ({node.op.name}): {cond} must hold")
+def _condition(cond: Expr, node: Node, operators: Mapping[str, str]) -> Condition:
+    return Condition(cond, f"{where(node, operators)}: the sizes do not fit: {cond} must hold")
 
 
 def _assumed_by(node: Node) -> list[Expr]:

@@ -44,7 +44,8 @@ class Node:
 class Graph:
     """A model: size variables, parameters, constants, nodes in execution order, results.
 
-    `size_ranges` bounds size variables: name -> (minimum, maximum or None).
+    `size_ranges` bounds size variables: name -> (minimum, maximum or None). `operators` gives
+    the ONNX operator behind a node's `source`, for error messages.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Graph:
     outputs: tuple[Value, ...]
     constants: Mapping[Value, Array] = field(default_factory=dict, compare=False)
     size_ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict, hash=False)
+    operators: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @cached_property
     def producers(self) -> Mapping[Value, Node]:

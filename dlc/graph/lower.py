@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dlc.core.errors import InternalError
-from dlc.graph.conditions import Condition, conditions
+from dlc.graph.conditions import Condition, conditions, where
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.lower_control import lower_if, lower_loop
 from dlc.graph.lower_nest import is_nest, lower_nest
@@ -58,7 +58,9 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
 
     Inputs, outputs and size variables of the program are the graph's, in order.
     """
-    lowering = Lowering(conditions(graph), set(graph.sizes), frozenset(graph.sizes))
+    lowering = Lowering(
+        conditions(graph), set(graph.sizes), frozenset(graph.sizes), graph.operators
+    )
     for value in (*graph.inputs, *graph.constants):
         lowering.adopt(value)
     checks = lowering.checks()
@@ -103,6 +105,8 @@ class Lowering:
     """The size variables that have a value at this point."""
     given: frozenset[str]
     """The size variables that are known before the run."""
+    operators: Mapping[str, str] = field(default_factory=dict)
+    """Those of `Graph.operators`, for messages."""
     allocated: dict[str, Buffer] = field(default_factory=dict)  # roots outside of the arena
     fresh: list[str] = field(default_factory=list)  # those that no statement allocates yet
     provided: set[str] = field(default_factory=set)  # those that are outputs
@@ -179,7 +183,8 @@ class Lowering:
             made = self.node(node, buffers, prefix)
             own, self.fresh = self.fresh, []
             last |= dict.fromkeys(own, len(steps))
-            steps.append([*(Allocate(self.allocated[name]) for name in own), *made])
+            said = where(node, self.operators)
+            steps.append([*(Allocate(self.allocated[name], said) for name in own), *made])
             for value in (*node.inputs, *node.outputs):
                 self.touch(buffers[value])
                 if (root := self.roots[buffers[value]]) in last:
@@ -353,7 +358,7 @@ class Lowering:
     def provide(self, statements: list[HostStmt]) -> list[HostStmt]:
         """Let the caller provide the memory of outputs, rather than allocate and copy it."""
         return [
-            Provide(s.buffer.name)
+            Provide(s.buffer.name, s.node)
             if isinstance(s, Allocate) and s.buffer.name in self.provided
             else s
             for s in statements

@@ -99,9 +99,13 @@ class CheckRange:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """`buffer` gets memory of its own, since its size was not known when the run began."""
+    """`buffer` gets memory of its own, since its size was not known when the run began.
+
+    `node` says which node of the model computes it, for people; it is not part of the text.
+    """
 
     buffer: Buffer
+    node: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +119,12 @@ class Release:
 class Provide:
     """Tell the caller the shape of output `name`, and write it where the caller wants it.
 
-    An output whose shape reads sizes that the program binds has no memory before this.
+    An output whose shape reads sizes that the program binds has no memory before this. `node` as
+    for `Allocate`.
     """
 
     name: str
+    node: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def test_a_recurrent_state_may_name_its_batch_anew():
         for found, want in zip(*(module(*feeds) for module in modules), strict=True):
             np.testing.assert_array_equal(found, want)
     for state in ((1, 2, 4), (1, 1, 4)):
-        with pytest.raises(UserError, match=r"sizes do not fit .* must hold"):
+        with pytest.raises(UserError, match=r"the sizes do not fit: .* must hold"):
             modules[0](small(2, 3, 3), small(*state), small(1, 3, 4))
 
 
@@ -82,7 +82,7 @@ def test_an_expansion_finds_out_what_is_one(rows, wanted, expand):
 
 @pytest.mark.parametrize(("rows", "wanted"), [(2, 3), (3, 2), (3, 0), (0, 2)])
 def test_an_expansion_refuses_what_does_not_fit(rows, wanted, expand):
-    with pytest.raises(UserError, match=r"sizes do not fit .*expand"):
+    with pytest.raises(UserError, match=r"node 'y' \(Expand\): the sizes do not fit"):
         expand(small(rows, 4), small(wanted, 4))
 
 

@@ -82,7 +82,7 @@ def main(n: size, m: size, x: f32[n], y: f32[m]):
     return c
 """)
     (condition,) = conditions(graph)
-    assert condition.message == "the sizes do not fit 'a' (add): m == n must hold"
+    assert condition.message == "node 'a' (Add): the sizes do not fit: m == n must hold"
 
 
 def test_conditions_inside_of_groups_are_found_and_checked():

@@ -77,9 +77,9 @@ def test_sizes_that_do_not_fit_an_operator_are_refused():
     )
     x, y = np.ones(3, np.int8), np.ones(3, np.int8)
     np.testing.assert_array_equal(evaluate(parse_graph(add), {"x": x, "y": y})["z"], [2, 2, 2])
-    with pytest.raises(UserError, match=r"the sizes do not fit 'z' \(add\): .* must hold"):
+    with pytest.raises(UserError, match=r"node 'z' \(Add\): the sizes do not fit: .* must hold"):
         evaluate(parse_graph(add), {"x": x, "y": y[:1]})
-    with pytest.raises(UserError, match=r"the sizes do not fit 'z' \(add\): .* must hold"):
+    with pytest.raises(UserError, match=r"node 'z' \(Add\): the sizes do not fit: .* must hold"):
         evaluate(parse_graph(add), {"x": x, "y": y[:2]})
 
 

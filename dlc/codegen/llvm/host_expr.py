@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import assert_never
 
 from dlc.core.errors import CodegenError
@@ -23,14 +24,24 @@ _INTEGERS = (INDEX, DType.I64)
 
 TOO_LARGE = "the sizes of the inputs are too large: an element count leaves 64 bits"
 ZERO_DIVISOR = "a size is divided by another one that is 0"
+_REPORT_BYTES = 512  # as many as the runtime keeps
 
 DECLARATIONS = "".join(
     f"declare {{ i64, i1 }} @llvm.{name}.with.overflow.i64(i64, i64)\n"
     for name in _CHECKED.values()
 ) + "".join(f"declare i64 @llvm.{name}.i64(i64, i64)\n" for name in _EXTREME.values())
+DECLARATIONS += "declare i32 @snprintf(ptr, i64, ptr, ...)\n"
 
 
 Element = Callable[[Load], str]  # the address of an element, as text
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run fails: a text with `{}` for each value, an i64 the function has computed."""
+
+    text: str
+    values: tuple[str, ...]
 
 
 class HostBuilder:
@@ -42,7 +53,9 @@ class HostBuilder:
         self.lines: list[str] = []
         self.slots: list[str] = []  # memory of the function, at its start
         self._messages = messages  # text -> global that holds it, shared by all functions
-        self._failures: dict[str, str] = {}  # text -> label that reports it
+        self._failures: dict[str | Failure, str] = {}  # what is wrong -> label that reports it
+        self._report = ""  # memory for a text with values
+        self._cause: str | Failure | None = None  # what is wrong where arithmetic fails
         self._values: dict[Expr, str] = {}
         self._count = 0
         self._label = "entry"
@@ -91,9 +104,25 @@ class HostBuilder:
         yield
         self._values = outer
 
-    def require(self, cond: str, message: str) -> None:
-        """Leave the function with a failure unless the i1 `cond` holds."""
-        label = self._failures.setdefault(message, f"fail{len(self._failures)}")
+    @contextmanager
+    def failing(self, failure: str | Failure) -> Iterator[None]:
+        """What a run says where the sizes computed inside leave 64 bits or divide by 0."""
+        outer, self._cause = self._cause, failure
+        yield
+        self._cause = outer
+
+    def known(self, size: str) -> str:
+        """The value of a size variable, or "" where it has none here."""
+        return self._values.get(Var(size), "")
+
+    def require(self, cond: str, failure: str | Failure) -> None:
+        """Leave the function with a failure unless the i1 `cond` holds.
+
+        Failures that show the same values share a block: what shows a value comes behind it.
+        """
+        label = self._failures.setdefault(failure, f"fail{len(self._failures)}")
+        if isinstance(failure, Failure) and not self._report:
+            self._report = self.slot(f"[{_REPORT_BYTES} x i8]")
         after = self.fresh_label("holds")
         self.line(f"br i1 {cond}, label %{after}, label %{label}")
         self.start(after)
@@ -101,10 +130,16 @@ class HostBuilder:
     def failures(self) -> list[str]:
         """The blocks that report failures; they end the function."""
         lines = []
-        for message, label in self._failures.items():
-            text = self._messages.setdefault(message, f"@dlc_message{len(self._messages)}")
+        for failure, label in self._failures.items():
+            lines.append(f"{label}:")
+            if isinstance(failure, str):
+                text = self._message(failure)
+            else:
+                text, form = self._report, failure.text.replace("%", "%%").replace("{}", "%lld")
+                values = "".join(f", i64 {value}" for value in failure.values)
+                arguments = f"ptr {text}, i64 {_REPORT_BYTES}, ptr {self._message(form)}{values}"
+                lines.append(f"  call i32 (ptr, i64, ptr, ...) @snprintf({arguments})")
             lines += [
-                f"{label}:",
                 f"  %{label}_self = load ptr, ptr %host, align 8",
                 f"  %{label}_at = getelementptr i8, ptr %host, i64 24",
                 f"  %{label}_fn = load ptr, ptr %{label}_at, align 8",
@@ -112,6 +147,9 @@ class HostBuilder:
                 "  ret i32 1",
             ]
         return lines
+
+    def _message(self, text: str) -> str:
+        return self._messages.setdefault(text, f"@dlc_message{len(self._messages)}")
 
     def expr(self, expr: Expr) -> str:
         """The value of an expression: a constant or an SSA name (i64, or i1 for bool)."""
@@ -172,7 +210,7 @@ class HostBuilder:
             name = f"llvm.{_CHECKED[op]}.with.overflow.i64"
             pair = self.value(f"call {{ i64, i1 }} @{name}(i64 {x}, i64 {y})")
             overflow = self.value(f"extractvalue {{ i64, i1 }} {pair}, 1")
-            self.require(self.value(f"xor i1 {overflow}, true"), TOO_LARGE)
+            self.require(self.value(f"xor i1 {overflow}, true"), self._cause or TOO_LARGE)
             return self.value(f"extractvalue {{ i64, i1 }} {pair}, 0")
         if op in _EXTREME:
             return self.value(f"call i64 @llvm.{_EXTREME[op]}.i64(i64 {x}, i64 {y})")
@@ -183,12 +221,12 @@ class HostBuilder:
     def _divide(self, op: BinOp, x: str, y: str, divisor: Expr) -> str:
         """Round toward minus infinity: where the remainder has the wrong sign, correct it."""
         if not isinstance(divisor, Const):
-            self.require(self.value(f"icmp ne i64 {y}, 0"), ZERO_DIVISOR)
+            self.require(self.value(f"icmp ne i64 {y}, 0"), self._cause or ZERO_DIVISOR)
             # The one quotient that leaves 64 bits is lowest // -1; x86 traps on it.
             lowest = self.value(f"icmp eq i64 {x}, {-(2**63)}")
             minus_one = self.value(f"icmp eq i64 {y}, -1")
             both = self.value(f"and i1 {lowest}, {minus_one}")
-            self.require(self.value(f"xor i1 {both}, true"), TOO_LARGE)
+            self.require(self.value(f"xor i1 {both}, true"), self._cause or TOO_LARGE)
         elif divisor.value == 0:
             raise self._error("a size is divided by 0")
         elif int(divisor.value) > 0 and int(divisor.value).bit_count() == 1:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from dlc.codegen.llvm.host_expr import HostBuilder
+from dlc.codegen.llvm.host_range import emit_check_range
+from dlc.codegen.llvm.host_report import Reports
 from dlc.core.types import INDEX, DType
 from dlc.schedule.demand import Demand
 from dlc.schedule.loop import Buffer
@@ -39,7 +41,6 @@ from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import TensorType, const_size
 
 WEIGHTS_SYMBOL = "dlc_weights"
-NO_MEMORY = "there is no memory for a tensor whose size depends on the data"
 _OFFSETS = {"fail": 24, "allocate": 32, "release": 40, "output": 48, "text": 64}  # in dlc_text_host
 STEP_OFFSET = 56  # of `step` in dlc_profile_host
 _RUN = "define internal i32 @{}(ptr %host, ptr %sizes, ptr %inputs, ptr %outputs, ptr %arena) #0"
@@ -84,6 +85,7 @@ class HostFunction:
         self.steps = 0
         self.names = names
         self.out = HostBuilder(program.name, messages, self._element)
+        self.reports = Reports(self.out)
         self.buffers: dict[str, Buffer] = {}
         self.pointers: dict[str, str] = {}
         self.offsets = weight_offsets(program.constants)[0]
@@ -111,7 +113,7 @@ class HostFunction:
         known = {size.name for size in self.program.sizes}
         for stmt in self.program.body:
             if isinstance(stmt, Check) and free_vars(stmt.cond) <= known and not loads(stmt.cond):
-                self.out.require(self.out.expr(stmt.cond), stmt.message)
+                self._check(stmt)
         dims = [dim for buffer in self.program.outputs for dim in buffer.type.shape]
         for position, dim in enumerate(dims):
             self._store_size(dim if free_vars(dim) <= known else _LATER, "dims", position)
@@ -216,21 +218,25 @@ class HostFunction:
             case Copy(target, source):
                 self._report(stmt)
                 self._copy(target, source)
-            case Check(cond, message):
-                out.require(out.expr(cond), message)
+            case Check():
+                self._check(stmt)
             case CheckRange():
-                self._check_range(stmt)
-            case Allocate(buffer):
-                self._allocate(buffer)
+                buffer = self.buffers[stmt.buffer]
+                emit_check_range(self.reports, stmt, buffer.type, self._pointer(stmt.buffer))
+            case Allocate(buffer, node):
+                self._allocate(buffer, node)
             case Release(name):
                 function = self._host_function("release")
                 out.line(f"call void {function[0]}(ptr {function[1]}, ptr {self._pointer(name)})")
-            case Provide(name):
-                self._provide(name)
+            case Provide(name, node):
+                self._provide(name, node)
             case BindSize(name, size, message):
-                value = out.expr(size)
-                out.require(out.value(f"icmp sge i64 {value}, 0"), message)
+                failure = self.reports.failure(message, size)
+                with out.failing(failure):
+                    value = out.expr(size)
+                out.require(out.value(f"icmp sge i64 {value}, 0"), failure)
                 out.bind(name, value)
+                self.reports.bound(name, size)
             case WriteSize(name, index, size):
                 value = out.expr(size)
                 element = Load(name, (Const(index, INDEX),), DType.I64)
@@ -249,36 +255,11 @@ class HostFunction:
             case _:
                 assert_never(stmt)
 
-    def _check_range(self, stmt: CheckRange) -> None:
-        """A loop over rows of as many elements as there are sizes; one branch behind it."""
-        out, type_ = self.out, self.buffers[stmt.buffer].type
-        bits, width = type_.dtype.bits, len(stmt.sizes)
-        sizes = [out.expr(size) for size in stmt.sizes]
-        highs = [out.value(f"add i64 {n}, {n}") if stmt.negative else n for n in sizes]
-        rows = out.value(f"udiv i64 {out.expr(type_.elems)}, {width}")
-        pointer, before = self._pointer(stmt.buffer), out.label
-        head, body, after = (out.fresh_label(stem) for stem in ("rows", "row", "checked"))
-        out.line(f"br label %{head}")
-        out.start(head)
-        row = out.value(f"phi i64 [0, %{before}], [%{body}_next, %{body}]")
-        good = out.value(f"phi i1 [true, %{before}], [%{body}_good, %{body}]")
-        more = out.value(f"icmp ult i64 {row}, {rows}")
-        out.line(f"br i1 {more}, label %{body}, label %{after}")
-        out.start(body)
-        first, still = out.value(f"mul i64 {row}, {width}"), good
-        for column, (size, high) in enumerate(zip(sizes, highs, strict=True)):
-            at = out.value(f"add i64 {first}, {column}")
-            place = out.value(f"getelementptr i{bits}, ptr {pointer}, i64 {at}")
-            value = out.value(f"load i{bits}, ptr {place}, align {bits // 8}")
-            value = out.value(f"sext i32 {value} to i64") if bits == 32 else value
-            moved = out.value(f"add i64 {value}, {size}") if stmt.negative else value
-            fits = out.value(f"icmp ult i64 {moved}, {high}")  # what is below 0 is large
-            still = out.value(f"and i1 {still}, {fits}")
-        out.line(f"%{body}_good = and i1 {still}, true")
-        out.line(f"%{body}_next = add i64 {row}, 1")
-        out.line(f"br label %{head}")
-        out.start(after)
-        out.require(good, stmt.message)
+    def _check(self, stmt: Check) -> None:
+        failure = self.reports.failure(stmt.message, stmt.cond)
+        with self.out.failing(failure):
+            cond = self.out.expr(stmt.cond)
+        self.out.require(cond, failure)
 
     def _call_runtime(self, stmt: CallRuntime) -> None:
         """The runtime says itself what is wrong where a call fails; its message is first."""
@@ -321,17 +302,22 @@ class HostFunction:
         out.line(f"call void {function}(ptr {host}, ptr {old})")
         out.line(f"store ptr {memory}, ptr {slot}, align 8")
 
-    def _allocate(self, buffer: Buffer) -> None:
-        size = self.out.expr(_bytes(buffer.type))
+    def _allocate(self, buffer: Buffer, node: str) -> None:
+        failure = self.reports.no_memory(buffer.name, buffer.type, node)
+        with self.out.failing(failure):
+            size = self.out.expr(_bytes(buffer.type))
         function, host = self._host_function("allocate")
         memory = self.out.value(f"call ptr {function}(ptr {host}, i64 {size})")
-        self.out.require(self.out.value(f"icmp ne ptr {memory}, null"), NO_MEMORY)
+        self.out.require(self.out.value(f"icmp ne ptr {memory}, null"), failure)
         self._bind(buffer, memory)
 
-    def _provide(self, name: str) -> None:
-        """The runtime says itself what is wrong where it gives no memory; its message is first."""
+    def _provide(self, name: str, node: str) -> None:
+        """The runtime says itself what is wrong with the caller's memory; its message is first."""
         found = [(i, b) for i, b in enumerate(self.program.outputs) if b.name == name]
         ((position, buffer),) = found
+        failure = self.reports.no_memory(name, buffer.type, node)
+        with self.out.failing(failure):
+            self.out.expr(_bytes(buffer.type))
         count = buffer.type.rank
         dims = self.out.slot(f"[{max(count, 1)} x i64]")
         for axis, size in enumerate(buffer.type.shape):
@@ -340,7 +326,7 @@ class HostFunction:
             self.out.line(f"store i64 {value}, ptr {at}, align 8")
         function, host = self._host_function("output")
         memory = self.out.value(f"call ptr {function}(ptr {host}, i32 {position}, ptr {dims})")
-        self.out.require(self.out.value(f"icmp ne ptr {memory}, null"), NO_MEMORY)
+        self.out.require(self.out.value(f"icmp ne ptr {memory}, null"), failure)
         self._bind(buffer, memory)
 
     def _copy(self, target: str, source: str) -> None:

@@ -28,6 +28,7 @@ class Body(Context):
         super().__init__(parent.names, parent.limits)
         self.parent = parent
         self.node = parent.node
+        self.operators = parent.operators
         self.run_graph = parent.run_graph
         self.bounds = parent.bounds
         self.stretcher = parent.stretcher

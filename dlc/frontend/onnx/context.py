@@ -61,6 +61,8 @@ class Context:
         """What becomes of sizes that broadcast only if a run finds a 1."""
         self.node = OnnxNode("", "", "", 1, (), (), {})
         self.nodes: list[Node] = []
+        self.operators: dict[str, str] = {}
+        """The operator of each node of the model that made a node, by its label."""
         self.constants: dict[Value, Array] = {}
         self._arrays: dict[str, Array] = {}
         self._elements: dict[str, Elements] = {}
@@ -119,6 +121,7 @@ class Context:
         self._emit(Node(node.op, operands, node.outputs, node.source))
 
     def _emit(self, node: Node) -> None:
+        self.operators[self.node.label] = self.node.op_type
         self.nodes.append(node)
 
     def adopt(self, value: Value, array: Array) -> None:
@@ -318,6 +321,7 @@ class Context:
             outputs=results,
             constants=dict(self.constants),
             size_ranges=ranges or {},
+            operators=dict(self.operators),
         )
 
     def rename(self, value: Value, hint: str, since: int) -> Value:

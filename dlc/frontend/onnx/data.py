@@ -142,10 +142,8 @@ class DataSizes:
         return self.around._source(name)
 
     def _bind(self, value: Expr) -> Expr:
-        label = self.ctx.node.label
-        return self._emit(
-            value, f"node '{label}': its data asks for an axis or a size there cannot be"
-        )
+        where = f"node '{self.ctx.node.label}' ({self.ctx.node.op_type})"
+        return self._emit(value, f"{where}: its data asks for an axis or a size there cannot be")
 
     def _emit(self, value: Expr, message: str, *, required: bool = False) -> Expr:
         ctx = self.ctx

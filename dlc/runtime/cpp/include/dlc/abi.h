@@ -48,7 +48,8 @@ typedef struct dlc_host {
   void (*release)(void *self, void *memory);
   /* Says the shape of an output for which `plan` could not tell it, and returns
    * where to write it. Called once for each of them. NULL where the caller gave
-   * memory for another shape or there is none; the failure is recorded then. */
+   * memory for another shape, which is recorded then, or there is none, which the
+   * model says by calling `fail`. */
   void *(*output)(void *self, uint32_t index, const int64_t *dims);
 } dlc_host;
 
