@@ -195,3 +195,64 @@ def test_known_sizes_cost_nothing():
     graph = import_variants(load_model(parser.parse_model(BROADCAST)), ones).graph
     (choice,) = (node.op for node in graph.nodes if isinstance(node.op, If))
     assert "expand" not in [node.op.name for node in choice.then.nodes]
+
+
+KERNEL = " ".join(f"{v:.0f}," for v in small(4, 3, 3, 3).flat)[:-1]
+SAME = {
+    "conv": f"Conv<strides=[2,3], auto_pad=MODE>(x, f) <float[4,3,3,3] f = {{{KERNEL}}}>",
+    "max": "MaxPool<kernel_shape=[3,4], strides=[2,3], auto_pad=MODE>(x)",
+    "mean": "AveragePool<kernel_shape=[4,2], strides=[2,2], auto_pad=MODE>(x)",
+    "mean of all": "AveragePool<kernel_shape=[3,3], strides=[3,2], auto_pad=MODE,"
+    " count_include_pad=1>(x)",
+    "norm": "LpPool<kernel_shape=[2,2], strides=[2,2], auto_pad=MODE, p=1>(x)",
+    "few": "MaxPool<kernel_shape=[1,2], strides=[2,3], auto_pad=MODE>(x)",
+}
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("name", SAME)
+def test_the_border_of_an_open_image_is_that_of_each_size(name, mode):
+    call, _, constants = SAME[name].replace("MODE", f'"{mode}"').partition(" <")
+    text = f"""<ir_version: 8, opset_import: ["": 18]>
+    main (float[2,3,h,w] x) => (float[a,b,c,d] y) {f"<{constants}" if constants else ""} {{
+        z = {call}
+        y = Neg(z)
+    }}"""
+    model = parser.parse_model(text)
+    module = dlc.compile(model)
+    for high, wide in ((7, 8), (8, 7), (13, 5), (1, 2), (6, 12)):
+        image = small(2, 3, high, wide)
+        want = dlc.compile(model, shapes={"x": image.shape})(image)
+        np.testing.assert_array_equal(module(image), want)
+
+
+@pytest.mark.parametrize("k", [0, 2, -1])
+def test_an_open_matrix_has_a_diagonal(k):
+    text = f"""<ir_version: 8, opset_import: ["": 18]>
+    main (float[n,m] x) => (float[p,q] y) {{ y = EyeLike<k={k}>(x) }}"""
+    module = dlc.compile(parser.parse_model(text))
+    for shape in ((3, 4), (5, 2), (1, 1), (0, 3)):
+        want = np.eye(*shape, k, dtype=np.float32)
+        np.testing.assert_array_equal(module(np.zeros(shape, np.float32)), want)
+
+
+def test_an_open_axis_splits_into_equal_parts_or_is_refused():
+    body = "main (float[n,4] x) => (float[a,4] p, float[b,4] q, float[c,4] r)"
+    old, new = (
+        dlc.compile(
+            parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> {body} {call}')
+        )
+        for opset, call in (
+            (13, "{ p, q, r = Split<axis=0>(x) }"),
+            (18, "{ p, q, r = Split<axis=0, num_outputs=3>(x) }"),
+        )
+    )
+    for rows in (0, 3, 9):
+        x = small(rows, 4)
+        for module in (old, new):
+            for part, want in zip(module(x), np.split(x, 3), strict=True):
+                np.testing.assert_array_equal(part, want)
+    x = small(7, 4)
+    with pytest.raises(UserError, match="sizes do not fit"):
+        old(x)
+    assert [len(part) for part in new(x)] == [3, 3, 1]

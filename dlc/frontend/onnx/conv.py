@@ -7,7 +7,7 @@ from typing import Unpack
 
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.windows import WindowAttributes, per_axis, read_window
+from dlc.frontend.onnx.windows import WindowAttributes, pad_open_image, per_axis, read_window
 from dlc.graph.graph import Value
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
@@ -49,7 +49,9 @@ def conv(
     **attributes: Unpack[WindowAttributes],
 ) -> Value:
     """A convolution without a bias, of any type of numbers."""
-    window = read_window(ctx, x.type.shape[2:], kernel_sizes(ctx, w, kernel_shape), **attributes)
+    kernel = kernel_sizes(ctx, w, kernel_shape)
+    x, attributes = pad_open_image(ctx, x, kernel, 0, attributes)
+    window = read_window(ctx, x.type.shape[2:], kernel, **attributes)
     op = Conv(stride=window.stride, pads=window.pads, dilation=window.dilation, groups=group)
     return ctx.call(op, x, w)
 

@@ -16,7 +16,7 @@ from dlc.frontend.onnx.reshape import reshape_to
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.binary import Add, Div, Mul, Sub
+from dlc.graph.ops.binary import Add, Div, Equal, Mul, Sub
 from dlc.graph.ops.elementwise import Ceil
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import OneHot, Trilu
@@ -200,9 +200,14 @@ def _range_of_data(ctx: Context, start: Value, limit: Value, delta: Value) -> Va
 @converter("EyeLike", since=9)
 def convert_eye_like(ctx: Context, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
     """Ones on a diagonal."""
-    if x.type.rank != 2 or not x.type.is_static:
-        ctx.refuse(f"it needs a matrix of fixed size, and has {x.type}")
+    if x.type.rank != 2:
+        ctx.refuse(f"it needs a matrix, and has {x.type}")
     wanted = x.type.dtype if dtype is None else number_type(ctx, dtype)
+    if not x.type.is_static:
+        high, wide = x.type.shape
+        row = reshape_to(ctx, ctx.call(Range(size=high)), (high, ONE))
+        moved = ctx.call(Add(), row, ctx.scalar(k, row.type.dtype))
+        return cast_to(ctx, ctx.call(Equal(), moved, ctx.call(Range(size=wide))), wanted)
     rows, columns = x.type.static_shape
     check_elems(ctx, rows * columns)
     return ctx.constant(np.eye(rows, columns, k, dtype=NUMPY_DTYPES[wanted]))

@@ -8,13 +8,16 @@ from typing import Unpack
 
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.windows import WindowAttributes, read_window
+from dlc.frontend.onnx.windows import WindowAttributes, pad_open_image, read_window
 from dlc.graph.graph import Value
-from dlc.graph.ops.binary import Mul, Pow
+from dlc.graph.ops.binary import Div, Mul, Pow
 from dlc.graph.ops.elementwise import Abs
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.shape import Expand
 from dlc.graph.ops.unpool import MaxPoolIndices
+from dlc.te.expr import ONE, BinOp
+from dlc.te.tensor import identity
 
 
 @converter("MaxPool", since=1)
@@ -28,6 +31,9 @@ def convert_max_pool(
     **attributes: Unpack[WindowAttributes],
 ) -> tuple[Value, ...]:
     """The maximum of each window, and where it lies."""
+    if not any(ctx.node.outputs[1:]):
+        lowest = identity(BinOp.MAX, x.type.dtype).value
+        x, attributes = pad_open_image(ctx, x, kernel_shape, lowest, attributes)
     window = read_window(ctx, x.type.shape[2:], kernel_shape, **attributes)
     op = MaxPool(
         kernel=window.kernel, stride=window.stride, pads=window.pads,
@@ -53,13 +59,19 @@ def convert_average_pool(
     **attributes: Unpack[WindowAttributes],
 ) -> Value:
     """The mean of each window; padding counts only where `count_include_pad` says so."""
-    window = read_window(ctx, x.type.shape[2:], kernel_shape, **attributes)
+    image, framed = pad_open_image(ctx, x, kernel_shape, 0, attributes)
+    window = read_window(ctx, image.type.shape[2:], kernel_shape, **framed)
     op = AveragePool(
         kernel=window.kernel, stride=window.stride, pads=window.pads,
         dilation=window.dilation, ceil_mode=bool(ceil_mode),
         count_include_pad=bool(count_include_pad),
     )  # fmt: skip
-    return ctx.call(op, x)
+    mean = ctx.call(op, image)
+    if image is x or count_include_pad:
+        return mean
+    inside = ctx.call(Expand(shape=(ONE, ONE, *x.type.shape[2:])), ctx.scalar(1, x.type.dtype))
+    inside, _ = pad_open_image(ctx, inside, kernel_shape, 0, attributes)
+    return ctx.call(Div(), mean, ctx.call(op, inside))
 
 
 @converter("GlobalAveragePool", since=1)
@@ -95,6 +107,7 @@ def convert_lp_pool(
     """The p-norm of each window: padding adds zeros, so it is a mean that counts them."""
     if p < 1 or ceil_mode:
         ctx.refuse(f"p = {p}, ceil_mode = {ceil_mode}")
+    x, attributes = pad_open_image(ctx, x, kernel_shape, 0, attributes)
     window = read_window(ctx, x.type.shape[2:], kernel_shape, **attributes)
     size = ctx.call(Abs(), x)
     powers = size if p == 1 else ctx.call(Pow(), size, ctx.scalar(p, x.type.dtype))

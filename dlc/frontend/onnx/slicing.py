@@ -221,6 +221,8 @@ def split_axis(
     """Parts along one axis."""
     (axis,) = axes_of(ctx, (axis,), x.type.rank)
     whole = x.type.shape[axis]
+    if sizes is None and not isinstance(whole, Const) and ctx.opset < 18:
+        return _halves(ctx, x, axis, count)
     if sizes is None:
         sizes = _equal_parts(ctx, whole, count)
     total = sum(sizes, start=ZERO)
@@ -237,15 +239,22 @@ def split_axis(
 
 
 def _equal_parts(ctx: Context, whole: Expr, count: int) -> list[Expr]:
+    """Parts of one size, from opset 18 on but for the last; one too large for that is negative."""
     if surely_divides(count, whole):
         return [canonical(whole // count)] * count
-    if not isinstance(whole, Const) or ctx.opset < 18:
-        ctx.refuse(f"{whole} does not surely split into {count} equal parts")
-    chunk = -(-int(whole.value) // count)
-    rest = int(whole.value) - chunk * (count - 1)
-    if rest < 0:
-        ctx.refuse(f"{whole} does not split into {count} parts of {chunk}")
-    return [*[index(chunk)] * (count - 1), index(rest)]
+    if ctx.opset < 18:
+        ctx.refuse(f"{whole} does not split into {count} equal parts")
+    chunk = canonical((whole + (count - 1)) // count)
+    return [*[chunk] * (count - 1), canonical(whole - chunk * (count - 1))]
+
+
+def _halves(ctx: Context, x: Value, axis: int, count: int) -> tuple[Value, ...]:
+    """Equal parts of an axis whose size a run tells, which refuses what does not split."""
+    before, whole, after = x.type.shape[:axis], x.type.shape[axis], x.type.shape[axis + 1 :]
+    size = canonical(whole // count)
+    parted = reshape_to(ctx, x, (*before, index(count), size, *after))
+    parts = (slice_axes(ctx, parted, [index(i)], [index(i + 1)], [axis], [1]) for i in range(count))
+    return tuple(reshape_to(ctx, part, (*before, size, *after)) for part in parts)
 
 
 @converter("Concat", since=4)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from dlc.frontend.onnx.context import Context
-from dlc.te.expr import Const, Expr
-from dlc.te.types import is_const
+from dlc.graph.graph import Value
+from dlc.graph.ops.shape import Pad
+from dlc.te.expr import ONE, ZERO, Const, Expr, index, maximum
+from dlc.te.simplify import canonical
 
 
 class WindowAttributes(TypedDict, total=False):
@@ -58,10 +60,43 @@ def read_window(
         case "VALID":
             found = (0,) * (2 * rank)
         case "SAME_UPPER" | "SAME_LOWER":
-            found = _same(ctx, auto_pad, image, kernel, stride, dilation)
+            widths = _same_widths(auto_pad, image, kernel, stride, dilation)
+            if not all(isinstance(w, Const) for w in widths):
+                sizes = " x ".join(map(str, image))
+                ctx.refuse(
+                    f"auto_pad = '{auto_pad}' needs a fixed image size, and it is {sizes}",
+                    "fix the dimension with dims= or shapes=",
+                )
+            found = tuple(int(w.value) for w in widths if isinstance(w, Const))
         case _:
             ctx.refuse(f"auto_pad = '{auto_pad}' is not known")
     return Window(tuple(kernel), stride, dilation, found)
+
+
+def pad_open_image(
+    ctx: Context,
+    x: Value,
+    kernel: Sequence[int],
+    value: float,
+    attributes: WindowAttributes,
+) -> tuple[Value, WindowAttributes]:
+    """An image within the border that SAME gives it, where that depends on sizes of the run.
+
+    Any other image stays as it is, and so do its attributes.
+    """
+    image = x.type.shape[2:]
+    strides = per_axis(ctx, attributes.get("strides", ()), len(image), 1, "strides")
+    is_open = any(s > 1 and not isinstance(n, Const) for n, s in zip(image, strides, strict=True))
+    mode = attributes.get("auto_pad", "")
+    if mode not in ("SAME_UPPER", "SAME_LOWER") or not is_open or len(kernel) != len(image):
+        return x, attributes
+    dilations = per_axis(ctx, attributes.get("dilations", ()), len(image), 1, "dilations")
+    if min((*strides, *dilations, *kernel)) < 1:
+        return x, attributes  # refused by whoever reads them
+    widths = _same_widths(mode, image, kernel, strides, dilations)
+    before, after = widths[: len(image)], widths[len(image) :]
+    op = Pad(before=(ZERO, ZERO, *before), after=(ZERO, ZERO, *after), value=value)
+    return ctx.call(op, x), {**attributes, "auto_pad": "VALID"}
 
 
 def per_axis(
@@ -75,29 +110,24 @@ def per_axis(
     return tuple(values)
 
 
-def _same(
-    ctx: Context,
+def _same_widths(
     mode: str,
     image: Sequence[Expr],
     kernel: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-) -> tuple[int, ...]:
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> list[Expr]:
     """The pixels to add so that the result has ceil(size / stride) of them."""
-    small, large = [], []
-    for size, k, s, d in zip(image, kernel, stride, dilation, strict=True):
-        if s == 1:
-            total = (k - 1) * d
-        elif isinstance(size, Const):
-            n = int(size.value)
-            total = max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
-        elif (k - 1) * d + 1 <= 1 and not is_const(size, 0):
-            total = 0
+    small: list[Expr] = []
+    large: list[Expr] = []
+    for size, k, stride, dilation in zip(image, kernel, strides, dilations, strict=True):
+        reach = (k - 1) * dilation + 1
+        if stride == 1:
+            total = index(reach - 1)
         else:
-            ctx.refuse(
-                f"auto_pad = '{mode}' with stride {s} needs a fixed image size, and it is {size}",
-                "fix the dimension with dims= or shapes=",
-            )
-        small.append(total // 2)
-        large.append(total - total // 2)
-    return (*small, *large) if mode == "SAME_UPPER" else (*large, *small)
+            total = ((size + (stride - 1)) // stride - ONE) * stride + reach - size
+            if isinstance(size, Const) or reach < stride:  # else no pixel is left over
+                total = maximum(total, ZERO)
+        small.append(canonical(total // 2))
+        large.append(canonical(total - total // 2))
+    return [*small, *large] if mode == "SAME_UPPER" else [*large, *small]
