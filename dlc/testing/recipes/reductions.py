@@ -22,6 +22,8 @@ def _ranked(draft: Draft, smallest_rank: int = 1, smallest: int = 1) -> Known:
 def _reduce(draft: Draft, op: str) -> None:
     smallest = 0 if op in ("ReduceSum", "ReduceL1", "ReduceSumSquare") else 1
     a = _ranked(draft, 1, smallest)
+    if op == "ReduceProd" and not _fits_in_any_order(a):
+        a = draft.make("float32", draft.shape(2, 1))
     if op == "ReduceLogSum":
         a = draft.make("float32", draft.shape(draft.rng.randint(1, 4), 1), 0.5, 3)
     axes = some_axes(draft, a.rank)
@@ -34,6 +36,12 @@ def _reduce(draft: Draft, op: str) -> None:
         draft.add(op, [a, operand], exact=exact, keepdims=keep)
     else:
         draft.add(op, [a], exact=exact, axes=axes, keepdims=keep)
+
+
+def _fits_in_any_order(a: Known) -> bool:
+    """Whether no product of some elements overflows: infinity times a later 0 is no number."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(np.maximum(np.abs(a.array), 1).prod()))
 
 
 def _softmax(draft: Draft, op: str) -> None:
