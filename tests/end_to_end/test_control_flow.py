@@ -226,6 +226,52 @@ def test_an_axis_removed_if_its_size_is_1_has_size_1():
         compiled(X)
 
 
+SQUEEZED = """(float[n,m,3] x) => (float[{declared}] y)
+    <int64[1] axis = {{1}}, int64[1] last = {{-1}}, int64 one = {{1}}> {{
+    shape = Shape(x)
+    size = Gather(shape, one)
+    c = Equal(size, one)
+    s = If(c) <
+        then_branch = yes () => (float[p,q] a) {{ a = Squeeze(x, axis) }},
+        else_branch = no () => (float[p,q,r] d) {{ d = Identity(x) }}>
+    {rest}
+}}"""
+
+
+def test_what_follows_branches_of_two_ranks_is_in_both():
+    rest = "t = Neg(s) u = ReduceSum<keepdims=0>(t, last) y = Reshape(u, last)"
+    compiled = dlc.compile(model(SQUEEZED.format(declared="a", rest=rest)))
+    for size in (0, 1, 2, 5):
+        x = np.arange(size * 12, dtype=np.float32).reshape(4, size, 3)
+        np.testing.assert_array_equal(compiled(x), -x.sum(-1).ravel())
+
+
+def test_branches_of_two_ranks_may_follow_each_other():
+    rest = """t = ReduceMax<keepdims=0>(s) low = Less(t, t)
+    u = If(low) <
+        then_branch = yes2 () => (e) { e = Neg(s) },
+        else_branch = no2 () => (f) { f = Unsqueeze(s, last) }>
+    v = Shape(u)
+    w = CastLike(v, x)
+    y = ReduceSum<keepdims=1>(w)"""
+    compiled = dlc.compile(model(SQUEEZED.format(declared="1", rest=rest)))
+    for size in (1, 2):
+        x = np.arange(size * 12, dtype=np.float32).reshape(4, size, 3)
+        sizes = [4, 3, 1] if size == 1 else [4, size, 3, 1]
+        np.testing.assert_array_equal(compiled(x), [sum(sizes)])
+
+
+@pytest.mark.parametrize(
+    ("declared", "rest"), [("a,b,c", "y = Neg(s)"), ("a,b,c", "y = Transpose<perm=[0,1,2]>(s)")]
+)
+def test_of_two_ranks_the_one_that_the_outputs_have_is_compiled(declared, rest):
+    compiled = dlc.compile(model(SQUEEZED.format(declared=declared, rest=rest)))
+    x = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+    np.testing.assert_array_equal(compiled(x), -x if "Neg" in rest else x)
+    with pytest.raises(dlc.UserError, match="node 's': its then branch cannot run"):
+        compiled(x[:, :1])
+
+
 def test_of_two_ranks_the_lower_one_is_compiled():
     text = """(float[3] x, bool c) => (float[b] y) {
         s = If(c) <

@@ -27,6 +27,7 @@ class Body(Context):
     def __init__(self, parent: Context) -> None:
         super().__init__(parent.names, parent.limits)
         self.parent = parent
+        self.conditional = parent.conditional
         self.node = parent.node
         self.operators = parent.operators
         self.run_graph = parent.run_graph

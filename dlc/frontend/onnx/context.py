@@ -59,6 +59,8 @@ class Context:
         """What the caller promised about size variables."""
         self.stretcher = Stretcher(decides=False)
         """What becomes of sizes that broadcast only if a run finds a 1."""
+        self.conditional = False
+        """Whether a run may skip its nodes: then they fix no size of the model."""
         self.node = OnnxNode("", "", "", 1, (), (), {})
         self.nodes: list[Node] = []
         self.operators: dict[str, str] = {}
@@ -166,7 +168,7 @@ class Context:
             return
         if self.data.reads_any(have - need):
             return
-        if (found := only_solution(have - need)) is not None:
+        if not self.conditional and (found := only_solution(have - need)) is not None:
             raise OnlySize(self.node.label, *found)
         if surely_differ(have, need, self.bounds):
             self.refuse(reason)

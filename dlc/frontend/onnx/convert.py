@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
@@ -16,9 +16,11 @@ from dlc.core.errors import (
 )
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.context import Context, OnlySize
-from dlc.frontend.onnx.fallback import function_body, is_standard
+from dlc.frontend.onnx.fallback import function_body
+from dlc.frontend.onnx.forks import of_wanted_rank, results_behind
 from dlc.frontend.onnx.interface import Dim, Inputs, Interface, resolve_inputs, with_values
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
+from dlc.frontend.onnx.loops import RanksDiffer
 from dlc.frontend.onnx.model import OnnxGraph, OnnxModel, OnnxNode, Unreadable
 from dlc.frontend.onnx.names import Names
 from dlc.frontend.onnx.order import in_order
@@ -27,7 +29,7 @@ from dlc.frontend.onnx.sequence_parts import Items, Nothing, nothing, sequence, 
 from dlc.frontend.onnx.sequences import READERS
 from dlc.frontend.onnx.stretch import Stretcher
 from dlc.frontend.onnx.structure import Structure
-from dlc.frontend.onnx.unsupported import Issue, declared, unsupported
+from dlc.frontend.onnx.unsupported import Issue, advice, declared, unsupported
 from dlc.graph.graph import Graph, Value
 from dlc.graph.verify import verify_graph
 from dlc.te.expr import Const, Expr
@@ -35,6 +37,7 @@ from dlc.te.transform import free_vars
 from dlc.te.types import TensorType
 
 _LOG = logging.getLogger(__name__)
+_MAX_FORKS = 3
 _DEEPEST = 3  # how deep function bodies of ONNX's own operators may call each other
 
 
@@ -180,6 +183,7 @@ class _Driver:
         self.env: dict[str, Value | _Missing] = {}
         self.issues: list[Issue] = []
         self.sizes: dict[str, str] = {}  # name of a dimension -> its size variable
+        self.forks = 0  # branches that go on to the end of a graph, around each other
         self.wanted: list[str] = []  # names of the outputs, those of a sequence's elements
         ctx.run_graph = self.subgraph
 
@@ -189,8 +193,7 @@ class _Driver:
         for name, parts in inputs.parts.items():
             self.env[name] = self.whole(inputs, parts)
         self.constants(self.model.graph)
-        for node in self.model.graph.nodes:
-            self.node(node)
+        self.walk(self.model.graph, self.model.graph.nodes, self.node)
         if self.issues:
             total = len(self.model.graph.nodes)
             raise unsupported(self.model.label, self.issues, self.ctx.nodes, total)
@@ -236,6 +239,26 @@ class _Driver:
         for name, array in graph.constants.items():
             if not isinstance(array, Unreadable):
                 self.env[name] = self.ctx.constant(array, name)
+
+    def walk(
+        self, graph: OnnxGraph, nodes: Sequence[OnnxNode], convert: Callable[[OnnxNode], None]
+    ) -> None:
+        """Convert nodes in order; behind an If of two ranks, in each of its branches."""
+        for place, node in enumerate(nodes):
+            try:
+                convert(node)
+            except RanksDiffer as found:
+                self.ctx.node = node
+                wanted = [v for v in graph.outputs if v.name not in self.env]
+                self.forks += 1
+                made = None
+                if self.forks <= _MAX_FORKS:
+                    made = results_behind(self.ctx, found, nodes[place + 1 :], wanted)
+                self.forks -= 1
+                if made is not None:
+                    self.env.update(zip((v.name for v in wanted), made, strict=True))
+                    return
+                self.bind(node, of_wanted_rank(self.ctx, found))
 
     def node(self, node: OnnxNode) -> None:
         """Convert a node, or note why it cannot be."""
@@ -338,16 +361,18 @@ class _Driver:
         """Convert a node by the function that ONNX defines its operator with."""
         operands = [self.env.get(name) if name else None for name in node.inputs]
         if any(isinstance(v, _Missing) for v in operands):
-            self.ctx.refuse("there is no converter", _advice(node))
+            self.ctx.refuse("there is no converter", advice(node))
         types = [v.type if isinstance(v, Value) else None for v in operands]
         body = (
             function_body(node, types, self.model.opsets.get("", 1)) if depth < _DEEPEST else None
         )
         if body is None:
-            self.ctx.refuse("there is no converter", _advice(node))
+            self.ctx.refuse("there is no converter", advice(node))
         for inner in body:
             try:
                 self.convert(inner, depth + 1)
+            except RanksDiffer as found:
+                self.bind(inner, of_wanted_rank(self.ctx, found))
             except UnsupportedOperator as error:
                 self.ctx.node = node
                 reason = f"its definition needs {error.fields['op']}: {error.fields['reason']}"
@@ -364,8 +389,8 @@ class _Driver:
                 ctx.refuse(f"its subgraph has {len(graph.inputs)} inputs, not {len(operands)}")
             self.env.update(zip((v.name for v in graph.inputs), operands, strict=True))
             self.constants(graph)
-            for inner in in_order(self.model.label, graph, set(self.env)).nodes:
-                self.convert(inner, 0)
+            nodes = in_order(self.model.label, graph, set(self.env)).nodes
+            self.walk(graph, nodes, lambda inner: self.convert(inner, 0))
             results = [self.operand(node, v.name) for v in graph.outputs]
         finally:
             self.env, self.ctx = env, mine
@@ -373,14 +398,3 @@ class _Driver:
         if any(not isinstance(v, Value) for v in results):
             ctx.refuse("its subgraph reads a value that is not supported")
         return tuple(v for v in results if isinstance(v, Value))
-
-
-def _advice(node: OnnxNode) -> str:
-    if is_standard(node):
-        return "this operator of ONNX is not supported yet; export the model without it"
-    if node.domain == "com.microsoft.nchwc":
-        return (
-            "onnxruntime laid the model out for one kind of CPU, which it does not name;"
-            " take the model before that, or save it with ORT_ENABLE_EXTENDED"
-        )
-    return "this is a custom operator; export the model with operators of ONNX alone"

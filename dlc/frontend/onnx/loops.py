@@ -27,20 +27,39 @@ from dlc.te.types import TensorType
 _LOG = logging.getLogger(__name__)
 
 
+class RanksDiffer(Exception):
+    """Which branch runs decides the rank of a result, so no buffer can hold either."""
+
+    def __init__(
+        self,
+        cond: Value,
+        branches: tuple[OnnxGraph, OnnxGraph],
+        results: tuple[tuple[TensorType, ...], tuple[TensorType, ...]],
+    ) -> None:
+        super().__init__(cond, branches, results)
+        self.cond = cond
+        self.branches = branches
+        self.results = results
+        """The types that each branch gives."""
+
+
 def branch(
     ctx: Context, cond: Value, then_branch: OnnxGraph, else_branch: OnnxGraph
 ) -> tuple[Value, ...]:
     """The results of one subgraph or the other, as a run finds the condition.
 
     A subgraph that has no meaning for the sizes of this model is left out, with a warning; a run
-    refuses to need it. So is the one of higher rank where ranks differ: exporters write "remove
-    this axis if its size is 1" so.
+    refuses to need it.
+
+    Raises:
+        RanksDiffer: a result has another rank in one subgraph than in the other.
     """
     bodies: list[tuple[Body, tuple[Value, ...]]] = []
     failed: list[UnsupportedOperator | ShapeError] = []
     kept: list[tuple[bool, OnnxGraph]] = []
     for label, graph in (("then", then_branch), ("other", else_branch)):
         body = Body(ctx)
+        body.conditional = True
         try:
             results = ctx.run_graph(body, graph, ())
             if any(isinstance(v, Nothing) for v in results):
@@ -53,19 +72,18 @@ def branch(
     if len(failed) == 2:
         raise failed[0]
     if failed:
-        return _only_branch(ctx, cond, *kept[0], str(failed[0]))
+        return only_branch(ctx, cond, *kept[0], str(failed[0]))
     same, flat = together(ctx, *bodies)
     flats = [(body, values) for (body, _), values in zip(bodies, flat, strict=True)]
     _let_single_elements_agree(flats)
-    (then, first), (other, second) = parts = [
+    (then, first), (other, second) = [
         (_finished(body, label, (), [computed(body, v) for v in values]), body)
         for label, (body, values) in zip(("then", "other"), flats, strict=True)
     ]
     ranks = [[v.type.rank for v in graph.outputs] for graph in (then, other)]
-    if ranks[0] != ranks[1] and len(ranks[0]) == len(ranks[1]):
-        lower = 0 if ranks[0] < ranks[1] else 1
-        left = ", ".join(str(v.type) for v in parts[1 - lower][0].outputs)
-        return _only_branch(ctx, cond, *kept[lower], f"its result would be {left}")
+    if ranks[0] != ranks[1]:
+        types = [tuple(v.type for v in graph.outputs) for graph in (then, other)]
+        raise RanksDiffer(cond, (then_branch, else_branch), (types[0], types[1]))
     open_sizes = 0
     op = If(then=then, other=other)
     for a, b in zip(then.outputs, other.outputs, strict=True):
@@ -96,13 +114,14 @@ def _let_single_elements_agree(bodies: Sequence[tuple[Body, list[Value]]]) -> No
                 flat[place] = reshape_to(body, flat[place], lower)
 
 
-def _only_branch(
+def only_branch(
     ctx: Context,
     cond: Value,
     wanted: bool,
     graph: OnnxGraph,
     reason: str,
 ) -> tuple[Value, ...]:
+    """The results of the one branch there is; a run refuses to need the other, for this reason."""
     name = "else" if wanted else "then"
     message = f"node '{ctx.node.label}': its {name} branch cannot run: {reason}"
     _LOG.warning("%s", message)

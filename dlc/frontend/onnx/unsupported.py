@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dlc.core.errors import InternalError, UnsupportedModel, UnsupportedOperator
 from dlc.core.types import INDEX
+from dlc.frontend.onnx.fallback import is_standard
 from dlc.frontend.onnx.model import OnnxNode, OnnxValue, Unreadable
 from dlc.graph.graph import Node
 from dlc.graph.ops.bodies import HOLDERS
@@ -139,3 +140,15 @@ def _number(size: Expr) -> float:
     env: dict[str, Expr] = {name: Const(_OPEN, INDEX) for name in free_vars(size)}
     known = simplify(substitute(size, env))
     return float(known.value) if isinstance(known, Const) else float(_OPEN)
+
+
+def advice(node: OnnxNode) -> str:
+    """What to do about an operator that has no converter."""
+    if is_standard(node):
+        return "this operator of ONNX is not supported yet; export the model without it"
+    if node.domain == "com.microsoft.nchwc":
+        return (
+            "onnxruntime laid the model out for one kind of CPU, which it does not name;"
+            " take the model before that, or save it with ORT_ENABLE_EXTENDED"
+        )
+    return "this is a custom operator; export the model with operators of ONNX alone"
