@@ -1,7 +1,8 @@
 """Logging of decisions by topic, for whoever sets `DLC_LOG`.
 
-Modules log under `dlc.<topic>` at level DEBUG: `rewrite` holds the refusals of rewrite rules,
-`schedule` those of schedule rules (as warnings: a kernel is slower than it should be).
+Modules log under `dlc.<topic>`, at a level that Python does not show by itself: `rewrite` holds the
+refusals of rewrite rules, `schedule` those of schedule rules. Warnings are what a user should know
+of a model without asking; nothing that is repeated for each kernel is one.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -500,6 +501,7 @@ def data(plain: Func, sizes: dict[str, int]) -> dict[str, np.ndarray]:
 @pytest.fixture(autouse=True)
 def no_rule_gives_up(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """A refused step costs speed, not the kernel; here it is a mistake in a rule."""
+    caplog.set_level(logging.INFO, logger="dlc.schedule")
     yield
     assert not [r for r in caplog.get_records("call") if r.name == "dlc.schedule"]
 
@@ -790,6 +792,7 @@ def test_a_refused_step_leaves_the_kernel_to_other_rules(
     inputs = data(plain, {})
     np.testing.assert_array_equal(run(optimize(plain, AVX512), inputs, {}), run(plain, inputs, {}))
     assert "contract is left to other rules" in caplog.text
+    assert {r.levelno for r in caplog.records} == {logging.INFO}  # not a user's to read
     caplog.clear()
 
 

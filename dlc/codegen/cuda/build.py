@@ -75,7 +75,7 @@ def schedule_program(
     constants = constant_params(program)
     for number, func in enumerate(program.kernels):
         if reason := why_not_printable(func):
-            _LOG.warning("kernel %s stays on the host: %s", func.name, reason)
+            _LOG.info("kernel %s stays on the host: %s", func.name, reason)
             launches[func.name] = Launches((), (func,))
             on_host.append(func)
             continue
@@ -88,6 +88,12 @@ def schedule_program(
             kernels[launch.name] = emit_kernel(launch, _symbol(launch, ahead), ahead)
         if progress:
             progress(func.name, number + 1, len(program.kernels))
+    if on_host:
+        _LOG.warning(
+            "%d of %d kernels stay on the host, which fetches their operands (DLC_LOG=schedule)",
+            len(on_host),
+            len(program.kernels),
+        )
     return Scheduled(launch_program(program, launches), kernels, tuple(on_host))
 
 

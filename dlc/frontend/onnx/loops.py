@@ -124,7 +124,7 @@ def only_branch(
     """The results of the one branch there is; a run refuses to need the other, for this reason."""
     name = "else" if wanted else "then"
     message = f"node '{ctx.node.label}': its {name} branch cannot run: {reason}"
-    _LOG.warning("%s", message)
+    _LOG.info("%s", message)  # a run that needs the branch says so
     ctx.data.require(cond, wanted, message)
     return ctx.run_graph(ctx, graph, ())
 

@@ -100,14 +100,14 @@ def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace
         try:
             rule.schedule(trace, found, target, knobs)
         except ScheduleError as refusal:
-            _LOG.warning("%s is left to other rules: %s", rule.__name__, refusal)
+            _LOG.info("%s is left to other rules: %s", rule.__name__, refusal)
             continue
         prepared = trace
         break
     else:
         rule = None
     if target.gpu is None and rule not in _ON_PLANES and matrix.operands(func):
-        _LOG.warning("'%s' multiplies planes of bf16, and no rule knows its loops", func.name)
+        _LOG.info("'%s' multiplies planes of bf16, and no rule knows its loops", func.name)
     finish_rest(prepared, target)
     return prepared
 
