@@ -16,6 +16,7 @@ from dlc.codegen.export import export_library
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers
+from dlc.core.count import show_count
 from dlc.core.dump import Dumper
 from dlc.core.garbage import collected_rarely
 from dlc.core.log import enable_topics
@@ -40,6 +41,7 @@ from dlc.schedule.primitive import Step
 from dlc.schedule.program import Program
 from dlc.schedule.round_products import round_program
 from dlc.stages import Progress, Stages
+from dlc.te.transform import free_vars
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -263,7 +265,7 @@ def _import(
             decides=machine.gpu is None,  # a branch would keep the whole model on the host
         )  # fmt: skip
         size = sum(a.nbytes for a in imported.graph.constants.values())
-        say(f"{len(imported.graph.nodes)} nodes, {size / 1e6:.1f} MB of weights")
+        say(f"{show_count(len(imported.graph.nodes), 'node')}, {size / 1e6:.1f} MB of weights")
     return imported
 
 
@@ -284,11 +286,12 @@ def _lower(
             dumper=Dumper.from_environment(),
             report=reports.append,
         )
-        say(f"{len(imported.graph.nodes)} nodes into {len(graph.nodes)} groups")
+        nodes = show_count(len(imported.graph.nodes), "node")
+        say(f"{nodes} into {show_count(len(graph.nodes), 'group')}")
     with stage("lower") as say:
         program, constants = lower_graph(graph)
         program = round_program(program, machine, asked.precision)
-        say(f"{len(program.kernels)} kernels, arena of {program.arena_bytes} bytes")
+        say(f"{show_count(len(program.kernels), 'kernel')}, {_arena(program)}")
     # What results are judged by.
     promise: Precision = asked.precision if asked.half is None else "medium"
     return Lowered(
@@ -301,6 +304,14 @@ def _lower(
         tuple(reports),
         time.perf_counter() - began,
     )
+
+
+def _arena(program: Program) -> str:
+    """What the tensors between kernels take; a long formula helps nobody."""
+    size = program.arena_bytes
+    if names := sorted(free_vars(size)):
+        return f"arena of a size set by {', '.join(names)}"
+    return f"arena of {size} bytes"
 
 
 def assemble(
@@ -326,7 +337,7 @@ def assemble(
             say(f"{tuned} of {len(found)} kernels have records")
     with stage("codegen") as say:
         objects = _compile(program, machine, found, jobs, stage.kernel)
-        say(f"{len(program.kernels)} kernels")
+        say(show_count(len(program.kernels), "kernel"))
     with stage("link") as say:
         manifest = describe(imported, program, machine, lowered.precision)
         weights = lowered.constants

@@ -35,6 +35,7 @@ def describe(imported: Imported, program: Program, target: Target, precision: st
             "model": imported.graph.name,
             "precision": precision,
             "target": dataclasses.asdict(target) | {"features": sorted(target.features)},
+            "variants": [dict(sizes) for sizes in imported.variants],
             "kernels": [k.name for k in program.kernels],
             "arena_bytes": str(program.arena_bytes),
             "steps": [_step(step) for step in steps(program.body)],

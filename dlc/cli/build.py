@@ -148,7 +148,7 @@ def _verify(
     elif machine.gpu is not None and (missing := why_no_gpu()):
         reason = missing.partition(";")[0]
     elif not has_onnxruntime():
-        reason = "onnxruntime is not installed"
+        reason = "no onnxruntime: pip install 'dlc[verify]'"
     if reason:
         display.line("warning", "verify", f"skipped: {reason}", time.perf_counter() - began)
         return None

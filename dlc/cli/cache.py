@@ -6,6 +6,7 @@ import typer
 
 from dlc.cli.option import JsonOption
 from dlc.cli.screen import print_json, show_bytes, stdout
+from dlc.core.count import show_count
 
 app = typer.Typer(help="Show or clear the cache of compiled kernels.", no_args_is_help=True)
 
@@ -22,7 +23,9 @@ def info(as_json: JsonOption = False) -> None:
         print_json("dlc.cache/1", document | sizes)
         return
     used, limit = show_bytes(found.size_bytes), show_bytes(found.limit_bytes)
-    stdout().print(f"{found.folder}\n{found.entries} kernels, {used} of {limit}", soft_wrap=True)
+    stdout().print(
+        f"{found.folder}\n{show_count(found.entries, 'kernel')}, {used} of {limit}", soft_wrap=True
+    )
 
 
 @app.command()
@@ -35,4 +38,4 @@ def clear(as_json: JsonOption = False) -> None:
     if as_json:
         print_json("dlc.cache/1", {"folder": str(cache.folder), "removed": removed})
         return
-    stdout().print(f"removed {removed} kernels from {cache.folder}", soft_wrap=True)
+    stdout().print(f"removed {show_count(removed, 'kernel')} from {cache.folder}", soft_wrap=True)

@@ -12,6 +12,7 @@ import typer
 from dlc.cli.option import JsonOption
 from dlc.cli.screen import print_json, show_bytes, show_tensor, stdout, table, tensor_json
 from dlc.cli.source import is_artefact
+from dlc.core.count import show_count
 from dlc.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -75,7 +76,25 @@ def _artefact(path: Path, as_json: bool) -> None:
     kernels = manifest.metadata.get("kernels")
     if isinstance(kernels, list):
         arena = manifest.metadata.get("arena_bytes", "?")
-        console.print(f"{len(kernels)} kernels, arena of {arena} bytes", soft_wrap=True)
+        console.print(
+            f"{show_count(len(kernels), 'kernel')}, arena of {arena} bytes", soft_wrap=True
+        )
+    for variant in _variants(manifest):
+        console.print(f"variant for {variant}", soft_wrap=True)
+
+
+def _variants(manifest: Manifest) -> list[str]:
+    """The sizes that programs of their own were made for, as `dlc build --variant` takes them."""
+    found = manifest.metadata.get("variants", [])
+    assert isinstance(found, list)
+    return [",".join(f"{name}={_show_dim(dim)}" for name, dim in v.items()) for v in found]
+
+
+def _show_dim(dim: object) -> str:
+    match dim:
+        case [low, high]:
+            return f"{low}..{'' if high is None else high}"
+    return str(dim)
 
 
 def _artefact_document(path: Path, manifest: Manifest) -> dict[str, object]:
@@ -120,7 +139,7 @@ def _support(path: Path, model: OnnxModel, as_json: bool) -> None:
 
 def _verdict(path: Path, model: OnnxModel, bad: int) -> str:
     nodes = len(model.graph.nodes)
-    return f"{path}: {nodes - bad} of {nodes} nodes can be compiled"
+    return f"{path}: {nodes - bad} of {show_count(nodes, 'node')} can be compiled"
 
 
 def _issues(path: Path, model: OnnxModel, error: UnsupportedModel) -> dict[str, object]:
@@ -180,9 +199,10 @@ def _print_model(path: Path, model: OnnxModel) -> None:
     console = stdout()
     opsets = ", ".join(f"{d or 'ai.onnx'} {n}" for d, n in model.opsets.items())
     producer = f", by {model.producer}" if model.producer else ""
+    nodes = show_count(len(model.graph.nodes), "node")
     console.print(
         f"{path}: ONNX model, opset {opsets}{producer}\n"
-        f"{len(model.graph.nodes)} nodes, {show_bytes(_weight_bytes(model))} of weights",
+        f"{nodes}, {show_bytes(_weight_bytes(model))} of weights",
         soft_wrap=True,
     )
     rows = table("", "name", "type", left=("", "name", "type"))

@@ -64,7 +64,7 @@ def make_feeds(
 
     Raises:
         InputError: a name is unknown, or a file cannot be read.
-        UserError: a text cannot be read; an unknown size.
+        UserError: a text cannot be read; an unknown size; sizes that the model refuses.
     """
     specs = {spec.name: spec for spec in module.inputs}
     sources, given = _split(inputs, specs)
@@ -74,7 +74,22 @@ def make_feeds(
     for name, spec in specs.items():
         source = sources.get(name, Source(fill="normal"))
         feeds[name] = given[name] if name in given else _fill(source, spec, bound)
+    of_arrays = {dim for name in given for dim in specs[name].shape}
+    chosen = [size.name for size in module.sizes if size.name not in {*of_arrays, *sizes}]
+    _check_chosen(module, feeds, {name: bound[name] for name in chosen})
     return feeds, tuple(n for n in specs if n not in sources and n not in given)
+
+
+def _check_chosen(module: Module, feeds: Mapping[str, Array], chosen: Mapping[str, int]) -> None:
+    """Say which sizes nobody gave, where the model refuses them."""
+    try:
+        module.output_shapes(feeds)
+    except UserError as error:
+        if chosen and not error.hint:
+            tried = ", ".join(f"{name}={size}" for name, size in chosen.items())
+            others = " ".join(f"--dim {name}=..." for name in chosen)
+            error.hint = f"{tried} was tried, as nobody gave it; give it: {others}"
+        raise
 
 
 def bind_sizes(

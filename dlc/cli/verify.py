@@ -12,7 +12,7 @@ from dlc.cli.argument import parse_sizes
 from dlc.cli.failure import fail
 from dlc.cli.option import InputOption, JsonOption, SizeOption
 from dlc.cli.screen import print_json, stderr, stdout, table
-from dlc.core.errors import VerificationError
+from dlc.core.errors import UserError, VerificationError
 
 if TYPE_CHECKING:
     from dlc.verify_model import Error, VerifyReport
@@ -35,16 +35,19 @@ def verify(
     dim: SizeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare a compiled model with onnxruntime and a float64 reference.
+    """Compare what an ONNX model computes, compiled, with onnxruntime and a float64 reference.
 
     An output is right if it is within the tolerances of the float64 reference, or no more than
     twice as far off as onnxruntime.
     """
-    from dlc.cli.source import bind_sizes, make_feeds, open_module
+    from dlc.cli.source import bind_sizes, is_artefact, make_feeds, open_module
     from dlc.frontend.onnx import load_model
     from dlc.verify_model import verify as compare
 
     sizes = parse_sizes(dim or ())
+    if is_artefact(model):
+        hint = f"name the ONNX file it was built from first: dlc verify MODEL {model}"
+        raise UserError(detail=f"{model} is compiled, and says not what is right", hint=hint)
     load_model(model)  # whether it is a model, before it is compiled
     module = open_module(artefact or model)
     feeds = make_feeds(module, inputs, sizes)[0] if inputs else None

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import dlc
 from dlc import verify_model
@@ -21,7 +22,7 @@ from dlc.cli.argument import (
     parse_values,
 )
 from dlc.core.errors import UserError
-from tests.cli.models import perceptron
+from tests.cli.models import model, perceptron
 
 COMMANDS = (
     "build",
@@ -174,7 +175,7 @@ def test_without_onnxruntime_nothing_is_compared(files, dlc_main, monkeypatch):
     monkeypatch.setattr("dlc.peer.has_onnxruntime", lambda: False)
     code, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so")
     assert code == 0
-    assert "skipped: onnxruntime is not installed" in said
+    assert "skipped: no onnxruntime: pip install 'dlc[verify]'" in said
 
 
 def test_another_machine_is_not_compared(files, dlc_main):
@@ -195,6 +196,34 @@ def test_run_reads_and_writes_arrays(files, dlc_main):
     np.testing.assert_array_equal(np.load("y.npy"), expected)
     np.testing.assert_array_equal(np.load("out.npz")["y"], expected)
     assert dlc_main("run", "mlp.so", "-i", "x=@all.npz", "--expect", "y=@y.npy")[0] == 0
+
+
+def test_inspect_shows_variants(files, dlc_main):
+    options = ("--variant", "batch=1", "--variant", "batch=2..4", "--variant", "batch=9..")
+    assert dlc_main("build", "mlp.onnx", "-o", "several.so", "--no-verify", *options)[0] == 0
+    shown = dlc_main("inspect", "several.so")[1].splitlines()
+    assert shown[-3:] == [f"variant for batch={sizes}" for sizes in ("1", "2..4", "9..")]
+    assert "variant" not in dlc_main("inspect", "mlp.so")[1]
+
+
+def test_a_size_that_nobody_gave_is_named_where_it_does_not_fit(files, dlc_main):
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="blur")
+    weight = numpy_helper.from_array(np.ones((1, 1, 3, 1), np.float32), "w")
+    onnx.save(model([node], ["x"], ["y"], [weight], ("n", 1, "h", 5), ("n", 1, "o", 5)),
+              files / "conv.onnx")  # fmt: skip
+    code, _, said = dlc_main("run", "conv.onnx")
+    assert code == 2
+    assert "node 'blur' (Conv): the sizes do not fit: 0 <= h - 2 must hold (h is 1)" in said
+    assert "hint: n=1, h=1 was tried, as nobody gave it; give it: --dim n=... --dim h=..." in said
+    assert "--dim n" not in dlc_main("run", "conv.onnx", "--dim", "n=3")[2]
+    assert "hint" not in dlc_main("run", "conv.onnx", "--dim", "n=3", "--dim", "h=1")[2]
+    assert dlc_main("run", "conv.onnx", "--dim", "h=3")[0] == 0
+
+
+def test_verify_wants_the_model(files, dlc_main):
+    code, _, said = dlc_main("verify", "mlp.so")
+    assert code == 2
+    assert "hint: name the ONNX file it was built from first: dlc verify MODEL mlp.so" in said
 
 
 def test_run_takes_a_model_too(files, dlc_main):

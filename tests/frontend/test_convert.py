@@ -202,6 +202,13 @@ def test_of_many_refusals_the_first_are_printed_and_all_are_kept():
     assert "custom operator" in caught.value.issues[0].hint
 
 
+def test_an_unknown_operator_of_onnxruntime_is_no_custom_one():
+    node = NODE("Frob", ["x"], ["y"], domain="com.microsoft")
+    with pytest.raises(UnsupportedModel) as caught:
+        graph_of(model([node], {"x": (2, 3)}))
+    assert "before onnxruntime optimized it" in caught.value.issues[0].hint
+
+
 def test_a_missing_operand_or_attribute_is_an_error_of_the_model():
     for node, word in (
         (NODE("Add", ["x"], ["y"]), "needs 2 operands"),

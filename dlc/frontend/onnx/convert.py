@@ -49,6 +49,8 @@ class Imported:
     interface: Interface
     assumed: tuple[Expr, ...] = ()
     """Equal sizes that are taken for granted where a 1 would broadcast: conditions on sizes."""
+    variants: tuple[Mapping[str, Dim], ...] = ()
+    """The sizes that the graph has programs of their own for, as they were asked for."""
 
 
 def convert_model(

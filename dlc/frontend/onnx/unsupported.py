@@ -151,4 +151,9 @@ def advice(node: OnnxNode) -> str:
             "onnxruntime laid the model out for one kind of CPU, which it does not name;"
             " take the model before that, or save it with ORT_ENABLE_EXTENDED"
         )
+    if node.domain == "com.microsoft":
+        return (
+            "this operator of onnxruntime is not supported yet;"
+            " take the model before onnxruntime optimized it, or export it without the operator"
+        )
     return "this is a custom operator; export the model with operators of ONNX alone"

@@ -68,7 +68,7 @@ def import_variants(
         return general
     graph = choose_graph(general.graph, found, names.fresh)
     verify_graph(graph, when="after import of variants")
-    return Imported(graph, general.interface)
+    return Imported(graph, general.interface, variants=tuple(variants))
 
 
 def _deciding(
