@@ -23,13 +23,13 @@ from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.graph import Value
-from dlc.graph.ops.binary import Add, Less, LessEqual, Mul, Sub, Where
+from dlc.graph.ops.binary import Add, And, Less, LessEqual, Mul, Sub, Where
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.softmax import Softmax
 from dlc.te.expr import ZERO, Expr, const, index
-from dlc.te.simplify import canonical
+from dlc.te.simplify import canonical, surely_equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +80,39 @@ class Attention:
             ctx, transpose(ctx, made, (0, 2, 1, 3)), (batch, length, canonical(heads * width))
         )
 
-    def padding(self, ctx: Context, mask: Value | None, keys: Expr, dtype: DType) -> Value | None:
-        """What a mask of keys adds to scores: 1 or 0 for each key, or how many are real."""
+    def padding(self, ctx: Context, mask: Value | None, k: Value) -> Value | None:
+        """What a mask adds to the scores of keys.
+
+        Shapes:
+            mask: [batch] where the keys of each end, [2 * batch] also where they begin; or what is
+            above 0 where a key is seen, [batch, keys] or [batch, queries, keys]
+            -> [batch, 1, queries or 1, keys]
+        """
         if mask is None:
             return None
         if mask.type.rank == 1:
-            at = ctx.call(Range(size=keys, start=ZERO, dtype=mask.type.dtype))
-            seen = ctx.call(Less(), at, unsqueeze(ctx, mask, (1,)))
-        elif mask.type.rank == 2:
-            seen = cast_to(ctx, mask, DType.BOOL)
+            seen = self._between(ctx, mask, k)
+        elif mask.type.rank in (2, 3):
+            seen = ctx.call(Less(), ctx.scalar(0, mask.type.dtype), mask)
         else:
             ctx.refuse(f"a mask of type {mask.type} is not handled")
+        dtype = k.type.dtype
         hidden = ctx.call(Sub(), ctx.scalar(1.0, dtype), cast_to(ctx, seen, dtype))
-        return unsqueeze(ctx, scaled(ctx, hidden, self.masked), (1, 2))
+        axes = (1,) if mask.type.rank == 3 else (1, 2)
+        return unsqueeze(ctx, scaled(ctx, hidden, self.masked), axes)
+
+    def _between(self, ctx: Context, ends: Value, k: Value) -> Value:
+        """Which keys are seen, where a vector says up to which, and perhaps from which on."""
+        batch, _, keys, _ = k.type.shape
+        at = ctx.call(Range(size=keys, start=ZERO, dtype=ends.type.dtype))
+        both = surely_equal(ends.type.shape[0], canonical(batch * 2), ctx.bounds)
+        if not both or surely_equal(batch, ZERO, ctx.bounds):
+            return ctx.call(Less(), at, unsqueeze(ctx, ends, (1,)))
+        last, first = (
+            unsqueeze(ctx, slice_axes(ctx, ends, [a], [b], [0], [1]), (1,))
+            for a, b in ((ZERO, batch), (batch, ends.type.shape[0]))
+        )
+        return ctx.call(And(), ctx.call(Less(), at, last), ctx.call(LessEqual(), first, at))
 
 
 def heads_of(ctx: Context, x: Value, heads: int) -> Value:
@@ -141,7 +161,7 @@ def _self_attention(
             )
         ]
         k, v = concat(ctx, [old[0], k], 2), concat(ctx, [old[1], v], 2)
-    hidden = how.padding(ctx, mask, k.type.shape[2], q.type.dtype)
+    hidden = how.padding(ctx, mask, k)
     y = how.run(ctx, q, k, v, (hidden, bias))
     if not any(ctx.node.outputs[1:]):
         return (y,)

@@ -50,7 +50,7 @@ def convert_multi_head_attention(
     how = Attention(num_heads, scale, bool(unidirectional), mask_filter_value)
     q, k, v = _heads(ctx, *_biased(ctx, *_apart(ctx, query, key, value), bias), how)
     k, v = _with_past(ctx, past_key, k), _with_past(ctx, past_value, v)
-    hidden = how.padding(ctx, mask, k.type.shape[2], q.type.dtype)
+    hidden = how.padding(ctx, mask, k)
     scores = how.scores(ctx, q, k, (hidden, attention_bias))
     y = how.weigh(ctx, scores, v)
     return (y, k, v, scores) if any(ctx.node.outputs[1:]) else (y,)
@@ -97,7 +97,7 @@ def convert_decoder_attention(
         k, v = (slice_axes(ctx, c, [ZERO], ends, [2], [1]) for c in stored)
     elif past_key is not None and past_value is not None:
         stored = [k, v] = [_with_past(ctx, past_key, k), _with_past(ctx, past_value, v)]
-    hidden = how.padding(ctx, mask, k.type.shape[2], q.type.dtype)
+    hidden = how.padding(ctx, mask, k)
     scores = how.scores(ctx, q, k, (hidden, attention_bias))
     y = how.weigh(ctx, scores, v)
     return (y, *stored, cast_to(ctx, scores, DType.F32)) if any(ctx.node.outputs[1:]) else (y,)
