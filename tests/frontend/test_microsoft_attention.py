@@ -242,3 +242,35 @@ def test_products_with_weights_of_few_bits(bits, zeros):
         inputs.append("z")
     node = microsoft("MatMulNBits", inputs, K=columns, N=rows, bits=bits, block_size=block)
     check(node, real(3, columns), constants)
+
+
+@pytest.mark.parametrize("zeros", ["", "z", "w"])
+def test_rows_of_weights_in_groups_of_any_order(zeros):
+    rows, columns, block = 5, 40, 16
+    constants = {
+        "b": u8(rows, 3, block // 2), "s": real(rows * 3) ** 2, "z": u8(rows * 2),
+        "w": real(rows * 3), "g": np.arange(columns, dtype=np.int32) * 7 % 3,
+    }  # fmt: skip
+    how = {"K": columns, "N": rows, "bits": 4, "block_size": block}
+    node = microsoft("MatMulNBits", ["x", "b", "s", zeros, "g"], **how)
+    used = {k: v for k, v in constants.items() if k in node.input}
+    x = real(3, columns)
+    proto = proto_of(node, x, used)
+    want = onnxruntimes(proto, x)
+    if zeros == "z":  # where there is a g_idx, onnxruntime reads no zero points of few bits
+        packed = constants["z"].reshape(rows, 2, 1)
+        shifts = np.concatenate([packed & 15, packed >> 4], 2).reshape(rows, 4) - 8.0
+        moved = (constants["s"].reshape(rows, 3) * shifts[:, :3])[:, constants["g"]]
+        want = [want[0] - x @ moved.T]
+    compare(proto, x, want)
+    for wrong in (constants["g"] + 1, constants["g"] - 1, constants["g"][1:]):
+        proto = proto_of(node, x, used | {"g": wrong})
+        with pytest.raises(UnsupportedModel, match="names no group of the 3"):
+            import_model(load_model(proto))
+
+
+def test_weights_of_three_bits_are_refused():
+    constants = {"b": u8(5, 3, 6), "s": real(15)}
+    node = microsoft("MatMulNBits", ["x", "b", "s"], K=40, N=5, bits=3, block_size=16)
+    with pytest.raises(UnsupportedModel, match="weights of 3 bits are not handled"):
+        import_model(load_model(proto_of(node, real(3, 40), constants)))

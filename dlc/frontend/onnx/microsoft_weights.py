@@ -146,8 +146,10 @@ def convert_matmul_n_bits(
     weight_prepacked: int = 0,
 ) -> Value:
     """A product with weights of a few bits in blocks, which are unpacked now."""
-    if g_idx is not None or weight_prepacked or bits not in (2, 4, 8):
-        ctx.refuse(f"g_idx, packed weights or {bits} bits are not handled")
+    if weight_prepacked:
+        ctx.refuse("weight_prepacked: the layout is that of one kind of GPU")
+    if bits not in (2, 4, 8):
+        ctx.refuse(f"weights of {bits} bits are not handled")
     data, factors = ctx.array(b), ctx.array(scales)
     given = None if zeros is None else ctx.array(zeros)
     if data is None or factors is None or (zeros is not None and given is None):
@@ -159,13 +161,28 @@ def convert_matmul_n_bits(
         rows = packed.reshape(N, -1)[:, :, None] >> places
         return (rows & np.uint8((1 << bits) - 1)).reshape(N, -1)[:, :count].astype(np.float32)
 
-    numbers = unpacked(data, blocks * block_size).reshape(N, blocks, block_size)
+    numbers = unpacked(data, K)
     middle = np.full((N, blocks), float(1 << (bits - 1)), np.float32)
     if given is not None:
         as_is = given.dtype.kind == "f"
         middle = given.astype(np.float32).reshape(N, blocks) if as_is else unpacked(given, blocks)
-    weights = (numbers - middle[..., None]) * factors.astype(np.float32).reshape(N, blocks, 1)
-    matrix = weights.reshape(N, -1)[:, :K].T.astype(factors.dtype)
+    block = _blocks_of_rows(ctx, g_idx, K, block_size)
+    factor = factors.astype(np.float32).reshape(N, blocks)
+    weights = (numbers - middle[:, block]) * factor[:, block]
+    matrix = weights.T.astype(factors.dtype)
     weight = ctx.constant(np.ascontiguousarray(matrix))
     y = ctx.call(MatMul(), a, cast_to(ctx, weight, a.type.dtype))
     return y if bias is None else ctx.call(Add(), y, bias)
+
+
+def _blocks_of_rows(ctx: Context, g_idx: Value | None, rows: int, block_size: int) -> Array:
+    """Which scale and zero point each row has: those of its place, or what `g_idx` says."""
+    if g_idx is None:
+        return np.arange(rows) // block_size
+    given, blocks = ctx.array(g_idx), -(-rows // block_size)
+    if given is None:
+        ctx.refuse("its groups of rows are computed at run time")
+    found = given.reshape(-1)[:rows].astype(np.int64)
+    if len(found) < rows or ((found < 0) | (found >= blocks)).any():
+        ctx.refuse(f"g_idx names no group of the {blocks} for each of {rows} rows")
+    return found
