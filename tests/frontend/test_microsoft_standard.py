@@ -16,6 +16,8 @@ from tests.frontend.test_microsoft import microsoft
 X = (np.arange(24, dtype=np.float32).reshape(2, 3, 4) * 5) % 7 - 3
 IMAGE = ((np.arange(120, dtype=np.float32) * 11) % 13 - 6).reshape(2, 3, 5, 4)  # n, h, w, c
 
+MATRICES = X.ravel()[np.arange(150) * 7 % 24].reshape(2, 3, 5, 5) + 20 * np.eye(5, k=2, dtype="f4")
+MATRICES += 20 * np.eye(5, k=-3, dtype=np.float32)  # the largest elements are not on the diagonal
 
 def computed(node, x, constants=()) -> list[np.ndarray]:
     proto = made(node, x, constants)
@@ -47,6 +49,8 @@ NODES = {
     "Unique": (microsoft("Unique", ["x"], ["y", "i", "c"]), X.ravel(), {}),
     "squared distances": (microsoft("CDist", ["x", "b"]), X[0], {"b": X[1, :2]}),
     "distances": (microsoft("CDist", ["x", "b"], metric="euclidean"), X[0], {"b": X[1, :2]}),
+    "Inverse": (microsoft("Inverse", ["x"]), MATRICES, {}),
+    "Inverse of one": (microsoft("Inverse", ["x"]), MATRICES[:, 1, :1, 2:3], {}),
     "NhwcMaxPool": (
         microsoft("NhwcMaxPool", ["x"], kernel_shape=[2, 3], pads=[1, 0, 0, 1]),
         (IMAGE + 6).astype(np.uint8), {},
@@ -137,6 +141,7 @@ def test_whether_all_is_finite(value, flags, good):
     [
         (microsoft("CDist", ["x", "x"], metric="cosine"), "metric"),
         (microsoft("BiasSoftmax", ["x", "x"], axis=1), "flattens"),
+        (microsoft("Inverse", ["x"]), "no square matrix"),
         (microsoft("GroupNorm", ["x", "x", "x"], groups=1, activation=2), "not known"),
         (microsoft("MulInteger", ["x"]), "one operand"),
         (microsoft("IsAllFinite", ["x"], isnan_only=1, isinf_only=1), "both kinds"),

@@ -6,6 +6,7 @@ Source: https://onnx.ai/onnx/operators/
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,7 +25,8 @@ from dlc.graph.ops.binary import Div, Equal, Mul, Sub, Where
 from dlc.graph.ops.elementwise import Abs, Neg
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.reduce import ArgMax, Reduce
-from dlc.te.expr import ONE, Const, index
+from dlc.graph.ops.shape import Expand
+from dlc.te.expr import ONE, ZERO, Const, index
 from dlc.te.simplify import canonical
 from dlc.te.types import const_size
 
@@ -78,6 +80,51 @@ def _eliminated(ctx: Context, det: Value, left: Value, size: int) -> tuple[Value
     stays = ctx.call(Equal(), at, ctx.constant(np.zeros((), np.int64)))
     signed = ctx.call(Where(), stays, pivot, ctx.call(Neg(), pivot))
     return ctx.call(Mul(), det, reshape_to(ctx, signed, det.type.shape)), rest
+
+
+def inverse(ctx: Context, x: Value) -> Value:
+    """The inverse of matrices by Gauss-Jordan elimination, each pivot the largest of its column.
+
+    Of a singular matrix the elements are not finite.
+
+    Shapes:
+        x: [*batch, n, n] -> as x
+    """
+    rows, columns = x.type.shape[-2:] if x.type.rank > 1 else (ONE, ZERO)
+    if rows != columns or not isinstance(rows, Const) or rows.value > _LARGEST:
+        ctx.refuse(f"{x.type} is no square matrix of at most {_LARGEST} rows known now")
+    if rows == ZERO:
+        return x
+    dtype, size = x.type.dtype, const_size(rows)
+    count = canonical(math.prod(x.type.shape[:-2], start=ONE))
+    unit = ctx.constant(np.eye(size, dtype=NUMPY_DTYPES[dtype]))
+    units = ctx.call(Expand(shape=(count, rows, rows)), unit)
+    both = concat(ctx, [reshape_to(ctx, x, (count, rows, rows)), units], 2)
+    for step in range(size):
+        both = _reduced(ctx, both, step, size)
+    found = slice_axes(ctx, both, [rows], [canonical(rows * 2)], [2], [1])
+    return reshape_to(ctx, found, x.type.shape)
+
+
+def _reduced(ctx: Context, both: Value, step: int, size: int) -> Value:
+    """Column `step` turned into that of the unit matrix, by what is done to whole rows."""
+    dtype = both.type.dtype
+    places = np.arange(size).reshape(1, size, 1)
+
+    def column(v: Value) -> Value:
+        return slice_axes(ctx, v, [index(step)], [index(step + 1)], [2], [1])
+
+    left = ctx.constant(places >= step)
+    sizes = ctx.call(Where(), left, ctx.call(Abs(), column(both)), ctx.scalar(-1.0, dtype))
+    at = ctx.call(ArgMax(axis=1, keepdims=True), sizes)  # [n, 1, 1]
+    chosen, here = ctx.call(Equal(), ctx.constant(places), at), ctx.constant(places == step)
+    total = Reduce(kind="sum", axes=(1,), keepdims=True)
+    pivot = ctx.call(total, ctx.call(Where(), chosen, both, ctx.scalar(0.0, dtype)))
+    first = slice_axes(ctx, both, [index(step)], [index(step + 1)], [1], [1])
+    swapped = ctx.call(Where(), chosen, first, both)
+    row = ctx.call(Div(), pivot, column(pivot))
+    rest = ctx.call(Sub(), swapped, ctx.call(Mul(), column(swapped), row))
+    return ctx.call(Where(), here, row, rest)
 
 
 @converter("TfIdfVectorizer", since=9)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from dlc.core.types import DType
+from dlc.frontend.onnx.algebra import inverse
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.conv import ConvAttributes
@@ -52,6 +53,13 @@ def convert_pad_contrib(
 def convert_expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     """An axis of size 1 more."""
     return unsqueeze(ctx, x, (ctx.one_int(axis, "axis"),))
+
+
+@converter("Inverse", since=1, domain=DOMAIN)
+def convert_inverse(ctx: Context, x: Value) -> Value:
+    """The inverse of matrices; of 16-bit floats by way of f32."""
+    wide = DType.F64 if x.type.dtype is DType.F64 else DType.F32
+    return cast_to(ctx, inverse(ctx, cast_to(ctx, x, wide)), x.type.dtype)
 
 
 @converter("Unique", since=1, domain=DOMAIN)
