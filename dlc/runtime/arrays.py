@@ -111,6 +111,13 @@ def _as_array(value: object, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
         return np.asarray(value)
     if isinstance(value, bool | int | float):
         return _as_scalar(value, spec, dtype)
+    if value is None:
+        raise InputError(
+            name=spec.name,
+            reason="expected an array, got None",
+            hint=f"an optional input is left out when the model is compiled: "
+            f"shapes={{'{spec.name}': None}}",
+        )
     try:
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
