@@ -188,8 +188,33 @@ MORE: dict[str, tuple[str, list[tuple[np.ndarray, ...]], list[tuple[np.ndarray, 
         [(at(3, 255, dtype=np.uint8), at(200, 8, dtype=np.uint8))],
         [],
     ),
+    "Pad of an empty axis": (
+        '(float[n,4] x) => (float[m,4] y) { p = Constant<value_ints=[2, 0, 1, 0]>()'
+        ' y = Pad<mode="edge">(x, p) }',
+        [(X,), (X[:1],)],
+        [(X[:0],)],
+    ),
+    "Pad from data": (
+        '(float[n,4] x, int64[4] p) => (float[m,4] y) { y = Pad<mode="reflect">(x, p) }',
+        [(X, at(2, 0, 1, 0)), (X[:0], at(0, 0, 0, 0)), (X[:1], at(-1, 0, 0, 0))],
+        [(X[:0], at(2, 0, 1, 0)), (X, at(-4, 0, 0, 0)), (X[:0], at(0, 0, 1, 0))],
+    ),
+    "Trilu": (
+        "(float[n,4] x, int64 k) => (float[n,4] y) { y = Trilu(x, k) }",
+        [(X, at(k).reshape(())) for k in (1, FAR, -FAR, 2**63 - 1, -(2**63))],
+        [],
+    ),
     "GridSample": (
         "(float[1,1,3,4] x, float[1,2,2,2] g) => (float[1,1,2,2] y) { y = GridSample(x, g) }",
+        [
+            (X[None, None], np.full((1, 2, 2, 2), k, np.float32))
+            for k in (0, np.nan, np.inf, 1e30, -1e30)
+        ],
+        [],
+    ),
+    "GridSample of edges": (
+        "(float[1,1,3,4] x, float[1,2,2,2] g) => (float[1,1,2,2] y)"
+        ' { y = GridSample<mode="cubic", padding_mode="border">(x, g) }',
         [
             (X[None, None], np.full((1, 2, 2, 2), k, np.float32))
             for k in (0, np.nan, np.inf, 1e30, -1e30)

@@ -21,7 +21,7 @@ from dlc.graph.ops.elementwise import Ceil
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import OneHot, Trilu
 from dlc.graph.ops.shape import Expand, Tile
-from dlc.te.expr import ONE, ZERO, Const, Expr, equal, index, maximum, select
+from dlc.te.expr import ONE, ZERO, Const, Expr, equal, index, maximum, minimum, select
 from dlc.te.simplify import (
     canonical,
     surely_at_most,
@@ -224,8 +224,14 @@ def convert_one_hot(
     return ctx.call(OneHot(depth=count, axis=axis), at, values)
 
 
+_FAR = 1 << 48
+"""More columns than a matrix has."""
+
+
 @converter("Trilu", since=14)
 def convert_trilu(ctx: Context, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     """The upper or lower triangle of matrices, zeros elsewhere."""
     offset = ZERO if k is None else ctx.one_size(k, "k")
+    if isinstance(offset, Const) or loads(offset):  # no sum with it leaves 64 bits
+        offset = canonical(minimum(maximum(offset, index(-_FAR)), index(_FAR)))
     return ctx.call(Trilu(upper=bool(upper), k=offset), x)
