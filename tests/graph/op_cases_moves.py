@@ -61,7 +61,9 @@ def _shapes() -> list[Case]:
         op = shape.Pad(before=(3, 5), after=(1, 4), mode=mode)
         cases.append(case(op, "f32[2, 2]"))  # further than once across
         op = shape.Pad(before=(2,), after=(3,), mode=mode, value=-1.0)
-        cases.append(case(op, "f32[n]"))
+        cases.append(case(op, "f32[n]", sizes=({"n": 3}, {"n": 1})))
+        op = shape.Pad(before=(0, 2), after=(0, -2), mode=mode)
+        cases.append(case(op, "f32[n, 3]"))
     cases += [
         case(shape.Expand(shape=(2, N, 3)), "f32[n, 1]"),
         case(shape.Expand(shape=(3,)), "f32[2, 3]", onnx=Onnx("Expand", {}, (np.array([3]),))),

@@ -80,8 +80,6 @@ def padded_element(
         index.append(place if mode == "constant" else _outside(mode, place, size, low, high))
         if mode == "constant":
             inside = both(inside, both(place >= 0, place < size))
-        elif not surely_less(0, size):  # nothing may be read where there is nothing
-            inside = both(inside, const(0, size.dtype) < size)
     load = x[tuple(index)]
     return load if inside == TRUE else select(inside, load, const(value, x.dtype))
 

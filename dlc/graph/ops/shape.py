@@ -216,7 +216,7 @@ class Pad(Op):
     """Elements before and after each axis; a negative number removes elements.
 
     The new elements are `value`, or those of x mirrored at its edge (reflect), the edge itself
-    (edge), or from the other end (wrap); all are `value` where x has no element.
+    (edge), or from the other end (wrap). Those need an element on each axis that grows.
 
     Source: https://onnx.ai/onnx/operators/onnx__Pad.html
     """
@@ -238,9 +238,12 @@ class Pad(Op):
         sizes = zip(self.before, x.shape, self.after, strict=True)
         shape = tuple(b + n + a for b, n, a in sizes)
         for n, result in zip(x.shape, shape, strict=True):
-            empty = self.mode != "constant" and is_const(n, 0)
-            if is_below(result, 0) or (empty and surely_less(0, result)):
+            if is_below(result, 0):
                 raise self.reject("the operand is too small", x)
+            if self.mode != "constant" and n != result:
+                if is_const(n, 0) and surely_less(0, result):
+                    raise self.reject("the operand is too small", x)
+                assume(either(result <= 0, n > 0))
         return TensorType(shape, x.dtype)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
@@ -259,9 +262,7 @@ class Pad(Op):
         before, after = constants(self.before), constants(self.after)
         amounts = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
         fill = np.asarray(self.value).astype(x.dtype)
-        if self.mode == "constant" or any(
-            n == 0 and sum(both) for n, both in zip(x.shape, amounts, strict=True)
-        ):
+        if self.mode == "constant":
             whole = np.pad(x, amounts, constant_values=fill)
         else:
             whole = np.pad(x, amounts, mode=self.mode)  # type: ignore[call-overload]  # a str
