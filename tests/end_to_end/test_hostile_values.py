@@ -189,7 +189,7 @@ MORE: dict[str, tuple[str, list[tuple[np.ndarray, ...]], list[tuple[np.ndarray, 
         [],
     ),
     "Pad of an empty axis": (
-        '(float[n,4] x) => (float[m,4] y) { p = Constant<value_ints=[2, 0, 1, 0]>()'
+        "(float[n,4] x) => (float[m,4] y) { p = Constant<value_ints=[2, 0, 1, 0]>()"
         ' y = Pad<mode="edge">(x, p) }',
         [(X,), (X[:1],)],
         [(X[:0],)],

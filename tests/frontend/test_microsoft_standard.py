@@ -19,6 +19,7 @@ IMAGE = ((np.arange(120, dtype=np.float32) * 11) % 13 - 6).reshape(2, 3, 5, 4)  
 MATRICES = X.ravel()[np.arange(150) * 7 % 24].reshape(2, 3, 5, 5) + 20 * np.eye(5, k=2, dtype="f4")
 MATRICES += 20 * np.eye(5, k=-3, dtype=np.float32)  # the largest elements are not on the diagonal
 
+
 def computed(node, x, constants=()) -> list[np.ndarray]:
     proto = made(node, x, constants)
     graph = import_model(load_model(proto)).graph

@@ -57,7 +57,7 @@ def test_only_open_questions_are_collected():
          ["3 <= n"]),
         ("x: f32[1, 2, n]):\n    z: f32[1, 2, n - 4] = max_pool(x, kernel=(5,), stride=(1,), "
          "pads=(0, 0), dilation=(1,))\n    return z\n", ["0 <= n - 4"]),
-        ("x: f32[n, 2]):\n    z: f32[n + 1, 2] = pad(x, before=(1, 0), after=(0, 0), mode=\"edge\")\n"
+        ("x: f32[n]):\n    z: f32[n + 1] = pad(x, before=(1,), after=(0,), mode=\"edge\")\n"
          "    return z\n", ["0 < n"]),
         ("x: f32[n, 2]):\n    z: f32[n + 1, 2] = pad(x, before=(1, 0), after=(0, 0))\n"
          "    return z\n", []),
