@@ -212,3 +212,64 @@ def test_branches_may_both_give_the_sequence_there_was():
     }"""
     (found,) = run(text, X, -X, np.array(True))
     np.testing.assert_array_equal(found, np.concatenate([X, -X]))
+
+
+SCANNED = {
+    "a counted loop": """y = Loop(k, go) <body = step (int64 i, bool c) => (bool c2, r) {
+        c2 = Identity(c)
+        u = Slice(x, zero, e)
+        j = CastLike(i, x)
+        r = Add(u, j)
+    }>""",
+    "a loop that may end": """z, y = Loop(k, go, one)
+        <body = step (int64 i, bool c, int64 v) => (bool c2, w, r) {
+        w = Add(v, one)
+        c2 = LessOrEqual(v, k)
+        u = Slice(x, zero, e)
+        j = CastLike(i, x)
+        r = Add(u, j)
+    }>""",
+    "a scan": """n = Range(none, k, one) y = Scan<num_scan_inputs=1, body = step (int64 i) => (r) {
+        u = Slice(x, zero, e)
+        j = CastLike(i, x)
+        r = Add(u, j)
+    }>(n)""",
+    "a scan that runs backwards": """n = Range(none, k, one)
+        y = Scan<num_scan_inputs=1, scan_input_directions=[1], scan_output_directions=[1],
+            body = step (int64 i) => (r) {
+        u = Slice(x, zero, e)
+        j = CastLike(i, x)
+        r = Add(u, j)
+    }>(n)""",
+    "a map": """n = Range(none, k, one) s = SplitToSequence<keepdims=0>(n)
+    t = SequenceMap(s) <body = step (int64 i) => (r) {
+        u = Slice(x, zero, e)
+        j = CastLike(i, x)
+        r = Add(u, j)
+    }>
+    y = ConcatFromSequence<axis=0, new_axis=1>(t)""",
+}
+
+
+@pytest.mark.parametrize("name", SCANNED)
+def test_what_steps_collect_may_have_a_size_that_a_step_finds_out(name):
+    text = f"""(float[n,3] x, int64 k, int64[1] e) => (float[a,b,3] y)
+        <bool go = {{1}}, int64[1] zero = {{0}}, int64 none = {{0}}, int64 one = {{1}}> {{
+        {SCANNED[name]}
+    }}"""
+    for steps, end in ((3, 2), (1, 5), (2, 0)):
+        (y,) = run(text, X, np.array(steps), np.array([end]))
+        np.testing.assert_array_equal(y, np.stack([X[:end] + i for i in range(steps)]))
+    assert run(text, X, np.array(0), np.array([2]))[0].shape[0] == 0
+
+
+def test_what_steps_collect_does_not_stack_if_it_differs_in_size():
+    text = """(float[n,3] x, int64[k] ends) => (float[a,b,3] y) <int64[1] zero = {0}> {
+        y = Scan<num_scan_inputs=1, body = step (int64 e) => (r) {
+            end = Unsqueeze(e, zero)
+            r = Slice(x, zero, end)
+        }>(ends)
+    }"""
+    np.testing.assert_array_equal(run(text, X, np.array([2, 2]))[0], np.stack([X[:2]] * 2))
+    with pytest.raises(UserError, match="differ in size along axis 0"):
+        run(text, X, np.array([1, 3, 2]))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from dlc.core.errors import UnsupportedOperator
 from dlc.frontend.onnx.context import Context, Elements
 from dlc.graph.graph import Node, Value, call
 from dlc.graph.op import Array
 from dlc.graph.ops.elementwise import Identity
 from dlc.graph.ops.scan import Scan
 from dlc.graph.ops.shape import Reshape
-from dlc.graph.sizes import graph_reads
+from dlc.graph.sizes import bound_sizes, graph_reads, names_in
 from dlc.te.simplify import surely_differ
 from dlc.te.types import TensorType
 
@@ -85,6 +86,29 @@ class Body(Context):
         return renamed
 
 
+class OpenRows(UnsupportedOperator):
+    """Values that each step of a loop gives have sizes that only the step knows.
+
+    `places` are their numbers among the values that are collected.
+    """
+
+    def __init__(self, ctx: Context, places: Sequence[int]) -> None:
+        reason = "a step gives values whose sizes only the step knows"
+        super().__init__(node=ctx.node.label, op=ctx.node.operator, reason=reason, needs="")
+        self.places = tuple(places)
+
+
+def check_rows(ctx: Context, rows: Sequence[Value], inner: Iterable[str]) -> None:
+    """Refuse values of a step whose sizes read one of the variables that are known inside.
+
+    Raises:
+        OpenRows: there is such a value.
+    """
+    known = frozenset(inner)
+    if places := [i for i, row in enumerate(rows) if names_in(row.type.shape) & known]:
+        raise OpenRows(ctx, places)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one step of a loop gives: the next carries, and an element of each sequence made."""
@@ -102,7 +126,11 @@ def scan(
     *,
     reverse: bool = False,
 ) -> tuple[Value, ...]:
-    """Run a step for each element of the sequences' first axis: last carries, made sequences."""
+    """Run a step for each element of the sequences' first axis: last carries, made sequences.
+
+    Raises:
+        OpenRows: only a step knows the size of what it gives to be stacked.
+    """
     body = Body(ctx)
     state = [body.parameter(f"{name}_state", v.type) for v in carries]
     elements = [
@@ -110,6 +138,7 @@ def scan(
         for v in sequences
     ]
     made = step(body, list(state), list(elements))
+    check_rows(ctx, made.outputs, bound_sizes(body.nodes))
     after = [conformed(body, new, old.type) for old, new in zip(state, made.carries, strict=True)]
     results = [computed(body, v) for v in (*after, *made.outputs)]
     graph = body.graph(name, (), (*state, *elements, *body.captured.values()), results)

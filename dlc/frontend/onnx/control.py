@@ -6,13 +6,13 @@ Source: https://onnx.ai/onnx/operators/onnx__If.html, onnx__Loop.html, onnx__Sca
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dlc.core.errors import UnsupportedOperator
 from dlc.core.types import DType
-from dlc.frontend.onnx.body import Body, Step, scan
+from dlc.frontend.onnx.body import Body, OpenRows, Step, scan
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.loop_sequences import (
@@ -25,10 +25,12 @@ from dlc.frontend.onnx.loops import StepGraph, branch, loop_while
 from dlc.frontend.onnx.model import OnnxGraph
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import transpose, unsqueeze
-from dlc.frontend.onnx.sequence_parts import Items, Nothing
+from dlc.frontend.onnx.sequence_parts import Items, Nothing, parts_of, sequence, stacked
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Sub
 from dlc.graph.ops.from_sizes import Range
+from dlc.graph.ops.gather import Gather
 from dlc.te.expr import ZERO, Const, Expr, index, maximum
 from dlc.te.simplify import surely_equal, surely_less
 from dlc.te.types import TensorType
@@ -65,20 +67,67 @@ def convert_loop(
     steps = index(_ENDLESS) if trip_count is None else _step_count(ctx, trip_count)
     graph = StepGraph(lambda inner, values: ctx.run_graph(inner, body, values), len(body.outputs))
     if not any(isinstance(v, Items | Nothing) for v in initial):
-        return _looped(ctx, graph, steps, cond, initial)
+        return loop_over(ctx, graph, steps, cond, initial)
     if isinstance(steps, Const):
         with contextlib.suppress(UnsupportedOperator):  # then it stays as exact as it is
             _unrolled(Body(ctx), graph, steps, cond, initial)
             return _unrolled(ctx, graph, steps, cond, initial)
     if any(isinstance(v, Nothing) for v in initial):
         ctx.refuse("it carries an optional without a value, and only a run knows how many steps")
-    return loop_over_sequences(ctx, graph, steps, cond, initial)
+    return loop_over(ctx, graph, steps, cond, initial)
 
 
-def loop_over_sequences(
+def loop_over(
     ctx: Context, graph: StepGraph, steps: Expr, cond: Value | None, initial: Sequence[Value]
 ) -> tuple[Value, ...]:
-    """A loop that carries sequences, with any number of steps."""
+    """A loop over tensors and sequences, with any number of steps.
+
+    Values that differ in size from step to step are collected in sequences; a run refuses to make
+    a tensor of those that do not fit each other.
+    """
+    over = _looped_sequences if any(isinstance(v, Items) for v in initial) else _looped
+    try:
+        return over(ctx, graph, steps, cond, initial)
+    except OpenRows as found:
+        return _collected(ctx, graph, steps, cond, initial, found.places)
+
+
+def _collected(
+    ctx: Context,
+    graph: StepGraph,
+    steps: Expr,
+    cond: Value | None,
+    initial: Sequence[Value],
+    open_rows: Sequence[int],
+) -> tuple[Value, ...]:
+    """The same loop, which carries a sequence for each value that differs in size."""
+    places = [1 + len(initial) + row for row in open_rows]
+
+    def run(inner: Context, operands: Sequence[Value]) -> tuple[Value, ...]:
+        made = graph.run(inner, operands[: 2 + len(initial)])
+        before = operands[2 + len(initial) :]
+        after = [
+            sequence(inner, (*parts_of(inner, old), made[place]))
+            for old, place in zip(before, places, strict=True)
+        ]
+        kept = (v for i, v in enumerate(made) if i > len(initial) and i not in places)
+        return (*made[: 1 + len(initial)], *after, *kept)
+
+    none = [sequence(ctx, ()) for _ in places]
+    made = _looped_sequences(ctx, StepGraph(run, graph.outputs), steps, cond, [*initial, *none])
+    collected = iter(made[len(initial) : len(initial) + len(places)])
+    others = iter(made[len(initial) + len(places) :])
+    rows = (
+        stacked(ctx, parts_of(ctx, next(collected))) if 1 + i in places else next(others)
+        for i in range(len(initial), graph.outputs - 1)
+    )
+    return (*made[: len(initial)], *rows)
+
+
+def _looped_sequences(
+    ctx: Context, graph: StepGraph, steps: Expr, cond: Value | None, initial: Sequence[Value]
+) -> tuple[Value, ...]:
+    """A loop that carries sequences."""
     carries = carries_of(ctx, graph, initial)
     tensors, grown = tensors_of(ctx, carries)
     inner = with_tensors(graph, carries)
@@ -212,11 +261,14 @@ def convert_scan(
         moved = _move_axis(ctx, value, axis, 0)
         sequences.append(_flipped(ctx, moved) if flip and not reverse else moved)
 
-    def step(inner: Body, carries: list[Value], elements: list[Value]) -> Step:
+    def step(inner: Context, carries: list[Value], elements: list[Value]) -> Step:
         made = inner.run_graph(inner, body, (*carries, *elements))
         return Step(made[:split], made[split:])
 
-    made = scan(ctx, "scan", initial, sequences, step, reverse=reverse)
+    try:
+        made = scan(ctx, "scan", initial, sequences, step, reverse=reverse)
+    except OpenRows:
+        made = _scanned_by_number(ctx, initial, sequences, step, len(body.outputs), reverse)
     results = list(made[:split])
     for value, axis, flip in zip(
         made[split:], _per(ctx, scan_output_axes, made_count), flips[1], strict=True
@@ -224,6 +276,30 @@ def convert_scan(
         ordered = _flipped(ctx, value) if flip and not reverse else value
         results.append(_move_axis(ctx, ordered, 0, axis))
     return tuple(results)
+
+
+def _scanned_by_number(
+    ctx: Context,
+    initial: Sequence[Value],
+    sequences: Sequence[Value],
+    step: Callable[[Context, list[Value], list[Value]], Step],
+    outputs: int,
+    reverse: bool,
+) -> tuple[Value, ...]:
+    """The same as a loop whose steps take the elements themselves."""
+    count = sequences[0].type.shape[0]
+
+    def run(inner: Context, operands: Sequence[Value]) -> tuple[Value, ...]:
+        number, going, *carries = operands
+        if reverse:
+            last = inner.size_tensor(np.array(count - 1, np.object_))
+            number = inner.call(Sub(), last, number)
+        made = step(inner, carries, [inner.call(Gather(axis=0), v, number) for v in sequences])
+        return (going, *made.carries, *made.outputs)
+
+    made = loop_over(ctx, StepGraph(run, 1 + outputs), count, None, initial)
+    rows = made[len(initial) :]
+    return (*made[: len(initial)], *(_flipped(ctx, v) if reverse else v for v in rows))
 
 
 @converter("Scan", since=8)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.core.errors import ShapeError, UnsupportedOperator
 from dlc.core.types import DType
-from dlc.frontend.onnx.body import Body, computed
+from dlc.frontend.onnx.body import Body, check_rows, computed
 from dlc.frontend.onnx.branch_sequences import together
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.model import OnnxGraph
@@ -20,7 +20,7 @@ from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Graph, Value
 from dlc.graph.ops.control import If, Loop
 from dlc.graph.ops.shape import Concat, Reshape
-from dlc.graph.sizes import bound_sizes, graph_reads, names_in
+from dlc.graph.sizes import bound_sizes, graph_reads
 from dlc.te.expr import Expr, Var
 from dlc.te.types import TensorType
 
@@ -155,7 +155,10 @@ def loop_while(
     """A loop that ends when its condition fails, or after `limit` steps.
 
     The first axis of a `grown` carry changes for sure. What the steps collect grows, element by
-    element, in vectors that are carried along; their shapes are known when the loop ends.
+    element, in vectors that are carried along.
+
+    Raises:
+        OpenRows: only a step knows the size of what it gives to be collected.
     """
     start = ctx.constant(np.ones((), np.bool_)) if cond is None else reshape_to(ctx, cond, ())
     types = [v.type for v in initial]
@@ -171,13 +174,13 @@ def loop_while(
             break
         types = wider
     rows = trial.rows
+    check_rows(ctx, rows, {*sizes, *bound_sizes(trial.inner.nodes)})
     collected = [ctx.constant(np.zeros(0, NUMPY_DTYPES[row.type.dtype])) for row in rows]
-    shapes = [ctx.constant(np.zeros(row.type.rank, np.int64)) for row in rows]
     for value in collected:
         sizes.append(ctx.data.fresh())
         types.append(TensorType((Var(sizes[-1]),), value.type.dtype))
-    step = _Step(ctx, body, [*types, *(s.type for s in shapes)], sizes, len(initial))
-    carries = [*initial, *collected, *shapes]
+    step = _Step(ctx, body, types, sizes, len(initial))
+    carries = [*initial, *collected]
     op = Loop(
         body=step.graph(),
         carries=len(carries),
@@ -187,17 +190,9 @@ def loop_while(
     )
     made = ctx.call_all(op, start, *carries, *step.inner.captured, count=1 + len(carries))
     steps = ctx.one_size(made[0], "the number of steps")
-    last = made[1 : 1 + len(initial)]
-    vectors = made[1 + len(initial) : 1 + len(initial) + len(rows)]
-    found: list[Value] = list(last)
-    changing = {*sizes, *bound_sizes(step.inner.nodes)}
-    lasts = made[1 + len(initial) + len(rows) :]
-    for vector, shape, row in zip(vectors, lasts, step.rows, strict=True):
-        dims = row.type.shape
-        if names_in(dims) & changing:
-            dims = ctx.need_sizes(shape, "the shape of what a step collects")
-        found.append(ctx.call(Reshape(shape=(steps, *dims)), vector))
-    return tuple(found)
+    vectors = zip(made[1 + len(initial) :], step.rows, strict=True)
+    found = (ctx.call(Reshape(shape=(steps, *row.type.shape)), vector) for vector, row in vectors)
+    return (*made[1 : 1 + len(initial)], *found)
 
 
 def widened(
@@ -221,8 +216,8 @@ def widened(
 class _Step:
     """The body of a loop, converted for carries of given types, of which steps change `sizes`.
 
-    The first `own` carries (default: all) are the model's; behind them come, for each value that a
-    step collects, the vector of all so far, and then the shape of the last one.
+    The first `own` carries (default: all) are the model's; behind them comes, for each value that a
+    step collects, the vector of all so far.
     """
 
     def __init__(
@@ -251,10 +246,6 @@ class _Step:
         for vector, row in zip(vectors, self.rows, strict=True):
             flat = reshape_to(inner, row, (row.type.elems,))
             self.made.append(inner.call(Concat(axis=0), vector, flat))
-        for row in self.rows:
-            shape = np.empty(row.type.rank, np.object_)
-            shape[:] = row.type.shape
-            self.made.append(inner.size_tensor(shape))
 
     def graph(self) -> Graph:
         """The finished body."""

@@ -13,10 +13,10 @@ from functools import partial
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.frontend.onnx.body import Body, Step, scan
+from dlc.frontend.onnx.body import Body, OpenRows, Step, scan
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.control import loop_over_sequences
+from dlc.frontend.onnx.control import loop_over
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.loops import StepGraph
 from dlc.frontend.onnx.model import OnnxGraph
@@ -288,7 +288,10 @@ def _mapped_by_a_run(ctx: Context, operands: Sequence[Value], body: OnnxGraph) -
         return Step((), inner.run_graph(inner, body, _in_order(operands, row)))
 
     rows = [stacked(ctx, v.parts) for v in sequences]
-    made = scan(ctx, "map", (), rows, step)
+    try:
+        made = scan(ctx, "map", (), rows, step)
+    except OpenRows:
+        return _mapped_one_by_one(ctx, operands, body)
     return tuple(sequence(ctx, (Rows(tensor),)) for tensor in made)
 
 
@@ -305,7 +308,7 @@ def _mapped_one_by_one(
 
     count = next(length(ctx, v.parts) for v in operands if isinstance(v, Items))
     graph = StepGraph(step, 1 + len(body.outputs))
-    return loop_over_sequences(ctx, graph, count, None, [sequence(ctx, ()) for _ in body.outputs])
+    return loop_over(ctx, graph, count, None, [sequence(ctx, ()) for _ in body.outputs])
 
 
 def _in_order(operands: Sequence[Value], row: Sequence[Value]) -> list[Value]:
