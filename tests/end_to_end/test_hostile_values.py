@@ -188,6 +188,13 @@ MORE: dict[str, tuple[str, list[tuple[np.ndarray, ...]], list[tuple[np.ndarray, 
         [(at(3, 255, dtype=np.uint8), at(200, 8, dtype=np.uint8))],
         [],
     ),
+    "OneHotEncoder": (
+        """(int64[n] x) => (float[n,3] y) {
+            y = ai.onnx.ml.OneHotEncoder<cats_int64s=[5, 7, 9], zeros=0>(x)
+        }""",
+        [(at(5, 9, 5),), (at(),)],
+        [(at(5, 6),)],
+    ),
     "Pad of an empty axis": (
         "(float[n,4] x) => (float[m,4] y) { p = Constant<value_ints=[2, 0, 1, 0]>()"
         ' y = Pad<mode="edge">(x, p) }',

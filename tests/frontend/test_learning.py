@@ -167,7 +167,6 @@ def test_n_grams(mode, skip):
         (ml("Normalizer", norm="L3"), "not known"),
         (ml("Imputer"), "no values"),
         (ml("LinearClassifier", outputs=["l", "y"], coefficients=[1.0] * 4), "no labels"),
-        (ml("OneHotEncoder", cats_int64s=[1], zeros=0), "zeros = 0"),
         (ml("SVMRegressor", coefficients=[1.0], kernel_type="TREE", n_supports=1,
             support_vectors=[1.0] * 4), "not known"),
         (helper.make_node("Det", ["x"], ["y"]), "square"),

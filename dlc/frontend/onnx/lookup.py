@@ -93,14 +93,18 @@ def convert_one_hot_encoder(
     cats_strings: Sequence[str] = (),
     zeros: int = 1,
 ) -> Value:
-    """A row of zeros with a 1 at the category; of what is none, zeros alone."""
-    if not zeros:
-        ctx.refuse("zeros = 0, a failure for what is no category, is not handled")
+    """A row of zeros with a 1 at the category; of what is none, zeros alone, or a failure."""
     keys = _column(None, (), cats_int64s, cats_strings)
     if keys is None or (keys.dtype.kind == "O") != (x.type.dtype is DType.STR):
         ctx.refuse(f"it has no categories for {x.type}")
     x = x if x.type.dtype is DType.STR else cast_to(ctx, x, DType.I64)
-    return cast_to(ctx, _hits(ctx, x, keys), DType.F32)
+    hits = _hits(ctx, x, keys)
+    if not zeros:
+        known = ctx.call(Reduce(kind="max", axes=(x.type.rank,), keepdims=False), hits)
+        every = Reduce(kind="min", axes=tuple(range(x.type.rank)), keepdims=False)
+        message = f"node '{ctx.node.label}': an element is none of the {len(keys)} categories"
+        ctx.data.require(ctx.call(every, known), True, message)
+    return cast_to(ctx, hits, DType.F32)
 
 
 def _column(
