@@ -50,6 +50,11 @@ NODES = {
     "Unique": (microsoft("Unique", ["x"], ["y", "i", "c"]), X.ravel(), {}),
     "squared distances": (microsoft("CDist", ["x", "b"]), X[0], {"b": X[1, :2]}),
     "distances": (microsoft("CDist", ["x", "b"], metric="euclidean"), X[0], {"b": X[1, :2]}),
+    "ConvTransposeWithDynamicPads": (
+        microsoft("ConvTransposeWithDynamicPads", ["x", "w", "p", "b"], strides=[2, 1]),
+        IMAGE, {"w": IMAGE[:1, :, :3].repeat(3, 0), "p": np.array([1, 0, 2, 1]),
+                "b": np.float32([1, -2, 3])},
+    ),
     "Inverse": (microsoft("Inverse", ["x"]), MATRICES, {}),
     "Inverse of one": (microsoft("Inverse", ["x"]), MATRICES[:, 1, :1, 2:3], {}),
     "NhwcMaxPool": (

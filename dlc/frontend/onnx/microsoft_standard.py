@@ -14,7 +14,7 @@ from dlc.core.types import DType
 from dlc.frontend.onnx.algebra import inverse
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.conv import ConvAttributes
+from dlc.frontend.onnx.conv import ConvAttributes, convert_conv_transpose
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.generate import convert_range, convert_trilu
 from dlc.frontend.onnx.microsoft import DOMAIN, convert_fused_conv, convert_fused_matmul
@@ -47,6 +47,29 @@ def convert_pad_contrib(
     """As the standard operator without axes; the widths may be one row of a matrix."""
     widths = reshape_to(ctx, pads, (pads.type.elems,))
     return convert_pad(ctx, x, widths, value, mode=mode)
+
+
+@converter("ConvTransposeWithDynamicPads", since=1, domain=DOMAIN)
+def convert_conv_transpose_pads(
+    ctx: Context,
+    x: Value,
+    w: Value,
+    pads: Value | None = None,
+    bias: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] = (),
+    group: int = 1,
+    kernel_shape: Sequence[int] = (),
+    output_padding: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:
+    """As the standard operator; the pads are an operand."""
+    return convert_conv_transpose(
+        ctx, x, w, bias, auto_pad=auto_pad, dilations=dilations, group=group,
+        kernel_shape=kernel_shape, output_padding=output_padding, strides=strides,
+        pads=() if pads is None else ctx.ints(pads, "pads"),
+    )  # fmt: skip
 
 
 @converter("ExpandDims", since=1, domain=DOMAIN)

@@ -1,0 +1,97 @@
+"""Converters of onnxruntime's operators on tokens: n-grams that must not repeat, and a hash.
+
+Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.indices import checked
+from dlc.frontend.onnx.microsoft import DOMAIN
+from dlc.frontend.onnx.registry import converter
+from dlc.graph.graph import Value
+from dlc.graph.ops.binary import Add, And, BitShift, BitwiseOr, BitwiseXor, Equal, Mul, Where
+from dlc.graph.ops.bits import BitCast
+from dlc.graph.ops.scatter import ScatterElements
+from dlc.graph.ops.shape import Expand, Slice
+from dlc.te.expr import ONE, ZERO, Expr, index, maximum
+from dlc.te.simplify import canonical
+
+
+@converter("NGramRepeatBlock", since=1, domain=DOMAIN)
+def convert_ngram_repeat_block(
+    ctx: Context, tokens: Value, scores: Value, *, ngram_size: int
+) -> Value:
+    """Minus infinity for each token that would end an n-gram which is there already.
+
+    Shapes:
+        tokens: [batch, length]; scores: [batch, vocabulary] -> as scores
+    """
+    if ngram_size < 1 or tokens.type.rank != 2 or scores.type.rank != 2:
+        ctx.refuse(f"n-grams of {ngram_size} in {tokens.type} for scores {scores.type}")
+    before = ngram_size - 1
+    batch, length = tokens.type.shape
+    count = canonical(maximum(length - before, ZERO))
+    repeats = ctx.call(Expand(shape=(batch, count)), ctx.constant(np.ones((), np.bool_)))
+    for i in range(before):
+        own = _part(ctx, tokens, index(i), count)
+        last = _part(ctx, tokens, maximum(length - before + i, ZERO), ONE)
+        repeats = ctx.call(And(), repeats, ctx.call(Equal(), own, last))
+    ends = _part(ctx, tokens, length - count, count)
+    dtype = scores.type.dtype
+    never, free = (ctx.scalar(v, dtype) for v in (-math.inf, math.inf))
+    most = ctx.call(Where(), repeats, never, free)
+    inside = checked(ctx, ends, (scores.type.shape[1],), negative=False)
+    return ctx.call(ScatterElements(axis=1, reduction="min"), scores, inside, most)
+
+
+def _part(ctx: Context, tokens: Value, start: Expr, size: Expr) -> Value:
+    """Some of the tokens of each row."""
+    sizes = (tokens.type.shape[0], size)
+    return ctx.call(Slice(starts=(ZERO, canonical(start)), sizes=sizes, steps=(1, 1)), tokens)
+
+
+@converter("MurmurHash3", since=1, domain=DOMAIN)
+def convert_murmur_hash(ctx: Context, x: Value, *, positive: int = 1, seed: int = 0) -> Value:
+    """The hash of each number of 32 bits, as an unsigned or a signed one.
+
+    Source: Austin Appleby, MurmurHash3_x86_32, in the public domain
+    """
+    if x.type.dtype not in (DType.I32, DType.U32):
+        ctx.refuse(f"the hash of elements of type {x.type.dtype} is not handled")
+    key = x if x.type.dtype is DType.U32 else ctx.call(BitCast(of=DType.I32, to=DType.U32), x)
+    key = _times(ctx, _turned(ctx, _times(ctx, key, 0xCC9E2D51), 15), 0x1B873593)
+    mixed = _turned(ctx, ctx.call(BitwiseXor(), key, _word(ctx, seed)), 13)
+    mixed = ctx.call(Add(), _times(ctx, mixed, 5), _word(ctx, 0xE6546B64))
+    y = ctx.call(BitwiseXor(), mixed, _word(ctx, 4))  # bytes of a key
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        y = _times(ctx, _folded(ctx, y, shift), factor)
+    y = _folded(ctx, y, 16)
+    return y if positive else ctx.call(BitCast(of=DType.U32, to=DType.I32), y)
+
+
+def _word(ctx: Context, number: int) -> Value:
+    return ctx.constant(np.array(number % 2**32, np.uint32))
+
+
+def _times(ctx: Context, x: Value, factor: int) -> Value:
+    return ctx.call(Mul(), x, _word(ctx, factor))
+
+
+def _shifted(ctx: Context, x: Value, bits: int, direction: str) -> Value:
+    return ctx.call(BitShift(direction=direction), x, _word(ctx, bits))
+
+
+def _turned(ctx: Context, x: Value, bits: int) -> Value:
+    """The bits moved to the left; those that fall out come in at the right."""
+    low = _shifted(ctx, x, 32 - bits, "RIGHT")
+    return ctx.call(BitwiseOr(), _shifted(ctx, x, bits, "LEFT"), low)
+
+
+def _folded(ctx: Context, x: Value, bits: int) -> Value:
+    return ctx.call(BitwiseXor(), x, _shifted(ctx, x, bits, "RIGHT"))
