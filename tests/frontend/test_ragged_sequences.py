@@ -128,6 +128,34 @@ def test_a_loop_reads_the_last_element_and_adds_a_longer_one():
         np.testing.assert_array_equal(run(text, X[0], np.array(steps))[0], np.tile(X[0], steps + 1))
 
 
+def test_sequences_may_change_places_in_each_step():
+    text = """(float[n] x, int64 k) => (int64 p, int64 q, float[a] y, float[b] z)
+        <bool go = {1}, int64[1] zero = {0}> {
+        e = SequenceEmpty()
+        d = SequenceEmpty()
+        s, t = Loop(k, go, e, d)
+            <body = step (int64 i, bool c, seq(float[r]) u, seq(float[r]) v) => (bool c2, f, g) {
+            c2 = Identity(c)
+            end = Unsqueeze(i, zero)
+            r = Slice(x, zero, end)
+            f = Identity(v)
+            g = SequenceInsert(u, r)
+        }>
+        p = SequenceLength(s)
+        q = SequenceLength(t)
+        y = ConcatFromSequence<axis=0>(s)
+        z = ConcatFromSequence<axis=0>(t)
+    }"""
+    for steps in range(6):
+        lists: list[list[np.ndarray]] = [[], []]
+        for i in range(steps):
+            lists = [lists[1], [*lists[0], X[0][:i]]]
+        p, q, y, z = run(text, X[0], np.array(steps))
+        assert [p, q] == [len(part) for part in lists]
+        for found, part in zip((y, z), lists, strict=True):
+            np.testing.assert_array_equal(found, np.concatenate([X[0][:0], *part]))
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("size", [0, 1, 2, 5, 7])
 def test_the_last_part_of_a_split_may_be_smaller(axis, size):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 
 import numpy as np
 
@@ -163,32 +164,40 @@ def _seen(initial: Sequence[Value], given: Sequence[Value], trial: _Trial) -> tu
 def _changed(
     ctx: Context, graph: StepGraph, initial: Sequence[Value], trial: _Trial
 ) -> tuple[Carry, ...]:
-    """How values are carried if a step may change each sequence: as elements of one type."""
-    carries = tuple(
-        _grown(trial, old, old, new) if isinstance(old, Items) else old
-        for old, new in zip(initial, trial.made, strict=True)
-    )
+    """How values are carried if a step may change each sequence: as elements of one type.
+
+    The type of what an empty sequence is to hold may come from another one that a step gives.
+    """
+    carries: tuple[Value | Grown, ...] = tuple(initial)
+    given: Sequence[Value] = initial
     while True:
+        wider = tuple(
+            _grown(trial, c, old, new)
+            for c, old, new in zip(carries, given, trial.made, strict=True)
+        )
+        if wider == carries:
+            break
+        carries = wider
         given = [
             sequence(ctx, _stand_in(ctx, c.element)) if isinstance(c, Grown) else c for c in carries
         ]
-        later = _trial(ctx, graph, given)
-        wider = tuple(
-            _grown(later, c.initial, old, new) if isinstance(c, Grown) else c
-            for c, old, new in zip(carries, given, later.made, strict=True)
-        )
-        if wider == carries:
-            return carries
-        carries = wider
-
-
-def _grown(trial: _Trial, known: Items, old: Value, new: Value) -> Grown:
-    """The sequence with what is common to the types of the elements before and after a step."""
-    ctx, parts = trial.inner, ((_parts(old) or ()), (_parts(new) or ()))
-    types = [t for t in (element_type(ctx, p, trial.sizes) for p in parts) if t is not None]
-    if not types:
+        trial = _trial(ctx, graph, given)
+    if any(isinstance(c, Items) for c in carries):
         ctx.refuse("nobody knows the type of what is in an empty sequence")
-    return Grown(known, types[0] if len(types) == 1 else common_type(ctx, *types))
+    return carries
+
+
+def _grown(trial: _Trial, carry: Value | Grown, old: Value, new: Value) -> Value | Grown:
+    """How to carry what a step was given as `old` and gave back as `new`.
+
+    A sequence has what is common to the types of the elements before and after a step.
+    """
+    initial = carry.initial if isinstance(carry, Grown) else carry
+    if not isinstance(initial, Items):
+        return carry
+    found = (element_type(trial.inner, _parts(v) or (), trial.sizes) for v in (old, new))
+    types = [t for t in found if t is not None]
+    return Grown(initial, reduce(partial(common_type, trial.inner), types)) if types else carry
 
 
 def _stand_in(ctx: Context, element: ElementType) -> tuple[Part, ...]:
