@@ -162,6 +162,16 @@ def test_labels_and_categories_may_be_texts():
     assert found.label.tolist() == ["p", "q", "r"]
 
 
+def test_the_values_of_a_one_hot_tensor_may_be_texts():
+    text = """(int64[n] i, string[2] v) => (string[3,n] y) {
+        d = Constant<value_int=3>()
+        y = OneHot<axis=0>(i, d, v)
+    }"""
+    found = run(text, np.array([2, -3, 5, 0]), texts("", "on"))
+    on = np.array([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
+    np.testing.assert_array_equal(found, np.where(on, "on", ""))
+
+
 def test_n_grams_of_texts_are_counted():
     node = helper.make_node(
         "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=2,

@@ -10,7 +10,7 @@ from tests.frontend.node_suite_page import PAGE, page
 
 SOME_TYPES = {
     "CenterCropPad",  # ONNX defines it by what does not fit for i32
-    "Col2Im", "GridSample", "OneHot", "Resize", "TfIdfVectorizer", "Trilu", "Unique",  # texts
+    "Col2Im", "GridSample", "Resize", "TfIdfVectorizer", "Trilu", "Unique",  # texts
     "LabelEncoder",  # the types of its keys
 }  # fmt: skip
 pytestmark = pytest.mark.slow

@@ -225,7 +225,7 @@ class OneHot(Op):
         axis = self.axis % (indices.ndim + 1)
         places = np.arange(depth).reshape(-1, *[1] * (indices.ndim - axis))
         chosen = np.expand_dims(at, axis) == places
-        return np.asarray(np.where(chosen, values[1], values[0]))
+        return np.asarray(values[chosen.astype(np.int64)])
 
 
 @op("trilu", fuse=Fuse.INJECTIVE)

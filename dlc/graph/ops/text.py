@@ -263,7 +263,7 @@ class WriteNumbers(TextOp):
 
 _MOVERS = frozenset({
     "branch", "concat", "depth_to_space", "equal", "expand", "gather", "gather_elements",
-    "gather_nd", "identity", "loop", "pad", "reshape", "reverse_sequence", "scan",
+    "gather_nd", "identity", "loop", "one_hot", "pad", "reshape", "reverse_sequence", "scan",
     "scatter_elements", "scatter_nd", "slice", "space_to_depth", "tensor_scatter", "tile",
     "transpose", "where",
 })  # fmt: skip
