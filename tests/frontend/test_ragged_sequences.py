@@ -192,7 +192,8 @@ def test_a_run_says_into_what_it_splits():
         parts = np.split(x, np.cumsum(sizes)[:-1], 1)
         np.testing.assert_array_equal(y, np.concatenate([parts[0], *parts[2:]], 1))
         assert count == len(sizes)
-    for sizes in ([1, 2], [5, -1], [4, 1]):
+    far = (1 << 63) - 1
+    for sizes in ([1, 2], [5, -1], [4, 1], [far, far, 6]):  # the sum of the last is 4
         with pytest.raises(UserError, match="do not make up"):
             run(text, np.ascontiguousarray(x), np.array(sizes))
 

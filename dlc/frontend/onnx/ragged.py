@@ -141,12 +141,16 @@ def split_into(ctx: Context, x: Value, widths: Value, axis: int) -> Ragged:
     shape = x.type.shape
     count, total = widths.type.shape[0], shape[axis]
     none = ctx.constant(np.zeros(1, np.int64))
-    least = ctx.call(Reduce(kind="min", axes=(0,)), concat(ctx, [widths, none], 0))
+    least, most = (
+        ctx.call(Reduce(kind=kind, axes=(0,)), concat(ctx, [widths, none], 0))
+        for kind in ("min", "max")
+    )
+    size = ctx.size_tensor(np.array([total], np.object_))
     whole = ctx.call(Reduce(kind="sum", axes=(0,)), widths)
-    fits = ctx.call(Equal(), whole, ctx.size_tensor(np.array([total], np.object_)))
     message = f"node '{ctx.node.label}': the parts do not make up axis {axis} of what it splits"
     ctx.data.require(ctx.call(Equal(), least, none), True, message)
-    ctx.data.require(fits, True, message)
+    ctx.data.require(ctx.call(LessEqual(), most, size), True, message)  # or a sum may overflow
+    ctx.data.require(ctx.call(Equal(), whole, size), True, message)
     columns = [
         widths
         if a == axis
