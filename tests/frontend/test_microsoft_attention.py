@@ -230,15 +230,17 @@ def test_quantized_products_of_matrices(outside, attributes):
     check(node, u8(6, 3) if turned else u8(3, 6), constants, steps=outside == "integer")
 
 
-@pytest.mark.parametrize("zeros", [False, True])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(
+    ("bits", "zeros"), [(4, ""), (8, ""), (4, "packed"), (8, "packed"), (4, "floats")]
+)
 def test_products_with_weights_of_few_bits(bits, zeros):
     rows, columns, block = 5, 40, 16
     blocks = -(-columns // block)
     constants = {"b": u8(rows, blocks, block * bits // 8), "s": real(rows * blocks) ** 2}
     inputs = ["x", "b", "s"]
     if zeros:
-        constants["z"] = u8(rows * -(-blocks * bits // 8))
+        packed = u8(rows * -(-blocks * bits // 8))
+        constants["z"] = packed if zeros == "packed" else real(rows, blocks)
         inputs.append("z")
     node = microsoft("MatMulNBits", inputs, K=columns, N=rows, bits=bits, block_size=block)
     check(node, real(3, columns), constants)

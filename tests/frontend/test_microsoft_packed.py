@@ -232,12 +232,15 @@ def test_a_spectrum_and_back():
         (microsoft("MatMulBnb4", ["x", "b", "s"], K=9, N=4, block_size=16, quant_type=0), "bytes"),
         (microsoft("GatherBlockQuantized", ["b", "x", "s"], gather_axis=0, quantize_axis=0),
          "gather_axis"),
+        (microsoft("GatherBlockQuantized", ["s", "x", "s"], gather_axis=0, quantize_axis=1),
+         "a table of f32"),
+        (microsoft("MatMulNBits", ["x", "b", "s"], K=8, N=2, block_size=16, bits=4), "not 16"),
         (microsoft("MultiHeadAttention", ["x"], num_heads=2), "packed"),
         (microsoft("DynamicQuantizeLSTM", ["x", "x", "x"]), "no scale"),
     ],
 )  # fmt: skip
 def test_what_is_not_handled_is_refused(node, why):
-    constants = {"b": u8(8), "s": real(1)}
+    constants = {"b": u8(8), "s": real(1, 1)}
     proto = model([node], {"x": (3, 4, 8)}, {n: c for n, c in constants.items() if n in node.input})
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     with pytest.raises(UnsupportedModel, match=why):

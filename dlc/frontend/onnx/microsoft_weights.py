@@ -91,6 +91,8 @@ def convert_gather_block_quantized(
     across, along = axes_of(ctx, (gather_axis, quantize_axis), rank)
     if across == along or bits not in (4, 8):
         ctx.refuse(f"gather_axis = quantize_axis = {along}, or {bits} bits, are not handled")
+    if data.type.dtype not in (*NARROW_INTS, DType.U8):
+        ctx.refuse(f"a table of {data.type.dtype} is not handled")
     if data.type.dtype not in NARROW_INTS:  # plain bytes, whose zero is in the middle
         data, given = _bytes(ctx, data, bits), zeros
         middle = ctx.constant(
@@ -116,8 +118,8 @@ def _bytes(ctx: Context, value: Value, bits: int) -> Value:
     if bits == 8:
         return value
     packed = ctx.array(value)
-    if packed is None:
-        ctx.refuse("its table is computed at run time")
+    if packed is None or value.type.dtype is not DType.U8:
+        ctx.refuse("its table is computed at run time, or its zero points are no bytes")
     return ctx.constant(_nibbles(packed).reshape(*packed.shape[:-1], -1))
 
 
@@ -155,6 +157,12 @@ def convert_matmul_n_bits(
     if data is None or factors is None or (zeros is not None and given is None):
         ctx.refuse("its weights are computed at run time")
     blocks = -(-K // block_size)
+    row_bytes = -(-blocks * bits // 8)  # of zero points, which are packed unless they are floats
+    as_is = zeros is not None and zeros.type.dtype.is_float
+    sizes = (N * blocks * block_size * bits // 8, N * blocks, N * (blocks if as_is else row_bytes))
+    for array, size in zip((data, factors, given), sizes, strict=True):
+        if array is not None and array.size != size:
+            ctx.refuse(f"{array.size} weights, scales or zero points, not {size}")
 
     def unpacked(packed: np.ndarray, count: int) -> np.ndarray:
         places = np.arange(0, 8, bits, dtype=np.uint8)
@@ -164,7 +172,6 @@ def convert_matmul_n_bits(
     numbers = unpacked(data, K)
     middle = np.full((N, blocks), float(1 << (bits - 1)), np.float32)
     if given is not None:
-        as_is = given.dtype.kind == "f"
         middle = given.astype(np.float32).reshape(N, blocks) if as_is else unpacked(given, blocks)
     block = _blocks_of_rows(ctx, g_idx, K, block_size)
     factor = factors.astype(np.float32).reshape(N, blocks)
