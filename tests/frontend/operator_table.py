@@ -33,12 +33,11 @@ test holds it to the code.
   meaning changed in between, the converter of the version a model names is used.
 - **How**: *itself*: dlc has the same operator; *converted*: into one or several of its own;
   *definition*: ONNX defines the operator by others, and those are compiled.
-- **Elements**: the element types that are taken, of those that ONNX lists for an operand or a
-  result, and behind *not* those that are refused; each was tried on a test of ONNX's, by itself
-  or for all operands alike (`Attention` takes one type only).
-  `f8` are the four of 8 bits but for `f8e8m0`. A dash: there is no test of a single node, or (for
-  com.microsoft) no list.
-- **Runs on**: where the same test runs, its first operand being data and the others constants:
+- **Elements**: the element types that are taken, of those that ONNX (for com.microsoft:
+  onnxruntime) lists for an operand or a result, and behind *not* those that are refused; each was
+  tried on tests of ONNX's and of dlc's, by itself or for all operands alike (`Attention` takes one
+  type only). `f8` are the four of 8 bits but for `f8e8m0`. A dash: there is no test, or no list.
+- **Runs on**: where such a test runs, its first operand being data and the others constants:
   the CPU, or as well the GPU.
 - **Refused**: what the converter refuses by name, in the words of the error, `…` for values. A
   model may hold anything that is not listed.

@@ -15,7 +15,12 @@ from dlc.graph.evaluate import evaluate
 from dlc.graph.text import parse_graph, print_graph
 
 NODE = helper.make_node
-KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
+KINDS = {
+    "f": TensorProto.FLOAT,
+    "i": TensorProto.INT64,
+    "b": TensorProto.BOOL,
+    "s": TensorProto.STRING,
+}
 
 
 def one(array) -> np.ndarray:

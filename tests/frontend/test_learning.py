@@ -48,6 +48,15 @@ def test_features():
     check(ml("OneHotEncoder", cats_int64s=[-1, 0, 2], zeros=1), X.astype(np.int64))
 
 
+def test_categories_may_be_texts():
+    node = ml("OneHotEncoder", cats_strings=["b", "a"])
+    proto = model([node], {"x": (3,)}, kinds={"x": "s"})
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    graph = import_model(load_model(proto)).graph
+    found = evaluate(graph, {"x": np.array(["a", "c", "b"], object)})
+    np.testing.assert_array_equal(found[graph.outputs[0].name], [[0, 1], [0, 0], [1, 0]])
+
+
 def test_imputer():
     x = X.copy()
     x[0, 1] = x[3, 3] = np.nan

@@ -10,8 +10,11 @@ from tests.frontend.node_suite_page import PAGE, page
 
 SOME_TYPES = {
     "CenterCropPad",  # ONNX defines it by what does not fit for i32
-    "Col2Im", "GridSample", "Resize", "TfIdfVectorizer", "Trilu", "Unique",  # texts
-    "LabelEncoder",  # the types of its keys
+    "Col2Im", "GridSample", "Resize", "Trilu", "Unique", "Upsample",  # texts
+    "FusedGemm",  # integers
+    "GatherBlockQuantized",  # floats
+    "GroupQueryAttention",  # a quantized cache
+    "MurmurHash3",  # the hash of four bytes
 }  # fmt: skip
 pytestmark = pytest.mark.slow
 

@@ -28,6 +28,13 @@ def test_the_seed_decides(op):
     assert (first != other).any()
 
 
+@pytest.mark.parametrize("op", ["RandomNormalLike", "RandomUniformLike"])
+def test_the_type_may_be_another_than_that_of_the_shape(op):
+    proto = model([NODE(op, ["x"], ["y"], dtype=11)], {"x": (2, 3)}, kinds={"x": "i"})
+    graph = import_model(load_model(proto)).graph
+    assert [str(v.type) for v in (*graph.inputs, *graph.outputs)] == ["i64[2, 3]", "f64[2, 3]"]
+
+
 def test_nodes_without_seeds_differ():
     a, b = (drawn(NODE("RandomNormalLike", ["x"], ["y"], name=n))[0] for n in ("a", "b"))
     assert (a != b).any()

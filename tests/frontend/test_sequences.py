@@ -52,6 +52,14 @@ MODELS = {
         t = SequenceInsert(s, a)
         y = ConcatFromSequence<axis=-1, new_axis=1>(t)
     }""",
+    "nothing is computed": """(float[4,3] x) => (float[a,b] y, int64 n) <int64 one = {1}> {
+        s = SequenceConstruct(x, x)
+        e = SequenceEmpty()
+        t = SequenceInsert(s, x, one)
+        u = SequenceInsert(e, x)
+        y = SequenceAt(t, one)
+        n = SequenceLength(u)
+    }""",
     "split": """(float[4,3] x) => (float[a,b] y) <int64 three = {3}, int64 zero = {0}> {
         s = SplitToSequence<axis=0>(x, three)
         t = SequenceErase(s, zero)
