@@ -310,8 +310,9 @@ class Blocking:
         """A blocked tensor with zeros in its idle lanes, whatever the data is.
 
         A sum of products holds infinity times 0 there, or NaN, which the next one must not read.
+        Integers have neither, and their products with weights of 0 are 0.
         """
-        if not channels.has_idle_lanes:
+        if not channels.has_idle_lanes or not value.type.dtype.is_float:
             return value
         lanes = np.zeros(channels.blocks * self.block, bool)
         lanes[channels.lanes] = True

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from dlc.core.types import DType
 from dlc.graph.blocking import Blocked, Blocking
 from dlc.graph.graph import Node, Value
+from dlc.graph.integers import BYTES
 from dlc.graph.layout import (
     Channels,
     GroupLayout,
@@ -36,7 +38,7 @@ def block_conv(blocking: Blocking, node: Node) -> bool:
     """A convolution with constant weights."""
     op, x, w = _parts(node)
     array = blocking.array(w)
-    if array is None or not w.type.dtype.is_float or array.shape[0] == 0:
+    if array is None or not _can_block(w.type.dtype) or array.shape[0] == 0:
         return False
     if not isinstance(x.type.shape[1], Const):
         return False  # as many channels as the weights need, but the model does not say so
@@ -60,12 +62,19 @@ def _dense(blocking: Blocking, node: Node, array: Array, *, sparse: bool = False
     op, x, w = _parts(node)
     source = blocked_source(blocking, x)
     outputs = _outputs(blocking, node, array)
-    packed = block_conv_weights(array, source.channels, outputs)
-    weights = blocking.constant(packed, w, f"{w.name}_blocked")
-    blocked_op = ConvBlocked(stride=op.stride, dilation=op.dilation, sparse=sparse)
+    blocked_op = ConvBlocked(
+        stride=op.stride, dilation=op.dilation, sparse=sparse, turned=w.type.dtype in BYTES
+    )
+    weights = _weights(blocking, blocked_op, w, block_conv_weights(array, source.channels, outputs))
     halo = _with_halo(blocking, op, source.value, lanes=1)
     result = blocking.call(blocked_op, halo, weights)
     return Blocked(blocking.without_idle(result, outputs), outputs)
+
+
+def _weights(blocking: Blocking, op: ConvBlocked, w: Value, packed: Array) -> Value:
+    """Weights of a blocked convolution, as it reads them, from [ob, cb, *k, ci, oc]."""
+    turned = np.swapaxes(packed, -1, -2) if op.turned else packed
+    return blocking.constant(turned, w, f"{w.name}_blocked")
 
 
 def blocked_source(blocking: Blocking, x: Value) -> Blocked:
@@ -93,7 +102,7 @@ def _grouped(blocking: Blocking, node: Node, array: Array) -> Blocked | None:
     if layout is None:
         return None
     dense = join_groups(array, op.groups, layout.joined)
-    sparse = layout.joined > 1
+    sparse = layout.joined > 1 and w.type.dtype.is_float  # bytes are finite
     if layout.groups == 1:
         return _dense(blocking, node, dense, sparse=sparse)
     form = blocking.find_blocked(x)
@@ -101,11 +110,11 @@ def _grouped(blocking: Blocking, node: Node, array: Array) -> Blocked | None:
         return _gathered(blocking, node, form, dense, layout)
     source = grouped_source(blocking, x, layout)
     inputs = Channels.of(blocking.block, dense.shape[1])
-    packed = block_conv_weights(dense, inputs, layout.outputs)
-    weights = blocking.constant(packed, w, f"{w.name}_blocked")
     blocked_op = ConvBlocked(
-        stride=op.stride, dilation=op.dilation, groups=layout.groups, sparse=sparse
-    )
+        stride=op.stride, dilation=op.dilation, groups=layout.groups, sparse=sparse,
+        turned=w.type.dtype in BYTES,
+    )  # fmt: skip
+    weights = _weights(blocking, blocked_op, w, block_conv_weights(dense, inputs, layout.outputs))
     halo = _with_halo(blocking, op, source, lanes=1)
     result = blocking.call(blocked_op, halo, weights)
     return Blocked(blocking.without_idle(result, layout.outputs), layout.outputs)
@@ -152,6 +161,11 @@ def _planar(blocking: Blocking, node: Node, array: Array) -> Blocked:
     halo = _with_halo(blocking, op, blocking.planar(x), lanes=0)
     result = blocking.call(blocked_op, halo, weights)
     return Blocked(blocking.without_idle(result, outputs), outputs)
+
+
+def _can_block(weights: DType) -> bool:
+    """Whether there is a blocked form of convolutions by such weights."""
+    return weights.is_float or weights in BYTES
 
 
 def _parts(node: Node) -> tuple[Conv, Value, Value]:

@@ -31,6 +31,8 @@ F32_EXACT = 2**24
 """Every whole number up to this one is a float32."""
 BF16_EXACT = 2**8
 F64_EXACT = 2**53
+BYTES = (DType.I8, DType.U8)
+MAX_BYTE = 255
 _MOVES = (Concat, Expand, Insert, MaxPool, Reshape, Slice, Tile, Transpose, UnpackChannels)
 _MAX_DEPTH = 16
 _PROBE = 64
@@ -85,9 +87,42 @@ def largest_sum(op: Conv | MatMul, w: Array) -> int:
     return int(np.abs(w.astype(np.float64)).sum(axis=axis).max(initial=0))
 
 
+def may_wrap(op: Conv | MatMul, w: Array, zero: int) -> bool:
+    """Whether sums of products of weights and bytes, less `zero` each, may be larger than i32."""
+    return largest_sum(op, w) * (MAX_BYTE + abs(zero)) >= 2**31
+
+
 def magnitude(found: Range) -> int:
     """The largest magnitude in a range."""
     return max(map(abs, found))
+
+
+def byte_type(array: Array) -> DType | None:
+    """The type of bytes that holds every element of an array, which is not empty; or None."""
+    found = _of_array(array) if array.size else None
+    limits = {dtype: type_range(dtype) or (0, 0) for dtype in BYTES}
+    return next(
+        (d for d, (a, b) in limits.items() if found and a <= found[0] and found[1] <= b), None
+    )
+
+
+def moved_bytes(editor: GraphEditor, value: Value) -> tuple[Value, int] | None:
+    """Bytes that a value is made of, and the number that is taken away from each; or None."""
+    node = editor.producer(value)
+    if node is None:
+        return None
+    if isinstance(node.op, Cast):
+        (source,) = node.inputs
+        if source.type.dtype in BYTES:
+            return source, 0
+        return moved_bytes(editor, source) if source.type.dtype is DType.I32 else None
+    if not isinstance(node.op, Sub | Add) or value.type.dtype is not DType.I32:
+        return None
+    inner, number = moved_bytes(editor, node.inputs[0]), editor.array(node.inputs[1])
+    if inner is None or number is None or number.size != 1:
+        return None
+    step = int(number.reshape(-1)[0])
+    return inner[0], inner[1] + (step if isinstance(node.op, Sub) else -step)
 
 
 def _of_array(array: Array) -> Range | None:

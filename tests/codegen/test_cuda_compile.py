@@ -22,8 +22,10 @@ from dlc.codegen.cuda.emit import Kernel
 from dlc.core.cache import Cache
 from dlc.core.errors import CodegenError, TargetError
 from dlc.core.gpus import gpu_for
+from dlc.graph.lower import lower_group
 from dlc.schedule.round_products import round_products
 from tests.codegen.gpu import GPU, schedule
+from tests.codegen.test_cuda_bytes import convolution_of_bytes
 from tests.codegen.test_cuda_rules import norm, product_of, product_of_bytes
 from tests.schedule.test_rules import CASES
 
@@ -88,6 +90,7 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
         "engine_bf16": product_of("bf16", 128, 96, 1024),
         "engine_tf32": round_products(product_of("f32", 512, 512, 64), GPU, "tf32"),
         "engine_bytes": product_of_bytes("u8", "i8", 512, 512, 64),
+        "convolution": lower_group(convolution_of_bytes(64, 30), "f"),
         "norm": norm(37, 70, "layer_norm(s, g, g)"),
         "attention": CASES["attention"](),
         "row": CASES["softmax_40"](),

@@ -18,7 +18,7 @@ from dlc.graph.rules import PATTERN_RULES, SHAPE_RULES, STEP_RULES
 from tests.graph.pass_cases import CONTEXT, ENGINE, read, same
 
 ON_GPU = PassContext(Target(backend="cuda", gpu=Gpu()))
-FOR_GPUS = ("integers_into_bytes",)
+FOR_GPUS = ("integers_into_bytes", "convolved_integers_into_bytes")
 RULES = (*PATTERN_RULES, *SHAPE_RULES, *STEP_RULES)
 
 
@@ -77,6 +77,21 @@ FIRES = [
         "a: i32[2, 32] = cast(x, to=i32)", "b: i32[2, 32] = sub(a, z)",
         "c: F32[2, 32] = cast(b, to=F32)", "y: F32[2, 16] = matmul(c, w)"),
      ["matmul", "add", "cast"]),
+    ("convolved_integers_into_bytes", body(
+        "x: i8[1, 4, 3, 5]", "w: i32[6, 2, 2, 3] = const()", "a: i32[1, 4, 3, 5] = cast(x, to=i32)",
+        "y: i32[1, 6, 4, 3] = conv(a, w, pads=(1, 0, 1, 0), groups=2)"),
+     ["conv"]),
+    ("convolved_integers_into_bytes", body(
+        "x: u8[2, 3, 4, 4]", "w: F32[2, 3, 2, 2] = const(-5)", "z: i32[()] = const(131)",
+        "a: i32[2, 3, 4, 4] = cast(x, to=i32)", "b: i32[2, 3, 4, 4] = sub(a, z)",
+        "c: F32[2, 3, 4, 4] = cast(b, to=F32)",
+        "y: F32[2, 2, 4, 3] = conv(c, w, pads=(1, 0, 0, 0))"),
+     ["pad", "conv", "add", "cast"]),
+    ("convolved_integers_into_bytes", body(
+        "n: size, x: u8[1, 2, n]", "w: i32[3, 2, 2] = const(-7)", "z: i32[1] = const(300)",
+        "a: i32[1, 2, n] = cast(x, to=i32)", "b: i32[1, 2, n] = add(a, z)",
+        "y: i32[1, 3, n - 1] = conv(b, w, stride=(1,), pads=(0, 0), dilation=(1,))"),
+     ["conv", "add"]),
     ("integers_into_floats", body(
         "x: u8[2, 4]", "w: i32[4, 3] = const()", "a: i32[2, 4] = cast(x, to=i32)",
         "y: i32[2, 3] = matmul(a, w)"),
@@ -280,6 +295,25 @@ FOCUS_REFUSES = [
       for dtype, number in (("i16", 1), ("u8", 256), ("u8", -129))),
     ("integers_into_bytes", "operands are bytes", body(
         "x: u8[3, 32]", "w: i8[32, 16] = const(1)", "y: i32[3, 16] = matmul(x, w)")),
+    ("convolved_integers_into_bytes", "neither i32 nor f32", body(
+        "x: u8[1, 2, 3, 3]", "w: f64[1, 2, 2, 2] = const(1)",
+        "a: f64[1, 2, 3, 3] = cast(x, to=f64)", "y: f64[1, 1, 2, 2] = conv(a, w)")),
+    ("convolved_integers_into_bytes", "operands are bytes", body(
+        "x: u8[1, 2, 3, 3]", "w: i8[1, 2, 2, 2] = const(1)", "y: i32[1, 1, 2, 2] = conv(x, w)")),
+    *(("convolved_integers_into_bytes", "not made of bytes", body(
+        f"x: {dtype}[1, 2, 3, 3]", f"w: i32[1, 2, 2, 2] = const({number})",
+        "a: i32[1, 2, 3, 3] = cast(x, to=i32)", "y: i32[1, 1, 2, 2] = conv(a, w)"))
+      for dtype, number in (("i16", 1), ("u8", 256), ("u8", -129))),
+    ("convolved_integers_into_bytes", "no byte stands for zero", body(
+        "x: u8[1, 2, 3, 3]", "w: i32[1, 2, 2, 2] = const(3)", "z: i32[()] = const(256)",
+        "a: i32[1, 2, 3, 3] = cast(x, to=i32)", "b: i32[1, 2, 3, 3] = sub(a, z)",
+        "y: i32[1, 1, 3, 3] = conv(b, w, pads=(1, 1, 0, 0))")),
+    ("convolved_integers_into_bytes", "larger than i32", body(
+        "x: u8[1, 66100, 1, 1]", "w: F32[1, 66100, 1, 1] = const(-128)",
+        "a: F32[1, 66100, 1, 1] = cast(x, to=F32)", "y: F32[1, 1, 1, 1] = conv(a, w)")),
+    ("integers_into_bytes", "larger than i32", body(
+        "x: u8[1, 66112]", "w: F32[66112, 16] = const(-128)", "a: F32[1, 66112] = cast(x, to=F32)",
+        "y: F32[1, 16] = matmul(a, w)")),
     ("integers_into_floats", "no i32", body("x: f32[3, 5]", *MATMUL, "y: f32[3, 7] = relu(a)")),
     ("integers_into_floats", "an operand may be larger", body(
         "x: i32[2, 4]", "w: i32[4, 3] = const()", "y: i32[2, 3] = matmul(x, w)")),

@@ -80,6 +80,38 @@ def quantized() -> onnx.ModelProto:
     return model(nodes, constants, {"x": (TensorProto.UINT8, [19, 32])}, outputs)
 
 
+def quantized_convolutions() -> onnx.ModelProto:
+    """Quantized convolutions with halos around a zero point: few channels, dense, depthwise."""
+    node, random = helper.make_node, np.random.default_rng(3)
+
+    def constant(name: str, data: object) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.asarray(data), name)
+
+    def conv(x: str, number: int, y: str, group: int = 1) -> onnx.NodeProto:
+        inputs = [x, "s", "z", f"w{number}", "scales", "zeros", "t", "z", "b"]
+        return node("QLinearConv", inputs, [y], pads=[1, 1, 1, 1], group=group)
+
+    nodes = [
+        conv("x", 1, "a"), conv("a", 2, "b1"), conv("b1", 3, "c", group=40),
+        node("DequantizeLinear", ["c", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w4", "s"], ["e"]),
+        node("Conv", ["d", "e"], ["f"]),
+        node("QuantizeLinear", ["f", "t", "z"], ["g"]),
+        node("ConvInteger", ["g", "w5", "z"], ["y"], pads=[1, 0, 0, 1]),
+    ]  # fmt: skip
+    shapes = {1: (40, 3, 3, 3), 2: (40, 40, 3, 3), 3: (40, 1, 3, 3), 4: (33, 40, 1, 1)}
+    constants = [
+        *(constant(f"w{n}", random.integers(-128, 128, shape, np.int8))
+          for n, shape in (shapes | {5: (32, 33, 2, 2)}).items()),
+        constant("scales", (random.integers(1, 5, 40) / 8).astype(np.float32)),
+        constant("zeros", np.zeros(40, np.int8)), constant("s", np.float32(0.25)),
+        constant("t", np.float32(64)), constant("z", np.uint8(131)),
+        constant("b", random.integers(-1000, 1000, 40).astype(np.int32)),
+    ]  # fmt: skip
+    outputs = {"y": (TensorProto.INT32, [1, 32, 7, 6])}
+    return model(nodes, constants, {"x": (TensorProto.UINT8, [1, 3, 7, 6])}, outputs)
+
+
 def images(batch: int) -> dict[str, np.ndarray]:
     data = np.random.default_rng(batch).integers(-2, 3, (batch, 3, 11, 9))
     return {"x": data.astype(np.float32)}
@@ -122,6 +154,21 @@ def test_quantized_products_stay_bytes_on_the_engine(
     launched = {c.rpartition(" ")[0] for c in calls if c.startswith("launch")}
     assert len(launched) == 2  # of three products two are the same kernel
     assert all("matmul" in name for name in launched)
+
+
+def test_quantized_convolutions_stay_bytes_on_the_engine(
+    stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = {"x": np.random.default_rng(7).integers(0, 256, (1, 3, 7, 6), dtype=np.uint8)}
+    net = quantized_convolutions()
+    (want,) = onnxruntime.InferenceSession(net.SerializeToString()).run(None, arrays)
+    build_emulated(net, tmp_path / "model.so", monkeypatch)
+    found, calls, errors = run_on_stub(tmp_path / "model.so", stub, arrays)
+    assert not errors
+    np.testing.assert_array_equal(found["y"], want)
+    launched = [c.rpartition(" ")[0] for c in calls if c.startswith("launch")]
+    assert sum("conv_" in name for name in launched) == 5
+    assert len(launched) == 7  # the halo of the image, and the last result in planes
 
 
 def test_infinities_stay_in_their_group(

@@ -70,18 +70,20 @@ class ConvBlocked(BlockedConv):
 
     Shapes:
         x: [n, cb, *spatial, c]; w: [ob, cb / groups, *kernel, c, oc] -> [n, ob, *out, oc]
+        turned: w: [ob, cb / groups, *kernel, oc, c]
     """
 
     stride: tuple[int, ...] = (1, 1)
     dilation: tuple[int, ...] = (1, 1)
     groups: int = 1
     sparse: bool = False  # whether a weight of -0 is none
+    turned: bool = False  # whether summands lie side by side in the weights, not results
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         dtype = product_dtype(x.dtype, w.dtype)
         if dtype is None or w.rank != x.rank + 1 or x.rank < 4:
             raise self.reject("needs blocked operands of one type", x, w)
-        (n, cb, *sizes, c), (ob, per_group, *kernel, ci, oc) = x.shape, w.shape
+        (n, cb, *sizes, c), (ob, per_group, *kernel, ci, oc) = x.shape, self._turn(w.shape)
         unequal = differs(c, ci) or differs(cb, per_group * self.groups)
         if self.groups < 1 or unequal or differs(ob % self.groups, 0):
             raise self.reject(f"the channel blocks do not fit {self.groups} groups", x, w)
@@ -89,7 +91,7 @@ class ConvBlocked(BlockedConv):
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
-        ob, per_group, *kernel, ci, _ = w.shape
+        ob, per_group, *kernel, ci, _ = self._turn(w.shape)
         blocks = canonical(ob // self.groups)
         extents = (per_group, *kernel, ci)
 
@@ -99,7 +101,7 @@ class ConvBlocked(BlockedConv):
             def pair(b: Expr, *r: Expr) -> tuple[Expr, Expr]:
                 *k, i = r
                 pixel = x[(n, group * per_group + b, *self.source(position, k), i)]
-                return pixel, w[(group * blocks + o, b, *k, i, oi)]
+                return pixel, w[self._turn((group * blocks + o, b, *k, i, oi))]
 
             return pair
 
@@ -140,7 +142,13 @@ class ConvBlocked(BlockedConv):
             )
         return narrow(result, type_.dtype)
 
+    def _turn(self, of_weights: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Sizes or places of weights in the other order of c and oc, if they lie so."""
+        *others, c, oc = of_weights
+        return (*others, oc, c) if self.turned else of_weights
+
     def reference(self, x: Array, w: Array) -> Array:
+        w = np.swapaxes(w, -1, -2) if self.turned else w
         ob, per_group, *kernel, ci, oc = w.shape
         rows = np.moveaxis(w, (-1, -2), (1, 3)).reshape(ob * oc, per_group * ci, *kernel)
         if self.sparse:

@@ -6,6 +6,7 @@ from dlc.graph.rewrite import Rule
 from dlc.graph.rules.add_into_add import add_into_add
 from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
 from dlc.graph.rules.cast_there_and_back import cast_there_and_back
+from dlc.graph.rules.convolved_integers_into_bytes import convolved_integers_into_bytes
 from dlc.graph.rules.div_into_mul import div_into_mul
 from dlc.graph.rules.div_into_quotient import div_into_quotient
 from dlc.graph.rules.drop_no_ops import drop_mul_by_one, drop_no_op
@@ -81,6 +82,7 @@ PATTERN_RULES: tuple[Rule, ...] = (
 
 STEP_RULES: tuple[Rule, ...] = (
     integers_into_bytes,
+    convolved_integers_into_bytes,
     integers_into_floats,
     cast_there_and_back,
     batch_norm_into_mul_add,

@@ -8,16 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Value
-from dlc.graph.integers import type_range
-from dlc.graph.op import Array
-from dlc.graph.ops.binary import Add, Sub
+from dlc.graph.integers import BYTES, byte_type, may_wrap, moved_bytes
+from dlc.graph.ops.binary import Add
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
 
-BYTES = (DType.I8, DType.U8)
 MIN_COLUMNS = 16  # of the narrowest tile
 DEPTH = 32  # summands of one instruction
 
@@ -35,11 +32,12 @@ def integers_into_bytes(match: Match) -> Value | Refusal:
         return Refusal("the operands are bytes")
     if w.shape[0] % DEPTH or w.shape[1] < MIN_COLUMNS:
         return Refusal("the product fills no instruction")
-    found = _moved_bytes(match.editor, match["x"])
-    dtype = next((d for d in BYTES if _holds(d, w)), None)
+    found, dtype = moved_bytes(match.editor, match["x"]), byte_type(w)
     if found is None or dtype is None:
         return Refusal("an operand is not made of bytes")
     a, zero = found
+    if wanted is DType.F32 and may_wrap(MatMul(), w, zero):
+        return Refusal("the sums may be larger than i32")
     weights = match.editor.constant(w, dtype, f"{match['w'].name}_bytes")
     product = match.call(MatMul(), a, weights)
     if zero:
@@ -52,30 +50,3 @@ def integers_into_bytes(match: Match) -> Value | Refusal:
 def are_bytes(match: Match) -> bool:
     """Whether the operands x and w of a product are bytes already."""
     return all(match[name].type.dtype in BYTES for name in ("x", "w"))
-
-
-def _holds(dtype: DType, array: Array) -> bool:
-    """Whether numbers are whole and inside of the range of a type."""
-    limits = type_range(dtype)
-    assert limits is not None, "bytes are whole numbers"
-    inside = array.size > 0 and limits[0] <= array.min() and array.max() <= limits[1]
-    return bool(inside) and bool((array == np.floor(array)).all())
-
-
-def _moved_bytes(editor: GraphEditor, value: Value) -> tuple[Value, int] | None:
-    """Bytes, and the number that is taken away from each of them."""
-    node = editor.producer(value)
-    if node is None:
-        return None
-    if isinstance(node.op, Cast):
-        (source,) = node.inputs
-        if source.type.dtype in BYTES:
-            return source, 0
-        return _moved_bytes(editor, source) if source.type.dtype is DType.I32 else None
-    if not isinstance(node.op, Sub | Add) or value.type.dtype is not DType.I32:
-        return None
-    inner, number = _moved_bytes(editor, node.inputs[0]), editor.array(node.inputs[1])
-    if inner is None or number is None or number.size != 1:
-        return None
-    step = int(number.reshape(-1)[0])
-    return inner[0], inner[1] + (step if isinstance(node.op, Sub) else -step)

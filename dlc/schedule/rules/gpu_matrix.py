@@ -35,7 +35,7 @@ from dlc.schedule.trace import Trace
 from dlc.te.expr import Cast, Const, Expr, Unary, UnOp
 
 ROWS, COLUMNS = 16, 8  # of one instruction
-CHUNKS = (128, 64, 32, 16, 8)
+CHUNKS = (128, 96, 64, 32, 16, 8)
 CHUNK_BYTES = (32, 128)  # of a chunk's summands: an instruction's, and as many as lines may have
 GAPS = {"bf16": (8, 8), "f16": (8, 8), "tf32": (4, 8)}  # elements behind lines of both factors
 GAPS |= dict.fromkeys(BYTE_PAIRS, (16, 16))
