@@ -28,7 +28,7 @@ from dlc.schedule.loop import (
     rewrite,
 )
 from dlc.schedule.nest import Stage
-from dlc.schedule.softmax import Softmax, general, key_of, specific
+from dlc.schedule.softmax import Softmax, general, specific
 from dlc.te.expr import (
     ZERO,
     Binary,
@@ -219,7 +219,7 @@ class BlockedSoftmax:
     def narrowed(self, stage: Stage, nest: Stmt) -> Stmt:
         """A nest for the keys of one block."""
         found = self.found
-        key = found.mixed.inner[-1].var if stage is found.mixed else key_of(stage)
+        key = found.key(stage).var
         place = Var(self.loop) * index(self.keys) + Var(key)
         inside = place < found.keys
         is_guarded = self.is_cut and (stage in found.before or stage is found.mixed)

@@ -13,11 +13,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dlc.core.types import DType
-from dlc.schedule.loop import Func, accumulation, allocs
+from dlc.schedule.edit import sites
+from dlc.schedule.loop import For, Func, If, accumulation, allocs
 from dlc.schedule.nest import Stage, stages
-from dlc.te.expr import ONE, ZERO, Binary, BinOp, Cast, Const, Expr, Load, Unary, UnOp, Var
+from dlc.te.expr import (
+    ONE,
+    ZERO,
+    Binary,
+    BinOp,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnOp,
+    Var,
+)
 from dlc.te.simplify import canonical, surely_equal
-from dlc.te.transform import loads, substitute
+from dlc.te.tensor import identity
+from dlc.te.transform import free_vars, loads, substitute
 
 KEY = "#key"  # stands for the loop over keys, in whichever stage
 
@@ -41,10 +56,19 @@ class Softmax:
         return self.weights.loops[-1].extent
 
     @property
+    def of_rows(self) -> tuple[Stage, ...]:
+        """Those that know no keys: one number for a row, made of another."""
+        return tuple(s for s in (self.base, self.factor) if s is not None)
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         """All of them, in any order."""
-        rest = (self.largest, self.base, self.exps, self.total, self.factor, self.weights)
-        return (*self.before, *(s for s in rest if s is not None), self.mixed)
+        rest = (self.largest, self.exps, self.total, self.weights, self.mixed)
+        return (*self.before, *rest, *self.of_rows)
+
+    def key(self, stage: Stage) -> For:
+        """The loop of a stage over keys."""
+        return stage.inner[-1] if stage is self.mixed else _key(stage)
 
 
 def find_softmax(func: Func, mixed: str) -> Softmax | str:
@@ -58,24 +82,43 @@ def find_softmax(func: Func, mixed: str) -> Softmax | str:
     softmax = found.softmax(total)
     if softmax is None or total.store.value.dtype is not DType.F32:
         return f"'{mixed}' sums nothing that a softmax weighs"
-    rows = softmax.mixed.loops[:-1]
+    rows, keys = softmax.mixed.loops[:-1], softmax.keys
     for stage in softmax.stages:
         same = len(stage.loops) == len(rows) + 1
         if not same or not all(
             surely_equal(a.extent, b.extent) for a, b in zip(stage.loops, rows, strict=False)
         ):
             return f"'{stage.buffer}' has other rows than '{mixed}'"
+        if stage not in softmax.of_rows and not surely_equal(softmax.key(stage).extent, keys):
+            return f"'{stage.buffer}' has other keys than '{softmax.weights.buffer}'"
+        if stage not in softmax.of_rows and _leaves_out(func, stage, softmax.key(stage).var):
+            return f"'{stage.buffer}' leaves keys out"
+        if not _starts_from_nothing(stage):
+            return f"'{stage.buffer}' starts from a number that counts"
     return softmax
 
 
-def key_of(stage: Stage) -> str:
-    """The loop over keys: the innermost one of a reduction over them, else the last."""
-    summed = stage.factors is None or _is_scalar(stage)
-    return stage.inner[-1].var if stage.is_reduction and summed else stage.loops[-1].var
+def _key(stage: Stage) -> For:
+    """The loop over keys: the innermost one of a reduction to numbers of rows, else the last."""
+    return stage.inner[-1] if stage.is_reduction and _is_scalar(stage) else stage.loops[-1]
 
 
 def _is_scalar(stage: Stage) -> bool:
     return stage.loops[-1].extent == ONE
+
+
+def _leaves_out(func: Func, stage: Stage, key: str) -> bool:
+    """Whether a guard tells keys apart."""
+    around = next(s.around for s in sites(func.body) if s.store is stage.store)
+    return any(isinstance(outer, If) and key in free_vars(outer.cond) for outer in around)
+
+
+def _starts_from_nothing(stage: Stage) -> bool:
+    """Whether a reduction adds to what changes nothing."""
+    if stage.start is None:
+        return True
+    op = accumulation(stage.store)
+    return op is not None and stage.start.value == identity(op, stage.value.dtype)
 
 
 def general(expr: Expr, stage: Stage, key: str) -> Expr:
@@ -107,6 +150,8 @@ class _Finder:
         if exps is None or total is None:
             return None
         if accumulation(total.store) is not BinOp.ADD or not self.is_read(total, exps, total.value):
+            return None
+        if len(total.inner) != 1 or not _weighs(mixed, weights.buffer):
             return None
         match _without_flush(exps.value):
             case Unary(UnOp.EXP, Binary(BinOp.SUB, value, Load() as shift)):
@@ -140,13 +185,13 @@ class _Finder:
             largest = self.only({self.at(base, x) for x in loads(base.value)})
         if base is None or largest is None or accumulation(largest.store) is not BinOp.MAX:
             return None
-        wanted = general(value, exps, key_of(exps))
+        wanted = general(value, exps, _key(exps).var)
         if largest.value.dtype is not DType.F32 or not largest.inner:
             return None
-        if general(largest.value, largest, key_of(largest)) != wanted:
+        if general(largest.value, largest, _key(largest).var) != wanted:
             return None
         before = self.before(exps, value)
-        if before is None:
+        if before is None or not self.is_by_key(before):
             return None
         own = None if base is largest else base
         return Softmax(before, largest, own, exps, total, factor, weights, mixed)
@@ -158,11 +203,16 @@ class _Finder:
             stage = self.known.get(load.buffer)
             if stage is None or load.buffer not in self.made:
                 continue
-            if stage is reader or not self.reads(reader, key_of(reader), stage, load):
+            if stage is reader or not self.reads(reader, _key(reader).var, stage, load):
                 return None
             found += [s for s in self.before(stage, stage.value) or () if s not in found]
             found += [stage] if stage not in found else []
         return tuple(found)
+
+    def is_by_key(self, before: tuple[Stage, ...]) -> bool:
+        """Whether stages read each other at their own row and key only."""
+        pairs = [(s, x) for s in before for x in loads(s.value)]
+        return all(self.at(s, x) for s, x in pairs if self.known.get(x.buffer) in before)
 
     def sources(self, reader: Stage, key: str) -> list[Stage]:
         """The intermediate stages that a stage reads at its own row and key."""
@@ -180,7 +230,7 @@ class _Finder:
         stage = self.known.get(load.buffer)
         if stage is None or load.buffer not in self.made:
             return None
-        return stage if self.reads(reader, key_of(reader), stage, load) else None
+        return stage if self.reads(reader, _key(reader).var, stage, load) else None
 
     def is_read(self, reader: Stage, stage: Stage, value: Expr) -> bool:
         return isinstance(value, Load) and self.at(reader, value) is stage
@@ -198,10 +248,40 @@ class _Finder:
         return some[0] if len(some) == 1 else None
 
 
+def _weighs(mixed: Stage, weights: str) -> bool:
+    """Whether what is summed up is proportional to the weights, but for rounding."""
+    assert mixed.factors is not None, "a sum of products"
+    reading = [f for f in mixed.factors if _reads(f, weights)]
+    return len(reading) == 1 and _is_share(reading[0], weights)
+
+
+def _is_share(factor: Expr, weights: str) -> bool:
+    """Whether a factor is a weight, rounded, or a part that rounding makes of it."""
+    match factor:
+        case Load():
+            return factor.buffer == weights
+        case Cast(dtype, a):
+            return dtype.is_float and _is_share(a, weights)
+        case Unary(UnOp.FLUSH | UnOp.TF32, a):
+            return _is_share(a, weights)
+        case Binary(BinOp.SUB, a, b):
+            return _is_share(a, weights) and _is_share(b, weights)
+        case Select(cond, a, b):
+            return not _reads(cond, weights) and all(_is_share(x, weights) for x in (a, b))
+        case _:
+            return False
+
+
+def _reads(expr: Expr, buffer: str) -> bool:
+    return any(x.buffer == buffer for x in loads(expr))
+
+
 def _plain(value: Expr) -> Expr:
     """A value without what rounds it at the end."""
     match value:
-        case Cast(_, a) | Unary(UnOp.FLUSH, a):
+        case Cast(dtype, a) if dtype.is_float:
+            return _plain(a)
+        case Unary(UnOp.FLUSH, a):
             return _plain(a)
         case _:
             return value

@@ -148,9 +148,64 @@ def test_weights_by_a_reciprocal_and_a_base_of_their_own_are_a_softmax() -> None
         ("e[g, h] / s[g, 0]", "s[g, 0] / e[g, h]"),
         ("e[g, h] / s[g, 0]", "e[g, h] + s[g, 0]"),
         ("w[p, r] * v[r, q]", "w[p, 5 - r] * v[r, q]"),
+        ("w[p, r] * v[r, q]", "(w[p, r] + 1.0) * v[r, q]"),  # not proportional to the weights
+        ("w[p, r] * v[r, q]", "exp(w[p, r]) * v[r, q]"),
+        ("w[p, r] * v[r, q]", "(w[p, r] * v[r, q]) * w[p, r]"),
+        ("w[p, r] * v[r, q]", "w[p, r] * w[p, r]"),
+        ("w[p, r] * v[r, q]", "(0.0 if w[p, r] < 0.5 else w[p, r]) * v[r, q]"),
+        ("e[g, h] / s[g, 0]", "f32(i32(e[g, h] / s[g, 0]))"),
     ],
 )
 def test_what_is_no_softmax_is_left_alone(old: str, new: str) -> None:
     assert old in TEXT
     with pytest.raises(ScheduleError, match="sums nothing that a softmax weighs"):
         online(parse_func(TEXT.replace(old, new)), 4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("for k in range(6)", "for k in range(5)", "'m' has other keys"),
+        ("for d in range(6)", "for d in range(5)", "'s' has other keys"),
+        ("for r in range(6)", "for r in range(5)", "'o' has other keys"),
+        ("m[i, u] = -inf", "m[i, u] = 0.0", "'m' starts from a number that counts"),
+        ("s[c, t] = 0.0", "s[c, t] = 1.0", "'s' starts from a number that counts"),
+        ("o[p, q] = 0.0", "o[p, q] = 1.0", "'o' starts from a number that counts"),
+        (
+            "                s[c, t] += e[c, d]",
+            "                if d < 5:\n                    s[c, t] += e[c, d]",
+            "'s' leaves keys out",
+        ),
+    ],
+)
+def test_a_softmax_of_other_keys_than_it_weighs_is_left_alone(
+    old: str, new: str, reason: str
+) -> None:
+    assert old in TEXT
+    with pytest.raises(ScheduleError, match=reason):
+        online(parse_func(TEXT.replace(old, new)), 4)
+
+
+@pytest.mark.parametrize(("key", "is_taken"), [("tb", True), ("5 - tb", False)])
+def test_scores_are_made_of_numbers_of_their_own_key(key: str, *, is_taken: bool) -> None:
+    text = TEXT.replace(
+        "    for i in range(3):\n",
+        "    for ya in range(3):\n        for yb in range(6):\n"
+        "            y0[ya, yb] = x[ya, yb] * 2.0\n"
+        "    for ta in range(3):\n        for tb in range(6):\n"
+        f"            t0[ta, tb] = y0[ta, tb] + y0[ta, {key}]\n"
+        "    for i in range(3):\n",
+        1,
+    )
+    made = "".join(f'    {b} = alloc(f32[3, 6], "local")\n' for b in ("y0", "t0"))
+    text = text.replace("    m = alloc", made + "    m = alloc", 1)
+    text = text.replace("x[i, k]", "t0[i, k] + y0[i, k]")
+    func = parse_func(text.replace("x[a, b]", "t0[a, b] + y0[a, b]"))
+    if not is_taken:
+        with pytest.raises(ScheduleError, match="sums nothing that a softmax weighs"):
+            online(func, 4)
+        return
+    x = np.random.default_rng(5).normal(size=(3, 6)).astype(np.float32)
+    arrays = {"x": x, "v": x.reshape(6, 3)[:, :2].copy()}
+    want, got = (run_func(f, {}, arrays)["out"] for f in (func, online(func, 4)))
+    np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=2e-3)
