@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from dlc.core.errors import UserError
 from dlc.core.machine import usable_cores
 from dlc.testing import campaign
 from dlc.testing.campaign import Summary, signature
@@ -77,6 +78,9 @@ def _campaign(
             campaign.run(left, folder, processes=jobs, budget=budget, report=report)
         except KeyboardInterrupt:
             stopped = True
+        except UserError as error:
+            _CONSOLE.print(str(error), markup=False)
+            return error.exit_code
     _print(summary, time.monotonic() - began)
     if stopped:
         _CONSOLE.print("stopped; the same command goes on from here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import select
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dlc.core.errors import UserError
 from dlc.testing.check import FAILURES, VARIANTS, Verdict
 from dlc.testing.process import Answer, Worker
 
@@ -90,11 +92,19 @@ def run(
         budget: seconds after which no model is begun.
         seconds: how long one model may take.
         report: called with every answer.
+
+    Raises:
+        UserError: another campaign writes to the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + budget if budget is not None else float("inf")
     pending = iter(seeds)
     with ExitStack() as stack, open(folder / "log.jsonl", "a") as log:
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            reason = f"another campaign writes to {folder}"
+            raise UserError(detail=reason, hint="wait for it, or give another --folder") from None
         workers = [
             stack.enter_context(Worker(folder / f"worker{i}", seconds)) for i in range(processes)
         ]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from onnx import helper
 
+from dlc.core.errors import UserError
 from dlc.graph.ops.binary import Sub
 from dlc.te import tensor as te
 from dlc.testing import campaign
@@ -159,6 +163,17 @@ def test_a_crash_of_another_engine_is_not_ours(tmp_path):
 
 
 @pytest.mark.slow
+def test_one_campaign_at_a_time_writes_to_a_folder(tmp_path):
+    with open(tmp_path / "log.jsonl", "a") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another campaign"):
+            campaign.run([1000], tmp_path, processes=1)
+        run = [sys.executable, "-m", "dlc.testing", "--count", "1", "--folder", str(tmp_path)]
+        ended = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert ended.returncode == UserError.exit_code, ended.stderr
+    assert "another campaign" in " ".join(ended.stdout.split())
+
+
 def test_a_campaign_goes_on_where_it_stopped(tmp_path):
     campaign.run([1000, 1001], tmp_path, processes=1)
     with open(tmp_path / "log.jsonl", "a") as log:
