@@ -265,6 +265,43 @@ def test_branches_of_two_ranks_may_follow_each_other():
         np.testing.assert_array_equal(compiled(x), [sum(sizes)])
 
 
+def test_branches_of_two_ranks_in_a_body_whose_result_has_the_name_of_an_outer_value():
+    text = """(float[n,1] x, bool c, int64 k) => (float y) <bool go = {1}, float none = {0}> {
+        total = Mul(x, x)
+        z = Loop(k, go, none) <body = step (int64 i, bool d, float before) => (bool d2, total) {
+            d2 = Identity(d)
+            s = If(c) <
+                then_branch = yes () => (float[p,q] a) { a = Add(x, x) },
+                else_branch = no () => (float[r] b) <int64[1] last = {1}> { b = Squeeze(x, last) }>
+            t = ReduceSum<keepdims=0>(s)
+            total = Add(before, t)
+        }>
+        t2 = ReduceSum<keepdims=0>(total)
+        y = Add(z, t2)
+    }"""
+    compiled = dlc.compile(model(text))
+    x, steps = np.array([[1], [2], [4]], np.float32), np.array(3)
+    np.testing.assert_array_equal(compiled(x, TRUE, steps), 3 * 14 + 21)
+    np.testing.assert_array_equal(compiled(x, FALSE, steps), 3 * 7 + 21)
+
+
+def test_what_follows_branches_of_two_ranks_reads_no_value_of_a_branch():
+    text = """(float[n,1] x, bool c) => (float y) <int64[1] last = {1}> {
+        t = Mul(x, x)
+        s = If(c) <
+            then_branch = yes () => (float[p,q] a) { t = Add(x, x) a = Identity(t) },
+            else_branch = no () => (float[r] b) { b = Squeeze(x, last) }>
+        u = ReduceSum<keepdims=0>(t)
+        v = Mul(s, u)
+        y = ReduceSum<keepdims=0>(v)
+    }"""
+    compiled = dlc.compile(model(text))
+    x = np.array([[1], [2], [4]], np.float32)
+    np.testing.assert_array_equal(compiled(x, FALSE), 7 * 21)
+    with pytest.raises(dlc.UserError, match="its then branch cannot run: its result would be"):
+        compiled(x, TRUE)
+
+
 @pytest.mark.parametrize(
     ("declared", "rest"), [("a,b,c", "y = Neg(s)"), ("a,b,c", "y = Transpose<perm=[0,1,2]>(s)")]
 )

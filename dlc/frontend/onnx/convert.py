@@ -8,12 +8,7 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from dlc.core.errors import (
-    LimitError,
-    ModelError,
-    ShapeError,
-    UnsupportedOperator,
-)
+from dlc.core.errors import LimitError, ModelError, ShapeError, UnsupportedOperator
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.context import Context, OnlySize
 from dlc.frontend.onnx.fallback import function_body
@@ -251,7 +246,8 @@ class _Driver:
                 convert(node)
             except RanksDiffer as found:
                 self.ctx.node = node
-                wanted = [v for v in graph.outputs if v.name not in self.env]
+                left = {name for later in nodes[place:] for name in later.outputs}
+                wanted = [v for v in graph.outputs if v.name in left]
                 self.forks += 1
                 made = None
                 if self.forks <= _MAX_FORKS:

@@ -9,6 +9,7 @@ from dlc.core.errors import ShapeError, UnsupportedOperator
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.loops import RanksDiffer, branch, only_branch
 from dlc.frontend.onnx.model import OnnxGraph, OnnxNode, OnnxValue
+from dlc.frontend.onnx.order import reads
 from dlc.graph.graph import Value
 
 
@@ -50,7 +51,10 @@ def of_wanted_rank(ctx: Context, found: RanksDiffer) -> tuple[Value, ...]:
 def _continued(
     node: OnnxNode, graph: OnnxGraph, rest: Sequence[OnnxNode], wanted: Sequence[OnnxValue]
 ) -> OnnxGraph | None:
-    """A branch of an If that goes on with the nodes behind it; None where names are used twice."""
+    """A branch of an If that goes on with the nodes behind it.
+
+    None where a name of the branch is another value's behind it.
+    """
     passed = [
         OnnxNode("", "", "Identity", node.opset, (own.name,), (name,), {})
         for own, name in zip(graph.outputs, node.outputs, strict=False)
@@ -58,6 +62,7 @@ def _continued(
     ]
     inside = {name for inner in graph.nodes for name in inner.outputs if name} | {*graph.constants}
     behind = {name for outer in (node, *rest) for name in outer.outputs if name}
-    if inside & behind:
+    needed = {name for outer in rest for name in reads(outer)} | {v.name for v in wanted}
+    if inside & (behind | needed):
         return None
     return replace(graph, nodes=(*graph.nodes, *passed, *rest), outputs=tuple(wanted))

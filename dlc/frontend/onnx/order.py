@@ -68,7 +68,7 @@ def in_order(label: str, graph: OnnxGraph, outside: Collection[str] = ()) -> Onn
     waiting: list[int] = []
     readers: dict[int, list[int]] = {}
     for index, node in enumerate(graph.nodes):
-        needs = {name for name in _reads(node) if name not in given}
+        needs = {name for name in reads(node) if name not in given}
         if missing := next((name for name in sorted(needs) if name not in makers), None):
             reason = f"node '{node.label}' reads '{missing}', which nothing computes"
             raise ModelError(model=label, reason=reason)
@@ -92,7 +92,7 @@ def in_order(label: str, graph: OnnxGraph, outside: Collection[str] = ()) -> Onn
     return replace(graph, nodes=tuple(graph.nodes[i] for i in order))
 
 
-def _reads(node: OnnxNode) -> Iterator[str]:
+def reads(node: OnnxNode) -> Iterator[str]:
     """The names a node reads, those captured by its subgraphs included."""
     yield from filter(None, node.inputs)
     for value in node.attributes.values():
@@ -105,5 +105,5 @@ def captured(graph: OnnxGraph) -> Iterator[str]:
     own = {v.name for v in graph.inputs} | set(graph.constants)
     own.update(name for node in graph.nodes for name in node.outputs)
     for node in graph.nodes:
-        yield from (name for name in _reads(node) if name not in own)
+        yield from (name for name in reads(node) if name not in own)
     yield from (v.name for v in graph.outputs if v.name not in own)
