@@ -124,6 +124,9 @@ def test_a_value_of_the_wrong_type_is_refused():
         (NODE("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[0, 1]), "positive"),
         (NODE("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], pads=[1, 1]), "pads has 2"),
         (NODE("ConstantOfShape", ["k"], ["y"], value=numpy_helper.from_array(one([1, 2]))), "2 el"),
+        (NODE("ConstantOfShape", ["far"], ["y"]), "beyond all limits"),
+        (NODE("GroupNormalization", ["x", "k", "k"], ["y"], num_groups=0), "0 groups"),
+        (NODE("GroupNormalization", ["k", "k", "k"], ["y"], num_groups=1), "1 groups of i64[1]"),
         (NODE("Frobnicate", ["x"], ["y"]), "no converter"),
         (NODE("Expand", ["x", "t"], ["y"]), "no whole numbers"),
         (NODE("BatchNormalization", ["k"] * 5, ["y", "m", "v"], training_mode=1), "of channels"),
@@ -132,6 +135,7 @@ def test_a_value_of_the_wrong_type_is_refused():
 def test_values_nobody_knows_are_refused(node, word):
     constants = {
         "s": one([1, 1, 2, 2]), "p": np.int64([0] * 8), "t": np.bool_(True), "k": np.int64([1]),
+        "far": np.int64([0, 2**62, 8]),
     }  # fmt: skip
     assert word in refused(node, constants=constants, opset=20)
 

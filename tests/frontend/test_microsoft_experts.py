@@ -108,7 +108,9 @@ def test_what_is_not_handled_is_refused(attributes, why):
 @pytest.mark.parametrize(
     ("inputs", "why"),
     [(["x", "r", "w"], "no second layer"),
-     (["x", "r", "w", "b", "v", "c", "w"], "a third layer beside the activation 'relu'")],
+     (["x", "r", "w", "b", "v", "c", "w"], "a third layer beside the activation 'relu'"),
+     (["x", "r", "b", "b", "v"], "experts f32"),
+     (["x", "w", "w", "b", "v"], " for f32")],
 )  # fmt: skip
 def test_layers_that_do_not_belong_are_refused(inputs, why):
     with pytest.raises(UnsupportedModel, match=why):

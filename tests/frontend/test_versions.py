@@ -218,6 +218,7 @@ def test_before_opset_5_a_shape_is_an_attribute():
         (NODE("Split", ["x"], ["y", "z"], axis=3), 13, "2 equal parts"),
         (NODE("BatchNormalization", ["x"] * 5, ["y"], spatial=0), 8, "spatial"),
         (NODE("Mod", ["x", "x"], ["y"]), 9, "no converter"),
+        (NODE("Add", ["x", "x"], ["y"], broadcast=1, axis=-5), 6, "no room for the second"),
         (NODE("ReduceSum", ["x"], ["y"], axes=[1]), 13, "attribute 'axes'"),
         (NODE("Upsample", ["x"], ["y"], scales=[1.0, 1, 0.5, 2]), 8, "another smaller"),
     ],

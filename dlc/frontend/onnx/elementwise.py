@@ -117,7 +117,7 @@ def _legacy_broadcast(ctx: Context, a: Value, b: Value, axis: int | None) -> Val
         return b
     start = axis + a.type.rank if axis < 0 else axis
     after = a.type.rank - start - b.type.rank
-    if after < 0:
+    if start < 0 or after < 0:
         ctx.refuse(f"axis {axis} leaves no room for the second operand")
     return ctx.call(Reshape(shape=(*b.type.shape, *[te.ONE] * after)), b)
 

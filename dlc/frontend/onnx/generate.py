@@ -78,7 +78,7 @@ def fill(ctx: Context, element: Array, sizes: Sequence[Expr]) -> Value:
             ctx.refuse(f"size {size} is negative")
     if all(isinstance(s, Const) for s in sizes):
         shape = tuple(int(s.value) for s in sizes if isinstance(s, Const))
-        if math.prod(shape) * element.itemsize > ctx.limits.tensor_bytes:
+        if math.prod(max(n, 1) for n in shape) * element.itemsize > ctx.limits.tensor_bytes:
             ctx.refuse(f"a tensor of shape {list(shape)} is beyond all limits")
         return ctx.constant(np.broadcast_to(element, shape))
     return ctx.call(Expand(shape=tuple(sizes)), ctx.constant(element))

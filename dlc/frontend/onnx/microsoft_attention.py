@@ -117,6 +117,8 @@ class Attention:
 
 def heads_of(ctx: Context, x: Value, heads: int) -> Value:
     """[batch, length, heads * size] -> [batch, heads, length, size]."""
+    if x.type.rank != 3 or heads < 1:
+        ctx.refuse(f"{heads} heads of {x.type}")
     batch, length, width = x.type.shape
     shape = (batch, length, index(heads), canonical(width // heads))
     return transpose(ctx, reshape_to(ctx, x, shape), (0, 2, 1, 3))
@@ -130,6 +132,13 @@ def fixed(ctx: Context, size: Expr) -> int:
     if not value:
         ctx.refuse("its heads have no elements to tell the scale", "state scale")
     return int(value)
+
+
+def _third(ctx: Context, made: Value) -> int:
+    """The width of queries, keys or values that lie side by side."""
+    if made.type.rank != 3:
+        ctx.refuse(f"queries, keys and values of type {made.type}")
+    return fixed(ctx, made.type.shape[2]) // 3
 
 
 def parts_of(ctx: Context, x: Value, sizes: Sequence[int]) -> list[Value]:
@@ -192,7 +201,7 @@ def convert_attention(
         ctx.refuse("do_rotary and past_present_share_buffer are not handled")
     made = ctx.call(MatMul(), x, weights)
     made = made if bias is None else ctx.call(Add(), made, bias)
-    third = fixed(ctx, made.type.shape[2]) // 3
+    third = _third(ctx, made)
     how = Attention(num_heads, scale, bool(unidirectional), mask_filter_value)
     sizes = qkv_hidden_sizes or (third,) * 3
     return _self_attention(ctx, made, sizes, mask, past, attention_bias, how)
@@ -225,7 +234,7 @@ def convert_quantized_attention(
     real = cast_to(ctx, whole, x_scale.type.dtype)
     factor = ctx.call(Mul(), reshape_to(ctx, x_scale, ()), along(ctx, w_scale, (-1, 0), real))
     made = ctx.call(Add(), ctx.call(Mul(), real, factor), bias)
-    third = fixed(ctx, made.type.shape[2]) // 3
+    third = _third(ctx, made)
     how = Attention(num_heads, scale, bool(unidirectional), mask_filter_value)
     return _self_attention(ctx, made, (third,) * 3, mask, past, None, how)
 
@@ -247,6 +256,7 @@ def convert_rotary_embedding(
     """Pairs of elements turned by an angle that grows with the position."""
     if is_packed_batching or scale != 1.0 or x.type.rank not in (3, 4):
         ctx.refuse(f"is_packed_batching, scale = {scale} or {x.type} is not handled")
+    _check_angles(ctx, cos, sin)
     flat = x.type.shape
     if x.type.rank == 3:
         x = heads_of(
@@ -259,6 +269,11 @@ def convert_rotary_embedding(
     return made if len(flat) == 4 else reshape_to(ctx, transpose(ctx, made, (0, 2, 1, 3)), flat)
 
 
+def _check_angles(ctx: Context, cos: Value, sin: Value) -> None:
+    if {cos.type.rank, sin.type.rank} != {2}:
+        ctx.refuse(f"angles of types {cos.type} and {sin.type}, not [positions, pairs]")
+
+
 def rotated(
     ctx: Context, x: Value, positions: Value, cos: Value, sin: Value, *, interleaved: bool
 ) -> Value:
@@ -267,6 +282,7 @@ def rotated(
     Shapes:
         x: [batch, heads, n, size]; positions: [batch or 1, n]; cos, sin: [positions, pairs] -> as x
     """
+    _check_angles(ctx, cos, sin)
     turned = 2 * fixed(ctx, cos.type.shape[1])
     batch, heads, length, size = x.type.shape
     at = checked(ctx, positions, cos.type.shape[:1], negative=False)

@@ -125,6 +125,9 @@ def convert_moe(
     how = Activation(
         activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion
     )
+    layers = [v.type for v in (first, second, third) if v is not None]
+    if x.type.rank not in (2, 3) or router.type.rank != 2 or any(t.rank != 3 for t in layers):
+        ctx.refuse(f"experts {', '.join(map(str, layers))} of {router.type} for {x.type}")
     hidden = x.type.shape[-1]
     rows = unsqueeze(ctx, reshape_to(ctx, x, (router.type.shape[0], hidden)), (0,))
     beside = None if third is None else _layer(ctx, rows, third, third_bias)

@@ -54,8 +54,9 @@ def convert_matmul_bnb4(
     transB: int = 1,  # noqa: N803
 ) -> Value:
     """A product with weights of four bits that number floats in a table, times one per block."""
-    if not transB or quant_type not in (0, 1) or block_size < 1:
-        ctx.refuse(f"transB = {transB}, quant_type = {quant_type} in blocks of {block_size}")
+    if not transB or quant_type not in (0, 1):
+        ctx.refuse(f"transB = {transB}, quant_type = {quant_type}")
+    _check_packed(ctx, b, (N, K), block_size)
     data, factors = ctx.array(b), ctx.array(absmax)
     if data is None or factors is None:
         ctx.refuse("its weights are computed at run time")
@@ -66,6 +67,13 @@ def convert_matmul_bnb4(
     matrix = (_TABLES[quant_type][numbers] * scale).reshape(N, K).T.astype(factors.dtype)
     weight = ctx.constant(np.ascontiguousarray(matrix))
     return ctx.call(MatMul(), a, cast_to(ctx, weight, a.type.dtype))
+
+
+def _check_packed(ctx: Context, b: Value, sizes: tuple[int, int], block_size: int) -> None:
+    """Refuse what are no bytes of a matrix in blocks."""
+    if b.type.dtype is not DType.U8 or min(*sizes, block_size) < 1:
+        rows, columns = sizes
+        ctx.refuse(f"{rows} x {columns} weights of {b.type.dtype} in blocks of {block_size}")
 
 
 def _nibbles(data: Array) -> Array:
@@ -152,6 +160,7 @@ def convert_matmul_n_bits(
         ctx.refuse("weight_prepacked: the layout is that of one kind of GPU")
     if bits not in (2, 4, 8):
         ctx.refuse(f"weights of {bits} bits are not handled")
+    _check_packed(ctx, b, (N, K), block_size)
     data, factors = ctx.array(b), ctx.array(scales)
     given = None if zeros is None else ctx.array(zeros)
     if data is None or factors is None or (zeros is not None and given is None):

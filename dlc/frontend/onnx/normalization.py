@@ -158,6 +158,8 @@ def convert_group_norm_by_group(
     ctx: Context, x: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5
 ) -> Value:
     """Until opset 21 there was one scale and one bias for each group."""
+    if x.type.rank < 2 or num_groups < 1 or {scale.type.rank, bias.type.rank} != {1}:
+        ctx.refuse(f"{num_groups} groups of {x.type} with {scale.type} and {bias.type}")
     repeats = x.type.shape[1] // num_groups
 
     def for_channels(value: Value) -> Value:
