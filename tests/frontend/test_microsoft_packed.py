@@ -242,12 +242,14 @@ def test_a_spectrum_and_back():
         (microsoft("MultiHeadAttention", ["x"], num_heads=2), "packed"),
         (microsoft("RotaryEmbedding", ["x", "b", "s", "s"], num_heads=-1), "-1 heads"),
         (microsoft("Attention", ["b", "b"], num_heads=2), "queries, keys and values"),
+        (microsoft("MultiHeadAttention", ["x", "x", "s"], num_heads=2), "packed"),
+        (microsoft("EmbedLayerNormalization", ["i", "", "s", "s", "", "v", "v"]), "of words are"),
         (microsoft("RotaryEmbedding", ["x", "b", "b", "s"]), "angles"),
         (microsoft("DynamicQuantizeLSTM", ["x", "x", "x"]), "no scale"),
     ],
 )  # fmt: skip
 def test_what_is_not_handled_is_refused(node, why):
-    constants = {"b": u8(8), "s": real(1, 1)}
+    constants = {"b": u8(8), "s": real(1, 1), "v": real(1), "i": np.int32([0])}
     proto = model([node], {"x": (3, 4, 8)}, {n: c for n, c in constants.items() if n in node.input})
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     with pytest.raises(UnsupportedModel, match=why):

@@ -212,6 +212,7 @@ def test_before_opset_5_a_shape_is_an_attribute():
     [
         (NODE("Clip", ["x"], ["y"], min=0.0), 11, "attribute 'min'"),
         (NODE("Clip", ["x", "x"], ["y"]), 10, "operand 2"),
+        (NODE("Clip", ["k"], ["y"], max=np.inf), 10, "elements of type i64"),
         (NODE("Softmax", ["x"], ["y"], axis=4), 13, "axis 4"),
         (NODE("Squeeze", ["x"], ["y"], axes=[0]), 13, "attribute 'axes'"),
         (NODE("Squeeze", ["x"], ["y"], axes=[0]), 11, "must have size 1"),
@@ -224,7 +225,7 @@ def test_before_opset_5_a_shape_is_an_attribute():
     ],
 )
 def test_what_a_version_lacks_is_refused(node, opset, word):
-    proto = model([node], {"x": X.shape}, outputs=node.output, opset=opset)
+    proto = model([node], {"x": X.shape}, {"k": np.int64([1])}, outputs=node.output, opset=opset)
     with pytest.raises(UnsupportedModel, match=word):
         import_model(load_model(proto))
 

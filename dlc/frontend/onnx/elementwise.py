@@ -221,7 +221,9 @@ def _dropped(ctx: Context, x: Value) -> Value | tuple[Value, ...]:
 def convert_clip_attributes(
     ctx: Context, x: Value, *, min: float | None = None, max: float | None = None
 ) -> Value:
-    """Bounds as attributes, until opset 11."""
+    """Bounds as attributes, until opset 11; they are floats, and so is the operand."""
+    if not x.type.dtype.is_float:
+        ctx.refuse(f"bounds of elements of type {x.type.dtype}")
     return ctx.call(activation.Clip(min=min, max=max), x)
 
 

@@ -104,6 +104,8 @@ def convert_quantized_embed(
 
 def _places(ctx: Context, table: Value, ids: Value, positions: Value | None) -> Value:
     """The embeddings of positions, which by default count from the first word."""
+    if ids.type.rank != 2:
+        ctx.refuse(f"the numbers of words are {ids.type}, not [batch, length]")
     if positions is None:
         return slice_axes(ctx, table, [ZERO], [ids.type.shape[1]], [0], [1])
     return _rows(ctx, table, positions)

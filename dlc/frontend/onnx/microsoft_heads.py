@@ -117,10 +117,11 @@ def _apart(
     if query.type.rank == 5 and key is None and value is None:
         q, k, v = _unpacked(ctx, query, 3)
         return q, k, v
-    if key is not None and value is None and key.type.rank == 5:
+    ranks = [v.type.rank for v in (query, key, value) if v is not None]
+    if value is None and ranks == [3, 5] and key is not None:
         k, v = _unpacked(ctx, key, 2)
         return query, k, v
-    if key is None or value is None or query.type.rank != 3 or key.type.rank not in (3, 4):
+    if key is None or value is None or ranks[0] != 3 or not {*ranks[1:]} <= {3, 4}:
         ctx.refuse("its queries, keys and values are packed in a way that is not known")
     return query, key, value
 
