@@ -131,6 +131,11 @@ def surely_divides(factor: int, size: Expr, bounds: Bounds = _NONE) -> bool:
 
 def to_poly(expr: Expr, bounds: Bounds) -> Poly:
     """An index expression as a polynomial; nobody may change it."""
+    match expr:
+        case Const(value, _):
+            return {(): int(value)} if value else {}
+        case Var():
+            return {(expr,): 1}
     if not bounds:
         return _size_poly(expr)
     known = tuple((name, *bounds[name]) for name in _variables(expr) if name in bounds)
@@ -155,10 +160,6 @@ def _size_poly(expr: Expr) -> Poly:
 
 def _to_poly(expr: Expr, bounds: Bounds) -> Poly:  # noqa: C901 - a case per node
     match expr:
-        case Const(value, _):
-            return {(): int(value)} if value else {}
-        case Var():
-            return {(expr,): 1}
         case Binary(BinOp.ADD, a, b):
             return add(to_poly(a, bounds), to_poly(b, bounds))
         case Binary(BinOp.SUB, a, b):

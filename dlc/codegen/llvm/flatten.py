@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 from dlc.codegen.llvm.digits import join_digits
 from dlc.core.types import INDEX
 from dlc.te.affine import loop_bounds
-from dlc.te.expr import ZERO, Const, Expr, Var
-from dlc.te.poly import Monomial, Poly
+from dlc.te.expr import Const, Expr, Var
+from dlc.te.poly import Monomial, Poly, add, multiply, scale
 from dlc.te.simplify import to_poly
 from dlc.te.transform import free_vars, substitute
 
@@ -30,19 +30,17 @@ class Flat(NamedTuple):
     rest: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Form:
     """An index expression, ready to be evaluated quickly under many values of unrolled variables.
 
-    A plain form is `flat` plus the sum of factor * value over `steps`; any other form is worked
-    out once for each tuple of values of `names`.
+    It is the sum of factor * value over `steps` and of `rest`, in which terms read the unrolled
+    variables `names` in other ways. `memo` has that rest by the values of `names`.
     """
 
-    expr: Expr
-    flat: Flat
     steps: tuple[tuple[str, int], ...]
+    rest: Poly
     names: tuple[str, ...]
-    plain: bool
     memo: dict[tuple[int, ...], Flat] = field(default_factory=dict)
 
 
@@ -62,9 +60,12 @@ class Flattener:
         self.lane_var: str | None = None
         self.lanes = 0
         self.rests: list[Poly] = [{}]
-        self._forms: dict[tuple[int, bool], Form] = {}
+        # Indices are known by identity: hashing a deep tree costs more than all the rest. Beside
+        # its form stands what has the identity, so that nothing else can get it.
+        self._forms: dict[tuple[int, bool], tuple[Form, Expr]] = {}
+        self._elements: dict[tuple[int, int, bool], tuple[Form, object, object]] = {}
         self._rest_ids: dict[frozenset[tuple[Monomial, int]], int] = {frozenset(): _EMPTY}
-        self._flat_exprs: dict[tuple[int, int], tuple[Expr, object, object]] = {}
+        self._products: dict[tuple[Monomial, tuple[tuple[str, int], ...]], Poly] = {}
 
     # Variables.
 
@@ -84,58 +85,77 @@ class Flattener:
 
     def flat(self, expr: Expr) -> Flat:
         """Evaluate an index expression under the current values of unrolled variables."""
-        # Expressions are cached by identity: hashing a deep tree costs more than all the rest.
-        # The form keeps its expression alive, so an id is never reused.
-        form = self._forms.get((id(expr), self.lane_var is None))
-        if form is None:
-            form = self._form(expr)
-            self._forms[(id(expr), self.lane_var is None)] = form
-        if form.plain:
-            if not form.steps:
-                return form.flat
-            const, lane, rest = form.flat
-            fixed = self.fixed
-            for name, factor in form.steps:
-                const += fixed[name] * factor
-            return Flat(const, lane, rest)
-        key = tuple([self.fixed[name] for name in form.names])
-        found = form.memo.get(key)
+        key = (id(expr), self.lane_var is None)
+        found = self._forms.get(key)
         if found is None:
-            env = {name: Const(self.fixed[name], INDEX) for name in form.names}
-            found = self._split(self._poly(substitute(form.expr, env)))
-            form.memo[key] = found
-        return found
+            found = self._forms[key] = (self._form(to_poly(expr, self.bounds)), expr)
+        return self._evaluate(found[0])
 
     def element(self, index: tuple[Expr, ...], strides: tuple[Expr, ...]) -> Flat:
         """The position of an element, in elements, from its index and its buffer's strides."""
-        key = (id(index), id(strides))
-        found = self._flat_exprs.get(key)
+        key = (id(index), id(strides), self.lane_var is None)
+        found = self._elements.get(key)
         if found is None:
-            total: Expr = ZERO
+            poly: Poly = {}
             for i, stride in zip(index, strides, strict=True):
-                total = total + i * stride
-            self._flat_exprs[key] = found = (total, index, strides)  # keeps both ids in use
-        return self.flat(found[0])
+                part = multiply(to_poly(i, self.bounds), to_poly(stride, self.bounds))
+                poly = add(poly, part)
+            found = self._elements[key] = (self._form(poly), index, strides)
+        return self._evaluate(found[0])
 
-    def _form(self, expr: Expr) -> Form:
-        poly = self._poly(expr)
+    def _evaluate(self, form: Form) -> Flat:
+        """A form under the current values of unrolled variables."""
+        fixed = self.fixed
+        key = tuple([fixed[name] for name in form.names])
+        found = form.memo.get(key)
+        if found is None:
+            found = form.memo[key] = self._split(self._worked_out(form))
+        if not form.steps:
+            return found
+        const, lane, rest = found
+        for name, factor in form.steps:
+            const += fixed[name] * factor
+        return Flat(const, lane, rest)
+
+    def _form(self, poly: Poly) -> Form:
         steps: list[tuple[str, int]] = []
-        others: Poly = {}
-        plain = True
-        for atoms, factor in poly.items():
+        rest: Poly = {}
+        names: set[str] = set()
+        for atoms, factor in join_digits(poly, self.bounds).items():
             match atoms:
                 case (Var(name),) if name in self.fixed:
                     steps.append((name, factor))
                 case _:
-                    others[atoms] = factor
-                    plain = plain and not any(free_vars(a) & self.fixed.keys() for a in atoms)
-        if plain:
-            return Form(expr, self._split(others), tuple(steps), (), True)
-        names = tuple(sorted(free_vars(expr) & self.fixed.keys()))
-        return Form(expr, Flat(0, 0, _EMPTY), (), names, False)
+                    rest[atoms] = factor
+                    names.update(self._unrolled_in(atoms))
+        return Form(tuple(steps), rest, tuple(sorted(names)))
 
-    def _poly(self, expr: Expr) -> Poly:
-        return join_digits(to_poly(expr, self.bounds), self.bounds)
+    def _unrolled_in(self, atoms: Monomial) -> list[str]:
+        """The unrolled variables that a product reads, in order."""
+        return sorted({name for atom in atoms for name in free_vars(atom) if name in self.fixed})
+
+    def _worked_out(self, form: Form) -> Poly:
+        """The rest of a form under the current values of unrolled variables."""
+        if not form.names:
+            return form.rest
+        total: Poly = {}
+        for atoms, factor in form.rest.items():
+            total = add(total, scale(self._product(atoms), factor))
+        return join_digits(total, self.bounds)
+
+    def _product(self, atoms: Monomial) -> Poly:
+        """A product under the current values: the same one stands in many indices."""
+        values = tuple([(name, self.fixed[name]) for name in self._unrolled_in(atoms)])
+        if not values:
+            return {atoms: 1}
+        found = self._products.get((atoms, values))
+        if found is None:
+            env = {name: Const(value, INDEX) for name, value in values}
+            found = {(): 1}
+            for atom in atoms:
+                found = multiply(found, to_poly(substitute(atom, env), self.bounds))
+            self._products[atoms, values] = found
+        return found
 
     def _split(self, poly: Poly) -> Flat:
         rest = dict(poly)
