@@ -33,6 +33,7 @@ TESTS = {
     "graph/ops": ("graph/test_ops.py",),
     "graph/lower.py": ("graph/test_lower.py", "end_to_end/test_control_flow.py"),
     "schedule/memory.py": ("schedule/test_memory.py",),
+    "graph/blocking_conv_transpose.py": ("graph/test_passes.py",),
     "graph": ("graph/test_fusion.py", "graph/test_bodies.py"),
     "codegen": ("codegen/test_math.py", "codegen/test_emit.py"),
     "frontend": ("frontend/test_convert.py", "frontend/test_node_suite.py"),
