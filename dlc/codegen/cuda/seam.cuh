@@ -57,11 +57,10 @@ DLC_FN void begin_launch() {
 // Whether all blocks of a group but this one have come here: then this one sees what they stored.
 // The count begins and ends with 0. Source: CUDA C++ Programming Guide, "Memory Fence Functions".
 DLC_FN bool last_block(u32 *arrivals, i64 group, u32 count) {
-  __shared__ bool is_last;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) is_last = atomicInc(arrivals + group, count - 1) == count - 1;
-  __syncthreads();
+  const bool is_last = __syncthreads_or(
+      threadIdx.x == 0 && atomicInc(arrivals + group, count - 1) == count - 1);
   if (is_last) __threadfence();
   return is_last;
 }
