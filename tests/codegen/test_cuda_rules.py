@@ -128,8 +128,9 @@ def test_rounded_products_are_repaired_too(precision: str) -> None:
     check_emulated(scheduled, with_infinities(inputs(rounded, {})), {})
 
 
-def test_groups_of_several_blocks_are_products_too() -> None:
-    x, w = tensor("a", 1, 4, 4, 5, 16), tensor("b", 4, 2, 2, 2, 16, 16)
+@pytest.mark.parametrize(("blocks", "wide"), [(2, 16), (3, 3)])
+def test_groups_of_several_blocks_are_products_too(blocks: int, wide: int) -> None:
+    x, w = tensor("a", 1, 4, 4, 5, 16), tensor("b", 2 * blocks, 2, 2, 2, 16, wide)
     func = lower_tensors("f", (), (x, w), (ConvBlocked(groups=2).compute(x, w),))
     trace = Trace(func)
     prepare(trace, GPU)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dlc.core.types import INDEX
 from dlc.schedule.edit import swap_loop
-from dlc.schedule.loop import For, Func, If, LoopKind, substitute
+from dlc.schedule.loop import For, Func, If, LoopKind, map_exprs, substitute
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
-from dlc.te.expr import Const, Var
+from dlc.te.expr import Binary, BinOp, Const, Expr, Var
 from dlc.te.simplify import canonical, surely_divides
+from dlc.te.transform import rewrite
 
 
 @primitive
 def split(func: Func, loop: str, factor: int, names: tuple[str, str]) -> Func:
     """Split a loop so that the inner one runs `factor` iterations.
 
-    Unless `factor` surely divides the extent, a guard skips the extra iterations.
+    Unless `factor` surely divides the extent, a guard skips the extra iterations. A quotient or a
+    remainder of the loop by `factor` is one of the two then.
 
     Before:
         def copy(n: size, A: f32[n], *, B: f32[n]):
@@ -41,9 +43,24 @@ def split(func: Func, loop: str, factor: int, names: tuple[str, str]) -> Func:
 
     outer, inner = names
     whole = Var(outer) * factor + Var(inner)
-    body = substitute(target.body, {loop: whole})
+    body = map_exprs(
+        substitute(target.body, {loop: whole}), lambda e: _digits(e, whole, factor, names)
+    )
     if not surely_divides(factor, target.extent):
         body = If(whole < target.extent, body)
     rounds = canonical((target.extent + (factor - 1)) // factor)
     nest = For(inner, Const(factor, INDEX), LoopKind.SERIAL, body)
     return swap_loop(func, loop, lambda _: For(outer, rounds, LoopKind.SERIAL, nest))
+
+
+def _digits(expr: Expr, whole: Expr, factor: int, names: tuple[str, str]) -> Expr:
+    """An expression whose quotients and remainders of `whole` by `factor` are its digits."""
+
+    def digit(part: Expr) -> Expr:
+        match part:
+            case Binary(BinOp.FLOORDIV | BinOp.MOD as op, a, Const(number)):
+                if number == factor and a == whole:
+                    return Var(names[0] if op is BinOp.FLOORDIV else names[1])
+        return part
+
+    return rewrite(expr, digit)

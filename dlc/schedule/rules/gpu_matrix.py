@@ -74,12 +74,16 @@ def match(func: Func, target: Target) -> Product | None:
 
 def takes(func: Func, found: Product) -> bool:
     """Whether a product is one of floats of the engines whose summands fill instructions."""
-    total = next(s for s in stages(func) if s.buffer == found.parts.sum and s.is_reduction)
+    known, parts = stages(func), found.parts
+    total = next(s for s in known if s.buffer == parts.sum and s.is_reduction)
+    result = next(s for s in known if s.buffer == parts.result)
     kind = kind_of(total)
     if kind is None or (kind in BYTE_PAIRS and found.row_side != 0):
         return False
     depth = _size([f.extent for f in total.inner])
-    rows, columns = (_size([total.loops[d].extent for d in dims]) for dims in found.dims[1:])
+    extents = {f.var: f.extent for f in result.loops}
+    rows = _size([extents[v] for v in parts.rows])
+    columns = _size([extents[v] for v in (*parts.columns, parts.lane)])
     return depth is not None and fills(kind, depth) and bool(_fitting(rows, columns))
 
 
