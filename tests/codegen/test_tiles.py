@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -465,6 +466,7 @@ def test_a_split_gives_planes():
 
 
 def test_planes_whose_loops_no_rule_knows_are_told(caplog):
+    caplog.set_level(logging.INFO, "dlc.schedule")
     op, arrays = matmul(small(0, 2, 37, 64), small(1, 64, 80), 1)
     schedule_func(lowered(op, arrays), ENGINE, {})
     assert not caplog.records
