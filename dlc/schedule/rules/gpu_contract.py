@@ -52,7 +52,7 @@ def match(func: Func, target: Target) -> Product | None:
 
 def as_product(func: Func, found: Contraction) -> Product | None:
     """A contraction with what its schedule needs, or None where that is not known."""
-    total, result = _stages(func, found)
+    total, result = sum_and_result(func, found)
     wide = {f.var for f in result.loops if f.extent != ONE}
     if not wide & set(found.rows) or total.factors is None or not total.inner:
         return None
@@ -76,7 +76,7 @@ def _groups(found: Contraction) -> tuple[tuple[str, ...], ...]:
     return found.batch, found.rows, (*found.columns, found.lane)
 
 
-def _stages(func: Func, found: Contraction) -> tuple[Stage, Stage]:
+def sum_and_result(func: Func, found: Contraction) -> tuple[Stage, Stage]:
     """The stage that adds up, and the one that reads the sum."""
     known = stages(func)
     total = next(s for s in known if s.buffer == found.sum and s.is_reduction)
@@ -118,7 +118,7 @@ class Matrix:
 def as_matrix(trace: Trace, found: Product) -> Matrix:
     """Fuse all loops over rows, over columns and over summands, and the dimensions of the sum."""
     parts = found.parts
-    total, _ = _stages(trace.func, parts)
+    total, _ = sum_and_result(trace.func, parts)
     batch, row, column = _fuse_groups(trace, _groups(parts))
     groups = tuple(tuple(total.names[d] for d in dims) for dims in found.dims)
     _, sum_row, sum_column = _fuse_groups(trace, groups)

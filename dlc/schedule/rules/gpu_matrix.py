@@ -23,7 +23,7 @@ from dlc.core.types import DType
 from dlc.schedule.gpu import WARP
 from dlc.schedule.instruction import BYTE_PAIRS, WarpProduct
 from dlc.schedule.loop import Func
-from dlc.schedule.nest import Stage, stages
+from dlc.schedule.nest import Stage
 from dlc.schedule.rules import gpu_contract
 from dlc.schedule.rules.gpu_block import cache_factors, unroll
 from dlc.schedule.rules.gpu_contract import Product
@@ -74,9 +74,8 @@ def match(func: Func, target: Target) -> Product | None:
 
 def takes(func: Func, found: Product) -> bool:
     """Whether a product is one of floats of the engines whose summands fill instructions."""
-    known, parts = stages(func), found.parts
-    total = next(s for s in known if s.buffer == parts.sum and s.is_reduction)
-    result = next(s for s in known if s.buffer == parts.result)
+    parts = found.parts
+    total, result = gpu_contract.sum_and_result(func, parts)
     kind = kind_of(total)
     if kind is None or (kind in BYTE_PAIRS and found.row_side != 0):
         return False
