@@ -69,7 +69,7 @@ def calls_of(built: Path, stub: Path, script: str) -> list[list[str]]:
 
 
 def words(calls: list[str]) -> list[str]:
-    return [c for c in calls if not c.startswith(("launch", "allocate"))]
+    return [c for c in calls if not c.startswith(("launch", "allocate", "ahead"))]
 
 
 def test_tensors_on_the_gpu_are_used_where_they_are(built: Path, stub: Path) -> None:
