@@ -149,7 +149,7 @@ def _compare(module: Module, feeds: Arrays, answers: _Answers, variant: str, spe
         raise _Stop(Verdict.UNSTABLE, variant, "a run changed its inputs")
     if any(found[name].tobytes() != again[name].tobytes() for name in found):
         raise _Stop(Verdict.UNSTABLE, variant, "two runs differ")
-    if reason := why_wrong(found, answers.exact, answers.peers):
+    if reason := why_wrong(found, answers.exact, answers.peers, overflows=special):
         if special and not answers.peers:  # the reference does not overflow where float32 does
             raise _Stop(Verdict.INVALID, variant, "no other engine runs it on special values")
         raise _Stop(Verdict.MISMATCH, variant, reason)

@@ -22,12 +22,20 @@ _EPSILON = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2**-23, "float64": 
 
 
 def why_wrong(
-    found: Mapping[str, Array], exact: Mapping[str, Array], peers: Sequence[Mapping[str, Array]]
+    found: Mapping[str, Array],
+    exact: Mapping[str, Array],
+    peers: Sequence[Mapping[str, Array]],
+    *,
+    overflows: bool = False,
 ) -> str:
-    """Why some result is wrong, or ""."""
+    """Why some result is wrong, or "".
+
+    Where the reference `overflows` later than the model's types do, what a peer sees as we do is
+    right.
+    """
     for name, ours in found.items():
         others = [p[name] for p in peers if name in p]
-        if reason := _why_wrong(np.asarray(ours), np.asarray(exact[name]), others):
+        if reason := _why_wrong(np.asarray(ours), np.asarray(exact[name]), others, overflows):
             return f"'{name}' {reason}"
     return ""
 
@@ -79,7 +87,7 @@ def _agree(a: Array, b: Array) -> bool:
     return bool((difference(a, b) <= 30 * _allowed(a, a.dtype)).all())
 
 
-def _why_wrong(ours: Array, exact: Array, peers: list[Array]) -> str:
+def _why_wrong(ours: Array, exact: Array, peers: list[Array], overflows: bool) -> str:
     if ours.shape != exact.shape:
         return f"has shape {ours.shape}, not {exact.shape}"
     settled = _settled(exact, peers, ours.dtype)
@@ -93,6 +101,8 @@ def _why_wrong(ours: Array, exact: Array, peers: list[Array]) -> str:
         allowed = allowed + TIMES_PEERS * worst
     settled &= _fits_type(exact, ours.dtype)
     bad = settled & ~(apart <= allowed)
+    for peer in fits if overflows else ():
+        bad &= ~(difference(ours, peer) <= _allowed(ours, ours.dtype))
     if not bad.any():
         return ""
     where = tuple(int(i) for i in np.argwhere(bad)[0])

@@ -41,6 +41,14 @@ def test_equal_infinities_and_nans_agree():
     assert not why_wrong({"y": exact.astype(np.float32)}, {"y": exact}, [])
 
 
+def test_what_overflows_for_a_peer_too_is_right_where_the_reference_goes_further():
+    early = np.asarray([1, np.nan, -2], np.float32)
+    late = {"y": SINGLE}  # a peer that loses the NaN on its way
+    assert why_wrong({"y": early}, {"y": EXACT}, [late, {"y": early}])
+    assert not why_wrong({"y": early}, {"y": EXACT}, [late, {"y": early}], overflows=True)
+    assert why_wrong({"y": early}, {"y": EXACT}, [late], overflows=True)
+
+
 def test_a_model_on_which_others_are_off_too_has_more_tolerance():
     found = SINGLE * np.float32(1.002)
     peer = SINGLE * np.float32(1.0005)
