@@ -34,6 +34,12 @@ def test_links_between_documents_lead_somewhere(page):
     assert not [target for target in local if not (page.parent / target).exists()]
 
 
+def test_decisions_are_numbered_one_by_one():
+    pages = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    assert [page.name[:4] for page in pages] == [page.read_text()[2:6] for page in pages]
+
+
 def test_the_table_of_operators_is_current():
     """But for what is tried out, which a slow test does."""
     text, found = operator_table.PAGE.read_text(), operator_table.page({})
