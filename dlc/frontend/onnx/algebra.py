@@ -44,15 +44,27 @@ def convert_det(ctx: Context, x: Value) -> Value:
     *batch, rows, columns = x.type.shape
     if rows != columns or not isinstance(rows, Const) or rows.value > _LARGEST:
         ctx.refuse(f"{x.type} is no square matrix of at most {_LARGEST} rows known now")
-    count = canonical(ONE)
-    for size in batch:
-        count = canonical(count * size)
-    dtype = x.type.dtype
+    count = canonical(math.prod(batch, start=ONE))
     left = reshape_to(ctx, x, (count, rows, columns))
-    det = fill(ctx, np.ones((), NUMPY_DTYPES[dtype]), (count,))
+    det = fill(ctx, np.ones((), NUMPY_DTYPES[x.type.dtype]), (count,))
     for order in range(const_size(rows), 0, -1):
         det, left = _eliminated(ctx, det, left, order)
     return reshape_to(ctx, det, tuple(batch))
+
+
+def _pivoted(ctx: Context, x: Value, sizes: Value, first: Value) -> tuple[Value, Value, Value]:
+    """Where the largest size is, the row there, and `x` with the row `first` in its place.
+
+    Shapes:
+        x: [n, rows, columns], sizes: [n, rows, 1], first: [n, 1, columns]
+        -> [n, 1, 1], [n, 1, columns], [n, rows, columns]
+    """
+    at = ctx.call(ArgMax(axis=1, keepdims=True), sizes)
+    places = np.arange(const_size(x.type.shape[1])).reshape(1, -1, 1)
+    chosen = ctx.call(Equal(), ctx.constant(places), at)
+    total = Reduce(kind="sum", axes=(1,), keepdims=True)
+    row = ctx.call(total, ctx.call(Where(), chosen, x, ctx.scalar(0.0, x.type.dtype)))
+    return at, row, ctx.call(Where(), chosen, first, x)
 
 
 def _eliminated(ctx: Context, det: Value, left: Value, size: int) -> tuple[Value, Value]:
@@ -64,12 +76,8 @@ def _eliminated(ctx: Context, det: Value, left: Value, size: int) -> tuple[Value
 
     if size == 1:
         return ctx.call(Mul(), det, reshape_to(ctx, left, det.type.shape)), left
-    first = part(left, 2, 0, 1)  # [n, size, 1]
-    at = ctx.call(ArgMax(axis=1, keepdims=True), ctx.call(Abs(), first))  # [n, 1, 1]
-    chosen = ctx.call(Equal(), ctx.constant(np.arange(size).reshape(1, size, 1)), at)
-    total = Reduce(kind="sum", axes=(1,), keepdims=True)
-    row = ctx.call(total, ctx.call(Where(), chosen, left, ctx.scalar(0.0, dtype)))  # [n, 1, size]
-    swapped = ctx.call(Where(), chosen, part(left, 1, 0, 1), left)
+    sizes = ctx.call(Abs(), part(left, 2, 0, 1))
+    at, row, swapped = _pivoted(ctx, left, sizes, part(left, 1, 0, 1))
     below = part(swapped, 1, 1, size)
     pivot = part(row, 2, 0, 1)
     zero = ctx.call(Equal(), pivot, ctx.scalar(0.0, dtype))
@@ -95,9 +103,9 @@ def inverse(ctx: Context, x: Value) -> Value:
         ctx.refuse(f"{x.type} is no square matrix of at most {_LARGEST} rows known now")
     if rows == ZERO:
         return x
-    dtype, size = x.type.dtype, const_size(rows)
+    size = const_size(rows)
     count = canonical(math.prod(x.type.shape[:-2], start=ONE))
-    unit = ctx.constant(np.eye(size, dtype=NUMPY_DTYPES[dtype]))
+    unit = ctx.constant(np.eye(size, dtype=NUMPY_DTYPES[x.type.dtype]))
     units = ctx.call(Expand(shape=(count, rows, rows)), unit)
     both = concat(ctx, [reshape_to(ctx, x, (count, rows, rows)), units], 2)
     for step in range(size):
@@ -116,15 +124,11 @@ def _reduced(ctx: Context, both: Value, step: int, size: int) -> Value:
 
     left = ctx.constant(places >= step)
     sizes = ctx.call(Where(), left, ctx.call(Abs(), column(both)), ctx.scalar(-1.0, dtype))
-    at = ctx.call(ArgMax(axis=1, keepdims=True), sizes)  # [n, 1, 1]
-    chosen, here = ctx.call(Equal(), ctx.constant(places), at), ctx.constant(places == step)
-    total = Reduce(kind="sum", axes=(1,), keepdims=True)
-    pivot = ctx.call(total, ctx.call(Where(), chosen, both, ctx.scalar(0.0, dtype)))
     first = slice_axes(ctx, both, [index(step)], [index(step + 1)], [1], [1])
-    swapped = ctx.call(Where(), chosen, first, both)
+    _, pivot, swapped = _pivoted(ctx, both, sizes, first)
     row = ctx.call(Div(), pivot, column(pivot))
     rest = ctx.call(Sub(), swapped, ctx.call(Mul(), column(swapped), row))
-    return ctx.call(Where(), here, row, rest)
+    return ctx.call(Where(), ctx.constant(places == step), row, rest)
 
 
 @converter("TfIdfVectorizer", since=9)

@@ -126,7 +126,7 @@ def _same_widths(
             total = index(reach - 1)
         else:
             total = ((size + (stride - 1)) // stride - ONE) * stride + reach - size
-            if isinstance(size, Const) or reach < stride:  # else no pixel is left over
+            if reach < stride:  # pixels may be left over
                 total = maximum(total, ZERO)
         small.append(canonical(total // 2))
         large.append(canonical(total - total // 2))
