@@ -6,27 +6,25 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlc.autotune import job as jobs
 from dlc.autotune.apply import Records, default_log
 from dlc.autotune.log import TuningLog
-from dlc.autotune.record import Choice, quartile
+from dlc.autotune.record import Choice
 from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Machines, Options, Snapshot, Weighted
 from dlc.autotune.task import Task, make_task, task_key
-from dlc.autotune.tuner import Tuner
-from dlc.compiler import Lowered, assemble, lower_model, rules_own
-from dlc.core.errors import DlcError, TargetError, UserError
-from dlc.core.scratch import scratch_folder
+from dlc.autotune.tuner import Outcome, Tuner
+from dlc.compiler import Lowered, lower_model
+from dlc.core.errors import TargetError, UserError
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
 from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, HostStmt, Program
 from dlc.te.expr import Expr
 from dlc.te.transform import loads
+from dlc.tune_race import Racers, keep_winners
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -38,29 +36,33 @@ if TYPE_CHECKING:
     Model = str | Path | bytes | ModelProto
 
 _LOG = logging.getLogger("dlc.tune")
-_MAX_RACES = 12  # of whole models, in one session
 _NOT_MEASURED = "schedules are measured on CPUs only, so there is nothing to choose by"
 _FOR_GPUS = (
     "dlc build uses the schedules of its rules; --dry-run lists what there is to choose; on a "
     "machine with a GPU, benchmarks/gpu_layers.py of the sources searches and times"
 )
-_CERTAIN = 1.64  # standard deviations; one chance in twenty
 
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
     """What a session brought.
 
-    `model_speedup` is that of the first model with all that is kept, 1 where nothing is.
+    Attributes:
+        choices: what builds use for kernels of these models: found now, or in an earlier session.
+        found: how many of them were found now.
+        rejected: schedules that won by themselves but not in the models.
+        model_speedup: by which `choices` make the models faster: the least of them; 1 for nothing.
+        unwritten: rows that could not be written to the log.
     """
 
     log: Path
     snapshot: Snapshot
     choices: Mapping[str, Choice]
-    rejected: int  # schedules that won by themselves but not in the model
+    found: int
+    rejected: int
     model_speedup: float
     interrupted: bool
-    unwritten: int  # rows that could not be written to the log
+    unwritten: int
     seconds: float
 
 
@@ -195,15 +197,7 @@ def tune(
         with TuningLog(path) as opened:
             tuner = Tuner(plan.tasks, opened, own, chosen, on_update=on_update)
             outcome = tuner.run()
-            kept: dict[str, Choice] = {}
-            speedup = 1.0
-            if in_model and outcome.choices and not outcome.interrupted:
-                try:
-                    kept, speedup = _race(plan, outcome.choices, own)
-                except OSError as error:  # the search must not be lost with it
-                    _LOG.warning("the whole model cannot be raced: %s", error)
-            for key, choice in outcome.choices.items():
-                opened.add_choice(kept.get(key, choice))
+            verdict = _judge(plan, outcome, opened, own, in_model=in_model)
             opened.flush()
             unwritten = len(opened.pending)
     finally:
@@ -213,111 +207,59 @@ def tune(
     return TuneReport(
         log=path,
         snapshot=outcome.snapshot,
-        choices=kept,
-        rejected=len(outcome.choices) - len(kept),
-        model_speedup=speedup,
+        choices=verdict.choices,
+        found=verdict.found,
+        rejected=verdict.rejected,
+        model_speedup=verdict.speedup,
         interrupted=outcome.interrupted,
         unwritten=unwritten,
         seconds=time.monotonic() - began,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What builds use after a session; the fields are those of `TuneReport`."""
+
+    choices: Mapping[str, Choice]
+    speedup: float
+    found: int = 0
+    rejected: int = 0
+
+
+def _judge(
+    plan: Plan, outcome: Outcome, log: TuningLog, machines: Machines, *, in_model: bool
+) -> _Verdict:
+    """Race what won alone, and note what is to be used; Ctrl-C leaves it for the next session."""
+    kernels = (task_key(k, m.target) for m in plan.models for k in m.program.kernels)
+    known = Records({t.key: t for t in log.tasks()}, log.choices()).only(set(kernels)).holding()
+    incumbents = dict(known.choices)
+    new = {k: c for k, c in outcome.choices.items() if not _is_same(c, incumbents.get(k))}
+    kept, speedup = incumbents, max((c.model_speedup for c in incumbents.values()), default=1.0)
+    if in_model and new:
+        tasks = {**known.tasks, **{w.task.key: w.task for w in plan.tasks}}
+        racers = Racers(plan.models, plan.sizes, tasks)
+        try:
+            kept, speedup = keep_winners(racers, new, incumbents, machines)
+        except OSError as error:  # the search must not be lost with it
+            _LOG.warning("the whole model cannot be raced: %s", error)
+        except KeyboardInterrupt:
+            outcome.interrupted = True
+            return _Verdict(kept, speedup)
+    won = [k for k in new if k in kept and kept[k] is not incumbents.get(k)]
+    for key, choice in new.items():
+        if key in won:
+            log.add_choice(kept[key])
+        elif key not in incumbents:
+            log.add_choice(choice)  # so that all can see that it lost
+    return _Verdict(kept, speedup, len(won), len(new) - len(won))
+
+
+def _is_same(choice: Choice, other: Choice | None) -> bool:
+    return other is not None and choice.nest == other.nest
+
+
 def _log_beside(models: Sequence[Model]) -> Path:
     if isinstance(models[0], str | Path):
         return default_log(models[0])
     raise UserError(detail="a model without a path needs a log", hint="give log=")
-
-
-def _race(
-    plan: Plan, choices: Mapping[str, Choice], machines: Machines
-) -> tuple[dict[str, Choice], float]:
-    """Keep the choices with which the whole model is faster, and tell by how much in the end.
-
-    All together first. Where that does not win, each half on top of what was kept before.
-    """
-    tasks = {w.task.key: w.task for w in plan.tasks}
-    kept: dict[str, Choice] = {}
-    final = 1.0
-    with scratch_folder() as folder:
-        races = _Races(plan, tasks, machines, folder)
-        waiting = [list(choices)]
-        while waiting and races.count < _MAX_RACES:
-            group = waiting.pop(0)
-            trial = kept | {k: choices[k] for k in group}
-            speedup = races.speedup(trial, kept)
-            if speedup > 1.0:
-                kept = trial
-            elif len(group) > 1:
-                half = len(group) // 2
-                waiting += [group[:half], group[half:]]
-        if kept:
-            final = races.speedup(kept, {})
-            if final <= 1.0:
-                return {}, 1.0
-    return {k: replace(c, model_speedup=round(final, 4)) for k, c in kept.items()}, final
-
-
-class _Races:
-    """Whole models, with and without some choices."""
-
-    def __init__(
-        self, plan: Plan, tasks: Mapping[str, Task], machines: Machines, folder: Path
-    ) -> None:
-        self.plan, self.tasks, self.machines, self.folder = plan, tasks, machines, folder
-        self.count = 0
-        self.keys = [{task_key(k, m.target) for k in m.program.kernels} for m in plan.models]
-        self._known: dict[tuple[frozenset[str], frozenset[str]], float] = {}
-
-    def speedup(self, new: Mapping[str, Choice], old: Mapping[str, Choice]) -> float:
-        """How much faster the models are with `new` than with `old`; 0 unless it is certain.
-
-        It counts for the models that hold one of the kernels.
-        """
-        pair = (frozenset(new), frozenset(old))
-        if pair not in self._known:
-            self.count += 1
-            changed = {k for k in {*new, *old} if new.get(k) != old.get(k)}
-            concerned = [n for n, own in enumerate(self.keys) if own & changed]
-            speedups = (self._one(n, self.plan.models[n], new, old) for n in concerned)
-            self._known[pair] = min(speedups, default=0.0)
-        return self._known[pair]
-
-    def _one(
-        self, number: int, model: Lowered, new: Mapping[str, Choice], old: Mapping[str, Choice]
-    ) -> float:
-        try:
-            paths = (self._build(number, model, old), self._build(number, model, new))
-        except (OSError, DlcError) as error:
-            _LOG.warning("the whole model cannot be raced: %s", error)
-            return 0.0
-        threads = model.target.cores
-        job = jobs.race(paths, sizes=self.plan.sizes, threads=threads)
-        ((_, reply),) = self.machines.measure.run([job])
-        if reply.data["status"] != "ok":
-            return 0.0
-        before, after = reply.data["times_ns"]
-        if not is_faster(before, after):
-            return 0.0
-        return quartile(before) / quartile(after)
-
-    def _build(self, number: int, model: Lowered, choices: Mapping[str, Choice]) -> str:
-        name = "-".join(sorted(key[:6] for key in choices)) or "default"
-        path = self.folder / f"{number}-{name[:80]}-{len(choices)}.so"
-        if not path.exists():
-            # For this race the choices count as better, which is what it is to find out.
-            trusted = {k: replace(c, model_speedup=c.speedup) for k, c in choices.items()}
-            assemble(model, path, Records(self.tasks, trusted), rules_own)
-        return str(path)
-
-
-def is_faster(before: Sequence[int], after: Sequence[int]) -> bool:
-    """Whether runs taken in turn show that the second kind is faster, and not by chance.
-
-    Source: the sign test; Arbuthnot, An Argument for Divine Providence (1710).
-    """
-    pairs = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
-    if not pairs:
-        return False
-    wins = sum(b < a for a, b in pairs)
-    deviations = (wins - len(pairs) / 2) / sqrt(len(pairs) / 4)
-    return deviations > _CERTAIN and quartile(after) < quartile(before)

@@ -30,7 +30,7 @@ from dlc.autotune.task import task_key
 from dlc.compiler import build, lower_model
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
-from dlc.tune_model import is_faster
+from dlc.tune_race import is_faster
 
 MODELS = ("resnet18", "mobilenet_v2", "minilm_l6")
 _BUILD = Path("build")

@@ -63,6 +63,11 @@ class Records:
         """The records of some tasks."""
         return Records(self.tasks, {k: self.choices[k] for k in keys if k in self.choices})
 
+    def holding(self) -> Records:
+        """The records that a build uses if it has their kernels."""
+        held = (k for k, c in self.choices.items() if c.is_better and k in self.tasks)
+        return self.only([k for k in held if not _why_not_valid(self.choices[k], self.tasks[k])])
+
 
 Tuning = str | Path | Records  # "auto", "none", the path of a log, or records
 _current: ContextVar[Records | None] = ContextVar("records", default=None)

@@ -67,9 +67,9 @@ class Tuner:
         try:
             self._prepare()
             self._search()
+            outcome.choices = self._confirm()
         except KeyboardInterrupt:
             outcome.interrupted = True
-        outcome.choices = self._confirm() if not outcome.interrupted else {}
         outcome.snapshot = replace(self.snapshot(), finished=True)
         self.on_update(outcome.snapshot)
         return outcome

@@ -120,7 +120,7 @@ def tune_models(
             on_update=on_update,
             **given,  # type: ignore[arg-type]
         )
-    _show_report(report, as_json=as_json)
+    _show_report(report, in_model=in_model, as_json=as_json)
     if report.unwritten:
         reason = f"{report.unwritten} trials could not be written to {report.log}"
         raise LimitError(what="the disk", reason=reason, hint="make room and tune again")
@@ -248,7 +248,7 @@ def _show_plan(plan: Plan, options: Options, *, as_json: bool) -> None:
     stdout().print(f"{count} of {len(rows)} tasks to tune · budget {options.budget}")
 
 
-def _show_report(report: TuneReport, *, as_json: bool) -> None:
+def _show_report(report: TuneReport, *, in_model: bool, as_json: bool) -> None:
     snapshot = report.snapshot
     if as_json:
         from dlc.cli.tune_display import snapshot_json
@@ -256,6 +256,7 @@ def _show_report(report: TuneReport, *, as_json: bool) -> None:
         document = snapshot_json(snapshot) | {
             "log": str(report.log),
             "kept": len(report.choices),
+            "found": report.found,
             "rejected": report.rejected,
             "model_speedup": report.model_speedup,
             "interrupted": report.interrupted,
@@ -271,9 +272,18 @@ def _show_report(report: TuneReport, *, as_json: bool) -> None:
         return
     kept = f", kept in {report.log}" if not report.unwritten else ""
     console.print(f"{snapshot.trials} trials in {took}{kept}", soft_wrap=True)
+    console.print(_verdict(report, in_model=in_model), soft_wrap=True)
+
+
+def _verdict(report: TuneReport, *, in_model: bool) -> str:
+    """What builds do from now on."""
+    alone = f"{report.rejected} won alone but not in the model"
+    if not in_model:
+        alone = f"{report.rejected} won alone, but no whole model was raced"
+    dropped = f" ({alone})" if report.rejected else ""
     if not report.choices:
-        console.print("Nothing beats the defaults for sure; builds go on using them.")
-        return
-    dropped = f" ({report.rejected} won alone but not in the model)" if report.rejected else ""
-    text = f"{len(report.choices)} kernels are faster{dropped}: the model by"
-    console.print(f"{text} {report.model_speedup:.2f}×. dlc build uses them.", soft_wrap=True)
+        return f"Nothing beats the defaults for sure{dropped}; builds go on using them."
+    now = f"{len(report.choices)} kernels are faster: the model by {report.model_speedup:.2f}×"
+    if not report.found:
+        return f"Nothing new is better for sure{dropped}; as found before, {now}."
+    return f"{now}{dropped}. dlc build uses them."

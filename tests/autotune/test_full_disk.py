@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlc import tune_model
+from dlc import tune_model, tune_race
 from dlc.autotune.log import TuningLog
 from dlc.core.errors import CodegenError
 from tests.autotune import examples
@@ -67,8 +67,9 @@ def test_a_model_that_cannot_be_built_for_its_race_is_not_the_end(monkeypatch, c
     def build(*_):
         raise error or CodegenError(stage="the linker", unit="m", reason="no space left")
 
-    monkeypatch.setattr(tune_model, "assemble", build)
+    monkeypatch.setattr(tune_race, "assemble", build)
     plan = tune_model.plan_tuning([perceptron()], dims={"batch": 32})
     choice = examples.choice(plan.tasks[0].task)
-    assert tune_model._race(plan, {choice.task: choice}, None) == ({}, 1.0)
+    racers = tune_race.Racers(plan.models, plan.sizes, {})
+    assert tune_race.keep_winners(racers, {choice.task: choice}, {}, None) == ({}, 1.0)
     assert "cannot be raced" in caplog.text

@@ -1,22 +1,27 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import helper
 
 import dlc
-from dlc import tune_model
+from dlc import tune_model, tune_race
 from dlc.autotune.bench_method import Method
 from dlc.autotune.budget import Budget
 from dlc.autotune.design import families
 from dlc.autotune.log import TuningLog
 from dlc.autotune.session import Options
+from dlc.autotune.tuner import Outcome
 from dlc.core.errors import TargetError, UserError
 from dlc.core.types import INDEX
 from dlc.schedule.loop import Buffer
 from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, Program, SizeVar
 from dlc.te.expr import Load, Var, index
 from dlc.te.types import TensorType
-from dlc.tune_model import _race, extract_tasks, is_faster, plan_tuning
+from dlc.tune_model import extract_tasks, plan_tuning
+from dlc.tune_race import Racers, Races, is_faster, keep_winners
 from tests.autotune import examples
+from tests.autotune.test_apply import choice_for
 from tests.cli.models import model, perceptron
 
 
@@ -78,30 +83,88 @@ def test_tuning_a_model_end_to_end(tmp_path):
         dlc.tune(perceptron())
 
 
+NOTHING = Racers((), {}, {})
+
+
+class Judged:
+    """Everything with 'b' in it is slower; 'c' alone changes nothing."""
+
+    def __init__(self, *_):
+        self.count = 0
+
+    def speedup(self, new, old):
+        self.count += 1
+        added = {k for k in new if new[k] != old.get(k)}
+        if "b" in added or added == {"c"}:
+            return 0.0
+        return 1.0 + 0.1 * len(added)
+
+
 def test_only_choices_that_win_in_the_model_are_kept(monkeypatch):
     task = examples.matmul(target=examples.OTHER)
     choices = {k: examples.choice(task) for k in "abcd"}
-
-    class Races:
-        """Everything with 'b' in it is slower; 'c' alone changes nothing."""
-
-        def __init__(self, *_):
-            self.count = 0
-
-        def speedup(self, new, old):
-            self.count += 1
-            added = set(new) - set(old)
-            if "b" in added or added == {"c"}:
-                return 0.0
-            return 1.0 + 0.1 * len(added)
-
-    monkeypatch.setattr(tune_model, "_Races", Races)
-    plan = tune_model.Plan((), (), {})
-    kept, speedup = _race(plan, choices, None)
+    monkeypatch.setattr(tune_race, "Races", Judged)
+    kept, speedup = keep_winners(NOTHING, choices, {}, None)
     assert set(kept) == {"a", "c", "d"}
     assert speedup == pytest.approx(1.3)
     assert {c.model_speedup for c in kept.values()} == {1.3}
-    assert _race(plan, {"b": choices["b"]}, None) == ({}, 1.0)
+    assert keep_winners(NOTHING, {"b": choices["b"]}, {}, None) == ({}, 1.0)
+
+
+def test_what_won_earlier_stays_unless_it_is_beaten(monkeypatch):
+    task = examples.matmul(target=examples.OTHER)
+    first, better = examples.choice(task), replace(examples.choice(task), nest="better")
+    old = {"a": first, "d": first}
+    monkeypatch.setattr(tune_race, "Races", Judged)
+    kept, speedup = keep_winners(NOTHING, {"b": better, "c": better}, old, None)
+    assert (kept, speedup) == (old, first.model_speedup)
+    kept, speedup = keep_winners(NOTHING, {"a": better}, old, None)
+    assert (kept["a"].nest, kept["a"].model_speedup, kept["d"]) == ("better", 1.2, first)
+    assert speedup == pytest.approx(1.2)
+
+
+def test_a_session_that_finds_nothing_takes_nothing_back(monkeypatch, tmp_path):
+    plan = plan_tuning([perceptron()], dims={"batch": 32})
+    (task,) = [w.task for w in plan.tasks]
+    incumbent = replace(choice_for(task), model_speedup=1.25)
+    lost = replace(incumbent, nest="slower", model_speedup=0.0)
+    monkeypatch.setattr(tune_race, "Races", Slower)
+    with TuningLog(tmp_path / "log.db") as log:
+        log.add_task(task)
+        log.add_choice(incumbent)
+        for in_model in (True, False):
+            for found in ({}, {task.key: incumbent}, {task.key: lost}):
+                outcome = Outcome(found)
+                verdict = tune_model._judge(plan, outcome, log, None, in_model=in_model)
+                assert (dict(verdict.choices), verdict.found) == ({task.key: incumbent}, 0)
+                assert verdict.rejected == (found == {task.key: lost})
+                assert verdict.speedup == 1.25
+                assert log.choices() == {task.key: incumbent}
+        log.add_choice(replace(incumbent, default_nest="another", made_at=1.0))
+        verdict = tune_model._judge(plan, Outcome({task.key: lost}), log, None, in_model=True)
+        assert (dict(verdict.choices), verdict.rejected) == ({}, 1)  # it holds no longer
+        assert log.choices() == {task.key: lost}
+
+
+class Slower(Judged):
+    """Nothing is faster."""
+
+    def speedup(self, new, old):
+        return 0.0
+
+
+def test_ctrl_c_while_a_model_is_raced_keeps_the_log_as_it_was(monkeypatch, tmp_path):
+    plan = plan_tuning([perceptron()], dims={"batch": 32})
+    choice = choice_for(plan.tasks[0].task)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tune_model, "keep_winners", interrupted)
+    outcome = Outcome({choice.task: choice})
+    with TuningLog(tmp_path / "log.db") as log:
+        verdict = tune_model._judge(plan, outcome, log, None, in_model=True)
+        assert (verdict.choices, outcome.interrupted, log.choices()) == ({}, True, {})
 
 
 def test_a_model_without_the_kernel_has_no_say(monkeypatch, tmp_path):
@@ -113,8 +176,8 @@ def test_a_model_without_the_kernel_has_no_say(monkeypatch, tmp_path):
         asked.append(number)
         return 1.5 + number
 
-    monkeypatch.setattr(tune_model._Races, "_one", one)
-    races = tune_model._Races(plan, {}, None, tmp_path)
+    monkeypatch.setattr(Races, "_one", one)
+    races = Races(Racers(plan.models, plan.sizes, {}), None, tmp_path)
     choice = examples.choice(plan.tasks[0].task)
     assert races.speedup({dense: choice}, {}) == 1.5
     assert races.speedup({dense: choice, shift: choice}, {dense: choice}) == 2.5

@@ -1,0 +1,137 @@
+"""Race whole models with and without schedules that won alone; keep what wins there too."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from pathlib import Path
+
+from dlc.autotune import job as jobs
+from dlc.autotune.apply import Records
+from dlc.autotune.record import Choice, quartile
+from dlc.autotune.session import Machines
+from dlc.autotune.task import Task, task_key
+from dlc.compiler import Lowered, assemble, rules_own
+from dlc.core.errors import DlcError
+from dlc.core.scratch import scratch_folder
+
+_LOG = logging.getLogger("dlc.tune")
+_MAX_RACES = 12  # in one session
+_CERTAIN = 1.64  # standard deviations; one chance in twenty
+
+
+@dataclass(frozen=True, slots=True)
+class Racers:
+    """Models, values of their open sizes, and the tasks that choices may be about."""
+
+    models: tuple[Lowered, ...]
+    sizes: Mapping[str, int]
+    tasks: Mapping[str, Task]
+
+
+def keep_winners(
+    racers: Racers,
+    choices: Mapping[str, Choice],
+    incumbents: Mapping[str, Choice],
+    machines: Machines,
+) -> tuple[dict[str, Choice], float]:
+    """What builds should use of `choices` and of the `incumbents`, which won earlier.
+
+    All choices together first, on top of the incumbents. Where that does not win, each half on top
+    of what was kept before. What is kept in the end must beat the defaults too; else the incumbents
+    stay, which did.
+
+    Returns:
+        What is kept, and how much faster than with defaults that makes the models; 1 for nothing.
+    """
+    kept = dict(incumbents)
+    with scratch_folder() as folder:
+        races = Races(racers, machines, folder)
+        waiting = [list(choices)] if choices else []
+        while waiting and races.count < _MAX_RACES:
+            group = waiting.pop(0)
+            trial = kept | {k: choices[k] for k in group}
+            if races.speedup(trial, kept) > 1.0:
+                kept = trial
+            elif len(group) > 1:
+                half = len(group) // 2
+                waiting += [group[:half], group[half:]]
+        final = races.speedup(kept, {}) if kept != incumbents else 0.0
+    if final <= 1.0:
+        earlier = max((c.model_speedup for c in incumbents.values()), default=1.0)
+        return dict(incumbents), earlier
+    new = {k: c for k, c in kept.items() if incumbents.get(k) != c}
+    return kept | {k: replace(c, model_speedup=round(final, 4)) for k, c in new.items()}, final
+
+
+class Races:
+    """Whole models, with and without some choices."""
+
+    def __init__(self, racers: Racers, machines: Machines, folder: Path) -> None:
+        self.racers, self.machines, self.folder = racers, machines, folder
+        self.count = 0
+        self.keys = [{task_key(k, m.target) for k in m.program.kernels} for m in racers.models]
+        self._known: dict[tuple[frozenset[str], frozenset[str]], float] = {}
+
+    def speedup(self, new: Mapping[str, Choice], old: Mapping[str, Choice]) -> float:
+        """How much faster the models are with `new` than with `old`; 0 unless it is certain.
+
+        It counts for the models that hold one of the kernels.
+        """
+        pair = (_named(new), _named(old))
+        if pair not in self._known:
+            self.count += 1
+            changed = {k for k in {*new, *old} if new.get(k) != old.get(k)}
+            concerned = [n for n, own in enumerate(self.keys) if own & changed]
+            speedups = (self._one(n, self.racers.models[n], new, old) for n in concerned)
+            self._known[pair] = min(speedups, default=0.0)
+        return self._known[pair]
+
+    def _one(
+        self, number: int, model: Lowered, new: Mapping[str, Choice], old: Mapping[str, Choice]
+    ) -> float:
+        try:
+            paths = (self._build(number, model, old), self._build(number, model, new))
+        except (OSError, DlcError) as error:
+            _LOG.warning("the whole model cannot be raced: %s", error)
+            return 0.0
+        job = jobs.race(paths, sizes=self.racers.sizes, threads=model.target.cores)
+        ((_, reply),) = self.machines.measure.run([job])
+        if reply.data["status"] != "ok":
+            reason = reply.data.get("detail") or reply.data["status"]
+            _LOG.warning("the whole model cannot be raced: %s", reason)
+            return 0.0
+        before, after = reply.data["times_ns"]
+        if not is_faster(before, after):
+            return 0.0
+        return quartile(before) / quartile(after)
+
+    def _build(self, number: int, model: Lowered, choices: Mapping[str, Choice]) -> str:
+        own = {k: c for k, c in choices.items() if k in self.keys[number]}
+        name = hashlib.sha256(repr(sorted(_named(own))).encode()).hexdigest()[:24]
+        path = self.folder / f"{number}-{name}.so"
+        if not path.exists():
+            # For this race the choices count as better, which is what it is to find out.
+            trusted = {k: replace(c, model_speedup=c.speedup) for k, c in own.items()}
+            assemble(model, path, Records(self.racers.tasks, trusted), rules_own)
+        return str(path)
+
+
+def _named(choices: Mapping[str, Choice]) -> frozenset[str]:
+    return frozenset(f"{key} {choice.nest}" for key, choice in choices.items())
+
+
+def is_faster(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether runs taken in turn show that the second kind is faster, and not by chance.
+
+    Source: the sign test; Arbuthnot, An Argument for Divine Providence (1710).
+    """
+    pairs = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
+    if not pairs:
+        return False
+    wins = sum(b < a for a, b in pairs)
+    deviations = (wins - len(pairs) / 2) / sqrt(len(pairs) / 4)
+    return deviations > _CERTAIN and quartile(after) < quartile(before)
