@@ -21,7 +21,7 @@ from dlc.core.errors import TargetError, UserError
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
 from dlc.schedule.interpret import evaluate_size
-from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, HostStmt, Program
+from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, HostStmt, Program, SizeVar
 from dlc.te.expr import Expr
 from dlc.te.transform import loads
 from dlc.tune_race import Racers, keep_winners
@@ -83,12 +83,13 @@ def plan_tuning(
     shapes: Mapping[str, Structure] | None = None,
     precision: Precision = "highest",
     only: str = "",
+    at: Mapping[str, int] | None = None,
 ) -> Plan:
-    """The tasks of models. A dimension with a range is measured at the lower end, or at 1.
+    """The tasks of models. An open size is measured as `at` says, else at its least value or 1.
 
     Raises:
         ModelError: a model cannot be read or compiled.
-        UserError: no kernel's name contains `only`.
+        UserError: no kernel's name contains `only`; `at` names no open size, or a value beyond it.
     """
     machine = parse_target(target) if isinstance(target, str) else target
     lowered = [
@@ -98,17 +99,32 @@ def plan_tuning(
     sizes: dict[str, int] = {}
     for model in lowered:
         known = model.imported.interface.sizes
-        values = {s.name: max(1, s.minimum) for s in model.program.sizes}
+        values = {
+            s.name: _measured_at(s, known.get(s.name, s.name), at or {})
+            for s in model.program.sizes
+        }
         sizes |= {known.get(name, name): value for name, value in values.items()}
         for task, calls in extract_tasks(model.program, machine, values):
             before = found.get(task.key)
             found[task.key] = Weighted(task, calls + (before.calls if before else 0))
+    if unknown := [name for name in at or {} if name not in sizes]:
+        hint = f"open are {', '.join(sizes)}" if sizes else "no size is open"
+        raise UserError(detail=f"there is no open size '{unknown[0]}' to measure at", hint=hint)
     tasks = tuple(w for w in found.values() if only in w.task.name)
     if not tasks:
         names = ", ".join(sorted({w.task.name for w in found.values()}))
         hint = f"the kernels are {names}" if names else "the model has no kernels"
         raise UserError(detail=f"there is no task '{only}'", hint=hint)
     return Plan(tasks, tuple(lowered), sizes)
+
+
+def _measured_at(size: SizeVar, name: str, at: Mapping[str, int]) -> int:
+    """The value that stands for an open size."""
+    value = at.get(name, max(1, size.minimum))
+    if value < size.minimum or (size.maximum is not None and value > size.maximum):
+        most = f" to {size.maximum}" if size.maximum is not None else " on"
+        raise UserError(detail=f"'{name}' cannot be {value}: it is open from {size.minimum}{most}")
+    return value
 
 
 def extract_tasks(
@@ -157,6 +173,7 @@ def tune(
     precision: Precision = "highest",
     options: Options | None = None,
     only: str = "",
+    at: Mapping[str, int] | None = None,
     machines: Machines | None = None,
     in_model: bool = True,
     on_update: Callable[[Snapshot], None] | None = None,
@@ -172,6 +189,7 @@ def tune(
         precision: as for `compile`.
         options: the budget, the search and how to time.
         only: tune only tasks whose name contains this.
+        at: values of open sizes to measure at; one that is not named is its least, or 1.
         machines: where to build and to measure; default: this machine.
         in_model: race the whole model with and without what was found, and keep what wins. Without
             it nothing is marked as better than the default.
@@ -188,7 +206,9 @@ def tune(
     models: Sequence[Model] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
     path = Path(log) if log is not None else _log_beside(models)
     began = time.monotonic()
-    plan = plan_tuning(models, machine, dims=dims, shapes=shapes, precision=precision, only=only)
+    plan = plan_tuning(
+        models, machine, dims=dims, shapes=shapes, precision=precision, only=only, at=at
+    )
     threads = plan.tasks[0].task.target.cores
     chosen = options or Options()
     chosen = replace(chosen, method=replace(chosen.method, threads=threads))

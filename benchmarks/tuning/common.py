@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import shlex
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from rich.console import Console
 
+from benchmarks.tuning.figures import where_and_when
+from dlc.autotune import job as jobs
 from dlc.autotune.log import TuningLog
+from dlc.autotune.record import quartile
+from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Machines, Options, Snapshot, Weighted
 from dlc.autotune.task import Task
 from dlc.autotune.tuner import Tuner
+from dlc.cli.tune_display import open_display
+from dlc.core.errors import CodegenError
+from dlc.core.target_parse import parse_target
 from dlc.schedule.work import operations
 from dlc.tune_model import plan_tuning
+from dlc.tune_race import is_faster
 
 CONVOLUTIONS = {  # input, filters, kernel, stride, pad, groups
     "conv_1x1": ((1, 256, 14, 14), 512, 1, 1, 0, 1),
@@ -33,6 +45,9 @@ PRODUCTS = {  # operands
     "batched": ((12, 128, 64), (12, 64, 128)),
     "odd_dense": ((77, 211), (211, 135)),
 }
+
+
+Watcher = Callable[[Snapshot], None]
 
 
 def ten_tasks(target: str) -> dict[str, Task]:
@@ -93,16 +108,77 @@ def session(
     options: Options,
     *,
     lines: Sequence[str] = (),
-    on_update: Callable[[Snapshot], None] | None = None,
+    path: Path | None = None,
+    on_update: Watcher | None = None,
 ) -> Tuner:
-    """A finished session; its log is thrown away. `lines` are what its log held before."""
+    """A finished session. Its log is thrown away but for one with a `path`, which is taken up.
+
+    `lines` are what the log held before.
+    """
     from dlc.autotune.exchange import import_lines
 
-    with tempfile.TemporaryDirectory() as folder, TuningLog(Path(folder) / "log.db") as log:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, TuningLog(path or Path(folder) / "log.db") as log:
         import_lines(log, lines)
         tuner = Tuner(tasks, log, machines, options, on_update=on_update)
-        tuner.run()
+        if tuner.run().interrupted:
+            raise KeyboardInterrupt
     return tuner
+
+
+def duel(
+    paths: tuple[Path, Path],
+    target: str,
+    machines: Machines,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    rounds: int = 101,
+    seconds: float = 20.0,
+) -> dict[str, Any]:
+    """Run an untuned and a tuned artefact in turn: times, their ratio, and what is beyond chance.
+
+    Raises:
+        CodegenError: one of them does not run.
+    """
+    threads = parse_target(target).cores
+    pair = (str(paths[0]), str(paths[1]))
+    job = jobs.race(pair, sizes=sizes or {}, threads=threads, rounds=rounds, budget_seconds=seconds)
+    ((_, reply),) = machines.measure.run([job])
+    if reply.data["status"] != "ok":
+        reason = str(reply.data.get("detail", reply.data["status"]))
+        raise CodegenError(stage="a race", unit=paths[1].name, reason=reason)
+    before, after = reply.data["times_ns"]
+    verdict = "faster" if is_faster(before, after) else "no difference"
+    return {
+        "untuned_ms": quartile(before) / 1e6,
+        "tuned_ms": quartile(after) / 1e6,
+        "speedup": round(quartile(before) / quartile(after), 4),
+        "verdict": "slower" if is_faster(after, before) else verdict,
+        "rounds": len(before),
+    }
+
+
+@contextlib.contextmanager
+def machines_of() -> Iterator[Machines]:
+    """This machine's workers while the `with` lasts."""
+    machines = open_machines()
+    try:
+        yield machines
+    finally:
+        machines.close()
+
+
+@contextlib.contextmanager
+def progress(title: str, *watchers: Watcher) -> Iterator[Watcher]:
+    """A line on standard error every ten seconds, and the table at the end."""
+    with open_display("plain", Console(stderr=True), title) as show:
+
+        def tell(snapshot: Snapshot) -> None:
+            for watch in (*watchers, show):
+                watch(snapshot)
+
+        yield tell
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
@@ -113,7 +189,14 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def report(path: Path | None, figures: dict[str, Any]) -> None:
-    """Write figures."""
+def report(path: Path | None, figures: Mapping[str, Any]) -> None:
+    """Write figures, with their commit, date and machine."""
     if path is not None:
-        path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        command = " ".join([f"python -m {_module()}", *map(shlex.quote, sys.argv[1:])])
+        about = {"command": command, **where_and_when()}
+        path.write_text(json.dumps({**figures, **about}, indent=2) + "\n", encoding="utf-8")
+
+
+def _module() -> str:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name if spec else Path(sys.argv[0]).name

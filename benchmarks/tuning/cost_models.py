@@ -7,20 +7,22 @@ drawn. A model learns from some of a task (`own 32`, `own 64`), or from up to 32
 (`transfer`), and orders the task's other candidates. `order` is the rank correlation with what was
 measured; `best_of_8` the speed-up of the fastest of the eight it puts first, relative to the
 fastest of all; `seconds` the processor time to fit. Medians over the tasks. `chance` orders by
-chance.
+chance. With `--json`, a task that has its row is done.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
 
-from benchmarks.tuning.common import parser, report
+from benchmarks.tuning.common import parser
+from benchmarks.tuning.figures import Figures
 from dlc.autotune.cost_model import Sample, XGBoostModel, rank_correlation, sample_of
 from dlc.autotune.log import TuningLog
 from dlc.autotune.tree_gru import Node, TreeGRU, TreeSample, tree_of
@@ -28,6 +30,8 @@ from dlc.core.errors import DlcError
 from dlc.schedule.pipeline import tidy
 from dlc.schedule.primitive import replay
 
+MEDIANS = "medians"  # the row of all tasks
+COLUMNS = ("order", "best_of_8", "seconds")
 _TOP = 8
 _FROM_EACH = 32
 
@@ -39,6 +43,8 @@ class Candidate:
     sample: Sample
     root: Node
 
+
+Found = dict[str, list[tuple[float, ...]]]  # by lesson and model, the values of `COLUMNS`
 
 # Learns from the first candidates, and scores the second.
 Model = Callable[[Sequence[Candidate], Sequence[Candidate], int], tuple[list[float], float]]
@@ -53,29 +59,38 @@ def main() -> None:
     given = arguments.parse_args()
     tasks = {p.stem: _candidates(p, given.most) for p in sorted(given.recorded.glob("*.db"))}
     print({name: len(found) for name, found in tasks.items()}, flush=True)
-    found: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
-    for name, own in tasks.items():
-        others = [c for other, all_of in tasks.items() if other != name for c in _some(all_of)]
-        for seed in range(given.seeds):
-            mixed = Random(seed).sample(own, len(own))
-            for size in (32, 64):
-                if len(mixed) >= size + 4 * _TOP:
-                    _compare(f"own {size}", mixed[:size], mixed[size:], seed, found)
-        _compare("transfer", others, own, 0, found)
+    figures = Figures(given.json, {"seeds": given.seeds, "most": given.most})
+    found: Found = defaultdict(list)
+    for name in tasks:
+        row = figures.get(name, partial(_one, name, tasks, given.seeds))
+        for lesson, triples in row["rows"].items():
+            found[lesson] += map(tuple, triples)
         print(name, flush=True)
-    figures = {
-        f"{lesson}, {model}": dict(
-            zip(
-                ("order", "best_of_8", "seconds"),
-                (round(median(column), 3) for column in zip(*rows, strict=True)),
-                strict=True,
-            )
-        )
-        for (lesson, model), rows in sorted(found.items())
+    medians = figures.rows[MEDIANS] = {
+        lesson: {
+            column: round(median(values), 3)
+            for column, values in zip(COLUMNS, zip(*rows, strict=True), strict=True)
+        }
+        for lesson, rows in sorted(found.items())
     }
-    for name, row in figures.items():
-        print(f"{name:24}", "  ".join(f"{k} {v:.3f}" for k, v in row.items()))
-    report(given.json, {"tasks": len(tasks), "seeds": given.seeds, "medians": figures})
+    figures.write()
+    for name, row in medians.items():
+        print(f"{name:30}", "  ".join(f"{k} {v:.3f}" for k, v in row.items()))
+
+
+def _one(name: str, tasks: Mapping[str, Sequence[Candidate]], seeds: int) -> dict[str, Found]:
+    """What each model makes of one task, taught by some of it or by the other tasks."""
+    own = tasks[name]
+    others = [c for other, all_of in tasks.items() if other != name for c in _some(all_of)]
+    found: Found = defaultdict(list)
+    for seed in range(seeds):
+        mixed = Random(seed).sample(own, len(own))
+        for size in (32, 64):
+            if len(mixed) >= size + 4 * _TOP:
+                _compare(f"own {size}", mixed[:size], mixed[size:], seed, found)
+    if own and others:
+        _compare("transfer", others, own, 0, found)
+    return {"rows": found}
 
 
 def _candidates(path: Path, most: int) -> list[Candidate]:
@@ -105,14 +120,14 @@ def _compare(
     known: Sequence[Candidate],
     unknown: Sequence[Candidate],
     seed: int,
-    found: dict[tuple[str, str], list[tuple[float, float, float]]],
+    found: Found,
 ) -> None:
     truth = [c.sample.score for c in unknown]
     for name, model in MODELS.items():
         scores, seconds = model(known, unknown, seed)
         first = sorted(range(len(truth)), key=lambda n: -scores[n])[:_TOP]
         best: float = 2.0 ** (max(truth[n] for n in first) - max(truth))
-        found[lesson, name].append((rank_correlation(scores, truth), best, seconds))
+        found[f"{lesson}, {name}"].append((rank_correlation(scores, truth), best, seconds))
 
 
 def _boosted(objective: str) -> Model:

@@ -45,7 +45,6 @@ _PR_SET_CHILD_SUBREAPER = 36  # what a dead tuner leaves running becomes a child
 _PER_LOG = 20  # lives that go on from one log
 _GONE_SECONDS = 1.0  # after which a process that is still there is an orphan
 _SHAPES = tuple((24 + 8 * n, 40 + 7 * n, 56 + 5 * n) for n in range(8))
-_COMMAND = "python -m benchmarks.tuning.kill"
 _COUNTS = ("kills", "trials", "lost", "corrupt", "orphans", "files_left")
 
 
@@ -73,15 +72,15 @@ def main() -> None:
         count = min(_PER_LOG, given.kills - figures["kills"])
         _one_log(figures, moments, count, given)
         print(figures, dict(moments), flush=True)
-        report(given.json, {"command": _COMMAND, **figures, "moments": moments})
+        report(given.json, {**figures, "moments": moments})
 
 
 def _earlier(path: Path | None) -> dict[str, Any]:
     """The figures so far."""
     found: dict[str, Any] = dict.fromkeys(_COUNTS, 0) | {"longest_end_seconds": 0.0}
     if path is not None and path.exists():
-        found |= json.loads(path.read_text(encoding="utf-8"))
-        del found["command"]
+        known = json.loads(path.read_text(encoding="utf-8"))
+        found |= {name: known[name] for name in (*found, "moments")}
     return found
 
 

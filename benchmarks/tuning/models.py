@@ -2,24 +2,30 @@
 
 Run: python -m benchmarks.tuning.models MODEL... [--budget 10m] [--logs FOLDER] [--json OUT]
 
-Logs in a folder of their own are kept, and taken up again: two runs of 5m are one of 10m.
+A model that has its row in OUT with the same budget is done: a run that was stopped goes on where
+it was, and two calls with different budgets can share a file. Logs in a folder of their own are
+kept and taken up again; `naive` uses what they hold. Open sizes of the models of `benchmarks.cpu`
+have the values they have there.
 """
 
 from __future__ import annotations
 
 import argparse
+import filecmp
+import sys
 import tempfile
+from math import exp, log
 from pathlib import Path
+from typing import Any
 
 import dlc
-from benchmarks.tuning.common import parser, report
-from dlc.autotune import job as jobs
+from benchmarks.cpu.models import MODELS
+from benchmarks.tuning.common import duel, machines_of, parser, progress
+from benchmarks.tuning.figures import Figures
 from dlc.autotune.budget import parse_budget
-from dlc.autotune.record import quartile
-from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Machines, Options, Snapshot
 from dlc.compiler import build
-from dlc.core.target_parse import parse_target
+from dlc.core.errors import DlcError
 
 
 def main() -> None:
@@ -29,49 +35,76 @@ def main() -> None:
     arguments.add_argument("--budget", default="10m")
     arguments.add_argument("--logs", type=Path)
     given = arguments.parse_args()
-    target = parse_target(given.target)
-    machines = open_machines()
-    figures = {}
-    try:
+    figures = Figures(given.json, {"budget": given.budget, "target": given.target})
+    gains = {}
+    with machines_of() as machines:
         for model in given.models:
-            figures[model.stem] = _one(model, given, target.cores, machines)
-            found = figures[model.stem]
-            print(f"{model.stem:20} {found['speedup']:.3f}× over untuned, {found['kept']} kernels")
-    finally:
-        machines.close()
-    report(given.json, figures)
+            try:
+                row = figures.get(model.stem, lambda m=model: _one(m, given, machines))  # type: ignore[misc]
+            except DlcError as error:
+                print(f"{model.stem:20} failed: {error}", flush=True)
+                continue
+            gains[model.stem] = row["speedup"]
+            text = f"{row['speedup']:.3f}× over untuned ({row['verdict']})"
+            print(f"{model.stem:20} {text}, {row['kept']} kernels, {row['trials']} trials")
+    if gains:
+        mean = exp(sum(map(log, gains.values())) / len(gains))
+        print(f"geometric mean of {len(gains)} models: {mean:.3f}×")
+    sys.exit(len(gains) < len(given.models))
 
 
-def _one(
-    model: Path, given: argparse.Namespace, threads: int, machines: Machines
-) -> dict[str, object]:
+def _one(model: Path, given: argparse.Namespace, machines: Machines) -> dict[str, Any]:
     curve: list[tuple[float, float]] = []
 
     def watch(snapshot: Snapshot) -> None:
         if snapshot.trials:
-            curve.append((snapshot.seconds, snapshot.default_ns / snapshot.best_ns))
+            gain = snapshot.default_ns / snapshot.best_ns
+            curve.append((round(snapshot.seconds, 1), round(gain, 4)))
 
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        options = Options(parse_budget(given.budget))
-        log = (given.logs or folder) / f"{model.stem}.db"
-        target = given.target
-        found = dlc.tune(model, log, target, options=options, machines=machines, on_update=watch)
-        build(model, folder / "a.so", target, tuning="none")
-        build(model, folder / "b.so", target, tuning=log)
-        paths = (str(folder / "a.so"), str(folder / "b.so"))
-        job = jobs.race(paths, sizes={}, threads=threads, rounds=101, budget_seconds=20)
-        ((_, reply),) = machines.measure.run([job])
-    before, after = reply.data["times_ns"]
+    at = sizes_of(model)
+    with tempfile.TemporaryDirectory() as name, progress(model.stem, watch) as show:
+        folder = given.logs or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = dlc.tune(
+            model,
+            folder / f"{model.stem}.db",
+            given.target,
+            options=Options(parse_budget(given.budget)),
+            machines=machines,
+            at=at,
+            on_update=show,
+        )
+        paths = (Path(name) / "untuned.so", Path(name) / "tuned.so")
+        build(model, paths[0], given.target, tuning="none")
+        build(model, paths[1], given.target, tuning=folder / f"{model.stem}.db")
+        same = filecmp.cmp(*paths, shallow=False)
+        figures = duel(paths, given.target, machines, sizes=at)
     return {
-        "untuned_ms": quartile(before) / 1e6,
-        "tuned_ms": quartile(after) / 1e6,
-        "speedup": quartile(before) / quartile(after),
-        "kept": len(found.choices),
-        "rejected": found.rejected,
-        "trials": found.snapshot.trials,
+        **figures,
+        "same_artefact": same,
+        "kept": len(kept.choices),
+        "won_alone_only": kept.rejected,
+        "trials": kept.snapshot.trials,
+        "failures": dict(kept.snapshot.failures),
+        "tuning_seconds": round(kept.seconds, 1),
+        "estimate": kept.snapshot.default_ns / kept.snapshot.best_ns,
+        "tasks": [
+            {
+                "name": t.name,
+                "key": t.key,
+                "share": round(t.share, 4),
+                "trials": t.trials,
+                "gain_alone": round(t.default_ns / t.best_ns, 3) if t.best_ns > 0 else None,
+            }
+            for t in sorted(kept.snapshot.tasks, key=lambda t: -t.share)
+        ],
         "curve": curve[:: max(1, len(curve) // 100)],
     }
+
+
+def sizes_of(model: Path) -> dict[str, int]:
+    """The values of a model's open sizes, where the benchmark of engines knows it."""
+    return next((dict(m.sizes) for m in MODELS if m.name == model.stem), {})
 
 
 if __name__ == "__main__":

@@ -1,29 +1,30 @@
 """How much faster is a tuned model than one with naive schedules?
 
-Run: python -m benchmarks.tuning.naive MODEL [--budget 10m] [--json OUT]
+Run: python -m benchmarks.tuning.naive MODEL... [--budget 10m] [--logs FOLDER] [--json OUT]
 
-Naive is the first choice of each knob that is not "as the analytic rule says", in the last family
-of a space: the rule that knows the nest the least.
+A model whose log `models` left in FOLDER is not tuned again. Both artefacts run in turn. Naive is
+the first choice of each knob that is not "as the analytic rule says", in the last family of a
+space: the rule that knows the nest the least.
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import dlc
-from benchmarks.tuning.common import parser, report
-from dlc.autotune import job as jobs
+from benchmarks.tuning.common import duel, machines_of, parser, progress
+from benchmarks.tuning.figures import Figures
+from benchmarks.tuning.models import sizes_of
 from dlc.autotune.budget import parse_budget
 from dlc.autotune.design import families
-from dlc.autotune.record import quartile
-from dlc.autotune.runners import open_machines
-from dlc.autotune.session import Options
+from dlc.autotune.session import Machines, Options
 from dlc.autotune.task import make_task
 from dlc.compiler import build
 from dlc.core.errors import DlcError
 from dlc.core.target import Target
-from dlc.core.target_parse import parse_target
 from dlc.schedule.loop import Func
 from dlc.schedule.primitive import Step
 
@@ -45,32 +46,39 @@ def naive(func: Func, target: Target) -> tuple[Step, ...] | None:
 def main() -> None:
     """Run the benchmark."""
     arguments = parser(__doc__)
-    arguments.add_argument("model", type=Path)
+    arguments.add_argument("models", type=Path, nargs="+")
     arguments.add_argument("--budget", default="10m")
+    arguments.add_argument("--logs", type=Path)
     given = arguments.parse_args()
-    machines = open_machines()
-    try:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            log = folder / "log.db"
+    figures = Figures(given.json, {"budget": given.budget, "target": given.target})
+    with machines_of() as machines:
+        for model in given.models:
+            row = figures.get(model.stem, lambda m=model: _one(m, given, machines))  # type: ignore[misc]
+            text = f"tuned {row['tuned_ms']:.3f} ms, {row['speedup']:.1f}× over naive"
+            print(f"{model.stem:20} {text}", flush=True)
+
+
+def _one(model: Path, given: argparse.Namespace, machines: Machines) -> dict[str, Any]:
+    at = sizes_of(model)
+    with tempfile.TemporaryDirectory() as name, progress(model.stem) as show:
+        log = (given.logs or Path(name)) / f"{model.stem}.db"
+        if not log.exists():
             options = Options(parse_budget(given.budget))
-            dlc.tune(given.model, log, given.target, options=options, machines=machines)
-            build(given.model, folder / "a.so", given.target, schedule=naive)
-            build(given.model, folder / "b.so", given.target, tuning=log)
-            paths = (str(folder / "a.so"), str(folder / "b.so"))
-            threads = parse_target(given.target).cores
-            job = jobs.race(paths, sizes={}, threads=threads, rounds=51, budget_seconds=30)
-            ((_, reply),) = machines.measure.run([job])
-    finally:
-        machines.close()
-    before, after = reply.data["times_ns"]
-    figures = {
-        "naive_ms": quartile(before) / 1e6,
-        "tuned_ms": quartile(after) / 1e6,
-        "speedup": quartile(before) / quartile(after),
-    }
-    print("  ".join(f"{name} {value:.3f}" for name, value in figures.items()))
-    report(given.json, figures)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            dlc.tune(
+                model,
+                log,
+                given.target,
+                options=options,
+                machines=machines,
+                at=at,
+                on_update=show,
+            )
+        paths = (Path(name) / "naive.so", Path(name) / "tuned.so")
+        build(model, paths[0], given.target, schedule=naive)
+        build(model, paths[1], given.target, tuning=log)
+        found = duel(paths, given.target, machines, sizes=at, rounds=51, seconds=30)
+    return {"naive_ms": found.pop("untuned_ms"), **found}
 
 
 if __name__ == "__main__":

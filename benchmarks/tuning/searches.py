@@ -7,7 +7,8 @@ sees the same times. `transfer` is the guided search with a cost model that all 
 `ranked` the guided one with a model that learns the order alone.
 
 Two shares come of it: of the trials that random search takes to be as good as the best of all, and
-of all trials, whose best random search has found when it has made them all.
+of all trials, whose best random search has found when it has made them all. With `--json`, a task
+that has its row is done.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from unittest.mock import patch
 
-from benchmarks.tuning.common import parser, report
+from benchmarks.tuning.common import parser
+from benchmarks.tuning.figures import Figures
 from benchmarks.tuning.replay import Replay
 from dlc.autotune import task_search
 from dlc.autotune.bench_method import Method
@@ -34,6 +37,7 @@ from dlc.autotune.tuner import Tuner
 
 GUIDED = ("bayesian", "evolutionary", "annealing", "genetic")
 TRIALS = 1000
+MEDIANS = "medians"  # the row of all tasks
 NEAR = 0.98  # of the best: what is nearer cannot be told from it
 
 
@@ -49,33 +53,42 @@ def main() -> None:
     machines = {name: Replay(given.recorded, name) for name in names}
     lines = {name: _lines(given.recorded / f"{name}.db") for name in names}
     tasks = {name: _task(given.recorded / f"{name}.db") for name in names}
-    figures: dict[str, dict[str, float]] = {}
+    figures = Figures(given.json, {"seeds": given.seeds, "searches": searches})
+    rows = {}
     for name in names:
-        machine, task = machines[name], tasks[name]
         others = [line for other in names if other != name for line in lines[other]]
-        times = [t.speedup for t in machine.trials.values()]
-        best = max(times)
-        found: dict[str, list[int]] = {}
-        for seed in range(given.seeds):
-            plain = [s for s in ("random", *GUIDED) if s in searches]
-            curves = {search: _run(task, search, machine, seed, best) for search in plain}
-            if "ranked" in searches:
-                curves["ranked"] = _run(task, "evolutionary", machine, seed, best, rank=True)
-            if "transfer" in searches:
-                curves["transfer"] = _run(task, "bayesian", machine, seed, best, lines=others)
-            for search, curve in curves.items():
-                found.setdefault(search, []).append(_reach(curve, best) or TRIALS)
-        near = sum(t >= NEAR * best for t in times)
-        figures[name] = {k: median(v) for k, v in found.items()}
-        figures[name] |= {"best": best, "candidates": len(times), "as_good": near}
-        print(f"{name:14}", "  ".join(f"{k} {v:g}" for k, v in figures[name].items()), flush=True)
-    of_random = {s: median(f[s] / f["random"] for f in figures.values()) for s in searches}
-    of_all = {s: median(f[s] / f["candidates"] for f in figures.values()) for s in searches}
+        measure = partial(_one, tasks[name], machines[name], others, searches, given.seeds)
+        rows[name] = figures.get(name, measure)
+        shown = (f"{k} {v:g}" for k, v in rows[name].items() if isinstance(v, int | float))
+        print(f"{name:14}", "  ".join(shown), flush=True)
     for search in searches:
-        print(f"{search:14} median share of random search's trials {of_random[search]:.3f}", end="")
-        print(f", of all {of_all[search]:.3f}")
-    shares = {"median_share_of_random": of_random, "median_share_of_all": of_all}
-    report(given.json, {"tasks": figures, **shares})
+        of_random = median(row[search] / row["random"] for row in rows.values())
+        of_all = median(row[search] / row["candidates"] for row in rows.values())
+        print(f"{search:14} median share of random search's trials {of_random:.3f}", end="")
+        print(f", of all {of_all:.3f}")
+        figures.rows.setdefault(MEDIANS, {})[search] = {"of_random": of_random, "of_all": of_all}
+    figures.write()
+
+
+def _one(
+    task: Task, machine: Replay, others: Sequence[str], searches: Sequence[str], seeds: int
+) -> dict[str, float]:
+    """Trials of each search on one task: medians over the seeds."""
+    times = [t.speedup for t in machine.trials.values()]
+    best = max(times)
+    found: dict[str, list[int]] = {}
+    for seed in range(seeds):
+        plain = [s for s in ("random", *GUIDED) if s in searches]
+        curves = {search: _run(task, search, machine, seed, best) for search in plain}
+        if "ranked" in searches:
+            curves["ranked"] = _run(task, "evolutionary", machine, seed, best, rank=True)
+        if "transfer" in searches:
+            curves["transfer"] = _run(task, "bayesian", machine, seed, best, lines=others)
+        for search, curve in curves.items():
+            found.setdefault(search, []).append(_reach(curve, best) or TRIALS)
+    near = sum(t >= NEAR * best for t in times)
+    medians = {k: median(v) for k, v in found.items()}
+    return medians | {"best": best, "candidates": len(times), "as_good": near}
 
 
 def _run(

@@ -8,14 +8,13 @@ The CPU time of all workers together is given too: it does not depend on what el
 from __future__ import annotations
 
 import resource
-import time
 from pathlib import Path
 
-from benchmarks.tuning.common import parser, report, session
+from benchmarks.tuning.common import parser, progress, report, session
 from dlc.autotune.bench_method import Method
 from dlc.autotune.budget import Budget
 from dlc.autotune.runners import open_machines
-from dlc.autotune.session import Options
+from dlc.autotune.session import Options, Snapshot
 from dlc.tune_model import plan_tuning
 
 
@@ -30,18 +29,18 @@ def main() -> None:
     threads = plan.tasks[0].task.target.cores
     options = Options(Budget(trials=given.trials), method=Method(threads=threads))
     machines = open_machines()
-    first: list[float] = []
+    seen: list[tuple[int, float]] = []  # trials, seconds: neither preparation nor the verdict
 
-    def watch(snapshot: object) -> None:
-        if getattr(snapshot, "trials", 0) and not first:
-            first.append(time.monotonic())
+    def watch(snapshot: Snapshot) -> None:
+        if snapshot.trials and not snapshot.finished:
+            seen.append((snapshot.trials, snapshot.seconds))
 
-    began = time.monotonic()
     try:
-        tuner = session(plan.tasks, machines, options, on_update=watch)
+        with progress(given.model.stem, watch) as show:
+            tuner = session(plan.tasks, machines, options, on_update=show)
     finally:
         machines.close()
-    seconds = time.monotonic() - first[0]
+    (before, began), (after, ended) = seen[0], seen[-1]
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     own = resource.getrusage(resource.RUSAGE_SELF)
     cpu = used.ru_utime + used.ru_stime + own.ru_utime + own.ru_stime
@@ -49,8 +48,8 @@ def main() -> None:
     figures = {
         "trials": tuner.trials,
         "ran": ran,
-        "trials_per_second": tuner.trials / seconds,
-        "preparation_seconds": first[0] - began,
+        "trials_per_second": (after - before) / (ended - began),
+        "preparation_seconds": began,
         "cpu_seconds_per_trial": cpu / tuner.trials,
         "failures": dict(tuner.failures),
     }

@@ -8,6 +8,7 @@ from dataclasses import replace
 from dlc.autotune import job as jobs
 from dlc.autotune.bench_method import Method
 from dlc.autotune.executor import Executor
+from dlc.autotune.job import Reply
 from dlc.autotune.record import Choice, quartile
 from dlc.autotune.task_search import TaskSearch
 from dlc.autotune.versions import versions
@@ -18,31 +19,40 @@ _SECONDS = 0.6
 LEAST_GAIN = 1.02  # a smaller one may be noise
 
 
-def confirm(search: TaskSearch, executor: Executor, method: Method) -> Choice | None:
-    """The choice for a task, or None where nothing beats the default for sure."""
-    found = search.contenders(_CANDIDATES)
-    if not found or search.anchor is None or search.best is None:
-        return None
+def measure_again(
+    search: TaskSearch, executor: Executor, method: Method, count: int
+) -> list[tuple[float, Reply]]:
+    """The fastest candidates of a search beside the default, at length.
+
+    Returns:
+        Of each that ran its speed-up and how it was built, the best first.
+    """
+    found = search.contenders(count)
+    if not found or search.anchor is None:
+        return []
     built = [jobs.build_steps(search.task, t.steps) for t in found]
     replies = dict(search.machines.build.run(built))
     long = replace(method, rounds=_ROUNDS, budget_seconds=_SECONDS)
     ready = [n for n in sorted(replies) if replies[n].data["status"] == "ok"]
     work = [jobs.measure(search.task, replies[n].blobs[0], search.anchor, long) for n in ready]
-    best: tuple[float, int] | None = None
+    again = []
     for position, reply in executor.run(work):
-        if reply.data["status"] != "ok":
-            continue
-        speedup = quartile(reply.data["anchor_ns"]) / quartile(reply.data["times_ns"])
-        if speedup >= LEAST_GAIN and (best is None or speedup > best[0]):
-            best = (speedup, ready[position])
-    if best is None:
+        if reply.data["status"] == "ok":
+            speedup = quartile(reply.data["anchor_ns"]) / quartile(reply.data["times_ns"])
+            again.append((speedup, replies[ready[position]]))
+    return sorted(again, key=lambda pair: -pair[0])
+
+
+def confirm(search: TaskSearch, executor: Executor, method: Method) -> Choice | None:
+    """The choice for a task, or None where nothing beats the default for sure."""
+    again = measure_again(search, executor, method, _CANDIDATES)
+    if not again or again[0][0] < LEAST_GAIN:
         return None
-    speedup, number = best
-    data = replies[number].data
+    speedup, built = again[0]
     return Choice(
         task=search.key,
-        steps=data["steps"],
-        nest=data["nest"],
+        steps=built.data["steps"],
+        nest=built.data["nest"],
         default_nest=search.default_nest,
         speedup=round(speedup, 4),
         model_speedup=0.0,

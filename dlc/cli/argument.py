@@ -107,16 +107,16 @@ def parse_values(texts: Sequence[str]) -> dict[str, object]:
     return found
 
 
-def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
+def parse_sizes(texts: Sequence[str], option: str = "--dim") -> dict[str, int]:
     """`batch=8`: sizes for one run, so no ranges.
 
     Raises:
         UserError: an item is not of that form.
     """
     found: dict[str, int] = {}
-    for name, value in parse_dims(texts).items():
+    for name, value in parse_dims(texts, option).items():
         if not isinstance(value, int):
-            raise UserError(detail=f"--dim {name}: a run needs one size, not a range")
+            raise UserError(detail=f"{option} {name}: a run needs one size, not a range")
         found[name] = value
     return found
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dlc.cli.argument import parse_dims, parse_shapes
+from dlc.cli.argument import parse_dims, parse_shapes, parse_sizes
 from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOption
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
 from dlc.core.errors import LimitError, UserError
@@ -56,7 +56,12 @@ def tune_models(
     target: TargetOption = "native",
     shape: ShapeOption = None,
     dim: Annotated[
-        list[str] | None, typer.Option("--dim", help="Fix a size: batch=1. Repeatable.")
+        list[str] | None,
+        typer.Option("--dim", help="Fix or bound a size: batch=1, batch=1..32. Repeatable."),
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option("--at", help="Measure an open size at this value: seq=128. Repeatable."),
     ] = None,
     precision: PrecisionOption = "highest",
     budget: Annotated[str, typer.Option("--budget", help="10m, 2000trials or until-flat.")] = "10m",
@@ -99,7 +104,11 @@ def tune_models(
         raise UserError(detail=f"--progress '{progress}' is unknown", hint=hint)
     options = _options(budget, search, cache, seed, resume)
     given = {"dims": parse_dims(dim or ()), "shapes": parse_shapes(shape or ())}
-    given |= {"precision": check_precision(precision), "only": tasks}
+    given |= {
+        "precision": check_precision(precision),
+        "only": tasks,
+        "at": parse_sizes(at or (), "--at"),
+    }
     if dry_run:
         from dlc.tune_model import plan_tuning
 

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 from random import Random
 
+import onnx
 import pytest
 
 from benchmarks.tuning import common, naive, replay, searches
+from benchmarks.tuning.figures import Figures
 from dlc.autotune.budget import Budget
 from dlc.autotune.build import scheduled
 from dlc.autotune.design import families
@@ -88,6 +90,59 @@ def test_tuners_that_are_killed_lose_nothing(tmp_path):
         figures = json.loads((tmp_path / "kill.json").read_text())
         assert figures["kills"] == sum(figures["moments"].values()) == 2
     assert {figures[name] for name in ("lost", "corrupt", "orphans", "files_left")} == {0}
+
+
+def test_a_row_is_measured_once_for_its_settings(tmp_path):
+    path = tmp_path / "new" / "figures.json"
+    count = iter(range(9))
+
+    def row(settings, name="a"):
+        return Figures(path, settings).get(name, lambda: {"count": next(count)})["count"]
+
+    assert [row({"budget": "3m"}), row({"budget": "3m"})] == [0, 0]
+    assert row({"budget": "3m"}, "b") == 1
+    assert [row({"budget": "10m"}), row({"budget": "3m"}, "b")] == [2, 1]
+    known = json.loads(path.read_text())
+    assert set(known) == {"a", "b"}
+    assert {"commit", "date", "machine", "settings"} < set(known["a"])
+    assert [p.name for p in path.parent.iterdir()] == ["figures.json"]
+
+
+def test_two_models_are_tuned_and_their_largest_tasks_exhausted(tmp_path):
+    for name, columns in (("first", 24), ("second", 40)):
+        onnx.save(common._product("dense", (8, 12), (12, columns)), tmp_path / f"{name}.onnx")
+    models = [str(tmp_path / f"{name}.onnx") for name in ("first", "second")]
+    shared = ["--target", TARGET, "--logs", str(tmp_path / "logs"), "--json"]
+
+    def run(script, *arguments):
+        command = [sys.executable, "-m", f"benchmarks.tuning.{script}", *models]
+        done = subprocess.run(
+            [*command, *shared, str(tmp_path / f"{script}.json"), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=Path(__file__).parents[2],
+            text=True,
+            check=True,
+        )
+        return done.stdout, json.loads((tmp_path / f"{script}.json").read_text())
+
+    said, gains = run("models", "--budget", "2trials")
+    assert "geometric mean of 2 models" in said
+    assert all(row["trials"] == 2 and row["verdict"] for row in gains.values())
+    gains["second"]["speedup"] = 1.5
+    (tmp_path / "models.json").write_text(json.dumps(gains))
+    assert run("models", "--budget", "2trials")[1] == gains  # nothing was measured
+    arguments = ["--trials", "3", "--gains", str(tmp_path / "models.json")]
+    said, rows = run("exhaust", *arguments)
+    assert "second: left out, it gains 1.500×" in said
+    (key,) = set(rows) - {"first"}
+    assert (rows["first"]["largest"][0][1], rows[key]["trials"]) == (key, 3)
+    assert rows[key]["best_over_default"] >= 1.0
+    assert run("exhaust", *arguments)[1] == rows
+    del rows[key]  # as if it had been stopped before its row was written
+    (tmp_path / "exhaust.json").write_text(json.dumps(rows))
+    _, rows = run("exhaust", *arguments, "--trials", "4")
+    assert rows[key]["trials"] == 4  # three of them of the log
 
 
 def test_an_unknown_option_is_refused():

@@ -48,6 +48,12 @@ def test_several_models_share_their_tasks():
     ((weighted,)) = plan.tasks
     assert weighted.calls == 2
     assert plan.sizes == {"batch": 4}
+    plan = plan_tuning([perceptron()], dims={"batch": (4, 9)}, at={"batch": 7})
+    assert plan.sizes == {"batch": 7}
+    assert [value for _, value in plan.tasks[0].task.sizes] == [7]
+    for at, reason in (({"batch": 3}, "open from 4 to 9"), ({"seq": 3}, "no open size 'seq'")):
+        with pytest.raises(UserError, match=reason):
+            plan_tuning([perceptron()], dims={"batch": (4, 9)}, at=at)
     with pytest.raises(UserError, match="there is no task 'conv'"):
         plan_tuning([perceptron()], only="conv")
 

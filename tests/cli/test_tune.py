@@ -153,6 +153,8 @@ def test_a_search_its_log_and_its_next_session(files, dlc_main):
         (["mlp.onnx", "--precision", "low"], "precision 'low' is unknown"),
         (["mlp.onnx", "--runner", "telnet://x"], "--runner 'telnet://x' is not understood"),
         (["mlp.onnx", "--tasks", "conv"], "there is no task 'conv'"),
+        (["mlp.onnx", "--at", "seq=3"], "there is no open size 'seq' to measure at"),
+        (["mlp.onnx", "--at", "batch=1..3"], "--at batch: a run needs one size"),
         (["none.onnx"], "none.onnx"),
         (["export", "none.db"], "there is no such log"),
     ],
