@@ -96,7 +96,9 @@ def _operand(blocking: Blocking, value: Value, rank: int, channels: Channels) ->
     array = blocking.array(value)
     if array is not None:
         return _constant_operand(blocking, value, array, rank, channels)
-    shape = value.type.shape
+    shape, form = value.type.shape, blocking.find_blocked(value)
+    if form is not None and form.channels == channels and value.type.rank == rank:
+        return _Operand(lambda _: form.value, idle=form.idle)
     if all(is_const(s, 1) for s in shape):
         flat = Reshape(shape=as_sizes((1,) * (rank + 1)))
         name = f"{value.name}_flat"
@@ -107,9 +109,6 @@ def _operand(blocking: Blocking, value: Value, rank: int, channels: Channels) ->
         return _Operand(lambda _: _one_channel(blocking, value))
     if not is_const(shape[1], channels.count):
         return None
-    form = blocking.find_blocked(value)
-    if form is not None and form.channels == channels:
-        return _Operand(lambda _: form.value, idle=form.idle)
     if form is None and channels.is_contiguous:
         return _Operand(lambda _: blocking.blocked(value).value, idle=0.0)
     return _Operand(lambda _: blocking.repacked(value, channels), idle=0.0)
