@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import sqrt
 from pathlib import Path
 
 from dlc.autotune import job as jobs
 from dlc.autotune.apply import Records
-from dlc.autotune.record import Choice, quartile
+from dlc.autotune.duel import Duel
+from dlc.autotune.record import Choice
 from dlc.autotune.session import Machines
 from dlc.autotune.task import Task, task_key
 from dlc.compiler import Lowered, assemble, rules_own
@@ -20,7 +20,6 @@ from dlc.core.scratch import scratch_folder
 
 _LOG = logging.getLogger("dlc.tune")
 _MAX_RACES = 12  # in one session
-_CERTAIN = 1.64  # standard deviations; one chance in twenty
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +103,8 @@ class Races:
             reason = reply.data.get("detail") or reply.data["status"]
             _LOG.warning("the whole model cannot be raced: %s", reason)
             return 0.0
-        before, after = reply.data["times_ns"]
-        if not is_faster(before, after):
-            return 0.0
-        return quartile(before) / quartile(after)
+        duel = Duel(tuple(reply.data["lives"]))
+        return duel.speedup if duel.is_faster else 0.0
 
     def _build(self, number: int, model: Lowered, choices: Mapping[str, Choice]) -> str:
         own = {k: c for k, c in choices.items() if k in self.keys[number]}
@@ -122,16 +119,3 @@ class Races:
 
 def _named(choices: Mapping[str, Choice]) -> frozenset[str]:
     return frozenset(f"{key} {choice.nest}" for key, choice in choices.items())
-
-
-def is_faster(before: Sequence[int], after: Sequence[int]) -> bool:
-    """Whether runs taken in turn show that the second kind is faster, and not by chance.
-
-    Source: the sign test; Arbuthnot, An Argument for Divine Providence (1710).
-    """
-    pairs = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
-    if not pairs:
-        return False
-    wins = sum(b < a for a, b in pairs)
-    deviations = (wins - len(pairs) / 2) / sqrt(len(pairs) / 4)
-    return deviations > _CERTAIN and quartile(after) < quartile(before)

@@ -19,8 +19,8 @@ from rich.console import Console
 
 from benchmarks.tuning.figures import where_and_when
 from dlc.autotune import job as jobs
+from dlc.autotune.duel import Duel
 from dlc.autotune.log import TuningLog
-from dlc.autotune.record import quartile
 from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Machines, Options, Snapshot, Weighted
 from dlc.autotune.task import Task
@@ -30,7 +30,6 @@ from dlc.core.errors import CodegenError
 from dlc.core.target_parse import parse_target
 from dlc.schedule.work import operations
 from dlc.tune_model import plan_tuning
-from dlc.tune_race import is_faster
 
 CONVOLUTIONS = {  # input, filters, kernel, stride, pad, groups
     "conv_1x1": ((1, 256, 14, 14), 512, 1, 1, 0, 1),
@@ -133,7 +132,6 @@ def duel(
     machines: Machines,
     *,
     sizes: Mapping[str, int] | None = None,
-    rounds: int = 101,
     seconds: float = 20.0,
 ) -> dict[str, Any]:
     """Run an untuned and a tuned artefact in turn: times, their ratio, and what is beyond chance.
@@ -141,21 +139,21 @@ def duel(
     Raises:
         CodegenError: one of them does not run.
     """
-    threads = parse_target(target).cores
     pair = (str(paths[0]), str(paths[1]))
-    job = jobs.race(pair, sizes=sizes or {}, threads=threads, rounds=rounds, budget_seconds=seconds)
+    threads = parse_target(target).cores
+    job = jobs.race(pair, sizes=sizes or {}, threads=threads, budget_seconds=seconds, seconds=600)
     ((_, reply),) = machines.measure.run([job])
     if reply.data["status"] != "ok":
         reason = str(reply.data.get("detail", reply.data["status"]))
         raise CodegenError(stage="a race", unit=paths[1].name, reason=reason)
-    before, after = reply.data["times_ns"]
-    verdict = "faster" if is_faster(before, after) else "no difference"
+    found = Duel(tuple(reply.data["lives"]))
+    verdict = "faster" if found.is_faster else "slower" if found.is_slower else "no difference"
     return {
-        "untuned_ms": quartile(before) / 1e6,
-        "tuned_ms": quartile(after) / 1e6,
-        "speedup": round(quartile(before) / quartile(after), 4),
-        "verdict": "slower" if is_faster(after, before) else verdict,
-        "rounds": len(before),
+        "untuned_ms": found.time_ns(0) / 1e6,
+        "tuned_ms": found.time_ns(1) / 1e6,
+        "speedup": round(found.speedup, 4),
+        "verdict": verdict,
+        "processes": len(found.lives),
     }
 
 

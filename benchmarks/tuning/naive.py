@@ -77,7 +77,7 @@ def _one(model: Path, given: argparse.Namespace, machines: Machines) -> dict[str
         paths = (Path(name) / "naive.so", Path(name) / "tuned.so")
         build(model, paths[0], given.target, schedule=naive)
         build(model, paths[1], given.target, tuning=log)
-        found = duel(paths, given.target, machines, sizes=at, rounds=51, seconds=30)
+        found = duel(paths, given.target, machines, sizes=at)
     return {"naive_ms": found.pop("untuned_ms"), **found}
 
 

@@ -20,9 +20,9 @@ from dlc.autotune import job as jobs
 from dlc.autotune.apply import Records, load_records
 from dlc.autotune.budget import parse_budget
 from dlc.autotune.cost_model import XGBoostModel, sample_of
+from dlc.autotune.duel import Duel
 from dlc.autotune.exchange import write_lines
 from dlc.autotune.log import TuningLog
-from dlc.autotune.record import quartile
 from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Machines, Options
 from dlc.autotune.shipped import FOLDER, family_of
@@ -30,11 +30,9 @@ from dlc.autotune.task import task_key
 from dlc.compiler import build, lower_model
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
-from dlc.tune_race import is_faster
 
 MODELS = ("resnet18", "mobilenet_v2", "minilm_l6")
 _BUILD = Path("build")
-_ROUNDS = 101
 
 
 def main() -> None:
@@ -91,14 +89,11 @@ def judge(
             build(model, paths[0], target, tuning="none")
             build(model, paths[1], target, tuning=records)
             sizes = {s.name: max(1, s.minimum) for s in lowered.program.sizes}
-            job = jobs.race(
-                paths, sizes=sizes, threads=target.cores, rounds=_ROUNDS, budget_seconds=8
-            )
+            job = jobs.race(paths, sizes=sizes, threads=target.cores, budget_seconds=8)
             ((_, reply),) = machines.measure.run([job])
-            before, after = reply.data.get("times_ns", ((), ()))
-            won = is_faster(before, after)
-            (sure if won else doubtful).update(own)
-            speedups[Path(model).stem] = quartile(before) / quartile(after) if before else 0.0
+            duel = Duel(tuple(reply.data.get("lives", ())))
+            (sure if duel.is_faster else doubtful).update(own)
+            speedups[Path(model).stem] = duel.speedup
     return records.only(sure - doubtful), speedups
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dlc.autotune.bench_method import Method
@@ -116,11 +117,15 @@ def race(
     *,
     sizes: Mapping[str, int],
     threads: int,
-    rounds: int = 41,
+    rounds: int = 11,
     budget_seconds: float = 3.0,
     seconds: float = 120.0,
 ) -> Job:
-    """Time two artefacts of one model, which lie where the worker can read them, in turn."""
+    """Time two artefacts of one model in turn, in several processes one after the other.
+
+    Of each process at most `rounds` of both count; `budget_seconds` are for all of them. A worker
+    that cannot read the files asks for them.
+    """
     data = {
         "job": "race",
         "paths": list(paths),
@@ -131,7 +136,32 @@ def race(
         "seconds": seconds,
         "memory_bytes": 64 << 30,
     }
-    return Job(data, seconds=seconds + 10)
+    return Job(data, pieces=Files(paths), seconds=seconds + 10)
+
+
+class Files(Mapping[str, bytes]):
+    """What files hold, by their paths; read when it is asked for, or sent to another machine."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = tuple(paths)
+
+    def __getitem__(self, path: str) -> bytes:
+        """The content of a file."""
+        if path not in self._paths:
+            raise KeyError(path)
+        return Path(path).read_bytes()
+
+    def __iter__(self) -> Iterator[str]:
+        """The paths."""
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        """The number of files."""
+        return len(self._paths)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Where this goes the files may not be."""
+        return dict, (dict(self),)
 
 
 Reply = Message

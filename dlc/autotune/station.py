@@ -11,8 +11,10 @@ import hashlib
 import os
 import signal
 import sys
+import time
 import traceback
 from collections import OrderedDict
+from functools import partial
 from typing import Any
 
 from dlc.autotune.confine import Limits, confined
@@ -24,6 +26,7 @@ from dlc.core.garbage import collect_rarely
 
 _MAX_PIECES = 256
 _PARTS = ("anchor", "reference", "eviction")  # what a candidate is measured with, by hash
+_FEWEST_LIVES = 4  # processes that race slow models, before the time is up
 _MAX_PREPARED_BYTES = 1 << 30  # data of tasks that is kept: to compute it takes seconds for each
 
 
@@ -40,22 +43,22 @@ class Station:
             case "hello":
                 return Message({"status": "ok", "pid": os.getpid(), **_describe()})
             case "store":
-                for blob in message.blobs:
-                    self.store(blob)
+                for name, blob in zip(message.data["names"], message.blobs, strict=True):
+                    self.store(name, blob)
                 return Message({"status": "ok"})
             case "build":
                 from dlc.autotune.build import build_job  # a machine may only measure
 
                 return build_job(message.data)
             case "race":
-                return Message(race(message.data))
+                return Message(self.race(message.data))
             case "measure":
                 return Message(self.measure(message))
         return Message({"status": "error", "detail": "no such job"})
 
-    def store(self, blob: bytes) -> None:
+    def store(self, name: str, blob: bytes) -> None:
         """Keep a piece, and forget the oldest."""
-        self.pieces[piece_name(blob)] = blob
+        self.pieces[name] = blob
         while len(self.pieces) > _MAX_PIECES:
             self.pieces.popitem(last=False)
 
@@ -97,13 +100,33 @@ class Station:
         self.prepared[name] = made
         return made
 
+    def race(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Run two artefacts in turn in children, each of which opens them in another order."""
+        from dlc.autotune.bench_trial import race_artefacts
+        from dlc.autotune.duel import LEAST_LIVES, MOST_LIVES
 
-def race(data: dict[str, Any]) -> dict[str, Any]:
-    """Run two artefacts, given by their paths, in turn in a child."""
-    from dlc.autotune.bench_trial import race_artefacts
-
-    limits = Limits(data["seconds"], data["memory_bytes"])
-    return confined(lambda: race_artefacts(data), limits)
+        missing = [p for p in data["paths"] if p not in self.pieces and not os.path.exists(p)]
+        if missing:
+            return {"status": "missing", "pieces": missing}
+        pair = [self.pieces.get(path, path) for path in data["paths"]]
+        each = data | {"budget_seconds": data["budget_seconds"] / LEAST_LIVES}
+        lives: list[list[list[int]]] = []
+        began, spent = time.monotonic(), 0.0
+        while len(lives) < MOST_LIVES:
+            step = -1 if len(lives) % 2 else 1
+            limits = Limits(data["seconds"] - spent, data["memory_bytes"])
+            found = confined(partial(race_artefacts, each, pair[::step]), limits)
+            if found["status"] != Status.OK:
+                return found
+            lives.append(found["times_ns"][::step])
+            spent = time.monotonic() - began
+            if len(lives) >= LEAST_LIVES and spent > data["budget_seconds"]:
+                break
+            if len(lives) >= _FEWEST_LIVES and spent > data["seconds"] / 2:
+                break
+        for path in data["paths"]:  # large, and of this race alone
+            self.pieces.pop(path, None)
+        return {"status": str(Status.OK), "lives": lives}
 
 
 def piece_name(blob: bytes) -> str:

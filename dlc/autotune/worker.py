@@ -22,6 +22,7 @@ _START = (
 )
 LOST = "lost"  # the status of a job whose worker died or hung
 _GRACE_SECONDS = 0.5
+_STORE_SECONDS = 300.0  # to send what a worker lacks: whole models, by a slow line
 
 
 def local_command() -> list[str]:
@@ -60,7 +61,11 @@ class Worker:
             reply = self._ask(job)
             if reply.data.get("status") == "missing":
                 names = reply.data["pieces"]
-                held = Job({"job": "store"}, tuple(job.pieces[n] for n in names), seconds=60)
+                try:
+                    blobs = tuple(job.pieces[name] for name in names)
+                except OSError as error:
+                    return Reply({"status": "error", "detail": str(error)})
+                held = Job({"job": "store", "names": names}, blobs, seconds=_STORE_SECONDS)
                 stored = self._ask(held)
                 reply = self._ask(job) if stored.data.get("status") == "ok" else stored
             return reply

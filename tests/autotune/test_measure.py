@@ -143,7 +143,7 @@ def test_a_candidate_that_never_ends_is_stopped(worker):
 def test_what_tasks_should_give_is_computed_once(monkeypatch):
     held = Station()
     pieces = [make_artefact(copy_task(), compile_candidate(copy_task().func, copy_task().target))]
-    held.store(pieces[0])
+    held.store(piece_name(pieces[0]), pieces[0])
     name = piece_name(pieces[0])
     data = dict.fromkeys(("anchor", "reference", "eviction"), name)
     data |= {"reference_seconds": 20, "memory_bytes": 1 << 30}
