@@ -6,24 +6,19 @@ pass, so that it is the defect that is found.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
-
 import numpy as np
 import pytest
 
-from dlc.codegen.cuda.emit import Kernel
 from dlc.codegen.cuda.emulate import ORDERS, EmulationError, Emulator
 from dlc.schedule.interpret import run_func
 from dlc.schedule.passes.insert_barriers import insert_barriers
 from dlc.schedule.rules import gpu_contract, prepare
 from dlc.schedule.trace import Trace
+from tests.codegen.defects import WRONG, Defect, missed
 from tests.codegen.gpu import GPU, Scheduled, emulate, schedule
 from tests.codegen.test_cuda_rules import on_engine, product_of, product_of_bytes
 from tests.schedule.data import inputs, parse
 from tests.schedule.test_rules import CASES
-
-WRONG = "another result"
 
 
 def product() -> Scheduled:
@@ -108,18 +103,6 @@ ROWS = """
             for b in range(600):
                 B[a, b] = A[a, b] - s[a]
 """
-
-
-@dataclass(frozen=True)
-class Defect:
-    """A text to replace in a kernel, and what is found."""
-
-    kernel: str
-    old: str
-    new: str
-    found: str  # a pattern of the emulator's message, or WRONG
-    count: int = 1  # how many places; 0 for all
-    threads: int = 0  # other than the kernel's
 
 
 DEFECTS = {
@@ -332,23 +315,13 @@ def kernels() -> dict[str, Scheduled]:
     return found | {"nan": found["reverse"]}
 
 
-def with_defect(scheduled: Scheduled, defect: Defect, symbol: str) -> Scheduled:
-    (kernel,) = scheduled.kernels
-    assert defect.old in kernel.text, f"{defect.old!r} is not in\n{kernel.text}"
-    text = kernel.text.replace(defect.old, defect.new, defect.count or -1)
-    text = re.sub(rf"\b{kernel.symbol}\b", symbol, text)
-    threads = defect.threads or kernel.threads
-    changed: Kernel = replace(kernel, symbol=symbol, text=text, threads=threads)
-    return replace(scheduled, kernels=(changed,))
-
-
-def problem(emulator: Emulator, scheduled: Scheduled, *, with_nan: bool) -> str:
+def problem(emulator: Emulator, scheduled: Scheduled, name: str) -> str:
     """What is wrong with a kernel, in any order of blocks and threads; or ""."""
     sizes = {s: 70 for s in scheduled.func.sizes}
     arrays = inputs(scheduled.func, sizes)
     if "K" in arrays:
         arrays["K"] = arrays["K"] - 7
-    if with_nan:
+    if name == "nan":
         arrays["A"][:, 0] = np.nan
     want = run_func(scheduled.func, sizes, arrays)
     for order in ORDERS:
@@ -362,19 +335,5 @@ def problem(emulator: Emulator, scheduled: Scheduled, *, with_nan: bool) -> str:
 
 
 def test_every_defect_is_found(kernels: dict[str, Scheduled]) -> None:
-    seeded = {
-        name: with_defect(kernels[d.kernel], d, f"defect_{n}")
-        for n, (name, d) in enumerate(DEFECTS.items())
-    }
-    good = {n: with_defect(s, Defect(n, "DLC", "DLC", ""), f"good_{n}") for n, s in kernels.items()}
-    emulator = Emulator([k for s in (*seeded.values(), *good.values()) for k in s.kernels])
-    for name, one in good.items():
-        assert problem(emulator, one, with_nan=name == "nan") == "", name
-    missed: list[str] = []
-    for name, one in seeded.items():
-        found = problem(emulator, one, with_nan=DEFECTS[name].kernel == "nan")
-        expected = "" if name in HARMLESS else DEFECTS[name].found
-        if bool(found) != bool(expected) or not re.search(expected, found):
-            missed.append(f"{name}: {found!r}")
-    assert not missed
+    assert missed(kernels, DEFECTS, problem, HARMLESS) == []
     assert len(DEFECTS) - len(HARMLESS) >= 20
