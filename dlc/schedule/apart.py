@@ -89,11 +89,18 @@ def _limits(cond: Expr) -> dict[Expr, Expr]:
 def _limited(
     buffer: str, index: Index, write: bool, ranges: Bounds, limits: dict[Expr, Expr]
 ) -> _Use:
-    """A use with each guarded sum as one variable, which runs from 0 to below its limit."""
-    names = {value: f"#{n}" for n, value in enumerate(limits)}
-    known = {**ranges, **{names[v]: (ZERO, size - ONE) for v, size in limits.items()}}
+    """A use with each guarded sum as one variable, which runs from 0 to below its limit.
+
+    A sum may be made of one that a guard further out limits.
+    """
+    names: dict[Expr, str] = {}
+    known = dict(ranges)
 
     def visit(node: Expr) -> Expr:
         return Var(names[node]) if node in names else node
 
+    for number, (value, size) in enumerate(limits.items()):
+        name = f"#{number}"
+        names[rewrite(value, visit)] = name
+        known[name] = (ZERO, size - ONE)
     return _Use(buffer, tuple(rewrite(part, visit) for part in index), write, known)
