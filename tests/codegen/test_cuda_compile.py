@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,17 @@ from dlc.core.errors import CodegenError, TargetError
 from dlc.core.gpus import gpu_for
 from dlc.graph.lower import lower_group
 from dlc.schedule.round_products import round_products
+from dlc.schedule.rules import gpu_window
 from tests.codegen.gpu import GPU, schedule
 from tests.codegen.test_cuda_attention import attention
 from tests.codegen.test_cuda_bytes import convolution_of_bytes
 from tests.codegen.test_cuda_rules import norm, product_of, product_of_bytes
+from tests.codegen.test_cuda_window import depthwise, with_tile
 from tests.schedule.test_rules import CASES
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 NVRTC = list(cuda_compile._nvrtc_libraries())
+ARCHS = ("sm_80", "sm_90", "sm_100", "sm_120")
 SM_90 = gpu_for(["sm_90"])
 
 
@@ -96,7 +100,8 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
         "attention": CASES["attention"](),
         "online": attention("f16", heads=1, rows="n", keys="m", size=32, masked=False),
         "row": CASES["softmax_40"](),
-        "own": CASES["depthwise_7"](),
+        "own": CASES["max_pool"](),
+        "window": CASES["depthwise_7"](),
         "rest": CASES["placed"](),
     }
     kernels = [k for name, func in made.items() for k in schedule(func, name).kernels]
@@ -113,12 +118,40 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
     )
     for instruction in (*engine, *copies, "atom.global.inc", "shfl.sync.bfly"):
         assert instruction in text
-    for arch in ("sm_80", "sm_90", "sm_100", "sm_120"):
+    for arch in ARCHS:
         said = run(["ptxas", "-v", f"-arch={arch}", "-o", tmp_path / arch, ptx])
         assert said.count("Compiling entry function") == len(kernels)
         assert said.count(" 0 bytes spill stores, 0 bytes spill loads") == len(kernels)
         assert " bytes smem" not in said  # beside what a launch asks for, and is counted
         assert max(map(int, re.findall(r"Used (\d+) registers", said))) <= 168
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_no_tile_of_a_window_spills_or_reads_a_pixel_twice(tmp_path: Path) -> None:
+    tiles = range(1, 1 + len(gpu_window.TILES))
+    choices = [(s, t, n) for s, t, n in product((3, 5, 7), (1, 2), tiles)]
+    sizes = {"rows": 28, "columns": 28, "lanes": 32}
+    made = {
+        f"k{size}_{stride}_{tile}": with_tile(
+            depthwise(size, stride=stride, **sizes), f"k{size}_{stride}_{tile}", tile
+        )
+        for size, stride, tile in choices
+    }
+    kernels = [k for s in made.values() for k in s.kernels]
+    assert len(kernels) == len(choices)
+    source, ptx = tmp_path / "all.cu", tmp_path / "all.ptx"
+    source.write_text(cuda_compile._source(kernels))
+    run(["nvcc", "-ptx", "-std=c++17", "-diag-suppress=177", "-arch=compute_80", "-o", ptx, source])
+    for entry in ptx.read_text().split(".visible .entry ")[1:]:
+        size, stride, tile = map(int, re.findall(r"\d+", entry)[:3])
+        rows, columns = gpu_window.TILES[tile - 1]
+        box = ((rows - 1) * stride + size) * ((columns - 1) * stride + size)
+        residual, bias = rows * columns, 1
+        assert entry.count("ld.global") == box + size * size + residual + bias
+    for arch in ARCHS:
+        said = run(["ptxas", "-v", f"-arch={arch}", "-o", tmp_path / arch, ptx])
+        assert said.count(" 0 bytes spill stores, 0 bytes spill loads") == len(kernels)
 
 
 def run(command: list[str | Path]) -> str:

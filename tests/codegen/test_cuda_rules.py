@@ -28,6 +28,7 @@ from dlc.schedule.rules import (
     gpu_own,
     gpu_repair,
     gpu_row,
+    gpu_window,
     prepare,
     rule_for,
     schedule_func,
@@ -54,14 +55,12 @@ CONTRACTIONS = [
 ]
 OWN = [
     "one_row",
-    "depthwise_7",
-    "depthwise_19",
-    "depthwise_strided",
     "max_pool",
     "average_pool",
     "global_mean",
     "row_mean",
 ]
+WINDOWS = ["depthwise_7", "depthwise_19", "depthwise_strided"]
 ROWS = ["softmax_40", "softmax_13", "layer_norm"]
 NARROW = ["softmax_13", "layer_norm"]  # rows that one thread computes alone
 REPAIRED = ["conv_sparse", "conv_sparse_groups"]
@@ -94,6 +93,7 @@ def test_the_kernels_compute_the_same(
     ("name", "rule"),
     [(n, gpu_contract) for n in CONTRACTIONS]
     + [(n, gpu_own) for n in OWN]
+    + [(n, gpu_window) for n in WINDOWS]
     + [(n, gpu_row) for n in ROWS]
     + [(n, gpu_repair) for n in REPAIRED]
     + [(n, gpu_attend) for n in ATTENTIONS],
@@ -104,7 +104,9 @@ def test_a_rule_takes_its_nests(name: str, rule: ModuleType) -> None:
     assert rule_for(trace.func, GPU) is rule
     made = schedule(CASES[name](), "k").kernels
     assert len(made) == 1 or name == "planar_conv"  # whose padded image is a launch, or two
-    assert any(k.shared_bytes for k in made) == (rule is not gpu_own and name not in NARROW)
+    assert any(k.shared_bytes for k in made) == (
+        rule not in (gpu_own, gpu_window) and name not in NARROW
+    )
 
 
 @pytest.mark.parametrize("name", ["conv_sparse", "conv_sparse_groups"])

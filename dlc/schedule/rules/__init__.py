@@ -28,6 +28,7 @@ from dlc.schedule.rules import (
     gpu_own,
     gpu_repair,
     gpu_row,
+    gpu_window,
     matrix,
     repair,
     row,
@@ -59,6 +60,7 @@ GPU_RULES: tuple[ModuleType, ...] = (
     gpu_matrix,
     gpu_contract,
     gpu_row,
+    gpu_window,
     gpu_own,
 )
 
