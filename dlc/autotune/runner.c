@@ -1,9 +1,12 @@
-/* Runs two artefacts of one kernel in turn, on a machine that has no Python.
+/* Runs two artefacts of one kernel or model in turn, on a machine that has no Python.
  *
- * usage: runner CANDIDATE ANCHOR ROUNDS
- * Reads from standard input: i64 inputs, i64 outputs, i64 bytes of each, the data of the inputs,
- * the first content of the outputs. Writes: i64 overrun, the outputs of the candidate's first run,
- * i64 rounds, the candidate's times, the anchor's times (i64, ns). Parallel loops run in order. */
+ * usage: runner CANDIDATE ANCHOR ROUNDS BUDGET_MS
+ * Reads from standard input: i64 inputs, i64 outputs, i64 sizes, the size variables, i64 bytes of
+ * each input and output, the data of the inputs, the first content of the outputs. Where the bytes
+ * of outputs are -1 - rank, they have no content, and are allocated as the model plans them.
+ * Writes: i64 overrun, the outputs of the candidate's first run that have content, i64 rounds, for
+ * each the times of the candidate and the anchor (i64, ns). Three rounds are made even where they take
+ * longer than the budget; 0 is none. Parallel loops run in order. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -16,7 +19,7 @@
 
 #include "dlc/abi.h"
 
-enum { FILL = 0x5B, MAX_BUFFERS = 64 };
+enum { FILL = 0x5B, MAX_BUFFERS = 1024, MAX_DIMS = 16 * MAX_BUFFERS, LEAST_ROUNDS = 3 };
 
 static void give_up(const char *why) {
   fprintf(stderr, "%s\n", why);
@@ -47,6 +50,25 @@ static void *scratch(void *self, int64_t bytes) {
 static void fail(void *self, const char *message) {
   (void)self;
   give_up(message);
+}
+
+static void *allocate(void *self, int64_t bytes) {
+  (void)self;
+  const int64_t padded = (bytes + DLC_ALIGNMENT - 1) / DLC_ALIGNMENT * DLC_ALIGNMENT;
+  void *memory = aligned_alloc(DLC_ALIGNMENT, (size_t)(padded > 0 ? padded : DLC_ALIGNMENT));
+  if (memory == NULL) give_up("out of memory");
+  return memory;
+}
+
+static void release(void *self, void *memory) {
+  (void)self;
+  free(memory);
+}
+
+static void *output(void *self, uint32_t index, const int64_t *dims) {
+  (void)self, (void)index, (void)dims;
+  give_up("only the data tells the size of an output");
+  return NULL;
 }
 
 /* A buffer that ends where a page begins that cannot be touched. */
@@ -80,40 +102,78 @@ static int64_t now_ns(void) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
+/* The arena that a model needs; `dims` gets the dimensions of its outputs. */
+static int64_t plan(const dlc_model *model, const dlc_host *host, const int64_t *sizes,
+                    int64_t *dims) {
+  int64_t arena = 0;
+  if (model->plan(host, sizes, dims, &arena)) give_up("the sizes do not fit");
+  return arena;
+}
+
+/* Room for an output of some dimensions and elements of up to 8 bytes. */
+static void *planned(int64_t rank, const int64_t *dims) {
+  int64_t bytes = 8;
+  for (int64_t i = 0; i < rank; ++i) {
+    if (dims[i] < 0) give_up("only the data tells the size of an output");
+    bytes *= dims[i];
+  }
+  return allocate(NULL, bytes);
+}
+
 int main(int argc, char **argv) {
-  if (argc != 4) give_up("usage: runner CANDIDATE ANCHOR ROUNDS");
+  if (argc != 5) give_up("usage: runner CANDIDATE ANCHOR ROUNDS BUDGET_MS");
   const dlc_model *models[2] = {open_model(argv[1]), open_model(argv[2])};
-  const int64_t rounds = atoll(argv[3]);
-  dlc_host host = {0};
-  host.parallel = parallel;
-  host.scratch = scratch;
-  host.fail = fail;
-  int64_t head[2], bytes[MAX_BUFFERS], sizes[1] = {0};
-  void *buffers[MAX_BUFFERS];
+  int64_t rounds = atoll(argv[3]);
+  const int64_t budget_ns = atoll(argv[4]) * 1000000;
+  dlc_host host = {.parallel = parallel, .scratch = scratch, .fail = fail};
+  host.allocate = allocate;
+  host.release = release;
+  host.output = output;
+  static int64_t head[3], sizes[MAX_BUFFERS], bytes[MAX_BUFFERS], dims[MAX_DIMS];
+  static void *buffers[MAX_BUFFERS];
   read_all(head, sizeof head);
   const int64_t count = head[0] + head[1];
-  if (count > MAX_BUFFERS) give_up("too many buffers");
+  if (count > MAX_BUFFERS || head[2] > MAX_BUFFERS) give_up("too many buffers");
+  read_all(sizes, head[2] * 8);
   read_all(bytes, count * 8);
-  for (int64_t i = 0; i < count; ++i) read_all(buffers[i] = guarded(bytes[i]), bytes[i]);
+  int64_t arena_bytes = plan(models[1], &host, sizes, dims);
+  const int64_t other = plan(models[0], &host, sizes, dims);
+  const int64_t *next = dims;
+  for (int64_t i = 0; i < count; ++i) {
+    if (bytes[i] >= 0) {
+      read_all(buffers[i] = guarded(bytes[i]), bytes[i]);
+    } else {
+      buffers[i] = planned(-1 - bytes[i], next);
+      next += -1 - bytes[i];
+    }
+  }
   const void *const *inputs = (const void *const *)buffers;
   void *const *outputs = buffers + head[0];
-  void *arena = aligned_alloc(DLC_ALIGNMENT, DLC_ALIGNMENT);
+  void *arena = allocate(NULL, arena_bytes > other ? arena_bytes : other);
   if (models[0]->run(&host, sizes, inputs, outputs, arena)) give_up("the run failed");
   int64_t overrun = 0;
   for (int64_t i = head[0]; i < count; ++i) {
-    for (int k = 1; k <= 64; ++k) overrun |= ((unsigned char *)buffers[i])[-k] != FILL;
-  }
-  fwrite(&overrun, 8, 1, stdout);
-  for (int64_t i = head[0]; i < count; ++i) fwrite(buffers[i], 1, (size_t)bytes[i], stdout);
-  fwrite(&rounds, 8, 1, stdout);
-  int64_t *times = calloc((size_t)rounds * 2 + 1, 8);
-  for (int64_t round = 0; round < rounds; ++round) {
-    for (int which = 0; which < 2; ++which) {
-      const int64_t began = now_ns();
-      models[which]->run(&host, sizes, inputs, outputs, arena);
-      times[which * rounds + round] = now_ns() - began;
+    for (int k = 1; bytes[i] >= 0 && k <= 64; ++k) {
+      overrun |= ((unsigned char *)buffers[i])[-k] != FILL;
     }
   }
+  fwrite(&overrun, 8, 1, stdout);
+  for (int64_t i = head[0]; i < count; ++i) {
+    if (bytes[i] >= 0) fwrite(buffers[i], 1, (size_t)bytes[i], stdout);
+  }
+  if (rounds > 0) models[1]->run(&host, sizes, inputs, outputs, arena);
+  int64_t *times = calloc((size_t)rounds * 2 + 1, 8);
+  const int64_t first = now_ns();
+  for (int64_t round = 0; round < rounds; ++round) {
+    for (int turn = 0; turn < 2; ++turn) {
+      const int which = (int)(round + turn) % 2;
+      const int64_t began = now_ns();
+      models[which]->run(&host, sizes, inputs, outputs, arena);
+      times[round * 2 + which] = now_ns() - began;
+    }
+    if (round + 1 >= LEAST_ROUNDS && now_ns() - first > budget_ns) rounds = round + 1;
+  }
+  fwrite(&rounds, 8, 1, stdout);
   fwrite(times, 8, (size_t)rounds * 2, stdout);
   return 0;
 }

@@ -10,14 +10,22 @@ from pathlib import Path
 
 import pytest
 
+import dlc
 from dlc.autotune import job as jobs
+from dlc.autotune.apply import load_records
 from dlc.autotune.bench_method import Method
+from dlc.autotune.budget import Budget
+from dlc.autotune.duel import LEAST_LIVES
+from dlc.autotune.record import Trial
 from dlc.autotune.runners import open_machines, open_runners, ssh_command
+from dlc.autotune.session import Options
 from dlc.autotune.trial_program import compile_candidate, make_artefact
+from dlc.compiler import build
 from dlc.core.errors import UserError
 from dlc.core.target_parse import parse_target
 from dlc.schedule.text import parse_func
 from tests.autotune import examples
+from tests.cli.models import perceptron
 
 ROOT = Path(__file__).parents[2]
 HELLO = jobs.Job({"job": "hello"})
@@ -174,6 +182,49 @@ def test_candidates_for_another_architecture_are_built_here_and_measured_there()
     assert statuses == ["ok", "wrong", "crash", "error"]
     assert len(replies[0].data["times_ns"]) == len(replies[0].data["anchor_ns"]) == 3
     assert "instead of" in replies[1].data["detail"]
+
+
+@pytest.mark.skipif(not (CC and QEMU), reason="no aarch64 cross compiler or no qemu")
+def test_models_for_another_architecture_are_raced_there(tmp_path):
+    paths = (str(tmp_path / "a.so"), str(tmp_path / "b.so"))
+    for path in paths:
+        build(perceptron(), path, ARM, tuning="none")
+    pool = open_runners(["run:qemu-aarch64 -L /usr/aarch64-linux-gnu"])
+    sized = jobs.race(paths, sizes={"batch": 5}, threads=1, rounds=4, budget_seconds=8.0)
+    try:
+        ((_, reply),) = pool.run([sized])
+        ((_, late),) = pool.run([jobs.race(paths, sizes={}, threads=1, seconds=0.0)])
+        ((_, gone),) = pool.run([jobs.race((paths[0], "gone.so"), sizes={}, threads=1)])
+    finally:
+        pool.close()
+    lives = reply.data["lives"]
+    assert (len(lives), {len(times) for life in lives for times in life}) == (LEAST_LIVES, {4})
+    assert all(t > 0 for life in lives for times in life for t in times)
+    assert [r.data["status"] for r in (late, gone)] == ["timeout", "crash"]
+    assert "gone.so" in gone.data["detail"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (CC and QEMU), reason="no aarch64 cross compiler or no qemu")
+def test_a_model_is_tuned_here_for_a_machine_elsewhere(tmp_path, monkeypatch, caplog):
+    # Each schedule counts as better here: what is asked is whether one reaches a build.
+    monkeypatch.setattr(Trial, "speedup", property(lambda t: 2.0 if t.times_ns else 0.0))
+    monkeypatch.setattr("dlc.autotune.confirm.LEAST_GAIN", 0.0)
+    monkeypatch.setattr("dlc.autotune.duel.Duel.is_faster", True)
+    monkeypatch.setattr("dlc.autotune.duel.Duel.speedup", 1.5)
+    log = tmp_path / "m.tune.db"
+    machines = open_machines(["run:qemu-aarch64 -L /usr/aarch64-linux-gnu"], jobs=1)
+    options = Options(Budget(trials=8), method=Method(rounds=3))
+    try:
+        report = dlc.tune(
+            perceptron(), log, ARM, dims={"batch": 40}, options=options, machines=machines
+        )
+    finally:
+        machines.close()
+    assert "cannot be raced" not in caplog.text
+    assert report.found == len(report.choices) == 1
+    (held,) = load_records(log).holding().choices.values()
+    assert (held.model_speedup, held.nest != held.default_nest) == (1.5, True)
 
 
 def copy_of(task, value, y="y"):
