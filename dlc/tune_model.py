@@ -187,7 +187,7 @@ def tune(
         dims: as for `compile`.
         shapes: as for `compile`.
         precision: as for `compile`.
-        options: the budget, the search and how to time.
+        options: the budget, which the verdict is part of; the search; how to time.
         only: tune only tasks whose name contains this.
         at: values of open sizes to measure at; one that is not named is its least, or 1.
         machines: where to build and to measure; default: this machine.
@@ -197,7 +197,7 @@ def tune(
 
     Raises:
         ModelError: a model cannot be read or compiled.
-        TargetError: the target is a GPU, on which nothing is measured.
+        TargetError: the target is a GPU, on which nothing is measured; no kernel could be measured.
         UserError: the log cannot be used; there is no such task.
     """
     machine = parse_target(target) if isinstance(target, str) else target
@@ -205,6 +205,7 @@ def tune(
         raise TargetError(target="cuda", reason=_NOT_MEASURED, hint=_FOR_GPUS)
     models: Sequence[Model] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
     path = Path(log) if log is not None else _log_beside(models)
+    TuningLog.check_place(path)
     began = time.monotonic()
     plan = plan_tuning(
         models, machine, dims=dims, shapes=shapes, precision=precision, only=only, at=at
@@ -217,7 +218,8 @@ def tune(
         with TuningLog(path) as opened:
             tuner = Tuner(plan.tasks, opened, own, chosen, on_update=on_update)
             outcome = tuner.run()
-            verdict = _judge(plan, outcome, opened, own, in_model=in_model)
+            _check_measured(tuner, machine)
+            verdict = _judge(plan, outcome, opened, own, in_model=in_model, until=tuner.deadline)
             opened.flush()
             unwritten = len(opened.pending)
     finally:
@@ -248,7 +250,13 @@ class _Verdict:
 
 
 def _judge(
-    plan: Plan, outcome: Outcome, log: TuningLog, machines: Machines, *, in_model: bool
+    plan: Plan,
+    outcome: Outcome,
+    log: TuningLog,
+    machines: Machines,
+    *,
+    in_model: bool,
+    until: float | None = None,
 ) -> _Verdict:
     """Race what won alone, and note what is to be used; Ctrl-C leaves it for the next session."""
     kernels = (task_key(k, m.target) for m in plan.models for k in m.program.kernels)
@@ -260,7 +268,7 @@ def _judge(
         tasks = {**known.tasks, **{w.task.key: w.task for w in plan.tasks}}
         racers = Racers(plan.models, plan.sizes, tasks)
         try:
-            kept, speedup = keep_winners(racers, new, incumbents, machines)
+            kept, speedup = keep_winners(racers, new, incumbents, machines, until)
         except OSError as error:  # the search must not be lost with it
             _LOG.warning("the whole model cannot be raced: %s", error)
         except KeyboardInterrupt:
@@ -277,6 +285,13 @@ def _judge(
 
 def _is_same(choice: Choice, other: Choice | None) -> bool:
     return other is not None and choice.nest == other.nest
+
+
+def _check_measured(tuner: Tuner, target: Target) -> None:
+    """A session that could not time a single default says nothing about schedules."""
+    failed = [s.problem_text for s in tuner.searches if s.default_ns == float("inf")]
+    if tuner.searches and len(failed) == len(tuner.searches) and all(failed):
+        raise TargetError(target=target.triple, reason=f"nothing could be measured: {failed[0]}")
 
 
 def _log_beside(models: Sequence[Model]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,12 +37,13 @@ def keep_winners(
     choices: Mapping[str, Choice],
     incumbents: Mapping[str, Choice],
     machines: Machines,
+    until: float | None = None,
 ) -> tuple[dict[str, Choice], float]:
     """What builds should use of `choices` and of the `incumbents`, which won earlier.
 
     All choices together first, on top of the incumbents. Where that does not win, each half on top
     of what was kept before. What is kept in the end must beat the defaults too; else the incumbents
-    stay, which did.
+    stay, which did. After `until`, of `time.monotonic`, no further group is tried.
 
     Returns:
         What is kept, and how much faster than with defaults that makes the models; 1 for nothing.
@@ -51,6 +53,8 @@ def keep_winners(
         races = Races(racers, machines, folder)
         waiting = [list(choices)] if choices else []
         while waiting and races.count < _MAX_RACES:
+            if races.count and until is not None and time.monotonic() > until:
+                break
             group = waiting.pop(0)
             trial = kept | {k: choices[k] for k in group}
             if races.speedup(trial, kept) > 1.0:

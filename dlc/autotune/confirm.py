@@ -10,13 +10,12 @@ from dlc.autotune.bench_method import Method
 from dlc.autotune.executor import Executor
 from dlc.autotune.job import Reply
 from dlc.autotune.record import Choice, quartile
-from dlc.autotune.task_search import TaskSearch
+from dlc.autotune.task_search import LEAST_GAIN, TaskSearch
 from dlc.autotune.versions import versions
 
 _CANDIDATES = 3
 _ROUNDS = 31
 _SECONDS = 0.6
-LEAST_GAIN = 1.02  # a smaller one may be noise
 
 
 def measure_again(

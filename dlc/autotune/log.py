@@ -4,7 +4,8 @@ A row is JSON beside its checksum; one that was damaged is passed over and count
 written without waiting for the disk: a power failure may lose the last ones, a killed process
 none. Choices wait for the disk. While nothing can be written, rows wait in memory.
 
-Source: www.sqlite.org/wal.html and /pragma.html#pragma_synchronous.
+Source: www.sqlite.org/wal.html, /fileformat.html#the_database_header and
+/pragma.html#pragma_synchronous.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterator
@@ -25,6 +27,8 @@ from dlc.core.errors import DlcError, UserError
 _LOG = logging.getLogger("dlc.tune")
 SCHEMA_VERSION = 1
 _APPLICATION = 0x646C6374  # "dlct", which tells other programs' files from ours
+_HEAD_BYTES = 100  # of an SQLite file; its number of the application is at 68
+_ELSEWHERE = "name another place for the log, as by --output"
 _TABLES = ("tasks", "trials", "choices")
 _SCHEMA = "".join(
     f"CREATE TABLE {name}"
@@ -60,6 +64,21 @@ class TuningLog:
         if read_only and not path.is_file():
             raise UserError(detail=f"{path}: there is no such log", hint="make one by dlc tune")
         self._db = self._open()
+
+    @staticmethod
+    def check_place(path: Path) -> None:
+        """Whether a log can be made or written at a path, before a session begins.
+
+        Raises:
+            UserError: the folder does not exist or cannot be written; the path is a folder.
+        """
+        folder = path.parent
+        if not folder.is_dir():
+            raise UserError(detail=f"{path}: there is no folder '{folder}'", hint=_ELSEWHERE)
+        if path.is_dir():
+            raise UserError(detail=f"{path}: is a folder", hint=_ELSEWHERE)
+        if not all(os.access(p, os.W_OK) for p in (folder, path) if p.exists()):
+            raise UserError(detail=f"{path}: cannot be written", hint=_ELSEWHERE)
 
     def add_task(self, task: Task) -> None:
         """Note a task, so that its trials can be understood; once."""
@@ -180,20 +199,37 @@ class TuningLog:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            db = self._connect()
+            return self._connect_to_read() if self.read_only else self._connect("mode=rwc")
+        except sqlite3.OperationalError as error:
+            raise UserError(detail=f"{self.path}: {error}", hint=_ELSEWHERE) from error
         except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError) or self.read_only:
+            if not _was_log(self.path):
+                raise UserError(detail=f"{self.path} is not a tuning log") from error
+            if self.read_only:
                 raise UserError(detail=f"{self.path}: {error}") from error
             aside = _quarantine(self.path)
             _LOG.warning("%s is damaged: %s; it is now %s", self.path, error, aside)
-            db = self._connect()
-        return db
+            return self._connect("mode=rwc")
 
-    def _connect(self) -> sqlite3.Connection:
-        mode = "ro" if self.read_only else "rwc"
-        uri = f"{self.path.resolve().as_uri()}?mode={mode}"
+    def _connect_to_read(self) -> sqlite3.Connection:
+        """A connection that changes nothing.
+
+        The last one to close a log takes the files beside it away, if it may write to it. Where
+        nobody may, there are none, and none can be made.
+        """
+        try:
+            return self._connect("mode=rw")
+        except sqlite3.OperationalError:
+            beside = self.path.with_name(f"{self.path.name}-wal")
+            empty = not beside.exists() or not beside.stat().st_size
+            return self._connect("immutable=1" if empty else "mode=ro")
+
+    def _connect(self, how: str) -> sqlite3.Connection:
+        uri = f"{self.path.resolve().as_uri()}?{how}"
         db = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS)
         try:
+            if self.read_only:
+                db.execute("PRAGMA query_only=ON")
             self._prepare(db)
         except BaseException:
             db.close()
@@ -225,6 +261,13 @@ class TuningLog:
         db.execute(f"PRAGMA application_id={_APPLICATION}")
         db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         db.commit()
+
+
+def _was_log(path: Path) -> bool:
+    """Whether a file begins as our logs do, whatever became of the rest."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    return head[:16] == b"SQLite format 3\0" and head[68:72] == _APPLICATION.to_bytes(4, "big")
 
 
 def _quarantine(path: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -32,6 +32,9 @@ _LEAST_LOOKED_AT = 64
 _NOISY = 0.1  # spread beyond which a contender is measured again
 _DISTURBED = 0.25  # by which the default was slower than it is known to be
 _ATTEMPTS = 2  # to measure one that was disturbed
+_LEAST_PREDICTED = 8
+_LATEST = 32  # predictions whose order is compared with what was measured
+LEAST_GAIN = 1.02  # a smaller one may be noise
 
 
 class TaskSearch:
@@ -62,6 +65,7 @@ class TaskSearch:
         self._features: dict[Design, tuple[tuple[float, ...], str]] = {}
         self._nests: dict[str, float] = {}  # measured nest -> speed-up
         self._failures: Counter[str] = Counter()
+        self._predictions: deque[tuple[float, float]] = deque(maxlen=_LATEST)
 
     def resume(self, trials: Iterable[Trial]) -> int:
         """Take up what earlier sessions measured with this compiler; return how many trials."""
@@ -132,6 +136,16 @@ class TaskSearch:
             status=status,
         )
 
+    @property
+    def is_promising(self) -> bool:
+        """Whether the best candidate seems faster than the default by more than noise."""
+        return self.best is not None and self.best.speedup >= LEAST_GAIN
+
+    @property
+    def promised_ns(self) -> float:
+        """What the best candidate seems to save in one run of the model."""
+        return self.course.weight_ns * (1 - 1 / self.best.speedup) if self.best else 0.0
+
     def contenders(self, count: int) -> list[Trial]:
         """The fastest trials, each nest once."""
         ran = {t.nest: t for t in self.trials if t.status is Status.OK and t.speedup > 1}
@@ -175,7 +189,6 @@ class TaskSearch:
             jobs.measure(self.task, r.blobs[0], anchor, method, default_ns=default_ns)
             for _, r in ready
         ]
-        pairs: list[tuple[float, float]] = []
         for position, result in self.machines.measure.run(work):
             design, reply = ready[position]
             trial = self._trial(design, reply, result, predicted[position])
@@ -186,10 +199,10 @@ class TaskSearch:
                 result = Message(result.data | _joined(result.data, again.data))
                 trial = self._trial(design, reply, result, predicted[position])
             if trial.predicted is not None and trial.status is Status.OK:
-                pairs.append((trial.predicted, trial.speedup))
+                self._predictions.append((trial.predicted, trial.speedup))
             yield self._learn(trial)
-        if len(pairs) >= 4:
-            self.correlation = rank_correlation(*zip(*pairs, strict=True))
+        if len(self._predictions) >= _LEAST_PREDICTED:
+            self.correlation = rank_correlation(*zip(*self._predictions, strict=True))
 
     def _is_doubtful(self, trial: Trial) -> bool:
         """Whether a trial that matters was disturbed: its times differ, or the default was slow."""

@@ -19,6 +19,9 @@ from dlc.autotune.task_scheduler import next_task
 from dlc.autotune.task_search import TaskSearch
 
 _GROWTH = 1.25  # of the samples, from which on the cost model is fitted anew
+_VERDICT_SHARE = 0.25  # of a budget of time, at most, for what follows the search
+_CONFIRM_SECONDS = 2.0  # of each task that promises something
+_RACE_SECONDS = 30.0  # of whole models, for the caller
 
 
 @dataclass(slots=True)
@@ -115,7 +118,7 @@ class Tuner:
     def _search(self) -> None:
         budget = self.options.budget
         flat = budget.seconds is None and budget.trials is None
-        while budget.share_spent(time.monotonic() - self.began, self.trials) < 1.0:
+        while budget.share_spent(self._seconds_with_verdict(), self.trials) < 1.0:
             position = next_task([s.course for s in self.searches], until_flat=flat)
             if position is None:
                 return
@@ -128,6 +131,18 @@ class Tuner:
                 self.on_update(self.snapshot())
             self._teach(search)
             self.on_update(self.snapshot())
+
+    def _seconds_with_verdict(self) -> float:
+        """The seconds of a session that would stop to search now."""
+        whole = self.options.budget.seconds or 0.0
+        verdict = _CONFIRM_SECONDS * sum(s.is_promising for s in self.searches) + _RACE_SECONDS
+        return time.monotonic() - self.began + min(verdict, _VERDICT_SHARE * whole)
+
+    @property
+    def deadline(self) -> float | None:
+        """When the time is up, of `time.monotonic`; None for other budgets."""
+        seconds = self.options.budget.seconds
+        return None if seconds is None else self.began + seconds
 
     def _teach(self, search: TaskSearch) -> None:
         """Let the cost model learn, unless what is new would hardly change it."""
@@ -147,9 +162,16 @@ class Tuner:
             self.samples.append(sample)
 
     def _confirm(self) -> dict[str, Choice]:
-        """Measure the best of each task once more, at length, and keep those that hold."""
-        choices = {}
-        for search in self.searches:
+        """Measure the best of each task once more, at length, and keep those that hold.
+
+        Those that may save the most come first; once the time is up, the others wait for the next
+        session.
+        """
+        choices: dict[str, Choice] = {}
+        promising = [s for s in self.searches if s.is_promising]
+        for number, search in enumerate(sorted(promising, key=lambda s: -s.promised_ns)):
+            if number and self.deadline is not None and time.monotonic() > self.deadline:
+                break
             choice = confirm(search, self.machines.measure, self.options.method)
             if choice is not None:
                 choices[search.key] = choice

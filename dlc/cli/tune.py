@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -42,6 +43,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Search faster schedules for the kernels of a model: dlc tune MODEL.",
+    epilog="The options of a search: dlc tune model --help",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -155,7 +157,7 @@ def export_log(
         if out is None:
             exchange.export_log(opened, sys.stdout, choices_only=choices)
         else:
-            with out.open("w", encoding="utf-8") as file:
+            with writing(out), out.open("w", encoding="utf-8") as file:
                 exchange.export_log(opened, file, choices_only=choices)
         corrupt = opened.corrupt
     if corrupt:
@@ -197,13 +199,24 @@ def merge_logs(
     with TuningLog(log) as opened:
         for source in sources:
             if source.suffix == ".jsonl":
-                with source.open(encoding="utf-8", errors="replace") as lines:
+                with _reading(source) as lines:
                     bad += exchange.import_lines(opened, lines)[1]
             else:
                 bad += exchange.merge_logs(opened, [source])
         count = sum(1 for _ in opened.trials())
     passed = f"; {bad} damaged rows were passed over" if bad else ""
     stdout().print(f"{log}: {count} trials{passed}", soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[IO[str]]:
+    """A file of text; one that cannot be opened is the user's mistake."""
+    try:
+        file = path.open(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(detail=f"{path}: {error.strerror}") from error
+    with file:
+        yield file
 
 
 def _options(budget: str, search: str, cache: str, seed: int, resume: bool) -> Options:

@@ -82,12 +82,54 @@ def test_damaged_rows_are_passed_over_and_counted(tmp_path):
 
 def test_a_damaged_file_is_kept_aside(tmp_path, caplog):
     path = tmp_path / "a.db"
-    path.write_bytes(b"not a database, not even nearly one" * 100)
     write(path)
-    assert (tmp_path / "a.db.corrupt-1").read_bytes().startswith(b"not a database")
+    damaged = bytearray(path.read_bytes())
+    damaged[100:] = b"\xa5" * (len(damaged) - 100)
+    path.write_bytes(damaged)
+    with pytest.raises(UserError, match="malformed"):
+        TuningLog(path, read_only=True)
+    write(path)
+    assert (tmp_path / "a.db.corrupt-1").read_bytes() == damaged
     with TuningLog(path) as log:
         assert len(list(log.trials())) == 3
     assert "is now" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"\x08\x09 a model, given by mistake" * 9, b"SQLite format 3"])
+def test_a_file_that_never_was_a_log_is_left_alone(tmp_path, content):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    for read_only in (False, True):
+        with pytest.raises(UserError, match="not a tuning log"):
+            TuningLog(path, read_only=read_only)
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_reader_leaves_no_files_and_needs_none(tmp_path, monkeypatch):
+    path = tmp_path / "a.db"
+    write(path)
+    with TuningLog(path, read_only=True) as log:
+        assert len(list(log.trials())) == 3
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            log._db.execute("DELETE FROM trials")
+    assert list(tmp_path.iterdir()) == [path]
+    (tmp_path / "a.db-shm").mkdir()  # as where nobody may write: it cannot be made
+    with TuningLog(path, read_only=True) as log:
+        assert len(list(log.trials())) == 3
+
+
+def test_a_place_is_checked_before_a_session_begins(tmp_path):
+    TuningLog.check_place(tmp_path / "new.db")
+    write(tmp_path / "old.db")
+    TuningLog.check_place(tmp_path / "old.db")
+    for path, reason in ((tmp_path / "no" / "a.db", "there is no folder"), (tmp_path, "a folder")):
+        with pytest.raises(UserError, match=reason) as caught:
+            TuningLog.check_place(path)
+        assert "--output" in caught.value.hint
+    with pytest.raises(UserError, match="unable to open") as caught:
+        TuningLog(Path("/proc/self/a.db"))
+    assert "--output" in caught.value.hint
 
 
 def test_files_of_others_and_of_the_future_are_refused(tmp_path):

@@ -254,6 +254,43 @@ def test_a_session_finds_the_best_and_logs_it(landscape_tasks, tmp_path):
     assert seen[-1] == final
 
 
+class Clocked(Landscape):
+    """Every measurement takes a second of a clock that is not the machine's."""
+
+    def __init__(self, seconds=1.0):
+        super().__init__()
+        self.now, self.seconds = 1000.0, seconds
+
+    def measure(self, job):
+        self.now += self.seconds
+        return super().measure(job)
+
+
+@pytest.mark.parametrize(("seconds", "budget", "found"), [(1.0, "400s", 2), (15.0, "600s", 1)])
+def test_a_budget_of_time_holds_for_the_verdict_too(
+    landscape_tasks, tmp_path, monkeypatch, seconds, budget, found
+):
+    machine = Clocked(seconds)
+    monkeypatch.setattr("dlc.autotune.tuner.time.monotonic", lambda: machine.now)
+    tuner, outcome = tune(landscape_tasks, tmp_path / "a.db", budget, machine=machine)
+    spent = machine.now - tuner.began
+    assert tuner.trials > 0
+    # A task is confirmed by three measurements; those without time wait, the smaller share first.
+    assert len(outcome.choices) == found
+    assert TASK.key in outcome.choices
+    if found == 2:  # 34 s were left for confirming two tasks and a race
+        assert 366 <= spent - 6 < 366 + 4
+        assert spent <= 400
+    assert tuner.deadline == tuner.began + parse_budget(budget).seconds
+
+
+def test_the_order_of_the_last_predictions_is_told(landscape_tasks, tmp_path):
+    _, outcome = tune(landscape_tasks[:1], tmp_path / "a.db", "64trials")
+    assert outcome.snapshot.correlation > 0.5
+    _, outcome = tune(landscape_tasks[1:], tmp_path / "b.db", "8trials")
+    assert outcome.snapshot.correlation is None  # too few to tell
+
+
 def test_a_time_taken_while_the_default_was_disturbed_is_taken_again(landscape_tasks, tmp_path):
     class Disturbed(Landscape):
         """Every seventh time the default takes 40 times as long: slow candidates look fast."""

@@ -115,6 +115,10 @@ def test_only_choices_that_win_in_the_model_are_kept(monkeypatch):
     assert speedup == pytest.approx(1.3)
     assert {c.model_speedup for c in kept.values()} == {1.3}
     assert keep_winners(NOTHING, {"b": choices["b"]}, {}, None) == ({}, 1.0)
+    # Without time the first race counts alone, whether it is won or lost.
+    assert keep_winners(NOTHING, choices, {}, None, until=0.0) == ({}, 1.0)
+    kept, _ = keep_winners(NOTHING, {k: choices[k] for k in "ad"}, {}, None, until=0.0)
+    assert set(kept) == {"a", "d"}
 
 
 def test_what_won_earlier_stays_unless_it_is_beaten(monkeypatch):

@@ -156,6 +156,8 @@ def test_a_search_its_log_and_its_next_session(files, dlc_main):
         (["mlp.onnx", "--at", "seq=3"], "there is no open size 'seq' to measure at"),
         (["mlp.onnx", "--at", "batch=1..3"], "--at batch: a run needs one size"),
         (["none.onnx"], "none.onnx"),
+        (["mlp.onnx", "-o", "no/log.db"], "there is no folder 'no'"),
+        (["merge", "all.db", "none.jsonl"], "none.jsonl: No such file"),
         (["export", "none.db"], "there is no such log"),
     ],
 )
@@ -163,6 +165,20 @@ def test_mistakes_are_explained(files, dlc_main, arguments, message):
     code, _, said = dlc_main("tune", *arguments)
     assert code in (2, 3)
     assert message in said.replace("\n", " ")
+    assert "mistake in dlc" not in said
+
+
+def test_a_log_that_cannot_be_exported_to_a_place(files, dlc_main):
+    TuningLog(files / "empty.db").close()
+    code, _, said = dlc_main("tune", "export", "empty.db", "-o", "no/log.jsonl")
+    assert (code, "cannot write no/log.jsonl" in said) == (2, True)
+
+
+def test_a_runner_that_measures_nothing_is_an_error(files, dlc_main):
+    arguments = ("--dim", "batch=32", "--runner", "run:false", "--budget", "2trials")
+    code, _, said = dlc_main("tune", "mlp.onnx", *arguments)
+    assert code == 5
+    assert "nothing could be measured" in said.replace("\n", " ")
 
 
 def test_a_worker_is_not_for_people(dlc_main):
