@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     Model = str | Path | bytes | ModelProto
 
 _LOG = logging.getLogger("dlc.tune")
+_RUNNERS = "--runner says where candidates run: ssh://HOST, or 'run:qemu-aarch64 -L SYSROOT'"
 _NOT_MEASURED = "schedules are measured on CPUs only, so there is nothing to choose by"
 _FOR_GPUS = (
     "dlc build uses the schedules of its rules; --dry-run lists what there is to choose; on a "
@@ -291,7 +292,8 @@ def _check_measured(tuner: Tuner, target: Target) -> None:
     """A session that could not time a single default says nothing about schedules."""
     failed = [s.problem_text for s in tuner.searches if s.default_ns == float("inf")]
     if tuner.searches and len(failed) == len(tuner.searches) and all(failed):
-        raise TargetError(target=target.triple, reason=f"nothing could be measured: {failed[0]}")
+        reason = f"nothing could be measured: {failed[0]}"
+        raise TargetError(target=target.triple, reason=reason, hint=_RUNNERS)
 
 
 def _log_beside(models: Sequence[Model]) -> Path:
