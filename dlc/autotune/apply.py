@@ -40,8 +40,9 @@ class Records:
         return sum(choice.is_better for choice in self.choices.values())
 
     def __or__(self, other: Records) -> Records:
-        """These records and others, which win where both know a task."""
-        return Records({**self.tasks, **other.tasks}, {**self.choices, **other.choices})
+        """These records and later ones, which count where both know a task, unless they lost."""
+        later = {k: c for k, c in other.choices.items() if c.replaces(self.choices.get(k))}
+        return Records({**self.tasks, **other.tasks}, {**self.choices, **later})
 
     def tuned(self, job: KernelJob) -> KernelJob:
         """The job with the steps of its record; as it is where it has steps, or no record holds."""
@@ -146,12 +147,13 @@ def apply_best(path: str | Path | Records) -> Iterator[Records]:
 
 
 def _records_of(lines: Iterable[str]) -> Records:
-    tasks, choices = {}, {}
+    tasks: dict[str, Task] = {}
+    choices: dict[str, Choice] = {}
     for entry in read_lines(lines):
         match entry:
             case Task():
                 tasks[entry.key] = entry
-            case Choice():
+            case Choice() if entry.replaces(choices.get(entry.task)):
                 choices[entry.task] = entry
             case _:
                 pass

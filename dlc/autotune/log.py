@@ -105,12 +105,13 @@ class TuningLog:
                 yield trial_from_json(data)
 
     def choices(self) -> dict[str, Choice]:
-        """The last verdict on each task."""
-        found = {}
+        """The last verdict on each task; where a schedule won, the last that won."""
+        found: dict[str, Choice] = {}
         for data in self._read("choices", None):
             with self._counting():
                 choice = choice_from_json(data)
-                found[choice.task] = choice
+                if choice.replaces(found.get(choice.task)):
+                    found[choice.task] = choice
         return found
 
     def flush(self) -> bool:

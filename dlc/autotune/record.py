@@ -111,6 +111,13 @@ class Choice:
         """Whether the schedule won by itself and in a whole model."""
         return self.speedup > 1.0 and self.model_speedup > 1.0
 
+    def replaces(self, other: Choice | None) -> bool:
+        """Whether this later verdict on a task takes the place of an earlier one.
+
+        A schedule that lost says nothing against another one that won.
+        """
+        return other is None or self.is_better or not other.is_better
+
     @property
     def plan(self) -> tuple[Step, ...]:
         """The schedule."""

@@ -9,7 +9,7 @@ from dlc import tuning
 from dlc.autotune.apply import Records, default_log, find_records, load_records, shipped_records
 from dlc.autotune.build import scheduled
 from dlc.autotune.design import families
-from dlc.autotune.exchange import export_log
+from dlc.autotune.exchange import export_log, write_lines
 from dlc.autotune.log import TuningLog
 from dlc.autotune.nest import nest_hash
 from dlc.autotune.record import Choice
@@ -143,6 +143,27 @@ def test_later_records_win_and_some_can_be_picked(task, choice):
     assert both.choices == {task.key: better}
     assert both.only([]).choices == {}
     assert both.only([task.key, "other"]) == both
+
+
+def test_a_schedule_that_lost_says_nothing_against_one_that_won(task, choice, tmp_path):
+    lost = replace(choice, nest="another", model_speedup=0.0, made_at=9.0)
+    later = replace(choice, speedup=1.7, made_at=10.0)
+    path = tmp_path / "m.tune.db"
+    with TuningLog(path) as log:
+        log.add_task(task)
+        for verdict, now in ((lost, lost), (choice, choice), (replace(lost, made_at=8.0), choice)):
+            log.add_choice(verdict)
+            assert log.choices() == {task.key: now}
+        with (tmp_path / "m.jsonl").open("w") as lines:
+            export_log(log, lines)
+            write_lines([choice, lost], lines)
+        assert load_records(tmp_path / "m.jsonl").choices == log.choices()
+        log.add_choice(later)
+        assert log.choices() == {task.key: later}
+    shipped, mine = records(task, choice), records(task, lost)
+    assert (shipped | mine).choices == shipped.choices
+    assert (mine | shipped).choices == shipped.choices
+    assert (shipped | records(task, later)).choices == {task.key: later}
 
 
 def test_a_model_is_built_with_records(tmp_path):

@@ -10,6 +10,7 @@ from dlc.autotune.bench_method import Method
 from dlc.autotune.budget import Budget
 from dlc.autotune.design import families
 from dlc.autotune.log import TuningLog
+from dlc.autotune.record import choice_from_json
 from dlc.autotune.session import Options
 from dlc.autotune.tuner import Outcome
 from dlc.core.errors import TargetError, UserError
@@ -153,7 +154,11 @@ def test_a_session_that_finds_nothing_takes_nothing_back(monkeypatch, tmp_path):
         log.add_choice(replace(incumbent, default_nest="another", made_at=1.0))
         verdict = tune_model._judge(plan, Outcome({task.key: lost}), log, None, in_model=True)
         assert (dict(verdict.choices), verdict.rejected) == ({}, 1)  # it holds no longer
-        assert log.choices() == {task.key: lost}
+        assert lost in all_choices(log)
+
+
+def all_choices(log):
+    return [choice_from_json(data) for data in log._read("choices", None)]
 
 
 class Slower(Judged):
