@@ -30,9 +30,11 @@ from dlc.schedule.loop import (
     Scope,
     Stmt,
     allocs,
+    loops,
     walk,
 )
 from dlc.te.expr import Const, Expr, index
+from dlc.te.transform import loads
 from dlc.te.types import TensorType, const_size
 
 WARP = 32
@@ -285,3 +287,9 @@ def without_barriers(func: Func) -> Func:
                 return stmt
 
     return replace(func, body=visit(func.body))
+
+
+def has_rare_work(func: Func) -> bool:
+    """Whether threads run loops only where data asks for them, as for what is not finite."""
+    guards = [s for p in block_phases(func) for s in walk(p) if isinstance(s, If)]
+    return any(loads(g.cond) and loops(g.body) for g in guards)

@@ -103,6 +103,9 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
         "own": CASES["max_pool"](),
         "window": CASES["depthwise_7"](),
         "rest": CASES["placed"](),
+        "repaired": CASES["conv_sparse"](),
+        "repaired_tf32": round_products(CASES["conv_sparse_groups"](), GPU, "tf32"),
+        "repaired_medium": round_products(CASES["conv_sparse"](), GPU, "medium"),
     }
     kernels = [k for name, func in made.items() for k in schedule(func, name).kernels]
     source, ptx = tmp_path / "all.cu", tmp_path / "all.ptx"

@@ -20,6 +20,7 @@ from dlc.schedule.gpu import (
     block_threads,
     grid,
     group_count,
+    has_rare_work,
     is_barrier,
     is_commit,
     is_cooperative,
@@ -165,7 +166,8 @@ class _Printer:
         extents = " x ".join(str(e) for e in grid(self.func)) or "1"
         lines = [f"// {b.name}: {print_type(b.type)}" for b in self.func.params]
         lines.append(f"// {extents} blocks of {self.threads} threads, {shared} bytes shared")
-        head = f"DLC_KERNEL({symbol}, {self.threads})("
+        macro = "DLC_ROOMY_KERNEL" if has_rare_work(self.func) else "DLC_KERNEL"
+        head = f"{macro}({symbol}, {self.threads})("
         lines.append(f"{head}{', '.join(self.params())}) {{")
         for buffer in (self.func.inputs[n] for n in asked):
             count = const_size(buffer.type.elems)

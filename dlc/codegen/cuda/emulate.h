@@ -21,6 +21,7 @@
 #define DLC_FN static inline
 #define DLC_METHOD inline
 #define DLC_KERNEL(name, threads) static void name
+#define DLC_ROOMY_KERNEL(name, threads) static void name
 #define DLC_IN(type, name) dlc::Global<const type> name
 #define DLC_OUT(type, name) dlc::Global<type> name
 #define DLC_SHARED_IN_PLACE(type, name) dlc::Global<const type> name

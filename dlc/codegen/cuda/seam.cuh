@@ -18,6 +18,10 @@ typedef unsigned long long u64;
 #define DLC_FN __device__ __forceinline__
 #define DLC_METHOD __device__ __forceinline__
 #define DLC_KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name
+// A kernel with work that is hardly ever there: for its sake no register is saved to let more blocks
+// onto a processor, which the compiler would do by keeping in memory what that work needs.
+#define DLC_ROOMY_KERNEL(name, threads) \
+  extern "C" __global__ void __launch_bounds__(threads, 1) name
 #define DLC_IN(type, name) const type *__restrict__ name
 #define DLC_OUT(type, name) type *__restrict__ name
 #define DLC_SHARED_IN_PLACE(type, name) const type *name
