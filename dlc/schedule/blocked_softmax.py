@@ -140,11 +140,14 @@ class BlockedSoftmax:
         return body
 
     def end(self) -> Stmt:
-        """Rows whose scores are all -inf have no weights, which makes them NaN: 0 / 0."""
+        """Rows whose scores are all -inf have no weights, which makes them NaN: 0 / 0.
+
+        Guarded weights are 0 then.
+        """
         stage = self.found.mixed
         where = stage.store.index
         total, mixed = self.at(self.names.total, stage), Load(stage.buffer, where, DType.F32)
-        value = (total / total) * mixed
+        value = self.weight(total / total) * mixed
         if not surely_less(0, self.found.keys):
             value = select(equal(self.found.keys, ZERO), mixed, value)
         return self.nest(stage, Store(stage.buffer, where, value), END)
@@ -178,7 +181,7 @@ class BlockedSoftmax:
             self.store(names.scale, total * change),
             self.store(names.total, scale + self.at(self.found.total.buffer, stage)),
             self.store(names.over, one / maximum(total, one)),
-            self.store(names.scale, over * scale),
+            self.store(names.scale, self.weight(over * scale)),
             self.store(names.largest, self.new_largest()),
         )
 
@@ -188,6 +191,12 @@ class BlockedSoftmax:
         where = stage.store.index
         before = Load(stage.buffer, where, DType.F32) * self.at(self.names.scale, stage)
         return Store(stage.buffer, where, Load(self.names.part, where, DType.F32) + before)
+
+    def weight(self, value: Expr) -> Expr:
+        """What weights of a row are multiplied by: 0 where guarded weights would be NaN."""
+        if not self.found.guarded:
+            return value
+        return select(unary(UnOp.ISNAN, value), const(0, DType.F32), value)
 
     def at(self, name: str, stage: Stage) -> Load:
         """A number of the row of a stage."""

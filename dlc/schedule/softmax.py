@@ -3,6 +3,8 @@
     largest = max(x)    base = f(largest)    e = exp(x - base)    total = sum(e)
     mixed = sum(weight(e / total) * value)
 
+Weights may be guarded: 0 where they are NaN, which all weights of a row are, or none.
+
 Rows are all loops but the last; the last one is over keys, or is one iteration where a stage has
 one number for a row.
 """
@@ -10,7 +12,7 @@ one number for a row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlc.core.types import DType
 from dlc.schedule.edit import sites
@@ -49,6 +51,7 @@ class Softmax:
     factor: Stage | None  # 1 / total; None: weights are quotients
     weights: Stage
     mixed: Stage
+    guarded: bool = False  # weights that are NaN count as 0
 
     @property
     def keys(self) -> Expr:
@@ -151,17 +154,20 @@ class _Finder:
             return None
         if accumulation(total.store) is not BinOp.ADD or not self.is_read(total, exps, total.value):
             return None
-        if len(total.inner) != 1 or not _weighs(mixed, weights.buffer):
+        guarded = _guarded(mixed, weights.buffer)
+        if len(total.inner) != 1 or guarded is None:
             return None
         match _without_flush(exps.value):
             case Unary(UnOp.EXP, Binary(BinOp.SUB, value, Load() as shift)):
-                return self.rest(value, shift, (exps, total, factor, weights, mixed))
+                found = self.rest(value, shift, (exps, total, factor, weights, mixed))
+                guarded = guarded or _plain(weights.value)[1]
+                return None if found is None else replace(found, guarded=guarded)
             case _:
                 return None
 
     def quotient(self, weights: Stage) -> tuple[Stage | None, Stage | None, Stage | None]:
         """The exponentials, their total and perhaps its reciprocal, of which weights are made."""
-        match _plain(weights.value):
+        match _plain(weights.value)[0]:
             case Binary(BinOp.MUL, Load() as a, Load() as b):
                 factor = self.at(weights, b)
                 match factor and factor.value:
@@ -248,43 +254,55 @@ class _Finder:
         return some[0] if len(some) == 1 else None
 
 
-def _weighs(mixed: Stage, weights: str) -> bool:
-    """Whether what is summed up is proportional to the weights, but for rounding."""
+def _guarded(mixed: Stage, weights: str) -> bool | None:
+    """Whether weights that are NaN count as 0; None if what is summed up is not proportional."""
     assert mixed.factors is not None, "a sum of products"
     reading = [f for f in mixed.factors if _reads(f, weights)]
-    return len(reading) == 1 and _is_share(reading[0], weights)
+    return _share(reading[0], weights) if len(reading) == 1 else None
 
 
-def _is_share(factor: Expr, weights: str) -> bool:
-    """Whether a factor is a weight, rounded, or a part that rounding makes of it."""
+def _share(factor: Expr, weights: str) -> bool | None:
+    """Whether a factor is a weight but for NaN, True, or a weight, False; rounded, or a part of it.
+
+    None: it is neither.
+    """
     match factor:
         case Load():
-            return factor.buffer == weights
+            return False if factor.buffer == weights else None
         case Cast(dtype, a):
-            return dtype.is_float and _is_share(a, weights)
+            return _share(a, weights) if dtype.is_float else None
         case Unary(UnOp.FLUSH | UnOp.TF32, a):
-            return _is_share(a, weights)
+            return _share(a, weights)
+        case Select(Unary(UnOp.ISNAN, tested), Const(0), a) if _share(tested, weights) is not None:
+            return None if _share(a, weights) is None else True
         case Binary(BinOp.SUB, a, b):
-            return _is_share(a, weights) and _is_share(b, weights)
+            return _of_both(a, b, weights)
         case Select(cond, a, b):
-            return not _reads(cond, weights) and all(_is_share(x, weights) for x in (a, b))
+            return None if _reads(cond, weights) else _of_both(a, b, weights)
         case _:
-            return False
+            return None
+
+
+def _of_both(a: Expr, b: Expr, weights: str) -> bool | None:
+    first, second = _share(a, weights), _share(b, weights)
+    return first if first == second else None
 
 
 def _reads(expr: Expr, buffer: str) -> bool:
     return any(x.buffer == buffer for x in loads(expr))
 
 
-def _plain(value: Expr) -> Expr:
-    """A value without what rounds it at the end."""
+def _plain(value: Expr) -> tuple[Expr, bool]:
+    """A value without what rounds it at the end, and whether 0 stands for it where it is NaN."""
     match value:
         case Cast(dtype, a) if dtype.is_float:
             return _plain(a)
         case Unary(UnOp.FLUSH, a):
             return _plain(a)
+        case Select(Unary(UnOp.ISNAN, tested), Const(0), a) if tested == a:
+            return _plain(a)[0], True
         case _:
-            return value
+            return value, False
 
 
 def _without_flush(value: Expr) -> Expr:

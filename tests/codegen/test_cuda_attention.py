@@ -32,14 +32,26 @@ def attention(
     keys: int | str,
     size: int,
     masked: bool = True,
+    guarded: bool = False,
 ) -> Func:
-    """Queries, keys and values by head, and perhaps a mask. Lengths may be size variables."""
-    graph = parse_graph(attention_text(kind, heads, rows, keys, size, masked=masked))
+    """Queries, keys and values by head, and perhaps a mask. Lengths may be size variables.
+
+    Guarded weights are 0 where they are NaN.
+    """
+    text = attention_text(kind, heads, rows, keys, size, masked=masked, guarded=guarded)
+    graph = parse_graph(text)
     return lower_group(graph, "f")
 
 
 def attention_text(
-    kind: str, heads: int, rows: int | str, keys: int | str, size: int, *, masked: bool
+    kind: str,
+    heads: int,
+    rows: int | str,
+    keys: int | str,
+    size: int,
+    *,
+    masked: bool,
+    guarded: bool = False,
 ) -> str:
     """The graph of an attention."""
 
@@ -48,6 +60,7 @@ def attention_text(
 
     mask = f", d: {kind}[1, 1, {rows}, {keys}]" if masked else ""
     add = f"    m: {shape(rows, keys)} = add(s, d)\n" if masked else ""
+    guard = f"    w: {shape(rows, keys)} = nan_to_zero(u)\n" if guarded else ""
     open_sizes = dict.fromkeys(n for n in (rows, keys) if isinstance(n, str))
     return f"""
 def main(
@@ -59,8 +72,8 @@ def main(
     p: {shape(size, keys)} = transpose(b, perm=(0, 2, 3, 1))
     v: {shape(keys, size)} = transpose(c, perm=(0, 2, 1, 3))
     s: {shape(rows, keys)} = matmul(q, p)
-{add}    w: {shape(rows, keys)} = softmax({"m" if masked else "s"}, axis=3)
-    o: {shape(rows, size)} = matmul(w, v)
+{add}    {"u" if guarded else "w"}: {shape(rows, keys)} = softmax({"m" if masked else "s"}, axis=3)
+{guard}    o: {shape(rows, size)} = matmul(w, v)
     r: {kind}[1, {rows}, {heads}, {size}] = transpose(o, perm=(0, 2, 1, 3))
     return r
 """

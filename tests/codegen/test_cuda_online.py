@@ -38,13 +38,18 @@ def in_blocks(func: Func, symbol: str, rows: int, keys: int) -> Scheduled:
     return schedule(func, symbol, trace.steps)
 
 
-def open_sizes(kind: str = "f32", *, masked: bool = False, size: int = 32) -> Func:
-    return attention(kind, heads=1, rows="n", keys="m", size=size, masked=masked)
+def open_sizes(
+    kind: str = "f32", *, masked: bool = False, size: int = 32, guarded: bool = False
+) -> Func:
+    sizes = {"heads": 1, "rows": "n", "keys": "m", "size": size}
+    return attention(kind, **sizes, masked=masked, guarded=guarded)
 
 
 SIZES = ({"n": 20, "m": 38}, {"n": 1, "m": 1}, {"n": 3, "m": 0}, {"n": 0, "m": 5})
 CASES = {
     "f32": lambda: open_sizes(masked=True, size=5),
+    "f32, guarded": lambda: open_sizes(masked=True, size=5, guarded=True),
+    "f16, guarded": lambda: open_sizes("f16", masked=True, guarded=True),
     "f32, wide": lambda: open_sizes(size=132),
     "tf32": lambda: round_products(open_sizes(), GPU, "tf32"),
     "high": lambda: round_products(open_sizes(), GPU, "high"),
@@ -116,6 +121,19 @@ def hostile() -> dict[str, np.ndarray]:
     return arrays
 
 
+def test_guarded_rows_without_a_score_weigh_nothing(
+    kernels: tuple[Emulator, Mapping[str, Scheduled]],
+) -> None:
+    one, sizes, arrays = kernels[1]["f32, guarded"], {"n": 20, "m": 70}, hostile()
+    with np.errstate(all="ignore"):
+        want = run_func(one.func, sizes, arrays)["out"]
+    without = [0, 3, 4, 5]  # -inf everywhere, NaN at the end, NaN in front, inf
+    finite = np.isfinite(want[0, without])
+    assert (want[0, without][finite] == 0).all()
+    assert finite.sum() == 4 * 4  # one of five values is infinite
+    check_emulated(one, arrays, sizes, emulator=kernels[0], rtol=1e-5)
+
+
 def test_hostile_scores_give_what_the_loops_mean(
     kernels: tuple[Emulator, Mapping[str, Scheduled]],
 ) -> None:
@@ -179,8 +197,9 @@ def test_precision_takes_long_rows_to_engines() -> None:
 
 
 @pytest.mark.parametrize("kind", ["f16", "f32"])
-def test_an_attention_of_open_lengths_is_one_group(kind: str) -> None:
-    graph = parse_graph(attention_text(kind, 2, "n", "m", 32, masked=True))
+@pytest.mark.parametrize("guarded", [False, True])
+def test_an_attention_of_open_lengths_is_one_group(kind: str, *, guarded: bool) -> None:
+    graph = parse_graph(attention_text(kind, 2, "n", "m", 32, masked=True, guarded=guarded))
     assert len(join_attention(graph, groups(graph), GPU)) == 1
 
 
@@ -212,6 +231,15 @@ DEFECTS = {
         "f32", "i1_12o_keys < (m + 31) / 32;", "i1_12o_keys < m / 32;", "another",
     ),
     "keys of the first block again": Defect("f32", "in1[i1_12o_keys * 160", "in1[0", "another"),
+    "weights that are NaN": Defect(
+        "guarded", "? (math_isnan(math_flush", "? (false && math_isnan(math_flush", "another",
+    ),
+    "weights before them that become NaN": Defect(
+        "guarded", "= math_isnan(add_4_sum_over", "= false && math_isnan(add_4_sum_over", "another",
+    ),
+    "NaN where no key counts": Defect(
+        "guarded", ": (math_isnan(add_4_sum_all", ": (false && math_isnan(add_4_sum_all", "another",
+    ),
     "no barrier before weights change": Defect(
         "f32", "    barrier();\n    {\n      const i64 i0_4_in_", "    {\n      const i64 i0_4_in_",
         "race: ",
@@ -230,6 +258,7 @@ def problem(emulator: Emulator, one: Scheduled, _: str) -> str:
     arrays["in3"][..., 3, :] = np.linspace(9, 0, 70)
     arrays["in3"][..., 1, :] = -np.inf
     arrays["in3"][..., 2, :40] = -np.inf
+    arrays["in3"][..., 4, 69] = np.nan
     with np.errstate(all="ignore"):
         want = run_func(one.func, sizes, arrays)["out"]
     for order in ("forward", "shuffled"):
@@ -243,5 +272,6 @@ def problem(emulator: Emulator, one: Scheduled, _: str) -> str:
 
 
 def test_every_defect_of_blocks_is_found() -> None:
-    good = {"f32": in_blocks(CASES["f32"](), "good", 8, 32)}
+    cases = {"f32": "f32", "guarded": "f32, guarded"}
+    good = {n: in_blocks(CASES[c](), f"good_{n}", 8, 32) for n, c in cases.items()}
     assert missed(good, DEFECTS, problem) == []

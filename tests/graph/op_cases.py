@@ -77,6 +77,7 @@ def _elementwise() -> list[Case]:
         case(elementwise.Neg(), "i64[5]", onnx=same("Neg")),
         case(elementwise.Abs(), "u8[5]", onnx=same("Abs")),
         case(elementwise.Sign(), "u8[5]", onnx=same("Sign")),
+        case(elementwise.NanToZero(), "f32[13]", data="special"),
         case(elementwise.IsInf(detect_negative=0), "f32[13]", data="special",
              onnx=same("IsInf", detect_negative=0)),
         case(elementwise.Not(), "bool[n]", onnx=same("Not")),

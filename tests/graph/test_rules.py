@@ -10,11 +10,13 @@ import pytest
 
 from dlc.core.errors import InternalError
 from dlc.core.target import Gpu, Target
+from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.activation import Gelu
 from dlc.graph.ops.elementwise import Neg
 from dlc.graph.pass_ import PassContext
 from dlc.graph.rewrite import Pattern, Rule, rewrite_graph
 from dlc.graph.rules import PATTERN_RULES, SHAPE_RULES, STEP_RULES
+from dlc.graph.text import parse_graph
 from tests.graph.pass_cases import CONTEXT, ENGINE, read, same
 
 ON_GPU = PassContext(Target(backend="cuda", gpu=Gpu()))
@@ -606,6 +608,34 @@ def test_a_rule_refuses(rule, reason, text):
     assert len(after.nodes) == len(before.nodes)
 
 
+@pytest.mark.parametrize(
+    ("shape", "data", "result", "context", "reason"),
+    [
+        ("()", [0], "3, 5", ON_GPU, ""),
+        ("1", [-0.0], "3, 5", ON_GPU, ""),
+        ("()", [0], "3, 5", CONTEXT, "no GPU"),
+        ("()", [1], "3, 5", ON_GPU, "not 0"),
+        ("5", [0] * 5, "3, 5", ON_GPU, "not one number"),
+        ("1, 1, 1", [0], "1, 3, 5", ON_GPU, "not one number"),
+    ],
+)
+def test_zeros_for_nan_are_an_operator_of_their_own_on_gpus(shape, data, result, context, reason):
+    text = body(
+        "x: f32[3, 5]", f"z: f32[{shape}] = const({', '.join(map(str, data))})",
+        "n: bool[3, 5] = isnan(x)", f"y: f32[{result}] = where(n, z, x)",
+    )  # fmt: skip
+    graph = parse_graph(text)
+    refusals = []
+    after = rewrite_graph(graph, PATTERN_RULES, context, lambda *why: refusals.append(why))
+    assert ops(after) == (["isnan", "where"] if reason else ["nan_to_zero"])
+    assert [name for name, _, why in refusals if reason and reason in why] == (
+        ["where_into_nan_to_zero"] if reason else []
+    )
+    x = np.where(np.eye(3, 5) > 0, np.nan, 2).astype(np.float32)
+    (want,), (got,) = (evaluate(g, {"x": x}).values() for g in (graph, after))
+    np.testing.assert_array_equal(got, want)
+
+
 GELU_ERF = (
     "r: f32[()] = const(1.4142135)", "one: f32[()] = const(1)", "half: f32[()] = const(0.5)",
     "a: f32[3, 5] = div(x, r)", "e: f32[3, 5] = erf(a)", "p: f32[3, 5] = add(e, one)",
@@ -807,7 +837,7 @@ def test_rules_that_do_not_end_are_an_error():
 def test_every_rule_has_a_case_that_fires():
     tested = {r for r, _, _ in FIRES} | {"drop_no_op"}
     tested |= {"parts_into_gelu", "parts_into_layer_norm"}
-    tested |= {"parts_into_rms_norm", "scale_into_rms_norm"}
+    tested |= {"parts_into_rms_norm", "scale_into_rms_norm", "where_into_nan_to_zero"}
     assert {r.name for r in RULES} == tested
 
 

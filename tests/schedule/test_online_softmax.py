@@ -77,6 +77,27 @@ KINDS = (
 )  # fmt: skip
 
 
+GUARD = "w[p, r] * v[r, q]", "(0.0 if isnan(w[p, r]) else w[p, r]) * v[r, q]"
+
+
+@pytest.mark.parametrize("keys", [1, 8, 32])
+@pytest.mark.parametrize("kind", KINDS)
+def test_guarded_weights_are_0_where_they_would_be_nan(kind: str, keys: int) -> None:
+    x, v = hostile(kind)
+    func = parse_func(str(softmax(len(x))).replace(*GUARD))
+    assert "isnan" in str(func)
+    with np.errstate(all="ignore"):
+        plain, got = (run_func(f, {}, {"x": x, "v": v})["out"] for f in (func, online(func, keys)))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(plain))
+    np.testing.assert_array_equal(np.isinf(got), np.isinf(plain))
+    if kind in ("-inf everywhere", "inf", "NaN"):
+        assert (got[0] == 0).all()
+        assert (plain[0] == 0).all()
+    limit = 2 * (4 + 2 * -(-KEYS // keys)) * np.finfo(np.float32).eps
+    known = np.isfinite(plain)
+    assert np.abs(got[known] - plain[known]).max() <= limit * np.abs(v[np.isfinite(v)]).max()
+
+
 @pytest.mark.parametrize("keys", [1, 8, 32])
 @pytest.mark.parametrize("kind", KINDS)
 def test_hostile_scores_give_what_one_piece_gives(kind: str, keys: int) -> None:
@@ -153,6 +174,9 @@ def test_weights_by_a_reciprocal_and_a_base_of_their_own_are_a_softmax() -> None
         ("w[p, r] * v[r, q]", "(w[p, r] * v[r, q]) * w[p, r]"),
         ("w[p, r] * v[r, q]", "w[p, r] * w[p, r]"),
         ("w[p, r] * v[r, q]", "(0.0 if w[p, r] < 0.5 else w[p, r]) * v[r, q]"),
+        ("w[p, r] * v[r, q]", "(1.0 if isnan(w[p, r]) else w[p, r]) * v[r, q]"),
+        ("w[p, r] * v[r, q]", "(0.0 if isnan(w[p, r]) else 1.0) * v[r, q]"),
+        ("w[p, r] * v[r, q]", "(0.0 if isnan(v[r, q] - w[p, r]) else w[p, r]) * v[r, q]"),
         ("e[g, h] / s[g, 0]", "f32(i32(e[g, h] / s[g, 0]))"),
     ],
 )

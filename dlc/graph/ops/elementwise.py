@@ -169,6 +169,17 @@ class IsNaN(Unary):
         return np.isnan(x)
 
 
+@op("nan_to_zero", fuse=Fuse.ELEMENTWISE)
+class NanToZero(Unary):
+    """0 where x is not a number, else x."""
+
+    def formula(self, v: Expr) -> Expr:
+        return select(unary(UnOp.ISNAN, v), const(0, v.dtype), v)
+
+    def exact(self, x: Array) -> Array:
+        return np.where(np.isnan(x), 0, x)
+
+
 @op("isinf", fuse=Fuse.ELEMENTWISE)
 class IsInf(Unary):
     """True where x is an infinity of a sign that is looked for."""

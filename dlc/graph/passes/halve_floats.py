@@ -48,8 +48,8 @@ from dlc.te.types import TensorType
 # What only moves numbers or keeps them in their range, besides INJECTIVE operators.
 FOLLOWS = frozenset({
     "abs", "add", "clip", "elu", "gelu", "hard_sigmoid", "hard_swish", "identity", "leaky_relu",
-    "max_pool", "maximum", "minimum", "mish", "mul", "neg", "prelu", "relu", "resize", "sigmoid",
-    "sign", "silu", "sub", "tanh", "where",
+    "max_pool", "maximum", "minimum", "mish", "mul", "nan_to_zero", "neg", "prelu", "relu",
+    "resize", "sigmoid", "sign", "silu", "sub", "tanh", "where",
 })  # fmt: skip
 
 

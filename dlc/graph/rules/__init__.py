@@ -49,6 +49,7 @@ from dlc.graph.rules.tiny_weights_into_zeros import (
     tiny_weights_into_zeros,
 )
 from dlc.graph.rules.transpose_into_channel_shuffle import transpose_into_channel_shuffle
+from dlc.graph.rules.where_into_nan_to_zero import where_into_nan_to_zero
 
 SHAPE_RULES: tuple[Rule, ...] = (
     drop_no_op,
@@ -77,6 +78,7 @@ PATTERN_RULES: tuple[Rule, ...] = (
     scale_into_rms_norm,
     slices_into_conv,
     transpose_into_channel_shuffle,
+    where_into_nan_to_zero,
 )
 """What apply_rules applies first: whole patterns, before small steps break them."""
 
