@@ -29,7 +29,7 @@ from dlc.schedule.rules import gpu_window
 from tests.codegen.gpu import GPU, schedule
 from tests.codegen.test_cuda_attention import attention
 from tests.codegen.test_cuda_bytes import convolution_of_bytes
-from tests.codegen.test_cuda_rules import norm, product_of, product_of_bytes
+from tests.codegen.test_cuda_products import norm, product_of, product_of_bytes
 from tests.codegen.test_cuda_window import depthwise, with_tile
 from tests.schedule.test_rules import CASES
 

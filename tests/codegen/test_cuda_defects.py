@@ -16,7 +16,7 @@ from dlc.schedule.rules import gpu_contract, prepare
 from dlc.schedule.trace import Trace
 from tests.codegen.defects import WRONG, Defect, missed
 from tests.codegen.gpu import GPU, Scheduled, emulate, schedule
-from tests.codegen.test_cuda_rules import on_engine, product_of, product_of_bytes
+from tests.codegen.test_cuda_products import on_engine, product_of, product_of_bytes
 from tests.schedule.data import inputs, parse
 from tests.schedule.test_rules import CASES
 

@@ -16,7 +16,7 @@ from dlc.schedule.primitive import PRIMITIVES
 from dlc.schedule.program_text import parse_program
 from dlc.schedule.verify_copies import widest_copy
 from dlc.schedule.verify_gpu import verify_gpu
-from tests.codegen.test_cuda_rules import product_of
+from tests.codegen.test_cuda_products import product_of
 from tests.schedule.data import inputs, parse
 
 CHUNKS = """
