@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from dlc.autotune.features import NAMES
+from dlc.autotune.features import NAMES, VERSION
 from dlc.autotune.record import Status, Trial
 from dlc.core.errors import UserError
 
@@ -26,7 +26,7 @@ MIN_SAMPLES = 8  # fewer teach nothing
 _GRADES = 32  # of one task's candidates, for ranking
 Objective = Literal["rank", "regression"]
 # A model that was learned from other features, or from these in another order, is of no use.
-_FEATURES = hashlib.sha256(" ".join(NAMES).encode()).hexdigest()[:16]
+_FEATURES = hashlib.sha256(" ".join([*NAMES, str(VERSION)]).encode()).hexdigest()[:16]
 
 # Few samples, many features: shallow trees, each on a part of both. One thread, here and for each
 # matrix: threads that wait for work this small spin for longer than all of it takes.

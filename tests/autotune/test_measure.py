@@ -121,6 +121,21 @@ def test_a_bad_candidate_is_found_out(worker, name, status, detail):
     assert worker.restarts == 0
 
 
+def test_a_candidate_that_crashed_is_replaced_at_once(worker):
+    task = copy_task()
+    anchor = anchor_of(worker, task)
+    crash = jobs.measure(task, fake(COPY.format(BAD["far"])), anchor, METHOD)
+    good = jobs.measure(task, anchor.default, anchor, METHOD)
+    ok(worker.ask(good))  # what all candidates of the task share is made once
+    seconds = []
+    for _ in range(5):  # the least: others work on this machine, too
+        began = time.monotonic()
+        assert worker.ask(crash).data["status"] == Status.CRASH
+        ok(worker.ask(good))
+        seconds.append(time.monotonic() - began)
+    assert min(seconds) < 0.2
+
+
 def test_a_candidate_that_changes_its_input_is_found_out(worker):
     task = copy_task()
     anchor = anchor_of(worker, task)

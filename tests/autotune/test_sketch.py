@@ -129,3 +129,8 @@ def test_a_sketch_refuses_what_it_cannot_know():
     for sketch in ("sketch.tiles", "sketch.partial_sums"):
         with pytest.raises(ScheduleError, match="no reduction"):
             SKETCHES[sketch].schedule(prepared(FUNCS["turn"]), TARGET, {})
+    # A part of 32 summands holds two, which are not four.
+    long = parse_func(examples.MATMUL.format(m=4, n=6, k=32))
+    knobs = {"parts": 16, "lanes": 4, "threads": 1}
+    with pytest.raises(ScheduleError, match="2 summands are no whole number of 4 lanes"):
+        SKETCHES["sketch.partial_sums"].schedule(prepared(long), TARGET, knobs)

@@ -54,7 +54,10 @@ def _lanes(trace: Trace, buffer: str, lanes: int) -> None:
     if not summands:
         refuse("rfactor", trace.func, f"each part of '{buffer}' has one summand only")
     inner = summands[-1].var
-    lane = inner if trace.constant(inner) == lanes else trace.split(inner, lanes)[1]
+    count = trace.constant(inner)
+    if count is not None and count % lanes:
+        refuse("rfactor", trace.func, f"{count} summands are no whole number of {lanes} lanes")
+    lane = inner if count == lanes else trace.split(inner, lanes)[1]
     name = f"{buffer}_lanes"
     trace.do("rfactor", buffer, lane, name)
     stage = trace.stage(name)
