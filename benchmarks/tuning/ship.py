@@ -15,7 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import dlc
-from benchmarks.tuning.common import parser, report
+from benchmarks.tuning.common import parser, progress, report
+from benchmarks.tuning.models import sizes_of
 from dlc.autotune import job as jobs
 from dlc.autotune.apply import Records, load_records
 from dlc.autotune.budget import parse_budget
@@ -50,7 +51,16 @@ def main() -> None:
     machines = open_machines()
     try:
         options = Options(parse_budget(given.budget))
-        dlc.tune(models, given.log, target, options=options, machines=machines)
+        with progress("records") as show:
+            dlc.tune(
+                models,
+                given.log,
+                target,
+                options=options,
+                machines=machines,
+                at={name: size for model in models for name, size in sizes_of(model).items()},
+                on_update=show,
+            )
         found = _better(load_records(given.log))
         sure, speedups = judge(models, target, found, machines)
     finally:
@@ -88,7 +98,7 @@ def judge(
                 continue
             build(model, paths[0], target, tuning="none")
             build(model, paths[1], target, tuning=records)
-            sizes = {s.name: max(1, s.minimum) for s in lowered.program.sizes}
+            sizes = sizes_of(Path(model))
             job = jobs.race(paths, sizes=sizes, threads=target.cores, budget_seconds=8)
             ((_, reply),) = machines.measure.run([job])
             duel = Duel(tuple(reply.data.get("lives", ())))
