@@ -1,6 +1,7 @@
 """Races of two artefacts: what they tell, and that any machine can run them."""
 
 import logging
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 
@@ -85,6 +86,20 @@ def test_a_machine_without_the_files_asks_for_them(artefacts, tmp_path):
     found = station.race(job.data)
     assert (found["status"], len(found["lives"])) == ("ok", LEAST_LIVES)
     assert not station.pieces  # they are large
+
+
+def test_artefacts_are_sent_to_who_asks_for_them(artefacts, tmp_path):
+    away = [f"{tmp_path}/{name}.so" for name in "ab"]
+    sent = dict(zip(away, jobs.Files(artefacts).values(), strict=True))
+    job = jobs.race(tuple(away), sizes={"batch": 4}, threads=1, rounds=3, budget_seconds=0.0)
+    pool = open_runners(["local"])
+    try:
+        for _ in range(2):  # the second time, too: they were not kept
+            ((_, reply),) = pool.run([replace(job, pieces=sent)])
+            assert (reply.data["status"], len(reply.data["lives"])) == ("ok", LEAST_LIVES)
+    finally:
+        pool.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_files_that_cannot_be_read_are_an_answer(tmp_path):
