@@ -229,16 +229,6 @@ def test_rounded_products_run_on_the_engine(precision: str, last: str) -> None:
     check_emulated(made, inputs(func, {}), {}, rtol=1e-5 if last else 0.0)
 
 
-@pytest.mark.parametrize("name", ["conv_5x15", "conv_7x7"])
-@pytest.mark.parametrize("precision", ["tf32", "medium"])
-def test_rounded_convolutions_run_on_the_engine(name: str, precision: str) -> None:
-    func = round_products(CASES[name](), GPU, precision)
-    made = schedule(func, "k")
-    engine = "multiply_tf32<" if precision == "tf32" else "multiply_tiles<"
-    assert [k.text.count(engine) for k in made.kernels] == [1]
-    check_emulated(made, inputs(func, {}), {}, orders=("shuffled",))
-
-
 def test_three_products_of_bf16_are_nearly_those_of_float32() -> None:
     plain = product_of("f32", 32, 32, 64)
     random = np.random.default_rng(1)

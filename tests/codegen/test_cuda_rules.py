@@ -126,6 +126,16 @@ def test_rounded_products_are_repaired_too(precision: str) -> None:
     check_emulated(scheduled, with_infinities(inputs(rounded, {})), {})
 
 
+@pytest.mark.parametrize("name", ["conv_5x15", "conv_7x7"])
+@pytest.mark.parametrize("precision", ["tf32", "medium"])
+def test_rounded_convolutions_run_on_the_engine(name: str, precision: str) -> None:
+    func = round_products(CASES[name](), GPU, precision)
+    made = schedule(func, "k")
+    engine = "multiply_tf32<" if precision == "tf32" else "multiply_tiles<"
+    assert [k.text.count(engine) for k in made.kernels] == [1]
+    check_emulated(made, inputs(func, {}), {}, orders=("shuffled",))
+
+
 @pytest.mark.parametrize(("blocks", "wide"), [(2, 16), (3, 3)])
 def test_groups_of_several_blocks_are_products_too(blocks: int, wide: int) -> None:
     x, w = tensor("a", 1, 4, 4, 5, 16), tensor("b", 2 * blocks, 2, 2, 2, 16, wide)
