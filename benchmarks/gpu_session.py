@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -22,7 +23,12 @@ from benchmarks.gpu import RESULTS
 from dlc.runtime import why_no_gpu
 
 # Name, module, and its share of the time that is left.
-PARTS = (("models", "gpu", 0.3), ("layers", "gpu_layers", 0.4), ("networks", "gpu_peers", 1.0))
+PARTS = (
+    ("operators", "gpu_operators", 0.4),
+    ("models", "gpu", 0.3),
+    ("layers", "gpu_layers", 0.4),
+    ("networks", "gpu_peers", 1.0),
+)
 GRACE = 60.0  # seconds for what a part has begun
 
 
@@ -53,6 +59,14 @@ def table(folder: Path) -> list[str]:
     if networks:
         mean = geometric_mean([1 / one["ratio"] for one in networks])
         lines.append(f"geometric mean of {len(networks)}: {mean:.2f} x the best of the others")
+    for one in results(folder, "operators"):
+        counts = Counter(said.partition(":")[0] for said in one["operators"].values())
+        lines.append(f"operators: {', '.join(f'{n} {state}' for state, n in counts.items())}")
+        lines += [
+            f"{name}: {said}"
+            for name, said in one["operators"].items()
+            if said.partition(":")[0] in ("wrong", "died")
+        ]
     for one in results(folder, "layer-"):
         times = one["microseconds"]
         share = (
@@ -60,7 +74,7 @@ def table(folder: Path) -> list[str]:
         )
         text = ", ".join(f"{n} {t:.1f}" for n, t in times.items())
         lines.append(f"{one['layer']}, {one['mode']}: {text} us{share}")
-    everything = results(folder, "")
+    everything = [one for one in results(folder, "") if "operators" not in one]
     for one in everything:
         name = one.get("model") or one.get("layer") or one.get("network")
         if not one.get("right", True):
@@ -85,13 +99,13 @@ def main() -> int:
         return 2
     end = time.perf_counter() + options.limit
     more = ["--results", str(options.results)]
-    given = {"models": list(map(str, options.models)), "layers": options.layers, "networks": []}
+    given = {"models": list(map(str, options.models)), "layers": options.layers}
     states = {}
     for name, module, share in PARTS:
         left = max(0.0, end - time.perf_counter())
         if name == "models" and not options.models:
             continue
-        states[name] = run_part(module, left * share, [*given[name], *more])
+        states[name] = run_part(module, left * share, [*given.get(name, []), *more])
     for line in table(options.results):
         print(line)
     print("; ".join(f"{name}: {state}" for name, state in states.items()))

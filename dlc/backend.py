@@ -15,11 +15,12 @@ from onnx.backend import base
 from dlc.compiler import compile
 from dlc.core.errors import InputError, ModelError, UnsupportedModel, UserError
 from dlc.frontend.onnx import import_model, load_model
-from dlc.runtime import Module
+from dlc.runtime import Module, why_no_gpu
 
 Array = np.ndarray[Any, Any]
 
 
+TARGETS = {"CPU": "native", "CUDA": "cuda"}
 _MOST_MODULES = 16  # one for each set of values is kept, the latest ones
 
 
@@ -32,8 +33,9 @@ class DlcBackendRep(base.BackendRep):
     elements, and with an optional, for whether it has a value.
     """
 
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, model: ModelProto, target: str = "native") -> None:
         self._model = model
+        self._target = target
         graph = model.graph
         constants = {tensor.name for tensor in graph.initializer}
         self._inputs = [v.name for v in graph.input if v.name not in constants]
@@ -46,7 +48,7 @@ class DlcBackendRep(base.BackendRep):
         if self._open:
             return
         try:
-            self._modules[()] = compile(model)
+            self._modules[()] = compile(model, target)
         except UnsupportedModel as error:
             self._fix(error)
 
@@ -89,7 +91,7 @@ class DlcBackendRep(base.BackendRep):
             if key in self._modules:
                 return self._modules[key]
             try:
-                module = compile(self._model, values=values, shapes=shapes)
+                module = compile(self._model, self._target, values=values, shapes=shapes)
             except UnsupportedModel as error:
                 self._fix(error)
                 continue
@@ -163,7 +165,7 @@ def _flat(feeds: Mapping[str, Any], open_inputs: Sequence[str]) -> dict[str, Any
 
 
 class DlcBackend(base.Backend):
-    """Compiles models for this machine."""
+    """Compiles models for this machine: for its `CPU`, or for its GPU, `CUDA`."""
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> DlcBackendRep:
@@ -175,8 +177,9 @@ class DlcBackend(base.Backend):
         """
         _refuse_options(kwargs)
         if not cls.supports_device(device):
-            raise UserError(detail=f"there is no device '{device}'", hint="there is: CPU")
-        return DlcBackendRep(model)
+            known = ", ".join(n for n in TARGETS if cls.supports_device(n))
+            raise UserError(detail=f"there is no device '{device}'", hint=f"there is: {known}")
+        return DlcBackendRep(model, TARGETS[_kind(device)])
 
     @classmethod
     def run_model(cls, model: ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> Any:
@@ -206,7 +209,8 @@ class DlcBackend(base.Backend):
     @classmethod
     def supports_device(cls, device: str) -> bool:
         """Whether models can be compiled for a device, which is spelled as `CPU` or `CPU:0`."""
-        return device.partition(":")[0].upper() == "CPU"
+        kind = _kind(device)
+        return kind == "CPU" or (kind == "CUDA" and not why_no_gpu())
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -216,6 +220,10 @@ class DlcBackend(base.Backend):
         except ModelError:
             return False
         return cls.supports_device(device)
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0].upper()
 
 
 def _model_of(node: NodeProto, arrays: Mapping[str, Array], opset: int | None) -> ModelProto:

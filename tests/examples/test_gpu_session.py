@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 import dlc.codegen.cuda.build
 from tests.runtime.emulated import emulated_units
-from benchmarks import gpu, gpu_clock, gpu_layers
+from benchmarks import gpu, gpu_clock, gpu_layers, gpu_operators
 dlc.codegen.cuda.build.compile_units = emulated_units(Path(sys.argv.pop(1)))
 gpu_layers.find_torch = lambda: None
 gpu_layers.LAYERS = {
@@ -34,11 +34,17 @@ gpu_layers.TIMED = ("tf32",)
 gpu.RUNS = 1
 gpu.MODES = gpu.MODES[::2]
 gpu_clock.RUNS = 2
+gpu_operators.CHILD = sys.orig_argv[:5]
+gpu_operators.BATCH = 3
 if sys.argv[1] == "gpu_peers":
     from tests.examples.torch_on_cpu import pretend, small_network
     from benchmarks import gpu_peers
     gpu_peers.find_torch = pretend
     gpu_peers.network = small_network
+if sys.argv[1:3] == ["gpu_operators", "--child"]:
+    import os
+    judge = gpu_operators.judge
+    gpu_operators.judge = lambda case: os._exit(9) if "relu" in case.name else judge(case)
 module = {"gpu": gpu, "gpu_layers": gpu_layers, **globals()}[sys.argv[1]]
 del sys.argv[1]
 sys.exit(module.main())
@@ -65,6 +71,25 @@ def test_layers_are_searched_and_kept(tmp_path: Path) -> None:
     again = on_stub(tmp_path, *arguments, "product")
     assert (again.returncode, again.stdout) == (0, "")  # what has a result is skipped
     late = on_stub(tmp_path, *arguments[:-1], str(tmp_path / "new"), "--limit", "0", "product")
+    assert "call again" in late.stdout
+
+
+@pytest.mark.slow
+def test_operators_are_judged_by_their_own_tests(tmp_path: Path) -> None:
+    names = ["test_abs", "test_relu", "test_matmul_2d", "test_sequence_insert_at_back"]
+    arguments = ["gpu_operators", "--results", str(tmp_path), "--jobs", "1"]
+    done = on_stub(tmp_path, *arguments, *names[:3])
+    assert done.returncode == 1, done.stdout + done.stderr  # for the one that ends its process
+    done = on_stub(tmp_path, *arguments, *names)
+    found = json.loads((tmp_path / "gpu-operators.json").read_text())
+    assert {"date", "commit"} <= found.keys()
+    assert found["operators"] == {
+        "test_abs": "right",
+        "test_relu": "died: exit status 9",
+        "test_matmul_2d": "right",
+        "test_sequence_insert_at_back": "left out: not all values are tensors",
+    }
+    late = on_stub(tmp_path, *arguments, "--limit", "0", "test_add")
     assert "call again" in late.stdout
 
 
@@ -102,11 +127,15 @@ def test_the_table_names_ratios_shares_and_faults(tmp_path: Path) -> None:
     layer = {"layer": "wide", "mode": "fp16", "difference": 2.0, "right": False,
              "microseconds": {"default": 20.0, "best": 10.0, "PyTorch": 8.0}}  # fmt: skip
     model = {"model": "m", "mode": "high", "right": True, "sanitizer": {"racecheck": "a\nrace"}}
+    operators = {"operators": {"a": "right", "b": "wrong: off by 2", "c": "right"}}
+    (tmp_path / "gpu-operators.json").write_text(json.dumps(operators))
     for name, one in (("peers-net-tf32", network), ("layer-wide-fp16", layer), ("m-high", model)):
         (tmp_path / f"gpu-{name}.json").write_text(json.dumps(one))
     assert gpu_session.table(tmp_path) == [
         "net, tf32: compiled 80, dlc 40 us; dlc is 2.00 x the best",
         "geometric mean of 1: 2.00 x the best of the others",
+        "operators: 2 right, 1 wrong",
+        "b: wrong: off by 2",
         "wide, fp16: default 20.0, best 10.0, PyTorch 8.0 us, 80% of its rate",
         "WRONG: wide, fp16: off by 2.0e+00",
         "racecheck: m, high: race",
