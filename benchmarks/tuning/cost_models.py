@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -23,9 +23,10 @@ from statistics import median
 
 from benchmarks.tuning.common import parser
 from benchmarks.tuning.figures import Figures
-from dlc.autotune.cost_model import Sample, XGBoostModel, rank_correlation, sample_of
+from dlc.autotune.cost_model import CostModel, Sample, XGBoostModel, rank_correlation, sample_of
 from dlc.autotune.log import TuningLog
-from dlc.autotune.tree_gru import Node, TreeGRU, TreeSample, tree_of
+from dlc.autotune.loop_tree import print_tree, tree_of
+from dlc.autotune.tree_gru import TreeGRU
 from dlc.core.errors import DlcError
 from dlc.schedule.pipeline import tidy
 from dlc.schedule.primitive import replay
@@ -36,18 +37,10 @@ _TOP = 8
 _FROM_EACH = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A measured candidate, as each kind of model sees it."""
-
-    sample: Sample
-    root: Node
-
-
 Found = dict[str, list[tuple[float, ...]]]  # by lesson and model, the values of `COLUMNS`
 
 # Learns from the first candidates, and scores the second.
-Model = Callable[[Sequence[Candidate], Sequence[Candidate], int], tuple[list[float], float]]
+Model = Callable[[Sequence[Sample], Sequence[Sample], int], tuple[list[float], float]]
 
 
 def main() -> None:
@@ -78,7 +71,7 @@ def main() -> None:
         print(f"{name:30}", "  ".join(f"{k} {v:.3f}" for k, v in row.items()))
 
 
-def _one(name: str, tasks: Mapping[str, Sequence[Candidate]], seeds: int) -> dict[str, Found]:
+def _one(name: str, tasks: Mapping[str, Sequence[Sample]], seeds: int) -> dict[str, Found]:
     """What each model makes of one task, taught by some of it or by the other tasks."""
     own = tasks[name]
     others = [c for other, all_of in tasks.items() if other != name for c in _some(all_of)]
@@ -93,7 +86,7 @@ def _one(name: str, tasks: Mapping[str, Sequence[Candidate]], seeds: int) -> dic
     return {"rows": found}
 
 
-def _candidates(path: Path, most: int) -> list[Candidate]:
+def _candidates(path: Path, most: int) -> list[Sample]:
     """Candidates of a task that ran, each nest once: as it was measured last."""
     with TuningLog(path, read_only=True) as log:
         task = next(iter(log.tasks()))
@@ -107,22 +100,23 @@ def _candidates(path: Path, most: int) -> list[Candidate]:
             func = tidy(replay(task.func, trial.plan))
         except DlcError:
             continue  # of another version of the compiler
-        found.append(Candidate(sample, tree_of(func, dict(task.sizes))))
+        tree = print_tree(tree_of(func, dict(task.sizes)))
+        found.append(replace(sample, seen=replace(sample.seen, tree=tree)))
     return found
 
 
-def _some(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _some(candidates: Sequence[Sample]) -> list[Sample]:
     return Random(0).sample(list(candidates), min(_FROM_EACH, len(candidates)))
 
 
 def _compare(
     lesson: str,
-    known: Sequence[Candidate],
-    unknown: Sequence[Candidate],
+    known: Sequence[Sample],
+    unknown: Sequence[Sample],
     seed: int,
     found: Found,
 ) -> None:
-    truth = [c.sample.score for c in unknown]
+    truth = [s.score for s in unknown]
     for name, model in MODELS.items():
         scores, seconds = model(known, unknown, seed)
         first = sorted(range(len(truth)), key=lambda n: -scores[n])[:_TOP]
@@ -130,40 +124,30 @@ def _compare(
         found[f"{lesson}, {name}"].append((rank_correlation(scores, truth), best, seconds))
 
 
-def _boosted(objective: str) -> Model:
+def _learned(make: Callable[[int], CostModel]) -> Model:
     def run(
-        known: Sequence[Candidate], unknown: Sequence[Candidate], seed: int
+        known: Sequence[Sample], unknown: Sequence[Sample], seed: int
     ) -> tuple[list[float], float]:
-        model = XGBoostModel("rank" if objective == "rank" else "regression", seed=seed)
+        model = make(seed)
         began = time.process_time()
-        model.fit([c.sample for c in known])
+        model.fit(known)
         seconds = time.process_time() - began
-        return model.predict([c.sample.features for c in unknown]), seconds
+        return model.predict([s.seen for s in unknown]), seconds
 
     return run
 
 
-def _recurrent(
-    known: Sequence[Candidate], unknown: Sequence[Candidate], seed: int
-) -> tuple[list[float], float]:
-    model = TreeGRU(seed=seed)
-    began = time.process_time()
-    model.fit([TreeSample(c.root, c.sample.score) for c in known])
-    seconds = time.process_time() - began
-    return model.predict([c.root for c in unknown]), seconds
-
-
 def _chance(
-    known: Sequence[Candidate], unknown: Sequence[Candidate], seed: int
+    known: Sequence[Sample], unknown: Sequence[Sample], seed: int
 ) -> tuple[list[float], float]:
     random = Random(seed)
     return [random.random() for _ in unknown], 0.0
 
 
 MODELS: dict[str, Model] = {
-    "XGBoost, regression": _boosted("regression"),
-    "XGBoost, rank": _boosted("rank"),
-    "TreeGRU": _recurrent,
+    "XGBoost, regression": _learned(lambda seed: XGBoostModel(seed=seed)),
+    "XGBoost, rank": _learned(lambda seed: XGBoostModel("rank", seed=seed)),
+    "TreeGRU": _learned(lambda seed: TreeGRU(seed=seed)),
     "chance": _chance,
 }
 

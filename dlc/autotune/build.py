@@ -9,6 +9,7 @@ from typing import Any
 
 from dlc.autotune.design import Design, make_trace
 from dlc.autotune.features import extract_features
+from dlc.autotune.loop_tree import print_tree, tree_of
 from dlc.autotune.nest import nest_hash
 from dlc.autotune.task import Task, task_from_json
 from dlc.autotune.trial_program import compile_candidate, make_artefact
@@ -50,6 +51,8 @@ def build_job(data: dict[str, Any]) -> Message:
         "nest": found.nest,
         "features": found.features,
     }
+    if data.get("tree"):
+        reply["tree"] = print_tree(tree_of(found.func, dict(task.sizes)))
     if not data.get("code", True) or found.nest in data.get("known", ()):
         return Message(reply)
     code = compile_candidate(found.func, task.target, plain=data["kind"] == "plain")

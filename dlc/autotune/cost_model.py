@@ -1,4 +1,4 @@
-"""Predicts from a nest's features how it compares with the default of its task.
+"""Predicts from what a nest is like how it compares with the default of its task.
 
 The target of learning is the logarithm of the speed-up over the default, which means the same for
 every task, shape and model; so all tasks teach one model, and what it learned is a start for new
@@ -45,11 +45,22 @@ _ROUNDS = 120
 
 
 @dataclass(frozen=True, slots=True)
+class Description:
+    """A scheduled nest as cost models see it: its features, and the text of its tree of loops.
+
+    There is a tree only where the cost model of the session reads it.
+    """
+
+    features: tuple[float, ...] = ()
+    tree: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
-    """What one candidate taught: its features, and log2 of its speed-up over the default."""
+    """What one candidate taught: what it is like, and log2 of its speed-up over the default."""
 
     task: str
-    features: tuple[float, ...]
+    seen: Description
     score: float
 
 
@@ -57,15 +68,21 @@ def sample_of(trial: Trial) -> Sample | None:
     """The sample in a trial; None where its features are none or of another version."""
     if len(trial.features) != len(NAMES):
         return None
+    seen = Description(trial.features, trial.tree)
     if trial.status is not Status.OK:
-        return Sample(trial.task, trial.features, FAILED)
+        return Sample(trial.task, seen, FAILED)
     if trial.speedup <= 0:
         return None
-    return Sample(trial.task, trial.features, max(FAILED, float(np.log2(trial.speedup))))
+    return Sample(trial.task, seen, max(FAILED, float(np.log2(trial.speedup))))
 
 
 class CostModel(Protocol):
     """Learns from samples, and ranks."""
+
+    @property
+    def reads_trees(self) -> bool:
+        """Whether it wants the tree of loops of each nest."""
+        ...
 
     @property
     def is_ready(self) -> bool:
@@ -76,7 +93,7 @@ class CostModel(Protocol):
         """Learn from samples of any tasks, forgetting what was learned before."""
         ...
 
-    def predict(self, features: Sequence[Sequence[float]]) -> list[float]:
+    def predict(self, seen: Sequence[Description]) -> list[float]:
         """A number for each nest; a larger one is a faster nest of the same task."""
         ...
 
@@ -88,6 +105,8 @@ class XGBoostModel:
     Whatever XGBoost objects to leaves the model as it was loaded, or not ready; the search then
     goes on without it.
     """
+
+    reads_trees = False
 
     def __init__(self, objective: Objective = "regression", *, seed: int = 0) -> None:
         if objective not in ("rank", "regression"):
@@ -104,7 +123,7 @@ class XGBoostModel:
 
     def fit(self, samples: Sequence[Sample]) -> None:
         """Learn; with too few samples it stays as it is."""
-        good = [s for s in samples if np.isfinite(s.score) and len(s.features) == len(NAMES)]
+        good = [s for s in samples if np.isfinite(s.score) and len(s.seen.features) == len(NAMES)]
         if len(good) < MIN_SAMPLES or len({s.score for s in good}) < 2:
             return
         try:
@@ -113,13 +132,13 @@ class XGBoostModel:
             _LOG.warning("the cost model cannot be fitted: %s", error)
             self._booster = self._loaded
 
-    def predict(self, features: Sequence[Sequence[float]]) -> list[float]:
+    def predict(self, seen: Sequence[Description]) -> list[float]:
         """See `CostModel`; all equal where the model is not ready."""
-        if self._booster is None or not features:
-            return [0.0] * len(features)
+        if self._booster is None or not seen:
+            return [0.0] * len(seen)
         import xgboost
 
-        matrix = xgboost.DMatrix(np.asarray(features, np.float32), nthread=1)
+        matrix = xgboost.DMatrix(np.asarray([d.features for d in seen], np.float32), nthread=1)
         return [float(x) for x in self._booster.predict(matrix)]
 
     def save(self, path: Path) -> None:
@@ -149,7 +168,7 @@ class XGBoostModel:
         import xgboost
 
         samples = sorted(samples, key=lambda s: s.task)  # groups must lie together
-        table = np.asarray([s.features for s in samples], np.float32)
+        table = np.asarray([s.seen.features for s in samples], np.float32)
         parameters = dict(_PARAMETERS) | {"seed": self.seed}
         if self.objective == "rank":
             matrix = xgboost.DMatrix(table, label=_grades(samples), nthread=1)

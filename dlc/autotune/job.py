@@ -45,11 +45,15 @@ def build_design(
     design: Design,
     *,
     code: bool = True,
+    tree: bool = False,
     known: Iterable[str] = (),
     seconds: float = 20.0,
 ) -> Job:
-    """Schedule a design; with `code`, compile it too unless its nest is one of those `known`."""
-    what = {"kind": "design", "family": design.family, "knobs": dict(design.knobs)}
+    """Schedule a design; with `code`, compile it too unless its nest is one of those `known`.
+
+    With `tree`, the answer has the nest's tree of loops beside its features.
+    """
+    what = {"kind": "design", "family": design.family, "knobs": dict(design.knobs), "tree": tree}
     what["known"] = sorted(known)
     start = hash((design.family, design.knobs[:_BEGIN]))
     return _build(task, what, code, seconds, affinity=start)

@@ -49,6 +49,7 @@ class Trial:
     cache: str = "cold"
     threads: int = 1
     features: tuple[float, ...] = ()
+    tree: str = ""  # of loops, as text; only where the cost model reads it
     predicted: float | None = None
     made_at: float = 0.0  # seconds since 1970
     versions: tuple[tuple[str, str], ...] = ()
@@ -86,6 +87,8 @@ class Trial:
     def to_json(self) -> dict[str, object]:
         """The trial as data."""
         data = asdict(self)
+        if not self.tree:  # as rows were written before there were trees
+            del data["tree"]
         return data | {"knobs": dict(self.knobs), "versions": dict(self.versions)}
 
 

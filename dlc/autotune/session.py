@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dlc.autotune.bench_method import Method
 from dlc.autotune.budget import Budget
+from dlc.autotune.cost_models import check_cost_model
 from dlc.autotune.executor import Executor
 from dlc.autotune.search import SEARCHERS
 from dlc.autotune.task import Task
@@ -46,10 +47,12 @@ class Options:
     seed: int = 0
     transfer: bool = True  # learn from all of the log, not only from the task at hand
     resume: bool = True  # go on from what the log holds of these tasks
+    cost_model: str = "xgboost"
 
     def __post_init__(self) -> None:
         if self.search not in SEARCHERS:
             raise UserError(detail=f"search '{self.search}'", hint=f"one of {', '.join(SEARCHERS)}")
+        check_cost_model(self.cost_model)
 
 
 @dataclass(frozen=True, slots=True)

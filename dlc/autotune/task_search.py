@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from dlc.autotune import job as jobs
-from dlc.autotune.cost_model import CostModel, Sample, rank_correlation, sample_of
+from dlc.autotune.cost_model import CostModel, Description, Sample, rank_correlation, sample_of
 from dlc.autotune.design import Design, families
 from dlc.autotune.executor import Executor
 from dlc.autotune.job import Anchor, Job, Reply
@@ -62,7 +62,7 @@ class TaskSearch:
         self.best: Trial | None = None
         self.correlation: float | None = None
         self.problem_text = ""  # why the task cannot be tuned
-        self._features: dict[Design, tuple[tuple[float, ...], str]] = {}
+        self._described: dict[Design, tuple[Description | None, str]] = {}  # and the nest's name
         self._nests: dict[str, float] = {}  # measured nest -> speed-up
         self._failures: Counter[str] = Counter()
         self._predictions: deque[tuple[float, float]] = deque(maxlen=_LATEST)
@@ -165,7 +165,8 @@ class TaskSearch:
             if not designs:
                 break
             looked_at += len(designs)
-            work = [jobs.build_design(self.task, d, known=nests) for d in designs]
+            tree = self.model.reads_trees
+            work = [jobs.build_design(self.task, d, tree=tree, known=nests) for d in designs]
             for design, reply in zip(designs, self._all(self.machines.build, work), strict=True):
                 self.problem.seen.add(design)
                 nest = self._note(design, reply)
@@ -215,10 +216,10 @@ class TaskSearch:
     def _predicted(self, built: Sequence[Reply]) -> list[float | None]:
         if not self.model.is_ready:
             return [None] * len(built)
-        return list(self.model.predict([r.data["features"] for r in built]))
+        return list(self.model.predict([_description(r) for r in built]))
 
     def _trial(self, design: Design, built: Reply, result: Reply, predicted: float | None) -> Trial:
-        data = result.data
+        data, seen = result.data, _description(built)
         status = data["status"]
         known = status in {str(s) for s in Status}
         method = self.options.method
@@ -234,7 +235,8 @@ class TaskSearch:
             anchor_ns=tuple(data.get("anchor_ns", ())),
             cache=method.cache,
             threads=method.threads,
-            features=tuple(built.data["features"]),
+            features=seen.features,
+            tree=seen.tree,
             predicted=predicted,
             made_at=time.time(),
             versions=versions(),
@@ -274,27 +276,31 @@ class TaskSearch:
     def _predict(self, designs: Sequence[Design]) -> list[float]:
         """What the cost model says; minus infinity for what is refused or was measured."""
         self._describe(designs)
-        good = [d for d in designs if self._features[d][0] and not self._is_twin(d)]
-        scores = self.model.predict([self._features[d][0] for d in good])
-        known = dict(zip(good, scores, strict=True))
+        good = {
+            d: seen
+            for d in designs
+            if (seen := self._described[d][0]) is not None and not self._is_twin(d)
+        }
+        known = dict(zip(good, self.model.predict(list(good.values())), strict=True))
         return [known.get(d, float("-inf")) for d in designs]
 
     def _describe(self, designs: Sequence[Design]) -> None:
         """Schedule designs, to know their features and their nests; neither if one is refused."""
-        new = list(dict.fromkeys(d for d in designs if d not in self._features))
-        work = [jobs.build_design(self.task, d, code=False) for d in new]
+        new = list(dict.fromkeys(d for d in designs if d not in self._described))
+        tree = self.model.reads_trees
+        work = [jobs.build_design(self.task, d, code=False, tree=tree) for d in new]
         for position, reply in self.machines.build.run(work):
             self._note(new[position], reply)
 
     def _note(self, design: Design, reply: Reply) -> str:
         """Take note of what a design is like; the name of its nest."""
         nest: str = reply.data.get("nest", "")
-        self._features[design] = (tuple(reply.data.get("features", ())), nest)
+        self._described[design] = (_description(reply) if nest else None, nest)
         return nest
 
     def _is_twin(self, design: Design) -> bool:
         """Whether another design with the same nest was measured."""
-        nest = self._features[design][1]
+        nest = self._described[design][1]
         if nest not in self._nests or design in self.problem.scores:
             return False
         self.problem.seen.add(design)
@@ -314,6 +320,11 @@ class TaskSearch:
         found: dict[int, Reply] = dict(executor.run(work))
         lost = Reply({"status": LOST, "detail": "no answer"})
         return [found.get(n, lost) for n in range(len(work))]
+
+
+def _description(built: Reply) -> Description:
+    """What a candidate is like, as the worker that scheduled it says."""
+    return Description(tuple(built.data["features"]), built.data.get("tree", ""))
 
 
 def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

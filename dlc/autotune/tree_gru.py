@@ -10,47 +10,22 @@ supplement: TreeGRU on the low-level loop program.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import log2
+from math import isfinite
 from typing import Any
 
-from dlc.autotune.features import operations
+from dlc.autotune.cost_model import MIN_SAMPLES, Description, Sample
+from dlc.autotune.loop_tree import WIDTH, Node, parse_tree
 from dlc.core.errors import UserError
-from dlc.schedule.interpret import evaluate_size
-from dlc.schedule.loop import Alloc, Block, For, Func, If, Invoke, LoopKind, Scope, Stmt, Store
 
-_KINDS = tuple(LoopKind)
-_OPERATIONS = ("add", "mul", "div", "minmax", "special", "integer", "select")
-WIDTH = 2 + len(_KINDS) + len(_OPERATIONS) + 3
 _STATE = 48
 _EPOCHS = 150
 _RATE = 1e-2
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A loop, an allocation, a condition or a store."""
-
-    numbers: tuple[float, ...]
-    children: tuple[Node, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TreeSample:
-    """A nest, and log2 of its speed-up over the default."""
-
-    root: Node
-    score: float
-
-
-def tree_of(func: Func, sizes: dict[str, int]) -> Node:
-    """The tree of a scheduled function."""
-    registers: set[str] = set()
-    return Node(_numbers(), tuple(_nodes(func.body, sizes, registers)))
-
-
 class TreeGRU:
-    """Learns a score for trees; the interface of `CostModel`, on trees instead of features."""
+    """Learns scores of nests from their trees of loops; see `CostModel`."""
+
+    reads_trees = True
 
     def __init__(self, *, seed: int = 0) -> None:
         try:
@@ -58,44 +33,52 @@ class TreeGRU:
         except ImportError as error:
             hint = "pip install 'dlc[torch]'"
             raise UserError(detail="this cost model needs torch", hint=hint) from error
-        torch.manual_seed(seed)
+        self.seed = seed
         self._torch: Any = torch
-        self._cell: Any = torch.nn.GRUCell(WIDTH, _STATE)
-        self._head: Any = torch.nn.Linear(_STATE, 1)
-        self._ready = False
+        self._cell: Any = None
+        self._head: Any = None
 
     @property
     def is_ready(self) -> bool:
-        """Whether it learned anything."""
-        return self._ready
+        """Whether it learned enough to be asked."""
+        return self._cell is not None
 
-    def fit(self, samples: Sequence[TreeSample]) -> None:
-        """Learn to order samples and to tell their scores."""
-        if len(samples) < 2:
+    def fit(self, samples: Sequence[Sample]) -> None:
+        """Learn; with too few samples it stays as it is."""
+        trees = [(parse_tree(s.seen.tree), s.score) for s in samples if isfinite(s.score)]
+        good = [(root, score) for root, score in trees if root is not None]
+        if len(good) < MIN_SAMPLES or len({score for _, score in good}) < 2:
             return
+        threads = self._torch.get_num_threads()
+        self._torch.set_num_threads(1)  # the matrices are small, and workers need the other cores
+        try:
+            self._train([root for root, _ in good], [score for _, score in good])
+        finally:
+            self._torch.set_num_threads(threads)
+
+    def predict(self, seen: Sequence[Description]) -> list[float]:
+        """See `CostModel`; 0 for what has no tree, and for all where the model is not ready."""
+        roots = [parse_tree(d.tree) for d in seen]
+        known = [root for root in roots if root is not None]
+        if not self.is_ready or not known:
+            return [0.0] * len(seen)
+        with self._torch.no_grad():
+            scores = iter(self._forward(_Levels(known, self._torch)).tolist())
+        return [0.0 if root is None else next(scores) for root in roots]
+
+    def _train(self, roots: list[Node], scores: list[float]) -> None:
         torch = self._torch
+        with torch.random.fork_rng(devices=[]):  # the numbers of others stay as they are
+            torch.manual_seed(self.seed)
+            self._cell, self._head = torch.nn.GRUCell(WIDTH, _STATE), torch.nn.Linear(_STATE, 1)
         parameters = [*self._cell.parameters(), *self._head.parameters()]
         optimizer = torch.optim.Adam(parameters, lr=_RATE)
-        wanted = torch.tensor([s.score for s in samples], dtype=torch.float32)
-        levels = _Levels([s.root for s in samples], torch)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # the matrices are small, and workers need the other cores
-        try:
-            for _ in range(_EPOCHS):
-                optimizer.zero_grad()
-                loss = torch.nn.functional.mse_loss(self._forward(levels), wanted)
-                loss.backward()
-                optimizer.step()
-        finally:
-            torch.set_num_threads(threads)
-        self._ready = True
-
-    def predict(self, roots: Sequence[Node]) -> list[float]:
-        """A number for each tree; a larger one is a faster nest."""
-        if not self._ready or not roots:
-            return [0.0] * len(roots)
-        with self._torch.no_grad():
-            return [float(x) for x in self._forward(_Levels(list(roots), self._torch))]
+        wanted = torch.tensor(scores, dtype=torch.float32)
+        levels = _Levels(roots, torch)
+        for _ in range(_EPOCHS):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(self._forward(levels), wanted).backward()
+            optimizer.step()
 
     def _forward(self, levels: _Levels) -> Any:
         """All trees at once, from the leaves up: nodes of one height make one batch."""
@@ -136,39 +119,3 @@ class _Levels:
             by_height.append([])
         by_height[height].append(node)
         return height
-
-
-def _nodes(stmt: Stmt, sizes: dict[str, int], registers: set[str]) -> list[Node]:
-    match stmt:
-        case For(_, extent, kind, body, notes):
-            count = max(0, evaluate_size(extent, sizes))
-            written = max((n for _, n in notes), default=1)
-            own = _numbers(extent=log2(1 + count), kind=kind, written=log2(written))
-            return [Node(own, tuple(_nodes(body, sizes, registers)))]
-        case Store() | Invoke():
-            to_register = isinstance(stmt, Store) and stmt.buffer in registers
-            return [Node(_numbers(stmt=stmt, to_register=to_register))]
-        case If(_, body):
-            return [Node(_numbers(guard=True), tuple(_nodes(body, sizes, registers)))]
-        case Alloc(buffer, scope, body):
-            if scope is Scope.REGISTER:
-                registers.add(buffer.name)
-            return _nodes(body, sizes, registers)
-        case Block(stmts):
-            return [node for child in stmts for node in _nodes(child, sizes, registers)]
-
-
-def _numbers(
-    *,
-    extent: float = 0.0,
-    kind: LoopKind | None = None,
-    written: float = 0.0,
-    stmt: Store | Invoke | None = None,
-    to_register: bool = False,
-    guard: bool = False,
-) -> tuple[float, ...]:
-    ops = operations(stmt) if stmt is not None else dict.fromkeys(_OPERATIONS, 0.0)
-    return (
-        extent, written, *(float(kind is k) for k in _KINDS), *(ops[name] for name in _OPERATIONS),
-        float(stmt is not None), float(to_register), float(guard),
-    )  # fmt: skip

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from dlc.autotune.confirm import confirm
-from dlc.autotune.cost_model import CostModel, Sample, XGBoostModel, sample_of
+from dlc.autotune.cost_model import CostModel, Sample, sample_of
+from dlc.autotune.cost_models import begin_model
 from dlc.autotune.job import Job, Reply
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Choice, Trial
 from dlc.autotune.session import Machines, Options, Snapshot, Weighted
-from dlc.autotune.shipped import shipped_model
 from dlc.autotune.task_scheduler import next_task
 from dlc.autotune.task_search import TaskSearch
 
@@ -179,11 +179,8 @@ class Tuner:
 
     def _begin_model(self, tasks: Sequence[Weighted]) -> CostModel:
         """A cost model that knows what one for this family of CPUs learned before."""
-        model = XGBoostModel(seed=self.options.seed)
-        path = shipped_model(tasks[0].task.target) if tasks else None
-        if path is not None and self.options.transfer:
-            model.load(path)
-        return model
+        target = tasks[0].task.target if tasks and self.options.transfer else None
+        return begin_model(self.options.cost_model, target, seed=self.options.seed)
 
     def _old_samples(self) -> list[Sample]:
         if not self.options.transfer:

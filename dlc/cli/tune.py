@@ -73,6 +73,10 @@ def tune_models(
             "--search", help="bayesian, evolutionary, annealing, genetic, random or grid."
         ),
     ] = "bayesian",
+    cost_model: Annotated[
+        str,
+        typer.Option("--cost-model", help="xgboost, or tree-gru, which needs dlc[torch]."),
+    ] = "xgboost",
     tasks: Annotated[str, typer.Option("--tasks", help="Only kernels with this in the name.")] = "",
     cache: Annotated[str, typer.Option("--cache", help="Time with cold or warm caches.")] = "cold",
     runner: Annotated[
@@ -104,7 +108,7 @@ def tune_models(
     if progress is not None and progress not in PROGRESS:
         hint = f"there are: {', '.join(PROGRESS)}"
         raise UserError(detail=f"--progress '{progress}' is unknown", hint=hint)
-    options = _options(budget, search, cache, seed, resume)
+    options = _options(budget, search, cost_model, cache, seed, resume)
     given = {"dims": parse_dims(dim or ()), "shapes": parse_shapes(shape or ())}
     given |= {
         "precision": check_precision(precision),
@@ -219,13 +223,17 @@ def _reading(path: Path) -> Iterator[IO[str]]:
         yield file
 
 
-def _options(budget: str, search: str, cache: str, seed: int, resume: bool) -> Options:
+def _options(
+    budget: str, search: str, cost_model: str, cache: str, seed: int, resume: bool
+) -> Options:
     from dlc.autotune.bench_method import Method
     from dlc.autotune.budget import parse_budget
     from dlc.autotune.session import Options
 
     method = Method(cache=cache)
-    return Options(parse_budget(budget), search, method, seed=seed, resume=resume)
+    return Options(
+        parse_budget(budget), search, method, seed=seed, resume=resume, cost_model=cost_model
+    )
 
 
 def _machines(runners: list[str], jobs: int | None) -> Machines | None:

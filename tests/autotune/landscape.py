@@ -2,10 +2,14 @@
 
 import json
 from math import log2
+from random import Random
+from statistics import median
 
+from dlc.autotune.cost_model import Description
 from dlc.autotune.design import Design, Family
 from dlc.autotune.features import NAMES
 from dlc.autotune.job import Job, Reply
+from dlc.autotune.loop_tree import WIDTH, Node, print_tree
 from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
 
@@ -25,6 +29,20 @@ def features_of(knobs: dict[str, int]) -> list[float]:
     found = [0.0] * len(NAMES)
     found[:5] = [knobs["x"], knobs["y"], knobs["z"], log2(1 + knobs["x"]), knobs["y"] * knobs["z"]]
     return found
+
+
+def tree_of(knobs: dict[str, int]) -> str:
+    """A loop for each knob, whose extent is the choice."""
+
+    def node(extent, *children):
+        return Node((extent / 8, *[0.0] * (WIDTH - 1)), children)
+
+    x, y, z = (knobs.get(name, 0) for name in "xyz")
+    return print_tree(node(0, node(x, node(y, node(z)))))
+
+
+def seen(knobs: dict[str, int]) -> Description:
+    return Description(tuple(features_of(knobs)), tree_of(knobs))
 
 
 def family(space: Space = SPACE, name: str = "rule.landscape") -> Family:
@@ -60,7 +78,10 @@ class Landscape:
             knobs = dict(job.data["knobs"])
         if self.broken(knobs) == "invalid":
             return Reply({"status": "invalid", "detail": "refused"})
-        return Reply(self.ok(knobs, features_of(knobs)), (json.dumps(knobs).encode(),))
+        found = self.ok(knobs, features_of(knobs))
+        if job.data.get("tree"):
+            found["tree"] = tree_of(knobs)
+        return Reply(found, (json.dumps(knobs).encode(),))
 
     def ok(self, knobs, features):
         nest = "twin" if knobs.get("z") == 3 else json.dumps(knobs)
@@ -84,3 +105,12 @@ def speedup(design: Design) -> float:
 
 
 BEST = DEFAULT_NS / 20_000
+
+
+def median_best_by_chance(trials: int) -> float:
+    """The best speed-up among trials drawn by chance, as often missed as surpassed."""
+    points = list(SPACE.points())
+    times = [
+        min(time_of(point) for point in Random(seed).sample(points, trials)) for seed in range(99)
+    ]
+    return DEFAULT_NS / median(times)

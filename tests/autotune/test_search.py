@@ -9,6 +9,7 @@ from dlc.autotune import task_search
 from dlc.autotune.bench_method import Method
 from dlc.autotune.budget import Budget, parse_budget
 from dlc.autotune.cost_model import (
+    Description,
     Sample,
     XGBoostModel,
     rank_correlation,
@@ -162,11 +163,7 @@ def samples(task, count, seed, offset=0.0):
     found = []
     for _ in range(count):
         knobs = {n: rng.choice(v) for n, v in SPACE.knobs.items()}
-        found.append(
-            Sample(
-                task, tuple(landscape.features_of(knobs)), -landscape.time_of(knobs) / 1e4 + offset
-            )
-        )
+        found.append(Sample(task, landscape.seen(knobs), -landscape.time_of(knobs) / 1e4 + offset))
     return found
 
 
@@ -174,17 +171,17 @@ def samples(task, count, seed, offset=0.0):
 def test_the_model_learns_an_order_and_transfers_it(objective, tmp_path):
     model = XGBoostModel(objective)
     assert not model.is_ready
-    assert model.predict([[0.0] * len(NAMES)] * 3) == [0, 0, 0]
+    assert model.predict([Description((0.0,) * len(NAMES))] * 3) == [0, 0, 0]
     model.fit(samples("a", 5, 0))
     assert not model.is_ready  # too few
     model.fit(samples("a", 150, 1) + samples("b", 50, 2, offset=-2))
     test = samples("c", 60, 3, offset=7)
-    predicted = model.predict([s.features for s in test])
+    predicted = model.predict([s.seen for s in test])
     assert rank_correlation(predicted, [s.score for s in test]) > 0.8
     model.save(tmp_path / "m.ubj")
     again = XGBoostModel(objective)
     assert again.load(tmp_path / "m.ubj")
-    assert again.predict([s.features for s in test]) == predicted
+    assert again.predict([s.seen for s in test]) == predicted
 
 
 def test_the_model_survives_odd_data():
@@ -193,7 +190,7 @@ def test_the_model_survives_odd_data():
     assert not model.is_ready
     model.fit([replace(s, score=1.0) for s in samples("a", 50, 0)])  # nothing to learn
     assert not model.is_ready
-    model.fit([replace(s, features=(1.0,)) for s in samples("a", 50, 0)])
+    model.fit([replace(s, seen=Description((1.0,))) for s in samples("a", 50, 0)])
     assert not model.is_ready
     with pytest.raises(UserError, match="nothing yet"):
         model.save("nowhere.ubj")

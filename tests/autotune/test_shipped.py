@@ -31,7 +31,7 @@ def samples(count, score):
     found = []
     for _ in range(count):
         knobs = {n: int(rng.choice(v)) for n, v in landscape.SPACE.knobs.items()}
-        found.append(Sample("t", tuple(landscape.features_of(knobs)), score(knobs)))
+        found.append(Sample("t", landscape.seen(knobs), score(knobs)))
     return found
 
 
@@ -66,13 +66,13 @@ def test_a_model_goes_on_from_what_it_loaded(learned):
     begun = XGBoostModel()
     assert begun.load(path)
     test = samples(60, truth)
-    features = [s.features for s in test]
-    assert begun.predict(features) == learned.predict(features)
+    seen = [s.seen for s in test]
+    assert begun.predict(seen) == learned.predict(seen)
     begun.fit(samples(5, truth))  # too few to learn from, so nothing is forgotten
-    assert begun.predict(features) == learned.predict(features)
+    assert begun.predict(seen) == learned.predict(seen)
     begun.fit([replace(s, score=-s.score) for s in samples(60, truth)])
-    assert begun.predict(features) != learned.predict(features)
-    assert rank_correlation(begun.predict(features), [-s.score for s in test]) > 0.5
+    assert begun.predict(seen) != learned.predict(seen)
+    assert rank_correlation(begun.predict(seen), [-s.score for s in test]) > 0.5
 
 
 def test_a_model_that_says_nothing_here_is_not_used(learned, monkeypatch, tmp_path):

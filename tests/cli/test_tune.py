@@ -148,6 +148,7 @@ def test_a_search_its_log_and_its_next_session(files, dlc_main):
     [
         (["mlp.onnx", "--budget", "soon"], "budget 'soon'"),
         (["mlp.onnx", "--search", "dowsing"], "search 'dowsing'"),
+        (["mlp.onnx", "--cost-model", "oracle"], "cost model 'oracle'"),
         (["mlp.onnx", "--cache", "lukewarm"], "cache mode 'lukewarm'"),
         (["mlp.onnx", "--progress", "loud"], "--progress 'loud' is unknown"),
         (["mlp.onnx", "--precision", "low"], "precision 'low' is unknown"),
