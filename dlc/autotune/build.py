@@ -11,6 +11,7 @@ from dlc.autotune.design import Design, make_trace
 from dlc.autotune.features import extract_features
 from dlc.autotune.loop_tree import print_tree, tree_of
 from dlc.autotune.nest import nest_hash
+from dlc.autotune.reference import reference_nest
 from dlc.autotune.task import Task, task_from_json
 from dlc.autotune.trial_program import compile_candidate, make_artefact
 from dlc.autotune.wire import Message
@@ -89,6 +90,6 @@ def scheduled(task: Task, data: dict[str, Any]) -> tuple[tuple[Step, ...], Func]
             trace = schedule_func(task.func, task.target, {})
             return tuple(trace.steps), tidy(trace.func)
         case "plain":
-            return (), tidy(task.func)
+            return (), tidy(reference_nest(task.func))
         case kind:
             raise InternalError(detail=f"nothing is built as '{kind}'")

@@ -70,7 +70,7 @@ def build_default(task: Task, *, seconds: float = 60.0) -> Job:
 
 
 def build_plain(task: Task, *, seconds: float = 60.0) -> Job:
-    """The nest as it was lowered: what the task means."""
+    """The nest as it was lowered, sums side by side: what the task means."""
     return _build(task, {"kind": "plain"}, True, seconds)
 
 

@@ -193,7 +193,8 @@ def test_models_for_another_architecture_are_raced_there(tmp_path):
     sized = jobs.race(paths, sizes={"batch": 5}, threads=1, rounds=4, budget_seconds=8.0)
     try:
         ((_, reply),) = pool.run([sized])
-        ((_, late),) = pool.run([jobs.race(paths, sizes={}, threads=1, seconds=0.0)])
+        endless = {"rounds": 10**6, "budget_seconds": 60.0}
+        ((_, late),) = pool.run([jobs.race(paths, sizes={}, threads=1, seconds=0.0, **endless)])
         ((_, gone),) = pool.run([jobs.race((paths[0], "gone.so"), sizes={}, threads=1)])
     finally:
         pool.close()
