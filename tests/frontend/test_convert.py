@@ -147,6 +147,21 @@ def test_a_result_of_negative_size_is_refused():
     assert "the size -2" in message
 
 
+def test_sizes_repeated_less_than_no_times_are_refused():
+    nodes = [NODE("Shape", ["x"], ["s"]), NODE("Tile", ["s", "times"], ["y"])]
+    (message,) = refusals(model(nodes, {"x": ("n", 3)}, {"times": np.array([-9])}))
+    assert "repeated -9 times" in message
+
+
+@pytest.mark.parametrize("count", [1000, 10**8])
+@pytest.mark.parametrize("op", ["Tile", "Expand"])
+def test_sizes_repeated_often_are_no_formulas(op, count):
+    nodes = [NODE("Shape", ["x"], ["s"]), NODE(op, ["s", "count"], ["y"])]
+    graph = graph_of(model(nodes, {"x": ("n",)}, {"count": np.array([count])}))
+    assert [str(size) for size in graph.outputs[0].type.shape] == [str(count)]
+    assert (op.lower() in ops_of(graph)) == (count > 1000)
+
+
 def test_every_refusal_is_reported_at_once():
     nodes = [
         NODE("Frob", ["x"], ["a"], "first"),

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from dlc.core.errors import UnsupportedModel
+from dlc.core.errors import ModelError, UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
 
@@ -108,6 +108,17 @@ def test_a_loop_reads_tensors_of_no_elements_from_around_it():
     found = run(model(text), np.ones((0, 2, 4), np.float32), np.ones((0, 3, 2), np.float32),
                 np.array(2))  # fmt: skip
     assert found[0].shape == (0, 3)
+
+
+def test_a_body_whose_result_has_no_name_is_refused():
+    text = """(int64 n, bool c, float[2] x) => (float[2] y) {
+        y = Loop(n, c, x) <body = b (int64 i, bool d, float[2] e) => (bool go, float[2] f)
+            { go = Identity(d) f = Neg(e) }>
+    }"""
+    nameless = model(text)
+    nameless.graph.node[0].attribute[0].g.output[0].name = ""
+    with pytest.raises(ModelError, match="an output of graph 'b' has no name"):
+        import_model(load_model(nameless))
 
 
 def test_interpolation_along_many_unknown_axes_needs_constant_sizes():

@@ -108,6 +108,8 @@ class Decoder:
         """A graph, at a depth of nesting."""
         if depth > self.limits.nesting:
             raise self.limit(f"graphs are nested more than {self.limits.nesting} deep")
+        if not all(v.name for v in proto.output):
+            raise self.bad(f"an output of graph '{proto.name}' has no name")
         constants: dict[str, Array | Unreadable] = {}
         weights = self.weights if depth == 1 else {}
         for number, tensor in enumerate(proto.initializer):

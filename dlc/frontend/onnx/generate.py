@@ -93,6 +93,9 @@ def check_elems(ctx: Context, count: float) -> None:
 _MAX_MADE = 1 << 26
 """Elements of a constant that is written out while importing."""
 
+_MOST_KNOWN = 1 << 12
+"""Elements that are formulas of sizes, each by itself; a run repeats them to more."""
+
 
 @converter("Expand", since=8)
 def convert_expand(ctx: Context, x: Value, shape: Value) -> Value:
@@ -112,9 +115,10 @@ def expand_to(ctx: Context, x: Value, shape: Sequence[Expr]) -> Value:
         return x
     if all(isinstance(s, Const) for s in sizes):
         fixed = tuple(int(s.value) for s in sizes if isinstance(s, Const))
-        known = ctx.on_elements(lambda e: np.broadcast_to(e, fixed), x)
-        if known is not None:
-            return known
+        if math.prod(fixed) <= _MOST_KNOWN:
+            known = ctx.on_elements(lambda e: np.broadcast_to(e, fixed), x)
+            if known is not None:
+                return known
     return ctx.call(Expand(shape=sizes), x)
 
 
@@ -138,13 +142,17 @@ def convert_tile(ctx: Context, x: Value, repeats: Value) -> Value:
     counts = ctx.need_sizes(repeats, "how often the tensor is repeated")
     if len(counts) != x.type.rank:
         ctx.refuse(f"{len(counts)} repeats for {x.type}")
+    for count in counts:
+        if surely_less(count, 0):
+            ctx.refuse(f"it is to be repeated {count} times")
     if all(c == ONE for c in counts):
         return x
     if all(isinstance(c, Const) for c in counts):
         fixed = tuple(int(c.value) for c in counts if isinstance(c, Const))
-        known = ctx.on_elements(lambda e: np.tile(e, fixed), x)
-        if known is not None:
-            return known
+        if math.prod(fixed) <= _MOST_KNOWN:
+            known = ctx.on_elements(lambda e: np.tile(e, fixed), x)
+            if known is not None:
+                return known
     return ctx.call(Tile(repeats=tuple(counts)), x)
 
 
