@@ -104,7 +104,7 @@ def _search(weighted: Weighted, given: argparse.Namespace, machines: Machines) -
     done = 0
     if log is not None and log.exists():
         with TuningLog(log, read_only=True) as opened:
-            done = sum(t.versions == versions() for t in opened.trials(task.key))
+            done = sum(set(versions()) <= set(t.versions) for t in opened.trials(task.key))
     options = _options(weighted, max(0, given.trials - done))
     with progress(task.name) as show:
         tuner = session([weighted], machines, options, on_update=show, path=log)

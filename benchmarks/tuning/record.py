@@ -26,7 +26,7 @@ from dlc.autotune.record import Status, Trial
 from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Machines
 from dlc.autotune.task import Task
-from dlc.autotune.versions import versions
+from dlc.autotune.versions import FEATURES, versions
 
 PARTS = ("default", "plain", "eviction")
 _FASTEST = 24
@@ -163,7 +163,7 @@ def _trial(task: Task, design: Design, built: Reply, result: Reply, method: Meth
         threads=method.threads,
         features=tuple(built.data["features"]),
         made_at=time.time(),
-        versions=versions(),
+        versions=(*versions(), FEATURES),
     )
 
 

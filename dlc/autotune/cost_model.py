@@ -16,8 +16,9 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from dlc.autotune.features import NAMES, VERSION
+from dlc.autotune.features import NAMES
 from dlc.autotune.record import Status, Trial
+from dlc.autotune.versions import FEATURES
 from dlc.core.errors import UserError
 
 _LOG = logging.getLogger("dlc.tune")
@@ -26,7 +27,7 @@ MIN_SAMPLES = 8  # fewer teach nothing
 _GRADES = 32  # of one task's candidates, for ranking
 Objective = Literal["rank", "regression"]
 # A model that was learned from other features, or from these in another order, is of no use.
-_FEATURES = hashlib.sha256(" ".join([*NAMES, str(VERSION)]).encode()).hexdigest()[:16]
+_FEATURES = hashlib.sha256(" ".join([*NAMES, FEATURES[1]]).encode()).hexdigest()[:16]
 
 # Few samples, many features: shallow trees, each on a part of both. One thread, here and for each
 # matrix: threads that wait for work this small spin for longer than all of it takes.
@@ -65,8 +66,8 @@ class Sample:
 
 
 def sample_of(trial: Trial) -> Sample | None:
-    """The sample in a trial; None where its features are none or of another version."""
-    if len(trial.features) != len(NAMES):
+    """The sample in a trial; None where its features are none or mean something else."""
+    if FEATURES not in trial.versions or len(trial.features) != len(NAMES):
         return None
     seen = Description(trial.features, trial.tree)
     if trial.status is not Status.OK:

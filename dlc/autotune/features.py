@@ -47,7 +47,7 @@ _EACH = (
     "from_l2", "l2_footprint", "from_memory",
 )  # fmt: skip
 NAMES = (*_WHOLE, *(f"{name}_{n}" for n in range(BUSIEST) for name in _EACH))
-VERSION = 2  # one more where a feature is counted otherwise: models learned from the old ones
+VERSION = 2  # one more where a feature, or a number of a tree of loops, is counted otherwise
 _LINE_BYTES = 64
 _SPECIAL_COST = 12.0  # vector instructions of a polynomial, about
 

@@ -20,7 +20,7 @@ from dlc.autotune.search.searcher import Problem
 from dlc.autotune.session import Machines, Options, TaskView
 from dlc.autotune.task import Task
 from dlc.autotune.task_scheduler import Course
-from dlc.autotune.versions import versions
+from dlc.autotune.versions import FEATURES, versions
 from dlc.autotune.wire import Message
 from dlc.autotune.worker import LOST
 
@@ -71,7 +71,7 @@ class TaskSearch:
         """Take up what earlier sessions measured with this compiler; return how many trials."""
         count = 0
         for trial in trials:
-            if trial.versions == versions():
+            if set(versions()) <= set(trial.versions):
                 self._learn(trial)
                 count += 1
         return count
@@ -239,7 +239,7 @@ class TaskSearch:
             tree=seen.tree,
             predicted=predicted,
             made_at=time.time(),
-            versions=versions(),
+            versions=(*versions(), FEATURES),
         )
 
     def _failed(self, design: Design, reply: Reply) -> Trial:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import hashlib
 
+from dlc.autotune.features import VERSION
 from dlc.codegen.llvm.worker import compiler_version
+
+FEATURES = ("features", str(VERSION))  # beside `versions` in a trial that cost models learn from
 
 
 @functools.cache

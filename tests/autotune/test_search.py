@@ -26,6 +26,7 @@ from dlc.autotune.search.searcher import Problem, cross, draw_new, make_design, 
 from dlc.autotune.session import Machines, Options, Weighted
 from dlc.autotune.task_scheduler import Course, next_task
 from dlc.autotune.tuner import Tuner
+from dlc.autotune.versions import FEATURES, versions
 from dlc.core.errors import UserError
 from dlc.schedule.space import Limit, Space
 from tests.autotune import examples, landscape
@@ -199,11 +200,27 @@ def test_the_model_survives_odd_data():
 
 
 def test_samples_of_trials():
-    good = replace(examples.trial(TASK), features=(0.5,) * len(NAMES))
+    made_with = (*versions(), FEATURES)
+    good = replace(examples.trial(TASK), features=(0.5,) * len(NAMES), versions=made_with)
     assert sample_of(good).score == pytest.approx(0.9, abs=0.3)
     assert sample_of(replace(good, status=Status.WRONG, times_ns=())).score == -5
-    assert sample_of(examples.trial(TASK)) is None  # features of another version
+    assert sample_of(replace(good, features=(0.5,))) is None
     assert sample_of(replace(good, times_ns=())) is None
+    for other in (versions(), (*versions(), ("features", "1"))):  # counted otherwise then
+        assert sample_of(replace(good, versions=other)) is None
+
+
+def test_trials_with_features_of_old_are_resumed_and_teach_nothing(landscape_tasks, tmp_path):
+    old = tmp_path / "old.db"
+    tune(landscape_tasks[:1], tmp_path / "a.db", "20trials")
+    with TuningLog(tmp_path / "a.db") as log, TuningLog(old) as aged:
+        for trial in log.trials():
+            assert FEATURES in trial.versions
+            aged.add_trial(replace(trial, versions=versions()))
+    tuner, _ = tune(landscape_tasks[:1], old, "0trials")
+    assert (tuner.resumed, tuner.samples) == (20, [])
+    tuner, _ = tune(landscape_tasks[:1], tmp_path / "a.db", "0trials")
+    assert (tuner.resumed, len(tuner.samples)) == (20, 20)
 
 
 def test_rank_correlation():
