@@ -1,18 +1,22 @@
 """Jobs on a dask cluster: each dask worker keeps one worker process, where candidates may die.
 
-A dask worker that is lost gives its jobs to another one. Needs the extra `dask`.
+A dask worker that is lost gives its jobs to another one. Once a dask worker has nothing to do, it
+is given what others have not finished; the first answer counts. Needs the extra `dask`.
 """
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dlc.autotune.job import Job, Reply
+from dlc.autotune.peer_version import check_peer, describe_peer
 from dlc.autotune.worker import LOST, Worker
 from dlc.core.errors import UserError
 
+_IDLE_SECONDS = 0.25  # between looks at who has nothing to do
 _lock = threading.Lock()
 _worker: Worker | None = None
 
@@ -33,7 +37,7 @@ class DaskExecutor:
         """Connect.
 
         Raises:
-            UserError: dask is not installed, or nobody answers.
+            UserError: dask is not installed, nobody answers, or a worker's dlc cannot be asked.
         """
         try:
             from distributed import Client
@@ -45,6 +49,12 @@ class DaskExecutor:
             self._client = connect(address, timeout=20, set_as_default=False)
         except (OSError, TimeoutError) as error:
             raise UserError(detail=f"no dask scheduler answers at {address}") from error
+        try:
+            for worker, found in self._client.run(describe_peer, on_error="return").items():
+                check_peer(f"the dask worker {worker}", found if isinstance(found, dict) else {})
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def slots(self) -> int:
@@ -53,23 +63,76 @@ class DaskExecutor:
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Reply]]:
         """Do jobs; see `Executor`."""
-        from distributed import as_completed
-
-        completed: Any = as_completed
-        futures = {
-            self._client.submit(run_job, job, pure=False, retries=1): position
-            for position, job in enumerate(jobs)
-        }
+        batch = _Round(self._client, jobs)
         try:
-            for future in completed(list(futures), loop=self._client.loop):
-                yield futures.pop(future), _result(future)
+            while batch.open:
+                if (found := batch.answer()) is not None:
+                    yield found
+                batch.help_out()
         finally:
-            for future in futures:
-                future.cancel()
+            batch.cancel()
 
     def close(self) -> None:
         """Leave the cluster, which goes on."""
         self._client.close()
+
+
+class _Round:
+    """The jobs of one call that have no answer yet, and the futures of each: one, or a twin too."""
+
+    def __init__(self, client: Any, jobs: Sequence[Job]) -> None:
+        self.client, self.jobs = client, jobs
+        self.open: dict[int, list[Any]] = {n: [] for n in range(len(jobs))}
+        self._done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        for position in self.open:
+            self._submit(position)
+
+    def answer(self) -> tuple[int, Reply] | None:
+        """The next answer that counts; None where there was none for a while."""
+        try:
+            position, future = self._done.get(timeout=_IDLE_SECONDS)
+        except queue.Empty:
+            return None
+        futures = self.open.get(position, [])
+        if future not in futures:
+            return None  # its twin was faster
+        reply = _result(future)
+        futures.remove(future)
+        if reply.data["status"] == LOST and futures:
+            return None  # its twin is still at it
+        del self.open[position]
+        for late in futures:
+            late.cancel()
+        return position, reply
+
+    def help_out(self) -> None:
+        """Give workers without a job what others have not finished."""
+        alone = [n for n, futures in self.open.items() if len(futures) == 1]
+        if not alone:
+            return
+        busy: Mapping[str, Sequence[object]] = self.client.processing()
+        where = {key: worker for worker, keys in busy.items() for key in keys}
+        idle = [worker for worker, keys in busy.items() if not keys]
+        for worker, position in zip(
+            idle, (n for n in alone if self._is_begun(n, where)), strict=False
+        ):
+            self._submit(position, worker)
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        for futures in self.open.values():
+            for future in futures:
+                future.cancel()
+
+    def _is_begun(self, position: int, where: Mapping[object, str]) -> bool:
+        """Whether a worker has the job: else it goes to whoever is free anyway."""
+        return self.open[position][0].key in where
+
+    def _submit(self, position: int, worker: str | None = None) -> None:
+        where = {"workers": [worker], "allow_other_workers": True} if worker else {}
+        future = self.client.submit(run_job, self.jobs[position], pure=False, retries=1, **where)
+        self.open[position].append(future)
+        future.add_done_callback(lambda done: self._done.put((position, done)))
 
 
 def _result(future: Any) -> Reply:

@@ -91,6 +91,13 @@ class WorkerPool:
         finally:
             batch.cancel()
 
+    def ask_each(self, job: Job) -> list[Reply]:
+        """What each worker answers to one job."""
+        rounds = [_Round([job], 1, speculate=False) for _ in self.workers]
+        for inbox, one in zip(self._queues, rounds, strict=True):
+            inbox.put(one)
+        return [one.results.get()[1] for one in rounds]
+
     def close(self) -> None:
         """End the workers and the threads that talk to them."""
         for inbox, worker in zip(self._queues, self.workers, strict=True):

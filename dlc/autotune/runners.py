@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.autotune.executor import Asked, Executor, WorkerPool, local_pool
+from dlc.autotune.job import Job
+from dlc.autotune.peer_version import check_peer
 from dlc.autotune.session import Machines
-from dlc.autotune.worker import Worker
+from dlc.autotune.worker import LOST, Worker
 from dlc.core.errors import UserError
 from dlc.core.machine import usable_cores
 
 _SSH, _DASK, _RUN = "ssh://", "dask://", "run:"
+_HELLO_SECONDS = 60.0  # to reach a machine and to import dlc there
 _HINT = "write local, ssh://HOST, dask://HOST:PORT or run:COMMAND"
 
 
@@ -48,7 +51,31 @@ def open_runners(runners: Sequence[str]) -> Executor:
 
         return DaskExecutor(clusters[0].removeprefix(_DASK))
     workers = [_worker(runner, number) for number, runner in enumerate(runners)]
-    return WorkerPool(workers, speculate=len(workers) > 1)
+    pool = WorkerPool(workers, speculate=len(workers) > 1)
+    if any(runner.startswith(_SSH) for runner in runners):
+        try:
+            _greet(pool, runners)
+        except BaseException:
+            pool.close()
+            raise
+    return pool
+
+
+def _greet(pool: WorkerPool, runners: Sequence[str]) -> None:
+    """Ask workers that were just opened on other machines which dlc they have.
+
+    Raises:
+        UserError: one does not answer, or cannot be asked.
+    """
+    replies = pool.ask_each(Job({"job": "hello"}, seconds=_HELLO_SECONDS))
+    for runner, reply in zip(runners, replies, strict=True):
+        if not runner.startswith(_SSH):
+            continue
+        host = runner.removeprefix(_SSH)
+        if reply.data.get("status") == LOST:
+            hint = f"'ssh {host} dlc --version' must work without a question"
+            raise UserError(detail=f"no answer: {reply.data['detail']}", hint=hint)
+        check_peer(f"the machine {host}", reply.data)
 
 
 def _worker(runner: str, number: int) -> Asked:

@@ -135,12 +135,12 @@ def piece_name(blob: bytes) -> str:
 
 
 def _describe() -> dict[str, Any]:
-    from dlc import __version__
+    from dlc.autotune.peer_version import describe_peer
     from dlc.core.machine import read_machine
 
     machine = read_machine()
     return {
-        "dlc": __version__,
+        **describe_peer(),
         "arch": machine.arch,
         "features": sorted(machine.features),
         "cores": machine.cores,

@@ -14,6 +14,7 @@ from typing import IO, Any
 _HEAD = struct.Struct("<4sII")  # magic, bytes of JSON, number of pieces
 _LENGTH = struct.Struct("<Q")
 _MAGIC = b"dlcw"
+PROTOCOL = 1  # one more where a job or an answer is another: both ends must have the same
 MAX_BYTES = 1 << 31  # no message of ours is larger; a length beyond is a broken stream
 
 

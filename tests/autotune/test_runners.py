@@ -1,5 +1,6 @@
 """Workers elsewhere: by ssh, and on a dask cluster that runs on this machine."""
 
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from dlc.autotune.apply import load_records
 from dlc.autotune.bench_method import Method
 from dlc.autotune.budget import Budget
 from dlc.autotune.duel import LEAST_LIVES
+from dlc.autotune.peer_version import check_peer
 from dlc.autotune.record import Trial
 from dlc.autotune.runners import open_machines, open_runners, ssh_command
 from dlc.autotune.session import Options
@@ -63,6 +65,47 @@ def test_another_machine_by_ssh_builds_and_measures(ssh):
     assert ssh_command("h")[-3:] == ["dlc", "worker", "--stdio"]
 
 
+def other_dlc(command, patch):
+    """Let `ssh` start a dlc where some words of Python have come true."""
+    start = f"{patch}; from dlc.cli import main; main()"
+    command.write_text(
+        "#!/bin/sh\n"
+        'while [ "$1" != -- ]; do shift; done\nshift 3\n'
+        f"exec '{sys.executable}' -c '{start}' \"$@\"\n"
+    )
+
+
+def test_a_machine_with_another_version_is_told_and_used(ssh, caplog):
+    other_dlc(ssh, 'import dlc; dlc.__version__ = "9.8.7"')
+    pool = open_runners(["ssh://far.example", "local"])
+    try:
+        assert [r.data["status"] for _, r in pool.run([HELLO] * 3)] == ["ok"] * 3
+    finally:
+        pool.close()
+    told = [r.message for r in caplog.records if "9.8.7" in r.message]
+    assert len(told) == 1
+    assert "the machine far.example" in told[0]
+
+
+def test_a_machine_that_is_asked_otherwise_is_refused(ssh):
+    patch = 'import dlc; dlc.__version__ = "9.8.7"; import dlc.autotune.peer_version as p'
+    other_dlc(ssh, f"{patch}; p.PROTOCOL += 1")
+    before = children()
+    with pytest.raises(UserError, match=r"the machine far.example has dlc 9\.8\.7") as caught:
+        open_runners(["local", "ssh://far.example"])
+    assert caught.value.hint == f"install dlc {dlc.__version__} there"
+    assert children() <= before
+    with pytest.raises(UserError, match="has dlc unknown"):
+        check_peer("it", {"status": "error"})  # before there were versions
+
+
+def test_a_machine_that_does_not_answer_is_told(ssh):
+    ssh.write_text("#!/bin/sh\nexit 255\n")
+    with pytest.raises(UserError, match=r"far\.example: ended: 255") as caught:
+        open_runners(["ssh://far.example"])
+    assert "ssh far.example dlc" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     "runner", ["", "ssh://", "ssh://-oProxyCommand=x", "telnet://host", "here", "run:"]
 )
@@ -92,9 +135,26 @@ def children() -> set[str]:
     return {pid for pid, state, name in lines if not state.startswith("Z") and name != "ps"}
 
 
+SLOW = """
+import time
+from dlc.autotune import dask_executor
+
+at_once = dask_executor.run_job
+
+def run_job(job):
+    began = time.monotonic()
+    reply = at_once(job)
+    time.sleep(20 + 9 * (time.monotonic() - began))
+    return reply
+
+dask_executor.run_job = run_job
+"""
+OTHER = "from dlc.autotune import peer_version\npeer_version.PROTOCOL += 1\n"
+
+
 @pytest.fixture
-def cluster(tmp_path):
-    """The address of a dask scheduler, and its two workers."""
+def cluster(tmp_path, request):
+    """The address of a dask scheduler, and its two workers; one loads the text of a parameter."""
     pytest.importorskip("distributed")
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     file = tmp_path / "scheduler.json"
@@ -114,7 +174,10 @@ def cluster(tmp_path):
     while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     for number in range(2):
-        arguments = ("--no-nanny", "--nthreads", "1", "--name", f"w{number}")
+        arguments = ["--no-nanny", "--nthreads", "1", "--name", f"w{number}"]
+        if number and hasattr(request, "param"):
+            (tmp_path / "first.py").write_text(request.param)
+            arguments += ["--preload", str(tmp_path / "first.py")]
         running.append(start("dask_worker", *arguments))
     yield file, running[1:]
     for process in reversed(running):
@@ -122,16 +185,23 @@ def cluster(tmp_path):
         process.wait()
 
 
-@pytest.mark.slow
-def test_a_dask_cluster_measures_though_a_worker_is_killed(cluster):
-    import json
+def dask_pool(cluster):
+    """An executor over a cluster, once both workers are there."""
+    from distributed import Client
 
     from dlc.autotune.dask_executor import DaskExecutor
 
-    file, workers = cluster
-    pool = DaskExecutor(json.loads(file.read_text())["address"])
+    address = json.loads(cluster[0].read_text())["address"]
+    with Client(address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+    return DaskExecutor(address)
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_measures_though_a_worker_is_killed(cluster):
+    workers = cluster[1]
+    pool = dask_pool(cluster)
     try:
-        pool._client.wait_for_workers(2, timeout=60)
         assert pool.slots == 2
         task = examples.matmul()
         built = dict(pool.run(jobs.build_anchor(task)))
@@ -150,6 +220,28 @@ def test_a_dask_cluster_measures_though_a_worker_is_killed(cluster):
         assert sorted(seen) == list(range(40))
     finally:
         pool.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [SLOW], ids=["slow"], indirect=True)
+def test_a_dask_worker_that_stays_slow_holds_up_nobody(cluster):
+    pool = dask_pool(cluster)
+    try:
+        dict(pool.run([HELLO]))  # its worker process has started
+        began = time.monotonic()
+        for _ in range(3):
+            replies = dict(pool.run([HELLO] * 5))
+            assert [replies[n].data["status"] for n in range(5)] == ["ok"] * 5
+        assert time.monotonic() - began < 18  # the slow one has not answered once
+    finally:
+        pool.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [OTHER], ids=["other"], indirect=True)
+def test_a_cluster_with_another_version_is_refused(cluster):
+    with pytest.raises(UserError, match=r"the dask worker tcp://\S+ has dlc .* cannot be asked"):
+        dask_pool(cluster)
 
 
 def test_a_cluster_that_is_not_there_is_told():
