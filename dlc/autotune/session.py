@@ -85,6 +85,11 @@ class Snapshot:
     finished: bool = False
 
     @property
+    def timed(self) -> int:
+        """Tasks whose default was timed, or cannot be."""
+        return sum(t.default_ns < float("inf") or t.status != "waiting" for t in self.tasks)
+
+    @property
     def default_ns(self) -> float:
         """The defaults of all calls together."""
         return sum(t.default_ns * t.calls for t in self.tasks if t.default_ns < float("inf"))

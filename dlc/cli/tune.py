@@ -108,13 +108,13 @@ def tune_models(
     if progress is not None and progress not in PROGRESS:
         hint = f"there are: {', '.join(PROGRESS)}"
         raise UserError(detail=f"--progress '{progress}' is unknown", hint=hint)
-    options = _options(budget, search, cost_model, cache, seed, resume)
     given = {"dims": parse_dims(dim or ()), "shapes": parse_shapes(shape or ())}
     given |= {
         "precision": check_precision(precision),
         "only": tasks,
         "at": parse_sizes(at or (), "--at"),
     }
+    options = _options(budget, search, cost_model, cache, seed, resume)
     if dry_run:
         from dlc.tune_model import plan_tuning
 
@@ -228,12 +228,11 @@ def _options(
 ) -> Options:
     from dlc.autotune.bench_method import Method
     from dlc.autotune.budget import parse_budget
-    from dlc.autotune.session import Options
 
-    method = Method(cache=cache)
-    return Options(
-        parse_budget(budget), search, method, seed=seed, resume=resume, cost_model=cost_model
-    )
+    method, parsed = Method(cache=cache), parse_budget(budget)
+    from dlc.autotune.session import Options  # takes a while: what is wrong is told before
+
+    return Options(parsed, search, method, seed=seed, resume=resume, cost_model=cost_model)
 
 
 def _machines(runners: list[str], jobs: int | None) -> Machines | None:

@@ -57,7 +57,7 @@ def plain_line(snapshot: Snapshot) -> str:
     parts = [
         _clock(snapshot.seconds),
         f"trials {snapshot.trials:,} ({_rate(snapshot):.1f}/s)",
-        f"model {_ms(snapshot.default_ns)} → {_ms(snapshot.best_ns)}",
+        f"model {_estimate(snapshot)}",
     ]
     if failed := _failures(snapshot):
         parts.append(f"failed {failed}")
@@ -85,7 +85,7 @@ class _Screen:
         from rich.console import Group
         from rich.text import Text
 
-        if math.isfinite(snapshot.best_ns) and snapshot.best_ns > 0:
+        if snapshot.best_ns > 0 and snapshot.timed == len(snapshot.tasks):
             self.estimates.append(snapshot.best_ns)
         resumed = f" (resumed, {snapshot.resumed:,} old trials)" if snapshot.resumed else ""
         head = f"{self.title}{resumed} · {len(snapshot.tasks)} tasks"
@@ -101,7 +101,7 @@ class _Screen:
         return f"{text} ({_rate(snapshot):.1f}/s)  failed {failed}"
 
     def _model(self, snapshot: Snapshot) -> str:
-        text = f" model estimate {_ms(snapshot.default_ns)} → {_ms(snapshot.best_ns)}"
+        text = f" model estimate {_estimate(snapshot)}"
         text += f"   {sparkline(self.estimates)}"
         if snapshot.correlation is not None:
             text += f"   cost-model rank corr. {snapshot.correlation:.2f}"
@@ -158,8 +158,12 @@ def _failures(snapshot: Snapshot) -> str:
     return f"{total} ({kinds})" if total else ""
 
 
-def _ms(nanoseconds: float) -> str:
-    return show_seconds(nanoseconds / 1e9) if math.isfinite(nanoseconds) else "?"
+def _estimate(snapshot: Snapshot) -> str:
+    """The time of a run before and now, once all of it is known."""
+    if snapshot.timed < len(snapshot.tasks):
+        return f"? ({snapshot.timed} of {len(snapshot.tasks)} defaults timed)"
+    before, now = snapshot.default_ns / 1e9, snapshot.best_ns / 1e9
+    return f"{show_seconds(before)} → {show_seconds(now)}"
 
 
 def _clock(seconds: float) -> str:

@@ -35,11 +35,15 @@ SNAPSHOT = Snapshot(
     eta_seconds=517.0,
     spent=0.14,
 )
+TIMED = replace(
+    SNAPSHOT,
+    tasks=(*SNAPSHOT.tasks[:2], replace(SNAPSHOT.tasks[2], status="the default: SIGSEGV")),
+)
 
 
 def test_the_live_table():
     screen = _Screen("Tuning a.onnx · budget 10 min · log a.db")
-    screen.render(replace(SNAPSHOT, tasks=SNAPSHOT.tasks[1:]))
+    screen.render(replace(SNAPSHOT, tasks=SNAPSHOT.tasks[1:2]))
     out = io.StringIO()
     Console(file=out, width=100).print(screen.render(SNAPSHOT))
     lines = out.getvalue().splitlines()
@@ -57,7 +61,9 @@ def test_the_live_table():
     ]
     assert lines[4].split() == ["later", "0", "waiting"]
     assert "elapsed 1:23  trials 104 (1.3/s)  failed 4 (timeout 3, wrong 1)" in lines[5]
-    assert "model estimate 1.10 ms → 700.00 µs" in lines[6]
+    assert "model estimate ? (2 of 3 defaults timed)  " in lines[6]  # and no curve of a part
+    assert len(screen.estimates) == 1
+    assert "model estimate 1.10 ms → 700.00 µs" in screen._model(TIMED)
     assert "rank corr. 0.83   ETA 8:37" in lines[6]
 
 
@@ -81,7 +87,8 @@ def test_a_curve_rises_as_times_fall():
 
 
 def test_plain_and_json_progress(capsys):
-    assert plain_line(SNAPSHOT) == (
+    assert "  model ? (2 of 3 defaults timed)  failed" in plain_line(SNAPSHOT)
+    assert plain_line(TIMED) == (
         "1:23  trials 104 (1.3/s)  model 1.10 ms → 700.00 µs  failed 4 (timeout 3, wrong 1)  "
         "rank corr. 0.83  ETA 8:37"
     )
