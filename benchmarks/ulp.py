@@ -27,7 +27,7 @@ from dlc.peer import OnnxRuntime, has_onnxruntime
 
 Array = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(bfloat16)
-CHUNK = 1 << 20
+CHUNK = 1 << 14  # float64 temporaries stay in a cache
 OPSET = 22
 
 

@@ -42,6 +42,8 @@ def _shapes() -> list[Case]:
              onnx=same("Concat", axis=1)),
         case(shape.Concat(axis=-1), "i32[3]", "i32[2]", onnx=same("Concat", axis=-1)),
         case(shape.Concat(axis=0), "f32[2]"),
+        case(shape.Concat(axis=0), *(f"i32[{1 + i % 3}]" for i in range(37)),
+             onnx=same("Concat", axis=0)),
         case(shape.Empty(shape=(2, N))),
         case(shape.Insert(offset=(0, 2)), "f32[n, 5]", "f32[n, 2]"),
         case(shape.Insert(offset=(N, 1)), "i32[n + 2, 3]", "i32[2, 1]"),

@@ -5,6 +5,8 @@ Shapes, offsets and counts are size expressions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dlc.core.types import DType
@@ -17,6 +19,8 @@ from dlc.te import tensor as te
 from dlc.te.expr import ONE, ZERO, Const, Expr, both, const, either, equal, select
 from dlc.te.simplify import surely_at_most, surely_differ, surely_equal, surely_less
 from dlc.te.types import TensorType, is_const
+
+_MOST_IN_TURN = 16  # parts of a concatenation
 
 
 @op("reshape", fuse=Fuse.INJECTIVE)
@@ -99,16 +103,28 @@ class Concat(Op):
                 part[(*i[:axis], i[axis] - start, *i[axis + 1 :])]
                 for part, start in zip(parts, ends, strict=False)
             ]
-            value: Expr = loads[-1]
-            for load, end in zip(reversed(loads[:-1]), reversed(ends[1:-1]), strict=True):
-                value = select(i[axis] < end, load, value)
-            return value
+            return _choose(i[axis], loads, ends[1:-1])
 
         shape = self.infer(*(p.type for p in parts)).shape
         return te.compute(self.name, shape, element, inputs=tuple(dict.fromkeys(parts)))
 
     def reference(self, *parts: Array) -> Array:
         return np.concatenate(parts, self.axis)
+
+
+def _choose(at: Expr, values: Sequence[Expr], ends: Sequence[Expr]) -> Expr:
+    """The value whose part of an axis a position is in: parts end at `ends`, but for the last.
+
+    Few are asked for one by one; of many, a half at a time, so that the expression stays low.
+    """
+    if len(values) > _MOST_IN_TURN:
+        half = len(values) // 2
+        below = _choose(at, values[:half], ends[: half - 1])
+        return select(at < ends[half - 1], below, _choose(at, values[half:], ends[half:]))
+    value = values[-1]
+    for other, end in zip(reversed(values[:-1]), reversed(ends), strict=True):
+        value = select(at < end, other, value)
+    return value
 
 
 @op("empty", fuse=Fuse.OPAQUE)
