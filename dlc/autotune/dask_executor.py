@@ -63,7 +63,7 @@ class DaskExecutor:
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Reply]]:
         """Do jobs; see `Executor`."""
-        batch = _Round(self._client, jobs)
+        batch = Round(self._client, jobs)
         try:
             while batch.open:
                 if (found := batch.answer()) is not None:
@@ -77,7 +77,7 @@ class DaskExecutor:
         self._client.close()
 
 
-class _Round:
+class Round:
     """The jobs of one call that have no answer yet, and the futures of each: one, or a twin too."""
 
     def __init__(self, client: Any, jobs: Sequence[Job]) -> None:
