@@ -24,7 +24,7 @@ from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, HostStmt, Program, SizeVar
 from dlc.te.expr import Expr
 from dlc.te.transform import loads
-from dlc.tune_race import Racers, keep_winners
+from dlc.tune_race import Racers, keep_winners, known_speedup
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -264,7 +264,7 @@ def _judge(
     known = Records({t.key: t for t in log.tasks()}, log.choices()).only(set(kernels)).holding()
     incumbents = dict(known.choices)
     new = {k: c for k, c in outcome.choices.items() if not _is_same(c, incumbents.get(k))}
-    kept, speedup = incumbents, max((c.model_speedup for c in incumbents.values()), default=1.0)
+    kept, speedup = incumbents, known_speedup(incumbents)
     if in_model and new:
         tasks = {**known.tasks, **{w.task.key: w.task for w in plan.tasks}}
         racers = Racers(plan.models, plan.sizes, tasks)

@@ -64,10 +64,14 @@ def keep_winners(
                 waiting += [group[:half], group[half:]]
         final = races.speedup(kept, {}) if kept != incumbents else 0.0
     if final <= 1.0:
-        earlier = max((c.model_speedup for c in incumbents.values()), default=1.0)
-        return dict(incumbents), earlier
+        return dict(incumbents), known_speedup(incumbents)
     new = {k: c for k, c in kept.items() if incumbents.get(k) != c}
     return kept | {k: replace(c, model_speedup=round(final, 4)) for k, c in new.items()}, final
+
+
+def known_speedup(choices: Mapping[str, Choice]) -> float:
+    """How much faster choices that won made the models when they were raced; 1 for none."""
+    return max((c.model_speedup for c in choices.values()), default=1.0)
 
 
 class Races:

@@ -21,6 +21,7 @@ from dlc.schedule.loop import (
     accumulation,
     allocs,
     block,
+    fresh_name,
     loops,
     map_exprs,
     rewrite,
@@ -103,12 +104,12 @@ def _side_by_side(
     """Groups of lanes, the sums of each in a buffer of its own; then what is left, one by one."""
     assert isinstance(loop.extent, Const)
     whole, rest = divmod(int(loop.extent.value), _LANES)
-    group, sums = _name(f"{loop.var}_group", taken), _name(f"{first.buffer}_lanes", taken)
+    group, sums = fresh_name(f"{loop.var}_group", taken), fresh_name(f"{first.buffer}_lanes", taken)
     op, summand = _operands(added)
 
     def lanes(suffix: str, buffer: str, position: tuple[Expr, ...], value: Expr) -> Stmt:
         """A statement for all lanes of a group."""
-        lane = _name(f"{loop.var}_{suffix}", taken)
+        lane = fresh_name(f"{loop.var}_{suffix}", taken)
         at = {loop.var: Var(group) * _LANES + Var(lane), _LANE: Var(lane)}
         body = map_exprs(Store(buffer, position, value), lambda e: substitute(e, at))
         return For(lane, index(_LANES), LoopKind.VECTOR, body)
@@ -127,20 +128,10 @@ def _side_by_side(
     found = For(group, index(whole), LoopKind.SERIAL, Alloc(small, Scope.LOCAL, parts))
     if not rest:
         return found
-    names = {v: Var(_name(f"{v}_rest", taken)) for v in (loop.var, *(f.var for f in around))}
+    names = {v: Var(fresh_name(f"{v}_rest", taken)) for v in (loop.var, *(f.var for f in around))}
     at = names | {loop.var: names[loop.var] + whole * _LANES}
     left = map_exprs(added, lambda e: substitute(e, at))
     for outer in reversed(around):
         left = replace(outer, var=names[outer.var].name, body=left)
     left = block(map_exprs(first, lambda e: substitute(e, at)), left)
     return block(found, For(names[loop.var].name, index(rest), LoopKind.SERIAL, left))
-
-
-def _name(wanted: str, taken: set[str]) -> str:
-    """A name that nothing has."""
-    name, number = wanted, 0
-    while name in taken:
-        number += 1
-        name = f"{wanted}_{number}"
-    taken.add(name)
-    return name

@@ -8,6 +8,7 @@ handle for a primitive and for a saved schedule.
 from __future__ import annotations
 
 import enum
+import keyword
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -280,3 +281,12 @@ def dtypes(func: Func) -> dict[str, DType]:
     types = {b.name: b.type.dtype for b in func.params}
     types |= {a.buffer.name: a.buffer.type.dtype for a in allocs(func.body).values()}
     return types
+
+
+def fresh_name(wanted: str, taken: set[str]) -> str:
+    """A name that is not taken, as near to `wanted` as possible; it is taken then."""
+    name, number = wanted, 1
+    while name in taken or keyword.iskeyword(name):
+        name, number = f"{wanted}_{number}", number + 1
+    taken.add(name)
+    return name

@@ -9,7 +9,6 @@ written twice, as it begins and by its updates, each behind a guard.
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -28,6 +27,7 @@ from dlc.schedule.loop import (
     Store,
     block,
     exprs,
+    fresh_name,
     walk,
 )
 from dlc.schedule.verify import RESERVED, verify_func
@@ -195,11 +195,7 @@ class _Lowering:
 
     def fresh(self, name: str) -> str:
         """A name nobody has, as near to `name` as possible."""
-        candidate, number = name, 1
-        while candidate in self.names or keyword.iskeyword(candidate):
-            candidate, number = f"{name}_{number}", number + 1
-        self.names.add(candidate)
-        return candidate
+        return fresh_name(name, self.names)
 
 
 def nest(axes: tuple[Axis, ...], body: Stmt) -> Stmt:

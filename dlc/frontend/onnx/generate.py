@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -113,13 +113,18 @@ def expand_to(ctx: Context, x: Value, shape: Sequence[Expr]) -> Value:
     sizes = tuple(wanted)
     if sizes == x.type.shape:
         return x
-    if all(isinstance(s, Const) for s in sizes):
-        fixed = tuple(int(s.value) for s in sizes if isinstance(s, Const))
-        if math.prod(fixed) <= _MOST_KNOWN:
-            known = ctx.on_elements(lambda e: np.broadcast_to(e, fixed), x)
-            if known is not None:
-                return known
-    return ctx.call(Expand(shape=sizes), x)
+    known = _repeated(ctx, np.broadcast_to, x, sizes)
+    return ctx.call(Expand(shape=sizes), x) if known is None else known
+
+
+def _repeated(
+    ctx: Context, repeat: Callable[..., Array], x: Value, sizes: Sequence[Expr]
+) -> Value | None:
+    """Known elements that NumPy's `repeat` repeats, by sizes that are known and not large."""
+    fixed = tuple(int(s.value) for s in sizes if isinstance(s, Const))
+    if len(fixed) < len(sizes) or math.prod(fixed) > _MOST_KNOWN:
+        return None
+    return ctx.on_elements(lambda e: repeat(e, fixed), x)
 
 
 def _wide(ctx: Context, have: Expr, want: Expr) -> Expr:
@@ -147,13 +152,8 @@ def convert_tile(ctx: Context, x: Value, repeats: Value) -> Value:
             ctx.refuse(f"it is to be repeated {count} times")
     if all(c == ONE for c in counts):
         return x
-    if all(isinstance(c, Const) for c in counts):
-        fixed = tuple(int(c.value) for c in counts if isinstance(c, Const))
-        if math.prod(fixed) <= _MOST_KNOWN:
-            known = ctx.on_elements(lambda e: np.tile(e, fixed), x)
-            if known is not None:
-                return known
-    return ctx.call(Tile(repeats=tuple(counts)), x)
+    known = _repeated(ctx, np.tile, x, counts)
+    return ctx.call(Tile(repeats=tuple(counts)), x) if known is None else known
 
 
 @converter("Range", since=11)
