@@ -16,10 +16,10 @@ from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Machines, Options, Snapshot, Weighted
 from dlc.autotune.task import Task, make_task, task_key
 from dlc.autotune.tuner import Outcome, Tuner
-from dlc.compiler import Lowered, lower_model
 from dlc.core.errors import TargetError, UserError
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
+from dlc.lowering import Lowered, lower_model
 from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, HostStmt, Program, SizeVar
 from dlc.te.expr import Expr

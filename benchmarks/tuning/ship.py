@@ -28,9 +28,10 @@ from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Machines, Options
 from dlc.autotune.shipped import FOLDER, family_of
 from dlc.autotune.task import task_key
-from dlc.compiler import build, lower_model
+from dlc.compiler import build
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
+from dlc.lowering import lower_model
 
 MODELS = ("resnet18", "mobilenet_v2", "minilm_l6")
 _BUILD = Path("build")

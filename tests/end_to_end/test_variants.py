@@ -7,12 +7,12 @@ import pytest
 from onnx import parser
 
 import dlc
-from dlc.compiler import lower_model
 from dlc.core.errors import ModelError, UserError
 from dlc.core.target import Target
 from dlc.frontend.onnx import load_model
 from dlc.frontend.onnx.variants import import_variants
 from dlc.graph.evaluate import evaluate
+from dlc.lowering import lower_model
 
 WEIGHTS = ((np.arange(128) % 7) - 3).reshape(8, 16)
 LISTED = ",".join(map(str, WEIGHTS.ravel()))

@@ -1,0 +1,150 @@
+"""The first half of a build: a model becomes a host program and kernels without schedules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlc.core.count import show_count
+from dlc.core.dump import Dumper
+from dlc.core.precision import Precision, check_precision
+from dlc.core.target import Target
+from dlc.frontend.onnx.convert import Imported
+from dlc.frontend.onnx.load import load_model
+from dlc.frontend.onnx.variants import import_variants
+from dlc.graph.half import Half, half_of
+from dlc.graph.lower import lower_graph
+from dlc.graph.op import Array
+from dlc.graph.pass_ import PassContext, PassReport, run_passes
+from dlc.graph.pipeline import PIPELINE, PLAIN
+from dlc.schedule.program import Program
+from dlc.schedule.round_products import round_program
+from dlc.stages import Progress, Stages
+from dlc.te.transform import free_vars
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from onnx import ModelProto
+
+    from dlc.frontend.onnx.interface import Dim
+    from dlc.frontend.onnx.structure import Structure
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a user asked for, beside the model and the target."""
+
+    precision: Precision
+    half: Half | None
+    optimize: bool
+
+    def __post_init__(self) -> None:
+        check_precision(self.precision)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A model as a host program and its kernels, none of which is scheduled yet."""
+
+    imported: Imported
+    target: Target
+    precision: Precision
+    groups: int
+    program: Program
+    constants: Mapping[str, Array]
+    passes: tuple[PassReport, ...]
+    seconds: float
+
+
+def lower_model(
+    model: str | Path | bytes | ModelProto,
+    machine: Target,
+    *,
+    dims: Mapping[str, Dim] | None = None,
+    shapes: Mapping[str, Structure] | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
+    variants: Sequence[Mapping[str, Dim]] = (),
+    precision: Precision = "highest",
+    half: str | None = None,
+    keep: Sequence[str] = (),
+    optimize: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+) -> Lowered:
+    """The first half of a build: everything before kernels are scheduled; see `compile`."""
+    began = time.perf_counter()
+    asked = Asked(precision, half_of(half, keep), optimize)
+    imported = import_for(
+        model, machine, dims=dims, shapes=shapes, values=values, variants=variants,
+        progress=progress,
+    )  # fmt: skip
+    return lower_imported(imported, machine, asked, began, progress)
+
+
+def import_for(
+    model: str | Path | bytes | ModelProto,
+    machine: Target,
+    *,
+    dims: Mapping[str, Dim] | None,
+    shapes: Mapping[str, Structure] | None,
+    values: Mapping[str, ArrayLike] | None,
+    variants: Sequence[Mapping[str, Dim]],
+    progress: Callable[[Progress], None] | None,
+) -> Imported:
+    """Read a model, as the rest of a build takes it; see `compile`."""
+    with Stages(progress)("import") as say:
+        imported = import_variants(
+            load_model(model), variants, dims=dims, shapes=shapes, values=values,
+            decides=machine.gpu is None,  # a branch would keep the whole model on the host
+        )  # fmt: skip
+        size = sum(a.nbytes for a in imported.graph.constants.values())
+        say(f"{show_count(len(imported.graph.nodes), 'node')}, {size / 1e6:.1f} MB of weights")
+    return imported
+
+
+def lower_imported(
+    imported: Imported,
+    machine: Target,
+    asked: Asked,
+    began: float,
+    progress: Callable[[Progress], None] | None,
+) -> Lowered:
+    """What a model that was read becomes before kernels are scheduled."""
+    stage = Stages(progress)
+    reports: list[PassReport] = []
+    with stage("optimize") as say:
+        graph = run_passes(
+            imported.graph,
+            PIPELINE if asked.optimize else PLAIN,
+            PassContext(target=machine, precision=asked.precision, half=asked.half),
+            dumper=Dumper.from_environment(),
+            report=reports.append,
+        )
+        nodes = show_count(len(imported.graph.nodes), "node")
+        say(f"{nodes} into {show_count(len(graph.nodes), 'group')}")
+    with stage("lower") as say:
+        program, constants = lower_graph(graph)
+        program = round_program(program, machine, asked.precision)
+        say(f"{show_count(len(program.kernels), 'kernel')}, {_arena(program)}")
+    # What results are judged by.
+    promise: Precision = asked.precision if asked.half is None else "medium"
+    return Lowered(
+        imported,
+        machine,
+        promise,
+        len(graph.nodes),
+        program,
+        constants,
+        tuple(reports),
+        time.perf_counter() - began,
+    )
+
+
+def _arena(program: Program) -> str:
+    """What the tensors between kernels take; a long formula helps nobody."""
+    size = program.arena_bytes
+    if names := sorted(free_vars(size)):
+        return f"arena of a size set by {', '.join(names)}"
+    return f"arena of {size} bytes"
