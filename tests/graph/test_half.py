@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 from dlc.core.errors import UserError
 from dlc.core.types import DType
+from dlc.graph.graph import Graph
 from dlc.graph.half import Half, half_of
 from dlc.graph.pass_ import PASSES, PassContext
+from dlc.graph.sizes import bodies
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
 from tests.graph.pass_cases import read
@@ -59,6 +62,135 @@ def test_products_and_what_follows_them_are_narrow() -> None:
 def test_what_is_kept_stays_wide(keep: tuple[str, ...], narrow: list[str]) -> None:
     found = halved(MODEL, dtype=DType.BF16, keep=keep)
     assert [n for n, t in found.items() if t == "bf16"] == narrow
+
+
+# In each: a product, what follows it alone (`r`), and what meets a carry (`n`).
+BODIES = {
+    "scan": """
+def main(h: f32[2, 4], z: f32[3, 2, 4]):
+    def step(h: f32[2, 4], e: f32[2, 4]):
+        w: f32[4, 4] = const()
+        p: f32[2, 4] = matmul(e, w)
+        r: f32[2, 4] = tanh(p)
+        m: f32[2, 4] = neg(h)
+        n: f32[2, 4] = add(r, m)
+        return n, r
+    y: f32[2, 4]
+    rows: f32[3, 2, 4]
+    y, rows = scan(h, z, body=step, carries=1)
+    return y, rows
+""",
+    "loop": """
+def main(go: bool[()], h: f32[2, 4]):
+    def step(i: i64[()], h: f32[2, 4]):
+        w: f32[4, 4] = const()
+        more: bool[()] = const(1)
+        p: f32[2, 4] = matmul(h, w)
+        r: f32[2, 4] = tanh(p)
+        m: f32[2, 4] = neg(h)
+        n: f32[2, 4] = add(r, m)
+        return more, n
+    count: i64[1]
+    y: f32[2, 4]
+    count, y = loop(go, h, body=step, carries=1, limit=5)
+    return y
+""",
+    "branch": """
+def main(c: bool[()], x: f32[2, 4]):
+    def yes(x: f32[2, 4]):
+        w: f32[4, 4] = const()
+        p: f32[2, 4] = matmul(x, w)
+        r: f32[2, 4] = tanh(p)
+        m: f32[2, 4] = neg(x)
+        n: f32[2, 4] = sub(m, m)
+        s: f32[2, 4] = add(n, r)
+        return s
+    def no(x: f32[2, 4]):
+        s: f32[2, 4] = neg(x)
+        return s
+    y: f32[2, 4] = branch(c, x, x, then=yes, other=no)
+    return y
+""",
+}
+# A branch of a step reads what the step carries, and its result is carried on.
+NESTED = """
+def main(c: bool[()], h: f32[2, 4], z: f32[3, 2, 4]):
+    def step(h: f32[2, 4], e: f32[2, 4], c: bool[()]):
+        def yes(g: f32[2, 4], e: f32[2, 4]):
+            w: f32[4, 4] = const()
+            p: f32[2, 4] = matmul(e, w)
+            r: f32[2, 4] = tanh(p)
+            s: f32[2, 4] = add(r, g)
+            return s
+        def no(g: f32[2, 4]):
+            s: f32[2, 4] = neg(g)
+            return s
+        b: f32[2, 4] = branch(c, h, e, h, then=yes, other=no)
+        w: f32[4, 4] = const()
+        p: f32[2, 4] = matmul(e, w)
+        n: f32[2, 4] = add(b, p)
+        return n
+    y: f32[2, 4] = scan(h, z, c, body=step, carries=1)
+    return y
+"""
+
+
+def halved_bodies(text: str, keep: tuple[str, ...] = ()) -> dict[str, set[str]]:
+    """The values in 16 bits that nodes of each body make."""
+    context = PassContext(half=Half(DType.F16, frozenset(keep)))
+    done = PASSES["halve_floats"](read(text), context)
+    verify_graph(done, when="after halve_floats")
+
+    def narrow(graph: Graph) -> Iterator[tuple[str, set[str]]]:
+        values = [v for n in graph.nodes for v in n.outputs]
+        yield graph.name, {v.name for v in values if v.type.dtype is DType.F16}
+        for node in graph.nodes:
+            for body in bodies(node.op):
+                yield from narrow(body)
+
+    return dict(narrow(done))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "narrow"),
+    [
+        ("scan", "step", {"e_half", "p_half", "r_half"}),
+        ("loop", "step", {"h_half", "p_half", "r_half"}),
+        ("branch", "yes", {"x_half", "p_half", "r_half", "s_half", "n_half"}),
+    ],
+)
+def test_bodies_are_halved_but_for_what_is_carried(kind: str, name: str, narrow: set[str]) -> None:
+    found = halved_bodies(BODIES[kind])
+    assert found[name] == narrow
+    assert not found["main"]
+
+
+def test_what_is_carried_stays_wide_through_a_branch() -> None:
+    found = halved_bodies(NESTED)
+    assert found["yes"] == {"e_half", "p_half", "r_half"}
+    assert found["step"] == {"e_half", "p_half"}
+    assert not found["no"]
+
+
+@pytest.mark.parametrize("kept", ["scan", "matmul", "p"])
+def test_what_is_kept_stays_wide_in_bodies(kept: str) -> None:
+    assert not halved_bodies(BODIES["scan"], (kept,))["step"]
+
+
+def test_a_product_that_is_kept_ends_what_is_carried() -> None:
+    text = BODIES["loop"].replace("m: f32[2, 4] = neg(h)", "m: f32[2, 4] = matmul(h, w)")
+    found = halved_bodies(text, ("m",))["step"]
+    assert found == {"h_half", "p_half", "r_half", "m_half", "n_half"}
+
+
+def test_a_name_is_no_size() -> None:
+    text = """
+def main(x_half: size, x: f32[x_half, 5]):
+    w: f32[5, 8] = const()
+    y: f32[x_half, 8] = matmul(x, w)
+    return y
+"""
+    assert halved_bodies(text)["main"] == {"x_half_", "y_half"}
 
 
 def test_nothing_changes_unasked() -> None:

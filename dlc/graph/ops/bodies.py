@@ -43,6 +43,17 @@ def captures(op: Holder, ranks: Sequence[int]) -> list[Captures]:
             return [Captures("then", then, 1, 0), Captures("other", other, behind, 0)]
 
 
+def carried_inputs(op: Holder) -> tuple[Value, ...]:
+    """The inputs of a loop's body that the step before has made; a branch has none."""
+    match op:
+        case Scan(body=body, carries=carries):
+            return body.inputs[:carries]
+        case Loop(body=body, carries=carries):
+            return body.inputs[1 : 1 + carries]
+        case If():
+            return ()
+
+
 def map_bodies(op: Op, change: Callable[[Graph], Graph]) -> Op:
     """An operator with its bodies changed; the very same one where none is."""
     if not isinstance(op, HOLDERS):

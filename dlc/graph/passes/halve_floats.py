@@ -24,8 +24,9 @@ weights are packed.
 
 Products and convolutions take 16-bit factors; their sums are float32. What only moves or bends
 numbers stays narrow where its operands are. What sums without products, divides, or may leave the
-range of f16 is computed in float32, and so are the bodies of loops. Inputs and outputs of the model
-keep their types.
+range of f16 is computed in float32. Inputs and outputs of the model keep their types, and so do
+those of the bodies of loops and branches. In a loop, what is carried from step to step stays
+float32 up to the next product: a step may add to it, as products are added up, many times.
 
 Source: Micikevicius et al., "Mixed Precision Training" (2018), section 3; the lists follow
 PyTorch's documentation, "Automatic Mixed Precision: CUDA Ops that can autocast".
@@ -33,6 +34,7 @@ PyTorch's documentation, "Automatic Mixed Precision: CUDA Ops that can autocast"
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from dlc.core.errors import DlcError
@@ -41,8 +43,10 @@ from dlc.graph.arrays import round_to
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.half import Half
 from dlc.graph.op import Array, Fuse
+from dlc.graph.ops.bodies import HOLDERS, Captures, carried_inputs, recapture
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.sizes import known_sizes
 from dlc.te.types import TensorType
 
 # What only moves numbers or keeps them in their range, besides INJECTIVE operators.
@@ -56,44 +60,80 @@ FOLLOWS = frozenset({
 @graph_pass(after=("apply_rules",))
 def halve_floats(graph: Graph, context: PassContext) -> Graph:
     """Replace float32 operators by those of 16 bits, with casts in between."""
-    return graph if context.half is None else _Halver(graph, context.half).run()
+    if context.half is None:
+        return graph
+    return _Halver(graph, context.half, graph.operators, frozenset()).run()
 
 
 class _Halver:
     """One walk over the nodes in order. A value may be there in both types."""
 
-    def __init__(self, graph: Graph, half: Half) -> None:
-        self.graph, self.half = graph, half
+    def __init__(
+        self, graph: Graph, half: Half, operators: Mapping[str, str], carried: Iterable[str]
+    ) -> None:
+        self.graph, self.half, self.operators = graph, half, operators
+        self.carried = set(carried)  # values in which steps of a loop may add up
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = dict(graph.constants)
         self.narrow: dict[str, Value] = {}  # by the name of the float32 value
         self.missing: set[str] = set()  # values that are there in 16 bits only
         self.taken = {v.name for n in graph.nodes for v in n.outputs}
-        self.taken |= {v.name for v in (*graph.inputs, *graph.constants)}
+        self.taken |= {v.name for v in (*graph.inputs, *graph.constants)} | {*known_sizes(graph)}
 
     def run(self) -> Graph:
         """The new graph."""
         for node in self.graph.nodes:
             if not (self.bears(node) and self.halved(node)):
-                for value in node.inputs:
-                    self.widen(value)
-                self.nodes.append(node)
+                self.left_wide(node)
         for value in self.graph.outputs:
             self.widen(value)
         return replace(self.graph, nodes=tuple(self.nodes), constants=self.constants)
 
+    def left_wide(self, node: Node) -> None:
+        """Add a node as it is, but for the bodies that it holds."""
+        for value in node.inputs:
+            self.widen(value)
+        if node.op.fuse is not Fuse.ANCHOR and self.reads_carried(node):
+            self.carried.update(v.name for v in node.outputs)
+        self.nodes.append(self.body_halved(node))
+
+    def body_halved(self, node: Node) -> Node:
+        """A loop or branch with its bodies in 16 bits; another node as it is."""
+        op = node.op
+        if not isinstance(op, HOLDERS) or self.is_kept(node):
+            return node
+
+        def change(part: Captures, given: tuple[Value, ...]) -> tuple[Graph, tuple[Value, ...]]:
+            carried = {v.name for v in carried_inputs(op)}
+            outside = node.inputs[part.operand - part.first :]
+            for outer, inner in zip(outside, part.body.inputs, strict=False):
+                if outer.name in self.carried:
+                    carried.add(inner.name)
+            return _Halver(part.body, self.half, self.operators, carried).run(), given
+
+        return recapture(node, change)
+
+    def is_kept(self, node: Node) -> bool:
+        """Whether the user wants a node in float32."""
+        names = {node.op.name, node.source, self.operators.get(node.source, "")}
+        return bool((names | {v.name for v in node.outputs}) & self.half.keep)
+
     def bears(self, node: Node) -> bool:
         """Whether a node may be computed in 16 bits."""
-        names = {node.op.name, node.source, *(v.name for v in node.outputs)}
         floats = [v for v in node.inputs if v.type.dtype is DType.F32]
-        if names & self.half.keep or len(node.outputs) != 1 or not floats:
+        if self.is_kept(node) or len(node.outputs) != 1 or not floats:
             return False
         if node.output.type.dtype is not DType.F32:
             return False
         if node.op.fuse is Fuse.ANCHOR:
             return True
         follows = node.op.fuse is Fuse.INJECTIVE or node.op.name in FOLLOWS
-        return follows and any(v.name in self.missing for v in floats)
+        narrow = any(v.name in self.missing for v in floats)
+        return follows and narrow and not self.reads_carried(node)
+
+    def reads_carried(self, node: Node) -> bool:
+        """Whether steps of a loop may add up in one of the floats that a node reads."""
+        return any(v.name in self.carried and v.type.dtype is DType.F32 for v in node.inputs)
 
     def halved(self, node: Node) -> bool:
         """Add the node in 16 bits; False where it has no such form."""
