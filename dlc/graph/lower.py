@@ -61,6 +61,7 @@ def lower_graph(graph: Graph) -> tuple[Program, Mapping[str, Array]]:
     lowering = Lowering(
         conditions(graph), set(graph.sizes), frozenset(graph.sizes), graph.operators
     )
+    lowering.claim("", graph)
     for value in (*graph.inputs, *graph.constants):
         lowering.adopt(value)
     checks = lowering.checks()
@@ -114,6 +115,7 @@ class Lowering:
     kernels: dict[str, Func] = field(default_factory=dict)  # text without the name -> kernel
     taken: dict[str, int] = field(default_factory=dict)  # how often a kernel name was used
     roots: dict[str, str] = field(default_factory=dict)  # buffer -> root
+    claimed: set[str] = field(default_factory=set)  # names that are taken, or will be
     arena: dict[str, Buffer] = field(default_factory=dict)  # roots that need a place
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
@@ -124,6 +126,25 @@ class Lowering:
     def adopt(self, value: Value) -> None:
         """Register a buffer whose memory is given: an input or a constant."""
         self.roots[value.name] = value.name
+
+    def claim(self, prefix: str, body: Graph) -> str:
+        """Keep names for what a body has; its prefix, made longer where others have such names.
+
+        What lowering itself makes is named later, by `unused`.
+        """
+        made = (v for n in body.nodes for v in n.outputs)
+        names = [v.name for v in (*body.inputs, *body.constants, *made)]
+        while not self.claimed.isdisjoint(prefix + name for name in names):
+            prefix += "_"
+        self.claimed.update((prefix + name for name in names), known_sizes(body))
+        return prefix
+
+    def unused(self, stem: str) -> str:
+        """A name that nothing else has or will have."""
+        while stem in self.claimed:
+            stem += "_"
+        self.claimed.add(stem)
+        return stem
 
     def own(self, name: str, type_: TensorType) -> str:
         """A new buffer with memory of its own."""
@@ -143,10 +164,8 @@ class Lowering:
         return View(Buffer(name, type_), source, canonical(offset))
 
     def fresh_name(self, stem: str) -> str:
-        """A name no buffer has."""
-        name = stem
-        while name in self.roots:
-            name += "_"
+        """A name no buffer has, for a buffer."""
+        name = self.unused(stem)
         self.roots[name] = name
         return name
 
@@ -305,7 +324,7 @@ class Lowering:
             if source == target:
                 continue
             if self.roots[source] in carried:
-                spare = self.own(f"{own}{target}_next", value.type)
+                spare = self.own(self.unused(f"{own}{target}_next"), value.type)
                 moves.append(Copy(spare, source))
                 source = spare
             late.append(Copy(target, source))

@@ -42,10 +42,11 @@ class Moving:
     def __init__(self, lowering: Lowering, own: str, sizes: list[tuple[str, int, int]]) -> None:
         self.lowering = lowering
         self.sizes = sizes  # name, position of the value, axis
-        self.slots = {position: f"{own}slot{position}" for _, position, _ in sizes}
+        self.slots = {p: lowering.unused(f"{own}slot{p}") for _, p, _ in sizes}
         self.cells = ""
         if sizes:
-            self.cells = lowering.own(f"{own}sizes", TensorType((len(sizes),), DType.I64))
+            name = lowering.unused(f"{own}sizes")
+            self.cells = lowering.own(name, TensorType((len(sizes),), DType.I64))
 
     def opening(self) -> list[HostStmt]:
         """The slots, empty."""
@@ -88,17 +89,17 @@ def lower_loop(
     lowering: Lowering, node: Node, op: Loop, outer: dict[Value, str], prefix: str
 ) -> list[HostStmt]:
     """A loop that ends when a condition fails; see `Loop`."""
-    own = f"{prefix}{node.outputs[0].name}_"
     body, count = op.body, op.carries
+    own = lowering.claim(f"{prefix}{node.outputs[0].name}_", body)
     condition, starts = node.inputs[0], node.inputs[1 : 1 + count]
-    step = Var(f"{own}t")
+    step = Var(lowering.unused(f"{own}t"))
     moving = Moving(lowering, own, list(op.moving()))
-    go = lowering.own(f"{own}go", TensorType((), DType.BOOL))
-    number = lowering.own(f"{own}number", TensorType((1,), DType.I64))
+    go = lowering.own(lowering.unused(f"{own}go"), TensorType((), DType.BOOL))
+    number = lowering.own(lowering.unused(f"{own}number"), TensorType((1,), DType.I64))
     steps = lowering.own(prefix + node.outputs[0].name, node.outputs[0].type)
     before: list[HostStmt] = [Copy(go, lowering.touch(outer[condition])), *moving.opening()]
     before.append(WriteSize(steps, 0, ZERO))
-    scalar = lowering.view(f"{own}step", TensorType((), DType.I64), number)
+    scalar = lowering.view(lowering.unused(f"{own}step"), TensorType((), DType.I64), number)
     buffers: dict[Value, str] = {body.inputs[0]: scalar.buffer.name}
     fixed: dict[int, str] = {}
     for position, (value, start) in enumerate(zip(body.inputs[1:], starts, strict=False)):
@@ -175,6 +176,7 @@ def _branch(
     own: str,
 ) -> list[HostStmt]:
     """The statements of one branch: what it relies on, what it computes, its results."""
+    own = lowering.claim(own, body)
     buffers = {inner: outer[value] for inner, value in zip(body.inputs, given, strict=True)}
     buffers |= {value: value.name for value in body.constants}
     lowering.waiting += conditions(body)

@@ -20,9 +20,9 @@ def lower_scan(
 
     `outer` holds the buffers of the values around, and those of the results when it returns.
     """
-    own = f"{prefix}{node.outputs[0].name}_"
-    count = scan.carries
-    body, step = scan.body, Var(f"{own}t")
+    body, count = scan.body, scan.carries
+    own = lowering.claim(f"{prefix}{node.outputs[0].name}_", body)
+    step = Var(lowering.unused(f"{own}t"))
     reads = node.inputs[count:]
     stacked = [v for v in reads[: len(body.inputs) - count] if _is_sequence(v, node, scan)]
     steps = (stacked[0] if stacked else node.outputs[count]).type.shape[0]
@@ -45,7 +45,7 @@ def lower_scan(
     rows: list[tuple[Value, str]] = []
     for value, result in zip(body.outputs[count:], node.outputs[count:], strict=True):
         outer[result] = lowering.own(prefix + result.name, result.type)
-        row = f"{own}{result.name}_row"
+        row = lowering.unused(f"{own}{result.name}_row")
         inside.append(lowering.view(row, value.type, outer[result], at * value.type.elems))
         rows.append((value, row))
     inside += lowering.block(body, buffers, own, repeated=True)

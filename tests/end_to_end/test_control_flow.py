@@ -124,6 +124,15 @@ THREE_DEEP = """(float[n,3] x, int64 rows) => (float[n,3] y) <bool yes = {1}, in
                 else_branch = once () => (float[n,3] b) { b = Sub(p, x) }>
         }>
 }"""
+# Names like those of counters and rows; `y_s` is what `s` of the body of `y` may become.
+LIKE_COUNTERS = """(float[3] x, float[k,3] z) => (float[3] y, float[k,3] rows, float[3] y_s) {
+    y, rows = Scan(x, z) <num_scan_inputs = 1,
+        body = step (float[3] s, float[3] e) => (float[3] t, float[3] y_rows_row) {
+            t = Add(s, e)
+            y_rows_row = Neg(t)
+        }>
+    y_s = Add(y, y)
+}"""
 CASES: dict[str, tuple[str, list[tuple[np.ndarray, ...]]]] = {
     "branches": (BRANCHES, [(X, TRUE), (X, FALSE), (EMPTY, TRUE), (EMPTY, FALSE)]),
     "guarded": (GUARDED, [(X, np.array([3, 2]), TRUE), (X, np.array([5, 5]), FALSE)]),
@@ -132,6 +141,7 @@ CASES: dict[str, tuple[str, list[tuple[np.ndarray, ...]]]] = {
         GROWING,
         [(X, f32(50), i64(9), TRUE), (X, f32(500), i64(9), TRUE), (X, f32(-1), i64(9), TRUE)],
     ),
+    "like counters": (LIKE_COUNTERS, [(X[0], np.concatenate([X, X, X]))]),
     "swapped": (SWAPPED, [(X[0], X[1], i64(n)) for n in (1, 2, 5)]),
     "swapped views": (
         SWAPPED_VIEWS,

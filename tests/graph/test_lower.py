@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dlc.core.types import DType
 from dlc.graph.lower import lower_graph
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.shape import Concat
+from dlc.graph.pass_ import PassContext, run_passes
+from dlc.graph.pipeline import PLAIN
 from dlc.graph.text import parse_graph
+from dlc.schedule.program import Program, statements
 from dlc.te.expr import Select
 from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType
@@ -35,3 +40,44 @@ def test_of_many_parts_the_expression_stays_low():
     while level := [e for part in level for e in (part.then, part.other) if isinstance(e, Select)]:
         depth += 1
     assert depth < 26  # 1000 in halves down to 16 at most, and these one by one
+
+
+LOOP = """
+def main(go: bool[()], h: f32[2], c: bool[()]):
+    def loop(m: size, i: i64[()], first: f32[m], {0}: f32[2], c: bool[()]):
+        more: bool[()] = const(1)
+        def yes(v: f32[2]):
+            {1}: f32[2] = neg(v)
+            return {1}
+        def no(v: f32[2]):
+            else_{1}: f32[2] = abs(v)
+            return else_{1}
+        {2}: f32[2] = branch(c, {0}, {0}, then=yes, other=no)
+        {3}: f32[m + 2] = concat(first, {2}, axis=0)
+        return more, {3}, {2}
+    y: i64[1]
+    z: f32[k]
+    r: f32[2]
+    y, z, r = loop(go, h, h, c, body=loop, carries=2, limit=5, sizes=('m',), results=('k',))
+    {4}: f32[2] = neg(r)
+    return z, {4}
+"""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("t", "v_", "number", "step", "y_number"),
+        ("go", "v_", "sizes", "slot0", "y_t"),
+        ("a", "then_b", "b", "b_then", "y_b"),
+        ("a", "b", "first_value0", "next_value0", "y_m"),
+    ],
+)
+def test_values_have_other_names_than_what_loops_need(names: tuple[str, ...]) -> None:
+    def lowered(names: tuple[str, ...]) -> Program:
+        graph = parse_graph(LOOP.format(*names))
+        return lower_graph(run_passes(graph, PLAIN, PassContext()))[0]
+
+    found = lowered(names)  # verified: nothing is bound twice
+    other = lowered(("a1", "b1", "c1", "d1", "e1"))
+    assert len(list(statements(found.body))) == len(list(statements(other.body)))
