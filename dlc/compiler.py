@@ -160,12 +160,12 @@ def build(
     records = find_records(tuning, model if isinstance(model, str | Path) else None)
     start_workers(jobs)
     path = Path(out_path)
-    asked = Asked(precision, half_of(half, keep), optimize)
+    asked = Asked(precision, half_of(half, keep), optimize, records.ways)
     imported = import_for(
         model, machine, dims=dims, shapes=shapes, values=values, variants=variants,
         progress=progress,
     )  # fmt: skip
-    options = (precision, half, sorted(keep), optimize, dict(records.choices))
+    options = (precision, half, sorted(keep), optimize, dict(records.choices), records.ways)
     kept = ArtifactCache.of(imported, machine, options, own=schedule is None)
     if (known := _find(kept, path, progress)) is not None:
         seconds = time.perf_counter() - began
@@ -206,12 +206,13 @@ def assemble(
     imported, machine, program = lowered.imported, lowered.target, lowered.program
     found = [KernelJob(k.name, k, machine, schedule(k, machine)) for k in program.kernels]
     tuned = 0
-    if len(records):
+    if len(records) or lowered.decided:
         with stage("tuning") as say:
             better = [records.tuned(job) for job in found]
             tuned = sum(a is not b for a, b in zip(found, better, strict=True))
             found = better
-            say(f"{tuned} of {len(found)} kernels have records")
+            ways = f", {show_count(lowered.decided, 'way')} through the graph"
+            say(f"{tuned} of {len(found)} kernels have records{ways * (lowered.decided > 0)}")
     with stage("codegen") as say:
         objects = _compile(program, machine, found, jobs, stage.kernel)
         say(show_count(len(program.kernels), "kernel"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlc.core.count import show_count
 from dlc.core.dump import Dumper
+from dlc.core.fork import Choices, Fork
 from dlc.core.precision import Precision, check_precision
 from dlc.core.target import Target
 from dlc.frontend.onnx.convert import Imported
@@ -40,6 +41,8 @@ class Asked:
     precision: Precision
     half: Half | None
     optimize: bool
+    choices: Choices = field(default_factory=Choices)
+    lists_forks: bool = False  # whether the decisions of the passes are to be known afterwards
 
     def __post_init__(self) -> None:
         check_precision(self.precision)
@@ -57,6 +60,13 @@ class Lowered:
     constants: Mapping[str, Array]
     passes: tuple[PassReport, ...]
     seconds: float
+    asked: Asked
+    forks: tuple[Fork, ...] = ()  # each as often as it was met; none if nobody asked for them
+
+    @property
+    def decided(self) -> int:
+        """At how many forks another way than the default was taken."""
+        return sum(self.asked.choices.option(f) != f.default for f in self.forks)
 
 
 def lower_model(
@@ -71,11 +81,17 @@ def lower_model(
     half: str | None = None,
     keep: Sequence[str] = (),
     optimize: bool = True,
+    choices: Choices | None = None,
+    lists_forks: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Lowered:
-    """The first half of a build: everything before kernels are scheduled; see `compile`."""
+    """The first half of a build: everything before kernels are scheduled; see `compile`.
+
+    `choices` says which ways to take in the graph; with `lists_forks` the result tells which there
+    are.
+    """
     began = time.perf_counter()
-    asked = Asked(precision, half_of(half, keep), optimize)
+    asked = Asked(precision, half_of(half, keep), optimize, choices or Choices(), lists_forks)
     imported = import_for(
         model, machine, dims=dims, shapes=shapes, values=values, variants=variants,
         progress=progress,
@@ -114,11 +130,17 @@ def lower_imported(
     """What a model that was read becomes before kernels are scheduled."""
     stage = Stages(progress)
     reports: list[PassReport] = []
+    forks: list[Fork] = []
+    listens = asked.lists_forks or len(asked.choices) > 0
+    context = PassContext(
+        target=machine, precision=asked.precision, half=asked.half, choices=asked.choices,
+        on_fork=forks.append if listens else None,
+    )  # fmt: skip
     with stage("optimize") as say:
         graph = run_passes(
             imported.graph,
             PIPELINE if asked.optimize else PLAIN,
-            PassContext(target=machine, precision=asked.precision, half=asked.half),
+            context,
             dumper=Dumper.from_environment(),
             report=reports.append,
         )
@@ -139,7 +161,16 @@ def lower_imported(
         constants,
         tuple(reports),
         time.perf_counter() - began,
+        asked,
+        tuple(forks),
     )
+
+
+def lower_again(lowered: Lowered, choices: Choices) -> Lowered:
+    """The same model for the same target, with other ways taken in the graph."""
+    began = time.perf_counter()
+    asked = replace(lowered.asked, choices=choices)
+    return lower_imported(lowered.imported, lowered.target, asked, began, None)
 
 
 def _arena(program: Program) -> str:

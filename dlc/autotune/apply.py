@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dlc.autotune.decision import Decision, best_decisions
 from dlc.autotune.exchange import read_lines
 from dlc.autotune.log import TuningLog
 from dlc.autotune.nest import nest_hash
@@ -23,6 +24,7 @@ from dlc.autotune.task import Task, task_key
 from dlc.autotune.versions import versions
 from dlc.codegen.llvm.worker import KernelJob, canonical_text
 from dlc.core.errors import DlcError, UserError
+from dlc.core.fork import Choices
 from dlc.schedule.pipeline import optimize
 
 _LOG = logging.getLogger("dlc.tune")
@@ -30,10 +32,14 @@ _LOG = logging.getLogger("dlc.tune")
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Schedules by the key of their task. Where two logs know a task, the later one counts."""
+    """Schedules by the key of their task, and ways through the graph by that of their fork.
+
+    Where two logs know a task or a fork, the later one counts.
+    """
 
     tasks: Mapping[str, Task] = field(default_factory=dict)
     choices: Mapping[str, Choice] = field(default_factory=dict)
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """The number of tasks with a schedule better than the default."""
@@ -42,7 +48,13 @@ class Records:
     def __or__(self, other: Records) -> Records:
         """These records and later ones, which count where both know a task, unless they lost."""
         later = {k: c for k, c in other.choices.items() if c.replaces(self.choices.get(k))}
-        return Records({**self.tasks, **other.tasks}, {**self.choices, **later})
+        decisions = best_decisions((*self.decisions.values(), *other.decisions.values()))
+        return Records({**self.tasks, **other.tasks}, {**self.choices, **later}, decisions)
+
+    @property
+    def ways(self) -> Choices:
+        """The ways through the graph that won."""
+        return Choices({k: d.way for k, d in self.decisions.items() if d.is_better})
 
     def tuned(self, job: KernelJob) -> KernelJob:
         """The job with the steps of its record; as it is where it has steps, or no record holds."""
@@ -61,13 +73,17 @@ class Records:
         return replace(job, func=task.func, steps=choice.plan)
 
     def only(self, keys: Iterable[str]) -> Records:
-        """The records of some tasks."""
-        return Records(self.tasks, {k: self.choices[k] for k in keys if k in self.choices})
+        """The records of some tasks and forks."""
+        wanted = set(keys)
+        choices = {k: c for k, c in self.choices.items() if k in wanted}
+        decisions = {k: d for k, d in self.decisions.items() if k in wanted}
+        return Records(self.tasks, choices, decisions)
 
     def holding(self) -> Records:
         """The records that a build uses if it has their kernels."""
         held = (k for k, c in self.choices.items() if c.is_better and k in self.tasks)
-        return self.only([k for k in held if not _why_not_valid(self.choices[k], self.tasks[k])])
+        valid = [k for k in held if not _why_not_valid(self.choices[k], self.tasks[k])]
+        return self.only([*valid, *self.ways.ways])
 
 
 Tuning = str | Path | Records  # "auto", "none", the path of a log, or records
@@ -87,7 +103,13 @@ def load_records(path: str | Path) -> Records:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(detail=f"{file}: {error}") from error
     with TuningLog(file, read_only=True) as log:
-        return Records({t.key: t for t in log.tasks()}, log.choices())
+        return records_of_log(log)
+
+
+def records_of_log(log: TuningLog) -> Records:
+    """What a log holds for builds."""
+    tasks = {t.key: t for t in log.tasks()}
+    return Records(tasks, log.choices(), best_decisions(log.decisions()))
 
 
 def find_records(tuning: Tuning, model: str | Path | None = None) -> Records:
@@ -149,15 +171,18 @@ def apply_best(path: str | Path | Records) -> Iterator[Records]:
 def _records_of(lines: Iterable[str]) -> Records:
     tasks: dict[str, Task] = {}
     choices: dict[str, Choice] = {}
+    decisions: list[Decision] = []
     for entry in read_lines(lines):
         match entry:
             case Task():
                 tasks[entry.key] = entry
             case Choice() if entry.replaces(choices.get(entry.task)):
                 choices[entry.task] = entry
+            case Decision():
+                decisions.append(entry)
             case _:
                 pass
-    return Records(tasks, choices)
+    return Records(tasks, choices, best_decisions(decisions))
 
 
 def _why_not_valid(choice: Choice, task: Task) -> str:

@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from dlc.autotune.decision import Decision, best_decisions, decision_from_json
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Choice, Trial, choice_from_json, trial_from_json
 from dlc.autotune.task import Task, task_from_json
 from dlc.core.errors import DlcError
 
 SCHEMA = "dlc.tuning/1"
-_Entry = Task | Trial | Choice
+_Entry = Task | Trial | Choice | Decision
 _READERS: dict[str, Callable[[dict[str, Any]], _Entry]] = {
     "task": task_from_json,
     "trial": trial_from_json,
     "choice": choice_from_json,
+    "decision": decision_from_json,
 }
 
 
@@ -30,11 +32,13 @@ def export_log(log: TuningLog, out: IO[str], *, choices_only: bool = False) -> i
     ]
     entries += [] if choices_only else list(log.trials())
     entries += [choices[key] for key in sorted(choices)]
+    decisions = list(log.decisions())
+    entries += best_decisions(decisions).values() if choices_only else decisions
     write_lines(entries, out)
     return len(entries)
 
 
-def write_lines(entries: Iterable[Task | Trial | Choice], out: IO[str]) -> None:
+def write_lines(entries: Iterable[_Entry], out: IO[str]) -> None:
     """Write each entry as a line that says what it is."""
     for entry in entries:
         kind = type(entry).__name__.lower()
@@ -72,6 +76,8 @@ def import_lines(log: TuningLog, lines: Iterable[str]) -> tuple[int, int]:
                 log.add_trial(entry)
             case Choice():
                 log.add_choice(entry)
+            case Decision():
+                log.add_decision(entry)
             case None:
                 pass
     return good, bad
@@ -92,5 +98,7 @@ def merge_logs(target: TuningLog, sources: Iterable[Path]) -> int:
                 target.add_trial(trial)
             for choice in source.choices().values():
                 target.add_choice(choice)
+            for decision in source.decisions():
+                target.add_decision(decision)
             damaged += source.corrupt
     return damaged

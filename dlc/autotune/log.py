@@ -20,27 +20,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
+from dlc.autotune.decision import Decision, decision_from_json
 from dlc.autotune.record import Choice, Trial, choice_from_json, trial_from_json
 from dlc.autotune.task import Task, task_from_json
 from dlc.core.errors import DlcError, UserError
 
 _LOG = logging.getLogger("dlc.tune")
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _APPLICATION = 0x646C6374  # "dlct", which tells other programs' files from ours
 _HEAD_BYTES = 100  # of an SQLite file; its number of the application is at 68
 _ELSEWHERE = "name another place for the log, as by --output"
-_TABLES = ("tasks", "trials", "choices")
-_SCHEMA = "".join(
-    f"CREATE TABLE {name}"
-    "(id INTEGER PRIMARY KEY, task TEXT NOT NULL, digest TEXT NOT NULL UNIQUE, "
-    "body TEXT NOT NULL, crc INTEGER NOT NULL);"
-    f"CREATE INDEX {name}_by_task ON {name}(task);"
-    for name in _TABLES
-)
+_TABLES = ("tasks", "trials", "choices", "decisions")
+_DURABLE = ("choices", "decisions")  # verdicts: few, and what builds go by
+
+
+def _table(name: str) -> str:
+    return (
+        f"CREATE TABLE {name}"
+        "(id INTEGER PRIMARY KEY, task TEXT NOT NULL, digest TEXT NOT NULL UNIQUE, "
+        "body TEXT NOT NULL, crc INTEGER NOT NULL);"
+        f"CREATE INDEX {name}_by_task ON {name}(task);"
+    )
+
+
+_SCHEMA = "".join(map(_table, _TABLES))
 # What takes a file from the version of its position + 1 to the next one.
-_MIGRATIONS: tuple[str, ...] = ()
+_MIGRATIONS: tuple[str, ...] = (_table("decisions"),)
 _BUSY_SECONDS = 30.0
-_Row = tuple[str, str, str, str]  # table, task, digest, body
+_Row = tuple[str, str, str, str]  # table, key of the task or fork, digest, body
 
 
 class TuningLog:
@@ -61,6 +68,7 @@ class TuningLog:
         self.read_only = read_only
         self.corrupt = 0
         self.pending: list[_Row] = []
+        self._tables = frozenset(_TABLES)
         if read_only and not path.is_file():
             raise UserError(detail=f"{path}: there is no such log", hint="make one by dlc tune")
         self._db = self._open()
@@ -92,6 +100,11 @@ class TuningLog:
         """Note a verdict; it counts for its task from now on."""
         self._insert("choices", choice.task, choice.digest, choice.to_json(), durable=True)
 
+    def add_decision(self, decision: Decision) -> None:
+        """Note a verdict on a way at a fork of the graph."""
+        data = decision.to_json()
+        self._insert("decisions", decision.key, decision.digest, data, durable=True)
+
     def tasks(self) -> Iterator[Task]:
         """Every task, in the order they came."""
         for data in self._read("tasks", None):
@@ -114,11 +127,17 @@ class TuningLog:
                     found[choice.task] = choice
         return found
 
+    def decisions(self) -> Iterator[Decision]:
+        """Every verdict on a way at a fork of the graph, in the order they came."""
+        for data in self._read("decisions", None):
+            with self._counting():
+                yield decision_from_json(data)
+
     def flush(self) -> bool:
         """Try again to write what waits; tells whether all is written."""
         while self.pending:
             row = self.pending[0]
-            if not self._write(row, durable=row[0] == "choices"):
+            if not self._write(row, durable=row[0] in _DURABLE):
                 return False
             self.pending.pop(0)
         return True
@@ -164,6 +183,8 @@ class TuningLog:
 
     def _read(self, table: str, task: str | None) -> Iterator[dict[str, object]]:
         last = 0
+        if table not in self._tables:
+            return
         while True:  # in pieces, so that no reader holds up the file while its caller works
             rows = self._piece(table, task, last)
             for row, body, crc in rows:
@@ -255,6 +276,8 @@ class TuningLog:
             reason = f"its format is {version}, and this dlc reads up to {SCHEMA_VERSION}"
             raise UserError(detail=f"{self.path}: {reason}", hint="update dlc")
         if self.read_only:
+            found = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            self._tables = frozenset(name for (name,) in found)  # an older format has fewer
             return
         pieces = [_SCHEMA] if empty else list(_MIGRATIONS[version - 1 :])
         for statement in "".join(pieces).split(";"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from dlc.core.dump import Dumper
 from dlc.core.errors import InternalError
+from dlc.core.fork import Choices, Fork
 from dlc.core.target import Target
 from dlc.graph.graph import Graph, Node
 from dlc.graph.half import Half
@@ -31,6 +32,10 @@ class PassContext:
     """The largest constant that folding may make where it is larger than what it replaces."""
     is_repeated: bool = False
     """Whether the graph runs many times in a row: it is inside of a loop."""
+    choices: Choices = field(default_factory=Choices)
+    """Ways to take where the default is not the best; see `dlc.graph.forks`."""
+    on_fork: Callable[[Fork], None] | None = None
+    """Called with each decision that is taken."""
 
     @property
     def channel_block(self) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dlc.autotune.exchange import export_log, import_lines, merge_logs
-from dlc.autotune.log import SCHEMA_VERSION, TuningLog
+from dlc.autotune.log import _MIGRATIONS, SCHEMA_VERSION, TuningLog
 from dlc.autotune.record import Status
 from dlc.autotune.task import make_task, task_from_json, task_key
 from dlc.core.errors import UserError
@@ -167,7 +167,7 @@ def test_a_later_version_reads_and_updates_it(tmp_path, monkeypatch):
         db.executescript((Path(__file__).parent / "data" / "log-1.sql").read_text())
     monkeypatch.setattr("dlc.autotune.log.SCHEMA_VERSION", SCHEMA_VERSION + 1)
     change = "ALTER TABLE trials ADD COLUMN machine TEXT;CREATE TABLE machines(name TEXT)"
-    monkeypatch.setattr("dlc.autotune.log._MIGRATIONS", (change,) * SCHEMA_VERSION)
+    monkeypatch.setattr("dlc.autotune.log._MIGRATIONS", (*_MIGRATIONS, change))
     for read_only in (True, False, False, True):
         with TuningLog(path, read_only=read_only) as log:
             assert [t.speedup for t in log.trials()] == [2.0]

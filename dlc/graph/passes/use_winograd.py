@@ -24,6 +24,7 @@ from math import prod
 
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
+from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.winograd import IN, KERNEL, OUT, ConvWinograd, transform_weights
@@ -34,6 +35,7 @@ from dlc.te.types import const_size
 
 FMA_SHARE = 0.85  # of the peak, that kernels without transforms reach
 MARGIN = 0.9  # of their time, that the transformed ones may take
+DIRECT, TRANSFORMED = "direct", "transformed"  # the ways of the fork
 
 
 @graph_pass(after=("choose_layouts", "use_matrix_engine"), bodies=True)
@@ -45,11 +47,11 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
     editor = GraphEditor(graph)
     made: dict[str, Value] = {}
     for node in graph.nodes:
-        if not isinstance(node.op, ConvBlocked) or not _pays(node.op, node, context):
+        if not isinstance(node.op, ConvBlocked) or not _fits(node.op, node, context):
             continue
         x, w = node.inputs
         array = editor.array(w)
-        if array is None:
+        if array is None or not _is_chosen(graph, node, context):
             continue
         if w.name not in made:
             transformed = transform_weights(array)
@@ -58,28 +60,45 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
     return editor.finish()
 
 
-def _pays(op: ConvBlocked, node: Node, context: PassContext) -> bool:
-    """Whether a convolution has a transformed form that is estimated to be faster."""
+def _fits(op: ConvBlocked, node: Node, context: PassContext) -> bool:
+    """Whether a convolution has a transformed form."""
     x, w = node.inputs
     if w.type.dtype is not DType.F32 or x.type.dtype is not DType.F32 or not w.type.is_static:
         return False
-    ob, cb, *kernel, c, oc = (const_size(n) for n in w.type.shape)
+    ob, cb, *kernel, _, oc = (const_size(n) for n in w.type.shape)
     unit = (1, 1)
     if oc != context.target.lanes(4) or op.sparse:
         return False
     if kernel != [KERNEL, KERNEL] or (op.stride, op.dilation, op.groups) != (unit, unit, 1):
         return False
     n, _, *sizes, _ = node.output.type.shape
+    return 0 not in (_constant(n), *map(_constant, sizes), ob, cb)
+
+
+def _is_chosen(graph: Graph, node: Node, context: PassContext) -> bool:
+    """Whether to transform: where it is estimated to be faster, or was measured to be."""
+    direct, transformed = _cycles(node, context)
+    way = decide(
+        context, graph, [node], kind="winograd", version=1, options=(DIRECT, TRANSFORMED),
+        default=TRANSFORMED if transformed < direct * MARGIN else DIRECT,
+        cycles=lambda: (direct, transformed),
+    )  # fmt: skip
+    return way == TRANSFORMED
+
+
+def _cycles(node: Node, context: PassContext) -> tuple[float, float]:
+    """Estimates of the time of a convolution as it is, and transformed."""
+    w = node.inputs[1]
+    ob, cb, *_, c, oc = (const_size(n) for n in w.type.shape)
+    n, _, *sizes, _ = node.output.type.shape
     images, high, wide = _constant(n), *(_constant(size) for size in sizes)
-    if 0 in (images, high, wide, ob, cb):
-        return False
     tiles = [None if size is None else -(-size // OUT) for size in (high, wide)]
     shape = Shape(images, tiles[0], tiles[1], IN * IN, cb * c, ob)
     time = cycles(shape, choose_plan(shape, context.target, {}), context.target)
     results = (images or 1) * (high or 32 * OUT) * (wide or 32 * OUT)
     direct = results * KERNEL * KERNEL * cb * c * ob * oc / (2 * oc * FMA_SHARE)
     direct += prod(const_size(size) for size in w.type.shape) * 4 / FAR_BYTES
-    return time < direct * MARGIN
+    return direct, time
 
 
 def _constant(size: Expr) -> int | None:

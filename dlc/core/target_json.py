@@ -1,0 +1,37 @@
+"""Targets as data: what a record says it was measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from dlc.core.errors import UserError
+from dlc.core.target import Gpu, Target
+
+
+def target_to_json(target: Target) -> dict[str, object]:
+    """A target as data. LLVM's name of the CPU is left out: it changes no schedule."""
+    data = asdict(target) | {"features": sorted(target.features)}
+    del data["cpu"]
+    return data if target.gpu else {k: v for k, v in data.items() if k != "gpu"}
+
+
+def target_from_json(data: Mapping[str, Any]) -> Target:
+    """Read what `target_to_json` wrote; a fact it did not know yet gets its default.
+
+    Raises:
+        UserError: it is not a target.
+    """
+    try:
+        given = dict(data) | {"features": frozenset(data["features"])}
+        if gpu := given.get("gpu"):
+            given["gpu"] = Gpu(**gpu | {"archs": tuple(gpu["archs"])})
+        target = Target(**given)
+        hash(target)
+    except (KeyError, TypeError) as error:
+        raise UserError(detail=f"not a target of a tuning task: {error}") from error
+    numbers = (target.cores, target.l1_bytes, target.l2_bytes, target.thread_operations)
+    if not all(isinstance(n, int) for n in numbers) or not isinstance(target.triple, str):
+        raise UserError(detail="not a target of a tuning task")
+    return target

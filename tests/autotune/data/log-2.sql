@@ -1,0 +1,16 @@
+PRAGMA application_id=1684824948;
+PRAGMA user_version=2;
+BEGIN TRANSACTION;
+CREATE TABLE choices(id INTEGER PRIMARY KEY, task TEXT NOT NULL, digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL, crc INTEGER NOT NULL);
+INSERT INTO "choices" VALUES(1,'33132f7c87940a97bf9b378e','fb180d5070252e9fd6f1eb1825b1dbc8','{"default_nest": "default", "made_at": 5.0, "model_speedup": 1.1, "nest": "nest", "speedup": 2.0, "steps": "[]", "task": "33132f7c87940a97bf9b378e", "versions": {"dlc": "0.1.0"}}',327184435);
+CREATE TABLE decisions(id INTEGER PRIMARY KEY, task TEXT NOT NULL, digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL, crc INTEGER NOT NULL);
+INSERT INTO "decisions" VALUES(1,'a4a17f38b522f305d5810d61','2969f517d8c427cab5a1c8a1bb32f18b','{"fork": {"about": "def fork()", "cycles": [1.0, 2.0, 3.0], "default": "a", "kind": "winograd", "options": ["a", "b", "c"], "precision": "highest", "target": {"backend": "llvm", "cores": 1, "features": ["sse2"], "l1_bytes": 32768, "l2_bytes": 1048576, "thread_operations": 4096, "triple": "x86_64-unknown-linux-gnu"}, "version": 1}, "made_at": 5.0, "model_speedup": 1.1, "option": "b", "speedup": 1.2, "versions": {"dlc": "0.1.0"}}',850656002);
+CREATE TABLE tasks(id INTEGER PRIMARY KEY, task TEXT NOT NULL, digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL, crc INTEGER NOT NULL);
+INSERT INTO "tasks" VALUES(1,'33132f7c87940a97bf9b378e','33132f7c87940a97bf9b378e','{"sizes": {"n": 100}, "target": {"backend": "llvm", "cores": 1, "features": ["sse2"], "l1_bytes": 32768, "l2_bytes": 1048576, "triple": "x86_64-unknown-linux-gnu"}, "text": "def scale(n: size, a: f32[n], *, out: f32[n]):\n    for i in range(n):\n        out[i] = a[i] * 3.0\n"}',1943378931);
+CREATE TABLE trials(id INTEGER PRIMARY KEY, task TEXT NOT NULL, digest TEXT NOT NULL UNIQUE, body TEXT NOT NULL, crc INTEGER NOT NULL);
+INSERT INTO "trials" VALUES(1,'33132f7c87940a97bf9b378e','04169eafb3bb8b7f42b5429439a6a583','{"anchor_ns": [200], "cache": "cold", "detail": "", "family": "contract", "features": [1.0, 2.5], "knobs": {"rows": 0, "steps": 4}, "made_at": 0.0, "nest": "nest0", "predicted": null, "status": "ok", "steps": "[[\"split\", [\"i\", 4, [\"io\", \"ii\"]]]]", "task": "33132f7c87940a97bf9b378e", "threads": 1, "times_ns": [100], "versions": {"dlc": "0.1.0"}}',2127131520);
+CREATE INDEX tasks_by_task ON tasks(task);
+CREATE INDEX trials_by_task ON trials(task);
+CREATE INDEX choices_by_task ON choices(task);
+CREATE INDEX decisions_by_task ON decisions(task);
+COMMIT;
