@@ -15,8 +15,9 @@ from dlc.core.precision import Precision, check_precision
 from dlc.core.target import Target
 from dlc.frontend.onnx.convert import Imported
 from dlc.frontend.onnx.load import load_model
+from dlc.frontend.onnx.registry import CONVERTERS
 from dlc.frontend.onnx.variants import import_variants
-from dlc.graph.half import Half, half_of
+from dlc.graph.half import Half, check_kept, half_of
 from dlc.graph.lower import lower_graph
 from dlc.graph.op import Array
 from dlc.graph.pass_ import PassContext, PassReport, run_passes
@@ -128,6 +129,7 @@ def lower_imported(
     progress: Callable[[Progress], None] | None,
 ) -> Lowered:
     """What a model that was read becomes before kernels are scheduled."""
+    check_kept(asked.half, imported.graph, (name for _, name in CONVERTERS))
     stage = Stages(progress)
     reports: list[PassReport] = []
     forks: list[Fork] = []

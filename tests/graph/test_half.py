@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from dlc.core.errors import UserError
 from dlc.core.types import DType
 from dlc.graph.graph import Graph
-from dlc.graph.half import Half, half_of
+from dlc.graph.half import Half, check_kept, half_of
 from dlc.graph.pass_ import PASSES, PassContext
 from dlc.graph.sizes import bodies
 from dlc.graph.text import parse_graph
@@ -205,6 +206,40 @@ def test_what_is_unknown_is_refused() -> None:
         half_of("fp8")
     with pytest.raises(UserError, match="no half precision"):
         half_of(None, ["conv"])
+
+
+@pytest.mark.parametrize("name", ["softmax", "Relu", "LSTM", "p", "r", "yes"])
+def test_what_has_a_name_may_be_kept(name: str) -> None:
+    graph = replace(read(BODIES["branch"]), operators={"a": "LSTM"})
+    nodes = tuple(replace(n, source="yes") for n in graph.nodes)
+    check_kept(Half(DType.F16, frozenset({name})), replace(graph, nodes=nodes), ["Relu"])
+
+
+def test_what_is_to_be_kept_must_have_a_name() -> None:
+    graph = read(MODEL)
+    with pytest.raises(UserError, match="nothing is called 'sofmax'") as raised:
+        check_kept(Half(DType.F16, frozenset({"sofmax", "conv"})), graph, ["Conv"])
+    assert "did you mean 'softmax'" in str(raised.value)
+    check_kept(None, graph, ())
+
+
+def test_a_build_refuses_to_keep_what_is_not_there(tmp_path: Path) -> None:
+    from dlc.compiler import build
+    from tests.end_to_end.whole import residual_network
+
+    with pytest.raises(UserError, match="nothing is called 'Convv'") as raised:
+        build(
+            residual_network().model(), tmp_path / "model.so", half="fp16", keep=["Relu", "Convv"]
+        )
+    assert "did you mean 'Conv'" in str(raised.value)
+
+
+def test_onnx_names_what_is_kept() -> None:
+    graph = replace(read(MODEL), operators={"first": "Gemm"})
+    nodes = tuple(replace(n, source="first") if n.op.name == "matmul" else n for n in graph.nodes)
+    context = PassContext(half=Half(DType.F16, frozenset({"Gemm"})))
+    done = PASSES["halve_floats"](replace(graph, nodes=nodes), context)
+    assert not any(v.type.dtype is DType.F16 for n in done.nodes for v in n.outputs)
 
 
 @pytest.mark.parametrize(("half", "rtol"), [("fp16", 4e-3), ("bf16", 3e-2)])
