@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlc.autotune.apply import Records, default_log
+from dlc.autotune.apply import Records, default_log, load_records, records_of_log
+from dlc.autotune.decision import Decision, Verdict
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Choice
 from dlc.autotune.runners import open_machines
-from dlc.autotune.session import Machines, Options, Snapshot, Weighted
-from dlc.autotune.task import Task, make_task, task_key
+from dlc.autotune.session import Machines, Options, Snapshot, WayView
+from dlc.autotune.task import task_key
 from dlc.autotune.tuner import Outcome, Tuner
 from dlc.core.errors import TargetError, UserError
+from dlc.core.fork import Choices
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
-from dlc.lowering import Lowered, lower_model
-from dlc.schedule.interpret import evaluate_size
-from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, HostStmt, Program, SizeVar
-from dlc.te.expr import Expr
-from dlc.te.transform import loads
+from dlc.tune_graph import Alternative, Crossroads, bundles, find_alternatives, tried_before
+from dlc.tune_plan import Plan, plan_tuning
 from dlc.tune_race import Racers, keep_winners, known_speedup
 
 if TYPE_CHECKING:
@@ -50,8 +49,9 @@ class TuneReport:
 
     Attributes:
         choices: what builds use for kernels of these models: found now, or in an earlier session.
-        found: how many of them were found now.
-        rejected: schedules that won by themselves but not in the models.
+        ways: the ways through their graphs that builds take, likewise.
+        found: how many of both were found now.
+        rejected: schedules and ways that won by themselves but not in the models.
         model_speedup: by which `choices` make the models faster: the least of them; 1 for nothing.
         unwritten: rows that could not be written to the log.
     """
@@ -59,109 +59,13 @@ class TuneReport:
     log: Path
     snapshot: Snapshot
     choices: Mapping[str, Choice]
+    ways: Mapping[str, Decision]
     found: int
     rejected: int
     model_speedup: float
     interrupted: bool
     unwritten: int
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What would be tuned: tasks with how often a run does them, and the models they come from."""
-
-    tasks: tuple[Weighted, ...]
-    models: tuple[Lowered, ...] = field(repr=False)
-    sizes: Mapping[str, int]
-
-
-def plan_tuning(
-    models: Sequence[Model],
-    target: str | Target = "native",
-    *,
-    dims: Mapping[str, Dim] | None = None,
-    shapes: Mapping[str, Structure] | None = None,
-    precision: Precision = "highest",
-    only: str = "",
-    at: Mapping[str, int] | None = None,
-) -> Plan:
-    """The tasks of models. An open size is measured as `at` says, else at its least value or 1.
-
-    Raises:
-        ModelError: a model cannot be read or compiled.
-        UserError: no kernel's name contains `only`; `at` names no open size, or a value beyond it.
-    """
-    machine = parse_target(target) if isinstance(target, str) else target
-    lowered = [
-        lower_model(m, machine, dims=dims, shapes=shapes, precision=precision) for m in models
-    ]
-    found: dict[str, Weighted] = {}
-    sizes: dict[str, int] = {}
-    for model in lowered:
-        known = model.imported.interface.sizes
-        values = {
-            s.name: _measured_at(s, known.get(s.name, s.name), at or {})
-            for s in model.program.sizes
-        }
-        sizes |= {known.get(name, name): value for name, value in values.items()}
-        for task, calls in extract_tasks(model.program, machine, values):
-            before = found.get(task.key)
-            found[task.key] = Weighted(task, calls + (before.calls if before else 0))
-    if unknown := [name for name in at or {} if name not in sizes]:
-        hint = f"open are {', '.join(sizes)}" if sizes else "no size is open"
-        raise UserError(detail=f"there is no open size '{unknown[0]}' to measure at", hint=hint)
-    tasks = tuple(w for w in found.values() if only in w.task.name)
-    if not tasks:
-        names = ", ".join(sorted({w.task.name for w in found.values()}))
-        hint = f"the kernels are {names}" if names else "the model has no kernels"
-        raise UserError(detail=f"there is no task '{only}'", hint=hint)
-    return Plan(tasks, tuple(lowered), sizes)
-
-
-def _measured_at(size: SizeVar, name: str, at: Mapping[str, int]) -> int:
-    """The value that stands for an open size."""
-    value = at.get(name, max(1, size.minimum))
-    if value < size.minimum or (size.maximum is not None and value > size.maximum):
-        most = f" to {size.maximum}" if size.maximum is not None else " on"
-        raise UserError(detail=f"'{name}' cannot be {value}: it is open from {size.minimum}{most}")
-    return value
-
-
-def extract_tasks(
-    program: Program, target: Target, sizes: Mapping[str, int]
-) -> list[tuple[Task, int]]:
-    """The kernels of a program, each with how often a run calls it at some sizes."""
-    calls: dict[str, int] = {}
-    measured_at: dict[str, dict[str, int]] = {}
-    kernels = {kernel.name: kernel for kernel in program.kernels}
-
-    def visit(body: Iterable[HostStmt], values: dict[str, int], times: int) -> None:
-        for stmt in body:
-            match stmt:
-                case CallKernel(name, given, _):
-                    calls[name] = calls.get(name, 0) + times
-                    pairs = zip(kernels[name].sizes, given, strict=True)
-                    own = {s: _value(e, values) for s, e in pairs}
-                    measured_at.setdefault(name, own)
-                case HostIf(_, then, other):
-                    visit(then, values, times)
-                    visit(other, values, times)
-                case HostLoop(var, extent, inner):
-                    count = max(0, _value(extent, values))
-                    visit(inner, {**values, var: 0}, times * count)
-                case BindSize(name, value, _):
-                    values[name] = max(0, _value(value, values))
-                case _:
-                    pass
-
-    visit(program.body, dict(sizes), 1)
-    return [(make_task(kernels[n], target, measured_at[n]), count) for n, count in calls.items()]
-
-
-def _value(size: Expr, values: Mapping[str, int]) -> int:
-    """A size; 1 where only the data tells it."""
-    return 1 if any(True for _ in loads(size)) else evaluate_size(size, values)
 
 
 def tune(
@@ -177,6 +81,7 @@ def tune(
     at: Mapping[str, int] | None = None,
     machines: Machines | None = None,
     in_model: bool = True,
+    graph: bool = True,
     on_update: Callable[[Snapshot], None] | None = None,
 ) -> TuneReport:
     """Tune one model or several. The log is where `compile` finds what was found.
@@ -194,6 +99,7 @@ def tune(
         machines: where to build and to measure; default: this machine.
         in_model: race the whole model with and without what was found, and keep what wins. Without
             it nothing is marked as better than the default.
+        graph: look for faster ways through the graph, too; only if the model is raced.
         on_update: called with the state of the session whenever something is known.
 
     Raises:
@@ -209,18 +115,26 @@ def tune(
     TuningLog.check_place(path)
     began = time.monotonic()
     plan = plan_tuning(
-        models, machine, dims=dims, shapes=shapes, precision=precision, only=only, at=at
-    )
+        models, machine, dims=dims, shapes=shapes, precision=precision, only=only, at=at,
+        ways=_known_ways(path),
+    )  # fmt: skip
     threads = plan.tasks[0].task.target.cores
     chosen = options or Options()
     chosen = replace(chosen, method=replace(chosen.method, threads=threads))
     own = machines or open_machines()
     try:
         with TuningLog(path) as opened:
-            tuner = Tuner(plan.tasks, opened, own, chosen, on_update=on_update)
+            ways, began_search = Crossroads(), time.monotonic()
+            if graph and in_model:
+                tried = tried_before(opened.decisions()) if chosen.resume else ()
+                ways = find_alternatives(plan, tried, chosen.budget.seconds)
+            tasks = (*plan.tasks, *ways.tasks)
+            tuner = Tuner(tasks, opened, own, chosen, ways=ways, on_update=on_update)
+            tuner.began = began_search
             outcome = tuner.run()
             _check_measured(tuner, machine)
-            verdict = _judge(plan, outcome, opened, own, in_model=in_model, until=tuner.deadline)
+            found = _Found(outcome, ways, tuner.times_ns)
+            verdict = _judge(plan, found, opened, own, in_model=in_model, until=tuner.deadline)
             opened.flush()
             unwritten = len(opened.pending)
     finally:
@@ -229,8 +143,9 @@ def tune(
     assert outcome.snapshot is not None
     return TuneReport(
         log=path,
-        snapshot=outcome.snapshot,
+        snapshot=replace(outcome.snapshot, ways=_final_views(ways, tuner, verdict)),
         choices=verdict.choices,
+        ways=verdict.ways,
         found=verdict.found,
         rejected=verdict.rejected,
         model_speedup=verdict.speedup,
@@ -241,6 +156,15 @@ def tune(
 
 
 @dataclass(frozen=True, slots=True)
+class _Found:
+    """What a search found: schedules, and times of kernels that tell which ways are worth it."""
+
+    outcome: Outcome
+    ways: Crossroads = field(default_factory=Crossroads)
+    times_ns: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class _Verdict:
     """What builds use after a session; the fields are those of `TuneReport`."""
 
@@ -248,11 +172,21 @@ class _Verdict:
     speedup: float
     found: int = 0
     rejected: int = 0
+    ways: Mapping[str, Decision] = field(default_factory=dict)
+    lost: Mapping[str, Decision] = field(default_factory=dict)
+
+
+def _known_ways(path: Path) -> Choices:
+    """The ways that won in earlier sessions; those of a damaged log are lost."""
+    try:
+        return load_records(path).ways if path.is_file() else Choices()
+    except UserError:
+        return Choices()  # opening it to write says what is wrong, or puts it aside
 
 
 def _judge(
     plan: Plan,
-    outcome: Outcome,
+    found: _Found,
     log: TuningLog,
     machines: Machines,
     *,
@@ -260,32 +194,80 @@ def _judge(
     until: float | None = None,
 ) -> _Verdict:
     """Race what won alone, and note what is to be used; Ctrl-C leaves it for the next session."""
-    kernels = (task_key(k, m.target) for m in plan.models for k in m.program.kernels)
-    known = Records({t.key: t for t in log.tasks()}, log.choices()).only(set(kernels)).holding()
-    incumbents = dict(known.choices)
-    new = {k: c for k, c in outcome.choices.items() if not _is_same(c, incumbents.get(k))}
+    outcome, known = found.outcome, _incumbents(plan, found.ways, log)
+    incumbents: dict[str, Verdict] = {**known.choices, **known.decisions}
+    fresh = {k: c for k, c in outcome.choices.items() if not _is_same(c, incumbents.get(k))}
+    for way in found.ways.hopeless(found.times_ns):
+        log.add_decision(way.decision(found.times_ns))
+    others = {w.task.key for w in found.ways.tasks}
+    new = {k: c for k, c in fresh.items() if k not in others}
+    raced = bundles(found.ways.promising(found.times_ns), found.times_ns, fresh)
     kept, speedup = incumbents, known_speedup(incumbents)
-    if in_model and new:
-        tasks = {**known.tasks, **{w.task.key: w.task for w in plan.tasks}}
+    if in_model and (new or raced):
+        tasks = {**known.tasks, **{w.task.key: w.task for w in (*plan.tasks, *found.ways.tasks)}}
         racers = Racers(plan.models, plan.sizes, tasks)
         try:
-            kept, speedup = keep_winners(racers, new, incumbents, machines, until)
+            kept, speedup = keep_winners(racers, new, incumbents, machines, until, raced)
         except OSError as error:  # the search must not be lost with it
             _LOG.warning("the whole model cannot be raced: %s", error)
         except KeyboardInterrupt:
             outcome.interrupted = True
-            return _Verdict(kept, speedup)
-    won = [k for k in new if k in kept and kept[k] is not incumbents.get(k)]
-    for key, choice in new.items():
-        if key in won:
-            log.add_choice(kept[key])
-        elif key not in incumbents:
-            log.add_choice(choice)  # so that all can see that it lost
-    return _Verdict(kept, speedup, len(won), len(new) - len(won))
+            return _verdict(kept, speedup)
+    tried = {**fresh, **{k: v for part in raced for k, v in part.items()}}
+    won = {k: kept[k] for k in tried if k in kept and kept[k] is not incumbents.get(k)}
+    lost = {k: v for k, v in tried.items() if k not in won}
+    for verdict in (*won.values(), *(v for k, v in lost.items() if k not in incumbents)):
+        _note(log, verdict)  # also what lost, so that all can see it
+    return _verdict(kept, speedup, won, lost)
 
 
-def _is_same(choice: Choice, other: Choice | None) -> bool:
-    return other is not None and choice.nest == other.nest
+def _incumbents(plan: Plan, ways: Crossroads, log: TuningLog) -> Records:
+    """What won earlier for kernels and forks of these models, and still holds."""
+    keys = {task_key(k, m.target) for m in plan.models for k in m.program.kernels}
+    keys |= {w.task.key for w in ways.tasks} | {f.key for m in plan.models for f in m.forks}
+    return records_of_log(log).only(keys).holding()
+
+
+def _verdict(
+    kept: Mapping[str, Verdict],
+    speedup: float,
+    won: Mapping[str, Verdict] | None = None,
+    lost: Mapping[str, Verdict] | None = None,
+) -> _Verdict:
+    choices = {k: v for k, v in kept.items() if isinstance(v, Choice)}
+    return _Verdict(
+        choices, speedup, len(won or ()), len(lost or ()), _ways_in(kept), _ways_in(lost or {})
+    )
+
+
+def _ways_in(verdicts: Mapping[str, Verdict]) -> dict[str, Decision]:
+    return {k: v for k, v in verdicts.items() if isinstance(v, Decision)}
+
+
+def _final_views(ways: Crossroads, tuner: Tuner, verdict: _Verdict) -> tuple[WayView, ...]:
+    """The ways as they ended."""
+    views = ways.views(tuner.times_ns)
+    pairs = zip(views, ways.alternatives, strict=True)
+    return tuple(replace(view, status=_ended(way, verdict) or view.status) for view, way in pairs)
+
+
+def _ended(way: Alternative, verdict: _Verdict) -> str:
+    for word, found in (("won", verdict.ways), ("lost", verdict.lost)):
+        decision = found.get(way.fork.key)
+        if decision is not None and decision.option == way.option:
+            return word
+    return ""
+
+
+def _note(log: TuningLog, verdict: Verdict) -> None:
+    if isinstance(verdict, Decision):
+        log.add_decision(verdict)
+    else:
+        log.add_choice(verdict)
+
+
+def _is_same(choice: Choice, other: Verdict | None) -> bool:
+    return isinstance(other, Choice) and choice.nest == other.nest
 
 
 def _check_measured(tuner: Tuner, target: Target) -> None:

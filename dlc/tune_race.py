@@ -1,27 +1,33 @@
-"""Race whole models with and without schedules that won alone; keep what wins there too."""
+"""Race whole models with and without what won alone; keep what wins there too.
+
+That is schedules of kernels, and ways through the graph with the schedules of what these bring.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlc.autotune import job as jobs
 from dlc.autotune.apply import Records
+from dlc.autotune.decision import Decision, Verdict
 from dlc.autotune.duel import Duel
 from dlc.autotune.record import Choice
 from dlc.autotune.session import Machines
 from dlc.autotune.task import Task, task_key
 from dlc.compiler import assemble, rules_own
 from dlc.core.errors import DlcError
+from dlc.core.fork import Choices
 from dlc.core.scratch import scratch_folder
-from dlc.lowering import Lowered
+from dlc.lowering import Lowered, lower_again
 
 _LOG = logging.getLogger("dlc.tune")
 _MAX_RACES = 12  # in one session
+_KEPT_MODELS = 2  # lowered with other ways: their weights take room
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +41,18 @@ class Racers:
 
 def keep_winners(
     racers: Racers,
-    choices: Mapping[str, Choice],
-    incumbents: Mapping[str, Choice],
+    choices: Mapping[str, Verdict],
+    incumbents: Mapping[str, Verdict],
     machines: Machines,
     until: float | None = None,
-) -> tuple[dict[str, Choice], float]:
+    bundles: Sequence[Mapping[str, Verdict]] = (),
+) -> tuple[dict[str, Verdict], float]:
     """What builds should use of `choices` and of the `incumbents`, which won earlier.
 
     All choices together first, on top of the incumbents. Where that does not win, each half on top
-    of what was kept before. What is kept in the end must beat the defaults too; else the incumbents
-    stay, which did. After `until`, of `time.monotonic`, no further group is tried.
+    of what was kept before. Then the `bundles` in the same manner, none of which is divided. What
+    is kept in the end must beat the defaults too; else the incumbents stay, which did. After
+    `until`, of `time.monotonic`, no further group is tried.
 
     Returns:
         What is kept, and how much faster than with defaults that makes the models; 1 for nothing.
@@ -52,12 +60,13 @@ def keep_winners(
     kept = dict(incumbents)
     with scratch_folder() as folder:
         races = Races(racers, machines, folder)
-        waiting = [list(choices)] if choices else []
+        single = [{key: choice} for key, choice in choices.items()]
+        waiting = [group for group in (single, list(bundles)) if group]
         while waiting and races.count < _MAX_RACES:
             if races.count and until is not None and time.monotonic() > until:
                 break
             group = waiting.pop(0)
-            trial = kept | {k: choices[k] for k in group}
+            trial = kept | {k: v for part in group for k, v in part.items()}
             if races.speedup(trial, kept) > 1.0:
                 kept = trial
             elif len(group) > 1:
@@ -70,7 +79,7 @@ def keep_winners(
     return kept | {k: replace(c, model_speedup=round(final, 4)) for k, c in new.items()}, final
 
 
-def known_speedup(choices: Mapping[str, Choice]) -> float:
+def known_speedup(choices: Mapping[str, Verdict]) -> float:
     """How much faster choices that won made the models when they were raced; 1 for none."""
     return max((c.model_speedup for c in choices.values()), default=1.0)
 
@@ -81,13 +90,14 @@ class Races:
     def __init__(self, racers: Racers, machines: Machines, folder: Path) -> None:
         self.racers, self.machines, self.folder = racers, machines, folder
         self.count = 0
-        self.keys = [{task_key(k, m.target) for k in m.program.kernels} for m in racers.models]
+        self.keys = [_keys(model) for model in racers.models]
         self._known: dict[tuple[frozenset[str], frozenset[str]], float] = {}
+        self._lowered: dict[tuple[int, frozenset[str]], Lowered] = {}
 
-    def speedup(self, new: Mapping[str, Choice], old: Mapping[str, Choice]) -> float:
+    def speedup(self, new: Mapping[str, Verdict], old: Mapping[str, Verdict]) -> float:
         """How much faster the models are with `new` than with `old`; 0 unless it is certain.
 
-        It counts for the models that hold one of the kernels.
+        It counts for the models that hold one of the kernels or forks.
         """
         pair = (_named(new), _named(old))
         if pair not in self._known:
@@ -99,10 +109,10 @@ class Races:
         return self._known[pair]
 
     def _one(
-        self, number: int, model: Lowered, new: Mapping[str, Choice], old: Mapping[str, Choice]
+        self, number: int, model: Lowered, new: Mapping[str, Verdict], old: Mapping[str, Verdict]
     ) -> float:
         try:
-            paths = (self._build(number, model, old), self._build(number, model, new))
+            paths = (self._build(number, old), self._build(number, new))
         except (OSError, DlcError) as error:
             _LOG.warning("the whole model cannot be raced: %s", error)
             return 0.0
@@ -115,9 +125,15 @@ class Races:
         duel = Duel(tuple(reply.data["lives"]))
         return duel.speedup if duel.is_faster else 0.0
 
-    def _build(self, number: int, model: Lowered, choices: Mapping[str, Choice]) -> str:
-        own = {k: c for k, c in choices.items() if k in self.keys[number]}
-        name = hashlib.sha256(repr(sorted(_named(own))).encode()).hexdigest()[:24]
+    def _build(self, number: int, choices: Mapping[str, Verdict]) -> str:
+        ways = {
+            k: v for k, v in choices.items() if isinstance(v, Decision) and k in self.keys[number]
+        }
+        model = self._with_ways(number, ways)
+        held = {task_key(k, model.target) for k in model.program.kernels}
+        own = {k: v for k, v in choices.items() if isinstance(v, Choice) and k in held}
+        named = sorted(_named({**ways, **own}))
+        name = hashlib.sha256(repr(named).encode()).hexdigest()[:24]
         path = self.folder / f"{number}-{name}.so"
         if not path.exists():
             # For this race the choices count as better, which is what it is to find out.
@@ -125,6 +141,29 @@ class Races:
             assemble(model, path, Records(self.racers.tasks, trusted), rules_own)
         return str(path)
 
+    def _with_ways(self, number: int, decisions: Mapping[str, Decision]) -> Lowered:
+        """A model that takes these ways and else defaults."""
+        key = (number, _named(decisions))
+        if key not in self._lowered:
+            ways = Choices({k: d.way for k, d in decisions.items()})
+            model = self.racers.models[number]
+            same = _restricted(model.asked.choices, self.keys[number]) == ways
+            while len(self._lowered) >= _KEPT_MODELS:
+                del self._lowered[next(iter(self._lowered))]
+            self._lowered[key] = model if same else lower_again(model, ways)
+        return self._lowered[key]
 
-def _named(choices: Mapping[str, Choice]) -> frozenset[str]:
-    return frozenset(f"{key} {choice.nest}" for key, choice in choices.items())
+
+def _keys(model: Lowered) -> set[str]:
+    """Of the kernels and the forks of a model."""
+    kernels = {task_key(kernel, model.target) for kernel in model.program.kernels}
+    return kernels | {fork.key for fork in model.forks}
+
+
+def _restricted(ways: Choices, keys: Collection[str]) -> Choices:
+    return Choices({k: way for k, way in ways.ways.items() if k in keys})
+
+
+def _named(choices: Mapping[str, Verdict]) -> frozenset[str]:
+    marks = {k: v.nest if isinstance(v, Choice) else v.option for k, v in choices.items()}
+    return frozenset(f"{key} {mark}" for key, mark in marks.items())

@@ -29,7 +29,7 @@ from dlc.cli.tune_display import open_display
 from dlc.core.errors import CodegenError
 from dlc.core.target_parse import parse_target
 from dlc.schedule.work import operations
-from dlc.tune_model import plan_tuning
+from dlc.tune_plan import plan_tuning
 
 CONVOLUTIONS = {  # input, filters, kernel, stride, pad, groups
     "conv_1x1": ((1, 256, 14, 14), 512, 1, 1, 0, 1),

@@ -27,7 +27,7 @@ from dlc.autotune.confirm import measure_again
 from dlc.autotune.log import TuningLog
 from dlc.autotune.session import Machines, Options, Weighted
 from dlc.autotune.versions import versions
-from dlc.tune_model import plan_tuning
+from dlc.tune_plan import plan_tuning
 
 _AGAIN = 16  # candidates that meet the default again
 NEAR = 1.05

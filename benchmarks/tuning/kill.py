@@ -39,7 +39,7 @@ from dlc.autotune.log import TuningLog
 from dlc.autotune.session import Options, Snapshot
 from dlc.autotune.station import Station
 from dlc.autotune.wire import Message
-from dlc.tune_model import plan_tuning
+from dlc.tune_plan import plan_tuning
 
 _PR_SET_CHILD_SUBREAPER = 36  # what a dead tuner leaves running becomes a child of this process
 _PER_LOG = 20  # lives that go on from one log

@@ -15,7 +15,7 @@ from dlc.autotune.bench_method import Method
 from dlc.autotune.budget import Budget
 from dlc.autotune.runners import open_machines
 from dlc.autotune.session import Options, Snapshot
-from dlc.tune_model import plan_tuning
+from dlc.tune_plan import plan_tuning
 
 
 def main() -> None:

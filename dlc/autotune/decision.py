@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from dlc.autotune.record import Choice
 from dlc.core.errors import UserError
 from dlc.core.fork import Fork, Way, fork_from_json
 
@@ -60,6 +61,9 @@ class Decision:
         """The decision as data."""
         data = {f.name: getattr(self, f.name) for f in fields(self)}
         return data | {"fork": self.fork.to_json(), "versions": dict(self.versions)}
+
+
+Verdict = Choice | Decision  # on the schedule of a task, or on a way at a fork
 
 
 def best_decisions(decisions: Iterable[Decision]) -> dict[str, Decision]:

@@ -6,7 +6,7 @@ Needs the extra `report`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import accumulate
@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from dlc.autotune.cost_model import rank_correlation
+from dlc.autotune.decision import Decision
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Choice, Status, Trial, quartile
 from dlc.autotune.shipped import family_of
@@ -74,7 +75,12 @@ def summarize(log: TuningLog) -> list[TaskSummary]:
     return sorted(found, key=lambda s: (-len(s.trials), s.task.name))
 
 
-def render_report(summaries: Sequence[TaskSummary], title: str, corrupt: int = 0) -> str:
+def render_report(
+    summaries: Sequence[TaskSummary],
+    title: str,
+    corrupt: int = 0,
+    decisions: Iterable[Decision] = (),
+) -> str:
     """The report as HTML.
 
     Raises:
@@ -94,6 +100,7 @@ def render_report(summaries: Sequence[TaskSummary], title: str, corrupt: int = 0
         summaries=summaries,
         trials=sum(len(s.trials) for s in summaries),
         corrupt=corrupt,
+        decisions=sorted(decisions, key=lambda d: (-d.model_speedup, -d.speedup)),
         plotly_js=plotly.offline.get_plotlyjs(),
         failures=sum((Counter(s.failures) for s in summaries), Counter()),
         targets=sorted({_machine(s.task) for s in summaries}),

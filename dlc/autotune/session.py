@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dlc.autotune.bench_method import Method
 from dlc.autotune.budget import Budget
@@ -20,6 +21,7 @@ class Weighted:
 
     task: Task
     calls: int = 1
+    is_alternative: bool = False  # no run does it unless another way through the graph is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,30 @@ class TaskView:
     best_ns: float
     flatness: float  # of its course: 1 where nothing more is expected
     status: str  # "waiting", "improving", "flat", "exhausted", or what is wrong
+    is_alternative: bool = False  # of a way through the graph that is not taken
+
+
+@dataclass(frozen=True, slots=True)
+class WayView:
+    """A way through the graph as a screen shows it: `option` instead of `default`."""
+
+    name: str
+    option: str
+    default: str
+    speedup: float | None  # of the kernels it changes, at their best so far
+    status: str  # "waiting", "slower", "timed", "lost", "won"
+
+
+class Ways(Protocol):
+    """The ways through the graph that a session looks at, which it knows by their tasks."""
+
+    def rejected(self, times_ns: Mapping[str, float]) -> Collection[str]:
+        """The tasks not to search, by the times of defaults."""
+        ...
+
+    def views(self, times_ns: Mapping[str, float]) -> tuple[WayView, ...]:
+        """The ways as a screen shows them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +109,7 @@ class Snapshot:
     eta_seconds: float | None
     spent: float  # share of the budget
     finished: bool = False
+    ways: tuple[WayView, ...] = ()
 
     @property
     def timed(self) -> int:
@@ -92,9 +119,14 @@ class Snapshot:
     @property
     def default_ns(self) -> float:
         """The defaults of all calls together."""
-        return sum(t.default_ns * t.calls for t in self.tasks if t.default_ns < float("inf"))
+        return sum(t.default_ns * t.calls for t in self._own if t.default_ns < float("inf"))
 
     @property
     def best_ns(self) -> float:
         """The best of all calls together."""
-        return sum(t.best_ns * t.calls for t in self.tasks if t.best_ns < float("inf"))
+        return sum(t.best_ns * t.calls for t in self._own if t.best_ns < float("inf"))
+
+    @property
+    def _own(self) -> list[TaskView]:
+        """What a run does as long as no other way is taken."""
+        return [t for t in self.tasks if not t.is_alternative]

@@ -52,6 +52,7 @@ class TaskSearch:
         self.task, self.calls, self.machines = task, calls, machines
         self.options, self.model = options, model
         self.key = task.key
+        self.is_alternative = False  # see `Weighted`
         self.problem = Problem(families(task), random)
         self.searcher = SEARCHERS[options.search](self.problem)
         self.course = Course(0.0)
@@ -118,7 +119,6 @@ class TaskSearch:
 
     def view(self, total_ns: float) -> TaskView:
         """The task as a screen shows it."""
-        speedup = max(1.0, self.best.speedup) if self.best else 1.0
         status = "waiting" if not self.course.best else "improving"
         if self.course.exhausted:
             status = self.problem_text or "exhausted"
@@ -131,10 +131,20 @@ class TaskSearch:
             share=self.course.weight_ns / total_ns,
             trials=len(self.trials),
             default_ns=self.default_ns,
-            best_ns=self.default_ns / speedup,
+            best_ns=self.best_ns,
             flatness=self.course.flatness,
             status=status,
+            is_alternative=self.is_alternative,
         )
+
+    @property
+    def best_ns(self) -> float:
+        """The time of a call with the best schedule so far."""
+        return self.default_ns / (max(1.0, self.best.speedup) if self.best else 1.0)
+
+    def rest(self, reason: str) -> None:
+        """Search no more."""
+        self._give_up(reason)
 
     @property
     def is_promising(self) -> bool:

@@ -14,7 +14,7 @@ from dlc.autotune.cost_models import begin_model
 from dlc.autotune.job import Job, Reply
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Choice, Trial
-from dlc.autotune.session import Machines, Options, Snapshot, Weighted
+from dlc.autotune.session import Machines, Options, Snapshot, Ways, Weighted
 from dlc.autotune.task_scheduler import next_task
 from dlc.autotune.task_search import TaskSearch
 
@@ -44,11 +44,13 @@ class Tuner:
         options: Options | None = None,
         *,
         model: CostModel | None = None,
+        ways: Ways | None = None,
         on_update: Callable[[Snapshot], None] | None = None,
     ) -> None:
         self.options = options or Options()
         self.log, self.machines = log, machines
         self.model = model or self._begin_model(tasks)
+        self.ways = ways
         self.on_update = on_update or (lambda _: None)
         self.began = time.monotonic()
         self.trials = 0
@@ -60,6 +62,8 @@ class Tuner:
             TaskSearch(w.task, w.calls, machines, self.options, self.model, Random(random.random()))
             for w in tasks
         ]
+        for search, weighted in zip(self.searches, tasks, strict=True):
+            search.is_alternative = weighted.is_alternative
         self.resumed = 0
         if self.options.resume:
             self.resumed = sum(s.resume(log.trials(s.key)) for s in self.searches)
@@ -79,7 +83,8 @@ class Tuner:
 
     def snapshot(self) -> Snapshot:
         """The session as it is now."""
-        total = sum(s.course.weight_ns for s in self.searches) or 1.0
+        own = (s.course.weight_ns for s in self.searches if not s.is_alternative)
+        total = sum(own) or 1.0
         seconds = time.monotonic() - self.began
         spent = self.options.budget.share_spent(seconds, self.trials)
         correlations = [s.correlation for s in self.searches if s.correlation is not None]
@@ -92,7 +97,13 @@ class Tuner:
             correlation=sum(correlations) / len(correlations) if correlations else None,
             eta_seconds=seconds * (1 - spent) / spent if spent > 0 else None,
             spent=spent,
+            ways=self.ways.views(self.times_ns) if self.ways else (),
         )
+
+    @property
+    def times_ns(self) -> dict[str, float]:
+        """By task the time of a call with the best schedule so far."""
+        return {s.key: s.best_ns for s in self.searches}
 
     def _prepare(self) -> None:
         """Build and time what candidates are compared with; this gives the tasks their weights."""
@@ -105,6 +116,11 @@ class Tuner:
         for number, search in enumerate(self.searches):
             parts = range(number * each, (number + 1) * each)
             self._time_default(search, [built[part] for part in parts])
+        if self.ways is not None:
+            rejected = self.ways.rejected({s.key: s.default_ns for s in self.searches})
+            for search in self.searches:
+                if search.key in rejected and not search.problem_text:
+                    search.rest("of a slower way")
         if self.options.transfer:
             self.model.fit(self.samples)
 

@@ -15,13 +15,15 @@ from typer.core import TyperGroup
 from dlc.cli.argument import parse_dims, parse_shapes, parse_sizes
 from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOption
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
+from dlc.core.count import show_count
 from dlc.core.errors import LimitError, UserError
 from dlc.core.precision import check_precision
 from dlc.core.staging import writing
 
 if TYPE_CHECKING:
     from dlc.autotune.session import Machines, Options, Snapshot
-    from dlc.tune_model import Plan, TuneReport
+    from dlc.tune_model import TuneReport
+    from dlc.tune_plan import Plan
 
 PROGRESS = ("rich", "plain", "jsonl", "none")
 INTERRUPTED = 130
@@ -96,8 +98,12 @@ def tune_models(
         bool,
         typer.Option("--in-model/--no-in-model", help="Race the whole model before keeping."),
     ] = True,
+    graph: Annotated[
+        bool,
+        typer.Option("--graph/--no-graph", help="Look for faster ways through the graph, too."),
+    ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list the tasks and their spaces.")
+        bool, typer.Option("--dry-run", help="Only list the tasks, their spaces and the forks.")
     ] = False,
     progress: Annotated[
         str | None, typer.Option("--progress", help=", ".join(PROGRESS) + ".")
@@ -116,7 +122,7 @@ def tune_models(
     }
     options = _options(budget, search, cost_model, cache, seed, resume)
     if dry_run:
-        from dlc.tune_model import plan_tuning
+        from dlc.tune_plan import plan_tuning
 
         _show_plan(plan_tuning(models, target, **given), options, as_json=as_json)  # type: ignore[arg-type]
         return
@@ -132,6 +138,7 @@ def tune_models(
             options=options,
             machines=_machines(runner or [], jobs),
             in_model=in_model,
+            graph=graph,
             on_update=on_update,
             **given,  # type: ignore[arg-type]
         )
@@ -182,7 +189,8 @@ def write_report(
 
     with TuningLog(log, read_only=True) as opened:
         found = summarize(opened)
-        html = render_report(found, f"dlc tune: {log.name}", opened.corrupt)
+        decisions = list(opened.decisions())
+        html = render_report(found, f"dlc tune: {log.name}", opened.corrupt, decisions)
     path = out or log.with_suffix(".html")
     with writing(path):
         path.write_text(html, encoding="utf-8")
@@ -264,8 +272,10 @@ def _show_plan(plan: Plan, options: Options, *, as_json: bool) -> None:
         task = weighted.task
         sizes = {family.name: len(family.space) for family in families(task)}
         rows.append({"task": task.name, "key": task.key, "calls": weighted.calls, "space": sizes})
+    forks = _forks(plan)
     if as_json:
-        print_json("dlc.tune_plan/1", {"tasks": rows, "budget": str(options.budget)})
+        document = {"tasks": rows, "forks": forks, "budget": str(options.budget)}
+        print_json("dlc.tune_plan/1", document)
         return
     shown = table("task", "calls", "candidates", "families", left=("task", "families"))
     for row in rows:
@@ -273,8 +283,41 @@ def _show_plan(plan: Plan, options: Options, *, as_json: bool) -> None:
         known = ", ".join(spaces) or "no choice"
         shown.add_row(row["task"], str(row["calls"]), f"{sum(spaces.values()):,}", known)
     stdout().print(shown)
+    if forks:
+        shown = table(
+            "fork", "met", "default", "other ways", left=("fork", "default", "other ways")
+        )
+        for fork in forks:
+            others = ", ".join(_promise(o) for o in fork["others"])
+            shown.add_row(fork["fork"], str(fork["met"]), fork["default"], others)
+        stdout().print(shown)
     count = sum(bool(row["space"]) for row in rows)
     stdout().print(f"{count} of {len(rows)} tasks to tune · budget {options.budget}")
+
+
+def _forks(plan: Plan) -> list[dict[str, Any]]:
+    """The decisions of the graph, with the ways that are not taken, those worth a try first."""
+    from dlc.tune_graph import forks_of, promised_cycles
+
+    found = []
+    for fork, met in forks_of(plan.models).items():
+        taken = plan.ways.option(fork)
+        others = [
+            {"way": o, "cycles": fork.cycles_of(o), "tried": promised_cycles(fork, o, taken) > 0}
+            for o in fork.options
+            if o != taken
+        ]
+        found.append(
+            {"fork": fork.name, "key": fork.key, "met": met, "default": fork.default,
+             "taken": taken, "cycles": fork.cycles_of(taken), "others": others}
+        )  # fmt: skip
+    return sorted(found, key=lambda f: -f["met"] * (f["cycles"] or 0.0))
+
+
+def _promise(other: dict[str, Any]) -> str:
+    """A way, and whether the model of costs leaves it a chance."""
+    way: str = other["way"]
+    return way if other["tried"] else f"{way} (no chance)"
 
 
 def _show_report(report: TuneReport, *, in_model: bool, as_json: bool) -> None:
@@ -285,6 +328,9 @@ def _show_report(report: TuneReport, *, in_model: bool, as_json: bool) -> None:
         document = snapshot_json(snapshot) | {
             "log": str(report.log),
             "kept": len(report.choices),
+            "ways": {
+                d.fork.name: {"way": d.option, "over": d.fork.default} for d in report.ways.values()
+            },
             "found": report.found,
             "rejected": report.rejected,
             "model_speedup": report.model_speedup,
@@ -301,6 +347,10 @@ def _show_report(report: TuneReport, *, in_model: bool, as_json: bool) -> None:
         return
     kept = f", kept in {report.log}" if not report.unwritten else ""
     console.print(f"{snapshot.trials} trials in {took}{kept}", soft_wrap=True)
+    for way in snapshot.ways:
+        if way.status in ("won", "lost"):
+            told = f"{way.name}: '{way.option}' {way.status} against '{way.default}'"
+            console.print(told, soft_wrap=True)
     console.print(_verdict(report, in_model=in_model), soft_wrap=True)
 
 
@@ -310,9 +360,11 @@ def _verdict(report: TuneReport, *, in_model: bool) -> str:
     if not in_model:
         alone = f"{report.rejected} won alone, but no whole model was raced"
     dropped = f" ({alone})" if report.rejected else ""
-    if not report.choices:
+    if not report.choices and not report.ways:
         return f"Nothing beats the defaults for sure{dropped}; builds go on using them."
-    now = f"{len(report.choices)} kernels are faster: the model by {report.model_speedup:.2f}×"
+    kept = [show_count(len(report.choices), "kernel")] if report.choices else []
+    kept += [f"{show_count(len(report.ways), 'way')} through the graph"] if report.ways else []
+    now = f"with {' and '.join(kept)} the model is {report.model_speedup:.2f}× as fast"
     if not report.found:
         return f"Nothing new is better for sure{dropped}; as found before, {now}."
-    return f"{now}{dropped}. dlc build uses them."
+    return f"{now[0].upper()}{now[1:]}{dropped}. dlc build uses them."

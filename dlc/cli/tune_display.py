@@ -50,6 +50,8 @@ def _print_plain(console: Console, snapshot: Snapshot) -> None:
     console.print(plain_line(snapshot), soft_wrap=True)
     if snapshot.finished:
         console.print(_table(snapshot))
+        if snapshot.ways:
+            console.print(_ways(snapshot))
 
 
 def plain_line(snapshot: Snapshot) -> str:
@@ -93,6 +95,8 @@ class _Screen:
         lines: list[RenderableType] = [Text(head), _table(snapshot)]
         if hidden > 0:
             lines.append(Text(f"… and {hidden} more tasks", style="dim"))
+        if snapshot.ways:
+            lines.append(_ways(snapshot))
         return Group(*lines, Text(self._progress(snapshot)), Text(self._model(snapshot)))
 
     def _progress(self, snapshot: Snapshot) -> str:
@@ -132,6 +136,15 @@ def _table(snapshot: Snapshot) -> Table:
     return shown
 
 
+def _ways(snapshot: Snapshot) -> Table:
+    """Ways through the graph, those whose kernels are the fastest first."""
+    shown = table("way", "instead of", "speed-up", "status", left=("way", "instead of", "status"))
+    for view in sorted(snapshot.ways, key=lambda w: -(w.speedup or 0.0))[:_MAX_ROWS]:
+        gain = f"{view.speedup:.2f}×" if view.speedup is not None else ""
+        shown.add_row(f"{view.name}: {view.option}", view.default, gain, view.status)
+    return shown
+
+
 def bar(share: float, width: int = 8) -> str:
     """A share of 1 as blocks, in eighths of a character."""
     eighths = round(share * width * 8)
@@ -149,6 +162,8 @@ def _row(view: TaskView) -> tuple[str, ...]:
     best = show_seconds(view.best_ns / 1e9) if known else ""
     share = f"{view.share:.1%}" if known else ""
     status = f"{bar(view.flatness)} {view.status}"
+    if view.is_alternative:
+        status += " (of another way)"
     return view.name, share, f"{view.trials:,}", best, gain, status
 
 

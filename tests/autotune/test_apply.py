@@ -21,7 +21,7 @@ from dlc.core.errors import UserError
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitive import steps_to_json
 from dlc.schedule.text import parse_func
-from dlc.tune_model import plan_tuning
+from dlc.tune_plan import plan_tuning
 from tests.autotune import examples
 from tests.cli.models import perceptron
 

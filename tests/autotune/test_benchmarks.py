@@ -17,7 +17,7 @@ from dlc.autotune.design import families
 from dlc.autotune.nest import nest_hash
 from dlc.autotune.session import Machines, Options, Weighted
 from dlc.schedule.primitive import steps_to_json
-from dlc.tune_model import plan_tuning
+from dlc.tune_plan import plan_tuning
 from tests.autotune.landscape import Landscape
 
 TARGET = "llvm -mcpu=haswell -num-cores=2"

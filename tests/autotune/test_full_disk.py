@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dlc import tune_model, tune_race
+from dlc import tune_race
 from dlc.autotune.log import TuningLog
 from dlc.core.errors import CodegenError
+from dlc.tune_plan import plan_tuning
 from tests.autotune import examples
 from tests.cli.models import perceptron
 
@@ -68,7 +69,7 @@ def test_a_model_that_cannot_be_built_for_its_race_is_not_the_end(monkeypatch, c
         raise error or CodegenError(stage="the linker", unit="m", reason="no space left")
 
     monkeypatch.setattr(tune_race, "assemble", build)
-    plan = tune_model.plan_tuning([perceptron()], dims={"batch": 32})
+    plan = plan_tuning([perceptron()], dims={"batch": 32})
     choice = examples.choice(plan.tasks[0].task)
     racers = tune_race.Racers(plan.models, plan.sizes, {})
     assert tune_race.keep_winners(racers, {choice.task: choice}, {}, None) == ({}, 1.0)

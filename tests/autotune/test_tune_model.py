@@ -19,7 +19,7 @@ from dlc.schedule.loop import Buffer
 from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, Program, SizeVar
 from dlc.te.expr import Load, Var, index
 from dlc.te.types import TensorType
-from dlc.tune_model import extract_tasks, plan_tuning
+from dlc.tune_plan import extract_tasks, plan_tuning
 from dlc.tune_race import Racers, Races, keep_winners
 from tests.autotune import examples
 from tests.autotune.test_apply import choice_for
@@ -146,15 +146,23 @@ def test_a_session_that_finds_nothing_takes_nothing_back(monkeypatch, tmp_path):
         for in_model in (True, False):
             for found in ({}, {task.key: incumbent}, {task.key: lost}):
                 outcome = Outcome(found)
-                verdict = tune_model._judge(plan, outcome, log, None, in_model=in_model)
+                verdict = tune_model._judge(
+                    plan, tune_model._Found(outcome), log, None, in_model=in_model
+                )
                 assert (dict(verdict.choices), verdict.found) == ({task.key: incumbent}, 0)
                 assert verdict.rejected == (found == {task.key: lost})
                 assert verdict.speedup == 1.25
                 assert log.choices() == {task.key: incumbent}
         log.add_choice(replace(incumbent, default_nest="another", made_at=1.0))
-        verdict = tune_model._judge(plan, Outcome({task.key: lost}), log, None, in_model=True)
+        verdict = tune_model._judge(
+            plan, tune_model._Found(Outcome({task.key: lost})), log, None, in_model=True
+        )
         assert (dict(verdict.choices), verdict.rejected) == ({}, 1)  # it holds no longer
         assert lost in all_choices(log)
+
+
+def judge(plan, outcome, log, **options):
+    return tune_model._judge(plan, tune_model._Found(outcome), log, None, **options)
 
 
 def all_choices(log):
@@ -178,7 +186,7 @@ def test_ctrl_c_while_a_model_is_raced_keeps_the_log_as_it_was(monkeypatch, tmp_
     monkeypatch.setattr(tune_model, "keep_winners", interrupted)
     outcome = Outcome({choice.task: choice})
     with TuningLog(tmp_path / "log.db") as log:
-        verdict = tune_model._judge(plan, outcome, log, None, in_model=True)
+        verdict = judge(plan, outcome, log, in_model=True)
         assert (verdict.choices, outcome.interrupted, log.choices()) == ({}, True, {})
 
 

@@ -1,0 +1,141 @@
+"""What would be tuned: the kernels of models as tasks, and the decisions of their graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlc.autotune.session import Weighted
+from dlc.autotune.task import Task, make_task
+from dlc.core.errors import UserError
+from dlc.core.fork import Choices
+from dlc.core.target import Target
+from dlc.core.target_parse import parse_target
+from dlc.lowering import Lowered, lower_model
+from dlc.schedule.interpret import evaluate_size
+from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, HostStmt, Program, SizeVar
+from dlc.te.expr import Expr
+from dlc.te.transform import loads
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from dlc.core.precision import Precision
+    from dlc.frontend.onnx.interface import Dim
+    from dlc.frontend.onnx.structure import Structure
+
+    Model = str | Path | bytes | ModelProto
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be tuned: tasks with how often a run does them, and the models they come from."""
+
+    tasks: tuple[Weighted, ...]
+    models: tuple[Lowered, ...] = field(repr=False)
+    sizes: Mapping[str, int]
+    ways: Choices = field(default_factory=Choices, repr=False)  # that the models take
+
+
+def plan_tuning(
+    models: Sequence[Model],
+    target: str | Target = "native",
+    *,
+    dims: Mapping[str, Dim] | None = None,
+    shapes: Mapping[str, Structure] | None = None,
+    precision: Precision = "highest",
+    only: str = "",
+    at: Mapping[str, int] | None = None,
+    ways: Choices | None = None,
+) -> Plan:
+    """The tasks of models. An open size is measured as `at` says, else at its least value or 1.
+
+    The models take the `ways` that are given, and tell which other ones there are.
+
+    Raises:
+        ModelError: a model cannot be read or compiled.
+        UserError: no kernel's name contains `only`; `at` names no open size, or a value beyond it.
+    """
+    machine = parse_target(target) if isinstance(target, str) else target
+    lowered = [
+        lower_model(
+            m, machine, dims=dims, shapes=shapes, precision=precision, choices=ways,
+            lists_forks=True,
+        )
+        for m in models
+    ]  # fmt: skip
+    found: dict[str, Weighted] = {}
+    sizes: dict[str, int] = {}
+    for model in lowered:
+        known = model.imported.interface.sizes
+        values = {
+            s.name: _measured_at(s, known.get(s.name, s.name), at or {})
+            for s in model.program.sizes
+        }
+        sizes |= {known.get(name, name): value for name, value in values.items()}
+        for task, calls in weigh_tasks(model, sizes):
+            before = found.get(task.key)
+            found[task.key] = Weighted(task, calls + (before.calls if before else 0))
+    if unknown := [name for name in at or {} if name not in sizes]:
+        hint = f"open are {', '.join(sizes)}" if sizes else "no size is open"
+        raise UserError(detail=f"there is no open size '{unknown[0]}' to measure at", hint=hint)
+    tasks = tuple(w for w in found.values() if only in w.task.name)
+    if not tasks:
+        names = ", ".join(sorted({w.task.name for w in found.values()}))
+        hint = f"the kernels are {names}" if names else "the model has no kernels"
+        raise UserError(detail=f"there is no task '{only}'", hint=hint)
+    return Plan(tasks, tuple(lowered), sizes, ways or Choices())
+
+
+def weigh_tasks(model: Lowered, sizes: Mapping[str, int]) -> list[tuple[Task, int]]:
+    """The kernels of a model, each with how often a run calls it; `sizes` by the model's names."""
+    known = model.imported.interface.sizes
+    values = {s.name: sizes[known.get(s.name, s.name)] for s in model.program.sizes}
+    return extract_tasks(model.program, model.target, values)
+
+
+def _measured_at(size: SizeVar, name: str, at: Mapping[str, int]) -> int:
+    """The value that stands for an open size."""
+    value = at.get(name, max(1, size.minimum))
+    if value < size.minimum or (size.maximum is not None and value > size.maximum):
+        most = f" to {size.maximum}" if size.maximum is not None else " on"
+        raise UserError(detail=f"'{name}' cannot be {value}: it is open from {size.minimum}{most}")
+    return value
+
+
+def extract_tasks(
+    program: Program, target: Target, sizes: Mapping[str, int]
+) -> list[tuple[Task, int]]:
+    """The kernels of a program, each with how often a run calls it at some sizes."""
+    calls: dict[str, int] = {}
+    measured_at: dict[str, dict[str, int]] = {}
+    kernels = {kernel.name: kernel for kernel in program.kernels}
+
+    def visit(body: Iterable[HostStmt], values: dict[str, int], times: int) -> None:
+        for stmt in body:
+            match stmt:
+                case CallKernel(name, given, _):
+                    calls[name] = calls.get(name, 0) + times
+                    pairs = zip(kernels[name].sizes, given, strict=True)
+                    own = {s: _value(e, values) for s, e in pairs}
+                    measured_at.setdefault(name, own)
+                case HostIf(_, then, other):
+                    visit(then, values, times)
+                    visit(other, values, times)
+                case HostLoop(var, extent, inner):
+                    count = max(0, _value(extent, values))
+                    visit(inner, {**values, var: 0}, times * count)
+                case BindSize(name, value, _):
+                    values[name] = max(0, _value(value, values))
+                case _:
+                    pass
+
+    visit(program.body, dict(sizes), 1)
+    return [(make_task(kernels[n], target, measured_at[n]), count) for n, count in calls.items()]
+
+
+def _value(size: Expr, values: Mapping[str, int]) -> int:
+    """A size; 1 where only the data tells it."""
+    return 1 if any(True for _ in loads(size)) else evaluate_size(size, values)
