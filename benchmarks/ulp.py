@@ -1,11 +1,11 @@
 """How many units in the last place is each float32 function of one operand off, at most?
 
-Run: python benchmarks/ulp.py [--stride 997] [--only Exp,Log] [--markdown docs/accuracy.md]
+Run: python benchmarks/ulp.py [--stride 997] [--only Exp,Log] [--alone] [--markdown FILE]
 
 Every float32 in a function's range is tried, or every `--stride`-th: with 1 all of them, which
 takes minutes each. The exact value is computed in float64 by other formulas. onnxruntime is
-measured on the same values. Three functions of many operands follow, by the error that is usual for
-each. Exits with 1 where an aim is missed.
+measured on the same values, but for `--alone`. Three functions of many operands follow, by the
+error that is usual for each. Exits with 1 where an aim is missed.
 """
 
 from __future__ import annotations
@@ -182,11 +182,11 @@ def measure_halves(function: Function) -> tuple[float, float]:
     return errors[0], errors[1]
 
 
-def measure(function: Function, stride: int) -> tuple[Worst, Worst]:
+def measure(function: Function, stride: int, alone: bool = False) -> tuple[Worst, Worst]:
     """The errors of dlc and of onnxruntime; those of the latter stay 0 where it is not there."""
     model = node_model(function.op, [("x", ["n"])])
     module = dlc.compile(model)
-    peer = _peer(model)
+    peer = None if alone else _peer(model)
     ours, theirs = Worst(), Worst()
     for x in values(function.low, function.high, stride):
         exact = function.exact(x.astype(np.float64))
@@ -252,6 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure the accuracy of float32 functions.")
     parser.add_argument("--stride", type=int, default=997)
     parser.add_argument("--only", default="", help="functions, with commas")
+    parser.add_argument("--alone", action="store_true", help="without onnxruntime")
     parser.add_argument("--markdown", type=Path)
     args = parser.parse_args(arguments)
     chosen = [f for f in FUNCTIONS if not args.only or f.op in args.only.split(",")]
@@ -260,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines = [HEAD.format(stride=every, stride_number=args.stride)]
     print(lines[0], end="")
     for function in chosen:
-        ours, theirs = measure(function, args.stride)
+        ours, theirs = measure(function, args.stride, args.alone)
         bad = bool(function.aim) and not ours.ulp <= function.aim
         missed += [function.op] * bad
         span = f"{function.low:g} … {function.high:.3g}"

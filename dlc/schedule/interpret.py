@@ -213,6 +213,7 @@ def _prelude(seed: int) -> dict[str, Any]:
         "alloc": _alloc, "invoke": _invoke, "inf": np.float32(np.inf), "nan": np.float32(np.nan),
         "min": _extreme(min, np.minimum), "max": _extreme(max, np.maximum), "abs": abs,
         "exp": _through_f64(np.exp), "log": _through_f64(np.log), "sqrt": _through_f64(np.sqrt),
+        "log1p": _through_f64(np.log1p),
         "tanh": _through_f64(np.tanh), "erf": _through_f64(math.erf), "sin": _through_f64(np.sin),
         "normcdf": _through_f64(_normcdf), "normcdf_short": _through_f64(_normcdf),
         "sigmoid": _through_f64(lambda x: 1.0 / (1.0 + np.exp(-x))),

@@ -40,6 +40,7 @@ class UnOp(enum.StrEnum):
     ABS = "abs"
     EXP = "exp"
     LOG = "log"
+    LOG1P = "log1p"  # log(1 + x), with the digits that 1 + x loses
     SQRT = "sqrt"
     TANH = "tanh"
     ERF = "erf"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,11 +11,22 @@ import dlc
 from benchmarks import ulp
 
 WITH_AIM = [f for f in ulp.FUNCTIONS if f.aim]
+# Where 1 + exp(x) and exp(x) round the most: just above a power of two, the result just below one.
+HARD = [("Sigmoid", -4.1573), ("Softplus", -2.01637), ("Mish", -0.234165), ("Mish", -13.803)]
 
 
 @pytest.mark.parametrize("function", WITH_AIM, ids=lambda f: f.op)
 def test_a_function_is_as_accurate_as_it_should_be(function):
     worst = ulp.measure(function, 199_999)[0]
+    assert worst.count > 5000
+    assert worst.ulp <= function.aim, worst.at
+
+
+@pytest.mark.parametrize(("name", "near"), HARD)
+def test_a_function_is_accurate_where_that_is_hard(name, near):
+    (function,) = (f for f in WITH_AIM if f.op == name)
+    function = replace(function, low=near * (1 + 2**-9), high=near * (1 - 2**-9))
+    worst = ulp.measure(function, 1, alone=True)[0]
     assert worst.count > 5000
     assert worst.ulp <= function.aim, worst.at
 

@@ -269,6 +269,8 @@ DLC_FN float math_exp(float x) { return expf(x); }
 DLC_FN double math_exp(double x) { return exp(x); }
 DLC_FN float math_log(float x) { return logf(x); }
 DLC_FN double math_log(double x) { return log(x); }
+DLC_FN float math_log1p(float x) { return log1pf(x); }
+DLC_FN double math_log1p(double x) { return log1p(x); }
 DLC_FN float math_sqrt(float x) { return sqrtf(x); }
 DLC_FN double math_sqrt(double x) { return sqrt(x); }
 DLC_FN float math_tanh(float x) { return tanhf(x); }

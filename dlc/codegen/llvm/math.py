@@ -1,8 +1,9 @@
 """Elementary functions as IR: polynomials and bit operations, no library calls, no tables.
 
 Largest errors, measured in units in the last place (ULP) by tests/codegen/test_math.py: exp 0.9,
-log 0.8, sin and cos 1.5 (1.7 of f64 without FMA), sigmoid 1.8, erf and tanh 1.5, normcdf 3.6 (5 of
-f64; 4.5 and 10.5 without FMA), pow 0.6 (1.1 of f64). All hold for all arguments.
+log 0.8, log1p 0.9, sin and cos 1.5 (1.7 of f64 without FMA), sigmoid 1.7 (2 without FMA), erf and
+tanh 1.5, normcdf 3.6 (5 of f64; 4.5 and 10.5 without FMA), pow 0.6 (1.1 of f64). All hold for all
+arguments.
 
 Source: the algorithms are those of fdlibm (https://www.netlib.org/fdlibm/): argument reduction by
 Cody and Waite, log by way of s = f / (2 + f) in f64; for large angles see `far_angle.py`. The
@@ -53,6 +54,7 @@ class Math:
         emit: dict[UnOp, Callable[[Val], Val]] = {
             UnOp.EXP: self.exp,
             UnOp.LOG: self.log,
+            UnOp.LOG1P: self.log1p,
             UnOp.TANH: self.tanh,
             UnOp.SIGMOID: self.sigmoid,
             UnOp.ERF: self.erf,
@@ -82,8 +84,8 @@ class Math:
 
     # exp and what is made of it.
 
-    def _exp_parts(self, x: Val) -> tuple[Val, Val, Val, Val]:
-        """`n`, its integer, `r` and `exp(r) - 1 - r`, where x = n * log(2) + r."""
+    def _exp_parts(self, x: Val) -> tuple[Val, Val, Val]:
+        """`n`, its integer and exp(r) - 1, where x = n * log(2) + r."""
         a, elem = self.arith, x.elem
         rounder = self._const(ROUNDER[elem], x)
         shifted = a.fma(x, self._const(1 / math.log(2), x), rounder)
@@ -95,7 +97,7 @@ class Math:
         tail = a.op("fmul", a.op("fmul", r, r), self.polynomial(r, table))
         integer = a.convert("bitcast", shifted, INTEGER[elem])
         start = a.convert("bitcast", rounder, INTEGER[elem])
-        return n, a.op("sub", integer, start), r, tail
+        return n, a.op("sub", integer, start), a.op("fadd", r, tail)
 
     def _power_of_two(self, n: Val, elem: str) -> Val:
         """2**n as a float, for an integer n within the range of normal exponents."""
@@ -103,19 +105,19 @@ class Math:
         biased = a.op("add", n, a.const(BIAS[elem], n))
         return a.convert("bitcast", a.op("shl", biased, a.const(MANTISSA_BITS[elem], n)), elem)
 
-    def _scale(self, x: Val, n: Val, integer: Val, gone: Val) -> Val:
-        """x * 2**n, rounded once, also where the result is denormal or infinite; 0 where `gone`.
+    def _scale(self, x: Val, n: Val, integer: Val, kept: Val) -> Val:
+        """x * 2**n, rounded once, also where the result is denormal or infinite; 0 if not `kept`.
 
         A product that underflows takes a hundred times as long as others, and all those that are
         masked out of a softmax would.
         """
         a = self.arith
         if self._has_scalef(x):
-            return self._scalef(x, n, gone)
+            return self._scalef(x, n, kept)
         first = a.op("ashr", integer, a.const(1, integer))
         second = self._power_of_two(a.op("sub", integer, first), x.elem)
         half = a.op("fmul", x, self._power_of_two(first, x.elem))
-        return a.op("fmul", half, a.select(gone, self._const(0.0, x), second))
+        return a.op("fmul", half, a.select(kept, second, self._const(0.0, x)))
 
     def _has_scalef(self, x: Val) -> bool:
         """Whether AVX-512's vscalef takes this many lanes."""
@@ -123,14 +125,13 @@ class Math:
         whole = bool(x.lanes) and x.lanes % SCALEF_LANES[x.elem] == 0
         return "avx512f" in target.features and self.arith.is_x86 and whole
 
-    def _scalef(self, x: Val, n: Val, gone: Val) -> Val:
+    def _scalef(self, x: Val, n: Val, kept: Val) -> Val:
         """The same by AVX-512's vscalef, one register at a time."""
         builder, width = self.arith.builder, SCALEF_LANES[x.elem]
         kind = type_of(x.elem, width)
         name = f"llvm.x86.avx512.mask.scalef.{'ps' if width == 16 else 'pd'}.512"
         mask = f"i{width}"
         builder.declarations.use(name, kind, f"{kind}, {kind}, {kind}, {mask}, i32")
-        kept = self.arith.op("xor", gone, self.arith.const(True, gone))
         parts = []
         for first in range(0, x.lanes, width):
             one, two, lanes = (self._lanes(v, first, width) for v in (x, n, kept))
@@ -173,27 +174,31 @@ class Math:
         bound = self._const(low, x)
         return self.arith.select(self.arith.test("fcmp ogt", bound, x), bound, x)
 
-    def exp(self, x: Val, rest: Val | None = None) -> Val:
+    def exp(self, x: Val, rest: Val | None = None, *, never_above_0: bool = False) -> Val:
         """The exponential function, of x and a rest that is smaller than its last place."""
         a = self.arith
         low, high = EXP_RANGE[x.elem]
-        gone = a.test("fcmp olt", x, self._const(low, x))
-        bounded = self._at_most(x, high)
+        kept = a.test("fcmp uge", x, self._const(low, x))
+        bounded = x if never_above_0 else self._at_most(x, high)
         if not self._has_scalef(x):  # which takes n as a float of any size
             bounded = self._at_least(bounded, low)
-        n, integer, r, tail = self._exp_parts(bounded)
-        more = a.op("fadd", r, tail)
+        n, integer, more = self._exp_parts(bounded)
         if rest is not None:
             more = a.op("fadd", more, a.fma(more, rest, rest))
-        return self._scale(a.op("fadd", self._const(1.0, x), more), n, integer, gone)
+        return self._scale(a.op("fadd", self._const(1.0, x), more), n, integer, kept)
 
     def sigmoid(self, x: Val) -> Val:
-        """1 / (1 + exp(-x)), by way of exp(-|x|), which cannot overflow."""
-        a = self.arith
-        z = self.exp(a.neg(a.call("fabs", x)))
-        one = self._const(1.0, x)
+        """1 / (1 + exp(-x)), by way of z = exp(-|x|), which cannot overflow.
+
+        Above 0 that is y = d / (1 + z) with d = 1, below with d = z. The quotient is off by what
+        1 + z and the division lose by rounding; d - z y is y again, but off by z times as much.
+        """
+        a, one = self.arith, self._const(1.0, x)
+        z = self.exp(a.neg(a.call("fabs", x)), never_above_0=True)
         below = a.test("fcmp olt", x, self._const(0.0, x))
-        return a.op("fdiv", a.select(below, z, one), a.op("fadd", one, z))
+        dividend = a.select(below, z, one)
+        quotient = a.op("fdiv", dividend, a.op("fadd", one, z))
+        return a.fma(a.neg(quotient), z, dividend)
 
     def tanh(self, x: Val) -> Val:
         """A polynomial near 0, else 1 - 2 e / (1 + e) with e = exp(-2 |x|), and x's sign."""
@@ -202,9 +207,9 @@ class Math:
         z = a.op("fmul", y, y)
         table = coefficients.TANH_F32 if x.elem == "float" else coefficients.TANH_F64
         near = a.fma(a.op("fmul", y, z), self.polynomial(z, table), y)
-        _, integer, r, tail = self._exp_parts(a.op("fmul", y, a.neg(two)))
+        _, integer, more = self._exp_parts(a.op("fmul", y, a.neg(two)))
         power = self._power_of_two(integer, x.elem)
-        e = a.fma(power, a.op("fadd", r, tail), power)
+        e = a.fma(power, more, power)
         twice = a.op("fdiv", a.op("fmul", e, two), a.op("fadd", one, e))
         close = a.test("fcmp olt", y, self._const(0.55, x))
         return a.call("copysign", a.select(close, near, a.op("fsub", one, twice)), x)
@@ -218,9 +223,9 @@ class Math:
         table = (near_table[0] - 1.0, *near_table[1:])
         near = a.fma(x, self.polynomial(a.op("fmul", x, x), table), x)
         y = self._at_most(size, ERF_LIMIT[x.elem])
-        _, integer, r, tail = self._exp_parts(self.polynomial(y, far_table))
+        _, integer, more = self._exp_parts(self.polynomial(y, far_table))
         one = self._const(1.0, x)
-        total = a.op("fadd", one, a.op("fadd", r, tail))
+        total = a.op("fadd", one, more)
         far = a.fma(a.neg(total), self._power_of_two(integer, x.elem), one)
         far = a.call("copysign", far, x)
         return a.select(a.test("fcmp olt", size, one), near, far)
@@ -240,8 +245,8 @@ class Math:
         y = self._at_most(size, limit)
         square, lost = self._square(y)
         minus_half = a.neg(half)
-        n, integer, r, tail = self._exp_parts(a.op("fmul", square, minus_half))
-        total = a.op("fadd", one, a.op("fadd", r, tail))
+        n, integer, more = self._exp_parts(a.op("fmul", square, minus_half))
+        total = a.op("fadd", one, more)
         total = a.fma(a.op("fmul", total, minus_half), lost, total)
         slope = self._const(coefficients.NORMCDF_SLOPE[x.elem], x)
         divisor = a.fma(y, slope, one)
@@ -251,8 +256,8 @@ class Math:
         table = coefficients.NORMCDF_F32 if x.elem == "float" else coefficients.NORMCDF_F64
         ratio = a.op("fmul", t, self.polynomial(t, table))
         ratio = a.fma(a.op("fmul", ratio, self._const(2.0, x)), off, ratio)
-        gone = a.test("fcmp olt", self._const(limit, x), size)
-        below = self._scale(a.op("fmul", total, ratio), n, integer, gone)
+        kept = a.test("fcmp uge", self._const(limit, x), size)
+        below = self._scale(a.op("fmul", total, ratio), n, integer, kept)
         return a.select(a.test("fcmp olt", x, self._const(0.0, x)), below, a.op("fsub", one, below))
 
     def _square(self, y: Val) -> tuple[Val, Val]:
@@ -276,25 +281,40 @@ class Math:
 
     # log.
 
-    def log(self, x: Val) -> Val:
-        """The natural logarithm."""
+    def log(self, x: Val, rest: Val | None = None) -> Val:
+        """The natural logarithm, of x and a rest that is smaller than its last place."""
         a = self.arith
-        found = self._log_positive(x)
+        found = self._log_positive(x, rest)
         zero, infinity = self._const(0.0, x), self._const(math.inf, x)
         found = a.select(a.test("fcmp oeq", x, zero), self._const(-math.inf, x), found)
         found = a.select(a.test("fcmp olt", x, zero), self._const(math.nan, x), found)
         # infinity and NaN are their own logarithms
         return a.select(a.test("fcmp ult", x, infinity), self._keep_nan(x, found), x)
 
+    def log1p(self, x: Val) -> Val:
+        """log(1 + x), with what the sum loses by rounding; -0 stays.
+
+        Source: the rest of a sum is that of D. E. Knuth, The Art of Computer Programming 2,
+        4.2.2, theorem B.
+        """
+        a, one = self.arith, self._const(1.0, x)
+        total = a.op("fadd", one, x)
+        added = a.op("fsub", total, one)
+        rest = a.op("fsub", one, a.op("fsub", total, added))
+        rest = a.op("fadd", rest, a.op("fsub", x, added))
+        return a.call("copysign", self.log(total, rest), x)
+
     def _keep_nan(self, x: Val, found: Val) -> Val:
         return self.arith.select(self.arith.is_nan(x), x, found)
 
-    def _log_positive(self, x: Val) -> Val:
-        """log(x) for finite x above 0."""
+    def _log_positive(self, x: Val, rest: Val | None) -> Val:
+        """log(x + rest) for finite x above 0."""
         a, elem = self.arith, x.elem
         f, exponent = self.mantissa_and_exponent(x)
         half_square = a.op("fmul", a.op("fmul", f, f), self._const(0.5, x))
         tail = self._log_tail(f, half_square)
+        if rest is not None:
+            tail = a.op("fadd", tail, a.op("fdiv", rest, x))
         low = a.fma(exponent, self._const(LN2_LO[elem], x), tail)
         inner = a.op("fsub", f, a.op("fsub", half_square, low))
         return a.fma(exponent, self._const(LN2_HI[elem], x), inner)

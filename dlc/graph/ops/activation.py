@@ -16,15 +16,6 @@ from dlc.te.expr import Expr, UnOp, cast, const, maximum, minimum, select, unary
 from dlc.te.types import TensorType
 
 
-def log1p(e: Expr) -> Expr:
-    """log(1 + e) for e from 0 to 1, to the last digits even where u = 1 + e rounds to 1.
-
-    log(u) lacks what u lost by rounding, divided by u.
-    """
-    u = e + 1.0
-    return unary(UnOp.LOG, u) + (e - (u - 1.0)) / u
-
-
 def expm1(v: Expr) -> Expr:
     """exp(v) - 1 for v <= 0 without cancellation: 2 t / (1 - t) with t = tanh(v / 2)."""
     t = unary(UnOp.TANH, v * 0.5)
@@ -33,7 +24,7 @@ def expm1(v: Expr) -> Expr:
 
 def softplus(v: Expr) -> Expr:
     """log(1 + exp(v)), without overflow."""
-    return maximum(v, 0.0) + log1p(unary(UnOp.EXP, -unary(UnOp.ABS, v)))
+    return maximum(v, 0.0) + unary(UnOp.LOG1P, unary(UnOp.EXP, -unary(UnOp.ABS, v)))
 
 
 @op("relu", fuse=Fuse.ELEMENTWISE, onnx="Relu")
@@ -246,10 +237,17 @@ class Silu(Unary):
 
 @op("mish", fuse=Fuse.ELEMENTWISE, onnx="Mish")
 class Mish(Unary):
-    """x * tanh(log(1 + exp(x)))."""
+    """x * tanh(log(1 + exp(x))).
+
+    The tangent is w / (w + 2) with w = exp(x)**2 + 2 exp(x), which by e = exp(-|x|) cannot
+    overflow: above 0 both are multiplied by e**2.
+    """
 
     def formula(self, v: Expr) -> Expr:
-        return v * unary(UnOp.TANH, softplus(v))
+        e = unary(UnOp.EXP, -unary(UnOp.ABS, v))
+        square, twice, below = e * e, e * 2.0, v < 0.0
+        top = select(below, square + twice, twice + 1.0)
+        return v * (top / (top + select(below, 2.0, square * 2.0)))
 
     def exact(self, x: Array) -> Array:
         return x * np.tanh(np.logaddexp(x, 0.0))

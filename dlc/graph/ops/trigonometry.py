@@ -8,7 +8,6 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.op import Array, Fuse, op
-from dlc.graph.ops.activation import log1p
 from dlc.graph.ops.elementwise import Unary
 from dlc.te.expr import Expr, UnOp, const, select, unary
 
@@ -40,11 +39,6 @@ def atan(v: Expr) -> Expr:
         poly = poly * z + coefficient
     angle = start + (poly * z * x + x)
     return select(v < 0, -angle, angle)
-
-
-def _log1p(e: Expr) -> Expr:
-    """log(1 + e) for e >= 0, infinity included."""
-    return select(e < 1.0, log1p(e), unary(UnOp.LOG, e + 1.0))
 
 
 def _root(v: Expr) -> Expr:
@@ -90,7 +84,7 @@ class Asinh(Unary):
 
     def formula(self, v: Expr) -> Expr:
         size = unary(UnOp.ABS, v)
-        near = _log1p(size + v * v / (_root(v * v + 1.0) + 1.0))
+        near = unary(UnOp.LOG1P, size + v * v / (_root(v * v + 1.0) + 1.0))
         far = unary(UnOp.LOG, size) + math.log(2)  # where x^2 might overflow
         result = select(size < 1e9, near, far)
         return select(v < 0, -result, result)
@@ -105,7 +99,7 @@ class Acosh(Unary):
 
     def formula(self, v: Expr) -> Expr:
         t = v - 1.0
-        near = _log1p(t + _root(t * 2.0 + t * t))
+        near = unary(UnOp.LOG1P, t + _root(t * 2.0 + t * t))
         return select(v < 1e9, near, unary(UnOp.LOG, v) + math.log(2))
 
     def exact(self, x: Array) -> Array:
@@ -118,7 +112,7 @@ class Atanh(Unary):
 
     def formula(self, v: Expr) -> Expr:
         size = unary(UnOp.ABS, v)
-        result = _log1p(size * 2.0 / (1.0 - size)) * 0.5
+        result = unary(UnOp.LOG1P, size * 2.0 / (1.0 - size)) * 0.5
         return select(v < 0, -result, result)
 
     def exact(self, x: Array) -> Array:
