@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 
 import dlc.graph.ops  # noqa: F401  # declares the operators
+from benchmarks.ulp import ulps
 from dlc.codegen.cuda.emulate import FOLDER, Emulator
 from dlc.codegen.cuda.expr import MEMORY_TYPES
 from dlc.core.types import DType
+from dlc.graph.ops.activation import Sigmoid
 from dlc.graph.ops.fused import compose
 from dlc.graph.ops.nest import NestOp
 from dlc.schedule.lower import lower_tensors
 from dlc.te.tensor import placeholder
-from tests.codegen.gpu import Scheduled, check_emulated, schedule
-from tests.graph.op_case import Case
+from tests.codegen.gpu import Scheduled, check_emulated, emulate, schedule
+from tests.graph.op_case import Case, case
 from tests.graph.op_cases import CASES
 from tests.graph.test_ops import graph_of
 
@@ -68,6 +70,15 @@ def check(numbers: list[int]) -> None:
 
 def test_operators_are_right_on_the_emulator() -> None:
     check(FIRST)
+
+
+def test_a_sigmoid_is_rounded_little_and_has_denormals() -> None:
+    x = np.linspace(-4.17, -4.15, 9001).astype(np.float32)
+    x[-3:] = -95.0, np.inf, -np.inf
+    one = schedule(lowered(case(Sigmoid(), "f32[9001]")), "sigmoid")
+    (found,) = emulate(Emulator(one.kernels), one, {"in0": x}, {}, "forward").values()
+    exact = 1.0 / (1.0 + np.exp(-x.astype(np.float64)))
+    assert ulps(found, exact).max() < 1.5 + 0.1  # of this machine's expf, which is half an ULP off
 
 
 @pytest.mark.slow

@@ -295,7 +295,11 @@ DLC_FN double math_pow(double a, double b) { return pow(a, b); }
 DLC_FN float math_abs(float x) { return fabsf(x); }
 DLC_FN double math_abs(double x) { return fabs(x); }
 template <class T> DLC_FN T math_abs(T x) { return x < T(0) ? wrap_sub(T(0), x) : x; }
-DLC_FN float math_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+// By way of exp(-|x|), which cannot overflow; d - z y is y again, with less of its rounding.
+DLC_FN float math_sigmoid(float x) {
+  const float z = expf(-fabsf(x)), d = x < 0.0f ? z : 1.0f;
+  return fmaf(-(d / (1.0f + z)), z, d);
+}
 DLC_FN double math_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 DLC_FN float math_flush(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
 DLC_FN float math_tf32(float x) {
