@@ -9,7 +9,7 @@ arithmetic. Reshapes stay between groups: they rename memory and cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Fuse, Op
@@ -35,12 +35,21 @@ MAX_GROUP_NODES = 24
 MAX_REGION_NODES = 16
 
 
-def groups(graph: Graph) -> list[tuple[Node, ...]]:
+Decide = Callable[[Node, Sequence[Sequence[Node]]], int]
+"""How many of the regions that could join the group of a root do so."""
+
+
+def join_all(root: Node, regions: Sequence[Sequence[Node]]) -> int:
+    """The depth of fusion that is best as a rule: nothing is written that need not be."""
+    return len(regions)
+
+
+def groups(graph: Graph, depth: Decide = join_all) -> list[tuple[Node, ...]]:
     """Partition the nodes into kernels, each in execution order; see `is_free` for the rest.
 
     Views copied into their readers are part of several groups.
     """
-    return _Grouping(graph).run()
+    return _Grouping(graph, depth).run()
 
 
 _FREE = Reshape | BitCast | CheckedIndices | Empty | BindSizes | TextOp
@@ -54,8 +63,9 @@ def is_free(node: Node) -> bool:
 
 
 class _Grouping:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, depth: Decide) -> None:
         self.graph = graph
+        self.depth = depth
         self.position = {id(n): i for i, n in enumerate(graph.nodes)}
         self.outputs = set(graph.outputs)
         self.taken: set[int] = set()  # ids of nodes that are in a group
@@ -174,15 +184,22 @@ class _Grouping:
         return anchored and alone
 
     def _grow(self, root: Node) -> list[Node]:
-        members = [root]
-        self.taken.add(id(root))
+        regions = self._regions(root)
+        joined = regions[: self.depth(root, regions)]
+        members = [root, *(node for region in joined for node in region)]
+        self.taken.update(map(id, members))
+        return members
+
+    def _regions(self, root: Node) -> list[list[Node]]:
+        """What could join the group of a root, one region after the other."""
+        members, found = [root], list[list[Node]]()
         while len(members) < MAX_GROUP_NODES and self._may_continue(members[-1]):
             region = self._closed_region(members[-1].output, {id(m) for m in members})
             if region is None:
                 break
             members.extend(region)
-            self.taken.update(map(id, region))
-        return members
+            found.append(region)
+        return found
 
     def _may_continue(self, last: Node) -> bool:
         return len(last.outputs) == 1 and not isinstance(last.op, Insert)

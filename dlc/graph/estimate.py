@@ -1,0 +1,62 @@
+"""Rough times of graph nodes: by these ways of a decision are ordered before any is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from dlc.core.target import Target
+from dlc.graph.graph import Node, Value
+from dlc.graph.op import Fuse
+from dlc.te.expr import Const, Expr
+
+OPEN = 64  # what an open size is taken for
+FMA_SHARE = 0.8  # of the peak, that sums of products reach
+FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache, and to it
+CALL = 2000.0  # cycles that one more kernel costs, with the meeting of threads behind it
+
+
+def size_of(size: Expr) -> int:
+    """A size, or what an open one is taken for."""
+    return int(size.value) if isinstance(size, Const) else OPEN
+
+
+def elements(value: Value) -> int:
+    """How many elements a tensor has."""
+    return prod(map(size_of, value.type.shape))
+
+
+def bytes_of(values: Iterable[Value]) -> int:
+    """How many bytes tensors have together."""
+    return sum(elements(v) * v.type.dtype.size_bytes for v in values)
+
+
+def node_cycles(nodes: Iterable[Node], target: Target) -> float:
+    """The time of some nodes as one kernel, on one core: its arithmetic and its memory."""
+    members = list(nodes)
+    made = {v for n in members for v in n.outputs}
+    read = {v for n in members for v in n.inputs if v not in made}
+    operations = sum(_operations(node) for node in members)
+    memory = bytes_of([*read, *members[-1].outputs]) / FAR_BYTES
+    return operations / (2 * target.lanes(4) * FMA_SHARE) + memory + CALL
+
+
+def _operations(node: Node) -> float:
+    """Multiply-adds of a contraction, elements read or written by all else."""
+    written = sum(map(elements, node.outputs))
+    if node.op.fuse is not Fuse.ANCHOR or len(node.inputs) < 2:
+        return max([written, *map(elements, node.inputs)])
+    return written * _summands(node)
+
+
+def _summands(node: Node) -> float:
+    """How many products each result of a contraction is the sum of, about.
+
+    Weights of a convolution stand last, in blocks of columns with all summands of a column.
+    """
+    x, out = node.inputs[0].type, node.outputs[0].type
+    if x.shape[:-1] == out.shape[:-1]:
+        return size_of(x.shape[-1])  # a product of matrices
+    w = max(reversed(node.inputs[1:]), key=lambda v: v.type.rank)
+    columns = size_of(out.shape[-1]) * size_of(w.type.shape[0])
+    return max(1.0, elements(w) / max(1, columns))
