@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import llvmlite.binding as llvm
 
+from dlc.codegen.llvm.moving import MARK
 from dlc.core.errors import CodegenError
 from dlc.core.target import Target
 
@@ -24,15 +28,40 @@ def compile_ir(ir_text: str, target: Target, *, passes: bool = False) -> bytes:
         options = llvm.create_pipeline_tuning_options(speed_level=3)
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
-    found: bytes = machine.emit_object(module)
+    with _addresses(as_written=ir_text.startswith(MARK) and not passes):
+        found: bytes = machine.emit_object(module)
     return found
 
 
 def assembly(ir_text: str, target: Target) -> str:
     """The assembly text of a module, for people and for checks."""
     machine, module = _prepare(ir_text, target)
-    found: str = machine.emit_assembly(module)
+    with _addresses(as_written=ir_text.startswith(MARK)):
+        found: str = machine.emit_assembly(module)
     return found
+
+
+_switches = threading.Lock()
+
+
+@contextmanager
+def _addresses(*, as_written: bool) -> Iterator[None]:
+    """Have LLVM take addresses as they are written, or rewrite them as it does by itself.
+
+    Its switches belong to the whole process: they are only held while code is generated.
+    """
+    with _switches:
+        _switch_off(as_written)
+        try:
+            yield
+        finally:
+            _switch_off(False)
+
+
+def _switch_off(off: bool) -> None:
+    """Switch strength reduction and the sinking of addresses off, or on."""
+    for name in ("-disable-lsr", "-disable-cgp"):
+        llvm.set_option("dlc", f"{name}={int(off)}")
 
 
 @functools.cache
@@ -60,7 +89,16 @@ def _prepare(ir_text: str, target: Target) -> tuple[llvm.TargetMachine, llvm.Mod
         name = re.search(r"define hidden void @([\w.]+)", ir_text)
         unit = name.group(1) if name else "module"
         raise CodegenError(stage="LLVM", unit=unit, reason=str(error)) from error
+    if ir_text.startswith(MARK):
+        _drop_dead_code(machine, module)
     return machine, module
+
+
+def _drop_dead_code(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> None:
+    """Drop sums that nobody reads but their own loops, which strength reduction would drop."""
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_aggressive_dce_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
 
 
 def spills_in_hot_loops(asm: str) -> int:

@@ -15,6 +15,7 @@ from dlc.codegen.llvm.frame import Frame
 from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, phi_text
 from dlc.codegen.llvm.limit import limited
 from dlc.codegen.llvm.module import Module
+from dlc.codegen.llvm.moving import advance, is_innermost
 from dlc.codegen.llvm.storage import Storage, register_strides, strides_of
 from dlc.codegen.llvm.tiles import Tiles
 from dlc.codegen.llvm.usage import Usage, constant_extent
@@ -338,14 +339,14 @@ class Body:
         before = [registers.read(c) for c in chunks]
         label = loop.var if loop.var.isascii() else "loop"
         start, head = builder.current, builder.block(label)
-        inside, after = builder.block(f"{label}.body"), builder.block(f"{label}.end")
+        after = builder.block(f"{label}.end")
         if never_empty:
             builder.jump(head)
         else:
             builder.branch(builder.op(f"icmp slt {begin}, {end.ref}", "i1"), head, after)
-        head.end = f"br label %{inside.label}"
-        builder.enter(inside)
-        builder.open_level(head)
+        builder.enter(head)
+        moves = self.module.moves and is_innermost(loop)
+        builder.open_level(head, loop.var, begin if moves else None)
         counter = Val(builder.name(), "i64")
         self.indices.vars[loop.var] = (counter, len(builder.levels) - 1)
         current = [Val(builder.name(), v.elem, v.lanes) for v in before]
@@ -354,11 +355,9 @@ class Body:
         self._forget_stored(loop.body)
         self.stmt(loop.body)
         final = [registers.read(c) for c in chunks]
-        following = builder.fresh(f"add nuw nsw {counter}, 1", "i64")
-        again = builder.fresh(f"icmp slt {following}, {end.ref}", "i1")
         latch = builder.current
+        again = advance(builder, start, counter, begin, end, read=loop.var in self.indices.read)
         builder.branch(again, head, after)
-        head.phis.append(phi_text(counter.ref, counter, [(begin, start), (following, latch)]))
         for name, old, new in zip(current, before, final, strict=True):
             head.phis.append(phi_text(name.ref, name, [(old, start), (new, latch)]))
         builder.close_level()
@@ -389,6 +388,7 @@ class Body:
         for name, (value, _) in self.indices.vars.items():
             if name in self.module.func.sizes or name in names:
                 captured.append(value)
+                self.indices.read.add(name)
                 inner = body.captured(len(captured) - 1, value.elem)
                 body.indices.vars[name] = (inner, 0)
         for name, storage in self.memory.storage.items():

@@ -165,12 +165,16 @@ class Flattener:
             lane = rest.pop((Var(self.lane_var),), 0)
             if any(self.lane_var in free_vars(a) for atoms in rest for a in atoms):
                 lane = None
+        return Flat(const, lane, self.rest_id(rest))
+
+    def rest_id(self, rest: Poly) -> int:
+        """The number of a rest."""
         key = frozenset(rest.items())
         found = self._rest_ids.get(key)
         if found is None:
             found = self._rest_ids[key] = len(self.rests)
             self.rests.append(rest)
-        return Flat(const, lane, found)
+        return found
 
     def per_lane(self, emit: Callable[[], T]) -> list[T]:
         """Emit something once for each lane, with the lane as a constant."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from dlc.codegen.llvm.flatten import Flat, Flattener
 from dlc.codegen.llvm.ir import Builder, Val, constant, lane_constants
+from dlc.codegen.llvm.moving import without_remainders
 from dlc.core.types import INDEX
 from dlc.te.expr import (
     COMPARISONS,
@@ -43,7 +44,9 @@ class Indices(Flattener):
         self.builder = builder
         self.evaluate = evaluate
         self.vars: dict[str, tuple[Val, int]] = {}
+        self.read: set[str] = set()  # the variables whose value is used
         self._groups: dict[int, list[tuple[int | None, list[tuple[Monomial, int]]]]] = {}
+        self._quotients: dict[int, tuple[int, int]] = {}
         self._proofs: dict[tuple[BinOp, int, int], bool | None] = {}
 
     # From flat sums to values.
@@ -90,24 +93,62 @@ class Indices(Flattener):
 
     def pointer(self, base: Val, flat: Flat, elem_bytes: int) -> Val:
         """The address of an element: `base` plus the lane-free part of `flat`, in elements."""
+        const, rest = self._by_quotients(flat.rest)
+        const += flat.const
         key = ("pointer", base.ref, flat.rest)
         found = self.builder.recall(key)
         if found is None:
             found, level = base, None
-            for level, terms in self._grouped(flat.rest):
+            for level, terms in self._grouped(rest):
+                found, terms = self._moving(found, level, terms, elem_bytes)
                 offset: Val | None = None
                 for atoms, factor in terms:
                     term = self._term(level, atoms, factor * elem_bytes)
                     offset = (
                         term if offset is None else self._op(level, f"add nsw {offset}, {term.ref}")
                     )
-                assert offset is not None
-                found = self._op(level, f"getelementptr i8, {found}, {offset}", "ptr")
+                if offset is not None:
+                    found = self._op(level, f"getelementptr i8, {found}, {offset}", "ptr")
             if level is not None:
                 self.builder.remember(key, found, self.builder.levels[level].scope)
-        if not flat.const:
+        if not const:
             return found
-        return self.builder.op(f"getelementptr i8, {found}, i64 {flat.const * elem_bytes}", "ptr")
+        text = f"getelementptr i8, {found}, i64 {const * elem_bytes}"
+        return self.builder.local_op(text, "ptr")
+
+    def _by_quotients(self, rest: int) -> tuple[int, int]:
+        """A rest whose remainders are taken from quotients, where a loop moves pointers.
+
+        `x % 10` is `x - x // 10 * 10`: `x` moves with the loop, and `x // 10` is of use again.
+        """
+        found = self._quotients.get(rest)
+        if found is None:
+            poly = without_remainders(
+                self.rests[rest], self.bounds, lambda atom: self._moves_at(self._level((atom,)))
+            )
+            found = self._quotients[rest] = (poly.pop((), 0), self.rest_id(poly))
+        return found
+
+    def _moves_at(self, level: int | None) -> bool:
+        return level is not None and self.builder.levels[level].begin is not None
+
+    def _moving(
+        self, base: Val, level: int | None, terms: list[tuple[Monomial, int]], elem_bytes: int
+    ) -> tuple[Val, list[tuple[Monomial, int]]]:
+        """A pointer that moves with the loop of a level as far as the terms do; the other terms."""
+        if level is None or not self._moves_at(level):
+            return base, terms
+        at = self.builder.levels[level]
+        assert at.begin is not None
+        factor = dict(terms).get((Var(at.var),))
+        if factor is None:
+            return base, terms
+        step = factor * elem_bytes
+        if at.begin.ref != "0":
+            offset = self.builder.index_op(level - 1, f"mul nsw {at.begin}, {step}")
+            base = self.builder.index_op(level - 1, f"getelementptr i8, {base}, {offset}", "ptr")
+        rest = [term for term in terms if term[0] != (Var(at.var),)]
+        return self.builder.moving(level, base, step), rest
 
     def reads_memory(self, flat: Flat) -> bool:
         """Whether a flat sum needs loads, and so must be evaluated in place."""
@@ -168,6 +209,7 @@ class Indices(Flattener):
     def _atom(self, level: int | None, atom: Expr) -> Val:
         match atom:
             case Var(name):
+                self.read.add(name)
                 return self.vars[name][0]
             case Binary(BinOp.FLOORDIV, a, b):
                 return self.floor_div(level, a, b)

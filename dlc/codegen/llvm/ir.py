@@ -93,24 +93,32 @@ def poison(elem: str, lanes: int = 0) -> Val:
 
 @dataclass(slots=True)
 class Block:
-    """A basic block in the making."""
+    """A basic block in the making; `early` is the index arithmetic that comes before its lines."""
 
     label: str
     phis: list[str] = field(default_factory=list)
+    early: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     end: str = "unreachable"
 
     def text(self) -> str:
         """The block as IR text."""
-        return "\n  ".join([f"{self.label}:", *self.phis, *self.lines, self.end])
+        return "\n  ".join([f"{self.label}:", *self.phis, *self.early, *self.lines, self.end])
 
 
 @dataclass(slots=True)
 class Level:
-    """A loop, or the function itself: where arithmetic on its variable is placed."""
+    """A loop, or the function itself: where arithmetic on its variable is placed.
+
+    `var` is the variable of the loop. Pointers may move with it where its first value, `begin`, is
+    told; `pointers` are those that do: the pointer, its first value, the bytes to the next one.
+    """
 
     block: Block
     scope: int
+    var: str = ""
+    begin: Val | None = None
+    pointers: list[tuple[Val, Val, int]] = field(default_factory=list)
 
 
 class Declarations:
@@ -200,10 +208,10 @@ class Builder:
         for key in self._scopes.pop():
             del self._known[key]
 
-    def open_level(self, block: Block) -> None:
-        """Start the region of a loop whose index arithmetic goes into `block`."""
+    def open_level(self, block: Block, var: str = "", begin: Val | None = None) -> None:
+        """Start the region of a loop, see `Level`, whose index arithmetic goes into `block`."""
         self._scopes.append([])
-        self.levels.append(Level(block, len(self._scopes) - 1))
+        self.levels.append(Level(block, len(self._scopes) - 1, var, begin))
 
     def close_level(self) -> None:
         """End the region of the innermost loop."""
@@ -250,9 +258,41 @@ class Builder:
             at = self.levels[level]
             self.count += 1
             name = f"%v{self.count}"
-            at.block.lines.append(f"{name} = {text}")
+            at.block.early.append(f"{name} = {text}")
             found = self.remember(("index", level, text), Val(name, elem), at.scope)
         return found
+
+    def local_op(self, text: str, elem: str) -> Val:
+        """A pure instruction that each block repeats, because it becomes part of others there.
+
+        LLVM selects instructions block by block: a displacement that another block adds would be
+        an addition and a register.
+        """
+        key = (self.current.label, text)
+        found = self._known.get(key)
+        if found is None:
+            found = self.remember(key, self.fresh(text, elem))
+        return found
+
+    def moving(self, level: int, begin: Val, step: int) -> Val:
+        """A pointer that is `begin` in the first iteration of a loop and moves by `step` bytes."""
+        key = ("moving", level, begin.ref, step)
+        found = self._known.get(key)
+        if found is None:
+            at = self.levels[level]
+            found = self.remember(key, Val(self.name(), "ptr"), at.scope)
+            at.pointers.append((found, begin, step))
+        return found
+
+    def step(self, start: Block, value: Val, first: Val, op: str, step: int) -> Val:
+        """Define `value` in the innermost loop, which `start` enters: `first`, then by steps.
+
+        The loop's body ends here; what `value` is in the next iteration.
+        """
+        following = self.fresh(f"{op} {value}, {step}", value.elem)
+        incoming = [(first, start), (following, self.current)]
+        self.levels[-1].block.phis.append(phi_text(value.ref, value, incoming))
+        return following
 
     def call(self, name: str, result: Val, *operands: Val, flags: str = "") -> Val:
         """A call of a pure intrinsic; `result` gives the type only."""
@@ -268,7 +308,7 @@ class Builder:
 
     def body(self) -> str:
         """All blocks as IR text."""
-        self.entry.lines[:0] = self.allocas
+        self.entry.early[:0] = self.allocas
         self.allocas = []
         return "\n".join(block.text() for block in self.blocks)
 

@@ -151,7 +151,7 @@ class Memory:
         size = storage.dtype.size_bytes
         at = self.indices.pointer(storage.base, flat, size)
         mask = self.mask if lanes else None
-        key = self._load_key(at, lanes, storage, mask)
+        key = self._load_key(flat, lanes, storage, mask)
         found = self.builder.recall(key)
         if found is None:
             elem = MEMORY_TYPES[storage.dtype]
@@ -188,10 +188,11 @@ class Memory:
         far = count * storage.dtype.size_bytes * FAR_SHARE > self.arith.target.l2_bytes
         return storage.name in self.results and far
 
-    def _load_key(self, at: Val, lanes: int, storage: Storage, mask: Val | None) -> Hashable:
+    def _load_key(self, flat: Flat, lanes: int, storage: Storage, mask: Val | None) -> Hashable:
         version = self.versions.get(storage.alias, 0)
         masked_by = mask.ref if mask else ""
-        return ("load", at.ref, lanes, storage.alias, version, masked_by, self._epoch)
+        place = (storage.name, flat.rest, flat.const)
+        return ("load", *place, lanes, storage.alias, version, masked_by, self._epoch)
 
     def _masked_load(self, at: Val, elem: str, lanes: int, size: int, mask: Val) -> Val:
         kind = type_of(elem, lanes)
@@ -340,7 +341,7 @@ class Memory:
         if raw.lanes * size >= MIN_WRITE_BYTES and self._is_far(storage):
             self._ask_ahead(storage, flat, at, WRITE_AHEAD, to_write=True)
         if storage.dtype not in (DType.F16, DType.BF16) and storage.dtype not in NARROW_FLOATS:
-            self.builder.remember(self._load_key(at, value.lanes, storage, None), value)
+            self.builder.remember(self._load_key(flat, value.lanes, storage, None), value)
 
     def _scatter(self, storage: Storage, flat: Flat, value: Val) -> None:
         size = storage.dtype.size_bytes

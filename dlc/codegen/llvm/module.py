@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlc.codegen.llvm.frame import plan_frame
 from dlc.codegen.llvm.ir import Declarations
 from dlc.codegen.llvm.legalize import legalize
+from dlc.codegen.llvm.moving import MARK, may_move
 from dlc.core.target import Target
 from dlc.schedule.loop import Alloc, Block, For, Func, If, Invoke, LoopKind, Stmt, Store
 from dlc.te.expr import Const, Expr
@@ -18,6 +19,7 @@ class Module:
     def __init__(self, func: Func, target: Target) -> None:
         self.func = func
         self.target = target
+        self.moves = may_move(func, target)
         self.declarations = Declarations()
         self.functions: list[str] = []
         self.body = legalize(func.body, target)
@@ -73,7 +75,7 @@ class Module:
             f"define hidden void {signature} #0 {{\n{body}\n}}",
             f"attributes #0 = {{ {attributes} }}",
         ]
-        return "\n\n".join(part for part in parts if part) + "\n"
+        return (MARK if self.moves else "") + "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _find_parallel(stmt: Stmt, found: dict[str, For]) -> None:
