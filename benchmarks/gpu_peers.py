@@ -2,14 +2,14 @@
 
     python -m benchmarks.gpu_peers [--limit SECONDS] [NETWORK ...]
 
-Ceilings are the bandwidth of a copy and the rate of a large product at each precision. Networks
-are those of torchvision and transformers, where they are installed, with random weights and batch
-1. Each runs eagerly, recorded in a CUDA graph, and through torch.compile with "max-autotune": GPU
-time by events, the median of many runs. The network is exported to ONNX: that is what dlc builds
-and JAX runs, the latter by `onnx_in_jax`. dlc's result is compared with PyTorch's float32. Results
-go to benchmarks/results/gpu-peers-NAME-MODE.json, with dlc's time over the best of the others; what
-has one is skipped, so a run that was cut short goes on where it stopped. An engine that fails is
-written down with its reason, and the others go on.
+Ceilings are the bandwidth of a copy and the rate of a large product at each precision. Networks are
+those of torchvision and transformers, where they are installed, and CenterFace, with random weights
+and batch 1. Each runs eagerly, recorded in a CUDA graph, and through torch.compile with
+"max-autotune": GPU time by events, the median of many runs. The network is exported to ONNX: that
+is what dlc builds and JAX runs, the latter by `onnx_in_jax`. dlc's result is compared with
+PyTorch's float32. Results go to benchmarks/results/gpu-peers-NAME-MODE.json, with dlc's time over
+the best of the others; what has one is skipped, so a run that was cut short goes on where it
+stopped. An engine that fails is written down with its reason, and the others go on.
 """
 
 from __future__ import annotations
@@ -48,11 +48,16 @@ RESULTS = Path(__file__).parent / "results"
 OURS = {"fp32": "highest", "tf32": "tf32", "fp16": "fp16"}
 MODES = tuple(OURS)  # beside dlc's precision highest and tf32, and half fp16
 IMAGES = ("resnet18", "resnet50", "mobilenet_v2", "vit_b_16")
+DEFAULT = ("ceilings", *IMAGES, "centerface", "bert_base")
 BERT_TOKENS = 128
 
 
 def network(name: str, torch: Any) -> tuple[Any, tuple[Any, ...]] | None:
     """A network on the GPU and its inputs; None where its package is missing."""
+    if name == "centerface":
+        centerface = importlib.import_module("benchmarks.centerface")
+        x = torch.rand(1, 3, *centerface.SIZE, device="cuda")
+        return centerface.center_face().cuda(), (x,)
     package = "transformers" if name == "bert_base" else "torchvision"
     if importlib.util.find_spec(package) is None:
         return None
@@ -168,7 +173,7 @@ def ceilings(torch: Any, mode: str) -> dict[str, Any]:
 def main() -> int:
     """Measure what has no result yet; 3 where a network cannot be measured at all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("networks", nargs="*", default=["ceilings", *IMAGES, "bert_base"])
+    parser.add_argument("networks", nargs="*", default=DEFAULT)
     parser.add_argument("--limit", type=float, default=540.0, help="start nothing after that time")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()

@@ -87,6 +87,37 @@ def _conv(
     return result if b is None else result + b.reshape(-1, *[1] * rank)
 
 
+def _conv_transpose(
+    x: Any, w: Any, b: Any = None, *, strides: Any = None, pads: Any = None, group: int = 1,
+    dilations: Any = None, output_padding: Any = None, kernel_shape: Any = None,
+    auto_pad: bytes = b"NOTSET", output_shape: Any = None,
+) -> Any:  # fmt: skip
+    """Of one group: a convolution of an image with zeros between its pixels."""
+    if group != 1 or auto_pad != b"NOTSET" or output_shape:
+        raise NotImplementedError("such a ConvTranspose in JAX")
+    rank = x.ndim - 2
+    edges, apart = pads or [0] * (2 * rank), dilations or [1] * rank
+    reach = [step * (size - 1) for step, size in zip(apart, w.shape[2:], strict=True)]
+    more = output_padding or [0] * rank
+    around = [
+        (r - low, r - high + m)
+        for r, low, high, m in zip(reach, edges[:rank], edges[rank:], more, strict=True)
+    ]
+    turned = jnp.flip(w, tuple(range(2, w.ndim))).swapaxes(0, 1)
+    result = lax.conv_general_dilated(
+        x, turned, [1] * rank, around, lhs_dilation=strides or [1] * rank, rhs_dilation=apart
+    )
+    return result if b is None else result + b.reshape(-1, *[1] * rank)
+
+
+def _batch_norm(
+    x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, epsilon: float = 1e-5, **_: Any
+) -> Any:
+    factor = scale * lax.rsqrt(variance + epsilon)
+    shape = (-1, *[1] * (x.ndim - 2))
+    return x * factor.reshape(shape) + (bias - mean * factor).reshape(shape)
+
+
 def _max_pool(
     x: Any, *, kernel_shape: Any, strides: Any = None, pads: Any = None, **rest: Any
 ) -> Any:
@@ -157,6 +188,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "Erf": jax.scipy.special.erf, "Mul": jnp.multiply, "Pow": jnp.power, "Relu": jax.nn.relu,
     "Sigmoid": jax.nn.sigmoid, "Sqrt": jnp.sqrt, "Sub": jnp.subtract, "Tanh": jnp.tanh,
     "Where": jnp.where, "MatMul": jnp.matmul, "Identity": lambda x: x, "Gelu": _gelu,
+    "BatchNormalization": _batch_norm, "ConvTranspose": _conv_transpose,
     "Conv": _conv, "MaxPool": _max_pool, "Gemm": _gemm, "LayerNormalization": _layer_norm,
     "Slice": _slice, "Split": _split, "Cast": _cast, "Clip": _clip, "ReduceMean": _reduce_mean,
     "Reshape": _reshape, "Shape": lambda x: np.array(x.shape),

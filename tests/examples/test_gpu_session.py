@@ -7,14 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
 
-from benchmarks import gpu_layers, gpu_session
+from benchmarks import gpu_layers, gpu_peers, gpu_session
 from dlc.runtime import why_no_gpu
-from tests.end_to_end.networks import NETWORKS
+from tests.end_to_end.networks import NETWORKS, Network
 from tests.end_to_end.test_networks import onnxruntime_session
 from tests.end_to_end.whole import bert, residual_network
 from tests.runtime.emulated import build_stub
@@ -121,6 +122,28 @@ def test_networks_are_compared_with_those_of_others(tmp_path: Path) -> None:
         assert one["ratio"] > 0
 
 
+def test_center_face_comes_back_up_to_a_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
+    here = SimpleNamespace(rand=lambda *shape, **_: torch.rand(*shape))
+    assert "centerface" in gpu_peers.DEFAULT
+    made = gpu_peers.network("centerface", here)
+    assert made is not None
+    network, (image,) = made
+    assert tuple(image.shape) == (1, 3, 544, 960)
+    kinds = [type(part).__name__ for part in network.modules()]
+    assert [kinds.count(k) for k in ("Conv2d", "ReLU", "ConvTranspose2d")] == [60, 42, 3]
+    with torch.no_grad():
+        found = network(torch.rand(1, 3, 64, 96))
+    assert {n: tuple(t.shape) for n, t in found.items()} == {
+        "heatmap": (1, 1, 16, 24),
+        "scale": (1, 2, 16, 24),
+        "offset": (1, 2, 16, 24),
+        "landmarks": (1, 10, 16, 24),
+    }
+    assert all(0.05 < t.std() < 20 for t in found.values())  # 16-bit floats bear them
+
+
 def test_the_table_names_ratios_shares_and_faults(tmp_path: Path) -> None:
     network = {"network": "net", "mode": "tf32", "microseconds": {"compiled": 80.0, "dlc": 40.0},
                "ratio": 0.5, "failed": {"JAX": "no such operator"}}  # fmt: skip
@@ -151,7 +174,24 @@ def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys) -> No
     assert "no NVIDIA driver" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("make", [residual_network, bert, lambda: NETWORKS["perceptron"]])
+ENLARGED = Network(
+    """(float[2,4,5,7] x, float[4,3,3,2] w_1, float[3] b_1, float[3] w_2, float[3] b_2,
+        float[3] mean, float[3] variance)
+    => (float[2,3,10,13] y) {
+        a = ConvTranspose<strides=[2,2], pads=[1,0,1,1], output_padding=[1,0]>(x, w_1, b_1)
+        y = BatchNormalization(a, w_2, b_2, mean, variance)
+    }""",
+    [{}],
+    values={
+        "b_1": np.float32([1, 2, 3]), "b_2": np.float32([3, 1, 2]),
+        "mean": np.float32([0, 1, 2]), "variance": np.float32([0.5, 1, 2]),
+    },
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "make", [residual_network, bert, lambda: NETWORKS["perceptron"], lambda: ENLARGED]
+)
 def test_jax_computes_what_onnxruntime_does(make) -> None:
     pytest.importorskip("jax")
     from benchmarks.onnx_in_jax import function_of
