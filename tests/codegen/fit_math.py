@@ -68,13 +68,16 @@ def tanh_tail(z: Any) -> Any:
 
 
 def normcdf(slope: float, limit: float, degree: int) -> tuple[Any, Any]:
-    """normcdf(-y) * exp(y * y / 2) / t as a polynomial in t = 1 / (1 + slope * y)."""
+    """normcdf(-y) * exp(y * y / 2) / t by powers of t - 1/2, where t = 1 / (1 + slope * y)."""
 
-    def of(t: Any) -> Any:
+    def of(moved: Any) -> Any:
+        t = moved + mp.mpf(1) / 2
         y = (1 / t - 1) / mp.mpf(slope)
         return mp.exp(y * y / 2) * mp.erfc(y / mp.sqrt(2)) / 2 / t
 
-    return remez(of, lambda t: 1 / of(t), 1 / (1 + mp.mpf(slope) * mp.mpf(limit)), 1, degree)
+    half = mp.mpf(1) / 2
+    lowest = 1 / (1 + mp.mpf(slope) * mp.mpf(limit))
+    return remez(of, lambda moved: 1 / of(moved), lowest - half, half, degree)
 
 
 def normcdf_short(limit: float, degree: int) -> tuple[Any, Any]:
