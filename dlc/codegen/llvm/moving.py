@@ -28,7 +28,7 @@ second operation on Intel's processors since Haswell: two pointers are better mo
 def may_move(func: Func, target: Target) -> bool:
     """Whether the addresses of a kernel move: on x86-64, where all sizes are constants.
 
-    Measured there alone. With open sizes, products of MiniLM took 3 to 7 % longer.
+    Measured there alone. With open sizes it is not shown that nothing is slower.
     """
     return target.arch == "x86_64" and not func.sizes
 
