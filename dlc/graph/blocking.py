@@ -6,6 +6,7 @@ made when somebody asks for it, once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +26,7 @@ from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.shape import Concat, Pad, Reshape, Slice
+from dlc.graph.pass_ import PassContext
 from dlc.graph.signs import is_nonnegative
 from dlc.te.expr import Const, index
 from dlc.te.types import TensorType, const_size, is_const
@@ -56,9 +58,10 @@ class Blocked:
 class Blocking:
     """Writes the new graph, node by node in the order of the old one."""
 
-    def __init__(self, graph: Graph, block: int) -> None:
+    def __init__(self, graph: Graph, context: PassContext) -> None:
         self.graph = graph
-        self.block = block
+        self.context = context
+        self.block = context.channel_block
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = dict(graph.constants)
         self._arrays = {v.name: a for v, a in graph.constants.items()}
@@ -259,6 +262,18 @@ class Blocking:
         """The nodes to come stand for this old one, and are named after it."""
         self._source = node.source
         self._hint = f"{node.outputs[0].name}_blocked"
+
+    def remember(self) -> Callable[[], None]:
+        """What takes back all that is written from now on."""
+        count, constants, names = len(self.nodes), dict(self.constants), set(self._names)
+        planar, blocked = dict(self._planar), dict(self._blocked)
+
+        def take_back() -> None:
+            del self.nodes[count:]
+            self.constants, self._names = constants, names
+            self._planar, self._blocked = planar, blocked
+
+        return take_back
 
     def finish(self) -> Graph:
         """The new graph."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.blocking import Blocked, Blocking
+from dlc.graph.blocking_border import reads_planar
 from dlc.graph.graph import Node, Value
 from dlc.graph.integers import BYTES
 from dlc.graph.layout import (
@@ -50,7 +51,7 @@ def block_conv(blocking: Blocking, node: Node) -> bool:
         if found is None:
             return False
         form = found
-    elif per_group * 2 < blocking.block and blocking.find_blocked(x) is None:
+    elif blocking.find_blocked(x) is None and reads_planar(blocking, node, per_group):
         form = _planar(blocking, node, array)
     else:
         form = _dense(blocking, node, array)

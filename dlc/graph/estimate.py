@@ -8,6 +8,7 @@ from math import prod
 from dlc.core.target import Target
 from dlc.graph.graph import Node, Value
 from dlc.graph.op import Fuse
+from dlc.graph.ops.conv import Conv
 from dlc.te.expr import Const, Expr
 
 OPEN = 64  # what an open size is taken for
@@ -52,11 +53,14 @@ def _operations(node: Node) -> float:
 def _summands(node: Node) -> float:
     """How many products each result of a contraction is the sum of, about.
 
-    Weights of a convolution stand last, in blocks of columns with all summands of a column.
+    Weights of a convolution stand last: columns first, or blocks of columns, and all summands of
+    each.
     """
     x, out = node.inputs[0].type, node.outputs[0].type
     if x.shape[:-1] == out.shape[:-1]:
         return size_of(x.shape[-1])  # a product of matrices
     w = max(reversed(node.inputs[1:]), key=lambda v: v.type.rank)
-    columns = size_of(out.shape[-1]) * size_of(w.type.shape[0])
+    columns = size_of(w.type.shape[0])
+    if not isinstance(node.op, Conv):
+        columns *= size_of(out.shape[-1])  # of one block
     return max(1.0, elements(w) / max(1, columns))

@@ -43,8 +43,7 @@ def decide(
         default: the one that the model of costs takes.
         cycles: estimates of each way's time, where there is a model.
     """
-    silent = not context.choices and context.on_fork is None
-    if silent or context.target.gpu is not None or len(options) < 2:
+    if not context.is_asked or context.target.gpu is not None or len(options) < 2:
         return default
     if any(True for node in members for _ in bodies(node.op)):
         return default

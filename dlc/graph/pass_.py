@@ -38,6 +38,11 @@ class PassContext:
     """Called with each decision that is taken."""
 
     @property
+    def is_asked(self) -> bool:
+        """Whether somebody chose ways, or wants to know which there are."""
+        return len(self.choices) > 0 or self.on_fork is not None
+
+    @property
     def channel_block(self) -> int:
         """How many channels stand side by side in a blocked tensor: one vector of floats."""
         return max(8, self.target.lanes(4))

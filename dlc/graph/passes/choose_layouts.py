@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dlc.graph.blocking import Blocking
+from dlc.graph.blocking_border import at_border, stays_blocked
 from dlc.graph.blocking_conv import block_conv
 from dlc.graph.blocking_conv_transpose import block_conv_transpose
 from dlc.graph.blocking_ops import (
@@ -84,10 +85,15 @@ def choose_layouts(graph: Graph, context: PassContext) -> Graph:
     """Rewrite convolutions and their surroundings to blocked tensors."""
     if not any(isinstance(n.op, Conv | ConvTranspose) for n in graph.nodes):
         return graph
-    blocking = Blocking(graph, context.channel_block)
+    blocking = Blocking(graph, context)
     for node in graph.nodes:
         blocking.at(node)
+        is_border = context.is_asked and at_border(blocking, node)
+        take_back = blocking.remember() if is_border else None
         if not _blocker(node)(blocking, node):
+            blocking.keep(node)
+        elif take_back is not None and not stays_blocked(blocking, node):
+            take_back()
             blocking.keep(node)
     return blocking.finish()
 

@@ -1,0 +1,83 @@
+"""Where blocked and planar tensors meet: which side an operator is on, and what a transform costs.
+
+As a rule an operator works on blocked tensors as soon as an operand is one, and a convolution
+always. Where that takes a transform of an operand, or of the result, it is a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.graph.blocking import BLOCKED_READERS, Blocking
+from dlc.graph.estimate import CALL, FAR_BYTES, bytes_of, elements, node_cycles
+from dlc.graph.forks import decide
+from dlc.graph.graph import Node, Value
+from dlc.graph.op import Fuse
+from dlc.graph.ops.conv import Conv, ConvTranspose
+
+BLOCKED, PLANAR = "blocked", "planar"  # the ways
+SLOW_CONV = 4.0  # times as long as a blocked convolution one of planar tensors takes, about
+
+
+def at_border(blocking: Blocking, node: Node) -> bool:
+    """Whether an operator, written in blocked form, has a transform in front of it or behind."""
+    return bool(_to_pack(blocking, node)) or any(_leaves(blocking, v) for v in node.outputs)
+
+
+def stays_blocked(blocking: Blocking, node: Node) -> bool:
+    """Whether an operator at a border works on blocked tensors, as it does by default."""
+    target = blocking.context.target
+    known = [v for v in node.inputs if blocking.find_blocked(v) is not None]
+    packed = [v for v in node.inputs if _is_image(blocking, v) and v not in known]
+
+    def cycles() -> tuple[float, float]:
+        time = node_cycles([node], target)
+        slow = SLOW_CONV if isinstance(node.op, Conv | ConvTranspose) else 1.0
+        unpacked = [v for v in node.outputs if _leaves(blocking, v)]
+        return time + _transforms([*packed, *unpacked]), time * slow + _transforms(known)
+
+    way = decide(
+        blocking.context, blocking.graph, [node], kind="layout", version=1,
+        options=(BLOCKED, PLANAR), default=BLOCKED, cycles=cycles,
+    )  # fmt: skip
+    return way == BLOCKED
+
+
+def reads_planar(blocking: Blocking, node: Node, channels: int) -> bool:
+    """Whether a convolution of an image that is not blocked reads it as it is: if it has few
+    channels, as blocks would be mostly idle.
+    """
+    few, block = channels * 2 < blocking.block, blocking.block
+    options = (BLOCKED, PLANAR) if channels < block else (BLOCKED,)
+
+    def cycles() -> tuple[float, float]:
+        time = node_cycles([node], blocking.context.target)
+        filled = -(-channels // block) * block / max(1, channels)
+        return time * filled + _transforms(node.inputs[:1]), time
+
+    way = decide(
+        blocking.context, blocking.graph, [node], kind="source", version=1, options=options,
+        default=PLANAR if few else BLOCKED, cycles=cycles,
+    )  # fmt: skip
+    return way == PLANAR
+
+
+def _to_pack(blocking: Blocking, node: Node) -> list[Value]:
+    return [v for v in node.inputs if _is_image(blocking, v) and blocking.find_blocked(v) is None]
+
+
+def _is_image(blocking: Blocking, value: Value) -> bool:
+    """Whether a value is large enough that its layout matters, and no constant."""
+    return value.type.rank > 2 and blocking.array(value) is None and elements(value) > 1
+
+
+def _leaves(blocking: Blocking, value: Value) -> bool:
+    """Whether somebody reads a value who cannot read its blocked form."""
+    users = blocking.graph.users.get(value, ())
+    stays = all(u.op.fuse is Fuse.ELEMENTWISE or type(u.op) in BLOCKED_READERS for u in users)
+    return value in blocking.graph.outputs or not stays
+
+
+def _transforms(values: Sequence[Value]) -> float:
+    """The time to read tensors in one layout and write them in another."""
+    return sum(2 * bytes_of([v]) / FAR_BYTES + CALL for v in values)
