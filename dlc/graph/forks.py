@@ -28,6 +28,7 @@ def decide(
     options: tuple[str, ...],
     default: str,
     cycles: Callable[[], tuple[float, ...]] = tuple,
+    facts: str = "",
 ) -> str:
     """The way to take at a fork that some nodes of a graph are; the default, if nobody chose.
 
@@ -42,14 +43,15 @@ def decide(
         options: the ways that are legal here.
         default: the one that the model of costs takes.
         cycles: estimates of each way's time, where there is a model.
+        facts: what else the ways depend on, such as what is known of the data of constants.
     """
     if not context.is_asked or context.target.gpu is not None or len(options) < 2:
         return default
     if any(True for node in members for _ in bodies(node.op)):
         return default
     about = canonical_text(graph, members)
-    if context.is_repeated:
-        about = f"repeated\n{about}"
+    said = ["repeated" if context.is_repeated else "", facts]
+    about = "\n".join(part for part in (*said, about) if part)
     asked = (kind, version, about, context.target, context.precision, options, default)
     fork = Fork(*asked, cycles() if context.on_fork is not None else ())
     if context.on_fork is not None:

@@ -18,6 +18,7 @@ from dlc.compiler import build
 from dlc.core.errors import UserError
 from dlc.core.fork import Fork, Way
 from dlc.core.target import Target
+from dlc.core.target_parse import parse_target
 from dlc.lowering import lower_model
 from tests.autotune import examples
 from tests.cli.models import model
@@ -152,3 +153,18 @@ def test_a_build_with_a_way_of_its_own_gives_the_same_results(tmp_path):
     x = np.random.default_rng(1).integers(-3, 4, (1, 64, 14, 14)).astype(np.float32)
     one, two = (dlc.load(tmp_path / name)(x) for name in ("a.so", "b.so"))
     np.testing.assert_array_equal(one, two)
+
+
+def test_engines_are_chosen_for_machines_that_are_elsewhere(tmp_path):
+    source, target = convolution(), parse_target("llvm -mcpu=sapphirerapids -num-cores=2")
+    forks = lower_model(source, target, lists_forks=True).forks
+    (fork,) = [f for f in forks if f.kind == "engine"]
+    assert fork.default == "matrix"
+    won = Decision(fork, "vectors", 1.2, 1.1)
+    texts = []
+    for name, tuning in (("a.so", Records()), ("b.so", Records(decisions={won.key: won}))):
+        lowered = lower_model(source, target, choices=tuning.ways)
+        texts.append(str(lowered.program))
+        assert build(source, tmp_path / name, target, tuning=tuning).kernels
+    assert "bf16" in texts[0]
+    assert "bf16" not in texts[1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dlc.core.fork import Choices, Fork, Way
 from dlc.core.target import Target
 from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.planes import pack_tiles, split_planes, unpack_tiles
@@ -275,3 +276,30 @@ def test_planes_of_what_is_not_finite_are_that_and_zeros():
     found = split_planes(np.array([np.inf, -np.inf, np.nan], np.float32), 3)
     assert found[0].tolist() == [0x7F80, 0xFF80, 0x7FC0]
     assert not found[1:].any()
+
+
+def test_the_engine_is_a_decision_whose_other_side_keeps_results():
+    """Deep products are cut as on the default's side; each fact that the ways depend on tells."""
+    found: list[Fork] = []
+    flat = DEEP.replace("128, 2080]", "3, 192]").replace("2080, 16", "192, 16")
+    flat = flat.replace("128, 192]", "3, 192]")
+    near = replace(TARGET, l2_bytes=1 << 20)
+    for text, target, precision in (
+        (CONV, TARGET, "highest"),
+        (DEEP, near, "highest"),
+        (flat, TARGET, "highest"),
+        (CONV, TARGET, "medium"),
+    ):
+        context = PassContext(target=target, precision=precision, on_fork=found.append)
+        whole = precision == "medium"
+        default = operators(check(text, context, whole=whole))
+        fork = found[-1]
+        assert fork.options == ("vectors", "matrix")
+        assert (fork.default == "matrix") == any("planes" in name for name in default)
+        assert min(fork.cycles) > 0
+        ways = Choices({fork.key: Way(fork.others[0], fork.default)})
+        other = check(text, replace(context, on_fork=None, choices=ways), whole=whole)
+        assert operators(other) != default
+    assert {f.default for f in found} == {"matrix", "vectors"}
+    check(CONV, PassContext(target=TARGET, on_fork=found.append))  # whole numbers: fewer planes
+    assert len({f.key for f in found}) == len(found)

@@ -31,6 +31,7 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
+from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import bf16_exact, fits_bf16, integer_range
 from dlc.graph.op import Array, Op
@@ -64,6 +65,7 @@ OPEN_FMA_SHARE = 0.7  # the same where lines of an image have an open number of 
 MARGIN = 0.9  # of their time, that the engine may take
 MAX_PARTS = 8
 CALL = 10000.0  # cycles that one more kernel costs
+VECTORS, MATRIX = "vectors", "matrix"  # the ways of the fork
 PARTIAL = 100.0  # cycles to write 32 sums of a part, and to read and add them again
 
 
@@ -108,7 +110,7 @@ def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
     packed: dict[tuple[str, int, int], Value] = {}
     for node in graph.nodes:
         found = _product(node, editor, context)
-        parts = None if found is None else _parts(found, context)
+        parts = None if found is None else _parts(graph, node, found, context)
         if found is None or parts is None:
             continue
         depth = -(-found.shape.steps // parts) * DEPTH
@@ -322,27 +324,49 @@ def _assumed(size: Expr, otherwise: int) -> int:
     return int(size.value) if isinstance(size, Const) else otherwise
 
 
-def _parts(found: _Product, context: PassContext) -> int | None:
-    """Into how many products of less depth to cut; None where multiply-adds are as fast.
+def _parts(graph: Graph, node: Node, found: _Product, context: PassContext) -> int | None:
+    """Into how many products of less depth to cut; None where multiply-adds are as fast."""
+    shape = found.shape
+    if not shape.lead or not shape.lines:
+        return None
+    engine, vectors = _engine_cycles(found, context), _vector_cycles(found, context)
+    if engine is None:
+        return None
+    parts, cost = engine
+    way = decide(
+        context, graph, [node], kind="engine", version=1, options=(VECTORS, MATRIX),
+        default=MATRIX if cost < vectors * MARGIN else VECTORS,
+        cycles=lambda: (vectors, cost), facts=f"{shape.products} products of {shape.planes} planes",
+    )  # fmt: skip
+    return parts if way == MATRIX else None
+
+
+def _vector_cycles(found: _Product, context: PassContext) -> float:
+    """The time of fused multiply-adds."""
+    shape = found.shape
+    macs = found.rows * shape.columns * 2 * ROWS * found.summands
+    rate = 2 * FMA_SHARE if found.rows > 1 else ROW_RATE
+    cost = macs / (rate * context.target.lanes(4))
+    if found.is_fixed or not isinstance(found.op, ConvPlanes):
+        return cost
+    blocks = found.dense.shape[-1] // ROWS
+    return cost * float(blocks / (2 * shape.columns) * FMA_SHARE / OPEN_FMA_SHARE)
+
+
+def _engine_cycles(found: _Product, context: PassContext) -> tuple[int, float] | None:
+    """The best number of parts, and the time they take; None where the engine cannot be used.
 
     The row operand of a deep product does not stay in the cache while all columns pass.
     """
     target, shape = context.target, found.shape
-    if not shape.lead or not shape.lines:
-        return None
-    macs = found.rows * shape.columns * 2 * ROWS * found.summands
-    rate = 2 * FMA_SHARE if found.rows > 1 else ROW_RATE
-    best = macs / (rate * target.lanes(4)) * MARGIN
-    parts: int | None = None
     if not found.is_fixed:
         # A run may have few rows, which wait for the weights: planes must not be more bytes.
         if shape.planes * DType.BF16.size_bytes > DType.F32.size_bytes:
             return None
         if not isinstance(found.op, ConvPlanes):
-            return 1 if open_cycles(shape, target) < best else None
-        blocks = found.dense.shape[-1] // ROWS
-        used = blocks / (2 * shape.columns) * FMA_SHARE / OPEN_FMA_SHARE
-        return 1 if lines_cycles(shape, blocks, target) < best * used else None
+            return 1, open_cycles(shape, target)
+        return 1, lines_cycles(shape, found.dense.shape[-1] // ROWS, target)
+    costs: dict[int, float] = {}
     for count in range(1, MAX_PARTS + 1 if isinstance(found.op, MatMulPlanes) else 2):
         steps = -(-shape.steps // count)
         part = replace(shape, steps=steps, row_bytes=shape.row_bytes * steps // shape.steps)
@@ -350,7 +374,6 @@ def _parts(found: _Product, context: PassContext) -> int | None:
         if strip is None or steps * (count - 1) >= shape.steps:
             continue
         again = found.rows * shape.columns * PARTIAL + CALL
-        cost = count * cycles(part, strip, target) + (count - 1) * again
-        if cost < best:
-            best, parts = cost, count
-    return parts
+        costs[count] = count * cycles(part, strip, target) + (count - 1) * again
+    best = min(costs, key=lambda count: costs[count], default=None)
+    return None if best is None else (best, costs[best])
