@@ -21,6 +21,7 @@ from dlc.autotune import job as jobs
 from dlc.autotune.apply import Records, load_records
 from dlc.autotune.budget import parse_budget
 from dlc.autotune.cost_model import XGBoostModel, sample_of
+from dlc.autotune.decision import Verdict
 from dlc.autotune.duel import Duel
 from dlc.autotune.exchange import write_lines
 from dlc.autotune.log import TuningLog
@@ -67,7 +68,10 @@ def main() -> None:
     finally:
         machines.close()
     count = write(given.out, target, sure, given.log)
-    figures = {"records": len(sure), "of": len(found), "trials": count, "speedups": speedups}
+    figures = {
+        "records": len(sure), "of": len(found), "ways": len(sure.decisions), "trials": count,
+        "speedups": speedups,
+    }  # fmt: skip
     print(figures)
     report(given.json, figures)
 
@@ -80,7 +84,8 @@ def _models() -> list[Path]:
 
 
 def _better(records: Records) -> Records:
-    return records.only([key for key, choice in records.choices.items() if choice.is_better])
+    verdicts: dict[str, Verdict] = {**records.choices, **records.decisions}
+    return records.only([key for key, verdict in verdicts.items() if verdict.is_better])
 
 
 def judge(
@@ -93,8 +98,10 @@ def judge(
     with TemporaryDirectory() as folder:
         paths = (str(Path(folder) / "plain.so"), str(Path(folder) / "tuned.so"))
         for model in models:
-            lowered = lower_model(model, target)
-            own = {task_key(k, target) for k in lowered.program.kernels} & set(records.choices)
+            lowered = lower_model(model, target, choices=records.ways, lists_forks=True)
+            held = {task_key(k, target) for k in lowered.program.kernels}
+            held |= {fork.key for fork in lowered.forks}
+            own = held & {*records.choices, *records.decisions}
             if not own:
                 continue
             build(model, paths[0], target, tuning="none")
@@ -116,10 +123,11 @@ def write(folder: Path, target: Target, records: Records, log: Path) -> int:
     if known.exists():  # of other kernels, or of other sizes of caches
         records = load_records(known) | records
     keys = sorted(records.choices)
-    if keys:
+    if keys or records.decisions:
         with known.open("w", encoding="utf-8") as out:
             write_lines([records.tasks[key] for key in keys], out)
             write_lines([records.choices[key] for key in keys], out)
+            write_lines([records.decisions[key] for key in sorted(records.decisions)], out)
     with TuningLog(log, read_only=True) as opened:
         samples = [s for t in opened.trials() if (s := sample_of(t)) is not None]
     model = XGBoostModel()

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from dlc.autotune.decision import Decision
 from dlc.autotune.log import TuningLog
 from dlc.autotune.record import Status
 from dlc.autotune.report import TaskSummary, render_report, summarize
+from dlc.core.fork import Fork
 from tests.autotune import examples
 
 pytest.importorskip("plotly")
@@ -52,6 +54,23 @@ def test_a_report_holds_the_curves_and_what_failed(tmp_path):
     assert data["predictions"][0]["x"] == [16.0, 1.0, 32.0]
     assert data["predictions"][1]["x"] == data["predictions"][1]["y"] == [2 / 3, 32.0]  # exact
     assert "https://cdn" not in html.split("</script>")[-2]
+
+
+def test_a_report_says_which_ways_won_and_lost():
+    fork = Fork("engine", 1, "def fork():", TASK.target, "highest", ("vectors", "matrix"), "matrix")
+    won = Decision(fork, "vectors", 1.25, 1.0625)
+    verdicts = (replace(won, speedup=0.5, model_speedup=0.0), replace(won, model_speedup=0.0), won)
+    html = render_report([], "title", 0, verdicts)
+    _, *rows = (
+        html.split("<h2>Ways through the graph</h2>")[1].split("</table>")[0].split("<tr>")[1:]
+    )
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
+    assert cells == [
+        ["engine of", "vectors", "matrix", "1.25×", "1.06×", "won"],
+        ["engine of", "vectors", "matrix", "1.25×", "–", "lost in the model"],
+        ["engine of", "vectors", "matrix", "0.50×", "–", "slower"],
+    ]
+    assert "Ways through" not in render_report([], "title")
 
 
 def test_tasks_of_one_name_are_told_apart_and_too_many_are_not_drawn():

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from rich.console import Console
 
 from dlc.autotune.log import TuningLog
-from dlc.autotune.session import Snapshot, TaskView
+from dlc.autotune.session import Snapshot, TaskView, WayView
 from dlc.cli.tune_display import _Screen, bar, open_display, plain_line, sparkline
 from tests.cli.models import model
 
@@ -113,6 +113,53 @@ def test_plain_and_json_progress(capsys):
     assert data["tasks"][2]["default_ns"] is None
     with open_display("none", console, "title") as show:
         show(SNAPSHOT)
+
+
+def test_ways_through_the_graph_are_shown(capsys):
+    ways = (
+        WayView("fusion of conv relu f32[4]", "0", "1", None, "waiting"),
+        WayView("engine of conv f32[4]", "matrix", "vectors", 1.25, "timed"),
+        WayView("winograd of conv f32[4]", "direct", "transformed", 0.7, "slower"),
+    )
+    alternative = replace(SNAPSHOT.tasks[1], is_alternative=True)
+    shown = replace(SNAPSHOT, tasks=(SNAPSHOT.tasks[0], alternative), ways=ways)
+    assert (shown.default_ns, shown.best_ns) == (800_000.0, 400_000.0)  # of what a run does now
+    out = io.StringIO()
+    Console(file=out, width=120).print(_Screen("title").render(shown))
+    lines = out.getvalue().splitlines()
+    assert [line.split()[0] for line in lines if ": " in line] == ["engine", "winograd", "fusion"]
+    (line,) = [line for line in lines if "engine" in line]
+    assert line.split()[-3:] == ["vectors", "1.25×", "timed"]
+    assert "improving (of another way)" in out.getvalue()
+    out = io.StringIO()
+    console = Console(file=out, width=120)
+    with open_display("plain", console, "title") as show:
+        show(replace(shown, finished=True))
+    assert "winograd of conv f32[4]: direct" in out.getvalue()
+    with open_display("jsonl", console, "title") as show:
+        show(shown)
+    assert json.loads(capsys.readouterr().out)["ways"][1]["option"] == "matrix"
+
+
+def test_a_dry_run_lists_the_forks(files, dlc_main):
+    w = np.ones((24, 24, 3, 3), np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"], pads=[1] * 4),
+        helper.make_node("Add", ["h", "x"], ["y"]),
+    ]
+    shape = (1, 24, 9, 11)
+    constants = [numpy_helper.from_array(w, "w")]
+    onnx.save(model(nodes, ["x"], ["y"], constants, shape, shape), files / "conv.onnx")
+    code, out, _ = dlc_main("tune", "conv.onnx", "--dry-run", "--json")
+    forks = json.loads(out)["forks"]
+    assert code == 0
+    assert {"fusion", "layout"} <= {fork["fork"].split()[0] for fork in forks}
+    for fork in forks:
+        assert fork["met"] == 1
+        assert fork["taken"] == fork["default"]
+        assert fork["default"] not in [other["way"] for other in fork["others"]]
+    code, out, _ = dlc_main("tune", "conv.onnx", "--dry-run")
+    assert "layout of conv f32[1, 24, 9, 11]" in " ".join(out.split())
 
 
 def test_a_dry_run_measures_nothing(files, dlc_main):
