@@ -264,13 +264,11 @@ class Blocking:
         self._hint = f"{node.outputs[0].name}_blocked"
 
     def remember(self) -> Callable[[], None]:
-        """What takes back all that is written from now on."""
-        count, constants, names = len(self.nodes), dict(self.constants), set(self._names)
-        planar, blocked = dict(self._planar), dict(self._blocked)
+        """What takes back all that is written from now on; `finish` drops unread constants."""
+        count, planar, blocked = len(self.nodes), dict(self._planar), dict(self._blocked)
 
         def take_back() -> None:
             del self.nodes[count:]
-            self.constants, self._names = constants, names
             self._planar, self._blocked = planar, blocked
 
         return take_back

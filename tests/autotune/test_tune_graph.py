@@ -107,6 +107,7 @@ def test_ways_are_found_by_what_they_change(monkeypatch):
     assert set(way.gone) <= {w.task.key for w in plan.tasks}
     assert {w.task.key for w in roads.tasks} == set(way.come)
     assert all(w.is_alternative for w in roads.tasks)
+    assert {w.task.key: w.calls for w in roads.tasks} == dict(way.come)
     assert find_alternatives(plan, seconds=0.0).alternatives == ()
     assert find_alternatives(plan, rest | {(fork.key, "direct")}).alternatives == ()
     only = replace(plan, tasks=())  # what goes is not timed
@@ -202,6 +203,26 @@ def test_a_session_keeps_a_way_only_if_the_model_wins(monkeypatch, tmp_path, win
 
 def _alternatives_are_fast(tuner):
     return {s.key: 1.0 if s.is_alternative else 100.0 for s in tuner.searches}
+
+
+def test_hopeless_ways_are_not_searched_and_not_tried_again(monkeypatch, tmp_path):
+    source, log = convolutions(), tmp_path / "m.tune.db"
+    monkeypatch.setattr(tune_graph, "MODEL_ERROR", 99.0)
+    monkeypatch.setattr(tune_graph, "HOPELESS", 1e9)
+    options = Options(Budget(trials=8), method=Method(rounds=3), batch=2)
+    first = dlc.tune(source, log, options=options)
+    assert first.snapshot.ways
+    assert {w.status for w in first.snapshot.ways} == {"slower"}
+    others = [t for t in first.snapshot.tasks if t.is_alternative]
+    assert others
+    assert {(t.trials, t.status) for t in others} == {(0, "of a slower way")}
+    with TuningLog(log, read_only=True) as opened:
+        assert len({(d.key, d.option) for d in opened.decisions()}) == len(first.snapshot.ways)
+        assert not any(d.is_better for d in opened.decisions())
+    rest = replace(options, budget=Budget(trials=0))
+    assert dlc.tune(source, log, options=rest).snapshot.ways == ()
+    again = dlc.tune(source, log, options=replace(rest, resume=False))
+    assert len(again.snapshot.ways) == len(first.snapshot.ways)
 
 
 def test_ctrl_c_in_a_race_keeps_no_way(monkeypatch, tmp_path):

@@ -13,9 +13,11 @@ import dlc
 from dlc import artifact_cache
 from dlc.artifact_cache import ArtifactCache
 from dlc.autotune.apply import Records
+from dlc.autotune.decision import Decision
 from dlc.autotune.record import Choice
 from dlc.codegen.cuda.compile import Compiler
 from dlc.compiler import BuildReport, build
+from dlc.core.fork import Fork
 from dlc.core.target_parse import parse_target
 from dlc.frontend.onnx.convert import import_model
 from dlc.frontend.onnx.load import load_model
@@ -81,6 +83,7 @@ def test_texts_are_told_apart_by_what_they_say(tmp_path: Path) -> None:
 
 NATIVE = parse_target("native")
 CHOICE = Choice("task", "[]", "nest", "default", 2.0, 2.0)
+DECISION = Decision(Fork("fusion", 1, "", NATIVE, "highest", ("0", "1"), "1"), "0", 2.0, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +99,7 @@ CHOICE = Choice("task", "[]", "nest", "default", 2.0, 2.0)
         {"target": replace(NATIVE, l2_bytes=12345)},
         {"target": replace(NATIVE, features=NATIVE.features - {"fma"})},
         {"tuning": Records(choices={"task": CHOICE})},
+        {"tuning": Records(decisions={DECISION.key: DECISION})},
     ],
 )
 def test_whatever_an_artefact_depends_on_makes_another(tmp_path: Path, change) -> None:
