@@ -21,6 +21,7 @@ from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.narrow import Widen
+from dlc.graph.ops.pairs import ConvPairs, MatMulPairs
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes
@@ -308,7 +309,8 @@ def repeats_rows(node: Node) -> bool:
 def reads_widened(op: Op) -> bool:
     """Whether an operator reads each element about once, or whole vectors of them."""
     if op.fuse is Fuse.ANCHOR:
-        return isinstance(op, ConvPlanes | ConvPlanarPlanes | MatMulPlanes | DepthwiseBlocked)
+        planes = isinstance(op, ConvPlanes | ConvPlanarPlanes | MatMulPlanes)
+        return planes or isinstance(op, ConvPairs | MatMulPairs | DepthwiseBlocked)
     return op.fuse in (Fuse.ELEMENTWISE, Fuse.REDUCTION) or isinstance(op, Slice | Transpose)
 
 

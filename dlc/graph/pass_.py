@@ -57,6 +57,16 @@ class PassContext:
         """Whether the target multiplies tiles of bf16."""
         return self.target.features >= MATRIX_ENGINE
 
+    @property
+    def has_pair_products(self) -> bool:
+        """Whether the target's vectors add products of pairs of bf16, and no tiles do so faster."""
+        return "avx512bf16" in self.target.features and not self.has_matrix_engine
+
+    @property
+    def rounds_to_bf16(self) -> bool:
+        """Whether products of one bf16 for each float32 are wanted, and the target has them."""
+        return self.precision == "medium" and (self.has_matrix_engine or self.has_pair_products)
+
 
 Run = Callable[[Graph, PassContext], Graph]
 

@@ -199,9 +199,13 @@ def written(stmt: Stmt) -> set[str]:
         if isinstance(node, Store):
             names.add(node.buffer)
         elif isinstance(node, Invoke):
-            known = INSTRUCTIONS[node.instruction].func
-            names |= {buffer for buffer, _ in node.operands[len(known.inputs) :]}
+            names |= {buffer for buffer, _ in outputs(node)}
     return names
+
+
+def outputs(stmt: Invoke) -> tuple[tuple[str, tuple[Expr, ...]], ...]:
+    """The operands that an instruction writes: buffers, and where their regions start."""
+    return stmt.operands[len(INSTRUCTIONS[stmt.instruction].func.inputs) :]
 
 
 def read(stmt: Stmt) -> set[str]:

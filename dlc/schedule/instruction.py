@@ -59,6 +59,18 @@ def dot_4xi8_i32(a: u8[4], b: i8[4], *, c: i32[1]):
 """,
 )
 
+# Two products of bf16 added to a float32 sum, as `vdpbf16ps` does per lane. It rounds after each
+# product to the nearest, ties to even, and takes denormals for 0.
+# Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS.
+DOT_2XBF16_F32 = declare(
+    "dot_2xbf16_f32",
+    """
+def dot_2xbf16_f32(a: bf16[2], b: bf16[2], *, c: f32[1]):
+    for k in range(2):
+        c[0] += f32(a[k]) * f32(b[k])
+""",
+)
+
 # All threads of a GPU's block wait for each other. Thread loops that follow each other have run
 # one after the other anyway, so it computes nothing.
 BARRIER = declare(

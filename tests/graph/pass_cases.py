@@ -19,8 +19,10 @@ CONTEXT = PassContext(target=Target(features=frozenset({"avx2", "fma"})))  # vec
 AVX512 = PassContext(target=Target(features=frozenset({"avx512f"})))
 
 ENGINE = frozenset({"avx512f", "avx512bf16", "amx-tile", "amx-bf16"})
+PAIRS = frozenset({"avx512f", "avx512bf16"})
 CONTEXTS = {
     "use_matrix_engine": PassContext(target=Target(features=ENGINE)),
+    "use_pair_products": PassContext(target=Target(features=PAIRS), precision="medium"),
     "narrow_weights": PassContext(target=Target(features=ENGINE), precision="medium"),
     "store_narrow": PassContext(target=Target(features=ENGINE), precision="medium"),
     "shorten_functions": replace(CONTEXT, precision="high"),

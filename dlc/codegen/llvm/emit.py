@@ -259,6 +259,8 @@ class Body:
                 case If(cond, _):
                     if any(self.memory.is_uniform(r) for r in self.values.risky_loads(cond)):
                         return True
+                case Invoke():
+                    return True
                 case For(_, _, LoopKind.SERIAL | LoopKind.PARALLEL, _) | Alloc():
                     return True
         return False

@@ -108,6 +108,40 @@ class Memory:
                 return self._gather(storage, flat)
         return self.indices.gather(self._lane_by_lane(lambda: self.load(buffer, index), storage))
 
+    def load_pair(self, buffer: str, index: tuple[Expr, ...]) -> Val:
+        """Two neighbours of 16 bits each as one i32; a vector where the index reads the lane."""
+        mask = self.mask
+        if mask is not None and self.surely_inside(buffer, index):
+            self.mask = None  # reading more than is used does no harm
+        storage = self.storage[buffer]
+        flat = self.indices.element(index, storage.strides)
+        if flat.lane == 0 or flat.lane == 2:
+            found = self._pair_at(storage, flat, self.indices.lanes if flat.lane else 0)
+        else:
+            parts = self._lane_by_lane(lambda: self.load_pair(buffer, index), storage)
+            found = self.indices.gather(parts)
+        self.mask = mask
+        return found
+
+    def _pair_at(self, storage: Storage, flat: Flat, lanes: int) -> Val:
+        """Consecutive pairs, or one."""
+        assert storage.base is not None, "pairs lie in memory"
+        size = storage.dtype.size_bytes
+        at = self.indices.pointer(storage.base, flat, size)
+        mask = self.mask if lanes else None
+        key = ("pair", *self._load_key(flat, lanes, storage, mask))
+        found = self.builder.recall(key)
+        if found is None:
+            if mask is None:
+                text = f"load {type_of('i32', lanes)}, {at}, align {size}"
+                found = self.builder.fresh(text, "i32", lanes)
+            else:
+                found = self._masked_load(at, "i32", lanes, size, mask)
+            self.builder.remember(key, found)
+            if self.ahead and lanes and storage.name in self.given:
+                self._ask_ahead(storage, flat, at, self.ahead)
+        return found
+
     def surely_inside(self, buffer: str, index: tuple[Expr, ...]) -> bool:
         """Whether an index stays inside its buffer for all values of the variables."""
         key = (buffer, id(index))
@@ -188,7 +222,9 @@ class Memory:
         far = count * storage.dtype.size_bytes * FAR_SHARE > self.arith.target.l2_bytes
         return storage.name in self.results and far
 
-    def _load_key(self, flat: Flat, lanes: int, storage: Storage, mask: Val | None) -> Hashable:
+    def _load_key(
+        self, flat: Flat, lanes: int, storage: Storage, mask: Val | None
+    ) -> tuple[Hashable, ...]:
         version = self.versions.get(storage.alias, 0)
         masked_by = mask.ref if mask else ""
         place = (storage.name, flat.rest, flat.const)

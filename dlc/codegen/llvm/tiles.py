@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from dlc.codegen.llvm.ir import Block, Val
 from dlc.codegen.llvm.memory import Memory
 from dlc.codegen.llvm.packing import pack_tile
+from dlc.codegen.llvm.pairs import dot_pairs
 from dlc.codegen.llvm.storage import strides_of
 from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.errors import CodegenError
 from dlc.schedule.edit import read
-from dlc.schedule.instruction import SPLIT_LANES, split_name
+from dlc.schedule.instruction import DOT_2XBF16_F32, SPLIT_LANES, split_name
 from dlc.schedule.loop import Alloc, Invoke
 from dlc.te.expr import Const, Expr
 
@@ -259,6 +260,7 @@ def _pack(count: int, rank: int, *, columns: bool) -> Callable[[Tiles, tuple[Ope
 
 
 EMITTERS: dict[str, Emitter] = {
+    DOT_2XBF16_F32.name: Emitter("avx512bf16", lambda tiles, o: dot_pairs(tiles.memory, o)),
     "tile_zero": Emitter("amx-bf16", _zero),
     "tile_dot_bf16": Emitter("amx-bf16", _dot_bf16(3)),
     "tile_dot_row_bf16": Emitter("amx-bf16", _dot_bf16(2)),

@@ -6,9 +6,9 @@ from dlc.codegen.llvm.registers import Chunk
 from dlc.codegen.llvm.values import Values
 from dlc.core.errors import CodegenError
 from dlc.core.target import Target
-from dlc.schedule.edit import written
-from dlc.schedule.loop import Alloc, Block, For, If, LoopKind, Stmt, Store, walk
-from dlc.te.expr import Const
+from dlc.schedule.edit import outputs, written
+from dlc.schedule.loop import Alloc, Block, For, If, Invoke, LoopKind, Stmt, Store, walk
+from dlc.te.expr import Const, Expr, Load
 from dlc.te.transform import free_vars
 
 
@@ -52,6 +52,10 @@ class Usage:
         match stmt:
             case Store(buffer, index, _):
                 found.update(dict.fromkeys(self.memory.register_chunks(buffer, index)))
+            case Invoke():
+                for buffer, index in outputs(stmt):
+                    if buffer in live:
+                        found.update(dict.fromkeys(self.memory.register_chunks(buffer, index)))
             case Block(stmts):
                 for child in stmts:
                     self._collect(child, live, found)
@@ -103,10 +107,15 @@ class Usage:
         """Whether all iterations of a loop write the same registers."""
         storage, found = self.memory.storage, False
         for node in walk(loop.body):
+            stored: tuple[tuple[str, tuple[Expr, ...]], ...] = ()
             if isinstance(node, Store):
-                if node.buffer not in storage or storage[node.buffer].base is not None:
+                stored = ((node.buffer, node.index),)
+            elif isinstance(node, Invoke):
+                stored = outputs(node)
+            for buffer, index in stored:
+                if buffer not in storage or storage[buffer].base is not None:
                     return False
-                if any(loop.var in free_vars(i) for i in node.index):
+                if any(loop.var in free_vars(i) for i in index):
                     return False
                 found = True
         return found
@@ -116,6 +125,9 @@ class Usage:
         match stmt:
             case Store(buffer, _, value) if self.memory.storage[buffer].base is None:
                 found.update(self.memory.place(load) for load in self.values.loads(value))
+            case Invoke(_, operands) if outputs(stmt):
+                inputs = [Load(b, i, self.memory.storage[b].dtype) for b, i in operands]
+                found.update(map(self.memory.place, inputs))
             case Block(stmts):
                 for child in stmts:
                     self._collect_loads(child, found)

@@ -43,7 +43,7 @@ def narrow_weights(graph: Graph, context: PassContext) -> Graph:
     if context.target.gpu is not None:
         return graph
     editor = GraphEditor(graph)
-    rounds = context.precision == "medium" and context.has_matrix_engine
+    rounds = context.rounds_to_bf16
     made: dict[str, Value] = {}
     for node in graph.nodes:
         if not isinstance(node.op, MatMulPacked) or not _waits(node, context):

@@ -39,13 +39,12 @@ from dlc.graph.ops.narrow import Narrow, Widen
 from dlc.graph.ops.shape import Empty
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.passes.fuse_groups import kernels
-from dlc.graph.passes.use_matrix_engine import PLANES
 
 
 @graph_pass(after=("use_matrix_engine", "use_winograd"), bodies=True)
 def store_narrow(graph: Graph, context: PassContext) -> Graph:
     """Round what lies between kernels to bf16, once, where it is made."""
-    if PLANES[context.precision] > 1 or not context.has_matrix_engine:
+    if not context.rounds_to_bf16:
         return graph
     chosen = Activations(graph, kernels(graph, context), context.target).find()
     return _Writer(graph, chosen).run() if chosen else graph

@@ -35,9 +35,11 @@ from dlc.schedule.rules import (
     transform,
     window,
 )
+from dlc.schedule.rules.contraction import are_pairs
 from dlc.schedule.rules.gpu_finish import bind_rest
 from dlc.schedule.rules.prepare import finish, inline_moves, split_digits
 from dlc.schedule.trace import Trace
+from dlc.te.expr import Load
 
 _LOG = logging.getLogger("dlc.schedule")
 
@@ -146,8 +148,13 @@ def prepare(trace: Trace, target: Target) -> None:
         if any(s.is_reduction for s in stages(trace.func)) and rule_for(trace.func, target) is None:
             split_digits(trace, single=True)  # groups of several blocks of columns
         return
-    kept = matrix.operands(trace.func) | transform.kept(trace.func)
+    of_pairs = matrix.operands(trace.func, are_pairs)
+    kept = matrix.operands(trace.func) | of_pairs | transform.kept(trace.func)
     inline_moves(trace, kept, keep_operands=True)
+    for name in of_pairs:  # vectors read rows wherever they are: what is bf16 already is not copied
+        made = [s for s in stages(trace.func) if s.buffer == name]
+        if len(made) == 1 and isinstance(made[0].value, Load):
+            trace.do("compute_inline", name)
     split_digits(trace, kept)
     if all(rule.match(trace.func, target) is None for rule in (attend, contract)):
         inline_moves(trace, kept)

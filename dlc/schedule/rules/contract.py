@@ -13,11 +13,13 @@ from math import prod
 
 from dlc.core.target import Target
 from dlc.schedule.edit import loops_around
+from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import stages
 from dlc.schedule.rules.contraction import Contraction, find_contraction
 from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles
 from dlc.schedule.rules.lines import shares_lines
+from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.subtotals import cut_sum
 from dlc.schedule.rules.tile import Tile, vector_registers
@@ -106,6 +108,8 @@ class _Tiling:
 
     def run(self) -> None:
         found = self.found
+        if found.pairs:
+            self._round_rows()
         around = self._columns_outside()
         tops = cut_tiles(self.trace, found, self.target, self.knobs, columns_outside=around)
         if len(tops) > 1:
@@ -178,10 +182,11 @@ class _Tiling:
         tile = self._tile_loops(leaf)
         trace.do("decompose_reduction", total, trace.stage(total).names[0])
         inner = [f.var for f in trace.stage(total).inner]
+        half = [inner.pop()] if self.found.pairs else []
         inner = trace.turn(inner, self.knobs.get("first_summand", 0))
         if trace.stage(total).names:  # none are left in a tile of one element
             names = self._tile_order(total)
-            trace.do("reorder", (*inner, *names))
+            trace.do("reorder", (*inner, *names, *half))
             self._tile_sum(names)
             self._tile_sum([f"{n}_init" for n in names])
         part = total
@@ -196,9 +201,23 @@ class _Tiling:
             trace.tile_loop(name)
         trace.tile_loop(leaf.lane, lanes=True)
         trace.do("set_scope", part, "register")
+        if half:
+            trace.do("tensorize", half[0], DOT_2XBF16_F32.name)
+
+    def _round_rows(self) -> None:
+        """Round the row operand to bf16 before all products, where it is not in memory as such."""
+        stage = self.trace.stage(self.found.sum)
+        read = {x.buffer for factor in stage.factors or () for x in loads(factor)}
+        for name in read & set(allocs(self.trace.func.body)):
+            split_rows(self.trace, name, parallel=True)
 
     def _chains(self, inner: Sequence[str]) -> tuple[int, ...]:
-        """How many products are in one chain, and before that in the chains of those chains."""
+        """How many products are in one chain, and before that in the chains of those chains.
+
+        Those of bf16 are rounded by far more than their sum is.
+        """
+        if self.found.pairs:
+            return ()
         if self.row_count == 1:
             return SUBTOTALS_OF_ROW
         products = prod(self.trace.constant(v) or 0 for v in inner)

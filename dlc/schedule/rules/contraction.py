@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from dlc.core.types import DType
 from dlc.schedule.loop import For, Func
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import simple_index
 from dlc.te.affine import coefficients
-from dlc.te.expr import ONE, Const, Expr, Load, Var
+from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads
+from dlc.te.types import is_const
 
 MIN_LENGTH = 64  # of sums along vectors
 MIN_USES = 4  # of a packed operand; below, sums along its contiguous dimension cost less
@@ -29,6 +31,7 @@ class Contraction:
     packed: str | None  # the column operand to bring together for the rows of a column tile
     column_bytes: int | None  # size of the column operand, None where it is symbolic
     within: str | None = None  # the loop that holds all stages, where they are part of a nest
+    pairs: bool = False  # whether the innermost summands are pairs of bf16, side by side in both
 
 
 def find_contraction(func: Func) -> Contraction | None:
@@ -89,7 +92,26 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
         tuple(v for v in others if depends[v][0] == depends[v][1]),
         packed,
         _bytes(func, column),
+        pairs=are_pairs(total),
     )
+
+
+def are_pairs(total: Stage) -> bool:
+    """Whether the innermost summands are neighbours in both operands, two numbers of bf16 each."""
+    if not total.inner or not is_const(total.inner[-1].extent, 2):
+        return False
+    half = total.inner[-1].var
+    return all(_is_pair(factor, half) for factor in total.factors or ())
+
+
+def _is_pair(factor: Expr, half: str) -> bool:
+    match factor:
+        case Cast(DType.F32, Load(_, (*outer, last), DType.BF16)):
+            steps = coefficients(last)
+            beside = steps is not None and steps.get(half) == 1
+            return beside and not any(half in free_vars(i) for i in outer)
+        case _:
+            return False
 
 
 def _needs_packing(func: Func, column: Expr, axis: str) -> str | None:

@@ -38,7 +38,7 @@ Lines of an image of an open size are rows of their own; some lines share a stri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -96,10 +96,10 @@ class Products:
     is_open: bool  # whether the number of rows is known at run time only
 
 
-def operands(func: Func) -> frozenset[str]:
-    """The intermediates that sums of products of planes read, and computed ones split into them."""
+def operands(func: Func, of: Callable[[Stage], bool] = is_product) -> frozenset[str]:
+    """The intermediates that some sums of bf16 read, and computed ones that are split into them."""
     found = stages(func)
-    planes = {x.buffer for s in found if is_product(s) for x in loads(s.value)}
+    planes = {x.buffer for s in found if of(s) for x in loads(s.value)}
     split = {x.buffer for s in found if s.buffer in planes for x in loads(s.value)}
     computed = {s.buffer for s in found if not _is_read(s.value)}
     return frozenset((planes | split & computed) & set(allocs(func.body)))

@@ -8,8 +8,8 @@ from math import prod
 from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.dependence import why_not_independent
-from dlc.schedule.edit import loops_around, sequence
-from dlc.schedule.loop import Block, For, Func, LoopKind, Stmt, allocs, loops, walk
+from dlc.schedule.edit import loops_around, sequence, written
+from dlc.schedule.loop import Block, For, Func, LoopKind, Scope, Stmt, allocs, loops, walk
 from dlc.schedule.nest import Stage, is_cheap, readers, stages, top_nests
 from dlc.schedule.rules.borders import is_fill, share_borders
 from dlc.schedule.trace import Trace
@@ -174,6 +174,8 @@ def _run_parallel(trace: Trace, target: Target, *, fills: bool) -> None:
             continue
         if any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in walk(top)):
             continue
+        if _shared_registers(trace.func, top):
+            continue
         work = operations(top)
         if work is not None and work < target.thread_operations:
             continue
@@ -184,6 +186,12 @@ def _run_parallel(trace: Trace, target: Target, *, fills: bool) -> None:
         inner = frozenset(v for v in loops(top) if v not in names)
         inner |= _scattering(trace.func, top)
         trace.parallel_outer(top, stop | inner | _short_rows(trace, top, stop | inner))
+
+
+def _shared_registers(func: Func, top: Stmt) -> bool:
+    """Whether a nest writes registers that other nests read: they belong to one thread."""
+    outside = {n: a for n, a in allocs(func.body).items() if n not in allocs(top)}
+    return any(n in outside and outside[n].scope is Scope.REGISTER for n in written(top))
 
 
 def _inside_of_one(top: Stmt) -> list[Stmt]:

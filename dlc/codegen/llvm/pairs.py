@@ -1,0 +1,52 @@
+"""Products of pairs of bf16 in the lanes of a vector, added to float32 sums."""
+
+from __future__ import annotations
+
+from dlc.codegen.llvm.ir import Builder, Val, lane_constants, poison
+from dlc.codegen.llvm.memory import Memory
+from dlc.te.expr import Expr
+
+WIDTHS = (4, 8, 16)  # lanes that there is an instruction for
+
+Operand = tuple[str, tuple[Expr, ...]]
+
+
+def dot_pairs(memory: Memory, operands: tuple[Operand, ...]) -> None:
+    """Add the products of two pairs to a sum, in each lane that runs.
+
+    Lanes up to the next width that there is are computed and left out.
+    """
+    a, b, (total, index) = operands
+    builder, lanes = memory.builder, max(1, memory.indices.lanes)
+    width = next(w for w in WIDTHS if w >= lanes)
+    pairs = [_wide(builder, memory.load_pair(*operand), width) for operand in (a, b)]
+    sums = _wide(builder, memory.load(total, index), width)
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{width * 32}"
+    halves = f"<{2 * width} x bfloat>"
+    builder.declarations.use(name, sums.type, f"{sums.type}, {halves}, {halves}")
+    x, y = (builder.op(f"bitcast {p} to {halves}", "bfloat", 2 * width) for p in pairs)
+    found = builder.op(f"call {sums.type} @{name}({sums}, {x}, {y})", "float", width)
+    memory.store(total, index, _narrow(builder, found, memory.indices.lanes))
+
+
+def _wide(builder: Builder, value: Val, width: int) -> Val:
+    """A value in the first lanes of a vector; a scalar is in all of them."""
+    if value.lanes == width:
+        return value
+    if not value.lanes:
+        one = f"insertelement {poison(value.elem, width)}, {value}, i64 0"
+        first = builder.op(one, value.elem, width)
+        zeros = f"<{width} x i32> zeroinitializer"
+        return builder.op(f"shufflevector {first}, {first.type} poison, {zeros}", value.elem, width)
+    places = lane_constants([min(n, value.lanes - 1) for n in range(width)], "i32")
+    return builder.op(f"shufflevector {value}, {value.type} poison, {places}", value.elem, width)
+
+
+def _narrow(builder: Builder, value: Val, lanes: int) -> Val:
+    """The first lanes of a vector; an element for none."""
+    if lanes == value.lanes:
+        return value
+    if not lanes:
+        return builder.op(f"extractelement {value}, i64 0", value.elem)
+    places = lane_constants(list(range(lanes)), "i32")
+    return builder.op(f"shufflevector {value}, {value.type} poison, {places}", value.elem, lanes)

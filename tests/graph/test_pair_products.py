@@ -1,0 +1,122 @@
+"""use_pair_products keeps results, and chooses pairs only where there are any and they pay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.core.target import Target
+from dlc.graph.evaluate import evaluate
+from dlc.graph.ops.pairs import pack_pairs, unpack_pairs
+from dlc.graph.pass_ import PassContext
+from tests.graph.pass_cases import AVX512, ENGINE, PAIRS, read, run
+
+MEDIUM = PassContext(target=Target(features=PAIRS), precision="medium")
+CONV = """
+def main(x: f32[1, 3, 16, 15, 16]):
+    w: f32[5, 3, 3, 3, 16, 16] = const()
+    y: f32[1, 5, 7, 13, 16] = conv_blocked(x, w, stride=(2, 1))
+    return y
+"""
+MATMUL = """
+def main(n: size, x: f32[n, 7, 48]):
+    w: f32[3, 48, 16] = const()
+    y: f32[n, 7, 40] = matmul_packed(x, w, n=40)
+    z: f32[n, 7, 40] = matmul_packed(x, w, n=40)
+    s: f32[n, 7, 40] = add(y, z)
+    return s
+"""
+ROW = """
+def main(x: f32[1, 256]):
+    w: f32[16, 256, 16] = const()
+    y: f32[1, 256] = matmul_packed(x, w, n=256)
+    return y
+"""
+
+
+def operators(text, context=MEDIUM):
+    return [node.op.name for node in run("use_pair_products", read(text), context).nodes]
+
+
+@pytest.mark.parametrize("text", [CONV, MATMUL, ROW])
+def test_whole_numbers_keep_their_results(text):
+    graph = read(text)
+    graph = replace(graph, constants={v: np.rint(a) for v, a in graph.constants.items()})
+    found = run("use_pair_products", graph, MEDIUM)
+    assert found.nodes[0].op.name in ("conv_pairs", "matmul_pairs")
+    sizes = {name: 2 for name in graph.sizes}
+    shape = [2 if str(n) == "n" else int(str(n)) for n in graph.inputs[0].type.shape]
+    x = np.random.default_rng(0).integers(-4, 5, shape).astype(np.float32)
+    wanted, got = (evaluate(g, {"x": x}, sizes) for g in (graph, found))
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(got[name], array)
+
+
+def test_equal_weights_are_packed_once():
+    found = run("use_pair_products", read(MATMUL), MEDIUM)
+    assert [n.op.name for n in found.nodes] == ["matmul_pairs", "matmul_pairs", "add"]
+    assert found.nodes[0].inputs[1] == found.nodes[1].inputs[1]
+
+
+def test_weights_are_rounded_to_the_nearest_even():
+    w = np.array([[1 + 2.0**-8], [1 + 3 * 2.0**-8], [-0.0], [np.inf]], np.float32)
+    packed = pack_pairs(w)
+    assert packed.shape == (2, 1, 2)
+    np.testing.assert_array_equal(unpack_pairs(packed)[:, 0], [1, 1 + 2.0**-6, 0, np.inf])
+
+
+@pytest.mark.parametrize("context", [
+    replace(MEDIUM, precision="highest"), replace(MEDIUM, precision="high"),
+    replace(MEDIUM, precision="tf32"), replace(AVX512, precision="medium"),
+    PassContext(target=Target(features=ENGINE), precision="medium"),  # tiles are faster
+])  # fmt: skip
+def test_other_precisions_and_targets_change_nothing(context):
+    graph = read(CONV)
+    assert run("use_pair_products", graph, context) is graph
+
+
+COMPUTED = """
+def main(x: f32[128, 64], w: f32[4, 64, 16]):
+    y: f32[128, 64] = matmul_packed(x, w, n=64)
+    return y
+"""
+COLUMNS = """
+def main(x: f32[128, {depth}]):
+    w: f32[1, {depth}, {n}] = const()
+    y: f32[128, {n}] = matmul_packed(x, w, n={n})
+    return y
+"""
+GROUPS = """
+def main(x: f32[1, 3, 16, 15, 16]):
+    w: f32[6, 1, 3, 3, 16, 16] = const()
+    y: f32[1, 6, 14, 13, 16] = conv_blocked(x, w, groups=3)
+    return y
+"""
+CHANNELS = """
+def main(x: f32[1, 3, 16, 15, 5]):
+    w: f32[5, 3, 3, 3, 5, 16] = const()
+    y: f32[1, 5, 14, 13, 16] = conv_blocked(x, w)
+    return y
+"""
+STAYING = {
+    "groups": GROUPS,
+    "sparse": CONV.replace("(2, 1)", "(2, 1), sparse=True"),
+    "turned": CONV.replace("(2, 1)", "(2, 1), turned=True"),
+    "odd": CHANNELS,
+    "depth": COLUMNS.format(depth=72, n=64),
+    "columns": COLUMNS.format(depth=64, n=2),
+    "double": ROW.replace("f32", "f64"),
+    "vector": ROW.replace("x: f32[1, ", "x: f32[").replace("y: f32[1, ", "y: f32["),
+    "computed": COMPUTED,
+}
+
+
+def test_as_many_columns_of_such_depth_gain():
+    assert operators(COLUMNS.format(depth=64, n=64)) == ["matmul_pairs"]
+
+
+@pytest.mark.parametrize("text", STAYING.values(), ids=STAYING)
+def test_what_has_no_pairs_or_gains_nothing_stays(text):
+    assert not any("pairs" in name for name in operators(text))
