@@ -12,6 +12,7 @@ from dlc.core.types import DType
 from dlc.graph.arrays import round_to
 from dlc.graph.ops.narrow import Narrow, Widen
 from dlc.graph.ops.pairs import ConvPairs, MatMulPairs, pack_pairs
+from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.schedule.loop import allocs
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
@@ -213,3 +214,15 @@ def test_sums_of_other_pairs_are_no_pairs():
 
     func = lower_tensors("product", (), wide, (MatMul().compute(*wide),))
     assert not contract.match(func, PAIRS).pairs
+
+
+def test_rows_of_tiles_are_brought_together_as_ever():
+    """Sums for a matrix engine end in pairs, too, but their rows have a place of their own."""
+    engine = replace(PAIRS, features=PAIRS.features | {"amx-tile", "amx-bf16"})
+    given = placeholder("x", TensorType((37, 64), DType.BF16))
+    tiles = placeholder("w", TensorType((2, 2, 1, 16, 16, 2), DType.BF16))
+    result = MatMulPlanes(n=32).compute(Widen().compute(given), tiles)
+    func = fast(lower_tensors("product", (), (given, tiles), (result,)), engine)
+    assert "tile_dot_bf16" in str(func)
+    assert "rows" in allocs(func.body)
+    assert not any(name.startswith("widen") for name in allocs(func.body))

@@ -8,6 +8,7 @@ from math import prod
 from dlc.core.types import DType
 from dlc.schedule.loop import For, Func
 from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules.planes import is_product
 from dlc.schedule.rules.prepare import simple_index
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
@@ -97,11 +98,19 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
 
 
 def are_pairs(total: Stage) -> bool:
-    """Whether the innermost summands are neighbours in both operands, two numbers of bf16 each."""
-    if not total.inner or not is_const(total.inner[-1].extent, 2):
+    """Whether the innermost summands are neighbours in both operands, two numbers of bf16 each.
+
+    Sums for tiles of a matrix engine are of another kind: their rows are brought together.
+    """
+    if (
+        total.factors is None
+        or is_product(total)
+        or not total.inner
+        or not is_const(total.inner[-1].extent, 2)
+    ):
         return False
     half = total.inner[-1].var
-    return all(_is_pair(factor, half) for factor in total.factors or ())
+    return all(_is_pair(factor, half) for factor in total.factors)
 
 
 def _is_pair(factor: Expr, half: str) -> bool:
