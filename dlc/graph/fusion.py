@@ -45,12 +45,20 @@ def join_all(root: Node, regions: Sequence[Sequence[Node]]) -> int:
     return len(regions)
 
 
-def groups(graph: Graph, depth: Decide = join_all) -> list[tuple[Node, ...]]:
+def copy_all(view: Node) -> bool:
+    """As a rule no view is stored: those that read it look its elements up by themselves."""
+    return False
+
+
+def groups(
+    graph: Graph, depth: Decide = join_all, is_stored: Callable[[Node], bool] = copy_all
+) -> list[tuple[Node, ...]]:
     """Partition the nodes into kernels, each in execution order; see `is_free` for the rest.
 
-    Views copied into their readers are part of several groups.
+    Views copied into their readers are part of several groups; `is_stored` says which of those that
+    could be are not.
     """
-    return _Grouping(graph, depth).run()
+    return _Grouping(graph, depth, is_stored).run()
 
 
 _FREE = Reshape | BitCast | CheckedIndices | Empty | BindSizes | TextOp
@@ -64,16 +72,18 @@ def is_free(node: Node) -> bool:
 
 
 class _Grouping:
-    def __init__(self, graph: Graph, depth: Decide) -> None:
+    def __init__(self, graph: Graph, depth: Decide, is_stored: Callable[[Node], bool]) -> None:
         self.graph = graph
         self.depth = depth
+        self.is_stored = is_stored
         self.position = {id(n): i for i, n in enumerate(graph.nodes)}
         self.outputs = set(graph.outputs)
         self.taken: set[int] = set()  # ids of nodes that are in a group
         self.views: set[int] = set()  # ids of nodes copied into their readers
 
     def run(self) -> list[tuple[Node, ...]]:
-        self.views = {id(n) for n in self.graph.nodes if self._is_copied(n)}
+        copied = (n for n in self.graph.nodes if self._is_copied(n))
+        self.views = {id(n) for n in copied if not self.is_stored(n)}
         for node in self.graph.nodes:
             if self._widens(node):
                 self.views.add(id(node))

@@ -17,6 +17,7 @@ from dlc.core.target_parse import parse_target
 from dlc.graph.estimate import CALL, bytes_of, elements, node_cycles
 from dlc.graph.fusion import groups
 from dlc.graph.fusion_depth import depth_of
+from dlc.graph.fusion_views import stored_views
 from dlc.graph.pass_ import PassContext
 from dlc.lowering import lower_model
 from tests.cli.models import model
@@ -109,3 +110,50 @@ def test_all_depths_give_the_same_results():
         changed = lower_model(source, target, choices=records.ways)
         assert len(changed.program.kernels) > kernels
         np.testing.assert_array_equal(dlc.compile(source, target, tuning=records)(x), expected)
+
+
+VIEW = """
+def main(x: f32[6, 9], w: f32[7, 9]):
+    t: f32[9, 7] = transpose(w, perm=(1, 0))
+    m: f32[6, 7] = matmul(x, t)
+    y: f32[6, 7] = relu(m)
+    return y
+"""
+
+
+def test_a_view_may_be_stored_before_what_reads_its_lines():
+    def found(text, choices):
+        forks: list[Fork] = []
+        context = replace(CONTEXT, on_fork=forks.append, choices=choices)
+        graph = read(text)
+        parts = groups(graph, is_stored=stored_views(graph, context))
+        return [[n.op.name for n in g] for g in parts], forks
+
+    copied, (fork,) = found(VIEW, Choices())
+    assert copied == [["transpose", "matmul", "relu"]]
+    assert (fork.options, fork.default) == (("copied", "stored"), "copied")
+    stored, _ = found(VIEW, Choices({fork.key: Way("stored", "copied")}))
+    assert stored == [["transpose"], ["matmul", "relu"]]
+    assert fork.cycles_of("stored") - fork.cycles_of("copied") == pytest.approx(504 / 8 + CALL)
+    lone = VIEW.replace("    m: f32[6, 7] = matmul(x, t)\n", "").replace("relu(m)", "relu(t)")
+    assert found(lone.replace("y: f32[6, 7]", "y: f32[9, 7]"), Choices())[1] == []
+
+
+def test_stored_views_give_the_same_results():
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"], axis=-1),
+        helper.make_node("Add", ["p", "s"], ["q"]),
+        helper.make_node("MatMul", ["q", "x"], ["y"]),
+    ]
+    shape, target = (3, 11, 13), parse_target("native")
+    source = model(nodes, ["x"], ["y"], [], shape, shape)
+    forks = [f for f in lower_model(source, target, lists_forks=True).forks if f.kind == "view"]
+    assert forks
+    ways = [Decision(f, "stored", 1.2, 1.1) for f in dict.fromkeys(forks)]
+    records = Records(decisions={d.key: d for d in ways})
+    assert lower_model(source, target, choices=records.ways).decided == len(forks)
+    x = np.random.default_rng(1).integers(-3, 4, (3, 11, 13)).astype(np.float32)
+    plain, stored = (dlc.compile(source, target, tuning=t)(x) for t in ("none", records))
+    np.testing.assert_allclose(stored, plain, rtol=1e-5, atol=1e-5)  # exp of sums in other order

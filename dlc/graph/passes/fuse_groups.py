@@ -30,6 +30,7 @@ from dataclasses import replace
 from dlc.graph.attention import copied_nodes, group_body, join_attention, kept_values
 from dlc.graph.fusion import groups, is_free
 from dlc.graph.fusion_depth import depth_of
+from dlc.graph.fusion_views import stored_views
 from dlc.graph.gpu_groups import join_launches
 from dlc.graph.graph import Graph, Node
 from dlc.graph.ops.bodies import HOLDERS, map_bodies
@@ -51,7 +52,8 @@ def fuse_groups(graph: Graph, context: PassContext) -> Graph:
 def kernels(graph: Graph, context: PassContext) -> list[tuple[Node, ...]]:
     """The nodes of each kernel."""
     planes = PLANES[context.precision] if context.has_matrix_engine else 0
-    found = join_attention(graph, groups(graph, depth_of(graph, context)), context.target, planes)
+    found = groups(graph, depth_of(graph, context), stored_views(graph, context))
+    found = join_attention(graph, found, context.target, planes)
     return found if context.target.gpu is None else join_launches(graph, found, context.target)
 
 
