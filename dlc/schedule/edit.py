@@ -23,6 +23,7 @@ from dlc.schedule.loop import (
     map_exprs,
     rewrite,
     substitute,
+    touches,
     walk,
 )
 from dlc.te.expr import Expr, Load, Var
@@ -261,9 +262,13 @@ def redirect(
             return Load(name, at(node.index), node.dtype)
         return node
 
+    def change(expr: Expr) -> Expr:
+        reads = any(x.buffer == buffer for x in loads(expr))
+        return rewrite_expr(expr, load) if reads else expr
+
     def visit(node: Stmt) -> Stmt:
         if isinstance(node, Store) and node.buffer == buffer:
             return Store(name, at(node.index), node.value)
         return node
 
-    return rewrite(map_exprs(stmt, lambda e: rewrite_expr(e, load)), visit)
+    return rewrite(map_exprs(stmt, change, where=lambda s: buffer in touches(s)), visit)

@@ -11,13 +11,13 @@ import enum
 import keyword
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import assert_never
 
 from dlc.core.remember import per_object
 from dlc.core.types import DType
 from dlc.te.expr import Binary, BinOp, Expr, Load
-from dlc.te.transform import map_same
+from dlc.te.transform import free_vars, loads, map_same
 from dlc.te.transform import substitute as substitute_expr
 from dlc.te.types import TensorType
 
@@ -177,10 +177,22 @@ def walk(stmt: Stmt) -> Iterator[Stmt]:
                 assert_never(node)
 
 
-def map_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
-    """Apply `fn` to every subscript, value and condition of a statement (not to loop extents)."""
+def _everywhere(_: Stmt) -> bool:
+    return True
+
+
+def map_exprs(
+    stmt: Stmt, fn: Callable[[Expr], Expr], *, where: Callable[[Stmt], bool] = _everywhere
+) -> Stmt:
+    """Apply `fn` to every subscript, value and condition of a statement (not to loop extents).
+
+    Nothing changes in parts that are not `where`.
+    """
 
     def visit(node: Stmt) -> Stmt:
+        if not where(node):
+            return node
+        node = map_bodies(node, visit)
         match node:
             case Store(buffer, index, value):
                 new, stored = map_same(index, fn), fn(value)
@@ -197,12 +209,14 @@ def map_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
             case _:
                 assert_never(node)
 
-    return rewrite(stmt, visit)
+    return visit(stmt)
 
 
 def substitute(stmt: Stmt, env: Mapping[str, Expr]) -> Stmt:
     """Replace variables by name in every expression of a statement."""
-    return map_exprs(stmt, lambda e: substitute_expr(e, env))
+    return map_exprs(
+        stmt, lambda e: substitute_expr(e, env), where=lambda s: not reads(s).isdisjoint(env)
+    )
 
 
 def exprs(stmt: Stmt) -> Iterator[Expr]:
@@ -244,6 +258,45 @@ def loops(stmt: Stmt) -> Mapping[str, For]:
 
 
 @per_object
+def reads(stmt: Stmt) -> frozenset[str]:
+    """The variables in the subscripts, values and conditions of a statement, its own as well."""
+    match stmt:
+        case Store(_, index, value):
+            return free_vars(value).union(*map(free_vars, index))
+        case Invoke(_, operands):
+            return frozenset().union(*(free_vars(i) for _, index in operands for i in index))
+        case If(cond, body):
+            return reads(body) | free_vars(cond)
+        case For(_, _, _, body) | Alloc(_, _, body):
+            return reads(body)
+        case Block(stmts):
+            return frozenset().union(*map(reads, stmts))
+        case _:
+            assert_never(stmt)
+
+
+@per_object
+def touches(stmt: Stmt) -> frozenset[str]:
+    """The buffers that a statement reads or writes, be they its own."""
+    match stmt:
+        case Store(buffer, index, value):
+            own = (e.buffer for part in (*index, value) for e in loads(part))
+            return frozenset([buffer, *own])
+        case Invoke(_, operands):
+            parts = (i for _, index in operands for i in index)
+            own = (e.buffer for part in parts for e in loads(part))
+            return frozenset([*(buffer for buffer, _ in operands), *own])
+        case If(cond, body):
+            return touches(body).union(e.buffer for e in loads(cond))
+        case For(_, _, _, body) | Alloc(_, _, body):
+            return touches(body)
+        case Block(stmts):
+            return frozenset().union(*map(touches, stmts))
+        case _:
+            assert_never(stmt)
+
+
+@per_object
 def bound(stmt: Stmt) -> frozenset[str]:
     """The names of the loops and buffers of a statement."""
     match stmt:
@@ -266,12 +319,18 @@ def map_bodies(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
     match stmt:
         case Store() | Invoke():
             return stmt
-        case If() | For() | Alloc():
-            body = change(stmt.body)
-            return stmt if body is stmt.body else replace(stmt, body=body)
+        case For(var, extent, kind, body, notes):
+            new = change(body)
+            return stmt if new is body else For(var, extent, kind, new, notes)
+        case Alloc(buffer, scope, body):
+            new = change(body)
+            return stmt if new is body else Alloc(buffer, scope, new)
+        case If(cond, body):
+            new = change(body)
+            return stmt if new is body else If(cond, new)
         case Block(stmts):
-            new = [change(s) for s in stmts]
-            return stmt if all(map(operator.is_, new, stmts)) else block(*new)
+            parts = [change(s) for s in stmts]
+            return stmt if all(map(operator.is_, parts, stmts)) else block(*parts)
         case _:
             assert_never(stmt)
 

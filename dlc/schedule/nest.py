@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlc.core.remember import per_object
 from dlc.schedule.loop import (
     Alloc,
     Block,
@@ -69,7 +70,12 @@ class Stage:
 
 def stages(func: Func) -> list[Stage]:
     """The stages of a function in order. A buffer stored in several nests has several stages."""
-    found = _stores(func.body)
+    return list(_stages(func.body))
+
+
+@per_object
+def _stages(body: Stmt) -> tuple[Stage, ...]:
+    found = _stores(body)
     result: list[Stage] = []
     starts: dict[str, tuple[Store, tuple[For, ...]]] = {}
     begins = _begins([store for store, _ in found])
@@ -90,7 +96,7 @@ def stages(func: Func) -> list[Stage]:
             starts[store.buffer] = (store, around)
         else:
             result.append(Stage(store.buffer, store, around, (), None))
-    return result
+    return tuple(result)
 
 
 def is_scheduled(func: Func) -> bool:

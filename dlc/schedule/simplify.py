@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
@@ -17,6 +18,7 @@ from dlc.schedule.loop import (
     Stmt,
     Store,
     block,
+    map_exprs,
     rewrite,
     substitute,
 )
@@ -62,30 +64,34 @@ def simplify_stmt(
 
     The variable of a loop of one iteration becomes 0; with `drop`, its loop goes as well, unless
     it runs on blocks or threads.
-    `facts` are conditions that hold here.
+    `facts` are conditions that hold here. What is simple already comes back as the same object.
     """
 
     def expr(e: Expr) -> Expr:
         return simplify(e, bounds)
 
     match stmt:
-        case Store(buffer, index, value):
-            return Store(buffer, tuple(map(expr, index)), expr(value))
-        case Invoke(name, operands):
-            return Invoke(name, tuple((b, tuple(map(expr, index))) for b, index in operands))
+        case Store() | Invoke():
+            return map_exprs(stmt, expr)
         case If(cond, body):
             conds = [c for c in conjuncts(expr(cond)) if c not in facts]
             known = facts.union(c for c in conds if not loads(c))  # what it loads may change
             inner = simplify_stmt(body, bounds, known, drop=drop)
-            return NOTHING if inner == NOTHING else guarded(conds, inner)
+            found = NOTHING if inner == NOTHING else guarded(conds, inner)
+            same = isinstance(found, If) and found.body is body and found.cond == cond
+            return stmt if same else found
         case For():
             return _simplify_loop(stmt, bounds, facts, drop=drop)
         case Alloc(_, _, body):
             inner = simplify_stmt(body, bounds, facts, drop=drop)
+            if inner is body and inner != NOTHING:
+                return stmt
             return NOTHING if inner == NOTHING else replace(stmt, body=inner)
         case Block(stmts):
-            parts = (simplify_stmt(s, bounds, facts, drop=drop) for s in stmts)
-            return block(*(p for p in parts if p != NOTHING))
+            parts = [simplify_stmt(s, bounds, facts, drop=drop) for s in stmts]
+            left = [p for p in parts if p != NOTHING]
+            same = len(left) == len(stmts) > 1 and all(map(operator.is_, left, stmts))
+            return stmt if same else block(*left)
         case _:
             assert_never(stmt)
 
@@ -100,6 +106,8 @@ def _simplify_loop(loop: For, bounds: Bounds, facts: frozenset[Expr], *, drop: b
     inner = simplify_stmt(body, {**bounds, **loop_bounds({loop.var: extent})}, facts, drop=drop)
     if inner == NOTHING or (drop and extent == ONE and loop.kind not in _ON_GPU):
         return inner
+    if inner is loop.body and extent == loop.extent:
+        return loop
     return replace(loop, extent=extent, body=inner)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Never, assert_never
+from itertools import chain
+from typing import NamedTuple, Never, assert_never
 
 from dlc.core.errors import VerifyError
 from dlc.core.remember import per_object
@@ -69,7 +70,7 @@ def _problems(func: Func) -> Iterator[str]:
     for name, count in Counter(names).items():
         if count > 1:
             yield f"the name '{name}' is bound {count} times"
-        if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
+        if not _can_be_name(name):
             yield f"'{name}' cannot be a name"
     yield from _in_place(func)
     sizes = set(facts.sizes)
@@ -91,6 +92,11 @@ def _problems(func: Func) -> Iterator[str]:
         yield from _why_no_access(access, buffers.get(access.buffer))
 
 
+@functools.lru_cache(maxsize=65536)
+def _can_be_name(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
+
+
 def _in_place(func: Func) -> Iterator[str]:
     inputs = {b.name: b.type for b in func.inputs}
     outputs = {b.name: b.type for b in func.outputs}
@@ -104,8 +110,7 @@ def _in_place(func: Func) -> Iterator[str]:
             yield "in_place names a buffer twice"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Access:
+class _Access(NamedTuple):
     """An element that is read or written: its buffer, the number of its indices, its type."""
 
     buffer: str
@@ -114,8 +119,7 @@ class _Access:
     is_written: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
+class _Facts(NamedTuple):
     """What a statement is by itself, and what it asks of its surroundings.
 
     Attributes:
@@ -159,8 +163,8 @@ def _facts(stmt: Stmt) -> _Facts:
 def _joined(parts: Sequence[_Facts]) -> _Facts:
     none: frozenset[Never] = frozenset()
     return _Facts(
-        tuple(problem for part in parts for problem in part.problems),
-        tuple(name for part in parts for name in part.bound),
+        tuple(chain.from_iterable([part.problems for part in parts])),
+        tuple(chain.from_iterable([part.bound for part in parts])),
         none.union(*(part.reads for part in parts)),
         none.union(*(part.sizes for part in parts)),
         none.union(*(part.accesses for part in parts)),
@@ -194,7 +198,8 @@ def _loop(loop: For) -> _Facts:
 
 def _alloc(stmt: Alloc) -> _Facts:
     buffer, body = stmt.buffer, _facts(stmt.body)
-    problems, sizes = _shape(buffer)
+    found, sizes = _shape(buffer)
+    problems = list(found)
     if stmt.scope.is_fixed and not buffer.type.is_static:
         problems.append(f"{stmt.scope} buffer '{buffer.name}' has no constant shape")
     own = {access for access in body.accesses if access.buffer == buffer.name}
@@ -261,6 +266,7 @@ def _why_no_access(access: _Access, buffer: Buffer | None) -> Iterator[str]:
         yield f"'{buffer.name}' holds {buffer.type.dtype}, not {access.dtype}"
 
 
+@per_object
 def _shape(buffer: Buffer) -> tuple[list[str], set[tuple[str, str]]]:
     problems: list[str] = []
     sizes: set[tuple[str, str]] = set()

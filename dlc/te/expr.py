@@ -18,7 +18,9 @@ Meaning, which every backend must keep:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from dlc.core.errors import InternalError
 from dlc.core.types import INDEX, DType
@@ -32,8 +34,9 @@ from dlc.te.operators import fold_ints as fold_ints
 class _Sugar:
     """Python operators build nodes; plain numbers take the other side's type."""
 
-    __slots__ = ("_hash", "_names")  # once asked for; not part of the value
+    __slots__ = ("_hash", "_loads", "_names")  # once asked for; not part of the value
     _hash: int
+    _loads: tuple[Load, ...]
     _names: frozenset[str]
     __match_args__: tuple[str, ...] = ()
 
@@ -91,14 +94,18 @@ class _Sugar:
         return print_expr(_expr(self))
 
 
-def _hash_once(node: _Sugar) -> int:
+def _hash_once(*fields: str) -> Callable[[_Sugar], int]:
     """The hash of a node, kept: a deep tree would be walked at each look-up otherwise."""
-    try:
-        return node._hash
-    except AttributeError:
-        fields = tuple(getattr(node, name) for name in type(node).__match_args__)
-        object.__setattr__(node, "_hash", hash((type(node).__name__, fields)))
-        return node._hash
+    values = attrgetter(*fields)
+
+    def hash_(node: _Sugar) -> int:
+        try:
+            return node._hash
+        except AttributeError:
+            object.__setattr__(node, "_hash", hash(values(node)))
+            return node._hash
+
+    return hash_
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +131,7 @@ class Const(_Sugar):
         return self.value == other.value
 
     def __hash__(self) -> int:
-        return hash((repr(self.value) if self.dtype.is_float else self.value, self.dtype))
+        return hash(self.value) if self.value == self.value else 0  # each NaN has a hash of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +149,7 @@ class Binary(_Sugar):
     op: BinOp
     a: Expr
     b: Expr
-    __hash__ = _hash_once
+    __hash__ = _hash_once("op", "a", "b")
 
     def __post_init__(self) -> None:
         if self.a.dtype is not self.b.dtype:
@@ -162,7 +169,7 @@ class Unary(_Sugar):
 
     op: UnOp
     a: Expr
-    __hash__ = _hash_once
+    __hash__ = _hash_once("op", "a")
 
     @property
     def dtype(self) -> DType:
@@ -176,7 +183,7 @@ class Cast(_Sugar):
 
     dtype: DType
     a: Expr
-    __hash__ = _hash_once
+    __hash__ = _hash_once("dtype", "a")
 
     def __post_init__(self) -> None:
         if isinstance(self.a, Const):
@@ -190,7 +197,7 @@ class Select(_Sugar):
     cond: Expr
     then: Expr
     other: Expr
-    __hash__ = _hash_once
+    __hash__ = _hash_once("cond", "then", "other")
 
     def __post_init__(self) -> None:
         if self.cond.dtype is not DType.BOOL:
@@ -211,7 +218,7 @@ class Load(_Sugar):
     buffer: str
     index: tuple[Expr, ...]
     dtype: DType
-    __hash__ = _hash_once
+    __hash__ = _hash_once("buffer", "index", "dtype")
 
     def __post_init__(self) -> None:
         if any(i.dtype is not INDEX for i in self.index):
@@ -335,7 +342,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def _expr(value: object) -> Expr:
-    assert isinstance(value, Const | Var | Binary | Unary | Cast | Select | Load)
+    assert isinstance(value, Expr)
     return value
 
 
@@ -353,22 +360,24 @@ def _join(op: BinOp, left: object, right: object) -> Expr:
 
 def _fold_index(op: BinOp, a: Expr, b: Expr) -> Expr:
     """Fold what is trivial, so that IR text stays readable; `te.simplify` does the rest."""
-    if isinstance(a, Const) and isinstance(b, Const):
-        folded = fold_ints(op, int(a.value), int(b.value))
+    left = a.value if isinstance(a, Const) else None
+    right = b.value if isinstance(b, Const) else None
+    if left is not None and right is not None:
+        folded = fold_ints(op, int(left), int(right))
         if folded is not None:
             return const(folded, DType.BOOL if isinstance(folded, bool) else INDEX)
     match op:
-        case BinOp.ADD if a == ZERO:
+        case BinOp.ADD if left == 0:
             return b
-        case BinOp.ADD | BinOp.SUB if b == ZERO:
+        case BinOp.ADD | BinOp.SUB if right == 0:
             return a
-        case BinOp.MUL if a == ZERO or b == ONE:
+        case BinOp.MUL if left == 0 or right == 1:
             return a
-        case BinOp.MUL if b == ZERO or a == ONE:
+        case BinOp.MUL if right == 0 or left == 1:
             return b
-        case BinOp.FLOORDIV if b == ONE:
+        case BinOp.FLOORDIV if right == 1:
             return a
-        case BinOp.MOD if b == ONE:
+        case BinOp.MOD if right == 1:
             return ZERO
         case BinOp.MIN | BinOp.MAX if a == b:
             return a

@@ -47,6 +47,7 @@ from dlc.te.poly import (
 from dlc.te.transform import free_vars, rewrite
 
 Bounds = Mapping[str, tuple[Expr, Expr]]  # variable -> (lowest, highest) value
+_Known = tuple[tuple[str, tuple[Expr, Expr]], ...]  # the same of some variables, as a key
 
 _NONE: Bounds = {}
 _MAX_ATTEMPTS = 160  # replacements tried before a question counts as not proven
@@ -60,11 +61,24 @@ def canonical(size: Expr) -> Expr:
     return from_poly(to_poly(size, _NONE))
 
 
-def simplify(expr: Expr, bounds: Bounds = _NONE) -> Expr:  # noqa: C901 - a case per node
-    """Simplify every index expression and every index comparison inside an expression."""
+def simplify(expr: Expr, bounds: Bounds = _NONE) -> Expr:
+    """Simplify every index expression and every index comparison inside an expression.
+
+    What is simple already comes back as the very same object.
+    """
+    if isinstance(expr, Const | Var):
+        return expr
+    return _simplify_known(expr, _known(expr, bounds))
+
+
+@functools.lru_cache(maxsize=65536)
+def _simplify_known(expr: Expr, known: _Known) -> Expr:
+    simple = _simplify(expr, dict(known))
+    return expr if simple == expr else simple
+
+
+def _simplify(expr: Expr, bounds: Bounds) -> Expr:  # noqa: C901 - a case per node
     match expr:
-        case Const() | Var():
-            return expr
         case Load(buffer, index, dtype):
             return Load(buffer, tuple(simplify(i, bounds) for i in index), dtype)
         case _ if expr.dtype is INDEX:
@@ -138,19 +152,19 @@ def to_poly(expr: Expr, bounds: Bounds) -> Poly:
             return {(expr,): 1}
     if not bounds:
         return _size_poly(expr)
-    known = tuple((name, *bounds[name]) for name in _variables(expr) if name in bounds)
+    known = _known(expr, bounds)
     return _bounded_poly(expr, known) if known else _size_poly(expr)
 
 
+def _known(expr: Expr, bounds: Bounds) -> _Known:
+    """The bounds of those variables of `expr` that have any."""
+    return tuple([(name, bounds[name]) for name in free_vars(expr) if name in bounds])
+
+
 @functools.lru_cache(maxsize=65536)
-def _bounded_poly(expr: Expr, known: tuple[tuple[str, Expr, Expr], ...]) -> Poly:
+def _bounded_poly(expr: Expr, known: _Known) -> Poly:
     """The polynomial, given the bounds of those variables of `expr` that have any."""
-    return _to_poly(expr, {name: (low, high) for name, low, high in known})
-
-
-@functools.lru_cache(maxsize=65536)
-def _variables(expr: Expr) -> tuple[str, ...]:
-    return tuple(sorted(free_vars(expr)))
+    return _to_poly(expr, dict(known))
 
 
 @functools.lru_cache(maxsize=65536)
@@ -380,7 +394,7 @@ def _replacements(poly: Poly, bounds: Bounds, budget: list[int]) -> Iterator[Pol
 def _atoms_nonnegative(atoms: Monomial, bounds: Bounds, budget: list[int]) -> bool:
     return all(
         _atom_nonnegative(atom, bounds, budget)
-        if bounds and any(name in bounds for name in _variables(atom))
+        if bounds and not free_vars(atom).isdisjoint(bounds)
         else _size_nonnegative(atom)
         for atom in atoms
     )

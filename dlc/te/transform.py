@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import assert_never
 
-from dlc.core.remember import per_object
 from dlc.te.expr import (
     Binary,
     BinOp,
@@ -101,18 +100,25 @@ def free_vars(expr: Expr) -> frozenset[str]:
     try:
         return expr._names
     except AttributeError:
-        names = _NONE
-        if isinstance(expr, Var):
-            names = frozenset([expr.name])
+        names = frozenset([expr.name]) if isinstance(expr, Var) else _NONE
         for child in children(expr):
-            names |= free_vars(child)
+            more = free_vars(child)
+            names = names | more if names else more
         object.__setattr__(expr, "_names", names)  # as long as the node: most are asked often
         return names
 
 
 def loads(expr: Expr) -> tuple[Load, ...]:
     """Every element an expression reads, in order, with repetitions."""
-    return _loads(expr)
+    try:
+        return expr._loads
+    except AttributeError:
+        found: tuple[Load, ...] = (expr,) if isinstance(expr, Load) else ()
+        for child in children(expr):
+            more = loads(child)
+            found = found + more if found else more
+        object.__setattr__(expr, "_loads", found)
+        return found
 
 
 def certain_loads(expr: Expr) -> frozenset[Load]:
@@ -125,8 +131,3 @@ def certain_loads(expr: Expr) -> frozenset[Load]:
         case _:
             below = frozenset[Load]().union(*map(certain_loads, children(expr)))
             return below | {expr} if isinstance(expr, Load) else below
-
-
-@per_object  # asked of the same expressions at every step of a schedule
-def _loads(expr: Expr) -> tuple[Load, ...]:
-    return tuple([node for node in walk(expr) if isinstance(node, Load)])
