@@ -1,8 +1,9 @@
 """From a host program to one whose kernels are launches on a GPU.
 
 Every buffer lives in the GPU's memory. A kernel that became several launches is called as often,
-with its scratch memory behind the arena; copies become kernels; constants become inputs, behind
-those of the model, which the runtime fills once.
+with its scratch memory behind the arena; copies become kernels, and so do writes of sizes that
+kernels read; constants become inputs, behind those of the model, which the runtime fills once. What
+the host must know of data it fetches (`host_reads.py`).
 """
 
 from __future__ import annotations
@@ -12,49 +13,49 @@ from dataclasses import replace
 
 from dlc.core.types import DType
 from dlc.schedule.gpu import Launches
+from dlc.schedule.host_reads import verify_fetches, with_fetches, written_for_host
 from dlc.schedule.launch_memory import place_buffers
 from dlc.schedule.loop import Buffer, For, Func, LoopKind, Store
 from dlc.schedule.program import (
     ALIGNMENT,
     Allocate,
-    BindSize,
     CallKernel,
     CallRuntime,
-    Check,
     CheckRange,
     Copy,
+    Fetch,
     HostIf,
     HostLoop,
     HostStmt,
+    Local,
     Place,
     Program,
     Provide,
     Release,
+    Slot,
+    Take,
     View,
+    WriteSize,
     statements,
 )
 from dlc.schedule.verify_program import verify_program
-from dlc.te.expr import Load, Var, index
+from dlc.te.expr import Expr, Load, Var, cast, index
 from dlc.te.simplify import canonical, surely_divides
-from dlc.te.transform import loads, substitute
+from dlc.te.transform import free_vars, substitute
 from dlc.te.types import TensorType, const_size
 
 
 def why_not_on_gpu(program: Program) -> str:
-    """Why the host cannot call the kernels of a program without seeing their data, or ""."""
-    for stmt in statements(program.body):
-        match stmt:
-            case Allocate() | Release() | Provide():
-                return "the size of a tensor depends on data"
-            case BindSize(_, value, _) if loads(value):
-                return "a size depends on data"
-            case Check(cond) | HostIf(cond) if loads(cond):
-                return "a check or a branch depends on data"
-            case CallRuntime():
-                return "texts are handled by the host"
-            case _:
-                pass
+    """Why a program's tensors cannot live in the memory of a GPU, or ""."""
+    if any(isinstance(stmt, CallRuntime) for stmt in statements(program.body)):
+        return "texts are handled by the host"
     return ""
+
+
+def waits_for_data(program: Program) -> bool:
+    """Whether a program of launches must see data, or finds out sizes: no graph can replay it."""
+    kinds = (Fetch, Allocate, Provide, Slot)
+    return any(isinstance(stmt, kinds) for stmt in statements(program.body))
 
 
 def misaligned(program: Program, size_bytes: int) -> Mapping[str, frozenset[str]]:
@@ -98,10 +99,13 @@ def constant_params(program: Program) -> Mapping[str, frozenset[str]]:
 
 
 def with_copy_kernels(program: Program) -> Program:
-    """Turn copies into calls of kernels that copy element by element."""
+    """Turn copies into calls of kernels that copy element by element, and writes into calls, too.
+
+    A buffer that only the host reads stays with the host.
+    """
     copies = _Copies(program)
     body = copies.block(program.body)
-    if not copies.kernels:
+    if body == program.body:
         return program
     kernels = (*program.kernels, *copies.kernels.values())
     result = replace(program, kernels=kernels, body=body)
@@ -117,7 +121,7 @@ def launch_program(program: Program, launches: Mapping[str, Launches]) -> Progra
         launches: what each of its kernels became, under names of their own.
     """
     calls = _Calls(program, launches)
-    body = calls.block(program.body)
+    body = with_fetches(program, calls.block(program.body))
     kernels = {f.name: f for one in launches.values() for f in one.funcs}
     places, regions = place_buffers(body, calls.owned, kernels)
     if calls.counts:  # the first region, whatever the sizes of the others are
@@ -132,6 +136,7 @@ def launch_program(program: Program, launches: Mapping[str, Launches]) -> Progra
         body=(*places, *body),
     )
     verify_program(result, when="after launch_program")
+    verify_fetches(result, when="after launch_program")
     return result
 
 
@@ -145,8 +150,8 @@ class _Rewriter:
         match stmt:
             case HostIf(cond, then, other):
                 return [HostIf(cond, self.block(then), self.block(other))]
-            case HostLoop(var, extent, body):
-                return [HostLoop(var, extent, self.block(body))]
+            case HostLoop(var, extent, body, go):
+                return [HostLoop(var, extent, self.block(body), go)]
             case _:
                 return self.visit(stmt)
 
@@ -160,15 +165,20 @@ class _Copies(_Rewriter):
         self.types = {b.name: b.type for b in (*program.inputs, *program.outputs)}
         self.types |= {b.name: b.type for b in program.constants}
         self.taken = {k.name for k in program.kernels}
+        self.on_host = written_for_host(program)
         self.count = 0
 
     def visit(self, stmt: HostStmt) -> list[HostStmt]:
         match stmt:
-            case Place(buffer) | View(buffer) | Allocate(buffer):
+            case Place(buffer) if buffer.name in self.on_host:
+                return [Local(buffer)]
+            case Place(buffer) | View(buffer) | Allocate(buffer) | Take(buffer):
                 self.types[buffer.name] = buffer.type
                 return [stmt]
             case Copy(target, source):
                 return self.copy(target, source)
+            case WriteSize(buffer, at, value) if buffer not in self.on_host:
+                return self.write(buffer, at, value)
             case _:
                 return [stmt]
 
@@ -183,21 +193,38 @@ class _Copies(_Rewriter):
             type_ = TensorType((elems,), self.types[name].dtype)
             found.append(View(Buffer(row, type_), name))
             rows.append(row)
-        kernel = self.kernel(self.types[source].dtype)
-        return [*found, CallKernel(kernel.name, (elems,), tuple(rows))]
+        kernel = self.kernel(_copy_kernel(self.types[source].dtype))
+        return [*found, CallKernel(kernel, (elems,), tuple(rows))]
 
-    def kernel(self, dtype: DType) -> Func:
-        name = f"copy_{dtype}"
+    def write(self, buffer: str, at: int, value: Expr) -> list[HostStmt]:
+        """The element as a buffer, and the call that stores the size."""
+        self.count += 1
+        element = f"write_{self.count}_to"
+        view = View(Buffer(element, TensorType((1,), DType.I64)), buffer, index(at))
+        return [view, CallKernel(self.kernel(_write_kernel()), (value,), (element,))]
+
+    def kernel(self, func: Func) -> str:
+        """The name under which a kernel is part of the program."""
+        name = func.name
         while name in self.taken:
             name += "_"
-        if name not in self.kernels:
-            size = Var("n")
-            source, target = (Buffer(b, TensorType((size,), dtype)) for b in ("x", "y"))
-            at = Var("i")
-            store = Store("y", (at,), Load("x", (at,), dtype))
-            body = For("i", size, LoopKind.SERIAL, store)
-            self.kernels[name] = Func(name, ("n",), (source,), (target,), body)
-        return self.kernels[name]
+        self.kernels.setdefault(name, replace(func, name=name))
+        return name
+
+
+def _copy_kernel(dtype: DType) -> Func:
+    size, at = Var("n"), Var("i")
+    source, target = (Buffer(b, TensorType((size,), dtype)) for b in ("x", "y"))
+    store = Store("y", (at,), Load("x", (at,), dtype))
+    body = For("i", size, LoopKind.SERIAL, store)
+    return Func(f"copy_{dtype}", ("n",), (source,), (target,), body)
+
+
+def _write_kernel() -> Func:
+    target = Buffer("y", TensorType((1,), DType.I64))
+    store = Store("y", (Var("i"),), cast(DType.I64, Var("n")))
+    body = For("i", index(1), LoopKind.SERIAL, store)
+    return Func("write_size", ("n",), (), (target,), body)
 
 
 class _Calls(_Rewriter):
@@ -211,7 +238,9 @@ class _Calls(_Rewriter):
     def __init__(self, program: Program, launches: Mapping[str, Launches]) -> None:
         self.launches = launches
         self.kernels = {k.name: k for k in program.kernels}
+        self.sizes = {size.name for size in program.sizes}
         self.owned: list[Buffer] = []
+        self.made = 0
         self.counts: list[Place] = []
         self.count_bytes = 0
 
@@ -228,7 +257,7 @@ class _Calls(_Rewriter):
                 return [stmt]
 
     def call(self, stmt: CallKernel) -> list[HostStmt]:
-        """The launches of a kernel."""
+        """The launches of a kernel. Scratch memory of a size from data lives for these alone."""
         kernel, launches = self.kernels[stmt.kernel], self.launches[stmt.kernel]
         env = dict(zip(kernel.sizes, stmt.sizes, strict=True))
         names = dict(zip((b.name for b in kernel.params), stmt.buffers, strict=True))
@@ -237,11 +266,15 @@ class _Calls(_Rewriter):
             self.counts.append(Place(replace(buffer, name=made), 0, index(self.count_bytes)))
             counts = const_size(buffer.type.elems) * buffer.type.dtype.size_bytes
             self.count_bytes += -(-counts // ALIGNMENT) * ALIGNMENT
+        own: list[Buffer] = []
         for buffer in launches.scratch:
             shape = tuple(canonical(substitute(n, env)) for n in buffer.type.shape)
             made = names[buffer.name] = self.scratch_name(buffer)
-            self.owned.append(Buffer(made, replace(buffer.type, shape=shape)))
-        return [
+            known = all(free_vars(n) <= self.sizes for n in shape)
+            (self.owned if known else own).append(
+                Buffer(made, TensorType(shape, buffer.type.dtype))
+            )
+        calls = [
             CallKernel(
                 func.name,
                 tuple(env[s] for s in func.sizes),
@@ -250,6 +283,8 @@ class _Calls(_Rewriter):
             )
             for func in launches.funcs
         ]
+        return [*map(Allocate, own), *calls, *(Release(b.name) for b in own)]
 
     def scratch_name(self, buffer: Buffer) -> str:
-        return f"scratch_{len(self.owned) + len(self.counts) + 1}_{buffer.name}"
+        self.made += 1
+        return f"scratch_{self.made}_{buffer.name}"

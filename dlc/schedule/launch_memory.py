@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.memory import Request, plan_arena
-from dlc.schedule.program import CallKernel, HostIf, HostLoop, HostStmt, Place, View
+from dlc.schedule.program import CallKernel, Fetch, HostIf, HostLoop, HostStmt, Place, View
 from dlc.te.expr import Expr
 from dlc.te.simplify import canonical
 
@@ -75,6 +75,8 @@ class _Lives:
                     count = len(self.kernels[kernel].inputs)
                     read = [self.roots.get(n, n) for n in names[:count]]
                     self.call(read, [self.roots.get(n, n) for n in names[count:]])
+                case Fetch(name):
+                    self.call([self.roots.get(name, name)], [])
                 case HostIf(_, then, other):
                     self.block(then)
                     self.block(other)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from dlc.schedule.loop import Buffer, Func
-from dlc.te.expr import ZERO, Expr, maximum
+from dlc.te.expr import ZERO, Expr, Load, maximum
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars
+from dlc.te.types import TensorType, const_size
 
 ALIGNMENT = 64  # bytes, of every region and place: a cache line, and DLC_ALIGNMENT of dlc/abi.h
 
@@ -149,6 +150,25 @@ class WriteSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Local:
+    """`buffer` is a few elements in memory of the host, where kernels on a GPU do not see them."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Wait for the GPU, and let the host see `count` elements of a buffer as they are now.
+
+    `first` is the first one's position among all elements. Loads read what was fetched last.
+    """
+
+    buffer: str
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Slot:
     """A place for memory that changes from step to step of a loop, or with a branch; empty."""
 
@@ -203,6 +223,8 @@ HostStmt = (
     | CheckRange
     | BindSize
     | WriteSize
+    | Local
+    | Fetch
     | Slot
     | Put
     | Take
@@ -248,6 +270,14 @@ def region_bytes(size: Expr) -> Expr:
     return maximum((size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT, ZERO)
 
 
+def element_position(load: Load, type_: TensorType) -> int:
+    """Where an element that the host loads stands among all elements of its buffer."""
+    flat = 0
+    for at, size in zip(load.index, type_.shape, strict=True):
+        flat = flat * const_size(size) + const_size(at)
+    return flat
+
+
 def statements(body: tuple[HostStmt, ...]) -> Iterator[HostStmt]:
     """All statements, those inside of branches and loops behind the one they are in."""
     for stmt in body:
@@ -276,6 +306,8 @@ def steps(body: tuple[HostStmt, ...]) -> Iterator[CallKernel | Copy]:
             case Place() | Allocate() | Release() | Provide() | View() | Slot() | Put() | Take():
                 pass
             case Check() | CheckRange() | BindSize() | WriteSize() | CallRuntime():
+                pass
+            case Local() | Fetch():
                 pass
             case _:
                 assert_never(stmt)

@@ -12,6 +12,8 @@ k: size = bind(index(count[0]), "there are too few rows")
 r = allocate(f32[k, 3])
 release(r)
 write(count, 0, n + 1)
+c = local(i64[2])
+fetch(count, 0, 1)
 s = slot()
 put(s, r)
 v = take(s, f32[k, 3])
@@ -38,9 +40,11 @@ from dlc.schedule.program import (
     Check,
     CheckRange,
     Copy,
+    Fetch,
     HostIf,
     HostLoop,
     HostStmt,
+    Local,
     Place,
     Program,
     Provide,
@@ -112,6 +116,10 @@ def _stmt(stmt: HostStmt, pad: str) -> list[str]:  # noqa: C901 - a case per sta
             return [f"{pad}{name}: size = bind({print_expr(value)}, {message!r})"]
         case WriteSize(name, index, value):
             return [f"{pad}write({name}, {index}, {print_expr(value)})"]
+        case Local(buffer):
+            return [f"{pad}{buffer.name} = local({print_type(buffer.type)})"]
+        case Fetch(name, first, count):
+            return [f"{pad}fetch({name}, {first}, {count})"]
         case Slot(name):
             return [f"{pad}{name} = slot()"]
         case Put(slot, name):
@@ -259,6 +267,8 @@ class _Parser:
                 return View(self.declared(name, type_), source, self.exprs.index(offset))
             case "allocate", [type_]:
                 return Allocate(self.declared(name, type_))
+            case "local", [type_]:
+                return Local(self.declared(name, type_))
             case "take", [ast.Name(source), type_]:
                 return Take(self.declared(name, type_), source)
             case "slot", []:
@@ -290,7 +300,7 @@ class _Parser:
                 return Provide(buffer)
             case "check", [cond, ast.Constant(value=str(message))]:
                 return Check(self.exprs.expr(cond), message)
-        others = {"runtime": self.call_runtime, "within": self.check_range}
+        others = {"runtime": self.call_runtime, "within": self.check_range, "fetch": self.fetch}
         if name in others:
             return others[name](node, args)
         if name not in self.size_counts:
@@ -312,6 +322,16 @@ class _Parser:
             ]:
                 return CheckRange(buffer, tuple(map(self.exprs.index, sizes)), negative, message)
         _fail(node, "not within(buffer, sizes, negative, message)")
+
+    def fetch(self, node: ast.stmt, args: list[ast.expr]) -> HostStmt:
+        match args:
+            case [
+                ast.Name(buffer),
+                ast.Constant(value=int(first)),
+                ast.Constant(value=int(count)),
+            ]:
+                return Fetch(buffer, first, count)
+        _fail(node, "not fetch(buffer, first, count)")
 
     def call_runtime(self, node: ast.stmt, args: list[ast.expr]) -> HostStmt:
         match args:

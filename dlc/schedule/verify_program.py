@@ -17,9 +17,11 @@ from dlc.schedule.program import (
     Check,
     CheckRange,
     Copy,
+    Fetch,
     HostIf,
     HostLoop,
     HostStmt,
+    Local,
     Place,
     Program,
     Provide,
@@ -46,6 +48,8 @@ WORDS = frozenset(
         "check",
         "const",
         "copy",
+        "fetch",
+        "local",
         "place",
         "provide",
         "put",
@@ -75,6 +79,8 @@ def verify_program(program: Program, *, when: str) -> None:
     - Two buffers that live at the same time share no byte, whatever the sizes.
     - An output whose shape reads sizes that the program binds is provided once, before it is used.
     - Only allocated buffers are released, and nothing uses their memory from then on.
+    - Kernels and views do not use what lies in memory of the host; the host fetches integers and
+      bools inside of a buffer that does not.
     - Elements are loaded from integers and bools, at constant positions inside of their buffers.
     """
     checker = _Checker(program)
@@ -94,6 +100,7 @@ class _Checker:
         self.buffers: dict[str, TensorType] = {}
         fixed = (*program.inputs, *program.constants)
         self.read_only = {b.name for b in fixed}
+        self.local: set[str] = set()
         self.late = {b.name: b for b in program.outputs if program.is_provided(b)}
         self.allocated: set[str] = set()
         self.slots: set[str] = set()
@@ -191,6 +198,11 @@ class _Checker:
                 yield from self.load(Load(name, (Const(index, INDEX),), DType.I64), "a write")
                 if name in self.read_only:
                     yield f"a write to '{name}', an input or a constant"
+            case Local(buffer):
+                yield from self.define(buffer)
+                self.local.add(buffer.name)
+            case Fetch():
+                yield from self.fetch(stmt)
             case Slot(name):
                 yield from self.bind(name)
                 self.slots.add(name)
@@ -253,10 +265,24 @@ class _Checker:
                 yield f"view '{buffer.name}' is larger than '{source}'"
         else:
             yield f"buffer '{source}' is not defined"
+        if source in self.local:
+            yield f"view '{buffer.name}' is of '{source}', which lies on the host"
         if source in self.read_only:
             self.read_only.add(buffer.name)
         self.roots[buffer.name] = self.roots.get(source, source)
         yield from self.define(buffer)
+
+    def fetch(self, stmt: Fetch) -> Iterator[str]:
+        type_ = self.buffers.get(stmt.buffer)
+        if type_ is None:
+            yield f"buffer '{stmt.buffer}' is not defined"
+            return
+        end = Const(stmt.first + stmt.count, INDEX)
+        kind = type_.dtype
+        if stmt.buffer in self.local or not (kind.is_int or kind is DType.BOOL):
+            yield f"'{stmt.buffer}: {type_}' is fetched"
+        if stmt.first < 0 or stmt.count < 1 or surely_less(type_.elems, end):
+            yield f"elements outside of '{stmt.buffer}: {type_}' are fetched"
 
     def release(self, name: str) -> Iterator[str]:
         if name not in self.allocated or name not in self.buffers:
@@ -326,6 +352,8 @@ class _Checker:
         if type_ is None:
             yield f"buffer '{name}' is not defined"
             return
+        if name in self.local:
+            yield f"kernel '{kernel}' takes '{name}', which lies on the host"
         shape = [substitute(n, env) for n in param.type.shape]
         fits = type_.dtype is param.type.dtype and type_.rank == len(shape)
         if not fits or any(map(surely_differ, type_.shape, shape)):
@@ -341,6 +369,8 @@ class _Checker:
             yield f"a copy of {b} to {a}"
         if target in self.read_only:
             yield f"a copy to '{target}', an input or a constant"
+        for name in self.local & {target, source}:
+            yield f"a copy of '{name}', which lies on the host"
 
 
 def _bytes(type_: TensorType) -> Expr:

@@ -12,6 +12,7 @@ from dlc.schedule.program import (
     Check,
     CheckRange,
     Copy,
+    Fetch,
     HostIf,
     HostLoop,
     HostStmt,
@@ -113,7 +114,7 @@ def _uses(stmt: HostStmt) -> tuple[str, ...]:
             return (target, source)
         case BindSize(_, value, _):
             return tuple(load.buffer for load in loads(value))
-        case WriteSize(buffer, _, _) | CheckRange(buffer, _, _, _):
+        case WriteSize(buffer, _, _) | CheckRange(buffer, _, _, _) | Fetch(buffer, _, _):
             return (buffer,)
         case HostLoop(_, _, _, go) if go is not None:
             return tuple(load.buffer for load in loads(go))

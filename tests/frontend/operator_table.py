@@ -46,8 +46,8 @@ Complex numbers are no elements. Elements of fewer than 8 bits take a byte each.
 and less, and integers of fewer than 8, are moved, converted and quantized; arithmetic on them is
 refused, as ONNX does not define it.
 
-A model with an operator that the host must run, as those on texts or a branch that depends on data,
-stays on the host as a whole when it is built for a GPU, with a warning.
+A model with an operator on texts stays on the host as a whole when it is built for a GPU, with a
+warning. Where data decides what follows (a branch, a loop, a size), the host waits for it.
 
 Refused are, besides what the tables say: `ImageDecoder`, since decoders are what hostile files
 attack, and an artefact needs no library but libc's (decode before the model); `CastMap` and

@@ -7,6 +7,9 @@
 //   STUB_CUDA_ORDER=last      of a graph's launches: as recorded, any that is ready, the latest
 //                   =7        first, or drawn by this seed
 //   STUB_CUDA_DROP_EDGE=2     forgets the third edge of each graph
+//   STUB_CUDA_SKIP_WAIT=2     the third wait for a stream does not wait
+// A copy to pinned memory is done when the stream is waited for; until then something else is there. A
+// wait fails where pinned memory has changed that a copy may still have been reading.
 // A graph fails where two launches that nothing orders touch the same memory, one of them writing,
 // and where one asks ahead for what any of them writes.
 #include <dlfcn.h>
@@ -46,11 +49,15 @@ struct Edge { int from, to; bool early; };
 struct Graph { std::vector<Node *> nodes; std::vector<Edge> edges; };
 struct Exec { std::vector<Launch> launches; std::vector<Edge> edges; };
 struct Stream {};
+struct Late { char *pinned; std::vector<char> data; bool is_read; };  // a copy that may not be done
 
 std::recursive_mutex mutex;
 std::map<const char *, long long> memory;  // address of an allocation -> bytes
 std::string last_failure = "the launch failed";
 Stream default_stream;
+std::map<const char *, long long> pinned;  // as `memory`
+std::vector<Late> late;
+int waits = 0;
 
 int number(const char *name, int otherwise) {
   const char *text = std::getenv(name);
@@ -65,7 +72,7 @@ void note(const std::string &line) {
   std::fclose(file);
 }
 
-long long behind(const void *address) {
+long long behind(const void *address, const std::map<const char *, long long> &memory) {
   const auto *at = static_cast<const char *>(address);
   auto found = memory.upper_bound(at);
   if (found == memory.begin()) return 0;
@@ -73,6 +80,8 @@ long long behind(const void *address) {
   const long long rest = found->first + found->second - at;
   return rest > 0 ? rest : 0;
 }
+
+long long behind(const void *address) { return behind(address, memory); }
 
 // 1 is the default stream too, as in CUDA.
 Stream &stream_of(void *stream) {
@@ -294,14 +303,22 @@ API cuMemcpyHtoDAsync_v2(unsigned long long to, const void *of, std::size_t byte
   if (behind(target) < static_cast<long long>(bytes)) return kInvalidValue;
   note("to device " + std::to_string(bytes));
   std::memcpy(target, of, bytes);
+  const auto *source = static_cast<const char *>(of);
+  if (behind(of, pinned) > 0) late.push_back({const_cast<char *>(source), {source, source + bytes}, true});
   return 0;
 }
 API cuMemcpyDtoHAsync_v2(void *to, unsigned long long of, std::size_t bytes, void *) {
   LOCKED;
   const auto *source = reinterpret_cast<const char *>(of);
   if (behind(source) < static_cast<long long>(bytes)) return kInvalidValue;
-  note("to host " + std::to_string(bytes));
   std::memcpy(to, source, bytes);
+  if (bytes > 0 && behind(to, pinned) > 0) {
+    note("to pinned " + std::to_string(bytes));
+    late.push_back({static_cast<char *>(to), {source, source + bytes}, false});
+    *static_cast<char *>(to) ^= 1;  // nearly right: no condition stays, and no loop becomes endless
+    return 0;
+  }
+  note("to host " + std::to_string(bytes));
   return 0;
 }
 API cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long of, std::size_t bytes, void *) {
@@ -315,11 +332,19 @@ API cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long of, std::size
   return 0;
 }
 API cuMemHostAlloc(void **memory, std::size_t bytes, unsigned) {
+  LOCKED;
   note("pin " + std::to_string(bytes));
   *memory = std::malloc(bytes);
+  pinned[static_cast<char *>(*memory)] = static_cast<long long>(bytes);
   return 0;
 }
-API cuMemFreeHost(void *memory) { note("unpin"); std::free(memory); return 0; }
+API cuMemFreeHost(void *memory) {
+  LOCKED;
+  note("unpin");
+  if (pinned.erase(static_cast<char *>(memory)) == 0) return kInvalidValue;
+  std::free(memory);
+  return 0;
+}
 API cuMemsetD8Async(unsigned long long to, unsigned char byte, std::size_t bytes, void *) {
   LOCKED;
   auto *target = reinterpret_cast<char *>(to);
@@ -330,7 +355,24 @@ API cuMemsetD8Async(unsigned long long to, unsigned char byte, std::size_t bytes
 }
 API cuStreamCreate(void **stream, unsigned) { *stream = new Stream; return 0; }
 API cuStreamDestroy_v2(void *stream) { delete static_cast<Stream *>(stream); return 0; }
-API cuStreamSynchronize(void *) { note("wait"); return 0; }
+API cuStreamSynchronize(void *) {
+  LOCKED;
+  note("wait");
+  if (waits++ == number("STUB_CUDA_SKIP_WAIT", -1)) return 0;
+  bool is_changed = false;
+  for (const Late &copy : late) {
+    if (behind(copy.pinned, pinned) == 0) continue;
+    if (!copy.is_read) {
+      std::memcpy(copy.pinned, copy.data.data(), copy.data.size());
+    } else if (std::memcmp(copy.pinned, copy.data.data(), copy.data.size()) != 0) {
+      is_changed = true;
+    }
+  }
+  late.clear();
+  if (!is_changed) return 0;
+  last_failure = "pinned memory changed before it was copied";
+  return kLaunchFailed;
+}
 API cuGraphCreate(void **graph, unsigned) {
   note("record");
   *graph = new Graph;

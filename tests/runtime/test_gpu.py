@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dlc
 import dlc.codegen.cuda.build as gpu_build
-from dlc.compiler import build
+from dlc.compiler import build, rules_own
 from dlc.runtime import load
 from dlc.schedule.program import Program
 from tests.runtime.emulated import build_emulated, build_stub, run_on_stub
@@ -291,7 +291,9 @@ def test_a_kernel_of_other_types_stays_on_the_host(
     assert count(calls, "launch") == 2  # one of the products each time; the casts join the other
 
 
-def test_a_model_whose_sizes_depend_on_data_stays_on_the_host(tmp_path: Path) -> None:
+def test_a_size_of_data_is_read_and_allocated(
+    stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     net = model(
         [helper.make_node("Expand", ["x", "shape"], ["y"])],
         [],
@@ -299,9 +301,27 @@ def test_a_model_whose_sizes_depend_on_data_stays_on_the_host(tmp_path: Path) ->
         {"y": (TensorProto.FLOAT, ["k"])},
     )
     path = tmp_path / "model.so"
-    build(net, path, "cuda")
-    found = load(path).run({"x": np.array([3.0], np.float32), "shape": np.array([4])})
+    build_emulated(net, path, monkeypatch)
+    arrays = {"x": np.array([3.0], np.float32), "shape": np.array([4])}
+    found, calls, errors = run_on_stub(path, stub, arrays, times=2)
+    assert not errors
     np.testing.assert_array_equal(found["y"], np.full(4, 3.0, np.float32))
+    assert (count(calls, "record"), count(calls, "launch")) == (0, 2)
+    assert calls.count("to pinned 8") == 2
+
+
+def test_a_model_of_texts_stays_on_the_host(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = {name: (TensorProto.STRING, [2]) for name in "xy"}
+    nodes = [helper.make_node("StringConcat", ["x", "y"], ["z"])]
+    net = model(nodes, [], texts, {"z": (TensorProto.STRING, [2])})
+    path = tmp_path / "model.so"
+    with caplog.at_level("WARNING", logger="dlc.schedule"):
+        build(net, path, "cuda", schedule=rules_own)
+    assert "the whole model stays on the host: texts are handled by the host" in caplog.text
+    found = load(path).run({"x": np.array(["a", "b"]), "y": np.array(["c", "d"])})
+    assert list(found["z"]) == ["ac", "bd"]
 
 
 def branches() -> onnx.ModelProto:

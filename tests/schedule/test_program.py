@@ -76,6 +76,7 @@ def test_a_good_program_passes():
         ("copy(u, t)", "scald(n, u)", "no kernel 'scald'"),
         ("copy(u, t)", "scale(n, u, 3)", "no buffer"),
         ("copy(u, t)", "s = place(f32[3])", "neither place"),
+        ("copy(u, t)", "fetch(count, n, 1)", "not fetch"),
         ("    arena((n * 4 + 63) // 64 * 128, n * 4)\n", "", "arena is missing"),
         ("copy(u, t)", "copy(u", "not program text"),
         (KERNEL, "x = 3\n", "not a kernel or a program"),

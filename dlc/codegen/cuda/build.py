@@ -1,7 +1,7 @@
 """A program for a GPU as objects to link: launches, images, the host's side of both.
 
 A kernel that no GPU can run stays on the host: its stub fetches its operands and sends its results
-back. A program whose host must look at data stays on the host as a whole.
+back. Where the host must look at data, to choose or repeat, it fetches the few elements it needs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from dlc.codegen.cuda.compile import compile_units
 from dlc.codegen.cuda.emit import Kernel, emit_kernel, why_not_printable
-from dlc.codegen.cuda.host import GPU, TABLE, emit_host_stubs, emit_stubs, emit_tables
+from dlc.codegen.cuda.host import DATA, GPU, TABLE, emit_host_stubs, emit_stubs, emit_tables
 from dlc.codegen.llvm.compile import compile_ir
-from dlc.codegen.llvm.host import emit_program
+from dlc.codegen.llvm.host import Table, emit_program
 from dlc.codegen.llvm.host_function import weight_offsets
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels
 from dlc.core.target import Target
@@ -25,6 +25,7 @@ from dlc.schedule.gpu_program import (
     constant_params,
     launch_program,
     misaligned,
+    waits_for_data,
     with_copy_kernels,
 )
 from dlc.schedule.loop import Buffer, Func
@@ -141,13 +142,16 @@ def compile_for_gpu(
     symbols |= {c.name: f"{c.symbol}_fetched" for c in on_host}
     offsets, weight_bytes = weight_offsets(program.constants)
     constants = [offsets[b.name] for b in program.constants]
+    data = waits_for_data(scheduled.program)
+    waits = data or bool(on_host)
     tables = emit_tables(
-        scheduled.program, constants, weight_bytes, kernels, units, images, waits=bool(on_host)
+        scheduled.program, constants, weight_bytes, kernels, units, images, waits=waits
     )
     stubs = emit_stubs(kernels, host)
     pairs = zip(on_host, scheduled.on_host, strict=True)
     fetching = emit_host_stubs({code.symbol: func for code, func in pairs}, host)
-    text = emit_program(scheduled.program, host, symbols, (GPU, TABLE, tables))
+    table = Table(DATA if data else GPU, TABLE, tables, alone=data)
+    text = emit_program(scheduled.program, host, symbols, table)
     objects = [compile_ir(text, host), compile_ir(stubs, host)]
     if on_host:
         objects += [compile_ir(fetching, host), *(c.code for c in on_host)]

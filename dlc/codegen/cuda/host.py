@@ -20,6 +20,7 @@ from dlc.te.expr import ONE, ZERO, Expr, Load
 from dlc.te.simplify import canonical
 
 GPU = 0x40000000  # DLC_GPU of dlc/abi.h
+DATA = 0x10000000  # DLC_GPU_DATA: what a runtime that cannot be asked for data does not ask for
 OFFSETS = {"launch": 56, "stage": 64, "fetch": 72, "send": 80}  # in dlc_gpu_host
 TABLE = "dlc_gpu_model"
 KINDS = {"cubin": 0, "ptx": 1, "fatbin": 2}
@@ -163,7 +164,7 @@ def emit_tables(
         kernels: the kernels by name, in the order of their stubs.
         units: which images hold each kernel.
         images: what was compiled.
-        waits: whether the host waits for results in between, for kernels of its own.
+        waits: whether the host waits for results in between, for kernels of its own or for data.
     """
     lines: list[str] = []
     rows: list[str] = []

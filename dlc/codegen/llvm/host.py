@@ -7,6 +7,7 @@ behind one hidden symbol, `dlc_weights`, at the offsets `weight_offsets` gives.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dlc.codegen.llvm.host_expr import DECLARATIONS, emit_messages
 from dlc.codegen.llvm.host_function import WEIGHTS_SYMBOL, HostFunction
@@ -30,6 +31,19 @@ TEXTS = 0x20000000  # DLC_TEXTS: what a runtime that knows no texts does not ask
 _MODEL_TYPE = "{ i32, i32, i32, i32, ptr, ptr }"
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What else `dlc_model_query` may be asked for."""
+
+    flag: int
+    """What is added to the version then."""
+    symbol: str
+    text: str
+    """IR that defines the symbol."""
+    alone: bool = False
+    """Whether a runtime that does not know the flag must not run the program."""
+
+
 def needs_texts(program: Program) -> bool:
     """Whether a program calls functions of the runtime."""
     return any(isinstance(stmt, CallRuntime) for stmt in statements(program.body))
@@ -39,7 +53,7 @@ def emit_program(
     program: Program,
     target: Target,
     symbols: Mapping[str, str] | None = None,
-    table: tuple[int, str, str] | None = None,
+    table: Table | None = None,
 ) -> str:
     """Write a host program as LLVM IR text.
 
@@ -47,8 +61,7 @@ def emit_program(
         program: a verified program.
         target: the machine it is for.
         symbols: the symbol of each kernel, where it is not the kernel's name.
-        table: what else `dlc_model_query` may be asked for: the flag, a symbol, and IR that
-            defines it.
+        table: what else `dlc_model_query` may be asked for.
 
     Raises:
         CodegenError: a kernel's name is not usable, or a size is needed before it is known.
@@ -62,9 +75,10 @@ def emit_program(
     plan = HostFunction(program, names, messages).plan()
     fields = (ABI_VERSION, len(program.inputs), len(program.outputs), len(program.sizes))
     plain = ABI_VERSION | TEXTS if needs_texts(program) else ABI_VERSION
-    answers = {plain: "dlc_model", ABI_VERSION | PROFILE: "dlc_model_profiled"}
+    answers = {} if table is not None and table.alone else {plain: "dlc_model"}
+    answers[ABI_VERSION | PROFILE] = "dlc_model_profiled"
     if table is not None:
-        answers[ABI_VERSION | table[0]] = table[1]
+        answers[ABI_VERSION | table.flag] = table.symbol
     parts = [
         f'target triple = "{target.triple}"\n',
         f"@{WEIGHTS_SYMBOL} = external hidden constant i8, align {ALIGNMENT}\n",
@@ -78,7 +92,7 @@ def emit_program(
         run,
         profiled.run(),
         emit_messages(messages),
-        table[2] if table is not None else "",
+        table.text if table is not None else "",
         "attributes #0 = { nounwind }\n",
     ]
     return "".join(parts)

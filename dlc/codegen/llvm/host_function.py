@@ -20,9 +20,11 @@ from dlc.schedule.program import (
     Check,
     CheckRange,
     Copy,
+    Fetch,
     HostIf,
     HostLoop,
     HostStmt,
+    Local,
     Place,
     Program,
     Provide,
@@ -32,6 +34,7 @@ from dlc.schedule.program import (
     Take,
     View,
     WriteSize,
+    element_position,
     region_bytes,
 )
 from dlc.schedule.runtime_function import FUNCTIONS
@@ -41,7 +44,8 @@ from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import TensorType, const_size
 
 WEIGHTS_SYMBOL = "dlc_weights"
-_OFFSETS = {"fail": 24, "allocate": 32, "release": 40, "output": 48, "text": 64}  # in dlc_text_host
+_OFFSETS = {"fail": 24, "allocate": 32, "release": 40, "output": 48}  # in dlc_host
+_OFFSETS |= {"text": 64, "read": 88}  # in dlc_text_host, in dlc_gpu_host
 STEP_OFFSET = 56  # of `step` in dlc_profile_host
 _RUN = "define internal i32 @{}(ptr %host, ptr %sizes, ptr %inputs, ptr %outputs, ptr %arena) #0"
 _PLAN = "define internal i32 @dlc_plan(ptr %host, ptr %sizes, ptr %dims, ptr %bytes) #0"
@@ -88,6 +92,8 @@ class HostFunction:
         self.reports = Reports(self.out)
         self.buffers: dict[str, Buffer] = {}
         self.pointers: dict[str, str] = {}
+        self.fetched: dict[str, dict[int, str]] = {}  # by buffer: where the host has its elements
+        self.copies: dict[Fetch, str] = {}  # memory for what is fetched
         self.offsets = weight_offsets(program.constants)[0]
         self.regions: list[Expr] = []  # where each region of the arena begins, and the last ends
 
@@ -241,6 +247,10 @@ class HostFunction:
                 value = out.expr(size)
                 element = Load(name, (Const(index, INDEX),), DType.I64)
                 out.line(f"store i64 {value}, ptr {self._element(element)}, align 8")
+            case Local(buffer):
+                self._bind(buffer, out.slot(f"[{const_size(buffer.type.elems)} x i64]"))
+            case Fetch():
+                self._fetch(stmt)
             case Slot(name):
                 self.pointers[name] = out.slot("ptr", "null")
                 self._put(self.pointers[name], "null")  # inside a loop it holds something
@@ -279,11 +289,28 @@ class HostFunction:
         failed = out.value(f"call i32 {function}({arguments})")
         out.require(out.value(f"icmp eq i32 {failed}, 0"), "a text function failed")
 
+    def _fetch(self, stmt: Fetch) -> None:
+        """What the host sees has one place: each step of a loop fetches the condition there."""
+        out, kind = self.out, self.buffers[stmt.buffer].type.dtype
+        size = kind.size_bytes
+        if stmt not in self.copies:
+            self.copies[stmt] = out.slot(f"[{stmt.count * size} x i8]")
+        memory = self.copies[stmt]
+        source = self._pointer(stmt.buffer)
+        source = out.value(f"getelementptr i8, ptr {source}, i64 {stmt.first * size}")
+        function, host = self._host_function("read")
+        arguments = f"ptr {host}, ptr {memory}, ptr {source}, i64 {stmt.count * size}"
+        failed = out.value(f"call i32 {function}({arguments})")
+        out.require(out.value(f"icmp eq i32 {failed}, 0"), "the GPU cannot be read")
+        places = self.fetched.setdefault(stmt.buffer, {})
+        for number in range(stmt.count):
+            at = f"getelementptr i8, ptr {memory}, i64 {number * size}"
+            places[stmt.first + number] = at
+
     def _element(self, load: Load) -> str:
-        type_ = self.buffers[load.buffer].type
-        flat = 0
-        for at, size in zip(load.index, type_.shape, strict=True):
-            flat = flat * const_size(size) + const_size(at)
+        flat = element_position(load, self.buffers[load.buffer].type)
+        if (fetched := self.fetched.get(load.buffer)) is not None:
+            return self.out.value(fetched[flat])
         offset = flat * load.dtype.size_bytes
         return self.out.value(f"getelementptr i8, ptr {self._pointer(load.buffer)}, i64 {offset}")
 

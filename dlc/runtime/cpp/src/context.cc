@@ -127,6 +127,12 @@ void Context::run_in_stream(const DLTensor *inputs, DLTensor *outputs, void *str
   run_on_gpu(inputs, outputs, &stream);
 }
 
+// An output that has a place, for a run on a GPU.
+GpuTensor Context::on_gpu(std::size_t index, const DLTensor &tensor) const {
+  const TensorSpec &spec = module_->manifest().outputs[index];
+  return {output_data_[index], tensor_bytes(spec, output_dims(index)), is_on_gpu(tensor)};
+}
+
 void Context::run_on_gpu(const DLTensor *inputs, DLTensor *outputs, void *const *stream) {
   if (gpu_ == nullptr) gpu_ = std::make_unique<GpuRun>(module_->gpu());
   std::vector<GpuTensor> in, out;
@@ -137,12 +143,20 @@ void Context::run_on_gpu(const DLTensor *inputs, DLTensor *outputs, void *const 
                   tensor_bytes(specs[i], inputs[i].shape), is_on_gpu(inputs[i])});
   }
   for (std::size_t i = 0; i < output_data_.size(); ++i) {
-    place_output(i, outputs[i]);
-    const TensorSpec &spec = module_->manifest().outputs[i];
-    out.push_back({output_data_[i], tensor_bytes(spec, output_dims(i)), is_on_gpu(outputs[i])});
+    if (late_outputs_[i]) {
+      out.push_back({nullptr, -1, false});
+    } else {
+      place_output(i, outputs[i]);
+      out.push_back(on_gpu(i, outputs[i]));
+    }
   }
+  outputs_ = outputs;
+  const LatePlace late = [this](std::size_t index, const std::int64_t *dims) {
+    place(index, dims);
+    return on_gpu(index, outputs_[index]);
+  };
   const CuStream given = stream != nullptr ? static_cast<CuStream>(*stream) : gpu_->own_stream();
-  gpu_->run(sizes_, arena_bytes_, in, out, given, stream == nullptr);
+  gpu_->run(sizes_, arena_bytes_, in, out, late, given, stream == nullptr);
 }
 
 namespace {

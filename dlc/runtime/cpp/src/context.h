@@ -36,6 +36,7 @@ class Context final : public OutputPlaces {
 
  private:
   void place_output(std::size_t index, DLTensor &tensor);
+  GpuTensor on_gpu(std::size_t index, const DLTensor &tensor) const;
   void run_on_gpu(const DLTensor *inputs, DLTensor *outputs, void *const *stream);
   void run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *outputs,
                 std::vector<dlc_step> *steps);

@@ -15,6 +15,7 @@ constexpr std::size_t kMaxGraphs = 32;
 // A tensor of the CPU goes through pinned memory up to this size: beyond, copying it there costs more
 // than the device's waiting for it.
 constexpr std::int64_t kPinnedBytes = 1 << 20;
+constexpr std::size_t kSeenBytes = 256;  // memory for what the program looks at, at first
 constexpr CuDevicePointer kAlignment = 16;  // kernels copy so many bytes of a tensor at a time
 
 void *host_view(CuDevicePointer pointer) {  // an address of the device, as models pass it on
@@ -27,34 +28,6 @@ CuDevicePointer device_view(const void *pointer) {
 
 }  // namespace
 
-GpuMemory::~GpuMemory() {
-  if (pointer_ != 0) driver_.release(pointer_);
-}
-
-CuDevicePointer GpuMemory::at_least(std::int64_t bytes) {
-  if (has(bytes)) return pointer_;
-  if (pointer_ != 0) driver_.release(std::exchange(pointer_, 0));
-  bytes_ = 0;
-  check_cuda(driver_, driver_.allocate(&pointer_, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))),
-             "get memory of the GPU");
-  bytes_ = bytes;
-  return pointer_;
-}
-
-PinnedMemory::~PinnedMemory() {
-  if (memory_ != nullptr) driver_.release_pinned(memory_);
-}
-
-char *PinnedMemory::at_least(std::size_t bytes) {
-  if (bytes > bytes_) {
-    if (memory_ != nullptr) driver_.release_pinned(std::exchange(memory_, nullptr));
-    bytes_ = 0;
-    check_cuda(driver_, driver_.allocate_pinned(&memory_, bytes, 0), "get pinned memory");
-    bytes_ = bytes;
-  }
-  return static_cast<char *>(memory_);
-}
-
 // ---- runs
 
 // What the model's program calls. The first failure is kept; nothing is launched after it.
@@ -64,9 +37,14 @@ struct GpuRun::Host {
   dlc_runtime::Host &cpu;
 
   Host(GpuRun &owner, dlc_runtime::Host &host)
-      : interface{*host.interface(), &Host::launch, &Host::stage, &Host::fetch, &Host::send},
+      : interface{*host.interface(), &Host::launch, &Host::stage, &Host::fetch, &Host::send,
+                  &Host::read},
         run(owner),
-        cpu(host) {}
+        cpu(host) {
+    interface.host.allocate = &Host::allocate;
+    interface.host.release = &Host::release;
+    interface.host.output = &Host::output;
+  }
 
   // The first member of the interface belongs to the CPU's host; `self` is found from it.
   static thread_local Host *current;
@@ -129,6 +107,34 @@ struct GpuRun::Host {
       check_cuda(driver, driver.stream_synchronize(host.run.current_), "copy to the GPU");
     });
   }
+
+  static std::int32_t read(void *, void *to, const void *of, std::int64_t bytes) noexcept {
+    guarded_call([&](Host &host) {
+      const CudaDriver &driver = host.run.code_->driver();
+      const auto count = static_cast<std::size_t>(bytes);
+      char *seen = host.run.seen_->at_least(std::max(count, kSeenBytes));
+      const CuStream stream = host.run.current_;
+      check_cuda(driver, driver.copy_to_host(seen, device_view(of), count, stream),
+                 "copy from the GPU");
+      check_cuda(driver, driver.stream_synchronize(stream), "run the model");
+      std::memcpy(to, seen, count);
+    });
+    return current->cpu.failed() ? 1 : 0;
+  }
+
+  static void *allocate(void *, std::int64_t bytes) noexcept {
+    void *found = nullptr;
+    guarded_call([&](Host &host) { found = host.run.blocks_->take(bytes, host.run.current_); });
+    return found;
+  }
+
+  static void release(void *, void *memory) noexcept { current->run.blocks_->give_back(memory); }
+
+  static void *output(void *, std::uint32_t index, const std::int64_t *dims) noexcept {
+    void *found = nullptr;
+    guarded_call([&](Host &host) { found = host.run.provide_(index, dims); });
+    return found;
+  }
 };
 
 thread_local GpuRun::Host *GpuRun::Host::current = nullptr;
@@ -136,6 +142,8 @@ thread_local GpuRun::Host *GpuRun::Host::current = nullptr;
 GpuRun::GpuRun(std::shared_ptr<const GpuCode> code)
     : code_(std::move(code)),
       arena_(std::make_unique<GpuMemory>(code_->driver())),
+      blocks_(std::make_unique<GpuBlocks>(code_->driver())),
+      seen_(std::make_unique<PinnedMemory>(code_->driver())),
       pinned_(std::make_unique<PinnedMemory>(code_->driver())) {
   const GpuScope scope(*code_);
   check_cuda(code_->driver(), code_->driver().stream_create(&stream_, kCuStreamNonBlocking),
@@ -150,6 +158,8 @@ GpuRun::~GpuRun() {
   forget_graphs();
   tensors_.clear();
   arena_.reset();
+  blocks_.reset();
+  seen_.reset();
   pinned_.reset();
   driver.stream_destroy(stream_);
   CuContext context = nullptr;
@@ -189,7 +199,8 @@ GpuRun::Key GpuRun::bind(const std::vector<std::int64_t> &sizes, std::int64_t ar
         host_view(code_->weights() + static_cast<CuDevicePointer>(model.constant_offsets[i])));
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const CuDevicePointer at = place(inputs.size() + i, outputs[i]);
+    const bool is_late = outputs[i].bytes < 0;
+    const CuDevicePointer at = is_late ? 0 : place(inputs.size() + i, outputs[i]);
     output_pointers_.push_back(host_view(at));
     key.push_back(static_cast<std::int64_t>(at));
   }
@@ -261,14 +272,19 @@ bool GpuRun::fetch(const std::vector<GpuTensor> &inputs, const std::vector<GpuTe
 }
 
 void GpuRun::run(const std::vector<std::int64_t> &sizes, std::int64_t arena_bytes,
-                 const std::vector<GpuTensor> &inputs, const std::vector<GpuTensor> &outputs,
-                 CuStream stream, bool waits) {
+                 const std::vector<GpuTensor> &inputs, std::vector<GpuTensor> &outputs,
+                 const LatePlace &late, CuStream stream, bool waits) {
   const GpuScope scope(*code_);
   const CudaDriver &driver = code_->driver();
   enter(stream);
   const Key key = bind(sizes, arena_bytes, inputs, outputs);
   bring(inputs);
   if (code_->model().waits != 0) {
+    provide_ = [&](std::size_t index, const std::int64_t *dims) {
+      outputs[index] = late(index, dims);
+      const CuDevicePointer at = place(inputs.size() + index, outputs[index]);
+      return output_pointers_[index] = host_view(at);
+    };
     call(sizes, nullptr);
   } else {
     const auto found = graphs_.find(key);
@@ -284,6 +300,7 @@ void GpuRun::run(const std::vector<std::int64_t> &sizes, std::int64_t arena_byte
 void GpuRun::call(const std::vector<std::int64_t> &sizes, LaunchGraph *graph) {
   graph_ = graph;
   dlc_runtime::Host cpu(false);
+  blocks_->give_back_all();  // what a run that failed had
   Host host(*this, cpu);
   Host::current = &host;
   const std::int32_t status = code_->model().model.run(

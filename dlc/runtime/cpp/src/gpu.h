@@ -3,6 +3,7 @@
 #define DLC_SRC_GPU_H
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,12 +26,37 @@ class GpuMemory {
 
   // The context must be current. Throws Failure.
   CuDevicePointer at_least(std::int64_t bytes);
+  // The same; false where the device has no memory left.
+  bool try_at_least(std::int64_t bytes);
   bool has(std::int64_t bytes) const noexcept { return pointer_ != 0 && bytes_ >= bytes; }
+  CuDevicePointer pointer() const noexcept { return pointer_; }
+  std::int64_t bytes() const noexcept { return bytes_; }
 
  private:
   const CudaDriver &driver_;
+  CuResult grow(std::int64_t bytes);
+
   CuDevicePointer pointer_ = 0;
   std::int64_t bytes_ = 0;
+};
+
+// Memory of the device for tensors whose sizes depend on the data. It is kept from run to run, and
+// handed out again within a run: what uses it then stands behind in the same stream.
+class GpuBlocks {
+ public:
+  explicit GpuBlocks(const CudaDriver &driver) noexcept : driver_(driver) {}
+  // Null where the device has no memory left. The context must be current. Throws Failure.
+  void *take(std::int64_t bytes, CuStream stream);
+  void give_back(const void *memory) noexcept;
+  void give_back_all() noexcept;
+
+ private:
+  struct Block {
+    std::unique_ptr<GpuMemory> memory;
+    bool taken;
+  };
+  const CudaDriver &driver_;
+  std::vector<Block> blocks_;
 };
 
 // What a model has on the device: made at its first run, then shared by all its contexts.
@@ -95,12 +121,16 @@ class PinnedMemory {
   std::size_t bytes_ = 0;
 };
 
-// A tensor of the caller's, in the memory of the CPU or of the device.
+// A tensor of the caller's, in the memory of the CPU or of the device. An output that the model tells
+// the shape of during the run has -1 bytes until then.
 struct GpuTensor {
   void *data;
   std::int64_t bytes;
   bool on_device;
 };
+
+// Where the output of a number goes, now that its dimensions are known. Throws Failure.
+using LatePlace = std::function<GpuTensor(std::size_t, const std::int64_t *)>;
 
 class LaunchGraph;
 
@@ -114,11 +144,11 @@ class GpuRun {
 
   // Copies inputs of the CPU to the device, runs the model and copies outputs of the CPU back. A
   // model that never waits in between is recorded once for each set of sizes and of tensors, and
-  // then only launched. Tensors of the device are used where they are. Work goes into `stream`;
+  // then only launched. `late` is asked for outputs that have no place yet, which it completes. Tensors of the device are used where they are. Work goes into `stream`;
   // where no tensor is of the CPU, it may be still running when this returns, unless `waits`.
   void run(const std::vector<std::int64_t> &sizes, std::int64_t arena_bytes,
-           const std::vector<GpuTensor> &inputs, const std::vector<GpuTensor> &outputs,
-           CuStream stream, bool waits);
+           const std::vector<GpuTensor> &inputs, std::vector<GpuTensor> &outputs,
+           const LatePlace &late, CuStream stream, bool waits);
   CuStream own_stream() const noexcept { return stream_; }
 
  private:
@@ -144,7 +174,10 @@ class GpuRun {
   std::vector<void *> output_pointers_;
   CuDevicePointer arena_pointer_ = 0;
   std::map<Key, CuGraphExec> graphs_;
+  std::unique_ptr<GpuBlocks> blocks_;     // for sizes that the run finds out
+  std::function<void *(std::size_t, const std::int64_t *)> provide_;  // an output of such a size
   AlignedMemory staging_;                 // for kernels that run on the CPU
+  std::unique_ptr<PinnedMemory> seen_;    // for data that the program looks at
   std::unique_ptr<PinnedMemory> pinned_;  // for small tensors of the CPU, on their way
 };
 

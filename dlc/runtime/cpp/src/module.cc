@@ -39,13 +39,16 @@ dlc_model_query_fn query_function(void *library) {
 const dlc_gpu_model *query_gpu(void *library) {
   const auto function = query_function(library);
   if (function == nullptr) fail(DLC_BAD_ARTIFACT, "it does not export " DLC_MODEL_SYMBOL);
-  return reinterpret_cast<const dlc_gpu_model *>(function(DLC_ABI_VERSION | DLC_GPU));
+  const dlc_model *model = function(DLC_ABI_VERSION | DLC_GPU);
+  if (model == nullptr) model = function(DLC_ABI_VERSION | DLC_GPU_DATA);
+  return reinterpret_cast<const dlc_gpu_model *>(model);
 }
 
 const dlc_model *query(void *library, const Manifest &manifest, const dlc_gpu_model *gpu) {
   const auto function = query_function(library);
   const dlc_model *model = function(DLC_ABI_VERSION);
   if (model == nullptr) model = function(DLC_ABI_VERSION | DLC_TEXTS);
+  if (model == nullptr && gpu != nullptr) model = &gpu->model;
   if (model == nullptr || model->abi_version != DLC_ABI_VERSION) {
     fail(DLC_INCOMPATIBLE, "its code is for another ABI than " + std::to_string(DLC_ABI_VERSION));
   }

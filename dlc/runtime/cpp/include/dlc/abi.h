@@ -141,7 +141,7 @@ typedef struct dlc_gpu_model {
   uint32_t kernel_count;
   uint32_t image_count;
   uint32_t constant_count;
-  uint32_t waits; /* 1: `run` waits for the GPU in between, so it cannot be recorded */
+  uint32_t waits; /* 1: `run` waits for the GPU in between, or finds out sizes: no graph replays it */
   const dlc_gpu_kernel *kernels;
   const dlc_gpu_image *images;
   const int64_t *constant_offsets; /* of each constant in `weights`, in bytes */
@@ -149,7 +149,8 @@ typedef struct dlc_gpu_model {
   int64_t weight_bytes;
 } dlc_gpu_model;
 
-/* What the caller offers such a model besides a dlc_host. After a failure nothing happens. */
+/* What the caller offers such a model besides a dlc_host. After a failure nothing happens. Memory of
+ * `allocate` and of `output` is memory of the GPU. */
 typedef struct dlc_gpu_host {
   dlc_host host; /* `run` is given a pointer to this one */
   /* Launches a kernel as if behind all others; `params` points to the value of each parameter, and
@@ -161,7 +162,14 @@ typedef struct dlc_gpu_host {
   /* Copies from the GPU, or to it, once all that was launched before is done. */
   void (*fetch)(void *self, void *to, const void *of, int64_t bytes);
   void (*send)(void *self, void *to, const void *of, int64_t bytes);
+  /* As `fetch`, for a few bytes that decide what is launched next. Returns 0, or 1 after `fail`;
+   * then `to` holds nothing. Models that call it answer DLC_GPU_DATA only. */
+  int32_t (*read)(void *self, void *to, const void *of, int64_t bytes);
 } dlc_gpu_host;
+
+/* Added to the version asked for: the dlc_gpu_model of a model whose `run` looks at data of the GPU or
+ * allocates memory there, and that has none without this. */
+#define DLC_GPU_DATA 0x10000000u
 
 /* Added to the version asked for: the dlc_model of a model that computes with texts, and that has
  * none without this. Its `run` takes a dlc_text_host. */

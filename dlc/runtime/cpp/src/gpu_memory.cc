@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <utility>
+
+#include "gpu.h"
+
+namespace dlc_runtime {
+
+GpuMemory::~GpuMemory() {
+  if (pointer_ != 0) driver_.release(pointer_);
+}
+
+CuResult GpuMemory::grow(std::int64_t bytes) {
+  if (pointer_ != 0) driver_.release(std::exchange(pointer_, 0));
+  bytes_ = 0;
+  const CuResult result =
+      driver_.allocate(&pointer_, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
+  if (result == 0) bytes_ = bytes;
+  return result;
+}
+
+CuDevicePointer GpuMemory::at_least(std::int64_t bytes) {
+  if (!has(bytes)) check_cuda(driver_, grow(bytes), "get memory of the GPU");
+  return pointer_;
+}
+
+bool GpuMemory::try_at_least(std::int64_t bytes) {
+  if (has(bytes)) return true;
+  const CuResult result = grow(bytes);
+  if (result != kCuOutOfMemory) check_cuda(driver_, result, "get memory of the GPU");
+  return result == 0;
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (memory_ != nullptr) driver_.release_pinned(memory_);
+}
+
+char *PinnedMemory::at_least(std::size_t bytes) {
+  if (bytes > bytes_) {
+    if (memory_ != nullptr) driver_.release_pinned(std::exchange(memory_, nullptr));
+    bytes_ = 0;
+    check_cuda(driver_, driver_.allocate_pinned(&memory_, bytes, 0), "get pinned memory");
+    bytes_ = bytes;
+  }
+  return static_cast<char *>(memory_);
+}
+
+namespace {
+
+// A quarter of a power of two at a time: what grows in a loop is allocated rarely.
+std::int64_t with_room(std::int64_t bytes) {
+  std::int64_t unit = 256;
+  while (unit < bytes / 8) unit *= 2;
+  return bytes > INT64_MAX - unit ? bytes : (bytes + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+void *GpuBlocks::take(std::int64_t bytes, CuStream stream) {
+  Block *best = nullptr;  // the smallest free one that is large enough
+  for (Block &block : blocks_) {
+    if (block.taken || !block.memory->has(bytes)) continue;
+    if (best == nullptr || block.memory->bytes() < best->memory->bytes()) best = &block;
+  }
+  if (best == nullptr) {
+    blocks_.push_back({std::make_unique<GpuMemory>(driver_), false});
+    if (!blocks_.back().memory->try_at_least(with_room(bytes))) {  // then what nobody has is given up
+      check_cuda(driver_, driver_.stream_synchronize(stream), "run the model");
+      const auto is_free = [](const Block &block) { return !block.taken; };
+      blocks_.erase(std::remove_if(blocks_.begin(), blocks_.end(), is_free), blocks_.end());
+      blocks_.push_back({std::make_unique<GpuMemory>(driver_), false});
+      if (!blocks_.back().memory->try_at_least(bytes)) return nullptr;
+    }
+    best = &blocks_.back();
+  }
+  best->taken = true;
+  return reinterpret_cast<void *>(static_cast<std::uintptr_t>(best->memory->pointer()));
+}
+
+void GpuBlocks::give_back(const void *memory) noexcept {
+  const auto pointer = static_cast<CuDevicePointer>(reinterpret_cast<std::uintptr_t>(memory));
+  for (Block &block : blocks_) {
+    if (block.taken && block.memory->pointer() == pointer) block.taken = false;
+  }
+}
+
+void GpuBlocks::give_back_all() noexcept {
+  for (Block &block : blocks_) block.taken = false;
+}
+
+}  // namespace dlc_runtime
