@@ -254,7 +254,17 @@ def allocs(stmt: Stmt) -> Mapping[str, Alloc]:
 @per_object
 def loops(stmt: Stmt) -> Mapping[str, For]:
     """The loops of a statement by variable, outer before inner."""
-    return {s.var: s for s in walk(stmt) if isinstance(s, For)}
+    match stmt:
+        case Store() | Invoke():
+            return {}
+        case For(var, _, _, body):
+            return {var: stmt, **loops(body)}
+        case If(_, body) | Alloc(_, _, body):
+            return loops(body)
+        case Block(stmts):
+            return {var: loop for s in stmts for var, loop in loops(s).items()}
+        case _:
+            assert_never(stmt)
 
 
 @per_object

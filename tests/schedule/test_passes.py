@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from dlc.schedule.interpret import run_func
+from dlc.schedule.loop import loops, substitute
 from dlc.schedule.passes import hoist_guards as hoist_module
 from dlc.schedule.passes import simplify_indices as simplify_module
+from dlc.schedule.simplify import simplify_stmt
 from dlc.schedule.text import parse_func
+from dlc.te.expr import ZERO
 from tests.schedule.data import inputs
 
 MODULES = {"simplify_indices": simplify_module, "hoist_guards": hoist_module}
@@ -153,3 +156,22 @@ def test_a_guard_of_all_statements_moves_out():
                     C[i] = A[i]
         """)
     assert str(hoist_module.hoist_guards(func)).strip() == want.strip()
+
+
+def test_what_is_simple_stays_the_very_same_object():
+    func = parse_func(
+        textwrap.dedent("""
+            def f(n: size, A: f32[n + 1], *, B: f32[n]):
+                t = alloc(f32[n + 1], "local")
+                for i in range(n + 1):
+                    if i * i < n:
+                        t[i] = A[i]
+                for j in range(n):
+                    B[j] = t[j] + t[j + 1]
+        """)
+    )
+    assert simplify_stmt(func.body, {}, drop=True) is func.body
+    assert substitute(func.body, {"k": ZERO}) is func.body
+    changed = substitute(func.body, {"i": ZERO})
+    assert loops(changed)["i"] is not loops(func.body)["i"]
+    assert loops(changed)["j"] is loops(func.body)["j"]

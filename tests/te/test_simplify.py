@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.core.types import INDEX
+from dlc.core.types import INDEX, DType
 from dlc.te.affine import coefficients, loop_bounds, split_terms
 from dlc.te.expr import Binary, BinOp, Const, Expr, Var, maximum, minimum
 from dlc.te.simplify import (
@@ -200,3 +200,12 @@ def test_multiples_of_six_are_never_35():
     n, m = Var("n"), Var("m")
     assert surely_differ(n * 6 + m * 3, 35)
     assert not surely_differ(n * 6 + m * 3, 36)
+
+
+def test_what_is_simple_comes_back_as_it_is():
+    text = "A[i * 2 + j, max(n, m)] + (A[j, i] if i < n else 0.0)"
+    simple = simplify(parse_expr(text, {"A": DType.F32}), BOUNDS)
+    again = parse_expr(str(simple), {"A": DType.F32})
+    assert simplify(simple, BOUNDS) is simple
+    assert again is not simple
+    assert again == simple

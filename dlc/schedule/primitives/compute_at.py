@@ -33,6 +33,7 @@ from dlc.schedule.loop import (
     exprs,
     loops,
     rewrite,
+    touches,
 )
 from dlc.schedule.primitive import find_intermediate, find_loop, primitive, refuse
 from dlc.schedule.region import Span, rebase, spans
@@ -159,6 +160,8 @@ def _check_producers(func: Func, buffer: str, producers: list[Stmt]) -> None:
 
 
 def _reads(stmt: Stmt, buffer: str) -> int:
+    if buffer not in touches(stmt):
+        return 0
     return sum(x.buffer == buffer for e in exprs(stmt) for x in loads(e))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dlc.core.types import INDEX
 from dlc.schedule.edit import swap_loop
-from dlc.schedule.loop import For, Func, If, LoopKind, map_exprs, substitute
+from dlc.schedule.loop import For, Func, If, LoopKind, map_exprs, reads, substitute
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
 from dlc.te.expr import Binary, BinOp, Const, Expr, Var
 from dlc.te.simplify import canonical, surely_divides
-from dlc.te.transform import rewrite
+from dlc.te.transform import free_vars, rewrite
 
 
 @primitive
@@ -44,7 +44,9 @@ def split(func: Func, loop: str, factor: int, names: tuple[str, str]) -> Func:
     outer, inner = names
     whole = Var(outer) * factor + Var(inner)
     body = map_exprs(
-        substitute(target.body, {loop: whole}), lambda e: _digits(e, whole, factor, names)
+        substitute(target.body, {loop: whole}),
+        lambda e: _digits(e, whole, factor, names),
+        where=lambda s: outer in reads(s),
     )
     if not surely_divides(factor, target.extent):
         body = If(whole < target.extent, body)
@@ -55,6 +57,8 @@ def split(func: Func, loop: str, factor: int, names: tuple[str, str]) -> Func:
 
 def _digits(expr: Expr, whole: Expr, factor: int, names: tuple[str, str]) -> Expr:
     """An expression whose quotients and remainders of `whole` by `factor` are its digits."""
+    if names[0] not in free_vars(expr):
+        return expr
 
     def digit(part: Expr) -> Expr:
         match part:
