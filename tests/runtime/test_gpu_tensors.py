@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from dlc.codegen.cuda.host import DATA, GPU
+from dlc.codegen.llvm.host import ABI_VERSION
 from dlc.compiler import build
 from dlc.runtime import load
 from tests.runtime.emulated import build_emulated, build_stub
@@ -178,3 +182,60 @@ def test_a_model_for_the_cpu_has_no_streams(tmp_path: Path) -> None:
     build(model([node], [], {"x": (f32, [3])}, {"y": (f32, [3])}), path, "native")
     with pytest.raises(Exception, match="runs on the CPU"):
         load(path).run_on_gpu({"x": np.zeros(3, np.float32)})
+
+
+def first_rows() -> onnx.ModelProto:
+    """As many rows as an element says."""
+    node, f32 = helper.make_node, TensorProto.FLOAT
+    nodes = [
+        node("Slice", ["x", "at", "behind"], ["element"]),
+        node("Cast", ["element"], ["number"], to=TensorProto.INT64),
+        node("Reshape", ["number", "one"], ["rows"]),
+        node("Slice", ["x", "zero", "rows"], ["y"]),
+    ]
+    numbers = {"at": [0, 3], "behind": [1, 4], "one": [1], "zero": [0]}
+    constants = [numpy_helper.from_array(np.array(v), name) for name, v in numbers.items()]
+    return model(nodes, constants, {"x": (f32, ["n", 5])}, {"y": (f32, ["k", 5])})
+
+
+def test_an_output_of_a_size_from_data_is_written_where_the_caller_wants_it(
+    stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.so"
+    build_emulated(first_rows(), path, monkeypatch)
+    _, calls, _ = calls_of(
+        path,
+        stub,
+        """
+np.testing.assert_array_equal(want, x[:3])
+b = GpuTensor(y)
+note("on the GPU")
+model.run_on_gpu({"x": GpuTensor(x)}, {"y": b})
+note("done")
+np.testing.assert_array_equal(b.array, want)
+for outputs, what in (({"y": GpuTensor(y[:2])}, "shape"), (None, "it is not made on the GPU")):
+    try:
+        model.run_on_gpu({"x": GpuTensor(x)}, outputs)
+    except UserError as error:
+        assert what in str(error), error
+    else:
+        raise AssertionError(what)
+""",
+    )
+    assert words(calls) == [
+        "wait",
+        "to pinned 8",
+        "wait",
+    ]  # at first for the stream of the run before
+
+
+def test_a_runtime_that_cannot_read_data_gets_no_model(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.so"
+    build_emulated(first_rows(), path, monkeypatch)
+    for library, answers in ((built, [True, True, False]), (path, [False, False, True])):
+        query = ctypes.CDLL(str(library)).dlc_model_query
+        query.restype, query.argtypes = ctypes.c_void_p, [ctypes.c_uint32]
+        flags = (0, GPU, DATA)
+        assert [query(ABI_VERSION | flag) is not None for flag in flags] == answers
