@@ -46,15 +46,15 @@ def neighbours(stmt: Stmt, target: Stmt) -> tuple[Stmt, ...]:
 
 def swap_loop(func: Func, loop: str, change: Callable[[For], Stmt]) -> Func:
     """Replace one loop."""
+    return replace(func, body=_swap_loop(func.body, loop, change))
 
-    def visit(stmt: Stmt) -> Stmt:
-        if loop not in bound(stmt):
-            return stmt
-        if isinstance(stmt, For) and stmt.var == loop:
-            return change(stmt)
-        return map_bodies(stmt, visit)
 
-    return replace(func, body=visit(func.body))
+def _swap_loop(stmt: Stmt, loop: str, change: Callable[[For], Stmt]) -> Stmt:
+    if loop not in bound(stmt):
+        return stmt
+    if isinstance(stmt, For) and stmt.var == loop:
+        return change(stmt)
+    return map_bodies(stmt, lambda part: _swap_loop(part, loop, change))
 
 
 def swap_alloc(func: Func, buffer: str, change: Callable[[Alloc], Stmt]) -> Func:

@@ -188,28 +188,24 @@ def map_exprs(
 
     Nothing changes in parts that are not `where`.
     """
-
-    def visit(node: Stmt) -> Stmt:
-        if not where(node):
+    if not where(stmt):
+        return stmt
+    node = map_bodies(stmt, lambda part: map_exprs(part, fn, where=where))
+    match node:
+        case Store(buffer, index, value):
+            new, stored = map_same(index, fn), fn(value)
+            return node if new is index and stored is value else Store(buffer, new, stored)
+        case If(cond, body):
+            test = fn(cond)
+            return node if test is cond else If(test, body)
+        case Invoke(name, operands):
+            moved = tuple((b, map_same(idx, fn)) for b, idx in operands)
+            same = all(a is b for (_, a), (_, b) in zip(moved, operands, strict=True))
+            return node if same else Invoke(name, moved)
+        case Block() | For() | Alloc():
             return node
-        node = map_bodies(node, visit)
-        match node:
-            case Store(buffer, index, value):
-                new, stored = map_same(index, fn), fn(value)
-                return node if new is index and stored is value else Store(buffer, new, stored)
-            case If(cond, body):
-                test = fn(cond)
-                return node if test is cond else If(test, body)
-            case Invoke(name, operands):
-                moved = tuple((b, map_same(idx, fn)) for b, idx in operands)
-                same = all(a is b for (_, a), (_, b) in zip(moved, operands, strict=True))
-                return node if same else Invoke(name, moved)
-            case Block() | For() | Alloc():
-                return node
-            case _:
-                assert_never(node)
-
-    return visit(stmt)
+        case _:
+            assert_never(node)
 
 
 def substitute(stmt: Stmt, env: Mapping[str, Expr]) -> Stmt:

@@ -73,13 +73,11 @@ def map_same(exprs: tuple[Expr, ...], change: Callable[[Expr], Expr]) -> tuple[E
 
 def substitute(expr: Expr, env: Mapping[str, Expr]) -> Expr:
     """Replace variables by name."""
-
-    def visit(node: Expr) -> Expr:
-        if isinstance(node, Var):
-            return env.get(node.name, node)
-        return node if free_vars(node).isdisjoint(env) else map_children(node, visit)
-
-    return visit(expr) if env else expr
+    if isinstance(expr, Var):
+        return env.get(expr.name, expr)
+    if free_vars(expr).isdisjoint(env):
+        return expr
+    return map_children(expr, lambda child: substitute(child, env))
 
 
 def rename_buffers(expr: Expr, names: Mapping[str, str]) -> Expr:
