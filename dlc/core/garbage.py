@@ -1,8 +1,8 @@
 """Python's search for cycles of garbage, which values of an IR never form.
 
 Each node of an IR is an object that lives on in the next IR, so a collection looks at all of them
-and frees next to none: an eighth of the time of scheduling. (Inner functions that call themselves do
-form cycles; there are few.)
+and frees next to none: an eighth of the time of scheduling. (Inner functions that call themselves
+do form cycles; there are few.)
 """
 
 from __future__ import annotations
