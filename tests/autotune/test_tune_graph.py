@@ -205,10 +205,15 @@ def _alternatives_are_fast(tuner):
     return {s.key: 1.0 if s.is_alternative else 100.0 for s in tuner.searches}
 
 
+def _alternatives_are_slow(tuner):
+    return {s.key: 1000.0 if s.is_alternative else 1.0 for s in tuner.searches}
+
+
 def test_hopeless_ways_are_not_searched_and_not_tried_again(monkeypatch, tmp_path):
     source, log = convolutions(), tmp_path / "m.tune.db"
     monkeypatch.setattr(tune_graph, "MODEL_ERROR", 99.0)
-    monkeypatch.setattr(tune_graph, "HOPELESS", 1e9)
+    monkeypatch.setattr(tune_graph, "HOPELESS", 1e9)  # whatever the clock says of defaults
+    monkeypatch.setattr(Tuner, "times_ns", property(_alternatives_are_slow))  # and of the best
     options = Options(Budget(trials=8), method=Method(rounds=3), batch=2)
     first = dlc.tune(source, log, options=options)
     assert first.snapshot.ways

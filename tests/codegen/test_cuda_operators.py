@@ -39,6 +39,7 @@ def is_known(case: Case) -> bool:
 
 KNOWN = [n for n, c in enumerate(CASES) if is_known(c)]
 FIRST = list({CASES[n].op.name: n for n in reversed(KNOWN)}.values())
+FOR_CPUS = {"conv_pairs", "matmul_pairs"}  # made for AVX512_BF16 alone: no GPU's program has them
 OTHERS = [n for n in KNOWN if n not in FIRST]
 
 
@@ -90,7 +91,8 @@ def test_every_case_is_right_on_the_emulator(part: int) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
 def test_every_kernel_compiles_without_spills(tmp_path: Path) -> None:
-    kernels = [k for s in scheduled(FIRST).values() for k in s.kernels]
+    found = scheduled([n for n in FIRST if CASES[n].op.name not in FOR_CPUS])
+    kernels = [k for s in found.values() for k in s.kernels]
     source = tmp_path / "all.cu"
     source.write_text('#include "seam.cuh"\n' + "\n".join(k.text for k in kernels))
     for arch in ARCHS:
