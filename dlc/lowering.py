@@ -114,7 +114,7 @@ def import_for(
     with Stages(progress)("import") as say:
         imported = import_variants(
             load_model(model), variants, dims=dims, shapes=shapes, values=values,
-            decides=machine.gpu is None,  # a branch would keep the whole model on the host
+            decides=machine.gpu is None,  # a branch there: eager launches, not one graph
         )  # fmt: skip
         size = sum(a.nbytes for a in imported.graph.constants.values())
         say(f"{show_count(len(imported.graph.nodes), 'node')}, {size / 1e6:.1f} MB of weights")
