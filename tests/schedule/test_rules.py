@@ -819,6 +819,18 @@ def test_nobody_asks_ahead_for_what_the_same_nest_has_just_made() -> None:
     assert "prefetch" not in str(fast)
 
 
+@pytest.mark.parametrize(
+    ("l1_bytes", "ahead"), [(32 << 10, 1024), (48 << 10, 1536), (1 << 20, 4096)]
+)
+def test_what_is_asked_ahead_fits_the_first_cache(l1_bytes: int, ahead: int) -> None:
+    """One row by eight vectors of columns: eight streams, which together take a quarter of it."""
+    x, w = tensor("x", 1, 1024), tensor("w", 64, 1024, 16)
+    fast = optimize(
+        func((x, w), MatMulPacked(n=1024).compute(x, w)), replace(AVX512, l1_bytes=l1_bytes)
+    )
+    assert f"prefetch={ahead}" in str(fast)
+
+
 def test_what_reads_a_sum_many_times_stays_with_its_tile() -> None:
     x, f, bias = tensor("x", 1, 3, 11, 13), tensor("f", 1, 3, 3, 3, 16), tensor("c", 1, 1, 1, 1, 16)
     used, zero = placeholder("used", TensorType((1, 1, 1, 1, 16), DType.BOOL)), tensor("zero")

@@ -16,6 +16,7 @@ from dlc.schedule.edit import loops_around
 from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import stages
+from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction, find_contraction
 from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles
 from dlc.schedule.rules.lines import shares_lines
@@ -34,6 +35,7 @@ SUBTOTALS_OF_LONG = (1024, 64)  # from LONG_SUM products on
 LONG_SUM = 8192
 SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums of sums of sums
 PREFETCH_BYTES = 4096  # ahead of columns from beyond the L2 cache: what 100 ns of products take
+PREFETCH_SHARE = 4  # of the L1 cache at most a part of this is filled with what is asked for
 MAX_PASSES = 16  # tiles of rows that read the same columns; only the first finds them far away
 OPEN_ROWS = 128  # assumed altogether where their number is known at run time only
 ROWS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28)  # of a tile, to try
@@ -230,7 +232,8 @@ class _Tiling:
         is_near = self.found.within is not None and self.found.column_bytes is None
         far = _is_far(self.found, self.target) or self.shares_columns
         asks = not is_near and far and self._passes(tile) <= MAX_PASSES
-        return PREFETCH_BYTES if asks else 0
+        share = self.target.l1_bytes // PREFETCH_SHARE // tile.columns  # each vector is a stream
+        return min(PREFETCH_BYTES, share // LINE_BYTES * LINE_BYTES) if asks else 0
 
     def _passes(self, tile: Tile) -> float:
         """How many tiles of rows read the same columns, of which the first brings them near.
