@@ -118,7 +118,8 @@ class Module:
         Tensors that support DLPack on the first GPU are read and written where they are; inputs in
         CPU memory are copied. Outputs not given come as arrays with `__dlpack__`, for
         `torch.from_dlpack` and its kind, and `numpy()`. Returns as soon as everything is in the
-        stream if all inputs are on the GPU: they must live until it is done with them.
+        stream if all inputs are on the GPU: they must live until it is done with them. If the run
+        then meets an index that lies outside of a tensor, the next run raises the error.
 
         Args:
             feeds: inputs by name.

@@ -43,6 +43,22 @@ SHARED_ALIGNMENT = 16  # bytes: the widest access
 
 
 @dataclass(frozen=True, slots=True)
+class IndexCheck:
+    """What a launch looks for beside its work: elements of an input that are no indices.
+
+    An element must be below its limit, and not below 0, or where `negative` is set, not below
+    -limit. There is one limit, or one for each element of a row. Limits and the number of the
+    report are sizes of the launch; a number below 0 asks for nothing.
+    """
+
+    launch: str
+    indices: str
+    negative: bool
+    limits: tuple[str, ...]
+    report: str
+
+
+@dataclass(frozen=True, slots=True)
 class Launches:
     """What one scheduled function is on a GPU: kernels in order, and memory between them.
 
@@ -52,6 +68,7 @@ class Launches:
     scratch: tuple[Buffer, ...]
     funcs: tuple[Func, ...]
     arrivals: tuple[Buffer, ...] = ()
+    checks: tuple[IndexCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dlc.core.types import DType
-from dlc.schedule.gpu import Launches
+from dlc.schedule.gpu import IndexCheck, Launches
 from dlc.schedule.host_reads import verify_fetches, with_fetches, written_for_host
+from dlc.schedule.index_checks import Look, Names, look_of
 from dlc.schedule.launch_memory import place_buffers
 from dlc.schedule.loop import Buffer, For, Func, LoopKind, Store
 from dlc.schedule.program import (
@@ -117,7 +118,7 @@ def launch_program(program: Program, launches: Mapping[str, Launches]) -> Progra
     """The program that calls launches instead of kernels; its constants are its last inputs.
 
     Args:
-        program: a program without copies.
+        program: a program without copies, with each check of indices before a call that reads them.
         launches: what each of its kernels became, under names of their own.
     """
     calls = _Calls(program, launches)
@@ -212,6 +213,10 @@ class _Copies(_Rewriter):
         return name
 
 
+def _is_for(check: IndexCheck, look: Look) -> bool:
+    return look == Look(check.indices, check.negative, len(check.limits))
+
+
 def _copy_kernel(dtype: DType) -> Func:
     size, at = Var("n"), Var("i")
     source, target = (Buffer(b, TensorType((size,), dtype)) for b in ("x", "y"))
@@ -243,10 +248,14 @@ class _Calls(_Rewriter):
         self.made = 0
         self.counts: list[Place] = []
         self.count_bytes = 0
+        self.names = Names(program)
+        self.checks = 0  # so far
+        self.waiting: list[CheckRange] = []  # for the call that they belong to
 
     def visit(self, stmt: HostStmt) -> list[HostStmt]:
         match stmt:
-            case CheckRange():  # the host does not see them; kernels stay within bounds
+            case CheckRange():
+                self.waiting.append(stmt)
                 return []
             case Place(buffer):
                 self.owned.append(buffer)
@@ -259,7 +268,7 @@ class _Calls(_Rewriter):
     def call(self, stmt: CallKernel) -> list[HostStmt]:
         """The launches of a kernel. Scratch memory of a size from data lives for these alone."""
         kernel, launches = self.kernels[stmt.kernel], self.launches[stmt.kernel]
-        env = dict(zip(kernel.sizes, stmt.sizes, strict=True))
+        env = dict(zip(kernel.sizes, stmt.sizes, strict=True)) | self.limits(stmt, launches)
         names = dict(zip((b.name for b in kernel.params), stmt.buffers, strict=True))
         for buffer in launches.arrivals:
             made = names[buffer.name] = self.scratch_name(buffer)
@@ -284,6 +293,22 @@ class _Calls(_Rewriter):
             for func in launches.funcs
         ]
         return [*map(Allocate, own), *calls, *(Release(b.name) for b in own)]
+
+    def limits(self, stmt: CallKernel, launches: Launches) -> dict[str, Expr]:
+        """What the launches of a call are given for their checks, in the order of the program."""
+        kernel, asked = self.kernels[stmt.kernel], dict.fromkeys(launches.checks)
+        env: dict[str, Expr] = {}
+        for check in self.waiting:
+            look = look_of(kernel, stmt, check, self.names)
+            own = next(c for c in asked if _is_for(c, look))
+            del asked[own]
+            env |= dict(zip(own.limits, check.sizes, strict=True))
+            env[own.report] = index(self.checks)
+            self.checks += 1
+        self.waiting = []
+        for other in asked:  # of other calls
+            env |= dict.fromkeys((*other.limits, other.report), index(-1))
+        return env
 
     def scratch_name(self, buffer: Buffer) -> str:
         self.made += 1

@@ -81,7 +81,11 @@ long long behind(const void *address, const std::map<const char *, long long> &m
   return rest > 0 ? rest : 0;
 }
 
-long long behind(const void *address) { return behind(address, memory); }
+// Kernels reach pinned memory, too.
+long long behind(const void *address) {
+  const long long bytes = behind(address, memory);
+  return bytes > 0 ? bytes : behind(address, pinned);
+}
 
 // 1 is the default stream too, as in CUDA.
 Stream &stream_of(void *stream) {

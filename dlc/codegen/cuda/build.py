@@ -13,14 +13,23 @@ from dataclasses import dataclass, replace
 
 from dlc.codegen.cuda.compile import compile_units
 from dlc.codegen.cuda.emit import Kernel, emit_kernel, why_not_printable
-from dlc.codegen.cuda.host import DATA, GPU, TABLE, emit_host_stubs, emit_stubs, emit_tables
+from dlc.codegen.cuda.explain import emit_explain
+from dlc.codegen.cuda.host import (
+    CHECKED,
+    DATA,
+    GPU,
+    TABLE,
+    emit_host_stubs,
+    emit_stubs,
+    emit_tables,
+)
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import Table, emit_program
 from dlc.codegen.llvm.host_function import weight_offsets
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels
 from dlc.core.target import Target
 from dlc.schedule.fetch_ahead import fetched_ahead
-from dlc.schedule.gpu import Launches, split_launches
+from dlc.schedule.gpu import IndexCheck, Launches, split_launches
 from dlc.schedule.gpu_program import (
     constant_params,
     launch_program,
@@ -28,10 +37,11 @@ from dlc.schedule.gpu_program import (
     waits_for_data,
     with_copy_kernels,
 )
+from dlc.schedule.index_checks import looks_of, with_checks_at_readers, with_index_checks
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitive import Step
-from dlc.schedule.program import Program
+from dlc.schedule.program import CheckRange, Program, statements
 from dlc.schedule.verify_copies import widest_copy
 from dlc.schedule.verify_gpu import verify_gpu
 
@@ -56,6 +66,7 @@ class Scheduled:
     program: Program
     kernels: Mapping[str, Kernel]  # by the name of the launch
     on_host: tuple[Func, ...]
+    checks: tuple[CheckRange, ...] = ()  # by the number of the report that launches make
 
 
 def host_target(target: Target) -> Target:
@@ -68,25 +79,30 @@ def schedule_program(
 ) -> Scheduled:
     """Schedule and print every kernel of a program."""
     assert target.gpu is not None, "the target is a GPU"
+    reasons = {k.name: why_not_printable(k) for k in program.kernels}
+    program = with_checks_at_readers(program, {name for name, why in reasons.items() if why})
     program = with_copy_kernels(program)
+    looks = looks_of(program)
     launches: dict[str, Launches] = {}
     kernels: dict[str, Kernel] = {}
     on_host: list[Func] = []
     unaligned = misaligned(program, target.gpu.copy_bytes)
     constants = constant_params(program)
     for number, func in enumerate(program.kernels):
-        if reason := why_not_printable(func):
+        if reason := reasons.get(func.name):
             _LOG.info("kernel %s stays on the host: %s", func.name, reason)
             launches[func.name] = Launches((), (func,))
             on_host.append(func)
             continue
-        found = launches[func.name] = split_launches(
-            _optimized(func, target, steps.get(func.name), unaligned[func.name])
-        )
+        found = split_launches(_optimized(func, target, steps.get(func.name), unaligned[func.name]))
         for launch in found.funcs:
             verify_gpu(launch, target.gpu, when="before printing")
+        found = launches[func.name] = with_index_checks(found, func, looks.get(func.name, ()))
+        for launch in found.funcs:
             ahead = fetched_ahead(launch, constants[func.name])
-            kernels[launch.name] = emit_kernel(launch, _symbol(launch, ahead), ahead)
+            checks = tuple(c for c in found.checks if c.launch == launch.name)
+            symbol = _symbol(launch, ahead, checks)
+            kernels[launch.name] = emit_kernel(launch, symbol, ahead, checks)
         if progress:
             progress(func.name, number + 1, len(program.kernels))
     if on_host:
@@ -95,7 +111,8 @@ def schedule_program(
             len(on_host),
             len(program.kernels),
         )
-    return Scheduled(launch_program(program, launches), kernels, tuple(on_host))
+    checked = tuple(s for s in statements(program.body) if isinstance(s, CheckRange))
+    return Scheduled(launch_program(program, launches), kernels, tuple(on_host), checked)
 
 
 def _optimized(
@@ -110,9 +127,9 @@ def _optimized(
     return optimize(func, replace(target, gpu=replace(target.gpu, copy_bytes=0)))
 
 
-def _symbol(func: Func, ahead: Sequence[Buffer]) -> str:
+def _symbol(func: Func, ahead: Sequence[Buffer], checks: Sequence[IndexCheck]) -> str:
     """A name that tells people which kernel it is, and kernels of different text apart."""
-    text = f"{func}{[b.name for b in ahead]}"
+    text = f"{func}{[b.name for b in ahead]}{list(checks) or ''}"
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     readable = "".join(c if c.isascii() else "_" for c in func.name)
     return f"{readable[:40]}_{digest}"
@@ -144,15 +161,20 @@ def compile_for_gpu(
     constants = [offsets[b.name] for b in program.constants]
     data = waits_for_data(scheduled.program)
     waits = data or bool(on_host)
+    checks = scheduled.checks
     tables = emit_tables(
-        scheduled.program, constants, weight_bytes, kernels, units, images, waits=waits
-    )
+        scheduled.program, constants, weight_bytes, kernels, units, images,
+        waits=waits, reports=len(checks),
+    )  # fmt: skip
     stubs = emit_stubs(kernels, host)
     pairs = zip(on_host, scheduled.on_host, strict=True)
     fetching = emit_host_stubs({code.symbol: func for code, func in pairs}, host)
-    table = Table(DATA if data else GPU, TABLE, tables, alone=data)
+    flag = CHECKED if checks else DATA if data else GPU
+    table = Table(flag, TABLE, tables, alone=flag != GPU)
     text = emit_program(scheduled.program, host, symbols, table)
     objects = [compile_ir(text, host), compile_ir(stubs, host)]
+    if checks:
+        objects.append(compile_ir(emit_explain(scheduled.program, checks, host), host))
     if on_host:
         objects += [compile_ir(fetching, host), *(c.code for c in on_host)]
     return GpuCode(tuple(objects), len(scheduled.kernels), tuple(f.name for f in scheduled.on_host))

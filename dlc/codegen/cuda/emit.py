@@ -15,6 +15,7 @@ from dlc.codegen.cuda.names import with_safe_names
 from dlc.core.errors import CodegenError
 from dlc.core.types import DType
 from dlc.schedule.gpu import (
+    IndexCheck,
     Tail,
     block_loops,
     block_threads,
@@ -74,7 +75,8 @@ class Kernel:
     """The text of one launch, and how to launch it.
 
     The parameters of the C++ function are a pointer for each buffer of `func.params`, then the
-    sizes, 64 bits each. The grid has one dimension, the product of `grid`.
+    sizes, 64 bits each, then a pointer to memory for reports, of a launch that makes some. The grid
+    has one dimension, the product of `grid`.
     """
 
     symbol: str
@@ -83,16 +85,43 @@ class Kernel:
     grid: tuple[Expr, ...]
     threads: int
     shared_bytes: int
+    reports: bool = False
 
 
-def emit_kernel(func: Func, symbol: str, ahead: Sequence[Buffer] = ()) -> Kernel:
-    """Print a verified launch, which asks for its inputs `ahead` before it waits for others."""
+def emit_kernel(
+    func: Func, symbol: str, ahead: Sequence[Buffer] = (), checks: Sequence[IndexCheck] = ()
+) -> Kernel:
+    """Print a verified launch, which asks for its inputs `ahead` before it waits for others.
+
+    `checks` are of indices among its inputs; it looks for bad ones behind its own work.
+    """
     threads = block_threads(func)
     shared = shared_bytes(func)
     assert shared is not None, "shared buffers have constant shapes"
     asked = [position for position, b in enumerate(func.inputs) if b in ahead]
-    text = _Printer(with_safe_names(func), threads).kernel(symbol, shared, asked)
-    return Kernel(symbol, func, text, grid(func), threads, shared)
+    looked = [_Looked.of(func, check) for check in checks]
+    text = _Printer(with_safe_names(func), threads, looked).kernel(symbol, shared, asked)
+    return Kernel(symbol, func, text, grid(func), threads, shared, bool(checks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A check by positions: names may change."""
+
+    indices: int  # among the inputs
+    negative: bool
+    limits: tuple[int, ...]  # among the sizes
+    report: int
+
+    @staticmethod
+    def of(func: Func, check: IndexCheck) -> _Looked:
+        indices = [b.name for b in func.inputs].index(check.indices)
+        limits = tuple(map(func.sizes.index, check.limits))
+        return _Looked(indices, check.negative, limits, func.sizes.index(check.report))
+
+    @property
+    def sizes(self) -> set[int]:
+        return {*self.limits, self.report}
 
 
 def why_not_printable(func: Func) -> str:
@@ -105,10 +134,10 @@ def why_not_printable(func: Func) -> str:
     return ""
 
 
-def is_small(func: Func) -> bool:
-    """Whether 32 bits hold every index of a launch."""
+def is_small(func: Func, apart: int = 0) -> bool:
+    """Whether 32 bits hold every index of a launch; `apart` of its sizes are part of none."""
     buffers = [*func.params, *(a.buffer for a in allocs(func.body).values())]
-    if func.sizes or not all(b.type.is_static for b in buffers):
+    if len(func.sizes) > apart or not all(b.type.is_static for b in buffers):
         return False
     runs = [e.value for e in grid(func) if isinstance(e, Const)]
     largest = max((const_size(b.type.elems) for b in buffers), default=0)
@@ -118,13 +147,14 @@ def is_small(func: Func) -> bool:
 class _Printer:
     """Prints one launch."""
 
-    def __init__(self, func: Func, threads: int) -> None:
+    def __init__(self, func: Func, threads: int, looked: Sequence[_Looked]) -> None:
         self.func = func
         self.threads = threads
+        self.looked = looked
         self.dtypes = dtypes(func)
         self.buffers = {b.name: b for b in func.params}
         self.buffers |= {n: a.buffer for n, a in allocs(func.body).items()}
-        self.index = "int" if is_small(func) else "i64"
+        self.index = "int" if is_small(func, sum(len(k.sizes) for k in looked)) else "i64"
         self.bounds: dict[str, tuple[Expr, Expr]] = {}
         self.exprs = ExprPrinter(self.element, self.bounds)
         self.private: dict[str, frozenset[int]] = {}  # dimensions that number threads
@@ -155,7 +185,8 @@ class _Printer:
             macro = "DLC_SHARED_IN_PLACE" if buffer.name in shared and is_input else macro
             macro = "DLC_OUT_IN_PLACE" if buffer.name in shared and not is_input else macro
             found.append(f"{macro}({kind}, {buffer.name})")
-        return [*found, *(f"i64 {size}" for size in self.func.sizes)]
+        found += [f"i64 {size}" for size in self.func.sizes]
+        return [*found, "DLC_REPORTS"] if self.looked else found
 
     # The kernel.
 
@@ -175,11 +206,23 @@ class _Printer:
         lines.append(f"{INDENT}begin_launch();")
         lines += [INDENT + line for line in self.digits(loops)]
         lines += self.body(body, INDENT)
+        lines += [INDENT + line for look in self.looked for line in self.look(look)]
         first = 0
         for tail in tails(self.func):
             lines += self.tail(tail, first)
             first += group_count(tail)
         return "\n".join([*lines, "}", ""])
+
+    def look(self, looked: _Looked) -> list[str]:
+        """The search for indices that lie outside, for each size of a row."""
+        indices, sizes = self.func.inputs[looked.indices], self.func.sizes
+        count = self.exprs.text(simplify(indices.type.elems))
+        step, report = len(looked.limits), sizes[looked.report]
+        return [
+            f"check_indices<{'true' if looked.negative else 'false'}>({indices.name}, {count}, "
+            f"{first}, {step}, {sizes[limit]}, dlc_reports, {report});"
+            for first, limit in enumerate(looked.limits)
+        ]
 
     def tail(self, tail: Tail, first: int) -> list[str]:
         """What the last block of each group goes on with; `first` is where its numbers begin."""

@@ -32,6 +32,9 @@
 #define DLC_LOCAL(type, name, count) dlc::Local<type, count> name(#name)
 #define DLC_BLOCK (dlc::block)
 #define DLC_THREAD (dlc::thread)
+#define DLC_BLOCKS (dlc::launched)
+#define DLC_THREADS (dlc::threads)
+#define DLC_REPORTS const dlc::Reports dlc_reports
 #define DLC_UNROLL
 
 DLC_FN float bits_to_float(u32 x) { float y; memcpy(&y, &x, 4); return y; }
@@ -129,6 +132,9 @@ inline void touch(int number, long long begin, long long end) {
   if (begin < span.begin) span.begin = begin;
   if (end > span.end) span.end = end;
 }
+
+struct Reports { u64 *words; i64 count; };
+inline Reports reports;
 
 template <class T> struct Plain { typedef T type; };
 template <class T> struct Plain<const T> { typedef T type; };
@@ -329,6 +335,12 @@ template <class T> DLC_FN void fetch_ahead(const dlc::Global<T> &p, i64 count) {
   if (bytes > p.buffer.bytes) fail("out of bounds:", p.name, count - 1, -1);
   if (p.buffer.touches) fail("asked for ahead, and written:", p.name, 0, -1);
   fetched[p.number] = {0, bytes};
+}
+
+// Threads of all blocks may meet in a word, and what was launched before may still write there.
+DLC_FN void report_word(const dlc::Reports &reports, i64 at, u64 word) {
+  if (at < 0 || at >= reports.count) dlc::fail("out of bounds:", "reports", at, -1);
+  if (word > reports.words[at]) reports.words[at] = word;
 }
 
 // The first thread counts; the others wait before and behind.

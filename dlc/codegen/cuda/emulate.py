@@ -43,6 +43,7 @@ def emulation_text(kernels: Sequence[Kernel]) -> str:
     """One C++ source with all kernels and an entry point for each."""
     parts = ["#define DLC_EMULATE", '#include "seam.cuh"', "static const i64 *dlc_sizes;"]
     parts += [f'extern "C" i64 dlc_{n}() {{ return dlc::{n}; }}' for n in ("loads", "conflicts")]
+    parts.append('extern "C" void dlc_report_to(u64 *words, i64 n) { dlc::reports = {words, n}; }')
     for spans in ("touched", "fetched"):
         parts.append(f'extern "C" const dlc::Span *dlc_{spans}() {{ return dlc::{spans}; }}')
     for kernel in {k.symbol: k for k in kernels}.values():
@@ -52,6 +53,7 @@ def emulation_text(kernels: Sequence[Kernel]) -> str:
             kind = MEMORY_TYPES[buffer.type.dtype]
             arguments.append(f'dlc::Global<{const}{kind}>("{buffer.name}", {position})')
         arguments += [f"dlc_sizes[{n}]" for n in range(len(kernel.func.sizes))]
+        arguments += ["dlc::reports"] * kernel.reports
         name = kernel.symbol
         parts += [
             kernel.text,
@@ -82,14 +84,18 @@ def _entry_for_driver(kernel: Kernel) -> list[str]:
         same = names.index(shared[buffer.name]) if buffer.name in shared else -1
         rows.append(f"{{{size}, {int(written)}, {same}}}")
     sizes = [f"*(i64 *)params[{len(names) + n}]" for n in range(len(func.sizes))]
+    count = len(sizes) + kernel.reports  # of what is passed behind the buffers
+    reports = f"*(u64 **)params[{len(names) + len(sizes)}]"
+    taken = [f"  dlc::reports = {{{reports}, behind({reports}) / 8}};"] * kernel.reports
     return [
         f"static const dlc::Param params_{name}[] = {{{', '.join(rows)}}};",
         f'extern "C" const dlc::Kernel kernel_{name} = {{"{name}", call_{name}, {kernel.threads}, '
-        f"{kernel.shared_bytes}, {len(names)}, {len(sizes)}, params_{name}}};",
+        f"{kernel.shared_bytes}, {len(names)}, {count}, params_{name}}};",
         f'extern "C" const char *start_{name}(void **params, i64 (*behind)(const void *), '
         "int blocks, int order) {",
         f"  const i64 sizes[] = {{{', '.join([*sizes, '0'])}}};",
         "  dlc_sizes = sizes;",
+        *taken,
         f"  return dlc::start(kernel_{name}, params, behind, blocks, order);",
         "}",
     ]
@@ -123,8 +129,11 @@ class Emulator:
         arrays: Mapping[str, Array],
         sizes: Mapping[str, int] | None = None,
         order: str = "forward",
+        reports: Array | None = None,
     ) -> None:
         """Launch a kernel on arrays, by the names of its parameters; it writes into them.
+
+        Words of 64 bits take its `reports`.
 
         Raises:
             EmulationError: the kernel is wrong; the message says where.
@@ -148,6 +157,9 @@ class Emulator:
             place.data, place.bytes = array.ctypes.data, array.nbytes
             touch = touches.get(buffer.name)
             place.touches = ctypes.addressof(touch) if touch is not None else None
+        if reports is not None:
+            words = ctypes.c_void_p(reports.ctypes.data)
+            self.library["dlc_report_to"](words, ctypes.c_int64(reports.size))
         values = (ctypes.c_int64 * (len(func.sizes) + 1))(*(sizes[s] for s in func.sizes))
         run = self.library[f"run_{kernel.symbol}"]
         run.restype = ctypes.c_char_p

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.codegen.cuda.emit import Kernel
+from dlc.codegen.cuda.explain import EXPLAIN, REPORT_BYTES
 from dlc.codegen.llvm.host import ABI_VERSION
 from dlc.codegen.llvm.host_expr import DECLARATIONS, HostBuilder, emit_messages
 from dlc.core.errors import CodegenError
@@ -21,7 +22,8 @@ from dlc.te.simplify import canonical
 
 GPU = 0x40000000  # DLC_GPU of dlc/abi.h
 DATA = 0x10000000  # DLC_GPU_DATA: what a runtime that cannot be asked for data does not ask for
-OFFSETS = {"launch": 56, "stage": 64, "fetch": 72, "send": 80}  # in dlc_gpu_host
+CHECKED = 0x08000000  # DLC_GPU_CHECKED: what a runtime without memory for reports does not ask for
+OFFSETS = {"launch": 56, "stage": 64, "fetch": 72, "send": 80, "reports": 96}  # in dlc_gpu_host
 TABLE = "dlc_gpu_model"
 KINDS = {"cubin": 0, "ptx": 1, "fatbin": 2}
 
@@ -55,6 +57,9 @@ def _stub(number: int, kernel: Kernel, messages: dict[str, str]) -> str:
     count = out.expr(blocks)
     values = [f"ptr %b{n}" for n in range(len(func.params))]
     values += [f"i64 %s{n}" for n in range(len(func.sizes))]
+    if kernel.reports:
+        at = out.value(f"getelementptr i8, ptr %host, i64 {OFFSETS['reports']}")
+        values.append("ptr " + out.value(f"load ptr, ptr {at}, align 8"))
     table = out.slot(f"[{max(1, len(values))} x ptr]")
     for position, value in enumerate(values):
         place = out.slot("i64")
@@ -154,6 +159,7 @@ def emit_tables(
     images: Sequence[Image],
     *,
     waits: bool,
+    reports: int = 0,
 ) -> str:
     """The `dlc_gpu_model`, as LLVM IR that goes with the host program.
 
@@ -165,13 +171,14 @@ def emit_tables(
         units: which images hold each kernel.
         images: what was compiled.
         waits: whether the host waits for results in between, for kernels of its own or for data.
+        reports: how many reports its launches may make; the table of some tells more.
     """
     lines: list[str] = []
     rows: list[str] = []
     kind = "{ ptr, i32, i32, i32, i32, i32, i32 }"
     for n, kernel in enumerate(kernels.values()):
         lines.append(_bytes(f"dlc_gpu_name_{n}", kernel.symbol.encode() + b"\0"))
-        count = len(kernel.func.params) + len(kernel.func.sizes)
+        count = len(kernel.func.params) + len(kernel.func.sizes) + kernel.reports
         fields = (units[kernel.symbol], kernel.threads, count, kernel.shared_bytes,
                   len(kernel.func.params), len(kernel.func.inputs))  # fmt: skip
         numbers = ", ".join(f"i32 {f}" for f in fields)
@@ -190,13 +197,17 @@ def emit_tables(
     counts = (ABI_VERSION, len(program.inputs), len(program.outputs), len(program.sizes))
     model = ", ".join(f"i32 {n}" for n in counts)
     kind = "{ { i32, i32, i32, i32, ptr, ptr }, i32, i32, i32, i32, ptr, ptr, ptr, ptr, i64 }"
-    lines.append(
-        f"@{TABLE} = internal constant {kind} {{ {{ i32, i32, i32, i32, ptr, ptr }} "
-        f"{{ {model}, ptr @dlc_plan, ptr @dlc_run }}, "
+    value = (
+        f"{{ {{ i32, i32, i32, i32, ptr, ptr }} {{ {model}, ptr @dlc_plan, ptr @dlc_run }}, "
         f"i32 {len(kernels)}, i32 {len(images)}, i32 {len(constants)}, i32 {int(waits)}, "
         "ptr @dlc_gpu_kernels, ptr @dlc_gpu_images, ptr @dlc_gpu_constants, ptr @dlc_weights, "
-        f"i64 {weight_bytes} }}, align 8\n"
+        f"i64 {weight_bytes} }}"
     )
+    if reports:
+        lines.append(f"declare hidden i32 @{EXPLAIN}(ptr, ptr)\n")
+        value = f"{{ {kind} {value}, i64 {reports * REPORT_BYTES}, ptr @{EXPLAIN} }}"
+        kind = f"{{ {kind}, i64, ptr }}"
+    lines.append(f"@{TABLE} = internal constant {kind} {value}, align 8\n")
     return "".join(lines)
 
 

@@ -31,6 +31,10 @@ typedef unsigned long long u64;
 #define DLC_LOCAL(type, name, count) type name[count]
 #define DLC_BLOCK blockIdx.x
 #define DLC_THREAD int(threadIdx.x)
+#define DLC_BLOCKS gridDim.x
+#define DLC_THREADS blockDim.x
+// Memory that the host reads behind the run, if anything is there: nothing is, in most runs.
+#define DLC_REPORTS u64 *const dlc_reports
 #define DLC_UNROLL _Pragma("unroll")
 
 extern __shared__ __align__(16) char dlc_shared[];
@@ -68,6 +72,9 @@ DLC_FN bool last_block(u32 *arrivals, i64 group, u32 count) {
   if (is_last) __threadfence();
   return is_last;
 }
+
+// A word of a report is the largest that any thread has, of this GPU.
+DLC_FN void report_word(u64 *reports, i64 at, u64 word) { atomicMax(reports + at, word); }
 
 DLC_FN float bits_to_float(u32 x) { return __uint_as_float(x); }
 DLC_FN u32 float_to_bits(float x) { return __float_as_uint(x); }
@@ -252,6 +259,23 @@ template <class T> DLC_FN T int_pow(T a, T b) {
     a = wrap_mul(a, a);
   }
   return product;
+}
+
+// Looks for what is no index below a limit, all threads of all blocks together: at each element from
+// the `first` on, `step` apart. Of those that are none the first one is reported, by its place, its
+// value and the limit, 24 bits of these two behind the place in each word: see explain.py.
+template <bool FROM_END, class X, class R>
+DLC_FN void check_indices(X x, i64 count, i64 first, i64 step, i64 limit, R reports, i64 number) {
+  if (number < 0) return;
+  const i64 threads = i64(DLC_BLOCKS) * DLC_THREADS, own = i64(DLC_BLOCK) * DLC_THREADS + DLC_THREAD;
+  for (i64 at = first + own * step; at < count; at += threads * step) {
+    const i64 value = x[at];
+    if (value < limit && value >= (FROM_END ? -limit : 0)) continue;
+    for (int word = 0; word < 6; ++word) {
+      const u64 part = u64(word < 3 ? value : limit) >> word % 3 * 24 & 0xffffffu;
+      report_word(reports, number * 8 + word, ~(u64(at) << 24 | part));
+    }
+  }
 }
 
 // A float as an integer: toward zero, clamped to the range, NaN as 0.

@@ -40,10 +40,9 @@ def emit_check_range(reports: Reports, stmt: CheckRange, type_: TensorType, poin
     out.start(search)
     row = out.value(f"phi i64 [0, %{checked}], [%{onward}_next, %{onward}]")
     out.require(out.value(f"icmp ult i64 {row}, {rows}"), stmt.message)  # the caller mended it
-    for size, (value, fits) in zip(
-        stmt.sizes, _row(out, stmt, type_, pointer, row, sizes), strict=True
-    ):
-        out.require(fits, reports.failure(stmt.message, size, also=[("it is", value)]))
+    elements = _row(out, stmt, type_, pointer, row, sizes)
+    for size, limit, (value, fits) in zip(stmt.sizes, sizes, elements, strict=True):
+        out.require(fits, reports.outside(stmt.message, size, value, limit))
     out.line(f"br label %{onward}")
     out.start(onward)
     out.line(f"%{onward}_next = add i64 {row}, 1")

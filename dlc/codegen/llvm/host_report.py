@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from dlc.codegen.llvm.host_expr import Failure, HostBuilder
 from dlc.core.types import DType
-from dlc.te.expr import Cast, Expr
+from dlc.te.expr import Cast, Const, Expr
 from dlc.te.transform import free_vars, loads
 from dlc.te.types import TensorType
 
@@ -53,6 +53,14 @@ class Reports:
         shown = shown[:_MOST_VALUES]
         told = ", ".join(f"{what} {{}}" for what, _ in shown)
         return Failure(f"{message} ({told})" if told else message, tuple(v for _, v in shown))
+
+    def outside(self, message: str, size: Expr, value: str, limit: str) -> Failure:
+        """An index that lies outside of a size, whose value is the limit."""
+        shown = [("it is", value)]
+        if not isinstance(size, Const):
+            text = str(size) if len(str(size)) <= _LONGEST else "the size"
+            shown.append((f"{self._formulas.get(text, text)} is", limit))
+        return self.failure(message, also=shown)
 
     def no_memory(self, name: str, type_: TensorType, node: str) -> Failure:
         """There is no memory for a tensor whose shape the program found out."""

@@ -21,7 +21,8 @@ class CheckedIndices(Op):
 
     There is one size, or one for each element of the last axis: element i must be below size i,
     and not below 0, or where `negative` is set, which counts from the end, not below -size. The
-    host looks before any kernel reads them; kernels stay within bounds by themselves.
+    host looks before any kernel reads them, or a kernel on a GPU that does; all kernels stay within
+    bounds by themselves.
     """
 
     sizes: tuple[Expr, ...]

@@ -38,7 +38,7 @@ struct GpuRun::Host {
 
   Host(GpuRun &owner, dlc_runtime::Host &host)
       : interface{*host.interface(), &Host::launch, &Host::stage, &Host::fetch, &Host::send,
-                  &Host::read},
+                  &Host::read, owner.reports_->words()},
         run(owner),
         cpu(host) {
     interface.host.allocate = &Host::allocate;
@@ -117,6 +117,7 @@ struct GpuRun::Host {
       check_cuda(driver, driver.copy_to_host(seen, device_view(of), count, stream),
                  "copy from the GPU");
       check_cuda(driver, driver.stream_synchronize(stream), "run the model");
+      host.run.heed();  // nothing is decided by what bad indices lead to
       std::memcpy(to, seen, count);
     });
     return current->cpu.failed() ? 1 : 0;
@@ -146,6 +147,7 @@ GpuRun::GpuRun(std::shared_ptr<const GpuCode> code)
       seen_(std::make_unique<PinnedMemory>(code_->driver())),
       pinned_(std::make_unique<PinnedMemory>(code_->driver())) {
   const GpuScope scope(*code_);
+  reports_ = std::make_unique<GpuReports>(*code_);
   check_cuda(code_->driver(), code_->driver().stream_create(&stream_, kCuStreamNonBlocking),
              "make a stream");
   current_ = stream_;
@@ -161,6 +163,7 @@ GpuRun::~GpuRun() {
   blocks_.reset();
   seen_.reset();
   pinned_.reset();
+  reports_.reset();
   driver.stream_destroy(stream_);
   CuContext context = nullptr;
   driver.context_pop(&context);
@@ -176,6 +179,11 @@ CuDevicePointer GpuRun::place(std::size_t number, const GpuTensor &tensor) {
   const CuDevicePointer given = device_view(tensor.data);
   if (tensor.on_device && tensor.bytes > 0 && given % kAlignment == 0) return given;
   return tensors_[number]->at_least(tensor.bytes);
+}
+
+// Throws what launches that are done have reported.
+void GpuRun::heed() {
+  if (reports_->is_any()) fail(DLC_RUN_FAILED, reports_->take());
 }
 
 // Finds memory for everything. The addresses are the key of what is recorded with them.
@@ -276,6 +284,10 @@ void GpuRun::run(const std::vector<std::int64_t> &sizes, std::int64_t arena_byte
                  const LatePlace &late, CuStream stream, bool waits) {
   const GpuScope scope(*code_);
   const CudaDriver &driver = code_->driver();
+  if (reports_->is_any()) {
+    check_cuda(driver, driver.stream_synchronize(current_), "run the model");
+    fail(DLC_RUN_FAILED, "an earlier run, which was not waited for: " + reports_->take());
+  }
   enter(stream);
   const Key key = bind(sizes, arena_bytes, inputs, outputs);
   bring(inputs);
@@ -293,6 +305,7 @@ void GpuRun::run(const std::vector<std::int64_t> &sizes, std::int64_t arena_byte
   }
   if (fetch(inputs, outputs) || waits) {
     check_cuda(driver, driver.stream_synchronize(current_), "run the model");
+    heed();
   }
 }
 
@@ -307,7 +320,9 @@ void GpuRun::call(const std::vector<std::int64_t> &sizes, LaunchGraph *graph) {
       &host.interface.host, sizes.data(), input_pointers_.data(), output_pointers_.data(),
       host_view(arena_pointer_));
   Host::current = nullptr;
-  if (status != 0 || cpu.failed()) fail(DLC_RUN_FAILED, cpu.failure());
+  if (status == 0 && !cpu.failed()) return;
+  if (graph == nullptr && code_->driver().stream_synchronize(current_) == 0) heed();
+  fail(DLC_RUN_FAILED, cpu.failure());
 }
 
 CuGraphExec GpuRun::record(const std::vector<std::int64_t> &sizes, const Key &key) {

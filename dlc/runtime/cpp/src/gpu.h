@@ -62,13 +62,15 @@ class GpuBlocks {
 // What a model has on the device: made at its first run, then shared by all its contexts.
 class GpuCode {
  public:
-  // Throws Failure: no driver, no device, no code for it, no memory.
-  explicit GpuCode(const dlc_gpu_model &model);
+  // `checked` is the model too, if its launches report. Throws Failure: no driver, no device, no code
+  // for it, no memory.
+  GpuCode(const dlc_gpu_model &model, const dlc_gpu_checked_model *checked);
   ~GpuCode();
   GpuCode(const GpuCode &) = delete;
   GpuCode &operator=(const GpuCode &) = delete;
 
   const dlc_gpu_model &model() const noexcept { return model_; }
+  const dlc_gpu_checked_model *checked() const noexcept { return checked_; }
   const CudaDriver &driver() const noexcept { return driver_; }
   CuContext context() const noexcept { return context_; }
   CuDevicePointer weights() const noexcept { return weights_; }
@@ -83,6 +85,7 @@ class GpuCode {
   void load_unit(std::uint32_t unit, int capability);
 
   const dlc_gpu_model &model_;
+  const dlc_gpu_checked_model *checked_;
   const CudaDriver &driver_;
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
@@ -132,6 +135,25 @@ struct GpuTensor {
 // Where the output of a number goes, now that its dimensions are known. Throws Failure.
 using LatePlace = std::function<GpuTensor(std::size_t, const std::int64_t *)>;
 
+// What launches report to the CPU: they write to memory there, and nothing is copied. Nothing in it
+// waits for them.
+class GpuReports {
+ public:
+  // The context must be current. Throws Failure.
+  explicit GpuReports(const GpuCode &code);
+  std::uint64_t *words() const noexcept { return words_; }
+  // Whether a launch has reported something by now.
+  bool is_any() const noexcept;
+  // What the first report says, once all launches are done; all are forgotten.
+  std::string take();
+
+ private:
+  const dlc_gpu_checked_model *model_;
+  PinnedMemory memory_;
+  std::uint64_t *words_ = nullptr;
+  std::size_t count_ = 0;
+};
+
 class LaunchGraph;
 
 // The memory, the stream and the recorded graphs of one context; for one thread at a time.
@@ -144,8 +166,10 @@ class GpuRun {
 
   // Copies inputs of the CPU to the device, runs the model and copies outputs of the CPU back. A
   // model that never waits in between is recorded once for each set of sizes and of tensors, and
-  // then only launched. `late` is asked for outputs that have no place yet, which it completes. Tensors of the device are used where they are. Work goes into `stream`;
-  // where no tensor is of the CPU, it may be still running when this returns, unless `waits`.
+  // then only launched. `late` is asked for outputs that have no place yet, which it completes.
+  // Tensors of the device are used where they are. Work goes into `stream`; where no tensor is of the
+  // CPU, it may be still running when this returns, unless `waits`. What it reports then, a later run
+  // throws.
   void run(const std::vector<std::int64_t> &sizes, std::int64_t arena_bytes,
            const std::vector<GpuTensor> &inputs, std::vector<GpuTensor> &outputs,
            const LatePlace &late, CuStream stream, bool waits);
@@ -163,6 +187,7 @@ class GpuRun {
   void call(const std::vector<std::int64_t> &sizes, LaunchGraph *graph);
   CuGraphExec record(const std::vector<std::int64_t> &sizes, const Key &key);
   void forget_graphs() noexcept;
+  void heed();
 
   std::shared_ptr<const GpuCode> code_;
   CuStream stream_ = nullptr;   // its own
@@ -179,6 +204,7 @@ class GpuRun {
   AlignedMemory staging_;                 // for kernels that run on the CPU
   std::unique_ptr<PinnedMemory> seen_;    // for data that the program looks at
   std::unique_ptr<PinnedMemory> pinned_;  // for small tensors of the CPU, on their way
+  std::unique_ptr<GpuReports> reports_;
 };
 
 // Memory of the device for a tensor of the caller's.

@@ -21,7 +21,8 @@ GpuScope::~GpuScope() {
   driver_.context_pop(&context);
 }
 
-GpuCode::GpuCode(const dlc_gpu_model &model) : model_(model), driver_(cuda_driver()) {
+GpuCode::GpuCode(const dlc_gpu_model &model, const dlc_gpu_checked_model *checked)
+    : model_(model), checked_(checked), driver_(cuda_driver()) {
   check_cuda(driver_, driver_.device_get(&device_, 0), "find the GPU");
   check_cuda(driver_, driver_.context_retain(&context_, device_), "use the GPU");
   try {

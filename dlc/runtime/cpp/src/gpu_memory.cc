@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "gpu.h"
+#include "host.h"
 
 namespace dlc_runtime {
 
@@ -42,6 +43,29 @@ char *PinnedMemory::at_least(std::size_t bytes) {
     bytes_ = bytes;
   }
   return static_cast<char *>(memory_);
+}
+
+GpuReports::GpuReports(const GpuCode &code) : model_(code.checked()), memory_(code.driver()) {
+  if (model_ == nullptr || model_->report_bytes <= 0) return;
+  const auto bytes = static_cast<std::size_t>(model_->report_bytes);
+  words_ = reinterpret_cast<std::uint64_t *>(memory_.at_least(bytes));
+  count_ = bytes / sizeof(std::uint64_t);
+  std::fill_n(words_, count_, std::uint64_t{0});
+}
+
+bool GpuReports::is_any() const noexcept {
+  const volatile std::uint64_t *words = words_;  // the GPU may be writing
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (words[i] != 0) return true;
+  }
+  return false;
+}
+
+std::string GpuReports::take() {
+  const Host host(false);
+  model_->explain(host.interface(), words_);
+  std::fill_n(words_, count_, std::uint64_t{0});
+  return host.failure();
 }
 
 namespace {

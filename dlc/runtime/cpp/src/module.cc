@@ -36,9 +36,16 @@ dlc_model_query_fn query_function(void *library) {
   return reinterpret_cast<dlc_model_query_fn>(dlsym(library, DLC_MODEL_SYMBOL));
 }
 
-const dlc_gpu_model *query_gpu(void *library) {
+const dlc_gpu_checked_model *query_checked(void *library) {
   const auto function = query_function(library);
   if (function == nullptr) fail(DLC_BAD_ARTIFACT, "it does not export " DLC_MODEL_SYMBOL);
+  const dlc_model *model = function(DLC_ABI_VERSION | DLC_GPU_CHECKED);
+  return reinterpret_cast<const dlc_gpu_checked_model *>(model);
+}
+
+const dlc_gpu_model *query_gpu(void *library, const dlc_gpu_checked_model *checked) {
+  if (checked != nullptr) return &checked->gpu;
+  const auto function = query_function(library);
   const dlc_model *model = function(DLC_ABI_VERSION | DLC_GPU);
   if (model == nullptr) model = function(DLC_ABI_VERSION | DLC_GPU_DATA);
   return reinterpret_cast<const dlc_gpu_model *>(model);
@@ -83,7 +90,8 @@ void Module::Closer::operator()(void *handle) const noexcept { dlclose(handle); 
 Module::Module(Artifact artifact)
     : artifact_(std::move(artifact)),
       library_(open_library(artifact_.file)),
-      gpu_model_(query_gpu(library_.get())),
+      checked_model_(query_checked(library_.get())),
+      gpu_model_(query_gpu(library_.get(), checked_model_)),
       model_(query(library_.get(), artifact_.manifest, gpu_model_)),
       profiling_(query_function(library_.get())(DLC_ABI_VERSION | DLC_PROFILE)),
       has_texts_(query_function(library_.get())(DLC_ABI_VERSION | DLC_TEXTS) != nullptr),
@@ -95,7 +103,7 @@ std::shared_ptr<const GpuCode> Module::gpu() const {
   const std::lock_guard<std::mutex> lock(gpu_mutex_);
   auto code = gpu_.lock();
   if (code == nullptr) {
-    code = std::make_shared<const GpuCode>(*gpu_model_);
+    code = std::make_shared<const GpuCode>(*gpu_model_, checked_model_);
     gpu_ = code;
   }
   return code;

@@ -45,6 +45,7 @@ class Module {
 
   Artifact artifact_;
   std::unique_ptr<void, Closer> library_;
+  const dlc_gpu_checked_model *checked_model_;
   const dlc_gpu_model *gpu_model_;
   const dlc_model *model_;
   const dlc_model *profiling_;

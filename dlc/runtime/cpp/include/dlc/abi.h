@@ -165,11 +165,26 @@ typedef struct dlc_gpu_host {
   /* As `fetch`, for a few bytes that decide what is launched next. Returns 0, or 1 after `fail`;
    * then `to` holds nothing. Models that call it answer DLC_GPU_DATA only. */
   int32_t (*read)(void *self, void *to, const void *of, int64_t bytes);
+  /* Memory that launches write reports to, of a dlc_gpu_checked_model; else NULL. */
+  uint64_t *reports;
 } dlc_gpu_host;
 
 /* Added to the version asked for: the dlc_gpu_model of a model whose `run` looks at data of the GPU or
  * allocates memory there, and that has none without this. */
 #define DLC_GPU_DATA 0x10000000u
+
+/* Added to the version asked for: the dlc_gpu_checked_model of a model that has indices from data, and
+ * that has nothing else. It may do what a model of DLC_GPU_DATA does. */
+#define DLC_GPU_CHECKED 0x08000000u
+
+/* A model whose launches report what must not be, such as an index outside of its tensor. A report
+ * changes nothing else: all launches stay within their memory. */
+typedef struct dlc_gpu_checked_model {
+  dlc_gpu_model gpu;
+  int64_t report_bytes; /* of the reports, which are zeros before the first run; the GPU writes there */
+  /* Calls `fail` and returns 1 if there is a report; else 0. `reports` are read on the CPU. */
+  int32_t (*explain)(const dlc_host *host, const uint64_t *reports);
+} dlc_gpu_checked_model;
 
 /* Added to the version asked for: the dlc_model of a model that computes with texts, and that has
  * none without this. Its `run` takes a dlc_text_host. */

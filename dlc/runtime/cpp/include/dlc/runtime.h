@@ -165,7 +165,8 @@ dlc_status dlc_find_gpu(void);
  * With such a model, here and with dlc_run, each tensor lies in the memory of the CPU or, with a
  * device of kDLCUDA, in that of the GPU; those on the GPU are used where they are if they begin at
  * multiples of 16 bytes. Returns as soon as everything is in the stream if all tensors are on the
- * GPU, so they must live until the stream is done with them; else when the outputs are there.
+ * GPU, so they must live until the stream is done with them; else when the outputs are there. What
+ * the model refuses after that, as an index outside of its tensor, is an error of the next run.
  * dlc_run returns when the outputs are there, and expects inputs that are. */
 dlc_status dlc_run_in_stream(dlc_context *context, const DLTensor *inputs, DLTensor *outputs,
                              void *stream);
