@@ -29,7 +29,7 @@ from dlc.graph.ops.shape import Slice, Transpose
 from dlc.graph.ops.softmax import LogSoftmax, Softmax
 from dlc.graph.ops.winograd import ConvWinograd
 from dlc.schedule.edit import loops_around
-from dlc.schedule.interpret import run_func
+from dlc.schedule.interpret import evaluate_size, run_func
 from dlc.schedule.loop import (
     Alloc,
     Block,
@@ -871,6 +871,40 @@ def test_tiles_of_few_registers_have_sums_to_spare(size: int, columns: int) -> N
     """As many as two multiply-adds a cycle wait for, eight, would wait for each late load."""
     tile = choose_tile(size, size, columns, 16)
     assert tile.high * tile.rows * tile.columns >= 10
+
+
+@pytest.mark.parametrize(
+    ("depth", "l1_bytes", "tallest"),
+    [
+        (1024, 32 << 10, 8),
+        (1024, 48 << 10, 12),
+        (3072, 32 << 10, 8),
+        (512, 32 << 10, 14),
+        (1040, 32 << 10, 14),
+    ],
+)
+def test_rows_of_a_tile_do_not_push_each_other_out(depth: int, l1_bytes: int, tallest: int) -> None:
+    """Rows a multiple of 4096 bytes apart share the lines of one set, of which there are few."""
+    x, w = tensor("x", 196, depth), tensor("w", 16, depth, 16)
+    plain = func((x, w), MatMulPacked(n=256).compute(x, w))
+    sums = allocs(optimize(plain, replace(AVX512, l1_bytes=l1_bytes)).body).values()
+    heights = {int(a.buffer.type.static_shape[0]) for a in sums}
+    assert max(heights) <= tallest
+    assert max(heights) == 14 or depth % 1024 == 0
+
+
+@pytest.mark.parametrize(("size", "lines_outside"), [(56, True), (14, False)])
+def test_of_two_large_operands_the_costlier_is_read_once(size: int, lines_outside: bool) -> None:
+    """64 blocks of 56 x 56 pixels would be read for each two of 16 blocks of columns."""
+    x, f = tensor("x", 1, 64, size, size, 16), tensor("f", 16, 64, 1, 1, 16, 16)
+    fast = optimize(func((x, f), ConvBlocked().compute(x, f)), replace(AVX512, cores=1))
+    outer, *inner = loops(fast.body).values()
+    assert isinstance(outer.extent, Const)
+    halfway = dict.fromkeys((f.var for f in inner), 0) | {outer.var: int(outer.extent.value) // 2}
+    total = next(s for s in stages(fast) if s.is_reduction)
+    image, weights = (next(x for x in loads(total.value) if x.buffer == n) for n in ("x", "f"))
+    line, column = (evaluate_size(i, halfway) for i in (image.index[2], weights.index[0]))
+    assert (line, column) == ((size // 2, 0) if lines_outside else (0, 8))
 
 
 def test_tiles_stay_whole_where_pixels_are_repeated() -> None:

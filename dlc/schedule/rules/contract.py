@@ -23,7 +23,7 @@ from dlc.schedule.rules.lines import shares_lines
 from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.subtotals import cut_sum
-from dlc.schedule.rules.tile import Tile, vector_registers
+from dlc.schedule.rules.tile import Tile, choose_tile, vector_registers
 from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Const, Expr
@@ -137,14 +137,33 @@ class _Tiling:
     def _columns_outside(self) -> bool:
         """Whether a column tile is kept while all rows pass, rather than the other way round.
 
-        Whichever operand is larger than half of the L2 cache should be streamed once.
+        Whichever operand is larger than half of the L2 cache should be streamed once; of two, the
+        one that costs more bytes otherwise.
         """
         choice = self.knobs.get("columns_outer", -1)
         if choice >= 0 and not self.found.packed:
             return bool(choice)
-        if self.found.packed is not None or _is_far(self.found, self.target):
+        if self.found.packed is not None:
             return True
+        if _is_far(self.found, self.target):
+            return not self._reads_rows_once()
         return self.shares_columns
+
+    def _reads_rows_once(self) -> bool:
+        """Whether all columns pass a line of rows, that there are many of, with fewer bytes."""
+        found, size, weights = self.found, self.found.row_bytes, self.found.column_bytes
+        if size is None or weights is None or self.open_rows or len(found.rows) < 2:
+            return False
+        lines = prod(self.trace.constant(v) or 1 for v in found.rows[:-1])
+        if size // lines > self.target.l2_bytes // 4:  # a line is read by each tile of columns
+            return False
+        names = (*found.columns, found.lane)
+        width = prod(self.trace.constant(v) or 0 for v in names) // self.lanes
+        tile = choose_tile(
+            self.trace.constant(found.rows[-1]), 1, width, vector_registers(self.target, self.lanes)
+        )
+        again = -(-width // tile.columns)
+        return size * again + weights > size + weights * lines
 
     def _shares_columns(self) -> bool:
         """Whether cores share the columns of an image of few lines, each reading its own.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.core.types import DType
-from dlc.schedule.loop import For, Func
+from dlc.schedule.loop import For, Func, allocs
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.planes import is_product
 from dlc.schedule.rules.prepare import simple_index
@@ -31,6 +31,8 @@ class Contraction:
     batch: tuple[str, ...]  # the other loops
     packed: str | None  # the column operand to bring together for the rows of a column tile
     column_bytes: int | None  # size of the column operand, None where it is symbolic
+    row_bytes: int | None = None  # size of the row operand, None where it is symbolic
+    row_stride: int | None = None  # bytes from one row to the next, None where it is not known
     within: str | None = None  # the loop that holds all stages, where they are part of a nest
     pairs: bool = False  # whether the innermost summands are pairs of bf16, side by side in both
 
@@ -84,15 +86,19 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
     row = total.factors[0] if column is total.factors[1] else total.factors[1]
     if _is_narrow(result.loops[-1], total) and _runs_along(func, row, total):
         return None
+    walked = tuple(v for v in others if depends[v] == (True, False))
+    along = [a for a, p in zip(axes, position, strict=True) if a and walked[-1:] == (str(p),)]
     return Contraction(
         total.buffer,
         result.buffer,
         lane,
-        tuple(v for v in others if depends[v] == (True, False)),
+        walked,
         tuple(v for v in others if depends[v] == (False, True)),
         tuple(v for v in others if depends[v][0] == depends[v][1]),
         packed,
         _bytes(func, column),
+        _bytes(func, row),
+        _stride(func, row, along[0]) if along else None,
         pairs=are_pairs(total),
     )
 
@@ -173,10 +179,28 @@ def _is_packed(load: Load, axis: str) -> bool:
     return str(load.index[-1]).startswith(f"{axis} % ")
 
 
-def _bytes(func: Func, column: Expr) -> int | None:
+def _stride(func: Func, factor: Expr, axis: str) -> int | None:
+    """The bytes that a step along an axis moves on in the memory of the one buffer it reads."""
+    types = {
+        b.name: b.type for b in (*func.params, *(a.buffer for a in allocs(func.body).values()))
+    }
+    found = set(loads(factor))
+    if len(found) != 1:
+        return None
+    load = found.pop()
+    type_ = types[load.buffer]
+    steps = [coefficients(i) for i in load.index]
+    if not type_.is_static or any(step is None for step in steps):
+        return None
+    shape = type_.static_shape
+    moved = sum(s.get(axis, 0) * prod(shape[d + 1 :]) for d, s in enumerate(steps) if s is not None)
+    return abs(moved) * type_.dtype.size_bytes
+
+
+def _bytes(func: Func, factor: Expr) -> int | None:
     total = 0
     shapes = {b.name: b.type for b in func.inputs}
-    for load in loads(column):
+    for load in loads(factor):
         type_ = shapes.get(load.buffer)
         if type_ is None or not isinstance(type_.elems, Const):
             return None

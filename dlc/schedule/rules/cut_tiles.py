@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from dlc.core.target import Target
 from dlc.schedule.loop import For, If, loops
 from dlc.schedule.rules.contraction import Contraction
-from dlc.schedule.rules.tile import TAIL_ROWS, Tile, choose_tile, vector_registers
+from dlc.schedule.rules.tile import TAIL_ROWS, Tile, choose_tile, most_rows, vector_registers
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, maximum
 from dlc.te.simplify import surely_at_most, surely_divides
@@ -42,7 +42,8 @@ def cut_tiles(
     """
     lanes = target.lanes(4)
     registers = vector_registers(target, lanes)
-    cut = _Cut(trace, found, knobs, lanes, registers, columns_outside)
+    most = most_rows(found.row_stride, target)
+    cut = _Cut(trace, found, knobs, lanes, registers, most, columns_outside)
     return [leaf for part in cut.columns() for leaf in cut.rows(part)]
 
 
@@ -53,6 +54,7 @@ class _Cut:
     knobs: Mapping[str, int]
     lanes: int
     registers: int
+    most_rows: int
     columns_outside: bool
 
     def columns(self) -> list[Leaf]:
@@ -113,7 +115,7 @@ class _Cut:
     def _choose(self, row: str | None, above: str | None, columns: int | None) -> Tile:
         rows = self.trace.constant(row) if row else 1
         high = self.trace.constant(above) if above else 1
-        tile = choose_tile(rows, high, columns, self.registers)
+        tile = choose_tile(rows, high, columns, self.registers, self.most_rows)
         wanted_rows, wanted_columns = self.knobs.get("rows", 0), self.knobs.get("columns", 0)
         wanted_high = self.knobs.get("high", 0)
         if wanted_rows:
