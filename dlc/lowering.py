@@ -113,9 +113,8 @@ def import_for(
     """Read a model, as the rest of a build takes it; see `compile`."""
     with Stages(progress)("import") as say:
         imported = import_variants(
-            load_model(model), variants, dims=dims, shapes=shapes, values=values,
-            decides=machine.gpu is None,  # a branch there: eager launches, not one graph
-        )  # fmt: skip
+            load_model(model), variants, dims=dims, shapes=shapes, values=values
+        )
         size = sum(a.nbytes for a in imported.graph.constants.values())
         say(f"{show_count(len(imported.graph.nodes), 'node')}, {size / 1e6:.1f} MB of weights")
     return imported

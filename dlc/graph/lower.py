@@ -22,6 +22,7 @@ from dlc.graph.ops.fused import FusedGroup, compose
 from dlc.graph.ops.scan import Scan
 from dlc.graph.ops.shape import Empty, Reshape
 from dlc.graph.ops.text import TextOp
+from dlc.graph.size_conditions import conditions_of_sizes
 from dlc.graph.sizes import known_sizes, names_in
 from dlc.schedule.abstract_sizes import abstract_sizes
 from dlc.schedule.loop import Buffer, Func
@@ -122,6 +123,7 @@ class Lowering:
     step: int = 0
     repeated: bool = False  # whether a loop is around
     buffer_of: dict[Value, str] = field(default_factory=dict)  # of the model's own values
+    decided: Mapping[Value, Expr] = field(default_factory=dict)  # what sizes decide in this block
 
     def adopt(self, value: Value) -> None:
         """Register a buffer whose memory is given: an input or a constant."""
@@ -198,18 +200,23 @@ class Lowering:
         steps: list[list[HostStmt]] = []
         last: dict[str, int] = {}  # where a root that this block allocates is used last
         around, self.fresh = self.fresh, []
+        before, self.decided = self.decided, conditions_of_sizes(graph)
         for node in graph.nodes:
+            if node.outputs[0] in self.decided:
+                continue
             made = self.node(node, buffers, prefix)
             own, self.fresh = self.fresh, []
             last |= dict.fromkeys(own, len(steps))
             said = where(node, self.operators)
             steps.append([*(Allocate(self.allocated[name], said) for name in own), *made])
             for value in (*node.inputs, *node.outputs):
+                if value in self.decided:
+                    continue
                 self.touch(buffers[value])
                 if (root := self.roots[buffers[value]]) in last:
                     last[root] = len(steps) - 1
             self.step += not self.repeated
-        self.fresh, self.repeated = around, outside
+        self.fresh, self.repeated, self.decided = around, outside, before
         if not prefix:
             self.buffer_of = buffers
         read_later = {self.roots[buffers[v]] for v in graph.outputs}

@@ -27,7 +27,7 @@ from dlc.schedule.program import (
     Take,
     WriteSize,
 )
-from dlc.te.expr import ONE, ZERO, Const, Expr, Load, Var, cast
+from dlc.te.expr import ONE, ZERO, Const, Load, Var, cast
 from dlc.te.types import TensorType
 
 if TYPE_CHECKING:
@@ -155,8 +155,10 @@ def lower_if(
     arms = []
     for label, (body, given) in zip(("then", "else"), operands, strict=True):
         arms.append(_branch(lowering, node, moving, body, given, outer, f"{own}{label}_"))
-    place = (ZERO,) * condition.type.rank
-    choice: Expr = Load(lowering.touch(outer[condition]), place, DType.BOOL)
+    choice = lowering.decided.get(condition)
+    if choice is None:
+        place = (ZERO,) * condition.type.rank
+        choice = Load(lowering.touch(outer[condition]), place, DType.BOOL)
     after = moving.bind(op.results)
     for position in moving.slots:
         value = node.outputs[position]

@@ -31,7 +31,6 @@ def import_variants(
     shapes: Mapping[str, Structure] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    decides: bool = True,
 ) -> Imported:
     """The graph of a model, which for some sizes runs one that is made for them alone.
 
@@ -39,8 +38,7 @@ def import_variants(
     that fits, and else the general one. The others are what `import_model` takes, for all of them.
 
     Where sizes of different names broadcast, and a run may find that one of them is 1, the graph
-    that takes them for equal is a variant, too, and the general one lets the run decide; unless
-    `decides` is off.
+    that takes them for equal is a variant, too, and the general one lets the run decide.
 
     Raises:
         ModelError: a variant names a dimension that is not open, or sizes that `dims` rules out;
@@ -54,11 +52,11 @@ def import_variants(
     for sizes in variants:
         cond = _condition(model.label, sizes, variables, general.graph.size_ranges)
         narrow = import_beside(model, base | dict(sizes), shapes, limits, names, variables)
-        if decides and narrow.assumed:
+        if narrow.assumed:
             narrow = _deciding(model, base | dict(sizes), shapes, limits, names, variables, narrow)
         fixed = {variables[d]: index(n) for d, n in sizes.items() if isinstance(n, int)}
         found.append(Variant(cond, fixed, narrow.graph))
-    if decides and general.assumed:
+    if general.assumed:
         equals = Variant(reduce(both, general.assumed), {}, general.graph)
         open_ = _deciding(model, base, shapes, limits, names, variables, general)
         if open_ is not general:

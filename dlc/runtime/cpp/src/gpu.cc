@@ -76,7 +76,15 @@ struct GpuRun::Host {
     });
   }
 
+  // Whether a graph is being recorded, which cannot hold what the program asks for now.
+  static bool stops_recording() noexcept {
+    GpuRun &run = current->run;
+    if (run.graph_ != nullptr) run.is_recordable_ = false;
+    return run.graph_ != nullptr;
+  }
+
   static void *stage(void *, std::int64_t bytes) noexcept {
+    if (stops_recording()) return nullptr;
     try {
       return current->run.staging_.at_least(bytes > 0 ? bytes : 1);
     } catch (...) {
@@ -109,6 +117,7 @@ struct GpuRun::Host {
   }
 
   static std::int32_t read(void *, void *to, const void *of, std::int64_t bytes) noexcept {
+    if (stops_recording()) return 1;
     guarded_call([&](Host &host) {
       const CudaDriver &driver = host.run.code_->driver();
       const auto count = static_cast<std::size_t>(bytes);
@@ -125,6 +134,7 @@ struct GpuRun::Host {
 
   static void *allocate(void *, std::int64_t bytes) noexcept {
     void *found = nullptr;
+    if (stops_recording()) return nullptr;
     guarded_call([&](Host &host) { found = host.run.blocks_->take(bytes, host.run.current_); });
     return found;
   }
@@ -133,6 +143,7 @@ struct GpuRun::Host {
 
   static void *output(void *, std::uint32_t index, const std::int64_t *dims) noexcept {
     void *found = nullptr;
+    if (stops_recording()) return nullptr;
     guarded_call([&](Host &host) { found = host.run.provide_(index, dims); });
     return found;
   }
@@ -291,17 +302,18 @@ void GpuRun::run(const std::vector<std::int64_t> &sizes, std::int64_t arena_byte
   enter(stream);
   const Key key = bind(sizes, arena_bytes, inputs, outputs);
   bring(inputs);
-  if (code_->model().waits != 0) {
+  const auto found = graphs_.find(key);
+  CuGraphExec graph = found != graphs_.end() ? found->second : nullptr;
+  if (graph == nullptr && eager_.count(sizes) == 0) graph = record(sizes, key);
+  if (graph != nullptr) {
+    check_cuda(driver, driver.graph_launch(graph, current_), "launch the model");
+  } else {
     provide_ = [&](std::size_t index, const std::int64_t *dims) {
       outputs[index] = late(index, dims);
       const CuDevicePointer at = place(inputs.size() + index, outputs[index]);
       return output_pointers_[index] = host_view(at);
     };
     call(sizes, nullptr);
-  } else {
-    const auto found = graphs_.find(key);
-    const CuGraphExec graph = found != graphs_.end() ? found->second : record(sizes, key);
-    check_cuda(driver, driver.graph_launch(graph, current_), "launch the model");
   }
   if (fetch(inputs, outputs) || waits) {
     check_cuda(driver, driver.stream_synchronize(current_), "run the model");
@@ -320,11 +332,13 @@ void GpuRun::call(const std::vector<std::int64_t> &sizes, LaunchGraph *graph) {
       &host.interface.host, sizes.data(), input_pointers_.data(), output_pointers_.data(),
       host_view(arena_pointer_));
   Host::current = nullptr;
-  if (status == 0 && !cpu.failed()) return;
-  if (graph == nullptr && code_->driver().stream_synchronize(current_) == 0) heed();
+  if ((status == 0 && !cpu.failed()) || !is_recordable_) return;
+  // What was launched may have reported why, and copies still read pinned memory.
+  if (code_->driver().stream_synchronize(current_) == 0) heed();
   fail(DLC_RUN_FAILED, cpu.failure());
 }
 
+// Null where the program waits for data or finds out sizes, as some do for some sizes.
 CuGraphExec GpuRun::record(const std::vector<std::int64_t> &sizes, const Key &key) {
   const CudaDriver &driver = code_->driver();
   if (graphs_.size() >= kMaxGraphs) {
@@ -332,8 +346,12 @@ CuGraphExec GpuRun::record(const std::vector<std::int64_t> &sizes, const Key &ke
     forget_graphs();
   }
   LaunchGraph graph(*code_);
+  is_recordable_ = true;
   call(sizes, &graph);
-  return graphs_[key] = graph.instantiate();
+  if (std::exchange(is_recordable_, true)) return graphs_[key] = graph.instantiate();
+  if (eager_.size() >= kMaxGraphs) eager_.clear();
+  eager_.insert(sizes);
+  return nullptr;
 }
 
 // ---- memory of the caller's

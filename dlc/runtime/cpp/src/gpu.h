@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -165,7 +166,7 @@ class GpuRun {
   GpuRun &operator=(const GpuRun &) = delete;
 
   // Copies inputs of the CPU to the device, runs the model and copies outputs of the CPU back. A
-  // model that never waits in between is recorded once for each set of sizes and of tensors, and
+  // model that does not wait in between is recorded once for each set of sizes and of tensors, and
   // then only launched. `late` is asked for outputs that have no place yet, which it completes.
   // Tensors of the device are used where they are. Work goes into `stream`; where no tensor is of the
   // CPU, it may be still running when this returns, unless `waits`. What it reports then, a later run
@@ -193,12 +194,14 @@ class GpuRun {
   CuStream stream_ = nullptr;   // its own
   CuStream current_ = nullptr;  // what the last run was in
   LaunchGraph *graph_ = nullptr;  // where the program launches now; null: into the stream
+  bool is_recordable_ = true;     // whether it has asked for nothing that a graph cannot hold
   std::unique_ptr<GpuMemory> arena_;
   std::vector<std::unique_ptr<GpuMemory>> tensors_;  // inputs, then outputs
   std::vector<const void *> input_pointers_;         // then those of the constants
   std::vector<void *> output_pointers_;
   CuDevicePointer arena_pointer_ = 0;
   std::map<Key, CuGraphExec> graphs_;
+  std::set<std::vector<std::int64_t>> eager_;  // sizes for which there can be no graph
   std::unique_ptr<GpuBlocks> blocks_;     // for sizes that the run finds out
   std::function<void *(std::size_t, const std::int64_t *)> provide_;  // an output of such a size
   AlignedMemory staging_;                 // for kernels that run on the CPU
