@@ -19,7 +19,7 @@ class Module:
     def __init__(self, func: Func, target: Target) -> None:
         self.func = func
         self.target = target
-        self.moves = may_move(func, target)
+        self.moves = may_move(target)
         self.declarations = Declarations()
         self.functions: list[str] = []
         self.body = legalize(func.body, target)
