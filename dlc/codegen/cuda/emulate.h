@@ -37,6 +37,7 @@
 #define DLC_REPORTS const dlc::Reports dlc_reports
 #define DLC_UNROLL
 
+DLC_FN float times(float a, float b) { return a * b; }
 DLC_FN float bits_to_float(u32 x) { float y; memcpy(&y, &x, 4); return y; }
 DLC_FN u32 float_to_bits(float x) { u32 y; memcpy(&y, &x, 4); return y; }
 DLC_FN double bits_to_double(u64 x) { double y; memcpy(&y, &x, 8); return y; }

@@ -76,6 +76,9 @@ DLC_FN bool last_block(u32 *arrivals, i64 group, u32 count) {
 // A word of a report is the largest that any thread has, of this GPU.
 DLC_FN void report_word(u64 *reports, i64 at, u64 word) { atomicMax(reports + at, word); }
 
+// A product that is rounded before anything is added to it.
+DLC_FN float times(float a, float b) { return __fmul_rn(a, b); }
+
 DLC_FN float bits_to_float(u32 x) { return __uint_as_float(x); }
 DLC_FN u32 float_to_bits(float x) { return __float_as_uint(x); }
 DLC_FN double bits_to_double(u64 x) { return __longlong_as_double(x); }
@@ -299,11 +302,8 @@ DLC_FN float math_sqrt(float x) { return sqrtf(x); }
 DLC_FN double math_sqrt(double x) { return sqrt(x); }
 DLC_FN float math_tanh(float x) { return tanhf(x); }
 DLC_FN double math_tanh(double x) { return tanh(x); }
-DLC_FN float math_erf(float x) { return erff(x); }
 DLC_FN double math_erf(double x) { return erf(x); }
 DLC_FN double math_normcdf(double x) { return 0.5 * erfc(-x * 0.70710678118654752); }
-DLC_FN float math_normcdf(float x) { return float(math_normcdf(double(x))); }
-DLC_FN float math_normcdf_short(float x) { return math_normcdf(x); }
 DLC_FN float math_sin(float x) { return sinf(x); }
 DLC_FN double math_sin(double x) { return sin(x); }
 DLC_FN float math_cos(float x) { return cosf(x); }
@@ -319,10 +319,70 @@ DLC_FN double math_pow(double a, double b) { return pow(a, b); }
 DLC_FN float math_abs(float x) { return fabsf(x); }
 DLC_FN double math_abs(double x) { return fabs(x); }
 template <class T> DLC_FN T math_abs(T x) { return x < T(0) ? wrap_sub(T(0), x) : x; }
-// By way of exp(-|x|), which cannot overflow; d - z y is y again, with less of its rounding.
+
+// Functions of float32 as CPUs compute them (codegen/llvm/math.py), by the same polynomials. CUDA's
+// are short, as expf is, or less accurate: erff, normcdff, and a sigmoid of expf, which is off by
+// 2.5 places where expf is off by one.
+DLC_FN float horner(float, float total) { return total; }
+template <class... T> DLC_FN float horner(float x, float total, float next, T... rest) {
+  return horner(x, fmaf(total, x, next), rest...);
+}
+DLC_FN float at_most(float x, float high) { return x > high ? high : x; }  // NaN stays
+DLC_FN float at_least(float x, float low) { return x < low ? low : x; }
+DLC_FN float power_of_two(int n) { return bits_to_float(u32(n + 127) << 23); }
+// exp(x - n log 2) - 1, where n is the nearest to x / log 2.
+DLC_FN float exp_rest(float x, int &n) {
+  const float shifted = fmaf(x, 1.442695f, 12582912.0f), whole = shifted - 12582912.0f;
+  n = int(float_to_bits(shifted)) - 0x4b400000;
+  const float r = fmaf(-whole, 1.4286068e-6f, fmaf(-whole, 0.69314575f, x));
+  const float p = horner(r, 0.001381318f, 0.008369419f, 0.041668456f, 0.16666515f, 0.49999994f);
+  return fmaf(times(r, r), p, r);
+}
+// x * 2**n, rounded once, for n from -250.
+DLC_FN float scaled(float x, int n) { return x * power_of_two(n >> 1) * power_of_two(n - (n >> 1)); }
+// By way of z = exp(-|x|), which cannot overflow; d - z y is y again, with less of its rounding.
 DLC_FN float math_sigmoid(float x) {
-  const float z = expf(-fabsf(x)), d = x < 0.0f ? z : 1.0f;
+  int n;
+  const float more = exp_rest(at_least(-fabsf(x), -104.0f), n);
+  const float z = scaled(1.0f + more, n), d = x < 0.0f ? z : 1.0f;
   return fmaf(-(d / (1.0f + z)), z, d);
+}
+// A polynomial up to 1, else 1 - exp(p(|x|)).
+DLC_FN float math_erf(float x) {
+  int n;
+  const float size = fabsf(x), y = at_most(size, 4.0f);
+  const float near = horner(times(x, x), 7.853844e-05f, -0.0008010189f, 0.0051883273f, -0.026853811f,
+                            0.112835854f, -0.37612626f, 0.12837917f);
+  const float power = horner(y, 0.00018797234f, -0.0029640135f, 0.021906508f, -0.10325628f, -0.6379649f,
+                             -1.1272024f, -0.00031245576f);
+  const float total = 1.0f + exp_rest(power, n);
+  const float far = copysignf(fmaf(-total, power_of_two(n), 1.0f), x);
+  return size < 1.0f ? fmaf(x, near, x) : far;
+}
+// Below 0 it is exp(-x**2 / 2) R(-x), with a polynomial R of t = 1 / (1 + 0.3 |x|); what factors lose
+// by rounding is made good at the end.
+DLC_FN float math_normcdf(float x) {
+  int n;
+  const float y = at_most(fabsf(x), 14.25f), square = times(y, y), lost = fmaf(y, y, -square);
+  const float more = exp_rest(-0.5f * square, n), total = 1.0f + more;
+  const float divisor = fmaf(y, 0.296875f, 1.0f), t = 1.0f / divisor;
+  const float off = fmaf(-t, fmaf(y, 0.296875f, 1.0f - divisor), fmaf(-t, divisor, 1.0f));
+  const float p = horner(t - 0.5f, -0.020504322f, 0.022865137f, 0.032848135f, -0.04172732f,
+                         -0.07477884f, 0.039378017f, 0.23146543f, 0.3494772f, 0.32793134f, 0.21995366f);
+  const float ratio = times(t, p), product = times(total, ratio);
+  float rest = fmaf(total, fmaf(t, p, -ratio), fmaf(total, ratio, -product));
+  rest = fmaf(ratio, more - (total - 1.0f), rest);
+  rest = fmaf(product, fmaf(off, 2.0f, -0.5f * lost), rest);
+  const float below = scaled(product + rest, n);
+  return x < 0.0f ? below : 1.0f - below;
+}
+// Right to 19 bits behind the point, 0 where it is less.
+DLC_FN float math_normcdf_short(float x) {
+  const float y = at_least(at_most(x, 4.75f), -4.75f), place = fmaf(y * 0.08864266f, y, -1.0f);
+  const float p = horner(place, 0.0015905434f, -0.004033247f, 0.0044188295f, -0.0066888276f,
+                         0.013791125f, -0.021935223f, 0.030307177f, -0.040507235f, 0.053242844f,
+                         -0.073670916f, 0.14874822f);
+  return at_least(fmaf(y, p, 0.5f), 0.0f);
 }
 DLC_FN double math_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 DLC_FN float math_flush(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
