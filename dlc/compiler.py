@@ -217,7 +217,8 @@ def assemble(
         objects = _compile(program, machine, found, jobs, stage.kernel)
         say(show_count(len(program.kernels), "kernel"))
     with stage("link") as say:
-        manifest = describe(imported, program, machine, lowered.precision)
+        runs_on = host_target(machine) if why_not_on_gpu(program) else machine
+        manifest = describe(imported, program, runs_on, lowered.precision)
         weights = lowered.constants
         export_library(program, weights, objects, manifest, path, machine, hasher=hash_file)
         say(f"{path.stat().st_size / 1e6:.1f} MB")

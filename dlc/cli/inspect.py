@@ -64,6 +64,8 @@ def _artefact(path: Path, as_json: bool) -> None:
     )
     features = ", ".join(manifest.cpu_features) or "no special features"
     console.print(f"needs {manifest.architecture} with {features}")
+    if archs := _gpu_archs(manifest):
+        console.print(f"needs an NVIDIA GPU; it has code for {', '.join(archs)} and PTX for others")
     console.print(f"precision {manifest.metadata.get('precision', 'highest')}")
     rows = table("", "name", "type", left=("", "name", "type"))
     for kind, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
@@ -81,6 +83,13 @@ def _artefact(path: Path, as_json: bool) -> None:
         )
     for variant in _variants(manifest):
         console.print(f"variant for {variant}", soft_wrap=True)
+
+
+def _gpu_archs(manifest: Manifest) -> list[str]:
+    """The GPUs that an artefact has code for; none of one that runs on the CPU."""
+    target = manifest.metadata.get("target")
+    gpu = target.get("gpu") if isinstance(target, dict) else None
+    return list(gpu["archs"]) if isinstance(gpu, dict) else []
 
 
 def _variants(manifest: Manifest) -> list[str]:

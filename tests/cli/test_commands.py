@@ -23,6 +23,7 @@ from dlc.cli.argument import (
 )
 from dlc.core.errors import UserError
 from tests.cli.models import model, perceptron
+from tests.runtime.emulated import build_emulated
 
 COMMANDS = (
     "build",
@@ -384,3 +385,17 @@ def test_build_makes_inputs_constants(tmp_path, dlc_main):
     assert dlc_main("build", tmp_path / "sum.onnx", "--value", "a=[1]", "-q")[0] == 0
     module = dlc.load(tmp_path / "sum.so")
     np.testing.assert_array_equal(module(np.ones((2, 3), np.float32)), [3, 3])
+
+
+def test_inspect_names_the_gpus(files, dlc_main, monkeypatch):
+    build_emulated(perceptron(), files / "gpu.so", monkeypatch)
+    printed = dlc_main("inspect", "gpu.so")[1]
+    assert "needs an NVIDIA GPU; it has code for sm_80, sm_90 and PTX for others" in printed
+    join = helper.make_node("StringConcat", ["x", "x"], ["y"])
+    texts = model([join], ["x"], ["y"], [], (2,), (2,))
+    texts.opset_import[0].version = 20
+    for value in (*texts.graph.input, *texts.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.STRING
+    dlc.compile(texts, target="cuda").save(files / "texts.so")
+    for runs_on_cpu in ("texts.so", "mlp.so"):
+        assert "NVIDIA" not in dlc_main("inspect", runs_on_cpu)[1]
