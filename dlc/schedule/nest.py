@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.core.remember import per_object
@@ -18,7 +19,9 @@ from dlc.schedule.loop import (
     accumulation,
 )
 from dlc.schedule.loop import walk as walk_stmt
+from dlc.te.affine import loop_bounds
 from dlc.te.expr import Binary, BinOp, Expr, Unary
+from dlc.te.simplify import simplify
 from dlc.te.transform import free_vars, loads, walk
 
 
@@ -121,6 +124,11 @@ def readers(func: Func, buffer: str) -> int:
 def is_cheap(value: Expr) -> bool:
     """Whether computing a value again costs no more than loading it: moves and constants."""
     return not any(isinstance(e, Binary | Unary) and e.dtype.is_float for e in walk(value))
+
+
+def simple_index(index: Expr, around: Sequence[For]) -> Expr:
+    """An index as the loops' bounds allow to write it."""
+    return simplify(index, loop_bounds({f.var: f.extent for f in around}))
 
 
 def top_nests(func: Func) -> list[Stmt]:

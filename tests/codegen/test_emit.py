@@ -16,6 +16,17 @@ AVX512 = Target(features=frozenset({"avx", "avx2", "fma", "f16c", "sse4.1"} | _W
 
 # Kernels with one size variable `n`; each is run on every target for all of `SIZES`.
 CASES = {
+    "transposed": """
+def f(n: size, A: f32[n, 4, 7], *, B: f32[n, 7, 4]):
+    for i in range(n):
+        tile = alloc(f32[4, 7], "register")
+        for j in unroll(4):
+            for k in vectorize(7):
+                tile[j, k] = A[i, j, k]
+        for l in unroll(7):
+            for m in vectorize(4):
+                B[i, l, m] = tile[m, l]
+""",
     "serial": """
 def f(n: size, A: f32[n, 3], *, B: f32[n, 3]):
     for i in range(n):

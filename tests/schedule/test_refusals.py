@@ -474,6 +474,63 @@ CASES = [
         """,
         "'t' is allocated inside of 'i'",
     ),
+    # cache_load
+    ("cache_load", ("A", ("q",), "c", "local"), COPY, "there is no loop 'q'"),
+    ("cache_load", ("A", ("i", "j"), "c", "moon"), COPY, "there is no scope 'moon'"),
+    ("cache_load", ("A", (), "c", "local"), COPY, "it takes loops, each of them once"),
+    ("cache_load", ("A", ("i", "i"), "c", "local"), COPY, "it takes loops, each of them once"),
+    ("cache_load", ("A", ("j", "i"), "c", "register"), COPY, "the shape f32[6, n], not a constant"),
+    ("cache_load", ("B", ("i", "j"), "c", "local"), COPY, "'B' is read nowhere inside of 'j'"),
+    ("cache_load", ("T", ("i", "k"), "c", "local"), LINES, "do not stand directly inside"),
+    ("cache_load", ("T", ("k",), "c", "local"), LINES, "'T' is read at several indices"),
+    ("cache_load", ("A", ("i",), "c", "local"), COPY, "an index of 'A' depends on loop 'j'"),
+    (
+        "cache_load",
+        ("A", ("i",), "c", "local"),
+        """
+        def f(I: i64[4], A: f32[9], *, B: f32[4]):
+            for i in range(4):
+                B[i] = A[index(I[i])]
+        """,
+        "an index of 'A' is read from memory",
+    ),
+    ("cache_load", ("A", ("i", "j"), "B", "local"), COPY, "the name 'B' is taken"),
+    ("cache_load", ("A", ("k",), "c", "local"), INSIDE, "inside the vector loop 'j'"),
+    ("cache_load", ("t", ("k",), "c", "local"), INVOKED, "an instruction uses 't'"),
+    (
+        "cache_load",
+        ("t", ("i",), "c", "local"),
+        """
+        def f(A: f32[4], *, B: f32[4]):
+            for i in range(4):
+                t = alloc(f32[1], "local")
+                t[0] = A[i]
+                B[i] = t[0]
+        """,
+        "'t' is allocated inside of loop 'i'",
+    ),
+    (
+        "cache_load",
+        ("A", ("i",), "c", "local"),
+        """
+        @in_place(B="A")
+        def f(A: f32[4], *, B: f32[4]):
+            for i in range(4):
+                B[i] = A[i]
+        """,
+        "loop 'i' writes 'A'",
+    ),
+    (
+        "cache_load",
+        ("A", ("i",), "c", "local"),
+        """
+        def f(A: f32[4], *, B: f32[8]):
+            for i in range(8):
+                if i < 4:
+                    B[i] = A[i]
+        """,
+        "it is not sure that i < 4, where 'A' is read",
+    ),
     # cache_read
     ("cache_read", ("A", "q", "c", "local"), COPY, "there is no loop 'q'"),
     ("cache_read", ("A", "i", "c", "moon"), COPY, "there is no scope 'moon'"),

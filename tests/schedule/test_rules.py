@@ -294,6 +294,27 @@ def turned_columns() -> Func:
     return func((x,), Transpose(perm=(1, 0)).compute(x))
 
 
+def turned_and_as_it_is() -> Func:
+    x = tensor("a", 48, 48)
+    return func((x,), Add().compute(x, Transpose(perm=(1, 0)).compute(x)))
+
+
+def turned_with_rows() -> Func:
+    x, y, z = tensor("a", 45, 3, 37), tensor("b", 3, 37, 45), tensor("c", 45)
+    return func((x, y, z), Add().compute(Mul().compute(turned(x), y), z))
+
+
+def turned_far() -> Func:
+    x, y = tensor("a", 45, 3, 37), tensor("b", 45, 3, 37)
+    return func(
+        (x, y), HardSwish().compute(Mul().compute(turned(x), HardSwish().compute(turned(y))))
+    )
+
+
+def turned(x: Tensor) -> Tensor:
+    return Transpose(perm=(1, 2, 0)).compute(x)
+
+
 def long_columns() -> Func:
     x = tensor("a", 5, 45, 19)
     return func((x,), Reduce(kind="sum", axes=(1,)).compute(x))
@@ -406,6 +427,9 @@ CASES: dict[str, Callable[[], Func]] = {
     "unpacked": unpacked(37),
     "unpacked_open": unpacked(N),
     "turned_columns": turned_columns,
+    "turned_and_as_it_is": turned_and_as_it_is,
+    "turned_with_rows": turned_with_rows,
+    "turned_far": turned_far,
     "dense_bias_relu": dense_bias_relu,
     "dense_many_rows": dense_many_rows,
     "dense_short_rows": dense_short_rows,
@@ -847,14 +871,44 @@ def test_an_elements_factor_is_not_computed_for_each_element() -> None:
     assert not roots[0].loops
 
 
-@pytest.mark.parametrize(("name", "rows"), [("unpacked", 2), ("turned_columns", 2)])
+@pytest.mark.parametrize("name", ["unpacked", "turned_columns", "turned_with_rows", "turned_far"])
+def test_no_vector_reads_across_what_is_stored(name: str) -> None:
+    fast = schedule_func(CASES[name](), AVX512, {}).func
+    tiles = [n for n, a in allocs(fast.body).items() if a.scope is Scope.REGISTER]
+    assert tiles
+    for stage in stages(fast):
+        lane = stage.names[-1]
+        for load in loads(stage.value):
+            across = any(lane in free_vars(i) for i in load.index[:-1])
+            assert not across or load.buffer in tiles
+
+
+@pytest.mark.parametrize(("name", "inside"), [("turned_with_rows", False), ("turned_far", True)])
+def test_much_work_is_not_written_out_for_each_row_of_a_tile(name: str, inside: bool) -> None:
+    fast = schedule_func(CASES[name](), AVX512, {}).func
+    rows = [loops_around(fast, s.names[-1])[-2] for s in stages(fast) if s.buffer in ("out", "mul")]
+    assert (LoopKind.UNROLL in {f.kind for f in rows}) is not inside
+
+
+def test_of_an_open_number_of_lanes_whole_vectors_are_transposed() -> None:
+    fast = schedule_func(unpacked(N)(), AVX512, {}).func
+    tile = next(a for a in allocs(fast.body).values() if a.scope is Scope.REGISTER)
+    assert tile.buffer.type.shape == (Const(16, INDEX), Const(16, INDEX))
+
+
+@pytest.mark.parametrize(("name", "rows"), [("turned_and_as_it_is", 1)])
 def test_vectors_that_gather_from_the_same_lines_follow_each_other(name: str, rows: int) -> None:
     fast = schedule_func(CASES[name](), AVX512, {}).func
     lanes = [f for f in loops(fast.body).values() if f.kind is LoopKind.VECTOR]
     around = [loops_around(fast, f.var)[-2] for f in lanes]
     assert len(around) == rows  # whole vectors, and the tail
     for loop, vector in zip(around, lanes, strict=True):
-        (load,) = (x for s in stages(fast) for x in loads(s.value) if vector.var in s.names)
+        (load,) = (
+            x
+            for s in stages(fast)
+            for x in loads(s.value)
+            if vector.var in s.names and vector.var not in free_vars(x.index[-1])
+        )
         assert loop.var in free_vars(load.index[-1])
         assert vector.var not in free_vars(load.index[-1])
 

@@ -117,6 +117,15 @@ class Choices:
         )
         return (*pair, self.new, self.scope())
 
+    def cache_load(self):
+        buffer, names = self.one(
+            (x.buffer, [f.var for f in s.loops][k:])
+            for s in self.found
+            for x in loads(s.store.value)
+            for k in range(3)
+        )
+        return (buffer, tuple(self.draw(st.permutations(names))), self.new, self.scope())
+
     def transform_layout(self):
         name = self.one(self.locals)
         rank = allocs(self.func.body)[name].buffer.type.rank

@@ -35,7 +35,12 @@ class RegisterAccess:
 
     def read(self, storage: Storage, index: tuple[Expr, ...], flat: Flat) -> Val:
         """The element at an index; a vector where the index reads the lane."""
-        parts = [self.registers.read(c) for c in self.chunks(storage, index, flat)]
+        chunks = self.chunks(storage, index, flat)
+        if len(chunks) > 1:
+            found = self.registers.read_across(storage.name, [c.base for c in chunks])
+            if found is not None:
+                return found
+        parts = [self.registers.read(c) for c in chunks]
         return parts[0] if len(parts) == 1 else self.indices.gather(parts)
 
     def write(

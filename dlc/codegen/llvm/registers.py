@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dlc.codegen.llvm.ir import Builder, Val, lane_constants, poison
+from dlc.codegen.llvm.transpose import SIZES, transpose
 
 
 class Chunk(NamedTuple):
@@ -66,6 +67,29 @@ class Registers:
             part = self._element(buffer, at)
             total = self.builder.op(f"insertelement {total}, {part}, i64 {lane}", elem, lanes)
         return total
+
+    def read_across(self, buffer: str, places: list[int]) -> Val | None:
+        """One element of each of several vectors, from the same lane of all; None: not that.
+
+        The vectors are transposed once for all of their lanes.
+        """
+        cover, elem = self._cover[buffer], self.elems[buffer]
+        bases = [cover.get(at, at) for at in places]
+        lanes = {at - base for at, base in zip(places, bases, strict=True)}
+        if len(lanes) > 1 or len(set(bases)) < len(bases) or elem not in SIZES:
+            return None
+        rows = [self._chunks[buffer].get(base, poison(elem)) for base in bases]
+        if len({row.lanes for row in rows}) > 1 or rows[0].lanes < 2:
+            return None
+        (lane,) = lanes
+        refs = tuple([row.ref for row in rows])
+        found = self.builder.recall(("across", refs, lane))
+        if found is None:
+            columns = transpose(self.builder, rows)
+            for number, column in enumerate(columns):
+                self.builder.remember(("across", refs, number), column)
+            found = columns[lane]
+        return found
 
     def write(self, chunk: Chunk, value: Val) -> None:
         """Replace the value of some elements."""

@@ -4,6 +4,7 @@ from dlc.schedule.primitives.annotate import annotate as annotate
 from dlc.schedule.primitives.attach import attach as attach
 from dlc.schedule.primitives.bind import bind as bind
 from dlc.schedule.primitives.cache_factor import cache_factor as cache_factor
+from dlc.schedule.primitives.cache_load import cache_load as cache_load
 from dlc.schedule.primitives.cache_read import cache_read as cache_read
 from dlc.schedule.primitives.cache_write import cache_write as cache_write
 from dlc.schedule.primitives.compute_at import compute_at as compute_at

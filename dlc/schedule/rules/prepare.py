@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from math import prod
 
 from dlc.core.errors import ScheduleError
@@ -11,12 +11,14 @@ from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import loops_around, sequence, written
 from dlc.schedule.loop import Block, For, Func, LoopKind, Scope, Stmt, allocs, loops, walk
 from dlc.schedule.nest import Stage, is_cheap, readers, stages, top_nests
+from dlc.schedule.nest import simple_index as simple_index
 from dlc.schedule.rules.borders import is_fill, share_borders
+from dlc.schedule.rules.turn import MAX_INSIDE, read_along, turn
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
-from dlc.te.affine import coefficients, loop_bounds
+from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Load, Var
-from dlc.te.simplify import simplify, surely_divides
+from dlc.te.simplify import surely_divides
 from dlc.te.transform import free_vars, loads
 from dlc.te.transform import walk as walk_expr
 from dlc.te.types import is_const
@@ -25,8 +27,6 @@ SHORT_WORK = 64
 """Instructions up to which finding out where a loop is costs more than a tenth of its body."""
 MAX_COPIES = 512
 """Nodes of expressions that an inlined value may have in all its places."""
-MAX_INSIDE = 16
-"""Vectors that share the lines which each of them gathers an element from."""
 MIN_CHUNKS = 64
 """Iterations of a parallel loop that are enough for any thread to get its share."""
 OPEN_EXTENT = 8
@@ -138,11 +138,6 @@ def _digits(value: Expr, var: str) -> list[tuple[BinOp, int]]:
     return found
 
 
-def simple_index(index: Expr, around: Sequence[For]) -> Expr:
-    """An index as the loops' bounds allow to write it."""
-    return simplify(index, loop_bounds({f.var: f.extent for f in around}))
-
-
 def loop_around(func: Func, name: str) -> str | None:
     """The loop directly outside of a loop, or None."""
     around = loops_around(func, name)
@@ -252,15 +247,7 @@ def _innermost(top: Stmt) -> list[str]:
 def _vectorize(trace: Trace, name: str, target: Target) -> None:
     """Run a loop as vectors where it walks along the innermost dimension of what it writes."""
     stage = next((s for s in stages(trace.func) if name in s.names), None)
-    if stage is None or stage.is_reduction or not stage.store.index:
-        return
-    step = coefficients(simple_index(stage.store.index[-1], stage.loops))
-    if not step or step.get(name) != 1:
-        return
-    if any(name in free_vars(i) for i in stage.store.index[:-1]):
-        return
-    own = [x for x in loads(stage.value) if x.buffer == stage.buffer]
-    if own and (not stage.is_scattered or any(x.index != stage.store.index for x in own)):
+    if stage is None or not _writes_along(stage, name) or turn(trace, stage, name, target):
         return
     lanes = target.lanes(stage.value.dtype.size_bytes)
     extent = trace.constant(name)
@@ -279,6 +266,19 @@ def _vectorize(trace: Trace, name: str, target: Target) -> None:
     _as_lanes(trace, trace.split(name, lanes)[1], row)
 
 
+def _writes_along(stage: Stage, name: str) -> bool:
+    """Whether a stage may run in any order, and a loop walks along what it writes."""
+    if stage.is_reduction or not stage.store.index:
+        return False
+    step = coefficients(simple_index(stage.store.index[-1], stage.loops))
+    if not step or step.get(name) != 1:
+        return False
+    if any(name in free_vars(i) for i in stage.store.index[:-1]):
+        return False
+    own = [x for x in loads(stage.value) if x.buffer == stage.buffer]
+    return not own or (stage.is_scattered and all(x.index == stage.store.index for x in own))
+
+
 def _as_lanes(trace: Trace, name: str, row: str | None) -> None:
     """Run a loop as one vector; a loop inside of it comes around it first."""
     if row is not None:
@@ -292,7 +292,7 @@ def _bring_inside(trace: Trace, stage: Stage, name: str) -> str | None:
     A vector along another loop gathers an element from each of several lines: what is left of
     these lines is used next, not after a walk through all the rest.
     """
-    row = next((v for x in loads(stage.value) if (v := _read_along(x, stage, name))), None)
+    row = next((v for x in loads(stage.value) if (v := read_along(x, stage, name))), None)
     if row is None:
         return None
     order = stage.names[stage.names.index(row) + 1 :]
@@ -308,13 +308,3 @@ def _bring_inside(trace: Trace, stage: Stage, name: str) -> str | None:
         return None
     trace.func, trace.steps = trial.func, trial.steps
     return row
-
-
-def _read_along(load: Load, stage: Stage, name: str) -> str | None:
-    """The one loop outside of `name` that takes a load from element to element."""
-    index = [simple_index(i, stage.loops) for i in load.index]
-    steps = coefficients(index[-1]) if index else None
-    if steps is None or steps.get(name) or not any(name in free_vars(i) for i in index[:-1]):
-        return None
-    found = [v for v in stage.names if steps.get(v) == 1]
-    return found[0] if len(found) == 1 and stage.names[-1] == name else None

@@ -1,0 +1,185 @@
+"""Vectors over what is read across them: tiles that are transposed in registers.
+
+A vector along `c` of something stored along `w` would gather an element from each of several lines
+of memory, which takes a load for each. Of as many `w` as a vector has lanes, the same elements are
+whole vectors along `w`: these are loaded, and transposed in registers.
+
+Before:
+    for w in range(64):
+        for c in range(32):
+            B[w, c] = f(A[c, w], D[c])
+
+After:
+    for wo in range(4):
+        for co in range(2):
+            tile = alloc(f32[16, 16], "register")
+            for tile_0 in unroll(16):
+                for tile_1 in vectorize(16):
+                    tile[tile_0, tile_1] = A[tile_0 + co * 16, tile_1 + wo * 16]
+            for wi in unroll(16):
+                for ci in vectorize(16):
+                    B[wi + wo * 16, ci + co * 16] = f(tile[ci, wi], D[ci + co * 16])
+
+Where `f` is much to write out for each `w`, the transposed tile goes through memory near by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlc.core.errors import ScheduleError
+from dlc.core.target import Target
+from dlc.core.types import DType
+from dlc.schedule.loop import If, allocs, fresh_name, loops, walk
+from dlc.schedule.nest import Stage, simple_index, stages
+from dlc.schedule.trace import Trace
+from dlc.schedule.work import operations
+from dlc.te.affine import coefficients
+from dlc.te.expr import Expr, Load, maximum
+from dlc.te.simplify import canonical, surely_at_most, surely_divides
+from dlc.te.transform import free_vars, loads
+
+MAX_INSIDE = 16
+"""Vectors that share the lines which each of them gathers an element from."""
+LEAST = 4
+"""Lanes and vectors from which on a tile is worth its shuffles."""
+WRITTEN_OUT = 8
+"""Instructions for an element that are written out for each vector of a tile."""
+
+
+def turn(trace: Trace, stage: Stage, name: str, target: Target) -> bool:
+    """Run a loop as vectors over transposed tiles; False where nothing is read across it."""
+    lanes = target.lanes(stage.value.dtype.size_bytes)
+    row = _row(stage, name)
+    if row is None or not _across(stage, row, name) or lanes > MAX_INSIDE:
+        return False
+    if _is_short(trace, row) or _is_short(trace, name):
+        return False
+    trial = trace.copy()
+    try:
+        for part, lane in list(_parts(trial, stage, row, name, lanes)):
+            _tile(trial, part, lane)
+    except ScheduleError:
+        return False
+    trace.func, trace.steps = trial.func, trial.steps
+    return True
+
+
+def _is_short(trace: Trace, name: str) -> bool:
+    extent = trace.constant(name)
+    return extent is not None and extent < LEAST
+
+
+def _row(stage: Stage, name: str) -> str | None:
+    """The loop along which most of what is read across the lanes lies side by side."""
+    if stage.value.dtype.size_bytes < 4:
+        return None
+    places = [x for x in loads(stage.value) if x.dtype is not DType.BOOL]
+    found = [v for x in places if (v := read_along(x, stage, name))]
+    return max(found, key=found.count) if found else None
+
+
+def read_along(load: Load, stage: Stage, name: str) -> str | None:
+    """The one loop outside of `name` that takes a load from element to element."""
+    index = [simple_index(i, stage.loops) for i in load.index]
+    steps = coefficients(index[-1]) if index else None
+    if steps is None or steps.get(name) or not any(name in free_vars(i) for i in index[:-1]):
+        return None
+    found = [v for v in stage.names if steps.get(v) == 1]
+    return found[0] if len(found) == 1 and stage.names[-1] == name else None
+
+
+def _parts(
+    trace: Trace, stage: Stage, row: str, name: str, lanes: int
+) -> Iterator[tuple[str, str]]:
+    """Split a nest into parts: loops over some rows and over lanes, directly inside each other.
+
+    They are those that remain of `row` and `name`. Only rests of open sizes have open rows.
+    """
+    order = stage.names[stage.names.index(row) + 1 :]
+    pieces = [(row, name, order)]
+    if _cut(trace, row, lanes, "_x"):
+        pieces.append((f"{row}_x", f"{name}_x", [f"{v}_x" for v in order]))
+    for number, (part, inner, rest) in enumerate(pieces):
+        if part not in loops(trace.func.body):
+            continue  # of a loop with guards either part may have nothing to do, and be gone
+        some = _inner(trace, part, lanes) if number == 0 else part
+        trace.do("reorder", (*rest, some))
+        ends = [(some, inner)]
+        if _cut(trace, inner, lanes, "_v"):
+            ends.append((f"{some}_v", f"{inner}_v"))
+        for those, end in ends:
+            if those in loops(trace.func.body):
+                lane = _inner(trace, end, lanes)
+                trace.do("reorder", (those, lane))
+                yield those, lane
+
+
+def _cut(trace: Trace, name: str, lanes: int, suffix: str) -> bool:
+    """Cut off what whole vectors leave of a loop."""
+    count, extent = trace.constant(name), trace.extent(name)
+    if surely_divides(lanes, extent) or (count is not None and count < lanes):
+        return False
+    if not surely_at_most(0, extent):  # such a loop runs no iteration
+        extent = maximum(extent, 0)
+    trace.do("partition", name, str(canonical(extent // lanes * lanes)), suffix)
+    return True
+
+
+def _inner(trace: Trace, name: str, lanes: int) -> str:
+    """The part of a loop that is one vector: all of it where it is short."""
+    count = trace.constant(name)
+    return name if count is not None and count <= lanes else trace.split(name, lanes)[1]
+
+
+def _tile(trace: Trace, row: str, lane: str) -> None:
+    """Vectors along `lane`, for each `row`, of which loads across them are transposed."""
+    if min(trace.constant(row) or 0, trace.constant(lane) or 0) >= LEAST:
+        stage = next(s for s in stages(trace.func) if lane in s.names)
+        direct = (operations(stage.store) or 0) <= WRITTEN_OUT
+        trial = trace.copy()
+        try:
+            for buffer in _across(stage, row, lane):
+                _transpose(trial, buffer, row, lane, direct)
+            if direct:
+                trial.tile_loop(row)
+        except ScheduleError:
+            pass  # what a guard leaves out may not even be there to be read
+        else:
+            trace.func, trace.steps = trial.func, trial.steps
+    if trace.constant(lane) != 1:
+        trace.tile_loop(lane, lanes=True)
+
+
+def _across(stage: Stage, row: str, lane: str) -> list[str]:
+    """The buffers that are read along `row` and across `lane`, at one index each."""
+    found: dict[str, set[tuple[Expr, ...]]] = {}
+    for load in loads(stage.value):
+        found.setdefault(load.buffer, set()).add(load.index)
+    turned = {x.buffer for x in loads(stage.value) if read_along(x, stage, lane) == row}
+    return [buffer for buffer, at in found.items() if buffer in turned and len(at) == 1]
+
+
+def _transpose(trace: Trace, buffer: str, row: str, lane: str, direct: bool) -> None:
+    """Read a tile of a buffer along `row` into registers, and from there along `lane`.
+
+    Under a guard, what is transposed for one row would not be known to the next.
+    """
+    guarded = any(isinstance(s, If) for s in walk(trace.loop(row)))
+    if not direct or guarded:
+        turned = _fresh(trace, f"{buffer}_turned")
+        trace.do("cache_load", buffer, (row, lane), turned, "register" if direct else "local")
+        row, lane = f"{turned}_0", f"{turned}_1"
+    tile = _fresh(trace, f"{buffer}_tile")
+    trace.do("cache_load", buffer, (lane, row), tile, "register")
+    trace.tile_loop(f"{tile}_0")
+    trace.tile_loop(f"{tile}_1", lanes=True)
+    if not direct or guarded:
+        trace.tile_loop(row)
+        trace.tile_loop(lane, lanes=True)
+
+
+def _fresh(trace: Trace, wanted: str) -> str:
+    func = trace.func
+    taken = {*loops(func.body), *allocs(func.body), *func.sizes, *(b.name for b in func.params)}
+    return fresh_name(wanted, taken)

@@ -1,0 +1,169 @@
+"""Transposes in registers: what they compute, and that shuffles do it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from dlc.codegen.llvm.compile import assembly
+from dlc.codegen.llvm.emit import emit_func
+from dlc.core.target import Target
+from dlc.core.types import DType
+from dlc.graph.ops.activation import Gelu
+from dlc.graph.ops.binary import Add, Mul
+from dlc.graph.ops.shape import Transpose
+from dlc.schedule.loop import Func
+from dlc.schedule.lower import lower_tensors
+from dlc.schedule.pipeline import optimize
+from dlc.schedule.text import parse_func
+from dlc.te.tensor import Tensor, placeholder
+from dlc.te.types import TensorType
+from tests.codegen.jit import AVX2, BASELINE, NATIVE, TARGETS, check
+
+ARM = Target(triple="aarch64-unknown-linux-gnu", features=frozenset({"neon"}))
+
+TILE = """
+def f(A: {type}[{rows}, {width}], *, B: {type}[{width}, {rows}]):
+    tile = alloc({type}[{rows}, {width}], "register")
+    for i in unroll({rows}):
+        for j in vectorize({width}):
+            tile[i, j] = A[i, j]
+    for k in unroll({width}):
+        for l in vectorize({rows}):
+            B[k, l] = tile[l, k]
+"""
+
+
+def tile(rows: int, width: int, type_: str = "f32") -> str:
+    return TILE.format(type=type_, rows=rows, width=width).strip()
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize(
+    ("rows", "width"),
+    [(16, 16), (8, 8), (4, 4), (2, 2), (16, 5), (5, 16), (3, 7), (1, 4), (9, 2), (12, 16), (7, 4)],
+)
+def test_a_tile_of_any_shape_is_transposed(rows: int, width: int, target: Target) -> None:
+    check(tile(rows, width), target=target)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("type_", ["f64", "i64", "i32", "u8", "i16", "f16", "bf16", "bool"])
+def test_a_tile_of_any_type_is_transposed(type_: str, target: Target) -> None:
+    check(tile(8, 16, type_), target=target)
+
+
+def test_a_tile_that_changes_is_transposed_again() -> None:
+    again = (
+        tile(4, 4)
+        + """
+    for m in vectorize(4):
+        tile[2, m] = A[0, m] * 3.0
+    for n in unroll(4):
+        for p in vectorize(4):
+            B[n, p] = B[n, p] + tile[p, n]
+"""
+    )
+    check(again)
+
+
+def test_lanes_of_parts_of_vectors_are_read() -> None:
+    check("""
+def f(A: f32[4, 8], *, B: f32[8, 3], C: f32[2, 4]):
+    tile = alloc(f32[4, 8], "register")
+    for i in unroll(4):
+        for j in vectorize(8):
+            tile[i, j] = A[i, j]
+    for k in unroll(8):
+        for l in vectorize(3):
+            B[k, l] = tile[l + 1, k]
+    for m in unroll(2):
+        for n in vectorize(4):
+            C[m, n] = tile[m * 2, n * 2]
+""")
+
+
+X, Y, Z = "x", "y", "z"
+
+
+def func(*inputs: Tensor, out: Tensor) -> Func:
+    return lower_tensors("f", (), inputs, (out,))
+
+
+def moved(*shape: int, perm: tuple[int, ...], dtype: DType = DType.F32) -> Func:
+    x = placeholder(X, TensorType(shape, dtype))
+    return func(x, out=Transpose(perm=perm).compute(x))
+
+
+def fused(rows: int, columns: int, *, long: bool) -> Func:
+    """A transposed tensor times one that is not, plus a row, in a longer expression or not."""
+    x, y = (
+        placeholder(X, TensorType((2, columns, rows))),
+        placeholder(Y, TensorType((rows, columns))),
+    )
+    z = placeholder(Z, TensorType((columns,)))
+    turned = Transpose(perm=(0, 2, 1)).compute(x)
+    left = Gelu().compute(turned) if long else turned
+    return func(x, y, z, out=Add().compute(Mul().compute(left, y), z))
+
+
+def twice(rows: int, columns: int) -> Func:
+    """The sum of two transposed tensors."""
+    x, y = (placeholder(n, TensorType((columns, rows))) for n in (X, Y))
+    return func(x, y, out=Add().compute(*(Transpose(perm=(1, 0)).compute(v) for v in (x, y))))
+
+
+SIZES = [(16, 16), (4, 4), (5, 37), (37, 5), (33, 47), (64, 19), (17, 31), (3, 50), (50, 3), (1, 9)]
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize(("rows", "columns"), SIZES)
+def test_scheduled_transposes_are_right(rows: int, columns: int, target: Target) -> None:
+    for plain in (
+        moved(columns, rows, perm=(1, 0)),
+        moved(2, columns, 3, rows, perm=(0, 2, 3, 1)),
+        fused(rows, columns, long=False),
+        fused(rows, columns, long=True),
+        twice(rows, columns),
+    ):
+        check(optimize(plain, target), target=target)
+
+
+@pytest.mark.parametrize(
+    "dtype", [DType.F64, DType.I64, DType.I32, DType.I8, DType.F16, DType.BOOL]
+)
+def test_scheduled_transposes_of_any_type_are_right(dtype: DType) -> None:
+    for target in (NATIVE, AVX2):
+        check(optimize(moved(3, 21, 35, perm=(0, 2, 1), dtype=dtype), target), target=target)
+
+
+AVX512 = replace(NATIVE, features=NATIVE.features | {"avx512f", "avx512vl", "avx512bw", "avx512dq"})
+
+
+@pytest.mark.parametrize(
+    ("target", "lanes", "shuffles"),
+    [
+        (AVX512, 16, "vunpcklps|vunpckhps|vshuff64x2|vshuff32x4"),
+        (AVX2, 8, "vunpcklps|vunpckhps|vinsertf128|vperm2f128"),
+        (BASELINE, 4, "unpcklps|unpckhps|movlhps|movhlps|unpcklpd|unpckhpd|shufps"),
+        (ARM, 4, r"zip1|zip2|st2|trn1|trn2"),
+    ],
+    ids=["avx512", "avx2", "sse2", "neon"],
+)
+def test_a_transpose_is_shuffles_of_two_vectors(target: Target, lanes: int, shuffles: str) -> None:
+    """log2(lanes) for each vector, and nothing goes through memory or lane by lane."""
+    plain = moved(lanes, lanes, perm=(1, 0))
+    text = assembly(emit_func(optimize(plain, target), target), target)
+    made = re.findall(rf"^\s+(?:{shuffles})\b", text, re.MULTILINE)
+    assert 0 < len(made) <= lanes * lanes.bit_length()
+    assert not re.search(r"gather|vinsertps|pinsr|extractps|%[er]sp|\bins\b|\bld1\b", text)
+    if target is not ARM:
+        assert len(made) == lanes * (lanes.bit_length() - 1)
+
+
+def test_one_row_of_a_tile_reads_no_more_than_its_lane() -> None:
+    """What is transposed for one column is known to the others."""
+    text = emit_func(parse_func(tile(16, 16)), NATIVE)
+    assert text.count("shufflevector") == 64
