@@ -281,6 +281,19 @@ def transposed_conv(height: int | Expr) -> Callable[[], Func]:
     return make
 
 
+def many_phases() -> Func:
+    """Four phases of a stride of two, each of three blocks."""
+    x, f = tensor("a", 1, 1, 4, 4, 16), tensor("b", 12, 1, 2, 2, 16, 16)
+    return func((x, f), Interleave(stride=(2, 2)).compute(ConvBlocked().compute(x, f)))
+
+
+def phases_of_a_line() -> Func:
+    """As a vocoder has them: a line of pixels, four phases of four blocks."""
+    x, f = tensor("a", 1, 1, 9, 16), tensor("b", 16, 1, 2, 16, 16)
+    conv = ConvBlocked(stride=(1,), dilation=(1,)).compute(x, f)
+    return func((x, f), Interleave(stride=(4,)).compute(conv))
+
+
 def unpacked(width: int | Expr) -> Callable[[], Func]:
     def make() -> Func:
         x = tensor("a", 1, 2, 3, width, 16)
@@ -473,6 +486,8 @@ CASES: dict[str, Callable[[], Func]] = {
     "global_mean": global_mean,
     "transposed_conv": transposed_conv(5),
     "transposed_conv_open": transposed_conv(N),
+    "many_phases": many_phases,
+    "phases_of_a_line": phases_of_a_line,
     "open_mean": open_mean,
     "long_columns": long_columns,
     "single_scores": single_scores,
@@ -945,6 +960,15 @@ def test_rows_of_a_tile_do_not_push_each_other_out(depth: int, l1_bytes: int, ta
     heights = {int(a.buffer.type.static_shape[0]) for a in sums}
     assert max(heights) <= tallest
     assert max(heights) == 14 or depth % 1024 == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "products"),
+    [(many_phases, 12 * 3 * 3 * 2 * 2 * 16), (phases_of_a_line, 16 * 8 * 2 * 16)],
+)
+def test_no_sum_between_phases_is_computed(make: Callable[[], Func], products: int) -> None:
+    """Phases are whole images apart; a tile of several would hold all blocks in between."""
+    assert products < (operations(optimize(make(), AVX512).body) or 0) < 1.1 * products
 
 
 @pytest.mark.parametrize(("size", "lines_outside"), [(56, True), (14, False)])

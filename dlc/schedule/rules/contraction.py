@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -93,7 +94,7 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
         result.buffer,
         lane,
         walked,
-        tuple(v for v in others if depends[v] == (False, True)),
+        _beside_last([v for v in others if depends[v] == (False, True)], position),
         tuple(v for v in others if depends[v][0] == depends[v][1]),
         packed,
         _bytes(func, column),
@@ -101,6 +102,17 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
         _stride(func, row, along[0]) if along else None,
         pairs=are_pairs(total),
     )
+
+
+def _beside_last(columns: list[str], position: Sequence[Expr]) -> tuple[str, ...]:
+    """Loops over columns, the last one from one sum to the next where there is such a loop.
+
+    A tile holds what lies between its columns, too: of phases of a stride, which are as many
+    blocks apart as an image has, that were all blocks in between.
+    """
+    steps = [coefficients(p) or {} for p in position]
+    beside = [v for v in columns if any(s.get(v) == 1 for s in steps)]
+    return tuple(sorted(columns, key=lambda v: v in beside[-1:]))
 
 
 def are_pairs(total: Stage) -> bool:
