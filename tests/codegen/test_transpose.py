@@ -13,6 +13,7 @@ from dlc.core.target import Target
 from dlc.core.types import DType
 from dlc.graph.ops.activation import Gelu
 from dlc.graph.ops.binary import Add, Mul
+from dlc.graph.ops.norm import LayerNorm
 from dlc.graph.ops.shape import Transpose
 from dlc.schedule.loop import Func
 from dlc.schedule.lower import lower_tensors
@@ -137,6 +138,16 @@ def test_scheduled_transposes_are_right(rows: int, columns: int, target: Target)
 def test_scheduled_transposes_of_any_type_are_right(dtype: DType) -> None:
     for target in (NATIVE, AVX2):
         check(optimize(moved(3, 21, 35, perm=(0, 2, 1), dtype=dtype), target), target=target)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("shape", [(2, 37, 3, 56), (3, 45, 147), (2, 5, 7, 7), (1, 48, 67)])
+def test_norms_of_transposed_images_are_right(shape: tuple[int, ...], target: Target) -> None:
+    x = placeholder(X, TensorType(shape))
+    y, z = (placeholder(n, TensorType((shape[1],))) for n in (Y, Z))
+    turned = Transpose(perm=(0, *range(2, len(shape)), 1)).compute(x)
+    plain = func(x, y, z, out=LayerNorm(axis=-1).compute(turned, y, z))
+    check(optimize(plain, target), target=target, rtol=1e-4)
 
 
 AVX512 = replace(NATIVE, features=NATIVE.features | {"avx512f", "avx512vl", "avx512bw", "avx512dq"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -47,6 +48,7 @@ from dlc.schedule.lower import lower_tensors
 from dlc.schedule.nest import stages
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import (
+    across,
     attend,
     columns,
     contract,
@@ -64,7 +66,7 @@ from dlc.schedule.work import operations
 from dlc.te.expr import Const, Expr, Var, index
 from dlc.te.tensor import Tensor, insert, pad, placeholder
 from dlc.te.transform import free_vars, loads
-from dlc.te.types import TensorType
+from dlc.te.types import TensorType, const_size
 
 AVX512 = Target(features=frozenset({"avx512f", "avx2", "fma"}), thread_operations=0)
 AVX2 = Target(features=frozenset({"avx2", "fma"}), thread_operations=0)
@@ -328,6 +330,33 @@ def turned(x: Tensor) -> Tensor:
     return Transpose(perm=(1, 2, 0)).compute(x)
 
 
+def norm_of_turned(*shape: int | Expr) -> Callable[[], Func]:
+    """A norm over the channels of an image [n, c, ...], stored with the channels last."""
+
+    def make() -> Func:
+        x, s, b = tensor("a", *shape), tensor("b", shape[1]), tensor("c", shape[1])
+        perm = (0, *range(2, len(shape)), 1)
+        return func((x, s, b), LayerNorm(axis=-1).compute(Transpose(perm=perm).compute(x), s, b))
+
+    return make
+
+
+def softmax_of_turned() -> Func:
+    x, y = tensor("a", 2, 21, 3, 44), tensor("b", 2, 3, 44, 21)
+    both = Add().compute(Transpose(perm=(0, 2, 3, 1)).compute(x), y)
+    return func((x, y), Softmax(axis=-1).compute(both))
+
+
+def softmax_of_one_turned() -> Func:
+    x = tensor("a", 2, 21, 3, 44)
+    return func((x,), Softmax(axis=-1).compute(Transpose(perm=(0, 2, 3, 1)).compute(x)))
+
+
+def sums_of_turned() -> Func:
+    x = tensor("a", 2, 49, 83)
+    return func((x,), Reduce(kind="mean", axes=(-1,)).compute(Transpose(perm=(0, 2, 1)).compute(x)))
+
+
 def long_columns() -> Func:
     x = tensor("a", 5, 45, 19)
     return func((x,), Reduce(kind="sum", axes=(1,)).compute(x))
@@ -490,6 +519,15 @@ CASES: dict[str, Callable[[], Func]] = {
     "phases_of_a_line": phases_of_a_line,
     "open_mean": open_mean,
     "long_columns": long_columns,
+    "norm_of_turned": norm_of_turned(2, 37, 3, 56),
+    "norm_of_turned_lines": norm_of_turned(N, 45, 3 * 49),
+    "norm_of_turned_few": norm_of_turned(2, 5, 7, 7),
+    "norm_of_turned_prime": norm_of_turned(1, 48, 67),
+    "norm_of_turned_prime_wide": norm_of_turned(1, 5, 197),
+    "norm_of_turned_open": norm_of_turned(2, 21, N),
+    "softmax_of_turned": softmax_of_turned,
+    "softmax_of_one_turned": softmax_of_one_turned,
+    "sums_of_turned": sums_of_turned,
     "single_scores": single_scores,
     "softmax_40": softmax(40),
     "softmax_13": softmax(13),
@@ -638,6 +676,13 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("arg_max_channels", columns),
         ("softmax_channels_open", columns),
         ("blocked_norm", columns),
+        ("norm_of_turned", across),
+        ("norm_of_turned_lines", across),
+        ("norm_of_turned_few", across),
+        ("norm_of_turned_prime", across),
+        ("norm_of_turned_prime_wide", None),
+        ("norm_of_turned_open", None),
+        ("sums_of_turned", across),
     ],
 )
 def test_each_nest_gets_its_rule(name: str, rule: object) -> None:
@@ -896,6 +941,17 @@ def test_no_vector_reads_across_what_is_stored(name: str) -> None:
         for load in loads(stage.value):
             across = any(lane in free_vars(i) for i in load.index[:-1])
             assert not across or load.buffer in tiles
+
+
+@pytest.mark.parametrize(("name", "count"), [("norm_of_turned", 56), ("norm_of_turned_lines", 49)])
+def test_sums_of_neighbours_are_computed_together_in_vectors(name: str, count: int) -> None:
+    fast = schedule_func(CASES[name](), AVX512, {}).func
+    kept = allocs(fast.body)
+    for stage in stages(fast):
+        if stage.buffer in kept and "tile" not in stage.buffer:
+            wide = [f for f in stage.loops if f.extent != Const(1, INDEX)]
+            assert not wide or wide[-1].kind is LoopKind.VECTOR
+            assert prod(map(const_size, kept[stage.buffer].buffer.type.shape)) == count
 
 
 @pytest.mark.parametrize(("name", "inside"), [("turned_with_rows", False), ("turned_far", True)])

@@ -16,6 +16,7 @@ from dlc.schedule.loop import Func
 from dlc.schedule.nest import is_scheduled, stages
 from dlc.schedule.primitive import refuse
 from dlc.schedule.rules import (
+    across,
     attend,
     attend_planes,
     columns,
@@ -53,6 +54,7 @@ RULES: tuple[ModuleType, ...] = (
     window,
     row,
     columns,
+    across,
 )
 GPU_RULES: tuple[ModuleType, ...] = (
     gpu_online,
