@@ -174,7 +174,7 @@ def test_a_transpose_is_shuffles_of_two_vectors(target: Target, lanes: int, shuf
         assert len(made) == lanes * (lanes.bit_length() - 1)
 
 
-def test_one_row_of_a_tile_reads_no_more_than_its_lane() -> None:
+def test_a_tile_is_transposed_once_for_all_its_lanes() -> None:
     """What is transposed for one column is known to the others."""
     text = emit_func(parse_func(tile(16, 16)), NATIVE)
     assert text.count("shufflevector") == 64

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
-from dlc.schedule.nest import Stage, stages
+from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules import row
 from dlc.schedule.rules.attend import is_of_rows
 from dlc.schedule.rules.planes import (
@@ -34,7 +34,6 @@ from dlc.schedule.rules.planes import (
     pack_tiles,
     split_rows,
 )
-from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, Var

@@ -8,9 +8,8 @@ from math import prod
 
 from dlc.core.types import DType
 from dlc.schedule.loop import For, Func, allocs
-from dlc.schedule.nest import Stage, stages
+from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.planes import is_product
-from dlc.schedule.rules.prepare import simple_index
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads

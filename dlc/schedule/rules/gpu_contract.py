@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
-from dlc.schedule.nest import Stage, stages
+from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.contraction import Contraction, find_contraction
 from dlc.schedule.rules.gpu_block import (
     bind_tile,
@@ -28,7 +28,6 @@ from dlc.schedule.rules.gpu_block import (
 from dlc.schedule.rules.gpu_pipeline import pipeline_chunks
 from dlc.schedule.rules.gpu_split import count_parts, split_sum, spread_parts
 from dlc.schedule.rules.gpu_tile import choose_gpu_tile
-from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Var

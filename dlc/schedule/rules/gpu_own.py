@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
-from dlc.schedule.nest import Stage, readers, stages
-from dlc.schedule.rules.prepare import simple_index
+from dlc.schedule.nest import Stage, readers, simple_index, stages
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Var

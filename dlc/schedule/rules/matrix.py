@@ -45,7 +45,7 @@ from math import prod
 from dlc.core.target import Target
 from dlc.core.types import DType
 from dlc.schedule.loop import Func, allocs, loops
-from dlc.schedule.nest import Stage, stages
+from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.planes import (
     PAIR,
     ROWS,
@@ -56,7 +56,6 @@ from dlc.schedule.rules.planes import (
     is_product,
     split_rows,
 )
-from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.rules.strip import (
     OPEN_ROWS,
     STRIPS,

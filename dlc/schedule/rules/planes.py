@@ -12,8 +12,7 @@ from math import prod
 from dlc.core.types import DType
 from dlc.schedule.instruction import SPLIT_LANES, split_name
 from dlc.schedule.loop import loops
-from dlc.schedule.nest import Stage, stages
-from dlc.schedule.rules.prepare import simple_index
+from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.strip import TALL
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients

@@ -10,8 +10,7 @@ from dlc.core.target import Target
 from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import loops_around, sequence, written
 from dlc.schedule.loop import Block, For, Func, LoopKind, Scope, Stmt, allocs, loops, walk
-from dlc.schedule.nest import Stage, is_cheap, readers, stages, top_nests
-from dlc.schedule.nest import simple_index as simple_index
+from dlc.schedule.nest import Stage, is_cheap, readers, simple_index, stages, top_nests
 from dlc.schedule.rules.borders import is_fill, share_borders
 from dlc.schedule.rules.turn import MAX_INSIDE, read_along, turn
 from dlc.schedule.trace import Trace

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from dlc.core.target import Target
 from dlc.core.types import INDEX
 from dlc.schedule.loop import For, Func, accumulation, allocs
-from dlc.schedule.nest import Stage, stages
-from dlc.schedule.rules.prepare import simple_index, unroll_factor
+from dlc.schedule.nest import Stage, simple_index, stages
+from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.subtotals import cut_sum
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
-from dlc.schedule.nest import Stage, stages
+from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.inner import products_space, schedule_products
-from dlc.schedule.rules.prepare import simple_index
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Load, Select, Var

@@ -13,9 +13,9 @@ from math import isqrt, prod
 
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, accumulation, loops
-from dlc.schedule.nest import Stage, stages
+from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.lines import share_lines
-from dlc.schedule.rules.prepare import loop_around, simple_index, unroll_factor
+from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.tile import TAIL_ROWS, vector_registers
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
