@@ -36,8 +36,6 @@ from dlc.schedule.program import (
     Check,
     CheckRange,
     Copy,
-    HostIf,
-    HostLoop,
     HostStmt,
     Place,
     Program,
@@ -45,6 +43,7 @@ from dlc.schedule.program import (
     Release,
     SizeVar,
     View,
+    with_kernel_names,
 )
 from dlc.schedule.verify_program import verify_program
 from dlc.te.expr import ZERO, Expr
@@ -318,7 +317,7 @@ class Lowering:
             names[kernel.name] = name
             taken.add(name)
         kernels = tuple(replace(k, name=names[k.name]) for k in self.kernels.values())
-        return [_renamed(stmt, names) for stmt in body], kernels
+        return [with_kernel_names(stmt, names) for stmt in body], kernels
 
     def renew(
         self, values: tuple[Value, ...], carried: list[str], buffers: dict[Value, str], own: str
@@ -389,17 +388,3 @@ class Lowering:
             else s
             for s in statements
         ]
-
-
-def _renamed(stmt: HostStmt, kernels: Mapping[str, str]) -> HostStmt:
-    """A statement with its kernels under other names."""
-    match stmt:
-        case CallKernel(kernel=name):
-            return replace(stmt, kernel=kernels[name])
-        case HostLoop(body=body):
-            return replace(stmt, body=tuple(_renamed(s, kernels) for s in body))
-        case HostIf(then=then, other=other):
-            then = tuple(_renamed(s, kernels) for s in then)
-            return replace(stmt, then=then, other=tuple(_renamed(s, kernels) for s in other))
-        case _:
-            return stmt

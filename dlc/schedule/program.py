@@ -6,8 +6,8 @@ is known only at run time (a size read from a buffer, a condition) has a stateme
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from dlc.schedule.loop import Buffer, Func
@@ -290,6 +290,23 @@ def statements(body: tuple[HostStmt, ...]) -> Iterator[HostStmt]:
                 yield from statements(inner)
             case _:
                 pass
+
+
+def with_kernel_names(stmt: HostStmt, names: Mapping[str, str]) -> HostStmt:
+    """A statement that calls its kernels by other names."""
+
+    def renamed(body: tuple[HostStmt, ...]) -> tuple[HostStmt, ...]:
+        return tuple(with_kernel_names(s, names) for s in body)
+
+    match stmt:
+        case CallKernel(kernel=name):
+            return replace(stmt, kernel=names[name])
+        case HostLoop(body=body):
+            return replace(stmt, body=renamed(body))
+        case HostIf(then=then, other=other):
+            return replace(stmt, then=renamed(then), other=renamed(other))
+        case _:
+            return stmt
 
 
 def steps(body: tuple[HostStmt, ...]) -> Iterator[CallKernel | Copy]:
