@@ -1,6 +1,7 @@
 """Conditions of branches that sizes alone decide: the host computes them, no kernel.
 
-On a GPU it need not wait then, and a run can be a graph.
+On a GPU it need not wait then, and a run can be a graph. Only there does one group hold a size and
+the condition it becomes (`join_launches`); on a CPU, small kernels compute them.
 """
 
 from __future__ import annotations
