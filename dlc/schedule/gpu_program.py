@@ -54,7 +54,7 @@ def why_not_on_gpu(program: Program) -> str:
 
 
 def waits_for_data(program: Program) -> bool:
-    """Whether a program of launches must see data, or finds out sizes: no graph can replay it."""
+    """Whether a program of launches sees data or finds out sizes in some run, which is no graph."""
     kinds = (Fetch, Allocate, Provide, Slot)
     return any(isinstance(stmt, kinds) for stmt in statements(program.body))
 

@@ -170,7 +170,7 @@ def emit_tables(
         kernels: the kernels by name, in the order of their stubs.
         units: which images hold each kernel.
         images: what was compiled.
-        waits: whether the host waits for results in between, for kernels of its own or for data.
+        waits: whether in some run the host waits for results, for kernels of its own or for data.
         reports: how many reports its launches may make; the table of some tells more.
     """
     lines: list[str] = []

@@ -141,7 +141,8 @@ typedef struct dlc_gpu_model {
   uint32_t kernel_count;
   uint32_t image_count;
   uint32_t constant_count;
-  uint32_t waits; /* 1: for some sizes `run` waits for the GPU, or asks for memory: no graph replays it */
+  uint32_t waits; /* 1: for some sizes `run` waits for the GPU, or asks for memory: no graph replays it.
+                   * A runtime may find that out by recording, as this one does, and not look here. */
   const dlc_gpu_kernel *kernels;
   const dlc_gpu_image *images;
   const int64_t *constant_offsets; /* of each constant in `weights`, in bytes */
