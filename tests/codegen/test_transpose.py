@@ -13,12 +13,14 @@ from dlc.core.target import Target
 from dlc.core.types import DType
 from dlc.graph.ops.activation import Gelu
 from dlc.graph.ops.binary import Add, Mul
+from dlc.graph.ops.channels import PackChannels, UnpackChannels
 from dlc.graph.ops.norm import LayerNorm
 from dlc.graph.ops.shape import Transpose
 from dlc.schedule.loop import Func
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.text import parse_func
+from dlc.te.expr import Var, index
 from dlc.te.tensor import Tensor, placeholder
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, BASELINE, NATIVE, TARGETS, check
@@ -148,6 +150,18 @@ def test_norms_of_transposed_images_are_right(shape: tuple[int, ...], target: Ta
     turned = Transpose(perm=(0, *range(2, len(shape)), 1)).compute(x)
     plain = func(x, y, z, out=LayerNorm(axis=-1).compute(turned, y, z))
     check(optimize(plain, target), target=target, rtol=1e-4)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_channels_of_open_images_are_packed_and_unpacked(target: Target) -> None:
+    """The last block has fewer channels, and the last vector fewer pixels."""
+    n = Var("n")
+    x, y = placeholder(X, TensorType((2, 21, 3, n))), placeholder(Y, TensorType((2, 2, 3, n, 16)))
+    packed, plain = PackChannels(block=16).compute(x), UnpackChannels(channels=index(21)).compute(y)
+    for inputs, output in ((x, packed), (y, plain)):
+        made = lower_tensors("f", ("n",), (inputs,), (output,))
+        sizes = [{"n": size} for size in (0, 1, 16, 37)]
+        check(optimize(made, target), *sizes, target=target)
 
 
 AVX512 = replace(NATIVE, features=NATIVE.features | {"avx512f", "avx512vl", "avx512bw", "avx512dq"})

@@ -520,17 +520,6 @@ CASES = [
         """,
         "loop 'i' writes 'A'",
     ),
-    (
-        "cache_load",
-        ("A", ("i",), "c", "local"),
-        """
-        def f(A: f32[4], *, B: f32[8]):
-            for i in range(8):
-                if i < 4:
-                    B[i] = A[i]
-        """,
-        "it is not sure that i < 4, where 'A' is read",
-    ),
     # cache_read
     ("cache_read", ("A", "q", "c", "local"), COPY, "there is no loop 'q'"),
     ("cache_read", ("A", "i", "c", "moon"), COPY, "there is no scope 'moon'"),

@@ -22,7 +22,8 @@ from dlc.schedule.loop import (
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
 from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.restrict import within
-from dlc.te.expr import Expr, Load, Var
+from dlc.schedule.simplify import guarded
+from dlc.te.expr import ZERO, Expr, Load, Var
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import TensorType
 
@@ -33,8 +34,9 @@ def cache_load(func: Func, buffer: str, loops: tuple[str, ...], name: str, scope
 
     The copy has a dimension for each of `loops`, in this order, and an element for each iteration
     of theirs: unlike that of `cache_read`, it is no box of the buffer. Where the loops stand in
-    another order, it is the transpose of what they read. The loops of the copy are called after it
-    and the dimension.
+    another order, it is the transpose of what they read. What lies outside of the buffer, where
+    the load stands under a condition, is not copied. The loops of the copy are called after it and
+    the dimension.
 
     Before:
         def f(A: f32[8, 6], *, B: f32[6, 8]):
@@ -58,9 +60,8 @@ def cache_load(func: Func, buffer: str, loops: tuple[str, ...], name: str, scope
     Raises:
         ScheduleError: no such loop or scope; the loops are not serial or do not stand directly
             inside each other; inside of them, the buffer is read at another index or at none, or
-            is written; the index is read from memory, or depends on a loop inside, or is not
-            surely inside of the buffer; an instruction uses the buffer; a name is taken; a
-            register buffer would have no constant shape.
+            is written; the index is read from memory, or depends on a loop inside; an instruction
+            uses the buffer; a name is taken; a register buffer would have no constant shape.
     """
     chain, body = _chain(func, loops)
     index = _index(func, buffer, chain, body)
@@ -73,19 +74,19 @@ def cache_load(func: Func, buffer: str, loops: tuple[str, ...], name: str, scope
     axes = [f"{name}_{d}" for d in range(len(loops))]
     check_fresh("cache_load", func, (name, *axes))
     bounds = bounds_in(func.body)
-    for at, size in zip(index, shape_of(func, buffer), strict=True):
-        if tests := within(at, size * 0, size, bounds):
-            refuse("cache_load", func, f"it is not sure that {tests[0]}, where '{buffer}' is read")
+    there = zip(index, shape_of(func, buffer), strict=True)
+    tests = [test for at, size in there for test in within(at, ZERO, size, bounds)]
 
     env: dict[str, Expr] = {v: Var(axis) for v, axis in zip(loops, axes, strict=True)}
     value = Load(buffer, tuple(substitute(i, env) for i in index), cache.type.dtype)
-    copy: Stmt = Store(name, tuple(env.values()), value)
+    inside = [substitute(test, env) for test in tests]
+    copy: Stmt = guarded(inside, Store(name, tuple(env.values()), value))
     for var, axis in zip(reversed(loops), reversed(axes), strict=True):
         copy = For(axis, extents[var], LoopKind.SERIAL, copy)
-    there = tuple(map(Var, loops))
+    own = tuple(map(Var, loops))
 
     def change(top: For) -> Stmt:
-        return Alloc(cache, Scope(scope), block(copy, redirect(top, buffer, name, lambda _: there)))
+        return Alloc(cache, Scope(scope), block(copy, redirect(top, buffer, name, lambda _: own)))
 
     return swap_loop(func, chain[0].var, change)
 

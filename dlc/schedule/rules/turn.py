@@ -57,9 +57,10 @@ def turn(trace: Trace, stage: Stage, name: str, target: Target) -> bool:
         return False
     trial = trace.copy()
     try:
-        for part, lane in list(_parts(trial, stage, row, name, lanes)):
-            _tile(trial, part, lane)
+        made = [_tile(trial, *part) for part in list(_parts(trial, stage, row, name, lanes))]
     except ScheduleError:
+        return False
+    if not any(made):
         return False
     trace.func, trace.steps = trial.func, trial.steps
     return True
@@ -132,8 +133,9 @@ def _inner(trace: Trace, name: str, lanes: int) -> str:
     return name if count is not None and count <= lanes else trace.split(name, lanes)[1]
 
 
-def _tile(trace: Trace, row: str, lane: str) -> None:
-    """Vectors along `lane`, for each `row`, of which loads across them are transposed."""
+def _tile(trace: Trace, row: str, lane: str) -> bool:
+    """Vectors along `lane`, for each `row`; whether loads across them are transposed."""
+    made = False
     if min(trace.constant(row) or 0, trace.constant(lane) or 0) >= LEAST:
         stage = next(s for s in stages(trace.func) if lane in s.names)
         direct = (operations(stage.store) or 0) <= WRITTEN_OUT
@@ -144,11 +146,12 @@ def _tile(trace: Trace, row: str, lane: str) -> None:
             if direct:
                 trial.tile_loop(row)
         except ScheduleError:
-            pass  # what a guard leaves out may not even be there to be read
+            pass  # an index that is read from memory, for instance
         else:
-            trace.func, trace.steps = trial.func, trial.steps
+            trace.func, trace.steps, made = trial.func, trial.steps, True
     if trace.constant(lane) != 1:
         trace.tile_loop(lane, lanes=True)
+    return made
 
 
 def _across(stage: Stage, row: str, lane: str) -> list[str]:
