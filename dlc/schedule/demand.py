@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.core.types import DType
 from dlc.schedule.loop import Alloc, Block, For, Func, If, Invoke, Stmt, Store, allocs
 from dlc.te.expr import (
     ONE,
     ZERO,
     Binary,
     BinOp,
-    Cast,
     Expr,
     Load,
     Select,
@@ -40,20 +38,20 @@ class Demand:
 def demand(func: Func) -> Demand:
     """What a lowered function has to do. A guard counts as if it always held.
 
-    Sums of products of bf16 planes count as the sums of products of floats that they stand for.
+    A product that is computed once more where its sum is not finite counts as that sum: planes of
+    bf16 and transforms, which come to the same by other operations, do not count beside it.
     """
     operations: Expr = ZERO
     read: dict[str, Expr] = {}
     written: dict[str, Expr] = {}
     own = allocs(func.body)
     found = list(_stores(func.body, ()))
-    sums = {store.buffer for store, _ in found if _is_sum_of_planes(store)}
-    planes = {name for name, alloc in own.items() if alloc.buffer.type.dtype is DType.BF16}
+    replaced = _replaced([store for store, _ in found], frozenset(own))
     for store, around in found:
         count = sum(map(_is_operation, walk(store.value)))
-        if sums and store.buffer in sums | planes:
-            count = 0  # what is summed once more, in floats, counts for all of it
-        elif _is_summed_again(store, sums):
+        if store.buffer in replaced:
+            count = 0
+        elif _checked(store) & replaced:
             count = 2
         operations += _trips(around) * count
         if store.buffer not in own:
@@ -69,24 +67,40 @@ def demand(func: Func) -> Demand:
     return Demand(canonical(operations), canonical(moved))
 
 
-def _is_sum_of_planes(store: Store) -> bool:
-    """Whether a statement adds up products of bf16."""
+def _checked(store: Store) -> frozenset[str]:
+    """What a statement looks at that adds up a product only where something is not finite."""
     match store.value:
-        case Binary(
-            BinOp.ADD, Load(), Binary(BinOp.MUL, Cast(_, Load() as a), Cast(_, Load() as b))
-        ):
-            return a.dtype is DType.BF16 and b.dtype is DType.BF16
+        case Binary(BinOp.ADD, Load(buffer), Select(cond)) if buffer == store.buffer:
+            return _read(cond)
         case _:
-            return False
+            return frozenset()
 
 
-def _is_summed_again(store: Store, sums: set[str]) -> bool:
-    """Whether a statement adds up a product where a sum of planes is not finite."""
-    match store.value:
-        case Binary(BinOp.ADD, Load(), Select(cond)):
-            return any(x.buffer in sums for x in loads(cond))
-        case _:
-            return False
+def _replaced(stores: Sequence[Store], own: frozenset[str]) -> frozenset[str]:
+    """The intermediates that lead to sums which are computed once more, and to nothing else."""
+    made: dict[str, frozenset[str]] = {}
+    for store in stores:
+        made[store.buffer] = made.get(store.buffer, frozenset()) | _read(store.value) & own
+    ways = [(_checked(s), _read(s.value) - {s.buffer}) for s in stores if _checked(s) & own]
+    sums = _reached(made, [name for sums, _ in ways for name in sums & own])
+    kept = _reached(made, [name for sums, all_ in ways for name in all_ & own - sums])
+    return sums - kept
+
+
+def _reached(made: Mapping[str, frozenset[str]], names: Iterable[str]) -> frozenset[str]:
+    """Intermediates, and all that they are made of."""
+    found: set[str] = set()
+    todo = list(names)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += made.get(name, ())
+    return frozenset(found)
+
+
+def _read(expr: Expr) -> frozenset[str]:
+    return frozenset(load.buffer for load in loads(expr))
 
 
 def _is_operation(expr: Expr) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dlc.core.types import DType
+from dlc.graph.ops.activation import Relu
+from dlc.graph.ops.pairs import MatMulPairs
 from dlc.graph.ops.planes_matmul import MatMulPlanes
+from dlc.graph.ops.winograd import ConvWinograd
 from dlc.schedule.demand import demand
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.text import parse_func
@@ -60,6 +63,27 @@ def test_products_of_planes_count_as_those_of_floats(planes):
     assert isinstance(operations, Const)
     of_floats = 37 * 80 * 64 * 2
     assert of_floats <= operations.value <= of_floats + 2 * 37 * 80  # and whether each is finite
+
+
+def test_a_transformed_convolution_counts_as_what_it_stands_for():
+    x = placeholder("x", TensorType((1, 2, 16, 18, 16)))
+    u = placeholder("u", TensorType((4, 4, 3, 2, 16, 16)))
+    w = placeholder("w", TensorType((3, 2, 3, 3, 16, 16)))
+    result = ConvWinograd().compute(Relu().compute(x), u, w)
+    operations = demand(lower_tensors("conv", (), (x, u, w), (result,))).operations
+    assert isinstance(operations, Const)
+    before, results = 2 * 16 * 18 * 16, 3 * 14 * 16 * 16
+    direct = results * 2 * 3 * 3 * 16 * 2 + before
+    assert direct <= operations.value <= direct + 2 * results  # and whether each is finite
+
+
+def test_products_of_pairs_count():
+    x = placeholder("x", TensorType((37, 64), DType.F32))
+    w = placeholder("w", TensorType((5, 32, 16, 2), DType.BF16))
+    func = lower_tensors("product", (), (x, w), (MatMulPairs(n=80).compute(x, w),))
+    operations = demand(func).operations
+    assert isinstance(operations, Const)
+    assert operations.value == 37 * 80 * 64 * 2
 
 
 def test_only_what_is_read_counts():
