@@ -13,6 +13,8 @@ from typing import Any
 import torch
 import transformers
 
+from benchmarks.cpu.architectures import ARCHITECTURES
+
 Example = tuple[torch.Tensor, ...]
 SEQUENCE, WORDS, CLASSES = 128, 30000, 1000
 _VGG16 = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # channels, convolutions
@@ -106,10 +108,17 @@ _MADE: dict[str, Callable[[], tuple[torch.nn.Module, Example]]] = {
 _OPEN = {"minilm_l6": {0: "batch", 1: "seq"}}
 
 
+def _made(name: str) -> tuple[torch.nn.Module, Example]:
+    if name in _MADE:
+        return _MADE[name]()
+    model, arrays, first = ARCHITECTURES[name]()
+    return (_Only(model, (first,)) if first else model), arrays
+
+
 def export(name: str, path: Path) -> None:
     """Write a model as ONNX."""
     torch.manual_seed(0)
-    model, arrays = _MADE[name]()
+    model, arrays = _made(name)
     for part in model.eval().modules():
         if isinstance(part, torch.nn.BatchNorm2d):
             part.running_mean.normal_(0, 0.1)

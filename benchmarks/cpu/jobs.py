@@ -53,9 +53,15 @@ class Job:
         return path
 
 
-def models(names: Sequence[str], threads: Sequence[int], engines: tuple[str, ...]) -> Iterator[Job]:
-    """The models of the table; all of them where no name is given."""
-    for model in MODELS:
+def models(
+    names: Sequence[str],
+    threads: Sequence[int],
+    engines: tuple[str, ...],
+    *,
+    among: Sequence[Model] = MODELS,
+) -> Iterator[Job]:
+    """The models of the table, or others; all of them where no name is given."""
+    for model in among:
         if not names or model.name in names:
             for count in threads:
                 yield Job(model.name, model.sizes, count, engines, model)

@@ -76,6 +76,16 @@ MODELS = (
 )
 
 
+OTHERS = tuple(
+    Model(name, EXPORTED)
+    for name in (
+        "convnext", "regnet", "swin", "mobilevit", "poolformer", "deit_tiny", "segformer",
+        "bert_wide", "unet", "super_resolution", "generator", "vocoder", "gru",
+    )
+)  # fmt: skip
+"""Outside the table: what is fast only where we look shows here."""
+
+
 def find(model: Model, cache: Path, folder: Path | None) -> Path:
     """The file of a model: the user's, or one made or downloaded into `cache`.
 

@@ -1,0 +1,152 @@
+"""Architectures outside the table, each with something that the models in it do not have.
+
+What is measured again and again becomes fast; these showed what that hid (docs/latency.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+import transformers
+from torch import nn
+
+Example = tuple[torch.Tensor, ...]
+Made = tuple[torch.nn.Module, Example, str]
+"""A model, its input, and the input's name where it has to be given by name."""
+_CLASSES = 100
+
+
+class _UNet(nn.Module):  # type: ignore[misc]  # torch is not looked into
+    """Pairs of convolutions down and up again, with concatenations across."""
+
+    def __init__(self, widths: tuple[int, ...] = (24, 48, 96, 192)) -> None:
+        super().__init__()
+        self.down = nn.ModuleList(
+            self._pair(a, b) for a, b in zip((3, *widths), widths, strict=False)
+        )
+        steps = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
+        self.grow = nn.ModuleList(nn.ConvTranspose2d(a, b, 2, 2) for a, b in steps)
+        self.up = nn.ModuleList(self._pair(a, b) for a, b in steps)
+        self.head = nn.Conv2d(widths[0], 5, 1)
+
+    @staticmethod
+    def _pair(a: int, b: int) -> nn.Module:
+        layers = [nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Conv2d(b, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept: list[torch.Tensor] = []
+        for number, part in enumerate(self.down):
+            x = part(nn.functional.max_pool2d(x, 2) if number else x)
+            kept.append(x)
+        for grow, part, beside in zip(self.grow, self.up, kept[-2::-1], strict=True):
+            x = part(torch.cat([grow(x), beside], 1))
+        found: torch.Tensor = self.head(x)
+        return found
+
+
+class _Gru(nn.Module):  # type: ignore[misc]
+    """Two recurrent layers over words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(5000, 192)
+        self.layers = nn.GRU(192, 320, 2, batch_first=True)
+        self.head = nn.Linear(320, 40)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(self.layers(self.words(x))[0])
+        return found
+
+
+class _Residual(nn.Module):  # type: ignore[misc]
+    """What parts give, added to what they read."""
+
+    def __init__(self, *parts: nn.Module) -> None:
+        super().__init__()
+        self.parts = nn.Sequential(*parts)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = x + self.parts(x)
+        return found
+
+
+def _generator() -> Made:
+    """Noise to an image by transposed convolutions of 4 by 4."""
+    widths = (100, 256, 128, 64, 32)
+    layers: list[nn.Module] = []
+    for number, (a, b) in enumerate(pairwise(widths)):
+        stride, pad = (2, 1) if number else (1, 0)
+        layers += [nn.ConvTranspose2d(a, b, 4, stride, pad), nn.BatchNorm2d(b), nn.ReLU()]
+    head = nn.ConvTranspose2d(widths[-1], 3, 4, 2, 1)
+    return nn.Sequential(*layers, head, nn.Tanh()), (torch.randn(1, 100, 1, 1),), ""
+
+
+def _vocoder() -> Made:
+    """Spectra to a wave by transposed convolutions along a line."""
+    layers: list[nn.Module] = [nn.Conv1d(80, 128, 7, padding=3)]
+    width = 128
+    for step in (8, 8, 2):
+        half = width // 2
+        layers += [nn.LeakyReLU(0.1), nn.ConvTranspose1d(width, half, 2 * step, step, step // 2)]
+        width = half
+        for apart in (1, 3, 5):
+            conv = nn.Conv1d(width, width, 7, padding=3 * apart, dilation=apart)
+            layers += [nn.LeakyReLU(0.1), conv]
+    layers += [nn.LeakyReLU(0.1), nn.Conv1d(width, 1, 7, padding=3), nn.Tanh()]
+    return nn.Sequential(*layers), (torch.randn(1, 80, 40),), ""
+
+
+def _super_resolution() -> Made:
+    blocks = (
+        _Residual(nn.Conv2d(48, 48, 3, padding=1), nn.PReLU(), nn.Conv2d(48, 48, 3, padding=1))
+        for _ in range(4)
+    )
+    layers = [nn.Conv2d(3, 48, 3, padding=1), *blocks, nn.Conv2d(48, 12, 3, padding=1)]
+    return nn.Sequential(*layers, nn.PixelShuffle(2)), (torch.randn(1, 3, 128, 128),), ""
+
+
+def _vision(kind: str, **config: object) -> Made:
+    model = getattr(transformers, f"{kind}ForImageClassification")
+    made = model(getattr(transformers, f"{kind}Config")(num_labels=_CLASSES, **config))
+    size = 256 if kind == "MobileViT" else 224
+    return made, (torch.randn(1, 3, size, size),), "pixel_values"
+
+
+def _segformer() -> Made:
+    config = transformers.SegformerConfig(num_labels=20)
+    model = transformers.SegformerForSemanticSegmentation(config)
+    return model, (torch.randn(1, 3, 224, 224),), "pixel_values"
+
+
+def _bert_wide() -> Made:
+    config = transformers.BertConfig(
+        hidden_size=1024, num_hidden_layers=3, num_attention_heads=16, intermediate_size=4096,
+        attn_implementation="eager",
+    )  # fmt: skip
+    return transformers.BertModel(config), (torch.randint(0, 30000, (1, 128)),), "input_ids"
+
+
+_WIDTHS = [64, 128, 256, 512]
+ARCHITECTURES: dict[str, Callable[[], Made]] = {
+    "convnext": lambda: _vision("ConvNext", depths=[2, 2, 4, 2], hidden_sizes=_WIDTHS),
+    "regnet": lambda: _vision(
+        "RegNet", embedding_size=32, hidden_sizes=[64, 128, 288, 672], depths=[1, 2, 4, 1],
+        groups_width=16,
+    ),
+    "swin": lambda: _vision("Swin", embed_dim=64, depths=[2, 2, 4, 2], num_heads=[2, 4, 8, 16]),
+    "mobilevit": lambda: _vision("MobileViT", image_size=256),
+    "poolformer": lambda: _vision("PoolFormer"),
+    "deit_tiny": lambda: _vision(
+        "ViT", hidden_size=192, num_attention_heads=3, intermediate_size=768
+    ),
+    "segformer": _segformer,
+    "bert_wide": _bert_wide,
+    "unet": lambda: (_UNet(), (torch.randn(1, 3, 192, 192),), ""),
+    "super_resolution": _super_resolution,
+    "generator": _generator,
+    "vocoder": _vocoder,
+    "gru": lambda: (_Gru(), (torch.randint(0, 5000, (1, 60)),), ""),
+}  # fmt: skip
