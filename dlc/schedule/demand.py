@@ -81,10 +81,10 @@ def _replaced(stores: Sequence[Store], own: frozenset[str]) -> frozenset[str]:
     made: dict[str, frozenset[str]] = {}
     for store in stores:
         made[store.buffer] = made.get(store.buffer, frozenset()) | _read(store.value) & own
-    ways = [(_checked(s), _read(s.value) - {s.buffer}) for s in stores if _checked(s) & own]
-    sums = _reached(made, [name for sums, _ in ways for name in sums & own])
-    kept = _reached(made, [name for sums, all_ in ways for name in all_ & own - sums])
-    return sums - kept
+    again = [(seen & own, s) for s in stores if (seen := _checked(s)) & own]
+    replaced = _reached(made, [name for seen, _ in again for name in seen])
+    kept = _reached(made, [n for seen, s in again for n in made[s.buffer] - seen - {s.buffer}])
+    return replaced - kept
 
 
 def _reached(made: Mapping[str, frozenset[str]], names: Iterable[str]) -> frozenset[str]:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.schedule.gpu import IndexCheck, Launches
-from dlc.schedule.loop import Buffer, Func, allocs, loops
+from dlc.schedule.loop import Buffer, Func, names_in
 from dlc.schedule.program import (
     Allocate,
     CallKernel,
@@ -237,7 +237,7 @@ def _reads(func: Func, name: str) -> bool:
 
 
 def _unused(func: Func, name: str) -> str:
-    taken = {*func.sizes, *(b.name for b in func.params), *allocs(func.body), *loops(func.body)}
+    taken = names_in(func)
     while name in taken:
         name += "_"
     return name

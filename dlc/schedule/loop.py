@@ -348,6 +348,12 @@ def dtypes(func: Func) -> dict[str, DType]:
     return types
 
 
+def names_in(func: Func) -> set[str]:
+    """All names that a function binds: of sizes, parameters, intermediates and loops."""
+    params = (b.name for b in func.params)
+    return {*func.sizes, *params, *allocs(func.body), *loops(func.body)}
+
+
 def fresh_name(wanted: str, taken: set[str]) -> str:
     """A name that is not taken, as near to `wanted` as possible; it is taken then."""
     name, number = wanted, 1

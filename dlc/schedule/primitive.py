@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Concatenate, NoReturn, ParamSpec
 
 from dlc.core.errors import ScheduleError, UserError
-from dlc.schedule.loop import Alloc, For, Func, LoopKind, allocs, loops
+from dlc.schedule.loop import Alloc, For, Func, LoopKind, allocs, loops, names_in
 from dlc.schedule.verify import RESERVED, verify_func
 
 P = ParamSpec("P")
@@ -133,8 +133,7 @@ def check_fresh(
     primitive: str, func: Func, names: Iterable[str], *, freed: Iterable[str] = ()
 ) -> None:
     """Refuse new names that are taken. `freed` are those of loops and buffers they replace."""
-    taken = set(loops(func.body)) | set(allocs(func.body)) | {b.name for b in func.params}
-    taken = (taken | set(func.sizes)) - set(freed)
+    taken = names_in(func) - set(freed)
     for name in names:
         if name in taken:
             refuse(primitive, func, f"the name '{name}' is taken")

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.core.types import DType
-from dlc.schedule.loop import If, allocs, fresh_name, loops, walk
+from dlc.schedule.loop import If, fresh_name, loops, names_in, walk
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
@@ -183,6 +183,4 @@ def _transpose(trace: Trace, buffer: str, row: str, lane: str, direct: bool) -> 
 
 
 def _fresh(trace: Trace, wanted: str) -> str:
-    func = trace.func
-    taken = {*loops(func.body), *allocs(func.body), *func.sizes, *(b.name for b in func.params)}
-    return fresh_name(wanted, taken)
+    return fresh_name(wanted, names_in(trace.func))
