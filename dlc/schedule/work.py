@@ -5,12 +5,26 @@ from __future__ import annotations
 from typing import assert_never
 
 from dlc.core.types import INDEX
-from dlc.schedule.loop import Alloc, Block, For, If, Invoke, LoopKind, Stmt, Store, accumulation
+from dlc.schedule.loop import (
+    Alloc,
+    Block,
+    For,
+    Func,
+    If,
+    Invoke,
+    LoopKind,
+    Stmt,
+    Store,
+    accumulation,
+)
+from dlc.schedule.primitive import refuse
 from dlc.te.expr import Binary, Cast, Const, Expr, Select, Unary, UnOp
 from dlc.te.transform import walk
 
 POLYNOMIAL = 16
 """Operations of a function that is a polynomial: 6 to 12 multiply-adds, and the range reduction."""
+MOST_WRITTEN_OUT = 16384
+"""Operations of a kernel's text, which LLVM takes seconds for; rules choose fewer than 3,000."""
 _CHEAP = frozenset(
     {
         UnOp.NEG,
@@ -48,6 +62,35 @@ def operations(stmt: Stmt) -> int | None:
             return None if None in counts else sum(c or 0 for c in counts)
         case _:
             assert_never(stmt)
+
+
+def written_out(stmt: Stmt) -> int:
+    """About how many operations the text of a nest has, a vector counting as one."""
+    match stmt:
+        case Store(_, _, value):
+            return max(1, _cost(value))
+        case Invoke():
+            return 1
+        case If(_, body) | Alloc(_, _, body):
+            return written_out(body)
+        case For(_, extent, kind, body, _):
+            copies = extent.value if kind is LoopKind.UNROLL and isinstance(extent, Const) else 1
+            return int(copies) * written_out(body)
+        case Block(stmts):
+            return sum(written_out(s) for s in stmts)
+        case _:
+            assert_never(stmt)
+
+
+def refuse_giant(func: Func) -> None:
+    """Refuse a schedule that writes out more than can be compiled in good time.
+
+    Raises:
+        ScheduleError: it does.
+    """
+    count = written_out(func.body)
+    if count > MOST_WRITTEN_OUT:
+        refuse("schedule", func, f"{count:,} operations would be written out one by one")
 
 
 def _cost(value: Expr) -> int:

@@ -62,7 +62,7 @@ from dlc.schedule.rules import (
 )
 from dlc.schedule.rules.tile import choose_tile
 from dlc.schedule.trace import Trace
-from dlc.schedule.work import operations
+from dlc.schedule.work import operations, written_out
 from dlc.te.expr import Const, Expr, Var, index
 from dlc.te.tensor import Tensor, insert, pad, placeholder
 from dlc.te.transform import free_vars, loads
@@ -878,6 +878,33 @@ def test_a_refused_step_leaves_the_kernel_to_other_rules(
     assert "contract is left to other rules" in caplog.text
     assert {r.levelno for r in caplog.records} == {logging.INFO}  # not a user's to read
     caplog.clear()
+
+
+def test_what_would_be_compiled_for_minutes_is_left_to_other_rules(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write_out(trace: Trace, *_: object) -> None:
+        for name in loops(trace.func.body):
+            trace.do("unroll", name)
+
+    x = tensor("a", 1, 4, 80, 80, 16)
+    plain = func((x,), Reduce(kind="mean", axes=(2, 3), keepdims=True).compute(x))
+    assert rule_for(optimize_prepared(plain), AVX512) is window
+    monkeypatch.setattr(window, "schedule", write_out)
+    assert written_out(optimize(plain, AVX512).body) < 100
+    assert "operations would be written out one by one" in caplog.text
+    caplog.clear()
+
+
+def test_lines_of_sums_are_no_text() -> None:
+    """The lines that a sum without stages of its own along them was written to were text once."""
+    x = tensor("a", 2, 48, 56, 64)
+    plain = optimize_prepared(func((x,), Reduce(kind="sum", axes=(1,)).compute(x)))
+    found = across.match(plain, AVX512)
+    assert found is not None
+    trace = Trace(plain)
+    across.schedule(trace, found, AVX512, {})
+    assert written_out(trace.func.body) < 100
 
 
 def test_strips_of_repaired_sums_have_no_more_lines_than_there_are() -> None:

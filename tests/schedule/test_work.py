@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dlc.core.errors import ScheduleError
 from dlc.schedule.text import parse_func
-from dlc.schedule.work import POLYNOMIAL, operations
+from dlc.schedule.work import MOST_WRITTEN_OUT, POLYNOMIAL, operations, refuse_giant, written_out
 
 
 def nest(body: str) -> str:
@@ -34,3 +35,24 @@ ROW = "for i in range(10):\n    for j in vectorize(16):\n"
 )
 def test_operations(body: str, expected: int | None) -> None:
     assert operations(parse_func(nest(body)).body) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("B[0, 0] = A[0, 0]", 1),
+        (ROW + "        B[i, j] = A[i, j] * A[i, j] + 1.0", 2),  # a loop is text once
+        ("for i in unroll(4):\n    if A[i, 0] < 0.0:\n        B[i, 0] = 1.0", 4),
+        ("for i in unroll(4):\n    for j in unroll(8):\n        B[i, j] = exp(A[i, j])", 512),
+        ("for i in range(n):\n    B[i, 0] = 1.0\nB[0, 0] = 1.0", 2),
+    ],
+)
+def test_written_out(body: str, expected: int) -> None:
+    assert written_out(parse_func(nest(body)).body) == expected
+
+
+def test_a_giant_is_refused() -> None:
+    body = "for i in unroll({}):\n    for j in unroll(256):\n        B[i, j] = 0.0"
+    refuse_giant(parse_func(nest(body.format(MOST_WRITTEN_OUT // 256))))
+    with pytest.raises(ScheduleError, match="16,640 operations would be written out one by one"):
+        refuse_giant(parse_func(nest(body.format(MOST_WRITTEN_OUT // 256 + 1))))

@@ -40,6 +40,7 @@ from dlc.schedule.rules.contraction import are_pairs
 from dlc.schedule.rules.gpu_finish import bind_rest
 from dlc.schedule.rules.prepare import finish, inline_moves, split_digits
 from dlc.schedule.trace import Trace
+from dlc.schedule.work import refuse_giant
 from dlc.te.expr import Load
 
 _LOG = logging.getLogger("dlc.schedule")
@@ -91,8 +92,9 @@ def _rules(target: Target) -> tuple[ModuleType, ...]:
 def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace:
     """Schedule a lowered function: inline moves, the rule, then vectors and threads elsewhere.
 
-    A rule one of whose steps is refused leaves the function to the rules after it: a slower
-    kernel is better than none. `DLC_LOG=schedule` tells. What is scheduled already stays as it is.
+    A rule one of whose steps is refused, or that writes out too much, leaves the function to the
+    rules after it: a slower kernel is better than none. `DLC_LOG=schedule` tells. What is scheduled
+    already stays as it is.
     """
     prepared = Trace(func)
     if is_scheduled(func):
@@ -105,6 +107,7 @@ def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace
         trace = prepared.copy()
         try:
             rule.schedule(trace, found, target, knobs)
+            refuse_giant(trace.func)
         except ScheduleError as refusal:
             _LOG.info("%s is left to other rules: %s", rule.__name__, refusal)
             continue
@@ -124,13 +127,15 @@ def schedule_by(
     """As `schedule_func`, by one rule and no other, from what `prepare` has left on.
 
     Raises:
-        ScheduleError: the rule does not know the nest, or one of its steps is refused.
+        ScheduleError: the rule does not know the nest, or one of its steps is refused, or it writes
+            out too much.
     """
     trace = prepared.copy()
     found = rule.match(trace.func, target)
     if found is None:
         refuse("schedule", trace.func, f"{rule.__name__} does not know its nest")
     rule.schedule(trace, found, target, knobs)
+    refuse_giant(trace.func)
     finish_rest(trace, target)
     return trace
 

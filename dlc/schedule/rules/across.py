@@ -153,7 +153,7 @@ def schedule(trace: Trace, found: Across, target: Target, knobs: Mapping[str, in
         else:
             _as_lanes(trace, stage.names, at.var, lanes)
     if not found.along:
-        _as_lanes(trace, trace.stage(found.result).names, lane, lanes)
+        _as_lanes(trace, [lane], lane, lanes)
 
 
 def _as_lanes(trace: Trace, names: list[str], lane: str, lanes: int) -> None:
