@@ -11,6 +11,7 @@ from dlc.autotune.job import Job, Reply
 from dlc.autotune.worker import LOST, Worker
 from dlc.core.errors import UserError
 
+SEAT = "seat"  # of an answer: the affinity of jobs for the worker that gave it
 _ATTEMPTS = 2  # a job whose worker was lost is tried once more, on whichever is free
 
 
@@ -168,7 +169,8 @@ def _serve(worker: Asked, inbox: queue.SimpleQueue[_Round | None], seat: int) ->
     worker.start()
     while (batch := inbox.get()) is not None:
         while (position := batch.take(seat)) is not None:
-            batch.give(position, worker.ask(batch.jobs[position]))
+            reply = worker.ask(batch.jobs[position])
+            batch.give(position, Reply(reply.data | {SEAT: seat}, reply.blobs))
 
 
 def local_pool(count: int) -> WorkerPool:

@@ -47,16 +47,18 @@ def build_design(
     code: bool = True,
     tree: bool = False,
     known: Iterable[str] = (),
+    seat: int | None = None,
     seconds: float = 20.0,
 ) -> Job:
     """Schedule a design; with `code`, compile it too unless its nest is one of those `known`.
 
-    With `tree`, the answer has the nest's tree of loops beside its features.
+    With `tree`, the answer has the nest's tree of loops beside its features. `seat` is the worker's
+    that described it.
     """
     what = {"kind": "design", "family": design.family, "knobs": dict(design.knobs), "tree": tree}
     what["known"] = sorted(known)
     start = hash((design.family, design.knobs[:_BEGIN]))
-    return _build(task, what, code, seconds, affinity=start)
+    return _build(task, what, code, seconds, affinity=start if seat is None else seat)
 
 
 def build_steps(task: Task, steps: str, *, code: bool = True, seconds: float = 20.0) -> Job:

@@ -12,7 +12,7 @@ from typing import Any
 from dlc.autotune import job as jobs
 from dlc.autotune.cost_model import CostModel, Description, Sample, rank_correlation, sample_of
 from dlc.autotune.design import Design, families
-from dlc.autotune.executor import Executor
+from dlc.autotune.executor import SEAT, Executor
 from dlc.autotune.job import Anchor, Job, Reply
 from dlc.autotune.record import Status, Trial, quartile
 from dlc.autotune.search import SEARCHERS
@@ -64,6 +64,8 @@ class TaskSearch:
         self.correlation: float | None = None
         self.problem_text = ""  # why the task cannot be tuned
         self._described: dict[Design, tuple[Description | None, str]] = {}  # and the nest's name
+        self._seats: dict[Design, int] = {}  # of the builder that described it
+        self._spare: list[tuple[Design, Reply]] = []  # built, for the next round
         self._nests: dict[str, float] = {}  # measured nest -> speed-up
         self._failures: Counter[str] = Counter()
         self._predictions: deque[tuple[float, float]] = deque(maxlen=_LATEST)
@@ -165,18 +167,22 @@ class TaskSearch:
         """Up to `count` built designs, each with a nest of its own that nobody has measured.
 
         Those that cannot be built too. What schedules a design compiles it, unless it turns out
-        to be a twin of what is known.
+        to be a twin of what is known. No builder is idle: what is too many is for the next round.
         """
-        found: list[tuple[Design, Reply]] = []
-        nests = set(self._nests)
+        found, self._spare = self._spare, []
+        nests = {*self._nests, *(r.data["nest"] for _, r in found if "nest" in r.data)}
         looked_at = 0
         while len(found) < count and looked_at < max(_LOOKED_AT * count, _LEAST_LOOKED_AT):
-            designs = self.searcher.propose(count - len(found))
+            wanted = max(count - len(found), self.machines.build.slots if found else 0)
+            designs = self.searcher.propose(wanted)
             if not designs:
                 break
             looked_at += len(designs)
             tree = self.model.reads_trees
-            work = [jobs.build_design(self.task, d, tree=tree, known=nests) for d in designs]
+            work = [
+                jobs.build_design(self.task, d, tree=tree, known=nests, seat=self._seats.get(d))
+                for d in designs
+            ]
             for design, reply in zip(designs, self._all(self.machines.build, work), strict=True):
                 self.problem.seen.add(design)
                 nest = self._note(design, reply)
@@ -185,6 +191,7 @@ class TaskSearch:
                     continue
                 nests.update([nest] if nest else [])
                 found.append((design, reply))
+        found, self._spare = found[:count], found[count:]
         return found
 
     def _measure_all(self, built: Sequence[tuple[Design, Reply]]) -> Iterator[Trial]:
@@ -306,6 +313,8 @@ class TaskSearch:
         """Take note of what a design is like; the name of its nest."""
         nest: str = reply.data.get("nest", "")
         self._described[design] = (_description(reply) if nest else None, nest)
+        if SEAT in reply.data:
+            self._seats[design] = reply.data[SEAT]
         return nest
 
     def _is_twin(self, design: Design) -> bool:

@@ -19,7 +19,7 @@ from dlc.autotune.bench_trial import Prepared
 from dlc.autotune.confine import Limits, confined
 from dlc.autotune.design import Design, families
 from dlc.autotune.evict import eviction_task
-from dlc.autotune.executor import WorkerPool
+from dlc.autotune.executor import SEAT, WorkerPool
 from dlc.autotune.guarded import Guarded, why_different
 from dlc.autotune.job import Anchor
 from dlc.autotune.record import Status
@@ -288,7 +288,10 @@ def test_jobs_of_one_affinity_go_to_one_worker_if_it_is_free():
     try:
         for affinities, firsts in (([0, 1] * 4, [[0, 0], [1, 1]]), ([0] * 8, [[0, 0], [0, 0]])):
             work = [jobs.Job({"job": "hello"}, affinity=a) for a in affinities]
-            assert len(list(pool.run(work))) == len(work)
+            answers = dict(pool.run(work))
+            assert len(answers) == len(work)
+            if len(set(affinities)) > 1:
+                assert [answers[n].data[SEAT] for n in (0, 1)] == [0, 1]
             assert [w.seen[:2] for w in workers] == firsts
             for worker in workers:
                 worker.seen.clear()

@@ -330,6 +330,42 @@ def test_a_session_resumes_where_the_last_one_ended(landscape_tasks, tmp_path):
     assert len({(t.task, t.knobs) for s in tuner.searches for t in s.trials}) == 90
 
 
+class Noted(Landscape):
+    """Notes the seats that candidates are built at, round by round; the second describes all."""
+
+    def __init__(self):
+        super().__init__()
+        self.rounds = []
+
+    def run(self, jobs):
+        work = list(jobs)
+        if all(job.data.get("kind") == "design" and job.data["code"] for job in work):
+            self.rounds.append([job.affinity for job in work])
+        for position, reply in super().run(work):
+            described = reply.data | ({} if work[position].data.get("code") else {"seat": 1})
+            yield position, landscape.Reply(described, reply.blobs)
+
+
+def test_no_builder_waits_for_the_other(landscape_tasks, tmp_path):
+    """A twin is replaced by a design for each builder; the next round begins with what is left."""
+    machine = Noted()
+    tuner, _ = tune(
+        landscape_tasks[:1], tmp_path / "a.db", "120trials", search="random", machine=machine
+    )
+    assert {len(work) for work in machine.rounds} >= {2, 4}
+    assert min(len(work) for work in machine.rounds) >= 2
+    nests = [t.nest for t in tuner.searches[0].trials]
+    assert len(nests) == len(set(nests)) == 120
+
+
+def test_a_design_is_built_where_it_was_described(landscape_tasks, tmp_path):
+    machine = Noted()
+    tune(
+        landscape_tasks[:1], tmp_path / "a.db", "120trials", search="evolutionary", machine=machine
+    )
+    assert {1} in [set(work) for work in machine.rounds]
+
+
 def test_two_tuners_on_one_log_both_progress(landscape_tasks, tmp_path):
     path = tmp_path / "a.db"
     together = threading.Barrier(2)
