@@ -8,6 +8,7 @@ import pytest
 from dlc.autotune.design import families
 from dlc.autotune.sketch import SKETCHES
 from dlc.autotune.task import make_task
+from dlc.codegen.llvm.emit import emit_func
 from dlc.core.errors import ScheduleError
 from dlc.schedule.interpret import run_func
 from dlc.schedule.pipeline import tidy
@@ -87,6 +88,7 @@ def test_a_sketch_keeps_the_meaning(name, sketch):
             continue
         again = replay(func, steps_from_json(steps_to_json(trace.steps)))
         assert again == trace.func
+        emit_func(tidy(trace.func), TARGET)  # or it could not be compiled
         for out, array in run_func(tidy(trace.func), sizes, arrays).items():
             np.testing.assert_array_equal(array, expected[out], err_msg=str(point))
         done += 1

@@ -65,4 +65,5 @@ def _lanes(trace: Trace, buffer: str, lanes: int) -> None:
     stage = trace.stage(name)
     trace.do("reorder", (*(f.var for f in stage.inner), *stage.names))
     write_out(trace, stage.names)
+    trace.tile_loop(trace.stage(buffer).inner[-1].var)  # which adds the lanes up
     trace.do("set_scope", name, "register")
