@@ -20,7 +20,7 @@ from benchmarks.cpu import report
 from benchmarks.cpu.duel import duel
 from benchmarks.cpu.engines import ENGINES, is_installed
 from benchmarks.cpu.jobs import Job, growth, models
-from benchmarks.cpu.models import MODELS, OTHERS, Missing
+from benchmarks.cpu.models import INT8, MODELS, OTHERS, Missing
 from dlc.core.machine import read_machine, usable_cores
 
 
@@ -61,7 +61,7 @@ def run(jobs: list[Job], options: argparse.Namespace) -> None:
 
 def write(options: argparse.Namespace) -> None:
     """The table, the document and the plot of all results there are."""
-    order = {model.name: number for number, model in enumerate((*MODELS, *OTHERS))}
+    order = {model.name: number for number, model in enumerate((*MODELS, *OTHERS, *INT8))}
     results = sorted(
         report.read(options.out / "results"), key=lambda r: order.get(r["name"], len(order))
     )
@@ -90,6 +90,7 @@ def main() -> None:
     parser.add_argument("--models", default="", help="names, separated by commas; default: all")
     parser.add_argument("--engines", default=",".join(e for e in ENGINES if not _narrow(e)))
     parser.add_argument("--others", action="store_true", help="architectures outside the table")
+    parser.add_argument("--int8", action="store_true", help="models quantized to eight bits")
     parser.add_argument("--no-amx", action="store_true", help="also dlc without the matrix engine")
     parser.add_argument("--avx2", action="store_true", help="also dlc and OpenVINO with AVX2 alone")
     parser.add_argument("--threads", default=f"1,{usable_cores()}")
@@ -113,7 +114,7 @@ def main() -> None:
             print(f"skipped {engine}: it is not installed")
     threads = sorted({int(n) for n in options.threads.split(",")})
     names = [name for name in options.models.split(",") if name]
-    among = OTHERS if options.others else MODELS
+    among = OTHERS if options.others else INT8 if options.int8 else MODELS
     jobs = list(models(names, threads, tuple(engines), among=among))
     if options.growth:
         jobs += growth(max(threads))

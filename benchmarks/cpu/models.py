@@ -23,11 +23,19 @@ class Download:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantized:
+    """An exported model with weights of eight bits; `kind` is that of `quantized.quantize`."""
+
+    origin: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A model: where it comes from, and values of its open sizes; one not named is 1."""
 
     name: str
-    source: str | Download
+    source: str | Download | Quantized
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -85,6 +93,16 @@ OTHERS = tuple(
 )  # fmt: skip
 """Outside the table: what is fast only where we look shows here."""
 
+INT8 = (
+    Model("resnet18_u8", Quantized("resnet18", "u8")),
+    Model("resnet50_i8", Quantized("resnet50", "i8")),
+    Model("mobilenet_v1_u8", Quantized("mobilenet_v1", "u8")),
+    Model("mobilenet_v2_i8", Quantized("mobilenet_v2", "i8")),
+    Model("minilm_l6_dynamic", Quantized("minilm_l6", "dynamic"), {"batch": 1, "seq": 128}),
+    Model("bert_base_dynamic", Quantized("bert_base", "dynamic")),
+    Model("mobilenetv2_qdq", GIVEN),
+)
+
 
 def find(model: Model, cache: Path, folder: Path | None) -> Path:
     """The file of a model: the user's, or one made or downloaded into `cache`.
@@ -103,6 +121,14 @@ def find(model: Model, cache: Path, folder: Path | None) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     if isinstance(model.source, Download):
         made.write_bytes(_fetch(model.source))
+        return made
+    if isinstance(model.source, Quantized):
+        origin = find(Model(model.source.origin, EXPORTED), cache, folder)
+        try:
+            from benchmarks.cpu.quantized import quantize
+        except ImportError as error:
+            raise Missing(f"to quantize it needs {error.name}") from error
+        quantize(origin, made, model.source.kind)
         return made
     if model.source == LIGHT:
         return _light(model.name)
