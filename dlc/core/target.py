@@ -55,6 +55,12 @@ class Target:
         """Number of vector registers."""
         return 32 if "avx512f" in self.features or self.arch == "aarch64" else 16
 
+    @property
+    def adds_byte_products(self) -> bool:
+        """Whether its vectors add four products of bytes in each lane."""
+        narrow = "avxvnni" in self.features and "avx512f" not in self.features
+        return "avx512vnni" in self.features or narrow
+
     def lanes(self, element_bytes: int = 4) -> int:
         """How many elements one vector register holds."""
         return self.vector_bits // (8 * element_bytes)

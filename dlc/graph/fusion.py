@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Fuse, Op
-from dlc.graph.ops.binary import Add, Sub
+from dlc.graph.ops.binary import Add, Mul, Sub
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.checked_indices import CheckedIndices
@@ -130,7 +130,7 @@ class _Grouping:
         """
         if isinstance(node.op, Widen):
             return True
-        if not isinstance(node.op, Cast | Add | Sub) or node.output in self.outputs:
+        if not isinstance(node.op, Cast | Add | Sub | Mul) or node.output in self.outputs:
             return False
         operands = [v for v in node.inputs if v not in self.graph.constants]
         if len(operands) != 1 or operands[0].type.shape != node.output.type.shape:
@@ -138,7 +138,13 @@ class _Grouping:
         dtype, maker = operands[0].type.dtype, self.graph.producers.get(operands[0])
         if dtype.size_bytes > 1 and (maker is None or id(maker) not in self.views):
             return False
-        if dtype.is_float or node.output.type.dtype.size_bytes < 2:
+        if node.output.type.dtype.size_bytes < 2:
+            return False
+        if isinstance(node.op, Mul):
+            scales = [v for v in node.inputs if v is not operands[0]]
+            if maker is None or not isinstance(maker.op, Cast) or scales[0].type.elems != ONE:
+                return False
+        elif dtype.is_float:
             return False
         users = self.graph.users.get(node.output, ())
         return bool(users) and all(reads_widened(u.op) for u in users)

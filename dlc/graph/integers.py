@@ -77,8 +77,10 @@ def bf16_exact(array: Array) -> bool:
 
 
 def is_kept_whole(context: PassContext, w: Array) -> bool:
-    """Whether weights stay as they are because a matrix engine needs one product for them."""
-    return context.has_matrix_engine and bf16_exact(w)
+    """Whether weights stay as they are because the target multiplies such whole numbers faster."""
+    if context.has_matrix_engine:
+        return bf16_exact(w)
+    return context.has_byte_products and byte_type(w) is DType.I8
 
 
 def largest_sum(op: Conv | MatMul, w: Array) -> int:

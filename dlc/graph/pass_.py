@@ -63,6 +63,12 @@ class PassContext:
         return "avx512bf16" in self.target.features and not self.has_matrix_engine
 
     @property
+    def has_byte_products(self) -> bool:
+        """Whether the target's vectors add products of four bytes, and no tiles do so faster."""
+        is_cpu = self.target.gpu is None
+        return is_cpu and self.target.adds_byte_products and not self.has_matrix_engine
+
+    @property
     def rounds_to_bf16(self) -> bool:
         """Whether products of one bf16 for each float32 are wanted, and the target has them."""
         return self.precision == "medium" and (self.has_matrix_engine or self.has_pair_products)

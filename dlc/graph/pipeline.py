@@ -26,6 +26,7 @@ from dlc.graph.passes.simplify_shapes import simplify_shapes
 from dlc.graph.passes.sink_constants import sink_constants
 from dlc.graph.passes.sort_by_digits import sort_by_digits
 from dlc.graph.passes.store_narrow import store_narrow
+from dlc.graph.passes.use_byte_products import use_byte_products
 from dlc.graph.passes.use_matrix_engine import use_matrix_engine
 from dlc.graph.passes.use_pair_products import use_pair_products
 from dlc.graph.passes.use_winograd import use_winograd
@@ -53,6 +54,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     pad_bytes,
     concat_by_offset,
     use_matrix_engine,
+    use_byte_products,
     use_pair_products,
     use_winograd,
     narrow_weights,

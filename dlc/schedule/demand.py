@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dlc.core.types import DType
 from dlc.schedule.loop import Alloc, Block, For, Func, If, Invoke, Stmt, Store, allocs
 from dlc.te.expr import (
     ONE,
@@ -21,12 +22,13 @@ from dlc.te.expr import (
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, walk
 
+_COUNTED = {d for d in DType if d.is_float} | {DType.I32}  # sums of products of bytes are i32
 _COMPARISONS = (BinOp.LT, BinOp.LE, BinOp.EQ, BinOp.NE)
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Operations on floats (a multiply-add is two), and bytes that are read and written at least.
+    """Operations on floats and i32 (a multiply-add is two), and bytes read and written at least.
 
     Both are expressions over the kernel's sizes.
     """
@@ -104,7 +106,7 @@ def _read(expr: Expr) -> frozenset[str]:
 
 
 def _is_operation(expr: Expr) -> bool:
-    arithmetic = isinstance(expr, Binary | Unary) and expr.dtype.is_float
+    arithmetic = isinstance(expr, Binary | Unary) and expr.dtype in _COUNTED
     return arithmetic and getattr(expr, "op", None) not in _COMPARISONS
 
 

@@ -41,7 +41,8 @@ def is_known(case: Case) -> bool:
 
 KNOWN = [n for n, c in enumerate(CASES) if is_known(c)]
 FIRST = list({CASES[n].op.name: n for n in reversed(KNOWN)}.values())
-FOR_CPUS = {"conv_pairs", "matmul_pairs"}  # made for AVX512_BF16 alone: no GPU's program has them
+# Made for AVX512_BF16 and VNNI alone: no GPU's program has them.
+FOR_CPUS = {"conv_pairs", "matmul_pairs", "conv_quads", "matmul_quads"}
 OTHERS = [n for n in KNOWN if n not in FIRST]
 
 

@@ -13,6 +13,7 @@ from dlc.graph.arrays import round_to
 from dlc.graph.ops.narrow import Narrow, Widen
 from dlc.graph.ops.pairs import ConvPairs, MatMulPairs, pack_pairs
 from dlc.graph.ops.planes_matmul import MatMulPlanes
+from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import allocs
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
@@ -205,7 +206,7 @@ def test_factors_are_rounded_and_sums_are_float32():
 def test_sums_of_other_pairs_are_no_pairs():
     """Neighbours in one operand alone, or numbers of other types."""
     text = lowered(*CASES["rows"])
-    assert contract.match(text, PAIRS).pairs
+    assert contract.match(text, PAIRS).at_once is DOT_2XBF16_F32
     wide = (
         placeholder("x", TensorType((5, 6), DType.F32)),
         placeholder("w", TensorType((6, 16), DType.F32)),
@@ -213,7 +214,7 @@ def test_sums_of_other_pairs_are_no_pairs():
     from dlc.graph.ops.matmul import MatMul
 
     func = lower_tensors("product", (), wide, (MatMul().compute(*wide),))
-    assert not contract.match(func, PAIRS).pairs
+    assert contract.match(func, PAIRS).at_once is None
 
 
 def test_rows_of_tiles_are_brought_together_as_ever():

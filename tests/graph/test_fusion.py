@@ -284,6 +284,25 @@ def test_bytes_are_widened_by_each_reader() -> None:
     ) == [["cast", "cast", "exp"], ["transpose"], ["cast", "cast", "reduce"]]
 
 
+def test_scaled_bytes_are_read_as_bytes() -> None:
+    """Of a sum of two quantized tensors neither is made on its own; nor is what has many scales."""
+    head = "def main(q: u8[4, 6], p: u8[4, 6], e: f32[6]):\n    k: f32[()] = const(0.5)\n"
+    lines = (
+        *NUMBERS,
+        "d: f32[4, 6] = mul(c, {scale})",
+        "b: i32[4, 6] = cast(p, to=i32)",
+        "f: f32[4, 6] = cast(b, to=f32)",
+        "g: f32[4, 6] = mul(k, f)",
+        "y: f32[4, 6] = add(d, g)",
+        "z: f32[4, 6] = exp(d)",
+    )
+    both = ["cast", "cast", "mul"]
+    text = [line.format(scale="k") for line in lines]
+    assert kernels(*text, head=head, result="y, z") == [[*both, *both, "add"], [*both, "exp"]]
+    text = [line.format(scale="e") for line in lines]
+    assert [*both, *both, "add"] not in kernels(*text, head=head, result="y, z")
+
+
 def test_a_contraction_that_reads_numbers_again_and_again_gets_them_from_memory() -> None:
     lines = (*NUMBERS, "y: f32[4, 6] = matmul(c, w)")
     assert kernels(*lines, head=BYTES) == [["cast", "cast"], ["matmul"]]

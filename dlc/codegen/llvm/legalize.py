@@ -53,7 +53,7 @@ def legalize(stmt: Stmt, target: Target) -> Stmt:
     Of nested vector loops the innermost stays one; the others are written out. Without the
     instructions that work on them, tiles lie in memory.
     """
-    known = frozenset(name for name, e in EMITTERS.items() if e.feature in target.features)
+    known = frozenset(name for name, e in EMITTERS.items() if e.is_of(target))
     stmt = hoist_stmt(rewrite(stmt, _guard_accumulation))
     if not any(isinstance(s, Invoke) and s.instruction in known for s in walk(stmt)):
         stmt = rewrite(stmt, _tile_into_memory)

@@ -27,6 +27,7 @@ from dlc.te.expr import Const, Expr, Load, Var
 from dlc.te.simplify import surely_at_most, surely_less
 
 LINE_BYTES = 64  # of a cache line
+_WORD = 4  # bytes of what is multiplied at once in a lane
 WRITE_AHEAD = 1024
 """Bytes between a vector that is written and the line that is asked for then.
 
@@ -108,28 +109,28 @@ class Memory:
                 return self._gather(storage, flat)
         return self.indices.gather(self._lane_by_lane(lambda: self.load(buffer, index), storage))
 
-    def load_pair(self, buffer: str, index: tuple[Expr, ...]) -> Val:
-        """Two neighbours of 16 bits each as one i32; a vector where the index reads the lane."""
+    def load_word(self, buffer: str, index: tuple[Expr, ...]) -> Val:
+        """Neighbours of 32 bits together as one i32; a vector where the index reads the lane."""
         mask = self.mask
         if mask is not None and self.surely_inside(buffer, index):
             self.mask = None  # reading more than is used does no harm
         storage = self.storage[buffer]
         flat = self.indices.element(index, storage.strides)
-        if flat.lane == 0 or flat.lane == 2:
-            found = self._pair_at(storage, flat, self.indices.lanes if flat.lane else 0)
+        if flat.lane in (0, _WORD // storage.dtype.size_bytes):
+            found = self._word_at(storage, flat, self.indices.lanes if flat.lane else 0)
         else:
-            parts = self._lane_by_lane(lambda: self.load_pair(buffer, index), storage)
+            parts = self._lane_by_lane(lambda: self.load_word(buffer, index), storage)
             found = self.indices.gather(parts)
         self.mask = mask
         return found
 
-    def _pair_at(self, storage: Storage, flat: Flat, lanes: int) -> Val:
-        """Consecutive pairs, or one."""
-        assert storage.base is not None, "pairs lie in memory"
+    def _word_at(self, storage: Storage, flat: Flat, lanes: int) -> Val:
+        """Consecutive words, or one."""
+        assert storage.base is not None, "what is multiplied at once lies in memory"
         size = storage.dtype.size_bytes
         at = self.indices.pointer(storage.base, flat, size)
         mask = self.mask if lanes else None
-        key = ("pair", *self._load_key(flat, lanes, storage, mask))
+        key = ("word", *self._load_key(flat, lanes, storage, mask))
         found = self.builder.recall(key)
         if found is None:
             if mask is None:

@@ -17,15 +17,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS
 from dlc.codegen.llvm.ir import Block, Val
 from dlc.codegen.llvm.memory import Memory
 from dlc.codegen.llvm.packing import pack_tile
-from dlc.codegen.llvm.pairs import dot_pairs
 from dlc.codegen.llvm.storage import strides_of
 from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.errors import CodegenError
+from dlc.core.target import Target
 from dlc.schedule.edit import read
-from dlc.schedule.instruction import DOT_2XBF16_F32, SPLIT_LANES, split_name
+from dlc.schedule.instruction import DOT_2XBF16_F32, DOT_4XI8_I32, SPLIT_LANES, split_name
 from dlc.schedule.loop import Alloc, Invoke
 from dlc.te.expr import Const, Expr
 
@@ -186,9 +187,9 @@ def _constant(size: Expr) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Emitter:
-    """How an instruction is emitted, and the feature of the target that it needs."""
+    """How an instruction is emitted, and which targets have it."""
 
-    feature: str
+    is_of: Callable[[Target], bool]
     emit: Callable[[Tiles, tuple[Operand, ...]], None]
 
 
@@ -259,21 +260,29 @@ def _pack(count: int, rank: int, *, columns: bool) -> Callable[[Tiles, tuple[Ope
     return emit
 
 
+def _has(feature: str) -> Callable[[Target], bool]:
+    return lambda target: feature in target.features
+
+
+_AMX, _BF16 = _has("amx-bf16"), _has("avx512bf16")
 EMITTERS: dict[str, Emitter] = {
-    DOT_2XBF16_F32.name: Emitter("avx512bf16", lambda tiles, o: dot_pairs(tiles.memory, o)),
-    "tile_zero": Emitter("amx-bf16", _zero),
-    "tile_dot_bf16": Emitter("amx-bf16", _dot_bf16(3)),
-    "tile_dot_row_bf16": Emitter("amx-bf16", _dot_bf16(2)),
-    "tile_store": Emitter("amx-bf16", _store),
-    **{f"prefetch_l{level}": Emitter("amx-bf16", _prefetch(level)) for level in (1, 2)},
+    DOT_2XBF16_F32.name: Emitter(_BF16, lambda tiles, o: DOT_PAIRS(tiles.memory, o)),
+    DOT_4XI8_I32.name: Emitter(
+        lambda target: target.adds_byte_products, lambda tiles, o: DOT_QUADS(tiles.memory, o)
+    ),
+    "tile_zero": Emitter(_AMX, _zero),
+    "tile_dot_bf16": Emitter(_AMX, _dot_bf16(3)),
+    "tile_dot_row_bf16": Emitter(_AMX, _dot_bf16(2)),
+    "tile_store": Emitter(_AMX, _store),
+    **{f"prefetch_l{level}": Emitter(_AMX, _prefetch(level)) for level in (1, 2)},
     **{
-        split_name(count, lanes): Emitter("avx512bf16", _split(count, lanes))
+        split_name(count, lanes): Emitter(_BF16, _split(count, lanes))
         for lanes in SPLIT_LANES
         for count in (1, 2, 3)
     },
     **{
         f"pack_{side}_{place}bf16_{count}": Emitter(
-            "avx512bf16", _pack(count, rank, columns=side == "columns")
+            _BF16, _pack(count, rank, columns=side == "columns")
         )
         for side in ("rows", "columns")
         for place, rank in (("", 2), ("apart_", 3))

@@ -34,6 +34,7 @@ from dlc.graph.ops.binary import Add, Sub
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.shape import Pad
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.te.expr import ONE
 
 Step = tuple[Op, tuple[Value, ...]]
 """An operator on the way from bytes to numbers, and its other operand: one number, or none."""
@@ -81,6 +82,7 @@ def _step(editor: GraphEditor, maker: Node) -> Step | None:
         return maker.op, ()
     if isinstance(maker.op, Add | Sub) and not maker.inputs[0].type.dtype.is_float:
         number = maker.inputs[1]
-        if editor.array(number) is not None and number.type.rank == 0:
+        inside = number.type.rank <= maker.inputs[0].type.rank
+        if editor.array(number) is not None and number.type.elems == ONE and inside:
             return maker.op, (number,)
     return None

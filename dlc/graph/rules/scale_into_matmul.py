@@ -17,7 +17,7 @@ def scale_into_matmul(match: Match) -> Value | Refusal:
     if not y.type.dtype.is_float:
         return Refusal("integer products may overflow at another place")
     if is_kept_whole(match.context, w):
-        return Refusal("the weights are exact in bf16, and scaled ones are not")
+        return Refusal("the target multiplies such whole numbers faster")
     if w.ndim != 2:
         return Refusal("the right operand is not one matrix")
     if match.root.output.type != y.type:

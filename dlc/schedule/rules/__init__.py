@@ -36,9 +36,9 @@ from dlc.schedule.rules import (
     transform,
     window,
 )
-from dlc.schedule.rules.contraction import are_pairs
+from dlc.schedule.rules.contraction import added_at_once
 from dlc.schedule.rules.gpu_finish import bind_rest
-from dlc.schedule.rules.prepare import finish, inline_moves, split_digits
+from dlc.schedule.rules.prepare import finish, gathers_rows, inline_moves, split_digits
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import refuse_giant
 from dlc.te.expr import Load
@@ -155,12 +155,12 @@ def prepare(trace: Trace, target: Target) -> None:
         if any(s.is_reduction for s in stages(trace.func)) and rule_for(trace.func, target) is None:
             split_digits(trace, single=True)  # groups of several blocks of columns
         return
-    of_pairs = matrix.operands(trace.func, are_pairs)
-    kept = matrix.operands(trace.func) | of_pairs | transform.kept(trace.func)
+    at_once = matrix.operands(trace.func, lambda s: added_at_once(s) is not None)
+    kept = matrix.operands(trace.func) | at_once | transform.kept(trace.func)
     inline_moves(trace, kept, keep_operands=True)
-    for name in of_pairs:  # vectors read rows wherever they are: what is bf16 already is not copied
+    for name in at_once:  # vectors read rows wherever they are: those that are ready are not copied
         made = [s for s in stages(trace.func) if s.buffer == name]
-        if len(made) == 1 and isinstance(made[0].value, Load):
+        if len(made) == 1 and isinstance(made[0].value, Load) and not gathers_rows(made[0]):
             trace.do("compute_inline", name)
     split_digits(trace, kept)
     if all(rule.match(trace.func, target) is None for rule in (attend, contract)):

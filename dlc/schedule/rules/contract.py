@@ -110,7 +110,7 @@ class _Tiling:
 
     def run(self) -> None:
         found = self.found
-        if found.pairs:
+        if found.at_once is DOT_2XBF16_F32:
             self._round_rows()
         around = self._columns_outside()
         tops = cut_tiles(self.trace, found, self.target, self.knobs, columns_outside=around)
@@ -203,11 +203,11 @@ class _Tiling:
         tile = self._tile_loops(leaf)
         trace.do("decompose_reduction", total, trace.stage(total).names[0])
         inner = [f.var for f in trace.stage(total).inner]
-        half = [inner.pop()] if self.found.pairs else []
+        each = [inner.pop()] if self.found.at_once else []
         inner = trace.turn(inner, self.knobs.get("first_summand", 0))
         if trace.stage(total).names:  # none are left in a tile of one element
             names = self._tile_order(total)
-            trace.do("reorder", (*inner, *names, *half))
+            trace.do("reorder", (*inner, *names, *each))
             self._tile_sum(names)
             self._tile_sum([f"{n}_init" for n in names])
         part = total
@@ -222,8 +222,8 @@ class _Tiling:
             trace.tile_loop(name)
         trace.tile_loop(leaf.lane, lanes=True)
         trace.do("set_scope", part, "register")
-        if half:
-            trace.do("tensorize", half[0], DOT_2XBF16_F32.name)
+        if self.found.at_once:
+            trace.do("tensorize", each[0], self.found.at_once.name)
 
     def _round_rows(self) -> None:
         """Round the row operand to bf16 before all products, where it is not in memory as such."""
@@ -235,9 +235,9 @@ class _Tiling:
     def _chains(self, inner: Sequence[str]) -> tuple[int, ...]:
         """How many products are in one chain, and before that in the chains of those chains.
 
-        Those of bf16 are rounded by far more than their sum is.
+        Those of bf16 are rounded by far more than their sum is, and those of bytes are exact.
         """
-        if self.found.pairs:
+        if self.found.at_once:
             return ()
         if self.row_count == 1:
             return SUBTOTALS_OF_ROW

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.core.types import DType
+from dlc.schedule.instruction import DOT_2XBF16_F32, DOT_4XI8_I32, Instruction
 from dlc.schedule.loop import For, Func, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.planes import is_product
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads
-from dlc.te.types import is_const
 
 MIN_LENGTH = 64  # of sums along vectors
 MIN_USES = 4  # of a packed operand; below, sums along its contiguous dimension cost less
@@ -34,7 +34,7 @@ class Contraction:
     row_bytes: int | None = None  # size of the row operand, None where it is symbolic
     row_stride: int | None = None  # bytes from one row to the next, None where it is not known
     within: str | None = None  # the loop that holds all stages, where they are part of a nest
-    pairs: bool = False  # whether the innermost summands are pairs of bf16, side by side in both
+    at_once: Instruction | None = None  # adds the innermost summands, side by side in both
 
 
 def find_contraction(func: Func) -> Contraction | None:
@@ -99,7 +99,7 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
         _bytes(func, column),
         _bytes(func, row),
         _stride(func, row, along[0]) if along else None,
-        pairs=are_pairs(total),
+        at_once=added_at_once(total),
     )
 
 
@@ -114,28 +114,30 @@ def _beside_last(columns: list[str], position: Sequence[Expr]) -> tuple[str, ...
     return tuple(sorted(columns, key=lambda v: v in beside[-1:]))
 
 
-def are_pairs(total: Stage) -> bool:
-    """Whether the innermost summands are neighbours in both operands, two numbers of bf16 each.
+def added_at_once(total: Stage) -> Instruction | None:
+    """What adds the products of the innermost summands, neighbours in both operands, or None.
 
     Sums for tiles of a matrix engine are of another kind: their rows are brought together.
     """
-    if (
-        total.factors is None
-        or is_product(total)
-        or not total.inner
-        or not is_const(total.inner[-1].extent, 2)
-    ):
-        return False
-    half = total.inner[-1].var
-    return all(_is_pair(factor, half) for factor in total.factors)
+    if total.factors is None or is_product(total) or not total.inner:
+        return None
+    each = total.inner[-1]
+    for instruction in (DOT_2XBF16_F32, DOT_4XI8_I32):
+        *operands, sums = (p.type for p in instruction.func.params)
+        if each.extent == operands[0].shape[0] and all(
+            _is_neighbour(factor, each.var, operand.dtype, sums.dtype)
+            for factor, operand in zip(total.factors, operands, strict=True)
+        ):
+            return instruction
+    return None
 
 
-def _is_pair(factor: Expr, half: str) -> bool:
+def _is_neighbour(factor: Expr, each: str, dtype: DType, wide: DType) -> bool:
     match factor:
-        case Cast(DType.F32, Load(_, (*outer, last), DType.BF16)):
+        case Cast(to, Load(_, (*outer, last), kind)) if kind is dtype and to is wide:
             steps = coefficients(last)
-            beside = steps is not None and steps.get(half) == 1
-            return beside and not any(half in free_vars(i) for i in outer)
+            beside = steps is not None and steps.get(each) == 1
+            return beside and not any(each in free_vars(i) for i in outer)
         case _:
             return False
 

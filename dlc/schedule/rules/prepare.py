@@ -76,7 +76,7 @@ def _is_operand(func: Func, made: Stage) -> bool:
         for factor in stage.factors or ():
             if isinstance(factor, Load) and factor.buffer == made.buffer and made.loops:
                 lanes = tuple(map(Var, stage.names[-1:]))  # none, where the result is a scalar
-                gathers = lanes and factor.index[-1:] == lanes and _gathers(made)
+                gathers = lanes and factor.index[-1:] == lanes and gathers_rows(made)
                 return bool(gathers) or not isinstance(made.value, Load | Const)
     return False
 
@@ -96,7 +96,7 @@ def _is_read_once(func: Func, made: Stage) -> bool:
     return len(places) == 1 and size * readers(func, made.buffer) <= MAX_COPIES
 
 
-def _gathers(made: Stage) -> bool:
+def gathers_rows(made: Stage) -> bool:
     """Whether a stage moves elements that lie apart into rows."""
     if not isinstance(made.value, Load) or not made.value.index:
         return False

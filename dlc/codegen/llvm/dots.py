@@ -1,0 +1,75 @@
+"""Products of neighbours, which fill 32 bits, in the lanes of a vector, added to 32-bit sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlc.codegen.llvm.ir import Builder, Val, lane_constants, poison
+from dlc.codegen.llvm.memory import Memory
+from dlc.te.expr import Expr
+
+WIDTHS = (4, 8, 16)  # lanes that there is an instruction for
+
+Operand = tuple[str, tuple[Expr, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """An instruction that adds products of neighbours.
+
+    `name` is that of LLVM's function but for the bits of a vector; `elem` is the type of an operand
+    there, `each` of which are a lane, and `sums` the type of a sum.
+    """
+
+    name: str
+    elem: str
+    each: int
+    sums: str
+
+    def __call__(self, memory: Memory, operands: tuple[Operand, ...]) -> None:
+        """Add the products of two operands to a sum, in each lane that runs.
+
+        Lanes up to the next width that there is are computed and left out.
+        """
+        a, b, (total, index) = operands
+        builder, lanes = memory.builder, max(1, memory.indices.lanes)
+        width = next(w for w in WIDTHS if w >= lanes)
+        words = [_wide(builder, memory.load_word(*operand), width) for operand in (a, b)]
+        sums = _wide(builder, memory.load(total, index), width)
+        name = f"{self.name}.{width * 32}"
+        kind = f"<{self.each * width} x {self.elem}>"
+        builder.declarations.use(name, sums.type, f"{sums.type}, {kind}, {kind}")
+        if self.elem != "i32":
+            words = [
+                builder.op(f"bitcast {w} to {kind}", self.elem, self.each * width) for w in words
+            ]
+        x, y = words
+        found = builder.op(f"call {sums.type} @{name}({sums}, {x}, {y})", self.sums, width)
+        memory.store(total, index, _narrow(builder, found, memory.indices.lanes))
+
+
+DOT_PAIRS = Dot("llvm.x86.avx512bf16.dpbf16ps", "bfloat", 2, "float")
+DOT_QUADS = Dot("llvm.x86.avx512.vpdpbusd", "i32", 1, "i32")
+
+
+def _wide(builder: Builder, value: Val, width: int) -> Val:
+    """A value in the first lanes of a vector; a scalar is in all of them."""
+    if value.lanes == width:
+        return value
+    if not value.lanes:
+        one = f"insertelement {poison(value.elem, width)}, {value}, i64 0"
+        first = builder.op(one, value.elem, width)
+        zeros = f"<{width} x i32> zeroinitializer"
+        return builder.op(f"shufflevector {first}, {first.type} poison, {zeros}", value.elem, width)
+    places = lane_constants([min(n, value.lanes - 1) for n in range(width)], "i32")
+    return builder.op(f"shufflevector {value}, {value.type} poison, {places}", value.elem, width)
+
+
+def _narrow(builder: Builder, value: Val, lanes: int) -> Val:
+    """The first lanes of a vector; an element for none."""
+    if lanes == value.lanes:
+        return value
+    if not lanes:
+        return builder.op(f"extractelement {value}, i64 0", value.elem)
+    places = lane_constants(list(range(lanes)), "i32")
+    return builder.op(f"shufflevector {value}, {value.type} poison, {places}", value.elem, lanes)

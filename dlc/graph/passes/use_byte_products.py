@@ -1,0 +1,221 @@
+"""Multiply bytes by constant whole numbers where vectors add four such products at once.
+
+Before:
+    def main(x: u8[8, 4]):
+        w: f32[1, 4, 2] = const(1, 2, 3, 4, -5, -6, 7, 8)
+        z: i32[()] = const(3)
+        a: i32[8, 4] = cast(x, to=i32)
+        b: i32[8, 4] = sub(a, z)
+        c: f32[8, 4] = cast(b, to=f32)
+        y: f32[8, 2] = matmul_packed(c, w, n=2)
+        return y
+
+After:
+    def main(x: u8[8, 4]):
+        w_quads: i8[1, 1, 2, 4] = const(1, 3, -5, 7, 2, 4, -6, 8)
+        w_zero: i32[1, 2] = const(18, 24)
+        y_1: i32[8, 2] = matmul_quads(x, w_quads, n=2)
+        y_2: i32[8, 2] = sub(y_1, w_zero)
+        y: f32[8, 2] = cast(y_2, to=f32)
+        return y
+
+Position: after pad_bytes, which leaves nothing but arithmetic between bytes and products, and after
+use_matrix_engine, whose tiles are faster still where there are any; before use_pair_products and
+use_winograd, which take what is left.
+
+The products are those of the bytes themselves. What is taken away from each is taken away from the
+sums at once: its product with the sum of a column. Left operands of the instruction are unsigned,
+so signed ones are moved up by 128 where they are made: before they are padded, or a part is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.graph.edit import GraphEditor
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.integers import (
+    MAX_BYTE,
+    byte_type,
+    integer_range,
+    magnitude,
+    moved_bytes,
+    type_range,
+)
+from dlc.graph.op import Array, Op
+from dlc.graph.ops.binary import Add, Mul, Sub
+from dlc.graph.ops.channels import PackChannels
+from dlc.graph.ops.conv_blocked import ConvBlocked
+from dlc.graph.ops.elementwise import Cast
+from dlc.graph.ops.matmul import MatMulPacked
+from dlc.graph.ops.quads import QUAD, ConvQuads, MatMulQuads, pack_quads
+from dlc.graph.ops.shape import Pad, Slice
+from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.te.expr import ONE
+from dlc.te.simplify import surely_divides
+from dlc.te.types import const_size
+
+_WIDENING = {(DType.I32, DType.I32), (DType.I32, DType.F32), (DType.F32, DType.F32)}
+_UP = 128  # from signed bytes to unsigned ones
+
+
+@graph_pass(
+    after=("choose_layouts", "pack_matmul_weights", "pad_bytes", "use_matrix_engine"), bodies=True
+)
+def use_byte_products(graph: Graph, context: PassContext) -> Graph:
+    """Replace products of bytes and constant bytes."""
+    if not context.has_byte_products:
+        return graph
+    editor = GraphEditor(graph)
+    packed: dict[Value, Value] = {}
+    moved: dict[tuple[Op, Value], Value] = {}
+    for node in graph.nodes:
+        op = _of_quads(node)
+        if op is None:
+            continue
+        x, w = node.inputs
+        found, array = _bytes_less(editor, x), editor.array(w)
+        if found is None or array is None or byte_type(array) is not DType.I8:
+            continue
+        if _largest(array) * (MAX_BYTE + found.largest) >= 2**31:
+            continue
+        if w not in packed:
+            packed[w] = editor.constant(pack_quads(array), DType.I8, f"{w.name}_quads")
+        if found.source.type.dtype is DType.I8:
+            source = _moved_up(editor, found.source, node, moved)
+            found = replace(found, source=source, less=found.less + _UP)
+        source = found.source
+        for move in found.moves:
+            if isinstance(move, Pad):
+                move = replace(move, value=move.value + found.less)
+            source = _once(editor, move, source, node, moved)
+        total = editor.call(op, source, packed[w], at=node)
+        total = _less(editor, total, found, _columns(op, array), node)
+        editor.update(replace(node, op=Cast(to=DType.F32), inputs=(total,)))
+        editor.discard((x,))
+    return editor.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """What a value is made of: bytes, less a number and perhaps a computed one, then moved."""
+
+    source: Value
+    less: int
+    computed: Value | None = None
+    most: int = 0  # the largest magnitude of what is computed
+    moves: tuple[Op, ...] = ()
+
+    @property
+    def largest(self) -> int:
+        """The largest magnitude of what is taken away."""
+        return abs(self.less) + self.most
+
+
+def _bytes_less(editor: GraphEditor, x: Value) -> _Bytes | None:
+    """What a value is made of; the zero of dynamically quantized bytes is computed."""
+    found, node = moved_bytes(editor, x), editor.producer(x)
+    if found is not None:
+        return _Bytes(*found) if found[0].type.shape == x.type.shape else None
+    if node is None or not isinstance(node.op, Cast | Sub | Slice | Pad | PackChannels):
+        return None
+    value = node.inputs[0]
+    kinds = value.type.dtype, x.type.dtype
+    inner = _bytes_less(editor, value) if kinds in _WIDENING else None
+    if inner is None or isinstance(node.op, Cast):
+        return inner
+    if isinstance(node.op, Pad) and not _stands_for(inner, node.op):
+        return None
+    if not isinstance(node.op, Sub):  # channels that only fill a block meet weights of 0
+        return replace(inner, moves=(*inner.moves, node.op))
+    computed = node.inputs[1]
+    limits = integer_range(editor, computed)
+    single = computed.type.elems == ONE and x.type.shape == value.type.shape
+    if limits is None or not single or inner.computed is not None or kinds[1] is not DType.I32:
+        return None
+    return replace(inner, computed=computed, most=magnitude(limits))
+
+
+def _stands_for(found: _Bytes, pad: Pad) -> bool:
+    """Whether there is a byte that stands for what is padded."""
+    fill, limits = pad.value + found.less, type_range(found.source.type.dtype) or (0, 0)
+    known = found.computed is None and pad.mode == "constant"
+    return known and fill == round(fill) and limits[0] <= fill <= limits[1]
+
+
+def _once(
+    editor: GraphEditor, move: Op, value: Value, at: Node, moved: dict[tuple[Op, Value], Value]
+) -> Value:
+    """A value moved; `moved` remembers those that were."""
+    if (move, value) not in moved:
+        moved[move, value] = editor.call(move, value, at=at)
+    return moved[move, value]
+
+
+def _less(editor: GraphEditor, total: Value, found: _Bytes, sums: Array, at: Node) -> Value:
+    """Sums of products without what was to be taken away from each byte.
+
+    Differences may wrap around on the way; the last one is in range.
+    """
+    if found.less:
+        taken = editor.constant(found.less * sums, DType.I32, f"{at.inputs[1].name}_zero")
+        total = editor.call(Sub(), total, taken, at=at)
+    if found.computed is not None:
+        weights = editor.constant(sums, DType.I32, f"{at.inputs[1].name}_sums")
+        taken = editor.call(Mul(), found.computed, weights, at=at)
+        total = editor.call(Sub(), total, taken, at=at)
+    return total
+
+
+def _of_quads(node: Node) -> Op | None:
+    """What a node would become, if its operator has a form on quads."""
+    op = node.op
+    if not isinstance(op, ConvBlocked | MatMulPacked) or node.output.type.dtype is not DType.F32:
+        return None
+    x, w = node.inputs
+    if not w.type.is_static:
+        return None
+    if isinstance(op, MatMulPacked):
+        fits = x.type.rank >= 2 and surely_divides(QUAD, x.type.shape[-1])
+        return MatMulQuads(n=op.n) if fits else None
+    if op.groups != 1 or op.sparse or op.turned or const_size(w.type.shape[-2]) % QUAD:
+        return None
+    return ConvQuads(stride=op.stride, dilation=op.dilation)
+
+
+def _largest(w: Array) -> int:
+    """The largest sum of the magnitudes of the weights of one result."""
+    summands = tuple(range(1, w.ndim - 1))
+    return int(np.abs(w.astype(np.int64)).sum(axis=summands).max(initial=0))
+
+
+def _columns(op: Op, w: Array) -> Array:
+    """The sums of the weights of each result, in the shape of the result without its rows."""
+    sums: Array = w.astype(np.int32).sum(axis=tuple(range(1, w.ndim - 1)), dtype=np.int32)
+    rows = len(op.stride) if isinstance(op, ConvQuads) else 0
+    if isinstance(op, MatMulQuads):
+        return np.reshape(sums, (1, -1))[:, : const_size(op.n)]
+    return np.reshape(sums, (1, len(sums), *(1,) * rows, -1))
+
+
+def _moved_up(
+    editor: GraphEditor, source: Value, at: Node, moved: dict[tuple[Op, Value], Value]
+) -> Value:
+    """Signed bytes as unsigned ones."""
+    node = editor.producer(source)
+    op = None if node is None else node.op
+    if isinstance(op, Pad) and op.mode == "constant":
+        op = replace(op, value=op.value + _UP)
+    elif not isinstance(op, Slice):
+        op = None
+    if node is not None and op is not None:
+        return _once(editor, op, _moved_up(editor, node.inputs[0], at, moved), at, moved)
+    same = Cast(to=DType.U8)  # which wraps around, and so does the sum
+    if (same, source) not in moved:
+        up = editor.constant(np.array(_UP, np.uint8), DType.U8, "up")
+        wrapped = editor.call(same, source, at=at)
+        moved[same, source] = editor.call(Add(), wrapped, up, at=at)
+    return moved[same, source]

@@ -1,0 +1,214 @@
+"""Products of four bytes in vectors: scheduled kernels against the operators' references."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.codegen.llvm.compile import compile_ir
+from dlc.codegen.llvm.emit import emit_func
+from dlc.core.types import DType
+from dlc.graph.ops.quads import ConvQuads, MatMulQuads, pack_quads, unpack_quads
+from dlc.graph.ops.shape import Transpose
+from dlc.schedule.instruction import DOT_4XI8_I32
+from dlc.schedule.loop import allocs
+from dlc.schedule.lower import lower_tensors
+from dlc.schedule.pipeline import optimize
+from dlc.schedule.rules import contract, schedule_func
+from dlc.te.expr import Var, cast, index
+from dlc.te.tensor import compute, elementwise, placeholder, reduce_sum
+from dlc.te.types import TensorType
+from tests.codegen.jit import AVX2, NATIVE, Kernel, check
+
+QUADS = replace(NATIVE, features=NATIVE.features | {"avx512f", "avx512vl", "avx512vnni"})
+NARROW = replace(AVX2, features=AVX2.features | {"avxvnni"})
+HAS_QUADS = "avx512vnni" in NATIVE.features
+needs_quads = pytest.mark.skipif(not HAS_QUADS, reason="this machine has no products of bytes")
+
+
+def bytes_of(seed, *shape):
+    """All of them, and often the largest."""
+    return (
+        np.maximum(np.random.default_rng(seed).integers(-64, 320, shape), 0)
+        .clip(0, 255)
+        .astype("u1")
+    )
+
+
+def weights(seed, *shape):
+    return np.random.default_rng(seed).integers(-200, 200, shape).clip(-128, 127).astype(np.float32)
+
+
+def conv(x, w, **attributes):
+    """A convolution of x [n, cb, *spatial, c] by weights [ob, cb, *kernel, c, oc]."""
+    return ConvQuads(**attributes), [x, pack_quads(w)]
+
+
+def matmul(x, w, n):
+    """The product of x [..., k] with panels [p, k, nr]."""
+    return MatMulQuads(n=n), [x, pack_quads(w)]
+
+
+CASES = {
+    "image": conv(bytes_of(0, 1, 3, 9, 7, 16), weights(1, 5, 3, 3, 3, 16, 16)),
+    "batch": conv(bytes_of(0, 2, 2, 7, 11, 16), weights(1, 3, 2, 1, 1, 16, 16)),
+    "strided": conv(bytes_of(0, 1, 2, 10, 13, 16), weights(1, 2, 2, 3, 2, 16, 16), stride=(2, 3)),
+    "dilated": conv(bytes_of(0, 1, 2, 9, 9, 16), weights(1, 2, 2, 3, 2, 16, 16), dilation=(2, 3)),
+    "line": conv(bytes_of(0, 1, 2, 40, 8), weights(1, 3, 2, 3, 8, 8), stride=(1,), dilation=(1,)),
+    "rows": matmul(bytes_of(0, 2, 37, 64), weights(1, 5, 64, 16), 80),
+    "a_row": matmul(bytes_of(0, 1, 96), weights(1, 9, 96, 16), 144),
+    "deep": matmul(bytes_of(0, 3, 4096), weights(1, 2, 4096, 16), 32),
+    "a_tail_of_lanes": matmul(bytes_of(0, 5, 36), weights(1, 3, 36, 16), 45),
+    "one_quad": matmul(bytes_of(0, 7, 4), weights(1, 2, 4, 16), 32),
+    "two_quads": matmul(bytes_of(0, 7, 8), weights(1, 2, 8, 16), 32),
+    "few_lanes": matmul(bytes_of(0, 5, 32), weights(1, 1, 32, 3), 3),
+    "one_column": matmul(bytes_of(0, 9, 32), weights(1, 1, 32, 1), 1),
+    "wide_panels": matmul(bytes_of(0, 19, 48), weights(1, 2, 48, 32), 50),
+}
+
+
+def lowered(op, arrays, epilogue=None):
+    inputs = tuple(
+        placeholder(name, TensorType(a.shape, dtype))
+        for name, a, dtype in zip("xw", arrays, (DType.U8, DType.I8), strict=True)
+    )
+    result = op.compute(*inputs)
+    if epilogue is not None:
+        result = elementwise("done", epilogue, result)
+    return lower_tensors("product", (), inputs, (result,))
+
+
+def fast(func, target=QUADS, **knobs):
+    return optimize(func, target, schedule_func(func, target, knobs).steps)
+
+
+def run(op, arrays, epilogue=None, **knobs):
+    kernel = Kernel(fast(lowered(op, arrays, epilogue), **knobs))
+    assert "vpdpbusd" in kernel.ir
+    return kernel({}, dict(zip("xw", arrays, strict=True)))["out"]
+
+
+def test_packing_keeps_every_weight():
+    w = weights(3, 2, 8, 5)
+    assert pack_quads(w).shape == (2, 2, 5, 4)
+    np.testing.assert_array_equal(unpack_quads(pack_quads(w)), w)
+
+
+@needs_quads
+@pytest.mark.parametrize("name", [name for name in CASES if name != "one_column"])
+def test_sums_are_exact(name):
+    op, arrays = CASES[name]
+    np.testing.assert_array_equal(run(op, arrays), op.reference(*arrays))
+
+
+INTERPRETED = {
+    "image": conv(bytes_of(0, 1, 1, 3, 4, 16), weights(1, 2, 1, 2, 2, 16, 16)),
+    "rows": matmul(bytes_of(0, 3, 16), weights(1, 2, 16, 16), 21),
+    "one_column": matmul(bytes_of(0, 5, 16), weights(1, 1, 16, 1), 1),
+}
+
+
+@pytest.mark.parametrize("target", [NATIVE, AVX2], ids=["native", "avx2"])
+@pytest.mark.parametrize("name", INTERPRETED)
+def test_any_target_and_the_interpreter_compute_the_same(name, target):
+    op, arrays = INTERPRETED[name]
+    func = fast(lowered(op, arrays), target)
+    check(func, target=target, arrays=dict(zip("xw", arrays, strict=True)), rtol=0)
+
+
+@needs_quads
+@pytest.mark.parametrize("knobs", [
+    {"rows": 3, "columns": 2, "steps": 1}, {"columns_outer": 1, "first_summand": 1, "steps": 4},
+    {"rows": 5, "columns": 1, "high": 2, "first_summand": 2}, {"ahead": 1024, "rows": 28},
+])  # fmt: skip
+def test_any_tiles_give_the_same(knobs):
+    for name in ("image", "rows"):
+        op, arrays = CASES[name]
+        found = run(op, arrays, lambda v: cast(DType.F32, v) + 0.5, **knobs)
+        np.testing.assert_array_equal(found, op.reference(*arrays).astype(np.float32) + 0.5)
+
+
+@pytest.mark.parametrize(("target", "bits"), [(QUADS, 512), (NARROW, 256)], ids=["512", "256"])
+def test_the_sums_of_a_tile_stay_in_registers(target, bits):
+    """Also on a machine that cannot run them: the steps of a sum touch no other memory."""
+    op, arrays = CASES["line" if bits == 256 else "image"]
+    func = fast(lowered(op, arrays), target)
+    assert 'invoke("dot_4xi8_i32"' in str(func)
+    sums = [a for name, a in allocs(func.body).items() if name.startswith("conv_quads")]
+    assert {a.scope.value for a in sums} == {"register"}
+    text = emit_func(func, target)
+    assert f"vpdpbusd.{bits}" in text
+    assert "mul <" not in text
+
+
+@needs_quads
+def test_sizes_may_be_open():
+    op, (dense, w) = CASES["rows"]
+    sizes = (Var("batch"), Var("rows"), index(64))
+    inputs = (placeholder("x", TensorType(sizes, DType.U8)),
+              placeholder("w", TensorType(w.shape, DType.I8)))  # fmt: skip
+    func = lower_tensors("product", ("batch", "rows"), inputs, (op.compute(*inputs),))
+    kernel = Kernel(fast(func))
+    assert "vpdpbusd" in kernel.ir
+    for batch, rows in ((2, 37), (1, 14), (2, 1), (1, 0), (0, 5)):
+        x = np.ascontiguousarray(dense[:batch, :rows])
+        found = kernel({"batch": batch, "rows": rows}, {"x": x, "w": w})["out"]
+        np.testing.assert_array_equal(found, op.reference(x, w))
+
+
+@needs_quads
+def test_an_image_may_be_of_an_open_size():
+    op, (dense, w) = CASES["strided"]
+    sizes = (index(1), index(2), Var("high"), Var("wide"), index(16))
+    inputs = (placeholder("x", TensorType(sizes, DType.U8)),
+              placeholder("w", TensorType(w.shape, DType.I8)))  # fmt: skip
+    func = lower_tensors("product", ("high", "wide"), inputs, (op.compute(*inputs),))
+    kernel = Kernel(fast(func))
+    assert "vpdpbusd" in kernel.ir
+    for high, wide in ((10, 13), (3, 2), (5, 8)):
+        x = np.ascontiguousarray(dense[:, :, :high, :wide])
+        found = kernel({"high": high, "wide": wide}, {"x": x, "w": w})["out"]
+        np.testing.assert_array_equal(found, op.reference(x, w))
+
+
+@pytest.mark.parametrize("target", [QUADS, NARROW], ids=["512", "256"])
+@pytest.mark.parametrize("name", ["rows", "a_tail_of_lanes", "few_lanes", "line"])
+def test_there_is_an_instruction_for_every_width(name, target):
+    """Also on a machine that cannot run them. LLVM ends a process where it can select none."""
+    op, arrays = CASES[name]
+    assert compile_ir(emit_func(fast(lowered(op, arrays), target), target), target, passes=False)
+
+
+@needs_quads
+def test_rows_that_are_transposed_are_brought_together():
+    x, w = bytes_of(0, 48, 7), weights(1, 2, 48, 16)
+    op, (_, packed) = matmul(x, w, 32)
+    inputs = (placeholder("x", TensorType(x.shape, DType.U8)),
+              placeholder("w", TensorType(packed.shape, DType.I8)))  # fmt: skip
+    turned = Transpose(perm=(1, 0)).compute(inputs[0])
+    func = lower_tensors("product", (), inputs, (op.compute(turned, inputs[1]),))
+    kernel = Kernel(fast(func))
+    assert "vpdpbusd" in kernel.ir
+    found = kernel({}, {"x": x, "w": packed})["out"]
+    np.testing.assert_array_equal(found, op.reference(np.ascontiguousarray(x.T), packed))
+
+
+def test_sums_of_other_neighbours_are_no_quads():
+    """The left bytes are unsigned, the right ones signed, and their sums i32."""
+    text = lowered(*CASES["rows"])
+    assert contract.match(text, QUADS).at_once is DOT_4XI8_I32
+    signed = (placeholder("x", TensorType((5, 8), DType.I8)),
+              placeholder("w", TensorType((1, 2, 16, 4), DType.U8)))  # fmt: skip
+
+    def term(i, j, q, e):
+        x, w = signed[0][(i, q * 4 + e)], signed[1][(0, q, j, e)]
+        return cast(DType.I32, x) * cast(DType.I32, w)
+
+    def element(i, j):
+        return reduce_sum((index(2), index(4)), lambda q, e: term(i, j, q, e))
+
+    product = compute("product", (index(5), index(16)), element, inputs=signed)
+    func = lower_tensors("product", (), signed, (product,))
+    assert contract.match(func, QUADS).at_once is None

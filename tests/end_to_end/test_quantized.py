@@ -1,0 +1,178 @@
+"""Quantized models from ONNX to kernels of bytes, beside onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+import dlc
+from dlc.core.target_parse import parse_target
+from dlc.lowering import lower_model
+
+VNNI = parse_target("llvm -mcpu=icelake-server")
+KINDS = {"u8": (np.uint8, TensorProto.UINT8), "i8": (np.int8, TensorProto.INT8)}
+Node = tuple[str, list[str], list[str], dict[str, object]]
+
+
+def model(
+    nodes: list[Node],
+    constants: dict[str, np.ndarray],
+    shape: tuple[int | str, ...],
+    kind: int = TensorProto.FLOAT,
+) -> ModelProto:
+    """A model of `x`, whose results are those of the last node."""
+    made = [helper.make_node(op, ins, outs, **attributes) for op, ins, outs, attributes in nodes]
+    graph = helper.make_graph(
+        made,
+        "quantized",
+        [helper.make_tensor_value_info("x", kind, shape)],
+        [helper.make_tensor_value_info(name, 0, None) for name in nodes[-1][2]],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    for out in graph.output:
+        out.ClearField("type")
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def weights(*shape: int, most: int = 127) -> np.ndarray:
+    return np.random.default_rng(1).integers(-most, most + 1, shape).astype(np.int8)
+
+
+def image(kind: str, zero: int) -> ModelProto:
+    """Two convolutions of one quantized image, 3 x 3 with pads and 1 x 1, added and quantized.
+
+    Its channels do not fill their blocks.
+    """
+    dtype = KINDS[kind][0]
+    constants = {
+        "s": np.float32(0.02), "z": dtype(zero), "ws": np.full(32, 0.01, np.float32),
+        "wz": np.zeros(32, np.int8), "w": weights(32, 20, 3, 3), "v": weights(32, 20, 1, 1),
+        "s2": np.float32(0.5), "b": np.linspace(-3, 3, 32, dtype=np.float32),
+    }  # fmt: skip
+    return model([
+        ("QuantizeLinear", ["x", "s", "z"], ["q"], {}),
+        ("DequantizeLinear", ["q", "s", "z"], ["f"], {}),
+        ("DequantizeLinear", ["w", "ws", "wz"], ["wf"], {"axis": 0}),
+        ("DequantizeLinear", ["v", "ws", "wz"], ["vf"], {"axis": 0}),
+        ("Conv", ["f", "wf", "b"], ["c"], {"pads": [1, 1, 1, 1]}),
+        ("Conv", ["f", "vf"], ["d"], {}),
+        ("Add", ["c", "d"], ["e"], {}),
+        ("QuantizeLinear", ["e", "s2", "z"], ["q2"], {}),
+        ("DequantizeLinear", ["q2", "s2", "z"], ["y"], {}),
+    ], constants, (1, 20, 11, 13))  # fmt: skip
+
+
+def products(kind: str, zero: int) -> ModelProto:
+    """A deep product of integers, whose sums exceed what float32 holds exactly."""
+    dtype, code = KINDS[kind]
+    constants = {"z": dtype(zero), "w": weights(3072, 40)}
+    nodes: list[Node] = [("MatMulInteger", ["x", "w", "z"], ["y"], {})]
+    return model(nodes, constants, ("rows", 3072), code)
+
+
+def dynamic(kind: str, zero: int) -> ModelProto:
+    """A product whose left operand is quantized by its own range."""
+    constants = {"w": weights(64, 40), "wz": np.int8(0), "ws": np.float32(0.01)}
+    return model([
+        ("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], {}),
+        ("MatMulInteger", ["q", "w", "z", "wz"], ["i"], {}),
+        ("Cast", ["i"], ["f"], {"to": TensorProto.FLOAT}),
+        ("Mul", ["s", "ws"], ["both"], {}),
+        ("Mul", ["f", "both"], ["y"], {}),
+    ], constants, (2, 9, 64))  # fmt: skip
+
+
+def operators(kind: str, zero: int) -> ModelProto:
+    """A convolution of the older form, on integers."""
+    dtype, code = KINDS[kind]
+    constants = {
+        "xs": np.float32(0.02), "z": dtype(zero), "w": weights(32, 16, 3, 3),
+        "ws": np.float32(0.01), "wz": np.int8(0), "ys": np.float32(0.7),
+        "b": np.arange(32, dtype=np.int32) * 100,
+    }  # fmt: skip
+    inputs = ["x", "xs", "z", "w", "ws", "wz", "ys", "z", "b"]
+    nodes: list[Node] = [("QLinearConv", inputs, ["y"], {"pads": [1, 1, 1, 1]})]
+    return model(nodes, constants, (1, 16, 11, 13), code)
+
+
+Make = Callable[[str, int], ModelProto]
+CASES: dict[str, tuple[Make, str, int, int]] = {  # maker, type, zero, products of bytes
+    "image_u8": (image, "u8", 100, 2),
+    "image_of_relu": (image, "u8", 0, 2),
+    "image_i8": (image, "i8", -128, 2),
+    "image_symmetric": (image, "i8", 0, 2),
+    "products_u8": (products, "u8", 90, 3),  # cut twice for float32, which a sum passes through
+    "products_i8": (products, "i8", -5, 2),
+    "dynamic": (dynamic, "u8", 0, 1),
+    "operators_u8": (operators, "u8", 100, 1),
+    "operators_i8": (operators, "i8", 3, 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_of_bytes_are_found(name: str) -> None:
+    make, kind, zero, count = CASES[name]
+    kernels = lower_model(make(kind, zero), VNNI).program.kernels
+    assert sum("quads" in k.name for k in kernels) == count, [k.name for k in kernels]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_onnxruntime(name: str) -> None:
+    make, kind, zero, _ = CASES[name]
+    made = make(kind, zero)
+    rng = np.random.default_rng(0)
+    (given,) = made.graph.input
+    shape = [d.dim_value or 5 for d in given.type.tensor_type.shape.dim]
+    if given.type.tensor_type.elem_type == TensorProto.FLOAT:
+        x = rng.standard_normal(shape).astype(np.float32)
+    else:
+        limits = np.iinfo(KINDS[kind][0])
+        x = rng.integers(limits.min, limits.max + 1, shape).astype(limits.dtype)
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    (wanted,) = session.run(None, {"x": x})
+    (found,) = dlc.compile(made, "native").run({"x": x}).values()
+    assert found.dtype == wanted.dtype
+    if name.startswith("products"):
+        np.testing.assert_array_equal(found, wanted)
+    elif name.startswith("dynamic"):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    else:  # a tie may be rounded to either side: one step of the last quantization
+        step = 0.5 if wanted.dtype == np.float32 else 1
+        far = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
+        assert far.max() <= step * 1.001
+        assert (far > 0).mean() < 0.01
+
+
+def chain(kind: str, zero: int) -> ModelProto:
+    """A convolution behind another one."""
+    dtype = KINDS[kind][0]
+    constants = {
+        "s": np.float32(0.02), "z": dtype(zero), "ws": np.float32(0.01), "wz": np.int8(0),
+        "w": weights(32, 16, 3, 3), "v": weights(16, 32, 3, 3),
+    }  # fmt: skip
+    pads = {"pads": [1, 1, 1, 1]}
+    return model([
+        ("QuantizeLinear", ["x", "s", "z"], ["q"], {}),
+        ("DequantizeLinear", ["q", "s", "z"], ["f"], {}),
+        ("DequantizeLinear", ["w", "ws", "wz"], ["wf"], {}),
+        ("DequantizeLinear", ["v", "ws", "wz"], ["vf"], {}),
+        ("Conv", ["f", "wf"], ["c"], pads),
+        ("Relu", ["c"], ["r"], {}),
+        ("QuantizeLinear", ["r", "s", "z"], ["q2"], {}),
+        ("DequantizeLinear", ["q2", "s", "z"], ["f2"], {}),
+        ("Conv", ["f2", "vf"], ["y"], pads),
+    ], constants, (1, 16, 11, 13))  # fmt: skip
+
+
+def test_signed_bytes_are_stored_unsigned_where_they_are_made() -> None:
+    """It takes no kernel more than unsigned ones do."""
+    signed, unsigned = (
+        [k.name for k in lower_model(chain(*given), VNNI).program.kernels]
+        for given in (("i8", -128), ("u8", 100))
+    )
+    assert len(signed) == len(unsigned), (signed, unsigned)
+    assert sum("quads" in name for name in signed) == 2
