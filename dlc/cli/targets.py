@@ -56,13 +56,14 @@ def _data(target: Target) -> dict[str, object]:
 
 def _explain(target: Target) -> None:
     console = stdout()
+    halves = ", in two halves" if target.multiply_adds == 1 else ""
     facts = {} if target.gpu is None else {"GPUs": ", ".join(target.gpu.archs)}
     facts |= {
         "triple": target.triple,
         "cpu": target.cpu,
         "features": ", ".join(sorted(target.features)) or "-",
         "threads": str(target.cores),
-        "vectors": f"{target.vector_bits} bits, {target.vector_registers} registers",
+        "vectors": f"{target.vector_bits} bits, {target.vector_registers} registers{halves}",
         "L1, L2": f"{show_bytes(target.l1_bytes)}, {show_bytes(target.l2_bytes)}",
     }
     rows = table("", " ", left=("", " "))

@@ -107,12 +107,16 @@ KERNEL_NAMES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """One CPU model: its features and the sizes of its first two data caches."""
+    """One CPU model: its features and the sizes of its first two data caches.
+
+    `in_halves`: whether it works on vectors of 512 bits in two halves.
+    """
 
     arch: str
     features: frozenset[str]
     l1_bytes: int
     l2_bytes: int
+    in_halves: bool = False
 
 
 _KIB = 1024
@@ -139,8 +143,8 @@ _ARM8_2 = frozenset({"neon", "lse", "rdm", "dotprod", "fullfp16"})
 _ARM_V1 = _ARM8_2 | {"fp16fml", "bf16", "i8mm", "sve"}
 
 
-def _x86(features: frozenset[str], l1_kib: int, l2_kib: int) -> Cpu:
-    return Cpu("x86_64", features, l1_kib * _KIB, l2_kib * _KIB)
+def _x86(features: frozenset[str], l1_kib: int, l2_kib: int, *, in_halves: bool = False) -> Cpu:
+    return Cpu("x86_64", features, l1_kib * _KIB, l2_kib * _KIB, in_halves)
 
 
 def _arm(features: frozenset[str], l1_kib: int, l2_kib: int) -> Cpu:
@@ -169,7 +173,7 @@ CPUS: Mapping[str, Cpu] = {
     "znver1": _x86(_V3, 32, 512),
     "znver2": _x86(_V3, 32, 512),
     "znver3": _x86(_V3, 32, 512),
-    "znver4": _x86(_ICELAKE | {"avx512bf16"}, 32, 1024),
+    "znver4": _x86(_ICELAKE | {"avx512bf16"}, 32, 1024, in_halves=True),
     "znver5": _x86(_ICELAKE | {"avx512bf16", "avxvnni"}, 48, 1024),
     "generic": _arm(BASELINE["aarch64"], 32, 256),
     "cortex-a53": _arm(BASELINE["aarch64"], 8, 128),
@@ -180,6 +184,10 @@ CPUS: Mapping[str, Cpu] = {
     "neoverse-v1": _arm(_ARM_V1, 64, 1024),
     "neoverse-v2": _arm(_ARM_V1 | {"sve2"}, 64, 1024),
 }
+
+# Vendors, and families of theirs whose cores work on vectors of 512 bits in two halves: Zen 4.
+# Source: AMD Software Optimization Guide for family 19h, models 10h and up, section 2.11.
+IN_HALVES = {("AuthenticAMD", "25")}
 
 GENERIC: Mapping[str, str] = {"x86_64": "x86-64", "aarch64": "generic"}
 

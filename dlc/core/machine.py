@@ -10,7 +10,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlc.core.cpus import BASELINE, IMPLIES, KERNEL_NAMES, with_implied
+from dlc.core.cpus import BASELINE, IMPLIES, IN_HALVES, KERNEL_NAMES, with_implied
 
 _ROOT = Path("/")
 _ARCH_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -25,13 +25,17 @@ class Machine:
     cores: int
     l1_bytes: int | None
     l2_bytes: int | None
+    in_halves: bool = False
+    """Whether it works on vectors of 512 bits in two halves, if it has any."""
 
 
 def read_machine(root: Path = _ROOT) -> Machine:
     """Describe this machine."""
     arch = host_arch()
     l1, l2 = _cache_bytes(root, 1), _cache_bytes(root, 2)
-    return Machine(arch, _features(root, arch), usable_cores(root), l1, l2)
+    features = _features(root, arch)
+    in_halves = "avx512f" in features and _family(root) in IN_HALVES
+    return Machine(arch, features, usable_cores(root), l1, l2, in_halves)
 
 
 def host_arch() -> str:
@@ -55,13 +59,24 @@ def usable_cores(root: Path = _ROOT) -> int:
 def _features(root: Path, arch: str) -> frozenset[str]:
     """Listed features of the first CPU; one whose prerequisites are missing does not count."""
     known, names = IMPLIES.get(arch, {}), KERNEL_NAMES.get(arch, {})
-    found = set(BASELINE.get(arch, frozenset()))
-    for line in _read(root / "proc/cpuinfo").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("flags", "Features"):
-            found |= {names.get(flag, flag) for flag in value.split()} & set(known)
-            break
+    about = _first_cpu(root)
+    flags = about.get("flags", about.get("Features", "")).split()
+    listed = {names.get(flag, flag) for flag in flags} & set(known)
+    found = listed | BASELINE.get(arch, frozenset())
     return frozenset(f for f in found if with_implied(arch, f) <= found)
+
+
+def _family(root: Path) -> tuple[str, str]:
+    """Vendor and family of the first CPU, "" where the kernel does not tell."""
+    about = _first_cpu(root)
+    return about.get("vendor_id", ""), about.get("cpu family", "")
+
+
+def _first_cpu(root: Path) -> dict[str, str]:
+    """What the kernel lists of the first CPU."""
+    about, _, _ = _read(root / "proc/cpuinfo").partition("\n\n")
+    lines = (line.partition(":") for line in about.splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
 
 
 def _cache_bytes(root: Path, level: int) -> int | None:

@@ -34,6 +34,7 @@ class Target:
     thread_operations: int = 4096
     """Vector instructions that threads must share at least: waking and awaiting the other threads
     takes 0.3 to 0.8 us on a quiet machine, and one thread is done with these in 1 to 2 us."""
+    in_halves: bool = False  # whether it works on vectors of 512 bits in two halves
     gpu: Gpu | None = None  # of backend "cuda"; everything above is then about its host
 
     @property
@@ -54,6 +55,11 @@ class Target:
     def vector_registers(self) -> int:
         """Number of vector registers."""
         return 32 if "avx512f" in self.features or self.arch == "aarch64" else 16
+
+    @property
+    def multiply_adds(self) -> int:
+        """How many multiply-adds of its widest vectors start in a cycle, beside two loads."""
+        return 1 if self.in_halves and self.vector_bits == 512 else 2
 
     @property
     def adds_byte_products(self) -> bool:

@@ -14,7 +14,8 @@ def target_to_json(target: Target) -> dict[str, object]:
     """A target as data. LLVM's name of the CPU is left out: it changes no schedule."""
     data = asdict(target) | {"features": sorted(target.features)}
     del data["cpu"]
-    return data if target.gpu else {k: v for k, v in data.items() if k != "gpu"}
+    unsaid = {"gpu": None, "in_halves": False}  # facts that older records do not tell
+    return {k: v for k, v in data.items() if k not in unsaid or v != unsaid[k]}
 
 
 def target_from_json(data: Mapping[str, Any]) -> Target:

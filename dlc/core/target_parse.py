@@ -62,6 +62,7 @@ def parse_target(text: str) -> Target:
         cores=_cores(spec) or target.cores,
         l1_bytes=target.l1_bytes,
         l2_bytes=target.l2_bytes,
+        in_halves=target.in_halves,
     )
 
 
@@ -122,14 +123,15 @@ def _of_cpu(spec: _Text, arch: str, abi: str, machine: Machine | None) -> Target
         fallback = CPUS[GENERIC[arch]]
         l1 = machine.l1_bytes or fallback.l1_bytes
         l2 = machine.l2_bytes or fallback.l2_bytes
-        features = machine.features
-        return Target("llvm", triple, GENERIC[arch], features, machine.cores, l1, l2)
+        name, features, cores = GENERIC[arch], machine.features, machine.cores
+        return Target("llvm", triple, name, features, cores, l1, l2, in_halves=machine.in_halves)
     cpu = CPUS.get(name)
     if cpu is None or cpu.arch != arch:
         there = [other for other, row in CPUS.items() if row.arch == arch]
         raise spec.error(f"there is no {arch} CPU '{name}'", _suggest(name, there))
     cores = machine.cores if machine else read_machine().cores
-    return Target("llvm", triple, name, cpu.features, cores, cpu.l1_bytes, cpu.l2_bytes)
+    caches = cpu.l1_bytes, cpu.l2_bytes
+    return Target("llvm", triple, name, cpu.features, cores, *caches, in_halves=cpu.in_halves)
 
 
 def _apply_attributes(

@@ -21,6 +21,7 @@ from dlc.core.cpus import (
 )
 from dlc.core.errors import TargetError
 from dlc.core.machine import Machine, host_arch, read_machine, usable_cores
+from dlc.core.target_json import target_from_json, target_to_json
 from dlc.core.target_parse import parse_target
 
 SERVER = Machine("x86_64", CPUS["icelake-server"].features, 8, 48 * 1024, 1280 * 1024)
@@ -186,8 +187,8 @@ def test_gcc_agrees_about_the_features_of_a_cpu(name):
 CPUINFO = """\
 processor\t: 0
 model name\t: Some CPU
-flags\t\t: fpu pni ssse3 sse4_1 sse4_2 popcnt abm avx avx2 fma f16c bmi1 avx512f avx512_vnni \
-avx512vbmi amx_int8 hypervisor
+flags\t\t: fpu pni ssse3 sse4_1 sse4_2 popcnt abm avx avx2 fma f16c bmi1 avx512f avx512vl \
+avx512_vnni avx512vbmi amx_int8 hypervisor
 
 processor\t: 1
 flags\t\t: fpu
@@ -217,9 +218,37 @@ def test_features_caches_and_cores_are_read_from_the_kernel(tmp_path, monkeypatc
     # avx512vbmi needs avx512bw and amx-int8 needs amx-tile, which are not there.
     assert found.features == {
         "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "lzcnt", "bmi", "avx", "avx2", "fma",
-        "f16c", "avx512f", "avx512vnni",
+        "f16c", "avx512f", "avx512vl", "avx512vnni",
     }  # fmt: skip
     assert (found.l1_bytes, found.l2_bytes, found.cores) == (48 * 1024, 2048 * 1024, 3)
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 25\n", True),
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 26\n", False),
+        ("vendor_id\t: GenuineIntel\ncpu family\t: 25\n", False),
+        ("", False),
+    ],
+)
+def test_who_works_on_wide_vectors_in_halves_is_read(tmp_path, monkeypatch, about, expected):
+    monkeypatch.setattr(machine, "host_arch", lambda: "x86_64")
+    write(tmp_path / "proc/cpuinfo", about + CPUINFO)
+    assert read_machine(tmp_path).in_halves is expected
+    write(tmp_path / "proc/cpuinfo", about + CPUINFO.replace("avx512f", ""))
+    assert not read_machine(tmp_path).in_halves
+
+
+def test_halves_count_where_vectors_are_wide():
+    assert parse_target("llvm -mcpu=znver4").multiply_adds == 1
+    assert parse_target("llvm -mcpu=znver4 -mattr=-avx512f").multiply_adds == 2
+    assert parse_target("llvm -mcpu=znver5").multiply_adds == 2
+    for name in ("znver4", "icelake-server"):
+        target = parse_target(f"llvm -mcpu={name}")
+        data = target_to_json(target)
+        assert ("in_halves" in data) is (name == "znver4")  # older records do not tell
+        assert target_from_json(data).in_halves is target.in_halves
 
 
 def test_arm_features_are_read(tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm
 from dlc.graph.ops.norm_blocked import InstanceNormBlocked
+from dlc.graph.ops.pairs import MatMulPairs
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import ArgMax, Reduce
 from dlc.graph.ops.resize import Resize
@@ -1026,6 +1027,27 @@ def test_tiles_of_few_registers_have_sums_to_spare(size: int, columns: int) -> N
 
 
 @pytest.mark.parametrize(
+    ("sizes", "halved", "whole"),
+    [
+        ((56, 56, 16), (1, 28, 1), (1, 14, 2)),
+        ((14, 14, 16), (2, 14, 1), (1, 14, 2)),
+        ((7, 7, 32), (4, 7, 1), (1, 7, 2)),
+        ((None, None, 64), (1, 28, 1), (1, 12, 2)),
+        ((1, 1, 64), (1, 1, 8), (1, 1, 8)),
+    ],
+)
+def test_one_multiply_add_a_cycle_asks_for_tall_tiles(
+    sizes: tuple[int | None, int | None, int],
+    halved: tuple[int, int, int],
+    whole: tuple[int, int, int],
+) -> None:
+    """Two broadcasts in a cycle feed it; a vector of columns is read for as many rows as fit."""
+    for fmas, expected in ((1, halved), (2, whole)):
+        tile = choose_tile(*sizes, 32, fmas=fmas)
+        assert (tile.high, tile.rows, tile.columns) == expected
+
+
+@pytest.mark.parametrize(
     ("depth", "l1_bytes", "tallest"),
     [
         (1024, 32 << 10, 8),
@@ -1043,6 +1065,14 @@ def test_rows_of_a_tile_do_not_push_each_other_out(depth: int, l1_bytes: int, ta
     heights = {int(a.buffer.type.static_shape[0]) for a in sums}
     assert max(heights) <= tallest
     assert max(heights) == 14 or depth % 1024 == 0
+
+
+def test_rows_of_which_there_is_an_open_number_lie_as_far_apart() -> None:
+    x, w = tensor("x", N, 1024), tensor("w", 16, 1024, 16)
+    plain = func((x, w), MatMulPacked(n=256).compute(x, w))
+    assert contract.match(optimize_prepared(plain), AVX512).row_stride == 4096
+    sums = allocs(optimize(plain, AVX512).body).values()
+    assert max(int(a.buffer.type.static_shape[0]) for a in sums) == 8
 
 
 @pytest.mark.parametrize(
@@ -1131,3 +1161,16 @@ def test_a_scalar_product_of_a_vector_in_a_larger_one() -> None:
     arrays = {"a": np.arange(5, dtype=np.float32), "b": np.arange(3, 8, dtype=np.float32)}
     (found,), (right,) = (run_func(f, {}, arrays).values() for f in (fast, plain))
     assert found == right == 60
+
+
+@pytest.mark.parametrize(("kind", "rows"), [(MatMulPairs, 14), (MatMulPacked, 28)])
+def test_pairs_of_bf16_keep_their_tiles_on_cores_that_work_in_halves(kind: type, rows: int) -> None:
+    halved = replace(AVX512, features=AVX512.features | {"avx512bf16"}, in_halves=True)
+    if kind is MatMulPairs:
+        x, w = tensor("x", 56, 64), placeholder("w", TensorType((16, 32, 16, 2), DType.BF16))
+    else:
+        x, w = tensor("x", 56, 64), tensor("w", 16, 64, 16)
+    plain = func((x, w), kind(n=256).compute(x, w))
+    sums = allocs(optimize(plain, halved).body).items()
+    heights = {int(a.buffer.type.static_shape[0]) for n, a in sums if n.startswith("matmul")}
+    assert max(heights) == rows

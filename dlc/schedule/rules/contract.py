@@ -18,7 +18,7 @@ from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import stages
 from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction, find_contraction
-from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles
+from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles, multiply_adds
 from dlc.schedule.rules.lines import shares_lines
 from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
@@ -160,7 +160,11 @@ class _Tiling:
         names = (*found.columns, found.lane)
         width = prod(self.trace.constant(v) or 0 for v in names) // self.lanes
         tile = choose_tile(
-            self.trace.constant(found.rows[-1]), 1, width, vector_registers(self.target, self.lanes)
+            self.trace.constant(found.rows[-1]),
+            1,
+            width,
+            vector_registers(self.target, self.lanes),
+            fmas=multiply_adds(found, self.target),
         )
         again = -(-width // tile.columns)
         return size * again + weights > size + weights * lines

@@ -202,12 +202,16 @@ def _stride(func: Func, factor: Expr, axis: str) -> int | None:
         return None
     load = found.pop()
     type_ = types[load.buffer]
-    steps = [coefficients(i) for i in load.index]
-    if not type_.is_static or any(step is None for step in steps):
-        return None
-    shape = type_.static_shape
-    moved = sum(s.get(axis, 0) * prod(shape[d + 1 :]) for d, s in enumerate(steps) if s is not None)
-    return abs(moved) * type_.dtype.size_bytes
+    moved, size = 0, type_.dtype.size_bytes
+    for extent, at in zip(reversed(type_.shape), reversed(load.index), strict=True):
+        step = coefficients(at)
+        if step is None:
+            return None
+        moved += step.get(axis, 0) * size
+        if not isinstance(extent, Const):  # what is outside of an open extent is not known
+            return abs(moved) or None
+        size *= int(extent.value)
+    return abs(moved)
 
 
 def _bytes(func: Func, factor: Expr) -> int | None:

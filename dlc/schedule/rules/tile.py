@@ -4,8 +4,12 @@ A tile of `rows` x `columns` vectors keeps rows * columns accumulators in regist
 reduction loads `columns` vectors, broadcasts `rows` scalars and does rows * columns
 multiply-adds. The estimate counts the cycles of one step over all tiles, tails included.
 
+Cores that work on 512 bits in halves start one multiply-add in a cycle beside two broadcasts: a
+single vector of columns feeds them, and tall tiles read the columns less often.
+
 Source: measurements on AVX-512 (tile sizes, spill rule rows*columns + columns + 1 <=
-registers); Intel 64 Optimization Manual, section 2.1 (two FMA and two load ports, FMA latency 4).
+registers) of a Xeon and of Zen 4; Intel 64 Optimization Manual, section 2.1 (two FMA and two load
+ports, FMA latency 4).
 """
 
 from __future__ import annotations
@@ -17,9 +21,9 @@ from math import gcd
 
 from dlc.core.target import Target
 
-FMA_PER_CYCLE = 2
 LOADS_PER_CYCLE = 2
 FMA_LATENCY = 5  # with one cycle for what delays a chain: 8 sums reached half of the rate of 10
+COLUMN_OVERHEAD = 0.5  # cycles for a vector of columns from beyond L1, where a single one suffices
 STEP_OVERHEAD = 0.25  # cycles per step that no port accounts for; favours larger tiles
 TAIL_ROWS = 4  # of a tile for what is left of an open number of rows; what is left then has one
 LARGE = 1024  # stands for a number of rows that is only known at run time
@@ -36,10 +40,14 @@ class Tile:
     columns: int
 
 
-def cycles(rows: int, columns: int) -> float:
-    """Cycles of one reduction step of one tile, at least one FMA latency per dependent chain."""
-    busiest = max(rows * columns / FMA_PER_CYCLE, (rows + columns) / LOADS_PER_CYCLE)
-    return max(busiest, float(FMA_LATENCY)) + STEP_OVERHEAD
+def cycles(rows: int, columns: int, fmas: int) -> float:
+    """Cycles of one reduction step of one tile, at least one FMA latency per dependent chain.
+
+    `fmas` start in a cycle.
+    """
+    busiest = max(rows * columns / fmas, (rows + columns) / LOADS_PER_CYCLE)
+    far = COLUMN_OVERHEAD * columns if fmas < LOADS_PER_CYCLE else 0.0
+    return max(busiest, float(FMA_LATENCY)) + STEP_OVERHEAD + far
 
 
 def fits(rows: int, columns: int, registers: int) -> bool:
@@ -60,12 +68,18 @@ def most_rows(stride: int | None, target: Target) -> int:
 
 @lru_cache(maxsize=4096)
 def choose_tile(
-    rows: int | None, high: int | None, columns: int | None, registers: int, most: int = LARGE
+    rows: int | None,
+    high: int | None,
+    columns: int | None,
+    registers: int,
+    most: int = LARGE,
+    fmas: int = 2,
 ) -> Tile:
     """The cheapest tile for `high` image rows of `rows` pixels and `columns` vectors.
 
     None stands for a size that is only known at run time (taken as large); the rows of such a tile
-    are a multiple of those for its tail. A tile has at most `most` rows of both kinds.
+    are a multiple of those for its tail. A tile has at most `most` rows of both kinds; `fmas`
+    multiply-adds start in a cycle.
     """
     wide, tall, across, most = rows or LARGE, high or 64, columns or 64, max(most, TAIL_ROWS)
     best: tuple[float, Tile] | None = None
@@ -75,7 +89,8 @@ def choose_tile(
             for ty in range(1, (min(tall, 4) if mr == wide else 1) + 1):
                 if ty * mr > most or not fits(ty * mr, nr, registers):
                     continue
-                cost = _cost(wide, tall, across, ty, mr, nr)
+                whole = wide // mr * mr if rows is None else wide  # tails are told apart anyhow
+                cost = _cost((whole, tall, across), (ty, mr, nr), fmas)
                 tile = Tile(ty, mr, nr)
                 if best is None or cost < best[0] - 1e-9:
                     best = (cost, tile)
@@ -83,18 +98,20 @@ def choose_tile(
     return best[1]
 
 
-def _cost(wide: int, tall: int, across: int, ty: int, mr: int, nr: int) -> float:
+def _cost(sizes: tuple[int, int, int], tile: tuple[int, int, int], fmas: int) -> float:
+    wide, tall, across = sizes
+    ty, mr, nr = tile
     cost = 0.0
     variants = 0
     for (m, count_m), (t, count_t), (n, count_n) in product(
         _parts(wide, mr), _parts(tall, ty), _parts(across, nr)
     ):
-        cost += count_m * count_t * count_n * cycles(m * t, n)
+        cost += count_m * count_t * count_n * cycles(m * t, n, fmas)
         variants += 1
-    ideal = wide * tall * across / FMA_PER_CYCLE
-    # One broadcast should feed at least two multiply-adds: a single column is load-bound in
-    # practice although the port count says otherwise.
-    penalty = 1.2 if nr == 1 and mr > 1 else 1.0
+    ideal = wide * tall * across / fmas
+    # One broadcast should feed at least two multiply-adds where two start in a cycle: a single
+    # column is load-bound in practice although the port count says otherwise.
+    penalty = 1.2 if nr == 1 and mr > 1 and fmas >= LOADS_PER_CYCLE else 1.0
     return cost * penalty / ideal + VARIANT_COST * variants
 
 

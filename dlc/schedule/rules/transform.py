@@ -181,7 +181,7 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     tiles = lead * high * wide
     columns = shape.blocks * lanes
     products = tiles * shape.positions * shape.depth * shape.blocks / (2 * FMA_SHARE)
-    narrow = 1.0 if plan.group > 1 else 1.15  # one vector for each broadcast
+    narrow = 1.15 if plan.group == 1 and target.multiply_adds > 1 else 1.0  # a vector a broadcast
     few = max(1.0, 12 / (plan.strip * wide))  # rows feed too few multiply-adds for each load
     total = products * narrow * math.sqrt(math.sqrt(few))
     total += tiles * TRANSFORM * (shape.depth / lanes + shape.blocks)
