@@ -40,6 +40,16 @@ def main(q: {kind}[1, 3, 14, 13, 16]):
     u: f32[1, 2, 7, 7, 16] = conv_blocked(s, v, stride=(2, 2))
     return y, u
 """
+PLANAR = """
+def main(q: {kind}[2, {channels}, 14, 13]):
+    w: f32[3, {channels}, 3, 3, 16] = const()
+    z: i32[()] = const({zero})
+    a: i32[2, {channels}, 14, 13] = cast(q, to=i32)
+    b: i32[2, {channels}, 14, 13] = sub(a, z)
+    x: f32[2, {channels}, 14, 13] = cast(b, to=f32)
+    y: f32[2, 3, 6, 11, 16] = conv_planar(x, w, stride=(2, 1))
+    return y
+"""
 NARROWED = """
 def main(q: {kind}[7, 48]):
     w: f32[3, 48, 16] = const()
@@ -116,6 +126,16 @@ def given(text, kind, zero):
 
 def operators(graph, context=BYTES):
     return [node.op.name for node in run("use_byte_products", graph, context).nodes]
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4, 5, 12])
+@pytest.mark.parametrize(("kind", "zero"), [("u8", 114), ("i8", -7)])
+def test_few_planar_channels_become_a_block(channels, kind, zero):
+    graph = graph_of(PLANAR.format(kind=kind, zero=zero, channels=channels))
+    found = optimized(graph)
+    assert [n.op.name for n in found.nodes][-4:] == ["pack_channels", "conv_quads", "sub", "cast"]
+    feeds = random_bytes(graph)
+    np.testing.assert_array_equal(evaluate(found, feeds)["y"], evaluate(graph, feeds)["y"])
 
 
 def optimized(graph):
@@ -248,6 +268,7 @@ def test_a_number_that_is_no_byte_may_be_taken_away_while_sums_fit():
 
 
 STAYING = {
+    "one_planar_channel": graph_of(PLANAR.format(kind="u8", zero=3, channels=1)),
     "a_computed_number_of_any_size": graph_of(COMPUTED),
     "a_number_of_more_dimensions": graph_of("""
 def main(q: u8[7, 48]):

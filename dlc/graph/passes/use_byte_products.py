@@ -48,7 +48,7 @@ from dlc.graph.integers import (
 from dlc.graph.op import Array, Op
 from dlc.graph.ops.binary import Add, Mul, Sub
 from dlc.graph.ops.channels import PackChannels
-from dlc.graph.ops.conv_blocked import ConvBlocked
+from dlc.graph.ops.conv_blocked import ConvBlocked, PlanarConv
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.quads import QUAD, ConvQuads, MatMulQuads, pack_quads
@@ -70,8 +70,7 @@ def use_byte_products(graph: Graph, context: PassContext) -> Graph:
     if not context.has_byte_products:
         return graph
     editor = GraphEditor(graph)
-    packed: dict[Value, Value] = {}
-    moved: dict[tuple[Op, Value], Value] = {}
+    products = _Products(editor)
     for node in graph.nodes:
         op = _of_quads(node)
         if op is None:
@@ -80,22 +79,13 @@ def use_byte_products(graph: Graph, context: PassContext) -> Graph:
         found, array = _bytes_less(editor, x), editor.array(w)
         if found is None or array is None or byte_type(array) is not DType.I8:
             continue
-        if _largest(array) * (MAX_BYTE + found.largest) >= 2**31:
-            continue
-        if w not in packed:
-            packed[w] = editor.constant(pack_quads(array), DType.I8, f"{w.name}_quads")
-        if found.source.type.dtype is DType.I8:
-            source = _moved_up(editor, found.source, node, moved)
-            found = replace(found, source=source, less=found.less + _UP)
-        source = found.source
-        for move in found.moves:
-            if isinstance(move, Pad):
-                move = replace(move, value=move.value + found.less)
-            source = _once(editor, move, source, node, moved)
-        total = editor.call(op, source, packed[w], at=node)
-        total = _less(editor, total, found, _columns(op, array), node)
-        editor.update(replace(node, op=Cast(to=DType.F32), inputs=(total,)))
-        editor.discard((x,))
+        if isinstance(node.op, PlanarConv):
+            array = _one_block(array)
+            found = replace(found, moves=(*found.moves, PackChannels(block=array.shape[-2])))
+        if _largest(array) * (MAX_BYTE + found.largest) < 2**31:
+            total = products.add(node, op, found, array)
+            editor.update(replace(node, op=Cast(to=DType.F32), inputs=(total,)))
+            editor.discard((x,))
     return editor.finish()
 
 
@@ -146,44 +136,99 @@ def _stands_for(found: _Bytes, pad: Pad) -> bool:
     return known and fill == round(fill) and limits[0] <= fill <= limits[1]
 
 
-def _once(
-    editor: GraphEditor, move: Op, value: Value, at: Node, moved: dict[tuple[Op, Value], Value]
-) -> Value:
-    """A value moved; `moved` remembers those that were."""
-    if (move, value) not in moved:
-        moved[move, value] = editor.call(move, value, at=at)
-    return moved[move, value]
+class _Products:
+    """Products of bytes, which share what they read."""
 
+    def __init__(self, editor: GraphEditor) -> None:
+        self.editor = editor
+        self._packed: dict[Value, Value] = {}
+        self._moved: dict[tuple[Op, Value], Value] = {}
 
-def _less(editor: GraphEditor, total: Value, found: _Bytes, sums: Array, at: Node) -> Value:
-    """Sums of products without what was to be taken away from each byte.
+    def add(self, node: Node, op: Op, found: _Bytes, w: Array) -> Value:
+        """The sums of a product, in the place of a node."""
+        weights = node.inputs[1]
+        if weights not in self._packed:
+            quads = self.editor.constant(pack_quads(w), DType.I8, f"{weights.name}_quads")
+            self._packed[weights] = quads
+        if found.source.type.dtype is DType.I8:
+            source = self._moved_up(found.source, node)
+            found = replace(found, source=source, less=found.less + _UP)
+        source = found.source
+        for move in found.moves:
+            if isinstance(move, Pad):
+                move = replace(move, value=move.value + found.less)
+            source = self._once(move, source, node)
+        total = self.editor.call(op, source, self._packed[weights], at=node)
+        return self._less(total, found, _columns(op, w), node)
 
-    Differences may wrap around on the way; the last one is in range.
-    """
-    if found.less:
-        taken = editor.constant(found.less * sums, DType.I32, f"{at.inputs[1].name}_zero")
-        total = editor.call(Sub(), total, taken, at=at)
-    if found.computed is not None:
-        weights = editor.constant(sums, DType.I32, f"{at.inputs[1].name}_sums")
-        taken = editor.call(Mul(), found.computed, weights, at=at)
-        total = editor.call(Sub(), total, taken, at=at)
-    return total
+    def _less(self, total: Value, found: _Bytes, sums: Array, at: Node) -> Value:
+        """Sums of products without what was to be taken away from each byte.
+
+        Differences may wrap around on the way; the last one is in range.
+        """
+        name = at.inputs[1].name
+        if found.less:
+            taken = self.editor.constant(found.less * sums, DType.I32, f"{name}_zero")
+            total = self.editor.call(Sub(), total, taken, at=at)
+        if found.computed is not None:
+            weights = self.editor.constant(sums, DType.I32, f"{name}_sums")
+            taken = self.editor.call(Mul(), found.computed, weights, at=at)
+            total = self.editor.call(Sub(), total, taken, at=at)
+        return total
+
+    def _once(self, move: Op, value: Value, at: Node) -> Value:
+        """A value moved, for all that read it so."""
+        if (move, value) not in self._moved:
+            self._moved[move, value] = self.editor.call(move, value, at=at)
+        return self._moved[move, value]
+
+    def _moved_up(self, source: Value, at: Node) -> Value:
+        """Signed bytes as unsigned ones."""
+        node = self.editor.producer(source)
+        op = None if node is None else node.op
+        if isinstance(op, Pad) and op.mode == "constant":
+            op = replace(op, value=op.value + _UP)
+        elif not isinstance(op, Slice):
+            op = None
+        if node is not None and op is not None:
+            return self._once(op, self._moved_up(node.inputs[0], at), at)
+        same = Cast(to=DType.U8)  # which wraps around, and so does the sum
+        if (same, source) not in self._moved:
+            up = self.editor.constant(np.array(_UP, np.uint8), DType.U8, "up")
+            wrapped = self.editor.call(same, source, at=at)
+            self._moved[same, source] = self.editor.call(Add(), wrapped, up, at=at)
+        return self._moved[same, source]
 
 
 def _of_quads(node: Node) -> Op | None:
     """What a node would become, if its operator has a form on quads."""
     op = node.op
-    if not isinstance(op, ConvBlocked | MatMulPacked) or node.output.type.dtype is not DType.F32:
+    if not isinstance(op, ConvBlocked | PlanarConv | MatMulPacked):
         return None
     x, w = node.inputs
-    if not w.type.is_static:
+    if node.output.type.dtype is not DType.F32 or not w.type.is_static:
         return None
+    if isinstance(op, PlanarConv):  # of one channel three products of four were with nothing
+        several = const_size(w.type.shape[1]) > 1
+        return ConvQuads(stride=op.stride, dilation=op.dilation) if several else None
     if isinstance(op, MatMulPacked):
         fits = x.type.rank >= 2 and surely_divides(QUAD, x.type.shape[-1])
         return MatMulQuads(n=op.n) if fits else None
     if op.groups != 1 or op.sparse or op.turned or const_size(w.type.shape[-2]) % QUAD:
         return None
     return ConvQuads(stride=op.stride, dilation=op.dilation)
+
+
+def _one_block(w: Array) -> Array:
+    """Weights for few planar channels as those for one block of them, filled up with zeros.
+
+    Shapes:
+        w: [ob, c, *kernel, oc] -> [ob, 1, *kernel, c filled up, oc]
+    """
+    last = np.moveaxis(w, 1, -2)
+    fill = [(0, 0)] * last.ndim
+    fill[-2] = (0, -last.shape[-2] % QUAD)
+    return np.pad(last, fill)[:, np.newaxis]
 
 
 def _largest(w: Array) -> int:
@@ -199,23 +244,3 @@ def _columns(op: Op, w: Array) -> Array:
     if isinstance(op, MatMulQuads):
         return np.reshape(sums, (1, -1))[:, : const_size(op.n)]
     return np.reshape(sums, (1, len(sums), *(1,) * rows, -1))
-
-
-def _moved_up(
-    editor: GraphEditor, source: Value, at: Node, moved: dict[tuple[Op, Value], Value]
-) -> Value:
-    """Signed bytes as unsigned ones."""
-    node = editor.producer(source)
-    op = None if node is None else node.op
-    if isinstance(op, Pad) and op.mode == "constant":
-        op = replace(op, value=op.value + _UP)
-    elif not isinstance(op, Slice):
-        op = None
-    if node is not None and op is not None:
-        return _once(editor, op, _moved_up(editor, node.inputs[0], at, moved), at, moved)
-    same = Cast(to=DType.U8)  # which wraps around, and so does the sum
-    if (same, source) not in moved:
-        up = editor.constant(np.array(_UP, np.uint8), DType.U8, "up")
-        wrapped = editor.call(same, source, at=at)
-        moved[same, source] = editor.call(Add(), wrapped, up, at=at)
-    return moved[same, source]
