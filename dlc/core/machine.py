@@ -33,8 +33,10 @@ def read_machine(root: Path = _ROOT) -> Machine:
     """Describe this machine."""
     arch = host_arch()
     l1, l2 = _cache_bytes(root, 1), _cache_bytes(root, 2)
-    features = _features(root, arch)
-    in_halves = "avx512f" in features and _family(root) in IN_HALVES
+    cpu = _first_cpu(root)
+    features = _features(cpu, arch)
+    family = cpu.get("vendor_id", ""), cpu.get("cpu family", "")
+    in_halves = "avx512f" in features and family in IN_HALVES
     return Machine(arch, features, usable_cores(root), l1, l2, in_halves)
 
 
@@ -56,20 +58,13 @@ def usable_cores(root: Path = _ROOT) -> int:
     return max(1, min(len(siblings), len(siblings) if quota is None else int(quota)))
 
 
-def _features(root: Path, arch: str) -> frozenset[str]:
-    """Listed features of the first CPU; one whose prerequisites are missing does not count."""
+def _features(cpu: dict[str, str], arch: str) -> frozenset[str]:
+    """Listed features of a CPU; one whose prerequisites are missing does not count."""
     known, names = IMPLIES.get(arch, {}), KERNEL_NAMES.get(arch, {})
-    about = _first_cpu(root)
-    flags = about.get("flags", about.get("Features", "")).split()
+    flags = cpu.get("flags", cpu.get("Features", "")).split()
     listed = {names.get(flag, flag) for flag in flags} & set(known)
     found = listed | BASELINE.get(arch, frozenset())
     return frozenset(f for f in found if with_implied(arch, f) <= found)
-
-
-def _family(root: Path) -> tuple[str, str]:
-    """Vendor and family of the first CPU, "" where the kernel does not tell."""
-    about = _first_cpu(root)
-    return about.get("vendor_id", ""), about.get("cpu family", "")
 
 
 def _first_cpu(root: Path) -> dict[str, str]:

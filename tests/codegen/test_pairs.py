@@ -16,12 +16,11 @@ from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import allocs
 from dlc.schedule.lower import lower_tensors
-from dlc.schedule.pipeline import optimize
-from dlc.schedule.rules import contract, schedule_func
-from dlc.te.expr import Var, index
-from dlc.te.tensor import elementwise, placeholder
+from dlc.schedule.rules import contract
+from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, NATIVE, Kernel, check
+from tests.codegen.products import Products
 
 PAIRS = replace(NATIVE, features=NATIVE.features | {"avx512f", "avx512bf16"})
 HAS_PAIRS = "avx512bf16" in NATIVE.features
@@ -57,25 +56,8 @@ CASES = {
 }
 
 
-def lowered(op, arrays, epilogue=None):
-    inputs = tuple(
-        placeholder(name, TensorType(a.shape, dtype))
-        for name, a, dtype in zip("xw", arrays, (DType.F32, DType.BF16), strict=True)
-    )
-    result = op.compute(*inputs)
-    if epilogue is not None:
-        result = elementwise("done", epilogue, result)
-    return lower_tensors("product", (), inputs, (result,))
-
-
-def fast(func, target=PAIRS, **knobs):
-    return optimize(func, target, schedule_func(func, target, knobs).steps)
-
-
-def run(op, arrays, epilogue=None, **knobs):
-    kernel = Kernel(fast(lowered(op, arrays, epilogue), **knobs))
-    assert "dpbf16ps" in kernel.ir
-    return kernel({}, dict(zip("xw", arrays, strict=True)))["out"]
+PRODUCTS = Products(PAIRS, (DType.F32, DType.BF16), "dpbf16ps")
+lowered, fast, run = PRODUCTS.lowered, PRODUCTS.fast, PRODUCTS.run
 
 
 @needs_pairs
@@ -151,31 +133,13 @@ def test_rows_of_float32_are_rounded_once_by_instructions():
 @needs_pairs
 def test_sizes_may_be_open():
     op, (dense, w) = CASES["rows"]
-    sizes = (Var("batch"), Var("rows"), index(64))
-    inputs = (placeholder("x", TensorType(sizes, DType.F32)),
-              placeholder("w", TensorType(w.shape, DType.BF16)))  # fmt: skip
-    func = lower_tensors("product", ("batch", "rows"), inputs, (op.compute(*inputs),))
-    kernel = Kernel(fast(func))
-    assert "dpbf16ps" in kernel.ir
-    for batch, rows in ((2, 37), (1, 14), (2, 1), (1, 0), (0, 5)):
-        x = np.ascontiguousarray(dense[:batch, :rows])
-        found = kernel({"batch": batch, "rows": rows}, {"x": x, "w": w})["out"]
-        np.testing.assert_array_equal(found, op.reference(x, w))
+    PRODUCTS.check_open_rows(op, dense, w)
 
 
 @needs_pairs
 def test_an_image_may_be_of_an_open_size():
     op, (dense, w) = CASES["strided"]
-    sizes = (index(1), index(2), Var("high"), Var("wide"), index(16))
-    inputs = (placeholder("x", TensorType(sizes, DType.F32)),
-              placeholder("w", TensorType(w.shape, DType.BF16)))  # fmt: skip
-    func = lower_tensors("product", ("high", "wide"), inputs, (op.compute(*inputs),))
-    kernel = Kernel(fast(func))
-    assert "dpbf16ps" in kernel.ir
-    for high, wide in ((10, 13), (3, 2), (5, 8)):
-        x = np.ascontiguousarray(dense[:, :, :high, :wide])
-        found = kernel({"high": high, "wide": wide}, {"x": x, "w": w})["out"]
-        np.testing.assert_array_equal(found, op.reference(x, w))
+    PRODUCTS.check_open_image(op, dense, w)
 
 
 @needs_pairs

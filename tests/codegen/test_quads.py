@@ -10,17 +10,18 @@ import pytest
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.emit import emit_func
 from dlc.core.types import DType
-from dlc.graph.ops.quads import ConvQuads, MatMulQuads, pack_quads, unpack_quads
+from dlc.graph.ops.neighbours import in_rows
+from dlc.graph.ops.quads import ConvQuads, MatMulQuads, pack_quads
 from dlc.graph.ops.shape import Transpose
 from dlc.schedule.instruction import DOT_4XI8_I32
 from dlc.schedule.loop import allocs
 from dlc.schedule.lower import lower_tensors
-from dlc.schedule.pipeline import optimize
-from dlc.schedule.rules import contract, schedule_func
-from dlc.te.expr import Var, cast, index
-from dlc.te.tensor import compute, elementwise, placeholder, reduce_sum
+from dlc.schedule.rules import contract
+from dlc.te.expr import cast, index
+from dlc.te.tensor import compute, placeholder, reduce_sum
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, NATIVE, Kernel, check
+from tests.codegen.products import Products
 
 QUADS = replace(NATIVE, features=NATIVE.features | {"avx512f", "avx512vl", "avx512vnni"})
 NARROW = replace(AVX2, features=AVX2.features | {"avxvnni"})
@@ -69,31 +70,14 @@ CASES = {
 }
 
 
-def lowered(op, arrays, epilogue=None):
-    inputs = tuple(
-        placeholder(name, TensorType(a.shape, dtype))
-        for name, a, dtype in zip("xw", arrays, (DType.U8, DType.I8), strict=True)
-    )
-    result = op.compute(*inputs)
-    if epilogue is not None:
-        result = elementwise("done", epilogue, result)
-    return lower_tensors("product", (), inputs, (result,))
-
-
-def fast(func, target=QUADS, **knobs):
-    return optimize(func, target, schedule_func(func, target, knobs).steps)
-
-
-def run(op, arrays, epilogue=None, **knobs):
-    kernel = Kernel(fast(lowered(op, arrays, epilogue), **knobs))
-    assert "vpdpbusd" in kernel.ir
-    return kernel({}, dict(zip("xw", arrays, strict=True)))["out"]
+PRODUCTS = Products(QUADS, (DType.U8, DType.I8), "vpdpbusd")
+lowered, fast, run = PRODUCTS.lowered, PRODUCTS.fast, PRODUCTS.run
 
 
 def test_packing_keeps_every_weight():
     w = weights(3, 2, 8, 5)
     assert pack_quads(w).shape == (2, 2, 5, 4)
-    np.testing.assert_array_equal(unpack_quads(pack_quads(w)), w)
+    np.testing.assert_array_equal(in_rows(pack_quads(w)), w)
 
 
 @needs_quads
@@ -146,31 +130,13 @@ def test_the_sums_of_a_tile_stay_in_registers(target, bits):
 @needs_quads
 def test_sizes_may_be_open():
     op, (dense, w) = CASES["rows"]
-    sizes = (Var("batch"), Var("rows"), index(64))
-    inputs = (placeholder("x", TensorType(sizes, DType.U8)),
-              placeholder("w", TensorType(w.shape, DType.I8)))  # fmt: skip
-    func = lower_tensors("product", ("batch", "rows"), inputs, (op.compute(*inputs),))
-    kernel = Kernel(fast(func))
-    assert "vpdpbusd" in kernel.ir
-    for batch, rows in ((2, 37), (1, 14), (2, 1), (1, 0), (0, 5)):
-        x = np.ascontiguousarray(dense[:batch, :rows])
-        found = kernel({"batch": batch, "rows": rows}, {"x": x, "w": w})["out"]
-        np.testing.assert_array_equal(found, op.reference(x, w))
+    PRODUCTS.check_open_rows(op, dense, w)
 
 
 @needs_quads
 def test_an_image_may_be_of_an_open_size():
     op, (dense, w) = CASES["strided"]
-    sizes = (index(1), index(2), Var("high"), Var("wide"), index(16))
-    inputs = (placeholder("x", TensorType(sizes, DType.U8)),
-              placeholder("w", TensorType(w.shape, DType.I8)))  # fmt: skip
-    func = lower_tensors("product", ("high", "wide"), inputs, (op.compute(*inputs),))
-    kernel = Kernel(fast(func))
-    assert "vpdpbusd" in kernel.ir
-    for high, wide in ((10, 13), (3, 2), (5, 8)):
-        x = np.ascontiguousarray(dense[:, :, :high, :wide])
-        found = kernel({"high": high, "wide": wide}, {"x": x, "w": w})["out"]
-        np.testing.assert_array_equal(found, op.reference(x, w))
+    PRODUCTS.check_open_image(op, dense, w)
 
 
 @pytest.mark.parametrize("target", [QUADS, NARROW], ids=["512", "256"])

@@ -9,7 +9,8 @@ import pytest
 
 from dlc.core.target import Target
 from dlc.graph.evaluate import evaluate
-from dlc.graph.ops.pairs import pack_pairs, unpack_pairs
+from dlc.graph.ops.neighbours import in_rows
+from dlc.graph.ops.pairs import pack_pairs
 from dlc.graph.pass_ import PassContext
 from tests.graph.pass_cases import AVX512, ENGINE, PAIRS, read, run
 
@@ -64,7 +65,7 @@ def test_weights_are_rounded_to_the_nearest_even():
     w = np.array([[1 + 2.0**-8], [1 + 3 * 2.0**-8], [-0.0], [np.inf]], np.float32)
     packed = pack_pairs(w)
     assert packed.shape == (2, 1, 2)
-    np.testing.assert_array_equal(unpack_pairs(packed)[:, 0], [1, 1 + 2.0**-6, 0, np.inf])
+    np.testing.assert_array_equal(in_rows(packed)[:, 0], [1, 1 + 2.0**-6, 0, np.inf])
 
 
 @pytest.mark.parametrize("context", [

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS
+from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, Operand
 from dlc.codegen.llvm.ir import Block, Val
 from dlc.codegen.llvm.memory import Memory
 from dlc.codegen.llvm.packing import pack_tile
@@ -34,8 +34,6 @@ REGISTERS = 8
 ROWS = 16
 ROW_BYTES = 64
 TILE_ELEMS = ROWS * ROWS
-
-Operand = tuple[str, tuple[Expr, ...]]
 
 
 class Tiles:

@@ -6,8 +6,6 @@ rounded to bf16, and sums are float32. A factor that rounds to infinity is infin
 
 from __future__ import annotations
 
-import numpy as np
-
 from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.assume import differs, is_below
@@ -15,6 +13,7 @@ from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.attributes import as_sizes, constants
 from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked
 from dlc.graph.ops.matmul import MatMulPacked
+from dlc.graph.ops.neighbours import in_rows, side_by_side
 from dlc.graph.ops.planes import split_planes
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, cast, index
@@ -31,20 +30,8 @@ def pack_pairs(w: Array) -> Array:
     Shapes:
         w: f32[..., c, columns] -> bf16[..., c / 2, columns, 2]
     """
-    *lead, c, columns = w.shape
-    bits = split_planes(w, 1)[0].reshape(*lead, c // PAIR, PAIR, columns)
-    return np.ascontiguousarray(np.swapaxes(bits, -1, -2)).view(NUMPY_DTYPES[DType.BF16])
-
-
-def unpack_pairs(w: Array) -> Array:
-    """What `pack_pairs` packed, in float64.
-
-    Shapes:
-        w: bf16[..., c / 2, columns, 2] -> f64[..., c, columns]
-    """
-    *lead, pairs, columns, half = w.shape
-    moved = np.swapaxes(np.asarray(w, np.float64), -1, -2)
-    return moved.reshape(*lead, pairs * half, columns)
+    bits = split_planes(w, 1)[0]
+    return side_by_side(bits, PAIR).view(NUMPY_DTYPES[DType.BF16])
 
 
 @op("conv_pairs", fuse=Fuse.ANCHOR)
@@ -92,7 +79,7 @@ class ConvPairs(BlockedConv):
 
     def reference(self, x: Array, w: Array) -> Array:
         op = ConvBlocked(stride=self.stride, dilation=self.dilation)
-        return op.reference(x, unpack_pairs(w))
+        return op.reference(x, in_rows(w))
 
 
 @op("matmul_pairs", fuse=Fuse.ANCHOR)
@@ -147,4 +134,4 @@ class MatMulPairs(Op):
 
     def reference(self, x: Array, w: Array) -> Array:
         (n,) = constants((self.n,))
-        return MatMulPacked(n=index(n)).reference(x, unpack_pairs(w))
+        return MatMulPacked(n=index(n)).reference(x, in_rows(w))

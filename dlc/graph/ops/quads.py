@@ -14,6 +14,7 @@ from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.attributes import as_sizes, constants
 from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked
 from dlc.graph.ops.matmul import MatMulPacked
+from dlc.graph.ops.neighbours import in_rows, side_by_side
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, cast, index
 from dlc.te.simplify import canonical
@@ -28,20 +29,7 @@ def pack_quads(w: Array) -> Array:
     Shapes:
         w: [..., c, columns] -> i8[..., c / 4, columns, 4]
     """
-    *lead, c, columns = w.shape
-    split = w.astype(np.int8).reshape(*lead, c // QUAD, QUAD, columns)
-    return np.ascontiguousarray(np.swapaxes(split, -1, -2))
-
-
-def unpack_quads(w: Array) -> Array:
-    """What `pack_quads` packed, in float64.
-
-    Shapes:
-        w: i8[..., c / 4, columns, 4] -> f64[..., c, columns]
-    """
-    *lead, quads, columns, each = w.shape
-    moved = np.swapaxes(w.astype(np.float64), -1, -2)
-    return moved.reshape(*lead, quads * each, columns)
+    return side_by_side(w.astype(np.int8), QUAD)
 
 
 @op("conv_quads", fuse=Fuse.ANCHOR)
@@ -82,7 +70,7 @@ class ConvQuads(BlockedConv):
 
     def reference(self, x: Array, w: Array) -> Array:
         op = ConvBlocked(stride=self.stride, dilation=self.dilation)
-        return op.reference(x.astype(np.float64), unpack_quads(w)).astype(np.int32)
+        return op.reference(x.astype(np.float64), in_rows(w)).astype(np.int32)
 
 
 @op("matmul_quads", fuse=Fuse.ANCHOR)
@@ -125,5 +113,5 @@ class MatMulQuads(Op):
 
     def reference(self, x: Array, w: Array) -> Array:
         (n,) = constants((self.n,))
-        found = MatMulPacked(n=index(n)).reference(x.astype(np.float64), unpack_quads(w))
+        found = MatMulPacked(n=index(n)).reference(x.astype(np.float64), in_rows(w))
         return found.astype(np.int32)

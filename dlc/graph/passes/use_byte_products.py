@@ -144,7 +144,7 @@ class _Products:
         self._packed: dict[Value, Value] = {}
         self._moved: dict[tuple[Op, Value], Value] = {}
 
-    def add(self, node: Node, op: Op, found: _Bytes, w: Array) -> Value:
+    def add(self, node: Node, op: ConvQuads | MatMulQuads, found: _Bytes, w: Array) -> Value:
         """The sums of a product, in the place of a node."""
         weights = node.inputs[1]
         if weights not in self._packed:
@@ -200,7 +200,7 @@ class _Products:
         return self._moved[same, source]
 
 
-def _of_quads(node: Node) -> Op | None:
+def _of_quads(node: Node) -> ConvQuads | MatMulQuads | None:
     """What a node would become, if its operator has a form on quads."""
     op = node.op
     if not isinstance(op, ConvBlocked | PlanarConv | MatMulPacked):
@@ -237,10 +237,9 @@ def _largest(w: Array) -> int:
     return int(np.abs(w.astype(np.int64)).sum(axis=summands).max(initial=0))
 
 
-def _columns(op: Op, w: Array) -> Array:
+def _columns(op: ConvQuads | MatMulQuads, w: Array) -> Array:
     """The sums of the weights of each result, in the shape of the result without its rows."""
     sums: Array = w.astype(np.int32).sum(axis=tuple(range(1, w.ndim - 1)), dtype=np.int32)
-    rows = len(op.stride) if isinstance(op, ConvQuads) else 0
-    if isinstance(op, MatMulQuads):
-        return np.reshape(sums, (1, -1))[:, : const_size(op.n)]
-    return np.reshape(sums, (1, len(sums), *(1,) * rows, -1))
+    if isinstance(op, ConvQuads):
+        return np.expand_dims(sums, (0, *range(2, 2 + len(op.stride))))
+    return sums.reshape(1, -1)[:, : const_size(op.n)]
