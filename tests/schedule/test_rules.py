@@ -1047,6 +1047,17 @@ def test_one_multiply_add_a_cycle_asks_for_tall_tiles(
         assert (tile.high, tile.rows, tile.columns) == expected
 
 
+@pytest.mark.parametrize(("channels", "tallest"), [(16, 10), (32, 10), (64, 14), (256, 28)])
+def test_few_results_of_short_sums_are_written_at_once(channels: int, tallest: int) -> None:
+    """Tall tiles of short sums fill the store queue, and the next tile waits."""
+    x, w = tensor("x", 1, channels // 16, 56, 56, 16), tensor("w", 4, channels // 16, 1, 1, 16, 16)
+    plain = func((x, w), ConvBlocked(stride=(1, 1), dilation=(1, 1)).compute(x, w))
+    halved = replace(AVX512, in_halves=True)
+    sums = allocs(optimize(plain, halved).body).values()
+    assert max(prod(a.buffer.type.static_shape) // 16 for a in sums) <= tallest
+    assert max(prod(a.buffer.type.static_shape) // 16 for a in sums) > tallest // 2
+
+
 @pytest.mark.parametrize(
     ("depth", "l1_bytes", "tallest"),
     [
@@ -1167,9 +1178,9 @@ def test_a_scalar_product_of_a_vector_in_a_larger_one() -> None:
 def test_pairs_of_bf16_keep_their_tiles_on_cores_that_work_in_halves(kind: type, rows: int) -> None:
     halved = replace(AVX512, features=AVX512.features | {"avx512bf16"}, in_halves=True)
     if kind is MatMulPairs:
-        x, w = tensor("x", 56, 64), placeholder("w", TensorType((16, 32, 16, 2), DType.BF16))
+        x, w = tensor("x", 56, 256), placeholder("w", TensorType((16, 128, 16, 2), DType.BF16))
     else:
-        x, w = tensor("x", 56, 64), tensor("w", 16, 64, 16)
+        x, w = tensor("x", 56, 256), tensor("w", 16, 256, 16)
     plain = func((x, w), kind(n=256).compute(x, w))
     sums = allocs(optimize(plain, halved).body).items()
     heights = {int(a.buffer.type.static_shape[0]) for n, a in sums if n.startswith("matmul")}

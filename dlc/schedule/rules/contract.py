@@ -18,7 +18,7 @@ from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import stages
 from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction, find_contraction
-from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles, multiply_adds
+from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles, multiply_adds, sum_steps
 from dlc.schedule.rules.lines import shares_lines
 from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
@@ -165,6 +165,7 @@ class _Tiling:
             width,
             vector_registers(self.target, self.lanes),
             fmas=multiply_adds(found, self.target),
+            steps=sum_steps(self.trace, found),
         )
         again = -(-width // tile.columns)
         return size * again + weights > size + weights * lines

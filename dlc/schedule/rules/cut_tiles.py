@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from dlc.core.target import Target
 from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import For, If, loops
 from dlc.schedule.rules.contraction import Contraction
-from dlc.schedule.rules.tile import TAIL_ROWS, Tile, choose_tile, most_rows, vector_registers
+from dlc.schedule.rules.tile import LARGE, TAIL_ROWS, Tile, choose_tile, most_rows, vector_registers
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, maximum
 from dlc.te.simplify import surely_at_most, surely_divides
@@ -45,7 +46,8 @@ def cut_tiles(
     registers = vector_registers(target, lanes)
     most = most_rows(found.row_stride, target)
     fmas = multiply_adds(found, target)
-    cut = _Cut(trace, found, knobs, lanes, registers, most, fmas, columns_outside)
+    steps = sum_steps(trace, found)
+    cut = _Cut(trace, found, knobs, lanes, registers, most, fmas, steps, columns_outside)
     return [leaf for part in cut.columns() for leaf in cut.rows(part)]
 
 
@@ -59,6 +61,13 @@ def multiply_adds(found: Contraction, target: Target) -> int:
     return 2 if found.at_once is DOT_2XBF16_F32 else target.multiply_adds
 
 
+def sum_steps(trace: Trace, found: Contraction) -> int:
+    """How many multiply-adds a sum takes; many where only a run tells."""
+    inner = trace.stage(found.sum).inner
+    each = inner[:-1] if found.at_once else inner  # one instruction takes the innermost
+    return prod(trace.constant(f.var) or LARGE for f in each)
+
+
 @dataclass(frozen=True, slots=True)
 class _Cut:
     trace: Trace
@@ -68,6 +77,7 @@ class _Cut:
     registers: int
     most_rows: int
     fmas: int
+    steps: int
     columns_outside: bool
 
     def columns(self) -> list[Leaf]:
@@ -128,7 +138,9 @@ class _Cut:
     def _choose(self, row: str | None, above: str | None, columns: int | None) -> Tile:
         rows = self.trace.constant(row) if row else 1
         high = self.trace.constant(above) if above else 1
-        tile = choose_tile(rows, high, columns, self.registers, self.most_rows, self.fmas)
+        tile = choose_tile(
+            rows, high, columns, self.registers, self.most_rows, self.fmas, self.steps
+        )
         wanted_rows, wanted_columns = self.knobs.get("rows", 0), self.knobs.get("columns", 0)
         wanted_high = self.knobs.get("high", 0)
         if wanted_rows:
