@@ -38,21 +38,21 @@ def bad(a: f32[13, 11], b: f32[11, 37], *, out: f32[13, 37]):
 
 
 class Saboteur:
-    """An executor that gives away other artefacts than it was asked for."""
+    """An executor that measures other artefacts than it was asked to, by their order."""
 
     def __init__(self, executor, task):
         self.executor, self.task = executor, task
         self.slots = executor.slots
-        self.built = 0
+        self.numbers = {}
 
     def run(self, jobs):
-        for position, reply in self.executor.run(jobs):
-            data = jobs[position].data
-            if data["kind"] == "design" and data["code"]:
-                self.built += 1
-                if self.built in BAD:
-                    reply = replace(reply, blobs=(self.bad(BAD[self.built][1]),))
-            yield position, reply
+        return self.executor.run([self.replaced(job) for job in jobs])
+
+    def replaced(self, job):
+        if not job.data["default_ns"]:  # no candidate of the search
+            return job
+        number = self.numbers.setdefault(job.blobs[0], len(self.numbers) + 1)
+        return replace(job, blobs=(self.bad(BAD[number][1]),)) if number in BAD else job
 
     def bad(self, line):
         func = parse_func(BODY.format(line.replace("10**15", str(10**15))) if line else GREEDY)
@@ -72,7 +72,7 @@ def machines():
 @pytest.mark.slow  # one of them never ends
 def test_harmful_candidates_are_recorded_and_the_search_goes_on(tmp_path, machines):
     task = examples.matmul()
-    machines = replace(machines, build=Saboteur(machines.build, task))
+    machines = replace(machines, measure=Saboteur(machines.measure, task))
     options = Options(Budget(trials=14), search="random", method=Method(rounds=3))
     with TuningLog(tmp_path / "a.db") as log:
         tuner = Tuner([Weighted(task)], log, machines, options)

@@ -1,3 +1,4 @@
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -289,13 +290,30 @@ def test_a_budget_of_time_holds_for_the_verdict_too(
     tuner, outcome = tune(landscape_tasks, tmp_path / "a.db", budget, machine=machine)
     spent = machine.now - tuner.began
     assert tuner.trials > 0
-    # A task is confirmed by three measurements; those without time wait, the smaller share first.
+    # A task is confirmed by twelve measurements; those without time wait, the smaller share first.
     assert len(outcome.choices) == found
     assert TASK.key in outcome.choices
     if found == 2:  # 34 s were left for confirming two tasks and a race
-        assert 366 <= spent - 6 < 366 + 4
+        assert 366 <= spent - 24 < 366 + 4
         assert spent <= 400
     assert tuner.deadline == tuner.began + parse_budget(budget).seconds
+
+
+def test_luck_in_one_process_counts_for_a_quarter(landscape_tasks, tmp_path):
+    class Lucky(Landscape):
+        """Every fourth process runs a candidate in half of its time."""
+
+        def measure(self, job):
+            data = super().measure(job).data
+            if self.measured % 4 == 0:
+                data = data | {"times_ns": [t // 2 for t in data["times_ns"]]}
+            return Reply(data)
+
+    _, outcome = tune(landscape_tasks[:1], tmp_path / "a.db", "300trials", machine=Lucky())
+    (choice,) = outcome.choices.values()
+    ((_, (knobs,)),) = json.loads(choice.steps)
+    true = landscape.DEFAULT_NS / landscape.time_of(dict(knobs))
+    assert choice.speedup == pytest.approx(true * 2**0.25, rel=0.01)
 
 
 def test_the_order_of_the_last_predictions_is_told(landscape_tasks, tmp_path):
