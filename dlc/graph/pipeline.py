@@ -55,8 +55,8 @@ PIPELINE: tuple[GraphPass, ...] = (
     concat_by_offset,
     use_matrix_engine,
     use_byte_products,
-    use_pair_products,
     use_winograd,
+    use_pair_products,
     narrow_weights,
     shorten_functions,
     remove_dead_nodes,  # again: nothing unused is compiled

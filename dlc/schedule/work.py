@@ -24,7 +24,7 @@ from dlc.te.transform import walk
 POLYNOMIAL = 16
 """Operations of a function that is a polynomial: 6 to 12 multiply-adds, and the range reduction."""
 MOST_WRITTEN_OUT = 16384
-"""Operations of a kernel's text, which LLVM takes seconds for; rules choose fewer than 3,000."""
+"""Operations of a kernel's text, which LLVM takes seconds for; rules choose fewer than 10,000."""
 _CHEAP = frozenset(
     {
         UnOp.NEG,

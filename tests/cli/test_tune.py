@@ -119,7 +119,7 @@ def test_ways_through_the_graph_are_shown(capsys):
     ways = (
         WayView("fusion of conv relu f32[4]", "0", "1", None, "waiting"),
         WayView("engine of conv f32[4]", "matrix", "vectors", 1.25, "timed"),
-        WayView("winograd of conv f32[4]", "direct", "transformed", 0.7, "slower"),
+        WayView("winograd of conv f32[4]", "direct", "tiles of 2 by 2", 0.7, "slower"),
     )
     alternative = replace(SNAPSHOT.tasks[1], is_alternative=True)
     shown = replace(SNAPSHOT, tasks=(SNAPSHOT.tasks[0], alternative), ways=ways)

@@ -9,17 +9,35 @@ from dlc.core.target import Target
 from dlc.graph.ops.activation import Silu
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.winograd import ConvWinograd, transform_weights
+from dlc.schedule.loop import Func, allocs
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
-from dlc.schedule.rules import schedule_func, transform
+from dlc.schedule.rules import prepare, schedule_by, transform
+from dlc.schedule.trace import Trace
 from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, NATIVE, Kernel
 
 
+def transformed(func: Func, target: Target, tile: tuple[int, int], **knobs: int) -> Func:
+    """A function as the rule schedules it, and no other: without a word, others are far slower."""
+    found = transform.match(func, target)
+    assert found is not None
+    assert found.tile == tile
+    prepared = Trace(func)
+    prepare(prepared, target)
+    fast = optimize(func, target, schedule_by(transform, prepared, target, knobs).steps)
+    scopes = {name: alloc.scope for name, alloc in allocs(fast.body).items()}
+    assert scopes["pixel_columns"] == scopes["sum_columns"] == "register"
+    return fast
+
+
 @pytest.mark.parametrize("target", [NATIVE, AVX2], ids=["native", "avx2"])
 @pytest.mark.parametrize("columns_outer", [0, 1])
-def test_infinite_pixels_reach_their_own_results_only(target: Target, columns_outer: int) -> None:
+@pytest.mark.parametrize("tile", [(2, 2), (2, 4), (4, 2), (4, 4)])
+def test_infinite_pixels_reach_their_own_results_only(
+    target: Target, columns_outer: int, tile: tuple[int, int]
+) -> None:
     random, block = np.random.default_rng(0), target.lanes(4)
 
     def small(*shape: int) -> np.ndarray:
@@ -27,23 +45,77 @@ def test_infinite_pixels_reach_their_own_results_only(target: Target, columns_ou
 
     x, w, r = (
         small(1, 2, 9, 8, block),
-        4 * small(3, 2, 3, 3, block, block),
+        60 * small(3, 2, 3, 3, block, block),
         small(1, 3, 7, 6, block),
     )
     x[0, 0, 3, 3, 2], x[0, 1, 6, 5, 1], x[0, 1, 0, 0, 0] = np.inf, np.nan, 3e38
     w[0, 0, 1, 1, 2] = 0.0
-    arrays = {"x": x, "u": transform_weights(w).astype(np.float32), "w": w, "r": r}
+    arrays = {"x": x, "u": transform_weights(w, tile).astype(np.float32), "w": w, "r": r}
     *operands, residual = (placeholder(n, TensorType(a.shape)) for n, a in arrays.items())
-    conv = ConvWinograd()
+    conv = ConvWinograd(out=tile)
     result = Add().compute(Silu().compute(conv.compute(*operands)), residual)
     func = lower_tensors("f", (), (*operands, residual), (result,))
-    assert transform.match(func, target) is not None
-    steps = schedule_func(func, target, {"columns_outer": columns_outer}).steps
-    found = Kernel(optimize(func, target, steps), target)({}, arrays)["out"]
+    fast = transformed(func, target, tile, columns_outer=columns_outer)
+    found = Kernel(fast, target)({}, arrays)["out"]
     with np.errstate(all="ignore"):
         whole = conv.reference(x.astype(np.float64), arrays["u"], w).astype(np.float32)
         wanted = Silu().reference(whole.astype(np.float64)) + r
-    np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=1e-5, atol=1e-6)
+    # Whole numbers are exact but for tiles of four by four, whose sums do not fit into 24 bits.
+    large = 3 * np.abs(w).sum(axis=(1, 2, 3, 4)).max() if tile == (4, 4) else 2.0
+    np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=1e-5, atol=2**-21 * large)
     assert np.isnan(wanted).any()
     assert np.isinf(wanted).any()
     assert np.isfinite(wanted).any()
+
+
+@pytest.mark.parametrize(
+    ("tile", "depth"), [((2, 2), 32), ((2, 4), 64), ((2, 4), 256), ((4, 4), 256), ((4, 4), 512)]
+)
+def test_results_are_as_accurate_as_those_of_direct_sums(tile: tuple[int, int], depth: int) -> None:
+    """Sums in one chain of float32, of random data, where tiles are said to be accurate."""
+    random, block = np.random.default_rng(2), NATIVE.lanes(4)
+    x = random.standard_normal((1, depth // block, 10, 10, block)).astype(np.float32)
+    w = random.standard_normal((2, depth // block, 3, 3, block, block)).astype(np.float32)
+    conv = ConvWinograd(out=tile)
+    arrays = {"x": x, "u": transform_weights(w, tile).astype(np.float32), "w": w}
+    operands = tuple(placeholder(n, TensorType(a.shape)) for n, a in arrays.items())
+    func = lower_tensors("f", (), operands, (conv.compute(*operands),))
+    found = Kernel(transformed(func, NATIVE, tile), NATIVE)({}, arrays)
+    exact = conv.reference(x.astype(np.float64), arrays["u"], w.astype(np.float64))
+    direct = np.zeros(exact.shape, np.float32)
+    for b, i, ky, kz in np.ndindex(*x.shape[1:2], block, 3, 3):
+        pixels = x[:, None, b, ky : ky + 8, kz : kz + 8, i, None].astype(np.float64)
+        direct = (direct + pixels * w[None, :, b, ky, kz, None, None, i]).astype(np.float32)
+    ours, theirs = (np.sqrt(((a - exact) ** 2).mean()) for a in (found["out"], direct))
+    assert transform.is_accurate(tile, depth)
+    assert ours < 1.25 * theirs
+
+
+def test_tiles_are_accurate_from_some_channels_on() -> None:
+    tiles = [(2, 2), (2, 4), (4, 2), (4, 4)]
+    known = [(depth, [transform.is_accurate(t, depth) for t in tiles]) for depth in (48, 64, 240)]
+    assert known == [
+        (48, [True, False, False, False]),
+        *((d, [True] * 3 + [False]) for d in (64, 240)),
+    ]
+
+
+def test_much_that_is_fused_behind_a_large_tile_is_not_written_out() -> None:
+    """Sixteen times a chain of activations would be more than is compiled in good time."""
+    block, rng = NATIVE.lanes(4), np.random.default_rng(0)
+    arrays = {
+        "x": rng.standard_normal((1, 2, 10, 11, block)).astype(np.float32),
+        "w": rng.standard_normal((1, 2, 3, 3, block, block)).astype(np.float32),
+    }
+    arrays["u"] = transform_weights(arrays["w"], (4, 4)).astype(np.float32)
+    x, w, u = (placeholder(n, TensorType(a.shape)) for n, a in arrays.items())
+    conv = ConvWinograd(out=(4, 4))
+    result = conv.compute(x, u, w)
+    for _ in range(16):
+        result = Silu().compute(result)
+    func = lower_tensors("f", (), (x, u, w), (result,))
+    found = Kernel(transformed(func, NATIVE, (4, 4)), NATIVE)({}, arrays)["out"]
+    wanted = conv.reference(arrays["x"].astype(np.float64), arrays["u"], arrays["w"])
+    for _ in range(16):
+        wanted = Silu().reference(wanted.astype(np.float64))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

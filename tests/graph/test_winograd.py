@@ -10,7 +10,7 @@ import pytest
 from dlc.core.target import Gpu, Target
 from dlc.graph.evaluate import evaluate
 from dlc.graph.fusion import groups
-from dlc.graph.ops.winograd import transform_weights
+from dlc.graph.ops.winograd import FILTERS, positions, transform_weights
 from dlc.graph.pass_ import PassContext
 from tests.graph.pass_cases import read, run
 
@@ -23,12 +23,22 @@ def main(x: f32[1, 4, 16, 18, 16]):
 """
 
 
+HIGH = PassContext(target=TARGET, precision="high")
+PAIRS = PassContext(
+    target=replace(TARGET, features=TARGET.features | {"avx512bf16"}), precision="medium"
+)
+
+
 def operators(graph):
     return [node.op.name for node in graph.nodes]
 
 
 def changed(text, target=TARGET):
     return run("use_winograd", read(text), PassContext(target=target))
+
+
+def tiles(graph):
+    return [node.op.out for node in graph.nodes if node.op.name == "conv_winograd"]
 
 
 def test_a_convolution_keeps_its_results():
@@ -51,14 +61,68 @@ def test_open_sizes_are_taken_for_large_ones():
         CONV.replace("(x, w)", "(x, w, stride=(2, 1))").replace("4, 14", "4, 7"),
         CONV.replace("(x, w)", "(x, w, dilation=(1, 2))").replace("14, 16, 16]", "14, 14, 16]"),
         CONV.replace("[4, 4, 3", "[4, 2, 3").replace("(x, w)", "(x, w, groups=2)"),
-        CONV.replace("[4, 4, 3", "[1, 1, 3").replace("[1, 4, 1", "[1, 1, 1"),
+        CONV.replace("[4, 4, 3", "[1, 1, 3")
+        .replace("[1, 4, 1", "[1, 1, 1")
+        .replace("16, 18, 16]", "5, 6, 16]")
+        .replace("14, 16, 16]", "3, 4, 16]"),
         CONV.replace("16, 18, 16]", "3, 3, 16]").replace("14, 16, 16]", "1, 1, 16]"),
         CONV.replace("f32[1, 4", "f32[0, 4"),
     ],
-    ids=["f64", "kernel", "stride", "dilation", "groups", "few_channels", "one_pixel", "empty"],
+    ids=["f64", "kernel", "stride", "dilation", "groups", "few", "one_pixel", "empty"],
 )
 def test_what_does_not_fit_or_pay_stays(text):
     assert operators(changed(text)) == ["conv_blocked"]
+
+
+LARGE = CONV.replace("16, 18, 16]", "58, 58, 16]").replace("14, 16, 16]", "56, 56, 16]")
+
+
+@pytest.mark.parametrize(
+    ("context", "tile"),
+    [
+        (PassContext(target=TARGET), (2, 4)),
+        (HIGH, (4, 4)),
+        (replace(HIGH, precision="tf32"), (4, 4)),
+        (PAIRS, (4, 4)),
+    ],
+    ids=["highest", "high", "tf32", "medium"],
+)
+def test_tiles_are_as_large_as_the_precision_allows(context, tile):
+    assert tiles(run("use_winograd", read(LARGE), context)) == [tile]
+
+
+def test_an_image_that_is_no_larger_than_a_tile_has_smaller_ones():
+    """The number of the tile would be 0 everywhere, and nobody could tell tiles apart."""
+    text = CONV.replace("16, 18, 16]", "5, 58, 16]").replace("14, 16, 16]", "3, 56, 16]")
+    assert tiles(run("use_winograd", read(text), HIGH)) in ([(2, 2)], [(2, 4)])
+
+
+def test_pairs_of_bf16_keep_what_they_are_faster_at():
+    text = CONV.replace("16, 18, 16]", "9, 9, 16]").replace("14, 16, 16]", "7, 7, 16]")
+    text = text.replace("[1, 4,", "[1, 32,").replace("[4, 4, 3", "[32, 32, 3")
+    assert operators(run("use_winograd", read(text), replace(PAIRS, precision="highest"))) == [
+        "conv_winograd"
+    ]
+    assert operators(run("use_winograd", read(text), PAIRS)) == ["conv_blocked"]
+
+
+@pytest.mark.parametrize("tile", [(2, 2), (2, 4), (4, 2), (4, 4)])
+def test_transforms_give_the_convolution(tile):
+    """As numbers of float64, where rounding hides nothing."""
+    random = np.random.default_rng(0)
+    high, wide = positions(tile)
+    pixels, weights = random.standard_normal((high, wide)), random.standard_normal((3, 3))
+    left, right = (FILTERS[n] for n in tile)
+    u = transform_weights(weights[None, None, :, :, None, None], tile)[:, :, 0, 0, 0, 0]
+    d = np.array([left.pixels(list(column)) for column in pixels.T]).T
+    m = u * np.array([right.pixels(list(row)) for row in d])
+    y = np.array([left.sums(list(column)) for column in m.T]).T
+    found = np.array([right.sums(list(row)) for row in y])
+    wanted = [
+        [(pixels[i : i + 3, j : j + 3] * weights).sum() for j in range(tile[1])]
+        for i in range(tile[0])
+    ]
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
 
 
 def test_weights_have_to_be_known():
@@ -83,8 +147,17 @@ def test_weights_are_transformed_once_for_all_readers():
     assert len(found.constants) == 2
 
 
+def test_weights_of_two_sizes_of_tiles_are_transformed_for_each():
+    text = LARGE.replace("def main(", "def main(z: f32[1, 4, 58, 5, 16], ").replace(
+        "    return y", "    v: f32[1, 4, 56, 3, 16] = conv_blocked(z, w)\n    return y, v"
+    )
+    found = run("use_winograd", read(text), HIGH)
+    assert sorted(tiles(found)) == [(2, 2), (4, 4)]
+    assert len({node.inputs[1] for node in found.nodes}) == 2
+
+
 def test_equal_weights_become_their_sum_and_zeros():
-    one = transform_weights(np.ones((1, 1, 3, 3, 1, 1)))[..., 0, 0, 0, 0]
+    one = transform_weights(np.ones((1, 1, 3, 3, 1, 1)), (2, 2))[..., 0, 0, 0, 0]
     np.testing.assert_array_equal(one, np.outer([1, 1.5, 0.5, 1], [1, 1.5, 0.5, 1]))
 
 

@@ -218,13 +218,15 @@ def conv_onto_enlarged(scale: int = 2) -> Func:
     return func((x, f, coarse), Add().compute(ConvBlocked().compute(x, f), large))
 
 
-def winograd(high: int | Expr, wide: int | Expr, halo: bool = False) -> Callable[[], Func]:
+def winograd(
+    high: int | Expr, wide: int | Expr, out: tuple[int, int] = (2, 2), halo: bool = False
+) -> Callable[[], Func]:
     """As scheduled on a strip: even and odd sizes, where the last tiles stick out."""
 
     def make() -> Func:
         x = tensor("a", 1, 1, high + 2, wide + 2, 3)
-        u, w = tensor("b", 4, 4, 2, 1, 3, 16), tensor("c", 2, 1, 3, 3, 3, 16)
-        y = Relu().compute(ConvWinograd().compute(x, u, w))
+        u, w = tensor("b", out[0] + 2, out[1] + 2, 2, 1, 3, 16), tensor("c", 2, 1, 3, 3, 3, 16)
+        y = Relu().compute(ConvWinograd(out=out).compute(x, u, w))
         edge = (0, 0, 1, 1, 0)
         return func((x, u, w), pad("p", y, edge, edge) if halo else y)
 
@@ -504,6 +506,8 @@ CASES: dict[str, Callable[[], Func]] = {
     "winograd": winograd(2, 4, halo=True),
     "winograd_odd": winograd(3, 5),
     "winograd_symbolic": winograd(N, 3),
+    "winograd_large": winograd(8, 5, (4, 4), halo=True),
+    "winograd_large_symbolic": winograd(N, 5, (2, 4)),
     "padded_and_turned": padded_and_turned,
     "planar_conv": planar_conv,
     "depthwise_7": depthwise(7, 1),
@@ -662,6 +666,8 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("first_conv", contract),
         ("transposed_conv_open", contract),
         ("winograd_odd", transform),
+        ("winograd_large", transform),
+        ("winograd_large_symbolic", transform),
         ("depthwise_7", window),
         ("depthwise_open", window),
         ("max_pool", window),

@@ -1,22 +1,29 @@
 """Convolution of blocked images by fewer products: Winograd's minimal filtering.
 
 Two by two results of a kernel of three by three need 16 products for each pair of channels instead
-of 36, once four by four pixels and the weights are transformed, and the sums transformed back:
+of 36, four by four 36 instead of 144, once a tile of pixels and the weights are transformed, and
+the sums transformed back:
 
     Y = A' [ (G g G') * (B' d B) ] A
 
-Its transforms only add and subtract, so the result is as accurate as a sum of 16 products out of
-36 may be: the rounding is that of the largest pixel of a tile. Larger tiles multiply rounding.
-A result that is not finite is computed once more from the pixels themselves, because inf - inf is
-NaN where the transform takes differences.
+For two by two the transforms only add and subtract, so the result is as accurate as a sum of 16
+products out of 36 may be: the rounding is that of the largest pixel of a tile. For four by four
+they multiply, too, and rounding is 2.8 times that of a direct sum. A result that is not finite is
+computed once more from the pixels themselves, because inf - inf is NaN where the transform takes
+differences.
 
 Source: Lavin, Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv 1509.09308,
-section 4.1, for the matrices of F(2x2, 3x3).
+section 4.1, for the matrices of F(2x2, 3x3). Those of F(4x4, 3x3) are of Toom and Cook for the
+points 0, 1, -1, 2, -1/2 and infinity, which round less than 0, 1, -1, 2, -2 do: Barabasz,
+Anderson, Soodhalter, Gregg, "Error Analysis and Improving the Accuracy of Winograd Convolution for
+Deep Neural Networks", arXiv 1803.10986.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -33,36 +40,101 @@ from dlc.te.simplify import canonical, surely_divides
 from dlc.te.types import Shape, TensorType, is_const
 
 KERNEL = 3  # along each axis
-OUT = 2  # results of one tile, along each axis
-IN = OUT + KERNEL - 1  # pixels of one tile
 
-Matrix = tuple[tuple[int, ...], ...]
-
-OF_PIXELS: Matrix = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
-OF_SUMS: Matrix = ((1, 1, 1, 0), (0, 1, -1, -1))
-OF_WEIGHTS = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+Out = tuple[int, int]  # results of a tile, along columns and rows
+Line = Callable[[Sequence[Expr]], list[Expr]]
 
 
-def transform_weights(w: Array) -> Array:
-    """The weights of each of the 16 products, in float64.
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The transforms along one axis: of pixels, of sums, and of weights, as a matrix."""
+
+    pixels: Line
+    sums: Line
+    weights: Array
+
+
+def _pixels_of_two(d: Sequence[Expr]) -> list[Expr]:
+    return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
+
+
+def _sums_of_two(m: Sequence[Expr]) -> list[Expr]:
+    return [m[0] + m[1] + m[2], m[1] - m[2] - m[3]]
+
+
+def _pixels_of_four(d: Sequence[Expr]) -> list[Expr]:
+    """Each row of B' has the coefficients of the product of (x - p) over all other points p.
+
+    Those of 0 are 1, 3/2, -2, -3/2, 1, 0; infinity has all points: 0, 1, 3/2, -2, -3/2, 1.
+    """
+    odd, even = d[3] - d[1], d[4] - d[2]
+    low, high = odd - d[2] * 1.5, even - d[3] * 1.5
+    return [
+        even - odd * 1.5 - (d[2] - d[0]),
+        high + low,
+        high - low,
+        even + odd * 0.5,
+        even - odd * 2.0,
+        (d[5] - d[3]) - even * 1.5 - odd,
+    ]
+
+
+def _sums_of_four(m: Sequence[Expr]) -> list[Expr]:
+    """The rows of A' are the powers 0 to 3 of the points; infinity adds to the highest alone."""
+    even, odd = m[1] + m[2], m[1] - m[2]
+    return [
+        m[0] + even + (m[3] + m[4]),
+        odd + m[3] * 2.0 - m[4] * 0.5,
+        even + m[3] * 4.0 + m[4] * 0.25,
+        odd + m[3] * 8.0 - m[4] * 0.125 + m[5],
+    ]
+
+
+FILTERS: Mapping[int, Filter] = {  # by the results of one tile, along each axis
+    2: Filter(
+        _pixels_of_two,
+        _sums_of_two,
+        np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
+    ),
+    4: Filter(
+        _pixels_of_four,
+        _sums_of_four,
+        np.array(
+            [[15, 0, 0], [-5, -5, -5], [5, -5, 5], [1, 2, 4], [-16, 8, -4], [0, 0, 15]]
+        )
+        / 15,
+    ),
+}  # fmt: skip
+
+
+def positions(out: Out) -> tuple[int, int]:
+    """How many products a tile of `out` results has along each axis: as many as pixels."""
+    high, wide = out
+    return high + KERNEL - 1, wide + KERNEL - 1
+
+
+def transform_weights(w: Array, out: Out) -> Array:
+    """The weights of each product of a tile of `out` results, in float64.
 
     Shapes:
-        w: [ob, cb, 3, 3, c, oc] -> [4, 4, ob, cb, c, oc]
+        w: [ob, cb, 3, 3, c, oc] -> [out[0] + 2, out[1] + 2, ob, cb, c, oc]
     """
-    wide = w.astype(np.float64)
-    return np.asarray(np.einsum("ai,bj,ocijuv->abocuv", OF_WEIGHTS, OF_WEIGHTS, wide))
+    left, right = (FILTERS[n].weights for n in out)
+    return np.asarray(np.einsum("ai,bj,ocijuv->abocuv", left, right, w.astype(np.float64)))
 
 
 @op("conv_winograd", fuse=Fuse.ANCHOR)
 class ConvWinograd(Op):
-    """Convolution by a 3 x 3 kernel, from blocked to blocked channels, two by two results at once.
+    """Convolution by a 3 x 3 kernel, from blocked to blocked channels, a tile `out` at once.
 
     Takes the weights transformed, and as they are for what is computed once more.
 
     Shapes:
-        x: f32[n, cb, h + 2, w + 2, c]; u: f32[4, 4, ob, cb, c, oc]; w: f32[ob, cb, 3, 3, c, oc]
-        -> f32[n, ob, h, w, oc]
+        x: f32[n, cb, h + 2, w + 2, c]; u: f32[out[0] + 2, out[1] + 2, ob, cb, c, oc];
+        w: f32[ob, cb, 3, 3, c, oc] -> f32[n, ob, h, w, oc]
     """
+
+    out: Out = (2, 2)
 
     def infer(self, x: TensorType, u: TensorType, w: TensorType) -> TensorType:
         if any(t.dtype is not DType.F32 for t in (x, u, w)) or (x.rank, u.rank, w.rank) != (
@@ -71,24 +143,21 @@ class ConvWinograd(Op):
             6,
         ):
             raise self.reject("needs a blocked f32 image and f32 weights in both forms", x, u, w)
+        if self.out not in product(FILTERS, FILTERS):
+            raise self.reject(f"tiles of {self.out} results have no transform", x, u, w)
         (n, cb, *sizes, c), (ob, wb, *kernel, ci, oc) = x.shape, w.shape
         if not all(is_const(k, KERNEL) for k in kernel) or differs(cb, wb) or differs(c, ci):
             raise self.reject("the weights do not fit", x, u, w)
-        if u.shape != (index(IN), index(IN), ob, wb, ci, oc):
+        if u.shape != (*map(index, positions(self.out)), ob, wb, ci, oc):
             raise self.reject("the transformed weights do not fit", x, u, w)
         out = [out_size(size, index(KERNEL), 1, 1) for size in sizes]
         return TensorType((n, ob, *out, oc), DType.F32)
 
     def compute(self, x: te.Tensor, u: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, u.type, w.type)
-        tiles = tuple(canonical((size + (OUT - 1)) // OUT) for size in type_.shape[2:4])
-        sums = _sums(_pixels(x, tiles), u, tiles)
-
-        def plain(n: Expr, o: Expr, y: Expr, z: Expr, j: Expr) -> Expr:
-            def product(a: int, b: int) -> Expr:
-                return sums[(n, a, b, o, y // OUT, z // OUT, j)]
-
-            return _transformed(OF_SUMS, y % OUT, z % OUT, product)
+        sizes = zip(type_.shape[2:4], self.out, strict=True)
+        tiles = tuple(canonical((size + (out - 1)) // out) for size, out in sizes)
+        sums = _sums(_pixels(x, tiles, self.out), u, tiles)
 
         def term(n: Expr, o: Expr, *rest: Expr) -> Callable[..., Expr]:
             y, z, j = rest
@@ -98,7 +167,7 @@ class ConvWinograd(Op):
 
             return summand
 
-        result = te.compute("transformed", type_.shape, plain, inputs=(sums,))
+        result = _results(sums, type_.shape, self.out)
         extents = (w.shape[1], index(KERNEL), index(KERNEL), w.shape[4])
         return repaired(self.name, type_.shape, result, lambda *at: at, extents, term, (x, w))
 
@@ -108,63 +177,65 @@ class ConvWinograd(Op):
         return to_blocked(exact_conv(to_planar(x), rows, (1, 1), (0,) * 4, (1, 1), 1), oc)
 
 
-def _pixels(x: te.Tensor, tiles: Shape) -> te.Tensor:
-    """Tiles of four by four pixels, transformed: [n, 4, 4, cb, tiles, tiles, c]."""
+def _pixels(x: te.Tensor, tiles: Shape, out: Out) -> te.Tensor:
+    """Tiles of pixels, transformed along columns, then rows: [n, *positions, cb, *tiles, c]."""
     n, cb, *sizes, c = x.shape
+    high, wide = positions(out)
+    of_columns, of_rows = (FILTERS[n].pixels for n in out)
 
-    def at(tile: Expr, step: int, size: Expr) -> Expr:
-        position = tile * OUT + step
-        if surely_divides(OUT, size) or step < KERNEL:
+    def at(axis: int, tile: Expr, step: Expr) -> Expr:
+        size, each = sizes[axis], out[axis]
+        position = tile * each + step
+        if surely_divides(each, size - (KERNEL - 1)):
             return position
-        return minimum(position, size - 1)  # only results that nobody needs read further
+        within = minimum(position, size - 1)  # only results that nobody needs read further
+        return select(step < const(KERNEL, DType.INDEX), position, within)
 
-    def element(image: Expr, a: Expr, b: Expr, block: Expr, y: Expr, z: Expr, i: Expr) -> Expr:
-        def pixel(dy: int, dz: int) -> Expr:
-            return x[(image, block, at(y, dy, sizes[0]), at(z, dz, sizes[1]), i)]
+    def half(image: Expr, a: Expr, block: Expr, y: Expr, z: Expr, dz: Expr, i: Expr) -> Expr:
+        column = at(1, z, dz)
+        rows = (at(0, y, index(dy)) for dy in range(high))
+        return _chosen(a, of_columns([x[(image, block, row, column, i)] for row in rows]))
 
-        return _transformed(OF_PIXELS, a, b, pixel)
+    shape = (n, index(high), cb, *tiles, index(wide), c)
+    columns = te.compute("pixel_columns", shape, half, inputs=(x,))
 
-    return te.compute("pixels", (n, IN, IN, cb, *tiles, c), element, inputs=(x,))
+    def whole(image: Expr, a: Expr, b: Expr, block: Expr, y: Expr, z: Expr, i: Expr) -> Expr:
+        return _chosen(b, of_rows([columns[(image, a, block, y, z, d, i)] for d in range(wide)]))
+
+    shape = (n, index(high), index(wide), cb, *tiles, c)
+    return te.compute("pixels", shape, whole, inputs=(columns,))
 
 
 def _sums(pixels: te.Tensor, u: te.Tensor, tiles: Shape) -> te.Tensor:
-    """The sums of products over all channels: [n, 4, 4, ob, tiles, tiles, oc]."""
+    """The sums of products over all channels: [n, *positions, ob, *tiles, oc]."""
     n = pixels.shape[0]
-    _, _, ob, cb, c, oc = u.shape
+    *count, ob, cb, c, oc = u.shape
 
     def element(image: Expr, a: Expr, b: Expr, o: Expr, y: Expr, z: Expr, j: Expr) -> te.Reduce:
         return te.reduce_sum(
             (cb, c), lambda d, i: pixels[(image, a, b, d, y, z, i)] * u[(a, b, o, d, i, j)]
         )
 
-    return te.compute("sums", (n, IN, IN, ob, *tiles, oc), element, inputs=(pixels, u))
+    return te.compute("sums", (n, *count, ob, *tiles, oc), element, inputs=(pixels, u))
 
 
-def _transformed(
-    matrix: Matrix, row: Expr, column: Expr, element: Callable[[int, int], Expr]
-) -> Expr:
-    """One element of M d M', where `element` gives those of d."""
+def _results(sums: te.Tensor, shape: Shape, out: Out) -> te.Tensor:
+    """The sums transformed back, along columns, then rows: [n, ob, h, w, oc]."""
+    n, _, _, ob, *tiles, oc = sums.shape
+    high, wide = positions(out)
+    of_columns, of_rows = (FILTERS[n].sums for n in out)
 
-    def line(weights: Sequence[int], i: int) -> Expr:
-        return _combined(weights, lambda j: element(i, j))
+    def half(image: Expr, p: Expr, o: Expr, y: Expr, z: Expr, b: Expr, j: Expr) -> Expr:
+        return _chosen(p, of_columns([sums[(image, a, b, o, y, z, j)] for a in range(high)]))
 
-    def both(i: int, j: int) -> Expr:
-        return _combined(matrix[i], lambda k: line(matrix[j], k))
+    narrow = (n, index(out[0]), ob, *tiles, index(wide), oc)
+    columns = te.compute("sum_columns", narrow, half, inputs=(sums,))
 
-    count = range(len(matrix))
-    return _chosen(row, [_chosen(column, [both(i, j) for j in count]) for i in count])
+    def whole(image: Expr, o: Expr, y: Expr, z: Expr, j: Expr) -> Expr:
+        place = (image, y % out[0], o, y // out[0], z // out[1])
+        return _chosen(z % out[1], of_rows([columns[(*place, b, j)] for b in range(wide)]))
 
-
-def _combined(weights: Sequence[int], element: Callable[[int], Expr]) -> Expr:
-    """The sum of elements with weights of 1, 0 and -1; one of the first two is not negative."""
-    plus = [element(i) for i, m in enumerate(weights) if m > 0]
-    total = plus[0]
-    for each in plus[1:]:
-        total = total + each
-    for i, m in enumerate(weights):
-        if m < 0:
-            total = total - element(i)
-    return total
+    return te.compute("transformed", shape, whole, inputs=(columns,))
 
 
 def _chosen(position: Expr, values: Sequence[Expr]) -> Expr:

@@ -12,9 +12,9 @@ After:
         y: f32[128, 256] = matmul_pairs(x, w_pairs, n=256)
         return y
 
-Position: after use_matrix_engine, whose tiles are faster still where there are any; before
-use_winograd and narrow_weights, which take what is left. The decision is about single operators and
-changes no layout.
+Position: after use_matrix_engine, whose tiles are faster still where there are any, and after
+use_winograd, which takes what needs fewer products; before narrow_weights, which takes what is
+left. The decision is about single operators and changes no layout.
 
 Only at precision "medium": a float32 is rounded to one bf16.
 """
@@ -43,7 +43,10 @@ MARGIN = 0.9  # of the time of multiply-adds, that pairs may take
 OPEN_SIZE = 128  # assumed where a size is known at run time only
 
 
-@graph_pass(after=("choose_layouts", "pack_matmul_weights", "use_matrix_engine"), bodies=True)
+@graph_pass(
+    after=("choose_layouts", "pack_matmul_weights", "use_matrix_engine", "use_winograd"),
+    bodies=True,
+)
 def use_pair_products(graph: Graph, context: PassContext) -> Graph:
     """Replace products with constant weights by products of pairs."""
     if not context.has_pair_products or context.precision != "medium":

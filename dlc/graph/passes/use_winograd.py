@@ -1,20 +1,23 @@
 """Compute convolutions of three by three by fewer products, where the transforms cost less.
 
 Before:
-    def main(x: f32[1, 6, 16, 18, 8]):
-        w: f32[6, 6, 3, 3, 8, 8] = const()
-        y: f32[1, 6, 14, 16, 8] = conv_blocked(x, w)
+    def main(x: f32[1, 8, 16, 18, 8]):
+        w: f32[8, 8, 3, 3, 8, 8] = const()
+        y: f32[1, 8, 14, 16, 8] = conv_blocked(x, w)
         return y
 
 After:
-    def main(x: f32[1, 6, 16, 18, 8]):
-        w: f32[6, 6, 3, 3, 8, 8] = const()
-        w_transformed: f32[4, 4, 6, 6, 8, 8] = const()
-        y: f32[1, 6, 14, 16, 8] = conv_winograd(x, w_transformed, w)
+    def main(x: f32[1, 8, 16, 18, 8]):
+        w: f32[8, 8, 3, 3, 8, 8] = const()
+        w_transformed: f32[4, 6, 8, 8, 8, 8] = const()
+        y: f32[1, 8, 14, 16, 8] = conv_winograd(x, w_transformed, w, out=(2, 4))
         return y
 
-Position: after use_matrix_engine, which takes what is faster there; before fuse_groups. The
-decision is about single operators and changes no layout.
+Position: after use_matrix_engine, which takes what is faster there; before use_pair_products, which
+takes what is left. The decision is about single operators and changes no layout.
+
+Larger tiles round more than direct sums do unless these are long; at precision "highest", short
+sums are left to smaller tiles.
 """
 
 from __future__ import annotations
@@ -27,15 +30,24 @@ from dlc.graph.edit import GraphEditor
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.ops.conv_blocked import ConvBlocked
-from dlc.graph.ops.winograd import IN, KERNEL, OUT, ConvWinograd, transform_weights
+from dlc.graph.ops.winograd import (
+    KERNEL,
+    ConvWinograd,
+    Out,
+    positions,
+    transform_weights,
+)
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.schedule.rules.transform import FAR_BYTES, Shape, choose_plan, cycles
+from dlc.graph.passes.use_pair_products import PAIR_RATE
+from dlc.schedule.rules.transform import FAR_BYTES, Shape, choose_plan, cycles, is_accurate
 from dlc.te.expr import Const, Expr
 from dlc.te.types import const_size
 
 FMA_SHARE = 0.85  # of the peak, that kernels without transforms reach
 MARGIN = 0.9  # of their time, that the transformed ones may take
-DIRECT, TRANSFORMED = "direct", "transformed"  # the ways of the fork
+OPEN_SIZE = 64  # assumed where a size is known at run time only
+TILES: tuple[Out, ...] = ((2, 2), (2, 4), (4, 4))
+DIRECT = "direct"  # the way of the fork that transforms nothing
 
 
 @graph_pass(after=("choose_layouts", "use_matrix_engine"), bodies=True)
@@ -45,18 +57,21 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
     if target.gpu is not None:
         return graph
     editor = GraphEditor(graph)
-    made: dict[str, Value] = {}
+    made: dict[tuple[Value, Out], Value] = {}
     for node in graph.nodes:
         if not isinstance(node.op, ConvBlocked) or not _fits(node.op, node, context):
             continue
         x, w = node.inputs
         array = editor.array(w)
-        if array is None or not _is_chosen(graph, node, context):
+        if array is None:
             continue
-        if w.name not in made:
-            transformed = transform_weights(array)
-            made[w.name] = editor.constant(transformed, DType.F32, f"{w.name}_transformed")
-        editor.update(replace(node, op=ConvWinograd(), inputs=(x, made[w.name], w)))
+        out = _chosen(graph, node, context)
+        if out is None:
+            continue
+        if (w, out) not in made:
+            transformed = transform_weights(array, out)
+            made[w, out] = editor.constant(transformed, DType.F32, f"{w.name}_transformed")
+        editor.update(replace(node, op=ConvWinograd(out=out), inputs=(x, made[w, out], w)))
     return editor.finish()
 
 
@@ -75,30 +90,50 @@ def _fits(op: ConvBlocked, node: Node, context: PassContext) -> bool:
     return 0 not in (_constant(n), *map(_constant, sizes), ob, cb)
 
 
-def _is_chosen(graph: Graph, node: Node, context: PassContext) -> bool:
-    """Whether to transform: where it is estimated to be faster, or was measured to be."""
-    direct, transformed = _cycles(node, context)
+def _chosen(graph: Graph, node: Node, context: PassContext) -> Out | None:
+    """The tile to transform by: where it is estimated to be fastest, or was measured to be."""
+    tiles = _tiles(node, context)
+    direct, *transformed = _cycles(node, tiles, context)
+    ways: dict[str, Out | None] = {DIRECT: None}
+    ways |= {f"tiles of {high} by {wide}": (high, wide) for high, wide in tiles}
+    cycles = dict(zip(ways, (direct * MARGIN, *transformed), strict=True))
     way = decide(
-        context, graph, [node], kind="winograd", version=1, options=(DIRECT, TRANSFORMED),
-        default=TRANSFORMED if transformed < direct * MARGIN else DIRECT,
-        cycles=lambda: (direct, transformed),
+        context, graph, [node], kind="winograd", version=2, options=tuple(ways),
+        default=min(cycles, key=lambda way: cycles[way]),
+        cycles=lambda: (direct, *transformed),
     )  # fmt: skip
-    return way == TRANSFORMED
+    return ways[way]
 
 
-def _cycles(node: Node, context: PassContext) -> tuple[float, float]:
-    """Estimates of the time of a convolution as it is, and transformed."""
-    w = node.inputs[1]
-    ob, cb, *_, c, oc = (const_size(n) for n in w.type.shape)
+def _cycles(node: Node, tiles: list[Out], context: PassContext) -> list[float]:
+    """Estimates of the time of a convolution as it is, and by each tile."""
+    w, target = node.inputs[1], context.target
+    ob, cb, *_, c, _ = (const_size(n) for n in w.type.shape)
     n, _, *sizes, _ = node.output.type.shape
     images, high, wide = _constant(n), *(_constant(size) for size in sizes)
-    tiles = [None if size is None else -(-size // OUT) for size in (high, wide)]
-    shape = Shape(images, tiles[0], tiles[1], IN * IN, cb * c, ob)
-    time = cycles(shape, choose_plan(shape, context.target, {}), context.target)
-    results = (images or 1) * (high or 32 * OUT) * (wide or 32 * OUT)
-    direct = results * KERNEL * KERNEL * cb * c * ob * oc / (2 * oc * FMA_SHARE)
+    results = (images or 1) * (high or OPEN_SIZE) * (wide or OPEN_SIZE)
+    rate = PAIR_RATE if context.precision == "medium" and context.has_pair_products else 1.0
+    direct = results * KERNEL * KERNEL * cb * c * ob / (target.multiply_adds * FMA_SHARE)
     direct += prod(const_size(size) for size in w.type.shape) * 4 / FAR_BYTES
-    return direct, time
+    found = [direct / rate]
+    for out in tiles:
+        count = -(-(high or OPEN_SIZE) // out[0]), -(-(wide or OPEN_SIZE) // out[1])
+        shape = Shape(images, *count, prod(positions(out)), cb * c, ob)
+        known = replace(shape, high=high and count[0], wide=wide and count[1])
+        found.append(cycles(shape, choose_plan(known, target, {}), target))
+    return found
+
+
+def _tiles(node: Node, context: PassContext) -> list[Out]:
+    """The tiles that are accurate enough, and smaller than the image."""
+    _, cb, *_, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
+    sizes = [_constant(size) for size in node.output.type.shape[2:4]]
+    return [
+        out
+        for out in TILES
+        if all(size is None or size > each for size, each in zip(sizes, out, strict=True))
+        and (context.precision != "highest" or is_accurate(out, cb * c))
+    ]
 
 
 def _constant(size: Expr) -> int | None:

@@ -90,16 +90,28 @@ def _is_far(found: Contraction, target: Target) -> bool:
     return size is None or size > target.l2_bytes // 2
 
 
-def schedule(trace: Trace, found: Contraction, target: Target, knobs: Mapping[str, int]) -> None:
-    """Tile the contraction; see the module."""
-    _Tiling(trace, found, target, knobs).run()
+def schedule(
+    trace: Trace,
+    found: Contraction,
+    target: Target,
+    knobs: Mapping[str, int],
+    longest: int | None = None,
+) -> None:
+    """Tile the contraction; see the module. `longest` is how many products a chain may have."""
+    _Tiling(trace, found, target, knobs, longest).run()
 
 
 class _Tiling:
     def __init__(
-        self, trace: Trace, found: Contraction, target: Target, knobs: Mapping[str, int]
+        self,
+        trace: Trace,
+        found: Contraction,
+        target: Target,
+        knobs: Mapping[str, int],
+        longest: int | None,
     ) -> None:
         self.trace, self.found, self.target, self.knobs = trace, found, target, knobs
+        self.longest = longest
         self.lanes = target.lanes(4)
         counts = [trace.constant(v) for v in found.rows]
         self.known_rows = prod(count for count in counts if count is not None)
@@ -244,6 +256,8 @@ class _Tiling:
         """
         if self.found.at_once:
             return ()
+        if self.longest is not None:
+            return (self.longest,)
         if self.row_count == 1:
             return SUBTOTALS_OF_ROW
         products = prod(self.trace.constant(v) or 0 for v in inner)

@@ -26,8 +26,17 @@ def products_space(target: Target, own: Mapping[str, tuple[int, ...]]) -> Space:
     return Space({**own, **TILE_KNOBS}, (Limit(("rows", "columns"), registers - 2),))
 
 
-def schedule_products(trace: Trace, sums: str, target: Target, knobs: Mapping[str, int]) -> None:
-    """Tile the products of a buffer of sums as any contraction is, by those of `TILE_KNOBS`."""
+def schedule_products(
+    trace: Trace,
+    sums: str,
+    target: Target,
+    knobs: Mapping[str, int],
+    longest: int | None = None,
+) -> None:
+    """Tile the products of a buffer of sums as any contraction is, by those of `TILE_KNOBS`.
+
+    Chains of additions are `longest` at most, as far as extents allow.
+    """
     top = trace.stage(sums).names[0]
     name = f"{sums}_product"
     trace.do("cache_write", sums, top, name, "local")
@@ -41,4 +50,4 @@ def schedule_products(trace: Trace, sums: str, target: Target, knobs: Mapping[st
         within=top,
     )
     of_tiles = {name: knobs[name] for name in TILE_KNOBS if name in knobs}
-    contract.schedule(trace, product, target, of_tiles)
+    contract.schedule(trace, product, target, of_tiles, longest)
