@@ -1,5 +1,6 @@
 """The process over knobs, and the search that follows it."""
 
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -80,3 +81,36 @@ def test_the_cost_model_is_asked_about_few_and_only_at_first():
             problem.scores[design] = landscape.speedup(design)
         assert len(asked) == min(number + 1, 2)
     assert asked == [8] * 2
+
+
+def test_hopes_hold_while_little_more_is_known(monkeypatch):
+    """A search that asks for one design at a time does not pay for all of a space each time."""
+    asked = []
+    predict = KnobProcess.predict
+
+    def counted(self, known, scores, points):
+        asked.append(len(known))
+        return predict(self, known, scores, points)
+
+    monkeypatch.setattr(KnobProcess, "predict", counted)
+    problem = Problem((landscape.family(),), Random(0))
+    searcher = Bayesian(problem)
+    for _ in range(120):
+        (design,) = searcher.propose(1)
+        assert design not in problem.seen
+        problem.seen.add(design)
+        problem.scores[design] = landscape.speedup(design)
+    assert 20 < len(asked) < 50
+    assert all(b > 1.1 * a for a, b in pairwise(asked))
+
+
+def test_hopes_for_a_family_that_was_taken_away_are_given_up():
+    one, other = landscape.family(name="one"), landscape.family(name="other")
+    problem = Problem((one, other), Random(0))
+    searcher = Bayesian(problem)
+    for _ in range(20):
+        for design in searcher.propose(4):
+            problem.seen.add(design)
+            problem.scores[design] = landscape.speedup(design)
+    problem.families = (other,)
+    assert {d.family for d in searcher.propose(8)} == {"other"}

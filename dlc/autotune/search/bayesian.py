@@ -19,6 +19,7 @@ _LOOKED_AT = 2  # designs that the cost model looks at, for each that is wanted
 _WHOLE = 2048  # points of a space that is looked at as a whole; of a larger one, half as many
 _MUTANTS = 8  # of each of the best, where the space is larger
 _WORST = 2.0**-5  # what a failure counts as
+_GROWTH = 1.1  # of what is known, from which on hopes are no longer those of before
 
 
 class Bayesian:
@@ -26,6 +27,8 @@ class Bayesian:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self._left: list[Design] = []  # unseen, the highest hopes first
+        self._told = 0  # how many designs were known then
 
     def propose(self, count: int) -> list[Design]:
         """See `Searcher`."""
@@ -42,7 +45,16 @@ class Bayesian:
         return [d for d in ranked if d not in problem.seen][:count] or found[:count]
 
     def _hopeful(self, known: list[Design], count: int) -> list[Design]:
-        """The designs with the highest hopes."""
+        """The designs with the highest hopes; those of before while little more is known."""
+        problem = self.problem
+        self._left = [d for d in self._left if d not in problem.seen and problem.family(d.family)]
+        if len(known) > _GROWTH * self._told or len(self._left) < count:
+            self._left, self._told = self._by_hope(known), len(known)
+        found, self._left = self._left[:count], self._left[count:]
+        return found
+
+    def _by_hope(self, known: list[Design]) -> list[Design]:
+        """Candidates, the highest hopes first."""
         fresh = self._candidates()
         if not fresh:
             return []
@@ -51,7 +63,7 @@ class Bayesian:
         expected, deviation = process.predict(process.points(known), scores, process.points(fresh))
         hopes = expected + _HOPE * deviation
         order = sorted(range(len(fresh)), key=lambda n: (-float(hopes[n]), n))
-        return [fresh[n] for n in order[:count]]
+        return [fresh[n] for n in order]
 
     def _candidates(self) -> list[Design]:
         """Designs that nobody has seen, in no order."""
