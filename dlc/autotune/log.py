@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,7 @@ _SCHEMA = "".join(map(_table, _TABLES))
 # What takes a file from the version of its position + 1 to the next one.
 _MIGRATIONS: tuple[str, ...] = (_table("decisions"),)
 _BUSY_SECONDS = 30.0
+_BUSY_PAUSE = 0.01
 _Row = tuple[str, str, str, str]  # table, key of the task or fork, digest, body
 
 
@@ -265,7 +267,7 @@ class TuningLog:
             UserError: the file is another program's, or a later version's.
         """
         if not self.read_only:
-            db.execute("PRAGMA journal_mode=WAL")
+            _write_ahead(db)
             db.execute("BEGIN IMMEDIATE")  # one of several tuners makes the tables
         application = db.execute("PRAGMA application_id").fetchone()[0]
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -285,6 +287,19 @@ class TuningLog:
         db.execute(f"PRAGMA application_id={_APPLICATION}")
         db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         db.commit()
+
+
+def _write_ahead(db: sqlite3.Connection) -> None:
+    """Let readers and one writer work at once; for that, SQLite waits for nobody by itself."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(_BUSY_PAUSE)
 
 
 def _was_log(path: Path) -> bool:

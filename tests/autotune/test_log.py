@@ -7,8 +7,10 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -117,6 +119,18 @@ def test_a_reader_leaves_no_files_and_needs_none(tmp_path, monkeypatch):
     (tmp_path / "a.db-shm").mkdir()  # as where nobody may write: it cannot be made
     with TuningLog(path, read_only=True) as log:
         assert len(list(log.trials())) == 3
+
+
+def test_a_new_log_may_be_opened_by_several_at_once(tmp_path):
+    def open_it(path, together):
+        together.wait(60)
+        TuningLog(path).close()
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(40):
+            path, together = tmp_path / f"{number}.db", Barrier(4)
+            for opened in [pool.submit(open_it, path, together) for _ in range(4)]:
+                opened.result()
 
 
 def test_a_place_is_checked_before_a_session_begins(tmp_path):
