@@ -3,6 +3,7 @@ about operator names.
 
 A group grows from a root (a contraction, a reduction or an elementwise node) along its result:
 an elementwise user joins when everything that reads the result ends up inside the group. What
+feeds an elementwise group alone, element by element, joins it too, so that its paths meet. What
 only moves elements (slices, transposes) is copied into the groups that read it, as index
 arithmetic. Reshapes stay between groups: they rename memory and cost nothing.
 """
@@ -205,7 +206,34 @@ class _Grouping:
         joined = regions[: self.depth(root, regions)]
         members = [root, *(node for region in joined for node in region)]
         self.taken.update(map(id, members))
+        if root.op.fuse is Fuse.ELEMENTWISE:
+            self._add_feeders(members)
         return members
+
+    def _add_feeders(self, members: list[Node]) -> None:
+        """Add elementwise nodes that nothing outside of a group reads; they cannot depend on it."""
+        inside = {id(m) for m in members}
+        pending = list(members)
+        while pending and len(members) < MAX_GROUP_NODES:
+            node = pending.pop(0)
+            feeders = {id(p): p for v in node.inputs if (p := self._feeder(v, node, inside))}
+            for feeder in list(feeders.values())[: MAX_GROUP_NODES - len(members)]:
+                members.append(feeder)
+                pending.append(feeder)
+                inside.add(id(feeder))
+                self.taken.add(id(feeder))
+
+    def _feeder(self, value: Value, reader: Node, inside: set[int]) -> Node | None:
+        """The node that makes an operand, if it may join the group that reads it."""
+        node = self.graph.producers.get(value)
+        if node is None or node.op.fuse is not Fuse.ELEMENTWISE or value in self.outputs:
+            return None
+        if id(node) in self.taken or id(node) in self.views or is_free(node):
+            return None
+        users = self.graph.users.get(value, ())
+        if len(node.outputs) != 1 or any(id(u) not in inside for u in users):
+            return None
+        return node if _same_shape(value, reader.output) else None
 
     def _regions(self, root: Node) -> list[list[Node]]:
         """What could join the group of a root, one region after the other."""

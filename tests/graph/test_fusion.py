@@ -47,6 +47,24 @@ def test_paths_that_meet_again_stay_together() -> None:
     ) == [["matmul", "sigmoid", "mul"]]
 
 
+def test_what_feeds_an_elementwise_kernel_alone_joins_it() -> None:
+    head = "def main(i: f32[4, 6], c: f32[4, 6], o: f32[4, 6], b: f32[6]):\n"
+    gates = (
+        "f: f32[4, 6] = sigmoid(i)",
+        "g: f32[4, 6] = tanh(o)",
+        "k: f32[4, 6] = mul(f, c)",
+        "h: f32[4, 6] = exp(g)",
+        "y: f32[4, 6] = add(k, h)",
+    )
+    assert kernels(*gates, head=head) == [["sigmoid", "tanh", "mul", "exp", "add"]]
+    assert kernels(*gates, head=head, result="g, y") == [["tanh"], ["sigmoid", "mul", "exp", "add"]]
+    # What is repeated along the rows is computed once.
+    found = kernels(
+        "f: f32[4, 6] = sigmoid(i)", "g: f32[6] = tanh(b)", "y: f32[4, 6] = add(f, g)", head=head
+    )
+    assert found == [["tanh"], ["sigmoid", "add"]]
+
+
 def test_an_output_inside_a_chain_ends_the_group() -> None:
     assert kernels(
         "m: f32[4, 6] = matmul(x, w)",
