@@ -11,12 +11,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dlc.autotune.decision import Decision, Verdict
 from dlc.autotune.record import Choice
 from dlc.autotune.session import WayView, Weighted
-from dlc.autotune.task import Task
 from dlc.autotune.versions import versions
 from dlc.core.fork import Choices, Fork, Way
 from dlc.lowering import Lowered, lower_again
@@ -134,8 +133,7 @@ def find_alternatives(
     room = SHARE * seconds if seconds is not None else _SECONDS
     counts = forks_of(plan.models)
     own = {w.task.key for w in plan.tasks}
-    tasks: dict[str, Task] = {}
-    calls: Counter[str] = Counter()
+    tasks: dict[str, Weighted] = {}
     found: list[Alternative] = []
     for fork, option in _in_order(plan, counts, tried):
         if room <= 0 or len(found) == _MOST:
@@ -143,17 +141,18 @@ def find_alternatives(
         began = time.monotonic()
         alternative, brought = _try(plan, fork, option)
         room -= time.monotonic() - began
-        new = {k: t for k, t in brought.items() if k not in own and k not in tasks}
+        new = {
+            k: replace(w, calls=alternative.come[k], is_alternative=True)
+            for k, w in brought.items()
+            if k not in own and k not in tasks
+        }
         changes = alternative.gone or alternative.come
         if not changes or not set(alternative.gone) <= own or not brought:
             continue
         room -= _TASK_SECONDS * len(new)
         tasks |= new
-        for key in new:
-            calls[key] = alternative.come[key]
         found.append(alternative)
-    weighted = tuple(Weighted(t, calls[k], is_alternative=True) for k, t in tasks.items())
-    return Crossroads(tuple(found), weighted)
+    return Crossroads(tuple(found), tuple(tasks.values()))
 
 
 def _in_order(
@@ -169,20 +168,22 @@ def _in_order(
     return sorted((p for p in promised if promised[p] > 0), key=lambda p: -promised[p])
 
 
-def _try(plan: Plan, fork: Fork, option: str) -> tuple[Alternative, dict[str, Task]]:
+def _try(plan: Plan, fork: Fork, option: str) -> tuple[Alternative, dict[str, Weighted]]:
     """What a way changes in the models that have its fork; the tasks that it brings."""
     ways = with_ways(plan.ways, {fork.key: Way(option, fork.default)})
     before: Counter[str] = Counter()
     after: Counter[str] = Counter()
-    tasks: dict[str, Task] = {}
+    tasks: dict[str, Weighted] = {}
     for model in plan.models:
         if fork not in model.forks:
             continue
-        for task, calls in weigh_tasks(model, plan.sizes):
-            before[task.key] += calls
-        for task, calls in weigh_tasks(lower_again(model, ways), plan.sizes):
-            after[task.key] += calls
-            tasks[task.key] = task
+        for weighted in weigh_tasks(model, plan.sizes):
+            before[weighted.task.key] += weighted.calls
+        for weighted in weigh_tasks(lower_again(model, ways), plan.sizes):
+            key = weighted.task.key
+            after[key] += weighted.calls
+            found = tasks.get(key)
+            tasks[key] = found.joined(weighted) if found else weighted
     come, gone = after - before, before - after
     return Alternative(fork, option, gone, come), {k: tasks[k] for k in come}
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlc.autotune.session import Weighted
-from dlc.autotune.task import Task, make_task
+from dlc.autotune.task import make_task
 from dlc.core.errors import UserError
 from dlc.core.fork import Choices
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
 from dlc.lowering import Lowered, lower_model
 from dlc.schedule.interpret import evaluate_size
+from dlc.schedule.loop import Func
 from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, HostStmt, Program, SizeVar
 from dlc.te.expr import Expr
 from dlc.te.transform import loads
+from dlc.te.types import TensorType
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -75,9 +78,9 @@ def plan_tuning(
             for s in model.program.sizes
         }
         sizes |= {known.get(name, name): value for name, value in values.items()}
-        for task, calls in weigh_tasks(model, sizes):
-            before = found.get(task.key)
-            found[task.key] = Weighted(task, calls + (before.calls if before else 0))
+        for weighted in weigh_tasks(model, sizes):
+            before = found.get(weighted.task.key)
+            found[weighted.task.key] = before.joined(weighted) if before else weighted
     if unknown := [name for name in at or {} if name not in sizes]:
         hint = f"open are {', '.join(sizes)}" if sizes else "no size is open"
         raise UserError(detail=f"there is no open size '{unknown[0]}' to measure at", hint=hint)
@@ -89,8 +92,8 @@ def plan_tuning(
     return Plan(tasks, tuple(lowered), sizes, ways or Choices())
 
 
-def weigh_tasks(model: Lowered, sizes: Mapping[str, int]) -> list[tuple[Task, int]]:
-    """The kernels of a model, each with how often a run calls it; `sizes` by the model's names."""
+def weigh_tasks(model: Lowered, sizes: Mapping[str, int]) -> list[Weighted]:
+    """The kernels of a model, and how a run calls them; `sizes` by the model's names."""
     known = model.imported.interface.sizes
     values = {s.name: sizes[known.get(s.name, s.name)] for s in model.program.sizes}
     return extract_tasks(model.program, model.target, values)
@@ -105,35 +108,63 @@ def _measured_at(size: SizeVar, name: str, at: Mapping[str, int]) -> int:
     return value
 
 
-def extract_tasks(
-    program: Program, target: Target, sizes: Mapping[str, int]
-) -> list[tuple[Task, int]]:
-    """The kernels of a program, each with how often a run calls it at some sizes."""
-    calls: dict[str, int] = {}
-    measured_at: dict[str, dict[str, int]] = {}
+def extract_tasks(program: Program, target: Target, sizes: Mapping[str, int]) -> list[Weighted]:
+    """The kernels of a program, and how a run calls them at some sizes."""
     kernels = {kernel.name: kernel for kernel in program.kernels}
+    found = list(_calls(program.body, dict(sizes), 1, ()))
+    touched: defaultdict[int, dict[str, int]] = defaultdict(dict)  # by loop: bytes of its buffers
+    for call in found:
+        for buffer, param in zip(call.buffers, kernels[call.kernel].params, strict=True):
+            size = _bytes(param.type, call.sizes_of(kernels))
+            for loop in call.loops:
+                touched[loop][buffer] = max(size, touched[loop].get(buffer, 0))
+    caches = target.cores * target.l2_bytes
+    small = {loop for loop, buffers in touched.items() if sum(buffers.values()) <= caches}
+    tasks: dict[str, Weighted] = {}
+    for call in found:
+        name, is_warm = call.kernel, not small.isdisjoint(call.loops)
+        before = tasks.get(name)
+        task = before.task if before else make_task(kernels[name], target, call.sizes_of(kernels))
+        weighted = Weighted(task, call.times, is_warm=is_warm)
+        tasks[name] = before.joined(weighted) if before else weighted
+    return list(tasks.values())
 
-    def visit(body: Iterable[HostStmt], values: dict[str, int], times: int) -> None:
-        for stmt in body:
-            match stmt:
-                case CallKernel(name, given, _):
-                    calls[name] = calls.get(name, 0) + times
-                    pairs = zip(kernels[name].sizes, given, strict=True)
-                    own = {s: _value(e, values) for s, e in pairs}
-                    measured_at.setdefault(name, own)
-                case HostIf(_, then, other):
-                    visit(then, values, times)
-                    visit(other, values, times)
-                case HostLoop(var, extent, inner):
-                    count = max(0, _value(extent, values))
-                    visit(inner, {**values, var: 0}, times * count)
-                case BindSize(name, value, _):
-                    values[name] = max(0, _value(value, values))
-                case _:
-                    pass
 
-    visit(program.body, dict(sizes), 1)
-    return [(make_task(kernels[n], target, measured_at[n]), count) for n, count in calls.items()]
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of a kernel: the values of its sizes, how often, and the loops around it."""
+
+    kernel: str
+    sizes: tuple[int, ...]
+    buffers: tuple[str, ...]
+    times: int
+    loops: tuple[int, ...]
+
+    def sizes_of(self, kernels: Mapping[str, Func]) -> dict[str, int]:
+        return dict(zip(kernels[self.kernel].sizes, self.sizes, strict=True))
+
+
+def _calls(
+    body: Iterable[HostStmt], values: dict[str, int], times: int, loops: tuple[int, ...]
+) -> Iterator[_Call]:
+    for stmt in body:
+        match stmt:
+            case CallKernel(name, given, buffers):
+                yield _Call(name, tuple(_value(e, values) for e in given), buffers, times, loops)
+            case HostIf(_, then, other):
+                yield from _calls(then, values, times, loops)
+                yield from _calls(other, values, times, loops)
+            case HostLoop(var, extent, inner):
+                count = max(0, _value(extent, values))
+                yield from _calls(inner, {**values, var: 0}, times * count, (*loops, id(stmt)))
+            case BindSize(name, value, _):
+                values[name] = max(0, _value(value, values))
+            case _:
+                pass
+
+
+def _bytes(type_: TensorType, sizes: Mapping[str, int]) -> int:
+    return _value(type_.elems, sizes) * type_.dtype.size_bytes
 
 
 def _value(size: Expr, values: Mapping[str, int]) -> int:

@@ -113,9 +113,9 @@ def _search(weighted: Weighted, given: argparse.Namespace, machines: Machines) -
     with progress(task.name) as show:
         tuner = session([weighted], machines, options, on_update=show, path=log)
     (search,) = tuner.searches
-    again = meet_default(search, rebuild(search, _AGAIN), machines.measure, options.method)
+    again = meet_default(search, rebuild(search, _AGAIN), machines.measure)
     finalists = [built for _, built in again[:_FINALISTS]]
-    last = meet_default(search, finalists, machines.measure, options.method, _LIVES)
+    last = meet_default(search, finalists, machines.measure, _LIVES)
     return {
         "name": task.name,
         "key": task.key,

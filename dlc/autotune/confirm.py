@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dlc.autotune import job as jobs
-from dlc.autotune.bench_method import Method
 from dlc.autotune.duel import Duel
 from dlc.autotune.executor import Executor
 from dlc.autotune.job import Reply
@@ -36,7 +35,6 @@ def meet_default(
     search: TaskSearch,
     built: Sequence[Reply],
     executor: Executor,
-    method: Method,
     lives: int = _LIVES,
 ) -> list[tuple[float, Reply]]:
     """Measure candidates beside the default in `lives` processes each.
@@ -46,7 +44,7 @@ def meet_default(
     """
     if search.anchor is None:
         return []
-    in_each = replace(method, rounds=_ROUNDS, budget_seconds=_SECONDS)
+    in_each = replace(search.method, rounds=_ROUNDS, budget_seconds=_SECONDS)
     work = [
         jobs.measure(search.task, candidate.blobs[0], search.anchor, in_each)
         for _ in range(lives)
@@ -65,9 +63,9 @@ def meet_default(
     return sorted(again, key=lambda pair: -pair[0])
 
 
-def confirm(search: TaskSearch, executor: Executor, method: Method) -> Choice | None:
+def confirm(search: TaskSearch, executor: Executor) -> Choice | None:
     """The choice for a task, or None where nothing beats the default for sure."""
-    again = meet_default(search, rebuild(search, _CANDIDATES), executor, method)
+    again = meet_default(search, rebuild(search, _CANDIDATES), executor)
     if not again or again[0][0] < LEAST_GAIN:
         return None
     speedup, built = again[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from dlc.autotune.bench_method import Method
@@ -22,6 +22,12 @@ class Weighted:
     task: Task
     calls: int = 1
     is_alternative: bool = False  # no run does it unless another way through the graph is taken
+    is_warm: bool = False  # a loop does it again while its data are in the cores' own caches
+
+    def joined(self, other: Weighted) -> Weighted:
+        """The same task of two models as one; cold unless it is warm in both."""
+        warm = self.is_warm and other.is_warm
+        return replace(self, calls=self.calls + other.calls, is_warm=warm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +56,20 @@ class Options:
     transfer: bool = True  # learn from all of the log, not only from the task at hand
     resume: bool = True  # go on from what the log holds of these tasks
     cost_model: str = "xgboost"
+    cache: str = "auto"  # see `Method`; "auto" is warm for what a loop does again, else cold
 
     def __post_init__(self) -> None:
+        if self.cache not in ("auto", "cold", "warm"):
+            raise UserError(detail=f"cache mode '{self.cache}'", hint="auto, cold or warm")
         if self.search not in SEARCHERS:
             raise UserError(detail=f"search '{self.search}'", hint=f"one of {', '.join(SEARCHERS)}")
         check_cost_model(self.cost_model)
+
+    def method_of(self, weighted: Weighted) -> Method:
+        """How candidates of a task are timed."""
+        as_in_the_model = "warm" if weighted.is_warm else "cold"
+        cache = as_in_the_model if self.cache == "auto" else self.cache
+        return replace(self.method, cache=cache)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from dlc.autotune.job import Anchor, Job, Reply
 from dlc.autotune.record import Status, Trial, quartile
 from dlc.autotune.search import SEARCHERS
 from dlc.autotune.search.searcher import Problem
-from dlc.autotune.session import Machines, Options, TaskView
-from dlc.autotune.task import Task
+from dlc.autotune.session import Machines, Options, TaskView, Weighted
 from dlc.autotune.task_scheduler import Course
 from dlc.autotune.versions import FEATURES, versions
 from dlc.autotune.wire import Message
@@ -42,18 +41,17 @@ class TaskSearch:
 
     def __init__(
         self,
-        task: Task,
-        calls: int,
+        weighted: Weighted,
         machines: Machines,
         options: Options,
         model: CostModel,
         random: Random,
     ) -> None:
-        self.task, self.calls, self.machines = task, calls, machines
+        self.weighted, self.machines = weighted, machines
         self.options, self.model = options, model
-        self.key = task.key
-        self.is_alternative = False  # see `Weighted`
-        self.problem = Problem(families(task), random)
+        self.task, self.calls, self.key = weighted.task, weighted.calls, weighted.task.key
+        self.method = options.method_of(weighted)
+        self.problem = Problem(families(self.task), random)
         self.searcher = SEARCHERS[options.search](self.problem)
         self.course = Course(0.0)
         self.anchor: Anchor | None = None
@@ -74,7 +72,8 @@ class TaskSearch:
         """Take up what earlier sessions measured with this compiler; return how many trials."""
         count = 0
         for trial in trials:
-            if set(versions()) <= set(trial.versions):
+            as_now = trial.cache == self.method.cache or not trial.times_ns
+            if as_now and set(versions()) <= set(trial.versions):
                 self._learn(trial)
                 count += 1
         return count
@@ -91,7 +90,7 @@ class TaskSearch:
                 return None
         self.anchor = Anchor(*(reply.blobs[0] for reply in replies))
         self.default_nest = replies[0].data["nest"]
-        method = replace(self.options.method, rounds=_DEFAULT_ROUNDS, budget_seconds=0.25)
+        method = replace(self.method, rounds=_DEFAULT_ROUNDS, budget_seconds=0.25)
         return jobs.measure(self.task, self.anchor.default, self.anchor, method)
 
     def take_default(self, reply: Reply) -> None:
@@ -136,7 +135,7 @@ class TaskSearch:
             best_ns=self.best_ns,
             flatness=self.course.flatness,
             status=status,
-            is_alternative=self.is_alternative,
+            is_alternative=self.weighted.is_alternative,
         )
 
     @property
@@ -201,10 +200,9 @@ class TaskSearch:
         for design, reply in built:
             if reply.data["status"] != "ok":
                 yield self._learn(self._failed(design, reply))
-        method = self.options.method
         anchor, default_ns = self.anchor, self.default_ns
         work = [
-            jobs.measure(self.task, r.blobs[0], anchor, method, default_ns=default_ns)
+            jobs.measure(self.task, r.blobs[0], anchor, self.method, default_ns=default_ns)
             for _, r in ready
         ]
         for position, result in self.machines.measure.run(work):
@@ -239,7 +237,6 @@ class TaskSearch:
         data, seen = result.data, _description(built)
         status = data["status"]
         known = status in {str(s) for s in Status}
-        method = self.options.method
         return Trial(
             task=self.key,
             family=design.family,
@@ -250,8 +247,8 @@ class TaskSearch:
             detail=str(data.get("detail", "")),
             times_ns=tuple(data.get("times_ns", ())),
             anchor_ns=tuple(data.get("anchor_ns", ())),
-            cache=method.cache,
-            threads=method.threads,
+            cache=self.method.cache,
+            threads=self.method.threads,
             features=seen.features,
             tree=seen.tree,
             predicted=predicted,

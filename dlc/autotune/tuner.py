@@ -59,11 +59,9 @@ class Tuner:
         self._taught = 0  # samples that the cost model has seen
         random = Random(self.options.seed)
         self.searches = [
-            TaskSearch(w.task, w.calls, machines, self.options, self.model, Random(random.random()))
+            TaskSearch(w, machines, self.options, self.model, Random(random.random()))
             for w in tasks
         ]
-        for search, weighted in zip(self.searches, tasks, strict=True):
-            search.is_alternative = weighted.is_alternative
         self.resumed = 0
         if self.options.resume:
             self.resumed = sum(s.resume(log.trials(s.key)) for s in self.searches)
@@ -83,7 +81,7 @@ class Tuner:
 
     def snapshot(self) -> Snapshot:
         """The session as it is now."""
-        own = (s.course.weight_ns for s in self.searches if not s.is_alternative)
+        own = (s.course.weight_ns for s in self.searches if not s.weighted.is_alternative)
         total = sum(own) or 1.0
         seconds = time.monotonic() - self.began
         spent = self.options.budget.share_spent(seconds, self.trials)
@@ -188,7 +186,7 @@ class Tuner:
         for number, search in enumerate(sorted(promising, key=lambda s: -s.promised_ns)):
             if number and self.deadline is not None and time.monotonic() > self.deadline:
                 break
-            choice = confirm(search, self.machines.measure, self.options.method)
+            choice = confirm(search, self.machines.measure)
             if choice is not None:
                 choices[search.key] = choice
         return choices

@@ -80,7 +80,9 @@ def tune_models(
         typer.Option("--cost-model", help="xgboost, or tree-gru, which needs dlc[torch]."),
     ] = "xgboost",
     tasks: Annotated[str, typer.Option("--tasks", help="Only kernels with this in the name.")] = "",
-    cache: Annotated[str, typer.Option("--cache", help="Time with cold or warm caches.")] = "cold",
+    cache: Annotated[
+        str, typer.Option("--cache", help="Caches before a run: auto, cold or warm.")
+    ] = "auto",
     runner: Annotated[
         list[str] | None,
         typer.Option(
@@ -234,13 +236,12 @@ def _reading(path: Path) -> Iterator[IO[str]]:
 def _options(
     budget: str, search: str, cost_model: str, cache: str, seed: int, resume: bool
 ) -> Options:
-    from dlc.autotune.bench_method import Method
     from dlc.autotune.budget import parse_budget
 
-    method, parsed = Method(cache=cache), parse_budget(budget)
+    parsed = parse_budget(budget)
     from dlc.autotune.session import Options  # takes a while: what is wrong is told before
 
-    return Options(parsed, search, method, seed=seed, resume=resume, cost_model=cost_model)
+    return Options(parsed, search, seed=seed, resume=resume, cost_model=cost_model, cache=cache)
 
 
 def _machines(runners: list[str], jobs: int | None) -> Machines | None:

@@ -247,6 +247,18 @@ def tune(tasks, path, budget, *, machine=None, search="evolutionary", on_update=
         return tuner, tuner.run()
 
 
+def test_times_of_other_caches_are_not_taken_up(landscape_tasks, tmp_path):
+    path = tmp_path / "a.db"
+    tune(landscape_tasks, path, "20trials")
+    again, _ = tune(landscape_tasks, path, "4trials")
+    assert again.resumed == 20
+    warm = [replace(w, is_warm=True) for w in landscape_tasks]
+    other, _ = tune(warm, path, "4trials")
+    assert other.resumed == 0
+    with TuningLog(path) as log:
+        assert [t.cache for t in log.trials()] == ["cold"] * 24 + ["warm"] * 4
+
+
 def test_a_session_finds_the_best_and_logs_it(landscape_tasks, tmp_path):
     path = tmp_path / "a.db"
     seen = []

@@ -202,11 +202,11 @@ def test_a_session_keeps_a_way_only_if_the_model_wins(monkeypatch, tmp_path, win
 
 
 def _alternatives_are_fast(tuner):
-    return {s.key: 1.0 if s.is_alternative else 100.0 for s in tuner.searches}
+    return {s.key: 1.0 if s.weighted.is_alternative else 100.0 for s in tuner.searches}
 
 
 def _alternatives_are_slow(tuner):
-    return {s.key: 1000.0 if s.is_alternative else 1.0 for s in tuner.searches}
+    return {s.key: 1000.0 if s.weighted.is_alternative else 1.0 for s in tuner.searches}
 
 
 def test_hopeless_ways_are_not_searched_and_not_tried_again(monkeypatch, tmp_path):

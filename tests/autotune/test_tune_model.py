@@ -38,10 +38,28 @@ def test_tasks_are_counted_as_often_as_a_run_calls_them():
     )
     buffers = (Buffer("x", TensorType((n,))),), (Buffer("y", TensorType((n,))),)
     program = Program("p", (SizeVar("n"),), *buffers, (), (func,), (), body)
-    ((task, calls),) = extract_tasks(program, examples.OTHER, {"n": 5})
-    assert calls == 1 + 6 + 12 + 1 + 1
-    assert task.sizes == (("n", 10),)
-    assert task.func == func
+    (weighted,) = extract_tasks(program, examples.OTHER, {"n": 5})
+    assert weighted.calls == 1 + 6 + 12 + 1 + 1
+    assert weighted.task.sizes == (("n", 10),)
+    assert weighted.task.func == func
+
+
+@pytest.mark.parametrize(
+    ("elements", "is_also_outside", "is_warm"),
+    [(1000, False, True), (1000, True, False), (1_000_000, False, False)],
+)
+def test_what_a_loop_does_again_is_warm_while_its_data_fit_the_caches(
+    elements, is_also_outside, is_warm
+):
+    func = examples.scale().func
+    call = CallKernel("scale", (Var("n"),), ("x", "y"))
+    other = CallKernel("scale", (index(100),), ("y", "x"))
+    body = (HostLoop("t", index(50), (call, other)),) + (call,) * is_also_outside
+    program = Program("p", (SizeVar("n"),), (), (), (), (func,), (), body)
+    (weighted,) = extract_tasks(program, examples.OTHER, {"n": elements})
+    assert weighted.is_warm == is_warm
+    assert Options().method_of(weighted).cache == ("warm" if is_warm else "cold")
+    assert Options(cache="cold").method_of(weighted).cache == "cold"
 
 
 def test_several_models_share_their_tasks():
