@@ -941,12 +941,24 @@ def test_nobody_asks_ahead_for_what_the_same_nest_has_just_made() -> None:
     ("l1_bytes", "ahead"), [(32 << 10, 1024), (48 << 10, 1536), (1 << 20, 4096)]
 )
 def test_what_is_asked_ahead_fits_the_first_cache(l1_bytes: int, ahead: int) -> None:
-    """One row by eight vectors of columns: eight streams, which together take a quarter of it."""
-    x, w = tensor("x", 1, 1024), tensor("w", 64, 1024, 16)
+    """Two rows by eight vectors of columns: eight streams, which together take a quarter of it."""
+    x, w = tensor("x", 2, 1024), tensor("w", 64, 1024, 16)
     fast = optimize(
         func((x, w), MatMulPacked(n=1024).compute(x, w)), replace(AVX512, l1_bytes=l1_bytes)
     )
     assert f"prefetch={ahead}" in str(fast)
+
+
+@pytest.mark.parametrize(("l2_bytes", "columns"), [(1 << 20, 4), (16 << 20, 8)])
+def test_one_row_reads_few_streams_from_afar_which_the_hardware_follows(
+    l2_bytes: int, columns: int
+) -> None:
+    x, w = tensor("x", 1, 1024), tensor("w", 64, 1024, 16)
+    plain = func((x, w), MatMulPacked(n=1024).compute(x, w))
+    fast = optimize(plain, replace(AVX512, l2_bytes=l2_bytes))
+    assert "prefetch" not in str(fast)
+    sums = allocs(fast.body)["matmul_packed"].buffer.type
+    assert sums.elems == index(16 * columns)
 
 
 def test_what_reads_a_sum_many_times_stays_with_its_tile() -> None:

@@ -18,7 +18,7 @@ from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import stages
 from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction, find_contraction
-from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles, multiply_adds, sum_steps
+from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles, is_far, multiply_adds, sum_steps
 from dlc.schedule.rules.lines import shares_lines
 from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
@@ -73,7 +73,7 @@ def space(func: Func, target: Target) -> Space:
             "steps": STEPS,
             "high": _up_to((0, 1, 2, 3, 4), above[0]),
             "first_summand": tuple(range(max(1, min(4, len(summands))))),
-            "ahead": AHEADS if _is_far(found, target) else (-1,),
+            "ahead": AHEADS if is_far(found, target) else (-1,),
         },
         (Limit(("rows", "columns", "high"), registers - 2),),
     )
@@ -82,12 +82,6 @@ def space(func: Func, target: Target) -> Space:
 def _up_to(choices: tuple[int, ...], extent: Expr) -> tuple[int, ...]:
     """The choices that a loop has room for."""
     return tuple(c for c in choices if not isinstance(extent, Const) or c <= extent.value)
-
-
-def _is_far(found: Contraction, target: Target) -> bool:
-    """Whether the column operand comes from beyond the L2 cache."""
-    size = found.column_bytes
-    return size is None or size > target.l2_bytes // 2
 
 
 def schedule(
@@ -157,7 +151,7 @@ class _Tiling:
             return bool(choice)
         if self.found.packed is not None:
             return True
-        if _is_far(self.found, self.target):
+        if is_far(self.found, self.target):
             return not self._reads_rows_once()
         return self.shares_columns
 
@@ -264,12 +258,15 @@ class _Tiling:
         return SUBTOTALS_OF_LONG if products >= LONG_SUM else SUBTOTALS
 
     def _bytes_ahead(self, tile: Tile) -> int:
-        """How far ahead columns are asked for; 0 where they come from near, or the same nest."""
+        """How far ahead columns are asked for; 0 where they come from near, or the same nest.
+
+        One row reads each once, in order, which the hardware sees by itself.
+        """
         if (wanted := self.knobs.get("ahead", -1)) >= 0:
             return wanted
         is_near = self.found.within is not None and self.found.column_bytes is None
-        far = _is_far(self.found, self.target) or self.shares_columns
-        asks = not is_near and far and self._passes(tile) <= MAX_PASSES
+        far = is_far(self.found, self.target) or self.shares_columns
+        asks = not is_near and far and self._passes(tile) <= MAX_PASSES and self.row_count > 1
         share = self.target.l1_bytes // PREFETCH_SHARE // tile.columns  # each vector is a stream
         return min(PREFETCH_BYTES, share // LINE_BYTES * LINE_BYTES) if asks else 0
 

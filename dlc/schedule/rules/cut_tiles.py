@@ -18,6 +18,10 @@ from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, maximum
 from dlc.te.simplify import surely_at_most, surely_divides
 
+# Vectors of columns that one row reads from afar at a time. Source: measured on Zen 4: 4 that
+# nobody asks for take 0.8 to 0.9 of the time of 8 that are asked for, 1 to 411 MB of weights.
+ROW_STREAMS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
@@ -47,8 +51,16 @@ def cut_tiles(
     most = most_rows(found.row_stride, target)
     fmas = multiply_adds(found, target)
     steps = sum_steps(trace, found)
-    cut = _Cut(trace, found, knobs, lanes, registers, most, fmas, steps, columns_outside)
+    row = is_far(found, target) and all(trace.constant(v) == 1 for v in found.rows)
+    streams = ROW_STREAMS if row else LARGE
+    cut = _Cut(trace, found, knobs, lanes, registers, most, fmas, steps, streams, columns_outside)
     return [leaf for part in cut.columns() for leaf in cut.rows(part)]
+
+
+def is_far(found: Contraction, target: Target) -> bool:
+    """Whether the column operand comes from beyond the L2 cache."""
+    size = found.column_bytes
+    return size is None or size > target.l2_bytes // 2
 
 
 def multiply_adds(found: Contraction, target: Target) -> int:
@@ -78,6 +90,7 @@ class _Cut:
     most_rows: int
     fmas: int
     steps: int
+    streams: int  # vectors of columns that are read at the same time, at most
     columns_outside: bool
 
     def columns(self) -> list[Leaf]:
@@ -141,6 +154,7 @@ class _Cut:
         tile = choose_tile(
             rows, high, columns, self.registers, self.most_rows, self.fmas, self.steps
         )
+        tile = replace(tile, columns=min(tile.columns, self.streams))
         wanted_rows, wanted_columns = self.knobs.get("rows", 0), self.knobs.get("columns", 0)
         wanted_high = self.knobs.get("high", 0)
         if wanted_rows:
