@@ -40,6 +40,7 @@ CHAIN = 32  # products in a row where a transform multiplies rounding along one 
 SHORT_CHAIN = 16  # and along both
 ACCURATE_FROM = (0, 64, 256)  # summands, by the axes along which it does
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
+WRITTEN = 2  # times that a byte is moved which is written there: its line is read first
 MOST_BEHIND = 4096  # operations behind the transforms that are written out for a tile
 NEAR_SHARE = 0.75  # of the second cache, up to which what is read again is still there
 
@@ -250,11 +251,11 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     groups = shape.blocks // plan.group
     if plan.columns_outside:
         tasks = groups
-        far = weights + strip * strips * (groups if strip * strips + sums > near else 0)
+        far = weights + strip * strips * (groups + WRITTEN if strip * strips + sums > near else 0)
     else:
         tasks = strips
         far = weights * (strips if weights + strip + sums > near else 1)
-        far += strip * strips * (groups if strip + sums > near else 0)
+        far += strip * strips * (groups + WRITTEN if strip + sums > near else 0)
     rounds = -(-tasks // target.cores)
     return (total + far / FAR_BYTES) * rounds * target.cores / max(tasks, 1)
 
