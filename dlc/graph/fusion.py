@@ -226,12 +226,12 @@ class _Grouping:
     def _feeder(self, value: Value, reader: Node, inside: set[int]) -> Node | None:
         """The node that makes an operand, if it may join the group that reads it."""
         node = self.graph.producers.get(value)
-        if node is None or node.op.fuse is not Fuse.ELEMENTWISE or value in self.outputs:
+        both = (reader.op.fuse, node.op.fuse if node is not None else None)
+        if node is None or both != (Fuse.ELEMENTWISE, Fuse.ELEMENTWISE) or value in self.outputs:
             return None
-        if id(node) in self.taken or id(node) in self.views or is_free(node):
+        if id(node) in self.taken or id(node) in self.views:
             return None
-        users = self.graph.users.get(value, ())
-        if len(node.outputs) != 1 or any(id(u) not in inside for u in users):
+        if any(id(u) not in inside for u in self.graph.users.get(value, ())):
             return None
         return node if _same_shape(value, reader.output) else None
 

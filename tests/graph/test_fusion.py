@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlc.core.target_parse import parse_target
-from dlc.graph.fusion import groups
+from dlc.graph.fusion import MAX_GROUP_NODES, groups
 from dlc.graph.graph import Graph, Node
 from dlc.graph.passes.fuse_groups import form_groups, fuse_groups
 from dlc.graph.text import parse_graph
@@ -58,11 +58,31 @@ def test_what_feeds_an_elementwise_kernel_alone_joins_it() -> None:
     )
     assert kernels(*gates, head=head) == [["sigmoid", "tanh", "mul", "exp", "add"]]
     assert kernels(*gates, head=head, result="g, y") == [["tanh"], ["sigmoid", "mul", "exp", "add"]]
+    # What somebody else reads is written.
+    found = kernels(*gates, "z: f32[4, 6] = matmul(g, g)", head=head, result="y, z")
+    assert found == [["tanh"], ["sigmoid", "mul", "exp", "add"], ["matmul"]]
     # What is repeated along the rows is computed once.
     found = kernels(
         "f: f32[4, 6] = sigmoid(i)", "g: f32[6] = tanh(b)", "y: f32[4, 6] = add(f, g)", head=head
     )
     assert found == [["tanh"], ["sigmoid", "add"]]
+
+
+def test_what_feeds_many_is_cut_where_a_kernel_is_long_enough() -> None:
+    lines = [f"e{n}: f32[4, 6] = exp(x)" for n in range(40)]
+    lines += [f"s{n + 1}: f32[4, 6] = add({f's{n}' if n else 'e39'}, e{n})" for n in range(38)]
+    found = kernels(*lines, "y: f32[4, 6] = relu(s38)")
+    assert sum(map(len, found)) == 40 + 38 + 1
+    assert max(map(len, found)) == MAX_GROUP_NODES
+
+
+def test_the_memory_that_a_result_is_placed_into_is_no_element_of_it() -> None:
+    found = kernels(
+        "f: f32[4, 6] = exp(x)",
+        "m: f32[6, 6] = relu(w)",
+        "y: f32[6, 6] = insert(m, f, offset=(1, 0))",
+    )
+    assert found == [["relu"], ["exp", "insert"]]
 
 
 def test_an_output_inside_a_chain_ends_the_group() -> None:
