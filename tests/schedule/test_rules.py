@@ -961,6 +961,12 @@ def test_one_row_reads_few_streams_from_afar_which_the_hardware_follows(
     assert sums.elems == index(16 * columns)
 
 
+def test_one_row_asks_ahead_for_lines_that_do_not_follow_each_other() -> None:
+    x, w = tensor("x", 1, 1024), tensor("w", 1024, 1024)
+    fast = optimize(func((x, w), MatMul().compute(x, w)), AVX512)
+    assert "prefetch=1024" in str(fast)
+
+
 def test_what_reads_a_sum_many_times_stays_with_its_tile() -> None:
     x, f, bias = tensor("x", 1, 3, 11, 13), tensor("f", 1, 3, 3, 3, 16), tensor("c", 1, 1, 1, 1, 16)
     used, zero = placeholder("used", TensorType((1, 1, 1, 1, 16), DType.BOOL)), tensor("zero")

@@ -18,7 +18,14 @@ from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import stages
 from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction, find_contraction
-from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles, is_far, multiply_adds, sum_steps
+from dlc.schedule.rules.cut_tiles import (
+    Leaf,
+    cut_tiles,
+    is_far,
+    is_stream,
+    multiply_adds,
+    sum_steps,
+)
 from dlc.schedule.rules.lines import shares_lines
 from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
@@ -113,6 +120,7 @@ class _Tiling:
         self.row_count = self.known_rows * (self.open_rows or 1)
         self.tallest = 1
         self.shares_columns = self._shares_columns()
+        self.is_stream = is_stream(trace, found, target)
 
     def run(self) -> None:
         found = self.found
@@ -258,15 +266,12 @@ class _Tiling:
         return SUBTOTALS_OF_LONG if products >= LONG_SUM else SUBTOTALS
 
     def _bytes_ahead(self, tile: Tile) -> int:
-        """How far ahead columns are asked for; 0 where they come from near, or the same nest.
-
-        One row reads each once, in order, which the hardware sees by itself.
-        """
+        """How far ahead columns are asked for; 0 where they come from near, or nobody need ask."""
         if (wanted := self.knobs.get("ahead", -1)) >= 0:
             return wanted
         is_near = self.found.within is not None and self.found.column_bytes is None
         far = is_far(self.found, self.target) or self.shares_columns
-        asks = not is_near and far and self._passes(tile) <= MAX_PASSES and self.row_count > 1
+        asks = far and not (is_near or self.is_stream) and self._passes(tile) <= MAX_PASSES
         share = self.target.l1_bytes // PREFETCH_SHARE // tile.columns  # each vector is a stream
         return min(PREFETCH_BYTES, share // LINE_BYTES * LINE_BYTES) if asks else 0
 

@@ -31,6 +31,7 @@ class Contraction:
     batch: tuple[str, ...]  # the other loops
     packed: str | None  # the column operand to bring together for the rows of a column tile
     column_bytes: int | None  # size of the column operand, None where it is symbolic
+    column_line: int | None = None  # bytes of its innermost dimension, None as above
     row_bytes: int | None = None  # size of the row operand, None where it is symbolic
     row_stride: int | None = None  # bytes from one row to the next, None where it is not known
     within: str | None = None  # the loop that holds all stages, where they are part of a nest
@@ -97,6 +98,7 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
         tuple(v for v in others if depends[v][0] == depends[v][1]),
         packed,
         _bytes(func, column),
+        _line(func, column),
         _bytes(func, row),
         _stride(func, row, along[0]) if along else None,
         at_once=added_at_once(total),
@@ -212,6 +214,17 @@ def _stride(func: Func, factor: Expr, axis: str) -> int | None:
             return abs(moved) or None
         size *= int(extent.value)
     return abs(moved)
+
+
+def _line(func: Func, factor: Expr) -> int | None:
+    shapes = {b.name: b.type for b in func.inputs}
+    total = 0
+    for load in loads(factor):
+        type_ = shapes.get(load.buffer)
+        if type_ is None or not type_.shape or not isinstance(type_.shape[-1], Const):
+            return None
+        total += int(type_.shape[-1].value) * type_.dtype.size_bytes
+    return total
 
 
 def _bytes(func: Func, factor: Expr) -> int | None:

@@ -12,14 +12,23 @@ from math import prod
 from dlc.core.target import Target
 from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import For, If, loops
+from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction
-from dlc.schedule.rules.tile import LARGE, TAIL_ROWS, Tile, choose_tile, most_rows, vector_registers
+from dlc.schedule.rules.tile import (
+    LARGE,
+    MOST_COLUMNS,
+    TAIL_ROWS,
+    Tile,
+    choose_tile,
+    most_rows,
+    vector_registers,
+)
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, maximum
 from dlc.te.simplify import surely_at_most, surely_divides
 
-# Vectors of columns that one row reads from afar at a time. Source: measured on Zen 4: 4 that
-# nobody asks for take 0.8 to 0.9 of the time of 8 that are asked for, 1 to 411 MB of weights.
+# Blocks of columns that one row reads from afar at a time. Source: measured on Zen 4, AVX-512: 4
+# that nobody asks for take 0.8 to 0.9 of the time of 8 that are asked for, of 1 to 411 MB.
 ROW_STREAMS = 4
 
 
@@ -51,8 +60,7 @@ def cut_tiles(
     most = most_rows(found.row_stride, target)
     fmas = multiply_adds(found, target)
     steps = sum_steps(trace, found)
-    row = is_far(found, target) and all(trace.constant(v) == 1 for v in found.rows)
-    streams = ROW_STREAMS if row else LARGE
+    streams = ROW_STREAMS if is_stream(trace, found, target) else MOST_COLUMNS
     cut = _Cut(trace, found, knobs, lanes, registers, most, fmas, steps, streams, columns_outside)
     return [leaf for part in cut.columns() for leaf in cut.rows(part)]
 
@@ -61,6 +69,17 @@ def is_far(found: Contraction, target: Target) -> bool:
     """Whether the column operand comes from beyond the L2 cache."""
     size = found.column_bytes
     return size is None or size > target.l2_bytes // 2
+
+
+def is_stream(trace: Trace, found: Contraction, target: Target) -> bool:
+    """Whether each column block is read once, from its beginning to its end, by a single row.
+
+    Such blocks the hardware fetches ahead by itself.
+    """
+    is_made_here = found.within is not None and found.column_bytes is None
+    is_blocked = found.column_line is not None and found.column_line <= LINE_BYTES
+    is_row = all(trace.constant(v) == 1 for v in found.rows)
+    return is_row and is_blocked and not is_made_here and is_far(found, target)
 
 
 def multiply_adds(found: Contraction, target: Target) -> int:
@@ -152,9 +171,8 @@ class _Cut:
         rows = self.trace.constant(row) if row else 1
         high = self.trace.constant(above) if above else 1
         tile = choose_tile(
-            rows, high, columns, self.registers, self.most_rows, self.fmas, self.steps
+            rows, high, columns, self.registers, self.most_rows, self.fmas, self.steps, self.streams
         )
-        tile = replace(tile, columns=min(tile.columns, self.streams))
         wanted_rows, wanted_columns = self.knobs.get("rows", 0), self.knobs.get("columns", 0)
         wanted_high = self.knobs.get("high", 0)
         if wanted_rows:

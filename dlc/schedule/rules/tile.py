@@ -27,6 +27,7 @@ FMA_LATENCY = 5  # with one cycle for what delays a chain: 8 sums reached half o
 COLUMN_OVERHEAD = 0.5  # cycles for a vector of columns from beyond L1, where a single one suffices
 STEP_OVERHEAD = 0.25  # cycles per step that no port accounts for; favours larger tiles
 TAIL_ROWS = 4  # of a tile for what is left of an open number of rows; what is left then has one
+MOST_COLUMNS = 8  # vectors of a tile
 LARGE = 1024  # stands for a number of rows that is only known at run time
 SET_BYTES = 4096  # addresses as far apart share a set of the first cache: a page, mostly
 STORES_HIDDEN = 10  # vectors of results that are written while the next tile multiplies
@@ -78,16 +79,17 @@ def choose_tile(
     most: int = LARGE,
     fmas: int = 2,
     steps: int = LARGE,
+    most_columns: int = MOST_COLUMNS,
 ) -> Tile:
     """The cheapest tile for `high` image rows of `rows` pixels and `columns` vectors.
 
     None stands for a size that is only known at run time (taken as large); the rows of such a tile
     are a multiple of those for its tail. A tile has at most `most` rows of both kinds; `fmas`
-    multiply-adds start in a cycle; a sum has `steps` of them.
+    multiply-adds start in a cycle; a sum has `steps` of them; a tile has `most_columns` vectors.
     """
     wide, tall, across, most = rows or LARGE, high or 64, columns or 64, max(most, TAIL_ROWS)
     best: tuple[float, Tile] | None = None
-    for nr in range(1, min(across, 8) + 1):
+    for nr in range(1, min(across, most_columns) + 1):
         least = TAIL_ROWS if rows is None else 1
         for mr in range(least, min(wide, registers) + 1, least):
             for ty in range(1, (min(tall, 4) if mr == wide else 1) + 1):
