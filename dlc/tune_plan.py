@@ -112,7 +112,7 @@ def extract_tasks(program: Program, target: Target, sizes: Mapping[str, int]) ->
     """The kernels of a program, and how a run calls them at some sizes."""
     kernels = {kernel.name: kernel for kernel in program.kernels}
     found = list(_calls(program.body, dict(sizes), 1, ()))
-    touched: defaultdict[int, dict[str, int]] = defaultdict(dict)  # by loop: bytes of its buffers
+    touched: defaultdict[str, dict[str, int]] = defaultdict(dict)  # by loop: bytes of its buffers
     for call in found:
         for buffer, param in zip(call.buffers, kernels[call.kernel].params, strict=True):
             size = _bytes(param.type, call.sizes_of(kernels))
@@ -138,14 +138,14 @@ class _Call:
     sizes: tuple[int, ...]
     buffers: tuple[str, ...]
     times: int
-    loops: tuple[int, ...]
+    loops: tuple[str, ...]
 
     def sizes_of(self, kernels: Mapping[str, Func]) -> dict[str, int]:
         return dict(zip(kernels[self.kernel].sizes, self.sizes, strict=True))
 
 
 def _calls(
-    body: Iterable[HostStmt], values: dict[str, int], times: int, loops: tuple[int, ...]
+    body: Iterable[HostStmt], values: dict[str, int], times: int, loops: tuple[str, ...]
 ) -> Iterator[_Call]:
     for stmt in body:
         match stmt:
@@ -156,7 +156,8 @@ def _calls(
                 yield from _calls(other, values, times, loops)
             case HostLoop(var, extent, inner):
                 count = max(0, _value(extent, values))
-                yield from _calls(inner, {**values, var: 0}, times * count, (*loops, id(stmt)))
+                around = (*loops, var) if count > 1 else loops
+                yield from _calls(inner, {**values, var: 0}, times * count, around)
             case BindSize(name, value, _):
                 values[name] = max(0, _value(value, values))
             case _:

@@ -12,19 +12,20 @@ from dlc.core.errors import UserError
 class Method:
     """How to time.
 
-    `cache` is "cold": the cores' own caches hold other data before each run, as in a model; or
-    "warm": runs follow each other. `rounds` are taken in turn with the anchor's; the budget ends
-    them early, but not before three.
+    `cache` is "cold": the cores' own caches hold other data before each run, as between the kernels
+    of a model; "warm": runs follow each other, as in a loop; or "auto": cold where no task says
+    otherwise. `rounds` are taken in turn with the anchor's; the budget ends them early, but not
+    before three.
     """
 
-    cache: str = "cold"
+    cache: str = "auto"
     rounds: int = 9
     budget_seconds: float = 0.04
     threads: int = 1
 
     def __post_init__(self) -> None:
-        if self.cache not in ("cold", "warm"):
-            raise UserError(detail=f"cache mode '{self.cache}'", hint="cold or warm")
+        if self.cache not in ("auto", "cold", "warm"):
+            raise UserError(detail=f"cache mode '{self.cache}'", hint="auto, cold or warm")
 
     def to_json(self) -> dict[str, Any]:
         """The method as data."""

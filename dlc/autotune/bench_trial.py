@@ -78,7 +78,7 @@ class Prepared:
             return {"status": str(Status.WRONG), "detail": problem}
         _limit_processor_time(0.0)
         own = self._bind(module)
-        flush = self.evict.run if method.cache == "cold" else _leave
+        flush = _leave if method.cache == "warm" else self.evict.run
         times, anchors = _take_turns(own[0], self.anchor, flush, method)
         if problem := self._why_changed(own[1]):
             return {"status": str(Status.WRONG), "detail": f"after {len(times)} runs: {problem}"}

@@ -71,8 +71,17 @@ class TaskSummary:
 def summarize(log: TuningLog) -> list[TaskSummary]:
     """What a log says about each task, the most tried first."""
     choices = log.choices()
-    found = [TaskSummary(t, tuple(log.trials(t.key)), choices.get(t.key)) for t in log.tasks()]
+    found = [
+        TaskSummary(t, _comparable(log.trials(t.key)), choices.get(t.key)) for t in log.tasks()
+    ]
     return sorted(found, key=lambda s: (-len(s.trials), s.task.name))
+
+
+def _comparable(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """Trials but for those on other caches (cold, warm) than the last one."""
+    found = tuple(trials)
+    last = next((t.cache for t in reversed(found) if t.times_ns), "")
+    return tuple(t for t in found if t.cache == last or not t.times_ns)
 
 
 def render_report(

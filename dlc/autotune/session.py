@@ -25,7 +25,7 @@ class Weighted:
     is_warm: bool = False  # a loop does it again while its data are in the cores' own caches
 
     def joined(self, other: Weighted) -> Weighted:
-        """The same task of two models as one; cold unless it is warm in both."""
+        """What is done here and elsewhere, as one; cold unless it is warm in both places."""
         warm = self.is_warm and other.is_warm
         return replace(self, calls=self.calls + other.calls, is_warm=warm)
 
@@ -56,20 +56,17 @@ class Options:
     transfer: bool = True  # learn from all of the log, not only from the task at hand
     resume: bool = True  # go on from what the log holds of these tasks
     cost_model: str = "xgboost"
-    cache: str = "auto"  # see `Method`; "auto" is warm for what a loop does again, else cold
 
     def __post_init__(self) -> None:
-        if self.cache not in ("auto", "cold", "warm"):
-            raise UserError(detail=f"cache mode '{self.cache}'", hint="auto, cold or warm")
         if self.search not in SEARCHERS:
             raise UserError(detail=f"search '{self.search}'", hint=f"one of {', '.join(SEARCHERS)}")
         check_cost_model(self.cost_model)
 
     def method_of(self, weighted: Weighted) -> Method:
         """How candidates of a task are timed."""
-        as_in_the_model = "warm" if weighted.is_warm else "cold"
-        cache = as_in_the_model if self.cache == "auto" else self.cache
-        return replace(self.method, cache=cache)
+        if self.method.cache != "auto":
+            return self.method
+        return replace(self.method, cache="warm" if weighted.is_warm else "cold")
 
 
 @dataclass(frozen=True, slots=True)

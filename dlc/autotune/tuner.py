@@ -55,13 +55,13 @@ class Tuner:
         self.began = time.monotonic()
         self.trials = 0
         self.failures: Counter[str] = Counter()
-        self.samples: list[Sample] = self._old_samples()
         self._taught = 0  # samples that the cost model has seen
         random = Random(self.options.seed)
         self.searches = [
             TaskSearch(w, machines, self.options, self.model, Random(random.random()))
             for w in tasks
         ]
+        self.samples: list[Sample] = self._old_samples()
         self.resumed = 0
         if self.options.resume:
             self.resumed = sum(s.resume(log.trials(s.key)) for s in self.searches)
@@ -197,6 +197,9 @@ class Tuner:
         return begin_model(self.options.cost_model, target, seed=self.options.seed)
 
     def _old_samples(self) -> list[Sample]:
+        """What the log teaches; of the tasks at hand, what was timed on such caches as now."""
         if not self.options.transfer:
             return []
-        return [s for t in self.log.trials() if (s := sample_of(t)) is not None]
+        caches = {s.key: s.method.cache for s in self.searches}
+        as_now = (t for t in self.log.trials() if caches.get(t.task, t.cache) == t.cache)
+        return [s for t in as_now if (s := sample_of(t)) is not None]

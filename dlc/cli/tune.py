@@ -236,12 +236,13 @@ def _reading(path: Path) -> Iterator[IO[str]]:
 def _options(
     budget: str, search: str, cost_model: str, cache: str, seed: int, resume: bool
 ) -> Options:
+    from dlc.autotune.bench_method import Method
     from dlc.autotune.budget import parse_budget
 
-    parsed = parse_budget(budget)
+    method, parsed = Method(cache=cache), parse_budget(budget)
     from dlc.autotune.session import Options  # takes a while: what is wrong is told before
 
-    return Options(parsed, search, seed=seed, resume=resume, cost_model=cost_model, cache=cache)
+    return Options(parsed, search, method, seed=seed, resume=resume, cost_model=cost_model)
 
 
 def _machines(runners: list[str], jobs: int | None) -> Machines | None:

@@ -45,21 +45,27 @@ def test_tasks_are_counted_as_often_as_a_run_calls_them():
 
 
 @pytest.mark.parametrize(
-    ("elements", "is_also_outside", "is_warm"),
-    [(1000, False, True), (1000, True, False), (1_000_000, False, False)],
+    ("elements", "steps", "is_also_outside", "is_warm"),
+    [
+        (1000, 50, False, True),
+        (1000, 50, True, False),
+        (1_000_000, 50, False, False),
+        (1000, 1, False, False),
+    ],
 )
 def test_what_a_loop_does_again_is_warm_while_its_data_fit_the_caches(
-    elements, is_also_outside, is_warm
+    elements, steps, is_also_outside, is_warm
 ):
     func = examples.scale().func
     call = CallKernel("scale", (Var("n"),), ("x", "y"))
     other = CallKernel("scale", (index(100),), ("y", "x"))
-    body = (HostLoop("t", index(50), (call, other)),) + (call,) * is_also_outside
+    body = (HostLoop("t", index(steps), (call, other)),) + (call,) * is_also_outside
     program = Program("p", (SizeVar("n"),), (), (), (), (func,), (), body)
     (weighted,) = extract_tasks(program, examples.OTHER, {"n": elements})
     assert weighted.is_warm == is_warm
     assert Options().method_of(weighted).cache == ("warm" if is_warm else "cold")
-    assert Options(cache="cold").method_of(weighted).cache == "cold"
+    for cache in ("cold", "warm"):
+        assert Options(method=Method(cache=cache)).method_of(weighted).cache == cache
 
 
 def test_several_models_share_their_tasks():
