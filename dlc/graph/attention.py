@@ -14,14 +14,16 @@ from types import ModuleType
 from dlc.core.target import Target
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.lower import lower_group
-from dlc.graph.op import Fuse
+from dlc.graph.op import Fuse, Op
 from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.pairs_computed import MatMulPairsComputed
 from dlc.graph.ops.planes import ROWS
 from dlc.graph.ops.planes_pair import MatMulPair, why_not_pair
 from dlc.graph.sizes import bound_sizes
 from dlc.schedule.rules import attend, attend_planes, gpu_attend, gpu_online, prepare
 from dlc.schedule.trace import Trace
 from dlc.te.simplify import surely_less
+from dlc.te.types import is_const
 
 Group = tuple[Node, ...]
 
@@ -30,11 +32,17 @@ MAX_PLANES = 2
 
 
 def join_attention(
-    graph: Graph, groups: Sequence[Group], target: Target, planes: int = 0
+    graph: Graph,
+    groups: Sequence[Group],
+    target: Target,
+    planes: int = 0,
+    *,
+    pairs: bool = False,
 ) -> list[Group]:
     """The groups, of which three become one where they are an attention.
 
-    Its products are of `planes` bf16 planes where a rule for a matrix engine takes them.
+    Its products are of `planes` bf16 planes where a rule for a matrix engine takes them, or of
+    `pairs` of bf16 in vectors.
     """
     rules = (attend,) if target.gpu is None else (gpu_attend, gpu_online)
     made = {group[-1].outputs[0]: number for number, group in enumerate(groups)}
@@ -46,9 +54,11 @@ def join_attention(
         members = {id(n): n for part in parts for n in groups[part]} | {id(n): n for n in group}
         position = {id(n): i for i, n in enumerate(graph.nodes)}
         joined = tuple(sorted(members.values(), key=lambda n: position[id(n)]))
-        split = _on_engine(joined, planes)
+        split, paired = _on_engine(joined, planes), _on_pairs(joined) if pairs else ()
         if split and _matches((attend_planes,), graph, split, target):
             joined = split
+        elif paired and _matches(rules, graph, paired, target):
+            joined = paired
         elif not _matches(rules, graph, joined, target):
             continue
         result[number] = joined
@@ -88,15 +98,24 @@ def _maker(graph: Graph, reader: Node | None, made: dict[Value, int]) -> int | N
 
 def _on_engine(members: Group, planes: int) -> Group:
     """The nodes with products of planes, where both can be; else none."""
+    if not 1 <= planes <= MAX_PLANES:
+        return ()
+    return _with_products(members, MatMulPair(planes=planes))
+
+
+def _on_pairs(members: Group) -> Group:
+    """The nodes with products of pairs in vectors, where both can be; else none."""
+    found = _with_products(members, MatMulPairsComputed())
+    products = [n for n in found if isinstance(n.op, MatMulPairsComputed)]
+    return () if any(is_const(n.output.type.shape[-1], ROWS) for n in products) else found
+
+
+def _with_products(members: Group, op: Op) -> Group:
+    """The nodes with both products by an operator, where it takes them; else none."""
     products = [n for n in members if isinstance(n.op, MatMul)]
     few = (n.output.type.shape[-2] for n in products)
-    if (
-        not 1 <= planes <= MAX_PLANES
-        or len(products) != 2
-        or any(surely_less(m, ROWS) for m in few)
-    ):
+    if len(products) != 2 or any(surely_less(m, ROWS) for m in few):
         return ()
-    op = MatMulPair(planes=planes)
     if any(why_not_pair(*(v.type for v in n.inputs)) for n in products):
         return ()
     return tuple(replace(n, op=op) if n in products else n for n in members)

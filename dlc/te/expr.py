@@ -286,6 +286,8 @@ def unary(op: UnOp, a: Expr) -> Expr:
         return const(-a.value, a.dtype)
     if op is UnOp.NOT and isinstance(a, Const):
         return Const(not a.value, DType.BOOL)
+    if op is UnOp.FLUSH and isinstance(a, Unary) and a.op is op:
+        return a
     return Unary(op, a)
 
 

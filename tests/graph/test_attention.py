@@ -9,7 +9,7 @@ from dlc.graph.attention import join_attention
 from dlc.graph.fusion import groups
 from dlc.graph.pass_ import PASSES
 from dlc.graph.text import parse_graph
-from tests.graph.pass_cases import AVX512, ENGINE, read, same
+from tests.graph.pass_cases import AVX512, ENGINE, PAIRS, read, same
 
 TEXT = """
 def main(N: size, q: f32[2, N, 3, 5], k: f32[2, 7, 3, 5], v: f32[2, 7, 3, 5], m: f32[2, 1, N, 7]):
@@ -108,4 +108,22 @@ def test_products_are_of_planes_where_the_engine_takes_them(text, planes, produc
     graph = parse_graph(text)
     target = Target(features=ENGINE)
     (members,) = join_attention(graph, groups(graph), target, planes)
+    assert [n.op.name for n in members if n.op.name.startswith("matmul")] == [product] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs", "product"),
+    [
+        (WIDE, True, "matmul_pairs_computed"),
+        (WIDE, False, "matmul"),
+        (WIDE.replace("N: size, ", "").replace("N", "15"), True, "matmul"),
+        (TEXT, True, "matmul_pairs_computed"),
+        (TEXT.replace("5", "16"), True, "matmul"),  # as wide as a tile of an engine
+    ],
+    ids=["wide", "not wanted", "few rows", "narrow", "one tile"],
+)
+def test_products_are_of_pairs_where_they_are_wanted(text, pairs, product) -> None:
+    graph = parse_graph(text)
+    target = Target(features=PAIRS)
+    (members,) = join_attention(graph, groups(graph), target, pairs=pairs)
     assert [n.op.name for n in members if n.op.name.startswith("matmul")] == [product] * 2

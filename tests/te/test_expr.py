@@ -156,6 +156,12 @@ def test_widening_and_back_is_nothing() -> None:
     assert cast(DType.BF16, cast(DType.F16, narrow)) != narrow
 
 
+def test_denormals_are_flushed_once() -> None:
+    once = unary(UnOp.FLUSH, Load("B", (), DType.F32))
+    assert unary(UnOp.FLUSH, once) == once
+    assert unary(UnOp.FLUSH, unary(UnOp.NEG, once)) != unary(UnOp.NEG, once)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -51,9 +51,10 @@ def fuse_groups(graph: Graph, context: PassContext) -> Graph:
 
 def kernels(graph: Graph, context: PassContext) -> list[tuple[Node, ...]]:
     """The nodes of each kernel."""
-    planes = PLANES[context.precision] if context.has_matrix_engine else 0
     found = groups(graph, depth_of(graph, context), stored_views(graph, context))
-    found = join_attention(graph, found, context.target, planes)
+    planes = PLANES[context.precision] if context.has_matrix_engine else 0
+    pairs = context.has_pair_products and context.precision == "medium"
+    found = join_attention(graph, found, context.target, planes, pairs=pairs)
     return found if context.target.gpu is None else join_launches(graph, found, context.target)
 
 

@@ -7,6 +7,9 @@ in the second-level cache and never become a tensor. The keys are packed once fo
 matrix. Both products are tiled as any contraction is; what lies between them runs row by row, so
 that a row stays in the first-level cache.
 
+Products of pairs of bf16 read queries and weights that are rounded, a block of rows at a time, and
+keys and values that are rounded and packed in tiles once for all rows of a matrix.
+
 The whole row of scores is there before its softmax starts: an online softmax would only pay where
 a few rows of scores overflow the cache, at more than 10,000 keys.
 
@@ -20,16 +23,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dlc.core.target import Target
+from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import Func, Store, allocs, loops
-from dlc.schedule.nest import Stage, stages
+from dlc.schedule.nest import Stage, readers, stages
 from dlc.schedule.rules import contract, row
-from dlc.schedule.rules.contraction import Contraction, analyse
+from dlc.schedule.rules.contraction import Contraction, added_at_once, analyse
+from dlc.schedule.rules.planes import is_tiles, pack_tiles
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, ZERO, Const, Load
 from dlc.te.simplify import surely_equal
-from dlc.te.transform import loads
+from dlc.te.transform import free_vars, loads
 
 MIN_ROWS = 4  # of a matrix; below, the products are no tiles
 
@@ -47,6 +52,7 @@ class Attention:
     operands: tuple[str, ...]  # what the products read packed
     batch: tuple[str, ...]  # loops over matrices
     rows: str  # the loop over rows of one matrix
+    queries: str | None = None  # the rows of the first product, where products are of pairs
 
 
 def match(func: Func, target: Target) -> Attention | None:
@@ -58,30 +64,66 @@ def match(func: Func, target: Target) -> Attention | None:
     scores, mixed = products
     result = found[-1]
     second = analyse(func, mixed, result)
-    made = _weights(found, mixed, target)
+    pairs = [x for s in products if (x := _of_pairs(s, found)) is not None]
+    if len(pairs) == 1:
+        return None
+    made = pairs[1].rows if pairs else _weights(found, mixed, target)
     if second is None or made is None or result.buffer != func.outputs[0].name:
         return None
     if len(second.rows) != 1 or not second.batch or second.columns or _is_low(result, second):
         return None
     chain = found[found.index(scores) + 1 : found.index(made)]
-    if not all(is_of_rows(s, made) for s in (scores, *chain)):
+    whole = scores if pairs else made  # pairs fill up the last of a row of weights
+    if not _same_rows(made, whole) or not all(is_of_rows(s, whole) for s in (scores, *chain)):
         return None
-    readers = [s for s in found if any(x.buffer == scores.buffer for x in loads(s.value))]
-    alone = len(readers) == 1 and not readers[0].is_reduction and readers[0] in chain
-    first = analyse(func, scores, readers[0] if alone else _copy(scores))
+    using = [s for s in found if any(x.buffer == scores.buffer for x in loads(s.value))]
+    alone = len(using) == 1 and not using[0].is_reduction and using[0] in chain
+    first = analyse(func, scores, using[0] if alone else _copy(scores))
     if first is None or len(first.rows) != 1 or first.columns:
         return None
+    packed = [x.packed for x in (first, second) if x.packed in allocs(func.body) and x.packed]
     return Attention(
         scores.buffer,
-        readers[0].buffer if alone else None,
-        tuple(s.buffer for s in chain if not alone or s is not readers[0]),
+        using[0].buffer if alone else None,
+        tuple(s.buffer for s in chain if not alone or s is not using[0]),
         made.buffer,
         mixed.buffer,
         result.buffer,
-        tuple(x.packed for x in (first, second) if x.packed in allocs(func.body) and x.packed),
+        tuple(x.tiles for x in pairs) if pairs else tuple(packed),
         second.batch,
         second.rows[0],
+        pairs[0].rows.buffer if pairs else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """The operands of a product of pairs: the stage that rounds its rows, and packed columns."""
+
+    rows: Stage
+    tiles: str
+
+
+def _of_pairs(product: Stage, found: list[Stage]) -> _Pairs | None:
+    """The operands of a product, where it is one of pairs and both are made here; else None."""
+    if added_at_once(product) is not DOT_2XBF16_F32 or product.factors is None:
+        return None
+    lane = product.names[-1]
+    columns, rows = (
+        {x.buffer for f in product.factors if (lane in free_vars(f)) is side for x in loads(f)}
+        for side in (True, False)
+    )
+    made = {s.buffer: s for s in found if not s.is_reduction}
+    if len(rows) != 1 or len(columns) != 1 or not rows | columns <= made.keys():
+        return None
+    tiles = columns.pop()
+    return _Pairs(made[rows.pop()], tiles) if is_tiles(made[tiles]) else None
+
+
+def _same_rows(a: Stage, b: Stage) -> bool:
+    """Whether two stages have the same loops but for the innermost."""
+    pairs = zip(a.loops[:-1], b.loops[:-1], strict=False)
+    return len(a.loops) == len(b.loops) and all(surely_equal(x.extent, y.extent) for x, y in pairs)
 
 
 def _weights(found: list[Stage], mixed: Stage, target: Target) -> Stage | None:
@@ -114,10 +156,7 @@ def _is_low(result: Stage, second: Contraction) -> bool:
 
 def is_of_rows(stage: Stage, made: Stage) -> bool:
     """Whether a stage is computed row by row as the weights are, or reduces whole rows."""
-    pairs = list(zip(stage.loops, made.loops, strict=False))
-    same = len(stage.loops) == len(made.loops) and all(
-        surely_equal(a.extent, b.extent) for a, b in pairs[:-1]
-    )
+    same = _same_rows(stage, made)
     last = stage.loops[-1].extent if stage.loops else ZERO
     whole, one = surely_equal(last, made.loops[-1].extent), last == ONE
     if stage.factors is not None:
@@ -139,15 +178,20 @@ def space(func: Func, target: Target) -> Space:
 
 def schedule(trace: Trace, found: Attention, target: Target, knobs: Mapping[str, int]) -> None:
     """Bring all stages of a block of rows together, then tile both products; see the module."""
+    if found.queries is not None:
+        found = _round_at_once(trace, found)
     lane = trace.stage(found.result).names[-1]
     trace.do("reorder", (*found.batch, found.rows, lane))
     at = _block(trace, found, target, knobs)
-    first = (found.scores, found.masked) if found.masked else (found.scores,)
-    for buffer in reversed((*first, *found.chain, found.weights, found.mixed)):
+    parts = (found.queries, found.scores, found.masked, *found.chain, found.weights, found.mixed)
+    for buffer in reversed([name for name in parts if name is not None]):
         trace.do("compute_at", buffer, at)
     for operand in found.operands:
         trace.do("compute_at", operand, found.batch[-1])
-        _lay_in_panels(trace, operand, target.lanes(4))
+        if found.queries is not None:
+            pack_tiles(trace, operand)
+        else:
+            _lay_in_panels(trace, operand, target.lanes(4))
     line = trace.stage(found.weights).names[-2]
     for buffer in reversed(found.chain):
         trace.do("compute_at", buffer, line)
@@ -161,6 +205,16 @@ def schedule(trace: Trace, found: Attention, target: Target, knobs: Mapping[str,
         trace.do("cache_write", found.scores, top, name, "local")
         _product(trace, (name, found.scores), top, found, target)
     _product(trace, (found.mixed, found.result), at, found, target)
+
+
+def _round_at_once(trace: Trace, found: Attention) -> Attention:
+    """Round the weights where they are computed, if nobody else reads them."""
+    read = {x.buffer for x in loads(trace.stage(found.weights).value)}
+    name = next(iter(found.chain[-1:]), "")
+    if read != {name} or readers(trace.func, name) > 1 or trace.stage(name).is_reduction:
+        return found
+    trace.do("compute_inline", name)
+    return replace(found, chain=found.chain[:-1])
 
 
 def _lay_in_panels(trace: Trace, operand: str, lanes: int) -> None:

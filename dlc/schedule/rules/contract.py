@@ -124,7 +124,7 @@ class _Tiling:
 
     def run(self) -> None:
         found = self.found
-        if found.at_once is DOT_2XBF16_F32:
+        if found.at_once is DOT_2XBF16_F32 and found.within is None:
             self._round_rows()
         around = self._columns_outside()
         tops = cut_tiles(self.trace, found, self.target, self.knobs, columns_outside=around)
@@ -245,11 +245,16 @@ class _Tiling:
             trace.do("tensorize", each[0], self.found.at_once.name)
 
     def _round_rows(self) -> None:
-        """Round the row operand to bf16 before all products, where it is not in memory as such."""
+        """Round the row operand to bf16 before all products, where it is not in memory as such.
+
+        Rows in blocks of one plane are rounded by instructions; others are a nest like any other.
+        """
         stage = self.trace.stage(self.found.sum)
         read = {x.buffer for factor in stage.factors or () for x in loads(factor)}
         for name in read & set(allocs(self.trace.func.body)):
-            split_rows(self.trace, name, parallel=True)
+            names = self.trace.stage(name).names
+            if len(names) > 2 and self.trace.constant(names[-2]) == 1:
+                split_rows(self.trace, name, parallel=True)
 
     def _chains(self, inner: Sequence[str]) -> tuple[int, ...]:
         """How many products are in one chain, and before that in the chains of those chains.

@@ -11,15 +11,15 @@ from math import prod
 
 from dlc.core.types import DType
 from dlc.schedule.instruction import SPLIT_LANES, split_name
-from dlc.schedule.loop import loops
+from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.strip import TALL
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import ZERO, Binary, BinOp, Cast, Expr, Load, Select
+from dlc.te.expr import ZERO, Binary, BinOp, Cast, Const, Expr, Load, Select
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, walk
-from dlc.te.types import is_const
+from dlc.te.types import Shape, is_const
 
 ROWS = 16  # rows of a tile, and its columns
 PAIR = 2 * ROWS
@@ -151,14 +151,27 @@ def _beside(trace: Trace, lane: str, plane: str) -> bool:
     return all(free_vars(e.cond) <= {plane} for e in choices)
 
 
+def is_tiles(stage: Stage) -> bool:
+    """Whether a stage lays an operand out as `pack_tiles` takes it."""
+    extents = [f.extent for f in stage.loops[-3:]]
+    wanted = zip(extents, (ROWS, ROWS, 2), strict=False)
+    return len(stage.loops) > 6 and all(is_const(n, size) for n, size in wanted)
+
+
 def pack_tiles(trace: Trace, name: str) -> None:
-    """Split an operand into planes and lay it out in tiles, whole tiles by instructions."""
+    """Split an operand into planes and lay it out in tiles, whole tiles by instructions.
+
+    A panel has one tile beside the other, or two.
+    """
     panel, block, plane, side, pair, column, half = trace.stage(name).names[-7:]
     trace.do("reorder", (panel, block, side, plane, pair, column, half))
     suffixes = [""]
-    for var, suffix in ((panel, "_c"), (block, "_r")):
+    width = (trace.constant(side) or 1) * ROWS
+    for var, size, suffix in ((panel, width, "_c"), (block, PAIR, "_r")):
         limits = _limits(trace.stage(name), var)
-        whole = canonical((limits[0] + 1) // PAIR) if limits else ZERO
+        whole = canonical((limits[0] + 1) // size) if limits else ZERO
+        if var == block and not limits:
+            whole = _whole_blocks(trace.stage(name), block)
         if whole != ZERO:
             trace.do("partition", var, str(whole), suffix)
             suffixes.append(suffix)
@@ -166,9 +179,11 @@ def pack_tiles(trace: Trace, name: str) -> None:
         if f"{plane}{suffix}" not in loops(trace.func.body):
             continue
         stage = next(s for s in stages(trace.func) if f"{plane}{suffix}" in s.names)
-        form = _pack_form(stage)
+        form = _pack_form(trace.func, stage)
         if form is not None:
-            trace.do("tensorize", f"{plane}{suffix}", f"{form}_{trace.constant(plane)}")
+            trace.do(
+                "tensorize", f"{plane}{suffix}", f"{form}_{trace.constant(f'{plane}{suffix}')}"
+            )
             continue
         trace.do("unroll", f"{plane}{suffix}")
         trace.do("vectorize", trace.fuse_all([f"{column}{suffix}", f"{half}{suffix}"]))
@@ -186,12 +201,19 @@ def _limits(stage: Stage, var: str) -> list[Expr]:
     return found
 
 
-def _pack_form(stage: Stage) -> str | None:
-    """The instruction that packs a tile of what a stage reads, if there is one."""
-    pair, column, half = stage.names[-3:]
-    if len(set(loads(stage.value))) != 1:
+def _pack_form(func: Func, stage: Stage) -> str | None:
+    """The instruction that packs a tile of what a stage reads, if there is one.
+
+    It takes whole tiles, of lines that are a constant number of elements apart.
+    """
+    plane, pair, column, half = stage.names[-4:]
+    guards = [e.cond for e in walk(stage.value) if isinstance(e, Select)]
+    if len(set(loads(stage.value))) != 1 or any(free_vars(c) - {plane} for c in guards):
         return None
-    tail = loads(stage.value)[0].index[-3:]
+    if not is_tiles(stage):
+        return None
+    read = loads(stage.value)[0]
+    tail, inside = read.index[-3:], _shape(func, read.buffer)[-2:]
     steps = [coefficients(simple_index(i, stage.loops)) for i in tail]
 
     def runs(position: int, **wanted: int) -> bool:
@@ -202,11 +224,19 @@ def _pack_form(stage: Stage) -> str | None:
         return factors == tuple(wanted.get(v, 0) for v in ("pair", "column", "half"))
 
     for back, place in ((-2, ""), (-3, "apart_")):
+        if not all(isinstance(size, Const) for size in inside[back + 1 :]):
+            continue
         if runs(-1, column=1) and runs(back, pair=2, half=1):
             return f"pack_rows_{place}bf16"
         if runs(-1, pair=2, half=1) and runs(back, column=1):
             return f"pack_columns_{place}bf16"
     return None
+
+
+def _shape(func: Func, buffer: str) -> Shape:
+    """The shape of a buffer, be it a parameter or made in the function."""
+    made = [a.buffer for a in allocs(func.body).values()]
+    return next(b.type.shape for b in (*func.params, *made) if b.name == buffer)
 
 
 def accumulate(
