@@ -46,6 +46,8 @@ CASES = {
     "batch": conv(small(0, 2, 2, 7, 11, 16), small(1, 3, 2, 1, 1, 16, 16)),
     "strided": conv(small(0, 1, 2, 10, 13, 16), small(1, 2, 2, 3, 2, 16, 16), stride=(2, 3)),
     "dilated": conv(small(0, 1, 2, 9, 9, 16), small(1, 2, 2, 3, 2, 16, 16), dilation=(2, 3)),
+    "groups": conv(small(0, 1, 6, 9, 7, 16), small(1, 9, 2, 3, 3, 16, 16), groups=3, stride=(2, 1)),
+    "groups_of_a_block": conv(small(0, 1, 3, 5, 9, 16), small(1, 3, 1, 3, 3, 16, 16), groups=3),
     "line": conv(small(0, 1, 2, 40, 16), small(1, 3, 2, 3, 16, 16), stride=(1,), dilation=(1,)),
     "rows": matmul(small(0, 2, 37, 64), small(1, 5, 64, 16), 80),
     "a_row": matmul(small(0, 1, 96), small(1, 9, 96, 16), 144),
@@ -69,6 +71,7 @@ def test_products_are_exact_for_small_integers(name):
 
 INTERPRETED = {
     "image": conv(small(0, 1, 1, 3, 4, 16), small(1, 2, 1, 2, 2, 16, 16)),
+    "groups": conv(small(0, 1, 4, 3, 4, 16), small(1, 2, 2, 1, 2, 16, 16), groups=2),
     "rows": matmul(small(0, 3, 16), small(1, 2, 16, 16), 21),
     "one_column": matmul(small(0, 5, 16), small(1, 1, 16, 1), 1),
 }

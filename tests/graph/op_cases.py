@@ -231,6 +231,7 @@ def _contractions() -> list[Case]:
         case(pairs.ConvPairs(), "f32[2, 3, 4, n + 2, 4]", "bf16[2, 3, 2, 3, 2, 5, 2]"),
         case(pairs.ConvPairs(stride=(2, 1), dilation=(1, 2)), "f32[1, 1, 5, 6, 16]",
              "bf16[3, 1, 3, 2, 8, 16, 2]", values=([math.nan, 1.0, math.inf, -2.0],)),
+        case(pairs.ConvPairs(groups=2), "f32[2, 4, 3, n + 2, 4]", "bf16[6, 2, 2, 3, 2, 5, 2]"),
         case(pairs.MatMulPairs(n=7), "f32[2, n, 32]", "bf16[2, 16, 4, 2]"),
         case(pairs.MatMulPairs(n=16), "f32[1, 16]", "bf16[1, 8, 16, 2]",
              values=([math.nan, 1.0, -math.inf, -2.0],)),

@@ -320,6 +320,8 @@ REFUSED = [
     (planes_pair.MatMulPair(), ["f32[5, 2, 3]", "f32[6, 3, 4]"], "the stacks differ"),
     (planes_matmul.MatMulPlanes(n=4), ["f32[2, 3]", "f32[3, 4]"], "packed bf16 columns"),
     (planes_matmul.MatMulPlanes(n=4), ["f32[2, 3]", "bf16[1, 2, 1, 16, 16, 2]"], "inner sizes"),
+    (pairs.ConvPairs(groups=3), ["f32[1, 6, 5, 5, 16]", "bf16[4, 2, 3, 3, 8, 16, 2]"],
+     "differ in their channels"),
     (pairs.ConvPairs(), ["f32[1, 1, 5, 5, 16]", "f32[1, 1, 3, 3, 8, 16, 2]"], "weights in pairs"),
     (pairs.ConvPairs(), ["f32[1, 1, 5, 5, 16]", "bf16[1, 1, 3, 3, 4, 16, 2]"], "their channels"),
     (pairs.MatMulPairs(n=4), ["f32[2, 16]", "f32[1, 8, 4, 2]"], "packed bf16 columns"),

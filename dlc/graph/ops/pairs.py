@@ -16,7 +16,7 @@ from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.neighbours import in_rows, side_by_side
 from dlc.graph.ops.planes import split_planes
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, cast, index
+from dlc.te.expr import ZERO, Expr, cast, index
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -39,25 +39,28 @@ class ConvPairs(BlockedConv):
     """Convolution from blocked to blocked channels by products of pairs of bf16.
 
     Shapes:
-        x: f32[n, cb, *spatial, c]; w: bf16[ob, cb, *kernel, c / 2, oc, 2]
+        x: f32[n, cb, *spatial, c]; w: bf16[ob, cb / groups, *kernel, c / 2, oc, 2]
         -> f32[n, ob, *out, oc]
     """
 
     stride: tuple[int, ...] = (1, 1)
     dilation: tuple[int, ...] = (1, 1)
+    groups: int = 1
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or w.rank != x.rank + 2:
             raise self.reject("needs a blocked f32 image and bf16 weights in pairs", x, w)
         (n, cb, *sizes, c), (ob, wb, *kernel, pairs, oc, half) = x.shape, w.shape
-        if differs(half, PAIR) or differs(c, pairs * PAIR) or differs(cb, wb):
+        unequal = differs(cb, wb * self.groups) or differs(ob % self.groups, 0)
+        if differs(half, PAIR) or differs(c, pairs * PAIR) or unequal:
             raise self.reject("image and weights differ in their channels", x, w)
         return TensorType((n, ob, *self.spatial(x, w, sizes, kernel), oc), DType.F32)
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
-        _, cb, *kernel, pairs, _, half = w.shape
+        ob, per_group, *kernel, pairs, _, half = w.shape
         *lead, c = x.shape
+        blocks = canonical(ob // self.groups)
 
         def rounded(*at: Expr) -> Expr:
             *outer, _, i = at
@@ -66,19 +69,34 @@ class ConvPairs(BlockedConv):
         rows = te.compute("rows", (*lead, index(1), c), rounded, inputs=(x,))
 
         def pixel(*out: Expr) -> te.Reduce:
-            n, o, *position, oi = out
+            n, group, o, *position, oi = out
 
             def term(*r: Expr) -> Expr:
                 b, *k, p, h = r
-                left = rows[(n, b, *self.source(position, k), index(0), p * PAIR + h)]
-                return cast(DType.F32, left) * cast(DType.F32, w[(o, b, *k, p, oi, h)])
+                source = (*self.source(position, k), ZERO, p * PAIR + h)
+                left = rows[(n, group * per_group + b, *source)]
+                right = w[(group * blocks + o, b, *k, p, oi, h)]
+                return cast(DType.F32, left) * cast(DType.F32, right)
 
-            return te.reduce_sum((cb, *kernel, pairs, half), term)
+            return te.reduce_sum((per_group, *kernel, pairs, half), term)
 
-        return te.compute(self.name, type_.shape, pixel, inputs=(rows, w))
+        if self.groups == 1:
+            return te.compute(
+                self.name, type_.shape, lambda *at: pixel(at[0], ZERO, *at[1:]), inputs=(rows, w)
+            )
+        # With a dimension of their own, groups are told from the columns of one group.
+        n, _, *rest = type_.shape
+        shape = (n, index(self.groups), blocks, *rest)
+        sums = te.compute(self.name, shape, pixel, inputs=(rows, w))
+
+        def joined(*out: Expr) -> Expr:
+            n, o, *rest = out
+            return sums[(n, o // blocks, o % blocks, *rest)]
+
+        return te.compute("joined", type_.shape, joined, inputs=(sums,))
 
     def reference(self, x: Array, w: Array) -> Array:
-        op = ConvBlocked(stride=self.stride, dilation=self.dilation)
+        op = ConvBlocked(stride=self.stride, dilation=self.dilation, groups=self.groups)
         return op.reference(x, in_rows(w))
 
 

@@ -79,9 +79,9 @@ def _paired(node: Node) -> Op | None:
         fits = x.type.rank >= 2 and surely_divides(ROUNDED, x.type.shape[-1])
         return MatMulPairs(n=op.n) if fits else None
     channels = const_size(w.type.shape[-2])
-    if op.groups != 1 or op.sparse or op.turned or channels % ROUNDED:
+    if op.sparse or op.turned or channels % ROUNDED:
         return None
-    return ConvPairs(stride=op.stride, dilation=op.dilation)
+    return ConvPairs(stride=op.stride, dilation=op.dilation, groups=op.groups)
 
 
 def _pays(node: Node, context: PassContext) -> bool:
