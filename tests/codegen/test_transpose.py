@@ -14,6 +14,7 @@ from dlc.core.types import DType
 from dlc.graph.ops.activation import Gelu
 from dlc.graph.ops.binary import Add, Mul
 from dlc.graph.ops.channels import PackChannels, UnpackChannels
+from dlc.graph.ops.narrow import Narrow, Widen
 from dlc.graph.ops.norm import LayerNorm
 from dlc.graph.ops.shape import Transpose
 from dlc.schedule.loop import Func
@@ -135,7 +136,9 @@ def test_scheduled_transposes_are_right(rows: int, columns: int, target: Target)
 
 
 @pytest.mark.parametrize(
-    "dtype", [DType.F64, DType.I64, DType.I32, DType.I8, DType.F16, DType.BOOL]
+    "dtype",
+    [DType.F64, DType.I64, DType.I32, DType.U8, DType.I8, DType.I16, DType.F16, DType.BF16]
+    + [DType.BOOL],
 )
 def test_scheduled_transposes_of_any_type_are_right(dtype: DType) -> None:
     for target in (NATIVE, AVX2):
@@ -186,6 +189,32 @@ def test_a_transpose_is_shuffles_of_two_vectors(target: Target, lanes: int, shuf
     assert not re.search(r"gather|vinsertps|pinsr|extractps|%[er]sp|\bins\b|\bld1\b", text)
     if target is not ARM:
         assert len(made) == lanes * (lanes.bit_length() - 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shuffle", "count"),
+    [(DType.BF16, "vpunpck[lh]wd", 48), (DType.F16, "vpunpck[lh]wd", 48)]
+    + [(DType.U8, "vpunpck[lh]bw", 64)],
+    ids=str,
+)
+def test_small_elements_are_transposed_as_they_lie(dtype: DType, shuffle: str, count: int) -> None:
+    """Not widened, nor rounded; 8 of 16 bits fill the 128 within which they are zipped."""
+    target = replace(AVX512, features=AVX512.features | {"f16c"})
+    text = assembly(
+        emit_func(optimize(moved(16, 16, perm=(1, 0), dtype=dtype), target), target), target
+    )
+    assert len(re.findall(rf"^\s+(?:{shuffle})\b", text, re.MULTILINE)) == count
+    assert not re.search(r"gather|pinsr|pextr|%[er]sp|vcvt|vpadd", text)
+
+
+@pytest.mark.parametrize("target", [NATIVE, AVX2], ids=["native", "avx2"])
+@pytest.mark.parametrize("size", [(16, 64), (21, 35), (50, 7)])
+def test_narrow_numbers_are_turned_widened_and_narrowed(size: tuple[int, int], target: Target):
+    x = placeholder(X, TensorType(size, DType.BF16))
+    y = placeholder(Y, TensorType(size[:1]))
+    turned = Widen().compute(Transpose(perm=(1, 0)).compute(x))
+    for made in (turned, Narrow().compute(Add().compute(turned, y))):
+        check(optimize(func(x, y, out=made), target), target=target)
 
 
 def test_a_tile_is_transposed_once_for_all_its_lanes() -> None:

@@ -314,12 +314,9 @@ class Arith:
             case DType.BF16:
                 wide = self.op("shl", self.convert("zext", a, "i32"), constant(16, "i32", a.lanes))
                 found = self.convert("bitcast", wide, "float")
-                self.builder.remember(("bf16", found.ref), a)  # it is stored as it was loaded
-                return found
+                return self._stored_as(found, a, dtype)
             case DType.F16 if self.has_f16:
-                found = self.convert("fpext", a, "float")
-                self.builder.remember(("half", found.ref), a)  # see Indices.splat
-                return found
+                return self._stored_as(self.convert("fpext", a, "float"), a, dtype)
             case DType.F16:
                 return self._widen_half(self.convert("bitcast", a, "i16"))
             case _ if dtype in NARROW_INTS:
@@ -334,6 +331,8 @@ class Arith:
         match dtype:
             case DType.BOOL:
                 return self.convert("zext", a, MEMORY_TYPES[dtype])
+            case DType.BF16 | DType.F16 if found := self.as_loaded(a, dtype):
+                return found
             case DType.BF16:
                 return self._narrow_bfloat(a)
             case DType.F16 if self.has_f16:
@@ -347,10 +346,17 @@ class Arith:
             case _:
                 return a
 
+    def as_loaded(self, a: Val, dtype: DType) -> Val | None:
+        """What a 16-bit float that was loaded, and then widened, is in memory."""
+        found = self.builder.recall((dtype, a.ref))
+        return found if found is not None and found.lanes == a.lanes else None
+
+    def _stored_as(self, wide: Val, a: Val, dtype: DType) -> Val:
+        """A widened float, of which is remembered what it was."""
+        self.builder.remember((dtype, wide.ref), a)
+        return wide
+
     def _narrow_bfloat(self, a: Val) -> Val:
-        found = self.builder.recall(("bf16", a.ref))
-        if found is not None and found.lanes == a.lanes:
-            return found
         bits = self.convert("bitcast", a, "i32")
         odd = self.op("and", self.op("lshr", bits, self.const(16, bits)), self.const(1, bits))
         rounded = self.op("add", self.op("add", bits, self.const(0x7FFF, bits)), odd)

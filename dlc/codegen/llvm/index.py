@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dlc.codegen.llvm.flatten import Flat, Flattener
 from dlc.codegen.llvm.ir import Builder, Val, constant, lane_constants
 from dlc.codegen.llvm.moving import without_remainders
-from dlc.core.types import INDEX
+from dlc.core.types import INDEX, DType
 from dlc.te.expr import (
     COMPARISONS,
     LOGICAL,
@@ -187,7 +187,7 @@ class Indices(Flattener):
             return Val(text, value.elem, lanes)
         # A half is spread before it is converted, which is 2 to 5 times faster: LLVM loads a lone
         # half into part of an old register, so each load waits for the conversion before it.
-        half = self.builder.recall(("half", value.ref))
+        half = self.builder.recall((DType.F16, value.ref))
         if half is not None:
             return self.builder.op(
                 f"fpext {self.splat(half, lanes)} to <{lanes} x float>", "float", lanes

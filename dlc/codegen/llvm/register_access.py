@@ -37,7 +37,8 @@ class RegisterAccess:
         """The element at an index; a vector where the index reads the lane."""
         chunks = self.chunks(storage, index, flat)
         if len(chunks) > 1:
-            found = self.registers.read_across(storage.name, [c.base for c in chunks])
+            bases = [c.base for c in chunks]
+            found = self.registers.read_across(storage.name, bases, self.arith, storage.dtype)
             if found is not None:
                 return found
         parts = [self.registers.read(c) for c in chunks]

@@ -40,7 +40,8 @@ from dlc.te.simplify import canonical, surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads
 
 MAX_INSIDE = 16
-"""Vectors that share the lines which each of them gathers an element from."""
+"""Vectors that share the lines which each of them gathers an element from, and rows of a tile: more
+registers than that are there in no vector unit beside what shuffles make of them."""
 LEAST = 4
 """Lanes and vectors from which on a tile is worth its shuffles."""
 WRITTEN_OUT = 8
@@ -49,9 +50,9 @@ WRITTEN_OUT = 8
 
 def turn(trace: Trace, stage: Stage, name: str, target: Target) -> bool:
     """Run a loop as vectors over transposed tiles; False where nothing is read across it."""
-    lanes = target.lanes(stage.value.dtype.size_bytes)
+    lanes = min(target.lanes(stage.value.dtype.size_bytes), MAX_INSIDE)
     row = _row(stage, name)
-    if row is None or not _across(stage, row, name) or lanes > MAX_INSIDE:
+    if row is None or not _across(stage, row, name):
         return False
     if _is_short(trace, row) or _is_short(trace, name):
         return False
@@ -73,8 +74,6 @@ def _is_short(trace: Trace, name: str) -> bool:
 
 def _row(stage: Stage, name: str) -> str | None:
     """The loop along which most of what is read across the lanes lies side by side."""
-    if stage.value.dtype.size_bytes < 4:
-        return None
     places = [x for x in loads(stage.value) if x.dtype is not DType.BOOL]
     found = [v for x in places if (v := read_along(x, stage, name))]
     return max(found, key=found.count) if found else None
