@@ -167,6 +167,14 @@ FIRES = [
         "pads=(2, 0, 2, 1), ceil_mode=True)"), ["reduce"]),
     ("pool_into_reduce", body(
         X4, "y: f32[2, 3, 1, 1] = max_pool(x, kernel=(5, 7), stride=(2, 2))"), ["reduce"]),
+    ("conv_transpose_of_a_pixel", body(
+        "x: f32[2, 3, 1, 1]", "w: f32[3, 4, 5, 2] = const()",
+        "y: f32[2, 4, 5, 2] = conv_transpose(x, w, stride=(2, 1))"),
+     ["reshape", "reshape", "matmul", "reshape"]),
+    ("conv_transpose_of_a_pixel", body(
+        "N: size, x: f64[N, 3, 1], w: f64[3, 4, 5]",
+        "y: f64[N, 4, 5] = conv_transpose(x, w, stride=(1,), pads=(0, 0), dilation=(1,), "
+        "output_padding=(0,))"), ["reshape", "reshape", "matmul", "reshape"]),
     ("tiny_weights_into_zeros", body(
         "x: f32[3, 2]", "w: f32[2, 2] = const(1, 1e-310, -1e-309, 2)",
         "y: f32[3, 2] = matmul(x, w)"), ["matmul"]),
@@ -470,6 +478,18 @@ REFUSES = [
         "pads=(1, 0, 3, 0), dilation=(2, 1))")),
     ("pool_into_reduce", "the whole image", body(
         X4, "y: f32[2, 3, 1, 1] = max_pool(x, kernel=(5, 5), stride=(1, 5))")),
+    ("conv_transpose_of_a_pixel", "no pixels", body(
+        "x: f32[2, 3, 1, 2]", "w: f32[3, 4, 5, 2] = const()",
+        "y: f32[2, 4, 5, 3] = conv_transpose(x, w)")),
+    ("conv_transpose_of_a_pixel", "more or less", body(
+        "x: f32[2, 4, 1, 1]", "w: f32[4, 3, 5, 2] = const()",
+        "y: f32[2, 6, 5, 2] = conv_transpose(x, w, groups=2)")),
+    ("conv_transpose_of_a_pixel", "more or less", body(
+        "x: f32[2, 3, 1, 1]", "w: f32[3, 4, 5, 2] = const()",
+        "y: f32[2, 4, 5, 3] = conv_transpose(x, w, dilation=(1, 2))")),
+    ("conv_transpose_of_a_pixel", "no whole kernel", body(
+        "x: f32[2, 3, 1, 1]", "w: f32[3, 4, 5, 2] = const()",
+        "y: f32[2, 4, 4, 2] = conv_transpose(x, w, pads=(1, 0, 0, 0))")),
     ("scaled_sigmoid_into_silu", "not one number", body(
         "x: f32[3, 5]", "c: f32[5] = const(1, 2, 3, 4, 5)", "b: f32[3, 5] = mul(x, c)",
         "s: f32[3, 5] = sigmoid(b)", "y: f32[3, 5] = mul(x, s)")),

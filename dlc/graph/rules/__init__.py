@@ -6,6 +6,7 @@ from dlc.graph.rewrite import Rule
 from dlc.graph.rules.add_into_add import add_into_add
 from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
 from dlc.graph.rules.cast_there_and_back import cast_there_and_back
+from dlc.graph.rules.conv_transpose_of_a_pixel import conv_transpose_of_a_pixel
 from dlc.graph.rules.convolved_integers_into_bytes import convolved_integers_into_bytes
 from dlc.graph.rules.div_into_mul import div_into_mul
 from dlc.graph.rules.div_into_quotient import div_into_quotient
@@ -103,6 +104,7 @@ STEP_RULES: tuple[Rule, ...] = (
     pad_into_conv,
     pad_into_pool,
     pool_into_reduce,
+    conv_transpose_of_a_pixel,
     tiny_weights_into_zeros,
     tiny_bias_into_zeros,
     div_into_quotient,
