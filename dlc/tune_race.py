@@ -58,7 +58,7 @@ def keep_winners(
         What is kept, and how much faster than with defaults that makes the models; 1 for nothing.
     """
     kept = dict(incumbents)
-    with scratch_folder() as folder:
+    with scratch_folder(watched=True) as folder:
         races = Races(racers, machines, folder)
         single = [{key: choice} for key, choice in choices.items()]
         waiting = [group for group in (single, list(bundles)) if group]

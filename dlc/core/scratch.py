@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,18 +17,41 @@ _NEW_SECONDS = 60.0  # in which the owner of a folder has surely locked it
 
 
 @contextlib.contextmanager
-def scratch_folder() -> Iterator[Path]:
+def scratch_folder(*, watched: bool = False) -> Iterator[Path]:
     """A folder of one's own while the `with` lasts.
 
     A process that is killed leaves its folder behind; the next one that makes a folder removes it.
-    Whether its owner lives is told by a lock, which ends with the process.
+    Whether its owner lives is told by a lock, which ends with the process. One that is `watched`
+    is removed at once, by a small process that waits for the end of this one: for work that takes
+    long, and is often stopped.
 
     Raises:
         OSError: there is no place for it.
     """
     _sweep(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name, _locked(Path(name)):
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX))
+        stack.enter_context(_locked(Path(name)))
+        if watched:
+            stack.enter_context(_watch(name))
         yield Path(name)
+
+
+@contextlib.contextmanager
+def _watch(folder: str) -> Iterator[None]:
+    """Have a folder removed when the `with` or this process ends, however it does.
+
+    The watcher reads from a pipe that nobody writes to, and whose other end closes with this
+    process. It has a session of its own, so that no signal from a terminal ends it.
+    """
+    command = ("sh", "-c", 'cat > /dev/null; rm -rf -- "$0"', folder)
+    try:
+        watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    except OSError:  # no shell: the next process that makes a folder removes this one
+        yield
+        return
+    with watcher:  # closes the pipe
+        yield
 
 
 def _sweep(root: Path) -> None:

@@ -1,8 +1,10 @@
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 
@@ -11,7 +13,7 @@ from dlc.core.scratch import scratch_folder
 HOLDER = """
 import time
 from dlc.core.scratch import scratch_folder
-with scratch_folder() as folder:
+with scratch_folder(watched={watched}) as folder:
     print(folder, flush=True)
     time.sleep(60)
 """
@@ -30,17 +32,45 @@ def test_a_folder_ends_with_its_with(root):
     assert not list(root.iterdir())
 
 
-def test_what_a_killed_process_left_goes_and_what_others_hold_stays(root):
+@contextlib.contextmanager
+def hold(root, *, watched=False):
+    """A process that has a folder with a file in it."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER],
+        [sys.executable, "-c", HOLDER.format(watched=watched)],
         stdout=subprocess.PIPE,
         text=True,
         env=dict(os.environ, TMPDIR=str(root), PYTHONPATH=os.pathsep.join(sys.path)),
     )
     assert holder.stdout
     with holder.stdout:
-        held = root / holder.stdout.readline().strip()
-        (held / "x").write_text("1")
+        folder = root / holder.stdout.readline().strip()
+        (folder / "x").write_text("1")
+        yield holder, folder
+
+
+def test_a_watched_folder_goes_with_a_killed_process(root):
+    with hold(root, watched=True) as (holder, folder):
+        assert folder.exists()
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        until = time.monotonic() + 20
+        while folder.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not list(root.iterdir())
+
+
+def test_a_watched_folder_ends_with_its_with(root, monkeypatch):
+    with scratch_folder(watched=True) as folder:
+        (folder / "x").write_text("1")
+    assert not list(root.iterdir())
+    monkeypatch.setenv("PATH", str(root))  # where there is no shell
+    with scratch_folder(watched=True) as folder:
+        (folder / "x").write_text("1")
+    assert not list(root.iterdir())
+
+
+def test_what_a_killed_process_left_goes_and_what_others_hold_stays(root):
+    with hold(root) as (holder, held):
         fresh = root / "dlc-scratch-fresh"  # its owner is about to lock it
         fresh.mkdir()
         os.utime(held, (1, 1))
