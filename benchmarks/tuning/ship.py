@@ -1,11 +1,12 @@
 """Make what comes with dlc for this family of CPUs: records that won for sure, and a cost model.
 
-Run: python -m benchmarks.tuning.ship [MODEL...] [--budget 8m] [--log LOG] [--out FOLDER]
+Run: python -m benchmarks.tuning.ship [MODEL...] [--budget 8m] [--log LOG] [--also LOG...]
+     [--out FOLDER]
 
 All models share one session, whose log a later call goes on from. A record is shipped if the models
 that hold its kernel are faster with all records, once more and beyond chance, after the session
-said so. The cost model learns from every trial of the log. Without models, those of the benchmark
-that are quick to build.
+said so. The cost model learns from every trial of the log, and of other logs of this family of CPUs
+(`--also`, such as those of `models`). Without models, those of the benchmark that are quick to build.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from benchmarks.tuning.models import sizes_of
 from dlc.autotune import job as jobs
 from dlc.autotune.apply import Records, load_records
 from dlc.autotune.budget import parse_budget
-from dlc.autotune.cost_model import XGBoostModel, sample_of
+from dlc.autotune.cost_model import Sample, XGBoostModel, sample_of
 from dlc.autotune.decision import Verdict
 from dlc.autotune.duel import Duel
 from dlc.autotune.exchange import write_lines
@@ -45,6 +46,7 @@ def main() -> None:
     arguments.add_argument("models", type=Path, nargs="*")
     arguments.add_argument("--budget", default="8m")
     arguments.add_argument("--log", type=Path, default=_BUILD / "records.tune.db")
+    arguments.add_argument("--also", type=Path, nargs="*", default=[], metavar="LOG")
     arguments.add_argument("--out", type=Path, default=FOLDER)
     given = arguments.parse_args()
     given.log.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +69,7 @@ def main() -> None:
         sure, speedups = judge(models, target, found, machines)
     finally:
         machines.close()
-    count = write(given.out, target, sure, given.log)
+    count = write(given.out, target, sure, [given.log, *given.also])
     figures = {
         "records": len(sure), "of": len(found), "ways": len(sure.decisions), "trials": count,
         "speedups": speedups,
@@ -115,7 +117,7 @@ def judge(
     return records.only(sure - doubtful), speedups
 
 
-def write(folder: Path, target: Target, records: Records, log: Path) -> int:
+def write(folder: Path, target: Target, records: Records, logs: Sequence[Path]) -> int:
     """Write the files of the target's family; how many trials taught the cost model."""
     folder.mkdir(parents=True, exist_ok=True)
     family = folder / family_of(target)
@@ -128,13 +130,19 @@ def write(folder: Path, target: Target, records: Records, log: Path) -> int:
             write_lines([records.tasks[key] for key in keys], out)
             write_lines([records.choices[key] for key in keys], out)
             write_lines([records.decisions[key] for key in sorted(records.decisions)], out)
-    with TuningLog(log, read_only=True) as opened:
-        samples = [s for t in opened.trials() if (s := sample_of(t)) is not None]
+    samples = [sample for log in logs for sample in _lessons(log, target)]
     model = XGBoostModel()
     model.fit(samples)
     if model.is_ready:
         model.save(family.with_suffix(".ubj"))
     return len(samples)
+
+
+def _lessons(path: Path, target: Target) -> list[Sample]:
+    """What the trials of a log teach that were made on the target's family of CPUs."""
+    with TuningLog(path, read_only=True) as log:
+        own = {t.key for t in log.tasks() if family_of(t.target) == family_of(target)}
+        return [s for t in log.trials() if t.task in own and (s := sample_of(t)) is not None]
 
 
 if __name__ == "__main__":

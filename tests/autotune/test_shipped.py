@@ -126,6 +126,10 @@ def test_one_command_makes_records_and_a_model(tmp_path):
         )  # fmt: skip
         figures = json.loads((tmp_path / "f.json").read_text())
         assert figures["trials"] == total
+    also = [*command, "--budget", "1trials", "--log", str(tmp_path / "b.db"), "--out", str(out)]
+    also += ["--also", str(tmp_path / "a.db"), "--json", str(tmp_path / "f.json")]
+    subprocess.run(also, cwd=Path(__file__).parents[2], check=True)
+    assert json.loads((tmp_path / "f.json").read_text())["trials"] == 25
     family = shipped.family_of(examples.native())
     kept = out / f"{family}.jsonl"  # only if something won
     assert {p.name for p in out.iterdir()} - {kept.name} == {f"{family}.ubj"}
