@@ -5,8 +5,9 @@ Run: python -m benchmarks.tuning.ship [MODEL...] [--budget 8m] [--log LOG] [--al
 
 All models share one session, whose log a later call goes on from. A record is shipped if the models
 that hold its kernel are faster with all records, once more and beyond chance, after the session
-said so. The cost model learns from every trial of the log, and of other logs of this family of CPUs
-(`--also`, such as those of `models`). Without models, those of the benchmark that are quick to build.
+said so. The cost model learns from every trial of the log, and of other logs of this family of
+CPUs (`--also`, such as those of `models`). Without models, some of the benchmark that are quick to
+build.
 """
 
 from __future__ import annotations

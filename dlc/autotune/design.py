@@ -19,7 +19,7 @@ from dlc.schedule.space import Space
 from dlc.schedule.trace import Memory, Trace
 
 _ENOUGH = 256  # points of rules, which all differ; with fewer there are sketches too
-_MEMORY = Memory(2000)  # a prediction takes the steps that the candidate itself takes later
+_MEMORY = Memory(8000)  # a prediction takes the steps that the candidate itself takes later
 RULE = "rule"  # prefix of the families that are rules
 
 
