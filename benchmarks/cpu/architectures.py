@@ -129,6 +129,47 @@ def _bert_wide() -> Made:
     return transformers.BertModel(config), (torch.randint(0, 30000, (1, 128)),), "input_ids"
 
 
+def _text(kind: str, config: object, words: int) -> Made:
+    model = getattr(transformers, kind)(config)
+    return model, (torch.randint(0, 1000, (1, words)),), "input_ids"
+
+
+def _whisper() -> Made:
+    """The encoder of speech: convolutions along a line, and attention over 300 frames."""
+    config = transformers.WhisperConfig(
+        d_model=256, encoder_layers=4, encoder_attention_heads=4, encoder_ffn_dim=1024,
+        decoder_layers=1, decoder_attention_heads=4, max_source_positions=300,
+        attn_implementation="eager",
+    )  # fmt: skip
+    model = transformers.WhisperModel(config).get_encoder()
+    return model, (torch.randn(1, 80, 600),), "input_features"
+
+
+def _wav2vec2() -> Made:
+    """Sound itself, by strided convolutions of many samples."""
+    config = transformers.Wav2Vec2Config(
+        hidden_size=256, num_hidden_layers=3, num_attention_heads=4, intermediate_size=1024,
+        conv_dim=(128,) * 7, num_conv_pos_embeddings=64, attn_implementation="eager",
+    )  # fmt: skip
+    return transformers.Wav2Vec2Model(config), (torch.randn(1, 8000),), "input_values"
+
+
+def _bert_long() -> Made:
+    """768 words, where attention is a third of the work."""
+    config = transformers.BertConfig(
+        hidden_size=256, num_hidden_layers=3, num_attention_heads=4, intermediate_size=1024,
+        max_position_embeddings=1024, attn_implementation="eager",
+    )  # fmt: skip
+    return _text("BertModel", config, 768)
+
+
+def _t5() -> Made:
+    config = transformers.T5Config(
+        d_model=384, d_ff=1024, num_layers=4, num_heads=6, d_kv=64, vocab_size=8000
+    )
+    return _text("T5EncoderModel", config, 64)
+
+
 _WIDTHS = [64, 128, 256, 512]
 ARCHITECTURES: dict[str, Callable[[], Made]] = {
     "convnext": lambda: _vision("ConvNext", depths=[2, 2, 4, 2], hidden_sizes=_WIDTHS),
@@ -149,4 +190,17 @@ ARCHITECTURES: dict[str, Callable[[], Made]] = {
     "generator": _generator,
     "vocoder": _vocoder,
     "gru": lambda: (_Gru(), (torch.randint(0, 5000, (1, 60)),), ""),
+    "efficientnet": lambda: _vision("EfficientNet", width_coefficient=1.0, depth_coefficient=1.0,
+                                    image_size=224, hidden_dim=1280),
+    "levit": lambda: _vision("Levit"),
+    "squeezebert": lambda: _text(
+        "SqueezeBertModel", transformers.SqueezeBertConfig(num_hidden_layers=3), 128
+    ),
+    "mobilebert": lambda: _text(
+        "MobileBertModel", transformers.MobileBertConfig(num_hidden_layers=6), 64
+    ),
+    "bert_long": _bert_long,
+    "t5": _t5,
+    "whisper": _whisper,
+    "wav2vec2": _wav2vec2,
 }  # fmt: skip

@@ -88,7 +88,8 @@ OTHERS = tuple(
     Model(name, EXPORTED)
     for name in (
         "convnext", "regnet", "swin", "mobilevit", "poolformer", "deit_tiny", "segformer",
-        "bert_wide", "unet", "super_resolution", "generator", "vocoder", "gru",
+        "bert_wide", "unet", "super_resolution", "generator", "vocoder", "gru", "efficientnet",
+        "levit", "squeezebert", "mobilebert", "bert_long", "t5", "whisper", "wav2vec2",
     )
 )  # fmt: skip
 """Outside the table: what is fast only where we look shows here."""
