@@ -70,7 +70,7 @@ def main() -> None:
         sure, speedups = judge(models, target, found, machines)
     finally:
         machines.close()
-    count = write(given.out, target, sure, [given.log, *given.also])
+    count = write(given.out, target, sure, list(dict.fromkeys([given.log, *given.also])))
     figures = {
         "records": len(sure), "of": len(found), "ways": len(sure.decisions), "trials": count,
         "speedups": speedups,

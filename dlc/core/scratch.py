@@ -39,19 +39,22 @@ def scratch_folder(*, watched: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _watch(folder: str) -> Iterator[None]:
-    """Have a folder removed when the `with` or this process ends, however it does.
+    """Have a folder removed when this process ends in the `with`, however it does.
 
     The watcher reads from a pipe that nobody writes to, and whose other end closes with this
     process. It has a session of its own, so that no signal from a terminal ends it.
     """
-    command = ("sh", "-c", 'cat > /dev/null; rm -rf -- "$0"', folder)
+    command = ("sh", "-c", 'while read -r _; do :; done; rm -rf -- "$0"', folder)
     try:
         watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     except OSError:  # no shell: the next process that makes a folder removes this one
         yield
         return
-    with watcher:  # closes the pipe
-        yield
+    with watcher:
+        try:
+            yield
+        finally:
+            watcher.kill()  # a child of this process may hold the pipe; the folder goes without it
 
 
 def _sweep(root: Path) -> None:

@@ -104,7 +104,10 @@ def _on_engine(members: Group, planes: int) -> Group:
 
 
 def _on_pairs(members: Group) -> Group:
-    """The nodes with products of pairs in vectors, where both can be; else none."""
+    """The nodes with products of pairs in vectors, where both can be; else none.
+
+    Sixteen columns would be taken for those of an engine's tile.
+    """
     found = _with_products(members, MatMulPairsComputed())
     products = [n for n in found if isinstance(n.op, MatMulPairsComputed)]
     return () if any(is_const(n.output.type.shape[-1], ROWS) for n in products) else found

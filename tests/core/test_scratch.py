@@ -59,6 +59,18 @@ def test_a_watched_folder_goes_with_a_killed_process(root):
         assert not list(root.iterdir())
 
 
+def test_a_watched_folder_waits_for_no_child_of_its_owner(root):
+    """A fork holds the pipe that the watcher reads from."""
+    with scratch_folder(watched=True):
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+    assert not list(root.iterdir())
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
 def test_a_watched_folder_ends_with_its_with(root, monkeypatch):
     with scratch_folder(watched=True) as folder:
         (folder / "x").write_text("1")

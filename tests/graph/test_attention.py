@@ -7,7 +7,8 @@ import pytest
 from dlc.core.target import Target
 from dlc.graph.attention import join_attention
 from dlc.graph.fusion import groups
-from dlc.graph.pass_ import PASSES
+from dlc.graph.ops.fused import FusedGroup
+from dlc.graph.pass_ import PASSES, PassContext
 from dlc.graph.text import parse_graph
 from tests.graph.pass_cases import AVX512, ENGINE, PAIRS, read, same
 
@@ -111,6 +112,35 @@ def test_products_are_of_planes_where_the_engine_takes_them(text, planes, produc
     assert [n.op.name for n in members if n.op.name.startswith("matmul")] == [product] * 2
 
 
+LAST = """
+def main(q: f32[2, 64, 32], k: f32[2, 32, 48], v: f32[2, 48, 32]):
+    s: f32[2, 64, 48] = matmul(q, k)
+    p: f32[2, 64, 48] = softmax(s)
+    y: f32[2, 64, 32] = matmul(p, v)
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("features", "product"), [(PAIRS, "matmul_pairs_computed"), (ENGINE, "matmul_pair")]
+)
+def test_the_last_product_may_be_the_result(features, product) -> None:
+    context = PassContext(target=Target(features=features), precision="medium")
+    (node,) = PASSES["fuse_groups"](parse_graph(LAST), context).nodes
+    assert isinstance(node.op, FusedGroup)
+    names = [n.op.name for n in node.op.body.nodes]
+    assert names == [product, "softmax", product]
+
+
+@pytest.mark.parametrize("keys", ["1", "2"])
+def test_one_key_has_no_tiles(keys) -> None:
+    text = LAST.replace("48", keys)
+    graph = parse_graph(text)
+    target = Target(features=PAIRS)
+    found = join_attention(graph, groups(graph), target, pairs=True)
+    assert len(found) == (3 if keys == "1" else 1)
+
+
 @pytest.mark.parametrize(
     ("text", "pairs", "product"),
     [
@@ -119,8 +149,9 @@ def test_products_are_of_planes_where_the_engine_takes_them(text, planes, produc
         (WIDE.replace("N: size, ", "").replace("N", "15"), True, "matmul"),
         (TEXT, True, "matmul_pairs_computed"),
         (TEXT.replace("5", "16"), True, "matmul"),  # as wide as a tile of an engine
+        (LAST, True, "matmul_pairs_computed"),
     ],
-    ids=["wide", "not wanted", "few rows", "narrow", "one tile"],
+    ids=["wide", "not wanted", "few rows", "narrow", "one tile", "unmasked"],
 )
 def test_products_are_of_pairs_where_they_are_wanted(text, pairs, product) -> None:
     graph = parse_graph(text)

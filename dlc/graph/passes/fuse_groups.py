@@ -61,7 +61,7 @@ def kernels(graph: Graph, context: PassContext) -> list[tuple[Node, ...]]:
 def form_groups(graph: Graph, partition: Partition) -> Graph:
     """The graph with one `FusedGroup` node for the nodes of each kernel, also in bodies."""
     nodes: dict[int, Node] = {}
-    position = {id(n): i for i, n in enumerate(graph.nodes)}
+    position = {n.outputs: i for i, n in enumerate(graph.nodes)}  # a member may stand for a node
     taken: Counter[str] = Counter()
     bound = [(i, name) for i, n in enumerate(graph.nodes) for name in bound_sizes((n,))]
     inside: set[int] = set()  # ids of nodes that rename memory inside of a group
@@ -70,14 +70,14 @@ def form_groups(graph: Graph, partition: Partition) -> Graph:
     for members in found:
         last = members[-1]
         inside |= {id(n) for n in members if is_free(n)}
-        place = position[id(last)]
+        place = position[last.outputs]
         if len(members) == 1 and isinstance(last.op, HOLDERS):
             op = map_bodies(last.op, lambda body: form_groups(body, partition))
             nodes[place] = replace(last, op=op)
             continue
         known = tuple(name for binder, name in bound if binder < place)
         nodes[place] = _group(graph, known, members, taken, copied)
-    nodes |= {position[id(n)]: n for n in graph.nodes if is_free(n) and id(n) not in inside}
+    nodes |= {position[n.outputs]: n for n in graph.nodes if is_free(n) and id(n) not in inside}
     return replace(graph, nodes=tuple(nodes[i] for i in sorted(nodes)))
 
 

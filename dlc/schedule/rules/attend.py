@@ -74,7 +74,9 @@ def match(func: Func, target: Target) -> Attention | None:
         return None
     chain = found[found.index(scores) + 1 : found.index(made)]
     whole = scores if pairs else made  # pairs fill up the last of a row of weights
-    if not _same_rows(made, whole) or not all(is_of_rows(s, whole) for s in (scores, *chain)):
+    if whole.loops[-1].extent == ONE or not _same_rows(made, whole):
+        return None
+    if not all(is_of_rows(s, whole) for s in (scores, *chain)):
         return None
     using = [s for s in found if any(x.buffer == scores.buffer for x in loads(s.value))]
     alone = len(using) == 1 and not using[0].is_reduction and using[0] in chain
