@@ -126,7 +126,7 @@ def _bert_wide() -> Made:
         hidden_size=1024, num_hidden_layers=3, num_attention_heads=16, intermediate_size=4096,
         attn_implementation="eager",
     )  # fmt: skip
-    return transformers.BertModel(config), (torch.randint(0, 30000, (1, 128)),), "input_ids"
+    return _text("BertModel", config, 128)
 
 
 def _text(kind: str, config: object, words: int) -> Made:

@@ -54,14 +54,15 @@ def join_attention(
         members = {id(n): n for part in parts for n in groups[part]} | {id(n): n for n in group}
         position = {id(n): i for i, n in enumerate(graph.nodes)}
         joined = tuple(sorted(members.values(), key=lambda n: position[id(n)]))
-        split, paired = _on_engine(joined, planes), _on_pairs(joined) if pairs else ()
-        if split and _matches((attend_planes,), graph, split, target):
-            joined = split
-        elif paired and _matches(rules, graph, paired, target):
-            joined = paired
-        elif not _matches(rules, graph, joined, target):
+        forms = (
+            (_on_engine(joined, planes), (attend_planes,)),
+            (_on_pairs(joined) if pairs else (), rules),
+            (joined, rules),
+        )
+        chosen = next((m for m, by in forms if m and _matches(by, graph, m, target)), None)
+        if chosen is None:
             continue
-        result[number] = joined
+        result[number] = chosen
         for part in parts:
             del result[part]
     return list(result.values())

@@ -69,6 +69,11 @@ class PassContext:
         return is_cpu and self.target.adds_byte_products and not self.has_matrix_engine
 
     @property
+    def multiplies_pairs(self) -> bool:
+        """Whether products of one bf16 for each float32 are wanted, and vectors have them."""
+        return self.rounds_to_bf16 and self.has_pair_products
+
+    @property
     def rounds_to_bf16(self) -> bool:
         """Whether products of one bf16 for each float32 are wanted, and the target has them."""
         return self.precision == "medium" and (self.has_matrix_engine or self.has_pair_products)

@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 
 from dlc.codegen.llvm.emit import emit_func
-from dlc.graph.lower import lower_group
-from dlc.graph.text import parse_graph
 from dlc.schedule.loop import allocs
-from dlc.schedule.pipeline import optimize
-from dlc.schedule.rules import attend, prepare, schedule_by
-from dlc.schedule.trace import Trace
+from dlc.schedule.rules import attend
 from tests.codegen.jit import AVX2, NATIVE, Kernel, check
-from tests.codegen.test_attend_planes import TEXT, expected, filled_in, named, operands
+from tests.codegen.test_attend_planes import TEXT, expected, named, operands, scheduled_by
 from tests.codegen.test_pairs import PAIRS, needs_pairs
 
 PAIRED = TEXT.replace("matmul_pair(", "matmul_pairs_computed(").replace(", planes=COUNT", "")
@@ -21,10 +17,7 @@ PAIRED = TEXT.replace("matmul_pair(", "matmul_pairs_computed(").replace(", plane
 
 def scheduled(text=PAIRED, target=PAIRS, **sizes):
     """The scheduled function; what is not in `sizes` is open."""
-    func = lower_group(parse_graph(filled_in(text, sizes)), "kernel")
-    prepared = Trace(func)
-    prepare(prepared, target)
-    return optimize(func, target, schedule_by(attend, prepared, target, {}).steps)
+    return scheduled_by(attend, text, target, sizes)
 
 
 CASES = {

@@ -35,12 +35,16 @@ def main(SIZES q: f32[B, M, H, D], k: f32[B, N, H, D], v: f32[B, N, H, D], m: f3
 
 def scheduled(count, text=TEXT, **sizes):
     """The kernel, and the text of its loops; what is not in `sizes` is open."""
-    text = filled_in(text, sizes).replace("COUNT", str(count))
-    func = lower_group(parse_graph(text), "kernel")
+    func = scheduled_by(attend_planes, text.replace("COUNT", str(count)), ENGINE, sizes)
+    return Kernel(func, ENGINE), str(func)
+
+
+def scheduled_by(rule, text, target, sizes):
+    """The attention of a text, scheduled by one rule; what is not in `sizes` is open."""
+    func = lower_group(parse_graph(filled_in(text, sizes)), "kernel")
     prepared = Trace(func)
-    prepare(prepared, ENGINE)
-    trace = schedule_by(attend_planes, prepared, ENGINE, {})
-    return Kernel(optimize(func, ENGINE, trace.steps), ENGINE), str(trace.func)
+    prepare(prepared, target)
+    return optimize(func, target, schedule_by(rule, prepared, target, {}).steps)
 
 
 def filled_in(text, sizes):
@@ -106,12 +110,8 @@ def test_open_lengths_are_exact():
 
 def test_an_open_number_of_heads_is_packed_without_instructions():
     """Also on a machine that cannot run it: lines lie an unknown number of elements apart."""
-    text = filled_in(TEXT, {"D": 32}).replace("COUNT", "1")
-    func = lower_group(parse_graph(text), "kernel")
-    prepared = Trace(func)
-    prepare(prepared, ENGINE)
-    trace = schedule_by(attend_planes, prepared, ENGINE, {})
-    assert "tdpbf16ps" in emit_func(optimize(func, ENGINE, trace.steps), ENGINE)
+    func = scheduled_by(attend_planes, TEXT.replace("COUNT", "1"), ENGINE, {"D": 32})
+    assert "tdpbf16ps" in emit_func(func, ENGINE)
 
 
 @needs_engine

@@ -35,6 +35,11 @@ def to_blocked(x: Array, block: int) -> Array:
     return np.moveaxis(x.reshape(n, channels // block, block, *spatial), 2, -1)
 
 
+def group_of(blocks: Expr) -> Callable[..., tuple[Expr, ...]]:
+    """Where a result stands if groups of some blocks have a dimension of their own."""
+    return lambda n, o, *rest: (n, o // blocks, o % blocks, *rest)
+
+
 class BlockedConv(Op):
     """What all forms share: the attributes' checks, the spatial sizes and where a result reads."""
 
@@ -121,9 +126,7 @@ class ConvBlocked(BlockedConv):
         name = "sums" if self.sparse else self.name
         sums = te.compute(name, (n, index(self.groups), blocks, *rest), total, inputs=(x, w))
 
-        def grouped(*out: Expr) -> tuple[Expr, ...]:
-            n, o, *rest = out
-            return (n, o // blocks, o % blocks, *rest)
+        grouped = group_of(blocks)
 
         def present(*out: Expr) -> Callable[..., Expr]:
             pair = factors(*grouped(*out))

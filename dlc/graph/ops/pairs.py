@@ -11,7 +11,7 @@ from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.attributes import as_sizes, constants
-from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked
+from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked, group_of
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.neighbours import in_rows, side_by_side
 from dlc.graph.ops.planes import split_planes
@@ -89,11 +89,8 @@ class ConvPairs(BlockedConv):
         shape = (n, index(self.groups), blocks, *rest)
         sums = te.compute(self.name, shape, pixel, inputs=(rows, w))
 
-        def joined(*out: Expr) -> Expr:
-            n, o, *rest = out
-            return sums[(n, o // blocks, o % blocks, *rest)]
-
-        return te.compute("joined", type_.shape, joined, inputs=(sums,))
+        at = group_of(blocks)
+        return te.compute("joined", type_.shape, lambda *out: sums[at(*out)], inputs=(sums,))
 
     def reference(self, x: Array, w: Array) -> Array:
         op = ConvBlocked(stride=self.stride, dilation=self.dilation, groups=self.groups)

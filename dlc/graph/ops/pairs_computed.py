@@ -5,14 +5,13 @@ from __future__ import annotations
 from dlc.core.types import DType
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.pairs import PAIR
 from dlc.graph.ops.planes import DEPTH, ROWS
-from dlc.graph.ops.planes_pair import why_not_pair
+from dlc.graph.ops.planes_pair import clamped, fills, why_not_pair
 from dlc.te import tensor as te
-from dlc.te.expr import ZERO, Const, Expr, UnOp, cast, index, minimum, select, unary
+from dlc.te.expr import ZERO, Expr, UnOp, cast, index, select, unary
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
-
-PAIR = 2
 
 
 @op("matmul_pairs_computed", fuse=Fuse.ANCHOR)
@@ -37,15 +36,15 @@ class MatMulPairsComputed(Op):
 
         def rounded(*at: Expr) -> Expr:
             value = cast(DType.BF16, unary(UnOp.FLUSH, a[at]))
-            return value if _fills(k, DEPTH) else select(at[-1] < k, value, 0.0)
+            return value if fills(k) else select(at[-1] < k, value, 0.0)
 
         def pack(*at: Expr) -> Expr:
             *place, panel, block, _, _, pair, j, half = at
-            row, column = block * DEPTH + pair * PAIR + half, panel * ROWS + j
+            row = block * DEPTH + pair * PAIR + half
             # What is behind the last column is summed up for nobody.
-            column = column if _fills(n, ROWS) else minimum(column, n - 1)
+            column = clamped(panel * ROWS + j, n, ROWS)
             value = cast(DType.BF16, b[(*place, row, column)])
-            return value if _fills(k, DEPTH) else select(row < k, value, 0.0)
+            return value if fills(k) else select(row < k, value, 0.0)
 
         rows = te.compute("rows", (*stack, m, canonical(blocks * DEPTH)), rounded, inputs=(a,))
         one = index(1)
@@ -71,7 +70,3 @@ class MatMulPairsComputed(Op):
 def _blocks(size: Expr, width: int) -> Expr:
     """How many blocks hold a size."""
     return canonical((size + (width - 1)) // width)
-
-
-def _fills(size: Expr, width: int) -> bool:
-    return isinstance(size, Const) and size.value % width == 0

@@ -42,15 +42,15 @@ class MatMulPair(Op):
             *place, block, row, p, c = index
             at = block * DEPTH + c
             # Rows behind the last feed only sums that nobody reads; what is behind a row, nothing.
-            value: Expr = a[(*place, _clamped(row, m), at)]
-            value = value if _fills(k) else select(at < k, value, 0.0)
+            value: Expr = a[(*place, clamped(row, m), at)]
+            value = value if fills(k) else select(at < k, value, 0.0)
             return plane(value, p, self.planes)
 
         def pack(*index: Expr) -> Expr:
             *place, panel, block, p, side, pair, j, half = index
             # What is behind the last row meets zeros; what is behind the last column, nobody.
-            row = _clamped(block * DEPTH + pair * 2 + half, k)
-            return plane(b[(*place, row, _clamped((panel * 2 + side) * ROWS + j, n))], p, count)
+            row = clamped(block * DEPTH + pair * 2 + half, k)
+            return plane(b[(*place, row, clamped((panel * 2 + side) * ROWS + j, n))], p, count)
 
         count, products = self.planes, plane_pairs(self.planes, self.planes)
         blocks, height = _filled(k), canonical((m + PAIR - 1) // PAIR * PAIR)
@@ -106,9 +106,11 @@ def _filled(size: Expr) -> Expr:
     return canonical((size - 1) // PAIR + 1)
 
 
-def _fills(size: Expr) -> bool:
-    return isinstance(size, Const) and size.value % PAIR == 0
+def fills(size: Expr, width: int = PAIR) -> bool:
+    """Whether a size surely fills whole blocks."""
+    return isinstance(size, Const) and size.value % width == 0
 
 
-def _clamped(position: Expr, size: Expr) -> Expr:
-    return position if _fills(size) else minimum(position, size - 1)
+def clamped(position: Expr, size: Expr, width: int = PAIR) -> Expr:
+    """A position in blocks, or the last one there is for those behind it."""
+    return position if fills(size, width) else minimum(position, size - 1)

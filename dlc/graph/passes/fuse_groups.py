@@ -53,7 +53,7 @@ def kernels(graph: Graph, context: PassContext) -> list[tuple[Node, ...]]:
     """The nodes of each kernel."""
     found = groups(graph, depth_of(graph, context), stored_views(graph, context))
     planes = PLANES[context.precision] if context.has_matrix_engine else 0
-    pairs = context.has_pair_products and context.precision == "medium"
+    pairs = context.multiplies_pairs
     found = join_attention(graph, found, context.target, planes, pairs=pairs)
     return found if context.target.gpu is None else join_launches(graph, found, context.target)
 

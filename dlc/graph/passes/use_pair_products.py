@@ -49,7 +49,7 @@ OPEN_SIZE = 128  # assumed where a size is known at run time only
 )
 def use_pair_products(graph: Graph, context: PassContext) -> Graph:
     """Replace products with constant weights by products of pairs."""
-    if not context.has_pair_products or context.precision != "medium":
+    if not context.multiplies_pairs:
         return graph
     editor = GraphEditor(graph)
     packed: dict[str, Value] = {}

@@ -112,7 +112,7 @@ def _cycles(node: Node, tiles: list[Out], context: PassContext) -> list[float]:
     n, _, *sizes, _ = node.output.type.shape
     images, high, wide = _constant(n), *(_constant(size) for size in sizes)
     results = (images or 1) * (high or OPEN_SIZE) * (wide or OPEN_SIZE)
-    rate = PAIR_RATE if context.precision == "medium" and context.has_pair_products else 1.0
+    rate = PAIR_RATE if context.multiplies_pairs else 1.0
     direct = results * KERNEL * KERNEL * cb * c * ob / (target.multiply_adds * FMA_SHARE)
     direct += prod(const_size(size) for size in w.type.shape) * 4 / FAR_BYTES
     found = [direct / rate]

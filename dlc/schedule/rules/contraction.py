@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -14,6 +14,7 @@ from dlc.schedule.rules.planes import is_product
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads
+from dlc.te.types import TensorType
 
 MIN_LENGTH = 64  # of sums along vectors
 MIN_USES = 4  # of a packed operand; below, sums along its contiguous dimension cost less
@@ -217,22 +218,19 @@ def _stride(func: Func, factor: Expr, axis: str) -> int | None:
 
 
 def _line(func: Func, factor: Expr) -> int | None:
-    shapes = {b.name: b.type for b in func.inputs}
-    total = 0
-    for load in loads(factor):
-        type_ = shapes.get(load.buffer)
-        if type_ is None or not type_.shape or not isinstance(type_.shape[-1], Const):
-            return None
-        total += int(type_.shape[-1].value) * type_.dtype.size_bytes
-    return total
+    return _bytes(func, factor, lambda type_: type_.shape[-1] if type_.shape else None)
 
 
-def _bytes(func: Func, factor: Expr) -> int | None:
+def _bytes(
+    func: Func, factor: Expr, count: Callable[[TensorType], Expr | None] = lambda t: t.elems
+) -> int | None:
+    """The bytes of some elements of each input that a factor reads; None where any are open."""
     total = 0
-    shapes = {b.name: b.type for b in func.inputs}
+    types = {b.name: b.type for b in func.inputs}
     for load in loads(factor):
-        type_ = shapes.get(load.buffer)
-        if type_ is None or not isinstance(type_.elems, Const):
+        type_ = types.get(load.buffer)
+        elements = None if type_ is None else count(type_)
+        if type_ is None or not isinstance(elements, Const):
             return None
-        total += int(type_.elems.value) * type_.dtype.size_bytes
+        total += int(elements.value) * type_.dtype.size_bytes
     return total

@@ -11,15 +11,16 @@ from math import prod
 
 from dlc.core.types import DType
 from dlc.schedule.instruction import SPLIT_LANES, split_name
-from dlc.schedule.loop import Func, allocs, loops
+from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, simple_index, stages
+from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.rules.strip import TALL
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
 from dlc.te.expr import ZERO, Binary, BinOp, Cast, Const, Expr, Load, Select
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, walk
-from dlc.te.types import Shape, is_const
+from dlc.te.types import is_const
 
 ROWS = 16  # rows of a tile, and its columns
 PAIR = 2 * ROWS
@@ -169,9 +170,8 @@ def pack_tiles(trace: Trace, name: str) -> None:
     width = (trace.constant(side) or 1) * ROWS
     for var, size, suffix in ((panel, width, "_c"), (block, PAIR, "_r")):
         limits = _limits(trace.stage(name), var)
-        whole = canonical((limits[0] + 1) // size) if limits else ZERO
-        if var == block and not limits:
-            whole = _whole_blocks(trace.stage(name), block)
+        guarded = _whole_blocks(trace.stage(name), var)
+        whole = canonical((limits[0] + 1) // size) if limits else guarded
         if whole != ZERO:
             trace.do("partition", var, str(whole), suffix)
             suffixes.append(suffix)
@@ -213,7 +213,7 @@ def _pack_form(func: Func, stage: Stage) -> str | None:
     if not is_tiles(stage):
         return None
     read = loads(stage.value)[0]
-    tail, inside = read.index[-3:], _shape(func, read.buffer)[-2:]
+    tail, inside = read.index[-3:], shape_of(func, read.buffer)[-2:]
     steps = [coefficients(simple_index(i, stage.loops)) for i in tail]
 
     def runs(position: int, **wanted: int) -> bool:
@@ -231,12 +231,6 @@ def _pack_form(func: Func, stage: Stage) -> str | None:
         if runs(-1, pair=2, half=1) and runs(back, column=1):
             return f"pack_columns_{place}bf16"
     return None
-
-
-def _shape(func: Func, buffer: str) -> Shape:
-    """The shape of a buffer, be it a parameter or made in the function."""
-    made = [a.buffer for a in allocs(func.body).values()]
-    return next(b.type.shape for b in (*func.params, *made) if b.name == buffer)
 
 
 def accumulate(
