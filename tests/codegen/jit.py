@@ -10,8 +10,9 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from dlc.codegen.llvm.compile import compile_ir, target_machine
+from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.emit import emit_func
+from dlc.codegen.llvm.load import load
 from dlc.core.target import Target
 from dlc.schedule.interpret import numpy_dtype, run_func
 from dlc.schedule.loop import Buffer, Func
@@ -105,12 +106,8 @@ class Kernel:
     def __init__(self, func: Func | str, target: Target = NATIVE) -> None:
         self.func = parse_func(func) if isinstance(func, str) else func
         self.ir = emit_func(self.func, target)
-        code = llvm.ObjectFileRef.from_data(compile_ir(self.ir, target))
-        empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
-        self.engine = llvm.create_mcjit_compiler(empty, target_machine(target))
-        self.engine.add_object_file(code)
-        self.engine.finalize_object()
-        self.address = self.engine.get_function_address(self.func.name)
+        self.code = load(compile_ir(self.ir, target), self.func.name)
+        self.address = self.code[self.func.name]
         assert self.address
 
     def __call__(

@@ -65,14 +65,15 @@ def _switch_off(off: bool) -> None:
 
 
 @functools.cache
-def _initialize() -> None:
+def initialize() -> None:
+    """Have LLVM know all of its targets."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
 
 
 def target_machine(target: Target) -> llvm.TargetMachine:
     """LLVM's code generator for a target."""
-    _initialize()
+    initialize()
     cpu = "x86-64" if target.arch == "x86_64" else "generic"
     features = ",".join(f"+{name}" for name in sorted(target.features))
     return llvm.Target.from_triple(target.triple).create_target_machine(

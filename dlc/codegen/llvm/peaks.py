@@ -9,10 +9,10 @@ import ctypes
 import time
 from dataclasses import dataclass
 
-import llvmlite.binding as llvm
 import numpy as np
 
-from dlc.codegen.llvm.compile import target_machine
+from dlc.codegen.llvm.compile import compile_ir
+from dlc.codegen.llvm.load import load
 from dlc.core.target import Target
 
 _CHAINS = 12  # of dependent multiply-adds: more than latency times ports, fewer than registers
@@ -38,16 +38,13 @@ def measure_peaks(target: Target) -> Peaks:
     lanes = target.lanes(4)
     bytes_ = _CACHES * target.l2_bytes // (4 * lanes * _CHAINS) * (4 * lanes * _CHAINS)
     data = np.ones(bytes_ // 4, np.float32)
-    module = llvm.parse_assembly(_fma_loop(lanes) + _read_loop(lanes))
-    module.verify()
-    with llvm.create_mcjit_compiler(module, target_machine(target)) as engine:
-        engine.finalize_object()
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
-        fma = kind(engine.get_function_address("fma_loop"))
-        read = kind(engine.get_function_address("read_loop"))
-        out = np.zeros(lanes, np.float32)
-        fma_ns = _best(lambda: fma(out.ctypes.data, _STEPS))
-        read_ns = _best(lambda: read(data.ctypes.data, len(data)))
+    code = compile_ir(_fma_loop(lanes) + _read_loop(lanes), target)
+    loaded = load(code, "fma_loop", "read_loop")
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+    fma, read = kind(loaded["fma_loop"]), kind(loaded["read_loop"])
+    out = np.zeros(lanes, np.float32)
+    fma_ns = _best(lambda: fma(out.ctypes.data, _STEPS))
+    read_ns = _best(lambda: read(data.ctypes.data, len(data)))
     return Peaks(2 * lanes * _CHAINS * _STEPS / fma_ns, bytes_ / read_ns)
 
 
