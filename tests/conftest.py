@@ -11,6 +11,16 @@ settings.register_profile("dlc", deadline=None, derandomize=True)
 settings.load_profile("dlc")
 
 
+QUICK = {"architecture", "core", "te", "frontend", "graph", "schedule"}  # need no compiled code
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        long = any(item.iter_markers("slow")) or any(item.iter_markers("thorough"))
+        if item.path.parent.name in QUICK and not long:
+            item.add_marker("fast")
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--bless", action="store_true", help="rewrite the expectations of golden tests"

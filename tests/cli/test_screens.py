@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.fast
+
 GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "cli").glob("*.txt"))
 
 # What differs between machines, runs and versions of dlc.

@@ -59,6 +59,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
     )
 
 
+@pytest.mark.slow
 @given(manifests())
 def test_what_is_encoded_is_decoded(manifest: Manifest) -> None:
     assert decode_manifest(encode_manifest(manifest)) == manifest

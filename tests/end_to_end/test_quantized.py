@@ -13,6 +13,8 @@ import dlc
 from dlc.core.target_parse import parse_target
 from dlc.lowering import lower_model
 
+pytestmark = pytest.mark.fast
+
 VNNI = parse_target("llvm -mcpu=icelake-server")
 KINDS = {"u8": (np.uint8, TensorProto.UINT8), "i8": (np.int8, TensorProto.INT8)}
 Node = tuple[str, list[str], list[str], dict[str, object]]

@@ -60,6 +60,7 @@ def close(actual: np.ndarray, expected: np.ndarray, rtol: float) -> None:
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol * float(scale))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("case", "sizes"), RUNS)
 def test_compute_is_the_reference(case, sizes):
     graph = graph_of(case)

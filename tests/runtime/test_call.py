@@ -16,6 +16,8 @@ from dlc.core.types import DType
 from dlc.runtime import Module
 from dlc.runtime.arrays import numpy_dtype
 
+pytestmark = pytest.mark.fast
+
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 B = np.array([1, 2, 3], np.float32)
 Y = 2 * X + B

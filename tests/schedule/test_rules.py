@@ -596,6 +596,7 @@ TARGETS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_rule_keeps_the_result(name: str, target: Target) -> None:
@@ -627,6 +628,7 @@ def test_what_is_not_finite_is_computed_once_more_without_absent_weights(name: s
     assert all(0 < kind < want.size / 2 for kind in kinds)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "knobs"),
     [

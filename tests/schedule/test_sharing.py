@@ -96,6 +96,7 @@ def data(plain: Func) -> dict[str, np.ndarray]:
     return {n: rng.integers(-3, 4, s).astype(np.float32) for n, s in shapes.items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", [CORES, MANY], ids=["2", "3"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_shared_image_is_the_same(name: str, target: Target) -> None:
