@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 from datetime import UTC, datetime
 
+import dlc
+from dlc.core.machine import read_machine, usable_cores
+
 
 def provenance() -> dict[str, str]:
     """The date, the GPU with its driver, and the commit; "unknown" where a tool is missing."""
@@ -14,6 +17,13 @@ def provenance() -> dict[str, str]:
         "device": _first_line(query),
         "commit": _first_line(["git", "describe", "--always", "--dirty"]),
     }
+
+
+def describe_machine() -> str:
+    """The version of dlc and the CPU it runs on, in a line."""
+    machine = read_machine()
+    features = ", ".join(f for f in ("avx2", "avx512f", "amx-bf16") if f in machine.features)
+    return f"dlc {dlc.__version__}, {machine.arch} ({features}), {usable_cores()} cores"
 
 
 def _first_line(command: list[str]) -> str:

@@ -15,13 +15,13 @@ import json
 import time
 from pathlib import Path
 
-import dlc
 from benchmarks.cpu import report
 from benchmarks.cpu.duel import duel
 from benchmarks.cpu.engines import ENGINES, is_installed
 from benchmarks.cpu.jobs import Job, growth, models
 from benchmarks.cpu.models import INT8, MODELS, OTHERS, Missing
-from dlc.core.machine import read_machine, usable_cores
+from benchmarks.provenance import describe_machine
+from dlc.core.machine import usable_cores
 
 
 def measure(job: Job, options: argparse.Namespace) -> dict[str, object]:
@@ -65,9 +65,7 @@ def write(options: argparse.Namespace) -> None:
     results = sorted(
         report.read(options.out / "results"), key=lambda r: order.get(r["name"], len(order))
     )
-    machine = read_machine()
-    features = ", ".join(f for f in ("avx2", "avx512f", "amx-bf16") if f in machine.features)
-    about = f"dlc {dlc.__version__}, {machine.arch} ({features}), {usable_cores()} cores"
+    about = describe_machine()
     document = {"about": about, "date": time.strftime("%Y-%m-%d"), "results": results}
     (options.out / "results.json").write_text(json.dumps(document, indent=1) + "\n")
     text = [f"{about}; batch 1; medians of {options.rounds} interleaved rounds.\n"]
