@@ -6,6 +6,7 @@ numbers up to 256 are exact in bf16.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import ml_dtypes
@@ -20,13 +21,16 @@ from dlc.graph.ops.activation import Clip, Relu
 from dlc.graph.ops.binary import Add, Maximum, Minimum, Mul, Sub
 from dlc.graph.ops.channels import PackChannels, UnpackChannels
 from dlc.graph.ops.conv import Conv
+from dlc.graph.ops.conv_blocked import DepthwiseBlocked
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.pool import MaxPool
+from dlc.graph.ops.quads import ConvQuads, MatMulQuads
 from dlc.graph.ops.shape import Concat, Empty, Expand, Insert, Pad, Reshape, Slice, Tile, Transpose
 from dlc.graph.pass_ import PassContext
 
 Range = tuple[int, int]
+Product = Conv | ConvQuads | DepthwiseBlocked | MatMul | MatMulQuads
 F32_EXACT = 2**24
 """Every whole number up to this one is a float32."""
 BF16_EXACT = 2**8
@@ -83,10 +87,18 @@ def is_kept_whole(context: PassContext, w: Array) -> bool:
     return context.has_byte_products and byte_type(w) is DType.I8
 
 
-def largest_sum(op: Conv | MatMul, w: Array) -> int:
+def largest_sum(op: Product, w: Array) -> int:
     """The largest sum of the magnitudes of the weights that meet in one element of a product."""
-    axis = -min(w.ndim, 2) if isinstance(op, MatMul) else tuple(range(1, w.ndim))
-    return int(np.abs(w.astype(np.float64)).sum(axis=axis).max(initial=0))
+    match op:
+        case MatMul():
+            axes: tuple[int, ...] = (-min(w.ndim, 2),)
+        case Conv():
+            axes = tuple(range(1, w.ndim))
+        case DepthwiseBlocked():  # the last weights are of different channels
+            axes = tuple(range(1, w.ndim - 1))
+        case ConvQuads() | MatMulQuads():  # and so are those before the quads
+            axes = (*range(1, w.ndim - 2), w.ndim - 1)
+    return int(np.abs(w, dtype=np.float64).sum(axis=axes).max(initial=0))
 
 
 def may_wrap(op: Conv | MatMul, w: Array, zero: int) -> bool:
@@ -160,7 +172,7 @@ def _of_node(editor: GraphEditor, node: Node, depth: int) -> Range | None:
         if found is None:
             return None
         whole.append(found)
-    if isinstance(node.op, Conv | MatMul):
+    if isinstance(node.op, Product):
         weights = editor.array(node.inputs[1])
         if weights is None:
             return None
@@ -192,6 +204,8 @@ def _moved(op: Op, whole: list[Range]) -> Range | None:
             return _hull([*whole, (int(fill), int(fill))])
         case PackChannels():
             return _hull([*whole, (0, 0)])
+        case MaxPool(dilation=steps) if set(steps) != {1}:
+            return None  # a window may hold nothing but pads, which are less than any number
         case _ if isinstance(op, _MOVES):
             return _hull(whole)
         case _:
@@ -199,7 +213,7 @@ def _moved(op: Op, whole: list[Range]) -> Range | None:
 
 
 def _is_whole(number: float | None) -> bool:
-    return number is None or number == round(number)
+    return number is None or (math.isfinite(number) and number == round(number))
 
 
 def _clipped(found: Range, low: float | None, high: float | None) -> Range:

@@ -19,6 +19,7 @@ from dlc.graph.passes.number_texts import number_texts
 from dlc.graph.passes.pack_matmul_weights import pack_matmul_weights
 from dlc.graph.passes.pad_bytes import pad_bytes
 from dlc.graph.passes.remove_dead_nodes import remove_dead_nodes
+from dlc.graph.passes.requantize import requantize
 from dlc.graph.passes.separate_scales import separate_scales
 from dlc.graph.passes.share_halos import share_halos
 from dlc.graph.passes.shorten_functions import shorten_functions
@@ -55,6 +56,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     concat_by_offset,
     use_matrix_engine,
     use_byte_products,
+    requantize,
     use_winograd,
     use_pair_products,
     narrow_weights,

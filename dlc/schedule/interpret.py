@@ -219,6 +219,7 @@ def _prelude(seed: int) -> dict[str, Any]:
         "sigmoid": _through_f64(lambda x: 1.0 / (1.0 + np.exp(-x))),
         "cos": _through_f64(np.cos), "floor": _through_f64(np.floor), "isnan": np.isnan,
         "ceil": _through_f64(np.ceil), "round": _through_f64(np.rint),
+        "lrint": lambda x: np.int32(np.rint(x)),
         "flush": lambda x: np.copysign(x * 0, x) if abs(x) < np.finfo(x.dtype).tiny else x,
         "tf32": _tf32,
         "all_of": lambda *parts: all([bool(p) for p in parts]),

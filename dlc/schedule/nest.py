@@ -20,7 +20,7 @@ from dlc.schedule.loop import (
 )
 from dlc.schedule.loop import walk as walk_stmt
 from dlc.te.affine import loop_bounds
-from dlc.te.expr import Binary, BinOp, Expr, Unary
+from dlc.te.expr import Binary, BinOp, Expr, Unary, UnOp
 from dlc.te.simplify import simplify
 from dlc.te.transform import free_vars, loads, walk
 
@@ -123,7 +123,11 @@ def readers(func: Func, buffer: str) -> int:
 
 def is_cheap(value: Expr) -> bool:
     """Whether computing a value again costs no more than loading it: moves and constants."""
-    return not any(isinstance(e, Binary | Unary) and e.dtype.is_float for e in walk(value))
+    return not any(
+        (isinstance(e, Binary | Unary) and e.dtype.is_float)
+        or (isinstance(e, Unary) and e.op is UnOp.LRINT)
+        for e in walk(value)
+    )
 
 
 def simple_index(index: Expr, around: Sequence[For]) -> Expr:

@@ -163,6 +163,9 @@ class Binary(_Sugar):
         return DType.BOOL if self.op in COMPARISONS else self.a.dtype
 
 
+_RESULTS = {UnOp.ISNAN: DType.BOOL, UnOp.LRINT: DType.I32}
+
+
 @dataclass(frozen=True, slots=True)
 class Unary(_Sugar):
     """`op a`."""
@@ -171,10 +174,14 @@ class Unary(_Sugar):
     a: Expr
     __hash__ = _hash_once("op", "a")
 
+    def __post_init__(self) -> None:
+        if self.op is UnOp.LRINT and self.a.dtype is not DType.F32:
+            raise InternalError(detail=f"'{self.op}' of {self.a.dtype}, not f32")
+
     @property
     def dtype(self) -> DType:
-        """bool for `isnan`, else the type of the operand."""
-        return DType.BOOL if self.op is UnOp.ISNAN else self.a.dtype
+        """bool for `isnan`, i32 for `lrint`, else the type of the operand."""
+        return _RESULTS.get(self.op) or self.a.dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class UnOp(enum.StrEnum):
     FLOOR = "floor"
     CEIL = "ceil"
     ROUND = "round"  # half to even
+    LRINT = "lrint"  # the same of an f32, as an i32 that surely holds it
     ISNAN = "isnan"
     FLUSH = "flush"  # denormals become zeros of their sign
     TF32 = "tf32"  # the nearest float with 11 significant bits, ties away from 0

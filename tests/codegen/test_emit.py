@@ -33,6 +33,12 @@ def f(n: size, A: f32[n, 3], *, B: f32[n, 3]):
         for j in range(3):
             B[i, j] = A[i, 2 - j] * 2.0
 """,
+    "nearest_whole_numbers": """
+def f(n: size, A: f32[n, 19], *, B: i8[n, 19]):
+    for i in range(n):
+        for j in vectorize(19):
+            B[i, j] = i8(min(max(lrint(A[i, j] * 20.5) + i32(3), i32(-128)), i32(127)))
+""",
     "reversed": """
 def f(n: size, A: f32[n], *, B: f32[n]):
     for i in range(n):

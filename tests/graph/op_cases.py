@@ -30,6 +30,7 @@ from dlc.graph.ops import (
     quads,
     quotient,
     softmax,
+    to_bytes,
 )
 from dlc.graph.ops import reduce as red
 from dlc.graph.ops import winograd as wino
@@ -149,6 +150,9 @@ def _binary() -> list[Case]:
              values=([3.0, -7.0, 0.0, 1e30], 3.0, 1 / 3), rtol=LOOSE),
         case(quotient.Quotient(), "f32[3]", "f32[()]", "f32[()]",
              values=([math.inf, -math.inf, math.nan], 3.0, 1 / 3)),
+        case(to_bytes.ToBytes(to=DType.I8), "f32[9]", "i32[()]",
+             values=([0.5, 1.5, 2.5, -0.5, -1.5, 130.4, 130.6, -125.4, -3e8], -3)),
+        case(to_bytes.ToBytes(to=DType.U8), "f32[n, 5]", "i32[5]"),
         case(bin_.Div(), "i32[8]", "i32[8]", values=signs),
         case(bin_.Div(), "u8[4]", "u8[4]", values=unsigned),
         case(bin_.Mod(), "i32[7]", "i32[7]", values=tuple(s[:7] for s in signs),

@@ -36,6 +36,8 @@ CAST = "a: f32[2, 3] = cast(x, to=f32)"
         ((CAST, "y: f32[2, 3] = clip(a, min=2.5)"), None),
         ((CAST, "y: f32[2, 5] = pad(a, before=(0, 1), after=(0, 1), value=-1.0)"), (-1, 255)),
         ((CAST, "y: f32[2, 5] = pad(a, before=(0, 1), after=(0, 1), value=0.5)"), None),
+        ((CAST, "y: f32[2, 5] = pad(a, before=(0, 1), after=(0, 1), value=-inf)"), None),
+        ((CAST, "y: f32[2, 3] = clip(a, min=1.0, max=inf)"), None),
         ((CAST, "t: f32[3, 2] = transpose(a, perm=(1, 0))", "y: f32[6] = reshape(t, shape=(6,))"),
          (0, 255)),
         ((CAST, "c: f32[3, 2] = const(1, 2, 3, -4, 5, 6)", "y: f32[2, 2] = matmul(a, c)"),
@@ -49,6 +51,42 @@ CAST = "a: f32[2, 3] = cast(x, to=f32)"
 )  # fmt: skip
 def test_the_range_of_whole_numbers(lines, wanted):
     assert found(BYTE, *lines) == wanted
+
+
+@pytest.mark.parametrize(("dilation", "out", "wanted"), [(1, "4, 6", (0, 255)), (2, "3, 5", None)])
+def test_a_window_between_pads_may_hold_no_number(dilation, out, wanted):
+    cast = "a: f32[1, 1, 3, 5] = cast(x, to=f32)"
+    options = f"kernel=(2, 2), pads=(1, 1, 1, 1), dilation=({dilation}, {dilation})"
+    pool = f"y: f32[1, 1, {out}] = max_pool(a, {options})"
+    assert found("x: u8[1, 1, 3, 5]", cast, pool) == wanted
+
+
+@pytest.mark.parametrize(
+    ("shape", "line", "wanted"),
+    [
+        ("2, 3, 9, 9, 16", "y: f32[2, 3, 7, 7, 16] = conv_depthwise(a, w)", 9),
+        ("1, 2, 4, 4, 8", "y: i32[1, 3, 2, 2, 16] = conv_quads(x, q)", 9 * 16),
+        ("5, 8", "y: i32[5, 20] = matmul_quads(x, p, n=20)", 8),
+    ],
+    ids=["depthwise", "conv", "matmul"],
+)
+def test_sums_of_products_are_as_large_as_their_weights(shape, line, wanted):
+    """`wanted` is how many products are in a sum; all weights are 3 or -3."""
+    text = f"""
+def main(x: u8[{shape}]):
+    w: f32[3, 3, 3, 16] = const()
+    q: i8[3, 2, 3, 3, 2, 16, 4] = const()
+    p: i8[2, 2, 16, 4] = const()
+    a: f32[{shape}] = cast(x, to=f32)
+    {line}
+    return y
+"""
+    graph = read(text)
+    signs = {v: np.sign(a) * np.asarray(3, a.dtype) for v, a in graph.constants.items()}
+    editor = GraphEditor(
+        replace(graph, constants={v: a.astype(graph.constants[v].dtype) for v, a in signs.items()})
+    )
+    assert integer_range(editor, graph.outputs[0]) == (-wanted * 3 * 255, wanted * 3 * 255)
 
 
 def test_too_large_sums_are_no_whole_numbers_any_more():

@@ -46,6 +46,7 @@ def test_the_docstring_example_holds(name):
             "store_narrow",
             "halve_floats",
             "narrow_weights",
+            "requantize",
             "use_byte_products",
             "use_pair_products",
         }

@@ -314,6 +314,7 @@ DLC_FN float math_ceil(float x) { return ceilf(x); }
 DLC_FN double math_ceil(double x) { return ceil(x); }
 DLC_FN float math_round(float x) { return rintf(x); }
 DLC_FN double math_round(double x) { return rint(x); }
+DLC_FN int math_lrint(float x) { return int(rintf(x)); }
 DLC_FN float math_pow(float a, float b) { return powf(a, b); }
 DLC_FN double math_pow(double a, double b) { return pow(a, b); }
 DLC_FN float math_abs(float x) { return fabsf(x); }

@@ -298,13 +298,17 @@ class Arith:
         elem = VALUE_TYPES[result]
         work = elem if bits >= 32 else "i32"
         if nearest:
-            name = f"llvm.lrint.{mangled(work, a.lanes)}.{mangled(a.elem, a.lanes)}"
-            found = self.builder.call(name, Val("", work, a.lanes), clamped)
+            found = self.lrint(clamped, work)
         else:
             found = self.convert("fptosi" if signed or bits < 32 else "fptoui", clamped, work)
         if not exact:
             found = self.select(above, self.const(high, found), found)
         return self.convert("trunc", found, elem)
+
+    def lrint(self, a: Val, elem: str = "i32") -> Val:
+        """The nearest whole number of a float, which the integer type must hold."""
+        name = f"llvm.lrint.{mangled(elem, a.lanes)}.{mangled(a.elem, a.lanes)}"
+        return self.builder.call(name, Val("", elem, a.lanes), a)
 
     def from_memory(self, a: Val, dtype: DType) -> Val:
         """A value as it lies in memory, as a value to compute with."""

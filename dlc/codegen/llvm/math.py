@@ -66,6 +66,7 @@ class Math:
             UnOp.FLOOR: a.floor,
             UnOp.CEIL: lambda x: a.neg(a.floor(a.neg(x))),
             UnOp.ROUND: a.round_even,
+            UnOp.LRINT: a.lrint,
             UnOp.FLUSH: lambda x: narrow.flushed(a, x),
             UnOp.TF32: lambda x: narrow.tf32(a, x),
         }
