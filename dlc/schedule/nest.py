@@ -124,8 +124,7 @@ def readers(func: Func, buffer: str) -> int:
 def is_cheap(value: Expr) -> bool:
     """Whether computing a value again costs no more than loading it: moves and constants."""
     return not any(
-        (isinstance(e, Binary | Unary) and e.dtype.is_float)
-        or (isinstance(e, Unary) and e.op is UnOp.LRINT)
+        isinstance(e, Binary | Unary) and (e.dtype.is_float or e.op is UnOp.LRINT)
         for e in walk(value)
     )
 

@@ -104,11 +104,18 @@ def _less_zero(editor: GraphEditor, value: Value) -> tuple[Value, Array | None]:
     node = editor.producer(value)
     if node is None or not isinstance(node.op, Add):
         return value, np.zeros((), np.int32)
-    for inner, constant in (node.inputs, node.inputs[::-1]):
+    if (found := _beside_constant(editor, node)) is None:
+        return value, None
+    inner, constant, array = found
+    return inner, None if integer_range(editor, constant) is None else array
+
+
+def _beside_constant(editor: GraphEditor, node: Node) -> tuple[Value, Value, Array] | None:
+    """The operand beside a constant one, that one and its elements; or None."""
+    for other, constant in (node.inputs, node.inputs[::-1]):
         if (array := editor.array(constant)) is not None:
-            whole = np.isfinite(array).all() and (array == np.rint(array)).all()
-            return inner, array if whole else None
-    return value, None
+            return other, constant, array
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +153,9 @@ class _Terms:
                 return self._relu(self.of(x, by, depth + 1, shared=shared))
             case Quotient() | Div() if (array := self.editor.array(others[0])) is not None:
                 return self.of(x, _f64(by, array, np.divide), depth + 1, shared=shared)
-            case Mul():
-                for factor, constant in ((x, others[0]), (others[0], x)):
-                    if (array := self.editor.array(constant)) is not None:
-                        scale = _f64(by, array, np.multiply)
-                        return self.of(factor, scale, depth + 1, shared=shared)
+            case Mul() if (found := _beside_constant(self.editor, node)) is not None:
+                factor, _, array = found
+                return self.of(factor, _f64(by, array, np.multiply), depth + 1, shared=shared)
             case Add() | Sub():
                 terms = [self._summand(v, by, depth + 1, shared=shared) for v in node.inputs]
                 return self._joined(node.op, (), *terms)
@@ -160,9 +165,11 @@ class _Terms:
         return self._whole(value, value, by, shared=shared)
 
     def _whole(self, value: Value, x: Value, by: Array, *, shared: bool) -> _Term | None:
-        limits, factor = integer_range(self.editor, x), self._constant(by, value)
         self._count += 1
-        if limits is None or factor is None or self._count > _MAX_TERMS:
+        if self._count > _MAX_TERMS:
+            return None
+        limits, factor = integer_range(self.editor, x), self._constant(by, value)
+        if limits is None or factor is None:
             return None
         most, sums = magnitude(limits) * factor.most, self._is_sum(x)
         return _Term(
