@@ -332,11 +332,10 @@ def _is_inside(position: Sequence[Expr], start: Sequence[Expr], sizes: Sequence[
 def _axes(
     extents: Sequence[ExprLike], body: Callable[..., object], prefix: str = "i"
 ) -> tuple[Axis, ...]:
-    parameters = list(inspect.signature(body).parameters.values())
-    if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
-        names = [f"{prefix}{d}" for d in range(len(extents))]
-    else:
-        names = [p.name for p in parameters]
+    parameters = inspect.signature(body).parameters.values()
+    names = [p.name for p in parameters if p.kind is not inspect.Parameter.VAR_POSITIONAL]
+    if len(names) < len(parameters):
+        names += [f"{prefix}{d}" for d in range(len(names), len(extents))]
     return tuple(
         Axis(f"{n}{_MARK}", canonical(index(e))) for n, e in zip(names, extents, strict=True)
     )

@@ -68,6 +68,31 @@ def test_infinite_pixels_reach_their_own_results_only(
     assert np.isfinite(wanted).any()
 
 
+@pytest.mark.parametrize("target", [NATIVE, AVX2], ids=["native", "avx2"])
+@pytest.mark.parametrize(("columns_outer", "images"), [(0, 1), (0, 2), (1, 4)])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
+def test_infinite_pixels_of_a_volume_reach_what_adds_them_up(
+    target: Target, columns_outer: int, images: int, stride: int, dilation: int
+) -> None:
+    """Four images of results, in strips of one, two and all of them."""
+    random, block = np.random.default_rng(0), target.lanes(4)
+    count = 3 * stride + dilation + 1
+    x = random.integers(-3, 4, (2, 2, count, 6, 9, block)).astype(np.float32)
+    w = 4 * random.integers(-3, 4, (3, 2, 2, 3, 3, block, block)).astype(np.float32)
+    x[0, 0, 2, 3, 3, 2], x[1, 1, 0, 4, 5, 1] = np.inf, np.nan
+    arrays = {"x": x, "u": transform_weights(w, (2, 2)).astype(np.float32), "w": w}
+    operands = tuple(placeholder(n, TensorType(a.shape)) for n, a in arrays.items())
+    conv = ConvWinograd(stride=(stride,), dilation=(dilation,))
+    func = lower_tensors("f", (), operands, (conv.compute(*operands),))
+    fast = transformed(func, target, (2, 2), columns_outer=columns_outer, images=images)
+    found = Kernel(fast, target)({}, arrays)["out"]
+    with np.errstate(all="ignore"):
+        wanted = conv.reference(x.astype(np.float64), arrays["u"], w).astype(np.float32)
+    assert wanted.shape == (2, 3, 4, 4, 7, block)
+    np.testing.assert_array_equal(found, wanted)
+    assert 0 < np.isfinite(wanted).mean() < 1
+
+
 @pytest.mark.parametrize(
     ("tile", "depth"), [((2, 2), 32), ((2, 4), 64), ((2, 4), 256), ((4, 4), 256), ((4, 4), 512)]
 )

@@ -53,6 +53,41 @@ def test_open_sizes_are_taken_for_large_ones():
     assert operators(changed(text.replace("(x:", "(h: size, v: size, x:"))) == ["conv_winograd"]
 
 
+VOLUME = """
+def main(x: f32[1, 4, 9, 16, 18, 16]):
+    w: f32[4, 4, 2, 3, 3, 16, 16] = const()
+    y: f32[1, 4, 4, 14, 16, 16] = conv_blocked(x, w, stride=(2, 1, 1), dilation=(2, 1, 1))
+    return y
+"""
+
+
+def test_volumes_add_up_images_that_are_transformed_once():
+    graph, found = read(VOLUME), changed(VOLUME)
+    (node,) = found.nodes
+    assert (node.op.name, node.op.stride, node.op.dilation) == ("conv_winograd", (2,), (2,))
+    given = np.random.default_rng(0).integers(-4, 5, (1, 4, 9, 16, 18, 16)).astype(np.float32)
+    ours, theirs = (evaluate(g, {"x": given})["y"] for g in (found, graph))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        VOLUME.replace("stride=(2, 1, 1)", "stride=(1, 2, 1)")
+        .replace("[1, 4, 4, 14,", "[1, 4, 7, 7,"),
+        VOLUME.replace("dilation=(2, 1, 1)", "dilation=(1, 1, 2)")
+        .replace("[1, 4, 4, 14, 16,", "[1, 4, 4, 14, 14,"),
+        VOLUME.replace("4, 2, 3, 3,", "4, 3, 3, 2,").replace("(2, 1, 1)", "(1, 1, 1)")
+        .replace("[1, 4, 4, 14, 16,", "[1, 4, 7, 14, 17,"),
+        VOLUME.replace("f32[1, 4, 9, ", "f32[1, 4, 1, 9, ").replace("4, 2, 3, 3", "4, 1, 2, 3, 3")
+        .replace("[1, 4, 4, 14", "[1, 4, 1, 4, 14").replace("(2, 1, 1)", "(1, 2, 1, 1)"),
+    ],
+    ids=["stride", "dilation", "kernel", "four_axes"],
+)  # fmt: skip
+def test_volumes_that_have_no_transform_stay(text):
+    assert operators(changed(text)) == ["conv_blocked"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

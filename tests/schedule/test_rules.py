@@ -233,6 +233,18 @@ def winograd(
     return make
 
 
+def winograd_volume(images: int | Expr, kernel: int, stride: int) -> Callable[[], Func]:
+    """Each result adds up some images of a volume."""
+
+    def make() -> Func:
+        x = tensor("a", 1, 1, images, 6, 7, 3)
+        u, w = tensor("b", 4, 4, 2, 1, kernel, 3, 16), tensor("c", 2, 1, kernel, 3, 3, 3, 16)
+        conv = ConvWinograd(stride=(stride,), dilation=(1,))
+        return func((x, u, w), Relu().compute(conv.compute(x, u, w)))
+
+    return make
+
+
 def first_conv() -> Func:
     x, f = tensor("a", 1, 3, 11, 13), tensor("b", 2, 3, 3, 3, 16)
     return func((x, f), PlanarConv(stride=(2, 2)).compute(x, f))
@@ -508,6 +520,9 @@ CASES: dict[str, Callable[[], Func]] = {
     "winograd_symbolic": winograd(N, 3),
     "winograd_large": winograd(8, 5, (4, 4), halo=True),
     "winograd_large_symbolic": winograd(N, 5, (2, 4)),
+    "winograd_volume": winograd_volume(6, 3, 1),
+    "winograd_volume_strided": winograd_volume(5, 3, 2),
+    "winograd_volume_symbolic": winograd_volume(N + 1, 2, 1),
     "padded_and_turned": padded_and_turned,
     "planar_conv": planar_conv,
     "depthwise_7": depthwise(7, 1),
@@ -670,6 +685,8 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("winograd_odd", transform),
         ("winograd_large", transform),
         ("winograd_large_symbolic", transform),
+        ("winograd_volume", transform),
+        ("winograd_volume_symbolic", transform),
         ("depthwise_7", window),
         ("depthwise_open", window),
         ("max_pool", window),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dlc.core.target import Target
-from dlc.schedule.rules.transform import Plan, Shape, choose_plan
+from dlc.schedule.rules.transform_plan import Plan, Shape, Volume, choose_plan, cycles
 
 TWO_CORES = Target(features=frozenset({"avx2", "fma", "avx512f"}), cores=2, l2_bytes=1 << 20)
 
@@ -36,3 +38,33 @@ def test_pixels_of_a_large_image_are_not_all_transformed_before_they_are_used(
 def test_knobs_decide_where_they_are_given() -> None:
     knobs = {"strip": 2, "group": 2, "columns_outer": 1}
     assert choose_plan(Shape(1, 56, 28, 24, 128, 8), TWO_CORES, knobs) == Plan(2, 2, True)
+
+
+VOLUME = Shape(1, 7, 7, 36, 3 * 128, 8, Volume(images=16, taps=3, stride=1, reach=3))
+
+
+def test_a_strip_of_a_volume_has_several_images_where_one_feeds_too_few_products() -> None:
+    small = Shape(1, 2, 2, 36, 3 * 128, 8, Volume(images=16, taps=3, stride=1, reach=3))
+    assert choose_plan(small, TWO_CORES, {"columns_outer": 0}).images > 1
+    assert choose_plan(small, TWO_CORES, {"columns_outer": 0, "images": 1}).images == 1
+
+
+def test_images_that_several_results_share_are_transformed_less_often_in_one_strip() -> None:
+    one, four = (cycles(VOLUME, Plan(1, 4, False, images), TWO_CORES) for images in (1, 4))
+    apart = Volume(images=16, taps=1, stride=1, reach=1)
+    alone = [
+        cycles(replace(VOLUME, depth=128, volume=apart), Plan(1, 4, False, images), TWO_CORES)
+        for images in (1, 4)
+    ]
+    assert four < one
+    assert alone[0] - alone[1] < one - four
+
+
+def test_images_of_an_open_number_are_one_by_one() -> None:
+    shape = replace(VOLUME, volume=replace(VOLUME.volume, images=None))
+    assert choose_plan(shape, TWO_CORES, {"images": 4}).images == 1
+
+
+def test_results_in_a_row_need_the_images_between_them() -> None:
+    volume = Volume(images=8, taps=3, stride=2, reach=5)
+    assert [volume.needed(n) for n in (1, 2, 8)] == [5, 7, 19]

@@ -12,6 +12,9 @@ they multiply, too, and rounding is 2.8 times that of a direct sum. A result tha
 computed once more from the pixels themselves, because inf - inf is NaN where the transform takes
 differences.
 
+Volumes are images one behind the other: each result adds up the products of several of them, by
+the transformed weights of each, so their transforms are shared by as many results.
+
 Source: Lavin, Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv 1509.09308,
 section 4.1, for the matrices of F(2x2, 3x3). Those of F(4x4, 3x3) are of Toom and Cook for the
 points 0, 1, -1, 2, -1/2 and infinity, which round less than 0, 1, -1, 2, -2 do: Barabasz,
@@ -30,7 +33,7 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, op
-from dlc.graph.ops.conv import exact_conv
+from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
 from dlc.graph.ops.conv_blocked import to_blocked, to_planar
 from dlc.graph.ops.planes import repaired
 from dlc.graph.ops.window import out_size
@@ -117,69 +120,108 @@ def transform_weights(w: Array, out: Out) -> Array:
     """The weights of each product of a tile of `out` results, in float64.
 
     Shapes:
-        w: [ob, cb, 3, 3, c, oc] -> [out[0] + 2, out[1] + 2, ob, cb, c, oc]
+        w: [ob, cb, *outer, 3, 3, c, oc] -> [out[0] + 2, out[1] + 2, ob, cb, *outer, c, oc]
     """
     left, right = (FILTERS[n].weights for n in out)
-    return np.asarray(np.einsum("ai,bj,ocijuv->abocuv", left, right, w.astype(np.float64)))
+    return np.asarray(np.einsum("ai,bj,...ijuv->ab...uv", left, right, w.astype(np.float64)))
 
 
 @op("conv_winograd", fuse=Fuse.ANCHOR)
 class ConvWinograd(Op):
-    """Convolution by a 3 x 3 kernel, from blocked to blocked channels, a tile `out` at once.
+    """Convolution by a kernel of [*outer, 3, 3], between blocked channels, a tile `out` at once.
 
     Takes the weights transformed, and as they are for what is computed once more.
 
     Shapes:
-        x: f32[n, cb, h + 2, w + 2, c]; u: f32[out[0] + 2, out[1] + 2, ob, cb, c, oc];
-        w: f32[ob, cb, 3, 3, c, oc] -> f32[n, ob, h, w, oc]
+        x: f32[n, cb, *images, h + 2, w + 2, c]; w: f32[ob, cb, *outer, 3, 3, c, oc];
+        u: f32[out[0] + 2, out[1] + 2, ob, cb, *outer, c, oc] -> f32[n, ob, *out_images, h, w, oc]
     """
 
     out: Out = (2, 2)
+    stride: tuple[int, ...] = ()  # of the outer axes; the others have 1
+    dilation: tuple[int, ...] = ()
 
     def infer(self, x: TensorType, u: TensorType, w: TensorType) -> TensorType:
-        if any(t.dtype is not DType.F32 for t in (x, u, w)) or (x.rank, u.rank, w.rank) != (
-            5,
-            6,
-            6,
+        if any(t.dtype is not DType.F32 for t in (x, u, w)) or not (
+            x.rank >= 5 and x.rank + 1 == u.rank == w.rank
         ):
             raise self.reject("needs a blocked f32 image and f32 weights in both forms", x, u, w)
         if self.out not in product(FILTERS, FILTERS):
             raise self.reject(f"tiles of {self.out} results have no transform", x, u, w)
         (n, cb, *sizes, c), (ob, wb, *kernel, ci, oc) = x.shape, w.shape
+        outer, kernel = kernel[:-2], kernel[-2:]
         if not all(is_const(k, KERNEL) for k in kernel) or differs(cb, wb) or differs(c, ci):
             raise self.reject("the weights do not fit", x, u, w)
-        if u.shape != (*map(index, positions(self.out)), ob, wb, ci, oc):
+        if u.shape != (*map(index, positions(self.out)), ob, wb, *outer, ci, oc):
             raise self.reject("the transformed weights do not fit", x, u, w)
-        out = [out_size(size, index(KERNEL), 1, 1) for size in sizes]
+        check_window(self, len(outer), x, u, w, stride=self.stride, dilation=self.dilation)
+        steps = zip(sizes, (*outer, *kernel), *self._steps, strict=True)
+        out = [out_size(*step) for step in steps]
+        check_sizes(self, out, x, u, w)
         return TensorType((n, ob, *out, oc), DType.F32)
+
+    @property
+    def _steps(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Strides and dilations of all axes."""
+        return (*self.stride, 1, 1), (*self.dilation, 1, 1)
+
+    def _source(self, at: Sequence[Expr], k: Sequence[Expr]) -> list[Expr]:
+        """Where results read along the first axes for position `k` of the kernel."""
+        strides, dilations = self._steps
+        return [i * s + j * d for i, j, s, d in zip(at, k, strides, dilations, strict=False)]
 
     def compute(self, x: te.Tensor, u: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, u.type, w.type)
-        sizes = zip(type_.shape[2:4], self.out, strict=True)
+        _, _, *outer, high, wide, _ = type_.shape
+        sizes = zip((high, wide), self.out, strict=True)
         tiles = tuple(canonical((size + (out - 1)) // out) for size, out in sizes)
-        sums = _sums(_pixels(x, tiles, self.out), u, tiles)
+        sums = self._sums(_pixels(x, tiles, self.out), u, (*outer, *tiles))
 
         def term(n: Expr, o: Expr, *rest: Expr) -> Callable[..., Expr]:
-            y, z, j = rest
+            *at, j = rest
 
-            def summand(b: Expr, ky: Expr, kz: Expr, i: Expr) -> Expr:
-                return x[(n, b, y + ky, z + kz, i)] * w[(o, b, ky, kz, i, j)]
+            def summand(b: Expr, *inner: Expr) -> Expr:
+                *k, i = inner
+                return x[(n, b, *self._source(at, k), i)] * w[(o, b, *k, i, j)]
 
             return summand
 
         result = _results(sums, type_.shape, self.out)
-        extents = (w.shape[1], index(KERNEL), index(KERNEL), w.shape[4])
+        extents = (*w.shape[1:-2], w.shape[-2])
         return repaired(self.name, type_.shape, result, lambda *at: at, extents, term, (x, w))
+
+    def _sums(self, pixels: te.Tensor, u: te.Tensor, sizes: Shape) -> te.Tensor:
+        """The sums of products over all channels: [n, *positions, ob, *outer, *tiles, oc]."""
+        n = pixels.shape[0]
+        high, wide, ob, *summands, oc = u.shape
+
+        def element(image: Expr, a: Expr, b: Expr, o: Expr, *rest: Expr) -> te.Reduce:
+            *outer, y, z, j = rest
+
+            def product(d: Expr, *inner: Expr) -> Expr:
+                *k, i = inner
+                pixel = pixels[(image, a, b, d, *self._source(outer, k), y, z, i)]
+                return pixel * u[(a, b, o, d, *k, i, j)]
+
+            return te.reduce_sum(summands, product)
+
+        return te.compute("sums", (n, high, wide, ob, *sizes, oc), element, inputs=(pixels, u))
 
     def reference(self, x: Array, u: Array, w: Array) -> Array:
         ob, cb, *kernel, c, oc = w.shape
         rows = np.moveaxis(w, (-1, -2), (1, 3)).reshape(ob * oc, cb * c, *kernel)
-        return to_blocked(exact_conv(to_planar(x), rows, (1, 1), (0,) * 4, (1, 1), 1), oc)
+        strides, dilations = self._steps
+        pads = (0,) * (2 * len(strides))
+        return to_blocked(exact_conv(to_planar(x), rows, strides, pads, dilations, 1), oc)
 
 
 def _pixels(x: te.Tensor, tiles: Shape, out: Out) -> te.Tensor:
-    """Tiles of pixels, transformed along columns, then rows: [n, *positions, cb, *tiles, c]."""
-    n, cb, *sizes, c = x.shape
+    """Tiles of pixels, transformed along columns, then rows: [n, *positions, *others, *tiles, c].
+
+    The others are blocks of channels, and images of a volume.
+    """
+    n, *others, _, _, c = x.shape
+    sizes = x.shape[-3:-1]
     high, wide = positions(out)
     of_columns, of_rows = (FILTERS[n].pixels for n in out)
 
@@ -191,49 +233,40 @@ def _pixels(x: te.Tensor, tiles: Shape, out: Out) -> te.Tensor:
         within = minimum(position, size - 1)  # only results that nobody needs read further
         return select(step < const(KERNEL, DType.INDEX), position, within)
 
-    def half(image: Expr, a: Expr, block: Expr, y: Expr, z: Expr, dz: Expr, i: Expr) -> Expr:
+    def half(image: Expr, a: Expr, *rest: Expr) -> Expr:
+        *other, y, z, dz, i = rest
         column = at(1, z, dz)
         rows = (at(0, y, index(dy)) for dy in range(high))
-        return _chosen(a, of_columns([x[(image, block, row, column, i)] for row in rows]))
+        return _chosen(a, of_columns([x[(image, *other, row, column, i)] for row in rows]))
 
-    shape = (n, index(high), cb, *tiles, index(wide), c)
+    shape = (n, index(high), *others, *tiles, index(wide), c)
     columns = te.compute("pixel_columns", shape, half, inputs=(x,))
 
-    def whole(image: Expr, a: Expr, b: Expr, block: Expr, y: Expr, z: Expr, i: Expr) -> Expr:
-        return _chosen(b, of_rows([columns[(image, a, block, y, z, d, i)] for d in range(wide)]))
+    def whole(image: Expr, a: Expr, b: Expr, *rest: Expr) -> Expr:
+        *place, i = rest
+        return _chosen(b, of_rows([columns[(image, a, *place, d, i)] for d in range(wide)]))
 
-    shape = (n, index(high), index(wide), cb, *tiles, c)
+    shape = (n, index(high), index(wide), *others, *tiles, c)
     return te.compute("pixels", shape, whole, inputs=(columns,))
 
 
-def _sums(pixels: te.Tensor, u: te.Tensor, tiles: Shape) -> te.Tensor:
-    """The sums of products over all channels: [n, *positions, ob, *tiles, oc]."""
-    n = pixels.shape[0]
-    *count, ob, cb, c, oc = u.shape
-
-    def element(image: Expr, a: Expr, b: Expr, o: Expr, y: Expr, z: Expr, j: Expr) -> te.Reduce:
-        return te.reduce_sum(
-            (cb, c), lambda d, i: pixels[(image, a, b, d, y, z, i)] * u[(a, b, o, d, i, j)]
-        )
-
-    return te.compute("sums", (n, *count, ob, *tiles, oc), element, inputs=(pixels, u))
-
-
 def _results(sums: te.Tensor, shape: Shape, out: Out) -> te.Tensor:
-    """The sums transformed back, along columns, then rows: [n, ob, h, w, oc]."""
-    n, _, _, ob, *tiles, oc = sums.shape
+    """The sums transformed back, along columns, then rows: [n, ob, *outer, h, w, oc]."""
+    n, _, _, *others, oc = sums.shape
     high, wide = positions(out)
     of_columns, of_rows = (FILTERS[n].sums for n in out)
 
-    def half(image: Expr, p: Expr, o: Expr, y: Expr, z: Expr, b: Expr, j: Expr) -> Expr:
-        return _chosen(p, of_columns([sums[(image, a, b, o, y, z, j)] for a in range(high)]))
+    def half(image: Expr, p: Expr, *rest: Expr) -> Expr:
+        *place, b, j = rest
+        return _chosen(p, of_columns([sums[(image, a, b, *place, j)] for a in range(high)]))
 
-    narrow = (n, index(out[0]), ob, *tiles, index(wide), oc)
+    narrow = (n, index(out[0]), *others, index(wide), oc)
     columns = te.compute("sum_columns", narrow, half, inputs=(sums,))
 
-    def whole(image: Expr, o: Expr, y: Expr, z: Expr, j: Expr) -> Expr:
-        place = (image, y % out[0], o, y // out[0], z // out[1])
-        return _chosen(z % out[1], of_rows([columns[(*place, b, j)] for b in range(wide)]))
+    def whole(image: Expr, *rest: Expr) -> Expr:
+        *place, y, z, j = rest
+        tile = (image, y % out[0], *place, y // out[0], z // out[1])
+        return _chosen(z % out[1], of_rows([columns[(*tile, b, j)] for b in range(wide)]))
 
     return te.compute("transformed", shape, whole, inputs=(columns,))
 

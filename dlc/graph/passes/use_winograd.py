@@ -39,12 +39,14 @@ from dlc.graph.ops.winograd import (
 )
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.passes.use_pair_products import PAIR_RATE
-from dlc.schedule.rules.transform import FAR_BYTES, Shape, choose_plan, cycles, is_accurate
+from dlc.schedule.rules.transform import is_accurate
+from dlc.schedule.rules.transform_plan import FAR_BYTES, Shape, Volume, choose_plan, cycles
 from dlc.te.expr import Const, Expr
 from dlc.te.types import const_size
 
 FMA_SHARE = 0.85  # of the peak, that kernels without transforms reach
 MARGIN = 0.9  # of their time, that the transformed ones may take
+AXES = (2, 3)  # of images, and of volumes
 OPEN_SIZE = 64  # assumed where a size is known at run time only
 TILES: tuple[Out, ...] = ((2, 2), (2, 4), (4, 4))
 DIRECT = "direct"  # the way of the fork that transforms nothing
@@ -71,7 +73,9 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
         if (w, out) not in made:
             transformed = transform_weights(array, out)
             made[w, out] = editor.constant(transformed, DType.F32, f"{w.name}_transformed")
-        editor.update(replace(node, op=ConvWinograd(out=out), inputs=(x, made[w, out], w)))
+        outer = {"stride": node.op.stride[:-2], "dilation": node.op.dilation[:-2]}
+        op = ConvWinograd(out=out, **outer)
+        editor.update(replace(node, op=op, inputs=(x, made[w, out], w)))
     return editor.finish()
 
 
@@ -81,10 +85,11 @@ def _fits(op: ConvBlocked, node: Node, context: PassContext) -> bool:
     if w.type.dtype is not DType.F32 or x.type.dtype is not DType.F32 or not w.type.is_static:
         return False
     ob, cb, *kernel, _, oc = (const_size(n) for n in w.type.shape)
-    unit = (1, 1)
-    if oc != context.target.lanes(4) or op.sparse:
+    if oc != context.target.lanes(4) or op.sparse or op.groups != 1:
         return False
-    if kernel != [KERNEL, KERNEL] or (op.stride, op.dilation, op.groups) != (unit, unit, 1):
+    if len(kernel) not in AXES or kernel[-2:] != [KERNEL, KERNEL]:
+        return False
+    if (op.stride[-2:], op.dilation[-2:]) != ((1, 1), (1, 1)):
         return False
     n, _, *sizes, _ = node.output.type.shape
     return 0 not in (_constant(n), *map(_constant, sizes), ob, cb)
@@ -108,31 +113,40 @@ def _chosen(graph: Graph, node: Node, context: PassContext) -> Out | None:
 def _cycles(node: Node, tiles: list[Out], context: PassContext) -> list[float]:
     """Estimates of the time of a convolution as it is, and by each tile."""
     w, target = node.inputs[1], context.target
-    ob, cb, *_, c, _ = (const_size(n) for n in w.type.shape)
+    ob, cb, *kernel, c, _ = (const_size(n) for n in w.type.shape)
     n, _, *sizes, _ = node.output.type.shape
-    images, high, wide = _constant(n), *(_constant(size) for size in sizes)
-    results = (images or 1) * (high or OPEN_SIZE) * (wide or OPEN_SIZE)
+    volumes, *outer, high, wide = (_constant(size) for size in (n, *sizes))
+    results = (volumes or 1) * prod(size or OPEN_SIZE for size in (*outer, high, wide))
     rate = PAIR_RATE if context.multiplies_pairs else 1.0
-    direct = results * KERNEL * KERNEL * cb * c * ob / (target.multiply_adds * FMA_SHARE)
+    direct = results * prod(kernel) * cb * c * ob / (target.multiply_adds * FMA_SHARE)
     direct += prod(const_size(size) for size in w.type.shape) * 4 / FAR_BYTES
     found = [direct / rate]
+    volume = _volume(node, outer[0]) if outer else Volume()
     for out in tiles:
         count = -(-(high or OPEN_SIZE) // out[0]), -(-(wide or OPEN_SIZE) // out[1])
-        shape = Shape(images, *count, prod(positions(out)), cb * c, ob)
+        depth = cb * volume.taps * c
+        shape = Shape(volumes, *count, prod(positions(out)), depth, ob, volume)
         known = replace(shape, high=high and count[0], wide=wide and count[1])
         found.append(cycles(shape, choose_plan(known, target, {}), target))
     return found
 
 
+def _volume(node: Node, images: int | None) -> Volume:
+    """Which images of a volume its results need."""
+    assert isinstance(node.op, ConvBlocked)
+    taps = const_size(node.inputs[1].type.shape[2])
+    return Volume(images, taps, node.op.stride[0], (taps - 1) * node.op.dilation[0] + 1)
+
+
 def _tiles(node: Node, context: PassContext) -> list[Out]:
     """The tiles that are accurate enough, and smaller than the image."""
-    _, cb, *_, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
-    sizes = [_constant(size) for size in node.output.type.shape[2:4]]
+    _, cb, *outer, _, _, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
+    sizes = [_constant(size) for size in node.output.type.shape[-3:-1]]
     return [
         out
         for out in TILES
         if all(size is None or size > each for size, each in zip(sizes, out, strict=True))
-        and (context.precision != "highest" or is_accurate(out, cb * c))
+        and (context.precision != "highest" or is_accurate(out, cb * prod(outer) * c))
     ]
 
 

@@ -14,7 +14,8 @@ After:
             sums, result                          sums, result
 
 Columns are the outer loop where there are more weights than a strip pays for. The columns of a
-tile, of its pixels and of its sums, are in registers.
+tile, of its pixels and of its sums, are in registers. Results of a volume add up several images:
+a strip has the rows of some of them, and of all images that they need.
 """
 
 from __future__ import annotations
@@ -27,43 +28,20 @@ from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.inner import products_space, schedule_products
+from dlc.schedule.rules.transform_plan import Plan, Shape, Volume, choose_plan
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import written_out
+from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Load, Select, Var
 from dlc.te.transform import loads, walk
 
-MAX_GROUP = 6  # vectors of columns whose sums are computed together
-FMA_SHARE = 0.8  # of the peak, that the products reach
-TRANSFORM = 4.4  # cycles to transform a vector of channels at one position, in or out; measured
+IMAGE = 4  # the place of a volume's images in an index of the operand
 CHAIN = 32  # products in a row where a transform multiplies rounding along one axis
 SHORT_CHAIN = 16  # and along both
 ACCURATE_FROM = (0, 64, 256)  # summands, by the axes along which it does
-FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
-WRITTEN = 2  # times that a byte is moved which is written there: its line is read first
 MOST_BEHIND = 4096  # operations behind the transforms that are written out for a tile
-NEAR_SHARE = 0.75  # of the second cache, up to which what is read again is still there
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The sizes of the products. A number of tiles is None where a run tells it."""
-
-    lead: int | None  # images
-    high: int | None  # rows of tiles
-    wide: int | None  # tiles of a row
-    positions: int  # products of one tile for one pair of channels
-    depth: int  # summands
-    blocks: int  # vectors of columns
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Rows of tiles of a strip, vectors of columns of a group, and whether columns are outside."""
-
-    strip: int
-    group: int
-    columns_outside: bool
+RANKS = (5, 6)  # of images, and of volumes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +56,7 @@ class Transformed:
     result: str
     lead: str
     block: str
+    image: str | None  # of a volume
     rows: tuple[str, str]
     lane: str
     tile: tuple[int, int]  # results of one tile along each of the rows
@@ -118,11 +97,13 @@ def match(func: Func, target: Target) -> Transformed | None:
     result = readers[-1]
     if not all(_in_place(r, readers[0]) for r in readers[1:]):
         return None
-    if len(result.loops) != 5 or result.is_reduction or len(parts.sums.loops) != 7:
+    if len(result.loops) not in RANKS or result.is_reduction:
         return None
-    if not all(isinstance(parts.sums.loops[d].extent, Const) for d in (1, 2, 3, 6)):
+    if len(parts.sums.loops) != len(result.loops) + 2:
         return None
-    lead, block, *rows, lane = result.names
+    if not all(isinstance(parts.sums.loops[d].extent, Const) for d in (1, 2, 3, -1)):
+        return None
+    lead, block, *image, row, column, lane = result.names
     return Transformed(
         pixel_columns=parts.pixel_columns.buffer,
         operand=parts.operand.buffer,
@@ -132,7 +113,8 @@ def match(func: Func, target: Target) -> Transformed | None:
         result=result.buffer,
         lead=lead,
         block=block,
-        rows=(rows[0], rows[1]),
+        image=image[0] if image else None,
+        rows=(row, column),
         lane=lane,
         tile=parts.tile,
     )
@@ -177,7 +159,7 @@ def _only_reader(found: list[Stage], stage: Stage | None) -> Stage | None:
 
 def _tile(stage: Stage) -> tuple[int, int] | None:
     """By what its own positions are divided to find the tile that an element is of."""
-    if len(stage.loops) != 5 or not isinstance(stage.value, Select):
+    if len(stage.loops) not in RANKS or not isinstance(stage.value, Select):
         return None
     found = set[tuple[str, int]]()
     for load in loads(stage.value):
@@ -187,7 +169,7 @@ def _tile(stage: Stage) -> tuple[int, int] | None:
                     case Binary(BinOp.FLOORDIV, Var(name), Const(factor)):
                         found.add((name, int(factor)))
     along = dict(found)
-    rows = stage.names[2:4]
+    rows = stage.names[-3:-1]
     is_one = len(found) == len(along) == 2 and set(along) == set(rows)
     return (along[rows[0]], along[rows[1]]) if is_one else None
 
@@ -209,55 +191,10 @@ def space(func: Func, target: Target) -> Space:
 
     0 and -1 stand for the analytic choice.
     """
-    strips = {"strip": (0, 1, 2, 4, 7, 8), "group": (0, 1, 2, 3, 4, 6)}
+    found = match(func, target)
+    images = (0,) if found is None or found.image is None else (0, 1, 2, 4, 8)
+    strips = {"strip": (0, 1, 2, 4, 7, 8), "group": (0, 1, 2, 3, 4, 6), "images": images}
     return products_space(target, {**strips, "columns_outer": (-1, 0, 1)})
-
-
-def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
-    """The cheapest plan; knobs other than 0 and -1 decide."""
-    strips = _divisors(shape.high, 64)
-    groups = _divisors(shape.blocks, MAX_GROUP)
-    options = [Plan(s, g, o) for s in strips for g in groups for o in (False, True)]
-    wanted = knobs.get("strip", 0), knobs.get("group", 0), knobs.get("columns_outer", -1)
-    for field, value in zip(("strip", "group", "columns_outside"), wanted, strict=True):
-        chosen = [p for p in options if getattr(p, field) == value]
-        options = chosen or options
-    return min(options, key=lambda plan: cycles(shape, plan, target))
-
-
-def _divisors(extent: int | None, most: int) -> list[int]:
-    if extent is None:
-        return [1]
-    return [d for d in range(1, min(extent, most) + 1) if extent % d == 0] or [1]
-
-
-def cycles(shape: Shape, plan: Plan, target: Target) -> float:
-    """An estimate of the time of all threads together."""
-    lanes = target.lanes(4)
-    lead, high, wide = shape.lead or 1, shape.high or 32, shape.wide or 32
-    tiles = lead * high * wide
-    columns = shape.blocks * lanes
-    fmas = target.multiply_adds * FMA_SHARE
-    products = tiles * shape.positions * shape.depth * shape.blocks / fmas
-    narrow = 1.15 if plan.group == 1 and target.multiply_adds > 1 else 1.0  # a vector a broadcast
-    few = max(1.0, 12 / (plan.strip * wide))  # rows feed too few multiply-adds for each load
-    total = products * narrow * math.sqrt(math.sqrt(few))
-    total += tiles * shape.positions * TRANSFORM * (shape.depth / lanes + shape.blocks)
-    weights = shape.positions * shape.depth * columns * 4
-    strips = lead * high // plan.strip
-    strip = plan.strip * wide * shape.positions * shape.depth * 4
-    sums = plan.strip * wide * shape.positions * plan.group * lanes * 4
-    near = NEAR_SHARE * target.l2_bytes
-    groups = shape.blocks // plan.group
-    if plan.columns_outside:
-        tasks = groups
-        far = weights + strip * strips * (groups + WRITTEN if strip * strips + sums > near else 0)
-    else:
-        tasks = strips
-        far = weights * (strips if weights + strip + sums > near else 1)
-        far += strip * strips * (groups + WRITTEN if strip + sums > near else 0)
-    rounds = -(-tasks // target.cores)
-    return (total + far / FAR_BYTES) * rounds * target.cores / max(tasks, 1)
 
 
 def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[str, int]) -> None:
@@ -278,7 +215,7 @@ def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[st
         stage = trace.stage(name)
         if stage.is_reduction:
             trace.do("guard_sum", name)
-        for each in stage.names[2:4] if name == first else ():
+        for each in stage.names[-3:-1] if name == first else ():
             trace.do("unroll", each)
         trace.do("vectorize", stage.names[-1])
         if name != first or is_short:
@@ -321,9 +258,22 @@ def _multiplied(tile: tuple[int, int]) -> int:
 def _shape(func: Func, found: Transformed, target: Target) -> Shape:
     shape = allocs(func.body)[found.sums].buffer.type.shape
     stage = next(s for s in stages(func) if s.buffer == found.sums)
-    lead, *positions, blocks, high, wide, _ = (_constant(n) for n in shape)
+    lead, *positions, blocks = (_constant(n) for n in shape[:4])
+    high, wide = (_constant(n) for n in shape[-3:-1])
     depth = math.prod(_constant(f.extent) or 1 for f in stage.inner)
-    return Shape(lead, high, wide, math.prod(p or 1 for p in positions), depth, blocks or 1)
+    volume = Volume() if found.image is None else _volume(stage, found, shape[4])
+    return Shape(lead, high, wide, math.prod(p or 1 for p in positions), depth, blocks or 1, volume)
+
+
+def _volume(sums: Stage, found: Transformed, images: Expr) -> Volume:
+    """Which images of a volume the sums read."""
+    taps = {f.var: _constant(f.extent) or 1 for f in sums.inner}
+    (read,) = {x.index[IMAGE] for x in loads(sums.value) if x.buffer == found.operand}
+    steps = coefficients(read) or {}
+    along = [(taps[name], step) for name, step in steps.items() if name in taps]
+    reach = 1 + sum((count - 1) * step for count, step in along)
+    stride = sum(step for name, step in steps.items() if name in sums.names)
+    return Volume(_constant(images), math.prod(count for count, _ in along), stride, reach)
 
 
 def _constant(extent: Expr) -> int | None:
@@ -346,31 +296,34 @@ def _order(trace: Trace, found: Transformed, plan: Plan) -> tuple[str, str, str,
     tops, inner = zip(*map(trace.split, found.rows, found.tile), strict=True)
     strip, row = trace.split(tops[0], plan.strip)
     groups, block = trace.split(found.block, plan.group)
-    below = (block, row, tops[1], *inner, found.lane)
+    images = () if found.image is None else (trace.split(found.image, plan.images),)
+    of_volume, of_strip = [i for i, _ in images], [i for _, i in images]
+    below = (block, *of_strip, row, tops[1], *inner, found.lane)
     if plan.columns_outside:
         whole = trace.constant(groups)
         assert whole is not None
         place, groups = trace.split(groups, whole)
-        trace.do("reorder", (found.lead, place, groups, strip, *below))
+        trace.do("reorder", (found.lead, place, groups, *of_volume, strip, *below))
         trace.do("parallel", groups)
         return place, strip, tops[1], inner
-    trace.do("reorder", (found.lead, strip, groups, *below))
-    fused = trace.fuse_all([found.lead, strip])
+    trace.do("reorder", (found.lead, *of_volume, strip, groups, *below))
+    fused = trace.fuse_all([found.lead, *of_volume, strip])
     trace.do("parallel", fused)
     return fused, groups, tops[1], inner
 
 
 def _operand(trace: Trace, found: Transformed, *, parallel: bool) -> None:
     """Compute all products' operands of one tile at once: its pixels are loaded once."""
-    lead, *positions, block, row, column, lane = trace.stage(found.operand).names
-    trace.do("reorder", (lead, block, row, column, *positions, lane))
+    lead, *others, row, column, lane = trace.stage(found.operand).names
+    positions, outer = others[:2], [lead, *others[2:], row]
+    trace.do("reorder", (*outer, column, *positions, lane))
     trace.do("compute_at", found.pixel_columns, column)
     _in_registers(trace, found.pixel_columns)
     for each in positions:
         trace.do("unroll", each)
     trace.do("vectorize", lane)
     if parallel:
-        trace.do("parallel", trace.fuse_all([lead, block, row]))
+        trace.do("parallel", trace.fuse_all(outer))
 
 
 def _in_registers(trace: Trace, name: str) -> None:

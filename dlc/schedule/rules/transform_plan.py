@@ -1,0 +1,116 @@
+"""What a convolution between two transforms takes, and the plan that takes least.
+
+See `transform`, the rule that makes plans come true.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from itertools import product
+
+from dlc.core.target import Target
+
+MAX_GROUP = 6  # vectors of columns whose sums are computed together
+MAX_STRIP = 64  # rows of tiles
+MAX_IMAGES = 16  # of a volume in one strip
+OPEN_ROWS = 32  # of tiles, and tiles of a row, assumed where a run tells
+OPEN_IMAGES = 16  # of a volume, likewise
+FMA_SHARE = 0.8  # of the peak, that the products reach
+TRANSFORM = 4.4  # cycles to transform a vector of channels at one position, in or out; measured
+FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
+WRITTEN = 2  # times that a byte is moved which is written there: its line is read first
+NEAR_SHARE = 0.75  # of the second cache, up to which what is read again is still there
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """Images one behind the other. An image is a volume of one."""
+
+    images: int | None = 1  # of the result
+    taps: int = 1  # images whose products a result adds up
+    stride: int = 1  # from the first image of one result to that of the next
+    reach: int = 1  # images from the first that a result needs to the last
+
+    def needed(self, images: int) -> int:
+        """How many images some results in a row are made of."""
+        return (images - 1) * self.stride + self.reach
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of the products. A number of tiles is None where a run tells it."""
+
+    lead: int | None  # images, or volumes
+    high: int | None  # rows of tiles
+    wide: int | None  # tiles of a row
+    positions: int  # products of one tile for one pair of channels
+    depth: int  # summands
+    blocks: int  # vectors of columns
+    volume: Volume = Volume()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a strip has, vectors of columns of a group, and whether columns are outside."""
+
+    strip: int  # rows of tiles
+    group: int
+    columns_outside: bool
+    images: int = 1
+
+
+def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
+    """The cheapest plan; knobs other than 0 and -1 decide."""
+    strips = _divisors(shape.high, MAX_STRIP)
+    groups = _divisors(shape.blocks, MAX_GROUP)
+    images = _divisors(shape.volume.images, MAX_IMAGES)
+    each = product(strips, groups, (False, True), images)
+    options = [Plan(*values) for values in each]
+    wanted = (knobs.get(name, -1) for name in ("strip", "group", "columns_outer", "images"))
+    for field, value in zip(fields(Plan), wanted, strict=True):
+        options = [p for p in options if getattr(p, field.name) == value] or options
+    return min(options, key=lambda plan: cycles(shape, plan, target))
+
+
+def _divisors(extent: int | None, most: int) -> list[int]:
+    if extent is None:
+        return [1]
+    return [d for d in range(1, min(extent, most) + 1) if extent % d == 0] or [1]
+
+
+def cycles(shape: Shape, plan: Plan, target: Target) -> float:
+    """An estimate of the time of all threads together."""
+    lanes, volume = target.lanes(4), shape.volume
+    lead, high, wide = shape.lead or 1, shape.high or OPEN_ROWS, shape.wide or OPEN_ROWS
+    images = volume.images or OPEN_IMAGES
+    tiles = lead * high * wide  # of one image
+    channels = shape.depth // volume.taps
+    columns = shape.blocks * lanes
+    fmas = target.multiply_adds * FMA_SHARE
+    products = tiles * images * shape.positions * shape.depth * shape.blocks / fmas
+    narrow = 1.15 if plan.group == 1 and target.multiply_adds > 1 else 1.0  # a vector a broadcast
+    rows = plan.images * plan.strip * wide
+    few = max(1.0, 12 / rows)  # rows feed too few multiply-adds for each load
+    total = products * narrow * math.sqrt(math.sqrt(few))
+    strips = lead * (images // plan.images) * (high // plan.strip)
+    needed = volume.needed(plan.images)
+    made = volume.needed(images) if plan.columns_outside else needed * (images // plan.images)
+    transformed = made * channels / lanes + images * shape.blocks
+    total += tiles * shape.positions * TRANSFORM * transformed
+    weights = shape.positions * shape.depth * columns * 4
+    of_pixel = shape.positions * channels * 4
+    strip = needed * plan.strip * wide * of_pixel
+    sums = rows * shape.positions * plan.group * lanes * 4
+    near = NEAR_SHARE * target.l2_bytes
+    groups = shape.blocks // plan.group
+    if plan.columns_outside:
+        tasks, whole = groups, made * tiles * of_pixel
+        far = weights + (strip * strips * groups + whole * WRITTEN if whole + sums > near else 0)
+    else:
+        tasks = strips
+        far = weights * (strips if weights + strip + sums > near else 1)
+        far += strip * strips * (groups + WRITTEN if strip + sums > near else 0)
+    rounds = -(-tasks // target.cores)
+    return (total + far / FAR_BYTES) * rounds * target.cores / max(tasks, 1)
