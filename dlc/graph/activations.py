@@ -32,6 +32,7 @@ from dlc.graph.ops.layout import (
     SpaceToDepth,
 )
 from dlc.graph.ops.pairs import ConvPairs, MatMulPairs
+from dlc.graph.ops.pairs_planar import PlanarPairs
 from dlc.graph.ops.planes import DEPTH, ROWS
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
@@ -71,7 +72,7 @@ _MOVES = (
     SpaceToDepth,
 )
 _JUMPS = (Ceil, Floor, Mod, Round, Sign)
-_PAIRS = (ConvPairs, MatMulPairs)
+_PAIRS = (ConvPairs, MatMulPairs, PlanarPairs)
 _PRODUCTS = (ConvPlanes, ConvPlanarPlanes, MatMulPlanes, *_PAIRS)
 
 

@@ -23,6 +23,7 @@ from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.narrow import Widen
 from dlc.graph.ops.pairs import ConvPairs, MatMulPairs
+from dlc.graph.ops.pairs_planar import PlanarPairs
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes
@@ -354,7 +355,7 @@ def reads_widened(op: Op) -> bool:
     """Whether an operator reads each element about once, or whole vectors of them."""
     if op.fuse is Fuse.ANCHOR:
         planes = isinstance(op, ConvPlanes | ConvPlanarPlanes | MatMulPlanes)
-        return planes or isinstance(op, ConvPairs | MatMulPairs | DepthwiseBlocked)
+        return planes or isinstance(op, ConvPairs | MatMulPairs | PlanarPairs | DepthwiseBlocked)
     return op.fuse in (Fuse.ELEMENTWISE, Fuse.REDUCTION) or isinstance(op, Slice | Transpose)
 
 

@@ -42,7 +42,10 @@ def is_known(case: Case) -> bool:
 KNOWN = [n for n, c in enumerate(CASES) if is_known(c)]
 FIRST = list({CASES[n].op.name: n for n in reversed(KNOWN)}.values())
 # Made for AVX512_BF16 and VNNI alone: no GPU's program has them.
-FOR_CPUS = {"conv_pairs", "matmul_pairs", "matmul_pairs_computed", "conv_quads", "matmul_quads"}
+FOR_CPUS = {
+    "conv_pairs", "conv_planar_pairs", "matmul_pairs", "matmul_pairs_computed",
+    "conv_quads", "matmul_quads",
+}  # fmt: skip
 OTHERS = [n for n in KNOWN if n not in FIRST]
 
 

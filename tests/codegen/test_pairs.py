@@ -12,6 +12,7 @@ from dlc.core.types import DType
 from dlc.graph.arrays import round_to
 from dlc.graph.ops.narrow import Narrow, Widen
 from dlc.graph.ops.pairs import ConvPairs, MatMulPairs, pack_pairs
+from dlc.graph.ops.pairs_planar import PlanarPairs, pack_columns
 from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import allocs
@@ -36,6 +37,11 @@ def conv(x, w, **attributes):
     return ConvPairs(**attributes), [x, pack_pairs(w)]
 
 
+def planar(x, w, **attributes):
+    """A convolution of x [n, c, *spatial] by weights [ob, c, *kernel, oc]."""
+    return PlanarPairs(width=w.shape[-2], **attributes), [x, pack_columns(w)]
+
+
 def matmul(x, w, n):
     """The product of x [..., k] with panels [p, k, nr]."""
     return MatMulPairs(n=n), [x, pack_pairs(w)]
@@ -49,6 +55,13 @@ CASES = {
     "groups": conv(small(0, 1, 6, 9, 7, 16), small(1, 9, 2, 3, 3, 16, 16), groups=3, stride=(2, 1)),
     "groups_of_a_block": conv(small(0, 1, 3, 5, 9, 16), small(1, 3, 1, 3, 3, 16, 16), groups=3),
     "line": conv(small(0, 1, 2, 40, 16), small(1, 3, 2, 3, 16, 16), stride=(1,), dilation=(1,)),
+    "planar": planar(small(0, 1, 3, 19, 30), small(1, 4, 3, 7, 7, 16), stride=(2, 2)),
+    "planar_odd": planar(small(0, 2, 1, 6, 37), small(1, 3, 1, 3, 5, 16), dilation=(2, 1)),
+    "planar_even": planar(small(0, 1, 5, 9, 20), small(1, 1, 5, 2, 4, 16), stride=(1, 3)),
+    "planar_volume": planar(
+        small(0, 1, 2, 4, 5, 20), small(1, 2, 2, 2, 3, 3, 16), stride=(1, 2, 2), dilation=(1, 1, 1)
+    ),
+    "planar_line": planar(small(0, 2, 2, 50), small(1, 2, 2, 3, 16), stride=(2,), dilation=(1,)),
     "rows": matmul(small(0, 2, 37, 64), small(1, 5, 64, 16), 80),
     "a_row": matmul(small(0, 1, 96), small(1, 9, 96, 16), 144),
     "a_tail_of_lanes": matmul(small(0, 5, 32), small(1, 3, 32, 16), 45),
@@ -70,6 +83,7 @@ def test_products_are_exact_for_small_integers(name):
 
 
 INTERPRETED = {
+    "planar": planar(small(0, 1, 2, 4, 6), small(1, 2, 2, 2, 3, 16)),
     "image": conv(small(0, 1, 1, 3, 4, 16), small(1, 2, 1, 2, 2, 16, 16)),
     "groups": conv(small(0, 1, 4, 3, 4, 16), small(1, 2, 2, 1, 2, 16, 16), groups=2),
     "rows": matmul(small(0, 3, 16), small(1, 2, 16, 16), 21),
@@ -111,7 +125,7 @@ def test_the_sums_of_a_tile_stay_in_registers():
 
 
 @needs_pairs
-@pytest.mark.parametrize("name", ["image", "strided", "rows", "a_tail_of_lanes"])
+@pytest.mark.parametrize("name", ["image", "strided", "planar", "rows", "a_tail_of_lanes"])
 def test_rows_of_bf16_are_read_where_they_are(name):
     op, (x, w) = CASES[name]
     given = placeholder("x", TensorType(x.shape, DType.BF16))
@@ -156,6 +170,20 @@ def test_infinities_and_nan_are_those_of_floats():
     assert (found[1] == -np.inf).all()
     assert np.isnan(found[2]).all()
     assert (found[3] == np.inf).all()  # which the nearest bf16 is
+
+
+@needs_pairs
+@pytest.mark.parametrize("width", [3, 4])
+def test_what_only_zeros_of_a_planar_kernel_meet_is_not_in_the_sum(width):
+    """Of three columns the fourth is zeros, which would make an infinite pixel NaN."""
+    x, w = small(0, 1, 2, 5, 40), np.ones((2, 2, 3, width, 16), np.float32)
+    x[0, 0, 2, 10], x[0, 1, 2, 30] = np.inf, np.nan
+    op, arrays = planar(x, w)
+    found = run(op, arrays)
+    wanted = op.reference(*arrays).astype(np.float32)
+    np.testing.assert_array_equal(found, wanted)
+    assert np.isinf(wanted[..., 0]).any(axis=(0, 1, 2)).sum() == width
+    assert np.isnan(wanted[..., 0]).any(axis=(0, 1, 2)).sum() == width
 
 
 @needs_pairs

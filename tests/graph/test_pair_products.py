@@ -11,9 +11,12 @@ from dlc.core.target import Target
 from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.neighbours import in_rows
 from dlc.graph.ops.pairs import pack_pairs
+from dlc.graph.ops.pairs_planar import PlanarPairs
+from dlc.graph.ops.shape import Pad
 from dlc.graph.pass_ import PassContext
 from tests.graph.pass_cases import AVX512, ENGINE, PAIRS, read, run
 
+NAMES = {"conv_pairs", "conv_planar_pairs", "matmul_pairs"}
 MEDIUM = PassContext(target=Target(features=PAIRS), precision="medium")
 CONV = """
 def main(x: f32[1, 3, 16, 15, 16]):
@@ -43,16 +46,27 @@ def main(x: f32[1, 256]):
 """
 
 
+PLANAR = """
+def main(x: f32[1, 3, 19, 21]):
+    w: f32[5, 3, 7, 7, 16] = const()
+    a: f32[1, 3, 25, 27] = pad(x, before=(0, 0, 3, 3), after=(0, 0, 3, 3))
+    y: f32[1, 5, 10, 11, 16] = conv_planar(a, w, stride=(2, 2))
+    return y
+"""
+EVEN = PLANAR.replace("7, 7,", "7, 4,").replace("10, 11,", "10, 12,")
+
+
 def operators(text, context=MEDIUM):
     return [node.op.name for node in run("use_pair_products", read(text), context).nodes]
 
 
-@pytest.mark.parametrize("text", [CONV, GROUPS, MATMUL, ROW])
+@pytest.mark.parametrize("text", [CONV, GROUPS, MATMUL, ROW, PLANAR, EVEN])
 def test_whole_numbers_keep_their_results(text):
     graph = read(text)
     graph = replace(graph, constants={v: np.rint(a) for v, a in graph.constants.items()})
     found = run("use_pair_products", graph, MEDIUM)
-    assert found.nodes[0].op.name in ("conv_pairs", "matmul_pairs")
+    assert {n.op.name for n in found.nodes} <= {"pad", "add", *NAMES}
+    assert {n.op.name for n in found.nodes} & NAMES
     sizes = {name: 2 for name in graph.sizes}
     shape = [2 if str(n) == "n" else int(str(n)) for n in graph.inputs[0].type.shape]
     x = np.random.default_rng(0).integers(-4, 5, shape).astype(np.float32)
@@ -105,6 +119,8 @@ STAYING = {
     "sparse": CONV.replace("(2, 1)", "(2, 1), sparse=True"),
     "turned": CONV.replace("(2, 1)", "(2, 1), turned=True"),
     "odd": CHANNELS,
+    "dilated": PLANAR.replace("(2, 2)", "(2, 2), dilation=(1, 2)").replace("10, 11,", "10, 8,"),
+    "pixels": PLANAR.replace("7, 7,", "1, 1,").replace("10, 11,", "13, 14,"),
     "depth": COLUMNS.format(depth=72, n=64),
     "columns": COLUMNS.format(depth=64, n=2),
     "double": ROW.replace("f32", "f64"),
@@ -120,3 +136,38 @@ def test_as_many_columns_of_such_depth_gain():
 @pytest.mark.parametrize("text", STAYING.values(), ids=STAYING)
 def test_what_has_no_pairs_or_gains_nothing_stays(text):
     assert not any("pairs" in name for name in operators(text))
+
+
+def pads(text):
+    nodes = run("use_pair_products", read(text), MEDIUM).nodes
+    return [n.op.after for n in nodes if isinstance(n.op, Pad)]
+
+
+def test_an_image_has_one_column_more_where_a_kernel_of_an_odd_width_reaches_it():
+    """Of 27 columns, a kernel of 7 that moves by 2 reads all; one of 8 has one result less."""
+    assert [str(n) for n in pads(PLANAR)[-1]] == ["0", "0", "3", "4"]
+    even = PLANAR.replace("19, 21]", "19, 22]").replace("25, 27]", "25, 28]")
+    assert len(pads(even)) == 1
+    assert len(pads(EVEN)) == 1
+
+
+def test_an_image_that_nobody_pads_is_copied():
+    lines = [line for line in PLANAR.splitlines() if "pad(" not in line]
+    text = "\n".join(lines).replace("x: f32[1, 3, 19, 21]", "a: f32[1, 3, 25, 27]")
+    assert [[str(n) for n in after] for after in pads(text)] == [["0", "0", "0", "1"]]
+
+
+def test_an_image_of_an_open_width_may_need_its_column():
+    text = PLANAR.replace("(x: f32[1, 3, 19, 21]", "(v: size, x: f32[1, 3, 19, v]")
+    text = text.replace("25, 27]", "25, v + 6]").replace("10, 11,", "10, (v - 1) // 2 + 1,")
+    assert str(pads(text)[-1][-1]) == "4"
+
+
+@pytest.mark.parametrize(("dtype", "made"), [("u8", "cast(i, to=f32)"), ("f32", "relu(i)")])
+def test_images_of_whole_numbers_need_no_second_look(dtype, made):
+    text = PLANAR.replace("x: f32[", f"i: {dtype}[").replace(
+        "    a: f32", f"    x: f32[1, 3, 19, 21] = {made}\n    a: f32"
+    )
+    op = run("use_pair_products", read(text), MEDIUM).nodes[-1].op
+    assert isinstance(op, PlanarPairs)
+    assert op.is_finite == (dtype == "u8")

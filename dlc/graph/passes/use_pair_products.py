@@ -24,22 +24,29 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.integers import integer_range
 from dlc.graph.op import Op
-from dlc.graph.ops.conv_blocked import ConvBlocked
+from dlc.graph.ops.conv_blocked import ConvBlocked, PlanarConv
 from dlc.graph.ops.matmul import MatMulPacked
-from dlc.graph.ops.pairs import ROUNDED, ConvPairs, MatMulPairs, pack_pairs
+from dlc.graph.ops.pairs import PAIR, ROUNDED, ConvPairs, MatMulPairs, pack_pairs
+from dlc.graph.ops.pairs_planar import PlanarPairs, pack_columns
+from dlc.graph.ops.shape import Pad
+from dlc.graph.ops.window import out_size
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.te.expr import Const
-from dlc.te.simplify import surely_divides
+from dlc.te.expr import ZERO, Const, index
+from dlc.te.simplify import surely_divides, surely_equal
 from dlc.te.types import const_size
 
 FMA_SHARE = 0.8  # of the peak, that kernels of multiply-adds reach, and those of pairs
 PAIR_RATE = 2.0  # products of an instruction of pairs for each of a multiply-add; measured on Zen 4
 ROUND = 2.0  # cycles to round 16 floats, to write and to read them
 MARGIN = 0.9  # of the time of multiply-adds, that pairs may take
+LARGEST = 3.3e38  # below what rounds to infinity
 OPEN_SIZE = 128  # assumed where a size is known at run time only
 
 
@@ -54,23 +61,24 @@ def use_pair_products(graph: Graph, context: PassContext) -> Graph:
     editor = GraphEditor(graph)
     packed: dict[str, Value] = {}
     for node in graph.nodes:
-        op = _paired(node)
-        if op is None or not _pays(node, context):
+        op = _paired(node, editor)
+        if op is None or not _pays(node, op, context):
             continue
-        x, w = node.inputs
+        w = node.inputs[1]
         array = editor.array(w)
         if array is None:
             continue
         if w.name not in packed:
-            packed[w.name] = editor.constant(pack_pairs(array), DType.BF16, f"{w.name}_pairs")
-        editor.update(replace(node, op=op, inputs=(x, packed[w.name])))
+            pack = pack_columns if isinstance(op, PlanarPairs) else pack_pairs
+            packed[w.name] = editor.constant(pack(array), DType.BF16, f"{w.name}_pairs")
+        editor.update(replace(node, op=op, inputs=(_wide(node, op, editor), packed[w.name])))
     return editor.finish()
 
 
-def _paired(node: Node) -> Op | None:
+def _paired(node: Node, editor: GraphEditor) -> Op | None:
     """What a node would become, if its operator has a form on pairs."""
     op = node.op
-    if not isinstance(op, ConvBlocked | MatMulPacked):
+    if not isinstance(op, ConvBlocked | PlanarConv | MatMulPacked):
         return None
     x, w = node.inputs
     if not x.type.dtype is w.type.dtype is DType.F32 or not w.type.is_static:
@@ -78,20 +86,55 @@ def _paired(node: Node) -> Op | None:
     if isinstance(op, MatMulPacked):
         fits = x.type.rank >= 2 and surely_divides(ROUNDED, x.type.shape[-1])
         return MatMulPairs(n=op.n) if fits else None
+    if isinstance(op, PlanarConv):
+        return _planar(op, x, w, editor)
     channels = const_size(w.type.shape[-2])
     if op.sparse or op.turned or channels % ROUNDED:
         return None
     return ConvPairs(stride=op.stride, dilation=op.dilation, groups=op.groups)
 
 
-def _pays(node: Node, context: PassContext) -> bool:
+def _planar(op: PlanarConv, x: Value, w: Value, editor: GraphEditor) -> Op | None:
+    """The form of a planar convolution, whose pairs are pixels side by side."""
+    array = editor.array(w)
+    if array is None or op.dilation[-1] != 1:
+        return None
+    is_whole = integer_range(editor, x) is not None
+    return PlanarPairs(
+        width=const_size(w.type.shape[-2]),
+        stride=op.stride,
+        dilation=op.dilation,
+        is_finite=is_whole and float(np.abs(array).max(initial=0.0)) < LARGEST,
+    )
+
+
+def _wide(node: Node, op: Op, editor: GraphEditor) -> Value:
+    """The image of a product, with one column more where its last results need it."""
+    x = node.inputs[0]
+    if not isinstance(op, PlanarPairs):
+        return x
+    more = op.width % PAIR
+    size = out_size(x.type.shape[-1], index(op.width + more), op.stride[-1], 1)
+    if surely_equal(size, node.output.type.shape[-2]):
+        return x
+    maker = editor.producer(x)
+    pad = Pad(before=(ZERO,) * x.type.rank, after=(ZERO,) * x.type.rank)
+    if maker is not None and isinstance(maker.op, Pad) and maker.op.mode == pad.mode:
+        pad, x = maker.op, maker.inputs[0]
+    *others, last = pad.after
+    after = (*others, last + more)
+    return editor.call(replace(pad, after=after), x, at=node, hint=f"{x.name}_wide")
+
+
+def _pays(node: Node, op: Op, context: PassContext) -> bool:
     """Whether products of pairs are estimated to be faster, if nobody else rounds the rows."""
     x, w = node.inputs
     lanes = context.target.lanes(4)
     summands = prod(map(const_size, w.type.shape[1:-1]))
     fmas = _elements(node.output) * summands / (2 * FMA_SHARE * lanes)
     rounded = _elements(x) / lanes * ROUND
-    return fmas / PAIR_RATE + rounded < MARGIN * fmas
+    idle = op.width % PAIR / op.width if isinstance(op, PlanarPairs) else 0.0
+    return fmas * (1 + idle) / PAIR_RATE + rounded < MARGIN * fmas
 
 
 def _elements(value: Value) -> int:
