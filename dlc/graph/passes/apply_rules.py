@@ -23,10 +23,12 @@ from __future__ import annotations
 from dlc.graph.graph import Graph
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.rewrite import rewrite_graph
-from dlc.graph.rules import PATTERN_RULES, STEP_RULES
+from dlc.graph.rules import LAST_RULES, PATTERN_RULES, STEP_RULES
 
 
 @graph_pass(after=("fold_constants", "simplify_shapes"), bodies=True)
 def apply_rules(graph: Graph, context: PassContext) -> Graph:
-    """Apply whole patterns until none fits, then small steps until none does."""
-    return rewrite_graph(rewrite_graph(graph, PATTERN_RULES, context), STEP_RULES, context)
+    """Apply whole patterns until none fits, then small steps, then what takes operators apart."""
+    for rules in (PATTERN_RULES, STEP_RULES, LAST_RULES):
+        graph = rewrite_graph(graph, rules, context)
+    return graph

@@ -6,6 +6,7 @@ from dlc.graph.rewrite import Rule
 from dlc.graph.rules.add_into_add import add_into_add
 from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
 from dlc.graph.rules.cast_there_and_back import cast_there_and_back
+from dlc.graph.rules.conv_before_resize import conv_before_resize
 from dlc.graph.rules.conv_transpose_of_a_pixel import conv_transpose_of_a_pixel
 from dlc.graph.rules.convolved_integers_into_bytes import convolved_integers_into_bytes
 from dlc.graph.rules.div_into_mul import div_into_mul
@@ -110,3 +111,6 @@ STEP_RULES: tuple[Rule, ...] = (
     div_into_quotient,
 )
 """What apply_rules applies then: small steps that move constants into weights."""
+
+LAST_RULES: tuple[Rule, ...] = (conv_before_resize,)
+"""What apply_rules applies at the end: single operators become several, and patterns are gone."""
