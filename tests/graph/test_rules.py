@@ -64,6 +64,14 @@ SIX_SLICES = tuple(
     for name, i, j in zip("abcdef", (1, 0, 1, 0, 1, 0), (2, 0, 0, 1, 1, 2), strict=True)
 )
 
+POOLED = (
+    "x: f32[2, 40, 4, 6]", "w: f32[20, 40, 1, 1] = const()", "a: f32[2, 20, 4, 6] = conv(x, w)",
+    "y: f32[2, 20, 2, 3] = average_pool(a, kernel=(2, 2), stride=(2, 2))",
+)  # fmt: skip
+POOLED_BIASED = (
+    *POOLED[:3], "b: f32[20, 1, 1] = const()", "c: f32[2, 20, 4, 6] = add(b, a)",
+    POOLED[3].replace("(a,", "(c,"),
+)  # fmt: skip
 RESIZED_ALONE = (
     "x: f32[2, 40, 2, 3]",
     "a: f32[2, 40, 4, 6] = resize(x, sizes=(2, 40, 4, 6), mode='linear')",
@@ -261,6 +269,13 @@ FIRES = [
         "s: f32[2, 18, 4, 2] = concat(a, b, c, d, e, f, axis=1)", "w: f32[5, 18, 3, 2] = const()",
         "y: f32[2, 5, 2, 3] = conv(s, w, stride=(2, 1), pads=(1, 0, 1, 2))"),
      ["conv"]),
+    ("pool_before_conv", body(*POOLED), ["average_pool", "conv"]),
+    ("pool_before_conv", body(*POOLED).replace("stride=(2, 2)", "stride=(2, 2), pads=(1, 0, 0, 1), "
+                                               "count_include_pad=True"), ["average_pool", "conv"]),
+    ("pool_before_conv", body(*POOLED_BIASED), ["average_pool", "conv", "add"]),
+    ("pool_before_conv", body(*POOLED_BIASED).replace(
+        "stride=(2, 2)", "stride=(2, 2), pads=(1, 0, 0, 1), ceil_mode=True").replace(
+            "2, 20, 2, 3]", "2, 20, 3, 3]"), ["average_pool", "conv", "add"]),
     ("conv_before_resize", body(*RESIZED_ALONE), ["conv", "resize"]),
     ("conv_before_resize", body(*RESIZED),
      ["conv", "conv", "resize", "add", "conv", "resize", "add"]),
@@ -391,6 +406,17 @@ FOCUS_REFUSES = [
 ]  # fmt: skip
 
 REFUSES = [
+    ("pool_before_conv", "more than a pixel", body(*POOLED).replace(
+        "conv(x, w)", "conv(x, w, groups=2)").replace("20, 40, 1", "20, 20, 1")),
+    ("pool_before_conv", "within a channel", body(*POOLED_BIASED).replace(
+        "b: f32[20, 1, 1]", "b: f32[4, 1]")),
+    ("pool_before_conv", "within a channel", body(*POOLED_BIASED).replace(
+        "b: f32[20, 1, 1]", "b: f32[6]")),
+    ("pool_before_conv", "added to pads", body(*POOLED_BIASED).replace(
+        "stride=(2, 2)", "stride=(2, 2), pads=(1, 0, 1, 0), count_include_pad=True")
+     .replace("y: f32[2, 20, 2", "y: f32[2, 20, 3")),
+    ("pool_before_conv", "takes longer", body(*POOLED).replace(
+        "stride=(2, 2)", "stride=(1, 1)").replace("y: f32[2, 20, 2, 3]", "y: f32[2, 20, 3, 5]")),
     ("conv_before_resize", "more than a pixel", body(*RESIZED_ALONE).replace(
         "40, 1, 1]", "40, 1, 3]").replace("y: f32[2, 6, 4, 6]", "y: f32[2, 6, 4, 4]")),
     ("conv_before_resize", "more than a pixel", body(*RESIZED_ALONE).replace(
@@ -897,9 +923,13 @@ def test_engines_multiply_large_images_faster_than_they_are_added_up():
     engine = PassContext(target=Target(features=ENGINE), precision="medium")
     assert ops(rewrite_graph(graph, chosen, CONTEXT)).count("conv") == 3
     assert ops(rewrite_graph(graph, chosen, engine)).count("conv") == 1
-    refusals = []
-    rewrite_graph(graph, chosen, ON_GPU, lambda *why: refusals.append(why[2]))
-    assert refusals == ["what it gains on a GPU has not been measured"]
+
+
+@pytest.mark.parametrize("text", [RESIZED, POOLED], ids=["resized", "pooled"])
+def test_what_has_not_been_measured_on_a_gpu_stays(text):
+    graph, refusals = read(body(*text)), []
+    assert rewrite_graph(graph, LAST_RULES, ON_GPU, lambda *why: refusals.append(why[2])) is graph
+    assert set(refusals) == {"what it gains on a GPU has not been measured"}
 
 
 def test_a_gpu_multiplies_bytes_as_they_are():

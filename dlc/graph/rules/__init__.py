@@ -27,6 +27,7 @@ from dlc.graph.rules.parts_into_layer_norm import PARTS_INTO_LAYER_NORM
 from dlc.graph.rules.parts_into_mish import parts_into_mish
 from dlc.graph.rules.parts_into_rms_norm import PARTS_INTO_RMS_NORM, scale_into_rms_norm
 from dlc.graph.rules.parts_into_softmax import parts_into_softmax
+from dlc.graph.rules.pool_before_conv import POOL_BEFORE_CONV
 from dlc.graph.rules.pool_into_reduce import pool_into_reduce
 from dlc.graph.rules.scale_before_conv import scale_before_conv
 from dlc.graph.rules.scale_into_conv import scale_into_conv
@@ -112,5 +113,5 @@ STEP_RULES: tuple[Rule, ...] = (
 )
 """What apply_rules applies then: small steps that move constants into weights."""
 
-LAST_RULES: tuple[Rule, ...] = (conv_before_resize,)
+LAST_RULES: tuple[Rule, ...] = (*POOL_BEFORE_CONV, conv_before_resize)
 """What apply_rules applies at the end: single operators become several, and patterns are gone."""

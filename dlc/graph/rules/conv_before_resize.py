@@ -24,19 +24,15 @@ from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.resize import Resize, simple_fraction
 from dlc.graph.ops.shape import Concat
-from dlc.graph.pass_ import PassContext
+from dlc.graph.pointwise import MARGIN, is_pointwise, product_rate
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
 from dlc.te.expr import Const
 from dlc.te.simplify import surely_equal
-from dlc.te.types import const_size, is_const
+from dlc.te.types import const_size
 
 SAMPLE = {"nearest": 6.0, "linear": 24.0, "cubic": 60.0}
 """Cycles to make a vector of a result, by the mode."""
 ADD = 4.0  # cycles to read a vector once more, and to add it
-TILE_RATE = {"highest": 2.5, "high": 5.0, "tf32": 5.0, "medium": 15.0}
-"""Products of a matrix engine for each of multiply-adds, by the precision."""
-PAIR_RATE = 2.0  # and of pairs of bf16
-MARGIN = 0.8  # of the time as it is, that the other form may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ def conv_before_resize(match: Match) -> Value | Refusal:
     """Multiply the small image, and resize its results."""
     if match.context.target.gpu is not None:
         return Refusal("what it gains on a GPU has not been measured")
-    if not _is_pointwise(match.op(Conv), match["w"]):
+    if not is_pointwise(match.op(Conv), match["w"]):
         return Refusal("the kernel has more than a pixel, or moves by more")
     if not match["x"].type.dtype.is_float:
         return Refusal("whole numbers would be rounded elsewhere")
@@ -89,12 +85,6 @@ def _terms(match: Match, plain: list[_Part], together: list[list[_Part]]) -> Ite
         yield match.call(replace(resize, sizes=sizes), small)
 
 
-def _is_pointwise(conv: Conv, w: Value) -> bool:
-    """Whether each result is made of one pixel, and each pixel makes one result of a channel."""
-    is_one = all(is_const(k, 1) for k in w.type.shape[2:])
-    return is_one and conv.groups == 1 and not any(conv.pads) and set(conv.stride) == {1}
-
-
 def _parts(match: Match) -> list[_Part] | Refusal:
     """What the operand of the convolution is made of."""
     editor, x = match.editor, match["x"]
@@ -116,7 +106,7 @@ def _parts(match: Match) -> list[_Part] | Refusal:
 
 def _mixes_channels(node: Node, x: Value) -> bool:
     """Whether a node is such a convolution of an image itself."""
-    is_conv = isinstance(node.op, Conv) and _is_pointwise(node.op, node.inputs[1])
+    is_conv = isinstance(node.op, Conv) and is_pointwise(node.op, node.inputs[1])
     return is_conv and node.inputs[0] == x
 
 
@@ -147,7 +137,7 @@ def _share(resize: Resize, small: Value) -> float | None:
 def _pays(match: Match, together: list[list[_Part]], *, has_rest: bool) -> bool:
     """Whether the products that are left out take longer than what is resized and added more."""
     results = const_size(match["w"].type.shape[0])
-    rate = _rate(match.context)
+    rate = product_rate(match.context)
     before = after = 0.0  # cycles for a vector of pixels
     for number, alike in enumerate(together):
         first, channels = alike[0], sum(part.count for part in alike)
@@ -157,13 +147,6 @@ def _pays(match: Match, together: list[list[_Part]], *, has_rest: bool) -> bool:
         after += channels * results / rate * (_share(first.resize, first.image) or 1.0)
         after += results * (sample + (ADD if number or has_rest else 0.0))
     return after < MARGIN * before
-
-
-def _rate(context: PassContext) -> float:
-    """Products in the time of a multiply-add."""
-    if context.has_matrix_engine:
-        return TILE_RATE[context.precision]
-    return PAIR_RATE if context.multiplies_pairs else 1.0
 
 
 def _product(match: Match, parts: list[_Part]) -> Value:
