@@ -7,15 +7,31 @@ always. Where that takes a transform of an operand, or of the result, it is a de
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
+from dlc.core.types import DType
 from dlc.graph.blocking import BLOCKED_READERS, Blocking
-from dlc.graph.estimate import CALL, FAR_BYTES, bytes_of, elements, node_cycles
+from dlc.graph.estimate import (
+    CALL,
+    FAR_BYTES,
+    FMA_SHARE,
+    bytes_of,
+    elements,
+    node_cycles,
+    size_of,
+)
 from dlc.graph.forks import decide
 from dlc.graph.graph import Node, Value
 from dlc.graph.op import Fuse
 from dlc.graph.ops.conv import Conv, ConvTranspose
+from dlc.graph.pointwise import MARGIN, product_rate
+from dlc.te.types import const_size
 
 BLOCKED, PLANAR = "blocked", "planar"  # the ways
+WINOGRAD = 0.75  # of the time of a direct convolution, where few results share a tile's transform
+ROUNDED = 0.75  # of the rate of narrow products, where a block alone pays for rounded rows
+ONE_ROW = 0.4  # of the peak, that pixels reach which serve one result each
+NEXT_ROW = 0.13  # and more for each other result
 SLOW_CONV = 4.0  # times as long as a blocked convolution one of planar tensors takes, about
 
 
@@ -58,6 +74,44 @@ def reads_planar(blocking: Blocking, node: Node, channels: int) -> bool:
     way = decide(
         blocking.context, blocking.graph, [node], kind="source", version=1, options=options,
         default=PLANAR if few else BLOCKED, cycles=cycles,
+    )  # fmt: skip
+    return way == PLANAR
+
+
+def makes_planar(blocking: Blocking, node: Node) -> bool:
+    """Whether a convolution computes planar results of a planar image: if these are so few that
+    most of a block of them would be idle, so that pixels of a line fill vectors better.
+    """
+    context, (x, w) = blocking.context, node.inputs
+    op, target = node.op, context.target
+    assert isinstance(op, Conv)
+    if target.gpu is not None or x.type.dtype is not DType.F32 or op.stride[-1] != 1:
+        return False
+    few, *summands = (const_size(n) for n in w.type.shape)
+    width = size_of(node.output.type.shape[-1])
+    lanes = target.lanes(4)
+    if few * 2 > blocking.block or width < lanes:
+        return False
+    pixels = elements(node.output) // few
+    vectors = pixels * prod(summands) / target.multiply_adds  # of a multiply-add for each pixel
+
+    def cycles() -> tuple[float, float]:
+        rate = ROUNDED * product_rate(context) if context.precision == "medium" else 1.0
+        is_small = summands[1:] == [3] * len(summands[1:]) and set(op.stride) == {1}
+        blocked = vectors / rate * (WINOGRAD if is_small else 1.0)
+        lines = -(-width // lanes) * lanes / width
+        planar = vectors * few / lanes * lines / min(FMA_SHARE, ONE_ROW + NEXT_ROW * (few - 1))
+        is_packed = blocking.find_blocked(x) is not None
+        leaves = [v for v in node.outputs if _leaves(blocking, v)]
+        return (
+            blocked / FMA_SHARE + _transforms([*leaves, *([] if is_packed else [x])]),
+            planar + _transforms([x] if is_packed else []),
+        )
+
+    blocked, planar = cycles()
+    way = decide(
+        context, blocking.graph, [node], kind="results", version=1, options=(BLOCKED, PLANAR),
+        default=PLANAR if planar < MARGIN * blocked else BLOCKED, cycles=cycles,
     )  # fmt: skip
     return way == PLANAR
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.blocking import Blocked, Blocking
-from dlc.graph.blocking_border import reads_planar
+from dlc.graph.blocking_border import makes_planar, reads_planar
 from dlc.graph.graph import Node, Value
 from dlc.graph.integers import BYTES
 from dlc.graph.layout import (
@@ -51,12 +51,23 @@ def block_conv(blocking: Blocking, node: Node) -> bool:
         if found is None:
             return False
         form = found
+    elif makes_planar(blocking, node):
+        _few(blocking, node)
+        return True
     elif blocking.find_blocked(x) is None and reads_planar(blocking, node, per_group):
         form = _planar(blocking, node, array)
     else:
         form = _dense(blocking, node, array)
     blocking.set_blocked(node.output, form)
     return True
+
+
+def _few(blocking: Blocking, node: Node) -> None:
+    """A convolution of few results stays as it is, but for its halo."""
+    op, x, w = _parts(node)
+    halo = _with_halo(blocking, op, blocking.planar(x), lanes=0)
+    plain = replace(op, pads=(0,) * len(op.pads))
+    blocking.set_planar(node.output, blocking.call_as(plain, halo, w, old=node.output))
 
 
 def _dense(blocking: Blocking, node: Node, array: Array, *, sparse: bool = False) -> Blocked:

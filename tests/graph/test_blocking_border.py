@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from dlc.core.fork import Choices, Fork, Way
+from dlc.core.target import Gpu
 from dlc.graph.estimate import node_cycles
 from dlc.graph.pass_ import PassContext
 from dlc.graph.verify import verify_graph
-from tests.graph.pass_cases import CONTEXT, read, run, same
+from tests.graph.pass_cases import AVX512, CONTEXT, PAIRS, read, run, same
 
 # Blocks of 8 channels. An image, two convolutions, an addition of what is planar, and a reshape.
 NET = """
@@ -101,3 +102,78 @@ def test_estimates_know_the_summands_of_convolutions():
     moved = 3 * 9 * 11 + 16 * 3 * 3 * 3 + 16 * 7 * 9
     work = 16 * 7 * 9 * 27 / (2 * 8 * 0.8)
     assert node_cycles([conv], CONTEXT.target) == pytest.approx(work + moved * 4 / 8 + 2000)
+
+
+# Of 24 channels one is made, and one of two by a larger kernel, for each pixel of a line.
+FEW = """
+def main(x: f32[1, 16, 20, 33]):
+    w: f32[24, 16, 1, 1] = const()
+    v: f32[1, 24, 3, 3] = const()
+    a: f32[1, 24, 20, 33] = conv(x, w)
+    b: f32[1, 24, 20, 33] = relu(a)
+    c: f32[1, 1, 20, 33] = conv(b, v, pads=(1, 1, 1, 1))
+    y: f32[1, 1, 20, 33] = sigmoid(c)
+    return y
+"""
+WIDE = replace(CONTEXT, target=AVX512.target)
+
+
+def made(text, context=WIDE):
+    graph = run("choose_layouts", read(text), context)
+    same(read(text), graph)
+    return [n for n in operators(graph) if n not in ("relu", "where")]
+
+
+def test_few_results_are_pixels_side_by_side():
+    """Of a block, fifteen lanes would be idle, and nobody packs or unpacks them."""
+    assert made(FEW) == [
+        "pack_channels",
+        "conv_blocked",
+        "unpack_channels",
+        "pad",
+        "conv",
+        "sigmoid",
+    ]
+    plain = FEW.replace("conv(b, v, pads=(1, 1, 1, 1))", "conv(x, v)").replace(
+        "1, 20, 33]", "1, 18, 31]"
+    )
+    assert made(plain.replace("v: f32[1, 24", "v: f32[1, 16"))[-2:] == ["conv", "sigmoid"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("conv(b, v, pads", "conv(b, v, stride=(1, 2), pads"), ("1, 20, 33]", "1, 20, 17]")),
+        (("v: f32[1, 24", "v: f32[9, 24"), ("1, 1, 20, 33]", "1, 9, 20, 33]")),
+        (("20, 33]", "20, 15]"), ("20, 33]", "20, 15]")),
+        (("f32[", "f64["), ("f32[", "f64[")),
+        (("24, 3, 3]", "24, 1, 1]"), (", pads=(1, 1, 1, 1)", "")),
+    ],
+    ids=["strided", "many", "narrow", "double", "pixel"],
+)
+def test_other_results_are_blocks(old, new):
+    assert made(FEW.replace(*old).replace(*new)).count("conv_blocked") == 2
+
+
+def test_few_results_are_blocks_on_a_gpu():
+    gpu = replace(WIDE, target=replace(WIDE.target, gpu=Gpu()))
+    assert made(FEW, gpu).count("conv_blocked") == 2
+
+
+def test_narrow_products_of_a_block_are_held_against_pixels():
+    """Six results of sixteen lanes gain by pairs of bf16 what pixels would gain."""
+    many = FEW.replace("v: f32[1, 24", "v: f32[6, 24").replace("1, 1, 20, 33]", "1, 6, 20, 33]")
+    many = many.replace("20, 33]", "20, 32]")
+    pairs = replace(WIDE, target=replace(WIDE.target, features=PAIRS), precision="medium")
+    assert made(many).count("conv_blocked") == 1
+    assert made(many, pairs).count("conv_blocked") == 2
+
+
+def test_where_few_results_lie_is_a_decision():
+    found: list[Fork] = []
+    context = replace(WIDE, on_fork=found.append)
+    run("choose_layouts", read(FEW), context)
+    (fork,) = [f for f in found if f.kind == "results"]
+    assert (fork.default, fork.others) == ("planar", ("blocked",))
+    choices = Choices({fork.key: Way("blocked", "planar")})
+    assert made(FEW, replace(WIDE, choices=choices)).count("conv_blocked") == 2
