@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from dlc.core.types import DType
-from dlc.graph.blocking import BLOCKED_READERS, Blocking
+from dlc.graph.blocking import BLOCKED_READERS, LOOK_AHEAD, Blocking
 from dlc.graph.estimate import (
     CALL,
     FAR_BYTES,
@@ -28,10 +28,10 @@ from dlc.graph.pointwise import MARGIN, product_rate
 from dlc.te.types import const_size
 
 BLOCKED, PLANAR = "blocked", "planar"  # the ways
-WINOGRAD = 0.75  # of the time of a direct convolution, where few results share a tile's transform
-ROUNDED = 0.75  # of the rate of narrow products, where a block alone pays for rounded rows
-ONE_ROW = 0.4  # of the peak, that pixels reach which serve one result each
-NEXT_ROW = 0.13  # and more for each other result
+WINOGRAD = 0.75  # the time of a transformed convolution of one block, over that of a direct one
+ROUNDED = 0.75  # the rate of narrow products for one block, which pays alone for rounded rows
+ONE_RESULT = 0.4  # the share of the peak that a convolution of pixels reaches for one result
+NEXT_RESULT = 0.13  # and more of it for each other result
 SLOW_CONV = 4.0  # times as long as a blocked convolution one of planar tensors takes, about
 
 
@@ -79,34 +79,39 @@ def reads_planar(blocking: Blocking, node: Node, channels: int) -> bool:
 
 
 def makes_planar(blocking: Blocking, node: Node) -> bool:
-    """Whether a convolution computes planar results of a planar image: if these are so few that
-    most of a block of them would be idle, so that pixels of a line fill vectors better.
+    """Whether a convolution computes planar results of a planar image: where there are so few
+    results that most lanes of a block would be idle, pixels of a line fill vectors better.
+
+    Source: rates measured on 16 layers, see ADR 52.
     """
     context, (x, w) = blocking.context, node.inputs
     op, target = node.op, context.target
     assert isinstance(op, Conv)
-    if target.gpu is not None or x.type.dtype is not DType.F32 or op.stride[-1] != 1:
-        return False
-    few, *summands = (const_size(n) for n in w.type.shape)
+    few, channels, *kernel = (const_size(n) for n in w.type.shape)
     width = size_of(node.output.type.shape[-1])
     lanes = target.lanes(4)
-    if few * 2 > blocking.block or width < lanes:
+    if target.gpu is not None or x.type.dtype is not DType.F32 or op.stride[-1] != 1:
         return False
-    pixels = elements(node.output) // few
-    vectors = pixels * prod(summands) / target.multiply_adds  # of a multiply-add for each pixel
+    if prod(kernel) == 1 or few * 2 > blocking.block or width < lanes:
+        return False
+    products = elements(node.output) // few * channels * prod(kernel) / target.multiply_adds
+    is_packed = blocking.find_blocked(x) is not None
+    reads_blocks = is_packed or channels * 2 >= blocking.block
 
     def cycles() -> tuple[float, float]:
         rate = ROUNDED * product_rate(context) if context.precision == "medium" else 1.0
-        is_small = summands[1:] == [3] * len(summands[1:]) and set(op.stride) == {1}
-        blocked = vectors / rate * (WINOGRAD if is_small else 1.0)
+        is_small = kernel == [3] * len(kernel) and len(kernel) > 1
+        is_dense = is_small and {*op.stride, *op.dilation} == {1}
+        shorter = WINOGRAD if is_dense and reads_blocks else 1.0
+        blocked = products * shorter / rate / FMA_SHARE * -(-blocking.block // lanes)
         lines = -(-width // lanes) * lanes / width
-        planar = vectors * few / lanes * lines / min(FMA_SHARE, ONE_ROW + NEXT_ROW * (few - 1))
-        is_packed = blocking.find_blocked(x) is not None
+        share = min(FMA_SHARE, ONE_RESULT + NEXT_RESULT * (few - 1))
+        planar = products * few / lanes * lines / share
+        packs = [x] if reads_blocks and not is_packed else []
         leaves = [v for v in node.outputs if _leaves(blocking, v)]
-        return (
-            blocked / FMA_SHARE + _transforms([*leaves, *([] if is_packed else [x])]),
-            planar + _transforms([x] if is_packed else []),
-        )
+        unpacks = [x] if is_packed else []
+        enters = [v for v in node.outputs if _enters(blocking, v)]
+        return blocked + _transforms([*packs, *leaves]), planar + _transforms([*unpacks, *enters])
 
     blocked, planar = cycles()
     way = decide(
@@ -114,6 +119,27 @@ def makes_planar(blocking: Blocking, node: Node) -> bool:
         default=PLANAR if planar < MARGIN * blocked else BLOCKED, cycles=cycles,
     )  # fmt: skip
     return way == PLANAR
+
+
+def _enters(blocking: Blocking, value: Value, depth: int = 0) -> bool:
+    """Whether somebody behind it reads a value in blocks: a convolution of many channels, or of
+    each by itself, or what joins it with a blocked tensor as large.
+    """
+    for user in blocking.graph.users.get(value, ()):
+        if isinstance(user.op, Conv):
+            many = size_of(value.type.shape[1]) * 2 >= blocking.block
+            if user.op.groups > 1 or many:
+                return True
+        elif (
+            isinstance(user.op, ConvTranspose)
+            or any(
+                v.type.shape == value.type.shape and blocking.find_blocked(v) is not None
+                for v in user.inputs
+            )
+            or (depth < LOOK_AHEAD and any(_enters(blocking, v, depth + 1) for v in user.outputs))
+        ):
+            return True
+    return False
 
 
 def _to_pack(blocking: Blocking, node: Node) -> list[Value]:

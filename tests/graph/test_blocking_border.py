@@ -155,6 +155,35 @@ def test_other_results_are_blocks(old, new):
     assert made(FEW.replace(*old).replace(*new)).count("conv_blocked") == 2
 
 
+def test_few_results_that_blocks_are_made_of_again_are_not_worth_it():
+    """A convolution of each channel by itself reads blocks, and so may what is behind a relu."""
+    text = """
+def main(x: f32[1, 3, 34, 34]):
+    w: f32[8, 3, 3, 3] = const()
+    v: f32[8, 1, 3, 3] = const()
+    a: f32[1, 8, 32, 32] = conv(x, w)
+    b: f32[1, 8, 32, 32] = relu(a)
+    y: f32[1, 8, 30, 30] = conv(b, v, groups=8)
+    return y
+"""
+    assert made(text)[:2] == ["conv_planar", "conv_depthwise"]
+    alone = text.replace(
+        "    y: f32[1, 8, 30, 30] = conv(b, v, groups=8)\n    return y", "    return b"
+    )
+    assert made(alone) == ["conv"]
+    sums = text.replace(
+        "y: f32[1, 8, 30, 30] = conv(b, v, groups=8)", "y: f32[1, 8, 32, 32] = add(b, r)"
+    )
+    assert made(sums.replace("(x:", "(r: f32[1, 8, 32, 32], x:")) == ["conv", "add"]
+
+
+def test_one_pixel_of_a_planar_image_waits_for_memory():
+    text = FEW.replace("conv(b, v, pads=(1, 1, 1, 1))", "conv(x, v)").replace(
+        "1, 24, 3, 3", "1, 16, 1, 1"
+    )
+    assert "conv" not in made(text)
+
+
 def test_few_results_are_blocks_on_a_gpu():
     gpu = replace(WIDE, target=replace(WIDE.target, gpu=Gpu()))
     assert made(FEW, gpu).count("conv_blocked") == 2

@@ -285,6 +285,14 @@ FIRES = [
     ("conv_before_resize", body(*(line.replace("c: f32[2, 20, 2, 2]", "c: f32[2, 20, 2, 3]")
                                   for line in RESIZED)),
      ["conv", "concat", "conv", "resize", "add"]),
+    ("conv_before_resize", body(*(
+        line.replace("c: f32[2, 20, 2, 2]", "c: f32[2, 20, 2, 3]")
+        .replace("resize(c, sizes=(2, 20, 4, 6), mode='nearest'", "resize(c, sizes=(2, 20, 4, 6), "
+                 "mode='linear'") for line in RESIZED)),
+     ["conv", "conv", "resize", "add", "conv", "resize", "add"]),
+    ("conv_before_resize", body(*RESIZED).replace("z: f32[2, 5,", "z: f32[2, 0,").replace(
+        "2, 65, 4", "2, 60, 4").replace("6, 65, 1", "6, 60, 1"),
+     ["conv", "resize", "conv", "resize", "add"]),
     ("conv_before_resize", body(
         "h: size, x: f32[2, 40, h, 3]",
         "a: f32[2, 40, 2 * h, 6] = resize(x, sizes=(2, 40, 2 * h, 6), "
@@ -412,6 +420,10 @@ REFUSES = [
         "b: f32[20, 1, 1]", "b: f32[4, 1]")),
     ("pool_before_conv", "within a channel", body(*POOLED_BIASED).replace(
         "b: f32[20, 1, 1]", "b: f32[6]")),
+    ("pool_before_conv", "within a channel", body(
+        *POOLED_BIASED[:3], "b: f32[1, 1, 20, 1, 1] = const()",
+        "c: f32[1, 2, 20, 4, 6] = add(b, a)",
+        "y: f32[1, 2, 10, 2, 6] = average_pool(c, kernel=(2, 2), stride=(2, 2))")),
     ("pool_before_conv", "added to pads", body(*POOLED_BIASED).replace(
         "stride=(2, 2)", "stride=(2, 2), pads=(1, 0, 1, 0), count_include_pad=True")
      .replace("y: f32[2, 20, 2", "y: f32[2, 20, 3")),
@@ -431,6 +443,28 @@ REFUSES = [
     ("conv_before_resize", "reads the whole image", body(*RESIZED, outputs="y, s")),
     ("conv_before_resize", "reads the whole image", body(
         *RESIZED, "v: f32[2, 65, 4, 6] = relu(s)", outputs="y, v")),
+    ("conv_before_resize", "reads the whole image", body(
+        "k: f32[6, 65, 1, 1], " + RESIZED[0], *RESIZED[1:-1], "v: f32[2, 6, 4, 6] = conv(s, k)",
+        RESIZED[-1], outputs="y, v")),
+    ("conv_before_resize", "reads the whole image", body(
+        RESIZED[0], *RESIZED[1:-1], "k: f32[3, 6, 1, 1] = const()", RESIZED[-1],
+        "v: f32[2, 65, 1, 1] = reduce(s, kind='mean', axes=(2, 3))", outputs="y, v")),
+    ("conv_before_resize", "gains less", body(
+        *RESIZED[:-1], "k: f32[300, 65, 1, 1] = const()", RESIZED[-1],
+        "v: f32[2, 300, 4, 6] = conv(s, k)", outputs="y, v").replace("40, ", "8, ").replace(
+            "65, ", "33, ")),
+    ("conv_before_resize", "several sizes", body(
+        "h: size, p: size, x: f32[2, 40, h, 3], z: f32[2, 25, p + 1, 6]",
+        "a: f32[2, 40, 2 * h, 6] = resize(x, sizes=(2, 40, 2 * h, 6), "
+        "scales=(1.0, 1.0, 2.0, 2.0))", "s: f32[2, 65, 2 * h, 6] = concat(a, z, axis=1)",
+        "w: f32[6, 65, 1, 1] = const()", "y: f32[2, 6, 2 * h, 6] = conv(s, w)")),
+    ("conv_before_resize", "from fewer pixels", body(
+        "x: f32[2, 40, 1, 3], z: f32[2, 40, 2, 6]",
+        "a: f32[2, 40, 2, 6] = resize(x, sizes=(2, 40, 2, 6))",
+        "s: f32[2, 40, 4, 6] = concat(a, z, axis=2)", "w: f32[6, 40, 1, 1] = const()",
+        "y: f32[2, 6, 4, 6] = conv(s, w)")),
+    ("conv_before_resize", "from fewer pixels", body(*RESIZED_ALONE).replace(
+        "mode=", "scales=(1.0, 1.02, 2.0, 2.0), mode=")),
     ("conv_before_resize", "channels is not known", body(
         "k: size, x: f32[2, 40, 2, 3], z: f32[2, k, 4, 6]", RESIZED[1],
         "s: f32[2, 40 + k, 4, 6] = concat(a, z, axis=1)", "w: f32[6, 42, 1, 1] = const()",
@@ -911,15 +945,9 @@ def test_weights_that_are_exact_in_bf16_stay_so_for_a_matrix_engine(rule, whole)
 
 
 def test_engines_multiply_large_images_faster_than_they_are_added_up():
-    """Sixty channels become as many, at fifteen times the rate of multiply-adds."""
-    graph, chosen = (
-        read(
-            body(*(line.replace("[6, ", "[60, ") for line in RESIZED)).replace(
-                "y: f32[2, 6,", "y: f32[2, 60,"
-            )
-        ),
-        LAST_RULES,
-    )
+    """Sixty results of as many channels, at fifteen times the rate of multiply-adds."""
+    text = body(*(line.replace("[6, ", "[60, ") for line in RESIZED))
+    graph, chosen = read(text.replace("y: f32[2, 6,", "y: f32[2, 60,")), LAST_RULES
     engine = PassContext(target=Target(features=ENGINE), precision="medium")
     assert ops(rewrite_graph(graph, chosen, CONTEXT)).count("conv") == 3
     assert ops(rewrite_graph(graph, chosen, engine)).count("conv") == 1

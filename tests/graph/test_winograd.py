@@ -70,6 +70,18 @@ def test_volumes_add_up_images_that_are_transformed_once():
     np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize(("taps", "tile"), [(1, (2, 2)), (2, (2, 4))])
+def test_a_volume_is_as_accurate_as_its_whole_sum(taps, tile):
+    """Thirty-two channels are too few for larger tiles, twice as many products are not."""
+    text = f"""
+def main(x: f32[1, 2, {7 + taps}, 58, 58, 16]):
+    w: f32[4, 2, {taps}, 3, 3, 16, 16] = const()
+    y: f32[1, 4, 8, 56, 56, 16] = conv_blocked(x, w, stride=(1, 1, 1), dilation=(1, 1, 1))
+    return y
+"""
+    assert tiles(changed(text)) == [tile]
+
+
 @pytest.mark.parametrize(
     "text",
     [

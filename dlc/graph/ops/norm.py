@@ -309,7 +309,7 @@ class LRN(Op):
         return te.elementwise(self.name, formula, x, squares)
 
     def _power(self, base: Expr) -> Expr:
-        """A number to the power of `beta`, which is three quarters in all known networks."""
+        """A number to the power of `beta`, which is three quarters by default, as in AlexNet."""
         if self.beta == THREE_QUARTERS:
             root = unary(UnOp.SQRT, base)
             return root * unary(UnOp.SQRT, root)

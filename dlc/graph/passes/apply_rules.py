@@ -15,7 +15,8 @@ After:
         return y
 
 Position: after fold_constants, so that weights are constants, and after simplify_shapes, so that
-patterns are not interrupted; before choose_layouts, whose operators no rule knows.
+patterns are not interrupted; before choose_layouts, whose operators no rule knows. Rules that take
+operators apart come last: a scale behind a convolution would not find it behind a resize.
 """
 
 from __future__ import annotations

@@ -38,12 +38,12 @@ from dlc.graph.ops.pairs_planar import PlanarPairs, pack_columns
 from dlc.graph.ops.shape import Pad
 from dlc.graph.ops.window import out_size
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.pointwise import PAIR_RATE
 from dlc.te.expr import ZERO, Const, index
 from dlc.te.simplify import surely_divides, surely_equal
 from dlc.te.types import const_size
 
 FMA_SHARE = 0.8  # of the peak, that kernels of multiply-adds reach, and those of pairs
-PAIR_RATE = 2.0  # products of an instruction of pairs for each of a multiply-add; measured on Zen 4
 ROUND = 2.0  # cycles to round 16 floats, to write and to read them
 MARGIN = 0.9  # of the time of multiply-adds, that pairs may take
 LARGEST = 3.3e38  # below what rounds to infinity

@@ -38,7 +38,7 @@ from dlc.graph.ops.winograd import (
     transform_weights,
 )
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.graph.passes.use_pair_products import PAIR_RATE
+from dlc.graph.pointwise import PAIR_RATE
 from dlc.schedule.rules.transform import is_accurate
 from dlc.schedule.rules.transform_plan import FAR_BYTES, Shape, Volume, choose_plan, cycles
 from dlc.te.expr import Const, Expr

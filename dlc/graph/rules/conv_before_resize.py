@@ -24,15 +24,15 @@ from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.resize import Resize, simple_fraction
 from dlc.graph.ops.shape import Concat
+from dlc.graph.pass_ import PassContext
 from dlc.graph.pointwise import MARGIN, is_pointwise, product_rate
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
 from dlc.te.expr import Const
-from dlc.te.simplify import surely_equal
 from dlc.te.types import const_size
 
 SAMPLE = {"nearest": 6.0, "linear": 24.0, "cubic": 60.0}
-"""Cycles to make a vector of a result, by the mode."""
-ADD = 4.0  # cycles to read a vector once more, and to add it
+"""Cycles to make a vector of a result, by the mode; measured, see ADR 51."""
+ADD = 4.0  # cycles to read a vector once more, and to add it; likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,19 @@ def conv_before_resize(match: Match) -> Value | Refusal:
     if isinstance(parts, Refusal):
         return parts
     plain = [part for part in parts if part.resize is None]
-    together: dict[object, list[_Part]] = {}
+    alike: dict[object, list[_Part]] = {}
     for part in parts:
         if part.resize is not None:
             key = (part.image.type.shape[2:], replace(part.resize, sizes=()))
-            together.setdefault(key, []).append(part)
+            alike.setdefault(key, []).append(part)
+    together = list(alike.values())
     if not together:
         return Refusal("nothing is resized from fewer pixels")
-    if not _pays(match, list(together.values()), has_rest=bool(plain)):
-        return Refusal("multiplying fewer pixels gains less than adding up takes")
-    terms = _terms(match, plain, list(together.values()))
+    for user in match.editor.users(match["x"]):
+        results = const_size(user.inputs[1].type.shape[0])
+        if not _pays(match.context, results, together, has_rest=bool(plain)):
+            return Refusal("multiplying fewer pixels gains less than adding up takes")
+    terms = _terms(match, plain, together)
     return reduce(lambda a, b: match.call(Add(), a, b), terms)
 
 
@@ -92,22 +95,26 @@ def _parts(match: Match) -> list[_Part] | Refusal:
     values: tuple[Value, ...] = (x,)
     if node is not None and isinstance(node.op, Concat) and node.op.axis % x.type.rank == 1:
         values = node.inputs
-        if editor.is_output(x) or not all(_mixes_channels(user, x) for user in editor.users(x)):
+        if editor.is_output(x) or not all(_mixes_channels(editor, u, x) for u in editor.users(x)):
             return Refusal("something else reads the whole image")
     found: list[_Part] = []
     stop = 0
     for value in values:
-        if not isinstance(value.type.shape[1], Const):
+        batch, channels, *sizes = value.type.shape
+        if not isinstance(channels, Const):
             return Refusal("the number of channels is not known")
-        start, stop = stop, stop + const_size(value.type.shape[1])
-        found.append(_part(editor, value, slice(start, stop)))
+        if (batch, *sizes) != (x.type.shape[0], *x.type.shape[2:]):
+            return Refusal("the images may be of several sizes")
+        start, stop = stop, stop + const_size(channels)
+        if start < stop:
+            found.append(_part(editor, value, slice(start, stop)))
     return found
 
 
-def _mixes_channels(node: Node, x: Value) -> bool:
-    """Whether a node is such a convolution of an image itself."""
+def _mixes_channels(editor: GraphEditor, node: Node, x: Value) -> bool:
+    """Whether a node is such a convolution of an image itself, by weights that can be cut."""
     is_conv = isinstance(node.op, Conv) and is_pointwise(node.op, node.inputs[1])
-    return is_conv and node.inputs[0] == x
+    return is_conv and node.inputs[0] == x and editor.array(node.inputs[1]) is not None
 
 
 def _part(editor: GraphEditor, value: Value, channels: slice) -> _Part:
@@ -116,8 +123,7 @@ def _part(editor: GraphEditor, value: Value, channels: slice) -> _Part:
     if node is None or not isinstance(node.op, Resize) or editor.sole_user(value) is None:
         return _Part(channels, value)
     resize, (small,) = node.op, node.inputs
-    sizes = zip(small.type.shape[:2], resize.sizes[:2], strict=True)
-    is_copied = all(surely_equal(*size) for size in sizes) and set(resize.scales[:2]) <= {1.0}
+    is_copied = small.type.shape[:2] == resize.sizes[:2] and set(resize.scales[:2]) <= {1.0}
     share = _share(resize, small)
     is_smaller = share is not None and share < 1.0
     return _Part(channels, small, resize) if is_copied and is_smaller else _Part(channels, value)
@@ -134,10 +140,11 @@ def _share(resize: Resize, small: Value) -> float | None:
     return 1.0 / float(prod(map(simple_fraction, scales)))
 
 
-def _pays(match: Match, together: list[list[_Part]], *, has_rest: bool) -> bool:
+def _pays(
+    context: PassContext, results: int, together: list[list[_Part]], *, has_rest: bool
+) -> bool:
     """Whether the products that are left out take longer than what is resized and added more."""
-    results = const_size(match["w"].type.shape[0])
-    rate = product_rate(match.context)
+    rate = product_rate(context)
     before = after = 0.0  # cycles for a vector of pixels
     for number, alike in enumerate(together):
         first, channels = alike[0], sum(part.count for part in alike)

@@ -18,14 +18,14 @@ from dlc.graph.pointwise import MARGIN, is_pointwise, product_rate
 from dlc.graph.rewrite import Match, Pattern, Refusal, Rule, Weight
 from dlc.te.types import const_size, is_const
 
-POOL = 2.0  # cycles to load a vector of a window, and to add it
+POOL = 2.0  # cycles to load a vector of a window, and to add it; see ADR 51
 
 _CONV = Pattern(Conv, ("x", Weight("w")), name="product")
 _BIASED = Pattern(Add, (_CONV, Weight("b")), either_order=True)
 
 
 def _build(match: Match) -> Value | Refusal:
-    """Multiply the means."""
+    """Pool what the convolution reads, if that leaves enough products out."""
     pool, conv = match.op(AveragePool), match.op(Conv)
     if match.context.target.gpu is not None:
         return Refusal("what it gains on a GPU has not been measured")

@@ -68,10 +68,18 @@ def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
     images = _divisors(shape.volume.images, MAX_IMAGES)
     each = product(strips, groups, (False, True), images)
     options = [Plan(*values) for values in each]
+    options = [p for p in options if p.images == 1 or _is_near(shape, p, target)]
     wanted = (knobs.get(name, -1) for name in ("strip", "group", "columns_outer", "images"))
     for field, value in zip(fields(Plan), wanted, strict=True):
         options = [p for p in options if getattr(p, field.name) == value] or options
     return min(options, key=lambda plan: cycles(shape, plan, target))
+
+
+def _is_near(shape: Shape, plan: Plan, target: Target) -> bool:
+    """Whether the operand of a strip, of which each thread has one, stays in the second cache."""
+    wide = shape.wide or OPEN_ROWS
+    pixels = shape.volume.needed(plan.images) * plan.strip * wide * shape.positions
+    return pixels * (shape.depth // shape.volume.taps) * 4 <= target.l2_bytes
 
 
 def _divisors(extent: int | None, most: int) -> list[int]:
