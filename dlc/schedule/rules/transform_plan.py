@@ -15,6 +15,7 @@ from dlc.core.target import Target
 MAX_GROUP = 6  # vectors of columns whose sums are computed together
 MAX_STRIP = 64  # rows of tiles
 MAX_IMAGES = 16  # of a volume in one strip
+MAX_OPERAND = 4  # times the second cache, that the operand of several images may have
 OPEN_ROWS = 32  # of tiles, and tiles of a row, assumed where a run tells
 OPEN_IMAGES = 16  # of a volume, likewise
 FMA_SHARE = 0.8  # of the peak, that the products reach
@@ -68,18 +69,18 @@ def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
     images = _divisors(shape.volume.images, MAX_IMAGES)
     each = product(strips, groups, (False, True), images)
     options = [Plan(*values) for values in each]
-    options = [p for p in options if p.images == 1 or _is_near(shape, p, target)]
+    options = [p for p in options if p.images == 1 or _fits(shape, p, target)]
     wanted = (knobs.get(name, -1) for name in ("strip", "group", "columns_outer", "images"))
     for field, value in zip(fields(Plan), wanted, strict=True):
         options = [p for p in options if getattr(p, field.name) == value] or options
     return min(options, key=lambda plan: cycles(shape, plan, target))
 
 
-def _is_near(shape: Shape, plan: Plan, target: Target) -> bool:
-    """Whether the operand of a strip, of which each thread has one, stays in the second cache."""
+def _fits(shape: Shape, plan: Plan, target: Target) -> bool:
+    """Whether the operand of a strip, of which each thread has one, takes little memory."""
     wide = shape.wide or OPEN_ROWS
     pixels = shape.volume.needed(plan.images) * plan.strip * wide * shape.positions
-    return pixels * (shape.depth // shape.volume.taps) * 4 <= target.l2_bytes
+    return pixels * (shape.depth // shape.volume.taps) * 4 <= MAX_OPERAND * target.l2_bytes
 
 
 def _divisors(extent: int | None, most: int) -> list[int]:
