@@ -198,6 +198,15 @@ def test_narrow_products_of_a_block_are_held_against_pixels():
     assert made(many, pairs).count("conv_blocked") == 2
 
 
+def test_blocks_that_are_transformed_are_held_against_pixels():
+    """Seven results gain by fewer products what pixels would; dilated ones have no transform."""
+    many = FEW.replace("v: f32[1, 24", "v: f32[7, 24").replace("1, 1, 20, 33]", "1, 7, 20, 33]")
+    many = many.replace("20, 33]", "20, 32]")
+    dilated = many.replace("pads=(1, 1, 1, 1)", "pads=(2, 2, 2, 2), dilation=(2, 2)")
+    assert made(many).count("conv_blocked") == 2
+    assert made(dilated).count("conv_blocked") == 1
+
+
 def test_where_few_results_lie_is_a_decision():
     found: list[Fork] = []
     context = replace(WIDE, on_fork=found.append)

@@ -171,3 +171,21 @@ def test_images_of_whole_numbers_need_no_second_look(dtype, made):
     op = run("use_pair_products", read(text), MEDIUM).nodes[-1].op
     assert isinstance(op, PlanarPairs)
     assert op.is_finite == (dtype == "u8")
+
+
+def test_weights_that_round_to_infinity_need_a_second_look():
+    text = PLANAR.replace("x: f32[", "i: u8[").replace(
+        "    a: f32", "    x: f32[1, 3, 19, 21] = cast(i, to=f32)\n    a: f32"
+    )
+    graph = read(text)
+    for largest, is_finite in ((3.2e38, True), (3.4e38, False)):
+        weights = {v: np.full_like(a, largest) for v, a in graph.constants.items()}
+        op = run("use_pair_products", replace(graph, constants=weights), MEDIUM).nodes[-1].op
+        assert isinstance(op, PlanarPairs)
+        assert op.is_finite is is_finite
+
+
+def test_the_column_more_of_a_mirrored_image_is_zeros():
+    """One more of what is mirrored would be another image."""
+    text = PLANAR.replace("after=(0, 0, 3, 3))", "after=(0, 0, 3, 3), mode='reflect')")
+    assert [[str(n) for n in after] for after in pads(text)] == [list("0033"), list("0001")]
