@@ -87,38 +87,42 @@ def makes_planar(blocking: Blocking, node: Node) -> bool:
     context, (x, w) = blocking.context, node.inputs
     op, target = node.op, context.target
     assert isinstance(op, Conv)
-    few, channels, *kernel = (const_size(n) for n in w.type.shape)
+    few, _, *kernel = (const_size(n) for n in w.type.shape)
     width = size_of(node.output.type.shape[-1])
-    lanes = target.lanes(4)
     if target.gpu is not None or x.type.dtype is not DType.F32 or op.stride[-1] != 1:
         return False
-    if prod(kernel) == 1 or few * 2 > blocking.block or width < lanes:
+    if prod(kernel) == 1 or few * 2 > blocking.block or width < target.lanes(4):
         return False
-    products = elements(node.output) // few * channels * prod(kernel) / target.multiply_adds
-    is_packed = blocking.find_blocked(x) is not None
-    reads_blocks = is_packed or channels * 2 >= blocking.block
-
-    def cycles() -> tuple[float, float]:
-        rate = ROUNDED * product_rate(context) if context.precision == "medium" else 1.0
-        is_small = kernel == [3] * len(kernel) and len(kernel) > 1
-        is_dense = is_small and {*op.stride, *op.dilation} == {1}
-        shorter = WINOGRAD if is_dense and reads_blocks else 1.0
-        blocked = products * shorter / rate / FMA_SHARE * -(-blocking.block // lanes)
-        lines = -(-width // lanes) * lanes / width
-        share = min(FMA_SHARE, ONE_RESULT + NEXT_RESULT * (few - 1))
-        planar = products * few / lanes * lines / share
-        packs = [x] if reads_blocks and not is_packed else []
-        leaves = [v for v in node.outputs if _leaves(blocking, v)]
-        unpacks = [x] if is_packed else []
-        enters = [v for v in node.outputs if _enters(blocking, v)]
-        return blocked + _transforms([*packs, *leaves]), planar + _transforms([*unpacks, *enters])
-
-    blocked, planar = cycles()
+    blocked, planar = _few_cycles(blocking, node)
     way = decide(
         context, blocking.graph, [node], kind="results", version=1, options=(BLOCKED, PLANAR),
-        default=PLANAR if planar < MARGIN * blocked else BLOCKED, cycles=cycles,
+        default=PLANAR if planar < MARGIN * blocked else BLOCKED, cycles=lambda: (blocked, planar),
     )  # fmt: skip
     return way == PLANAR
+
+
+def _few_cycles(blocking: Blocking, node: Node) -> tuple[float, float]:
+    """The time of a convolution of few results, with its transforms: blocked, and planar."""
+    context, (x, w), op = blocking.context, node.inputs, node.op
+    assert isinstance(op, Conv)
+    few, channels, *kernel = (const_size(n) for n in w.type.shape)
+    width, lanes = size_of(node.output.type.shape[-1]), context.target.lanes(4)
+    products = elements(node.output) // few * channels * prod(kernel) / context.target.multiply_adds
+    is_packed = blocking.find_blocked(x) is not None
+    reads_blocks = is_packed or channels * 2 >= blocking.block
+    rate = ROUNDED * product_rate(context) if context.precision == "medium" else 1.0
+    is_small = kernel == [3] * len(kernel) and len(kernel) > 1
+    is_dense = is_small and {*op.stride, *op.dilation} == {1}
+    shorter = WINOGRAD if is_dense and reads_blocks else 1.0
+    blocked = products * shorter / rate / FMA_SHARE * -(-blocking.block // lanes)
+    packs = [x] if reads_blocks and not is_packed else []
+    leaves = [v for v in node.outputs if _leaves(blocking, v)]
+    lines = -(-width // lanes) * lanes / width
+    share = min(FMA_SHARE, ONE_RESULT + NEXT_RESULT * (few - 1))
+    planar = products * few / lanes * lines / share
+    unpacks = [x] if is_packed else []
+    enters = [v for v in node.outputs if _enters(blocking, v)]
+    return blocked + _transforms([*packs, *leaves]), planar + _transforms([*unpacks, *enters])
 
 
 def _enters(blocking: Blocking, value: Value, depth: int = 0) -> bool:
