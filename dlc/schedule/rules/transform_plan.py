@@ -51,6 +51,11 @@ class Shape:
     blocks: int  # vectors of columns
     volume: Volume = Volume()
 
+    @property
+    def channels(self) -> int:
+        """Those of an image, while summands are of all taps."""
+        return self.depth // self.volume.taps
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -78,9 +83,13 @@ def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
 
 def _fits(shape: Shape, plan: Plan, target: Target) -> bool:
     """Whether the operand of a strip, of which each thread has one, takes little memory."""
-    wide = shape.wide or OPEN_ROWS
-    pixels = shape.volume.needed(plan.images) * plan.strip * wide * shape.positions
-    return pixels * (shape.depth // shape.volume.taps) * 4 <= MAX_OPERAND * target.l2_bytes
+    return _operand_bytes(shape, plan) <= MAX_OPERAND * target.l2_bytes
+
+
+def _operand_bytes(shape: Shape, plan: Plan) -> int:
+    """What the images that a strip needs take, transformed."""
+    tiles = shape.volume.needed(plan.images) * plan.strip * (shape.wide or OPEN_ROWS)
+    return tiles * shape.positions * shape.channels * 4
 
 
 def _divisors(extent: int | None, most: int) -> list[int]:
@@ -95,7 +104,6 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     lead, high, wide = shape.lead or 1, shape.high or OPEN_ROWS, shape.wide or OPEN_ROWS
     images = volume.images or OPEN_IMAGES
     tiles = lead * high * wide  # of one image
-    channels = shape.depth // volume.taps
     columns = shape.blocks * lanes
     fmas = target.multiply_adds * FMA_SHARE
     products = tiles * images * shape.positions * shape.depth * shape.blocks / fmas
@@ -106,16 +114,15 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     strips = lead * (images // plan.images) * (high // plan.strip)
     needed = volume.needed(plan.images)
     made = volume.needed(images) if plan.columns_outside else needed * (images // plan.images)
-    transformed = made * channels / lanes + images * shape.blocks
+    transformed = made * shape.channels / lanes + images * shape.blocks
     total += tiles * shape.positions * TRANSFORM * transformed
     weights = shape.positions * shape.depth * columns * 4
-    of_pixel = shape.positions * channels * 4
-    strip = needed * plan.strip * wide * of_pixel
+    strip = _operand_bytes(shape, plan)
     sums = rows * shape.positions * plan.group * lanes * 4
     near = NEAR_SHARE * target.l2_bytes
     groups = shape.blocks // plan.group
     if plan.columns_outside:
-        tasks, whole = groups, made * tiles * of_pixel
+        tasks, whole = groups, made * tiles * shape.positions * shape.channels * 4
         far = weights + (strip * strips * groups + whole * WRITTEN if whole + sums > near else 0)
     else:
         tasks = strips
