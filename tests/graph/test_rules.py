@@ -420,6 +420,9 @@ REFUSES = [
         "b: f32[20, 1, 1]", "b: f32[4, 1]")),
     ("pool_before_conv", "within a channel", body(*POOLED_BIASED).replace(
         "b: f32[20, 1, 1]", "b: f32[6]")),
+    *(("pool_before_conv", "within a channel", body(*POOLED_BIASED).replace(
+        "b: f32[20, 1, 1]", f"b: f32[{of_images}, 1, 1]"))
+      for of_images in ("2, 1", "2, 20")),
     ("pool_before_conv", "within a channel", body(
         *POOLED_BIASED[:3], "b: f32[1, 1, 20, 1, 1] = const()",
         "c: f32[1, 2, 20, 4, 6] = add(b, a)",

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from math import prod
 
+from dlc.graph.broadcast import along_axis
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.pool import AveragePool
 from dlc.graph.pointwise import MARGIN, is_pointwise, product_rate
 from dlc.graph.rewrite import Match, Pattern, Refusal, Rule, Weight
-from dlc.te.types import const_size, is_const
+from dlc.te.types import const_size
 
 POOL = 2.0  # cycles to load a vector of a window, and to add it; see ADR 51
 
@@ -31,8 +32,9 @@ def _build(match: Match) -> Value | Refusal:
         return Refusal("what it gains on a GPU has not been measured")
     if not is_pointwise(conv, match["w"]):
         return Refusal("the kernel has more than a pixel, or moves by more")
-    bias = match.values.get("b")
-    if bias is not None and not _is_of_channels(bias, match["product"]):
+    bias, rank = match.values.get("b"), match["product"].type.rank
+    results = match.stored("w").shape[0]
+    if bias is not None and along_axis(match.stored("b"), rank, 1, results) is None:
         return Refusal("what is added differs within a channel")
     if bias is not None and pool.count_include_pad and any(pool.pads):
         return Refusal("nothing is added to pads, which the average counts")
@@ -40,14 +42,6 @@ def _build(match: Match) -> Value | Refusal:
         return Refusal("pooling other channels takes longer than multiplying all pixels")
     result = match.call(conv, match.call(pool, match["x"]), match["w"])
     return result if bias is None else match.call(Add(), result, bias)
-
-
-def _is_of_channels(bias: Value, product: Value) -> bool:
-    """Whether all pixels of a channel get the same."""
-    shape = bias.type.shape
-    return len(shape) <= product.type.rank and all(
-        is_const(n, 1) for n in shape[-(product.type.rank - 2) :]
-    )
 
 
 def _pays(match: Match, pool: AveragePool) -> bool:
