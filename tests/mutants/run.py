@@ -28,7 +28,7 @@ TESTS = {
     "te": ("te",),
     "schedule/primitives": ("schedule/test_docstrings.py", "schedule/test_corners.py"),
     "schedule": ("schedule/test_rules.py",),
-    "graph/rules": ("graph/test_rules.py",),
+    "graph/rules": ("graph/test_rules.py", "graph/test_last_rules.py"),
     "graph/passes": ("graph/test_passes.py", "graph/test_pipeline.py"),
     "graph/ops": ("graph/test_ops.py",),
     "graph/lower.py": ("graph/test_lower.py", "end_to_end/test_control_flow.py"),

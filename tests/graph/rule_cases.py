@@ -1,0 +1,49 @@
+"""What the tests of rules share: graphs before and after a rule, and what is claimed of them."""
+
+from __future__ import annotations
+
+from dlc.core.target import Gpu, Target
+from dlc.graph.pass_ import PassContext
+from dlc.graph.rewrite import rewrite_graph
+from dlc.graph.rules import LAST_RULES, PATTERN_RULES, SHAPE_RULES, STEP_RULES
+from tests.graph.pass_cases import CONTEXT, read, same
+
+ON_GPU = PassContext(Target(backend="cuda", gpu=Gpu()))
+FOR_GPUS = ("integers_into_bytes", "convolved_integers_into_bytes")
+RULES = (*PATTERN_RULES, *SHAPE_RULES, *STEP_RULES, *LAST_RULES)
+
+
+def rewrite(text, rule):
+    """The graph before and after, and the refusals of this rule."""
+    graph = read(text.replace("f32[", "f64[").replace("F32", "f32"))
+    refusals = []
+    chosen = [r for r in RULES if r.name == rule]
+    assert chosen, f"there is no rule '{rule}'"
+    context = ON_GPU if rule in FOR_GPUS else CONTEXT
+    after = rewrite_graph(graph, chosen, context, lambda name, _, why: refusals.append((name, why)))
+    sizes = {name: 2 + i for i, name in enumerate(graph.sizes)}
+    same(graph, after, sizes)
+    return graph, after, refusals
+
+
+def assert_rewrites(rule, text, left):
+    """Assert that a rule changes a graph, keeps its results, and which operators it leaves."""
+    before, after, _ = rewrite(text, rule)
+    assert ops(after) == left, ops(after)
+    assert after != before
+
+
+def assert_refuses(rule, reason, text):
+    """Assert that a rule leaves a graph as it is, and says why."""
+    before, after, refusals = rewrite(text, rule)
+    assert any(name == rule and reason in why for name, why in refusals), refusals
+    assert len(after.nodes) == len(before.nodes)
+
+
+def ops(graph):
+    return [n.op.name for n in graph.nodes]
+
+
+def body(inputs, *lines, outputs="y"):
+    text = "\n    ".join((*lines, f"return {outputs}"))
+    return f"def main({inputs}):\n    {text}\n"
