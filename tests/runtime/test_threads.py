@@ -156,7 +156,7 @@ def worker_statuses() -> list[str]:
     return [(task / "status").read_text() for task in named]
 
 
-def test_worker_threads_block_signals_and_have_a_name(model: Module) -> None:
+def test_worker_threads_block_signals_but_faults_and_have_a_name(model: Module) -> None:
     right(model, 11)
     for _ in range(500):  # a new thread names itself once it runs
         if len(statuses := worker_statuses()) == 2:
@@ -168,3 +168,5 @@ def test_worker_threads_block_signals_and_have_a_name(model: Module) -> None:
         blocked = int(line.split()[1], 16)
         assert blocked >> (signal.SIGINT - 1) & 1
         assert blocked >> (signal.SIGTERM - 1) & 1
+        assert not blocked >> (signal.SIGSEGV - 1) & 1
+        assert not blocked >> (signal.SIGILL - 1) & 1

@@ -82,10 +82,12 @@ void ThreadPool::resize(unsigned threads) {
 // threads, is done without.
 void ThreadPool::start_workers() noexcept {
   const unsigned wanted = size_.load(std::memory_order_relaxed);
-  // Signals belong to the host's threads: workers inherit a mask that blocks them all.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  // Signals belong to the host's threads: workers inherit a mask that blocks them. Faults are
+  // the thread's own, and end the process past its handlers where they are blocked.
+  sigset_t blocked, before;
+  sigfillset(&blocked);
+  for (const int fault : {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP}) sigdelset(&blocked, fault);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
   try {
     parts_.reset(new Part[wanted]);
     threads_.reserve(wanted - 1);
