@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.codegen.jit import NATIVE
+from tests.codegen.tiles import why_no_tiles
+
 # The same examples on every run, and no time limit for each: machines may be slow or busy.
 settings.register_profile("dlc", deadline=None, derandomize=True)
 settings.load_profile("dlc")
@@ -43,3 +46,10 @@ def pytest_sessionfinish():
 @pytest.fixture
 def bless(request):
     return request.config.getoption("--bless")
+
+
+@pytest.fixture(scope="session")
+def matrix_engine(tmp_path_factory):
+    """This process may execute the instructions of AMX, which are emulated where need be."""
+    if why := why_no_tiles(NATIVE, tmp_path_factory.mktemp("tiles")):
+        pytest.skip(why)

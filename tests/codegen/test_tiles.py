@@ -31,12 +31,11 @@ from dlc.te.expr import Var, index
 from dlc.te.tensor import elementwise, placeholder
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, NATIVE, Kernel, check
+from tests.codegen.tiles import TILES
 
-ENGINE = replace(NATIVE, features=NATIVE.features | {"amx-tile", "amx-bf16", "avx512bf16"})
+ENGINE = replace(NATIVE, features=NATIVE.features | TILES | {"avx512bf16"})
 
-
-HAS_ENGINE = {"amx-tile", "amx-bf16", "avx512bf16"} <= NATIVE.features
-needs_engine = pytest.mark.skipif(not HAS_ENGINE, reason="this machine has no matrix engine")
+needs_engine = pytest.mark.usefixtures("matrix_engine")
 
 
 def conv(x, w, count, out_blocks, **attributes):
