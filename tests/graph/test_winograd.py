@@ -121,6 +121,12 @@ def test_what_does_not_fit_or_pay_stays(text):
     assert operators(changed(text)) == ["conv_blocked"]
 
 
+def test_sums_of_whole_numbers_stay_exact():
+    text = CONV.replace("x: f32[", "bytes: i8[").replace(
+        "    w:", "    x: f32[1, 4, 16, 18, 16] = cast(bytes, to=f32)\n    w:")  # fmt: skip
+    assert operators(changed(text)) == ["cast", "conv_blocked"]
+
+
 LARGE = CONV.replace("16, 18, 16]", "58, 58, 16]").replace("14, 16, 16]", "56, 56, 16]")
 
 

@@ -13,7 +13,8 @@ After:
         return y
 
 Position: after choose_layouts, pack_matmul_weights and everything that looks for their operators;
-the decision is about single operators and changes no layout.
+the decision is about single operators and changes no layout. What multiply-adds between transforms
+are faster at is left to use_winograd.
 
 An only row is worth it in a loop that reads the columns again and again from the second cache.
 
@@ -46,6 +47,7 @@ from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.transformed import transformed_cycles
 from dlc.schedule.rules.strip import (
     MAX_LINES,
     OPEN_ROWS,
@@ -110,7 +112,7 @@ def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
     packed: dict[tuple[str, int, int], Value] = {}
     for node in graph.nodes:
         found = _product(node, editor, context)
-        parts = None if found is None else _parts(graph, node, found, context)
+        parts = None if found is None else _parts(editor, node, found, context)
         if found is None or parts is None:
             continue
         depth = -(-found.shape.steps // parts) * DEPTH
@@ -324,17 +326,19 @@ def _assumed(size: Expr, otherwise: int) -> int:
     return int(size.value) if isinstance(size, Const) else otherwise
 
 
-def _parts(graph: Graph, node: Node, found: _Product, context: PassContext) -> int | None:
+def _parts(editor: GraphEditor, node: Node, found: _Product, context: PassContext) -> int | None:
     """Into how many products of less depth to cut; None where multiply-adds are as fast."""
     shape = found.shape
     if not shape.lead or not shape.lines:
         return None
-    engine, vectors = _engine_cycles(found, context), _vector_cycles(found, context)
+    engine = _engine_cycles(found, context)
+    transformed = transformed_cycles(editor, node, context).values()
+    vectors = min((_vector_cycles(found, context), *transformed))
     if engine is None:
         return None
     parts, cost = engine
     way = decide(
-        context, graph, [node], kind="engine", version=1, options=(VECTORS, MATRIX),
+        context, editor.graph, [node], kind="engine", version=2, options=(VECTORS, MATRIX),
         default=MATRIX if cost < vectors * MARGIN else VECTORS,
         cycles=lambda: (vectors, cost), facts=f"{shape.products} products of {shape.planes} planes",
     )  # fmt: skip
