@@ -146,6 +146,19 @@ def test_any_tiles_and_groups_of_columns_give_the_same(knobs):
     np.testing.assert_array_equal(found, op.reference(*arrays))
 
 
+def test_sums_without_blocks_of_columns_have_no_tiles():
+    text = """
+def main(a: f32[2, 24], b: f32[24, 16]):
+    y: f32[2, 16] = matmul_pairs_computed(a, b)
+    return y
+"""
+    func = lower_group(parse_graph(text), "product")
+    assert matrix.match(func, ENGINE) is None
+    a, b = small(0, 2, 24), small(1, 24, 16)
+    found = Kernel(optimize(func, ENGINE), NATIVE)({}, {"in0": a, "in1": b})["out"]
+    np.testing.assert_array_equal(found, a @ b)
+
+
 def test_columns_in_groups_pass_a_strip_before_the_next_strip():
     op, arrays = GROUPED
     func = lowered(op, arrays)

@@ -74,6 +74,7 @@ from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import const_size, is_const
 
+MIN_RANK = 3  # of the sums: blocks of columns, rows, and columns
 MAX_LINE = 12 * ROWS  # pixels of a line of constant length that are computed at a time
 
 
@@ -122,7 +123,7 @@ def match(func: Func, target: Target) -> Products | None:
     readers = _readers(found, sums[0])
     result = readers[-1]
     at = _index_in(readers, sums[0].buffer)
-    if at is None or not isinstance(sums[0].factors, tuple):
+    if at is None or len(at) < MIN_RANK or not isinstance(sums[0].factors, tuple):
         return None
     position = [simple_index(i, result.loops) for i in at]
     used = [[v for v in result.names if v in free_vars(i)] for i in position]
