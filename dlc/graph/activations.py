@@ -33,6 +33,7 @@ from dlc.graph.ops.layout import (
 )
 from dlc.graph.ops.pairs import ConvPairs, MatMulPairs
 from dlc.graph.ops.pairs_planar import PlanarPairs
+from dlc.graph.ops.phases import JoinPhases, SplitPhases
 from dlc.graph.ops.planes import DEPTH, ROWS
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
@@ -70,6 +71,8 @@ _MOVES = (
     Interleave,
     DepthToSpace,
     SpaceToDepth,
+    SplitPhases,
+    JoinPhases,
 )
 _JUMPS = (Ceil, Floor, Mod, Round, Sign)
 _PAIRS = (ConvPairs, MatMulPairs, PlanarPairs)

@@ -24,6 +24,7 @@ from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.narrow import Widen
 from dlc.graph.ops.pairs import ConvPairs, MatMulPairs
 from dlc.graph.ops.pairs_planar import PlanarPairs
+from dlc.graph.ops.phases import JoinPhases
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes
@@ -101,7 +102,7 @@ class _Grouping:
 
     def _is_copied(self, node: Node) -> bool:
         """Whether a node only moves elements, and all that read it can do so by themselves."""
-        if repeats_rows(node):
+        if repeats_rows(node) or isinstance(node.op, JoinPhases):
             return self._is_sampled(node)
         if not isinstance(node.op, Slice | Transpose | Expand) or node.output in self.outputs:
             return False
@@ -117,7 +118,7 @@ class _Grouping:
         )
 
     def _is_sampled(self, node: Node) -> bool:
-        """Whether all that read an enlarged image look each element up where it comes from."""
+        """Whether all that read an image made of others look each element up in those."""
         if node.output in self.outputs or self._feeds_own_memory(node):
             return False
         users = self.graph.users.get(node.output, ())

@@ -26,6 +26,7 @@ from dlc.graph.passes.shorten_functions import shorten_functions
 from dlc.graph.passes.simplify_shapes import simplify_shapes
 from dlc.graph.passes.sink_constants import sink_constants
 from dlc.graph.passes.sort_by_digits import sort_by_digits
+from dlc.graph.passes.split_dilation import split_dilation
 from dlc.graph.passes.store_narrow import store_narrow
 from dlc.graph.passes.use_byte_products import use_byte_products
 from dlc.graph.passes.use_matrix_engine import use_matrix_engine
@@ -57,6 +58,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     use_matrix_engine,
     use_byte_products,
     requantize,
+    split_dilation,
     use_winograd,
     use_pair_products,
     narrow_weights,

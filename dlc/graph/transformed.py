@@ -16,11 +16,13 @@ from dlc.graph.integers import integer_range
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.winograd import KERNEL, Out, positions
 from dlc.graph.pass_ import PassContext
+from dlc.graph.pointwise import PAIR_RATE
 from dlc.schedule.rules.transform import is_accurate
-from dlc.schedule.rules.transform_plan import Shape, Volume, choose_plan, cycles
+from dlc.schedule.rules.transform_plan import FAR_BYTES, Shape, Volume, choose_plan, cycles
 from dlc.te.expr import Const, Expr
 from dlc.te.types import const_size
 
+DIRECT_SHARE = 0.85  # of the peak, that kernels without transforms reach
 AXES = (2, 3)  # of images, and of volumes
 OPEN_SIZE = 64  # assumed where a size is known at run time only
 TILES: tuple[Out, ...] = ((2, 2), (2, 4), (4, 4))
@@ -39,7 +41,7 @@ def transformed_cycles(editor: GraphEditor, node: Node, context: PassContext) ->
     target = context.target
     ob, cb, *_, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
     n, _, *sizes, _ = node.output.type.shape
-    volumes, *outer, high, wide = (constant(size) for size in (n, *sizes))
+    volumes, *outer, high, wide = (_constant(size) for size in (n, *sizes))
     volume = _volume(node, outer[0]) if outer else Volume()
     found = {}
     for out in _tiles(node, context):
@@ -49,6 +51,19 @@ def transformed_cycles(editor: GraphEditor, node: Node, context: PassContext) ->
         known = replace(shape, high=high and count[0], wide=wide and count[1])
         found[out] = cycles(shape, choose_plan(known, target, {}), target)
     return found
+
+
+def direct_cycles(node: Node, context: PassContext) -> float:
+    """An estimate of the time of a convolution as it is."""
+    w, target = node.inputs[1], context.target
+    ob, cb, *kernel, c, _ = (const_size(n) for n in w.type.shape)
+    n, _, *sizes, _ = node.output.type.shape
+    volumes, *outer, high, wide = (_constant(size) for size in (n, *sizes))
+    results = (volumes or 1) * prod(size or OPEN_SIZE for size in (*outer, high, wide))
+    rate = PAIR_RATE if context.multiplies_pairs else 1.0
+    direct = results * prod(kernel) * cb * c * ob / (target.multiply_adds * DIRECT_SHARE)
+    direct += prod(const_size(size) for size in w.type.shape) * 4 / FAR_BYTES
+    return direct / rate
 
 
 def _fits(op: ConvBlocked, node: Node, context: PassContext) -> bool:
@@ -64,7 +79,7 @@ def _fits(op: ConvBlocked, node: Node, context: PassContext) -> bool:
     if (op.stride[-2:], op.dilation[-2:]) != ((1, 1), (1, 1)):
         return False
     n, _, *sizes, _ = node.output.type.shape
-    return 0 not in (constant(n), *map(constant, sizes), ob, cb)
+    return 0 not in (_constant(n), *map(_constant, sizes), ob, cb)
 
 
 def _volume(node: Node, images: int | None) -> Volume:
@@ -77,7 +92,7 @@ def _volume(node: Node, images: int | None) -> Volume:
 def _tiles(node: Node, context: PassContext) -> list[Out]:
     """The tiles that are accurate enough, and smaller than the image."""
     _, cb, *outer, _, _, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
-    sizes = [constant(size) for size in node.output.type.shape[-3:-1]]
+    sizes = [_constant(size) for size in node.output.type.shape[-3:-1]]
     return [
         out
         for out in TILES
@@ -86,6 +101,6 @@ def _tiles(node: Node, context: PassContext) -> list[Out]:
     ]
 
 
-def constant(size: Expr) -> int | None:
+def _constant(size: Expr) -> int | None:
     """A size, or None where a run tells it."""
     return int(size.value) if isinstance(size, Const) else None

@@ -27,6 +27,7 @@ from dlc.graph.ops import (
     pairs,
     pairs_computed,
     pairs_planar,
+    phases,
     planes,
     planes_conv,
     planes_matmul,

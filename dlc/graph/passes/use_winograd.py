@@ -20,7 +20,6 @@ takes what is left. The decision is about single operators and changes no layout
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
@@ -29,12 +28,8 @@ from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.winograd import ConvWinograd, Out, transform_weights
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.graph.pointwise import PAIR_RATE
-from dlc.graph.transformed import OPEN_SIZE, constant, transformed_cycles
-from dlc.schedule.rules.transform_plan import FAR_BYTES
-from dlc.te.types import const_size
+from dlc.graph.transformed import direct_cycles, transformed_cycles
 
-FMA_SHARE = 0.85  # of the peak, that kernels without transforms reach
 MARGIN = 0.9  # of their time, that the transformed ones may take
 DIRECT = "direct"  # the way of the fork that transforms nothing
 
@@ -69,7 +64,7 @@ def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> Out | None
     transformed = transformed_cycles(editor, node, context)
     if not transformed:
         return None
-    direct = _direct_cycles(node, context)
+    direct = direct_cycles(node, context)
     ways: dict[str, Out | None] = {DIRECT: None}
     ways |= {f"tiles of {high} by {wide}": (high, wide) for high, wide in transformed}
     cycles = dict(zip(ways, (direct * MARGIN, *transformed.values()), strict=True))
@@ -79,16 +74,3 @@ def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> Out | None
         cycles=lambda: (direct, *transformed.values()),
     )  # fmt: skip
     return ways[way]
-
-
-def _direct_cycles(node: Node, context: PassContext) -> float:
-    """An estimate of the time of a convolution as it is."""
-    w, target = node.inputs[1], context.target
-    ob, cb, *kernel, c, _ = (const_size(n) for n in w.type.shape)
-    n, _, *sizes, _ = node.output.type.shape
-    volumes, *outer, high, wide = (constant(size) for size in (n, *sizes))
-    results = (volumes or 1) * prod(size or OPEN_SIZE for size in (*outer, high, wide))
-    rate = PAIR_RATE if context.multiplies_pairs else 1.0
-    direct = results * prod(kernel) * cb * c * ob / (target.multiply_adds * FMA_SHARE)
-    direct += prod(const_size(size) for size in w.type.shape) * 4 / FAR_BYTES
-    return direct / rate

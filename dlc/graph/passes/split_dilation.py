@@ -1,0 +1,113 @@
+"""Convolve each phase of a dilation on its own, where the images are then transformed.
+
+Before:
+    def main(x: f32[1, 8, 36, 36, 8]):
+        w: f32[8, 8, 3, 3, 8, 8] = const()
+        y: f32[1, 8, 32, 32, 8] = conv_blocked(x, w, dilation=(2, 2))
+        return y
+
+After:
+    def main(x: f32[1, 8, 36, 36, 8]):
+        w_apart: f32[8, 8, 1, 3, 3, 8, 8] = const()
+        x_apart: f32[1, 8, 4, 18, 18, 8] = split_phases(x, steps=(2, 2))
+        y_apart: f32[1, 8, 4, 16, 16, 8] = conv_blocked(x_apart, w_apart, stride=(1, 1, 1),
+            dilation=(1, 1, 1))
+        y: f32[1, 8, 32, 32, 8] = join_phases(y_apart, steps=(2, 2), sizes=(32, 32))
+        return y
+
+Position: before use_winograd, which transforms what is not dilated; the images of all phases are a
+volume there, whose strips share weights. After use_matrix_engine, which dilates as it pleases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from dlc.core.types import DType
+from dlc.graph.edit import GraphEditor
+from dlc.graph.forks import decide
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.integers import integer_range
+from dlc.graph.ops.conv_blocked import ConvBlocked
+from dlc.graph.ops.phases import JoinPhases, SplitPhases
+from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.transformed import direct_cycles, transformed_cycles
+from dlc.schedule.rules.transform_plan import FAR_BYTES
+from dlc.te.types import TensorType, const_size
+
+MARGIN = 0.8  # of the time as it is, that the other way may take
+MOVES = 3  # times that bytes are moved which are written, and read again
+WHOLE, SPLIT = "whole", "phases"  # the ways of the fork
+AREA = 2  # axes of an image
+
+
+@graph_pass(after=("choose_layouts", "use_matrix_engine"), bodies=True)
+def split_dilation(graph: Graph, context: PassContext) -> Graph:
+    """Replace dilated convolutions by those of the phases of their dilation."""
+    if context.target.gpu is not None:
+        return graph
+    editor = GraphEditor(graph)
+    made: dict[str, Value] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, ConvBlocked) or not _fits(node.op, node):
+            continue
+        x, w = node.inputs
+        array = editor.array(w)
+        if array is None or not _pays(editor, node, context):
+            continue
+        if w.name not in made:
+            shape = _apart(w.type.static_shape)
+            made[w.name] = editor.constant(array.reshape(shape), w.type.dtype, f"{w.name}_apart")
+        split, undilated = SplitPhases(steps=node.op.dilation), _undilated(node.op)
+        parts = editor.call(split, x, at=node, hint=f"{x.name}_apart")
+        hint = f"{node.output.name}_apart"
+        sums = editor.call(undilated, parts, made[w.name], at=node, hint=hint)
+        high, wide = (const_size(size) for size in node.output.type.shape[2:-1])
+        join = JoinPhases(steps=node.op.dilation, sizes=(high, wide))
+        editor.update(replace(node, op=join, inputs=(sums,)))
+    return editor.finish()
+
+
+def _fits(op: ConvBlocked, node: Node) -> bool:
+    """Whether phases are images that are not dilated, of sizes that are known."""
+    x, w = node.inputs
+    plain = set(op.stride) == {1} and op.groups == 1 and not op.sparse and not op.turned
+    is_static = x.type.is_static and w.type.is_static
+    f32 = x.type.dtype is w.type.dtype is DType.F32
+    return plain and is_static and f32 and len(op.dilation) == AREA and max(op.dilation) > 1
+
+
+def _undilated(op: ConvBlocked) -> ConvBlocked:
+    return replace(op, stride=(1, 1, 1), dilation=(1, 1, 1))
+
+
+def _apart(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of weights [ob, cb, *kernel, c, oc] of one image of a volume."""
+    return (*shape[:2], 1, *shape[2:])
+
+
+def _pays(editor: GraphEditor, node: Node, context: PassContext) -> bool:
+    """Whether the images of all phases are convolved in less time, with their copies."""
+    op = node.op
+    assert isinstance(op, ConvBlocked)
+    x, w = node.inputs
+    if integer_range(editor, x) is not None:
+        return False  # transforms would round what is exact
+    parts = SplitPhases(steps=op.dilation).infer(x.type)
+    weights = TensorType(_apart(w.type.static_shape), DType.F32)
+    sums = _undilated(op).infer(parts, weights)
+    values = (Value("parts", parts), Value("weights", weights), Value("sums", sums))
+    apart = Node(_undilated(op), values[:2], values[2:])
+    transformed = transformed_cycles(editor, apart, context)
+    if not transformed:
+        return False
+    direct = direct_cycles(node, context)
+    moved = prod(parts.static_shape) + prod(sums.static_shape)
+    cost = min(transformed.values()) + moved * DType.F32.size_bytes * MOVES / FAR_BYTES
+    way = decide(
+        context, editor.graph, [node], kind="phases", version=1, options=(WHOLE, SPLIT),
+        default=SPLIT if cost < direct * MARGIN else WHOLE,
+        cycles=lambda: (direct, cost),
+    )  # fmt: skip
+    return way == SPLIT
