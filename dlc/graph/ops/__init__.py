@@ -86,6 +86,7 @@ __all__ = [
     "pairs",
     "pairs_computed",
     "pairs_planar",
+    "phases",
     "planes",
     "planes_conv",
     "planes_matmul",
