@@ -128,6 +128,15 @@ FIRES = [
         X4, "p: f32[2, 3, 8, 8] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 2, 1))",
         "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 8, 8] = conv(p, w, pads=(1, 1, 1, 1))"),
      ["conv"]),
+    ("crop_kernel", body(
+        X4, "w: f32[4, 3, 3, 3] = const()",
+        "y: f32[2, 4, 5, 7] = conv(x, w, pads=(6, 2, 6, 2), dilation=(6, 2))"), ["conv"]),
+    ("crop_kernel", body(
+        "N: size, x: f64[2, 3, N, 2]", "w: f64[4, 3, 3, 5] = const()",
+        "y: f64[2, 4, N, 3] = conv(x, w, pads=(1, 3, 1, 2))"), ["conv"]),
+    ("crop_kernel", body(
+        "x: i8[2, 3, 3]", "w: i8[4, 3, 4] = const()",
+        "y: i32[2, 4, 2] = conv(x, w, stride=(4,), pads=(4, 1), dilation=(1,))"), ["conv"]),
     ("pad_into_pool", body(
         X4, "p: f32[2, 3, 7, 8] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 1), value=-inf)",
         "y: f32[2, 3, 6, 6] = max_pool(p, kernel=(2, 3))"),
@@ -420,6 +429,21 @@ REFUSES = [
     ("pad_into_conv", "negative or not known", body(
         X4, "p: f32[2, 3, 4, 7] = pad(x, before=(0, 0, -1, 0), after=(0, 0, 0, 0))",
         "w: f32[4, 3, 3, 3] = const()", "y: f32[2, 4, 2, 5] = conv(p, w)")),
+    ("crop_kernel", "every weight meets", body(
+        X4, "w: f32[4, 3, 3, 3] = const()",
+        "y: f32[2, 4, 5, 7] = conv(x, w, pads=(4, 2, 4, 2), dilation=(4, 2))")),
+    ("crop_kernel", "every weight meets", body(
+        "N: size, x: f32[2, 3, N]", "w: f32[4, 3, 3] = const()",
+        "y: f32[2, 4, N] = conv(x, w, stride=(1,), pads=(9, 9), dilation=(9,))")),
+    ("crop_kernel", "every weight meets", body(
+        "x: f32[2, 3, 0]", "w: f32[4, 3, 3] = const()",
+        "y: f32[2, 4, 4] = conv(x, w, stride=(1,), pads=(3, 3), dilation=(1,))")),
+    ("crop_kernel", "first pixels are left out", body(
+        "x: f32[2, 3, 3]", "w: f32[4, 3, 2] = const()",
+        "y: f32[2, 4, 1] = conv(x, w, stride=(1,), pads=(1, 0), dilation=(3,))")),
+    ("crop_kernel", "not finite", body(
+        "x: f32[2, 1, 1]", "w: f32[1, 1, 3] = const(inf, 1, 2)",
+        "y: f32[2, 1, 1] = conv(x, w, stride=(1,), pads=(1, 1), dilation=(1,))")),
     ("pad_into_pool", "pads with -inf", body(
         X4, "p: f32[2, 3, 7, 7] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 1, 0))",
         "y: f32[2, 3, 6, 5] = max_pool(p, kernel=(2, 3))")),

@@ -9,6 +9,7 @@ from dlc.graph.rules.cast_there_and_back import cast_there_and_back
 from dlc.graph.rules.conv_before_resize import conv_before_resize
 from dlc.graph.rules.conv_transpose_of_a_pixel import conv_transpose_of_a_pixel
 from dlc.graph.rules.convolved_integers_into_bytes import convolved_integers_into_bytes
+from dlc.graph.rules.crop_kernel import crop_kernel
 from dlc.graph.rules.div_into_mul import div_into_mul
 from dlc.graph.rules.div_into_quotient import div_into_quotient
 from dlc.graph.rules.drop_no_ops import drop_mul_by_one, drop_no_op
@@ -104,6 +105,7 @@ STEP_RULES: tuple[Rule, ...] = (
     add_into_add,
     mul_into_mul,
     pad_into_conv,
+    crop_kernel,
     pad_into_pool,
     pool_into_reduce,
     conv_transpose_of_a_pixel,
