@@ -37,7 +37,7 @@ def test_ten_different_tasks_all_offer_a_choice():
     "model",
     [
         common._product("dense", (160, 256), (256, 256)),
-        common._convolution((1, 64, 14, 14), 64, 3, 1, 1, 1),
+        common._convolution((1, 64, 14, 14), 64, 5, 1, 2, 1),
     ],
 )
 def test_nearly_each_point_of_a_matrix_engine_is_a_nest_of_its_own(model):
