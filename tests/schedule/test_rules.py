@@ -12,7 +12,7 @@ import pytest
 
 from dlc.core.target import Target
 from dlc.core.types import INDEX, DType
-from dlc.graph.ops.activation import HardSwish, Relu
+from dlc.graph.ops.activation import HardSwish, LeakyRelu, Relu
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add, Mul, Where
 from dlc.graph.ops.channels import UnpackChannels
@@ -23,6 +23,7 @@ from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm
 from dlc.graph.ops.norm_blocked import InstanceNormBlocked
 from dlc.graph.ops.pairs import MatMulPairs
+from dlc.graph.ops.phases import JoinPhases
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import ArgMax, Reduce
 from dlc.graph.ops.resize import Resize
@@ -480,6 +481,15 @@ def placed_with_halo() -> Func:
     return func((x, base), insert("i", base, framed, (0, 2, 0, 0, 0)))
 
 
+def joined_and_read_often() -> Func:
+    """What is no move and read more than once is made between loops that moves have split."""
+    x = tensor("a", 1, 2, 6, 3, 3, 16)
+    made = JoinPhases(steps=(2, 3), sizes=(5, 8)).compute(x)
+    for _ in range(3):
+        made = LeakyRelu(alpha=0.5).compute(made)
+    return func((x,), made)
+
+
 CASES: dict[str, Callable[[], Func]] = {
     "unpacked": unpacked(37),
     "unpacked_open": unpacked(N),
@@ -577,6 +587,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "placed": placed,
     "placed_with_halo": placed_with_halo,
     "conv_onto_enlarged": conv_onto_enlarged,
+    "joined_and_read_often": joined_and_read_often,
 }
 
 

@@ -53,6 +53,8 @@ def _is_inlined(func: Func, name: str, keep_operands: bool) -> bool:
     made = [s for s in stages(func) if s.buffer == name]
     if len(made) != 1 or made[0].is_reduction:
         return False
+    if not all(isinstance(i, Var | Const) for i in made[0].store.index):
+        return False  # its loops have been split: it is written elsewhere than they count
     if keep_operands and _is_operand(func, made[0]):
         return False
     one_place = readers(func, name) <= 1 or _is_read_once(func, made[0])
