@@ -28,15 +28,17 @@ OPEN_SIZE = 64  # assumed where a size is known at run time only
 TILES: tuple[Out, ...] = ((2, 2), (2, 4), (4, 4))
 
 
-def transformed_cycles(editor: GraphEditor, node: Node, context: PassContext) -> dict[Out, float]:
+def is_exact(editor: GraphEditor, node: Node) -> bool:
+    """Whether products are of whole numbers, whose sums transforms would round."""
+    return all(integer_range(editor, value) is not None for value in node.inputs)
+
+
+def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     """Estimates of the time of a convolution by each tile it may have, of all threads together.
 
-    Empty for other operators, and for what has no transformed form. Sums of whole numbers are
-    exact as they are, and not between transforms.
+    Empty for other operators, and for what has no transformed form.
     """
     if not isinstance(node.op, ConvBlocked) or not _fits(node.op, node, context):
-        return {}
-    if integer_range(editor, node.inputs[0]) is not None:
         return {}
     target = context.target
     ob, cb, *_, c, _ = (const_size(n) for n in node.inputs[1].type.shape)

@@ -51,6 +51,11 @@ def _data(array, rng):
     return (np.abs(values) if array.dtype.kind == "u" else values).astype(array.dtype)
 
 
+def rounded(graph: Graph) -> Graph:
+    """The graph with whole numbers as constants."""
+    return replace(graph, constants={v: np.rint(a) for v, a in graph.constants.items()})
+
+
 def arguments(graph: Graph, sizes: dict[str, int], seed: int = 1) -> dict[str, np.ndarray]:
     """Random inputs; sizes that are not constants come from `sizes`."""
     from dlc.graph.arrays import NUMPY_DTYPES

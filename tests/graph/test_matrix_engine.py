@@ -13,7 +13,7 @@ from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.planes import pack_tiles, split_planes, unpack_tiles
 from dlc.graph.ops.scan import Scan
 from dlc.graph.pass_ import PassContext
-from tests.graph.pass_cases import ENGINE, read, run
+from tests.graph.pass_cases import ENGINE, read, rounded, run
 
 TARGET = Target(features=ENGINE, l2_bytes=8 << 20)
 CONV = """
@@ -35,14 +35,9 @@ def operators(graph):
     return [node.op.name for node in graph.nodes]
 
 
-def rounded(graph):
-    """The graph with whole numbers as constants, which are exact in one plane."""
-    return replace(graph, constants={v: np.rint(a) for v, a in graph.constants.items()})
-
-
 def check(text, context, *, whole=True):
     graph = read(text)
-    graph = rounded(graph) if whole else graph
+    graph = rounded(graph) if whole else graph  # which are exact in one plane
     (x,) = graph.inputs
     given = np.random.default_rng(0).integers(-4, 5, x.type.static_shape).astype(np.float32)
     found = run("use_matrix_engine", graph, context)

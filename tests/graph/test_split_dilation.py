@@ -12,7 +12,7 @@ from dlc.core.target import Gpu, Target
 from dlc.graph.evaluate import evaluate
 from dlc.graph.fusion import groups
 from dlc.graph.pass_ import PassContext
-from tests.graph.pass_cases import read, run
+from tests.graph.pass_cases import read, rounded, run
 
 CONTEXT = PassContext(target=Target(features=frozenset({"avx512f"})))
 CONV = """
@@ -75,7 +75,9 @@ def test_what_does_not_fit_or_pay_stays(text):
 def test_whole_numbers_stay_whole():
     text = CONV.replace("x: f32[", "bytes: i8[").replace(
         "    w:", "    x: f32[1, 8, 37, 42, 16] = cast(bytes, to=f32)\n    w:")  # fmt: skip
-    assert operators(changed(text)) == ["cast", "conv_blocked"]
+    whole = run("split_dilation", rounded(read(text)), CONTEXT)
+    assert operators(whole) == ["cast", "conv_blocked"]
+    assert operators(changed(text)) == ["cast", *APART], "weights are no whole numbers"
 
 
 def test_gpus_dilate_as_they_please():

@@ -12,7 +12,7 @@ from dlc.graph.evaluate import evaluate
 from dlc.graph.fusion import groups
 from dlc.graph.ops.winograd import FILTERS, positions, transform_weights
 from dlc.graph.pass_ import PassContext
-from tests.graph.pass_cases import read, run
+from tests.graph.pass_cases import read, rounded, run
 
 TARGET = Target(features=frozenset({"avx512f"}))
 CONV = """
@@ -124,7 +124,9 @@ def test_what_does_not_fit_or_pay_stays(text):
 def test_sums_of_whole_numbers_stay_exact():
     text = CONV.replace("x: f32[", "bytes: i8[").replace(
         "    w:", "    x: f32[1, 4, 16, 18, 16] = cast(bytes, to=f32)\n    w:")  # fmt: skip
-    assert operators(changed(text)) == ["cast", "conv_blocked"]
+    context = PassContext(target=TARGET)
+    assert operators(run("use_winograd", rounded(read(text)), context)) == ["cast", "conv_blocked"]
+    assert operators(changed(text)) == ["cast", "conv_winograd"], "weights are no whole numbers"
 
 
 LARGE = CONV.replace("16, 18, 16]", "58, 58, 16]").replace("14, 16, 16]", "56, 56, 16]")

@@ -28,11 +28,10 @@ from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
-from dlc.graph.integers import integer_range
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.phases import JoinPhases, SplitPhases
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.graph.transformed import direct_cycles, transformed_cycles
+from dlc.graph.transformed import direct_cycles, is_exact, transformed_cycles
 from dlc.schedule.rules.transform_plan import FAR_BYTES
 from dlc.te.types import TensorType, const_size
 
@@ -91,15 +90,15 @@ def _pays(editor: GraphEditor, node: Node, context: PassContext) -> bool:
     """Whether the images of all phases are convolved in less time, with their copies."""
     op = node.op
     assert isinstance(op, ConvBlocked)
+    if is_exact(editor, node):
+        return False
     x, w = node.inputs
-    if integer_range(editor, x) is not None:
-        return False  # transforms would round what is exact
     parts = SplitPhases(steps=op.dilation).infer(x.type)
-    weights = TensorType(_apart(w.type.static_shape), DType.F32)
+    weights = TensorType(_apart(w.type.static_shape), w.type.dtype)
     sums = _undilated(op).infer(parts, weights)
     values = (Value("parts", parts), Value("weights", weights), Value("sums", sums))
     apart = Node(_undilated(op), values[:2], values[2:])
-    transformed = transformed_cycles(editor, apart, context)
+    transformed = transformed_cycles(apart, context)
     if not transformed:
         return False
     direct = direct_cycles(node, context)

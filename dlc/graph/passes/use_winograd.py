@@ -28,7 +28,7 @@ from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.winograd import ConvWinograd, Out, transform_weights
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.graph.transformed import direct_cycles, transformed_cycles
+from dlc.graph.transformed import direct_cycles, is_exact, transformed_cycles
 
 MARGIN = 0.9  # of their time, that the transformed ones may take
 DIRECT = "direct"  # the way of the fork that transforms nothing
@@ -61,8 +61,8 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
 
 def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> Out | None:
     """The tile to transform by: where it is estimated to be fastest, or was measured to be."""
-    transformed = transformed_cycles(editor, node, context)
-    if not transformed:
+    transformed = transformed_cycles(node, context)
+    if not transformed or is_exact(editor, node):
         return None
     direct = direct_cycles(node, context)
     ways: dict[str, Out | None] = {DIRECT: None}
