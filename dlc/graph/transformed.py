@@ -22,6 +22,7 @@ from dlc.schedule.rules.transform_plan import FAR_BYTES, Shape, Volume, choose_p
 from dlc.te.expr import Const, Expr
 from dlc.te.types import const_size
 
+MARGIN = 0.9  # of the time of direct sums, that transformed ones may take
 DIRECT_SHARE = 0.85  # of the peak, that kernels without transforms reach
 AXES = (2, 3)  # of images, and of volumes
 OPEN_SIZE = 64  # assumed where a size is known at run time only
@@ -53,6 +54,14 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
         known = replace(shape, high=high and count[0], wide=wide and count[1])
         found[out] = cycles(shape, choose_plan(known, target, {}), target)
     return found
+
+
+def least_cycles(editor: GraphEditor, node: Node, context: PassContext) -> float | None:
+    """An estimate of the time of what `use_winograd` transforms; None for what it leaves."""
+    cycles = min(transformed_cycles(node, context).values(), default=None)
+    if cycles is None or is_exact(editor, node):
+        return None
+    return cycles if cycles < direct_cycles(node, context) * MARGIN else None
 
 
 def direct_cycles(node: Node, context: PassContext) -> float:

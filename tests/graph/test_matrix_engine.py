@@ -83,6 +83,25 @@ def test_what_is_faster_between_transforms_is_left_to_them(text, precision, chos
     assert transformed == (chosen == "conv_blocked")
 
 
+def test_what_transforms_gain_too_little_at_is_not_left_to_them():
+    """They take less time than the engine, and more than use_winograd allows."""
+    text = TRANSFORMED.replace("16, 30, 30", "2, 16, 16").replace("16, 28, 28", "2, 14, 14")
+    target = replace(TARGET, l2_bytes=2 << 20, cores=8)
+    graph = read(text.replace("16, 16, 3", "2, 2, 3"))
+    assert operators(run("use_matrix_engine", graph, PassContext(target=target))) == ["conv_planes"]
+
+
+def test_transforms_of_whole_numbers_are_no_rivals():
+    text = TRANSFORMED.replace("main(x: f32", "main(words: i16").replace(
+        "    w:", "    x: f32[1, 16, 30, 30, 16] = cast(words, to=f32)\n    w:")  # fmt: skip
+    graph = rounded(read(text))
+    wide = replace(graph, constants={v: a * 4097 for v, a in graph.constants.items()})
+    context = PassContext(target=replace(TARGET, l2_bytes=2 << 20))
+    assert operators(run("use_matrix_engine", wide, context))[1] == "conv_planes"
+    half = replace(graph, constants={v: a * 0.4097 for v, a in graph.constants.items()})
+    assert operators(run("use_matrix_engine", half, context))[1] == "conv_blocked"
+
+
 def test_an_image_of_few_channels_is_packed_along_its_lines():
     planar = """
 def main(x: f32[1, 3, 17, 22]):

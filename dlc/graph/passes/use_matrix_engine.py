@@ -47,7 +47,7 @@ from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.graph.transformed import is_exact, transformed_cycles
+from dlc.graph.transformed import least_cycles
 from dlc.schedule.rules.strip import (
     MAX_LINES,
     OPEN_ROWS,
@@ -332,10 +332,11 @@ def _parts(editor: GraphEditor, node: Node, found: _Product, context: PassContex
     if not shape.lead or not shape.lines:
         return None
     engine = _engine_cycles(found, context)
-    transformed = {} if is_exact(editor, node) else transformed_cycles(node, context)
-    vectors = min((_vector_cycles(found, context), *transformed.values()))
     if engine is None:
         return None
+    vectors = _vector_cycles(found, context)
+    if (transformed := least_cycles(editor, node, context)) is not None:
+        vectors = min(vectors, transformed)  # for an open size that of a larger image: no less
     parts, cost = engine
     way = decide(
         context, editor.graph, [node], kind="engine", version=2, options=(VECTORS, MATRIX),

@@ -28,9 +28,8 @@ from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.winograd import ConvWinograd, Out, transform_weights
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.graph.transformed import direct_cycles, is_exact, transformed_cycles
+from dlc.graph.transformed import MARGIN, direct_cycles, is_exact, transformed_cycles
 
-MARGIN = 0.9  # of their time, that the transformed ones may take
 DIRECT = "direct"  # the way of the fork that transforms nothing
 
 
