@@ -11,6 +11,7 @@ from dlc.core.fork import Choices, Fork, Way
 from dlc.core.target import Gpu, Target
 from dlc.graph.evaluate import evaluate
 from dlc.graph.fusion import groups
+from dlc.graph.ops.scan import Scan
 from dlc.graph.pass_ import PassContext
 from tests.graph.pass_cases import read, rounded, run
 
@@ -32,12 +33,14 @@ def changed(text, context=CONTEXT):
     return run("split_dilation", read(text), context)
 
 
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("batch", ["1", "2", "n"])
 def test_phases_give_the_dilated_convolution(batch):
     text = CONV.replace("f32[1, 8", f"f32[{batch}, 8")
+    text = text.replace("(x:", "(n: size, x:") if batch == "n" else text
     graph, found = read(text), changed(text)
     assert operators(found) == APART
-    given = np.random.default_rng(0).integers(-4, 5, (batch, 8, 37, 42, 16)).astype(np.float32)
+    count = 3 if batch == "n" else int(batch)
+    given = np.random.default_rng(0).integers(-4, 5, (count, 8, 37, 42, 16)).astype(np.float32)
     wanted, got = evaluate(graph, {"x": given}), evaluate(found, {"x": given})
     np.testing.assert_array_equal(got["y"], wanted["y"])
 
@@ -46,12 +49,19 @@ def test_the_images_of_all_phases_are_transformed():
     assert operators(run("use_winograd", changed(CONV), CONTEXT))[1] == "conv_winograd"
 
 
-def test_a_matrix_shared_by_convolutions_is_kept_once():
-    (line,) = (line for line in CONV.splitlines() if "conv_blocked" in line)
-    text = CONV.replace("    return y", line.replace("y:", "z:") + "\n    return y, z")
+def test_an_image_is_taken_apart_once_for_each_dilation():
+    text = CONV.replace(
+        "    return y",
+        """\
+    z: f32[1, 8, 33, 36, 16] = conv_blocked(x, w, dilation=(2, 3))
+    u: f32[1, 8, 33, 38, 16] = conv_blocked(x, w, dilation=(2, 2))
+    return y, z, u""",
+    )
     found = changed(text)
-    assert operators(found) == APART * 2
-    assert found.nodes[1].inputs[1] == found.nodes[4].inputs[1]
+    assert operators(found) == [*APART, *APART[1:], *APART]
+    _, first, _, second, _, _, third, _ = found.nodes
+    assert first.inputs == second.inputs
+    assert first.inputs[1] == third.inputs[1]
 
 
 @pytest.mark.parametrize(
@@ -62,14 +72,54 @@ def test_a_matrix_shared_by_convolutions_is_kept_once():
         CONV.replace("3, 3, 16,", "3, 2, 16,").replace("33, 36", "33, 39"),
         CONV.replace("(2, 3))", "(2, 3), stride=(1, 2))").replace("33, 36", "33, 18"),
         CONV.replace("8, 8, 3", "8, 4, 3").replace("(2, 3))", "(2, 3), groups=2)"),
-        CONV.replace("(x:", "(n: size, x:").replace("f32[1,", "f32[n,"),
-        CONV.replace("37, 42", "11, 13").replace("33, 36", "3, 1").replace("(2, 3)", "(4, 6)"),
-        CONV.replace("8, 8, 3", "1, 1, 3").replace("f32[1, 8", "f32[1, 1"),
+        CONV.replace("[1, 8, 37, 42", "[1, 8, 1, 37, 42").replace("8, 8, 3, 3", "8, 8, 1, 3, 3")
+        .replace("(2, 3)", "(1, 2, 3), stride=(1, 1, 1)").replace("[1, 8, 33", "[1, 8, 1, 33"),
+        CONV.replace("(x:", "(h: size, x:").replace("37, ", "h + 4, ").replace("33, ", "h, "),
     ],
-    ids=["f64", "plain", "kernel", "stride", "groups", "open", "few_pixels", "few_channels"],
-)
-def test_what_does_not_fit_or_pay_stays(text):
-    assert operators(changed(text)) == ["conv_blocked"]
+    ids=["f64", "plain", "kernel", "stride", "groups", "volume", "open"],
+)  # fmt: skip
+def test_what_does_not_fit_is_no_question(text):
+    found: list[Fork] = []
+    graph = changed(text, replace(CONTEXT, on_fork=found.append))
+    assert (operators(graph), found) == (["conv_blocked"], [])
+
+
+SMALL = CONV.replace("8, 8, 3", "4, 4, 3").replace("f32[1, 8", "f32[1, 4")
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        (CONV.replace("37, 42", "20, 30").replace("33, 36", "12, 18").replace("(2, 3)", "(4, 6)"),
+         1.0, 2.0),
+        (SMALL.replace("37, 42", "16, 16").replace("33, 36", "12, 12").replace("(2, 3)", "(2, 2)"),
+         0.8, 0.9),
+        (SMALL.replace("37, 42", "41, 41").replace("33, 36", "33, 33").replace("(2, 3)", "(4, 4)"),
+         0.9, 1.0),
+    ],
+    ids=["few_pixels", "little_gain", "copies"],
+)  # fmt: skip
+def test_what_does_not_pay_stays(text, least, most):
+    found: list[Fork] = []
+    graph = changed(text, replace(CONTEXT, on_fork=found.append))
+    assert operators(graph) == ["conv_blocked"]
+    whole, phases = found[0].cycles
+    assert least < phases / whole < most
+
+
+def test_bodies_of_loops_are_changed():
+    text = """
+def main(x: f32[2, 1, 8, 36, 36, 16]):
+    def step(x: f32[1, 8, 36, 36, 16]):
+        w: f32[8, 8, 3, 3, 16, 16] = const()
+        y: f32[1, 8, 32, 32, 16] = conv_blocked(x, w, dilation=(2, 2))
+        return y
+    all: f32[2, 1, 8, 32, 32, 16] = scan(x, body=step, carries=0)
+    return all
+"""
+    (scan,) = changed(text).nodes
+    assert isinstance(scan.op, Scan)
+    assert operators(scan.op.body) == APART
 
 
 def test_whole_numbers_stay_whole():
@@ -82,7 +132,10 @@ def test_whole_numbers_stay_whole():
 
 def test_gpus_dilate_as_they_please():
     target = replace(CONTEXT.target, gpu=Gpu())
-    assert operators(changed(CONV, replace(CONTEXT, target=target))) == ["conv_blocked"]
+    text = CONV.replace(", 16, 16]", ", 32, 32]").replace(", 16]", ", 32]")  # as their warps have
+    found: list[Fork] = []
+    graph = changed(text, replace(CONTEXT, target=target, on_fork=found.append))
+    assert (operators(graph), found) == (["conv_blocked"], [])
 
 
 def test_what_is_behind_looks_its_pixels_up_in_the_phases():

@@ -129,6 +129,19 @@ def test_pixels_are_repeated_as_bf16():
     assert (types["r"], types["z"]) == (DType.BF16, DType.F32)
 
 
+def test_phases_of_an_image_are_moved_as_bf16():
+    middle = (
+        "s: f32[1, 4, 6, 4, 5, 16] = split_phases(b, steps=(3, 2))",
+        "j: f32[1, 4, 10, 9, 16] = join_phases(s, steps=(3, 2), sizes=(10, 9))",
+        "y: f32[1, 4, 8, 7, 16] = conv_planes(j, w, blocks=4)",
+        "z: f32[1, 4, 8, 7, 16] = relu(y)",
+    )
+    names, found = narrowed(image(*middle))
+    assert names == ["b"]
+    types = {v.name: v.type.dtype for n in found.nodes for v in n.outputs}
+    assert {types[name] for name in "sj"} == {DType.BF16}
+
+
 def test_memory_that_is_handed_out_stays():
     middle = (
         "m: f32[192, 64] = empty(shape=(192, 64))",

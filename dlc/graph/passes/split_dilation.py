@@ -33,6 +33,7 @@ from dlc.graph.ops.phases import JoinPhases, SplitPhases
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.transformed import direct_cycles, is_exact, transformed_cycles
 from dlc.schedule.rules.transform_plan import FAR_BYTES
+from dlc.te.expr import Const
 from dlc.te.types import TensorType, const_size
 
 MARGIN = 0.8  # of the time as it is, that the other way may take
@@ -47,34 +48,34 @@ def split_dilation(graph: Graph, context: PassContext) -> Graph:
     if context.target.gpu is not None:
         return graph
     editor = GraphEditor(graph)
-    made: dict[str, Value] = {}
+    matrices: dict[Value, Value] = {}
+    images: dict[tuple[Value, tuple[int, ...]], Value] = {}
     for node in graph.nodes:
         if not isinstance(node.op, ConvBlocked) or not _fits(node.op, node):
             continue
         x, w = node.inputs
-        array = editor.array(w)
+        array, steps = editor.array(w), node.op.dilation
         if array is None or not _pays(editor, node, context):
             continue
-        if w.name not in made:
+        if w not in matrices:
             shape = _apart(w.type.static_shape)
-            made[w.name] = editor.constant(array.reshape(shape), w.type.dtype, f"{w.name}_apart")
-        split, undilated = SplitPhases(steps=node.op.dilation), _undilated(node.op)
-        parts = editor.call(split, x, at=node, hint=f"{x.name}_apart")
-        hint = f"{node.output.name}_apart"
-        sums = editor.call(undilated, parts, made[w.name], at=node, hint=hint)
+            matrices[w] = editor.constant(array.reshape(shape), w.type.dtype, f"{w.name}_apart")
+        if (x, steps) not in images:
+            split = SplitPhases(steps=steps)
+            images[x, steps] = editor.call(split, x, at=node, hint=f"{x.name}_apart")
+        parts, hint = (images[x, steps], matrices[w]), f"{node.output.name}_apart"
+        sums = editor.call(_undilated(node.op), *parts, at=node, hint=hint)
         high, wide = (const_size(size) for size in node.output.type.shape[2:-1])
-        join = JoinPhases(steps=node.op.dilation, sizes=(high, wide))
+        join = JoinPhases(steps=steps, sizes=(high, wide))
         editor.update(replace(node, op=join, inputs=(sums,)))
     return editor.finish()
 
 
 def _fits(op: ConvBlocked, node: Node) -> bool:
-    """Whether phases are images that are not dilated, of sizes that are known."""
-    x, w = node.inputs
-    plain = set(op.stride) == {1} and op.groups == 1 and not op.sparse and not op.turned
-    is_static = x.type.is_static and w.type.is_static
-    f32 = x.type.dtype is w.type.dtype is DType.F32
-    return plain and is_static and f32 and len(op.dilation) == AREA and max(op.dilation) > 1
+    """Whether an image is dilated, its pixels are read one by one, and its sizes are known."""
+    sizes = (*node.inputs[0].type.shape[1:], *node.inputs[1].type.shape)
+    is_dilated = len(op.dilation) == AREA and max(op.dilation) > 1
+    return is_dilated and set(op.stride) == {1} and all(isinstance(n, Const) for n in sizes)
 
 
 def _undilated(op: ConvBlocked) -> ConvBlocked:
@@ -102,11 +103,16 @@ def _pays(editor: GraphEditor, node: Node, context: PassContext) -> bool:
     if not transformed:
         return False
     direct = direct_cycles(node, context)
-    moved = prod(parts.static_shape) + prod(sums.static_shape)
-    cost = min(transformed.values()) + moved * DType.F32.size_bytes * MOVES / FAR_BYTES
+    moved = (_elements(parts) + _elements(sums)) * DType.F32.size_bytes
+    cost = min(transformed.values()) + moved * MOVES / FAR_BYTES
     way = decide(
         context, editor.graph, [node], kind="phases", version=1, options=(WHOLE, SPLIT),
         default=SPLIT if cost < direct * MARGIN else WHOLE,
         cycles=lambda: (direct, cost),
     )  # fmt: skip
     return way == SPLIT
+
+
+def _elements(images: TensorType) -> int:
+    """The elements of images, or of one where their number is known at run time only."""
+    return prod(int(n.value) if isinstance(n, Const) else 1 for n in images.shape)
