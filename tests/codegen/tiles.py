@@ -16,10 +16,10 @@ _COMPILE = ("-std=gnu11", "-O3", "-march=native", "-Wall", "-Wextra", "-Werror",
 
 def why_no_tiles(native: Target, folder: Path) -> str:
     """Why this process cannot use tiles, or "" once it can, for as long as it lives."""
+    if native.arch != "x86_64" or "avx512bf16" not in native.features:
+        return "this machine lacks the conversions to bf16 that go with a matrix engine"
     if native.features >= TILES:
         return ""
-    if native.arch != "x86_64" or "avx512bf16" not in native.features:
-        return "this machine has no matrix engine, nor the conversions to bf16 that go with one"
     compiler = shutil.which("cc")
     if compiler is None:
         return "this machine has no matrix engine, nor a C compiler to build the emulation of one"
