@@ -170,3 +170,4 @@ def test_worker_threads_block_signals_but_faults_and_have_a_name(model: Module) 
         assert blocked >> (signal.SIGTERM - 1) & 1
         assert not blocked >> (signal.SIGSEGV - 1) & 1
         assert not blocked >> (signal.SIGILL - 1) & 1
+        assert not blocked >> (signal.SIGSYS - 1) & 1

@@ -86,7 +86,9 @@ void ThreadPool::start_workers() noexcept {
   // the thread's own, and end the process past its handlers where they are blocked.
   sigset_t blocked, before;
   sigfillset(&blocked);
-  for (const int fault : {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP}) sigdelset(&blocked, fault);
+  for (const int fault : {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP}) {
+    sigdelset(&blocked, fault);
+  }
   pthread_sigmask(SIG_SETMASK, &blocked, &before);
   try {
     parts_.reset(new Part[wanted]);
