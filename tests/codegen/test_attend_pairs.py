@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from dlc.codegen.llvm.emit import emit_func
 from dlc.schedule.loop import allocs
 from dlc.schedule.rules import attend
 from tests.codegen.jit import AVX2, NATIVE, Kernel, check
-from tests.codegen.test_attend_planes import TEXT, expected, named, operands, scheduled_by
+from tests.codegen.test_attend_planes import TEXT, expected, named, operands, parallel, scheduled_by
 from tests.codegen.test_pairs import PAIRS, needs_pairs
 
 PAIRED = TEXT.replace("matmul_pair(", "matmul_pairs_computed(").replace(", planes=COUNT", "")
@@ -37,6 +39,15 @@ def test_products_of_small_integers_are_exact(name):
     assert kernel.ir.count("dpbf16ps") > 1
     given = operands(batch, rows, keys, heads, size)
     np.testing.assert_array_equal(kernel({}, named(given))["out"], expected(*given))
+
+
+@needs_pairs
+def test_cores_share_the_rows_of_few_matrices():
+    func = scheduled(target=replace(PAIRS, cores=2), B=1, M=64, N=45, H=1, D=32)
+    assert parallel(func)[-1] == "4"
+    given = operands(1, 64, 45, 1, 32)
+    found = Kernel(func, PAIRS)({}, named(given))["out"]
+    np.testing.assert_array_equal(found, expected(*given))
 
 
 @needs_pairs

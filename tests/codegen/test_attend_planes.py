@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from dlc.core.types import DType
 from dlc.graph.arrays import round_to
 from dlc.graph.lower import lower_group
 from dlc.graph.text import parse_graph
+from dlc.schedule.loop import LoopKind, loops
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import attend_planes, prepare, schedule_by
 from dlc.schedule.trace import Trace
@@ -93,6 +96,26 @@ def test_products_of_small_integers_are_exact(name, count):
     assert all(f"{i}_bf16_{count}" in loops or f"{i}_{count}" in loops for i in instructions)
     given = operands(batch, rows, keys, heads, size)
     found = kernel({}, named(given))["out"]
+    np.testing.assert_array_equal(found, expected(*given))
+
+
+def parallel(func):
+    """The iterations of the loops that run parallel."""
+    return [str(f.extent) for f in loops(func.body).values() if f.kind is LoopKind.PARALLEL]
+
+
+@needs_engine
+@pytest.mark.parametrize("rows", [70, "m"])
+def test_cores_share_the_rows_of_few_matrices(rows):
+    fixed = {"M": rows} if isinstance(rows, int) else {}
+    target, text = replace(ENGINE, cores=2), TEXT.replace("COUNT", "1")
+    func = scheduled_by(attend_planes, text, target, {"B": 1, "N": 45, "H": 1, "D": 32, **fixed})
+    keys, values, chunks = parallel(func)
+    assert (keys, values) == ("2", "2")
+    assert chunks == ("3" if fixed else "(m + 31) // 32")
+    given = operands(1, 70, 45, 1, 32)
+    sizes = {} if fixed else {"m": 70}
+    found = Kernel(func, target)(sizes, named(given))["out"]
     np.testing.assert_array_equal(found, expected(*given))
 
 

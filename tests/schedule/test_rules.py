@@ -961,6 +961,24 @@ def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache() -> None:
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
 
 
+@pytest.mark.parametrize(
+    ("heads", "batch", "cores", "chunks"),
+    [(1, 1, 2, "3"), (3, 1, 2, "9"), (4, 1, 2, "4"), (4, 1, 8, "12"),
+     (1, N, 2, "n * 3"), (2, N, 2, "n * 2"), (1, N * 2, 2, "n * 2")],
+)  # fmt: skip
+def test_cores_share_the_rows_of_few_matrices(
+    heads: int, batch: int | Expr, cores: int, chunks: str
+) -> None:
+    plain = attention(heads, 48, 21, 5, batch=batch)()
+    fast = optimize(plain, replace(AVX512, cores=cores))
+    *_, found = (f for f in loops(fast.body).values() if f.kind is LoopKind.PARALLEL)
+    assert str(found.extent) == chunks
+    sizes = {"n": 3} if plain.sizes else {}
+    arrays = data(plain, sizes)
+    want, got = run(plain, arrays, sizes), run(fast, arrays, sizes)
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+
+
 def test_nobody_asks_ahead_for_what_the_same_nest_has_just_made() -> None:
     """How much an open attention reads is not known, but its keys lie packed beside it."""
     fast = optimize(attention(2, N, M, 5)(), AVX512)

@@ -4,7 +4,8 @@
 
 All of it runs for a block of rows of one matrix before the next block starts, so the scores stay
 in the second-level cache and never become a tensor. The keys are packed once for all rows of a
-matrix. Both products are tiled as any contraction is; what lies between them runs row by row, so
+matrix; where matrices are too few for all cores, before the first of them, and blocks of rows run
+parallel. Both products are tiled as any contraction is; what lies between them runs row by row, so
 that a row stays in the first-level cache.
 
 Products of pairs of bf16 read queries and weights that are rounded, a block of rows at a time, and
@@ -19,8 +20,9 @@ Source: Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from dlc.core.target import Target
 from dlc.schedule.instruction import DOT_2XBF16_F32
@@ -33,10 +35,13 @@ from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, ZERO, Const, Load
-from dlc.te.simplify import surely_equal
-from dlc.te.transform import free_vars, loads
+from dlc.te.simplify import canonical, surely_equal
+from dlc.te.transform import free_vars, loads, substitute
 
 MIN_ROWS = 4  # of a matrix; below, the products are no tiles
+MAX_IDLE = 1.1  # times what cores need for their matrices, where the last of them end late
+MIN_CHUNKS = 4  # blocks of rows for a core, where it shares matrices with others
+MIN_SHARE = 16  # rows of such a block: a few tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +190,13 @@ def schedule(trace: Trace, found: Attention, target: Target, knobs: Mapping[str,
     lane = trace.stage(found.result).names[-1]
     trace.do("reorder", (*found.batch, found.rows, lane))
     at = _block(trace, found, target, knobs)
+    apart = at not in found.batch and is_shared(matrices_of(trace, found.batch), target)
     parts = (found.queries, found.scores, found.masked, *found.chain, found.weights, found.mixed)
     for buffer in reversed([name for name in parts if name is not None]):
         trace.do("compute_at", buffer, at)
     for operand in found.operands:
-        trace.do("compute_at", operand, found.batch[-1])
+        if not apart:
+            trace.do("compute_at", operand, found.batch[-1])
         if found.queries is not None:
             pack_tiles(trace, operand)
         else:
@@ -253,13 +260,35 @@ def _product(
     contract.schedule(trace, product, target, {})
 
 
-def _block(trace: Trace, found: Attention, target: Target, knobs: Mapping[str, int]) -> str:
+def matrices_of(trace: Trace, loops: Sequence[str]) -> int:
+    """How many matrices loops go through, in a batch of one where a run tells its size."""
+    count = prod((trace.extent(name) for name in loops), start=ONE)
+    one = canonical(substitute(count, dict.fromkeys(free_vars(count), ONE)))
+    assert isinstance(one, Const), "sizes are made of constants and variables"
+    return int(one.value)
+
+
+def is_shared(matrices: int, target: Target) -> bool:
+    """Whether cores would wait for the last matrices if each of these ran on one of them."""
+    rounds = -(-matrices // target.cores)
+    return rounds * target.cores > matrices * MAX_IDLE
+
+
+def _block(
+    trace: Trace,
+    found: Attention,
+    target: Target,
+    knobs: Mapping[str, int],
+) -> str:
     """The loop in which all of a block of rows is computed: over blocks, or over matrices."""
     rows = trace.constant(found.rows)
     width = trace.constant(trace.stage(found.weights).names[-1])
     if rows is None or width is None:
         return found.batch[-1]
     most = knobs.get("block", 0) or max(1, target.l2_bytes // 4 // (2 * 4 * width))
+    matrices = matrices_of(trace, found.batch)
+    if is_shared(matrices, target) and not knobs.get("block", 0):
+        most = min(most, max(MIN_SHARE, rows * matrices // (target.cores * MIN_CHUNKS)))
     size = unroll_factor(trace.extent(found.rows), most)
     if size == rows or size < MIN_ROWS:  # mostly a prime number of rows
         return found.batch[-1]

@@ -13,6 +13,8 @@ are split and multiplied by the values.
             for row: scores, chain, weights
             planes of the weights, sums
             for row: result
+
+Where matrices are too few for all cores, tiles are packed before, and both loops run parallel.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules import row
-from dlc.schedule.rules.attend import is_of_rows
+from dlc.schedule.rules.attend import is_of_rows, is_shared, matrices_of
 from dlc.schedule.rules.planes import (
     PAIR,
     ROWS,
@@ -156,12 +158,13 @@ def schedule(trace: Trace, found: Attention, target: Target, knobs: Mapping[str,
     first, second = found.scores, found.mixed
     pair, inside = trace.split(found.row, PAIR)
     trace.do("reorder", (*found.stack, pair, inside, *found.inner))
-    top = found.stack[-1]
+    apart = is_shared(matrices_of(trace, found.stack), target)
     trace.do("compute_at", second.exact, [inside, *found.inner][-2])
     finish_reader(trace, second.exact)
     trace.do("vectorize", found.inner[-1])
     _sum_at(trace, second, pair)
-    trace.do("compute_at", second.tiles, top)
+    if not apart:
+        trace.do("compute_at", second.tiles, found.stack[-1])
     between = (first.result, *found.chain)
     for buffer in reversed((*between, found.weights, second.rows)):
         trace.do("compute_at", buffer, pair)
@@ -173,13 +176,14 @@ def schedule(trace: Trace, found: Attention, target: Target, knobs: Mapping[str,
             row.in_lanes(trace, trace.stage(buffer), target.lanes(4))
     _scores(trace, first)
     _sum_at(trace, first, pair)
-    trace.do("compute_at", first.tiles, top)
+    if not apart:
+        trace.do("compute_at", first.tiles, found.stack[-1])
     trace.do("compute_at", first.rows, pair)
     for part in (first, second):
         split_rows(trace, part.rows)
         accumulate(trace, part.sums)
         pack_tiles(trace, part.tiles)
-    trace.do("parallel", trace.fuse_all(list(found.stack)))
+    trace.do("parallel", trace.fuse_all([*found.stack, pair] if apart else list(found.stack)))
 
 
 def _sum_at(trace: Trace, part: Product, loop: str) -> None:
