@@ -951,25 +951,32 @@ def test_strips_of_repaired_sums_have_no_more_lines_than_there_are() -> None:
     assert repair.space(sparse_conv(N + 1, 1)(), AVX512).knobs["lines"] == repair.LINES
 
 
-def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache() -> None:
-    plain = attention(2, 24, 21, 5)()
-    fast = optimize(plain, replace(AVX512, l2_bytes=4 * 8 * 21 * 8))
+@pytest.mark.parametrize(
+    ("rows", "near", "block"),
+    [(24, 8, 8), (24, 24, 24), (24, 3, 4), (38, 18, 19), (37, 8, 37)],
+)
+def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache(
+    rows: int, near: int, block: int
+) -> None:
+    plain = attention(2, rows, 21, 5)()
+    fast = optimize(plain, replace(AVX512, l2_bytes=4 * 8 * 21 * near))
     blocks = [a.buffer.type for n, a in allocs(fast.body).items() if n == "masked"]
-    assert [t.shape for t in blocks] == [TensorType((1, 1, 8, 21)).shape]
+    assert [t.shape for t in blocks] == [TensorType((1, 1, block, 21)).shape]
     arrays = data(plain, {})
     want, got = run(plain, arrays, {}), run(fast, arrays, {})
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
 
 
 @pytest.mark.parametrize(
-    ("heads", "batch", "cores", "chunks"),
-    [(1, 1, 2, "3"), (3, 1, 2, "9"), (4, 1, 2, "4"), (4, 1, 8, "12"),
-     (1, N, 2, "n * 3"), (2, N, 2, "n * 2"), (1, N * 2, 2, "n * 2")],
+    ("heads", "rows", "batch", "cores", "chunks"),
+    [(1, 48, 1, 2, "3"), (3, 48, 1, 2, "9"), (4, 48, 1, 2, "4"), (4, 48, 1, 8, "12"),
+     (1, 48, N, 2, "n * 3"), (2, 48, N, 2, "n * 2"), (1, 48, N * 2, 2, "n * 2"),
+     (3, 58, 1, 2, "6"), (3, 37, 1, 2, "3")],
 )  # fmt: skip
 def test_cores_share_the_rows_of_few_matrices(
-    heads: int, batch: int | Expr, cores: int, chunks: str
+    heads: int, rows: int, batch: int | Expr, cores: int, chunks: str
 ) -> None:
-    plain = attention(heads, 48, 21, 5, batch=batch)()
+    plain = attention(heads, rows, 21, 5, batch=batch)()
     fast = optimize(plain, replace(AVX512, cores=cores))
     *_, found = (f for f in loops(fast.body).values() if f.kind is LoopKind.PARALLEL)
     assert str(found.extent) == chunks

@@ -31,7 +31,6 @@ from dlc.schedule.nest import Stage, readers, stages
 from dlc.schedule.rules import contract, row
 from dlc.schedule.rules.contraction import Contraction, added_at_once, analyse
 from dlc.schedule.rules.planes import is_tiles, pack_tiles
-from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, ZERO, Const, Load
@@ -289,7 +288,8 @@ def _block(
     matrices = matrices_of(trace, found.batch)
     if is_shared(matrices, target) and not knobs.get("block", 0):
         most = min(most, max(MIN_SHARE, rows * matrices // (target.cores * MIN_CHUNKS)))
-    size = unroll_factor(trace.extent(found.rows), most)
-    if size == rows or size < MIN_ROWS:  # mostly a prime number of rows
+    sizes = [n for n in range(MIN_ROWS, rows) if rows % n == 0]
+    if rows <= most or not sizes:  # all fit, or their number is prime, mostly
         return found.batch[-1]
-    return trace.split(found.rows, size)[0]
+    fits = [n for n in sizes if n <= most]
+    return trace.split(found.rows, fits[-1] if fits else sizes[0])[0]
