@@ -1,4 +1,4 @@
-"""What convolutions of three by three take where they are transformed, and where that is possible.
+"""What convolutions by kernels of three take where they are transformed, and which can be.
 
 Larger tiles round more than direct sums do unless these are long; at precision "highest", short
 sums are left to smaller tiles.
@@ -6,6 +6,7 @@ sums are left to smaller tiles.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
@@ -14,19 +15,22 @@ from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node
 from dlc.graph.integers import integer_range
 from dlc.graph.ops.conv_blocked import ConvBlocked
-from dlc.graph.ops.winograd import KERNEL, Out, positions
+from dlc.graph.ops.winograd import KERNEL, OPEN_STRIP, Out, count_tiles, positions
 from dlc.graph.pass_ import PassContext
 from dlc.graph.pointwise import PAIR_RATE
 from dlc.schedule.rules.transform import is_accurate
 from dlc.schedule.rules.transform_plan import FAR_BYTES, Shape, Volume, choose_plan, cycles
-from dlc.te.expr import Const, Expr
+from dlc.te.expr import Const, Expr, index
 from dlc.te.types import const_size
 
 MARGIN = 0.9  # of the time of direct sums, that transformed ones may take
 DIRECT_SHARE = 0.85  # of the peak, that kernels without transforms reach
-AXES = (2, 3)  # of images, and of volumes
 OPEN_SIZE = 64  # assumed where a size is known at run time only
-TILES: tuple[Out, ...] = ((2, 2), (2, 4), (4, 4))
+TILES: Mapping[int, tuple[Out, ...]] = {  # by the axes that are transformed, the last ones
+    2: ((2, 2), (2, 4), (4, 4)),
+    1: ((2,), (4,)),
+}
+MAX_OUTER = 1  # axes before those: images of a volume, or lines of an image
 
 
 def is_exact(editor: GraphEditor, node: Node) -> bool:
@@ -39,19 +43,28 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
 
     Empty for other operators, and for what has no transformed form.
     """
-    if not isinstance(node.op, ConvBlocked) or not _fits(node.op, node, context):
+    axes = _axes(node.op, node, context) if isinstance(node.op, ConvBlocked) else 0
+    if not axes:
         return {}
     target = context.target
     ob, cb, *_, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
     n, _, *sizes, _ = node.output.type.shape
-    volumes, *outer, high, wide = (_constant(size) for size in (n, *sizes))
-    volume = _volume(node, outer[0]) if outer else Volume()
+    outer, of_tile = sizes[:-axes], sizes[-axes:]
+    volume = _volume(node, _constant(outer[0])) if outer else Volume()
     found = {}
-    for out in _tiles(node, context):
-        count = -(-(high or OPEN_SIZE) // out[0]), -(-(wide or OPEN_SIZE) // out[1])
-        depth = cb * volume.taps * c
-        shape = Shape(volumes, *count, prod(positions(out)), depth, ob, volume)
-        known = replace(shape, high=high and count[0], wide=wide and count[1])
+    for out in _tiles(node, axes, context):
+        tiles = count_tiles(tuple(index(_constant(n) or OPEN_SIZE) for n in of_tile), out)
+        high, *rest = map(const_size, tiles)
+        wide = rest[0] if rest else 1
+        depth, count = cb * volume.taps * c, prod(positions(out))
+        shape = Shape(_constant(n), high, wide, count, depth, ob, volume, axes)
+        is_open = [_constant(size) is None for size in of_tile]
+        known = replace(
+            shape,
+            high=None if is_open[0] else high,
+            wide=None if rest and is_open[1] else wide,
+            strip=1 if rest else OPEN_STRIP,
+        )
         found[out] = cycles(shape, choose_plan(known, target, {}), target)
     return found
 
@@ -69,28 +82,30 @@ def direct_cycles(node: Node, context: PassContext) -> float:
     w, target = node.inputs[1], context.target
     ob, cb, *kernel, c, _ = (const_size(n) for n in w.type.shape)
     n, _, *sizes, _ = node.output.type.shape
-    volumes, *outer, high, wide = (_constant(size) for size in (n, *sizes))
-    results = (volumes or 1) * prod(size or OPEN_SIZE for size in (*outer, high, wide))
+    results = (_constant(n) or 1) * prod(_constant(size) or OPEN_SIZE for size in sizes)
     rate = PAIR_RATE if context.multiplies_pairs else 1.0
     direct = results * prod(kernel) * cb * c * ob / (target.multiply_adds * DIRECT_SHARE)
     direct += prod(const_size(size) for size in w.type.shape) * 4 / FAR_BYTES
     return direct / rate
 
 
-def _fits(op: ConvBlocked, node: Node, context: PassContext) -> bool:
-    """Whether a convolution has a transformed form."""
+def _axes(op: ConvBlocked, node: Node, context: PassContext) -> int:
+    """How many axes of a convolution, the last ones, have a transformed form."""
     x, w = node.inputs
     if w.type.dtype is not DType.F32 or x.type.dtype is not DType.F32 or not w.type.is_static:
-        return False
+        return 0
     ob, cb, *kernel, _, oc = (const_size(n) for n in w.type.shape)
     if oc != context.target.lanes(4) or op.sparse or op.groups != 1:
-        return False
-    if len(kernel) not in AXES or kernel[-2:] != [KERNEL, KERNEL]:
-        return False
-    if (op.stride[-2:], op.dilation[-2:]) != ((1, 1), (1, 1)):
-        return False
+        return 0
     n, _, *sizes, _ = node.output.type.shape
-    return 0 not in (_constant(n), *map(_constant, sizes), ob, cb)
+    if 0 in (_constant(n), *map(_constant, sizes), ob, cb):
+        return 0
+    steps = zip(kernel, op.stride, op.dilation, strict=True)
+    fits = [step == (KERNEL, 1, 1) for step in steps]
+    for axes in TILES:
+        if all(fits[-axes:]) and 0 <= len(fits) - axes <= MAX_OUTER:
+            return axes
+    return 0
 
 
 def _volume(node: Node, images: int | None) -> Volume:
@@ -100,13 +115,14 @@ def _volume(node: Node, images: int | None) -> Volume:
     return Volume(images, taps, node.op.stride[0], (taps - 1) * node.op.dilation[0] + 1)
 
 
-def _tiles(node: Node, context: PassContext) -> list[Out]:
+def _tiles(node: Node, axes: int, context: PassContext) -> list[Out]:
     """The tiles that are accurate enough, and smaller than the image."""
-    _, cb, *outer, _, _, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
-    sizes = [_constant(size) for size in node.output.type.shape[-3:-1]]
+    _, cb, *kernel, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
+    outer = kernel[:-axes]
+    sizes = [_constant(size) for size in node.output.type.shape[-1 - axes : -1]]
     return [
         out
-        for out in TILES
+        for out in TILES[axes]
         if all(size is None or size > each for size, each in zip(sizes, out, strict=True))
         and (context.precision != "highest" or is_accurate(out, cb * prod(outer) * c))
     ]

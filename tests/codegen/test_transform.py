@@ -14,12 +14,13 @@ from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import prepare, schedule_by, transform
 from dlc.schedule.trace import Trace
+from dlc.te.expr import Var, index
 from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, NATIVE, Kernel
 
 
-def transformed(func: Func, target: Target, tile: tuple[int, int], **knobs: int) -> Func:
+def transformed(func: Func, target: Target, tile: tuple[int, ...], **knobs: int) -> Func:
     """A function as the rule schedules it, and no other: without a word, others are far slower."""
     found = transform.match(func, target)
     assert found is not None
@@ -28,7 +29,8 @@ def transformed(func: Func, target: Target, tile: tuple[int, int], **knobs: int)
     prepare(prepared, target)
     fast = optimize(func, target, schedule_by(transform, prepared, target, knobs).steps)
     scopes = {name: alloc.scope for name, alloc in allocs(fast.body).items()}
-    assert scopes["pixel_columns"] == scopes["sum_columns"] == "register"
+    for name in ("pixel_columns", "sum_columns") if len(tile) > 1 else ("transformed",):
+        assert scopes[name] == "register"
     return fast
 
 
@@ -93,14 +95,64 @@ def test_infinite_pixels_of_a_volume_reach_what_adds_them_up(
     assert 0 < np.isfinite(wanted).mean() < 1
 
 
+@pytest.mark.parametrize("target", [NATIVE, AVX2], ids=["native", "avx2"])
+@pytest.mark.parametrize(("columns_outer", "images"), [(0, 1), (0, 2), (1, 4)])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize("tile", [2, 4])
+def test_infinite_pixels_of_a_line_reach_what_adds_them_up(
+    target: Target, columns_outer: int, images: int, stride: int, dilation: int, tile: int
+) -> None:
+    """Four lines of results, in strips of one, two and all of them."""
+    random, block = np.random.default_rng(0), target.lanes(4)
+    count = 3 * stride + 2 * dilation + 1
+    x = random.integers(-3, 4, (2, 2, count, 11, block)).astype(np.float32)
+    w = 15 * random.integers(-3, 4, (3, 2, 3, 3, block, block)).astype(np.float32)
+    x[0, 0, 2, 3, 2], x[1, 1, 0, 5, 1], x[0, 1, 1, 10, 0] = np.inf, np.nan, 3e38
+    arrays = {"x": x, "u": transform_weights(w, (tile,)).astype(np.float32), "w": w}
+    operands = tuple(placeholder(n, TensorType(a.shape)) for n, a in arrays.items())
+    conv = ConvWinograd(out=(tile,), stride=(stride,), dilation=(dilation,))
+    func = lower_tensors("f", (), operands, (conv.compute(*operands),))
+    fast = transformed(func, target, (tile,), columns_outer=columns_outer, images=images)
+    found = Kernel(fast, target)({}, arrays)["out"]
+    with np.errstate(all="ignore"):
+        wanted = conv.reference(x.astype(np.float64), arrays["u"], w).astype(np.float32)
+    assert wanted.shape == (2, 3, 4, 9, block)
+    np.testing.assert_array_equal(found, wanted)
+    assert 0 < np.isfinite(wanted).mean() < 1
+
+
+@pytest.mark.parametrize("length", [1, 5, 64, 258, 265, "n"])
+def test_a_line_of_any_length_is_cut_into_strips(length: int | str) -> None:
+    random, block = np.random.default_rng(0), NATIVE.lanes(4)
+    w = 15 * random.integers(-3, 4, (3, 2, 3, block, block)).astype(np.float32)
+    u = transform_weights(w, (4,)).astype(np.float32)
+    wide = Var("n") + 2 if length == "n" else index(int(length) + 2)
+    x = placeholder("x", TensorType((2, 2, wide, block)))
+    others = [placeholder(n, TensorType(a.shape)) for n, a in (("u", u), ("w", w))]
+    conv = ConvWinograd(out=(4,))
+    sizes = ("n",) if length == "n" else ()
+    func = lower_tensors("f", sizes, (x, *others), (Silu().compute(conv.compute(x, *others)),))
+    kernel = Kernel(transformed(func, NATIVE, (4,)), NATIVE)
+    for count in (0, 1, 6, 33, 70) if length == "n" else (int(length),):
+        pixels = random.integers(-3, 4, (2, 2, count + 2, block)).astype(np.float32)
+        arrays = {"x": pixels, "u": u, "w": w}
+        found = kernel({"n": count} if sizes else {}, arrays)["out"]
+        wanted = Silu().reference(conv.reference(pixels.astype(np.float64), u, w))
+        np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=1e-6, atol=1e-30)
+
+
 @pytest.mark.parametrize(
-    ("tile", "depth"), [((2, 2), 32), ((2, 4), 64), ((2, 4), 256), ((4, 4), 256), ((4, 4), 512)]
-)
-def test_results_are_as_accurate_as_those_of_direct_sums(tile: tuple[int, int], depth: int) -> None:
+    ("tile", "depth"),
+    [((2, 2), 32), ((2, 4), 64), ((2, 4), 256), ((4, 4), 256), ((4, 4), 512),
+     ((2,), 16), ((4,), 64), ((4,), 256)],
+)  # fmt: skip
+def test_results_are_as_accurate_as_those_of_direct_sums(tile: tuple[int, ...], depth: int) -> None:
     """Sums in one chain of float32, of random data, where tiles are said to be accurate."""
     random, block = np.random.default_rng(2), NATIVE.lanes(4)
-    x = random.standard_normal((1, depth // block, 10, 10, block)).astype(np.float32)
-    w = random.standard_normal((2, depth // block, 3, 3, block, block)).astype(np.float32)
+    kernel = [3] * len(tile)
+    sizes = [10] * len(tile)
+    x = random.standard_normal((1, depth // block, *sizes, block)).astype(np.float32)
+    w = random.standard_normal((2, depth // block, *kernel, block, block)).astype(np.float32)
     conv = ConvWinograd(out=tile)
     arrays = {"x": x, "u": transform_weights(w, tile).astype(np.float32), "w": w}
     operands = tuple(placeholder(n, TensorType(a.shape)) for n, a in arrays.items())
@@ -108,20 +160,22 @@ def test_results_are_as_accurate_as_those_of_direct_sums(tile: tuple[int, int], 
     found = Kernel(transformed(func, NATIVE, tile), NATIVE)({}, arrays)
     exact = conv.reference(x.astype(np.float64), arrays["u"], w.astype(np.float64))
     direct = np.zeros(exact.shape, np.float32)
-    for b, i, ky, kz in np.ndindex(*x.shape[1:2], block, 3, 3):
-        pixels = x[:, None, b, ky : ky + 8, kz : kz + 8, i, None].astype(np.float64)
-        direct = (direct + pixels * w[None, :, b, ky, kz, None, None, i]).astype(np.float32)
+    for b, i, *k in np.ndindex(*x.shape[1:2], block, *kernel):
+        part = tuple(slice(n, n + 8) for n in k)
+        pixels = x[(slice(None), None, b, *part, i, None)].astype(np.float64)
+        weights = w[(None, slice(None), b, *k, i)].reshape(1, 2, *(1 for _ in k), block)
+        direct = (direct + pixels * weights).astype(np.float32)
     ours, theirs = (np.sqrt(((a - exact) ** 2).mean()) for a in (found["out"], direct))
     assert transform.is_accurate(tile, depth)
     assert ours < 1.25 * theirs
 
 
 def test_tiles_are_accurate_from_some_channels_on() -> None:
-    tiles = [(2, 2), (2, 4), (4, 2), (4, 4)]
+    tiles = [(2, 2), (2, 4), (4, 2), (4, 4), (2,), (4,)]
     known = [(depth, [transform.is_accurate(t, depth) for t in tiles]) for depth in (48, 64, 240)]
     assert known == [
-        (48, [True, False, False, False]),
-        *((d, [True] * 3 + [False]) for d in (64, 240)),
+        (48, [True, False, False, False, True, False]),
+        *((d, [True, True, True, False, True, True]) for d in (64, 240)),
     ]
 
 

@@ -45,6 +45,21 @@ def test_phases_give_the_dilated_convolution(batch):
     np.testing.assert_array_equal(got["y"], wanted["y"])
 
 
+def test_phases_of_a_line_are_the_lines_of_an_image():
+    text = """
+def main(x: f32[2, 8, 1005, 16]):
+    w: f32[8, 8, 3, 16, 16] = const()
+    y: f32[2, 8, 999, 16] = conv_blocked(x, w, stride=(1,), dilation=(3,))
+    return y
+"""
+    graph, found = read(text), changed(text)
+    assert operators(found) == APART
+    assert operators(run("use_winograd", found, CONTEXT))[1] == "conv_winograd"
+    given = np.random.default_rng(0).integers(-4, 5, (2, 8, 1005, 16)).astype(np.float32)
+    wanted, got = evaluate(graph, {"x": given}), evaluate(found, {"x": given})
+    np.testing.assert_array_equal(got["y"], wanted["y"])
+
+
 def test_the_images_of_all_phases_are_transformed():
     assert operators(run("use_winograd", changed(CONV), CONTEXT))[1] == "conv_winograd"
 

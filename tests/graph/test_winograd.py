@@ -105,7 +105,7 @@ def test_volumes_that_have_no_transform_stay(text):
     [
         CONV.replace("f32[", "f64["),
         CONV.replace("3, 3, 16, 16]", "3, 1, 16, 16]").replace("14, 16, 16]", "14, 18, 16]"),
-        CONV.replace("(x, w)", "(x, w, stride=(2, 1))").replace("4, 14", "4, 7"),
+        CONV.replace("(x, w)", "(x, w, stride=(1, 2))").replace("14, 16, 16]", "14, 8, 16]"),
         CONV.replace("(x, w)", "(x, w, dilation=(1, 2))").replace("14, 16, 16]", "14, 14, 16]"),
         CONV.replace("[4, 4, 3", "[4, 2, 3").replace("(x, w)", "(x, w, groups=2)"),
         CONV.replace("[4, 4, 3", "[1, 1, 3")
@@ -119,6 +119,59 @@ def test_volumes_that_have_no_transform_stay(text):
 )
 def test_what_does_not_fit_or_pay_stays(text):
     assert operators(changed(text)) == ["conv_blocked"]
+
+
+LINE = """
+def main(x: f32[1, 8, 402, 16]):
+    w: f32[8, 8, 3, 16, 16] = const()
+    y: f32[1, 8, 400, 16] = conv_blocked(x, w, stride=(1,), dilation=(1,))
+    return y
+"""
+LINES = """
+def main(x: f32[1, 8, 22, 42, 16]):
+    w: f32[8, 8, 2, 3, 16, 16] = const()
+    y: f32[1, 8, 10, 40, 16] = conv_blocked(x, w, stride=(2, 1), dilation=(3, 1))
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "channels", "tile"),
+    [(LINE, 8, 4), (LINE, 3, 2), (LINES, 8, 4), (LINES, 2, 4)],
+    ids=["line", "few_channels", "lines", "few_channels_of_two_lines"],
+)
+def test_lines_are_transformed_alone(text, channels, tile):
+    text = text.replace("[8, 8,", f"[8, {channels},").replace(
+        "x: f32[1, 8", f"x: f32[1, {channels}"
+    )
+    graph, found = read(text), changed(text)
+    assert tiles(found) == [(tile,)]
+    (x,) = graph.inputs
+    given = np.random.default_rng(0).integers(-4, 5, x.type.static_shape).astype(np.float32)
+    ours, theirs = (evaluate(g, {x.name: given})["y"] for g in (found, graph))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LINE.replace("stride=(1,)", "stride=(2,)").replace("[1, 8, 400", "[1, 8, 200"),
+        LINE.replace("dilation=(1,)", "dilation=(2,)").replace("[1, 8, 400", "[1, 8, 398"),
+        LINE.replace("8, 3, 16", "8, 2, 16").replace("[1, 8, 400", "[1, 8, 401"),
+        LINE.replace("402", "4").replace("400", "2"),
+        LINES.replace("f32[1, 8, 22", "f32[1, 8, 1, 22").replace("8, 2, 3", "8, 1, 2, 3")
+        .replace("(2, 1)", "(1, 2, 1)").replace("(3, 1)", "(1, 3, 1)")
+        .replace("f32[1, 8, 10", "f32[1, 8, 1, 10"),
+    ],
+    ids=["stride", "dilation", "kernel", "short", "two_other_axes"],
+)  # fmt: skip
+def test_lines_that_have_no_transform_stay(text):
+    assert operators(changed(text)) == ["conv_blocked"]
+
+
+def test_a_line_of_an_open_length_is_taken_for_a_long_one():
+    text = LINE.replace("402", "n + 2").replace("400", "n").replace("(x:", "(n: size, x:")
+    assert tiles(changed(text)) == [(4,)]
 
 
 def test_sums_of_whole_numbers_stay_exact():

@@ -246,6 +246,22 @@ def winograd_volume(images: int | Expr, kernel: int, stride: int) -> Callable[[]
     return make
 
 
+def winograd_lines(
+    wide: int | Expr, out: int, high: int | Expr | None = None, kernel: int = 1
+) -> Callable[[], Func]:
+    """Along one axis: of lines, or of those of an image, of which a result adds up some."""
+
+    def make() -> Func:
+        outer, taps = ((), ()) if high is None else ((high,), (kernel,))
+        x = tensor("a", 1, 1, *outer, wide + 2, 3)
+        u, w = tensor("b", out + 2, 2, 1, *taps, 3, 16), tensor("c", 2, 1, *taps, 3, 3, 16)
+        ones = (1,) * len(outer)
+        conv = ConvWinograd(out=(out,), stride=ones, dilation=ones)
+        return func((x, u, w), Relu().compute(conv.compute(x, u, w)))
+
+    return make
+
+
 def first_conv() -> Func:
     x, f = tensor("a", 1, 3, 11, 13), tensor("b", 2, 3, 3, 3, 16)
     return func((x, f), PlanarConv(stride=(2, 2)).compute(x, f))
@@ -533,6 +549,11 @@ CASES: dict[str, Callable[[], Func]] = {
     "winograd_volume": winograd_volume(6, 3, 1),
     "winograd_volume_strided": winograd_volume(5, 3, 2),
     "winograd_volume_symbolic": winograd_volume(N + 1, 2, 1),
+    "winograd_line": winograd_lines(19, 2),
+    "winograd_line_long": winograd_lines(265, 4),
+    "winograd_line_symbolic": winograd_lines(N, 4),
+    "winograd_lines": winograd_lines(9, 4, 6, 2),
+    "winograd_lines_symbolic": winograd_lines(M, 2, N + 2, 3),
     "padded_and_turned": padded_and_turned,
     "planar_conv": planar_conv,
     "depthwise_7": depthwise(7, 1),
@@ -698,6 +719,11 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("winograd_large_symbolic", transform),
         ("winograd_volume", transform),
         ("winograd_volume_symbolic", transform),
+        ("winograd_line", transform),
+        ("winograd_line_long", transform),
+        ("winograd_line_symbolic", transform),
+        ("winograd_lines", transform),
+        ("winograd_lines_symbolic", transform),
         ("depthwise_7", window),
         ("depthwise_open", window),
         ("max_pool", window),

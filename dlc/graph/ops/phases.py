@@ -14,7 +14,7 @@ import numpy as np
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, index, minimum
+from dlc.te.expr import ZERO, Expr, index, minimum
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -26,36 +26,37 @@ class SplitPhases(Op):
     Shapes:
         x: [n, cb, h, w, c] -> [n, cb, steps[0] * steps[1], ceil(h / steps[0]),
             ceil(w / steps[1]), c]
+        x: [n, cb, w, c] -> [n, cb, steps[0], ceil(w / steps[0]), c]
     """
 
     steps: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
-        if x.rank != 5 or len(self.steps) != 2 or any(s < 1 for s in self.steps):
-            raise self.reject("needs a blocked image, and steps from 1 on", x)
+        if not _fits(self.steps) or x.rank != len(self.steps) + 3:
+            raise self.reject("needs a blocked image or line, and steps from 1 on", x)
         n, cb, *sizes, c = x.shape
         fewer = (
             canonical((size + (s - 1)) // s) for size, s in zip(sizes, self.steps, strict=True)
         )
-        return TensorType((n, cb, index(self.steps[0] * self.steps[1]), *fewer, c), x.dtype)
+        return TensorType((n, cb, index(prod(self.steps)), *fewer, c), x.dtype)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
-        _, _, high, wide, _ = x.shape
-        rows, columns = self.steps
+        sizes = x.shape[2:-1]
 
-        def element(n: Expr, b: Expr, phase: Expr, y: Expr, z: Expr, i: Expr) -> Expr:
-            row = minimum(y * rows + phase // columns, high - 1)
-            return x[n, b, row, minimum(z * columns + phase % columns, wide - 1), i]
+        def element(n: Expr, b: Expr, phase: Expr, *rest: Expr) -> Expr:
+            *at, i = rest
+            steps = zip(at, self.steps, _digits(phase, self.steps), sizes, strict=True)
+            place = (minimum(p * step + first, size - 1) for p, step, first, size in steps)
+            return x[(n, b, *place, i)]
 
         return te.compute(self.name, self.infer(x.type).shape, element, inputs=(x,))
 
     def reference(self, x: Array) -> Array:
-        rows, columns = self.steps
-        _, _, high, wide, _ = x.shape
-        pads = [(0, 0), (0, 0), (0, -high % rows), (0, -wide % columns), (0, 0)]
-        whole = np.pad(x, pads, mode="edge")
-        parts = [whole[:, :, a::rows, b::columns] for a, b in product(range(rows), range(columns))]
-        return np.stack(parts, axis=2)
+        pads = [(0, -n % s) for n, s in zip(x.shape[2:-1], self.steps, strict=True)]
+        whole = np.pad(x, [(0, 0), (0, 0), *pads, (0, 0)], mode="edge")
+        firsts = product(*map(range, self.steps))
+        along = ([slice(a, None, s) for a, s in zip(p, self.steps, strict=True)] for p in firsts)
+        return np.stack([whole[(slice(None), slice(None), *part)] for part in along], axis=2)
 
 
 @op("join_phases", fuse=Fuse.INJECTIVE)
@@ -64,14 +65,15 @@ class JoinPhases(Op):
 
     Shapes:
         x: [n, cb, steps[0] * steps[1], h, w, c] -> [n, cb, *sizes, c], at most [h, w] * steps
+        x: [n, cb, steps[0], w, c] -> [n, cb, *sizes, c], at most [w] * steps
     """
 
     steps: tuple[int, ...]
     sizes: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
-        if x.rank != 6 or len(self.steps) != 2 or any(s < 1 for s in self.steps):
-            raise self.reject("needs blocked images, and steps from 1 on", x)
+        if not _fits(self.steps) or not len(self.steps) == len(self.sizes) == x.rank - 4:
+            raise self.reject("needs blocked images or lines, and steps from 1 on", x)
         n, cb, phases, *given, c = x.shape
         if differs(phases, prod(self.steps)):
             raise self.reject(f"these are not the phases of steps of {self.steps}", x)
@@ -81,17 +83,31 @@ class JoinPhases(Op):
         return TensorType((n, cb, *map(index, self.sizes), c), x.dtype)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
-        rows, columns = self.steps
-
-        def element(n: Expr, b: Expr, y: Expr, z: Expr, i: Expr) -> Expr:
-            phase = (y % rows) * columns + z % columns
-            return x[n, b, phase, y // rows, z // columns, i]
+        def element(n: Expr, b: Expr, *rest: Expr) -> Expr:
+            *at, i = rest
+            phase: Expr = ZERO
+            for p, step in zip(at, self.steps, strict=True):
+                phase = phase * step + p % step
+            place = (p // step for p, step in zip(at, self.steps, strict=True))
+            return x[(n, b, phase, *place, i)]
 
         return te.compute(self.name, self.infer(x.type).shape, element, inputs=(x,))
 
     def reference(self, x: Array) -> Array:
-        n, cb, _, high, wide, c = x.shape
-        rows, columns = self.steps
-        split = x.reshape(n, cb, rows, columns, high, wide, c)
-        whole = split.transpose(0, 1, 4, 2, 5, 3, 6).reshape(n, cb, high * rows, wide * columns, c)
-        return np.ascontiguousarray(whole[:, :, : self.sizes[0], : self.sizes[1]])
+        n, cb, _, *sizes, c = x.shape
+        count = len(sizes)
+        split = x.reshape(n, cb, *self.steps, *sizes, c)
+        order = (axis for d in range(2, 2 + count) for axis in (d + count, d))
+        whole = split.transpose(0, 1, *order, -1)
+        whole = whole.reshape(n, cb, *(m * s for m, s in zip(sizes, self.steps, strict=True)), c)
+        return np.ascontiguousarray(whole[(slice(None), slice(None), *map(slice, self.sizes))])
+
+
+def _fits(steps: tuple[int, ...]) -> bool:
+    """Whether steps are of a line or an image."""
+    return 1 <= len(steps) <= 2 and all(s >= 1 for s in steps)
+
+
+def _digits(phase: Expr, steps: tuple[int, ...]) -> list[Expr]:
+    """How far the first pixel of a phase is from that of the image, along each axis."""
+    return [phase] if len(steps) == 1 else [phase // steps[1], phase % steps[1]]

@@ -12,8 +12,11 @@ they multiply, too, and rounding is 2.8 times that of a direct sum. A result tha
 computed once more from the pixels themselves, because inf - inf is NaN where the transform takes
 differences.
 
+Along one axis alone, four results need 6 products instead of 12.
+
 Volumes are images one behind the other: each result adds up the products of several of them, by
-the transformed weights of each, so their transforms are shared by as many results.
+the transformed weights of each, so their transforms are shared by as many results. Where lines
+alone are transformed, those of an image take the part of images.
 
 Source: Lavin, Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv 1509.09308,
 section 4.1, for the matrices of F(2x2, 3x3). Those of F(4x4, 3x3) are of Toom and Cook for the
@@ -26,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
@@ -38,13 +40,16 @@ from dlc.graph.ops.conv_blocked import to_blocked, to_planar
 from dlc.graph.ops.planes import repaired
 from dlc.graph.ops.window import out_size
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, const, index, minimum, select
-from dlc.te.simplify import canonical, surely_divides
+from dlc.te.expr import Const, Expr, const, index, minimum, select
+from dlc.te.simplify import canonical, surely_equal
 from dlc.te.types import Shape, TensorType, is_const
 
 KERNEL = 3  # along each axis
+STRIPS = range(16, 65)  # tiles of a long line that may be transformed at a time
+OPEN_STRIP = 8  # of a line of an open length
+LANES = 2  # axes of weights behind those of the kernel
 
-Out = tuple[int, int]  # results of a tile, along columns and rows
+Out = tuple[int, ...]  # results of a tile, along columns and rows, or along a line
 Line = Callable[[Sequence[Expr]], list[Expr]]
 
 
@@ -110,26 +115,50 @@ FILTERS: Mapping[int, Filter] = {  # by the results of one tile, along each axis
 }  # fmt: skip
 
 
-def positions(out: Out) -> tuple[int, int]:
+def positions(out: Out) -> tuple[int, ...]:
     """How many products a tile of `out` results has along each axis: as many as pixels."""
-    high, wide = out
-    return high + KERNEL - 1, wide + KERNEL - 1
+    return tuple(n + KERNEL - 1 for n in out)
+
+
+def count_tiles(sizes: Shape, out: Out) -> Shape:
+    """How many tiles along each axis cover the results.
+
+    A long line has some more where strips of it are as long as each other then.
+    """
+    tiles = tuple(_covered(size, each) for size, each in zip(sizes, out, strict=True))
+    match tiles:
+        case [Const(int(count), _)]:
+            return (
+                index(min(-(-count // n) * n for n in STRIPS) if count > STRIPS[-1] else count),
+            )
+        case [_]:
+            return (canonical(_covered(sizes[0], out[0] * OPEN_STRIP) * OPEN_STRIP),)
+        case _:
+            return tiles
+
+
+def _covered(size: Expr, step: int) -> Expr:
+    return canonical((size + (step - 1)) // step)
 
 
 def transform_weights(w: Array, out: Out) -> Array:
     """The weights of each product of a tile of `out` results, in float64.
 
     Shapes:
-        w: [ob, cb, *outer, 3, 3, c, oc] -> [out[0] + 2, out[1] + 2, ob, cb, *outer, c, oc]
+        w: [ob, cb, *outer, 3, 3, c, oc] -> [out[0] + 2, out[1] + 2, ob, cb, *outer, c, oc], or
+        w: [ob, cb, *outer, 3, c, oc] -> [out[0] + 2, ob, cb, *outer, c, oc]
     """
-    left, right = (FILTERS[n].weights for n in out)
-    return np.asarray(np.einsum("ai,bj,...ijuv->ab...uv", left, right, w.astype(np.float64)))
+    found = w.astype(np.float64)
+    for n in reversed(out):
+        found = np.tensordot(FILTERS[n].weights, found, axes=(1, found.ndim - LANES - 1))
+    return found
 
 
 @op("conv_winograd", fuse=Fuse.ANCHOR)
 class ConvWinograd(Op):
     """Convolution by a kernel of [*outer, 3, 3], between blocked channels, a tile `out` at once.
 
+    Of a tile of one axis the kernel is [*outer, 3], and each line of an image is transformed alone.
     Takes the weights transformed, and as they are for what is computed once more.
 
     Shapes:
@@ -142,14 +171,14 @@ class ConvWinograd(Op):
     dilation: tuple[int, ...] = ()
 
     def infer(self, x: TensorType, u: TensorType, w: TensorType) -> TensorType:
+        if not 1 <= len(self.out) <= 2 or not FILTERS.keys() >= set(self.out):
+            raise self.reject(f"tiles of {self.out} results have no transform", x, u, w)
         if any(t.dtype is not DType.F32 for t in (x, u, w)) or not (
-            x.rank >= 5 and x.rank + 1 == u.rank == w.rank
+            x.rank >= len(self.out) + 3 and x.rank + 1 == u.rank == w.rank
         ):
             raise self.reject("needs a blocked f32 image and f32 weights in both forms", x, u, w)
-        if self.out not in product(FILTERS, FILTERS):
-            raise self.reject(f"tiles of {self.out} results have no transform", x, u, w)
         (n, cb, *sizes, c), (ob, wb, *kernel, ci, oc) = x.shape, w.shape
-        outer, kernel = kernel[:-2], kernel[-2:]
+        outer, kernel = kernel[: -len(self.out)], kernel[-len(self.out) :]
         if not all(is_const(k, KERNEL) for k in kernel) or differs(cb, wb) or differs(c, ci):
             raise self.reject("the weights do not fit", x, u, w)
         if u.shape != (*map(index, positions(self.out)), ob, wb, *outer, ci, oc):
@@ -163,7 +192,8 @@ class ConvWinograd(Op):
     @property
     def _steps(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Strides and dilations of all axes."""
-        return (*self.stride, 1, 1), (*self.dilation, 1, 1)
+        ones = (1,) * len(self.out)
+        return (*self.stride, *ones), (*self.dilation, *ones)
 
     def _source(self, at: Sequence[Expr], k: Sequence[Expr]) -> list[Expr]:
         """Where results read along the first axes for position `k` of the kernel."""
@@ -172,9 +202,9 @@ class ConvWinograd(Op):
 
     def compute(self, x: te.Tensor, u: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, u.type, w.type)
-        _, _, *outer, high, wide, _ = type_.shape
-        sizes = zip((high, wide), self.out, strict=True)
-        tiles = tuple(canonical((size + (out - 1)) // out) for size, out in sizes)
+        place = len(type_.shape) - 1 - len(self.out)
+        outer, sizes = type_.shape[2:place], type_.shape[place:-1]
+        tiles = count_tiles(sizes, self.out)
         sums = self._sums(_pixels(x, tiles, self.out), u, (*outer, *tiles))
 
         def term(n: Expr, o: Expr, *rest: Expr) -> Callable[..., Expr]:
@@ -192,20 +222,22 @@ class ConvWinograd(Op):
 
     def _sums(self, pixels: te.Tensor, u: te.Tensor, sizes: Shape) -> te.Tensor:
         """The sums of products over all channels: [n, *positions, ob, *outer, *tiles, oc]."""
-        n = pixels.shape[0]
-        high, wide, ob, *summands, oc = u.shape
+        n, axes = pixels.shape[0], len(self.out)
+        ob, *summands, oc = u.shape[axes:]
 
-        def element(image: Expr, a: Expr, b: Expr, o: Expr, *rest: Expr) -> te.Reduce:
-            *outer, y, z, j = rest
+        def element(image: Expr, *rest: Expr) -> te.Reduce:
+            position, (o, *at, j) = rest[:axes], rest[axes:]
+            outer, tile = at[:-axes], at[-axes:]
 
             def product(d: Expr, *inner: Expr) -> Expr:
                 *k, i = inner
-                pixel = pixels[(image, a, b, d, *self._source(outer, k), y, z, i)]
-                return pixel * u[(a, b, o, d, *k, i, j)]
+                pixel = pixels[(image, *position, d, *self._source(outer, k), *tile, i)]
+                return pixel * u[(*position, o, d, *k, i, j)]
 
             return te.reduce_sum(summands, product)
 
-        return te.compute("sums", (n, high, wide, ob, *sizes, oc), element, inputs=(pixels, u))
+        shape = (n, *u.shape[:axes], ob, *sizes, oc)
+        return te.compute("sums", shape, element, inputs=(pixels, u))
 
     def reference(self, x: Array, u: Array, w: Array) -> Array:
         ob, cb, *kernel, c, oc = w.shape
@@ -220,55 +252,77 @@ def _pixels(x: te.Tensor, tiles: Shape, out: Out) -> te.Tensor:
 
     The others are blocks of channels, and images of a volume.
     """
-    n, *others, _, _, c = x.shape
-    sizes = x.shape[-3:-1]
-    high, wide = positions(out)
-    of_columns, of_rows = (FILTERS[n].pixels for n in out)
+    n, *others, c = x.shape
+    others, sizes = others[: -len(out)], others[-len(out) :]
+    *above, wide = positions(out)
+    of_line = FILTERS[out[-1]].pixels
 
     def at(axis: int, tile: Expr, step: Expr) -> Expr:
         size, each = sizes[axis], out[axis]
-        position = tile * each + step
-        if surely_divides(each, size - (KERNEL - 1)):
+        position, needed = tile * each + step, size - (KERNEL - 1)
+        if surely_equal(tiles[axis] * each, needed):
             return position
         within = minimum(position, size - 1)  # only results that nobody needs read further
+        if len(out) == 1:
+            return within  # the last tiles may have none
         return select(step < const(KERNEL, DType.INDEX), position, within)
 
     def half(image: Expr, a: Expr, *rest: Expr) -> Expr:
         *other, y, z, dz, i = rest
         column = at(1, z, dz)
-        rows = (at(0, y, index(dy)) for dy in range(high))
+        rows = (at(0, y, index(dy)) for dy in range(above[0]))
+        of_columns = FILTERS[out[0]].pixels
         return _chosen(a, of_columns([x[(image, *other, row, column, i)] for row in rows]))
 
-    shape = (n, index(high), *others, *tiles, index(wide), c)
-    columns = te.compute("pixel_columns", shape, half, inputs=(x,))
-
-    def whole(image: Expr, a: Expr, b: Expr, *rest: Expr) -> Expr:
+    def line(image: Expr, *rest: Expr) -> list[Expr]:
         *place, i = rest
-        return _chosen(b, of_rows([columns[(image, a, *place, d, i)] for d in range(wide)]))
+        if columns is not None:
+            return [columns[(image, *place, index(d), i)] for d in range(wide)]
+        *other, z = place
+        return [x[(image, *other, at(0, z, index(d)), i)] for d in range(wide)]
 
-    shape = (n, index(high), index(wide), *others, *tiles, c)
-    return te.compute("pixels", shape, whole, inputs=(columns,))
+    def whole(image: Expr, *rest: Expr) -> Expr:
+        b = rest[len(above)]
+        return _chosen(b, of_line(line(image, *rest[: len(above)], *rest[len(above) + 1 :])))
+
+    columns: te.Tensor | None = None
+    if above:
+        shape = (n, index(above[0]), *others, *tiles, index(wide), c)
+        columns = te.compute("pixel_columns", shape, half, inputs=(x,))
+    shape = (n, *map(index, positions(out)), *others, *tiles, c)
+    return te.compute("pixels", shape, whole, inputs=(x if columns is None else columns,))
 
 
 def _results(sums: te.Tensor, shape: Shape, out: Out) -> te.Tensor:
     """The sums transformed back, along columns, then rows: [n, ob, *outer, h, w, oc]."""
-    n, _, _, *others, oc = sums.shape
-    high, wide = positions(out)
-    of_columns, of_rows = (FILTERS[n].sums for n in out)
+    n, *rest = sums.shape
+    *others, oc = rest[len(out) :]
+    *above, wide = positions(out)
+    of_line = FILTERS[out[-1]].sums
 
     def half(image: Expr, p: Expr, *rest: Expr) -> Expr:
         *place, b, j = rest
-        return _chosen(p, of_columns([sums[(image, a, b, *place, j)] for a in range(high)]))
-
-    narrow = (n, index(out[0]), *others, index(wide), oc)
-    columns = te.compute("sum_columns", narrow, half, inputs=(sums,))
+        of_columns = FILTERS[out[0]].sums
+        return _chosen(
+            p, of_columns([sums[(image, index(a), b, *place, j)] for a in range(above[0])])
+        )
 
     def whole(image: Expr, *rest: Expr) -> Expr:
-        *place, y, z, j = rest
-        tile = (image, y % out[0], *place, y // out[0], z // out[1])
-        return _chosen(z % out[1], of_rows([columns[(*tile, b, j)] for b in range(wide)]))
+        *place, j = rest
+        place, at = place[: -len(out)], place[-len(out) :]
+        tile = [i // each for i, each in zip(at, out, strict=True)]
+        if columns is None:
+            line = [sums[(image, index(b), *place, *tile, j)] for b in range(wide)]
+        else:
+            row = (image, at[0] % out[0], *place, *tile)
+            line = [columns[(*row, index(b), j)] for b in range(wide)]
+        return _chosen(at[-1] % out[-1], of_line(line))
 
-    return te.compute("transformed", shape, whole, inputs=(columns,))
+    columns: te.Tensor | None = None
+    if above:
+        narrow = (n, index(out[0]), *others, index(wide), oc)
+        columns = te.compute("sum_columns", narrow, half, inputs=(sums,))
+    return te.compute("transformed", shape, whole, inputs=(sums if columns is None else columns,))
 
 
 def _chosen(position: Expr, values: Sequence[Expr]) -> Expr:

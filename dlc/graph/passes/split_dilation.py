@@ -39,7 +39,7 @@ from dlc.te.types import TensorType, const_size
 MARGIN = 0.8  # of the time as it is, that the other way may take
 MOVES = 3  # times that bytes are moved which are written, and read again
 WHOLE, SPLIT = "whole", "phases"  # the ways of the fork
-AREA = 2  # axes of an image
+AXES = (1, 2)  # of a line, and of an image
 
 
 @graph_pass(after=("choose_layouts", "use_matrix_engine"), bodies=True)
@@ -65,8 +65,8 @@ def split_dilation(graph: Graph, context: PassContext) -> Graph:
             images[x, steps] = editor.call(split, x, at=node, hint=f"{x.name}_apart")
         parts, hint = (images[x, steps], matrices[w]), f"{node.output.name}_apart"
         sums = editor.call(_undilated(node.op), *parts, at=node, hint=hint)
-        high, wide = (const_size(size) for size in node.output.type.shape[2:-1])
-        join = JoinPhases(steps=steps, sizes=(high, wide))
+        sizes = tuple(const_size(size) for size in node.output.type.shape[2:-1])
+        join = JoinPhases(steps=steps, sizes=sizes)
         editor.update(replace(node, op=join, inputs=(sums,)))
     return editor.finish()
 
@@ -74,12 +74,13 @@ def split_dilation(graph: Graph, context: PassContext) -> Graph:
 def _fits(op: ConvBlocked, node: Node) -> bool:
     """Whether an image is dilated, its pixels are read one by one, and its sizes are known."""
     sizes = (*node.inputs[0].type.shape[1:], *node.inputs[1].type.shape)
-    is_dilated = len(op.dilation) == AREA and max(op.dilation) > 1
+    is_dilated = len(op.dilation) in AXES and max(op.dilation) > 1
     return is_dilated and set(op.stride) == {1} and all(isinstance(n, Const) for n in sizes)
 
 
 def _undilated(op: ConvBlocked) -> ConvBlocked:
-    return replace(op, stride=(1, 1, 1), dilation=(1, 1, 1))
+    ones = (1,) * (len(op.dilation) + 1)
+    return replace(op, stride=ones, dilation=ones)
 
 
 def _apart(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Compute convolutions of three by three by fewer products, where the transforms cost less.
+"""Compute convolutions by kernels of three by fewer products, where the transforms cost less.
 
 Before:
     def main(x: f32[1, 8, 16, 18, 8]):
@@ -15,6 +15,8 @@ After:
 
 Position: after use_matrix_engine, which takes what is faster there; before use_pair_products, which
 takes what is left. The decision is about single operators and changes no layout.
+
+Where a kernel is of three along the lines of an image only, these are transformed, each alone.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
         if (w, out) not in made:
             transformed = transform_weights(array, out)
             made[w, out] = editor.constant(transformed, DType.F32, f"{w.name}_transformed")
-        outer = {"stride": node.op.stride[:-2], "dilation": node.op.dilation[:-2]}
+        axes = len(out)
+        outer = {"stride": node.op.stride[:-axes], "dilation": node.op.dilation[:-axes]}
         op = ConvWinograd(out=out, **outer)
         editor.update(replace(node, op=op, inputs=(x, made[w, out], w)))
     return editor.finish()
@@ -65,7 +68,7 @@ def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> Out | None
         return None
     direct = direct_cycles(node, context)
     ways: dict[str, Out | None] = {DIRECT: None}
-    ways |= {f"tiles of {high} by {wide}": (high, wide) for high, wide in transformed}
+    ways |= {f"tiles of {' by '.join(map(str, out))}": out for out in transformed}
     cycles = dict(zip(ways, (direct * MARGIN, *transformed.values()), strict=True))
     way = decide(
         context, editor.graph, [node], kind="winograd", version=2, options=tuple(ways),

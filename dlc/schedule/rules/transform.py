@@ -14,8 +14,9 @@ After:
             sums, result                          sums, result
 
 Columns are the outer loop where there are more weights than a strip pays for. The columns of a
-tile, of its pixels and of its sums, are in registers. Results of a volume add up several images:
-a strip has the rows of some of them, and of all images that they need.
+tile, of its pixels and of its sums, are in registers; tiles of one axis have none. Results of a
+volume add up several images: a strip has the rows of some of them, and of all images that they
+need.
 """
 
 from __future__ import annotations
@@ -34,44 +35,50 @@ from dlc.schedule.trace import Trace
 from dlc.schedule.work import written_out
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Load, Select, Var
+from dlc.te.simplify import surely_divides
 from dlc.te.transform import loads, walk
 
-IMAGE = 4  # the place of a volume's images in an index of the operand
 CHAIN = 32  # products in a row where a transform multiplies rounding along one axis
 SHORT_CHAIN = 16  # and along both
 ACCURATE_FROM = (0, 64, 256)  # summands, by the axes along which it does
 MOST_BEHIND = 4096  # operations behind the transforms that are written out for a tile
-RANKS = (5, 6)  # of images, and of volumes
+OPEN_STRIP = 8  # tiles of a line of which a run tells how many there are
+RANKS = (3, 4)  # without those of a tile: of images, and of volumes
 
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
     """The parts of a function, by buffers and by loops of the nest that writes the result."""
 
-    pixel_columns: str
+    pixel_columns: str | None  # of tiles of two axes, as the columns of sums
     operand: str
     sums: str
-    sum_columns: str
+    sum_columns: str | None
     readers: tuple[str, ...]  # what reads those before the result, in order
     result: str
     lead: str
     block: str
     image: str | None  # of a volume
-    rows: tuple[str, str]
+    rows: tuple[str, ...]
     lane: str
-    tile: tuple[int, int]  # results of one tile along each of the rows
+    tile: tuple[int, ...]  # results of one tile along each of the rows
+
+    @property
+    def place(self) -> int:
+        """That of a volume's images in an index of the operand."""
+        return len(self.tile) + 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """The stages around the sums, in order, and the results of a tile along both axes."""
 
-    pixel_columns: Stage
+    pixel_columns: Stage | None
     operand: Stage
     sums: Stage
-    sum_columns: Stage
+    sum_columns: Stage | None
     transformed: Stage
-    tile: tuple[int, int]
+    tile: tuple[int, ...]
 
 
 def kept(func: Func) -> frozenset[str]:
@@ -80,7 +87,7 @@ def kept(func: Func) -> frozenset[str]:
     if parts is None:
         return frozenset()
     around = (parts.pixel_columns, parts.operand, parts.sum_columns, parts.transformed)
-    return frozenset(stage.buffer for stage in around)
+    return frozenset(stage.buffer for stage in around if stage is not None)
 
 
 def match(func: Func, target: Target) -> Transformed | None:
@@ -97,27 +104,34 @@ def match(func: Func, target: Target) -> Transformed | None:
     result = readers[-1]
     if not all(_in_place(r, readers[0]) for r in readers[1:]):
         return None
-    if len(result.loops) not in RANKS or result.is_reduction:
+    axes = len(parts.tile)
+    if len(result.loops) - axes not in RANKS or result.is_reduction:
         return None
-    if len(parts.sums.loops) != len(result.loops) + 2:
+    if len(parts.sums.loops) != len(result.loops) + axes:
         return None
-    if not all(isinstance(parts.sums.loops[d].extent, Const) for d in (1, 2, 3, -1)):
+    positions_and_blocks = parts.sums.loops[1 : axes + 2]
+    if not all(isinstance(f.extent, Const) for f in (*positions_and_blocks, parts.sums.loops[-1])):
         return None
-    lead, block, *image, row, column, lane = result.names
+    lead, block, *image, lane = result.names
+    image, rows = image[:-axes], image[-axes:]
     return Transformed(
-        pixel_columns=parts.pixel_columns.buffer,
+        pixel_columns=_name(parts.pixel_columns),
         operand=parts.operand.buffer,
         sums=parts.sums.buffer,
-        sum_columns=parts.sum_columns.buffer,
+        sum_columns=_name(parts.sum_columns),
         readers=tuple(r.buffer for r in readers[:-1]),
         result=result.buffer,
         lead=lead,
         block=block,
         image=image[0] if image else None,
-        rows=(row, column),
+        rows=tuple(rows),
         lane=lane,
         tile=parts.tile,
     )
+
+
+def _name(stage: Stage | None) -> str | None:
+    return None if stage is None else stage.buffer
 
 
 def _parts(found: list[Stage]) -> _Parts | None:
@@ -128,12 +142,15 @@ def _parts(found: list[Stage]) -> _Parts | None:
         if factors is None or not isinstance(factors[0], Load):
             continue
         operand = _if_select(made.get(factors[0].buffer))
+        reader = _if_select(_only_reader(found, sums))
+        if operand is None or reader is None:
+            continue
+        if tile := _tile(reader, axes=1):
+            return _Parts(None, operand, sums, None, reader, tile)
         pixels = _if_select(made.get(_only_load(operand)))
-        turned = _if_select(_only_reader(found, sums))
-        transformed = _if_select(_only_reader(found, turned))
-        tile = None if transformed is None else _tile(transformed)
-        if operand and pixels and turned and transformed and tile:
-            return _Parts(pixels, operand, sums, turned, transformed, tile)
+        transformed = _if_select(_only_reader(found, reader))
+        if pixels and transformed and (tile := _tile(transformed, axes=2)):
+            return _Parts(pixels, operand, sums, reader, transformed, tile)
     return None
 
 
@@ -143,23 +160,21 @@ def _if_select(stage: Stage | None) -> Stage | None:
     return stage if is_one else None
 
 
-def _only_load(stage: Stage | None) -> str:
+def _only_load(stage: Stage) -> str:
     """The one buffer that a stage reads, "" where there are others."""
-    read = {x.buffer for x in loads(stage.value)} if stage is not None else set[str]()
+    read = {x.buffer for x in loads(stage.value)}
     return read.pop() if len(read) == 1 else ""
 
 
-def _only_reader(found: list[Stage], stage: Stage | None) -> Stage | None:
+def _only_reader(found: list[Stage], stage: Stage) -> Stage | None:
     """The one stage that reads another."""
-    if stage is None:
-        return None
     readers = [s for s in found if any(x.buffer == stage.buffer for x in loads(s.value))]
     return readers[0] if len(readers) == 1 else None
 
 
-def _tile(stage: Stage) -> tuple[int, int] | None:
+def _tile(stage: Stage, *, axes: int) -> tuple[int, ...] | None:
     """By what its own positions are divided to find the tile that an element is of."""
-    if len(stage.loops) not in RANKS or not isinstance(stage.value, Select):
+    if len(stage.loops) - axes not in RANKS or not isinstance(stage.value, Select):
         return None
     found = set[tuple[str, int]]()
     for load in loads(stage.value):
@@ -169,9 +184,9 @@ def _tile(stage: Stage) -> tuple[int, int] | None:
                     case Binary(BinOp.FLOORDIV, Var(name), Const(factor)):
                         found.add((name, int(factor)))
     along = dict(found)
-    rows = stage.names[-3:-1]
-    is_one = len(found) == len(along) == 2 and set(along) == set(rows)
-    return (along[rows[0]], along[rows[1]]) if is_one else None
+    rows = stage.names[-1 - axes : -1]
+    is_one = len(found) == len(along) == axes and set(along) == set(rows)
+    return tuple(along[row] for row in rows) if is_one else None
 
 
 def _in_place(stage: Stage, transformed: Stage) -> bool:
@@ -206,8 +221,9 @@ def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[st
     for name in reversed(others):
         trace.do("compute_at", name, inner[-1])
     trace.do("compute_at", first, tile)
-    trace.do("compute_at", found.sum_columns, tile)
-    _in_registers(trace, found.sum_columns)
+    if found.sum_columns is not None:
+        trace.do("compute_at", found.sum_columns, tile)
+        _in_registers(trace, found.sum_columns)
     is_short = _is_short(trace, found)
     for name in inner if is_short else ():
         trace.do("unroll", name)
@@ -215,7 +231,7 @@ def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[st
         stage = trace.stage(name)
         if stage.is_reduction:
             trace.do("guard_sum", name)
-        for each in stage.names[-3:-1] if name == first else ():
+        for each in stage.names[-1 - len(inner) : -1] if name == first else ():
             trace.do("unroll", each)
         trace.do("vectorize", stage.names[-1])
         if name != first or is_short:
@@ -227,7 +243,7 @@ def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[st
     schedule_products(trace, found.sums, target, knobs, chain(found.tile, shape.depth))
 
 
-def chain(tile: tuple[int, int], depth: int) -> int | None:
+def chain(tile: tuple[int, ...], depth: int) -> int | None:
     """How many products are added in one chain; None: as many as in any sum.
 
     Short chains round less, which makes up for what a transform of four results multiplies, where
@@ -239,7 +255,7 @@ def chain(tile: tuple[int, int], depth: int) -> int | None:
     return CHAIN if axes == 1 else SHORT_CHAIN
 
 
-def is_accurate(tile: tuple[int, int], depth: int) -> bool:
+def is_accurate(tile: tuple[int, ...], depth: int) -> bool:
     """Whether results by a tile round about as direct sums in one chain of float32 do, or less.
 
     Source: measured on random weights and pixels, half of them 0 as behind a Relu; root mean
@@ -250,7 +266,7 @@ def is_accurate(tile: tuple[int, int], depth: int) -> bool:
     return depth >= ACCURATE_FROM[_multiplied(tile)]
 
 
-def _multiplied(tile: tuple[int, int]) -> int:
+def _multiplied(tile: tuple[int, ...]) -> int:
     """Along how many axes the transforms multiply rounding."""
     return sum(results > 2 for results in tile)
 
@@ -258,17 +274,22 @@ def _multiplied(tile: tuple[int, int]) -> int:
 def _shape(func: Func, found: Transformed, target: Target) -> Shape:
     shape = allocs(func.body)[found.sums].buffer.type.shape
     stage = next(s for s in stages(func) if s.buffer == found.sums)
-    lead, *positions, blocks = (_constant(n) for n in shape[:4])
-    high, wide = (_constant(n) for n in shape[-3:-1])
+    lead, *positions, blocks = (_constant(n) for n in shape[: found.place])
+    high, *rest = (_constant(n) for n in shape[-1 - len(found.tile) : -1])
+    wide = rest[0] if rest else 1
+    tiles = shape[-1 - len(found.tile)]
+    strip = OPEN_STRIP if surely_divides(OPEN_STRIP, tiles) else 1
     depth = math.prod(_constant(f.extent) or 1 for f in stage.inner)
-    volume = Volume() if found.image is None else _volume(stage, found, shape[4])
-    return Shape(lead, high, wide, math.prod(p or 1 for p in positions), depth, blocks or 1, volume)
+    volume = Volume() if found.image is None else _volume(stage, found, shape[found.place])
+    count = math.prod(p or 1 for p in positions)
+    axes = len(found.tile)
+    return Shape(lead, high, wide, count, depth, blocks or 1, volume, axes, strip)
 
 
 def _volume(sums: Stage, found: Transformed, images: Expr) -> Volume:
     """Which images of a volume the sums read."""
     taps = {f.var: _constant(f.extent) or 1 for f in sums.inner}
-    (read,) = {x.index[IMAGE] for x in loads(sums.value) if x.buffer == found.operand}
+    (read,) = {x.index[found.place] for x in loads(sums.value) if x.buffer == found.operand}
     steps = coefficients(read) or {}
     along = [(taps[name], step) for name, step in steps.items() if name in taps]
     reach = 1 + sum((count - 1) * step for count, step in along)
@@ -295,30 +316,33 @@ def _order(trace: Trace, found: Transformed, plan: Plan) -> tuple[str, str, str,
     """
     tops, inner = zip(*map(trace.split, found.rows, found.tile), strict=True)
     strip, row = trace.split(tops[0], plan.strip)
+    rows = (row, *tops[1:])
     groups, block = trace.split(found.block, plan.group)
     images = () if found.image is None else (trace.split(found.image, plan.images),)
     of_volume, of_strip = [i for i, _ in images], [i for _, i in images]
-    below = (block, *of_strip, row, tops[1], *inner, found.lane)
+    below = (block, *of_strip, *rows, *inner, found.lane)
     if plan.columns_outside:
         whole = trace.constant(groups)
         assert whole is not None
         place, groups = trace.split(groups, whole)
         trace.do("reorder", (found.lead, place, groups, *of_volume, strip, *below))
         trace.do("parallel", groups)
-        return place, strip, tops[1], inner
+        return place, strip, rows[-1], inner
     trace.do("reorder", (found.lead, *of_volume, strip, groups, *below))
     fused = trace.fuse_all([found.lead, *of_volume, strip])
     trace.do("parallel", fused)
-    return fused, groups, tops[1], inner
+    return fused, groups, rows[-1], inner
 
 
 def _operand(trace: Trace, found: Transformed, *, parallel: bool) -> None:
     """Compute all products' operands of one tile at once: its pixels are loaded once."""
-    lead, *others, row, column, lane = trace.stage(found.operand).names
-    positions, outer = others[:2], [lead, *others[2:], row]
+    lead, *others, column, lane = trace.stage(found.operand).names
+    axes = len(found.tile)
+    positions, outer = others[:axes], [lead, *others[axes:]]
     trace.do("reorder", (*outer, column, *positions, lane))
-    trace.do("compute_at", found.pixel_columns, column)
-    _in_registers(trace, found.pixel_columns)
+    if found.pixel_columns is not None:
+        trace.do("compute_at", found.pixel_columns, column)
+        _in_registers(trace, found.pixel_columns)
     for each in positions:
         trace.do("unroll", each)
     trace.do("vectorize", lane)

@@ -14,12 +14,12 @@ from dlc.core.target import Target
 
 MAX_GROUP = 6  # vectors of columns whose sums are computed together
 MAX_STRIP = 64  # rows of tiles
-MAX_IMAGES = 16  # of a volume in one strip
+MAX_IMAGES = 64  # of a volume in one strip
 MAX_OPERAND = 4  # times the second cache, that the operand of several images may have
 OPEN_ROWS = 32  # of tiles, and tiles of a row, assumed where a run tells
 OPEN_IMAGES = 16  # of a volume, likewise
 FMA_SHARE = 0.8  # of the peak, that the products reach
-TRANSFORM = 4.4  # cycles to transform a vector of channels at one position, in or out; measured
+TRANSFORM = 2.2  # cycles to transform a vector at one position, in or out, for each axis; measured
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
 WRITTEN = 2  # times that a byte is moved which is written there: its line is read first
 NEAR_SHARE = 0.75  # of the second cache, up to which what is read again is still there
@@ -50,6 +50,8 @@ class Shape:
     depth: int  # summands
     blocks: int  # vectors of columns
     volume: Volume = Volume()
+    axes: int = 2  # of a tile
+    strip: int = 1  # rows of tiles, where a run tells of how many such strips there are
 
     @property
     def channels(self) -> int:
@@ -69,7 +71,7 @@ class Plan:
 
 def choose_plan(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Plan:
     """The cheapest plan; knobs other than 0 and -1 decide."""
-    strips = _divisors(shape.high, MAX_STRIP)
+    strips = [shape.strip] if shape.high is None else _divisors(shape.high, MAX_STRIP)
     groups = _divisors(shape.blocks, MAX_GROUP)
     images = _divisors(shape.volume.images, MAX_IMAGES)
     each = product(strips, groups, (False, True), images)
@@ -115,7 +117,7 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     needed = volume.needed(plan.images)
     made = volume.needed(images) if plan.columns_outside else needed * (images // plan.images)
     transformed = made * shape.channels / lanes + images * shape.blocks
-    total += tiles * shape.positions * TRANSFORM * transformed
+    total += tiles * shape.positions * shape.axes * TRANSFORM * transformed
     weights = shape.positions * shape.depth * columns * 4
     strip = _operand_bytes(shape, plan)
     sums = rows * shape.positions * plan.group * lanes * 4
