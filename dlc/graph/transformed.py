@@ -1,4 +1,4 @@
-"""What convolutions by kernels of three take where they are transformed, and which can be.
+"""What convolutions take where they are transformed, and which can be: of kernels of three or more.
 
 Larger tiles round more than direct sums do unless these are long; at precision "highest", short
 sums are left to smaller tiles.
@@ -6,7 +6,7 @@ sums are left to smaller tiles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -15,7 +15,7 @@ from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node
 from dlc.graph.integers import integer_range
 from dlc.graph.ops.conv_blocked import ConvBlocked
-from dlc.graph.ops.winograd import KERNEL, OPEN_STRIP, Out, count_tiles, positions
+from dlc.graph.ops.winograd import OPEN_STRIP, Out, count_tiles, parts_of, positions, taps_of
 from dlc.graph.pass_ import PassContext
 from dlc.graph.pointwise import PAIR_RATE
 from dlc.schedule.rules.transform import is_accurate
@@ -27,9 +27,11 @@ MARGIN = 0.9  # of the time of direct sums, that transformed ones may take
 DIRECT_SHARE = 0.85  # of the peak, that kernels without transforms reach
 OPEN_SIZE = 64  # assumed where a size is known at run time only
 TILES: Mapping[int, tuple[Out, ...]] = {  # by the axes that are transformed, the last ones
-    2: ((2, 2), (2, 4), (4, 4)),
-    1: ((2,), (4,)),
+    2: ((2, 2), (2, 4), (4, 4), (3, 3)),
+    1: ((2,), (4,), (3,)),
 }
+LEAST = 3  # of a kernel, along each of them
+MAX_BYTES = 64 << 20  # of the transformed weights of a kernel of several parts
 MAX_OUTER = 1  # axes before those: images of a volume, or lines of an image
 
 
@@ -47,7 +49,7 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     if not axes:
         return {}
     target = context.target
-    ob, cb, *_, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
+    ob, cb, *kernel, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
     n, _, *sizes, _ = node.output.type.shape
     outer, of_tile = sizes[:-axes], sizes[-axes:]
     volume = _volume(node, _constant(outer[0])) if outer else Volume()
@@ -56,7 +58,10 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
         tiles = count_tiles(tuple(index(_constant(n) or OPEN_SIZE) for n in of_tile), out)
         high, *rest = map(const_size, tiles)
         wide = rest[0] if rest else 1
-        depth, count = cb * volume.taps * c, prod(positions(out))
+        parts = parts_of(kernel[-axes:], out)
+        depth, count = cb * volume.taps * prod(parts) * c, prod(positions(out))
+        if parts and count * depth * ob * context.target.lanes(4) * 4 > MAX_BYTES:
+            continue
         shape = Shape(_constant(n), high, wide, count, depth, ob, volume, axes)
         is_open = [_constant(size) is None for size in of_tile]
         known = replace(
@@ -101,7 +106,7 @@ def _axes(op: ConvBlocked, node: Node, context: PassContext) -> int:
     if 0 in (_constant(n), *map(_constant, sizes), ob, cb):
         return 0
     steps = zip(kernel, op.stride, op.dilation, strict=True)
-    fits = [step == (KERNEL, 1, 1) for step in steps]
+    fits = [k >= LEAST and (s, d) == (1, 1) for k, s, d in steps]
     for axes in TILES:
         if all(fits[-axes:]) and 0 <= len(fits) - axes <= MAX_OUTER:
             return axes
@@ -118,14 +123,22 @@ def _volume(node: Node, images: int | None) -> Volume:
 def _tiles(node: Node, axes: int, context: PassContext) -> list[Out]:
     """The tiles that are accurate enough, and smaller than the image."""
     _, cb, *kernel, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
-    outer = kernel[:-axes]
     sizes = [_constant(size) for size in node.output.type.shape[-1 - axes : -1]]
     return [
         out
         for out in TILES[axes]
         if all(size is None or size > each for size, each in zip(sizes, out, strict=True))
-        and (context.precision != "highest" or is_accurate(out, cb * prod(outer) * c))
+        and _saves(kernel[-axes:], out)
+        and (
+            context.precision != "highest"
+            or is_accurate(out, cb * c * prod(kernel) / prod(taps_of(out)))
+        )
     ]
+
+
+def _saves(kernel: Sequence[int], out: Out) -> bool:
+    """Whether fewer zeros fill up a kernel than where a tile has four results."""
+    return out[0] != 3 or all(k + -k % 4 < k + -k % 3 for k in kernel)
 
 
 def _constant(size: Expr) -> int | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
 from dlc.core.target import Target
 from dlc.graph.ops.activation import Silu
 from dlc.graph.ops.binary import Add
-from dlc.graph.ops.winograd import ConvWinograd, transform_weights
+from dlc.graph.ops.winograd import ConvWinograd, taps_of, transform_weights
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
@@ -121,6 +123,37 @@ def test_infinite_pixels_of_a_line_reach_what_adds_them_up(
     assert 0 < np.isfinite(wanted).mean() < 1
 
 
+@pytest.mark.parametrize("target", [NATIVE, AVX2], ids=["native", "avx2"])
+@pytest.mark.parametrize("columns_outer", [0, 1])
+@pytest.mark.parametrize(
+    ("tile", "kernel"),
+    [((4,), (5,)), ((3,), (7,)), ((3,), (4,)), ((2,), (2,)), ((2, 2), (5, 5)), ((2, 2), (3, 4)),
+     ((3, 3), (7, 4)), ((3, 3), (4, 4))],
+    ids=str,
+)  # fmt: skip
+def test_infinite_pixels_reach_their_own_results_of_a_kernel_of_parts(
+    target: Target, columns_outer: int, tile: tuple[int, ...], kernel: tuple[int, ...]
+) -> None:
+    random, block = np.random.default_rng(0), target.lanes(4)
+    sizes = [k + n - 1 for k, n in zip(kernel, (9, 8), strict=False)]
+    x = random.integers(-3, 4, (1, 2, *sizes, block)).astype(np.float32)
+    w = 15 * random.integers(-3, 4, (3, 2, *kernel, block, block)).astype(np.float32)
+    last = tuple(n - 1 for n in sizes)
+    x[(0, 0, *last, 2)], x[(0, 1, *(n - 2 for n in last), 1)] = np.inf, np.nan
+    x[(0, 1, *(0 for _ in sizes), 0)] = 3e38
+    arrays = {"x": x, "u": transform_weights(w, tile).astype(np.float32), "w": w}
+    operands = tuple(placeholder(n, TensorType(a.shape)) for n, a in arrays.items())
+    conv = ConvWinograd(out=tile)
+    func = lower_tensors("f", (), operands, (conv.compute(*operands),))
+    fast = transformed(func, target, tile, columns_outer=columns_outer)
+    found = Kernel(fast, target)({}, arrays)["out"]
+    with np.errstate(all="ignore"):
+        wanted = conv.reference(x.astype(np.float64), arrays["u"], w).astype(np.float32)
+    large = np.abs(w).sum(axis=tuple(range(1, w.ndim - 1))).max() if tile == (3, 3) else 0.0
+    np.testing.assert_allclose(found, wanted, rtol=0 if not large else 1e-5, atol=2**-20 * large)
+    assert 0 < np.isfinite(wanted).mean() < 1
+
+
 @pytest.mark.parametrize("length", [1, 5, 64, 258, 265, "n"])
 def test_a_line_of_any_length_is_cut_into_strips(length: int | str) -> None:
     random, block = np.random.default_rng(0), NATIVE.lanes(4)
@@ -142,17 +175,19 @@ def test_a_line_of_any_length_is_cut_into_strips(length: int | str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tile", "depth"),
-    [((2, 2), 32), ((2, 4), 64), ((2, 4), 256), ((4, 4), 256), ((4, 4), 512),
-     ((2,), 16), ((4,), 64), ((4,), 256)],
+    ("tile", "depth", "kernel"),
+    [((2, 2), 32, 3), ((2, 4), 64, 3), ((2, 4), 256, 3), ((4, 4), 256, 3), ((4, 4), 512, 3),
+     ((2,), 16, 3), ((4,), 64, 3), ((4,), 256, 3), ((4,), 48, 5), ((3,), 64, 4), ((3,), 48, 7),
+     ((4, 4), 96, 5), ((3, 3), 48, 7), ((3, 3), 128, 4)],
 )  # fmt: skip
-def test_results_are_as_accurate_as_those_of_direct_sums(tile: tuple[int, ...], depth: int) -> None:
+def test_results_are_as_accurate_as_those_of_direct_sums(
+    tile: tuple[int, ...], depth: int, kernel: int
+) -> None:
     """Sums in one chain of float32, of random data, where tiles are said to be accurate."""
     random, block = np.random.default_rng(2), NATIVE.lanes(4)
-    kernel = [3] * len(tile)
-    sizes = [10] * len(tile)
+    taps, sizes = [kernel] * len(tile), [kernel + 7] * len(tile)
     x = random.standard_normal((1, depth // block, *sizes, block)).astype(np.float32)
-    w = random.standard_normal((2, depth // block, *kernel, block, block)).astype(np.float32)
+    w = random.standard_normal((2, depth // block, *taps, block, block)).astype(np.float32)
     conv = ConvWinograd(out=tile)
     arrays = {"x": x, "u": transform_weights(w, tile).astype(np.float32), "w": w}
     operands = tuple(placeholder(n, TensorType(a.shape)) for n, a in arrays.items())
@@ -160,22 +195,23 @@ def test_results_are_as_accurate_as_those_of_direct_sums(tile: tuple[int, ...], 
     found = Kernel(transformed(func, NATIVE, tile), NATIVE)({}, arrays)
     exact = conv.reference(x.astype(np.float64), arrays["u"], w.astype(np.float64))
     direct = np.zeros(exact.shape, np.float32)
-    for b, i, *k in np.ndindex(*x.shape[1:2], block, *kernel):
+    for b, i, *k in np.ndindex(*x.shape[1:2], block, *taps):
         part = tuple(slice(n, n + 8) for n in k)
         pixels = x[(slice(None), None, b, *part, i, None)].astype(np.float64)
         weights = w[(None, slice(None), b, *k, i)].reshape(1, 2, *(1 for _ in k), block)
         direct = (direct + pixels * weights).astype(np.float32)
     ours, theirs = (np.sqrt(((a - exact) ** 2).mean()) for a in (found["out"], direct))
-    assert transform.is_accurate(tile, depth)
+    assert transform.is_accurate(tile, depth * prod(taps) / prod(taps_of(tile)))
     assert ours < 1.25 * theirs
 
 
 def test_tiles_are_accurate_from_some_channels_on() -> None:
-    tiles = [(2, 2), (2, 4), (4, 2), (4, 4), (2,), (4,)]
+    tiles = [(2, 2), (2, 4), (4, 2), (4, 4), (2,), (4,), (3,), (3, 3)]
     known = [(depth, [transform.is_accurate(t, depth) for t in tiles]) for depth in (48, 64, 240)]
     assert known == [
-        (48, [True, False, False, False, True, False]),
-        *((d, [True, True, True, False, True, True]) for d in (64, 240)),
+        (48, [True, False, False, False, True, False, False, False]),
+        (64, [True, True, True, False, True, True, True, False]),
+        (240, [True, True, True, False, True, True, True, True]),
     ]
 
 

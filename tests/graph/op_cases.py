@@ -44,12 +44,14 @@ def winograd(
     x: str,
     out: tuple[int, ...] = (2, 2),
     outer: tuple[int, ...] = (),
+    kernel: tuple[int, ...] | None = None,
     pixels: Any = None,
     **attributes: Any,
 ) -> Case:
     """A convolution whose weights are whole numbers in both forms."""
-    scale = math.prod({2: 2, 4: 15}[n] for n in out)  # of the fractions in the transforms
-    w = scale * np.random.default_rng(1).integers(-3, 4, (3, 2, *outer, *(3 for _ in out), 4, 5))
+    kernel = kernel or (3,) * len(out)
+    scale = math.prod({2: 2, 3: 15, 4: 15}[n] for n in out)  # of the fractions in the transforms
+    w = scale * np.random.default_rng(1).integers(-3, 4, (3, 2, *outer, *kernel, 4, 5))
     u = wino.transform_weights(w, out)
     types = (x, *(f"f32[{', '.join(map(str, each.shape))}]" for each in (u, w)))
     return case(wino.ConvWinograd(out=out, **attributes), *types, values=(pixels, u, w))
@@ -243,6 +245,13 @@ def _contractions() -> list[Case]:
         winograd("f32[1, 2, 2, 3, 5, 4, 4]", outer=(1, 2), stride=(1, 1), dilation=(1, 1)),
         winograd("f32[n, 2, 7, 4]", (2,)), winograd("f32[1, 2, n + 3, 4]", (4,)),
         winograd("f32[1, 2, 272, 4]", (4,)),
+        winograd("f32[n, 2, 13, 4]", (3,), kernel=(4,)),
+        winograd("f32[1, 2, 9, 4]", (2,), kernel=(2,)),
+        winograd("f32[1, 2, n + 7, 4]", (3,), kernel=(7,)),
+        winograd("f32[1, 2, 10, 4]", (4,), kernel=(5,)),
+        winograd("f32[n, 2, 11, 12, 4]", (2, 2), kernel=(5, 4)),
+        winograd("f32[1, 2, 9, n + 7, 4]", (3, 3), kernel=(4, 7)),
+        winograd("f32[1, 2, 4, 9, 10, 4]", (4, 2), (2,), (3, 6), stride=(2,), dilation=(1,)),
         winograd("f32[2, 2, 5, 9, 4]", (4,), (2,), stride=(2,), dilation=(1,)),
         case(pairs.ConvPairs(), "f32[2, 3, 4, n + 2, 4]", "bf16[2, 3, 2, 3, 2, 5, 2]"),
         case(pairs.ConvPairs(stride=(2, 1), dilation=(1, 2)), "f32[1, 1, 5, 6, 16]",

@@ -169,6 +169,39 @@ def test_lines_that_have_no_transform_stay(text):
     assert operators(changed(text)) == ["conv_blocked"]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "tile"), [(4, 3), (5, 4), (7, 3), (8, 3), (9, 4), (11, 4), (16, 3)]
+)
+def test_a_larger_kernel_is_a_sum_of_those_that_need_fewer_zeros(kernel, tile):
+    text = LINE.replace("8, 8, 3,", f"8, 8, {kernel},").replace("402", f"{399 + kernel}")
+    graph, found = read(text), changed(text)
+    assert tiles(found) == [(tile,)]
+    given = np.random.default_rng(0).integers(-4, 5, (1, 8, 399 + kernel, 16)).astype(np.float32)
+    ours, theirs = (evaluate(g, {"x": given})["y"] for g in (found, graph))
+    np.testing.assert_array_equal(ours, theirs)
+    direct, transformed = found.nodes[0].inputs[2], found.nodes[0].inputs[1]
+    assert direct.type.shape == graph.nodes[0].inputs[1].type.shape
+    parts = () if kernel == 4 else (-(-kernel // (7 - tile)),)
+    assert transformed.type.static_shape == (6, 8, 8, *parts, 16, 16)
+
+
+@pytest.mark.parametrize(("kernel", "tile"), [(5, (4, 4)), (7, (3, 3)), (4, (3, 3))])
+def test_an_image_has_kernels_of_parts_along_both_axes(kernel, tile):
+    text = LARGE.replace("58, 58", f"{55 + kernel}, {55 + kernel}").replace(
+        "3, 3,", f"{kernel}, {kernel},")  # fmt: skip
+    assert tiles(run("use_winograd", read(text), HIGH)) == [tile]
+
+
+def test_weights_do_not_grow_beyond_memory():
+    text = LINE.replace("8, 8, 3,", "64, 64, 4,").replace("f32[1, 8,", "f32[1, 64,")
+    text = text.replace("402", "403")
+    assert tiles(changed(text)) == [(3,)]  # 25 MB of weights
+    many = text.replace("[64, 64,", "[160, 64,").replace("y: f32[1, 64,", "y: f32[1, 160,")
+    assert tiles(changed(many)) == [(3,)]
+    of_parts = many.replace("64, 4,", "64, 7,").replace("403", "406")
+    assert operators(changed(of_parts)) == ["conv_blocked"]  # 126 MB
+
+
 def test_a_line_of_an_open_length_is_taken_for_a_long_one():
     text = LINE.replace("402", "n + 2").replace("400", "n").replace("(x:", "(n: size, x:")
     assert tiles(changed(text)) == [(4,)]

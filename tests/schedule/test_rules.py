@@ -30,7 +30,7 @@ from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.scatter import ScatterElements, ScatterND
 from dlc.graph.ops.shape import Slice, Transpose
 from dlc.graph.ops.softmax import LogSoftmax, Softmax
-from dlc.graph.ops.winograd import ConvWinograd
+from dlc.graph.ops.winograd import ConvWinograd, parts_of, positions
 from dlc.schedule.edit import loops_around
 from dlc.schedule.interpret import evaluate_size, run_func
 from dlc.schedule.loop import (
@@ -247,17 +247,37 @@ def winograd_volume(images: int | Expr, kernel: int, stride: int) -> Callable[[]
 
 
 def winograd_lines(
-    wide: int | Expr, out: int, high: int | Expr | None = None, kernel: int = 1
+    wide: int | Expr,
+    out: int,
+    high: int | Expr | None = None,
+    lines: int = 1,
+    kernel: int = 3,
 ) -> Callable[[], Func]:
     """Along one axis: of lines, or of those of an image, of which a result adds up some."""
 
     def make() -> Func:
-        outer, taps = ((), ()) if high is None else ((high,), (kernel,))
-        x = tensor("a", 1, 1, *outer, wide + 2, 3)
-        u, w = tensor("b", out + 2, 2, 1, *taps, 3, 16), tensor("c", 2, 1, *taps, 3, 3, 16)
+        outer, taps = ((), ()) if high is None else ((high,), (lines,))
+        x, parts = tensor("a", 1, 1, *outer, wide + kernel - 1, 3), parts_of((kernel,), (out,))
+        u = tensor("b", *positions((out,)), 2, 1, *taps, *parts, 3, 16)
+        w = tensor("c", 2, 1, *taps, kernel, 3, 16)
         ones = (1,) * len(outer)
         conv = ConvWinograd(out=(out,), stride=ones, dilation=ones)
         return func((x, u, w), Relu().compute(conv.compute(x, u, w)))
+
+    return make
+
+
+def winograd_parts(wide: int | Expr, kernel: int, out: tuple[int, int]) -> Callable[[], Func]:
+    """A kernel that is a sum of others."""
+
+    def make() -> Func:
+        x = tensor("a", 1, 1, 4 + kernel, wide + kernel - 1, 3)
+        parts = parts_of((kernel, kernel), out)
+        u, w = (
+            tensor("b", *positions(out), 2, 1, *parts, 3, 16),
+            tensor("c", 2, 1, kernel, kernel, 3, 16),
+        )
+        return func((x, u, w), Relu().compute(ConvWinograd(out=out).compute(x, u, w)))
 
     return make
 
@@ -552,6 +572,10 @@ CASES: dict[str, Callable[[], Func]] = {
     "winograd_line": winograd_lines(19, 2),
     "winograd_line_long": winograd_lines(265, 4),
     "winograd_line_symbolic": winograd_lines(N, 4),
+    "winograd_line_of_parts": winograd_lines(20, 3, kernel=7),
+    "winograd_line_of_parts_symbolic": winograd_lines(N, 4, kernel=5),
+    "winograd_parts": winograd_parts(7, 5, (2, 4)),
+    "winograd_parts_symbolic": winograd_parts(N, 7, (3, 3)),
     "winograd_lines": winograd_lines(9, 4, 6, 2),
     "winograd_lines_symbolic": winograd_lines(M, 2, N + 2, 3),
     "padded_and_turned": padded_and_turned,
@@ -722,6 +746,9 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("winograd_line", transform),
         ("winograd_line_long", transform),
         ("winograd_line_symbolic", transform),
+        ("winograd_line_of_parts", transform),
+        ("winograd_parts", transform),
+        ("winograd_parts_symbolic", transform),
         ("winograd_lines", transform),
         ("winograd_lines_symbolic", transform),
         ("depthwise_7", window),

@@ -14,6 +14,10 @@ differences.
 
 Along one axis alone, four results need 6 products instead of 12.
 
+A larger kernel is a sum of kernels of three, each of them for tiles of its own pixels; zeros fill
+up the last one. Of five along one axis, four results need 12 products instead of 20. The same tile
+of six pixels gives three results of a kernel of four: of seven, 12 products instead of 21.
+
 Volumes are images one behind the other: each result adds up the products of several of them, by
 the transformed weights of each, so their transforms are shared by as many results. Where lines
 alone are transformed, those of an image take the part of images.
@@ -42,9 +46,8 @@ from dlc.graph.ops.window import out_size
 from dlc.te import tensor as te
 from dlc.te.expr import Const, Expr, const, index, minimum, select
 from dlc.te.simplify import canonical, surely_equal
-from dlc.te.types import Shape, TensorType, is_const
+from dlc.te.types import Shape, TensorType, const_size
 
-KERNEL = 3  # along each axis
 STRIPS = range(16, 65)  # tiles of a long line that may be transformed at a time
 OPEN_STRIP = 8  # of a line of an open length
 LANES = 2  # axes of weights behind those of the kernel
@@ -87,6 +90,16 @@ def _pixels_of_four(d: Sequence[Expr]) -> list[Expr]:
     ]
 
 
+def _sums_of_three(m: Sequence[Expr]) -> list[Expr]:
+    """Three results of a kernel of four, of the same points."""
+    even, odd = m[1] + m[2], m[1] - m[2]
+    return [
+        m[0] + even + (m[3] + m[4]),
+        odd + m[3] * 2.0 - m[4] * 0.5,
+        even + m[3] * 4.0 + m[4] * 0.25 + m[5],
+    ]
+
+
 def _sums_of_four(m: Sequence[Expr]) -> list[Expr]:
     """The rows of A' are the powers 0 to 3 of the points; infinity adds to the highest alone."""
     even, odd = m[1] + m[2], m[1] - m[2]
@@ -104,6 +117,15 @@ FILTERS: Mapping[int, Filter] = {  # by the results of one tile, along each axis
         _sums_of_two,
         np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
     ),
+    3: Filter(
+        _pixels_of_four,
+        _sums_of_three,
+        np.array(
+            [[15, 0, 0, 0], [-5, -5, -5, -5], [5, -5, 5, -5], [1, 2, 4, 8], [-16, 8, -4, 2],
+             [0, 0, 0, 15]]
+        )
+        / 15,
+    ),
     4: Filter(
         _pixels_of_four,
         _sums_of_four,
@@ -117,7 +139,18 @@ FILTERS: Mapping[int, Filter] = {  # by the results of one tile, along each axis
 
 def positions(out: Out) -> tuple[int, ...]:
     """How many products a tile of `out` results has along each axis: as many as pixels."""
-    return tuple(n + KERNEL - 1 for n in out)
+    return tuple(len(FILTERS[n].weights) for n in out)
+
+
+def taps_of(out: Out) -> tuple[int, ...]:
+    """The kernel of which a tile has `out` results, along each axis."""
+    return tuple(FILTERS[n].weights.shape[1] for n in out)
+
+
+def parts_of(kernel: Sequence[int], out: Out) -> tuple[int, ...]:
+    """Of how many kernels one is made along each axis; nothing where it is one of them."""
+    counts = tuple(-(-k // taps) for k, taps in zip(kernel, taps_of(out), strict=True))
+    return counts if max(counts) > 1 else ()
 
 
 def count_tiles(sizes: Shape, out: Out) -> Shape:
@@ -146,9 +179,18 @@ def transform_weights(w: Array, out: Out) -> Array:
 
     Shapes:
         w: [ob, cb, *outer, 3, 3, c, oc] -> [out[0] + 2, out[1] + 2, ob, cb, *outer, c, oc], or
-        w: [ob, cb, *outer, 3, c, oc] -> [out[0] + 2, ob, cb, *outer, c, oc]
+        w: [ob, cb, *outer, 3, c, oc] -> [out[0] + 2, ob, cb, *outer, c, oc];
+        a larger kernel: -> [..., *outer, *parts, c, oc], see `parts_of`
     """
-    found = w.astype(np.float64)
+    axes, place = len(out), w.ndim - LANES - len(out)
+    kernel, taps = w.shape[place:-LANES], taps_of(out)
+    counts = [-(-k // n) for k, n in zip(kernel, taps, strict=True)]
+    pads = [(0, -k % n) for k, n in zip(kernel, taps, strict=True)]
+    found = np.pad(w.astype(np.float64), [(0, 0)] * place + pads + [(0, 0)] * LANES)
+    cut = [size for pair in zip(counts, taps, strict=True) for size in pair]
+    found = found.reshape(*w.shape[:place], *cut, *w.shape[-LANES:])
+    found = np.moveaxis(found, range(place, place + 2 * axes, 2), range(place, place + axes))
+    found = found.reshape(*w.shape[:place], *parts_of(kernel, out), *taps, *w.shape[-LANES:])
     for n in reversed(out):
         found = np.tensordot(FILTERS[n].weights, found, axes=(1, found.ndim - LANES - 1))
     return found
@@ -159,11 +201,13 @@ class ConvWinograd(Op):
     """Convolution by a kernel of [*outer, 3, 3], between blocked channels, a tile `out` at once.
 
     Of a tile of one axis the kernel is [*outer, 3], and each line of an image is transformed alone.
-    Takes the weights transformed, and as they are for what is computed once more.
+    A larger kernel has [*parts] kernels: see `parts_of`. Takes the weights transformed,
+    and as they are for what is computed once more.
 
     Shapes:
         x: f32[n, cb, *images, h + 2, w + 2, c]; w: f32[ob, cb, *outer, 3, 3, c, oc];
         u: f32[out[0] + 2, out[1] + 2, ob, cb, *outer, c, oc] -> f32[n, ob, *out_images, h, w, oc]
+        of parts: u: f32[..., *outer, *parts, c, oc]
     """
 
     out: Out = (2, 2)
@@ -174,14 +218,16 @@ class ConvWinograd(Op):
         if not 1 <= len(self.out) <= 2 or not FILTERS.keys() >= set(self.out):
             raise self.reject(f"tiles of {self.out} results have no transform", x, u, w)
         if any(t.dtype is not DType.F32 for t in (x, u, w)) or not (
-            x.rank >= len(self.out) + 3 and x.rank + 1 == u.rank == w.rank
+            x.rank >= len(self.out) + 3 and x.rank + 1 == w.rank
         ):
             raise self.reject("needs a blocked f32 image and f32 weights in both forms", x, u, w)
         (n, cb, *sizes, c), (ob, wb, *kernel, ci, oc) = x.shape, w.shape
         outer, kernel = kernel[: -len(self.out)], kernel[-len(self.out) :]
-        if not all(is_const(k, KERNEL) for k in kernel) or differs(cb, wb) or differs(c, ci):
+        is_known = all(isinstance(k, Const) and k.value for k in kernel)
+        if not is_known or differs(cb, wb) or differs(c, ci):
             raise self.reject("the weights do not fit", x, u, w)
-        if u.shape != (*map(index, positions(self.out)), ob, wb, *outer, ci, oc):
+        parts = map(index, parts_of([const_size(k) for k in kernel], self.out))
+        if u.shape != (*map(index, positions(self.out)), ob, wb, *outer, *parts, ci, oc):
             raise self.reject("the transformed weights do not fit", x, u, w)
         check_window(self, len(outer), x, u, w, stride=self.stride, dilation=self.dilation)
         steps = zip(sizes, (*outer, *kernel), *self._steps, strict=True)
@@ -205,7 +251,8 @@ class ConvWinograd(Op):
         place = len(type_.shape) - 1 - len(self.out)
         outer, sizes = type_.shape[2:place], type_.shape[place:-1]
         tiles = count_tiles(sizes, self.out)
-        sums = self._sums(_pixels(x, tiles, self.out), u, (*outer, *tiles))
+        kernel = [const_size(k) for k in w.shape[place:-LANES]]
+        sums = self._sums(_pixels(x, tiles, self.out, kernel), u, (*outer, *tiles))
 
         def term(n: Expr, o: Expr, *rest: Expr) -> Callable[..., Expr]:
             *at, j = rest
@@ -231,7 +278,8 @@ class ConvWinograd(Op):
 
             def product(d: Expr, *inner: Expr) -> Expr:
                 *k, i = inner
-                pixel = pixels[(image, *position, d, *self._source(outer, k), *tile, i)]
+                source, part = self._source(outer, k), k[len(outer) :]
+                pixel = pixels[(image, *position, d, *source, *part, *tile, i)]
                 return pixel * u[(*position, o, d, *k, i, j)]
 
             return te.reduce_sum(summands, product)
@@ -247,30 +295,35 @@ class ConvWinograd(Op):
         return to_blocked(exact_conv(to_planar(x), rows, strides, pads, dilations, 1), oc)
 
 
-def _pixels(x: te.Tensor, tiles: Shape, out: Out) -> te.Tensor:
+def _pixels(x: te.Tensor, tiles: Shape, out: Out, kernel: Sequence[int]) -> te.Tensor:
     """Tiles of pixels, transformed along columns, then rows: [n, *positions, *others, *tiles, c].
 
-    The others are blocks of channels, and images of a volume.
+    The others are blocks of channels, images of a volume, and parts of a kernel.
     """
+    axes, parts, taps = len(out), parts_of(kernel, out), taps_of(out)
     n, *others, c = x.shape
-    others, sizes = others[: -len(out)], others[-len(out) :]
+    others, sizes = [*others[:-axes], *map(index, parts)], others[-axes:]
     *above, wide = positions(out)
     of_line = FILTERS[out[-1]].pixels
 
-    def at(axis: int, tile: Expr, step: Expr) -> Expr:
-        size, each = sizes[axis], out[axis]
-        position, needed = tile * each + step, size - (KERNEL - 1)
-        if surely_equal(tiles[axis] * each, needed):
+    def at(axis: int, place: Sequence[Expr], step: Expr) -> Expr:
+        """Where a tile of a part of the kernel reads along an axis."""
+        size, each, whole = sizes[axis], out[axis], kernel[axis] % taps[axis] == 0
+        position = place[axis - axes] * each + step
+        if parts:
+            position = position + place[axis - 2 * axes] * taps[axis]
+        if whole and surely_equal(tiles[axis] * each, size - (kernel[axis] - 1)):
             return position
         within = minimum(position, size - 1)  # only results that nobody needs read further
-        if len(out) == 1:
-            return within  # the last tiles may have none
-        return select(step < const(KERNEL, DType.INDEX), position, within)
+        if parts or axes == 1 or not whole:
+            return within  # nobody needs any result of some tiles, and zeros meet what is behind
+        return select(step < const(taps[axis], DType.INDEX), position, within)
 
     def half(image: Expr, a: Expr, *rest: Expr) -> Expr:
-        *other, y, z, dz, i = rest
-        column = at(1, z, dz)
-        rows = (at(0, y, index(dy)) for dy in range(above[0]))
+        *place, dz, i = rest
+        other = place[: len(place) - axes - len(parts)]
+        column = at(1, place, dz)
+        rows = (at(0, place, index(dy)) for dy in range(above[0]))
         of_columns = FILTERS[out[0]].pixels
         return _chosen(a, of_columns([x[(image, *other, row, column, i)] for row in rows]))
 
@@ -278,8 +331,8 @@ def _pixels(x: te.Tensor, tiles: Shape, out: Out) -> te.Tensor:
         *place, i = rest
         if columns is not None:
             return [columns[(image, *place, index(d), i)] for d in range(wide)]
-        *other, z = place
-        return [x[(image, *other, at(0, z, index(d)), i)] for d in range(wide)]
+        other = place[: len(place) - axes - len(parts)]
+        return [x[(image, *other, at(0, place, index(d)), i)] for d in range(wide)]
 
     def whole(image: Expr, *rest: Expr) -> Expr:
         b = rest[len(above)]

@@ -1,4 +1,4 @@
-"""Compute convolutions by kernels of three by fewer products, where the transforms cost less.
+"""Compute convolutions by fewer products, where the transforms cost less.
 
 Before:
     def main(x: f32[1, 8, 16, 18, 8]):
@@ -16,7 +16,8 @@ After:
 Position: after use_matrix_engine, which takes what is faster there; before use_pair_products, which
 takes what is left. The decision is about single operators and changes no layout.
 
-Where a kernel is of three along the lines of an image only, these are transformed, each alone.
+Where a kernel is of three and more along the lines of an image only, these are transformed, each
+alone. What is larger is a sum of several kernels.
 """
 
 from __future__ import annotations
