@@ -15,11 +15,18 @@ from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node
 from dlc.graph.integers import integer_range
 from dlc.graph.ops.conv_blocked import ConvBlocked
-from dlc.graph.ops.winograd import OPEN_STRIP, Out, count_tiles, parts_of, positions, taps_of
+from dlc.graph.ops.winograd import Out, count_tiles, parts_of, positions, taps_of
 from dlc.graph.pass_ import PassContext
 from dlc.graph.pointwise import PAIR_RATE
 from dlc.schedule.rules.transform import is_accurate
-from dlc.schedule.rules.transform_plan import FAR_BYTES, Shape, Volume, choose_plan, cycles
+from dlc.schedule.rules.transform_plan import (
+    FAR_BYTES,
+    OPEN_STRIP,
+    Shape,
+    Volume,
+    choose_plan,
+    cycles,
+)
 from dlc.te.expr import Const, Expr, index
 from dlc.te.types import const_size
 
@@ -52,7 +59,7 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     ob, cb, *kernel, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
     n, _, *sizes, _ = node.output.type.shape
     outer, of_tile = sizes[:-axes], sizes[-axes:]
-    volume = _volume(node, _constant(outer[0])) if outer else Volume()
+    volume = _volume(node, _constant(outer[0]) or OPEN_SIZE) if outer else Volume()
     found = {}
     for out in _tiles(node, axes, context):
         tiles = count_tiles(tuple(index(_constant(n) or OPEN_SIZE) for n in of_tile), out)
@@ -60,7 +67,7 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
         wide = rest[0] if rest else 1
         parts = parts_of(kernel[-axes:], out)
         depth, count = cb * volume.taps * prod(parts) * c, prod(positions(out))
-        if parts and count * depth * ob * context.target.lanes(4) * 4 > MAX_BYTES:
+        if parts and count * depth * ob * target.lanes(4) * 4 > MAX_BYTES:
             continue
         shape = Shape(_constant(n), high, wide, count, depth, ob, volume, axes)
         is_open = [_constant(size) is None for size in of_tile]
@@ -69,6 +76,7 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
             high=None if is_open[0] else high,
             wide=None if rest and is_open[1] else wide,
             strip=1 if rest else OPEN_STRIP,
+            volume=replace(volume, images=_constant(outer[0])) if outer else volume,
         )
         found[out] = cycles(shape, choose_plan(known, target, {}), target)
     return found
@@ -113,7 +121,7 @@ def _axes(op: ConvBlocked, node: Node, context: PassContext) -> int:
     return 0
 
 
-def _volume(node: Node, images: int | None) -> Volume:
+def _volume(node: Node, images: int) -> Volume:
     """Which images of a volume its results need."""
     assert isinstance(node.op, ConvBlocked)
     taps = const_size(node.inputs[1].type.shape[2])
@@ -138,7 +146,7 @@ def _tiles(node: Node, axes: int, context: PassContext) -> list[Out]:
 
 def _saves(kernel: Sequence[int], out: Out) -> bool:
     """Whether fewer zeros fill up a kernel than where a tile has four results."""
-    return out[0] != 3 or all(k + -k % 4 < k + -k % 3 for k in kernel)
+    return out[0] != 3 or all(-k % 4 < -k % 3 for k in kernel)
 
 
 def _constant(size: Expr) -> int | None:

@@ -249,6 +249,7 @@ def _contractions() -> list[Case]:
         winograd("f32[1, 2, 9, 4]", (2,), kernel=(2,)),
         winograd("f32[1, 2, n + 7, 4]", (3,), kernel=(7,)),
         winograd("f32[1, 2, 10, 4]", (4,), kernel=(5,)),
+        winograd("f32[1, 2, 6, 6, 4]", (2, 2), kernel=(2, 2)),
         winograd("f32[n, 2, 11, 12, 4]", (2, 2), kernel=(5, 4)),
         winograd("f32[1, 2, 9, n + 7, 4]", (3, 3), kernel=(4, 7)),
         winograd("f32[1, 2, 4, 9, 10, 4]", (4, 2), (2,), (3, 6), stride=(2,), dilation=(1,)),

@@ -43,13 +43,13 @@ from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
 from dlc.graph.ops.conv_blocked import to_blocked, to_planar
 from dlc.graph.ops.planes import repaired
 from dlc.graph.ops.window import out_size
+from dlc.schedule.rules.transform_plan import OPEN_STRIP
 from dlc.te import tensor as te
 from dlc.te.expr import Const, Expr, const, index, minimum, select
 from dlc.te.simplify import canonical, surely_equal
 from dlc.te.types import Shape, TensorType, const_size
 
 STRIPS = range(16, 65)  # tiles of a long line that may be transformed at a time
-OPEN_STRIP = 8  # of a line of an open length
 LANES = 2  # axes of weights behind those of the kernel
 
 Out = tuple[int, ...]  # results of a tile, along columns and rows, or along a line

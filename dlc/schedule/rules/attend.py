@@ -4,9 +4,9 @@
 
 All of it runs for a block of rows of one matrix before the next block starts, so the scores stay
 in the second-level cache and never become a tensor. The keys are packed once for all rows of a
-matrix; where matrices are too few for all cores, before the first of them, and blocks of rows run
-parallel. Both products are tiled as any contraction is; what lies between them runs row by row, so
-that a row stays in the first-level cache.
+matrix; where matrices are too few for all cores, those of all matrices are packed before, and
+blocks of rows run parallel. Both products are tiled as any contraction is; what lies between them
+runs row by row, so that a row stays in the first-level cache.
 
 Products of pairs of bf16 read queries and weights that are rounded, a block of rows at a time, and
 keys and values that are rounded and packed in tiles once for all rows of a matrix.

@@ -16,6 +16,7 @@ MAX_GROUP = 6  # vectors of columns whose sums are computed together
 MAX_STRIP = 64  # rows of tiles
 MAX_IMAGES = 64  # of a volume in one strip
 MAX_OPERAND = 4  # times the second cache, that the operand of several images may have
+OPEN_STRIP = 8  # tiles of a line of which a run tells how many there are
 OPEN_ROWS = 32  # of tiles, and tiles of a row, assumed where a run tells
 OPEN_IMAGES = 16  # of a volume, likewise
 FMA_SHARE = 0.8  # of the peak, that the products reach
