@@ -188,8 +188,9 @@ def schedule(trace: Trace, found: Attention, target: Target, knobs: Mapping[str,
         found = _round_at_once(trace, found)
     lane = trace.stage(found.result).names[-1]
     trace.do("reorder", (*found.batch, found.rows, lane))
-    at = _block(trace, found, target, knobs)
-    apart = at not in found.batch and is_shared(matrices_of(trace, found.batch), target)
+    matrices = matrices_of(trace, found.batch)
+    at = _block(trace, found, matrices, target, knobs)
+    apart = at not in found.batch and is_shared(matrices, target)
     parts = (found.queries, found.scores, found.masked, *found.chain, found.weights, found.mixed)
     for buffer in reversed([name for name in parts if name is not None]):
         trace.do("compute_at", buffer, at)
@@ -276,6 +277,7 @@ def is_shared(matrices: int, target: Target) -> bool:
 def _block(
     trace: Trace,
     found: Attention,
+    matrices: int,
     target: Target,
     knobs: Mapping[str, int],
 ) -> str:
@@ -284,10 +286,10 @@ def _block(
     width = trace.constant(trace.stage(found.weights).names[-1])
     if rows is None or width is None:
         return found.batch[-1]
-    most = knobs.get("block", 0) or max(1, target.l2_bytes // 4 // (2 * 4 * width))
-    matrices = matrices_of(trace, found.batch)
-    if is_shared(matrices, target) and not knobs.get("block", 0):
+    most = max(1, target.l2_bytes // 4 // (2 * 4 * width))
+    if is_shared(matrices, target):
         most = min(most, max(MIN_SHARE, rows * matrices // (target.cores * MIN_CHUNKS)))
+    most = knobs.get("block", 0) or most
     sizes = [n for n in range(MIN_ROWS, rows) if rows % n == 0]
     if rows <= most or not sizes:  # all fit, or their number is prime, mostly
         return found.batch[-1]
