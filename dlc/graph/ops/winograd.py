@@ -158,15 +158,12 @@ def count_tiles(sizes: Shape, out: Out) -> Shape:
 
     A long line has some more where strips of it are as long as each other then.
     """
-    tiles = tuple(_covered(size, each) for size, each in zip(sizes, out, strict=True))
-    match tiles:
-        case [Const(int(count), _)]:
-            return (
-                index(min(-(-count // n) * n for n in STRIPS) if count > STRIPS[-1] else count),
-            )
-        case [_]:
+    match tuple(_covered(size, each) for size, each in zip(sizes, out, strict=True)):
+        case [Const(int(count), _)] if count > STRIPS[-1]:
+            return (index(min(-(-count // n) * n for n in STRIPS)),)
+        case [tiles] if not isinstance(tiles, Const):
             return (canonical(_covered(sizes[0], out[0] * OPEN_STRIP) * OPEN_STRIP),)
-        case _:
+        case tiles:
             return tiles
 
 
@@ -319,31 +316,32 @@ def _pixels(x: te.Tensor, tiles: Shape, out: Out, kernel: Sequence[int]) -> te.T
             return within  # nobody needs any result of some tiles, and zeros meet what is behind
         return select(step < const(taps[axis], DType.INDEX), position, within)
 
+    def pixel(image: Expr, place: Sequence[Expr], steps: Sequence[Expr], i: Expr) -> Expr:
+        """That of a tile, some steps from its first one."""
+        other = place[: len(place) - axes - len(parts)]
+        return x[(image, *other, *(at(axis, place, step) for axis, step in enumerate(steps)), i)]
+
     def half(image: Expr, a: Expr, *rest: Expr) -> Expr:
         *place, dz, i = rest
-        other = place[: len(place) - axes - len(parts)]
-        column = at(1, place, dz)
-        rows = (at(0, place, index(dy)) for dy in range(above[0]))
-        of_columns = FILTERS[out[0]].pixels
-        return _chosen(a, of_columns([x[(image, *other, row, column, i)] for row in rows]))
+        line = [pixel(image, place, (index(dy), dz), i) for dy in range(above[0])]
+        return _chosen(a, FILTERS[out[0]].pixels(line))
 
-    def line(image: Expr, *rest: Expr) -> list[Expr]:
-        *place, i = rest
-        if columns is not None:
-            return [columns[(image, *place, index(d), i)] for d in range(wide)]
-        other = place[: len(place) - axes - len(parts)]
-        return [x[(image, *other, at(0, place, index(d)), i)] for d in range(wide)]
-
-    def whole(image: Expr, *rest: Expr) -> Expr:
-        b = rest[len(above)]
-        return _chosen(b, of_line(line(image, *rest[: len(above)], *rest[len(above) + 1 :])))
-
-    columns: te.Tensor | None = None
+    source = x
     if above:
         shape = (n, index(above[0]), *others, *tiles, index(wide), c)
-        columns = te.compute("pixel_columns", shape, half, inputs=(x,))
+        source = te.compute("pixel_columns", shape, half, inputs=(x,))
+
+    def whole(image: Expr, *rest: Expr) -> Expr:
+        before, (b, *place, i) = rest[: len(above)], rest[len(above) :]
+        line: list[Expr]
+        if above:
+            line = [source[(image, *before, *place, index(d), i)] for d in range(wide)]
+        else:
+            line = [pixel(image, place, (index(d),), i) for d in range(wide)]
+        return _chosen(b, of_line(line))
+
     shape = (n, *map(index, positions(out)), *others, *tiles, c)
-    return te.compute("pixels", shape, whole, inputs=(x if columns is None else columns,))
+    return te.compute("pixels", shape, whole, inputs=(source,))
 
 
 def _results(sums: te.Tensor, shape: Shape, out: Out) -> te.Tensor:
@@ -360,22 +358,23 @@ def _results(sums: te.Tensor, shape: Shape, out: Out) -> te.Tensor:
             p, of_columns([sums[(image, index(a), b, *place, j)] for a in range(above[0])])
         )
 
+    source = sums
+    if above:
+        narrow = (n, index(out[0]), *others, index(wide), oc)
+        source = te.compute("sum_columns", narrow, half, inputs=(sums,))
+
     def whole(image: Expr, *rest: Expr) -> Expr:
         *place, j = rest
         place, at = place[: -len(out)], place[-len(out) :]
         tile = [i // each for i, each in zip(at, out, strict=True)]
-        if columns is None:
-            line = [sums[(image, index(b), *place, *tile, j)] for b in range(wide)]
-        else:
+        if above:
             row = (image, at[0] % out[0], *place, *tile)
-            line = [columns[(*row, index(b), j)] for b in range(wide)]
+            line = [source[(*row, index(b), j)] for b in range(wide)]
+        else:
+            line = [source[(image, index(b), *place, *tile, j)] for b in range(wide)]
         return _chosen(at[-1] % out[-1], of_line(line))
 
-    columns: te.Tensor | None = None
-    if above:
-        narrow = (n, index(out[0]), *others, index(wide), oc)
-        columns = te.compute("sum_columns", narrow, half, inputs=(sums,))
-    return te.compute("transformed", shape, whole, inputs=(sums if columns is None else columns,))
+    return te.compute("transformed", shape, whole, inputs=(source,))
 
 
 def _chosen(position: Expr, values: Sequence[Expr]) -> Expr:
