@@ -1020,6 +1020,12 @@ def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache(
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
 
 
+def test_an_image_of_an_open_height_is_transformed_by_single_rows_of_tiles() -> None:
+    """Also where the height is surely some strips of a line."""
+    fast = optimize(winograd(N * 16, 4)(), AVX512)
+    assert allocs(fast.body)["sums"].buffer.type.shape[-3] == Const(1, INDEX)
+
+
 @pytest.mark.parametrize(
     ("heads", "rows", "batch", "cores", "chunks"),
     [(1, 48, 1, 2, "3"), (3, 48, 1, 2, "9"), (4, 48, 1, 2, "4"), (4, 48, 1, 8, "12"),

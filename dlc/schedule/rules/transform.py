@@ -35,7 +35,6 @@ from dlc.schedule.trace import Trace
 from dlc.schedule.work import written_out
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Load, Select, Var
-from dlc.te.simplify import surely_divides
 from dlc.te.transform import loads, walk
 
 CHAIN = 32  # products in a row where a transform multiplies rounding along one axis
@@ -281,8 +280,7 @@ def _shape(func: Func, found: Transformed, target: Target) -> Shape:
     lead, *positions, blocks = (_constant(n) for n in shape[: found.place])
     high, *rest = (_constant(n) for n in shape[-1 - len(found.tile) : -1])
     wide = rest[0] if rest else 1
-    tiles = shape[-1 - len(found.tile)]
-    strip = OPEN_STRIP if surely_divides(OPEN_STRIP, tiles) else 1
+    strip = 1 if rest else OPEN_STRIP  # a line has whole strips, and an image whole rows of tiles
     depth = math.prod(_constant(f.extent) or 1 for f in stage.inner)
     volume = Volume() if found.image is None else _volume(stage, found, shape[found.place])
     count = math.prod(p or 1 for p in positions)
