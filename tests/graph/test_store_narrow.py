@@ -117,29 +117,29 @@ def test_moves_move_bf16_and_share_its_memory():
     assert {types[name] for name in "abcdyz"} == {DType.F32}
 
 
-def test_pixels_are_repeated_as_bf16():
-    middle = (
-        "r: f32[1, 4, 20, 20, 16] = resize(b, sizes=(1, 4, 20, 20, 16))",
-        "y: f32[1, 4, 18, 18, 16] = conv_planes(r, w, blocks=4)",
-        "z: f32[1, 4, 18, 18, 16] = relu(y)",
-    )
+@pytest.mark.parametrize(
+    ("moved", "middle"),
+    [
+        ("r", (
+            "r: f32[1, 4, 20, 20, 16] = resize(b, sizes=(1, 4, 20, 20, 16))",
+            "y: f32[1, 4, 18, 18, 16] = conv_planes(r, w, blocks=4)",
+            "z: f32[1, 4, 18, 18, 16] = relu(y)",
+        )),
+        ("sj", (
+            "s: f32[1, 4, 6, 4, 5, 16] = split_phases(b, steps=(3, 2))",
+            "j: f32[1, 4, 10, 9, 16] = join_phases(s, steps=(3, 2), sizes=(10, 9))",
+            "y: f32[1, 4, 8, 7, 16] = conv_planes(j, w, blocks=4)",
+            "z: f32[1, 4, 8, 7, 16] = relu(y)",
+        )),
+    ],
+    ids=["repeated", "phases"],
+)  # fmt: skip
+def test_pixels_are_moved_as_bf16(moved, middle):
     names, found = narrowed(image(*middle))
     assert names == ["b"]
     types = {v.name: v.type.dtype for n in found.nodes for v in n.outputs}
-    assert (types["r"], types["z"]) == (DType.BF16, DType.F32)
-
-
-def test_phases_of_an_image_are_moved_as_bf16():
-    middle = (
-        "s: f32[1, 4, 6, 4, 5, 16] = split_phases(b, steps=(3, 2))",
-        "j: f32[1, 4, 10, 9, 16] = join_phases(s, steps=(3, 2), sizes=(10, 9))",
-        "y: f32[1, 4, 8, 7, 16] = conv_planes(j, w, blocks=4)",
-        "z: f32[1, 4, 8, 7, 16] = relu(y)",
-    )
-    names, found = narrowed(image(*middle))
-    assert names == ["b"]
-    types = {v.name: v.type.dtype for n in found.nodes for v in n.outputs}
-    assert {types[name] for name in "sj"} == {DType.BF16}
+    assert {types[name] for name in moved} == {DType.BF16}
+    assert types["z"] == DType.F32
 
 
 def test_memory_that_is_handed_out_stays():

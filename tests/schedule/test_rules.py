@@ -234,50 +234,21 @@ def winograd(
     return make
 
 
-def winograd_volume(images: int | Expr, kernel: int, stride: int) -> Callable[[], Func]:
-    """Each result adds up some images of a volume."""
-
-    def make() -> Func:
-        x = tensor("a", 1, 1, images, 6, 7, 3)
-        u, w = tensor("b", 4, 4, 2, 1, kernel, 3, 16), tensor("c", 2, 1, kernel, 3, 3, 3, 16)
-        conv = ConvWinograd(stride=(stride,), dilation=(1,))
-        return func((x, u, w), Relu().compute(conv.compute(x, u, w)))
-
-    return make
-
-
-def winograd_lines(
-    wide: int | Expr,
-    out: int,
-    high: int | Expr | None = None,
-    lines: int = 1,
-    kernel: int = 3,
+def winograd_of(
+    sizes: tuple[int | Expr, ...],
+    kernel: tuple[int, ...],
+    out: tuple[int, ...] = (2, 2),
+    stride: tuple[int, ...] = (),
 ) -> Callable[[], Func]:
-    """Along one axis: of lines, or of those of an image, of which a result adds up some."""
+    """Of pixels of some sizes: each result adds up images, or lines, and parts of a kernel."""
 
     def make() -> Func:
-        outer, taps = ((), ()) if high is None else ((high,), (lines,))
-        x, parts = tensor("a", 1, 1, *outer, wide + kernel - 1, 3), parts_of((kernel,), (out,))
-        u = tensor("b", *positions((out,)), 2, 1, *taps, *parts, 3, 16)
-        w = tensor("c", 2, 1, *taps, kernel, 3, 16)
-        ones = (1,) * len(outer)
-        conv = ConvWinograd(out=(out,), stride=ones, dilation=ones)
+        outer, parts = kernel[: -len(out)], parts_of(kernel[-len(out) :], out)
+        x = tensor("a", 1, 1, *sizes, 3)
+        u = tensor("b", *positions(out), 2, 1, *outer, *parts, 3, 16)
+        w = tensor("c", 2, 1, *kernel, 3, 16)
+        conv = ConvWinograd(out=out, stride=stride, dilation=(1,) * len(stride))
         return func((x, u, w), Relu().compute(conv.compute(x, u, w)))
-
-    return make
-
-
-def winograd_parts(wide: int | Expr, kernel: int, out: tuple[int, int]) -> Callable[[], Func]:
-    """A kernel that is a sum of others."""
-
-    def make() -> Func:
-        x = tensor("a", 1, 1, 4 + kernel, wide + kernel - 1, 3)
-        parts = parts_of((kernel, kernel), out)
-        u, w = (
-            tensor("b", *positions(out), 2, 1, *parts, 3, 16),
-            tensor("c", 2, 1, kernel, kernel, 3, 16),
-        )
-        return func((x, u, w), Relu().compute(ConvWinograd(out=out).compute(x, u, w)))
 
     return make
 
@@ -566,18 +537,18 @@ CASES: dict[str, Callable[[], Func]] = {
     "winograd_symbolic": winograd(N, 3),
     "winograd_large": winograd(8, 5, (4, 4), halo=True),
     "winograd_large_symbolic": winograd(N, 5, (2, 4)),
-    "winograd_volume": winograd_volume(6, 3, 1),
-    "winograd_volume_strided": winograd_volume(5, 3, 2),
-    "winograd_volume_symbolic": winograd_volume(N + 1, 2, 1),
-    "winograd_line": winograd_lines(19, 2),
-    "winograd_line_long": winograd_lines(265, 4),
-    "winograd_line_symbolic": winograd_lines(N, 4),
-    "winograd_line_of_parts": winograd_lines(20, 3, kernel=7),
-    "winograd_line_of_parts_symbolic": winograd_lines(N, 4, kernel=5),
-    "winograd_parts": winograd_parts(7, 5, (2, 4)),
-    "winograd_parts_symbolic": winograd_parts(N, 7, (3, 3)),
-    "winograd_lines": winograd_lines(9, 4, 6, 2),
-    "winograd_lines_symbolic": winograd_lines(M, 2, N + 2, 3),
+    "winograd_volume": winograd_of((6, 6, 7), (3, 3, 3), stride=(1,)),
+    "winograd_volume_strided": winograd_of((5, 6, 7), (3, 3, 3), stride=(2,)),
+    "winograd_volume_symbolic": winograd_of((N + 1, 6, 7), (2, 3, 3), stride=(1,)),
+    "winograd_line": winograd_of((21,), (3,), (2,)),
+    "winograd_line_long": winograd_of((267,), (3,), (4,)),
+    "winograd_line_symbolic": winograd_of((N + 2,), (3,), (4,)),
+    "winograd_line_of_parts": winograd_of((26,), (7,), (3,)),
+    "winograd_line_of_parts_symbolic": winograd_of((N + 4,), (5,), (4,)),
+    "winograd_parts": winograd_of((9, 11), (5, 5), (2, 4)),
+    "winograd_parts_symbolic": winograd_of((11, N + 6), (7, 7), (3, 3)),
+    "winograd_lines": winograd_of((6, 11), (2, 3), (4,), (1,)),
+    "winograd_lines_symbolic": winograd_of((N + 2, M + 2), (3, 3), (2,), (1,)),
     "padded_and_turned": padded_and_turned,
     "planar_conv": planar_conv,
     "depthwise_7": depthwise(7, 1),
