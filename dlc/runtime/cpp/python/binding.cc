@@ -17,6 +17,7 @@
 
 #include "dlc/runtime.h"
 #include "gpu_array.h"
+#include "output_memory.h"
 
 namespace py = pybind11;
 
@@ -24,7 +25,9 @@ namespace {
 
 using dlc_python::check;
 using dlc_python::GpuArray;
+using dlc_python::make_output;
 using dlc_python::ManagedTensor;
+using dlc_python::SpareBlocks;
 using dlc_python::StatusError;
 
 struct FreeModule {
@@ -280,7 +283,7 @@ class Runner {
       if (late) {
         results[i] = py::none();
       } else {
-        results[i] = py::array(outputs_.dtypes[i], shapes[i]);
+        results[i] = make_output(spare_, outputs_.dtypes[i], shapes[i]);
       }
     }
     return results;
@@ -291,7 +294,7 @@ class Runner {
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (!results[i].is_none()) continue;
       const std::vector<py::ssize_t> shape(out[i].shape, out[i].shape + out[i].ndim);
-      py::array array(outputs_.dtypes[i], shape);
+      py::array array = make_output(spare_, outputs_.dtypes[i], shape);
       std::memcpy(array.mutable_data(), out[i].data, static_cast<std::size_t>(array.nbytes()));
       results[i] = std::move(array);
     }
@@ -334,6 +337,7 @@ class Runner {
         return context;
       }
     }
+    spare_->keep_more(outputs_.size());
     return make_context();
   }
 
@@ -348,6 +352,8 @@ class Runner {
   const Signature inputs_, outputs_;
   std::mutex mutex_;
   std::vector<ContextHandle> free_;
+  const std::shared_ptr<SpareBlocks> spare_ =
+      std::make_shared<SpareBlocks>(kKept * outputs_.size());
 };
 
 }  // namespace

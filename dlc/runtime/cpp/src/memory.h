@@ -34,6 +34,7 @@ class AlignedMemory {
     capacity_ = rounded;
     return memory_.get();
   }
+  std::int64_t capacity() const noexcept { return capacity_; }
 
  private:
   struct Free {

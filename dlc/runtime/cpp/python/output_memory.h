@@ -1,0 +1,88 @@
+// Memory of large outputs: aligned, and given again to a later run once its array is gone, so that
+// a run in a loop writes to pages that are there already.
+#ifndef DLC_PYTHON_OUTPUT_MEMORY_H
+#define DLC_PYTHON_OUTPUT_MEMORY_H
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "memory.h"
+
+namespace dlc_python {
+
+namespace py = pybind11;
+
+// Blocks without an owner. Shared by the arrays that were made of them, which may outlive the
+// module. The lock is held only while Python's own lock is, and not while memory is asked for.
+class SpareBlocks {
+ public:
+  explicit SpareBlocks(std::size_t most) { blocks_.reserve(most + 1); }
+
+  // Keeps `count` blocks more from now on, what one more run at a time leaves behind, up to `most`.
+  void keep_more(std::size_t count) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    kept_ = std::min(kept_ + count, blocks_.capacity() - 1);
+  }
+
+  // A block of at least `bytes`, and at most twice as large if it is one that was kept.
+  dlc_runtime::AlignedMemory take(std::int64_t bytes) {
+    dlc_runtime::AlignedMemory block;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (auto found = blocks_.begin(); found != blocks_.end(); ++found) {
+        if (found->capacity() < bytes || found->capacity() / 2 > bytes) continue;
+        block = std::move(*found);
+        blocks_.erase(found);
+        break;
+      }
+    }
+    block.at_least(bytes);
+    return block;
+  }
+
+  void give(dlc_runtime::AlignedMemory block) {
+    dlc_runtime::AlignedMemory oldest;  // freed without the lock
+    const std::lock_guard<std::mutex> lock(mutex_);
+    blocks_.push_back(std::move(block));
+    if (blocks_.size() <= kept_) return;
+    oldest = std::move(blocks_.front());
+    blocks_.erase(blocks_.begin());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::size_t kept_ = 0;
+  std::vector<dlc_runtime::AlignedMemory> blocks_;  // the oldest first
+};
+
+// An array of unknown content. NumPy's own where it is small: there is nothing to gain.
+inline py::array make_output(const std::shared_ptr<SpareBlocks> &spare, const py::dtype &dtype,
+                             const std::vector<py::ssize_t> &shape) {
+  constexpr std::int64_t kSmall = 16 * 1024;
+  std::int64_t bytes = dtype.itemsize();
+  for (const py::ssize_t size : shape) bytes *= size;
+  if (bytes < kSmall) return {dtype, shape};
+
+  struct Lease {
+    std::shared_ptr<SpareBlocks> home;
+    dlc_runtime::AlignedMemory block;
+    ~Lease() { home->give(std::move(block)); }
+  };
+  std::unique_ptr<Lease> lease(new Lease{spare, spare->take(bytes)});
+  void *data = lease->block.at_least(bytes);
+  const py::capsule owner(lease.get(), [](void *owned) { delete static_cast<Lease *>(owned); });
+  static_cast<void>(lease.release());
+  return {dtype, shape, {}, data, owner};
+}
+
+}  // namespace dlc_python
+
+#endif
