@@ -9,6 +9,7 @@ behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from dlc.core.target import Target
@@ -29,6 +30,7 @@ from dlc.schedule.rules.cut_tiles import (
 from dlc.schedule.rules.lines import shares_lines
 from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
+from dlc.schedule.rules.scattered import scattered_columns
 from dlc.schedule.rules.subtotals import cut_sum
 from dlc.schedule.rules.tile import Tile, choose_tile, vector_registers
 from dlc.schedule.space import Limit, Space
@@ -54,7 +56,10 @@ MAX_FMAS = 512  # multiply-adds in one iteration: keeps the hot loop in the inst
 
 def match(func: Func, target: Target) -> Contraction | None:
     """The contraction in a function whose moves are inlined, or None."""
-    return find_contraction(func)
+    found = find_contraction(func)
+    if found is None or found.packed is not None:
+        return found
+    return replace(found, packed=scattered_columns(func, found, target))
 
 
 def space(func: Func, target: Target) -> Space:

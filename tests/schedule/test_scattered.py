@@ -1,0 +1,77 @@
+"""Columns whose lines lie whole pages apart are copied side by side, where that pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.core.target import Target
+from dlc.graph.ops.matmul import MatMul
+from dlc.schedule.interpret import run_func
+from dlc.schedule.loop import Func, allocs
+from dlc.schedule.lower import lower_tensors
+from dlc.schedule.pipeline import optimize
+from dlc.te.expr import Expr, Var
+from dlc.te.tensor import placeholder
+from dlc.te.types import TensorType
+
+TARGET = Target(features=frozenset({"avx512f", "avx2", "fma"}), thread_operations=0, cores=2)
+N = Var("n")
+
+
+def product(a: tuple[int | Expr, ...], b: tuple[int | Expr, ...]) -> Func:
+    x, y = placeholder("x", TensorType(a)), placeholder("y", TensorType(b))
+    return lower_tensors("f", ("n",), (x, y), (MatMul().compute(x, y),))
+
+
+def copies(func: Func, target: Target = TARGET) -> list[str]:
+    return [name for name in allocs(optimize(func, target).body) if "packed" in name]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "is_copied"),
+    [
+        ((64, 32), (32, 1024), True),
+        ((64, 32), (32, 3072), True),
+        ((64, 32), (32, 1040), False),  # lines of 4,160 bytes: their addresses differ
+        ((64, 32), (32, 512), False),
+        ((63, 32), (32, 1024), False),  # few rows
+        ((64, 128), (128, 1024), True),
+        ((64, 129), (129, 1024), False),  # long sums
+        ((4096, 129), (129, 1024), True),  # of rows from afar
+        ((2, 64, 32), (2, 32, 1024), True),
+        ((2, 32, 32), (32, 1024), True),  # rows are counted through all matrices
+        ((64, N), (N, 1024), False),  # nobody knows how long
+        ((64, 32), (32, N), False),
+        ((N, 32), (32, 1024), False),
+    ],
+)
+def test_what_is_copied(
+    a: tuple[int | Expr, ...], b: tuple[int | Expr, ...], is_copied: bool
+) -> None:
+    assert bool(copies(product(a, b))) == is_copied
+
+
+def test_cores_share_columns_not_the_rows_of_a_copy() -> None:
+    func = product((64, 32), (32, 1024))
+    assert copies(func, replace(TARGET, cores=16))
+    assert not copies(func, replace(TARGET, cores=17))
+
+
+def test_the_square_of_a_matrix_is_not_copied() -> None:
+    x = placeholder("x", TensorType((1024, 1024)))
+    func = lower_tensors("f", (), (x,), (MatMul().compute(x, x),))
+    assert not copies(func, replace(TARGET, l2_bytes=1 << 20))
+
+
+def test_a_copy_changes_no_result() -> None:
+    func = product((2, 33, 3), (3, 1024))
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 33, 3)), rng.standard_normal((3, 1024))
+    arrays = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
+    assert copies(func)
+    for made in (func, optimize(func, TARGET)):
+        (found,) = run_func(made, {"n": 1}, arrays).values()
+        np.testing.assert_allclose(found, x @ y, rtol=1e-5, atol=1e-5)
