@@ -152,12 +152,15 @@ class Blocking:
         moved = self.call(MoveChannels(), form.value, table, hint=hint)
         return Blocked(moved, channels, form.idle if len(unused) else None)
 
-    def finds_channels(self, value: Value, depth: int = 0) -> bool:
-        """Whether all that read a value can read its channels in any order, by their weights."""
-        users = self.graph.users.get(value, ())
-        return bool(users) and all(self._finds(u, value, depth) for u in users)
+    def finds_channels(self, value: Value, depth: int = 0, *, least: int = 1) -> bool:
+        """Whether all that read a value can read its channels in any order, by their weights.
 
-    def _finds(self, user: Node, value: Value, depth: int) -> bool:
+        Convolutions of fewer than `least` results do not count as such.
+        """
+        users = self.graph.users.get(value, ())
+        return bool(users) and all(self._finds(u, value, depth, least) for u in users)
+
+    def _finds(self, user: Node, value: Value, depth: int, least: int) -> bool:
         weights = [self.array(v) for v in user.inputs if v != value]
         if value in self.graph.outputs or any(w is None for w in weights):
             return False
@@ -167,12 +170,12 @@ class Blocking:
                 if w is None or value != user.inputs[0] or 0 in w.shape:
                     return False
                 if groups == 1 or w.shape[1] > 1 or w.shape[0] != groups:
-                    return True
+                    return len(w) >= least
             case MaxPool() | AveragePool():
                 pass
             case _ if user.op.fuse is not Fuse.ELEMENTWISE or len(user.outputs) != 1:
                 return False
-        return depth < LOOK_AHEAD and self.finds_channels(user.output, depth + 1)
+        return depth < LOOK_AHEAD and self.finds_channels(user.output, depth + 1, least=least)
 
     def wanted_channels(self, value: Value, depth: int = 0) -> Channels | None:
         """Where the channels of a value should stand to meet what it is joined with or read by."""

@@ -75,8 +75,9 @@ def _dense(blocking: Blocking, node: Node, array: Array, *, sparse: bool = False
     source = blocked_source(blocking, x)
     outputs = _outputs(blocking, node, array)
     blocked_op = ConvBlocked(
-        stride=op.stride, dilation=op.dilation, sparse=sparse, turned=w.type.dtype in BYTES
-    )
+        stride=op.stride, dilation=op.dilation, sparse=sparse, turned=w.type.dtype in BYTES,
+        used=_used(blocking, source.channels, w),
+    )  # fmt: skip
     weights = _weights(blocking, blocked_op, w, block_conv_weights(array, source.channels, outputs))
     halo = _with_halo(blocking, op, source.value, lanes=1)
     result = blocking.call(blocked_op, halo, weights)
@@ -87,6 +88,12 @@ def _weights(blocking: Blocking, op: ConvBlocked, w: Value, packed: Array) -> Va
     """Weights of a blocked convolution, as it reads them, from [ob, cb, *k, ci, oc]."""
     turned = np.swapaxes(packed, -1, -2) if op.turned else packed
     return blocking.constant(turned, w, f"{w.name}_blocked")
+
+
+def _used(blocking: Blocking, channels: Channels, w: Value) -> int:
+    """How many channels of a block are summands; 0 for all, as where engines take whole blocks."""
+    is_whole = channels.used == channels.block or w.type.dtype in BYTES
+    return 0 if is_whole or blocking.context.target.gpu is not None else channels.used
 
 
 def blocked_source(blocking: Blocking, x: Value) -> Blocked:
@@ -124,7 +131,7 @@ def _grouped(blocking: Blocking, node: Node, array: Array) -> Blocked | None:
     inputs = Channels.of(blocking.block, dense.shape[1])
     blocked_op = ConvBlocked(
         stride=op.stride, dilation=op.dilation, groups=layout.groups, sparse=sparse,
-        turned=w.type.dtype in BYTES,
+        turned=w.type.dtype in BYTES, used=_used(blocking, inputs, w),
     )  # fmt: skip
     weights = _weights(blocking, blocked_op, w, block_conv_weights(dense, inputs, layout.outputs))
     halo = _with_halo(blocking, op, source, lanes=1)
@@ -187,9 +194,17 @@ def _parts(node: Node) -> tuple[Conv, Value, Value]:
 
 
 def _outputs(blocking: Blocking, node: Node, array: Array) -> Channels:
-    """Where the result's channels stand; any place will do, the weights follow."""
+    """Where the result's channels stand; any place will do, the weights follow.
+
+    Where only weights have to know, and nobody reads planar images, blocks have as many channels
+    each: they are summands, and idle lanes are none.
+    """
     wanted = blocking.wanted_channels(node.output)
-    return wanted or Channels.of(blocking.block, array.shape[0])
+    if wanted is not None:
+        return wanted
+    is_free = blocking.finds_channels(node.output, least=blocking.block // 2 + 1)
+    is_free = is_free and blocking.context.target.gpu is None
+    return (Channels.evenly if is_free else Channels.of)(blocking.block, len(array))
 
 
 def _with_halo(blocking: Blocking, op: Conv, x: Value, lanes: int) -> Value:

@@ -41,6 +41,13 @@ class Channels:
         return Channels(block, tuple(merged))
 
     @staticmethod
+    def evenly(block: int, count: int) -> Channels:
+        """Channels of which all blocks have as many, or one more: no block is nearly idle."""
+        blocks = blocks_for(count, block)
+        most = count % blocks  # blocks that have one more
+        return Channels.of(block, *(count // blocks + (b < most) for b in range(blocks)))
+
+    @staticmethod
     def join(block: int, parts: Sequence[Channels]) -> Channels:
         """The channels of a concatenation."""
         order: list[int] = []
@@ -74,6 +81,11 @@ class Channels:
     def has_idle_lanes(self) -> bool:
         """Whether some lanes hold no channel."""
         return self.count != self.blocks * self.block
+
+    @property
+    def used(self) -> int:
+        """How many lanes of a block hold channels, in the block that has most."""
+        return int((self.lanes % self.block).max(initial=-1)) + 1
 
     @property
     def lanes(self) -> Array:

@@ -56,7 +56,7 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     if not axes:
         return {}
     target = context.target
-    ob, cb, *kernel, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
+    ob, cb, *kernel, c = _weights(node)
     n, _, *sizes, _ = node.output.type.shape
     outer, of_tile = sizes[:-axes], sizes[-axes:]
     volume = _volume(node, _constant(outer[0]) or OPEN_SIZE) if outer else Volume()
@@ -93,13 +93,20 @@ def least_cycles(editor: GraphEditor, node: Node, context: PassContext) -> float
 def direct_cycles(node: Node, context: PassContext) -> float:
     """An estimate of the time of a convolution as it is."""
     w, target = node.inputs[1], context.target
-    ob, cb, *kernel, c, _ = (const_size(n) for n in w.type.shape)
+    ob, cb, *kernel, c = _weights(node)
     n, _, *sizes, _ = node.output.type.shape
     results = (_constant(n) or 1) * prod(_constant(size) or OPEN_SIZE for size in sizes)
     rate = PAIR_RATE if context.multiplies_pairs else 1.0
     direct = results * prod(kernel) * cb * c * ob / (target.multiply_adds * DIRECT_SHARE)
     direct += prod(const_size(size) for size in w.type.shape) * 4 / FAR_BYTES
     return direct / rate
+
+
+def _weights(node: Node) -> tuple[int, ...]:
+    """Blocks of results and of channels, the kernel, and the summands of a block."""
+    assert isinstance(node.op, ConvBlocked)
+    *sizes, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
+    return (*sizes, node.op.used or c)
 
 
 def _axes(op: ConvBlocked, node: Node, context: PassContext) -> int:
@@ -130,7 +137,7 @@ def _volume(node: Node, images: int) -> Volume:
 
 def _tiles(node: Node, axes: int, context: PassContext) -> list[Out]:
     """The tiles that are accurate enough, and smaller than the image."""
-    _, cb, *kernel, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
+    _, cb, *kernel, c = _weights(node)
     sizes = [_constant(size) for size in node.output.type.shape[-1 - axes : -1]]
     return [
         out

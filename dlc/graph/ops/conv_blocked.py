@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dlc.graph.assume import differs
+from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.absent import is_absent, sparse_conv
 from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
@@ -72,6 +72,7 @@ class ConvBlocked(BlockedConv):
     """Convolution from blocked to blocked channels; groups split the block axes.
 
     A sum that is not finite is computed once more where the weights are sparse: see `absent.py`.
+    Channels behind those that are `used` have weights of 0.
 
     Shapes:
         x: [n, cb, *spatial, c]; w: [ob, cb / groups, *kernel, c, oc] -> [n, ob, *out, oc]
@@ -83,6 +84,7 @@ class ConvBlocked(BlockedConv):
     groups: int = 1
     sparse: bool = False  # whether a weight of -0 is none
     turned: bool = False  # whether summands lie side by side in the weights, not results
+    used: int = 0  # how many channels of a block, the first ones, are summands; 0: all of them
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         dtype = product_dtype(x.dtype, w.dtype)
@@ -92,13 +94,15 @@ class ConvBlocked(BlockedConv):
         unequal = differs(c, ci) or differs(cb, per_group * self.groups)
         if self.groups < 1 or unequal or differs(ob % self.groups, 0):
             raise self.reject(f"the channel blocks do not fit {self.groups} groups", x, w)
+        if self.used < 0 or is_below(c, self.used):
+            raise self.reject(f"a block has no {self.used} channels", x, w)
         return TensorType((n, ob, *self.spatial(x, w, sizes, kernel), oc), dtype)
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
         ob, per_group, *kernel, ci, _ = self._turn(w.shape)
         blocks = canonical(ob // self.groups)
-        extents = (per_group, *kernel, ci)
+        extents = (per_group, *kernel, index(self.used) if self.used else ci)
 
         def factors(*at: Expr) -> Callable[..., tuple[Expr, Expr]]:
             n, group, o, *position, oi = at
@@ -152,6 +156,8 @@ class ConvBlocked(BlockedConv):
 
     def reference(self, x: Array, w: Array) -> Array:
         w = np.swapaxes(w, -1, -2) if self.turned else w
+        if self.used:
+            x, w = x[..., : self.used], w[..., : self.used, :]
         ob, per_group, *kernel, ci, oc = w.shape
         rows = np.moveaxis(w, (-1, -2), (1, 3)).reshape(ob * oc, per_group * ci, *kernel)
         if self.sparse:

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.graph.assume import differs
+from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
 from dlc.graph.ops.conv_blocked import to_blocked, to_planar
@@ -210,6 +210,7 @@ class ConvWinograd(Op):
     out: Out = (2, 2)
     stride: tuple[int, ...] = ()  # of the outer axes; the others have 1
     dilation: tuple[int, ...] = ()
+    used: int = 0  # how many channels of a block, the first ones, are summands; 0: all of them
 
     def infer(self, x: TensorType, u: TensorType, w: TensorType) -> TensorType:
         if not 1 <= len(self.out) <= 2 or not FILTERS.keys() >= set(self.out):
@@ -221,7 +222,7 @@ class ConvWinograd(Op):
         (n, cb, *sizes, c), (ob, wb, *kernel, ci, oc) = x.shape, w.shape
         outer, kernel = kernel[: -len(self.out)], kernel[-len(self.out) :]
         is_known = all(isinstance(k, Const) and k.value for k in kernel)
-        if not is_known or differs(cb, wb) or differs(c, ci):
+        if not is_known or differs(cb, wb) or differs(c, ci) or is_below(c, self.used):
             raise self.reject("the weights do not fit", x, u, w)
         parts = map(index, parts_of([const_size(k) for k in kernel], self.out))
         if u.shape != (*map(index, positions(self.out)), ob, wb, *outer, *parts, ci, oc):
@@ -237,6 +238,10 @@ class ConvWinograd(Op):
         """Strides and dilations of all axes."""
         ones = (1,) * len(self.out)
         return (*self.stride, *ones), (*self.dilation, *ones)
+
+    def _used(self, channels: Expr) -> Expr:
+        """How many of a block are summands."""
+        return index(self.used) if self.used else channels
 
     def _source(self, at: Sequence[Expr], k: Sequence[Expr]) -> list[Expr]:
         """Where results read along the first axes for position `k` of the kernel."""
@@ -261,13 +266,13 @@ class ConvWinograd(Op):
             return summand
 
         result = _results(sums, type_.shape, self.out)
-        extents = (*w.shape[1:-2], w.shape[-2])
+        extents = (*w.shape[1:-2], self._used(w.shape[-2]))
         return repaired(self.name, type_.shape, result, lambda *at: at, extents, term, (x, w))
 
     def _sums(self, pixels: te.Tensor, u: te.Tensor, sizes: Shape) -> te.Tensor:
         """The sums of products over all channels: [n, *positions, ob, *outer, *tiles, oc]."""
         n, axes = pixels.shape[0], len(self.out)
-        ob, *summands, oc = u.shape[axes:]
+        ob, *summands, ci, oc = u.shape[axes:]
 
         def element(image: Expr, *rest: Expr) -> te.Reduce:
             position, (o, *at, j) = rest[:axes], rest[axes:]
@@ -279,12 +284,14 @@ class ConvWinograd(Op):
                 pixel = pixels[(image, *position, d, *source, *part, *tile, i)]
                 return pixel * u[(*position, o, d, *k, i, j)]
 
-            return te.reduce_sum(summands, product)
+            return te.reduce_sum((*summands, self._used(ci)), product)
 
         shape = (n, *u.shape[:axes], ob, *sizes, oc)
         return te.compute("sums", shape, element, inputs=(pixels, u))
 
     def reference(self, x: Array, u: Array, w: Array) -> Array:
+        if self.used:
+            x, w = x[..., : self.used], w[..., : self.used, :]
         ob, cb, *kernel, c, oc = w.shape
         rows = np.moveaxis(w, (-1, -2), (1, 3)).reshape(ob * oc, cb * c, *kernel)
         strides, dilations = self._steps

@@ -57,7 +57,7 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
             made[w, out] = editor.constant(transformed, DType.F32, f"{w.name}_transformed")
         axes = len(out)
         outer = {"stride": node.op.stride[:-axes], "dilation": node.op.dilation[:-axes]}
-        op = ConvWinograd(out=out, **outer)
+        op = ConvWinograd(out=out, used=node.op.used, **outer)
         editor.update(replace(node, op=op, inputs=(x, made[w, out], w)))
     return editor.finish()
 

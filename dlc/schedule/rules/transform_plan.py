@@ -117,7 +117,7 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     strips = lead * (images // plan.images) * (high // plan.strip)
     needed = volume.needed(plan.images)
     made = volume.needed(images) if plan.columns_outside else needed * (images // plan.images)
-    transformed = made * shape.channels / lanes + images * shape.blocks
+    transformed = made * math.ceil(shape.channels / lanes) + images * shape.blocks
     total += tiles * shape.positions * shape.axes * TRANSFORM * transformed
     weights = shape.positions * shape.depth * columns * 4
     strip = _operand_bytes(shape, plan)
