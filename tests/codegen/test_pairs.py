@@ -62,6 +62,7 @@ CASES = {
         small(0, 1, 2, 4, 5, 20), small(1, 2, 2, 2, 3, 3, 16), stride=(1, 2, 2), dilation=(1, 1, 1)
     ),
     "planar_line": planar(small(0, 2, 2, 50), small(1, 2, 2, 3, 16), stride=(2,), dilation=(1,)),
+    "planar_mono": planar(small(0, 1, 1, 50), small(1, 2, 1, 4, 16), stride=(2,), dilation=(1,)),
     "rows": matmul(small(0, 2, 37, 64), small(1, 5, 64, 16), 80),
     "a_row": matmul(small(0, 1, 96), small(1, 9, 96, 16), 144),
     "a_tail_of_lanes": matmul(small(0, 5, 32), small(1, 3, 32, 16), 45),
@@ -84,6 +85,7 @@ def test_products_are_exact_for_small_integers(name):
 
 INTERPRETED = {
     "planar": planar(small(0, 1, 2, 4, 6), small(1, 2, 2, 2, 3, 16)),
+    "planar_mono": planar(small(0, 1, 1, 9), small(1, 2, 1, 3, 16), stride=(2,), dilation=(1,)),
     "image": conv(small(0, 1, 1, 3, 4, 16), small(1, 2, 1, 2, 2, 16, 16)),
     "groups": conv(small(0, 1, 4, 3, 4, 16), small(1, 2, 2, 1, 2, 16, 16), groups=2),
     "rows": matmul(small(0, 3, 16), small(1, 2, 16, 16), 21),

@@ -258,7 +258,7 @@ class _Tiling:
         read = {x.buffer for factor in stage.factors or () for x in loads(factor)}
         for name in read & set(allocs(self.trace.func.body)):
             names = self.trace.stage(name).names
-            if len(names) > 2 and self.trace.constant(names[-2]) == 1:
+            if len(names) > 3 and self.trace.constant(names[-2]) == 1:
                 split_rows(self.trace, name, parallel=True)
 
     def _chains(self, inner: Sequence[str]) -> tuple[int, ...]:
