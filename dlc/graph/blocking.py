@@ -194,6 +194,8 @@ class Blocking:
                 weights = self.array(user.inputs[1])
                 if weights is None or weights.shape[1] * groups == 0:
                     return None
+                if self.fits_lanes(user):
+                    return Channels.of(self.block, len(weights))
                 if weights.shape[1] > 1 or weights.shape[0] != groups:
                     oc, per_group = weights.shape[:2]
                     return group_layout(per_group, oc // groups, groups, self.block).inputs
@@ -221,6 +223,15 @@ class Blocking:
         *starts, size = (const_size(s) for s in sizes)
         found = whole.part(sum(starts), size)
         return found[1] if found is not None else None
+
+    def fits_lanes(self, conv: Node) -> bool:
+        """Whether groups of as many results as channels lie within blocks of float32."""
+        op, (_, w) = conv.op, conv.inputs
+        if not isinstance(op, Conv) or self.context.target.gpu or w.type.dtype is not DType.F32:
+            return False
+        results, per_group = (const_size(n) for n in w.type.shape[:2])
+        within = 1 < per_group < self.block and self.block % per_group == 0
+        return within and results == per_group * op.groups
 
     def keep(self, node: Node) -> None:
         """Copy an old node, on planar operands."""

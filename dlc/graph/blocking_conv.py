@@ -18,13 +18,15 @@ from dlc.graph.layout import (
     depthwise_weights,
     group_layout,
     join_groups,
+    lane_weights,
     planar_conv_weights,
 )
 from dlc.graph.op import Array
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.conv import Conv
-from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
+from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.conv_gathered import ConvGathered
+from dlc.graph.ops.conv_lanes import ConvLanes
 from dlc.graph.ops.shape import Pad
 from dlc.te.expr import Const
 
@@ -105,18 +107,31 @@ def blocked_source(blocking: Blocking, x: Value) -> Blocked:
 
 
 def _depthwise(blocking: Blocking, node: Node, array: Array) -> Blocked:
+    op, x, _ = _parts(node)
+    packed = depthwise_weights(array, blocking.blocked(x).channels)
+    return _in_lanes(
+        blocking, node, DepthwiseBlocked(stride=op.stride, dilation=op.dilation), packed
+    )
+
+
+def _in_lanes(blocking: Blocking, node: Node, conv: BlockedConv, packed: Array) -> Blocked:
+    """Groups that lie within blocks, whose results stand where their channels do."""
     op, x, w = _parts(node)
     source = blocking.blocked(x)
-    packed = depthwise_weights(array, source.channels)
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
-    blocked_op = DepthwiseBlocked(stride=op.stride, dilation=op.dilation)
     halo = _with_halo(blocking, op, source.value, lanes=1)
-    return Blocked(blocking.call(blocked_op, halo, weights), source.channels)
+    return Blocked(blocking.call(conv, halo, weights), source.channels)
 
 
 def _grouped(blocking: Blocking, node: Node, array: Array) -> Blocked | None:
-    """Groups are filled up to whole blocks, or joined until they fill some, if it costs little."""
+    """Groups are shuffled within a block, filled up to whole blocks, or joined until they fill
+    some, if it costs little.
+    """
     op, x, w = _parts(node)
+    form = blocking.find_blocked(x)
+    if blocking.fits_lanes(node) and (form is None or form.channels.is_contiguous):
+        packed = lane_weights(array, blocking.blocked(x).channels)
+        return _in_lanes(blocking, node, ConvLanes(stride=op.stride, dilation=op.dilation), packed)
     layout = layout_of_groups(blocking, array, op.groups)
     if layout is None:
         return None
@@ -124,7 +139,6 @@ def _grouped(blocking: Blocking, node: Node, array: Array) -> Blocked | None:
     sparse = layout.joined > 1 and w.type.dtype.is_float  # bytes are finite
     if layout.groups == 1:
         return _dense(blocking, node, dense, sparse=sparse)
-    form = blocking.find_blocked(x)
     if form is not None and form.channels.order and layout.joined == 1:
         return _gathered(blocking, node, form, dense, layout)
     source = grouped_source(blocking, x, layout)

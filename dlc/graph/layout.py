@@ -196,6 +196,16 @@ def depthwise_weights(w: Array, channels: Channels) -> Array:
     return np.moveaxis(split, 1, -1)
 
 
+def lane_weights(w: Array, channels: Channels) -> Array:
+    """Weights of a convolution whose groups lie within blocks.
+
+    Shapes:
+        w: [c, group, *k] -> [cb, group, *k, c]
+    """
+    split = split_axis(spread(w, 0, channels), 0, channels.block)
+    return np.moveaxis(split, 1, -1)
+
+
 def join_groups(w: Array, groups: int, joined: int) -> Array:
     """Weights of a grouped convolution with `joined` neighbouring groups made into one.
 

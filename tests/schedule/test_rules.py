@@ -18,6 +18,7 @@ from dlc.graph.ops.binary import Add, Mul, Where
 from dlc.graph.ops.channels import UnpackChannels
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
+from dlc.graph.ops.conv_lanes import ConvLanes
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm
@@ -273,6 +274,16 @@ def depthwise(wide: int | Expr, stride: int) -> Callable[[], Func]:
         w = (wide - 1) * stride + 3
         x, f = tensor("a", 1, 2, 6, w, 16), tensor("b", 2, 3, 3, 16)
         return func((x, f), DepthwiseBlocked(stride=(stride, stride)).compute(x, f))
+
+    return make
+
+
+def in_lanes(wide: int | Expr, group: int) -> Callable[[], Func]:
+    """Groups of channels within blocks of 16."""
+
+    def make() -> Func:
+        x, f = tensor("a", 1, 2, 6, wide + 2, 16), tensor("b", 2, group, 3, 3, 16)
+        return func((x, f), ConvLanes().compute(x, f))
 
     return make
 
@@ -554,6 +565,9 @@ CASES: dict[str, Callable[[], Func]] = {
     "depthwise_7": depthwise(7, 1),
     "depthwise_19": depthwise(19, 1),
     "depthwise_strided": depthwise(5, 2),
+    "groups_of_two": in_lanes(11, 2),
+    "groups_of_eight": in_lanes(19, 8),
+    "groups_open": in_lanes(N, 4),
     "depthwise_open": depthwise(N, 1),
     "depthwise_open_strided": depthwise(N, 2),
     "max_pool": pool(MaxPool),
@@ -724,6 +738,8 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("winograd_lines_symbolic", transform),
         ("depthwise_7", window),
         ("depthwise_open", window),
+        ("groups_of_eight", window),
+        ("groups_open", window),
         ("max_pool", window),
         ("global_mean", window),
         ("open_mean", window),

@@ -22,8 +22,8 @@ from dlc.codegen.llvm.ir import (
 from dlc.codegen.llvm.register_access import RegisterAccess
 from dlc.codegen.llvm.registers import Chunk, Registers
 from dlc.codegen.llvm.storage import Storage
-from dlc.core.types import NARROW_FLOATS, DType
-from dlc.te.expr import Const, Expr, Load, Var
+from dlc.core.types import INDEX, NARROW_FLOATS, DType
+from dlc.te.expr import ONE, ZERO, Const, Expr, Load, Var
 from dlc.te.simplify import surely_at_most, surely_less
 
 LINE_BYTES = 64  # of a cache line
@@ -56,6 +56,7 @@ class Memory:
         self.results: frozenset[str] = frozenset()  # those that are written
         self._inside: dict[tuple[str, int], tuple[object, bool]] = {}
         self._private_index: dict[tuple[str, int], tuple[object, tuple[Expr, ...]]] = {}
+        self._row_index: dict[int, tuple[object, tuple[Expr, ...]]] = {}
         self._count = 0
         self._epoch = 0
 
@@ -100,6 +101,8 @@ class Memory:
             return self._load_at(storage, flat, self.indices.lanes)
         if flat.lane is not None and self.mask is not None:
             return self._gather(storage, flat)
+        if (row := self._row(storage, index)) is not None:
+            return self._pick(self._load_at(storage, row[0], self.indices.lanes), row[1])
         steps = self._steps(storage, index, flat)
         if steps is not None and self.mask is None:
             found = self._load_window(storage, *steps)
@@ -273,6 +276,24 @@ class Memory:
         if any(f.rest != flats[0].rest for f in flats) or self.indices.reads_memory(flats[0]):
             return None
         return flats[0], [f.const - flats[0].const for f in flats]
+
+    def _row(self, storage: Storage, index: tuple[Expr, ...]) -> tuple[Flat, list[int]] | None:
+        """The vector that all lanes read an element of, and which ones: a line as long as it."""
+        lanes = self.indices.lanes
+        if self.mask is not None or storage.shape[-1:] != (Const(lanes, INDEX),):
+            return None
+        if len(index) != len(storage.shape) or storage.strides[-1] != ONE:
+            return None
+        _, start = self._row_index.setdefault(id(index), (index, (*index[:-1], ZERO)))
+        row = self.indices.element(start, storage.strides)
+        places = self.indices.per_lane(lambda: self.indices.flat(index[-1]))
+        known = all(not self.indices.rests[p.rest] and 0 <= p.const < lanes for p in places)
+        return (row, [p.const for p in places]) if known and row.lane == 0 else None
+
+    def _pick(self, one: Val, picked: list[int]) -> Val:
+        """A vector of elements of another one."""
+        text = f"shufflevector {one}, {poison(one.elem, len(picked))}, "
+        return self.builder.op(text + str(lane_constants(picked, "i32")), one.elem, len(picked))
 
     def _load_window(self, storage: Storage, first: Flat, steps: list[int]) -> Val | None:
         """Load the whole range the lanes read, in at most two vectors, and pick from it."""

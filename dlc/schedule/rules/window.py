@@ -20,9 +20,9 @@ from dlc.schedule.rules.tile import TAIL_ROWS, vector_registers
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import ONE, BinOp, Const, Expr, maximum
+from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Var, maximum
 from dlc.te.simplify import surely_at_most, surely_divides
-from dlc.te.transform import free_vars, loads
+from dlc.te.transform import free_vars, loads, walk
 from dlc.te.types import is_const
 
 MAX_OPERATIONS = 512  # vector operations written out for one tile
@@ -41,6 +41,7 @@ class Window:
     reach: int  # input vectors that one step of the row brings in (the stride)
     inner: int  # extent of the innermost reduction loop (the width of the window)
     height: int  # extent of the one around it
+    groups: int = 1  # channels that each lane adds up, of a group of as many lanes
 
 
 def match(func: Func, target: Target) -> Window | None:
@@ -73,22 +74,51 @@ def match(func: Func, target: Target) -> Window | None:
     )
     above = total.inner[-2].extent if len(total.inner) > 1 else ONE
     height = int(above.value) if isinstance(above, Const) else 1
-    return Window(total.buffer, results[0].buffer, results[0].names[-1], row, reach, width, height)
+    names = (total.buffer, results[0].buffer, results[0].names[-1], row)
+    return Window(*names, reach, width, height, _group(total, lane_axis))
+
+
+def _group(total: Stage, lane: str) -> int:
+    """Of how many lanes each group reads one element."""
+    found = {
+        int(node.b.value)
+        for load in loads(total.value)
+        for node in (walk(load.index[-1]) if load.index else ())
+        if isinstance(node, Binary)
+        and node.op is BinOp.FLOORDIV
+        and node.a == Var(lane)
+        and isinstance(node.b, Const)
+    }
+    return max(found, default=1)
 
 
 def along_vectors(total: Stage, lane: str) -> bool:
-    """Whether everything read is contiguous along the lane, or does not depend on it."""
+    """Whether everything read is contiguous along the lane, or does not depend on it.
+
+    Groups of lanes may read one element each: they are shuffled.
+    """
     found = False
     for load in loads(total.value):
         if not load.index:
             continue
-        last = coefficients(load.index[-1])
+        last = coefficients(_ungrouped(load.index[-1], lane))
         if last is None or any(lane in free_vars(i) for i in load.index[:-1]):
             return False
         if last.get(lane, 0) not in (0, 1):
             return False
         found = found or last.get(lane) == 1
     return found
+
+
+def _ungrouped(index: Expr, lane: str) -> Expr:
+    """An index without the groups of lanes that read one element: of lane // 4 * 4, the lane."""
+    match index:
+        case Binary(BinOp.MUL, Binary(BinOp.FLOORDIV, Var(name), Const(size)), Const(factor)):
+            return Var(name) if name == lane and size == factor else index
+        case Binary(BinOp.ADD, a, b):
+            return _ungrouped(a, lane) + _ungrouped(b, lane)
+        case _:
+            return index
 
 
 def _plain(total: Stage, result: Stage) -> bool:
@@ -134,6 +164,8 @@ def schedule(trace: Trace, found: Window, target: Target, knobs: Mapping[str, in
     rows = trace.constant(found.row) if found.row else 1
     registers = vector_registers(target, target.lanes(4))
     size = knobs.get("rows", 0) or _choose(rows, found, registers)
+    if found.groups > 1:  # what is shuffled by constants is written out
+        size = max(1, min(size, MAX_OPERATIONS // (found.groups * found.height * found.inner)))
     leaves, sums = [(found.lane, found.row, size)], [found.sum]
     while (cut := _cut(trace, *leaves[-1][1:])) is not None:
         lane, row, _ = leaves[-1]
