@@ -39,6 +39,7 @@ class Arith:
         self.has_fma = "fma" in target.features or not self.is_x86
         self.has_rounding = "sse4.1" in target.features or not self.is_x86
         self.has_bf16 = "avx512bf16" in target.features
+        self.looks_up = "avx512f" in target.features
         self.has_f16 = "f16c" in target.features or not self.is_x86
 
     # Plain operations.

@@ -8,7 +8,7 @@ has moved on, which is how index arithmetic moves out of loops.
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,7 +80,7 @@ def constant(value: int | float | bool, elem: str, lanes: int = 0) -> Val:
     return Val(f"splat ({elem} {text})" if lanes else text, elem, lanes)
 
 
-def lane_constants(values: list[int], elem: str) -> Val:
+def lane_constants(values: Sequence[int | float], elem: str) -> Val:
     """A vector constant with a value of its own in each lane."""
     body = ", ".join(f"{elem} {literal(v, elem)}" for v in values)
     return Val(f"<{body}>", elem, len(values))

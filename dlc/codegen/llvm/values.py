@@ -7,6 +7,7 @@ from typing import assert_never
 
 from dlc.codegen.llvm import narrow
 from dlc.codegen.llvm.arith import Arith
+from dlc.codegen.llvm.fields import MOST_BITS, WORD_BITS, bit_field
 from dlc.codegen.llvm.index import Indices
 from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, constant, lane_constants, mangled
 from dlc.codegen.llvm.math import Math
@@ -64,11 +65,33 @@ class Values:
             case Cast(dtype, Unary(UnOp.ROUND, a)) if a.dtype is DType.F32 and dtype in _QUANTIZED:
                 return self.arith.saturate(self.expr(a), dtype, nearest=True)
             case Cast(dtype, a):
-                return self.arith.cast(self.expr(a), a.dtype, dtype)
+                field = self._field(expr)
+                return field or self.arith.cast(self.expr(a), a.dtype, dtype)
             case Select(cond, then, other):
                 return self._select(cond, then, other)
             case _:
                 assert_never(expr)
+
+    def _field(self, number: Expr, less: Expr | None = None) -> Val | None:
+        """A few bits of a word as a float, less a whole number of no more bits; None of others."""
+        match number:
+            case Cast(
+                DType.F32,
+                Binary(
+                    BinOp.BITAND, Binary(BinOp.SHR, word, Cast(DType.U32, at)), Const(int(mask))
+                ),
+            ) if word.dtype is DType.U32 and at.dtype is INDEX and not mask & (mask + 1):
+                place = self.indices.flat(at)
+                given = 0.0 if less is None else less.value if isinstance(less, Const) else -1.0
+                if place.rest or place.lane or not 0 <= place.const < WORD_BITS:
+                    return None
+                if mask.bit_length() > MOST_BITS or given not in range(mask + 1):
+                    return None
+                return bit_field(
+                    self.arith, self.expr(word), place.const, mask.bit_length(), float(given)
+                )
+            case _:
+                return None
 
     def _pair(self, a: Val, b: Val) -> tuple[Val, Val]:
         """Two values with equally many lanes."""
@@ -88,7 +111,8 @@ class Values:
             return constant(found, "i1") if isinstance(found, bool) else found
         if a.dtype.is_float:
             if op is BinOp.ADD or op is BinOp.SUB:
-                return self._sum(op, a, b)
+                field = self._field(a, b) if op is BinOp.SUB else None
+                return field or self._sum(op, a, b)
             if op is BinOp.POW:
                 exponent = float(b.value) if isinstance(b, Const) else None
                 return self.power.of_floats(*self._pair(self.expr(a), self.expr(b)), exponent)
