@@ -28,6 +28,18 @@ SUM = """
             for j in range(6):
                 s[i] += A[i, j]
 """
+SCALED = """
+    def f(A: f32[6, 4], w: f32[6, 4, 8], c: f32[6, 8], *, s: f32[8]):
+        for k in range(6):
+            p = alloc(f32[8], "local")
+            for l in range(8):
+                p[l] = 0.0
+            for i in range(4):
+                for j in range(8):
+                    p[j] += A[k, i] * (w[k, i, j] * c[k, j])
+            for m in range(8):
+                s[m] += p[m]
+"""
 LINES = """
     def f(
         n: size, A: bf16[9, 2, 4, 32], F: f32[9, 2], S: bf16[9, 2, 3], T: bf16[9, 2, 32],
@@ -660,6 +672,21 @@ CASES = [
         LINES.replace("m in", "j_l2 in"),
         "the name 'j_l2' is taken",
     ),
+    # factor_out
+    ("factor_out", ("q",), SCALED, "there is no intermediate 'q'"),
+    ("factor_out", ("p",), SCALED.replace("0.0", "1.0"), "no single sum that begins at 0"),
+    ("factor_out", ("p",), SCALED.replace("p[j] += A", "p[j] = A"), "no single sum that begins"),
+    ("factor_out", ("p",), SCALED.replace("s[m] += p", "s[m] = p"), "else than one sum"),
+    ("factor_out", ("p",), SCALED.replace("+= p[m]", "+= p[m] * p[m]"), "else than one sum"),
+    ("factor_out", ("p",), SCALED.replace("+= p[m]", "+= p[7 - m]"), "not read as it is added"),
+    ("factor_out", ("p",), SCALED.replace("c[k, j]", "c[i, j]"), "no factor of inputs in common"),
+    (
+        "factor_out",
+        ("p",),
+        SCALED.replace("A[k, i] * ", "").replace("w[k, i, j] * ", ""),
+        "no factor of inputs in common",
+    ),
+    ("factor_out", ("p",), SCALED.replace("c[k, j]", "s[j]"), "no factor of inputs in common"),
     # subtotal
     ("subtotal", ("s", "q", "p"), SUM, "there is no loop 'q'"),
     ("subtotal", ("B", "i", "p"), KINDS, "is already parallel"),

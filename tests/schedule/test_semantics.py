@@ -140,6 +140,8 @@ class Choices:
     def sink_alloc(self):
         return (self.one(self.locals),)
 
+    factor_out = sink_alloc
+
     def defer(self):
         return (self.loop(),)
 

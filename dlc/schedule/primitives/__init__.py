@@ -17,6 +17,7 @@ from dlc.schedule.primitives.distribute_digits import distribute_digits as distr
 from dlc.schedule.primitives.drop_guards import drop_guards as drop_guards
 from dlc.schedule.primitives.duplicate import duplicate as duplicate
 from dlc.schedule.primitives.expand_alloc import expand_alloc as expand_alloc
+from dlc.schedule.primitives.factor_out import factor_out as factor_out
 from dlc.schedule.primitives.fission import fission as fission
 from dlc.schedule.primitives.fuse import fuse as fuse
 from dlc.schedule.primitives.fuse_dims import fuse_dims as fuse_dims
