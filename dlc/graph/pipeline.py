@@ -11,6 +11,7 @@ from dlc.graph.passes.fold_constants import fold_constants
 from dlc.graph.passes.fuse_groups import fuse_groups
 from dlc.graph.passes.group_nodes import group_nodes
 from dlc.graph.passes.halve_floats import halve_floats
+from dlc.graph.passes.keep_few_bits import keep_few_bits
 from dlc.graph.passes.lift_constants import lift_constants
 from dlc.graph.passes.merge_equal_nodes import merge_equal_nodes
 from dlc.graph.passes.merge_parallel_matmuls import merge_parallel_matmuls
@@ -38,6 +39,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     number_texts,
     remove_dead_nodes,  # nothing below spends time on what nobody reads
     sink_constants,
+    keep_few_bits,
     separate_scales,
     fold_constants,
     sink_constants,  # again: what loops read was folded, as the transposes of their weights

@@ -231,7 +231,7 @@ def test_quantized_products_of_matrices(outside, attributes):
 
 
 @pytest.mark.parametrize(
-    ("bits", "zeros"), [(4, ""), (8, ""), (4, "packed"), (8, "packed"), (4, "floats")]
+    ("bits", "zeros"), [(2, ""), (4, ""), (8, ""), (4, "packed"), (8, "packed"), (4, "floats")]
 )
 def test_products_with_weights_of_few_bits(bits, zeros):
     rows, columns, block = 5, 40, 16
@@ -244,6 +244,17 @@ def test_products_with_weights_of_few_bits(bits, zeros):
         inputs.append("z")
     node = microsoft("MatMulNBits", inputs, K=columns, N=rows, bits=bits, block_size=block)
     check(node, real(3, columns), constants)
+
+
+def test_rows_of_halves_meet_weights_of_few_bits():
+    """Sums are float32, and results halves again."""
+    constants = {"b": u8(5, 2, 8), "s": (2.0 ** RNG.integers(-3, 1, 10)).astype(np.float16)}
+    node = microsoft("MatMulNBits", ["x", "b", "s"], K=32, N=5, bits=4, block_size=16)
+    x = RNG.integers(-3, 4, (3, 32)).astype(np.float16)
+    data = constants["b"].reshape(5, 16, 1)
+    numbers = np.concatenate([data & 15, data >> 4], 2).reshape(5, 2, 16) - 8.0
+    weights = (numbers * constants["s"].reshape(5, 2, 1)).reshape(5, 32)
+    compare(proto_of(node, x, constants), x, [(x @ weights.T).astype(np.float16)])
 
 
 @pytest.mark.parametrize("zeros", ["", "z", "w"])

@@ -108,6 +108,28 @@ def test_each_block_has_a_scale_of_its_own(axis):
     check(node, x, constants, opset=21)
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("zeros", [[], ["z"]])
+def test_constant_numbers_in_blocks(axis, zeros):
+    """Of numbers of a byte or less; the last block is not full."""
+    shape = [7, 5]
+    shape[axis] = 2
+    constants = {
+        "q": u8(7, 5), "z": u8(*shape),
+        "s": (2.0 ** RNG.integers(-3, 3, shape)).astype(np.float32),
+    }  # fmt: skip
+    names = ["q", "s", *zeros]
+    dequantized = NODE("DequantizeLinear", names, ["w"], axis=axis, block_size=4)
+    product = NODE("MatMul", ["x", "w"], ["y"])
+    x = RNG.integers(-3, 4, (3, 7)).astype(np.float32)
+    proto = model(
+        [dequantized, product], {"x": x.shape}, {k: constants[k] for k in names}, opset=21
+    )
+    (want,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    graph = import_model(load_model(proto)).graph
+    np.testing.assert_array_equal(evaluate(graph, {"x": x})[graph.outputs[0].name], want)
+
+
 @pytest.mark.parametrize("kind", ["INT4", "UINT4"])
 def test_four_bits(kind):
     x = np.array([-9, -0.25, 0.25, 0.75, 3.3, 100], np.float32)

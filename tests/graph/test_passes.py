@@ -45,6 +45,7 @@ def test_the_docstring_example_holds(name):
             "number_texts",
             "store_narrow",
             "halve_floats",
+            "keep_few_bits",
             "narrow_weights",
             "requantize",
             "use_byte_products",

@@ -15,11 +15,14 @@ from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.quantized import dequantized
 from dlc.frontend.onnx.registry import converter
+from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
 from dlc.graph.ops.binary import Add
+from dlc.graph.ops.few_bits import DequantizeBlocks
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.shape import Transpose
 
 _FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
 """What the lower three bits stand for; the fourth is the sign.
@@ -176,18 +179,28 @@ def convert_matmul_n_bits(
     def unpacked(packed: np.ndarray, count: int) -> np.ndarray:
         places = np.arange(0, 8, bits, dtype=np.uint8)
         rows = packed.reshape(N, -1)[:, :, None] >> places
-        return (rows & np.uint8((1 << bits) - 1)).reshape(N, -1)[:, :count].astype(np.float32)
+        return (rows & np.uint8((1 << bits) - 1)).reshape(N, -1)[:, :count]
 
     numbers = unpacked(data, K)
     middle = np.full((N, blocks), float(1 << (bits - 1)), np.float32)
     if given is not None:
-        middle = given.astype(np.float32).reshape(N, blocks) if as_is else unpacked(given, blocks)
-    block = _blocks_of_rows(ctx, g_idx, K, block_size)
+        middle = (
+            given.astype(np.float32).reshape(N, blocks)
+            if as_is
+            else unpacked(given, blocks).astype(np.float32)
+        )
     factor = factors.astype(np.float32).reshape(N, blocks)
-    weights = (numbers - middle[:, block]) * factor[:, block]
-    matrix = weights.T.astype(factors.dtype)
-    weight = ctx.constant(np.ascontiguousarray(matrix))
-    y = ctx.call(MatMul(), a, cast_to(ctx, weight, a.type.dtype))
+    if g_idx is None:
+        kind = NUMPY_DTYPES[{2: DType.U2, 4: DType.U4, 8: DType.U8}[bits]]
+        operands = (numbers.astype(kind), factor, middle)
+        columns = ctx.call(DequantizeBlocks(axis=1, block=block_size), *map(ctx.constant, operands))
+        weight, x = ctx.call(Transpose(perm=(1, 0)), columns), cast_to(ctx, a, DType.F32)
+        y = cast_to(ctx, ctx.call(MatMul(), x, weight), a.type.dtype)
+    else:
+        block = _blocks_of_rows(ctx, g_idx, K, block_size)
+        weights = (numbers - middle[:, block]) * factor[:, block]
+        weight = ctx.constant(np.ascontiguousarray(weights.T.astype(factors.dtype)))
+        y = ctx.call(MatMul(), a, cast_to(ctx, weight, a.type.dtype))
     return y if bias is None else ctx.call(Add(), y, bias)
 
 

@@ -17,6 +17,7 @@ from dlc.frontend.onnx.reshape import reshape_to
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, Div, Mul, Sub
 from dlc.graph.ops.elementwise import Round
+from dlc.graph.ops.few_bits import DequantizeBlocks
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Expand, Slice
 from dlc.te.expr import ONE, ZERO, const
@@ -94,6 +95,8 @@ def convert_dequantize(
 
 def dequantized(ctx: Context, x: Value, scale: Value, zero: Value | None, blocks: Blocks) -> Value:
     """(x - zero) * scale."""
+    if blocks[1] and ctx.array(x) is not None and _is_plain(x, scale):
+        return _in_blocks(ctx, x, scale, zero, blocks)
     if x.type.dtype.is_float:
         number = cast_to(ctx, x, scale.type.dtype)
         if zero is not None and not _is_zero(ctx, zero):
@@ -102,6 +105,29 @@ def dequantized(ctx: Context, x: Value, scale: Value, zero: Value | None, blocks
     else:
         number = cast_to(ctx, moved(ctx, x, zero, blocks), scale.type.dtype)
     return ctx.call(Mul(), number, along(ctx, scale, blocks, x))
+
+
+def _is_plain(x: Value, scale: Value) -> bool:
+    """Whether numbers of a byte or less become float32."""
+    return x.type.dtype.is_int and x.type.dtype.bits <= 8 and scale.type.dtype is DType.F32
+
+
+def _in_blocks(ctx: Context, x: Value, scale: Value, zero: Value | None, blocks: Blocks) -> Value:
+    """(x - zero) * scale, of constants that may stay in few bits."""
+    axis, size = _checked_blocks(ctx, scale, blocks, x)
+    operands = [x, scale]
+    if zero is not None and not _is_zero(ctx, zero):
+        _checked_blocks(ctx, zero, blocks, x)
+        operands.append(cast_to(ctx, zero, DType.F32))
+    return ctx.call(DequantizeBlocks(axis=axis, block=size), *operands)
+
+
+def _checked_blocks(ctx: Context, vector: Value, blocks: Blocks, x: Value) -> Blocks:
+    """The axis, counted from the front, and the size of blocks that have an element each."""
+    (axis,), size = axes_of(ctx, (blocks[0],), x.type.rank), blocks[1]
+    if vector.type.rank != x.type.rank or size < 1:
+        ctx.refuse(f"blocks of {size} with scales of type {vector.type} are not handled")
+    return axis, size
 
 
 def moved(ctx: Context, x: Value, zero: Value | None, blocks: Blocks) -> Value:
@@ -135,9 +161,7 @@ def along(ctx: Context, vector: Value, blocks: Blocks, x: Value) -> Value:
 
 def _repeated(ctx: Context, blocks: Value, axis: int, size: int, x: Value) -> Value:
     """Each position of an axis `size` times, as far as `x` has positions."""
-    (axis,) = axes_of(ctx, (axis,), x.type.rank)
-    if blocks.type.rank != x.type.rank or size < 1:
-        ctx.refuse(f"blocks of {size} with scales of type {blocks.type} are not handled")
+    axis, size = _checked_blocks(ctx, blocks, (axis, size), x)
     before, count, after = (
         blocks.type.shape[:axis], blocks.type.shape[axis], blocks.type.shape[axis + 1 :]
     )  # fmt: skip

@@ -18,7 +18,7 @@ from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import stages
 from dlc.schedule.primitives.prefetch import LINE_BYTES
-from dlc.schedule.rules.contraction import Contraction, find_contraction
+from dlc.schedule.rules.contraction import Contraction, find_contraction, shared_terms
 from dlc.schedule.rules.cut_tiles import (
     Leaf,
     cut_tiles,
@@ -29,20 +29,18 @@ from dlc.schedule.rules.cut_tiles import (
 )
 from dlc.schedule.rules.lines import shares_lines
 from dlc.schedule.rules.planes import split_rows
-from dlc.schedule.rules.prepare import loop_around, unroll_factor
+from dlc.schedule.rules.prepare import is_unpacked, loop_around, unroll_factor
 from dlc.schedule.rules.scattered import scattered_columns
-from dlc.schedule.rules.subtotals import cut_sum
+from dlc.schedule.rules.subtotals import chain_lengths, cut_sum
 from dlc.schedule.rules.tile import Tile, choose_tile, vector_registers
 from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Const, Expr
 from dlc.te.transform import free_vars, loads
 
+SUBTOTAL_STEPS = 3  # instructions that add a vector of subtotals: a load, an addition, a store
+UNPACKED_TILES = 64  # of an open number of rows, for which columns are unpacked at once
 MAX_STEPS = 16  # reduction steps written out in one iteration
-SUBTOTALS = (144,)  # products in one chain, whose rounding grows with its length; 9 * 16
-SUBTOTALS_OF_LONG = (1024, 64)  # from LONG_SUM products on
-LONG_SUM = 8192
-SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums of sums of sums
 PREFETCH_BYTES = 4096  # ahead of columns from beyond the L2 cache: what 100 ns of products take
 PREFETCH_SHARE = 4  # of the L1 cache at most a part of this is filled with what is asked for
 MAX_PASSES = 16  # tiles of rows that read the same columns; only the first finds them far away
@@ -145,13 +143,20 @@ class _Tiling:
             if outside is not None:
                 self.trace.do("compute_at", total, outside)
         parts = list(zip(tops, sums, strict=True))
-        if found.packed is not None and found.packed in allocs(self.trace.func.body):
-            self._place(found.packed, tops)
-        elif found.packed is not None:
-            for leaf, total in parts:
-                self._pack(total, leaf, found.packed)
+        if found.packed is not None:
+            self._bring_together(parts, found.packed)
         for leaf, total in parts:
             self._accumulate(leaf, total)
+
+    def _bring_together(self, parts: list[tuple[Leaf, str]], operand: str) -> None:
+        """Compute or copy the column operand where the rows of a column tile find it."""
+        if is_unpacked(self.trace.func, operand):
+            self._unpack(parts, operand)
+        elif operand in allocs(self.trace.func.body):
+            self._place(operand, [leaf for leaf, _ in parts])
+        else:
+            for leaf, total in parts:
+                self._pack(total, leaf, operand)
 
     def _columns_outside(self) -> bool:
         """Whether a column tile is kept while all rows pass, rather than the other way round.
@@ -234,9 +239,11 @@ class _Tiling:
             trace.do("reorder", (*inner, *names, *each))
             self._tile_sum(names)
             self._tile_sum([f"{n}_init" for n in names])
-        part = total
-        for longest in self._chains(inner):
+        part, shared = total, self._shared(total, leaf.tile)
+        for longest in self._chains(inner, shared):
             inner, part = cut_sum(trace, inner, part, longest)
+        if part != total and prod(trace.constant(v) or 0 for v in inner) == shared:
+            trace.do("factor_out", part)
         if inner:
             self._unroll_steps(inner[-1], leaf)
             if ahead := self._bytes_ahead(leaf.tile):
@@ -261,19 +268,24 @@ class _Tiling:
             if len(names) > 3 and self.trace.constant(names[-2]) == 1:
                 split_rows(self.trace, name, parallel=True)
 
-    def _chains(self, inner: Sequence[str]) -> tuple[int, ...]:
+    def _shared(self, total: str, tile: Tile) -> int:
+        """How many terms in a row to sum up before a factor that they share; 0 for none.
+
+        Else each vector of columns is multiplied by it once for all rows of a tile.
+        """
+        shared = 0 if self.found.at_once else shared_terms(self.trace.stage(total))
+        return shared if tile.high * tile.rows * SUBTOTAL_STEPS < shared else 0
+
+    def _chains(self, inner: Sequence[str], shared: int) -> tuple[int, ...]:
         """How many products are in one chain, and before that in the chains of those chains.
 
         Those of bf16 are rounded by far more than their sum is, and those of bytes are exact.
         """
         if self.found.at_once:
             return ()
-        if self.longest is not None:
-            return (self.longest,)
-        if self.row_count == 1:
-            return SUBTOTALS_OF_ROW
         products = prod(self.trace.constant(v) or 0 for v in inner)
-        return SUBTOTALS_OF_LONG if products >= LONG_SUM else SUBTOTALS
+        chains = (self.longest,) if self.longest else chain_lengths(products, self.row_count)
+        return (*(n for n in chains if n > shared), shared) if shared else chains
 
     def _bytes_ahead(self, tile: Tile) -> int:
         """How far ahead columns are asked for; 0 where they come from near, or nobody need ask."""
@@ -340,6 +352,28 @@ class _Tiling:
             shared = chain if shared is None else [v for v in shared if v in chain]
         if shared:
             self.trace.do("compute_at", operand, shared[-1])
+
+    def _unpack(self, parts: list[tuple[Leaf, str]], operand: str) -> None:
+        """Unpack columns into memory for whole tiles of rows; tails do so as they multiply.
+
+        An open number of rows may hold no whole tile, for which nothing is unpacked.
+        """
+        trace = self.trace
+        whole: dict[str, tuple[Leaf, str]] = {}
+        for part in parts:  # whole tiles come first
+            if outside := self._outside_of_rows(part[0]):
+                whole.setdefault(outside, part)
+        made = []
+        for outside, (leaf, total) in whole.items():
+            around = self._around(self._tile_loops(leaf)[0]) if self.open_rows else None
+            place = outside if around is None else trace.split(around, UNPACKED_TILES)[0]
+            made.append(f"{operand}_{total}")
+            trace.do("cache_read", operand, place, made[-1], "local")
+        trace.do("compute_inline", operand)
+        for name in made:
+            each = trace.stage(name).names[-2]  # numbers of one word lie in different places
+            if (factor := unroll_factor(trace.extent(each), MAX_STEPS)) > 1:
+                trace.do("annotate", each, "unroll", factor)
 
     def _pack(self, total: str, leaf: Leaf, operand: str) -> None:
         """Copy the column operand of one column tile so that lanes lie side by side."""

@@ -11,10 +11,11 @@ from dlc.schedule.instruction import DOT_2XBF16_F32, DOT_4XI8_I32, Instruction
 from dlc.schedule.loop import For, Func, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.planes import is_product
+from dlc.schedule.rules.prepare import is_unpacked
 from dlc.te.affine import coefficients
-from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
+from dlc.te.expr import ONE, Binary, BinOp, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads
-from dlc.te.types import TensorType
+from dlc.te.types import TensorType, const_size
 
 MIN_LENGTH = 64  # of sums along vectors
 MIN_USES = 4  # of a packed operand; below, sums along its contiguous dimension cost less
@@ -145,10 +146,31 @@ def _is_neighbour(factor: Expr, each: str, dtype: DType, wide: DType) -> bool:
             return False
 
 
+def shared_terms(total: Stage) -> int:
+    """How many neighbours among the terms of a sum share a factor, as a scale of blocks; or 0."""
+    if total.factors is None:
+        return 0
+    names = [f.var for f in total.inner]
+    shared = 0
+    for factor in _multiplied(total.value):
+        used = [n for n, v in enumerate(names) if v in free_vars(factor)]
+        extents = [f.extent for f in total.inner[used[-1] + 1 :]] if used and loads(factor) else []
+        if all(isinstance(e, Const) for e in extents) and extents:
+            shared = max(shared, prod(const_size(e) for e in extents))
+    return shared if shared > 1 else 0
+
+
+def _multiplied(value: Expr) -> list[Expr]:
+    """The factors of a product, and of products among them."""
+    if isinstance(value, Binary) and value.op is BinOp.MUL:
+        return [*_multiplied(value.a), *_multiplied(value.b)]
+    return [value]
+
+
 def _needs_packing(func: Func, column: Expr, axis: str) -> str | None:
     """The operand that is an intermediate, or whose elements along `axis` lie apart; else None."""
     for load in loads(column):
-        if _is_moved(func, load.buffer):
+        if _is_moved(func, load.buffer) or is_unpacked(func, load.buffer):
             return load.buffer
         if not load.index or axis not in {v for i in load.index for v in free_vars(i)}:
             continue
@@ -218,19 +240,26 @@ def _stride(func: Func, factor: Expr, axis: str) -> int | None:
 
 
 def _line(func: Func, factor: Expr) -> int | None:
-    return _bytes(func, factor, lambda type_: type_.shape[-1] if type_.shape else None)
+    """The bytes of the longest innermost dimension that a factor reads; None where one is open."""
+    lines = [
+        _input_bytes(func, load, lambda t: t.shape[-1] if t.shape else None)
+        for load in loads(factor)
+    ]
+    known = [n for n in lines if n is not None]
+    return max(known, default=0) if len(known) == len(lines) else None
 
 
-def _bytes(
-    func: Func, factor: Expr, count: Callable[[TensorType], Expr | None] = lambda t: t.elems
-) -> int | None:
-    """The bytes of some elements of each input that a factor reads; None where any are open."""
-    total = 0
-    types = {b.name: b.type for b in func.inputs}
-    for load in loads(factor):
-        type_ = types.get(load.buffer)
-        elements = None if type_ is None else count(type_)
-        if type_ is None or not isinstance(elements, Const):
-            return None
-        total += int(elements.value) * type_.dtype.size_bytes
-    return total
+def _bytes(func: Func, factor: Expr) -> int | None:
+    """The bytes of all inputs that a factor reads; None where any are open."""
+    found = [_input_bytes(func, load, lambda t: t.elems) for load in loads(factor)]
+    known = [n for n in found if n is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def _input_bytes(func: Func, load: Load, count: Callable[[TensorType], Expr | None]) -> int | None:
+    """The bytes of some elements of the input that is read; None of open sizes, and of others."""
+    type_ = next((b.type for b in func.inputs if b.name == load.buffer), None)
+    elements = None if type_ is None else count(type_)
+    if type_ is None or not isinstance(elements, Const):
+        return None
+    return int(elements.value) * type_.dtype.size_bytes

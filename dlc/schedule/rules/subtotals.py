@@ -8,6 +8,18 @@ from math import prod
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.trace import Trace
 
+SUBTOTALS = (144,)  # products in one chain, whose rounding grows with its length; 9 * 16
+SUBTOTALS_OF_LONG = (1024, 64)  # from LONG_SUM products on
+LONG_SUM = 8192
+SUBTOTALS_OF_ROW = (128, 16)  # one row waits for memory: it has time for sums of sums of sums
+
+
+def chain_lengths(products: int, rows: int) -> tuple[int, ...]:
+    """How many of the products of a sum are in one chain, the longest chains of chains first."""
+    if rows == 1:
+        return SUBTOTALS_OF_ROW
+    return SUBTOTALS_OF_LONG if products >= LONG_SUM else SUBTOTALS
+
 
 def cut_sum(trace: Trace, inner: Sequence[str], total: str, longest: int) -> tuple[list[str], str]:
     """Cut the sum over the loops `inner` into sums of about `longest` terms, which are added up.

@@ -1,0 +1,150 @@
+"""Weights of a few bits, whose blocks along the depth share a scale and perhaps a zero point."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.graph.assume import differs, is_below
+from dlc.graph.op import Array, Fuse, Op, as_f64, op
+from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.matmul import MatMulPacked
+from dlc.te import tensor as te
+from dlc.te.expr import BinOp, Expr, binary, cast, const, index
+from dlc.te.simplify import canonical
+from dlc.te.types import TensorType
+
+WORD_BITS = 32
+_SCALES = (DType.F32, DType.F16, DType.BF16)
+_ZEROS = (DType.F32, DType.U8)
+
+
+@op("dequantize_blocks", fuse=Fuse.INJECTIVE)
+class DequantizeBlocks(Op):
+    """(number - zero) * scale, both of which hold for `block` positions of an axis.
+
+    Shapes:
+        numbers: [..., n, ...]; scale, zero: f32[..., ceil(n / block), ...] -> f32[..., n, ...]
+
+    Source: https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html
+    """
+
+    axis: int
+    block: int
+
+    def infer(
+        self, numbers: TensorType, scale: TensorType, zero: TensorType | None = None
+    ) -> TensorType:
+        given = [t for t in (scale, zero) if t is not None]
+        if any(t.dtype is not DType.F32 or t.rank != numbers.rank for t in given):
+            raise self.reject("scales and zero points are no float32 of as many axes", *given)
+        if not 0 <= self.axis < numbers.rank or self.block < 1:
+            raise self.reject(f"axis {self.axis} has no blocks of {self.block}", numbers)
+        for t in given:
+            for d, (size, count) in enumerate(zip(numbers.shape, t.shape, strict=True)):
+                if differs(self._blocks(size) if d == self.axis else size, count):
+                    raise self.reject("scales or zero points do not fit the blocks", numbers, t)
+        return TensorType(numbers.shape, DType.F32)
+
+    def _blocks(self, size: Expr) -> Expr:
+        return canonical((size + (self.block - 1)) // self.block)
+
+    def compute(self, numbers: te.Tensor, scale: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
+        def element(*at: Expr) -> Expr:
+            block = (*at[: self.axis], at[self.axis] // self.block, *at[self.axis + 1 :])
+            number = cast(DType.F32, numbers[at])
+            for zero in zeros:
+                number = number - zero[block]
+            return number * scale[block]
+
+        return te.compute(self.name, numbers.shape, element, inputs=(numbers, scale, *zeros))
+
+    def reference(self, numbers: Array, scale: Array, *zeros: Array) -> Array:
+        blocks = np.arange(numbers.shape[self.axis]) // self.block
+        found = numbers.astype(np.float64)
+        factor, *shifts = (np.take(a, blocks, self.axis) for a in as_f64(scale, *zeros))
+        for shift in shifts:
+            found = found - shift
+        return np.asarray(found * factor)
+
+
+@op("matmul_few_bits", fuse=Fuse.ANCHOR)
+class MatMulFewBits(Op):
+    """The product with (number - zero) * scale, whose numbers of `bits` bits lie in words.
+
+    A word holds the numbers of successive summands of a column, the first one in its lowest bits.
+    Without an operand `zero`, all zero points are `middle`.
+
+    Shapes:
+        x: f32[..., k]; w: u32[panels, k * bits / 32, nr];
+        scale, zero: [panels, blocks, nr] -> f32[..., n]; n <= panels * nr
+    """
+
+    n: Expr
+    bits: int
+    middle: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", as_sizes((self.n,))[0])
+
+    def infer(
+        self, x: TensorType, w: TensorType, scale: TensorType, zero: TensorType | None = None
+    ) -> TensorType:
+        if x.dtype is not DType.F32 or x.rank < 1 or w.dtype is not DType.U32 or w.rank != 3:
+            raise self.reject("needs float32 rows and panels of words", x, w)
+        if self.bits not in (2, 4, 8):
+            raise self.reject(f"numbers of {self.bits} bits do not fill a word", w)
+        panels, words, nr = w.shape
+        if scale.dtype not in _SCALES or scale.rank != 3 or differs(scale.shape[0], panels):
+            raise self.reject("scales do not fit the panels", w, scale)
+        if differs(scale.shape[2], nr) or differs(words % scale.shape[1], 0):
+            raise self.reject("scales do not fit the words of a block", w, scale)
+        if zero is not None and (zero.dtype not in _ZEROS or zero.shape != scale.shape):
+            raise self.reject("zero points are not those of the scales", scale, zero)
+        if differs(x.shape[-1], words * self.per_word):
+            raise self.reject("the inner sizes differ", x, w)
+        if is_below(panels * nr, self.n):
+            raise self.reject(f"the panels hold less than {self.n} columns", x, w)
+        return TensorType((*x.shape[:-1], self.n), DType.F32)
+
+    @property
+    def per_word(self) -> int:
+        """How many numbers a word holds."""
+        return WORD_BITS // self.bits
+
+    def compute(self, x: te.Tensor, w: te.Tensor, scale: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
+        type_ = self.infer(x.type, w.type, scale.type, *(z.type for z in zeros))
+        (panels, words, nr), blocks, each = w.shape, scale.shape[1], self.per_word
+        length = canonical(words // blocks)
+        mask = const((1 << self.bits) - 1, DType.U32)
+
+        def weight(panel: Expr, block: Expr, i: Expr, e: Expr, lane: Expr) -> Expr:
+            word, at = w[panel, block * length + i, lane], (panel, block, lane)
+            moved = binary(BinOp.SHR, word, cast(DType.U32, e * self.bits))
+            number = cast(DType.F32, binary(BinOp.BITAND, moved, mask))
+            middle = zeros[0][at] if zeros else const(self.middle, DType.F32)
+            return (number - cast(DType.F32, middle)) * cast(DType.F32, scale[at])
+
+        shape = (panels, blocks, length, index(each), nr)
+        weights = te.compute("weights", shape, weight, inputs=(w, scale, *zeros))
+
+        def element(*out: Expr) -> te.Reduce:
+            *row, j = out
+
+            def term(block: Expr, i: Expr, e: Expr) -> Expr:
+                k = (block * length + i) * each + e
+                return x[(*row, k)] * weights[j // nr, block, i, e, j % nr]
+
+            return te.reduce_sum((blocks, length, index(each)), term)
+
+        return te.compute(self.name, type_.shape, element, inputs=(x, weights))
+
+    def reference(self, x: Array, w: Array, scale: Array, *zeros: Array) -> Array:
+        places = np.arange(0, WORD_BITS, self.bits, dtype=np.uint32)
+        numbers = (w[:, :, None] >> places[None, None, :, None]) & ((1 << self.bits) - 1)
+        panels, words, each, nr = numbers.shape
+        op = DequantizeBlocks(axis=1, block=words * each // scale.shape[1])
+        middle = zeros[0] if zeros else np.full(scale.shape, self.middle, np.float64)
+        columns = op.reference(numbers.reshape(panels, words * each, nr), scale, middle)
+        (n,) = constants((self.n,))
+        return MatMulPacked(n=index(n)).reference(x, columns)

@@ -1,0 +1,162 @@
+"""Keep constant weights of a few bits as they are, packed for the product that reads them.
+
+Before:
+    def main(x: f32[3, 16]):
+        q: u4[2, 16] = const()
+        s: f32[2, 1] = const()
+        z: f32[2, 1] = const(8.0, 8.0)
+        w: f32[2, 16] = dequantize_blocks(q, s, z, axis=1, block=16)
+        t: f32[16, 2] = transpose(w, perm=(1, 0))
+        y: f32[3, 2] = matmul(x, t)
+        return y
+
+After:
+    def main(x: f32[3, 16]):
+        t_words: u32[1, 2, 8] = const()
+        t_scale: f32[1, 1, 8] = const()
+        y: f32[3, 2] = matmul_few_bits(x, t_words, t_scale, n=2, bits=4, middle=8)
+        return y
+
+Position: before separate_scales and fold_constants, which would make floats of them.
+
+Rows of an open number are mostly few, and a product of few rows waits for its weights. Where tiles
+or pairs of bf16 multiply many rows faster than floats, their weights are unpacked now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from dlc.core.types import DType
+from dlc.graph.arrays import round_to
+from dlc.graph.edit import GraphEditor
+from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.layout import pack_columns
+from dlc.graph.op import Array
+from dlc.graph.ops.attributes import as_sizes
+from dlc.graph.ops.few_bits import WORD_BITS, DequantizeBlocks, MatMulFewBits
+from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.shape import Pad, Transpose
+from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.te.expr import Const
+from dlc.te.types import const_size
+
+FEW_ROWS = 8  # of products that wait for weights even where bf16 is multiplied faster than floats
+
+
+@graph_pass(bodies=True)
+def keep_few_bits(graph: Graph, context: PassContext) -> Graph:
+    """Replace products with constants that are dequantized in blocks along the depth."""
+    editor = GraphEditor(graph)
+    packed: dict[str, _Packed | None] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, MatMul) or (found := _weights(editor, node)) is None:
+            continue
+        name = node.inputs[1].name
+        if name not in packed:
+            wanted = context.target.gpu is None and node.inputs[0].type.dtype is DType.F32
+            packed[name] = _pack(editor, found, name, context) if wanted else None
+        made = packed[name]
+        if made is None or _is_fast_as_floats(node, context):
+            editor.update(replace(node, inputs=(node.inputs[0], _floats(editor, found, name))))
+        else:
+            editor.update(_product(editor, node, made))
+        editor.discard(node.inputs[1:])
+    return editor.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Constant weights, by columns: the depth is the last axis."""
+
+    block: int
+    dtype: DType
+    numbers: Array
+    scale: Array
+    zero: Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    op: MatMulFewBits
+    depth: int  # of the words, which are whole blocks
+    operands: tuple[Value, ...]
+
+
+def _weights(editor: GraphEditor, node: Node) -> _Weights | None:
+    """The right operand where it is a dequantized constant, perhaps transposed."""
+    value, turned = node.inputs[1], False
+    made = editor.producer(value)
+    if made is not None and isinstance(made.op, Transpose) and made.op.perm == (1, 0):
+        turned, made = True, editor.producer(made.inputs[0])
+    if made is None or not isinstance(made.op, DequantizeBlocks) or value.type.rank != 2:
+        return None
+    arrays = [editor.array(v) for v in made.inputs]
+    if made.op.axis != int(turned) or any(a is None or not a.size for a in arrays):
+        return None
+    numbers, scale, *zeros = (a if turned else a.T for a in arrays if a is not None)
+    zero = zeros[0] if zeros else np.zeros_like(scale)
+    return _Weights(made.op.block, made.inputs[0].type.dtype, numbers, scale, zero)
+
+
+def _is_fast_as_floats(node: Node, context: PassContext) -> bool:
+    """Whether there are so many rows that bf16 products outweigh the size of floats."""
+    if not (context.has_matrix_engine or context.multiplies_pairs):
+        return False
+    sizes = node.inputs[0].type.shape[:-1]
+    return all(isinstance(n, Const) for n in sizes) and prod(map(const_size, sizes)) > FEW_ROWS
+
+
+def _floats(editor: GraphEditor, found: _Weights, name: str) -> Value:
+    op = DequantizeBlocks(axis=1, block=found.block)
+    matrix = op.reference(found.numbers, found.scale, found.zero).T
+    return editor.constant(np.ascontiguousarray(matrix), DType.F32, f"{name}_floats")
+
+
+def _pack(editor: GraphEditor, found: _Weights, name: str, context: PassContext) -> _Packed | None:
+    """The operands of the product, None where numbers or blocks do not fill words."""
+    bits, lowest = found.dtype.bits, -(1 << (found.dtype.bits - 1)) if found.dtype.is_signed else 0
+    each = WORD_BITS // bits
+    if not found.dtype.is_int or bits > 8 or found.block % each:
+        return None
+    lanes = max(4, context.target.lanes(DType.F32.size_bytes))
+    columns, depth = found.numbers.shape
+    zero = found.zero.astype(np.float32) - lowest
+    numbers = (found.numbers.astype(np.int16) - lowest).astype(np.uint32)
+    whole = -(-depth // found.block) * found.block
+    numbers = np.pad(numbers, ((0, 0), (0, whole - depth))).reshape(columns, whole // each, each)
+    places = np.arange(each, dtype=np.uint32) * np.uint32(bits)
+    words = np.bitwise_or.reduce(numbers << places, axis=-1)
+    arrays = {"words": (words, DType.U32), "scale": (found.scale, _scale_type(found.scale))}
+    middle, is_single = float(zero.flat[0]), bool((zero == zero.flat[0]).all())
+    if not (is_single and middle.is_integer() and 0 <= middle < 1 << bits):
+        is_byte = bool((zero == np.clip(np.rint(zero), 0, 255)).all())
+        arrays["zero"] = (zero, DType.U8 if is_byte else DType.F32)
+        middle = 0.0
+    operands = tuple(
+        editor.constant(pack_columns(array.T, lanes), dtype, f"{name}_{hint}")
+        for hint, (array, dtype) in arrays.items()
+    )
+    op = MatMulFewBits(n=as_sizes((columns,))[0], bits=bits, middle=int(middle))
+    return _Packed(op, whole, operands)
+
+
+def _scale_type(scale: Array) -> DType:
+    """Half as many bytes where they hold the same numbers."""
+    with np.errstate(over="ignore"):
+        same = round_to(scale, DType.F16).astype(scale.dtype) == scale
+    return DType.F16 if same.all() else DType.F32
+
+
+def _product(editor: GraphEditor, node: Node, made: _Packed) -> Node:
+    """The product with packed weights; rows get zeros up to the end of the last block."""
+    x = node.inputs[0]
+    rest = made.depth - const_size(x.type.shape[-1])
+    if rest:
+        none = (0,) * (x.type.rank - 1)
+        pad = Pad(before=as_sizes((*none, 0)), after=as_sizes((*none, rest)))
+        x = editor.call(pad, x, at=node, hint=f"{x.name}_whole")
+    return replace(node, op=made.op, inputs=(x, *made.operands))
