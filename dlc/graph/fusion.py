@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from dlc.core.types import DType
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Fuse, Op
 from dlc.graph.ops.binary import Add, Mul, Sub
@@ -21,6 +22,7 @@ from dlc.graph.ops.checked_indices import CheckedIndices
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.layout import Interleave
+from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.narrow import Widen
 from dlc.graph.ops.pairs import ConvPairs, MatMulPairs
 from dlc.graph.ops.pairs_planar import PlanarPairs
@@ -28,10 +30,12 @@ from dlc.graph.ops.phases import JoinPhases
 from dlc.graph.ops.planes_conv import ConvPlanes
 from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes
+from dlc.graph.ops.precision import HALF
 from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.graph.ops.text import TextOp
 from dlc.graph.ops.winograd import ConvWinograd
+from dlc.schedule.rules.contraction import MIN_USES
 from dlc.te.expr import ONE, Const, index
 from dlc.te.simplify import surely_equal
 
@@ -54,14 +58,19 @@ def copy_all(view: Node) -> bool:
 
 
 def groups(
-    graph: Graph, depth: Decide = join_all, is_stored: Callable[[Node], bool] = copy_all
+    graph: Graph,
+    depth: Decide = join_all,
+    is_stored: Callable[[Node], bool] = copy_all,
+    *,
+    widens_halves: bool = True,
 ) -> list[tuple[Node, ...]]:
     """Partition the nodes into kernels, each in execution order; see `is_free` for the rest.
 
     Views copied into their readers are part of several groups; `is_stored` says which of those that
-    could be are not.
+    could be are not. `widens_halves` says whether 16-bit floats are read as such by kernels that
+    compute with float32.
     """
-    return _Grouping(graph, depth, is_stored).run()
+    return _Grouping(graph, depth, is_stored, widens_halves=widens_halves).run()
 
 
 _FREE = Reshape | BitCast | CheckedIndices | Empty | BindSizes | TextOp
@@ -75,8 +84,16 @@ def is_free(node: Node) -> bool:
 
 
 class _Grouping:
-    def __init__(self, graph: Graph, depth: Decide, is_stored: Callable[[Node], bool]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        depth: Decide,
+        is_stored: Callable[[Node], bool],
+        *,
+        widens_halves: bool,
+    ) -> None:
         self.graph = graph
+        self.widens_halves = widens_halves
         self.depth = depth
         self.is_stored = is_stored
         self.position = {id(n): i for i, n in enumerate(graph.nodes)}
@@ -133,6 +150,8 @@ class _Grouping:
         """
         if isinstance(node.op, Widen):
             return True
+        if self._widens_half(node):
+            return True
         if not isinstance(node.op, Cast | Add | Sub | Mul) or node.output in self.outputs:
             return False
         operands = [v for v in node.inputs if v not in self.graph.constants]
@@ -151,6 +170,21 @@ class _Grouping:
             return False
         users = self.graph.users.get(node.output, ())
         return bool(users) and all(reads_widened(u.op) for u in users)
+
+    def _widens_half(self, node: Node) -> bool:
+        """Whether a node makes float32 of 16-bit floats for kernels that may as well read those."""
+        if not isinstance(node.op, Cast) or node.inputs[0].type.dtype not in HALF:
+            return False
+        if not self.widens_halves or node.output.type.dtype is not DType.F32:
+            return False
+        users = self.graph.users.get(node.output, ())
+        is_read = bool(users) and node.output not in self.outputs
+        return is_read and all(
+            u.op.fuse in (Fuse.ELEMENTWISE, Fuse.REDUCTION)
+            or isinstance(u.op, DepthwiseBlocked)
+            or meets_few_rows(u, node.output)
+            for u in users
+        )
 
     def _feeds_own_memory(self, view: Node) -> bool:
         """Whether what is computed from a view is placed into the memory that the view reads.
@@ -358,6 +392,14 @@ def reads_widened(op: Op) -> bool:
         planes = isinstance(op, ConvPlanes | ConvPlanarPlanes | MatMulPlanes)
         return planes or isinstance(op, ConvPairs | MatMulPairs | PlanarPairs | DepthwiseBlocked)
     return op.fuse in (Fuse.ELEMENTWISE, Fuse.REDUCTION) or isinstance(op, Slice | Transpose)
+
+
+def meets_few_rows(node: Node, columns: Value) -> bool:
+    """Whether a product reads each element of its columns about once, as few rows as it has."""
+    if not isinstance(node.op, MatMul) or columns in node.inputs[:1] or columns.type.rank < 2:
+        return False
+    rows = node.inputs[0].type.shape[-2:-1] or (ONE,)
+    return isinstance(rows[0], Const) and rows[0].value < MIN_USES
 
 
 def _keeps_rows(op: Op) -> bool:

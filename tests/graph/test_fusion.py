@@ -322,6 +322,53 @@ def test_bytes_are_widened_by_each_reader() -> None:
     ) == [["cast", "cast", "exp"], ["transpose"], ["cast", "cast", "reduce"]]
 
 
+HALVES = "def main(q: {t}[{n}, 6], w: {t}[6, 5], v: f32[6]):\n"
+
+
+@pytest.mark.parametrize("half", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    ("rows", "is_read"), [("1", True), ("3", True), ("4", False), ("n", False)]
+)
+def test_16_bit_floats_are_widened_by_kernels_that_read_them_once(
+    rows: str, is_read: bool, half: str
+) -> None:
+    """Rows are read for each column, and columns for each row; a result is float32 itself."""
+    head = HALVES.format(t=half, n=rows)
+    found = kernels(
+        f"a: f32[{rows}, 6] = cast(q, to=f32)",
+        "b: f32[6, 5] = cast(w, to=f32)",
+        f"m: f32[{rows}, 5] = matmul(a, b)",
+        f"y: f32[{rows}, 5] = exp(m)",
+        head=head.replace("main(", "main(n: size, "),
+    )
+    product = ["matmul", "exp"]
+    assert found == [["cast"], *([["cast", *product]] if is_read else [["cast"], product])]
+    lines = (
+        f"a: f32[{rows}, 6] = cast(q, to=f32)",
+        f"r: f32[{rows}] = reduce(a, kind='sum', axes=(1,))",
+        f"y: f32[{rows}, 6] = mul(a, v)",
+    )
+    head = head.replace("main(", "main(n: size, ")
+    assert kernels(*lines, head=head, result="r, y") == [["cast", "reduce"], ["cast", "mul"]]
+    apart = [["cast"], ["reduce"], ["mul"]]
+    assert kernels(*lines, head=head, result="a, r, y") == apart
+
+
+def test_on_a_gpu_what_makes_16_bit_floats_widens_them() -> None:
+    graph = parse_graph("""
+def main(x: f32[4, 6]):
+    h: f16[4, 6] = cast(x, to=f16)
+    k: f16[6, 4] = transpose(h, perm=(1, 0))
+    a: f32[4, 6] = cast(h, to=f32)
+    s: f32[4, 6] = softmax(a, axis=1)
+    return s, k
+""")
+    found = groups(graph, widens_halves=False)
+    assert [[n.op.name for n in g] for g in found] == [
+        ["cast"], ["transpose"], ["cast"], ["softmax"],
+    ]  # fmt: skip
+
+
 def test_scaled_bytes_are_read_as_bytes() -> None:
     """Of a sum of two quantized tensors neither is made on its own; nor is what has many scales."""
     head = "def main(q: u8[4, 6], p: u8[4, 6], e: f32[6]):\n    k: f32[()] = const(0.5)\n"

@@ -12,6 +12,7 @@ import pytest
 
 from dlc.core.target import Target
 from dlc.core.types import INDEX, DType
+from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.ops.activation import HardSwish, LeakyRelu, Relu
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add, Mul, Where
@@ -19,6 +20,7 @@ from dlc.graph.ops.channels import UnpackChannels
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.conv_lanes import ConvLanes
+from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm
@@ -157,6 +159,19 @@ def scores_of_one_buffer(length: int | Expr) -> Callable[[], Func]:
 def scores_of_one_query() -> Func:
     q, k = tensor("a", 2, 1, 40), tensor("b", 2, 21, 40)
     return func((q, k), MatMul().compute(q, Transpose(perm=(0, 2, 1)).compute(k)))
+
+
+def widened_columns(rows: int | Expr, *, turned: bool) -> Callable[[], Func]:
+    """Queries of float32 meet keys, or values, that lie in memory as 16-bit floats."""
+
+    def make() -> Func:
+        shape = (2, 21, 40) if turned else (2, 40, 21)
+        q, k = tensor("a", 2, rows, 40), placeholder("b", TensorType(shape, DType.F16))
+        moved = Transpose(perm=(0, 2, 1)).compute(k) if turned else k
+        wide = replace(Cast(to=DType.F32).compute(moved), name="wide")
+        return func((q, k), MatMul().compute(q, wide))
+
+    return make
 
 
 def attention(
@@ -527,6 +542,10 @@ CASES: dict[str, Callable[[], Func]] = {
     "scores_of_one_buffer": scores_of_one_buffer(37),
     "scores_of_one_symbolic_buffer": scores_of_one_buffer(N),
     "scores_of_one_query": scores_of_one_query,
+    "widened_for_one_query": widened_columns(1, turned=False),
+    "widened_and_turned_for_one_query": widened_columns(1, turned=True),
+    "widened_for_many": widened_columns(9, turned=False),
+    "widened_and_turned_for_an_open_number": widened_columns(N, turned=True),
     "attention": attention(2, 7, 21, 5),
     "attention_unmasked": attention(3, 13, 37, 18, masked=False),
     "attention_of_wide_heads": attention(1, 5, 3, 35),
@@ -633,7 +652,8 @@ def data(plain: Func, sizes: dict[str, int]) -> dict[str, np.ndarray]:
         return int(size.value) if isinstance(size, Const) else eval(str(size), {}, dict(sizes))
 
     shapes = {b.name: tuple(extent(s) for s in b.type.shape) for b in plain.inputs}
-    return {n: rng.integers(-3, 4, s).astype(np.float32) for n, s in shapes.items()}
+    types = {b.name: NUMPY_DTYPES[b.type.dtype] for b in plain.inputs}
+    return {n: rng.integers(-3, 4, s).astype(types[n]) for n, s in shapes.items()}
 
 
 @pytest.fixture(autouse=True)
@@ -822,6 +842,16 @@ def test_only_the_keys_of_a_head_are_packed(length: int | Expr) -> None:
     packed = [a.buffer.type for n, a in allocs(fast.body).items() if n.startswith("heads0")]
     assert packed
     assert {t.shape[:3] for t in packed} == {TensorType((1, 1, 5, 1)).shape[:3]}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("rows", "before"), [(1, False), (3, False), (4, True), (N, True)])
+def test_columns_are_widened_before_many_products_alone(
+    rows: int | Expr, before: bool, turned: bool
+) -> None:
+    fast = optimize(widened_columns(rows, turned=turned)(), AVX512)
+    sizes = [a.buffer.type.elems for a in allocs(fast.body).values()]
+    assert (index(2 * 40 * 21) in sizes) == before
 
 
 @pytest.mark.parametrize("name", ["dense_bias_relu", "dense_many_rows"])

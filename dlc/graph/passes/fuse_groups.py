@@ -51,11 +51,14 @@ def fuse_groups(graph: Graph, context: PassContext) -> Graph:
 
 def kernels(graph: Graph, context: PassContext) -> list[tuple[Node, ...]]:
     """The nodes of each kernel."""
-    found = groups(graph, depth_of(graph, context), stored_views(graph, context))
+    is_cpu = context.target.gpu is None
+    found = groups(
+        graph, depth_of(graph, context), stored_views(graph, context), widens_halves=is_cpu
+    )
     planes = PLANES[context.precision] if context.has_matrix_engine else 0
     pairs = context.multiplies_pairs
     found = join_attention(graph, found, context.target, planes, pairs=pairs)
-    return found if context.target.gpu is None else join_launches(graph, found, context.target)
+    return found if is_cpu else join_launches(graph, found, context.target)
 
 
 def form_groups(graph: Graph, partition: Partition) -> Graph:

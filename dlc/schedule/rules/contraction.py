@@ -82,9 +82,10 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
     if depends[lane][0]:
         depends = {v: (b, a) for v, (a, b) in depends.items()}
     others = [v for v in result.names if v != lane]
-    packed = _needs_packing(func, column, axes[-1])
+    pairs = added_at_once(total) is not None or is_product(total)
+    packed = _needs_packing(func, column if pairs else unwidened(column), axes[-1])
     rows = [f.extent for f in result.loops if depends[f.var] == (True, False) and f.var != lane]
-    if packed is not None and _is_few(rows) and _runs_along(func, column, total):
+    if packed is not None and is_few(rows) and _runs_along(func, column, total):
         return None
     row = total.factors[0] if column is total.factors[1] else total.factors[1]
     if _is_narrow(result.loops[-1], total) and _runs_along(func, row, total):
@@ -182,13 +183,22 @@ def _needs_packing(func: Func, column: Expr, axis: str) -> str | None:
     return None
 
 
+def unwidened(factor: Expr) -> Expr:
+    """The 16-bit float that a factor is made of by widening it; another factor as it is."""
+    match factor:
+        case Cast(DType.F32, Load(_, _, DType.F16 | DType.BF16) as narrow):
+            return narrow
+        case _:
+            return factor
+
+
 def _is_moved(func: Func, buffer: str) -> bool:
     """Whether a buffer is an intermediate that one nest fills by moving elements."""
     made = [s for s in stages(func) if s.buffer == buffer]
     return len(made) == 1 and not made[0].is_reduction and isinstance(made[0].value, Load)
 
 
-def _is_few(extents: list[Expr]) -> bool:
+def is_few(extents: list[Expr]) -> bool:
     """Whether an operand is surely used less often than pays for packing it."""
     sizes = [int(n.value) for n in extents if isinstance(n, Const)]
     return len(sizes) == len(extents) and prod(sizes) < MIN_USES

@@ -12,6 +12,7 @@ from dlc.schedule.edit import loops_around, sequence, written
 from dlc.schedule.loop import Block, For, Func, LoopKind, Scope, Stmt, allocs, loops, walk
 from dlc.schedule.nest import Stage, is_cheap, readers, simple_index, stages, top_nests
 from dlc.schedule.rules.borders import is_fill, share_borders
+from dlc.schedule.rules.contraction import is_few, unwidened
 from dlc.schedule.rules.turn import MAX_INSIDE, read_along, turn
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
@@ -88,7 +89,8 @@ def _is_operand(func: Func, made: Stage) -> bool:
                 gathers = lanes and factor.index[-1:] == lanes and gathers_rows(made)
                 if _unpacks_for_few(func, stage, factor):
                     return False
-                return bool(gathers) or not isinstance(made.value, Load | Const)
+                moves = isinstance(made.value, Load | Const) or _widens_once(made, stage, factor)
+                return bool(gathers) or not moves
     return False
 
 
@@ -113,6 +115,15 @@ def _unpacks_for_few(func: Func, total: Stage, operand: Load) -> bool:
     known = [int(n.value) for n in rows if isinstance(n, Const)]
     is_few = len(known) == len(rows) and prod(known) < MANY_ROWS
     return is_few and is_unpacked(func, operand.buffer)
+
+
+def _widens_once(made: Stage, total: Stage, factor: Load) -> bool:
+    """Whether a stage makes float32 of 16-bit floats, each for few products, by vectors."""
+    if unwidened(made.value) is made.value:
+        return False
+    used = free_vars(factor)
+    others = [f.extent for f in total.loops if f.var not in used]
+    return bool(total.names) and total.names[-1] in used and is_few(others)
 
 
 def _is_read_once(func: Func, made: Stage) -> bool:
