@@ -39,7 +39,9 @@ def main(x: f32[{rows}, {width}]):
 
 @pytest.mark.parametrize(("weights", "dtype"), [
     ([-128, -1, 0, 127], DType.I8), ([-129, 1], DType.BF16), ([128, 0], DType.BF16),
-    ([0.5, 3], DType.BF16), ([-0.0, 1], DType.BF16), ([257, 1], DType.F32), ([0.1], DType.F32),
+    ([0.5, 3], DType.BF16), ([-0.0, 1], DType.BF16), ([257, 1], DType.F16), ([0.1], DType.F32),
+    ([2049, 1], DType.F32), ([2.0**-24, 2.0**15 + 32], DType.F16), ([2.0**-25, 257], DType.F32),
+    ([np.inf, 257], DType.F16), ([1e6, 257], DType.F32),
 ])  # fmt: skip
 def test_weights_that_are_exact_in_fewer_bytes_take_no_more(weights, dtype):
     assert narrowed(1, 450, weights, AVX512) is dtype

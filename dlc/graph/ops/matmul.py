@@ -15,7 +15,7 @@ from dlc.te import tensor as te
 from dlc.te.expr import ZERO, Expr, cast
 from dlc.te.types import Shape, TensorType, is_const
 
-_NARROW = (DType.BF16, DType.I8)
+_NARROW = (DType.F16, DType.BF16, DType.I8)
 
 
 @op("matmul", fuse=Fuse.ANCHOR, onnx="MatMul")
@@ -74,7 +74,7 @@ def _aligned(shape: Shape, stack: Sequence[Expr]) -> list[Expr]:
 class MatMulPacked(Op):
     """The product with a matrix whose columns stand in panels; the last panel may stick out.
 
-    A matrix of bf16 or i8 may meet rows of f32: it is fewer bytes, and products are of float32.
+    A matrix of fewer bytes, f16, bf16 or i8, may meet rows of f32: products are of float32.
 
     Shapes:
         x: [..., k]; w: [ceil(n / nr), k, nr] -> [..., n]
@@ -107,7 +107,7 @@ class MatMulPacked(Op):
 
             def term(k: Expr) -> Expr:
                 a, b = x[(*row, k)], w[j // nr, k, j % nr]
-                return product(a, cast(a.dtype, b) if b.dtype in _NARROW else b)
+                return product(a, cast(a.dtype, b) if a.dtype is DType.F32 else b)
 
             return te.reduce_sum((size,), term)
 

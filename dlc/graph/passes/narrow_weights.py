@@ -26,7 +26,7 @@ from math import prod
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.graph.arrays import NUMPY_DTYPES
+from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import bf16_exact
@@ -78,6 +78,14 @@ def _narrow(array: Array, *, rounds: bool) -> tuple[Array, DType] | None:
             small = array.astype(np.int8)
         if (small == array).all() and not np.signbit(array[small == 0]).any():
             return small, DType.I8
+    elif (half := _as_f16(array)) is not None:
+        return half, DType.F16
     elif not rounds:
         return None
     return split_planes(array, 1)[0].view(NUMPY_DTYPES[DType.BF16]), DType.BF16
+
+
+def _as_f16(array: Array) -> Array | None:
+    """The same numbers in f16, as those of a model of 16-bit floats are; None for others."""
+    half = round_to(array, DType.F16)
+    return half if (half == array).all() else None
