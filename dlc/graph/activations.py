@@ -74,7 +74,7 @@ _MOVES = (
     SplitPhases,
     JoinPhases,
 )
-_JUMPS = (Ceil, Floor, Mod, Round, Sign)
+JUMPS = (Ceil, Floor, Mod, Round, Sign)
 _PAIRS = (ConvPairs, MatMulPairs, PlanarPairs)
 _PRODUCTS = (ConvPlanes, ConvPlanarPlanes, MatMulPlanes, *_PAIRS)
 
@@ -262,5 +262,5 @@ def _looks(node: Node) -> float:
 def _is_smooth(node: Node) -> bool:
     """Whether a small change of a float never makes a large one of the result."""
     floats = any(v.type.dtype is DType.F32 for v in node.inputs)
-    jumps = isinstance(node.op, _JUMPS) or not all(v.type.dtype.is_float for v in node.outputs)
+    jumps = isinstance(node.op, JUMPS) or not all(v.type.dtype.is_float for v in node.outputs)
     return not (floats and jumps)

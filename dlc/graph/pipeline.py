@@ -34,6 +34,7 @@ from dlc.graph.passes.use_byte_products import use_byte_products
 from dlc.graph.passes.use_matrix_engine import use_matrix_engine
 from dlc.graph.passes.use_pair_products import use_pair_products
 from dlc.graph.passes.use_winograd import use_winograd
+from dlc.graph.passes.widen_halves import widen_halves
 
 PIPELINE: tuple[GraphPass, ...] = (
     number_texts,
@@ -44,9 +45,11 @@ PIPELINE: tuple[GraphPass, ...] = (
     fold_constants,
     sink_constants,  # again: what loops read was folded, as the transposes of their weights
     simplify_shapes,
+    widen_halves,
     apply_rules,
     merge_equal_nodes,
     halve_floats,
+    widen_halves,  # again: what halve_floats rounded
     sort_by_digits,
     add_up_in_order,
     merge_parallel_matmuls,

@@ -50,6 +50,7 @@ def test_the_docstring_example_holds(name):
             "requantize",
             "use_byte_products",
             "use_pair_products",
+            "widen_halves",
         }
     ),
 )
