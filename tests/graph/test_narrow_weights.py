@@ -47,6 +47,14 @@ def test_weights_that_are_exact_in_fewer_bytes_take_no_more(weights, dtype):
     assert narrowed(1, 450, weights, AVX512) is dtype
 
 
+@pytest.mark.parametrize(("rows", "width", "dtype"), [
+    (2, 450, DType.F32), (2, 9000, DType.F16), (3, 9000, DType.F16), (4, 9000, DType.F32),
+])  # fmt: skip
+def test_few_rows_take_fewer_bytes_of_what_no_cache_holds(rows, width, dtype):
+    assert AVX512.target.l2_bytes < 3 * 9000 * 16 * 4
+    assert narrowed(rows, width, [257, 1], AVX512) is dtype
+
+
 @pytest.mark.parametrize(("rows", "width", "context", "dtype"), [
     (1, 450, MEDIUM, DType.BF16), (1, 450, replace(MEDIUM, precision="high"), DType.F32),
     (2, 450, MEDIUM, DType.F32), (1, 45, MEDIUM, DType.F32),

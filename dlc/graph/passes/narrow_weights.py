@@ -1,4 +1,4 @@
-"""Keep matrices that meet single rows in fewer bytes, which is what such products wait for.
+"""Keep matrices that meet few rows in fewer bytes, which is what such products wait for.
 
 Before:
     def main(x: f32[1, 256]):
@@ -14,8 +14,9 @@ After:
 
 Position: after use_matrix_engine, which takes what has enough rows.
 
-Weights of quantized models are exact in a byte, or in bf16 where their zero is not in the middle;
-no precision changes that. "medium" rounds all others to bf16, as it does on a matrix engine.
+Weights of quantized models are exact in a byte, or in bf16 where their zero is not in the middle,
+and those of models of 16-bit floats in these; no precision changes that. "medium" rounds all others
+to bf16, as it does on a matrix engine.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from dlc.graph.op import Array
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import split_planes
 from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.schedule.rules.contraction import is_few
 from dlc.te.types import const_size, is_const
 
 
@@ -62,13 +64,16 @@ def narrow_weights(graph: Graph, context: PassContext) -> Graph:
 
 
 def _waits(node: Node, context: PassContext) -> bool:
-    """Whether one row meets a matrix that is not in the first cache."""
+    """Whether one row meets a matrix that is not in the first cache, or few one in no cache."""
     x, w = node.inputs
     if not x.type.dtype is w.type.dtype is DType.F32:
         return False
-    if not w.type.is_static or not all(is_const(size, 1) for size in x.type.shape[:-1]):
+    *outer, _ = x.type.shape
+    if not w.type.is_static or not is_few(outer):
         return False
-    return prod(map(const_size, w.type.shape)) * DType.F32.size_bytes > context.target.l1_bytes
+    is_one = all(is_const(size, 1) for size in outer)
+    cache = context.target.l1_bytes if is_one else context.target.l2_bytes
+    return prod(map(const_size, w.type.shape)) * DType.F32.size_bytes > cache
 
 
 def _narrow(array: Array, *, rounds: bool) -> tuple[Array, DType] | None:
