@@ -35,7 +35,7 @@ from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.graph.ops.text import TextOp
 from dlc.graph.ops.winograd import ConvWinograd
-from dlc.schedule.rules.contraction import MIN_USES
+from dlc.schedule.rules.operands import MIN_USES
 from dlc.te.expr import ONE, Const, index
 from dlc.te.simplify import surely_equal
 

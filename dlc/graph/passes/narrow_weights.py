@@ -35,7 +35,7 @@ from dlc.graph.op import Array
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import split_planes
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.schedule.rules.contraction import is_few
+from dlc.schedule.rules.operands import is_few
 from dlc.te.types import const_size, is_const
 
 

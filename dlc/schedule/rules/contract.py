@@ -28,8 +28,9 @@ from dlc.schedule.rules.cut_tiles import (
     sum_steps,
 )
 from dlc.schedule.rules.lines import shares_lines
+from dlc.schedule.rules.operands import is_unpacked
 from dlc.schedule.rules.planes import split_rows
-from dlc.schedule.rules.prepare import is_unpacked, loop_around, unroll_factor
+from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.scattered import scattered_columns
 from dlc.schedule.rules.subtotals import chain_lengths, cut_sum
 from dlc.schedule.rules.tile import Tile, choose_tile, vector_registers

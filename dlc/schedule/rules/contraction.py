@@ -10,15 +10,14 @@ from dlc.core.types import DType
 from dlc.schedule.instruction import DOT_2XBF16_F32, DOT_4XI8_I32, Instruction
 from dlc.schedule.loop import For, Func, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
+from dlc.schedule.rules.operands import is_few, is_unpacked, unwidened
 from dlc.schedule.rules.planes import is_product
-from dlc.schedule.rules.prepare import is_unpacked
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, Binary, BinOp, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads
 from dlc.te.types import TensorType, const_size
 
 MIN_LENGTH = 64  # of sums along vectors
-MIN_USES = 4  # of a packed operand; below, sums along its contiguous dimension cost less
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,25 +182,10 @@ def _needs_packing(func: Func, column: Expr, axis: str) -> str | None:
     return None
 
 
-def unwidened(factor: Expr) -> Expr:
-    """The 16-bit float that a factor is made of by widening it; another factor as it is."""
-    match factor:
-        case Cast(DType.F32, Load(_, _, DType.F16 | DType.BF16) as narrow):
-            return narrow
-        case _:
-            return factor
-
-
 def _is_moved(func: Func, buffer: str) -> bool:
     """Whether a buffer is an intermediate that one nest fills by moving elements."""
     made = [s for s in stages(func) if s.buffer == buffer]
     return len(made) == 1 and not made[0].is_reduction and isinstance(made[0].value, Load)
-
-
-def is_few(extents: list[Expr]) -> bool:
-    """Whether an operand is surely used less often than pays for packing it."""
-    sizes = [int(n.value) for n in extents if isinstance(n, Const)]
-    return len(sizes) == len(extents) and prod(sizes) < MIN_USES
 
 
 def _is_narrow(lane: For, total: Stage) -> bool:

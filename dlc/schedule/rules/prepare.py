@@ -12,7 +12,7 @@ from dlc.schedule.edit import loops_around, sequence, written
 from dlc.schedule.loop import Block, For, Func, LoopKind, Scope, Stmt, allocs, loops, walk
 from dlc.schedule.nest import Stage, is_cheap, readers, simple_index, stages, top_nests
 from dlc.schedule.rules.borders import is_fill, share_borders
-from dlc.schedule.rules.contraction import is_few, unwidened
+from dlc.schedule.rules.operands import is_unpacked_by_few, unpacks_for_few, widens_once
 from dlc.schedule.rules.turn import MAX_INSIDE, read_along, turn
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
@@ -27,11 +27,6 @@ SHORT_WORK = 64
 """Instructions up to which finding out where a loop is costs more than a tenth of its body."""
 MAX_COPIES = 512
 """Nodes of expressions that an inlined value may have in all its places."""
-MANY_ROWS = 32
-"""Rows for which an operand of fewer bytes is unpacked into memory once, not by each tile of rows.
-
-Source: measured on Zen 4, weights of 4 bits: see ADR 58.
-"""
 MIN_CHUNKS = 64
 """Iterations of a parallel loop that are enough for any thread to get its share."""
 OPEN_EXTENT = 8
@@ -63,7 +58,7 @@ def _is_inlined(func: Func, name: str, keep_operands: bool) -> bool:
         return False  # its loops have been split: it is written elsewhere than they count
     if keep_operands and _is_operand(func, made[0]):
         return False
-    if _is_unpacked_by_few(func, name):
+    if is_unpacked_by_few(func, name):
         return True
     one_place = readers(func, name) <= 1 or _is_read_once(func, made[0])
     once = one_place and not _is_spread(func, name)
@@ -87,43 +82,11 @@ def _is_operand(func: Func, made: Stage) -> bool:
             if isinstance(factor, Load) and factor.buffer == made.buffer and made.loops:
                 lanes = tuple(map(Var, stage.names[-1:]))  # none, where the result is a scalar
                 gathers = lanes and factor.index[-1:] == lanes and gathers_rows(made)
-                if _unpacks_for_few(func, stage, factor):
+                if unpacks_for_few(func, stage, factor):
                     return False
-                moves = isinstance(made.value, Load | Const) or _widens_once(made, stage, factor)
+                moves = isinstance(made.value, Load | Const) or widens_once(made, stage, factor)
                 return bool(gathers) or not moves
     return False
-
-
-def is_unpacked(func: Func, buffer: str) -> bool:
-    """Whether a buffer is computed element by element of what lies in parts of inputs' words."""
-    made, inputs = [s for s in stages(func) if s.buffer == buffer], {b.name for b in func.inputs}
-    if len(made) != 1 or made[0].is_reduction or buffer not in allocs(func.body):
-        return False
-    shifts = any(isinstance(e, Binary) and e.op is BinOp.SHR for e in walk_expr(made[0].value))
-    return shifts and {x.buffer for x in loads(made[0].value)} <= inputs
-
-
-def _is_unpacked_by_few(func: Func, name: str) -> bool:
-    reads = [(s, f) for s in stages(func) for f in s.factors or () if isinstance(f, Load)]
-    return any(_unpacks_for_few(func, s, f) for s, f in reads if f.buffer == name)
-
-
-def _unpacks_for_few(func: Func, total: Stage, operand: Load) -> bool:
-    """Whether an operand is unpacked by the results, so few of which read each element."""
-    used = {v for i in operand.index for v in free_vars(i)}
-    rows = [f.extent for f in total.loops if f.var not in used]
-    known = [int(n.value) for n in rows if isinstance(n, Const)]
-    is_few = len(known) == len(rows) and prod(known) < MANY_ROWS
-    return is_few and is_unpacked(func, operand.buffer)
-
-
-def _widens_once(made: Stage, total: Stage, factor: Load) -> bool:
-    """Whether a stage makes float32 of 16-bit floats, each for few products, by vectors."""
-    if unwidened(made.value) is made.value:
-        return False
-    used = free_vars(factor)
-    others = [f.extent for f in total.loops if f.var not in used]
-    return bool(total.names) and total.names[-1] in used and is_few(others)
 
 
 def _is_read_once(func: Func, made: Stage) -> bool:
