@@ -123,6 +123,10 @@ FIRES = [
         "b: = const(2)", "c: = const(3)", "d: = mul(b, x)", "y: = mul(d, c)"), ["mul"]),
     ("sub_into_add", elementwise("c: = const(3)", "y: = sub(x, c)"), ["add"]),
     ("div_into_mul", elementwise("c: = const(-4)", "y: = div(x, c)"), ["mul"]),
+    ("pow_into_products", elementwise("c: = const(2)", "y: = pow(x, c)"), ["mul"]),
+    ("pow_into_products", elementwise("c: = const(3)", "y: = pow(x, c)"), ["mul", "mul"]),
+    ("pow_into_products", elementwise("c: = const(-1)", "y: = pow(x, c)"), ["reciprocal"]),
+    ("pow_into_products", elementwise("c: = const(1)", "a: = pow(x, c)", "y: = relu(a)"), ["relu"]),
     ("drop_mul_by_one", elementwise("c: = const(1)", "d: = mul(c, x)", "y: = relu(d)"), ["relu"]),
     ("pad_into_conv", body(
         X4, "p: f32[2, 3, 8, 8] = pad(x, before=(0, 0, 1, 0), after=(0, 0, 2, 1))",
@@ -414,6 +418,13 @@ REFUSES = [
         "x: u8[3]", "c: u8[3] = const(1, 2, 3)", "y: u8[3] = sub(x, c)")),
     ("div_into_mul", "with a remainder", body(
         "x: i32[3]", "c: i32[3] = const(1, 2, 4)", "y: i32[3] = div(x, c)")),
+    ("pow_into_products", "integers round", body(
+        "x: i32[4]", "c: i32[()] = const(2)", "y: i32[4] = pow(x, c)")),
+    ("pow_into_products", "repeats the operand", body(
+        "x: f32[4]", "c: f32[3, 1] = const(2)", "y: f32[3, 4] = pow(x, c)")),
+    ("pow_into_products", "several exponents", body(
+        "x: f32[2]", "c: f32[2] = const(2, 3)", "y: f32[2] = pow(x, c)")),
+    ("pow_into_products", "no exponent", elementwise("c: = const(0.5)", "y: = pow(x, c)")),
     ("div_into_mul", "zero or not finite", elementwise("c: = const(inf)", "y: = div(x, c)")),
     ("div_into_mul", "no power of two", elementwise("c: = const(3)", "y: = div(x, c)")),
     ("div_into_mul", "too small or too large", elementwise("c: = const(5e-324)", "y: = div(x, c)")),

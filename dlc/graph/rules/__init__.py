@@ -30,6 +30,7 @@ from dlc.graph.rules.parts_into_rms_norm import PARTS_INTO_RMS_NORM, scale_into_
 from dlc.graph.rules.parts_into_softmax import parts_into_softmax
 from dlc.graph.rules.pool_before_conv import POOL_BEFORE_CONV
 from dlc.graph.rules.pool_into_reduce import pool_into_reduce
+from dlc.graph.rules.pow_into_products import pow_into_products
 from dlc.graph.rules.scale_before_conv import scale_before_conv
 from dlc.graph.rules.scale_into_conv import scale_into_conv
 from dlc.graph.rules.scale_into_conv_transpose import scale_into_conv_transpose
@@ -95,6 +96,7 @@ STEP_RULES: tuple[Rule, ...] = (
     drop_mul_by_one,
     sub_into_add,
     div_into_mul,
+    pow_into_products,
     scale_into_conv,
     scale_into_conv_transpose,
     scale_before_conv,
