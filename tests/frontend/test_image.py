@@ -12,6 +12,7 @@ import dlc
 from dlc.core.errors import UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
+from dlc.graph.ops.taps import WeighNeighbours
 from tests.frontend.test_convert import model
 
 RNG = np.random.default_rng(2)
@@ -58,6 +59,35 @@ def test_antialiasing(mode, coordinates, scales, exclude_outside):
     )  # fmt: skip
     x, constants = real(1, 2, 9, 7), {"s": np.array([1, 1, *scales], np.float32)}
     check(node, x, constants, oracle=by_runtime)
+
+
+@pytest.mark.parametrize("shape", [(2, 23, 31, 3), (3, 40, 17), (1, 1, 1, 50)], ids=str)
+def test_antialiasing_reads_neighbours_only(shape):
+    """Each result costs as many products as its kernel is wide, along the lanes of vectors."""
+    scales = np.array([1, *([0.25] * (len(shape) - 1))], np.float32)
+    scales = np.where(np.array(shape) < 4, 1, scales).astype(np.float32)
+    node = NODE("Resize", ["x", "", "s"], ["y"], mode="linear", antialias=1)
+    proto = model([node], {"x": shape}, {"s": scales}, outputs=["y"], opset=22)
+    graph = import_model(load_model(proto)).graph
+    sums = [n for n in graph.nodes if isinstance(n.op, WeighNeighbours)]
+    assert len(sums) == sum(scales < 1)
+    for each in sums:
+        rows, _, weights = (v.type.static_shape for v in each.inputs)
+        assert weights[1] == 8
+        assert rows[-1] >= min(16, np.prod(shape) // max(shape))
+    x = real(*shape)
+    (want,) = by_runtime(proto, x) if len(shape) == 4 else by_evaluator(proto, x)
+    np.testing.assert_allclose(evaluate(graph, {"x": x})["y"], want, rtol=2e-5, atol=1e-5)
+
+
+def test_what_is_not_near_is_not_read():
+    """A NaN far away stays there."""
+    node = NODE("Resize", ["x", "", "s"], ["y"], mode="linear", antialias=1)
+    x = real(1, 1, 6, 24)
+    x[..., 20] = np.nan
+    (found,) = check(node, x, {"s": np.array([1, 1, 1, 0.5], np.float32)}, oracle=None)
+    assert np.isfinite(found[..., :8]).all()
+    assert np.isnan(found[..., 10]).all()
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])

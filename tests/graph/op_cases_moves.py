@@ -22,6 +22,7 @@ from dlc.graph.ops import (
     shape,
     sort,
     suppress,
+    taps,
     trigonometry,
 )
 from tests.graph.op_case import Case, N, Onnx, case, same
@@ -195,6 +196,10 @@ def _resizes() -> list[Case]:
              coordinates="asymmetric", rounding="floor"), "f32[1, 2, 3, 4, 4]"),
         case(resize.Resize(sizes=(4, 2), scales=(2.0, 1.0)), "i8[2, 2]"),
         case(resize.Resize(sizes=(1, N), coordinates="pytorch_half_pixel"), "f32[1, 4]"),
+        case(taps.WeighNeighbours(), "f32[2, 7, 19]", "i64[3]", "f32[3, 2]",
+             values=(None, (5, -1, 9))),
+        case(taps.WeighNeighbours(), "f32[n, 5, 1]", "i64[2]", "f32[2, 3]", values=(None, (0, 2))),
+        case(taps.WeighNeighbours(), "f16[5, n]", "i64[2]", "f32[2, 1]", values=(None, (4, 0))),
     ]  # fmt: skip
     return cases
 

@@ -1,5 +1,5 @@
-"""Resizing by a matrix of weights for each axis: where one result depends on many elements, or on
-a region of interest. Sizes are fixed, so the matrices are constants.
+"""Resizing by weights for each axis: where one result depends on many elements, or on a region of
+interest. Sizes are fixed, so the weights are constants.
 
 Source: https://onnx.ai/onnx/operators/onnx__Resize.html
 """
@@ -18,8 +18,13 @@ from dlc.graph.arrays import round_to
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
 from dlc.graph.ops.binary import Where
-from dlc.graph.ops.matmul import MatMul
-from dlc.te.expr import index
+from dlc.graph.ops.precision import wide
+from dlc.graph.ops.shape import Transpose
+from dlc.graph.ops.taps import WeighNeighbours
+from dlc.te.expr import Expr, index
+
+_SHORT = 16
+"""Elements side by side that are fewer than a vector has lanes, on the widest machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +37,22 @@ class Sampling:
     exclude_outside: bool
     antialias: bool
 
-    def matrix(self, size: int, places: Array, scale: float) -> Array:
-        """The weight of each of `size` elements for results that lie at `places`."""
+    def band(self, size: int, places: Array, scale: float) -> tuple[Array, Array]:
+        """Which of `size` elements, side by side, make up results that lie at `places`.
+
+        The first of them for each result, and their weights: as many for each as for any.
+        """
         reach = min(scale, 1.0) if self.antialias else 1.0
-        matrix = np.zeros((len(places), size))
-        for row, at in enumerate(places):
-            near, weights = self._taps(at, reach)
+        taps = [self._taps(at, reach) for at in places]
+        count = min(size, max((len(near) for near, _ in taps), default=1))
+        first, band = np.zeros(len(taps), np.int64), np.zeros((len(taps), count))
+        for row, (near, weights) in enumerate(taps):
             if self.exclude_outside:
                 weights = np.where((near >= 0) & (near < size), weights, 0.0)
-            total = weights.sum()
-            np.add.at(matrix[row], np.clip(near, 0, size - 1), weights / (total or 1.0))
-        return matrix
+            inside = np.clip(near, 0, size - 1)
+            first[row] = min(inside[0], size - count)
+            np.add.at(band[row], inside - first[row], weights / (weights.sum() or 1.0))
+        return first, band
 
     def _taps(self, at: float, reach: float) -> tuple[Array, Array]:
         if self.mode == "nearest":
@@ -94,18 +104,33 @@ def crop_positions(size: int, count: int, start: float, end: float) -> Array:
     return np.asarray(start * (size - 1) + i * (end - start) * (size - 1) / (count - 1))
 
 
-def resample(ctx: Context, x: Value, axis: int, matrix: Array) -> Value:
-    """Multiply one axis by a matrix of weights."""
+def resample(ctx: Context, x: Value, axis: int, first: Array, weights: Array) -> Value:
+    """Make elements of an axis of others that begin at `first`, by a row of weights for each.
+
+    Sums run along whatever lies behind the axis; other axes are brought there where that is short.
+    """
     if not x.type.dtype.is_float:
         ctx.refuse(f"elements of type {x.type.dtype} are not interpolated")
-    shape = x.type.static_shape
+    shape, count = x.type.static_shape, len(first)
     before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    rows = reshape_to(ctx, x, (index(before), index(shape[axis]), index(after)))
-    weights = ctx.constant(round_to(matrix, x.type.dtype))
-    made = ctx.call(MatMul(), weights, rows)
-    return reshape_to(
-        ctx, made, tuple(map(index, (*shape[:axis], len(matrix), *shape[axis + 1 :])))
-    )
+    is_turned = after < _SHORT and before > 1
+    near = (after,) if after > 1 else ()
+    if is_turned:
+        x = reshape_to(ctx, x, _sizes(before, shape[axis], *near))
+        x = ctx.call(Transpose(perm=(1, 0, 2)[: 2 + len(near)]), x)
+        x = reshape_to(ctx, x, _sizes(shape[axis], before * after))
+    else:
+        x = reshape_to(ctx, x, _sizes(before, shape[axis], after))
+    band = ctx.constant(first), ctx.constant(round_to(weights, wide(x.type.dtype)))
+    x = ctx.call(WeighNeighbours(), x, *band)
+    if is_turned:
+        x = reshape_to(ctx, x, _sizes(count, before, *near))
+        x = ctx.call(Transpose(perm=(1, 0, 2)[: 2 + len(near)]), x)
+    return reshape_to(ctx, x, _sizes(*shape[:axis], count, *shape[axis + 1 :]))
+
+
+def _sizes(*sizes: int) -> tuple[Expr, ...]:
+    return tuple(map(index, sizes))
 
 
 def cropped(
@@ -124,7 +149,7 @@ def cropped(
         start, end = region[axis]
         places = crop_positions(size, count, start, end)
         if (size, start, end) != (count, 0.0, 1.0):
-            y = resample(ctx, y, axis, sampling.matrix(size, places, scales[axis]))
+            y = resample(ctx, y, axis, *sampling.band(size, places, scales[axis]))
         out = (places < 0) | (places > size - 1)
         outside = outside | out.reshape(-1, *[1] * (x.type.rank - axis - 1))
     if not outside.any():

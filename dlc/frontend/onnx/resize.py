@@ -125,7 +125,7 @@ def _antialiased(
     for axis, (size, count) in enumerate(zip(x.type.static_shape, counts, strict=True)):
         if scales[axis] != 1.0 or count != size:
             places = positions(coordinates, size, count, scales[axis])
-            x = resample(ctx, x, axis, sampling.matrix(size, places, scales[axis]))
+            x = resample(ctx, x, axis, *sampling.band(size, places, scales[axis]))
     return x
 
 
