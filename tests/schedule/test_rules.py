@@ -1272,6 +1272,22 @@ def test_tiles_stay_whole_where_pixels_are_repeated() -> None:
     assert tiles[0] == tiles[1]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "scale", "lanes"),
+    [(DType.F32, 2, 16), (DType.F32, 8, 16), (DType.F32, 3, 3), (DType.U8, 32, 64)],
+)
+def test_repeated_pixels_fill_a_vector(dtype: DType, scale: int, lanes: int) -> None:
+    """A vector of a whole number of repetitions is loaded at once and spread, also for odd rows."""
+    op = Resize(
+        sizes=as_sizes((5, 96 * scale)), scales=(1.0, scale),
+        coordinates="asymmetric", rounding="floor",
+    )  # fmt: skip
+    x = placeholder("x", TensorType((5, 96), dtype))
+    nest = optimize(func((x,), op.compute(x)), AVX512)
+    (vector,) = (f for f in loops(nest.body).values() if f.kind is LoopKind.VECTOR)
+    assert vector.extent == index(lanes)
+
+
 def test_a_piece_is_placed_with_its_frame() -> None:
     plain = placed_with_halo()
     arrays = data(plain, {"n": 3})

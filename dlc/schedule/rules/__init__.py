@@ -162,7 +162,7 @@ def prepare(trace: Trace, target: Target) -> None:
         made = [s for s in stages(trace.func) if s.buffer == name]
         if len(made) == 1 and isinstance(made[0].value, Load) and not gathers_rows(made[0]):
             trace.do("compute_inline", name)
-    split_digits(trace, kept)
+    split_digits(trace, kept, target=target)
     if all(rule.match(trace.func, target) is None for rule in (attend, contract)):
         inline_moves(trace, kept)
-        split_digits(trace, kept)
+        split_digits(trace, kept, target=target)

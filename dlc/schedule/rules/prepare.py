@@ -112,12 +112,19 @@ def gathers_rows(made: Stage) -> bool:
     return along is not None and along.get(made.names[-1]) != 1
 
 
-def split_digits(trace: Trace, kept: Collection[str] = (), *, single: bool = False) -> None:
+def split_digits(
+    trace: Trace,
+    kept: Collection[str] = (),
+    *,
+    single: bool = False,
+    target: Target | None = None,
+) -> None:
     """Split loops read as digits (i // 64, i % 64): undo a merge of dimensions.
 
     Loops that compute `kept` stay whole. So do those of what is made of sums, unless it reads both
     digits: a quotient alone repeats elements, as an enlarged image does, and tiles are cut anyhow.
-    Loops that are one digit are left alone, too, unless `single`: their quotient is 0.
+    Loops that are one digit are left alone, too, unless `single`: their quotient is 0. The vectors
+    of a target hold whole repetitions of neighbours, which are loaded at once.
     """
     sums = {s.buffer for s in stages(trace.func) if s.is_reduction}
     for stage in [s for s in stages(trace.func) if not s.is_reduction and s.buffer not in kept]:
@@ -129,9 +136,20 @@ def split_digits(trace: Trace, kept: Collection[str] = (), *, single: bool = Fal
             factor = digits[0][1]
             if trace.constant(loop.var) == factor and not single:
                 continue
+            if target is not None and _repeats_in_lanes(stage, loop.var, digits, target):
+                continue
             extent = trace.extent(loop.var)
             if isinstance(extent, Const) or surely_divides(factor, extent):
                 trace.split(loop.var, factor)
+
+
+def _repeats_in_lanes(
+    stage: Stage, var: str, digits: list[tuple[BinOp, int]], target: Target
+) -> bool:
+    """Whether vectors along a loop are whole repetitions of elements side by side."""
+    lanes = target.lanes(stage.value.dtype.size_bytes)
+    few = all(op is BinOp.FLOORDIV and n < lanes and lanes % n == 0 for op, n in digits)
+    return few and var == stage.names[-1] and stage.store.index[-1:] == (Var(var),)
 
 
 def _digits(value: Expr, var: str) -> list[tuple[BinOp, int]]:
