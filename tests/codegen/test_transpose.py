@@ -17,7 +17,7 @@ from dlc.graph.ops.channels import PackChannels, UnpackChannels
 from dlc.graph.ops.narrow import Narrow, Widen
 from dlc.graph.ops.norm import LayerNorm
 from dlc.graph.ops.shape import Transpose
-from dlc.schedule.loop import Func
+from dlc.schedule.loop import Func, allocs
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.text import parse_func
@@ -221,3 +221,36 @@ def test_a_tile_is_transposed_once_for_all_its_lanes() -> None:
     """What is transposed for one column is known to the others."""
     text = emit_func(parse_func(tile(16, 16)), NATIVE)
     assert text.count("shufflevector") == 64
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize(
+    "index", ["i * 3 + 1", "i * 4", "45 - i * 3", "i * 2 + i // 5 * 7", "i * 5"]
+)
+@pytest.mark.parametrize(("dtype", "lanes"), [("f32", 16), ("f32", 4), ("u8", 9), ("f64", 8)])
+def test_lanes_that_lie_apart_are_picked_from_vectors(
+    index: str, dtype: str, lanes: int, target: Target
+) -> None:
+    check(f"""
+def f(A: {dtype}[76], *, B: {dtype}[{lanes}]):
+    for i in vectorize({lanes}):
+        B[i] = A[{index}]
+""", target=target)  # fmt: skip
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.U8], ids=str)
+def test_colours_are_parted_by_shuffles(channels: int, dtype: DType) -> None:
+    """A vector of one colour is picked from as many vectors as pixels have colours."""
+    plain = moved(31, 128, channels, perm=(2, 0, 1), dtype=dtype)
+    text = emit_func(optimize(plain, AVX512), AVX512)
+    lanes = AVX512.lanes(dtype.size_bytes)
+    assert "gather" not in text
+    assert f"shufflevector <{lanes} x" in text or channels == 4
+    assert text.count("insertelement") == 0
+
+
+def test_colours_are_brought_together_by_tiles() -> None:
+    nest = optimize(moved(3, 31, 128, perm=(1, 2, 0)), AVX512)
+    assert any(a.buffer.type.shape == (index(3), index(16)) for a in allocs(nest.body).values())
+    assert "insertelement" not in emit_func(nest, AVX512)

@@ -36,6 +36,7 @@ itself. Measured on one core of a Xeon (Sapphire Rapids), beyond the second cach
 17 GB/s, 27 with lines asked for 1 or 2 KB ahead.
 """
 MIN_WRITE_BYTES = 32  # of a vector: what is less asks too often
+WINDOW = 4  # vectors that are loaded for one whose lanes lie apart: shuffles cost less than gathers
 FAR_SHARE = 2  # results beyond this part of the second cache count as being outside of it
 
 
@@ -296,25 +297,33 @@ class Memory:
         return self.builder.op(text + str(lane_constants(picked, "i32")), one.elem, len(picked))
 
     def _load_window(self, storage: Storage, first: Flat, steps: list[int]) -> Val | None:
-        """Load the whole range the lanes read, in at most two vectors, and pick from it."""
+        """Load the whole range the lanes read, in at most `WINDOW` vectors, and pick from it."""
         lanes, low = len(steps), min(steps)
         span = max(steps) - low + 1
         start = first._replace(const=first.const + low)
         if span == 1:
             return self._load_at(storage, start, 0)
-        if span > 2 * lanes:
-            return None
         width = min(span, lanes)
-        one = self._load_at(storage, start, width)
-        two = poison(one.elem, width)
-        picked = [s - low for s in steps]
-        if span > lanes:
-            two = self._load_at(storage, start._replace(const=start.const + span - lanes), lanes)
-            picked = [p if p < lanes else p - (span - lanes) + lanes for p in picked]
-        if picked == list(range(width)):
+        begins = [*range(0, span - width, width), span - width]
+        if len(begins) > min(WINDOW, max(2, lanes - 1)):
+            return None
+        one, *others = (
+            self._load_at(storage, start._replace(const=start.const + at), width) for at in begins
+        )
+        places = [s - low for s in steps]
+        if places == list(range(width)):
             return one
-        text = f"shufflevector {one}, {two}, {lane_constants(picked, 'i32')}"
-        return self.builder.op(text, one.elem, lanes)
+        end, picked = width, places
+        for at, two in zip(begins[1:] or [span], others or [poison(one.elem, width)], strict=True):
+            # What is in neither is undefined until the vector that holds it comes.
+            lane = [
+                q if p < end else width + min(p - at, width - 1)
+                for p, q in zip(places, picked, strict=True)
+            ]
+            text = f"shufflevector {one}, {two}, {lane_constants(lane, 'i32')}"
+            one = self.builder.op(text, one.elem, lanes)
+            end, picked = at + width, list(range(lanes))
+        return one
 
     def _lane_by_lane(self, emit: Callable[[], Val], storage: Storage) -> list[Val]:
         """Emit a scalar load for each lane; a lane that is off gives an undefined value."""

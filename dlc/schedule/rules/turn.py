@@ -43,7 +43,9 @@ MAX_INSIDE = 16
 """Vectors that share the lines which each of them gathers an element from, and rows of a tile: more
 registers than that are there in no vector unit beside what shuffles make of them."""
 LEAST = 4
-"""Lanes and vectors from which on a tile is worth its shuffles."""
+"""Vectors from which on a tile is worth its shuffles: of less, lanes lie in a window."""
+LEAST_LANES = 3
+"""Lanes of which the same is true: the colours of a pixel."""
 WRITTEN_OUT = 8
 """Instructions for an element that are written out for each vector of a tile."""
 
@@ -54,7 +56,7 @@ def turn(trace: Trace, stage: Stage, name: str, target: Target) -> bool:
     row = _row(stage, name)
     if row is None or not _across(stage, row, name):
         return False
-    if _is_short(trace, row) or _is_short(trace, name):
+    if _is_short(trace, row, LEAST) or _is_short(trace, name, LEAST_LANES):
         return False
     trial = trace.copy()
     try:
@@ -67,9 +69,9 @@ def turn(trace: Trace, stage: Stage, name: str, target: Target) -> bool:
     return True
 
 
-def _is_short(trace: Trace, name: str) -> bool:
+def _is_short(trace: Trace, name: str, least: int) -> bool:
     extent = trace.constant(name)
-    return extent is not None and extent < LEAST
+    return extent is not None and extent < least
 
 
 def _row(stage: Stage, name: str) -> str | None:
@@ -135,7 +137,7 @@ def _inner(trace: Trace, name: str, lanes: int) -> str:
 def _tile(trace: Trace, row: str, lane: str) -> bool:
     """Vectors along `lane`, for each `row`; whether loads across them are transposed."""
     made = False
-    if min(trace.constant(row) or 0, trace.constant(lane) or 0) >= LEAST:
+    if (trace.constant(row) or 0) >= LEAST and (trace.constant(lane) or 0) >= LEAST_LANES:
         stage = next(s for s in stages(trace.func) if lane in s.names)
         direct = (operations(stage.store) or 0) <= WRITTEN_OUT
         trial = trace.copy()
