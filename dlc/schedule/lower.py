@@ -136,8 +136,10 @@ class _Lowering:
                 self.nests.append(nest(axes, Store(buffer.name, index, local(start))))
                 env |= {a.name: Var(self.fresh(a.label)) for a in updates}
                 at = tuple(local(i) for i in place)
-                total = Load(buffer.name, at, value.dtype)
-                update = Store(buffer.name, at, binary(op, total, local(value)))
+                new = local(value)
+                if op is not None:
+                    new = binary(op, Load(buffer.name, at, value.dtype), new)
+                update = Store(buffer.name, at, new)
                 loops = tuple(Axis(env[a.name].name, a.extent) for a in updates)
                 self.nests.append(nest(loops, If(local(where), update)))
             case value:

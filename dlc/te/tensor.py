@@ -102,10 +102,11 @@ class Scattered:
     """Elements that begin as `start` and take in values at places that data may name.
 
     At each position of `updates` at which `where` holds, `value` is combined into the element at
-    `place` by an associative, commutative operator. `place` lies inside of the tensor then.
+    `place` by an associative, commutative operator, or takes its place where there is none: the
+    last of several counts. `place` lies inside of the tensor then.
     """
 
-    op: BinOp
+    op: BinOp | None
     start: Expr
     updates: tuple[Axis, ...]
     where: Expr
@@ -113,7 +114,7 @@ class Scattered:
     value: Expr
 
     def __post_init__(self) -> None:
-        if self.op not in REDUCTIONS:
+        if self.op is not None and self.op not in REDUCTIONS:
             raise InternalError(detail=f"'{self.op}' is no reduction")
         if self.start.dtype is not self.value.dtype:
             raise InternalError(detail=f"{self.value.dtype} is combined into {self.start.dtype}")
@@ -193,7 +194,7 @@ def reduce_max(extents: Sequence[ExprLike], body: Callable[..., Expr]) -> Reduce
 
 
 def scatter(
-    op: BinOp,
+    op: BinOp | None,
     start: Tensor,
     extents: Sequence[ExprLike],
     update: Callable[..., tuple[Expr, tuple[Expr, ...], Expr]],
@@ -203,7 +204,7 @@ def scatter(
     """`start`, given by a formula, with values combined into it at places that data may name.
 
     Args:
-        op: what combines them.
+        op: what combines them; None: the last value of an element counts.
         start: what elements begin as, made by `compute`.
         extents: how many updates there are, along each of their axes.
         update: from the position of an update: whether it counts, its place, its value.

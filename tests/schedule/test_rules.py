@@ -1319,12 +1319,40 @@ def test_the_work_of_a_scatter_grows_with_its_updates(reduction: str) -> None:
     assert work(1000) == 100 * work(10) > 0
 
 
+@pytest.mark.parametrize("reduction", ["none", "add"])
 @pytest.mark.parametrize(("axis", "kind"), [(0, LoopKind.SERIAL), (1, LoopKind.PARALLEL)])
-def test_only_lines_that_share_no_element_are_scattered_at_a_time(axis: int, kind: str) -> None:
-    op = ScatterElements(axis=axis, reduction="add")
+def test_only_lines_that_share_no_element_are_scattered_at_a_time(
+    axis: int, kind: str, reduction: str
+) -> None:
+    op = ScatterElements(axis=axis, reduction=reduction)
     fast = optimize(scattered(op, (9, 40), (9, 40), (9, 40)), AVX512)
     (stage,) = [s for s in stages(fast) if s.is_scattered]
     assert [f.kind for f in stage.loops] == [kind, LoopKind.SERIAL]
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"), [(ScatterND(), (50, 2)), (ScatterElements(axis=0), (50, 9))], ids=str
+)
+def test_single_elements_are_written_in_order(
+    op: ScatterElements | ScatterND, shape: tuple[int, ...]
+) -> None:
+    """A copy and a store for each update, of which the last one counts; nothing is searched."""
+    updates = shape[:1] if isinstance(op, ScatterND) else shape
+    nest = optimize(scattered(op, (5, 9), shape, updates), AVX512)
+    assert not allocs(nest.body)
+    (stage,) = [s for s in stages(nest) if s.is_scattered]
+    assert {f.kind for f in stage.loops} == {LoopKind.SERIAL}
+    rng = np.random.default_rng(1)
+    b = rng.integers(0, 5, shape)
+    new = np.arange(prod(updates), dtype=np.float32).reshape(updates)
+    arrays = {"a": np.full((5, 9), -1.0, np.float32), "b": b, "c": new}
+    (found,) = run_func(nest, {}, arrays).values()
+    want = np.full((5, 9), -1.0, np.float32)
+    if isinstance(op, ScatterND):
+        want[b[:, 0], b[:, 1]] = new
+    else:
+        want[b, np.arange(9)] = new
+    np.testing.assert_array_equal(found, want)
 
 
 def test_rows_are_scattered_in_vectors() -> None:

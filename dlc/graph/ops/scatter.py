@@ -2,8 +2,9 @@
 
 Each update goes to its element: the work grows with the updates, not with the elements times the
 updates. An update whose index lies outside changes nothing. Of several updates of one element the
-last counts; with a reduction all are combined, with the element itself. Which is the last one is a
-reduction as well, the largest number of an update, so that no order of execution matters.
+last counts; with a reduction all are combined, with the element itself. Single elements are written
+in order. Of slices, which is the last one is a reduction as well, the largest number of an update,
+so that no order of execution matters.
 """
 
 from __future__ import annotations
@@ -73,6 +74,19 @@ class Scatter(Op):
         return narrow(total, x.dtype)
 
 
+def _in_order(
+    x: te.Tensor, indices: te.Tensor, updates: te.Tensor, extents: Shape, meant: Meant
+) -> te.Tensor:
+    """Each element, or its last update."""
+    return te.scatter(
+        None,
+        te.elementwise("placed", lambda v: v, x),
+        extents,
+        lambda *u: (*meant(u), updates[u]),
+        inputs=(indices, updates),
+    )
+
+
 def _last(
     indices: te.Tensor,
     shape: Shape,
@@ -137,13 +151,7 @@ class ScatterElements(Scatter):
 
         if self.reduction != "none":
             return self.combined(x, indices, updates, indices.shape, meant)
-        last = _last(indices, x.shape, indices.shape, meant, lambda u: u[axis])
-
-        def element(*i: Expr) -> Expr:
-            place = (*i[:axis], maximum(cast(INDEX, last[i]), 0), *i[axis + 1 :])
-            return select(last[i] >= 0, updates[place], x[i])
-
-        return te.compute(self.name, x.shape, element, inputs=(x, updates, last))
+        return _in_order(x, indices, updates, indices.shape, meant)
 
     def reference(self, x: Array, indices: Array, updates: Array) -> Array:
         x, updates = (a.copy() for a in as_f64(x, updates))
@@ -202,6 +210,9 @@ class ScatterND(Scatter):
 
         if self.reduction != "none":
             return self.combined(x, indices, updates, (*outer, *x.shape[count:]), meant)
+
+        if count == x.type.rank:
+            return _in_order(x, indices, updates, outer, meant)
 
         def number(u: Sequence[Expr]) -> Expr:
             flat: Expr = ZERO
