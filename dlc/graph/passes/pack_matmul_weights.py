@@ -15,7 +15,8 @@ After:
 Position: after merge_parallel_matmuls and the rules, which look for plain matrix products.
 
 A panel is as wide as a vector register, so the kernel loads one vector for each k; columns beyond
-the last are zeros that nobody stores.
+the last are zeros that nobody stores. A single column stays as it is: its sums run along it, and in
+a panel its elements would lie apart.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def pack_matmul_weights(graph: Graph, context: PassContext) -> Graph:
             continue
         x, w = node.inputs
         array = editor.array(w)
-        if array is None or array.ndim != 2 or not array.size or not w.type.dtype.is_float:
+        if array is None or array.ndim != 2 or not w.type.dtype.is_float:
+            continue
+        if not array.size or array.shape[1] == 1:
             continue
         if w.name not in packed:
             lanes = max(4, context.target.lanes(w.type.dtype.size_bytes))

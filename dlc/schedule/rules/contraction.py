@@ -17,7 +17,7 @@ from dlc.te.expr import ONE, Binary, BinOp, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads
 from dlc.te.types import TensorType, const_size
 
-MIN_LENGTH = 64  # of sums along vectors
+MIN_LENGTH = 16  # of sums along vectors
 
 
 @dataclass(frozen=True, slots=True)
