@@ -327,3 +327,29 @@ def test_a_refusal_names_the_node_and_tells_the_values(text, feeds, message):
     with pytest.raises(UserError) as caught:
         module(*feeds)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_each_of_many_indices_is_checked(kind: type, axes: int) -> None:
+    """Those of whole vectors and the rest behind them, in any column, as the largest number too."""
+    shape = (5, 4, 7)
+    bits = np.iinfo(kind).bits
+    module = dlc.compile(
+        parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 20]> '
+            f"main (float[5,4,7] x, int{bits}[n,{axes}] i) => (float[m] y) {{ y = GatherND(x, i) }}"
+        )
+    )
+    x = np.arange(140, dtype=np.float32).reshape(shape)
+    rng = np.random.default_rng(3)
+    for count in (0, 7, 8, 21):
+        good = np.stack([rng.integers(-n, n, count) for n in shape[:axes]], 1).astype(kind)
+        np.testing.assert_array_equal(module(x, good), x[tuple(good.T)])
+        for row in range(count):
+            bad = good.copy()
+            column = row % axes
+            wrong = (shape[column], -shape[column] - 1, np.iinfo(kind).max, np.iinfo(kind).min)
+            bad[row, column] = wrong[row % 4]
+            with pytest.raises(UserError, match="an index from the data lies outside"):
+                module(x, bad)
