@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import struct
 import subprocess
 from collections.abc import Callable
@@ -265,6 +266,18 @@ def test_loading_and_closing_leaves_nothing_open(artifact: Path) -> None:
         with dlc.runtime.load(artifact) as model:
             model(X, B)
     assert opened() == before
+
+
+def test_constants_of_the_code_are_there_from_the_start(tmp_path: Path) -> None:
+    """Loads under a mask that take no lane would never bring them in."""
+    table = tmp_path / "table.c"
+    table.write_text("const char table[1 << 20] = {1};")
+    path = build(tmp_path / "model.so", 2, str(table))
+    with dlc.runtime.load(path):
+        found = Path("/proc/self/smaps").read_text().split(str(path))[1:]
+    sizes = [re.findall(r"^(?:Size|Rss): +(\d+) kB", text, re.M)[:2] for text in found]
+    assert max(int(size) for size, _ in sizes) >= 1024
+    assert all(size == there for size, there in sizes)
 
 
 @pytest.mark.parametrize("encode", [str, os.fsencode, Path])
