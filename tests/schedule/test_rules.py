@@ -411,6 +411,16 @@ def long_columns() -> Func:
     return func((x,), Reduce(kind="sum", axes=(1,)).compute(x))
 
 
+def panel(kind: str, *shape: int | Expr) -> Callable[[], Func]:
+    """A reduction over the rows of [rows, columns], or of several of these."""
+
+    def make() -> Func:
+        x = tensor("a", *shape)
+        return func((x,), Reduce(kind=kind, axes=(len(shape) - 2,), keepdims=False).compute(x))
+
+    return make
+
+
 def single_scores() -> Func:
     q, k = tensor("a", 1, 4, 1, 8), tensor("b", 1, 4, 8, 1)
     s, b = tensor("c"), tensor("d", 4, 1, 1)
@@ -598,6 +608,10 @@ CASES: dict[str, Callable[[], Func]] = {
     "phases_of_a_line": phases_of_a_line,
     "open_mean": open_mean,
     "long_columns": long_columns,
+    "panel_of_sums": panel("sum", 2, 40, 300),
+    "panel_of_maxima": panel("max", 17, 37),
+    "panel_open": panel("sum", N, 20, M),
+    "panel_of_open_sums": panel("mean", N, M),
     "norm_of_turned": norm_of_turned(2, 37, 3, 56),
     "norm_of_turned_lines": norm_of_turned(N, 45, 3 * 49),
     "norm_of_turned_few": norm_of_turned(2, 5, 7, 7),
@@ -769,6 +783,8 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("one_column", row),
         ("one_column_open", row),
         ("one_column_short", contract),
+        ("panel_of_sums", columns),
+        ("panel_open", columns),
         ("softmax_inner", columns),
         ("arg_max_channels", columns),
         ("softmax_channels_open", columns),
@@ -820,6 +836,56 @@ def test_columns_are_summed_in_registers(name: str) -> None:
     assert sums
     assert all(s.loops[-1].kind is LoopKind.VECTOR for s in sums)
     assert {known[s.buffer].scope for s in sums} == {Scope.REGISTER}
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "panels"),
+    [
+        ((40, 300), AVX512, "112 76"),
+        ((40, 256), AVX512, "128"),
+        ((40, 256), replace(AVX512, cores=8), "32"),
+        ((40, 256), AVX2, "64"),
+        ((40, 19), AVX512, "19"),
+        ((40, M), AVX512, "128 128"),
+        ((15, 256), AVX512, ""),
+        ((40, 16), AVX512, ""),
+    ],
+)
+def test_vectors_of_columns_go_together(
+    shape: tuple[int | Expr, ...], target: Target, panels: str
+) -> None:
+    """Each core has a panel; few rows, and a single vector, need none."""
+    fast = optimize(panel("max", *shape)(), target)
+    found = [a.buffer.type.shape[-1] for n, a in allocs(fast.body).items() if n.endswith("_panel")]
+    assert " ".join(map(str, found)) == panels
+    sums = [s for s in stages(fast) if s.is_reduction]
+    assert all(s.loops[-1].kind is LoopKind.VECTOR for s in sums)
+    results = [s for s in stages(fast) if s.buffer == "out"]
+    assert all(s.loops[-1].kind is LoopKind.VECTOR for s in results)
+
+
+def test_a_panel_of_many_rows_stays_in_the_second_cache() -> None:
+    x = tensor("a", 3, 1024, 512)
+    fast = optimize(func((x,), Softmax(axis=1).compute(x)), AVX512)
+    found = [a.buffer for n, a in allocs(fast.body).items() if n.endswith("_panel")]
+    assert len(found) == 2
+    rows = 1024 * const_size(found[0].type.shape[-1]) * 4  # of the image, and of what is made of it
+    assert 2 * rows == AVX512.l2_bytes // 2
+
+
+@pytest.mark.parametrize("n", [0, 1, 33])
+@pytest.mark.parametrize("m", [127, 128, 300])
+def test_panels_of_open_columns_and_what_they_leave(n: int, m: int) -> None:
+    plain = panel("sum", N, M)()
+    fast, sizes = optimize(plain, AVX512), {"n": n, "m": m}
+    arrays = data(plain, sizes)
+    np.testing.assert_array_equal(run(fast, arrays, sizes), run(plain, arrays, sizes))
+
+
+def test_neighbours_that_share_what_they_read_are_no_panel() -> None:
+    x, w = tensor("a", 2, 40, 64), tensor("b", 40, 64)
+    weighted = func((x, w), Reduce(kind="max", axes=(1,)).compute(Mul().compute(x, w)))
+    assert rule_for(optimize_prepared(weighted), AVX512) is window
 
 
 def test_short_rows_of_one_sum_are_added_up_as_vectors() -> None:

@@ -1,7 +1,8 @@
 """Sums over outer dimensions with everything around them: softmax over channels, blocked norms.
 
-What the row rule does to rows, in as many columns at a time as a vector has lanes: all stages of
-these columns run before the next ones start, and each reduction runs along vectors.
+What the row rule does to rows, in as many columns at a time as a vector has lanes, or as some
+vectors have (see `panel`): all stages of these columns run before the next ones start, and each
+reduction runs along vectors.
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlc.core.target import Target
-from dlc.schedule.loop import Func, allocs
-from dlc.schedule.nest import stages
+from dlc.schedule.loop import Func, allocs, loops
+from dlc.schedule.nest import stages, top_nests
+from dlc.schedule.rules.borders import separate
+from dlc.schedule.rules.panel import choose_vectors
 from dlc.schedule.rules.row import telling
-from dlc.schedule.rules.window import accumulate, along_vectors
+from dlc.schedule.rules.window import accumulate, along_vectors, in_vectors
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
+from dlc.te.expr import Expr, maximum
+from dlc.te.simplify import canonical, surely_at_most, surely_divides
 from dlc.te.types import is_const
+
+REST = "_t"  # behind the names of what computes the columns that are no whole panel
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +60,8 @@ def match(func: Func, target: Target) -> Columns | None:
 
 
 def space(func: Func, target: Target) -> Space:
-    """Nothing to choose."""
-    return Space({})
+    """How many vectors of columns go together; 0 is the analytic choice."""
+    return Space({"vectors": (0, 1, 2, 4, 6, 8, 12, 16)})
 
 
 def schedule(trace: Trace, found: Columns, target: Target, knobs: Mapping[str, int]) -> None:
@@ -62,17 +69,48 @@ def schedule(trace: Trace, found: Columns, target: Target, knobs: Mapping[str, i
     groups, lane = list(found.groups), found.lane
     size = trace.stage(found.result).value.dtype.size_bytes
     lanes = target.lanes(max(4, size))
-    width = trace.constant(lane)
-    if width is None or width > lanes or not groups:  # something holds the sums
-        outer, lane = trace.split(lane, lanes)
+    width, around = trace.extent(lane), [trace.extent(v) for v in groups]
+    vectors = knobs.get("vectors", 0) or choose_vectors(trace.func, width, around, lanes, target)
+    if not surely_at_most(width, lanes) or not groups:  # something holds the sums
+        outer, lane = trace.split(lane, vectors * lanes)
         groups.append(outer)
-    before = trace.stage(found.result).names
     order = [*groups, *found.along, lane]
-    if order != before:
+    if order != trace.stage(found.result).names:
         trace.do("reorder", tuple(order))
     made = dict.fromkeys(s.buffer for s in stages(trace.func) if s.buffer != found.result)
     for buffer in reversed(made):
         if groups and buffer in allocs(trace.func.body):
             trace.do("compute_at", buffer, groups[-1])
-    for stage in [s for s in stages(trace.func) if s.is_reduction]:
-        accumulate(trace, stage.buffer, keep=True)
+    totals = [s.buffer for s in stages(trace.func) if s.is_reduction]
+    if vectors == 1:
+        for total in totals:
+            accumulate(trace, total, keep=True)
+        return
+    if not surely_divides(vectors * lanes, width) and not surely_at_most(width, vectors * lanes):
+        _cut_rest(trace, groups[-1], width, vectors * lanes)
+        totals += [f"{total}{REST}" for total in totals]
+        in_vectors(trace, [f"{lane}{REST}"], lanes, write_out=False)
+    for total in totals:
+        _add_panel(trace, total, lanes)
+
+
+def _cut_rest(trace: Trace, outer: str, width: Expr, columns: int) -> None:
+    """Cut off what whole panels of so many columns leave."""
+    if not surely_at_most(0, width):  # such a loop runs no iteration
+        width = maximum(width, 0)
+    trace.do("partition", outer, str(canonical(width // columns)), REST)
+    for top in top_nests(trace.func):
+        if outer in loops(top):
+            separate(trace, top)  # threads share both parts
+
+
+def _add_panel(trace: Trace, total: str, lanes: int) -> None:
+    """Add some vectors of columns up together, in registers, and store the totals behind."""
+    once, *others = trace.stage(total).names
+    if not others:
+        once, _ = trace.split(once, trace.constant(once) or 0)
+    panel = f"{total}_panel"
+    trace.do("cache_write", total, once, panel, "register")
+    accumulate(trace, panel, keep=True, written_out=0, lanes=lanes)
+    copied = [v for v in loops(trace.loop(once)) if v.endswith(f"_{panel}")]
+    in_vectors(trace, copied, lanes)

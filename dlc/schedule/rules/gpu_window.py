@@ -53,7 +53,7 @@ class Overlapping:
 
 def match(func: Func, target: Target) -> Overlapping | None:
     """The windows in a function whose moves are inlined, or None."""
-    found = window.match(func, target)
+    found = window.find(func)
     if found is None:
         return None
     total = next(s for s in stages(func) if s.buffer == found.sum)

@@ -1,4 +1,4 @@
-"""Reductions that run along vectors: depthwise convolutions, pools, sums over outer dimensions.
+"""Reductions that run along vectors: depthwise convolutions, pools, means of blocks of channels.
 
 The innermost dimension of the result is contiguous in everything that is read, so each step of the
 reduction works on whole vectors. Some neighbouring results are computed together: their windows
@@ -15,6 +15,7 @@ from dlc.core.target import Target
 from dlc.schedule.loop import Func, accumulation, loops
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.lines import share_lines
+from dlc.schedule.rules.panel import shares_nothing
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.tile import TAIL_ROWS, vector_registers
 from dlc.schedule.space import Space
@@ -45,7 +46,21 @@ class Window:
 
 
 def match(func: Func, target: Target) -> Window | None:
-    """The windowed reduction in a function whose moves are inlined, or None."""
+    """The windowed reduction in a function whose moves are inlined, or None.
+
+    What neighbouring results have nothing in common for is left to panels of columns.
+    """
+    found = find(func)
+    if found is None:
+        return None
+    total = next(s for s in stages(func) if s.buffer == found.sum)
+    lanes = target.lanes(4)
+    wide = not surely_at_most(total.loops[-1].extent, lanes)
+    return None if wide and shares_nothing(total) else found
+
+
+def find(func: Func) -> Window | None:
+    """The only reduction of a function whose moves are inlined, along vectors, or None."""
     found = stages(func)
     sums = [s for s in found if s.is_reduction]
     if len(sums) != 1:
@@ -242,19 +257,20 @@ def _tile(
         trace.tile_loop(lane, lanes=True)
 
 
-def accumulate(trace: Trace, total: str, keep: bool, written_out: int = -1) -> None:
+def accumulate(
+    trace: Trace, total: str, keep: bool, written_out: int = -1, lanes: int | None = None
+) -> None:
     """Add a tile up in registers; its totals over subtotals too where `keep`.
 
-    Of the loops of the window so many are written out, -1 for as many as seem good.
+    Of the loops of the window so many are written out, -1 for as many as seem good. Vectors have
+    all elements of a line of the tile, or `lanes`.
     """
     trace.do("decompose_reduction", total, trace.stage(total).names[0])
     stage = trace.stage(total)
     inner = [f.var for f in stage.inner]
     trace.do("reorder", (*inner, *stage.names))
     for names in (stage.names, [f"{n}_init" for n in stage.names]):
-        for name in names[:-1]:
-            trace.tile_loop(name)
-        trace.tile_loop(names[-1], lanes=True)
+        in_vectors(trace, names, lanes)
     inner, part = _subtotals(trace, inner, total)
     operations = prod(_size(trace, v) for v in (*inner, *stage.names[:-1]))
     if written_out < 0:
@@ -264,6 +280,19 @@ def accumulate(trace: Trace, total: str, keep: bool, written_out: int = -1) -> N
     trace.do("set_scope", part, "register")
     if part != total and keep:
         trace.do("set_scope", total, "register")
+
+
+def in_vectors(
+    trace: Trace, names: list[str], lanes: int | None = None, *, write_out: bool = True
+) -> None:
+    """Run the last of some loops as one vector, or as several of `lanes`; write out the others."""
+    *others, last = names
+    if lanes is not None and (trace.constant(last) or 0) > lanes:
+        several, last = trace.split(last, lanes)
+        others.append(several)
+    for name in others if write_out else ():
+        trace.tile_loop(name)
+    trace.tile_loop(last, lanes=True)
 
 
 def _subtotals(trace: Trace, inner: list[str], total: str) -> tuple[list[str], str]:
