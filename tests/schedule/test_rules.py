@@ -68,9 +68,9 @@ from dlc.schedule.rules import (
 from dlc.schedule.rules.tile import choose_tile
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations, written_out
-from dlc.te.expr import Const, Expr, Var, index
+from dlc.te.expr import Const, Expr, Select, Var, index
 from dlc.te.tensor import Tensor, insert, pad, placeholder
-from dlc.te.transform import free_vars, loads
+from dlc.te.transform import free_vars, loads, walk
 from dlc.te.types import TensorType, const_size
 
 AVX512 = Target(features=frozenset({"avx512f", "avx2", "fma"}), thread_operations=0)
@@ -411,6 +411,19 @@ def long_columns() -> Func:
     return func((x,), Reduce(kind="sum", axes=(1,)).compute(x))
 
 
+def planar_pool(
+    op: type[AveragePool | MaxPool], kernel: int, pads: int, *shape: int | Expr
+) -> Callable[[], Func]:
+    """Windows that are two pixels apart, of an image whose lines lie as they are."""
+
+    def make() -> Func:
+        x = tensor("a", *shape)
+        both = (pads,) * 4
+        return func((x,), op(kernel=(kernel, kernel), stride=(2, 2), pads=both).compute(x))
+
+    return make
+
+
 def panel(kind: str, *shape: int | Expr) -> Callable[[], Func]:
     """A reduction over the rows of [rows, columns], or of several of these."""
 
@@ -600,6 +613,10 @@ CASES: dict[str, Callable[[], Func]] = {
     "depthwise_open": depthwise(N, 1),
     "depthwise_open_strided": depthwise(N, 2),
     "max_pool": pool(MaxPool),
+    "planar_pool": planar_pool(MaxPool, 3, 1, 1, 2, 20, 75),
+    "planar_pool_narrow": planar_pool(MaxPool, 3, 1, 2, 3, 7, 7),
+    "planar_pool_of_one_line": planar_pool(MaxPool, 3, 1, 1, 2, 1, 37),
+    "planar_average_pool": planar_pool(AveragePool, 2, 0, 2, 3, 9, 45),
     "average_pool": pool(AveragePool),
     "global_mean": global_mean,
     "transposed_conv": transposed_conv(5),
@@ -775,6 +792,8 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("groups_of_eight", window),
         ("groups_open", window),
         ("max_pool", window),
+        ("planar_pool", window),
+        ("planar_pool_narrow", window),
         ("global_mean", window),
         ("open_mean", window),
         ("softmax_40", row),
@@ -880,6 +899,24 @@ def test_panels_of_open_columns_and_what_they_leave(n: int, m: int) -> None:
     fast, sizes = optimize(plain, AVX512), {"n": n, "m": m}
     arrays = data(plain, sizes)
     np.testing.assert_array_equal(run(fast, arrays, sizes), run(plain, arrays, sizes))
+
+
+def test_lanes_that_lie_apart_are_all_there_but_at_the_edge() -> None:
+    """36 of the 38 pixels of a line need none from beyond its ends: two vectors, and four more."""
+    fast = optimize(CASES["planar_pool"](), AVX512)
+    sums = [s for s in stages(fast) if s.is_reduction]
+    assert sorted(const_size(s.loops[-1].extent) for s in sums) == [4, 5, 5, 16]  # 5 lines
+    for stage in [s for s in sums if const_size(s.loops[-1].extent) != 5]:
+        tests = [e.cond for e in walk(stage.value) if isinstance(e, Select)]
+        assert tests
+        assert stage.names[-1] not in {v for cond in tests for v in free_vars(cond)}
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 16, M), (1, 2, 32, 32)])
+def test_lanes_that_would_not_all_be_there_stay_apart(shape: tuple[int | Expr, ...]) -> None:
+    """An open number of them, and few of them for the width of the window."""
+    plain = optimize_prepared(planar_pool(AveragePool, 8, 0, *shape)())
+    assert rule_for(plain, AVX512) is row
 
 
 def test_neighbours_that_share_what_they_read_are_no_panel() -> None:

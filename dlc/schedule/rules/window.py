@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isqrt, prod
 
 from dlc.core.target import Target
@@ -18,16 +19,18 @@ from dlc.schedule.rules.lines import share_lines
 from dlc.schedule.rules.panel import shares_nothing
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.tile import TAIL_ROWS, vector_registers
+from dlc.schedule.simplify import conjuncts
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.affine import coefficients
-from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Var, maximum
-from dlc.te.simplify import surely_at_most, surely_divides
-from dlc.te.transform import free_vars, loads, walk
+from dlc.te.affine import coefficients, loop_bounds
+from dlc.te.expr import ONE, TRUE, Binary, BinOp, Const, Expr, Select, Var, index, maximum
+from dlc.te.simplify import simplify, surely_at_most, surely_divides
+from dlc.te.transform import free_vars, loads, substitute, walk
 from dlc.te.types import is_const
 
 MAX_OPERATIONS = 512  # vector operations written out for one tile
 OPEN_WIDTH = 64  # stands for the width of a window that is known at run time only
+STRIDE = 2  # of lanes, at most: two vectors are loaded, and every other element is taken
 LONG_SUM = 32  # terms in one chain, whose rounding grows with its length
 
 
@@ -48,19 +51,25 @@ class Window:
 def match(func: Func, target: Target) -> Window | None:
     """The windowed reduction in a function whose moves are inlined, or None.
 
-    What neighbouring results have nothing in common for is left to panels of columns.
+    Sums whose neighbours have nothing in common are left to panels of columns.
     """
-    found = find(func)
+    found = find(func, STRIDE)
     if found is None:
         return None
     total = next(s for s in stages(func) if s.buffer == found.sum)
-    lanes = target.lanes(4)
-    wide = not surely_at_most(total.loops[-1].extent, lanes)
-    return None if wide and shares_nothing(total) else found
+    lanes, width = target.lanes(4), total.loops[-1].extent
+    if along_vectors(total, total.names[-1]):
+        is_panel = not surely_at_most(width, lanes) and shares_nothing(total)
+        return None if is_panel else found
+    # Wide windows fill vectors better than a narrow result does.
+    return found if surely_at_most(lanes, width) or 2 * found.inner < lanes else None
 
 
-def find(func: Func) -> Window | None:
-    """The only reduction of a function whose moves are inlined, along vectors, or None."""
+def find(func: Func, most: int = 1) -> Window | None:
+    """The only reduction of a function whose moves are inlined, along vectors, or None.
+
+    Elements along a vector may be up to `most` apart in what is read.
+    """
     found = stages(func)
     sums = [s for s in found if s.is_reduction]
     if len(sums) != 1:
@@ -76,8 +85,10 @@ def find(func: Func) -> Window | None:
     if not total.inner or not total.loops:
         return None
     lane_axis = total.names[-1]
-    if is_const(total.loops[-1].extent, 1) or not along_vectors(total, lane_axis):
+    if is_const(total.loops[-1].extent, 1) or not along_vectors(total, lane_axis, most):
         return None
+    if not along_vectors(total, lane_axis) and not isinstance(total.loops[-1].extent, Const):
+        return None  # some lanes of vectors that are not full would be loaded one by one
     if not _plain(total, results[0]):
         return None
     row = results[0].names[-2] if len(results[0].loops) > 1 else None
@@ -107,10 +118,10 @@ def _group(total: Stage, lane: str) -> int:
     return max(found, default=1)
 
 
-def along_vectors(total: Stage, lane: str) -> bool:
+def along_vectors(total: Stage, lane: str, most: int = 1) -> bool:
     """Whether everything read is contiguous along the lane, or does not depend on it.
 
-    Groups of lanes may read one element each: they are shuffled.
+    Groups of lanes may read one element each: they are shuffled. Elements may be up to `most` apart.
     """
     found = False
     for load in loads(total.value):
@@ -119,9 +130,9 @@ def along_vectors(total: Stage, lane: str) -> bool:
         last = coefficients(_ungrouped(load.index[-1], lane))
         if last is None or any(lane in free_vars(i) for i in load.index[:-1]):
             return False
-        if last.get(lane, 0) not in (0, 1):
+        if last.get(lane, 0) not in range(most + 1):
             return False
-        found = found or last.get(lane) == 1
+        found = found or lane in last
     return found
 
 
@@ -181,15 +192,54 @@ def schedule(trace: Trace, found: Window, target: Target, knobs: Mapping[str, in
     size = knobs.get("rows", 0) or _choose(rows, found, registers)
     if found.groups > 1:  # what is shuffled by constants is written out
         size = max(1, min(size, MAX_OPERATIONS // (found.groups * found.height * found.inner)))
-    leaves, sums = [(found.lane, found.row, size)], [found.sum]
-    while (cut := _cut(trace, *leaves[-1][1:])) is not None:
-        lane, row, _ = leaves[-1]
-        trace.do("partition", row, cut[0], "_x")
-        leaves.append((f"{lane}_x", f"{row}_x", cut[1]))
-        trace.do("duplicate", sums[-1], leaves[-1][0], f"_part{len(sums)}")
-        sums.append(f"{sums[-1]}_part{len(sums)}")
-    for (lane, row, count), total in zip(leaves, sums, strict=True):
-        _tile(trace, target, lane, row, total, count, knobs)
+    for lane, row, total in _cut_lanes(trace, found, target):
+        leaves, sums = [(lane, row, size)], [total]
+        while (cut := _cut(trace, *leaves[-1][1:])) is not None:
+            lane, row, _ = leaves[-1]
+            trace.do("partition", row, cut[0], "_x")
+            leaves.append((f"{lane}_x", f"{row}_x", cut[1]))
+            trace.do("duplicate", sums[-1], leaves[-1][0], f"_part{len(sums)}")
+            sums.append(f"{sums[-1]}_part{len(sums)}")
+        for (lane, row, count), part in zip(leaves, sums, strict=True):
+            _tile(trace, target, lane, row, part, count, knobs)
+
+
+def _cut_lanes(trace: Trace, found: Window, target: Target) -> list[tuple[str, str | None, str]]:
+    """The parts of a result along its lanes: their loops over lanes and rows, and their sums.
+
+    Of lanes whose elements lie apart all must be there, or they are loaded one by one: what reads
+    beyond an edge is a part of its own, and so is what whole vectors leave.
+    """
+    parts = [(found.lane, found.row, found.sum)]
+    reads, width = trace.stage(found.sum), trace.constant(found.lane)
+    if width is None or along_vectors(reads, reads.names[-1]):
+        return parts
+    lanes = target.lanes(4)
+    first, last = _inside(reads, width)
+    ends = sorted({first, first + (last - first) // lanes * lanes, last} - {0, width})
+    for begin, end in pairwise((0, *ends)):
+        lane, row, total = parts[-1]
+        names = next(s.names for s in stages(trace.func) if lane in s.names)
+        trace.do("partition", lane, end - begin, "_v")
+        for var in reversed(names[:-1]):
+            trace.do("fission", var, "_v")
+        parts.append((f"{lane}_v", row and f"{row}_v_2", f"{total}_edge"))
+        trace.do("duplicate", total, f"{lane}_v", "_edge")
+    return parts
+
+
+def _inside(total: Stage, width: int) -> tuple[int, int]:
+    """The first lane from which on no element lies beyond an edge, and where that ends."""
+    lane = total.names[-1]
+    conditions = [c for e in walk(total.value) if isinstance(e, Select) for c in conjuncts(e.cond)]
+    bounds = loop_bounds({f.var: f.extent for f in total.inner})
+    known = [c for c in conditions if lane in free_vars(c)]
+
+    def holds(cond: Expr, place: int) -> bool:
+        return simplify(substitute(cond, {lane: index(place)}), bounds) == TRUE
+
+    inside = [n for n in range(width) if all(holds(c, n) for c in known)]
+    return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
 
 def _cut(trace: Trace, row: str | None, size: int) -> tuple[int | str, int] | None:
@@ -286,6 +336,8 @@ def in_vectors(
     trace: Trace, names: list[str], lanes: int | None = None, *, write_out: bool = True
 ) -> None:
     """Run the last of some loops as one vector, or as several of `lanes`; write out the others."""
+    if not names:
+        return  # there is one element
     *others, last = names
     if lanes is not None and (trace.constant(last) or 0) > lanes:
         several, last = trace.split(last, lanes)
