@@ -121,7 +121,8 @@ def _group(total: Stage, lane: str) -> int:
 def along_vectors(total: Stage, lane: str, most: int = 1) -> bool:
     """Whether everything read is contiguous along the lane, or does not depend on it.
 
-    Groups of lanes may read one element each: they are shuffled. Elements may be up to `most` apart.
+    Groups of lanes may read one element each: they are shuffled. Elements may be up to `most`
+    apart.
     """
     found = False
     for load in loads(total.value):
