@@ -963,3 +963,21 @@ def test_a_vector_loop_of_unknown_length_is_refused():
     )
     with pytest.raises(CodegenError, match="no constant"):
         Kernel(Func("f", ("n",), (a,), (b,), body))
+
+
+@pytest.mark.parametrize("lanes", [16, 6])
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_whether_lanes_are_nan_is_asked_once(lanes: int, op: str) -> None:
+    k = Kernel(f"""
+def f(n: size, A: f32[n, {lanes}], *, C: f32[n]):
+    for i in range(n):
+        C[i] = {"-" if op == "max" else ""}inf
+        for l in vectorize({lanes}):
+            C[i] = {op}(C[i], A[i, l])
+""")
+    x = np.random.default_rng(3).standard_normal((lanes + 2, lanes)).astype(np.float32)
+    np.fill_diagonal(x, np.nan)
+    x[-1] = np.inf
+    want = getattr(np, f"{op}imum").reduce(x, axis=1)
+    np.testing.assert_array_equal(k({"n": len(x)}, {"A": x})["C"], want)
+    assert k.ir.count("fcmp uno <") == 1

@@ -317,8 +317,9 @@ class Values:
         return self._tree(op, value, dtype)
 
     def _tree(self, op: BinOp, value: Val, dtype: DType) -> Val:
-        """Minimum or maximum of all lanes, halving the vector."""
+        """Least or greatest of all lanes, halving the vector; many are asked once if one is NaN."""
         extract = self.builder.op
+        every, sure = value, dtype.is_float and self.arith.is_x86 and value.lanes > _FEW_LANES
         while value.lanes > 1 and value.lanes % 2 == 0:
             half = value.lanes // 2
             halves = []
@@ -326,14 +327,18 @@ class Values:
                 picked = ", ".join(f"i32 {first + n}" for n in range(half))
                 text = f"shufflevector {value}, {value.type} poison, <{half} x i32> <{picked}>"
                 halves.append(extract(text, value.elem, half))
-            value = self.arith.extreme(op, halves[0], halves[1], dtype)
+            value = self.arith.extreme(op, halves[0], halves[1], dtype, never_nan=(sure, sure))
         total = extract(f"extractelement {value}, i64 0", value.elem)
         for lane in range(1, value.lanes):
             part = extract(f"extractelement {value}, i64 {lane}", value.elem)
-            total = self.arith.extreme(op, total, part, dtype)
-        return total
+            total = self.arith.extreme(op, total, part, dtype, never_nan=(sure, sure))
+        if not sure:
+            return total
+        nan = self.any_lane(self.arith.is_nan(every))
+        return self.arith.select(nan, self.arith.const(math.nan, total), total)
 
 
+_FEW_LANES = 4  # whose maximum takes less than finding out whether any of them is NaN
 _QUANTIZED = frozenset({DType.I8, DType.U8, DType.I16, DType.U16})
 _INDEX_OPS = frozenset({
     BinOp.ADD, BinOp.SUB, BinOp.MUL, BinOp.FLOORDIV, BinOp.MOD, BinOp.MIN, BinOp.MAX,
