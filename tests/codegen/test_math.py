@@ -156,6 +156,21 @@ def test_special_values(dtype, lanes):
             assert signs.all(), (name, target)
 
 
+@pytest.mark.parametrize("target", ["native", "avx2", "baseline"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_an_exponential_without_denormals_needs_no_test_of_its_own(dtype, target):
+    kind = NUMPY[dtype]
+    edge = np.log(np.finfo(kind).tiny.astype(np.longdouble)).astype(kind)
+    ulps = np.arange(-8, 9) * np.spacing(edge)
+    x = np.concatenate([edge + ulps, [-1e30, -700, -90, 0, 1, 80, 1e30, np.inf, -np.inf, np.nan]])
+    x = x.astype(kind)
+    fused = kernel("flush(exp(A[i, l]))", dtype, 16, target)
+    plain = apply(kernel("exp(A[i, l])", dtype, 16, target), 16, A=x)
+    plain[np.abs(plain) < np.finfo(kind).tiny] = 0
+    np.testing.assert_array_equal(apply(fused, 16, A=x), plain)
+    assert "copysign" not in fused.ir
+
+
 @pytest.mark.parametrize("target", ["native", "baseline"])
 def test_the_short_probability_is_right_to_19_bits(target):
     x = samples("normcdf", "f32", target)

@@ -25,6 +25,8 @@ LN2_HI = {"float": 0.693145751953125, "double": 6.93147180369123816490e-01}
 LN2_LO = {"float": 1.42860682030941723212e-6, "double": 1.90821492927058770002e-10}
 # Results of exp beyond these are infinite, or zero.
 EXP_RANGE = {"float": (-104.0, 88.75), "double": (-746.0, 709.8)}
+# The lowest numbers whose exp is no denormal.
+LOWEST_NORMAL = {"float": -87.33654022216797, "double": -708.3964185322641}
 # Adding this to a number rounds it to an integer, which then lies in the lowest bits.
 ROUNDER = {"float": 1.5 * 2.0**23, "double": 1.5 * 2.0**52}
 MANTISSA_BITS = {"float": 23, "double": 52}
@@ -174,10 +176,21 @@ class Math:
         bound = self._const(low, x)
         return self.arith.select(self.arith.test("fcmp ogt", bound, x), bound, x)
 
-    def exp(self, x: Val, rest: Val | None = None, *, never_above_0: bool = False) -> Val:
-        """The exponential function, of x and a rest that is smaller than its last place."""
+    def exp(
+        self,
+        x: Val,
+        rest: Val | None = None,
+        *,
+        never_above_0: bool = False,
+        flushed: bool = False,
+    ) -> Val:
+        """The exponential function, of x and a rest that is smaller than its last place.
+
+        Results that would be denormal are 0 if `flushed`, at no cost.
+        """
         a = self.arith
         low, high = EXP_RANGE[x.elem]
+        low = LOWEST_NORMAL[x.elem] if flushed else low
         kept = a.test("fcmp uge", x, self._const(low, x))
         bounded = x if never_above_0 else self._at_most(x, high)
         if not self._has_scalef(x):  # which takes n as a float of any size

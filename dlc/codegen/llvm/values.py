@@ -146,6 +146,8 @@ class Values:
         return splat(a, lanes), splat(b, lanes), splat(c, lanes)
 
     def _unary(self, op: UnOp, a: Expr) -> Val:
+        if op is UnOp.FLUSH and isinstance(a, Unary) and a.op is UnOp.EXP:
+            return self.math.exp(self.expr(a.a), flushed=True)
         x = self.expr(a)
         if op is UnOp.NOT:
             return self.arith.op("xor", x, self.arith.const(True, x))
