@@ -933,6 +933,16 @@ def test_short_rows_of_one_sum_are_added_up_as_vectors() -> None:
     assert {str(s.loops[-1].extent) for s in sums} == {"7"}
 
 
+@pytest.mark.parametrize(
+    ("width", "guarded"),
+    [(197, {"r0ii_t", "r0_1ii_t"}), (N, {"r0ii_t", "r0_1ii_t"}), (192, set())],
+)
+def test_only_the_last_vectors_of_a_sum_are_masked(width: int | Expr, guarded: set[str]) -> None:
+    fast = optimize(softmax(width)(), AVX512)
+    masked = {f.var for f in loops(fast.body).values() if isinstance(f.body, If)}
+    assert {v for v in masked if v.startswith("r0")} == guarded
+
+
 def optimize_prepared(plain: Func) -> Func:
     trace = Trace(plain)
     prepare(trace, AVX512)

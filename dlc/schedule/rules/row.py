@@ -20,6 +20,7 @@ from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
 from dlc.te.expr import BinOp, Const, Expr, Load, Var
+from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import is_const
 
@@ -153,8 +154,9 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int, most: int = VECTORS) -> Non
             return
     if extent is not None and extent % lanes == 0:
         vectors = unroll_factor(Const(extent // lanes, INDEX), most)
-    else:  # the last vectors are masked
+    else:
         vectors = most if extent is None else min(most, extent // lanes)
+    count = trace.extent(inner)
     if vectors > 1:
         _part(trace, stage.buffer, trace.split(inner, lanes * vectors)[1], "vectors", lanes)
         inner = trace.stage(stage.buffer).inner[-1].var
@@ -166,6 +168,11 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int, most: int = VECTORS) -> Non
     for loop in final.inner[:-1]:
         trace.tile_loop(loop.var)
     trace.tile_loop(final.inner[-1].var, lanes=True)
+    if extent is None or extent % (lanes * vectors):  # the last vectors are masked, no others
+        masked = trace.stage(f"{stage.buffer}_{'vectors' if vectors > 1 else 'lanes'}")
+        trace.do(
+            "partition", masked.inner[-1].var, str(canonical(count // (lanes * vectors))), "_t"
+        )
 
 
 def _part(trace: Trace, buffer: str, loop: str, suffix: str, lanes: int) -> None:
