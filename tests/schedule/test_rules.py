@@ -943,6 +943,14 @@ def test_only_the_last_vectors_of_a_sum_are_masked(width: int | Expr, guarded: s
     assert {v for v in masked if v.startswith("r0")} == guarded
 
 
+def test_the_logarithm_of_a_sum_is_not_computed_for_each_element() -> None:
+    x = tensor("a", 3, 40)
+    fast = optimize(func((x,), LogSoftmax().compute(x)), AVX512)
+    logs = [s for s in stages(fast) if "log(" in str(s.value)]
+    assert len(logs) == 1
+    assert all(f.kind is LoopKind.PARALLEL for f in logs[0].loops)
+
+
 def optimize_prepared(plain: Func) -> Func:
     trace = Trace(plain)
     prepare(trace, AVX512)

@@ -96,10 +96,12 @@ class LogSoftmax(_OverAxis):
             f"{x.name}_sum", BinOp.ADD, x, (axis,), top, value=lambda v, m: unary(UnOp.EXP, v - m)
         )
 
-        def formula(v: Expr, m: Expr, t: Expr) -> Expr:
-            return cast(x.dtype, widen(v) - m - unary(UnOp.LOG, t))
+        log = te.elementwise(f"{x.name}_log", lambda t: unary(UnOp.LOG, t), total)
 
-        return te.elementwise(self.name, formula, x, top, total)
+        def formula(v: Expr, m: Expr, t: Expr) -> Expr:
+            return cast(x.dtype, widen(v) - m - t)
+
+        return te.elementwise(self.name, formula, x, top, log)
 
     def reference(self, x: Array) -> Array:
         (x,) = as_f64(x)
