@@ -215,15 +215,15 @@ class Math:
 
     def tanh(self, x: Val) -> Val:
         """A polynomial near 0, else 1 - 2 e / (1 + e) with e = exp(-2 |x|), and x's sign."""
-        a, one, two = self.arith, self._const(1.0, x), self._const(2.0, x)
+        a, one = self.arith, self._const(1.0, x)
         y = self._at_most(a.call("fabs", x), 40.0)
         z = a.op("fmul", y, y)
         table = coefficients.TANH_F32 if x.elem == "float" else coefficients.TANH_F64
         near = a.fma(a.op("fmul", y, z), self.polynomial(z, table), y)
-        _, integer, more = self._exp_parts(a.op("fmul", y, a.neg(two)))
+        _, integer, more = self._exp_parts(a.neg(a.op("fadd", y, y)))
         power = self._power_of_two(integer, x.elem)
         e = a.fma(power, more, power)
-        twice = a.op("fdiv", a.op("fmul", e, two), a.op("fadd", one, e))
+        twice = a.op("fdiv", a.op("fadd", e, e), a.op("fadd", one, e))
         close = a.test("fcmp olt", y, self._const(0.55, x))
         return a.call("copysign", a.select(close, near, a.op("fsub", one, twice)), x)
 
