@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import mpmath as mp
 import numpy as np
@@ -169,6 +170,12 @@ def test_an_exponential_without_denormals_needs_no_test_of_its_own(dtype, target
     plain[np.abs(plain) < np.finfo(kind).tiny] = 0
     np.testing.assert_array_equal(apply(fused, 16, A=x), plain)
     assert "copysign" not in fused.ir
+
+
+def test_what_a_probability_loses_by_rounding_costs_few_products():
+    """What both factors lose is joined before they are multiplied."""
+    ir = kernel("normcdf(A[i, l])", "f32", 16, "native").ir
+    assert len(re.findall(r"call <16 x float> @llvm.fma|= fmul ", ir)) <= 32
 
 
 @pytest.mark.parametrize("target", ["native", "baseline"])

@@ -267,13 +267,10 @@ class Math:
         off = a.fma(a.neg(t), off, a.fma(a.neg(t), divisor, one))
         table = coefficients.NORMCDF_F32 if x.elem == "float" else coefficients.NORMCDF_F64
         ratio, ratio_rest = self._product(t, self.polynomial(a.op("fsub", t, half), table))
-        product, rest = self._product(total, ratio)
-        rest = a.fma(total, ratio_rest, rest)
-        rest = a.fma(ratio, a.op("fsub", more, a.op("fsub", total, one)), rest)
-        share = a.fma(off, self._const(2.0, x), a.op("fmul", minus_half, lost))
-        rest = a.fma(product, share, rest)
+        share = a.fma(lost, minus_half, a.op("fadd", off, off))
+        rest = a.fma(ratio, a.fma(total, share, more), ratio_rest)
         kept = a.test("fcmp uge", self._const(limit, x), size)
-        below = self._scale(a.op("fadd", product, rest), n, integer, kept)
+        below = self._scale(a.op("fadd", ratio, rest), n, integer, kept)
         return a.select(a.test("fcmp olt", x, self._const(0.0, x)), below, a.op("fsub", one, below))
 
     def _product(self, x: Val, y: Val) -> tuple[Val, Val]:
