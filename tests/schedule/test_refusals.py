@@ -679,6 +679,18 @@ CASES = [
     ("factor_out", ("p",), SCALED.replace("s[m] += p", "s[m] = p"), "else than one sum"),
     ("factor_out", ("p",), SCALED.replace("+= p[m]", "+= p[m] * p[m]"), "else than one sum"),
     ("factor_out", ("p",), SCALED.replace("+= p[m]", "+= p[7 - m]"), "not read as it is added"),
+    (
+        "factor_out",
+        ("p",),
+        SCALED.replace("p[j] += A", "p[j // 2] += A").replace("s[m] += p[m]", "s[m] += p[m // 2]"),
+        "different iterations may use one element of 'p'",
+    ),
+    (
+        "factor_out",
+        ("p",),
+        SCALED.replace("p[j] += A", "if j < 5:\n                        p[j] += A"),
+        "added up under a guard",
+    ),
     ("factor_out", ("p",), SCALED.replace("c[k, j]", "c[i, j]"), "no factor of inputs in common"),
     (
         "factor_out",

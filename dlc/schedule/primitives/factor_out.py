@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dlc.schedule.dependence import why_not_disjoint
 from dlc.schedule.edit import Site, sites, swap_life, told_apart, touched_by_invoke
-from dlc.schedule.loop import Func, Stmt, accumulation, exprs, rewrite
+from dlc.schedule.loop import Func, If, Stmt, accumulation, exprs, rewrite
 from dlc.schedule.primitive import find_intermediate, primitive, refuse
 from dlc.te.expr import Binary, BinOp, Expr, Load, Var, const
 from dlc.te.transform import free_vars, loads, substitute
@@ -51,17 +52,24 @@ def factor_out(func: Func, buffer: str) -> Func:
 
     Raises:
         ScheduleError: no such intermediate; it is no sum of products; no accumulation of sums is
-            its only reader; the elements are not read as they are added up; all its terms have no
-            factor in common that only inputs make.
+            its only reader; iterations that differ in what chooses the element may use the same
+            one; the elements are not read as they are added up, or under guards of their own, which
+            factors may rely on; all its terms have no factor in common that only inputs make.
     """
     body = told_apart(find_intermediate("factor_out", func, buffer).body)
     total, (end, read) = _sum(func, body, buffer), _reader(func, body, buffer)
-    chosen = {v for part in total.store.index for v in free_vars(part)}
-    summands = {f.var for f in total.loops} - chosen
+    used = {v for part in total.store.index for v in free_vars(part)}
+    chosen = tuple(f.var for f in total.loops if f.var in used)
+    if reason := why_not_disjoint(func, _alone(total), chosen, buffer):
+        refuse("factor_out", func, reason)
+    summands = {f.var for f in total.loops if f.var not in used}
     starts, ends = ([f for f in site.loops if f.var not in summands] for site in (total, end))
     env = {a.var: Var(b.var) for a, b in zip(starts, ends, strict=False) if a.extent == b.extent}
     if tuple(substitute(part, env) for part in total.store.index) != read.index:
         refuse("factor_out", func, f"'{buffer}' is not read as it is added up")
+    guards = [g.cond for g in end.around if isinstance(g, If)]
+    if any(substitute(g.cond, env) not in guards for g in total.around if isinstance(g, If)):
+        refuse("factor_out", func, f"'{buffer}' is added up under a guard that its reader lacks")
     assert isinstance(total.store.value, Binary)
     inputs = {b.name for b in func.inputs}
     kept, common = _factors(total.store.value.b, summands, inputs)
@@ -86,6 +94,14 @@ def _sum(func: Func, body: Stmt, buffer: str) -> Site:
     if len(sums) != 1 or not begins or any(b != const(0, b.dtype) for b in begins):
         refuse("factor_out", func, f"'{buffer}' is no single sum that begins at 0")
     return sums[0]
+
+
+def _alone(site: Site) -> Stmt:
+    """A store with the loops and guards around it, and nothing else."""
+    stmt: Stmt = site.store
+    for outer in reversed(site.around):
+        stmt = replace(outer, body=stmt)
+    return stmt
 
 
 def _reader(func: Func, body: Stmt, buffer: str) -> tuple[Site, Load]:
