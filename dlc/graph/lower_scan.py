@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dlc.graph.graph import Node, Value
 from dlc.graph.ops.scan import Scan
 from dlc.schedule.program import Copy, HostLoop, HostStmt, Release
-from dlc.te.expr import Var
+from dlc.te.expr import ZERO, Var
 
 if TYPE_CHECKING:
     from dlc.graph.lower import Lowering
@@ -56,6 +56,8 @@ def lower_scan(
     outer |= zip(node.outputs[:count], carried, strict=True)
     for name in (*carried, *buffers.values()):
         lowering.touch(name)
+    if steps == ZERO:
+        return before  # even one step would look beyond the end of what is read and made
     return [*before, HostLoop(step.name, steps, tuple(inside))]
 
 

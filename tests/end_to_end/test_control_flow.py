@@ -191,6 +191,23 @@ def test_a_loop_that_never_runs_gives_what_it_was_given():
         assert rows.shape == (0, 3)
 
 
+def test_a_loop_of_no_steps_stacks_no_results():
+    compiled = dlc.compile(
+        model("""(float[2,3] x) => (float[2,3] y, float[k,2,3] z)
+        <int64 steps = {0}, bool yes = {1}> {
+            y, z = Loop(steps, yes, x) <body = step (int64 i, bool go, float[2,3] s)
+                => (bool on, float[2,3] a, float[2,3] b) {
+                on = Identity(go)
+                a = Relu(s)
+                b = Neg(s)
+            }>
+        }""")
+    )
+    y, z = compiled(-X)
+    np.testing.assert_array_equal(y, -X)
+    assert z.shape == (0, 2, 3)
+
+
 @pytest.mark.parametrize("rows", [1, 2])
 def test_each_step_decides_what_broadcasts(rows):
     proto = model(SPREADING)
