@@ -20,6 +20,7 @@ from dlc.graph.fusion import is_free, reads_widened, repeats_rows
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import integer_range
 from dlc.graph.op import Fuse
+from dlc.graph.ops.activation import Shrink, ThresholdedRelu
 from dlc.graph.ops.binary import Mod
 from dlc.graph.ops.channels import PackChannels, UnpackChannels
 from dlc.graph.ops.conv_blocked import DepthwiseBlocked
@@ -74,7 +75,7 @@ _MOVES = (
     SplitPhases,
     JoinPhases,
 )
-JUMPS = (Ceil, Floor, Mod, Round, Sign)
+JUMPS = (Ceil, Floor, Mod, Round, Shrink, Sign, ThresholdedRelu)
 _PAIRS = (ConvPairs, MatMulPairs, PlanarPairs)
 _PRODUCTS = (ConvPlanes, ConvPlanarPlanes, MatMulPlanes, *_PAIRS)
 

@@ -72,6 +72,7 @@ def main(x: f32[7], z: f16[7]):
 @pytest.mark.parametrize("jump", [
     "y: f16[7] = floor(s)", "y: f16[7] = round(s)", "y: bool[7] = less(s, x)",
     "y: i64[7] = cast(s, to=i64)", "y: f64[7] = cast(s, to=f64)",
+    "y: f16[7] = shrink(s, lambd=0.5)", "y: f16[7] = thresholded_relu(s)",
 ])  # fmt: skip
 def test_what_jumps_reads_rounded_numbers(jump: str) -> None:
     found = widened(f"""
