@@ -41,6 +41,7 @@ from dlc.graph.ops.planes_matmul import MatMulPlanes
 from dlc.graph.ops.planes_pair import MatMulPair
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes
 from dlc.graph.ops.pool import Pool
+from dlc.graph.ops.sample import GridSample, GridSamplePixels
 from dlc.graph.ops.shape import Concat, Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.te.expr import Const
 from dlc.te.types import const_size
@@ -75,7 +76,7 @@ _MOVES = (
     SplitPhases,
     JoinPhases,
 )
-JUMPS = (Ceil, Floor, Mod, Round, Shrink, Sign, ThresholdedRelu)
+JUMPS = (Ceil, Floor, GridSample, GridSamplePixels, Mod, Round, Shrink, Sign, ThresholdedRelu)
 _PAIRS = (ConvPairs, MatMulPairs, PlanarPairs)
 _PRODUCTS = (ConvPlanes, ConvPlanarPlanes, MatMulPlanes, *_PAIRS)
 

@@ -85,6 +85,17 @@ def main(x: f16[7]):
     assert operators(found)["f16"][0] == "cast"
 
 
+def test_places_to_sample_from_are_rounded() -> None:
+    """Of the nearest pixel another one is read where a place lies a little further on."""
+    found = widened("""
+def main(x: f16[1, 2, 5, 5], g: f16[1, 3, 3, 2]):
+    s: f16[1, 3, 3, 2] = mul(g, g)
+    y: f16[1, 2, 3, 3] = grid_sample(x, s, mode="nearest")
+    return y
+""")
+    assert operators(found)["f16"] == ["cast", "grid_sample"]
+
+
 def test_a_value_that_is_read_in_both_types_is_made_once_in_each() -> None:
     found = operators(
         widened("""
