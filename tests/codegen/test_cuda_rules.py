@@ -10,6 +10,7 @@ import pytest
 from dlc.codegen.cuda.emulate import Emulator
 from dlc.graph.lower import lower_group
 from dlc.graph.ops.conv_blocked import ConvBlocked
+from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.softmax import Softmax
 from dlc.graph.text import parse_graph
 from dlc.schedule.interpret import run_func
@@ -189,6 +190,15 @@ def main(x: f32[2, 6, 7, 9], s: f32[6]):
     scheduled = schedule(func, "k")
     (kernel,) = scheduled.kernels
     assert (kernel.grid, kernel.threads) == ((index(12),), 64 if "instance" in norm else 128)
+    check_emulated(scheduled, inputs(func, {}), {}, rtol=1e-5)
+
+
+def test_a_row_by_a_square_matrix_is_more_than_one_block() -> None:
+    """As many sums as summands are no row: a block that added all up would need a thread each."""
+    x, w = tensor("a", 1, 160), tensor("b", 5, 160, 32)
+    func = lower_tensors("f", (), (x, w), (MatMulPacked(n=index(160)).compute(x, w),))
+    scheduled = schedule(func, "k")
+    assert all(kernel.grid != (index(1),) for kernel in scheduled.kernels)
     check_emulated(scheduled, inputs(func, {}), {}, rtol=1e-5)
 
 

@@ -51,7 +51,7 @@ def match(func: Func, target: Target) -> Rows | None:
     result = results[0]
     rank = max(_rank(s) for s in reductions)
     wide = [f for f in result.loops if f.extent != Const(1, f.extent.dtype)]
-    has_row = len(wide) > rank or (bool(wide) and _reads_row(result, reductions))
+    has_row = len(wide) > rank or (bool(wide) and _reads_row(found, result, reductions))
     around = _around_sums(found, result) if has_row else result.loops
     return Rows(result.buffer, around[-1].var if around else None)
 
@@ -114,9 +114,14 @@ def _rank(stage: Stage) -> int:
     return sum(1 for f in stage.loops if f.extent != Const(1, f.extent.dtype))
 
 
-def _reads_row(result: Stage, reductions: list[Stage]) -> bool:
-    """Whether the result has an element for each summand rather than one for each sum."""
+def _reads_row(found: list[Stage], result: Stage, reductions: list[Stage]) -> bool:
+    """Whether the result has an element for each summand rather than one for each sum.
+
+    A product with a square matrix has as many sums as summands, and no others.
+    """
     last = result.loops[-1].extent
+    if len(reductions) == 1 and result.names[-1] in telling(found, result):
+        return False
     return any(s.inner and s.inner[-1].extent == last for s in reductions) and last != Const(
         1, last.dtype
     )
