@@ -117,7 +117,7 @@ def _depthwise(blocking: Blocking, node: Node, array: Array) -> Blocked:
 def _in_lanes(blocking: Blocking, node: Node, conv: BlockedConv, packed: Array) -> Blocked:
     """Groups that lie within blocks, whose results stand where their channels do."""
     op, x, w = _parts(node)
-    source = blocking.blocked(x)
+    source = blocked_source(blocking, x)
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
     halo = _with_halo(blocking, op, source.value, lanes=1)
     return Blocked(blocking.call(conv, halo, weights), source.channels)
