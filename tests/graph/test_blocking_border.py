@@ -215,3 +215,15 @@ def test_where_few_results_lie_is_a_decision():
     assert (fork.default, fork.others) == ("planar", ("blocked",))
     choices = Choices({fork.key: Way("blocked", "planar")})
     assert made(FEW, replace(WIDE, choices=choices)).count("conv_blocked") == 2
+
+
+@pytest.mark.parametrize(("kernel", "name"), [(5, "conv_lanes"), (9, "conv_blocked")])
+def test_large_kernels_of_small_groups_are_not_shuffled(kernel, name):
+    """Each summand of a result is written out, which is too much of 4 channels by 9 x 9."""
+    text = f"""
+def main(x: f32[1, 16, 12, 12]):
+    w: f32[16, 4, {kernel}, {kernel}] = const()
+    y: f32[1, 16, {13 - kernel}, {13 - kernel}] = conv(x, w, groups=4)
+    return y
+"""
+    assert name in made(text)
