@@ -235,7 +235,9 @@ class Blocking:
             return False
         results, per_group, *kernel = (const_size(n) for n in w.type.shape)
         within = 1 < per_group < self.block and self.block % per_group == 0
-        if per_group * prod(kernel) > MOST_SHUFFLED:
+        # Along lines, `window` takes a group's channels for rows, and counts them twice.
+        rows = per_group if len(kernel) == 1 else 1
+        if rows * per_group * prod(kernel) > MOST_SHUFFLED:
             return False
         return within and results == per_group * op.groups
 

@@ -227,3 +227,14 @@ def main(x: f32[1, 16, 12, 12]):
     return y
 """
     assert name in made(text)
+
+
+@pytest.mark.parametrize(("taps", "name"), [(3, "conv_lanes"), (31, "conv_blocked")])
+def test_nor_are_long_lines(taps, name):
+    text = f"""
+def main(x: f32[1, 16, 40]):
+    w: f32[16, 4, {taps}] = const()
+    y: f32[1, 16, {41 - taps}] = conv(x, w, stride=(1,), pads=(0, 0), dilation=(1,), groups=4)
+    return y
+"""
+    assert name in made(text)
