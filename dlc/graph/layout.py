@@ -192,8 +192,7 @@ def depthwise_weights(w: Array, channels: Channels) -> Array:
     Shapes:
         w: [c, 1, *k] -> [cb, *k, c]
     """
-    split = split_axis(spread(w[:, 0], 0, channels), 0, channels.block)
-    return np.moveaxis(split, 1, -1)
+    return lane_weights(w[:, 0], channels)
 
 
 def lane_weights(w: Array, channels: Channels) -> Array:

@@ -12,7 +12,7 @@ from math import prod
 
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
-from dlc.graph.graph import Node
+from dlc.graph.graph import Node, Value
 from dlc.graph.integers import integer_range
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.winograd import Out, count_tiles, parts_of, positions, taps_of
@@ -28,9 +28,11 @@ from dlc.schedule.rules.transform_plan import (
     cycles,
 )
 from dlc.te.expr import Const, Expr, index
-from dlc.te.types import const_size
+from dlc.te.types import TensorType, const_size
 
 MARGIN = 0.9  # of the time of direct sums, that transformed ones may take
+MOVED_MARGIN = 0.8  # the same, where images have to be moved for it
+MOVES = 3  # times that bytes are moved which are written, and read again
 DIRECT_SHARE = 0.85  # of the peak, that kernels without transforms reach
 OPEN_SIZE = 64  # assumed where a size is known at run time only
 TILES: Mapping[int, tuple[Out, ...]] = {  # by the axes that are transformed, the last ones
@@ -40,6 +42,21 @@ TILES: Mapping[int, tuple[Out, ...]] = {  # by the axes that are transformed, th
 LEAST = 3  # of a kernel, along each of them
 MAX_BYTES = 64 << 20  # of the transformed weights of a kernel of several parts
 MAX_OUTER = 1  # axes before those: images of a volume, or lines of an image
+
+
+def probe(op: ConvBlocked, x: TensorType, w: TensorType) -> Node:
+    """A convolution of operands of these types, to be estimated."""
+    values = (Value("x", x), Value("w", w), Value("y", op.infer(x, w)))
+    return Node(op, values[:2], values[2:])
+
+
+def moving_cycles(*images: TensorType) -> float:
+    """The time to write images, and to read them where somebody puts their elements elsewhere.
+
+    An open number of images counts as one.
+    """
+    elements = sum(prod(_constant(n) or 1 for n in image.shape) for image in images)
+    return elements * DType.F32.size_bytes * MOVES / FAR_BYTES
 
 
 def is_exact(editor: GraphEditor, node: Node) -> bool:

@@ -22,22 +22,24 @@ volume there, whose strips share weights. After use_matrix_engine, which dilates
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
-from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.phases import JoinPhases, SplitPhases
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.graph.transformed import direct_cycles, is_exact, transformed_cycles
-from dlc.schedule.rules.transform_plan import FAR_BYTES
+from dlc.graph.transformed import (
+    MOVED_MARGIN,
+    direct_cycles,
+    is_exact,
+    moving_cycles,
+    probe,
+    transformed_cycles,
+)
 from dlc.te.expr import Const
 from dlc.te.types import TensorType, const_size
 
-MARGIN = 0.8  # of the time as it is, that the other way may take
-MOVES = 3  # times that bytes are moved which are written, and read again
 WHOLE, SPLIT = "whole", "phases"  # the ways of the fork
 AXES = (1, 2)  # of a line, and of an image
 
@@ -97,23 +99,15 @@ def _pays(editor: GraphEditor, node: Node, context: PassContext) -> bool:
     x, w = node.inputs
     parts = SplitPhases(steps=op.dilation).infer(x.type)
     weights = TensorType(_apart(w.type.static_shape), w.type.dtype)
-    sums = _undilated(op).infer(parts, weights)
-    values = (Value("parts", parts), Value("weights", weights), Value("sums", sums))
-    apart = Node(_undilated(op), values[:2], values[2:])
+    apart = probe(_undilated(op), parts, weights)
     transformed = transformed_cycles(apart, context)
     if not transformed:
         return False
     direct = direct_cycles(node, context)
-    moved = (_elements(parts) + _elements(sums)) * DType.F32.size_bytes
-    cost = min(transformed.values()) + moved * MOVES / FAR_BYTES
+    cost = min(transformed.values()) + moving_cycles(parts, apart.output.type)
     way = decide(
         context, editor.graph, [node], kind="phases", version=1, options=(WHOLE, SPLIT),
-        default=SPLIT if cost < direct * MARGIN else WHOLE,
+        default=SPLIT if cost < direct * MOVED_MARGIN else WHOLE,
         cycles=lambda: (direct, cost),
     )  # fmt: skip
     return way == SPLIT
-
-
-def _elements(images: TensorType) -> int:
-    """The elements of images, or of one where their number is known at run time only."""
-    return prod(int(n.value) if isinstance(n, Const) else 1 for n in images.shape)

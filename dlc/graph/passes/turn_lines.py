@@ -26,7 +26,6 @@ from math import prod
 
 import numpy as np
 
-from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
@@ -35,13 +34,17 @@ from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.shape import Reshape, Transpose
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.graph.transformed import direct_cycles, is_exact, transformed_cycles
-from dlc.schedule.rules.transform_plan import FAR_BYTES
+from dlc.graph.transformed import (
+    MOVED_MARGIN,
+    direct_cycles,
+    is_exact,
+    moving_cycles,
+    probe,
+    transformed_cycles,
+)
 from dlc.te.expr import Const, Expr
 from dlc.te.types import TensorType, const_size
 
-MARGIN = 0.8  # of the time as it is, that the other way may take
-MOVES = 3  # times that bytes of the result are moved: written, and read again by who turns it back
 AS_IS, TURNED = "as it is", "turned"  # the ways of the fork
 FIRST = 2  # axes of an image, or of weights, before those of space
 
@@ -136,17 +139,15 @@ def _pays(editor: GraphEditor, node: Node, axis: int, context: PassContext) -> b
     lines = TensorType(_joined(tuple(x.type.shape[d] for d in order)), x.type.dtype)
     weights = TensorType(_weights(w.type.static_shape, axis), w.type.dtype)
     line_op = _line_op(op, axis)
-    sums = line_op.infer(lines, weights)
-    values = (Value("lines", lines), Value("weights", weights), Value("sums", sums))
-    transformed = transformed_cycles(Node(line_op, values[:2], values[2:]), context)
+    turned = probe(line_op, lines, weights)
+    transformed = transformed_cycles(turned, context)
     if not transformed:
         return False
     direct = direct_cycles(node, context)
-    moved = prod(int(n.value) for n in sums.shape if isinstance(n, Const)) * DType.F32.size_bytes
-    cost = min(transformed.values()) + moved * MOVES / FAR_BYTES
+    cost = min(transformed.values()) + moving_cycles(turned.output.type)  # to turn it back
     way = decide(
         context, editor.graph, [node], kind="lines", version=1, options=(AS_IS, TURNED),
-        default=TURNED if cost < direct * MARGIN else AS_IS,
+        default=TURNED if cost < direct * MOVED_MARGIN else AS_IS,
         cycles=lambda: (direct, cost),
     )  # fmt: skip
     return way == TURNED
