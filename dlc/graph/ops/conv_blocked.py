@@ -40,6 +40,16 @@ def group_of(blocks: Expr) -> Callable[..., tuple[Expr, ...]]:
     return lambda n, o, *rest: (n, o // blocks, o % blocks, *rest)
 
 
+def used_channels(used: int, channels: Expr) -> Expr:
+    """How many channels of a block are summands: the first `used`, or all for 0."""
+    return index(used) if used else channels
+
+
+def only_used(used: int, x: Array, w: Array) -> tuple[Array, Array]:
+    """A blocked image [..., c] and weights [..., c, oc] without channels that are no summands."""
+    return (x[..., :used], w[..., :used, :]) if used else (x, w)
+
+
 class BlockedConv(Op):
     """What all forms share: the attributes' checks, the spatial sizes and where a result reads."""
 
@@ -102,7 +112,7 @@ class ConvBlocked(BlockedConv):
         type_ = self.infer(x.type, w.type)
         ob, per_group, *kernel, ci, _ = self._turn(w.shape)
         blocks = canonical(ob // self.groups)
-        extents = (per_group, *kernel, index(self.used) if self.used else ci)
+        extents = (per_group, *kernel, used_channels(self.used, ci))
 
         def factors(*at: Expr) -> Callable[..., tuple[Expr, Expr]]:
             n, group, o, *position, oi = at
@@ -156,8 +166,7 @@ class ConvBlocked(BlockedConv):
 
     def reference(self, x: Array, w: Array) -> Array:
         w = np.swapaxes(w, -1, -2) if self.turned else w
-        if self.used:
-            x, w = x[..., : self.used], w[..., : self.used, :]
+        x, w = only_used(self.used, x, w)
         ob, per_group, *kernel, ci, oc = w.shape
         rows = np.moveaxis(w, (-1, -2), (1, 3)).reshape(ob * oc, per_group * ci, *kernel)
         if self.sparse:

@@ -40,7 +40,7 @@ from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
-from dlc.graph.ops.conv_blocked import to_blocked, to_planar
+from dlc.graph.ops.conv_blocked import only_used, to_blocked, to_planar, used_channels
 from dlc.graph.ops.planes import repaired
 from dlc.graph.ops.window import out_size
 from dlc.schedule.rules.transform_plan import OPEN_STRIP
@@ -239,10 +239,6 @@ class ConvWinograd(Op):
         ones = (1,) * len(self.out)
         return (*self.stride, *ones), (*self.dilation, *ones)
 
-    def _used(self, channels: Expr) -> Expr:
-        """How many of a block are summands."""
-        return index(self.used) if self.used else channels
-
     def _source(self, at: Sequence[Expr], k: Sequence[Expr]) -> list[Expr]:
         """Where results read along the first axes for position `k` of the kernel."""
         strides, dilations = self._steps
@@ -266,7 +262,7 @@ class ConvWinograd(Op):
             return summand
 
         result = _results(sums, type_.shape, self.out)
-        extents = (*w.shape[1:-2], self._used(w.shape[-2]))
+        extents = (*w.shape[1:-2], used_channels(self.used, w.shape[-2]))
         return repaired(self.name, type_.shape, result, lambda *at: at, extents, term, (x, w))
 
     def _sums(self, pixels: te.Tensor, u: te.Tensor, sizes: Shape) -> te.Tensor:
@@ -284,14 +280,13 @@ class ConvWinograd(Op):
                 pixel = pixels[(image, *position, d, *source, *part, *tile, i)]
                 return pixel * u[(*position, o, d, *k, i, j)]
 
-            return te.reduce_sum((*summands, self._used(ci)), product)
+            return te.reduce_sum((*summands, used_channels(self.used, ci)), product)
 
         shape = (n, *u.shape[:axes], ob, *sizes, oc)
         return te.compute("sums", shape, element, inputs=(pixels, u))
 
     def reference(self, x: Array, u: Array, w: Array) -> Array:
-        if self.used:
-            x, w = x[..., : self.used], w[..., : self.used, :]
+        x, w = only_used(self.used, x, w)
         ob, cb, *kernel, c, oc = w.shape
         rows = np.moveaxis(w, (-1, -2), (1, 3)).reshape(ob * oc, cb * c, *kernel)
         strides, dilations = self._steps
