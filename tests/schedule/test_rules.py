@@ -1167,10 +1167,49 @@ def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache(
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
 
 
-def test_an_image_of_an_open_height_is_transformed_by_single_rows_of_tiles() -> None:
-    """Also where the height is surely some strips of a line."""
+def test_an_image_of_an_open_height_is_transformed_by_a_few_rows_of_tiles() -> None:
+    """Fewer than a line of an open length is, of which each row is one tile."""
     fast = optimize(winograd(N * 16, 4)(), AVX512)
-    assert allocs(fast.body)["sums"].buffer.type.shape[-3] == Const(1, INDEX)
+    assert allocs(fast.body)["sums"].buffer.type.shape[-3] == Const(4, INDEX)
+
+
+OPEN_IMAGES = [(h, w) for h in (0, 1, 2, 3, 4, 6, 7) for w in (0, 1, 3, 4, 5, 9, 33)]
+
+
+@pytest.mark.parametrize("halo", [False, True])
+def test_what_open_lines_leave_are_columns_and_corners(halo: bool) -> None:
+    """Single rows of one vector wait for each sum: on their own they have more columns."""
+    plain = blocked_conv(N, M, 1, halo)()
+    fast = optimize(plain, AVX512)
+    tiles = [
+        tuple(const_size(e) for e in a.buffer.type.shape[1:4])
+        for n, a in allocs(fast.body).items()
+        if n.startswith("conv")
+    ]
+    assert (1, 4, 1) in {(1, *t[1:]) for t in tiles}
+    assert max(t[0] for t in tiles if t[1:] == (1, 1)) > 1
+    for high, wide in OPEN_IMAGES:
+        sizes = {"n": high, "m": wide}
+        arrays = data(plain, sizes)
+        np.testing.assert_array_equal(run(fast, arrays, sizes), run(plain, arrays, sizes))
+
+
+def test_rows_that_are_surely_whole_tiles_leave_nothing() -> None:
+    x, w = tensor("a", N * 4, 6), tensor("b", 4, 6, 16)
+    fast = optimize(func((x, w), MatMulPacked(n=64).compute(x, w)), AVX512)
+    assert not any("_rest" in name for name in loops(fast.body))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 7, 29, 39])
+def test_single_rows_of_an_open_number_have_many_columns(rows: int) -> None:
+    x, w = tensor("a", N, 6), tensor("b", 8, 6, 16)
+    plain = func((x, w), MatMulPacked(n=128).compute(x, w))
+    fast = optimize(plain, AVX512)
+    tiles = [a.buffer.type.shape for n, a in allocs(fast.body).items() if n.startswith("matmul")]
+    assert max(const_size(t[1]) for t in tiles if t[0] == Const(1, INDEX)) >= 4 * 16
+    arrays = data(plain, {"n": rows})
+    sizes = {"n": rows}
+    np.testing.assert_array_equal(run(fast, arrays, sizes), run(plain, arrays, sizes))
 
 
 @pytest.mark.parametrize(
@@ -1300,7 +1339,7 @@ def test_vectors_that_gather_from_the_same_lines_follow_each_other(name: str, ro
 def test_the_tail_of_an_open_number_of_rows_has_tiles_too() -> None:
     fast = optimize(dense_symbolic_rows(), AVX512)
     tiles = [a.buffer.type.shape[0] for n, a in allocs(fast.body).items() if n.startswith("matmul")]
-    assert tiles[1:] == [Const(4, INDEX), Const(1, INDEX)]
+    assert tiles[1:] == [Const(rows, INDEX) for rows in (4, 2, 1)]
     assert tiles[0] != tiles[1]
 
 

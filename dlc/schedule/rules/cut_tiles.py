@@ -14,6 +14,7 @@ from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import For, If, loops
 from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction
+from dlc.schedule.rules.open_rests import open_rests
 from dlc.schedule.rules.tile import (
     LARGE,
     MOST_COLUMNS,
@@ -62,7 +63,9 @@ def cut_tiles(
     steps = sum_steps(trace, found)
     streams = ROW_STREAMS if is_stream(trace, found, target) else MOST_COLUMNS
     cut = _Cut(trace, found, knobs, lanes, registers, most, fmas, steps, streams, columns_outside)
-    return [leaf for part in cut.columns() for leaf in cut.rows(part)]
+    rests = open_rests(trace, found, lanes)
+    cuts = [cut, *(replace(cut, found=part, knobs={}, rest=rows) for part, rows in rests)]
+    return [leaf for cut in cuts for part in cut.columns() for leaf in cut.rows(part)]
 
 
 def is_far(found: Contraction, target: Target) -> bool:
@@ -111,6 +114,7 @@ class _Cut:
     steps: int
     streams: int  # vectors of columns that are read at the same time, at most
     columns_outside: bool
+    rest: int = 0  # rows of a tile, where it is of what is left of an open number of them
 
     def columns(self) -> list[Leaf]:
         """Cut lanes and columns; each part has the loops [..., columns, rows..., ci, lane]."""
@@ -168,8 +172,8 @@ class _Cut:
         return result
 
     def _choose(self, row: str | None, above: str | None, columns: int | None) -> Tile:
-        rows = self.trace.constant(row) if row else 1
-        high = self.trace.constant(above) if above else 1
+        rows = self.rest or (self.trace.constant(row) if row else 1)
+        high = self.trace.constant(above) if above and not self.rest else 1
         tile = choose_tile(
             rows, high, columns, self.registers, self.most_rows, self.fmas, self.steps, self.streams
         )

@@ -29,7 +29,14 @@ from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.inner import products_space, schedule_products
-from dlc.schedule.rules.transform_plan import OPEN_STRIP, Plan, Shape, Volume, choose_plan
+from dlc.schedule.rules.transform_plan import (
+    OPEN_HIGH,
+    OPEN_STRIP,
+    Plan,
+    Shape,
+    Volume,
+    choose_plan,
+)
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import written_out
@@ -280,7 +287,7 @@ def _shape(func: Func, found: Transformed, target: Target) -> Shape:
     lead, *positions, blocks = (_constant(n) for n in shape[: found.place])
     high, *rest = (_constant(n) for n in shape[-1 - len(found.tile) : -1])
     wide = rest[0] if rest else 1
-    strip = 1 if rest else OPEN_STRIP  # a line has whole strips, and an image whole rows of tiles
+    strip = OPEN_HIGH if rest else OPEN_STRIP
     depth = math.prod(_constant(f.extent) or 1 for f in stage.inner)
     volume = Volume() if found.image is None else _volume(stage, found, shape[found.place])
     count = math.prod(p or 1 for p in positions)

@@ -17,6 +17,9 @@ MAX_STRIP = 64  # rows of tiles
 MAX_IMAGES = 64  # of a volume in one strip
 MAX_OPERAND = 4  # times the second cache, that the operand of several images may have
 OPEN_STRIP = 8  # tiles of a line of which a run tells how many there are
+OPEN_HIGH = 4  # rows of tiles of an image, likewise: more are read again less often
+OPEN_GROUP = 4  # vectors of columns that single tiles left of such a row need, to feed adders
+LONELY = 0.1  # how much longer products take for each vector less; measured
 OPEN_ROWS = 32  # of tiles, and tiles of a row, assumed where a run tells
 OPEN_IMAGES = 16  # of a volume, likewise
 FMA_SHARE = 0.8  # of the peak, that the products reach
@@ -111,6 +114,8 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     fmas = target.multiply_adds * FMA_SHARE
     products = tiles * images * shape.positions * shape.depth * shape.blocks / fmas
     narrow = 1.15 if plan.group == 1 and target.multiply_adds > 1 else 1.0  # a vector a broadcast
+    if shape.wide is None:
+        narrow *= 1 + LONELY * max(0, OPEN_GROUP - plan.group)
     rows = plan.images * plan.strip * wide
     few = max(1.0, 12 / rows)  # rows feed too few multiply-adds for each load
     total = products * narrow * math.sqrt(math.sqrt(few))
