@@ -13,6 +13,7 @@ from dlc.cli.argument import parse_dims, parse_shapes, parse_values, parse_varia
 from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOption
 from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_bytes, show_seconds, show_target, stderr, stdout
+from dlc.core.errors import UserError
 from dlc.core.precision import Precision, check_precision
 from dlc.core.staging import staging
 
@@ -76,6 +77,7 @@ def build(
     exact = check_precision(precision)
     machine = parse_target(target)
     path = out or model.parent / f"{model.stem}.so"
+    _check_apart(model, path)
     console = stderr()
     with staging(path) as draft:
         if not quiet:
@@ -109,6 +111,17 @@ def build(
         print_json("dlc.build/1", _document(report, path, seconds, checked))
     else:
         _tell(report, path, seconds, quiet=quiet)
+
+
+def _check_apart(model: Path, path: Path) -> None:
+    """Leave the model where it is: it may be the only one there is.
+
+    Raises:
+        UserError: `path` is the model.
+    """
+    if path.exists() and model.exists() and path.samefile(model):
+        detail = f"cannot write {path}: it is the model"
+        raise UserError(detail=detail, hint="name another file: --output model.so")
 
 
 def _tell(report: BuildReport, path: Path, seconds: float, *, quiet: bool) -> None:

@@ -38,6 +38,11 @@ def staging(path: Path) -> Iterator[Path]:
         raise UserError(
             detail=f"cannot write {path}: it is a folder", hint="name a file, such as model.so"
         )
+    if path.exists() and not path.is_file():
+        raise UserError(
+            detail=f"cannot write {path}: it is no regular file, and would be replaced by one",
+            hint="name a file, such as model.so",
+        )
     if not path.parent.is_dir():
         raise UserError(detail=f"cannot write {path}: there is no folder {path.parent}")
     with writing(path):

@@ -116,6 +116,16 @@ def test_build_writes_beside_the_model_by_default(files, dlc_main):
     assert (files / "mlp.so").exists()
 
 
+@pytest.mark.parametrize("name", ["mlp.onnx", "link.so"])
+def test_build_does_not_write_over_the_model(files, dlc_main, name):
+    (files / "link.so").symlink_to("mlp.onnx")
+    model = (files / "mlp.onnx").read_bytes()
+    code, _, said = dlc_main("build", "mlp.onnx", "-o", name)
+    assert code == 2
+    assert said.startswith(f"error[DLC-E0100]: cannot write {name}: it is the model")
+    assert (files / "mlp.onnx").read_bytes() == model
+
+
 def test_a_folder_that_cannot_be_written_is_found_before_the_work(files, dlc_main, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,14 @@ def test_where_nothing_can_be_made(path, monkeypatch):
     monkeypatch.setattr("tempfile.mkdtemp", refuse)
     with pytest.raises(UserError, match=r"model\.so: permission denied"), staging(path):
         pytest.fail("the body ran")
+
+
+def test_a_device_is_not_replaced_by_a_file(tmp_path):
+    pipe = tmp_path / "null"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="no regular file"), staging(pipe):
+        pytest.fail("the body ran")
+    assert pipe.is_fifo()
 
 
 def test_a_full_disk_is_the_users_error_and_a_fault_of_ours_is_not(path):
