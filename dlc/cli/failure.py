@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -9,14 +11,20 @@ from typing import NoReturn
 import typer
 
 from dlc.cli.screen import print_json, stderr
-from dlc.core.errors import DlcError, InternalError
+from dlc.core.errors import DlcError, InternalError, LimitError, UserError, show_os_error
 
 _OURS = "this is a mistake in dlc, not yours; please report it with that file"
+# What a machine may refuse to any program. A file that is not there is none of them: dlc names
+# those of the user itself, and others are its own.
+_REFUSED = frozenset({
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO,
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN,
+})  # fmt: skip
 
 
 def report_failure(error: Exception, *, as_json: bool) -> int:
     """Print an error; with `as_json` as a document on standard output too. Gives the exit code."""
-    problem = error if isinstance(error, DlcError) else InternalError(detail=_sentence(error))
+    problem = _problem(error)
     found = problem.to_dict()
     if isinstance(problem, InternalError):
         crash = _write_crash(error)
@@ -28,7 +36,8 @@ def report_failure(error: Exception, *, as_json: bool) -> int:
         console.print("hint", style="bold cyan", end="")
         console.print(f": {found['hint']}", soft_wrap=True)
     if as_json:
-        print_json("dlc.error/1", found | {"exit_code": problem.exit_code})
+        with contextlib.suppress(OSError):  # a full disk may be what is reported
+            print_json("dlc.error/1", found | {"exit_code": problem.exit_code})
     return problem.exit_code
 
 
@@ -41,6 +50,22 @@ def fail(error: DlcError, *, has_document: bool) -> NoReturn:
     if has_document:
         raise typer.Exit(report_failure(error, as_json=False)) from error
     raise error
+
+
+def _problem(error: Exception) -> DlcError:
+    """The error, or what stands for one that is not of dlc's classes."""
+    match error:
+        case DlcError():
+            return error
+        case MemoryError():
+            hint = "this machine has too little memory for it, or this process may use too little"
+            return LimitError(what="memory", reason=str(error) or "out of memory", hint=hint)
+        case OSError() if error.errno in _REFUSED:
+            what = f" on {error.filename}" if error.filename else ""
+            return UserError(
+                detail=f"the system refused an operation{what}: {show_os_error(error)}"
+            )
+    return InternalError(detail=_sentence(error))
 
 
 def _sentence(error: Exception) -> str:

@@ -7,6 +7,8 @@ equal bytes: no time stamp, no path and no build id gets in.
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -98,6 +100,8 @@ def link(
         [*command, *names, "weights.o"], cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode:
+        if (full := os.strerror(errno.ENOSPC)) in done.stderr:
+            raise OSError(errno.ENOSPC, full)
         reason = "\n".join(done.stderr.strip().splitlines()[-20:])
         raise CodegenError(stage="the linker", unit=program.name, reason=reason)
     return folder / "out.so"

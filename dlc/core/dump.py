@@ -6,19 +6,24 @@ import itertools
 from pathlib import Path
 
 from dlc.core.env import dump_dir
+from dlc.core.staging import writing
 
 
 class Dumper:
     """Writes one numbered file for each dump; does nothing where no folder is given.
 
     Numbers follow the order of the calls, so the files of one compilation sort by time.
+
+    Raises:
+        UserError: the folder cannot be made, or written to.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self._numbers = itertools.count()
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
 
     @staticmethod
     def from_environment() -> Dumper:
@@ -35,5 +40,6 @@ class Dumper:
         if self.folder is None:
             return None
         path = self.folder / f"{next(self._numbers):02d}_{name}"
-        path.write_text(text, encoding="utf-8")
+        with writing(path):
+            path.write_text(text, encoding="utf-8")
         return path

@@ -13,13 +13,27 @@ from dlc.core.errors import UserError, show_os_error
 def writing(path: str | Path) -> Iterator[None]:
     """What the operating system says against writing `path` is a user's error.
 
+    Of a draft the error names what it is to become.
+
     Raises:
         UserError: an OSError was raised inside.
     """
     try:
         yield
     except OSError as error:
-        raise UserError(detail=f"cannot write {path}: {show_os_error(error)}") from error
+        reason = show_os_error(error)
+        raise UserError(detail=f"cannot write {_becomes(Path(path))}: {reason}") from error
+
+
+def _becomes(path: Path) -> Path:
+    """What a draft of `staging` takes the place of, drafts of drafts too."""
+    while path.parent.name.startswith(_folder_prefix(path)):
+        path = path.parent.parent / path.name
+    return path
+
+
+def _folder_prefix(path: Path) -> str:
+    return f".{path.name}."
 
 
 @contextlib.contextmanager
@@ -46,6 +60,6 @@ def staging(path: Path) -> Iterator[Path]:
     if not path.parent.is_dir():
         raise UserError(detail=f"cannot write {path}: there is no folder {path.parent}")
     with writing(path):
-        folder = TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+        folder = TemporaryDirectory(prefix=_folder_prefix(path), dir=path.parent)
     with folder as name:
         yield Path(name) / path.name

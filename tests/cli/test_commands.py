@@ -329,6 +329,28 @@ def test_a_mistake_of_dlc_leaves_a_crash_file(files, dlc_main, monkeypatch):
         assert "in fail" in file.read()
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (MemoryError("std::bad_alloc"), 7, "memory exceeds the limit: std::bad_alloc"),
+        (OSError(28, "No space left on device", "/tmp/x"), 2, "on /tmp/x: no space left on device"),
+        (FileNotFoundError(2, "No such file or directory", "x"), 1, "FileNotFoundError"),
+    ],
+)
+def test_what_the_machine_refuses_is_no_mistake_of_dlc(
+    files, dlc_main, monkeypatch, error, code, text
+):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("dlc.compiler.build", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(files))
+    found, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so", "-q")
+    assert found == code
+    assert text in said
+    assert ("report it" in said) == (code == 1)
+
+
 def test_colours_are_for_those_who_want_them(files, dlc_main, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\x1b[" in dlc_main("inspect", "nothing.onnx")[2]

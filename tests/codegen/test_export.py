@@ -128,6 +128,13 @@ def test_any_linker_leaves_a_place_for_weights(linker, tmp_path, monkeypatch):
     assert [(row[4], row[6]) for row in own] == [("0x000080", "R")]
 
 
+def test_a_disk_that_the_linker_fills_is_no_fault_of_its_input(tmp_path, monkeypatch):
+    complaint = "echo 'ld: final link failed: No space left on device' >&2; exit 1"
+    monkeypatch.setattr(export, "find_driver", lambda target: ("sh", "-c", complaint))
+    with pytest.raises(UserError, match=r"cannot write .*m\.so: no space left"):
+        build(tmp_path / "m.so", program([]))
+
+
 def test_weights_need_memory_that_nothing_follows(tmp_path):
     path = build(tmp_path / "m.so", COPY_WEIGHTS, [MARK], WEIGHTS)
     with pytest.raises(CodegenError, match="there is no note"):  # it has become the weights' own

@@ -66,3 +66,13 @@ def test_a_full_disk_is_the_users_error_and_a_fault_of_ours_is_not(path):
         raise OSError(28, "No space left on device")
     with pytest.raises(ValueError, match="ours"), writing("y.npy"):
         raise ValueError("a fault of ours")
+
+
+def test_an_error_names_what_a_draft_is_to_become(path):
+    def fill_the_disk() -> None:
+        with staging(path) as draft, staging(draft) as inner, writing(inner):
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(UserError) as caught:
+        fill_the_disk()
+    assert str(caught.value) == f"cannot write {path}: no space left on device"

@@ -23,6 +23,7 @@ from dlc.codegen.llvm.compile import assembly, compile_ir
 from dlc.codegen.llvm.emit import emit_func
 from dlc.core.errors import CodegenError, DlcError, InternalError
 from dlc.core.garbage import collect_rarely
+from dlc.core.staging import writing
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
 from dlc.schedule.pipeline import optimize
@@ -65,9 +66,10 @@ def compile_task(task: KernelTask) -> bytes:
 def _dump(task: KernelTask, suffix: str, text: Callable[[], str]) -> None:
     """Write a file whose name tells the kernel."""
     if task.dump:
-        task.dump.mkdir(parents=True, exist_ok=True)
         path = task.dump / f"{task.func.name}.{suffix}"
-        path.write_text(text(), encoding="utf-8")
+        with writing(path):
+            task.dump.mkdir(parents=True, exist_ok=True)
+            path.write_text(text(), encoding="utf-8")
 
 
 def attempt(task: KernelTask) -> bytes | DlcError:
