@@ -370,3 +370,16 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path):
     command = [sys.executable, str(script), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert (done.returncode, done.stdout, done.stderr) == (0, "start\n", "")
+
+
+def test_a_worker_leaves_ctrl_c_to_its_parent_before_it_imports(tmp_path):
+    folder = tmp_path / "dlc" / "codegen" / "llvm"
+    folder.mkdir(parents=True)
+    for package in (folder, folder.parent, folder.parent.parent):
+        (package / "__init__.py").touch()
+    (folder / "compile_task.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ndef main(): print('alive')\n"
+    )
+    command = [sys.executable, "-S", "-c", pool._START, str(tmp_path), *sys.path]  # no other dlc
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "alive\n", "")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import struct
 import sys
 import traceback
@@ -102,7 +101,6 @@ def write_message(stream: IO[bytes], message: object) -> None:
 
 def main() -> None:
     """Answer tasks until the other end closes its side."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     collect_rarely()
     # Whatever is printed goes to standard error: standard output belongs to the messages.
     with open(os.dup(1), "wb") as out:

@@ -17,9 +17,12 @@ from collections.abc import Iterator, Sequence
 from dlc.codegen.llvm.compile_task import KernelTask, read_message, write_message
 from dlc.core.errors import CodegenError, DlcError, InternalError
 
-# The worker finds dlc where this process does, without a word in the environment.
+# The worker finds dlc where this process does, without a word in the environment. Ctrl-C is for
+# the process that started it; one that comes while it imports would end in a traceback.
 _START = (
-    "import sys; sys.path[:] = sys.argv[1:]; from dlc.codegen.llvm.compile_task import main; main()"
+    "import sys; sys.path[:] = sys.argv[1:]; "
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "from dlc.codegen.llvm.compile_task import main; main()"
 )
 
 
