@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -110,7 +111,9 @@ def build(
     if as_json:
         print_json("dlc.build/1", _document(report, path, seconds, checked))
     else:
-        _tell(report, path, seconds, quiet=quiet)
+        _tell(report, path, seconds)
+        if not quiet and not _why_not_here(machine):
+            stderr().print(f"Try:  {_next_command(model, path)}", style="dim", soft_wrap=True)
 
 
 def _check_apart(model: Path, path: Path) -> None:
@@ -124,14 +127,24 @@ def _check_apart(model: Path, path: Path) -> None:
         raise UserError(detail=detail, hint="name another file: --output model.so")
 
 
-def _tell(report: BuildReport, path: Path, seconds: float, *, quiet: bool) -> None:
-    """What was written, and what to do with it."""
+def _tell(report: BuildReport, path: Path, seconds: float) -> None:
+    """What was written."""
     size, weights = path.stat().st_size, report.parameters_bytes
     parts = f"{show_bytes(size - weights)} code + {show_bytes(weights)} weights"
     stdout().print(f"Wrote {path} ({parts}) in {show_seconds(seconds)}", soft_wrap=True)
-    if not quiet:
-        line = f"Try:  dlc bench {path} --against onnxruntime"
-        stderr().print(line, style="dim", soft_wrap=True)
+
+
+def _next_command(model: Path, path: Path) -> str:
+    """What to do with an artefact that runs here, as a shell takes it."""
+    from dlc.peer import has_onnxruntime
+
+    words = ["dlc", "bench", str(path)]
+    if has_onnxruntime():
+        words += ["--against", "onnxruntime"]
+        beside = path.with_suffix(".onnx")  # where bench looks
+        if not (beside.exists() and beside.samefile(model)):
+            words += ["--model", str(model)]
+    return shlex.join(words)
 
 
 def _title(model: Path, path: Path, target: str, cores: int) -> str:
@@ -149,18 +162,11 @@ def _verify(
     Raises:
         VerificationError: the compiled model is wrong.
     """
-    from dlc.core.machine import read_machine
     from dlc.peer import has_onnxruntime
-    from dlc.runtime import why_no_gpu
 
     began = time.perf_counter()
-    here = read_machine()
-    reason = ""
-    if machine.arch != here.arch or not machine.features <= here.features:
-        reason = "this machine cannot run it"
-    elif machine.gpu is not None and (missing := why_no_gpu()):
-        reason = missing.partition(";")[0]
-    elif not has_onnxruntime():
+    reason = _why_not_here(machine)
+    if not reason and not has_onnxruntime():
         reason = "no onnxruntime: pip install 'dlc[verify]'"
     if reason:
         display.line("warning", "verify", f"skipped: {reason}", time.perf_counter() - began)
@@ -186,6 +192,17 @@ def _verify(
         detail = f"max abs {apart:.1e}, as precision {precision} promises"
     display.line("done", "verify", detail, seconds)
     return report
+
+
+def _why_not_here(machine: Target) -> str:
+    """Why this machine cannot run what is compiled for `machine`, or ""."""
+    from dlc.core.machine import read_machine
+    from dlc.runtime import why_no_gpu
+
+    here = read_machine()
+    if machine.arch != here.arch or not machine.features <= here.features:
+        return "this machine cannot run it"
+    return why_no_gpu().partition(";")[0] if machine.gpu is not None else ""
 
 
 def _forgive(report: VerifyReport) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -189,6 +190,22 @@ def test_without_onnxruntime_nothing_is_compared(files, dlc_main, monkeypatch):
     assert "skipped: no onnxruntime: pip install 'dlc[verify]'" in said
 
 
+def test_what_a_build_proposes_can_be_typed(files, dlc_main, monkeypatch):
+    pytest.importorskip("onnxruntime")
+
+    def proposed(*words):
+        code, _, said = dlc_main("build", "--no-verify", *words)
+        assert code == 0
+        return [line.removeprefix("Try:  ") for line in said.splitlines() if line[:4] == "Try:"]
+
+    assert proposed("mlp.onnx") == ["dlc bench mlp.so --against onnxruntime"]
+    (line,) = proposed("mlp.onnx", "-o", "my model.so")
+    assert line == "dlc bench 'my model.so' --against onnxruntime --model mlp.onnx"
+    assert dlc_main(*shlex.split(line)[1:], "--min-time", "0.02")[0] == 0
+    monkeypatch.setattr("dlc.peer.has_onnxruntime", lambda: False)
+    assert proposed("mlp.onnx", "-o", "new.so") == ["dlc bench new.so"]
+
+
 def test_another_machine_is_not_compared(files, dlc_main):
     target = "llvm -mcpu=graniterapids -mattr=+amx-fp16"
     code, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so", "--target", target)
@@ -196,6 +213,7 @@ def test_another_machine_is_not_compared(files, dlc_main):
         pytest.skip("no tools for that target")
     assert code == 0
     assert "skipped: this machine cannot run it" in said
+    assert "Try:" not in said
 
 
 def test_run_reads_and_writes_arrays(files, dlc_main):
