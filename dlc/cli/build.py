@@ -59,6 +59,13 @@ def build(
         list[str] | None,
         typer.Option("--keep", help="An operator or node that stays float32. Repeatable."),
     ] = None,
+    tuning: Annotated[
+        str,
+        typer.Option(
+            "--tuning",
+            help="Schedules: a log of dlc tune, none, or auto: MODEL.tune.db and what dlc has.",
+        ),
+    ] = "auto",
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, help="Kernels compiled at a time.")
     ] = None,
@@ -100,6 +107,7 @@ def build(
                 precision=exact,
                 half=half,
                 keep=keep or (),
+                tuning=tuning,
                 jobs=jobs,
                 progress=display,
             )

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 import dlc.graph.ops  # noqa: F401  (declares the operators)
+from dlc.cli import app
 from dlc.core import env
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
@@ -18,6 +20,7 @@ from dlc.schedule.verify import verify_func
 from tests.frontend import operator_table
 
 ROOT = Path(__file__).parents[2]
+COMMANDS: dict[str, Any] = vars(get_command(app))["commands"]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
@@ -55,6 +58,20 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     exec(code, names)
     assert names["logits"].shape == (5, 10)
     np.testing.assert_array_equal(names["m"](names["images"]), names["logits"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_options_that_documents_name_are_there(page):
+    text = page.read_text().replace("\\\n", " ")
+    for name, words in re.findall(r"\bdlc ([a-z]+)\b([^`#\n]*)", text):
+        if name in COMMANDS:
+            assert set(re.findall(r"--[a-z-]+", words)) <= options(COMMANDS[name])
+
+
+def options(command: Any) -> set[str]:
+    """Those of a command, and of the commands in it."""
+    own = {o for param in command.params for o in [*param.opts, *param.secondary_opts]}
+    return own.union(*map(options, getattr(command, "commands", {}).values()))
 
 
 def snippets(heading: str) -> list[str]:

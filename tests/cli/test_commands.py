@@ -190,6 +190,14 @@ def test_without_onnxruntime_nothing_is_compared(files, dlc_main, monkeypatch):
     assert "skipped: no onnxruntime: pip install 'dlc[verify]'" in said
 
 
+def test_build_takes_the_log_it_is_told(files, dlc_main):
+    build = ("build", "mlp.onnx", "-o", "new.so", "-q", "--no-verify")
+    assert "absent.db: there is no such log" in dlc_main(*build, "--tuning", "absent.db")[2]
+    (files / "mlp.tune.db").write_text("no log")
+    assert "mlp.tune.db is not a tuning log" in dlc_main(*build)[2]
+    assert dlc_main(*build, "--tuning", "none")[0] == 0
+
+
 def test_what_a_build_proposes_can_be_typed(files, dlc_main, monkeypatch):
     pytest.importorskip("onnxruntime")
 
