@@ -45,9 +45,12 @@ def open_module(path: Path, target: str = "native") -> Module:
 
     Raises:
         DlcError: as `dlc.load` and `dlc.compile`.
+        UserError: `DLC_NUM_THREADS` is no number of threads; the runtime would pass over it.
     """
+    from dlc.core import env
     from dlc.runtime import load
 
+    env.num_threads()
     if is_artefact(path):
         return load(path)
     from dlc.compiler import compile

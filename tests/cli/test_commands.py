@@ -263,6 +263,16 @@ def test_verify_wants_the_model(files, dlc_main):
     assert "hint: name the ONNX file it was built from first: dlc verify MODEL mlp.so" in said
 
 
+@pytest.mark.parametrize("command", ["run", "bench", "profile"])
+def test_a_number_of_threads_that_is_none_is_refused(files, dlc_main, monkeypatch, command):
+    monkeypatch.setenv("DLC_NUM_THREADS", "4 threads")
+    code, _, said = dlc_main(command, "mlp.so")
+    assert (code, said.splitlines()[0]) == (
+        2,
+        "error[DLC-E0100]: DLC_NUM_THREADS is '4 threads'",
+    )
+
+
 def test_run_takes_a_model_too(files, dlc_main):
     code, printed, _ = dlc_main("run", "mlp.onnx", "-i", "ones", "--dim", "batch=2", "--json")
     assert code == 0
