@@ -36,7 +36,8 @@ def profile(
     step whose data is in a cache may exceed the bandwidth of memory.
     """
     from dlc.cli.source import make_feeds, open_module
-    from dlc.codegen.llvm.peaks import measure_peaks
+    from dlc.codegen.llvm.peaks import Peaks, measure_peaks
+    from dlc.core.machine import usable_cores
     from dlc.core.target_parse import parse_target
     from dlc.runtime import num_threads, set_num_threads
 
@@ -46,20 +47,22 @@ def profile(
         set_num_threads(threads)
     with stderr().status("timing"):
         found = module.profile(feeds, rounds=rounds)
-        peaks = measure_peaks(parse_target("native"))
+        one = measure_peaks(parse_target("native"))
     count = num_threads()
+    cores = min(count, usable_cores())  # more threads share them
+    peaks = Peaks(one.gflops * cores, one.read_gbytes_per_s * cores)
     if as_json:
         print_json("dlc.profile/1", _document(path, found, peaks, count))
     else:
-        _print(found, peaks, count, top or len(found.steps))
+        _print(found, peaks, cores, top or len(found.steps))
 
 
 def _document(path: Path, found: Profile, peaks: Peaks, threads: int) -> Mapping[str, object]:
     return {
         "path": str(path),
         "threads": threads,
-        "peak_gflops": peaks.gflops * threads,
-        "peak_read_gbytes_per_s": peaks.read_gbytes_per_s * threads,
+        "peak_gflops": peaks.gflops,
+        "peak_read_gbytes_per_s": peaks.read_gbytes_per_s,
         "time_ns": found.time_ns,
         "steps": [
             {
@@ -74,15 +77,15 @@ def _document(path: Path, found: Profile, peaks: Peaks, threads: int) -> Mapping
     }
 
 
-def _print(found: Profile, peaks: Peaks, threads: int, top: int) -> None:
-    flops, read = peaks.gflops * threads, peaks.read_gbytes_per_s * threads
+def _print(found: Profile, peaks: Peaks, cores: int, top: int) -> None:
+    flops, read = peaks.gflops, peaks.read_gbytes_per_s
     rows = table("time", "share", "GFLOP/s", "peak", "GB/s", "peak", "kernel", "nodes", left=_LEFT)
     for step in sorted(found.steps, key=lambda s: -s.time_ns)[:top]:
         rows.add_row(*_row(step, found.time_ns, flops, read))
     console = stdout()
     console.print(rows)
     console.print(f"{len(found.steps)} steps in {show_seconds(found.time_ns / 1e9)}")
-    text = f"peaks of {threads} thread{'s' if threads > 1 else ''}:"
+    text = f"peaks of {cores} core{'s' if cores > 1 else ''}:"
     console.print(f"{text} {flops:.0f} GFLOP/s, {read:.0f} GB/s from beyond the L2 cache")
 
 

@@ -22,7 +22,9 @@ from dlc.cli.argument import (
     parse_source,
     parse_values,
 )
+from dlc.codegen.llvm.peaks import Peaks
 from dlc.core.errors import UserError
+from dlc.runtime import num_threads, set_num_threads
 from tests.cli.models import model, perceptron
 from tests.runtime.emulated import build_emulated
 
@@ -271,6 +273,21 @@ def test_a_number_of_threads_that_is_none_is_refused(files, dlc_main, monkeypatc
         2,
         "error[DLC-E0100]: DLC_NUM_THREADS is '4 threads'",
     )
+
+
+def test_peaks_are_those_of_cores_and_not_of_threads(files, dlc_main, monkeypatch):
+    monkeypatch.setattr("dlc.codegen.llvm.peaks.measure_peaks", lambda _: Peaks(50.0, 7.0))
+    monkeypatch.setattr("dlc.core.machine.usable_cores", lambda *_: 2)
+    before = num_threads()
+    try:
+        for threads, cores in ((1, 1), (2, 2), (5, 2)):
+            words = ("profile", "mlp.so", "--rounds", "1", "--threads", threads)
+            found = json.loads(dlc_main(*words, "--json")[1])
+            assert (found["threads"], found["peak_gflops"]) == (threads, 50.0 * cores)
+            assert found["peak_read_gbytes_per_s"] == 7.0 * cores
+            assert f"peaks of {cores} core" in dlc_main(*words)[1]
+    finally:
+        set_num_threads(before)
 
 
 def test_run_takes_a_model_too(files, dlc_main):
