@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-import dlc.graph.ops  # noqa: F401  (declares the operators)
-from dlc.cli import app
+import dlc.core.errors
+import dlc.graph.ops  # (declares the operators)
+import dlc.runtime
+from dlc.cli import INTERRUPTED, app
 from dlc.core import env
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
@@ -20,6 +22,7 @@ from dlc.schedule.verify import verify_func
 from tests.frontend import operator_table
 
 ROOT = Path(__file__).parents[2]
+DEPLOYMENT = ROOT / "docs" / "deployment.md"
 COMMANDS: dict[str, Any] = vars(get_command(app))["commands"]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
@@ -72,6 +75,25 @@ def options(command: Any) -> set[str]:
     """Those of a command, and of the commands in it."""
     own = {o for param in command.params for o in [*param.opts, *param.secondary_opts]}
     return own.union(*map(options, getattr(command, "commands", {}).values()))
+
+
+def test_the_python_of_deployment_runs(tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", DEPLOYMENT.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    dlc.compile(ROOT / "examples/digits/digits.onnx").save("digits.so")
+    names: dict[str, Any] = {}
+    threads = dlc.runtime.num_threads()
+    try:
+        exec(code, names)
+    finally:
+        dlc.runtime.set_num_threads(threads)
+    np.testing.assert_array_equal(names["model"](names["images"]), names["bound"].outputs["logits"])
+
+
+def test_deployment_lists_the_exit_codes():
+    listed = {int(code) for code in re.findall(r"^\| (\d+) \|", DEPLOYMENT.read_text(), re.M)}
+    errors = [kind for kind in vars(dlc.core.errors).values() if hasattr(kind, "exit_code")]
+    assert listed == {0, INTERRUPTED, *(kind.exit_code for kind in errors)}
 
 
 def snippets(heading: str) -> list[str]:
