@@ -13,7 +13,7 @@ from dlc.cli.failure import fail
 from dlc.cli.option import JsonOption, SizeOption
 from dlc.cli.screen import print_json, stderr, stdout, table
 from dlc.core.errors import UserError, VerificationError
-from dlc.core.staging import writing
+from dlc.core.staging import staging, writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,14 +81,17 @@ def _check_names(option: str, pairs: Sequence[tuple[str, str]], names: Sequence[
 def _save(file: str, arrays: Mapping[str, Array]) -> None:
     import numpy as np
 
-    with writing(file):
-        if file.endswith(".npz"):
-            np.savez(file, **arrays)  # type: ignore[arg-type]  # no array is called allow_pickle
-        elif len(arrays) == 1:
-            np.save(file, next(iter(arrays.values())))
-        else:
-            hint = "name one: --output y=@y.npy; or write them all: --output @all.npz"
-            raise UserError(detail=f"{file} cannot hold {len(arrays)} outputs", hint=hint)
+    zipped = file.endswith(".npz")
+    if not zipped and len(arrays) != 1:
+        hint = "name one: --output y=@y.npy; or write them all: --output @all.npz"
+        raise UserError(detail=f"{file} cannot hold {len(arrays)} outputs", hint=hint)
+    with staging(Path(file)) as draft, writing(file):
+        with draft.open("wb") as stream:  # NumPy would append .npy to another name
+            if zipped:
+                np.savez(stream, **arrays)  # type: ignore[arg-type]  # none is called allow_pickle
+            else:
+                np.save(stream, next(iter(arrays.values())))
+        draft.replace(file)
 
 
 def _compare(

@@ -49,13 +49,11 @@ def staging(path: Path) -> Iterator[Path]:
     from tempfile import TemporaryDirectory  # takes longer to import than it takes to say no
 
     if path.is_dir():
-        raise UserError(
-            detail=f"cannot write {path}: it is a folder", hint="name a file, such as model.so"
-        )
+        raise UserError(detail=f"cannot write {path}: it is a folder", hint="name a file in it")
     if path.exists() and not path.is_file():
         raise UserError(
             detail=f"cannot write {path}: it is no regular file, and would be replaced by one",
-            hint="name a file, such as model.so",
+            hint="name a file",
         )
     if not path.parent.is_dir():
         raise UserError(detail=f"cannot write {path}: there is no folder {path.parent}")

@@ -265,6 +265,22 @@ def test_verify_wants_the_model(files, dlc_main):
     assert "hint: name the ONNX file it was built from first: dlc verify MODEL mlp.so" in said
 
 
+def test_an_output_is_written_whole_and_under_its_name(files, dlc_main, monkeypatch):
+    assert dlc_main("run", "mlp.so", "-o", "y=@y.bin")[0] == 0
+    old = (files / "y.bin").read_bytes()
+
+    def fill_the_disk(stream, _):
+        stream.write(b"half")
+        raise OSError("1000 requested and 4 written")
+
+    monkeypatch.setattr(np, "save", fill_the_disk)
+    code, _, said = dlc_main("run", "mlp.so", "-o", "y=@y.bin")
+    assert code == 2
+    assert "cannot write y.bin: 1000 requested and 4 written" in said
+    assert [p.name for p in files.iterdir() if "y.bin" in p.name] == ["y.bin"]
+    assert (files / "y.bin").read_bytes() == old
+
+
 @pytest.mark.parametrize("command", ["run", "bench", "profile"])
 def test_a_number_of_threads_that_is_none_is_refused(files, dlc_main, monkeypatch, command):
     monkeypatch.setenv("DLC_NUM_THREADS", "4 threads")
