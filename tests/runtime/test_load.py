@@ -127,7 +127,7 @@ def test_a_library_the_linker_refuses(tmp_path: Path) -> None:
         (0, "<B", 0, "no 64-bit shared object"),
         (4, "<B", 1, "no 64-bit shared object"),
         (16, "<H", 2, "no 64-bit shared object"),
-        (18, "<H", 243, "its code is not for"),
+        (18, "<H", 243, "its code is for another architecture, and this machine is"),
         (32, "<Q", 1 << 60, "program headers are outside"),
         (54, "<H", 8, "program headers are outside"),
         (56, "<H", 65535, "program headers are outside"),

@@ -84,7 +84,11 @@ void check_elf(const File &file, std::uint64_t elf_size) {
     fail(DLC_BAD_ARTIFACT, "it holds no 64-bit shared object");
   }
   if (header.e_machine != kMachine) {
-    fail(DLC_INCOMPATIBLE, std::string("its code is not for ") + architecture());
+    const std::string its = header.e_machine == EM_X86_64    ? "x86_64"
+                            : header.e_machine == EM_AARCH64 ? "aarch64"
+                                                             : "another architecture";
+    fail(DLC_INCOMPATIBLE, "its code is for " + its + ", and this machine is " + architecture() +
+                               "; build the model for it, or on it with --target native");
   }
   check_segments(file, header, elf_size);
 }
