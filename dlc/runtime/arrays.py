@@ -118,6 +118,12 @@ def _as_array(value: object, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
             hint=f"an optional input is left out when the model is compiled: "
             f"shapes={{'{spec.name}': None}}",
         )
+    if isinstance(value, list | tuple):
+        raise InputError(
+            name=spec.name,
+            reason=f"expected an array, got a {type(value).__name__}",
+            hint=f"pass np.array({spec.name}, '{dtype}')",
+        )
     try:
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)

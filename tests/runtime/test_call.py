@@ -150,7 +150,7 @@ def test_numbers_for_scalars(identity: Make, dtype: DType, value: object) -> Non
         (DType.F32, np.float64(1), "expected float32, got float64"),
         (DType.F32, "text", "cannot be read as an array"),
         (DType.F32, None, r"got None\n.* left out when .*: shapes={'scalar': None}"),
-        (DType.F32, [1.0], "cannot be read as an array"),
+        (DType.F32, [1.0], r"expected an array, got a list\n.*np.array\(scalar, 'float32'\)"),
     ],
 )
 def test_nothing_is_cast(identity: Make, dtype: DType, value: object, reason: str) -> None:
