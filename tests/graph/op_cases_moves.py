@@ -20,6 +20,7 @@ from dlc.graph.ops import (
     scatter,
     selection,
     shape,
+    smallest,
     sort,
     suppress,
     taps,
@@ -306,7 +307,7 @@ def _orders() -> list[Case]:
         case(order.OrderKeys(of=DType.I64, largest=True), "u64[3]", values=([0, 1, 1 << 63],)),
         case(order.OrderKeys(of=DType.U16, largest=True), "u16[n]"),
     ]  # fmt: skip
-    for kind in (order.SortOrder, order.Smallest):
+    for kind in (order.SortOrder, smallest.Smallest):
         cases += [
             case(kind(k=5), "u32[2, 5]", data="bits"),
             case(kind(k=3), "u8[3, 71]"),
@@ -318,6 +319,15 @@ def _orders() -> list[Case]:
             case(kind(k=0), "u32[n, 4]"),
             case(kind(k=0), "u32[2, 0]"),
         ]
+    dozen = [5, 0, 255, 7, 7, 0, 1, 255, 3, 3, 2, 9]
+    cases += [
+        case(smallest.Smallest(k=3), "u8[2, 84]", values=(dozen,)),
+        case(smallest.Smallest(k=70), "u8[1, 1100]", values=(dozen,)),
+        case(smallest.Smallest(k=20), "u32[2, 330]", data="bits"),
+        case(smallest.Smallest(k=8), "u64[1, 200]", data="bits"),
+        case(smallest.Smallest(k=1), "u32[3, n + 1]", data="bits"),
+        case(smallest.Smallest(k=9), "u16[n, 4300]", values=([65535],)),
+    ]
     return cases
 
 

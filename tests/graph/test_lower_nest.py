@@ -49,6 +49,15 @@ def test_what_is_scheduled_stays_as_it_is():
     np.testing.assert_array_equal(found, np.argsort(KEYS, axis=1, kind="stable"))
 
 
+def test_what_decides_between_the_smallest_reads_candidates_not_the_row():
+    graph = "def main(x: u32[2, 900]):\n    y: i64[2, K] = smallest(x, k=K)\n    return y\n"
+    for k, searched in ((3, "keys["), (300, "in0[")):  # many of a row leave no bound to its others
+        text = str(lower_group(parse_graph(graph.replace("K", str(k))), "kernel"))
+        trials = [line for line in text.split("\n") if "< bound[1]" in line and "_lanes" in line]
+        assert trials
+        assert all(searched in line for line in trials)
+
+
 def test_no_gpu_runs_steps_in_order():
     assert "steps" in why_not_printable(lower_group(parse_graph(SORT), "kernel"))
 

@@ -34,7 +34,7 @@ _INFINITY = {
 """The bits of infinity; those of a NaN are more."""
 _DIGIT = 8
 """Bits of a digit: the counters of all digits of a key stay in the first cache."""
-_WIDTH = 64
+WIDTH = 64
 """Keys that are compared together."""
 
 
@@ -98,7 +98,7 @@ class OrderKeys(Op):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Places(NestOp):
+class Places(NestOp):
     """The places of the first `k` keys of each row, in an order of its own."""
 
     k: Expr
@@ -115,7 +115,7 @@ class _Places(NestOp):
 
 
 @op("sort_order", fuse=Fuse.OPAQUE)
-class SortOrder(_Places):
+class SortOrder(Places):
     """Where the first `k` keys of each row are, in order; of equal ones the first comes first.
 
     Shapes:
@@ -221,85 +221,12 @@ def below(var: str, size: Expr, count: str, body: Callable[[str], str]) -> str:
     """
     if not count:
         return each(var, size, body(var))
-    at = f"{var}_block * {_WIDTH} + {var}"
-    inner = each(var, _WIDTH, when(f"{at} < {count}", body(at)))
-    blocks = (size + (_WIDTH - 1)) // _WIDTH
-    return each(f"{var}_block", blocks, when(f"{var}_block * {_WIDTH} < {count}", inner))
+    at = f"{var}_block * {WIDTH} + {var}"
+    inner = each(var, WIDTH, when(f"{at} < {count}", body(at)))
+    blocks = (size + (WIDTH - 1)) // WIDTH
+    return each(f"{var}_block", blocks, when(f"{var}_block * {WIDTH} < {count}", inner))
 
 
 def _digit(key: str, dtype: DType, number: int) -> str:
     shifted = f"({key} >> {dtype}({_DIGIT * number}))" if number else key
     return f"index({shifted} & {dtype}({(1 << _DIGIT) - 1}))"
-
-
-@op("smallest", fuse=Fuse.OPAQUE)
-class Smallest(_Places):
-    """Where the `k` smallest keys of each row are, by place; of equal ones the first are taken.
-
-    The bits of the k-th smallest are found one after the other, by counting what is below.
-
-    Shapes:
-        keys: [rows, n], unsigned -> i64[rows, k]
-    """
-
-    def nest(self, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> str:
-        (keys,), (out,) = inputs, outputs
-        (rows, n), k = keys.type.shape, out.type.shape[1]
-        dtype, x = keys.type.dtype, keys.name
-        trial = lines(
-            f"bound[1] = bound[0] | ({dtype}(1) << {dtype}({dtype.bits - 1} - bit))",
-            _count("bit", x, n, dtype, "<", "bound[1]"),
-            f"bound[0] = (bound[1] if bit_count[0] < i64({k}) else bound[0])",
-        )
-        take = when(
-            f"{x}[r, AT] < bound[0] or ({x}[r, AT] == bound[0] and taken[1] < i64({k}))",
-            lines(
-                f"{out.name}[r, index(taken[0])] = i64(AT)",
-                f"taken[1] = taken[1] + (i64(1) if {x}[r, AT] == bound[0] else i64(0))",
-                "taken[0] = taken[0] + i64(1)",
-            ),
-        )
-        hit = f"(i64(1) if {x}[r, i * {_WIDTH} + j] <= bound[0] else i64(0))"
-        whole = lines(
-            'near = alloc(i64[1], "register")',
-            "near[0] = i64(0)",
-            each("j", _WIDTH, f"near[0] += {hit}", "vectorize"),
-            when("i64(0) < near[0]", each("m", _WIDTH, take.replace("AT", f"i * {_WIDTH} + m"))),
-        )
-        body = lines(
-            f'bound = alloc({dtype}[2], "register")',
-            'taken = alloc(i64[2], "register")',
-            f"bound[0] = {dtype}(0)",
-            each("bit", dtype.bits, trial),
-            _count("all", x, n, dtype, "<", "bound[0]"),
-            "taken[0] = i64(0)",
-            "taken[1] = all_count[0]",
-            each("i", n // _WIDTH, whole),
-            each("rest", n % _WIDTH, take.replace("AT", f"({n}) // {_WIDTH} * {_WIDTH} + rest")),
-        )
-        return each_row(rows, keys.type.elems, body)
-
-    def reference(self, keys: Array) -> Array:
-        (k,) = constants((self.k,))
-        return np.sort(np.argsort(keys, axis=1, kind="stable")[:, :k]).astype(np.int64)
-
-
-def _count(name: str, x: str, n: Expr, dtype: DType, compare: str, bound: str) -> str:
-    """Count the keys of row `r` below a bound into `{name}_count[0]`, by vectors."""
-    number = DType.I64 if dtype is DType.U64 else DType.I32
-
-    def hit(at: str, one: DType) -> str:
-        return f"({one}(1) if {x}[r, {at}] {compare} {bound} else {one}(0))"
-
-    lanes = f"{name}_lanes[{name}_j]"
-    step = f"{lanes} = {lanes} + {hit(f'{name}_i * {_WIDTH} + {name}_j', number)}"
-    rest = hit(f"({n}) // {_WIDTH} * {_WIDTH} + {name}_rest", DType.I64)
-    return lines(
-        f'{name}_count = alloc(i64[1], "register")',
-        f'{name}_lanes = alloc({number}[{_WIDTH}], "register")',
-        each(f"{name}_z", _WIDTH, f"{name}_lanes[{name}_z] = {number}(0)", "vectorize"),
-        each(f"{name}_i", n // _WIDTH, each(f"{name}_j", _WIDTH, step, "vectorize")),
-        f"{name}_count[0] = i64(0)",
-        each(f"{name}_s", _WIDTH, f"{name}_count[0] += i64({name}_lanes[{name}_s])", "vectorize"),
-        each(f"{name}_rest", n % _WIDTH, f"{name}_count[0] += {rest}"),
-    )

@@ -31,8 +31,9 @@ from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.ops.attributes import normal_axis
 from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.gather import GatherElements
-from dlc.graph.ops.order import OrderKeys, Smallest, SortOrder, has_order, key_type
+from dlc.graph.ops.order import OrderKeys, SortOrder, has_order, key_type
 from dlc.graph.ops.shape import Reshape, Transpose
+from dlc.graph.ops.smallest import Smallest
 from dlc.graph.ops.sort import TopK
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import ONE, Const, Expr
