@@ -199,6 +199,14 @@ def f(n: size, A: i64[n], *, B: i64[n, 6]):
         B[i, 4] = A[i] // i64(7) + A[i] % i64(7)
         B[i, 5] = A[i] // i64(-3) * i64(1000) + A[i] % i64(-3)
 """,
+    "vectors_of_divided_integers": """
+def f(n: size, A: i32[n, 8], B: i8[n, 8], C: u16[n, 8], *, D: i32[n, 8], E: i8[n, 8], F: u16[n, 8]):
+    for i in range(n):
+        for l in vectorize(8):
+            D[i, l] = A[i, l] // (A[i, 0] * i32(2) + i32(1)) + A[i, l] % (A[i, 1] * i32(2) + i32(1))
+            E[i, l] = B[i, l] // (B[i, 2] * i8(2) + i8(1)) + B[i, l] % (B[i, 3] * i8(2) + i8(1))
+            F[i, l] = C[i, l] // (C[i, 4] | u16(1)) + C[i, l] % (C[i, 5] | u16(2))
+""",
     "division_by_a_size": """
 def f(n: size, A: f32[n, n], *, B: f32[n * n]):
     for i in range(n * n):
@@ -981,3 +989,46 @@ def f(n: size, A: f32[n, {lanes}], *, C: f32[n]):
     want = getattr(np, f"{op}imum").reduce(x, axis=1)
     np.testing.assert_array_equal(k({"n": len(x)}, {"A": x})["C"], want)
     assert k.ir.count("fcmp uno <") == 1
+
+
+@pytest.mark.parametrize("target", list(TARGETS))
+@pytest.mark.parametrize("typed", ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"])
+def test_vectors_of_integers_divide_exactly(typed, target):
+    """Whole quotients and those just below, at both ends of a type; by 0 anything may come out."""
+    dtype = np.dtype(typed.replace("i", "int").replace("u", "uint"))
+    info = np.iinfo(dtype)
+    ends = [
+        info.min,
+        info.min + 1,
+        info.max,
+        info.max - 1,
+        info.max // 2,
+        info.max // 3,
+        0,
+        1,
+        2,
+        7,
+    ]
+    values = np.unique(np.array(ends + [-v for v in ends if info.min < 0 and v > info.min], dtype))
+    near = [b * (info.max // b) for b in map(int, values) if b > 0]
+    a = np.unique(
+        np.concatenate([values, np.array(near, dtype), np.array(near, dtype) - dtype.type(1)])
+    )
+    b = values[values != 0]
+    kernel = Kernel(
+        f"""
+def f(A: {typed}[{a.size}, {b.size}], B: {typed}[{b.size}], *, C: {typed}[2, {a.size}, {b.size}]):
+    for i in range({a.size}):
+        for l in vectorize({b.size}):
+            C[0, i, l] = A[i, l] // B[l]
+            C[1, i, l] = A[i, l] % B[l]
+""",
+        TARGETS[target],
+    )
+    left = np.repeat(a[:, None], b.size, axis=1)
+    with np.errstate(all="ignore"):
+        expected = np.stack([left // b, left % b])
+    np.testing.assert_array_equal(kernel({}, {"A": left, "B": b})["C"], expected)
+    small = dtype.itemsize <= 4
+    assert ("fdiv" in kernel.ir) == small
+    assert ("div <" in kernel.ir.replace("fdiv", "")) != small

@@ -15,6 +15,7 @@ from dlc.codegen.llvm.ir import (
     mangled,
     type_of,
 )
+from dlc.codegen.llvm.whole_quotient import divide_as_floats, divides_as_floats
 from dlc.core.target import Target
 from dlc.core.types import NARROW_FLOATS, NARROW_INTS, DType
 from dlc.te.expr import BinOp
@@ -182,14 +183,19 @@ class Arith:
     def divide(self, name: str, a: Val, b: Val, dtype: DType) -> Val:
         """Truncating `div` or `rem`; by 0 it counts as by 1, and the lowest by -1 wraps around."""
         if not dtype.is_signed:
-            return self.op(f"u{name}", a, self._nonzero(b))
+            return self._divide(f"u{name}", a, self._nonzero(b))
         divisor = self._nonzero(b)
         # sdiv traps on lowest / -1; x / -1 is 0 - x, which wraps as it should.
         minus = self.test("icmp eq", divisor, self.const(-1, b))
-        quotient = self.op(f"s{name}", a, self.select(minus, self.const(1, b), divisor))
+        quotient = self._divide(f"s{name}", a, self.select(minus, self.const(1, b), divisor))
         if name == "rem":
             return self.select(minus, self.const(0, a), quotient)
         return self.select(minus, self.op("sub", self.const(0, a), a), quotient)
+
+    def _divide(self, name: str, a: Val, b: Val) -> Val:
+        return (
+            divide_as_floats(self, name, a, b) if divides_as_floats(a, b) else self.op(name, a, b)
+        )
 
     def _nonzero(self, b: Val) -> Val:
         return self.select(self.test("icmp eq", b, self.const(0, b)), self.const(1, b), b)
