@@ -62,6 +62,7 @@ from dlc.schedule.rules import (
     row,
     rule_for,
     schedule_func,
+    short,
     transform,
     window,
 )
@@ -406,6 +407,16 @@ def sums_of_turned() -> Func:
     return func((x,), Reduce(kind="mean", axes=(-1,)).compute(Transpose(perm=(0, 2, 1)).compute(x)))
 
 
+def short_rows(kind: str, *shape: int | Expr) -> Callable[[], Func]:
+    x = tensor("a", *shape)
+    return lambda: func((x,), Reduce(kind=kind, axes=(-1,), keepdims=False).compute(x))
+
+
+def short_arg_max() -> Func:
+    x = tensor("a", N, 7, M, 3)
+    return func((x,), ArgMax(axis=-1).compute(x))
+
+
 def long_columns() -> Func:
     x = tensor("a", 5, 45, 19)
     return func((x,), Reduce(kind="sum", axes=(1,)).compute(x))
@@ -638,6 +649,12 @@ CASES: dict[str, Callable[[], Func]] = {
     "softmax_of_turned": softmax_of_turned,
     "softmax_of_one_turned": softmax_of_one_turned,
     "sums_of_turned": sums_of_turned,
+    "short_sums": short_rows("mean", 37, 12),
+    "short_sums_open": short_rows("sum_square", 2, N, 5),
+    "short_sums_whole": short_rows("max", 3, 32, 16),
+    "short_sums_few": short_rows("sum", 9, 12),
+    "short_sums_long": short_rows("sum", 37, 17),
+    "short_arg_max": short_arg_max,
     "single_scores": single_scores,
     "softmax_40": softmax(40),
     "softmax_13": softmax(13),
@@ -815,6 +832,13 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("norm_of_turned_prime_wide", None),
         ("norm_of_turned_open", None),
         ("sums_of_turned", across),
+        ("short_sums", short),
+        ("short_sums_open", short),
+        ("short_sums_whole", short),
+        ("short_sums_few", row),
+        ("short_sums_long", row),
+        ("short_arg_max", short),
+        ("softmax_13", row),
     ],
 )
 def test_each_nest_gets_its_rule(name: str, rule: object) -> None:
@@ -1131,6 +1155,14 @@ def test_what_would_be_compiled_for_minutes_is_left_to_other_rules(
     assert written_out(optimize(plain, AVX512).body) < 100
     assert "operations would be written out one by one" in caplog.text
     caplog.clear()
+
+
+@pytest.mark.parametrize("name", ["short_sums", "short_sums_open", "short_arg_max"])
+def test_each_lane_reduces_a_short_row_of_its_own(name: str) -> None:
+    """The rows are loaded as they lie; those of three, whose lanes lie in a window, are not."""
+    text = str(optimize(CASES[name](), AVX512))
+    assert ("a_tile" in text or "in0_tile" in text) == (name != "short_arg_max")
+    assert "vectorize(16)" in text
 
 
 def test_lines_of_sums_are_no_text() -> None:

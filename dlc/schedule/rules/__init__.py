@@ -33,6 +33,7 @@ from dlc.schedule.rules import (
     matrix,
     repair,
     row,
+    short,
     transform,
     window,
 )
@@ -53,6 +54,7 @@ RULES: tuple[ModuleType, ...] = (
     attend,
     contract,
     window,
+    short,
     row,
     columns,
     across,

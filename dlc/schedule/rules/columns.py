@@ -87,14 +87,14 @@ def schedule(trace: Trace, found: Columns, target: Target, knobs: Mapping[str, i
             accumulate(trace, total, keep=True)
         return
     if not surely_divides(vectors * lanes, width) and not surely_at_most(width, vectors * lanes):
-        _cut_rest(trace, groups[-1], width, vectors * lanes)
+        cut_rest(trace, groups[-1], width, vectors * lanes)
         totals += [f"{total}{REST}" for total in totals]
         in_vectors(trace, [f"{lane}{REST}"], lanes, write_out=False)
     for total in totals:
         _add_panel(trace, total, lanes)
 
 
-def _cut_rest(trace: Trace, outer: str, width: Expr, columns: int) -> None:
+def cut_rest(trace: Trace, outer: str, width: Expr, columns: int) -> None:
     """Cut off what whole panels of so many columns leave."""
     if not surely_at_most(0, width):  # such a loop runs no iteration
         width = maximum(width, 0)

@@ -60,7 +60,7 @@ def turn(trace: Trace, stage: Stage, name: str, target: Target) -> bool:
         return False
     trial = trace.copy()
     try:
-        made = [_tile(trial, *part) for part in list(_parts(trial, stage, row, name, lanes))]
+        made = [tile(trial, *part) for part in list(_parts(trial, stage, row, name, lanes))]
     except ScheduleError:
         return False
     if not any(made):
@@ -83,11 +83,12 @@ def _row(stage: Stage, name: str) -> str | None:
 
 def read_along(load: Load, stage: Stage, name: str) -> str | None:
     """The one loop outside of `name` that takes a load from element to element."""
-    index = [simple_index(i, stage.loops) for i in load.index]
+    around = (*stage.inner, *stage.loops)
+    index = [simple_index(i, around) for i in load.index]
     steps = coefficients(index[-1]) if index else None
     if steps is None or steps.get(name) or not any(name in free_vars(i) for i in index[:-1]):
         return None
-    found = [v for v in stage.names if steps.get(v) == 1]
+    found = [f.var for f in around if steps.get(f.var) == 1]
     return found[0] if len(found) == 1 and stage.names[-1] == name else None
 
 
@@ -134,7 +135,7 @@ def _inner(trace: Trace, name: str, lanes: int) -> str:
     return name if count is not None and count <= lanes else trace.split(name, lanes)[1]
 
 
-def _tile(trace: Trace, row: str, lane: str) -> bool:
+def tile(trace: Trace, row: str, lane: str) -> bool:
     """Vectors along `lane`, for each `row`; whether loads across them are transposed."""
     made = False
     if (trace.constant(row) or 0) >= LEAST and (trace.constant(lane) or 0) >= LEAST_LANES:
