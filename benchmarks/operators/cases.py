@@ -29,6 +29,13 @@ arg_max_rows       (float[1024,1024] x) => (int64 y) { y = ArgMax<axis=1>(x) }
 arg_max_columns    (float[1024,1024] x) => (int64 y) { y = ArgMax<axis=0>(x) }
 top_10_of_50257    (float[1,50257] x) => (float y, int64 z) { k = Constant<value_ints=[10]>() y, z = TopK(x, k) }
 top_5_of_rows      (float[128,1000] x) => (float y, int64 z) { k = Constant<value_ints=[5]>() y, z = TopK(x, k) }
+top_100_of_8400    (float[1,8400] x) => (float y, int64 z) { k = Constant<value_ints=[100]>() y, z = TopK(x, k) }
+top_10_of_int64    (int64[1,50257] i99999) => (int64 y, int64 z) { k = Constant<value_ints=[10]>() y, z = TopK(i99999, k) }
+top_8_of_256       (float[512,256] x) => (float y, int64 z) { k = Constant<value_ints=[8]>() y, z = TopK(x, k) }
+top_2_of_8         (float[4096,8] x) => (float y, int64 z) { k = Constant<value_ints=[2]>() y, z = TopK(x, k) }
+mean_of_12         (float[8192,12] x) => (float y) { a = Constant<value_ints=[1]>() y = ReduceMean<keepdims=0>(x, a) }
+arg_max_of_10      (float[8192,10] x) => (int64 y) { y = ArgMax<axis=1>(x) }
+divide_int32       (int32[512,1024] i99) => (int32 y) { s = Constant<value=int32 {7}>() y = Div(i99, s) }
 cum_sum            (float[1024,1024] x) => (float y) { a = Constant<value_int=1>() y = CumSum(x, a) }
 transpose          (float[1024,1024] x) => (float y) { y = Transpose(x) }
 transpose_heads    (float[1,128,12,64] x) => (float y) { y = Transpose<perm=[0,2,1,3]>(x) }
