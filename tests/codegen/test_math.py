@@ -18,9 +18,9 @@ FUNCTIONS = {
 }  # fmt: skip
 # Largest errors in ULP; the measured ones stand in dlc/codegen/llvm/math.py.
 LIMITS = {
-    "exp": 0.9, "log": 0.8, "tanh": 1.5, "erf": 1.5, "sin": 1.5, "cos": 1.5, "sigmoid": 1.7,
-    "log1p": 0.9, "sqrt": 0.51, "normcdf": 2.4, "normcdf f32 baseline": 2.8,
-    "normcdf f64 baseline": 2.8, "sin f64 baseline": 1.7, "cos f64 baseline": 1.7,
+    "exp": 0.9, "log": 0.8, "tanh": 1.1, "erf": 1.5, "sin": 1.5, "cos": 1.5, "sigmoid": 1.7,
+    "log1p": 0.9, "sqrt": 0.51, "normcdf": 2.4, "exp baseline": 1.0, "tanh baseline": 1.3,
+    "normcdf baseline": 3.1, "sin f64 baseline": 1.7, "cos f64 baseline": 1.7,
 }  # fmt: skip
 NUMPY: dict[str, type[np.floating]] = {"f32": np.float32, "f64": np.float64}
 
@@ -97,7 +97,8 @@ def test_errors_stay_below_the_stated_ulp(name, dtype, target):
         exact = [FUNCTIONS[name](mp.mpf(v)) for v in x.tolist()]
         errors = ulp_errors(got, exact, dtype)
     worst = int(errors.argmax())
-    limit = LIMITS.get(f"{name} {dtype} {target}", LIMITS.get(f"{name} {dtype}", LIMITS[name]))
+    kinds = (f"{name} {dtype} {target}", f"{name} {target}", name)
+    limit = next(LIMITS[kind] for kind in kinds if kind in LIMITS)
     assert errors[worst] <= limit, (x[worst], got[worst], exact[worst])
 
 
@@ -170,6 +171,14 @@ def test_an_exponential_without_denormals_needs_no_test_of_its_own(dtype, target
     plain[np.abs(plain) < np.finfo(kind).tiny] = 0
     np.testing.assert_array_equal(apply(fused, 16, A=x), plain)
     assert "copysign" not in fused.ir
+
+
+def test_an_exponential_and_a_hyperbolic_tangent_are_few_operations():
+    """Both take the time that their operations do: those of other elements hide the latency."""
+    for name, most in (("exp", 10), ("tanh", 18)):
+        ir = kernel(f"{name}(A[i, l])", "f32", 16, "native").ir
+        found = re.findall(r"call <16 x float> @llvm.fma|= f(?:add|sub|mul) ", ir)
+        assert len(found) <= most, name
 
 
 def test_what_a_probability_loses_by_rounding_costs_few_products():

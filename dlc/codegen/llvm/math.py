@@ -1,8 +1,9 @@
 """Elementary functions as IR: polynomials and bit operations, no library calls, no tables.
 
 Largest errors, measured in units in the last place (ULP) by tests/codegen/test_math.py: exp 0.9,
-log 0.8, log1p 0.9, sin and cos 1.5 (1.7 of f64 without FMA), sigmoid 1.7, erf and tanh 1.5, normcdf
-2.4 (2.8 without FMA), pow 0.6 (1.1 of f64). All hold for all arguments.
+log 0.8, log1p 0.9, sin and cos 1.5 (1.7 of f64 without FMA), sigmoid 1.7, erf 1.5, tanh 1.1,
+normcdf 2.4, pow 0.6 (1.1 of f64); without FMA exp 1.0, tanh 1.3, normcdf 3.1. All hold for all
+arguments.
 
 Source: the algorithms are those of fdlibm (https://www.netlib.org/fdlibm/): argument reduction by
 Cody and Waite, log by way of s = f / (2 + f) in f64; for large angles see `far_angle.py`. The
@@ -33,6 +34,9 @@ MANTISSA_BITS = {"float": 23, "double": 52}
 INTEGER = {"float": "i32", "double": "i64"}
 BIAS = {"float": 127, "double": 1023}
 SCALEF_LANES = {"float": 16, "double": 8}
+EXP = {"float": coefficients.EXP_F32, "double": coefficients.EXP_F64}
+TANH = {"float": coefficients.TANH_F32, "double": coefficients.TANH_F64}
+TANH_LIMIT = 0.7  # up to where tanh is a polynomial
 # Near 0, and the logarithm of 1 - erf beyond 1, up to where erf rounds to 1.
 ERF = {
     "float": (coefficients.ERF_F32, coefficients.LOG_ERFC_F32),
@@ -86,28 +90,40 @@ class Math:
 
     # exp and what is made of it.
 
-    def _exp_parts(self, x: Val) -> tuple[Val, Val, Val]:
-        """`n`, its integer and exp(r) - 1, where x = n * log(2) + r."""
+    def _nearest(self, x: Val, unit: float) -> tuple[Val, Val]:
+        """The whole number nearest to x / unit: as a float, and as the exponent of a power of two.
+
+        The exponent, bias and all, is in the lowest bits of an integer.
+        """
+        a, rounder = self.arith, self._rounder(x)
+        shifted = a.fma(x, self._const(1 / unit, x), rounder)
+        return a.op("fsub", shifted, rounder), a.convert("bitcast", shifted, INTEGER[x.elem])
+
+    def _rounder(self, x: Val) -> Val:
+        return self._const(ROUNDER[x.elem] + BIAS[x.elem], x)
+
+    def _reduced(self, x: Val) -> tuple[Val, Val, Val]:
+        """`n`, as a float and as an exponent, and r, where x = n * log(2) + r."""
         a, elem = self.arith, x.elem
-        rounder = self._const(ROUNDER[elem], x)
-        shifted = a.fma(x, self._const(1 / math.log(2), x), rounder)
-        n = a.op("fsub", shifted, rounder)
+        n, exponent = self._nearest(x, math.log(2))
         minus_n = a.neg(n)
         r = a.fma(minus_n, self._const(LN2_HI[elem], x), x)
-        r = a.fma(minus_n, self._const(LN2_LO[elem], x), r)
-        table = coefficients.EXP_F32 if elem == "float" else coefficients.EXP_F64
-        tail = a.op("fmul", a.op("fmul", r, r), self.polynomial(r, table))
-        integer = a.convert("bitcast", shifted, INTEGER[elem])
-        start = a.convert("bitcast", rounder, INTEGER[elem])
-        return n, a.op("sub", integer, start), a.op("fadd", r, tail)
+        return n, exponent, a.fma(minus_n, self._const(LN2_LO[elem], x), r)
 
-    def _power_of_two(self, n: Val, elem: str) -> Val:
-        """2**n as a float, for an integer n within the range of normal exponents."""
+    def _exp_parts(self, x: Val) -> tuple[Val, Val, Val]:
+        """The same with exp(r) - 1 for r."""
         a = self.arith
-        biased = a.op("add", n, a.const(BIAS[elem], n))
-        return a.convert("bitcast", a.op("shl", biased, a.const(MANTISSA_BITS[elem], n)), elem)
+        n, exponent, r = self._reduced(x)
+        tail = a.op("fmul", a.op("fmul", r, r), self.polynomial(r, EXP[x.elem]))
+        return n, exponent, a.op("fadd", r, tail)
 
-    def _scale(self, x: Val, n: Val, integer: Val, kept: Val) -> Val:
+    def _power_of_two(self, exponent: Val, elem: str) -> Val:
+        """The power of two with an exponent; what a rounder leaves above it is shifted out."""
+        a = self.arith
+        bits = a.op("shl", exponent, a.const(MANTISSA_BITS[elem], exponent))
+        return a.convert("bitcast", bits, elem)
+
+    def _scale(self, x: Val, n: Val, exponent: Val, kept: Val) -> Val:
         """x * 2**n, rounded once, also where the result is denormal or infinite; 0 if not `kept`.
 
         A product that underflows takes a hundred times as long as others, and all those that are
@@ -116,8 +132,10 @@ class Math:
         a = self.arith
         if self._has_scalef(x):
             return self._scalef(x, n, kept)
-        first = a.op("ashr", integer, a.const(1, integer))
-        second = self._power_of_two(a.op("sub", integer, first), x.elem)
+        start = a.convert("bitcast", self._rounder(x), exponent.elem)
+        half_n = a.op("ashr", a.op("sub", exponent, start), a.const(1, start))
+        first = a.op("add", half_n, a.const(BIAS[x.elem], start))
+        second = self._power_of_two(a.op("sub", exponent, half_n), x.elem)
         half = a.op("fmul", x, self._power_of_two(first, x.elem))
         return a.op("fmul", half, a.select(kept, second, self._const(0.0, x)))
 
@@ -195,10 +213,13 @@ class Math:
         bounded = x if never_above_0 else self._at_most(x, high)
         if not self._has_scalef(x):  # which takes n as a float of any size
             bounded = self._at_least(bounded, low)
-        n, integer, more = self._exp_parts(bounded)
+        if rest is None and a.has_fma:
+            n, exponent, r = self._reduced(bounded)
+            return self._scale(self.polynomial(r, (1.0, 1.0, *EXP[x.elem])), n, exponent, kept)
+        n, exponent, more = self._exp_parts(bounded)
         if rest is not None:
             more = a.op("fadd", more, a.fma(more, rest, rest))
-        return self._scale(a.op("fadd", self._const(1.0, x), more), n, integer, kept)
+        return self._scale(a.op("fadd", self._const(1.0, x), more), n, exponent, kept)
 
     def sigmoid(self, x: Val) -> Val:
         """1 / (1 + exp(-x)), by way of z = exp(-|x|), which cannot overflow.
@@ -214,18 +235,23 @@ class Math:
         return a.fma(a.neg(quotient), z, dividend)
 
     def tanh(self, x: Val) -> Val:
-        """A polynomial near 0, else 1 - 2 e / (1 + e) with e = exp(-2 |x|), and x's sign."""
-        a, one = self.arith, self._const(1.0, x)
+        """A polynomial near 0, else 1 - 2 / (1 + e) with e = exp(2 |x|), and x's sign.
+
+        An error of e counts for less the larger it is, so one float will do for log(2).
+        """
+        a, one, two = self.arith, self._const(1.0, x), self._const(2.0, x)
         y = self._at_most(a.call("fabs", x), 40.0)
         z = a.op("fmul", y, y)
-        table = coefficients.TANH_F32 if x.elem == "float" else coefficients.TANH_F64
-        near = a.fma(a.op("fmul", y, z), self.polynomial(z, table), y)
-        _, integer, more = self._exp_parts(a.neg(a.op("fadd", y, y)))
-        power = self._power_of_two(integer, x.elem)
-        e = a.fma(power, more, power)
-        twice = a.op("fdiv", a.op("fadd", e, e), a.op("fadd", one, e))
-        close = a.test("fcmp olt", y, self._const(0.55, x))
-        return a.call("copysign", a.select(close, near, a.op("fsub", one, twice)), x)
+        near = a.fma(a.op("fmul", y, z), self.polynomial(z, TANH[x.elem]), y)
+        half_ln2 = math.log(2) / 2
+        n, exponent = self._nearest(y, half_ln2)
+        half_r = a.fma(a.neg(n), self._const(half_ln2, x), y)
+        table = (1.0, 1.0, *EXP[x.elem])
+        growth = self.polynomial(half_r, [c * 2.0**k for k, c in enumerate(table)])
+        divisor = a.fma(growth, self._power_of_two(exponent, x.elem), one)
+        far = a.op("fsub", one, a.op("fdiv", two, divisor))
+        close = a.test("fcmp olt", y, self._const(TANH_LIMIT, x))
+        return a.call("copysign", a.select(close, near, far), x)
 
     def erf(self, x: Val) -> Val:
         """A polynomial up to 1, else 1 - exp(p(x))."""
@@ -236,10 +262,10 @@ class Math:
         table = (near_table[0] - 1.0, *near_table[1:])
         near = a.fma(x, self.polynomial(a.op("fmul", x, x), table), x)
         y = self._at_most(size, ERF_LIMIT[x.elem])
-        _, integer, more = self._exp_parts(self.polynomial(y, far_table))
+        _, exponent, more = self._exp_parts(self.polynomial(y, far_table))
         one = self._const(1.0, x)
         total = a.op("fadd", one, more)
-        far = a.fma(a.neg(total), self._power_of_two(integer, x.elem), one)
+        far = a.fma(a.neg(total), self._power_of_two(exponent, x.elem), one)
         far = a.call("copysign", far, x)
         return a.select(a.test("fcmp olt", size, one), near, far)
 
@@ -258,7 +284,7 @@ class Math:
         y = self._at_most(size, limit)
         square, lost = self._product(y, y)
         minus_half = a.neg(half)
-        n, integer, more = self._exp_parts(a.op("fmul", square, minus_half))
+        n, exponent, more = self._exp_parts(a.op("fmul", square, minus_half))
         total = a.op("fadd", one, more)
         slope = self._const(coefficients.NORMCDF_SLOPE[x.elem], x)
         divisor = a.fma(y, slope, one)
@@ -270,7 +296,7 @@ class Math:
         share = a.fma(lost, minus_half, a.op("fadd", off, off))
         rest = a.fma(ratio, a.fma(total, share, more), ratio_rest)
         kept = a.test("fcmp uge", self._const(limit, x), size)
-        below = self._scale(a.op("fadd", ratio, rest), n, integer, kept)
+        below = self._scale(a.op("fadd", ratio, rest), n, exponent, kept)
         return a.select(a.test("fcmp olt", x, self._const(0.0, x)), below, a.op("fsub", one, below))
 
     def _product(self, x: Val, y: Val) -> tuple[Val, Val]:
