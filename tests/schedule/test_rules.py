@@ -957,6 +957,12 @@ def test_short_rows_of_one_sum_are_added_up_as_vectors() -> None:
     assert {str(s.loops[-1].extent) for s in sums} == {"7"}
 
 
+def test_rows_shorter_than_a_vector_are_reduced_as_one() -> None:
+    reductions = [s for s in stages(optimize(softmax(13)(), AVX512)) if s.is_reduction]
+    assert len(reductions) == 2
+    assert all(s.inner[-1].kind is LoopKind.VECTOR for s in reductions)
+
+
 @pytest.mark.parametrize(
     ("width", "guarded"),
     [(197, {"r0ii_t", "r0_1ii_t"}), (N, {"r0ii_t", "r0_1ii_t"}), (192, set())],

@@ -149,7 +149,10 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int, most: int = VECTORS) -> Non
     inner = stage.inner[-1].var
     extent = trace.constant(inner)
     if extent is not None and extent < lanes:
-        if len(stage.inner) == 1 or extent == 1:
+        if extent == 1:
+            return
+        if len(stage.inner) == 1:
+            trace.tile_loop(inner, lanes=True)
             return
         lanes = extent  # a sum over several dimensions has more than one such short row
     if accumulation(stage.store) is BinOp.ADD:
@@ -157,10 +160,7 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int, most: int = VECTORS) -> Non
         if part != stage.buffer:
             in_lanes(trace, trace.stage(part), lanes, most)
             return
-    if extent is not None and extent % lanes == 0:
-        vectors = unroll_factor(Const(extent // lanes, INDEX), most)
-    else:
-        vectors = most if extent is None else min(most, extent // lanes)
+    vectors = _vectors(extent, lanes, most)
     count = trace.extent(inner)
     if vectors > 1:
         _part(trace, stage.buffer, trace.split(inner, lanes * vectors)[1], "vectors", lanes)
@@ -178,6 +178,13 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int, most: int = VECTORS) -> Non
         trace.do(
             "partition", masked.inner[-1].var, str(canonical(count // (lanes * vectors))), "_t"
         )
+
+
+def _vectors(extent: int | None, lanes: int, most: int) -> int:
+    """How many vectors of partial results a reduction has."""
+    if extent is not None and extent % lanes == 0:
+        return unroll_factor(Const(extent // lanes, INDEX), most)
+    return most if extent is None else min(most, extent // lanes)
 
 
 def _part(trace: Trace, buffer: str, loop: str, suffix: str, lanes: int) -> None:
