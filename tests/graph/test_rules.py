@@ -242,6 +242,22 @@ FIRES = [
     ("expand_into_broadcast", body(
         "x: f32[3, 1], z: f32[1, 5]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
         "b: f32[3, 5] = expand(z, shape=(3, 5))", "y: f32[3, 5] = mul(a, b)"), ["mul"]),
+    ("expand_behind_elements", body(
+        "n: size, x: i64[n, 1]", "a: i64[n, 5] = expand(x, shape=(n, 5))",
+        "b: bool[n, 5] = cast(a, to=bool)", "y: bool[n, 5] = logical_not(b)"),
+     ["cast", "logical_not", "expand"]),
+    ("expand_behind_elements", body(
+        "x: f32[1, 3]", "a: f32[2, 3] = expand(x, shape=(2, 1))",
+        "y: f32[2, 3] = clip(a, min=0.5)"), ["clip", "expand"]),
+    ("expand_behind_elements", body(
+        "x: f32[3]", "a: f32[2, 3] = expand(x, shape=(2, 3))", "y: f32[2, 3] = exp(a)"),
+     ["exp", "expand"]),
+    ("expand_behind_reduce", body(
+        "n: size, x: f32[2, n, 1]", "a: f32[2, n, 5] = expand(x, shape=(2, n, 5))",
+        "y: f32[2, 5] = reduce(a, kind='sum', axes=(1,), keepdims=False)"), ["reduce", "expand"]),
+    ("expand_behind_reduce", body(
+        "x: f32[2, 1, 4]", "a: f32[2, 3, 4] = expand(x, shape=(2, 3, 4))",
+        "y: f32[2, 3, 1] = reduce(a, kind='max', axes=(-1,))"), ["reduce", "expand"]),
 ]  # fmt: skip
 
 
@@ -623,6 +639,12 @@ REFUSES = [
     ("expand_into_broadcast", "nothing else surely has the size", body(
         "x: f32[3, 1], z: f32[1, 1]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
         "y: f32[3, 5] = add(a, z)")),
+    ("expand_behind_reduce", "what is joined is repeated", body(
+        "x: f32[3, 1]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
+        "y: f32[3] = reduce(a, kind='sum', axes=(1,), keepdims=False)")),
+    ("expand_behind_reduce", "adds axes", body(
+        "x: f32[3]", "a: f32[2, 3] = expand(x, shape=(2, 3))",
+        "y: f32[2] = reduce(a, kind='sum', axes=(1,), keepdims=False)")),
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from dlc.graph.rules.crop_kernel import crop_kernel
 from dlc.graph.rules.div_into_mul import div_into_mul
 from dlc.graph.rules.div_into_quotient import div_into_quotient
 from dlc.graph.rules.drop_no_ops import drop_mul_by_one, drop_no_op
+from dlc.graph.rules.expand_behind import expand_behind_elements, expand_behind_reduce
 from dlc.graph.rules.expand_into_broadcast import EXPAND_INTO_BROADCAST
 from dlc.graph.rules.integers_into_bytes import integers_into_bytes
 from dlc.graph.rules.integers_into_floats import integers_into_floats
@@ -65,6 +66,8 @@ SHAPE_RULES: tuple[Rule, ...] = (
     concat_into_concat,
     slice_behind_reshape,
     *EXPAND_INTO_BROADCAST,
+    expand_behind_elements,
+    expand_behind_reduce,
 )
 """What simplify_shapes applies: nothing here computes."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from dlc.graph.assume import collect_assumptions
 from dlc.graph.graph import Value
@@ -11,6 +12,8 @@ from dlc.graph.ops.binary import Binary, Where
 from dlc.graph.ops.shape import Expand
 from dlc.graph.rewrite import Match, Pattern, Refusal, Rule
 from dlc.te.expr import Expr
+
+T = TypeVar("T", bound=Op)
 
 
 def _drop_expansions(match: Match) -> Value | Refusal:
@@ -40,14 +43,15 @@ def _result(op: Op, operands: Sequence[Value]) -> tuple[object, set[Expr]]:
 
 
 def _rules() -> tuple[Rule, ...]:
-    kinds = (*_subclasses(Binary), Where)
+    kinds = (*subclasses(Binary), Where)
     return (Rule("expand_into_broadcast", Pattern(kinds), _drop_expansions),)
 
 
-def _subclasses(kind: type[Binary]) -> tuple[type[Binary], ...]:
-    found: list[type[Binary]] = []
+def subclasses(kind: type[T]) -> tuple[type[T], ...]:
+    """All kinds of an operator."""
+    found: list[type[T]] = []
     for each in kind.__subclasses__():
-        found += [each, *_subclasses(each)]
+        found += [each, *subclasses(each)]
     return tuple(found)
 
 
