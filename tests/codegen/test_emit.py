@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -1032,3 +1034,24 @@ def f(A: {typed}[{a.size}, {b.size}], B: {typed}[{b.size}], *, C: {typed}[2, {a.
     small = dtype.itemsize <= 4
     assert ("fdiv" in kernel.ir) == small
     assert ("div <" in kernel.ir.replace("fdiv", "")) != small
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_a_chain_of_extremes_waits_for_no_test_of_what_it_has(op: str) -> None:
+    k = Kernel(f"""
+def f(A: f32[3, 16], *, C: f32[16]):
+    r = alloc(f32[16], "register")
+    for s in vectorize(16):
+        r[s] = {"-" if op == "max" else ""}inf
+    for i in unroll(3):
+        for l in vectorize(16):
+            r[l] = {op}(r[l], A[i, l])
+    for t in vectorize(16):
+        C[t] = r[t]
+""")
+    x = np.random.default_rng(4).standard_normal((3, 16)).astype(np.float32)
+    x[[0, 1, 2], [3, 4, 5]], x[:, 6] = np.nan, [np.inf, -np.inf, np.nan]
+    np.testing.assert_array_equal(k({}, {"A": x})["C"], getattr(np, f"{op}imum").reduce(x))
+    loaded = re.findall(r"(%\w+) = load <16 x float>", k.ir)
+    tested = re.findall(r"fcmp ord <16 x float> (%\w+)", k.ir)
+    assert tested == loaded[1:]  # the first one meets nothing

@@ -156,14 +156,18 @@ class Arith:
             return self.call(("s" if dtype.is_signed else "u") + op.value, a, b)
         if not self.is_x86:
             return self.call("minimum" if op is BinOp.MIN else "maximum", a, b)
-        # x86's vmaxps(a, b) is `a > b ? a : b`: it gives b when either is NaN.
-        if never_nan[1] and not never_nan[0]:
-            a, b, never_nan = b, a, (True, False)
+        start = self.const(math.inf if op is BinOp.MIN else -math.inf, a)
+        if start in (a, b):  # what a reduction begins with
+            return b if start == a else a
+        # x86's vmaxps(b, a) is `b > a ? b : a`: it gives a when either is NaN. Whether b is, the
+        # next term of a reduction, needs not wait for a; AVX-512 then skips lanes by a mask.
+        if never_nan[0] and not never_nan[1]:
+            a, b, never_nan = b, a, (False, True)
         test = "fcmp olt" if op is BinOp.MIN else "fcmp ogt"
-        result = self.select(self.test(test, a, b), a, b)
-        if never_nan[0]:
+        result = self.select(self.test(test, b, a), b, a)
+        if never_nan[1]:
             return result
-        return self.select(self.is_nan(a), a, result)
+        return self.select(self.test("fcmp ord", b, b), result, b)
 
     def is_nan(self, a: Val) -> Val:
         """Whether a float is NaN."""
