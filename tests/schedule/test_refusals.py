@@ -28,6 +28,13 @@ SUM = """
             for j in range(6):
                 s[i] += A[i, j]
 """
+WINDOWS = """
+    def f(A: f32[9], w: f32[3], *, B: f32[7]):
+        for x in range(7):
+            B[x] = 0.0
+            for k in range(3):
+                B[x] += A[x + k]
+"""
 SCALED = """
     def f(A: f32[6, 4], w: f32[6, 4, 8], c: f32[6, 8], *, s: f32[8]):
         for k in range(6):
@@ -699,6 +706,33 @@ CASES = [
         "no factor of inputs in common",
     ),
     ("factor_out", ("p",), SCALED.replace("c[k, j]", "s[j]"), "no factor of inputs in common"),
+    # slide
+    ("slide", ("B", "q", "k", "line"), WINDOWS, "there is no loop 'q'"),
+    ("slide", ("B", "i", "j", "line"), KINDS, "is already parallel"),
+    ("slide", ("B", "i", "j", "line"), COPY, "no plain reduction"),
+    ("slide", ("t", "i", "j", "line"), RUNNING, "no plain reduction"),
+    ("slide", ("B", "x", "k", "line"), WINDOWS.replace("0.0", "1.0"), "no plain reduction"),
+    ("slide", ("B", "x", "k", "line"), WINDOWS.replace("B[x]", "B[6 - x]"), "no plain reduction"),
+    ("slide", ("B", "x", "k", "line"), WINDOWS.replace("A[", "B["), "no plain reduction"),
+    ("slide", ("B", "k", "x", "line"), WINDOWS, "no element and no term of 'B'"),
+    ("slide", ("s", "i", "j", "line"), SUM, "nothing is read at a place"),
+    ("slide", ("B", "x", "k", "line"), WINDOWS.replace("x + k", "x * 2 + k * 3"), "at a place"),
+    ("slide", ("B", "x", "k", "line"), WINDOWS.replace("+ k]", "+ k] * w[k]"), "not only by"),
+    (
+        "slide",
+        ("B", "x", "k", "line"),
+        "def f(n: size, A: f32[n * 3], *, B: f32[n]):\n    for x in range(n):\n        B[x] = 0.0\n"
+        "        for k in range(3):\n            B[x] += A[x + k] if x + k < n else 0.0\n",
+        "might not exist",
+    ),
+    (  # of no window, no place
+        "slide",
+        ("B", "x", "k", "line"),
+        "def f(n: size, A: f32[n * 2 + 1], *, B: f32[n]):\n    for x in range(n):\n"
+        "        B[x] = 0.0\n        for k in range(1):\n            B[x] += A[x * 2 + k]\n",
+        "might not exist",
+    ),
+    ("slide", ("B", "x", "k", "A"), WINDOWS, "the name 'A' is taken"),
     # subtotal
     ("subtotal", ("s", "q", "p"), SUM, "there is no loop 'q'"),
     ("subtotal", ("B", "i", "p"), KINDS, "is already parallel"),

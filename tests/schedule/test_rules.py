@@ -63,6 +63,7 @@ from dlc.schedule.rules import (
     rule_for,
     schedule_func,
     short,
+    sliding,
     transform,
     window,
 )
@@ -435,6 +436,20 @@ def planar_pool(
     return make
 
 
+def sliding_pool(
+    op: type[AveragePool | MaxPool], kernel: tuple[int, ...], *shape: int | Expr, apart: int = 1
+) -> Callable[[], Func]:
+    """Windows of each pixel, which overlap with their neighbours in all dimensions."""
+
+    def make() -> Func:
+        x, ones = tensor("a", *shape), (1,) * len(kernel)
+        pads = tuple(k // 2 * apart for k in kernel) * 2
+        made = op(kernel=kernel, stride=ones, pads=pads, dilation=(apart,) * len(kernel))
+        return func((x,), made.compute(x))
+
+    return make
+
+
 def panel(kind: str, *shape: int | Expr) -> Callable[[], Func]:
     """A reduction over the rows of [rows, columns], or of several of these."""
 
@@ -629,6 +644,14 @@ CASES: dict[str, Callable[[], Func]] = {
     "planar_pool_of_one_line": planar_pool(MaxPool, 3, 1, 1, 2, 1, 37),
     "planar_average_pool": planar_pool(AveragePool, 2, 0, 2, 3, 9, 45),
     "average_pool": pool(AveragePool),
+    "sliding_pool": sliding_pool(MaxPool, (5, 3), 1, 3, 61, 37),
+    "sliding_pool_narrow": sliding_pool(MaxPool, (5, 5), 2, 1, 7, 3),
+    "sliding_pool_blocked": sliding_pool(MaxPool, (5, 5), 1, 2, 5, 6, 16),
+    "sliding_pool_apart": sliding_pool(MaxPool, (3, 3), 1, 2, 11, 19, apart=2),
+    "sliding_pool_open": sliding_pool(MaxPool, (5, 5), 1, 2, N, M),
+    "sliding_pool_volume": sliding_pool(MaxPool, (3, 3, 3), 1, 2, 4, 5, 18),
+    "sliding_average": sliding_pool(AveragePool, (3, 3), 1, 2, 13, 33),
+    "sliding_average_open": sliding_pool(AveragePool, (3, 3), N, 1, 9, M),
     "global_mean": global_mean,
     "transposed_conv": transposed_conv(5),
     "transposed_conv_open": transposed_conv(N),
@@ -761,6 +784,8 @@ def test_what_is_not_finite_is_computed_once_more_without_absent_weights(name: s
         ("depthwise_19", {"rows": 3, "vectors": 2, "written_out": 0}),
         ("max_pool", {"rows": 1, "vectors": 4, "written_out": 1}),
         ("row_mean", {"vectors": 1}),
+        ("sliding_pool", {"lines": 4}),
+        ("sliding_pool_volume", {"lines": 2}),
         ("conv_7x7", {"first_summand": 1, "columns": 2, "rows": 3}),
         ("conv_7x7", {"first_summand": 9, "high": 2, "rows": 7}),
         ("conv_strided", {"high": 3, "columns_outer": 1}),
@@ -809,6 +834,13 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("groups_of_eight", window),
         ("groups_open", window),
         ("max_pool", window),
+        ("sliding_pool", sliding),
+        ("sliding_pool_narrow", sliding),
+        ("sliding_pool_blocked", sliding),
+        ("sliding_pool_apart", sliding),
+        ("sliding_pool_open", sliding),
+        ("sliding_pool_volume", sliding),
+        ("sliding_average", sliding),
         ("planar_pool", window),
         ("planar_pool_narrow", window),
         ("global_mean", window),

@@ -36,6 +36,7 @@ from dlc.schedule.primitives.rfactor import rfactor as rfactor
 from dlc.schedule.primitives.set_scope import set_scope as set_scope
 from dlc.schedule.primitives.share import share as share
 from dlc.schedule.primitives.sink_alloc import sink_alloc as sink_alloc
+from dlc.schedule.primitives.slide import slide as slide
 from dlc.schedule.primitives.split import split as split
 from dlc.schedule.primitives.subtotal import subtotal as subtotal
 from dlc.schedule.primitives.tensorize import tensorize as tensorize

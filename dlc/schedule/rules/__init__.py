@@ -34,6 +34,7 @@ from dlc.schedule.rules import (
     repair,
     row,
     short,
+    sliding,
     transform,
     window,
 )
@@ -53,6 +54,7 @@ RULES: tuple[ModuleType, ...] = (
     repair,
     attend,
     contract,
+    sliding,
     window,
     short,
     row,

@@ -1,0 +1,206 @@
+"""Windows that overlap in two dimensions or more: pools of a stride of one, means of neighbours.
+
+All terms of a window are one reduction after the other, along each dimension: lines of windows
+share the reductions of columns. Everything is computed for some lines of an image at a time, which
+stay in the nearest cache: what the windows read, the border around the image included; from it, the
+reductions of columns; from these, those of rows. No loop over terms has to look for the border.
+
+Before:
+    for y, x:
+        out[y, x] = max of image[y + i, x + j] over i, j, where it lies inside
+
+After:
+    for some y:
+        padded = image, and what surrounds it
+        line[y, x] = max of padded[y + i, x] over i
+        out[y, x] = max of line[y, x + j] over j
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from dlc.core.target import Target
+from dlc.schedule.loop import Func, loops
+from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules import window
+from dlc.schedule.rules.prepare import loop_around
+from dlc.schedule.rules.window import accumulate, in_vectors
+from dlc.schedule.simplify import conjuncts
+from dlc.schedule.space import Space
+from dlc.schedule.trace import Trace
+from dlc.te.affine import coefficients
+from dlc.te.expr import ZERO, Binary, BinOp, Const, Expr, Load, Select, maximum
+from dlc.te.simplify import canonical, surely_at_most, surely_divides
+from dlc.te.transform import free_vars, loads, substitute
+
+SAVES = 2  # times as many operations on windows as along dimensions: what storing lines costs
+SAVES_ACROSS = 3  # where windows share vectors anyhow: 3 x 3 of blocks of channels was no faster
+BLOCK_BYTES = 16384  # of lines that are computed together, half of a nearest cache
+OPEN_LINES = 8  # the same, where their length is known at run time only
+EDGE, BEHIND = "_edge", "_behind"  # behind the names of loops that were cut off
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Windows that overlap, by the loops of the nest that adds up or of the one of the result."""
+
+    sum: str
+    pairs: tuple[tuple[str, str], ...]  # each dimension: its windows and the terms of one
+    result: tuple[str, ...]
+    first: str  # the loop of the result over the outermost of these dimensions
+    lane: str
+
+
+def match(func: Func, target: Target) -> Sliding | None:
+    """The overlapping windows of a function whose moves are inlined, or None."""
+    found = window.find(func)
+    if found is None or found.groups > 1:
+        return None
+    total = next(s for s in stages(func) if s.buffer == found.sum)
+    pairs = _pairs(total)
+    if len(pairs) < 2 or not _saves(total, pairs):
+        return None
+    result = next(s for s in stages(func) if s.buffer == found.result and not s.is_reduction)
+    at = min(total.names.index(loop) for loop, _ in pairs)
+    return Sliding(found.sum, pairs, tuple(result.names), result.names[at], found.lane)
+
+
+def _pairs(total: Stage) -> tuple[tuple[str, str], ...]:
+    """For each loop over terms the loop over windows that it is counted on with; or none."""
+    found: dict[str, str] = {}
+    places = [coefficients(i) for x in loads(total.value) for i in x.index]
+    names = set(total.names)
+    for term in total.inner:
+        partners = [names & set(p or ()) for p in places if p is None or term.var in p]
+        if len(partners) != 1 or len(partners[0]) != 1 or not isinstance(term.extent, Const):
+            return ()
+        found[term.var] = partners[0].pop()
+    if len(set(found.values())) < len(found):
+        return ()
+    return tuple((loop, term) for term, loop in found.items())
+
+
+def _saves(total: Stage, pairs: tuple[tuple[str, str], ...]) -> bool:
+    """Whether lines of windows share enough: operations for each result, one way or the other."""
+    terms = {f.var: int(f.extent.value) for f in total.inner if isinstance(f.extent, Const)}
+    steps = [p for x in loads(total.value) for i in x.index if (p := coefficients(i))]
+    shared, lines = 0, 1
+    for loop, term in reversed(pairs):
+        shared += (terms[term] - 1) * lines
+        lines *= next(p[loop] for p in steps if loop in p and term in p)
+    along = total.names[-1] in {loop for loop, _ in pairs}
+    return prod(terms.values()) - 1 >= (SAVES if along else SAVES_ACROSS) * shared
+
+
+def space(func: Func, target: Target) -> Space:
+    """How many lines are computed together; 0 is the analytic choice."""
+    return Space({"lines": (0, 2, 4, 8, 16, 32)})
+
+
+def schedule(trace: Trace, found: Sliding, target: Target, knobs: Mapping[str, int]) -> None:
+    """Reduce along one dimension after the other; see the module."""
+    made, behind = [found.sum], ""
+    for n, (loop, term) in enumerate(reversed(found.pairs)):
+        if n + 1 == len(found.pairs) and isinstance(trace.stage(made[-1]).value, Load):
+            break  # it can be read where it is
+        line = f"{found.sum}_line{n}"
+        trace.do("slide", made[-1], f"{loop}{behind}", f"{term}{behind}", line)
+        made.append(line)
+        behind += f"_{line}"
+    outer = _cut_lines(trace, found, knobs.get("lines", 0))
+    for buffer in made:
+        trace.do("compute_at", buffer, outer)
+    lanes = target.lanes(4)
+    for buffer in made[:0:-1]:
+        if trace.stage(buffer).is_reduction:
+            _reduce_line(trace, buffer, lanes)
+        else:
+            _part_border(trace, trace.stage(buffer))
+    extent = trace.extent(found.lane)
+    outer, lane = _as_vectors(trace, found.lane, lanes)
+    trace.do("compute_at", found.sum, outer)
+    for end in _cut_edge(trace, outer, extent, lanes):
+        accumulate(trace, f"{found.sum}{end}", keep=True)
+        if trace.constant(f"{lane}{end}") != 1:
+            trace.tile_loop(f"{lane}{end}", lanes=True)
+
+
+def _cut_lines(trace: Trace, found: Sliding, lines: int) -> str:
+    """Cut the outermost dimension of an image into some lines each; the loop over these."""
+    extent = trace.constant(found.first)
+    inside = found.result[found.result.index(found.first) + 1 :]
+    sizes = [trace.constant(v) for v in inside]
+    if not lines:
+        known = prod(n for n in sizes if n is not None)
+        most = max(OPEN_LINES, BLOCK_BYTES // (4 * known))
+        lines = OPEN_LINES if None in sizes or extent is None else _balanced(extent, most)
+    around = loop_around(trace.func, found.first)
+    if extent is not None and lines >= extent and around is not None:
+        return around
+    return trace.split(found.first, max(2, lines if extent is None else min(lines, extent)))[0]
+
+
+def _balanced(extent: int, most: int) -> int:
+    """Up to so many lines, of an image that is cut evenly where it can be."""
+    divisor = max(n for n in range(1, min(extent, most) + 1) if extent % n == 0)
+    return divisor if 2 * divisor > min(extent, most) else -(-extent // -(-extent // most))
+
+
+def _as_vectors(trace: Trace, lane: str, lanes: int) -> tuple[str, str]:
+    """A loop around vectors of a line, and the one along them."""
+    extent, outer = trace.constant(lane), loop_around(trace.func, lane)
+    if extent is not None and extent <= lanes and outer is not None:
+        return outer, lane
+    return trace.split(lane, lanes if extent is None else max(2, min(lanes, extent)))
+
+
+def _cut_edge(trace: Trace, outer: str, extent: Expr, lanes: int) -> tuple[str, ...]:
+    """Cut off what whole vectors leave of a line; what is behind the names of all parts."""
+    if surely_divides(lanes, extent) or surely_at_most(extent, lanes):
+        return ("",)
+    if not surely_at_most(0, extent):  # such a loop runs no iteration
+        extent = maximum(extent, 0)
+    trace.do("partition", outer, str(canonical(extent // lanes)), EDGE)
+    return ("", EDGE)
+
+
+def _reduce_line(trace: Trace, buffer: str, lanes: int) -> None:
+    """Reduce the lines of an intermediate in registers, a vector at a time."""
+    lane = trace.stage(buffer).names[-1]
+    extent, panel = trace.extent(lane), f"{buffer}_panel"
+    outer, _ = _as_vectors(trace, lane, lanes)
+    trace.do("cache_write", buffer, outer, panel, "register")
+    for end in _cut_edge(trace, outer, extent, lanes):
+        accumulate(trace, f"{panel}{end}", keep=True)
+        copied = [v for v in loops(trace.loop(f"{outer}{end}")) if v.endswith(f"_{panel}{end}")]
+        in_vectors(trace, copied)
+
+
+def _part_border(trace: Trace, padded: Stage) -> None:
+    """Part lines of an image from the border around them: no vector then reads across an edge."""
+    lane = padded.names[-1]
+    conditions = conjuncts(padded.value.cond) if isinstance(padded.value, Select) else []
+    begin, end = (next(_edges(conditions, lane, side), None) for side in (1, -1))
+    if begin is not None:
+        trace.do("partition", lane, str(begin), BEHIND)
+        lane += BEHIND
+    if end is not None:
+        trace.do(
+            "partition", lane, str(canonical(end - (ZERO if begin is None else begin))), BEHIND
+        )
+
+
+def _edges(conditions: Sequence[Expr], lane: str, side: int) -> Iterator[Expr]:
+    """Where conditions on a loop alone begin to hold (1), or cease to (-1)."""
+    for cond in conditions:
+        match cond:
+            case Binary(BinOp.LT | BinOp.LE as op, a, b) if free_vars(cond) & {lane}:
+                free = b - a if op is BinOp.LE else b - a - 1  # at least 0
+                at = canonical(substitute(free, {lane: ZERO}))
+                if (coefficients(free) or {}).get(lane) == side and not loads(cond):
+                    yield canonical(ZERO - at) if side > 0 else canonical(at + 1)
+            case _:
+                pass
