@@ -43,6 +43,7 @@ transpose_rgb      (float[1,224,224,3] x) => (float y) { y = Transpose<perm=[0,3
 rgb_bytes          (uint8[1,224,224,3] x) => (float y) { a = Cast<to=1>(x) s = Constant<value_float=0.017>() b = Mul(a, s) y = Transpose<perm=[0,3,1,2]>(b) }
 concat_channels    (float[1,64,56,56] x, float[1,64,56,56] z) => (float y) { y = Concat<axis=1>(x, z) }
 pad_reflect        (float[1,32,224,224] x) => (float y) { p = Constant<value_ints=[0,0,3,3,0,0,3,3]>() y = Pad<mode="reflect">(x, p) }
+pad_reflect_line   (float[1,64,8000] x) => (float y) { p = Constant<value_ints=[0,0,5,0,0,5]>() y = Pad<mode="reflect">(x, p) }
 embedding          (float[30522,768] w, int64[1,512] i30522) => (float y) { y = Gather(w, i30522) }
 gather_elements    (float[1024,1024] x, int64[1024,1024] i1024) => (float y) { y = GatherElements<axis=1>(x, i1024) }
 scatter_elements   (float[1024,1024] x, int64[1024,1024] i1024, float[1024,1024] z) => (float y) { y = ScatterElements<axis=1>(x, i1024, z) }
@@ -51,10 +52,16 @@ non_zero           (bool[1024,1024] x) => (int64 y) { y = NonZero(x) }
 max_pool_3_s2      (float[1,64,112,112] x) => (float y) { y = MaxPool<kernel_shape=[3,3],strides=[2,2],pads=[1,1,1,1]>(x) }
 max_pool_2_s2      (float[1,64,112,112] x) => (float y) { y = MaxPool<kernel_shape=[2,2],strides=[2,2]>(x) }
 max_pool_5         (float[1,256,20,20] x) => (float y) { y = MaxPool<kernel_shape=[5,5],pads=[2,2,2,2]>(x) }
+max_pool_13        (float[1,256,20,20] x) => (float y) { y = MaxPool<kernel_shape=[13,13],pads=[6,6,6,6]>(x) }
+max_pool_3         (float[1,64,56,56] x) => (float y) { y = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(x) }
+max_pool_volume    (float[1,32,16,28,28] x) => (float y) { y = MaxPool<kernel_shape=[3,3,3],pads=[1,1,1,1,1,1]>(x) }
+max_pool_line      (float[1,128,4000] x) => (float y) { y = MaxPool<kernel_shape=[4],strides=[4]>(x) }
 average_pool_3     (float[1,64,56,56] x) => (float y) { y = AveragePool<kernel_shape=[3,3],pads=[1,1,1,1]>(x) }
+average_pool_whole (float[1,64,56,56] x) => (float y) { y = AveragePool<kernel_shape=[3,3],pads=[1,1,1,1],count_include_pad=1>(x) }
 global_mean        (float[1,64,56,56] x) => (float y) { y = GlobalAveragePool(x) }
 resize_nearest     (float[1,64,56,56] x) => (float y) { s = Constant<value_floats=[1.0,1.0,2.0,2.0]>() y = Resize<coordinate_transformation_mode="asymmetric",nearest_mode="floor">(x, , s) }
 resize_linear      (float[1,64,56,56] x) => (float y) { s = Constant<value_floats=[1.0,1.0,2.0,2.0]>() y = Resize<mode="linear">(x, , s) }
+resize_corners     (float[1,64,56,56] x) => (float y) { s = Constant<value_floats=[1.0,1.0,2.0,2.0]>() y = Resize<mode="linear",coordinate_transformation_mode="align_corners">(x, , s) }
 resize_antialias   (float[1,3,480,640] x) => (float y) { s = Constant<value_ints=[1,3,224,224]>() y = Resize<mode="linear",antialias=1>(x, , , s) }
 product_1x4096     (float[1,4096] x, float[4096,4096] w) => (float y) { y = MatMul(x, w) }
 product_128x768    (float[128,768] x, float[768,768] w) => (float y) { y = MatMul(x, w) }
