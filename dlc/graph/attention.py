@@ -19,6 +19,7 @@ from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.pairs_computed import MatMulPairsComputed
 from dlc.graph.ops.planes import ROWS
 from dlc.graph.ops.planes_pair import MatMulPair, why_not_pair
+from dlc.graph.ops.shape import Insert
 from dlc.graph.sizes import bound_sizes
 from dlc.schedule.rules import attend, attend_planes, gpu_attend, gpu_online, prepare
 from dlc.schedule.trace import Trace
@@ -89,10 +90,13 @@ def _root(group: Group, kind: Fuse) -> Node | None:
 
 
 def _maker(graph: Graph, reader: Node | None, made: dict[Value, int]) -> int | None:
-    """The group that makes the first operand of a node for it alone."""
+    """The group that makes the first operand of a node for it alone, and all of it."""
     if reader is None or not reader.inputs:
         return None
     value = reader.inputs[0]
+    maker = graph.producers.get(value)
+    if maker is None or isinstance(maker.op, Insert):
+        return None  # the other parts of what it is put into are made elsewhere
     alone = graph.users.get(value, ()) == (reader,) and value not in graph.outputs
     return made.get(value) if alone else None
 

@@ -89,6 +89,23 @@ def test_parts_stay_apart(text: str, count: int) -> None:
     assert kernels(text) == count
 
 
+TWO_KINDS = """
+def main(q: f32[2, 6, 5], k: f32[2, 5, 4], l: f32[2, 5, 3], v: f32[2, 7, 5], m: f32[2, 6, 4]):
+    s: f32[2, 6, 4] = matmul(q, k)
+    t: f32[2, 6, 3] = matmul(q, l)
+    both: f32[2, 6, 7] = concat(s, t, axis=2)
+    w: f32[2, 6, 7] = softmax(both, axis=2)
+    x: f32[2, 6, 5] = matmul(w, v)
+    return x
+"""
+
+
+def test_scores_of_two_kinds_lie_in_memory_of_both() -> None:
+    before = read(TWO_KINDS.replace("f32[", "f64["))
+    placed = PASSES["concat_by_offset"](before, AVX512)
+    same(before, PASSES["fuse_groups"](placed, AVX512))
+
+
 WIDE = changed(("3, 5]", "3, 32]"), ("N, 5]", "N, 32]"), ("5, 7]", "32, 7]"), ("7, 5]", "7, 32]"))
 WIDE = WIDE.replace("7", "40")
 
