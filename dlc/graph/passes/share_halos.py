@@ -28,8 +28,9 @@ Where the blocks of a tensor would begin in few sets of the second cache, as tho
 do, it gets one more line: a convolution reads a pixel of all blocks, one after the other.
 
 The largest halo wins; who needs less, or none, reads a view. A concatenation is made of parts that
-have its halo already, so that each part's kernel writes it. Inputs of the model, and what is
-handed out or reshaped, keep a plain tensor besides the padded copy.
+have its halo already, so that each part's kernel writes it; where a pad makes a part, the halo of
+the part lies around that of its operand. Inputs of the model, and what is handed out or reshaped,
+keep a plain tensor besides the padded copy.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ def _halos(graph: Graph, period: int) -> dict[str, Halo]:
         for node in graph.nodes:
             if isinstance(node.op, Concat):
                 changed |= _spread(graph, node, node.op.axis % node.output.type.rank, halos)
+            elif isinstance(node.op, Pad):
+                changed |= _deepen(node, halos)
     return halos
 
 
@@ -123,6 +126,17 @@ def _spread(graph: Graph, node: Node, axis: int, halos: dict[str, Halo]) -> bool
     return True
 
 
+def _deepen(node: Node, halos: dict[str, Halo]) -> bool:
+    """Give what is made with the zeros of a pad the halo of its result; whether that changed it."""
+    amounts, halo = zero_pad_amounts(node), halos.get(node.output.name)
+    before = halos.get(node.inputs[0].name)
+    if amounts is None or halo is None or before is None:
+        return False
+    deep = _larger(before, _sum(amounts, halo))
+    halos[node.inputs[0].name] = deep
+    return deep != before
+
+
 def _is_own_part(graph: Graph, value: Value, concat: Node) -> bool:
     """Whether a value is made right inside this concatenation: its first one."""
     users = (u for u in graph.users[value] if isinstance(u.op, Concat))
@@ -139,6 +153,11 @@ def _can_grow(graph: Graph, value: Value) -> bool:
 def _larger(a: Halo, b: Halo) -> Halo:
     pairs = zip(a, b, strict=True)
     return tuple((max(p[0], q[0]), max(p[1], q[1])) for p, q in pairs)
+
+
+def _sum(a: Halo, b: Halo) -> Halo:
+    pairs = zip(a, b, strict=True)
+    return tuple((p[0] + q[0], p[1] + q[1]) for p, q in pairs)
 
 
 class _Writer:
@@ -161,6 +180,9 @@ class _Writer:
                 if node.output in self.graph.outputs:
                     inner = self.read(node.inputs[0], node)
                     self.nodes.append(replace(node, inputs=(inner,)))
+                elif halo := self.halos.get(node.output.name):
+                    deep = self.view(node.inputs[0], _sum(amounts, halo), node)
+                    self.padded[node.output.name] = deep
                 else:
                     self.renamed[node.output.name] = self.view(node.inputs[0], amounts, node)
                 continue
