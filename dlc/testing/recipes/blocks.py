@@ -39,6 +39,22 @@ def _branches(draft: Draft, op: str) -> None:
     draft.add("Concat", parts, axis=1)
 
 
+def _decoder(draft: Draft, op: str) -> None:
+    """An image that is made small, enlarged again, padded to its size and joined with it."""
+    h, w = draft.rng.choice((4, 5, 6)), draft.rng.choice((5, 7, 8))
+    skip = _conv(draft, draft.make("float32", (1, 3, h, w)), draft.rng.choice((4, 16, 17)), 3)
+    small = draft.add("MaxPool", [skip], kernel_shape=[2, 2], strides=[2, 2])[0]
+    small = draft.add("Relu", [_conv(draft, small, draft.rng.choice((8, 16)), 3)])[0]
+    kernel = _weights(draft, small.shape[1], draft.rng.choice((5, 8, 16)), 2, 2)
+    large = draft.add("ConvTranspose", [small, kernel], strides=[2, 2])[0]
+    gaps = [a - b for a, b in zip(skip.shape, large.shape, strict=True)][2:]
+    pads = [0, 0, *(n // 2 for n in gaps), 0, 0, *(n - n // 2 for n in gaps)]
+    large = draft.add("Pad", [large, draft.constant(np.asarray(pads, np.int64))])[0]
+    parts = [skip, large]
+    draft.rng.shuffle(parts)
+    _conv(draft, draft.add("Concat", parts, axis=1)[0], draft.rng.choice((3, 8)), 3)
+
+
 def _excite(draft: Draft, op: str) -> None:
     """The channels of an image scaled by what its means say."""
     c = draft.rng.choice((4, 8, 17))
@@ -96,6 +112,15 @@ def _parallel(draft: Draft, op: str) -> None:
     draft.add("Tanh", [draft.rng.choice(parts)])
 
 
+def _two_kinds(draft: Draft, op: str) -> None:
+    """Values mixed by the softmax of scores that two products make side by side."""
+    m, k, *columns = (draft.rng.choice((3, 5, 8, 16)) for _ in range(4))
+    rows = draft.make("float32", (2, m, k))
+    parts = [draft.add("MatMul", [rows, draft.make("float32", (2, k, n))])[0] for n in columns]
+    weights = draft.add("Softmax", draft.add("Concat", parts, axis=-1), axis=-1)[0]
+    draft.add("MatMul", [weights, draft.make("float32", (2, sum(columns), k))])
+
+
 def _moves(draft: Draft, op: str) -> None:
     """Transposes, reshapes and slices one after the other."""
     x = draft.make("float32", draft.shape(draft.rng.choice((3, 4)), 2))
@@ -122,10 +147,12 @@ def _moves(draft: Draft, op: str) -> None:
 
 BLOCKS = (
     Recipe(("branches",), _branches, 1.2),
+    Recipe(("decoder",), _decoder, 0.6),
     Recipe(("excite",), _excite, 0.6),
     Recipe(("affine",), _affine, 1.2),
     Recipe(("scaled",), _scaled),
     Recipe(("dense",), _dense, 0.8),
     Recipe(("parallel",), _parallel, 0.8),
+    Recipe(("two kinds",), _two_kinds, 0.6),
     Recipe(("moves",), _moves, 1.2),
 )
