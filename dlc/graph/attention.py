@@ -156,12 +156,16 @@ def copied_nodes(found: Iterable[Group]) -> frozenset[int]:
 
 
 def kept_values(graph: Graph, members: Group, copied: frozenset[int]) -> tuple[Value, ...]:
-    """What a group alone makes before its last member, and others read."""
+    """What a group alone makes before its last member, and others read.
+
+    A reader that several groups compute reads it in the others, too.
+    """
     made = {v for n in members for v in n.outputs}  # a member may stand for a node of the graph
     wanted = set(graph.outputs)
     found = (v for n in members[:-1] if id(n) not in copied for v in n.outputs)
     return tuple(
         v
         for v in found
-        if v in wanted or any(not made.issuperset(u.outputs) for u in graph.users.get(v, ()))
+        if v in wanted
+        or any(id(u) in copied or not made.issuperset(u.outputs) for u in graph.users.get(v, ()))
     )

@@ -79,7 +79,7 @@ class _Joining:
         others = ids - {id(m) for m in self.groups[first]}
         if any(self.position[n] < self._place(first) for n in others):
             return None
-        is_kept = bool(others) or value in self.graph.outputs
+        is_kept = bool(others) or len(readers) > 1 or value in self.graph.outputs
         return None if is_kept and between else (first, tuple(between))
 
     def _place(self, number: int) -> int:

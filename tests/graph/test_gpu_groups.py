@@ -44,6 +44,12 @@ PROLOGUE = (
     "y: f32[3, 7] = softmax(s, axis=1)",
 )
 EMBED = "def main(z: f32[9, 7], t: f32[3, 7], i: i64[3]):\n"
+TURNED = (
+    "e: f32[3, 7] = gather(z, i)",
+    "u: f32[7, 3] = transpose(e, perm=(1, 0))",
+    "s: f32[7, 1] = reduce(u, kind='mean', axes=(1,), keepdims=True)",
+    "y: f32[7, 3] = mul(u, s)",
+)
 SPREAD = (
     "e: f32[6] = exp(g)",
     "s: f32[1, 5, 6] = softmax(r, axis=2)",
@@ -67,6 +73,7 @@ def text(head: str, lines: tuple[str, ...], result: str) -> str:
         (HEAD, MASK, "y, c", 3, 2),
         (EMBED, PROLOGUE, "y", 3, 1),
         (EMBED, PROLOGUE, "y, e", 3, 2),
+        (EMBED, TURNED, "y", 3, 3),  # two groups read the same view of what a third one makes
         (HEAD, SPREAD, "y", 2, 2),  # each row would compute the vector again
     ],
 )
@@ -79,7 +86,10 @@ def test_groups_that_save_a_launch_are_one(
     assert len(join_launches(graph, found, GPU)) == after
 
 
-@pytest.mark.parametrize(("head", "lines"), [(HEAD, NORM), (HEAD, MASK), (EMBED, PROLOGUE)])
+@pytest.mark.parametrize(
+    ("head", "lines"),
+    [(HEAD, NORM), (HEAD, MASK), (EMBED, PROLOGUE), (EMBED, TURNED)],
+)
 def test_a_joined_group_computes_the_same(head: str, lines: tuple[str, ...]) -> None:
     before = read(text(head, lines, "y").replace("f32", "f64"))
     same(before, PASSES["fuse_groups"](before, PassContext(GPU)), {})
