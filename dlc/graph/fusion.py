@@ -10,6 +10,7 @@ arithmetic. Reshapes stay between groups: they rename memory and cost nothing.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from dlc.core.types import DType
@@ -194,9 +195,9 @@ class _Grouping:
         """
         memory = self._memory(view.inputs[0])
         seen: set[tuple[int, bool]] = set()
-        pending = [(u, False) for u in self.graph.users.get(view.output, ())]
+        pending = deque((u, False, 1) for u in self.graph.users.get(view.output, ()))
         while pending:
-            node, contracted = pending.pop()
+            node, contracted, depth = pending.popleft()
             kind = node.op.fuse
             if (id(node), contracted) in seen or (contracted and kind is Fuse.ANCHOR):
                 continue
@@ -204,10 +205,10 @@ class _Grouping:
             if isinstance(node.op, Insert):
                 if self._memory(node.inputs[0]) == memory:
                     return True
-            elif len(seen) < MAX_GROUP_NODES:
+            elif depth < MAX_GROUP_NODES:
                 contracted = kind is Fuse.ANCHOR or (contracted and kind is not Fuse.REDUCTION)
                 users = (u for v in node.outputs for u in self.graph.users.get(v, ()))
-                pending += [(u, contracted) for u in users]
+                pending += ((u, contracted, depth + 1) for u in users)
         return False
 
     def _memory(self, value: Value) -> Value:

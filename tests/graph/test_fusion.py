@@ -170,6 +170,21 @@ def test_what_is_placed_into_memory_does_not_read_it() -> None:
     assert found == [["relu", "insert"], ["slice"], ["exp", "insert"]]
 
 
+def test_it_does_not_read_it_where_many_others_do() -> None:
+    many = range(MAX_GROUP_NODES)
+    found = kernels(
+        "e: f32[4, 12] = empty(shape=(4, 12))",
+        "p: f32[4, 6] = relu(x)",
+        "i: f32[4, 12] = insert(e, p, offset=(0, 0))",
+        "v: f32[4, 6] = slice(i, starts=(0, 0), sizes=(4, 6))",
+        "q: f32[4, 6] = exp(v)",
+        "y: f32[4, 12] = insert(i, q, offset=(0, 6))",
+        *(f"r{n}: f32[4, 6] = neg(v)" for n in many),
+        result="y, " + ", ".join(f"r{n}" for n in many),
+    )
+    assert found == [["relu", "insert"], ["slice"], ["exp", "insert"], *(["neg"] for _ in many)]
+
+
 @pytest.mark.parametrize(
     ("between", "copied_out"),
     [
