@@ -18,11 +18,14 @@ from onnx import ModelProto
 from dlc.compiler import build
 from dlc.core.errors import DlcError, ScheduleError, UserError
 from dlc.core.target import Target
+from dlc.core.target_parse import parse_target
 from dlc.graph.pass_ import run_passes
+from dlc.lowering import lower_model
 from dlc.peer import OnnxRuntime, has_onnxruntime
 from dlc.runtime import Module, load
 from dlc.schedule.loop import Func
 from dlc.schedule.nest import is_scheduled
+from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitive import Step
 from dlc.schedule.rules import rule_for, schedule_func
 from dlc.schedule.rules.prepare import inline_moves, split_digits
@@ -90,8 +93,9 @@ class _Answers:
     peers: tuple[Arrays, ...]
 
 
-VARIANTS = ("", "plain", "knobs", "rewritten")
-"""The default; without optimisation; random knobs of the schedule rules; an equivalent model."""
+VARIANTS = ("", "plain", "knobs", "rewritten", "gpu")
+"""The default; without optimisation; random knobs of the schedule rules; an equivalent model; for a
+GPU, up to the schedules of its kernels, which nothing runs."""
 
 
 def check(sample: Sample, variants: Sequence[str] = VARIANTS, seed: int = 0) -> Finding:
@@ -109,6 +113,9 @@ def check(sample: Sample, variants: Sequence[str] = VARIANTS, seed: int = 0) -> 
 
 def _check(sample: Sample, variant: str, answers: _Answers, rng: random.Random) -> None:
     model = sample.model
+    if variant == "gpu":
+        _guarded(variant, lambda: _schedule(model, parse_target("cuda")))
+        return
     if variant == "rewritten":
         model = rewrite(model, _values(sample), rng)
     schedule = _RandomKnobs(rng) if variant == "knobs" else None
@@ -123,6 +130,12 @@ def _check(sample: Sample, variant: str, answers: _Answers, rng: random.Random) 
     _compare(module, sample.feeds, answers, variant, sample.special)
     for feeds in sample.others if not variant else ():
         _check_other(module, sample, feeds)
+
+
+def _schedule(model: ModelProto, target: Target) -> None:
+    """Lower a model for a target, and schedule its kernels."""
+    for kernel in lower_model(model, target).program.kernels:
+        optimize(kernel, target)
 
 
 def _check_other(module: Module, sample: Sample, feeds: Arrays) -> None:

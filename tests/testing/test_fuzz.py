@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from dlc.core.errors import UserError
+from dlc.core.errors import ScheduleError, UserError
 from dlc.graph.ops.binary import Sub
 from dlc.te import tensor as te
 from dlc.testing import campaign
@@ -47,6 +47,17 @@ def two_nodes():
     rng = np.random.default_rng(0)
     feeds = {n: rng.integers(-4, 4, (3, 5)).astype(np.float32) for n in "abc"}
     return Sample(model, feeds, (), False)
+
+
+def test_kernels_for_a_gpu_are_scheduled_without_one(monkeypatch):
+    assert check(two_nodes(), ("gpu",)).verdict is Verdict.OK
+
+    def refuse(func, target):
+        raise ScheduleError(primitive="bind", func=func.name, reason="there is no such loop")
+
+    monkeypatch.setattr("dlc.testing.check.optimize", refuse)
+    finding = check(two_nodes(), ("gpu",))
+    assert (finding.verdict, finding.variant) == (Verdict.UNCLEAR, "gpu")
 
 
 @pytest.fixture

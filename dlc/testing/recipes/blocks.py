@@ -145,6 +145,18 @@ def _moves(draft: Draft, op: str) -> None:
                 x = draft.add("Slice", [x, *bounds], exact=True)[0]
 
 
+def _turned(draft: Draft, op: str) -> None:
+    """What is put together and turned, scaled by its own means."""
+    columns = draft.rng.choice((3, 7, 16))
+    parts = [draft.make("float32", (draft.dim(1), columns)) for _ in range(2)]
+    turned = draft.add("Transpose", draft.add("Concat", parts, axis=0), perm=[1, 0])[0]
+    if draft.opset < 18:
+        means = draft.add("ReduceMean", [turned], axes=[1])[0]
+    else:
+        means = draft.add("ReduceMean", [turned, draft.constant(np.asarray([1], np.int64))])[0]
+    draft.add("Mul", [turned, means])
+
+
 BLOCKS = (
     Recipe(("branches",), _branches, 1.2),
     Recipe(("decoder",), _decoder, 0.6),
@@ -154,5 +166,6 @@ BLOCKS = (
     Recipe(("dense",), _dense, 0.8),
     Recipe(("parallel",), _parallel, 0.8),
     Recipe(("two kinds",), _two_kinds, 0.6),
+    Recipe(("turned",), _turned, 0.6),
     Recipe(("moves",), _moves, 1.2),
 )
