@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 
@@ -38,9 +37,6 @@ BLOCKED_READERS = (
 )
 """Operators that choose_layouts can write in blocked form, besides elementwise ones."""
 
-
-MOST_SHUFFLED = 256
-"""Summands of a result that are shuffled: all are written out, and some results together."""
 
 LOOK_AHEAD = 4
 """How many elementwise operators stand between a convolution and what its result is joined with."""
@@ -233,12 +229,8 @@ class Blocking:
         op, (_, w) = conv.op, conv.inputs
         if not isinstance(op, Conv) or self.context.target.gpu or w.type.dtype is not DType.F32:
             return False
-        results, per_group, *kernel = (const_size(n) for n in w.type.shape)
+        results, per_group = (const_size(n) for n in w.type.shape[:2])
         within = 1 < per_group < self.block and self.block % per_group == 0
-        # Along lines, `window` takes a group's channels for rows, and counts them twice.
-        rows = per_group if len(kernel) == 1 else 1
-        if rows * per_group * prod(kernel) > MOST_SHUFFLED:
-            return False
         return within and results == per_group * op.groups
 
     def keep(self, node: Node) -> None:

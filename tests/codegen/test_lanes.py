@@ -6,6 +6,7 @@ import pytest
 
 from dlc.codegen.llvm.emit import emit_func
 from dlc.core.target import Target
+from dlc.schedule.loop import allocs
 from dlc.schedule.pipeline import optimize
 from tests.codegen.jit import AVX2, NATIVE, check
 from tests.schedule.test_rules import in_lanes
@@ -44,3 +45,14 @@ def test_groups_are_shuffled(group):
     assert "shufflevector <16 x float>" in text
     assert "load float" not in text
     assert "insertelement" not in text
+
+
+@pytest.mark.parametrize("kernel", [(7, 7), (11, 11), (67,), (5, 5, 5)], ids=str)
+def test_groups_in_large_windows_are_shuffled_for_several_results(kernel):
+    """A window too large to be written out is a loop over its rows, around the shuffles."""
+    func = optimize(in_lanes(12, 8, kernel)(), AVX512)
+    text = emit_func(func, AVX512)
+    assert "shufflevector <16 x float>" in text
+    assert "load float" not in text
+    *_, results, _ = allocs(func.body)["conv_lanes"].buffer.type.static_shape
+    assert results >= 4

@@ -295,12 +295,15 @@ def depthwise(wide: int | Expr, stride: int) -> Callable[[], Func]:
     return make
 
 
-def in_lanes(wide: int | Expr, group: int) -> Callable[[], Func]:
+def in_lanes(wide: int | Expr, group: int, kernel: tuple[int, ...] = (3, 3)) -> Callable[[], Func]:
     """Groups of channels within blocks of 16."""
 
     def make() -> Func:
-        x, f = tensor("a", 1, 2, 6, wide + 2, 16), tensor("b", 2, group, 3, 3, 16)
-        return func((x, f), ConvLanes().compute(x, f))
+        *above, width = kernel
+        sizes = (*(k + 3 for k in above), wide + width - 1)
+        x, f = tensor("a", 1, 2, *sizes, 16), tensor("b", 2, group, *kernel, 16)
+        ones = (1,) * len(kernel)
+        return func((x, f), ConvLanes(stride=ones, dilation=ones).compute(x, f))
 
     return make
 
@@ -636,6 +639,9 @@ CASES: dict[str, Callable[[], Func]] = {
     "groups_of_two": in_lanes(11, 2),
     "groups_of_eight": in_lanes(19, 8),
     "groups_open": in_lanes(N, 4),
+    "groups_in_large_windows": in_lanes(9, 8, (11, 11)),
+    "groups_in_long_lines": in_lanes(11, 8, (67,)),
+    "groups_in_volumes": in_lanes(5, 4, (5, 5, 5)),
     "depthwise_open": depthwise(N, 1),
     "depthwise_open_strided": depthwise(N, 2),
     "max_pool": pool(MaxPool),

@@ -8,7 +8,7 @@ overlap, and each input vector is loaded once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isqrt, prod
 
@@ -29,6 +29,8 @@ from dlc.te.transform import free_vars, loads, substitute, walk
 from dlc.te.types import is_const
 
 MAX_OPERATIONS = 512  # vector operations written out for one tile
+MAX_WIDTH = 16  # of rows of a window that are written out where the window is not
+FEW_RESULTS = 4  # are a tile whose window is written out, rather than more whose rows alone are
 OPEN_WIDTH = 64  # stands for the width of a window that is known at run time only
 STRIDE = 2  # of lanes, at most: two vectors are loaded, and every other element is taken
 LONG_SUM = 32  # terms in one chain, whose rounding grows with its length
@@ -45,7 +47,7 @@ class Window:
     reach: int  # input vectors that one step of the row brings in (the stride)
     inner: int  # extent of the innermost reduction loop (the width of the window)
     height: int  # extent of the one around it
-    groups: int = 1  # channels that each lane adds up, of a group of as many lanes
+    channels: tuple[int, ...] = ()  # loops over those of a group of lanes, counted from the last
 
 
 def match(func: Func, target: Target) -> Window | None:
@@ -93,29 +95,26 @@ def find(func: Func, most: int = 1) -> Window | None:
         return None
     row = results[0].names[-2] if len(results[0].loops) > 1 else None
     row_axis = total.names[-2] if row else None
-    inner = total.inner[-1].extent
+    channels = _channels(total, lane_axis)
+    loops_left = [f for i, f in enumerate(total.inner, -len(total.inner)) if i not in channels]
+    above, inner = (ONE, ONE, *(f.extent for f in loops_left))[-2:]
     width = int(inner.value) if isinstance(inner, Const) else OPEN_WIDTH
     reach = max(
         (_step(x.index[-2], row_axis) for x in loads(total.value) if len(x.index) > 1), default=1
     )
-    above = total.inner[-2].extent if len(total.inner) > 1 else ONE
     height = int(above.value) if isinstance(above, Const) else 1
     names = (total.buffer, results[0].buffer, results[0].names[-1], row)
-    return Window(*names, reach, width, height, _group(total, lane_axis))
+    return Window(*names, reach, width, height, channels)
 
 
-def _group(total: Stage, lane: str) -> int:
-    """Of how many lanes each group reads one element."""
-    found = {
-        int(node.b.value)
-        for load in loads(total.value)
-        for node in (walk(load.index[-1]) if load.index else ())
-        if isinstance(node, Binary)
-        and node.op is BinOp.FLOORDIV
-        and node.a == Var(lane)
-        and isinstance(node.b, Const)
-    }
-    return max(found, default=1)
+def _channels(total: Stage, lane: str) -> tuple[int, ...]:
+    """The loops that say which element of their group lanes read, counted from the last one."""
+    read: set[str] = set()
+    for load in loads(total.value):
+        if load.index and _ungrouped(load.index[-1], lane) != load.index[-1]:
+            read |= free_vars(load.index[-1])
+    inner = [f.var for f in total.inner]
+    return tuple(i for i, v in enumerate(inner, -len(inner)) if v in read)
 
 
 def along_vectors(total: Stage, lane: str, most: int = 1) -> bool:
@@ -190,9 +189,10 @@ def schedule(trace: Trace, found: Window, target: Target, knobs: Mapping[str, in
         share_lines(trace, names[-4], names[-3], found.height, target)
     rows = trace.constant(found.row) if found.row else 1
     registers = vector_registers(target, target.lanes(4))
+    if found.channels and found.inner > MAX_WIDTH:
+        found = replace(found, inner=1)  # one of its columns at a time
     size = knobs.get("rows", 0) or _choose(rows, found, registers)
-    if found.groups > 1:  # what is shuffled by constants is written out
-        size = max(1, min(size, MAX_OPERATIONS // (found.groups * found.height * found.inner)))
+    size, outer = _shuffles(trace, found, size) if found.channels else (size, ())
     for lane, row, total in _cut_lanes(trace, found, target):
         leaves, sums = [(lane, row, size)], [total]
         while (cut := _cut(trace, *leaves[-1][1:])) is not None:
@@ -202,7 +202,24 @@ def schedule(trace: Trace, found: Window, target: Target, knobs: Mapping[str, in
             trace.do("duplicate", sums[-1], leaves[-1][0], f"_part{len(sums)}")
             sums.append(f"{sums[-1]}_part{len(sums)}")
         for (lane, row, count), part in zip(leaves, sums, strict=True):
-            _tile(trace, target, lane, row, part, count, knobs)
+            _tile(trace, target, lane, row, part, count, knobs, outer)
+
+
+def _shuffles(trace: Trace, found: Window, size: int) -> tuple[int, tuple[int, ...]]:
+    """How many results are a tile whose shuffles, by constants, are written out.
+
+    And which loops of a large window, counted from the last one, stay loops, outside: those over
+    its rows, and along rows that are long.
+    """
+    sizes = [_size(trace, f.var) for f in trace.stage(found.sum).inner]
+    whole = MAX_OPERATIONS // prod(sizes)
+    if whole >= min(size, FEW_RESULTS):
+        return min(size, whole), ()
+    outer = [i for i in range(-len(sizes), 0) if i not in found.channels]
+    if outer and sizes[outer[-1]] <= MAX_WIDTH:
+        outer.pop()
+    row = prod(n for i, n in enumerate(sizes, -len(sizes)) if i not in outer)
+    return max(1, min(size, MAX_OPERATIONS // row)), tuple(outer)
 
 
 def _cut_lanes(trace: Trace, found: Window, target: Target) -> list[tuple[str, str | None, str]]:
@@ -280,6 +297,7 @@ def _tile(
     total: str,
     size: int,
     knobs: Mapping[str, int],
+    outer: tuple[int, ...],
 ) -> None:
     lanes = target.lanes(4)
     width = trace.constant(lane)
@@ -301,7 +319,8 @@ def _tile(
     outside = loop_around(trace.func, [*written_out, lane][0])
     if outside is not None:
         trace.do("compute_at", total, outside)
-    accumulate(trace, total, keep=not written_out, written_out=knobs.get("written_out", -1))
+    count = knobs.get("written_out", -1)
+    accumulate(trace, total, keep=not written_out, written_out=count, outer=outer)
     for name in written_out:
         trace.tile_loop(name)
     if lane in loops(trace.func.body):
@@ -309,21 +328,30 @@ def _tile(
 
 
 def accumulate(
-    trace: Trace, total: str, keep: bool, written_out: int = -1, lanes: int | None = None
+    trace: Trace,
+    total: str,
+    keep: bool,
+    written_out: int = -1,
+    lanes: int | None = None,
+    outer: tuple[int, ...] = (),
 ) -> None:
     """Add a tile up in registers; its totals over subtotals too where `keep`.
 
-    Of the loops of the window so many are written out, -1 for as many as seem good. Vectors have
-    all elements of a line of the tile, or `lanes`.
+    Of the loops of the window so many are written out, -1 for as many as seem good: all but those
+    of `outer`, if there are any. Vectors have all elements of a line of the tile, or `lanes`.
     """
     trace.do("decompose_reduction", total, trace.stage(total).names[0])
     stage = trace.stage(total)
     inner = [f.var for f in stage.inner]
+    around = [inner[i] for i in outer]
+    inner = [*around, *(v for v in inner if v not in around)]
     trace.do("reorder", (*inner, *stage.names))
     for names in (stage.names, [f"{n}_init" for n in stage.names]):
         in_vectors(trace, names, lanes)
     inner, part = _subtotals(trace, inner, total)
     operations = prod(_size(trace, v) for v in (*inner, *stage.names[:-1]))
+    if outer and written_out < 0:
+        written_out = len(inner) - len(outer)
     if written_out < 0:
         _unroll(trace, inner, operations <= MAX_OPERATIONS)
     for name in inner[::-1][:written_out] if written_out > 0 else ():
@@ -379,6 +407,6 @@ def _size(trace: Trace, loop: str) -> int:
 def _unroll(trace: Trace, inner: list[str], every: bool) -> None:
     """Unroll the loops of the window: all of them, or only a short innermost one."""
     for name in reversed(inner):
-        if not every and (name != inner[-1] or _size(trace, name) > 16):
+        if not every and (name != inner[-1] or _size(trace, name) > MAX_WIDTH):
             break
         trace.tile_loop(name)
