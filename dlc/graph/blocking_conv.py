@@ -21,6 +21,7 @@ from dlc.graph.layout import (
     lane_weights,
     planar_conv_weights,
 )
+from dlc.graph.live_taps import worth_leaving_out
 from dlc.graph.op import Array
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.conv import Conv
@@ -29,6 +30,7 @@ from dlc.graph.ops.conv_gathered import ConvGathered
 from dlc.graph.ops.conv_lanes import ConvLanes
 from dlc.graph.ops.shape import Pad
 from dlc.te.expr import Const
+from dlc.te.types import const_size
 
 MAX_EXTRA_WORK = 8
 """Idle lanes and joined groups multiply the work; by more than this, the direct kernel wins.
@@ -79,6 +81,7 @@ def _dense(blocking: Blocking, node: Node, array: Array, *, sparse: bool = False
     blocked_op = ConvBlocked(
         stride=op.stride, dilation=op.dilation, sparse=sparse, turned=w.type.dtype in BYTES,
         used=_used(blocking, source.channels, w),
+        zeros=() if sparse else _zeros(blocking, node, array),
     )  # fmt: skip
     weights = _weights(blocking, blocked_op, w, block_conv_weights(array, source.channels, outputs))
     halo = _with_halo(blocking, op, source.value, lanes=1)
@@ -96,6 +99,21 @@ def _used(blocking: Blocking, channels: Channels, w: Value) -> int:
     """How many channels of a block are summands; 0 for all, as where engines take whole blocks."""
     is_whole = channels.used == channels.block or w.type.dtype in BYTES
     return 0 if is_whole or blocking.context.target.gpu is not None else channels.used
+
+
+def _zeros(blocking: Blocking, node: Node, array: Array) -> tuple[int, ...]:
+    """The zeros around an image that are told from pixels, as no summands: where there are many.
+
+    Infinity times 0 is NaN, and stays a summand.
+    """
+    op, x, w = _parts(node)
+    _, _, *sizes = x.type.shape
+    if blocking.context.target.gpu is not None or not w.type.dtype.is_float:
+        return ()
+    if not np.isfinite(array).all() or not all(isinstance(n, Const) for n in sizes):
+        return ()
+    pixels = tuple(map(const_size, sizes))
+    return worth_leaving_out(pixels, array.shape[2:], op.stride, op.dilation, op.pads)
 
 
 def blocked_source(blocking: Blocking, x: Value) -> Blocked:

@@ -14,6 +14,7 @@ from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node, Value
 from dlc.graph.integers import integer_range
+from dlc.graph.live_taps import live_share
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.winograd import Out, count_tiles, parts_of, positions, taps_of
 from dlc.graph.pass_ import PassContext
@@ -114,9 +115,23 @@ def direct_cycles(node: Node, context: PassContext) -> float:
     n, _, *sizes, _ = node.output.type.shape
     results = (_constant(n) or 1) * prod(_constant(size) or OPEN_SIZE for size in sizes)
     rate = PAIR_RATE if context.multiplies_pairs else 1.0
-    direct = results * prod(kernel) * cb * c * ob / (target.multiply_adds * DIRECT_SHARE)
+    steps = results * prod(kernel) * summand_share(node) * cb * c * ob
+    direct = steps / (target.multiply_adds * DIRECT_SHARE)
     direct += prod(const_size(size) for size in w.type.shape) * 4 / FAR_BYTES
     return direct / rate
+
+
+def summand_share(node: Node) -> float:
+    """Of the taps of a kernel, those that are summands."""
+    op, (x, w) = node.op, node.inputs
+    assert isinstance(op, ConvBlocked)
+    if not op.zeros:
+        return 1.0
+    sizes = [const_size(n) for n in x.type.shape[2:-1]]
+    rank = len(sizes)
+    pixels = [n - op.zeros[d] - op.zeros[d + rank] for d, n in enumerate(sizes)]
+    kernel = [const_size(n) for n in w.type.shape[2:-2]]
+    return live_share(pixels, kernel, op.stride, op.dilation, op.zeros)
 
 
 def _weights(node: Node) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
+from itertools import product
 from math import gcd
 
 from dlc.core.types import INDEX, DType
@@ -231,11 +232,18 @@ def _compare(op: BinOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
 
 
 def _coarser(x: Expr, y: Expr, bounds: Bounds) -> Expr:
-    """`x < y` without what cannot change it: 32 i + j < 32 n is i < n when 0 <= j < 32."""
+    """`x < y` without what cannot change it: 32 i + j < 32 n is i < n when 0 <= j < 32.
+
+    So is 31 - j < 32 i of 0 < i.
+    """
     rest = _difference(x, y, bounds)
-    for grain in sorted({abs(f) for m, f in rest.items() if m and abs(f) > 1}, reverse=True):
-        coarse = {m: f // grain for m, f in rest.items() if f // grain}
-        fine = {m: f % grain for m, f in rest.items() if f % grain}
+    grains = sorted({abs(f) for m, f in rest.items() if m and abs(f) > 1}, reverse=True)
+    for grain, to_zero in product(grains, (False, True)):
+        whole = {
+            m: -(-f // grain) if to_zero and m and f < 0 else f // grain for m, f in rest.items()
+        }
+        coarse = {m: n for m, n in whole.items() if n}
+        fine = {m: f - whole[m] * grain for m, f in rest.items() if f != whole[m] * grain}
         if any(m for m in fine) and _within(fine, {(): grain}, bounds):
             left = {m: f for m, f in coarse.items() if f > 0}
             right = {m: -f for m, f in coarse.items() if f < 0}

@@ -229,6 +229,8 @@ def _contractions() -> list[Case]:
         case(conv_blocked.ConvBlocked(sparse=True, groups=2, stride=(1, 2)), "f32[1, 4, 3, 5, 2]",
              "f32[2, 2, 2, 2, 2, 3]", values=([3, math.inf, 1, 2, 4, math.nan, -2, *range(30)],
              [2, -0.0, 0.0, -3, -0.0, 1, 5])),
+        case(conv_blocked.ConvBlocked(zeros=(2, 0, 1, 3), dilation=(2, 1), stride=(1, 2)),
+             "f32[n, 2, 7, 9, 2]", "f32[2, 2, 3, 2, 2, 3]"),
         case(conv_blocked.ConvBlocked(turned=True, groups=2), "u8[1, 4, n, 3, 5]",
              "i8[2, 2, 1, 2, 3, 5]"),
         case(conv_blocked.ConvBlocked(sparse=True), "f32[1, 1, 3, n, 2]", "f32[2, 1, 2, 1, 2, 3]"),

@@ -169,3 +169,15 @@ def test_a_tuner_may_take_the_other_way():
     assert (fork.options, fork.default) == (("whole", "phases"), "phases")
     ways = Choices({fork.key: Way("whole", fork.default)})
     assert operators(changed(CONV, replace(CONTEXT, choices=ways))) == ["conv_blocked"]
+
+
+@pytest.mark.parametrize(("dilation", "ways"), [(8, APART), (12, ["conv_blocked"])])
+def test_phases_are_compared_with_what_leaves_zeros_out(dilation, ways):
+    size, zeros = 48 + 2 * dilation, (dilation,) * 4
+    text = f"""
+def main(x: f32[1, 8, {size}, {size}, 16]):
+    w: f32[8, 8, 3, 3, 16, 16] = const()
+    y: f32[1, 8, 48, 48, 16] = conv_blocked(x, w, dilation={zeros[:2]}, zeros={zeros})
+    return y
+"""
+    assert operators(changed(text)) == ways

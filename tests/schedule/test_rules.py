@@ -395,6 +395,19 @@ def norm_of_turned(*shape: int | Expr) -> Callable[[], Func]:
     return make
 
 
+def among_zeros(*sizes: int | Expr, dilation: tuple[int, ...]) -> Callable[[], Func]:
+    """Dilated convolutions whose taps often lie in the zeros around an image."""
+
+    def make() -> Func:
+        rank = len(dilation)
+        padded = (size + 2 * d for size, d in zip(sizes, dilation, strict=True))
+        x, f = tensor("a", 1, 1, *padded, 16), tensor("b", 2, 1, *(3,) * rank, 16, 16)
+        conv = ConvBlocked(stride=(1,) * rank, dilation=dilation, zeros=dilation * 2)
+        return func((x, f), Relu().compute(conv.compute(x, f)))
+
+    return make
+
+
 def softmax_of_turned() -> Func:
     x, y = tensor("a", 2, 21, 3, 44), tensor("b", 2, 3, 44, 21)
     both = Add().compute(Transpose(perm=(0, 2, 3, 1)).compute(x), y)
@@ -642,6 +655,9 @@ CASES: dict[str, Callable[[], Func]] = {
     "groups_in_large_windows": in_lanes(9, 8, (11, 11)),
     "groups_in_long_lines": in_lanes(11, 8, (67,)),
     "groups_in_volumes": in_lanes(5, 4, (5, 5, 5)),
+    "among_zeros": among_zeros(9, 13, dilation=(7, 5)),
+    "line_among_zeros": among_zeros(11, dilation=(6,)),
+    "open_among_zeros": among_zeros(7, N, dilation=(5, 4)),
     "depthwise_open": depthwise(N, 1),
     "depthwise_open_strided": depthwise(N, 2),
     "max_pool": pool(MaxPool),
@@ -795,6 +811,7 @@ def test_what_is_not_finite_is_computed_once_more_without_absent_weights(name: s
         ("conv_7x7", {"first_summand": 1, "columns": 2, "rows": 3}),
         ("conv_7x7", {"first_summand": 9, "high": 2, "rows": 7}),
         ("conv_strided", {"high": 3, "columns_outer": 1}),
+        ("among_zeros", {"high": 2, "rows": 2, "columns": 1}),
         ("planar_conv", {"first_summand": 2, "high": 4, "steps": 4}),
         ("dense_bias_relu", {"first_summand": 1, "high": 2}),
     ],

@@ -121,6 +121,9 @@ def test_terms_split_into_a_sum(index: Expr, env: dict[str, int]) -> None:
         ("io * 64 + jj + 32 < m * 64", "io < m"),
         ("io * 64 + jj + 33 < m * 64", "io * 64 + jj + 33 < m * 64"),
         ("io * 16 + jj < m * 16", "io * 16 + jj < m * 16"),
+        ("31 < io * 32 + jj", "0 < io"),
+        ("31 - m * 32 < io * 32 + jj", "0 < io + m"),
+        ("30 < io * 32 + jj", "30 < io * 32 + jj"),
     ],
 )
 def test_index_arithmetic(text: str, simple: str) -> None:

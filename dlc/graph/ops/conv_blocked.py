@@ -18,7 +18,7 @@ from dlc.graph.ops.planes import repaired
 from dlc.graph.ops.precision import narrow, product, product_dtype
 from dlc.graph.ops.window import out_size
 from dlc.te import tensor as te
-from dlc.te.expr import ZERO, Expr, const, index, select
+from dlc.te.expr import TRUE, ZERO, Expr, both, const, index, select
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -48,6 +48,28 @@ def used_channels(used: int, channels: Expr) -> Expr:
 def only_used(used: int, x: Array, w: Array) -> tuple[Array, Array]:
     """A blocked image [..., c] and weights [..., c, oc] without channels that are no summands."""
     return (x[..., :used], w[..., :used, :]) if used else (x, w)
+
+
+def summand(
+    value: Expr, sizes: Sequence[Expr], place: Sequence[Expr], zeros: Sequence[int]
+) -> Expr:
+    """A product of a pixel; 0 where it lies in the zeros before each axis, or in those behind."""
+    inside: Expr = TRUE
+    ends = zip(zeros[: len(sizes)], zeros[len(sizes) :], strict=True)
+    for size, at, (before, behind) in zip(sizes, place, ends, strict=False):
+        inside = both(inside, index(before - 1) < at) if before else inside
+        inside = both(inside, at < size - behind) if behind else inside
+    return value if inside == TRUE else select(inside, value, const(0, value.dtype))
+
+
+def cleared(x: Array, zeros: Sequence[int]) -> Array:
+    """A blocked image with zeros where these are around it."""
+    if not zeros:
+        return x
+    pads = [*zip(*np.reshape(zeros, (2, -1)).tolist(), strict=True)]
+    ends = zip(x.shape[2:-1], pads, strict=True)
+    inside = x[(slice(None), slice(None), *(slice(low, n - high) for n, (low, high) in ends))]
+    return np.pad(inside, [(0, 0), (0, 0), *pads, (0, 0)])
 
 
 class BlockedConv(Op):
@@ -82,7 +104,8 @@ class ConvBlocked(BlockedConv):
     """Convolution from blocked to blocked channels; groups split the block axes.
 
     A sum that is not finite is computed once more where the weights are sparse: see `absent.py`.
-    Channels behind those that are `used` have weights of 0.
+    Channels behind those that are `used` have weights of 0. The `zeros` around an image are no
+    summands.
 
     Shapes:
         x: [n, cb, *spatial, c]; w: [ob, cb / groups, *kernel, c, oc] -> [n, ob, *out, oc]
@@ -95,6 +118,7 @@ class ConvBlocked(BlockedConv):
     sparse: bool = False  # whether a weight of -0 is none
     turned: bool = False  # whether summands lie side by side in the weights, not results
     used: int = 0  # how many channels of a block, the first ones, are summands; 0: all of them
+    zeros: tuple[int, ...] = ()  # pixels before each axis, then behind; (): all are summands
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         dtype = product_dtype(x.dtype, w.dtype)
@@ -106,6 +130,8 @@ class ConvBlocked(BlockedConv):
             raise self.reject(f"the channel blocks do not fit {self.groups} groups", x, w)
         if self.used < 0 or is_below(c, self.used):
             raise self.reject(f"a block has no {self.used} channels", x, w)
+        if self.zeros and len(self.zeros) != 2 * len(sizes):
+            raise self.reject(f"an image has no {self.zeros} around it", x, w)
         return TensorType((n, ob, *self.spatial(x, w, sizes, kernel), oc), dtype)
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
@@ -126,7 +152,12 @@ class ConvBlocked(BlockedConv):
 
         def total(*at: Expr) -> te.Reduce:
             pair = factors(*at)
-            return te.reduce_sum(extents, lambda *r: product(*pair(*r)))
+
+            def term(*r: Expr) -> Expr:
+                place = self.source(at[3:-1], r[1:-1])
+                return summand(product(*pair(*r)), x.shape[2:-1], place, self.zeros)
+
+            return te.reduce_sum(extents, term)
 
         def plain(*at: Expr) -> te.Reduce:
             n, *rest = at
@@ -166,6 +197,7 @@ class ConvBlocked(BlockedConv):
 
     def reference(self, x: Array, w: Array) -> Array:
         w = np.swapaxes(w, -1, -2) if self.turned else w
+        x = cleared(x, self.zeros)
         x, w = only_used(self.used, x, w)
         ob, per_group, *kernel, ci, oc = w.shape
         rows = np.moveaxis(w, (-1, -2), (1, 3)).reshape(ob * oc, per_group * ci, *kernel)

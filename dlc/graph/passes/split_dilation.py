@@ -35,6 +35,7 @@ from dlc.graph.transformed import (
     is_exact,
     moving_cycles,
     probe,
+    summand_share,
     transformed_cycles,
 )
 from dlc.te.expr import Const
@@ -82,7 +83,7 @@ def _fits(op: ConvBlocked, node: Node) -> bool:
 
 def _undilated(op: ConvBlocked) -> ConvBlocked:
     ones = (1,) * (len(op.dilation) + 1)
-    return replace(op, stride=ones, dilation=ones)
+    return replace(op, stride=ones, dilation=ones, zeros=())
 
 
 def _apart(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -104,10 +105,11 @@ def _pays(editor: GraphEditor, node: Node, context: PassContext) -> bool:
     if not transformed:
         return False
     direct = direct_cycles(node, context)
+    margin = min(1.0, MOVED_MARGIN / summand_share(node))  # of what all taps would take
     cost = min(transformed.values()) + moving_cycles(parts, apart.output.type)
     way = decide(
         context, editor.graph, [node], kind="phases", version=1, options=(WHOLE, SPLIT),
-        default=SPLIT if cost < direct * MOVED_MARGIN else WHOLE,
+        default=SPLIT if cost < direct * margin else WHOLE,
         cycles=lambda: (direct, cost),
     )  # fmt: skip
     return way == SPLIT

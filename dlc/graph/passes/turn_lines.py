@@ -93,7 +93,7 @@ def _joined(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _line_op(op: ConvBlocked, axis: int) -> ConvBlocked:
-    return replace(op, stride=(1, 1), dilation=(1, op.dilation[axis]))
+    return replace(op, stride=(1, 1), dilation=(1, op.dilation[axis]), zeros=())
 
 
 def _weights(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

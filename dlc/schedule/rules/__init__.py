@@ -40,7 +40,13 @@ from dlc.schedule.rules import (
 )
 from dlc.schedule.rules.contraction import added_at_once
 from dlc.schedule.rules.gpu_finish import bind_rest
-from dlc.schedule.rules.prepare import finish, gathers_rows, inline_moves, split_digits
+from dlc.schedule.rules.prepare import (
+    finish,
+    gathers_rows,
+    guard_products,
+    inline_moves,
+    split_digits,
+)
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import refuse_giant
 from dlc.te.expr import Load
@@ -159,6 +165,7 @@ def prepare(trace: Trace, target: Target) -> None:
         if any(s.is_reduction for s in stages(trace.func)) and rule_for(trace.func, target) is None:
             split_digits(trace, single=True)  # groups of several blocks of columns
         return
+    guard_products(trace)
     at_once = matrix.operands(trace.func, lambda s: added_at_once(s) is not None)
     kept = matrix.operands(trace.func) | at_once | transform.kept(trace.func)
     inline_moves(trace, kept, keep_operands=True)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 from dlc.core.types import DType
+from dlc.schedule.edit import sites
 from dlc.schedule.instruction import DOT_2XBF16_F32, DOT_4XI8_I32, Instruction
-from dlc.schedule.loop import For, Func, allocs
+from dlc.schedule.loop import For, Func, If, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.operands import is_few, is_unpacked, unwidened
 from dlc.schedule.rules.planes import is_product
+from dlc.schedule.simplify import conjuncts
 from dlc.te.affine import coefficients
-from dlc.te.expr import ONE, Binary, BinOp, Cast, Const, Expr, Load, Var
-from dlc.te.transform import free_vars, loads
+from dlc.te.expr import ONE, Binary, BinOp, Cast, Const, Expr, Load, Var, index
+from dlc.te.simplify import simplify
+from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import TensorType, const_size
 
 MIN_LENGTH = 16  # of sums along vectors
@@ -36,6 +40,7 @@ class Contraction:
     row_bytes: int | None = None  # size of the row operand, None where it is symbolic
     row_stride: int | None = None  # bytes from one row to the next, None where it is not known
     within: str | None = None  # the loop that holds all stages, where they are part of a nest
+    breaks: tuple[int, ...] | None = None  # where the last row leaves out others; None: none does
     at_once: Instruction | None = None  # adds the innermost summands, side by side in both
 
 
@@ -103,8 +108,31 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
         _line(func, column),
         _bytes(func, row),
         _stride(func, row, along[0]) if along else None,
+        breaks=_breaks(func, total, along[0] if along else None),
         at_once=added_at_once(total),
     )
+
+
+def _breaks(func: Func, total: Stage, axis: str | None) -> tuple[int, ...] | None:
+    """Where along an axis of a sum others are left out than before; None where all are summands."""
+    site = next(s for s in sites(func.body) if s.store == total.store)
+    conds = [c for s in site.around if isinstance(s, If) for c in conjuncts(s.cond)]
+    if not conds:
+        return None
+    known = [c for c in conds if axis in free_vars(c)]
+    read = {v for c in known for v in free_vars(c)}
+    around = {f.var: f.extent for f in (*total.loops, *total.inner) if f.var in read}
+    if axis is None or not known or not all(isinstance(e, Const) for e in around.values()):
+        return ()
+    places = range(const_size(around.pop(axis)))
+    steps = product(*(range(const_size(e)) for e in around.values()))
+    taps = [dict(zip(around, map(index, step), strict=True)) for step in steps]
+
+    def tests(place: int) -> list[Expr]:
+        at = {axis: index(place)}
+        return [simplify(substitute(c, at | tap)) for c in known for tap in taps]
+
+    return tuple(n for n in places[1:] if tests(n) != tests(n - 1))
 
 
 def _beside_last(columns: list[str], position: Sequence[Expr]) -> tuple[str, ...]:

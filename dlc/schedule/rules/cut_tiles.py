@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 from dlc.core.target import Target
@@ -173,6 +174,8 @@ class _Cut:
 
     def _choose(self, row: str | None, above: str | None, columns: int | None) -> Tile:
         rows = self.rest or (self.trace.constant(row) if row else 1)
+        if rows is not None and self.found.breaks and not self.rest:
+            rows = max(b - a for a, b in pairwise((0, *self.found.breaks, rows)))
         high = self.trace.constant(above) if above and not self.rest else 1
         tile = choose_tile(
             rows, high, columns, self.registers, self.most_rows, self.fmas, self.steps, self.streams
@@ -185,7 +188,8 @@ class _Cut:
             tile = replace(tile, columns=min(wanted_columns, columns or wanted_columns))
         if wanted_high:
             tile = replace(tile, high=min(wanted_high, high or wanted_high))
-        if (rows or 2) > tile.rows:  # several image rows only where a tile holds whole rows
+        # Several image rows only where a tile holds whole rows, whose summands are the same.
+        if (rows or 2) > tile.rows or self.found.breaks is not None:
             tile = replace(tile, high=1)
         return tile
 
@@ -204,7 +208,7 @@ class _Cut:
             if inner_above is not None:
                 self._sink(inner_above, before=part.column or part.lane)
             part = replace(part, above=inner_above)
-            for each, size in self._cut(part, "row", part.tile.rows, "_x"):
+            for each, size in self._pieces(part):
                 row = each.row
                 if row is not None and trace.constant(row) != size:
                     row = trace.split(row, size)[1]
@@ -212,6 +216,17 @@ class _Cut:
                     self._sink(row, before=each.lane)
                 result.append(replace(each, row=row, tile=Tile(high, size, each.tile.columns)))
         return result
+
+    def _pieces(self, leaf: Leaf) -> list[tuple[Leaf, int]]:
+        """Whole tiles of rows and tails, where rows that leave out other summands are no tile."""
+        found: list[tuple[Leaf, int]] = []
+        begin = 0
+        for number, end in enumerate(self.found.breaks or ()):
+            assert leaf.row is not None
+            self.trace.do("partition", leaf.row, end - begin, f"_b{number}")
+            found += self._cut(leaf, "row", leaf.tile.rows, "_x")
+            leaf, begin = self._renamed(leaf, f"_b{number}"), end
+        return [*found, *self._cut(leaf, "row", leaf.tile.rows, "_x")]
 
     def _cut(self, leaf: Leaf, role: str, size: int, suffix: str) -> list[tuple[Leaf, int]]:
         """Partition the loop of a role into whole tiles and a tail; both with their tile size."""

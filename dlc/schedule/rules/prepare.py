@@ -9,7 +9,18 @@ from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import loops_around, sequence, written
-from dlc.schedule.loop import Block, For, Func, LoopKind, Scope, Stmt, allocs, loops, walk
+from dlc.schedule.loop import (
+    Block,
+    For,
+    Func,
+    LoopKind,
+    Scope,
+    Stmt,
+    accumulation,
+    allocs,
+    loops,
+    walk,
+)
 from dlc.schedule.nest import Stage, is_cheap, readers, simple_index, stages, top_nests
 from dlc.schedule.rules.borders import is_fill, share_borders
 from dlc.schedule.rules.operands import is_unpacked_by_few, unpacks_for_few, widens_once
@@ -17,7 +28,7 @@ from dlc.schedule.rules.turn import MAX_INSIDE, read_along, turn
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
 from dlc.te.affine import coefficients
-from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Load, Var
+from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Load, Select, Var
 from dlc.te.simplify import surely_divides
 from dlc.te.transform import free_vars, loads
 from dlc.te.transform import walk as walk_expr
@@ -48,6 +59,18 @@ def inline_moves(trace: Trace, kept: Collection[str] = (), *, keep_operands: boo
         for name in found:  # what stands here may bring the readers of others into one place
             if _is_inlined(trace.func, name, keep_operands):
                 trace.do("compute_inline", name)
+
+
+def guard_products(trace: Trace) -> None:
+    """Leave out products by tests before them, where places of known extents say which."""
+    for stage in stages(trace.func):
+        if not stage.is_reduction or accumulation(stage.store) is not BinOp.ADD:
+            continue
+        known = {f.var for f in (*stage.loops, *stage.inner) if isinstance(f.extent, Const)}
+        match stage.value:
+            case Select(cond, Binary(BinOp.MUL), Const(0)) if not loads(cond):
+                if free_vars(cond) <= known:
+                    trace.do("guard_sum", stage.buffer)
 
 
 def _is_inlined(func: Func, name: str, keep_operands: bool) -> bool:
