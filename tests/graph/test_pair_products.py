@@ -143,6 +143,19 @@ def pads(text):
     return [n.op.after for n in nodes if isinstance(n.op, Pad)]
 
 
+@pytest.mark.parametrize(("pixels", "made"), [(17, "conv_blocked"), (40, "conv_pairs")])
+def test_few_taps_that_read_pixels_are_fewer_products(pixels, made):
+    """Of taps 12 pixels apart, 0.28 and 0.64; pairs are of all taps."""
+    text = f"""
+def main(x: f32[1, 16, {pixels + 24}, {pixels + 24}, 16]):
+    w: f32[16, 16, 3, 3, 16, 16] = const()
+    y: f32[1, 16, {pixels}, {pixels}, 16] = conv_blocked(x, w, dilation=(12, 12),
+        zeros=(12, 12, 12, 12))
+    return y
+"""
+    assert operators(text) == [made]
+
+
 def test_an_image_has_one_column_more_where_a_kernel_of_an_odd_width_reaches_it():
     """Of 27 columns, a kernel of 7 that moves by 2 reads all; one of 8 has one result less."""
     assert [str(n) for n in pads(PLANAR)[-1]] == ["0", "0", "3", "4"]

@@ -39,6 +39,7 @@ from dlc.graph.ops.shape import Pad
 from dlc.graph.ops.window import out_size
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.pointwise import PAIR_RATE
+from dlc.graph.transformed import summand_share
 from dlc.te.expr import ZERO, Const, index
 from dlc.te.simplify import surely_divides, surely_equal
 from dlc.te.types import const_size
@@ -46,6 +47,7 @@ from dlc.te.types import const_size
 FMA_SHARE = 0.8  # of the peak, that kernels of multiply-adds reach, and those of pairs
 ROUND = 2.0  # cycles to round 16 floats, to write and to read them
 MARGIN = 0.9  # of the time of multiply-adds, that pairs may take
+LEFT_RATE = 0.8  # of products where those of zeros are left out, which pairs are not; as measured
 LARGEST = 3.3e38  # below what rounds to infinity
 OPEN_SIZE = 128  # assumed where a size is known at run time only
 
@@ -134,7 +136,8 @@ def _pays(node: Node, op: Op, context: PassContext) -> bool:
     fmas = _elements(node.output) * summands / (2 * FMA_SHARE * lanes)
     rounded = _elements(x) / lanes * ROUND
     idle = op.width % PAIR / op.width if isinstance(op, PlanarPairs) else 0.0
-    return fmas * (1 + idle) / PAIR_RATE + rounded < MARGIN * fmas
+    share = summand_share(node) if isinstance(node.op, ConvBlocked) else 1.0
+    return fmas * (1 + idle) / PAIR_RATE + rounded < fmas * min(MARGIN, share / LEFT_RATE)
 
 
 def _elements(value: Value) -> int:
