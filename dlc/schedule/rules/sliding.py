@@ -57,7 +57,7 @@ class Sliding:
 def match(func: Func, target: Target) -> Sliding | None:
     """The overlapping windows of a function whose moves are inlined, or None."""
     found = window.find(func)
-    if found is None or found.groups > 1:
+    if found is None or found.channels:
         return None
     total = next(s for s in stages(func) if s.buffer == found.sum)
     pairs = _pairs(total)
