@@ -240,30 +240,44 @@ class _Reading:
             if found is None:
                 return False
             edges.append(found)
-        pairs = product(range(len(edges)), repeat=2)
-        return all(
-            surely_less(edges[b][1] - edges[a][0], step, self.bounds)
-            for a, b in pairs
-            if self.writes[a] or self.writes[b]
-        )
+        return self.differ_by_less(edges, step)
 
     def is_residue(self, dim: int, atoms: tuple[Expr, ...], factor: int) -> bool:
-        """Whether the rest of the index always steps by more than the atom's term varies.
+        """Whether the rest of the index steps by more than the atom's term varies.
 
         Then the term is what is left of the index modulo these steps: i of 2 * x + i and 2 * y + i,
-        where i is 0 or 1.
+        where i is 0 or 1. It may have a remainder itself, of less than one step of the atom: k of
+        4 * x + 2 * i + k.
         """
-        steps = 0
+        steps, edges = 0, list[Interval]()
         first = self.forms[0][dim]
         for form in self.forms:
+            remainder: Poly = {}
             for term in (form[dim].keys() | first.keys()) - {atoms}:
                 here, there = form[dim].get(term, 0), first.get(term, 0)
                 if all(map(self.fixed, term)):
                     steps = gcd(steps, here - there)
+                elif abs(here) < abs(factor):
+                    remainder[term] = here
                 else:
-                    steps = gcd(steps, here, there)
-        edges = interval(from_poly({atoms: factor}), self.bounds, self.bounds)
-        return edges is not None and surely_less(edges[1] - edges[0], steps, self.bounds)
+                    steps = gcd(steps, here)
+            found = self.reach(remainder)
+            if found is None:
+                return False
+            edges.append(found)
+        own = self.reach({atoms: factor})
+        if own is None or not self.differ_by_less(edges, abs(factor)):
+            return False
+        return self.differ_by_less(edges, steps - (own[1] - own[0]))
+
+    def differ_by_less(self, edges: list[Interval], limit: Expr | int) -> bool:
+        """Whether a write and another access differ by less in what is in these ranges."""
+        pairs = product(range(len(edges)), repeat=2)
+        return all(
+            surely_less(edges[b][1] - edges[a][0], limit, self.bounds)
+            for a, b in pairs
+            if self.writes[a] or self.writes[b]
+        )
 
     def reach(self, rest: Poly) -> Interval | None:
         """The range of a sum in which known atoms stand still."""

@@ -122,6 +122,34 @@ def test_a_residue_is_read_off_whatever_the_rest(second, fine):
     assert not independent("for i in range(3):\n    " + body)
 
 
+@pytest.mark.parametrize(
+    ("second", "fine"),
+    [
+        ("C[i * 2 + s + k * 6 + 12]", True),
+        ("C[i * 2 + s + k * 12]", True),
+        ("C[i * 2 + k * 6]", True),
+        ("C[i * 2 + s + k * 6 + 1]", False),
+        ("C[i * 2 + s + k * 4]", False),
+        ("C[i * 2 + s * 2 + k * 6]", False),
+    ],
+)
+def test_a_residue_may_have_a_remainder(second, fine):
+    def body(count, remainders):
+        return (
+            f"for i in range({count}):\n"
+            f"        for j in range(5):\n"
+            f"            for r in range({remainders}):\n"
+            f"                C[i * 2 + r + j * 6] = 0.0\n"
+            f"        for k in range(4):\n"
+            f"            for s in range(2):\n"
+            f"                {second} = 1.0"
+        )
+
+    assert independent(body(3, 2)) is fine
+    assert not independent(body(4, 2))
+    assert not independent(body(3, 3))
+
+
 def test_boxes_with_different_offsets():
     text = """
         def f(n: size, *, C: f32[n * 4 + 4]):
