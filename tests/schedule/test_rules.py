@@ -115,6 +115,11 @@ def dense_symbolic_rows() -> Func:
     return func((x, w), MatMulPacked(n=32).compute(x, w))
 
 
+def one_factor() -> Func:
+    x, w = tensor("a", N, 1), tensor("b", 1, 1)
+    return func((x, w), MatMul().compute(x, w))
+
+
 def long_sum() -> Func:
     x, w = tensor("a", 3, 608), tensor("b", 1, 608, 16)
     return func((x, w), MatMulPacked(n=16).compute(x, w))
@@ -621,6 +626,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "attention_symbolic_unmasked": attention(1, N, N, 17, masked=False),
     "conv_7x7": blocked_conv(7, 7, 1, halo=True),
     "dense_gate": dense_gate,
+    "one_factor": one_factor,
     "conv_5x15": blocked_conv(5, 15, 1, halo=False),
     "conv_strided": blocked_conv(4, 6, 2, halo=True),
     "first_conv": first_conv,

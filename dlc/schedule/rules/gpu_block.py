@@ -159,8 +159,10 @@ def cache_factors(
 
 
 def _bring(trace: Trace, name: str, gap: int, threads: int, target: Target | None) -> None:
-    """Let all threads of the block fill a cached factor."""
+    """Let all threads of the block fill a cached factor; a single element is the first thread's."""
     nest = trace.stage(name)
+    if not nest.names:
+        return
     turned = _runs_across(nest)
     if gap or turned:
         trace.do("pad_dim", name, 1, gap or GAP)
