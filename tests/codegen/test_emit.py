@@ -1055,3 +1055,18 @@ def f(A: f32[3, 16], *, C: f32[16]):
     loaded = re.findall(r"(%\w+) = load <16 x float>", k.ir)
     tested = re.findall(r"fcmp ord <16 x float> (%\w+)", k.ir)
     assert tested == loaded[1:]  # the first one meets nothing
+
+
+@pytest.mark.parametrize("typed", ["i8", "u8", "i32", "u32"])
+def test_a_known_divisor_of_vectors_is_left_to_llvm(typed: str) -> None:
+    """It multiplies by what inverts it."""
+    kernel = Kernel(f"""
+def f(A: {typed}[3, 16], *, B: {typed}[2, 3, 16]):
+    for i in range(3):
+        for l in vectorize(16):
+            B[0, i, l] = A[i, l] // {typed}(7)
+            B[1, i, l] = A[i, l] % {typed}(7)
+""")
+    a = np.arange(-24, 24).astype(typed.replace("i", "int").replace("u", "uint")).reshape(3, 16)
+    np.testing.assert_array_equal(kernel({}, {"A": a})["B"], np.stack([a // 7, a % 7]))
+    assert "fdiv" not in kernel.ir

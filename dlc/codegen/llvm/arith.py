@@ -186,20 +186,16 @@ class Arith:
 
     def divide(self, name: str, a: Val, b: Val, dtype: DType) -> Val:
         """Truncating `div` or `rem`; by 0 it counts as by 1, and the lowest by -1 wraps around."""
+        divide = divide_as_floats if divides_as_floats(a, b) else Arith.op
         if not dtype.is_signed:
-            return self._divide(f"u{name}", a, self._nonzero(b))
+            return divide(self, f"u{name}", a, self._nonzero(b))
         divisor = self._nonzero(b)
         # sdiv traps on lowest / -1; x / -1 is 0 - x, which wraps as it should.
         minus = self.test("icmp eq", divisor, self.const(-1, b))
-        quotient = self._divide(f"s{name}", a, self.select(minus, self.const(1, b), divisor))
+        quotient = divide(self, f"s{name}", a, self.select(minus, self.const(1, b), divisor))
         if name == "rem":
             return self.select(minus, self.const(0, a), quotient)
         return self.select(minus, self.op("sub", self.const(0, a), a), quotient)
-
-    def _divide(self, name: str, a: Val, b: Val) -> Val:
-        return (
-            divide_as_floats(self, name, a, b) if divides_as_floats(a, b) else self.op(name, a, b)
-        )
 
     def _nonzero(self, b: Val) -> Val:
         return self.select(self.test("icmp eq", b, self.const(0, b)), self.const(1, b), b)
