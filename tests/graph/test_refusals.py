@@ -114,6 +114,8 @@ REFUSED = [
     (conv_blocked.ConvBlocked(), ["f32[1, 2, 5, 5, 4]", "f32[3, 2, 3, 3, 2, 4]"], "channel blocks"),
     (conv_blocked.ConvBlocked(), ["f32[1, 2, 5, 5, 4]", "f32[3, 1, 3, 3, 4, 4]"], "channel blocks"),
     (conv_blocked.ConvBlocked(used=5), ["f32[1, 2, 5, 5, 4]", "f32[3, 2, 3, 3, 4, 4]"], "has no 5"),
+    (conv_blocked.ConvBlocked(zeros=(1, 1)), ["f32[1, 2, 5, 5, 4]", "f32[3, 2, 3, 3, 4, 4]"],
+     "around it"),
     (conv_blocked.ConvBlocked(groups=2), ["f32[1, 2, 5, 5, 4]", "f32[3, 1, 3, 3, 4, 4]"],
      "channel blocks"),
     (conv_lanes.ConvLanes(), ["f32[1, 2, 5, 5, 4]", "f32[2, 2, 3, 4]"], "blocked operands"),

@@ -102,6 +102,11 @@ class Choices:
 
     subtotal = rfactor
 
+    def slide(self):
+        sums = [s for s in self.found if accumulation(s.store) is not None]
+        pairs = ((s.store.buffer, a.var, b.var) for s in sums for a in s.loops for b in s.loops)
+        return (*self.one(p for p in pairs if p[1] != p[2]), self.new)
+
     def pad_einsum(self):
         return (*self.decompose_reduction(), self.draw(FACTORS))
 
