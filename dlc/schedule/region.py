@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var, maximum
+from dlc.te.affine import iterations
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var
 from dlc.te.poly import Poly, from_poly
 from dlc.te.simplify import Bounds, canonical, simplify, surely_at_most, to_poly
 from dlc.te.transform import free_vars, loads
@@ -121,9 +122,7 @@ def union(indices: Iterable[Expr], size: Expr, varying: Bounds, bounds: Bounds) 
     extent = canonical(high - low + ONE)
     if free_vars(extent) & frozenset(bounds) or surely_at_most(size, extent, bounds):
         return whole
-    if not surely_at_most(0, extent):  # where no iteration runs, low is above high
-        extent = canonical(maximum(extent, 0))
-    return Span(low, extent)
+    return Span(low, canonical(iterations(extent)))  # where none runs, low is above high
 
 
 def spans(

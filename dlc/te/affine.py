@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from dlc.te.expr import ONE, ZERO, Expr, Var
+from dlc.te.expr import ONE, ZERO, Expr, Var, maximum
 from dlc.te.poly import Poly, from_poly
-from dlc.te.simplify import to_poly
+from dlc.te.simplify import surely_at_most, to_poly
 from dlc.te.transform import free_vars
 
 
@@ -41,6 +41,11 @@ def coefficients(expr: Expr) -> dict[str, int] | None:
 def loop_bounds(extents: Mapping[str, Expr]) -> dict[str, tuple[Expr, Expr]]:
     """Bounds of loop variables from the extents of their loops."""
     return {name: (ZERO, _last(extent)) for name, extent in extents.items()}
+
+
+def iterations(extent: Expr) -> Expr:
+    """How often a loop runs: not at all where its extent is below zero, as `w - 2` may be."""
+    return extent if surely_at_most(0, extent) else maximum(extent, 0)
 
 
 @functools.lru_cache(maxsize=65536)

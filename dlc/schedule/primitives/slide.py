@@ -25,9 +25,9 @@ from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
 from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.restrict import within
 from dlc.schedule.simplify import conjuncts
-from dlc.te.affine import coefficients, loop_bounds
-from dlc.te.expr import ZERO, Binary, BinOp, Expr, Load, Select, Var, children, maximum
-from dlc.te.simplify import Bounds, canonical, simplify, surely_at_most
+from dlc.te.affine import coefficients, iterations, loop_bounds
+from dlc.te.expr import ZERO, Binary, BinOp, Expr, Load, Select, Var, children
+from dlc.te.simplify import Bounds, canonical, simplify
 from dlc.te.tensor import identity
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import TensorType
@@ -84,8 +84,7 @@ def slide(func: Func, buffer: str, loop: str, term: str, name: str) -> Func:
     step, apart = _steps(func, stage, loop, term)
     place = Var(loop) * step + Var(term) * apart
     count = canonical((extents[loop] - 1) * step + (extents[term] - 1) * apart + 1)
-    if not surely_at_most(0, count):  # there is no window
-        count = canonical(maximum(count, 0))
+    count = canonical(iterations(count))  # none where there is no window
 
     names = {v: f"{v}_{name}" for v in extents if v != term}
     check_fresh("slide", func, (name, *names.values()))

@@ -35,7 +35,7 @@ from dlc.schedule.loop import For, Func, accumulation, allocs
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.rules.prepare import unroll_factor
-from dlc.schedule.rules.row import telling
+from dlc.schedule.rules.row import reductions_and_result, telling
 from dlc.schedule.rules.turn import LEAST
 from dlc.schedule.rules.window import LONG_SUM
 from dlc.schedule.space import Space
@@ -64,12 +64,10 @@ class Across:
 
 def match(func: Func, target: Target) -> Across | None:
     """The neighbours of a function whose moves are inlined, or None."""
-    found = stages(func)
-    reductions = [s for s in found if s.is_reduction]
-    results = [s for s in found if s.buffer == func.outputs[0].name]
-    if not reductions or len(func.outputs) != 1 or len(results) != 1:
+    sums = reductions_and_result(func)
+    if sums is None:
         return None
-    (result,) = results
+    found, (reductions, result) = stages(func), sums
     known = telling(found, result)
     wide = [f for f in result.loops if f.var in known and not is_const(f.extent, 1)]
     if not wide or not isinstance(extent := wide[-1].extent, Const):

@@ -15,11 +15,12 @@ from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import stages, top_nests
 from dlc.schedule.rules.borders import separate
 from dlc.schedule.rules.panel import choose_vectors
-from dlc.schedule.rules.row import telling
+from dlc.schedule.rules.row import reductions_and_result, telling
 from dlc.schedule.rules.window import accumulate, along_vectors, in_vectors
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Expr, maximum
+from dlc.te.affine import iterations
+from dlc.te.expr import Expr
 from dlc.te.simplify import canonical, surely_at_most, surely_divides
 from dlc.te.types import is_const
 
@@ -38,12 +39,10 @@ class Columns:
 
 def match(func: Func, target: Target) -> Columns | None:
     """The columns of a function whose moves are inlined, or None."""
-    found = stages(func)
-    reductions = [s for s in found if s.is_reduction]
-    results = [s for s in found if s.buffer == func.outputs[0].name]
-    if not reductions or len(func.outputs) != 1 or len(results) != 1 or not results[0].loops:
+    sums = reductions_and_result(func)
+    if sums is None or not sums[1].loops:
         return None
-    (result,) = results
+    found, (reductions, result) = stages(func), sums
     lane = result.loops[-1]
     for stage in reductions:
         if not stage.loops or stage.loops[-1].extent != lane.extent:
@@ -96,9 +95,7 @@ def schedule(trace: Trace, found: Columns, target: Target, knobs: Mapping[str, i
 
 def cut_rest(trace: Trace, outer: str, width: Expr, columns: int) -> None:
     """Cut off what whole panels of so many columns leave."""
-    if not surely_at_most(0, width):  # such a loop runs no iteration
-        width = maximum(width, 0)
-    trace.do("partition", outer, str(canonical(width // columns)), REST)
+    trace.do("partition", outer, str(canonical(iterations(width) // columns)), REST)
     for top in top_nests(trace.func):
         if outer in loops(top):
             separate(trace, top)  # threads share both parts

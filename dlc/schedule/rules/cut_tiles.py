@@ -26,8 +26,9 @@ from dlc.schedule.rules.tile import (
     vector_registers,
 )
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Const, maximum
-from dlc.te.simplify import surely_at_most, surely_divides
+from dlc.te.affine import iterations
+from dlc.te.expr import Const
+from dlc.te.simplify import surely_divides
 
 # Blocks of columns that one row reads from afar at a time. Source: measured on Zen 4, AVX-512: 4
 # that nobody asks for take 0.8 to 0.9 of the time of 8 that are asked for, of 1 to 411 MB.
@@ -247,8 +248,7 @@ class _Cut:
             return [(leaf, 1)]
         if size == 1 or surely_divides(size, extent):
             return [(leaf, size)]
-        if not surely_at_most(0, extent):  # as `w - 2` is not; such a loop runs no iteration
-            extent = maximum(extent, 0)
+        extent = iterations(extent)
         trace.do("partition", name, str(extent // size * size), suffix)
         tail = self._renamed(leaf, suffix)
         if size > TAIL_ROWS and size % TAIL_ROWS == 0:  # else the cut is not surely inside

@@ -28,8 +28,8 @@ from dataclasses import replace
 from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.tile import TAIL_ROWS
 from dlc.schedule.trace import Trace
-from dlc.te.expr import maximum
-from dlc.te.simplify import surely_at_most, surely_divides
+from dlc.te.affine import iterations
+from dlc.te.simplify import surely_divides
 
 PAIR = 2  # rows that share what they read of weights, where three are left
 
@@ -68,9 +68,7 @@ def _apart(trace: Trace, found: Contraction, size: int, suffix: str) -> Contract
     outer, row = (*found.batch, *found.rows[:-1]), found.rows[-1]
     inner = (*found.columns, found.lane)
     trace.do("reorder", (*outer, row, *inner))
-    extent = trace.extent(row)
-    if not surely_at_most(0, extent):  # as `w - 2` is not; such a loop runs no iteration
-        extent = maximum(extent, 0)
+    extent = iterations(trace.extent(row))
     trace.do("partition", row, str(extent // size * size), suffix)
     for var in reversed(outer):
         trace.do("fission", var, suffix)

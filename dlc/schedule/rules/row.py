@@ -40,20 +40,25 @@ class Rows:
 
 def match(func: Func, target: Target) -> Rows | None:
     """The rows of a function whose moves are inlined, or None."""
-    found = stages(func)
-    reductions = [s for s in found if s.is_reduction]
-    if not reductions or not all(over_last(s) for s in reductions):
+    sums = reductions_and_result(func)
+    if sums is None or not all(over_last(s) for s in sums[0]):
         return None
-    written = {b.name for b in func.outputs}
-    results = [s for s in found if s.buffer in written]
-    if len(results) != 1 or len(func.outputs) != 1:
-        return None
-    result = results[0]
+    found, (reductions, result) = stages(func), sums
     rank = max(_rank(s) for s in reductions)
     wide = [f for f in result.loops if f.extent != Const(1, f.extent.dtype)]
     has_row = len(wide) > rank or (bool(wide) and _reads_row(found, result, reductions))
     around = _around_sums(found, result) if has_row else result.loops
     return Rows(result.buffer, around[-1].var if around else None)
+
+
+def reductions_and_result(func: Func) -> tuple[list[Stage], Stage] | None:
+    """The reductions of a function, and the one stage that writes its one output; else None."""
+    found, written = stages(func), {b.name for b in func.outputs}
+    reductions = [s for s in found if s.is_reduction]
+    results = [s for s in found if s.buffer in written]
+    if not reductions or len(func.outputs) != 1 or len(results) != 1:
+        return None
+    return reductions, results[0]
 
 
 def over_last(stage: Stage) -> bool:

@@ -34,7 +34,7 @@ from dlc.schedule.loop import For, Func, allocs, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitive import refuse
 from dlc.schedule.rules.columns import cut_rest
-from dlc.schedule.rules.row import over_last, telling
+from dlc.schedule.rules.row import over_last, reductions_and_result, telling
 from dlc.schedule.rules.turn import tile
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -55,19 +55,18 @@ class Short:
 
 def match(func: Func, target: Target) -> Short | None:
     """The rows of a function whose moves are inlined, or None."""
-    found = stages(func)
-    reductions = [s for s in found if s.is_reduction]
-    results = [s for s in found if s.buffer == func.outputs[0].name]
-    if not reductions or len(func.outputs) != 1 or len(results) != 1:
+    sums = reductions_and_result(func)
+    if sums is None:
         return None
-    rows, lanes = _last(results[0].loops), target.lanes(4)
-    if rows is None or rows.var not in telling(found, results[0]):
+    reductions, result = sums
+    rows, lanes = _last(result.loops), target.lanes(4)
+    if rows is None or rows.var not in telling(stages(func), result):
         return None
     if isinstance(rows.extent, Const) and rows.extent.value < lanes:
         return None
     if not all(over_last(s) and _is_short(s, lanes) for s in reductions):
         return None
-    return Short(results[0].buffer, rows.var, lanes)
+    return Short(result.buffer, rows.var, lanes)
 
 
 def _last(around: Sequence[For]) -> For | None:

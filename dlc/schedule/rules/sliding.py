@@ -31,8 +31,8 @@ from dlc.schedule.rules.window import accumulate, in_vectors
 from dlc.schedule.simplify import conjuncts
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.affine import coefficients
-from dlc.te.expr import ZERO, Binary, BinOp, Const, Expr, Load, Select, maximum
+from dlc.te.affine import coefficients, iterations
+from dlc.te.expr import ZERO, Binary, BinOp, Const, Expr, Load, Select
 from dlc.te.simplify import canonical, surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads, substitute
 
@@ -161,9 +161,7 @@ def _cut_edge(trace: Trace, outer: str, extent: Expr, lanes: int) -> tuple[str, 
     """Cut off what whole vectors leave of a line; what is behind the names of all parts."""
     if surely_divides(lanes, extent) or surely_at_most(extent, lanes):
         return ("",)
-    if not surely_at_most(0, extent):  # such a loop runs no iteration
-        extent = maximum(extent, 0)
-    trace.do("partition", outer, str(canonical(extent // lanes)), EDGE)
+    trace.do("partition", outer, str(canonical(iterations(extent) // lanes)), EDGE)
     return ("", EDGE)
 
 

@@ -34,9 +34,9 @@ from dlc.schedule.loop import If, fresh_name, loops, names_in, walk
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
-from dlc.te.affine import coefficients
-from dlc.te.expr import Expr, Load, maximum
-from dlc.te.simplify import canonical, surely_at_most, surely_divides
+from dlc.te.affine import coefficients, iterations
+from dlc.te.expr import Expr, Load
+from dlc.te.simplify import canonical, surely_divides
 from dlc.te.transform import free_vars, loads
 
 MAX_INSIDE = 16
@@ -123,9 +123,7 @@ def _cut(trace: Trace, name: str, lanes: int, suffix: str) -> bool:
     count, extent = trace.constant(name), trace.extent(name)
     if surely_divides(lanes, extent) or (count is not None and count < lanes):
         return False
-    if not surely_at_most(0, extent):  # such a loop runs no iteration
-        extent = maximum(extent, 0)
-    trace.do("partition", name, str(canonical(extent // lanes * lanes)), suffix)
+    trace.do("partition", name, str(canonical(iterations(extent) // lanes * lanes)), suffix)
     return True
 
 

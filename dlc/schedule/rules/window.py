@@ -22,8 +22,8 @@ from dlc.schedule.rules.tile import TAIL_ROWS, vector_registers
 from dlc.schedule.simplify import conjuncts
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.affine import coefficients, loop_bounds
-from dlc.te.expr import ONE, TRUE, Binary, BinOp, Const, Expr, Select, Var, index, maximum
+from dlc.te.affine import coefficients, iterations, loop_bounds
+from dlc.te.expr import ONE, TRUE, Binary, BinOp, Const, Expr, Select, Var, index
 from dlc.te.simplify import simplify, surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads, substitute, walk
 from dlc.te.types import is_const
@@ -273,10 +273,8 @@ def _cut(trace: Trace, row: str | None, size: int) -> tuple[int | str, int] | No
     extent = trace.extent(row)
     if surely_divides(size, extent):
         return None
-    if not surely_at_most(0, extent):  # such a loop runs no iteration
-        extent = maximum(extent, 0)
     rest = TAIL_ROWS if size > TAIL_ROWS and size % TAIL_ROWS == 0 else 1
-    return str(extent // size * size), rest
+    return str(iterations(extent) // size * size), rest
 
 
 def _choose(rows: int | None, found: Window, registers: int) -> int:
