@@ -122,8 +122,9 @@ def test_multi_head_attention_with_a_past_and_a_bias_of_scores():
 
 
 def test_quantized_attention():
+    """Larger weights saturate in onnxruntime where a CPU has AVX2 and no VNNI."""
     constants = {
-        "w": RNG.integers(-128, 128, (8, 3 * H * D)).astype(np.int8), "b": real(3 * H * D),
+        "w": RNG.integers(-64, 64, (8, 3 * H * D)).astype(np.int8), "b": real(3 * H * D),
         "s": np.float32(0.01), "t": np.float32(0.02), "z": np.uint8(120), "u": np.int8(0),
     }  # fmt: skip
     node = microsoft("QAttention", ["x", "w", "b", "s", "t", "", "z", "u"], num_heads=H)

@@ -25,7 +25,8 @@ def u8(*shape) -> np.ndarray:
 
 
 def i8(*shape) -> np.ndarray:
-    return RNG.integers(-128, 128, shape).astype(np.int8)
+    """No larger ones: two products saturate in onnxruntime where a CPU has AVX2 and no VNNI."""
+    return RNG.integers(-64, 64, shape).astype(np.int8)
 
 
 def check(node, x, constants, opset=13, steps=0) -> None:
