@@ -20,7 +20,7 @@ FUNCTIONS = {
 LIMITS = {
     "exp": 0.9, "log": 0.8, "tanh": 1.1, "erf": 1.5, "sin": 1.5, "cos": 1.5, "sigmoid": 1.7,
     "log1p": 0.9, "sqrt": 0.51, "normcdf": 2.4, "exp baseline": 1.0, "tanh baseline": 1.3,
-    "normcdf baseline": 3.1, "sin f64 baseline": 1.7, "cos f64 baseline": 1.7,
+    "normcdf baseline": 3.1, "sin f64 baseline": 2.3, "cos f64 baseline": 2.3,
 }  # fmt: skip
 NUMPY: dict[str, type[np.floating]] = {"f32": np.float32, "f64": np.float64}
 
