@@ -185,9 +185,10 @@ def test_results_are_as_accurate_as_those_of_direct_sums(
 ) -> None:
     """Sums in one chain of float32, of random data, where tiles are said to be accurate."""
     random, block = np.random.default_rng(2), NATIVE.lanes(4)
+    blocks = 32 // block  # as many results to take the mean of, whatever the vectors
     taps, sizes = [kernel] * len(tile), [kernel + 7] * len(tile)
     x = random.standard_normal((1, depth // block, *sizes, block)).astype(np.float32)
-    w = random.standard_normal((2, depth // block, *taps, block, block)).astype(np.float32)
+    w = random.standard_normal((blocks, depth // block, *taps, block, block)).astype(np.float32)
     conv = ConvWinograd(out=tile)
     arrays = {"x": x, "u": transform_weights(w, tile).astype(np.float32), "w": w}
     operands = tuple(placeholder(n, TensorType(a.shape)) for n, a in arrays.items())
@@ -198,7 +199,7 @@ def test_results_are_as_accurate_as_those_of_direct_sums(
     for b, i, *k in np.ndindex(*x.shape[1:2], block, *taps):
         part = tuple(slice(n, n + 8) for n in k)
         pixels = x[(slice(None), None, b, *part, i, None)].astype(np.float64)
-        weights = w[(None, slice(None), b, *k, i)].reshape(1, 2, *(1 for _ in k), block)
+        weights = w[(None, slice(None), b, *k, i)].reshape(1, blocks, *(1 for _ in k), block)
         direct = (direct + pixels * weights).astype(np.float32)
     ours, theirs = (np.sqrt(((a - exact) ** 2).mean()) for a in (found["out"], direct))
     assert transform.is_accurate(tile, depth * prod(taps) / prod(taps_of(tile)))
