@@ -62,10 +62,12 @@ class Target:
         return 1 if self.in_halves and self.vector_bits == 512 else 2
 
     @property
-    def adds_byte_products(self) -> bool:
-        """Whether its vectors add four products of bytes in each lane."""
-        narrow = "avxvnni" in self.features and "avx512f" not in self.features
-        return "avx512vnni" in self.features or narrow
+    def byte_products(self) -> int:
+        """How many products of bytes its vectors add in each lane: 4, 2 once widened, or 0."""
+        is_wide = "avx512f" in self.features
+        if ("avx512vnni" if is_wide else "avxvnni") in self.features:
+            return 4
+        return 2 if ("avx512bw" if is_wide else "avx2") in self.features else 0
 
     def lanes(self, element_bytes: int = 4) -> int:
         """How many elements one vector register holds."""

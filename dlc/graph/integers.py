@@ -19,18 +19,18 @@ from dlc.graph.graph import Node, Value
 from dlc.graph.op import Array, Op
 from dlc.graph.ops.activation import Clip, Relu
 from dlc.graph.ops.binary import Add, Maximum, Minimum, Mul, Sub
+from dlc.graph.ops.byte_products import ConvBytes, MatMulBytes
 from dlc.graph.ops.channels import PackChannels, UnpackChannels
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import DepthwiseBlocked
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.pool import MaxPool
-from dlc.graph.ops.quads import ConvQuads, MatMulQuads
 from dlc.graph.ops.shape import Concat, Empty, Expand, Insert, Pad, Reshape, Slice, Tile, Transpose
 from dlc.graph.pass_ import PassContext
 
 Range = tuple[int, int]
-Product = Conv | ConvQuads | DepthwiseBlocked | MatMul | MatMulQuads
+Product = Conv | ConvBytes | DepthwiseBlocked | MatMul | MatMulBytes
 F32_EXACT = 2**24
 """Every whole number up to this one is a float32."""
 BF16_EXACT = 2**8
@@ -84,7 +84,7 @@ def is_kept_whole(context: PassContext, w: Array) -> bool:
     """Whether weights stay as they are because the target multiplies such whole numbers faster."""
     if context.has_matrix_engine:
         return bf16_exact(w)
-    return context.has_byte_products and byte_type(w) is DType.I8
+    return context.byte_products > 0 and byte_type(w) is DType.I8
 
 
 def largest_sum(op: Product, w: Array) -> int:
@@ -96,7 +96,7 @@ def largest_sum(op: Product, w: Array) -> int:
             axes = tuple(range(1, w.ndim))
         case DepthwiseBlocked():  # the last weights are of different channels
             axes = tuple(range(1, w.ndim - 1))
-        case ConvQuads() | MatMulQuads():  # and so are those before the quads
+        case ConvBytes() | MatMulBytes():  # and so are those before the neighbours
             axes = (*range(1, w.ndim - 2), w.ndim - 1)
     return int(np.abs(w, dtype=np.float64).sum(axis=axes).max(initial=0))
 

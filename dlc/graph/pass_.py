@@ -63,10 +63,10 @@ class PassContext:
         return "avx512bf16" in self.target.features and not self.has_matrix_engine
 
     @property
-    def has_byte_products(self) -> bool:
-        """Whether the target's vectors add products of four bytes, and no tiles do so faster."""
-        is_cpu = self.target.gpu is None
-        return is_cpu and self.target.adds_byte_products and not self.has_matrix_engine
+    def byte_products(self) -> int:
+        """How many products of bytes vectors add in a lane; 0 where tiles do so faster."""
+        is_tiled = self.target.gpu is not None or self.has_matrix_engine
+        return 0 if is_tiled else self.target.byte_products
 
     @property
     def multiplies_pairs(self) -> bool:

@@ -1,13 +1,16 @@
-"""Quantized models from ONNX to kernels of bytes, beside onnxruntime."""
+"""Quantized models from ONNX to kernels of bytes, beside ONNX's own reference.
+
+Not beside onnxruntime: its sums of two products are 16 bits, and saturate, where CPUs have no VNNI.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import dlc
 from dlc.core.target_parse import parse_target
@@ -37,7 +40,7 @@ def model(
     )
     for out in graph.output:
         out.ClearField("type")
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
 
 
 def weights(*shape: int, most: int = 127) -> np.ndarray:
@@ -119,11 +122,11 @@ CASES: dict[str, tuple[Make, str, int, int]] = {  # maker, type, zero, products 
 def test_products_of_bytes_are_found(name: str) -> None:
     make, kind, zero, count = CASES[name]
     kernels = lower_model(make(kind, zero), VNNI).program.kernels
-    assert sum("quads" in k.name for k in kernels) == count, [k.name for k in kernels]
+    assert sum("bytes" in k.name for k in kernels) == count, [k.name for k in kernels]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_results_are_those_of_onnxruntime(name: str) -> None:
+def test_results_are_those_of_the_reference(name: str) -> None:
     make, kind, zero, _ = CASES[name]
     made = make(kind, zero)
     rng = np.random.default_rng(0)
@@ -134,8 +137,7 @@ def test_results_are_those_of_onnxruntime(name: str) -> None:
     else:
         limits = np.iinfo(KINDS[kind][0])
         x = rng.integers(limits.min, limits.max + 1, shape).astype(limits.dtype)
-    session = onnxruntime.InferenceSession(made.SerializeToString())
-    (wanted,) = session.run(None, {"x": x})
+    (wanted,) = ReferenceEvaluator(made).run(None, {"x": x})
     (found,) = dlc.compile(made, "native").run({"x": x}).values()
     assert found.dtype == wanted.dtype
     if name.startswith("products"):
@@ -177,4 +179,4 @@ def test_signed_bytes_are_stored_unsigned_where_they_are_made() -> None:
         for given in (("i8", -128), ("u8", 100))
     )
     assert len(signed) == len(unsigned), (signed, unsigned)
-    assert sum("quads" in name for name in signed) == 2
+    assert sum("bytes" in name for name in signed) == 2

@@ -20,10 +20,10 @@ AVX512 = PassContext(target=Target(features=frozenset({"avx512f"})))
 
 ENGINE = frozenset({"avx512f", "avx512bf16", "amx-tile", "amx-bf16"})
 PAIRS = frozenset({"avx512f", "avx512bf16"})
-QUADS = frozenset({"avx512f", "avx512vnni"})
+VNNI = frozenset({"avx512f", "avx512vnni"})
 CONTEXTS = {
     "use_matrix_engine": PassContext(target=Target(features=ENGINE)),
-    "use_byte_products": PassContext(target=Target(features=QUADS)),
+    "use_byte_products": PassContext(target=Target(features=VNNI)),
     "use_pair_products": PassContext(target=Target(features=PAIRS), precision="medium"),
     "narrow_weights": PassContext(target=Target(features=ENGINE), precision="medium"),
     "store_narrow": PassContext(target=Target(features=ENGINE), precision="medium"),

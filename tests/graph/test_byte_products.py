@@ -12,9 +12,10 @@ from dlc.graph.evaluate import evaluate
 from dlc.graph.integers import is_kept_whole
 from dlc.graph.ops.shape import Pad
 from dlc.graph.pass_ import PassContext
-from tests.graph.pass_cases import AVX512, ENGINE, QUADS, read, run
+from tests.graph.pass_cases import AVX512, CONTEXT, ENGINE, VNNI, read, run
 
-BYTES = PassContext(target=Target(features=QUADS))
+BYTES = PassContext(target=Target(features=VNNI))
+BOTH = pytest.mark.parametrize("context", [BYTES, CONTEXT], ids=["four", "two"])
 CONV = """
 def main(q: {kind}[1, 3, 14, 13, 16]):
     w: f32[5, 3, 3, 3, 16, 16] = const()
@@ -130,17 +131,18 @@ def operators(graph, context=BYTES):
 
 @pytest.mark.parametrize("channels", [2, 3, 4, 5, 12])
 @pytest.mark.parametrize(("kind", "zero"), [("u8", 114), ("i8", -7)])
-def test_few_planar_channels_become_a_block(channels, kind, zero):
+@BOTH
+def test_few_planar_channels_become_a_block(channels, kind, zero, context):
     graph = graph_of(PLANAR.format(kind=kind, zero=zero, channels=channels))
-    found = optimized(graph)
-    assert [n.op.name for n in found.nodes][-4:] == ["pack_channels", "conv_quads", "sub", "cast"]
+    found = optimized(graph, context)
+    assert [n.op.name for n in found.nodes][-4:] == ["pack_channels", "conv_bytes", "sub", "cast"]
     feeds = random_bytes(graph)
     np.testing.assert_array_equal(evaluate(found, feeds)["y"], evaluate(graph, feeds)["y"])
 
 
-def optimized(graph):
+def optimized(graph, context=BYTES):
     """With the pass that moves pads to bytes before it."""
-    return run("use_byte_products", run("pad_bytes", graph, BYTES), BYTES)
+    return run("use_byte_products", run("pad_bytes", graph, context), context)
 
 
 def random_bytes(graph, seed=0):
@@ -157,11 +159,12 @@ def random_bytes(graph, seed=0):
 
 @pytest.mark.parametrize(("kind", "zero"), [("u8", 3), ("u8", 0), ("i8", -7), ("i8", 0)])
 @pytest.mark.parametrize("text", [CONV, UNPADDED, MATMUL, NARROWED, PARTS])
-def test_every_sum_is_the_same(text, kind, zero):
+@BOTH
+def test_every_sum_is_the_same(text, kind, zero, context):
     graph = graph_of(given(text, kind, zero))
-    found = optimized(graph)
+    found = optimized(graph, context)
     names = [node.op.name for node in found.nodes]
-    assert {"conv_quads", "matmul_quads"} & set(names)
+    assert {"conv_bytes", "matmul_bytes"} & set(names)
     assert not {"conv_blocked", "matmul_packed"} & set(names)
     feeds = random_bytes(graph)
     wanted, got = (evaluate(g, feeds, {"n": 2}) for g in (graph, found))
@@ -172,17 +175,18 @@ def test_every_sum_is_the_same(text, kind, zero):
 def test_readers_of_one_image_share_the_bytes_and_their_pad():
     found = optimized(graph_of(given(UNPADDED, "i8", -128)))
     names = [node.op.name for node in found.nodes]
-    assert [names.count(n) for n in ("pad", "slice", "conv_quads")] == [1, 1, 2]
+    assert [names.count(n) for n in ("pad", "slice", "conv_bytes")] == [1, 1, 2]
     assert [n.output.type.dtype.value for n in found.nodes if n.op.name == "pad"] == ["u8"]
 
 
 @pytest.mark.parametrize("shape", ["1", "()", "1, 1"])
 @pytest.mark.parametrize("kind", ["u8", "i8"])
-def test_a_zero_may_be_computed(kind, shape):
+@BOTH
+def test_a_zero_may_be_computed(kind, shape, context):
     text = DYNAMIC.replace("z: {kind}[1]", f"z: {{kind}}[{shape}]")
     graph = graph_of(text.replace("zero: i32[1]", f"zero: i32[{shape}]").format(kind=kind))
-    found = run("use_byte_products", graph, BYTES)
-    assert [n.op.name for n in found.nodes].count("matmul_quads") == 1
+    found = run("use_byte_products", graph, context)
+    assert [n.op.name for n in found.nodes].count("matmul_bytes") == 1
     limits = np.iinfo("u1" if kind == "u8" else "i1")
     rng = np.random.default_rng(0)
     for zero in (limits.min, 0, limits.max):
@@ -196,14 +200,14 @@ def test_a_zero_may_be_computed(kind, shape):
 
 def test_zeros_of_rows_stay():
     text = DYNAMIC.format(kind="u8").replace("z: u8[1]", "z: u8[7, 1]")
-    assert "matmul_quads" not in operators(
+    assert "matmul_bytes" not in operators(
         graph_of(text.replace("zero: i32[1]", "zero: i32[7, 1]"))
     )
 
 
 def test_weights_are_packed_once_and_signed_bytes_moved_once():
     found = run("use_byte_products", graph_of(given(MATMUL, "i8", 2)), BYTES)
-    products = [n for n in found.nodes if n.op.name == "matmul_quads"]
+    products = [n for n in found.nodes if n.op.name == "matmul_bytes"]
     assert len(products) == 2
     assert products[0].inputs == products[1].inputs
     assert [n.op.name for n in found.nodes].count("sub") == 2
@@ -212,33 +216,54 @@ def test_weights_are_packed_once_and_signed_bytes_moved_once():
 def test_signed_bytes_are_moved_before_their_pad():
     found = run("use_byte_products", graph_of(given(CONV, "i8", -7)), BYTES)
     assert [n.op.name for n in found.nodes] == [
-        "cast", "add", "pad", "conv_quads", "sub", "cast",
+        "cast", "add", "pad", "conv_bytes", "sub", "cast",
     ]  # fmt: skip
     pad = found.nodes[2].op
     assert isinstance(pad, Pad)
     assert pad.value == 121
 
 
+def test_bytes_are_widened_before_their_pad():
+    found = run("use_byte_products", graph_of(given(CONV, "i8", -7)), CONTEXT)
+    assert [n.op.name for n in found.nodes] == ["cast", "pad", "conv_bytes", "sub", "cast"]
+    pad = found.nodes[1].op
+    assert isinstance(pad, Pad)
+    assert pad.value == -7
+    assert str(found.nodes[1].output.type.dtype) == "i16"
+
+
+def test_others_read_bytes_that_were_widened_for_products():
+    text = given(MATMUL, "u8", 2).replace("return s", "c: i32[n, 7, 48] = neg(b)\n    return s, c")
+    found = run("use_byte_products", graph_of(text), CONTEXT)
+    (wide,) = [n.output for n in found.nodes if str(n.output.type.dtype) == "i16"]
+    readers = sorted(n.op.name for n in found.nodes if wide in n.inputs)
+    assert readers == ["cast", "matmul_bytes", "matmul_bytes"]
+    assert [n.output for n in found.nodes if found.inputs[0] in n.inputs] == [wide]
+
+
 @pytest.mark.parametrize("context", [
-    AVX512, PassContext(), PassContext(target=Target(features=ENGINE | QUADS)),  # tiles are faster
-    PassContext(target=Target(features=QUADS, gpu=Gpu())),
+    AVX512, PassContext(), PassContext(target=Target(features=ENGINE | VNNI)),  # tiles are faster
+    PassContext(target=Target(features=VNNI, gpu=Gpu())),
 ])  # fmt: skip
 def test_other_targets_change_nothing(context):
     graph = graph_of(PLAIN)
-    assert operators(graph) == ["matmul_quads", "cast"]
+    assert operators(graph) == ["matmul_bytes", "cast"]
     assert run("use_byte_products", graph, context) is graph
 
 
 def test_vectors_of_eight_lanes_have_such_products_too():
     narrow = PassContext(target=Target(features=frozenset({"avx2", "avxvnni"})))
-    assert operators(graph_of(PLAIN), narrow) == ["matmul_quads", "cast"]
+    assert operators(graph_of(PLAIN), narrow) == ["matmul_bytes", "cast"]
+    assert operators(graph_of(PLAIN), CONTEXT) == ["cast", "matmul_bytes", "cast"]
+    skylake = PassContext(target=Target(features=frozenset({"avx2", "avx512f", "avx512bw"})))
+    assert operators(graph_of(PLAIN), skylake) == ["cast", "matmul_bytes", "cast"]
     mixed = PassContext(target=Target(features=frozenset({"avx512f", "avxvnni"})))
-    assert "matmul_quads" not in operators(graph_of(PLAIN), mixed)  # none of 16 lanes
+    assert "matmul_bytes" not in operators(graph_of(PLAIN), mixed)  # none of 16 lanes
 
 
 def test_weights_that_are_bytes_keep_their_scale_apart():
     bytes_ = np.array([[1, -128], [127, 0]], np.float32)
-    for context in (BYTES, PassContext(target=Target(features=ENGINE))):
+    for context in (BYTES, CONTEXT, PassContext(target=Target(features=ENGINE))):
         assert is_kept_whole(context, bytes_)
         assert not is_kept_whole(context, bytes_ * np.float32(1.01))
     assert not is_kept_whole(BYTES, bytes_ * 2)  # exact in bf16, but no byte
@@ -262,9 +287,9 @@ COMPUTED = PLAIN.replace("q: u8[1, 256]", "q: u8[1, 256], z: i32[()]").replace(
 
 def test_a_number_that_is_no_byte_may_be_taken_away_while_sums_fit():
     """Of 256 weights of 127: 65,793 fills an i32 together with a byte."""
-    assert "matmul_quads" in operators(graph_of(WIDE.format(zero=65_000), 127, 127))
-    assert "matmul_quads" not in operators(graph_of(WIDE.format(zero=66_100), 127, 127))
-    assert "matmul_quads" not in operators(graph_of(WIDE.format(zero=2**31 - 1), 127, 127))
+    assert "matmul_bytes" in operators(graph_of(WIDE.format(zero=65_000), 127, 127))
+    assert "matmul_bytes" not in operators(graph_of(WIDE.format(zero=66_100), 127, 127))
+    assert "matmul_bytes" not in operators(graph_of(WIDE.format(zero=2**31 - 1), 127, 127))
 
 
 STAYING = {
@@ -299,4 +324,4 @@ def main(q: u8[7, 48]):
 
 @pytest.mark.parametrize("name", STAYING)
 def test_what_has_no_such_product_stays(name):
-    assert not any("quads" in op for op in operators(STAYING[name]))
+    assert not any("bytes" in op for op in operators(STAYING[name]))

@@ -65,8 +65,8 @@ def test_a_window_between_pads_may_hold_no_number(dilation, out, wanted):
     ("shape", "line", "wanted"),
     [
         ("2, 3, 9, 9, 16", "y: f32[2, 3, 7, 7, 16] = conv_depthwise(a, w)", 9),
-        ("1, 2, 4, 4, 8", "y: i32[1, 3, 2, 2, 16] = conv_quads(x, q)", 9 * 16),
-        ("5, 8", "y: i32[5, 20] = matmul_quads(x, p, n=20)", 8),
+        ("1, 2, 4, 4, 8", "y: i32[1, 3, 2, 2, 16] = conv_bytes(x, q)", 9 * 16),
+        ("5, 8", "y: i32[5, 20] = matmul_bytes(x, p, n=20)", 8),
     ],
     ids=["depthwise", "conv", "matmul"],
 )

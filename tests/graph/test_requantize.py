@@ -14,7 +14,7 @@ from tests.graph.pass_cases import read, run
 SUMS = """
 def main(w: u8[7, 16]):
     v: i8[1, 4, 16, 4] = const()
-    x: i32[7, 16] = matmul_quads(w, v, n=16)
+    x: i32[7, 16] = matmul_bytes(w, v, n=16)
     c: f32[16] = const({factors})
     b: f32[1, 16] = const({summands})
     s: f32[()] = const({scale})

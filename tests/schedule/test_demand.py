@@ -6,9 +6,9 @@ import pytest
 
 from dlc.core.types import DType
 from dlc.graph.ops.activation import Relu
+from dlc.graph.ops.byte_products import MatMulBytes
 from dlc.graph.ops.pairs import MatMulPairs
 from dlc.graph.ops.planes_matmul import MatMulPlanes
-from dlc.graph.ops.quads import MatMulQuads
 from dlc.graph.ops.winograd import ConvWinograd
 from dlc.schedule.demand import demand
 from dlc.schedule.lower import lower_tensors
@@ -78,10 +78,10 @@ def test_a_transformed_convolution_counts_as_what_it_stands_for():
     assert direct <= operations.value <= direct + 2 * results  # and whether each is finite
 
 
-def test_products_of_quads_count():
+def test_products_of_bytes_count():
     x = placeholder("x", TensorType((37, 64), DType.U8))
     w = placeholder("w", TensorType((5, 16, 16, 4), DType.I8))
-    func = lower_tensors("product", (), (x, w), (MatMulQuads(n=80).compute(x, w),))
+    func = lower_tensors("product", (), (x, w), (MatMulBytes(n=80).compute(x, w),))
     operations = demand(func).operations
     assert isinstance(operations, Const)
     assert operations.value == 37 * 80 * 64 * 2

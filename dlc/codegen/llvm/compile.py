@@ -69,6 +69,8 @@ def initialize() -> None:
     """Have LLVM know all of its targets."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    # It adds sums of integers in another order, so that registers do not hold a tile any more.
+    llvm.set_option("dlc", "-x86-machine-combiner=0")
 
 
 def target_machine(target: Target) -> llvm.TargetMachine:

@@ -27,7 +27,6 @@ from dlc.te.expr import ONE, ZERO, Const, Expr, Load, Var
 from dlc.te.simplify import surely_at_most, surely_less
 
 LINE_BYTES = 64  # of a cache line
-_WORD = 4  # bytes of what is multiplied at once in a lane
 WRITE_AHEAD = 1024
 """Bytes between a vector that is written and the line that is asked for then.
 
@@ -113,35 +112,35 @@ class Memory:
                 return self._gather(storage, flat)
         return self.indices.gather(self._lane_by_lane(lambda: self.load(buffer, index), storage))
 
-    def load_word(self, buffer: str, index: tuple[Expr, ...]) -> Val:
-        """Neighbours of 32 bits together as one i32; a vector where the index reads the lane."""
+    def load_word(self, buffer: str, index: tuple[Expr, ...], size: int = 4) -> Val:
+        """Neighbours of `size` bytes as one integer; a vector where the index reads the lane."""
         mask = self.mask
         if mask is not None and self.surely_inside(buffer, index):
             self.mask = None  # reading more than is used does no harm
         storage = self.storage[buffer]
         flat = self.indices.element(index, storage.strides)
-        if flat.lane in (0, _WORD // storage.dtype.size_bytes):
-            found = self._word_at(storage, flat, self.indices.lanes if flat.lane else 0)
+        if flat.lane in (0, size // storage.dtype.size_bytes):
+            found = self._word_at(storage, flat, self.indices.lanes if flat.lane else 0, size)
         else:
-            parts = self._lane_by_lane(lambda: self.load_word(buffer, index), storage)
+            parts = self._lane_by_lane(lambda: self.load_word(buffer, index, size), storage)
             found = self.indices.gather(parts)
         self.mask = mask
         return found
 
-    def _word_at(self, storage: Storage, flat: Flat, lanes: int) -> Val:
+    def _word_at(self, storage: Storage, flat: Flat, lanes: int, word: int) -> Val:
         """Consecutive words, or one."""
         assert storage.base is not None, "what is multiplied at once lies in memory"
-        size = storage.dtype.size_bytes
+        size, elem = storage.dtype.size_bytes, f"i{8 * word}"
         at = self.indices.pointer(storage.base, flat, size)
         mask = self.mask if lanes else None
-        key = ("word", *self._load_key(flat, lanes, storage, mask))
+        key = (elem, *self._load_key(flat, lanes, storage, mask))
         found = self.builder.recall(key)
         if found is None:
             if mask is None:
-                text = f"load {type_of('i32', lanes)}, {at}, align {size}"
-                found = self.builder.fresh(text, "i32", lanes)
+                text = f"load {type_of(elem, lanes)}, {at}, align {size}"
+                found = self.builder.fresh(text, elem, lanes)
             else:
-                found = self._masked_load(at, "i32", lanes, size, mask)
+                found = self._masked_load(at, elem, lanes, size, mask)
             self.builder.remember(key, found)
             if self.ahead and lanes and storage.name in self.given:
                 self._ask_ahead(storage, flat, at, self.ahead)

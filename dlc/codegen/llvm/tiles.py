@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, Operand
+from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, DOT_WIDENED, Operand
 from dlc.codegen.llvm.ir import Block, Val
 from dlc.codegen.llvm.memory import Memory
 from dlc.codegen.llvm.packing import pack_tile
@@ -26,7 +26,13 @@ from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.errors import CodegenError
 from dlc.core.target import Target
 from dlc.schedule.edit import read
-from dlc.schedule.instruction import DOT_2XBF16_F32, DOT_4XI8_I32, SPLIT_LANES, split_name
+from dlc.schedule.instruction import (
+    DOT_2XBF16_F32,
+    DOT_2XI16_I32,
+    DOT_4XI8_I32,
+    SPLIT_LANES,
+    split_name,
+)
 from dlc.schedule.loop import Alloc, Invoke
 from dlc.te.expr import Const, Expr
 
@@ -266,7 +272,10 @@ _AMX, _BF16 = _has("amx-bf16"), _has("avx512bf16")
 EMITTERS: dict[str, Emitter] = {
     DOT_2XBF16_F32.name: Emitter(_BF16, lambda tiles, o: DOT_PAIRS(tiles.memory, o)),
     DOT_4XI8_I32.name: Emitter(
-        lambda target: target.adds_byte_products, lambda tiles, o: DOT_QUADS(tiles.memory, o)
+        lambda target: target.byte_products == 4, lambda tiles, o: DOT_QUADS(tiles.memory, o)
+    ),
+    DOT_2XI16_I32.name: Emitter(
+        lambda target: target.byte_products > 0, lambda tiles, o: DOT_WIDENED(tiles.memory, o)
     ),
     "tile_zero": Emitter(_AMX, _zero),
     "tile_dot_bf16": Emitter(_AMX, _dot_bf16(3)),

@@ -1,4 +1,4 @@
-"""Multiply bytes by constant whole numbers where vectors add four such products at once.
+"""Multiply bytes by constant whole numbers where vectors add four such products at once, or two.
 
 Before:
     def main(x: u8[8, 4]):
@@ -12,9 +12,9 @@ Before:
 
 After:
     def main(x: u8[8, 4]):
-        w_quads: i8[1, 1, 2, 4] = const(1, 3, -5, 7, 2, 4, -6, 8)
+        w_bytes: i8[1, 1, 2, 4] = const(1, 3, -5, 7, 2, 4, -6, 8)
         w_zero: i32[1, 2] = const(18, 24)
-        y_1: i32[8, 2] = matmul_quads(x, w_quads, n=2)
+        y_1: i32[8, 2] = matmul_bytes(x, w_bytes, n=2)
         y_2: i32[8, 2] = sub(y_1, w_zero)
         y: f32[8, 2] = cast(y_2, to=f32)
         return y
@@ -24,8 +24,9 @@ use_matrix_engine, whose tiles are faster still where there are any; before use_
 use_winograd, which take what is left.
 
 The products are those of the bytes themselves. What is taken away from each is taken away from the
-sums at once: its product with the sum of a column. Left operands of the instruction are unsigned,
-so signed ones are moved up by 128 where they are made: before they are padded, or a part is read.
+sums at once: its product with the sum of a column. Where four are added, left operands of the
+instruction are unsigned, so signed ones are moved up by 128; where two are, they are widened. Both
+where they are made: before they are padded, or a part is read.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ from dlc.graph.integers import (
 )
 from dlc.graph.op import Array, Op
 from dlc.graph.ops.binary import Add, Mul, Sub
+from dlc.graph.ops.byte_products import ConvBytes, MatMulBytes, pack_bytes
 from dlc.graph.ops.channels import PackChannels
 from dlc.graph.ops.conv_blocked import ConvBlocked, PlanarConv
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.matmul import MatMulPacked
-from dlc.graph.ops.quads import QUAD, ConvQuads, MatMulQuads, pack_quads
 from dlc.graph.ops.shape import Pad, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import ONE
@@ -60,6 +61,7 @@ from dlc.te.types import const_size
 
 _WIDENING = {(DType.I32, DType.I32), (DType.I32, DType.F32), (DType.F32, DType.F32)}
 _UP = 128  # from signed bytes to unsigned ones
+WIDEN = Cast(to=DType.I16)
 
 
 @graph_pass(
@@ -67,12 +69,13 @@ _UP = 128  # from signed bytes to unsigned ones
 )
 def use_byte_products(graph: Graph, context: PassContext) -> Graph:
     """Replace products of bytes and constant bytes."""
-    if not context.has_byte_products:
+    each = context.byte_products
+    if not each:
         return graph
     editor = GraphEditor(graph)
-    products = _Products(editor)
+    products = _Products(editor, each)
     for node in graph.nodes:
-        op = _of_quads(node)
+        op = _of_bytes(node, each)
         if op is None:
             continue
         x, w = node.inputs
@@ -80,12 +83,13 @@ def use_byte_products(graph: Graph, context: PassContext) -> Graph:
         if found is None or array is None or byte_type(array) is not DType.I8:
             continue
         if isinstance(node.op, PlanarConv):
-            array = _one_block(array)
+            array = _one_block(array, each)
             found = replace(found, moves=(*found.moves, PackChannels(block=array.shape[-2])))
         if _largest(array) * (MAX_BYTE + found.largest) < 2**31:
             total = products.add(node, op, found, array)
             editor.update(replace(node, op=Cast(to=DType.F32), inputs=(total,)))
             editor.discard((x,))
+    products.read_widened()
     return editor.finish()
 
 
@@ -139,21 +143,19 @@ def _stands_for(found: _Bytes, pad: Pad) -> bool:
 class _Products:
     """Products of bytes, which share what they read."""
 
-    def __init__(self, editor: GraphEditor) -> None:
-        self.editor = editor
+    def __init__(self, editor: GraphEditor, each: int) -> None:
+        self.editor, self.each = editor, each
         self._packed: dict[Value, Value] = {}
         self._moved: dict[tuple[Op, Value], Value] = {}
 
-    def add(self, node: Node, op: ConvQuads | MatMulQuads, found: _Bytes, w: Array) -> Value:
+    def add(self, node: Node, op: ConvBytes | MatMulBytes, found: _Bytes, w: Array) -> Value:
         """The sums of a product, in the place of a node."""
         weights = node.inputs[1]
         if weights not in self._packed:
-            quads = self.editor.constant(pack_quads(w), DType.I8, f"{weights.name}_quads")
-            self._packed[weights] = quads
-        if found.source.type.dtype is DType.I8:
-            source = self._moved_up(found.source, node)
-            found = replace(found, source=source, less=found.less + _UP)
-        source = found.source
+            packed = pack_bytes(w, self.each)
+            self._packed[weights] = self.editor.constant(packed, DType.I8, f"{weights.name}_bytes")
+        found = replace(found, less=found.less + self._up(found.source))
+        source = self._operand(found.source, node)
         for move in found.moves:
             if isinstance(move, Pad):
                 move = replace(move, value=move.value + found.less)
@@ -182,26 +184,42 @@ class _Products:
             self._moved[move, value] = self.editor.call(move, value, at=at)
         return self._moved[move, value]
 
-    def _moved_up(self, source: Value, at: Node) -> Value:
-        """Signed bytes as unsigned ones."""
+    def read_widened(self) -> None:
+        """Let others who widen bytes by themselves read those that are widened for products."""
+        for (op, source), wide in self._moved.items():
+            for user in self.editor.users(source) if op == WIDEN else ():
+                if isinstance(user.op, Cast) and user.output != wide:
+                    self.editor.update(replace(user, inputs=(wide,)))
+
+    def _up(self, source: Value) -> int:
+        """What is added to bytes before they are multiplied."""
+        return _UP if self.each == 4 and source.type.dtype is DType.I8 else 0
+
+    def _operand(self, source: Value, at: Node) -> Value:
+        """Bytes as vectors multiply them: unsigned ones, or widened ones."""
+        up = self._up(source)
+        if self.each == 4 and not up:
+            return source
         node = self.editor.producer(source)
         op = None if node is None else node.op
         if isinstance(op, Pad) and op.mode == "constant":
-            op = replace(op, value=op.value + _UP)
+            op = replace(op, value=op.value + up)
         elif not isinstance(op, Slice):
             op = None
         if node is not None and op is not None:
-            return self._once(op, self._moved_up(node.inputs[0], at), at)
+            return self._once(op, self._operand(node.inputs[0], at), at)
+        if not up:
+            return self._once(WIDEN, source, at)
         same = Cast(to=DType.U8)  # which wraps around, and so does the sum
         if (same, source) not in self._moved:
-            up = self.editor.constant(np.array(_UP, np.uint8), DType.U8, "up")
+            more = self.editor.constant(np.array(up, np.uint8), DType.U8, "up")
             wrapped = self.editor.call(same, source, at=at)
-            self._moved[same, source] = self.editor.call(Add(), wrapped, up, at=at)
+            self._moved[same, source] = self.editor.call(Add(), wrapped, more, at=at)
         return self._moved[same, source]
 
 
-def _of_quads(node: Node) -> ConvQuads | MatMulQuads | None:
-    """What a node would become, if its operator has a form on quads."""
+def _of_bytes(node: Node, each: int) -> ConvBytes | MatMulBytes | None:
+    """What a node would become, if its operator has a form on bytes."""
     op = node.op
     if not isinstance(op, ConvBlocked | PlanarConv | MatMulPacked):
         return None
@@ -210,16 +228,16 @@ def _of_quads(node: Node) -> ConvQuads | MatMulQuads | None:
         return None
     if isinstance(op, PlanarConv):  # of one channel three products of four were with nothing
         several = const_size(w.type.shape[1]) > 1
-        return ConvQuads(stride=op.stride, dilation=op.dilation) if several else None
+        return ConvBytes(stride=op.stride, dilation=op.dilation) if several else None
     if isinstance(op, MatMulPacked):
-        fits = x.type.rank >= 2 and surely_divides(QUAD, x.type.shape[-1])
-        return MatMulQuads(n=op.n) if fits else None
-    if op.groups != 1 or op.sparse or op.turned or const_size(w.type.shape[-2]) % QUAD:
+        fits = x.type.rank >= 2 and surely_divides(each, x.type.shape[-1])
+        return MatMulBytes(n=op.n) if fits else None
+    if op.groups != 1 or op.sparse or op.turned or const_size(w.type.shape[-2]) % each:
         return None
-    return ConvQuads(stride=op.stride, dilation=op.dilation)
+    return ConvBytes(stride=op.stride, dilation=op.dilation)
 
 
-def _one_block(w: Array) -> Array:
+def _one_block(w: Array, each: int) -> Array:
     """Weights for few planar channels as those for one block of them, filled up with zeros.
 
     Shapes:
@@ -227,7 +245,7 @@ def _one_block(w: Array) -> Array:
     """
     last = np.moveaxis(w, 1, -2)
     fill = [(0, 0)] * last.ndim
-    fill[-2] = (0, -last.shape[-2] % QUAD)
+    fill[-2] = (0, -last.shape[-2] % each)
     return np.pad(last, fill)[:, np.newaxis]
 
 
@@ -237,9 +255,9 @@ def _largest(w: Array) -> int:
     return int(np.abs(w.astype(np.int64)).sum(axis=summands).max(initial=0))
 
 
-def _columns(op: ConvQuads | MatMulQuads, w: Array) -> Array:
+def _columns(op: ConvBytes | MatMulBytes, w: Array) -> Array:
     """The sums of the weights of each result, in the shape of the result without its rows."""
     sums: Array = w.astype(np.int32).sum(axis=tuple(range(1, w.ndim - 1)), dtype=np.int32)
-    if isinstance(op, ConvQuads):
+    if isinstance(op, ConvBytes):
         return np.expand_dims(sums, (0, *range(2, 2 + len(op.stride))))
     return sums.reshape(1, -1)[:, : const_size(op.n)]

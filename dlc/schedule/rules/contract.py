@@ -26,6 +26,7 @@ from dlc.schedule.rules.cut_tiles import (
     is_stream,
     multiply_adds,
     sum_steps,
+    tile_registers,
 )
 from dlc.schedule.rules.lines import shares_lines
 from dlc.schedule.rules.operands import is_unpacked
@@ -33,7 +34,7 @@ from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import loop_around, unroll_factor
 from dlc.schedule.rules.scattered import scattered_columns
 from dlc.schedule.rules.subtotals import chain_lengths, cut_sum
-from dlc.schedule.rules.tile import Tile, choose_tile, vector_registers
+from dlc.schedule.rules.tile import Tile, choose_tile
 from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Const, Expr
@@ -75,7 +76,7 @@ def space(func: Func, target: Target) -> Space:
     row, above = rows[-1:] or [ONE], rows[-2:-1] or [ONE]
     total = next(s for s in stages(func) if s.buffer == found.sum)
     summands = [f for f in total.inner if f.extent != ONE]
-    registers = vector_registers(target, target.lanes(4))
+    registers = tile_registers(found, target)
     return Space(
         {
             "rows": _up_to(ROWS, row[0]),
@@ -188,7 +189,7 @@ class _Tiling:
             self.trace.constant(found.rows[-1]),
             1,
             width,
-            vector_registers(self.target, self.lanes),
+            tile_registers(found, self.target),
             fmas=multiply_adds(found, self.target),
             steps=sum_steps(self.trace, found),
         )

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import prod
 
 from dlc.core.target import Target
-from dlc.schedule.instruction import DOT_2XBF16_F32
+from dlc.schedule.instruction import DOT_2XBF16_F32, DOT_2XI16_I32
 from dlc.schedule.loop import For, If, loops
 from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction
@@ -59,7 +59,7 @@ def cut_tiles(
     With `columns_outside`, a tile of columns is kept while all rows pass.
     """
     lanes = target.lanes(4)
-    registers = vector_registers(target, lanes)
+    registers = tile_registers(found, target)
     most = most_rows(found.row_stride, target)
     fmas = multiply_adds(found, target)
     steps = sum_steps(trace, found)
@@ -85,6 +85,14 @@ def is_stream(trace: Trace, found: Contraction, target: Target) -> bool:
     is_blocked = found.column_line is not None and found.column_line <= LINE_BYTES
     is_row = all(trace.constant(v) == 1 for v in found.rows)
     return is_row and is_blocked and not is_made_here and is_far(found, target)
+
+
+def tile_registers(found: Contraction, target: Target) -> int:
+    """How many vector registers a tile may fill.
+
+    Products of widened bytes are added by an instruction of its own, so they need one themselves.
+    """
+    return vector_registers(target, target.lanes(4)) - (found.at_once is DOT_2XI16_I32)
 
 
 def multiply_adds(found: Contraction, target: Target) -> int:

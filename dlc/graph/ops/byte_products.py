@@ -1,7 +1,8 @@
-"""Products of bytes with constant weights, for vectors that add four products in each lane.
+"""Products of bytes with constant weights, for vectors that add four of them, or two, in each lane.
 
-The weights of four summands stand side by side, as the bytes of a row do. Sums are whole numbers,
-so they are exact, in whichever order.
+The weights of as many summands stand side by side, as the elements of a row do. Where two are
+added, a row holds bytes that were widened to i16; weights are widened as they are loaded. Sums are
+whole numbers, so they are exact, in whichever order.
 """
 
 from __future__ import annotations
@@ -20,24 +21,30 @@ from dlc.te.expr import Expr, cast, index
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
-QUAD = 4
+ROWS = {4: DType.U8, 2: DType.I16}  # of as many products in a lane
 
 
-def pack_quads(w: Array) -> Array:
+def pack_bytes(w: Array, each: int) -> Array:
     """Constant weights, whole numbers from -128 to 127, as they lie in memory.
 
     Shapes:
-        w: [..., c, columns] -> i8[..., c / 4, columns, 4]
+        w: [..., c, columns] -> i8[..., c / each, columns, each]
     """
-    return side_by_side(w.astype(np.int8), QUAD)
+    return side_by_side(w.astype(np.int8), each)
 
 
-@op("conv_quads", fuse=Fuse.ANCHOR)
-class ConvQuads(BlockedConv):
+def _each(x: TensorType, w: TensorType) -> int:
+    """How many products are added in a lane; 0 for other types than there are."""
+    each = next((n for n in ROWS if not differs(w.shape[-1], n)), 0) if w.rank else 0
+    return each if each and w.dtype is DType.I8 and x.dtype is ROWS[each] else 0
+
+
+@op("conv_bytes", fuse=Fuse.ANCHOR)
+class ConvBytes(BlockedConv):
     """Convolution from blocked to blocked channels by products of bytes.
 
     Shapes:
-        x: u8[n, cb, *spatial, c]; w: i8[ob, cb, *kernel, c / 4, oc, 4]
+        x: u8 or i16[n, cb, *spatial, c]; w: i8[ob, cb, *kernel, c / each, oc, each], 4 or 2 each
         -> i32[n, ob, *out, oc]
     """
 
@@ -45,26 +52,27 @@ class ConvQuads(BlockedConv):
     dilation: tuple[int, ...] = (1, 1)
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
-        if x.dtype is not DType.U8 or w.dtype is not DType.I8 or w.rank != x.rank + 2:
-            raise self.reject("needs a blocked u8 image and i8 weights in quads", x, w)
-        (n, cb, *sizes, c), (ob, wb, *kernel, quads, oc, each) = x.shape, w.shape
-        if differs(each, QUAD) or differs(c, quads * QUAD) or differs(cb, wb):
+        each = _each(x, w)
+        if not each or w.rank != x.rank + 2:
+            raise self.reject("needs a blocked image and i8 weights: u8 by 4, or i16 by 2", x, w)
+        (n, cb, *sizes, c), (ob, wb, *kernel, groups, oc, _) = x.shape, w.shape
+        if differs(c, groups * each) or differs(cb, wb):
             raise self.reject("image and weights differ in their channels", x, w)
         return TensorType((n, ob, *self.spatial(x, w, sizes, kernel), oc), DType.I32)
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
-        _, cb, *kernel, quads, _, each = w.shape
+        _, cb, *kernel, groups, _, each = w.shape
 
         def pixel(*out: Expr) -> te.Reduce:
             n, o, *position, oi = out
 
             def term(*r: Expr) -> Expr:
-                b, *k, q, e = r
-                left = x[(n, b, *self.source(position, k), q * QUAD + e)]
-                return cast(DType.I32, left) * cast(DType.I32, w[(o, b, *k, q, oi, e)])
+                b, *k, g, e = r
+                left = x[(n, b, *self.source(position, k), g * each + e)]
+                return cast(DType.I32, left) * cast(DType.I32, w[(o, b, *k, g, oi, e)])
 
-            return te.reduce_sum((cb, *kernel, quads, each), term)
+            return te.reduce_sum((cb, *kernel, groups, each), term)
 
         return te.compute(self.name, type_.shape, pixel, inputs=(x, w))
 
@@ -73,12 +81,13 @@ class ConvQuads(BlockedConv):
         return op.reference(x.astype(np.float64), in_rows(w)).astype(np.int32)
 
 
-@op("matmul_quads", fuse=Fuse.ANCHOR)
-class MatMulQuads(Op):
+@op("matmul_bytes", fuse=Fuse.ANCHOR)
+class MatMulBytes(Op):
     """The product of bytes with a matrix whose columns stand in panels.
 
     Shapes:
-        x: u8[..., k]; w: i8[ceil(n / nr), k / 4, nr, 4] -> i32[..., n]; k is a multiple of 4
+        x: u8 or i16[..., k]; w: i8[ceil(n / nr), k / each, nr, each], 4 or 2 each -> i32[..., n];
+        k is a multiple of each
     """
 
     n: Expr
@@ -87,10 +96,11 @@ class MatMulQuads(Op):
         object.__setattr__(self, "n", as_sizes((self.n,))[0])
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
-        if x.dtype is not DType.U8 or w.dtype is not DType.I8 or x.rank < 2 or w.rank != 4:
-            raise self.reject("needs u8 rows and packed i8 columns in quads", x, w)
-        panels, quads, nr, each = w.shape
-        if differs(each, QUAD) or differs(x.shape[-1], quads * QUAD):
+        each = _each(x, w)
+        if not each or x.rank < 2 or w.rank != 4:
+            raise self.reject("needs rows and packed i8 columns: u8 by 4, or i16 by 2", x, w)
+        panels, groups, nr, _ = w.shape
+        if differs(x.shape[-1], groups * each):
             raise self.reject("the inner sizes differ", x, w)
         if is_below(panels * nr, self.n):
             raise self.reject(f"the panels hold less than {self.n} columns", x, w)
@@ -98,16 +108,16 @@ class MatMulQuads(Op):
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
-        nr = w.shape[-2]
+        nr, each = w.shape[-2:]
 
         def element(*out: Expr) -> te.Reduce:
             *row, j = out
 
-            def term(q: Expr, e: Expr) -> Expr:
-                left, right = x[(*row, q * QUAD + e)], w[j // nr, q, j % nr, e]
+            def term(g: Expr, e: Expr) -> Expr:
+                left, right = x[(*row, g * each + e)], w[j // nr, g, j % nr, e]
                 return cast(DType.I32, left) * cast(DType.I32, right)
 
-            return te.reduce_sum((canonical(x.shape[-1] // QUAD), index(QUAD)), term)
+            return te.reduce_sum((canonical(x.shape[-1] // each), each), term)
 
         return te.compute(self.name, type_.shape, element, inputs=(x, w))
 

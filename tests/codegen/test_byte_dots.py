@@ -1,4 +1,4 @@
-"""Products of four bytes in vectors: scheduled kernels against the operators' references."""
+"""Products of bytes in vectors, by four and by two: kernels against the operators' references."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import pytest
 
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.emit import emit_func
+from dlc.core.target_parse import parse_target
 from dlc.core.types import DType
+from dlc.graph.ops.byte_products import ConvBytes, MatMulBytes, pack_bytes
 from dlc.graph.ops.neighbours import in_rows
-from dlc.graph.ops.quads import ConvQuads, MatMulQuads, pack_quads
 from dlc.graph.ops.shape import Transpose
-from dlc.schedule.instruction import DOT_4XI8_I32
+from dlc.schedule.instruction import DOT_2XI16_I32, DOT_4XI8_I32
 from dlc.schedule.loop import allocs
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.rules import contract
+from dlc.schedule.rules.cut_tiles import tile_registers
 from dlc.te.expr import cast, index
 from dlc.te.tensor import compute, placeholder, reduce_sum
 from dlc.te.types import TensorType
@@ -26,7 +28,9 @@ from tests.codegen.products import Products
 QUADS = replace(NATIVE, features=NATIVE.features | {"avx512f", "avx512vl", "avx512vnni"})
 NARROW = replace(AVX2, features=AVX2.features | {"avxvnni"})
 HAS_QUADS = "avx512vnni" in NATIVE.features
-needs_quads = pytest.mark.skipif(not HAS_QUADS, reason="this machine has no products of bytes")
+HAS_PAIRS = "avx2" in NATIVE.features
+needs_quads = pytest.mark.skipif(not HAS_QUADS, reason="this machine adds no four products")
+needs_pairs = pytest.mark.skipif(not HAS_PAIRS, reason="this machine adds no two products")
 
 
 def bytes_of(seed, *shape):
@@ -44,12 +48,18 @@ def weights(seed, *shape):
 
 def conv(x, w, **attributes):
     """A convolution of x [n, cb, *spatial, c] by weights [ob, cb, *kernel, c, oc]."""
-    return ConvQuads(**attributes), [x, pack_quads(w)]
+    return ConvBytes(**attributes), [x, pack_bytes(w, 4)]
 
 
 def matmul(x, w, n):
     """The product of x [..., k] with panels [p, k, nr]."""
-    return MatMulQuads(n=n), [x, pack_quads(w)]
+    return MatMulBytes(n=n), [x, pack_bytes(w, 4)]
+
+
+def widened(op, arrays, *, less=0):
+    """The same by two products at once, of bytes less a number."""
+    x, w = arrays
+    return op, [x.astype(np.int16) - np.int16(less), pack_bytes(in_rows(w), 2)]
 
 
 CASES = {
@@ -62,8 +72,8 @@ CASES = {
     "a_row": matmul(bytes_of(0, 1, 96), weights(1, 9, 96, 16), 144),
     "deep": matmul(bytes_of(0, 3, 4096), weights(1, 2, 4096, 16), 32),
     "a_tail_of_lanes": matmul(bytes_of(0, 5, 36), weights(1, 3, 36, 16), 45),
-    "one_quad": matmul(bytes_of(0, 7, 4), weights(1, 2, 4, 16), 32),
-    "two_quads": matmul(bytes_of(0, 7, 8), weights(1, 2, 8, 16), 32),
+    "four_deep": matmul(bytes_of(0, 7, 4), weights(1, 2, 4, 16), 32),
+    "eight_deep": matmul(bytes_of(0, 7, 8), weights(1, 2, 8, 16), 32),
     "few_lanes": matmul(bytes_of(0, 5, 32), weights(1, 1, 32, 3), 3),
     "one_column": matmul(bytes_of(0, 9, 32), weights(1, 1, 32, 1), 1),
     "wide_panels": matmul(bytes_of(0, 19, 48), weights(1, 2, 48, 32), 50),
@@ -71,13 +81,17 @@ CASES = {
 
 
 PRODUCTS = Products(QUADS, (DType.U8, DType.I8), "vpdpbusd")
+WIDE = replace(NATIVE, features=NATIVE.features - {"avx512vnni", "avxvnni"})
+PAIRS = Products(WIDE, (DType.I16, DType.I8), "pmadd")
+PAIRS_OF_8 = Products(replace(WIDE, features=AVX2.features - {"avxvnni"}), PAIRS.kinds, "pmadd.wd")
 lowered, fast, run = PRODUCTS.lowered, PRODUCTS.fast, PRODUCTS.run
 
 
 def test_packing_keeps_every_weight():
     w = weights(3, 2, 8, 5)
-    assert pack_quads(w).shape == (2, 2, 5, 4)
-    np.testing.assert_array_equal(in_rows(pack_quads(w)), w)
+    assert pack_bytes(w, 4).shape == (2, 2, 5, 4)
+    for each in (2, 4):
+        np.testing.assert_array_equal(in_rows(pack_bytes(w, each)), w)
 
 
 @needs_quads
@@ -85,6 +99,23 @@ def test_packing_keeps_every_weight():
 def test_sums_are_exact(name):
     op, arrays = CASES[name]
     np.testing.assert_array_equal(run(op, arrays), op.reference(*arrays))
+
+
+@needs_pairs
+@pytest.mark.parametrize("less", [0, 255, -32000])
+@pytest.mark.parametrize("products", [PAIRS, PAIRS_OF_8], ids=["native", "8_lanes"])
+@pytest.mark.parametrize("name", [name for name in CASES if name != "one_column"])
+def test_sums_of_widened_bytes_are_exact(name, products, less):
+    op, arrays = widened(*CASES[name], less=less)
+    np.testing.assert_array_equal(products.run(op, arrays), op.reference(*arrays))
+
+
+@needs_pairs
+def test_sizes_of_widened_bytes_may_be_open():
+    op, (dense, w) = widened(*CASES["rows"])
+    PAIRS.check_open_rows(op, dense, w)
+    op, (dense, w) = widened(*CASES["strided"])
+    PAIRS.check_open_image(op, dense, w)
 
 
 INTERPRETED = {
@@ -97,21 +128,34 @@ INTERPRETED = {
 @pytest.mark.parametrize("target", [NATIVE, AVX2], ids=["native", "avx2"])
 @pytest.mark.parametrize("name", INTERPRETED)
 def test_any_target_and_the_interpreter_compute_the_same(name, target):
-    op, arrays = INTERPRETED[name]
-    func = fast(lowered(op, arrays), target)
-    check(func, target=target, arrays=dict(zip("xw", arrays, strict=True)), rtol=0)
+    for products in (PRODUCTS, PAIRS):
+        op, arrays = INTERPRETED[name] if products is PRODUCTS else widened(*INTERPRETED[name])
+        func = products.fast(products.lowered(op, arrays), target)
+        check(func, target=target, arrays=dict(zip("xw", arrays, strict=True)), rtol=0)
 
 
-@needs_quads
 @pytest.mark.parametrize("knobs", [
     {"rows": 3, "columns": 2, "steps": 1}, {"columns_outer": 1, "first_summand": 1, "steps": 4},
     {"rows": 5, "columns": 1, "high": 2, "first_summand": 2}, {"ahead": 1024, "rows": 28},
 ])  # fmt: skip
-def test_any_tiles_give_the_same(knobs):
+@pytest.mark.parametrize("products", [
+    pytest.param(PRODUCTS, marks=needs_quads), pytest.param(PAIRS, marks=needs_pairs),
+])  # fmt: skip
+def test_any_tiles_give_the_same(knobs, products):
     for name in ("image", "rows"):
-        op, arrays = CASES[name]
-        found = run(op, arrays, lambda v: cast(DType.F32, v) + 0.5, **knobs)
+        op, arrays = CASES[name] if products is PRODUCTS else widened(*CASES[name])
+        found = products.run(op, arrays, lambda v: cast(DType.F32, v) + 0.5, **knobs)
         np.testing.assert_array_equal(found, op.reference(*arrays).astype(np.float32) + 0.5)
+
+
+def test_a_tile_leaves_a_register_for_what_is_added_apart():
+    """A product of widened bytes has to be somewhere before it is added to its sum."""
+    for products, free in ((PRODUCTS, 0), (PAIRS_OF_8, 1)):
+        op, arrays = CASES["rows"] if products is PRODUCTS else widened(*CASES["rows"])
+        found = contract.match(products.lowered(op, arrays), products.target)
+        assert found.at_once is (DOT_4XI8_I32 if products is PRODUCTS else DOT_2XI16_I32)
+        registers = products.target.vector_registers
+        assert tile_registers(found, products.target) == registers - free
 
 
 @pytest.mark.parametrize(("target", "bits"), [(QUADS, 512), (NARROW, 256)], ids=["512", "256"])
@@ -120,7 +164,7 @@ def test_the_sums_of_a_tile_stay_in_registers(target, bits):
     op, arrays = CASES["line" if bits == 256 else "image"]
     func = fast(lowered(op, arrays), target)
     assert 'invoke("dot_4xi8_i32"' in str(func)
-    sums = [a for name, a in allocs(func.body).items() if name.startswith("conv_quads")]
+    sums = [a for name, a in allocs(func.body).items() if name.startswith("conv_bytes")]
     assert {a.scope.value for a in sums} == {"register"}
     text = emit_func(func, target)
     assert f"vpdpbusd.{bits}" in text
@@ -145,6 +189,12 @@ def test_there_is_an_instruction_for_every_width(name, target):
     """Also on a machine that cannot run them. LLVM ends a process where it can select none."""
     op, arrays = CASES[name]
     assert compile_ir(emit_func(fast(lowered(op, arrays), target), target), target, passes=False)
+    op, arrays = widened(op, arrays)
+    for cpu in ("haswell", "skylake-avx512"):
+        other = parse_target(f"llvm -mcpu={cpu}")
+        text = emit_func(PAIRS.fast(PAIRS.lowered(op, arrays), other), other)
+        assert "pmadd" in text
+        assert compile_ir(text, other, passes=False)
 
 
 @needs_quads
@@ -161,7 +211,7 @@ def test_rows_that_are_transposed_are_brought_together():
     np.testing.assert_array_equal(found, op.reference(np.ascontiguousarray(x.T), packed))
 
 
-def test_sums_of_other_neighbours_are_no_quads():
+def test_sums_of_other_neighbours_are_no_bytes():
     """The left bytes are unsigned, the right ones signed, and their sums i32."""
     text = lowered(*CASES["rows"])
     assert contract.match(text, QUADS).at_once is DOT_4XI8_I32
