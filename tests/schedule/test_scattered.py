@@ -1,4 +1,4 @@
-"""Columns whose lines lie whole pages apart are copied side by side, where that pays."""
+"""Columns whose lines lie far apart are copied side by side, where that pays."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType
 
 TARGET = Target(features=frozenset({"avx512f", "avx2", "fma"}), thread_operations=0, cores=2)
+NARROW = replace(TARGET, features=frozenset({"avx2", "fma"}))
 N = Var("n")
 
 
@@ -52,6 +53,24 @@ def test_what_is_copied(
     a: tuple[int | Expr, ...], b: tuple[int | Expr, ...], is_copied: bool
 ) -> None:
     assert bool(copies(product(a, b))) == is_copied
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "is_copied"),
+    [
+        ((64, 256), (256, 256), True),
+        ((64, 64), (64, 130), True),
+        ((64, 64), (64, 128), False),  # the first cache holds the columns
+        ((63, 256), (256, 256), False),  # few rows
+        ((64, 256), (256, 60), False),  # less than four vectors for each core
+        ((N, 256), (256, 256), False),
+        ((64, 256), (256, N), False),
+    ],
+)
+def test_tiles_of_two_vectors_read_copies_of_what_is_not_near(
+    a: tuple[int | Expr, ...], b: tuple[int | Expr, ...], is_copied: bool
+) -> None:
+    assert bool(copies(product(a, b), NARROW)) == is_copied
 
 
 def test_cores_share_columns_not_the_rows_of_a_copy() -> None:
