@@ -131,6 +131,7 @@ def tables() -> dict[str, tuple[Any, Any]]:
     s2, quarter = mp.mpf("0.0296"), (mp.pi / 4 * mp.mpf("1.02")) ** 2
     return {
         "EXP_F32": remez(q_exp, lambda r: (r * r + eps**2) / mp.exp(r), -ln2, ln2, 4),
+        "EXP_WIDE_F32": remez(q_exp, lambda r: (r * r + eps**2) / mp.exp(r), -ln2, 2 * ln2, 5),
         "EXP_F64": remez(q_exp, lambda r: (r * r + eps**2) / mp.exp(r), -ln2, ln2, 10),
         "LOG_F32": remez(log_tail, lambda f: abs(f**3 / mp.log1p(f)) + eps, low, high, 7),
         "LOG_F64": remez(log_odd, lambda z: z + eps, 0, s2, 6),

@@ -84,6 +84,15 @@ class Arith:
         """`-a` for floats."""
         return self.builder.op(f"fneg {a}", a.elem, a.lanes)
 
+    def with_sign(self, size: Val, x: Val) -> Val:
+        """A number of at least 0 with the sign of `x`."""
+        if not self.is_x86 or self.looks_up:  # an instruction of three operands
+            return self.call("copysign", size, x)
+        kind = "i32" if x.elem == "float" else "i64"
+        bits, own = self.convert("bitcast", x, kind), self.convert("bitcast", size, kind)
+        sign = self.op("and", bits, self.const(-(1 << BITS[kind] - 1), bits))
+        return self.convert("bitcast", self.op("or", own, sign), x.elem)
+
     # Rounding to whole numbers.
 
     def round_even(self, a: Val) -> Val:

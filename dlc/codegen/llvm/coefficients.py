@@ -4,6 +4,7 @@ Source: our own fits; tests/codegen/fit_math.py computes every table by Remez ex
 arithmetic. The largest error of each is relative to the function's result, before rounding.
 
 - `EXP`: (exp(r) - 1 - r) / r**2 for |r| <= log(2) / 2.
+- `EXP_WIDE`: the same up to log(2).
 - `LOG_F32`: (log(1 + f) - f + f**2 / 2) / f**3 for 1 + f in [sqrt(1/2), sqrt(2)].
 - `LOG_F64`: (log((1 + s) / (1 - s)) - 2 s) / s**3 as a polynomial in s**2.
 - `SIN`, `COS`: (sin(r) - r) / r**3 and (cos(r) - 1 + r**2 / 2) / r**4 in r**2 for |r| <= pi / 4.
@@ -27,6 +28,15 @@ EXP_F32 = (
     0.04166845620948607,
     0.008369418535403505,
     0.001381317914080072,
+)
+# largest error 2**-29.2
+EXP_WIDE_F32 = (
+    0.49999994728348374,
+    0.16666701610769719,
+    0.04166811831643507,
+    0.00832658958144148,
+    0.0013837923653869325,
+    0.00023285511707081712,
 )
 # largest error 2**-63.8
 EXP_F64 = (

@@ -3,7 +3,7 @@
 Largest errors, measured in units in the last place (ULP) by tests/codegen/test_math.py: exp 0.9,
 log 0.8, log1p 0.9, sin and cos 1.5 (1.7 of f64 without FMA), sigmoid 1.7, erf 1.5, tanh 1.1,
 normcdf 2.4, pow 0.6 (1.1 of f64); without FMA exp 1.0, tanh 1.3, normcdf 3.1. All hold for all
-arguments.
+arguments; an exponential without denormals may be off by 1.0 in the uppermost power of two.
 
 Source: the algorithms are those of fdlibm (https://www.netlib.org/fdlibm/): argument reduction by
 Cody and Waite, log by way of s = f / (2 + f) in f64; for large angles see `far_angle.py`. The
@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 
 from dlc.codegen.llvm import coefficients, narrow
 from dlc.codegen.llvm.arith import Arith
-from dlc.codegen.llvm.ir import Val, constant, type_of
+from dlc.codegen.llvm.ir import Val, constant
 from dlc.codegen.llvm.normal import normcdf_short
+from dlc.codegen.llvm.scalef import has_scalef, scalef
 from dlc.codegen.llvm.trig import Trig
 from dlc.te.expr import UnOp
 
@@ -26,6 +27,8 @@ LN2_HI = {"float": 0.693145751953125, "double": 6.93147180369123816490e-01}
 LN2_LO = {"float": 1.42860682030941723212e-6, "double": 1.90821492927058770002e-10}
 # Results of exp beyond these are infinite, or zero.
 EXP_RANGE = {"float": (-104.0, 88.75), "double": (-746.0, 709.8)}
+# A power of two that is multiplied by this one is no denormal where a result is neither 0.
+LIFT = {"float": 24, "double": 53}
 # The lowest numbers whose exp is no denormal.
 LOWEST_NORMAL = {"float": -87.33654022216797, "double": -708.3964185322641}
 # Adding this to a number rounds it to an integer, which then lies in the lowest bits.
@@ -33,7 +36,6 @@ ROUNDER = {"float": 1.5 * 2.0**23, "double": 1.5 * 2.0**52}
 MANTISSA_BITS = {"float": 23, "double": 52}
 INTEGER = {"float": "i32", "double": "i64"}
 BIAS = {"float": 127, "double": 1023}
-SCALEF_LANES = {"float": 16, "double": 8}
 EXP = {"float": coefficients.EXP_F32, "double": coefficients.EXP_F64}
 TANH = {"float": coefficients.TANH_F32, "double": coefficients.TANH_F64}
 TANH_LIMIT = 0.7  # up to where tanh is a polynomial
@@ -43,7 +45,7 @@ ERF = {
     "double": (coefficients.ERF_F64, coefficients.LOG_ERFC_F64),
 }
 ERF_LIMIT = {"float": 4.0, "double": 6.0}
-NORMCDF_LIMIT = {"float": 14.25, "double": 38.6}  # below minus that there is only 0
+NORMCDF_LIMIT = {"float": 14.47, "double": 38.63}  # below minus that there is only 0
 
 
 class Math:
@@ -90,30 +92,33 @@ class Math:
 
     # exp and what is made of it.
 
-    def _nearest(self, x: Val, unit: float) -> tuple[Val, Val]:
+    def _nearest(self, x: Val, unit: float, rounder: Val | None = None) -> tuple[Val, Val]:
         """The whole number nearest to x / unit: as a float, and as the exponent of a power of two.
 
         The exponent, bias and all, is in the lowest bits of an integer.
         """
-        a, rounder = self.arith, self._rounder(x)
+        a, rounder = self.arith, rounder or self._rounder(x)
         shifted = a.fma(x, self._const(1 / unit, x), rounder)
         return a.op("fsub", shifted, rounder), a.convert("bitcast", shifted, INTEGER[x.elem])
 
-    def _rounder(self, x: Val) -> Val:
-        return self._const(ROUNDER[x.elem] + BIAS[x.elem], x)
+    def _rounder(self, x: Val, lift: int = 0) -> Val:
+        return self._const(ROUNDER[x.elem] + BIAS[x.elem] + lift, x)
 
-    def _reduced(self, x: Val) -> tuple[Val, Val, Val]:
+    def _reduced(self, x: Val, rounder: Val | None = None) -> tuple[Val, Val, Val]:
         """`n`, as a float and as an exponent, and r, where x = n * log(2) + r."""
-        a, elem = self.arith, x.elem
-        n, exponent = self._nearest(x, math.log(2))
-        minus_n = a.neg(n)
-        r = a.fma(minus_n, self._const(LN2_HI[elem], x), x)
-        return n, exponent, a.fma(minus_n, self._const(LN2_LO[elem], x), r)
+        n, exponent = self._nearest(x, math.log(2), rounder)
+        return n, exponent, self._rest(x, n)
 
-    def _exp_parts(self, x: Val) -> tuple[Val, Val, Val]:
+    def _rest(self, x: Val, n: Val) -> Val:
+        """x - n * log(2)."""
+        a, minus_n = self.arith, self.arith.neg(n)
+        r = a.fma(minus_n, self._const(LN2_HI[x.elem], x), x)
+        return a.fma(minus_n, self._const(LN2_LO[x.elem], x), r)
+
+    def _exp_parts(self, x: Val, rounder: Val | None = None) -> tuple[Val, Val, Val]:
         """The same with exp(r) - 1 for r."""
         a = self.arith
-        n, exponent, r = self._reduced(x)
+        n, exponent, r = self._reduced(x, rounder)
         tail = a.op("fmul", a.op("fmul", r, r), self.polynomial(r, EXP[x.elem]))
         return n, exponent, a.op("fadd", r, tail)
 
@@ -123,67 +128,33 @@ class Math:
         bits = a.op("shl", exponent, a.const(MANTISSA_BITS[elem], exponent))
         return a.convert("bitcast", bits, elem)
 
-    def _scale(self, x: Val, n: Val, exponent: Val, kept: Val) -> Val:
-        """x * 2**n, rounded once, also where the result is denormal or infinite; 0 if not `kept`.
+    def _lift(self, x: Val, never_above_0: bool) -> tuple[Val, Val]:
+        """A rounder for the exponents of x / log(2), lifted so that all are those of numbers.
 
-        A product that underflows takes a hundred times as long as others, and all those that are
-        masked out of a softmax would.
+        Also the power of two that brings a product down again: its only rounding is the last one.
+        The lowest exponent, `_lowest`, stands for 0: a product that underflows takes a hundred
+        times as long as others.
         """
+        lift = LIFT[x.elem]
+        low, down = self._rounder(x, lift), self._const(2.0**-lift, x)
+        if never_above_0:
+            return low, down
+        a, below = self.arith, self._is_negative(x)
+        up = self._const(2.0, x)
+        return a.select(below, low, self._rounder(x, -1)), a.select(below, down, up)
+
+    def _lowest(self, elem: str) -> float:
+        return -(BIAS[elem] + LIFT[elem]) * math.log(2)
+
+    def _is_negative(self, x: Val) -> Val:
+        """Whether the sign of x is set: blends of x86 test just that."""
+        bits = self.arith.convert("bitcast", x, INTEGER[x.elem])
+        return self.arith.test("icmp slt", bits, self.arith.const(0, bits))
+
+    def _scale(self, x: Val, exponent: Val, down: Val) -> Val:
+        """x * 2**exponent * down, rounded once, also where the result is denormal or infinite."""
         a = self.arith
-        if self._has_scalef(x):
-            return self._scalef(x, n, kept)
-        start = a.convert("bitcast", self._rounder(x), exponent.elem)
-        half_n = a.op("ashr", a.op("sub", exponent, start), a.const(1, start))
-        first = a.op("add", half_n, a.const(BIAS[x.elem], start))
-        second = self._power_of_two(a.op("sub", exponent, half_n), x.elem)
-        half = a.op("fmul", x, self._power_of_two(first, x.elem))
-        return a.op("fmul", half, a.select(kept, second, self._const(0.0, x)))
-
-    def _has_scalef(self, x: Val) -> bool:
-        """Whether AVX-512's vscalef takes this many lanes."""
-        target = self.arith.target
-        whole = bool(x.lanes) and x.lanes % SCALEF_LANES[x.elem] == 0
-        return "avx512f" in target.features and self.arith.is_x86 and whole
-
-    def _scalef(self, x: Val, n: Val, kept: Val) -> Val:
-        """The same by AVX-512's vscalef, one register at a time."""
-        builder, width = self.arith.builder, SCALEF_LANES[x.elem]
-        kind = type_of(x.elem, width)
-        name = f"llvm.x86.avx512.mask.scalef.{'ps' if width == 16 else 'pd'}.512"
-        mask = f"i{width}"
-        builder.declarations.use(name, kind, f"{kind}, {kind}, {kind}, {mask}, i32")
-        parts = []
-        for first in range(0, x.lanes, width):
-            one, two, lanes = (self._lanes(v, first, width) for v in (x, n, kept))
-            chosen = builder.op(f"bitcast {lanes} to {mask}", mask)
-            operands = f"{one}, {two}, {kind} zeroinitializer, {chosen}, i32 4"
-            parts.append(builder.op(f"call {kind} @{name}({operands})", x.elem, width))
-        return self._join(parts)
-
-    def _lanes(self, x: Val, first: int, count: int) -> Val:
-        if count == x.lanes:
-            return x
-        picked = ", ".join(f"i32 {first + n}" for n in range(count))
-        text = f"shufflevector {x}, {x.type} poison, <{count} x i32> <{picked}>"
-        return self.arith.builder.op(text, x.elem, count)
-
-    def _join(self, parts: list[Val]) -> Val:
-        """Vectors one behind the other; each step joins all so far with the next."""
-        total = parts[0]
-        for part in parts[1:]:
-            lanes = total.lanes + part.lanes
-            wide = self._widen(part, total.lanes)
-            picked = ", ".join(f"i32 {n}" for n in range(lanes))
-            text = f"shufflevector {total}, {wide}, <{lanes} x i32> <{picked}>"
-            total = self.arith.builder.op(text, part.elem, lanes)
-        return total
-
-    def _widen(self, x: Val, lanes: int) -> Val:
-        if x.lanes == lanes:
-            return x
-        picked = ", ".join(f"i32 {n}" if n < x.lanes else "i32 poison" for n in range(lanes))
-        text = f"shufflevector {x}, {x.type} poison, <{lanes} x i32> <{picked}>"
-        return self.arith.builder.op(text, x.elem, lanes)
+        return a.op("fmul", a.op("fmul", x, self._power_of_two(exponent, x.elem)), down)
 
     def _at_most(self, x: Val, high: float) -> Val:
         """min(x, high); NaN stays."""
@@ -206,20 +177,56 @@ class Math:
 
         Results that would be denormal are 0 if `flushed`, at no cost.
         """
-        a = self.arith
-        low, high = EXP_RANGE[x.elem]
-        low = LOWEST_NORMAL[x.elem] if flushed else low
-        kept = a.test("fcmp uge", x, self._const(low, x))
+        a, elem = self.arith, x.elem
+        low, high = EXP_RANGE[elem]
+        low = LOWEST_NORMAL[elem] if flushed else low
+        if has_scalef(a, x):  # which takes n as a float of any size
+            kept = a.test("fcmp uge", x, self._const(low, x))
+            bounded = x if never_above_0 else self._at_most(x, high)
+            n, _, growth = self._exp_reduced(bounded, rest)
+            return scalef(a, growth, n, kept)
+        if flushed and rest is None and a.has_fma and elem == "float":
+            return self._exp_without_denormals(x)
         bounded = x if never_above_0 else self._at_most(x, high)
-        if not self._has_scalef(x):  # which takes n as a float of any size
-            bounded = self._at_least(bounded, low)
+        bounded = self._at_least(bounded, low if flushed else self._lowest(elem))
+        rounder, down = self._lift(bounded, never_above_0)
+        _, exponent, growth = self._exp_reduced(bounded, rest, rounder)
+        found = self._scale(growth, exponent, down)
+        return self._flush_below(x, low, found) if flushed else found
+
+    def _exp_reduced(
+        self, x: Val, rest: Val | None, rounder: Val | None = None
+    ) -> tuple[Val, Val, Val]:
+        """`n`, as a float and as an exponent, and exp(r), where x + rest = n * log(2) + r."""
+        a = self.arith
         if rest is None and a.has_fma:
-            n, exponent, r = self._reduced(bounded)
-            return self._scale(self.polynomial(r, (1.0, 1.0, *EXP[x.elem])), n, exponent, kept)
-        n, exponent, more = self._exp_parts(bounded)
+            n, exponent, r = self._reduced(x, rounder)
+            return n, exponent, self.polynomial(r, (1.0, 1.0, *EXP[x.elem]))
+        n, exponent, more = self._exp_parts(x, rounder)
         if rest is not None:
             more = a.op("fadd", more, a.fma(more, rest, rest))
-        return self._scale(a.op("fadd", self._const(1.0, x), more), n, exponent, kept)
+        return n, exponent, a.op("fadd", self._const(1.0, x), more)
+
+    def _exp_without_denormals(self, x: Val) -> Val:
+        """exp of float32s, 0 where that is denormal.
+
+        Where it is not, one product scales it, but for the uppermost power of two: a polynomial
+        that is right up to log(2) spares that one. Numbers far below are not bounded: whatever
+        they give is dropped.
+        """
+        a, rounder = self.arith, self._rounder(x)
+        shifted = a.fma(x, self._const(1 / math.log(2), x), rounder)
+        top = self._rounder(x, BIAS[x.elem])
+        shifted = a.select(a.test("fcmp olt", shifted, top), shifted, top)
+        r = self._rest(x, a.op("fsub", shifted, rounder))
+        growth = self.polynomial(r, (1.0, 1.0, *coefficients.EXP_WIDE_F32))
+        power = self._power_of_two(a.convert("bitcast", shifted, INTEGER[x.elem]), x.elem)
+        return self._flush_below(x, LOWEST_NORMAL[x.elem], a.op("fmul", growth, power))
+
+    def _flush_below(self, x: Val, low: float, found: Val) -> Val:
+        """0 where x is below a number."""
+        a = self.arith
+        return a.select(a.test("fcmp uge", x, self._const(low, x)), found, self._const(0.0, x))
 
     def sigmoid(self, x: Val) -> Val:
         """1 / (1 + exp(-x)), by way of z = exp(-|x|), which cannot overflow.
@@ -229,8 +236,7 @@ class Math:
         """
         a, one = self.arith, self._const(1.0, x)
         z = self.exp(a.neg(a.call("fabs", x)), never_above_0=True)
-        below = a.test("fcmp olt", x, self._const(0.0, x))
-        dividend = a.select(below, z, one)
+        dividend = a.select(self._is_negative(x), z, one)
         quotient = a.op("fdiv", dividend, a.op("fadd", one, z))
         return a.fma(a.neg(quotient), z, dividend)
 
@@ -251,7 +257,7 @@ class Math:
         divisor = a.fma(growth, self._power_of_two(exponent, x.elem), one)
         far = a.op("fsub", one, a.op("fdiv", two, divisor))
         close = a.test("fcmp olt", y, self._const(TANH_LIMIT, x))
-        return a.call("copysign", a.select(close, near, far), x)
+        return a.with_sign(a.select(close, near, far), x)
 
     def erf(self, x: Val) -> Val:
         """A polynomial up to 1, else 1 - exp(p(x))."""
@@ -266,7 +272,7 @@ class Math:
         one = self._const(1.0, x)
         total = a.op("fadd", one, more)
         far = a.fma(a.neg(total), self._power_of_two(exponent, x.elem), one)
-        far = a.call("copysign", far, x)
+        far = a.with_sign(far, x)
         return a.select(a.test("fcmp olt", size, one), near, far)
 
     def normcdf(self, x: Val) -> Val:
@@ -284,7 +290,8 @@ class Math:
         y = self._at_most(size, limit)
         square, lost = self._product(y, y)
         minus_half = a.neg(half)
-        n, exponent, more = self._exp_parts(a.op("fmul", square, minus_half))
+        rounder, down = self._lift(x, never_above_0=True)
+        n, exponent, more = self._exp_parts(a.op("fmul", square, minus_half), rounder)
         total = a.op("fadd", one, more)
         slope = self._const(coefficients.NORMCDF_SLOPE[x.elem], x)
         divisor = a.fma(y, slope, one)
@@ -295,8 +302,11 @@ class Math:
         ratio, ratio_rest = self._product(t, self.polynomial(a.op("fsub", t, half), table))
         share = a.fma(lost, minus_half, a.op("fadd", off, off))
         rest = a.fma(ratio, a.fma(total, share, more), ratio_rest)
-        kept = a.test("fcmp uge", self._const(limit, x), size)
-        below = self._scale(a.op("fadd", ratio, rest), n, exponent, kept)
+        share = a.op("fadd", ratio, rest)
+        if has_scalef(a, x):
+            below = scalef(a, share, n, a.test("fcmp uge", self._const(limit, x), size))
+        else:
+            below = self._scale(share, exponent, down)
         return a.select(a.test("fcmp olt", x, self._const(0.0, x)), below, a.op("fsub", one, below))
 
     def _product(self, x: Val, y: Val) -> tuple[Val, Val]:
