@@ -82,6 +82,14 @@ def written_out(stmt: Stmt) -> int:
             assert_never(stmt)
 
 
+def is_polynomial(value: Expr) -> bool:
+    """Whether a value is a polynomial, or made of one: a chain of operations that wait in turn."""
+    return any(
+        isinstance(e, Unary) and e.dtype.is_float and e.op not in _CHEAP and e.op is not UnOp.SQRT
+        for e in walk(value)
+    )
+
+
 def refuse_giant(func: Func) -> None:
     """Refuse a schedule that writes out more than can be compiled in good time.
 

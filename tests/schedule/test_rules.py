@@ -20,7 +20,7 @@ from dlc.graph.ops.channels import UnpackChannels
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.conv_lanes import ConvLanes
-from dlc.graph.ops.elementwise import Cast
+from dlc.graph.ops.elementwise import Cast, Tanh
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm
@@ -1554,6 +1554,32 @@ def test_repeated_pixels_fill_a_vector(dtype: DType, scale: int, lanes: int) -> 
     nest = optimize(func((x,), op.compute(x)), AVX512)
     (vector,) = (f for f in loops(nest.body).values() if f.kind is LoopKind.VECTOR)
     assert vector.extent == index(lanes)
+
+
+@pytest.mark.parametrize(
+    ("columns", "target", "lanes"),
+    [(96, AVX2, [32]), (197, AVX2, [32, 5]), (60, AVX2, [32, 8, 4]), (20, AVX2, [8, 4]),
+     (32, AVX2, [32]), (96, AVX512, [16])],
+)  # fmt: skip
+def test_vectors_of_a_polynomial_run_side_by_side(
+    columns: int, target: Target, lanes: list[int]
+) -> None:
+    """Where there are few registers; what adds needs no company."""
+    for op, found in ((Tanh(), lanes), (Relu(), None)):
+        x = placeholder("x", TensorType((3, columns), DType.F32))
+        plain = func((x,), op.compute(x))
+        fast = optimize(plain, target)
+        vectors = [f for f in loops(fast.body).values() if f.kind is LoopKind.VECTOR]
+        extents = [int(f.extent.value) for f in vectors if isinstance(f.extent, Const)]
+        assert extents == found if found else max(extents) <= target.lanes(4)
+
+
+@pytest.mark.parametrize(("target", "lanes"), [(AVX2, 32), (AVX512, 16)])
+def test_exponentials_that_are_summed_run_side_by_side(target: Target, lanes: int) -> None:
+    x = placeholder("x", TensorType((3, 96), DType.F32))
+    fast = optimize(func((x,), LogSoftmax(axis=1).compute(x)), target)
+    vectors = [f for f in loops(fast.body).values() if f.kind is LoopKind.VECTOR]
+    assert max(f.extent.value for f in vectors if isinstance(f.extent, Const)) == lanes
 
 
 def test_a_piece_is_placed_with_its_frame() -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import llvmlite.binding as llvm
 
+from dlc.codegen.llvm.abreast import IN_ORDER
 from dlc.codegen.llvm.moving import MARK
 from dlc.core.errors import CodegenError
 from dlc.core.target import Target
@@ -28,7 +29,7 @@ def compile_ir(ir_text: str, target: Target, *, passes: bool = False) -> bytes:
         options = llvm.create_pipeline_tuning_options(speed_level=3)
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
-    with _addresses(as_written=ir_text.startswith(MARK) and not passes):
+    with _switched(ir_text, passes=passes):
         found: bytes = machine.emit_object(module)
     return found
 
@@ -36,7 +37,7 @@ def compile_ir(ir_text: str, target: Target, *, passes: bool = False) -> bytes:
 def assembly(ir_text: str, target: Target) -> str:
     """The assembly text of a module, for people and for checks."""
     machine, module = _prepare(ir_text, target)
-    with _addresses(as_written=ir_text.startswith(MARK)):
+    with _switched(ir_text):
         found: str = machine.emit_assembly(module)
     return found
 
@@ -45,23 +46,26 @@ _switches = threading.Lock()
 
 
 @contextmanager
-def _addresses(*, as_written: bool) -> Iterator[None]:
-    """Have LLVM take addresses as they are written, or rewrite them as it does by itself.
+def _switched(ir_text: str, *, passes: bool = False) -> Iterator[None]:
+    """Have LLVM take addresses and operations as they are written where the text says so.
 
     Its switches belong to the whole process: they are only held while code is generated.
     """
+    moves = ir_text.startswith(MARK) and not passes
+    in_order = ir_text.removeprefix(MARK).startswith(IN_ORDER)
     with _switches:
-        _switch_off(as_written)
+        _switch_off(addresses=moves, scheduler=in_order)
         try:
             yield
         finally:
-            _switch_off(False)
+            _switch_off(addresses=False, scheduler=False)
 
 
-def _switch_off(off: bool) -> None:
-    """Switch strength reduction and the sinking of addresses off, or on."""
+def _switch_off(*, addresses: bool, scheduler: bool) -> None:
+    """Switch strength reduction, the sinking of addresses and the scheduler off, or on."""
     for name in ("-disable-lsr", "-disable-cgp"):
-        llvm.set_option("dlc", f"{name}={int(off)}")
+        llvm.set_option("dlc", f"{name}={int(addresses)}")
+    llvm.set_option("dlc", f"-enable-misched={int(not scheduler)}")
 
 
 @functools.cache

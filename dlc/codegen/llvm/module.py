@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlc.codegen.llvm.abreast import IN_ORDER, runs_abreast
 from dlc.codegen.llvm.frame import plan_frame
 from dlc.codegen.llvm.ir import Declarations
 from dlc.codegen.llvm.legalize import legalize
@@ -20,6 +21,7 @@ class Module:
         self.func = func
         self.target = target
         self.moves = may_move(target)
+        self.abreast = runs_abreast(func.body, target)
         self.declarations = Declarations()
         self.functions: list[str] = []
         self.body = legalize(func.body, target)
@@ -75,7 +77,8 @@ class Module:
             f"define hidden void {signature} #0 {{\n{body}\n}}",
             f"attributes #0 = {{ {attributes} }}",
         ]
-        return (MARK if self.moves else "") + "\n\n".join(part for part in parts if part) + "\n"
+        marks = (MARK if self.moves else "") + (IN_ORDER if self.abreast else "")
+        return marks + "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _find_parallel(stmt: Stmt, found: dict[str, For]) -> None:

@@ -26,7 +26,7 @@ from dlc.schedule.rules.borders import is_fill, share_borders
 from dlc.schedule.rules.operands import is_unpacked_by_few, unpacks_for_few, widens_once
 from dlc.schedule.rules.turn import MAX_INSIDE, read_along, turn
 from dlc.schedule.trace import Trace
-from dlc.schedule.work import operations
+from dlc.schedule.work import is_polynomial, operations
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Load, Select, Var
 from dlc.te.simplify import surely_divides
@@ -40,6 +40,8 @@ MAX_COPIES = 512
 """Nodes of expressions that an inlined value may have in all its places."""
 MIN_CHUNKS = 64
 """Iterations of a parallel loop that are enough for any thread to get its share."""
+ABREAST = 4
+"""Vectors of a polynomial that run side by side: its operations wait for each other in turn."""
 OPEN_EXTENT = 8
 """Iterations of a loop that are only known at run time, at least: two such loops are enough."""
 
@@ -303,7 +305,15 @@ def _vectorize(trace: Trace, name: str, target: Target) -> None:
         if extent > 1:
             trace.do("vectorize", name)
         return
+    together = lanes * abreast(stage, target)
     row = _bring_inside(trace, stage, name)
+    if row is None and extent is not None and extent >= together > lanes:
+        if rest := extent % together:
+            trace.do("partition", name, extent - rest, "_w")
+        _as_lanes(trace, trace.split(name, together)[1] if extent > together else name, None)
+        if rest and f"{name}_w" in loops(trace.func.body):
+            _vectorize(trace, f"{name}_w", target)
+        return
     if extent is not None and extent % lanes:
         trace.do("partition", name, extent // lanes * lanes, "_v")
         # Of a loop with guards either part may have nothing to do, and be gone.
@@ -312,6 +322,17 @@ def _vectorize(trace: Trace, name: str, target: Target) -> None:
         if name not in loops(trace.func.body):
             return
     _as_lanes(trace, trace.split(name, lanes)[1], row)
+
+
+def abreast(stage: Stage, target: Target) -> int:
+    """How many vectors of a stage run as one, so that their operations do not wait in turn.
+
+    More registers hold all constants, and the loop around finds enough to do in what comes next.
+    """
+    few = target.gpu is None and target.vector_registers <= 16
+    if not few or not is_polynomial(stage.value):
+        return 1
+    return max(1, ABREAST * min(4, stage.value.dtype.size_bytes) // 4)
 
 
 def _writes_along(stage: Stage, name: str) -> bool:

@@ -14,7 +14,7 @@ from dlc.core.target import Target
 from dlc.core.types import INDEX
 from dlc.schedule.loop import For, Func, accumulation, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
-from dlc.schedule.rules.prepare import unroll_factor
+from dlc.schedule.rules.prepare import abreast, unroll_factor
 from dlc.schedule.rules.subtotals import cut_sum
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -146,11 +146,17 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
                 trace.do("compute_at", buffer, found.anchor)
     lanes = target.lanes(4)
     for stage in [s for s in stages(trace.func) if s.is_reduction]:
-        in_lanes(trace, stage, lanes, knobs.get("vectors", VECTORS))
+        together = abreast(stage, target) > 1
+        in_lanes(trace, stage, lanes, knobs.get("vectors", VECTORS), together=together)
 
 
-def in_lanes(trace: Trace, stage: Stage, lanes: int, most: int = VECTORS) -> None:
-    """Reduce in one partial result for each lane of one vector, or of several, `most` at most."""
+def in_lanes(
+    trace: Trace, stage: Stage, lanes: int, most: int = VECTORS, *, together: bool = False
+) -> None:
+    """Reduce in one partial result for each lane of one vector, or of several, `most` at most.
+
+    Those of several run as one vector if `together`.
+    """
     inner = stage.inner[-1].var
     extent = trace.constant(inner)
     if extent is not None and extent < lanes:
@@ -163,12 +169,13 @@ def in_lanes(trace: Trace, stage: Stage, lanes: int, most: int = VECTORS) -> Non
     if accumulation(stage.store) is BinOp.ADD:
         _, part = cut_sum(trace, [inner], stage.buffer, LONGEST_SUM)
         if part != stage.buffer:
-            in_lanes(trace, trace.stage(part), lanes, most)
+            in_lanes(trace, trace.stage(part), lanes, most, together=together)
             return
     vectors = _vectors(extent, lanes, most)
     count = trace.extent(inner)
     if vectors > 1:
-        _part(trace, stage.buffer, trace.split(inner, lanes * vectors)[1], "vectors", lanes)
+        at_once = lanes * vectors if together else lanes
+        _part(trace, stage.buffer, trace.split(inner, lanes * vectors)[1], "vectors", at_once)
         inner = trace.stage(stage.buffer).inner[-1].var
     steps, lane = trace.split(inner, lanes)
     _part(trace, stage.buffer, lane, "lanes", lanes)
