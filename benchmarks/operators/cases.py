@@ -1,11 +1,13 @@
 """The operators that are timed: models of one node or a few, of sizes that networks have.
 
 Each is a line of ONNX's text: inputs, results and nodes. Inputs whose names begin with `w` are
-constants; integers are below the number that their names end with, 100 if they end with none.
+constants; integers are below the number that their names end with, 100 if they end with none. The
+sizes of cases whose names end with `_open` are known at run time only.
 """
 
 from __future__ import annotations
 
+OPEN = "_open"  # behind the names of cases of open sizes
 FUNCTIONS = (
     *("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Sin", "Floor", "Softplus"),
     *("Gelu", "HardSwish", "Elu", "Mish", "Abs", "IsNaN"),
@@ -18,6 +20,9 @@ add_row            (float[1024,1024] x, float[1024] w) => (float y) { y = Add(x,
 square             (float[1024,1024] x) => (float y) { c = Constant<value_float=2.0>() y = Pow(x, c) }
 where              (bool[1024,1024] c, float[1024,1024] x, float[1024,1024] z) => (float y) { y = Where(c, x, z) }
 cast_f16           (float[1024,1024] x) => (float16 y) { y = Cast<to=10>(x) }
+relu_open          (float[1024,1000] x) => (float y) { y = Relu(x) }
+add_row_open       (float[1024,1000] x, float[1,1000] z) => (float y) { y = Add(x, z) }
+concat_open        (float[512,1000] x, float[512,1000] z) => (float y) { y = Concat<axis=-1>(x, z) }
 softmax_1024       (float[1024,1024] x) => (float y) { y = Softmax(x) }
 softmax_197        (float[1576,197] x) => (float y) { y = Softmax(x) }
 softmax_50257      (float[128,50257] x) => (float y) { y = Softmax(x) }

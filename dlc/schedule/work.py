@@ -19,6 +19,7 @@ from dlc.schedule.loop import (
 )
 from dlc.schedule.primitive import refuse
 from dlc.te.expr import Binary, Cast, Const, Expr, Select, Unary, UnOp
+from dlc.te.simplify import surely_at_most
 from dlc.te.transform import walk
 
 POLYNOMIAL = 16
@@ -54,9 +55,9 @@ def operations(stmt: Stmt) -> int | None:
             return operations(body)
         case For(_, extent, kind, body, _):
             inner = operations(body)
-            if inner is None or not isinstance(extent, Const):
-                return None
-            return inner if kind is LoopKind.VECTOR else inner * int(extent.value)
+            if inner is None or kind is LoopKind.VECTOR or surely_at_most(extent, 1):
+                return inner
+            return inner * int(extent.value) if isinstance(extent, Const) else None
         case Block(stmts):
             counts = [operations(s) for s in stmts]
             return None if None in counts else sum(c or 0 for c in counts)

@@ -68,6 +68,7 @@ from dlc.schedule.rules import (
     window,
 )
 from dlc.schedule.rules.tile import choose_tile
+from dlc.schedule.text import parse_func
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations, written_out
 from dlc.te.expr import Const, Expr, Select, Var, index
@@ -1032,6 +1033,32 @@ def test_only_the_last_vectors_of_a_sum_are_masked(width: int | Expr, guarded: s
     fast = optimize(softmax(width)(), AVX512)
     masked = {f.var for f in loops(fast.body).values() if isinstance(f.body, If)}
     assert {v for v in masked if v.startswith("r0")} == guarded
+
+
+@pytest.mark.parametrize("width", [0, 1, 15, 16, 17, 40])
+def test_only_what_whole_vectors_leave_of_an_open_line_is_masked(width: int) -> None:
+    x = tensor("a", N, M)
+    plain = func((x,), Relu().compute(x))
+    fast = optimize(plain, AVX512)
+    lanes = [f for f in loops(fast.body).values() if f.kind is LoopKind.VECTOR]
+    assert [isinstance(f.body, If) for f in lanes] == [False, True]
+    sizes = {"n": 3, "m": width}
+    arrays = data(plain, sizes)
+    np.testing.assert_array_equal(run(fast, arrays, sizes), run(plain, arrays, sizes))
+
+
+def test_vectors_that_an_open_line_surely_fills_have_no_rest() -> None:
+    x = tensor("a", N, M * 16)
+    fast = optimize(func((x,), Relu().compute(x)), AVX512)
+    assert not any(isinstance(f.body, If) for f in loops(fast.body).values())
+    assert sum(f.kind is LoopKind.VECTOR for f in loops(fast.body).values()) == 1
+
+
+def test_an_open_line_that_surely_is_no_whole_vector_is_one_masked() -> None:
+    text = "def f(n: size, A: f32[n % 16], *, B: f32[n % 16]):"
+    copy = "\n    for i in range(n % 16):\n        B[i] = A[i]\n"
+    fast = optimize(parse_func(text + copy), AVX512)
+    assert [f.kind for f in loops(fast.body).values()].count(LoopKind.VECTOR) == 1
 
 
 def test_the_logarithm_of_a_sum_is_not_computed_for_each_element() -> None:

@@ -29,6 +29,7 @@ ROW = "for i in range(10):\n    for j in vectorize(16):\n"
         (ROW + "        B[i, j] = A[i, j]\nB[0, 0] = 1.0", 11),
         ("for i in unroll(4):\n    if A[i, 0] < 0.0:\n        B[i, 0] = 1.0", 4),
         ("for i in range(n):\n    B[i, 0] = 1.0", None),
+        ("for i in range((n + 7) // 8 - n // 8):\n    B[i, 0] = 1.0", 1),  # once, or not at all
         ("B[0, 0] = 1.0\nfor i in range(n):\n    B[i, 0] = 1.0", None),
         ("for i in range(n):\n    for j in range(0):\n        B[i, j] = 1.0", None),
     ],

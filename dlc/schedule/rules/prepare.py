@@ -27,9 +27,9 @@ from dlc.schedule.rules.operands import is_unpacked_by_few, unpacks_for_few, wid
 from dlc.schedule.rules.turn import MAX_INSIDE, read_along, turn
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import is_polynomial, operations
-from dlc.te.affine import coefficients
+from dlc.te.affine import coefficients, iterations
 from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Load, Select, Var
-from dlc.te.simplify import surely_divides
+from dlc.te.simplify import canonical, surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads
 from dlc.te.transform import walk as walk_expr
 from dlc.te.types import is_const
@@ -307,14 +307,17 @@ def _vectorize(trace: Trace, name: str, target: Target) -> None:
         return
     together = lanes * abreast(stage, target)
     row = _bring_inside(trace, stage, name)
-    if row is None and extent is not None and extent >= together > lanes:
+    if extent is None:
+        _as_open_lanes(trace, name, row, lanes)
+        return
+    if row is None and extent >= together > lanes:
         if rest := extent % together:
             trace.do("partition", name, extent - rest, "_w")
         _as_lanes(trace, trace.split(name, together)[1] if extent > together else name, None)
         if rest and f"{name}_w" in loops(trace.func.body):
             _vectorize(trace, f"{name}_w", target)
         return
-    if extent is not None and extent % lanes:
+    if extent % lanes:
         trace.do("partition", name, extent // lanes * lanes, "_v")
         # Of a loop with guards either part may have nothing to do, and be gone.
         if (tail := f"{name}_v") in loops(trace.func.body) and trace.constant(tail) != 1:
@@ -346,6 +349,19 @@ def _writes_along(stage: Stage, name: str) -> bool:
         return False
     own = [x for x in loads(stage.value) if x.buffer == stage.buffer]
     return not own or (stage.is_scattered and all(x.index == stage.store.index for x in own))
+
+
+def _as_open_lanes(trace: Trace, name: str, row: str | None, lanes: int) -> None:
+    """Run a loop of open extent as vectors: whole ones without a mask, and what they leave."""
+    extent = trace.extent(name)
+    outer, inner = trace.split(name, lanes)
+    parts = [(inner, row)]
+    if not surely_divides(lanes, extent) and not surely_at_most(extent, lanes):
+        trace.do("partition", outer, str(canonical(iterations(extent) // lanes)), "_v")
+        parts.append((f"{inner}_v", row and f"{row}_v"))
+    for lane, along in parts:
+        if lane in loops(trace.func.body):
+            _as_lanes(trace, lane, along)
 
 
 def _as_lanes(trace: Trace, name: str, row: str | None) -> None:
