@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from dlc.te.expr import ONE, ZERO, Expr, Var, maximum
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var, maximum
 from dlc.te.poly import Poly, from_poly
 from dlc.te.simplify import surely_at_most, to_poly
 from dlc.te.transform import free_vars
@@ -50,4 +50,8 @@ def iterations(extent: Expr) -> Expr:
 
 @functools.lru_cache(maxsize=65536)
 def _last(extent: Expr) -> Expr:
+    """The last iteration of a loop, where it runs at all: of max(n, 0) times as of n."""
+    match extent:
+        case Binary(BinOp.MAX, count, Const(0)) | Binary(BinOp.MAX, Const(0), count):
+            extent = count
     return from_poly(to_poly(extent - ONE, {}))

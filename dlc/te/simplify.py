@@ -358,13 +358,16 @@ def _nonnegative(poly: Poly, bounds: Bounds, budget: list[int] | None = None) ->
     A term is replaced by a lower bound of it until no term can be negative: a bounded variable
     by its lowest or highest value, c * (x // c) by x or x - (c - 1), a remainder by its range, a
     minimum by either side. What leaves the fewest terms in doubt is tried first; `budget` counts
-    down the attempts.
+    down the attempts. What a maximum is taken from may be either side: both have to do.
     """
     budget = [_MAX_ATTEMPTS] if budget is None else budget
     if next(_doubtful(poly, bounds, budget), None) is None:
         return True
     if not any(m for m in poly):
         return False
+    if (sides := _either_side(poly, bounds)) is not None:
+        budget[0] -= 1
+        return budget[0] > 0 and all(_nonnegative(p, bounds, budget) for p in sides)
     tried: list[tuple[int, int, Poly]] = []
     for replaced in _replacements(poly, bounds, budget):
         budget[0] -= 1
@@ -376,6 +379,16 @@ def _nonnegative(poly: Poly, bounds: Bounds, budget: list[int] | None = None) ->
         tried.append((doubts, len(replaced), replaced))
     tried.sort(key=lambda t: t[:2])
     return any(budget[0] > 0 and _nonnegative(p, bounds, budget) for _, _, p in tried)
+
+
+def _either_side(poly: Poly, bounds: Bounds) -> list[Poly] | None:
+    """What a polynomial is where a maximum that it subtracts is its one side, or its other."""
+    for atoms, factor in poly.items():
+        match atoms:
+            case (Binary(BinOp.MAX, a, b),) if factor < 0:
+                rest = {m: f for m, f in poly.items() if m != atoms}
+                return [add(rest, scale(to_poly(side, bounds), factor)) for side in (a, b)]
+    return None
 
 
 def _doubtful(poly: Poly, bounds: Bounds, budget: list[int]) -> Iterator[Monomial]:

@@ -725,13 +725,6 @@ CASES = [
         "        for k in range(3):\n            B[x] += A[x + k] if x + k < n else 0.0\n",
         "might not exist",
     ),
-    (  # of no window, no place
-        "slide",
-        ("B", "x", "k", "line"),
-        "def f(n: size, A: f32[n * 2 + 1], *, B: f32[n]):\n    for x in range(n):\n"
-        "        B[x] = 0.0\n        for k in range(1):\n            B[x] += A[x * 2 + k]\n",
-        "might not exist",
-    ),
     ("slide", ("B", "x", "k", "A"), WINDOWS, "the name 'A' is taken"),
     # subtotal
     ("subtotal", ("s", "q", "p"), SUM, "there is no loop 'q'"),

@@ -446,14 +446,14 @@ def long_columns() -> Func:
 
 
 def planar_pool(
-    op: type[AveragePool | MaxPool], kernel: int, pads: int, *shape: int | Expr
+    op: type[AveragePool | MaxPool], kernel: int, pads: int, *shape: int | Expr, stride: int = 2
 ) -> Callable[[], Func]:
-    """Windows that are two pixels apart, of an image whose lines lie as they are."""
+    """Windows that are some pixels apart, of images, or lines, that lie as they are."""
 
     def make() -> Func:
-        x = tensor("a", *shape)
-        both = (pads,) * 4
-        return func((x,), op(kernel=(kernel, kernel), stride=(2, 2), pads=both).compute(x))
+        x, rank = tensor("a", *shape), len(shape) - 2
+        dims = {"kernel": (kernel,) * rank, "stride": (stride,) * rank, "dilation": (1,) * rank}
+        return func((x,), op(**dims, pads=(pads,) * (2 * rank)).compute(x))
 
     return make
 
@@ -671,6 +671,16 @@ CASES: dict[str, Callable[[], Func]] = {
     "planar_pool": planar_pool(MaxPool, 3, 1, 1, 2, 20, 75),
     "planar_pool_narrow": planar_pool(MaxPool, 3, 1, 2, 3, 7, 7),
     "planar_pool_of_one_line": planar_pool(MaxPool, 3, 1, 1, 2, 1, 37),
+    "planar_pool_open": planar_pool(MaxPool, 3, 1, 1, 2, N, M),
+    "planar_pool_without_pads": planar_pool(MaxPool, 3, 0, N, 1, 9, M + 2),
+    "planar_pool_by_three": planar_pool(MaxPool, 5, 2, 1, 2, 31, 70, stride=3),
+    "planar_pool_volume": planar_pool(MaxPool, 3, 1, 1, 2, 5, 6, 37),
+    "planar_average_open": planar_pool(AveragePool, 3, 1, 1, N, 9, M),
+    "line_pool": planar_pool(MaxPool, 3, 1, 1, 3, 75),
+    "line_pool_by_three": planar_pool(MaxPool, 3, 0, 1, 3, 125, stride=3),
+    "line_pool_by_four": planar_pool(MaxPool, 4, 0, 1, 3, 132, stride=4),
+    "line_pool_open": planar_pool(MaxPool, 3, 1, 1, N, M),
+    "line_average_open": planar_pool(AveragePool, 4, 0, 1, N, M, stride=4),
     "planar_average_pool": planar_pool(AveragePool, 2, 0, 2, 3, 9, 45),
     "average_pool": pool(AveragePool),
     "sliding_pool": sliding_pool(MaxPool, (5, 3), 1, 3, 61, 37),
@@ -871,8 +881,17 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("sliding_pool_open", sliding),
         ("sliding_pool_volume", sliding),
         ("sliding_average", sliding),
-        ("planar_pool", window),
-        ("planar_pool_narrow", window),
+        ("planar_pool", sliding),
+        ("planar_pool_narrow", sliding),
+        ("planar_pool_open", sliding),
+        ("planar_pool_without_pads", sliding),
+        ("planar_pool_by_three", sliding),
+        ("planar_pool_volume", sliding),
+        ("line_pool", window),
+        ("line_pool_by_three", sliding),
+        ("line_pool_by_four", row),
+        ("line_pool_open", sliding),
+        ("line_average_open", sliding),
         ("global_mean", window),
         ("open_mean", window),
         ("softmax_40", row),
@@ -989,19 +1008,17 @@ def test_panels_of_open_columns_and_what_they_leave(n: int, m: int) -> None:
 
 def test_lanes_that_lie_apart_are_all_there_but_at_the_edge() -> None:
     """36 of the 38 pixels of a line need none from beyond its ends: two vectors, and four more."""
-    fast = optimize(CASES["planar_pool"](), AVX512)
+    fast = optimize(CASES["line_pool"](), AVX512)
     sums = [s for s in stages(fast) if s.is_reduction]
-    assert sorted(const_size(s.loops[-1].extent) for s in sums) == [4, 5, 5, 16]  # 5 lines
-    for stage in [s for s in sums if const_size(s.loops[-1].extent) != 5]:
-        tests = [e.cond for e in walk(stage.value) if isinstance(e, Select)]
-        assert tests
-        assert stage.names[-1] not in {v for cond in tests for v in free_vars(cond)}
+    assert sorted(const_size(s.loops[-1].extent) for s in sums) == [3, 3, 4, 16]  # 3 lines
+    tested = [any(isinstance(e, Select) for e in walk(s.value)) for s in sums]
+    assert tested == [const_size(s.loops[-1].extent) == 3 for s in sums]
 
 
-@pytest.mark.parametrize("shape", [(1, 2, 16, M), (1, 2, 32, 32)])
-def test_lanes_that_would_not_all_be_there_stay_apart(shape: tuple[int | Expr, ...]) -> None:
-    """An open number of them, and few of them for the width of the window."""
-    plain = optimize_prepared(planar_pool(AveragePool, 8, 0, *shape)())
+@pytest.mark.parametrize(("pads", "stride"), [(1, 2), (0, 5)])
+def test_lanes_that_would_not_all_be_there_stay_apart(pads: int, stride: int) -> None:
+    """Few of them for the width of the window, or such as lie far apart."""
+    plain = optimize_prepared(planar_pool(AveragePool, 8, pads, 1, 2, 32, stride=stride)())
     assert rule_for(plain, AVX512) is row
 
 
@@ -1052,6 +1069,17 @@ def test_vectors_that_an_open_line_surely_fills_have_no_rest() -> None:
     fast = optimize(func((x,), Relu().compute(x)), AVX512)
     assert not any(isinstance(f.body, If) for f in loops(fast.body).values())
     assert sum(f.kind is LoopKind.VECTOR for f in loops(fast.body).values()) == 1
+
+
+@pytest.mark.parametrize("n", [2, 3, 17, 18, 19, 40])
+def test_an_open_line_may_have_a_length_below_zero(n: int) -> None:
+    text = "def f(n: size, A: f32[n], *, B: f32[n - 2]):"
+    plain = parse_func(text + "\n    for i in range(n - 2):\n        B[i] = A[i + 1]\n")
+    fast = optimize(plain, AVX512)
+    lanes = [f for f in loops(fast.body).values() if f.kind is LoopKind.VECTOR]
+    assert [isinstance(f.body, If) for f in lanes] == [False, True]
+    arrays = {"A": np.arange(n, dtype=np.float32)}
+    np.testing.assert_array_equal(run(fast, arrays, {"n": n}), arrays["A"][1:-1])
 
 
 def test_an_open_line_that_surely_is_no_whole_vector_is_one_masked() -> None:

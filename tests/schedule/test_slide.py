@@ -51,6 +51,20 @@ def f(n: size, A: f32[4, n * {step} + {apart * terms + 3}], *, B: f32[4, n]):
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_of_no_window_there_is_no_place(n: int) -> None:
+    func = parse_func("""
+def f(n: size, A: f32[n * 2 + 1], *, B: f32[n]):
+    for x in range(n):
+        B[x] = 0.0
+        for k in range(1):
+            B[x] += A[x * 2 + k]
+""")
+    arrays = {"A": np.arange(2 * n + 1, dtype=np.float32)}
+    made = slide(func, "B", "x", "k", "line")
+    np.testing.assert_array_equal(run_func(made, {"n": n}, arrays)["B"], arrays["A"][: 2 * n : 2])
+
+
 def test_what_is_not_finite_is_found_by_every_window_over_it() -> None:
     plain = pool(5, 1, 2, 9, 21, pads=2)
     x = np.random.default_rng(1).integers(-9, 9, (1, 2, 9, 21)).astype(np.float32)

@@ -142,10 +142,14 @@ def test_index_arithmetic(text: str, simple: str) -> None:
         ("n // 14 * 14", "n + 1"),
         ("p // 12", "n"),  # p counts twelve for each of n
         ("n - (p // 12 + 1)", "n"),
+        ("max(n - 2, 0) // 8", "(n + 5) // 8 + 1"),  # whole vectors of n - 2, if so many there are
+        ("n - max(n - 2, m)", "3"),
+        ("some + 2", "n"),
     ],
 )
 def test_proofs_that_schedules_need(less: str, more: str) -> None:
-    bounds = loop_bounds({"io": parse_expr("(n + 13) // 14"), "p": parse_expr("n * 12")})
+    counts = {"io": "(n + 13) // 14", "p": "n * 12", "some": "max(n - 2, 0)"}
+    bounds = loop_bounds({name: parse_expr(count) for name, count in counts.items()})
     assert surely_less(parse_expr(less), parse_expr(more), bounds)
 
 
@@ -165,6 +169,9 @@ def test_what_is_not_linear_has_no_coefficients() -> None:
         ("i", "5"),
         ("max(n, 3)", "n"),
         ("n", "min(n, 3)"),
+        ("max(n, 3)", "n + 2"),  # its one side does, its other does not
+        ("max(3, n)", "n + 2"),
+        ("i", "max(n, 3)"),
     ],
 )
 def test_what_may_fail_is_not_sure(less: str, more: str) -> None:

@@ -357,7 +357,7 @@ def _as_open_lanes(trace: Trace, name: str, row: str | None, lanes: int) -> None
     outer, inner = trace.split(name, lanes)
     parts = [(inner, row)]
     if not surely_divides(lanes, extent) and not surely_at_most(extent, lanes):
-        trace.do("partition", outer, str(canonical(iterations(extent) // lanes)), "_v")
+        trace.do("partition", outer, str(iterations(canonical(extent // lanes))), "_v")
         parts.append((f"{inner}_v", row and f"{row}_v"))
     for lane, along in parts:
         if lane in loops(trace.func.body):
