@@ -61,6 +61,11 @@ max_pool_13        (float[1,256,20,20] x) => (float y) { y = MaxPool<kernel_shap
 max_pool_3         (float[1,64,56,56] x) => (float y) { y = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(x) }
 max_pool_volume    (float[1,32,16,28,28] x) => (float y) { y = MaxPool<kernel_shape=[3,3,3],pads=[1,1,1,1,1,1]>(x) }
 max_pool_line      (float[1,128,4000] x) => (float y) { y = MaxPool<kernel_shape=[4],strides=[4]>(x) }
+max_pool_3_s2_open (float[1,64,112,112] x) => (float y) { y = MaxPool<kernel_shape=[3,3],strides=[2,2],pads=[1,1,1,1]>(x) }
+max_pool_2_s2_open (float[1,64,112,112] x) => (float y) { y = MaxPool<kernel_shape=[2,2],strides=[2,2]>(x) }
+max_pool_5_s3      (float[1,64,112,112] x) => (float y) { y = MaxPool<kernel_shape=[5,5],strides=[3,3],pads=[2,2,2,2]>(x) }
+max_pool_line_open (float[1,128,4000] x) => (float y) { y = MaxPool<kernel_shape=[3],strides=[2],pads=[1,1]>(x) }
+average_pool_3_open (float[1,64,56,56] x) => (float y) { y = AveragePool<kernel_shape=[3,3],pads=[1,1,1,1]>(x) }
 average_pool_3     (float[1,64,56,56] x) => (float y) { y = AveragePool<kernel_shape=[3,3],pads=[1,1,1,1]>(x) }
 average_pool_whole (float[1,64,56,56] x) => (float y) { y = AveragePool<kernel_shape=[3,3],pads=[1,1,1,1],count_include_pad=1>(x) }
 global_mean        (float[1,64,56,56] x) => (float y) { y = GlobalAveragePool(x) }

@@ -1073,8 +1073,8 @@ def test_vectors_that_an_open_line_surely_fills_have_no_rest() -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 17, 18, 19, 40])
 def test_an_open_line_may_have_a_length_below_zero(n: int) -> None:
-    text = "def f(n: size, A: f32[n], *, B: f32[n - 2]):"
-    plain = parse_func(text + "\n    for i in range(n - 2):\n        B[i] = A[i + 1]\n")
+    text = "def f(n: size, A: f32[n], *, out: f32[n - 2]):"
+    plain = parse_func(text + "\n    for i in range(n - 2):\n        out[i] = A[i + 1]\n")
     fast = optimize(plain, AVX512)
     lanes = [f for f in loops(fast.body).values() if f.kind is LoopKind.VECTOR]
     assert [isinstance(f.body, If) for f in lanes] == [False, True]

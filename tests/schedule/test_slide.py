@@ -80,7 +80,10 @@ def test_what_is_not_finite_is_found_by_every_window_over_it() -> None:
         (pool(2, 1, 2, 9, 21), False),  # it has four terms, of which two are shared
         (pool(3, 1, 2, 9, 21, 16), False),  # windows share vectors of a block of channels anyhow
         (pool(5, 1, 2, 9, 21, 16), True),
-        (pool(3, 1, 2, 9, 21, stride=2), False),  # they lie apart along vectors
+        (pool(3, 1, 2, 9, 21, stride=2), True),  # lanes lie apart in them, but not in their lines
+        (pool(2, 1, 2, 9, 21, stride=4), True),
+        (pool(2, 1, 2, 9, 51, stride=5), False),  # more vectors than shuffles pay for
+        (pool(3, 1, 2, 9, 21, 16, stride=2), False),
     ],
 )
 def test_windows_are_taken_that_share_enough(func: Func, taken: bool) -> None:

@@ -1,9 +1,11 @@
-"""Windows that overlap in two dimensions or more: pools of a stride of one, means of neighbours.
+"""Windows that overlap in two dimensions or more, or lie apart: pools, means of neighbours.
 
 All terms of a window are one reduction after the other, along each dimension: lines of windows
-share the reductions of columns. Everything is computed for some lines of an image at a time, which
-stay in the nearest cache: what the windows read, the border around the image included; from it, the
-reductions of columns; from these, those of rows. No loop over terms has to look for the border.
+share the reductions of columns, which read what lies side by side; vectors of windows that lie
+apart pick their elements from these lines only. Everything is computed for some lines of an image
+at a time, which stay in the nearest cache: what the windows read, the border around the image
+included; from it, the reductions of columns; from these, those of rows. No loop over terms has to
+look for the border.
 
 Before:
     for y, x:
@@ -27,12 +29,12 @@ from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules import window
 from dlc.schedule.rules.prepare import loop_around
-from dlc.schedule.rules.window import accumulate, in_vectors
+from dlc.schedule.rules.window import accumulate, along_vectors, in_vectors
 from dlc.schedule.simplify import conjuncts
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients, iterations
-from dlc.te.expr import ZERO, Binary, BinOp, Const, Expr, Load, Select
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Load, Select
 from dlc.te.simplify import canonical, surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads, substitute
 
@@ -40,12 +42,13 @@ SAVES = 2  # times as many operations on windows as along dimensions: what stori
 SAVES_ACROSS = 3  # where windows share vectors anyhow: 3 x 3 of blocks of channels was no faster
 BLOCK_BYTES = 16384  # of lines that are computed together, half of a nearest cache
 OPEN_LINES = 8  # the same, where their length is known at run time only
+APART = 4  # of lanes, at most: so many vectors are loaded, and elements of all are taken
 EDGE, BEHIND = "_edge", "_behind"  # behind the names of loops that were cut off
 
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Windows that overlap, by the loops of the nest that adds up or of the one of the result."""
+    """Such windows, by the loops of the nest that adds up or of the one of the result."""
 
     sum: str
     pairs: tuple[tuple[str, str], ...]  # each dimension: its windows and the terms of one
@@ -55,13 +58,14 @@ class Sliding:
 
 
 def match(func: Func, target: Target) -> Sliding | None:
-    """The overlapping windows of a function whose moves are inlined, or None."""
-    found = window.find(func)
+    """The windows of a function whose moves are inlined that are better reduced so, or None."""
+    found = window.find(func, APART)
     if found is None or found.channels:
         return None
     total = next(s for s in stages(func) if s.buffer == found.sum)
     pairs = _pairs(total)
-    if len(pairs) < 2 or not _saves(total, pairs):
+    pays = _saves if along_vectors(total, total.names[-1]) else _gathers
+    if not pays(total, pairs):
         return None
     result = next(s for s in stages(func) if s.buffer == found.result and not s.is_reduction)
     at = min(total.names.index(loop) for loop, _ in pairs)
@@ -69,7 +73,10 @@ def match(func: Func, target: Target) -> Sliding | None:
 
 
 def _pairs(total: Stage) -> tuple[tuple[str, str], ...]:
-    """For each loop over terms the loop over windows that it is counted on with; or none."""
+    """For each loop over terms the loop over windows that it is counted on with; or none.
+
+    A loop over one term says nothing.
+    """
     found: dict[str, str] = {}
     places = [coefficients(i) for x in loads(total.value) for i in x.index]
     names = set(total.names)
@@ -77,7 +84,8 @@ def _pairs(total: Stage) -> tuple[tuple[str, str], ...]:
         partners = [names & set(p or ()) for p in places if p is None or term.var in p]
         if len(partners) != 1 or len(partners[0]) != 1 or not isinstance(term.extent, Const):
             return ()
-        found[term.var] = partners[0].pop()
+        if term.extent != ONE:
+            found[term.var] = partners[0].pop()
     if len(set(found.values())) < len(found):
         return ()
     return tuple((loop, term) for term, loop in found.items())
@@ -87,12 +95,27 @@ def _saves(total: Stage, pairs: tuple[tuple[str, str], ...]) -> bool:
     """Whether lines of windows share enough: operations for each result, one way or the other."""
     terms = {f.var: int(f.extent.value) for f in total.inner if isinstance(f.extent, Const)}
     steps = [p for x in loads(total.value) for i in x.index if (p := coefficients(i))]
+    if len(pairs) < 2:
+        return False
     shared, lines = 0, 1
     for loop, term in reversed(pairs):
         shared += (terms[term] - 1) * lines
         lines *= next(p[loop] for p in steps if loop in p and term in p)
     along = total.names[-1] in {loop for loop, _ in pairs}
     return prod(terms.values()) - 1 >= (SAVES if along else SAVES_ACROSS) * shared
+
+
+def _gathers(total: Stage, pairs: tuple[tuple[str, str], ...]) -> bool:
+    """Whether elements that lie apart along a line are better picked from lines of windows.
+
+    Where a line of known length is all there is, `window` parts it from its border, and windows
+    that lie `APART` are rows.
+    """
+    lane = total.loops[-1]
+    if len(pairs) == 1 and isinstance(lane.extent, Const):
+        near = along_vectors(total, lane.var, APART - 1)
+        return near and isinstance(total.value, Load) and pairs[0][0] == lane.var
+    return lane.var in {loop for loop, _ in pairs}
 
 
 def space(func: Func, target: Target) -> Space:
@@ -122,22 +145,23 @@ def schedule(trace: Trace, found: Sliding, target: Target, knobs: Mapping[str, i
     extent = trace.extent(found.lane)
     outer, lane = _as_vectors(trace, found.lane, lanes)
     trace.do("compute_at", found.sum, outer)
-    for end in _cut_edge(trace, outer, extent, lanes):
-        accumulate(trace, f"{found.sum}{end}", keep=True)
-        if trace.constant(f"{lane}{end}") != 1:
-            trace.tile_loop(f"{lane}{end}", lanes=True)
+    accumulate(trace, found.sum, keep=True)
+    if trace.constant(lane) != 1:
+        trace.tile_loop(lane, lanes=True)
+    _cut_edge(trace, outer, extent, lanes)
 
 
 def _cut_lines(trace: Trace, found: Sliding, lines: int) -> str:
     """Cut the outermost dimension of an image into some lines each; the loop over these."""
-    extent = trace.constant(found.first)
+    extent, around = trace.constant(found.first), loop_around(trace.func, found.first)
+    if found.first == found.lane and around is not None:
+        return around
     inside = found.result[found.result.index(found.first) + 1 :]
     sizes = [trace.constant(v) for v in inside]
     if not lines:
         known = prod(n for n in sizes if n is not None)
         most = max(OPEN_LINES, BLOCK_BYTES // (4 * known))
         lines = OPEN_LINES if None in sizes or extent is None else _balanced(extent, most)
-    around = loop_around(trace.func, found.first)
     if extent is not None and lines >= extent and around is not None:
         return around
     return trace.split(found.first, max(2, lines if extent is None else min(lines, extent)))[0]
@@ -157,12 +181,10 @@ def _as_vectors(trace: Trace, lane: str, lanes: int) -> tuple[str, str]:
     return trace.split(lane, lanes if extent is None else max(2, min(lanes, extent)))
 
 
-def _cut_edge(trace: Trace, outer: str, extent: Expr, lanes: int) -> tuple[str, ...]:
-    """Cut off what whole vectors leave of a line; what is behind the names of all parts."""
-    if surely_divides(lanes, extent) or surely_at_most(extent, lanes):
-        return ("",)
-    trace.do("partition", outer, str(canonical(iterations(extent) // lanes)), EDGE)
-    return ("", EDGE)
+def _cut_edge(trace: Trace, outer: str, extent: Expr, lanes: int) -> None:
+    """Cut off what whole vectors leave of a line: only that is masked."""
+    if not surely_divides(lanes, extent) and not surely_at_most(extent, lanes):
+        trace.do("partition", outer, str(iterations(canonical(extent // lanes))), EDGE)
 
 
 def _reduce_line(trace: Trace, buffer: str, lanes: int) -> None:
@@ -171,10 +193,9 @@ def _reduce_line(trace: Trace, buffer: str, lanes: int) -> None:
     extent, panel = trace.extent(lane), f"{buffer}_panel"
     outer, _ = _as_vectors(trace, lane, lanes)
     trace.do("cache_write", buffer, outer, panel, "register")
-    for end in _cut_edge(trace, outer, extent, lanes):
-        accumulate(trace, f"{panel}{end}", keep=True)
-        copied = [v for v in loops(trace.loop(f"{outer}{end}")) if v.endswith(f"_{panel}{end}")]
-        in_vectors(trace, copied)
+    accumulate(trace, panel, keep=True)
+    in_vectors(trace, [v for v in loops(trace.loop(outer)) if v.endswith(f"_{panel}")])
+    _cut_edge(trace, outer, extent, lanes)
 
 
 def _part_border(trace: Trace, padded: Stage) -> None:

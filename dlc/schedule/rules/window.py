@@ -63,6 +63,8 @@ def match(func: Func, target: Target) -> Window | None:
     if along_vectors(total, total.names[-1]):
         is_panel = not surely_at_most(width, lanes) and shares_nothing(total)
         return None if is_panel else found
+    if not isinstance(width, Const):
+        return None  # some lanes of vectors that are not full would be loaded one by one
     # Wide windows fill vectors better than a narrow result does.
     return found if surely_at_most(lanes, width) or 2 * found.inner < lanes else None
 
@@ -89,8 +91,6 @@ def find(func: Func, most: int = 1) -> Window | None:
     lane_axis = total.names[-1]
     if is_const(total.loops[-1].extent, 1) or not along_vectors(total, lane_axis, most):
         return None
-    if not along_vectors(total, lane_axis) and not isinstance(total.loops[-1].extent, Const):
-        return None  # some lanes of vectors that are not full would be loaded one by one
     if not _plain(total, results[0]):
         return None
     row = results[0].names[-2] if len(results[0].loops) > 1 else None
