@@ -48,6 +48,8 @@ transpose_rgb      (float[1,224,224,3] x) => (float y) { y = Transpose<perm=[0,3
 rgb_bytes          (uint8[1,224,224,3] x) => (float y) { a = Cast<to=1>(x) s = Constant<value_float=0.017>() b = Mul(a, s) y = Transpose<perm=[0,3,1,2]>(b) }
 concat_channels    (float[1,64,56,56] x, float[1,64,56,56] z) => (float y) { y = Concat<axis=1>(x, z) }
 pad_reflect        (float[1,32,224,224] x) => (float y) { p = Constant<value_ints=[0,0,3,3,0,0,3,3]>() y = Pad<mode="reflect">(x, p) }
+pad_reflect_open   (float[1,32,224,224] x) => (float y) { p = Constant<value_ints=[0,0,3,3,0,0,3,3]>() y = Pad<mode="reflect">(x, p) }
+pad_edge           (float[1,32,224,224] x) => (float y) { p = Constant<value_ints=[0,0,3,3,0,0,3,3]>() y = Pad<mode="edge">(x, p) }
 pad_reflect_line   (float[1,64,8000] x) => (float y) { p = Constant<value_ints=[0,0,5,0,0,5]>() y = Pad<mode="reflect">(x, p) }
 embedding          (float[30522,768] w, int64[1,512] i30522) => (float y) { y = Gather(w, i30522) }
 gather_elements    (float[1024,1024] x, int64[1024,1024] i1024) => (float y) { y = GatherElements<axis=1>(x, i1024) }

@@ -31,7 +31,7 @@ from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import ArgMax, Reduce
 from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.scatter import ScatterElements, ScatterND
-from dlc.graph.ops.shape import Slice, Transpose
+from dlc.graph.ops.shape import Pad, Slice, Transpose
 from dlc.graph.ops.softmax import LogSoftmax, Softmax
 from dlc.graph.ops.winograd import ConvWinograd, parts_of, positions
 from dlc.schedule.edit import loops_around
@@ -71,6 +71,7 @@ from dlc.schedule.rules.tile import choose_tile
 from dlc.schedule.text import parse_func
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations, written_out
+from dlc.te.affine import split_terms
 from dlc.te.expr import Const, Expr, Select, Var, index
 from dlc.te.tensor import Tensor, insert, pad, placeholder
 from dlc.te.transform import free_vars, loads, walk
@@ -318,6 +319,16 @@ def pool(kind: type) -> Callable[[], Func]:
     def make() -> Func:
         x = tensor("a", 1, 2, 7, 9, 16)
         return func((x,), kind(kernel=(3, 3), stride=(2, 2), pads=(1, 1, 1, 1)).compute(x))
+
+    return make
+
+
+def reflected(*shape: int | Expr, mode: str = "reflect") -> Callable[[], Func]:
+    """An image with three more elements around it, which are its own."""
+
+    def make() -> Func:
+        x, pads = tensor("a", *shape), tuple(map(index, (*(0,) * (len(shape) - 2), 3, 3)))
+        return func((x,), Pad(before=pads, after=pads, mode=mode).compute(x))
 
     return make
 
@@ -691,6 +702,10 @@ CASES: dict[str, Callable[[], Func]] = {
     "sliding_pool_volume": sliding_pool(MaxPool, (3, 3, 3), 1, 2, 4, 5, 18),
     "sliding_average": sliding_pool(AveragePool, (3, 3), 1, 2, 13, 33),
     "sliding_average_open": sliding_pool(AveragePool, (3, 3), N, 1, 9, M),
+    "reflected": reflected(2, 9, 75),
+    "reflected_open": reflected(2, N + 4, M + 4),
+    "edge_open": reflected(2, 5, M + 1, mode="edge"),
+    "wrapped": reflected(2, 5, 70, mode="wrap"),
     "global_mean": global_mean,
     "transposed_conv": transposed_conv(5),
     "transposed_conv_open": transposed_conv(N),
@@ -1087,6 +1102,26 @@ def test_an_open_line_that_surely_is_no_whole_vector_is_one_masked() -> None:
     copy = "\n    for i in range(n % 16):\n        B[i] = A[i]\n"
     fast = optimize(parse_func(text + copy), AVX512)
     assert [f.kind for f in loops(fast.body).values()].count(LoopKind.VECTOR) == 1
+
+
+@pytest.mark.parametrize("name", ["reflected", "reflected_open", "edge_open", "wrapped"])
+def test_a_line_is_copied_from_where_it_begins_to_where_it_ends(name: str) -> None:
+    """Only at its edges, and of lines above and below, an element is looked for."""
+    fast = optimize(CASES[name](), AVX512)
+    wide = [s for s in stages(fast) if s.loops[-1].extent == Const(16, INDEX)]
+    assert wide
+    for stage in wide:
+        (load,) = loads(stage.value)
+        along, _ = split_terms(load.index[-1], {stage.names[-1]})
+        assert along == Var(stage.names[-1])
+    assert [f.extent for f in loops(fast.body).values()].count(Const(3, INDEX)) == 2
+
+
+def test_a_short_line_is_not_parted_from_its_edges() -> None:
+    fast = optimize(reflected(9, 9, 20)(), AVX512)
+    assert not any(
+        isinstance(f.extent, Const) and f.extent.value == 3 for f in loops(fast.body).values()
+    )
 
 
 def test_the_logarithm_of_a_sum_is_not_computed_for_each_element() -> None:

@@ -77,9 +77,12 @@ def padded_element(
         if low == ZERO and high == ZERO:
             index.append(at)
             continue
-        index.append(place if mode == "constant" else _outside(mode, place, size, low, high))
+        there = both(place >= 0, place < size)
         if mode == "constant":
-            inside = both(inside, both(place >= 0, place < size))
+            index.append(place)
+            inside = both(inside, there)
+        else:  # most elements are told from few: schedules part them
+            index.append(select(there, place, _outside(mode, place, size, low, high)))
     load = x[tuple(index)]
     return load if inside == TRUE else select(inside, load, const(value, x.dtype))
 

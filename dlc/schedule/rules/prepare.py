@@ -23,6 +23,7 @@ from dlc.schedule.loop import (
 )
 from dlc.schedule.nest import Stage, is_cheap, readers, simple_index, stages, top_nests
 from dlc.schedule.rules.borders import is_fill, share_borders
+from dlc.schedule.rules.edges import part_edges
 from dlc.schedule.rules.operands import is_unpacked_by_few, unpacks_for_few, widens_once
 from dlc.schedule.rules.turn import MAX_INSIDE, read_along, turn
 from dlc.schedule.trace import Trace
@@ -36,6 +37,8 @@ from dlc.te.types import is_const
 
 SHORT_WORK = 64
 """Instructions up to which finding out where a loop is costs more than a tenth of its body."""
+LONG = 4
+"""Vectors of a line from which on its edges are parts of their own."""
 MAX_COPIES = 512
 """Nodes of expressions that an inlined value may have in all its places."""
 MIN_CHUNKS = 64
@@ -203,9 +206,10 @@ def unroll_factor(extent: Expr, limit: int) -> int:
 
 def finish(trace: Trace, target: Target) -> None:
     """Vectorize every nest that no rule touched; run what is worth it parallel."""
-    for top in top_nests(trace.func):
-        for name in _innermost(top):
-            _vectorize(trace, name, target)
+    for name in [v for top in top_nests(trace.func) for v in _innermost(top)]:
+        _part(trace, name, target)
+    for name in [v for top in top_nests(trace.func) for v in _innermost(top)]:
+        _vectorize(trace, name, target)
     _run_parallel(trace, target, fills=False)
     if target.cores > 1:
         share_borders(trace)
@@ -292,6 +296,22 @@ def _innermost(top: Stmt) -> list[str]:
         and s.kind is LoopKind.SERIAL
         and not any(isinstance(t, For) for t in walk(s.body))
     ]
+
+
+def _part(trace: Trace, name: str, target: Target) -> None:
+    """Part a long loop over elements from its edges, where it alone says where they are."""
+    stage = next((s for s in stages(trace.func) if name in s.names), None)
+    if stage is None or not _writes_along(stage, name):
+        return
+    lanes, extent = target.lanes(stage.value.dtype.size_bytes), trace.constant(name)
+    if extent is not None and extent < LONG * lanes:
+        return
+    trial = trace.copy()
+    try:
+        part_edges(trial, stage, name)
+    except ScheduleError:
+        return  # other loops say where an edge is, or it may lie beyond the loop
+    trace.func, trace.steps = trial.func, trial.steps
 
 
 def _vectorize(trace: Trace, name: str, target: Target) -> None:

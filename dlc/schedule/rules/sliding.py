@@ -20,7 +20,7 @@ After:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -28,22 +28,22 @@ from dlc.core.target import Target
 from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules import window
+from dlc.schedule.rules.edges import part_edges
 from dlc.schedule.rules.prepare import loop_around
 from dlc.schedule.rules.window import accumulate, along_vectors, in_vectors
-from dlc.schedule.simplify import conjuncts
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients, iterations
-from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Load, Select
+from dlc.te.expr import ONE, Const, Expr, Load
 from dlc.te.simplify import canonical, surely_at_most, surely_divides
-from dlc.te.transform import free_vars, loads, substitute
+from dlc.te.transform import loads
 
 SAVES = 2  # times as many operations on windows as along dimensions: what storing lines costs
 SAVES_ACROSS = 3  # where windows share vectors anyhow: 3 x 3 of blocks of channels was no faster
 BLOCK_BYTES = 16384  # of lines that are computed together, half of a nearest cache
 OPEN_LINES = 8  # the same, where their length is known at run time only
 APART = 4  # of lanes, at most: so many vectors are loaded, and elements of all are taken
-EDGE, BEHIND = "_edge", "_behind"  # behind the names of loops that were cut off
+EDGE = "_edge"  # behind the names of loops that were cut off
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def schedule(trace: Trace, found: Sliding, target: Target, knobs: Mapping[str, i
         if trace.stage(buffer).is_reduction:
             _reduce_line(trace, buffer, lanes)
         else:
-            _part_border(trace, trace.stage(buffer))
+            part_edges(trace, trace.stage(buffer), trace.stage(buffer).names[-1])
     extent = trace.extent(found.lane)
     outer, lane = _as_vectors(trace, found.lane, lanes)
     trace.do("compute_at", found.sum, outer)
@@ -196,30 +196,3 @@ def _reduce_line(trace: Trace, buffer: str, lanes: int) -> None:
     accumulate(trace, panel, keep=True)
     in_vectors(trace, [v for v in loops(trace.loop(outer)) if v.endswith(f"_{panel}")])
     _cut_edge(trace, outer, extent, lanes)
-
-
-def _part_border(trace: Trace, padded: Stage) -> None:
-    """Part lines of an image from the border around them: no vector then reads across an edge."""
-    lane = padded.names[-1]
-    conditions = conjuncts(padded.value.cond) if isinstance(padded.value, Select) else []
-    begin, end = (next(_edges(conditions, lane, side), None) for side in (1, -1))
-    if begin is not None:
-        trace.do("partition", lane, str(begin), BEHIND)
-        lane += BEHIND
-    if end is not None:
-        trace.do(
-            "partition", lane, str(canonical(end - (ZERO if begin is None else begin))), BEHIND
-        )
-
-
-def _edges(conditions: Sequence[Expr], lane: str, side: int) -> Iterator[Expr]:
-    """Where conditions on a loop alone begin to hold (1), or cease to (-1)."""
-    for cond in conditions:
-        match cond:
-            case Binary(BinOp.LT | BinOp.LE as op, a, b) if free_vars(cond) & {lane}:
-                free = b - a if op is BinOp.LE else b - a - 1  # at least 0
-                at = canonical(substitute(free, {lane: ZERO}))
-                if (coefficients(free) or {}).get(lane) == side and not loads(cond):
-                    yield canonical(ZERO - at) if side > 0 else canonical(at + 1)
-            case _:
-                pass
