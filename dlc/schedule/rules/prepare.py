@@ -331,11 +331,9 @@ def _vectorize(trace: Trace, name: str, target: Target) -> None:
         _as_open_lanes(trace, name, row, lanes)
         return
     if row is None and extent >= together > lanes:
-        if rest := extent % together:
-            trace.do("partition", name, extent - rest, "_w")
-        _as_lanes(trace, trace.split(name, together)[1] if extent > together else name, None)
-        if rest and f"{name}_w" in loops(trace.func.body):
-            _vectorize(trace, f"{name}_w", target)
+        rest = _as_groups(trace, name, extent, together)
+        if rest is not None:
+            _vectorize(trace, rest, target)
         return
     if extent % lanes:
         trace.do("partition", name, extent // lanes * lanes, "_v")
@@ -345,6 +343,14 @@ def _vectorize(trace: Trace, name: str, target: Target) -> None:
         if name not in loops(trace.func.body):
             return
     _as_lanes(trace, trace.split(name, lanes)[1], row)
+
+
+def _as_groups(trace: Trace, name: str, extent: int, together: int) -> str | None:
+    """Run groups of as many elements as lanes; the loop over those that are left, or None."""
+    if rest := extent % together:
+        trace.do("partition", name, extent - rest, "_w")
+    _as_lanes(trace, trace.split(name, together)[1] if extent > together else name, None)
+    return f"{name}_w" if rest and f"{name}_w" in loops(trace.func.body) else None
 
 
 def abreast(stage: Stage, target: Target) -> int:
