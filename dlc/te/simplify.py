@@ -256,10 +256,12 @@ def _divide(a: Poly, b: Poly, bounds: Bounds) -> Poly:
         return {(Binary(BinOp.FLOORDIV, from_poly(a), ZERO),): 1}
     if not _nonnegative(add(b, {(): -1}), bounds):  # the sign of the divisor is not known
         return {(Binary(BinOp.FLOORDIV, from_poly(a), from_poly(b)),): 1} if a != b else {(): 1}
+    divisor = b.get((), 0) if set(b) == {()} else 0
+    if divisor:
+        a = _in_multiples(a, divisor, bounds)
     quotient, rest = quotient_terms(a, b)
     if _within(rest, b, bounds):
         return quotient
-    divisor = b.get((), 0) if set(b) == {()} else 0
     if divisor:
         rest, divisor = cancel_factor(rest, divisor)
         match from_poly(rest):
@@ -275,6 +277,21 @@ def _divide(a: Poly, b: Poly, bounds: Bounds) -> Poly:
         return add(quotient, rest)
     low = Const(divisor, INDEX) if divisor else from_poly(b)
     return add(quotient, {(Binary(BinOp.FLOORDIV, from_poly(rest), low),): 1})
+
+
+def _in_multiples(a: Poly, divisor: int, bounds: Bounds) -> Poly:
+    """The same polynomial with multiples of a divisor written as such: x - x % 8 is x // 8 * 8."""
+    for atoms, factor in a.items():
+        match atoms:
+            case (Binary(BinOp.MOD, x, Const(int(size))),) if size > 0:
+                if divisor % size and size % divisor:
+                    continue
+                whole = _divide(to_poly(x, bounds), {(): size}, bounds)
+                itself = add(to_poly(x, bounds), scale(whole, -size))
+                changed = add({m: f for m, f in a.items() if m != atoms}, scale(itself, factor))
+                if len(changed) < len(a):
+                    return changed
+    return a
 
 
 def _remainder(a: Poly, b: Poly, bounds: Bounds) -> Poly:
@@ -356,9 +373,10 @@ def _nonnegative(poly: Poly, bounds: Bounds, budget: list[int] | None = None) ->
     """Whether a polynomial is at least 0 for all values of its variables.
 
     A term is replaced by a lower bound of it until no term can be negative: a bounded variable
-    by its lowest or highest value, c * (x // c) by x or x - (c - 1), a remainder by its range, a
-    minimum by either side. What leaves the fewest terms in doubt is tried first; `budget` counts
-    down the attempts. What a maximum is taken from may be either side: both have to do.
+    by its lowest or highest value, c * (x // c) by x or x - (c - 1), a remainder by its range or
+    by what it is left of, a minimum by either side. What leaves the fewest terms in doubt is tried
+    first; `budget` counts down the attempts. What a maximum is taken from may be either side: both
+    have to do.
     """
     budget = [_MAX_ATTEMPTS] if budget is None else budget
     if next(_doubtful(poly, bounds, budget), None) is None:
@@ -479,9 +497,11 @@ def _lower_bounds(
         case Binary(BinOp.MOD, a, Const(int(c))) if c > 0:
             if factor > 0:
                 return [(1, [{}])]
-            high: list[Poly] = [{(): factor * (c - 1)}]
-            if _nonnegative(to_poly(a, bounds), bounds, budget):  # x % c <= x
-                high.append(scale(to_poly(a, bounds), factor))
+            x = to_poly(a, bounds)
+            multiple = scale(_divide(x, {(): c}, bounds), -c)  # x % c = x - x // c * c
+            high: list[Poly] = [{(): factor * (c - 1)}, scale(add(x, multiple), factor)]
+            if _nonnegative(x, bounds, budget):  # x % c <= x
+                high.append(scale(x, factor))
             return [(1, high)]
         case Binary(BinOp.MIN, a, b) if factor < 0:
             return [(1, [scale(to_poly(side, bounds), factor) for side in (a, b)])]

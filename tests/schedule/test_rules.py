@@ -1402,6 +1402,30 @@ def test_single_rows_of_an_open_number_have_many_columns(rows: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("columns", "near", "cores", "groups"),
+    [(192, 5, 1, 3), (192, 2, 1, 6), (192, 1, 1, 6), (192, 5, 9, 0), (192, 12, 1, 0),
+     (184, 5, 1, 0)],
+)  # fmt: skip
+def test_rows_that_tiles_leave_pass_columns_that_are_still_near(
+    columns: int, near: int, cores: int, groups: int
+) -> None:
+    """Each nest read all columns from afar; half of the second cache holds `near` vectors."""
+    x, w = tensor("a", N, 24), tensor("b", -(-columns // 16), 24, 16)
+    plain = func((x, w), MatMulPacked(n=columns).compute(x, w))
+    target = replace(AVX512, l2_bytes=2 * near * 24 * 16 * 4, cores=cores)
+    fast = optimize(plain, target)
+    body = fast.body
+    assert isinstance(body, For) == bool(groups)
+    if isinstance(body, For):
+        assert body.extent == Const(groups, INDEX)
+        assert isinstance(body.body, Block)
+    for rows in (0, 3, 6):
+        sizes = {"n": rows}
+        arrays = data(plain, sizes)
+        np.testing.assert_array_equal(run(fast, arrays, sizes), run(plain, arrays, sizes))
+
+
+@pytest.mark.parametrize(
     ("heads", "rows", "batch", "cores", "chunks"),
     [(1, 48, 1, 2, "3"), (3, 48, 1, 2, "9"), (4, 48, 1, 2, "4"), (4, 48, 1, 8, "12"),
      (1, 48, N, 2, "n * 3"), (2, 48, N, 2, "n * 2"), (1, 48, N * 2, 2, "n * 2"),
@@ -1528,7 +1552,7 @@ def test_vectors_that_gather_from_the_same_lines_follow_each_other(name: str, ro
 def test_the_tail_of_an_open_number_of_rows_has_tiles_too() -> None:
     fast = optimize(dense_symbolic_rows(), AVX512)
     tiles = [a.buffer.type.shape[0] for n, a in allocs(fast.body).items() if n.startswith("matmul")]
-    assert tiles[1:] == [Const(rows, INDEX) for rows in (4, 2, 1)]
+    assert tiles[1:] == [Const(rows, INDEX) for rows in (4, 3, 2, 1)]
     assert tiles[0] != tiles[1]
 
 

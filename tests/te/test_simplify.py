@@ -145,6 +145,7 @@ def test_index_arithmetic(text: str, simple: str) -> None:
         ("max(n - 2, 0) // 8", "(n + 5) // 8 + 1"),  # whole vectors of n - 2, if so many there are
         ("n - max(n - 2, m)", "3"),
         ("some + 2", "n"),
+        ("n // 12 * 12", "n - n % 4 + 1"),
     ],
 )
 def test_proofs_that_schedules_need(less: str, more: str) -> None:
@@ -196,6 +197,10 @@ def test_digits_that_overlap_keep_their_value(text: str) -> None:
         ("(h % 8 + w) % 4", "(h + w) % 4"),
         ("(h % 6 + w) % 4", "(w + h % 6) % 4"),
         ("(0 - h) % 2", "h % 2"),
+        ("(h - h % 4 + 3) // 4", "h // 4"),
+        ("(h - h % 4) // 12 * 12", "h // 12 * 12"),
+        ("(h % 4 - h % 4 % 3 + 2) // 3", "h % 4 // 3"),
+        ("(h - h % 3) // 4", "(h + h % 3 * 3) // 4 - h % 3"),
     ],
 )
 def test_what_is_missing_to_a_multiple(text, simple):

@@ -30,6 +30,7 @@ from dlc.schedule.loop import Func, Store, allocs, loops
 from dlc.schedule.nest import Stage, readers, stages
 from dlc.schedule.rules import contract, row
 from dlc.schedule.rules.contraction import Contraction, added_at_once, analyse
+from dlc.schedule.rules.lines import is_shared
 from dlc.schedule.rules.planes import is_tiles, pack_tiles
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -38,7 +39,6 @@ from dlc.te.simplify import canonical, surely_equal
 from dlc.te.transform import free_vars, loads, substitute
 
 MIN_ROWS = 4  # of a matrix; below, the products are no tiles
-MAX_IDLE = 1.1  # times what cores need for their matrices, where the last of them end late
 MIN_CHUNKS = 4  # blocks of rows for a core, where it shares matrices with others
 MIN_SHARE = 16  # rows of such a block: a few tiles
 
@@ -266,12 +266,6 @@ def matrices_of(trace: Trace, loops: Sequence[str]) -> int:
     one = canonical(substitute(count, dict.fromkeys(free_vars(count), ONE)))
     assert isinstance(one, Const), "sizes are made of constants and variables"
     return int(one.value)
-
-
-def is_shared(matrices: int, target: Target) -> bool:
-    """Whether cores would wait for the last matrices if each of these ran on one of them."""
-    rounds = -(-matrices // target.cores)
-    return rounds * target.cores > matrices * MAX_IDLE
 
 
 def _block(

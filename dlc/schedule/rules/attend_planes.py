@@ -26,7 +26,8 @@ from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules import row
-from dlc.schedule.rules.attend import is_of_rows, is_shared, matrices_of
+from dlc.schedule.rules.attend import is_of_rows, matrices_of
+from dlc.schedule.rules.lines import is_shared
 from dlc.schedule.rules.planes import (
     PAIR,
     ROWS,

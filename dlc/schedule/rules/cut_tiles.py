@@ -15,7 +15,7 @@ from dlc.schedule.instruction import DOT_2XBF16_F32, DOT_2XI16_I32
 from dlc.schedule.loop import For, If, loops
 from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction
-from dlc.schedule.rules.open_rests import open_rests
+from dlc.schedule.rules.open_rests import group_columns, open_rests, vectors_of
 from dlc.schedule.rules.tile import (
     LARGE,
     MOST_COLUMNS,
@@ -65,7 +65,9 @@ def cut_tiles(
     steps = sum_steps(trace, found)
     streams = ROW_STREAMS if is_stream(trace, found, target) else MOST_COLUMNS
     cut = _Cut(trace, found, knobs, lanes, registers, most, fmas, steps, streams, columns_outside)
-    rests = open_rests(trace, found, lanes)
+    if columns_outside and found.within is None and is_far(found, target):
+        cut = replace(cut, found=group_columns(trace, found, cut.body(), target))
+    rests = open_rests(trace, cut.found, lanes)
     cuts = [cut, *(replace(cut, found=part, knobs={}, rest=rows) for part, rows in rests)]
     return [leaf for cut in cuts for part in cut.columns() for leaf in cut.rows(part)]
 
@@ -125,6 +127,12 @@ class _Cut:
     streams: int  # vectors of columns that are read at the same time, at most
     columns_outside: bool
     rest: int = 0  # rows of a tile, where it is of what is left of an open number of them
+
+    def body(self) -> int:
+        """Vectors of columns of a tile of an open number of rows."""
+        count = vectors_of(self.trace, self.found, self.lanes)
+        args = (self.registers, self.most_rows, self.fmas, self.steps, self.streams)
+        return self.knobs.get("columns", 0) or choose_tile(None, 1, count, *args).columns
 
     def columns(self) -> list[Leaf]:
         """Cut lanes and columns; each part has the loops [..., columns, rows..., ci, lane]."""

@@ -27,11 +27,18 @@ from dlc.schedule.trace import Trace
 NEAR_BYTES = 50.0  # in a cycle from the second cache, which has the lines that strips share
 OTHER_BYTES = 5.0  # the same of what another core has just written
 LINES = 4  # of an image for each core, from which on cores share lines
+MAX_IDLE = 1.1  # times what cores need for their parts, where the last of them end late
 
 
 def shares_lines(lines: int | None, target: Target) -> bool:
     """Whether cores share the lines of an image, rather than its channels."""
     return lines is None or lines >= LINES * target.cores
+
+
+def is_shared(parts: int, target: Target) -> bool:
+    """Whether cores would wait for the last parts if each of these ran on one of them."""
+    rounds = -(-parts // target.cores)
+    return rounds * target.cores > parts * MAX_IDLE
 
 
 def share_lines(trace: Trace, block: str, line: str, window: int, target: Target) -> None:

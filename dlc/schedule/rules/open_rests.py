@@ -1,4 +1,4 @@
-"""What tiles leave of an open number of rows becomes a nest of its own.
+"""What tiles leave of an open number of rows becomes nests of its own.
 
 A single row of one vector has one sum in flight, which takes as long as four. Beside others it
 could have more columns, but those loops are outside of its own; on their own, rows have as many as
@@ -17,21 +17,26 @@ After:
         for column:
             for y / 4 * 4:
     for x % 4:
-        for y % 4:
-            for column:
+        for column:
+            for y % 4 / 3:  three lines; likewise two, and one
+
+Each nest reads all columns. Those that come from beyond the second cache are cut into groups that
+stay there, and all nests pass one group before the next.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from dlc.core.target import Target
 from dlc.schedule.rules.contraction import Contraction
-from dlc.schedule.rules.tile import TAIL_ROWS
+from dlc.schedule.rules.lines import is_shared
+from dlc.schedule.rules.tile import MOST_COLUMNS, TAIL_ROWS
 from dlc.schedule.trace import Trace
 from dlc.te.affine import iterations
 from dlc.te.simplify import surely_divides
 
-PAIR = 2  # rows that share what they read of weights, where three are left
+FEW_ROWS = {3: "_pair", 2: "_single"}  # left of fours, as tiles; what is left of those in turn
 
 
 def open_rests(trace: Trace, found: Contraction, lanes: int) -> list[tuple[Contraction, int]]:
@@ -40,22 +45,67 @@ def open_rests(trace: Trace, found: Contraction, lanes: int) -> list[tuple[Contr
     Of rows within a nest, whose lines may be guarded, single ones are left. Where all columns are
     one vector of `lanes`, there are no more of them for a row.
     """
-    width = trace.constant(found.lane)
-    one_vector = not found.columns and width is not None and width <= lanes
-    if found.packed is not None or one_vector or not found.rows:
-        return []
-    if not _is_open(trace, found.rows[-1]):
+    if not _leaves_rows(trace, found, lanes):
         return []
     rest = _apart(trace, found, TAIL_ROWS, "_rest")
     if found.within is not None:
         return [(rest, 1)]
     if len(found.rows) == 1:
-        return [(rest, PAIR), (_apart(trace, rest, PAIR, "_single"), 1)]
+        return _few(trace, rest)
     *others, below, along = rest.rows
     turned = replace(rest, rows=(*others, along, below))
     if not _is_open(trace, below):
         return [(turned, TAIL_ROWS)]
-    return [(turned, TAIL_ROWS), (_apart(trace, turned, TAIL_ROWS, "_corner"), 1)]
+    return [(turned, TAIL_ROWS), *_few(trace, _apart(trace, turned, TAIL_ROWS, "_corner"))]
+
+
+def vectors_of(trace: Trace, found: Contraction, lanes: int) -> int | None:
+    """How many vectors there are along the last loop over columns; None where not all are whole."""
+    width = trace.constant(found.lane)
+    if width == lanes and found.columns:
+        return trace.constant(found.columns[-1])
+    return width // lanes if width and width % lanes == 0 else None
+
+
+def group_columns(trace: Trace, found: Contraction, tile: int, target: Target) -> Contraction:
+    """Let all rows pass as many columns as the second cache holds, before the next of them do.
+
+    `tile` is how many vectors of columns a tile has. The groups are as many as cores share evenly.
+    """
+    lanes = target.lanes(4)
+    count, size = vectors_of(trace, found, lanes), found.column_bytes
+    if count is None or not size or len(found.columns) > 1 or not _leaves_rows(trace, found, lanes):
+        return found
+    loop, vector = (found.columns[0], 1) if found.columns else (found.lane, lanes)
+    if trace.constant(loop) != count * vector:
+        return found
+    most = min(MOST_COLUMNS, max(tile, target.l2_bytes // 2 * count // size))
+    groups = [n for n in range(tile, most + 1) if count % n == 0]
+    fair = [n for n in groups if not is_shared(count // n, target)]
+    if not fair:
+        return found
+    group, each = trace.split(loop, fair[-1] * vector)
+    columns, lane = ((each,), found.lane) if found.columns else ((), each)
+    trace.do("reorder", (*found.batch, group, *found.rows, *columns, lane))
+    return replace(found, batch=(), columns=columns, lane=lane)
+
+
+def _few(trace: Trace, rest: Contraction) -> list[tuple[Contraction, int]]:
+    """Tiles for three rows, for two and for one: of less than four, one of them takes all."""
+    parts = []
+    for rows, behind in FEW_ROWS.items():
+        parts.append((rest, rows))
+        rest = _apart(trace, rest, rows, behind)
+    return [*parts, (rest, 1)]
+
+
+def _leaves_rows(trace: Trace, found: Contraction, lanes: int) -> bool:
+    """Whether tiles leave rows that are nests of their own."""
+    width = trace.constant(found.lane)
+    one_vector = not found.columns and width is not None and width <= lanes
+    if found.packed is not None or one_vector or not found.rows:
+        return False
+    return _is_open(trace, found.rows[-1])
 
 
 def _is_open(trace: Trace, row: str) -> bool:
@@ -69,7 +119,7 @@ def _apart(trace: Trace, found: Contraction, size: int, suffix: str) -> Contract
     inner = (*found.columns, found.lane)
     trace.do("reorder", (*outer, row, *inner))
     extent = iterations(trace.extent(row))
-    trace.do("partition", row, str(extent // size * size), suffix)
+    trace.do("partition", row, str(extent - extent % size), suffix)  # what is left is a remainder
     for var in reversed(outer):
         trace.do("fission", var, suffix)
     return replace(
