@@ -1067,6 +1067,20 @@ def test_only_the_last_vectors_of_a_sum_are_masked(width: int | Expr, guarded: s
     assert {v for v in masked if v.startswith("r0")} == guarded
 
 
+@pytest.mark.parametrize(
+    ("vectors", "partial"),
+    [(125, 4), (124, 4), (123, 3), (122, 4), (17, 4), (14, 2), (13, 1), (16, 4)],
+)
+def test_sums_have_several_vectors_unless_the_last_ones_were_many(
+    vectors: int, partial: int
+) -> None:
+    """Fewer than are in flight wait for each other, and each has more to round."""
+    fast = optimize(softmax(8 * vectors)(), AVX2)
+    found = [b for name, b in allocs(fast.body).items() if name.endswith("_vectors")]
+    counts = {prod(const_size(n) for n in a.buffer.type.shape) // 8 for a in found}
+    assert counts == ({partial} if partial > 1 else set())
+
+
 @pytest.mark.parametrize("width", [0, 1, 15, 16, 17, 40])
 def test_only_what_whole_vectors_leave_of_an_open_line_is_masked(width: int) -> None:
     x = tensor("a", N, M)

@@ -25,9 +25,8 @@ from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import is_const
 
 LONGEST_SUM = 1 << 14  # summands in one chain, whose rounding grows with its length
-VECTORS = (
-    4  # partial results of a reduction: one addition takes 4 cycles, and each cycle starts one
-)
+VECTORS = 4  # partial results of a reduction: an addition takes 4 cycles, and each starts one
+LEAST_GROUPS = 4  # of as many vectors, before the last group may be masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +192,17 @@ def in_lanes(
 
 
 def _vectors(extent: int | None, lanes: int, most: int) -> int:
-    """How many vectors of partial results a reduction has."""
+    """How many vectors of partial results a reduction has.
+
+    As many as leave none over, unless these are few, which wait for each other and round more, and
+    the last ones, which are masked, are few among all.
+    """
+    count = most if extent is None else extent // lanes
     if extent is not None and extent % lanes == 0:
-        return unroll_factor(Const(extent // lanes, INDEX), most)
-    return most if extent is None else min(most, extent // lanes)
+        even = unroll_factor(Const(count, INDEX), most)
+        if 2 * even > most or count < LEAST_GROUPS * most:
+            return even
+    return min(most, count)
 
 
 def _part(trace: Trace, buffer: str, loop: str, suffix: str, lanes: int) -> None:
