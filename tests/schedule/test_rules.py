@@ -1100,6 +1100,17 @@ def test_vectors_that_an_open_line_surely_fills_have_no_rest() -> None:
     assert sum(f.kind is LoopKind.VECTOR for f in loops(fast.body).values()) == 1
 
 
+@pytest.mark.parametrize("n", [0, 1, 7, 15, 16, 17, 40])
+def test_an_open_line_may_surely_leave_something(n: int) -> None:
+    """An odd number of elements: no mask stands between what whole vectors leave and its end."""
+    text = "def f(n: size, A: f32[n // 2 * 2 + 1], *, out: f32[n // 2 * 2 + 1]):"
+    loop = "\n    for i in range(n // 2 * 2 + 1):\n        out[i] = A[i] * 2.0\n"
+    fast = optimize(parse_func(text + loop), AVX2)
+    assert sum(f.kind is LoopKind.VECTOR for f in loops(fast.body).values()) == 1
+    arrays = {"A": np.arange(n // 2 * 2 + 1, dtype=np.float32)}
+    np.testing.assert_array_equal(run(fast, arrays, {"n": n}), arrays["A"] * 2)
+
+
 @pytest.mark.parametrize("n", [2, 3, 17, 18, 19, 40])
 def test_an_open_line_may_have_a_length_below_zero(n: int) -> None:
     text = "def f(n: size, A: f32[n], *, out: f32[n - 2]):"

@@ -386,7 +386,8 @@ def _as_open_lanes(trace: Trace, name: str, row: str | None, lanes: int) -> None
         trace.do("partition", outer, str(iterations(canonical(extent // lanes))), "_v")
         parts.append((f"{inner}_v", row and f"{row}_v"))
     for lane, along in parts:
-        if lane in loops(trace.func.body):
+        # What is surely left, as of odd extents, has no loop of vectors around it, and no mask.
+        if lane in loops(trace.func.body) and trace.constant(lane) is not None:
             _as_lanes(trace, lane, along)
 
 
