@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from dlc.core.target import Target
-from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.schedule.interpret import run_func
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
-from dlc.te.expr import Expr, Var
+from dlc.te.expr import Expr, Var, index
 from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType
 
@@ -71,6 +71,12 @@ def test_tiles_of_two_vectors_read_copies_of_what_is_not_near(
     a: tuple[int | Expr, ...], b: tuple[int | Expr, ...], is_copied: bool
 ) -> None:
     assert bool(copies(product(a, b), NARROW)) == is_copied
+
+
+def test_packed_panels_lie_side_by_side_already() -> None:
+    x, w = placeholder("x", TensorType((128, 512))), placeholder("w", TensorType((8, 512, 16)))
+    func = lower_tensors("f", (), (x, w), (MatMulPacked(n=index(128)).compute(x, w),))
+    assert not [name for name in copies(func, NARROW) if name.startswith("w_packed")]
 
 
 def test_cores_share_columns_not_the_rows_of_a_copy() -> None:

@@ -28,6 +28,7 @@ PAGE_BYTES = 4096
 MIN_ROWS = 64  # rows that use a copy
 SHORT_SUM = 128  # products
 WIDE_FILE = 32  # vector registers, whose tiles are four vectors wide
+NARROW_LINE = 256  # bytes, from which on they lie apart: panels of packed columns are narrower
 LARGE = 1024  # stands for a sum whose length only a run tells
 CHUNKS = 4  # vectors of columns for each core: cores share columns, not the rows of a copy
 
@@ -36,7 +37,9 @@ def scattered_columns(func: Func, found: Contraction, target: Target) -> str | N
     """The column operand where a copy of a tile of its columns pays, or None."""
     line, size = found.column_line, found.row_bytes
     is_narrow = target.vector_registers < WIDE_FILE
-    if line is None or size is None or not (is_narrow or line % PAGE_BYTES == 0):
+    if line is None or size is None:
+        return None
+    if line < NARROW_LINE if is_narrow else line % PAGE_BYTES:
         return None
     total = next(s for s in stages(func) if s.buffer == found.sum)
     assert total.factors is not None
