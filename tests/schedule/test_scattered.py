@@ -74,7 +74,7 @@ def test_tiles_of_two_vectors_read_copies_of_what_is_not_near(
 
 
 def test_packed_panels_lie_side_by_side_already() -> None:
-    x, w = placeholder("x", TensorType((128, 512))), placeholder("w", TensorType((8, 512, 16)))
+    x, w = placeholder("x", TensorType((128, 1024))), placeholder("w", TensorType((8, 1024, 16)))
     func = lower_tensors("f", (), (x, w), (MatMulPacked(n=index(128)).compute(x, w),))
     assert not [name for name in copies(func, NARROW) if name.startswith("w_packed")]
 
