@@ -25,6 +25,7 @@ from dlc.codegen.llvm.storage import Storage
 from dlc.core.types import INDEX, NARROW_FLOATS, DType
 from dlc.te.expr import ONE, ZERO, Const, Expr, Load, Var
 from dlc.te.simplify import surely_at_most, surely_less
+from dlc.te.transform import loads
 
 LINE_BYTES = 64  # of a cache line
 WRITE_AHEAD = 1024
@@ -83,7 +84,7 @@ class Memory:
     def load(self, buffer: str, index: tuple[Expr, ...]) -> Val:
         """The element at an index; a vector where the index reads the lane."""
         mask = self.mask
-        if mask is not None and self.surely_inside(buffer, index):
+        if mask is not None and self._is_harmless(buffer, index):
             self.mask = None  # reading more than is used does no harm
         found = self._load(buffer, index)
         self.mask = mask
@@ -115,7 +116,7 @@ class Memory:
     def load_word(self, buffer: str, index: tuple[Expr, ...], size: int = 4) -> Val:
         """Neighbours of `size` bytes as one integer; a vector where the index reads the lane."""
         mask = self.mask
-        if mask is not None and self.surely_inside(buffer, index):
+        if mask is not None and self._is_harmless(buffer, index):
             self.mask = None  # reading more than is used does no harm
         storage = self.storage[buffer]
         flat = self.indices.element(index, storage.strides)
@@ -145,6 +146,13 @@ class Memory:
             if self.ahead and lanes and storage.name in self.given:
                 self._ask_ahead(storage, flat, at, self.ahead)
         return found
+
+    def _is_harmless(self, buffer: str, index: tuple[Expr, ...]) -> bool:
+        """Whether all lanes may read an element, and what tells which one."""
+        inner = (x for i in index for x in loads(i))
+        return self.surely_inside(buffer, index) and all(
+            self.surely_inside(x.buffer, x.index) for x in inner
+        )
 
     def surely_inside(self, buffer: str, index: tuple[Expr, ...]) -> bool:
         """Whether an index stays inside its buffer for all values of the variables."""
