@@ -48,27 +48,23 @@ class Dot:
         memory.store(total, index, _narrow(builder, found, memory.indices.lanes))
 
 
-@dataclass(frozen=True, slots=True)
-class WidenedDot:
-    """Products of two i16 and of two bytes, which are widened as they are loaded."""
-
-    def __call__(self, memory: Memory, operands: tuple[Operand, ...]) -> None:
-        """Add the products of two operands to a sum, in each lane that runs; as `Dot`."""
-        a, b, (total, index) = operands
-        builder, lanes = memory.builder, max(1, memory.indices.lanes)
-        width = next(w for w in WIDTHS if w >= lanes)
-        kind = f"<{2 * width} x i16>"
-        rows = _wide(builder, memory.load_word(*a), width)
-        left = builder.op(f"bitcast {rows} to {kind}", "i16", 2 * width)
-        columns = _wide(builder, memory.load_word(*b, size=2), width)
-        halves = builder.op(f"bitcast {columns} to <{2 * width} x i8>", "i8", 2 * width)
-        right = builder.op(f"sext {halves} to {kind}", "i16", 2 * width)
-        name, sums = _MULTIPLY_ADD[width], f"<{width} x i32>"
-        builder.declarations.use(name, sums, f"{kind}, {kind}")
-        products = builder.op(f"call {sums} @{name}({left}, {right})", "i32", width)
-        before = _wide(builder, memory.load(total, index), width)
-        found = builder.op(f"add {before}, {products.ref}", "i32", width)
-        memory.store(total, index, _narrow(builder, found, memory.indices.lanes))
+def dot_widened(memory: Memory, operands: tuple[Operand, ...]) -> None:
+    """Add products of two i16 and of two bytes, widened as they are loaded, to a sum; as `Dot`."""
+    a, b, (total, index) = operands
+    builder, lanes = memory.builder, max(1, memory.indices.lanes)
+    width = next(w for w in WIDTHS if w >= lanes)
+    kind = f"<{2 * width} x i16>"
+    rows = _wide(builder, memory.load_word(*a), width)
+    left = builder.op(f"bitcast {rows} to {kind}", "i16", 2 * width)
+    columns = _wide(builder, memory.load_word(*b, size=2), width)
+    halves = builder.op(f"bitcast {columns} to <{2 * width} x i8>", "i8", 2 * width)
+    right = builder.op(f"sext {halves} to {kind}", "i16", 2 * width)
+    name, sums = _MULTIPLY_ADD[width], f"<{width} x i32>"
+    builder.declarations.use(name, sums, f"{kind}, {kind}")
+    products = builder.op(f"call {sums} @{name}({left}, {right})", "i32", width)
+    before = _wide(builder, memory.load(total, index), width)
+    found = builder.op(f"add {before}, {products.ref}", "i32", width)
+    memory.store(total, index, _narrow(builder, found, memory.indices.lanes))
 
 
 _MULTIPLY_ADD = {
@@ -76,7 +72,6 @@ _MULTIPLY_ADD = {
     8: "llvm.x86.avx2.pmadd.wd",
     16: "llvm.x86.avx512.pmaddw.d.512",
 }
-DOT_WIDENED = WidenedDot()
 DOT_PAIRS = Dot("llvm.x86.avx512bf16.dpbf16ps", "bfloat", 2, "float")
 DOT_QUADS = Dot("llvm.x86.avx512.vpdpbusd", "i32", 1, "i32")
 

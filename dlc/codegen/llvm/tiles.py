@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, DOT_WIDENED, Operand
+from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, Operand, dot_widened
 from dlc.codegen.llvm.ir import Block, Val
 from dlc.codegen.llvm.memory import Memory
 from dlc.codegen.llvm.packing import pack_tile
@@ -275,7 +275,7 @@ EMITTERS: dict[str, Emitter] = {
         lambda target: target.byte_products == 4, lambda tiles, o: DOT_QUADS(tiles.memory, o)
     ),
     DOT_2XI16_I32.name: Emitter(
-        lambda target: target.byte_products > 0, lambda tiles, o: DOT_WIDENED(tiles.memory, o)
+        lambda target: target.byte_products > 0, lambda tiles, o: dot_widened(tiles.memory, o)
     ),
     "tile_zero": Emitter(_AMX, _zero),
     "tile_dot_bf16": Emitter(_AMX, _dot_bf16(3)),

@@ -382,13 +382,20 @@ def _as_open_lanes(trace: Trace, name: str, row: str | None, lanes: int) -> None
     extent = trace.extent(name)
     outer, inner = trace.split(name, lanes)
     parts = [(inner, row)]
-    if not surely_divides(lanes, extent) and not surely_at_most(extent, lanes):
-        trace.do("partition", outer, str(iterations(canonical(extent // lanes))), "_v")
+    if cut_rest(trace, outer, extent, lanes, "_v"):
         parts.append((f"{inner}_v", row and f"{row}_v"))
     for lane, along in parts:
         # What is surely left, as of odd extents, has no loop of vectors around it, and no mask.
         if lane in loops(trace.func.body) and trace.constant(lane) is not None:
             _as_lanes(trace, lane, along)
+
+
+def cut_rest(trace: Trace, outer: str, extent: Expr, lanes: int, suffix: str) -> bool:
+    """Cut what whole vectors leave of a line off the loop over them, unless nothing is left."""
+    has_rest = not surely_divides(lanes, extent) and not surely_at_most(extent, lanes)
+    if has_rest:
+        trace.do("partition", outer, str(iterations(canonical(extent // lanes))), suffix)
+    return has_rest
 
 
 def _as_lanes(trace: Trace, name: str, row: str | None) -> None:

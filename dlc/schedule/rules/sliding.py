@@ -29,13 +29,12 @@ from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules import window
 from dlc.schedule.rules.edges import part_edges
-from dlc.schedule.rules.prepare import loop_around
+from dlc.schedule.rules.prepare import cut_rest, loop_around
 from dlc.schedule.rules.window import accumulate, along_vectors, in_vectors
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.affine import coefficients, iterations
-from dlc.te.expr import ONE, Const, Expr, Load
-from dlc.te.simplify import canonical, surely_at_most, surely_divides
+from dlc.te.affine import coefficients
+from dlc.te.expr import ONE, Const, Load
 from dlc.te.transform import loads
 
 SAVES = 2  # times as many operations on windows as along dimensions: what storing lines costs
@@ -148,7 +147,7 @@ def schedule(trace: Trace, found: Sliding, target: Target, knobs: Mapping[str, i
     accumulate(trace, found.sum, keep=True)
     if trace.constant(lane) != 1:
         trace.tile_loop(lane, lanes=True)
-    _cut_edge(trace, outer, extent, lanes)
+    cut_rest(trace, outer, extent, lanes, EDGE)
 
 
 def _cut_lines(trace: Trace, found: Sliding, lines: int) -> str:
@@ -181,12 +180,6 @@ def _as_vectors(trace: Trace, lane: str, lanes: int) -> tuple[str, str]:
     return trace.split(lane, lanes if extent is None else max(2, min(lanes, extent)))
 
 
-def _cut_edge(trace: Trace, outer: str, extent: Expr, lanes: int) -> None:
-    """Cut off what whole vectors leave of a line: only that is masked."""
-    if not surely_divides(lanes, extent) and not surely_at_most(extent, lanes):
-        trace.do("partition", outer, str(iterations(canonical(extent // lanes))), EDGE)
-
-
 def _reduce_line(trace: Trace, buffer: str, lanes: int) -> None:
     """Reduce the lines of an intermediate in registers, a vector at a time."""
     lane = trace.stage(buffer).names[-1]
@@ -195,4 +188,4 @@ def _reduce_line(trace: Trace, buffer: str, lanes: int) -> None:
     trace.do("cache_write", buffer, outer, panel, "register")
     accumulate(trace, panel, keep=True)
     in_vectors(trace, [v for v in loops(trace.loop(outer)) if v.endswith(f"_{panel}")])
-    _cut_edge(trace, outer, extent, lanes)
+    cut_rest(trace, outer, extent, lanes, EDGE)
