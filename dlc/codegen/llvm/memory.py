@@ -14,11 +14,11 @@ from dlc.codegen.llvm.ir import (
     Val,
     constant,
     lane_constants,
-    mangled,
     phi_text,
     poison,
     type_of,
 )
+from dlc.codegen.llvm.masked import gather, masked_load, masked_store, scatter
 from dlc.codegen.llvm.register_access import RegisterAccess
 from dlc.codegen.llvm.registers import Chunk, Registers
 from dlc.codegen.llvm.storage import Storage
@@ -141,7 +141,7 @@ class Memory:
                 text = f"load {type_of(elem, lanes)}, {at}, align {size}"
                 found = self.builder.fresh(text, elem, lanes)
             else:
-                found = self._masked_load(at, elem, lanes, size, mask)
+                found = masked_load(self.builder, at, elem, lanes, size, mask)
             self.builder.remember(key, found)
             if self.ahead and lanes and storage.name in self.given:
                 self._ask_ahead(storage, flat, at, self.ahead)
@@ -205,7 +205,7 @@ class Memory:
                 text = f"load {type_of(elem, lanes)}, {at}, align {size}"
                 raw = self.builder.fresh(text, elem, lanes)
             else:
-                raw = self._masked_load(at, elem, lanes, size, mask)
+                raw = masked_load(self.builder, at, elem, lanes, size, mask)
             found = self.builder.remember(key, self.arith.from_memory(raw, storage.dtype))
             if self.ahead and lanes and storage.name in self.given:
                 self._ask_ahead(storage, flat, at, self.ahead)
@@ -242,13 +242,6 @@ class Memory:
         place = (storage.name, flat.rest, flat.const)
         return ("load", *place, lanes, storage.alias, version, masked_by, self._epoch)
 
-    def _masked_load(self, at: Val, elem: str, lanes: int, size: int, mask: Val) -> Val:
-        kind = type_of(elem, lanes)
-        name = f"llvm.masked.load.{mangled(elem, lanes)}.p0"
-        self.builder.declarations.use(name, kind, f"ptr, <{lanes} x i1>, {kind}")
-        operands = f"ptr align {size} {at.ref}, {mask}, {kind} zeroinitializer"
-        return self.builder.fresh(f"call {kind} @{name}({operands})", elem, lanes)
-
     def _has_gather(self, storage: Storage) -> bool:
         features = self.arith.target.features
         return "avx512f" in features and storage.dtype.size_bytes >= 4
@@ -262,15 +255,9 @@ class Memory:
         return self.builder.op(f"getelementptr i8, {at}, {steps}", "ptr", lanes)
 
     def _gather(self, storage: Storage, flat: Flat) -> Val:
-        size, lanes = storage.dtype.size_bytes, self.indices.lanes
-        elem = MEMORY_TYPES[storage.dtype]
-        kind = type_of(elem, lanes)
-        mask = self.mask or constant(True, "i1", lanes)
-        name = f"llvm.masked.gather.{mangled(elem, lanes)}.v{lanes}p0"
-        self.builder.declarations.use(name, kind, f"<{lanes} x ptr>, <{lanes} x i1>, {kind}")
-        at = self._pointers(storage, flat)
-        operands = f"{at.type} align {size} {at.ref}, {mask}, {kind} zeroinitializer"
-        raw = self.builder.fresh(f"call {kind} @{name}({operands})", elem, lanes)
+        elem, at = MEMORY_TYPES[storage.dtype], self._pointers(storage, flat)
+        mask = self.mask or constant(True, "i1", self.indices.lanes)
+        raw = gather(self.builder, at, elem, storage.dtype.size_bytes, mask)
         return self.arith.from_memory(raw, storage.dtype)
 
     def _steps(
@@ -407,9 +394,7 @@ class Memory:
         raw = self.arith.to_memory(value, storage.dtype)
         mask = self.mask if value.lanes else None
         if mask is not None:
-            name = f"llvm.masked.store.{mangled(raw.elem, raw.lanes)}.p0"
-            self.builder.declarations.use(name, "void", f"{raw.type}, ptr, {mask.type}")
-            self.builder.line(f"call void @{name}({raw}, ptr align {size} {at.ref}, {mask})")
+            masked_store(self.builder, raw, at, size, mask)
             return
         self.builder.line(f"store {raw}, {at}, align {size}")
         if raw.lanes * size >= MIN_WRITE_BYTES and self._is_far(storage):
@@ -418,14 +403,10 @@ class Memory:
             self.builder.remember(self._load_key(flat, value.lanes, storage, None), value)
 
     def _scatter(self, storage: Storage, flat: Flat, value: Val) -> None:
-        size = storage.dtype.size_bytes
         raw = self.arith.to_memory(value, storage.dtype)
         at = self._pointers(storage, flat)
         assert self.mask is not None
-        name = f"llvm.masked.scatter.{mangled(raw.elem, raw.lanes)}.v{raw.lanes}p0"
-        self.builder.declarations.use(name, "void", f"{raw.type}, {at.type}, {self.mask.type}")
-        operands = f"{raw}, {at.type} align {size} {at.ref}, {self.mask}"
-        self.builder.line(f"call void @{name}({operands})")
+        scatter(self.builder, raw, at, storage.dtype.size_bytes, self.mask)
 
     def _store_lane_by_lane(self, buffer: str, index: tuple[Expr, ...], value: Val) -> None:
         lanes = iter(range(self.indices.lanes))
