@@ -14,7 +14,12 @@ from typing import Any
 
 import mpmath as mp
 
-from dlc.codegen.llvm.coefficients import NORMCDF_SHORT_LIMIT, NORMCDF_SLOPE
+from dlc.codegen.llvm.coefficients import (
+    LOG_NORMCDF_CENTRE,
+    LOG_NORMCDF_LIMIT,
+    NORMCDF_SHORT_LIMIT,
+    NORMCDF_SLOPE,
+)
 
 mp.mp.dps = 50
 Function = Callable[[Any], Any]
@@ -78,6 +83,19 @@ def normcdf(slope: float, limit: float, degree: int) -> tuple[Any, Any]:
     half = mp.mpf(1) / 2
     lowest = 1 / (1 + mp.mpf(slope) * mp.mpf(limit))
     return remez(of, lambda moved: 1 / of(moved), lowest - half, half, degree)
+
+
+def log_normcdf(centre: float, limit: float, degree: int) -> tuple[Any, Any]:
+    """log(normcdf(-y)) + y**2 / 2 by powers of y - centre: near 0 the error counts most."""
+
+    def of(moved: Any) -> Any:
+        y = moved + mp.mpf(centre)
+        return mp.log(mp.ncdf(-y)) + y * y / 2
+
+    def weight(moved: Any) -> Any:
+        return 1 / (1 + (moved + mp.mpf(centre)) / 2)
+
+    return remez(of, weight, -centre, limit - centre, degree)
 
 
 def normcdf_short(limit: float, degree: int) -> tuple[Any, Any]:
@@ -145,6 +163,7 @@ def tables() -> dict[str, tuple[Any, Any]]:
         "TANH_F64": remez(tanh_tail, lambda z: z + eps, 0, mp.mpf("0.495"), 11),
         "NORMCDF_F32": normcdf(NORMCDF_SLOPE["float"], 14.4, 9),
         "NORMCDF_F64": normcdf(NORMCDF_SLOPE["double"], 38.7, 24),
+        "LOG_NORMCDF_F32": log_normcdf(LOG_NORMCDF_CENTRE, LOG_NORMCDF_LIMIT, 12),
         "NORMCDF_SHORT": normcdf_short(NORMCDF_SHORT_LIMIT, 10),
         "LOG_ERFC_F32": remez(log_erfc, mp.erfc, 0.98, 4, 6),
         "LOG_ERFC_F64": remez(log_erfc, mp.erfc, 0.98, 6, 21),

@@ -11,6 +11,8 @@ arithmetic. The largest error of each is relative to the function's result, befo
 - `ERF`: erf(x) / x in x**2 for |x| <= 1. `LOG_ERFC`: log(erfc(x)) above, the error erf's.
 - `NORMCDF`: normcdf(-y) exp(y**2 / 2) / t by powers of t - 1/2, where t = 1 / (1 +
   `NORMCDF_SLOPE` y), up to where it is 0.
+- `LOG_NORMCDF`: log(normcdf(-y)) + y**2 / 2 by powers of y - `LOG_NORMCDF_CENTRE`, up to
+  `LOG_NORMCDF_LIMIT`. The error, which is one relative to normcdf, may grow with 1 + y / 2.
 - `NORMCDF_SHORT`: (normcdf(y) - 1/2) / y in 2 (y / `NORMCDF_SHORT_LIMIT`)**2 - 1. The error is
   that of normcdf, not relative. At the limit it is too large, so that nothing is left beyond.
 - `TANH`: (tanh(x) - x) / x**3 in x**2 for |x| <= 0.7.
@@ -20,6 +22,8 @@ from __future__ import annotations
 
 NORMCDF_SLOPE = {"float": 0.296875, "double": 0.25}
 NORMCDF_SHORT_LIMIT = 4.75
+LOG_NORMCDF_CENTRE = 1.5
+LOG_NORMCDF_LIMIT = 8.0
 
 # largest error 2**-28.2
 EXP_F32 = (
@@ -177,6 +181,22 @@ NORMCDF_F32 = (
     0.032848136490965144,
     0.022865136393286002,
     -0.020504322027290422,
+)
+# largest error 2**-24.4
+LOG_NORMCDF_F32 = (
+    -1.5809443223899369,
+    -0.43867711756684225,
+    0.07477255396156612,
+    -0.013858739872681845,
+    0.002362965093566782,
+    -0.0003343211867581738,
+    3.01399446836621e-05,
+    1.5702750297738018e-06,
+    -1.3406834374832138e-06,
+    2.898791011213893e-07,
+    -3.494089480514962e-08,
+    2.322744459348798e-09,
+    -6.621601967637902e-11,
 )
 # largest error 2**-19.2
 NORMCDF_SHORT = (
