@@ -70,3 +70,53 @@ def test_results_do_not_depend_on_how_many_run(value):
     data = {"A": np.linspace(-30, 30, 256, dtype=np.float32)}
     one, four = (check(text(value, n), target=AVX2, arrays=data)({}, data)["Z"] for n in (8, 32))
     np.testing.assert_array_equal(one, four)
+
+
+def tile(value: str, place: str = "l + j * 8, i") -> str:
+    """Twelve vectors written out, as a tile of products ends."""
+    column, row = place.split(", ")
+    return f"""
+def f(A: f32[4, 24], *, Z: f32[4, 24]):
+    for i in range(4):
+        for l in range(24):
+            Z[i, l] = 0.5
+    for i in unroll(4):
+        for j in unroll(3):
+            for l in vectorize(8):
+                Z[{row}, {column}] = {value.format(f"A[{row}, {column}]")}
+"""
+
+
+def emitted(source: str, target: Target = AVX2) -> list[str]:
+    """The names of the functions that are called for one lane group after the other."""
+    ir = emit_func(parse_func(source), target)
+    return re.findall(r"call <8 x float> @llvm\.(\w+)", ir)
+
+
+def test_operations_of_unrolled_vectors_alternate():
+    found = emitted(tile("exp(abs({}))"))
+    assert found[:7] == ["fabs"] * 6 + ["fma"]
+    wide = emitted(tile("exp(abs({}))"), AVX512)
+    assert wide[:2] == ["fabs", "fma"]
+
+
+def test_what_an_iteration_reads_of_another_one_is_there():
+    """A running sum down the rows, a sum of all in one place, and a row written again."""
+    rows = np.random.default_rng(5).standard_normal((4, 24)).astype(np.float32)
+    for value, place in (
+        ("tanh({0}) + Z[max(i - 1, 0), l + j * 8]", "l + j * 8, i"),
+        ("tanh(A[i, l + j * 8]) + Z[i // 4, l]", "l, i // 4"),
+        ("tanh(A[i, l + j * 8])", "l + j * 4, i"),
+    ):
+        source = tile(value, place)
+        assert emitted(source)[:2] == ["fabs", "fma"]
+        check(source, target=AVX2, arrays={"A": rows})
+
+
+def test_a_branch_ends_a_group():
+    """One arm reads behind the end, and is never taken."""
+    rows = np.random.default_rng(6).standard_normal((4, 24)).astype(np.float32)
+    source = tile("exp({0}) + (A[i * 7, l] if 0 < i and 90.0 < A[i, 0] else A[i, l])")
+    ir = emit_func(parse_func(source), AVX2)
+    assert len(re.findall(r"^then", ir, re.MULTILINE)) == 9
+    check(source, target=AVX2, arrays={"A": rows})

@@ -12,12 +12,14 @@ from typing import assert_never
 
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.frame import Frame
+from dlc.codegen.llvm.guards import Guards
 from dlc.codegen.llvm.ir import VALUE_TYPES, Builder, Val, phi_text
 from dlc.codegen.llvm.limit import limited
 from dlc.codegen.llvm.module import Module
 from dlc.codegen.llvm.moving import advance, is_innermost
 from dlc.codegen.llvm.storage import Storage, register_strides, strides_of
 from dlc.codegen.llvm.tiles import Tiles
+from dlc.codegen.llvm.unroll import Unroll
 from dlc.codegen.llvm.usage import Usage, constant_extent
 from dlc.codegen.llvm.values import Values
 from dlc.core.errors import CodegenError
@@ -37,8 +39,7 @@ from dlc.schedule.loop import (
     exprs,
     walk,
 )
-from dlc.schedule.simplify import all_of, conjuncts
-from dlc.te.expr import Binary, BinOp, Const, Expr
+from dlc.te.expr import Binary, Const, Expr
 from dlc.te.transform import free_vars, loads
 
 
@@ -85,7 +86,8 @@ class Body:
         self.usage = Usage(self.values, module.target)
         self.host = Val("%host", "ptr")
         self.outlining = True
-        self._lane_needs: dict[int, tuple[Stmt, bool]] = {}
+        self.guards = Guards(self.values, self.usage, module.nested_if, self.stmt)
+        self.unroll = Unroll(self.values, self.usage, self.stmt)
         self._frame: dict[str, Val] = {}
 
     def emit(self, stmt: Stmt, frame: Frame) -> str:
@@ -153,7 +155,7 @@ class Body:
             case For():
                 self._loop(stmt)
             case If(cond, body):
-                self._if(cond, body)
+                self.guards.run(cond, body)
             case Alloc():
                 self._alloc(stmt)
             case Invoke():
@@ -197,106 +199,6 @@ class Body:
         if base is None:
             self.memory.registers.forget(name)
 
-    # Conditions.
-
-    def _if(self, cond: Expr, body: Stmt) -> None:
-        """Branch on what all lanes agree on, first on what reads no memory; mask the rest."""
-        plain: list[Expr] = []
-        reading: list[Expr] = []
-        for part in conjuncts(cond):
-            (reading if self.values.risky_loads(part) else plain).append(part)
-        tests: list[Val] = []
-        masks: list[Val] = []
-        for part in plain:
-            test = self.values.cond(part)
-            if test is False:
-                return
-            if not isinstance(test, bool):
-                (masks if test.lanes else tests).append(test)
-        rare = _is_infinite(cond)
-        inner: Stmt = body
-        if reading and (tests or masks):
-            inner = self.module.nested_if(all_of(reading), body)
-        elif reading:
-            test = self.values.cond(cond)
-            if test is False:
-                return
-            if not isinstance(test, bool):
-                (masks if test.lanes else tests).append(test)
-        self._guarded(tests, masks, inner, rare=rare)
-
-    def _guarded(self, tests: list[Val], masks: list[Val], body: Stmt, *, rare: bool) -> None:
-        if not masks:
-            self._branch(tests, body, rare=rare)
-            return
-        outer = self.memory.mask
-        for mask in masks:
-            self.memory.mask = self.values.both_masks(self.memory.mask, mask)
-        assert self.memory.mask is not None
-        any_lane = self.values.any_lane(self.memory.mask)
-        if any_lane.ref != "true" and self._needs_a_lane(body):
-            tests = [*tests, any_lane]
-        if any_lane.ref != "false":
-            self._branch(tests, body, rare=rare)
-        self.memory.mask = outer
-
-    def _needs_a_lane(self, body: Stmt) -> bool:
-        """Whether a masked statement may only run if some lane is on, or is long enough to skip."""
-        found = self._lane_needs.get(id(body))
-        if found is None:
-            found = self._lane_needs[id(body)] = (body, self._find_lane_need(body))
-        return found[1]
-
-    def _find_lane_need(self, body: Stmt) -> bool:
-        for node in walk(body):
-            match node:
-                case Store(buffer, index, value):
-                    reads = [r for e in (*index, value) for r in self.values.risky_loads(e)]
-                    if self.memory.is_shared(buffer, index):
-                        return True
-                    if any(self.memory.is_uniform(load) for load in reads):
-                        return True
-                case If(cond, _):
-                    if any(self.memory.is_uniform(r) for r in self.values.risky_loads(cond)):
-                        return True
-                case Invoke():
-                    return True
-                case For(_, _, LoopKind.SERIAL | LoopKind.PARALLEL, _) | Alloc():
-                    return True
-        return False
-
-    def _branch(self, tests: list[Val], body: Stmt, *, rare: bool) -> None:
-        """Run `body` where all the tests hold; what surrounds it keeps its registers if `rare`."""
-        if not tests:
-            self.stmt(body)
-            return
-        builder, registers = self.builder, self.memory.registers
-        test = tests[0]
-        for other in tests[1:]:
-            test = self.values.arith.op("and", test, other)
-        chunks = registers.shape(self.usage.written(body))
-        before = [registers.read(c) for c in chunks]
-        start, then, after = builder.current, builder.block("if"), builder.block("endif")
-        builder.branch(test, then, after, rare=rare)
-        builder.enter(then)
-        builder.open_scope()
-        self.stmt(body)
-        inside = [registers.read(c) for c in chunks]
-        builder.close_scope()
-        end = builder.current
-        builder.jump(after)
-        builder.enter(after)
-        merged = [
-            builder.phi([(old, start), (new, end)]) for old, new in zip(before, inside, strict=True)
-        ]
-        registers.replace(dict(zip(chunks, merged, strict=True)))
-        self._forget_stored(body)
-
-    def _forget_stored(self, stmt: Stmt) -> None:
-        for name in self.usage.stores(stmt):
-            if (storage := self.memory.storage.get(name)) is not None:
-                self.memory.changed(storage.alias)
-
     # Loops.
 
     def _loop(self, loop: For) -> None:
@@ -311,7 +213,7 @@ class Body:
         if count == 0:
             return
         if count == 1 or loop.kind is LoopKind.UNROLL:
-            self._unrolled(loop)
+            self.unroll.run(loop)
         elif loop.kind is LoopKind.VECTOR:
             with self.indices.as_lanes(loop.var, constant_extent(loop)):
                 self.stmt(loop.body)
@@ -324,15 +226,6 @@ class Body:
 
     def _extent(self, extent: Expr) -> Val:
         return self.indices.scalar(self.indices.flat(extent))
-
-    def _unrolled(self, loop: For) -> None:
-        fenced = self.usage.wants_fences(loop)
-        for n in range(constant_extent(loop)):
-            if n and fenced:
-                self.memory.fence()
-            self.indices.fixed[loop.var] = n
-            self.stmt(loop.body)
-        self.indices.fixed.pop(loop.var, None)
 
     def _serial(self, loop: For, begin: Val, end: Val, *, never_empty: bool) -> None:
         """A bottom-tested loop, behind a test unless it surely runs; registers become phis."""
@@ -354,7 +247,7 @@ class Body:
         current = [Val(builder.name(), v.elem, v.lanes) for v in before]
         for chunk, value in zip(chunks, current, strict=True):
             registers.write(chunk, value)
-        self._forget_stored(loop.body)
+        self.usage.forget_stored(loop.body)
         self.stmt(loop.body)
         final = [registers.read(c) for c in chunks]
         latch = builder.current
@@ -369,7 +262,7 @@ class Body:
             for old, new in zip(before, final, strict=True)
         ]
         registers.replace(dict(zip(chunks, merged, strict=True)))
-        self._forget_stored(loop.body)
+        self.usage.forget_stored(loop.body)
 
     # Parallel loops.
 
@@ -423,21 +316,12 @@ class Body:
         operands = f"{context}, ptr @{symbol}, ptr {closure}, {extent}"
         builder.line(f"call void {self.host_field(1).ref}({operands})")
         self.tiles.configure_again()
-        self._forget_stored(loop.body)
+        self.usage.forget_stored(loop.body)
 
     def host_field(self, slot: int) -> Val:
         """A field of the `dlc_host`."""
         at = self.builder.op(f"getelementptr i8, {self.host}, i64 {slot * 8}", "ptr")
         return self.builder.fresh(f"load ptr, {at}, align 8", "ptr")
-
-
-def _is_infinite(cond: Expr) -> bool:
-    """Whether a condition asks for what is not finite: `x - x != 0`."""
-    match cond:
-        case Binary(BinOp.NE, Binary(BinOp.SUB, a, b), Const(value)):
-            return a == b and a.dtype.is_float and value == 0
-        case _:
-            return False
 
 
 def _names(stmt: Stmt) -> set[str]:
