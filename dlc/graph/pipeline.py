@@ -52,10 +52,11 @@ PIPELINE: tuple[GraphPass, ...] = (
     widen_halves,  # again: what halve_floats rounded
     sort_by_digits,
     add_up_in_order,
+    fold_constants,  # again: what rules left as operations on constants, as matrices of weights
     merge_parallel_matmuls,
     pack_matmul_weights,
     choose_layouts,
-    fold_constants,  # again: what rules and layouts left as operations on constants
+    fold_constants,  # again: what layouts left as operations on constants
     simplify_shapes,  # again: reshapes of single pixels between blocked and planar
     merge_equal_nodes,  # again: equal constants and pads, made once for each reader
     share_halos,

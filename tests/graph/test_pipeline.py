@@ -244,6 +244,18 @@ def test_channels_that_are_shuffled_move_only_for_who_cannot_find_them(reader):
     assert ("conv_gathered" in names) == (reader in ("grouped", "pool"))
 
 
+def test_weights_that_a_rule_reshapes_are_packed():
+    graph = read("""
+def main(x: f64[2, 3, 1, 1]):
+    w: f64[3, 4, 5, 2] = const()
+    y: f64[2, 4, 5, 2] = conv_transpose(x, w)
+    return y
+""")
+    found = run_passes(graph, PASSES, CONTEXT)
+    same(graph, found, tolerance=1e-12)
+    assert [n.op.name for n in found.nodes] == ["reshape", "matmul_packed", "reshape"]
+
+
 def test_a_pass_out_of_order_is_an_error():
     late = [p for p in PIPELINE if p.name == "choose_layouts"]
     with pytest.raises(InternalError, match="must run after"):
