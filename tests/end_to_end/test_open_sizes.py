@@ -256,3 +256,15 @@ def test_an_open_axis_splits_into_equal_parts_or_is_refused():
     with pytest.raises(UserError, match="sizes do not fit"):
         old(x)
     assert [len(part) for part in new(x)] == [3, 3, 1]
+
+
+def test_a_table_of_many_sizes_is_no_deep_formula():
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    main (float[n] x) => (int64[40,50] y)
+        <int64[40,1] rows = {ROWS}, int64[2] shape = {40, 50}> {
+        size = Shape(x) sums = Add(rows, size) y = Expand(sums, shape)
+    }""".replace("ROWS", ", ".join(str(7 * i % 40) for i in range(40)))
+    module = dlc.compile(parser.parse_model(text))
+    for n in (0, 3):
+        rows = np.array([[7 * i % 40 + n] for i in range(40)])
+        np.testing.assert_array_equal(module(np.zeros(n, np.float32)), np.tile(rows, (1, 50)))

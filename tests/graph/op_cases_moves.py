@@ -84,6 +84,7 @@ def _shapes() -> list[Case]:
         case(from_sizes.SizeTensor(values=(N,), shape=())),
         case(from_sizes.SizeTensor(values=(1, 2, 3, N), shape=(2, 2), dtype=DType.I32)),
         case(from_sizes.SizeTensor(values=(), shape=(0,))),
+        case(from_sizes.SizeTensor(values=(N, N, 7, N + 1, N + 1, N + 1), shape=(3, 2))),
         case(from_sizes.Range(size=N)),
         case(from_sizes.Range(size=4, start=N, delta=-2, dtype=DType.I32)),
         case(from_sizes.Range(size=5, start=0.5, delta=0.25, dtype=DType.F32)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, groupby
+
 import numpy as np
 
 from dlc.core.types import DType
@@ -12,7 +14,7 @@ from dlc.graph.ops.attributes import as_sizes, constants, set_sizes
 from dlc.graph.ops.precision import wide
 from dlc.graph.ops.reindex import reshaped_index
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, cast, const, equal, select
+from dlc.te.expr import Expr, cast, const, select
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -36,12 +38,21 @@ class SizeTensor(Op):
         return result
 
     def compute(self) -> te.Tensor:
+        runs = [(value, len(list(same))) for value, same in groupby(self.values)]
+        ends = tuple(accumulate(length for _, length in runs))
+
         def element(*i: Expr) -> Expr:
             (flat,) = reshaped_index(i, self.shape, (canonical(self.infer().elems),))
-            value = cast(self.dtype, self.values[-1]) if self.values else const(0, self.dtype)
-            for number, size in reversed(list(enumerate(self.values[:-1]))):
-                value = select(equal(flat, number), cast(self.dtype, size), value)
-            return value
+
+            def among(first: int, end: int) -> Expr:
+                """The element, which is of one of the runs from `first` to before `end`."""
+                if end - first == 1:
+                    return cast(self.dtype, runs[first][0])
+                middle = (first + end) // 2
+                here = among(first, middle)
+                return select(flat < ends[middle - 1], here, among(middle, end))
+
+            return among(0, len(runs)) if runs else const(0, self.dtype)
 
         return te.compute(self.name, self.shape, element, inputs=())
 
