@@ -258,6 +258,28 @@ def test_an_open_axis_splits_into_equal_parts_or_is_refused():
     assert [len(part) for part in new(x)] == [3, 3, 1]
 
 
+RANGE = """<ir_version: 8, opset_import: ["": 17]>
+main (float[n,m] x) => (int64[p] down, int64[q] up, int64[r] own, int64[s] none)
+    <int64 first = {0}, int64 second = {1}, int64 back = {-1}, int64 three = {3}> {
+    sizes = Shape(x)
+    high = Gather(sizes, first) by = Gather(sizes, second) low = Neg(by)
+    down = Range(high, low, back)
+    up = Range(low, high, three)
+    own = Range(low, high, by)
+    none = Range(high, low, three)
+}"""
+
+
+def test_ranges_between_sizes_go_by_any_step():
+    module = dlc.compile(parser.parse_model(RANGE))
+    for n, m in ((3, 4), (0, 1), (1, 7), (5, 2)):
+        steps = (np.arange(n, -m, -1), np.arange(-m, n, 3), np.arange(-m, n, m), np.zeros(0))
+        for found, want in zip(module(np.zeros((n, m), np.float32)), steps, strict=True):
+            np.testing.assert_array_equal(found, want)
+    with pytest.raises(UserError, match=r"node 'own' \(Range\)"):
+        module(np.zeros((3, 0), np.float32))
+
+
 def test_a_table_of_many_sizes_is_no_deep_formula():
     text = """<ir_version: 8, opset_import: ["": 17]>
     main (float[n] x) => (int64[40,50] y)

@@ -173,14 +173,15 @@ def convert_range(
     if start.type.dtype.is_float or any(ctx.data_only(v) is not None for v in bounds):
         return _range_of_data(ctx, start, limit, delta)
     first, last, step = (ctx.one_size(v, "the range") for v in bounds)
-    if step != ONE:
-        ctx.refuse(f"delta is {step}; with a limit known only at run time it must be 1")
-    count = canonical(last - first)
-    if surely_less(count, 0):
-        ctx.refuse(f"the range from {first} to {last} is empty")
+    if step == ZERO:
+        ctx.refuse("delta is 0")
+    if not isinstance(step, Const) or abs(step.value) > _FAR:  # no sum with it leaves 64 bits
+        return _range_of_data(ctx, start, limit, delta)
+    span, apart = (last - first, step) if step.value > 0 else (first - last, -step)
+    count = canonical((span + apart - 1) // apart)
     if not surely_at_most(0, count):
         count = canonical(maximum(count, ZERO))
-    return ctx.call(Range(size=count, start=first, dtype=start.type.dtype))
+    return ctx.call(Range(size=count, start=first, delta=step, dtype=start.type.dtype))
 
 
 def _range_of_data(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
@@ -198,7 +199,7 @@ def _range_of_data(ctx: Context, start: Value, limit: Value, delta: Value) -> Va
         # The quotient rounds toward minus infinity; -(-a // b) rounds up.
         fits = maximum(-((first - last) // select(equal(step, 0), ONE, step)), ZERO)
         count = select(equal(step, 0), index(-1), fits)
-    numbers = ctx.call(Range(size=ctx.data.size(count)))
+    numbers = ctx.call(Range(size=ctx.data.checked(ctx.simplify(count))))
     shape = numbers.type.shape
     one = [reshape_to(ctx, v, (ONE,) * len(shape)) for v in (start, delta)]
     scaled = ctx.call(Mul(), cast_to(ctx, numbers, dtype), one[1])
