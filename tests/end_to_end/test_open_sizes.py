@@ -101,6 +101,27 @@ def test_an_expansion_to_a_known_size_takes_one_row_or_all():
         module(small(3, 4), small(5, 4))
 
 
+LAST = """<ir_version: 8, opset_import: ["": 17]>
+main (float[a,h,4] x, float[b,h,1] y) => (float[a,h,4] s, float[c,h,4] t)
+    <int64[1] from = {-1}, int64[1] far = {9223372036854775807}, int64[1] axis = {1}> {
+    last = Slice(x, from, far, axis)
+    s = Div(x, last)
+    t = Where(seen, last, y)
+}"""
+
+
+@pytest.mark.parametrize("between", ["seen = Greater(x, y)", "seen = Equal(last, y)"])
+def test_what_has_one_row_at_most_is_repeated_to_all(between):
+    text = LAST.replace("t = Where", f"{between}\n    t = Where")
+    module = dlc.compile(parser.parse_model(text))
+    for a, b, h in ((2, 2, 3), (1, 3, 5), (3, 1, 1), (2, 2, 0)):
+        x, y = small(a, h, 4) + 3, small(b, h, 1) + 3
+        s, t = module(x, y)
+        np.testing.assert_array_equal(s, x / x[:, -1:])
+        seen = x > y if "Greater" in between else x[:, -1:] == y
+        np.testing.assert_array_equal(t, np.where(seen, x[:, -1:], y))
+
+
 BROADCAST = """<ir_version: 8, opset_import: ["": 17]>
 main (float[a,4] x, float[b,4] y, float[c,1] z) => (float[m,4] s, float[n,4] t, float[o] u) {
     s = Add(x, y)

@@ -16,7 +16,7 @@ from dlc.graph.ops.binary import Binary, Where
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Expand
 from dlc.te.expr import ONE, Const, Expr, Var, equal, select
-from dlc.te.simplify import surely_differ, surely_equal
+from dlc.te.simplify import surely_at_most, surely_differ, surely_equal
 from dlc.te.transform import free_vars
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Stretcher:
         rank = max(map(len, shapes))
         columns = [[s[d - rank] for s in shapes if len(s) >= rank - d] for d in range(rank)]
         wanted = [self._joined(ctx, column) for column in columns]
-        if not self.decides or all(size is None for size in wanted):
+        if all(size is None for size in wanted):
             return operands
         return tuple(
             self._repeated(ctx, v, s, wanted[rank - len(s) :])
@@ -76,7 +76,7 @@ class Stretcher:
         return ctx.call(Expand(shape=(*sizes, *value.type.shape[len(own) :])), value)
 
     def _joined(self, ctx: Context, sizes: Sequence[Expr]) -> Expr | None:
-        """The size that these broadcast to, where a run has to decide it; else None."""
+        """The size that operands are repeated to; None where no size is, or they are equal."""
         found: list[Expr] = []
         for size in sizes:
             if size != ONE and not any(surely_equal(size, other, ctx.bounds) for other in found):
@@ -84,10 +84,16 @@ class Stretcher:
         found = [s for s in found if not any(s in self._parts.get(o, ()) for o in found)]
         if len(found) < 2:
             return found[0] if found and found[0] in self._parts else None
-        found.sort(key=lambda s: isinstance(s, Const) or surely_differ(s, ONE, ctx.bounds))
+        narrow = {s for s in found if surely_at_most(s, ONE, ctx.bounds)}
+        surely_wide = {
+            s for s in found if isinstance(s, Const) or surely_differ(s, ONE, ctx.bounds)
+        }
+        found.sort(key=lambda s: (s in surely_wide, s not in narrow))
         *unclear, wide = found
-        if any(_are_meant_equal(s, wide) for s in unclear):
-            return None
+        if meant := [s for s in unclear if _are_meant_equal(s, wide)]:
+            if not narrow.issuperset(meant):
+                return None
+            return self._joined(ctx, [s for s in found if s not in meant]) or wide  # as of x[-1:]
         self.assumed += [equal(s, wide) for s in unclear]
         if not self.decides:
             return None

@@ -333,7 +333,7 @@ class Expand(Op):
 
 def _narrowed(have: Expr, want: Expr, at: Expr) -> Expr:
     """The index into an axis of size `have` that is repeated where that is 1."""
-    if have == ONE:
+    if surely_at_most(have, ONE):
         return ZERO
     return at if surely_equal(have, want) else select(equal(have, 1), ZERO, at)
 
