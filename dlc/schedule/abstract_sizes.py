@@ -14,6 +14,7 @@ from dlc.schedule.loop import Alloc, Buffer, For, Func, Stmt, map_exprs, rewrite
 from dlc.schedule.lower import used_names
 from dlc.schedule.verify import verify_func
 from dlc.te.expr import Binary, BinOp, Expr, Var, children
+from dlc.te.simplify import surely_at_most
 from dlc.te.transform import rewrite as rewrite_expr
 from dlc.te.transform import walk
 from dlc.te.types import TensorType
@@ -24,6 +25,8 @@ def abstract_sizes(func: Func) -> tuple[Func, tuple[Expr, ...]]:
 
     Quotients of the deepest nesting stay where others, that they are computed from, are sizes of
     the kernel too: a strided convolution knows that its result has `(s0 + 1) // 2` rows.
+
+    A size is never negative, and proofs rely on it: a quotient that may be negative gets no name.
 
     Before:
         def f(h: size, A: f32[(h + 1) // 2], *, B: f32[(h + 1) // 2]):
@@ -41,7 +44,12 @@ def abstract_sizes(func: Func) -> tuple[Func, tuple[Expr, ...]]:
         return func, tuple(Var(s) for s in func.sizes)
     top = max(levels)
     named = top if min(levels) == top else top - 1
-    quotients = {e: None for s in sizes for e in walk(s) if _is_quotient(e) and _depth(e) == named}
+    quotients = {
+        e: None
+        for s in sizes
+        for e in walk(s)
+        if _is_quotient(e) and _depth(e) == named and surely_at_most(0, e)
+    }
     if not quotients:
         return func, tuple(Var(s) for s in func.sizes)
     names = _fresh(func, len(quotients))

@@ -6,6 +6,7 @@ import textwrap
 import numpy as np
 import pytest
 
+from dlc.schedule.abstract_sizes import abstract_sizes
 from dlc.schedule.interpret import run_func
 from dlc.schedule.loop import loops, substitute
 from dlc.schedule.passes import hoist_guards as hoist_module
@@ -175,3 +176,18 @@ def test_what_is_simple_stays_the_very_same_object():
     changed = substitute(func.body, {"i": ZERO})
     assert loops(changed)["i"] is not loops(func.body)["i"]
     assert loops(changed)["j"] is loops(func.body)["j"]
+
+
+QUOTIENT = """
+def f(m: size, n: size, *, out: f32[max(-((-m - n) // (m + 1)), 0)]):
+    for i in range(max(-((-m - n) // (m + 1)), 0)):
+        out[i] = 1.0
+"""
+
+
+def test_only_a_quotient_that_cannot_be_negative_is_named_as_a_size():
+    func, values = abstract_sizes(parse_func(QUOTIENT))
+    assert list(map(str, values)) == ["m", "n"]
+    assert run_func(func, {"m": 3, "n": 6}, {})["out"].shape == (3,)
+    strided = QUOTIENT.replace("max(-((-m - n) // (m + 1)), 0)", "(n - 1) // 2")
+    assert list(map(str, abstract_sizes(parse_func(strided))[1])) == ["n", "(n + 1) // 2"]
