@@ -302,3 +302,31 @@ def test_what_steps_collect_does_not_stack_if_it_differs_in_size():
     np.testing.assert_array_equal(run(text, X, np.array([2, 2]))[0], np.stack([X[:2]] * 2))
     with pytest.raises(UserError, match="differ in size along axis 0"):
         run(text, X, np.array([1, 3, 2]))
+
+
+REPEATED = """(float[n,3] x, int64[m] times) => (float[a,3] y)
+    <bool go = {1}, int64[1] zero = {0}, int64[1] three = {3}> {
+    each = Shape(times)
+    ones = ConstantOfShape<value = int64[1] {1}>(each)
+    rows = SplitToSequence(x, ones)
+    counts = SplitToSequence(times, ones)
+    steps = Squeeze(each)
+    e = SequenceEmpty()
+    s = Loop(steps, go, e) <body = step (int64 i, bool c, seq(float[p,3]) old) => (bool c2, new) {
+        c2 = Identity(c)
+        row = SequenceAt(rows, i)
+        count = SequenceAt(counts, i)
+        size = Concat<axis=0>(count, three)
+        part = Expand(row, size)
+        new = SequenceInsert(old, part)
+    }>
+    y = ConcatFromSequence<axis=0>(s)
+}"""
+
+
+def test_rows_are_repeated_as_often_as_a_step_reads():
+    for times in ([2, 1, 3, 1, 4], [1, 1, 1, 1, 1]):
+        (y,) = run(REPEATED, X, np.array(times))
+        np.testing.assert_array_equal(y, np.repeat(X, times, axis=0))
+    with pytest.raises(UserError, match="must hold"):
+        run(REPEATED, X, np.array([2, 1]))

@@ -51,6 +51,7 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, Equal, Less, Minimum, Sub, Where
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import Gather
+from dlc.graph.ops.shape import Expand
 from dlc.te.expr import Const, Expr, both, index
 from dlc.te.simplify import surely_differ, surely_divides
 from dlc.te.types import const_size
@@ -212,11 +213,18 @@ def convert_split(
     keeps = split is not None or bool(keepdims)
     whole = x.type.shape[axis]
     if split is not None and split.type.rank == 1 and not split.type.is_static:
+        if chunk := _repeated_size(ctx, split):
+            reason = (
+                f"{split.type.shape[0]} parts of {chunk} do not make up axis {axis} of {x.type}"
+            )
+            ctx.require_equal(split.type.shape[0] * chunk, whole, reason)
+            return sequence(ctx, (_equal_parts(ctx, x, split.type.shape[0], chunk, axis, keeps),))
         return sequence(ctx, (split_into(ctx, x, cast_to(ctx, split, DType.I64), axis),))
     if not isinstance(whole, Const) and (split is None or split.type.rank == 0):
         chunk = _part_size(ctx, split)
         if surely_divides(chunk, whole):
-            return sequence(ctx, (_equal_parts(ctx, x, chunk, axis, keeps),))
+            count = ctx.simplify(whole // chunk)
+            return sequence(ctx, (_equal_parts(ctx, x, count, chunk, axis, keeps),))
         return sequence(ctx, (split_into(ctx, x, _chunks(ctx, whole, chunk), axis),))
     sizes = _part_sizes(ctx, x, split, axis)
     parts = split_axis(ctx, x, axis, sizes, len(sizes))
@@ -225,10 +233,9 @@ def convert_split(
     return sequence(ctx, parts)
 
 
-def _equal_parts(ctx: Context, x: Value, chunk: int, axis: int, keeps: bool) -> Rows:
-    """As many parts of one size as a run finds there."""
+def _equal_parts(ctx: Context, x: Value, count: Expr, chunk: int, axis: int, keeps: bool) -> Rows:
+    """So many parts of one size."""
     shape = x.type.shape
-    count = ctx.simplify(shape[axis] // chunk)
     apart = reshape_to(ctx, x, (*shape[:axis], count, index(chunk), *shape[axis + 1 :]))
     others = [a for a in range(x.type.rank + 1) if a != axis]
     rows = transpose(ctx, apart, (axis, *others))
@@ -250,6 +257,15 @@ def _part_sizes(ctx: Context, x: Value, split: Value | None, axis: int) -> Seque
     chunk = _part_size(ctx, split)
     size = const_size(whole)
     return [index(min(chunk, size - start)) for start in range(0, size, chunk)]
+
+
+def _repeated_size(ctx: Context, split: Value) -> int | None:
+    """The size of all parts, where it is a constant, repeated: so is repeat_interleave exported."""
+    made = next((node for node in reversed(ctx.nodes) if split in node.outputs), None)
+    element = ctx.array(made.inputs[0]) if made and isinstance(made.op, Expand) else None
+    if element is None or element.size != 1 or element.item() < 1:
+        return None
+    return int(element.item())
 
 
 def _part_size(ctx: Context, split: Value | None) -> int:
