@@ -7,7 +7,6 @@ equal bytes: no time stamp, no path and no build id gets in.
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -100,11 +99,16 @@ def link(
         [*command, *names, "weights.o"], cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        if (full := os.strerror(errno.ENOSPC)) in done.stderr:
-            raise OSError(errno.ENOSPC, full)
+        _check_room(folder / "room", sum(map(len, objects)))  # its words are of any language
         reason = "\n".join(done.stderr.strip().splitlines()[-20:])
         raise CodegenError(stage="the linker", unit=program.name, reason=reason)
     return folder / "out.so"
+
+
+def _check_room(path: Path, size: int) -> None:
+    """Raise the system's error where it lets no file have so many bytes."""
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(size, 1))
 
 
 def write_weights(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -129,8 +130,16 @@ def test_any_linker_leaves_a_place_for_weights(linker, tmp_path, monkeypatch):
 
 
 def test_a_disk_that_the_linker_fills_is_no_fault_of_its_input(tmp_path, monkeypatch):
-    complaint = "echo 'ld: final link failed: No space left on device' >&2; exit 1"
+    complaint = "echo 'ld: Endgueltiges Binden fehlgeschlagen' >&2; exit 1"
     monkeypatch.setattr(export, "find_driver", lambda target: ("sh", "-c", complaint))
+    with pytest.raises(CodegenError, match="Binden fehlgeschlagen"):
+        build(tmp_path / "m.so", program([]))
+
+    def fill(descriptor, start, size):
+        assert size > 500  # the objects
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", fill)
     with pytest.raises(UserError, match=r"cannot write .*m\.so: no space left"):
         build(tmp_path / "m.so", program([]))
 
