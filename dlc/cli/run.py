@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dlc.cli.archive import write_arrays
 from dlc.cli.argument import parse_file, parse_sizes
 from dlc.cli.failure import fail
 from dlc.cli.option import JsonOption, SizeOption
@@ -88,7 +89,7 @@ def _save(file: str, arrays: Mapping[str, Array]) -> None:
     with staging(Path(file)) as draft, writing(file):
         with draft.open("wb") as stream:  # NumPy would append .npy to another name
             if zipped:
-                np.savez(stream, **arrays)  # type: ignore[arg-type]  # none is called allow_pickle
+                write_arrays(stream, arrays)
             else:
                 np.save(stream, next(iter(arrays.values())))
         draft.replace(file)

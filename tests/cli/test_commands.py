@@ -237,6 +237,16 @@ def test_run_reads_and_writes_arrays(files, dlc_main):
     assert dlc_main("run", "mlp.so", "-i", "x=@all.npz", "--expect", "y=@y.npy")[0] == 0
 
 
+def test_outputs_may_have_any_name_in_an_archive(files, dlc_main):
+    nodes = [helper.make_node("Neg", ["x"], [y]) for y in ("file", "allow_pickle", "a/b")]
+    names = [y for node in nodes for y in node.output]
+    onnx.save(model(nodes, ["x"], names, [], ("n",), ("n",)), "names.onnx")
+    dlc_main("build", "names.onnx", "-q")
+    assert dlc_main("run", "names.so", "-i", "x=ones", "--dim", "n=3", "-o", "@y.npz")[0] == 0
+    with np.load("y.npz") as arrays:
+        assert {name: a.tolist() for name, a in arrays.items()} == dict.fromkeys(names, [-1.0] * 3)
+
+
 def test_inspect_shows_variants(files, dlc_main):
     options = ("--variant", "batch=1", "--variant", "batch=2..4", "--variant", "batch=9..")
     assert dlc_main("build", "mlp.onnx", "-o", "several.so", "--no-verify", *options)[0] == 0
