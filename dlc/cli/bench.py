@@ -118,10 +118,10 @@ def _contestants(
         module = open_module(path)
         load_s = time.perf_counter() - began
         feeds, _ = make_feeds(module, inputs, sizes)
-        binding = module.bind({n: _contiguous(a) for n, a in feeds.items()})
+        run = module.repeated({n: _contiguous(a) for n, a in feeds.items()})
         for count in counts:
             prepare = _call(set_num_threads, count)
-            found.append(Contestant(f"dlc {path.name}", count, load_s, prepare, binding.run))
+            found.append(Contestant(f"dlc {path.name}", count, load_s, prepare, run))
     return found
 
 

@@ -183,12 +183,19 @@ class Module:
         Outputs whose shapes depend on the data are allocated by each run.
         """
         feeds = self.example_inputs(sizes or {}) if inputs is None else inputs
-        arrays = self._arrays(self._by_name(feeds))
+        return measure(self.repeated(feeds), rounds=rounds, warmup=warmup)
+
+    def repeated(self, inputs: Feeds) -> Callable[[], object]:
+        """A function that runs on these inputs, on bound arrays where that is possible, for timing.
+
+        Raises:
+            InputError: an input that does not fit.
+        """
+        arrays = self._arrays(self._by_name(inputs))
         named = dict(zip(self._names, arrays, strict=True))
-        late = any(-1 in shape for shape in self.output_shapes(named).values())
-        if late or self._has_texts():
-            return measure(lambda: self._run(arrays), rounds=rounds, warmup=warmup)
-        return measure(self.bind(named).run, rounds=rounds, warmup=warmup)
+        if self._has_texts() or self._has_late_shapes(named):
+            return lambda: self._run(arrays)
+        return self.bind(named).run
 
     def profile(
         self,
@@ -202,10 +209,15 @@ class Module:
 
         Raises:
             ArtifactError: the model was built by a version of dlc that could not do this.
+            UserError: the model has texts, or outputs whose shapes depend on the data.
         """
         feeds = self.example_inputs(sizes or {}) if inputs is None else inputs
-        self._check_no_texts()
         arrays = self._arrays(self._by_name(feeds))
+        named = dict(zip(self._names, arrays, strict=True))
+        if self._has_texts() or self._has_late_shapes(named):
+            what = "texts" if self._has_texts() else "outputs whose shapes depend on the data"
+            hint = "time whole runs: dlc bench, or Module.benchmark"
+            raise UserError(detail=f"steps of a model with {what} cannot be timed", hint=hint)
         bound = self._open().bind(arrays, None)
         assert bound is not None, "checked arrays are ready"
         with dlc_errors("model"):
@@ -310,6 +322,10 @@ class Module:
 
     def _has_texts(self) -> bool:
         return any(spec.dtype is DType.STR for spec in (*self.inputs, *self.outputs))
+
+    def _has_late_shapes(self, inputs: Feeds) -> bool:
+        """Whether the data decides the shape of an output."""
+        return any(-1 in shape for shape in self.output_shapes(inputs).values())
 
     def _check_no_texts(self) -> None:
         if self._has_texts():  # they lie in memory of their own, and results in the context's
