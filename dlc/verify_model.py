@@ -35,6 +35,7 @@ RTOL, ATOL = 1e-3, 1e-4
 TIMES_PEER = 2  # as far off as onnxruntime: what is never wrong
 _SLACK = 1e-6  # of an output's largest magnitude: errors below are nobody's fault
 _BATCH_NAMES = ("batch", "batch_size", "n", "b")
+_TEXTS = ("", "a", "Tokyo", "12.5", "Straße 9", "two words", "ÅÉ")
 _OTHER_SIZES = (32, 224, 8, 1)  # tried in turn: a model may need few, many or even sizes
 
 
@@ -158,7 +159,7 @@ def verify(
 def random_feeds(
     inputs: Sequence[TensorSpec], sizes: Mapping[str, int], rng: np.random.Generator
 ) -> dict[str, Array]:
-    """Normal floats, bytes of any value, other integers and booleans 0 or 1."""
+    """Normal floats, bytes of any value, other integers and booleans 0 or 1, a few texts."""
     return {
         spec.name: random_array(spec.dtype, bind_shape(spec, sizes), rng, "normal")
         for spec in inputs
@@ -169,6 +170,8 @@ def random_array(
     dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, kind: str
 ) -> Array:
     """Random values; `kind` is `normal` or `uniform` (from 0 to 1) and concerns floats only."""
+    if dtype is DType.STR:
+        return rng.choice(np.array(_TEXTS, np.object_), shape)
     to = numpy_dtype(dtype)
     if dtype.is_float:
         draw = rng.standard_normal if kind == "normal" else rng.random
@@ -354,7 +357,14 @@ def why_not_close(found: Array, wanted: Array, who: str, rtol: float, atol: floa
     """Why two arrays differ by more than the tolerances, or an empty text. Integers must agree."""
     if np.shape(found) != np.shape(wanted):
         return f"has shape {np.shape(found)}, {who} has {np.shape(wanted)}"
+    if _has_texts(found) != _has_texts(wanted):
+        return f"is {found.dtype}, {who} has {wanted.dtype}"
     apart = _difference(found, wanted)
+    if _has_texts(found):
+        if not apart.any():
+            return ""
+        at = tuple(map(int, np.argwhere(apart)[0]))
+        return f"differs from {who}: '{found[at]}' at {[*at]}, not '{wanted[at]}'"
     if found.dtype.kind in "biu":
         allowed = np.zeros(apart.shape)
     else:
@@ -371,7 +381,11 @@ def why_not_close(found: Array, wanted: Array, who: str, rtol: float, atol: floa
 
 
 def _difference(found: Array, wanted: Array) -> Array:
-    """Absolute differences; equal infinities and two NaN are no difference."""
+    """Absolute differences; equal infinities and two NaN are no difference. Of texts 0 or 1."""
+    if _has_texts(found) != _has_texts(wanted):
+        return np.full(np.shape(found), np.inf)
+    if _has_texts(found):
+        return np.asarray(found != wanted, np.float64)
     first, second = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(first - second)
@@ -379,8 +393,14 @@ def _difference(found: Array, wanted: Array) -> Array:
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
+def _has_texts(array: Array) -> bool:
+    return np.asarray(array).dtype.kind in "OUT"
+
+
 def _scale(array: Array) -> float:
     """The largest finite magnitude."""
+    if _has_texts(array):
+        return 0.0
     magnitude = np.abs(np.asarray(array, np.float64))
     return float(magnitude[np.isfinite(magnitude)].max(initial=0.0))
 

@@ -82,6 +82,8 @@ def _check_names(option: str, pairs: Sequence[tuple[str, str]], names: Sequence[
 def _save(file: str, arrays: Mapping[str, Array]) -> None:
     import numpy as np
 
+    # An array of Python's objects would be pickled, and no longer be read.
+    arrays = {name: a.astype(str) if _has_texts(a) else a for name, a in arrays.items()}
     zipped = file.endswith(".npz")
     if not zipped and len(arrays) != 1:
         hint = "name one: --output y=@y.npy; or write them all: --output @all.npz"
@@ -114,13 +116,21 @@ def _compare(
     return problems
 
 
+def _has_texts(array: Array) -> bool:
+    return bool(array.dtype.hasobject)
+
+
+def _dtype(array: Array) -> str:
+    return "str" if _has_texts(array) else str(array.dtype)
+
+
 def _summary(array: Array) -> dict[str, float | None]:
     """Smallest, largest and mean value; None where there is no number."""
     import numpy as np
 
-    numbers = np.asarray(array, np.float64)
-    if not numbers.size:
+    if _has_texts(array) or not array.size:
         return {"min": None, "max": None, "mean": None}
+    numbers = np.asarray(array, np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         return {
             "min": float(numbers.min()),
@@ -136,13 +146,14 @@ def _document(
     for name, array in results.items():
         entry: dict[str, object] = {
             "name": name,
-            "dtype": str(array.dtype),
+            "dtype": _dtype(array),
             "shape": list(array.shape),
             **_summary(array),
             "problem": problems.get(name, ""),
         }
         if show:
-            values = array.tolist() if array.dtype.kind in "biuf" else array.astype(float).tolist()
+            plain = array.dtype.kind in "biuf" or _has_texts(array)
+            values = array.tolist() if plain else array.astype(float).tolist()
             entry["values"] = values
         outputs.append(entry)
     return {"ok": not problems, "outputs": outputs}
@@ -153,7 +164,7 @@ def _print(results: Mapping[str, Array], show: bool) -> None:
     rows = table("output", "type", "shape", "min", "max", "mean", left=("output", "type", "shape"))
     for name, array in results.items():
         numbers = ["-" if v is None else f"{v:.6g}" for v in _summary(array).values()]
-        rows.add_row(name, str(array.dtype), str(array.shape), *numbers)
+        rows.add_row(name, _dtype(array), str(array.shape), *numbers)
     console.print(rows)
     if show:
         for name, array in results.items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dlc.cli.argument import Source, parse_source
 from dlc.cli.screen import stderr
 from dlc.core.errors import ArtifactError, InputError, ModelError, UserError, show_os_error
+from dlc.core.types import DType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -198,10 +199,11 @@ def _fill(source: Source, spec: TensorSpec, sizes: Mapping[str, int]) -> Array:
     from dlc.verify_model import bind_shape, random_array
 
     shape = bind_shape(spec, sizes)
-    if source.fill == "zeros":
-        return np.zeros(shape, numpy_dtype(spec.dtype))
-    if source.fill == "ones":
-        return np.ones(shape, numpy_dtype(spec.dtype))
+    if source.fill in ("zeros", "ones"):
+        number = int(source.fill == "ones")
+        if spec.dtype is DType.STR:
+            return np.full(shape, str(number), np.object_)
+        return np.full(shape, number, numpy_dtype(spec.dtype))
     kind = "uniform" if source.fill == "uniform" else "normal"
     rng = np.random.default_rng(source.options.get("seed", 0))
     return random_array(spec.dtype, shape, rng, kind)

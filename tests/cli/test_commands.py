@@ -247,6 +247,48 @@ def test_outputs_may_have_any_name_in_an_archive(files, dlc_main):
         assert {name: a.tolist() for name, a in arrays.items()} == dict.fromkeys(names, [-1.0] * 3)
 
 
+def texts_model():
+    nodes = [helper.make_node("StringConcat", ["x", "x"], ["y"])]
+    made = model(nodes, ["x"], ["y"], [], ("n",), ("n",))
+    made.opset_import[0].version = 20
+    for value in (*made.graph.input, *made.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.STRING
+    return made
+
+
+def test_texts_go_through_all_commands(files, dlc_main):
+    onnx.save(texts_model(), "texts.onnx")
+    code, _, said = dlc_main("build", "texts.onnx")
+    assert (code, "max abs 0.0e+00" in said) == (0, True)
+    np.save("x.npy", np.array(["a", "Straße"]))
+    given = ("-i", "x=@x.npy")
+    code, printed, _ = dlc_main("run", "texts.so", *given, "--json", "--print")
+    (output,) = json.loads(printed)["outputs"]
+    assert (code, output["dtype"], output["values"]) == (0, "str", ["aa", "StraßeStraße"])
+    assert dlc_main("run", "texts.so", *given, "-o", "y=@y.npy", "-o", "@all.npz")[0] == 0
+    assert dlc_main("run", "texts.so", *given, "--expect", "y=@y.npy")[0] == 0
+    assert dlc_main("run", "texts.so", *given, "--expect", "y=@all.npz")[0] == 0
+    code, _, said = dlc_main("run", "texts.so", *given, "--expect", "y=@x.npy")
+    assert (code, "'aa' at [0], not 'a'" in said) == (4, True)
+    for fill, text in (("zeros", "00"), ("ones", "11")):
+        printed = dlc_main("run", "texts.so", "-i", f"x={fill}", "--json", "--print")[1]
+        assert json.loads(printed)["outputs"][0]["values"] == [text]
+    assert dlc_main("verify", "texts.onnx", "texts.so")[0] == 0
+    for against in ([], ["--against", "onnxruntime"]):
+        assert dlc_main("bench", "texts.so", "--min-time", "0", *against)[0] == 0
+    code, _, said = dlc_main("profile", "texts.so")
+    assert (code, "with texts cannot be timed" in said) == (2, True)
+
+
+def test_results_of_a_size_from_data_are_timed(files, dlc_main):
+    made = model([helper.make_node("NonZero", ["x"], ["y"])], ["x"], ["y"], [], (9,), (1, "k"))
+    made.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    onnx.save(made, "late.onnx")
+    assert dlc_main("bench", "late.onnx", "--min-time", "0")[0] == 0
+    code, _, said = dlc_main("profile", "late.onnx")
+    assert (code, "shapes depend on the data cannot be timed" in said) == (2, True)
+
+
 def test_inspect_shows_variants(files, dlc_main):
     options = ("--variant", "batch=1", "--variant", "batch=2..4", "--variant", "batch=9..")
     assert dlc_main("build", "mlp.onnx", "-o", "several.so", "--no-verify", *options)[0] == 0
@@ -502,11 +544,6 @@ def test_inspect_names_the_gpus(files, dlc_main, monkeypatch):
     build_emulated(perceptron(), files / "gpu.so", monkeypatch)
     printed = dlc_main("inspect", "gpu.so")[1]
     assert "needs an NVIDIA GPU; it has code for sm_80, sm_90 and PTX for others" in printed
-    join = helper.make_node("StringConcat", ["x", "x"], ["y"])
-    texts = model([join], ["x"], ["y"], [], (2,), (2,))
-    texts.opset_import[0].version = 20
-    for value in (*texts.graph.input, *texts.graph.output):
-        value.type.tensor_type.elem_type = onnx.TensorProto.STRING
-    dlc.compile(texts, target="cuda").save(files / "texts.so")
+    dlc.compile(texts_model(), target="cuda").save(files / "texts.so")
     for runs_on_cpu in ("texts.so", "mlp.so"):
         assert "NVIDIA" not in dlc_main("inspect", runs_on_cpu)[1]

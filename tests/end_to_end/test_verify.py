@@ -170,6 +170,11 @@ def test_closeness_has_its_reasons():
     assert why_not_close(counts + 1, counts, "it", 1, 10)  # integers must agree
     infinite = np.array([np.inf, 1.0], np.float32)
     assert why_not_close(wanted, infinite, "it", 1e-3, 1e-3)
+    texts = np.array([["a", "bc"]], np.object_)
+    assert why_not_close(texts, texts.copy(), "it", 0, 0) == ""
+    other = np.array([["a", "b"]])
+    assert why_not_close(texts, other, "it", 0, 0) == "differs from it: 'bc' at [0, 1], not 'b'"
+    assert "is object, it has int64" in why_not_close(texts, np.zeros((1, 2), int), "it", 0, 0)
 
 
 def test_default_sizes_respect_bounds():
@@ -182,6 +187,9 @@ def test_random_values_fit_their_type():
     assert set(np.unique(random_array(DType.I64, (99,), rng, "normal"))) == {0, 1}
     assert random_array(DType.U8, (99,), rng, "normal").max() > 128
     assert random_array(DType.BOOL, (9,), rng, "normal").dtype == bool
+    texts = random_array(DType.STR, (99,), rng, "normal")
+    assert len(set(texts)) > 5
+    assert all(isinstance(text, str) for text in texts)
     uniform = random_array(DType.F32, (99,), rng, "uniform")
     assert uniform.dtype == np.float32
     assert 0 <= uniform.min() < uniform.max() < 1
