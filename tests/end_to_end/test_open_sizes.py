@@ -299,6 +299,8 @@ def test_ranges_between_sizes_go_by_any_step():
             np.testing.assert_array_equal(found, want)
     with pytest.raises(UserError, match=r"node 'own' \(Range\)"):
         module(np.zeros((3, 0), np.float32))
+    with pytest.raises(UserError, match="delta is 0"):
+        dlc.compile(parser.parse_model(RANGE.replace("{-1}", "{0}")))
 
 
 def test_a_table_of_many_sizes_is_no_deep_formula():
