@@ -30,7 +30,7 @@ CACHE_DIR = Variable(
     "folder of compiled kernels and large artefacts; default: the user's cache folder",
 )
 DUMP = Variable("DLC_DUMP", "folder that receives a numbered dump of every step that changed an IR")
-LOG = Variable("DLC_LOG", "comma-separated topics to log, such as rewrite,tune")
+LOG = Variable("DLC_LOG", "comma-separated topics to log: rewrite, schedule, tune")
 
 VARIABLES = (NUM_THREADS, CACHE_DIR, DUMP, LOG)
 

@@ -1,20 +1,30 @@
 """Logging of decisions by topic, for whoever sets `DLC_LOG`.
 
-Modules log under `dlc.<topic>`, at a level that Python does not show by itself: `rewrite` holds the
-refusals of rewrite rules, `schedule` those of schedule rules. Warnings are what a user should know
-of a model without asking; nothing that is repeated for each kernel is one.
+Modules log under `dlc.<topic>`, at a level that Python does not show by itself. Warnings are what a
+user should know of a model without asking; nothing that is repeated for each kernel is one.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 
-from dlc.core.env import log_topics
+from dlc.core.env import LOG, log_topics
+
+TOPICS = {
+    "rewrite": "why rewrite rules refuse",
+    "schedule": "why schedule rules refuse, and which kernels stay on the host",
+    "tune": "which records are used, and decisions of the graph",
+}
+"""What can be logged."""
 
 
 def enable_topics() -> None:
     """Write the topics that `DLC_LOG` names to the standard error stream; once for each."""
     for topic in log_topics():
+        if topic not in TOPICS:
+            _warn(topic)
+            continue
         logger = logging.getLogger(f"dlc.{topic}")
         if any(isinstance(h, _TopicHandler) for h in logger.handlers):
             continue
@@ -23,6 +33,13 @@ def enable_topics() -> None:
         logger.addHandler(handler)
         logger.setLevel(logging.DEBUG)
         logger.propagate = False
+
+
+@functools.cache  # once for each topic
+def _warn(topic: str) -> None:
+    known = ", ".join(TOPICS)
+    message = "%s: there is no topic '%s'; the topics are %s"
+    logging.getLogger("dlc").warning(message, LOG.name, topic, known)
 
 
 class _TopicHandler(logging.StreamHandler):  # type: ignore[type-arg]  # of standard error
