@@ -89,6 +89,8 @@ def test_the_environment_variable(text: str, expected: int | None) -> None:
     allowed = len(os.sched_getaffinity(0))
     found = int(result.stdout)
     assert found == expected if expected else 1 <= found <= allowed
+    said = f"dlc: DLC_NUM_THREADS is '{text}', not a whole number of at least 1: ignored\n"
+    assert result.stderr == ("" if expected or not text else said)
 
 
 def in_child(work: Callable[[], bool]) -> bool:

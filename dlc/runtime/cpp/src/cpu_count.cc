@@ -3,10 +3,13 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "thread_pool.h"
@@ -28,12 +31,30 @@ std::string first_line(const std::string &path) {
   return line;
 }
 
+constexpr const char *kVariable = "DLC_NUM_THREADS";
+
+// The same values as dlc/core/env.py reads; what is no number is said once, and passed over.
 unsigned asked_for() {
-  const char *text = std::getenv("DLC_NUM_THREADS");
-  if (text == nullptr) return 0;
-  char *end = nullptr;
-  const long count = std::strtol(text, &end, 10);
-  return *end == '\0' && count >= 1 ? static_cast<unsigned>(std::min(count, long{kMaxThreads})) : 0;
+  const char *given = std::getenv(kVariable);
+  std::string_view text = given == nullptr ? "" : given;
+  constexpr const char *kBlanks = " \t\n\v\f\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  text = text.substr(0, text.find_last_not_of(kBlanks) + 1);
+  if (text.empty()) return 0;
+  unsigned count = 0;
+  for (const char digit : text) {
+    const bool fine = digit >= '0' && digit <= '9';
+    count = fine ? std::min(count * 10 + static_cast<unsigned>(digit - '0'), kMaxThreads) : 0;
+    if (!fine) break;
+  }
+  if (count == 0) {
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!said.test_and_set()) {
+      std::fprintf(stderr, "dlc: %s is '%s', not a whole number of at least 1: ignored\n",
+                   kVariable, given);
+    }
+  }
+  return count;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -94,8 +95,22 @@ void test_the_affinity_mask_and_the_variable() {
   CHECK(dlc_runtime::default_num_threads() == 1);
   setenv("DLC_NUM_THREADS", "3", 1);
   CHECK(dlc_runtime::default_num_threads() == 3);
-  setenv("DLC_NUM_THREADS", "3x", 1);
-  CHECK(dlc_runtime::default_num_threads() == 1);
+  setenv("DLC_NUM_THREADS", " 03\t", 1);
+  CHECK(dlc_runtime::default_num_threads() == 3);
+  setenv("DLC_NUM_THREADS", "99999999999999999999", 1);
+  CHECK(dlc_runtime::default_num_threads() == 1024);
+  const Root root;
+  const std::string said = root.path() + "/said";
+  CHECK(std::freopen(said.c_str(), "w", stderr) != nullptr);
+  for (const char *none : {" ", "3x", "x3", "-1", "+1", "0", "1.5", "1 2"}) {
+    setenv("DLC_NUM_THREADS", none, 1);
+    CHECK(dlc_runtime::default_num_threads() == 1);
+  }
+  std::fflush(stderr);
+  std::ifstream lines(said);
+  std::string line;
+  CHECK(std::getline(lines, line) && line.find("is '3x', not a whole number") != line.npos);
+  CHECK(!std::getline(lines, line));  // it is said once
   CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
 }
 
