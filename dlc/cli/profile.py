@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dlc.codegen.llvm.peaks import Peaks
     from dlc.runtime import Profile, StepTime
 
-_NAMES = 16  # characters of a kernel's and of its nodes' names on the screen
+_NUMBERS, _NODES = 46, 16  # columns that the numbers take, and nodes at least
 
 
 def profile(
@@ -80,9 +80,12 @@ def _document(path: Path, found: Profile, peaks: Peaks, threads: int) -> Mapping
 def _print(found: Profile, peaks: Peaks, cores: int, top: int) -> None:
     flops, read = peaks.gflops, peaks.read_gbytes_per_s
     rows = table("time", "share", "GFLOP/s", "peak", "GB/s", "peak", "kernel", "nodes", left=_LEFT)
-    for step in sorted(found.steps, key=lambda s: -s.time_ns)[:top]:
-        rows.add_row(*_row(step, found.time_ns, flops, read))
     console = stdout()
+    steps = sorted(found.steps, key=lambda s: -s.time_ns)[:top]
+    room = console.width - _NUMBERS - max((len(s.kernel) for s in steps), default=0)
+    for step in steps:
+        nodes = _end(", ".join(step.nodes), max(room, _NODES))
+        rows.add_row(*_numbers(step, found.time_ns, flops, read), step.kernel, nodes)
     console.print(rows)
     console.print(f"{len(found.steps)} steps in {show_seconds(found.time_ns / 1e9)}")
     text = f"peaks of {cores} core{'s' if cores > 1 else ''}:"
@@ -92,7 +95,7 @@ def _print(found: Profile, peaks: Peaks, cores: int, top: int) -> None:
 _LEFT = ("kernel", "nodes")
 
 
-def _row(step: StepTime, total_ns: float, flops: float, read: float) -> tuple[str, ...]:
+def _numbers(step: StepTime, total_ns: float, flops: float, read: float) -> tuple[str, ...]:
     return (
         show_seconds(step.time_ns / 1e9),
         f"{step.time_ns / max(total_ns, 1.0):.1%}",
@@ -100,11 +103,9 @@ def _row(step: StepTime, total_ns: float, flops: float, read: float) -> tuple[st
         f"{step.gflops / flops:.0%}",
         f"{step.gbytes_per_s:.1f}",
         f"{step.gbytes_per_s / read:.0%}",
-        _shortened(step.kernel),
-        _shortened(", ".join(step.nodes)),
     )
 
 
-def _shortened(text: str) -> str:
+def _end(text: str, most: int) -> str:
     """The end of a name tells more than its beginning."""
-    return text if len(text) <= _NAMES else f"…{text[1 - _NAMES :]}"
+    return text if len(text) <= most else f"…{text[1 - most :]}"

@@ -289,6 +289,27 @@ def test_results_of_a_size_from_data_are_timed(files, dlc_main):
     assert (code, "shapes depend on the data cannot be timed" in said) == (2, True)
 
 
+def test_profile_shows_whole_names_of_kernels(files, dlc_main, monkeypatch):
+    name = "a_dense_layer_and_what_follows_it"
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["h"], name=name)]
+    for number, kind in enumerate(("Sigmoid", "Tanh", "Softplus", "Exp")):
+        last = "h" if number == 0 else f"h{number}"
+        out = "y" if number == 3 else f"h{number + 1}"
+        nodes.append(helper.make_node(kind, [last], [out], name=f"layer/{kind}"))
+    weights = [numpy_helper.from_array(np.ones((5, 3), np.float32), "w")]
+    onnx.save(model(nodes, ["x"], ["y"], weights, (4, 5), (4, 3)), "long.onnx")
+    dlc_main("build", "long.onnx", "-q", "--no-verify")
+    (step,) = json.loads(dlc_main("profile", "long.so", "--rounds", "1", "--json")[1])["steps"]
+    assert len(step["kernel"]) > 16
+    for columns in (80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = dlc_main("profile", "long.so", "--rounds", "1")[1].splitlines()
+        start = lines[0].index("kernel")
+        cells = [line[start:].split("  ")[0] for line in lines[1:-2]]
+        assert "".join(map(str.strip, cells)) == step["kernel"]
+    assert lines[1].rstrip().endswith(f" {', '.join(step['nodes'])}")
+
+
 def test_inspect_shows_variants(files, dlc_main):
     options = ("--variant", "batch=1", "--variant", "batch=2..4", "--variant", "batch=9..")
     assert dlc_main("build", "mlp.onnx", "-o", "several.so", "--no-verify", *options)[0] == 0
