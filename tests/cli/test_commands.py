@@ -50,6 +50,18 @@ def test_every_command_has_help(dlc_main, command):
     assert len(printed.splitlines()) > 5
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(dlc_main, monkeypatch, shell):
+    typed = {"COMP_WORDS": "dlc prof", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "dlc prof"}
+    typed["_TYPER_COMPLETE_FISH_ACTION"] = "get-args"
+    for name, value in typed.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("_DLC_COMPLETE", f"complete_{shell}")
+    monkeypatch.setattr(sys, "argv", ["dlc"])
+    code, printed, _ = dlc_main()
+    assert (code, "profile" in printed, "build" in printed) == (0, True, False)
+
+
 @pytest.mark.parametrize(
     ("schema", "arguments"),
     [
