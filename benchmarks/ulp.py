@@ -69,8 +69,8 @@ def _mish(x: Array) -> Array:
 FUNCTIONS = (
     Function("Exp", -80, 80, np.exp, 1.0),
     Function("Log", 1e-38, _LARGE, np.log, 1.0),
-    Function("Tanh", -9, 9, np.tanh, 2.0),
-    Function("Sigmoid", -40, 40, _sigmoid, 2.0),
+    Function("Tanh", -9, 9, np.tanh, 3.0),
+    Function("Sigmoid", -40, 40, _sigmoid, 3.0),
     Function("Erf", -6, 6, _erf, 1.5),
     Function("Sqrt", 0, _LARGE, np.sqrt, 0.51),
     Function("Reciprocal", 1e-30, 1e30, lambda x: 1 / x, 0.51),

@@ -64,14 +64,6 @@ def _extremes(grid: list[Any], errors: list[Any], count: int) -> list[Any]:
     return [x for x, _ in best]
 
 
-def tanh_tail(z: Any) -> Any:
-    """(tanh(x) - x) / x**3 for z = x**2."""
-    if z < 1e-6:
-        return -mp.mpf(1) / 3 + 2 * z / 15 - 17 * z * z / 315
-    x = mp.sqrt(z)
-    return (mp.tanh(x) - x) / x**3
-
-
 def normcdf(slope: float, limit: float, degree: int) -> tuple[Any, Any]:
     """normcdf(-y) * exp(y * y / 2) / t by powers of t - 1/2, where t = 1 / (1 + slope * y)."""
 
@@ -159,8 +151,6 @@ def tables() -> dict[str, tuple[Any, Any]]:
         "COS_F64": remez(cos_tail, lambda z: z * z + eps, 0, quarter, 5),
         "ERF_F32": remez(erf_even, lambda z: 1 / erf_even(z), 0, 1, 6),
         "ERF_F64": remez(erf_even, lambda z: 1 / erf_even(z), 0, 1, 13),
-        "TANH_F32": remez(tanh_tail, lambda z: z + eps, 0, mp.mpf("0.495"), 4),
-        "TANH_F64": remez(tanh_tail, lambda z: z + eps, 0, mp.mpf("0.495"), 11),
         "NORMCDF_F32": normcdf(NORMCDF_SLOPE["float"], 14.4, 9),
         "NORMCDF_F64": normcdf(NORMCDF_SLOPE["double"], 38.7, 24),
         "LOG_NORMCDF_F32": log_normcdf(LOG_NORMCDF_CENTRE, LOG_NORMCDF_LIMIT, 12),

@@ -15,7 +15,6 @@ arithmetic. The largest error of each is relative to the function's result, befo
   `LOG_NORMCDF_LIMIT`. The error, which is one relative to normcdf, may grow with 1 + y / 2.
 - `NORMCDF_SHORT`: (normcdf(y) - 1/2) / y in 2 (y / `NORMCDF_SHORT_LIMIT`)**2 - 1. The error is
   that of normcdf, not relative. At the limit it is too large, so that nothing is left beyond.
-- `TANH`: (tanh(x) - x) / x**3 in x**2 for |x| <= 0.7.
 """
 
 from __future__ import annotations
@@ -211,29 +210,6 @@ NORMCDF_SHORT = (
     0.0044188294517534775,
     -0.004033246884927009,
     0.001590543469787771,
-)
-# largest error 2**-26.0
-TANH_F32 = (
-    -0.3333319292434106,
-    0.13329139216460942,
-    -0.05355895079649755,
-    0.02008846297752309,
-    -0.005132765072435479,
-)
-# largest error 2**-57.2
-TANH_F64 = (
-    -0.33333333333333104,
-    0.13333333333299735,
-    -0.0539682539515084,
-    0.021869488120474404,
-    -0.008863229495666355,
-    0.003592072215642956,
-    -0.0014554887558114384,
-    0.0005885563911891437,
-    -0.00023478210988974428,
-    8.803812835880554e-05,
-    -2.699206902010969e-05,
-    4.772001621127545e-06,
 )
 # largest error 2**-59.8
 NORMCDF_F64 = (

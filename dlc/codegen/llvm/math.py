@@ -1,9 +1,9 @@
 """Elementary functions as IR: polynomials and bit operations, no library calls, no tables.
 
 Largest errors, measured in units in the last place (ULP) by tests/codegen/test_math.py: exp 0.9,
-log 0.8, log1p 0.9, sin and cos 1.5 (2.3 of f64 without FMA), sigmoid 1.7, erf 1.5, tanh 1.1,
+log 0.8, log1p 0.9, sin and cos 1.5 (2.3 of f64 without FMA), sigmoid 2.6, erf 1.5, tanh 3.0,
 normcdf of f64 2.4, of f32 4.5 down to -2, then 2.5 more for each unit, and 0 below -8; pow 0.6 (1.1
-of f64); without FMA exp 1.0, tanh 1.3, normcdf 3.1. All hold for all arguments; an exponential
+of f64); without FMA exp 1.0, tanh 3.1, normcdf 3.1. All hold for all arguments; an exponential
 without denormals may be off by 1.0 in the uppermost power of two.
 
 Source: the algorithms are those of fdlibm (https://www.netlib.org/fdlibm/): argument reduction by
@@ -38,8 +38,8 @@ MANTISSA_BITS = {"float": 23, "double": 52}
 INTEGER = {"float": "i32", "double": "i64"}
 BIAS = {"float": 127, "double": 1023}
 EXP = {"float": coefficients.EXP_F32, "double": coefficients.EXP_F64}
-TANH = {"float": coefficients.TANH_F32, "double": coefficients.TANH_F64}
-TANH_LIMIT = 0.7  # up to where tanh is a polynomial
+SIGMOID_LIMIT = 40.0  # far beyond where it rounds to 1
+TANH_LIMIT = 40.0  # far beyond where it rounds to 1, and exp does not overflow
 # Near 0, and the logarithm of 1 - erf beyond 1, up to where erf rounds to 1.
 ERF = {
     "float": (coefficients.ERF_F32, coefficients.LOG_ERFC_F32),
@@ -129,7 +129,7 @@ class Math:
         bits = a.op("shl", exponent, a.const(MANTISSA_BITS[elem], exponent))
         return a.convert("bitcast", bits, elem)
 
-    def _lift(self, x: Val, never_above_0: bool) -> tuple[Val, Val]:
+    def _lift(self, x: Val, *, never_above_0: bool = False) -> tuple[Val, Val]:
         """A rounder for the exponents of x / log(2), lifted so that all are those of numbers.
 
         Also the power of two that brings a product down again: its only rounding is the last one.
@@ -166,14 +166,7 @@ class Math:
         bound = self._const(low, x)
         return self.arith.select(self.arith.test("fcmp ogt", bound, x), bound, x)
 
-    def exp(
-        self,
-        x: Val,
-        rest: Val | None = None,
-        *,
-        never_above_0: bool = False,
-        flushed: bool = False,
-    ) -> Val:
+    def exp(self, x: Val, rest: Val | None = None, *, flushed: bool = False) -> Val:
         """The exponential function, of x and a rest that is smaller than its last place.
 
         Results that would be denormal are 0 if `flushed`, at no cost.
@@ -183,14 +176,12 @@ class Math:
         low = LOWEST_NORMAL[elem] if flushed else low
         if has_scalef(a, x):  # which takes n as a float of any size
             kept = a.test("fcmp uge", x, self._const(low, x))
-            bounded = x if never_above_0 else self._at_most(x, high)
-            n, _, growth = self._exp_reduced(bounded, rest)
+            n, _, growth = self._exp_reduced(self._at_most(x, high), rest)
             return scalef(a, growth, n, kept)
         if flushed and rest is None and a.has_fma and elem == "float":
             return self._exp_without_denormals(x)
-        bounded = x if never_above_0 else self._at_most(x, high)
-        bounded = self._at_least(bounded, low if flushed else self._lowest(elem))
-        rounder, down = self._lift(bounded, never_above_0)
+        bounded = self._at_least(self._at_most(x, high), low if flushed else self._lowest(elem))
+        rounder, down = self._lift(bounded)
         _, exponent, growth = self._exp_reduced(bounded, rest, rounder)
         found = self._scale(growth, exponent, down)
         return self._flush_below(x, low, found) if flushed else found
@@ -230,35 +221,36 @@ class Math:
         return a.select(a.test("fcmp uge", x, self._const(low, x)), found, self._const(0.0, x))
 
     def sigmoid(self, x: Val) -> Val:
-        """1 / (1 + exp(-x)), by way of z = exp(-|x|), which cannot overflow.
+        """1 / (1 + exp(-x)), both scaled down by a power of two, so that the sum stays finite.
 
-        Above 0 that is y = d / (1 + z) with d = 1, below with d = z. The quotient is off by what
-        1 + z and the division lose by rounding; d - z y is y again, but off by z times as much.
+        Where that is small it is about exp(x), and as exact as exp(-x) is: nothing cancels. The
+        highest exponent, that of infinity, stands for 0, so that what is far below does not
+        underflow.
         """
-        a, one = self.arith, self._const(1.0, x)
-        z = self.exp(a.neg(a.call("fabs", x)), never_above_0=True)
-        dividend = a.select(self._is_negative(x), z, one)
-        quotient = a.op("fdiv", dividend, a.op("fadd", one, z))
-        return a.fma(a.neg(quotient), z, dividend)
+        a, elem = self.arith, x.elem
+        y = self._at_most(x, SIGMOID_LIMIT)
+        y = self._at_least(y, -(BIAS[elem] + 1 + LIFT[elem]) * math.log(2))
+        rounder, unit = self._rounder(x, -LIFT[elem]), self._const(2.0 ** -LIFT[elem], x)
+        _, exponent, growth = self._exp_reduced(a.neg(y), None, rounder)
+        return a.op("fdiv", unit, a.fma(growth, self._power_of_two(exponent, elem), unit))
 
     def tanh(self, x: Val) -> Val:
-        """A polynomial near 0, else 1 - 2 / (1 + e) with e = exp(2 |x|), and x's sign.
+        """t / (t + 2) with t = exp(2 |x|) - 1, and x's sign.
 
-        An error of e counts for less the larger it is, so one float will do for log(2).
+        An error of t counts for less the larger it is, so one float will do for log(2). With s the
+        half of what is left of 2 |x|, exp(2 s) - 1 is s + s (1 + 2 s + ...), which rounds less
+        than s (2 + 2 s + ...).
         """
-        a, one, two = self.arith, self._const(1.0, x), self._const(2.0, x)
-        y = self._at_most(a.call("fabs", x), 40.0)
-        z = a.op("fmul", y, y)
-        near = a.fma(a.op("fmul", y, z), self.polynomial(z, TANH[x.elem]), y)
+        a, one = self.arith, self._const(1.0, x)
+        y = self._at_most(a.call("fabs", x), TANH_LIMIT)
         half_ln2 = math.log(2) / 2
         n, exponent = self._nearest(y, half_ln2)
-        half_r = a.fma(a.neg(n), self._const(half_ln2, x), y)
-        table = (1.0, 1.0, *EXP[x.elem])
-        growth = self.polynomial(half_r, [c * 2.0**k for k, c in enumerate(table)])
-        divisor = a.fma(growth, self._power_of_two(exponent, x.elem), one)
-        far = a.op("fsub", one, a.op("fdiv", two, divisor))
-        close = a.test("fcmp olt", y, self._const(TANH_LIMIT, x))
-        return a.with_sign(a.select(close, near, far), x)
+        s = a.fma(a.neg(n), self._const(half_ln2, x), y)
+        table = (1.0, *(c * 2.0**k for k, c in enumerate(EXP[x.elem], 2)))
+        growth = a.fma(s, self.polynomial(s, table), s)
+        power = self._power_of_two(exponent, x.elem)
+        t = a.fma(growth, power, a.op("fsub", power, one))
+        return a.with_sign(a.op("fdiv", t, a.op("fadd", t, self._const(2.0, x))), x)
 
     def erf(self, x: Val) -> Val:
         """A polynomial up to 1, else 1 - exp(p(x)).
