@@ -92,9 +92,11 @@ class LogSoftmax(_OverAxis):
     def compute(self, x: te.Tensor) -> te.Tensor:
         axis = normal_axis(self, self.axis, x.type.rank, x.type)
         top = reduce_kept(f"{x.name}_max", BinOp.MAX, x, (axis,))
-        total = reduce_kept(
-            f"{x.name}_sum", BinOp.ADD, x, (axis,), top, value=lambda v, m: unary(UnOp.EXP, v - m)
-        )
+
+        def power(v: Expr, m: Expr) -> Expr:  # beside the largest, which is 1, no denormal counts
+            return unary(UnOp.FLUSH, unary(UnOp.EXP, v - m))
+
+        total = reduce_kept(f"{x.name}_sum", BinOp.ADD, x, (axis,), top, value=power)
 
         log = te.elementwise(f"{x.name}_log", lambda t: unary(UnOp.LOG, t), total)
 
