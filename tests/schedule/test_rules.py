@@ -33,6 +33,7 @@ from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.scatter import ScatterElements, ScatterND
 from dlc.graph.ops.shape import Pad, Slice, Transpose
 from dlc.graph.ops.softmax import LogSoftmax, Softmax
+from dlc.graph.ops.sort import TopK
 from dlc.graph.ops.winograd import ConvWinograd, parts_of, positions
 from dlc.schedule.edit import loops_around
 from dlc.schedule.interpret import evaluate_size, run_func
@@ -58,6 +59,7 @@ from dlc.schedule.rules import (
     columns,
     contract,
     prepare,
+    ranks,
     repair,
     row,
     rule_for,
@@ -451,6 +453,14 @@ def short_arg_max() -> Func:
     return func((x,), ArgMax(axis=-1).compute(x))
 
 
+def top_k(k: int, *shape: int, axis: int = -1) -> Callable[[], Func]:
+    def make() -> Func:
+        x = tensor("a", *shape)
+        return lower_tensors("f", (), (x,), TopK(k=index(k), axis=axis).compute(x))
+
+    return make
+
+
 def long_columns() -> Func:
     x = tensor("a", 5, 45, 19)
     return func((x,), Reduce(kind="sum", axes=(1,)).compute(x))
@@ -732,6 +742,9 @@ CASES: dict[str, Callable[[], Func]] = {
     "short_sums_few": short_rows("sum", 9, 12),
     "short_sums_long": short_rows("sum", 37, 17),
     "short_arg_max": short_arg_max,
+    "ranks": top_k(2, 37, 8),
+    "ranks_of_many": top_k(36, 3, 40),
+    "ranks_of_columns": top_k(3, 2, 5, 19, axis=1),
     "single_scores": single_scores,
     "softmax_40": softmax(40),
     "softmax_13": softmax(13),
@@ -934,6 +947,9 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("short_sums_few", row),
         ("short_sums_long", row),
         ("short_arg_max", short),
+        ("ranks", ranks),
+        ("ranks_of_many", ranks),
+        ("ranks_of_columns", ranks),
         ("softmax_13", row),
     ],
 )
@@ -1711,6 +1727,15 @@ def test_vectors_of_a_polynomial_run_side_by_side(
         vectors = [f for f in loops(fast.body).values() if f.kind is LoopKind.VECTOR]
         extents = [int(f.extent.value) for f in vectors if isinstance(f.extent, Const)]
         assert extents == found if found else max(extents) <= target.lanes(4)
+
+
+@pytest.mark.parametrize(("case", "lanes"), [("ranks", 8), ("ranks_of_many", 8)])
+def test_ranks_are_counted_along_vectors(case: str, lanes: int) -> None:
+    fast = optimize(CASES[case](), AVX2)
+    found = next(s for s in stages(fast) if s.is_reduction)
+    assert allocs(fast.body)[found.buffer].scope is Scope.REGISTER
+    assert found.loops[-1].kind is LoopKind.VECTOR
+    assert found.loops[-1].extent == index(lanes)
 
 
 @pytest.mark.parametrize(("target", "lanes"), [(AVX2, 32), (AVX512, 16)])

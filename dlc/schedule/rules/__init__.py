@@ -31,6 +31,7 @@ from dlc.schedule.rules import (
     gpu_row,
     gpu_window,
     matrix,
+    ranks,
     repair,
     row,
     short,
@@ -66,6 +67,7 @@ RULES: tuple[ModuleType, ...] = (
     row,
     columns,
     across,
+    ranks,
 )
 GPU_RULES: tuple[ModuleType, ...] = (
     gpu_online,
