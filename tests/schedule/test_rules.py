@@ -1729,6 +1729,19 @@ def test_vectors_of_a_polynomial_run_side_by_side(
         assert extents == found if found else max(extents) <= target.lanes(4)
 
 
+@pytest.mark.parametrize(
+    ("op", "target", "lanes"),
+    [(HardSwish(), AVX2, 16), (Relu(), AVX2, 8), (HardSwish(), AVX512, 16)],
+)
+def test_two_vectors_of_several_operations_share_a_loop(
+    op: HardSwish | Relu, target: Target, lanes: int
+) -> None:
+    x = placeholder("x", TensorType((3, 96), DType.F32))
+    fast = optimize(func((x,), op.compute(x)), target)
+    vectors = [f for f in loops(fast.body).values() if f.kind is LoopKind.VECTOR]
+    assert [f.extent for f in vectors] == [index(lanes)]
+
+
 @pytest.mark.parametrize(("case", "lanes"), [("ranks", 8), ("ranks_of_many", 8)])
 def test_ranks_are_counted_along_vectors(case: str, lanes: int) -> None:
     fast = optimize(CASES[case](), AVX2)

@@ -354,14 +354,16 @@ def _as_groups(trace: Trace, name: str, extent: int, together: int) -> str | Non
 
 
 def abreast(stage: Stage, target: Target) -> int:
-    """How many vectors of a stage run as one, so that their operations do not wait in turn.
+    """How many vectors of a stage run as one: of polynomials, whose operations wait in turn, four.
 
-    More registers hold all constants, and the loop around finds enough to do in what comes next.
+    Of other operations two share what the loop costs. More registers hold all constants, and the
+    loop around finds enough to do in what comes next.
     """
-    few = target.gpu is None and target.vector_registers <= 16
-    if not few or not is_polynomial(stage.value):
+    if target.gpu is not None or target.vector_registers > 16:
         return 1
-    return max(1, ABREAST * min(4, stage.value.dtype.size_bytes) // 4)
+    if is_polynomial(stage.value):
+        return max(1, ABREAST * min(4, stage.value.dtype.size_bytes) // 4)
+    return 2 if stage.value.dtype.size_bytes >= 4 and (operations(stage.store) or 0) > 1 else 1
 
 
 def _writes_along(stage: Stage, name: str) -> bool:

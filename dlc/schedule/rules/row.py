@@ -18,6 +18,7 @@ from dlc.schedule.rules.prepare import abreast, unroll_factor
 from dlc.schedule.rules.subtotals import cut_sum
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
+from dlc.schedule.work import is_polynomial
 from dlc.te.affine import coefficients
 from dlc.te.expr import BinOp, Const, Expr, Load, Var
 from dlc.te.simplify import canonical
@@ -145,7 +146,7 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
                 trace.do("compute_at", buffer, found.anchor)
     lanes = target.lanes(4)
     for stage in [s for s in stages(trace.func) if s.is_reduction]:
-        together = abreast(stage, target) > 1
+        together = is_polynomial(stage.value) and abreast(stage, target) > 1
         in_lanes(trace, stage, lanes, knobs.get("vectors", VECTORS), together=together)
 
 
