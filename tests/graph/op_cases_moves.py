@@ -266,6 +266,7 @@ def _others() -> list[Case]:
                 values=([math.nan, 1.0, math.nan, math.inf, 1.0],),
             ),
             case(sort.TopK(k=13, largest=largest), "f32[13]", data="special"),
+            case(sort.TopK(k=2, axis=1, largest=largest), "f32[2, 29, 5]", data="special"),
             case(sort.TopK(k=3, axis=1, largest=largest), "f32[2, 71]", onnx=onnx),
             case(sort.TopK(k=7, axis=0, largest=largest), "f32[103, 3]", data="special"),
             case(sort.TopK(k=1, largest=largest), "i32[n, 37]"),

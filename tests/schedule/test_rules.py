@@ -743,6 +743,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "short_sums_long": short_rows("sum", 37, 17),
     "short_arg_max": short_arg_max,
     "ranks": top_k(2, 37, 8),
+    "ranks_of_few": top_k(2, 3, 30),
     "ranks_of_many": top_k(36, 3, 40),
     "ranks_of_columns": top_k(3, 2, 5, 19, axis=1),
     "single_scores": single_scores,
@@ -948,6 +949,7 @@ def test_a_choice_of_knobs_keeps_the_result(name: str, knobs: dict[str, int]) ->
         ("short_sums_long", row),
         ("short_arg_max", short),
         ("ranks", ranks),
+        ("ranks_of_few", ranks),
         ("ranks_of_many", ranks),
         ("ranks_of_columns", ranks),
         ("softmax_13", row),
@@ -1742,10 +1744,15 @@ def test_two_vectors_of_several_operations_share_a_loop(
     assert [f.extent for f in vectors] == [index(lanes)]
 
 
-@pytest.mark.parametrize(("case", "lanes"), [("ranks", 8), ("ranks_of_many", 8)])
+@pytest.mark.parametrize(
+    ("case", "lanes"), [("ranks", 8), ("ranks_of_few", 8), ("ranks_of_many", 8)]
+)
 def test_ranks_are_counted_along_vectors(case: str, lanes: int) -> None:
+    """All at once: blocks of few elements would read those that are chosen one by one."""
     fast = optimize(CASES[case](), AVX2)
-    found = next(s for s in stages(fast) if s.is_reduction)
+    found, *others = (s for s in stages(fast) if s.is_reduction)
+    assert {s.buffer.split("_")[0] for s in (found, *others)} == {"rank", "place"}
+    assert not any(s.buffer.endswith("_1") for s in others)  # nor a second time
     assert allocs(fast.body)[found.buffer].scope is Scope.REGISTER
     assert found.loops[-1].kind is LoopKind.VECTOR
     assert found.loops[-1].extent == index(lanes)

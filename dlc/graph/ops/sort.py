@@ -34,6 +34,8 @@ from dlc.te.expr import (
 from dlc.te.simplify import surely_less
 from dlc.te.types import Shape, TensorType
 
+FEW = 32
+"""Elements that are compared in pairs, along vectors, as fast as in blocks, or as sorted."""
 _WIDTHS = (4, 8, 16, 32, 64)
 """Elements of a block of which only the winner takes part at first."""
 
@@ -103,7 +105,7 @@ def _block_width(length: Expr, k: Expr) -> int | None:
         return n * width + blocks**2 + (min(best, blocks) * width) ** 2
 
     width = min(_WIDTHS, key=pairs)
-    return width if 2 * pairs(width) < n * n else None
+    return width if n > FEW and 2 * pairs(width) < n * n else None
 
 
 @op("top_k", fuse=Fuse.OPAQUE)

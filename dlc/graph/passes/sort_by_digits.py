@@ -34,13 +34,10 @@ from dlc.graph.ops.gather import GatherElements
 from dlc.graph.ops.order import OrderKeys, SortOrder, has_order, key_type
 from dlc.graph.ops.shape import Reshape, Transpose
 from dlc.graph.ops.smallest import Smallest
-from dlc.graph.ops.sort import TopK
+from dlc.graph.ops.sort import FEW, TopK
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import ONE, Const, Expr
 from dlc.te.simplify import canonical
-
-FEW = 32
-"""Elements that are compared in pairs, by vectors, as fast as they are sorted."""
 
 
 @graph_pass(after=("halve_floats",), bodies=True)
