@@ -1758,6 +1758,12 @@ def test_ranks_are_counted_along_vectors(case: str, lanes: int) -> None:
     assert found.loops[-1].extent == index(lanes)
 
 
+def test_places_are_found_along_vectors() -> None:
+    fast = optimize(CASES["ranks"](), AVX2)
+    (lanes,) = (s for s in stages(fast) if s.buffer == "place_lanes")
+    assert lanes.loops[-1].kind is LoopKind.VECTOR
+
+
 @pytest.mark.parametrize(("target", "lanes"), [(AVX2, 32), (AVX512, 16)])
 def test_exponentials_that_are_summed_run_side_by_side(target: Target, lanes: int) -> None:
     x = placeholder("x", TensorType((3, 96), DType.F32))

@@ -1,7 +1,7 @@
-"""Reductions side by side in a function that no other rule knows: the ranks of short rows.
+"""Ranks of the elements of short rows, and other reductions that no other rule knows.
 
-Each runs along vectors, in registers, where what it reads lies side by side as well. No stage
-moves into another one.
+Those whose results lie side by side, as what they read does, run along vectors, in registers. Those
+over such rows then have a partial result for each lane. No stage moves into another one.
 
 Before:
     for i in range(64):
@@ -9,6 +9,11 @@ Before:
             rank[i, j] = 0
             for r in range(8):
                 rank[i, j] += 1 if A[i, j] < A[i, r] else 0
+    for i in range(64):
+        for k in range(2):
+            place[i, k] = 0
+            for r in range(8):
+                place[i, k] += r if rank[i, r] == k else 0
 
 After:
     for i in range(64):
@@ -17,16 +22,24 @@ After:
                 rank_sums[0, j] += 1 if A[i, j] < A[i, r] else 0
         for j in vectorize(8):
             rank[i, j] = rank_sums[0, j]
+    for i in range(64):
+        for k in range(2):
+            for r in vectorize(8):
+                place_lanes[r] = r if rank[i, r] == k else 0
+            for r in vectorize(8):
+                place[i, k] += place_lanes[r]
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.prepare import unroll_factor
+from dlc.schedule.rules.row import in_lanes, over_last
 from dlc.schedule.rules.window import accumulate, along_vectors, in_vectors
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -35,11 +48,29 @@ from dlc.te.expr import Const
 VECTORS = 4  # at most, of one reduction at a time
 
 
-def match(func: Func, target: Target) -> tuple[str, ...] | None:
-    """The buffers of reductions that run along vectors, or None."""
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The buffers of reductions: of neighbours, and those over rows."""
+
+    beside: tuple[str, ...]
+    along: tuple[str, ...]
+
+
+def match(func: Func, target: Target) -> Ranks | None:
+    """The reductions of a function some of which run along vectors, or None."""
     found = stages(func)
-    once = [s for s in found if sum(t.buffer == s.buffer for t in found) == 1]
-    return tuple(s.buffer for s in once if s.is_reduction and _panel(s, target)) or None
+    sums = [s for s in found if s.is_reduction and sum(t.buffer == s.buffer for t in found) == 1]
+    beside = tuple(s.buffer for s in sums if _panel(s, target))
+    along = (s.buffer for s in sums if s.buffer not in beside and _is_row(s, target))
+    return Ranks(beside, tuple(along)) if beside else None
+
+
+def _is_row(stage: Stage, target: Target) -> bool:
+    """Whether a stage reduces one row that fills a vector."""
+    if stage.is_scattered or len(stage.inner) != 1 or not over_last(stage):
+        return False
+    extent = stage.inner[0].extent
+    return isinstance(extent, Const) and extent.value >= _lanes(stage, target)
 
 
 def _panel(stage: Stage, target: Target) -> int:
@@ -66,11 +97,12 @@ def space(func: Func, target: Target) -> Space:
     return Space({})
 
 
-def schedule(
-    trace: Trace, found: tuple[str, ...], target: Target, knobs: Mapping[str, int]
-) -> None:
-    """Run each of the reductions along vectors; see the module."""
-    for total in found:
+def schedule(trace: Trace, found: Ranks, target: Target, knobs: Mapping[str, int]) -> None:
+    """Run each of the reductions in vectors; see the module."""
+    for total in found.along:
+        stage = trace.stage(total)
+        in_lanes(trace, stage, _lanes(stage, target))
+    for total in found.beside:
         stage = trace.stage(total)
         *around, lane = stage.names
         panel, lanes = _panel(stage, target), _lanes(stage, target)
@@ -79,6 +111,5 @@ def schedule(
         sums = f"{total}_sums"
         trace.do("cache_write", total, around[-1], sums, "register")
         accumulate(trace, sums, keep=True, lanes=lanes)
-        in_vectors(
-            trace, [v for v in loops(trace.loop(around[-1])) if v.endswith(f"_{sums}")], lanes
-        )
+        copied = [v for v in loops(trace.loop(around[-1])) if v.endswith(f"_{sums}")]
+        in_vectors(trace, copied, lanes)
