@@ -15,7 +15,7 @@ from dlc.core.types import INDEX, DType
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.ops.activation import HardSwish, LeakyRelu, Relu
 from dlc.graph.ops.attributes import as_sizes
-from dlc.graph.ops.binary import Add, Mul, Where
+from dlc.graph.ops.binary import Add, Mul, Sub, Where
 from dlc.graph.ops.channels import UnpackChannels
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
@@ -1756,6 +1756,38 @@ def test_ranks_are_counted_along_vectors(case: str, lanes: int) -> None:
     assert allocs(fast.body)[found.buffer].scope is Scope.REGISTER
     assert found.loops[-1].kind is LoopKind.VECTOR
     assert found.loops[-1].extent == index(lanes)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "target", "groups"),
+    [
+        (64, 197, AVX2, 16),
+        (66, 197, AVX2, 22),  # three at a time: none is left over
+        (67, 197, AVX2, 67),
+        (64, 513, AVX2, 64),  # too long
+        (16, 197, replace(AVX2, cores=8), 16),  # each thread has its own
+        (64, 197, AVX512, 64),
+    ],
+)
+def test_short_rows_of_a_softmax_go_together(
+    rows: int, columns: int, target: Target, groups: int
+) -> None:
+    x = placeholder("x", TensorType((rows, columns), DType.F32))
+    plain = func((x,), Softmax().compute(x))
+    fast = optimize(plain, target)
+    (outer,) = (f for f in loops(fast.body).values() if f.kind is LoopKind.PARALLEL)
+    assert outer.extent == index(groups)
+    arrays = data(plain, {"n": 1, "m": 1})
+    want, got = (run(f, arrays, {"n": 1, "m": 1}) for f in (plain, fast))
+    np.testing.assert_allclose(got, want, rtol=2e-6)
+
+
+def test_short_rows_without_polynomials_go_one_by_one() -> None:
+    x = placeholder("x", TensorType((64, 60), DType.F32))
+    mean = Reduce(kind="mean", axes=(1,)).compute(x)
+    fast = optimize(func((x,), Sub().compute(x, mean)), AVX2)
+    (outer,) = (f for f in loops(fast.body).values() if f.kind is LoopKind.PARALLEL)
+    assert outer.extent == index(64)
 
 
 def test_places_are_found_along_vectors() -> None:

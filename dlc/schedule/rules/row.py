@@ -2,13 +2,15 @@
 
 All stages of one row run before the next row starts, so a row stays in the nearest cache that holds
 it: it is read once from beyond, and written once. A row is what one sum is of, be it a line or all
-pixels of some channels. Each reduction runs in as many partial results as a vector has lanes.
+pixels of some channels. Each reduction runs in as many partial results as a vector has lanes. Short
+rows of polynomials go through the stages a few at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from dlc.core.target import Target
 from dlc.core.types import INDEX
@@ -28,6 +30,9 @@ from dlc.te.types import is_const
 LONGEST_SUM = 1 << 14  # summands in one chain, whose rounding grows with its length
 VECTORS = 4  # partial results of a reduction: an addition takes 4 cycles, and each starts one
 LEAST_GROUPS = 4  # of as many vectors, before the last group may be masked
+SHORT_ROW = 512  # elements, up to which what waits for a sum takes a good part of the time
+TOGETHER = 4  # short rows, at most
+LEAST_CHUNKS = 4  # groups of rows for each thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +143,39 @@ def space(func: Func, target: Target) -> Space:
 
 
 def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]) -> None:
-    """Bring all stages of a row together; see the module."""
+    """Bring all stages of a row, or of a few short ones, together; see the module."""
     if found.anchor is not None:
+        anchor = _together(trace, found.anchor, target)
         made = dict.fromkeys(s.buffer for s in stages(trace.func) if s.buffer != found.result)
         for buffer in reversed(made):
             if buffer in allocs(trace.func.body):
-                trace.do("compute_at", buffer, found.anchor)
+                trace.do("compute_at", buffer, anchor)
     lanes = target.lanes(4)
     for stage in [s for s in stages(trace.func) if s.is_reduction]:
         together = is_polynomial(stage.value) and abreast(stage, target) > 1
         in_lanes(trace, stage, lanes, knobs.get("vectors", VECTORS), together=together)
+
+
+def _together(trace: Trace, anchor: str, target: Target) -> str:
+    """The loop over groups of short rows: while one waits for its sum, the next ones are added up.
+
+    What computes no polynomials waits less. Measured where there are 16 registers; others keep the
+    loop over rows.
+    """
+    rows, found = trace.constant(anchor), stages(trace.func)
+    lengths = [
+        prod(trace.constant(f.var) or SHORT_ROW + 1 for f in s.inner)
+        for s in found
+        if s.is_reduction
+    ]
+    if rows is None or target.vector_registers > 16 or max(lengths) > SHORT_ROW:
+        return anchor
+    if not any(is_polynomial(s.value) for s in found):
+        return anchor
+    count = unroll_factor(Const(rows, INDEX), TOGETHER)
+    if count == 1 or rows < count * LEAST_CHUNKS * target.cores:
+        return anchor
+    return trace.split(anchor, count)[0]
 
 
 def in_lanes(
