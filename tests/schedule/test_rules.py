@@ -1796,6 +1796,20 @@ def test_places_are_found_along_vectors() -> None:
     assert lanes.loops[-1].kind is LoopKind.VECTOR
 
 
+@pytest.mark.parametrize("n", [0, 1, 31, 32, 33, 64, 77])
+def test_vectors_of_an_open_line_run_side_by_side(n: int) -> None:
+    """What is left of them is cut into single ones; one of many lines may be short."""
+    for shape, extents in (((N,), [32, 8]), ((M, N), [8, 8])):
+        x = tensor("a", *shape)
+        plain = func((x,), Tanh().compute(x))
+        fast = optimize(plain, AVX2)
+        lanes = [f for f in loops(fast.body).values() if f.kind is LoopKind.VECTOR]
+        assert [f.extent for f in lanes] == [Const(e, INDEX) for e in extents]
+        sizes = {"n": n, "m": 2}
+        arrays = data(plain, sizes)
+        np.testing.assert_array_equal(run(fast, arrays, sizes), run(plain, arrays, sizes))
+
+
 @pytest.mark.parametrize(("target", "lanes"), [(AVX2, 32), (AVX512, 16)])
 def test_exponentials_that_are_summed_run_side_by_side(target: Target, lanes: int) -> None:
     x = placeholder("x", TensorType((3, 96), DType.F32))

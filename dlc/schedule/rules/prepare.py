@@ -328,7 +328,8 @@ def _vectorize(trace: Trace, name: str, target: Target) -> None:
     together = lanes * abreast(stage, target)
     row = _bring_inside(trace, stage, name)
     if extent is None:
-        _as_open_lanes(trace, name, row, lanes)
+        is_line = stage.names == [name]  # and not one of many, which may be short
+        _as_open_lanes(trace, name, row, lanes, together if is_line else lanes)
         return
     if row is None and extent >= together > lanes:
         rest = _as_groups(trace, name, extent, together)
@@ -379,13 +380,19 @@ def _writes_along(stage: Stage, name: str) -> bool:
     return not own or (stage.is_scattered and all(x.index == stage.store.index for x in own))
 
 
-def _as_open_lanes(trace: Trace, name: str, row: str | None, lanes: int) -> None:
-    """Run a loop of open extent as vectors: whole ones without a mask, and what they leave."""
+def _as_open_lanes(trace: Trace, name: str, row: str | None, lanes: int, together: int) -> None:
+    """Run a loop of open extent as vectors: whole ones without a mask, and what they leave.
+
+    A whole one has `together` lanes; what is left has as many vectors of `lanes` as it needs.
+    """
     extent = trace.extent(name)
-    outer, inner = trace.split(name, lanes)
+    outer, inner = trace.split(name, together)
     parts = [(inner, row)]
-    if cut_rest(trace, outer, extent, lanes, "_v"):
-        parts.append((f"{inner}_v", row and f"{row}_v"))
+    if cut_rest(trace, outer, extent, together, "_v"):
+        rest = f"{inner}_v"
+        if together > lanes and rest in loops(trace.func.body):
+            rest = trace.split(rest, lanes)[1]
+        parts.append((rest, row and f"{row}_v"))
     for lane, along in parts:
         # What is surely left, as of odd extents, has no loop of vectors around it, and no mask.
         if lane in loops(trace.func.body) and trace.constant(lane) is not None:
