@@ -1399,6 +1399,14 @@ def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache(
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
 
 
+def test_keys_are_transposed_in_registers_into_their_panels() -> None:
+    """The place in a panel is a remainder, which hid that lanes lie side by side."""
+    fast = optimize(attention(2, 13, 21, 16)(), AVX2)
+    tiles = [a for n, a in allocs(fast.body).items() if n.startswith("b_tile")]
+    assert tiles
+    assert {a.scope for a in tiles} == {Scope.REGISTER}
+
+
 def test_an_image_of_an_open_height_is_transformed_by_a_few_rows_of_tiles() -> None:
     """Fewer than a line of an open length is, of which each row is one tile."""
     fast = optimize(winograd(N * 16, 4)(), AVX512)

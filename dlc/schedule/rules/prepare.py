@@ -371,10 +371,9 @@ def _writes_along(stage: Stage, name: str) -> bool:
     """Whether a stage may run in any order, and a loop walks along what it writes."""
     if stage.is_reduction or not stage.store.index:
         return False
-    step = coefficients(simple_index(stage.store.index[-1], stage.loops))
-    if not step or step.get(name) != 1:
-        return False
-    if any(name in free_vars(i) for i in stage.store.index[:-1]):
+    *outer, last = (simple_index(i, stage.loops) for i in stage.store.index)
+    step = coefficients(last)
+    if not step or step.get(name) != 1 or any(name in free_vars(i) for i in outer):
         return False
     own = [x for x in loads(stage.value) if x.buffer == stage.buffer]
     return not own or (stage.is_scattered and all(x.index == stage.store.index for x in own))
