@@ -1399,6 +1399,19 @@ def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache(
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
 
 
+@pytest.mark.parametrize(("rows", "is_packed"), [(31, False), (32, True), (N, True)])
+def test_the_values_of_many_rows_lie_in_panels(rows: int | Expr, is_packed: bool) -> None:
+    """Lines a tensor apart share few sets of the first cache: long attention took twice as long."""
+    plain = attention(2, rows, 21, 19)()
+    fast = optimize(plain, AVX2)
+    packed = [a.buffer.type.shape for n, a in allocs(fast.body).items() if n == "mixed_values"]
+    assert packed == [TensorType((1, 1, 3, 21, 8)).shape] * is_packed
+    sizes = {"n": 33} if plain.sizes else {}
+    arrays = data(plain, sizes)
+    want, got = run(plain, arrays, sizes), run(fast, arrays, sizes)
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
+
+
 def test_keys_are_transposed_in_registers_into_their_panels() -> None:
     """The place in a panel is a remainder, which hid that lanes lie side by side."""
     fast = optimize(attention(2, 13, 21, 16)(), AVX2)

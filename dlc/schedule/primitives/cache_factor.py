@@ -129,7 +129,7 @@ def _is_of_reader(factor: Expr) -> TypeGuard[Cast | Unary]:
 def _sum(func: Func, buffer: str, target: For) -> Site:
     found = [s for s in sites(target.body) if s.store.buffer == buffer]
     adding = [s for s in found if accumulation(s.store) is BinOp.ADD]
-    if len(adding) != 1 or len(found) != 1:
+    if len(adding) != 1:
         refuse("cache_factor", func, f"loop '{target.var}' holds no single sum into '{buffer}'")
     return adding[0]
 

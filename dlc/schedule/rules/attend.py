@@ -5,8 +5,10 @@
 All of it runs for a block of rows of one matrix before the next block starts, so the scores stay
 in the second-level cache and never become a tensor. The keys are packed once for all rows of a
 matrix; where matrices are too few for all cores, those of all matrices are packed before, and
-blocks of rows run parallel. Both products are tiled as any contraction is; what lies between them
-runs row by row, so that a row stays in the first-level cache.
+blocks of rows run parallel. So are the values, if there are rows enough: lines that lie a tensor
+apart share a few sets of the first-level cache, and each is on a page of its own. Both products are
+tiled as any contraction is; what lies between them runs row by row, so that a row stays in the
+first-level cache.
 
 Products of pairs of bf16 read queries and weights that are rounded, a block of rows at a time, and
 keys and values that are rounded and packed in tiles once for all rows of a matrix.
@@ -24,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import Func, Store, allocs, loops
@@ -41,6 +44,7 @@ from dlc.te.transform import free_vars, loads, substitute
 MIN_ROWS = 4  # of a matrix; below, the products are no tiles
 MIN_CHUNKS = 4  # blocks of rows for a core, where it shares matrices with others
 MIN_SHARE = 16  # rows of such a block: a few tiles
+PACKED_ROWS = 32  # of a matrix, from which on packed values take less time than packing them
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,8 @@ def schedule(trace: Trace, found: Attention, target: Target, knobs: Mapping[str,
     """Bring all stages of a block of rows together, then tile both products; see the module."""
     if found.queries is not None:
         found = _round_at_once(trace, found)
+    else:
+        found = _pack_values(trace, found)
     lane = trace.stage(found.result).names[-1]
     trace.do("reorder", (*found.batch, found.rows, lane))
     matrices = matrices_of(trace, found.batch)
@@ -224,6 +230,31 @@ def _round_at_once(trace: Trace, found: Attention) -> Attention:
         return found
     trace.do("compute_inline", name)
     return replace(found, chain=found.chain[:-1])
+
+
+def _pack_values(trace: Trace, found: Attention) -> Attention:
+    """Bring the values of each matrix together before all that reads them, if rows are many."""
+    total, result = (trace.stage(name) for name in (found.mixed, found.result))
+    second = analyse(trace.func, total, result)
+    assert second is not None, "it was found as such"
+    assert total.factors is not None, "values are mixed by a sum of products"
+    *batch, row, lane = total.names
+    side = int(lane in free_vars(total.factors[1]))
+    rows = trace.constant(found.rows)
+    few = rows is not None and rows < PACKED_ROWS
+    if few or second.packed is not None or row in free_vars(total.factors[side]):
+        return found
+    name, trial = f"{found.mixed}_values", trace.copy()
+    axes = (total.inner[-1].var, lane)
+    try:
+        trial.do("cache_factor", found.mixed, side, batch[-1], axes, name, "local")
+        for var in reversed(batch):
+            trial.do("expand_alloc", name, var)
+            trial.do("fission", var)
+    except ScheduleError:
+        return found  # what they are made of depends on the row
+    trace.func, trace.steps = trial.func, trial.steps
+    return replace(found, operands=(*found.operands, name))
 
 
 def _lay_in_panels(trace: Trace, operand: str, lanes: int) -> None:
