@@ -1420,6 +1420,17 @@ def test_keys_are_transposed_in_registers_into_their_panels() -> None:
     assert {a.scope for a in tiles} == {Scope.REGISTER}
 
 
+@pytest.mark.parametrize(("near", "together"), [(4, 4), (3, 3), (1, 1), (64, 4)])
+def test_rows_of_weights_do_not_wait_for_each_other(near: int, together: int) -> None:
+    plain = attention(2, 13, 21, 5)()
+    fast = optimize(plain, replace(AVX2, l1_bytes=near * 2 * 4 * 21))
+    rows = [a.buffer.type for n, a in allocs(fast.body).items() if n == "masked_max"]
+    assert [t.shape for t in rows] == [TensorType((1, 1, together, 1)).shape]
+    arrays = data(plain, {})
+    want, got = run(plain, arrays, {}), run(fast, arrays, {})
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
+
+
 def test_an_image_of_an_open_height_is_transformed_by_a_few_rows_of_tiles() -> None:
     """Fewer than a line of an open length is, of which each row is one tile."""
     fast = optimize(winograd(N * 16, 4)(), AVX512)

@@ -7,8 +7,8 @@ in the second-level cache and never become a tensor. The keys are packed once fo
 matrix; where matrices are too few for all cores, those of all matrices are packed before, and
 blocks of rows run parallel. So are the values, if there are rows enough: lines that lie a tensor
 apart share a few sets of the first-level cache, and each is on a page of its own. Both products are
-tiled as any contraction is; what lies between them runs row by row, so that a row stays in the
-first-level cache.
+tiled as any contraction is; what lies between them runs a few rows at a time, which stay in the
+first-level cache and do not wait for each other.
 
 Products of pairs of bf16 read queries and weights that are rounded, a block of rows at a time, and
 keys and values that are rounded and packed in tiles once for all rows of a matrix.
@@ -45,6 +45,7 @@ MIN_ROWS = 4  # of a matrix; below, the products are no tiles
 MIN_CHUNKS = 4  # blocks of rows for a core, where it shares matrices with others
 MIN_SHARE = 16  # rows of such a block: a few tiles
 PACKED_ROWS = 32  # of a matrix, from which on packed values take less time than packing them
+TOGETHER = 4  # rows whose reductions run one after the other: each ends in a chain of shuffles
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ def schedule(trace: Trace, found: Attention, target: Target, knobs: Mapping[str,
             pack_tiles(trace, operand)
         else:
             _lay_in_panels(trace, operand, target.lanes(4))
-    line = trace.stage(found.weights).names[-2]
+    line = _few_rows(trace, found, target)
     for buffer in reversed(found.chain):
         trace.do("compute_at", buffer, line)
     for buffer in found.chain:
@@ -255,6 +256,16 @@ def _pack_values(trace: Trace, found: Attention) -> Attention:
         return found  # what they are made of depends on the row
     trace.func, trace.steps = trial.func, trial.steps
     return replace(found, operands=(*found.operands, name))
+
+
+def _few_rows(trace: Trace, found: Attention, target: Target) -> str:
+    """The loop over some rows of weights whose stages alternate, or over single ones."""
+    *_, line, key = trace.stage(found.weights).names
+    width, rows = trace.constant(key), trace.constant(line)
+    most = TOGETHER if width is None else min(TOGETHER, target.l1_bytes // (2 * 4 * width))
+    if most < 2 or (rows is not None and rows <= most):
+        return line
+    return trace.split(line, most)[0]
 
 
 def _lay_in_panels(trace: Trace, operand: str, lanes: int) -> None:
