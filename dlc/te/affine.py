@@ -48,6 +48,18 @@ def iterations(extent: Expr) -> Expr:
     return extent if surely_at_most(0, extent) else maximum(extent, 0)
 
 
+def whole_groups(extent: Expr, size: int) -> Expr:
+    """The most iterations that are groups of `size`, so that what is left is a remainder if it can.
+
+    Of n iterations, n % size are left of n - n % size; where nobody can tell that these are at most
+    n, it is n // size * size.
+    """
+    count = iterations(extent)
+    cut = count - count % size
+    is_sure = surely_at_most(0, cut) and surely_at_most(cut, count)
+    return cut if is_sure else count // size * size
+
+
 @functools.lru_cache(maxsize=65536)
 def _last(extent: Expr) -> Expr:
     """The last iteration of a loop, where it runs at all: of max(n, 0) times as of n."""

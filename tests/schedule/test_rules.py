@@ -35,7 +35,7 @@ from dlc.graph.ops.shape import Pad, Slice, Transpose
 from dlc.graph.ops.softmax import LogSoftmax, Softmax
 from dlc.graph.ops.sort import TopK
 from dlc.graph.ops.winograd import ConvWinograd, parts_of, positions
-from dlc.schedule.edit import loops_around
+from dlc.schedule.edit import loops_around, sites
 from dlc.schedule.interpret import evaluate_size, run_func
 from dlc.schedule.loop import (
     Alloc,
@@ -1474,6 +1474,24 @@ def test_single_rows_of_an_open_number_have_many_columns(rows: int) -> None:
     arrays = data(plain, {"n": rows})
     sizes = {"n": rows}
     np.testing.assert_array_equal(run(fast, arrays, sizes), run(plain, arrays, sizes))
+
+
+@pytest.mark.parametrize("keys", [0, 1, 7, 16, 21, 40])
+def test_only_what_is_left_of_an_open_number_of_keys_is_guarded(keys: int) -> None:
+    """Masks in each vector of scores and weights took longer than what they guard."""
+    plain = attention(2, 12, M, 5)()
+    fast = optimize(plain, AVX2)
+    guarded = {"scores": set[bool](), "masked": set[bool](), "weights": set[bool]()}
+    for site in sites(fast.body):
+        name = site.store.buffer.split("_part")[0]
+        if name in guarded:
+            guarded[name].add(any(isinstance(s, If) for s in site.around))
+    assert set(map(frozenset, guarded.values())) == {frozenset({True, False})}
+    tiles = [a.buffer.type.shape[3] for n, a in allocs(fast.body).items() if n.startswith("scores")]
+    assert max(map(const_size, tiles)) == 16  # a single vector is loaded as often as multiplied
+    arrays = data(plain, {"m": keys})
+    want, got = run(plain, arrays, {"m": keys}), run(fast, arrays, {"m": keys})
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)  # order of summation
 
 
 @pytest.mark.parametrize(

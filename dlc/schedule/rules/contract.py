@@ -43,6 +43,7 @@ from dlc.te.transform import free_vars, loads
 SUBTOTAL_STEPS = 3  # instructions that add a vector of subtotals: a load, an addition, a store
 UNPACKED_TILES = 64  # of an open number of rows, for which columns are unpacked at once
 MAX_STEPS = 16  # reduction steps written out in one iteration
+OPEN_STEPS = 4  # the same of an open number of them: what is left runs one by one
 PREFETCH_BYTES = 4096  # ahead of columns from beyond the L2 cache: what 100 ns of products take
 PREFETCH_SHARE = 4  # of the L1 cache at most a part of this is filled with what is asked for
 MAX_PASSES = 16  # tiles of rows that read the same columns; only the first finds them far away
@@ -338,7 +339,9 @@ class _Tiling:
         tile = leaf.tile
         fmas = tile.high * tile.rows * tile.columns
         limit = self.knobs.get("steps", 0) or min(MAX_STEPS, max(1, MAX_FMAS // fmas))
-        factor = unroll_factor(self.trace.extent(name), limit)
+        extent = self.trace.extent(name)
+        is_open = not isinstance(extent, Const)
+        factor = min(limit, OPEN_STEPS) if is_open else unroll_factor(extent, limit)
         if factor > 1:
             self.trace.do("annotate", name, "unroll", factor)
 

@@ -26,13 +26,14 @@ from dlc.schedule.rules.tile import (
     vector_registers,
 )
 from dlc.schedule.trace import Trace
-from dlc.te.affine import iterations
+from dlc.te.affine import iterations, whole_groups
 from dlc.te.expr import Const
 from dlc.te.simplify import surely_divides
 
 # Blocks of columns that one row reads from afar at a time. Source: measured on Zen 4, AVX-512: 4
 # that nobody asks for take 0.8 to 0.9 of the time of 8 that are asked for, of 1 to 411 MB.
 ROW_STREAMS = 4
+OPEN_VECTORS = 2  # of columns in a tile, where their number is open: what is left of them is masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,19 +146,44 @@ class _Cut:
         columns = [*found.columns, found.lane]
         trace.do("reorder", tuple(self._order(columns, [])))
         parts = [found.lane]
-        if width is not None and width % self.lanes:
-            trace.do("partition", found.lane, width // self.lanes * self.lanes, "_n")
+        if (whole := self._whole_lanes(width)) is not None:
+            trace.do("partition", found.lane, whole, "_n")
             parts.append(f"{found.lane}_n")
         leaves: list[Leaf] = []
         for name in parts:
-            column = None
-            if name == found.lane:
+            column, suffix = None, "_n" if name.endswith("_n") else ""
+            if width is None or not suffix:
                 column, name = trace.split(name, self.lanes)
-            suffix = "_n" if name.endswith("_n") else ""
             self._sink(name)
             leaf = Leaf(name, column, None, None, Tile(1, 1, 1))
             leaves += self._tile_columns(leaf, suffix)
         return leaves
+
+    def _whole_lanes(self, width: int | None) -> int | str | None:
+        """Where lanes are cut, so that only what is left of whole vectors is guarded.
+
+        Of an open number, that is worth its code within a nest.
+        """
+        if width is not None:
+            return width // self.lanes * self.lanes if width % self.lanes else None
+        extent, group = self.trace.extent(self.found.lane), self._open_vectors() * self.lanes
+        if self.found.within is None or surely_divides(group, extent):
+            return None
+        return str(whole_groups(extent, group))
+
+    def _vectors(self, column: str) -> int:
+        """How many vectors of columns there are for a tile; of an open number, those of a group.
+
+        What is left of whole groups is masked: one vector at a time.
+        """
+        count, group = self.trace.constant(column), self._open_vectors()
+        rest = group if surely_divides(group, self.trace.extent(column)) else 1
+        return rest if count is None else count
+
+    def _open_vectors(self) -> int:
+        """How many vectors of an open number of columns go together."""
+        rows = self.found.rows[-1] if self.found.rows else None
+        return self._choose(rows, None, OPEN_VECTORS).columns
 
     def _order(self, column: list[str], lane: list[str]) -> list[str]:
         """All loops of the result, columns outside or inside the rows."""
@@ -174,7 +200,7 @@ class _Cut:
         row = rows[-1] if rows else None
         # Rows shared with the other lanes cannot move into this part's tile.
         above = rows[-2] if len(rows) > 1 and leaf.lane in self._nested(rows[-2]) else None
-        count = 1 if leaf.column is None else trace.constant(leaf.column)
+        count = 1 if leaf.column is None else self._vectors(leaf.column)
         tile = self._choose(row, above, count)
         leaf = replace(leaf, row=row, above=above, tile=tile)
         if leaf.column is None:
@@ -260,8 +286,8 @@ class _Cut:
                 return [(leaf, size)]
             trace.do("partition", name, whole * size, suffix)
             return [(leaf, size), (self._renamed(leaf, suffix), rest)]
-        if role == "column":  # lanes are masked; one vector at a time
-            return [(leaf, 1)]
+        if role == "column":
+            return [(leaf, size if surely_divides(size, extent) else 1)]
         if size == 1 or surely_divides(size, extent):
             return [(leaf, size)]
         extent = iterations(extent)

@@ -33,7 +33,7 @@ from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.lines import is_shared
 from dlc.schedule.rules.tile import MOST_COLUMNS, TAIL_ROWS
 from dlc.schedule.trace import Trace
-from dlc.te.affine import iterations
+from dlc.te.affine import whole_groups
 from dlc.te.simplify import surely_divides
 
 FEW_ROWS = {3: "_pair", 2: "_single"}  # left of fours, as tiles; what is left of those in turn
@@ -118,8 +118,7 @@ def _apart(trace: Trace, found: Contraction, size: int, suffix: str) -> Contract
     outer, row = (*found.batch, *found.rows[:-1]), found.rows[-1]
     inner = (*found.columns, found.lane)
     trace.do("reorder", (*outer, row, *inner))
-    extent = iterations(trace.extent(row))
-    trace.do("partition", row, str(extent - extent % size), suffix)  # what is left is a remainder
+    trace.do("partition", row, str(whole_groups(trace.extent(row), size)), suffix)
     for var in reversed(outer):
         trace.do("fission", var, suffix)
     return replace(
