@@ -35,6 +35,7 @@ from dlc.schedule.rules import contract, row
 from dlc.schedule.rules.contraction import Contraction, added_at_once, analyse
 from dlc.schedule.rules.lines import is_shared
 from dlc.schedule.rules.planes import is_tiles, pack_tiles
+from dlc.schedule.rules.prepare import cut_rest
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, ZERO, Const, Load
@@ -277,8 +278,10 @@ def _lay_in_panels(trace: Trace, operand: str, lanes: int) -> None:
     width = trace.constant(column)
     if width is not None and width <= lanes:
         return
+    extent = trace.extent(column)
     panel, _ = trace.split(column, lanes)
     trace.do("reorder", (panel, summand))
+    cut_rest(trace, panel, extent, lanes, "_v")  # whole panels have no guards
     rank = len(trace.stage(operand).store.index)
     order = (*range(rank - 2), rank - 1, rank - 2, rank)
     trace.do("transform_layout", operand, order, (*(1,) * (rank - 1), lanes))
