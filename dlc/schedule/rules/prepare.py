@@ -8,8 +8,9 @@ from math import prod
 from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.dependence import why_not_independent
-from dlc.schedule.edit import loops_around, sequence, written
+from dlc.schedule.edit import loops_around, written
 from dlc.schedule.loop import (
+    Alloc,
     Block,
     For,
     Func,
@@ -33,7 +34,6 @@ from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Load, Select, Var
 from dlc.te.simplify import canonical, surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads
 from dlc.te.transform import walk as walk_expr
-from dlc.te.types import is_const
 
 SHORT_WORK = 64
 """Instructions up to which finding out where a loop is costs more than a tenth of its body."""
@@ -244,11 +244,20 @@ def _shared_registers(func: Func, top: Stmt) -> bool:
 
 
 def _inside_of_one(top: Stmt) -> list[Stmt]:
-    """What a loop of one iteration contains where that is several nests; else the nest itself."""
-    inner = top
-    while isinstance(inner, For) and inner.kind is LoopKind.SERIAL and is_const(inner.extent, 1):
-        inner = inner.body
-    return sequence(inner) if isinstance(inner, Block) else [top]
+    """What a loop of one iteration contains where that is several nests; else the nest itself.
+
+    So does memory that is allocated for several nests; registers belong to one thread.
+    """
+    match top:
+        case Block(stmts):
+            return [part for stmt in stmts for part in _inside_of_one(stmt)]
+        case Alloc(_, scope, body) if not scope.is_fixed:
+            return _inside_of_one(body)
+        case For(_, Const(1), LoopKind.SERIAL, body):
+            parts = _inside_of_one(body)
+            return parts if len(parts) > 1 else [top]
+        case _:
+            return [top]
 
 
 def _short_rows(trace: Trace, top: Stmt, stop: frozenset[str]) -> frozenset[str]:
