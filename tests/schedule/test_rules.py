@@ -1420,6 +1420,12 @@ def test_keys_are_transposed_in_registers_into_their_panels() -> None:
     assert {a.scope for a in tiles} == {Scope.REGISTER}
 
 
+def test_only_the_last_panel_of_an_open_number_of_keys_is_guarded() -> None:
+    fast = optimize(attention(2, 13, M, 16)(), AVX2)
+    stores = [s for s in sites(fast.body) if s.store.buffer.startswith("b_moved")]
+    assert {any(isinstance(outer, If) for outer in s.around) for s in stores} == {False, True}
+
+
 @pytest.mark.parametrize(("near", "together"), [(4, 4), (3, 3), (1, 1), (64, 4)])
 def test_rows_of_weights_do_not_wait_for_each_other(near: int, together: int) -> None:
     plain = attention(2, 13, 21, 5)()
