@@ -10,23 +10,17 @@ available precision", Numer. Math. 18 (1971).
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from dlc.codegen.llvm.arith import Arith
+from dlc.codegen.llvm.exact import Pair, product
+from dlc.codegen.llvm.exponential import EXP_RANGE, LN2_HI, LN2_LO
 from dlc.codegen.llvm.ir import Val, phi_text
-from dlc.codegen.llvm.math import EXP_RANGE, LN2_HI, LN2_LO, Math
+from dlc.codegen.llvm.math import Math
 from dlc.core.types import DType
 
 THIRD = (1 / 3, 1.850371707708594e-17)
 # log((1 + s) / (1 - s)) = 2 s (1 + z / 3 + z**2 (1 / 5 + z / 7 + ...)) for z = s**2, at most 0.03.
 LOG_TAIL = tuple(1 / n for n in range(5, 27, 2))
-
-
-class Pair(NamedTuple):
-    """The sum of two floats, the second at most half a unit of the first."""
-
-    high: Val
-    low: Val
 
 
 class Power:
@@ -67,7 +61,7 @@ class Power:
             a.test("fcmp olt", rough, a.const(high, x)),
             a.test("fcmp ogt", rough, a.const(low, x)),
         )
-        exact = self._two_product(y, log.high)
+        exact = product(a, y, log.high)
         lost = a.fma(y, log.low, exact.low)
         power = a.select(inside, exact.high, rough)
         return self.math.exp(power, a.select(inside, lost, a.const(0.0, x)))
@@ -77,16 +71,16 @@ class Power:
         a = self.arith
         f, exponent = self.math.mantissa_and_exponent(x)
         s = self._quotient(f)
-        z = self._two_product(s.high, s.high)
+        z = product(a, s.high, s.high)
         twice = a.op("fadd", s.high, s.high)
         z = Pair(z.high, a.fma(twice, s.low, z.low))
         third, rest = (a.const(part, x) for part in THIRD)
-        first = self._two_product(z.high, third)
+        first = product(a, z.high, third)
         first = Pair(first.high, a.fma(z.high, rest, a.fma(z.low, third, first.low)))
         square = a.op("fmul", z.high, z.high)
         tail = self._sum(first.high, a.op("fmul", square, self.math.polynomial(z.high, LOG_TAIL)))
         tail = Pair(tail.high, a.op("fadd", tail.low, first.low))
-        more = self._two_product(s.high, tail.high)
+        more = product(a, s.high, tail.high)
         more_low = a.fma(s.high, tail.low, a.fma(s.low, tail.high, more.low))
         total = self._sum(s.high, more.high)
         two = a.const(2.0, x)
@@ -102,7 +96,7 @@ class Power:
         two = a.const(2.0, f)
         divisor = self._sum(two, f)
         high = a.op("fdiv", f, divisor.high)
-        back = self._two_product(high, divisor.high)
+        back = product(a, high, divisor.high)
         rest = a.op("fsub", a.op("fsub", f, back.high), back.low)
         rest = a.op("fsub", rest, a.op("fmul", high, divisor.low))
         return Pair(high, a.op("fdiv", rest, divisor.high))
@@ -112,17 +106,6 @@ class Power:
         a = self.arith
         total = a.op("fadd", x, y)
         return Pair(total, a.op("fsub", y, a.op("fsub", total, x)))
-
-    def _two_product(self, x: Val, y: Val) -> Pair:
-        """x * y without an error."""
-        a = self.arith
-        total = a.op("fmul", x, y)
-        if a.has_fma:
-            return Pair(total, a.fma(x, y, a.neg(total)))
-        (x1, x2), (y1, y2) = self.math.halves(x), self.math.halves(y)
-        lost = a.op("fsub", a.op("fmul", x1, y1), total)
-        lost = a.op("fadd", lost, a.op("fadd", a.op("fmul", x1, y2), a.op("fmul", x2, y1)))
-        return Pair(total, a.op("fadd", lost, a.op("fmul", x2, y2)))
 
     def _signed_power(self, x: Val, y: Val, found: Val) -> Val:
         """The power of x from the power of |x|."""
