@@ -35,7 +35,7 @@ from dlc.schedule.rules import contract, row
 from dlc.schedule.rules.contraction import Contraction, added_at_once, analyse
 from dlc.schedule.rules.lines import is_shared
 from dlc.schedule.rules.planes import is_tiles, pack_tiles
-from dlc.schedule.rules.prepare import cut_rest
+from dlc.schedule.rules.vectorize import cut_rest
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, ZERO, Const, Load

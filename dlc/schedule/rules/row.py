@@ -16,8 +16,9 @@ from dlc.core.target import Target
 from dlc.core.types import INDEX
 from dlc.schedule.loop import For, Func, accumulation, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
-from dlc.schedule.rules.prepare import abreast, unroll_factor
+from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.subtotals import cut_sum
+from dlc.schedule.rules.vectorize import abreast
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import is_polynomial
