@@ -120,3 +120,19 @@ def test_a_branch_ends_a_group():
     ir = emit_func(parse_func(source), AVX2)
     assert len(re.findall(r"^then", ir, re.MULTILINE)) == 9
     check(source, target=AVX2, arrays={"A": rows})
+
+
+def test_registers_that_an_iteration_takes_apart_are_not_read_before():
+    data = np.random.default_rng(7).standard_normal(16).astype(np.float32)
+    source = """
+def f(A: f32[16], *, Z: f32[16]):
+    acc = alloc(f32[16], "register")
+    for l in vectorize(16):
+        acc[l] = A[l]
+    for j in unroll(2):
+        for l in vectorize(8):
+            acc[l + j * 8] = exp(acc[l + j * 8])
+    for l in vectorize(16):
+        Z[l] = acc[l]
+"""
+    check(source, target=AVX2, arrays={"A": data})

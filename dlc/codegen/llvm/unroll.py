@@ -54,8 +54,13 @@ class Unroll:
         return apart
 
     def _are_apart(self, nest: Unrolled, places: list[dict[str, int]]) -> bool:
-        """Whether no iteration writes what another one reads or writes."""
+        """Whether no iteration writes what another one reads or writes.
+
+        One that writes registers may take apart what another one holds.
+        """
         store, storage = nest.store, self.memory.storage[nest.store.buffer]
+        if storage.base is None:
+            return False
         for load in loads(store.value):
             same = self.memory.storage[load.buffer].alias == storage.alias
             if same and load.index != store.index:
