@@ -28,7 +28,7 @@ from dlc.schedule.rules.tile import (
 from dlc.schedule.trace import Trace
 from dlc.te.affine import iterations, whole_groups
 from dlc.te.expr import Const
-from dlc.te.simplify import surely_divides
+from dlc.te.simplify import surely_at_most, surely_divides
 
 # Blocks of columns that one row reads from afar at a time. Source: measured on Zen 4, AVX-512: 4
 # that nobody asks for take 0.8 to 0.9 of the time of 8 that are asked for, of 1 to 411 MB.
@@ -167,7 +167,8 @@ class _Cut:
         if width is not None:
             return width // self.lanes * self.lanes if width % self.lanes else None
         extent, group = self.trace.extent(self.found.lane), self._open_vectors() * self.lanes
-        if self.found.within is None or surely_divides(group, extent):
+        none_whole = surely_at_most(extent, group - 1)
+        if self.found.within is None or none_whole or surely_divides(group, extent):
             return None
         return str(whole_groups(extent, group))
 

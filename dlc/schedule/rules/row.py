@@ -23,7 +23,7 @@ from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import is_polynomial
 from dlc.te.affine import coefficients
-from dlc.te.expr import BinOp, Const, Expr, Load, Var
+from dlc.te.expr import ZERO, BinOp, Const, Expr, Load, Var
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import is_const
@@ -214,11 +214,11 @@ def in_lanes(
     for loop in final.inner[:-1]:
         trace.tile_loop(loop.var)
     trace.tile_loop(final.inner[-1].var, lanes=True)
-    if extent is None or extent % (lanes * vectors):  # the last vectors are masked, no others
+    whole = canonical(count // (lanes * vectors))
+    if whole != ZERO and (extent is None or extent % (lanes * vectors)):
+        # The last vectors are masked, no others.
         masked = trace.stage(f"{stage.buffer}_{'vectors' if vectors > 1 else 'lanes'}")
-        trace.do(
-            "partition", masked.inner[-1].var, str(canonical(count // (lanes * vectors))), "_t"
-        )
+        trace.do("partition", masked.inner[-1].var, str(whole), "_t")
 
 
 def _vectors(extent: int | None, lanes: int, most: int) -> int:
