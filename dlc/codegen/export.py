@@ -99,14 +99,19 @@ def link(
         [*command, *names, "weights.o"], cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        _check_room(folder / "room", sum(map(len, objects)))  # its words are of any language
+        # A linker says so in any language.
+        _check_room(folder / "room", sum(map(len, dict.fromkeys(objects))))
         reason = "\n".join(done.stderr.strip().splitlines()[-20:])
         raise CodegenError(stage="the linker", unit=program.name, reason=reason)
     return folder / "out.so"
 
 
 def _check_room(path: Path, size: int) -> None:
-    """Raise the system's error where it lets no file have so many bytes."""
+    """Ask the system for a file of so many bytes.
+
+    Raises:
+        OSError: it has no room for it.
+    """
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, max(size, 1))
 

@@ -71,7 +71,7 @@ class Exponential:
         return a.fma(minus_n, self.const(LN2_LO[x.elem], x), r)
 
     def exp_parts(self, x: Val, rounder: Val | None = None) -> tuple[Val, Val, Val]:
-        """The same with exp(r) - 1 for r."""
+        """`n`, as a float and as an exponent, and exp(r) - 1, where x = n * log(2) + r."""
         a = self.arith
         n, exponent, r = self._reduced(x, rounder)
         tail = a.op("fmul", a.op("fmul", r, r), self.polynomial(r, EXP[x.elem]))

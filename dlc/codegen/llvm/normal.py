@@ -16,17 +16,19 @@ NORMCDF_LIMIT = {"float": 14.47, "double": 38.63}  # below minus that there is o
 
 
 def normcdf(e: Exponential, x: Val) -> Val:
-    """The share of a normal distribution below x, to the last digits where it is near 0, too.
+    """The share of a normal distribution below x.
 
-    Below 0 it is exp(-x**2 / 2) R(-x) with a smooth R, a polynomial in t = 1 / (1 + 0.3 |x|);
+    Of float64, and without multiply-adds, it is right to the last digits where it is near 0, too:
+    below 0 it is exp(-x**2 / 2) R(-x) with a smooth R, a polynomial in t = 1 / (1 + 0.3 |x|);
     what its factors lose by rounding, and x**2 and t, is made good at the end.
 
     Source: the form is that of W. J. Cody, "Rational Chebyshev approximations for the error
     function", Math. Comp. 23 (1969).
     """
-    a, one, half = e.arith, e.const(1.0, x), e.const(0.5, x)
+    a = e.arith
     if a.has_fma and x.elem == "float":
         return _by_logarithm(e, x)
+    one, half = e.const(1.0, x), e.const(0.5, x)
     limit = NORMCDF_LIMIT[x.elem]
     size = a.call("fabs", x)
     y = e.at_most(size, limit)

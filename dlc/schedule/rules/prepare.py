@@ -243,7 +243,7 @@ def _shared_registers(func: Func, top: Stmt) -> bool:
 def _inside_of_one(top: Stmt) -> list[Stmt]:
     """What a loop of one iteration contains where that is several nests; else the nest itself.
 
-    So does memory that is allocated for several nests; registers belong to one thread.
+    Memory is allocated for the nests inside of it; registers belong to one thread.
     """
     match top:
         case Block(stmts):
