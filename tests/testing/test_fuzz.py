@@ -155,6 +155,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
         path = save_sample(two_nodes(), tmp_path / "m")
         worker.send({"model": str(path)})
         assert worker.wait()["verdict"] == Verdict.OK
+        worker.process.send_signal(signal.SIGSTOP)  # while no other engine runs
         worker.send({"model": str(path)})
         worker.deadline = 0
         assert worker.wait()["verdict"] == Verdict.HANG
