@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from dlc.codegen.llvm import coefficients
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.ir import Val
+from dlc.codegen.llvm.polynomial import polynomial
 from dlc.codegen.llvm.scalef import has_scalef, scalef
 
 LN2_HI = {"float": 0.693145751953125, "double": 6.93147180369123816490e-01}
@@ -39,13 +39,6 @@ class Exponential:
         """A number, the same in each lane of x."""
         return self.arith.const(value, x)
 
-    def polynomial(self, x: Val, table: Sequence[float]) -> Val:
-        """A polynomial by Horner's rule, constant term first."""
-        total = self.const(table[-1], x)
-        for c in reversed(table[:-1]):
-            total = self.arith.fma(total, x, self.const(c, x))
-        return total
-
     def nearest(self, x: Val, unit: float, rounder: Val | None = None) -> tuple[Val, Val]:
         """The whole number nearest to x / unit: as a float, and as the exponent of a power of two.
 
@@ -74,7 +67,7 @@ class Exponential:
         """`n`, as a float and as an exponent, and exp(r) - 1, where x = n * log(2) + r."""
         a = self.arith
         n, exponent, r = self._reduced(x, rounder)
-        tail = a.op("fmul", a.op("fmul", r, r), self.polynomial(r, EXP[x.elem]))
+        tail = a.op("fmul", a.op("fmul", r, r), polynomial(self.arith, r, EXP[x.elem]))
         return n, exponent, a.op("fadd", r, tail)
 
     def power_of_two(self, exponent: Val, elem: str) -> Val:
@@ -148,7 +141,7 @@ class Exponential:
         a = self.arith
         if rest is None and a.has_fma:
             n, exponent, r = self._reduced(x, rounder)
-            return n, exponent, self.polynomial(r, (1.0, 1.0, *EXP[x.elem]))
+            return n, exponent, polynomial(self.arith, r, (1.0, 1.0, *EXP[x.elem]))
         n, exponent, more = self.exp_parts(x, rounder)
         if rest is not None:
             more = a.op("fadd", more, a.fma(more, rest, rest))
@@ -166,7 +159,7 @@ class Exponential:
         top = self.rounder(x, BIAS[x.elem])
         shifted = a.select(a.test("fcmp olt", shifted, top), shifted, top)
         r = self._rest(x, a.op("fsub", shifted, rounder))
-        growth = self.polynomial(r, (1.0, 1.0, *coefficients.EXP_WIDE_F32))
+        growth = polynomial(self.arith, r, (1.0, 1.0, *coefficients.EXP_WIDE_F32))
         power = self.power_of_two(a.convert("bitcast", shifted, INTEGER[x.elem]), x.elem)
         return self._flush_below(x, LOWEST_NORMAL[x.elem], a.op("fmul", growth, power))
 

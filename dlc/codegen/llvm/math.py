@@ -31,6 +31,7 @@ from dlc.codegen.llvm.exponential import (
 )
 from dlc.codegen.llvm.ir import Val, constant
 from dlc.codegen.llvm.normal import normcdf, normcdf_short
+from dlc.codegen.llvm.polynomial import polynomial
 from dlc.codegen.llvm.trig import Trig
 from dlc.te.expr import UnOp
 
@@ -62,7 +63,7 @@ class Math(Exponential):
             UnOp.SIGMOID: self.sigmoid,
             UnOp.ERF: self.erf,
             UnOp.NORMCDF: lambda x: normcdf(self, x),
-            UnOp.NORMCDF_SHORT: lambda x: normcdf_short(a, x),
+            UnOp.NORMCDF_SHORT: lambda x: normcdf_short(self, x),
             UnOp.SIN: lambda x: self.trig.sin_or_cos(x, cos=False),
             UnOp.COS: lambda x: self.trig.sin_or_cos(x, cos=True),
             UnOp.SQRT: lambda x: a.call("sqrt", x),
@@ -103,7 +104,7 @@ class Math(Exponential):
         n, exponent = self.nearest(y, half_ln2)
         s = a.fma(a.neg(n), self.const(half_ln2, x), y)
         table = (1.0, *(c * 2.0**k for k, c in enumerate(EXP[x.elem], 2)))
-        growth = a.fma(s, self.polynomial(s, table), s)
+        growth = a.fma(s, polynomial(self.arith, s, table), s)
         power = self.power_of_two(exponent, x.elem)
         t = a.fma(growth, power, a.op("fsub", power, one))
         return a.with_sign(a.op("fdiv", t, a.op("fadd", t, self.const(2.0, x))), x)
@@ -119,12 +120,12 @@ class Math(Exponential):
         near_table, far_table = ERF[x.elem]
         # x + x * (p - 1) loses less than x * p.
         table = (near_table[0] - 1.0, *near_table[1:])
-        near = a.fma(x, self.polynomial(a.op("fmul", x, x), table), x)
+        near = a.fma(x, polynomial(self.arith, a.op("fmul", x, x), table), x)
         y = self.at_most(size, ERF_LIMIT[x.elem])
-        power, one = self.polynomial(y, far_table), self.const(1.0, x)
+        power, one = polynomial(self.arith, y, far_table), self.const(1.0, x)
         n, exponent = self.nearest(power, math.log(2))
         r = a.fma(a.neg(n), self.const(math.log(2), x), power)
-        growth = self.polynomial(r, (1.0, 1.0, *EXP[x.elem]))
+        growth = polynomial(self.arith, r, (1.0, 1.0, *EXP[x.elem]))
         far = a.fma(a.neg(growth), self.power_of_two(exponent, x.elem), one)
         far = a.with_sign(far, x)
         return a.select(a.test("fcmp olt", size, one), near, far)
@@ -200,8 +201,8 @@ class Math(Exponential):
         a = self.arith
         if f.elem == "float":
             cube = a.op("fmul", a.op("fmul", f, f), f)
-            return a.op("fmul", cube, self.polynomial(f, coefficients.LOG_F32))
+            return a.op("fmul", cube, polynomial(self.arith, f, coefficients.LOG_F32))
         s = a.op("fdiv", f, a.op("fadd", f, self.const(2.0, f)))
         z = a.op("fmul", s, s)
-        rest = a.op("fmul", z, self.polynomial(z, coefficients.LOG_F64))
+        rest = a.op("fmul", z, polynomial(self.arith, z, coefficients.LOG_F64))
         return a.op("fmul", s, a.op("fadd", half_square, rest))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 from dlc.codegen.llvm import coefficients
-from dlc.codegen.llvm.arith import Arith
-from dlc.codegen.llvm.coefficients import NORMCDF_SHORT, NORMCDF_SHORT_LIMIT
 from dlc.codegen.llvm.exact import product
 from dlc.codegen.llvm.exponential import EXP, LN2_HI, LN2_LO, Exponential
 from dlc.codegen.llvm.ir import Val
+from dlc.codegen.llvm.polynomial import polynomial
 from dlc.codegen.llvm.scalef import has_scalef, scalef
 
 NORMCDF_LIMIT = {"float": 14.47, "double": 38.63}  # below minus that there is only 0
@@ -43,7 +42,7 @@ def normcdf(e: Exponential, x: Val) -> Val:
     off = a.fma(y, slope, a.op("fsub", one, divisor))
     off = a.fma(a.neg(t), off, a.fma(a.neg(t), divisor, one))
     table = coefficients.NORMCDF_F32 if x.elem == "float" else coefficients.NORMCDF_F64
-    ratio, ratio_rest = product(a, t, e.polynomial(a.op("fsub", t, half), table))
+    ratio, ratio_rest = product(a, t, polynomial(a, a.op("fsub", t, half), table))
     share = a.fma(lost, minus_half, a.op("fadd", off, off))
     rest = a.fma(ratio, a.fma(total, share, more), ratio_rest)
     share = a.op("fadd", ratio, rest)
@@ -64,13 +63,13 @@ def _by_logarithm(e: Exponential, x: Val) -> Val:
     a = e.arith
     size = a.call("fabs", x)
     place = a.op("fsub", size, e.const(coefficients.LOG_NORMCDF_CENTRE, x))
-    slow = e.polynomial(place, coefficients.LOG_NORMCDF_F32)
+    slow = polynomial(a, place, coefficients.LOG_NORMCDF_F32)
     minus_half = a.op("fmul", size, e.const(-0.5, x))
     n, exponent = e.nearest(a.fma(minus_half, size, slow), math.log(2))
     high = a.op("fmul", n, e.const(-LN2_HI[x.elem], x))
     r = a.op("fadd", a.fma(minus_half, size, high), slow)
     r = a.fma(n, e.const(-LN2_LO[x.elem], x), r)
-    growth = e.polynomial(r, (1.0, 1.0, *EXP[x.elem]))
+    growth = polynomial(a, r, (1.0, 1.0, *EXP[x.elem]))
     below = a.op("fmul", growth, e.power_of_two(exponent, x.elem))
     limit, zero = e.const(coefficients.LOG_NORMCDF_LIMIT, x), e.const(0.0, x)
     below = a.select(a.test("fcmp ogt", size, limit), zero, below)
@@ -78,19 +77,15 @@ def _by_logarithm(e: Exponential, x: Val) -> Val:
     return a.select(e.is_negative(x), below, above)
 
 
-def normcdf_short(a: Arith, x: Val) -> Val:
+def normcdf_short(e: Exponential, x: Val) -> Val:
     """The probability of what is below x, right to 19 bits behind the point; 0 where it is less.
 
     A third of the instructions of the accurate one, because nothing is divided or exponentiated.
     """
-    high, low = a.const(NORMCDF_SHORT_LIMIT, x), a.const(-NORMCDF_SHORT_LIMIT, x)
-    y = a.select(a.test("fcmp ogt", x, high), high, x)  # NaN stays
-    y = a.select(a.test("fcmp olt", y, low), low, y)
-    scaled = a.op("fmul", y, a.const(2.0 / NORMCDF_SHORT_LIMIT**2, x))
-    place = a.fma(scaled, y, a.const(-1.0, x))
-    total = a.const(NORMCDF_SHORT[-1], x)
-    for term in reversed(NORMCDF_SHORT[:-1]):
-        total = a.fma(total, place, a.const(term, x))
-    share = a.fma(y, total, a.const(0.5, x))
-    zero = a.const(0.0, x)
+    a, limit = e.arith, coefficients.NORMCDF_SHORT_LIMIT
+    y = e.at_least(e.at_most(x, limit), -limit)
+    scaled = a.op("fmul", y, e.const(2.0 / limit**2, x))
+    place = a.fma(scaled, y, e.const(-1.0, x))
+    share = a.fma(y, polynomial(a, place, coefficients.NORMCDF_SHORT), e.const(0.5, x))
+    zero = e.const(0.0, x)
     return a.select(a.test("fcmp olt", share, zero), zero, share)

@@ -16,6 +16,7 @@ from dlc.codegen.llvm.exact import Pair, product
 from dlc.codegen.llvm.exponential import EXP_RANGE, LN2_HI, LN2_LO
 from dlc.codegen.llvm.ir import Val, phi_text
 from dlc.codegen.llvm.math import Math
+from dlc.codegen.llvm.polynomial import polynomial
 from dlc.core.types import DType
 
 THIRD = (1 / 3, 1.850371707708594e-17)
@@ -78,7 +79,7 @@ class Power:
         first = product(a, z.high, third)
         first = Pair(first.high, a.fma(z.high, rest, a.fma(z.low, third, first.low)))
         square = a.op("fmul", z.high, z.high)
-        tail = self._sum(first.high, a.op("fmul", square, self.math.polynomial(z.high, LOG_TAIL)))
+        tail = self._sum(first.high, a.op("fmul", square, polynomial(a, z.high, LOG_TAIL)))
         tail = Pair(tail.high, a.op("fadd", tail.low, first.low))
         more = product(a, s.high, tail.high)
         more_low = a.fma(s.high, tail.low, a.fma(s.low, tail.high, more.low))

@@ -9,6 +9,7 @@ from dlc.codegen.llvm import coefficients
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.far_angle import NEAREST_F64, FarAngle
 from dlc.codegen.llvm.ir import Val
+from dlc.codegen.llvm.polynomial import polynomial
 
 # pi / 2 as a sum: three floats for FMA, and three doubles of which the first two end in zeros, so
 # that their products with small integers are exact.
@@ -49,16 +50,10 @@ class Trig:
             return found
         return a.select(a.test("fcmp oeq", x, a.const(0.0, x)), x, found)  # the sign of zero
 
-    def _polynomial(self, z: Val, table: tuple[float, ...]) -> Val:
-        total = self.arith.const(table[-1], z)
-        for c in reversed(table[:-1]):
-            total = self.arith.fma(total, z, self.arith.const(c, z))
-        return total
-
     def _sine(self, r: Val, z: Val) -> Val:
         a = self.arith
         table = coefficients.SIN_F32 if r.elem == "float" else coefficients.SIN_F64
-        return a.fma(a.op("fmul", r, z), self._polynomial(z, table), r)
+        return a.fma(a.op("fmul", r, z), polynomial(a, z, table), r)
 
     def _cosine(self, z: Val) -> Val:
         a = self.arith
@@ -67,7 +62,7 @@ class Trig:
         half = a.op("fmul", z, a.const(0.5, z))
         near = a.op("fsub", one, half)
         lost = a.op("fsub", a.op("fsub", one, near), half)
-        return a.op("fadd", near, a.fma(a.op("fmul", z, z), self._polynomial(z, table), lost))
+        return a.op("fadd", near, a.fma(a.op("fmul", z, z), polynomial(a, z, table), lost))
 
     def _rounded(self, x: Val) -> tuple[Val, Val]:
         """The nearest multiple of pi / 2: how many, as a float and as an integer."""
