@@ -20,7 +20,7 @@ IN_ORDER = "; operations stay in their order\n"
 
 def runs_abreast(stmt: Stmt, target: Target) -> bool:
     """Whether a nest computes polynomials of several vectors at once."""
-    return any(
+    return _has_few_registers(target) and any(
         isinstance(loop, For) and (_is_wide(loop, target) or unrolled_polynomial(loop, target))
         for loop in walk(stmt)
     )
@@ -33,8 +33,7 @@ def _has_few_registers(target: Target) -> bool:
 def _is_wide(loop: For, target: Target) -> bool:
     """Whether one vector loop has the lanes of several registers."""
     return (
-        _has_few_registers(target)
-        and loop.kind is LoopKind.VECTOR
+        loop.kind is LoopKind.VECTOR
         and isinstance(loop.extent, Const)
         and loop.extent.value > target.lanes(4)
         and any(isinstance(s, Store) and is_polynomial(s.value) for s in walk(loop.body))
@@ -51,6 +50,8 @@ class Unrolled(NamedTuple):
 
 def unrolled_polynomial(loop: For, target: Target) -> Unrolled | None:
     """The nest of a loop that writes out vectors of a polynomial; None of another one."""
+    if not _has_few_registers(target):
+        return None
     loops: list[For] = []
     inner: Stmt = loop
     while isinstance(inner, For) and inner.kind is LoopKind.UNROLL:
@@ -58,6 +59,6 @@ def unrolled_polynomial(loop: For, target: Target) -> Unrolled | None:
         inner = inner.body
     match inner:
         case For(_, _, LoopKind.VECTOR, Store() as store) if loops and is_polynomial(store.value):
-            return Unrolled(tuple(loops), inner, store) if _has_few_registers(target) else None
+            return Unrolled(tuple(loops), inner, store)
         case _:
             return None
