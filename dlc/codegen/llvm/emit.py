@@ -247,7 +247,7 @@ class Body:
         current = [Val(builder.name(), v.elem, v.lanes) for v in before]
         for chunk, value in zip(chunks, current, strict=True):
             registers.write(chunk, value)
-        self.usage.forget_stored(loop.body)
+        self.memory.forget(self.usage.stores(loop.body))
         self.stmt(loop.body)
         final = [registers.read(c) for c in chunks]
         latch = builder.current
@@ -262,7 +262,7 @@ class Body:
             for old, new in zip(before, final, strict=True)
         ]
         registers.replace(dict(zip(chunks, merged, strict=True)))
-        self.usage.forget_stored(loop.body)
+        self.memory.forget(self.usage.stores(loop.body))
 
     # Parallel loops.
 
@@ -316,7 +316,7 @@ class Body:
         operands = f"{context}, ptr @{symbol}, ptr {closure}, {extent}"
         builder.line(f"call void {self.host_field(1).ref}({operands})")
         self.tiles.configure_again()
-        self.usage.forget_stored(loop.body)
+        self.memory.forget(self.usage.stores(loop.body))
 
     def host_field(self, slot: int) -> Val:
         """A field of the `dlc_host`."""

@@ -124,7 +124,7 @@ class Guards:
             builder.phi([(old, start), (new, end)]) for old, new in zip(before, inside, strict=True)
         ]
         registers.replace(dict(zip(chunks, merged, strict=True)))
-        self.usage.forget_stored(body)
+        self.memory.forget(self.usage.stores(body))
 
 
 def _is_infinite(cond: Expr) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from math import inf, prod
 
 from dlc.codegen.llvm.arith import Arith
@@ -65,6 +65,12 @@ class Memory:
         """Forget what is known about the elements of a buffer."""
         self._count += 1
         self.versions[alias] = self._count
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget what is known of buffers that something has written."""
+        for name in names:
+            if (storage := self.storage.get(name)) is not None:
+                self.changed(storage.alias)
 
     def fence(self) -> None:
         """Load anew from here on: neither this builder nor LLVM reuses or moves a load across."""

@@ -31,12 +31,6 @@ class Usage:
             found = self._stored[id(stmt)] = (stmt, frozenset(written(stmt)))
         return found[1]
 
-    def forget_stored(self, stmt: Stmt) -> None:
-        """Have memory forget what it knows of buffers that a statement writes."""
-        for name in self.stores(stmt):
-            if (storage := self.memory.storage.get(name)) is not None:
-                self.memory.changed(storage.alias)
-
     def written(self, stmt: Stmt) -> list[Chunk]:
         """The parts of live register buffers that a statement writes, in order."""
         live = {n for n, s in self.memory.storage.items() if s.base is None}
