@@ -49,6 +49,10 @@ class Trace:
         """The same function after the same steps; neither trace sees what the other does next."""
         return Trace(self.func, self.steps, memory=self._memory)
 
+    def take(self, trial: Trace) -> None:
+        """Go on from where a copy went."""
+        self.func, self.steps = trial.func, trial.steps
+
     def do(self, primitive: str, *args: object) -> None:
         """Apply a primitive by name."""
         step = Step(primitive, args)

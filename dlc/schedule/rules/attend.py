@@ -255,7 +255,7 @@ def _pack_values(trace: Trace, found: Attention) -> Attention:
             trial.do("fission", var)
     except ScheduleError:
         return found  # what they are made of depends on the row
-    trace.func, trace.steps = trial.func, trial.steps
+    trace.take(trial)
     return replace(found, operands=(*found.operands, name))
 
 

@@ -49,7 +49,7 @@ def separate(trace: Trace, top: Stmt) -> None:
             apart.do("fission", names[0])
     except ScheduleError:
         return
-    trace.func, trace.steps = apart.func, apart.steps
+    trace.take(apart)
 
 
 def _counts(index: Expr, var: str) -> bool:
@@ -81,7 +81,7 @@ def _share(trace: Trace, result: Store, along: int, parallel: str) -> None:
             trial.do("share", line, parallel)
         except ScheduleError:
             continue  # another loop may compute what it surrounds
-        trace.func, trace.steps = trial.func, trial.steps
+        trace.take(trial)
 
 
 def _fills(top: Stmt, buffer: str) -> bool:

@@ -41,7 +41,7 @@ def copy_in_lines(trace: Trace, name: str, target: Target) -> list[str]:
             continue
         if any(misaligned_copies(trial.func)):
             continue
-        trace.func, trace.steps = trial.func, trial.steps
+        trace.take(trial)
         return [*names[:-1], outer]
     return names
 

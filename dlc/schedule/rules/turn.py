@@ -65,7 +65,7 @@ def turn(trace: Trace, stage: Stage, name: str, target: Target) -> bool:
         return False
     if not any(made):
         return False
-    trace.func, trace.steps = trial.func, trial.steps
+    trace.take(trial)
     return True
 
 
@@ -148,7 +148,8 @@ def tile(trace: Trace, row: str, lane: str) -> bool:
         except ScheduleError:
             pass  # an index that is read from memory, for instance
         else:
-            trace.func, trace.steps, made = trial.func, trial.steps, True
+            trace.take(trial)
+            made = True
     if trace.constant(lane) != 1:
         trace.tile_loop(lane, lanes=True)
     return made

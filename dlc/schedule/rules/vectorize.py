@@ -36,7 +36,7 @@ def part_line(trace: Trace, name: str, target: Target) -> None:
         part_edges(trial, stage, name)
     except ScheduleError:
         return  # other loops say where an edge is, or it may lie beyond the loop
-    trace.func, trace.steps = trial.func, trial.steps
+    trace.take(trial)
 
 
 def vectorize(trace: Trace, name: str, target: Target) -> None:
@@ -158,5 +158,5 @@ def _bring_inside(trace: Trace, stage: Stage, name: str) -> str | None:
         return None  # the loops do not stand directly inside each other
     if not extent or (extent > MAX_INSIDE and extent % MAX_INSIDE):
         return None
-    trace.func, trace.steps = trial.func, trial.steps
+    trace.take(trial)
     return row
