@@ -76,7 +76,7 @@ FUNCTIONS = (
     Function("Reciprocal", 1e-30, 1e30, lambda x: 1 / x, 0.51),
     Function("Sin", -100, 100, np.sin, 1.5),
     Function("Cos", -100, 100, np.cos, 1.5),
-    Function("Gelu", -6, 6, lambda x: 0.5 * x * _erfc(-x / math.sqrt(2)), 14.5),
+    Function("Gelu", -6, 6, lambda x: 0.5 * x * _erfc(-x / math.sqrt(2)), 76.0),
     Function("Softplus", -80, 80, _softplus, 2.0),
     Function("Mish", -40, 40, _mish, 4.0),
     Function("HardSwish", -6, 6, lambda x: x * np.clip(x / 6 + 0.5, 0, 1), 1.0),

@@ -15,10 +15,9 @@ from typing import Any
 import mpmath as mp
 
 from dlc.codegen.llvm.coefficients import (
-    LOG_NORMCDF_CENTRE,
-    LOG_NORMCDF_LIMIT,
     NORMCDF_SHORT_LIMIT,
     NORMCDF_SLOPE,
+    POWER_NORMCDF_LIMIT,
 )
 
 mp.mp.dps = 50
@@ -77,17 +76,20 @@ def normcdf(slope: float, limit: float, degree: int) -> tuple[Any, Any]:
     return remez(of, lambda moved: 1 / of(moved), lowest - half, half, degree)
 
 
-def log_normcdf(centre: float, limit: float, degree: int) -> tuple[Any, Any]:
-    """log(normcdf(-y)) + y**2 / 2 by powers of y - centre: near 0 the error counts most."""
+def power_normcdf(limit: float, degree: int) -> tuple[Any, Any]:
+    """(log2(normcdf(-y)) + 1) / y by powers of y; the error is allowed to grow as the power does.
 
-    def of(moved: Any) -> Any:
-        y = moved + mp.mpf(centre)
-        return mp.log(mp.ncdf(-y)) + y * y / 2
+    Rounding does so, too.
+    """
 
-    def weight(moved: Any) -> Any:
-        return 1 / (1 + (moved + mp.mpf(centre)) / 2)
+    def of(y: Any) -> Any:
+        return (mp.log(2 * mp.ncdf(-y), 2)) / y if y else -mp.sqrt(2 / mp.pi) / mp.log(2)
 
-    return remez(of, weight, -centre, limit - centre, degree)
+    def weight(y: Any) -> Any:
+        return (y + mp.mpf("1e-3")) * mp.log(2) / (1 + y * y / 2)
+
+    p, error = remez(of, weight, 0, limit, degree - 1)
+    return [mp.mpf(-1), *p], error
 
 
 def normcdf_short(limit: float, degree: int) -> tuple[Any, Any]:
@@ -104,7 +106,7 @@ def normcdf_short(limit: float, degree: int) -> tuple[Any, Any]:
 
 def tables() -> dict[str, tuple[Any, Any]]:
     """Every table: its coefficients, constant first, and its largest error."""
-    ln2, eps = mp.log(2) / 2 * mp.mpf("1.01"), mp.mpf("1e-3")
+    ln2, eps, half = mp.log(2) / 2 * mp.mpf("1.01"), mp.mpf("1e-3"), mp.mpf("0.505")
 
     def q_exp(r: Any) -> Any:
         return (
@@ -112,6 +114,9 @@ def tables() -> dict[str, tuple[Any, Any]]:
             if abs(r) < 1e-2
             else (mp.expm1(r) - r) / r**2
         )
+
+    def q_exp2(r: Any) -> Any:
+        return mp.expm1(r * mp.log(2)) / r if r else mp.log(2)
 
     def log_tail(f: Any) -> Any:
         if abs(f) < 1e-3:
@@ -142,6 +147,7 @@ def tables() -> dict[str, tuple[Any, Any]]:
     return {
         "EXP_F32": remez(q_exp, lambda r: (r * r + eps**2) / mp.exp(r), -ln2, ln2, 4),
         "EXP_WIDE_F32": remez(q_exp, lambda r: (r * r + eps**2) / mp.exp(r), -ln2, 2 * ln2, 5),
+        "EXP2_F32": remez(q_exp2, lambda r: (abs(r) + eps) / 2**r, -half, half, 5),
         "EXP_F64": remez(q_exp, lambda r: (r * r + eps**2) / mp.exp(r), -ln2, ln2, 10),
         "LOG_F32": remez(log_tail, lambda f: abs(f**3 / mp.log1p(f)) + eps, low, high, 7),
         "LOG_F64": remez(log_odd, lambda z: z + eps, 0, s2, 6),
@@ -153,7 +159,7 @@ def tables() -> dict[str, tuple[Any, Any]]:
         "ERF_F64": remez(erf_even, lambda z: 1 / erf_even(z), 0, 1, 13),
         "NORMCDF_F32": normcdf(NORMCDF_SLOPE["float"], 14.4, 9),
         "NORMCDF_F64": normcdf(NORMCDF_SLOPE["double"], 38.7, 24),
-        "LOG_NORMCDF_F32": log_normcdf(LOG_NORMCDF_CENTRE, LOG_NORMCDF_LIMIT, 12),
+        "POWER_NORMCDF_F32": power_normcdf(POWER_NORMCDF_LIMIT, 10),
         "NORMCDF_SHORT": normcdf_short(NORMCDF_SHORT_LIMIT, 10),
         "LOG_ERFC_F32": remez(log_erfc, mp.erfc, 0.98, 4, 6),
         "LOG_ERFC_F64": remez(log_erfc, mp.erfc, 0.98, 6, 21),

@@ -5,14 +5,15 @@ arithmetic. The largest error of each is relative to the function's result, befo
 
 - `EXP`: (exp(r) - 1 - r) / r**2 for |r| <= log(2) / 2.
 - `EXP_WIDE`: the same up to log(2).
+- `EXP2`: (2**r - 1) / r for |r| <= 1/2.
 - `LOG_F32`: (log(1 + f) - f + f**2 / 2) / f**3 for 1 + f in [sqrt(1/2), sqrt(2)].
 - `LOG_F64`: (log((1 + s) / (1 - s)) - 2 s) / s**3 as a polynomial in s**2.
 - `SIN`, `COS`: (sin(r) - r) / r**3 and (cos(r) - 1 + r**2 / 2) / r**4 in r**2 for |r| <= pi / 4.
 - `ERF`: erf(x) / x in x**2 for |x| <= 1. `LOG_ERFC`: log(erfc(x)) above, the error erf's.
 - `NORMCDF`: normcdf(-y) exp(y**2 / 2) / t by powers of t - 1/2, where t = 1 / (1 +
   `NORMCDF_SLOPE` y), up to where it is 0.
-- `LOG_NORMCDF`: log(normcdf(-y)) + y**2 / 2 by powers of y - `LOG_NORMCDF_CENTRE`, up to
-  `LOG_NORMCDF_LIMIT`. The error, which is one relative to normcdf, may grow with 1 + y / 2.
+- `POWER_NORMCDF`: log2(normcdf(-y)) up to `POWER_NORMCDF_LIMIT`, -1 at 0; it falls on beyond. The
+  error, which is one relative to normcdf, may grow with 1 + y**2 / 2.
 - `NORMCDF_SHORT`: (normcdf(y) - 1/2) / y in 2 (y / `NORMCDF_SHORT_LIMIT`)**2 - 1. The error is
   that of normcdf, not relative. At the limit it is too large, so that nothing is left beyond.
 """
@@ -21,8 +22,7 @@ from __future__ import annotations
 
 NORMCDF_SLOPE = {"float": 0.296875, "double": 0.25}
 NORMCDF_SHORT_LIMIT = 4.75
-LOG_NORMCDF_CENTRE = 1.5
-LOG_NORMCDF_LIMIT = 8.0
+POWER_NORMCDF_LIMIT = 6.0
 
 # largest error 2**-28.2
 EXP_F32 = (
@@ -40,6 +40,15 @@ EXP_WIDE_F32 = (
     0.00832658958144148,
     0.0013837923653869325,
     0.00023285511707081712,
+)
+# largest error 2**-28.8
+EXP2_F32 = (
+    0.6931472041022436,
+    0.24022647743357264,
+    0.05550329457859433,
+    0.009618450077138943,
+    0.0013400138624961354,
+    0.0001535224801984783,
 )
 # largest error 2**-63.8
 EXP_F64 = (
@@ -181,21 +190,19 @@ NORMCDF_F32 = (
     0.022865136393286002,
     -0.020504322027290422,
 )
-# largest error 2**-24.4
-LOG_NORMCDF_F32 = (
-    -1.5809443223899369,
-    -0.43867711756684225,
-    0.07477255396156612,
-    -0.013858739872681845,
-    0.002362965093566782,
-    -0.0003343211867581738,
-    3.01399446836621e-05,
-    1.5702750297738018e-06,
-    -1.3406834374832138e-06,
-    2.898791011213893e-07,
-    -3.494089480514962e-08,
-    2.322744459348798e-09,
-    -6.621601967637902e-11,
+# largest error 2**-23.7
+POWER_NORMCDF_F32 = (
+    -1.0,
+    -1.1511075135864812,
+    -0.45918901098659676,
+    -0.05254262175262622,
+    0.0070994485689081736,
+    -0.0001254057425059098,
+    -0.00021931955605758923,
+    5.903411602638345e-05,
+    -8.001653169428045e-06,
+    5.848959923330407e-07,
+    -1.8255010141172384e-08,
 )
 # largest error 2**-19.2
 NORMCDF_SHORT = (

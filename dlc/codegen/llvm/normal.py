@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from dlc.codegen.llvm import coefficients
 from dlc.codegen.llvm.exact import product
-from dlc.codegen.llvm.exponential import EXP, LN2_HI, LN2_LO, Exponential
+from dlc.codegen.llvm.exponential import BIAS, INTEGER, Exponential
 from dlc.codegen.llvm.ir import Val
 from dlc.codegen.llvm.polynomial import polynomial
 from dlc.codegen.llvm.scalef import has_scalef, scalef
@@ -26,7 +24,7 @@ def normcdf(e: Exponential, x: Val) -> Val:
     """
     a = e.arith
     if a.has_fma and x.elem == "float":
-        return _by_logarithm(e, x)
+        return _by_power(e, x)
     one, half = e.const(1.0, x), e.const(0.5, x)
     limit = NORMCDF_LIMIT[x.elem]
     size = a.call("fabs", x)
@@ -53,26 +51,22 @@ def normcdf(e: Exponential, x: Val) -> Val:
     return a.select(a.test("fcmp olt", x, e.const(0.0, x)), below, a.op("fsub", one, below))
 
 
-def _by_logarithm(e: Exponential, x: Val) -> Val:
-    """The share below a float32, by way of exp(s - x**2 / 2) with a polynomial s in |x|.
+def _by_power(e: Exponential, x: Val) -> Val:
+    """The share below a float32, by way of two to the power of a polynomial in |x|.
 
-    The whole multiples of log(2) are subtracted from the square before it is rounded. Nothing
-    is divided and nothing made good, so that this takes half of the operations; below
-    -`LOG_NORMCDF_LIMIT`, where less than 2**-50 is left, it is 0.
+    Rounding the power costs digits where little is left, as many as `1 + x**2` has. Nothing is
+    divided and nothing made good, so that this takes a third of the operations. The lowest
+    exponent stands for 0: so do all powers below it.
     """
     a = e.arith
-    size = a.call("fabs", x)
-    place = a.op("fsub", size, e.const(coefficients.LOG_NORMCDF_CENTRE, x))
-    slow = polynomial(a, place, coefficients.LOG_NORMCDF_F32)
-    minus_half = a.op("fmul", size, e.const(-0.5, x))
-    n, exponent = e.nearest(a.fma(minus_half, size, slow), math.log(2))
-    high = a.op("fmul", n, e.const(-LN2_HI[x.elem], x))
-    r = a.op("fadd", a.fma(minus_half, size, high), slow)
-    r = a.fma(n, e.const(-LN2_LO[x.elem], x), r)
-    growth = polynomial(a, r, (1.0, 1.0, *EXP[x.elem]))
+    power = polynomial(a, a.call("fabs", x), coefficients.POWER_NORMCDF_F32)
+    power = e.at_least(power, -BIAS[x.elem])
+    rounder = e.rounder(x)
+    shifted = a.op("fadd", power, rounder)
+    rest = a.op("fsub", power, a.op("fsub", shifted, rounder))
+    growth = polynomial(a, rest, (1.0, *coefficients.EXP2_F32))
+    exponent = a.convert("bitcast", shifted, INTEGER[x.elem])
     below = a.op("fmul", growth, e.power_of_two(exponent, x.elem))
-    limit, zero = e.const(coefficients.LOG_NORMCDF_LIMIT, x), e.const(0.0, x)
-    below = a.select(a.test("fcmp ogt", size, limit), zero, below)
     above = a.op("fsub", e.const(1.0, x), below)
     return a.select(e.is_negative(x), below, above)
 
