@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.core.errors import UserError
+from dlc.runtime.arrays import has_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +73,7 @@ class OnnxRuntime:
         Raises:
             UserError: onnxruntime refuses the inputs.
         """
-        if any(array.dtype.hasobject for array in feeds.values()):
+        if any(has_texts(array) for array in feeds.values()):
             return lambda: self.run(feeds)
         binding = self._session.io_binding()
         try:

@@ -20,7 +20,7 @@ from dlc.core.manifest import SizeSpec, TensorSpec
 from dlc.core.types import DType
 from dlc.peer import OnnxRuntime, has_onnxruntime
 from dlc.runtime import Module, load, num_threads
-from dlc.runtime.arrays import numpy_dtype
+from dlc.runtime.arrays import has_texts, numpy_dtype
 from dlc.verify_precision import BITS, keeps_promise, round_factor
 
 if TYPE_CHECKING:
@@ -357,10 +357,10 @@ def why_not_close(found: Array, wanted: Array, who: str, rtol: float, atol: floa
     """Why two arrays differ by more than the tolerances, or an empty text. Integers must agree."""
     if np.shape(found) != np.shape(wanted):
         return f"has shape {np.shape(found)}, {who} has {np.shape(wanted)}"
-    if _has_texts(found) != _has_texts(wanted):
+    if has_texts(found) != has_texts(wanted):
         return f"is {found.dtype}, {who} has {wanted.dtype}"
     apart = _difference(found, wanted)
-    if _has_texts(found):
+    if has_texts(found):
         if not apart.any():
             return ""
         at = tuple(map(int, np.argwhere(apart)[0]))
@@ -382,9 +382,9 @@ def why_not_close(found: Array, wanted: Array, who: str, rtol: float, atol: floa
 
 def _difference(found: Array, wanted: Array) -> Array:
     """Absolute differences; equal infinities and two NaN are no difference. Of texts 0 or 1."""
-    if _has_texts(found) != _has_texts(wanted):
+    if has_texts(found) != has_texts(wanted):
         return np.full(np.shape(found), np.inf)
-    if _has_texts(found):
+    if has_texts(found):
         return np.asarray(found != wanted, np.float64)
     first, second = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -393,13 +393,9 @@ def _difference(found: Array, wanted: Array) -> Array:
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
-def _has_texts(array: Array) -> bool:
-    return np.asarray(array).dtype.kind in "OUT"
-
-
 def _scale(array: Array) -> float:
     """The largest finite magnitude."""
-    if _has_texts(array):
+    if has_texts(array):
         return 0.0
     magnitude = np.abs(np.asarray(array, np.float64))
     return float(magnitude[np.isfinite(magnitude)].max(initial=0.0))

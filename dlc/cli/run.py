@@ -117,7 +117,9 @@ def _compare(
 
 
 def _has_texts(array: Array) -> bool:
-    return bool(array.dtype.hasobject)
+    from dlc.runtime.arrays import has_texts  # NumPy, which --help does without
+
+    return has_texts(array)
 
 
 def _dtype(array: Array) -> str:

@@ -31,6 +31,11 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     return np.dtype(dtype.numpy_name)
 
 
+def has_texts(array: Array) -> bool:
+    """Whether the elements are texts, of any length or, as in files of NumPy's, of a fixed one."""
+    return array.dtype.kind in "OUT"
+
+
 def as_input(value: object, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
     """The array for an input, of the very dtype object `dtype`, C-contiguous and aligned.
 

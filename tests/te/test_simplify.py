@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlc.core.types import INDEX, DType
-from dlc.te.affine import coefficients, loop_bounds, split_terms
+from dlc.te.affine import coefficients, loop_bounds, split_terms, whole_groups
 from dlc.te.expr import Binary, BinOp, Const, Expr, Var, maximum, minimum
 from dlc.te.simplify import (
     canonical,
@@ -224,3 +224,18 @@ def test_what_is_simple_comes_back_as_it_is():
     assert simplify(simple, BOUNDS) is simple
     assert again is not simple
     assert again == simple
+
+
+@pytest.mark.parametrize("size", [1, 2, 6, 8])
+@pytest.mark.parametrize("text", ["n", "n - 2", "n // 3", "6 * n", "7", "max(n - 2, 0)", "2 - n"])
+def test_whole_groups_are_as_many_as_fit_and_none_where_a_loop_does_not_run(text, size):
+    extent = parse_expr(text)
+    groups = whole_groups(extent, size)
+    for n in range(40):
+        count = max(value(extent, {"n": n}), 0)
+        assert value(groups, {"n": n}) == count // size * size
+
+
+def test_what_whole_groups_leave_is_a_remainder_where_that_can_be_told():
+    n = Var("n")
+    assert str(simplify(n - whole_groups(n, 6))) == "n % 6"
