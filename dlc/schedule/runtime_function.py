@@ -21,6 +21,7 @@ class RuntimeFunction:
 
 
 _TEXT = DType.I64  # by its number
+_AUTOMATA = (DType.U16, DType.U8, DType.U16)
 FUNCTIONS: dict[str, RuntimeFunction] = {
     "number": RuntimeFunction(0, 1, (DType.STR,), _TEXT),
     "text": RuntimeFunction(1, 1, (_TEXT,), DType.STR),
@@ -35,4 +36,6 @@ FUNCTIONS: dict[str, RuntimeFunction] = {
     "write_f32": RuntimeFunction(10, 1, (DType.F32,), _TEXT),
     "write_f64": RuntimeFunction(11, 1, (DType.F64,), _TEXT),
     "write_i64": RuntimeFunction(12, 1, (DType.I64,), _TEXT),
+    "count_tokens": RuntimeFunction(13, 4, (_TEXT, *_AUTOMATA), DType.I64),
+    "tokens": RuntimeFunction(14, 6, (_TEXT, *_AUTOMATA), _TEXT),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,65 @@ def test_text_is_split_at_white_space():
         assert found.y[at, : found.k[at]].tolist() == row.split()
         assert found.j[at] == min(len(row.split()), 2)
     assert found.z.tolist() == [["a", "b\tc"], ["", ""], ["", ""], ["x", "y  z"]]
+
+
+TOKENIZERS = {
+    "words": ('tokenexp="[a-zA-Z0-9_]+"', lambda t: re.findall("[a-zA-Z0-9_]+", t)),
+    "longest": ('tokenexp="a|ab|abcd"', lambda t: re.findall("abcd|ab|a", t)),
+    "edges": (r'tokenexp="\\b.[^ ]*\\b"', lambda t: re.findall(r"\b.(?:[^ ]*\b|\b)", t, re.A)),
+    "cuts": ('separators=[" ", ",+"]', lambda t: re.split(" |,+", t)),
+    "in turn": ('separators=["ab", "b"]', lambda t: re.split("ab|b", t)),
+    "characters": ('separators=[""]', list),
+}
+
+
+def run_tokenizer(given: list[str], setting: str, least: int, mark: int, pad: str) -> np.ndarray:
+    domains = ', "com.microsoft": 1]>'
+    text = f"""(string[n] x) => (string[n,d] y) {{
+        y = com.microsoft.Tokenizer
+            <mark={mark}, mincharnum={least}, pad_value="{pad}", {setting}>(x)
+    }}"""
+    model = dlc.compile(parser.parse_model(HEAD.replace("]>", domains) + text))
+    return model(texts(*given))
+
+
+@pytest.mark.parametrize("mark", [0, 1])
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_tokens_are_found(name, mark):
+    setting, oracle = TOKENIZERS[name]
+    given = ["abcd ab,,a x", "", "é b-é, ü_1", "b", "no tokens of all this but abcdabc"]
+    for least in (1,) if name == "characters" else (1, 2):
+        found = run_tokenizer(given, setting, least, mark, "#")
+        tokens = [[t for t in oracle(text) if len(t) >= least] for text in given]
+        if mark:
+            tokens = [["\x02", *row, "\x03"] for row in tokens]
+        width = max(map(len, tokens))
+        assert found.tolist() == [row + ["#"] * (width - len(row)) for row in tokens]
+
+
+def test_where_no_text_has_a_token_there_are_no_columns():
+    assert run_tokenizer([" ", ""], 'separators=[" "]', 1, 1, "#").shape == (2, 0)
+    assert run_tokenizer([], 'separators=[" "]', 1, 0, "").shape == (0, 0)
+    assert run_tokenizer(["a b", "c"], 'separators=[" "]', 1, 0, "").tolist() == [
+        ["a", "b"],
+        ["c", ""],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "least", "why"),
+    [
+        ('tokenexp="(a"', 1, "one is not handled"),
+        ('separators=["a", "(?=b)"]', 1, "one is not handled"),
+        ('tokenexp=""', 1, "separators or a tokenexp"),
+        ('separators=[""]', 2, "mincharnum = 2"),
+        ('separators=[" "]', 0, "mincharnum = 0"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_is_refused(setting, least, why):
+    with pytest.raises(UnsupportedModel) as caught:
+        run_tokenizer(["a"], setting, least, 0, "#")
+    assert why in str(caught.value)
 
 
 def test_labels_and_categories_may_be_texts():

@@ -8,7 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from dlc.frontend.onnx.automaton import NotRegular, _utf8, automaton
+from dlc.frontend.onnx.automaton import NotRegular, _utf8, automaton, searchers
+from dlc.graph.ops.tokens import find
 
 PATTERNS = [
     r"(\W|^)[\w.\-]{0,25}@(yahoo|gmail)\.com(\W|$)",
@@ -49,6 +50,39 @@ def test_a_text_matches_where_python_says_so(pattern):
     texts += ["x@gmail.com", "!x.y@yahoo.com ", "www.a-b.com", "www.com", "ab ab", "hELlob"]
     for text in texts:
         assert matches(table, ends, text) == (oracle.fullmatch(text) is not None), text
+
+
+def test_a_vertical_tab_is_no_white_space_as_in_re2():
+    table, ends = automaton(r"\s")
+    assert [c for c in "\t\n\v\f\r x" if matches(table, ends, c)] == list("\t\n\f\r ")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_first_of_the_longest_matches_is_found(pattern):
+    """Python tells for a place and an end whether a match is there, with what stands around it."""
+    other = r"a\b|x"
+    table, ends, begins = searchers([other, pattern])
+    assert begins.shape == (2, 3)
+    rng = random.Random(pattern)
+    local = pattern.replace("$", r"\Z")  # which is before a last line's end, too, in Python
+    if local.startswith("(?i)"):
+        local = f"(?i:{local[4:]})"
+    drawn = ["".join(rng.choice("abcdx1 .@é𝄞l\n") for _ in range(n % 7)) for n in range(150)]
+
+    def expected(text: str, start: int) -> tuple[int, int] | None:  # of bytes
+        for first in range(start, len(text) + 1):
+            for last in range(len(text), first - 1, -1):
+                rest = rf"(?:{local})(?=(?s:.{{{len(text) - last}}})\Z)"
+                found = re.compile(rest, re.ASCII).match(text, first)
+                if found is not None:
+                    return len(text[:first].encode()), len(text[:last].encode())
+        return None
+
+    for text in [*drawn, "x@gmail.com", "!x.y@yahoo.com ", "www.a-b.com", "ab ab", "ab abxab"]:
+        for start in range(min(len(text), 3) + 1):
+            before = len(text[:start].encode())
+            found = find(text.encode(), before, table, ends, begins[1])
+            assert found == expected(text, start), (text, start)
 
 
 @pytest.mark.parametrize(

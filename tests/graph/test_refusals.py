@@ -59,6 +59,7 @@ from dlc.graph.ops import (
     taps,
     text,
     to_bytes,
+    tokens,
     trigonometry,
     unpool,
     winograd,
@@ -70,6 +71,7 @@ from dlc.te.text import parse_type
 BOXES = ["bool[1, 1, 2]", *["f32[1, 1, 2]"] * 5, "f32[()]"]
 POINTS = ["f32[3, 2]", "f32[3, 2, 2, 1]"]
 N = Var("n")
+COUNT = tokens.CountTokens(least=1, between=False)
 FOLDER = Path(op_module.__file__).parent / "ops"
 WITH_BODIES = {
     "bind_sizes.py",
@@ -284,6 +286,10 @@ REFUSED = [
     (text.MapText(), ["str[3]", "i64[4, 2]"], "no table of characters"),
     (text.MatchText(), ["str[3]", "u16[4, 255]", "u8[4]"], "no automaton"),
     (text.MatchText(), ["str[3]", "u16[4, 256]", "u8[5]"], "other states"),
+    (COUNT, ["str[3]", "u16[4, 255]", "u8[4]", "u16[1, 3]"], "no automaton"),
+    (COUNT, ["str[3]", "u16[4, 256]", "u8[5]", "u16[1, 3]"], "end or begin elsewhere"),
+    (COUNT, ["str[3]", "u16[4, 256]", "u8[4]", "u16[1, 2]"], "end or begin elsewhere"),
+    (COUNT, ["f32[3]", "u16[4, 256]", "u8[4]", "u16[1, 3]"], "no texts"),
     (text.ReadNumbers(to=DType.I32), ["str[3]"], "read as f64 or i64"),
     (text.WriteNumbers(), ["i32[3]"], "writes f32"),
     (resize.Resize(sizes=(4,), mode="area"), ["f32[2]"], "no mode 'area'"),

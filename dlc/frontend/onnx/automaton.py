@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 
 from dlc.graph.op import Array
+from dlc.graph.ops.tokens import AT_END, BEFORE_OTHER, BEFORE_WORD
 
 _MOST_STATES = 4096
 _MOST_PARTS = 100_000
 _LAST = 0x10FFFF
 _CLASSES = {
     code.CATEGORY_DIGIT: [(0x30, 0x39)],
-    code.CATEGORY_SPACE: [(0x09, 0x0D), (0x20, 0x20)],
+    code.CATEGORY_SPACE: [(0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20)],  # no vertical tab
     code.CATEGORY_WORD: [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)],
 }
 _NEGATED = {
@@ -49,13 +50,44 @@ def automaton(pattern: str) -> tuple[Array, Array]:
     Raises:
         NotRegular: the pattern is wrong, is not regular, or needs too many states.
     """
+    maker = _Determiner(_parsed(pattern))
+    table = maker.table()
+    ends = [maker.accepts(state) for state in maker.states]
+    return table, np.array(ends, np.uint8)
+
+
+def searchers(patterns: Iterable[str]) -> tuple[Array, Array, Array]:
+    """Automata that find matches anywhere in a text, their states one behind the other.
+
+    See `graph/ops/tokens.py` for the tables: next states, where a match may end, and where begin.
+
+    Raises:
+        NotRegular: a pattern is wrong, is not regular, or all need too many states.
+    """
+    tables, ends, begins = [], [], []
+    base = 0
+    for pattern in patterns:
+        maker = _Determiner(_parsed(pattern))
+        first = [maker.number(maker.inside(after_word=after)) for after in (False, True)]
+        table = maker.table()
+        ends += [maker.places_to_end(state) for state in maker.states]
+        tables.append(np.where(table > 0, table + base, 0))
+        begins.append([base + 1, *(base + number for number in first)])
+        base += len(table)
+    if base > np.iinfo(np.uint16).max:
+        raise NotRegular("together they need too many states")
+    stacked = np.concatenate(tables).astype(np.uint16)
+    return stacked, np.array(ends, np.uint8), np.array(begins, np.uint16)
+
+
+def _parsed(pattern: str) -> _Whole:
     try:
         parsed = parser.parse(pattern, re.ASCII)
-    except (re.error, RecursionError, OverflowError) as error:
+    except (re.error, RecursionError, OverflowError, ValueError) as error:
         raise NotRegular(str(error)) from error
     if parsed.state.flags & re.VERBOSE:
         raise NotRegular("the flag x")
-    return _determined(_Parts(parsed.state.flags).of(parsed))
+    return _Parts(parsed.state.flags).of(parsed)
 
 
 @dataclass(slots=True)
@@ -231,16 +263,6 @@ def _utf8(low: int, high: int) -> list[Ranges]:
     return [list(zip(first, final, strict=True))]
 
 
-def _determined(whole: _Whole) -> tuple[Array, Array]:
-    """The automaton that is in one state at a time."""
-    maker = _Determiner(whole)
-    rows = [np.zeros(256, np.uint16)]
-    while len(rows) < len(maker.states):
-        rows.append(maker.row(maker.states[len(rows)]))
-    ends = [maker.accepts(state) for state in maker.states]
-    return np.stack(rows), np.array(ends, np.uint8)
-
-
 @dataclass(frozen=True, slots=True)
 class _State:
     """The parts reached; edges of words are crossed once the next byte is known."""
@@ -251,7 +273,7 @@ class _State:
 
 
 class _Determiner:
-    """Numbers the states as they are found."""
+    """The automaton that is in one state at a time: numbers the states as they are found."""
 
     def __init__(self, whole: _Whole) -> None:
         self.whole = whole
@@ -259,6 +281,17 @@ class _Determiner:
         first = _State(self.closed([whole.start], start=True), start=True)
         self.states = [_State(frozenset()), first]
         self.numbers = {state: i for i, state in enumerate(self.states)}
+
+    def table(self) -> Array:
+        """The next state for each state and byte."""
+        rows = [np.zeros(256, np.uint16)]
+        while len(rows) < len(self.states):
+            rows.append(self.row(self.states[len(rows)]))
+        return np.stack(rows)
+
+    def inside(self, *, after_word: bool) -> _State:
+        """Where a match begins inside of a text, behind a byte of a word or not."""
+        return _State(self.closed([self.whole.start]), after_word=after_word and self.has_edges)
 
     def closed(
         self, found: Iterable[int], *, start: bool = False, end: bool = False, edge: object = None
@@ -279,6 +312,15 @@ class _Determiner:
         """Whether a text may end here."""
         edge = state.after_word if self.has_edges else None
         return self.whole.end in self.closed(state.parts, start=state.start, end=True, edge=edge)
+
+    def places_to_end(self, state: _State) -> int:
+        """Where a match may end that is in this state, as bits."""
+        found = AT_END * self.accepts(state)
+        for word, place in ((False, BEFORE_OTHER), (True, BEFORE_WORD)):
+            edge = (word != state.after_word) if self.has_edges else None
+            parts = self.closed(state.parts, start=state.start, edge=edge)
+            found |= place * (self.whole.end in parts)
+        return found
 
     def row(self, state: _State) -> Array:
         """The next state for each byte."""

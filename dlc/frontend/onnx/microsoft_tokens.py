@@ -1,4 +1,4 @@
-"""Converters of onnxruntime's operators on tokens: n-grams that must not repeat, and a hash.
+"""Converters of onnxruntime's operators on tokens: they are found, must not repeat, are hashed.
 
 Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
@@ -6,19 +6,23 @@ Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from dlc.core.types import DType
+from dlc.frontend.onnx.automaton import NotRegular, searchers
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.text import check_texts, most_of, texts
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, And, BitShift, BitwiseOr, BitwiseXor, Equal, Mul, Where
 from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.scatter import ScatterElements
 from dlc.graph.ops.shape import Expand, Slice
+from dlc.graph.ops.tokens import CountTokens, Tokens
 from dlc.te.expr import ONE, ZERO, Expr, index, maximum
 from dlc.te.simplify import canonical
 
@@ -95,3 +99,45 @@ def _turned(ctx: Context, x: Value, bits: int) -> Value:
 
 def _folded(ctx: Context, x: Value, bits: int) -> Value:
     return ctx.call(BitwiseXor(), x, _shifted(ctx, x, bits, "RIGHT"))
+
+
+@converter("Tokenizer", since=1, domain=DOMAIN)
+def convert_tokenizer(
+    ctx: Context,
+    x: Value,
+    *,
+    mark: int,
+    mincharnum: int,
+    pad_value: str,
+    separators: Sequence[str] = (),
+    tokenexp: str = "",
+) -> Value:
+    """The tokens of each text: matches of a pattern, or what lies between separators.
+
+    Longest matches count, wherever the pattern has a choice. A separator "" alone stands for one
+    token for each character.
+
+    Shapes:
+        x: [texts] or [rows, texts] -> x's, and the most tokens of a text
+    """
+    check_texts(ctx, x)
+    if x.type.rank not in (1, 2):
+        ctx.refuse(f"it takes a vector or a matrix of texts, not {x.type}")
+    if not separators and not tokenexp:
+        ctx.refuse("it needs separators or a tokenexp")
+    if mincharnum < 1 or (mincharnum > 1 and tuple(separators) == ("",)):
+        ctx.refuse(f"mincharnum = {mincharnum} with separators {[*separators]}")
+    between = bool(separators) and tuple(separators) != ("",)
+    patterns = separators if between else [tokenexp if not separators else "(?s:.)"]
+    try:
+        automata = [ctx.constant(array) for array in searchers(patterns)]
+    except NotRegular as error:
+        ctx.refuse(f"of the patterns {[*patterns]} one is not handled: {error}")
+    counts = ctx.call(CountTokens(least=mincharnum, between=between), x, *automata)
+    width = most_of(ctx, counts, "the number of tokens", beside=2 if mark else 0)
+    op = Tokens(least=mincharnum, between=between, marked=bool(mark), width=width)
+    tokens = ctx.call(op, x, *automata)
+    if not pad_value:
+        return tokens
+    is_empty = ctx.call(Equal(), tokens, texts(ctx, [""]))
+    return ctx.call(Where(), is_empty, texts(ctx, [pad_value]), tokens)

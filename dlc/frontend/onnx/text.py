@@ -22,12 +22,12 @@ from dlc.frontend.onnx.slicing import concat
 from dlc.frontend.onnx.stretch import Stretcher
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.binary import Equal
+from dlc.graph.ops.binary import Add, Equal, Where
 from dlc.graph.ops.elementwise import Not
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.text import ConcatText, CountFields, Fields, MapText, MatchText
-from dlc.te.expr import ZERO, maximum
+from dlc.te.expr import ZERO, Expr, maximum
 from dlc.te.simplify import canonical
 from dlc.te.tensor import broadcast_shape
 
@@ -39,7 +39,8 @@ def texts(ctx: Context, values: Sequence[str]) -> Value:
     return ctx.constant(array)
 
 
-def _check(ctx: Context, *operands: Value) -> None:
+def check_texts(ctx: Context, *operands: Value) -> None:
+    """Refuse operands that are no texts."""
     for operand in operands:
         if operand.type.dtype is not DType.STR:
             ctx.refuse(f"'{operand.name}' is no tensor of texts: {operand.type}")
@@ -48,7 +49,7 @@ def _check(ctx: Context, *operands: Value) -> None:
 @converter("StringConcat", since=20)
 def convert_string_concat(ctx: Context, a: Value, b: Value) -> Value:
     """Each text of a followed by that of b."""
-    _check(ctx, a, b)
+    check_texts(ctx, a, b)
     a, b = Stretcher(decides=True).together(ctx, (a, b))
     shape = broadcast_shape([a.type.shape, b.type.shape])
     return ctx.call(ConcatText(), expand_to(ctx, a, shape), expand_to(ctx, b, shape))
@@ -59,21 +60,30 @@ def convert_string_split(
     ctx: Context, x: Value, *, delimiter: str = "", maxsplit: int | None = None
 ) -> tuple[Value, Value]:
     """The parts of each text, empty texts behind them, and how many there are."""
-    _check(ctx, x)
+    check_texts(ctx, x)
     most = -1 if maxsplit is None or maxsplit < 0 else maxsplit
     cut = texts(ctx, [delimiter])
     counts = ctx.call(CountFields(most=most), x, cut)
-    flat = reshape_to(ctx, counts, (canonical(x.type.elems),))
-    with_zero = concat(ctx, [flat, ctx.constant(np.zeros(1, np.int64))], 0)
-    widest = ctx.call(Reduce(kind="max", axes=(0,), keepdims=False), with_zero)
-    width = maximum(ctx.one_size(widest, "the number of parts"), ZERO)
+    width = most_of(ctx, counts, "the number of parts")
     return ctx.call(Fields(width=width, most=most), x, cut), counts
+
+
+def most_of(ctx: Context, counts: Value, what: str, *, beside: int = 0) -> Expr:
+    """The largest of some counts as a size, and what stands beside as many, if there are any."""
+    flat = reshape_to(ctx, counts, (canonical(counts.type.elems),))
+    with_zero = concat(ctx, [flat, ctx.constant(np.zeros(1, np.int64))], 0)
+    most = ctx.call(Reduce(kind="max", axes=(0,), keepdims=False), with_zero)
+    if beside:
+        none = ctx.call(Equal(), most, ctx.scalar(0, DType.I64))
+        more = ctx.call(Add(), most, ctx.scalar(beside, DType.I64))
+        most = ctx.call(Where(), none, most, more)
+    return maximum(ctx.one_size(most, what), ZERO)
 
 
 @converter("RegexFullMatch", since=20)
 def convert_regex_full_match(ctx: Context, x: Value, *, pattern: str) -> Value:
     """Whether the pattern describes a whole text."""
-    _check(ctx, x)
+    check_texts(ctx, x)
     try:
         table, ends = automaton(pattern)
     except NotRegular as error:
@@ -95,7 +105,7 @@ def convert_string_normalizer(
 
     The case of characters is Unicode's, one character for one, whatever the locale.
     """
-    _check(ctx, x)
+    check_texts(ctx, x)
     if case_change_action not in ("NONE", "LOWER", "UPPER"):
         ctx.refuse(f"case_change_action = '{case_change_action}' is not known")
     if x.type.rank not in (1, 2):

@@ -85,6 +85,28 @@ void test_fields_beyond_the_width_are_left_out() {
   CHECK((texts_of(texts, found) == std::vector<std::string>{"a", "b"}));
 }
 
+void test_tokens_beyond_the_width_are_left_out_and_no_byte_beyond_a_text_is_read() {
+  Texts texts;
+  // State 2 is behind an 'a', and in 3, behind "ab", a match may end before a byte of no word.
+  std::vector<std::uint16_t> next(4 * 256), begins{1, 1, 1};
+  next[256 + 'a'] = 2;
+  next[512 + 'b'] = 3;
+  std::uint8_t ends[] = {0, 0, 0, 2};
+  const std::string bytes = "ab abb ab- ab";
+  Numbers in = numbers_of(texts, {bytes, "a"}), found(2), tokens(6);
+  for (const bool between : {false, true}) {
+    const std::int64_t sizes[] = {2, 1, 1, between, 1, 3};
+    void *buffers[] = {in.data(), next.data(), ends, begins.data(), found.data()};
+    texts.call(DLC_TEXT_COUNT_TOKENS, sizes, buffers);
+    CHECK((found == (between ? Numbers{2, 1} : Numbers{2, 0})));
+    buffers[4] = tokens.data();
+    texts.call(DLC_TEXT_TOKENS, sizes, buffers);
+    const std::string second = between ? " abb " : "ab", only = between ? "a" : "\x03";
+    const std::vector<std::string> wanted{"\x02", second, between ? "- ab" : "ab", "\x02", only, between ? "\x03" : ""};
+    CHECK(texts_of(texts, tokens) == wanted);
+  }
+}
+
 void test_broken_characters_stay() {
   Texts texts;
   std::int32_t table[] = {'a', 0x1F600};  // to one of four bytes
@@ -111,6 +133,7 @@ int main() {
   test_an_empty_text_may_be_null();
   test_constants();
   test_fields_beyond_the_width_are_left_out();
+  test_tokens_beyond_the_width_are_left_out_and_no_byte_beyond_a_text_is_read();
   test_broken_characters_stay();
   test_an_unknown_function_fails();
   return check::result();

@@ -77,7 +77,15 @@ enum {
   DLC_TEXT_READ_I64 = 9,     /* count | number | int64_t */
   DLC_TEXT_WRITE_F32 = 10,   /* count | float | number */
   DLC_TEXT_WRITE_F64 = 11,   /* count | double | number */
-  DLC_TEXT_WRITE_I64 = 12    /* count | int64_t | number */
+  DLC_TEXT_WRITE_I64 = 12,   /* count | int64_t | number */
+
+  /* The tokens that automata find. Their states lie one behind the other: next states (uint16_t) for
+   * each byte; where a match may end (bits: 1 the text, 2 before a byte of no word, 4 of a word);
+   * and for each automaton the states where a match begins: with the text, behind a byte of no word,
+   * of a word. `between`: tokens are what lies between matches, not these. */
+  DLC_TEXT_COUNT_TOKENS = 13, /* count, automata, least characters, between | number, next states,
+                                 ends, begins (uint16_t) | int64_t */
+  DLC_TEXT_TOKENS = 14        /* the same, marks, width | the same | number */
 };
 
 /* What the caller offers a model that computes with texts, whether it reports its steps or not. */
