@@ -243,6 +243,32 @@ def test_n_grams_of_texts_are_counted():
     np.testing.assert_array_equal(y, [1, 2])
 
 
+def test_n_grams_of_an_open_number_of_texts_are_counted():
+    node = helper.make_node(
+        "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=3,
+        max_skip_count=1, ngram_counts=[0, 2, 6], ngram_indexes=[0, 1, 2, 3, 4],
+        pool_strings=["a", "b", "a", "b", "b", "b", "a", "b", "b"],
+    )  # fmt: skip
+    grams = [("a",), ("b",), ("a", "b"), ("b", "b"), ("a", "b", "b")]
+    model = parser.parse_model(HEAD + "(string[m,n] x) => (float[m,5] y) { y = Identity(x) }")
+    model.graph.node[0].CopyFrom(node)
+    compiled = dlc.compile(model)
+    for words in ("", "a", "ab", "abb", "babbab", "aabbbcab"):
+        rows = np.array([[*words], [*words[::-1]]], np.object_).reshape(2, len(words))
+        wanted = [
+            [
+                sum(
+                    tuple(row[start : start + (len(gram) - 1) * step + 1 : step]) == gram
+                    for step in ((1, 2) if len(gram) > 1 else (1,))
+                    for start in range(len(row))
+                )
+                for gram in grams
+            ]
+            for row in rows.tolist()
+        ]
+        np.testing.assert_array_equal(compiled(rows), wanted, err_msg=words)
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [

@@ -21,17 +21,19 @@ from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.binary import Div, Equal, Mul, Sub, Where
+from dlc.graph.ops.binary import Add, Div, Equal, Mul, Sub, Where
 from dlc.graph.ops.elementwise import Abs, Neg
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.reduce import ArgMax, Reduce
-from dlc.graph.ops.shape import Expand
-from dlc.te.expr import ONE, ZERO, Const, index
+from dlc.graph.ops.shape import Expand, Slice
+from dlc.te.expr import ONE, ZERO, Const, index, maximum
 from dlc.te.simplify import canonical
 from dlc.te.types import const_size
 
 _LARGEST = 32
 """Rows of a matrix whose elimination is written out."""
+MOST_SKIPS = 64
+"""Elements left out in n-grams of rows of an open length: each number of them is a kernel."""
 MOST_COLUMNS = 1 << 24
 """Of counted n-grams: each is 4 bytes of a row."""
 
@@ -154,8 +156,9 @@ def convert_tf_idf(
         rows = cast_to(ctx, rows, DType.I64)
     pool = _pool(ctx, x, pool_int64s, pool_strings)
     length = rows.type.shape[1]
-    if not isinstance(length, Const):
-        ctx.refuse("the number of elements is not fixed", "fix it with dims= or shapes=")
+    if max_gram_length > 1 and max_skip_count >= MOST_SKIPS and not isinstance(length, Const):
+        hint = "fix the number of elements with dims= or shapes="
+        ctx.refuse(f"max_skip_count = {max_skip_count} of an open number of elements", hint)
     found: list[Value] = []
     ends = [*ngram_counts, len(pool)]
     if not len(pool) or ends[0] != 0 or sorted(ends) != ends:
@@ -168,7 +171,7 @@ def convert_tf_idf(
             continue
         skips = range(1, 2 if n == 1 else max_skip_count + 2)
         if min_gram_length <= n <= max_gram_length:
-            found.append(_counts(ctx, rows, const_size(length), grams, skips))
+            found.append(_counts(ctx, rows, grams, skips))
         else:
             zeros = (rows.type.shape[0], index(len(grams)))
             found.append(fill(ctx, np.zeros((), np.float32), zeros))
@@ -185,28 +188,25 @@ def _pool(ctx: Context, x: Value, ints: Sequence[int], strings: Sequence[str]) -
     return np.array([*strings, None], np.object_)[:-1]
 
 
-def _counts(ctx: Context, rows: Value, length: int, grams: np.ndarray, skips: range) -> Value:
+def _counts(ctx: Context, rows: Value, grams: np.ndarray, skips: range) -> Value:
     """How often each gram occurs in each row: [n, grams]."""
-    n = grams.shape[1]
-    total = Reduce(kind="sum", axes=(1,), keepdims=False)
-    hits: list[Value] = []
+    n, (count, length) = grams.shape[1], rows.type.shape
+    total = fill(ctx, np.zeros((), np.float32), (count, index(len(grams))))
     for step in skips:
-        places = length - (n - 1) * step
-        if places < 1:
+        places = canonical(maximum(length - (n - 1) * step, ZERO))
+        if places == ZERO:
             break
         all_equal: Value | None = None
         for k in range(n):
-            start = index(k * step)
-            window = slice_axes(ctx, rows, [start], [start + places], [1], [1])
+            window = Slice(starts=(ZERO, index(k * step)), sizes=(count, places), steps=(1, 1))
             column = ctx.constant(grams[:, k].reshape(1, 1, -1))
-            same = ctx.call(Equal(), unsqueeze(ctx, window, (2,)), column)
+            same = ctx.call(Equal(), unsqueeze(ctx, ctx.call(window, rows), (2,)), column)
             number = cast_to(ctx, same, DType.F32)
             all_equal = number if all_equal is None else ctx.call(Mul(), all_equal, number)
         assert all_equal is not None, "a gram has an element"
-        hits.append(all_equal)
-    if not hits:
-        return fill(ctx, np.zeros((), np.float32), (rows.type.shape[0], index(len(grams))))
-    return ctx.call(total, concat(ctx, hits, 1) if len(hits) > 1 else hits[0])
+        found = ctx.call(Reduce(kind="sum", axes=(1,), keepdims=False), all_equal)
+        total = found if step == skips[0] else ctx.call(Add(), total, found)
+    return total
 
 
 def _placed(
