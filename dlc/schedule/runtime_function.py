@@ -38,4 +38,5 @@ FUNCTIONS: dict[str, RuntimeFunction] = {
     "write_i64": RuntimeFunction(12, 1, (DType.I64,), _TEXT),
     "count_tokens": RuntimeFunction(13, 4, (_TEXT, *_AUTOMATA), DType.I64),
     "tokens": RuntimeFunction(14, 6, (_TEXT, *_AUTOMATA), _TEXT),
+    "places": RuntimeFunction(15, 2, (_TEXT, _TEXT), DType.I64),
 }

@@ -253,7 +253,7 @@ def test_n_grams_of_an_open_number_of_texts_are_counted():
     model = parser.parse_model(HEAD + "(string[m,n] x) => (float[m,5] y) { y = Identity(x) }")
     model.graph.node[0].CopyFrom(node)
     compiled = dlc.compile(model)
-    for words in ("", "a", "ab", "abb", "babbab", "aabbbcab"):
+    for words in ("", "a", "ab", "abb", "c", "babbab", "aabbbcab", "ab"):
         rows = np.array([[*words], [*words[::-1]]], np.object_).reshape(2, len(words))
         wanted = [
             [

@@ -286,6 +286,7 @@ REFUSED = [
     (text.MapText(), ["str[3]", "i64[4, 2]"], "no table of characters"),
     (text.MatchText(), ["str[3]", "u16[4, 255]", "u8[4]"], "no automaton"),
     (text.MatchText(), ["str[3]", "u16[4, 256]", "u8[5]"], "other states"),
+    (text.PlaceOfText(), ["str[3]", "str[4, 1]"], "no vector"),
     (COUNT, ["str[3]", "u16[4, 255]", "u8[4]", "u16[1, 3]"], "no automaton"),
     (COUNT, ["str[3]", "u16[4, 256]", "u8[5]", "u16[1, 3]"], "end or begin elsewhere"),
     (COUNT, ["str[3]", "u16[4, 256]", "u8[4]", "u16[1, 2]"], "end or begin elsewhere"),

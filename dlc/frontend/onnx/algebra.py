@@ -1,41 +1,32 @@
-"""Converters that spell an algorithm out: determinants, counts of n-grams, filters for spectra.
+"""Converters that spell an algorithm out: determinants, filters for spectra.
 
 Source: https://onnx.ai/onnx/operators/
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from dlc.core.types import DType
-from dlc.frontend.onnx.cast import cast_to, number_type
+from dlc.frontend.onnx.cast import number_type
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.generate import fill
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
+from dlc.frontend.onnx.reshape import reshape_to
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.graph import Value
-from dlc.graph.op import Array
-from dlc.graph.ops.binary import Add, Div, Equal, Mul, Sub, Where
+from dlc.graph.ops.binary import Div, Equal, Mul, Sub, Where
 from dlc.graph.ops.elementwise import Abs, Neg
-from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.reduce import ArgMax, Reduce
-from dlc.graph.ops.shape import Expand, Slice
-from dlc.te.expr import ONE, ZERO, Const, index, maximum
+from dlc.graph.ops.shape import Expand
+from dlc.te.expr import ONE, ZERO, Const, index
 from dlc.te.simplify import canonical
 from dlc.te.types import const_size
 
 _LARGEST = 32
 """Rows of a matrix whose elimination is written out."""
-MOST_SKIPS = 64
-"""Elements left out in n-grams of rows of an open length: each number of them is a kernel."""
-MOST_COLUMNS = 1 << 24
-"""Of counted n-grams: each is 4 bytes of a row."""
 
 
 @converter("Det", since=11)
@@ -131,110 +122,6 @@ def _reduced(ctx: Context, both: Value, step: int, size: int) -> Value:
     row = ctx.call(Div(), pivot, column(pivot))
     rest = ctx.call(Sub(), swapped, ctx.call(Mul(), column(swapped), row))
     return ctx.call(Where(), ctx.constant(places == step), row, rest)
-
-
-@converter("TfIdfVectorizer", since=9)
-def convert_tf_idf(
-    ctx: Context,
-    x: Value,
-    *,
-    max_gram_length: int,
-    max_skip_count: int,
-    min_gram_length: int,
-    mode: str,
-    ngram_counts: Sequence[int],
-    ngram_indexes: Sequence[int],
-    pool_int64s: Sequence[int] = (),
-    pool_strings: Sequence[str] = (),
-    weights: Sequence[float] = (),
-) -> Value:
-    """How often each n-gram of a pool occurs, with up to so many elements left out in between."""
-    if mode not in ("TF", "IDF", "TFIDF") or x.type.rank not in (1, 2):
-        ctx.refuse(f"mode = '{mode}' of {x.type}")
-    rows = x if x.type.rank == 2 else unsqueeze(ctx, x, (0,))
-    if x.type.dtype is not DType.STR:
-        rows = cast_to(ctx, rows, DType.I64)
-    pool = _pool(ctx, x, pool_int64s, pool_strings)
-    length = rows.type.shape[1]
-    if max_gram_length > 1 and max_skip_count >= MOST_SKIPS and not isinstance(length, Const):
-        hint = "fix the number of elements with dims= or shapes="
-        ctx.refuse(f"max_skip_count = {max_skip_count} of an open number of elements", hint)
-    found: list[Value] = []
-    ends = [*ngram_counts, len(pool)]
-    if not len(pool) or ends[0] != 0 or sorted(ends) != ends:
-        ctx.refuse(f"ngram_counts {list(ngram_counts)} do not divide a pool of {len(pool)}")
-    if any((end - start) % n for n, (start, end) in enumerate(itertools.pairwise(ends), start=1)):
-        ctx.refuse("a part of its pool is not a whole number of n-grams")
-    for n, (start, end) in enumerate(itertools.pairwise(ends), start=1):
-        grams = pool[start:end].reshape(-1, n)
-        if not len(grams):
-            continue
-        skips = range(1, 2 if n == 1 else max_skip_count + 2)
-        if min_gram_length <= n <= max_gram_length:
-            found.append(_counts(ctx, rows, grams, skips))
-        else:
-            zeros = (rows.type.shape[0], index(len(grams)))
-            found.append(fill(ctx, np.zeros((), np.float32), zeros))
-    total = concat(ctx, found, 1) if len(found) > 1 else found[0]
-    return _placed(ctx, x, total, mode, ngram_indexes, weights)
-
-
-def _pool(ctx: Context, x: Value, ints: Sequence[int], strings: Sequence[str]) -> Array:
-    """The elements of all n-grams, of the kind that x has."""
-    if x.type.dtype is not DType.STR:
-        return np.array(ints, np.int64)
-    if not strings:
-        ctx.refuse("its pool holds no texts")
-    return np.array([*strings, None], np.object_)[:-1]
-
-
-def _counts(ctx: Context, rows: Value, grams: np.ndarray, skips: range) -> Value:
-    """How often each gram occurs in each row: [n, grams]."""
-    n, (count, length) = grams.shape[1], rows.type.shape
-    total = fill(ctx, np.zeros((), np.float32), (count, index(len(grams))))
-    for step in skips:
-        places = canonical(maximum(length - (n - 1) * step, ZERO))
-        if places == ZERO:
-            break
-        all_equal: Value | None = None
-        for k in range(n):
-            window = Slice(starts=(ZERO, index(k * step)), sizes=(count, places), steps=(1, 1))
-            column = ctx.constant(grams[:, k].reshape(1, 1, -1))
-            same = ctx.call(Equal(), unsqueeze(ctx, ctx.call(window, rows), (2,)), column)
-            number = cast_to(ctx, same, DType.F32)
-            all_equal = number if all_equal is None else ctx.call(Mul(), all_equal, number)
-        assert all_equal is not None, "a gram has an element"
-        found = ctx.call(Reduce(kind="sum", axes=(1,), keepdims=False), all_equal)
-        total = found if step == skips[0] else ctx.call(Add(), total, found)
-    return total
-
-
-def _placed(
-    ctx: Context,
-    x: Value,
-    counts: Value,
-    mode: str,
-    places: Sequence[int],
-    weights: Sequence[float],
-) -> Value:
-    """Counts in the columns that `ngram_indexes` name, weighted."""
-    if len(places) != const_size(counts.type.shape[1]) or len(weights) not in (0, len(places)):
-        ctx.refuse("its lists differ in length")
-    width = max(places) + 1
-    if min(places) < 0 or width > MOST_COLUMNS:
-        ctx.refuse(f"ngram_indexes run from {min(places)} to {width - 1}")
-    source = np.full(width, len(places), np.int64)
-    source[list(places)] = np.arange(len(places))
-    zero = fill(ctx, np.zeros((), np.float32), (counts.type.shape[0], ONE))
-    y = ctx.call(Gather(axis=1), concat(ctx, [counts, zero], 1), ctx.constant(source))
-    if mode != "TF":
-        factors = np.zeros(width, np.float32)
-        factors[list(places)] = weights or 1.0
-        if mode == "IDF":
-            seen = ctx.call(Equal(), y, ctx.scalar(0.0, DType.F32))
-            y = ctx.call(Where(), seen, ctx.scalar(0.0, DType.F32), ctx.scalar(1.0, DType.F32))
-        y = ctx.call(Mul(), y, ctx.constant(factors))
-    return y if x.type.rank == 2 else reshape_to(ctx, y, (index(width),))
 
 
 @converter("MelWeightMatrix", since=17)

@@ -15,12 +15,14 @@ from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.dtypes import dtype_of
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import unsqueeze
+from dlc.frontend.onnx.text import texts
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.binary import Equal, Or, Where
+from dlc.graph.ops.binary import Add, Equal, Or, Where
 from dlc.graph.ops.elementwise import IsNaN
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.reduce import ArgMax, Reduce
+from dlc.graph.ops.text import PlaceOfText
 
 DOMAIN = "ai.onnx.ml"
 
@@ -135,6 +137,8 @@ def found_in(ctx: Context, x: Value, keys: Array, values: Array, default: Array)
     """The value of the last key that each element of x is equal to; NaN is equal to NaN."""
     if (keys.dtype.kind == "O") != (x.type.dtype is DType.STR):
         ctx.refuse(f"keys of type {dtype_of(keys)} for {x.type}")
+    if keys.dtype.kind == "O":
+        return _text_found_in(ctx, x, keys, values, default)
     keys, values = keys[::-1], values[::-1]
     hit = _hits(ctx, x, keys)
     last = x.type.rank
@@ -142,6 +146,14 @@ def found_in(ctx: Context, x: Value, keys: Array, values: Array, default: Array)
     known = ctx.call(Reduce(kind="max", axes=(last,), keepdims=False), hit)
     found = ctx.call(Gather(axis=0), ctx.constant(np.ascontiguousarray(values)), first)
     return ctx.call(Where(), known, found, ctx.constant(default))
+
+
+def _text_found_in(ctx: Context, x: Value, keys: Array, values: Array, default: Array) -> Value:
+    last = dict(zip(keys.tolist(), range(len(keys)), strict=True))
+    table = np.concatenate([default.reshape(1), values[[*last.values()]]])
+    place = ctx.call(PlaceOfText(), x, texts(ctx, [*last]))
+    after_default = ctx.call(Add(), place, ctx.scalar(1, DType.I64))
+    return ctx.call(Gather(axis=0), ctx.constant(table), after_default)
 
 
 def _hits(ctx: Context, x: Value, keys: Array) -> Value:

@@ -110,6 +110,27 @@ class ConcatText(TextOp):
         return np.asarray(a + b, np.object_)
 
 
+@op("place_of_text", fuse=Fuse.OPAQUE)
+class PlaceOfText(TextOp):
+    """Where in a vector of keys each text is, first; -1 where it is not. Also of i64."""
+
+    def infer(self, x: TensorType, keys: TensorType) -> TensorType:
+        self.check(x, keys)
+        if keys.rank != 1:
+            raise self.reject("its keys are no vector", x, keys)
+        return TensorType(x.shape, DType.I64)
+
+    def function(self, *operands: TensorType) -> str:
+        return "places"
+
+    def sizes(self, *operands: TensorType) -> tuple[Expr, ...]:
+        return (operands[0].elems, operands[1].elems)
+
+    def reference(self, x: Array, keys: Array) -> Array:
+        first = {key: place for place, key in reversed([*enumerate(keys.tolist())])}
+        return _each(lambda text: first.get(text, -1), x).astype(np.int64)
+
+
 @op("map_text", fuse=Fuse.OPAQUE)
 class MapText(TextOp):
     """Each character by its row of a table: [character, what stands for it], in order."""

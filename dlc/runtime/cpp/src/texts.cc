@@ -7,13 +7,15 @@
 #include <vector>
 
 #include "failure.h"
+#include "tokenizer.h"
 
 namespace dlc_runtime {
 
 void Texts::clear() {
-  numbers_.clear();
-  texts_.clear();
+  for (; texts_.size() > kept_; texts_.pop_back()) numbers_.erase(texts_.back());
+  begun_ = 0;
   number({});
+  kept_ = std::max<std::size_t>(kept_, 1);
 }
 
 std::int64_t Texts::number(std::string_view text) {
@@ -23,6 +25,41 @@ std::int64_t Texts::number(std::string_view text) {
   const auto next = static_cast<std::int64_t>(texts_.size()) - 1;
   numbers_.emplace(kept, next);
   return next;
+}
+
+void Texts::constants(std::int64_t count, const char *bytes, const std::int64_t *ends,
+                      std::int64_t *numbers) {
+  const auto length = static_cast<std::size_t>(count == 0 ? 0 : ends[count - 1]);
+  if (begun_ < constants_.size()) {
+    const Constants &known = constants_[begun_];
+    if (std::string_view(bytes, length) == known.bytes &&
+        std::equal(ends, ends + count, known.ends.begin(), known.ends.end())) {
+      ++begun_;
+      std::copy(known.numbers.begin(), known.numbers.end(), numbers);
+      return;
+    }
+  }
+  const bool begins = texts_.size() == kept_ && begun_ == constants_.size();
+  for (std::int64_t i = 0, begin = 0; i < count; begin = ends[i++]) {
+    numbers[i] = number({bytes + begin, static_cast<std::size_t>(ends[i] - begin)});
+  }
+  if (!begins) return;
+  constants_.push_back({{bytes, length}, {ends, ends + count}, {numbers, numbers + count}});
+  kept_ = texts_.size();
+  ++begun_;
+}
+
+const Texts::Places &Texts::places(std::int64_t count, const std::int64_t *keys) {
+  const auto same = [&](const Places &known) {
+    return std::equal(keys, keys + count, known.keys.begin(), known.keys.end());
+  };
+  const auto found = std::find_if(places_.begin(), places_.end(), same);
+  if (found != places_.end()) return *found;
+  Places made;
+  made.keys.assign(keys, keys + count);
+  for (std::int64_t i = 0; i < count; ++i) made.first.emplace(keys[i], i);
+  if (places_.size() == kMostPlaces) places_.pop_front();
+  return places_.emplace_back(std::move(made));
 }
 
 std::string_view Texts::text(std::int64_t number) const {
@@ -122,98 +159,6 @@ void split(std::string_view text, std::string_view delimiter, std::int64_t most,
   if (!text.empty()) take(text);
 }
 
-// ---- tokens ----------------------------------------------------------------
-
-bool is_word(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= 'a' && c <= 'z');
-}
-
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
-
-std::int64_t characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); });
-}
-
-// The tokens of DLC_TEXT_TOKENS.
-class Tokenizer {
- public:
-  Tokenizer(const std::int64_t *sizes, void *const *buffers)
-      : automata_(sizes[1]),
-        least_(sizes[2]),
-        between_(sizes[3] != 0),
-        next_(static_cast<const std::uint16_t *>(buffers[1])),
-        ends_(static_cast<const std::uint8_t *>(buffers[2])),
-        begins_(static_cast<const std::uint16_t *>(buffers[3])) {}
-
-  // Valid until the next call, and as long as `text` is.
-  const std::vector<std::string_view> &of(std::string_view text) {
-    tokens_.assign(1, text);
-    for (std::int64_t i = 0; i < automata_; ++i) {
-      pieces_.swap(tokens_);
-      tokens_.clear();
-      for (const std::string_view piece : pieces_) cut(piece, begins_ + 3 * i);
-    }
-    return tokens_;
-  }
-
- private:
-  bool take(std::string_view token) {
-    if (characters(token) < least_) return false;
-    tokens_.push_back(token);
-    return true;
-  }
-
-  void cut(std::string_view text, const std::uint16_t *begins) {
-    std::size_t start = 0;
-    for (std::size_t first = 0, last = 0; find(text, start, begins, &first, &last);) {
-      if (between_) {
-        take(text.substr(start, first - start));
-        start = last > first ? last : next(text, first);
-      } else {
-        start = take(text.substr(first, last - first)) ? last : next(text, first);
-      }
-    }
-    if (between_ && start < text.size()) take(text.substr(start));
-  }
-
-  // Where the first match begins, and where the longest one there ends.
-  bool find(std::string_view text, std::size_t start, const std::uint16_t *begins,
-            std::size_t *first, std::size_t *last) const {
-    for (; start <= text.size(); start = next(text, start)) {
-      bool found = false;
-      std::uint32_t state = begins[start == 0 ? 0 : is_word(text[start - 1]) ? 2 : 1];
-      for (std::size_t at = start; state != 0; ++at) {
-        const bool is_end = at == text.size();
-        if ((ends_[state] & (is_end ? 1U : is_word(text[at]) ? 4U : 2U)) != 0) {
-          found = true;
-          *last = at;
-        }
-        if (is_end) break;
-        state = next_[256U * state + static_cast<unsigned char>(text[at])];
-      }
-      if (found) {
-        *first = start;
-        return true;
-      }
-    }
-    return false;
-  }
-
-  // Where the next character begins.
-  static std::size_t next(std::string_view text, std::size_t at) {
-    ++at;
-    while (at < text.size() && continues(text[at])) ++at;
-    return at;
-  }
-
-  std::int64_t automata_, least_;
-  bool between_;
-  const std::uint16_t *next_;
-  const std::uint8_t *ends_;
-  const std::uint16_t *begins_;
-  std::vector<std::string_view> tokens_, pieces_;
-};
-
 // ---- numbers ---------------------------------------------------------------
 
 std::string lower(std::string_view text) {
@@ -295,12 +240,7 @@ void Texts::call(std::uint32_t function, const std::int64_t *sizes, void *const 
       }
       return;
     case DLC_TEXT_CONSTANT:
-      for (std::int64_t i = 0, begin = 0; i < count; begin = other[i++]) {
-        const char *const start = as<const char>(buffers[0]) + begin;
-        const auto length = static_cast<std::size_t>(other[i] - begin);
-        as<std::int64_t>(buffers[2])[i] = number({start, length});
-      }
-      return;
+      return constants(count, as<const char>(buffers[0]), other, as<std::int64_t>(buffers[2]));
     case DLC_TEXT_CONCAT:
       for (std::int64_t i = 0; i < count; ++i) {
         as<std::int64_t>(buffers[2])[i] = number(std::string(text(in[i])).append(text(other[i])));
@@ -358,6 +298,14 @@ void Texts::call(std::uint32_t function, const std::int64_t *sizes, void *const 
         for (const std::string_view token : tokenizer.of(text(in[i]))) put(token);
         if (marked) put("\x03");
         std::fill(row + at, row + sizes[5], 0);
+      }
+      return;
+    }
+    case DLC_TEXT_PLACES: {
+      const auto &first = places(sizes[1], other).first;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto found = first.find(in[i]);
+        as<std::int64_t>(buffers[2])[i] = found == first.end() ? -1 : found->second;
       }
       return;
     }

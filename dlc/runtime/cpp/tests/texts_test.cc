@@ -76,6 +76,46 @@ void test_constants() {
   CHECK((found == Numbers{1, 0, 2, 1}));
 }
 
+// The number of each of some texts that are constants of a model.
+Numbers constants_of(Texts &texts, std::string bytes, Numbers ends) {
+  Numbers found(ends.size());
+  const std::int64_t sizes[] = {static_cast<std::int64_t>(ends.size())};
+  void *const buffers[] = {bytes.data(), ends.data(), found.data()};
+  texts.call(DLC_TEXT_CONSTANT, sizes, buffers);
+  return found;
+}
+
+void test_constants_that_a_run_begins_with_keep_their_numbers() {
+  Texts texts;
+  for (int run = 0; run < 3; ++run) {
+    texts.clear();
+    CHECK((constants_of(texts, "abc", {1, 3}) == Numbers{1, 2}));
+    CHECK((constants_of(texts, "bcd", {2, 3}) == Numbers{2, 3}));
+    CHECK((numbers_of(texts, {"new", "bc", "d"}) == Numbers{4, 2, 3}));
+    CHECK((constants_of(texts, "new", {3}) == Numbers{4}));  // after others: not kept
+  }
+  texts.clear();
+  CHECK(fails([&] { texts_of(texts, {4}); }));
+  CHECK((texts_of(texts, {2}) == std::vector<std::string>{"bc"}));
+  CHECK((constants_of(texts, "xbc", {1, 3}) == Numbers{4, 2}));  // another program's
+  CHECK((constants_of(texts, "bcd", {2, 3}) == Numbers{2, 3}));
+  texts.clear();
+  CHECK((constants_of(texts, "abc", {1, 3}) == Numbers{1, 2}));
+}
+
+void test_places_are_those_of_the_keys_given() {
+  Texts texts;
+  for (std::int64_t shift = 0; shift < 40; ++shift) {  // more lists than are remembered
+    for (const std::int64_t other : {shift, shift - 1}) {
+      Numbers in{7 + other, 9, 5 + other}, keys{5 + other, 6 + other, 5 + other}, found(3);
+      const std::int64_t sizes[] = {3, 3};
+      void *const buffers[] = {in.data(), keys.data(), found.data()};
+      texts.call(DLC_TEXT_PLACES, sizes, buffers);
+      CHECK((found == Numbers{-1, other == 4 ? 0 : other == 3 ? 1 : -1, 0}));
+    }
+  }
+}
+
 void test_fields_beyond_the_width_are_left_out() {
   Texts texts;
   Numbers in = numbers_of(texts, {"a,b,c"}), cut = numbers_of(texts, {","}), found(2);
@@ -132,6 +172,8 @@ int main() {
   test_numbers();
   test_an_empty_text_may_be_null();
   test_constants();
+  test_constants_that_a_run_begins_with_keep_their_numbers();
+  test_places_are_those_of_the_keys_given();
   test_fields_beyond_the_width_are_left_out();
   test_tokens_beyond_the_width_are_left_out_and_no_byte_beyond_a_text_is_read();
   test_broken_characters_stay();

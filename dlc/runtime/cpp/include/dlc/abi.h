@@ -85,7 +85,9 @@ enum {
    * of a word. `between`: tokens are what lies between matches, not these. */
   DLC_TEXT_COUNT_TOKENS = 13, /* count, automata, least characters, between | number, next states,
                                  ends, begins (uint16_t) | int64_t */
-  DLC_TEXT_TOKENS = 14        /* the same, marks, width | the same | number */
+  DLC_TEXT_TOKENS = 14,       /* the same, marks, width | the same | number */
+  DLC_TEXT_PLACES = 15        /* count, keys | numbers, keys | int64_t: the first key that is equal,
+                                 -1 for none */
 };
 
 /* What the caller offers a model that computes with texts, whether it reports its steps or not. */
