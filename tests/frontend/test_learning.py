@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -81,6 +82,29 @@ def test_nan_is_a_key():
     proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
     graph = import_model(load_model(proto)).graph
     np.testing.assert_array_equal(evaluate(graph, {"x": x})[graph.outputs[0].name], [5, 6, -7])
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 128, 1000])
+@pytest.mark.parametrize(("kind", "other"), [("int64s", "floats"), ("floats", "int64s")])
+def test_many_labels(kind, other, count):
+    """Keys in no order. Of one that is given twice the last counts; onnxruntime takes any."""
+    dtype = np.int64 if kind == "int64s" else np.float32
+    keys = RNG.permutation(np.arange(-count // 4, count))[:count].astype(dtype)
+    keys[1:4] = [-(2**63), 2**62, 7 * count] if dtype is np.int64 else [-np.inf, np.inf, 0.25]
+    rest = [count + 1, -(2**62)] if dtype is np.int64 else [count + 1, np.nan, 0.5, -0.0]
+    x = np.concatenate([keys, np.array(rest, dtype)])
+
+    def labels(keys: np.ndarray, values: list[int]) -> Any:
+        typed = np.array(values, np.float32 if other == "floats" else np.int64)
+        return ml("LabelEncoder", **{f"keys_{kind}": keys, f"values_{other}": typed})
+
+    (found,) = check(labels(keys, [*range(count)]), x)
+    twice = labels(np.concatenate([keys[:1], keys]), [7, *range(count)])
+    proto = model([twice], {"x": x.shape}, kinds={"x": x.dtype.kind})
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    graph = import_model(load_model(proto)).graph
+    last = evaluate(graph, {"x": x})[graph.outputs[0].name]
+    np.testing.assert_array_equal(last, found)
 
 
 @pytest.mark.parametrize("how", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])

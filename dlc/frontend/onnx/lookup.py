@@ -18,13 +18,16 @@ from dlc.frontend.onnx.reshape import unsqueeze
 from dlc.frontend.onnx.text import texts
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.binary import Add, Equal, Or, Where
+from dlc.graph.ops.binary import Add, Equal, LessEqual, Or, Where
 from dlc.graph.ops.elementwise import IsNaN
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.reduce import ArgMax, Reduce
+from dlc.graph.ops.shape import Expand
 from dlc.graph.ops.text import PlaceOfText
 
 DOMAIN = "ai.onnx.ml"
+MANY_KEYS = 64
+"""From so many on they are searched in their order; fewer are compared one and all."""
 
 
 @converter("LabelEncoder", since=2, domain=DOMAIN)
@@ -139,12 +142,35 @@ def found_in(ctx: Context, x: Value, keys: Array, values: Array, default: Array)
         ctx.refuse(f"keys of type {dtype_of(keys)} for {x.type}")
     if keys.dtype.kind == "O":
         return _text_found_in(ctx, x, keys, values, default)
+    if len(keys) >= MANY_KEYS and not np.isnan(keys).any():
+        return _number_found_in(ctx, x, keys, values, default)
     keys, values = keys[::-1], values[::-1]
     hit = _hits(ctx, x, keys)
     last = x.type.rank
     first = ctx.call(ArgMax(axis=last, keepdims=False), cast_to(ctx, hit, DType.I32))
     known = ctx.call(Reduce(kind="max", axes=(last,), keepdims=False), hit)
     found = ctx.call(Gather(axis=0), ctx.constant(np.ascontiguousarray(values)), first)
+    return ctx.call(Where(), known, found, ctx.constant(default))
+
+
+def _number_found_in(ctx: Context, x: Value, keys: Array, values: Array, default: Array) -> Value:
+    """The same by halving what a key may be among, in their order."""
+    last = dict(zip(keys.tolist(), range(len(keys)), strict=True))
+    order = sorted(last)
+    size = 1 << (len(order) - 1).bit_length()
+    order += order[-1:] * (size - len(order))
+    table = ctx.constant(np.array(order, keys.dtype))
+    x = cast_to(ctx, x, table.type.dtype)
+    place = ctx.call(Expand(shape=x.type.shape), ctx.scalar(0, DType.I64))
+    half = size // 2
+    while half:
+        later = ctx.call(Add(), place, ctx.scalar(half, DType.I64))
+        is_later = ctx.call(LessEqual(), ctx.call(Gather(axis=0), table, later), x)
+        place = ctx.call(Where(), is_later, later, place)
+        half //= 2
+    known = ctx.call(Equal(), ctx.call(Gather(axis=0), table, place), x)
+    in_order = ctx.constant(values[[last[key] for key in order]])
+    found = ctx.call(Gather(axis=0), in_order, place)
     return ctx.call(Where(), known, found, ctx.constant(default))
 
 
