@@ -14,10 +14,10 @@ from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.generate import fill
+from dlc.frontend.onnx.lookup import found_in
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
 from dlc.frontend.onnx.slicing import concat
-from dlc.frontend.onnx.text import texts
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
 from dlc.graph.ops.binary import Add, Equal, Mul, Where
@@ -25,7 +25,6 @@ from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.scatter import ScatterElements
 from dlc.graph.ops.shape import Slice
-from dlc.graph.ops.text import PlaceOfText
 from dlc.te.expr import ONE, ZERO, Const, Expr, index, maximum
 from dlc.te.simplify import canonical
 from dlc.te.types import const_size
@@ -67,7 +66,7 @@ def convert_tf_idf(
         ctx.refuse(f"ngram_counts {list(ngram_counts)} do not divide a pool of {len(pool)}")
     if any((end - start) % n for n, (start, end) in enumerate(itertools.pairwise(ends), start=1)):
         ctx.refuse("a part of its pool is not a whole number of n-grams")
-    words = _Words(ctx, rows, pool) if x.type.dtype is DType.STR else None
+    words = _Words(ctx, rows, pool)
     found: list[Value] = []
     for n, (start, end) in enumerate(itertools.pairwise(ends), start=1):
         grams = pool[start:end].reshape(-1, n)
@@ -75,8 +74,7 @@ def convert_tf_idf(
             continue
         skips = range(1, 2 if n == 1 else max_skip_count + 2)
         if min_gram_length <= n <= max_gram_length:
-            counted = words.counts(grams, skips) if words else None
-            found.append(counted or _counts(ctx, rows, grams, skips))
+            found.append(words.counts(grams, skips) or _counts(ctx, rows, grams, skips))
         else:
             zeros = (rows.type.shape[0], index(len(grams)))
             found.append(fill(ctx, np.zeros((), np.float32), zeros))
@@ -123,8 +121,13 @@ def _counts(ctx: Context, rows: Value, grams: Array, skips: range) -> Value:
     return total
 
 
+def _number_of(ctx: Context, x: Value, keys: Array) -> Value:
+    """The number of each element among keys, from 1 on; 0 of what is none."""
+    return found_in(ctx, x, keys, np.arange(1, len(keys) + 1), np.zeros((), np.int64))
+
+
 class _Words:
-    """The texts of rows by their number among those of a pool: from 1 on, 0 for all others.
+    """The elements of rows by their number among those of a pool: from 1 on, 0 for all others.
 
     An n-gram is looked up word by word: what was found so far and the next word are one number,
     among those that begin grams. A pool of any size takes one look-up for each word of a row.
@@ -133,8 +136,8 @@ class _Words:
     def __init__(self, ctx: Context, rows: Value, pool: Array) -> None:
         self.ctx = ctx
         self.known = {word: i for i, word in enumerate(dict.fromkeys(pool.tolist()), start=1)}
-        place = ctx.call(PlaceOfText(), rows, texts(ctx, [*self.known]))
-        self.rows = ctx.call(Add(), place, ctx.scalar(1, DType.I64))
+        words = np.array([*self.known, None], np.object_)[:-1].astype(pool.dtype)
+        self.rows = _number_of(ctx, rows, words)
 
     def counts(self, grams: Array, skips: range) -> Value | None:
         """How often each gram occurs in each row: [rows, grams]; None where one is there twice."""
@@ -154,8 +157,7 @@ class _Words:
             for k, known in enumerate(keys, start=1):
                 both = ctx.call(Mul(), prefix, ctx.scalar(len(self.known) + 1, DType.I64))
                 both = ctx.call(Add(), both, _window(ctx, self.rows, k * step, places))
-                place = ctx.call(PlaceOfText(), both, ctx.constant(known))
-                prefix = ctx.call(Add(), place, ctx.scalar(1, DType.I64))
+                prefix = _number_of(ctx, both, known)
             column = ctx.call(Gather(axis=0), ctx.constant(columns), prefix)
             ones = fill(ctx, np.ones((), np.float32), (lines, places))
             total = ctx.call(ScatterElements(axis=1, reduction="add"), total, column, ones)
