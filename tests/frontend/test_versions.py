@@ -155,6 +155,10 @@ CASES = {
                         {"w": real(3, 4)}, 12),
     "einsum outer": (NODE("Einsum", ["x", "w"], ["y"], equation="bchw,d->bchwd"),
                      {"w": real(4)}, 12),
+    "einsum of three": (NODE("Einsum", ["x", "w", "u"], ["y"], equation="bchw,cd,dw->bhd"),
+                        {"w": real(3, 4), "u": real(4, 7)}, 12),
+    "einsum of four": (NODE("Einsum", ["q", "w", "u", "w"], ["y"], equation="ii,ij,ik,lj->lk"),
+                       {"q": real(4, 4), "w": real(4, 3), "u": real(4, 2)}, 12),
     "einsum diagonal": (NODE("Einsum", ["q"], ["y"], equation="ii->i"), {"q": real(4, 4)}, 12),
 }  # fmt: skip
 

@@ -1,10 +1,11 @@
-"""The converter of Einsum: two operands become a matrix product where they can.
+"""The converter of Einsum: it multiplies two by two, as matrices where that can be.
 
 Source: https://onnx.ai/onnx/operators/onnx__Einsum.html
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -15,19 +16,46 @@ from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, transpose
 from dlc.graph.graph import Value
 from dlc.graph.ops.matmul import Einsum, MatMul
-from dlc.te.expr import ONE, Expr
+from dlc.te.expr import ONE, Const, Expr
 from dlc.te.simplify import surely_equal
+
+_ASSUMED = 64  # of a size that only a run knows
 
 
 @converter("Einsum", since=12)
 def convert_einsum(ctx: Context, *operands: Value, equation: str) -> Value:
     """Sums of products, as the equation says."""
     terms, result = _explicit(ctx, equation, [v.type.rank for v in operands])
-    if len(operands) == 2:
-        made = _as_matmul(ctx, operands, terms, result)
+    left = list(zip(operands, terms, strict=True))
+    while len(left) > 2:
+        i, j = min(itertools.combinations(range(len(left)), 2), key=lambda ij: _work(left, *ij))
+        pair = left[i], left[j]
+        left = [other for k, other in enumerate(left) if k not in (i, j)]
+        needed = {*result, *(letter for _, term in left for letter in term)}
+        kept = "".join(c for c in dict.fromkeys(pair[0][1] + pair[1][1]) if c in needed)
+        left.append((_contracted(ctx, pair, kept), kept))
+    return _contracted(ctx, left, result)
+
+
+_Operands = Sequence[tuple[Value, str]]
+
+
+def _work(operands: _Operands, *pair: int) -> int:
+    """How many products two operands have."""
+    sizes = {
+        c: n for k in pair for c, n in zip(operands[k][1], operands[k][0].type.shape, strict=True)
+    }
+    return math.prod(int(n.value) if isinstance(n, Const) else _ASSUMED for n in sizes.values())
+
+
+def _contracted(ctx: Context, operands: _Operands, result: str) -> Value:
+    """The sum of the products of one or two operands."""
+    values, terms = [v for v, _ in operands], [term for _, term in operands]
+    if len(values) == 2:
+        made = _as_matmul(ctx, values, terms, result)
         if made is not None:
             return made
-    return ctx.call(Einsum(equation=f"{','.join(terms)}->{result}"), *operands)
+    return ctx.call(Einsum(equation=f"{','.join(terms)}->{result}"), *values)
 
 
 def _explicit(ctx: Context, equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
