@@ -227,7 +227,7 @@ def _sample(image: Array, at: Array, mode: str) -> Array:
 class MaxRoiPool(Op):
     """The largest element in each part of a region whose sides are whole; 0 where there is none.
 
-    Each part looks at the whole image: its extent is data.
+    Each part looks at whole rows, and then at whole columns of what it found: its extent is data.
 
     Shapes:
         x: [n, c, h, w]; rois: [r, 5] as image, left, top, right, bottom -> [r, c, *out]
@@ -258,20 +258,22 @@ class MaxRoiPool(Op):
 
         lowest = te.identity(BinOp.MAX, x.dtype)
 
-        def element(r: Expr, c: Expr, i: Expr, j: Expr) -> te.Reduce:
+        def among(low: Expr, high: Expr, at: Expr, value: Expr) -> Expr:
+            return select(both(low <= at, at < high), value, lowest)
+
+        def in_row(r: Expr, c: Expr, y: Expr, j: Expr) -> te.Reduce:
             image = safe_index(cast(INDEX, widen(rois[r, 0])), x.shape[0])
-            rows, columns = bounds(r, 0, i), bounds(r, 1, j)
+            sides = bounds(r, 1, j)
+            return te.reduce_max(x.shape[3:], lambda z: among(*sides, z, x[image, c, y, z]))
 
-            def value(y: Expr, z: Expr) -> Expr:
-                inside = both(
-                    both(rows[0] <= y, y < rows[1]), both(columns[0] <= z, z < columns[1])
-                )
-                return select(inside, x[image, c, y, z], lowest)
-
-            return te.reduce_max(x.shape[2:], value)
+        def element(r: Expr, c: Expr, i: Expr, j: Expr) -> te.Reduce:
+            sides = bounds(r, 0, i)
+            return te.reduce_max(x.shape[2:3], lambda y: among(*sides, y, rows[r, c, y, j]))
 
         shape = self.infer(x.type, rois.type).shape
-        top = te.compute(self.name, shape, element, inputs=(x, rois))
+        lines = (*shape[:2], x.shape[2], shape[3])
+        rows = te.compute(f"{self.name}_rows", lines, in_row, inputs=(x, rois))
+        top = te.compute(self.name, shape, element, inputs=(rows, rois))
 
         def kept(r: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
             empty = either(
