@@ -11,8 +11,8 @@ parts are proven, and a proof looks at simplified parts.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from itertools import product
+from collections.abc import Iterator
+from itertools import chain, product
 from math import gcd
 
 from dlc.core.types import INDEX, DType
@@ -45,10 +45,9 @@ from dlc.te.poly import (
     quotient_terms,
     scale,
 )
+from dlc.te.sample import Bounds as Bounds
+from dlc.te.sample import Known, is_negative_somewhere, known_bounds
 from dlc.te.transform import free_vars, rewrite
-
-Bounds = Mapping[str, tuple[Expr, Expr]]  # variable -> (lowest, highest) value
-_Known = tuple[tuple[str, tuple[Expr, Expr]], ...]  # the same of some variables, as a key
 
 _NONE: Bounds = {}
 _MAX_ATTEMPTS = 160  # replacements tried before a question counts as not proven
@@ -73,7 +72,7 @@ def simplify(expr: Expr, bounds: Bounds = _NONE) -> Expr:
 
 
 @functools.lru_cache(maxsize=65536)
-def _simplify_known(expr: Expr, known: _Known) -> Expr:
+def _simplify_known(expr: Expr, known: Known) -> Expr:
     simple = _simplify(expr, dict(known))
     return expr if simple == expr else simple
 
@@ -157,13 +156,13 @@ def to_poly(expr: Expr, bounds: Bounds) -> Poly:
     return _bounded_poly(expr, known) if known else _size_poly(expr)
 
 
-def _known(expr: Expr, bounds: Bounds) -> _Known:
+def _known(expr: Expr, bounds: Bounds) -> Known:
     """The bounds of those variables of `expr` that have any."""
     return tuple([(name, bounds[name]) for name in free_vars(expr) if name in bounds])
 
 
 @functools.lru_cache(maxsize=65536)
-def _bounded_poly(expr: Expr, known: _Known) -> Poly:
+def _bounded_poly(expr: Expr, known: Known) -> Poly:
     """The polynomial, given the bounds of those variables of `expr` that have any."""
     return _to_poly(expr, dict(known))
 
@@ -378,7 +377,10 @@ def _nonnegative(poly: Poly, bounds: Bounds, budget: list[int] | None = None) ->
     first; `budget` counts down the attempts. What a maximum is taken from may be either side: both
     have to do.
     """
-    budget = [_MAX_ATTEMPTS] if budget is None else budget
+    if budget is None:
+        if next(_doubtful(poly, bounds, [_MAX_ATTEMPTS]), None) is None:
+            return True  # as the answer to most questions is
+        return _proven(tuple(poly.items()), known_bounds(chain.from_iterable(poly), bounds))
     if next(_doubtful(poly, bounds, budget), None) is None:
         return True
     if not any(m for m in poly):
@@ -397,6 +399,13 @@ def _nonnegative(poly: Poly, bounds: Bounds, budget: list[int] | None = None) ->
         tried.append((doubts, len(replaced), replaced))
     tried.sort(key=lambda t: t[:2])
     return any(budget[0] > 0 and _nonnegative(p, bounds, budget) for _, _, p in tried)
+
+
+@functools.lru_cache(maxsize=65536)
+def _proven(terms: tuple[tuple[Monomial, int], ...], known: Known) -> bool:
+    """Whether a polynomial of these terms is at least 0; their order is that of the attempts."""
+    poly, bounds = dict(terms), dict(known)
+    return not is_negative_somewhere(poly, bounds) and _nonnegative(poly, bounds, [_MAX_ATTEMPTS])
 
 
 def _either_side(poly: Poly, bounds: Bounds) -> list[Poly] | None:
@@ -468,7 +477,7 @@ def _coarser_or_finer(atom: Expr, factor: int, poly: Poly) -> Iterator[tuple[int
     """
     match atom:
         case Binary(BinOp.FLOORDIV, x, Const(int(c))):
-            for other in {a for atoms in poly for a in atoms}:
+            for other in dict.fromkeys(chain.from_iterable(poly)):
                 match other:
                     case Binary(BinOp.FLOORDIV, y, Const(int(d))) if x == y and 0 < d < c:
                         if c % d == 0:
