@@ -207,10 +207,20 @@ class Indices(Flattener):
         return total if factor == 1 else self._op(level, f"mul nsw {total}, {factor}")
 
     def _atom(self, level: int | None, atom: Expr) -> Val:
+        if isinstance(atom, Var):
+            self.read.add(atom.name)
+            return self.vars[atom.name][0]
+        if level is None:
+            return self._worked_out_at(level, atom)
+        key = ("atom", level, atom)  # the same quotient stands in the addresses of all rows
+        found = self.builder.recall(key)
+        if found is None:
+            found = self._worked_out_at(level, atom)
+            self.builder.remember(key, found, self.builder.levels[level].scope)
+        return found
+
+    def _worked_out_at(self, level: int | None, atom: Expr) -> Val:
         match atom:
-            case Var(name):
-                self.read.add(name)
-                return self.vars[name][0]
             case Binary(BinOp.FLOORDIV, a, b):
                 return self.floor_div(level, a, b)
             case Binary(BinOp.MOD, a, b):

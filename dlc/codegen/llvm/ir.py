@@ -252,15 +252,15 @@ class Builder:
     def index_op(self, level: int, text: str, elem: str = "i64") -> Val:
         """A pure instruction on index values, placed at the start of a level."""
         # One that an inner level has is of no use here: it does not dominate this place.
-        outer = (self._known.get(("index", above, text)) for above in range(level + 1))
-        found = next((value for value in outer if value is not None), None)
-        if found is None:
-            at = self.levels[level]
-            self.count += 1
-            name = f"%v{self.count}"
-            at.block.early.append(f"{name} = {text}")
-            found = self.remember(("index", level, text), Val(name, elem), at.scope)
-        return found
+        for above in range(level + 1):
+            found = self._known.get(("index", above, text))
+            if found is not None:
+                return found
+        at = self.levels[level]
+        self.count += 1
+        name = f"%v{self.count}"
+        at.block.early.append(f"{name} = {text}")
+        return self.remember(("index", level, text), Val(name, elem), at.scope)
 
     def local_op(self, text: str, elem: str) -> Val:
         """A pure instruction that each block repeats, because it becomes part of others there.
