@@ -233,6 +233,7 @@ def exprs(stmt: Stmt) -> Iterator[Expr]:
                 assert_never(node)
 
 
+@per_object
 def accumulation(stmt: Stmt) -> BinOp | None:
     """The operator of `C[i] = C[i] op value` where op is +, *, min or max, else None."""
     match stmt:
@@ -243,8 +244,18 @@ def accumulation(stmt: Stmt) -> BinOp | None:
 
 @per_object
 def allocs(stmt: Stmt) -> Mapping[str, Alloc]:
-    """The buffers a statement allocates, by name."""
-    return {s.buffer.name: s for s in walk(stmt) if isinstance(s, Alloc)}
+    """The buffers a statement allocates, by name, outer before inner."""
+    match stmt:
+        case Store() | Invoke():
+            return {}
+        case Alloc(buffer, _, body):
+            return {buffer.name: stmt, **allocs(body)}
+        case If(_, body) | For(_, _, _, body):
+            return allocs(body)
+        case Block(stmts):
+            return {name: alloc for s in stmts for name, alloc in allocs(s).items()}
+        case _:
+            assert_never(stmt)
 
 
 @per_object

@@ -17,6 +17,7 @@ from dlc.schedule.loop import (
     Stmt,
     Store,
     accumulation,
+    touches,
 )
 from dlc.schedule.loop import walk as walk_stmt
 from dlc.te.affine import loop_bounds
@@ -76,9 +77,17 @@ def stages(func: Func) -> list[Stage]:
     return list(_stages(func.body))
 
 
+def stages_of(func: Func, buffer: str) -> list[Stage]:
+    """Those of `stages` that compute one buffer."""
+    return _from_stores(_stores(func.body, buffer))
+
+
 @per_object
 def _stages(body: Stmt) -> tuple[Stage, ...]:
-    found = _stores(body)
+    return tuple(_from_stores(_stores(body)))
+
+
+def _from_stores(found: list[tuple[Store, tuple[For, ...]]]) -> list[Stage]:
     result: list[Stage] = []
     starts: dict[str, tuple[Store, tuple[For, ...]]] = {}
     begins = _begins([store for store, _ in found])
@@ -99,7 +108,7 @@ def _stages(body: Stmt) -> tuple[Stage, ...]:
             starts[store.buffer] = (store, around)
         else:
             result.append(Stage(store.buffer, store, around, (), None))
-    return tuple(result)
+    return result
 
 
 def is_scheduled(func: Func) -> bool:
@@ -142,13 +151,20 @@ def top_nests(func: Func) -> list[Stmt]:
     return list(body.stmts) if isinstance(body, Block) else [body]
 
 
-def _stores(body: Stmt) -> list[tuple[Store, tuple[For, ...]]]:
-    """Every store in order, and the loops around it from where its buffer is allocated on."""
+def _stores(body: Stmt, only: str = "") -> list[tuple[Store, tuple[For, ...]]]:
+    """Every store in order, and the loops around it from where its buffer is allocated on.
+
+    With `only`, the stores to one buffer.
+    """
     found: list[tuple[Store, tuple[For, ...]]] = []
     outside: dict[str, int] = {}  # how many loops are around an allocation
 
     def visit(stmt: Stmt, around: tuple[For, ...]) -> None:
+        if only and only not in touches(stmt):
+            return
         match stmt:
+            case Store() if only and stmt.buffer != only:
+                pass
             case Store():
                 found.append((stmt, around[outside.get(stmt.buffer, 0) :]))
             case For(_, _, _, body, _):

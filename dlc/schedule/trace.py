@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import dlc.schedule.primitives  # noqa: F401 - registers the primitives
 from dlc.schedule.loop import For, Func, LoopKind, Stmt, loops
-from dlc.schedule.nest import Stage, stages
+from dlc.schedule.nest import Stage, stages_of
 from dlc.schedule.primitive import PRIMITIVES, Step
 from dlc.te.expr import Const, Expr
 
@@ -74,7 +74,7 @@ class Trace:
 
     def stage(self, buffer: str) -> Stage:
         """The nest that computes a buffer as it is now."""
-        return next(s for s in stages(self.func) if s.buffer == buffer)
+        return stages_of(self.func, buffer)[0]
 
     def split(self, var: str, factor: int) -> tuple[str, str]:
         """Split a loop; the parts are called after it."""

@@ -66,12 +66,7 @@ def verify_func(func: Func, *, when: str) -> None:
 
 def _problems(func: Func) -> Iterator[str]:
     facts = _facts(func.body)
-    names = [*func.sizes, *(b.name for b in func.params), *facts.bound]
-    for name, count in Counter(names).items():
-        if count > 1:
-            yield f"the name '{name}' is bound {count} times"
-        if not _can_be_name(name):
-            yield f"'{name}' cannot be a name"
+    yield from _names(func, facts.bound)
     yield from _in_place(func)
     sizes = set(facts.sizes)
     for param in func.params:
@@ -92,9 +87,21 @@ def _problems(func: Func) -> Iterator[str]:
         yield from _why_no_access(access, buffers.get(access.buffer))
 
 
+def _names(func: Func, bound: tuple[str, ...]) -> Iterator[str]:
+    params = (*func.sizes, *(b.name for b in func.params))
+    names = (*params, *bound)
+    if len(set(names)) < len(names):
+        for name, count in Counter(names).items():
+            if count > 1:
+                yield f"the name '{name}' is bound {count} times"
+    for name in params:
+        yield from _why_no_name(name)
+
+
 @functools.lru_cache(maxsize=65536)
-def _can_be_name(name: str) -> bool:
-    return name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
+def _why_no_name(name: str) -> tuple[str, ...]:
+    is_name = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
+    return () if is_name else (f"'{name}' cannot be a name",)
 
 
 def _in_place(func: Func) -> Iterator[str]:
@@ -175,6 +182,7 @@ def _joined(parts: Sequence[_Facts]) -> _Facts:
 def _loop(loop: For) -> _Facts:
     body = _facts(loop.body)
     problems, sizes = _size(loop.extent, f"the extent of loop '{loop.var}'")
+    problems += _why_no_name(loop.var)
     if isinstance(loop.extent, Const) and loop.extent.value < 1:
         problems.append(f"loop '{loop.var}' has extent {loop.extent.value}")
     if loop.kind in _CONSTANT_EXTENT and not isinstance(loop.extent, Const):
@@ -199,7 +207,7 @@ def _loop(loop: For) -> _Facts:
 def _alloc(stmt: Alloc) -> _Facts:
     buffer, body = stmt.buffer, _facts(stmt.body)
     found, sizes = _shape(buffer)
-    problems = list(found)
+    problems = [*found, *_why_no_name(buffer.name)]
     if stmt.scope.is_fixed and not buffer.type.is_static:
         problems.append(f"{stmt.scope} buffer '{buffer.name}' has no constant shape")
     own = {access for access in body.accesses if access.buffer == buffer.name}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from dlc.core.remember import per_object
 from dlc.core.types import INDEX
 from dlc.schedule.loop import (
     Alloc,
@@ -41,6 +42,7 @@ _CHEAP = frozenset(
 )
 
 
+@per_object
 def operations(stmt: Stmt) -> int | None:
     """About how many instructions a nest runs, a vector counting as one; None where sizes are open.
 
@@ -65,6 +67,7 @@ def operations(stmt: Stmt) -> int | None:
             assert_never(stmt)
 
 
+@per_object
 def written_out(stmt: Stmt) -> int:
     """About how many operations the text of a nest has, a vector counting as one."""
     match stmt:
@@ -83,6 +86,7 @@ def written_out(stmt: Stmt) -> int:
             assert_never(stmt)
 
 
+@per_object
 def is_polynomial(value: Expr) -> bool:
     """Whether a value is a polynomial, or made of one: a chain of operations that wait in turn."""
     return any(
@@ -102,6 +106,7 @@ def refuse_giant(func: Func) -> None:
         refuse("schedule", func, f"{count:,} operations would be written out one by one")
 
 
+@per_object
 def _cost(value: Expr) -> int:
     total = 0
     for node in walk(value):
