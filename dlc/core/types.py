@@ -36,23 +36,20 @@ class DType(enum.StrEnum):
     STR = "str"  # a text: an address and a number of bytes; inside of a program, its number
     INDEX = "index"  # sizes, loop variables and subscripts: a signed 64-bit integer
 
-    @property
-    def bits(self) -> int:
-        """How many bits a value has; of a bool, how many it takes."""
-        match self:
-            case DType.BOOL:
-                return 8
-            case DType.INDEX:
-                return 64
-            case DType.STR:
-                return 128
-            case _:
-                return int(self.value.lstrip("uibf").partition("e")[0])
+    bits: int
+    """How many bits a value has; of a bool, how many it takes."""
+    size_bytes: int
+    """Bytes of one element in memory: at least one."""
+    is_float: bool
+    """Whether the type is a floating-point type."""
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of one element in memory: at least one."""
-        return max(self.bits // 8, 1)
+    def __init__(self, text: str) -> None:
+        known = {"bool": 8, "index": 64, "str": 128}
+        self.bits = known.get(text) or int(text.lstrip("uibf").partition("e")[0])
+        self.size_bytes = max(self.bits // 8, 1)
+        self.is_float = text.startswith(("f", "bf"))
+
+    __hash__ = str.__hash__  # that of `Enum` is a function of Python's; nodes are hashed often
 
     @property
     def numpy_name(self) -> str:
@@ -71,11 +68,6 @@ class DType(enum.StrEnum):
             case _:
                 word = "float" if self.is_float else "int" if self.is_signed else "uint"
                 return f"{word}{self.bits}"
-
-    @property
-    def is_float(self) -> bool:
-        """Whether the type is a floating-point type."""
-        return self in FLOATS or self in NARROW_FLOATS
 
     @property
     def is_int(self) -> bool:

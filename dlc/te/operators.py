@@ -30,6 +30,8 @@ class BinOp(enum.StrEnum):
     SHL = "<<"
     SHR = ">>"
 
+    __hash__ = str.__hash__  # that of `Enum` is a function of Python's; nodes are hashed often
+
 
 class UnOp(enum.StrEnum):
     """Unary operators; the value is the spelling in IR text."""
@@ -56,6 +58,8 @@ class UnOp(enum.StrEnum):
     ISNAN = "isnan"
     FLUSH = "flush"  # denormals become zeros of their sign
     TF32 = "tf32"  # the nearest float with 11 significant bits, ties away from 0
+
+    __hash__ = str.__hash__
 
 
 COMPARISONS = frozenset({BinOp.LT, BinOp.LE, BinOp.EQ, BinOp.NE})
