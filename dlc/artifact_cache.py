@@ -1,7 +1,8 @@
 """Finished artefacts by what they were built from: building a large model again is a copy.
 
 Kernels are kept one by one (`codegen/llvm/worker.py`), so a second build of a small model takes
-little. That of a large one would split, pack and write its weights anew.
+little. That of a large one would split, pack and write its weights anew, and that of a model of
+many nodes would spend seconds in passes.
 
 What an artefact is made from is the graph that was imported, with the data of its constants and
 the names of its nodes, what the user asked for, and the compiler itself, of which every source
@@ -35,6 +36,7 @@ from dlc.graph.sizes import bodies
 from dlc.runtime import hash_file
 
 MIN_WEIGHT_BYTES = 16 << 20  # less are packed and written in a tenth of a second
+MIN_NODES = 64  # fewer are through all passes in a third of a second, of open sizes as well
 _PACKAGE = Path(__file__).parent
 
 
@@ -55,9 +57,11 @@ class ArtifactCache:
         otherwise than dlc's `own` rules.
         """
         cache = default_cache()
-        arrays = [array for graph in _graphs(imported.graph) for array in graph.constants.values()]
-        small = sum(array.nbytes for array in arrays) < MIN_WEIGHT_BYTES
-        if small or not own or dump_dir() or log_topics():
+        graphs = list(_graphs(imported.graph))
+        arrays = [array for graph in graphs for array in graph.constants.values()]
+        light = sum(array.nbytes for array in arrays) < MIN_WEIGHT_BYTES
+        short = sum(len(graph.nodes) for graph in graphs) < MIN_NODES
+        if (light and short) or not own or dump_dir() or log_topics():
             return ArtifactCache(None, cache)
         with ThreadPoolExecutor() as pool:  # hashing does not hold Python's lock
             digests = list(pool.map(_digest, arrays))
@@ -65,7 +69,7 @@ class ArtifactCache:
             f"artefact {_compiler_version()} {_gpu_compiler(target)}",
             f"{replace(target, features=frozenset())} {sorted(target.features)} {options}",
             f"{imported.interface}",
-            *(_description(graph) for graph in _graphs(imported.graph)),
+            *(_description(graph) for graph in graphs),
             *digests,
         )
         return ArtifactCache(hashlib.sha256("\n".join(parts).encode()).digest(), cache)

@@ -148,6 +148,13 @@ def test_small_models_take_no_room(tmp_path: Path, cache: Path, monkeypatch) -> 
     assert list(cache.glob("??/*.file")) == []
 
 
+def test_a_model_of_many_nodes_is_kept_however_small(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(artifact_cache, "MIN_WEIGHT_BYTES", 1 << 20)
+    monkeypatch.setattr(artifact_cache, "MIN_NODES", len(perceptron().graph.node))
+    assert is_new(build(perceptron(), tmp_path / "model.so"))
+    assert not is_new(build(perceptron(), tmp_path / "model.so"))
+
+
 def test_what_runs_on_an_emulated_gpu_alone_is_not_kept(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
