@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from dlc.codegen.cuda.build import compile_for_gpu, host_target
 from dlc.codegen.export import export_library
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import emit_program
-from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers
+from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers, symbol_of
 from dlc.core.count import show_count
 from dlc.core.garbage import collected_rarely
 from dlc.core.log import enable_topics
@@ -253,10 +254,11 @@ def _compile(
         _LOG.warning("the whole model stays on the host: %s", reason)
         target = host_target(target)
         found = [KernelJob(k.name, k, target) for k in program.kernels]
-    kernels = compile_kernels(found, jobs=jobs, progress=report)
-    symbols = {k.name: c.symbol for k, c in zip(program.kernels, kernels, strict=True)}
-    host = compile_ir(emit_program(program, target, symbols), target)
-    return [host, *(c.code for c in kernels)]
+    symbols = {job.name: symbol_of(job) for job in found}
+    with ThreadPoolExecutor(1) as beside:  # this process only waits for those that compile kernels
+        host = beside.submit(lambda: compile_ir(emit_program(program, target, symbols), target))
+        kernels = compile_kernels(found, jobs=jobs, progress=report)
+        return [host.result(), *(c.code for c in kernels)]
 
 
 def rules_own(func: Func, target: Target) -> None:

@@ -22,6 +22,7 @@ from dlc.core.cache import Cache, default_cache
 from dlc.core.env import dump_dir
 from dlc.core.errors import DlcError
 from dlc.core.machine import usable_cores
+from dlc.core.remember import per_object
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.primitive import Step, steps_to_json
@@ -152,6 +153,12 @@ def canonical_text(func: Func) -> str:
     return _WORD.sub(lambda match: numbers.get(match[0], match[0]), text)
 
 
+def symbol_of(job: KernelJob) -> str:
+    """The symbol that the code of a kernel will have."""
+    return _symbol(_key(job))
+
+
+@per_object
 def _key(job: KernelJob) -> bytes:
     """Everything the object file depends on."""
     target, steps = job.target, job.steps
