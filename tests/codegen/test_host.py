@@ -200,6 +200,15 @@ def test_a_check_fails_in_plan_and_in_run(tmp_path):
         assert str(caught.value) == 'n must be even, 100 %, not "odd" \\ µ (n is 3)'
 
 
+def test_all_failures_of_a_function_leave_it_in_one_place():
+    small, odd = Check(parse_expr("n < 10"), "large"), Check(parse_expr("n % 2 < 1"), "odd")
+    text = emit_program(program([small, odd], sizes=[SizeVar("n")]), NATIVE)
+    run = text[text.index("@dlc_run(") :]
+    run = run[: run.index("\n}")]
+    assert run.count("br label %failed") > 2  # the checks, and that of the size itself
+    assert run.count("ret i32 1") == 1
+
+
 def test_statements_after_a_failed_check_do_not_run(tmp_path):
     body = [Check(parse_expr("n < 2"), "too many"), CallKernel("mark", (index(1),), ("y",))]
     outputs = [buffer("y", 2, dtype=DType.I64)]

@@ -128,8 +128,8 @@ class HostBuilder:
         self.start(after)
 
     def failures(self) -> list[str]:
-        """The blocks that report failures; they end the function."""
-        lines = []
+        """The blocks that report failures; they end the function, all of them in the last block."""
+        lines, texts = [], []
         for failure, label in self._failures.items():
             lines.append(f"{label}:")
             if isinstance(failure, str):
@@ -139,11 +139,16 @@ class HostBuilder:
                 values = "".join(f", i64 {value}" for value in failure.values)
                 arguments = f"ptr {text}, i64 {_REPORT_BYTES}, ptr {self._message(form)}{values}"
                 lines.append(f"  call i32 (ptr, i64, ptr, ...) @snprintf({arguments})")
+            lines.append("  br label %failed")
+            texts.append(f"[{text}, %{label}]")
+        if texts:
             lines += [
-                f"  %{label}_self = load ptr, ptr %host, align 8",
-                f"  %{label}_at = getelementptr i8, ptr %host, i64 24",
-                f"  %{label}_fn = load ptr, ptr %{label}_at, align 8",
-                f"  call void %{label}_fn(ptr %{label}_self, ptr {text})",
+                "failed:",
+                f"  %failed_text = phi ptr {', '.join(texts)}",
+                "  %failed_self = load ptr, ptr %host, align 8",
+                "  %failed_at = getelementptr i8, ptr %host, i64 24",
+                "  %failed_fn = load ptr, ptr %failed_at, align 8",
+                "  call void %failed_fn(ptr %failed_self, ptr %failed_text)",
                 "  ret i32 1",
             ]
         return lines
