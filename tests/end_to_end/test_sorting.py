@@ -107,3 +107,17 @@ def test_all_are_equal_or_in_order():
     rising = np.arange(6000, dtype=np.float32).reshape(2, 3000)
     for x in (np.zeros((2, 3000), np.float32), rising, -rising, np.full((2, 3000), np.nan, "f4")):
         check(module, x, 50, -1, {})
+
+
+@pytest.mark.parametrize("typed", TYPES)
+def test_the_first_few_of_many_rows_of_any_type(typed):
+    for k, shape, axis in ((4, (37, 45), 1), (1, (33, 20), 1), (3, (3, 30, 7), 1)):
+        module = compiled(typed, k, shape, axis)
+        check(module, values(typed, shape, k), k, axis, {})
+        check(module, np.zeros(shape, np.dtype(typed)), k, axis, {})
+    module = compiled(typed, 3, ("n", 20), 1)
+    for rows in (0, 1, 8, 21):
+        check(module, values(typed, (rows, 20), rows), 3, 1, {})
+    if np.dtype(typed).kind in "iu":  # whose keys are all ones, or all zeros
+        for end in (np.iinfo(typed).min, np.iinfo(typed).max):
+            check(module, np.full((9, 20), end, np.dtype(typed)), 3, 1, {})

@@ -9,6 +9,7 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.graph.ops import (
     channels,
+    first_keys,
     from_sizes,
     gather,
     layout,
@@ -329,6 +330,16 @@ def _orders() -> list[Case]:
         case(smallest.Smallest(k=8), "u64[1, 200]", data="bits"),
         case(smallest.Smallest(k=1), "u32[3, n + 1]", data="bits"),
         case(smallest.Smallest(k=9), "u16[n, 4300]", values=([65535],)),
+        case(first_keys.FirstKeys(k=1, lanes=8), "u32[19, 13]", data="bits"),
+        case(first_keys.FirstKeys(k=3, lanes=8), "u8[n + 17, 12]", values=(dozen,)),
+        case(first_keys.FirstKeys(k=5, lanes=8), "u16[8, 6]", values=([65535],)),
+        case(first_keys.FirstKeys(k=2, lanes=16), "u32[33, n + 16]", values=([1, 1, 0, 2],)),
+        case(first_keys.FirstKeys(k=4, lanes=4), "u64[n, 4]", data="bits"),
+        case(
+            first_keys.FirstKeys(k=4, lanes=4),
+            "u64[9, 11]",
+            values=(np.array([2**64 - 1, 1, 1], np.uint64),),
+        ),
     ]
     return cases
 

@@ -1,4 +1,7 @@
-"""Find the first elements of long rows by the bits of their keys, not by comparing them in pairs.
+"""Find the first elements of rows by the bits of their keys, not by comparing them in pairs.
+
+The first few of many rows are put in order by insertion, `first_keys` instead of what is chosen
+and then sorted.
 
 Before:
     def main(x: f32[2, 1000]):
@@ -26,10 +29,12 @@ threads for them, and a sort by digits is steps in order.
 
 from __future__ import annotations
 
+from dlc.core.target import Target
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.ops.attributes import normal_axis
 from dlc.graph.ops.bits import BitCast
+from dlc.graph.ops.first_keys import FirstKeys
 from dlc.graph.ops.gather import GatherElements
 from dlc.graph.ops.order import OrderKeys, SortOrder, has_order, key_type
 from dlc.graph.ops.shape import Reshape, Transpose
@@ -38,19 +43,32 @@ from dlc.graph.ops.sort import FEW, TopK
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import ONE, Const, Expr
 from dlc.te.simplify import canonical
+from dlc.te.types import Shape, TensorType
+
+_NARROWEST = 4
+"""Bytes of the keys and places that are compared: narrower ones are widened."""
+_MOST_INSERTED = 16
+"""First keys of a row, which lie in registers or near by."""
+_AS_CHEAP = 2
+"""First keys that each key passes in the time that a bound on them takes for it."""
+_BOUND_COST = 5000
+"""Keys that pass one of the first ones in the time in which a row waits for its bound."""
+_SHORT = 64
+"""Keys of a row that are put in order fast enough where rows may be fewer than lanes."""
 
 
 @graph_pass(after=("halve_floats",), bodies=True)
 def sort_by_digits(graph: Graph, context: PassContext) -> Graph:
-    """Replace each TopK of long or open rows."""
+    """Replace each TopK of long or open rows, or of few of many."""
     if context.target.gpu is not None:
         return graph
     editor = GraphEditor(graph)
     for node in graph.nodes:
         if isinstance(node.op, TopK) and has_order(node.inputs[0].type.dtype):
             axis = normal_axis(node.op, node.op.axis, node.inputs[0].type.rank)
-            if not _is_few(node.inputs[0].type.shape[axis]):
-                _sort(editor, node, node.op, axis)
+            lanes = _inserted(node.inputs[0].type, axis, node.op.k, context.target)
+            if lanes or not _is_few(node.inputs[0].type.shape[axis]):
+                _sort(editor, node, node.op, axis, lanes)
     return editor.finish()
 
 
@@ -58,17 +76,39 @@ def _is_few(size: Expr) -> bool:
     return isinstance(size, Const) and int(size.value) <= FEW
 
 
-def _sort(editor: GraphEditor, node: Node, top: TopK, axis: int) -> None:
+def _inserted(x: TensorType, axis: int, k: Expr, target: Target) -> int:
+    """How many rows go together whose first elements are put in order by insertion; 0: none.
+
+    Each key passes all of the first k. Other rows are searched by a bound, for which a row waits.
+    """
+    rows = canonical(_product(x.shape[:axis] + x.shape[axis + 1 :]))
+    size, lanes = x.shape[axis], target.lanes(max(_NARROWEST, x.dtype.size_bytes))
+    if not isinstance(k, Const) or not 1 <= int(k.value) <= _MOST_INSERTED:
+        return 0
+    length = int(size.value) if isinstance(size, Const) else None
+    passed = int(k.value) - _AS_CHEAP
+    if passed > 0 and (length is None or passed * length > _BOUND_COST):
+        return 0
+    if isinstance(rows, Const):
+        return lanes if int(rows.value) >= lanes else 0
+    return 0 if length is None or length > _SHORT else lanes
+
+
+def _product(sizes: Shape) -> Expr:
+    count: Expr = ONE
+    for n in sizes:
+        count = count * n
+    return count
+
+
+def _sort(editor: GraphEditor, node: Node, top: TopK, axis: int, lanes: int) -> None:
     """Sort rows: the axis is made the last one, and the others are made one."""
     (x,) = node.inputs
     order = (*(d for d in range(x.type.rank) if d != axis), axis)
     moved = x if axis == x.type.rank - 1 else editor.call(Transpose(perm=order), x, at=node)
     *outer, size = moved.type.shape
-    count: Expr = ONE
-    for n in outer:
-        count = count * n
-    rows = _shaped(editor, node, moved, (canonical(count), size))
-    places = _places(editor, node, top, rows)
+    rows = _shaped(editor, node, moved, (canonical(_product(tuple(outer))), size))
+    places = _places(editor, node, top, rows, lanes)
     values = editor.call(GatherElements(axis=1), rows, places, at=node)
     back = tuple(order.index(d) for d in range(x.type.rank))
     for result, made in zip(node.outputs, (values, places), strict=True):
@@ -78,13 +118,15 @@ def _sort(editor: GraphEditor, node: Node, top: TopK, axis: int) -> None:
         editor.replace(result, made)
 
 
-def _places(editor: GraphEditor, node: Node, top: TopK, rows: Value) -> Value:
+def _places(editor: GraphEditor, node: Node, top: TopK, rows: Value, lanes: int) -> Value:
     """Where the first k elements of each row are."""
     of = rows.type.dtype
     bits = rows
     if of is not key_type(of):
         bits = editor.call(BitCast(of=of, to=key_type(of)), rows, at=node)
     keys = editor.call(OrderKeys(of=of, largest=top.largest), bits, at=node)
+    if lanes:
+        return editor.call(FirstKeys(k=top.k, lanes=lanes), keys, at=node)
     if top.k == rows.type.shape[1]:
         return editor.call(SortOrder(k=top.k), keys, at=node)
     chosen = editor.call(Smallest(k=top.k), keys, at=node)
