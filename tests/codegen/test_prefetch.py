@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from dlc.codegen.llvm.emit import emit_func
+from dlc.graph.lower import lower_group
 from dlc.graph.ops.matmul import MatMulPacked
+from dlc.graph.text import parse_graph
 from dlc.schedule.loop import loops
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
@@ -89,6 +92,30 @@ def test_lines_of_large_results_are_asked_for_before_they_are_written(rows, asks
     assert ("i32 1, i32 3, i32 1)" in text) is asks
     assert "+prfchw" in text
     check(func, target=target)
+
+
+def test_each_line_of_a_wide_vector_is_asked_for():
+    func = parse_func(
+        COPY.format(rows=65).replace("range(4)", "range(1, prefetch=4096)").replace("16", "64")
+    )
+    text = emit_func(func, replace(AVX2, l2_bytes=32 * 1024))
+    for wanted in ("i32 0, i32 3, i32 1)", "i32 1, i32 3, i32 1)"):  # 256 bytes read, and written
+        assert text.count(wanted) == 4
+    check(func, target=AVX2)
+
+
+SOFTMAX = "def main(x: f32[99, {n}]):\n    y: f32[99, {n}] = softmax(x)\n    return y\n"
+
+
+@pytest.mark.parametrize(
+    ("n", "bytes_", "place"), [(600, 2400, "out"), (100_000, None, "out"), (100, 1200, "in0_exp")]
+)
+def test_rows_ask_for_the_next_ones_and_keep_what_they_become_in_the_result(n, bytes_, place):
+    """Short rows go three at a time, and stay near by; of long ones nothing asked for would."""
+    text = str(optimize(lower_group(parse_graph(SOFTMAX.format(n=n)), "f"), AVX2))
+    made = next(line for line in text.split("\n") if " = flush(exp(" in line)
+    assert made.strip().startswith(f"{place}[")
+    assert set(re.findall(r"prefetch=(\d+)", text)) == ({str(bytes_)} if bytes_ else set())
 
 
 def test_local_buffers_and_scalars_are_written_without_asking():

@@ -141,6 +141,20 @@ TILED = """
         for y in range(n):
             B[y] = t[y]
 """
+ROWS = """
+    def f(n: size, A: f32[8, 8], *, B: f32[8, 8]):
+        for i in range(8):
+            t = alloc(f32[1, 8], "local")
+            u = alloc(f32[1], "local")
+            u[0] = 0.0
+            for j in range(8):
+                t[0, j] = A[i, j]
+                u[0] += t[0, j]
+            for k in range(8):
+                B[i, k] = u[0] / t[0, k]
+"""
+IN_PLACE = """
+    @in_place(B="A")"""
 CASES = [
     # split, fuse
     ("split", ("q", 2, ("a", "b")), COPY, "there is no loop 'q'"),
@@ -661,6 +675,44 @@ CASES = [
         """,
         "a guard may skip all summands of an element outside of 's'",
     ),
+    # store_in
+    ("store_in", ("q", "B"), ROWS, "there is no intermediate 'q'"),
+    ("store_in", ("t", "A"), ROWS, "there is no output 'A'"),
+    ("store_in", ("t", "B"), ROWS.replace('"local"', '"register"'), "'t' is no memory"),
+    ("store_in", ("t", "B"), ROWS.replace("*, B: f32", "*, B: f64"), "differ in type"),
+    ("store_in", ("t", "B"), IN_PLACE + ROWS, "'B' shares the memory of an input"),
+    (
+        "store_in",
+        ("t", "B"),
+        ROWS.replace("t[0, j] = A[i, j]", 'invoke("prefetch_l1", t[0, j])'),
+        "an instruction uses 't' or 'B'",
+    ),
+    ("store_in", ("t", "B"), ROWS.replace("A[i, j]", "B[i, j]"), "'B' is read"),
+    ("store_in", ("t", "B"), ROWS.replace("u[0] = 0.0", "B[i, 0] = 0.0"), "not all that writes"),
+    ("store_in", ("u", "B"), ROWS, "an element of 'u' becomes several"),
+    (
+        "store_in",
+        ("t", "B"),
+        ROWS.replace("B[i, k] = u", "u[0] = u").replace("u[0] = 0.0", "B[i, 0] = 0.0"),
+        "the last use of 't' is not all that writes 'B'",
+    ),
+    (
+        "store_in",
+        ("t", "B"),
+        ROWS.replace("/ t[0, k]", "/ (t[0, k] + t[0, 7 - k])"),
+        "an element is made of several of 't'",
+    ),
+    (
+        "store_in",
+        ("t", "B"),
+        ROWS.replace("B[i, k] =", "if k < n:\n                    B[i, k] ="),
+        "not all elements of 't' are used",
+    ),
+    ("store_in", ("t", "B"), ROWS.replace("k in range(8)", "k in range(7)"), "does not walk along"),
+    ("store_in", ("t", "B"), ROWS.replace("t[0, k]", "t[0, 7 - k]"), "does not walk along"),
+    ("store_in", ("t", "B"), ROWS.replace("B[i, k]", "B[i, 7 - k]"), "do not lie as those of 't'"),
+    ("store_in", ("t", "B"), ROWS.replace("B[i, k]", "B[k, k]"), "do not lie as those of 't'"),
+    ("store_in", ("t", "B"), ROWS.replace("u[0] / t[0, k]", "t[0, k] * u[0]"), "be accumulated"),
     # prefetch
     ("prefetch", ("i", "j", "A", 0, 1, 3), LINES, "there is no level 3"),
     ("prefetch", ("q", "j", "A", 0, 1, 1), LINES, "there is no loop 'q'"),

@@ -156,6 +156,9 @@ class Choices:
     def fission(self):
         return (self.loop(),)
 
+    def store_in(self):
+        return self.one(self.locals), self.one(b.name for b in self.func.outputs)
+
     def share(self):
         return self.loop(), self.loop()
 
@@ -225,11 +228,23 @@ SLACK = """
         for j in range(n):
             B[j] = t[j] + t[j + 1]
 """
+KEPT = """
+    def f(n: size, A: f32[n, 2, 8], *, B: f32[8, n, 2]):
+        for i in range(n):
+            t = alloc(f32[2, 1, 8], "local")
+            for j in range(2):
+                for k in range(8):
+                    t[j, 0, k] = A[i, j, k] + 1.0
+            for y in range(2):
+                for x in range(8):
+                    B[x, i, y] = A[i, 1, 7] - t[y, 0, x]
+"""
 
 
 @pytest.mark.parametrize(
     ("text", "step"),
     [
+        (KEPT, Step("store_in", ("t", "B"))),
         (GUARDED, Step("guard_sum", ("s",))),
         (SLACK, Step("compute_at", ("t", "j", (4,)))),
         (SLACK, Step("compute_at", ("t", "j", (1,)))),

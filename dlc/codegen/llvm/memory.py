@@ -150,7 +150,7 @@ class Memory:
                 found = masked_load(self.builder, at, elem, lanes, size, mask)
             self.builder.remember(key, found)
             if self.ahead and lanes and storage.name in self.given:
-                self._ask_ahead(storage, flat, at, self.ahead)
+                self._ask_ahead(storage, flat, at, self.ahead, lanes)
         return found
 
     def _is_harmless(self, buffer: str, index: tuple[Expr, ...]) -> bool:
@@ -214,25 +214,34 @@ class Memory:
                 raw = masked_load(self.builder, at, elem, lanes, size, mask)
             found = self.builder.remember(key, self.arith.from_memory(raw, storage.dtype))
             if self.ahead and lanes and storage.name in self.given:
-                self._ask_ahead(storage, flat, at, self.ahead)
+                self._ask_ahead(storage, flat, at, self.ahead, lanes)
         return found
 
     def _ask_ahead(
-        self, storage: Storage, flat: Flat, at: Val, ahead: int, *, to_write: bool = False
+        self,
+        storage: Storage,
+        flat: Flat,
+        at: Val,
+        ahead: int,
+        lanes: int,
+        *,
+        to_write: bool = False,
     ) -> None:
-        """Ask for the line some bytes behind an address, once where vectors share a line.
+        """Ask for the lines some bytes behind a vector, once where vectors share a line.
 
-        It need not lie inside the buffer: the processor ignores an address that cannot be read.
+        They need not lie inside the buffer: the processor ignores an address that cannot be read.
         """
         size = storage.dtype.size_bytes
-        key = ("ahead", to_write, storage.name, flat.rest, flat.const * size // LINE_BYTES)
-        if self.builder.recall(key) is not None:
-            return
-        self.builder.remember(key, at)
-        self.builder.declarations.use("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
-        line = self.builder.op(f"getelementptr i8, {at}, i64 {ahead}", "ptr")
-        call = f"call void @llvm.prefetch.p0({line}, i32 {int(to_write)}, i32 3, i32 1)"
-        self.builder.line(call)
+        for behind in range(0, lanes * size, LINE_BYTES):
+            number = (flat.const * size + behind) // LINE_BYTES
+            key = ("ahead", to_write, storage.name, flat.rest, number)
+            if self.builder.recall(key) is not None:
+                continue
+            self.builder.remember(key, at)
+            self.builder.declarations.use("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+            line = self.builder.op(f"getelementptr i8, {at}, i64 {ahead + behind}", "ptr")
+            call = f"call void @llvm.prefetch.p0({line}, i32 {int(to_write)}, i32 3, i32 1)"
+            self.builder.line(call)
 
     def _is_far(self, storage: Storage) -> bool:
         """Whether a result is so large that most lines of it are not in the second cache."""
@@ -404,7 +413,7 @@ class Memory:
             return
         self.builder.line(f"store {raw}, {at}, align {size}")
         if raw.lanes * size >= MIN_WRITE_BYTES and self._is_far(storage):
-            self._ask_ahead(storage, flat, at, WRITE_AHEAD, to_write=True)
+            self._ask_ahead(storage, flat, at, WRITE_AHEAD, raw.lanes, to_write=True)
         if storage.dtype not in (DType.F16, DType.BF16) and storage.dtype not in NARROW_FLOATS:
             self.builder.remember(self._load_key(flat, value.lanes, storage, None), value)
 

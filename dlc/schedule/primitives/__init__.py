@@ -38,6 +38,7 @@ from dlc.schedule.primitives.share import share as share
 from dlc.schedule.primitives.sink_alloc import sink_alloc as sink_alloc
 from dlc.schedule.primitives.slide import slide as slide
 from dlc.schedule.primitives.split import split as split
+from dlc.schedule.primitives.store_in import store_in as store_in
 from dlc.schedule.primitives.subtotal import subtotal as subtotal
 from dlc.schedule.primitives.tensorize import tensorize as tensorize
 from dlc.schedule.primitives.transform_layout import transform_layout as transform_layout

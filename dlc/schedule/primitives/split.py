@@ -52,7 +52,7 @@ def split(func: Func, loop: str, factor: int, names: tuple[str, str]) -> Func:
         body = If(whole < target.extent, body)
     rounds = canonical((target.extent + (factor - 1)) // factor)
     nest = For(inner, Const(factor, INDEX), LoopKind.SERIAL, body)
-    return swap_loop(func, loop, lambda _: For(outer, rounds, LoopKind.SERIAL, nest))
+    return swap_loop(func, loop, lambda f: For(outer, rounds, LoopKind.SERIAL, nest, f.notes))
 
 
 def _digits(expr: Expr, whole: Expr, factor: int, names: tuple[str, str]) -> Expr:

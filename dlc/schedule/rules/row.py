@@ -8,17 +8,18 @@ rows of polynomials go through the stages a few at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.core.types import INDEX
 from dlc.schedule.loop import For, Func, accumulation, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.subtotals import cut_sum
-from dlc.schedule.rules.vectorize import abreast
+from dlc.schedule.rules.vectorize import ABREAST, abreast
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import is_polynomial
@@ -33,6 +34,7 @@ VECTORS = 4  # partial results of a reduction: an addition takes 4 cycles, and e
 LEAST_GROUPS = 4  # of as many vectors, before the last group may be masked
 SHORT_ROW = 512  # elements, up to which what waits for a sum takes a good part of the time
 TOGETHER = 4  # short rows, at most
+NEAR_ROWS = 4  # rows of an iteration that stay in the second cache with what becomes of them
 LEAST_CHUNKS = 4  # groups of rows for each thread
 
 
@@ -151,6 +153,8 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
         for buffer in reversed(made):
             if buffer in allocs(trace.func.body):
                 trace.do("compute_at", buffer, anchor)
+        _store_in_result(trace, made, found.result)
+        _ask_for_next_rows(trace, anchor, target)
     lanes = target.lanes(4)
     for stage in [s for s in stages(trace.func) if s.is_reduction]:
         together = is_polynomial(stage.value) and abreast(stage, target) > 1
@@ -177,6 +181,49 @@ def _together(trace: Trace, anchor: str, target: Target) -> str:
     if count == 1 or rows < count * LEAST_CHUNKS * target.cores:
         return anchor
     return trace.split(anchor, count)[0]
+
+
+def _store_in_result(trace: Trace, made: Iterable[str], result: str) -> None:
+    """Keep what elements of a row become where they will be: a long row has less memory to pass.
+
+    Those of a few short rows together stay in the nearest cache.
+    """
+    for buffer in made:
+        trial = trace.copy()
+        try:
+            trial.do("store_in", buffer, result)
+        except ScheduleError:
+            continue
+        trace.take(trial)
+
+
+def _ask_for_next_rows(trace: Trace, anchor: str, target: Target) -> None:
+    """While polynomials are computed, fetch what the next iteration over rows reads first.
+
+    The first pass over a row only compares or adds up: it takes as long as its loads. Processors
+    fetch ahead within a page, which a row begins anew. Measured where there are 16 registers.
+    """
+    for stage in stages(trace.func):
+        if stage.is_reduction or not stage.names or abreast(stage, target) < ABREAST:
+            continue
+        bytes_ = {_bytes_between(trace.func, x, anchor) for x in loads(stage.value)} - {0}
+        if len(bytes_) == 1 and 0 < (ahead := bytes_.pop()) * NEAR_ROWS <= target.l2_bytes:
+            trace.do("annotate", stage.names[-1], "prefetch", ahead)
+
+
+def _bytes_between(func: Func, load: Load, loop: str) -> int:
+    """How far apart in memory what two iterations of a loop read of an input is; 0 if not known."""
+    given = next((b for b in func.inputs if b.name == load.buffer), None)
+    if given is None:
+        return 0
+    step, size = 0, given.type.dtype.size_bytes
+    for place, extent in zip(reversed(load.index), reversed(given.type.shape), strict=True):
+        steps = coefficients(place)
+        if steps is None or not isinstance(extent, Const):
+            return 0
+        step += steps.get(loop, 0) * size
+        size *= int(extent.value)
+    return step
 
 
 def in_lanes(

@@ -101,7 +101,7 @@ def _writes_along(stage: Stage, name: str) -> bool:
     if not step or step.get(name) != 1 or any(name in free_vars(i) for i in outer):
         return False
     own = [x for x in loads(stage.value) if x.buffer == stage.buffer]
-    return not own or (stage.is_scattered and all(x.index == stage.store.index for x in own))
+    return all(x.index == stage.store.index for x in own)
 
 
 def _as_open_lanes(trace: Trace, name: str, row: str | None, lanes: int, together: int) -> None:
