@@ -12,6 +12,9 @@ from dlc.codegen.llvm.compile import assembly, compile_ir, innermost_loops
 from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.moving import MARK
 from dlc.core.target import Target
+from dlc.graph.lower import lower_group
+from dlc.graph.text import parse_graph
+from dlc.schedule.pipeline import optimize
 from dlc.schedule.text import parse_func
 from tests.codegen.jit import AVX2, check
 
@@ -136,3 +139,16 @@ def f(A: f32[16], *, Z: f32[16]):
         Z[l] = acc[l]
 """
     check(source, target=AVX2, arrays={"A": data})
+
+
+@pytest.mark.parametrize(
+    ("operator", "lanes"), [("gather(x, i, axis=0)", 32), ("gather_elements(x, i, axis=1)", 8)]
+)
+def test_vectors_share_what_it_takes_to_find_a_row(operator, lanes):
+    """Of elements that data chooses each one has a place of its own."""
+    index, shape = ("9", "9, 64") if lanes == 32 else ("50, 64", "50, 64")
+    head = f"def main(x: f32[50, 64], i: i64[{index}]):\n"
+    graph = parse_graph(f"{head}    y: f32[{shape}] = {operator}\n    return y\n")
+    func = optimize(lower_group(graph, "f"), AVX2)
+    assert f"in vectorize({lanes})" in str(func)
+    check(func, target=AVX2)

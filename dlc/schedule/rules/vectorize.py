@@ -82,14 +82,23 @@ def _as_groups(trace: Trace, name: str, extent: int, together: int) -> str | Non
 def abreast(stage: Stage, target: Target) -> int:
     """How many vectors of a stage run as one: of polynomials, whose operations wait in turn, four.
 
+    As many share what it takes to find a row that data chooses.
     Of other operations two share what the loop costs. More registers hold all constants, and the
     loop around finds enough to do in what comes next.
     """
     if target.gpu is not None or target.vector_registers > 16:
         return 1
+    if _reads_rows_by_data(stage):
+        return ABREAST
     if is_polynomial(stage.value):
         return max(1, ABREAST * min(4, stage.value.dtype.size_bytes) // 4)
     return 2 if stage.value.dtype.size_bytes >= 4 and (operations(stage.store) or 0) > 1 else 1
+
+
+def _reads_rows_by_data(stage: Stage) -> bool:
+    """Whether data says which rows are read, the same ones for all lanes of a vector."""
+    places = [i for x in loads(stage.value) for i in x.index if loads(i)]
+    return any(stage.names[-1] not in free_vars(i) for i in places)
 
 
 def _writes_along(stage: Stage, name: str) -> bool:
