@@ -22,6 +22,7 @@ from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.checked_indices import CheckedIndices
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked
 from dlc.graph.ops.elementwise import Cast
+from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.narrow import Widen
@@ -119,7 +120,11 @@ class _Grouping:
         return sorted(complete, key=lambda g: self.position[id(g[-1])])
 
     def _is_copied(self, node: Node) -> bool:
-        """Whether a node only moves elements, and all that read it can do so by themselves."""
+        """Whether a node only moves elements, or counts, and all that read it can by themselves."""
+        if isinstance(node.op, Range):
+            users = self.graph.users.get(node.output, ())
+            computed = all(u.op.fuse is Fuse.ELEMENTWISE for u in users)
+            return bool(users) and computed and node.output not in self.outputs
         if repeats_rows(node) or isinstance(node.op, JoinPhases):
             return self._is_sampled(node)
         if not isinstance(node.op, Slice | Transpose | Expand) or node.output in self.outputs:

@@ -68,6 +68,16 @@ def test_what_feeds_an_elementwise_kernel_alone_joins_it() -> None:
     assert found == [["tanh"], ["sigmoid", "add"]]
 
 
+def test_whoever_computes_from_a_range_counts_by_itself() -> None:
+    numbers = "k: f32[6] = range(size=6, start=1.0, dtype=f32)"
+    lines = ("y: f32[4, 6] = add(x, k)", "z: f32[6] = mul(k, b)")
+    assert kernels(numbers, *lines, result="y, z") == [["range", "add"], ["range", "mul"]]
+    assert kernels(numbers, *lines, result="y, k, z") == [["range"], ["add"], ["mul"]]
+    # What moves the numbers, or multiplies matrices of them, reads them.
+    product = "p: f32[6] = matmul(k, w)"
+    assert kernels(numbers, *lines, product, result="y, z, p")[0] == ["range"]
+
+
 def test_what_feeds_many_is_cut_where_a_kernel_is_long_enough() -> None:
     lines = [f"e{n}: f32[4, 6] = exp(x)" for n in range(40)]
     lines += [f"s{n + 1}: f32[4, 6] = add({f's{n}' if n else 'e39'}, e{n})" for n in range(38)]
