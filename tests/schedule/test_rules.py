@@ -1830,7 +1830,8 @@ def test_ranks_are_counted_along_vectors(case: str, lanes: int) -> None:
     [
         (64, 197, AVX2, 16),
         (66, 197, AVX2, 22),  # three at a time: none is left over
-        (67, 197, AVX2, 67),
+        (67, 197, AVX2, 16),  # four at a time, and three rows one by one
+        (17, 197, replace(AVX2, cores=1), 4),  # one row is left, and is no loop
         (64, 513, AVX2, 64),  # too long
         (16, 197, replace(AVX2, cores=8), 16),  # each thread has its own
         (64, 197, AVX512, 64),
@@ -1842,8 +1843,22 @@ def test_short_rows_of_a_softmax_go_together(
     x = placeholder("x", TensorType((rows, columns), DType.F32))
     plain = func((x,), Softmax().compute(x))
     fast = optimize(plain, target)
-    (outer,) = (f for f in loops(fast.body).values() if f.kind is LoopKind.PARALLEL)
+    outer = next(iter(loops(fast.body).values()))
     assert outer.extent == index(groups)
+    assert outer.kind is (LoopKind.PARALLEL if target.cores > 1 else outer.kind)
+    arrays = data(plain, {"n": 1, "m": 1})
+    want, got = (run(f, arrays, {"n": 1, "m": 1}) for f in (plain, fast))
+    np.testing.assert_allclose(got, want, rtol=2e-6)
+
+
+@pytest.mark.parametrize(("heads", "extents"), [(1, [49]), (12, [12]), (3, [591])])
+def test_heads_share_out_the_rows_that_groups_of_them_leave(heads: int, extents: list[int]) -> None:
+    """Where they are fewer than threads, each row is shared out."""
+    x = placeholder("x", TensorType((heads, 197, 60), DType.F32))
+    plain = func((x,), Softmax().compute(x))
+    fast = optimize(plain, replace(AVX2, cores=4, thread_operations=4096))
+    shared = [f.extent for f in loops(fast.body).values() if f.kind is LoopKind.PARALLEL]
+    assert shared == [index(n) for n in extents]
     arrays = data(plain, {"n": 1, "m": 1})
     want, got = (run(f, arrays, {"n": 1, "m": 1}) for f in (plain, fast))
     np.testing.assert_allclose(got, want, rtol=2e-6)

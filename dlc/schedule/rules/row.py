@@ -15,6 +15,7 @@ from math import prod
 from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.core.types import INDEX
+from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import For, Func, accumulation, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.prepare import unroll_factor
@@ -148,11 +149,13 @@ def space(func: Func, target: Target) -> Space:
 def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]) -> None:
     """Bring all stages of a row, or of a few short ones, together; see the module."""
     if found.anchor is not None:
-        anchor = _together(trace, found.anchor, target)
+        anchor, groups = _together(trace, found.anchor, target)
         made = dict.fromkeys(s.buffer for s in stages(trace.func) if s.buffer != found.result)
         for buffer in reversed(made):
             if buffer in allocs(trace.func.body):
                 trace.do("compute_at", buffer, anchor)
+        if groups:
+            trace.do("partition", anchor, groups, "_r")
         _store_in_result(trace, made, found.result)
         _ask_for_next_rows(trace, anchor, target)
     lanes = target.lanes(4)
@@ -161,11 +164,11 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
         in_lanes(trace, stage, lanes, knobs.get("vectors", VECTORS), together=together)
 
 
-def _together(trace: Trace, anchor: str, target: Target) -> str:
+def _together(trace: Trace, anchor: str, target: Target) -> tuple[str, int]:
     """The loop over groups of short rows: while one waits for its sum, the next ones are added up.
 
-    What computes no polynomials waits less. Measured where there are 16 registers; others keep the
-    loop over rows.
+    Also how many groups are whole where some rows are left, else 0. What computes no polynomials
+    waits less. Measured where there are 16 registers; others keep the loop over rows.
     """
     rows, found = trace.constant(anchor), stages(trace.func)
     lengths = [
@@ -174,13 +177,17 @@ def _together(trace: Trace, anchor: str, target: Target) -> str:
         if s.is_reduction
     ]
     if rows is None or target.vector_registers > 16 or max(lengths) > SHORT_ROW:
-        return anchor
+        return anchor, 0
     if not any(is_polynomial(s.value) for s in found):
-        return anchor
+        return anchor, 0
     count = unroll_factor(Const(rows, INDEX), TOGETHER)
+    around = [trace.constant(f.var) or 0 for f in loops_around(trace.func, anchor)[:-1]]
+    if count < TOGETHER - 1 and (prod(around) == 1 or prod(around) >= target.cores):
+        count = TOGETHER  # the loops around share out what is left, too, which runs row by row
     if count == 1 or rows < count * LEAST_CHUNKS * target.cores:
-        return anchor
-    return trace.split(anchor, count)[0]
+        return anchor, 0
+    outer, _ = trace.split(anchor, count)
+    return outer, rows // count if rows % count else 0
 
 
 def _store_in_result(trace: Trace, made: Iterable[str], result: str) -> None:
