@@ -1880,8 +1880,8 @@ def test_places_are_found_along_vectors() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 31, 32, 33, 64, 77])
 def test_vectors_of_an_open_line_run_side_by_side(n: int) -> None:
-    """What is left of them is cut into single ones; one of many lines may be short."""
-    for shape, extents in (((N,), [32, 8]), ((M, N), [8, 8])):
+    """What is left of them is cut into single ones, of many lines the last of them alone masked."""
+    for shape, extents in (((N,), [32, 8]), ((M, N), [32, 8, 8]), ((M, N * 32), [32])):
         x = tensor("a", *shape)
         plain = func((x,), Tanh().compute(x))
         fast = optimize(plain, AVX2)

@@ -53,8 +53,8 @@ def vectorize(trace: Trace, name: str, target: Target) -> None:
     together = lanes * abreast(stage, target)
     row = _bring_inside(trace, stage, name)
     if extent is None:
-        is_line = stage.names == [name]  # and not one of many, which may be short
-        _as_open_lanes(trace, name, row, lanes, together if is_line else lanes)
+        as_vectors = _as_open_lanes if stage.names == [name] else _as_open_lines
+        as_vectors(trace, name, row, lanes, together)
         return
     if row is None and extent >= together > lanes:
         rest = _as_groups(trace, name, extent, together)
@@ -130,6 +130,23 @@ def _as_open_lanes(trace: Trace, name: str, row: str | None, lanes: int, togethe
         # What is surely left, as of odd extents, has no loop of vectors around it, and no mask.
         if lane in loops(trace.func.body) and trace.constant(lane) is not None:
             _as_lanes(trace, lane, along)
+
+
+def _as_open_lines(trace: Trace, name: str, row: str | None, lanes: int, together: int) -> None:
+    """Run a loop of open extent, one of many, as vectors: those that `together` leave are single.
+
+    A line may be short: only the last of its vectors has a mask.
+    """
+    extent, rest = trace.extent(name), name
+    if row is None and together > lanes and not surely_at_most(extent, together):
+        if not surely_divides(together, extent):
+            whole = canonical(iterations(extent) // together * together)
+            trace.do("partition", name, str(whole), "_w")
+            rest = f"{name}_w"
+        _as_lanes(trace, trace.split(name, together)[1], None)
+        if rest == name or rest not in loops(trace.func.body):
+            return
+    _as_open_lanes(trace, rest, row, lanes, lanes)
 
 
 def cut_rest(trace: Trace, outer: str, extent: Expr, lanes: int, suffix: str) -> bool:
