@@ -118,6 +118,11 @@ def test_rows_ask_for_the_next_ones_and_keep_what_they_become_in_the_result(n, b
     assert set(re.findall(r"prefetch=(\d+)", text)) == ({str(bytes_)} if bytes_ else set())
 
 
+def test_rows_whose_powers_are_only_added_up_ask_for_the_next_ones_too():
+    graph = parse_graph(SOFTMAX.format(n=600).replace("softmax(x)", "log_softmax(x)"))
+    assert "(25, prefetch=2400)" in str(optimize(lower_group(graph, "f"), AVX2))
+
+
 def test_local_buffers_and_scalars_are_written_without_asking():
     func = parse_func(
         """

@@ -211,11 +211,12 @@ def _ask_for_next_rows(trace: Trace, anchor: str, target: Target) -> None:
     fetch ahead within a page, which a row begins anew. Measured where there are 16 registers.
     """
     for stage in stages(trace.func):
-        if stage.is_reduction or not stage.names or abreast(stage, target) < ABREAST:
+        along = [f.var for f in (stage.inner if stage.is_reduction else stage.loops)]
+        if not along or not is_polynomial(stage.value) or abreast(stage, target) < ABREAST:
             continue
         bytes_ = {_bytes_between(trace.func, x, anchor) for x in loads(stage.value)} - {0}
         if len(bytes_) == 1 and 0 < (ahead := bytes_.pop()) * NEAR_ROWS <= target.l2_bytes:
-            trace.do("annotate", stage.names[-1], "prefetch", ahead)
+            trace.do("annotate", along[-1], "prefetch", ahead)
 
 
 def _bytes_between(func: Func, load: Load, loop: str) -> int:
