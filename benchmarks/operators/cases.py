@@ -27,6 +27,9 @@ softmax_1024       (float[1024,1024] x) => (float y) { y = Softmax(x) }
 softmax_197        (float[1576,197] x) => (float y) { y = Softmax(x) }
 softmax_50257      (float[128,50257] x) => (float y) { y = Softmax(x) }
 softmax_channels   (float[1,21,128,128] x) => (float y) { y = Softmax<axis=1>(x) }
+softmax_197_heads  (float[12,197,197] x) => (float y) { y = Softmax(x) }
+softmax_1000_open  (float[1024,1000] x) => (float y) { y = Softmax(x) }
+gelu_open          (float[1,1024,1000] x) => (float y) { y = Gelu(x) }
 log_softmax        (float[1024,1024] x) => (float y) { y = LogSoftmax(x) }
 layer_norm         (float[512,768] x, float[768] w1, float[768] w2) => (float y) { y = LayerNormalization(x, w1, w2) }
 instance_norm      (float[1,64,56,56] x, float[64] w1, float[64] w2) => (float y) { y = InstanceNormalization(x, w1, w2) }
@@ -38,6 +41,9 @@ top_100_of_8400    (float[1,8400] x) => (float y, int64 z) { k = Constant<value_
 top_10_of_int64    (int64[1,50257] i99999) => (int64 y, int64 z) { k = Constant<value_ints=[10]>() y, z = TopK(i99999, k) }
 top_8_of_256       (float[512,256] x) => (float y, int64 z) { k = Constant<value_ints=[8]>() y, z = TopK(x, k) }
 top_2_of_8         (float[4096,8] x) => (float y, int64 z) { k = Constant<value_ints=[2]>() y, z = TopK(x, k) }
+top_1_of_40        (float[4096,40] x) => (float y, int64 z) { k = Constant<value_ints=[1]>() y, z = TopK(x, k) }
+top_4_of_40        (float[4096,40] x) => (float y, int64 z) { k = Constant<value_ints=[4]>() y, z = TopK(x, k) }
+top_4_of_channels  (float[1,40,64,64] x) => (float y, int64 z) { k = Constant<value_ints=[4]>() y, z = TopK<axis=1>(x, k) }
 mean_of_12         (float[8192,12] x) => (float y) { a = Constant<value_ints=[1]>() y = ReduceMean<keepdims=0>(x, a) }
 arg_max_of_10      (float[8192,10] x) => (int64 y) { y = ArgMax<axis=1>(x) }
 divide_int32       (int32[512,1024] i99) => (int32 y) { s = Constant<value=int32 {7}>() y = Div(i99, s) }
@@ -52,6 +58,9 @@ pad_reflect_open   (float[1,32,224,224] x) => (float y) { p = Constant<value_int
 pad_edge           (float[1,32,224,224] x) => (float y) { p = Constant<value_ints=[0,0,3,3,0,0,3,3]>() y = Pad<mode="edge">(x, p) }
 pad_reflect_line   (float[1,64,8000] x) => (float y) { p = Constant<value_ints=[0,0,5,0,0,5]>() y = Pad<mode="reflect">(x, p) }
 embedding          (float[30522,768] w, int64[1,512] i30522) => (float y) { y = Gather(w, i30522) }
+gather_rows        (float[1000,512] x, int64[600] i1000) => (float y) { y = Gather(x, i1000) }
+compress           (float[1024,1024] x, bool[1024] c) => (float y) { y = Compress<axis=0>(x, c) }
+transpose_bool     (bool[700,701] x) => (bool y) { y = Transpose(x) }
 gather_elements    (float[1024,1024] x, int64[1024,1024] i1024) => (float y) { y = GatherElements<axis=1>(x, i1024) }
 scatter_elements   (float[1024,1024] x, int64[1024,1024] i1024, float[1024,1024] z) => (float y) { y = ScatterElements<axis=1>(x, i1024, z) }
 scatter_nd         (float[1024,1024] x, int64[10000,2] i1024, float[10000] z) => (float y) { y = ScatterND(x, i1024, z) }
