@@ -193,9 +193,13 @@ def _together(trace: Trace, anchor: str, target: Target) -> tuple[str, int]:
 def _store_in_result(trace: Trace, made: Iterable[str], result: str) -> None:
     """Keep what elements of a row become where they will be: a long row has less memory to pass.
 
-    Those of a few short rows together stay in the nearest cache.
+    Those of short rows stay in the nearest cache.
     """
+    there = allocs(trace.func.body)
     for buffer in made:
+        size = there[buffer].buffer.type.elems if buffer in there else ZERO
+        if isinstance(size, Const) and size.value <= SHORT_ROW:
+            continue
         trial = trace.copy()
         try:
             trial.do("store_in", buffer, result)
