@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 import dlc.schedule.primitives  # noqa: F401 - registers the primitives
+from dlc.core.errors import ScheduleError
 from dlc.schedule.loop import For, Func, LoopKind, Stmt, loops
 from dlc.schedule.nest import Stage, stages_of
 from dlc.schedule.primitive import PRIMITIVES, Step
@@ -111,11 +112,23 @@ class Trace:
         return order if at else names
 
     def parallel_outer(self, top: Stmt, stop: frozenset[str] = frozenset()) -> None:
-        """Fuse the loops from the top of a nest down to one in `stop`; run them parallel."""
+        """Fuse the loops from the top of a nest down to one in `stop`; run them parallel.
+
+        The innermost stay out where nobody can tell any more that iterations of all are
+        independent, as of many open sizes.
+        """
         chain: list[str] = []
         stmt = top
         while isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL and stmt.var not in stop:
             chain.append(stmt.var)
             stmt = stmt.body
-        if chain:
-            self.do("parallel", self.fuse_all(chain))
+        while chain:
+            trial = self.copy()
+            try:
+                trial.do("parallel", trial.fuse_all(chain))
+            except ScheduleError:
+                if len(chain) == 1:
+                    raise
+                chain.pop()
+            else:
+                return self.take(trial)

@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.core.types import INDEX, DType
 from dlc.graph.arrays import NUMPY_DTYPES
@@ -1996,3 +1997,24 @@ def test_pairs_of_bf16_keep_their_tiles_on_cores_that_work_in_halves(kind: type,
     sums = allocs(optimize(plain, halved).body).items()
     heights = {int(a.buffer.type.static_shape[0]) for n, a in sums if n.startswith("matmul")}
     assert max(heights) == rows
+
+
+def test_loops_stay_out_of_a_parallel_one_where_their_independence_cannot_be_told():
+    """Phases of a transposed convolution, of an open batch, height and width."""
+    text = """def f(n: size, h: size, w: size, *, out: f32[n, 12, h // 8 * 2 + 2, w // 8 * 2 + 2]):
+    for a in range(2):
+        for b in range(2):
+            for c in range(12):
+                for i in range(n):
+                    for y in range(h // 8):
+                        for x in range(w // 32):
+                            for k in range(4):
+                                out[i, c, 1 + y * 2 + a, 1 + (x * 4 + k) * 2 + b] = 1.0
+"""
+    func = parse_func(text)
+    whole = Trace(func)
+    with pytest.raises(ScheduleError, match="different iterations may use one element"):
+        whole.do("parallel", whole.fuse_all([*"abciyx"]))
+    trace = Trace(func)
+    trace.parallel_outer(func.body, frozenset("k"))
+    assert trace.loop("a_b_c").kind is LoopKind.PARALLEL
