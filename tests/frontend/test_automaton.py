@@ -57,6 +57,18 @@ def test_a_vertical_tab_is_no_white_space_as_in_re2():
     assert [c for c in "\t\n\v\f\r x" if matches(table, ends, c)] == list("\t\n\f\r ")
 
 
+def test_two_letters_have_a_third_form():
+    """The sign for Kelvin, and the long s."""
+    table, ends = automaton("(?i)[j-l]s")
+    good = ["ks", "KS", "\u212as", "k\u017f", "js", "\u212a\u017f"]
+    assert [t for t in (*good, "ks\u212a", "is") if matches(table, ends, t)] == good
+
+
+def test_automata_that_have_too_many_states_together_are_refused():
+    with pytest.raises(NotRegular, match="together"):
+        searchers([f"(a|b)*a(a|b){{9}}{k}" for k in range(70)])
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_first_of_the_longest_matches_is_found(pattern):
     """Python tells for a place and an end whether a match is there, with what stands around it."""
@@ -107,6 +119,12 @@ def test_byte_ranges_are_the_characters_and_no_more(low, high):
         ("(?x)a b", "the flag x"),
         ("(a{300}){400}", "too long"),
         ("(a|b)*a(a|b){13}", "more than 4096 states"),
+        ("[[:alpha:]]+", "a class as"),
+        ("[x[:^digit:]]", "a class as"),
+        ("a{,2}", "repetitions without the least"),
+        ("(?i)é", "beyond ASCII"),
+        ("(?i)[a-é]", "beyond ASCII"),
+        (r"(.{0,30}){0,30}x", "takes too long"),
     ],
 )
 def test_what_has_no_automaton_is_refused(pattern, why):

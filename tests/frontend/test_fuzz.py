@@ -49,7 +49,7 @@ DAMAGED = {
                 min_gram_length = 2, mode = "TF", ngram_counts = [0, 0], ngram_indexes = [0, 1],
                 pool_int64s = [2, 3, 5, 4]> (x)
         }"""),
-    "skips beyond any number of kernels": ("max_skip_count = 64 of an open number", """
+    "skips beyond any number of kernels": ("max_skip_count = 64 of n elements", """
         (int64[n] x) => (float[2] y) {
             y = TfIdfVectorizer <max_gram_length = 2, max_skip_count = 64, min_gram_length = 2,
                 mode = "TF", ngram_counts = [0, 0], ngram_indexes = [0, 1],

@@ -82,6 +82,11 @@ def test_nan_is_a_key():
     proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
     graph = import_model(load_model(proto)).graph
     np.testing.assert_array_equal(evaluate(graph, {"x": x})[graph.outputs[0].name], [5, 6, -7])
+    many = [*np.arange(100) + 0.25, np.nan]
+    node = ml("LabelEncoder", keys_floats=many, values_int64s=range(101), default_int64=-7)
+    proto.graph.node[0].CopyFrom(node)
+    graph = import_model(load_model(proto)).graph
+    np.testing.assert_array_equal(evaluate(graph, {"x": x})[graph.outputs[0].name], [0, 100, -7])
 
 
 @pytest.mark.parametrize("count", [63, 64, 65, 128, 1000])

@@ -159,6 +159,10 @@ CASES = {
                         {"w": real(3, 4), "u": real(4, 7)}, 12),
     "einsum of four": (NODE("Einsum", ["q", "w", "u", "w"], ["y"], equation="ii,ij,ik,lj->lk"),
                        {"q": real(4, 4), "w": real(4, 3), "u": real(4, 2)}, 12),
+    "einsum elements": (NODE("Einsum", ["w", "u"], ["y"], equation="b,ab->ba"),
+                        {"w": real(4), "u": real(3, 4)}, 12),
+    "einsum small first": (NODE("Einsum", ["w", "u", "v"], ["y"], equation="bi,bj,ij->b"),
+                           {"w": real(2, 3), "u": real(2, 4), "v": real(3, 4)}, 12),
     "einsum diagonal": (NODE("Einsum", ["q"], ["y"], equation="ii->i"), {"q": real(4, 4)}, 12),
 }  # fmt: skip
 

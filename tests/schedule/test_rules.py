@@ -23,7 +23,7 @@ from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.conv_lanes import ConvLanes
 from dlc.graph.ops.elementwise import Cast, Tanh
 from dlc.graph.ops.layout import Interleave
-from dlc.graph.ops.matmul import MatMul, MatMulPacked
+from dlc.graph.ops.matmul import Einsum, MatMul, MatMulPacked
 from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm
 from dlc.graph.ops.norm_blocked import InstanceNormBlocked
 from dlc.graph.ops.pairs import MatMulPairs
@@ -1997,6 +1997,14 @@ def test_pairs_of_bf16_keep_their_tiles_on_cores_that_work_in_halves(kind: type,
     sums = allocs(optimize(plain, halved).body).items()
     heights = {int(a.buffer.type.static_shape[0]) for n, a in sums if n.startswith("matmul")}
     assert max(heights) == rows
+
+
+def test_products_of_columns_without_a_sum_are_scheduled() -> None:
+    x, y = tensor("x", 5), tensor("y", 7, 5)
+    plain = func((x, y), Einsum(equation="b,ab->ba").compute(x, y))
+    arrays = {"x": np.arange(5, dtype=np.float32), "y": np.ones((7, 5), np.float32)}
+    (found,) = run_func(optimize(plain, AVX2), {}, arrays).values()
+    np.testing.assert_array_equal(found, np.repeat(arrays["x"][:, None], 7, 1))
 
 
 def test_loops_stay_out_of_a_parallel_one_where_their_independence_cannot_be_told():

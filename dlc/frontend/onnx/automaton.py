@@ -1,8 +1,9 @@
 r"""Regular expressions as automata over the bytes of UTF-8: a table, built while importing.
 
-A text is matched by one look-up for each byte, so no pattern and no text makes it slow. What is not
-regular (references back, looking around) has no such automaton. Python's own parser reads the
-pattern; the classes `\d`, `\w`, `\s` and the folding of case are those of ASCII, as in RE2.
+A text is matched by one look-up for each byte, so no pattern and no text makes it slow; where
+matches inside of a text are looked for, each start may read as far as the end. What is not regular
+(references back, looking around) has no such automaton. Python's own parser reads the pattern; the
+classes `\d`, `\w` and `\s` are those of ASCII, as in RE2. What RE2 reads otherwise is refused.
 
 Source: https://github.com/google/re2/wiki/Syntax
 """
@@ -24,6 +25,7 @@ from dlc.graph.ops.tokens import AT_END, BEFORE_OTHER, BEFORE_WORD
 
 _MOST_STATES = 4096
 _MOST_PARTS = 100_000
+_MOST_WORK = 10_000_000  # parts that are looked at
 _LAST = 0x10FFFF
 _CLASSES = {
     code.CATEGORY_DIGIT: [(0x30, 0x39)],
@@ -35,6 +37,7 @@ _NEGATED = {
     code.CATEGORY_NOT_SPACE: code.CATEGORY_SPACE,
     code.CATEGORY_NOT_WORD: code.CATEGORY_WORD,
 }
+_ALIKE = {"Kk": 0x212A, "Ss": 0x17F}  # the sign for Kelvin, and the long s
 Ranges = list[tuple[int, int]]
 
 
@@ -70,17 +73,27 @@ def searchers(patterns: Iterable[str]) -> tuple[Array, Array, Array]:
         maker = _Determiner(_parsed(pattern))
         first = [maker.number(maker.inside(after_word=after)) for after in (False, True)]
         table = maker.table()
+        if base + len(table) > np.iinfo(np.uint16).max:
+            raise NotRegular("together they need too many states")
         ends += [maker.places_to_end(state) for state in maker.states]
         tables.append(np.where(table > 0, table + base, 0))
         begins.append([base + 1, *(base + number for number in first)])
         base += len(table)
-    if base > np.iinfo(np.uint16).max:
-        raise NotRegular("together they need too many states")
     stacked = np.concatenate(tables).astype(np.uint16)
     return stacked, np.array(ends, np.uint8), np.array(begins, np.uint16)
 
 
+_OTHER_MEANING = {
+    r"\[:\^?\w+:\]": "a class as [:alpha:]",
+    r"(?<!\\)\{,\d*\}": "a number of repetitions without the least",
+}
+"""What means something else to RE2 than to Python's parser."""
+
+
 def _parsed(pattern: str) -> _Whole:
+    for other, what in _OTHER_MEANING.items():
+        if re.search(other, pattern):
+            raise NotRegular(f"{what} is not handled")
     try:
         parsed = parser.parse(pattern, re.ASCII)
     except (re.error, RecursionError, OverflowError, ValueError) as error:
@@ -212,6 +225,11 @@ class _Parts:
             return ranges
         others: Ranges = []
         for first, last in ranges:
+            if 0x7F < last < _LAST:
+                raise NotRegular("the case of characters beyond ASCII is not handled")
+            for letters, alike in _ALIKE.items():
+                if any(first <= ord(letter) <= last for letter in letters):
+                    others.append((alike, alike))
             for start, shift in ((0x41, 32), (0x61, -32)):
                 low, high = max(first, start), min(last, start + 25)
                 if low <= high:
@@ -277,6 +295,7 @@ class _Determiner:
 
     def __init__(self, whole: _Whole) -> None:
         self.whole = whole
+        self.work = 0
         self.has_edges = any(part.at_edge or part.off_edge for part in whole.parts)
         first = _State(self.closed([whole.start], start=True), start=True)
         self.states = [_State(frozenset()), first]
@@ -306,6 +325,9 @@ class _Determiner:
                 near += part.at_edge if edge else part.off_edge
             pending += [p for p in near if p not in seen]
             seen.update(near)
+        self.work += len(seen)
+        if self.work > _MOST_WORK:
+            raise NotRegular("it takes too long")
         return frozenset(seen)
 
     def accepts(self, state: _State) -> bool:

@@ -28,24 +28,34 @@ def convert_einsum(ctx: Context, *operands: Value, equation: str) -> Value:
     terms, result = _explicit(ctx, equation, [v.type.rank for v in operands])
     left = list(zip(operands, terms, strict=True))
     while len(left) > 2:
-        i, j = min(itertools.combinations(range(len(left)), 2), key=lambda ij: _work(left, *ij))
-        pair = left[i], left[j]
-        left = [other for k, other in enumerate(left) if k not in (i, j)]
-        needed = {*result, *(letter for _, term in left for letter in term)}
-        kept = "".join(c for c in dict.fromkeys(pair[0][1] + pair[1][1]) if c in needed)
-        left.append((_contracted(ctx, pair, kept), kept))
+        i, j = min(
+            itertools.combinations(range(len(left)), 2), key=lambda ij: _work(left, result, *ij)
+        )
+        kept = _kept(left, result, i, j)
+        made = _contracted(ctx, (left[i], left[j]), kept)
+        left = [*(other for k, other in enumerate(left) if k not in (i, j)), (made, kept)]
     return _contracted(ctx, left, result)
 
 
 _Operands = Sequence[tuple[Value, str]]
 
 
-def _work(operands: _Operands, *pair: int) -> int:
-    """How many products two operands have."""
+def _kept(operands: _Operands, result: str, i: int, j: int) -> str:
+    """The letters of two operands that the result or another operand has."""
+    others = (term for k, (_, term) in enumerate(operands) if k not in (i, j))
+    needed = {*result, *itertools.chain(*others)}
+    return "".join(c for c in dict.fromkeys(operands[i][1] + operands[j][1]) if c in needed)
+
+
+def _work(operands: _Operands, result: str, i: int, j: int) -> tuple[int, int]:
+    """How many products two operands have, and how many sums."""
     sizes = {
-        c: n for k in pair for c, n in zip(operands[k][1], operands[k][0].type.shape, strict=True)
+        letter: int(size.value) if isinstance(size, Const) else _ASSUMED
+        for value, term in (operands[i], operands[j])
+        for letter, size in zip(term, value.type.shape, strict=True)
     }
-    return math.prod(int(n.value) if isinstance(n, Const) else _ASSUMED for n in sizes.values())
+    kept = (sizes[c] for c in _kept(operands, result, i, j))
+    return math.prod(sizes.values()), math.prod(kept)
 
 
 def _contracted(ctx: Context, operands: _Operands, result: str) -> Value:

@@ -14,7 +14,7 @@ from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.generate import fill
-from dlc.frontend.onnx.lookup import found_in
+from dlc.frontend.onnx.lookup import MANY_KEYS, found_in
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
 from dlc.frontend.onnx.slicing import concat
@@ -30,7 +30,7 @@ from dlc.te.simplify import canonical
 from dlc.te.types import const_size
 
 MOST_SKIPS = 64
-"""Elements left out in n-grams of rows of an open length: each number of them is a kernel."""
+"""Elements left out in n-grams: each number of them is a kernel."""
 MOST_COLUMNS = 1 << 24
 """Of counted n-grams: each is 4 bytes of a row."""
 
@@ -58,15 +58,16 @@ def convert_tf_idf(
         rows = cast_to(ctx, rows, DType.I64)
     pool = _pool(ctx, x, pool_int64s, pool_strings)
     length = rows.type.shape[1]
-    if max_gram_length > 1 and max_skip_count >= MOST_SKIPS and not isinstance(length, Const):
-        hint = "fix the number of elements with dims= or shapes="
-        ctx.refuse(f"max_skip_count = {max_skip_count} of an open number of elements", hint)
+    most = min(max_skip_count, const_size(length)) if isinstance(length, Const) else max_skip_count
+    if max_gram_length > 1 and most >= MOST_SKIPS:
+        ctx.refuse(f"max_skip_count = {max_skip_count} of {length} elements")
     ends = [*ngram_counts, len(pool)]
     if not len(pool) or ends[0] != 0 or sorted(ends) != ends:
         ctx.refuse(f"ngram_counts {list(ngram_counts)} do not divide a pool of {len(pool)}")
     if any((end - start) % n for n, (start, end) in enumerate(itertools.pairwise(ends), start=1)):
         ctx.refuse("a part of its pool is not a whole number of n-grams")
-    words = _Words(ctx, rows, pool)
+    is_large = x.type.dtype is DType.STR or len(pool) >= MANY_KEYS
+    words = _Words(ctx, rows, pool) if is_large else None
     found: list[Value] = []
     for n, (start, end) in enumerate(itertools.pairwise(ends), start=1):
         grams = pool[start:end].reshape(-1, n)
@@ -74,7 +75,8 @@ def convert_tf_idf(
             continue
         skips = range(1, 2 if n == 1 else max_skip_count + 2)
         if min_gram_length <= n <= max_gram_length:
-            found.append(words.counts(grams, skips) or _counts(ctx, rows, grams, skips))
+            counted = words.counts(grams, skips) if words else None
+            found.append(counted or _counts(ctx, rows, grams, skips))
         else:
             zeros = (rows.type.shape[0], index(len(grams)))
             found.append(fill(ctx, np.zeros((), np.float32), zeros))

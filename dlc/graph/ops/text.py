@@ -112,7 +112,7 @@ class ConcatText(TextOp):
 
 @op("place_of_text", fuse=Fuse.OPAQUE)
 class PlaceOfText(TextOp):
-    """Where in a vector of keys each text is, first; -1 where it is not. Also of i64."""
+    """Where in a vector of keys each text is, first; -1 where it is not."""
 
     def infer(self, x: TensorType, keys: TensorType) -> TensorType:
         self.check(x, keys)

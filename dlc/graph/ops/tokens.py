@@ -62,8 +62,7 @@ class _TokenOp(TextOp):
         found = [text.encode("utf-8", "surrogateescape")]
         for first in begins:
             split = _between if self.between else _matches
-            pieces = (p for piece in found for p in split(piece, self.least, table, ends, first))
-            found = [p for p in pieces if _characters(p) >= self.least]
+            found = [p for piece in found for p in split(piece, self.least, table, ends, first)]
         return [piece.decode("utf-8", "surrogateescape") for piece in found]
 
 
@@ -176,6 +175,8 @@ def _between(text: bytes, least: int, table: Array, ends: Array, begins: Array) 
     start = 0
     while found := find(text, start, table, ends, begins):
         first, last = found
-        yield text[start:first]
+        if _characters(text[start:first]) >= least:
+            yield text[start:first]
         start = last if last > first else _next(text, first)
-    yield text[start:]
+    if _characters(text[start:]) >= least:
+        yield text[start:]

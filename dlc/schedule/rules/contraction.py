@@ -227,9 +227,9 @@ def _is_narrow(lane: For, total: Stage) -> bool:
 def _runs_along(func: Func, column: Expr, total: Stage) -> bool:
     """Whether the summands of an operand lie side by side, at least where it was moved from."""
     given = {b.name for b in func.inputs}
+    summed = Var(total.inner[-1].var) if total.inner else None
     return all(
-        _is_moved(func, x.buffer)
-        or (x.buffer in given and bool(x.index) and x.index[-1] == Var(total.inner[-1].var))
+        _is_moved(func, x.buffer) or (x.buffer in given and bool(x.index) and x.index[-1] == summed)
         for x in loads(column)
     )
 

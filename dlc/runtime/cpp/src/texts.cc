@@ -43,7 +43,7 @@ void Texts::constants(std::int64_t count, const char *bytes, const std::int64_t 
   for (std::int64_t i = 0, begin = 0; i < count; begin = ends[i++]) {
     numbers[i] = number({bytes + begin, static_cast<std::size_t>(ends[i] - begin)});
   }
-  if (!begins) return;
+  if (!begins || texts_.size() == kept_) return;  // none, or none that is new
   constants_.push_back({{bytes, length}, {ends, ends + count}, {numbers, numbers + count}});
   kept_ = texts_.size();
   ++begun_;
@@ -58,7 +58,9 @@ const Texts::Places &Texts::places(std::int64_t count, const std::int64_t *keys)
   Places made;
   made.keys.assign(keys, keys + count);
   for (std::int64_t i = 0; i < count; ++i) made.first.emplace(keys[i], i);
-  if (places_.size() == kMostPlaces) places_.pop_front();
+  for (keys_ += made.keys.size(); keys_ > kMostKeys && !places_.empty(); places_.pop_front()) {
+    keys_ -= places_.front().keys.size();
+  }
   return places_.emplace_back(std::move(made));
 }
 

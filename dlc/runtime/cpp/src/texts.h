@@ -30,7 +30,7 @@ class Texts {
   void call(std::uint32_t function, const std::int64_t *sizes, void *const *buffers);
 
  private:
-  static constexpr std::size_t kMostPlaces = 16;
+  static constexpr std::size_t kMostKeys = 1 << 20;  // that are remembered, of all lists
   using Numbers = std::vector<std::int64_t>;
 
   // Constant texts, as they were given, and their numbers.
@@ -57,6 +57,7 @@ class Texts {
   std::size_t kept_ = 0;              // texts that are theirs, and the empty one
   std::size_t begun_ = 0;             // constants that this run began with
   std::deque<Places> places_;         // the last that were made
+  std::size_t keys_ = 0;              // of all of them
 };
 
 }  // namespace dlc_runtime
