@@ -36,7 +36,7 @@ from dlc.graph.ops.precision import HALF
 from dlc.graph.ops.resize import Resize
 from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
 from dlc.graph.ops.text import TextOp
-from dlc.graph.ops.winograd import ConvWinograd
+from dlc.graph.ops.winograd import TiledConv
 from dlc.schedule.rules.operands import MIN_USES
 from dlc.te.expr import ONE, Const, index
 from dlc.te.simplify import surely_equal
@@ -235,7 +235,7 @@ class _Grouping:
         while producer is not None and producer.op.fuse is Fuse.ELEMENTWISE:
             producer = self.graph.producers.get(producer.inputs[0])
         anchored = producer is not None and producer.op.fuse is Fuse.ANCHOR
-        if producer is not None and isinstance(producer.op, ConvWinograd):
+        if producer is not None and isinstance(producer.op, TiledConv):
             return False  # its tiles are written where they are computed
         if isinstance(node.op, Interleave) and producer is not None:
             whole = isinstance(producer.op, ConvPlanes) and _keeps_pairs(node, node.op)

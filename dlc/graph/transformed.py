@@ -10,26 +10,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node, Value
-from dlc.graph.integers import integer_range
+from dlc.graph.integers import integer_range, magnitude
 from dlc.graph.live_taps import live_share
+from dlc.graph.ops.byte_products import ConvBytes
 from dlc.graph.ops.conv_blocked import ConvBlocked
-from dlc.graph.ops.winograd import Out, count_tiles, parts_of, positions, taps_of
+from dlc.graph.ops.filters import (
+    WHOLE_FILTERS,
+    Out,
+    growth,
+    inverse_of,
+    parts_of,
+    positions,
+    scale_of,
+    taps_of,
+)
+from dlc.graph.ops.winograd import count_tiles
 from dlc.graph.pass_ import PassContext
 from dlc.graph.pointwise import PAIR_RATE
 from dlc.schedule.rules.transform import is_accurate
 from dlc.schedule.rules.transform_plan import (
     FAR_BYTES,
     OPEN_STRIP,
+    RATES,
     Shape,
     Volume,
     choose_plan,
     cycles,
 )
 from dlc.te.expr import Const, Expr, index
-from dlc.te.types import TensorType, const_size
+from dlc.te.types import TensorType, const_size, is_const
 
 MARGIN = 0.9  # of the time of direct sums, that transformed ones may take
 MOVED_MARGIN = 0.8  # the same, where images have to be moved for it
@@ -65,12 +79,25 @@ def is_exact(editor: GraphEditor, node: Node) -> bool:
     return all(integer_range(editor, value) is not None for value in node.inputs)
 
 
+def surely_fits(editor: GraphEditor, node: Node, out: Out) -> bool:
+    """Whether tiles of `out` results of widened bytes are surely exact: see `ConvWinogradBytes`."""
+    x, w = node.inputs
+    limits, array = integer_range(editor, x), editor.array(w)
+    if limits is None or array is None or magnitude(limits) * growth(out) >= 2**15:
+        return False
+    low, high = limits
+    summands = (*range(1, array.ndim - 2), array.ndim - 1)
+    up, down = (np.maximum(s * array, 0).sum(axis=summands, dtype=np.int64) for s in (1, -1))
+    most = max((up * high - down * low).max(), (down * high - up * low).max())
+    return int(most) << inverse_of(scale_of(out))[1] < 2**31
+
+
 def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     """Estimates of the time of a convolution by each tile it may have, of all threads together.
 
     Empty for other operators, and for what has no transformed form.
     """
-    axes = _axes(node.op, node, context) if isinstance(node.op, ConvBlocked) else 0
+    axes = _axes(node, context)
     if not axes:
         return {}
     target = context.target
@@ -78,6 +105,7 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     n, _, *sizes, _ = node.output.type.shape
     outer, of_tile = sizes[:-axes], sizes[-axes:]
     volume = _volume(node, _constant(outer[0]) or OPEN_SIZE) if outer else Volume()
+    element_bytes = node.inputs[0].type.dtype.size_bytes
     found = {}
     for out in _tiles(node, axes, context):
         tiles = count_tiles(tuple(index(_constant(n) or OPEN_SIZE) for n in of_tile), out)
@@ -87,7 +115,9 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
         depth, count = cb * volume.taps * prod(parts) * c, prod(positions(out))
         if parts and count * depth * ob * target.lanes(4) * 4 > MAX_BYTES:
             continue
-        shape = Shape(_constant(n), high, wide, count, depth, ob, volume, axes)
+        shape = Shape(
+            _constant(n), high, wide, count, depth, ob, volume, axes, element_bytes=element_bytes
+        )
         is_open = [_constant(size) is None for size in of_tile]
         known = replace(
             shape,
@@ -110,22 +140,23 @@ def least_cycles(editor: GraphEditor, node: Node, context: PassContext) -> float
 
 def direct_cycles(node: Node, context: PassContext) -> float:
     """An estimate of the time of a convolution as it is."""
-    w, target = node.inputs[1], context.target
+    (x, w), target = node.inputs, context.target
     ob, cb, *kernel, c = _weights(node)
     n, _, *sizes, _ = node.output.type.shape
     results = (_constant(n) or 1) * prod(_constant(size) or OPEN_SIZE for size in sizes)
-    rate = PAIR_RATE if context.multiplies_pairs else 1.0
+    is_float = x.type.dtype.is_float
+    rate = PAIR_RATE if is_float and context.multiplies_pairs else RATES[x.type.dtype.size_bytes]
     steps = results * prod(kernel) * summand_share(node) * cb * c * ob
     direct = steps / (target.multiply_adds * DIRECT_SHARE)
-    direct += prod(const_size(size) for size in w.type.shape) * 4 / FAR_BYTES
+    weights = prod(const_size(size) for size in w.type.shape) * w.type.dtype.size_bytes
+    direct += weights / FAR_BYTES
     return direct / rate
 
 
 def summand_share(node: Node) -> float:
     """Of the taps of a kernel, those that are summands."""
     op, (x, w) = node.op, node.inputs
-    assert isinstance(op, ConvBlocked)
-    if not op.zeros:
+    if not isinstance(op, ConvBlocked) or not op.zeros:
         return 1.0
     sizes = [const_size(n) for n in x.type.shape[2:-1]]
     rank = len(sizes)
@@ -136,33 +167,46 @@ def summand_share(node: Node) -> float:
 
 def _weights(node: Node) -> tuple[int, ...]:
     """Blocks of results and of channels, the kernel, and the summands of a block."""
+    sizes = [const_size(n) for n in node.inputs[1].type.shape]
+    if isinstance(node.op, ConvBytes):
+        *sizes, groups, _, each = sizes
+        return (*sizes, groups * each)
     assert isinstance(node.op, ConvBlocked)
-    *sizes, c, _ = (const_size(n) for n in node.inputs[1].type.shape)
+    *sizes, c, _ = sizes
     return (*sizes, node.op.used or c)
 
 
-def _axes(op: ConvBlocked, node: Node, context: PassContext) -> int:
+def _axes(node: Node, context: PassContext) -> int:
     """How many axes of a convolution, the last ones, have a transformed form."""
-    x, w = node.inputs
-    if w.type.dtype is not DType.F32 or x.type.dtype is not DType.F32 or not w.type.is_static:
+    op = node.op
+    if not isinstance(op, ConvBlocked | ConvBytes) or not _is_plain(op, *node.inputs):
         return 0
-    ob, cb, *kernel, _, oc = (const_size(n) for n in w.type.shape)
-    if oc != context.target.lanes(4) or op.sparse or op.groups != 1:
+    ob, cb, *kernel, _ = _weights(node)
+    n, _, *sizes, oc = node.output.type.shape
+    if not is_const(oc, context.target.lanes(4)):
         return 0
-    n, _, *sizes, _ = node.output.type.shape
     if 0 in (_constant(n), *map(_constant, sizes), ob, cb):
         return 0
+    most = LEAST if isinstance(op, ConvBytes) else max(kernel)
     steps = zip(kernel, op.stride, op.dilation, strict=True)
-    fits = [k >= LEAST and (s, d) == (1, 1) for k, s, d in steps]
+    fits = [LEAST <= k <= most and (s, d) == (1, 1) for k, s, d in steps]
     for axes in TILES:
         if all(fits[-axes:]) and 0 <= len(fits) - axes <= MAX_OUTER:
             return axes
     return 0
 
 
+def _is_plain(op: ConvBlocked | ConvBytes, x: Value, w: Value) -> bool:
+    """Whether all of a kernel meets all channels, in elements that have transforms."""
+    if isinstance(op, ConvBytes):
+        return x.type.dtype is DType.I16 and w.type.is_static
+    is_float = x.type.dtype is DType.F32 and w.type.dtype is DType.F32
+    return is_float and w.type.is_static and not op.sparse and op.groups == 1
+
+
 def _volume(node: Node, images: int) -> Volume:
     """Which images of a volume its results need."""
-    assert isinstance(node.op, ConvBlocked)
+    assert isinstance(node.op, ConvBlocked | ConvBytes)
     taps = const_size(node.inputs[1].type.shape[2])
     return Volume(images, taps, node.op.stride[0], (taps - 1) * node.op.dilation[0] + 1)
 
@@ -170,14 +214,17 @@ def _volume(node: Node, images: int) -> Volume:
 def _tiles(node: Node, axes: int, context: PassContext) -> list[Out]:
     """The tiles that are accurate enough, and smaller than the image."""
     _, cb, *kernel, c = _weights(node)
+    is_whole = isinstance(node.op, ConvBytes)
     sizes = [_constant(size) for size in node.output.type.shape[-1 - axes : -1]]
     return [
         out
         for out in TILES[axes]
         if all(size is None or size > each for size, each in zip(sizes, out, strict=True))
         and _saves(kernel[-axes:], out)
+        and (not is_whole or WHOLE_FILTERS.keys() >= set(out))
         and (
-            context.precision != "highest"
+            is_whole
+            or context.precision != "highest"
             or is_accurate(out, cb * c * prod(kernel) / prod(taps_of(out)))
         )
     ]

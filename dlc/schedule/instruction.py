@@ -59,17 +59,21 @@ def dot_4xi8_i32(a: u8[4], b: i8[4], *, c: i32[1]):
 """,
 )
 
-# Two products of whole numbers added to a 32-bit sum, as `vpmaddwd` and an addition do per lane
-# after `vpmovsxbw` of the right operand.
+# Two products of whole numbers added to a 32-bit sum, as `vpmaddwd` and an addition do per lane;
+# the right operand may be bytes, which `vpmovsxbw` widens.
 # Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, PMADDWD.
-DOT_2XI16_I32 = declare(
-    "dot_2xi16_i32",
-    """
-def dot_2xi16_i32(a: i16[2], b: i8[2], *, c: i32[1]):
+DOT_2XI16_I32, DOT_2XI16_2XI8_I32 = (
+    declare(
+        name,
+        f"""
+def {name}(a: i16[2], b: {right}[2], *, c: i32[1]):
     for k in range(2):
         c[0] += i32(a[k]) * i32(b[k])
 """,
+    )
+    for name, right in (("dot_2xi16_i32", "i16"), ("dot_2xi16_2xi8_i32", "i8"))
 )
+ADDED_APART = (DOT_2XI16_I32, DOT_2XI16_2XI8_I32)  # by an instruction of its own
 
 # Two products of bf16 added to a float32 sum, as `vdpbf16ps` does per lane. It rounds after each
 # product to the nearest, ties to even, and takes denormals for 0.

@@ -14,7 +14,7 @@ from dlc.core.types import DType
 from dlc.graph.ops.byte_products import ConvBytes, MatMulBytes, pack_bytes
 from dlc.graph.ops.neighbours import in_rows
 from dlc.graph.ops.shape import Transpose
-from dlc.schedule.instruction import DOT_2XI16_I32, DOT_4XI8_I32
+from dlc.schedule.instruction import DOT_2XI16_2XI8_I32, DOT_4XI8_I32
 from dlc.schedule.loop import allocs
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.rules import contract
@@ -153,7 +153,7 @@ def test_a_tile_leaves_a_register_for_what_is_added_apart():
     for products, free in ((PRODUCTS, 0), (PAIRS_OF_8, 1)):
         op, arrays = CASES["rows"] if products is PRODUCTS else widened(*CASES["rows"])
         found = contract.match(products.lowered(op, arrays), products.target)
-        assert found.at_once is (DOT_4XI8_I32 if products is PRODUCTS else DOT_2XI16_I32)
+        assert found.at_once is (DOT_4XI8_I32 if products is PRODUCTS else DOT_2XI16_2XI8_I32)
         registers = products.target.vector_registers
         assert tile_registers(found, products.target) == registers - free
 

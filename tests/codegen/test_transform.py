@@ -7,17 +7,24 @@ from math import prod
 import numpy as np
 import pytest
 
+from dlc.codegen.llvm.compile import compile_ir
+from dlc.codegen.llvm.emit import emit_func
 from dlc.core.target import Target
+from dlc.core.target_parse import parse_target
+from dlc.core.types import DType
 from dlc.graph.ops.activation import Silu
 from dlc.graph.ops.binary import Add
-from dlc.graph.ops.winograd import ConvWinograd, taps_of, transform_weights
+from dlc.graph.ops.byte_products import ConvBytes, pack_bytes
+from dlc.graph.ops.filters import WHOLE_FILTERS, inverse_of, scale_of, taps_of, transform_weights
+from dlc.graph.ops.neighbours import side_by_side
+from dlc.graph.ops.winograd import ConvWinograd, ConvWinogradBytes
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import prepare, schedule_by, transform
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Var, index
-from dlc.te.tensor import placeholder
+from dlc.te.expr import Var, cast, index
+from dlc.te.tensor import elementwise, placeholder
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, NATIVE, Kernel
 
@@ -235,3 +242,143 @@ def test_much_that_is_fused_behind_a_large_tile_is_not_written_out() -> None:
     for _ in range(16):
         wanted = Silu().reference(wanted.astype(np.float64))
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+EXTREMES = {"u8": (0, 1, 128, 254, 255), "i8": (-128, -127, 0, 1, 127)}
+
+
+def bytes_of(kind: str, *shape: int, seed: int = 0) -> np.ndarray:
+    """Widened bytes, the largest and the least often."""
+    return np.random.default_rng(seed).choice(EXTREMES[kind], shape).astype(np.int16)
+
+
+def tiles_of_bytes(w: np.ndarray, tile: tuple[int, ...]) -> np.ndarray:
+    """Weights [ob, cb, *outer, 3, 3, c, oc] as tiles multiply them."""
+    return side_by_side(transform_weights(w, tile, WHOLE_FILTERS), 2).astype(np.int16)
+
+
+def of_bytes(
+    conv: ConvWinogradBytes, x: TensorType, u: np.ndarray, sizes: tuple[str, ...] = ()
+) -> Func:
+    """A transformed convolution of bytes, with arithmetic of floats behind it."""
+    operands = placeholder("x", x), placeholder("u", TensorType(u.shape, DType.I16))
+    halves = elementwise("halves", lambda v: cast(DType.F32, v) * 0.5, conv.compute(*operands))
+    return lower_tensors("f", sizes, operands, (halves,))
+
+
+def direct_sums(
+    x: np.ndarray, w: np.ndarray, stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> np.ndarray:
+    """The convolution in i64."""
+    op = ConvBytes(stride=stride, dilation=dilation)
+    found = op.reference(x, pack_bytes(w, 2))
+    assert np.abs(found.astype(np.int64)).max(initial=0) < 2**24, "f32 does not tell them apart"
+    return found.astype(np.float32) * np.float32(0.5)
+
+
+@pytest.mark.parametrize("target", [NATIVE, AVX2], ids=["native", "avx2"])
+@pytest.mark.parametrize("columns_outer", [0, 1])
+@pytest.mark.parametrize(
+    ("tile", "sizes", "outer"),
+    [((2, 2), (9, 8), ()), ((2, 4), (7, 11), ()), ((4, 2), (10, 5), ()), ((4, 4), (7, 17), ()),
+     ((2, 4), (5, 6, 9), (2,)), ((4,), (19,), ()), ((2,), (6, 9), (2,))],
+    ids=str,
+)  # fmt: skip
+def test_sums_of_bytes_are_exact(
+    target: Target, columns_outer: int,
+    tile: tuple[int, ...], sizes: tuple[int, ...], outer: tuple[int, ...],
+) -> None:  # fmt: skip
+    block = target.lanes(4)
+    w = np.random.default_rng(1).choice(
+        [-128, 127, -1, 64], (5, 3, *outer, *(3 for _ in tile), block, block))  # fmt: skip
+    u = tiles_of_bytes(w, tile)
+    steps = {"stride": (2,) * len(outer), "dilation": (1,) * len(outer)}
+    type_ = TensorType((2, 3, *sizes, block), DType.I16)
+    func = of_bytes(ConvWinogradBytes(out=tile, **steps), type_, u)
+    kernel = Kernel(transformed(func, target, tile, columns_outer=columns_outer), target)
+    assert ("pmadd" in kernel.ir) == (target.byte_products > 0)
+    ones = (1,) * len(tile)
+    for kind in EXTREMES:
+        x = bytes_of(kind, 2, 3, *sizes, block)
+        found = kernel({}, {"x": x, "u": u})["out"]
+        wanted = direct_sums(x, w, (*steps["stride"], *ones), (*steps["dilation"], *ones))
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("tile", "open_"),
+    [((2, 4), "batch"), ((4, 4), "high"), ((2, 2), "wide"), ((2, 4), "all"), ((4, 4), "all")],
+)
+def test_an_image_of_bytes_may_be_of_an_open_size(tile: tuple[int, int], open_: str) -> None:
+    block = NATIVE.lanes(4)
+    w = np.random.default_rng(1).choice([-128, 127, 5], (3, 2, 3, 3, block, block))
+    u = tiles_of_bytes(w, tile)
+    names = ("batch", "high", "wide") if open_ == "all" else (open_,)
+    batch, high, wide = (
+        Var(name) + 2 * (name != "batch") if name in names else index(n)
+        for name, n in (("batch", 2), ("high", 13), ("wide", 12))
+    )
+    type_ = TensorType((batch, index(2), high, wide, index(block)), DType.I16)
+    func = of_bytes(ConvWinogradBytes(out=tile), type_, u, names)
+    kernel = Kernel(transformed(func, NATIVE, tile), NATIVE)
+    for n in (0, 1, 2, 3, 4, 5, 9):
+        shape = (
+            n if batch == Var("batch") else 2,
+            2,
+            n + 2 if "high" in names else 13,
+            n + 2 if "wide" in names else 12,
+            block,
+        )
+        x = bytes_of("u8", *shape, seed=n)
+        found = kernel(dict.fromkeys(names, n), {"x": x, "u": u})["out"]
+        np.testing.assert_array_equal(found, direct_sums(x, w, (1, 1), (1, 1)))
+
+
+def test_channels_that_only_fill_up_a_block_of_four_are_transformed() -> None:
+    """Of an image of three colours."""
+    x, block = bytes_of("u8", 1, 1, 12, 15, 4), NATIVE.lanes(4)
+    w = np.random.default_rng(1).choice([-128, 127, 9], (4, 1, 3, 3, 4, block))
+    w[..., 3, :] = 0
+    u = tiles_of_bytes(w, (4, 4))
+    func = of_bytes(ConvWinogradBytes(out=(4, 4)), TensorType(x.shape, DType.I16), u)
+    found = Kernel(transformed(func, NATIVE, (4, 4)), NATIVE)({}, {"x": x, "u": u})["out"]
+    np.testing.assert_array_equal(found, direct_sums(x, w, (1, 1), (1, 1)))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("tile", [(2, 4), (4, 4)])
+def test_sums_are_exact_up_to_the_last_bit(tile: tuple[int, int], sign: int) -> None:
+    """The largest result whose multiple is an i32; the next weight wraps around."""
+    block = NATIVE.lanes(4)
+    limit = 2 ** (31 - inverse_of(scale_of(tile))[1]) - 1
+    count = -(-limit // (255 * 127 * 9 * block)) + 1
+    weights = np.zeros((1, count, 3, 3, block, block), np.int64)
+    flat = np.moveaxis(weights, -1, 0)[0].reshape(-1)  # of the first result
+    whole, rest = divmod(limit // 255, 127)
+    flat[:whole], flat[whole] = 127 * sign, rest * sign
+    assert flat.base is not None
+    weights[0, ..., 0] = flat.reshape(count, 3, 3, block)
+    x = np.full((1, count, 6, 6, block), 255, np.int16)
+    for more, is_exact in ((0, True), (1, False)):
+        weights[0, -1, 2, 2, -1, 0] = more * sign
+        u = tiles_of_bytes(weights, tile)
+        operands = [placeholder(n, TensorType(a.shape, DType.I16)) for n, a in (("x", x), ("u", u))]
+        result = ConvWinogradBytes(out=tile).compute(*operands)
+        func = lower_tensors("f", (), tuple(operands), (result,))
+        found = Kernel(transformed(func, NATIVE, tile), NATIVE)({}, {"x": x, "u": u})["out"]
+        wanted = 255 * weights.sum(axis=(1, 2, 3, 4))[:, None, None]
+        assert (found == wanted).all() == is_exact
+
+
+@pytest.mark.parametrize("cpu", ["haswell", "skylake-avx512"])
+def test_pairs_of_words_have_an_instruction_of_every_width(cpu: str) -> None:
+    """Also on a machine that cannot run them. LLVM ends a process where it can select none."""
+    target = parse_target(f"llvm -mcpu={cpu}")
+    block = target.lanes(4)
+    u = tiles_of_bytes(np.ones((2, 2, 3, 3, block, block)), (4, 4))
+    x = TensorType((1, 2, 14, 14, block), DType.I16)
+    fast = transformed(of_bytes(ConvWinogradBytes(out=(4, 4)), x, u), target, (4, 4))
+    assert 'invoke("dot_2xi16_i32"' in str(fast)
+    text = emit_func(fast, target)
+    assert "pmadd" in text
+    assert compile_ir(text, target, passes=False)

@@ -180,3 +180,42 @@ def test_signed_bytes_are_stored_unsigned_where_they_are_made() -> None:
     )
     assert len(signed) == len(unsigned), (signed, unsigned)
     assert sum("bytes" in name for name in signed) == 2
+
+
+def sums(kind: str, zero: int) -> ModelProto:
+    """A convolution of integers of the largest weights, of images of any size."""
+    dtype, code = KINDS[kind]
+    choices = np.array([-128, -127, 3, 127], np.int8)
+    constants = {"z": dtype(zero), "w": np.random.default_rng(1).choice(choices, (40, 20, 3, 3))}
+    nodes: list[Node] = [("ConvInteger", ["x", "w", "z"], ["y"], {"pads": [1, 1, 1, 1]})]
+    return model(nodes, constants, ("batch", 20, "high", "wide"), code)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "count"),
+    [("haswell", 1), ("skylake-avx512", 1), ("icelake-server", 0), ("sapphirerapids", 0)],
+)
+def test_kernels_of_three_are_transformed_where_two_products_are_added(
+    cpu: str, count: int
+) -> None:
+    kernels = lower_model(sums("u8", 7), parse_target(f"llvm -mcpu={cpu}")).program.kernels
+    assert sum("winograd_bytes" in k.name for k in kernels) == count
+
+
+@pytest.mark.parametrize(
+    ("kind", "zero"), [("u8", 0), ("u8", 255), ("i8", -128), ("i8", 127), ("i8", 0)]
+)
+def test_sums_of_any_image_are_exact(kind: str, zero: int) -> None:
+    made = sums(kind, zero)
+    module, rng = dlc.compile(made, "native"), np.random.default_rng(0)
+    limits = np.iinfo(KINDS[kind][0])
+    (w,) = (numpy_helper.to_array(t) for t in made.graph.initializer if t.name == "w")
+    for batch, high, wide in ((1, 1, 1), (2, 5, 9), (1, 12, 8), (0, 4, 4), (3, 7, 2)):
+        x = rng.choice([limits.min, 1, limits.max], (batch, 20, high, wide)).astype(limits.dtype)
+        (found,) = module.run({"x": x}).values()
+        pixels = np.pad(x.astype(np.int64) - zero, [(0, 0), (0, 0), (1, 1), (1, 1)])
+        wanted = np.zeros((batch, 40, high, wide), np.int64)
+        for i, j in np.ndindex(3, 3):
+            part = pixels[:, :, i : i + high, j : j + wide]
+            wanted += np.einsum("nchw,oc->nohw", part, w[:, :, i, j].astype(np.int64))
+        np.testing.assert_array_equal(found, wanted)

@@ -37,6 +37,8 @@ from dlc.graph.ops import (
 )
 from dlc.graph.ops import reduce as red
 from dlc.graph.ops import winograd as wino
+from dlc.graph.ops.filters import WHOLE_FILTERS, transform_weights
+from dlc.graph.ops.neighbours import side_by_side
 from tests.graph.op_case import LOOSE, Case, N, Onnx, both, case, same
 from tests.graph.op_cases_images import IMAGES
 from tests.graph.op_cases_moves import MOVES
@@ -54,9 +56,22 @@ def winograd(
     kernel = kernel or (3,) * len(out)
     scale = math.prod({2: 2, 3: 15, 4: 15}[n] for n in out)  # of the fractions in the transforms
     w = scale * np.random.default_rng(1).integers(-3, 4, (3, 2, *outer, *kernel, 4, 5))
-    u = wino.transform_weights(w, out)
+    u = transform_weights(w, out)
     types = (x, *(f"f32[{', '.join(map(str, each.shape))}]" for each in (u, w)))
     return case(wino.ConvWinograd(out=out, **attributes), *types, values=(pixels, u, w))
+
+
+def winograd_bytes(
+    x: str, out: tuple[int, ...] = (2, 2), outer: tuple[int, ...] = (), **attributes: Any
+) -> Case:
+    """A convolution of bytes, or of what is left of them, the largest often."""
+    w = np.random.default_rng(1).choice(
+        [-128, -127, 3, 127], (3, 2, *outer, *(3 for _ in out), 4, 5)
+    )
+    u = side_by_side(transform_weights(w, out, WHOLE_FILTERS), 2)
+    types = (x, f"i16[{', '.join(map(str, u.shape))}]")
+    pixels = np.random.default_rng(2).choice([-255, -128, 0, 1, 255], 999)
+    return case(wino.ConvWinogradBytes(out=out, **attributes), *types, values=(pixels, u))
 
 
 def _elementwise() -> list[Case]:
@@ -268,6 +283,10 @@ def _contractions() -> list[Case]:
         winograd("f32[1, 2, 9, n + 7, 4]", (3, 3), kernel=(4, 7)),
         winograd("f32[1, 2, 4, 9, 10, 4]", (4, 2), (2,), (3, 6), stride=(2,), dilation=(1,)),
         winograd("f32[2, 2, 5, 9, 4]", (4,), (2,), stride=(2,), dilation=(1,)),
+        winograd_bytes("i16[n, 2, 5, 6, 4]"), winograd_bytes("i16[1, 2, 8, n + 2, 4]", (2, 4)),
+        winograd_bytes("i16[1, 2, 11, 8, 4]", (4, 2)), winograd_bytes("i16[1, 2, 9, 8, 4]", (4, 4)),
+        winograd_bytes("i16[1, 2, n + 3, 4]", (4,)), winograd_bytes("i16[2, 2, 7, 4]", (2,)),
+        winograd_bytes("i16[1, 2, 4, 5, 7, 4]", (4, 2), (2,), stride=(2,), dilation=(1,)),
         case(pairs.ConvPairs(), "f32[2, 3, 4, n + 2, 4]", "bf16[2, 3, 2, 3, 2, 5, 2]"),
         case(pairs.ConvPairs(stride=(2, 1), dilation=(1, 2)), "f32[1, 1, 5, 6, 16]",
              "bf16[3, 1, 3, 2, 8, 16, 2]", values=([math.nan, 1.0, math.inf, -2.0],)),

@@ -11,7 +11,17 @@ from dlc.core.fork import Fork
 from dlc.core.target import Gpu, Target
 from dlc.graph.evaluate import evaluate
 from dlc.graph.fusion import groups
-from dlc.graph.ops.winograd import FILTERS, positions, transform_weights
+from dlc.graph.ops.filters import (
+    FILTERS,
+    WHOLE_FILTERS,
+    growth,
+    inverse_of,
+    original_weights,
+    positions,
+    scale_of,
+    transform_weights,
+)
+from dlc.graph.ops.winograd import TiledConv
 from dlc.graph.pass_ import PassContext
 from tests.graph.pass_cases import read, rounded, run
 
@@ -39,7 +49,7 @@ def changed(text, target=TARGET):
 
 
 def tiles(graph):
-    return [node.op.out for node in graph.nodes if node.op.name == "conv_winograd"]
+    return [node.op.out for node in graph.nodes if isinstance(node.op, TiledConv)]
 
 
 def test_a_convolution_keeps_its_results():
@@ -332,6 +342,122 @@ def test_weights_of_two_sizes_of_tiles_are_transformed_for_each():
 def test_equal_weights_become_their_sum_and_zeros():
     one = transform_weights(np.ones((1, 1, 3, 3, 1, 1)), (2, 2))[..., 0, 0, 0, 0]
     np.testing.assert_array_equal(one, np.outer([1, 1.5, 0.5, 1], [1, 1.5, 0.5, 1]))
+
+
+BYTES = """
+def main(x: u8[1, 8, 30, 32, 8]):
+    w: i8[8, 8, 3, 3, 4, 8, 2] = const()
+    a: i16[1, 8, 30, 32, 8] = cast(x, to=i16)
+    y: i32[1, 8, 28, 30, 8] = conv_bytes(a, w)
+    return y
+"""
+AVX2 = Target(features=frozenset({"avx2", "fma"}))
+
+
+def extreme(graph, dtype="u1"):
+    """The graph with bytes as weights, the largest often, and an image of bytes."""
+    rng = np.random.default_rng(0)
+    constants = {
+        v: rng.choice([-128, -127, 0, 3, 127], a.shape).astype(a.dtype)
+        for v, a in graph.constants.items()
+    }
+    limits, shape = np.iinfo(dtype), graph.inputs[0].type.static_shape
+    x = rng.choice([limits.min, limits.min + 1, 0, 77, limits.max], shape).astype(dtype)
+    return replace(graph, constants=constants), {"x": x}
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("u1", "u8"), ("i1", "i8")])
+@pytest.mark.parametrize(("text", "tile"), [
+    (BYTES, (4, 4)),
+    (BYTES.replace("30, 32", "9, 9").replace("28, 30", "7, 7").replace("8, 8, 3", "8, 64, 3")
+     .replace("[1, 8, 9", "[1, 64, 9"), (2, 4)),
+    (BYTES.replace("30, 32", "3, 30, 32").replace("28, 30", "2, 28, 30")
+     .replace("8, 8, 3, 3", "8, 8, 2, 3, 3").replace("(a, w)", "(a, w, stride=(1, 1, 1))")
+     .replace("1))", "1), dilation=(1, 1, 1))"), (4, 4)),
+    (BYTES.replace("30, 32", "402").replace("28, 30", "400").replace("8, 8, 3, 3", "8, 8, 3")
+     .replace("(a, w)", "(a, w, stride=(1,), dilation=(1,))"), (4,)),
+], ids=["image", "deep", "volume", "line"])  # fmt: skip
+def test_sums_of_bytes_are_the_same(text, tile, dtype, name):
+    graph, given = extreme(read(text.replace("u8[", f"{name}[")), dtype)
+    found = run("use_winograd", graph, PassContext(target=AVX2))
+    assert operators(found) == ["cast", "conv_winograd_bytes"]
+    assert tiles(found) == [tile]
+    np.testing.assert_array_equal(evaluate(found, given)["y"], evaluate(graph, given)["y"])
+
+
+@pytest.mark.parametrize("text", [
+    BYTES.replace("(a, w)", "(a, w, stride=(1, 2))").replace("28, 30, 8]", "28, 15, 8]"),
+    BYTES.replace("(a, w)", "(a, w, dilation=(1, 2))").replace("28, 30, 8]", "28, 28, 8]"),
+    BYTES.replace("8, 8, 3, 3", "8, 8, 3, 5").replace("28, 30, 8]", "28, 28, 8]"),
+    BYTES.replace("i16[1, 8", "u8[1, 8").replace("to=i16", "to=u8").replace("4, 8, 2]", "2, 8, 4]"),
+    BYTES.replace("x: u8", "x: i32"),
+    BYTES.replace("x: u8[1, 8, 30", "w: i8[8, 8, 3, 3, 4, 8, 2], x: u8[1, 8, 30")
+    .replace("    w: i8[8, 8, 3, 3, 4, 8, 2] = const()\n", ""),
+    BYTES.replace("30, 32", "3, 3").replace("28, 30", "1, 1"),
+], ids=["stride", "dilation", "kernel", "by_four", "words", "computed", "one_pixel"])  # fmt: skip
+def test_products_of_bytes_that_have_no_transform_stay(text):
+    found = run("use_winograd", read(text), PassContext(target=AVX2))
+    assert operators(found) == ["cast", "conv_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "weight", "pixel", "tile"),
+    [(64, 28, 255, (4, 4)), (64, 29, 255, (2, 4)), (64, -114, 255, (2, 4)),
+     (64, -115, 255, (2, 2)), (300, 127, 255, None), (64, 1, 327, (4, 4)), (64, 1, 328, (2, 4)),
+     (64, 1, 1638, (2, 4)), (64, 1, 1639, (2, 2)), (64, 1, 8191, (2, 2)), (64, 1, 8192, None)],
+)  # fmt: skip
+def test_what_may_not_fit_has_smaller_tiles(blocks, weight, pixel, tile):
+    """Sums are as large as weights make them, and pixels as the value of a pad."""
+    text = f"""
+def main(x: u8[1, {blocks}, 28, 30, 8]):
+    w: i8[1, {blocks}, 3, 3, 4, 8, 2] = const()
+    a: i16[1, {blocks}, 28, 30, 8] = cast(x, to=i16)
+    p: i16[1, {blocks}, 30, 32, 8] = pad(a, before=(0, 0, 1, 1, 0), after=(0, 0, 1, 1, 0), \
+value={pixel}.0)
+    y: i32[1, 1, 28, 30, 8] = conv_bytes(p, w)
+    return y
+"""
+    graph = read(text)
+    same = {v: np.full_like(a, weight) for v, a in graph.constants.items()}
+    found: list[Fork] = []
+    context = replace(PassContext(target=AVX2), on_fork=found.append)
+    run("use_winograd", replace(graph, constants=same), context)
+    options = found[0].options if found else ()
+    assert (f"tiles of {tile[0]} by {tile[1]}" if tile else None) == max(options[1:], default=None)
+
+
+@pytest.mark.parametrize("tile", [(2, 2), (2, 4), (4, 2), (4, 4)])
+def test_whole_transforms_give_multiples_of_the_convolution(tile):
+    random = np.random.default_rng(0)
+    high, wide = positions(tile)
+    pixels, weights = random.integers(-9, 9, (high, wide)), random.integers(-9, 9, (3, 3))
+    left, right = (WHOLE_FILTERS[n] for n in tile)
+    u = transform_weights(weights[None, None, :, :, None, None], tile, WHOLE_FILTERS)
+    d = np.array([left.pixels(list(column)) for column in pixels.T]).T
+    transformed = np.array([right.pixels(list(row)) for row in d])
+    assert np.abs(transformed).max() <= growth(tile) * np.abs(pixels).max()
+    m = u[:, :, 0, 0, 0, 0] * transformed
+    y = np.array([left.sums(list(column)) for column in m.T]).T
+    found = np.array([right.sums(list(row)) for row in y])
+    wanted = [
+        [(pixels[i : i + 3, j : j + 3] * weights).sum() for j in range(tile[1])]
+        for i in range(tile[0])
+    ]
+    np.testing.assert_array_equal(found, scale_of(tile) * np.array(wanted))
+    np.testing.assert_array_equal(original_weights(u, tile)[0, 0, :, :, 0, 0], weights)
+
+
+def test_pixels_grow_by_the_largest_line_of_a_transform():
+    assert [growth(tile) for tile in ((2,), (4,), (2, 2), (2, 4), (4, 4))] == [2, 10, 4, 20, 100]
+
+
+@pytest.mark.parametrize("scale", [2, 4, 24, 48, 576])
+def test_a_factor_is_undone_in_as_many_bits(scale):
+    inverse, shift = inverse_of(scale)
+    most = 2 ** (31 - shift) - 1
+    whole = np.array([most, -most - 1, 0, 1, -1, 12345])
+    scaled = (whole * scale).astype(np.int32)  # wraps around
+    np.testing.assert_array_equal((scaled * np.int32(inverse)) >> shift, whole)
 
 
 def test_a_transpose_stays_apart():

@@ -22,6 +22,7 @@ from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.conv_lanes import ConvLanes
 from dlc.graph.ops.elementwise import Cast, Tanh
+from dlc.graph.ops.filters import parts_of, positions
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.matmul import Einsum, MatMul, MatMulPacked
 from dlc.graph.ops.norm import GroupNorm, InstanceNorm, LayerNorm
@@ -35,7 +36,7 @@ from dlc.graph.ops.scatter import ScatterElements, ScatterND
 from dlc.graph.ops.shape import Pad, Slice, Transpose
 from dlc.graph.ops.softmax import LogSoftmax, Softmax
 from dlc.graph.ops.sort import TopK
-from dlc.graph.ops.winograd import ConvWinograd, parts_of, positions
+from dlc.graph.ops.winograd import ConvWinograd
 from dlc.schedule.edit import loops_around, sites
 from dlc.schedule.interpret import evaluate_size, run_func
 from dlc.schedule.loop import (

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlc.core.target import Target
+from dlc.schedule.rules import transform_plan
 from dlc.schedule.rules.transform_plan import Plan, Shape, Volume, choose_plan, cycles
 
 TWO_CORES = Target(features=frozenset({"avx2", "fma", "avx512f"}), cores=2, l2_bytes=1 << 20)
@@ -78,3 +79,23 @@ def test_what_each_thread_has_of_several_images_is_little() -> None:
     pixels = shape.volume.needed(plan.images) * plan.strip * 14 * shape.positions
     assert plan.images == 1 or 4 * 64 * pixels <= 4 * many.l2_bytes
     assert choose_plan(shape, many, {"columns_outer": 0, "images": 16, "strip": 14}).images == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "plan", "share"),
+    [
+        (Shape(1, 56, 56, 16, 512, 1), Plan(1, 1, False), 2 / 3),
+        (Shape(1, 1, 1, 36, 2048, 128), Plan(1, 2, True), 1 / 2),
+        (Shape(1, 56, 56, 36, 128, 1), Plan(56, 1, False), 1 / 2),
+        (Shape(1, 56, 56, 36, 128, 1), Plan(56, 1, True), 1 / 2),
+    ],
+    ids=["products", "weights", "rows_of_a_strip", "all_rows"],
+)
+def test_pairs_of_whole_numbers_are_multiplied_faster_and_take_half_as_many_bytes(
+    shape: Shape, plan: Plan, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where next to nothing else takes time."""
+    monkeypatch.setattr(transform_plan, "TRANSFORM", 0.0)
+    monkeypatch.setattr(transform_plan, "FAR_BYTES", 1e-3 if share == 1 / 2 else 1e9)
+    floats, pairs = (cycles(replace(shape, element_bytes=n), plan, TWO_CORES) for n in (4, 2))
+    assert pairs / floats == pytest.approx(share, rel=0.02)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dlc.codegen.llvm.ir import Builder, Val, lane_constants, poison
 from dlc.codegen.llvm.memory import Memory
+from dlc.core.types import DType
 from dlc.te.expr import Expr
 
 WIDTHS = (4, 8, 16)  # lanes that there is an instruction for
@@ -48,17 +49,21 @@ class Dot:
         memory.store(total, index, _narrow(builder, found, memory.indices.lanes))
 
 
-def dot_widened(memory: Memory, operands: tuple[Operand, ...]) -> None:
-    """Add products of two i16 and of two bytes, widened as they are loaded, to a sum; as `Dot`."""
+def dot_words(memory: Memory, operands: tuple[Operand, ...]) -> None:
+    """Add products of two i16 to a sum; as `Dot`. Bytes on the right are widened as they come."""
     a, b, (total, index) = operands
     builder, lanes = memory.builder, max(1, memory.indices.lanes)
     width = next(w for w in WIDTHS if w >= lanes)
     kind = f"<{2 * width} x i16>"
     rows = _wide(builder, memory.load_word(*a), width)
     left = builder.op(f"bitcast {rows} to {kind}", "i16", 2 * width)
-    columns = _wide(builder, memory.load_word(*b, size=2), width)
-    halves = builder.op(f"bitcast {columns} to <{2 * width} x i8>", "i8", 2 * width)
-    right = builder.op(f"sext {halves} to {kind}", "i16", 2 * width)
+    if memory.storage[b[0]].dtype is DType.I8:
+        columns = _wide(builder, memory.load_word(*b, size=2), width)
+        halves = builder.op(f"bitcast {columns} to <{2 * width} x i8>", "i8", 2 * width)
+        right = builder.op(f"sext {halves} to {kind}", "i16", 2 * width)
+    else:
+        columns = _wide(builder, memory.load_word(*b), width)
+        right = builder.op(f"bitcast {columns} to {kind}", "i16", 2 * width)
     name, sums = _MULTIPLY_ADD[width], f"<{width} x i32>"
     builder.declarations.use(name, sums, f"{kind}, {kind}")
     products = builder.op(f"call {sums} @{name}({left}, {right})", "i32", width)

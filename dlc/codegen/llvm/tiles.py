@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, Operand, dot_widened
+from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, Operand, dot_words
 from dlc.codegen.llvm.ir import Block, Val
 from dlc.codegen.llvm.memory import Memory
 from dlc.codegen.llvm.packing import pack_tile
@@ -27,8 +27,8 @@ from dlc.core.errors import CodegenError
 from dlc.core.target import Target
 from dlc.schedule.edit import read
 from dlc.schedule.instruction import (
+    ADDED_APART,
     DOT_2XBF16_F32,
-    DOT_2XI16_I32,
     DOT_4XI8_I32,
     SPLIT_LANES,
     split_name,
@@ -274,9 +274,12 @@ EMITTERS: dict[str, Emitter] = {
     DOT_4XI8_I32.name: Emitter(
         lambda target: target.byte_products == 4, lambda tiles, o: DOT_QUADS(tiles.memory, o)
     ),
-    DOT_2XI16_I32.name: Emitter(
-        lambda target: target.byte_products > 0, lambda tiles, o: dot_widened(tiles.memory, o)
-    ),
+    **{
+        dot.name: Emitter(
+            lambda target: target.byte_products > 0, lambda tiles, o: dot_words(tiles.memory, o)
+        )
+        for dot in ADDED_APART
+    },
     "tile_zero": Emitter(_AMX, _zero),
     "tile_dot_bf16": Emitter(_AMX, _dot_bf16(3)),
     "tile_dot_row_bf16": Emitter(_AMX, _dot_bf16(2)),

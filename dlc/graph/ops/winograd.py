@@ -22,17 +22,13 @@ Volumes are images one behind the other: each result adds up the products of sev
 the transformed weights of each, so their transforms are shared by as many results. Where lines
 alone are transformed, those of an image take the part of images.
 
-Source: Lavin, Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv 1509.09308,
-section 4.1, for the matrices of F(2x2, 3x3). Those of F(4x4, 3x3) are of Toom and Cook for the
-points 0, 1, -1, 2, -1/2 and infinity, which round less than 0, 1, -1, 2, -2 do: Barabasz,
-Anderson, Soodhalter, Gregg, "Error Analysis and Improving the Accuracy of Winograd Convolution for
-Deep Neural Networks", arXiv 1803.10986.
+Whole numbers have transforms of their own, which are exact: see `ConvWinogradBytes`. The matrices
+are in `filters`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -41,116 +37,30 @@ from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
 from dlc.graph.ops.conv_blocked import only_used, to_blocked, to_planar, used_channels
+from dlc.graph.ops.filters import (
+    FILTERS,
+    LANES,
+    WHOLE_FILTERS,
+    Filters,
+    Out,
+    inverse_of,
+    original_weights,
+    parts_of,
+    positions,
+    scale_of,
+    taps_of,
+)
+from dlc.graph.ops.neighbours import in_rows
 from dlc.graph.ops.planes import repaired
 from dlc.graph.ops.window import out_size
 from dlc.schedule.rules.transform_plan import OPEN_STRIP
 from dlc.te import tensor as te
-from dlc.te.expr import Const, Expr, const, index, minimum, select
+from dlc.te.expr import Binary, BinOp, Const, Expr, cast, const, index, minimum, select
 from dlc.te.simplify import canonical, surely_equal
 from dlc.te.types import Shape, TensorType, const_size
 
 STRIPS = range(16, 65)  # tiles of a long line that may be transformed at a time
-LANES = 2  # axes of weights behind those of the kernel
-
-Out = tuple[int, ...]  # results of a tile, along columns and rows, or along a line
-Line = Callable[[Sequence[Expr]], list[Expr]]
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """The transforms along one axis: of pixels, of sums, and of weights, as a matrix."""
-
-    pixels: Line
-    sums: Line
-    weights: Array
-
-
-def _pixels_of_two(d: Sequence[Expr]) -> list[Expr]:
-    return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
-
-
-def _sums_of_two(m: Sequence[Expr]) -> list[Expr]:
-    return [m[0] + m[1] + m[2], m[1] - m[2] - m[3]]
-
-
-def _pixels_of_four(d: Sequence[Expr]) -> list[Expr]:
-    """Each row of B' has the coefficients of the product of (x - p) over all other points p.
-
-    Those of 0 are 1, 3/2, -2, -3/2, 1, 0; infinity has all points: 0, 1, 3/2, -2, -3/2, 1.
-    """
-    odd, even = d[3] - d[1], d[4] - d[2]
-    low, high = odd - d[2] * 1.5, even - d[3] * 1.5
-    return [
-        even - odd * 1.5 - (d[2] - d[0]),
-        high + low,
-        high - low,
-        even + odd * 0.5,
-        even - odd * 2.0,
-        (d[5] - d[3]) - even * 1.5 - odd,
-    ]
-
-
-def _sums_of_three(m: Sequence[Expr]) -> list[Expr]:
-    """Three results of a kernel of four, of the same points."""
-    even, odd = m[1] + m[2], m[1] - m[2]
-    return [
-        m[0] + even + (m[3] + m[4]),
-        odd + m[3] * 2.0 - m[4] * 0.5,
-        even + m[3] * 4.0 + m[4] * 0.25 + m[5],
-    ]
-
-
-def _sums_of_four(m: Sequence[Expr]) -> list[Expr]:
-    """The rows of A' are the powers 0 to 3 of the points; infinity adds to the highest alone."""
-    even, odd = m[1] + m[2], m[1] - m[2]
-    return [
-        m[0] + even + (m[3] + m[4]),
-        odd + m[3] * 2.0 - m[4] * 0.5,
-        even + m[3] * 4.0 + m[4] * 0.25,
-        odd + m[3] * 8.0 - m[4] * 0.125 + m[5],
-    ]
-
-
-FILTERS: Mapping[int, Filter] = {  # by the results of one tile, along each axis
-    2: Filter(
-        _pixels_of_two,
-        _sums_of_two,
-        np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
-    ),
-    3: Filter(
-        _pixels_of_four,
-        _sums_of_three,
-        np.array(
-            [[15, 0, 0, 0], [-5, -5, -5, -5], [5, -5, 5, -5], [1, 2, 4, 8], [-16, 8, -4, 2],
-             [0, 0, 0, 15]]
-        )
-        / 15,
-    ),
-    4: Filter(
-        _pixels_of_four,
-        _sums_of_four,
-        np.array(
-            [[15, 0, 0], [-5, -5, -5], [5, -5, 5], [1, 2, 4], [-16, 8, -4], [0, 0, 15]]
-        )
-        / 15,
-    ),
-}  # fmt: skip
-
-
-def positions(out: Out) -> tuple[int, ...]:
-    """How many products a tile of `out` results has along each axis: as many as pixels."""
-    return tuple(len(FILTERS[n].weights) for n in out)
-
-
-def taps_of(out: Out) -> tuple[int, ...]:
-    """The kernel of which a tile has `out` results, along each axis."""
-    return tuple(FILTERS[n].weights.shape[1] for n in out)
-
-
-def parts_of(kernel: Sequence[int], out: Out) -> tuple[int, ...]:
-    """Of how many kernels one is made along each axis; nothing where it is one of them."""
-    counts = tuple(-(-k // taps) for k, taps in zip(kernel, taps_of(out), strict=True))
-    return counts if max(counts) > 1 else ()
+EACH = 2  # products of whole numbers that are added at once
 
 
 def count_tiles(sizes: Shape, out: Out) -> Shape:
@@ -171,30 +81,74 @@ def _covered(size: Expr, step: int) -> Expr:
     return canonical((size + (step - 1)) // step)
 
 
-def transform_weights(w: Array, out: Out) -> Array:
-    """The weights of each product of a tile of `out` results, in float64.
+class TiledConv(Op):
+    """What both forms share: attributes, where results read, and sums of products."""
 
-    Shapes:
-        w: [ob, cb, *outer, 3, 3, c, oc] -> [out[0] + 2, out[1] + 2, ob, cb, *outer, c, oc], or
-        w: [ob, cb, *outer, 3, c, oc] -> [out[0] + 2, ob, cb, *outer, c, oc];
-        a larger kernel: -> [..., *outer, *parts, c, oc], see `parts_of`
-    """
-    axes, place = len(out), w.ndim - LANES - len(out)
-    kernel, taps = w.shape[place:-LANES], taps_of(out)
-    counts = [-(-k // n) for k, n in zip(kernel, taps, strict=True)]
-    pads = [(0, -k % n) for k, n in zip(kernel, taps, strict=True)]
-    found = np.pad(w.astype(np.float64), [(0, 0)] * place + pads + [(0, 0)] * LANES)
-    cut = [size for pair in zip(counts, taps, strict=True) for size in pair]
-    found = found.reshape(*w.shape[:place], *cut, *w.shape[-LANES:])
-    found = np.moveaxis(found, range(place, place + 2 * axes, 2), range(place, place + axes))
-    found = found.reshape(*w.shape[:place], *parts_of(kernel, out), *taps, *w.shape[-LANES:])
-    for n in reversed(out):
-        found = np.tensordot(FILTERS[n].weights, found, axes=(1, found.ndim - LANES - 1))
-    return found
+    out: Out = (2, 2)
+    stride: tuple[int, ...] = ()  # of the outer axes; the others have 1
+    dilation: tuple[int, ...] = ()
+
+    def sizes(
+        self, sizes: Sequence[Expr], kernel: Sequence[Expr], *operands: TensorType
+    ) -> list[Expr]:
+        """The sizes of the result along all axes, of an image of some sizes."""
+        outer = len(sizes) - len(self.out)
+        check_window(self, outer, *operands, stride=self.stride, dilation=self.dilation)
+        out = [out_size(*step) for step in zip(sizes, kernel, *self._steps, strict=True)]
+        check_sizes(self, out, *operands)
+        return out
+
+    @property
+    def _steps(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Strides and dilations of all axes."""
+        ones = (1,) * len(self.out)
+        return (*self.stride, *ones), (*self.dilation, *ones)
+
+    def _direct(self, x: Array, w: Array) -> Array:
+        """The convolution by weights as they are, [ob, cb, *kernel, c, oc]."""
+        ob, cb, *kernel, c, oc = w.shape
+        rows = np.moveaxis(w, (-1, -2), (1, 3)).reshape(ob * oc, cb * c, *kernel)
+        strides, dilations = self._steps
+        pads = (0,) * (2 * len(strides))
+        return to_blocked(exact_conv(to_planar(x), rows, strides, pads, dilations, 1), oc)
+
+    def source(self, at: Sequence[Expr], k: Sequence[Expr]) -> list[Expr]:
+        """Where results read along the first axes for position `k` of the kernel."""
+        strides, dilations = self._steps
+        return [i * s + j * d for i, j, s, d in zip(at, k, strides, dilations, strict=False)]
+
+    def sums(
+        self, pixels: te.Tensor, u: te.Tensor, sizes: Shape, channels: Shape, type_: TensorType
+    ) -> te.Tensor:
+        """The sums of products over all channels: [n, *positions, ob, *outer, *tiles, oc].
+
+        `channels` of a block are one loop, or groups, and the channels of one: those stand behind
+        the results of a block in `u` then.
+        """
+        n, axes = pixels.shape[0], len(self.out)
+        ob, *summands = u.shape[axes : -1 - len(channels)]
+        each = channels[1:]
+
+        def element(image: Expr, *rest: Expr) -> te.Reduce:
+            position, (o, *at, j) = rest[:axes], rest[axes:]
+            outer, tile = at[:-axes], at[-axes:]
+
+            def product(d: Expr, *inner: Expr) -> Expr:
+                k, (group, *rest) = inner[: len(summands) - 1], inner[len(summands) - 1 :]
+                source, part = self.source(outer, k), k[len(outer) :]
+                i = group * each[0] + rest[0] if rest else group
+                pixel = pixels[(image, *position, d, *source, *part, *tile, i)]
+                weight = u[(*position, o, d, *k, group, j, *rest)]
+                return cast(type_.dtype, pixel) * cast(type_.dtype, weight)
+
+            return te.reduce_sum((*summands, *channels), product)
+
+        shape = (n, *u.shape[:axes], ob, *sizes, type_.shape[-1])
+        return te.compute("sums", shape, element, inputs=(pixels, u))
 
 
 @op("conv_winograd", fuse=Fuse.ANCHOR)
-class ConvWinograd(Op):
+class ConvWinograd(TiledConv):
     """Convolution by a kernel of [*outer, 3, 3], between blocked channels, a tile `out` at once.
 
     Of a tile of one axis the kernel is [*outer, 3], and each line of an image is transformed alone.
@@ -227,22 +181,7 @@ class ConvWinograd(Op):
         parts = map(index, parts_of([const_size(k) for k in kernel], self.out))
         if u.shape != (*map(index, positions(self.out)), ob, wb, *outer, *parts, ci, oc):
             raise self.reject("the transformed weights do not fit", x, u, w)
-        check_window(self, len(outer), x, u, w, stride=self.stride, dilation=self.dilation)
-        steps = zip(sizes, (*outer, *kernel), *self._steps, strict=True)
-        out = [out_size(*step) for step in steps]
-        check_sizes(self, out, x, u, w)
-        return TensorType((n, ob, *out, oc), DType.F32)
-
-    @property
-    def _steps(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Strides and dilations of all axes."""
-        ones = (1,) * len(self.out)
-        return (*self.stride, *ones), (*self.dilation, *ones)
-
-    def _source(self, at: Sequence[Expr], k: Sequence[Expr]) -> list[Expr]:
-        """Where results read along the first axes for position `k` of the kernel."""
-        strides, dilations = self._steps
-        return [i * s + j * d for i, j, s, d in zip(at, k, strides, dilations, strict=False)]
+        return TensorType((n, ob, *self.sizes(sizes, (*outer, *kernel), x, u, w), oc), DType.F32)
 
     def compute(self, x: te.Tensor, u: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, u.type, w.type)
@@ -250,51 +189,84 @@ class ConvWinograd(Op):
         outer, sizes = type_.shape[2:place], type_.shape[place:-1]
         tiles = count_tiles(sizes, self.out)
         kernel = [const_size(k) for k in w.shape[place:-LANES]]
-        sums = self._sums(_pixels(x, tiles, self.out, kernel), u, (*outer, *tiles))
+        used = used_channels(self.used, w.shape[-LANES])
+        pixels = _pixels(x, tiles, self.out, kernel)
+        sums = self.sums(pixels, u, (*outer, *tiles), (used,), type_)
 
         def term(n: Expr, o: Expr, *rest: Expr) -> Callable[..., Expr]:
             *at, j = rest
 
             def summand(b: Expr, *inner: Expr) -> Expr:
                 *k, i = inner
-                return x[(n, b, *self._source(at, k), i)] * w[(o, b, *k, i, j)]
+                return x[(n, b, *self.source(at, k), i)] * w[(o, b, *k, i, j)]
 
             return summand
 
         result = _results(sums, type_.shape, self.out)
-        extents = (*w.shape[1:-2], used_channels(self.used, w.shape[-2]))
+        extents = (*w.shape[1:-2], used)
         return repaired(self.name, type_.shape, result, lambda *at: at, extents, term, (x, w))
 
-    def _sums(self, pixels: te.Tensor, u: te.Tensor, sizes: Shape) -> te.Tensor:
-        """The sums of products over all channels: [n, *positions, ob, *outer, *tiles, oc]."""
-        n, axes = pixels.shape[0], len(self.out)
-        ob, *summands, ci, oc = u.shape[axes:]
-
-        def element(image: Expr, *rest: Expr) -> te.Reduce:
-            position, (o, *at, j) = rest[:axes], rest[axes:]
-            outer, tile = at[:-axes], at[-axes:]
-
-            def product(d: Expr, *inner: Expr) -> Expr:
-                *k, i = inner
-                source, part = self._source(outer, k), k[len(outer) :]
-                pixel = pixels[(image, *position, d, *source, *part, *tile, i)]
-                return pixel * u[(*position, o, d, *k, i, j)]
-
-            return te.reduce_sum((*summands, used_channels(self.used, ci)), product)
-
-        shape = (n, *u.shape[:axes], ob, *sizes, oc)
-        return te.compute("sums", shape, element, inputs=(pixels, u))
-
     def reference(self, x: Array, u: Array, w: Array) -> Array:
-        x, w = only_used(self.used, x, w)
-        ob, cb, *kernel, c, oc = w.shape
-        rows = np.moveaxis(w, (-1, -2), (1, 3)).reshape(ob * oc, cb * c, *kernel)
-        strides, dilations = self._steps
-        pads = (0,) * (2 * len(strides))
-        return to_blocked(exact_conv(to_planar(x), rows, strides, pads, dilations, 1), oc)
+        return self._direct(*only_used(self.used, x, w))
 
 
-def _pixels(x: te.Tensor, tiles: Shape, out: Out, kernel: Sequence[int]) -> te.Tensor:
+@op("conv_winograd_bytes", fuse=Fuse.ANCHOR)
+class ConvWinogradBytes(TiledConv):
+    """The same by a kernel of threes of whole numbers, from bytes that were widened.
+
+    Sums wrap around. Results are exact where transformed pixels are surely i16, and results times
+    the powers of 2 in `scale_of` surely i32: whoever makes this operator has to know.
+
+    Shapes:
+        x: i16[n, cb, *images, h + 2, w + 2, c];
+        u: i16[out[0] + 2, out[1] + 2, ob, cb, *outer, c / 2, oc, 2]
+        -> i32[n, ob, *out_images, h, w, oc]
+    """
+
+    out: Out = (2, 2)
+    stride: tuple[int, ...] = ()  # of the outer axes; the others have 1
+    dilation: tuple[int, ...] = ()
+
+    def infer(self, x: TensorType, u: TensorType) -> TensorType:
+        axes = len(self.out)
+        if not 1 <= axes <= 2 or not WHOLE_FILTERS.keys() >= set(self.out):
+            raise self.reject(f"tiles of {self.out} results have no transform", x, u)
+        if (x.dtype, u.dtype) != (DType.I16, DType.I16) or not (
+            x.rank >= axes + 3 and x.rank + 2 == u.rank
+        ):
+            raise self.reject("needs a blocked i16 image and transformed i16 weights", x, u)
+        (n, cb, *sizes, c), (ob, wb, *outer, groups, oc, each) = x.shape, u.shape[axes:]
+        unequal = differs(cb, wb) or differs(c, groups * EACH) or differs(each, EACH)
+        if unequal or u.shape[:axes] != tuple(map(index, positions(self.out))):
+            raise self.reject("the transformed weights do not fit", x, u)
+        kernel = (*outer, *map(index, taps_of(self.out)))
+        return TensorType((n, ob, *self.sizes(sizes, kernel, x, u), oc), DType.I32)
+
+    def compute(self, x: te.Tensor, u: te.Tensor) -> te.Tensor:
+        type_ = self.infer(x.type, u.type)
+        place = len(type_.shape) - 1 - len(self.out)
+        outer, sizes = type_.shape[2:place], type_.shape[place:-1]
+        tiles = count_tiles(sizes, self.out)
+        pixels = _pixels(x, tiles, self.out, taps_of(self.out), WHOLE_FILTERS)
+        channels = (u.shape[-3], u.shape[-1])
+        sums = self.sums(pixels, u, (*outer, *tiles), channels, type_)
+        scaled = _results(sums, type_.shape, self.out, WHOLE_FILTERS)
+        inverse, shift = inverse_of(scale_of(self.out))
+
+        def result(*at: Expr) -> Expr:
+            value = scaled[at] if inverse == 1 else scaled[at] * inverse
+            return Binary(BinOp.SHR, value, const(shift, DType.I32))
+
+        return te.compute(self.name, type_.shape, result, inputs=(scaled,))
+
+    def reference(self, x: Array, u: Array) -> Array:
+        w = original_weights(in_rows(u), self.out)
+        return self._direct(x.astype(np.float64), w).astype(np.int32)
+
+
+def _pixels(
+    x: te.Tensor, tiles: Shape, out: Out, kernel: Sequence[int], filters: Filters = FILTERS
+) -> te.Tensor:
     """Tiles of pixels, transformed along columns, then rows: [n, *positions, *others, *tiles, c].
 
     The others are blocks of channels, images of a volume, and parts of a kernel.
@@ -303,7 +275,7 @@ def _pixels(x: te.Tensor, tiles: Shape, out: Out, kernel: Sequence[int]) -> te.T
     n, *others, c = x.shape
     others, sizes = [*others[:-axes], *map(index, parts)], others[-axes:]
     *above, wide = positions(out)
-    of_line = FILTERS[out[-1]].pixels
+    of_line = filters[out[-1]].pixels
 
     def at(axis: int, place: Sequence[Expr], step: Expr) -> Expr:
         """Where a tile of a part of the kernel reads along an axis."""
@@ -326,7 +298,7 @@ def _pixels(x: te.Tensor, tiles: Shape, out: Out, kernel: Sequence[int]) -> te.T
     def half(image: Expr, a: Expr, *rest: Expr) -> Expr:
         *place, dz, i = rest
         line = [pixel(image, place, (index(dy), dz), i) for dy in range(above[0])]
-        return _chosen(a, FILTERS[out[0]].pixels(line))
+        return _chosen(a, filters[out[0]].pixels(line))
 
     source = x
     if above:
@@ -346,16 +318,16 @@ def _pixels(x: te.Tensor, tiles: Shape, out: Out, kernel: Sequence[int]) -> te.T
     return te.compute("pixels", shape, whole, inputs=(source,))
 
 
-def _results(sums: te.Tensor, shape: Shape, out: Out) -> te.Tensor:
+def _results(sums: te.Tensor, shape: Shape, out: Out, filters: Filters = FILTERS) -> te.Tensor:
     """The sums transformed back, along columns, then rows: [n, ob, *outer, h, w, oc]."""
     n, *rest = sums.shape
     *others, oc = rest[len(out) :]
     *above, wide = positions(out)
-    of_line = FILTERS[out[-1]].sums
+    of_line = filters[out[-1]].sums
 
     def half(image: Expr, p: Expr, *rest: Expr) -> Expr:
         *place, b, j = rest
-        of_columns = FILTERS[out[0]].sums
+        of_columns = filters[out[0]].sums
         return _chosen(
             p, of_columns([sums[(image, index(a), b, *place, j)] for a in range(above[0])])
         )

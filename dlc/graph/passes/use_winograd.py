@@ -13,30 +13,46 @@ After:
         y: f32[1, 8, 14, 16, 8] = conv_winograd(x, w_transformed, w, out=(2, 4))
         return y
 
-Position: after use_matrix_engine, which takes what is faster there; before use_pair_products, which
-takes what is left. The decision is about single operators and changes no layout.
+Position: after use_matrix_engine, which takes what is faster there, and after use_byte_products,
+whose products by two have transforms of whole numbers; before use_pair_products, which takes what
+is left. The decision is about single operators and changes no layout.
 
 Where a kernel is of three and more along the lines of an image only, these are transformed, each
 alone. What is larger is a sum of several kernels.
+
+Sums of bytes stay exact: they are transformed where the constant weights, and what pixels can be,
+prove that nothing is lost that counts.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.op import Array
+from dlc.graph.ops.byte_products import ConvBytes
 from dlc.graph.ops.conv_blocked import ConvBlocked
-from dlc.graph.ops.winograd import ConvWinograd, Out, transform_weights
+from dlc.graph.ops.filters import WHOLE_FILTERS, Out, transform_weights
+from dlc.graph.ops.neighbours import in_rows, side_by_side
+from dlc.graph.ops.winograd import EACH, ConvWinograd, ConvWinogradBytes
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.graph.transformed import MARGIN, direct_cycles, is_exact, transformed_cycles
+from dlc.graph.transformed import (
+    MARGIN,
+    direct_cycles,
+    is_exact,
+    surely_fits,
+    transformed_cycles,
+)
 
 DIRECT = "direct"  # the way of the fork that transforms nothing
 
 
-@graph_pass(after=("choose_layouts", "use_matrix_engine"), bodies=True)
+@graph_pass(after=("choose_layouts", "use_matrix_engine", "use_byte_products"), bodies=True)
 def use_winograd(graph: Graph, context: PassContext) -> Graph:
     """Replace convolutions by transformed ones."""
     target = context.target
@@ -45,7 +61,7 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
     editor = GraphEditor(graph)
     made: dict[tuple[Value, Out], Value] = {}
     for node in graph.nodes:
-        if not isinstance(node.op, ConvBlocked):
+        if not isinstance(node.op, ConvBlocked | ConvBytes):
             continue
         x, w = node.inputs
         array = editor.array(w)
@@ -53,19 +69,37 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
         if array is None or out is None:
             continue
         if (w, out) not in made:
-            transformed = transform_weights(array, out)
-            made[w, out] = editor.constant(transformed, DType.F32, f"{w.name}_transformed")
+            made[w, out] = _transformed(editor, node.op, w, array, out)
         axes = len(out)
         outer = {"stride": node.op.stride[:-axes], "dilation": node.op.dilation[:-axes]}
+        if isinstance(node.op, ConvBytes):
+            whole = ConvWinogradBytes(out=out, **outer)
+            editor.update(replace(node, op=whole, inputs=(x, made[w, out])))
+            continue
         op = ConvWinograd(out=out, used=node.op.used, **outer)
         editor.update(replace(node, op=op, inputs=(x, made[w, out], w)))
     return editor.finish()
 
 
+def _transformed(
+    editor: GraphEditor, op: ConvBlocked | ConvBytes, w: Value, array: Array, out: Out
+) -> Value:
+    """The weights of a convolution as tiles of `out` results multiply them."""
+    name = f"{w.name}_transformed"
+    if isinstance(op, ConvBlocked):
+        return editor.constant(transform_weights(array, out), DType.F32, name)
+    whole = transform_weights(in_rows(array), out, WHOLE_FILTERS)
+    return editor.constant(side_by_side(whole, EACH).astype(np.int16), DType.I16, name)
+
+
 def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> Out | None:
     """The tile to transform by: where it is estimated to be fastest, or was measured to be."""
     transformed = transformed_cycles(node, context)
-    if not transformed or is_exact(editor, node):
+    if isinstance(node.op, ConvBytes):
+        transformed = {o: c for o, c in transformed.items() if surely_fits(editor, node, o)}
+    elif transformed and is_exact(editor, node):
+        return None
+    if not transformed:
         return None
     direct = direct_cycles(node, context)
     ways: dict[str, Out | None] = {DIRECT: None}

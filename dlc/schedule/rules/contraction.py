@@ -9,7 +9,12 @@ from math import prod
 
 from dlc.core.types import DType
 from dlc.schedule.edit import sites
-from dlc.schedule.instruction import DOT_2XBF16_F32, DOT_2XI16_I32, DOT_4XI8_I32, Instruction
+from dlc.schedule.instruction import (
+    ADDED_APART,
+    DOT_2XBF16_F32,
+    DOT_4XI8_I32,
+    Instruction,
+)
 from dlc.schedule.loop import For, Func, If, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.operands import is_few, is_unpacked, unwidened
@@ -154,7 +159,7 @@ def added_at_once(total: Stage) -> Instruction | None:
     if total.factors is None or is_product(total) or not total.inner:
         return None
     each = total.inner[-1]
-    for instruction in (DOT_2XBF16_F32, DOT_2XI16_I32, DOT_4XI8_I32):
+    for instruction in (DOT_2XBF16_F32, *ADDED_APART, DOT_4XI8_I32):
         *operands, sums = (p.type for p in instruction.func.params)
         if each.extent == operands[0].shape[0] and all(
             _is_neighbour(factor, each.var, operand.dtype, sums.dtype)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import prod
 
 from dlc.core.target import Target
-from dlc.schedule.instruction import DOT_2XBF16_F32, DOT_2XI16_I32
+from dlc.schedule.instruction import ADDED_APART, DOT_2XBF16_F32
 from dlc.schedule.loop import For, If, loops
 from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction
@@ -93,9 +93,9 @@ def is_stream(trace: Trace, found: Contraction, target: Target) -> bool:
 def tile_registers(found: Contraction, target: Target) -> int:
     """How many vector registers a tile may fill.
 
-    Products of widened bytes are added by an instruction of its own, so they need one themselves.
+    Products of pairs of i16 are added by an instruction of its own, so they need one themselves.
     """
-    return vector_registers(target, target.lanes(4)) - (found.at_once is DOT_2XI16_I32)
+    return vector_registers(target, target.lanes(4)) - (found.at_once in ADDED_APART)
 
 
 def multiply_adds(found: Contraction, target: Target) -> int:

@@ -41,7 +41,7 @@ from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import written_out
 from dlc.te.affine import coefficients
-from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Load, Select, Var
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Cast, Const, Expr, Load, Select, Var
 from dlc.te.transform import loads, walk
 
 CHAIN = 32  # products in a row where a transform multiplies rounding along one axis
@@ -144,10 +144,10 @@ def _parts(found: list[Stage]) -> _Parts | None:
     """The sums, what their operand is computed of, and what is computed of them."""
     made = {s.buffer: s for s in found}
     for sums in found:
-        factors = sums.factors
-        if factors is None or not isinstance(factors[0], Load):
+        row = None if sums.factors is None else _widened(sums.factors[0])
+        if not isinstance(row, Load):
             continue
-        operand = _if_select(made.get(factors[0].buffer))
+        operand = _if_select(made.get(row.buffer))
         reader = _if_select(_only_reader(found, sums))
         if operand is None or reader is None:
             continue
@@ -158,6 +158,11 @@ def _parts(found: list[Stage]) -> _Parts | None:
         if pixels and transformed and (tile := _tile(transformed, axes=2)):
             return _Parts(pixels, operand, sums, reader, transformed, tile)
     return None
+
+
+def _widened(factor: Expr) -> Expr:
+    """What is multiplied, as it lies in memory."""
+    return factor.a if isinstance(factor, Cast) else factor
 
 
 def _if_select(stage: Stage | None) -> Stage | None:
@@ -284,7 +289,8 @@ def _multiplied(tile: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _shape(func: Func, found: Transformed, target: Target) -> Shape:
-    shape = allocs(func.body)[found.sums].buffer.type.shape
+    made = {name: a.buffer.type for name, a in allocs(func.body).items()}
+    shape, element_bytes = made[found.sums].shape, made[found.operand].dtype.size_bytes
     stage = next(s for s in stages(func) if s.buffer == found.sums)
     lead, *positions, blocks = (_constant(n) for n in shape[: found.place])
     high, *rest = (_constant(n) for n in shape[-1 - len(found.tile) : -1])
@@ -294,7 +300,7 @@ def _shape(func: Func, found: Transformed, target: Target) -> Shape:
     volume = Volume() if found.image is None else _volume(stage, found, shape[found.place])
     count = math.prod(p or 1 for p in positions)
     axes = len(found.tile)
-    return Shape(lead, high, wide, count, depth, blocks or 1, volume, axes, strip)
+    return Shape(lead, high, wide, count, depth, blocks or 1, volume, axes, strip, element_bytes)
 
 
 def _volume(sums: Stage, found: Transformed, images: Expr) -> Volume:

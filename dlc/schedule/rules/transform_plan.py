@@ -23,6 +23,7 @@ LONELY = 0.1  # how much longer products take for each vector less; measured
 OPEN_ROWS = 32  # of tiles, and tiles of a row, assumed where a run tells
 OPEN_IMAGES = 16  # of a volume, likewise
 FMA_SHARE = 0.8  # of the peak, that the products reach
+RATES = {4: 1.0, 2: 1.5}  # products of floats, and of pairs of i16, for each multiply-add; measured
 TRANSFORM = 2.2  # cycles to transform a vector at one position, in or out, for each axis; measured
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
 WRITTEN = 2  # times that a byte is moved which is written there: its line is read first
@@ -56,6 +57,7 @@ class Shape:
     volume: Volume = Volume()
     axes: int = 2  # of a tile
     strip: int = 1  # rows of tiles, where a run tells of how many such strips there are
+    element_bytes: int = 4  # of operands
 
     @property
     def channels(self) -> int:
@@ -95,7 +97,7 @@ def _fits(shape: Shape, plan: Plan, target: Target) -> bool:
 def _operand_bytes(shape: Shape, plan: Plan) -> int:
     """What the images that a strip needs take, transformed."""
     tiles = shape.volume.needed(plan.images) * plan.strip * (shape.wide or OPEN_ROWS)
-    return tiles * shape.positions * shape.channels * 4
+    return tiles * shape.positions * shape.channels * shape.element_bytes
 
 
 def _divisors(extent: int | None, most: int) -> list[int]:
@@ -111,7 +113,7 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     images = volume.images or OPEN_IMAGES
     tiles = lead * high * wide  # of one image
     columns = shape.blocks * lanes
-    fmas = target.multiply_adds * FMA_SHARE
+    fmas = target.multiply_adds * FMA_SHARE * RATES[shape.element_bytes]
     products = tiles * images * shape.positions * shape.depth * shape.blocks / fmas
     narrow = 1.15 if plan.group == 1 and target.multiply_adds > 1 else 1.0  # a vector a broadcast
     if shape.wide is None:
@@ -124,13 +126,13 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     made = volume.needed(images) if plan.columns_outside else needed * (images // plan.images)
     transformed = made * math.ceil(shape.channels / lanes) + images * shape.blocks
     total += tiles * shape.positions * shape.axes * TRANSFORM * transformed
-    weights = shape.positions * shape.depth * columns * 4
+    weights = shape.positions * shape.depth * columns * shape.element_bytes
     strip = _operand_bytes(shape, plan)
     sums = rows * shape.positions * plan.group * lanes * 4
     near = NEAR_SHARE * target.l2_bytes
     groups = shape.blocks // plan.group
     if plan.columns_outside:
-        tasks, whole = groups, made * tiles * shape.positions * shape.channels * 4
+        tasks, whole = groups, made * tiles * shape.positions * shape.channels * shape.element_bytes
         far = weights + (strip * strips * groups + whole * WRITTEN if whole + sums > near else 0)
     else:
         tasks = strips
