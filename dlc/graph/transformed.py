@@ -32,7 +32,7 @@ from dlc.graph.ops.filters import (
 from dlc.graph.ops.winograd import count_tiles
 from dlc.graph.pass_ import PassContext
 from dlc.graph.pointwise import PAIR_RATE
-from dlc.schedule.rules.transform import is_accurate
+from dlc.schedule.rules.transform_accuracy import is_accurate
 from dlc.schedule.rules.transform_plan import (
     FAR_BYTES,
     OPEN_STRIP,

@@ -15,13 +15,13 @@ from dlc.core.types import DType
 from dlc.graph.ops.activation import Silu
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.byte_products import ConvBytes, pack_bytes
-from dlc.graph.ops.filters import WHOLE_FILTERS, inverse_of, scale_of, taps_of, transform_weights
-from dlc.graph.ops.neighbours import side_by_side
+from dlc.graph.ops.filters import inverse_of, scale_of, taps_of, transform_weights
 from dlc.graph.ops.winograd import ConvWinograd, ConvWinogradBytes
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import prepare, schedule_by, transform
+from dlc.schedule.rules.transform_accuracy import is_accurate
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Var, cast, index
 from dlc.te.tensor import elementwise, placeholder
@@ -209,13 +209,13 @@ def test_results_are_as_accurate_as_those_of_direct_sums(
         weights = w[(None, slice(None), b, *k, i)].reshape(1, blocks, *(1 for _ in k), block)
         direct = (direct + pixels * weights).astype(np.float32)
     ours, theirs = (np.sqrt(((a - exact) ** 2).mean()) for a in (found["out"], direct))
-    assert transform.is_accurate(tile, depth * prod(taps) / prod(taps_of(tile)))
+    assert is_accurate(tile, depth * prod(taps) / prod(taps_of(tile)))
     assert ours < 1.25 * theirs
 
 
 def test_tiles_are_accurate_from_some_channels_on() -> None:
     tiles = [(2, 2), (2, 4), (4, 2), (4, 4), (2,), (4,), (3,), (3, 3)]
-    known = [(depth, [transform.is_accurate(t, depth) for t in tiles]) for depth in (48, 64, 240)]
+    known = [(depth, [is_accurate(t, depth) for t in tiles]) for depth in (48, 64, 240)]
     assert known == [
         (48, [True, False, False, False, True, False, False, False]),
         (64, [True, True, True, False, True, True, True, False]),
@@ -252,16 +252,17 @@ def bytes_of(kind: str, *shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).choice(EXTREMES[kind], shape).astype(np.int16)
 
 
-def tiles_of_bytes(w: np.ndarray, tile: tuple[int, ...]) -> np.ndarray:
-    """Weights [ob, cb, *outer, 3, 3, c, oc] as tiles multiply them."""
-    return side_by_side(transform_weights(w, tile, WHOLE_FILTERS), 2).astype(np.int16)
+def in_pairs(w: np.ndarray) -> np.ndarray:
+    """Weights [ob, cb, *outer, 3, 3, c, oc] with pairs of channels side by side."""
+    packed = pack_bytes(w, 2)
+    return packed.reshape(*packed.shape[:-2], -1)
 
 
 def of_bytes(
-    conv: ConvWinogradBytes, x: TensorType, u: np.ndarray, sizes: tuple[str, ...] = ()
+    conv: ConvWinogradBytes, x: TensorType, w: np.ndarray, sizes: tuple[str, ...] = ()
 ) -> Func:
     """A transformed convolution of bytes, with arithmetic of floats behind it."""
-    operands = placeholder("x", x), placeholder("u", TensorType(u.shape, DType.I16))
+    operands = placeholder("x", x), placeholder("w", TensorType(w.shape, DType.I8))
     halves = elementwise("halves", lambda v: cast(DType.F32, v) * 0.5, conv.compute(*operands))
     return lower_tensors("f", sizes, operands, (halves,))
 
@@ -291,16 +292,16 @@ def test_sums_of_bytes_are_exact(
     block = target.lanes(4)
     w = np.random.default_rng(1).choice(
         [-128, 127, -1, 64], (5, 3, *outer, *(3 for _ in tile), block, block))  # fmt: skip
-    u = tiles_of_bytes(w, tile)
+    pairs = in_pairs(w)
     steps = {"stride": (2,) * len(outer), "dilation": (1,) * len(outer)}
     type_ = TensorType((2, 3, *sizes, block), DType.I16)
-    func = of_bytes(ConvWinogradBytes(out=tile, **steps), type_, u)
+    func = of_bytes(ConvWinogradBytes(out=tile, **steps), type_, pairs)
     kernel = Kernel(transformed(func, target, tile, columns_outer=columns_outer), target)
     assert ("pmadd" in kernel.ir) == (target.byte_products > 0)
     ones = (1,) * len(tile)
     for kind in EXTREMES:
         x = bytes_of(kind, 2, 3, *sizes, block)
-        found = kernel({}, {"x": x, "u": u})["out"]
+        found = kernel({}, {"x": x, "w": pairs})["out"]
         wanted = direct_sums(x, w, (*steps["stride"], *ones), (*steps["dilation"], *ones))
         np.testing.assert_array_equal(found, wanted)
 
@@ -312,14 +313,14 @@ def test_sums_of_bytes_are_exact(
 def test_an_image_of_bytes_may_be_of_an_open_size(tile: tuple[int, int], open_: str) -> None:
     block = NATIVE.lanes(4)
     w = np.random.default_rng(1).choice([-128, 127, 5], (3, 2, 3, 3, block, block))
-    u = tiles_of_bytes(w, tile)
+    pairs = in_pairs(w)
     names = ("batch", "high", "wide") if open_ == "all" else (open_,)
     batch, high, wide = (
         Var(name) + 2 * (name != "batch") if name in names else index(n)
         for name, n in (("batch", 2), ("high", 13), ("wide", 12))
     )
     type_ = TensorType((batch, index(2), high, wide, index(block)), DType.I16)
-    func = of_bytes(ConvWinogradBytes(out=tile), type_, u, names)
+    func = of_bytes(ConvWinogradBytes(out=tile), type_, pairs, names)
     kernel = Kernel(transformed(func, NATIVE, tile), NATIVE)
     for n in (0, 1, 2, 3, 4, 5, 9):
         shape = (
@@ -330,7 +331,7 @@ def test_an_image_of_bytes_may_be_of_an_open_size(tile: tuple[int, int], open_: 
             block,
         )
         x = bytes_of("u8", *shape, seed=n)
-        found = kernel(dict.fromkeys(names, n), {"x": x, "u": u})["out"]
+        found = kernel(dict.fromkeys(names, n), {"x": x, "w": pairs})["out"]
         np.testing.assert_array_equal(found, direct_sums(x, w, (1, 1), (1, 1)))
 
 
@@ -339,9 +340,9 @@ def test_channels_that_only_fill_up_a_block_of_four_are_transformed() -> None:
     x, block = bytes_of("u8", 1, 1, 12, 15, 4), NATIVE.lanes(4)
     w = np.random.default_rng(1).choice([-128, 127, 9], (4, 1, 3, 3, 4, block))
     w[..., 3, :] = 0
-    u = tiles_of_bytes(w, (4, 4))
-    func = of_bytes(ConvWinogradBytes(out=(4, 4)), TensorType(x.shape, DType.I16), u)
-    found = Kernel(transformed(func, NATIVE, (4, 4)), NATIVE)({}, {"x": x, "u": u})["out"]
+    pairs = in_pairs(w)
+    func = of_bytes(ConvWinogradBytes(out=(4, 4)), TensorType(x.shape, DType.I16), pairs)
+    found = Kernel(transformed(func, NATIVE, (4, 4)), NATIVE)({}, {"x": x, "w": pairs})["out"]
     np.testing.assert_array_equal(found, direct_sums(x, w, (1, 1), (1, 1)))
 
 
@@ -361,11 +362,14 @@ def test_sums_are_exact_up_to_the_last_bit(tile: tuple[int, int], sign: int) -> 
     x = np.full((1, count, 6, 6, block), 255, np.int16)
     for more, is_exact in ((0, True), (1, False)):
         weights[0, -1, 2, 2, -1, 0] = more * sign
-        u = tiles_of_bytes(weights, tile)
-        operands = [placeholder(n, TensorType(a.shape, DType.I16)) for n, a in (("x", x), ("u", u))]
+        pairs = in_pairs(weights)
+        operands = (
+            placeholder("x", TensorType(x.shape, DType.I16)),
+            placeholder("w", TensorType(pairs.shape, DType.I8)),
+        )
         result = ConvWinogradBytes(out=tile).compute(*operands)
-        func = lower_tensors("f", (), tuple(operands), (result,))
-        found = Kernel(transformed(func, NATIVE, tile), NATIVE)({}, {"x": x, "u": u})["out"]
+        func = lower_tensors("f", (), operands, (result,))
+        found = Kernel(transformed(func, NATIVE, tile), NATIVE)({}, {"x": x, "w": pairs})["out"]
         wanted = 255 * weights.sum(axis=(1, 2, 3, 4))[:, None, None]
         assert (found == wanted).all() == is_exact
 
@@ -375,10 +379,26 @@ def test_pairs_of_words_have_an_instruction_of_every_width(cpu: str) -> None:
     """Also on a machine that cannot run them. LLVM ends a process where it can select none."""
     target = parse_target(f"llvm -mcpu={cpu}")
     block = target.lanes(4)
-    u = tiles_of_bytes(np.ones((2, 2, 3, 3, block, block)), (4, 4))
+    pairs = in_pairs(np.ones((2, 2, 3, 3, block, block)))
     x = TensorType((1, 2, 14, 14, block), DType.I16)
-    fast = transformed(of_bytes(ConvWinogradBytes(out=(4, 4)), x, u), target, (4, 4))
+    fast = transformed(of_bytes(ConvWinogradBytes(out=(4, 4)), x, pairs), target, (4, 4))
     assert 'invoke("dot_2xi16_i32"' in str(fast)
     text = emit_func(fast, target)
     assert "pmadd" in text
     assert compile_ir(text, target, passes=False)
+
+
+@pytest.mark.parametrize(("blocks", "is_padded"), [(32, True), (3, False)])
+def test_products_of_one_tile_lie_in_different_sets_of_a_cache(
+    blocks: int, is_padded: bool
+) -> None:
+    """They are stored one after the other: a page apart, each would push out the ones before."""
+    tile, target = (4, 4), parse_target("llvm -mcpu=haswell")
+    pairs = in_pairs(np.ones((2, blocks, 3, 3, 8, 8)))
+    x = TensorType((1, blocks, 10, 10, 8), DType.I16)
+    func = of_bytes(ConvWinogradBytes(out=tile), x, pairs)
+    made = allocs(transformed(func, target, tile, columns_outer=1).body)
+    weights, pixels = (made[name].buffer.type.static_shape for name in ("weights", "pixels"))
+    assert weights[3] == blocks + is_padded
+    assert prod(weights[3:]) * 2 % 4096 > 0
+    assert prod(pixels[3:]) * 2 % 4096 > 0

@@ -185,19 +185,6 @@ def inverse_of(scale: int) -> tuple[int, int]:
     return inverse - (1 << 32) * (inverse >> 31), shift
 
 
-def original_weights(u: Array, out: Out) -> Array:
-    """What `transform_weights` of whole numbers were made of.
-
-    Shapes:
-        u: [*positions, ob, cb, *outer, c, oc] -> [ob, cb, *outer, *taps, c, oc]
-    """
-    for n in out:
-        back = np.linalg.pinv(WHOLE_FILTERS[n].weights)
-        u = np.moveaxis(np.tensordot(back, u, axes=(1, 0)), 0, -1 - LANES)
-    whole: Array = np.rint(u)
-    return whole
-
-
 def transform_weights(w: Array, out: Out, filters: Filters = FILTERS) -> Array:
     """The weights of each product of a tile of `out` results, in float64.
 

@@ -44,7 +44,6 @@ from dlc.graph.ops.filters import (
     Filters,
     Out,
     inverse_of,
-    original_weights,
     parts_of,
     positions,
     scale_of,
@@ -122,11 +121,11 @@ class TiledConv(Op):
     ) -> te.Tensor:
         """The sums of products over all channels: [n, *positions, ob, *outer, *tiles, oc].
 
-        `channels` of a block are one loop, or groups, and the channels of one: those stand behind
-        the results of a block in `u` then.
+        `channels` of a block are one loop, or groups, and the channels of one: those of a result
+        stand side by side in `u` then.
         """
         n, axes = pixels.shape[0], len(self.out)
-        ob, *summands = u.shape[axes : -1 - len(channels)]
+        ob, *summands = u.shape[axes:-LANES]
         each = channels[1:]
 
         def element(image: Expr, *rest: Expr) -> te.Reduce:
@@ -137,8 +136,9 @@ class TiledConv(Op):
                 k, (group, *rest) = inner[: len(summands) - 1], inner[len(summands) - 1 :]
                 source, part = self.source(outer, k), k[len(outer) :]
                 i = group * each[0] + rest[0] if rest else group
+                lane = j * each[0] + rest[0] if rest else j
                 pixel = pixels[(image, *position, d, *source, *part, *tile, i)]
-                weight = u[(*position, o, d, *k, group, j, *rest)]
+                weight = u[(*position, o, d, *k, group, lane)]
                 return cast(type_.dtype, pixel) * cast(type_.dtype, weight)
 
             return te.reduce_sum((*summands, *channels), product)
@@ -212,14 +212,16 @@ class ConvWinograd(TiledConv):
 
 @op("conv_winograd_bytes", fuse=Fuse.ANCHOR)
 class ConvWinogradBytes(TiledConv):
-    """The same by a kernel of threes of whole numbers, from bytes that were widened.
+    """The same by a kernel of threes of bytes, from bytes that were widened.
 
-    Sums wrap around. Results are exact where transformed pixels are surely i16, and results times
-    the powers of 2 in `scale_of` surely i32: whoever makes this operator has to know.
+    Takes the weights as they are: fewer bytes come from memory, and transforming them costs little
+    beside the products. Sums wrap around. Results are exact where transformed pixels are surely
+    i16, and results times the powers of 2 in `scale_of` surely i32: whoever makes this operator has
+    to know.
 
     Shapes:
         x: i16[n, cb, *images, h + 2, w + 2, c];
-        u: i16[out[0] + 2, out[1] + 2, ob, cb, *outer, c / 2, oc, 2]
+        w: i8[ob, cb, *outer, 3, 3, c / 2, oc * 2], pairs of channels side by side
         -> i32[n, ob, *out_images, h, w, oc]
     """
 
@@ -227,29 +229,30 @@ class ConvWinogradBytes(TiledConv):
     stride: tuple[int, ...] = ()  # of the outer axes; the others have 1
     dilation: tuple[int, ...] = ()
 
-    def infer(self, x: TensorType, u: TensorType) -> TensorType:
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
         axes = len(self.out)
         if not 1 <= axes <= 2 or not WHOLE_FILTERS.keys() >= set(self.out):
-            raise self.reject(f"tiles of {self.out} results have no transform", x, u)
-        if (x.dtype, u.dtype) != (DType.I16, DType.I16) or not (
-            x.rank >= axes + 3 and x.rank + 2 == u.rank
+            raise self.reject(f"tiles of {self.out} results have no transform", x, w)
+        if (x.dtype, w.dtype) != (DType.I16, DType.I8) or not (
+            x.rank >= axes + 3 and x.rank + 1 == w.rank
         ):
-            raise self.reject("needs a blocked i16 image and transformed i16 weights", x, u)
-        (n, cb, *sizes, c), (ob, wb, *outer, groups, oc, each) = x.shape, u.shape[axes:]
-        unequal = differs(cb, wb) or differs(c, groups * EACH) or differs(each, EACH)
-        if unequal or u.shape[:axes] != tuple(map(index, positions(self.out))):
-            raise self.reject("the transformed weights do not fit", x, u)
-        kernel = (*outer, *map(index, taps_of(self.out)))
-        return TensorType((n, ob, *self.sizes(sizes, kernel, x, u), oc), DType.I32)
+            raise self.reject("needs a blocked i16 image and i8 weights", x, w)
+        (n, cb, *sizes, c), (ob, wb, *kernel, groups, lanes) = x.shape, w.shape
+        if tuple(kernel[-axes:]) != tuple(map(index, taps_of(self.out))):
+            raise self.reject("the kernel has no transform", x, w)
+        if differs(cb, wb) or differs(c, groups * EACH) or differs(lanes % EACH, 0):
+            raise self.reject("image and weights differ in their channels", x, w)
+        oc = canonical(lanes // EACH)
+        return TensorType((n, ob, *self.sizes(sizes, kernel, x, w), oc), DType.I32)
 
-    def compute(self, x: te.Tensor, u: te.Tensor) -> te.Tensor:
-        type_ = self.infer(x.type, u.type)
+    def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        type_ = self.infer(x.type, w.type)
         place = len(type_.shape) - 1 - len(self.out)
         outer, sizes = type_.shape[2:place], type_.shape[place:-1]
         tiles = count_tiles(sizes, self.out)
         pixels = _pixels(x, tiles, self.out, taps_of(self.out), WHOLE_FILTERS)
-        channels = (u.shape[-3], u.shape[-1])
-        sums = self.sums(pixels, u, (*outer, *tiles), channels, type_)
+        channels = (w.shape[-LANES], index(EACH))
+        sums = self.sums(pixels, _weights(w, self.out), (*outer, *tiles), channels, type_)
         scaled = _results(sums, type_.shape, self.out, WHOLE_FILTERS)
         inverse, shift = inverse_of(scale_of(self.out))
 
@@ -259,9 +262,9 @@ class ConvWinogradBytes(TiledConv):
 
         return te.compute(self.name, type_.shape, result, inputs=(scaled,))
 
-    def reference(self, x: Array, u: Array) -> Array:
-        w = original_weights(in_rows(u), self.out)
-        return self._direct(x.astype(np.float64), w).astype(np.int32)
+    def reference(self, x: Array, w: Array) -> Array:
+        pairs = in_rows(w.reshape(*w.shape[:-1], -1, EACH))
+        return self._direct(x.astype(np.float64), pairs).astype(np.int32)
 
 
 def _pixels(
@@ -316,6 +319,44 @@ def _pixels(
 
     shape = (n, *map(index, positions(out)), *others, *tiles, c)
     return te.compute("pixels", shape, whole, inputs=(source,))
+
+
+def _weights(w: te.Tensor, out: Out) -> te.Tensor:
+    """Bytes transformed along columns, then rows: i16[*positions, ob, cb, *outer, c / 2, lanes]."""
+    found, place = w, len(w.shape) - LANES - len(out)
+    for done, results in enumerate(out):
+        name = "weights" if done + 1 == len(out) else "weight_columns"
+        found = _transformed_weights(found, done, place, WHOLE_FILTERS[results].weights, name)
+    return found
+
+
+def _transformed_weights(
+    w: te.Tensor, done: int, place: int, matrix: Array, name: str
+) -> te.Tensor:
+    """Weights along the next axis of a kernel, of which `done` are positions in front already.
+
+    `place` is that of the next one behind those.
+    """
+    before, others, behind = w.shape[:done], w.shape[done:][:place], w.shape[done + place + 1 :]
+
+    def element(*at: Expr) -> Expr:
+        position, rest = at[done], at[done + 1 :]
+        line = [
+            cast(DType.I16, w[(*at[:done], *rest[:place], index(k), *rest[place:])])
+            for k in range(matrix.shape[1])
+        ]
+        return _chosen(position, [_combined(row, line) for row in matrix.tolist()])
+
+    shape = (*before, index(len(matrix)), *others, *behind)
+    return te.compute(name, shape, element, inputs=(w,))
+
+
+def _combined(row: Sequence[int], line: Sequence[Expr]) -> Expr:
+    """The sum of numbers, each of them some times."""
+    first, *others = (x * n if n != 1 else x for n, x in zip(row, line, strict=True) if n)
+    for x in others:
+        first = first + x
+    return first
 
 
 def _results(sums: te.Tensor, shape: Shape, out: Out, filters: Filters = FILTERS) -> te.Tensor:

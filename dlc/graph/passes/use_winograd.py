@@ -28,8 +28,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.forks import decide
@@ -37,9 +35,8 @@ from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array
 from dlc.graph.ops.byte_products import ConvBytes
 from dlc.graph.ops.conv_blocked import ConvBlocked
-from dlc.graph.ops.filters import WHOLE_FILTERS, Out, transform_weights
-from dlc.graph.ops.neighbours import in_rows, side_by_side
-from dlc.graph.ops.winograd import EACH, ConvWinograd, ConvWinogradBytes
+from dlc.graph.ops.filters import Out, transform_weights
+from dlc.graph.ops.winograd import ConvWinograd, ConvWinogradBytes
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.transformed import (
     MARGIN,
@@ -69,7 +66,7 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
         if array is None or out is None:
             continue
         if (w, out) not in made:
-            made[w, out] = _transformed(editor, node.op, w, array, out)
+            made[w, out] = _of_tiles(editor, node.op, w, array, out)
         axes = len(out)
         outer = {"stride": node.op.stride[:-axes], "dilation": node.op.dilation[:-axes]}
         if isinstance(node.op, ConvBytes):
@@ -81,15 +78,15 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
     return editor.finish()
 
 
-def _transformed(
+def _of_tiles(
     editor: GraphEditor, op: ConvBlocked | ConvBytes, w: Value, array: Array, out: Out
 ) -> Value:
-    """The weights of a convolution as tiles of `out` results multiply them."""
-    name = f"{w.name}_transformed"
+    """The weights of a convolution as one by tiles of `out` results takes them."""
     if isinstance(op, ConvBlocked):
-        return editor.constant(transform_weights(array, out), DType.F32, name)
-    whole = transform_weights(in_rows(array), out, WHOLE_FILTERS)
-    return editor.constant(side_by_side(whole, EACH).astype(np.int16), DType.I16, name)
+        transformed = transform_weights(array, out)
+        return editor.constant(transformed, DType.F32, f"{w.name}_transformed")
+    pairs = array.reshape(*array.shape[:-2], -1)
+    return editor.constant(pairs, DType.I8, f"{w.name}_pairs")
 
 
 def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> Out | None:

@@ -1,7 +1,8 @@
 """Sums of products between two transforms, as in Winograd's convolution.
 
 The row operand is computed from tiles of the image, the result from several sums of one tile, both
-along the columns of a tile and then along its rows. A strip of the result keeps operands and sums
+along the columns of a tile and then along its rows; weights are constants, or computed in this way,
+too. A strip of the result keeps operands and sums
 in the second cache:
 
 Before:
@@ -13,7 +14,8 @@ After:
         for some columns:            or       for strip:
             sums, result                          sums, result
 
-Columns are the outer loop where there are more weights than a strip pays for. The columns of a
+Columns are the outer loop where there are more weights than a strip pays for; each group of them
+then transforms its weights by itself, where otherwise all are before the strips. The columns of a
 tile, of its pixels and of its sums, are in registers; tiles of one axis have none. Results of a
 volume add up several images: a strip has the rows of some of them, and of all images that they
 need.
@@ -29,6 +31,8 @@ from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.inner import products_space, schedule_products
+from dlc.schedule.rules.tile import most_rows
+from dlc.schedule.rules.transform_accuracy import chain
 from dlc.schedule.rules.transform_plan import (
     OPEN_HIGH,
     OPEN_STRIP,
@@ -44,10 +48,6 @@ from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Cast, Const, Expr, Load, Select, Var
 from dlc.te.transform import loads, walk
 
-CHAIN = 32  # products in a row where a transform multiplies rounding along one axis
-SHORT_CHAIN = 16  # and along both
-ACCURATE_FROM = {(): 0, (3,): 64, (4,): 64, (3, 3): 128, (4, 4): 256}
-"""Summands, by the results of a tile along the axes where transforms multiply rounding."""
 MOST_BEHIND = 4096  # operations behind the transforms that are written out for a tile
 RANKS = (3, 4)  # without those of a tile: of images, and of volumes
 
@@ -60,6 +60,8 @@ class Transformed:
     operand: str
     sums: str
     sum_columns: str | None
+    weight_columns: str | None
+    weights: str | None  # that are transformed in a run, as pixels are
     readers: tuple[str, ...]  # what reads those before the result, in order
     result: str
     lead: str
@@ -83,6 +85,8 @@ class _Parts:
     operand: Stage
     sums: Stage
     sum_columns: Stage | None
+    weight_columns: Stage | None
+    weights: Stage | None
     transformed: Stage
     tile: tuple[int, ...]
 
@@ -92,7 +96,14 @@ def kept(func: Func) -> frozenset[str]:
     parts = _parts(stages(func))
     if parts is None:
         return frozenset()
-    around = (parts.pixel_columns, parts.operand, parts.sum_columns, parts.transformed)
+    around = (
+        parts.pixel_columns,
+        parts.operand,
+        parts.weight_columns,
+        parts.weights,
+        parts.sum_columns,
+        parts.transformed,
+    )
     return frozenset(stage.buffer for stage in around if stage is not None)
 
 
@@ -125,6 +136,8 @@ def match(func: Func, target: Target) -> Transformed | None:
         operand=parts.operand.buffer,
         sums=parts.sums.buffer,
         sum_columns=_name(parts.sum_columns),
+        weight_columns=_name(parts.weight_columns),
+        weights=_name(parts.weights),
         readers=tuple(r.buffer for r in readers[:-1]),
         result=result.buffer,
         lead=lead,
@@ -144,25 +157,24 @@ def _parts(found: list[Stage]) -> _Parts | None:
     """The sums, what their operand is computed of, and what is computed of them."""
     made = {s.buffer: s for s in found}
     for sums in found:
-        row = None if sums.factors is None else _widened(sums.factors[0])
-        if not isinstance(row, Load):
-            continue
-        operand = _if_select(made.get(row.buffer))
+        operand, weights = (_made(made, factor) for factor in sums.factors or (None, None))
         reader = _if_select(_only_reader(found, sums))
         if operand is None or reader is None:
             continue
         if tile := _tile(reader, axes=1):
-            return _Parts(None, operand, sums, None, reader, tile)
+            return _Parts(None, operand, sums, None, None, weights, reader, tile)
         pixels = _if_select(made.get(_only_load(operand)))
+        columns = _if_select(made.get(_only_load(weights))) if weights else None
         transformed = _if_select(_only_reader(found, reader))
         if pixels and transformed and (tile := _tile(transformed, axes=2)):
-            return _Parts(pixels, operand, sums, reader, transformed, tile)
+            return _Parts(pixels, operand, sums, reader, columns, weights, transformed, tile)
     return None
 
 
-def _widened(factor: Expr) -> Expr:
-    """What is multiplied, as it lies in memory."""
-    return factor.a if isinstance(factor, Cast) else factor
+def _made(made: Mapping[str, Stage], factor: Expr | None) -> Stage | None:
+    """The stage that makes a factor, which may be widened, in one of several ways."""
+    load = factor.a if isinstance(factor, Cast) else factor
+    return _if_select(made.get(load.buffer)) if isinstance(load, Load) else None
 
 
 def _if_select(stage: Stage | None) -> Stage | None:
@@ -227,7 +239,7 @@ def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[st
     """Bring all of a strip together, and tile the products; see the module."""
     shape = _shape(trace.func, found, target)
     plan = choose_plan(shape, target, knobs)
-    outer, inside, tile, inner = _order(trace, found, plan)
+    outer, groups, inside, tile, inner = _order(trace, found, plan)
     first, *others = found.readers
     for name in reversed(others):
         trace.do("compute_at", name, inner[-1])
@@ -250,42 +262,14 @@ def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[st
     trace.do("vectorize", found.lane)
     trace.do("compute_at", found.sums, inside)
     trace.do("compute_at", found.operand, outer)
-    _operand(trace, found, parallel=plan.columns_outside)
+    axes, outside = len(found.tile), plan.columns_outside
+    pixels, weights = slice(1, 1 + axes), slice(axes)
+    _operand(trace, found.operand, found.pixel_columns, pixels, target, parallel=outside)
+    if found.weights is not None:
+        if outside:
+            trace.do("compute_at", found.weights, groups)
+        _operand(trace, found.weights, found.weight_columns, weights, target, parallel=not outside)
     schedule_products(trace, found.sums, target, knobs, chain(found.tile, shape.depth))
-
-
-def chain(tile: tuple[int, ...], depth: int) -> int | None:
-    """How many products are added in one chain; None: as many as in any sum.
-
-    Short chains round less, which makes up for what a transform of four results multiplies, where
-    sums are long enough; where they are not, nobody counts on accuracy. Of lines of 64 channels,
-    chains of 32 round 1.3 times as much as one chain of direct sums, and those of 16 0.9 times.
-    """
-    axes = _multiplied(tile)
-    if not axes or not is_accurate(tile, depth):
-        return None
-    is_long = len(tile) > 1 or depth >= 4 * CHAIN
-    return CHAIN if len(axes) == 1 and is_long else SHORT_CHAIN
-
-
-def is_accurate(tile: tuple[int, ...], depth: float) -> bool:
-    """Whether results by a tile round about as direct sums in one chain of float32 do, or less.
-
-    `depth` is how many summands one of its products has. A schedule counts the zeros that fill up a
-    kernel, too: it cuts chains that nobody needs short.
-
-    Source: measured on random weights and pixels, half of them 0 as behind a Relu; root mean
-    squares over those of one chain: 0.3 to 0.8 for tiles of 2 by 2, 1.1 for 2 by 4 at 64 channels
-    and less above, 1.0 to 1.2 for 4 by 4 at 256; without short chains 1.4 and 2.8. Of kernels that
-    are sums of others, at 64 to 84: 1.2 and less; of 3 by 3 results at 128, 0.9. Our own direct
-    sums, in chains of 144, have 0.3 to 0.6.
-    """
-    return depth >= ACCURATE_FROM[_multiplied(tile)]
-
-
-def _multiplied(tile: tuple[int, ...]) -> tuple[int, ...]:
-    """The results along those axes where the transforms multiply rounding."""
-    return tuple(results for results in tile if results > 2)
 
 
 def _shape(func: Func, found: Transformed, target: Target) -> Shape:
@@ -325,11 +309,14 @@ def _is_short(trace: Trace, found: Transformed) -> bool:
     return each * math.prod(found.tile) <= MOST_BEHIND
 
 
-def _order(trace: Trace, found: Transformed, plan: Plan) -> tuple[str, str, str, tuple[str, ...]]:
+def _order(
+    trace: Trace, found: Transformed, plan: Plan
+) -> tuple[str, str, str, str, tuple[str, ...]]:
     """Cut and order the loops of the result.
 
     Returns:
-        Those that operand, sums and transformed are made in, and those over the results of a tile.
+        Those that operand, weights, sums and transformed are made in, and those over the results of
+        a tile.
     """
     tops, inner = zip(*map(trace.split, found.rows, found.tile), strict=True)
     strip, row = trace.split(tops[0], plan.strip)
@@ -344,27 +331,46 @@ def _order(trace: Trace, found: Transformed, plan: Plan) -> tuple[str, str, str,
         place, groups = trace.split(groups, whole)
         trace.do("reorder", (found.lead, place, groups, *of_volume, strip, *below))
         trace.do("parallel", groups)
-        return place, strip, rows[-1], inner
+        return place, groups, strip, rows[-1], inner
     trace.do("reorder", (found.lead, *of_volume, strip, groups, *below))
     fused = trace.fuse_all([found.lead, *of_volume, strip])
     trace.do("parallel", fused)
-    return fused, groups, rows[-1], inner
+    return fused, groups, groups, rows[-1], inner
 
 
-def _operand(trace: Trace, found: Transformed, *, parallel: bool) -> None:
-    """Compute all products' operands of one tile at once: its pixels are loaded once."""
-    lead, *others, column, lane = trace.stage(found.operand).names
-    axes = len(found.tile)
-    positions, outer = others[:axes], [lead, *others[axes:]]
+def _operand(
+    trace: Trace, name: str, columns: str | None, among: slice, target: Target, *, parallel: bool
+) -> None:
+    """Compute all products' operands of one tile at once: its pixels, or weights, are loaded once.
+
+    The loops over its products are `among` those of the operand.
+    """
+    *others, column, lane = trace.stage(name).names
+    positions = others[among]
+    outer = [v for v in others if v not in positions]
     trace.do("reorder", (*outer, column, *positions, lane))
-    if found.pixel_columns is not None:
-        trace.do("compute_at", found.pixel_columns, column)
-        _in_registers(trace, found.pixel_columns)
+    if columns is not None:
+        trace.do("compute_at", columns, column)
+        _in_registers(trace, columns)
     for each in positions:
         trace.do("unroll", each)
     trace.do("vectorize", lane)
     if parallel:
         trace.do("parallel", trace.fuse_all(outer))
+    _spread(trace, name, among, target)
+
+
+def _spread(trace: Trace, name: str, among: slice, target: Target) -> None:
+    """Let products of one tile, which are stored one after the other, lie in different sets.
+
+    Source: measured on Zen 3: pages apart, a layer of 7 x 7 pixels and 512 channels takes 1.8 times
+    as long.
+    """
+    type_ = allocs(trace.func.body)[name].buffer.type
+    products, behind = type_.shape[among], type_.shape[among.stop :]
+    stride = math.prod(_constant(n) or 1 for n in behind) * type_.dtype.size_bytes
+    if most_rows(stride, target) < math.prod(_constant(n) or 1 for n in products):
+        trace.do("pad_dim", name, len(products) + 1, 1)  # blocks of channels, of either operand
 
 
 def _in_registers(trace: Trace, name: str) -> None:

@@ -23,8 +23,10 @@ LONELY = 0.1  # how much longer products take for each vector less; measured
 OPEN_ROWS = 32  # of tiles, and tiles of a row, assumed where a run tells
 OPEN_IMAGES = 16  # of a volume, likewise
 FMA_SHARE = 0.8  # of the peak, that the products reach
+KERNEL = 3  # along each axis
 RATES = {4: 1.0, 2: 1.5}  # products of floats, and of pairs of i16, for each multiply-add; measured
 TRANSFORM = 2.2  # cycles to transform a vector at one position, in or out, for each axis; measured
+TRANSFORM_WEIGHTS = 0.7  # and a vector of i16 made of bytes that are weights; measured
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache
 WRITTEN = 2  # times that a byte is moved which is written there: its line is read first
 NEAR_SHARE = 0.75  # of the second cache, up to which what is read again is still there
@@ -58,6 +60,11 @@ class Shape:
     axes: int = 2  # of a tile
     strip: int = 1  # rows of tiles, where a run tells of how many such strips there are
     element_bytes: int = 4  # of operands
+
+    @property
+    def are_bytes(self) -> bool:
+        """Whether operands are made of bytes, weights as well."""
+        return self.element_bytes == 2
 
     @property
     def channels(self) -> int:
@@ -127,16 +134,25 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     transformed = made * math.ceil(shape.channels / lanes) + images * shape.blocks
     total += tiles * shape.positions * shape.axes * TRANSFORM * transformed
     weights = shape.positions * shape.depth * columns * shape.element_bytes
+    given = weights
+    if shape.are_bytes:  # weights are transformed in a run,
+        given = KERNEL**shape.axes * shape.depth * columns
+        vectors = shape.depth // 2 * shape.blocks * (lead if plan.columns_outside else 1)
+        total += vectors * shape.positions * shape.axes * TRANSFORM_WEIGHTS
     strip = _operand_bytes(shape, plan)
     sums = rows * shape.positions * plan.group * lanes * 4
     near = NEAR_SHARE * target.l2_bytes
     groups = shape.blocks // plan.group
     if plan.columns_outside:
         tasks, whole = groups, made * tiles * shape.positions * shape.channels * shape.element_bytes
-        far = weights + (strip * strips * groups + whole * WRITTEN if whole + sums > near else 0)
+        far = given + (strip * strips * groups + whole * WRITTEN if whole + sums > near else 0)
+        if shape.are_bytes and weights / groups + sums > near:
+            far += lead * weights * (1 + WRITTEN)
     else:
         tasks = strips
-        far = weights * (strips if weights + strip + sums > near else 1)
+        is_near = weights + strip + sums <= near
+        far = given if is_near else weights * strips
+        far += weights * WRITTEN if shape.are_bytes and not is_near else 0
         far += strip * strips * (groups + WRITTEN if strip + sums > near else 0)
     rounds = -(-tasks // target.cores)
     return (total + far / FAR_BYTES) * rounds * target.cores / max(tasks, 1)
