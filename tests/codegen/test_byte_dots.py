@@ -158,6 +158,15 @@ def test_a_tile_leaves_a_register_for_what_is_added_apart():
         assert tile_registers(found, products.target) == registers - free
 
 
+@pytest.mark.parametrize(("rows", "is_large"), [(30, True), (1, False)])
+def test_a_long_loop_of_a_large_tile_has_one_step(rows, is_large):
+    """More of them would take registers that hold its sums."""
+    op, arrays = widened(*matmul(bytes_of(0, 1, rows, 64), weights(1, 10, 64, 8), 80))
+    func = PAIRS_OF_8.lowered(op, arrays)
+    assert ("unroll=16" in str(PAIRS_OF_8.fast(func))) != is_large
+    assert "unroll=16" in str(PAIRS_OF_8.fast(func, steps=16))
+
+
 @pytest.mark.parametrize(("target", "bits"), [(QUADS, 512), (NARROW, 256)], ids=["512", "256"])
 def test_the_sums_of_a_tile_stay_in_registers(target, bits):
     """Also on a machine that cannot run them: the steps of a sum touch no other memory."""
