@@ -44,7 +44,7 @@ FIRST = list({CASES[n].op.name: n for n in reversed(KNOWN)}.values())
 # Made for AVX512_BF16 and VNNI alone: no GPU's program has them.
 FOR_CPUS = {
     "conv_pairs", "conv_planar_pairs", "matmul_pairs", "matmul_pairs_computed",
-    "conv_bytes", "matmul_bytes",
+    "conv_bytes", "conv_winograd_bytes", "matmul_bytes",
 }  # fmt: skip
 OTHERS = [n for n in KNOWN if n not in FIRST]
 
