@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var, maximum
 from dlc.te.poly import Poly, from_poly
 from dlc.te.simplify import surely_at_most, to_poly
 from dlc.te.transform import free_vars
+from dlc.te.types import TensorType
 
 
 def split_terms(expr: Expr, names: frozenset[str] | set[str]) -> tuple[Expr, Expr]:
@@ -36,6 +37,23 @@ def coefficients(expr: Expr) -> dict[str, int] | None:
             case _:
                 return None
     return result
+
+
+def step_bytes(index: Sequence[Expr], type_: TensorType, var: str) -> int | None:
+    """How far on in memory an element is for each step of a variable; None where nobody can tell.
+
+    Of an open size, what lies outside of it is not known.
+    """
+    moved, size = 0, type_.dtype.size_bytes
+    for extent, at in zip(reversed(type_.shape), reversed(index), strict=True):
+        step = coefficients(at)
+        if step is None:
+            return None
+        moved += step.get(var, 0) * size
+        if not isinstance(extent, Const):
+            return moved or None
+        size *= int(extent.value)
+    return moved
 
 
 def loop_bounds(extents: Mapping[str, Expr]) -> dict[str, tuple[Expr, Expr]]:

@@ -18,6 +18,7 @@ from dlc.frontend.onnx.lookup import MANY_KEYS, found_in
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
 from dlc.frontend.onnx.slicing import concat
+from dlc.frontend.onnx.text import text_array
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
 from dlc.graph.ops.binary import Add, Equal, Mul, Where
@@ -90,13 +91,13 @@ def _pool(ctx: Context, x: Value, ints: Sequence[int], strings: Sequence[str]) -
         return np.array(ints, np.int64)
     if not strings:
         ctx.refuse("its pool holds no texts")
-    return np.array([*strings, None], np.object_)[:-1]
+    return text_array(strings)
 
 
-def _window(ctx: Context, rows: Value, start: int, places: Expr) -> Value:
+def window(ctx: Context, rows: Value, start: Expr, size: Expr) -> Value:
     """Some elements of each row."""
-    sizes = (rows.type.shape[0], places)
-    return ctx.call(Slice(starts=(ZERO, index(start)), sizes=sizes, steps=(1, 1)), rows)
+    sizes = (rows.type.shape[0], size)
+    return ctx.call(Slice(starts=(ZERO, canonical(start)), sizes=sizes, steps=(1, 1)), rows)
 
 
 def _places(rows: Value, n: int, step: int) -> Expr:
@@ -113,8 +114,8 @@ def _counts(ctx: Context, rows: Value, grams: Array, skips: range) -> Value:
             break
         all_equal: Value | None = None
         for k in range(n):
-            window = unsqueeze(ctx, _window(ctx, rows, k * step, places), (2,))
-            same = ctx.call(Equal(), window, ctx.constant(grams[:, k].reshape(1, 1, -1)))
+            beside = unsqueeze(ctx, window(ctx, rows, index(k * step), places), (2,))
+            same = ctx.call(Equal(), beside, ctx.constant(grams[:, k].reshape(1, 1, -1)))
             number = cast_to(ctx, same, DType.F32)
             all_equal = number if all_equal is None else ctx.call(Mul(), all_equal, number)
         assert all_equal is not None, "a gram has an element"
@@ -137,40 +138,38 @@ class _Words:
 
     def __init__(self, ctx: Context, rows: Value, pool: Array) -> None:
         self.ctx = ctx
-        self.known = {word: i for i, word in enumerate(dict.fromkeys(pool.tolist()), start=1)}
-        words = np.array([*self.known, None], np.object_)[:-1].astype(pool.dtype)
-        self.rows = _number_of(ctx, rows, words)
+        self.words = np.unique(pool)
+        self.rows = _number_of(ctx, rows, self.words)
 
     def counts(self, grams: Array, skips: range) -> Value | None:
         """How often each gram occurs in each row: [rows, grams]; None where one is there twice."""
         ctx, (count, n) = self.ctx, grams.shape
-        coded = np.array([[self.known[w] for w in gram] for gram in grams.tolist()], np.int64)
-        keys, found = self._keys(coded)
+        keys, found = self._keys(np.searchsorted(self.words, grams) + 1)
         if len(set(found.tolist())) < count:
             return None
-        columns = np.full(len(keys[-1]) + 1 if keys else len(self.known) + 1, count, np.int64)
+        columns = np.full(len(keys[-1]) + 1 if keys else len(self.words) + 1, count, np.int64)
         columns[found] = np.arange(count)
         lines = self.rows.type.shape[0]
         total = fill(ctx, np.zeros((), np.float32), (lines, index(count + 1)))
         for step in skips:
             if (places := _places(self.rows, n, step)) == ZERO:
                 break
-            prefix = _window(ctx, self.rows, 0, places)
+            prefix = window(ctx, self.rows, ZERO, places)
             for k, known in enumerate(keys, start=1):
-                both = ctx.call(Mul(), prefix, ctx.scalar(len(self.known) + 1, DType.I64))
-                both = ctx.call(Add(), both, _window(ctx, self.rows, k * step, places))
+                both = ctx.call(Mul(), prefix, ctx.scalar(len(self.words) + 1, DType.I64))
+                both = ctx.call(Add(), both, window(ctx, self.rows, index(k * step), places))
                 prefix = _number_of(ctx, both, known)
             column = ctx.call(Gather(axis=0), ctx.constant(columns), prefix)
             ones = fill(ctx, np.ones((), np.float32), (lines, places))
             total = ctx.call(ScatterElements(axis=1, reduction="add"), total, column, ones)
-        return _window(ctx, total, 0, index(count))
+        return window(ctx, total, ZERO, index(count))
 
     def _keys(self, coded: Array) -> tuple[list[Array], Array]:
         """Of each word but the first: the numbers of what begins grams with it; all grams' last."""
         keys: list[Array] = []
         prefix = coded[:, 0]
         for word in coded.T[1:]:
-            key, place = np.unique(prefix * (len(self.known) + 1) + word, return_inverse=True)
+            key, place = np.unique(prefix * (len(self.words) + 1) + word, return_inverse=True)
             keys.append(key)
             prefix = place + 1
         return keys, prefix

@@ -15,7 +15,7 @@ from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.dtypes import dtype_of
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import unsqueeze
-from dlc.frontend.onnx.text import texts
+from dlc.frontend.onnx.text import text_array
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
 from dlc.graph.ops.binary import Add, Equal, LessEqual, Or, Where
@@ -119,7 +119,7 @@ def _column(
     if tensor is not None:
         return tensor.reshape(-1) if tensor.size else None
     if strings:
-        return np.array([*strings, None], np.object_)[:-1]
+        return text_array(strings)
     if floats:
         return np.array(floats, np.float32)
     return np.array(ints, np.int64) if ints else None
@@ -155,11 +155,10 @@ def found_in(ctx: Context, x: Value, keys: Array, values: Array, default: Array)
 
 def _number_found_in(ctx: Context, x: Value, keys: Array, values: Array, default: Array) -> Value:
     """The same by halving what a key may be among, in their order."""
-    last = dict(zip(keys.tolist(), range(len(keys)), strict=True))
-    order = sorted(last)
-    size = 1 << (len(order) - 1).bit_length()
-    order += order[-1:] * (size - len(order))
-    table = ctx.constant(np.array(order, keys.dtype))
+    keys, values = _each_once(keys, values)
+    size = 1 << (len(keys) - 1).bit_length()
+    order = np.pad(np.argsort(keys), (0, size - len(keys)), "edge")
+    table = ctx.constant(keys[order])
     x = cast_to(ctx, x, table.type.dtype)
     place = ctx.call(Expand(shape=x.type.shape), ctx.scalar(0, DType.I64))
     half = size // 2
@@ -169,17 +168,23 @@ def _number_found_in(ctx: Context, x: Value, keys: Array, values: Array, default
         place = ctx.call(Where(), is_later, later, place)
         half //= 2
     known = ctx.call(Equal(), ctx.call(Gather(axis=0), table, place), x)
-    in_order = ctx.constant(values[[last[key] for key in order]])
-    found = ctx.call(Gather(axis=0), in_order, place)
+    found = ctx.call(Gather(axis=0), ctx.constant(values[order]), place)
     return ctx.call(Where(), known, found, ctx.constant(default))
 
 
 def _text_found_in(ctx: Context, x: Value, keys: Array, values: Array, default: Array) -> Value:
-    last = dict(zip(keys.tolist(), range(len(keys)), strict=True))
-    table = np.concatenate([default.reshape(1), values[[*last.values()]]])
-    place = ctx.call(PlaceOfText(), x, texts(ctx, [*last]))
+    keys, values = _each_once(keys, values)
+    table = np.concatenate([default.reshape(1), values])
+    place = ctx.call(PlaceOfText(), x, ctx.constant(keys))
     after_default = ctx.call(Add(), place, ctx.scalar(1, DType.I64))
     return ctx.call(Gather(axis=0), ctx.constant(table), after_default)
+
+
+def _each_once(keys: Array, values: Array) -> tuple[Array, Array]:
+    """Keys without those that come again, and the value of the last of each."""
+    last = {key: place for place, key in enumerate(keys.tolist())}
+    chosen = [*last.values()]
+    return keys[chosen], values[chosen]
 
 
 def _hits(ctx: Context, x: Value, keys: Array) -> Value:

@@ -13,6 +13,7 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.frontend.onnx.automaton import NotRegular, searchers
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.grams import window
 from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.registry import converter
@@ -21,9 +22,9 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, And, BitShift, BitwiseOr, BitwiseXor, Equal, Mul, Where
 from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.scatter import ScatterElements
-from dlc.graph.ops.shape import Expand, Slice
+from dlc.graph.ops.shape import Expand
 from dlc.graph.ops.tokens import CountTokens, Tokens
-from dlc.te.expr import ONE, ZERO, Expr, index, maximum
+from dlc.te.expr import ONE, ZERO, index, maximum
 from dlc.te.simplify import canonical
 
 
@@ -43,21 +44,15 @@ def convert_ngram_repeat_block(
     count = canonical(maximum(length - before, ZERO))
     repeats = ctx.call(Expand(shape=(batch, count)), ctx.constant(np.ones((), np.bool_)))
     for i in range(before):
-        own = _part(ctx, tokens, index(i), count)
-        last = _part(ctx, tokens, maximum(length - before + i, ZERO), ONE)
+        own = window(ctx, tokens, index(i), count)
+        last = window(ctx, tokens, maximum(length - before + i, ZERO), ONE)
         repeats = ctx.call(And(), repeats, ctx.call(Equal(), own, last))
-    ends = _part(ctx, tokens, length - count, count)
+    ends = window(ctx, tokens, length - count, count)
     dtype = scores.type.dtype
     never, free = (ctx.scalar(v, dtype) for v in (-math.inf, math.inf))
     most = ctx.call(Where(), repeats, never, free)
     inside = checked(ctx, ends, (scores.type.shape[1],), negative=False)
     return ctx.call(ScatterElements(axis=1, reduction="min"), scores, inside, most)
-
-
-def _part(ctx: Context, tokens: Value, start: Expr, size: Expr) -> Value:
-    """Some of the tokens of each row."""
-    sizes = (tokens.type.shape[0], size)
-    return ctx.call(Slice(starts=(ZERO, canonical(start)), sizes=sizes, steps=(1, 1)), tokens)
 
 
 @converter("MurmurHash3", since=1, domain=DOMAIN)
@@ -125,10 +120,11 @@ def convert_tokenizer(
         ctx.refuse(f"it takes a vector or a matrix of texts, not {x.type}")
     if not separators and not tokenexp:
         ctx.refuse("it needs separators or a tokenexp")
-    if mincharnum < 1 or (mincharnum > 1 and tuple(separators) == ("",)):
+    by_character = tuple(separators) == ("",)
+    if mincharnum < 1 or (mincharnum > 1 and by_character):
         ctx.refuse(f"mincharnum = {mincharnum} with separators {[*separators]}")
-    between = bool(separators) and tuple(separators) != ("",)
-    patterns = separators if between else [tokenexp if not separators else "(?s:.)"]
+    between = bool(separators) and not by_character
+    patterns = separators if between else ["(?s:.)" if by_character else tokenexp]
     try:
         automata = [ctx.constant(array) for array in searchers(patterns)]
     except NotRegular as error:

@@ -32,11 +32,16 @@ from dlc.te.simplify import canonical
 from dlc.te.tensor import broadcast_shape
 
 
-def texts(ctx: Context, values: Sequence[str]) -> Value:
-    """A constant vector of texts."""
+def text_array(values: Sequence[str]) -> Array:
+    """A vector of texts."""
     array = np.empty(len(values), np.object_)
     array[:] = values
-    return ctx.constant(array)
+    return array
+
+
+def texts(ctx: Context, values: Sequence[str]) -> Value:
+    """A constant vector of texts."""
+    return ctx.constant(text_array(values))
 
 
 def check_texts(ctx: Context, *operands: Value) -> None:

@@ -17,6 +17,7 @@ itself, by blocks.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node
@@ -25,7 +26,7 @@ from dlc.graph.ops.reduce import CumSum
 from dlc.graph.ops.running import RunningSum
 from dlc.graph.ops.shape import Reshape
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.te.expr import ONE, Expr
+from dlc.te.expr import ONE
 from dlc.te.simplify import canonical, surely_less
 from dlc.te.types import TensorType
 
@@ -50,7 +51,10 @@ def add_up_in_order(graph: Graph, context: PassContext) -> Graph:
 def _add_up(editor: GraphEditor, node: Node, op: CumSum, axis: int) -> None:
     (x,) = node.inputs
     type_: TensorType = x.type
-    shape = (_product(type_.shape[:axis]), type_.shape[axis], _product(type_.shape[axis + 1 :]))
+    outer, inner = (
+        canonical(prod(sizes, start=ONE)) for sizes in (type_.shape[:axis], type_.shape[axis + 1 :])
+    )
+    shape = (outer, type_.shape[axis], inner)
     running = RunningSum(exclusive=op.exclusive, reverse=op.reverse)
     if shape == type_.shape:
         editor.update(replace(node, op=running))
@@ -58,10 +62,3 @@ def _add_up(editor: GraphEditor, node: Node, op: CumSum, axis: int) -> None:
     rows = editor.call(Reshape(shape=shape), x, at=node)
     sums = editor.call(running, rows, at=node)
     editor.update(replace(node, op=Reshape(shape=type_.shape), inputs=(sums,)))
-
-
-def _product(sizes: tuple[Expr, ...]) -> Expr:
-    total: Expr = ONE
-    for size in sizes:
-        total = total * size
-    return canonical(total)

@@ -29,6 +29,8 @@ threads for them, and a sort by digits is steps in order.
 
 from __future__ import annotations
 
+from math import prod
+
 from dlc.core.target import Target
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value, call
@@ -43,7 +45,7 @@ from dlc.graph.ops.sort import FEW, TopK
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import ONE, Const, Expr
 from dlc.te.simplify import canonical
-from dlc.te.types import Shape, TensorType
+from dlc.te.types import TensorType
 
 _NARROWEST = 4
 """Bytes of the keys and places that are compared: narrower ones are widened."""
@@ -81,7 +83,7 @@ def _inserted(x: TensorType, axis: int, k: Expr, target: Target) -> int:
 
     Each key passes all of the first k. Other rows are searched by a bound, for which a row waits.
     """
-    rows = canonical(_product(x.shape[:axis] + x.shape[axis + 1 :]))
+    rows = canonical(prod(x.shape[:axis] + x.shape[axis + 1 :], start=ONE))
     size, lanes = x.shape[axis], target.lanes(max(_NARROWEST, x.dtype.size_bytes))
     if not isinstance(k, Const) or not 1 <= int(k.value) <= _MOST_INSERTED:
         return 0
@@ -94,20 +96,13 @@ def _inserted(x: TensorType, axis: int, k: Expr, target: Target) -> int:
     return 0 if length is None or length > _SHORT else lanes
 
 
-def _product(sizes: Shape) -> Expr:
-    count: Expr = ONE
-    for n in sizes:
-        count = count * n
-    return count
-
-
 def _sort(editor: GraphEditor, node: Node, top: TopK, axis: int, lanes: int) -> None:
     """Sort rows: the axis is made the last one, and the others are made one."""
     (x,) = node.inputs
     order = (*(d for d in range(x.type.rank) if d != axis), axis)
     moved = x if axis == x.type.rank - 1 else editor.call(Transpose(perm=order), x, at=node)
     *outer, size = moved.type.shape
-    rows = _shaped(editor, node, moved, (canonical(_product(tuple(outer))), size))
+    rows = _shaped(editor, node, moved, (canonical(prod(outer, start=ONE)), size))
     places = _places(editor, node, top, rows, lanes)
     values = editor.call(GatherElements(axis=1), rows, places, at=node)
     back = tuple(order.index(d) for d in range(x.type.rank))

@@ -20,7 +20,7 @@ from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.operands import is_few, is_unpacked, unwidened
 from dlc.schedule.rules.planes import is_product
 from dlc.schedule.simplify import conjuncts
-from dlc.te.affine import coefficients
+from dlc.te.affine import coefficients, step_bytes
 from dlc.te.expr import ONE, Binary, BinOp, Cast, Const, Expr, Load, Var, index
 from dlc.te.simplify import simplify
 from dlc.te.transform import free_vars, loads, substitute
@@ -253,17 +253,8 @@ def _stride(func: Func, factor: Expr, axis: str) -> int | None:
     if len(found) != 1:
         return None
     load = found.pop()
-    type_ = types[load.buffer]
-    moved, size = 0, type_.dtype.size_bytes
-    for extent, at in zip(reversed(type_.shape), reversed(load.index), strict=True):
-        step = coefficients(at)
-        if step is None:
-            return None
-        moved += step.get(axis, 0) * size
-        if not isinstance(extent, Const):  # what is outside of an open extent is not known
-            return abs(moved) or None
-        size *= int(extent.value)
-    return abs(moved)
+    moved = step_bytes(load.index, types[load.buffer], axis)
+    return None if moved is None else abs(moved)
 
 
 def _line(func: Func, factor: Expr) -> int | None:

@@ -24,7 +24,7 @@ from dlc.schedule.rules.vectorize import ABREAST, abreast
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import is_polynomial
-from dlc.te.affine import coefficients
+from dlc.te.affine import coefficients, step_bytes
 from dlc.te.expr import ZERO, BinOp, Const, Expr, Load, Var
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, substitute
@@ -226,16 +226,9 @@ def _ask_for_next_rows(trace: Trace, anchor: str, target: Target) -> None:
 def _bytes_between(func: Func, load: Load, loop: str) -> int:
     """How far apart in memory what two iterations of a loop read of an input is; 0 if not known."""
     given = next((b for b in func.inputs if b.name == load.buffer), None)
-    if given is None:
+    if given is None or not given.type.is_static:
         return 0
-    step, size = 0, given.type.dtype.size_bytes
-    for place, extent in zip(reversed(load.index), reversed(given.type.shape), strict=True):
-        steps = coefficients(place)
-        if steps is None or not isinstance(extent, Const):
-            return 0
-        step += steps.get(loop, 0) * size
-        size *= int(extent.value)
-    return step
+    return step_bytes(load.index, given.type, loop) or 0
 
 
 def in_lanes(
