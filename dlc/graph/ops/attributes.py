@@ -16,6 +16,11 @@ def set_sizes(op: Op, *fields: str) -> None:
         object.__setattr__(op, name, as_sizes(getattr(op, name)))
 
 
+def set_size(op: Op, field: str) -> None:
+    """Turn a field that holds an int or a size expression into a canonical expression."""
+    object.__setattr__(op, field, as_sizes((getattr(op, field),))[0])
+
+
 def as_sizes(values: Iterable[ExprLike]) -> tuple[Expr, ...]:
     """Canonical size expressions."""
     return tuple(canonical(index(v)) for v in values)

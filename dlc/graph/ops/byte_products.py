@@ -12,7 +12,7 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import constants, set_size
 from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.neighbours import in_rows, side_by_side
@@ -93,7 +93,7 @@ class MatMulBytes(Op):
     n: Expr
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", as_sizes((self.n,))[0])
+        set_size(self, "n")
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         each = _each(x, w)

@@ -6,7 +6,7 @@ import numpy as np
 
 from dlc.graph.assume import is_below
 from dlc.graph.op import Array, Fuse, Op, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import constants, set_size
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, const, select
 from dlc.te.simplify import surely_divides
@@ -60,7 +60,7 @@ class UnpackChannels(Op):
     channels: Expr
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "channels", as_sizes((self.channels,))[0])
+        set_size(self, "channels")
 
     def infer(self, x: TensorType) -> TensorType:
         if x.rank < 3 or is_below(x.shape[1] * x.shape[-1], self.channels):

@@ -15,7 +15,7 @@ from dlc.core.errors import InternalError
 from dlc.core.types import DType
 from dlc.graph.graph import Graph
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import as_sizes, constants, set_size
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, Var
 from dlc.te.transform import free_vars, substitute
@@ -43,7 +43,7 @@ class Loop(Op):
     results: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", as_sizes((self.limit,))[0])
+        set_size(self, "limit")
 
     def infer(self, condition: TensorType, *operands: TensorType) -> tuple[TensorType, ...]:
         body, count = self.body, self.carries

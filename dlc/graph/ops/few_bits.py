@@ -7,7 +7,7 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import constants, set_size
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.te import tensor as te
 from dlc.te.expr import BinOp, Expr, binary, cast, const, index
@@ -85,7 +85,7 @@ class MatMulFewBits(Op):
     middle: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", as_sizes((self.n,))[0])
+        set_size(self, "n")
 
     def infer(
         self, x: TensorType, w: TensorType, scale: TensorType, zero: TensorType | None = None

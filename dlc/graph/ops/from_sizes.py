@@ -10,7 +10,7 @@ from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, op
-from dlc.graph.ops.attributes import as_sizes, constants, set_sizes
+from dlc.graph.ops.attributes import as_sizes, constants, set_size, set_sizes
 from dlc.graph.ops.precision import wide
 from dlc.graph.ops.reindex import reshaped_index
 from dlc.te import tensor as te
@@ -75,7 +75,7 @@ class Range(Op):
     dtype: DType = DType.I64
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", as_sizes((self.size,))[0])
+        set_size(self, "size")
         for name in ("start", "delta"):
             value = getattr(self, name)
             if not isinstance(value, float):

@@ -10,7 +10,7 @@ import numpy as np
 from dlc.core.types import INDEX, DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
-from dlc.graph.ops.attributes import as_sizes, constants, normal_axis
+from dlc.graph.ops.attributes import constants, normal_axis, set_size
 from dlc.te import tensor as te
 from dlc.te.expr import ZERO, Expr, cast, const, equal, maximum, minimum, select
 from dlc.te.simplify import surely_less
@@ -199,7 +199,7 @@ class OneHot(Op):
     axis: int = -1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "depth", as_sizes((self.depth,))[0])
+        set_size(self, "depth")
 
     def infer(self, indices: TensorType, values: TensorType) -> TensorType:
         axis = normal_axis(self, self.axis, indices.rank + 1, indices, values)
@@ -240,7 +240,7 @@ class Trilu(Op):
     k: Expr = ZERO
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", as_sizes((self.k,))[0])
+        set_size(self, "k")
 
     def infer(self, x: TensorType) -> TensorType:
         if x.rank < 2:

@@ -16,7 +16,7 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.graph.assume import is_below
 from dlc.graph.op import Array, Fuse, Op, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import constants, set_size
 from dlc.graph.ops.nest import NestOp, each, each_row, lines, when
 from dlc.schedule.loop import Buffer
 from dlc.te import tensor as te
@@ -104,7 +104,7 @@ class Places(NestOp):
     k: Expr
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", as_sizes((self.k,))[0])
+        set_size(self, "k")
 
     def infer(self, keys: TensorType) -> TensorType:
         if keys.rank != 2 or keys.dtype not in _UNSIGNED.values():

@@ -10,7 +10,7 @@ from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import as_sizes, constants, set_size
 from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked, group_of
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.neighbours import in_rows, side_by_side
@@ -108,7 +108,7 @@ class MatMulPairs(Op):
     n: Expr
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", as_sizes((self.n,))[0])
+        set_size(self, "n")
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or x.rank < 2 or w.rank != 4:

@@ -8,7 +8,7 @@ from math import prod
 from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import as_sizes, constants, set_size
 from dlc.graph.ops.conv import exact_conv
 from dlc.graph.ops.conv_blocked import BlockedConv, to_blocked, to_planar
 from dlc.graph.ops.planes import (
@@ -53,7 +53,7 @@ class ConvPlanes(BlockedConv):
     is_finite: bool = False  # whether every element of image and weights surely is
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blocks", as_sizes((self.blocks,))[0])
+        set_size(self, "blocks")
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or w.rank != x.rank + 3:

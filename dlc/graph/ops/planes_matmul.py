@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import as_sizes, constants, set_size
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.planes import (
     DEPTH,
@@ -41,7 +41,7 @@ class MatMulPlanes(Op):
     is_finite: bool = False  # whether every element of rows and columns surely is
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", as_sizes((self.n,))[0])
+        set_size(self, "n")
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         if x.dtype is not DType.F32 or w.dtype is not DType.BF16 or x.rank < 2 or w.rank != 6:

@@ -10,7 +10,7 @@ import numpy as np
 from dlc.core.types import FLOATS, INDEX, DType
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import as_sizes, constants, set_size
 from dlc.graph.ops.elementwise import check_dtype
 from dlc.graph.ops.gather import safe_index
 from dlc.graph.ops.precision import narrow, wide, widen
@@ -56,7 +56,7 @@ class RoiPoints(Op):
 
     def __post_init__(self) -> None:
         """Take a number of points as a size, too."""
-        object.__setattr__(self, "samples", as_sizes([self.samples])[0])
+        set_size(self, "samples")
 
     def infer(self, rois: TensorType) -> tuple[TensorType, TensorType]:
         check_dtype(self, FLOATS, rois)

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.op import Array, Fuse, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import constants, set_size
 from dlc.graph.ops.nest import NestOp, each, lines, when
 from dlc.schedule.loop import Buffer
 from dlc.te.expr import Expr
@@ -29,7 +29,7 @@ class TruePlaces(NestOp):
     count: Expr
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "count", as_sizes((self.count,))[0])
+        set_size(self, "count")
 
     def infer(self, x: TensorType) -> TensorType:
         if x.rank != 1 or x.dtype is not DType.BOOL:

@@ -11,7 +11,7 @@ import numpy as np
 from dlc.core.types import INDEX, DType
 from dlc.graph.assume import is_below
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
-from dlc.graph.ops.attributes import as_sizes, constants, normal_axis
+from dlc.graph.ops.attributes import constants, normal_axis, set_size
 from dlc.graph.ops.elementwise import NUMBERS, check_dtype
 from dlc.graph.ops.precision import widen
 from dlc.te import tensor as te
@@ -123,7 +123,7 @@ class TopK(Op):
     largest: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", as_sizes((self.k,))[0])
+        set_size(self, "k")
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         check_dtype(self, NUMBERS, x)

@@ -7,7 +7,7 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import constants, set_size
 from dlc.graph.ops.nest import NestOp, each, each_row, lines, when
 from dlc.graph.ops.order import below, sort_by_digits
 from dlc.graph.ops.selection import over_true
@@ -34,7 +34,7 @@ class Suppress(NestOp):
     steps: Expr
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", as_sizes((self.steps,))[0])
+        set_size(self, "steps")
 
     def infer(self, keys: TensorType, alive: TensorType, *boxes: TensorType) -> TensorType:
         operands = (keys, alive, *boxes)

@@ -14,7 +14,7 @@ import numpy as np
 from dlc.core.errors import InternalError
 from dlc.core.types import DType
 from dlc.graph.op import Array, Fuse, Op, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import constants, set_size
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, index
 from dlc.te.types import TensorType
@@ -221,7 +221,7 @@ class Fields(TextOp):
     most: int = -1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "width", as_sizes((self.width,))[0])
+        set_size(self, "width")
 
     def infer(self, x: TensorType, delimiter: TensorType) -> TensorType:
         self.check(x, delimiter)

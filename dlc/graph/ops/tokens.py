@@ -20,7 +20,7 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.op import Array, Fuse, op
-from dlc.graph.ops.attributes import as_sizes, constants
+from dlc.graph.ops.attributes import constants, set_size
 from dlc.graph.ops.text import TextOp
 from dlc.te.expr import Expr, index
 from dlc.te.types import TensorType
@@ -100,7 +100,7 @@ class Tokens(_TokenOp):
     width: Expr
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "width", as_sizes((self.width,))[0])
+        set_size(self, "width")
 
     def infer(
         self, x: TensorType, table: TensorType, ends: TensorType, begins: TensorType
