@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import gc
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from dlc import artifact_cache
 from tests.codegen.jit import NATIVE
 from tests.codegen.tiles import why_no_tiles
 
@@ -41,6 +43,19 @@ def pytest_sessionfinish():
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _whole_builds():
+    """Every build is a whole one: an earlier run's artefact would come without what it reports.
+
+    Nor does a compiler that a test has changed leave artefacts to be found. Tests of the cache
+    itself set its limits once more.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(artifact_cache, "MIN_NODES", sys.maxsize)
+        patch.setattr(artifact_cache, "MIN_WEIGHT_BYTES", sys.maxsize)
+        yield
 
 
 @pytest.fixture
