@@ -291,21 +291,6 @@ def grid(func: Func) -> tuple[Expr, ...]:
     return tuple(loop.extent for loop in block_loops(func)[0])
 
 
-def without_barriers(func: Func) -> Func:
-    """The same launch before `insert_barriers`."""
-
-    def visit(stmt: Stmt) -> Stmt:
-        match stmt:
-            case Block(stmts):
-                return Block(tuple(visit(s) for s in stmts if not is_barrier(s)))
-            case If() | For() | Alloc():
-                return replace(stmt, body=visit(stmt.body))
-            case _:
-                return stmt
-
-    return replace(func, body=visit(func.body))
-
-
 def has_rare_work(func: Func) -> bool:
     """Whether threads run loops only where data asks for them, as for what is not finite."""
     guards = [s for p in block_phases(func) for s in walk(p) if isinstance(s, If)]

@@ -14,7 +14,6 @@ from functools import lru_cache
 from dlc.core.target import Target
 
 READ_COST = 0.5  # of an element of shared memory, in multiply-adds: 32 lanes wide against 64
-MIN_THREADS = 64  # of a block: two warps, so that one may wait
 LARGE = 4096  # stands for a size that is only known at run time
 
 
