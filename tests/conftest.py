@@ -22,7 +22,7 @@ QUICK = {"architecture", "core", "te", "frontend", "graph", "schedule"}  # need 
 def pytest_collection_modifyitems(items):
     for item in items:
         long = any(item.iter_markers("slow")) or any(item.iter_markers("thorough"))
-        if item.path.parent.name in QUICK and not long:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in QUICK and not long:
             item.add_marker("fast")
 
 

@@ -31,7 +31,7 @@ from tests.codegen.test_cuda_attention import attention
 from tests.codegen.test_cuda_bytes import convolution_of_bytes
 from tests.codegen.test_cuda_products import norm, product_of, product_of_bytes
 from tests.codegen.test_cuda_window import depthwise, with_tile
-from tests.schedule.test_rules import CASES
+from tests.schedule.rules.cases import CASES
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 NVRTC = list(cuda_compile._nvrtc_libraries())

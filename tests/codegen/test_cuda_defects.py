@@ -18,7 +18,7 @@ from tests.codegen.defects import WRONG, Defect, missed
 from tests.codegen.gpu import GPU, Scheduled, emulate, schedule
 from tests.codegen.test_cuda_products import on_engine, product_of, product_of_bytes
 from tests.schedule.data import inputs, parse
-from tests.schedule.test_rules import CASES
+from tests.schedule.rules.cases import CASES
 
 
 def product() -> Scheduled:

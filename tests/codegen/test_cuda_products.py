@@ -25,7 +25,7 @@ from dlc.schedule.rules import (
 from dlc.schedule.trace import Trace
 from tests.codegen.gpu import GPU, Scheduled, check_emulated, schedule
 from tests.schedule.data import inputs
-from tests.schedule.test_rules import CASES
+from tests.schedule.rules.cases import CASES
 
 
 def product_of(dtype: str, rows: int, columns: int, depth: int) -> Func:

@@ -34,7 +34,9 @@ from dlc.te.expr import index
 from dlc.te.tensor import pad
 from tests.codegen.gpu import GPU, Scheduled, check_emulated, schedule
 from tests.schedule.data import inputs, parse
-from tests.schedule.test_rules import CASES, sparse_conv, tensor
+from tests.schedule.rules.cases import CASES
+from tests.schedule.rules.nests import tensor
+from tests.schedule.rules.windows import sparse_conv
 
 CONTRACTIONS = [
     "dense_bias_relu",
@@ -119,7 +121,7 @@ def test_what_is_not_finite_is_computed_once_more_without_absent_weights(
 
 @pytest.mark.parametrize("precision", ["tf32", "medium"])
 def test_rounded_products_are_repaired_too(precision: str) -> None:
-    rounded = round_products(sparse_conv(9, 1)(), GPU, precision)
+    rounded = round_products(sparse_conv(9, 1), GPU, precision)
     scheduled = schedule(rounded, "k")
     (kernel,) = scheduled.kernels
     assert kernel.text.count("DLC_ROOMY_KERNEL(") == 1  # what is rare costs no spilled registers

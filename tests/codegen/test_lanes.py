@@ -9,7 +9,7 @@ from dlc.core.target import Target
 from dlc.schedule.loop import allocs
 from dlc.schedule.pipeline import optimize
 from tests.codegen.jit import AVX2, NATIVE, check
-from tests.schedule.test_rules import in_lanes
+from tests.schedule.rules.windows import in_lanes
 
 AVX512 = Target(features=frozenset({"avx512f", "fma"}))
 PICK = """
@@ -40,7 +40,7 @@ def test_a_line_that_is_longer_is_no_vector():
 @pytest.mark.parametrize("group", [2, 4, 8])
 def test_groups_are_shuffled(group):
     """Each pixel is loaded once for all lanes, and shuffled for each channel of a group."""
-    func = optimize(in_lanes(11, group)(), AVX512)
+    func = optimize(in_lanes(11, group), AVX512)
     text = emit_func(func, AVX512)
     assert "shufflevector <16 x float>" in text
     assert "load float" not in text
@@ -50,7 +50,7 @@ def test_groups_are_shuffled(group):
 @pytest.mark.parametrize("kernel", [(7, 7), (11, 11), (67,), (5, 5, 5)], ids=str)
 def test_groups_in_large_windows_are_shuffled_for_several_results(kernel):
     """A window too large to be written out is a loop over its rows, around the shuffles."""
-    func = optimize(in_lanes(12, 8, kernel)(), AVX512)
+    func = optimize(in_lanes(12, 8, kernel), AVX512)
     text = emit_func(func, AVX512)
     assert "shufflevector <16 x float>" in text
     assert "load float" not in text

@@ -27,7 +27,7 @@ FAULTS = Path(__file__).parent / "mutants.toml"
 TESTS = {
     "te": ("te",),
     "schedule/primitives": ("schedule/test_docstrings.py", "schedule/test_corners.py"),
-    "schedule": ("schedule/test_rules.py",),
+    "schedule": ("schedule/rules",),
     "graph/rules": ("graph/test_rules.py", "graph/test_last_rules.py"),
     "graph/passes": ("graph/test_passes.py", "graph/test_pipeline.py"),
     "graph/ops": ("graph/test_ops.py",),

@@ -30,12 +30,12 @@ def parse(text):
     return parse_func(textwrap.dedent(text))
 
 
-def inputs(func, sizes, seed=0):
+def inputs(func, sizes, seed=0, low=1, high=5):
     rng = np.random.default_rng(seed)
     arrays = {}
     for buffer in func.inputs:
         shape = tuple(evaluate_size(s, sizes) for s in buffer.type.shape)
-        arrays[buffer.name] = rng.integers(1, 5, shape).astype(numpy_dtype(buffer.type.dtype))
+        arrays[buffer.name] = rng.integers(low, high, shape).astype(numpy_dtype(buffer.type.dtype))
     return arrays
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dlc.core.target import Target
 from dlc.schedule.loop import For, If, LoopKind, walk
 from dlc.schedule.pipeline import optimize
-from tests.schedule.test_rules import among_zeros
+from tests.schedule.rules.windows import among_zeros
 
 AVX512 = Target(features=frozenset({"avx512f"}))
 
 
 def test_no_test_is_inside_of_a_tile():
     """Of 33 columns 12, 9 and 12 have the same taps: no tile has some of each."""
-    body = optimize(among_zeros(10, 33, dilation=(8, 12))(), AVX512).body
+    body = optimize(among_zeros(10, 33, dilation=(8, 12)), AVX512).body
     tests = [s for s in walk(body) if isinstance(s, If)]
     tiles = [s for s in walk(body) if isinstance(s, For) and s.kind is LoopKind.UNROLL]
     assert tests

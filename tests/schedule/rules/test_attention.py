@@ -1,0 +1,109 @@
+"""Attention: blocks of rows that stay near, packed keys and values, what open sizes leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dlc.schedule.edit import sites
+from dlc.schedule.loop import If, LoopKind, Scope, allocs
+from dlc.schedule.pipeline import optimize
+from dlc.te.expr import Expr, minimum
+from dlc.te.types import TensorType, const_size
+from tests.schedule.rules.nests import AVX2, AVX512, M, N, assert_agree, of_kind
+from tests.schedule.rules.products import attention
+
+
+@pytest.mark.parametrize(
+    ("rows", "near", "block"),
+    [(24, 8, 8), (24, 24, 24), (24, 3, 4), (38, 18, 19), (37, 8, 37)],
+)
+def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache(
+    rows: int, near: int, block: int
+) -> None:
+    plain = attention(2, rows, 21, 5)
+    fast = optimize(plain, replace(AVX512, l2_bytes=4 * 8 * 21 * near))
+    blocks = [a.buffer.type for n, a in allocs(fast.body).items() if n == "masked"]
+    assert [t.shape for t in blocks] == [TensorType((1, 1, block, 21)).shape]
+    assert_agree(plain, fast, {}, rtol=2e-6, atol=2e-6)  # order of summation
+
+
+@pytest.mark.parametrize(("rows", "is_packed"), [(31, False), (32, True), (N, True)])
+def test_the_values_of_many_rows_lie_in_panels(rows: int | Expr, is_packed: bool) -> None:
+    """Lines a tensor apart share few sets of the first cache: long attention took twice as long."""
+    plain = attention(2, rows, 21, 19)
+    fast = optimize(plain, AVX2)
+    packed = [a.buffer.type.shape for n, a in allocs(fast.body).items() if n == "mixed_values"]
+    assert packed == [TensorType((1, 1, 3, 21, 8)).shape] * is_packed
+    assert_agree(plain, fast, {"n": 33}, rtol=2e-6, atol=2e-6)  # order of summation
+
+
+def test_keys_are_transposed_in_registers_into_their_panels() -> None:
+    """The place in a panel is a remainder, which hid that lanes lie side by side."""
+    fast = optimize(attention(2, 13, 21, 16), AVX2)
+    tiles = [a for n, a in allocs(fast.body).items() if n.startswith("b_tile")]
+    assert tiles
+    assert {a.scope for a in tiles} == {Scope.REGISTER}
+
+
+def test_only_the_last_panel_of_an_open_number_of_keys_is_guarded() -> None:
+    fast = optimize(attention(2, 13, M, 16), AVX2)
+    stores = [s for s in sites(fast.body) if s.store.buffer.startswith("b_moved")]
+    assert {any(isinstance(outer, If) for outer in s.around) for s in stores} == {False, True}
+
+
+@pytest.mark.parametrize("m", [1, 8, 20])
+def test_keys_of_an_open_number_that_is_small_are_no_whole_vectors(m: int) -> None:
+    """There is nothing to cut off them, and attention is found none the less."""
+    plain = attention(2, 13, minimum(M, 12), 16, masked=False)
+    fast = optimize(plain, AVX2)
+    assert any(name.startswith("b_moved") for name in allocs(fast.body))
+    assert_agree(plain, fast, {"m": m}, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize(("near", "together"), [(4, 4), (3, 3), (1, 1), (64, 4)])
+def test_rows_of_weights_do_not_wait_for_each_other(near: int, together: int) -> None:
+    plain = attention(2, 13, 21, 5)
+    fast = optimize(plain, replace(AVX2, l1_bytes=near * 2 * 4 * 21))
+    rows = [a.buffer.type for n, a in allocs(fast.body).items() if n == "masked_max"]
+    assert [t.shape for t in rows] == [TensorType((1, 1, together, 1)).shape]
+    assert_agree(plain, fast, {}, rtol=2e-6, atol=2e-6)  # order of summation
+
+
+@pytest.mark.parametrize("keys", [0, 1, 7, 16, 21, 40])
+def test_only_what_is_left_of_an_open_number_of_keys_is_guarded(keys: int) -> None:
+    """Masks in each vector of scores and weights took longer than what they guard."""
+    plain = attention(2, 12, M, 5)
+    fast = optimize(plain, AVX2)
+    guarded = {"scores": set[bool](), "masked": set[bool](), "weights": set[bool]()}
+    for site in sites(fast.body):
+        name = site.store.buffer.split("_part")[0]
+        if name in guarded:
+            guarded[name].add(any(isinstance(s, If) for s in site.around))
+    assert set(map(frozenset, guarded.values())) == {frozenset({True, False})}
+    tiles = [a.buffer.type.shape[3] for n, a in allocs(fast.body).items() if n.startswith("scores")]
+    assert max(map(const_size, tiles)) == 16  # a single vector is loaded as often as multiplied
+    assert_agree(plain, fast, {"m": keys}, rtol=2e-6, atol=2e-6)  # order of summation
+
+
+@pytest.mark.parametrize(
+    ("heads", "rows", "batch", "cores", "chunks"),
+    [(1, 48, 1, 2, "3"), (3, 48, 1, 2, "9"), (4, 48, 1, 2, "4"), (4, 48, 1, 8, "12"),
+     (1, 48, N, 2, "n * 3"), (2, 48, N, 2, "n * 2"), (1, 48, N * 2, 2, "n * 2"),
+     (3, 58, 1, 2, "6"), (3, 37, 1, 2, "3")],
+)  # fmt: skip
+def test_cores_share_the_rows_of_few_matrices(
+    heads: int, rows: int, batch: int | Expr, cores: int, chunks: str
+) -> None:
+    plain = attention(heads, rows, 21, 5, batch=batch)
+    fast = optimize(plain, replace(AVX512, cores=cores))
+    *_, found = of_kind(fast, LoopKind.PARALLEL)
+    assert str(found.extent) == chunks
+    assert_agree(plain, fast, {"n": 3}, rtol=2e-6, atol=2e-6)
+
+
+def test_nobody_asks_ahead_for_what_the_same_nest_has_just_made() -> None:
+    """How much an open attention reads is not known, but its keys lie packed beside it."""
+    fast = optimize(attention(2, N, M, 5), AVX512)
+    assert "prefetch" not in str(fast)
