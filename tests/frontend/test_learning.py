@@ -24,15 +24,25 @@ def ml(op, inputs=("x",), outputs=("y",), **attributes):
     return helper.make_node(op, inputs, outputs, domain="ai.onnx.ml", **attributes)
 
 
-def check(node, x, constants=(), version=3, opset=17) -> list[np.ndarray]:
-    kinds = {"x": "i" if x.dtype.kind == "i" else "f"}
-    proto = model([node], {"x": x.shape}, constants, outputs=node.output, kinds=kinds, opset=opset)
-    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", version))
-    want = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+def learner(node, x, constants=()):
+    """A model of one node, whose input is like `x`."""
+    kinds = {"x": {"i": "i", "f": "f", "O": "s"}[x.dtype.kind]}
+    proto = model([node], {"x": x.shape}, constants, outputs=node.output, kinds=kinds)
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    return proto
+
+
+def results(proto, x) -> list[np.ndarray]:
     graph = import_model(load_model(proto)).graph
     found = evaluate(graph, {v.name: x for v in graph.inputs})
-    for value, expected in zip(graph.outputs, want, strict=True):
-        np.testing.assert_allclose(found[value.name], expected, rtol=1e-5, atol=1e-6)
+    return [found[v.name] for v in graph.outputs]
+
+
+def check(node, x, constants=()) -> list[np.ndarray]:
+    proto = learner(node, x, constants)
+    want = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    for found, expected in zip(results(proto, x), want, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     return want
 
 
@@ -51,11 +61,8 @@ def test_features():
 
 def test_categories_may_be_texts():
     node = ml("OneHotEncoder", cats_strings=["b", "a"])
-    proto = model([node], {"x": (3,)}, kinds={"x": "s"})
-    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
-    graph = import_model(load_model(proto)).graph
-    found = evaluate(graph, {"x": np.array(["a", "c", "b"], object)})
-    np.testing.assert_array_equal(found[graph.outputs[0].name], [[0, 1], [0, 0], [1, 0]])
+    x = np.array(["a", "c", "b"], object)
+    np.testing.assert_array_equal(results(learner(node, x), x), [[[0, 1], [0, 0], [1, 0]]])
 
 
 def test_imputer():
@@ -78,15 +85,10 @@ def test_nan_is_a_key():
     """As ONNX's own evaluator has it; onnxruntime finds no NaN."""
     x = np.array([0.25, np.nan, 1.0], np.float32)
     node = ml("LabelEncoder", keys_floats=[0.25, np.nan], values_int64s=[5, 6], default_int64=-7)
-    proto = model([node], {"x": x.shape})
-    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
-    graph = import_model(load_model(proto)).graph
-    np.testing.assert_array_equal(evaluate(graph, {"x": x})[graph.outputs[0].name], [5, 6, -7])
+    np.testing.assert_array_equal(results(learner(node, x), x), [[5, 6, -7]])
     many = [*np.arange(100) + 0.25, np.nan]
     node = ml("LabelEncoder", keys_floats=many, values_int64s=range(101), default_int64=-7)
-    proto.graph.node[0].CopyFrom(node)
-    graph = import_model(load_model(proto)).graph
-    np.testing.assert_array_equal(evaluate(graph, {"x": x})[graph.outputs[0].name], [0, 100, -7])
+    np.testing.assert_array_equal(results(learner(node, x), x), [[0, 100, -7]])
 
 
 @pytest.mark.parametrize("count", [63, 64, 65, 128, 1000])
@@ -105,11 +107,7 @@ def test_many_labels(kind, other, count):
 
     (found,) = check(labels(keys, [*range(count)]), x)
     twice = labels(np.concatenate([keys[:1], keys]), [7, *range(count)])
-    proto = model([twice], {"x": x.shape}, kinds={"x": x.dtype.kind})
-    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
-    graph = import_model(load_model(proto)).graph
-    last = evaluate(graph, {"x": x})[graph.outputs[0].name]
-    np.testing.assert_array_equal(last, found)
+    np.testing.assert_array_equal(results(learner(twice, x), x), [found])
 
 
 @pytest.mark.parametrize("how", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
@@ -172,11 +170,7 @@ def test_classes_of_linear_vectors():
     """Without support vectors there is a linear function for each class; onnxruntime has none."""
     node = ml("SVMClassifier", outputs=["l", "y"], coefficients=ROWS.ravel().tolist(), rho=[0.5],
               classlabels_ints=[5, 3, 9])  # fmt: skip
-    proto = model([node], {"x": X.shape}, outputs=node.output)
-    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
-    graph = import_model(load_model(proto)).graph
-    found = evaluate(graph, {"x": X})
-    labels, scores = (found[v.name] for v in graph.outputs)
+    labels, scores = results(learner(node, X), X)
     np.testing.assert_array_equal(scores, X @ ROWS.T + np.float32(0.5))
     np.testing.assert_array_equal(labels, np.array([5, 3, 9])[scores.argmax(1)])
 
@@ -213,7 +207,5 @@ def test_n_grams(mode, skip):
     ],
 )  # fmt: skip
 def test_what_is_not_handled_is_refused(node, why):
-    proto = model([node], {"x": X.shape}, outputs=node.output)
-    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
     with pytest.raises(UnsupportedModel, match=why):
-        import_model(load_model(proto))
+        import_model(load_model(learner(node, X)))
