@@ -1,5 +1,7 @@
 """Refusals of the primitives that schedule for GPUs: cases of test_refusals.py."""
 
+from tests.schedule.refused import COPY
+
 SUM = """
     def f(A: f32[6, 8], W: f32[8, 5], *, C: f32[6, 5]):
         for i in range(6):
@@ -12,12 +14,6 @@ SUM = """
                         C[p, q] += A[p, k] * W[k, q]
 """
 COMMON = SUM.replace("p + q < 9", "q < 4")
-COPY = """
-    def f(n: size, A: f32[n, 6], *, B: f32[n, 6]):
-        for i in range(n):
-            for j in range(6):
-                B[i, j] = A[i, j]
-"""
 RUNNING = COPY.replace("A[i, j]", "A[i, j] + B[0, 0]")
 LANES = COPY.replace("for i in range", "for i in block").replace("j in range", "j in vectorize")
 KEPT = """
@@ -145,7 +141,7 @@ SOFTMAX = """
             for z in range(2):
                 out[y, z] = o[y, z]
 """
-REFUSED = [
+GPU = [
     ("online_softmax", ("e", "kb", 2), SOFTMAX, "'e' is no sum of products"),
     ("online_softmax", ("q", "kb", 2), SOFTMAX, "'q' is no sum of products"),
     ("online_softmax", ("o", "kb", 0), SOFTMAX, "0 keys are fewer than 1"),

@@ -1,0 +1,220 @@
+"""Refusals of the primitives that place and copy buffers: cases of test_refusals.py."""
+
+from tests.schedule.refused import COPY, INSIDE, INVOKED, RUNNING, SUM, TWO
+
+LINES = """
+    def f(
+        n: size, A: bf16[9, 2, 4, 32], F: f32[9, 2], S: bf16[9, 2, 3], T: bf16[9, 2, 32],
+        W: bf16[9, 2, 32], *, B: f32[9]
+    ):
+        for i in range(9):
+            for j in range(2):
+                for k in range(32):
+                    B[i] += f32(A[i, j, 1, k]) * F[i, j] + f32(S[i, j, 0])
+                    B[i] += f32(T[i, j, k]) * f32(T[i, 0, k]) + f32(W[i, j, k])
+        for h in range(9):
+            for m in range(n):
+                B[h] += F[h, 0]
+"""
+ROWS = """
+    def f(n: size, A: f32[8, 8], *, B: f32[8, 8]):
+        for i in range(8):
+            t = alloc(f32[1, 8], "local")
+            u = alloc(f32[1], "local")
+            u[0] = 0.0
+            for j in range(8):
+                t[0, j] = A[i, j]
+                u[0] += t[0, j]
+            for k in range(8):
+                B[i, k] = u[0] / t[0, k]
+"""
+IN_PLACE = """
+    @in_place(B="A")"""
+
+MEMORY = [
+    ("set_scope", ("A", "local"), COPY, "there is no intermediate 'A'"),
+    ("set_scope", ("t", "moon"), TWO, "there is no scope 'moon'"),
+    ("set_scope", ("t", "register"), TWO, "has the shape f32[n], not a constant"),
+    ("cache_load", ("A", ("q",), "c", "local"), COPY, "there is no loop 'q'"),
+    ("cache_load", ("A", ("i", "j"), "c", "moon"), COPY, "there is no scope 'moon'"),
+    ("cache_load", ("A", (), "c", "local"), COPY, "it takes loops, each of them once"),
+    ("cache_load", ("A", ("i", "i"), "c", "local"), COPY, "it takes loops, each of them once"),
+    ("cache_load", ("A", ("j", "i"), "c", "register"), COPY, "the shape f32[6, n], not a constant"),
+    ("cache_load", ("B", ("i", "j"), "c", "local"), COPY, "'B' is read nowhere inside of 'j'"),
+    ("cache_load", ("T", ("i", "k"), "c", "local"), LINES, "do not stand directly inside"),
+    ("cache_load", ("T", ("k",), "c", "local"), LINES, "'T' is read at several indices"),
+    ("cache_load", ("A", ("i",), "c", "local"), COPY, "an index of 'A' depends on loop 'j'"),
+    (
+        "cache_load",
+        ("A", ("i",), "c", "local"),
+        """
+        def f(I: i64[4], A: f32[9], *, B: f32[4]):
+            for i in range(4):
+                B[i] = A[index(I[i])]
+        """,
+        "an index of 'A' is read from memory",
+    ),
+    ("cache_load", ("A", ("i", "j"), "B", "local"), COPY, "the name 'B' is taken"),
+    ("cache_load", ("A", ("k",), "c", "local"), INSIDE, "inside the vector loop 'j'"),
+    ("cache_load", ("t", ("k",), "c", "local"), INVOKED, "an instruction uses 't'"),
+    (
+        "cache_load",
+        ("t", ("i",), "c", "local"),
+        """
+        def f(A: f32[4], *, B: f32[4]):
+            for i in range(4):
+                t = alloc(f32[1], "local")
+                t[0] = A[i]
+                B[i] = t[0]
+        """,
+        "'t' is allocated inside of loop 'i'",
+    ),
+    (
+        "cache_load",
+        ("A", ("i",), "c", "local"),
+        """
+        @in_place(B="A")
+        def f(A: f32[4], *, B: f32[4]):
+            for i in range(4):
+                B[i] = A[i]
+        """,
+        "loop 'i' writes 'A'",
+    ),
+    ("cache_read", ("A", "q", "c", "local"), COPY, "there is no loop 'q'"),
+    ("cache_read", ("A", "i", "c", "moon"), COPY, "there is no scope 'moon'"),
+    ("cache_read", ("B", "i", "c", "local"), COPY, "does not read 'B'"),
+    ("cache_read", ("s", "i", "c", "local"), SUM, "loop 'i' writes 's'"),
+    ("cache_read", ("t", "k", "c", "local"), INVOKED, "an instruction uses 't'"),
+    ("cache_read", ("A", "i", "B", "local"), COPY, "the name 'B' is taken"),
+    ("cache_read", ("A", "k", "c", "local"), INSIDE, "inside the vector loop 'j'"),
+    (
+        "cache_read",
+        ("t", "i", "c", "local"),
+        """
+        def f(A: f32[4], *, B: f32[4]):
+            for i in range(4):
+                t = alloc(f32[1], "local")
+                t[0] = A[i]
+                B[i] = t[0]
+        """,
+        "'t' is allocated inside of loop 'i'",
+    ),
+    (
+        "cache_read",
+        ("A", "r", "c", "register"),
+        """
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            for r in range(1):
+                for i in range(n):
+                    B[i] = A[i]
+        """,
+        "'c' would have the shape f32[n], not a constant",
+    ),
+    (
+        "cache_read",
+        ("A", "r", "c", "local"),
+        """
+        @in_place(B="A")
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            for r in range(2):
+                for i in range(n):
+                    B[i] = A[i]
+        """,
+        "loop 'r' writes 'A'",
+    ),
+    ("cache_write", ("B", "q", "c", "local"), COPY, "there is no loop 'q'"),
+    ("cache_write", ("B", "i", "c", "moon"), COPY, "there is no scope 'moon'"),
+    ("cache_write", ("A", "i", "c", "local"), COPY, "does not write 'A'"),
+    ("cache_write", ("C", "k", "c", "local"), INVOKED, "an instruction uses 'C'"),
+    ("cache_write", ("B", "i", "A", "local"), COPY, "the name 'A' is taken"),
+    ("cache_write", ("B", "k", "c", "local"), INSIDE, "inside the vector loop 'j'"),
+    ("cache_write", ("s", "i", "c", "local"), RUNNING, "reads 's' other than to update it"),
+    (
+        "cache_write",
+        ("B", "i", "c", "local"),
+        """
+        @in_place(B="A")
+        def f(A: f32[4, 6], *, B: f32[4, 6]):
+            for i in range(4):
+                for j in range(6):
+                    B[i, j] = A[i, j]
+        """,
+        "loop 'i' reads 'A', the memory of 'B'",
+    ),
+    (
+        "cache_write",
+        ("B", "i", "c", "local"),
+        COPY.replace("B[i, j] = A[i, j]", "if A[i, j] < 3.0:\n                    B[i, j] = 0.0"),
+        "a guard of 'B' depends on data",
+    ),
+    (
+        "cache_write",
+        ("B", "r", "c", "register"),
+        """
+        def f(n: size, A: f32[n], *, B: f32[n]):
+            for r in range(1):
+                for i in range(n):
+                    B[i] = A[i]
+        """,
+        "'c' would have the shape f32[n], not a constant",
+    ),
+    ("store_in", ("q", "B"), ROWS, "there is no intermediate 'q'"),
+    ("store_in", ("t", "A"), ROWS, "there is no output 'A'"),
+    ("store_in", ("t", "B"), ROWS.replace('"local"', '"register"'), "'t' is no memory"),
+    ("store_in", ("t", "B"), ROWS.replace("*, B: f32", "*, B: f64"), "differ in type"),
+    ("store_in", ("t", "B"), IN_PLACE + ROWS, "'B' shares the memory of an input"),
+    (
+        "store_in",
+        ("t", "B"),
+        ROWS.replace("t[0, j] = A[i, j]", 'invoke("prefetch_l1", t[0, j])'),
+        "an instruction uses 't' or 'B'",
+    ),
+    ("store_in", ("t", "B"), ROWS.replace("A[i, j]", "B[i, j]"), "'B' is read"),
+    ("store_in", ("t", "B"), ROWS.replace("u[0] = 0.0", "B[i, 0] = 0.0"), "not all that writes"),
+    ("store_in", ("u", "B"), ROWS, "an element of 'u' becomes several"),
+    (
+        "store_in",
+        ("t", "B"),
+        ROWS.replace("B[i, k] = u", "u[0] = u").replace("u[0] = 0.0", "B[i, 0] = 0.0"),
+        "the last use of 't' is not all that writes 'B'",
+    ),
+    (
+        "store_in",
+        ("t", "B"),
+        ROWS.replace("/ t[0, k]", "/ (t[0, k] + t[0, 7 - k])"),
+        "an element is made of several of 't'",
+    ),
+    (
+        "store_in",
+        ("t", "B"),
+        ROWS.replace("B[i, k] =", "if k < n:\n                    B[i, k] ="),
+        "not all elements of 't' are used",
+    ),
+    ("store_in", ("t", "B"), ROWS.replace("k in range(8)", "k in range(7)"), "does not walk along"),
+    ("store_in", ("t", "B"), ROWS.replace("t[0, k]", "t[0, 7 - k]"), "does not walk along"),
+    ("store_in", ("t", "B"), ROWS.replace("B[i, k]", "B[i, 7 - k]"), "do not lie as those of 't'"),
+    ("store_in", ("t", "B"), ROWS.replace("B[i, k]", "B[k, k]"), "do not lie as those of 't'"),
+    ("store_in", ("t", "B"), ROWS.replace("u[0] / t[0, k]", "t[0, k] * u[0]"), "be accumulated"),
+    ("prefetch", ("i", "j", "A", 0, 1, 3), LINES, "there is no level 3"),
+    ("prefetch", ("q", "j", "A", 0, 1, 1), LINES, "there is no loop 'q'"),
+    ("prefetch", ("i", "q", "A", 0, 1, 1), LINES, "there is no loop 'q'"),
+    ("prefetch", ("j", "i", "A", 0, 1, 1), LINES, "loop 'i' is not in 'j'"),
+    ("prefetch", ("h", "m", "A", 0, 1, 1), LINES, "how often 'm' runs is not known"),
+    ("prefetch", ("i", "j", "B", 0, 1, 1), LINES, "there is no input 'B' of bf16"),
+    ("prefetch", ("i", "j", "F", 0, 1, 1), LINES, "there is no input 'F' of bf16"),
+    ("prefetch", ("i", "j", "W", 3, 1, 1), LINES, "'W' has no dimension 3"),
+    ("prefetch", ("i", "j", "A", 0, 1, 1), LINES, "does not read lines of 'A' in one piece"),
+    ("prefetch", ("i", "j", "S", 0, 1, 1), LINES, "does not read lines of 'S' in one piece"),
+    ("prefetch", ("i", "j", "T", 0, 1, 1), LINES, "'j' reads 'T' at 2 places"),
+    (
+        "prefetch",
+        ("i", "j", "W", 0, 1, 2),
+        LINES.replace("m in", "j_l2 in"),
+        "the name 'j_l2' is taken",
+    ),
+    ("transform_layout", ("A", (0,)), TWO, "there is no intermediate 'A'"),
+    ("transform_layout", ("t", (0, 1)), TWO, "does not permute 1 dimensions"),
+    ("transform_layout", ("t", (0, 1), (2, 2)), TWO, "are not the factors of 1 dimensions"),
+    ("transform_layout", ("t", (0,), (0,)), TWO, "are not the factors of 1 dimensions"),
+    ("transform_layout", ("t", (1, 0)), INVOKED, "an instruction uses 't'"),
+]
