@@ -1,4 +1,4 @@
-"""The kernels of test_emit.py for 64-bit ARM, run under qemu where there is a cross compiler."""
+"""The kernels of test_emit for 64-bit ARM, run under qemu where there is a cross compiler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dlc.schedule.interpret import run_func
 from dlc.schedule.loop import Func
 from dlc.schedule.text import parse_func
 from tests.codegen.jit import array_shape, random_arrays
-from tests.codegen.test_emit import CASES
+from tests.codegen.kernels import CASES
 
 ARM = Target(triple="aarch64-unknown-linux-gnu", cpu="generic", features=frozenset({"neon"}))
 CC, QEMU = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")

@@ -28,14 +28,16 @@ TESTS = {
     "te": ("te",),
     "schedule/primitives": ("schedule/test_docstrings.py", "schedule/test_corners.py"),
     "schedule": ("schedule/rules",),
-    "graph/rules": ("graph/test_rules.py", "graph/test_last_rules.py"),
+    "graph/rules": tuple(
+        f"graph/test_{n}.py" for n in ("rules", "rule_refusals", "spelled_out", "last_rules")
+    ),
     "graph/passes": ("graph/test_passes.py", "graph/test_pipeline.py"),
     "graph/ops": ("graph/test_ops.py",),
     "graph/lower.py": ("graph/test_lower.py", "end_to_end/test_control_flow.py"),
     "schedule/memory.py": ("schedule/test_memory.py",),
     "graph/blocking_conv_transpose.py": ("graph/test_passes.py",),
     "graph": ("graph/test_fusion.py", "graph/test_bodies.py"),
-    "codegen": ("codegen/test_math.py", "codegen/test_emit.py"),
+    "codegen": tuple(f"codegen/test_{n}.py" for n in ("math", "emit", "element_types", "assembly")),
     "frontend": ("frontend/test_convert.py", "frontend/test_node_suite.py"),
 }
 """The tests nearest to a fault, by the beginning of its path, or by all of it."""
