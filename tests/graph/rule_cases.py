@@ -11,6 +11,10 @@ from tests.graph.pass_cases import CONTEXT, read, same
 ON_GPU = PassContext(Target(backend="cuda", gpu=Gpu()))
 FOR_GPUS = ("integers_into_bytes", "convolved_integers_into_bytes")
 RULES = (*PATTERN_RULES, *SHAPE_RULES, *STEP_RULES, *LAST_RULES)
+X4 = "x: f32[2, 3, 5, 7]"
+CONV = ("w: f32[4, 3, 3, 3] = const()", "a: f32[2, 4, 5, 7] = conv(x, w, pads=(1, 1, 1, 1))")
+MATMUL = ("w: f32[5, 7] = const()", "a: f32[3, 7] = matmul(x, w)")
+NORM = tuple(f"{n}: f32[3] = const(1, 2, 3)" for n in ("s", "b", "m", "v"))
 
 
 def rewrite(text, rule):
@@ -47,3 +51,9 @@ def ops(graph):
 def body(inputs, *lines, outputs="y"):
     text = "\n    ".join((*lines, f"return {outputs}"))
     return f"def main({inputs}):\n    {text}\n"
+
+
+def elementwise(*lines, shape="3, 5", outputs="y"):
+    types = ["f32[()]" if "const(" in line else f"f32[{shape}]" for line in lines]
+    typed = [line.replace(":", f": {t}", 1) for line, t in zip(lines, types, strict=True)]
+    return body(f"x: f32[{shape}]", *typed, outputs=outputs)
