@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dlc.codegen.llvm import narrow
+from dlc.codegen.llvm import half, narrow
 from dlc.codegen.llvm.ir import (
     BITS,
     MEMORY_TYPES,
@@ -338,7 +338,7 @@ class Arith:
             case DType.F16 if self.has_f16:
                 return self._stored_as(self.convert("fpext", a, "float"), a, dtype)
             case DType.F16:
-                return self._widen_half(self.convert("bitcast", a, "i16"))
+                return half.widened(self, self.convert("bitcast", a, "i16"))
             case _ if dtype in NARROW_INTS:
                 return narrow.extended(self, a, dtype)
             case _ if dtype in NARROW_FLOATS:
@@ -354,11 +354,11 @@ class Arith:
             case DType.BF16 | DType.F16 if found := self.as_loaded(a, dtype):
                 return found
             case DType.BF16:
-                return self._narrow_bfloat(a)
+                return half.narrowed_to_bf16(self, a)
             case DType.F16 if self.has_f16:
                 return self.convert("fptrunc", a, "half")
             case DType.F16:
-                return self.convert("bitcast", self._narrow_half(a), "half")
+                return self.convert("bitcast", half.narrowed(self, a), "half")
             case _ if dtype in NARROW_INTS:
                 return self.op("and", a, self.const((1 << dtype.bits) - 1, a))
             case _ if dtype in NARROW_FLOATS:
@@ -375,52 +375,3 @@ class Arith:
         """A widened float, of which is remembered what it was."""
         self.builder.remember((dtype, wide.ref), a)
         return wide
-
-    def _narrow_bfloat(self, a: Val) -> Val:
-        bits = self.convert("bitcast", a, "i32")
-        odd = self.op("and", self.op("lshr", bits, self.const(16, bits)), self.const(1, bits))
-        rounded = self.op("add", self.op("add", bits, self.const(0x7FFF, bits)), odd)
-        quiet = self.op("or", bits, self.const(0x400000, bits))
-        chosen = self.select(self.is_nan(a), quiet, rounded)
-        return self.convert("trunc", self.op("lshr", chosen, self.const(16, bits)), "i16")
-
-    def _widen_half(self, a: Val) -> Val:
-        """Half to float by integers: shift the fields, then repair the exponent."""
-        wide = self.convert("zext", a, "i32")
-
-        def c(value: int) -> Val:
-            return self.const(value, wide)
-
-        shifted = self.op("shl", self.op("and", wide, c(0x7FFF)), c(13))
-        sign = self.op("shl", self.op("and", wide, c(0x8000)), c(16))
-        # Times 2**112 moves the exponent's bias, and makes denormals normal.
-        scaled = self.op(
-            "fmul", self.convert("bitcast", shifted, "float"), constant(2.0**112, "float", a.lanes)
-        )
-        special = self.test("icmp uge", shifted, c(0x7C00 << 13))
-        bits = self.select(
-            special, self.op("or", shifted, c(0x7F800000)), self.convert("bitcast", scaled, "i32")
-        )
-        return self.convert("bitcast", self.op("or", bits, sign), "float")
-
-    def _narrow_half(self, a: Val) -> Val:
-        """Float to half by integers, rounded to nearest even."""
-        bits = self.convert("bitcast", a, "i32")
-
-        def c(value: int) -> Val:
-            return self.const(value, bits)
-
-        sign = self.op("lshr", self.op("and", bits, c(-(2**31))), c(16))
-        size = self.op("and", bits, c(0x7FFFFFFF))
-        odd = self.op("and", self.op("lshr", size, c(13)), c(1))
-        rounded = self.op("add", self.op("add", size, c(0xFFF - (112 << 23))), odd)
-        normal = self.op("lshr", rounded, c(13))
-        # A denormal half is a multiple of 2**-24: adding 0.5 lets the FPU round it.
-        tiny = self.op(
-            "fadd", self.convert("bitcast", size, "float"), constant(0.5, "float", a.lanes)
-        )
-        denormal = self.op("sub", self.convert("bitcast", tiny, "i32"), c(0x3F000000))
-        found = self.select(self.test("icmp ult", size, c(113 << 23)), denormal, normal)
-        found = self.select(self.test("icmp uge", size, c(0x477FF000)), c(0x7C00), found)
-        found = self.select(self.test("icmp ugt", size, c(0x7F800000)), c(0x7E00), found)
-        return self.convert("trunc", self.op("or", found, sign), "i16")

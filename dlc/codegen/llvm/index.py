@@ -12,11 +12,10 @@ from collections.abc import Callable
 
 from dlc.codegen.llvm.flatten import Flat, Flattener
 from dlc.codegen.llvm.ir import Builder, Val, constant, lane_constants
+from dlc.codegen.llvm.movable import is_movable
 from dlc.codegen.llvm.moving import without_remainders
-from dlc.core.types import INDEX, DType
+from dlc.core.types import DType
 from dlc.te.expr import (
-    COMPARISONS,
-    LOGICAL,
     Binary,
     BinOp,
     Const,
@@ -68,7 +67,7 @@ class Indices(Flattener):
     def _level(self, atoms: Monomial) -> int | None:
         deepest = 0
         for atom in atoms:
-            if not _is_movable(atom):
+            if not is_movable(atom):
                 return None
             for name in free_vars(atom):
                 deepest = max(deepest, self.vars[name][1])
@@ -221,10 +220,8 @@ class Indices(Flattener):
 
     def _worked_out_at(self, level: int | None, atom: Expr) -> Val:
         match atom:
-            case Binary(BinOp.FLOORDIV, a, b):
-                return self.floor_div(level, a, b)
-            case Binary(BinOp.MOD, a, b):
-                return self.remainder(level, a, b)
+            case Binary(BinOp.FLOORDIV | BinOp.MOD as op, a, b):
+                return self._quotient(level, op, a, b)
             case Binary(BinOp.MIN | BinOp.MAX as op, a, b):
                 x, y = self._scalar(a), self._scalar(b)
                 if x.ref[0] != "%":
@@ -232,7 +229,7 @@ class Indices(Flattener):
                 name = "llvm.smin.i64" if op is BinOp.MIN else "llvm.smax.i64"
                 self.builder.declarations.use(name, "i64", "i64, i64")
                 return self._op(level, f"call i64 @{name}({x}, {y})")
-            case Select(cond, then, other) if _is_movable(atom):
+            case Select(cond, then, other) if is_movable(atom):
                 test = self._movable_cond(level, cond)
                 x, y = self._scalar(then), self._scalar(other)
                 return self._op(level, f"select {test}, {x}, {y}")
@@ -257,36 +254,26 @@ class Indices(Flattener):
             case _:
                 raise AssertionError(f"not a movable condition: {cond}")
 
-    def floor_div(self, level: int | None, a: Expr, b: Expr) -> Val:
-        """`a // b`, rounded down. A divisor of 0, which only dead code has, counts as 1."""
-        x = self._scalar(a)
-        if isinstance(b, Const) and (divisor := int(b.value)) > 0:
-            if divisor & (divisor - 1) == 0:
-                return self._op(level, f"ashr {x}, {divisor.bit_length() - 1}")
-            if surely_at_most(0, a, self.bounds):
-                return self._op(level, f"udiv {x}, {divisor}")
+    def _quotient(self, level: int | None, op: BinOp, a: Expr, b: Expr) -> Val:
+        """`a // b`, rounded down, or `a % b`, with the sign of `b`.
+
+        A divisor of 0, which only dead code has, counts as 1.
+        """
+        x, is_rest = self._scalar(a), op is BinOp.MOD
+        if isinstance(b, Const) and (divisor := int(b.value)) > 0 and divisor.bit_count() == 1:
+            shift = divisor.bit_length() - 1
+            return self._op(level, f"and {x}, {divisor - 1}" if is_rest else f"ashr {x}, {shift}")
         y = self._divisor(level, b)
         if surely_at_most(0, a, self.bounds) and surely_at_most(0, b, self.bounds):
-            return self._op(level, f"udiv {x}, {y.ref}")
-        quotient = self._op(level, f"sdiv {x}, {y.ref}")
-        inexact = self._inexact(level, x, y, self._op(level, f"srem {x}, {y.ref}"))
+            return self._op(level, f"{'urem' if is_rest else 'udiv'} {x}, {y.ref}")
+        quotient = None if is_rest else self._op(level, f"sdiv {x}, {y.ref}")
+        rest = self._op(level, f"srem {x}, {y.ref}")
+        inexact = self._inexact(level, x, y, rest)
+        if quotient is None:
+            fix = self._op(level, f"select {inexact}, {y}, i64 0")
+            return self._op(level, f"add nsw {rest}, {fix.ref}")
         less = self._op(level, f"sext {inexact} to i64")
         return self._op(level, f"add nsw {quotient}, {less.ref}")
-
-    def remainder(self, level: int | None, a: Expr, b: Expr) -> Val:
-        """`a % b`, with the sign of `b`."""
-        x = self._scalar(a)
-        if isinstance(b, Const) and (divisor := int(b.value)) > 0:
-            if divisor & (divisor - 1) == 0:
-                return self._op(level, f"and {x}, {divisor - 1}")
-            if surely_at_most(0, a, self.bounds):
-                return self._op(level, f"urem {x}, {divisor}")
-        y = self._divisor(level, b)
-        if surely_at_most(0, a, self.bounds) and surely_at_most(0, b, self.bounds):
-            return self._op(level, f"urem {x}, {y.ref}")
-        rest = self._op(level, f"srem {x}, {y.ref}")
-        fix = self._op(level, f"select {self._inexact(level, x, y, rest)}, {y}, i64 0")
-        return self._op(level, f"add nsw {rest}, {fix.ref}")
 
     def _divisor(self, level: int | None, b: Expr) -> Val:
         y = self._scalar(b)
@@ -375,37 +362,3 @@ def _sign(op: BinOp, x: Expr, bounds: dict[str, tuple[Expr, Expr]]) -> bool | No
             if isinstance(x, Const):
                 return (x.value == 0) is (op is BinOp.EQ)
             return (op is BinOp.NE) if below or above else None
-
-
-_MOVABLE = frozenset({
-    BinOp.ADD, BinOp.SUB, BinOp.MUL, BinOp.FLOORDIV, BinOp.MOD, BinOp.MIN, BinOp.MAX,
-})  # fmt: skip
-
-
-def _is_movable(expr: Expr) -> bool:
-    """Whether an index expression is arithmetic on variables, and so may be computed anywhere."""
-    match expr:
-        case Var() | Const():
-            return expr.dtype is INDEX
-        case Binary(op, a, b):
-            return expr.dtype is INDEX and op in _MOVABLE and _is_movable(a) and _is_movable(b)
-        case Unary(op, a):
-            return op is UnOp.NEG and _is_movable(a)
-        case Select(cond, then, other):
-            return _is_movable_cond(cond) and _is_movable(then) and _is_movable(other)
-        case _:
-            return False
-
-
-def _is_movable_cond(cond: Expr) -> bool:
-    match cond:
-        case Const():
-            return True
-        case Binary(op, a, b) if op in LOGICAL:
-            return _is_movable_cond(a) and _is_movable_cond(b)
-        case Binary(op, a, b) if op in COMPARISONS:
-            return _is_movable(a) and _is_movable(b)
-        case Unary(UnOp.NOT, a):
-            return _is_movable_cond(a)
-        case _:
-            return False
