@@ -29,6 +29,7 @@ from dlc.schedule.loop import (
     allocs,
 )
 from dlc.schedule.loop import walk as walk_stmt
+from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.te.affine import coefficients
 from dlc.te.expr import Binary, BinOp, Cast, Expr, Select, Unary
 from dlc.te.transform import loads, walk
@@ -48,7 +49,6 @@ _EACH = (
 )  # fmt: skip
 NAMES = (*_WHOLE, *(f"{name}_{n}" for n in range(BUSIEST) for name in _EACH))
 VERSION = 2  # one more where a feature, or a number of a tree of loops, is counted otherwise
-_LINE_BYTES = 64
 _SPECIAL_COST = 12.0  # vector instructions of a polynomial, about
 
 
@@ -303,7 +303,7 @@ class _Describer:
             lasts = self._reaches(position, size, around, trips)
             counts = [count * last for count, last in zip(counts, lasts, strict=True)]
         return [
-            count / last * -(-last * width // _LINE_BYTES) * _LINE_BYTES
+            count / last * -(-last * width // LINE_BYTES) * LINE_BYTES
             for count, last in zip(counts, lasts, strict=True)
         ]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from math import inf, prod
+from itertools import chain
 
+from dlc.codegen.llvm.ahead import MIN_WRITE_BYTES, WRITE_AHEAD, ask_ahead, is_far
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.flatten import Flat
 from dlc.codegen.llvm.index import Indices
@@ -27,17 +28,7 @@ from dlc.te.expr import ONE, ZERO, Const, Expr, Load, Var
 from dlc.te.simplify import surely_at_most, surely_less
 from dlc.te.transform import loads
 
-LINE_BYTES = 64  # of a cache line
-WRITE_AHEAD = 1024
-"""Bytes between a vector that is written and the line that is asked for then.
-
-A line that is written has to be fetched first, and the processor does not do so ahead of time by
-itself. Measured on one core of a Xeon (Sapphire Rapids), beyond the second cache: plain copies move
-17 GB/s, 27 with lines asked for 1 or 2 KB ahead.
-"""
-MIN_WRITE_BYTES = 32  # of a vector: what is less asks too often
 WINDOW = 4  # vectors that are loaded for one whose lanes lie apart: shuffles cost less than gathers
-FAR_SHARE = 2  # results beyond this part of the second cache count as being outside of it
 
 
 class Memory:
@@ -89,12 +80,7 @@ class Memory:
 
     def load(self, buffer: str, index: tuple[Expr, ...]) -> Val:
         """The element at an index; a vector where the index reads the lane."""
-        mask = self.mask
-        if mask is not None and self._is_harmless(buffer, index):
-            self.mask = None  # reading more than is used does no harm
-        found = self._load(buffer, index)
-        self.mask = mask
-        return found
+        return self._harmless(buffer, index, lambda: self._load(buffer, index))
 
     def _load(self, buffer: str, index: tuple[Expr, ...]) -> Val:
         storage = self.storage[buffer]
@@ -121,44 +107,28 @@ class Memory:
 
     def load_word(self, buffer: str, index: tuple[Expr, ...], size: int = 4) -> Val:
         """Neighbours of `size` bytes as one integer; a vector where the index reads the lane."""
-        mask = self.mask
-        if mask is not None and self._is_harmless(buffer, index):
-            self.mask = None  # reading more than is used does no harm
+        return self._harmless(buffer, index, lambda: self._load_word(buffer, index, size))
+
+    def _load_word(self, buffer: str, index: tuple[Expr, ...], size: int) -> Val:
         storage = self.storage[buffer]
         flat = self.indices.element(index, storage.strides)
         if flat.lane in (0, size // storage.dtype.size_bytes):
-            found = self._word_at(storage, flat, self.indices.lanes if flat.lane else 0, size)
-        else:
-            parts = self._lane_by_lane(lambda: self.load_word(buffer, index, size), storage)
-            found = self.indices.gather(parts)
+            return self._load_at(storage, flat, self.indices.lanes if flat.lane else 0, size)
+        parts = self._lane_by_lane(lambda: self.load_word(buffer, index, size), storage)
+        return self.indices.gather(parts)
+
+    def _harmless(self, buffer: str, index: tuple[Expr, ...], emit: Callable[[], Val]) -> Val:
+        """What is loaded at an index, without a mask where reading more than is used does no harm.
+
+        That is where all lanes may read the element, and what tells which one.
+        """
+        mask = self.mask
+        reads = chain([(buffer, index)], ((x.buffer, x.index) for i in index for x in loads(i)))
+        if mask is not None and all(self.surely_inside(*read) for read in reads):
+            self.mask = None
+        found = emit()
         self.mask = mask
         return found
-
-    def _word_at(self, storage: Storage, flat: Flat, lanes: int, word: int) -> Val:
-        """Consecutive words, or one."""
-        assert storage.base is not None, "what is multiplied at once lies in memory"
-        size, elem = storage.dtype.size_bytes, f"i{8 * word}"
-        at = self.indices.pointer(storage.base, flat, size)
-        mask = self.mask if lanes else None
-        key = (elem, *self._load_key(flat, lanes, storage, mask))
-        found = self.builder.recall(key)
-        if found is None:
-            if mask is None:
-                text = f"load {type_of(elem, lanes)}, {at}, align {size}"
-                found = self.builder.fresh(text, elem, lanes)
-            else:
-                found = masked_load(self.builder, at, elem, lanes, size, mask)
-            self.builder.remember(key, found)
-            if self.ahead and lanes and storage.name in self.given:
-                self._ask_ahead(storage, flat, at, self.ahead, lanes)
-        return found
-
-    def _is_harmless(self, buffer: str, index: tuple[Expr, ...]) -> bool:
-        """Whether all lanes may read an element, and what tells which one."""
-        inner = (x for i in index for x in loads(i))
-        return self.surely_inside(buffer, index) and all(
-            self.surely_inside(x.buffer, x.index) for x in inner
-        )
 
     def surely_inside(self, buffer: str, index: tuple[Expr, ...]) -> bool:
         """Whether an index stays inside its buffer for all values of the variables."""
@@ -197,65 +167,35 @@ class Memory:
             self._private_index[key] = found
         return found[1]
 
-    def _load_at(self, storage: Storage, flat: Flat, lanes: int) -> Val:
-        """Consecutive elements, or one."""
-        assert storage.base is not None
+    def _load_at(self, storage: Storage, flat: Flat, lanes: int, word: int = 0) -> Val:
+        """Consecutive elements, or one; as integers of `word` bytes each where that is not 0."""
+        assert storage.base is not None, "registers have no addresses"
         size = storage.dtype.size_bytes
         at = self.indices.pointer(storage.base, flat, size)
         mask = self.mask if lanes else None
-        key = self._load_key(flat, lanes, storage, mask)
+        key = self._load_key(flat, lanes, storage, mask, word)
         found = self.builder.recall(key)
         if found is None:
-            elem = MEMORY_TYPES[storage.dtype]
+            elem = f"i{8 * word}" if word else MEMORY_TYPES[storage.dtype]
             if mask is None:
                 text = f"load {type_of(elem, lanes)}, {at}, align {size}"
-                raw = self.builder.fresh(text, elem, lanes)
+                found = self.builder.fresh(text, elem, lanes)
             else:
-                raw = masked_load(self.builder, at, elem, lanes, size, mask)
-            found = self.builder.remember(key, self.arith.from_memory(raw, storage.dtype))
+                found = masked_load(self.builder, at, elem, lanes, size, mask)
+            if not word:
+                found = self.arith.from_memory(found, storage.dtype)
+            self.builder.remember(key, found)
             if self.ahead and lanes and storage.name in self.given:
-                self._ask_ahead(storage, flat, at, self.ahead, lanes)
+                ask_ahead(self.builder, storage, flat, at, self.ahead, lanes)
         return found
 
-    def _ask_ahead(
-        self,
-        storage: Storage,
-        flat: Flat,
-        at: Val,
-        ahead: int,
-        lanes: int,
-        *,
-        to_write: bool = False,
-    ) -> None:
-        """Ask for the lines some bytes behind a vector, once where vectors share a line.
-
-        They need not lie inside the buffer: the processor ignores an address that cannot be read.
-        """
-        size = storage.dtype.size_bytes
-        for behind in range(0, lanes * size, LINE_BYTES):
-            number = (flat.const * size + behind) // LINE_BYTES
-            key = ("ahead", to_write, storage.name, flat.rest, number)
-            if self.builder.recall(key) is not None:
-                continue
-            self.builder.remember(key, at)
-            self.builder.declarations.use("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
-            line = self.builder.op(f"getelementptr i8, {at}, i64 {ahead + behind}", "ptr")
-            call = f"call void @llvm.prefetch.p0({line}, i32 {int(to_write)}, i32 3, i32 1)"
-            self.builder.line(call)
-
-    def _is_far(self, storage: Storage) -> bool:
-        """Whether a result is so large that most lines of it are not in the second cache."""
-        count = prod(size.value if isinstance(size, Const) else inf for size in storage.shape)
-        far = count * storage.dtype.size_bytes * FAR_SHARE > self.arith.target.l2_bytes
-        return storage.name in self.results and far
-
     def _load_key(
-        self, flat: Flat, lanes: int, storage: Storage, mask: Val | None
+        self, flat: Flat, lanes: int, storage: Storage, mask: Val | None, word: int = 0
     ) -> tuple[Hashable, ...]:
         version = self.versions.get(storage.alias, 0)
         masked_by = mask.ref if mask else ""
         place = (storage.name, flat.rest, flat.const)
-        return ("load", *place, lanes, storage.alias, version, masked_by, self._epoch)
+        return ("load", word, *place, lanes, storage.alias, version, masked_by, self._epoch)
 
     def _has_gather(self, storage: Storage) -> bool:
         features = self.arith.target.features
@@ -412,8 +352,9 @@ class Memory:
             masked_store(self.builder, raw, at, size, mask)
             return
         self.builder.line(f"store {raw}, {at}, align {size}")
-        if raw.lanes * size >= MIN_WRITE_BYTES and self._is_far(storage):
-            self._ask_ahead(storage, flat, at, WRITE_AHEAD, raw.lanes, to_write=True)
+        is_wide = raw.lanes * size >= MIN_WRITE_BYTES and storage.name in self.results
+        if is_wide and is_far(storage, self.arith.target):
+            ask_ahead(self.builder, storage, flat, at, WRITE_AHEAD, raw.lanes, to_write=True)
         if storage.dtype not in (DType.F16, DType.BF16) and storage.dtype not in NARROW_FLOATS:
             self.builder.remember(self._load_key(flat, value.lanes, storage, None), value)
 
