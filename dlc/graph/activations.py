@@ -15,8 +15,9 @@ import numpy as np
 from dlc.core.target import Target
 from dlc.core.types import DType
 from dlc.graph.arrays import round_to
+from dlc.graph.copied import reads_widened, repeats_rows
 from dlc.graph.edit import GraphEditor
-from dlc.graph.fusion import is_free, reads_widened, repeats_rows
+from dlc.graph.fusion import is_free
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import integer_range
 from dlc.graph.op import Fuse

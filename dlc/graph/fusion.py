@@ -10,35 +10,16 @@ arithmetic. Reshapes stay between groups: they rename memory and cost nothing.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from dlc.core.types import DType
+from dlc.graph.copied import copied_nodes, joins_anchor
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Fuse, Op
-from dlc.graph.ops.binary import Add, Mul, Sub
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.checked_indices import CheckedIndices
-from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked
-from dlc.graph.ops.elementwise import Cast
-from dlc.graph.ops.from_sizes import Range
-from dlc.graph.ops.layout import Interleave
-from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.narrow import Widen
-from dlc.graph.ops.pairs import ConvPairs, MatMulPairs
-from dlc.graph.ops.pairs_planar import PlanarPairs
-from dlc.graph.ops.phases import JoinPhases
-from dlc.graph.ops.planes_conv import ConvPlanes
-from dlc.graph.ops.planes_matmul import MatMulPlanes
-from dlc.graph.ops.planes_planar import ConvPlanarPlanes
-from dlc.graph.ops.precision import HALF
-from dlc.graph.ops.resize import Resize
-from dlc.graph.ops.shape import Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
+from dlc.graph.ops.shape import Empty, Insert, Pad, Reshape
 from dlc.graph.ops.text import TextOp
-from dlc.graph.ops.winograd import TiledConv
-from dlc.schedule.rules.operands import MIN_USES
-from dlc.te.expr import ONE, Const, index
 from dlc.te.simplify import surely_equal
 
 MAX_GROUP_NODES = 24
@@ -72,7 +53,8 @@ def groups(
     could be are not. `widens_halves` says whether 16-bit floats are read as such by kernels that
     compute with float32.
     """
-    return _Grouping(graph, depth, is_stored, widens_halves=widens_halves).run()
+    views = copied_nodes(graph, is_stored, widens_halves=widens_halves, reach=MAX_GROUP_NODES)
+    return _Grouping(graph, depth, views).run()
 
 
 _FREE = Reshape | BitCast | CheckedIndices | Empty | BindSizes | TextOp
@@ -86,29 +68,15 @@ def is_free(node: Node) -> bool:
 
 
 class _Grouping:
-    def __init__(
-        self,
-        graph: Graph,
-        depth: Decide,
-        is_stored: Callable[[Node], bool],
-        *,
-        widens_halves: bool,
-    ) -> None:
+    def __init__(self, graph: Graph, depth: Decide, views: set[int]) -> None:
         self.graph = graph
-        self.widens_halves = widens_halves
         self.depth = depth
-        self.is_stored = is_stored
         self.position = {id(n): i for i, n in enumerate(graph.nodes)}
         self.outputs = set(graph.outputs)
         self.taken: set[int] = set()  # ids of nodes that are in a group
-        self.views: set[int] = set()  # ids of nodes copied into their readers
+        self.views = views  # ids of nodes copied into their readers
 
     def run(self) -> list[tuple[Node, ...]]:
-        copied = (n for n in self.graph.nodes if self._is_copied(n))
-        self.views = {id(n) for n in copied if not self.is_stored(n)}
-        for node in self.graph.nodes:
-            if self._widens(node):
-                self.views.add(id(node))
         found: list[list[Node]] = []
         order = (Fuse.ANCHOR, Fuse.REDUCTION, Fuse.ELEMENTWISE, Fuse.INJECTIVE, Fuse.OPAQUE)
         for kind in order:
@@ -118,130 +86,6 @@ class _Grouping:
                     found.append(self._grow(node))
         complete = [self._with_views(members) for members in found]
         return sorted(complete, key=lambda g: self.position[id(g[-1])])
-
-    def _is_copied(self, node: Node) -> bool:
-        """Whether a node only moves elements, or counts, and all that read it can by themselves."""
-        if isinstance(node.op, Range):
-            users = self.graph.users.get(node.output, ())
-            computed = all(u.op.fuse is Fuse.ELEMENTWISE for u in users)
-            return bool(users) and computed and node.output not in self.outputs
-        if repeats_rows(node) or isinstance(node.op, JoinPhases):
-            return self._is_sampled(node)
-        if not isinstance(node.op, Slice | Transpose | Expand) or node.output in self.outputs:
-            return False
-        if isinstance(node.op, Transpose) and self._joins_anchor(node):
-            return False
-        if self._feeds_own_memory(node):
-            return False
-        users = self.graph.users.get(node.output, ())
-        kinds = (Fuse.ANCHOR, Fuse.ELEMENTWISE, Fuse.REDUCTION)
-        return bool(users) and all(
-            u.op.fuse in kinds or isinstance(u.op, Slice | Transpose | Expand | Insert | Pad)
-            for u in users
-        )
-
-    def _is_sampled(self, node: Node) -> bool:
-        """Whether all that read an image made of others look each element up in those."""
-        if node.output in self.outputs or self._feeds_own_memory(node):
-            return False
-        users = self.graph.users.get(node.output, ())
-        return bool(users) and all(
-            u.op.fuse is Fuse.ELEMENTWISE or isinstance(u.op, Pad | Insert) for u in users
-        )
-
-    def _widens(self, node: Node) -> bool:
-        """Whether a node is on the way from bytes, or bf16, to the numbers they stand for.
-
-        Those are what is kept in memory then, and each reader makes the numbers anew.
-        """
-        if isinstance(node.op, Widen):
-            return True
-        if self._widens_half(node):
-            return True
-        if not isinstance(node.op, Cast | Add | Sub | Mul) or node.output in self.outputs:
-            return False
-        operands = [v for v in node.inputs if v not in self.graph.constants]
-        if len(operands) != 1 or operands[0].type.shape != node.output.type.shape:
-            return False
-        dtype, maker = operands[0].type.dtype, self.graph.producers.get(operands[0])
-        if dtype.size_bytes > 1 and (maker is None or id(maker) not in self.views):
-            return False
-        if node.output.type.dtype.size_bytes < 2:
-            return False
-        if isinstance(node.op, Mul):
-            scales = [v for v in node.inputs if v is not operands[0]]
-            if maker is None or not isinstance(maker.op, Cast) or scales[0].type.elems != ONE:
-                return False
-        elif dtype.is_float:
-            return False
-        users = self.graph.users.get(node.output, ())
-        return bool(users) and all(reads_widened(u.op) for u in users)
-
-    def _widens_half(self, node: Node) -> bool:
-        """Whether a node makes float32 of 16-bit floats for kernels that may as well read those."""
-        if not isinstance(node.op, Cast) or node.inputs[0].type.dtype not in HALF:
-            return False
-        if not self.widens_halves or node.output.type.dtype is not DType.F32:
-            return False
-        users = self.graph.users.get(node.output, ())
-        is_read = bool(users) and node.output not in self.outputs
-        return is_read and all(
-            u.op.fuse in (Fuse.ELEMENTWISE, Fuse.REDUCTION)
-            or isinstance(u.op, DepthwiseBlocked)
-            or meets_few_rows(u, node.output)
-            for u in users
-        )
-
-    def _feeds_own_memory(self, view: Node) -> bool:
-        """Whether what is computed from a view is placed into the memory that the view reads.
-
-        Such a kernel would read what it writes; the view is copied out first instead. No kernel
-        holds two contractions without a reduction between them (attention has one).
-        """
-        memory = self._memory(view.inputs[0])
-        seen: set[tuple[int, bool]] = set()
-        pending = deque((u, False, 1) for u in self.graph.users.get(view.output, ()))
-        while pending:
-            node, contracted, depth = pending.popleft()
-            kind = node.op.fuse
-            if (id(node), contracted) in seen or (contracted and kind is Fuse.ANCHOR):
-                continue
-            seen.add((id(node), contracted))
-            if isinstance(node.op, Insert):
-                if self._memory(node.inputs[0]) == memory:
-                    return True
-            elif depth < MAX_GROUP_NODES:
-                contracted = kind is Fuse.ANCHOR or (contracted and kind is not Fuse.REDUCTION)
-                users = (u for v in node.outputs for u in self.graph.users.get(v, ()))
-                pending += ((u, contracted, depth + 1) for u in users)
-        return False
-
-    def _memory(self, value: Value) -> Value:
-        """The value whose memory this one shares by being placed into it."""
-        producer = self.graph.producers.get(value)
-        while producer is not None and isinstance(producer.op, Insert):
-            value = producer.inputs[0]
-            producer = self.graph.producers.get(value)
-        return value
-
-    def _joins_anchor(self, node: Node) -> bool:
-        """Whether a move can be how a contraction writes its result.
-
-        Rows move, but the innermost dimension stays innermost, so whole vectors are stored.
-        """
-        if not isinstance(node.op, Interleave) and not _keeps_rows(node.op):
-            return False
-        producer = self.graph.producers.get(node.inputs[0])
-        while producer is not None and producer.op.fuse is Fuse.ELEMENTWISE:
-            producer = self.graph.producers.get(producer.inputs[0])
-        anchored = producer is not None and producer.op.fuse is Fuse.ANCHOR
-        if producer is not None and isinstance(producer.op, TiledConv):
-            return False  # its tiles are written where they are computed
-        if isinstance(node.op, Interleave) and producer is not None:
-            whole = isinstance(producer.op, ConvPlanes) and _keeps_pairs(node, node.op)
-            anchored = whole or isinstance(producer.op, ConvBlocked)
-        alone = len(self.graph.users.get(node.inputs[0], ())) == 1
-        return anchored and alone
 
     def _grow(self, root: Node) -> list[Node]:
         regions = self._regions(root)
@@ -341,7 +185,7 @@ class _Grouping:
             return node.op.mode == "constant"
         if isinstance(node.op, Insert):
             return node.inputs[1] == value and node.inputs[0] != value
-        return self._joins_anchor(node)
+        return joins_anchor(self.graph, node)
 
     def _maker(self, value: Value) -> Op | None:
         producer = self.graph.producers.get(value)
@@ -387,45 +231,5 @@ class _Grouping:
         return tuple(sorted(chosen.values(), key=lambda n: self.position[id(n)]))
 
 
-def repeats_rows(node: Node) -> bool:
-    """Whether a node repeats, or leaves out, whole rows of its operand."""
-    return isinstance(node.op, Resize) and node.op.repeats_rows(node.inputs[0].type)
-
-
-def reads_widened(op: Op) -> bool:
-    """Whether an operator reads each element about once, or whole vectors of them."""
-    if op.fuse is Fuse.ANCHOR:
-        planes = isinstance(op, ConvPlanes | ConvPlanarPlanes | MatMulPlanes)
-        return planes or isinstance(op, ConvPairs | MatMulPairs | PlanarPairs | DepthwiseBlocked)
-    return op.fuse in (Fuse.ELEMENTWISE, Fuse.REDUCTION) or isinstance(op, Slice | Transpose)
-
-
-def meets_few_rows(node: Node, columns: Value) -> bool:
-    """Whether a product reads each element of its columns about once, as few rows as it has."""
-    if not isinstance(node.op, MatMul) or columns in node.inputs[:1] or columns.type.rank < 2:
-        return False
-    rows = node.inputs[0].type.shape[-2:-1] or (ONE,)
-    return isinstance(rows[0], Const) and rows[0].value < MIN_USES
-
-
-def _keeps_rows(op: Op) -> bool:
-    """Whether a transpose leaves the innermost dimension where it is."""
-    return isinstance(op, Transpose) and op.perm[-1:] == (len(op.perm) - 1,)
-
-
-def _keeps_pairs(node: Node, op: Interleave) -> bool:
-    """Whether pairs of blocks, which a matrix engine computes at once, stay within one digit of
-    what an interleave makes of them: blocks, or pixels where there is one block for each.
-    """
-    blocks = node.output.type.shape[1]
-    fastest = index(op.stride[-1]) if blocks == ONE else blocks
-    return isinstance(fastest, Const) and fastest.value % 2 == 0
-
-
 def _same_shape(a: Value, b: Value) -> bool:
-    if a.type.rank != b.type.rank:
-        return False
-    pairs = zip(a.type.shape, b.type.shape, strict=True)
-    return all(
-        surely_equal(x, y) or (isinstance(x, Const) and x.value == 1 and x == y) for x, y in pairs
-    )
+    return a.type.rank == b.type.rank and all(map(surely_equal, a.type.shape, b.type.shape))
