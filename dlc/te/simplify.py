@@ -380,7 +380,9 @@ def _nonnegative(poly: Poly, bounds: Bounds, budget: list[int] | None = None) ->
     if budget is None:
         if next(_doubtful(poly, bounds, [_MAX_ATTEMPTS]), None) is None:
             return True  # as the answer to most questions is
-        return _proven(tuple(poly.items()), known_bounds(chain.from_iterable(poly), bounds))
+        common = gcd(*poly.values())
+        terms = tuple([(m, f // common) for m, f in poly.items()])
+        return _proven(terms, known_bounds(chain.from_iterable(poly), bounds))
     if next(_doubtful(poly, bounds, budget), None) is None:
         return True
     if not any(m for m in poly):
@@ -491,7 +493,8 @@ def _lower_bounds(
     """Lower bounds of `factor * atom`, each as (scale, polynomials): `scale` times the bound.
 
     Of the polynomials of one entry, any one is a valid lower bound; `alone` says that the atom is
-    the whole term. The sum of all terms is an integer: n >= x // c where c * n + c - 1 >= x.
+    the whole term. The sum of all terms is an integer: n >= x // c where c * n + c - 1 >= x, and
+    x // c >= n where x >= c * n.
     """
     match atom:
         case Var(name) if name in bounds:
@@ -501,7 +504,7 @@ def _lower_bounds(
             inner = to_poly(a, bounds)
             if factor > 0:  # x // c >= (x - (c - 1)) / c
                 inner = add(inner, {(): 1 - c})
-            spare = c - 1 if alone and factor == -1 else 0
+            spare = c - 1 if alone and abs(factor) == 1 else 0
             return [(c, [add(scale(inner, factor), {(): spare} if spare else {})])]
         case Binary(BinOp.MOD, a, Const(int(c))) if c > 0:
             if factor > 0:

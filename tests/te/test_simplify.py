@@ -146,6 +146,8 @@ def test_index_arithmetic(text: str, simple: str) -> None:
         ("n - max(n - 2, m)", "3"),
         ("some + 2", "n"),
         ("n // 12 * 12", "n - n % 4 + 1"),
+        ("0", "(n - min(n - 1, 0) - 1) // 16 + 1"),  # a quotient of what is never negative
+        ("0", "(n - min(n - 1, 0) - 1) // 16 * 16 + 1"),
     ],
 )
 def test_proofs_that_schedules_need(less: str, more: str) -> None:

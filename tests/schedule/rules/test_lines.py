@@ -18,7 +18,8 @@ from dlc.schedule.nest import stages
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.text import parse_func
 from dlc.te.affine import split_terms
-from dlc.te.expr import Const, Select, Var, index
+from dlc.te.expr import Const, Select, Var, index, minimum
+from dlc.te.simplify import canonical
 from dlc.te.tensor import placeholder
 from dlc.te.transform import loads, walk
 from dlc.te.types import TensorType, const_size
@@ -152,8 +153,11 @@ def test_two_vectors_of_several_operations_share_a_loop(
 @pytest.mark.parametrize("n", [0, 1, 31, 32, 33, 64, 77])
 def test_vectors_of_an_open_line_run_side_by_side(n: int) -> None:
     """What is left of them is cut into single ones, of many lines the last of them alone masked."""
-    for shape, extents in (((N,), [32, 8]), ((M, N), [32, 8, 8]), ((M, N * 32), [32])):
-        x = tensor("a", *shape)
+    below = N - minimum(N - 1, 0) - 1  # one less, and never below zero
+    for shape, extents in (
+        ((N,), [32, 8]), ((M, N), [32, 8, 8]), ((M, N * 32), [32]), ((M, below), [32, 8, 8]),
+    ):  # fmt: skip
+        x = tensor("a", *map(canonical, shape))
         plain = func((x,), Tanh().compute(x))
         fast = optimize(plain, AVX2)
         lanes = of_kind(fast, LoopKind.VECTOR)
