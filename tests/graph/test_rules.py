@@ -304,7 +304,7 @@ def test_rules_that_do_not_end_are_an_error():
 
 def test_every_rule_has_a_case_that_fires():
     tested = {r for r, _, _ in FIRES} | {"drop_no_op"}
-    tested |= {"parts_into_gelu", "parts_into_layer_norm"}
+    tested |= {"branches_into_conv", "parts_into_gelu", "parts_into_layer_norm"}
     tested |= {"parts_into_rms_norm", "scale_into_rms_norm", "where_into_nan_to_zero"}
     assert {r.name for r in (*PATTERN_RULES, *SHAPE_RULES, *STEP_RULES)} == tested
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlc.graph.rewrite import Rule
 from dlc.graph.rules.add_into_add import add_into_add
 from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
+from dlc.graph.rules.branches_into_conv import branches_into_conv
 from dlc.graph.rules.cast_there_and_back import cast_there_and_back
 from dlc.graph.rules.conv_before_resize import conv_before_resize
 from dlc.graph.rules.conv_transpose_of_a_pixel import conv_transpose_of_a_pixel
@@ -107,6 +108,7 @@ STEP_RULES: tuple[Rule, ...] = (
     scale_through_bias,
     scale_before_move,
     scale_into_operand,
+    branches_into_conv,
     add_into_add,
     mul_into_mul,
     pad_into_conv,
