@@ -109,17 +109,19 @@ def _entry(fn: Converter) -> Entry:
     operands = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     attributes = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     types = {p.name: str(p.annotation) for p in attributes}
+    needed = frozenset(p.name for p in attributes if p.default is p.empty)
     for p in parameters:
         if p.kind is p.VAR_KEYWORD:
             (keys,) = get_args(get_type_hints(fn)[p.name])
             types |= {key: kind.__forward_arg__ for key, kind in keys.__annotations__.items()}
+            needed |= keys.__required_keys__
     return Entry(
         fn,
         required=sum(p.default is p.empty for p in operands),
         operands=len(operands),
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
         attributes=types,
-        needed=frozenset(p.name for p in attributes if p.default is p.empty),
+        needed=needed,
         numbers=_numbers({p.name: p.default for p in attributes}),
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -78,17 +79,32 @@ class Forest:
     """The set of each node that tests for members, filled up with NaN."""
 
 
-def _forest(
-    ctx: Context,
-    trees: Sequence[int],
-    nodes: Sequence[int],
-    modes: Sequence[str],
-    features: Sequence[int],
-    thresholds: Sequence[float],
-    yes: Sequence[int],
-    no: Sequence[int],
-    missing: Sequence[int],
-) -> Forest:
+class _NeededAttributes(TypedDict):
+    nodes_falsenodeids: Sequence[int]
+    nodes_featureids: Sequence[int]
+    nodes_modes: Sequence[str]
+    nodes_nodeids: Sequence[int]
+    nodes_treeids: Sequence[int]
+    nodes_truenodeids: Sequence[int]
+    nodes_values: Sequence[float]
+
+
+class NodeAttributes(_NeededAttributes, total=False):
+    """What ONNX says of the nodes of trees; `nodes_hitrates` say nothing about the result."""
+
+    nodes_hitrates: Sequence[float]
+    nodes_missing_value_tracks_true: Sequence[int]
+
+
+def _forest(ctx: Context, x: Value, given: NodeAttributes) -> Forest:
+    """The trees, which test features that `x` surely has."""
+    trees, modes = given["nodes_treeids"], given["nodes_modes"]
+    features, thresholds = given["nodes_featureids"], given["nodes_values"]
+    nodes, yes, no = (
+        given["nodes_nodeids"], given["nodes_truenodeids"], given["nodes_falsenodeids"],
+    )  # fmt: skip
+    missing = given.get("nodes_missing_value_tracks_true", ())
+    check_features(ctx, x, features)
     count = len(trees)
     columns: tuple[Sequence[object], ...] = (nodes, modes, features, thresholds, yes, no)
     uneven = any(len(column) != count for column in columns) or len(missing) not in (0, count)
@@ -231,29 +247,17 @@ def convert_regressor(
     aggregate_function: str = "SUM",
     base_values: Sequence[float] = (),
     n_targets: int = 1,
-    nodes_falsenodeids: Sequence[int],
-    nodes_featureids: Sequence[int],
-    nodes_hitrates: Sequence[float] = (),
-    nodes_missing_value_tracks_true: Sequence[int] = (),
-    nodes_modes: Sequence[str],
-    nodes_nodeids: Sequence[int],
-    nodes_treeids: Sequence[int],
-    nodes_truenodeids: Sequence[int],
-    nodes_values: Sequence[float],
     post_transform: str = "NONE",
     target_ids: Sequence[int],
     target_nodeids: Sequence[int],
     target_treeids: Sequence[int],
     target_weights: Sequence[float],
+    **nodes: Unpack[NodeAttributes],
 ) -> Value:
-    """The sum or mean of the trees' targets. `nodes_hitrates` say nothing about the result."""
+    """The sum or mean of the trees' targets."""
     if aggregate_function not in ("SUM", "AVERAGE") or n_targets < 1:
         ctx.refuse(f"aggregate_function = '{aggregate_function}', n_targets = {n_targets}")
-    check_features(ctx, x, nodes_featureids)
-    forest = _forest(
-        ctx, nodes_treeids, nodes_nodeids, nodes_modes, nodes_featureids, nodes_values,
-        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true,
-    )  # fmt: skip
+    forest = _forest(ctx, x, nodes)
     weights = _weights(
         ctx, forest, target_treeids, target_nodeids, target_ids, target_weights, n_targets
     )
@@ -299,24 +303,12 @@ def convert_classifier(
     class_weights: Sequence[float],
     classlabels_int64s: Sequence[int] = (),
     classlabels_strings: Sequence[str] = (),
-    nodes_falsenodeids: Sequence[int],
-    nodes_featureids: Sequence[int],
-    nodes_hitrates: Sequence[float] = (),
-    nodes_missing_value_tracks_true: Sequence[int] = (),
-    nodes_modes: Sequence[str],
-    nodes_nodeids: Sequence[int],
-    nodes_treeids: Sequence[int],
-    nodes_truenodeids: Sequence[int],
-    nodes_values: Sequence[float],
     post_transform: str = "NONE",
+    **nodes: Unpack[NodeAttributes],
 ) -> tuple[Value, Value]:
     """The class with the highest score, and all scores."""
     labels = labels_of(ctx, classlabels_int64s, classlabels_strings)
-    check_features(ctx, x, nodes_featureids)
-    forest = _forest(
-        ctx, nodes_treeids, nodes_nodeids, nodes_modes, nodes_featureids, nodes_values,
-        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true,
-    )  # fmt: skip
+    forest = _forest(ctx, x, nodes)
     classes = len(classlabels_int64s or classlabels_strings)
     only = set(class_ids) if classes == 2 and len(set(class_ids)) == 1 else set()
     width = 1 if only == {0} else classes
