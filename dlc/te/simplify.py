@@ -150,10 +150,7 @@ def to_poly(expr: Expr, bounds: Bounds) -> Poly:
             return {(): int(value)} if value else {}
         case Var():
             return {(expr,): 1}
-    if not bounds:
-        return _size_poly(expr)
-    known = _known(expr, bounds)
-    return _bounded_poly(expr, known) if known else _size_poly(expr)
+    return _known_poly(expr, _known(expr, bounds) if bounds else ())
 
 
 def _known(expr: Expr, bounds: Bounds) -> Known:
@@ -162,14 +159,9 @@ def _known(expr: Expr, bounds: Bounds) -> Known:
 
 
 @functools.lru_cache(maxsize=65536)
-def _bounded_poly(expr: Expr, known: Known) -> Poly:
+def _known_poly(expr: Expr, known: Known) -> Poly:
     """The polynomial, given the bounds of those variables of `expr` that have any."""
     return _to_poly(expr, dict(known))
-
-
-@functools.lru_cache(maxsize=65536)
-def _size_poly(expr: Expr) -> Poly:
-    return _to_poly(expr, _NONE)
 
 
 def _to_poly(expr: Expr, bounds: Bounds) -> Poly:  # noqa: C901 - a case per node
