@@ -93,6 +93,13 @@ def test_tiles_of_few_registers_have_sums_to_spare(size: int, columns: int) -> N
     assert tile.high * tile.rows * tile.columns >= 10
 
 
+@pytest.mark.parametrize("rows", [14, 22, 26, 34, 38, 62])
+@pytest.mark.parametrize("registers", [16, 32])
+def test_a_vector_of_columns_is_read_for_more_than_two_rows(rows: int, registers: int) -> None:
+    """A tail is cheaper than pairs of rows, whose columns take longer to read than to multiply."""
+    assert choose_tile(rows, 1, 96, registers).rows > 2
+
+
 @pytest.mark.parametrize(
     ("sizes", "halved", "whole"),
     [
