@@ -12,7 +12,7 @@ from dlc.codegen.llvm.emit import emit_func
 from dlc.core.target import Target
 from dlc.core.types import DType
 from dlc.graph.ops.activation import Gelu
-from dlc.graph.ops.binary import Add, Mul
+from dlc.graph.ops.binary import Add, Mul, Where
 from dlc.graph.ops.channels import PackChannels, UnpackChannels
 from dlc.graph.ops.narrow import Narrow, Widen
 from dlc.graph.ops.norm import LayerNorm
@@ -194,7 +194,7 @@ def test_a_transpose_is_shuffles_of_two_vectors(target: Target, lanes: int, shuf
 @pytest.mark.parametrize(
     ("dtype", "shuffle", "count"),
     [(DType.BF16, "vpunpck[lh]wd", 48), (DType.F16, "vpunpck[lh]wd", 48)]
-    + [(DType.U8, "vpunpck[lh]bw", 64)],
+    + [(DType.U8, "vpunpck[lh]bw", 64), (DType.BOOL, "vpunpck[lh]bw", 64)],
     ids=str,
 )
 def test_small_elements_are_transposed_as_they_lie(dtype: DType, shuffle: str, count: int) -> None:
@@ -205,6 +205,32 @@ def test_small_elements_are_transposed_as_they_lie(dtype: DType, shuffle: str, c
     )
     assert len(re.findall(rf"^\s+(?:{shuffle})\b", text, re.MULTILINE)) == count
     assert not re.search(r"gather|pinsr|pextr|%[er]sp|vcvt|vpadd", text)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_bools_that_were_computed_are_transposed_as_bytes(target: Target) -> None:
+    text = """
+def f(A: f32[16, 16], B: f32[16, 16], *, C: bool[16, 16]):
+    tile = alloc(bool[16, 16], "register")
+    for i in unroll(16):
+        for j in vectorize(16):
+            tile[i, j] = A[i, j] < B[i, j]
+    for k in unroll(16):
+        for l in vectorize(16):
+            C[k, l] = tile[l, k]
+""".strip()
+    check(text, target=target)
+    assert "insertelement" not in emit_func(parse_func(text), target)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_conditions_are_turned(target: Target) -> None:
+    """Their tiles have as many rows as what they choose between has lanes."""
+    c, x = placeholder("c", TensorType((21, 35), DType.BOOL)), placeholder(X, TensorType((35, 21)))
+    y, turned = placeholder(Y, TensorType((35, 21))), Transpose(perm=(1, 0)).compute(c)
+    nest = optimize(func(c, x, y, out=Where().compute(turned, x, y)), target)
+    assert {b.buffer.type.dtype for b in allocs(nest.body).values()} == {DType.BOOL}
+    check(nest, target=target)
 
 
 @pytest.mark.parametrize("target", [NATIVE, AVX2], ids=["native", "avx2"])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.ir import Builder, Val, lane_constants, poison
-from dlc.codegen.llvm.transpose import SIZES, transpose
+from dlc.codegen.llvm.transpose import transpose
 from dlc.core.types import DType
 
 
@@ -74,14 +74,14 @@ class Registers:
         """One element of each of several vectors, from the same lane of all; None: not that.
 
         The vectors are transposed once for all of their lanes, as they were loaded if they all
-        were: a float of 16 bits takes half the shuffles then.
+        were: a float of 16 bits takes half the shuffles then. Bools are bytes meanwhile.
         """
-        cover, elem = self._cover[buffer], self.elems[buffer]
+        cover = self._cover[buffer]
         bases = [cover.get(at, at) for at in places]
         lanes = {at - base for at, base in zip(places, bases, strict=True)}
-        if len(lanes) > 1 or len(set(bases)) < len(bases) or elem not in SIZES:
+        if len(lanes) > 1 or len(set(bases)) < len(bases):
             return None
-        rows = [self._chunks[buffer].get(base, poison(elem)) for base in bases]
+        rows = [self._chunks[buffer].get(base, poison(self.elems[buffer])) for base in bases]
         if len({row.lanes for row in rows}) > 1 or rows[0].lanes < 2:
             return None
         (lane,) = lanes
@@ -89,6 +89,8 @@ class Registers:
         found = self.builder.recall(("across", refs, lane))
         if found is None:
             loaded = [raw for row in rows if (raw := arith.as_loaded(row, dtype)) is not None]
+            if dtype is DType.BOOL:
+                loaded = [arith.to_memory(row, dtype) for row in rows]
             if len(loaded) == len(rows):
                 columns = transpose(self.builder, loaded)
                 columns = [arith.from_memory(column, dtype) for column in columns]

@@ -29,7 +29,6 @@ from collections.abc import Iterator
 
 from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
-from dlc.core.types import DType
 from dlc.schedule.loop import If, fresh_name, loops, names_in, walk
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.trace import Trace
@@ -76,8 +75,7 @@ def _is_short(trace: Trace, name: str, least: int) -> bool:
 
 def _row(stage: Stage, name: str) -> str | None:
     """The loop along which most of what is read across the lanes lies side by side."""
-    places = [x for x in loads(stage.value) if x.dtype is not DType.BOOL]
-    found = [v for x in places if (v := read_along(x, stage, name))]
+    found = [v for x in loads(stage.value) if (v := read_along(x, stage, name))]
     return max(found, key=found.count) if found else None
 
 
