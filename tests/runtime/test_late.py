@@ -12,6 +12,7 @@ from dlc.core.errors import UserError
 from dlc.core.manifest import TensorSpec, seal
 from dlc.core.types import DType
 from tests.runtime.affine import AFFINE, compile_model
+from tests.runtime.test_output_memory import resident
 
 MANIFEST = {
     "sizes": (),
@@ -21,11 +22,17 @@ MANIFEST = {
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> dlc.Module:
+def loaded(tmp_path_factory) -> dlc.Module:
     path = tmp_path_factory.mktemp("late") / "late.so"
     compile_model(path, "late.c")
     seal(path, type(AFFINE)(AFFINE.dlc_version, AFFINE.architecture, **MANIFEST))
     return dlc.load(path)
+
+
+@pytest.fixture
+def model(loaded) -> dlc.Module:
+    """A copy of its own: what other tests left behind is not here."""
+    return type(loaded)(loaded._native)
 
 
 def test_each_run_tells_its_shape(model):
@@ -33,6 +40,32 @@ def test_each_run_tells_its_shape(model):
     kept = [model(np.array([n])) for n in (3, 0, 1, 100_000, 7)]
     for n, y in zip((3, 0, 1, 100_000, 7), kept, strict=True):
         np.testing.assert_array_equal(y, np.arange(n))  # no later run has written to it
+
+
+def test_a_large_output_is_not_copied(model):
+    """It is the memory that the run has written to: there is none beside it."""
+    count = 10_000_000
+    before = resident()
+    y = model(np.array([count]))
+    assert resident() - before < 1.5 * y.nbytes
+    np.testing.assert_array_equal(y[::1000], np.arange(0, count, 1000))
+
+
+def test_memory_goes_to_the_next_runs(model):
+    first, second = model(np.array([5000])), model(np.array([5001]))
+    places = {y.ctypes.data for y in (first, second)}
+    assert len(places) == 2
+    del first
+    assert model(np.array([5000])).ctypes.data in places
+    np.testing.assert_array_equal(second, np.arange(5001))
+
+
+def test_memory_that_is_much_too_large_is_left(model):
+    large = model(np.array([1_000_000])).ctypes.data
+    small = model(np.array([5000]))
+    assert small.ctypes.data != large
+    np.testing.assert_array_equal(small, np.arange(5000))
+    assert model(np.array([1_000_000])).ctypes.data == large
 
 
 def test_no_memory_is_a_failure_like_others(model):

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ namespace {
 
 using dlc_python::check;
 using dlc_python::GpuArray;
+using dlc_python::keep_output;
 using dlc_python::make_output;
 using dlc_python::ManagedTensor;
 using dlc_python::SpareBlocks;
@@ -152,13 +154,43 @@ class Bound {
   std::vector<DLTensor> in_, out_;
 };
 
+// Memory of the outputs whose shape only a run can tell, which grows as the run asks for it.
+struct LateOutputs {
+  std::vector<dlc_runtime::AlignedMemory> blocks;  // one for each output, or none at all
+
+  // While this lives, the context asks for it.
+  class Asked {
+   public:
+    Asked(LateOutputs &late, dlc_context *context)
+        : context_(late.blocks.empty() ? nullptr : context) {
+      if (context_ != nullptr) check(dlc_context_set_output_memory(context_, memory, &late));
+    }
+    ~Asked() {
+      if (context_ != nullptr) dlc_context_set_output_memory(context_, nullptr, nullptr);
+    }
+    Asked(const Asked &) = delete;
+    Asked &operator=(const Asked &) = delete;
+
+   private:
+    static void *memory(void *user, std::size_t index, std::int64_t bytes) {
+      try {
+        return static_cast<LateOutputs *>(user)->blocks[index].at_least(bytes);
+      } catch (const std::bad_alloc &) {
+        return nullptr;
+      }
+    }
+    dlc_context *context_;
+  };
+};
+
 // Runs a module from any number of threads: each call borrows a context.
 class Runner {
  public:
   Runner(const Module &module, const py::list &input_dtypes, const py::list &output_dtypes)
       : module_(module.handle.get()),
         inputs_(module_, dlc_module_input, input_dtypes),
-        outputs_(module_, dlc_module_output, output_dtypes) {}
+        outputs_(module_, dlc_module_output, output_dtypes),
+        late_bytes_(outputs_.size()) {}
 
   py::object run(const py::tuple &arrays) {
     std::vector<DLTensor> in(inputs_.size());
@@ -171,11 +203,13 @@ class Runner {
       for (std::size_t i = 0; i < out.size(); ++i) {
         if (!results[i].is_none()) outputs_.view(i, results[i], &out[i]);
       }
+      LateOutputs late = expect_late(results);
       {
         const py::gil_scoped_release released;
+        const LateOutputs::Asked asked(late, context.get());
         check(dlc_run(context.get(), in.data(), out.data()));
       }
-      take_late(results, out);
+      take_late(results, out, late);
       take_texts(results, out);
     } catch (...) {
       give_back(std::move(context));
@@ -289,14 +323,32 @@ class Runner {
     return results;
   }
 
-  // Copies what the context owns, which the next run overwrites.
-  void take_late(py::tuple &results, const std::vector<DLTensor> &out) const {
+  // Memory for the outputs whose shape only the run can tell: enough for the largest there were.
+  LateOutputs expect_late(const py::tuple &results) {
+    LateOutputs late;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (!results[i].is_none()) continue;
+      std::int64_t bytes = 0;
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        bytes = late_bytes_[i];
+      }
+      late.blocks.resize(results.size());
+      late.blocks[i] = spare_->take(bytes);
+    }
+    return late;
+  }
+
+  void take_late(py::tuple &results, const std::vector<DLTensor> &out, LateOutputs &late) {
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (!results[i].is_none()) continue;
       const std::vector<py::ssize_t> shape(out[i].shape, out[i].shape + out[i].ndim);
-      py::array array = make_output(spare_, outputs_.dtypes[i], shape);
-      std::memcpy(array.mutable_data(), out[i].data, static_cast<std::size_t>(array.nbytes()));
-      results[i] = std::move(array);
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        std::int64_t &most = late_bytes_[i];
+        most = std::max(most, dlc_python::bytes_of(outputs_.dtypes[i], shape));
+      }
+      results[i] = keep_output(spare_, std::move(late.blocks[i]), outputs_.dtypes[i], shape);
     }
   }
 
@@ -351,6 +403,7 @@ class Runner {
   const dlc_module *module_;
   const Signature inputs_, outputs_;
   std::mutex mutex_;
+  std::vector<std::int64_t> late_bytes_;  // the most of an output whose shape only a run can tell
   std::vector<ContextHandle> free_;
   const std::shared_ptr<SpareBlocks> spare_ =
       std::make_shared<SpareBlocks>(kKept * outputs_.size());

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -63,24 +64,50 @@ class SpareBlocks {
   std::vector<dlc_runtime::AlignedMemory> blocks_;  // the oldest first
 };
 
-// An array of unknown content. NumPy's own where it is small: there is nothing to gain.
-inline py::array make_output(const std::shared_ptr<SpareBlocks> &spare, const py::dtype &dtype,
-                             const std::vector<py::ssize_t> &shape) {
-  constexpr std::int64_t kSmall = 16 * 1024;
+constexpr std::int64_t kSmall = 16 * 1024;  // bytes of arrays that may as well be NumPy's own
+
+inline std::int64_t bytes_of(const py::dtype &dtype, const std::vector<py::ssize_t> &shape) {
   std::int64_t bytes = dtype.itemsize();
   for (const py::ssize_t size : shape) bytes *= size;
-  if (bytes < kSmall) return {dtype, shape};
+  return bytes;
+}
 
+// An array of what a block begins with; the block goes to `spare` with it.
+inline py::array array_of(const std::shared_ptr<SpareBlocks> &spare,
+                          dlc_runtime::AlignedMemory block, const py::dtype &dtype,
+                          const std::vector<py::ssize_t> &shape) {
   struct Lease {
     std::shared_ptr<SpareBlocks> home;
     dlc_runtime::AlignedMemory block;
     ~Lease() { home->give(std::move(block)); }
   };
-  std::unique_ptr<Lease> lease(new Lease{spare, spare->take(bytes)});
-  void *data = lease->block.at_least(bytes);
+  std::unique_ptr<Lease> lease(new Lease{spare, std::move(block)});
+  void *data = lease->block.at_least(bytes_of(dtype, shape));
   const py::capsule owner(lease.get(), [](void *owned) { delete static_cast<Lease *>(owned); });
   static_cast<void>(lease.release());
   return {dtype, shape, {}, data, owner};
+}
+
+// An array of unknown content.
+inline py::array make_output(const std::shared_ptr<SpareBlocks> &spare, const py::dtype &dtype,
+                             const std::vector<py::ssize_t> &shape) {
+  const std::int64_t bytes = bytes_of(dtype, shape);
+  if (bytes < kSmall) return {dtype, shape};
+  return array_of(spare, spare->take(bytes), dtype, shape);
+}
+
+// An array of what a run has written to a block. A small one would keep what is not its own.
+inline py::array keep_output(const std::shared_ptr<SpareBlocks> &spare,
+                             dlc_runtime::AlignedMemory block, const py::dtype &dtype,
+                             const std::vector<py::ssize_t> &shape) {
+  const std::int64_t bytes = bytes_of(dtype, shape);
+  if (bytes >= kSmall && block.capacity() / 2 <= bytes) {
+    return array_of(spare, std::move(block), dtype, shape);
+  }
+  py::array array = make_output(spare, dtype, shape);
+  std::memcpy(array.mutable_data(), block.at_least(bytes), static_cast<std::size_t>(bytes));
+  spare->give(std::move(block));
+  return array;
 }
 
 }  // namespace dlc_python

@@ -1,6 +1,7 @@
 #include "context.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "failure.h"
@@ -61,7 +62,7 @@ void Context::place_output(std::size_t index, DLTensor &tensor) {
     check_output(spec, tensor, dims, module_->is_for_gpu());
   } else {
     const std::int64_t bytes = tensor_bytes(spec, dims);
-    tensor = DLTensor{own_outputs_[index].at_least(bytes > 0 ? bytes : 1),
+    tensor = DLTensor{output_memory(index, bytes > 0 ? bytes : 1),
                       DLDevice{kDLCPU, 0},
                       static_cast<std::int32_t>(spec.dims.size()),
                       spec.dtype,
@@ -70,6 +71,13 @@ void Context::place_output(std::size_t index, DLTensor &tensor) {
                       0};
   }
   output_data_[index] = tensor_data(tensor);
+}
+
+void *Context::output_memory(std::size_t index, std::int64_t bytes) {
+  if (output_memory_ == nullptr) return own_outputs_[index].at_least(bytes);
+  void *memory = output_memory_(output_user_, index, bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
 }
 
 void *Context::place(std::size_t index, const std::int64_t *dims) {
@@ -229,6 +237,15 @@ dlc_status dlc_run(dlc_context *context, const DLTensor *inputs, DLTensor *outpu
     }
     const dlc_runtime::Claim claim(context);
     context->context.run(inputs, outputs);
+  });
+}
+
+dlc_status dlc_context_set_output_memory(dlc_context *context, dlc_output_memory memory,
+                                         void *user) {
+  return guarded([&] {
+    if (context == nullptr) fail(DLC_INVALID_ARGUMENT, "context is NULL");
+    const dlc_runtime::Claim claim(context);
+    context->context.set_output_memory(memory, user);
   });
 }
 

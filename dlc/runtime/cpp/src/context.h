@@ -26,6 +26,10 @@ class Context final : public OutputPlaces {
   const std::vector<dlc_step> &profile(const DLTensor *inputs, DLTensor *outputs);
 
   const Module &module() const noexcept { return *module_; }
+  void set_output_memory(dlc_output_memory memory, void *user) noexcept {
+    output_memory_ = memory;
+    output_user_ = user;
+  }
   // An output the model tells the shape of, during a run.
   void *place(std::size_t index, const std::int64_t *dims) override;
 
@@ -36,6 +40,7 @@ class Context final : public OutputPlaces {
 
  private:
   void place_output(std::size_t index, DLTensor &tensor);
+  void *output_memory(std::size_t index, std::int64_t bytes);
   GpuTensor on_gpu(std::size_t index, const DLTensor &tensor) const;
   void run_on_gpu(const DLTensor *inputs, DLTensor *outputs, void *const *stream);
   void run_code(const dlc_model &code, const DLTensor *inputs, DLTensor *outputs,
@@ -52,6 +57,8 @@ class Context final : public OutputPlaces {
   std::vector<const void *> input_data_;
   std::vector<void *> output_data_;
   std::vector<AlignedMemory> own_outputs_;
+  dlc_output_memory output_memory_ = nullptr;  // asked instead of these
+  void *output_user_ = nullptr;
   DLTensor *outputs_ = nullptr;  // of the run in progress
   std::int64_t arena_bytes_ = 0;
   AlignedMemory arena_;

@@ -124,6 +124,39 @@ void test_a_context_keeps_its_module() {
   dlc_context_free(context);
 }
 
+// The caller gives memory when a run asks for it, and keeps it; until it does so no more.
+void test_a_run_asks_for_memory() {
+  const dlc::Model model = dlc::Model::load(twice_path);
+  dlc_context *context = nullptr;
+  CHECK(dlc_context_create(model.handle(), &context) == DLC_OK);
+  float x[] = {1, 2, 3}, b[] = {0, 0, 0};
+  std::int64_t x_shape[] = {1, 3}, b_shape[] = {3};
+  const DLTensor in[] = {raw(x, 2, x_shape), raw(b, 1, b_shape)};
+  std::vector<std::vector<float>> given(2);
+  const dlc_output_memory give = [](void *user, std::size_t index, std::int64_t bytes) {
+    auto &memory = (*static_cast<std::vector<std::vector<float>> *>(user))[index];
+    memory.resize(static_cast<std::size_t>(bytes) / sizeof(float));
+    return static_cast<void *>(memory.data());
+  };
+  CHECK(dlc_context_set_output_memory(context, give, &given) == DLC_OK);
+  DLTensor out[2] = {};
+  CHECK(dlc_run(context, in, out) == DLC_OK);
+  CHECK(out[0].data == given[0].data() && given[0] == (std::vector<float>{2, 4, 6}));
+  CHECK(out[1].data == given[1].data() && given[1] == (std::vector<float>{12}));
+
+  const dlc_output_memory none = [](void *, std::size_t, std::int64_t) -> void * {
+    return nullptr;
+  };
+  CHECK(dlc_context_set_output_memory(context, none, nullptr) == DLC_OK);
+  DLTensor missing[2] = {};
+  CHECK(dlc_run(context, in, missing) == DLC_NO_MEMORY);
+  CHECK(dlc_context_set_output_memory(context, nullptr, nullptr) == DLC_OK);
+  DLTensor own[2] = {};
+  CHECK(dlc_run(context, in, own) == DLC_OK && own[0].data != given[0].data());
+  CHECK(dlc_context_set_output_memory(nullptr, nullptr, nullptr) == DLC_INVALID_ARGUMENT);
+  dlc_context_free(context);
+}
+
 // Tensors that do not fit, and what is said about them.
 void test_tensors_that_do_not_fit() {
   const dlc::Model model = dlc::Model::load(twice_path);
@@ -357,6 +390,7 @@ int main(int argc, char **argv) {
   test_what_a_model_says_about_itself();
   test_output_shapes_without_a_run();
   test_a_context_keeps_its_module();
+  test_a_run_asks_for_memory();
   test_tensors_that_do_not_fit();
   test_strides();
   test_a_model_that_reports_no_steps_is_refused();

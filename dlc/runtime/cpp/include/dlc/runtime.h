@@ -132,6 +132,15 @@ dlc_status dlc_context_output_shape(const dlc_context *context, size_t index, in
  * outputs is then undefined. */
 dlc_status dlc_run(dlc_context *context, const DLTensor *inputs, DLTensor *outputs);
 
+/* Memory of at least `bytes` bytes for an output, aligned as DLC_ALIGNMENT says; NULL where there
+ * is none. */
+typedef void *(*dlc_output_memory)(void *user, size_t index, int64_t bytes);
+/* From the next run on, asks `memory` instead of allocating outputs whose `data` is NULL: they are
+ * the caller's then, who need not copy what is to outlive the next run. It is called during runs,
+ * in their thread, with the `user` given here, and must not throw. NULL: allocates again. */
+dlc_status dlc_context_set_output_memory(dlc_context *context, dlc_output_memory memory,
+                                         void *user);
+
 /* One step of a run as it was timed: a kernel or a copy. */
 typedef struct dlc_step {
   int64_t step; /* its number in the manifest's metadata, under "steps" */
