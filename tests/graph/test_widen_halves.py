@@ -96,6 +96,34 @@ def main(x: f16[1, 2, 5, 5], g: f16[1, 3, 3, 2]):
     assert operators(found)["f16"] == ["cast", "grid_sample"]
 
 
+@pytest.mark.parametrize(("reduction", "dtype"), [("none", "f16"), ("add", "f32")])
+@pytest.mark.parametrize(
+    "scatter", ["scatter_nd(x, i, z, {})", "scatter_elements(x, i, z, axis=0, {})"]
+)
+def test_updates_are_moved_as_they_are(scatter: str, reduction: str, dtype: str) -> None:
+    """Unless they are added to what is there."""
+    call = scatter.format(f'reduction="{reduction}"')
+    shape = "3" if "nd" in scatter else "3, 1"
+    found = widened(f"""
+def main(x: f16[7, 1], i: i64[3, 1], z: f16[{shape}{", 1" * ("nd" in scatter)}]):
+    y: f16[7, 1] = {call}
+    return y
+""")
+    assert operators(found)[dtype][-1].startswith("scatter")
+    assert ("cast" in str(found)) is (dtype == "f32")
+
+
+def test_updates_that_are_computed_are_rounded_behind() -> None:
+    found = widened("""
+def main(x: f16[7], i: i64[3, 1], z: f16[3]):
+    a: f16[7] = mul(x, x)
+    b: f16[3] = mul(z, z)
+    y: f16[7] = scatter_nd(a, i, b)
+    return y
+""")
+    assert operators(found)["f16"] == ["cast"]
+
+
 def test_a_value_that_is_read_in_both_types_is_made_once_in_each() -> None:
     found = operators(
         widened("""

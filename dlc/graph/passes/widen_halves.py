@@ -43,6 +43,7 @@ from dlc.graph.op import Array, Fuse
 from dlc.graph.ops.bodies import HOLDERS, Captures, recapture
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.precision import BYTES, HALF
+from dlc.graph.ops.scatter import Scatter
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.types import TensorType
 
@@ -87,9 +88,7 @@ class _Widener:
         if not halves or made == {DType.F32}:
             return False
         moved = [v for v in halves if v not in self.constants]
-        return node.op.fuse is not Fuse.INJECTIVE or (
-            bool(moved) and self.missing.issuperset(moved)
-        )
+        return not _moves(node) or (bool(moved) and self.missing.issuperset(moved))
 
     def _widened(self, node: Node) -> bool:
         """Add the node in float32; False where it has no such form."""
@@ -143,6 +142,13 @@ class _Widener:
         if value in self.missing:
             self.missing.remove(value)
             self.nodes.append(call(Cast(to=value.type.dtype), self.wide[value], name=value.name))
+
+
+def _moves(node: Node) -> bool:
+    """Whether a node only moves numbers."""
+    if isinstance(node.op, Scatter):
+        return node.op.reduction == "none"
+    return node.op.fuse is Fuse.INJECTIVE
 
 
 def _in_body(part: Captures, given: tuple[Value, ...]) -> tuple[Graph, tuple[Value, ...]]:
