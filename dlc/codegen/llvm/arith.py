@@ -37,6 +37,7 @@ class Arith:
         self.builder = builder
         self.target = target
         self.is_x86 = target.arch == "x86_64"
+        self.has_wide_lanes = "avx2" in target.features or not self.is_x86  # of 64-bit integers
         self.has_fma = "fma" in target.features or not self.is_x86
         self.has_rounding = "sse4.1" in target.features or not self.is_x86
         self.has_bf16 = "avx512bf16" in target.features

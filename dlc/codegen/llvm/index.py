@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dlc.codegen.llvm.flatten import Flat, Flattener
+from dlc.codegen.llvm.from_data import is_from_data, vector_of
 from dlc.codegen.llvm.ir import Builder, Val, constant, lane_constants
 from dlc.codegen.llvm.movable import is_movable
 from dlc.codegen.llvm.moving import without_remainders
@@ -35,14 +36,19 @@ COMPARE = {BinOp.LT: "slt", BinOp.LE: "sle", BinOp.EQ: "eq", BinOp.NE: "ne"}
 class Indices(Flattener):
     """Index expressions of one function, emitted through its builder.
 
-    `vars` holds the values of loop and size variables and the level that defines each.
+    `vars` holds the values of loop and size variables and the level that defines each; those of
+    level None are known where they are used, and nowhere before. `in_vectors` says whether the
+    target computes with vectors of 64-bit integers.
     """
 
-    def __init__(self, builder: Builder, evaluate: Callable[[Expr], Val]) -> None:
+    def __init__(
+        self, builder: Builder, evaluate: Callable[[Expr], Val], *, in_vectors: bool
+    ) -> None:
         super().__init__()
         self.builder = builder
         self.evaluate = evaluate
-        self.vars: dict[str, tuple[Val, int]] = {}
+        self.in_vectors = in_vectors
+        self.vars: dict[str, tuple[Val, int | None]] = {}
         self.read: set[str] = set()  # the variables whose value is used
         self._groups: dict[int, list[tuple[int | None, list[tuple[Monomial, int]]]]] = {}
         self._quotients: dict[int, tuple[int, int]] = {}
@@ -70,7 +76,10 @@ class Indices(Flattener):
             if not is_movable(atom):
                 return None
             for name in free_vars(atom):
-                deepest = max(deepest, self.vars[name][1])
+                level = self.vars[name][1]
+                if level is None:
+                    return None
+                deepest = max(deepest, level)
         return deepest
 
     def _op(self, level: int | None, text: str, elem: str = "i64") -> Val:
@@ -163,8 +172,17 @@ class Indices(Flattener):
             start = self.splat(self.scalar(flat), self.lanes)
             steps = lane_constants(ramp, "i64")
             return self.builder.op(f"add nsw {start}, {steps.ref}", "i64", self.lanes)
+        if is_from_data(self, expr):
+            return vector_of(self, expr)
         parts = self.per_lane(lambda: self.scalar(self.flat(expr)))
         return self.gather(parts)
+
+    def part(self, value: Val, lane: int) -> Expr:
+        """One lane of an index that is a vector, as a variable."""
+        name = f"{value.ref}[{lane}]"
+        found = self.builder.op(f"extractelement {value}, i64 {lane}", "i64")
+        self.vars[name] = (found, None)
+        return Var(name)
 
     def gather(self, parts: list[Val]) -> Val:
         """Scalars as the lanes of one vector."""

@@ -8,6 +8,7 @@ from itertools import chain
 from dlc.codegen.llvm.ahead import MIN_WRITE_BYTES, WRITE_AHEAD, ask_ahead, is_far
 from dlc.codegen.llvm.arith import Arith
 from dlc.codegen.llvm.flatten import Flat
+from dlc.codegen.llvm.from_data import is_from_data, vector_of
 from dlc.codegen.llvm.index import Indices
 from dlc.codegen.llvm.ir import (
     MEMORY_TYPES,
@@ -103,7 +104,25 @@ class Memory:
                 return found
             if flat.lane is not None and self._has_gather(storage):
                 return self._gather(storage, flat)
-        return self.indices.gather(self._lane_by_lane(lambda: self.load(buffer, index), storage))
+        return self.indices.gather(self._each_lane(buffer, index, storage))
+
+    def _each_lane(self, buffer: str, index: tuple[Expr, ...], storage: Storage) -> list[Val]:
+        """A scalar load for each lane."""
+        indices = self.indices
+        vectors = {
+            n: vector_of(indices, i) for n, i in enumerate(index) if is_from_data(indices, i)
+        }
+        if not vectors:
+            return self._lane_by_lane(lambda: self.load(buffer, index), storage)
+        lanes = iter(range(indices.lanes))
+
+        def one() -> Val:
+            lane, at = next(lanes), list(index)
+            for n, vector in vectors.items():
+                at[n] = indices.part(vector, lane)
+            return self.load(buffer, tuple(at))
+
+        return self._lane_by_lane(one, storage)
 
     def load_word(self, buffer: str, index: tuple[Expr, ...], size: int = 4) -> Val:
         """Neighbours of `size` bytes as one integer; a vector where the index reads the lane."""

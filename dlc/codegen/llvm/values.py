@@ -41,7 +41,7 @@ class Values:
         self.arith = arith
         self.math = Math(arith)
         self.power = Power(self.math)
-        self.indices = Indices(builder, self.expr)
+        self.indices = Indices(builder, self.expr, in_vectors=arith.has_wide_lanes)
         self.memory = Memory(builder, arith, self.indices)
         self._differences: dict[int, tuple[Expr, Expr]] = {}
         self._loads: dict[int, tuple[Expr, tuple[Load, ...]]] = {}
