@@ -210,7 +210,8 @@ def _prelude(seed: int) -> dict[str, Any]:
     words: dict[str, Any] = {k.value: ordered if k in in_order else shuffled for k in LoopKind}
     words |= {dtype.value: _Type(dtype) for dtype in DType}
     words |= {
-        "alloc": _alloc, "invoke": _invoke, "inf": np.float32(np.inf), "nan": np.float32(np.nan),
+        "alloc": _alloc, "invoke": _invoke, "divide": _divide,
+        "inf": np.float32(np.inf), "nan": np.float32(np.nan),
         "min": _extreme(min, np.minimum), "max": _extreme(max, np.maximum), "abs": abs,
         "exp": _through_f64(np.exp), "log": _through_f64(np.log), "sqrt": _through_f64(np.sqrt),
         "log1p": _through_f64(np.log1p),
@@ -226,6 +227,13 @@ def _prelude(seed: int) -> dict[str, Any]:
         "any_of": lambda *parts: any([bool(p) for p in parts]),
     }  # fmt: skip
     return words
+
+
+def _divide(a: Any, b: Any) -> Any:
+    if not isinstance(a, np.integer):
+        return a / b
+    whole = a // b
+    return whole + 1 if whole < 0 and whole * b != a else whole
 
 
 def _normcdf(x: float) -> float:
@@ -264,6 +272,12 @@ class _Strict(ast.NodeTransformer):
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if isinstance(node.value, float):
             return ast.Call(ast.Name("f32", ast.Load()), [node], [])
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Div):
+            return ast.Call(ast.Name("divide", ast.Load()), [node.left, node.right], [])
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:

@@ -6,7 +6,8 @@ operands of the wrong type cannot be built. `Expr` is a closed union, so `match`
 
 Meaning, which every backend must keep:
 
-- `//` and `%` round toward minus infinity. Index arithmetic (`DType.INDEX`) never overflows.
+- `//` and `%` round toward minus infinity, `/` of integers toward zero. Index arithmetic
+  (`DType.INDEX`) never overflows.
 - Integer arithmetic of other types wraps around at the width of the type.
 - Float arithmetic is rounded at each operation; it is never reassociated, but `a * b + c` may be
   contracted into one rounding.

@@ -91,7 +91,7 @@ def test_integer_operators_wrap_shift_and_divide(target):
     for dtype in ("i8", "i32", "i64", "u8", "u32"):
         kernel = Kernel(
             f"""
-def f(n: size, A: {dtype}[n, 4], B: {dtype}[n, 4], *, C: {dtype}[8, n, 4]):
+def f(n: size, A: {dtype}[n, 4], B: {dtype}[n, 4], *, C: {dtype}[9, n, 4]):
     for i in range(n):
         for l in vectorize(4):
             C[0, i, l] = A[i, l] * B[i, l] - ~A[i, l]
@@ -102,6 +102,7 @@ def f(n: size, A: {dtype}[n, 4], B: {dtype}[n, 4], *, C: {dtype}[8, n, 4]):
             C[5, i, l] = A[i, l] & B[i, l] | A[i, l] ^ B[i, l]
             C[6, i, l] = -A[i, l]
             C[7, i, l] = abs(A[i, l])
+            C[8, i, l] = A[i, l] / B[i, l]
 """,
             TARGETS[target],
         )
@@ -161,17 +162,20 @@ def test_vectors_of_integers_divide_exactly(typed, target):
     b = values[values != 0]
     kernel = Kernel(
         f"""
-def f(A: {typed}[{a.size}, {b.size}], B: {typed}[{b.size}], *, C: {typed}[2, {a.size}, {b.size}]):
+def f(A: {typed}[{a.size}, {b.size}], B: {typed}[{b.size}], *, C: {typed}[3, {a.size}, {b.size}]):
     for i in range({a.size}):
         for l in vectorize({b.size}):
             C[0, i, l] = A[i, l] // B[l]
             C[1, i, l] = A[i, l] % B[l]
+            C[2, i, l] = A[i, l] / B[l]
 """,
         TARGETS[target],
     )
     left = np.repeat(a[:, None], b.size, axis=1)
     with np.errstate(all="ignore"):
-        expected = np.stack([left // b, left % b])
+        expected = np.stack(
+            [left // b, left % b, left // b + ((left < 0) != (b < 0)) * (left % b != 0)]
+        )
     np.testing.assert_array_equal(kernel({}, {"A": left, "B": b})["C"], expected)
     small = dtype.itemsize <= 4
     assert ("fdiv" in kernel.ir) == small

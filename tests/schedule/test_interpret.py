@@ -116,6 +116,20 @@ def test_integers_wrap():
     np.testing.assert_array_equal(got["D"], np.array([0, 2], np.float32))
 
 
+def test_integers_are_divided_toward_zero():
+    text = """
+def f(A: i32[6], B: i32[6], *, C: i32[6], D: i32[6]):
+    for i in range(6):
+        C[i] = A[i] / B[i]
+        D[i] = A[i] // B[i]
+"""
+    a, b = np.array([7, -7, 7, -7, 6, -(2**31)]), np.array([2, 2, -2, -2, -3, -1])
+    with np.errstate(over="ignore"):
+        found = run_func(parse(text), {}, {"A": a.astype(np.int32), "B": b.astype(np.int32)})
+    np.testing.assert_array_equal(found["C"], [3, -3, -3, 3, -2, -(2**31)])
+    np.testing.assert_array_equal(found["D"], [3, -4, -4, 3, -2, -(2**31)])
+
+
 def test_functions_of_one_operand():
     x = np.array([0.25, 1.0, 2.5, 0.5], np.float32)
     with np.errstate(all="ignore"):

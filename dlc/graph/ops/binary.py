@@ -91,7 +91,7 @@ class Div(Binary):
     function = BinOp.DIV
 
     def formula(self, a: Expr, b: Expr) -> Expr:
-        return a / b if a.dtype in FLOATS else _truncated_quotient(a, b)
+        return a / b if a.dtype in FLOATS else select(equal(b, 0), 0, a / b)
 
     def exact(self, a: Array, b: Array) -> Array:
         if a.dtype.kind == "f":
@@ -100,15 +100,6 @@ class Div(Binary):
         inexact = (quotient * b != a) & (quotient < 0)
         rounded = quotient + inexact.astype(quotient.dtype)
         return np.where(b == 0, np.asarray(0, a.dtype), rounded)
-
-
-def _truncated_quotient(a: Expr, b: Expr) -> Expr:
-    """The quotient of integers rounded toward 0; te's own rounds toward minus infinity."""
-    whole = a // b
-    if a.dtype not in UNSIGNED:
-        inexact = unary(UnOp.NOT, equal(a % b, 0))
-        whole = select(both(whole < 0, inexact), whole + 1, whole)
-    return select(equal(b, 0), 0, whole)
 
 
 @op("mod", fuse=Fuse.ELEMENTWISE, onnx="Mod")
@@ -128,9 +119,7 @@ class Mod(Binary):
             return select(a < 0, -size, size)
         if a.dtype in FLOATS:
             return a % b
-        rest = a % b
-        if self.fmod and a.dtype not in UNSIGNED:
-            rest = a - _truncated_quotient(a, b) * b
+        rest = a - a / b * b if self.fmod else a % b
         return select(equal(b, 0), 0, rest)
 
     def exact(self, a: Array, b: Array) -> Array:
