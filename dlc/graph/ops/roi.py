@@ -227,7 +227,7 @@ def _sample(image: Array, at: Array, mode: str) -> Array:
 class MaxRoiPool(Op):
     """The largest element in each part of a region whose sides are whole; 0 where there is none.
 
-    Each part looks at whole rows, and then at whole columns of what it found: its extent is data.
+    Each part looks at whole columns, and then at whole rows of what it found: its extent is data.
 
     Shapes:
         x: [n, c, h, w]; rois: [r, 5] as image, left, top, right, bottom -> [r, c, *out]
@@ -257,31 +257,50 @@ class MaxRoiPool(Op):
             return low, high
 
         lowest = te.identity(BinOp.MAX, x.dtype)
+        regions, channels, *out = self.infer(x.type, rois.type).shape
 
-        def among(low: Expr, high: Expr, at: Expr, value: Expr) -> Expr:
+        def end(d: int, high: bool) -> te.Tensor:
+            """Where each part of each region begins or ends: worked out once for all channels."""
+            return te.compute(
+                f"{self.name}_end{d}{int(high)}",
+                (regions, out[d]),
+                lambda r, part: cast(DType.I64, bounds(r, d, part)[high]),
+                inputs=(rois,),
+            )
+
+        ends = [(end(d, high=False), end(d, high=True)) for d in range(2)]
+
+        def sides(r: Expr, d: int, part: Expr) -> tuple[Expr, Expr]:
+            low, high = ends[d]
+            return cast(INDEX, low[r, part]), cast(INDEX, high[r, part])
+
+        def among(r: Expr, d: int, part: Expr, at: Expr, value: Expr) -> Expr:
+            low, high = sides(r, d, part)
             return select(both(low <= at, at < high), value, lowest)
 
-        def in_row(r: Expr, c: Expr, y: Expr, j: Expr) -> te.Reduce:
+        def in_column(r: Expr, c: Expr, i: Expr, z: Expr) -> te.Reduce:
             image = safe_index(cast(INDEX, widen(rois[r, 0])), x.shape[0])
-            sides = bounds(r, 1, j)
-            return te.reduce_max(x.shape[3:], lambda z: among(*sides, z, x[image, c, y, z]))
+            return te.reduce_max(x.shape[2:3], lambda y: among(r, 0, i, y, x[image, c, y, z]))
 
         def element(r: Expr, c: Expr, i: Expr, j: Expr) -> te.Reduce:
-            sides = bounds(r, 0, i)
-            return te.reduce_max(x.shape[2:3], lambda y: among(*sides, y, rows[r, c, y, j]))
+            return te.reduce_max(x.shape[3:], lambda z: among(r, 1, j, z, columns[r, c, i, z]))
 
-        shape = self.infer(x.type, rois.type).shape
-        lines = (*shape[:2], x.shape[2], shape[3])
-        rows = te.compute(f"{self.name}_rows", lines, in_row, inputs=(x, rois))
-        top = te.compute(self.name, shape, element, inputs=(rows, rois))
+        columns = te.compute(
+            f"{self.name}_columns",
+            (regions, channels, out[0], x.shape[3]),
+            in_column,
+            inputs=(x, rois, *ends[0]),
+        )
+        shape = (regions, channels, *out)
+        top = te.compute(self.name, shape, element, inputs=(columns, *ends[1]))
 
         def kept(r: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
             empty = either(
-                *(_is_empty(*bounds(r, d, p), x.shape[d + 2]) for d, p in ((0, i), (1, j)))
+                *(_is_empty(*sides(r, d, p), x.shape[d + 2]) for d, p in ((0, i), (1, j)))
             )
             return select(empty, const(0.0, x.dtype), top[r, c, i, j])
 
-        return te.compute(f"{self.name}_kept", shape, kept, inputs=(top, rois))
+        return te.compute(f"{self.name}_kept", shape, kept, inputs=(top, *ends[0], *ends[1]))
 
     def reference(self, x: Array, rois: Array) -> Array:
         x, rois = as_f64(x, rois)

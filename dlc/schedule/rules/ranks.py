@@ -83,9 +83,9 @@ def _panel(stage: Stage, target: Target) -> int:
     count, lanes = int(extent.value), _lanes(stage, target)
     if count <= VECTORS * lanes:
         return count
-    return (
-        0 if count % lanes else lanes * unroll_factor(Const(count // lanes, extent.dtype), VECTORS)
-    )
+    if count % lanes:
+        return VECTORS * lanes
+    return lanes * unroll_factor(Const(count // lanes, extent.dtype), VECTORS)
 
 
 def _lanes(stage: Stage, target: Target) -> int:
