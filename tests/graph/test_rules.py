@@ -10,6 +10,7 @@ import pytest
 
 from dlc.core.errors import InternalError
 from dlc.core.target import Target
+from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.elementwise import Neg
 from dlc.graph.pass_ import PassContext
 from dlc.graph.rewrite import Pattern, Rule, rewrite_graph
@@ -120,6 +121,8 @@ FIRES = [
     ("pow_into_products", elementwise("c: = const(2)", "y: = pow(x, c)"), ["mul"]),
     ("pow_into_products", elementwise("c: = const(3)", "y: = pow(x, c)"), ["mul", "mul"]),
     ("pow_into_products", elementwise("c: = const(-1)", "y: = pow(x, c)"), ["reciprocal"]),
+    ("pow_into_products", elementwise("c: = const(0.5)", "y: = pow(x, c)"),
+     ["sqrt", "abs", "isinf", "where"]),
     ("pow_into_products", elementwise("c: = const(1)", "a: = pow(x, c)", "y: = relu(a)"), ["relu"]),
     ("drop_mul_by_one", elementwise("c: = const(1)", "d: = mul(c, x)", "y: = relu(d)"), ["relu"]),
     ("pad_into_conv", body(
@@ -293,6 +296,18 @@ def test_a_gpu_multiplies_bytes_as_they_are():
     graph = read(body(*wide, "y: i32[3, 16] = matmul(a, w)"))
     assert "f32" not in str(rewrite_graph(graph, STEP_RULES, ON_GPU))
     assert "i8" not in str(rewrite_graph(graph, STEP_RULES, CONTEXT)).replace("u8", "")
+
+
+def test_a_root_has_no_sign():
+    text = "x: f32[6]", "c: f32[()] = const(0.5)", "y: f32[6] = pow(x, c)"
+    before = read(body(*text))
+    after = rewrite_graph(before, STEP_RULES, CONTEXT)
+    assert "pow" not in ops(after)
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0])
+    with np.errstate(invalid="ignore"):
+        (found,) = evaluate(after, {"x": x}).values()
+    np.testing.assert_array_equal(found, [0, 0, np.inf, np.inf, np.nan, np.nan])
+    assert not np.signbit(found[:4]).any()
 
 
 def test_rules_that_do_not_end_are_an_error():

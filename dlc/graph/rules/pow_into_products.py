@@ -1,13 +1,21 @@
 """pow(x, 2) -> x * x, pow(x, 3) -> x * x * x, pow(x, -1) -> 1 / x, pow(x, 1) -> x, of floats.
 
+pow(x, 0.5) -> |sqrt(x)|, but for minus infinity, of which the power is infinite.
+
 A power takes some sixty instructions, a product one. Two roundings are less than the last digit.
+
+Source: IEEE 754-2019, 9.2.1: the powers of -0 and of minus infinity have no sign.
 """
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from dlc.graph.graph import Value
-from dlc.graph.ops.binary import Mul, Pow
-from dlc.graph.ops.elementwise import Reciprocal
+from dlc.graph.ops.binary import Mul, Pow, Where
+from dlc.graph.ops.elementwise import Abs, IsInf, Reciprocal, Sqrt
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
 
 
@@ -29,6 +37,10 @@ def pow_into_products(match: Match) -> Value | Refusal:
             return match.call(Mul(), x, x)
         case 3:
             return match.call(Mul(), match.call(Mul(), x, x), x)
+        case 0.5:
+            root = match.call(Abs(), match.call(Sqrt(), x))
+            infinity = match.constant(np.array(math.inf), match["exponent"])
+            return match.call(Where(), match.call(IsInf(detect_positive=0), x), infinity, root)
         case -1:
             return match.call(Reciprocal(), x)
         case other:
