@@ -15,6 +15,7 @@ from dlc.codegen.llvm.ir import (
     mangled,
     type_of,
 )
+from dlc.codegen.llvm.long_integers import as_long
 from dlc.codegen.llvm.whole_quotient import divide_as_floats, divides_as_floats
 from dlc.core.target import Target
 from dlc.core.types import NARROW_FLOATS, NARROW_INTS, DType
@@ -38,6 +39,7 @@ class Arith:
         self.target = target
         self.is_x86 = target.arch == "x86_64"
         self.has_wide_lanes = "avx2" in target.features or not self.is_x86  # of 64-bit integers
+        self.truncates_apart = self.is_x86 and "avx512dq" not in target.features  # to 64 bits
         self.has_fma = "fma" in target.features or not self.is_x86
         self.has_rounding = "sse4.1" in target.features or not self.is_x86
         self.has_bf16 = "avx512bf16" in target.features
@@ -275,6 +277,8 @@ class Arith:
             found = self.convert("fpext" if wider else "fptrunc", a, elem)
             return found if source is result else self.rounded(found, result)
         if source.is_float:
+            if self.truncates_apart and a.lanes > 1 and elem == "i64" and result.is_signed:
+                return as_long(self, a, lambda: self.saturate(a, result))
             return self.saturate(a, result)
         if result.is_float:
             found = self.convert("sitofp" if source.is_signed else "uitofp", a, elem)
