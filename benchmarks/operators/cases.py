@@ -18,8 +18,11 @@ TEXTS = """
 add                (float[1024,1024] x, float[1024,1024] z) => (float y) { y = Add(x, z) }
 add_row            (float[1024,1024] x, float[1024] w) => (float y) { y = Add(x, w) }
 square             (float[1024,1024] x) => (float y) { c = Constant<value_float=2.0>() y = Pow(x, c) }
+root               (float[1024,1024] x) => (float y) { c = Constant<value_float=0.5>() y = Pow(x, c) }
 where              (bool[1024,1024] c, float[1024,1024] x, float[1024,1024] z) => (float y) { y = Where(c, x, z) }
 cast_f16           (float[1024,1024] x) => (float16 y) { y = Cast<to=10>(x) }
+cast_i64           (float[1024,1024] x) => (int64 y) { y = Cast<to=7>(x) }
+range_i64          (int64 i9) => (int64 y) { e = Constant<value_int=1000000>() s = Constant<value_int=1>() y = Range(i9, e, s) }
 relu_open          (float[1024,1000] x) => (float y) { y = Relu(x) }
 add_row_open       (float[1024,1000] x, float[1,1000] z) => (float y) { y = Add(x, z) }
 concat_open        (float[512,1000] x, float[512,1000] z) => (float y) { y = Concat<axis=-1>(x, z) }
@@ -64,6 +67,7 @@ transpose_bool     (bool[700,701] x) => (bool y) { y = Transpose(x) }
 gather_elements    (float[1024,1024] x, int64[1024,1024] i1024) => (float y) { y = GatherElements<axis=1>(x, i1024) }
 scatter_elements   (float[1024,1024] x, int64[1024,1024] i1024, float[1024,1024] z) => (float y) { y = ScatterElements<axis=1>(x, i1024, z) }
 scatter_nd         (float[1024,1024] x, int64[10000,2] i1024, float[10000] z) => (float y) { y = ScatterND(x, i1024, z) }
+scatter_nd_f16     (float16[1024,1024] x, int64[10000,2] i1024, float16[10000] z) => (float16 y) { y = ScatterND(x, i1024, z) }
 non_zero           (bool[1024,1024] x) => (int64 y) { y = NonZero(x) }
 max_pool_3_s2      (float[1,64,112,112] x) => (float y) { y = MaxPool<kernel_shape=[3,3],strides=[2,2],pads=[1,1,1,1]>(x) }
 max_pool_2_s2      (float[1,64,112,112] x) => (float y) { y = MaxPool<kernel_shape=[2,2],strides=[2,2]>(x) }
@@ -80,6 +84,7 @@ average_pool_3_open (float[1,64,56,56] x) => (float y) { y = AveragePool<kernel_
 average_pool_3     (float[1,64,56,56] x) => (float y) { y = AveragePool<kernel_shape=[3,3],pads=[1,1,1,1]>(x) }
 average_pool_whole (float[1,64,56,56] x) => (float y) { y = AveragePool<kernel_shape=[3,3],pads=[1,1,1,1],count_include_pad=1>(x) }
 global_mean        (float[1,64,56,56] x) => (float y) { y = GlobalAveragePool(x) }
+max_roi_pool       (float[1,64,56,56] x, int64[20,1] i1, int64[20,2] j28, int64[20,2] k28) => (float y) { a = Cast<to=1>(i1) b = Cast<to=1>(j28) c = Cast<to=1>(k28) d = Add(b, c) e = Concat<axis=1>(a, b, d) y = MaxRoiPool<pooled_shape=[7,7]>(x, e) }
 resize_nearest     (float[1,64,56,56] x) => (float y) { s = Constant<value_floats=[1.0,1.0,2.0,2.0]>() y = Resize<coordinate_transformation_mode="asymmetric",nearest_mode="floor">(x, , s) }
 resize_linear      (float[1,64,56,56] x) => (float y) { s = Constant<value_floats=[1.0,1.0,2.0,2.0]>() y = Resize<mode="linear">(x, , s) }
 resize_corners     (float[1,64,56,56] x) => (float y) { s = Constant<value_floats=[1.0,1.0,2.0,2.0]>() y = Resize<mode="linear",coordinate_transformation_mode="align_corners">(x, , s) }
