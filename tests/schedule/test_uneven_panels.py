@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dlc.core.target import Target
+from dlc.core.types import INDEX
 from dlc.graph.ops.roi import MaxRoiPool
 from dlc.schedule.loop import Func, LoopKind, loops
 from dlc.schedule.lower import lower_tensors
@@ -13,14 +14,16 @@ from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import ranks, rules_for
 from dlc.schedule.rules.prepare import inline_moves
 from dlc.schedule.trace import Trace
+from dlc.te.expr import Const
 from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType
 from tests.codegen.jit import AVX2, NATIVE, check
 
 
-def pooled(width: int) -> Func:
+def pooled(width: int, lines: int = 5) -> Func:
     """The largest element of each column of some lines, and then of some columns."""
-    x, rois = placeholder("x", TensorType((1, 2, 5, width))), placeholder("r", TensorType((3, 5)))
+    x = placeholder("x", TensorType((1, 2, lines, width)))
+    rois = placeholder("r", TensorType((3, 5)))
     return lower_tensors("f", (), (x, rois), (MaxRoiPool(out=(2, 2)).compute(x, rois),))
 
 
@@ -41,3 +44,9 @@ def test_neighbours_are_reduced_along_vectors(width: int, target: Target) -> Non
     image[0, 0, 2, 7] = np.nan
     arrays = {"x": image.astype(np.float32), "r": rois.astype(np.float32)}
     check(nest, target=target, arrays=arrays)
+
+
+@pytest.mark.parametrize(("lines", "kind"), [(32, LoopKind.UNROLL), (33, LoopKind.SERIAL)])
+def test_only_few_terms_are_written_out(lines: int, kind: LoopKind) -> None:
+    found = loops(optimize(pooled(41, lines), AVX2).body).values()
+    assert [f.kind for f in found if f.extent == Const(lines, INDEX)] == [kind]

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, loops
@@ -46,6 +47,7 @@ from dlc.schedule.trace import Trace
 from dlc.te.expr import Const
 
 VECTORS = 4  # at most, of one reduction at a time
+MANY = 33  # terms that are a loop: ranks are of at most 32, and more choices would fill the stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,8 @@ def _panel(stage: Stage, target: Target) -> int:
     count, lanes = int(extent.value), _lanes(stage, target)
     if count <= VECTORS * lanes:
         return count
-    if count % lanes:
-        return VECTORS * lanes
-    return lanes * unroll_factor(Const(count // lanes, extent.dtype), VECTORS)
+    vectors = unroll_factor(Const(count // lanes, extent.dtype), VECTORS)
+    return lanes * (VECTORS if count % lanes or vectors == 1 else vectors)
 
 
 def _lanes(stage: Stage, target: Target) -> int:
@@ -110,6 +111,8 @@ def schedule(trace: Trace, found: Ranks, target: Target, knobs: Mapping[str, int
             around.append(trace.split(lane, panel)[0])
         sums = f"{total}_sums"
         trace.do("cache_write", total, around[-1], sums, "register")
-        accumulate(trace, sums, keep=True, lanes=lanes)
+        terms = prod(trace.constant(f.var) or MANY for f in stage.inner)
+        written_out = -1 if terms < MANY else 0
+        accumulate(trace, sums, keep=True, lanes=lanes, written_out=written_out)
         copied = [v for v in loops(trace.loop(around[-1])) if v.endswith(f"_{sums}")]
         in_vectors(trace, copied, lanes)
