@@ -330,6 +330,9 @@ def _orders() -> list[Case]:
         case(smallest.Smallest(k=8), "u64[1, 200]", data="bits"),
         case(smallest.Smallest(k=1), "u32[3, n + 1]", data="bits"),
         case(smallest.Smallest(k=9), "u16[n, 4300]", values=([65535],)),
+        case(smallest.Smallest(k=N), "u32[2, n + 254]", data="bits"),  # by candidates where n is 3
+        case(smallest.Smallest(k=N + 30), "u8[1, 600]", values=(dozen,)),
+        case(smallest.Smallest(k=0), "u64[n, 300]"),
         case(first_keys.FirstKeys(k=1, lanes=8), "u32[19, 13]", data="bits"),
         case(first_keys.FirstKeys(k=3, lanes=8), "u8[n + 17, 12]", values=(dozen,)),
         case(first_keys.FirstKeys(k=5, lanes=8), "u16[8, 6]", values=([65535],)),

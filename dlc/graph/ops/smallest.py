@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlc.core.types import INDEX, DType
+from dlc.core.types import DType
 from dlc.graph.op import Array, Fuse, op
 from dlc.graph.ops.attributes import constants
 from dlc.graph.ops.nest import each, each_row, lines, when
 from dlc.graph.ops.order import WIDTH, Places
 from dlc.schedule.loop import Buffer
-from dlc.te.expr import Const, Expr, const, index
+from dlc.te.expr import ZERO, Const, Expr, index, minimum
 from dlc.te.simplify import canonical, surely_at_most, surely_less
 
 _LEAST_LANES = 16
@@ -47,7 +47,7 @@ class Smallest(Places):
     """Where the `k` smallest keys of each row are, by place; of equal ones the first are taken.
 
     The bits of the k-th smallest are found one after the other, by counting what is below: among
-    all keys, or among those up to a bound where k is a small constant.
+    those up to a bound where k is small beside n, which sizes may say at run time, or among all.
 
     Shapes:
         keys: [rows, n], unsigned -> i64[rows, k]
@@ -56,12 +56,19 @@ class Smallest(Places):
     def nest(self, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> str:
         (keys,), (out,) = inputs, outputs
         (rows, n), k = keys.type.shape, out.type.shape[1]
-        dtype, x = keys.type.dtype, keys.name
-        if not isinstance(k, Const) or (lanes := _lanes(n, int(k.value))) is None:
-            there = _Keys("key", dtype, n, lambda at: f"{x}[r, {at}]")
-            chosen = lines(_search(there, k), _whole_row(out.name, x, n, k))
+        if k == ZERO:
+            return "pass"
+        dtype, x, lanes = keys.type.dtype, keys.name, _lanes(k)
+        there = _Keys("key", dtype, n, lambda at: f"{x}[r, {at}]")
+        whole = lines(_search(there, k), _whole_row(out.name, x, n, k))
+        few = _among_candidates(out.name, x, dtype, n, k, lanes)
+        needed, held = canonical(lanes * _DEEP), canonical(minimum(n, _MOST_LANES * _DEEP))
+        if surely_at_most(needed, held):
+            chosen = few
+        elif surely_less(held, needed):
+            chosen = whole
         else:
-            chosen = _among_candidates(out.name, x, dtype, n, int(k.value), lanes)
+            chosen = lines(when(f"{needed} <= {held}", few), when(f"{held} < {needed}", whole))
         body = lines(
             f'bound = alloc({dtype}[2], "register")', 'taken = alloc(i64[2], "register")', chosen
         )
@@ -72,11 +79,11 @@ class Smallest(Places):
         return np.sort(np.argsort(keys, axis=1, kind="stable")[:, :k]).astype(np.int64)
 
 
-def _lanes(n: Expr, k: int) -> int | None:
-    """The lanes whose minima bound the k-th smallest key; None where that does not pay."""
-    lanes = max(_LEAST_LANES, 1 << (_SPARE * max(k, 1) - 1).bit_length())
-    is_short = isinstance(n, Const) and n.value < _DEEP * lanes
-    return None if k < 1 or is_short or lanes > _MOST_LANES else lanes
+def _lanes(k: Expr) -> Expr:
+    """The lanes whose minima bound the k-th smallest key: whole vectors."""
+    if isinstance(k, Const):
+        return index(max(_LEAST_LANES, 1 << (_SPARE * int(k.value) - 1).bit_length()))
+    return canonical((k * _SPARE // WIDTH + 1) * WIDTH)
 
 
 def _whole_row(out: str, x: str, n: Expr, k: Expr) -> str:
@@ -86,15 +93,15 @@ def _whole_row(out: str, x: str, n: Expr, k: Expr) -> str:
         return _take(out, f"{x}[r, {at}]", f"i64({at})", k)
 
     def block(first: str) -> str:
-        return each("m", WIDTH, take(f"{first} + m"))
+        return each("within", WIDTH, take(f"{first} + within"))
 
     def hit(at: str) -> str:
         return f"{x}[r, {at}] <= bound[0]"
 
     return lines(
         "taken[0] = i64(0)",
-        each("i", n // WIDTH, _where_some("near", WIDTH, f"i * {WIDTH}", hit, block)),
-        each("rest", n % WIDTH, take(f"({n}) // {WIDTH} * {WIDTH} + rest")),
+        each("w", n // WIDTH, _where_some("up_to", WIDTH, f"w * {WIDTH}", hit, block)),
+        each("last", n % WIDTH, take(f"({n}) // {WIDTH} * {WIDTH} + last")),
     )
 
 
@@ -127,11 +134,11 @@ def _where_some(
     )
 
 
-def _among_candidates(out: str, x: str, dtype: DType, n: Expr, k: int, lanes: int) -> str:
+def _among_candidates(out: str, x: str, dtype: DType, n: Expr, k: Expr, lanes: Expr) -> str:
     """Take the k smallest of the keys up to a bound."""
     place = DType.I32 if surely_less(n, 2**31) else DType.I64
     there = _Keys("kept", dtype, n, lambda at: f"keys[{at}]", count="index(found[0])")
-    take = when(f"taken[0] < i64({k})", _take(out, "keys[AT]", "i64(places[AT])", const(k, INDEX)))
+    take = when(f"taken[0] < i64({k})", _take(out, "keys[AT]", "i64(places[AT])", k))
     return lines(
         f'keys = alloc({dtype}[{canonical(n + WIDTH)}], "local")',
         f'places = alloc({place}[{canonical(n + WIDTH)}], "local")',
@@ -140,13 +147,13 @@ def _among_candidates(out: str, x: str, dtype: DType, n: Expr, k: int, lanes: in
         _collect(x, dtype, place, n, k),
         f"bound[0] = {_last(dtype)}",
         "taken[1] = i64(0)",
-        when(f"i64({k}) < found[0]", _search(there, const(k, INDEX))),
+        when(f"i64({k}) < found[0]", _search(there, k)),
         "taken[0] = i64(0)",
         there.blocks("of", lambda at: each("one_of", WIDTH, take.replace("AT", f"{at} + one_of"))),
     )
 
 
-def _collect(x: str, dtype: DType, place: DType, n: Expr, k: int) -> str:
+def _collect(x: str, dtype: DType, place: DType, n: Expr, k: Expr) -> str:
     """Collect the keys up to a bound, with their places.
 
     Of the keys at the bound hardly more than the first k are collected.
@@ -186,28 +193,29 @@ def _collect(x: str, dtype: DType, place: DType, n: Expr, k: int) -> str:
     )
 
 
-def _bound(x: str, dtype: DType, n: Expr, k: int, lanes: int) -> str:
+def _bound(x: str, dtype: DType, n: Expr, k: Expr, lanes: Expr) -> str:
     """Find the k-th smallest of the lanes' minima; of equal ones only the first counts."""
-    width, last = min(lanes, WIDTH), _last(dtype)
+    few = surely_at_most(lanes, WIDTH)
+    width, last = (constants((lanes,))[0] if few else WIDTH), _last(dtype)
 
     def vectors(var: str, body: Callable[[str], str]) -> str:
         inner = each(f"{var}_j", width, body(f"{var} * {width} + {var}_j"), "vectorize")
         return each(var, lanes // width, inner)
 
     def pass_by(at: str) -> str:
-        return f"least[{at}] = min(least[{at}], {x}[r, dealt * {lanes} + {at}])"
+        return f"least[{at}] = min(least[{at}], {x}[r, dealt * ({lanes}) + {at}])"
 
     def drop(at: str) -> str:
         return f"least[{at}] = ({last} if least[{at}] == bound[0] else least[{at}])"
 
     minima = lines(
-        f'least = alloc({dtype}[{lanes}], "{"register" if lanes == width else "local"}")',
+        f'least = alloc({dtype}[{lanes}], "{"register" if few else "local"}")',
         vectors("clear", lambda at: f"least[{at}] = {last}"),
         each("dealt", n // lanes, vectors("lane", pass_by)),
     )
-    if k > _FEW:
-        of = _Keys("least", dtype, index(lanes), lambda at: f"least[{at}]", width)
-        return lines(minima, _search(of, const(k, INDEX)))
+    if not surely_at_most(k, _FEW):
+        of = _Keys("least", dtype, lanes, lambda at: f"least[{at}]", width)
+        return lines(minima, _search(of, k))
     nth = lines(
         f"bound[0] = {last}",
         vectors("first", lambda at: f"bound[0] = min(bound[0], least[{at}])"),
