@@ -26,7 +26,7 @@ from dlc.schedule.trace import Trace
 from dlc.schedule.work import is_polynomial
 from dlc.te.affine import coefficients, step_bytes
 from dlc.te.expr import ZERO, BinOp, Const, Expr, Load, Var
-from dlc.te.simplify import canonical
+from dlc.te.simplify import canonical, surely_divides, surely_less
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import is_const
 
@@ -154,8 +154,8 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
         for buffer in reversed(made):
             if buffer in allocs(trace.func.body):
                 trace.do("compute_at", buffer, anchor)
-        if groups:
-            trace.do("partition", anchor, groups, "_r")
+        if groups != ZERO:
+            trace.do("partition", anchor, str(groups), "_r")
         _store_in_result(trace, made, found.result)
         _ask_for_next_rows(trace, anchor, target)
     lanes = target.lanes(4)
@@ -164,30 +164,40 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
         in_lanes(trace, stage, lanes, knobs.get("vectors", VECTORS), together=together)
 
 
-def _together(trace: Trace, anchor: str, target: Target) -> tuple[str, int]:
+def _together(trace: Trace, anchor: str, target: Target) -> tuple[str, Expr]:
     """The loop over groups of short rows: while one waits for its sum, the next ones are added up.
 
-    Also how many groups are whole where some rows are left, else 0. What computes no polynomials
-    waits less. Measured where there are 16 registers; others keep the loop over rows.
+    Also how many groups are whole where some rows may be left, which run row by row, else 0. What
+    computes no polynomials waits less. Measured where there are 16 registers; others keep the loop
+    over rows.
     """
-    rows, found = trace.constant(anchor), stages(trace.func)
+    found, rows = stages(trace.func), trace.extent(anchor)
     lengths = [
         prod(trace.constant(f.var) or SHORT_ROW + 1 for f in s.inner)
         for s in found
         if s.is_reduction
     ]
-    if rows is None or target.vector_registers > 16 or max(lengths) > SHORT_ROW:
-        return anchor, 0
+    if target.vector_registers > 16 or max(lengths) > SHORT_ROW:
+        return anchor, ZERO
     if not any(is_polynomial(s.value) for s in found):
-        return anchor, 0
-    count = unroll_factor(Const(rows, INDEX), TOGETHER)
-    around = [trace.constant(f.var) or 0 for f in loops_around(trace.func, anchor)[:-1]]
-    if count < TOGETHER - 1 and (prod(around) == 1 or prod(around) >= target.cores):
-        count = TOGETHER  # the loops around share out what is left, too, which runs row by row
-    if count == 1 or rows < count * LEAST_CHUNKS * target.cores:
-        return anchor, 0
+        return anchor, ZERO
+    count = unroll_factor(rows, TOGETHER)
+    if count < TOGETHER - 1 and _share_rest(trace, anchor, target):
+        count = TOGETHER
+    if count == 1 or surely_less(rows, count * LEAST_CHUNKS * target.cores):
+        return anchor, ZERO
     outer, _ = trace.split(anchor, count)
-    return outer, rows // count if rows % count else 0
+    return outer, ZERO if surely_divides(count, rows) else canonical(rows // count)
+
+
+def _share_rest(trace: Trace, anchor: str, target: Target) -> bool:
+    """Whether threads share what whole groups of rows leave, as they share the groups.
+
+    The loops around do that; without any, so few rows are left that one thread does as well.
+    """
+    around = [trace.extent(f.var) for f in loops_around(trace.func, anchor)[:-1]]
+    known = prod(int(n.value) for n in around if isinstance(n, Const))
+    return known >= target.cores or all(is_const(n, 1) for n in around)
 
 
 def _store_in_result(trace: Trace, made: Iterable[str], result: str) -> None:
