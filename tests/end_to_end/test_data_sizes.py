@@ -17,6 +17,7 @@ from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
+XS = np.stack([X, 3 - X])[None]
 EMPTY = np.zeros((0, 4), np.float32)
 
 
@@ -228,6 +229,13 @@ CASES = {
         ' y = Resize<mode="linear", keep_aspect_ratio_policy="not_larger">(x, , , s) }',
         [(X[None, None], i64(1, 1, 6, 9)), (X[None, None], i64(1, 1, 7, 8))],
     ),
+    "resize to joined sizes": Case(
+        "(float[1,2,n,4] x, int64[2] s) => (float[1,2,p,q] y) {"
+        " first = Constant<value_ints=[1,2]>() all = Concat<axis=0>(first, s)"
+        ' y = Resize<mode="linear">(x, , , all) }',
+        [(XS, i64(6, 8)), (XS, i64(1, 64)), (XS, i64(0, 3))],
+        [(XS, i64(-1, 3))],
+    ),
     "pad along axes": Case(
         "(float[n,4] x, int64[2] w, float v, int64[1] a) => (float[p,q] y) {"
         ' y = Pad<mode="reflect">(x, w, v, a) }',
@@ -262,6 +270,13 @@ def test_the_results_are_onnx_s(case):
             compiled.run(case.feeds(arrays))
         feeds = case.feeds(case.good[0])  # a refusal leaves nothing behind
         np.testing.assert_array_equal(compiled.run(feeds)["y"], wanted_first)
+
+
+def test_what_is_known_of_a_joined_vector_is_not_read():
+    graph = import_model(load_model(CASES["resize to joined sizes"].model())).graph
+    (found,) = (v.type.shape for n in graph.nodes if n.op.name == "resize" for v in n.outputs)
+    assert [str(size) for size in found[:2]] == ["1", "2"]
+    assert sum(node.op.name == "bind_sizes" for node in graph.nodes) == 2
 
 
 def test_widths_from_data_may_be_negative():

@@ -334,6 +334,7 @@ class Context:
             return value
         self.names.free(value.name)
         renamed = Value(self.names.fresh(hint), value.type)
+        self.data.rename(value, renamed)
         swap = {value: renamed}
         self.nodes[since:] = [
             Node(

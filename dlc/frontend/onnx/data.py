@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,11 +37,18 @@ class DataSizes:
         self.around: DataSizes | None = None
         """The sizes of the context around a loop's body or a branch."""
         self._sources: dict[str, Value] = {}
+        self._joined: dict[str, tuple[Value, ...]] = {}
         self._sizes: dict[Expr, Expr] = {}
         self._bound: set[str] = set()
 
     def elements(self, value: Value) -> tuple[Expr, ...] | None:
-        """The elements of a small tensor of integers or bools, as expressions that load them."""
+        """The elements of a small tensor of integers or bools, as expressions that load them.
+
+        Of a vector that was joined, those that are known are not loaded.
+        """
+        if value.name in self._joined:
+            parts = [self.ctx.sizes(p) or self.elements(p) for p in self._joined[value.name]]
+            return tuple(e for part in parts for e in part or ())
         readable = value.type.dtype.is_int or value.type.dtype is DType.BOOL
         if not readable or not value.type.is_static:
             return None
@@ -54,6 +61,17 @@ class DataSizes:
             cast(INDEX, Load(value.name, tuple(Const(i, INDEX) for i in at), value.type.dtype))
             for at in places
         )
+
+    def join(self, value: Value, parts: Sequence[Value]) -> None:
+        """Tell what a small vector of integers was made of."""
+        small = value.type.is_static and math.prod(value.type.static_shape) <= _MAX_READ
+        if value.type.rank == 1 and value.type.dtype.is_int and small:
+            self._joined[value.name] = tuple(parts)
+
+    def rename(self, value: Value, renamed: Value) -> None:
+        """Know a joined vector by another name."""
+        if (parts := self._joined.pop(value.name, None)) is not None:
+            self._joined[renamed.name] = parts
 
     def bound(self, op: AnyOp) -> AnyOp:
         """The operator with a size variable for each attribute that is computed from data."""

@@ -274,7 +274,11 @@ def concat(ctx: Context, parts: Sequence[Value], axis: int) -> Value:
     known = None
     if len(others) == 1:  # shapes that do not fit are the operator's to refuse
         known = ctx.on_elements(lambda *e: np.concatenate(e, axis), *parts)
-    return known if known is not None else ctx.call(Concat(axis=axis), *parts)
+    if known is not None:
+        return known
+    joined = ctx.call(Concat(axis=axis), *parts)
+    ctx.data.join(joined, parts)
+    return joined
 
 
 @converter("Concat", since=1)
