@@ -217,4 +217,19 @@ MEMORY = [
     ("transform_layout", ("t", (0, 1), (2, 2)), TWO, "are not the factors of 1 dimensions"),
     ("transform_layout", ("t", (0,), (0,)), TWO, "are not the factors of 1 dimensions"),
     ("transform_layout", ("t", (1, 0)), INVOKED, "an instruction uses 't'"),
+    ("tabulate", ("q", "q // 2", "t"), COPY, "there is no loop 'q'"),
+    ("tabulate", ("j", "i + j", "t"), COPY, "reads more than loop 'j' and sizes"),
+    ("tabulate", ("j", "j // 2", "t"), COPY, "'j // 2' is not found in loop 'j'"),
+    (
+        "tabulate",
+        ("j", "j // (n - 1)", "t"),
+        COPY.replace("A[i, j]", "A[i, j // (n - 1)]"),
+        "'n - 1' may be no divisor",
+    ),
+    (
+        "tabulate",
+        ("j", "j + 1", "A"),
+        COPY.replace("A[i, j]", "A[i, j + 1]"),
+        "the name 'A' is taken",
+    ),
 ]

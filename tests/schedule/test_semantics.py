@@ -13,7 +13,7 @@ from dlc.schedule.passes.hoist_guards import hoist_guards
 from dlc.schedule.passes.simplify_indices import simplify_indices
 from dlc.schedule.primitive import PRIMITIVES, Step, replay, steps_from_json, steps_to_json
 from dlc.schedule.text import parse_func
-from dlc.te.transform import loads
+from dlc.te.transform import free_vars, loads, walk
 from tests.schedule.data import assert_same, parse
 from tests.schedule.functions import FUNCTIONS, function
 
@@ -70,6 +70,18 @@ class Choices:
         sizes = ["n // 3", "n // 2 * 2", "(n + 1) // 2"] if self.func.sizes else []
         at = self.draw(st.one_of(FACTORS, *map(st.just, sizes)))
         return self.loop(), at, f"_{self.new}"
+
+    def tabulate(self):
+        pairs = [
+            (f.var, str(e))
+            for s in self.found
+            for x in loads(s.store.value)
+            for i in x.index
+            for e in walk(i)
+            for f in s.loops
+            if f.var in free_vars(e) and not loads(e)
+        ]
+        return (*self.one(pairs), self.new)
 
     def unroll(self):
         return (self.loop(),)

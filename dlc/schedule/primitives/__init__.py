@@ -40,6 +40,7 @@ from dlc.schedule.primitives.slide import slide as slide
 from dlc.schedule.primitives.split import split as split
 from dlc.schedule.primitives.store_in import store_in as store_in
 from dlc.schedule.primitives.subtotal import subtotal as subtotal
+from dlc.schedule.primitives.tabulate import tabulate as tabulate
 from dlc.schedule.primitives.tensorize import tensorize as tensorize
 from dlc.schedule.primitives.transform_layout import transform_layout as transform_layout
 from dlc.schedule.primitives.unroll import unroll as unroll

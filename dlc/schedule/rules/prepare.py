@@ -24,6 +24,7 @@ from dlc.schedule.loop import (
 from dlc.schedule.nest import Stage, is_cheap, readers, simple_index, stages, top_nests
 from dlc.schedule.rules.borders import is_fill, share_borders
 from dlc.schedule.rules.operands import is_unpacked_by_few, unpacks_for_few, widens_once
+from dlc.schedule.rules.tables import tabulate_places
 from dlc.schedule.rules.vectorize import part_line, vectorize
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import operations
@@ -202,19 +203,23 @@ def finish(trace: Trace, target: Target) -> None:
     """Vectorize every nest that no rule touched; run what is worth it parallel."""
     for name in [v for top in top_nests(trace.func) for v in _innermost(top)]:
         part_line(trace, name, target)
-    for name in [v for top in top_nests(trace.func) for v in _innermost(top)]:
+    tables = tabulate_places(trace)
+    for name in [v for top in top_nests(trace.func) for v in _innermost(top) if v not in tables]:
         vectorize(trace, name, target)
-    _run_parallel(trace, target, fills=False)
+    _run_parallel(trace, target, tables, fills=False)
     if target.cores > 1:
         share_borders(trace)
-    _run_parallel(trace, target, fills=True)
+    _run_parallel(trace, target, tables, fills=True)
 
 
-def _run_parallel(trace: Trace, target: Target, *, fills: bool) -> None:
-    """Run nests parallel that are worth it, either those that only fill in constants or others."""
+def _run_parallel(trace: Trace, target: Target, serial: Collection[str], *, fills: bool) -> None:
+    """Run nests parallel that are worth it, either those that only fill in constants or others.
+
+    Those of `serial` loops are not.
+    """
     nests = [(top, nest) for nest in top_nests(trace.func) for top in _inside_of_one(nest)]
     for top, nest in nests:
-        if is_fill(top) != fills:
+        if is_fill(top) != fills or not loops(top).keys().isdisjoint(serial):
             continue
         if any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in walk(top)):
             continue

@@ -97,7 +97,8 @@ def abreast(stage: Stage, target: Target) -> int:
 
 def _reads_rows_by_data(stage: Stage) -> bool:
     """Whether data says which rows are read, the same ones for all lanes of a vector."""
-    places = [i for x in loads(stage.value) for i in x.index if loads(i)]
+    rows = [x.index for x in loads(stage.value) if x.index and not loads(x.index[-1])]
+    places = [i for index in rows for i in index if loads(i)]
     return any(stage.names[-1] not in free_vars(i) for i in places)
 
 
