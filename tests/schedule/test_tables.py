@@ -91,3 +91,11 @@ def test_what_may_not_be_divided_ahead_stays() -> None:
     )
     fast = optimize(plain, AVX2)
     assert not [n for n in allocs(fast.body) if "_table" in n]
+
+
+def test_elements_that_are_picked_one_by_one_need_no_more_vectors_abreast() -> None:
+    """Four share what it takes to find a row, where its elements lie side by side."""
+    fast = optimize(CASES["resize_linear"], AVX2)
+    lanes = [f.extent for f in loops(fast.body).values() if f.kind is LoopKind.VECTOR]
+    assert index(16) in lanes
+    assert index(32) not in lanes
