@@ -31,7 +31,8 @@ def as_long(arith: Arith, a: Val, convert: Callable[[], Val]) -> Val:
     after = builder.block("long")
     builder.branch(every, *blocks)
     found = []
-    for block, emit in zip(blocks, (lambda: _low_digits(arith, wide), convert), strict=True):
+    ways: tuple[Callable[[], Val], ...] = (lambda: _low_digits(arith, wide), convert)
+    for block, emit in zip(blocks, ways, strict=True):
         builder.enter(block)
         builder.open_scope()
         value = emit()
