@@ -88,6 +88,7 @@ max_roi_pool       (float[1,64,56,56] x, int64[20,1] i1, int64[20,2] j28, int64[
 resize_nearest     (float[1,64,56,56] x) => (float y) { s = Constant<value_floats=[1.0,1.0,2.0,2.0]>() y = Resize<coordinate_transformation_mode="asymmetric",nearest_mode="floor">(x, , s) }
 resize_linear      (float[1,64,56,56] x) => (float y) { s = Constant<value_floats=[1.0,1.0,2.0,2.0]>() y = Resize<mode="linear">(x, , s) }
 resize_corners     (float[1,64,56,56] x) => (float y) { s = Constant<value_floats=[1.0,1.0,2.0,2.0]>() y = Resize<mode="linear",coordinate_transformation_mode="align_corners">(x, , s) }
+affine_grid        (float[8,2,3] x) => (float y) { s = Constant<value_ints=[8,3,64,64]>() y = AffineGrid(x, s) }
 resize_antialias   (float[1,3,480,640] x) => (float y) { s = Constant<value_ints=[1,3,224,224]>() y = Resize<mode="linear",antialias=1>(x, , , s) }
 product_1x4096     (float[1,4096] x, float[4096,4096] w) => (float y) { y = MatMul(x, w) }
 product_128x768    (float[128,768] x, float[768,768] w) => (float y) { y = MatMul(x, w) }

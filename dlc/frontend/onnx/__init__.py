@@ -1,6 +1,7 @@
 """ONNX in, graph out: read a file safely, then convert it node by node."""
 
 from dlc.frontend.onnx import (
+    affine_grid,
     algebra,
     cast,
     control,
@@ -54,6 +55,7 @@ from dlc.frontend.onnx.load import load_model
 from dlc.frontend.onnx.model import OnnxModel
 
 FAMILIES = (
+    affine_grid,
     algebra,
     cast,
     control,
