@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Callable, Collection
 from math import prod
 
+from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import loops_around, written
@@ -33,6 +35,8 @@ from dlc.te.expr import ONE, Binary, BinOp, Const, Expr, Load, Select, Var
 from dlc.te.simplify import surely_divides
 from dlc.te.transform import free_vars, loads
 from dlc.te.transform import walk as walk_expr
+
+_LOG = logging.getLogger("dlc.schedule")
 
 SHORT_WORK = 64
 """Instructions up to which finding out where a loop is costs more than a tenth of its body."""
@@ -205,11 +209,24 @@ def finish(trace: Trace, target: Target) -> None:
         part_line(trace, name, target)
     tables = tabulate_places(trace)
     for name in [v for top in top_nests(trace.func) for v in _innermost(top) if v not in tables]:
-        vectorize(trace, name, target)
+        _attempt(trace, vectorize, name, target)
     _run_parallel(trace, target, tables, fills=False)
     if target.cores > 1:
         share_borders(trace)
     _run_parallel(trace, target, tables, fills=True)
+
+
+def _attempt(
+    trace: Trace, step: Callable[[Trace, str, Target], None], name: str, target: Target
+) -> None:
+    """Treat a loop, or leave it as it is where that is refused: slow code is better than none."""
+    trial = trace.copy()
+    try:
+        step(trial, name, target)
+    except ScheduleError as refusal:
+        _LOG.info("loop '%s' stays as it is: %s", name, refusal)
+    else:
+        trace.take(trial)
 
 
 def _run_parallel(trace: Trace, target: Target, serial: Collection[str], *, fills: bool) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 
 import pytest
 
+from dlc.graph.ops.activation import Relu
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.pool import AveragePool
 from dlc.graph.ops.reduce import Reduce
@@ -145,6 +147,25 @@ def test_a_refused_step_leaves_the_kernel_to_other_rules(
     assert_agree(plain, optimize(plain, AVX512), {})
     assert "contract is left to other rules" in caplog.text
     assert {r.levelno for r in caplog.records} == {logging.INFO}  # not a user's to read
+    caplog.clear()
+
+
+def test_a_loop_whose_vectors_are_refused_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was done before the refused step is undone."""
+
+    def refuse_half_way(trace: Trace, name: str, *_: object) -> None:
+        trace.split(name, 8)
+        trace.do("vectorize", "nowhere")
+
+    monkeypatch.setattr(import_module("dlc.schedule.rules.prepare"), "vectorize", refuse_half_way)
+    x = tensor("a", 5, 40)
+    plain = func((x,), Relu().compute(x))
+    fast = optimize(plain, AVX512)
+    assert_agree(plain, fast, {})
+    assert not any("// 8" in line for line in str(fast).splitlines())
+    assert "loop 'i1' stays as it is" in caplog.text
     caplog.clear()
 
 
