@@ -21,6 +21,7 @@ DEPTHWISE = (
     "v: f32[4, 1, 3, 3] = const()",
     "a: f32[2, 4, 5, 7] = conv(x, v, pads=(1, 1, 1, 1), groups=4)",
 )
+ALONE = ("w: f32[4, 1, 1, 1] = const()", "b: f32[2, 4, 5, 7] = conv(x, w, groups=4)")
 SCALED = ("c: f32[4, 1, 1] = const()", "b: f32[2, 4, 5, 7] = mul(c, x)")
 SUM = "y: f32[2, 4, 5, 7] = add(a, b)"
 
@@ -53,20 +54,12 @@ BRANCHES = {
         ["conv", "add", "add"],
     ),
     "a factor": (
-        body(X, *WIDE, *SCALED, *biased("b"), SUM.replace("a, b", "b_shifted, a")),
+        body(X, *DEPTHWISE, *SCALED, *biased("b"), SUM.replace("a, b", "b_shifted, a")),
         ["conv", "add"],
     ),
-    "a factor of channels apart": (body(X, *DEPTHWISE, *SCALED, SUM), ["conv"]),
-    "the image": (body(X, *WIDE, SUM.replace("a, b", "x, a")), ["conv"]),
-    "the image and groups": (
-        body(
-            X, "v: f32[4, 2, 3, 3] = const()",
-            "a: f32[2, 4, 5, 7] = conv(x, v, pads=(1, 1, 1, 1), groups=2)", SUM.replace("b", "x"),
-        ),
-        ["conv"],
-    ),
+    "the image": (body(X, *DEPTHWISE, SUM.replace("a, b", "x, a")), ["conv"]),
     "three": (
-        body(X, *WIDE, *PIXEL, SUM.replace("y", "s"),
+        body(X, *DEPTHWISE, *ALONE, SUM.replace("y", "s"),
              *(line.replace("b:", "d:") for line in SCALED), SUM.replace("a, b", "s, d")),
         ["conv"],
     ),
@@ -100,18 +93,25 @@ SEPARATE_BRANCHES = (
         "x: f32[2, 4, 1, 1]", "v: f32[4, 4, 2, 2] = const()",
         "a: f32[2, 4, 2, 2] = conv(x, v, pads=(1, 1, 1, 1))", *PIXEL[:1],
         "b: f32[2, 4, 1, 1] = conv(x, w)", "y: f32[2, 4, 2, 2] = add(a, b)")),
+    ("round the image more than once", body(X, *WIDE, *SCALED, SUM)),
+    ("round the image more than once", body(X, *WIDE, SUM.replace("b", "x"))),
     ("differs within a channel", body(
-        X, *WIDE, "c: f32[7] = const()", "b: f32[2, 4, 5, 7] = mul(x, c)", SUM)),
+        X, *DEPTHWISE, "c: f32[7] = const()", "b: f32[2, 4, 5, 7] = mul(x, c)", SUM)),
     ("not finite", body(
         X, *WIDE, PIXEL[0].replace("const()", "const(" + "inf, " * 15 + "inf)"), PIXEL[1], SUM)),
+    ("not finite", body(
+        X.replace("f32", "F32"), *(
+            f"{v}: F32[4, 1, 1, 1] = const({', '.join(['3e38'] * 4)})" for v in "vw"),
+        *(f"{r}: F32[2, 4, 5, 7] = conv(x, {v}, groups=4)" for r, v in ("av", "bw")),
+        SUM.replace("f32", "F32"))),
     (APART, pair("4, 3, 1;, pads=(1, 0, 1, 0)", "4, 1, 3;, pads=(0, 1, 0, 1)", "2, 4, 5, 7")),
     (APART, pair("4, 3, 3;, pads=(2, 2, 2, 2), dilation=(2, 2)",
                  "4, 3, 3;, pads=(1, 1, 1, 1)", "2, 4, 5, 7")),
     (APART, pair("4, 2, 2;, pads=(1, 1, 1, 1), dilation=(2, 2)", "4, 1, 1;", "2, 4, 5, 7")),
     (APART, pair("4, 1, 1;, stride=(2, 2)", "4, 3, 3;", "2, 4, 3, 2").replace("5, 7]", "5, 4]")),
     (APART, pair("4, 3, 3;, pads=(1, 1, 1, 1)", "2, 1, 1;, groups=2", "2, 4, 5, 7")),
-    (APART, body("x: f32[2, 4, 5, 5]", "v: f32[4, 4, 3, 3] = const()",
-                 "a: f32[2, 4, 5, 5] = conv(x, v, pads=(3, 3, 3, 3), stride=(2, 2))",
+    (APART, body("x: f32[2, 4, 5, 5]", "v: f32[4, 1, 3, 3] = const()",
+                 "a: f32[2, 4, 5, 5] = conv(x, v, pads=(3, 3, 3, 3), stride=(2, 2), groups=4)",
                  "y: f32[2, 4, 5, 5] = add(a, x)")),
 )  # fmt: skip
 

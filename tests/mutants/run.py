@@ -29,7 +29,8 @@ TESTS = {
     "schedule/primitives": ("schedule/test_docstrings.py", "schedule/test_corners.py"),
     "schedule": ("schedule/rules",),
     "graph/rules": tuple(
-        f"graph/test_{n}.py" for n in ("rules", "rule_refusals", "spelled_out", "last_rules")
+        f"graph/test_{n}.py"
+        for n in ("rules", "rule_refusals", "branches_into_conv", "spelled_out", "last_rules")
     ),
     "graph/passes": ("graph/test_passes.py", "graph/test_pipeline.py"),
     "graph/ops": ("graph/test_ops.py",),

@@ -1,6 +1,7 @@
 """(conv(x, v) + a) + (conv(x, w) + b) -> (conv(x, v + w) + a) + b: branches that read one image
 and are added up are one convolution, if one kernel holds the other. `x * c` and `x` itself are
-branches as well, of a kernel of one pixel.
+branches of a convolution of each channel alone, too, of a kernel of one pixel. Sums over channels
+would add them far from the end, and round them more than once, while an addition behind is free.
 
 Source: Ding et al., "RepVGG: Making VGG-style ConvNets Great Again", arXiv 2101.03697, section
 3.3. Models are often exported as they were trained, in branches.
@@ -14,6 +15,7 @@ from math import prod
 import numpy as np
 
 from dlc.core.types import DType
+from dlc.graph.arrays import round_to
 from dlc.graph.broadcast import along_axis
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node, Value
@@ -23,7 +25,7 @@ from dlc.graph.ops.binary import Add, Mul
 from dlc.graph.ops.conv import Conv
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
 
-FLOATS = (DType.F32, DType.F64)  # in fewer bits one weight would round the other away
+WIDE_FLOATS = (DType.F32, DType.F64)  # in fewer bits one weight would round the other away
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +57,20 @@ def branches_into_conv(match: Match) -> Value | Refusal:
     small, large = sorted((_branch(match.editor, side) for side in sides), key=_taps)
     if not isinstance(large.by, _Kernel) or small.x != large.x:
         return Refusal("no convolution reads what the other branch reads")
-    if y.type.dtype not in FLOATS or any(side.type != y.type for side in sides):
+    if y.type.dtype not in WIDE_FLOATS or any(side.type != y.type for side in sides):
         return Refusal("a branch repeats, or is not of float32 or float64")
     kernels = [b.by for b in (small, large) if isinstance(b.by, _Kernel)]
     if any(is_kept_whole(match.context, k.weights) for k in kernels):
         return Refusal("the target multiplies such whole numbers faster")
-    inner = small.by
-    if not isinstance(inner, _Kernel):
-        if match.context.precision != "highest" or match.context.half:
-            return Refusal("products would round the image")
-        scaled = _pixel(inner, large.by)
-        if scaled is None:
-            return Refusal("the factor differs within a channel")
-        inner = scaled
+    inner = small.by if isinstance(small.by, _Kernel) else _pixel(match, small.by, large.by)
+    if isinstance(inner, Refusal):
+        return inner
     places = _places(inner, large.by)
     if places is None:
         return Refusal("one kernel does not hold the other")
     total = large.by.weights.astype(np.float64)
     total[(slice(None), slice(None), *places)] += inner.weights
-    if not np.isfinite(total).all():
+    if not np.isfinite(round_to(total, y.type.dtype)).all():
         return Refusal("a weight is not finite")
     result = match.call(large.by.conv, large.x, match.constant(total, y, f"{y.name}_weights"))
     for bias in (large.bias, small.bias):
@@ -114,17 +111,19 @@ def _own(editor: GraphEditor, value: Value) -> Node | None:
     return editor.producer(value) if editor.sole_user(value) else None
 
 
-def _pixel(factor: Array, kernel: _Kernel) -> _Kernel | None:
-    """A factor as a kernel of one pixel, in the groups of a kernel from channels to as many."""
+def _pixel(match: Match, factor: Array, kernel: _Kernel) -> _Kernel | Refusal:
+    """A factor as a kernel of one pixel, beside another one of each channel alone."""
     channels, per_group, *taps = kernel.weights.shape
-    diagonal = along_axis(factor, kernel.weights.ndim, 1, channels)
-    if diagonal is None:
-        return None
-    ones = (1,) * len(taps)
-    weights = np.zeros((channels, per_group, *ones))
-    at = np.arange(channels)
-    weights[at, at % per_group] = diagonal.reshape(-1, *ones)
-    return _Kernel(replace(kernel.conv, stride=ones, pads=(0,) * (2 * len(taps))), weights)
+    if match.context.precision != "highest" or match.context.half:
+        return Refusal("products would round the image")
+    if per_group > 1:
+        return Refusal("a sum over channels would round the image more than once")
+    weights = along_axis(factor, kernel.weights.ndim, 1, channels)
+    if weights is None:
+        return Refusal("the factor differs within a channel")
+    ones, zeros = (1,) * len(taps), (0,) * (2 * len(taps))
+    conv = replace(kernel.conv, stride=ones, pads=zeros)
+    return _Kernel(conv, weights.reshape(-1, 1, *ones))
 
 
 def _places(small: _Kernel, large: _Kernel) -> tuple[slice, ...] | None:
