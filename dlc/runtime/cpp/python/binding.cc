@@ -346,7 +346,7 @@ class Runner {
       {
         const std::lock_guard<std::mutex> lock(mutex_);
         std::int64_t &most = late_bytes_[i];
-        most = std::max(most, dlc_python::bytes_of(outputs_.dtypes[i], shape));
+        most = std::max(most - most / 8, dlc_python::bytes_of(outputs_.dtypes[i], shape));
       }
       results[i] = keep_output(spare_, std::move(late.blocks[i]), outputs_.dtypes[i], shape);
     }
@@ -403,7 +403,8 @@ class Runner {
   const dlc_module *module_;
   const Signature inputs_, outputs_;
   std::mutex mutex_;
-  std::vector<std::int64_t> late_bytes_;  // the most of an output whose shape only a run can tell
+  // What outputs whose shape only a run can tell needed at most, of late.
+  std::vector<std::int64_t> late_bytes_;
   std::vector<ContextHandle> free_;
   const std::shared_ptr<SpareBlocks> spare_ =
       std::make_shared<SpareBlocks>(kKept * outputs_.size());

@@ -69,6 +69,7 @@ void Context::place_output(std::size_t index, DLTensor &tensor) {
                       dims,
                       nullptr,
                       0};
+    if (output_memory_ != nullptr) check_output(spec, tensor, dims, module_->is_for_gpu());
   }
   output_data_[index] = tensor_data(tensor);
 }

@@ -144,6 +144,15 @@ void test_a_run_asks_for_memory() {
   CHECK(out[0].data == given[0].data() && given[0] == (std::vector<float>{2, 4, 6}));
   CHECK(out[1].data == given[1].data() && given[1] == (std::vector<float>{12}));
 
+  const dlc_output_memory odd = [](void *user, std::size_t, std::int64_t) -> void * {
+    return static_cast<char *>(user) + 1;
+  };
+  float room[4] = {};
+  CHECK(dlc_context_set_output_memory(context, odd, room) == DLC_OK);
+  DLTensor apart[2] = {};
+  CHECK(dlc_run(context, in, apart) == DLC_BAD_TENSOR);
+  CHECK_HAS(dlc_last_error(), "its data is not aligned");
+
   const dlc_output_memory none = [](void *, std::size_t, std::int64_t) -> void * {
     return nullptr;
   };

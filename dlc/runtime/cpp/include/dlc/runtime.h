@@ -132,12 +132,13 @@ dlc_status dlc_context_output_shape(const dlc_context *context, size_t index, in
  * outputs is then undefined. */
 dlc_status dlc_run(dlc_context *context, const DLTensor *inputs, DLTensor *outputs);
 
-/* Memory of at least `bytes` bytes for an output, aligned as DLC_ALIGNMENT says; NULL where there
- * is none. */
+/* Memory of at least `bytes` bytes for an output, aligned for its element type; NULL where there is
+ * none. */
 typedef void *(*dlc_output_memory)(void *user, size_t index, int64_t bytes);
 /* From the next run on, asks `memory` instead of allocating outputs whose `data` is NULL: they are
  * the caller's then, who need not copy what is to outlive the next run. It is called during runs,
- * in their thread, with the `user` given here, and must not throw. NULL: allocates again. */
+ * in their thread, with the `user` given here; it must not throw, nor use the context. Their shape
+ * stays the context's. NULL: allocates again. */
 dlc_status dlc_context_set_output_memory(dlc_context *context, dlc_output_memory memory,
                                          void *user);
 
