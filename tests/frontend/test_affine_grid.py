@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dlc.core.errors import UnsupportedModel
+from dlc.core.errors import UnsupportedModel, UserError
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
 from dlc.graph.graph import Graph
@@ -14,14 +14,20 @@ from dlc.graph.graph import Graph
 RNG = np.random.default_rng(8)
 
 
-def imported(theta: tuple[object, ...], size: tuple[int, ...], aligned: int, known: bool) -> Graph:
+def imported(
+    theta: tuple[object, ...],
+    size: tuple[int, ...],
+    aligned: int,
+    known: bool,
+    kind: int = TensorProto.FLOAT,
+) -> Graph:
     """A model of one node; its size is a constant if it is `known`, else an input."""
-    inputs = [helper.make_tensor_value_info("theta", TensorProto.FLOAT, theta)]
+    inputs = [helper.make_tensor_value_info("theta", kind, theta)]
     constants = [numpy_helper.from_array(np.array(size, np.int64), "size")]
     if not known:
         inputs.append(helper.make_tensor_value_info("size", TensorProto.INT64, [len(size)]))
     node = helper.make_node("AffineGrid", ["theta", "size"], ["y"], align_corners=aligned)
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * len(size))]
+    outputs = [helper.make_tensor_value_info("y", kind, [None] * len(size))]
     graph = helper.make_graph([node], "g", inputs, outputs, constants if known else [])
     opsets = [helper.make_opsetid("", 20)]
     return import_model(load_model(helper.make_model(graph, opset_imports=opsets))).graph
@@ -49,6 +55,22 @@ def test_each_pixel_is_moved(size: tuple[int, ...], known: bool, aligned: int) -
     wanted = exact(theta, size[2:], aligned)
     assert found.shape == wanted.shape
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("aligned", [0, 1])
+def test_halves_know_the_pixels_of_long_lines(aligned: int) -> None:
+    theta = np.array([[[1, 0, 0], [0, 1, 0]]], np.float16)
+    graph = imported(theta.shape, (1, 1, 1, 70_000), aligned, True, TensorProto.FLOAT16)
+    (found,) = evaluate(graph, {"theta": theta}).values()
+    np.testing.assert_allclose(found, exact(theta, (1, 70_000), aligned), atol=5e-4)
+
+
+def test_a_run_refuses_another_number_of_images() -> None:
+    theta, size = np.zeros((2, 2, 3), np.float32), np.array([3, 1, 4, 5])
+    graph = imported(("n", 2, 3), (3, 1, 4, 5), 0, known=False)
+    given = dict(zip((v.name for v in graph.inputs), (theta, size), strict=True))
+    with pytest.raises(UserError, match="must hold"):
+        evaluate(graph, given, {"n": 2})
 
 
 @pytest.mark.parametrize(
