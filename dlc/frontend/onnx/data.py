@@ -47,8 +47,7 @@ class DataSizes:
         Of a vector that was joined, those that are known are not loaded.
         """
         if value.name in self._joined:
-            parts = [self.ctx.sizes(p) or self.elements(p) for p in self._joined[value.name]]
-            return tuple(e for part in parts for e in part or ())
+            return tuple(e for p in self._joined[value.name] for e in self._part(p))
         readable = value.type.dtype.is_int or value.type.dtype is DType.BOOL
         if not readable or not value.type.is_static:
             return None
@@ -61,6 +60,12 @@ class DataSizes:
             cast(INDEX, Load(value.name, tuple(Const(i, INDEX) for i in at), value.type.dtype))
             for at in places
         )
+
+    def _part(self, value: Value) -> tuple[Expr, ...]:
+        """The elements of a part of a joined vector, which is as small as that."""
+        found = self.ctx.sizes(value) or self.elements(value)
+        assert found is not None, f"'{value.name}' is part of a small vector of integers"
+        return found
 
     def join(self, value: Value, parts: Sequence[Value]) -> None:
         """Tell what a small vector of integers was made of."""

@@ -2,7 +2,8 @@
 
 pow(x, 0.5) -> |sqrt(x)|, but for minus infinity, of which the power is infinite.
 
-A power takes some sixty instructions, a product one. Two roundings are less than the last digit.
+A power takes some sixty instructions, a product one, a root and what becomes of its sign and of
+infinity four. Two roundings are less than the last digit.
 
 Source: IEEE 754-2019, 9.2.1: the powers of -0 and of minus infinity have no sign.
 """

@@ -44,7 +44,7 @@ def tabulate_places(trace: Trace) -> frozenset[str]:
             try:
                 trace.do("tabulate", var, str(expr), name)
             except ScheduleError:
-                continue  # it divides by what may be negative
+                continue  # it may divide by what is negative, or be part of what a table has
             fills.append(f"{name}_0")
     return frozenset(fills)
 
