@@ -27,6 +27,7 @@ relu_open          (float[1024,1000] x) => (float y) { y = Relu(x) }
 add_row_open       (float[1024,1000] x, float[1,1000] z) => (float y) { y = Add(x, z) }
 concat_open        (float[512,1000] x, float[512,1000] z) => (float y) { y = Concat<axis=-1>(x, z) }
 softmax_1024       (float[1024,1024] x) => (float y) { y = Softmax(x) }
+softmax_turned     (float[1,196,196,4] x) => (float y) { t = Transpose<perm=[0,3,1,2]>(x) y = Softmax<axis=-1>(t) }
 softmax_197        (float[1576,197] x) => (float y) { y = Softmax(x) }
 softmax_50257      (float[128,50257] x) => (float y) { y = Softmax(x) }
 softmax_channels   (float[1,21,128,128] x) => (float y) { y = Softmax<axis=1>(x) }

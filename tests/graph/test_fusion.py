@@ -127,6 +127,28 @@ def test_a_transpose_of_an_operand_is_read_in_place() -> None:
     ) == [["transpose", "matmul"]]
 
 
+@pytest.mark.parametrize(
+    ("perm", "reader", "together"),
+    [
+        ((0, 2, 1), "softmax(t, axis=2)", False),
+        ((0, 2, 1), "softmax(t, axis=-1)", False),
+        ((0, 2, 1), "softmax(t, axis=1)", True),
+        ((1, 0, 2), "softmax(t, axis=-1)", True),
+        ((0, 2, 1), "log_softmax(t, axis=-1)", True),
+    ],
+)
+def test_lines_of_a_softmax_are_put_side_by_side(
+    perm: tuple[int, ...], reader: str, together: bool
+) -> None:
+    found = kernels(
+        f"t: f32[5, 5, 5] = transpose(x, perm={perm})",
+        f"y: f32[5, 5, 5] = {reader}",
+        head="def main(x: f32[5, 5, 5]):\n",
+    )
+    name = reader.partition("(")[0]
+    assert found == ([["transpose", name]] if together else [["transpose"], [name]])
+
+
 def test_a_slice_is_copied_into_each_reader() -> None:
     assert kernels(
         "s: f32[4, 3] = slice(x, starts=(0, 1), sizes=(4, 3))",
