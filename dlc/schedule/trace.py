@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import dlc.schedule.primitives  # noqa: F401 - registers the primitives
 from dlc.core.errors import ScheduleError
@@ -53,6 +53,16 @@ class Trace:
     def take(self, trial: Trace) -> None:
         """Go on from where a copy went."""
         self.func, self.steps = trial.func, trial.steps
+
+    def attempt(self, steps: Callable[..., object], *args: object) -> ScheduleError | None:
+        """Take all steps that `steps(trace, *args)` takes, or none and say which was refused."""
+        trial = self.copy()
+        try:
+            steps(trial, *args)
+        except ScheduleError as refusal:
+            return refusal
+        self.take(trial)
+        return None
 
     def do(self, primitive: str, *args: object) -> None:
         """Apply a primitive by name."""

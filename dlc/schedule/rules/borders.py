@@ -42,14 +42,13 @@ def separate(trace: Trace, top: Stmt) -> None:
         stmt = stmt.body
     if not isinstance(stmt, Block) or not all(isinstance(s, For) for s in stmt.stmts):
         return
-    apart = trace.copy()
-    try:
+
+    def part(trial: Trace) -> None:
         for var in reversed(chain):
-            names = [v for v in loops(apart.func.body) if v == var]
-            apart.do("fission", names[0])
-    except ScheduleError:
-        return
-    trace.take(apart)
+            names = [v for v in loops(trial.func.body) if v == var]
+            trial.do("fission", names[0])
+
+    trace.attempt(part)
 
 
 def _counts(index: Expr, var: str) -> bool:

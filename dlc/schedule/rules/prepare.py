@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from math import prod
 
-from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import loops_around, written
@@ -209,24 +208,12 @@ def finish(trace: Trace, target: Target) -> None:
         part_line(trace, name, target)
     tables = tabulate_places(trace)
     for name in [v for top in top_nests(trace.func) for v in _innermost(top) if v not in tables]:
-        _attempt(trace, vectorize, name, target)
+        if refusal := trace.attempt(vectorize, name, target):
+            _LOG.info("loop '%s' stays as it is: %s", name, refusal)  # slow is better than none
     _run_parallel(trace, target, tables, fills=False)
     if target.cores > 1:
         share_borders(trace)
     _run_parallel(trace, target, tables, fills=True)
-
-
-def _attempt(
-    trace: Trace, step: Callable[[Trace, str, Target], None], name: str, target: Target
-) -> None:
-    """Treat a loop, or leave it as it is where that is refused: slow code is better than none."""
-    trial = trace.copy()
-    try:
-        step(trial, name, target)
-    except ScheduleError as refusal:
-        _LOG.info("loop '%s' stays as it is: %s", name, refusal)
-    else:
-        trace.take(trial)
 
 
 def _run_parallel(trace: Trace, target: Target, serial: Collection[str], *, fills: bool) -> None:

@@ -9,6 +9,7 @@ rows of polynomials go through the stages a few at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 
@@ -210,12 +211,8 @@ def _store_in_result(trace: Trace, made: Iterable[str], result: str) -> None:
         size = there[buffer].buffer.type.elems if buffer in there else ZERO
         if isinstance(size, Const) and size.value <= SHORT_ROW:
             continue
-        trial = trace.copy()
-        try:
-            trial.do("store_in", buffer, result)
-        except ScheduleError:
-            continue
-        trace.take(trial)
+        with suppress(ScheduleError):  # it may be accumulated, or lie otherwise
+            trace.do("store_in", buffer, result)
 
 
 def _ask_for_next_rows(trace: Trace, anchor: str, target: Target) -> None:

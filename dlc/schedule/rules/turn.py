@@ -137,17 +137,14 @@ def tile(trace: Trace, row: str, lane: str) -> bool:
     if (trace.constant(row) or 0) >= LEAST and (trace.constant(lane) or 0) >= LEAST_LANES:
         stage = next(s for s in stages(trace.func) if lane in s.names)
         direct = (operations(stage.store) or 0) <= WRITTEN_OUT
-        trial = trace.copy()
-        try:
+
+        def transposed(trial: Trace) -> None:
             for buffer in _across(stage, row, lane):
                 _transpose(trial, buffer, row, lane, direct)
             if direct:
                 trial.tile_loop(row)
-        except ScheduleError:
-            pass  # an index that is read from memory, for instance
-        else:
-            trace.take(trial)
-            made = True
+
+        made = trace.attempt(transposed) is None  # an index may be read from memory, for instance
     if trace.constant(lane) != 1:
         trace.tile_loop(lane, lanes=True)
     return made

@@ -31,12 +31,8 @@ def part_line(trace: Trace, name: str, target: Target) -> None:
     lanes, extent = target.lanes(stage.value.dtype.size_bytes), trace.constant(name)
     if extent is not None and extent < LONG * lanes:
         return
-    trial = trace.copy()
-    try:
-        part_edges(trial, stage, name)
-    except ScheduleError:
-        return  # other loops say where an edge is, or it may lie beyond the loop
-    trace.take(trial)
+    # Refused where other loops say where an edge is, or it may lie beyond the loop.
+    trace.attempt(part_edges, stage, name)
 
 
 def vectorize(trace: Trace, name: str, target: Target) -> None:
