@@ -8,7 +8,7 @@ has moved on, which is how index arithmetic moves out of loops.
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -187,6 +187,25 @@ class Builder:
             hint = ", !prof !0"
             self.declarations.lines["!0"] = '!0 = !{!"branch_weights", i32 1, i32 1000}'
         self.current.end = f"br i1 {cond.ref}, label %{then.label}, label %{other.label}{hint}"
+
+    def fork(self, cond: Val, ways: Sequence[Callable[[], Val]]) -> list[tuple[Val, Block]]:
+        """Emit two ways to a value, of which a run takes one: what each gives, and where it ends.
+
+        The builder goes on behind both, where the values meet in a phi.
+        """
+        arms = [self.block("then"), self.block("else")]
+        after = self.block("join")
+        self.branch(cond, *arms)
+        found = []
+        for block, emit in zip(arms, ways, strict=True):
+            self.enter(block)
+            self.open_scope()
+            value = emit()
+            self.close_scope()
+            found.append((value, self.current))
+            self.jump(after)
+        self.enter(after)
+        return found
 
     def phi(self, incoming: list[tuple[Val, Block]]) -> Val:
         """A phi at the start of the current block."""

@@ -27,20 +27,7 @@ def as_long(arith: Arith, a: Val, convert: Callable[[], Val]) -> Val:
     wide = arith.convert("fpext", a, "double")
     near = arith.test("fcmp olt", arith.call("fabs", wide), arith.const(BELOW, wide))
     every = builder.call(f"llvm.vector.reduce.and.v{near.lanes}i1", Val("", "i1"), near)
-    blocks = [builder.block("near"), builder.block("far")]
-    after = builder.block("long")
-    builder.branch(every, *blocks)
-    found = []
-    ways: tuple[Callable[[], Val], ...] = (lambda: _low_digits(arith, wide), convert)
-    for block, emit in zip(blocks, ways, strict=True):
-        builder.enter(block)
-        builder.open_scope()
-        value = emit()
-        builder.close_scope()
-        found.append((value, builder.current))
-        builder.jump(after)
-    builder.enter(after)
-    return builder.phi(found)
+    return builder.phi(builder.fork(every, [lambda: _low_digits(arith, wide), convert]))
 
 
 def _low_digits(arith: Arith, wide: Val) -> Val:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import assert_never
 
 from dlc.codegen.llvm import narrow
@@ -243,26 +244,16 @@ class Values:
     def _choose(self, test: Val, then: Expr, other: Expr) -> Val:
         """A branch: the arm not taken may read what does not exist."""
         builder = self.builder
-        arms = [builder.block("then"), builder.block("else")]
-        after = builder.block("join")
-        builder.branch(test, arms[0], arms[1])
-        found: list[Val] = []
-        scopes_end = []
-        for block, arm in zip(arms, (then, other), strict=True):
-            builder.enter(block)
+        ways = [partial(self.expr, then), partial(self.expr, other)]
+        (x, _), (y, _) = found = builder.fork(test, ways)
+        after, lanes, met = builder.current, x.lanes or y.lanes, []
+        for value, end in found:
+            builder.enter(end)
             builder.open_scope()
-            found.append(self.expr(arm))
-            builder.close_scope()
-            scopes_end.append(builder.current)
-            builder.jump(after)
-        lanes = found[0].lanes or found[1].lanes
-        for n, block in enumerate(scopes_end):
-            builder.enter(block)
-            builder.open_scope()
-            found[n] = self.indices.splat(found[n], lanes)
+            met.append((self.indices.splat(value, lanes), end))
             builder.close_scope()
         builder.enter(after)
-        return builder.phi([(found[0], scopes_end[0]), (found[1], scopes_end[1])])
+        return builder.phi(met)
 
     def _blend(self, test: Val, then: Expr, other: Expr) -> Val:
         """Lanes choose for themselves; each arm reads only for the lanes that take it."""
