@@ -180,9 +180,8 @@ def turns_softmax(graph: Graph, node: Node) -> bool:
     """
     if _keeps_rows(node.op):
         return False
-    last = node.output.type.rank - 1
-    users = graph.users.get(node.output, ())
-    return any(isinstance(u.op, Softmax) and u.op.axis in (last, -1) for u in users)
+    rank, users = node.output.type.rank, graph.users.get(node.output, ())
+    return any(isinstance(u.op, Softmax) and u.op.axis % rank == rank - 1 for u in users)
 
 
 def repeats_rows(node: Node) -> bool:

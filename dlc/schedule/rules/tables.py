@@ -33,10 +33,11 @@ def tabulate_places(trace: Trace) -> frozenset[str]:
         repeated = [f for f in stage.loops if not is_const(f.extent, 1)]
         if stage.is_reduction or len(repeated) < 2 or surely_less(repeated[-1].extent, LEAST):
             continue
-        if not _costly(stage, repeated[-1]):
+        places = {loop.var: dict.fromkeys(_costly(stage, loop)) for loop in repeated}
+        if not places[repeated[-1].var]:
             continue
-        for loop in repeated:
-            found.setdefault(loop.var, {}).update(dict.fromkeys(_costly(stage, loop)))
+        for var, exprs in places.items():
+            found.setdefault(var, {}).update(exprs)
     for var, exprs in found.items():
         # A part of another one is looked up in what is left.
         for expr in sorted(exprs, key=lambda e: -sum(1 for _ in walk(e))):

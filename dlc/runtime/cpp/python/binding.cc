@@ -323,7 +323,7 @@ class Runner {
     return results;
   }
 
-  // Memory for the outputs whose shape only the run can tell: enough for the largest there were.
+  // Memory for the outputs whose shape only the run can tell: enough for the largest of late.
   LateOutputs expect_late(const py::tuple &results) {
     LateOutputs late;
     for (std::size_t i = 0; i < results.size(); ++i) {
