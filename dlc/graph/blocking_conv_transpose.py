@@ -27,19 +27,42 @@ from dlc.graph.ops.conv import ConvTranspose
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.shape import Concat, Expand, Pad, Reshape, Slice, Transpose
-from dlc.te.expr import Const
-from dlc.te.types import is_const
+from dlc.te.expr import Const, Expr, maximum
+from dlc.te.simplify import canonical, surely_equal
+from dlc.te.types import const_size, is_const
+
+CROPPED = 1.1
+"""How many times as much as is kept a convolution may compute before it is one of its own."""
+
+FEWER = 0.8
+"""The share of the multiplications that phases side by side in lanes may take of those apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """The convolution that gives one phase of the results.
+
+    Shapes:
+        taps: [oc, c / groups, *taps]; 0 taps where the kernel ends before the phase
+    """
+
+    taps: Array
+    start: tuple[int, ...]  # the pixel of the image with zeros around that it reads first
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many taps there are along each dimension."""
+        return self.taps.shape[2:]
 
 
 @dataclass(frozen=True, slots=True)
 class _Phases:
-    """A transposed convolution as convolutions: the taps of each phase of the stride, last first.
+    """A transposed convolution as convolutions, one for each phase of the stride."""
 
-    Shapes:
-        each of taps: [oc, c / groups, *taps]; 0 taps where the kernel ends before the phase
-    """
-
-    taps: tuple[Array, ...]
+    each: tuple[_Phase, ...]
+    most: tuple[int, ...]  # taps of a phase
+    size: tuple[Expr, ...]  # pixels of the image of a phase
+    begin: tuple[int, ...]  # the first pixel of all images together that is one of the result
     outputs: Channels
     groups: int  # one for each channel where that is `depthwise`
     sparse: bool
@@ -72,21 +95,23 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
         form = Blocked(grouped_source(blocking, x, layout), layout.inputs)
     else:
         form = blocked_source(blocking, x)
-    form = replace(form, value=_with_taps(blocking, op, array.shape[2:], form.value))
     phases = _phases(blocking, node, dense, form, layout)
-    if not phases.depthwise and _fits_one_block(op, phases, blocking.block):
-        blocking.set_planar(node.output, _pixels_of_lanes(blocking, form, phases, node))
+    if _fits_lanes(op, phases, blocking.block):
+        whole = _phases(blocking, node, dense, form, layout, together=True)
+        form, whole = _with_zeros(blocking, form, whole)
+        blocking.set_planar(node.output, _pixels_of_lanes(blocking, form, whole, node))
         return True
+    form, phases = _with_zeros(blocking, form, phases)
     parts = _phase_images(blocking, node, form, phases)
     strided = any(s > 1 for s in op.stride)
     result = blocking.call(Interleave(stride=op.stride), parts) if strided else parts
-    rank, outputs = len(op.stride), phases.outputs
-    sizes = (x.type.shape[0], outputs.blocks, *node.output.type.shape[2:], blocking.block)
-    crop = Slice(starts=as_sizes((0, 0, *op.pads[:rank], 0)), sizes=as_sizes(sizes))
-    result = blocking.call(crop, result)
+    sizes = (x.type.shape[0], phases.outputs.blocks, *node.output.type.shape[2:], blocking.block)
+    result = blocking.call(
+        Slice(starts=as_sizes((0, 0, *phases.begin, 0)), sizes=as_sizes(sizes)), result
+    )
     if not phases.depthwise:
-        result = blocking.without_idle(result, outputs)
-    blocking.set_blocked(node.output, Blocked(result, outputs))
+        result = blocking.without_idle(result, phases.outputs)
+    blocking.set_blocked(node.output, Blocked(result, phases.outputs))
     return True
 
 
@@ -109,24 +134,18 @@ def _as_conv(w: Array, groups: int) -> Array:
     return parts.reshape(groups * per_group, c // groups, *kernel)
 
 
-def _with_taps(blocking: Blocking, op: ConvTranspose, kernel: Sequence[int], image: Value) -> Value:
-    """A blocked image surrounded by the zeros that the phases read."""
-    rank = len(op.stride)
-    taps = tuple(blocks_for(k, s) for k, s in zip(kernel, op.stride, strict=True))
-    last = zip(kernel, op.pads[rank:], op.output_padding, taps, op.stride, strict=True)
-    # Output padding may reach beyond what the image reaches.
-    more = [max(0, blocks_for(k - end + extra - t * s, s)) for k, end, extra, t, s in last]
-    if max(*taps, *(e + 1 for e in more)) <= 1:
-        return image
-    before = as_sizes((0, 0, *(t - 1 for t in taps), 0))
-    after = as_sizes((0, 0, *(t - 1 + e for t, e in zip(taps, more, strict=True)), 0))
-    return blocking.call(Pad(before=before, after=after), image, hint=f"{image.name}_halo")
-
-
 def _phases(
-    blocking: Blocking, node: Node, w: Array, x: Blocked, layout: GroupLayout | None
+    blocking: Blocking,
+    node: Node,
+    w: Array,
+    x: Blocked,
+    layout: GroupLayout | None,
+    together: bool = False,
 ) -> _Phases:
-    """The taps of all phases, of weights in the order of a convolution's."""
+    """The convolutions of all phases, of weights in the order of a convolution's.
+
+    They begin where the result does if that is worth it, unless all are to read the same pixels.
+    """
     op = node.op
     assert isinstance(op, ConvTranspose)
     depthwise, sparse, groups = _is_depthwise(node), False, 1
@@ -137,79 +156,135 @@ def _phases(
         w = join_groups(w, op.groups, layout.joined)
         sparse, groups = layout.joined > 1, layout.groups
         outputs = layout.outputs
-    taps = tuple(_phase(w, start, op.stride) for start in np.ndindex(*op.stride))
-    return _Phases(taps, outputs, groups, sparse, depthwise)
+    image, rank = x.value.type.shape[2:-1], len(op.stride)
+    most = tuple(blocks_for(k, s) for k, s in zip(w.shape[2:], op.stride, strict=True))
+    # Output padding may reach beyond what the image reaches.
+    ends = zip(w.shape[2:], op.pads[rank:], op.output_padding, most, op.stride, strict=True)
+    more = (max(0, blocks_for(k - end + extra - t * s, s)) for k, end, extra, t, s in ends)
+    whole = tuple(n + t - 1 + e for n, t, e in zip(image, most, more, strict=True))
+    kept = node.output.type.shape[2:]
+    cropped = tuple((n + s - 1) // s for n, s in zip(kept, op.stride, strict=True))
+    if not together and _is_worth_cropping(whole, cropped):
+        begin, skipped, size = (0,) * rank, op.pads[:rank], cropped
+    else:
+        begin, skipped, size = op.pads[:rank], (0,) * rank, whole
+    each = tuple(_phase(w, at, op.stride, skipped, most) for at in np.ndindex(*op.stride))
+    return _Phases(each, most, size, begin, outputs, groups, sparse, depthwise)
 
 
-def _fits_one_block(op: ConvTranspose, phases: _Phases, block: int) -> bool:
-    """Whether all phases of all results are lanes of one block, and there are several phases."""
+def _is_worth_cropping(whole: Sequence[Expr], cropped: Sequence[Expr]) -> bool:
+    """Whether convolutions that begin and end with the result compute much less."""
+    if not all(isinstance(n, Const) for n in (*whole, *cropped)):
+        return False
+    return prod(map(const_size, whole)) > CROPPED * prod(map(const_size, cropped))
+
+
+def _phase(
+    w: Array,
+    at: tuple[int, ...],
+    stride: tuple[int, ...],
+    skipped: tuple[int, ...],
+    most: tuple[int, ...],
+) -> _Phase:
+    """The phase of the results `at` of each stride, without the results that are skipped."""
+    starts = [(a + p) % s for a, p, s in zip(at, skipped, stride, strict=True)]
+    steps = (slice(r, None, s) for r, s in zip(starts, stride, strict=True))
+    taps = np.flip(w[(slice(None), slice(None), *steps)], tuple(range(2, w.ndim)))
+    each = zip(at, skipped, stride, most, taps.shape[2:], strict=True)
+    return _Phase(taps, tuple((a + p) // s + t - n for a, p, s, t, n in each))
+
+
+def _with_zeros(blocking: Blocking, x: Blocked, phases: _Phases) -> tuple[Blocked, _Phases]:
+    """A blocked image with the zeros around it that the phases read, and where these then begin."""
+    read = [phase for phase in phases.each if 0 not in phase.sizes]
+    before, after = [], []
+    for d, (n, most) in enumerate(zip(x.value.type.shape[2:-1], phases.most, strict=True)):
+        before.append(max(0, most - 1 - min(phase.start[d] for phase in read)))
+        last = max(phase.start[d] + phase.sizes[d] for phase in read)
+        after.append(maximum(canonical(phases.size[d] + (last - most) - n), 0))
+    less = [most - 1 - b for most, b in zip(phases.most, before, strict=True)]
+    each = (
+        replace(p, start=tuple(a - b for a, b in zip(p.start, less, strict=True)))
+        for p in phases.each
+    )
+    moved = replace(phases, each=tuple(each))
+    if all(is_const(n, 0) for n in (*as_sizes(before), *as_sizes(after))):
+        return x, moved
+    pad = Pad(before=as_sizes((0, 0, *before, 0)), after=as_sizes((0, 0, *after, 0)))
+    image = blocking.call(pad, x.value, hint=f"{x.value.name}_halo")
+    return replace(x, value=image), moved
+
+
+def _fits_lanes(op: ConvTranspose, phases: _Phases, block: int) -> bool:
+    """Whether all phases are lanes of few blocks that multiply less than images of their own."""
     count = prod(op.stride)
-    lanes = phases.taps[0].shape[0] * count
-    return phases.groups == 1 and count > 1 and block % count == 0 and lanes <= block
+    if phases.depthwise or phases.groups > 1 or count == 1 or block % count:
+        return False
+    lanes = phases.each[0].taps.shape[0] * count
+    if lanes <= block:
+        return True
+    apart = sum(prod(phase.sizes) for phase in phases.each) * phases.outputs.blocks
+    return blocks_for(lanes, block) * prod(phases.most) <= FEWER * apart
 
 
 def _pixels_of_lanes(blocking: Blocking, x: Blocked, phases: _Phases, node: Node) -> Value:
     """All phases as lanes of one convolution, whose pixels then become several, planar ones.
 
-    A block for each phase would be idle but for few lanes, where there are few results.
+    Blocks for each phase would be idle but for few lanes, where there are few results.
     """
     assert isinstance(node.op, ConvTranspose)
     stride, w = node.op.stride, node.inputs[1]
     rank, block = len(stride), blocking.block
     unit = (1,) * rank
-    most = phases.taps[0].shape[2:]
-    stacked = np.stack([_filled(p, most) for p in phases.taps], axis=1)
-    filled = any(p.shape[2:] != most for p in phases.taps)
+    stacked = np.stack([_filled(phase.taps, phases.most) for phase in phases.each], axis=1)
+    filled = any(phase.sizes != phases.most for phase in phases.each)
     oc, count, *rest = stacked.shape
     dense = stacked.reshape(oc * count, *rest)
     packed = block_conv_weights(dense, x.channels, Channels.of(block, oc * count))
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
     sparse = phases.sparse or filled
     lanes = blocking.call(ConvBlocked(stride=unit, dilation=unit, sparse=sparse), x.value, weights)
-    n, _, *sizes, _ = lanes.type.shape
-    parted = Reshape(shape=as_sizes((n, *sizes, block // count, *stride)))
+    n, blocks, *sizes, _ = lanes.type.shape
+    per_block = block // count
+    parted = Reshape(shape=as_sizes((n, blocks, *sizes, per_block, *stride)))
     apart = blocking.call(parted, lanes)
-    starts, kept = (0,) * (2 + 2 * rank), (n, *sizes, oc, *stride)
-    used = blocking.call(Slice(starts=as_sizes(starts), sizes=as_sizes(kept)), apart)
-    pairs = (d for axis in range(rank) for d in (1 + axis, 2 + rank + axis))
-    turned = blocking.call(Transpose(perm=(0, 1 + rank, *pairs)), used)
-    wide = (size * step for size, step in zip(sizes, stride, strict=True))
-    image = blocking.call(Reshape(shape=as_sizes((n, oc, *wide))), turned)
-    crop = Slice(
-        starts=as_sizes((0, 0, *node.op.pads[:rank])), sizes=as_sizes(node.output.type.shape)
-    )
+    channels, pairs = 2 + rank, [d for axis in range(rank) for d in (2 + axis, 3 + rank + axis)]
+    turned = blocking.call(Transpose(perm=(0, 1, channels, *pairs)), apart)
+    wide = [size * step for size, step in zip(sizes, stride, strict=True)]
+    image = blocking.call(Reshape(shape=as_sizes((n, blocks * per_block, *wide))), turned)
+    kept = as_sizes(node.output.type.shape)
+    crop = Slice(starts=as_sizes((0, 0, *phases.begin)), sizes=kept)
     return blocking.call_as(crop, image, old=node.output)
 
 
 def _phase_images(blocking: Blocking, node: Node, x: Blocked, phases: _Phases) -> Value:
     """The images of all phases: [n, phases * ob, *spatial, oc].
 
-    Phases of as many taps are computed together; those that have fewer do not multiply with zeros
-    instead, which would make infinity NaN, and one that has none is zeros.
+    Phases of as many taps, that begin at one pixel, are computed together; those that have fewer
+    do not multiply with zeros instead, which would make infinity NaN, and one that has none is
+    zeros.
     """
-    most, w = phases.taps[0].shape[2:], node.inputs[1]
+    w = node.inputs[1]
     parts: list[Value] = []
-    for taps, found in groupby(phases.taps, key=lambda phase: phase.shape[2:]):
-        group = list(found)
+    for (start, taps), found in groupby(phases.each, key=lambda phase: (phase.start, phase.sizes)):
+        group = [phase.taps for phase in found]
         if 0 in taps:
-            n, _, *spatial, _ = parts[0].type.shape
             blocks = len(group) * phases.outputs.blocks
-            shape = as_sizes((n, blocks, *spatial, blocking.block))
+            shape = as_sizes((x.value.type.shape[0], blocks, *phases.size, blocking.block))
             parts.append(blocking.call(Expand(shape=shape), blocking.zero(node.output)))
             continue
-        less = [m - t for m, t in zip(most, taps, strict=True)]
-        form = replace(x, value=_without_first(blocking, x.value, less))
+        sizes = [size + t - 1 for size, t in zip(phases.size, taps, strict=True)]
+        form = replace(x, value=_window(blocking, x.value, start, sizes))
         parts += _convs(blocking, form, group, phases, w)
     return blocking.call(Concat(axis=1), *parts) if len(parts) > 1 else parts[0]
 
 
-def _without_first(blocking: Blocking, image: Value, count: Sequence[int]) -> Value:
-    """A blocked image without the first pixels of each spatial dimension."""
-    if not any(count):
-        return image
+def _window(blocking: Blocking, image: Value, start: Sequence[int], sizes: Sequence[Expr]) -> Value:
+    """Some pixels of a blocked image."""
     n, blocks, *spatial, block = image.type.shape
-    kept = (size - less for size, less in zip(spatial, count, strict=True))
-    op = Slice(starts=as_sizes((0, 0, *count, 0)), sizes=as_sizes((n, blocks, *kept, block)))
+    if not any(start) and all(surely_equal(a, b) for a, b in zip(spatial, sizes, strict=True)):
+        return image
+    op = Slice(starts=as_sizes((0, 0, *start, 0)), sizes=as_sizes((n, blocks, *sizes, block)))
     return blocking.call(op, image, hint=f"{image.name}_part")
 
 
@@ -229,16 +304,6 @@ def _convs(
         packed = [np.concatenate(packed)] if alone else packed
     weights = [blocking.constant(p, w, f"{w.name}_blocked") for p in packed]
     return [blocking.call(op, x.value, v) for v in weights]
-
-
-def _phase(w: Array, start: tuple[int, ...], stride: tuple[int, ...]) -> Array:
-    """The taps of one phase, last first; none where the kernel ends before it.
-
-    Shapes:
-        w: [oc, c, *k] -> [oc, c, *taps]
-    """
-    steps = (slice(r, None, s) for r, s in zip(start, stride, strict=True))
-    return np.flip(w[(slice(None), slice(None), *steps)], tuple(range(2, w.ndim)))
 
 
 def _filled(phase: Array, taps: tuple[int, ...]) -> Array:

@@ -262,6 +262,28 @@ REFUSES = [
     ("conv_transpose_of_a_pixel", "no whole kernel", body(
         "x: f32[2, 3, 1, 1]", "w: f32[3, 4, 5, 2] = const()",
         "y: f32[2, 4, 4, 2] = conv_transpose(x, w, pads=(1, 0, 0, 0))")),
+    ("conv_transpose_into_conv", "fill vectors", body(
+        "x: f32[2, 3, 5, 4]", "w: f32[3, 5, 2, 2] = const()",
+        "y: f32[2, 5, 10, 8] = conv_transpose(x, w, stride=(2, 2))")),
+    ("conv_transpose_into_conv", "in groups", body(
+        "x: f32[2, 4, 5, 4]", "w: f32[4, 1, 2, 2] = const()",
+        "y: f32[2, 2, 10, 8] = conv_transpose(x, w, stride=(2, 2), groups=2)")),
+    ("conv_transpose_into_conv", "one phase", body(
+        "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 2, 2] = const()",
+        "y: f32[2, 1, 6, 5] = conv_transpose(x, w)")),
+    ("conv_transpose_into_conv", "are apart", body(
+        "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 2, 2] = const()",
+        "y: f32[2, 1, 10, 9] = conv_transpose(x, w, stride=(2, 2), dilation=(1, 2))")),
+    ("conv_transpose_into_conv", "fewer taps", body(
+        "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 2, 3] = const()",
+        "y: f32[2, 1, 10, 9] = conv_transpose(x, w, stride=(2, 2))")),
+    ("conv_transpose_into_conv", "reach beyond", body(
+        "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 2, 2] = const()",
+        "y: f32[2, 1, 11, 8] = conv_transpose(x, w, stride=(2, 2), output_padding=(1, 0))")),
+    ("conv_transpose_into_conv", "may be scaled", body(
+        "x: f32[2, 3, 5, 4], s: f32[2, 1, 1, 1]", "w: f32[3, 1, 2, 2] = const()",
+        "c: f32[2, 1, 10, 8] = conv_transpose(x, w, stride=(2, 2))",
+        "y: f32[2, 1, 10, 8] = mul(c, s)")),
     ("scaled_sigmoid_into_silu", "not one number", body(
         "x: f32[3, 5]", "c: f32[5] = const(1, 2, 3, 4, 5)", "b: f32[3, 5] = mul(x, c)",
         "s: f32[3, 5] = sigmoid(b)", "y: f32[3, 5] = mul(x, s)")),

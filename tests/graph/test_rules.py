@@ -159,6 +159,14 @@ FIRES = [
         "N: size, x: f64[N, 3, 1], w: f64[3, 4, 5]",
         "y: f64[N, 4, 5] = conv_transpose(x, w, stride=(1,), pads=(0, 0), dilation=(1,), "
         "output_padding=(0,))"), ["reshape", "reshape", "matmul", "reshape"]),
+    ("conv_transpose_into_conv", body(
+        "x: f32[2, 3, 5, 4]", "w: f32[3, 2, 4, 3] = const()",
+        "y: f32[2, 2, 9, 11] = conv_transpose(x, w, stride=(2, 3), pads=(1, 0, 2, 1))"),
+     ["conv", "reshape", "transpose", "reshape", "slice"]),
+    ("conv_transpose_into_conv", body(
+        "N: size, L: size, x: f32[N, 3, L]", "w: f32[3, 1, 2] = const()",
+        "y: f32[N, 1, L * 2] = conv_transpose(x, w, stride=(2,), pads=(0, 0), dilation=(1,), "
+        "output_padding=(0,))"), ["conv", "reshape", "transpose", "reshape", "slice"]),
     ("tiny_weights_into_zeros", body(
         "x: f32[3, 2]", "w: f32[2, 2] = const(1, 1e-310, -1e-309, 2)",
         "y: f32[3, 2] = matmul(x, w)"), ["matmul"]),
@@ -296,6 +304,15 @@ def test_a_gpu_multiplies_bytes_as_they_are():
     graph = read(body(*wide, "y: i32[3, 16] = matmul(a, w)"))
     assert "f32" not in str(rewrite_graph(graph, STEP_RULES, ON_GPU))
     assert "i8" not in str(rewrite_graph(graph, STEP_RULES, CONTEXT)).replace("u8", "")
+
+
+def test_phases_of_a_transposed_convolution_stay_together_on_a_gpu():
+    text = body(
+        "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 2, 2] = const()",
+        "y: f32[2, 1, 10, 8] = conv_transpose(x, w, stride=(2, 2))",
+    )  # fmt: skip
+    for context, left in ((ON_GPU, "conv_transpose"), (CONTEXT, "conv")):
+        assert ops(rewrite_graph(read(text), STEP_RULES, context))[0] == left
 
 
 def test_a_root_has_no_sign():

@@ -12,6 +12,10 @@ from dlc.testing.generate import Sample
 MODELS: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
     "work counted with a load for each use": ({"x": (2, 1)}, """
         (float[m, 1] x) => (float[m, 1] y) { y = Asin (x) }"""),
+    "lanes that only a condition tells apart": ({"x": (1, 2, 2, 2)}, """
+        (float[1, 2, 2, 2] x) => (float[1, 1, 4, 4] y) <float[2, 1, 2, 1] w = {2, 3, 4, 5}> {
+            y = ConvTranspose <dilations = [2, 2], strides = [1, 4], pads = [0, 0, 0, 1]> (x, w)
+        }"""),
     "channels that only the weights know": ({"x": (1, 3, 4), "w": (3, 1, 1)}, """
         (float[1, n, 4] x, float[n, 1, 1] w) => (float[1, n, 4] y)
         <float[3] s = {1, 2, 3}, float[3] b = {4, 5, 6}, float[3] u = {7, 8, 9}> {
@@ -112,35 +116,43 @@ def test_infinities_do_not_reach_a_convolution_from_lanes_without_a_channel(text
     assert finding.verdict is Verdict.OK, finding
 
 
-def _transposed(c, results, kernel, stride, group):
+def _transposed(c, results, kernel, stride, group, pads):
     count = c * results // group * kernel**2
     w = ", ".join(str(n % 7 + 1) for n in range(count))
-    out = 2 * stride + kernel
+    out = 2 * stride + kernel - 2 * pads
     return f"""(float[1, {c}, 3, 3] x) => (float[1, {results}, {out}, {out}] y)
         <float[{c}, {results // group}, {kernel}, {kernel}] w = {{{w}}}> {{
-            y = ConvTranspose <strides = [{stride}, {stride}], group = {group}> (x, w)
+            y = ConvTranspose <strides = [{stride}, {stride}], group = {group},
+                pads = [{pads}, {pads}, {pads}, {pads}]> (x, w)
         }}"""
 
 
 @pytest.mark.parametrize(
-    ("c", "results", "kernel", "stride", "group"),
+    ("c", "results", "kernel", "stride", "group", "pads"),
     [
-        (3, 3, 1, 3, 3),
-        (3, 3, 3, 2, 3),
-        (2, 9, 3, 2, 1),
-        (2, 9, 1, 2, 1),
-        (2, 9, 5, 3, 1),
-        (2, 3, 3, 2, 1),
-        (4, 6, 3, 2, 2),
-        (4, 4, 4, 2, 2),
-        (32, 32, 3, 2, 2),
+        (3, 3, 1, 3, 3, 0),
+        (3, 3, 3, 2, 3, 0),
+        (3, 3, 5, 2, 3, 2),
+        (2, 9, 3, 2, 1, 0),
+        (2, 9, 4, 2, 1, 1),
+        (2, 9, 1, 2, 1, 0),
+        (2, 9, 5, 3, 1, 0),
+        (2, 9, 5, 3, 1, 2),
+        (2, 9, 5, 1, 1, 3),
+        (2, 3, 3, 2, 1, 0),
+        (2, 3, 4, 2, 1, 1),
+        (2, 1, 4, 2, 1, 1),
+        (4, 6, 3, 2, 2, 0),
+        (4, 4, 4, 2, 2, 0),
+        (4, 4, 4, 2, 2, 1),
+        (32, 32, 3, 2, 2, 0),
     ],
 )
 def test_infinities_are_not_multiplied_with_taps_that_a_kernel_lacks(
-    c, results, kernel, stride, group
+    c, results, kernel, stride, group, pads
 ):
     """Phases of a stride that have fewer taps than others were filled up with zeros."""
-    text = _transposed(c, results, kernel, stride, group)
+    text = _transposed(c, results, kernel, stride, group, pads)
     model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 18]> agraph ' + text)
     x = np.arange(c * 9, dtype=np.float32).reshape(1, c, 3, 3)
     x[0, 1, 1, 1] = np.inf

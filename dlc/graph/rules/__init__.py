@@ -8,6 +8,7 @@ from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
 from dlc.graph.rules.branches_into_conv import branches_into_conv
 from dlc.graph.rules.cast_there_and_back import cast_there_and_back
 from dlc.graph.rules.conv_before_resize import conv_before_resize
+from dlc.graph.rules.conv_transpose_into_conv import conv_transpose_into_conv
 from dlc.graph.rules.conv_transpose_of_a_pixel import conv_transpose_of_a_pixel
 from dlc.graph.rules.convolved_integers_into_bytes import convolved_integers_into_bytes
 from dlc.graph.rules.crop_kernel import crop_kernel
@@ -116,6 +117,7 @@ STEP_RULES: tuple[Rule, ...] = (
     pad_into_pool,
     pool_into_reduce,
     conv_transpose_of_a_pixel,
+    conv_transpose_into_conv,
     tiny_weights_into_zeros,
     tiny_bias_into_zeros,
     div_into_quotient,
