@@ -323,8 +323,9 @@ class _Tiling:
         stage = self.trace.stage(total)
         assert stage.factors is not None
         lane = stage.names[-1]
-        column = next(f for f in stage.factors if lane in free_vars(f))
-        inside = [v for v in stage.names[:-1] if v in free_vars(column)]
+        # A condition alone may tell the lanes apart, where all of them read the same elements.
+        column = next((free_vars(f) for f in stage.factors if lane in free_vars(f)), frozenset())
+        inside = [v for v in stage.names[:-1] if v in column]
         return [*(v for v in stage.names[:-1] if v not in inside), *inside, lane]
 
     def _tile_sum(self, names: list[str]) -> None:
