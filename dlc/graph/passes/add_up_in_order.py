@@ -1,4 +1,4 @@
-"""Running sums of long axes: one element after the other.
+"""Running sums: one element after the other.
 
 Before:
     def main(n: size, x: f32[2, n, 3]):
@@ -30,13 +30,13 @@ from dlc.te.expr import ONE
 from dlc.te.simplify import canonical, surely_less
 from dlc.te.types import TensorType
 
-FEW = 16
-"""Elements of which each sum is found by itself as fast, within a kernel of others."""
+FEW = 3
+"""Elements of which each sum is found by itself as fast, or faster where lines are long."""
 
 
 @graph_pass(after=("halve_floats",), bodies=True)
 def add_up_in_order(graph: Graph, context: PassContext) -> Graph:
-    """Replace each CumSum along a long or an open axis."""
+    """Replace each CumSum along an axis of more than a few elements."""
     if context.target.gpu is not None:
         return graph
     editor = GraphEditor(graph)
