@@ -83,6 +83,9 @@ class Choices:
         ]
         return (*self.one(pairs), self.new)
 
+    def collapse(self):
+        return ()
+
     def unroll(self):
         return (self.loop(),)
 

@@ -21,7 +21,7 @@ def extent(loop: For) -> int | None:
 
 def busiest_sum(func: Func) -> Stage | None:
     """The reduction with the most summands."""
-    sums = [s for s in stages(func) if s.is_reduction and s.inner and s.loops]
+    sums = [s for s in stages(func) if s.is_reduction and s.inner]
     return max(sums, key=_work, default=None)
 
 

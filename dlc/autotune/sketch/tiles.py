@@ -33,7 +33,7 @@ def space(func: Func, target: Target) -> Space | None:
     """Tile sizes of the innermost loops, a block of the outermost of them, steps and threads."""
     total = busiest_sum(func)
     result = reader_of(func, total.buffer) if total else None
-    if total is None or result is None or target.gpu is not None:
+    if total is None or result is None or not result.loops or target.gpu is not None:
         return None
     lanes = target.lanes(4)
     knobs: dict[str, tuple[int, ...]] = {}

@@ -7,6 +7,7 @@ from dlc.schedule.primitives.cache_factor import cache_factor as cache_factor
 from dlc.schedule.primitives.cache_load import cache_load as cache_load
 from dlc.schedule.primitives.cache_read import cache_read as cache_read
 from dlc.schedule.primitives.cache_write import cache_write as cache_write
+from dlc.schedule.primitives.collapse import collapse as collapse
 from dlc.schedule.primitives.compute_at import compute_at as compute_at
 from dlc.schedule.primitives.compute_inline import compute_inline as compute_inline
 from dlc.schedule.primitives.cooperate import cooperate as cooperate

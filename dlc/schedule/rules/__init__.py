@@ -83,6 +83,7 @@ GPU_RULES: tuple[ModuleType, ...] = (
 
 
 _ON_PLANES = (matrix, attend_planes)
+_OF_LINES = (short, row, columns, across, ranks)
 
 
 def rule_for(func: Func, target: Target) -> ModuleType | None:
@@ -179,3 +180,18 @@ def prepare(trace: Trace, target: Target) -> None:
     if all(rule.match(trace.func, target) is None for rule in (attend, contract)):
         inline_moves(trace, kept)
         split_digits(trace, kept, target=target)
+        _collapse(trace, target)
+
+
+def _collapse(trace: Trace, target: Target) -> None:
+    """Make loops and dimensions one where rows or single elements are all that is told apart.
+
+    Rows that are more become longer, and vectors then fill them; other rules know more loops.
+    """
+    rule, trial = rule_for(trace.func, target), trace.copy()
+    if rule is not None and rule not in _OF_LINES:
+        return
+    if trial.attempt(lambda t: t.do("collapse")) is None:
+        found = rule_for(trial.func, target)
+        if found is rule or (rule is None and found is row):
+            trace.take(trial)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from dlc.core.target import Target
-from dlc.schedule.interpret import run_func
 from dlc.schedule.loop import For, Func, LoopKind, loops
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.rules import prepare
@@ -15,7 +14,7 @@ from dlc.schedule.trace import Trace
 from dlc.te.expr import Expr, Var
 from dlc.te.tensor import Tensor, placeholder
 from dlc.te.types import TensorType
-from tests.schedule.data import inputs
+from tests.schedule.data import inputs, run_alike
 
 AVX512 = Target(features=frozenset({"avx512f", "avx2", "fma"}), thread_operations=0)
 AVX2 = Target(features=frozenset({"avx2", "fma"}), thread_operations=0)
@@ -50,5 +49,5 @@ def assert_agree(
 ) -> None:
     """Exactly, unless sums in another order may be rounded otherwise."""
     arrays = data(plain, sizes)
-    want, got = (run_func(f, sizes, arrays)["out"] for f in (plain, fast))
+    want, got = (run_alike(f, plain, sizes, arrays)["out"] for f in (plain, fast))
     np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)

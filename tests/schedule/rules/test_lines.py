@@ -129,7 +129,7 @@ def test_vectors_of_a_polynomial_run_side_by_side(
 ) -> None:
     """Where there are few registers; what adds needs no company."""
     for op, found in ((Tanh(), lanes), (Relu(), None)):
-        x = tensor("x", 3, columns)
+        x = tensor("x", N, columns)
         plain = func((x,), op.compute(x))
         fast = optimize(plain, target)
         vectors = of_kind(fast, LoopKind.VECTOR)
