@@ -226,14 +226,15 @@ def _cut_lanes(trace: Trace, found: Window, target: Target) -> list[tuple[str, s
     """The parts of a result along its lanes: their loops over lanes and rows, and their sums.
 
     Of lanes whose elements lie apart all must be there, or they are loaded one by one: what reads
-    beyond an edge is a part of its own, and so is what whole vectors leave.
+    beyond an edge is a part of its own. So is what whole vectors leave, which would all be masked.
     """
     parts = [(found.lane, found.row, found.sum)]
     reads, width = trace.stage(found.sum), trace.constant(found.lane)
-    if width is None or along_vectors(reads, reads.names[-1]):
+    if width is None:
         return parts
     lanes = target.lanes(4)
-    first, last = _inside(reads, width)
+    is_along = along_vectors(reads, reads.names[-1])
+    first, last = (0, width) if is_along else _inside(reads, width)
     ends = sorted({first, first + (last - first) // lanes * lanes, last} - {0, width})
     for begin, end in pairwise((0, *ends)):
         lane, row, total = parts[-1]

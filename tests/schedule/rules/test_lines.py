@@ -96,6 +96,14 @@ def test_a_line_is_copied_from_where_it_begins_to_where_it_ends(name: str) -> No
     assert [f.extent for f in loops(fast.body).values()].count(Const(3, INDEX)) == 2
 
 
+@pytest.mark.parametrize("target", [AVX2, AVX512], ids=["avx2", "avx512"])
+def test_no_vector_of_a_line_of_windows_is_masked(target: Target) -> None:
+    fast = optimize(CASES["planar_pool_to_rest"](), target)
+    lanes = [f.extent for f in of_kind(fast, LoopKind.VECTOR)]
+    assert {index(target.lanes(4)), index(43 % target.lanes(4))} == set(lanes)
+    assert not any(line.lstrip().startswith("if ") for line in str(fast).splitlines())
+
+
 def test_a_short_line_is_not_parted_from_its_edges() -> None:
     fast = optimize(reflected(9, 9, 20), AVX512)
     assert not any(

@@ -216,6 +216,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "planar_pool": partial(planar_pool, MaxPool, 3, 1, 1, 2, 20, 75),
     "planar_pool_narrow": partial(planar_pool, MaxPool, 3, 1, 2, 3, 7, 7),
     "planar_pool_of_one_line": partial(planar_pool, MaxPool, 3, 1, 1, 2, 1, 37),
+    "planar_pool_to_rest": partial(planar_pool, MaxPool, 2, 0, 1, 2, 9, 44, stride=1),
     "planar_pool_open": partial(planar_pool, MaxPool, 3, 1, 1, 2, N, M),
     "planar_pool_without_pads": partial(planar_pool, MaxPool, 3, 0, N, 1, 9, M + 2),
     "planar_pool_by_three": partial(planar_pool, MaxPool, 5, 2, 1, 2, 31, 70, stride=3),
