@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlc.core.types import DType
+from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.microsoft import DOMAIN
@@ -16,11 +18,14 @@ from dlc.frontend.onnx.slicing import concat, pad_axes, slice_axes
 from dlc.graph.arrays import round_to
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.binary import Add, Sub
+from dlc.graph.ops.binary import Add, Div, Equal, Mod, Mul, Sub, Where
 from dlc.graph.ops.conv import Conv
+from dlc.graph.ops.elementwise import Cos, Neg, Sin
+from dlc.graph.ops.from_sizes import Range
+from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.matmul import MatMul
-from dlc.te.expr import ONE, Const, Expr, index
-from dlc.te.simplify import surely_equal
+from dlc.te.expr import ONE, Const, Expr, index, minimum
+from dlc.te.simplify import canonical, surely_equal, surely_less
 from dlc.te.types import is_const
 
 
@@ -61,20 +66,15 @@ def _dft(
         ctx.refuse(f"axis {axis} of {x.type} holds real and imaginary parts")
     if inverse and onesided:
         return _real_inverse(ctx, x, dft_length, axis)
-    wanted = x.type.shape[axis] if dft_length is None else ctx.one_size(dft_length, "dft_length")
-    length = _fixed(ctx, wanted, "the length of a transform")
-    x = _resized(ctx, x, axis, length)
-    last = x.type.rank - 2
-    order = [a for a in range(last + 1) if a != axis]
-    parts = [transpose(ctx, p, [*order, axis]) for p in _parts(ctx, x)]
-    bins = length // 2 + 1 if onesided else length
-    cosine, sine = (_constant(ctx, x, m) for m in _waves(length, bins, inverse=inverse))
+    length = x.type.shape[axis] if dft_length is None else ctx.one_size(dft_length, "dft_length")
+    bins = canonical(length // 2 + 1) if onesided else length
+    parts, back = _lines(ctx, x, axis, length)
+    cosine, sine = _waves(ctx, x.type.dtype, length, (length, bins), inverse=inverse)
     real = ctx.call(MatMul(), parts[0], cosine)
     imaginary = ctx.call(MatMul(), parts[0], sine)
     if len(parts) == 2:
         real = ctx.call(Sub(), real, ctx.call(MatMul(), parts[1], sine))
         imaginary = ctx.call(Add(), imaginary, ctx.call(MatMul(), parts[1], cosine))
-    back = [*range(axis), last, *range(axis, last)]
     both = [unsqueeze(ctx, transpose(ctx, p, back), [-1]) for p in (real, imaginary)]
     return concat(ctx, both, -1)
 
@@ -83,51 +83,92 @@ def _real_inverse(ctx: Context, x: Value, dft_length: Value | None, axis: int) -
     """The real signal of half a spectrum: the other half is its mirror image, conjugated."""
     have = x.type.shape[axis]
     wanted = (have - 1) * 2 if dft_length is None else ctx.one_size(dft_length, "dft_length")
-    length = _fixed(ctx, wanted, "the length of a transform")
-    bins = length // 2 + 1
-    x = _resized(ctx, x, axis, bins)
+    length = canonical(wanted)
+    bins = canonical(length // 2 + 1)
+    parts, back = _lines(ctx, x, axis, bins)
+    waves = _waves(ctx, x.type.dtype, length, (bins, length), inverse=True, mirrored=True)
+    y = ctx.call(MatMul(), parts[0], waves[0])
+    if len(parts) == 2:
+        y = ctx.call(Sub(), y, ctx.call(MatMul(), parts[1], waves[1]))
+    return unsqueeze(ctx, transpose(ctx, y, back), [-1])
+
+
+def _lines(ctx: Context, x: Value, axis: int, length: Expr) -> tuple[list[Value], list[int]]:
+    """The parts of x with an axis as their last one, of a length; and the order that undoes it."""
     last = x.type.rank - 2
     order = [a for a in range(last + 1) if a != axis]
-    parts = [transpose(ctx, p, [*order, axis]) for p in _parts(ctx, x)]
-    cosine, sine = (wave[:, :bins].T for wave in _waves(length, length, inverse=True))
-    mirrored = np.full((bins, 1), 2.0)
-    mirrored[0] = 1
-    if length % 2 == 0:
-        mirrored[-1] = 1
-    y = ctx.call(MatMul(), parts[0], _constant(ctx, x, cosine * mirrored))
-    if len(parts) == 2:
-        rest = ctx.call(MatMul(), parts[1], _constant(ctx, x, sine * mirrored))
-        y = ctx.call(Sub(), y, rest)
-    return unsqueeze(ctx, transpose(ctx, y, [*range(axis), last, *range(axis, last)]), [-1])
+    parts = _parts(ctx, _resized(ctx, x, axis, length))
+    back = [*range(axis), last, *range(axis, last)]
+    return [transpose(ctx, p, [*order, axis]) for p in parts], back
 
 
-def _waves(length: int, bins: int, *, inverse: bool) -> tuple[Array, Array]:
-    """Real and imaginary part of exp(-2 pi i n k / length), conjugated and divided for inverse."""
-    turns = np.outer(np.arange(length), np.arange(bins)) % length * (2 * np.pi / length)
+def _waves(
+    ctx: Context,
+    dtype: DType,
+    length: Expr,
+    shape: tuple[Expr, Expr],
+    *,
+    inverse: bool,
+    mirrored: bool = False,
+) -> list[Value]:
+    """Real and imaginary part of exp(-2 pi i n k / length), conjugated and divided for inverse.
+
+    Where rows are `mirrored`, each but those that are their own mirror images counts twice.
+    """
+    if isinstance(length, Const) and 0 < int(length.value) <= _LONGEST:
+        rows, columns = (int(s.value) for s in shape if isinstance(s, Const))
+        known = _known_waves(int(length.value), rows, columns, inverse=inverse)
+        if mirrored:
+            own = np.arange(rows) * 2 % int(length.value) == 0
+            known = [wave * np.where(own, 1, 2)[:, None] for wave in known]
+        return [ctx.constant(round_to(wave, dtype)) for wave in known]
+    if surely_less(length, ONE, ctx.bounds):
+        ctx.refuse(f"the length of a transform is {length}")
+    row = reshape_to(ctx, ctx.call(Range(size=shape[0])), (shape[0], ONE))
+    count = ctx.size_tensor(np.array(length, np.object_))
+    at = ctx.call(Mod(), ctx.call(Mul(), row, ctx.call(Range(size=shape[1]))), count)
+    waves = [ctx.call(Gather(), w, at) for w in _one_turn(ctx, dtype, length, inverse=inverse)]
+    if not mirrored:
+        return waves
+    twice = ctx.call(Mod(), ctx.call(Mul(), row, ctx.scalar(2, DType.I64)), count)
+    own = ctx.call(Equal(), twice, ctx.scalar(0, DType.I64))
+    times = ctx.call(Where(), own, ctx.scalar(1, dtype), ctx.scalar(2, dtype))
+    return [ctx.call(Mul(), times, wave) for wave in waves]
+
+
+def _one_turn(ctx: Context, dtype: DType, length: Expr, *, inverse: bool) -> list[Value]:
+    """The waves of one turn, which the others pass in larger steps: rounded once, as constants."""
+    count = cast_to(ctx, ctx.size_tensor(np.array(length, np.object_)), DType.F64)
+    places = ctx.call(Range(size=length, dtype=DType.F64))
+    turns = ctx.call(Div(), ctx.call(Mul(), places, ctx.scalar(2 * np.pi, DType.F64)), count)
+    cosine, sine = ctx.call(Cos(), turns), ctx.call(Sin(), turns)
+    if inverse:
+        waves = [ctx.call(Div(), wave, count) for wave in (cosine, sine)]
+    else:
+        waves = [cosine, ctx.call(Neg(), sine)]
+    return [cast_to(ctx, wave, dtype) for wave in waves]
+
+
+def _known_waves(length: int, rows: int, columns: int, *, inverse: bool) -> list[Array]:
+    turns = np.outer(np.arange(rows), np.arange(columns)) % length * (2 * np.pi / length)
     cosine, sine = np.cos(turns), -np.sin(turns)
-    return (cosine / length, -sine / length) if inverse else (cosine, sine)
+    return [cosine / length, -sine / length] if inverse else [cosine, sine]
 
 
-def _constant(ctx: Context, like: Value, array: Array) -> Value:
-    return ctx.constant(round_to(array, like.type.dtype))
+_LONGEST = 4096  # the matrices have this many rows and columns, or a run computes them
 
 
-def _fixed(ctx: Context, size: Expr, what: str) -> int:
-    if not isinstance(size, Const) or not 0 < int(size.value) <= _LONGEST:
-        hint = "fix a dimension with dims= or shapes="
-        ctx.refuse(f"{what} must be fixed and at most {_LONGEST}, and is {size}", hint)
-    return int(size.value)
-
-
-_LONGEST = 4096  # the matrices have this many rows and columns
-
-
-def _resized(ctx: Context, x: Value, axis: int, length: int) -> Value:
+def _resized(ctx: Context, x: Value, axis: int, length: Expr) -> Value:
     """Cut off, or filled up with zeros."""
-    have = _fixed(ctx, x.type.shape[axis], "the signal")
-    if have >= length:
-        return slice_axes(ctx, x, [index(0)], [index(length)], [axis], [1])
-    return pad_axes(ctx, x, [index(0), index(length - have)], [axis], "constant", 0.0)
+    have = x.type.shape[axis]
+    if surely_equal(have, length, ctx.bounds):
+        return x
+    kept = ctx.simplify(minimum(have, length))
+    x = slice_axes(ctx, x, [index(0)], [kept], [axis], [1])
+    if surely_equal(kept, length, ctx.bounds):
+        return x
+    missing = ctx.simplify(length - kept)
+    return pad_axes(ctx, x, [index(0), missing], [axis], "constant", 0.0)
 
 
 def _parts(ctx: Context, x: Value) -> list[Value]:
@@ -201,12 +242,12 @@ def convert_stft(
     if step < 1 or not 0 < length <= _LONGEST or (shape is not None and shape.size != length):
         ctx.refuse(f"frames of {length}, {step} apart, with a window of {shape}")
     bins = length // 2 + 1 if onesided else length
-    waves = np.concatenate(_waves(length, bins, inverse=False), axis=1).T
+    waves = np.concatenate(_known_waves(length, length, bins, inverse=False), axis=1).T
     if shape is not None:
         waves = waves * shape.reshape(-1)
     batch, samples = signal.type.shape[:2]
     x = reshape_to(ctx, signal, (batch, ONE, samples))
-    weights = _constant(ctx, signal, waves[:, None])
+    weights = ctx.constant(round_to(waves[:, None], signal.type.dtype))
     op = Conv(stride=(step,), pads=(0, 0), dilation=(1,))
     frames = transpose(ctx, ctx.call(op, x, weights), (0, 2, 1))
     count = frames.type.shape[1]
