@@ -7,26 +7,29 @@ layers that differ only in how their sizes came about become one kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dlc.schedule.loop import Alloc, Buffer, For, Func, Stmt, map_exprs, rewrite
 from dlc.schedule.lower import used_names
 from dlc.schedule.verify import verify_func
-from dlc.te.expr import Binary, BinOp, Expr, Var, children
-from dlc.te.simplify import surely_at_most
+from dlc.te.expr import Binary, BinOp, Const, Expr, Var, children
+from dlc.te.simplify import canonical, simplify, surely_at_most
+from dlc.te.transform import free_vars, walk
 from dlc.te.transform import rewrite as rewrite_expr
-from dlc.te.transform import walk
 from dlc.te.types import TensorType
 
 
 def abstract_sizes(func: Func) -> tuple[Func, tuple[Expr, ...]]:
-    """Replace quotients of sizes by size variables; also the value to pass for each size.
+    """Replace what sizes are computed from by size variables; also the value to pass for each size.
 
-    Quotients of the deepest nesting stay where others, that they are computed from, are sizes of
-    the kernel too: a strided convolution knows that its result has `(s0 + 1) // 2` rows.
+    A quotient, a minimum or a maximum is named where dimensions read a size variable through it
+    alone. Where they read it through more and more of them, the innermost that they share is named:
+    a strided convolution knows that its result has `(s0 + 1) // 2` rows. A dimension that is still
+    computed, or may be negative, is named as a whole if no other dimension reads its variables.
 
-    A size is never negative, and proofs rely on it: a quotient that may be negative gets no name.
+    A size is never negative, and proofs rely on it: what may be negative gets no name. A dimension
+    is not negative, whatever it is, so of `h // 10` and `h // 10 - 1` the latter is the size.
 
     Before:
         def f(h: size, A: f32[(h + 1) // 2], *, B: f32[(h + 1) // 2]):
@@ -38,41 +41,100 @@ def abstract_sizes(func: Func) -> tuple[Func, tuple[Expr, ...]]:
             for i in range(s0):
                 B[i] = A[i]
     """
-    sizes = [size for buffer in func.params for size in buffer.type.shape]
-    levels = [_depth(size) for size in sizes if _reads_sizes(size)]
-    if not levels or not max(levels):
-        return func, tuple(Var(s) for s in func.sizes)
-    top = max(levels)
-    named = top if min(levels) == top else top - 1
-    quotients = {
-        e: None
-        for s in sizes
-        for e in walk(s)
-        if _is_quotient(e) and _depth(e) == named and surely_at_most(0, e)
+    passed: dict[str, Expr] = {s: Var(s) for s in func.sizes}
+    for found in (_atoms, _whole):
+        named = found(_open_dims(func))
+        used = _used(_replaced(func, named))
+        for part in [e for e in named if named[e] or not _is_quotient(e)]:
+            if not free_vars(part).isdisjoint(used):  # the body reads them elsewhere
+                del named[part]
+        names = dict(zip(named, _fresh(func, len(named)), strict=True))
+        for part, name in names.items():
+            passed[name] = rewrite_expr(
+                canonical(part + named[part]), lambda e: passed[e.name] if isinstance(e, Var) else e
+            )
+        func = _replaced(func, named)
+    used = _used(func)
+    func = replace(func, sizes=tuple(s for s in func.sizes if s in used))
+    verify_func(func, when="after abstract_sizes")
+    return func, tuple(passed[s] for s in func.sizes)
+
+
+def _open_dims(func: Func) -> tuple[Expr, ...]:
+    return tuple({s: None for b in func.params for s in b.type.shape if free_vars(s)})
+
+
+def _used(func: Func) -> set[str]:
+    return used_names(func.body, func.params)
+
+
+def _replaced(func: Func, named: Mapping[Expr, int]) -> Func:
+    """A function of one more size for each part of sizes: it, and what is added to it."""
+    names = _fresh(func, len(named))
+    env = {e: Var(n) - least for n, (e, least) in zip(names, named.items(), strict=True)}
+    return replace(replace_sizes(func, env), sizes=(*func.sizes, *names)) if named else func
+
+
+def _whole(dims: Sequence[Expr]) -> dict[Expr, int]:
+    """Dimensions that are computed, or may be negative, and have variables of their own."""
+    return {
+        dim: 0
+        for dim in dims
+        if any(map(_is_atom, walk(dim))) or not surely_at_most(0, dim)
+        if all(free_vars(dim).isdisjoint(free_vars(d)) for d in dims if d != dim)
     }
-    if not quotients:
-        return func, tuple(Var(s) for s in func.sizes)
-    names = _fresh(func, len(quotients))
-    env = dict(zip(quotients, map(Var, names), strict=True))
-    result = replace_sizes(func, env)
-    used = used_names(result.body, result.params)
-    kept = tuple(s for s in func.sizes if s in used)
-    result = replace(result, sizes=(*kept, *names))
-    verify_func(result, when="after abstract_sizes")
-    return result, (*map(Var, kept), *quotients)
+
+
+def _atoms(dims: Sequence[Expr]) -> dict[Expr, int]:
+    """What dimensions are computed from, and what is added to it."""
+    chains: dict[str, set[tuple[Expr, ...]]] = {}
+    for dim in dims:
+        for name, chain in _chains(dim, ()):
+            chains.setdefault(name, set()).add(chain)
+    shared = {name: _shared(Var(name), found) for name, found in chains.items()}
+    atoms = {e: None for s in dims for e in walk(s) if _is_atom(e) or isinstance(e, Var)}
+    found = {e: _least(e, dims) for e in atoms if _is_shared(e, shared)}
+    return {e: least for e, least in found.items() if least is not None}
+
+
+def _chains(expr: Expr, around: tuple[Expr, ...]) -> Iterator[tuple[str, tuple[Expr, ...]]]:
+    """For each occurrence of a size variable, the atoms around it, the innermost first."""
+    if isinstance(expr, Var):
+        yield expr.name, around
+    for child in children(expr):
+        yield from _chains(child, (expr, *around) if _is_atom(expr) else around)
+
+
+def _shared(variable: Expr, chains: set[tuple[Expr, ...]]) -> set[Expr]:
+    """The atoms through which all occurrences of a variable are read."""
+    if len({len(chain) for chain in chains}) == 1:
+        return {chain[-1] if chain else variable for chain in chains}
+    inner = [links[0] for links in zip(*chains, strict=False) if len(set(links)) == 1]
+    return {inner[-1] if inner else variable}
+
+
+def _is_shared(expr: Expr, shared: Mapping[str, set[Expr]]) -> bool:
+    names = free_vars(expr)
+    return bool(names) and all(expr in shared[name] for name in names)
+
+
+def _least(atom: Expr, dims: Sequence[Expr]) -> int | None:
+    """What is added to an atom in the least dimension that is it and a number; None is no name."""
+    rests = [canonical(dim - atom) for dim in dims]
+    numbers = [int(rest.value) for rest in rests if isinstance(rest, Const)]
+    least = min([*numbers, 0])
+    if least < 0 or 0 in numbers or surely_at_most(0, atom):
+        return None if isinstance(atom, Var) and not least else least
+    return None
 
 
 def _is_quotient(expr: Expr) -> bool:
     return isinstance(expr, Binary) and expr.op is BinOp.FLOORDIV
 
 
-def _depth(expr: Expr) -> int:
-    """How many quotients are nested inside each other."""
-    return max(map(_depth, children(expr)), default=0) + _is_quotient(expr)
-
-
-def _reads_sizes(expr: Expr) -> bool:
-    return any(isinstance(e, Var) for e in walk(expr))
+def _is_atom(expr: Expr) -> bool:
+    """Whether sizes are computed by more than sums and products."""
+    return isinstance(expr, Binary) and expr.op in (BinOp.FLOORDIV, BinOp.MIN, BinOp.MAX)
 
 
 def _fresh(func: Func, count: int) -> list[str]:
@@ -88,9 +150,11 @@ def _fresh(func: Func, count: int) -> list[str]:
 
 def replace_sizes(func: Func, env: Mapping[Expr, Expr]) -> Func:
     """Replace parts of all expressions of a function; `sizes` stays as it is."""
+    only_names = all(isinstance(e, Var) for e in env.values())
 
     def expr(whole: Expr) -> Expr:
-        return rewrite_expr(whole, lambda e: env.get(e, e))
+        new = rewrite_expr(whole, lambda e: env.get(e, e))
+        return new if only_names or new is whole else simplify(new)
 
     def buffer(old: Buffer) -> Buffer:
         return Buffer(old.name, TensorType(tuple(map(expr, old.type.shape)), old.type.dtype))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dlc.schedule.abstract_sizes import abstract_sizes
-from dlc.schedule.interpret import run_func
+from dlc.schedule.interpret import evaluate_size, run_func
 from dlc.schedule.loop import loops, substitute
 from dlc.schedule.passes import hoist_guards as hoist_module
 from dlc.schedule.passes import simplify_indices as simplify_module
@@ -178,16 +178,80 @@ def test_what_is_simple_stays_the_very_same_object():
     assert loops(changed)["j"] is loops(func.body)["j"]
 
 
-QUOTIENT = """
-def f(m: size, n: size, *, out: f32[max(-((-m - n) // (m + 1)), 0)]):
-    for i in range(max(-((-m - n) // (m + 1)), 0)):
-        out[i] = 1.0
+FILLED = """
+def f(b: size, MORE, A: f32[DIM], *, out: f32[b, TO]):
+    for i in range(b):
+        for j in range(TO):
+            out[i, j] = BODY
 """
 
 
-def test_only_a_quotient_that_cannot_be_negative_is_named_as_a_size():
-    func, values = abstract_sizes(parse_func(QUOTIENT))
-    assert list(map(str, values)) == ["m", "n"]
-    assert run_func(func, {"m": 3, "n": 6}, {})["out"].shape == (3,)
-    strided = QUOTIENT.replace("max(-((-m - n) // (m + 1)), 0)", "(n - 1) // 2")
-    assert list(map(str, abstract_sizes(parse_func(strided))[1])) == ["n", "(n + 1) // 2"]
+def named(dim, to=None, body="A[j]"):
+    """What is passed for sizes, and the parameters, of a kernel; it computes what it did before."""
+    more = "m: size, n: size" if "m" in dim.replace("max", "").replace("min", "") else "n: size"
+    text = FILLED.replace("DIM", dim).replace("TO", to or dim).replace("BODY", body)
+    func = parse_func(text.replace("MORE", more))
+    done, values = abstract_sizes(func)
+    sizes = {name: {"b": 2, "m": 3, "n": 47}[name] for name in func.sizes}
+    passed = {
+        name: evaluate_size(value, sizes) for name, value in zip(done.sizes, values, strict=True)
+    }
+    arrays = inputs(func, sizes)
+    np.testing.assert_array_equal(
+        run_func(done, passed, arrays)["out"], run_func(func, sizes, arrays)["out"]
+    )
+    return list(map(str, values)), [", ".join(map(str, b.type.shape)) for b in done.params]
+
+
+@pytest.mark.parametrize(
+    ("dim", "value"),
+    [
+        ("(n + 1) // 2", "(n + 1) // 2"),  # whatever else is a size: b
+        ("n // 10 - 1", "n // 10 - 1"),  # the quotient is one more
+        ("n - 2", "n - 2"),
+        ("max(0, n - 2)", "max(0, n - 2)"),
+        ("min(12, n)", "min(12, n)"),
+        ("n * 2 - 1", "n * 2 - 1"),
+        ("n // 4 * (n // 4) + min(1, n // 4)", "n // 4 * (n // 4) + min(1, n // 4)"),
+        ("max(-((-m - n) // (m + 1)), 0)", "max(-((-m - n) // (m + 1)), 0)"),
+    ],
+)
+def test_what_a_size_is_computed_from_is_named(dim, value):
+    values, shapes = named(dim)
+    assert values == ["b", value]
+    assert shapes in (["s0", "b, s0"], ["s1", "b, s1"])
+
+
+def test_sizes_that_are_computed_from_each_other_stay_so():
+    assert named("n", "(n + 1) // 2") == (["b", "n"], ["n", "b, (n + 1) // 2"])
+    assert named("n", "max(0, n - 1)") == (["b", "n"], ["n", "b, max(0, n - 1)"])
+    assert named("n", "n - 2") == (["b", "n - 2"], ["s0 + 2", "b, s0"])
+    assert named("n // 10 - 1", "(n // 10 - 1) * b", "1.0") == (
+        ["b", "n // 10 - 1"],
+        ["s0", "b, b * s0"],
+    )
+    assert named("max(0, n // 2 - 1)", "n // 2", "1.0") == (
+        ["b", "n // 2"],
+        ["max(0, s0 - 1)", "b, s0"],
+    )
+
+
+def test_what_all_sizes_are_computed_from_is_named():
+    longer = "min(30, max(0, n // 10 - 3) + 1)"
+    assert named("n // 10 - 1", longer, "1.0") == (
+        ["b", "n // 10 - 1"],
+        ["s0", "b, min(30, max(0, s0 - 2) + 1)"],
+    )
+    assert named("n // 4", "n // 3", "1.0") == (["b", "n // 4", "n // 3"], ["s0", "b, s1"])
+
+
+def test_only_what_cannot_be_negative_is_named_as_a_size():
+    dim = "b * 40 + -n // (m + 1)"  # a quotient of at most 0
+    assert named(dim)[0] == ["b", "m", "n"]
+
+
+@pytest.mark.parametrize("dim", ["max(0, n - 2)", "n // 10 - 1"])
+def test_a_difference_is_no_size_of_a_kernel_that_reads_the_whole_otherwise(dim):
+    values, _ = named(dim, body="A[j] if j < n - 3 else 0.0")
+    assert "n" in values
+    assert dim not in values
