@@ -3,7 +3,8 @@
 What the row rule does to rows, where a row does not lie side by side in memory but its neighbours
 do: the sums of some neighbours are computed together, along vectors, by all stages before those of
 the next ones start. What they are computed from is read from a near cache after the first time.
-Only the result is stored along rows; `turn` transposes it.
+Only the result is stored along rows; `turn` transposes it. What panels leave of an open number of
+neighbours, or of a large one without divisors, is a nest of its own, whose vectors are masked.
 
 Before:
     for w in range(64):
@@ -26,7 +27,7 @@ After:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isqrt, prod
 
@@ -34,6 +35,7 @@ from dlc.core.target import Target
 from dlc.schedule.loop import For, Func, accumulation, allocs
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitives.cache_read import shape_of
+from dlc.schedule.rules.columns import REST, cut_rest
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.row import reductions_and_result, telling
 from dlc.schedule.rules.turn import LEAST
@@ -42,12 +44,14 @@ from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
 from dlc.te.expr import ZERO, BinOp, Const
+from dlc.te.simplify import surely_divides
 from dlc.te.transform import free_vars, loads
 from dlc.te.types import is_const
 
 VECTORS = 4  # of neighbours, at most: as many chains of additions hide each other's latency
 MOST_VECTORS = 8  # where the number of neighbours has no better divisor
 CHAINS = 2  # of additions, from which on loads are what takes the time
+PANEL = 2  # vectors of an open or a large prime number of neighbours: what they leave is masked
 OPEN = 64  # stands for an extent that is known at run time only
 
 
@@ -70,7 +74,7 @@ def match(func: Func, target: Target) -> Across | None:
     found, (reductions, result) = stages(func), sums
     known = telling(found, result)
     wide = [f for f in result.loops if f.var in known and not is_const(f.extent, 1)]
-    if not wide or not isinstance(extent := wide[-1].extent, Const):
+    if not wide:
         return None
     lane = wide[-1]
     for stage in reductions:
@@ -81,7 +85,12 @@ def match(func: Func, target: Target) -> Across | None:
     groups = tuple(f for f in outer if f.var in known or is_const(f.extent, 1))
     along = tuple(f.var for f in outer if f not in groups)
     others = prod(f.extent.value if isinstance(f.extent, Const) else OPEN for f in groups)
-    count = _neighbours(int(extent.value), int(others), target)
+    panel = PANEL * target.lanes(4)
+    count = panel
+    if isinstance(lane.extent, Const):
+        count = _neighbours(int(lane.extent.value), int(others), target)
+        if count < LEAST and lane.extent.value > panel:
+            count = panel
     if count < LEAST:
         return None
     return Across(result.buffer, tuple(f.var for f in groups), lane.var, along, count)
@@ -133,6 +142,7 @@ def space(func: Func, target: Target) -> Space:
 def schedule(trace: Trace, found: Across, target: Target, knobs: Mapping[str, int]) -> None:
     """Bring all stages of some neighbours together; see the module."""
     lanes = target.lanes(4)
+    extent = trace.extent(found.lane)
     outer, lane = trace.split(found.lane, found.count)
     order = (*found.groups, outer, lane, *found.along)
     if list(order) != trace.stage(found.result).names:
@@ -141,17 +151,28 @@ def schedule(trace: Trace, found: Across, target: Target, knobs: Mapping[str, in
     for buffer in reversed(made):
         if buffer in allocs(trace.func.body):
             trace.do("compute_at", buffer, outer)
+    suffixes = [""]
+    if not surely_divides(found.count, extent):
+        cut_rest(trace, outer, extent, found.count)
+        suffixes.append(REST)
+    for suffix in suffixes:
+        neighbours = f"{lane}{suffix}"
+        _in_lanes(trace, [f"{b}{suffix}" for b in made], trace.constant(neighbours), lanes)
+        if not found.along:
+            _as_lanes(trace, [neighbours], neighbours, lanes)
+
+
+def _in_lanes(trace: Trace, made: Iterable[str], count: int | None, lanes: int) -> None:
+    """Run stages before the result along so many neighbours, where they have one for each."""
     for buffer in made:
         stage = trace.stage(buffer)
         at = _lane(stage)
-        if at is None or trace.constant(at.var) != found.count:
+        if at is None or trace.constant(at.var) != count:
             continue  # it is the same for all of them
         if stage.is_reduction:
             _add_up(trace, buffer, at.var, lanes)
         else:
             _as_lanes(trace, stage.names, at.var, lanes)
-    if not found.along:
-        _as_lanes(trace, [lane], lane, lanes)
 
 
 def _as_lanes(trace: Trace, names: list[str], lane: str, lanes: int) -> None:

@@ -136,6 +136,8 @@ CASES: dict[str, Callable[[], Func]] = {
     "norm_of_turned_prime": partial(norm_of_turned, 1, 48, 67),
     "norm_of_turned_prime_wide": partial(norm_of_turned, 1, 5, 197),
     "norm_of_turned_open": partial(norm_of_turned, 2, 21, N),
+    "norm_of_turned_open_lines": partial(norm_of_turned, 2, 21, 3, M),
+    "norm_of_turned_two": partial(norm_of_turned, 1, 5, 2),
     "softmax_of_turned": softmax_of_turned,
     "softmax_of_one_turned": softmax_of_one_turned,
     "sums_of_turned": sums_of_turned,
