@@ -274,7 +274,7 @@ def in_lanes(
         trace.tile_loop(loop.var)
     trace.tile_loop(final.inner[-1].var, lanes=True)
     whole = canonical(count // (lanes * vectors))
-    if whole != ZERO and (extent is None or extent % (lanes * vectors)):
+    if whole != ZERO and not surely_divides(lanes * vectors, count):
         # The last vectors are masked, no others.
         masked = trace.stage(f"{stage.buffer}_{'vectors' if vectors > 1 else 'lanes'}")
         trace.do("partition", masked.inner[-1].var, str(whole), "_t")

@@ -15,7 +15,7 @@ from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.softmax import LogSoftmax, Softmax
 from dlc.schedule.edit import loops_around
-from dlc.schedule.loop import Func, If, LoopKind, Scope, allocs, loops
+from dlc.schedule.loop import Func, If, LoopKind, Scope, allocs, loops, walk
 from dlc.schedule.nest import stages
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import row
@@ -221,3 +221,17 @@ def test_places_are_found_along_vectors() -> None:
     fast = optimize(CASES["ranks"](), AVX2)
     (lanes,) = (s for s in stages(fast) if s.buffer == "place_lanes")
     assert lanes.loops[-1].kind is LoopKind.VECTOR
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2])
+def test_an_open_row_of_whole_vectors_leaves_none(
+    target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is masked is cut off, of which there is nothing here: the rule was given up for it."""
+    x = tensor("a", N, M * 64 + 64)
+    plain = func((x,), Reduce(kind="sum", axes=(-1,)).compute(x))
+    fast = optimize(plain, target)
+    assert "is left to other rules" not in caplog.text
+    assert not any(isinstance(s, If) for s in walk(fast.body))
+    for sizes in ({"n": 2, "m": 0}, {"n": 1, "m": 3}):
+        assert_agree(plain, fast, sizes)
