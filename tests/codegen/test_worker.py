@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -316,6 +318,25 @@ def test_giving_up_leaves_the_workers_usable():
         assert all(isinstance(r, bytes) for r in results.values())
     finally:
         workers.close()
+
+
+def test_closing_while_workers_are_at_work_starts_no_others(monkeypatch):
+    raised, started = [], []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    workers = Pool(1)
+    busy = workers._workers[0]
+    os.kill(busy.process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(pool, "_Worker", lambda: started.append("another"))
+    results = []
+    caller = threading.Thread(target=lambda: results.extend(workers.compile(tasks(1), 1)))
+    caller.start()
+    while not busy.lock.locked():
+        time.sleep(0.001)
+    workers.close()  # as where Ctrl-C ends the program
+    caller.join(timeout=60)
+    ((_, result),) = results
+    assert isinstance(result, CodegenError)
+    assert (raised, started) == ([], [])
 
 
 def test_workers_and_this_process_make_equal_objects():

@@ -64,6 +64,7 @@ class Pool:
     def __init__(self, count: int) -> None:
         self.owner = os.getpid()
         self._workers = [_Worker() for _ in range(count)]
+        self._change = threading.Lock()  # of workers: one that died, or all of them
 
     def grow(self, count: int) -> None:
         """Start workers until there are `count`."""
@@ -98,8 +99,12 @@ class Pool:
 
     def close(self) -> None:
         """End the workers; what they are at is lost. A forked child leaves its parent's alone."""
-        while self.owner == os.getpid() and self._workers:
-            self._workers.pop().close()
+        if self.owner != os.getpid():
+            return
+        with self._change:
+            workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.close()
 
     def _ask(self, number: int, task: KernelTask) -> bytes | DlcError:
         """Let a worker do a task; if it dies, another takes its place."""
@@ -109,7 +114,9 @@ class Pool:
             return InternalError(detail=f"'{task.func.name}' cannot be sent to a worker: {error!r}")
         if not isinstance(answer, int):
             return answer
-        self._workers[number] = _Worker()
+        with self._change:
+            if self._workers:  # else the pool is closed, and nobody waits for the answer
+                self._workers[number] = _Worker()
         how = f"signal {-answer}" if answer < 0 else f"exit status {answer}"
         unit = task.func.name
         return CodegenError(stage="the compiler", unit=unit, reason=f"its process died: {how}")
