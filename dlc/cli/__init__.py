@@ -2,7 +2,8 @@
 
 Standard output carries the result, standard error progress and messages. Each command takes
 `--json`, which makes the result one JSON document. Exit codes: 0 success, 1 dlc is wrong, 2 wrong
-usage, 3 the model, 4 numbers differ, 5 target or tools, 6 the artefact, 7 a limit, 130 interrupted.
+usage, 3 the model, 4 numbers differ, 5 target or tools, 6 the artefact, 7 a limit, 130 interrupted,
+and other signals likewise.
 """
 
 from __future__ import annotations
@@ -23,13 +24,12 @@ from dlc.cli.failure import report_failure
 from dlc.cli.inspect import inspect
 from dlc.cli.profile import profile
 from dlc.cli.run import run
+from dlc.cli.stop import INTERRUPTED, stoppable
 from dlc.cli.targets import targets
 from dlc.cli.tune import app as tune_app
 from dlc.cli.verify import verify
 from dlc.cli.version import version
 from dlc.cli.worker import worker
-
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
 class _Group(TyperGroup):
@@ -107,7 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     handler = _Messages(logging.WARNING)
     logger.addHandler(handler)
     try:
-        app(words, prog_name="dlc")
+        with stoppable():
+            app(words, prog_name="dlc")
     except Exception as error:
         sys.exit(report_failure(error, as_json="--json" in words))
     finally:

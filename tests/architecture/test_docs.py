@@ -13,7 +13,8 @@ from typer.main import get_command
 import dlc.core.errors
 import dlc.graph.ops  # (declares the operators)
 import dlc.runtime
-from dlc.cli import INTERRUPTED, app
+from dlc.cli import app
+from dlc.cli.stop import INTERRUPTED
 from dlc.core import env
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph

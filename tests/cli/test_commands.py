@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -465,6 +469,57 @@ def test_ctrl_c_ends_with_130(files, dlc_main, monkeypatch):
     assert (code, printed) == (130, "")
     assert said.endswith("interrupted\n")
     assert sorted(p.name for p in files.glob(".new*")) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_leave_nothing_behind(files, dlc_main, monkeypatch, number):
+    def stopped(*_, **__):
+        os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    monkeypatch.setattr("dlc.compiler.build", stopped)
+    code, printed, said = dlc_main("build", "mlp.onnx", "-o", "new.so")
+    assert (code, printed) == (128 + number, "")
+    assert said.endswith("interrupted\n")
+    assert not list(files.glob("*new*"))
+    assert not list(files.glob(".new*"))
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_is_ignored_stays_so(files, dlc_main, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as by nohup
+    monkeypatch.setattr("dlc.compiler.build", lambda *_, **__: os.kill(os.getpid(), signal.SIGHUP))
+    try:
+        assert dlc_main("build", "mlp.onnx", "-o", "new.so")[0] not in (0, 128 + signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_an_import_that_is_interrupted_is_no_mistake(files, dlc_main, monkeypatch):
+    def fail(*_, **__):
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        raise ImportError("an extension says no more than that")
+
+    monkeypatch.setattr("dlc.compiler.build", fail)
+    code, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so")
+    assert code == 130
+    assert said.endswith("interrupted\n")
+    assert "error" not in said
+
+
+def test_ctrl_c_while_the_command_line_is_imported_ends_it(tmp_path):
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "dlc", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=dict(os.environ, PYTHONPATH=f"{tmp_path}:{root}"),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_a_mistake_of_dlc_leaves_a_crash_file(files, dlc_main, monkeypatch):
