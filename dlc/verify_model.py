@@ -120,10 +120,12 @@ def verify(
         atol: absolute tolerance.
 
     Raises:
-        UserError: a name in `against` is unknown; the compiled model refuses the inputs.
+        UserError: a name in `against` is unknown; the compiled model refuses the inputs, or was
+            built from a model of other names.
         ModelError: the model cannot be read or holds something not supported.
     """
     compiled = _module(model, module)
+    _check_names(model, compiled)
     notes: list[str] = []
     engines = _engines(model, against, notes)
     if inputs is not None:
@@ -205,6 +207,31 @@ def _module(model: str | Path | bytes | ModelProto, module: Module | str | Path 
     from dlc.compiler import compile  # imports LLVM, which an artefact does without
 
     return compile(model)
+
+
+def _check_names(model: str | Path | bytes | ModelProto, module: Module) -> None:
+    """Refuse a compiled model that cannot be compared: what has another name would pass unseen.
+
+    Sequences and optional values are other inputs and outputs of a compiled model.
+
+    Raises:
+        UserError: an input or output of the model is none of the compiled one.
+    """
+    from dlc.frontend.onnx import load_model
+
+    graph = load_model(model).graph
+    inputs = [value for value in graph.inputs if value.name not in graph.constants]
+    for what, values, specs in (
+        ("input", inputs, module.inputs),
+        ("output", graph.outputs, module.outputs),
+    ):
+        known = {spec.name for spec in specs}
+        plain = [value.name for value in values if not (value.sequence or value.optional)]
+        if missing := [name for name in plain if name not in known]:
+            raise UserError(
+                detail=f"the compiled model has no {what} '{missing[0]}', which the model has",
+                hint="it was built from another model, or with --value",
+            )
 
 
 def _engines(

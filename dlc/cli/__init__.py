@@ -90,11 +90,18 @@ def _options(
 
 
 class _Messages(logging.Handler):
-    """Shows what the compiler logs as `warning: ...`, above a bar if there is one."""
+    """Shows what the compiler logs as `warning: ...`, once, above a bar if there is one."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.shown: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
-        sys.stderr.write(f"{record.levelname.lower()}: {record.getMessage()}\n")
+        line = f"{record.levelname.lower()}: {record.getMessage()}\n"
+        if line not in self.shown:  # a model may be read, and a full disk be met, several times
+            self.shown.add(line)
+            sys.stderr.write(line)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

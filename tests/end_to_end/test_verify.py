@@ -115,6 +115,29 @@ def test_given_inputs_are_used(model, module):
         dlc.verify(model, module, {"x": np.zeros((4, 12), np.float32)}, against=[])
 
 
+def renamed(model, old, new):
+    """The model with another name for a value."""
+    other = type(model).FromString(model.SerializeToString())
+    for node in other.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [new if name == old else name for name in names]
+    for value in (*other.graph.input, *other.graph.output):
+        value.name = new if value.name == old else value.name
+    return other
+
+
+@pytest.mark.parametrize(("what", "name"), [("input", "x"), ("output", "y")])
+def test_a_model_of_other_names_is_refused(model, module, what, name):
+    with pytest.raises(UserError, match=f"the compiled model has no {what} 'other'"):
+        dlc.verify(renamed(model, name, "other"), module)
+
+
+def test_a_model_whose_input_became_a_constant_is_refused(model):
+    fixed = dlc.compile(model, values={"x": np.zeros((2, 13), np.float32)})
+    with pytest.raises(UserError, match="the compiled model has no input 'x'"):
+        dlc.verify(model, fixed)
+
+
 def test_nobody_asked_is_nothing_known(model, module):
     report = dlc.verify(model, module, against=[])
     assert (report.trials, report.outputs) == (0, ())
