@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +53,11 @@ class OnnxRuntime:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         self.name = f"onnxruntime {onnxruntime.__version__}"
         self._session = _open_session(model, options)
+        self._model = model
         self._outputs = [output.name for output in self._session.get_outputs()]
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs by name.
+        """The outputs by name; a list of maps as an array, as dlc has it.
 
         Raises:
             UserError: onnxruntime refuses the inputs.
@@ -65,7 +66,11 @@ class OnnxRuntime:
             found = self._session.run(self._outputs, dict(feeds))
         except Exception as error:  # it has many kinds of errors, and no common base
             raise _refused(error) from error
-        return dict(zip(self._outputs, found, strict=True))
+        outputs = dict(zip(self._outputs, found, strict=True))
+        for name, value in outputs.items():
+            if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+                outputs[name] = _columns(value, _labels(self._model, name))
+        return outputs
 
     def bind(self, feeds: Mapping[str, Array]) -> Callable[[], object]:
         """A function that runs on these arrays, for timing; only texts are copied.
@@ -104,6 +109,25 @@ def _open_session(model: str | Path | bytes | ModelProto, options: Any) -> Any:
         return InferenceSession(_bytes(model, OLDEST_IR_VERSION), options, providers=providers)
     except Exception as error:
         raise _refused(error) from error
+
+
+def _columns(rows: Sequence[Mapping[Any, float]], labels: Sequence[Any]) -> Array:
+    """Maps of scores as rows of an array, with a column for each label."""
+    import numpy as np
+
+    order = labels or list(rows[0])
+    return np.array([[row[label] for label in order] for row in rows], np.float32)
+
+
+def _labels(model: str | Path | bytes | ModelProto, output: str) -> list[Any]:
+    """The labels of the ZipMap that makes an output, in its order, which its maps do not keep."""
+    from onnx import ModelProto, helper
+
+    for node in ModelProto.FromString(_bytes(model)).graph.node:
+        if node.op_type == "ZipMap" and output in node.output:
+            (labels,) = map(helper.get_attribute_value, node.attribute)
+            return [label.decode() if isinstance(label, bytes) else label for label in labels]
+    return []
 
 
 def _bytes(model: str | Path | bytes | ModelProto, ir_version: int | None = None) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import dlc
 from dlc import verify_model
@@ -136,6 +137,28 @@ def test_a_model_whose_input_became_a_constant_is_refused(model):
     fixed = dlc.compile(model, values={"x": np.zeros((2, 13), np.float32)})
     with pytest.raises(UserError, match="the compiled model has no input 'x'"):
         dlc.verify(model, fixed)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{"classlabels_int64s": [7, -3, 5]}, {"classlabels_strings": ["c", "a", "b"]}],
+    ids=["numbers", "texts"],
+)
+def test_maps_of_scores_are_compared_label_by_label(labels):
+    pytest.importorskip("onnxruntime")
+    text = "classlabels_strings" in labels
+    maps = helper.make_map_type_proto(
+        TensorProto.STRING if text else TensorProto.INT64,
+        helper.make_tensor_type_proto(TensorProto.FLOAT, ()),
+    )
+    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, [2, 3])
+    result = helper.make_value_info("maps", helper.make_sequence_type_proto(maps))
+    node = helper.make_node("ZipMap", ["scores"], ["maps"], domain="ai.onnx.ml", **labels)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    graph = helper.make_graph([node], "main", [scores], [result])
+    zipped = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    (output,) = dlc.verify(zipped, dlc.compile(zipped), against=["onnxruntime"]).outputs
+    assert (output.problem, output.apart) == ("", Error(0.0, 0.0))
 
 
 def test_nobody_asked_is_nothing_known(model, module):
