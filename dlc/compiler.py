@@ -16,10 +16,13 @@ from dlc.codegen.cuda.build import compile_for_gpu, host_target
 from dlc.codegen.export import export_library
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import emit_program
+from dlc.codegen.llvm.toolchain import find_driver
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers, symbol_of
 from dlc.core.count import show_count
+from dlc.core.errors import TargetError
 from dlc.core.garbage import collected_rarely
 from dlc.core.log import enable_topics
+from dlc.core.machine import can_run
 from dlc.core.precision import Precision
 from dlc.core.scratch import scratch_folder
 from dlc.core.staging import staging
@@ -107,15 +110,21 @@ def compile(
 
     Raises:
         ModelError: the model cannot be read or holds something not supported.
-        TargetError: the target is unknown, or its tools are missing.
+        TargetError: the target is unknown, is none that runs here, or its tools are missing.
         UserError: the precision is unknown, or another argument says what cannot be.
     """
+    machine = parse_target(target) if isinstance(target, str) else target
+    if not can_run(machine.arch, machine.features):
+        reason = "this machine cannot run what is compiled for it"
+        hint = "dlc build --target writes a file for another machine"
+        name = target if isinstance(target, str) else machine.triple
+        raise TargetError(target=name, reason=reason, hint=hint)
     with scratch_folder() as folder:
         path = folder / "model.so"
         build(
             model,
             path,
-            target,
+            machine,
             dims=dims,
             shapes=shapes,
             values=values,
@@ -171,6 +180,7 @@ def build(
     if (known := _find(kept, path, progress)) is not None:
         seconds = time.perf_counter() - began
         return BuildReport(path=path, target=machine, seconds=seconds, passes=(), **known)
+    find_driver(machine)  # says what is missing before what takes long
     lowered = lower_imported(imported, machine, asked, began, progress)
     choose = schedule or (rules_own if optimize else _none)
     with staging(path) as draft:  # another build may write to `path` meanwhile

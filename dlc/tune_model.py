@@ -19,6 +19,7 @@ from dlc.autotune.task import task_key
 from dlc.autotune.tuner import Outcome, Tuner
 from dlc.core.errors import TargetError, UserError
 from dlc.core.fork import Choices
+from dlc.core.machine import can_run
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
 from dlc.tune_graph import Alternative, Crossroads, bundles, find_alternatives, tried_before
@@ -104,12 +105,17 @@ def tune(
 
     Raises:
         ModelError: a model cannot be read or compiled.
-        TargetError: the target is a GPU, on which nothing is measured; no kernel could be measured.
+        TargetError: the target is a GPU, on which nothing is measured, or another machine, and no
+            `machines` that may run it; no kernel could be measured.
         UserError: the log cannot be used; there is no such task.
     """
     machine = parse_target(target) if isinstance(target, str) else target
     if machine.gpu is not None:
         raise TargetError(target="cuda", reason=_NOT_MEASURED, hint=_FOR_GPUS)
+    if machines is None and not can_run(machine.arch, machine.features):
+        reason = "this machine cannot run what would be measured"
+        name = target if isinstance(target, str) else machine.triple
+        raise TargetError(target=name, reason=reason, hint=_RUNNERS)
     models: Sequence[Model] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
     path = Path(log) if log is not None else _log_beside(models)
     TuningLog.check_place(path)

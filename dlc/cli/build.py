@@ -204,11 +204,10 @@ def _verify(
 
 def _why_not_here(machine: Target) -> str:
     """Why this machine cannot run what is compiled for `machine`, or ""."""
-    from dlc.core.machine import read_machine
+    from dlc.core.machine import can_run
     from dlc.runtime import why_no_gpu
 
-    here = read_machine()
-    if machine.arch != here.arch or not machine.features <= here.features:
+    if not can_run(machine.arch, machine.features):
         return "this machine cannot run it"
     return why_no_gpu().partition(";")[0] if machine.gpu is not None else ""
 

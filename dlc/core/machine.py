@@ -40,6 +40,12 @@ def read_machine(root: Path = _ROOT) -> Machine:
     return Machine(arch, features, usable_cores(root), l1, l2, in_halves)
 
 
+def can_run(arch: str, features: frozenset[str]) -> bool:
+    """Whether this machine runs code for an architecture with these features."""
+    here = read_machine()
+    return arch == here.arch and features <= here.features
+
+
 def host_arch() -> str:
     """The architecture of this machine, by LLVM's name."""
     name = platform.machine().lower()

@@ -14,6 +14,7 @@ from dlc.autotune.record import choice_from_json
 from dlc.autotune.session import Options
 from dlc.autotune.tuner import Outcome
 from dlc.core.errors import TargetError, UserError
+from dlc.core.machine import host_arch
 from dlc.core.types import INDEX
 from dlc.schedule.loop import Buffer
 from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, Program, SizeVar
@@ -90,6 +91,14 @@ def test_schedules_for_gpus_are_listed_and_not_measured_on_a_cpu(tmp_path):
     with pytest.raises(TargetError, match="measured on CPUs only") as caught:
         dlc.tune(perceptron(), tmp_path / "m.tune.db", "cuda")
     assert "--dry-run" in str(caught.value.hint)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_this_machine_cannot_run_is_not_measured_here(tmp_path):
+    elsewhere = "x86_64" if host_arch() == "aarch64" else "aarch64"
+    with pytest.raises(TargetError, match="this machine cannot run") as caught:
+        dlc.tune(perceptron(), tmp_path / "m.tune.db", f"llvm -mtriple={elsewhere}-linux-gnu")
+    assert "--runner" in str(caught.value.hint)
     assert not list(tmp_path.iterdir())
 
 

@@ -14,6 +14,7 @@ import pytest
 import dlc
 from dlc.compiler import build
 from dlc.core.machine import host_arch
+from tests.end_to_end.networks import NETWORKS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -22,6 +23,8 @@ CROSS_COMPILER, EMULATOR = shutil.which("aarch64-linux-gnu-g++"), shutil.which("
 LIBRARIES = "/usr/aarch64-linux-gnu"  # the emulated program's libc, where Debian puts it
 
 pytestmark = pytest.mark.slow
+
+SMALL = NETWORKS["perceptron"].model()
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +85,25 @@ def test_an_artefact_needs_nothing_around_it(tmp_path, network):
     got = logits([program, Path(model).name], image, env=env, cwd=alone)
     np.testing.assert_array_equal(got, wanted)
     assert [p.name for p in alone.iterdir()] == ["model.so"]
+
+
+def elsewhere() -> str:
+    """A target that this machine has not the features of."""
+    arch = "x86_64" if host_arch() == "aarch64" else "aarch64"
+    return f"llvm -mtriple={arch}-linux-gnu"
+
+
+def test_what_cannot_be_loaded_here_is_not_compiled():
+    steps: list[str] = []
+    with pytest.raises(dlc.TargetError, match="this machine cannot run") as caught:
+        dlc.compile(SMALL, elsewhere(), progress=lambda step: steps.append(step.stage))
+    assert "dlc build --target" in caught.value.hint
+    assert steps == []
+
+
+def test_a_linker_is_missed_before_anything_is_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    steps: list[str] = []
+    with pytest.raises(dlc.TargetError, match="linking needs"):
+        build(SMALL, tmp_path / "m.so", progress=lambda step: steps.append(step.stage))
+    assert steps == ["import"]
