@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from dlc.core.count import show_count
 from dlc.core.dump import Dumper
+from dlc.core.errors import UserError
 from dlc.core.fork import Choices, Fork
 from dlc.core.precision import Precision, check_precision
 from dlc.core.target import Target
 from dlc.frontend.onnx.convert import Imported
+from dlc.frontend.onnx.interface import plain_dims
 from dlc.frontend.onnx.load import load_model
 from dlc.frontend.onnx.registry import CONVERTERS
 from dlc.frontend.onnx.variants import import_variants
@@ -112,8 +114,15 @@ def import_for(
 ) -> Imported:
     """Read a model, as the rest of a build takes it; see `compile`."""
     with Stages(progress)("import") as say:
+        if isinstance(variants, Mapping):
+            hint = "write one mapping for each: variants=[{'batch': 1}]"
+            raise UserError(detail="variants are a list, and one was given", hint=hint)
         imported = import_variants(
-            load_model(model), variants, dims=dims, shapes=shapes, values=values
+            load_model(model),
+            [plain_dims(sizes) for sizes in variants],
+            dims=plain_dims(dims or {}),
+            shapes=shapes,
+            values=values,
         )
         size = sum(a.nbytes for a in imported.graph.constants.values())
         say(f"{show_count(len(imported.graph.nodes), 'node')}, {size / 1e6:.1f} MB of weights")

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.cli.argument import Source, parse_source
 from dlc.cli.screen import stderr
-from dlc.core.errors import ArtifactError, InputError, ModelError, UserError, show_os_error
+from dlc.core.errors import (
+    ArtifactError,
+    InputError,
+    LimitError,
+    ModelError,
+    UserError,
+    show_os_error,
+)
 from dlc.core.types import DType
 
 if TYPE_CHECKING:
@@ -102,7 +111,7 @@ def bind_sizes(
     """A value for each open size: as asked, as in a given array, or the least that is useful.
 
     Raises:
-        UserError: the model has no such size.
+        UserError: the model has no such size, or an array another one.
     """
     known = [size.name for size in module.sizes]
     if unknown := sorted(set(sizes) - set(known)):
@@ -113,7 +122,12 @@ def bind_sizes(
         array = given.get(spec.name)
         if array is not None and len(array.shape) == len(spec.shape):
             pairs = zip(spec.shape, array.shape, strict=True)
-            found |= {dim: n for dim, n in pairs if isinstance(dim, str)}
+            own = {dim: n for dim, n in pairs if isinstance(dim, str)}
+            for dim, n in own.items():
+                if sizes.get(dim, n) != n:
+                    reason = f"'{dim}' is {n} in what is given, and --dim says {sizes[dim]}"
+                    raise InputError(name=spec.name, reason=reason)
+            found |= own
     return found | dict(sizes)
 
 
@@ -199,6 +213,9 @@ def _fill(source: Source, spec: TensorSpec, sizes: Mapping[str, int]) -> Array:
     from dlc.verify_model import bind_shape, random_array
 
     shape = bind_shape(spec, sizes)
+    if math.prod(shape) > sys.maxsize // 8:  # NumPy draws numbers of 8 bytes
+        listed = ", ".join(map(str, shape))
+        raise LimitError(what="memory", reason=f"input '{spec.name}' of the shape ({listed})")
     if source.fill in ("zeros", "ones"):
         number = int(source.fill == "ones")
         if spec.dtype is DType.STR:

@@ -6,7 +6,7 @@ Python number for a 0-d input, which has no element type of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,12 @@ def _as_array(value: object, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
             name=spec.name,
             reason=f"expected an array, got a {type(value).__name__}",
             hint=f"pass np.array({spec.name}, '{dtype}')",
+        )
+    if isinstance(value, Mapping):
+        raise InputError(
+            name=spec.name,
+            reason=f"expected an array, got a {type(value).__name__}",
+            hint="inputs by name are for run: model.run({name: array})",
         )
     try:
         if hasattr(value, "__dlpack__"):

@@ -34,9 +34,14 @@ def load(path: str | os.PathLike[str], *, verify: Literal["full", "fast"] = "ful
 
     Raises:
         ArtifactError: no such file; damaged; built for another ABI, architecture or CPU.
+        UserError: `path` is the model itself, or `verify` another word.
     """
-    flags = {"full": _runtime.VERIFY_FULL, "fast": _runtime.VERIFY_SKIP_HASH}[verify]
+    flags = {"full": _runtime.VERIFY_FULL, "fast": _runtime.VERIFY_SKIP_HASH}.get(verify)
+    if flags is None:
+        raise UserError(detail=f"verify={verify!r}", hint="there are: full, fast")
     raw = os.fsencode(path)
+    if raw.startswith(b"\x7fELF"):
+        raise UserError(detail="expected the path of a compiled model, got the bytes of one")
     if b"\0" in raw:  # where a C string would end, and another file would be loaded
         raise ArtifactError(path=repr(path), reason="the path contains a NUL")
     with dlc_errors(path):

@@ -395,6 +395,21 @@ def test_peaks_are_those_of_cores_and_not_of_threads(files, dlc_main, monkeypatc
         set_num_threads(before)
 
 
+def test_sizes_are_said_once(files, dlc_main):
+    np.save("two.npy", np.zeros((2, 5), np.float32))
+    code, _, said = dlc_main("run", "mlp.so", "-i", "x=@two.npy", "--dim", "batch=3")
+    assert code == 2
+    assert "'batch' is 2 in what is given, and --dim says 3" in said
+    assert dlc_main("run", "mlp.so", "-i", "x=@two.npy", "--dim", "batch=2")[0] == 0
+
+
+@pytest.mark.parametrize("size", [10**18, 2**62, 10**30])
+def test_inputs_that_no_memory_holds_are_a_limit(files, dlc_main, size):
+    code, _, said = dlc_main("run", "mlp.so", "--dim", f"batch={size}")
+    assert code == 7
+    assert f"input 'x' of the shape ({size}, 5)" in said
+
+
 def test_run_takes_a_model_too(files, dlc_main):
     code, printed, _ = dlc_main("run", "mlp.onnx", "-i", "ones", "--dim", "batch=2", "--json")
     assert code == 0

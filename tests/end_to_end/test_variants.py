@@ -34,6 +34,11 @@ VARIANTS = [{"b": 1, "s": 5}, {"b": (1, 3)}, {"s": (7, None)}]
 SIZES = [(1, 5), (1, 4), (3, 2), (4, 2), (4, 9), (0, 3), (2, 0), (0, 0)]
 
 
+def test_one_variant_is_a_list_of_one():
+    with pytest.raises(UserError, match=r"one was given\n.*variants=\[\{'batch': 1\}\]"):
+        dlc.compile(parser.parse_model(TEXT), variants={"b": 1})  # type: ignore[arg-type]
+
+
 def wanted(x):
     return [np.maximum(x @ WEIGHTS, 0), x.sum((0, 2)), x[x > 0], x]
 

@@ -7,8 +7,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dlc.core.errors import ModelError, ShapeError, UnsupportedModel
+from dlc.core.errors import ModelError, ShapeError, UnsupportedModel, UserError
 from dlc.frontend.onnx import FAMILIES, import_model, load_model
+from dlc.frontend.onnx.interface import plain_dims
 from dlc.frontend.onnx.registry import CONVERTERS
 from dlc.graph.conditions import conditions
 from dlc.graph.evaluate import evaluate
@@ -320,6 +321,16 @@ def test_dimensions_are_named_fixed_and_bounded():
     bounded = graph_of(proto, dims={"batch size": (1, 32), "d0": (0, None)})
     assert bounded.size_ranges == {"batch_size": (1, 32), "d0": (0, None)}
     assert shape_of(proto, shapes={"x": (3, None, "h", 4)}) == "f32[3, d0, h, 4]"
+
+
+def test_dimensions_are_any_integers_and_nothing_else():
+    given = {"a": np.int64(4), "b": (np.int32(1), None), "c": [2, 5], "d": 3}
+    found = plain_dims(given)  # type: ignore[arg-type]
+    assert found == {"a": 4, "b": (1, None), "c": (2, 5), "d": 3}
+    assert type(found["a"]) is int
+    for bad in ("4", 1.5, (1, 2, 3), ("a", None), None):
+        with pytest.raises(UserError, match=r"dimension 'n' cannot be .*\n.*\(1, 512\)"):
+            plain_dims({"n": bad})  # type: ignore[dict-item]
 
 
 def test_a_size_given_for_one_input_holds_for_all():

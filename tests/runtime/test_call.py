@@ -149,6 +149,7 @@ def test_numbers_for_scalars(identity: Make, dtype: DType, value: object) -> Non
         (DType.U8, 256, "does not fit in uint8"),
         (DType.F32, np.float64(1), "expected float32, got float64"),
         (DType.F32, "text", "cannot be read as an array"),
+        (DType.F32, {"scalar": 1.0}, r"expected an array, got a dict\n.*model.run\("),
         (DType.F32, None, r"got None\n.* left out when .*: shapes={'scalar': None}"),
         (DType.F32, [1.0], r"expected an array, got a list\n.*np.array\(scalar, 'float32'\)"),
     ],

@@ -289,6 +289,16 @@ def test_paths_of_every_kind(
     assert dlc.runtime.load(encode(path)).inputs[0].name == "x"  # type: ignore[arg-type]
 
 
+def test_what_is_no_path_is_not_printed(artifact: Path) -> None:
+    with pytest.raises(dlc.UserError, match=r"got the bytes of one$"):
+        dlc.runtime.load(artifact.read_bytes())  # type: ignore[arg-type]
+
+
+def test_verification_has_two_words(artifact: Path) -> None:
+    with pytest.raises(dlc.UserError, match=r"verify='none'\n.*full, fast"):
+        dlc.runtime.load(artifact, verify="none")  # type: ignore[arg-type]
+
+
 def test_expressions_in_outputs_are_shown(tmp_path: Path) -> None:
     outputs = (TensorSpec("y", DType.F32, ("batch * 1", 3)), AFFINE.outputs[1])
     model = dlc.runtime.load(build(tmp_path / "model.so", 2, outputs=outputs))

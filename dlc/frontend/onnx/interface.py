@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dlc.core.errors import ModelError
+from dlc.core.errors import ModelError, UserError
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.model import OnnxModel, OnnxValue, Unreadable
 from dlc.frontend.onnx.names import Names
@@ -44,6 +45,26 @@ class Inputs:
     ranges: dict[str, tuple[int, int | None]]
     parts: Mapping[str, tuple[str, ...] | None]
     """Sequence -> the inputs that are its elements; optional without a value -> None."""
+
+
+def plain_dims(dims: Mapping[str, Dim]) -> dict[str, Dim]:
+    """Dimensions with numbers of Python, whatever integers they were given as.
+
+    Raises:
+        UserError: one is neither a number nor a range.
+    """
+
+    def plain(name: str, dim: Dim) -> Dim:
+        try:
+            if isinstance(dim, Sequence) and not isinstance(dim, str):
+                low, high = dim
+                return operator.index(low), None if high is None else operator.index(high)
+            return operator.index(dim)
+        except (TypeError, ValueError) as error:
+            hint = f"give a number, or the least and the largest: {{'{name}': (1, 512)}}"
+            raise UserError(detail=f"dimension '{name}' cannot be {dim!r}", hint=hint) from error
+
+    return {name: plain(name, dim) for name, dim in dims.items()}
 
 
 def resolve_inputs(
