@@ -68,8 +68,9 @@ class BuildDisplay:
         from rich.text import Text
 
         mark, style = _MARKS[kind]
-        room = max(20, min(self.console.width, 100) - 25)
-        cut = detail if len(detail) <= room else detail[: room - 1] + "…"
+        most = max(20, self.console.width - 25)
+        room = min(most, 75)
+        cut = detail if len(detail) <= most else detail[: most - 1] + "…"
         text = Text.assemble(
             "  ", (mark, style), f" {stage:<9} {cut:<{room}} ", (f"{seconds:7.2f} s", "dim")
         )

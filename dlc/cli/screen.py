@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from dlc.core.manifest import TensorSpec
     from dlc.core.target import Target
+
+_UNBOUNDED = 100_000  # columns, of what has no width
 
 # (any of these features, what people call it); of a group only the first that is there.
 _HIGHLIGHTS: Mapping[str, tuple[tuple[tuple[str, ...], str], ...]] = {
@@ -52,7 +55,10 @@ def _console(*, to_stderr: bool) -> Console:
     """A console that prints texts of models as they are: no markup, no emoji, no highlighting."""
     from rich.console import Console
 
-    return Console(stderr=to_stderr, markup=False, emoji=False, highlight=False)
+    console = Console(stderr=to_stderr, markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:  # a file or a program: rows stay lines, unless COLUMNS says a width
+        console.width = shutil.get_terminal_size((_UNBOUNDED, 0)).columns
+    return console
 
 
 def table(*columns: str, left: Sequence[str] = ()) -> Table:

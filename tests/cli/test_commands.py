@@ -232,6 +232,26 @@ def test_what_a_build_proposes_can_be_typed(files, dlc_main, monkeypatch):
     assert proposed("mlp.onnx", "-o", "new.so") == ["dlc bench new.so"]
 
 
+def test_rows_for_programs_are_lines(files, dlc_main, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    long = "of_many_words_" * 12
+    proto = model([onnx.helper.make_node("Relu", ["x"], [long])], ["x"], [long], [], (4,), (4,))
+    onnx.save(proto, files / "long.onnx")
+    assert dlc_main("build", "long.onnx")[0] == 0
+    for command in ("run", "inspect"):
+        printed = dlc_main(command, "long.so")[1]
+        (row,) = [line for line in printed.splitlines() if long in line]
+        assert "float32" in row or "f32[4]" in row
+
+
+def test_why_a_build_was_not_compared_is_whole_for_programs(files, dlc_main, monkeypatch):
+    reason = "this machine has not what it takes " * 5 + "at all"
+    monkeypatch.setattr(sys.modules["dlc.cli.build"], "_why_not_here", lambda _: reason)
+    assert reason not in dlc_main("build", "mlp.onnx", "-o", "new.so")[2]
+    monkeypatch.delenv("COLUMNS")
+    assert reason in dlc_main("build", "mlp.onnx", "-o", "new.so")[2]
+
+
 def test_another_machine_is_not_compared(files, dlc_main):
     target = "llvm -mcpu=graniterapids -mattr=+amx-fp16"
     code, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so", "--target", target)
