@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+_LOG = logging.getLogger(__name__)
 _ELF = b"\x7fELF"
+_CHOSEN = (1, 8, 32, 128)  # for sizes that nobody gave, in turn until the model takes them
 
 
 def is_artefact(path: Path) -> bool:
@@ -82,42 +85,53 @@ def make_feeds(
     specs = {spec.name: spec for spec in module.inputs}
     sources, given = _split(inputs, specs)
     given |= {n: read_array(s.path, n) for n, s in sources.items() if s.path}
-    bound = bind_sizes(module, given, sizes)
-    feeds = {}
-    for name, spec in specs.items():
-        source = sources.get(name, Source(fill="normal"))
-        feeds[name] = given[name] if name in given else _fill(source, spec, bound)
     of_arrays = {dim for name in given for dim in specs[name].shape}
     chosen = [size.name for size in module.sizes if size.name not in {*of_arrays, *sizes}]
-    _check_chosen(module, feeds, {name: bound[name] for name in chosen})
-    return feeds, tuple(n for n in specs if n not in sources and n not in given)
-
-
-def _check_chosen(module: Module, feeds: Mapping[str, Array], chosen: Mapping[str, int]) -> None:
-    """Say which sizes nobody gave, where the model refuses them."""
-    try:
-        module.output_shapes(feeds)
-    except UserError as error:
-        if chosen and not error.hint:
-            tried = ", ".join(f"{name}={size}" for name, size in chosen.items())
-            others = " ".join(f"--dim {name}=..." for name in chosen)
-            error.hint = f"{tried} was tried, as nobody gave it; give it: {others}"
-        raise
+    refusals = []
+    for number in _CHOSEN if chosen else _CHOSEN[:1]:
+        bound = bind_sizes(module, given, sizes, number)
+        feeds = {}
+        for name, spec in specs.items():
+            source = sources.get(name, Source(fill="normal"))
+            feeds[name] = given[name] if name in given else _fill(source, spec, bound)
+        try:
+            module.output_shapes(feeds)
+            if chosen:  # what a branch asks of sizes, only a run tells
+                module.run(feeds)
+        except InputError:
+            raise
+        except UserError as error:
+            refusals.append(error)
+            continue
+        if refusals:
+            listed = ", ".join(f"{name}={bound[name]}" for name in chosen)
+            _LOG.warning("nobody gave sizes; tried is %s", listed)
+        return feeds, tuple(n for n in specs if n not in sources and n not in given)
+    first = refusals[0]
+    if chosen and not first.hint:
+        others = " ".join(f"--dim {name}=..." for name in chosen)
+        first.hint = (
+            f"{', '.join(map(str, _CHOSEN))} were tried, as nobody gave it; give it: {others}"
+        )
+    raise first
 
 
 def bind_sizes(
-    module: Module, given: Mapping[str, Array], sizes: Mapping[str, int]
+    module: Module, given: Mapping[str, Array], sizes: Mapping[str, int], other: int = 1
 ) -> dict[str, int]:
-    """A value for each open size: as asked, as in a given array, or the least that is useful.
+    """A value for each open size: as asked, as in a given array, or `other` within its bounds,
+    for a batch 1.
 
     Raises:
         UserError: the model has no such size, or an array another one.
     """
+    from dlc.verify_model import default_sizes
+
     known = [size.name for size in module.sizes]
     if unknown := sorted(set(sizes) - set(known)):
         hint = f"the open sizes are {', '.join(known)}" if known else "no size is open"
         raise UserError(detail=f"--dim: there is no size '{unknown[0]}'", hint=hint)
-    found = {size.name: max(1, size.min) for size in module.sizes}
+    found = default_sizes(module.sizes, other)
     for spec in module.inputs:
         array = given.get(spec.name)
         if array is not None and len(array.shape) == len(spec.shape):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import dlc
 from dlc import verify_model
@@ -354,18 +354,56 @@ def test_inspect_shows_variants(files, dlc_main):
     assert "variant" not in dlc_main("inspect", "mlp.so")[1]
 
 
-def test_a_size_that_nobody_gave_is_named_where_it_does_not_fit(files, dlc_main):
+def blur(width):
+    """A convolution without padding, which takes no image of fewer rows than its kernel has."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="blur")
-    weight = numpy_helper.from_array(np.ones((1, 1, 3, 1), np.float32), "w")
-    onnx.save(model([node], ["x"], ["y"], [weight], ("n", 1, "h", 5), ("n", 1, "o", 5)),
-              files / "conv.onnx")  # fmt: skip
-    code, _, said = dlc_main("run", "conv.onnx")
+    weight = numpy_helper.from_array(np.ones((1, 1, width, 1), np.float32), "w")
+    return model([node], ["x"], ["y"], [weight], ("n", 1, "h", 5), ("n", 1, "o", 5))
+
+
+def test_sizes_that_nobody_gave_are_such_as_the_model_takes(files, dlc_main):
+    onnx.save(blur(3), files / "conv.onnx")
+    code, printed, said = dlc_main("run", "conv.onnx")
+    assert (code, "tried is n=1, h=8" in said, "(1, 1, 6, 5)" in printed) == (0, True, True)
+    assert "nobody gave sizes; tried is h=8" in dlc_main("run", "conv.onnx", "--dim", "n=3")[2]
+    code, _, said = dlc_main("run", "conv.onnx", "--dim", "h=1")
     assert code == 2
     assert "node 'blur' (Conv): the sizes do not fit: 0 <= h - 2 must hold (h is 1)" in said
-    assert "hint: n=1, h=1 was tried, as nobody gave it; give it: --dim n=... --dim h=..." in said
-    assert "--dim n" not in dlc_main("run", "conv.onnx", "--dim", "n=3")[2]
+    assert "nobody gave" not in dlc_main("run", "conv.onnx", "--dim", "h=3")[2]
+
+
+def test_a_branch_is_asked_for_its_sizes_too(files, dlc_main):
+    one, two = (
+        helper.make_graph(
+            [helper.make_node(op, operands, [result])],
+            "branch",
+            [],
+            [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)],
+        )
+        for op, operands, result in (("Conv", ["x", "w"], "a"), ("Identity", ["x"], "b"))
+    )
+    node = helper.make_node("If", ["c"], ["y"], then_branch=one, else_branch=two)
+    weight = numpy_helper.from_array(np.ones((1, 1, 3), np.float32), "w")
+    truth = numpy_helper.from_array(np.array(True), "truth")
+    made = model([node], ["x"], ["y"], [weight, truth], (1, 1, "h"), (1, 1, "o"))
+    made.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, ()))
+    onnx.save(made, files / "branch.onnx")
+    code, printed, said = dlc_main("run", "branch.onnx", "-i", "c=ones")
+    assert (code, "tried is h=8" in said, "(1, 1, 6)" in printed) == (0, True, True)
+    code, _, said = dlc_main(
+        "bench", "branch.onnx", "-i", "c=ones", "--min-time", "0", "--against", "onnxruntime"
+    )
+    assert (code, said.count("nobody gave")) == (0, 1)
+
+
+def test_a_size_that_nobody_gave_is_named_where_none_fits(files, dlc_main):
+    onnx.save(blur(200), files / "conv.onnx")
+    code, _, said = dlc_main("run", "conv.onnx")
+    assert code == 2
+    assert "0 <= h - 199 must hold (h is 1)" in said
+    assert "hint: 1, 8, 32, 128 were tried, as nobody gave it; give it: --dim n=..." in said
     assert "hint" not in dlc_main("run", "conv.onnx", "--dim", "n=3", "--dim", "h=1")[2]
-    assert dlc_main("run", "conv.onnx", "--dim", "h=3")[0] == 0
+    assert dlc_main("run", "conv.onnx", "--dim", "h=200")[0] == 0
 
 
 def test_verify_wants_the_model(files, dlc_main):
