@@ -18,7 +18,7 @@ from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.toolchain import find_driver
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers, symbol_of
-from dlc.core.count import show_count
+from dlc.core.count import show_bytes, show_count
 from dlc.core.errors import TargetError
 from dlc.core.garbage import collected_rarely
 from dlc.core.log import enable_topics
@@ -197,7 +197,7 @@ def _find(
     began = time.perf_counter()
     found = kept.find(path)
     if found is not None and progress is not None:
-        detail = f"built before: {path.stat().st_size / 1e6:.1f} MB"
+        detail = f"built before: {show_bytes(path.stat().st_size)}"
         progress(Progress("cache", detail, time.perf_counter() - began))
     return found
 
@@ -232,7 +232,7 @@ def assemble(
         manifest = describe(imported, program, runs_on, lowered.precision)
         weights = lowered.constants
         export_library(program, weights, objects, manifest, path, machine, hasher=hash_file)
-        say(f"{path.stat().st_size / 1e6:.1f} MB")
+        say(show_bytes(path.stat().st_size))
     return BuildReport(
         path=path,
         target=machine,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlc.core.count import show_count
+from dlc.core.count import show_bytes, show_count
 from dlc.core.dump import Dumper
 from dlc.core.errors import UserError
 from dlc.core.fork import Choices, Fork
@@ -125,7 +125,7 @@ def import_for(
             values=values,
         )
         size = sum(a.nbytes for a in imported.graph.constants.values())
-        say(f"{show_count(len(imported.graph.nodes), 'node')}, {size / 1e6:.1f} MB of weights")
+        say(f"{show_count(len(imported.graph.nodes), 'node')}, {show_bytes(size)} of weights")
     return imported
 
 
@@ -188,4 +188,4 @@ def _arena(program: Program) -> str:
     size = program.arena_bytes
     if names := sorted(free_vars(size)):
         return f"arena of a size set by {', '.join(names)}"
-    return f"arena of {size} bytes"
+    return f"arena of {show_bytes(int(str(size)))}"

@@ -13,7 +13,8 @@ import typer
 from dlc.cli.argument import parse_dims, parse_shapes, parse_values, parse_variants
 from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOption
 from dlc.cli.progress import BuildDisplay
-from dlc.cli.screen import print_json, show_bytes, show_seconds, show_target, stderr, stdout
+from dlc.cli.screen import print_json, show_seconds, show_target, stderr, stdout
+from dlc.core.count import show_bytes
 from dlc.core.errors import UserError
 from dlc.core.precision import Precision, check_precision
 from dlc.core.staging import staging

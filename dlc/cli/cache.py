@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from dlc.cli.option import JsonOption
-from dlc.cli.screen import print_json, show_bytes, stdout
-from dlc.core.count import show_count
+from dlc.cli.screen import print_json, stdout
+from dlc.core.count import show_bytes, show_count
 
 app = typer.Typer(help="Show or clear the cache of compiled kernels.", no_args_is_help=True)
 

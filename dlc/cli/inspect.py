@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlc.cli.option import JsonOption
-from dlc.cli.screen import print_json, show_bytes, show_tensor, stdout, table, tensor_json
+from dlc.cli.screen import print_json, show_tensor, stdout, table, tensor_json
 from dlc.cli.source import is_artefact
-from dlc.core.count import show_count
+from dlc.core.count import show_bytes, show_count
 from dlc.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -77,12 +78,18 @@ def _artefact(path: Path, as_json: bool) -> None:
     console.print(rows)
     kernels = manifest.metadata.get("kernels")
     if isinstance(kernels, list):
-        arena = manifest.metadata.get("arena_bytes", "?")
-        console.print(
-            f"{show_count(len(kernels), 'kernel')}, arena of {arena} bytes", soft_wrap=True
-        )
+        arena = _arena(str(manifest.metadata.get("arena_bytes", "?")))
+        console.print(f"{show_count(len(kernels), 'kernel')}, arena of {arena}", soft_wrap=True)
     for variant in _variants(manifest):
         console.print(f"variant for {variant}", soft_wrap=True)
+
+
+def _arena(formula: str) -> str:
+    """The bytes of an arena, or which sizes set them; the formula is for `--json`."""
+    if formula.isdecimal():
+        return show_bytes(int(formula))
+    names = sorted(set(re.findall(r"[A-Za-z_]\w*", formula)) - {"min", "max"})
+    return f"a size set by {', '.join(names)}"
 
 
 def _gpu_archs(manifest: Manifest) -> list[str]:

@@ -11,6 +11,7 @@ import typer
 from dlc.cli.argument import parse_sizes
 from dlc.cli.option import InputOption, JsonOption, SizeOption
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
+from dlc.core.count import show_count
 
 if TYPE_CHECKING:
     from dlc.codegen.llvm.peaks import Peaks
@@ -87,7 +88,7 @@ def _print(found: Profile, peaks: Peaks, cores: int, top: int) -> None:
         nodes = _end(", ".join(step.nodes), max(room, _NODES))
         rows.add_row(*_numbers(step, found.time_ns, flops, read), step.kernel, nodes)
     console.print(rows)
-    console.print(f"{len(found.steps)} steps in {show_seconds(found.time_ns / 1e9)}")
+    console.print(f"{show_count(len(found.steps), 'step')} in {show_seconds(found.time_ns / 1e9)}")
     text = f"peaks of {cores} core{'s' if cores > 1 else ''}:"
     console.print(f"{text} {flops:.0f} GFLOP/s, {read:.0f} GB/s from beyond the L2 cache")
 

@@ -89,15 +89,6 @@ def finite(value: object) -> object:
     return value
 
 
-def show_bytes(count: float) -> str:
-    """`102.4 MB`; units of 1000."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
-
-
 def show_seconds(seconds: float) -> str:
     """`3.02 ms`."""
     for unit, scale in (("µs", 1e6), ("ms", 1e3)):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlc.cli.option import JsonOption
-from dlc.cli.screen import print_json, show_bytes, show_target, stdout, table
+from dlc.cli.screen import print_json, show_target, stdout, table
+from dlc.core.count import show_bytes
 
 if TYPE_CHECKING:
     from dlc.core.target import Target

@@ -1,4 +1,4 @@
-"""How messages write a number of things."""
+"""How messages write numbers of things and of bytes."""
 
 from __future__ import annotations
 
@@ -10,3 +10,16 @@ def show_count(count: int, noun: str) -> str:
     '0 nodes'
     """
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def show_bytes(count: float) -> str:
+    """`102.4 MB`; units of 1000.
+
+    >>> show_bytes(4188160)
+    '4.2 MB'
+    """
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -80,7 +80,10 @@ def _take_apart(text: str) -> _Text:
     if spec.kind in _LATER:
         raise spec.error(_LATER[spec.kind], "use 'native' or 'llvm -mcpu=...'")
     if spec.kind not in _OPTIONS:
-        raise spec.error("there is no such backend", "there are: " + ", ".join(_OPTIONS))
+        hint = "there are: " + ", ".join(_OPTIONS)
+        if spec.kind in CPUS:
+            hint = f"write 'llvm -mcpu={spec.kind}'"
+        raise spec.error("there is no such backend", hint)
     allowed, options = _OPTIONS[spec.kind], {}
     for word in words[1:]:
         name, equals, value = word.removeprefix("-").partition("=")

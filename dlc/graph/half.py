@@ -34,7 +34,8 @@ def half_of(name: str | None, keep: Sequence[str] = ()) -> Half | None:
     """
     if name is None:
         if keep:
-            raise UserError(detail="what is kept in float32 is said, and no half precision")
+            detail = "what stays in float32 is named, and no half precision for the rest"
+            raise UserError(detail=detail, hint="give one as well: --half fp16 or bf16")
         return None
     if name not in HALVES:
         raise UserError(detail=f"half '{name}' is unknown", hint=f"there are: {', '.join(HALVES)}")

@@ -354,6 +354,20 @@ def test_inspect_shows_variants(files, dlc_main):
     assert "variant" not in dlc_main("inspect", "mlp.so")[1]
 
 
+def test_inspect_names_the_sizes_of_an_arena_and_json_has_the_formula(files, dlc_main):
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Softmax", ["h"], ["y"]),
+    ]
+    weight = numpy_helper.from_array(np.ones((5, 5), np.float32), "w")
+    onnx.save(model(nodes, ["x"], ["y"], [weight], ("n", 5), ("n", 5)), files / "arena.onnx")
+    assert dlc_main("build", "arena.onnx", "-q")[0] == 0
+    text = dlc_main("inspect", "arena.so")[1]
+    assert "arena of a size set by n\n" in text
+    formula = json.loads(dlc_main("inspect", "arena.so", "--json")[1])
+    assert "n * " in str(formula)
+
+
 def blur(width):
     """A convolution without padding, which takes no image of fewer rows than its kernel has."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="blur")

@@ -20,7 +20,7 @@ _MASKS = (
     (r"dlc \d+\.\d+\.\d+", "dlc <version>"),
     (r" +\d+\.\d\d (s|ms|µs)\b", " <time>"),
     (r"\d+(\.\d+)? (B|kB|MB)\b", "<size>"),
-    (r"\d+ kernels?, arena of (\d+ bytes|a size set by \w+|[^…]* bytes)", "<kernels and arena>"),
+    (r"\d+ kernels?, arena of (<size>|a size set by \w+)", "<kernels and arena>"),
     (r"\d+ nodes? into \d+ groups?", "<nodes and groups>"),
     (r"onnxruntime: max abs \S+", "onnxruntime: max abs <error>"),
     (r"target native = .*", "target native = <machine>"),

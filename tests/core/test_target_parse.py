@@ -93,6 +93,7 @@ def test_an_arm_cpu_implies_its_architecture(server):
     [
         ("", "there is no such backend", "native, llvm"),
         ("vulkan", "there is no such backend", "native, llvm"),
+        ("znver4", "there is no such backend", "write 'llvm -mcpu=znver4'"),
         ("llvm 'x", "cannot be read", ""),
         ("cuda -arch=sm_70", "there is no GPU 'sm_70'", "sm_80"),
         ("cuda -arch=sm_90,", "there is no GPU ''", "sm_80"),
