@@ -18,7 +18,7 @@ from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
 from dlc.core.count import show_count
 from dlc.core.errors import LimitError, UserError
 from dlc.core.precision import check_precision
-from dlc.core.staging import writing
+from dlc.core.staging import staging, writing
 
 if TYPE_CHECKING:
     from dlc.autotune.session import Machines, Options, Snapshot
@@ -170,7 +170,7 @@ def export_log(
         if out is None:
             exchange.export_log(opened, sys.stdout, choices_only=choices)
         else:
-            with writing(out), out.open("w", encoding="utf-8") as file:
+            with _output(out, log) as file:
                 exchange.export_log(opened, file, choices_only=choices)
         corrupt = opened.corrupt
     if corrupt:
@@ -194,8 +194,8 @@ def write_report(
         decisions = list(opened.decisions())
         html = render_report(found, f"dlc tune: {log.name}", opened.corrupt, decisions)
     path = out or log.with_suffix(".html")
-    with writing(path):
-        path.write_text(html, encoding="utf-8")
+    with _output(path, log) as file:
+        file.write(html)
     count = sum(len(s.trials) for s in found)
     stdout().print(f"Wrote {path}: {len(found)} tasks, {count} trials", soft_wrap=True)
 
@@ -209,6 +209,9 @@ def merge_logs(
     from dlc.autotune import exchange
     from dlc.autotune.log import TuningLog
 
+    for source in sources:  # whether all can be read, before the log is made
+        with _reading(source) if source.suffix == ".jsonl" else TuningLog(source, read_only=True):
+            pass
     bad = 0
     with TuningLog(log) as opened:
         for source in sources:
@@ -220,6 +223,22 @@ def merge_logs(
         count = sum(1 for _ in opened.trials())
     passed = f"; {bad} damaged rows were passed over" if bad else ""
     stdout().print(f"{log}: {count} trials{passed}", soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _output(path: Path, log: Path) -> Iterator[IO[str]]:
+    """A file of text that takes its place once it is whole.
+
+    Raises:
+        UserError: it cannot be written, or its place is that of the log it is made from.
+    """
+    if path.exists() and log.exists() and path.samefile(log):
+        hint = "name another file: --output"
+        raise UserError(detail=f"cannot write {path}: it is the log", hint=hint)
+    with staging(path) as draft, writing(path):
+        with draft.open("w", encoding="utf-8") as file:
+            yield file
+        draft.replace(path)
 
 
 @contextlib.contextmanager

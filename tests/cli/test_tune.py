@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -227,6 +228,34 @@ def test_a_log_that_cannot_be_exported_to_a_place(files, dlc_main):
     TuningLog(files / "empty.db").close()
     code, _, said = dlc_main("tune", "export", "empty.db", "-o", "no/log.jsonl")
     assert (code, "cannot write no/log.jsonl" in said) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["export", "report"])
+def test_a_log_is_not_written_over_by_what_is_made_of_it(files, dlc_main, command):
+    TuningLog(files / "empty.db").close()
+    before = (files / "empty.db").read_bytes()
+    code, _, said = dlc_main("tune", command, "empty.db", "-o", "./empty.db")
+    assert (code, "it is the log" in said) == (2, True)
+    assert (files / "empty.db").read_bytes() == before
+
+
+def test_what_cannot_be_written_whole_leaves_what_was_there(files, dlc_main, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("dlc.autotune.exchange.export_log", fail)
+    TuningLog(files / "empty.db").close()
+    (files / "log.jsonl").write_text("what was there")
+    code, _, said = dlc_main("tune", "export", "empty.db", "-o", "log.jsonl")
+    assert (code, "cannot write log.jsonl: no space left" in said) == (2, True)
+    assert (files / "log.jsonl").read_text() == "what was there"
+
+
+@pytest.mark.parametrize("source", ["none.db", "none.jsonl", "mlp.onnx"])
+def test_logs_that_cannot_be_read_make_no_log(files, dlc_main, source):
+    TuningLog(files / "empty.db").close()
+    assert dlc_main("tune", "merge", "all.db", "empty.db", source)[0] == 2
+    assert not list(files.glob("all.db*"))
 
 
 def test_a_runner_that_measures_nothing_is_an_error(files, dlc_main):
