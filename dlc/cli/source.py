@@ -41,6 +41,8 @@ def is_artefact(path: Path) -> bool:
         ModelError: there is no such file, and by its name it were a model.
         ArtifactError: there is no such file.
     """
+    if path.is_fifo():  # what is read of it is gone; the loader maps a file, so it is a model
+        return False
     try:
         with path.open("rb") as file:
             return file.read(len(_ELF)) == _ELF

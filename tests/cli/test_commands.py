@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -480,6 +481,17 @@ def test_inputs_that_no_memory_holds_are_a_limit(files, dlc_main, size):
     code, _, said = dlc_main("run", "mlp.so", "--dim", f"batch={size}")
     assert code == 7
     assert f"input 'x' of the shape ({size}, 5)" in said
+
+
+@pytest.mark.parametrize("command", ["inspect", "run"])
+def test_a_model_comes_through_a_pipe(files, dlc_main, command):
+    os.mkfifo("pipe")
+    data = (files / "mlp.onnx").read_bytes()
+    writer = threading.Thread(target=lambda: (files / "pipe").write_bytes(data), daemon=True)
+    writer.start()
+    assert dlc_main(command, "pipe")[0] == 0
+    writer.join(timeout=10)
+    assert not writer.is_alive()
 
 
 def test_run_takes_a_model_too(files, dlc_main):

@@ -91,6 +91,10 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     assert "cannot be read" in refusal(".")
 
 
+def test_a_device_is_refused_before_it_is_read():
+    assert "it is a device, not a file" in refusal("/dev/zero")
+
+
 @pytest.mark.parametrize("source", [None, 0, ["m.onnx"]])
 def test_what_names_no_model_is_refused(source):
     assert f"got {type(source).__name__}" in refusal(source)

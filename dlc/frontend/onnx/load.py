@@ -70,7 +70,10 @@ def _contents(label: str, source: str | Path | bytes) -> Buffer:
         return source
     try:
         with open(source, "rb") as file:
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and os.fstat(file.fileno()).st_size:
+            info = os.fstat(file.fileno())
+            if stat.S_ISCHR(info.st_mode):  # which may give bytes without end
+                raise ModelError(model=label, reason="it is a device, not a file")
+            if stat.S_ISREG(info.st_mode) and info.st_size:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             return file.read()
     except FileNotFoundError as error:
