@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +14,8 @@ _FILLS: Mapping[str, tuple[str, ...]] = {
     "random": ("seed",),
     "normal": ("seed",),
     "uniform": ("seed",),
-    "zeros": (),
-    "ones": (),
 }
+_NUMBERS = {"zeros": 0, "ones": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,8 @@ class Source:
     """Where the values of an input come from: a file, or a way to fill it."""
 
     path: str = ""
-    fill: str = ""  # "random", "normal", "uniform", "zeros" or "ones"
+    fill: str = ""  # "random", "normal" or "uniform"
+    number: int | float | None = None  # of all elements
     options: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -122,18 +123,20 @@ def parse_sizes(texts: Sequence[str], option: str = "--dim") -> dict[str, int]:
 
 
 def parse_source(text: str) -> Source:
-    """`@x.npy`, `random`, `random:normal:seed=1`, `random:uniform`, `zeros`, `ones`.
+    """`@x.npy`, `random`, `random:normal:seed=1`, `random:uniform`, `zeros`, `ones`, `16000`.
 
     Raises:
         UserError: an item is not of that form.
     """
     if text.startswith("@"):
         return Source(path=text[1:])
+    if (number := _NUMBERS.get(text, _number(text))) is not None:
+        return Source(number=number)
     words = text.split(":")
     fill, rest = words[0], words[1:]
     if fill == "random" and rest and rest[0] in ("normal", "uniform"):
         fill, rest = rest[0], rest[1:]
-    hint = "write @FILE.npy, random, random:uniform:seed=1, zeros or ones"
+    hint = "write @FILE.npy, random, random:uniform:seed=1, zeros, ones or a number"
     if fill not in _FILLS:
         raise UserError(detail=f"'{text}' is no source of values", hint=hint)
     options: dict[str, int] = {}
@@ -156,6 +159,13 @@ def parse_file(option: str, text: str) -> tuple[str, str]:
         hint = f"write {option} y=@y.npy, or {option} @all.npz"
         raise UserError(detail=f"{option} '{text}': expected a file", hint=hint)
     return name.removesuffix("="), path
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return None
 
 
 def _is_number(text: str) -> bool:

@@ -29,7 +29,8 @@ def run(
         typer.Option(
             "--input",
             "-i",
-            help="x=@x.npy, x=random, x=random:uniform:seed=1, x=zeros, x=ones, or @all.npz.",
+            help="x=@x.npy, x=random, x=random:uniform:seed=1, x=zeros, x=ones, x=16000, "
+            "or @all.npz.",
         ),
     ] = None,
     outputs: Annotated[

@@ -232,11 +232,19 @@ def _fill(source: Source, spec: TensorSpec, sizes: Mapping[str, int]) -> Array:
     if math.prod(shape) > sys.maxsize // 8:  # NumPy draws numbers of 8 bytes
         listed = ", ".join(map(str, shape))
         raise LimitError(what="memory", reason=f"input '{spec.name}' of the shape ({listed})")
-    if source.fill in ("zeros", "ones"):
-        number = int(source.fill == "ones")
+    if (number := source.number) is not None:
         if spec.dtype is DType.STR:
             return np.full(shape, str(number), np.object_)
-        return np.full(shape, number, numpy_dtype(spec.dtype))
+        wrong = InputError(name=spec.name, reason=f"{number} is no {spec.dtype}")
+        if isinstance(number, float) and not spec.dtype.is_float:
+            raise wrong
+        try:
+            filled = np.full(shape, number, numpy_dtype(spec.dtype))
+        except OverflowError as error:
+            raise wrong from error
+        if not spec.dtype.is_float and (filled != number).any():  # as of a bool
+            raise wrong
+        return filled
     kind = "uniform" if source.fill == "uniform" else "normal"
     rng = np.random.default_rng(source.options.get("seed", 0))
     return random_array(spec.dtype, shape, rng, kind)

@@ -468,6 +468,20 @@ def test_peaks_are_those_of_cores_and_not_of_threads(files, dlc_main, monkeypatc
         set_num_threads(before)
 
 
+def test_a_number_fills_an_input(files, dlc_main):
+    nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
+    proto = model(nodes, ["x"], ["y"], [], (2,), (2,))
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.UINT8
+    onnx.save(proto, files / "bytes.onnx")
+    code, printed, _ = dlc_main("run", "bytes.onnx", "-i", "x=21", "--print")
+    assert (code, "[42 42]" in printed) == (0, True)
+    for number in ("300", "-1", "0.5", "nan", "inf"):
+        code, _, said = dlc_main("run", "bytes.onnx", "-i", f"x={number}")
+        assert (code, f"input 'x': {number} is no u8" in said) == (2, True)
+    assert dlc_main("run", "mlp.so", "-i", "x=0.5", "--dim", "batch=2")[0] == 0
+
+
 def test_sizes_are_said_once(files, dlc_main):
     np.save("two.npy", np.zeros((2, 5), np.float32))
     code, _, said = dlc_main("run", "mlp.so", "-i", "x=@two.npy", "--dim", "batch=3")
@@ -697,6 +711,9 @@ def test_a_size_that_cannot_be_read(texts):
 def test_sources():
     assert parse_source("@a=b.npy") == Source(path="a=b.npy")
     assert parse_source("random") == Source(fill="random")
+    assert [parse_source(text) for text in ("zeros", "ones", "-3", "1e-3")] == [
+        Source(number=number) for number in (0, 1, -3, 0.001)
+    ]
     assert parse_source("random:uniform:seed=3") == Source(fill="uniform", options={"seed": 3})
     for text in ("zeros:seed=1", "random:seed", "random:seed=x", "noise", "random:gauss"):
         with pytest.raises(UserError):
