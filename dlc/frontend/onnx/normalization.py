@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -182,38 +183,41 @@ def convert_lp_normalization(ctx: Context, x: Value, *, axis: int = -1, p: int =
     return ctx.call(Div(), x, ctx.call(Where(), empty, ctx.scalar(1, x.type.dtype), norm))
 
 
-def _declare_softmax(op_type: str, op: type[Softmax | LogSoftmax]) -> None:
+_Along = Callable[[Context, Value, int], Value]
+"""What is computed of all elements along an axis."""
+
+
+def _declare_along(op_type: str, along: _Along) -> None:
     @converter(op_type, since=13)
     def convert(ctx: Context, x: Value, *, axis: int = -1) -> Value:
         (axis,) = axes_of(ctx, (axis,), x.type.rank)
-        return ctx.call(op(axis=axis), x)
+        return along(ctx, x, axis)
 
     @converter(op_type, since=1)
     def convert_flattened(ctx: Context, x: Value, *, axis: int = 1) -> Value:
-        return _over_rest(ctx, x, op, axis)
+        return _over_rest(ctx, x, along, axis)
 
 
-def _over_rest(ctx: Context, x: Value, op: type[Softmax | LogSoftmax], axis: int) -> Value:
+def _over_rest(ctx: Context, x: Value, along: _Along, axis: int) -> Value:
     """Until opset 13 all axes from `axis` on counted as one."""
     if axis == x.type.rank:  # one element each
         wide = reshape_to(ctx, x, (*x.type.shape, ONE))
-        return reshape_to(ctx, ctx.call(op(axis=axis), wide), x.type.shape)
+        return reshape_to(ctx, along(ctx, wide, axis), x.type.shape)
     (axis,) = axes_of(ctx, (axis,), x.type.rank)
     if axis == x.type.rank - 1 or all(s == ONE for s in x.type.shape[axis + 1 :]):
-        return ctx.call(op(axis=axis), x)
+        return along(ctx, x, axis)
     rest = math.prod(x.type.shape[axis:], start=ONE)
     flat = reshape_to(ctx, x, (*x.type.shape[:axis], rest))
-    return reshape_to(ctx, ctx.call(op(axis=axis), flat), x.type.shape)
+    return reshape_to(ctx, along(ctx, flat, axis), x.type.shape)
 
 
-_declare_softmax("Softmax", Softmax)
-_declare_softmax("LogSoftmax", LogSoftmax)
-
-
-@converter("Hardmax", since=13)
-def convert_hardmax(ctx: Context, x: Value, *, axis: int = -1) -> Value:
+def _hardmax(ctx: Context, x: Value, axis: int) -> Value:
     """One where the largest element along an axis is, the first of equal ones; else zero."""
-    (axis,) = axes_of(ctx, (axis,), x.type.rank)
     best = ctx.call(ArgMax(axis=axis, keepdims=False), x)
     values = ctx.constant(np.array([0, 1], NUMPY_DTYPES[x.type.dtype]))
     return ctx.call(OneHot(depth=x.type.shape[axis], axis=axis), best, values)
+
+
+_declare_along("Softmax", lambda ctx, x, axis: ctx.call(Softmax(axis=axis), x))
+_declare_along("LogSoftmax", lambda ctx, x, axis: ctx.call(LogSoftmax(axis=axis), x))
+_declare_along("Hardmax", _hardmax)
