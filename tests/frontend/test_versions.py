@@ -99,6 +99,11 @@ CASES = {
     "resize-10": (NODE("Resize", ["x", "s"], ["y"]), {"s": f32(1, 1, 1.6, 2)}, 10),
     "resize-10 smaller": (NODE("Resize", ["x", "s"], ["y"]), {"s": f32(1, 1, 0.6, 0.5)}, 10),
     "resize-11": (NODE("Resize", ["x", "r", "s"], ["y"]), {"r": f32(), "s": f32(1, 1, 1.6, 2)}, 11),
+    "resize-11 middle": (
+        NODE("Resize", ["x", "r", "s"], ["y"], mode="nearest", nearest_mode="floor",
+             coordinate_transformation_mode="tf_half_pixel_for_nn"),
+        {"r": f32(), "s": f32(1, 1, 1.6, 0.5)}, 11,
+    ),
     "resize-13 sizes": (
         NODE("Resize", ["x", "", "", "s"], ["y"], mode="linear"), {"s": i64(2, 3, 8, 4)}, 13,
     ),

@@ -90,6 +90,8 @@ def positions(coordinates: str, size: int, count: int, scale: float) -> Array:
             return np.asarray(i * (size - 1) / max(count - 1, 1))
         case "pytorch_half_pixel" if count <= 1:
             return np.zeros(count)
+        case "tf_half_pixel_for_nn":
+            return np.asarray((i + 0.5) / scale)
         case "half_pixel_symmetric":
             offset = size / 2 * (1 - count / (scale * size))
             return np.asarray(offset + (i + 0.5) / scale - 0.5)

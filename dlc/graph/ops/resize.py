@@ -25,7 +25,8 @@ from dlc.te.types import TensorType, is_const
 
 MODES = ("nearest", "linear", "cubic")
 COORDINATES = (
-    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn",
+    "align_corners", "asymmetric",
 )  # fmt: skip
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 SCALE_UNIT = 1441440
@@ -155,6 +156,8 @@ class Resize(Op):
                 return i * top, bottom
             case "align_corners":
                 return i * (size - 1), maximum(result - 1, 1)
+            case "tf_half_pixel_for_nn":  # of an older Resize: the middle of a pixel is not 0
+                return (i * 2 + 1) * top, bottom * 2
             case "half_pixel_symmetric":
                 # size / 2 * (1 - result * top / (bottom * size)) more than half_pixel
                 return (i * 2 + 1) * top - bottom + (size * bottom - result * top), bottom * 2
@@ -222,6 +225,8 @@ class Resize(Op):
                 return Fraction(i * (size - 1), max(count - 1, 1))
             case "pytorch_half_pixel" if count <= 1:
                 return Fraction(0)
+            case "tf_half_pixel_for_nn":
+                return (i + half) / scale
             case "half_pixel_symmetric":
                 offset = Fraction(size, 2) * (1 - count / (scale * size))
                 return offset + (i + half) / scale - half
