@@ -249,7 +249,10 @@ class Program:
     @property
     def arena_bytes(self) -> Expr:
         """What all regions take together."""
-        return canonical(sum(map(region_bytes, self.arena), start=ZERO))
+        total: Expr = ZERO
+        for size in self.arena:  # one by one: a sum of hundreds is too deep to be walked
+            total = canonical(total + region_bytes(size))
+        return total
 
     def is_provided(self, output: Buffer) -> bool:
         """Whether the shape of an output is known only during the run."""

@@ -1,6 +1,7 @@
 """Host programs: text, and each invariant."""
 
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,8 @@ from dlc.schedule.program import Program
 from dlc.schedule.program_text import parse_program
 from dlc.schedule.text import parse_func
 from dlc.schedule.verify_program import verify_program
+from dlc.te.expr import Var
+from dlc.te.simplify import surely_equal
 
 KERNEL = """\
 def scale(n: size, x: f32[n], *, y: f32[n]):
@@ -298,3 +301,10 @@ def test_indices_are_checked_against_sizes():
             verify_program(parse_program(RANGE.replace(old, new)), when="in a test")
     with pytest.raises(UserError, match="not within"):
         parse_program(RANGE.replace(", 'outside'", ""))
+
+
+def test_an_arena_of_many_regions_has_a_size():
+    """As that of a model which makes hundreds of columns of an open number of rows."""
+    few = replace(program(), arena=tuple(Var("n") * width for width in (4, 8, 12)))
+    many = replace(few, arena=few.arena * 300)
+    assert surely_equal(many.arena_bytes, few.arena_bytes * 300)
