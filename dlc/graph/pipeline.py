@@ -29,6 +29,7 @@ from dlc.graph.passes.sink_constants import sink_constants
 from dlc.graph.passes.sort_by_digits import sort_by_digits
 from dlc.graph.passes.split_dilation import split_dilation
 from dlc.graph.passes.store_narrow import store_narrow
+from dlc.graph.passes.tabulate_bytes import tabulate_bytes
 from dlc.graph.passes.turn_lines import turn_lines
 from dlc.graph.passes.use_byte_products import use_byte_products
 from dlc.graph.passes.use_matrix_engine import use_matrix_engine
@@ -65,6 +66,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     use_matrix_engine,
     use_byte_products,
     requantize,
+    tabulate_bytes,
     turn_lines,
     split_dilation,
     use_winograd,

@@ -219,3 +219,33 @@ def test_sums_of_any_image_are_exact(kind: str, zero: int) -> None:
             part = pixels[:, :, i : i + high, j : j + wide]
             wanted += np.einsum("nchw,oc->nohw", part, w[:, :, i, j].astype(np.int64))
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("kind", "zero"), [("u8", 128), ("i8", -3)])
+@pytest.mark.parametrize("shape", [(1, 4, 8, 16), ("n", 4, 8, 16)], ids=["fixed", "open"])
+def test_functions_of_a_byte_are_looked_up(
+    kind: str, zero: int, shape: tuple[int | str, ...]
+) -> None:
+    """SiLU as exporters quantize it, its sigmoid by itself; and a convolution, which pads."""
+    dtype, element = KINDS[kind]
+    constants = {
+        "s": np.float32(0.05), "z": dtype(zero), "t": np.float32(2**-7), "o": dtype(1),
+        "w": weights(4, 4, 3, 3), "ws": np.float32(0.01), "u": np.float32(0.5),
+    }  # fmt: skip
+    proto = model([
+        ("DequantizeLinear", ["x", "s", "z"], ["f"], {}),
+        ("Sigmoid", ["f"], ["g"], {}),
+        ("QuantizeLinear", ["g", "t", "o"], ["h"], {}),
+        ("DequantizeLinear", ["h", "t", "o"], ["i"], {}),
+        ("Mul", ["f", "i"], ["j"], {}),
+        ("QuantizeLinear", ["j", "s", "z"], ["k"], {}),
+        ("DequantizeLinear", ["k", "s", "z"], ["l"], {}),
+        ("DequantizeLinear", ["w", "ws"], ["v"], {}),
+        ("Conv", ["l", "v"], ["c"], {"pads": [1, 1, 1, 1]}),
+        ("QuantizeLinear", ["c", "u", "z"], ["y"], {}),
+    ], constants, shape, element)  # fmt: skip
+    kernels = lower_model(proto, parse_target("llvm -mcpu=haswell")).program.kernels
+    assert sum("gather" in k.name for k in kernels) == 1
+    x = np.arange(512).astype(dtype).reshape(1, 4, 8, 16)
+    (want,) = ReferenceEvaluator(proto).run(None, {"x": x})
+    np.testing.assert_array_equal(dlc.compile(proto).run({"x": x})["y"], want)

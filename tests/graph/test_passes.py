@@ -48,6 +48,7 @@ def test_the_docstring_example_holds(name):
             "keep_few_bits",
             "narrow_weights",
             "requantize",
+            "tabulate_bytes",
             "use_byte_products",
             "use_pair_products",
             "widen_halves",
