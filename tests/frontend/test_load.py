@@ -278,6 +278,77 @@ def test_huge_shapes_are_refused_before_anything_is_allocated():
         constant(TensorProto(name="w", data_type=1, dims=[1] * 1000, float_data=[1]))
 
 
+def sparse(values, at, shape, **more) -> onnx.ModelProto:
+    """A model with a constant 'w' of which only some elements are stored."""
+    made = helper.make_sparse_tensor(
+        numpy_helper.from_array(np.asarray(values), "w"),
+        numpy_helper.from_array(np.asarray(at), "where"),
+        shape,
+    )
+    proto = model([relu("w")], **more)
+    proto.graph.sparse_initializer.append(made)
+    return proto
+
+
+@pytest.mark.parametrize("values", [np.float32([1, -2]), np.int8([3, 4])], ids=["f32", "i8"])
+@pytest.mark.parametrize("at", [[1, 5], [[0, 1], [1, 2]]], ids=["flat", "by axis"])
+def test_sparse_constants_hold_zeros_elsewhere(values, at):
+    proto = sparse(values, np.array(at, np.int64), [2, 3])
+    value = proto.graph.sparse_initializer[0]
+    proto.graph.node.append(helper.make_node("Constant", [], ["c"], sparse_value=value))
+    loaded = load_model(proto).graph
+    (node,) = (n for n in loaded.nodes if n.op_type == "Constant")
+    for found in (loaded.constants["w"], node.attributes["sparse_value"]):
+        assert found.dtype == values.dtype
+        assert not found.flags.writeable
+        np.testing.assert_array_equal(found, [[0, values[0], 0], [0, 0, values[1]]])
+
+
+def test_sparse_constants_may_be_empty_or_scalars():
+    nothing = np.zeros(0, np.int64)
+    assert not load_model(sparse(np.zeros(0, np.float32), nothing, [2])).graph.constants["w"].any()
+    assert (
+        load_model(sparse(np.zeros(0, np.float32), nothing, [0, 3])).graph.constants["w"].size == 0
+    )
+    assert load_model(sparse(np.float32([7]), np.int64([0]), [])).graph.constants["w"] == 7
+
+
+@pytest.mark.parametrize(
+    ("at", "shape", "reason"),
+    [
+        ([1, 6], [2, 3], "outside of its shape"),
+        ([-1, 1], [2, 3], "outside of its shape"),
+        ([[0, 3], [1, 0]], [2, 3], "outside of its shape"),
+        ([1], [2, 3], "no such number of positions"),
+        ([[1], [2]], [2, 3], "no such number of positions"),
+        ([[], []], [], "no such number of positions"),
+        ([1, 2], [-2, -3], "negative size"),
+    ],
+)
+def test_positions_that_do_not_fit_are_refused(at, shape, reason):
+    message = refusal(sparse(np.float32([1, 2]), np.array(at, np.int64), shape))
+    assert reason in message
+    assert "'w'" in message
+
+
+def test_positions_are_64_bit_integers():
+    assert "positions" in refusal(sparse(np.float32([1]), np.int32([0]), [3]))
+
+
+def test_small_files_of_huge_sparse_constants_are_refused():
+    at = np.array([1], np.int64)
+    with pytest.raises(LimitError, match="takes"):
+        load_model(sparse(np.float32([1]), at, [1 << 20, 1 << 20]))
+    with pytest.raises(LimitError, match="takes 4000 bytes"):
+        load_model(sparse(np.float32([1]), at, [1000]), limits=Limits(sparse_bytes=3999))
+
+
+def test_a_sparse_constant_of_another_name_only():
+    proto = sparse(np.float32([1]), np.int64([0]), [3])
+    proto.graph.sparse_initializer.append(proto.graph.sparse_initializer[0])
+    assert "'w' is defined twice" in refusal(proto)
+
+
 def nested(depth: int) -> onnx.GraphProto:
     graph = helper.make_graph([relu("x", "o")], "inner", [], [])
     for _ in range(depth):

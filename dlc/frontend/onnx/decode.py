@@ -117,7 +117,9 @@ class Decoder:
                 raise self.bad(f"constant '{tensor.name}' is defined twice")
             constants[tensor.name] = self.tensors.read(tensor, weights.get(number))
         for sparse in proto.sparse_initializer:
-            constants[sparse.values.name] = Unreadable("a sparse tensor")
+            if sparse.values.name in constants:
+                raise self.bad(f"constant '{sparse.values.name}' is defined twice")
+            constants[sparse.values.name] = self.tensors.read_sparse(sparse)
         return OnnxGraph(
             name=proto.name,
             inputs=tuple(self.value(v) for v in proto.input),
@@ -181,7 +183,9 @@ class Decoder:
             attributes=attributes,
         )
 
-    def attribute(self, proto: AttributeProto, opsets: Mapping[str, int], depth: int) -> Attribute:
+    def attribute(  # noqa: C901 - a case per kind
+        self, proto: AttributeProto, opsets: Mapping[str, int], depth: int
+    ) -> Attribute:
         """The value of an attribute."""
         if proto.ref_attr_name:
             return Reference(proto.ref_attr_name)
@@ -196,6 +200,8 @@ class Decoder:
                 return _text(proto.s)
             case AttributeProto.TENSOR:
                 return self.tensors.read(proto.t)
+            case AttributeProto.SPARSE_TENSOR:
+                return self.tensors.read_sparse(proto.sparse_tensor)
             case AttributeProto.GRAPH:
                 return self.graph(proto.g, opsets, depth + 1)
             case AttributeProto.FLOATS:

@@ -36,6 +36,7 @@ from dlc.te.transform import free_vars, loads
 def convert_constant(
     ctx: Context,
     *,
+    sparse_value: Array | None = None,
     value: Array | None = None,
     value_float: float | None = None,
     value_floats: Sequence[float] | None = None,
@@ -53,8 +54,9 @@ def convert_constant(
         (value_string, np.object_),
         (value_strings, np.object_),
     )
-    if value is not None:
-        return ctx.constant(value)
+    for array in (value, sparse_value):
+        if array is not None:
+            return ctx.constant(array)
     for number, kind in given:
         if number is not None:
             return ctx.constant(np.array(number, kind))

@@ -23,6 +23,8 @@ class Limits:
     rank: int = 32
     tensor_bytes: int = 1 << 40
     """Bytes of one constant."""
+    sparse_bytes: int = 1 << 32
+    """Bytes of one constant of which a file holds only what is not 0."""
     folded_elems: int = 1 << 16
     """Elements of a result that is computed while importing."""
 

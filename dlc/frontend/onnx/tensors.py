@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import TensorProto
+from onnx import SparseTensorProto, TensorProto
 
 from dlc.core.errors import LimitError, ModelError
 from dlc.core.types import NARROW, DType
@@ -44,7 +45,7 @@ class TensorReader:
         dtype = DTYPES.get(tensor.data_type)
         if dtype is None:
             return Unreadable(f"element type {elem_type_name(tensor.data_type)}")
-        shape = self._shape(tensor, dtype)
+        shape = self._shape(tensor, dtype, self._limits.tensor_bytes)
         count = 1
         for dim in shape:
             count *= dim
@@ -60,7 +61,36 @@ class TensorReader:
             flat = self._typed(tensor, dtype, count)
         return flat.reshape(shape)
 
-    def _shape(self, tensor: TensorProto, dtype: DType) -> tuple[int, ...]:
+    def read_sparse(self, tensor: SparseTensorProto) -> Array | Unreadable:
+        """All elements of a tensor of which only those that are not 0 are stored, with positions.
+
+        A position is one number, or one for each axis.
+
+        Raises:
+            ModelError: as `read`; positions that do not fit the shape or the values.
+            LimitError: as `read`.
+        """
+        values, at = self.read(tensor.values), self.read(tensor.indices)
+        if isinstance(values, Unreadable):
+            return values
+        dtype = DTYPES[tensor.values.data_type]
+        if dtype is DType.STR:
+            return Unreadable("a sparse tensor of texts")
+        whole = TensorProto(name=tensor.values.name, dims=tensor.dims)
+        shape = self._shape(whole, dtype, self._limits.sparse_bytes)
+        shapes = [(values.size,), (values.size, len(shape))][: 1 + bool(shape)]
+        if isinstance(at, Unreadable) or at.dtype != np.int64 or at.shape not in shapes:
+            raise self._bad(whole, f"its {values.size} values have no such number of positions")
+        ends = np.array(shape if at.ndim == 2 else [math.prod(shape)], np.int64)
+        rows = at.reshape(-1, len(ends))
+        if values.ndim != 1 or (rows < 0).any() or (rows >= ends).any():
+            raise self._bad(whole, f"a value lies outside of its shape {list(shape)}")
+        flat = np.zeros(math.prod(shape), values.dtype)
+        flat[np.ravel_multi_index(tuple(rows.T), tuple(ends))] = values
+        flat.flags.writeable = False
+        return flat.reshape(shape)
+
+    def _shape(self, tensor: TensorProto, dtype: DType, most_bytes: int) -> tuple[int, ...]:
         shape = tuple(int(d) for d in tensor.dims)
         if len(shape) > self._limits.rank:
             reason = f"constant '{tensor.name}' has rank {len(shape)}, above {self._limits.rank}"
@@ -70,7 +100,7 @@ class TensorReader:
         size_bytes = dtype.size_bytes
         for dim in shape:
             size_bytes *= dim
-        if size_bytes > self._limits.tensor_bytes:
+        if size_bytes > most_bytes:
             reason = f"constant '{tensor.name}' of shape {list(shape)} takes {size_bytes} bytes"
             raise LimitError(what=self.label, reason=reason)
         return shape
