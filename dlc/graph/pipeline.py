@@ -28,6 +28,7 @@ from dlc.graph.passes.simplify_shapes import simplify_shapes
 from dlc.graph.passes.sink_constants import sink_constants
 from dlc.graph.passes.sort_by_digits import sort_by_digits
 from dlc.graph.passes.split_dilation import split_dilation
+from dlc.graph.passes.step_through_trees import step_through_trees
 from dlc.graph.passes.store_narrow import store_narrow
 from dlc.graph.passes.tabulate_bytes import tabulate_bytes
 from dlc.graph.passes.turn_lines import turn_lines
@@ -41,6 +42,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     number_texts,
     remove_dead_nodes,  # nothing below spends time on what nobody reads
     sink_constants,
+    step_through_trees,
     keep_few_bits,
     separate_scales,
     fold_constants,
@@ -83,6 +85,7 @@ PLAIN: tuple[GraphPass, ...] = (
     number_texts,
     remove_dead_nodes,
     sink_constants,
+    step_through_trees,
     lift_constants,
     group_nodes,
 )

@@ -20,7 +20,7 @@ import onnx
 
 from dlc.codegen.cuda.emit import why_not_printable
 from dlc.core.errors import DlcError
-from dlc.core.target import Target
+from dlc.core.target import Gpu, Target
 from dlc.core.types import DType
 from dlc.frontend.onnx import import_model, load_model
 from dlc.frontend.onnx.dtypes import DTYPES
@@ -122,12 +122,13 @@ def _runs(family: Sequence[DType], dtypes: Sequence[DType]) -> Iterator[str]:
 
 def _targets(domain: str, name: str) -> str:
     """Where an operator's example runs, with its first operand as data and constants else."""
+    gpu = Target(backend="cuda", gpu=Gpu())
     for example in _examples(domain, name):
         for kept in sorted({min(1, example.kept), example.kept}):
             try:
                 model = load_model(frozen(example.model, example.given, kept))
                 program, _ = lower_graph(
-                    run_passes(import_model(model).graph, PLAIN, PassContext(target=Target()))
+                    run_passes(import_model(model).graph, PLAIN, PassContext(target=gpu))
                 )
             except (DlcError, KeyError):
                 continue

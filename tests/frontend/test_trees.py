@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
+import dlc
 from dlc.core.errors import UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
@@ -115,6 +116,7 @@ def test_classification_of_two_by_one_score(how, positive, scored):
     [
         ({"nodes_values": [0.5]}, "differ in length"),
         ({"nodes_featureids": 99}, "feature 99"),
+        ({"nodes_featureids": -1}, "feature -1"),
         ({"nodes_truenodeids": 99}, "not there"),
         ({"nodes_nodeids": 0}, "twice"),
         ({"class_ids": 9}, "column 9"),
@@ -151,3 +153,78 @@ def test_a_tree_that_leads_back_to_itself_is_refused():
     )  # fmt: skip
     with pytest.raises(UnsupportedModel, match="back to itself"):
         import_model(load_model(model([node], {"x": ("n", FEATURES)})))
+
+
+def ensemble(**changes):
+    """Two trees: one asks feature 0 for two sets, the other compares feature 1, then feature 0."""
+    attributes = dict(
+        tree_roots=[0, 2], n_targets=2, nodes_featureids=[0, 0, 1, 0], nodes_modes=[6, 6, 0, 3],
+        nodes_splits=[0.0, 0.0, 0.5, 1.0], nodes_truenodeids=[0, 1, 2, 3],
+        nodes_trueleafs=[1, 1, 1, 1], nodes_falsenodeids=[1, 3, 3, 4],
+        nodes_falseleafs=[0, 1, 0, 1],
+        nodes_missing_value_tracks_true=[0, 1, 0, 1], leaf_targetids=[0, 1, 0, 1, 0],
+        leaf_weights=[1.0, 2.0, 4.0, 8.0, 16.0],
+        membership_values=[1.0, 2.0, 4.0, float("nan"), 3.0, -1.0, float("nan")],
+    ) | changes  # fmt: skip
+    kinds = {"nodes_modes": 2, "nodes_splits": 1, "leaf_weights": 1, "membership_values": 1}
+    given = {
+        name: helper.make_tensor(name, kinds[name], [len(v)], v) if name in kinds else v
+        for name, v in attributes.items()
+        if v is not None
+    }
+    node = helper.make_node("TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", **given)
+    proto = model([node], {"x": ("n", 2)}, outputs=["y"])
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 5))
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "join"), [(0, np.mean), (1, np.sum), (2, np.min), (3, np.max)]
+)
+def test_members_of_sets(aggregate, join):
+    x = np.array([[v, w] for v in (1, 2, 3, 4, -1, 0, 5, np.nan) for w in (0, 1)], np.float32)
+    nothing = {0: 0.0, 1: 0.0, 2: np.inf, 3: -np.inf}[aggregate]
+    want = []
+    for v, w in x:
+        first = (0, 1.0) if v in (1, 2, 4) else (1, 2.0) if v in (3, -1) or v != v else (1, 8.0)
+        second = (0, 4.0) if w <= 0.5 else (1, 8.0) if v > 1 or v != v else (0, 16.0)
+        each = np.full((2, 2), nothing)
+        for row, (target, weight) in zip(each, (first, second), strict=True):
+            row[target] = weight
+        want.append(join(each, axis=0))
+    graph = import_model(load_model(ensemble(aggregate_function=aggregate))).graph
+    np.testing.assert_array_equal(evaluate(graph, {"x": x})["y"], want)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"membership_values": None}, "missing"),
+        ({"membership_values": [1.0]}, "1 sets of members for 2 nodes"),
+        ({"nodes_missing_value_tracks_true": [1]}, "differ in length"),
+        ({"nodes_modes": [6, 6, 0, 7]}, "unknown mode"),
+        ({"nodes_featureids": [0, -1, 0, 0]}, "feature -1"),
+        ({"nodes_falsenodeids": [0, 3, 3, 4]}, "back to itself"),
+    ],
+)
+def test_ensembles_that_do_not_fit_are_refused(changes, word):
+    with pytest.raises(UnsupportedModel, match=word):
+        import_model(load_model(ensemble(**changes)))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 8, 41, 203])
+def test_compiled_walks_reach_the_same_leaves(rows):
+    """Whole groups of rows, what they leave, and trees of one row side by side."""
+    rng = np.random.default_rng(8)
+    nodes, leaves = forest(rng, 21, 6, "BRANCH_LT")
+    node = helper.make_node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", **nodes, n_targets=1,
+        target_treeids=[t for t, _ in leaves], target_nodeids=[n for _, n in leaves],
+        target_ids=[0] * len(leaves),
+        target_weights=rng.integers(-9, 9, len(leaves)).astype(float).tolist(),
+    )  # fmt: skip
+    proto = model([node], {"x": ("n", FEATURES)}, outputs=["y"])
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    x = np.resize(inputs(rng), (rows, FEATURES))
+    want = evaluate(import_model(load_model(proto)).graph, {"x": x})["y"]
+    np.testing.assert_array_equal(dlc.compile(proto).run({"x": x})["y"], want)

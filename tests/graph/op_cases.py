@@ -41,6 +41,7 @@ from dlc.graph.ops.filters import transform_weights
 from tests.graph.op_case import LOOSE, Case, N, Onnx, both, case, same
 from tests.graph.op_cases_images import IMAGES
 from tests.graph.op_cases_moves import MOVES
+from tests.graph.op_cases_trees import TREES
 
 
 def winograd(
@@ -489,5 +490,5 @@ def _norms() -> list[Case]:
 
 CASES: list[Case] = [
     *_elementwise(), *_binary(), *_contractions(), *_pools(), *_reductions(), *_norms(),
-    *MOVES, *IMAGES,
+    *MOVES, *IMAGES, *TREES,
 ]  # fmt: skip

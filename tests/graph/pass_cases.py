@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 import dlc.graph.pipeline  # noqa: F401  # declares the passes
-from dlc.core.target import Target
+from dlc.core.target import Gpu, Target
 from dlc.graph.evaluate import evaluate
 from dlc.graph.graph import Graph
 from dlc.graph.half import half_of
@@ -28,6 +28,7 @@ CONTEXTS = {
     "narrow_weights": PassContext(target=Target(features=ENGINE), precision="medium"),
     "store_narrow": PassContext(target=Target(features=ENGINE), precision="medium"),
     "shorten_functions": replace(CONTEXT, precision="high"),
+    "step_through_trees": PassContext(target=Target(backend="cuda", gpu=Gpu())),
     "halve_floats": replace(CONTEXT, half=half_of("fp16")),
 }
 

@@ -61,6 +61,7 @@ from dlc.graph.ops import (
     text,
     to_bytes,
     tokens,
+    trees,
     trigonometry,
     unpool,
     winograd,
@@ -70,6 +71,9 @@ from dlc.te.expr import ONE, Var
 from dlc.te.text import parse_type
 
 BOXES = ["bool[1, 1, 2]", *["f32[1, 1, 2]"] * 5, "f32[()]"]
+NODES = ["i32[9, 4]", "f32[9]"]
+STEP = trees.TreeStep(tests=("le",))
+WALK = trees.TreeWalk(tests=("le",), steps=2)
 POINTS = ["f32[3, 2]", "f32[3, 2, 2, 1]"]
 N = Var("n")
 COUNT = tokens.CountTokens(least=1, between=False)
@@ -249,6 +253,14 @@ REFUSED = [
     (selection.TruePlaces(count=1), ["u8[2]"], "a vector of bools"),
     (running.RunningSum(), ["f32[2, 3]"], "three axes"),
     (running.RunningSum(), ["bool[2, 3, 4]"], "not accepted"),
+    (trees.TreeStep(tests=()), ["f32[2, 3]", "i32[4, 2]", *NODES], "tests ()"),
+    (STEP, ["f32[2, 3]", "i32[4, 2]", "i32[9, 3]", "f32[9]"], "are no nodes"),
+    (STEP, ["f32[2, 3]", "i32[4, 2]", "i32[9, 4]", "f32[8]"], "are no nodes"),
+    (STEP, ["f64[2, 3]", "i32[4, 2]", *NODES], "no floats of one type"),
+    (STEP, ["f32[2, 3]", "i64[4, 2]", *NODES], "a node of each tree"),
+    (STEP, ["f32[2, 3]", "i32[4, 3]", *NODES], "not those of the rows"),
+    (WALK, ["f32[2, 3]", "i32[4]", "i32[3]", *NODES], "a root and a depth"),
+    (WALK, ["f32[2, 3]", "i32[n]", "i32[n]", *NODES], "trees is open"),
     (suppress.Suppress(steps=1), ["u64[1, 1, 2]", *BOXES], "needs keys"),
     (suppress.Suppress(steps=1), ["u32[1, 2]", *BOXES], "needs keys"),
     (suppress.Suppress(steps=1), ["u32[1, 1, 3]", *BOXES], "do not fit"),

@@ -1,6 +1,4 @@
-"""Converters of tree ensembles: every tree is walked at once, one level after the other.
-
-A walk is a few gathers and a choice for each level: at most as many as the deepest tree has.
+"""Converters of tree ensembles: rows walk to a leaf of each tree, whose weights are added up.
 
 Source: https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleClassifier.html and its sibling
 """
@@ -9,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 import numpy as np
@@ -17,45 +15,33 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.generate import expand_to
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.reshape import reshape_to, unsqueeze
+from dlc.frontend.onnx.reshape import reshape_to
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.frontend.onnx.text import texts
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
-from dlc.graph.op import Array, Op
+from dlc.graph.op import Array
 from dlc.graph.ops.activation import Sigmoid
-from dlc.graph.ops.binary import (
-    Add,
-    And,
-    Equal,
-    Greater,
-    GreaterEqual,
-    Less,
-    LessEqual,
-    Or,
-    Sub,
-    Where,
-)
-from dlc.graph.ops.elementwise import IsNaN, Neg, Not
-from dlc.graph.ops.gather import Gather, GatherElements
+from dlc.graph.ops.binary import Add, Equal, Greater, Sub, Where
+from dlc.graph.ops.elementwise import Neg
+from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.reduce import ArgMax, Reduce
 from dlc.graph.ops.softmax import Softmax
+from dlc.graph.ops.trees import TreeWalk
 from dlc.te.expr import index
 from dlc.te.simplify import surely_less
 
 DOMAIN = "ai.onnx.ml"
-_TESTS: dict[str, tuple[Op, bool]] = {
-    "BRANCH_LEQ": (LessEqual(), False),
-    "BRANCH_LT": (Less(), False),
-    "BRANCH_GTE": (GreaterEqual(), False),
-    "BRANCH_GT": (Greater(), False),
-    "BRANCH_EQ": (Equal(), False),
-    "BRANCH_NEQ": (Equal(), True),
+TESTS = {
+    "BRANCH_LEQ": "le",
+    "BRANCH_LT": "lt",
+    "BRANCH_GTE": "ge",
+    "BRANCH_GT": "gt",
+    "BRANCH_EQ": "eq",
+    "BRANCH_NEQ": "ne",
 }
-"""Mode -> (comparison, whether it is negated)."""
-MEMBER = "BRANCH_MEMBER"
+"""Mode -> test of `TreeWalk`."""
 MOST_WEIGHTS = 1 << 24
 """Of all nodes together, for all classes or targets."""
 
@@ -75,8 +61,6 @@ class Forest:
     missing_is_yes: Array
     position: dict[tuple[int, int], int]
     """(tree, node) -> number."""
-    members: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    """The set of each node that tests for members, filled up with NaN."""
 
 
 class _NeededAttributes(TypedDict):
@@ -104,16 +88,17 @@ def _forest(ctx: Context, x: Value, given: NodeAttributes) -> Forest:
         given["nodes_nodeids"], given["nodes_truenodeids"], given["nodes_falsenodeids"],
     )  # fmt: skip
     missing = given.get("nodes_missing_value_tracks_true", ())
-    check_features(ctx, x, features)
     count = len(trees)
     columns: tuple[Sequence[object], ...] = (nodes, modes, features, thresholds, yes, no)
     uneven = any(len(column) != count for column in columns) or len(missing) not in (0, count)
     if not count or uneven:
         ctx.refuse("the attributes of its nodes differ in length")
+    features = [0 if m == "LEAF" else f for m, f in zip(modes, features, strict=True)]
+    check_features(ctx, x, features)
     position = {key: i for i, key in enumerate(zip(trees, nodes, strict=True))}
     inner = [mode != "LEAF" for mode in modes]
     kinds = {mode for mode in modes if mode != "LEAF"}
-    if len(position) != count or not kinds <= set(_TESTS):
+    if len(position) != count or not kinds <= set(TESTS):
         ctx.refuse(f"nodes given twice, or nodes of unknown kinds: {sorted(kinds)}")
     numbers = np.arange(count)
 
@@ -154,53 +139,41 @@ def depth_of(ctx: Context, roots: Array, yes: Array, no: Array) -> int:
 
 
 def leaves(ctx: Context, forest: Forest, x: Value) -> Value:
-    """The number of the leaf that each row of `x` reaches in each tree: [n, trees]."""
-
-    def table(array: Array, at: Value) -> Value:
-        return ctx.call(Gather(axis=0), ctx.constant(array), at)
-
-    thresholds = forest.thresholds.astype(NUMPY_DTYPES[x.type.dtype])
-    at = expand_to(
-        ctx, ctx.constant(forest.roots[None]), (x.type.shape[0], index(len(forest.roots)))
-    )
+    """The number of the leaf that each row of `x` reaches in each tree: i32[trees, n]."""
+    kinds = forest.missing_is_yes.astype(np.int32)
+    for place, where in enumerate(forest.modes.values()):
+        kinds[where] += 2 * place
+    links = np.stack([forest.features, forest.no, forest.yes, kinds], 1).astype(np.int32)
+    numbers = np.arange(len(forest.yes))
+    inner = (forest.yes != numbers) | (forest.no != numbers)
+    below = np.zeros(len(inner), np.int64)
     for _ in range(forest.depth):
-        value = ctx.call(GatherElements(axis=1), x, table(forest.features, at))
-        goes = _goes(ctx, forest, value, table(thresholds, at), at)
-        if forest.missing_is_yes.any():
-            missing = ctx.call(And(), ctx.call(IsNaN(), value), table(forest.missing_is_yes, at))
-            goes = ctx.call(Or(), goes, missing)
-        at = ctx.call(Where(), goes, table(forest.yes, at), table(forest.no, at))
-    return at
+        below = np.where(inner, np.maximum(below[forest.yes], below[forest.no]) + 1, 0)
+    walk = TreeWalk(
+        tests=tuple(TESTS[mode] for mode in forest.modes) or ("le",),
+        nan_holds=bool(forest.missing_is_yes.any()),
+        steps=forest.depth,
+    )
+    thresholds = forest.thresholds.astype(NUMPY_DTYPES[x.type.dtype])
+    tables = (
+        forest.roots.astype(np.int32),
+        below[forest.roots].astype(np.int32),
+        links,
+        thresholds,
+    )
+    return ctx.call(walk, x, *map(ctx.constant, tables))
 
 
-def _goes(ctx: Context, forest: Forest, value: Value, threshold: Value, at: Value) -> Value:
-    """Whether the test of each node holds."""
-    found: Value | None = None
-    for mode, where in forest.modes.items():
-        if mode == MEMBER:
-            sets = ctx.call(Gather(axis=0), ctx.constant(forest.members), at)
-            last = value.type.rank
-            same = ctx.call(Equal(), unsqueeze(ctx, value, (last,)), sets)
-            holds = ctx.call(Reduce(kind="max", axes=(last,), keepdims=False), same)
-        else:
-            test, negated = _TESTS[mode]
-            holds = ctx.call(test, value, threshold)
-            holds = ctx.call(Not(), holds) if negated else holds
-        if found is None:
-            found = holds
-        else:
-            chosen = ctx.call(Gather(axis=0), ctx.constant(where), at)
-            found = ctx.call(Where(), chosen, holds, found)
-    assert found is not None, "a tree with a test has a mode"
-    return found
+def total_of(ctx: Context, weights: Array, reached: Value, kind: str = "sum") -> Value:
+    """The weights of leaves joined over all trees: [n, columns of the weights]."""
+    each = ctx.call(Gather(axis=0), ctx.constant(weights), reached)
+    return ctx.call(Reduce(kind=kind, axes=(0,), keepdims=False), each)
 
 
 def _scores(ctx: Context, forest: Forest, x: Value, weights: Array, base: Array) -> Value:
     """The sum of the leaves' weights over all trees: [n, number of weights]."""
     x = x if x.type.dtype.is_float else cast_to(ctx, x, DType.F32)
-    reached = leaves(ctx, forest, x)
-    each = ctx.call(Gather(axis=0), ctx.constant(weights), reached)
-    total = ctx.call(Reduce(kind="sum", axes=(1,), keepdims=False), each)
+    total = total_of(ctx, weights, leaves(ctx, forest, x))
     return ctx.call(Add(), total, ctx.constant(base)) if base.any() else total
 
 
@@ -235,8 +208,9 @@ def _base(ctx: Context, values: Sequence[float], width: int) -> Array:
 
 def check_features(ctx: Context, x: Value, features: Sequence[int]) -> None:
     """Refuse rows that may lack a feature that is tested."""
-    if x.type.rank != 2 or not surely_less(max(features, default=0), x.type.shape[1]):
-        ctx.refuse(f"{x.type} does not surely have feature {max(features, default=0)}")
+    least, most = min(features, default=0), max(features, default=0)
+    if x.type.rank != 2 or least < 0 or not surely_less(most, x.type.shape[1]):
+        ctx.refuse(f"{x.type} does not surely have feature {least if least < 0 else most}")
 
 
 @converter("TreeEnsembleRegressor", since=1, domain=DOMAIN)
