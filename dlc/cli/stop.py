@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
 
+GRACE_S = 2.0
+"""Seconds that native code, as a model that runs, may hold a signal up before the program ends."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 128 + signal.SIGINT  # as shells have it
 
@@ -21,9 +24,11 @@ def stoppable() -> Iterator[None]:
         SystemExit: a signal came; with 128 and its number.
     """
     came: list[int] = []
+    heard = threading.Event()
 
     def stop(number: int, _: FrameType | None) -> None:
         came.append(number)
+        heard.set()
         raise KeyboardInterrupt
 
     usual = (signal.SIG_DFL, signal.default_int_handler)  # what is ignored, as by nohup, stays so
@@ -31,14 +36,40 @@ def stoppable() -> Iterator[None]:
     caught = [n for n in _SIGNALS if here and signal.getsignal(n) in usual]
     before = [(number, signal.signal(number, stop)) for number in caught]
     try:
-        yield
+        with _watched(heard) if caught else contextlib.nullcontext():
+            yield
     except BaseException as error:
         if not came:
             raise
         if not isinstance(error, SystemExit):  # an import that is interrupted may fail by itself
-            sys.stderr.write("\ninterrupted\n")
+            with contextlib.suppress(OSError):  # the terminal may be what went
+                sys.stderr.write("\ninterrupted\n")
     finally:
         for number, handler in before:
             signal.signal(number, handler)
     if came:
         sys.exit(128 + came[0])
+
+
+@contextlib.contextmanager
+def _watched(heard: threading.Event) -> Iterator[None]:
+    """In the `with`, the program ends if a signal is not `heard` soon.
+
+    Python hears of it between two of its own steps, and native code may take minutes.
+    """
+    signals, notify = os.pipe()
+    os.set_blocking(notify, False)
+    before = signal.set_wakeup_fd(notify, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        while number := os.read(signals, 1):
+            if number[0] in _SIGNALS and not heard.wait(GRACE_S):
+                os._exit(128 + number[0])
+        os.close(signals)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(notify)  # which ends the thread

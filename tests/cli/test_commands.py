@@ -599,6 +599,27 @@ def test_signals_leave_nothing_behind(files, dlc_main, monkeypatch, number):
     assert signal.getsignal(number) is before
 
 
+NATIVE = """
+import hashlib
+from dlc.cli.stop import stoppable
+with stoppable():
+    print("go", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 28)
+"""
+
+
+def test_native_code_does_not_hold_a_signal_up_for_long():
+    command = [sys.executable, "-c", NATIVE]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout.readline() == "go\n"
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate()
+    # Python would have said so, had it heard: after a minute of hashing.
+    assert (running.returncode, said) == (128 + signal.SIGTERM, "")
+
+
 def test_a_signal_that_is_ignored_stays_so(files, dlc_main, monkeypatch):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as by nohup
     monkeypatch.setattr("dlc.compiler.build", lambda *_, **__: os.kill(os.getpid(), signal.SIGHUP))
