@@ -24,7 +24,7 @@ class Limits:
     tensor_bytes: int = 1 << 40
     """Bytes of one constant."""
     sparse_bytes: int = 1 << 32
-    """Bytes of one constant of which a file holds only what is not 0."""
+    """Bytes of all constants of which a file holds only what is not 0."""
     folded_elems: int = 1 << 16
     """Elements of a result that is computed while importing."""
 

@@ -34,6 +34,7 @@ class TensorReader:
         self.label = label
         self._external = external
         self._limits = limits
+        self._sparse_left = limits.sparse_bytes
 
     def read(self, tensor: TensorProto, raw: Array | None = None) -> Array | Unreadable:
         """The elements of a tensor, read-only; `raw` are the bytes that were left in the file.
@@ -77,7 +78,8 @@ class TensorReader:
         if dtype is DType.STR:
             return Unreadable("a sparse tensor of texts")
         whole = TensorProto(name=tensor.values.name, dims=tensor.dims)
-        shape = self._shape(whole, dtype, self._limits.sparse_bytes)
+        shape = self._shape(whole, dtype, self._sparse_left)
+        self._sparse_left -= math.prod(shape) * dtype.size_bytes
         shapes = [(values.size,), (values.size, len(shape))][: 1 + bool(shape)]
         if isinstance(at, Unreadable) or at.dtype != np.int64 or at.shape not in shapes:
             raise self._bad(whole, f"its {values.size} values have no such number of positions")
@@ -98,8 +100,8 @@ class TensorReader:
         if any(d < 0 for d in shape):
             raise self._bad(tensor, f"its shape {list(shape)} has a negative size")
         size_bytes = dtype.size_bytes
-        for dim in shape:
-            size_bytes *= dim
+        for dim in shape:  # one of 0 does not make the others any smaller
+            size_bytes *= max(1, dim)
         if size_bytes > most_bytes:
             reason = f"constant '{tensor.name}' of shape {list(shape)} takes {size_bytes} bytes"
             raise LimitError(what=self.label, reason=reason)
