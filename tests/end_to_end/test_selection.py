@@ -81,6 +81,9 @@ def test_running_sums_of_open_axes(flags):
     build = module(
         f"main (int32[a,b,c] x, int64 k) => (int32[a,b,c] y) {{ y = CumSum<{flags}>(x, k) }}", 14
     )
+    few = module(
+        "main (float[3000,4] x) => (float[3000,4] y) { k = Constant<value_int = 0>()\n "
+        f"y = CumSum<{flags}>(x, k) }}", 14)  # fmt: skip
     known = module(
         "main (float[11,40] x) => (float[11,40] y, float[11,40] z) { "
         "j = Constant<value_int = 0>()\n k = Constant<value_int = -1>()\n "
@@ -101,6 +104,8 @@ def test_running_sums_of_open_axes(flags):
     x = random.integers(-9, 9, (11, 40)).astype(np.float32)
     for axis, found in enumerate(known.run({"x": x}).values()):
         np.testing.assert_array_equal(found, expected(x, axis))
+    x = random.integers(-9, 9, (3000, 4)).astype(np.float32)
+    np.testing.assert_array_equal(few.run({"x": x})["y"], expected(x, 0))
 
 
 def greedy(boxes, scores, most, iou, low) -> list[tuple[int, int, int]]:

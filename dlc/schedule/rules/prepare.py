@@ -240,7 +240,9 @@ def _run_parallel(trace: Trace, target: Target, serial: Collection[str], *, fill
         inner |= _scattering(trace.func, top)
         if top is not nest:  # what is allocated around it may be of one iteration at a time
             inner |= {v for v in loops(top) if why_not_independent(trace.func, v)}
-        trace.parallel_outer(top, stop | inner | _short_rows(trace, top, stop | inner))
+        stop |= inner | _short_rows(trace, top, stop | inner)
+        if refusal := trace.attempt(Trace.parallel_outer, top, stop):
+            _LOG.info("'%s' stays on one thread: %s", trace.func.name, refusal)
 
 
 def _shared_registers(func: Func, top: Stmt) -> bool:
