@@ -34,7 +34,16 @@ from dlc.te.types import TensorType, const_size
 
 Index = tuple[Expr, ...]
 Dim = tuple[str, int]  # a dimension of a buffer
-_END: tuple[int, Expr | None] = (-1, None)  # beside the first and the last index
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An index of an access, with those beside it."""
+
+    at: Dim
+    before: Expr | None
+    index: Expr
+    after: Expr | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +140,7 @@ def _once(stmt: Stmt) -> Stmt:
 
 def _joined(index: list[Expr], sizes: list[Expr]) -> Expr:
     """One index for dimensions that are one: the outermost loop, which counts for all."""
-    if isinstance(index[0], Var):
-        return index[0]
-    if len(index) == 1:
+    if len(index) == 1 or isinstance(index[0], Var):
         return index[0]
     total = 0
     for i, size in zip(index, sizes, strict=True):
@@ -173,33 +180,53 @@ def _plan(func: Func, body: Stmt, buffers: list[Buffer]) -> _Plan:
         for name, shape in shapes.items()
     }
     joined = {
-        (n, d): e for n, dims in rest.items() for d, e in pairwise(dims)
+        (n, d): shapes[n][e] for n, dims in rest.items() for d, e in pairwise(dims)
         if isinstance(shapes[n][d], Const) and isinstance(shapes[n][e], Const)
     }  # fmt: skip
+    places = [place for name, index in found for place in _places(name, index, rest[name])]
     while True:
-        apart: set[Dim] = set()
-        lost: set[str] = set()
-        outer = {b: a for a, b in inner.items()}
-        for name, index in found:
-            kept = [(d, index[d]) for d in rest[name]]
-            for (_, before), (d, i), (_, after) in zip(
-                [_END, *kept], kept, [*kept[1:], _END], strict=False
-            ):
-                at, loop = (name, d), i.name if isinstance(i, Var) else ""
-                is_pair = loop in inner and after == Var(inner[loop])
-                if at in joined:
-                    fits = is_pair and extents[inner[loop]] == shapes[name][joined[at]]
-                    if not fits and not (isinstance(i, Const) and isinstance(after, Const)):
-                        apart.add(at)
-                if loop in inner and not (is_pair and at in joined):
-                    lost.add(loop)
-                if loop in outer and before != Var(outer[loop]):
-                    lost.add(outer[loop])
-        alike = _alike(func, set(joined) - apart)
-        if len(alike) == len(joined) and not lost:
+        apart, alone = _told_apart(places, inner, joined, extents)
+        kept = _alike(func, set(joined) - apart)
+        if len(kept) == len(joined) and not alone:
             return _Plan(inner, frozenset(joined), frozenset(dropped))
-        joined = {at: joined[at] for at in alike}
-        inner = {a: b for a, b in inner.items() if a not in lost}
+        joined = {at: size for at, size in joined.items() if at in kept}
+        inner = {a: b for a, b in inner.items() if a not in alone}
+
+
+def _places(name: str, index: Index, dims: list[int]) -> Iterator[_Place]:
+    """Each index of an access between its neighbours, without the dimensions that go."""
+    kept = [None, *(index[d] for d in dims), None]
+    for d, before, i, after in zip(dims, kept, kept[1:], kept[2:], strict=False):
+        assert i is not None
+        yield _Place((name, d), before, i, after)
+
+
+def _told_apart(
+    places: list[_Place],
+    inner: Mapping[str, str],
+    joined: Mapping[Dim, Expr],
+    extents: Mapping[str, Expr],
+) -> tuple[set[Dim], set[str]]:
+    """The dimensions and the outer loops that some access tells from the next ones.
+
+    `joined` has the size of the next dimension.
+    """
+    outer = {b: a for a, b in inner.items()}
+    apart: set[Dim] = set()
+    alone: set[str] = set()
+    for place in places:
+        at, loop = place.at, place.index.name if isinstance(place.index, Var) else ""
+        is_pair = loop in inner and place.after == Var(inner[loop])
+        if at in joined:
+            counts_all = is_pair and extents[inner[loop]] == joined[at]
+            is_element = isinstance(place.index, Const) and isinstance(place.after, Const)
+            if not (counts_all or is_element):
+                apart.add(at)
+        if loop in inner and not (is_pair and at in joined):
+            alone.add(loop)
+        if loop in outer and place.before != Var(outer[loop]):
+            alone.add(outer[loop])
+    return apart, alone
 
 
 def _alike(func: Func, dims: set[Dim]) -> set[Dim]:
