@@ -584,6 +584,18 @@ def test_ctrl_c_ends_with_130(files, dlc_main, monkeypatch):
     assert sorted(p.name for p in files.glob(".new*")) == []
 
 
+@pytest.fixture
+def signals_as_usual():
+    """What ends a program does so in the test, too: shells let background jobs ignore Ctrl-C."""
+    usual = {signal.SIGINT: signal.default_int_handler}
+    usual |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), signal.SIG_DFL)
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals_as_usual")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_leave_nothing_behind(files, dlc_main, monkeypatch, number):
     def stopped(*_, **__):
@@ -629,6 +641,7 @@ def test_a_signal_that_is_ignored_stays_so(files, dlc_main, monkeypatch):
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.usefixtures("signals_as_usual")
 def test_an_import_that_is_interrupted_is_no_mistake(files, dlc_main, monkeypatch):
     def fail(*_, **__):
         with contextlib.suppress(KeyboardInterrupt):
