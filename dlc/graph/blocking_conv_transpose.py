@@ -106,9 +106,8 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
     strided = any(s > 1 for s in op.stride)
     result = blocking.call(Interleave(stride=op.stride), parts) if strided else parts
     sizes = (x.type.shape[0], phases.outputs.blocks, *node.output.type.shape[2:], blocking.block)
-    result = blocking.call(
-        Slice(starts=as_sizes((0, 0, *phases.begin, 0)), sizes=as_sizes(sizes)), result
-    )
+    crop = Slice(starts=as_sizes((0, 0, *phases.begin, 0)), sizes=as_sizes(sizes))
+    result = blocking.call(crop, result)
     if not phases.depthwise:
         result = blocking.without_idle(result, phases.outputs)
     blocking.set_blocked(node.output, Blocked(result, phases.outputs))

@@ -145,14 +145,14 @@ def _read(graph: Graph, sources: Mapping[Value, _Source]) -> set[Value]:
 
 def _cone(graph: Graph, end: Node, sources: Mapping[Value, _Source]) -> list[Node]:
     """The nodes between a byte and a value that is a function of it, in order."""
-    found: dict[int, Node] = {}
-    pending = [end]
+    found: set[Value] = set()
+    pending = [end.output]
     while pending:
-        node = pending.pop()
-        if id(node) not in found:
-            found[id(node)] = node
-            pending += [graph.producers[v] for v in node.inputs if v in sources]
-    return [n for n in graph.nodes if id(n) in found]
+        value = pending.pop()
+        if value not in found:
+            found.add(value)
+            pending += [v for v in graph.producers[value].inputs if v in sources]
+    return [n for n in graph.nodes if n.outputs[0] in found]
 
 
 def _index(editor: GraphEditor, source: _Source, at: Node) -> Value:

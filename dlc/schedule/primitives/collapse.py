@@ -8,7 +8,8 @@ from itertools import pairwise
 from math import prod
 
 from dlc.core.types import INDEX
-from dlc.schedule.edit import redirect
+from dlc.schedule.dependence import accesses
+from dlc.schedule.edit import aliases, redirect
 from dlc.schedule.loop import (
     Alloc,
     Buffer,
@@ -20,7 +21,6 @@ from dlc.schedule.loop import (
     Stmt,
     Store,
     allocs,
-    exprs,
     loops,
     rewrite,
     substitute,
@@ -28,7 +28,7 @@ from dlc.schedule.loop import (
 )
 from dlc.schedule.primitive import primitive, refuse
 from dlc.te.expr import ONE, ZERO, Const, Expr, Load, Var, const
-from dlc.te.transform import free_vars, loads
+from dlc.te.transform import free_vars
 from dlc.te.transform import rewrite as rewrite_expr
 from dlc.te.types import TensorType, const_size
 
@@ -160,7 +160,7 @@ def _reshaped(buffer: Buffer, plan: _Plan) -> Buffer:
 
 def _plan(func: Func, body: Stmt, buffers: list[Buffer]) -> _Plan:
     """As many loops and dimensions as can be one: those that an access tells apart are left out."""
-    found = list(_accesses(body))
+    found = [(access.buffer, access.index) for access in accesses(body)]
     shapes = {b.name: b.type.shape for b in buffers}
     held = {(n, d) for n, index in found for d, i in enumerate(index) if i != ZERO}
     dropped = _alike(func, {
@@ -231,25 +231,15 @@ def _told_apart(
 
 def _alike(func: Func, dims: set[Dim]) -> set[Dim]:
     """Those dimensions that an output and the input it may take the place of have in common."""
-    partner = dict(func.in_place) | {source: out for out, source in func.in_place}
+    partner = dict(func.in_place) | aliases(func)
     return {(n, d) for n, d in dims if n not in partner or (partner[n], d) in dims}
-
-
-def _accesses(stmt: Stmt) -> Iterator[tuple[str, Index]]:
-    """The buffer and the index of each load and store."""
-    for node in walk(stmt):
-        if isinstance(node, Store):
-            yield node.buffer, node.index
-    for expr in exprs(stmt):
-        for load in loads(expr):
-            yield load.buffer, load.index
 
 
 def _bare(stmt: Stmt) -> set[str]:
     """The variables that are read elsewhere than as an index by themselves."""
     found: set[str] = set()
-    for _, index in _accesses(stmt):
-        found |= {v for i in index if not isinstance(i, Var) for v in free_vars(i)}
+    for access in accesses(stmt):
+        found |= {v for i in access.index if not isinstance(i, Var) for v in free_vars(i)}
     for node in walk(stmt):
         if isinstance(node, Store | If):
             value = node.value if isinstance(node, Store) else node.cond

@@ -188,10 +188,13 @@ def _collapse(trace: Trace, target: Target) -> None:
 
     Rows that are more become longer, and vectors then fill them; other rules know more loops.
     """
-    rule, trial = rule_for(trace.func, target), trace.copy()
-    if rule is not None and rule not in _OF_LINES:
-        return
-    if trial.attempt(lambda t: t.do("collapse")) is None:
+    rule = rule_for(trace.func, target)
+
+    def one(trial: Trace) -> None:
+        trial.do("collapse")
         found = rule_for(trial.func, target)
-        if found is rule or (rule is None and found is row):
-            trace.take(trial)
+        if found is not rule and (rule is not None or found is not row):
+            refuse("collapse", trial.func, "another rule would take the nest")
+
+    if rule is None or rule in _OF_LINES:
+        trace.attempt(one)
