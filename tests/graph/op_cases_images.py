@@ -47,7 +47,7 @@ def _columns() -> list[Case]:
         onnx = Onnx("Col2Im", theirs, sizes) if sizes else None
         return case(op, x, onnx=onnx)
 
-    deform = columns.DeformColumns
+    deform, phases = columns.DeformColumns, columns.Col2ImPhases
     return [
         laid("f32[2, 12, 9]", (4, 5), (2, 3)),
         laid("f32[1, 6, 12]", (7, 6), (3, 2), stride=(2, 1), pads=(1, 0, 0, 0), dilation=(1, 2)),
@@ -55,6 +55,9 @@ def _columns() -> list[Case]:
         laid("f32[1, 3, n]", (N + 2,), (3,)),
         case(columns.Col2Im(image=(4, 4), kernel=(2, 2), stride=(1, 1), pads=(0,) * 4,
              dilation=(1, 1)), "f16[1, 4, 9]"),
+        case(phases(counts=(3, 2), kernel=(3, 2), stride=(2, 3)), "f32[n, 12, 6]"),
+        case(phases(counts=(N,), kernel=(5,), stride=(2,)), "f32[2, 5, n]"),
+        case(phases(counts=(2, 1, 3), kernel=(1, 2, 4), stride=(1, 1, 3)), "i32[1, 16, 6]"),
         case(deform(kernel=(2, 2), pads=(1, 0, 0, 1)), "f32[n, 4, 3, 4]", "f32[n, 8, 3, 4]",
              "f32[n, 4, 3, 4]", data="unit", rtol=1e-5),
         case(deform(kernel=(2, 1), stride=(2, 1), dilation=(2, 1), groups=2), "f32[1, 4, 5, 3]",

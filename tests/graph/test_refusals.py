@@ -88,6 +88,7 @@ WITH_BODIES = {
 COL2IM = columns.Col2Im(
     image=(3, 3), kernel=(2, 2), stride=(1, 1), pads=(0, 0, 0, 0), dilation=(1, 1)
 )
+COL2IM_PHASES = columns.Col2ImPhases(counts=(2, 2), kernel=(2, 2), stride=(2, 1))
 UNPOOL = unpool.MaxUnpool(kernel=(2, 2), stride=(2, 2), pads=(0, 0, 0, 0), image=(6, 6))
 
 REFUSED = [
@@ -333,6 +334,7 @@ REFUSED = [
     (cache.TensorScatter(), ["f32[2, 3, 4]", "f32[2, 1, 4]", "i64[3]"], "an index for each row"),
     (COL2IM, ["f32[1, 6, 4]"], "columns of 4 elements"),
     (COL2IM, ["f32[1, 8, 5]"], "5 patches are not 4"),
+    (COL2IM_PHASES, ["f32[1, 6, 4]"], "4 patches of 4 elements"),
     (columns.DeformColumns(kernel=(2, 2)), ["f32[1, 2, 3, 3]", "f32[1, 8, 2]"], "two dimensions"),
     (columns.DeformColumns(kernel=(2, 2)), ["f32[1, 2, 3, 3]", "f32[1, 4, 2, 2]"], "do not fit"),
     (columns.DeformColumns(kernel=(2, 2), groups=2), ["f32[1, 3, 3, 3]", "f32[1, 16, 2, 2]"],

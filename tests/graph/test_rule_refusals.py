@@ -262,28 +262,48 @@ REFUSES = [
     ("conv_transpose_of_a_pixel", "no whole kernel", body(
         "x: f32[2, 3, 1, 1]", "w: f32[3, 4, 5, 2] = const()",
         "y: f32[2, 4, 4, 2] = conv_transpose(x, w, pads=(1, 0, 0, 0))")),
-    ("conv_transpose_into_conv", "fill vectors", body(
-        "x: f32[2, 3, 5, 4]", "w: f32[3, 5, 2, 2] = const()",
-        "y: f32[2, 5, 10, 8] = conv_transpose(x, w, stride=(2, 2))")),
-    ("conv_transpose_into_conv", "in groups", body(
-        "x: f32[2, 4, 5, 4]", "w: f32[4, 1, 2, 2] = const()",
-        "y: f32[2, 2, 10, 8] = conv_transpose(x, w, stride=(2, 2), groups=2)")),
-    ("conv_transpose_into_conv", "one phase", body(
+    *(
+        (name, why, body(x, w, f"y: f32[2, {size}] = conv_transpose(x, w, {how})"))
+        for name in ("conv_transpose_into_conv", "conv_transpose_into_product")
+        for why, x, w, size, how in (
+            ("no products", "x: f32[2, 3, 5, 4]", "w: f32[3, 0, 2, 2] = const()", "0, 10, 8",
+             "stride=(2, 2)"),
+            ("fill vectors", "x: f32[2, 3, 5, 4]", "w: f32[3, 7, 2, 2] = const()", "7, 10, 8",
+             "stride=(2, 2)"),
+            ("in groups", "x: f32[2, 4, 5, 4]", "w: f32[4, 1, 2, 2] = const()", "2, 10, 8",
+             "stride=(2, 2), groups=2"),
+        )
+    ),
+    ("conv_transpose_into_conv", "fill few vectors", body(
+        "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 4, 2] = const()",
+        "y: f32[2, 1, 20, 8] = conv_transpose(x, w, stride=(4, 2))")),
+    ("conv_transpose_into_conv", "are apart", body(
+        "x: f32[2, 3, 5]", "w: f32[3, 1, 32] = const()",
+        "y: f32[2, 1, 191] = conv_transpose(x, w, stride=(32,), dilation=(2,), pads=(0, 0), "
+        "output_padding=(0,))")),
+    ("conv_transpose_into_conv", "fewer taps", body(
+        "x: f32[2, 3, 5]", "w: f32[3, 1, 33] = const()",
+        "y: f32[2, 1, 161] = conv_transpose(x, w, stride=(32,), dilation=(1,), pads=(0, 0), "
+        "output_padding=(0,))")),
+    ("conv_transpose_into_product", "it is a convolution", body(
         "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 2, 2] = const()",
         "y: f32[2, 1, 6, 5] = conv_transpose(x, w)")),
-    ("conv_transpose_into_conv", "are apart", body(
-        "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 2, 2] = const()",
-        "y: f32[2, 1, 10, 9] = conv_transpose(x, w, stride=(2, 2), dilation=(1, 2))")),
-    ("conv_transpose_into_conv", "fewer taps", body(
-        "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 2, 3] = const()",
-        "y: f32[2, 1, 10, 9] = conv_transpose(x, w, stride=(2, 2))")),
-    ("conv_transpose_into_conv", "reach beyond", body(
-        "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 2, 2] = const()",
-        "y: f32[2, 1, 11, 8] = conv_transpose(x, w, stride=(2, 2), output_padding=(1, 0))")),
+    ("conv_transpose_into_product", "rounded before", body(
+        "x: f16[2, 3, 5, 4]", "w: f16[3, 1, 3, 2] = const()",
+        "y: f16[2, 1, 11, 8] = conv_transpose(x, w, stride=(2, 2))")),
     ("conv_transpose_into_conv", "may be scaled", body(
+        "x: f32[2, 3, 5, 4], s: f32[2, 1, 1, 1]", "w: f32[3, 1, 2, 2] = const()",
+        "c: f32[2, 1, 6, 5] = conv_transpose(x, w)", "y: f32[2, 1, 6, 5] = mul(c, s)")),
+    ("conv_transpose_into_product", "may be scaled", body(
         "x: f32[2, 3, 5, 4], s: f32[2, 1, 1, 1]", "w: f32[3, 1, 2, 2] = const()",
         "c: f32[2, 1, 10, 8] = conv_transpose(x, w, stride=(2, 2))",
         "y: f32[2, 1, 10, 8] = mul(c, s)")),
+    ("col2im_by_phases", "one phase", body(
+        "x: f32[2, 3, 4]", "y: f32[2, 1, 6] = col2im(x, image=(6,), kernel=(3,), stride=(1,), "
+        "pads=(0, 0), dilation=(1,))")),
+    ("col2im_by_phases", "are apart", body(
+        "x: f32[2, 3, 4]", "y: f32[2, 1, 11] = col2im(x, image=(11,), kernel=(3,), stride=(2,), "
+        "pads=(0, 0), dilation=(2,))")),
     ("scaled_sigmoid_into_silu", "not one number", body(
         "x: f32[3, 5]", "c: f32[5] = const(1, 2, 3, 4, 5)", "b: f32[3, 5] = mul(x, c)",
         "s: f32[3, 5] = sigmoid(b)", "y: f32[3, 5] = mul(x, s)")),

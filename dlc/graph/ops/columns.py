@@ -30,6 +30,7 @@ from dlc.te.expr import (
     select,
     unary,
 )
+from dlc.te.simplify import canonical
 from dlc.te.types import Shape, TensorType
 
 _FAR = float(1 << 30)
@@ -60,28 +61,19 @@ class Col2Im(Op):
         elems = math.prod(self.kernel)
         if x.rank != 3 or differs(x.shape[1] % elems, 0):
             raise self.reject(f"needs columns of {elems} elements for each channel", x)
-        counts: Expr = const(1, INDEX)
-        for n in self._counts():
-            counts = counts * n
-        if differs(x.shape[2], counts):
-            raise self.reject(f"{x.shape[2]} patches are not {counts}", x)
+        patches = math.prod(self.counts(), start=index(1))
+        if differs(x.shape[2], patches):
+            raise self.reject(f"{x.shape[2]} patches are not {patches}", x)
         return TensorType((x.shape[0], x.shape[1] // elems, *self.image), x.dtype)
 
-    def _counts(self) -> list[Expr]:
-        rank = len(self.kernel)
-        return [
-            out_size(
-                n,
-                self.kernel[d],
-                self.stride[d],
-                self.dilation[d],
-                self.pads[d] + self.pads[d + rank],
-            )
-            for d, n in enumerate(self.image)
-        ]
+    def counts(self) -> tuple[Expr, ...]:
+        """How many patches there are along each axis of the image."""
+        rank, steps = len(self.kernel), (self.kernel, self.stride, self.dilation)
+        pads = (a + b for a, b in zip(self.pads[:rank], self.pads[rank:], strict=True))
+        return tuple(map(out_size, self.image, *steps, pads))
 
     def compute(self, x: te.Tensor) -> te.Tensor:
-        shape, counts = self.infer(x.type).shape, self._counts()
+        shape, counts = self.infer(x.type).shape, self.counts()
         dtype = wide(x.dtype)
 
         def element(*i: Expr) -> te.Reduce:
@@ -120,6 +112,76 @@ class Col2Im(Op):
             )
             whole[:, :, *cut] += columns[:, :, *k]
         return whole[:, :, *(slice(self.pads[d], self.pads[d] + n) for d, n in enumerate(sizes))]
+
+
+@op("col2im_phases", fuse=Fuse.REDUCTION)
+class Col2ImPhases(Op):
+    """The sum of patches laid in steps, where each phase of the steps is an image of its own.
+
+    Pixel (p, r) along an axis, of phase r, is p * stride + r of the image that Col2Im makes without
+    pads: no patch reaches others.
+
+    Shapes:
+        x: [n, c * elements of the kernel, patches]
+            -> [n, c, *stride, *(counts + ceil(kernel / stride) - 1)]
+    """
+
+    counts: tuple[Expr, ...]  # patches along each axis
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        set_sizes(self, "counts")
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, NUMBERS, x)
+        elems, patches = math.prod(self.kernel), math.prod(self.counts, start=index(1))
+        if x.rank != 3 or differs(x.shape[1] % elems, 0) or differs(x.shape[2], patches):
+            raise self.reject(f"needs {patches} patches of {elems} elements for each channel", x)
+        sizes = (n + t - 1 for n, t in zip(self.counts, self._taps, strict=True))
+        shape = (x.shape[0], x.shape[1] // elems, *map(index, self.stride), *sizes)
+        return TensorType(tuple(map(canonical, shape)), x.dtype)
+
+    @property
+    def _taps(self) -> tuple[int, ...]:
+        """The most elements of a patch along each axis that one phase has."""
+        return tuple(-(-k // s) for k, s in zip(self.kernel, self.stride, strict=True))
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        dtype, rank = wide(x.dtype), len(self.kernel)
+
+        def element(*i: Expr) -> te.Reduce:
+            phases, pixels = i[2 : 2 + rank], i[2 + rank :]
+
+            def value(*t: Expr) -> Expr:
+                row, column = i[1], index(0)
+                inside: Expr = TRUE
+                for d, (phase, pixel, tap) in enumerate(zip(phases, pixels, t, strict=True)):
+                    j, patch = tap * self.stride[d] + phase, pixel - tap
+                    if self.kernel[d] % self.stride[d]:
+                        inside = both(inside, j < self.kernel[d])
+                    inside = both(inside, both(patch >= 0, patch < self.counts[d]))
+                    row, column = row * self.kernel[d] + j, column * self.counts[d] + patch
+                return select(inside, widen(x[i[0], row, column]), const(0, dtype))
+
+            return te.reduce_sum(self._taps, value)
+
+        total = te.compute(self.name, self.infer(x.type).shape, element, inputs=(x,))
+        return te.elementwise(f"{self.name}_cast", lambda v: cast(x.dtype, v), total)
+
+    def reference(self, x: Array) -> Array:
+        (x,) = as_f64(x)
+        counts = constants(self.counts)
+        channels = x.shape[1] // math.prod(self.kernel)
+        columns = x.reshape(x.shape[0], channels, *self.kernel, *counts)
+        sizes = (n + t - 1 for n, t in zip(counts, self._taps, strict=True))
+        result = np.zeros((*columns.shape[:2], *self.stride, *sizes), x.dtype)
+        for k in np.ndindex(*self.kernel):
+            phase = tuple(j % s for j, s in zip(k, self.stride, strict=True))
+            first = [j // s for j, s in zip(k, self.stride, strict=True)]
+            cut = (slice(a, a + n) for a, n in zip(first, counts, strict=True))
+            result[:, :, *phase, *cut] += columns[:, :, *k]
+        return result
 
 
 @op("deform_columns", fuse=Fuse.REDUCTION)

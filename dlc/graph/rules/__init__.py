@@ -7,8 +7,10 @@ from dlc.graph.rules.add_into_add import add_into_add
 from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
 from dlc.graph.rules.branches_into_conv import branches_into_conv
 from dlc.graph.rules.cast_there_and_back import cast_there_and_back
+from dlc.graph.rules.col2im_by_phases import col2im_by_phases
 from dlc.graph.rules.conv_before_resize import conv_before_resize
 from dlc.graph.rules.conv_transpose_into_conv import conv_transpose_into_conv
+from dlc.graph.rules.conv_transpose_into_product import conv_transpose_into_product
 from dlc.graph.rules.conv_transpose_of_a_pixel import conv_transpose_of_a_pixel
 from dlc.graph.rules.convolved_integers_into_bytes import convolved_integers_into_bytes
 from dlc.graph.rules.crop_kernel import crop_kernel
@@ -118,6 +120,8 @@ STEP_RULES: tuple[Rule, ...] = (
     pool_into_reduce,
     conv_transpose_of_a_pixel,
     conv_transpose_into_conv,
+    conv_transpose_into_product,
+    col2im_by_phases,
     tiny_weights_into_zeros,
     tiny_bias_into_zeros,
     div_into_quotient,

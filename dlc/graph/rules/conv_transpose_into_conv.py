@@ -1,6 +1,6 @@
 """A transposed convolution of few results -> a convolution that makes the results of all phases of
 the stride, which are then put between each other: a phase by itself would fill few lanes of a
-vector.
+vector. One of a single phase is a convolution by the kernel turned round.
 
 Before:
     y: f32[n, 1, 8, 8] = conv_transpose(x, w, stride=(2, 2), pads=(1, 1, 1, 1))
@@ -23,14 +23,17 @@ from math import prod
 import numpy as np
 
 from dlc.graph.graph import Value
+from dlc.graph.layout import blocks_for
+from dlc.graph.op import Array
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.norm import BatchNorm
-from dlc.graph.ops.shape import Reshape, Slice, Transpose
+from dlc.graph.ops.shape import Reshape
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
+from dlc.graph.rules.phases import pixels_of_phases
 
-FEW = 4  # results that leave at least half of a vector of 8 floats idle
+MANY = 4  # vectors of results, that are worth a convolution rather than one product
 
 
 @rule(Pattern(ConvTranspose, ("x", Weight("w"))))
@@ -40,36 +43,61 @@ def conv_transpose_into_conv(match: Match) -> Value | Refusal:
     if match.context.target.gpu is not None:
         return Refusal("what it gains on a GPU has not been measured")
     stride, rank = op.stride, len(op.stride)
-    channels, few, *kernel = w.shape
-    if not 0 < few <= FEW or not channels:
-        return Refusal("the results of a phase fill vectors")
-    if op.groups > 1:
-        return Refusal("channels lie in groups")
-    if prod(stride) == 1:
-        return Refusal("there is one phase")
-    if any(d != 1 for d in op.dilation):
-        return Refusal("the taps of a phase are apart")
-    if any(k % s or not k for k, s in zip(kernel, stride, strict=True)):
-        return Refusal("some phases have fewer taps than others")
-    if any(op.output_padding):
-        return Refusal("the result may reach beyond the image")
-    if any(isinstance(u.op, Mul | BatchNorm) for u in match.editor.users(match.root.output)):
+    if 0 in w.shape:
+        return Refusal("there are no products")
+    _, results, *kernel = w.shape
+    if prod(stride) > 1:
+        if op.groups > 1:
+            return Refusal("channels lie in groups")
+        if not are_few(match, results):
+            return Refusal("the results of a phase fill vectors")
+        if results * prod(stride) < MANY * match.context.target.lanes(4):
+            return Refusal("the results of all phases fill few vectors")
+        if any(d != 1 for d in op.dilation):
+            return Refusal("the taps of a phase are apart")
+        if any(k % s for k, s in zip(kernel, stride, strict=True)):
+            return Refusal("some phases have fewer taps than others")
+    if may_scale(match):
         return Refusal("the weights may be scaled by what reads the result")
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, op.dilation, strict=True)]
+    taps = [r // s - 1 for r, s in zip(reach, stride, strict=True)]  # before the one at the pixel
+    skipped = [min(p // s, t) for p, s, t in zip(op.pads, stride, taps, strict=False)]
+    ends = zip(reach, op.output_padding, op.pads[rank:], stride, strict=True)
+    before = (t - n for t, n in zip(taps, skipped, strict=True))
+    after = (max(0, -((end - r - extra) // s) - 1) for r, extra, end, s in ends)
+    phases = match.constant(_phases(w, stride, op.groups), match["w"], f"{match['w'].name}_phases")
+    unit, pads = (1,) * rank, (*before, *after)
+    conv = Conv(stride=unit, pads=pads, dilation=op.dilation, groups=op.groups)
+    begin = [p - n * s for p, n, s in zip(op.pads, skipped, stride, strict=False)]
+    image, kept = match.call(conv, x, phases), match.root.output.type.shape[2:]
+    n, all_phases, *sizes = image.type.shape
+    results = all_phases // prod(stride)
+    apart = match.call(Reshape(shape=as_sizes((n, results, *stride, *sizes))), image)
+    return pixels_of_phases(match, apart, stride, begin, kept)
+
+
+def are_few(match: Match, results: int) -> bool:
+    """Whether as many results leave a quarter or more of the lanes of vectors idle."""
+    lanes = match.context.target.lanes(4)
+    return 4 * results <= 3 * blocks_for(results, lanes) * lanes
+
+
+def may_scale(match: Match) -> bool:
+    """Whether what reads the result may become a factor of the weights."""
+    return any(isinstance(u.op, Mul | BatchNorm) for u in match.editor.users(match.root.output))
+
+
+def _phases(w: Array, stride: tuple[int, ...], groups: int) -> Array:
+    """The weights of the convolution of all phases.
+
+    Shapes:
+        w: [c, oc / groups, *kernel] -> [oc * prod(stride), c / groups, *(kernel / stride)]
+    """
+    c, per_group, *kernel = w.shape
+    rank, phases = len(stride), prod(stride)
     taps = [k // s for k, s in zip(kernel, stride, strict=True)]
-    parts = w.reshape(channels, few, *(n for pair in zip(taps, stride, strict=True) for n in pair))
-    order = (1, *range(3, 3 + 2 * rank, 2), 0, *range(2, 2 + 2 * rank, 2))
-    turned = np.flip(parts.transpose(order), tuple(range(2 + rank, 2 + 2 * rank)))
-    phases = match.constant(
-        turned.reshape(few * prod(stride), channels, *taps), match["w"], f"{match['w'].name}_phases"
-    )
-    pads = tuple(t - 1 for t in taps)
-    unit = (1,) * rank
-    image = match.call(Conv(stride=unit, pads=(*pads, *pads), dilation=unit), x, phases)
-    n, _, *sizes = image.type.shape
-    apart = match.call(Reshape(shape=as_sizes((n, few, *stride, *sizes))), image)
-    pairs = (d for axis in range(rank) for d in (2 + rank + axis, 2 + axis))
-    mixed = match.call(Transpose(perm=(0, 1, *pairs)), apart)
-    wide = [size * step for size, step in zip(sizes, stride, strict=True)]
-    whole = match.call(Reshape(shape=as_sizes((n, few, *wide))), mixed)
-    kept = as_sizes(match.root.output.type.shape)
-    return match.call(Slice(starts=as_sizes((0, 0, *op.pads[:rank])), sizes=kept), whole)
+    pairs = (n for pair in zip(taps, stride, strict=True) for n in pair)
+    parts = w.reshape(groups, c // groups, per_group, *pairs)
+    order = (0, 2, *range(4, 4 + 2 * rank, 2), 1, *range(3, 3 + 2 * rank, 2))
+    turned = np.flip(parts.transpose(order), tuple(range(3 + rank, 3 + 2 * rank)))
+    return turned.reshape(groups * per_group * phases, c // groups, *taps)
