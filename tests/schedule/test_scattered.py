@@ -62,6 +62,13 @@ def test_what_is_copied(
         ((64, 64), (64, 130), True),
         ((64, 64), (64, 128), False),  # the first cache holds the columns
         ((63, 256), (256, 256), False),  # few rows
+        ((40, 257), (257, 256), True),  # some rows, whose panels leave the first cache
+        ((39, 257), (257, 256), False),
+        ((25, 257), (257, 1024), True),  # lines whole pages apart
+        ((24, 257), (257, 1024), False),
+        ((25, 600), (600, 1040), True),  # columns that leave the second cache
+        ((25, 257), (257, 1016), False),
+        ((25, 2400), (2400, 250), False),  # lines near each other
         ((64, 256), (256, 60), False),  # less than four vectors for each core
         ((N, 256), (256, 256), False),
         ((64, 256), (256, N), False),
