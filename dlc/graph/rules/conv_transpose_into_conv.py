@@ -18,12 +18,12 @@ arXiv 1609.07009, section 3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
 from dlc.graph.graph import Value
-from dlc.graph.layout import blocks_for
 from dlc.graph.op import Array
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Mul
@@ -33,7 +33,7 @@ from dlc.graph.ops.shape import Reshape
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
 from dlc.graph.rules.phases import pixels_of_phases
 
-MANY = 4  # vectors of results, that are worth a convolution rather than one product
+FEW = 4  # results that leave at least half of a vector of 8 floats idle
 
 
 @rule(Pattern(ConvTranspose, ("x", Weight("w"))))
@@ -47,15 +47,11 @@ def conv_transpose_into_conv(match: Match) -> Value | Refusal:
         return Refusal("there are no products")
     _, results, *kernel = w.shape
     if prod(stride) > 1:
+        if results > FEW:
+            return Refusal("the results of a phase fill vectors")
         if op.groups > 1:
             return Refusal("channels lie in groups")
-        if not are_few(match, results):
-            return Refusal("the results of a phase fill vectors")
-        if results * prod(stride) < MANY * match.context.target.lanes(4):
-            return Refusal("the results of all phases fill few vectors")
-        if any(d != 1 for d in op.dilation):
-            return Refusal("the taps of a phase are apart")
-        if any(k % s for k, s in zip(kernel, stride, strict=True)):
+        if not are_alike(op, kernel):
             return Refusal("some phases have fewer taps than others")
     if may_scale(match):
         return Refusal("the weights may be scaled by what reads the result")
@@ -76,10 +72,11 @@ def conv_transpose_into_conv(match: Match) -> Value | Refusal:
     return pixels_of_phases(match, apart, stride, begin, kept)
 
 
-def are_few(match: Match, results: int) -> bool:
-    """Whether as many results leave a quarter or more of the lanes of vectors idle."""
-    lanes = match.context.target.lanes(4)
-    return 4 * results <= 3 * blocks_for(results, lanes) * lanes
+def are_alike(op: ConvTranspose, kernel: Sequence[int]) -> bool:
+    """Whether each phase of the stride has as many taps as every other, one beside the next."""
+    if any(d != 1 for d in op.dilation):
+        return False
+    return all(k % s == 0 for k, s in zip(kernel, op.stride, strict=True))
 
 
 def may_scale(match: Match) -> bool:

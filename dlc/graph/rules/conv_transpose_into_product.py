@@ -1,6 +1,6 @@
-"""A transposed convolution of few results whose phases have taps of their own -> one product for
-every tap, and the sum of these patches where they lie: a convolution would multiply with zeros
-where a phase has fewer taps, which makes infinity NaN, or fill few lanes of a vector.
+"""A transposed convolution of few results, whose phases differ in their taps -> one product for
+every tap, and the sum of these patches where they lie: each phase by itself would fill few lanes of
+a vector, and all together multiply with zeros, which makes infinity NaN.
 
 Before:
     y: f32[n, 1, 9, 9] = conv_transpose(x, w, stride=(2, 2))
@@ -18,13 +18,14 @@ from math import prod
 import numpy as np
 
 from dlc.graph.graph import Value
+from dlc.graph.layout import blocks_for
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.columns import Col2Im
 from dlc.graph.ops.conv import ConvTranspose
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Reshape
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
-from dlc.graph.rules.conv_transpose_into_conv import are_few, may_scale
+from dlc.graph.rules.conv_transpose_into_conv import are_alike, may_scale
 
 
 @rule(Pattern(ConvTranspose, ("x", Weight("w"))))
@@ -40,8 +41,11 @@ def conv_transpose_into_product(match: Match) -> Value | Refusal:
         return Refusal("it is a convolution")
     if op.groups > 1:
         return Refusal("channels lie in groups")
-    if not are_few(match, results):
+    lanes = match.context.target.lanes(4)
+    if 4 * results > 3 * blocks_for(results, lanes) * lanes:
         return Refusal("the results of a phase fill vectors")
+    if are_alike(op, kernel):
+        return Refusal("all phases have as many taps")
     if match["w"].type.dtype.bits < 32:
         return Refusal("patches would be rounded before they are added up")
     if may_scale(match):
