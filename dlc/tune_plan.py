@@ -19,7 +19,7 @@ from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.loop import Func
 from dlc.schedule.program import BindSize, CallKernel, HostIf, HostLoop, HostStmt, Program, SizeVar
 from dlc.te.expr import Expr
-from dlc.te.transform import loads
+from dlc.te.transform import free_vars, loads
 from dlc.te.types import TensorType
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _measured_at(size: SizeVar, name: str, at: Mapping[str, int]) -> int:
 def extract_tasks(program: Program, target: Target, sizes: Mapping[str, int]) -> list[Weighted]:
     """The kernels of a program, and how a run calls them at some sizes."""
     kernels = {kernel.name: kernel for kernel in program.kernels}
-    found = list(_calls(program.body, dict(sizes), 1, ()))
+    found = list(_calls(program.body, dict(sizes), frozenset(sizes), 1, ()))
     touched: defaultdict[str, dict[str, int]] = defaultdict(dict)  # by loop: bytes of its buffers
     for call in found:
         for buffer, param in zip(call.buffers, kernels[call.kernel].params, strict=True):
@@ -145,23 +145,35 @@ class _Call:
 
 
 def _calls(
-    body: Iterable[HostStmt], values: dict[str, int], times: int, loops: tuple[str, ...]
+    body: Iterable[HostStmt],
+    values: dict[str, int],
+    known: frozenset[str],
+    times: int,
+    loops: tuple[str, ...],
 ) -> Iterator[_Call]:
     for stmt in body:
         match stmt:
             case CallKernel(name, given, buffers):
                 yield _Call(name, tuple(_value(e, values) for e in given), buffers, times, loops)
-            case HostIf(_, then, other):
-                yield from _calls(then, values, times, loops)
-                yield from _calls(other, values, times, loops)
+            case HostIf(cond, then, other):
+                taken = _is_taken(cond, values, known)
+                yield from _calls(then, values, known, times * (taken is not False), loops)
+                yield from _calls(other, values, known, times * (taken is not True), loops)
             case HostLoop(var, extent, inner):
                 count = max(0, _value(extent, values))
                 around = (*loops, var) if count > 1 else loops
-                yield from _calls(inner, {**values, var: 0}, times * count, around)
+                yield from _calls(inner, {**values, var: 0}, known, times * count, around)
             case BindSize(name, value, _):
                 values[name] = max(0, _value(value, values))
             case _:
                 pass
+
+
+def _is_taken(cond: Expr, values: Mapping[str, int], known: frozenset[str]) -> bool | None:
+    """Whether a condition holds; None where that is up to the data."""
+    if any(True for _ in loads(cond)) or not free_vars(cond) <= known:
+        return None
+    return bool(evaluate_size(cond, values))
 
 
 def _bytes(type_: TensorType, sizes: Mapping[str, int]) -> int:

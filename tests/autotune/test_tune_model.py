@@ -45,6 +45,18 @@ def test_tasks_are_counted_as_often_as_a_run_calls_them():
     assert weighted.task.func == func
 
 
+def test_what_sizes_do_not_choose_is_not_called():
+    func, n = examples.scale().func, Var("n")
+    kernels = (func, replace(func, name="other"))
+    call, other = (CallKernel(k.name, (n,), ("x", "y")) for k in kernels)
+    x, y = (Buffer(name, TensorType((n,))) for name in "xy")
+    sizes, body = (SizeVar("n"),), (HostIf(n < 3, (call,), (other,)),)
+    program = Program("p", sizes, (x,), (y,), (), kernels, (), body)
+    for elements, wanted in ((2, {"scale": 1, "other": 0}), (3, {"scale": 0, "other": 1})):
+        found = extract_tasks(program, examples.OTHER, {"n": elements})
+        assert {w.task.func.name: w.calls for w in found} == wanted
+
+
 @pytest.mark.parametrize(
     ("elements", "steps", "is_also_outside", "is_warm"),
     [
