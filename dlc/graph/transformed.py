@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from dlc.core.target import Target
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node, Value
@@ -32,9 +33,12 @@ from dlc.graph.ops.filters import (
 from dlc.graph.ops.winograd import count_tiles
 from dlc.graph.pass_ import PassContext
 from dlc.graph.pointwise import PAIR_RATE
+from dlc.graph.sizes import names_in
+from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.rules.transform_accuracy import is_accurate
 from dlc.schedule.rules.transform_plan import (
     FAR_BYTES,
+    OPEN_HIGH,
     OPEN_STRIP,
     RATES,
     Shape,
@@ -47,9 +51,11 @@ from dlc.te.types import TensorType, const_size, is_const
 
 MARGIN = 0.9  # of the time of direct sums, that transformed ones may take
 MOVED_MARGIN = 0.8  # the same, where images have to be moved for it
+HIDDEN = 0.5  # of reading transformed weights or of the rest, whichever is less; measured
 MOVES = 3  # times that bytes are moved which are written, and read again
 DIRECT_SHARE = 0.85  # of the peak, that kernels without transforms reach
-OPEN_SIZE = 64  # assumed where a size is known at run time only
+OPEN_SIZE = 64  # of a line, assumed where a run tells it
+OPEN_INPUT = 224  # of the images that a model takes, likewise: those of its layers follow
 TILES: Mapping[int, tuple[Out, ...]] = {  # by the axes that are transformed, the last ones
     2: ((2, 2), (2, 4), (4, 4), (3, 3)),
     1: ((2,), (4,), (3,)),
@@ -104,16 +110,16 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     ob, cb, *kernel, c = _weights(node)
     n, _, *sizes, _ = node.output.type.shape
     outer, of_tile = sizes[:-axes], sizes[-axes:]
-    volume = _volume(node, _constant(outer[0]) or OPEN_SIZE) if outer else Volume()
+    assumed = _assumed(sizes)
+    volume = _volume(node, assumed[0]) if outer else Volume()
     element_bytes = node.inputs[0].type.dtype.size_bytes
     found = {}
     for out in _tiles(node, axes, context):
-        tiles = count_tiles(tuple(index(_constant(n) or OPEN_SIZE) for n in of_tile), out)
-        high, *rest = map(const_size, tiles)
+        high, *rest = _tiles_along(assumed[-axes:], out)
         wide = rest[0] if rest else 1
         parts = parts_of(kernel[-axes:], out)
         depth, count = cb * volume.taps * prod(parts) * c, prod(positions(out))
-        if parts and count * depth * ob * target.lanes(4) * 4 > MAX_BYTES:
+        if parts and weight_bytes(node, out) > MAX_BYTES:
             continue
         shape = Shape(
             _constant(n), high, wide, count, depth, ob, volume, axes, element_bytes=element_bytes
@@ -123,7 +129,7 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
             shape,
             high=None if is_open[0] else high,
             wide=None if rest and is_open[1] else wide,
-            strip=1 if rest else OPEN_STRIP,
+            strip=OPEN_HIGH if rest else OPEN_STRIP,
             volume=replace(volume, images=_constant(outer[0])) if outer else volume,
         )
         found[out] = cycles(shape, choose_plan(known, target, {}), target)
@@ -131,26 +137,57 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
 
 
 def least_cycles(editor: GraphEditor, node: Node, context: PassContext) -> float | None:
-    """An estimate of the time of what `use_winograd` transforms; None for what it leaves."""
-    cycles = min(transformed_cycles(node, context).values(), default=None)
-    if cycles is None or is_exact(editor, node):
+    """An estimate of the time of what `use_winograd` transforms; None for what it leaves.
+
+    None, too, where a run tells how large images are: others assume other sizes.
+    """
+    transformed = transformed_cycles(node, context)
+    is_open = None in map(_constant, node.output.type.shape[2:])
+    if not transformed or is_open or is_exact(editor, node):
         return None
-    return cycles if cycles < direct_cycles(node, context) * MARGIN else None
+    out = min(transformed, key=lambda out: transformed[out])
+    return transformed[out] if pays(node, out, transformed[out], context) else None
+
+
+def pays(node: Node, out: Out, cycles: float, context: PassContext) -> bool:
+    """Whether tiles of `out` results, which take that long, take less than direct sums.
+
+    Their weights come while others are multiplied.
+    """
+    read = 0.0 if isinstance(node.op, ConvBytes) else weight_bytes(node, out) / FAR_BYTES
+    hidden = HIDDEN * min(read, cycles - read)
+    return cycles - hidden < direct_cycles(node, context) * MARGIN
+
+
+def weight_bytes(node: Node, out: Out) -> int:
+    """What the weights of a convolution of floats take, transformed for tiles of `out` results."""
+    *others, c, oc = (const_size(n) for n in node.inputs[1].type.shape)
+    outer, kernel = others[: -len(out)], others[-len(out) :]
+    elements = prod(outer) * prod(parts_of(kernel, out)) * prod(positions(out)) * c * oc
+    return elements * DType.F32.size_bytes
 
 
 def direct_cycles(node: Node, context: PassContext) -> float:
     """An estimate of the time of a convolution as it is."""
-    (x, w), target = node.inputs, context.target
-    ob, cb, *kernel, c = _weights(node)
-    n, _, *sizes, _ = node.output.type.shape
-    results = (_constant(n) or 1) * prod(_constant(size) or OPEN_SIZE for size in sizes)
+    x, target = node.inputs[0], context.target
     is_float = x.type.dtype.is_float
     rate = PAIR_RATE if is_float and context.multiplies_pairs else RATES[x.type.dtype.size_bytes]
+    return (_multiply_cycles(node, target) + _read_cycles(node)) / rate
+
+
+def _multiply_cycles(node: Node, target: Target) -> float:
+    """The time of multiply-adds of vectors of floats, of direct sums."""
+    ob, cb, *kernel, c = _weights(node)
+    n, _, *sizes, _ = node.output.type.shape
+    results = (_constant(n) or 1) * prod(_assumed(sizes))
     steps = results * prod(kernel) * summand_share(node) * cb * c * ob
-    direct = steps / (target.multiply_adds * DIRECT_SHARE)
-    weights = prod(const_size(size) for size in w.type.shape) * w.type.dtype.size_bytes
-    direct += weights / FAR_BYTES
-    return direct / rate
+    return steps / (target.multiply_adds * DIRECT_SHARE)
+
+
+def _read_cycles(node: Node) -> float:
+    """The time to read the weights of a convolution, as they are."""
+    type_ = node.inputs[1].type
+    return prod(map(const_size, type_.shape)) * type_.dtype.size_bytes / FAR_BYTES
 
 
 def summand_share(node: Node) -> float:
@@ -230,9 +267,23 @@ def _tiles(node: Node, axes: int, context: PassContext) -> list[Out]:
     ]
 
 
+def _tiles_along(sizes: Sequence[int], out: Out) -> list[int]:
+    """How many tiles cover some results along each axis."""
+    return [const_size(count) for count in count_tiles(tuple(map(index, sizes)), out)]
+
+
 def _saves(kernel: Sequence[int], out: Out) -> bool:
     """Whether fewer zeros fill up a kernel than where a tile has four results."""
     return out[0] != 3 or all(-k % 4 < -k % 3 for k in kernel)
+
+
+def _assumed(sizes: Sequence[Expr]) -> list[int]:
+    """The sizes of a layer, where a run tells some of them."""
+    if len(sizes) == 1:
+        return [_constant(size) or OPEN_SIZE for size in sizes]
+    of_input = dict.fromkeys(names_in(sizes), OPEN_INPUT)
+    found = [evaluate_size(size, of_input) for size in sizes]
+    return [size if size > 0 else OPEN_SIZE for size in found]
 
 
 def _constant(size: Expr) -> int | None:

@@ -102,3 +102,10 @@ def test_pairs_of_whole_numbers_are_multiplied_faster_and_take_fewer_bytes(
     monkeypatch.setattr(transform_plan, "FAR_BYTES", 1e9 if share == 2 / 3 else 1e-3)
     floats, pairs = (cycles(replace(shape, element_bytes=n), plan, TWO_CORES) for n in (4, 2))
     assert pairs / floats == pytest.approx(share, rel=0.02)
+
+
+@pytest.mark.parametrize("high", [1, 2, 3])
+def test_a_strip_of_more_rows_than_an_image_has_takes_no_more_than_one_of_them(high: int) -> None:
+    shape = Shape(1, high, 7, 36, 512, 32)
+    fits, larger = (cycles(shape, Plan(strip, 4, False), TWO_CORES) for strip in (high, 4))
+    assert fits == larger > 0

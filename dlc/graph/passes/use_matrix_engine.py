@@ -336,7 +336,7 @@ def _parts(editor: GraphEditor, node: Node, found: _Product, context: PassContex
         return None
     vectors = _vector_cycles(found, context)
     if (transformed := least_cycles(editor, node, context)) is not None:
-        vectors = min(vectors, transformed)  # for an open size that of a larger image: no less
+        vectors = min(vectors, transformed)
     parts, cost = engine
     way = decide(
         context, editor.graph, [node], kind="engine", version=2, options=(VECTORS, MATRIX),

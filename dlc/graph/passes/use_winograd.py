@@ -39,9 +39,9 @@ from dlc.graph.ops.filters import Out, transform_weights
 from dlc.graph.ops.winograd import ConvWinograd, ConvWinogradBytes
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.transformed import (
-    MARGIN,
     direct_cycles,
     is_exact,
+    pays,
     surely_fits,
     transformed_cycles,
 )
@@ -101,10 +101,11 @@ def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> Out | None
     direct = direct_cycles(node, context)
     ways: dict[str, Out | None] = {DIRECT: None}
     ways |= {f"tiles of {' by '.join(map(str, out))}": out for out in transformed}
-    cycles = dict(zip(ways, (direct * MARGIN, *transformed.values()), strict=True))
+    best = min(transformed, key=lambda out: transformed[out])
+    default = best if pays(node, best, transformed[best], context) else None
     way = decide(
         context, editor.graph, [node], kind="winograd", version=2, options=tuple(ways),
-        default=min(cycles, key=lambda way: cycles[way]),
+        default=next(way for way, out in ways.items() if out == default),
         cycles=lambda: (direct, *transformed.values()),
     )  # fmt: skip
     return ways[way]

@@ -103,7 +103,8 @@ def _fits(shape: Shape, plan: Plan, target: Target) -> bool:
 
 def _operand_bytes(shape: Shape, plan: Plan) -> int:
     """What the images that a strip needs take, transformed."""
-    tiles = shape.volume.needed(plan.images) * plan.strip * (shape.wide or OPEN_ROWS)
+    rows = min(plan.strip, shape.high or OPEN_ROWS)
+    tiles = shape.volume.needed(plan.images) * rows * (shape.wide or OPEN_ROWS)
     return tiles * shape.positions * shape.channels * shape.element_bytes
 
 
@@ -125,10 +126,10 @@ def cycles(shape: Shape, plan: Plan, target: Target) -> float:
     narrow = 1.15 if plan.group == 1 and target.multiply_adds > 1 else 1.0  # a vector a broadcast
     if shape.wide is None:
         narrow *= 1 + LONELY * max(0, OPEN_GROUP - plan.group)
-    rows = plan.images * plan.strip * wide
+    rows = plan.images * min(plan.strip, high) * wide
     few = max(1.0, 12 / rows)  # rows feed too few multiply-adds for each load
     total = products * narrow * math.sqrt(math.sqrt(few))
-    strips = lead * (images // plan.images) * (high // plan.strip)
+    strips = lead * (images // plan.images) * -(-high // plan.strip)
     needed = volume.needed(plan.images)
     made = volume.needed(images) if plan.columns_outside else needed * (images // plan.images)
     transformed = made * math.ceil(shape.channels / lanes) + images * shape.blocks
