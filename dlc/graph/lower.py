@@ -24,6 +24,7 @@ from dlc.graph.ops.shape import Empty, Reshape
 from dlc.graph.ops.text import TextOp
 from dlc.graph.size_conditions import conditions_of_sizes
 from dlc.graph.sizes import known_sizes, names_in
+from dlc.graph.untransformed import untransformed
 from dlc.schedule.abstract_sizes import abstract_sizes
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.lower import lower_tensors
@@ -36,6 +37,7 @@ from dlc.schedule.program import (
     Check,
     CheckRange,
     Copy,
+    HostIf,
     HostStmt,
     Place,
     Program,
@@ -260,7 +262,7 @@ class Lowering:
             case TextOp():
                 return self.call_runtime(node, node.op, buffers, prefix)
             case FusedGroup(body=body):
-                return [self.call(node, body, buffers, prefix)]
+                return self.calls(node, body, buffers, prefix)
             case Loop():
                 return lower_loop(self, node, node.op, buffers, prefix)
             case If():
@@ -269,6 +271,19 @@ class Lowering:
                 return lower_scan(self, node, node.op, buffers, prefix)
             case _:
                 raise InternalError(detail=f"{node.op.name} reached lowering outside of a group")
+
+    def calls(
+        self, node: Node, body: Graph, buffers: dict[Value, str], prefix: str
+    ) -> list[HostStmt]:
+        """The call of a group's kernel, or of one of two."""
+        call = self.call(node, body, buffers, prefix)
+        if (found := untransformed(body)) is None:
+            return [call]
+        cond, other = found
+        given = zip(body.inputs, node.inputs, strict=True)
+        operands = tuple(v for param, v in given if param in other.inputs)
+        direct = self.call(replace(node, inputs=operands), other, buffers, prefix)
+        return [HostIf(cond, (direct,), (call,))]
 
     def call(self, node: Node, body: Graph, buffers: dict[Value, str], prefix: str) -> CallKernel:
         """The call of a group's kernel. A result placed in an operand is that operand's buffer."""

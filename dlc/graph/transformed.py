@@ -54,6 +54,7 @@ MOVED_MARGIN = 0.8  # the same, where images have to be moved for it
 HIDDEN = 0.5  # of reading transformed weights or of the rest, whichever is less; measured
 MOVES = 3  # times that bytes are moved which are written, and read again
 DIRECT_SHARE = 0.85  # of the peak, that kernels without transforms reach
+LEAST_LOSS = {1: 50_000, 2: 200_000}  # by axes: cycles, for whose sake a kernel is compiled twice
 OPEN_SIZE = 64  # of a line, assumed where a run tells it
 OPEN_INPUT = 224  # of the images that a model takes, likewise: those of its layers follow
 TILES: Mapping[int, tuple[Out, ...]] = {  # by the axes that are transformed, the last ones
@@ -165,6 +166,26 @@ def weight_bytes(node: Node, out: Out) -> int:
     outer, kernel = others[: -len(out)], others[-len(out) :]
     elements = prod(outer) * prod(parts_of(kernel, out)) * prod(positions(out)) * c * oc
     return elements * DType.F32.size_bytes
+
+
+def run_cycles(node: Node, out: Out, context: PassContext) -> tuple[int, ...]:
+    """What a run compares where it tells how large images are: see `ConvWinograd.cycles`.
+
+    Nothing where they are known, however many there are, or where the smallest lose little.
+    """
+    n, _, *sizes, _ = node.output.type.shape
+    if None not in map(_constant, sizes):
+        return ()
+    assumed, axes = _assumed(sizes), len(out)
+    images = (_constant(n) or 1) * prod(assumed[:-axes])
+    read, cycles = weight_bytes(node, out) / FAR_BYTES, transformed_cycles(node, context)[out]
+    result = _multiply_cycles(node, context.target) / (images * prod(assumed[-axes:]))
+    tile = (cycles - read) / (images * prod(_tiles_along(assumed[-axes:], out)))
+    more = read - _read_cycles(node)
+    fewest = OPEN_STRIP if axes == 1 else 1
+    if fewest * tile + more < LEAST_LOSS[axes]:
+        return ()
+    return tuple(max(1, round(each)) for each in (result, tile, more))
 
 
 def direct_cycles(node: Node, context: PassContext) -> float:

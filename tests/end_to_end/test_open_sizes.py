@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,12 @@ from onnx import helper, numpy_helper, parser
 
 import dlc
 from dlc.core.errors import UserError
+from dlc.core.target_parse import parse_target
 from dlc.frontend.onnx import load_model
 from dlc.frontend.onnx.variants import import_variants
 from dlc.graph.ops.control import If
+from dlc.graph.ops.conv import exact_conv
+from dlc.graph.pass_ import MATRIX_ENGINE
 
 
 def small(*shape: int) -> np.ndarray:
@@ -313,3 +317,29 @@ def test_a_table_of_many_sizes_is_no_deep_formula():
     for n in (0, 3):
         rows = np.array([[7 * i % 40 + n] for i in range(40)])
         np.testing.assert_array_equal(module(np.zeros(n, np.float32)), np.tile(rows, (1, 50)))
+
+
+def test_direct_sums_compute_small_images_and_transforms_large_ones():
+    w, shape = small(256, 256, 3, 3), [1, 256, "h", "v"]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
+            helper.make_node("Relu", ["c"], ["y"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", 1, shape)],
+        [helper.make_tensor_value_info("y", 1, shape)],
+        [numpy_helper.from_array(w, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    native = parse_target("native")
+    module = dlc.compile(model, replace(native, features=native.features - MATRIX_ENGINE))
+    chosen = set()
+    for sizes in ((1, 1), (3, 5), (2, 60), (23, 18)):
+        x = small(1, 256, *sizes)
+        (found,) = module.run({"x": x}).values()
+        wanted = np.maximum(exact_conv(x.astype(np.float64), w, (1, 1), (1,) * 4, (1, 1), 1), 0)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=0.05)
+        steps = module.profile({"x": x}, rounds=1).steps
+        chosen |= {step.kernel for step in steps if step.kernel.startswith("conv_")}
+    assert chosen == {"conv_blocked_relu", "conv_winograd_relu"}

@@ -11,7 +11,8 @@ from dlc.graph.ops.shape import Concat
 from dlc.graph.pass_ import PassContext, run_passes
 from dlc.graph.pipeline import PLAIN
 from dlc.graph.text import parse_graph
-from dlc.schedule.program import Program, statements
+from dlc.schedule.interpret import evaluate_size
+from dlc.schedule.program import CallKernel, HostIf, Program, statements
 from dlc.te.expr import Select
 from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType
@@ -81,3 +82,29 @@ def test_values_have_other_names_than_what_loops_need(names: tuple[str, ...]) ->
     found = lowered(names)  # verified: nothing is bound twice
     other = lowered(("a1", "b1", "c1", "d1", "e1"))
     assert len(list(statements(found.body))) == len(list(statements(other.body)))
+
+
+def test_one_of_two_kernels_computes_an_image_of_open_size() -> None:
+    text = """
+def main(s: size, x: f32[1, 1, s + 2, s + 2, 8], w: f32[2, 1, 3, 3, 8, 8]):
+    u: f32[4, 4, 2, 1, 8, 8] = const()
+    def conv_winograd_relu(
+            s: size, x: f32[1, 1, s + 2, s + 2, 8], u: f32[4, 4, 2, 1, 8, 8],
+            w: f32[2, 1, 3, 3, 8, 8]):
+        y: f32[1, 2, s, s, 8] = conv_winograd(x, u, w, cycles=(3, 4, 50))
+        z: f32[1, 2, s, s, 8] = relu(y)
+        return z
+    z: f32[1, 2, s, s, 8] = conv_winograd_relu(x, u, w)
+    return z
+"""
+    program, _ = lower_graph(parse_graph(text))
+    (choice,) = (s for s in program.body if isinstance(s, HostIf))
+    (direct,), (transformed,) = choice.then, choice.other
+    assert isinstance(direct, CallKernel)
+    assert isinstance(transformed, CallKernel)
+    assert (direct.kernel, direct.buffers) == ("conv_blocked_relu", ("x", "w", "z"))
+    assert (transformed.kernel, transformed.buffers) == ("conv_winograd_relu", ("x", "u", "w", "z"))
+    below = [n for n in range(20) if evaluate_size(choice.cond, {"s": n})]
+    assert below == [n for n in range(20) if 3 * n * n < 4 * ((n + 1) // 2) ** 2 + 50]
+    known, _ = lower_graph(parse_graph(text.replace(", cycles=(3, 4, 50)", "")))
+    assert len(known.kernels) == 1

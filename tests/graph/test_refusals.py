@@ -341,6 +341,8 @@ REFUSED = [
      "no 2 groups"),
     (winograd.ConvWinograd(), ["f32[1, 2, 5, 5, 4]", "f32[4, 4, 3, 2, 4, 4]", "f32[3]"],
      "both forms"),
+    (winograd.ConvWinograd(cycles=(1, 2)), ["f32[1, 2, 5, 5, 4]", "f32[4, 4, 3, 2, 4, 4]",
+                                            "f32[3, 2, 3, 3, 4, 4]"], "choose by 2 numbers"),
     (winograd.ConvWinograd(out=(2, 5)), ["f32[1, 2, 5, 5, 4]", "f32[4, 7, 3, 2, 4, 4]",
                                          "f32[3, 2, 3, 3, 4, 4]"], "no transform"),
     (winograd.ConvWinograd(out=()), ["f32[1, 2, 5, 5, 4]", "f32[4, 4, 3, 2, 4, 4]",

@@ -11,6 +11,7 @@ from dlc.core.fork import Fork
 from dlc.core.target import Gpu, Target
 from dlc.graph.evaluate import evaluate
 from dlc.graph.fusion import groups
+from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.filters import (
     FILTERS,
     WHOLE_FILTERS,
@@ -22,6 +23,7 @@ from dlc.graph.ops.filters import (
 )
 from dlc.graph.ops.winograd import TiledConv
 from dlc.graph.pass_ import PassContext
+from dlc.schedule.interpret import evaluate_size
 from tests.graph.pass_cases import read, rounded, run
 
 TARGET = Target(features=frozenset({"avx512f"}))
@@ -87,6 +89,30 @@ def test_a_layer_of_an_open_image_is_as_small_as_its_strides_make_it():
     assert halved.cycles[0] == fixed.cycles[0] < asked(small("s")).cycles[0]
     assert halved.cycles[1:] == pytest.approx(fixed.cycles[1:], rel=0.2)
     assert asked(small("(s - 300)")).cycles[0] == asked(small(64).replace("64 + 2", "66")).cycles[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "chooses"),
+    [
+        (small("s"), True),
+        (small(7).replace("7 + 2", "9"), False),
+        (small("s").replace("s + 2, s + 2", "9, 9").replace("16, s, s,", "16, 7, 7,")
+         .replace("f32[1, 16, 9", "f32[s, 16, 9").replace("f32[1, 16, 7", "f32[s, 16, 7"), False),
+        (small("s").replace("[16, 16, 3", "[4, 4, 3").replace("[1, 16,", "[1, 4,"), False),
+    ],
+    ids=["open", "fixed", "many_images", "few_channels"],
+)  # fmt: skip
+def test_a_run_chooses_where_images_are_open_and_small_ones_lose_much(text, chooses):
+    (node,) = changed(text).nodes
+    assert node.op.name == "conv_winograd"
+    assert bool(node.op.cycles) == chooses
+
+
+def test_larger_images_are_transformed():
+    (node,) = changed(small("s")).nodes
+    slower = node.op.is_slower(node.output.type)
+    assert [n for n in range(1, 60) if evaluate_size(slower, {"s": n})] == [1, 2, 3, 4, 5, 6, 7, 9]
+    assert node.op.direct == ConvBlocked()
 
 
 VOLUME = """

@@ -28,6 +28,7 @@ are in `filters`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -36,7 +37,7 @@ from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
-from dlc.graph.ops.conv_blocked import only_used, to_blocked, to_planar, used_channels
+from dlc.graph.ops.conv_blocked import ConvBlocked, only_used, to_blocked, to_planar, used_channels
 from dlc.graph.ops.filters import (
     FILTERS,
     LANES,
@@ -153,7 +154,8 @@ class ConvWinograd(TiledConv):
 
     Of a tile of one axis the kernel is [*outer, 3], and each line of an image is transformed alone.
     A larger kernel has [*parts] kernels: see `parts_of`. Takes the weights transformed,
-    and as they are for what is computed once more.
+    and as they are for what is computed once more. Where sizes are open, `cycles` are those of a
+    result of direct sums, of a tile, and of reading that there are more weights.
 
     Shapes:
         x: f32[n, cb, *images, h + 2, w + 2, c]; w: f32[ob, cb, *outer, 3, 3, c, oc];
@@ -165,6 +167,7 @@ class ConvWinograd(TiledConv):
     stride: tuple[int, ...] = ()  # of the outer axes; the others have 1
     dilation: tuple[int, ...] = ()
     used: int = 0  # how many channels of a block, the first ones, are summands; 0: all of them
+    cycles: tuple[int, ...] = ()  # by which a run chooses direct sums; (): it never does
 
     def infer(self, x: TensorType, u: TensorType, w: TensorType) -> TensorType:
         if not 1 <= len(self.out) <= 2 or not FILTERS.keys() >= set(self.out):
@@ -173,6 +176,8 @@ class ConvWinograd(TiledConv):
             x.rank >= len(self.out) + 3 and x.rank + 1 == w.rank
         ):
             raise self.reject("needs a blocked f32 image and f32 weights in both forms", x, u, w)
+        if len(self.cycles) not in (0, 3):
+            raise self.reject(f"a run does not choose by {len(self.cycles)} numbers", x, u, w)
         (n, cb, *sizes, c), (ob, wb, *kernel, ci, oc) = x.shape, w.shape
         outer, kernel = kernel[: -len(self.out)], kernel[-len(self.out) :]
         is_known = all(isinstance(k, Const) and k.value for k in kernel)
@@ -208,6 +213,21 @@ class ConvWinograd(TiledConv):
 
     def reference(self, x: Array, u: Array, w: Array) -> Array:
         return self._direct(*only_used(self.used, x, w))
+
+    @property
+    def direct(self) -> ConvBlocked:
+        """The same, of x and w, by direct sums."""
+        strides, dilations = self._steps
+        return ConvBlocked(stride=strides, dilation=dilations, used=self.used)
+
+    def is_slower(self, result: TensorType) -> Expr:
+        """Whether direct sums take less for a result of these sizes."""
+        n, _, *sizes, _ = result.shape
+        each, of_tile, of_weights = self.cycles
+        outer, along = sizes[: -len(self.out)], sizes[-len(self.out) :]
+        images = math.prod(outer, start=n)
+        tiles = math.prod(count_tiles(tuple(along), self.out), start=images)
+        return math.prod(along, start=images) * each < tiles * of_tile + of_weights
 
 
 @op("conv_winograd_bytes", fuse=Fuse.ANCHOR)

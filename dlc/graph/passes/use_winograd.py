@@ -42,6 +42,7 @@ from dlc.graph.transformed import (
     direct_cycles,
     is_exact,
     pays,
+    run_cycles,
     surely_fits,
     transformed_cycles,
 )
@@ -73,7 +74,8 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
             whole = ConvWinogradBytes(out=out, **outer)
             editor.update(replace(node, op=whole, inputs=(x, made[w, out])))
             continue
-        op = ConvWinograd(out=out, used=node.op.used, **outer)
+        cycles = run_cycles(node, out, context)
+        op = ConvWinograd(out=out, used=node.op.used, cycles=cycles, **outer)
         editor.update(replace(node, op=op, inputs=(x, made[w, out], w)))
     return editor.finish()
 
