@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 
 import dlc
+from dlc.compare_arrays import measure_error, why_not_close
 from dlc.core.manifest import TensorSpec
 from dlc.peer import OnnxRuntime
+from dlc.reference import reference
 from dlc.runtime.arrays import numpy_dtype
-from dlc.verify_model import measure_error, reference, why_not_close
 
 Array = np.ndarray[Any, Any]
 Sizes = Mapping[str, int]

@@ -20,8 +20,8 @@ import numpy as np
 import dlc
 from dlc.codegen.llvm.peaks import Peaks, measure_peaks
 from dlc.core.target_parse import parse_target
+from dlc.random_inputs import bind_shape, random_array
 from dlc.runtime import Profile, StepTime, set_num_threads
-from dlc.verify_model import bind_shape, random_array
 
 LOSERS = 5  # steps shown for each model
 

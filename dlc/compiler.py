@@ -41,9 +41,9 @@ from dlc.stages import Progress, Stages
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from onnx import ModelProto
 
     from dlc.frontend.onnx.interface import Dim
+    from dlc.frontend.onnx.load import Model
     from dlc.frontend.onnx.structure import Structure
 
 _LOG = logging.getLogger("dlc.schedule")
@@ -73,7 +73,7 @@ _KEPT = ("nodes", "groups", "kernels", "tuned", "parameters_bytes", "arena_bytes
 
 
 def compile(
-    model: str | Path | bytes | ModelProto,
+    model: Model,
     target: str | Target = "native",
     *,
     dims: Mapping[str, Dim] | None = None,
@@ -141,7 +141,7 @@ def compile(
 
 @collected_rarely()
 def build(
-    model: str | Path | bytes | ModelProto,
+    model: Model,
     out_path: str | Path,
     target: str | Target = "native",
     *,

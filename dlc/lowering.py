@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlc.core.count import show_bytes, show_count
@@ -31,9 +30,9 @@ from dlc.te.transform import free_vars
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from onnx import ModelProto
 
     from dlc.frontend.onnx.interface import Dim
+    from dlc.frontend.onnx.load import Model
     from dlc.frontend.onnx.structure import Structure
 
 
@@ -73,7 +72,7 @@ class Lowered:
 
 
 def lower_model(
-    model: str | Path | bytes | ModelProto,
+    model: Model,
     machine: Target,
     *,
     dims: Mapping[str, Dim] | None = None,
@@ -103,7 +102,7 @@ def lower_model(
 
 
 def import_for(
-    model: str | Path | bytes | ModelProto,
+    model: Model,
     machine: Target,
     *,
     dims: Mapping[str, Dim] | None,

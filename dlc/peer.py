@@ -12,7 +12,8 @@ from dlc.runtime.arrays import has_texts
 
 if TYPE_CHECKING:
     import numpy as np
-    from onnx import ModelProto
+
+    from dlc.frontend.onnx.load import Model
 
     Array = np.ndarray[Any, Any]
 
@@ -37,9 +38,7 @@ class OnnxRuntime:
         UserError: onnxruntime is not installed, or refuses the model.
     """
 
-    def __init__(
-        self, model: str | Path | bytes | ModelProto, *, threads: int, optimize: bool = True
-    ) -> None:
+    def __init__(self, model: Model, *, threads: int, optimize: bool = True) -> None:
         if not has_onnxruntime():
             hint = "pip install onnxruntime"
             raise UserError(detail="onnxruntime is not installed", hint=hint)
@@ -95,7 +94,7 @@ class OnnxRuntime:
         return run
 
 
-def _open_session(model: str | Path | bytes | ModelProto, options: Any) -> Any:
+def _open_session(model: Model, options: Any) -> Any:
     from onnxruntime import InferenceSession
 
     providers = ["CPUExecutionProvider"]
@@ -119,7 +118,7 @@ def _columns(rows: Sequence[Mapping[Any, float]], labels: Sequence[Any]) -> Arra
     return np.array([[row[label] for label in order] for row in rows], np.float32)
 
 
-def _labels(model: str | Path | bytes | ModelProto, output: str) -> list[Any]:
+def _labels(model: Model, output: str) -> list[Any]:
     """The labels of the ZipMap that makes an output, in its order, which its maps do not keep."""
     from onnx import ModelProto, helper
 
@@ -130,7 +129,7 @@ def _labels(model: str | Path | bytes | ModelProto, output: str) -> list[Any]:
     return []
 
 
-def _bytes(model: str | Path | bytes | ModelProto, ir_version: int | None = None) -> bytes:
+def _bytes(model: Model, ir_version: int | None = None) -> bytes:
     """The bytes of a model, on request with another IR version."""
     from onnx import ModelProto
 

@@ -27,13 +27,10 @@ from dlc.tune_plan import Plan, plan_tuning
 from dlc.tune_race import Racers, keep_winners, known_speedup
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from dlc.core.precision import Precision
     from dlc.frontend.onnx.interface import Dim
+    from dlc.frontend.onnx.load import Model
     from dlc.frontend.onnx.structure import Structure
-
-    Model = str | Path | bytes | ModelProto
 
 _LOG = logging.getLogger("dlc.tune")
 _RUNNERS = "--runner says where candidates run: ssh://HOST, or 'run:qemu-aarch64 -L SYSROOT'"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlc.autotune.session import Weighted
@@ -23,13 +22,10 @@ from dlc.te.transform import free_vars, loads
 from dlc.te.types import TensorType
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from dlc.core.precision import Precision
     from dlc.frontend.onnx.interface import Dim
+    from dlc.frontend.onnx.load import Model
     from dlc.frontend.onnx.structure import Structure
-
-    Model = str | Path | bytes | ModelProto
 
 
 @dataclass(frozen=True, slots=True)

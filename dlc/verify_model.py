@@ -15,36 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dlc.compare_arrays import Error, largest_finite, measure_error, why_not_close
 from dlc.core.errors import DlcError, UserError, VerificationError
-from dlc.core.manifest import SizeSpec, TensorSpec
-from dlc.core.types import DType
 from dlc.peer import OnnxRuntime, has_onnxruntime
+from dlc.random_inputs import default_sizes, random_feeds
+from dlc.reference import Engine, reference
 from dlc.runtime import Module, load, num_threads
-from dlc.runtime.arrays import has_texts, numpy_dtype
-from dlc.verify_precision import BITS, keeps_promise, round_factor
+from dlc.verify_precision import BITS, keeps_promise
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from dlc.frontend.onnx.load import Model
 
 Array = np.ndarray[Any, Any]
-Model = "str | Path | bytes | ModelProto"
-Engine = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 ONNXRUNTIME, FLOAT64 = "onnxruntime", "float64"
 RTOL, ATOL = 1e-3, 1e-4
 TIMES_PEER = 2  # as far off as onnxruntime: what is never wrong
 _SLACK = 1e-6  # of an output's largest magnitude: errors below are nobody's fault
-_BATCH_NAMES = ("batch", "batch_size", "n", "b")
-_TEXTS = ("", "a", "Tokyo", "12.5", "Straße 9", "two words", "ÅÉ")
 _OTHER_SIZES = (32, 224, 8, 1)  # tried in turn: a model may need few, many or even sizes
-
-
-@dataclass(frozen=True, slots=True)
-class Error:
-    """The largest difference of two arrays, and that over the largest magnitude of the second."""
-
-    max_abs: float
-    max_rel: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +77,7 @@ class VerifyReport:
 
 
 def verify(
-    model: str | Path | bytes | ModelProto,
+    model: Model,
     module: Module | str | Path | None = None,
     inputs: Mapping[str, Array] | None = None,
     *,
@@ -158,48 +146,7 @@ def verify(
     )
 
 
-def random_feeds(
-    inputs: Sequence[TensorSpec], sizes: Mapping[str, int], rng: np.random.Generator
-) -> dict[str, Array]:
-    """Normal floats, bytes of any value, other integers and booleans 0 or 1, a few texts."""
-    return {
-        spec.name: random_array(spec.dtype, bind_shape(spec, sizes), rng, "normal")
-        for spec in inputs
-    }
-
-
-def random_array(
-    dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, kind: str
-) -> Array:
-    """Random values; `kind` is `normal` or `uniform` (from 0 to 1) and concerns floats only."""
-    if dtype is DType.STR:
-        return rng.choice(np.array(_TEXTS, np.object_), shape)
-    to = numpy_dtype(dtype)
-    if dtype.is_float:
-        draw = rng.standard_normal if kind == "normal" else rng.random
-        return np.asarray(draw(shape), to)
-    if dtype in (DType.U8, DType.I8):
-        info = np.iinfo(to)
-        return rng.integers(info.min, info.max, shape, to, endpoint=True)
-    return np.asarray(rng.integers(0, 2, shape), to)  # as indices they are in any range
-
-
-def bind_shape(spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of an input with its open sizes replaced."""
-    return tuple(sizes[d] if isinstance(d, str) else d for d in spec.shape)
-
-
-def default_sizes(sizes: Sequence[SizeSpec], other: int, batch: int = 1) -> dict[str, int]:
-    """A value for each open size: `batch` for batches, `other` for the rest, within the bounds."""
-    found = {}
-    for size in sizes:
-        wanted = batch if size.name.lower() in _BATCH_NAMES else other
-        wanted = max(wanted, size.min)
-        found[size.name] = wanted if size.max is None else min(wanted, size.max)
-    return found
-
-
-def _module(model: str | Path | bytes | ModelProto, module: Module | str | Path | None) -> Module:
+def _module(model: Model, module: Module | str | Path | None) -> Module:
     if isinstance(module, Module):
         return module
     if module is not None:
@@ -209,7 +156,7 @@ def _module(model: str | Path | bytes | ModelProto, module: Module | str | Path 
     return compile(model)
 
 
-def _check_names(model: str | Path | bytes | ModelProto, module: Module) -> None:
+def _check_names(model: Model, module: Module) -> None:
     """Refuse a compiled model that cannot be compared: what has another name would pass unseen.
 
     Sequences and optional values are other inputs and outputs of a compiled model.
@@ -234,9 +181,7 @@ def _check_names(model: str | Path | bytes | ModelProto, module: Module) -> None
             )
 
 
-def _engines(
-    model: str | Path | bytes | ModelProto, against: Sequence[str], notes: list[str]
-) -> dict[str, Engine]:
+def _engines(model: Model, against: Sequence[str], notes: list[str]) -> dict[str, Engine]:
     """Those who can be asked; the others leave a note."""
     engines: dict[str, Engine] = {}
     for name in against:
@@ -254,34 +199,6 @@ def _engines(
             except UserError as error:
                 notes.append(str(error))
     return engines
-
-
-def reference(model: str | Path | bytes | ModelProto, *, precision: str = "highest") -> Engine:
-    """The model by its operators' definitions in float64, as a function of its inputs.
-
-    With less than the highest precision, the factors of products are rounded to its bits.
-    Sizes that an artefact refuses are refused here, too.
-
-    Raises:
-        ModelError: the model cannot be read or holds something not supported.
-    """
-    from dlc.frontend.onnx import import_model, load_model
-    from dlc.graph.conditions import check_sizes
-    from dlc.graph.evaluate import bind_sizes, evaluate
-
-    imported = import_model(load_model(model))
-    graph, interface = imported.graph, imported.interface
-
-    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        arrays = zip(interface.inputs, graph.inputs, strict=True)
-        named = {value.name: feeds[name] for name, value in arrays}
-        check_sizes(graph, bind_sizes(graph, named))
-        few = (lambda a: round_factor(a, precision)) if precision in BITS else None
-        found = evaluate(graph, named, round_factor=few)
-        results = zip(interface.outputs, graph.outputs, strict=True)
-        return {name: found[value.name] for name, value in results}
-
-    return run
 
 
 def _answers(
@@ -349,7 +266,7 @@ def _judge(
 
 
 def _once(
-    model: str | Path | bytes | ModelProto, precision: str, feeds: Mapping[str, Array]
+    model: Model, precision: str, feeds: Mapping[str, Array]
 ) -> Callable[[], Mapping[str, Array]]:
     """The reference on rounded factors, run when it is first asked for."""
     return functools.cache(lambda: reference(model, precision=precision)(feeds))
@@ -371,65 +288,8 @@ def _allow(
     return report
 
 
-def measure_error(found: Array, wanted: Array) -> Error:
-    """The largest difference; infinite where shapes or the places of NaN and infinities differ."""
-    if np.shape(found) != np.shape(wanted):
-        return Error(np.inf, np.inf)
-    apart, scale = _difference(found, wanted), _scale(wanted)
-    largest = float(apart.max(initial=0.0))
-    return Error(largest, largest / scale if scale else largest)
-
-
-def why_not_close(found: Array, wanted: Array, who: str, rtol: float, atol: float) -> str:
-    """Why two arrays differ by more than the tolerances, or an empty text. Integers must agree."""
-    if np.shape(found) != np.shape(wanted):
-        return f"has shape {np.shape(found)}, {who} has {np.shape(wanted)}"
-    if has_texts(found) != has_texts(wanted):
-        return f"is {found.dtype}, {who} has {wanted.dtype}"
-    apart = _difference(found, wanted)
-    if has_texts(found):
-        if not apart.any():
-            return ""
-        at = tuple(map(int, np.argwhere(apart)[0]))
-        return f"differs from {who}: '{found[at]}' at {[*at]}, not '{wanted[at]}'"
-    if found.dtype.kind in "biu":
-        allowed = np.zeros(apart.shape)
-    else:
-        magnitude = np.abs(np.asarray(wanted, np.float64))
-        allowed = atol + rtol * np.where(np.isfinite(magnitude), magnitude, 0.0)
-    bad = ~(apart <= allowed)
-    if not bad.any():
-        return ""
-    where = [int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape)]
-    return (
-        f"differs from {who}: max abs {float(apart.max()):.1e} at {where}, "
-        f"{100 * bad.mean():.3g} % of the elements are outside rtol {rtol:g}/atol {atol:g}"
-    )
-
-
-def _difference(found: Array, wanted: Array) -> Array:
-    """Absolute differences; equal infinities and two NaN are no difference. Of texts 0 or 1."""
-    if has_texts(found) != has_texts(wanted):
-        return np.full(np.shape(found), np.inf)
-    if has_texts(found):
-        return np.asarray(found != wanted, np.float64)
-    first, second = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(first - second)
-    same = (first == second) | (np.isnan(first) & np.isnan(second))
-    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
-
-
-def _scale(array: Array) -> float:
-    """The largest finite magnitude."""
-    if has_texts(array):
-        return 0.0
-    magnitude = np.abs(np.asarray(array, np.float64))
-    return float(magnitude[np.isfinite(magnitude)].max(initial=0.0))
-
-
 def _tiny(exact: Array | None) -> float:
-    return 0.0 if exact is None else _SLACK * _scale(exact)
+    return 0.0 if exact is None else _SLACK * largest_finite(exact)
 
 
 def _badness(report: OutputReport) -> tuple[bool, float]:

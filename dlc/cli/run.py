@@ -103,7 +103,7 @@ def _compare(
 ) -> dict[str, str]:
     """What is wrong, by output."""
     from dlc.cli.source import read_array, read_arrays
-    from dlc.verify_model import why_not_close
+    from dlc.compare_arrays import why_not_close
 
     problems = {}
     for name, file in wanted:

@@ -127,7 +127,7 @@ def bind_sizes(
     Raises:
         UserError: the model has no such size, or an array another one.
     """
-    from dlc.verify_model import default_sizes
+    from dlc.random_inputs import default_sizes
 
     known = [size.name for size in module.sizes]
     if unknown := sorted(set(sizes) - set(known)):
@@ -225,8 +225,8 @@ def _check_name(name: str, specs: Mapping[str, TensorSpec]) -> None:
 def _fill(source: Source, spec: TensorSpec, sizes: Mapping[str, int]) -> Array:
     import numpy as np
 
+    from dlc.random_inputs import bind_shape, random_array
     from dlc.runtime.arrays import numpy_dtype
-    from dlc.verify_model import bind_shape, random_array
 
     shape = bind_shape(spec, sizes)
     if math.prod(shape) > sys.maxsize // 8:  # NumPy draws numbers of 8 bytes

@@ -15,7 +15,8 @@ from dlc.cli.screen import print_json, stderr, stdout, table
 from dlc.core.errors import UserError, VerificationError
 
 if TYPE_CHECKING:
-    from dlc.verify_model import Error, VerifyReport
+    from dlc.compare_arrays import Error
+    from dlc.verify_model import VerifyReport
 
 _JUDGES = "onnxruntime,float64"
 

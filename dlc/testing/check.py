@@ -22,6 +22,7 @@ from dlc.core.target_parse import parse_target
 from dlc.graph.pass_ import run_passes
 from dlc.lowering import lower_model
 from dlc.peer import OnnxRuntime, has_onnxruntime
+from dlc.reference import reference
 from dlc.runtime import Module, load
 from dlc.schedule.loop import Func
 from dlc.schedule.nest import is_scheduled
@@ -34,7 +35,6 @@ from dlc.schedule.trace import Trace
 from dlc.testing.equivalence import rewrite
 from dlc.testing.generate import Sample
 from dlc.testing.judge import is_judged, why_misread, why_wrong
-from dlc.verify_model import reference
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]

@@ -28,6 +28,7 @@ from dlc.cli.argument import (
     parse_values,
 )
 from dlc.codegen.llvm.peaks import Peaks
+from dlc.compare_arrays import Error
 from dlc.core.errors import UserError
 from dlc.runtime import num_threads, set_num_threads
 from tests.cli.models import model, perceptron
@@ -177,7 +178,7 @@ def test_a_wrong_artefact_is_not_left_behind(files, dlc_main, monkeypatch):
 
 def test_what_is_nearly_as_good_as_onnxruntime_is_a_warning(files, dlc_main, monkeypatch):
     def report(times):
-        ours, theirs = verify_model.Error(times * 1e-3, 1.0), verify_model.Error(1e-3, 1.0)
+        ours, theirs = Error(times * 1e-3, 1.0), Error(1e-3, 1.0)
         output = verify_model.OutputReport("y", ours, theirs, None, "differs")
         return verify_model.VerifyReport((output,), (), (), 1)
 

@@ -8,10 +8,11 @@ from onnx import TensorProto, helper
 
 import dlc
 from dlc import verify_model
+from dlc.compare_arrays import Error, measure_error, why_not_close
 from dlc.core.errors import UserError
 from dlc.core.manifest import SizeSpec
 from dlc.core.types import DType
-from dlc.verify_model import Error, default_sizes, measure_error, random_array, why_not_close
+from dlc.random_inputs import default_sizes, random_array
 from dlc.verify_precision import keeps_promise, round_factor
 from tests.end_to_end.networks import NETWORKS
 

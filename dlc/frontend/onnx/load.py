@@ -24,9 +24,12 @@ from dlc.frontend.onnx.texts import broken_text
 from dlc.frontend.onnx.wire import Buffer, Skeleton, without_weights
 from dlc.graph.op import Array
 
+Model = str | Path | bytes | ModelProto
+"""A path, the bytes of a file, or a parsed model."""
+
 
 def load_model(
-    source: str | Path | bytes | ModelProto,
+    source: Model,
     *,
     external_data_dir: str | Path | None = None,
     limits: Limits = DEFAULT_LIMITS,
