@@ -24,7 +24,7 @@ from dlc.cli.failure import report_failure
 from dlc.cli.inspect import inspect
 from dlc.cli.profile import profile
 from dlc.cli.run import run
-from dlc.cli.stop import INTERRUPTED, stoppable
+from dlc.cli.stop import stoppable
 from dlc.cli.targets import targets
 from dlc.cli.tune import app as tune_app
 from dlc.cli.verify import verify
@@ -33,15 +33,12 @@ from dlc.cli.worker import worker
 
 
 class _Group(TyperGroup):
-    """The commands, in the order of use; Ctrl-C ends with the exit code that shells expect."""
+    """The commands, in the order of use. Typer would take Ctrl-C for a failure of theirs."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
-        try:
+        with stoppable():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            sys.stderr.write("\ninterrupted\n")
-            raise typer.Exit(INTERRUPTED) from None
 
 
 app = typer.Typer(
@@ -114,8 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     handler = _Messages(logging.WARNING)
     logger.addHandler(handler)
     try:
-        with stoppable():
-            app(words, prog_name="dlc")
+        app(words, prog_name="dlc")
     except Exception as error:
         sys.exit(report_failure(error, as_json="--json" in words))
     finally:

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+import typer
+
 GRACE_S = 2.0
 """Seconds that native code, as a model that runs, may hold a signal up before the program ends."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -21,7 +23,7 @@ def stoppable() -> Iterator[None]:
     """In the `with`, every signal that would end the program raises KeyboardInterrupt, as Ctrl-C.
 
     Raises:
-        SystemExit: a signal came; with 128 and its number.
+        SystemExit: a signal came, or a KeyboardInterrupt by itself; with 128 and the number.
     """
     came: list[int] = []
     heard = threading.Event()
@@ -39,9 +41,12 @@ def stoppable() -> Iterator[None]:
         with _watched(heard) if caught else contextlib.nullcontext():
             yield
     except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and not came:
+            came.append(signal.SIGINT)
         if not came:
             raise
-        if not isinstance(error, SystemExit):  # an import that is interrupted may fail by itself
+        # An import that is interrupted may fail by itself; a command that ends has said why.
+        if not isinstance(error, SystemExit | typer.Exit):
             with contextlib.suppress(OSError):  # the terminal may be what went
                 sys.stderr.write("\ninterrupted\n")
     finally:

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from dlc.cli.argument import parse_dims, parse_shapes, parse_sizes
 from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOption
 from dlc.cli.screen import print_json, show_seconds, stderr, stdout, table
+from dlc.cli.stop import INTERRUPTED
 from dlc.core.count import show_count
 from dlc.core.errors import LimitError, UserError
 from dlc.core.precision import check_precision
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from dlc.tune_plan import Plan
 
 PROGRESS = ("rich", "plain", "jsonl", "none")
-INTERRUPTED = 130
 
 
 class _Group(TyperGroup):
