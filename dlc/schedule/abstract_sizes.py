@@ -42,16 +42,18 @@ def abstract_sizes(func: Func) -> tuple[Func, tuple[Expr, ...]]:
                 B[i] = A[i]
     """
     passed: dict[str, Expr] = {s: Var(s) for s in func.sizes}
-    for found in (_atoms, _whole):
-        named = found(_open_dims(func))
-        used = _used(_replaced(func, named))
-        for part in [e for e in named if named[e] or not _is_quotient(e)]:
-            if not free_vars(part).isdisjoint(used):  # the body reads them elsewhere
-                del named[part]
-        names = dict(zip(named, _fresh(func, len(named)), strict=True))
-        for part, name in names.items():
+    for find in (_atoms, _whole):
+        found = find(_open_dims(func))
+        elsewhere = _used(_replaced(func, _named(func, found)))  # what the body reads besides
+        kept = {
+            part: least
+            for part, least in found.items()
+            if (_is_quotient(part) and not least) or free_vars(part).isdisjoint(elsewhere)
+        }
+        named = _named(func, kept)
+        for name, (part, least) in named.items():
             passed[name] = rewrite_expr(
-                canonical(part + named[part]), lambda e: passed[e.name] if isinstance(e, Var) else e
+                canonical(part + least), lambda e: passed[e.name] if isinstance(e, Var) else e
             )
         func = _replaced(func, named)
     used = _used(func)
@@ -68,11 +70,15 @@ def _used(func: Func) -> set[str]:
     return used_names(func.body, func.params)
 
 
-def _replaced(func: Func, named: Mapping[Expr, int]) -> Func:
-    """A function of one more size for each part of sizes: it, and what is added to it."""
-    names = _fresh(func, len(named))
-    env = {e: Var(n) - least for n, (e, least) in zip(names, named.items(), strict=True)}
-    return replace(replace_sizes(func, env), sizes=(*func.sizes, *names)) if named else func
+def _named(func: Func, parts: Mapping[Expr, int]) -> dict[str, tuple[Expr, int]]:
+    """Parts of sizes, and what is added to each, by names that a function has not yet."""
+    return dict(zip(_fresh(func, len(parts)), parts.items(), strict=True))
+
+
+def _replaced(func: Func, named: Mapping[str, tuple[Expr, int]]) -> Func:
+    """A function of one more size for each of these parts."""
+    env = {part: Var(name) - least for name, (part, least) in named.items()}
+    return replace(replace_sizes(func, env), sizes=(*func.sizes, *named)) if named else func
 
 
 def _whole(dims: Sequence[Expr]) -> dict[Expr, int]:
