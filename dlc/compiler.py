@@ -114,7 +114,7 @@ def compile(
         UserError: the precision is unknown, or another argument says what cannot be.
     """
     machine = parse_target(target) if isinstance(target, str) else target
-    if not can_run(machine.arch, machine.features):
+    if not can_run(machine):
         reason = "this machine cannot run what is compiled for it"
         hint = "dlc build --target writes a file for another machine"
         name = target if isinstance(target, str) else machine.triple

@@ -109,7 +109,7 @@ def tune(
     machine = parse_target(target) if isinstance(target, str) else target
     if machine.gpu is not None:
         raise TargetError(target="cuda", reason=_NOT_MEASURED, hint=_FOR_GPUS)
-    if machines is None and not can_run(machine.arch, machine.features):
+    if machines is None and not can_run(machine):
         reason = "this machine cannot run what would be measured"
         name = target if isinstance(target, str) else machine.triple
         raise TargetError(target=name, reason=reason, hint=_RUNNERS)

@@ -208,7 +208,7 @@ def _why_not_here(machine: Target) -> str:
     from dlc.core.machine import can_run
     from dlc.runtime import why_no_gpu
 
-    if not can_run(machine.arch, machine.features):
+    if not can_run(machine):
         return "this machine cannot run it"
     return why_no_gpu().partition(";")[0] if machine.gpu is not None else ""
 

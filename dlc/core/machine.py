@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlc.core.cpus import BASELINE, IMPLIES, IN_HALVES, KERNEL_NAMES, with_implied
+from dlc.core.target import Target
 
 _ROOT = Path("/")
 _ARCH_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -40,10 +41,10 @@ def read_machine(root: Path = _ROOT) -> Machine:
     return Machine(arch, features, usable_cores(root), l1, l2, in_halves)
 
 
-def can_run(arch: str, features: frozenset[str]) -> bool:
-    """Whether this machine runs code for an architecture with these features."""
+def can_run(target: Target) -> bool:
+    """Whether the CPU of this machine runs code for a target."""
     here = read_machine()
-    return arch == here.arch and features <= here.features
+    return target.arch == here.arch and target.features <= here.features
 
 
 def host_arch() -> str:
