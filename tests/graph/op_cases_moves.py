@@ -287,11 +287,16 @@ def _others() -> list[Case]:
                 settings = {"data": "unit", "rtol": 2e-5}
                 cases.append(case(op, "f32[1, 2, 3, 4]", "f32[1, 3, 5, 2]", onnx=onnx, **settings))
                 cases.append(case(op, "f32[1, 1, n, 1]", "f32[1, 2, 2, 2]", **settings))
+                far = math.inf if padding == "reflection" else math.nan  # ever between two mirrors
+                odd = {"values": (None, [math.nan, 0.3, 0.3, math.nan, far, -far]), "rtol": 2e-5}
+                onnx = Onnx("GridSample", theirs, by_runtime=True)
+                cases.append(case(op, "f32[1, 2, 3, 4]", "f32[1, 1, 3, 2]", onnx=onnx, **odd))
                 pixels = sample.GridSamplePixels(
                     mode=mode, padding_mode=padding, align_corners=align
                 )
                 cases.append(case(pixels, "f32[2, 3, 4, 19]", "f32[2, 3, n, 2]", **settings))
                 cases.append(case(pixels, "f32[1, n, 2, 5, 9]", "f32[1, 2, 1, 3, 3]", **settings))
+                cases.append(case(pixels, "f32[1, 3, 4, 9]", "f32[1, 1, 3, 2]", **odd))
     linear = sample.GridSample()
     cases += [
         case(linear, "f32[n, 2, 3]", "f32[n, 4, 1]", data="unit", rtol=2e-5),

@@ -116,6 +116,8 @@ class Sampling(Op):
             period = maximum((high - low) * 2.0, 1.0)
             phase = (at - low) - unary(UnOp.FLOOR, (at - low) / period) * period
             at = select(either(at < low, high < at), low + minimum(phase, period - phase), at)
+        first = const(0.0, v.dtype) if self.mode == "nearest" else low
+        at = select(unary(UnOp.ISNAN, at), first, at)
         return maximum(minimum(at, _FAR), -_FAR)
 
     def _taps(self, at: Expr, size: Expr) -> list[tuple[Expr, Expr, Expr]]:
@@ -163,12 +165,13 @@ class Sampling(Op):
         """Indices and weights along one axis; what does not exist has the weight 0."""
         low, high = (0.0, size - 1.0) if self.align_corners else (-0.5, size - 0.5)
         at = low + (v + 1) / 2 * (high - low)
+        first = 0.0 if self.mode == "nearest" else low
         at = np.round(at) if self.mode == "nearest" else at
         if self.padding_mode == "reflection" and high > low:
             distance = np.abs(at - low) % (2 * (high - low))
             mirrored = low + np.minimum(distance, 2 * (high - low) - distance)
             at = np.where((at < low) | (at > high), mirrored, at)
-        at = np.clip(at, -_FAR, _FAR)
+        at = np.clip(np.where(np.isnan(at), first, at), -_FAR, _FAR)
         whole = np.floor(at).astype(np.int64)
         part = at - whole
         match self.mode:
@@ -195,12 +198,14 @@ class Sampling(Op):
 class GridSample(Sampling):
     """x at the positions a grid gives, -1 to 1 across each axis, the last axis first.
 
-    Every element that a result is made of is padded by itself, as if the image went on.
+    Every element that a result is made of is padded by itself, as if the image went on. NaN is
+    read as -1, and so is an infinity that is to be reflected.
 
     Shapes:
         x: [n, c, *spatial]; grid: [n, *out, number of spatial axes] -> [n, c, *out]
 
-    Source: https://onnx.ai/onnx/operators/onnx__GridSample.html
+    Source: https://onnx.ai/onnx/operators/onnx__GridSample.html; of NaN, the note in
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html
     """
 
     mode: str = "linear"
