@@ -65,11 +65,14 @@ class TensorReader:
     def read_sparse(self, tensor: SparseTensorProto) -> Array | Unreadable:
         """All elements of a tensor of which only those that are not 0 are stored, with positions.
 
-        A position is one number, or one for each axis.
+        A position is one number, or one for each axis. They have to ascend; of those that do not,
+        only what has two values is refused.
 
         Raises:
-            ModelError: as `read`; positions that do not fit the shape or the values.
+            ModelError: as `read`; positions that do not fit the shape or the values, or are equal.
             LimitError: as `read`.
+
+        Source: SparseTensorProto in https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
         """
         values, at = self.read(tensor.values), self.read(tensor.indices)
         if isinstance(values, Unreadable):
@@ -87,8 +90,11 @@ class TensorReader:
         rows = at.reshape(-1, len(ends))
         if values.ndim != 1 or (rows < 0).any() or (rows >= ends).any():
             raise self._bad(whole, f"a value lies outside of its shape {list(shape)}")
+        places = np.ravel_multi_index(tuple(rows.T), tuple(ends))
+        if np.unique(places).size < values.size:
+            raise self._bad(whole, "an element has two values")
         flat = np.zeros(math.prod(shape), values.dtype)
-        flat[np.ravel_multi_index(tuple(rows.T), tuple(ends))] = values
+        flat[places] = values
         flat.flags.writeable = False
         return flat.reshape(shape)
 
