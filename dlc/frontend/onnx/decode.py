@@ -5,9 +5,18 @@ No other module but `load`, `tensors` and `fallback` sees protobuf.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorShapeProto,
+    ValueInfoProto,
+)
 
 from dlc.core.errors import LimitError, ModelError
 from dlc.frontend.onnx.dtypes import DTYPES, elem_type_name
@@ -110,24 +119,26 @@ class Decoder:
             raise self.limit(f"graphs are nested more than {self.limits.nesting} deep")
         if not all(v.name for v in proto.output):
             raise self.bad(f"an output of graph '{proto.name}' has no name")
-        constants: dict[str, Array | Unreadable] = {}
-        weights = self.weights if depth == 1 else {}
-        for number, tensor in enumerate(proto.initializer):
-            if tensor.name in constants:
-                raise self.bad(f"constant '{tensor.name}' is defined twice")
-            constants[tensor.name] = self.tensors.read(tensor, weights.get(number))
-        for sparse in proto.sparse_initializer:
-            if sparse.values.name in constants:
-                raise self.bad(f"constant '{sparse.values.name}' is defined twice")
-            constants[sparse.values.name] = self.tensors.read_sparse(sparse)
         return OnnxGraph(
             name=proto.name,
             inputs=tuple(self.value(v) for v in proto.input),
             outputs=tuple(self.value(v) for v in proto.output),
             nodes=tuple(self.node(node, opsets, depth) for node in proto.node),
-            constants=constants,
+            constants=self.constants(proto, self.weights if depth == 1 else {}),
             values={v.name: self.value(v) for v in proto.value_info},
         )
+
+    def constants(
+        self, proto: GraphProto, weights: Mapping[int, Array]
+    ) -> dict[str, Array | Unreadable]:
+        """The initializers of a graph, by name."""
+        stored = (*proto.initializer, *(sparse.values for sparse in proto.sparse_initializer))
+        names = [tensor.name for tensor in stored]
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise self.bad(f"constant '{twice[0]}' is defined twice")
+        dense = [self.tensors.read(t, weights.get(i)) for i, t in enumerate(proto.initializer)]
+        sparse = map(self.tensors.read_sparse, proto.sparse_initializer)
+        return dict(zip(names, [*dense, *sparse], strict=True))
 
     def value(self, proto: ValueInfoProto) -> OnnxValue:
         """A declared value."""
@@ -146,14 +157,7 @@ class Decoder:
         else:
             if len(tensor.shape.dim) > self.limits.rank:
                 raise self.limit(f"'{proto.name}' has rank {len(tensor.shape.dim)}")
-            dims = tuple(
-                d.dim_param
-                if d.HasField("dim_param")
-                else int(d.dim_value)
-                if d.HasField("dim_value") and d.dim_value >= 0
-                else None
-                for d in tensor.shape.dim
-            )
+            dims = tuple(map(_dim, tensor.shape.dim))
         name = elem_type_name(tensor.elem_type)
         kept = dtype or Unreadable(f"element type {name}")
         return OnnxValue(proto.name, kept, dims, sequence, optional)
@@ -183,43 +187,28 @@ class Decoder:
             attributes=attributes,
         )
 
-    def attribute(  # noqa: C901 - a case per kind
-        self, proto: AttributeProto, opsets: Mapping[str, int], depth: int
-    ) -> Attribute:
+    def attribute(self, proto: AttributeProto, opsets: Mapping[str, int], depth: int) -> Attribute:
         """The value of an attribute."""
         if proto.ref_attr_name:
             return Reference(proto.ref_attr_name)
-        kind = proto.type or _guessed_type(proto)
-        match kind:
-            case AttributeProto.FLOAT:
-                return float(proto.f)
-            case AttributeProto.INT:
-                return int(proto.i)
-            case AttributeProto.STRING:
-                self.check_length(proto.name, len(proto.s))
-                return _text(proto.s)
+        self.check_length(proto)
+        match proto.type or _guessed_type(proto):
+            case AttributeProto.GRAPH:
+                return self.graph(proto.g, opsets, depth + 1)
             case AttributeProto.TENSOR:
                 return self.tensors.read(proto.t)
             case AttributeProto.SPARSE_TENSOR:
                 return self.tensors.read_sparse(proto.sparse_tensor)
-            case AttributeProto.GRAPH:
-                return self.graph(proto.g, opsets, depth + 1)
-            case AttributeProto.FLOATS:
-                self.check_length(proto.name, len(proto.floats))
-                return tuple(map(float, proto.floats))
-            case AttributeProto.INTS:
-                self.check_length(proto.name, len(proto.ints))
-                return tuple(map(int, proto.ints))
-            case AttributeProto.STRINGS:
-                self.check_length(proto.name, sum(map(len, proto.strings)))
-                return tuple(s.decode("utf-8", "replace") for s in proto.strings)
-            case _:
+            case kind if kind in _PLAIN:
+                return _PLAIN[kind](proto)
+            case kind:
                 return Unreadable(f"attributes of type {kind} are not supported")
 
-    def check_length(self, name: str, length: int) -> None:
+    def check_length(self, proto: AttributeProto) -> None:
         """Refuse an attribute that is too long."""
-        if length > self.limits.attribute_elems:
-            raise self.limit(f"attribute '{name}' has length {length}")
+        numbers, letters = len(proto.floats) + len(proto.ints), map(len, (proto.s, *proto.strings))
+        if (length := numbers + sum(letters)) > self.limits.attribute_elems:
+            raise self.limit(f"attribute '{proto.name}' has length {length}")
 
     def bad(self, reason: str) -> ModelError:
         """The error for a model that is not valid."""
@@ -234,11 +223,31 @@ def _domain(domain: str) -> str:
     return _DOMAIN_ALIASES.get(domain, domain)
 
 
+def _dim(dim: TensorShapeProto.Dimension) -> str | int | None:
+    """A name, a number, or None where nobody tells."""
+    if dim.HasField("dim_param"):
+        return dim.dim_param
+    return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+
+
 def _text(data: bytes) -> str | bytes:
     try:
         return data.decode()
     except UnicodeDecodeError:
         return data
+
+
+_PLAIN: Mapping[int, Callable[[AttributeProto], Attribute]] = {
+    AttributeProto.FLOAT: lambda proto: float(proto.f),
+    AttributeProto.INT: lambda proto: int(proto.i),
+    AttributeProto.STRING: lambda proto: _text(proto.s),
+    AttributeProto.FLOATS: lambda proto: tuple(map(float, proto.floats)),
+    AttributeProto.INTS: lambda proto: tuple(map(int, proto.ints)),
+    AttributeProto.STRINGS: lambda proto: tuple(
+        s.decode("utf-8", "replace") for s in proto.strings
+    ),
+}
+"""Attributes of numbers and texts, by type."""
 
 
 def _guessed_type(proto: AttributeProto) -> int:

@@ -47,9 +47,7 @@ class TensorReader:
         if dtype is None:
             return Unreadable(f"element type {elem_type_name(tensor.data_type)}")
         shape = self._shape(tensor, dtype, self._limits.tensor_bytes)
-        count = 1
-        for dim in shape:
-            count *= dim
+        count = math.prod(shape)
         if tensor.HasField("segment"):
             raise self._bad(tensor, "its data is cut into segments, which ONNX never defined")
         if dtype is DType.STR:
