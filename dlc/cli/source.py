@@ -226,7 +226,7 @@ def _fill(source: Source, spec: TensorSpec, sizes: Mapping[str, int]) -> Array:
     import numpy as np
 
     from dlc.random_inputs import bind_shape, random_array
-    from dlc.runtime.arrays import numpy_dtype
+    from dlc.runtime.arrays import as_scalar, numpy_dtype
 
     shape = bind_shape(spec, sizes)
     if math.prod(shape) > sys.maxsize // 8:  # NumPy draws numbers of 8 bytes
@@ -235,16 +235,9 @@ def _fill(source: Source, spec: TensorSpec, sizes: Mapping[str, int]) -> Array:
     if (number := source.number) is not None:
         if spec.dtype is DType.STR:
             return np.full(shape, str(number), np.object_)
-        wrong = InputError(name=spec.name, reason=f"{number} is no {spec.dtype}")
-        if isinstance(number, float) and not spec.dtype.is_float:
-            raise wrong
-        try:
-            filled = np.full(shape, number, numpy_dtype(spec.dtype))
-        except OverflowError as error:
-            raise wrong from error
-        if not spec.dtype.is_float and (filled != number).any():  # as of a bool
-            raise wrong
-        return filled
+        if spec.dtype is DType.BOOL and number in (0, 1):  # as "zeros" and "ones" are
+            number = bool(number)
+        return np.full(shape, as_scalar(number, spec, numpy_dtype(spec.dtype)))
     kind = "uniform" if source.fill == "uniform" else "normal"
     rng = np.random.default_rng(source.options.get("seed", 0))
     return random_array(spec.dtype, shape, rng, kind)

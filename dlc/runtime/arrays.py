@@ -6,6 +6,8 @@ Python number for a 0-d input, which has no element type of its own.
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -115,7 +117,7 @@ def _as_array(value: object, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
     if isinstance(value, np.generic):
         return np.asarray(value)
     if isinstance(value, bool | int | float):
-        return _as_scalar(value, spec, dtype)
+        return as_scalar(value, spec, dtype)
     if value is None:
         raise InputError(
             name=spec.name,
@@ -149,13 +151,19 @@ def _as_array(value: object, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
         ) from error
 
 
-def _as_scalar(value: bool | int | float, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
-    """A 0-d array, if the type holds the value: no float for an int, no 300 for a u8."""
+def as_scalar(value: bool | int | float, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
+    """A number as a 0-d array of the element type of an input.
+
+    Raises:
+        InputError: the type does not hold it, as an int no float, a u8 no 300 and a f16 no 1e6.
+    """
     natural = "b" if isinstance(value, bool) else "i" if isinstance(value, int) else "f"
     kind = "f" if spec.dtype.is_float else "b" if spec.dtype is DType.BOOL else "i"
     if "bif".index(natural) > "bif".index(kind):
         raise InputError(name=spec.name, reason=f"expected {dtype}, got the number {value}")
-    try:
-        return np.array(value, dtype)
-    except OverflowError as error:
-        raise InputError(name=spec.name, reason=f"{value} does not fit in {dtype}") from error
+    found: Array | None = None
+    with contextlib.suppress(OverflowError), np.errstate(over="ignore"):
+        found = np.array(value, dtype)
+    if found is None or (math.isfinite(value) and not np.isfinite(found)):
+        raise InputError(name=spec.name, reason=f"{value} does not fit in {dtype}")
+    return found

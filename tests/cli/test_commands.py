@@ -477,10 +477,23 @@ def test_a_number_fills_an_input(files, dlc_main):
     onnx.save(proto, files / "bytes.onnx")
     code, printed, _ = dlc_main("run", "bytes.onnx", "-i", "x=21", "--print")
     assert (code, "[42 42]" in printed) == (0, True)
-    for number in ("300", "-1", "0.5", "nan", "inf"):
+    for number in ("300", "-1"):
         code, _, said = dlc_main("run", "bytes.onnx", "-i", f"x={number}")
-        assert (code, f"input 'x': {number} is no u8" in said) == (2, True)
+        assert (code, f"input 'x': {number} does not fit in uint8" in said) == (2, True)
+    for number in ("0.5", "nan", "inf"):
+        code, _, said = dlc_main("run", "bytes.onnx", "-i", f"x={number}")
+        assert (code, f"'x': expected uint8, got the number {number}" in said) == (2, True)
     assert dlc_main("run", "mlp.so", "-i", "x=0.5", "--dim", "batch=2")[0] == 0
+
+
+def test_zeros_and_ones_fill_bools(files, dlc_main):
+    text = "(bool[2] x) => (bool[2] y) { y = Not(x) }"
+    onnx.save(
+        onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> m {text}'), "not.onnx"
+    )
+    assert "[False False]" in dlc_main("run", "not.onnx", "-i", "x=ones", "--print")[1]
+    code, _, said = dlc_main("run", "not.onnx", "-i", "x=2")
+    assert (code, "'x': expected bool, got the number 2" in said) == (2, True)
 
 
 def test_sizes_are_said_once(files, dlc_main):

@@ -127,6 +127,8 @@ def test_arrays_that_must_be_copied(model: Module) -> None:
     [
         (DType.F32, 2),
         (DType.F32, 2.5),
+        (DType.F16, 65504),
+        (DType.F16, -np.inf),
         (DType.F64, True),
         (DType.I64, -3),
         (DType.U8, 255),
@@ -147,6 +149,9 @@ def test_numbers_for_scalars(identity: Make, dtype: DType, value: object) -> Non
         (DType.I64, 2.0, "got the number 2.0"),
         (DType.BOOL, 1, "got the number 1"),
         (DType.U8, 256, "does not fit in uint8"),
+        (DType.F16, 65520, "65520 does not fit in float16"),
+        (DType.F16, -1e6, "-1000000.0 does not fit in float16"),
+        (DType.F32, 10**400, "does not fit in float32"),
         (DType.F32, np.float64(1), "expected float32, got float64"),
         (DType.F32, "text", "cannot be read as an array"),
         (DType.F32, {"scalar": 1.0}, r"expected an array, got a dict\n.*model.run\("),
