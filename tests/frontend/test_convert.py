@@ -375,12 +375,27 @@ def test_an_input_may_be_given_once_and_for_all():
     assert str(found.graph.outputs[0].type) == "f32[3, 2]"
 
 
+def test_floats_that_are_given_are_rounded():
+    nodes = [NODE("Add", ["x", "s"], ["y"])]
+    proto = model(nodes, {"x": (3,), "s": (3,)})
+    given = [0.1, np.inf, np.nan]
+    (constant,) = import_model(load_model(proto), values={"s": given}).graph.constants.values()
+    assert constant.dtype == np.float32
+    np.testing.assert_array_equal(constant, np.float32(given))
+
+
 @pytest.mark.parametrize(
     ("values", "word"),
     [
         ({"q": 1}, "no input 'q'"),
         ({"s": [1, 2, 3]}, "does not fit"),
         ({"s": [1.5, 2]}, "is no i64"),
+        ({"s": [1, 10**30]}, "is no i64"),
+        ({"s": ["a", "b"]}, "is no i64"),
+        ({"s": [[1], [2, 3]]}, "is no array"),
+        ({"x": [0, 0, 0, 0, 0, (1 << 24) + 1]}, "is no f32"),
+        ({"x": [0, 0, 0, 0, 0, 1e40]}, "is no f32"),
+        ({"x": [0, 0, 0, 0, 0, 10**400]}, "is no f32"),
     ],
 )
 def test_values_that_do_not_fit_an_input_are_refused(values, word):

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dlc.core.errors import ModelError, UserError
-from dlc.core.types import INDEX
+from dlc.core.types import INDEX, DType
 from dlc.frontend.onnx.model import OnnxModel, OnnxValue, Unreadable
 from dlc.frontend.onnx.names import Names
 from dlc.frontend.onnx.structure import Shape, Structure, spread
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
+from dlc.graph.op import Array
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.types import TensorType
 
@@ -119,28 +120,55 @@ def with_values(model: OnnxModel, values: Mapping[str, ArrayLike]) -> OnnxModel:
     declared = {v.name: v for v in model.graph.inputs if v.name not in model.graph.constants}
     constants = dict(model.graph.constants)
     for name, given in values.items():
-        value = declared.get(name)
-        if value is None:
-            listed = ", ".join(declared)
+        if name not in declared:
             reason = f"there is no input '{name}'"
-            raise ModelError(model=model.label, reason=reason, hint=f"the inputs are {listed}")
-        if value.sequence:
-            reason = f"the input '{name}' is a sequence; it cannot be made a constant"
-            raise ModelError(model=model.label, reason=reason)
-        array = np.asarray(given)
-        dims = value.dims if value.dims is not None else array.shape
-        fits = array.ndim == len(dims) and all(
-            n == d for n, d in zip(array.shape, dims, strict=True) if isinstance(d, int)
-        )
-        if isinstance(value.dtype, Unreadable) or not fits:
-            reason = f"a value of shape {array.shape} does not fit the input '{name}' of {dims}"
-            raise ModelError(model=model.label, reason=reason)
-        exact = array.astype(NUMPY_DTYPES[value.dtype])
-        if not np.array_equal(exact, array):
-            reason = f"the value {array.tolist()} of the input '{name}' is no {value.dtype}"
-            raise ModelError(model=model.label, reason=reason)
-        constants[name] = exact
+            hint = f"the inputs are {', '.join(declared)}"
+            raise ModelError(model=model.label, reason=reason, hint=hint)
+        try:
+            constants[name] = _constant(declared[name], given)
+        except ValueError as error:
+            raise ModelError(model=model.label, reason=str(error)) from error
     return replace(model, graph=replace(model.graph, constants=constants))
+
+
+def _constant(value: OnnxValue, given: ArrayLike) -> Array:
+    """What is given for an input, in its element type: floats are rounded, all else is exact.
+
+    Raises:
+        ValueError: it does not fit the input.
+    """
+    if value.sequence:
+        raise ValueError(f"the input '{value.name}' is a sequence; it cannot be made a constant")
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise ValueError(f"the value of the input '{value.name}' is no array: {error}") from error
+    dims = value.dims if value.dims is not None else array.shape
+    fits = array.ndim == len(dims) and all(
+        n == d for n, d in zip(array.shape, dims, strict=True) if isinstance(d, int)
+    )
+    if isinstance(value.dtype, Unreadable) or not fits:
+        reason = f"a value of shape {array.shape} does not fit the input '{value.name}' of {dims}"
+        raise ValueError(reason)
+    found = _converted(array, value.dtype)
+    if found is None:
+        reason = f"the value {array.tolist()} of the input '{value.name}' is no {value.dtype}"
+        raise ValueError(reason)
+    return found
+
+
+def _converted(array: Array, dtype: DType) -> Array | None:
+    """The same elements in another type, or None where that cannot hold them."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = array.astype(NUMPY_DTYPES[dtype])
+    except (OverflowError, TypeError, ValueError):  # of objects: huge integers, texts, None
+        return None
+    if dtype.is_float and array.dtype.kind == "f":
+        same = np.array_equal(np.isfinite(found), np.isfinite(array))
+    else:
+        same = np.array_equal(found, array)
+    return found if same else None
 
 
 def _size(dim: int | str, variables: Mapping[str, str]) -> Expr:
