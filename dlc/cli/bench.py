@@ -117,7 +117,7 @@ def _contestants(
         began = time.perf_counter()
         module = open_module(path)
         load_s = time.perf_counter() - began
-        feeds, _ = make_feeds(module, inputs, sizes)
+        feeds = make_feeds(module, inputs, sizes).arrays
         run = module.repeated({n: _contiguous(a) for n, a in feeds.items()})
         for count in counts:
             prepare = _call(set_num_threads, count)
@@ -136,7 +136,7 @@ def _peers(
     from dlc.cli.source import make_feeds, open_module
     from dlc.peer import OnnxRuntime
 
-    feeds, _ = make_feeds(open_module(path), inputs, sizes)
+    feeds = make_feeds(open_module(path), inputs, sizes).arrays
     found = []
     for count in counts:
         began = time.perf_counter()

@@ -43,7 +43,7 @@ def profile(
     from dlc.runtime import num_threads, set_num_threads
 
     module = open_module(path)
-    feeds, _ = make_feeds(module, inputs or (), parse_sizes(dim or ()))
+    feeds = make_feeds(module, inputs or (), parse_sizes(dim or ())).arrays
     if threads is not None:
         set_num_threads(threads)
     with stderr().status("timing"):

@@ -57,10 +57,11 @@ def run(
     names = [spec.name for spec in module.outputs]
     for option, pairs in (("--output", targets), ("--expect", wanted)):
         _check_names(option, pairs, names)
-    feeds, filled = make_feeds(module, inputs or (), sizes)
-    if filled:
-        stderr().print(f"random values for {', '.join(filled)}", style="dim", soft_wrap=True)
-    results = module.run(feeds)
+    feeds = make_feeds(module, inputs or (), sizes)
+    if feeds.random:
+        listed = ", ".join(feeds.random)
+        stderr().print(f"random values for {listed}", style="dim", soft_wrap=True)
+    results = module.run(feeds.arrays) if feeds.results is None else feeds.results
     for name, file in targets:
         _save(file, {name: results[name]} if name else results)
     problems = _compare(results, wanted, rtol, atol)

@@ -6,6 +6,7 @@ import logging
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,10 +76,19 @@ def open_module(path: Path, target: str = "native") -> Module:
         return compile(path, target)
 
 
-def make_feeds(
-    module: Module, inputs: Sequence[str], sizes: Mapping[str, int]
-) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """The inputs of a run, and the names of those that nobody gave: they are random.
+@dataclass(frozen=True, slots=True)
+class Feeds:
+    """The inputs of a run."""
+
+    arrays: dict[str, Array]
+    random: tuple[str, ...]
+    """The names of those that nobody gave."""
+    results: Mapping[str, Array] | None
+    """What the model made of them, where it was run to find sizes that it takes."""
+
+
+def make_feeds(module: Module, inputs: Sequence[str], sizes: Mapping[str, int]) -> Feeds:
+    """The inputs of a run: given, or random and of such sizes that the model takes them.
 
     Raises:
         InputError: a name is unknown, or a file cannot be read.
@@ -92,14 +102,14 @@ def make_feeds(
     refusals = []
     for number in _CHOSEN if chosen else _CHOSEN[:1]:
         bound = bind_sizes(module, given, sizes, number)
-        feeds = {}
+        arrays = {}
         for name, spec in specs.items():
             source = sources.get(name, Source(fill="normal"))
-            feeds[name] = given[name] if name in given else _fill(source, spec, bound)
+            arrays[name] = given[name] if name in given else _fill(source, spec, bound)
         try:
-            module.output_shapes(feeds)
-            if chosen:  # what a branch asks of sizes, only a run tells
-                module.run(feeds)
+            module.output_shapes(arrays)
+            # What a branch asks of sizes, only a run tells.
+            results = module.run(arrays) if chosen else None
         except InputError:
             raise
         except UserError as error:
@@ -108,7 +118,9 @@ def make_feeds(
         if refusals:
             listed = ", ".join(f"{name}={bound[name]}" for name in chosen)
             _LOG.warning("nobody gave sizes; tried is %s", listed)
-        return feeds, tuple(n for n in specs if n not in sources and n not in given)
+        return Feeds(
+            arrays, tuple(n for n in specs if n not in sources and n not in given), results
+        )
     first = refusals[0]
     if chosen and not first.hint:
         others = " ".join(f"--dim {name}=..." for name in chosen)

@@ -51,7 +51,7 @@ def verify(
         raise UserError(detail=f"{model} is compiled, and says not what is right", hint=hint)
     load_model(model)  # whether it is a model, before it is compiled
     module = open_module(artefact or model)
-    feeds = make_feeds(module, inputs, sizes)[0] if inputs else None
+    feeds = make_feeds(module, inputs, sizes).arrays if inputs else None
     bind_sizes(module, {}, sizes)
     judges = [name.strip() for name in against.split(",") if name.strip()]
     report = compare(

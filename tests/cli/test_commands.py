@@ -30,7 +30,7 @@ from dlc.cli.argument import (
 from dlc.codegen.llvm.peaks import Peaks
 from dlc.compare_arrays import Error
 from dlc.core.errors import UserError
-from dlc.runtime import num_threads, set_num_threads
+from dlc.runtime import Module, num_threads, set_num_threads
 from tests.cli.models import model, perceptron
 from tests.runtime.emulated import build_emulated
 
@@ -484,6 +484,19 @@ def test_a_number_fills_an_input(files, dlc_main):
         code, _, said = dlc_main("run", "bytes.onnx", "-i", f"x={number}")
         assert (code, f"'x': expected uint8, got the number {number}" in said) == (2, True)
     assert dlc_main("run", "mlp.so", "-i", "x=0.5", "--dim", "batch=2")[0] == 0
+
+
+@pytest.mark.parametrize("sizes", [(), ("--dim", "batch=3")])
+def test_a_run_is_one_run(files, dlc_main, monkeypatch, sizes):
+    run, runs = Module.run, []
+
+    def counted(module, feeds):
+        runs.append(feeds)
+        return run(module, feeds)
+
+    monkeypatch.setattr(Module, "run", counted)
+    assert dlc_main("run", "mlp.so", *sizes)[0] == 0
+    assert len(runs) == 1
 
 
 def test_zeros_and_ones_fill_bools(files, dlc_main):
