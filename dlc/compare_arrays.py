@@ -73,5 +73,7 @@ def _difference(found: Array, wanted: Array) -> Array:
     first, second = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(first - second)
+    if found.dtype.kind in "biu" and wanted.dtype.kind in "biu":  # may be beyond 2^53
+        return np.where(found == wanted, 0.0, np.maximum(apart, 1.0))
     same = (first == second) | (np.isnan(first) & np.isnan(second))
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))

@@ -215,6 +215,8 @@ def test_closeness_has_its_reasons():
     counts = np.array([3, 4])
     assert why_not_close(counts, counts, "it", 0, 0) == ""
     assert why_not_close(counts + 1, counts, "it", 1, 10)  # integers must agree
+    far = np.array([1 << 53, 1 << 62])
+    assert "max abs 1.0e+00 at [0], 50 %" in why_not_close(far + [1, 0], far, "it", 0, 0)
     infinite = np.array([np.inf, 1.0], np.float32)
     assert why_not_close(wanted, infinite, "it", 1e-3, 1e-3)
     texts = np.array([["a", "bc"]], np.object_)
