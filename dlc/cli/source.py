@@ -224,14 +224,9 @@ def _split(
 
 def _check_name(name: str, specs: Mapping[str, TensorSpec]) -> None:
     if name not in specs:
-        import difflib
+        from dlc.runtime.arguments import no_such_input
 
-        close = difflib.get_close_matches(name, list(specs), 1, 0.5)
-        raise InputError(
-            name=name,
-            reason=f"there is no such input; the inputs are {', '.join(specs)}",
-            hint=f"did you mean '{close[0]}'?" if close else "",
-        )
+        raise no_such_input(name, list(specs))
 
 
 def _fill(source: Source, spec: TensorSpec, sizes: Mapping[str, int]) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +16,13 @@ from dlc.core.manifest import Manifest, SizeSpec, TensorSpec, decode_manifest
 from dlc.core.staging import staging, writing
 from dlc.core.types import DType
 from dlc.runtime import _runtime
+from dlc.runtime.arguments import Feeds, by_name, check_count, in_order
 from dlc.runtime.arrays import Array, as_input, numpy_dtype, print_shape
 from dlc.runtime.binding import Binding, why_not_writable
 from dlc.runtime.device import as_device_input, capsule, stream_number
 from dlc.runtime.native import dlc_errors, to_dlc_error
 from dlc.runtime.profile import Profile
 from dlc.runtime.timing import Timing, measure
-
-Feeds = Mapping[str, object]
 
 
 def load(path: str | os.PathLike[str], *, verify: Literal["full", "fast"] = "full") -> Module:
@@ -102,7 +100,7 @@ class Module:
             InputError: a missing, unknown or ill-fitting input.
             UserError: the model refused the values; the module is closed.
         """
-        feeds = self._positional(arrays, named) if named else arrays
+        feeds = in_order(self._names, arrays, named) if named else arrays
         return self._pack(self._run(feeds))
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
@@ -112,7 +110,7 @@ class Module:
             InputError: as `__call__`.
             UserError: as `__call__`.
         """
-        results = self._run(self._by_name(feeds))
+        results = self._run(by_name(self._names, feeds))
         return dict(zip(self._output_names, results, strict=True))
 
     def run_on_gpu(
@@ -139,7 +137,7 @@ class Module:
         if unknown := sorted(given.keys() - set(self._output_names)):
             known = ", ".join(self._output_names)
             raise UserError(detail=f"there is no output '{unknown[0]}'; the model has {known}")
-        pairs = zip(self._by_name(feeds), self.inputs, self._input_dtypes, strict=True)
+        pairs = zip(by_name(self._names, feeds), self.inputs, self._input_dtypes, strict=True)
         arrays = tuple(as_device_input(v, spec, dtype, number) for v, spec, dtype in pairs)
         targets = tuple(
             capsule(given[spec.name], spec, number) if spec.name in given else None
@@ -162,16 +160,14 @@ class Module:
             UserError: an output that does not fit, or shares memory with another array.
         """
         self._check_no_texts()
-        arrays = self._arrays(self._by_name(inputs))
+        arrays = self._arrays(by_name(self._names, inputs))
         for name, array in zip(self._names, arrays, strict=True):
             if isinstance(inputs[name], np.ndarray) and not np.shares_memory(array, inputs[name]):
                 reason = "it is not contiguous, so it would be copied"
                 raise InputError(name=name, reason=reason, hint="pass numpy.ascontiguousarray(…)")
         targets = None if outputs is None else self._targets(arrays, outputs)
-        try:
+        with dlc_errors("model"):
             bound = self._open().bind(arrays, targets)
-        except _runtime.StatusError as error:
-            raise to_dlc_error(error) from None
         assert bound is not None, "checked arrays are ready"
         return Binding(self, bound, self._names, self._output_names)
 
@@ -196,7 +192,7 @@ class Module:
         Raises:
             InputError: an input that does not fit.
         """
-        arrays = self._arrays(self._by_name(inputs))
+        arrays = self._arrays(by_name(self._names, inputs))
         named = dict(zip(self._names, arrays, strict=True))
         if self._has_texts() or self._has_late_shapes(named):
             return lambda: self._run(arrays)
@@ -217,7 +213,7 @@ class Module:
             UserError: the model has texts, or outputs whose shapes depend on the data.
         """
         feeds = self.example_inputs(sizes or {}) if inputs is None else inputs
-        arrays = self._arrays(self._by_name(feeds))
+        arrays = self._arrays(by_name(self._names, feeds))
         named = dict(zip(self._names, arrays, strict=True))
         if self._has_texts() or self._has_late_shapes(named):
             what = "texts" if self._has_texts() else "outputs whose shapes depend on the data"
@@ -241,10 +237,9 @@ class Module:
 
     def output_shapes(self, inputs: Feeds) -> dict[str, tuple[int, ...]]:
         """The shapes the outputs have for these inputs; -1 where the data decides."""
-        try:
-            shapes = self._open().output_shapes(self._arrays(self._by_name(inputs)))
-        except _runtime.StatusError as error:
-            raise to_dlc_error(error) from None
+        arrays = self._arrays(by_name(self._names, inputs))
+        with dlc_errors("model"):
+            shapes = self._open().output_shapes(arrays)
         assert shapes is not None, "checked arrays are ready"
         return dict(zip(self._output_names, map(tuple, shapes), strict=True))
 
@@ -322,7 +317,7 @@ class Module:
 
     def _arrays(self, feeds: tuple[object, ...]) -> tuple[Array, ...]:
         """The inputs as arrays that are ready."""
-        self._check_count(feeds)
+        check_count(self._names, feeds)
         return tuple(map(as_input, feeds, self.inputs, self._input_dtypes))
 
     def _has_texts(self) -> bool:
@@ -335,45 +330,6 @@ class Module:
     def _check_no_texts(self) -> None:
         if self._has_texts():  # they lie in memory of their own, and results in the context's
             raise UserError(detail="a model with texts cannot be bound to arrays", hint="call it")
-
-    def _check_count(self, feeds: tuple[object, ...]) -> None:
-        if len(feeds) < len(self._names):
-            reason = f"it is missing; the inputs are {', '.join(self._names)}"
-            raise InputError(name=self._names[len(feeds)], reason=reason)
-        if len(feeds) > len(self._names):
-            known = f"the model has {len(self._names)}: {', '.join(self._names)}"
-            raise InputError(name=f"number {len(feeds)}", reason=f"there is no such input; {known}")
-
-    def _positional(self, arrays: tuple[object, ...], named: Feeds) -> tuple[object, ...]:
-        first = dict(zip(self._names, arrays, strict=False))
-        if len(arrays) > len(self._names):
-            self._check_count(arrays)
-        if twice := first.keys() & named.keys():
-            raise InputError(name=min(twice), reason="it is given both in order and by name")
-        return self._by_name({**first, **named})
-
-    def _by_name(self, feeds: Feeds) -> tuple[object, ...]:
-        try:
-            if len(feeds) == len(self._names):
-                return tuple([feeds[name] for name in self._names])
-        except (KeyError, TypeError, IndexError):
-            pass  # said properly below
-        if not isinstance(feeds, Mapping):
-            hint = "pass a dict, run({name: array}), or the arrays in order: model(array)"
-            raise UserError(
-                detail=f"expected inputs by name, got one {type(feeds).__name__}", hint=hint
-            )
-        known = ", ".join(self._names)
-        for name in feeds:
-            if name not in self._names:
-                close = difflib.get_close_matches(str(name), self._names, 1, 0.5)
-                raise InputError(
-                    name=name,
-                    reason=f"there is no such input; the inputs are {known}",
-                    hint=f"did you mean '{close[0]}'?" if close else "",
-                )
-        missing = next(name for name in self._names if name not in feeds)
-        raise InputError(name=missing, reason=f"it is missing; the inputs are {known}")
 
     def _targets(
         self, inputs: tuple[Array, ...], outputs: Mapping[str, Array]
