@@ -1,4 +1,4 @@
-// Tensors in the memory of the GPU for Python, and the failures of the C interface.
+// Tensors in the memory of the GPU for Python.
 #ifndef DLC_PYTHON_GPU_ARRAY_H
 #define DLC_PYTHON_GPU_ARRAY_H
 
@@ -7,24 +7,15 @@
 #include <pybind11/stl.h>
 
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "c_interface.h"
 #include "dlc/runtime.h"
 
 namespace dlc_python {
 
 namespace py = pybind11;
-
-struct StatusError {
-  dlc_status status;
-  std::string message;
-};
-
-inline void check(dlc_status status) {
-  if (status != DLC_OK) throw StatusError{status, dlc_last_error()};
-}
 
 // A tensor of another library. Source: DLPack 1.x, DLManagedTensor, and its Python protocol.
 struct ManagedTensor {
