@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.core.errors import UnsupportedOperator
-from dlc.frontend.onnx.context import Context, Elements
+from dlc.frontend.onnx.context import Context
 from dlc.graph.graph import Node, Value, call
-from dlc.graph.op import Array
 from dlc.graph.ops.elementwise import Identity
 from dlc.graph.ops.scan import Scan
 from dlc.graph.ops.shape import Reshape
@@ -35,6 +34,8 @@ class Body(Context):
         self.bounds = parent.bounds
         self.stretcher = parent.stretcher
         self.data.around = parent.data
+        self._arrays = parent._arrays.new_child()
+        self._elements = parent._elements.new_child()
         self.captured: dict[Value, Value] = {}
         """Value around the loop -> the body's parameter for it."""
         self._own: set[str] = set()
@@ -45,30 +46,16 @@ class Body(Context):
         self._own.add(value.name)
         return value
 
-    def array(self, value: Value) -> Array | None:
-        """The elements of a constant, inside or around the loop."""
-        found = super().array(value)
-        return self.parent.array(value) if found is None else found
-
-    def is_symbolic(self, value: Value) -> bool:
-        """Whether a value's elements are known as expressions over sizes."""
-        return super().is_symbolic(value) or self.parent.is_symbolic(value)
-
-    def _symbols(self, value: Value) -> Elements:
-        if super().is_symbolic(value):
-            return super()._symbols(value)
-        return self.parent._symbols(value)
-
     def materialise(self, value: Value) -> Value:
         """A value that nodes of the body can read."""
         if value.name in self._own:
             return value
-        if super().is_symbolic(value):
+        if value.name in self._elements.maps[0]:  # known inside only
             made = super().materialise(value)
             self._own.add(made.name)
             return made
         outer = value
-        if value.name in self._arrays:
+        if value.name in self._arrays.maps[0]:
             self.parent.adopt(value, self._arrays[value.name])
         if outer not in self.captured:
             self.captured[outer] = self.parameter(outer.name, outer.type)

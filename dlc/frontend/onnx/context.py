@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from collections import ChainMap
+from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
 import numpy as np
@@ -33,7 +33,8 @@ from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.from_sizes import SizeTensor
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.text import takes_texts
-from dlc.te.expr import Const, Expr, Select, Var, const
+from dlc.graph.sizes import attribute_exprs
+from dlc.te.expr import ONE, ZERO, Const, Expr, Select, const
 from dlc.te.simplify import Bounds, simplify, surely_differ, surely_equal
 from dlc.te.transform import walk
 from dlc.te.types import TensorType
@@ -66,8 +67,8 @@ class Context:
         self.operators: dict[str, str] = {}
         """The operator of each node of the model that made a node, by its label."""
         self.constants: dict[Value, Array] = {}
-        self._arrays: dict[str, Array] = {}
-        self._elements: dict[str, Elements] = {}
+        self._arrays: ChainMap[str, Array] = ChainMap()
+        self._elements: ChainMap[str, Elements] = ChainMap()
         self._made: dict[str, Value] = {}
         self.data = DataSizes(self)
         """Sizes that are known only from data."""
@@ -186,7 +187,7 @@ class Context:
     def elements(self, value: Value) -> Elements | None:
         """The elements of a small tensor of whole numbers or bools, where they are known."""
         if self.is_symbolic(value):
-            return self._symbols(value)
+            return self._elements[value.name]
         array = self.array(value)
         if array is None or array.size > _MAX_ELEMS or value.type.dtype is DType.STR:
             return None
@@ -208,9 +209,6 @@ class Context:
     def is_symbolic(self, value: Value) -> bool:
         """Whether a value's elements are known as expressions over sizes."""
         return value.name in self._elements
-
-    def _symbols(self, value: Value) -> Elements:
-        return self._elements[value.name]
 
     def on_elements(
         self, fn: Callable[..., Elements], *values: Value, dtype: DType | None = None
@@ -360,7 +358,7 @@ class Context:
             and all(a is not None and a.size <= 16 * limit for a in arrays)
             and not any(_is_quantized(v) for v in node.inputs)  # graph passes look for them
             and all(v.type.is_static for v in node.outputs)
-            and all(isinstance(s, Const) for s in attribute_sizes(node.op))
+            and all(isinstance(s, Const) for s in attribute_exprs(node.op))
             and all(math.prod(v.type.static_shape) <= limit for v in node.outputs)
         )
 
@@ -375,8 +373,8 @@ class Context:
     def _compute_sizes(self, value: Value) -> Value:
         """A node that writes size expressions into a tensor."""
         flat = tuple(
-            Select(e, const(1, INDEX), const(0, INDEX)) if e.dtype is DType.BOOL else e
-            for e in self._symbols(value).ravel().tolist()
+            Select(e, ONE, ZERO) if e.dtype is DType.BOOL else e
+            for e in self._elements[value.name].ravel().tolist()
         )
         whole = value.type.dtype if value.type.dtype.is_int else DType.I64
         op = SizeTensor(values=flat, shape=value.type.shape, dtype=whole)
@@ -388,17 +386,6 @@ class Context:
             node = call(Cast(to=value.type.dtype), node.output, name=value.name)
             self._emit(node)
         return node.output
-
-
-def attribute_sizes(op: Op) -> Iterator[Expr]:
-    """The sizes among an operator's attributes."""
-    for field in fields(op):  # type: ignore[arg-type]  # every operator is a dataclass
-        value = getattr(op, field.name)
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, Expr):
-                yield item
-            elif isinstance(item, Graph):
-                yield from (Var(name) for name in item.sizes)
 
 
 def _no_subgraphs(ctx: Context, graph: OnnxGraph, operands: Sequence[Value]) -> NoReturn:
