@@ -18,8 +18,8 @@ from dlc.autotune.task import Task
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.host import emit_program
-from dlc.codegen.llvm.host_function import WEIGHTS_SYMBOL
 from dlc.codegen.llvm.toolchain import find_driver
+from dlc.codegen.weight_offsets import WEIGHTS_SYMBOL
 from dlc.core import xxh64
 from dlc.core.errors import CodegenError
 from dlc.core.machine import host_arch

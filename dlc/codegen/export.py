@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dlc.codegen.elf import fill_reservation, read_dynamic_symbols, write_reservation
 from dlc.codegen.llvm.host import MODEL_SYMBOL
-from dlc.codegen.llvm.host_function import WEIGHTS_SYMBOL, weight_offsets
 from dlc.codegen.llvm.toolchain import find_driver
+from dlc.codegen.weight_offsets import WEIGHTS_SYMBOL, weight_offsets
 from dlc.core import xxh64
 from dlc.core.errors import CodegenError, InternalError
 from dlc.core.manifest import Manifest, seal

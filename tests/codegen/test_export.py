@@ -19,8 +19,8 @@ from dlc.codegen.elf import fill_reservation, read_dynamic_symbols, write_reserv
 from dlc.codegen.export import export_library, write_weights
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import emit_program
-from dlc.codegen.llvm.host_function import weight_offsets
 from dlc.codegen.llvm.toolchain import find_driver
+from dlc.codegen.weight_offsets import weight_offsets
 from dlc.core.errors import CodegenError, InternalError, TargetError, UserError
 from dlc.core.manifest import Manifest, read_manifest
 from dlc.core.target_parse import parse_target

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.host_expr import TOO_LARGE, ZERO_DIVISOR
-from dlc.codegen.llvm.host_function import weight_offsets
+from dlc.codegen.weight_offsets import weight_offsets
 from dlc.core.errors import CodegenError
 from dlc.core.target_parse import parse_target
 from dlc.core.types import INDEX, DType

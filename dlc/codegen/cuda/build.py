@@ -25,8 +25,8 @@ from dlc.codegen.cuda.host import (
 )
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.host import Table, emit_program
-from dlc.codegen.llvm.host_function import weight_offsets
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels
+from dlc.codegen.weight_offsets import weight_offsets
 from dlc.core.target import Target
 from dlc.schedule.fetch_ahead import fetched_ahead
 from dlc.schedule.gpu import IndexCheck, Launches, split_launches

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlc.codegen.llvm.host_expr import DECLARATIONS, emit_messages
-from dlc.codegen.llvm.host_function import WEIGHTS_SYMBOL, HostFunction
+from dlc.codegen.llvm.host_function import HostFunction
+from dlc.codegen.weight_offsets import WEIGHTS_SYMBOL
 from dlc.core.errors import CodegenError
 from dlc.core.target import Target
 from dlc.schedule.demand import demand

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from dlc.codegen.llvm.host_expr import HostBuilder
 from dlc.codegen.llvm.host_range import emit_check_range
 from dlc.codegen.llvm.host_report import Reports
+from dlc.codegen.weight_offsets import WEIGHTS_SYMBOL, weight_offsets
 from dlc.core.types import INDEX, DType
 from dlc.schedule.demand import Demand
 from dlc.schedule.loop import Buffer
 from dlc.schedule.program import (
-    ALIGNMENT,
     Allocate,
     BindSize,
     CallKernel,
@@ -43,23 +43,11 @@ from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import TensorType, const_size
 
-WEIGHTS_SYMBOL = "dlc_weights"
-_OFFSETS = {"fail": 24, "allocate": 32, "release": 40, "output": 48}  # in dlc_host
-_OFFSETS |= {"text": 64, "read": 88}  # in dlc_text_host, in dlc_gpu_host
-STEP_OFFSET = 56  # of `step` in dlc_profile_host
+_OFFSETS = {"allocate": 32, "release": 40, "output": 48}  # in dlc_host
+_OFFSETS |= {"step": 56, "text": 64, "read": 88}  # in dlc_profile_, dlc_text_ and dlc_gpu_host
 _RUN = "define internal i32 @{}(ptr %host, ptr %sizes, ptr %inputs, ptr %outputs, ptr %arena) #0"
 _PLAN = "define internal i32 @dlc_plan(ptr %host, ptr %sizes, ptr %dims, ptr %bytes) #0"
 _LATER = Const(-1, INDEX)  # a dimension that `plan` cannot tell
-
-
-def weight_offsets(constants: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
-    """Where each constant begins, in bytes from `dlc_weights`, and the bytes of all of them."""
-    offsets, end = {}, 0
-    for buffer in constants:
-        offsets[buffer.name] = end
-        size = const_size(buffer.type.elems) * buffer.type.dtype.size_bytes
-        end += (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-    return offsets, end
 
 
 def _bytes(type_: TensorType) -> Expr:
@@ -199,10 +187,8 @@ class HostFunction:
     def _call_step(self, step: int, operations: Expr, moved: Expr) -> None:
         out = self.out
         numbers = f"i64 {step}, i64 {out.expr(operations)}, i64 {out.expr(moved)}"
-        itself = out.value("load ptr, ptr %host, align 8")
-        at = out.value(f"getelementptr i8, ptr %host, i64 {STEP_OFFSET}")
-        function = out.value(f"load ptr, ptr {at}, align 8")
-        out.line(f"call void {function}(ptr {itself}, {numbers})")
+        function, host = self._host_function("step")
+        out.line(f"call void {function}(ptr {host}, {numbers})")
 
     def _stmt(self, stmt: HostStmt) -> None:  # noqa: C901 - a case per statement
         out = self.out
@@ -232,8 +218,7 @@ class HostFunction:
             case Allocate(buffer, node):
                 self._allocate(buffer, node)
             case Release(name):
-                function = self._host_function("release")
-                out.line(f"call void {function[0]}(ptr {function[1]}, ptr {self._pointer(name)})")
+                self._release(self._pointer(name))
             case Provide(name, node):
                 self._provide(name, node)
             case BindSize(name, size, message):
@@ -274,15 +259,8 @@ class HostFunction:
     def _call_runtime(self, stmt: CallRuntime) -> None:
         """The runtime says itself what is wrong where a call fails; its message is first."""
         out = self.out
-        sizes = out.slot(f"[{len(stmt.sizes)} x i64]")
-        for position, size in enumerate(stmt.sizes):
-            value = out.expr(size)
-            at = out.value(f"getelementptr i64, ptr {sizes}, i64 {position}")
-            out.line(f"store i64 {value}, ptr {at}, align 8")
-        buffers = out.slot(f"[{len(stmt.buffers)} x ptr]")
-        for position, name in enumerate(stmt.buffers):
-            at = out.value(f"getelementptr ptr, ptr {buffers}, i64 {position}")
-            out.line(f"store ptr {self._pointer(name)}, ptr {at}, align 8")
+        sizes = self._array("i64", [out.expr(size) for size in stmt.sizes])
+        buffers = self._array("ptr", [self._pointer(name) for name in stmt.buffers])
         function, host = self._host_function("text")
         number = FUNCTIONS[stmt.function].number
         arguments = f"ptr {host}, i32 {number}, ptr {sizes}, ptr {buffers}"
@@ -314,6 +292,14 @@ class HostFunction:
         offset = flat * load.dtype.size_bytes
         return self.out.value(f"getelementptr i8, ptr {self._pointer(load.buffer)}, i64 {offset}")
 
+    def _array(self, kind: str, values: Sequence[str]) -> str:
+        """Memory of the function that holds these values."""
+        array = self.out.slot(f"[{max(len(values), 1)} x {kind}]")
+        for position, value in enumerate(values):
+            at = self.out.value(f"getelementptr {kind}, ptr {array}, i64 {position}")
+            self.out.line(f"store {kind} {value}, ptr {at}, align 8")
+        return array
+
     def _host_function(self, name: str) -> tuple[str, str]:
         """A function of the host, and what to pass as its first argument."""
         at = self.out.value(f"getelementptr i8, ptr %host, i64 {_OFFSETS[name]}")
@@ -325,9 +311,12 @@ class HostFunction:
     def _put(self, slot: str, memory: str) -> None:
         out = self.out
         old = out.value(f"load ptr, ptr {slot}, align 8")
-        function, host = self._host_function("release")
-        out.line(f"call void {function}(ptr {host}, ptr {old})")
+        self._release(old)
         out.line(f"store ptr {memory}, ptr {slot}, align 8")
+
+    def _release(self, memory: str) -> None:
+        function, host = self._host_function("release")
+        self.out.line(f"call void {function}(ptr {host}, ptr {memory})")
 
     def _allocate(self, buffer: Buffer, node: str) -> None:
         failure = self.reports.no_memory(buffer.name, buffer.type, node)
@@ -345,12 +334,7 @@ class HostFunction:
         failure = self.reports.no_memory(name, buffer.type, node)
         with self.out.failing(failure):
             self.out.expr(_bytes(buffer.type))
-        count = buffer.type.rank
-        dims = self.out.slot(f"[{max(count, 1)} x i64]")
-        for axis, size in enumerate(buffer.type.shape):
-            value = self.out.expr(size)
-            at = self.out.value(f"getelementptr i64, ptr {dims}, i64 {axis}")
-            self.out.line(f"store i64 {value}, ptr {at}, align 8")
+        dims = self._array("i64", [self.out.expr(size) for size in buffer.type.shape])
         function, host = self._host_function("output")
         memory = self.out.value(f"call ptr {function}(ptr {host}, i32 {position}, ptr {dims})")
         self.out.require(self.out.value(f"icmp ne ptr {memory}, null"), failure)
