@@ -3,7 +3,8 @@
 One operand (`columns`) varies along the innermost dimension of the result, the other (`rows`) does
 not. The result is cut into register tiles (`cut_tiles.py`): some rows by some vectors of columns,
 accumulated in registers over the whole reduction, and written once with everything that was fused
-behind it.
+behind it. `stationary.py` says which operand stays near meanwhile, and `gather_columns.py` brings
+columns together that lie apart.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import replace
 from math import prod
 
 from dlc.core.target import Target
-from dlc.schedule.edit import loops_around
 from dlc.schedule.instruction import ADDED_APART, DOT_2XBF16_F32
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import stages
@@ -24,24 +24,22 @@ from dlc.schedule.rules.cut_tiles import (
     cut_tiles,
     is_far,
     is_stream,
-    multiply_adds,
-    sum_steps,
+    loop_outside,
     tile_registers,
 )
-from dlc.schedule.rules.lines import shares_lines
-from dlc.schedule.rules.operands import is_unpacked
+from dlc.schedule.rules.gather_columns import gather_columns
 from dlc.schedule.rules.planes import split_rows
-from dlc.schedule.rules.prepare import loop_around, unroll_factor
+from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.scattered import scattered_columns
+from dlc.schedule.rules.stationary import columns_stay, shares_columns
 from dlc.schedule.rules.subtotals import chain_lengths, cut_sum
-from dlc.schedule.rules.tile import Tile, choose_tile
+from dlc.schedule.rules.tile import Tile
 from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Const, Expr
 from dlc.te.transform import free_vars, loads
 
 SUBTOTAL_STEPS = 3  # instructions that add a vector of subtotals: a load, an addition, a store
-UNPACKED_TILES = 64  # of an open number of rows, for which columns are unpacked at once
 MAX_STEPS = 16  # reduction steps written out in one iteration
 OPEN_STEPS = 4  # the same of an open number of them: what is left runs one by one
 PREFETCH_BYTES = 4096  # ahead of columns from beyond the L2 cache: what 100 ns of products take
@@ -129,15 +127,16 @@ class _Tiling:
         self.open_rows = OPEN_ROWS if None in counts else 0
         self.row_count = self.known_rows * (self.open_rows or 1)
         self.tallest = 1
-        self.shares_columns = self._shares_columns()
+        self.shares_columns = shares_columns(trace, found, target, self.row_count)
         self.is_stream = is_stream(trace, found, target)
 
     def run(self) -> None:
         found = self.found
         if found.at_once is DOT_2XBF16_F32 and found.within is None:
             self._round_rows()
-        around = self._columns_outside()
-        tops = cut_tiles(self.trace, found, self.target, self.knobs, columns_outside=around)
+        tops = cut_tiles(
+            self.trace, found, self.target, self.knobs, columns_outside=self._columns_outside()
+        )
         if len(tops) > 1:
             tops = [self._enclosed(leaf) for leaf in tops]
         self.tallest = max(leaf.tile.high * leaf.tile.rows for leaf in tops)
@@ -146,87 +145,30 @@ class _Tiling:
             self.trace.do("duplicate", found.sum, leaf.lane, f"_part{number}")
             sums.append(f"{found.sum}_part{number}")
         for leaf, total in zip(tops, sums, strict=True):
-            outside = self._around(self._tile_loops(leaf)[0])
+            outside = loop_outside(self.trace, found, leaf.loops(self.trace)[0])
             if outside is not None:
                 self.trace.do("compute_at", total, outside)
         parts = list(zip(tops, sums, strict=True))
         if found.packed is not None:
-            self._bring_together(parts, found.packed)
+            gather_columns(self.trace, found, parts, found.packed, open_rows=bool(self.open_rows))
         for leaf, total in parts:
             self._accumulate(leaf, total)
 
-    def _bring_together(self, parts: list[tuple[Leaf, str]], operand: str) -> None:
-        """Compute or copy the column operand where the rows of a column tile find it."""
-        if is_unpacked(self.trace.func, operand):
-            self._unpack(parts, operand)
-        elif operand in allocs(self.trace.func.body):
-            self._place(operand, [leaf for leaf, _ in parts])
-        else:
-            for leaf, total in parts:
-                self._pack(total, leaf, operand)
-
     def _columns_outside(self) -> bool:
-        """Whether a column tile is kept while all rows pass, rather than the other way round.
-
-        Whichever operand is larger than half of the L2 cache should be streamed once; of two, the
-        one that costs more bytes otherwise.
-        """
+        """Whether the loops over rows lie inside of those over column tiles."""
         choice = self.knobs.get("columns_outer", -1)
-        if choice >= 0 and not self.found.packed:
+        if choice >= 0 and self.found.packed is None:
             return bool(choice)
-        if self.found.packed is not None:
-            return True
-        if is_far(self.found, self.target):
-            return not self._reads_rows_once()
-        return self.shares_columns
-
-    def _reads_rows_once(self) -> bool:
-        """Whether all columns pass a line of rows, that there are many of, with fewer bytes."""
-        found, size, weights = self.found, self.found.row_bytes, self.found.column_bytes
-        if size is None or weights is None or self.open_rows or len(found.rows) < 2:
-            return False
-        lines = prod(self.trace.constant(v) or 1 for v in found.rows[:-1])
-        if size // lines > self.target.l2_bytes // 4:  # a line is read by each tile of columns
-            return False
-        names = (*found.columns, found.lane)
-        width = prod(self.trace.constant(v) or 0 for v in names) // self.lanes
-        tile = choose_tile(
-            self.trace.constant(found.rows[-1]),
-            1,
-            width,
-            tile_registers(found, self.target),
-            fmas=multiply_adds(found, self.target),
-            steps=sum_steps(self.trace, found),
-        )
-        again = -(-width // tile.columns)
-        return size * again + weights > size + weights * lines
-
-    def _shares_columns(self) -> bool:
-        """Whether cores share the columns of an image of few lines, each reading its own.
-
-        It then reads rows that others have written, which has to be less.
-        """
-        found = self.found
-        if len(found.rows) < 2 or self.target.cores == 1:
-            return False
-        lines = self.trace.constant(found.rows[-2])
-        names = (*found.columns, found.lane)
-        columns = prod(self.trace.constant(v) or 0 for v in names)
-        return not shares_lines(lines, self.target) and columns > self.row_count
-
-    def _tile_loops(self, leaf: Leaf) -> list[str]:
-        """The loops of a leaf's tile, outermost first."""
-        inside = {leaf.row, leaf.above, leaf.column, leaf.lane}
-        return [v for v in self._chain(leaf.lane) if v in inside]
+        return columns_stay(self.trace, self.found, self.target, shared=self.shares_columns)
 
     def _enclosed(self, leaf: Leaf) -> Leaf:
         """Give a tile that no loop surrounds a loop of one iteration, to compute its own sum in.
 
         Without it, each part would compute the sums of all parts.
         """
-        first = self._tile_loops(leaf)[0]
+        first = leaf.loops(self.trace)[0]
         extent = self.trace.constant(first)
-        if extent is None or self._around(first) is not None:
+        if extent is None or loop_outside(self.trace, self.found, first) is not None:
             return leaf
         _, inner = self.trace.split(first, extent)
         roles = (leaf.column, leaf.row, leaf.above)
@@ -236,7 +178,7 @@ class _Tiling:
     def _accumulate(self, leaf: Leaf, total: str) -> None:
         """Put the accumulation of one tile into registers, right before the tile is written."""
         trace = self.trace
-        tile = self._tile_loops(leaf)
+        tile = leaf.loops(self.trace)
         trace.do("decompose_reduction", total, trace.stage(total).names[0])
         inner = [f.var for f in trace.stage(total).inner]
         each = [inner.pop()] if self.found.at_once else []
@@ -352,71 +294,3 @@ class _Tiling:
         factor = min(limit, OPEN_STEPS) if is_open else unroll_factor(extent, limit)
         if factor > 1:
             self.trace.do("annotate", name, "unroll", factor)
-
-    def _place(self, operand: str, leaves: list[Leaf]) -> None:
-        """Compute the operand in the innermost loop around all rows that use a column tile of it.
-
-        Where there is none, all of it is for one tile.
-        """
-        shared: list[str] | None = None
-        for leaf in leaves:
-            place = self._outside_of_rows(leaf)
-            chain = [] if place is None else self._chain(place)
-            shared = chain if shared is None else [v for v in shared if v in chain]
-        if shared:
-            self.trace.do("compute_at", operand, shared[-1])
-
-    def _unpack(self, parts: list[tuple[Leaf, str]], operand: str) -> None:
-        """Unpack columns into memory for whole tiles of rows; tails do so as they multiply.
-
-        An open number of rows may hold no whole tile, for which nothing is unpacked.
-        """
-        trace = self.trace
-        whole: dict[str, tuple[Leaf, str]] = {}
-        for part in parts:  # whole tiles come first
-            if outside := self._outside_of_rows(part[0]):
-                whole.setdefault(outside, part)
-        made = []
-        for outside, (leaf, total) in whole.items():
-            around = self._around(self._tile_loops(leaf)[0]) if self.open_rows else None
-            place = outside if around is None else trace.split(around, UNPACKED_TILES)[0]
-            made.append(f"{operand}_{total}")
-            trace.do("cache_read", operand, place, made[-1], "local")
-        trace.do("compute_inline", operand)
-        for name in made:
-            each = trace.stage(name).names[-2]  # numbers of one word lie in different places
-            if (factor := unroll_factor(trace.extent(each), MAX_STEPS)) > 1:
-                trace.do("annotate", each, "unroll", factor)
-
-    def _pack(self, total: str, leaf: Leaf, operand: str) -> None:
-        """Copy the column operand of one column tile so that lanes lie side by side."""
-        trace = self.trace
-        if not any(x.buffer == operand for x in loads(trace.stage(total).value)):
-            return  # packed together with another part
-        outside = self._outside_of_rows(leaf)
-        if outside is None:
-            return
-        name = f"{operand}_packed_{total}"
-        trace.do("cache_read", operand, outside, name, "local")
-        stage = trace.stage(total)
-        load = next(x for x in loads(stage.value) if x.buffer == name)
-        along = [d for d, i in enumerate(load.index) if stage.names[-1] in free_vars(i)]
-        rank = len(load.index)
-        if along and along[0] != rank - 1:
-            order = (*(d for d in range(rank) if d != along[0]), along[0])
-            trace.do("transform_layout", name, order)
-
-    def _outside_of_rows(self, leaf: Leaf) -> str | None:
-        """The loop around all rows that use one column tile."""
-        tile = self._tile_loops(leaf)
-        reuse = [v for v in self._chain(leaf.lane) if v in tile or v.startswith(self.found.rows)]
-        return self._around(reuse[0])
-
-    def _around(self, name: str) -> str | None:
-        """The loop directly outside of a loop, None where that is no loop of the contraction."""
-        outer = loop_around(self.trace.func, name)
-        return None if outer == self.found.within else outer
-
-    def _chain(self, name: str) -> list[str]:
-        """The loops around a loop, outermost first, itself last."""
-        return [loop.var for loop in loops_around(self.trace.func, name)]

@@ -11,11 +11,13 @@ from itertools import pairwise
 from math import prod
 
 from dlc.core.target import Target
+from dlc.schedule.edit import loops_around
 from dlc.schedule.instruction import ADDED_APART, DOT_2XBF16_F32
 from dlc.schedule.loop import For, If, loops
 from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.open_rests import group_columns, open_rests, vectors_of
+from dlc.schedule.rules.prepare import loop_around
 from dlc.schedule.rules.tile import (
     LARGE,
     MOST_COLUMNS,
@@ -45,6 +47,22 @@ class Leaf:
     row: str | None
     above: str | None
     tile: Tile
+
+    def loops(self, trace: Trace) -> list[str]:
+        """The loops of the tile, outermost first."""
+        inside = {self.row, self.above, self.column, self.lane}
+        return [v for v in loops_down_to(trace, self.lane) if v in inside]
+
+
+def loops_down_to(trace: Trace, name: str) -> list[str]:
+    """The loops around a loop, outermost first, itself last."""
+    return [loop.var for loop in loops_around(trace.func, name)]
+
+
+def loop_outside(trace: Trace, found: Contraction, name: str) -> str | None:
+    """The loop directly outside of a loop, None where that is no loop of the contraction."""
+    outer = loop_around(trace.func, name)
+    return None if outer == found.within else outer
 
 
 def cut_tiles(

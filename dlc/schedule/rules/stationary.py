@@ -1,0 +1,63 @@
+"""Which operand of a contraction stays near, tile by tile, while the other one passes."""
+
+from __future__ import annotations
+
+from math import prod
+
+from dlc.core.target import Target
+from dlc.schedule.rules.contraction import Contraction
+from dlc.schedule.rules.cut_tiles import is_far, multiply_adds, sum_steps, tile_registers
+from dlc.schedule.rules.lines import shares_lines
+from dlc.schedule.rules.tile import choose_tile
+from dlc.schedule.trace import Trace
+
+
+def columns_stay(trace: Trace, found: Contraction, target: Target, *, shared: bool) -> bool:
+    """Whether a column tile is kept while all rows pass, rather than the other way round.
+
+    Whichever operand is larger than half of the L2 cache should be streamed once; of two, the
+    one that costs more bytes otherwise. `shared` says that cores share the columns.
+    """
+    if found.packed is not None:
+        return True
+    if is_far(found, target):
+        return not _reads_rows_once(trace, found, target)
+    return shared
+
+
+def shares_columns(trace: Trace, found: Contraction, target: Target, row_count: int) -> bool:
+    """Whether cores share the columns of an image of few lines, each reading its own.
+
+    It then reads rows that others have written, which has to be less.
+    """
+    if len(found.rows) < 2 or target.cores == 1:
+        return False
+    lines = trace.constant(found.rows[-2])
+    return not shares_lines(lines, target) and _column_count(trace, found) > row_count
+
+
+def _reads_rows_once(trace: Trace, found: Contraction, target: Target) -> bool:
+    """Whether all columns pass a line of rows, that there are many of, with fewer bytes."""
+    size, weights = found.row_bytes, found.column_bytes
+    counts = [trace.constant(v) for v in found.rows]
+    if size is None or weights is None or None in counts or len(counts) < 2:
+        return False
+    lines = prod(count or 1 for count in counts[:-1])
+    if size // lines > target.l2_bytes // 4:  # a line is read by each tile of columns
+        return False
+    width = _column_count(trace, found) // target.lanes(4)
+    tile = choose_tile(
+        counts[-1],
+        1,
+        width,
+        tile_registers(found, target),
+        fmas=multiply_adds(found, target),
+        steps=sum_steps(trace, found),
+    )
+    again = -(-width // tile.columns)
+    return size * again + weights > size + weights * lines
+
+
+def _column_count(trace: Trace, found: Contraction) -> int:
+    """How many columns there are; 0 where only a run tells."""
+    return prod(trace.constant(v) or 0 for v in (*found.columns, found.lane))
