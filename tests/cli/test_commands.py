@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 import dlc
 from dlc import verify_model
-from dlc.cli.argument import (
-    Source,
-    parse_dims,
-    parse_file,
-    parse_shapes,
-    parse_source,
-    parse_values,
-)
 from dlc.codegen.llvm.peaks import Peaks
 from dlc.compare_arrays import Error
-from dlc.core.errors import UserError
-from dlc.runtime import Module, num_threads, set_num_threads
+from dlc.runtime import num_threads, set_num_threads
 from tests.cli.models import model, perceptron
 from tests.runtime.emulated import build_emulated
 
@@ -264,27 +252,6 @@ def test_another_machine_is_not_compared(files, dlc_main):
     assert "Try:" not in said
 
 
-def test_run_reads_and_writes_arrays(files, dlc_main):
-    x = np.arange(10, dtype=np.float32).reshape(2, 5)
-    np.savez("all.npz", x=x)
-    code, _, said = dlc_main("run", "mlp.so", "-i", "@all.npz", "-o", "y=@y.npy", "-o", "@out.npz")
-    assert (code, said) == (0, "")
-    expected = dlc.load("mlp.so")(x)
-    np.testing.assert_array_equal(np.load("y.npy"), expected)
-    np.testing.assert_array_equal(np.load("out.npz")["y"], expected)
-    assert dlc_main("run", "mlp.so", "-i", "x=@all.npz", "--expect", "y=@y.npy")[0] == 0
-
-
-def test_outputs_may_have_any_name_in_an_archive(files, dlc_main):
-    nodes = [helper.make_node("Neg", ["x"], [y]) for y in ("file", "allow_pickle", "a/b")]
-    names = [y for node in nodes for y in node.output]
-    onnx.save(model(nodes, ["x"], names, [], ("n",), ("n",)), "names.onnx")
-    dlc_main("build", "names.onnx", "-q")
-    assert dlc_main("run", "names.so", "-i", "x=ones", "--dim", "n=3", "-o", "@y.npz")[0] == 0
-    with np.load("y.npz") as arrays:
-        assert {name: a.tolist() for name, a in arrays.items()} == dict.fromkeys(names, [-1.0] * 3)
-
-
 def texts_model():
     nodes = [helper.make_node("StringConcat", ["x", "x"], ["y"])]
     made = model(nodes, ["x"], ["y"], [], ("n",), ("n",))
@@ -370,78 +337,10 @@ def test_inspect_names_the_sizes_of_an_arena_and_json_has_the_formula(files, dlc
     assert "n * " in str(formula)
 
 
-def blur(width):
-    """A convolution without padding, which takes no image of fewer rows than its kernel has."""
-    node = helper.make_node("Conv", ["x", "w"], ["y"], name="blur")
-    weight = numpy_helper.from_array(np.ones((1, 1, width, 1), np.float32), "w")
-    return model([node], ["x"], ["y"], [weight], ("n", 1, "h", 5), ("n", 1, "o", 5))
-
-
-def test_sizes_that_nobody_gave_are_such_as_the_model_takes(files, dlc_main):
-    onnx.save(blur(3), files / "conv.onnx")
-    code, printed, said = dlc_main("run", "conv.onnx")
-    assert (code, "tried is n=1, h=8" in said, "(1, 1, 6, 5)" in printed) == (0, True, True)
-    assert "nobody gave sizes; tried is h=8" in dlc_main("run", "conv.onnx", "--dim", "n=3")[2]
-    code, _, said = dlc_main("run", "conv.onnx", "--dim", "h=1")
-    assert code == 2
-    assert "node 'blur' (Conv): the sizes do not fit: 0 <= h - 2 must hold (h is 1)" in said
-    assert "nobody gave" not in dlc_main("run", "conv.onnx", "--dim", "h=3")[2]
-
-
-def test_a_branch_is_asked_for_its_sizes_too(files, dlc_main):
-    one, two = (
-        helper.make_graph(
-            [helper.make_node(op, operands, [result])],
-            "branch",
-            [],
-            [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)],
-        )
-        for op, operands, result in (("Conv", ["x", "w"], "a"), ("Identity", ["x"], "b"))
-    )
-    node = helper.make_node("If", ["c"], ["y"], then_branch=one, else_branch=two)
-    weight = numpy_helper.from_array(np.ones((1, 1, 3), np.float32), "w")
-    truth = numpy_helper.from_array(np.array(True), "truth")
-    made = model([node], ["x"], ["y"], [weight, truth], (1, 1, "h"), (1, 1, "o"))
-    made.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, ()))
-    onnx.save(made, files / "branch.onnx")
-    code, printed, said = dlc_main("run", "branch.onnx", "-i", "c=ones")
-    assert (code, "tried is h=8" in said, "(1, 1, 6)" in printed) == (0, True, True)
-    code, _, said = dlc_main(
-        "bench", "branch.onnx", "-i", "c=ones", "--min-time", "0", "--against", "onnxruntime"
-    )
-    assert (code, said.count("nobody gave")) == (0, 1)
-
-
-def test_a_size_that_nobody_gave_is_named_where_none_fits(files, dlc_main):
-    onnx.save(blur(200), files / "conv.onnx")
-    code, _, said = dlc_main("run", "conv.onnx")
-    assert code == 2
-    assert "0 <= h - 199 must hold (h is 1)" in said
-    assert "hint: 1, 8, 32, 128 were tried, as nobody gave it; give it: --dim n=..." in said
-    assert "hint" not in dlc_main("run", "conv.onnx", "--dim", "n=3", "--dim", "h=1")[2]
-    assert dlc_main("run", "conv.onnx", "--dim", "h=200")[0] == 0
-
-
 def test_verify_wants_the_model(files, dlc_main):
     code, _, said = dlc_main("verify", "mlp.so")
     assert code == 2
     assert "hint: name the ONNX file it was built from first: dlc verify MODEL mlp.so" in said
-
-
-def test_an_output_is_written_whole_and_under_its_name(files, dlc_main, monkeypatch):
-    assert dlc_main("run", "mlp.so", "-o", "y=@y.bin")[0] == 0
-    old = (files / "y.bin").read_bytes()
-
-    def fill_the_disk(stream, _):
-        stream.write(b"half")
-        raise OSError("1000 requested and 4 written")
-
-    monkeypatch.setattr(np, "save", fill_the_disk)
-    code, _, said = dlc_main("run", "mlp.so", "-o", "y=@y.bin")
-    assert code == 2
-    assert "cannot write y.bin: 1000 requested and 4 written" in said
-    assert [p.name for p in files.iterdir() if "y.bin" in p.name] == ["y.bin"]
-    assert (files / "y.bin").read_bytes() == old
 
 
 @pytest.mark.parametrize("command", ["run", "bench", "profile"])
@@ -469,61 +368,6 @@ def test_peaks_are_those_of_cores_and_not_of_threads(files, dlc_main, monkeypatc
         set_num_threads(before)
 
 
-def test_a_number_fills_an_input(files, dlc_main):
-    nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
-    proto = model(nodes, ["x"], ["y"], [], (2,), (2,))
-    for value in (*proto.graph.input, *proto.graph.output):
-        value.type.tensor_type.elem_type = TensorProto.UINT8
-    onnx.save(proto, files / "bytes.onnx")
-    code, printed, _ = dlc_main("run", "bytes.onnx", "-i", "x=21", "--print")
-    assert (code, "[42 42]" in printed) == (0, True)
-    for number in ("300", "-1"):
-        code, _, said = dlc_main("run", "bytes.onnx", "-i", f"x={number}")
-        assert (code, f"input 'x': {number} does not fit in uint8" in said) == (2, True)
-    for number in ("0.5", "nan", "inf"):
-        code, _, said = dlc_main("run", "bytes.onnx", "-i", f"x={number}")
-        assert (code, f"'x': expected uint8, got the number {number}" in said) == (2, True)
-    assert dlc_main("run", "mlp.so", "-i", "x=0.5", "--dim", "batch=2")[0] == 0
-
-
-@pytest.mark.parametrize("sizes", [(), ("--dim", "batch=3")])
-def test_a_run_is_one_run(files, dlc_main, monkeypatch, sizes):
-    run, runs = Module.run, []
-
-    def counted(module, feeds):
-        runs.append(feeds)
-        return run(module, feeds)
-
-    monkeypatch.setattr(Module, "run", counted)
-    assert dlc_main("run", "mlp.so", *sizes)[0] == 0
-    assert len(runs) == 1
-
-
-def test_zeros_and_ones_fill_bools(files, dlc_main):
-    text = "(bool[2] x) => (bool[2] y) { y = Not(x) }"
-    onnx.save(
-        onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> m {text}'), "not.onnx"
-    )
-    assert "[False False]" in dlc_main("run", "not.onnx", "-i", "x=ones", "--print")[1]
-    code, _, said = dlc_main("run", "not.onnx", "-i", "x=2")
-    assert (code, "'x': expected bool, got the number 2" in said) == (2, True)
-
-
-def test_sizes_are_said_once(files, dlc_main):
-    np.save("two.npy", np.zeros((2, 5), np.float32))
-    code, _, said = dlc_main("run", "mlp.so", "-i", "x=@two.npy", "--dim", "batch=3")
-    assert code == 2
-    assert "'batch' is 2 in what is given, and --dim says 3" in said
-    assert dlc_main("run", "mlp.so", "-i", "x=@two.npy", "--dim", "batch=2")[0] == 0
-
-
-@pytest.mark.parametrize("size", [10**18, 2**62, 10**30])
-def test_inputs_that_no_memory_holds_are_a_limit(files, dlc_main, size):
-    code, _, said = dlc_main("run", "mlp.so", "--dim", f"batch={size}")
-    assert code == 7
-    assert f"input 'x' of the shape ({size}, 5)" in said
-
-
 @pytest.mark.parametrize("command", ["inspect", "run"])
 def test_a_model_comes_through_a_pipe(files, dlc_main, command):
     os.mkfifo("pipe")
@@ -533,22 +377,6 @@ def test_a_model_comes_through_a_pipe(files, dlc_main, command):
     assert dlc_main(command, "pipe")[0] == 0
     writer.join(timeout=10)
     assert not writer.is_alive()
-
-
-def test_run_takes_a_model_too(files, dlc_main):
-    code, printed, _ = dlc_main("run", "mlp.onnx", "-i", "ones", "--dim", "batch=2", "--json")
-    assert code == 0
-    assert json.loads(printed)["outputs"][0]["shape"] == [2, 3]
-
-
-def test_a_random_input_is_the_same_each_time(files, dlc_main):
-    def outputs(source):
-        return dlc_main("run", "mlp.so", "-i", source, "--json", "--print")[1]
-
-    first = outputs("x=random:seed=1")
-    assert first == outputs("x=random:normal:seed=1")
-    assert first != outputs("x=random:seed=2")
-    assert first != outputs("x=random:uniform:seed=1")
 
 
 def test_bench_times_everybody(files, dlc_main):
@@ -598,101 +426,6 @@ def test_the_cache_can_be_cleared(files, dlc_main, monkeypatch):
     assert json.loads(dlc_main("cache", "info", "--json")[1])["entries"] > 0
     assert "removed" in dlc_main("cache", "clear")[1]
     assert json.loads(dlc_main("cache", "info", "--json")[1])["entries"] == 0
-
-
-def test_ctrl_c_ends_with_130(files, dlc_main, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("dlc.compiler.build", interrupted)
-    code, printed, said = dlc_main("build", "mlp.onnx", "-o", "new.so")
-    assert (code, printed) == (130, "")
-    assert said.endswith("interrupted\n")
-    assert sorted(p.name for p in files.glob(".new*")) == []
-
-
-@pytest.fixture
-def signals_as_usual():
-    """What ends a program does so in the test, too: shells let background jobs ignore Ctrl-C."""
-    usual = {signal.SIGINT: signal.default_int_handler}
-    usual |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), signal.SIG_DFL)
-    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("signals_as_usual")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_leave_nothing_behind(files, dlc_main, monkeypatch, number):
-    def stopped(*_, **__):
-        os.kill(os.getpid(), number)
-
-    before = signal.getsignal(number)
-    monkeypatch.setattr("dlc.compiler.build", stopped)
-    code, printed, said = dlc_main("build", "mlp.onnx", "-o", "new.so")
-    assert (code, printed) == (128 + number, "")
-    assert said.endswith("interrupted\n")
-    assert not list(files.glob("*new*"))
-    assert not list(files.glob(".new*"))
-    assert signal.getsignal(number) is before
-
-
-NATIVE = """
-import hashlib, os, signal, threading, time
-from dlc.cli.stop import stoppable
-def end():
-    while time.process_time() < hashed:  # only the hashing takes any
-        time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGTERM)
-with stoppable():
-    hashed = time.process_time() + 0.2
-    threading.Thread(target=end).start()
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 28)
-"""
-
-
-def test_native_code_does_not_hold_a_signal_up_for_long():
-    done = subprocess.run([sys.executable, "-c", NATIVE], capture_output=True, text=True)
-    # Python would have said so, had it heard: after a minute of hashing.
-    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "")
-
-
-def test_a_signal_that_is_ignored_stays_so(files, dlc_main, monkeypatch):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as by nohup
-    monkeypatch.setattr("dlc.compiler.build", lambda *_, **__: os.kill(os.getpid(), signal.SIGHUP))
-    try:
-        assert dlc_main("build", "mlp.onnx", "-o", "new.so")[0] not in (0, 128 + signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("signals_as_usual")
-def test_an_import_that_is_interrupted_is_no_mistake(files, dlc_main, monkeypatch):
-    def fail(*_, **__):
-        with contextlib.suppress(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-        raise ImportError("an extension says no more than that")
-
-    monkeypatch.setattr("dlc.compiler.build", fail)
-    code, _, said = dlc_main("build", "mlp.onnx", "-o", "new.so")
-    assert code == 130
-    assert said.endswith("interrupted\n")
-    assert "error" not in said
-
-
-def test_ctrl_c_while_the_command_line_is_imported_ends_it(tmp_path):
-    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-m", "dlc", "--version"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=dict(os.environ, PYTHONPATH=f"{tmp_path}:{root}"),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_a_mistake_of_dlc_leaves_a_crash_file(files, dlc_main, monkeypatch):
@@ -749,50 +482,6 @@ def test_python_m_dlc_is_the_command_line(files):
     )
     assert done.returncode == 3
     assert done.stderr == "error[DLC-E0300]: nothing.onnx: there is no such file\n"
-
-
-def test_shapes_and_sizes():
-    assert parse_shapes(["x=1,3,h", "y=2"]) == {"x": (1, 3, "h"), "y": (2,)}
-    assert parse_dims(["a=1", "b=2..3", "c=4.."]) == {"a": 1, "b": (2, 3), "c": (4, None)}
-
-
-@pytest.mark.parametrize("text", ["x", "x=", "=1", "x=1,-2", "x=1,,2", "x=1.5"])
-def test_a_shape_that_cannot_be_read(text):
-    with pytest.raises(UserError):
-        parse_shapes([text])
-
-
-@pytest.mark.parametrize("texts", [["a"], ["a=-1"], ["a=..3"], ["a=1..x"], ["a=1", "a=2"]])
-def test_a_size_that_cannot_be_read(texts):
-    with pytest.raises(UserError):
-        parse_dims(texts)
-
-
-def test_sources():
-    assert parse_source("@a=b.npy") == Source(path="a=b.npy")
-    assert parse_source("random") == Source(fill="random")
-    assert [parse_source(text) for text in ("zeros", "ones", "-3", "1e-3")] == [
-        Source(number=number) for number in (0, 1, -3, 0.001)
-    ]
-    assert parse_source("random:uniform:seed=3") == Source(fill="uniform", options={"seed": 3})
-    for text in ("zeros:seed=1", "random:seed", "random:seed=x", "noise", "random:gauss"):
-        with pytest.raises(UserError):
-            parse_source(text)
-
-
-def test_files():
-    assert parse_file("--output", "y=@y.npy") == ("y", "y.npy")
-    assert parse_file("--output", "@all.npz") == ("", "all.npz")
-    for text in ("y.npy", "y@z.npy", "y=@"):
-        with pytest.raises(UserError):
-            parse_file("--output", text)
-
-
-def test_values_of_inputs_are_json():
-    assert parse_values(["sr=16000", "k=[1, 2]", "s=2.5"]) == {"sr": 16000, "k": [1, 2], "s": 2.5}
-    for texts, word in ((["sr"], "NAME=VALUE"), (["a=x"], "no JSON"), (["a=1", "a=2"], "twice")):
-        with pytest.raises(UserError, match=word):
-            parse_values(texts)
 
 
 def test_build_makes_inputs_constants(tmp_path, dlc_main):

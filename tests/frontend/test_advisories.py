@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 
 import dlc
 from dlc.core.errors import DlcError
-from tests.frontend.test_load import external as with_external
-from tests.frontend.test_load import model, refusal, relu
+from tests.frontend.f32_model import model, refusal, relu
+from tests.frontend.test_external import external as with_external
 
 SOURCES = sorted(Path(dlc.__file__).parent.rglob("*.py"))
 

@@ -14,7 +14,7 @@ from dlc.frontend.onnx import import_model, load_model
 from tests.frontend import fuzz_import
 from tests.frontend.mutate import mutate
 from tests.frontend.node_suite import all_cases, as_array, frozen
-from tests.frontend.test_convert import model
+from tests.frontend.onnx_model import model
 
 OPERATORS = (
     "Conv", "ConvTranspose", "MaxPool", "LSTM", "Resize", "Pad", "Slice", "Split", "Reshape",

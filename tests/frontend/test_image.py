@@ -13,7 +13,7 @@ from dlc.core.errors import UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.taps import WeighNeighbours
-from tests.frontend.test_convert import model
+from tests.frontend.onnx_model import model
 
 RNG = np.random.default_rng(2)
 NODE = helper.make_node

@@ -11,7 +11,7 @@ import dlc
 from dlc.core.errors import UnsupportedModel, UserError
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
-from tests.frontend.test_convert import model
+from tests.frontend.onnx_model import model
 from tests.frontend.test_microsoft import microsoft
 
 IMAGE = ((np.arange(252, dtype=np.float32) * 11) % 17 - 8).reshape(3, 2, 6, 7)

@@ -10,7 +10,7 @@ from onnx import helper
 from dlc.core.errors import UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
-from tests.frontend.test_convert import model
+from tests.frontend.onnx_model import model
 from tests.frontend.test_microsoft import microsoft
 
 X = (np.arange(24, dtype=np.float32).reshape(2, 3, 4) * 5) % 7 - 3

@@ -13,7 +13,7 @@ from onnx import helper
 from dlc.core.errors import UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
-from tests.frontend.test_convert import model
+from tests.frontend.onnx_model import model
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"

@@ -8,7 +8,7 @@ from onnx import helper
 
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
-from tests.frontend.test_convert import model
+from tests.frontend.onnx_model import model
 
 NODE = helper.make_node
 X = np.linspace(0, 1, 6000, dtype=np.float32).reshape(3, 2000)

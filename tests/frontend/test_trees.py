@@ -11,7 +11,7 @@ import dlc
 from dlc.core.errors import UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
-from tests.frontend.test_convert import model
+from tests.frontend.onnx_model import model
 
 FEATURES = 5
 

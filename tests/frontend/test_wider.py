@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 import dlc
-from tests.frontend.test_convert import model
+from tests.frontend.onnx_model import model
 
 NODE = helper.make_node
 GRID = np.array([[[[-1, -1], [1, -1]], [[0.3, 0.2], [1, 1]]]])

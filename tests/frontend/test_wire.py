@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dlc.core.errors import ModelError
 from dlc.frontend.onnx.load import load_model
 from dlc.frontend.onnx.wire import without_weights
-from tests.frontend.test_convert import model
+from tests.frontend.onnx_model import model
 
 RNG = np.random.default_rng(5)
 LARGE = RNG.standard_normal((40, 50)).astype(np.float32)

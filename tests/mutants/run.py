@@ -39,7 +39,11 @@ TESTS = {
     "graph/blocking_conv_transpose.py": ("graph/test_passes.py",),
     "graph": ("graph/test_fusion.py", "graph/test_bodies.py"),
     "codegen": tuple(f"codegen/test_{n}.py" for n in ("math", "emit", "element_types", "assembly")),
-    "frontend": ("frontend/test_convert.py", "frontend/test_node_suite.py"),
+    "frontend": (
+        "frontend/test_convert.py",
+        "frontend/test_known_sizes.py",
+        "frontend/test_node_suite.py",
+    ),
 }
 """The tests nearest to a fault, by the beginning of its path, or by all of it."""
 SECONDS = 600

@@ -1,0 +1,59 @@
+"""The small languages of the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.cli.argument import (
+    Source,
+    parse_dims,
+    parse_file,
+    parse_shapes,
+    parse_source,
+    parse_values,
+)
+from dlc.core.errors import UserError
+
+
+def test_shapes_and_sizes():
+    assert parse_shapes(["x=1,3,h", "y=2"]) == {"x": (1, 3, "h"), "y": (2,)}
+    assert parse_dims(["a=1", "b=2..3", "c=4.."]) == {"a": 1, "b": (2, 3), "c": (4, None)}
+
+
+@pytest.mark.parametrize("text", ["x", "x=", "=1", "x=1,-2", "x=1,,2", "x=1.5"])
+def test_a_shape_that_cannot_be_read(text):
+    with pytest.raises(UserError):
+        parse_shapes([text])
+
+
+@pytest.mark.parametrize("texts", [["a"], ["a=-1"], ["a=..3"], ["a=1..x"], ["a=1", "a=2"]])
+def test_a_size_that_cannot_be_read(texts):
+    with pytest.raises(UserError):
+        parse_dims(texts)
+
+
+def test_sources():
+    assert parse_source("@a=b.npy") == Source(path="a=b.npy")
+    assert parse_source("random") == Source(fill="random")
+    assert [parse_source(text) for text in ("zeros", "ones", "-3", "1e-3")] == [
+        Source(number=number) for number in (0, 1, -3, 0.001)
+    ]
+    assert parse_source("random:uniform:seed=3") == Source(fill="uniform", options={"seed": 3})
+    for text in ("zeros:seed=1", "random:seed", "random:seed=x", "noise", "random:gauss"):
+        with pytest.raises(UserError):
+            parse_source(text)
+
+
+def test_files():
+    assert parse_file("--output", "y=@y.npy") == ("y", "y.npy")
+    assert parse_file("--output", "@all.npz") == ("", "all.npz")
+    for text in ("y.npy", "y@z.npy", "y=@"):
+        with pytest.raises(UserError):
+            parse_file("--output", text)
+
+
+def test_values_of_inputs_are_json():
+    assert parse_values(["sr=16000", "k=[1, 2]", "s=2.5"]) == {"sr": 16000, "k": [1, 2], "s": 2.5}
+    for texts, word in ((["sr"], "NAME=VALUE"), (["a=x"], "no JSON"), (["a=1", "a=2"], "twice")):
+        with pytest.raises(UserError, match=word):
+            parse_values(texts)

@@ -1,0 +1,174 @@
+"""What `dlc run` reads, makes up and writes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import dlc
+from dlc.runtime import Module
+from tests.cli.models import model
+
+
+def test_run_reads_and_writes_arrays(files, dlc_main):
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    np.savez("all.npz", x=x)
+    code, _, said = dlc_main("run", "mlp.so", "-i", "@all.npz", "-o", "y=@y.npy", "-o", "@out.npz")
+    assert (code, said) == (0, "")
+    expected = dlc.load("mlp.so")(x)
+    np.testing.assert_array_equal(np.load("y.npy"), expected)
+    np.testing.assert_array_equal(np.load("out.npz")["y"], expected)
+    assert dlc_main("run", "mlp.so", "-i", "x=@all.npz", "--expect", "y=@y.npy")[0] == 0
+
+
+def test_outputs_may_have_any_name_in_an_archive(files, dlc_main):
+    nodes = [helper.make_node("Neg", ["x"], [y]) for y in ("file", "allow_pickle", "a/b")]
+    names = [y for node in nodes for y in node.output]
+    onnx.save(model(nodes, ["x"], names, [], ("n",), ("n",)), "names.onnx")
+    dlc_main("build", "names.onnx", "-q")
+    assert dlc_main("run", "names.so", "-i", "x=ones", "--dim", "n=3", "-o", "@y.npz")[0] == 0
+    with np.load("y.npz") as arrays:
+        assert {name: a.tolist() for name, a in arrays.items()} == dict.fromkeys(names, [-1.0] * 3)
+
+
+def blur(width):
+    """A convolution without padding, which takes no image of fewer rows than its kernel has."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="blur")
+    weight = numpy_helper.from_array(np.ones((1, 1, width, 1), np.float32), "w")
+    return model([node], ["x"], ["y"], [weight], ("n", 1, "h", 5), ("n", 1, "o", 5))
+
+
+def test_sizes_that_nobody_gave_are_such_as_the_model_takes(files, dlc_main):
+    onnx.save(blur(3), files / "conv.onnx")
+    code, printed, said = dlc_main("run", "conv.onnx")
+    assert (code, "tried is n=1, h=8" in said, "(1, 1, 6, 5)" in printed) == (0, True, True)
+    assert "nobody gave sizes; tried is h=8" in dlc_main("run", "conv.onnx", "--dim", "n=3")[2]
+    code, _, said = dlc_main("run", "conv.onnx", "--dim", "h=1")
+    assert code == 2
+    assert "node 'blur' (Conv): the sizes do not fit: 0 <= h - 2 must hold (h is 1)" in said
+    assert "nobody gave" not in dlc_main("run", "conv.onnx", "--dim", "h=3")[2]
+
+
+def test_a_branch_is_asked_for_its_sizes_too(files, dlc_main):
+    one, two = (
+        helper.make_graph(
+            [helper.make_node(op, operands, [result])],
+            "branch",
+            [],
+            [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)],
+        )
+        for op, operands, result in (("Conv", ["x", "w"], "a"), ("Identity", ["x"], "b"))
+    )
+    node = helper.make_node("If", ["c"], ["y"], then_branch=one, else_branch=two)
+    weight = numpy_helper.from_array(np.ones((1, 1, 3), np.float32), "w")
+    truth = numpy_helper.from_array(np.array(True), "truth")
+    made = model([node], ["x"], ["y"], [weight, truth], (1, 1, "h"), (1, 1, "o"))
+    made.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, ()))
+    onnx.save(made, files / "branch.onnx")
+    code, printed, said = dlc_main("run", "branch.onnx", "-i", "c=ones")
+    assert (code, "tried is h=8" in said, "(1, 1, 6)" in printed) == (0, True, True)
+    code, _, said = dlc_main(
+        "bench", "branch.onnx", "-i", "c=ones", "--min-time", "0", "--against", "onnxruntime"
+    )
+    assert (code, said.count("nobody gave")) == (0, 1)
+
+
+def test_a_size_that_nobody_gave_is_named_where_none_fits(files, dlc_main):
+    onnx.save(blur(200), files / "conv.onnx")
+    code, _, said = dlc_main("run", "conv.onnx")
+    assert code == 2
+    assert "0 <= h - 199 must hold (h is 1)" in said
+    assert "hint: 1, 8, 32, 128 were tried, as nobody gave it; give it: --dim n=..." in said
+    assert "hint" not in dlc_main("run", "conv.onnx", "--dim", "n=3", "--dim", "h=1")[2]
+    assert dlc_main("run", "conv.onnx", "--dim", "h=200")[0] == 0
+
+
+def test_an_output_is_written_whole_and_under_its_name(files, dlc_main, monkeypatch):
+    assert dlc_main("run", "mlp.so", "-o", "y=@y.bin")[0] == 0
+    old = (files / "y.bin").read_bytes()
+
+    def fill_the_disk(stream, _):
+        stream.write(b"half")
+        raise OSError("1000 requested and 4 written")
+
+    monkeypatch.setattr(np, "save", fill_the_disk)
+    code, _, said = dlc_main("run", "mlp.so", "-o", "y=@y.bin")
+    assert code == 2
+    assert "cannot write y.bin: 1000 requested and 4 written" in said
+    assert [p.name for p in files.iterdir() if "y.bin" in p.name] == ["y.bin"]
+    assert (files / "y.bin").read_bytes() == old
+
+
+def test_a_number_fills_an_input(files, dlc_main):
+    nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
+    proto = model(nodes, ["x"], ["y"], [], (2,), (2,))
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.UINT8
+    onnx.save(proto, files / "bytes.onnx")
+    code, printed, _ = dlc_main("run", "bytes.onnx", "-i", "x=21", "--print")
+    assert (code, "[42 42]" in printed) == (0, True)
+    for number in ("300", "-1"):
+        code, _, said = dlc_main("run", "bytes.onnx", "-i", f"x={number}")
+        assert (code, f"input 'x': {number} does not fit in uint8" in said) == (2, True)
+    for number in ("0.5", "nan", "inf"):
+        code, _, said = dlc_main("run", "bytes.onnx", "-i", f"x={number}")
+        assert (code, f"'x': expected uint8, got the number {number}" in said) == (2, True)
+    assert dlc_main("run", "mlp.so", "-i", "x=0.5", "--dim", "batch=2")[0] == 0
+
+
+@pytest.mark.parametrize("sizes", [(), ("--dim", "batch=3")])
+def test_a_run_is_one_run(files, dlc_main, monkeypatch, sizes):
+    run, runs = Module.run, []
+
+    def counted(module, feeds):
+        runs.append(feeds)
+        return run(module, feeds)
+
+    monkeypatch.setattr(Module, "run", counted)
+    assert dlc_main("run", "mlp.so", *sizes)[0] == 0
+    assert len(runs) == 1
+
+
+def test_zeros_and_ones_fill_bools(files, dlc_main):
+    text = "(bool[2] x) => (bool[2] y) { y = Not(x) }"
+    onnx.save(
+        onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> m {text}'), "not.onnx"
+    )
+    assert "[False False]" in dlc_main("run", "not.onnx", "-i", "x=ones", "--print")[1]
+    code, _, said = dlc_main("run", "not.onnx", "-i", "x=2")
+    assert (code, "'x': expected bool, got the number 2" in said) == (2, True)
+
+
+def test_sizes_are_said_once(files, dlc_main):
+    np.save("two.npy", np.zeros((2, 5), np.float32))
+    code, _, said = dlc_main("run", "mlp.so", "-i", "x=@two.npy", "--dim", "batch=3")
+    assert code == 2
+    assert "'batch' is 2 in what is given, and --dim says 3" in said
+    assert dlc_main("run", "mlp.so", "-i", "x=@two.npy", "--dim", "batch=2")[0] == 0
+
+
+@pytest.mark.parametrize("size", [10**18, 2**62, 10**30])
+def test_inputs_that_no_memory_holds_are_a_limit(files, dlc_main, size):
+    code, _, said = dlc_main("run", "mlp.so", "--dim", f"batch={size}")
+    assert code == 7
+    assert f"input 'x' of the shape ({size}, 5)" in said
+
+
+def test_run_takes_a_model_too(files, dlc_main):
+    code, printed, _ = dlc_main("run", "mlp.onnx", "-i", "ones", "--dim", "batch=2", "--json")
+    assert code == 0
+    assert json.loads(printed)["outputs"][0]["shape"] == [2, 3]
+
+
+def test_a_random_input_is_the_same_each_time(files, dlc_main):
+    def outputs(source):
+        return dlc_main("run", "mlp.so", "-i", source, "--json", "--print")[1]
+
+    first = outputs("x=random:seed=1")
+    assert first == outputs("x=random:normal:seed=1")
+    assert first != outputs("x=random:seed=2")
+    assert first != outputs("x=random:uniform:seed=1")
