@@ -168,6 +168,11 @@ def sites(stmt: Stmt, around: tuple[For | If, ...] = ()) -> Iterator[Site]:
             pass
 
 
+def own_reads(store: Store) -> int:
+    """How often a store reads the very element that it writes."""
+    return sum((x.buffer, x.index) == (store.buffer, store.index) for x in loads(store.value))
+
+
 def loops_around(func: Func, loop: str) -> tuple[For, ...]:
     """The loops around a loop, outermost first, itself last."""
     return _path(func.body, loop) or ()

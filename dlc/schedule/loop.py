@@ -274,6 +274,15 @@ def loops(stmt: Stmt) -> Mapping[str, For]:
             assert_never(stmt)
 
 
+def innermost_loops(stmt: Stmt) -> list[str]:
+    """Serial loops that contain no loop."""
+    return [
+        var
+        for var, loop in loops(stmt).items()
+        if loop.kind is LoopKind.SERIAL and not loops(loop.body)
+    ]
+
+
 @per_object
 def reads(stmt: Stmt) -> frozenset[str]:
     """The variables in the subscripts, values and conditions of a statement, its own as well."""

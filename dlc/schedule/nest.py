@@ -63,6 +63,10 @@ class Stage:
             return self.store.value.b
         return self.store.value
 
+    def reads(self, buffer: str) -> bool:
+        """Whether an element is made of elements of a buffer; a sum's own do not count."""
+        return any(load.buffer == buffer for load in loads(self.value))
+
     @property
     def factors(self) -> tuple[Expr, Expr] | None:
         """The two factors where the stage is a sum of products."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from dlc.autotune.sketch.nests import run_parallel
 from dlc.core.target import Target
-from dlc.schedule.loop import For, Func, LoopKind, Stmt, walk
-from dlc.schedule.nest import stages, top_nests
+from dlc.schedule.loop import Func, innermost_loops
+from dlc.schedule.nest import stages
 from dlc.schedule.rules import finish_rest
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -28,27 +28,15 @@ def schedule(prepared: Trace, target: Target, knobs: Mapping[str, int]) -> Trace
     """
     trace = prepared.copy()
     vectors = knobs.get("vectors", 1)
-    for top in top_nests(trace.func) if vectors > 1 else ():
-        for name in _innermost(top):
-            width = target.lanes(4) * vectors
-            extent = trace.constant(name)
-            if extent is not None and extent > width and extent % width == 0:
-                _, inner = trace.split(name, width)
-                several, lane = trace.split(inner, target.lanes(4))
-                trace.do("vectorize", lane)
-                trace.do("unroll", several)
+    for name in innermost_loops(trace.func.body) if vectors > 1 else ():
+        width = target.lanes(4) * vectors
+        extent = trace.constant(name)
+        if extent is not None and extent > width and extent % width == 0:
+            _, inner = trace.split(name, width)
+            several, lane = trace.split(inner, target.lanes(4))
+            trace.do("vectorize", lane)
+            trace.do("unroll", several)
     if knobs.get("threads", -1) >= 0:
         run_parallel(trace, knobs["threads"])
     finish_rest(trace, target)
     return trace
-
-
-def _innermost(top: Stmt) -> list[str]:
-    """Serial loops of a nest that contain no loop."""
-    return [
-        s.var
-        for s in walk(top)
-        if isinstance(s, For)
-        and s.kind is LoopKind.SERIAL
-        and not any(isinstance(t, For) for t in walk(s.body))
-    ]

@@ -9,7 +9,6 @@ from dlc.schedule.loop import For, Func, LoopKind
 from dlc.schedule.nest import Stage, stages, top_nests
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const
-from dlc.te.transform import loads
 
 _SYMBOLIC = 64  # what a size known only at run time counts as
 
@@ -28,11 +27,7 @@ def busiest_sum(func: Func) -> Stage | None:
 def reader_of(func: Func, buffer: str) -> Stage | None:
     """The stage that reads a buffer, if there is one and it runs over as many loops."""
     made = next(s for s in stages(func) if s.buffer == buffer)
-    found = [
-        s
-        for s in stages(func)
-        if s.buffer != buffer and any(x.buffer == buffer for x in loads(s.value))
-    ]
+    found = [s for s in stages(func) if s.buffer != buffer and s.reads(buffer)]
     return found[0] if len(found) == 1 and len(found[0].loops) == len(made.loops) else None
 
 

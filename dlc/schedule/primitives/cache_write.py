@@ -11,6 +11,7 @@ from dlc.schedule.edit import (
     aliases,
     life,
     loops_around,
+    own_reads,
     redirect,
     sites,
     swap_loop,
@@ -88,7 +89,7 @@ def cache_write(func: Func, buffer: str, loop: str, name: str, scope: str) -> Fu
     if Scope(scope).is_fixed and not cache.type.is_static:
         refuse("cache_write", func, f"'{name}' would have the shape {cache.type}, not a constant")
 
-    first = [s for s in found if not _updates(s.store)]
+    first = [s for s in found if not own_reads(s.store)]
     copy_in = len(first) < len(found) and not _starts_here(func, target, buffer, first)
     kept = found if copy_in else first
     skeletons = _distinct([_Skeleton(s, all_guards=not copy_in) for s in kept])
@@ -115,7 +116,7 @@ def _check(func: Func, buffer: str, target: For, scope: str) -> None:
     stores = [s for s in sites(body) if s.store.buffer == buffer]
     if not stores or buffer in allocs(body):
         refuse("cache_write", func, f"loop '{loop}' does not write '{buffer}'")
-    own = sum(_updates(s.store) for s in stores)
+    own = sum(own_reads(s.store) for s in stores)
     reads = [x.buffer for e in exprs(body) for x in loads(e)]
     if reads.count(buffer) > own:
         refuse("cache_write", func, f"loop '{loop}' reads '{buffer}' other than to update it")
@@ -127,11 +128,6 @@ def _check(func: Func, buffer: str, target: For, scope: str) -> None:
     for outer in loops_around(func, loop):
         if outer.kind is LoopKind.VECTOR:
             refuse("cache_write", func, f"loop '{loop}' is inside the vector loop '{outer.var}'")
-
-
-def _updates(store: Store) -> int:
-    """How often a store reads the element that it writes."""
-    return sum((x.buffer, x.index) == (store.buffer, store.index) for x in loads(store.value))
 
 
 def _starts_here(func: Func, target: For, buffer: str, first: list[Site]) -> bool:

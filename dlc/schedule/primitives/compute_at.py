@@ -11,6 +11,7 @@ from dlc.schedule.edit import (
     insert_at_read,
     loops_around,
     map_sequence,
+    own_reads,
     read,
     redirect,
     sequence,
@@ -154,7 +155,7 @@ def _check_producers(func: Func, buffer: str, producers: list[Stmt]) -> None:
     for p in producers:
         if written(p) != {buffer}:
             refuse("compute_at", func, f"a nest writes '{buffer}' together with other buffers")
-        own = sum(_own_reads(site.store) for site in sites(p))
+        own = sum(own_reads(site.store) for site in sites(p))
         if _reads(p, buffer) > own:
             refuse("compute_at", func, f"an element of '{buffer}' depends on other elements")
 
@@ -163,11 +164,6 @@ def _reads(stmt: Stmt, buffer: str) -> int:
     if buffer not in touches(stmt):
         return 0
     return sum(x.buffer == buffer for e in exprs(stmt) for x in loads(e))
-
-
-def _own_reads(store: Store) -> int:
-    """How often a store reads the very element that it writes."""
-    return sum((x.buffer, x.index) == (store.buffer, store.index) for x in loads(store.value))
 
 
 def _restricted(func: Func, nest: Stmt, buffer: str, box: tuple[Span, ...], bounds: Bounds) -> Stmt:

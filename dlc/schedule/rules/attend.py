@@ -88,7 +88,7 @@ def match(func: Func, target: Target) -> Attention | None:
         return None
     if not all(is_of_rows(s, whole) for s in (scores, *chain)):
         return None
-    using = [s for s in found if any(x.buffer == scores.buffer for x in loads(s.value))]
+    using = [s for s in found if s.reads(scores.buffer)]
     alone = len(using) == 1 and not using[0].is_reduction and using[0] in chain
     first = analyse(func, scores, using[0] if alone else _copy(scores))
     if first is None or len(first.rows) != 1 or first.columns:

@@ -131,7 +131,7 @@ def _product(found: list[Stage], total: Stage) -> Product | None:
     """A sum of products with what it reads, and the two stages that read it."""
     assert total.factors is not None, "a product has factors"
     rows, tiles = (loads(f)[0].buffer for f in total.factors)
-    readers = [s for s in found if any(x.buffer == total.buffer for x in loads(s.value))]
+    readers = [s for s in found if s.reads(total.buffer)]
     made = {s.buffer for s in found}
     if [s.is_reduction for s in readers] != [True, False] or not {rows, tiles} <= made:
         return None

@@ -55,12 +55,8 @@ def find_contraction(func: Func) -> Contraction | None:
     sums = [s for s in found if s.is_reduction]
     if len(sums) != 1 or sums[0].factors is None:
         return None
-    readers = [s for s in found if not s.is_reduction and _reads(s, sums[0].buffer)]
+    readers = [s for s in found if not s.is_reduction and s.reads(sums[0].buffer)]
     return analyse(func, sums[0], readers[0]) if len(readers) == 1 else None
-
-
-def _reads(stage: Stage, buffer: str) -> bool:
-    return any(load.buffer == buffer for load in loads(stage.value))
 
 
 def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:

@@ -75,7 +75,7 @@ def _unpack(
 
 def _pack(trace: Trace, found: Contraction, total: str, leaf: Leaf, operand: str) -> None:
     """Copy the column operand of one column tile so that lanes lie side by side."""
-    if not any(x.buffer == operand for x in loads(trace.stage(total).value)):
+    if not trace.stage(total).reads(operand):
         return  # packed together with another part
     outside = _outside_of_rows(trace, found, leaf)
     if outside is None:

@@ -79,7 +79,7 @@ def sum_and_result(func: Func, found: Contraction) -> tuple[Stage, Stage]:
     """The stage that adds up, and the one that reads the sum."""
     known = stages(func)
     total = next(s for s in known if s.buffer == found.sum and s.is_reduction)
-    reads = [s for s in known if any(x.buffer == found.sum for x in loads(s.value))]
+    reads = [s for s in known if s.reads(found.sum)]
     return total, next(s for s in reads if s.buffer == found.result)
 
 

@@ -33,14 +33,10 @@ def match(func: Func, target: Target) -> Own | None:
     for total in known:
         if not total.is_reduction or total.buffer not in made:
             continue
-        users = [s for s in known if s is not total and _reads(s, total.buffer)]
+        users = [s for s in known if s is not total and s.reads(total.buffer)]
         if len(users) == 1 and readers(func, total.buffer) == 1 and _is_own(users[0], total.buffer):
             found.append((total.buffer, users[0].names[-1]))
     return Own(tuple(found)) if found else None
-
-
-def _reads(stage: Stage, buffer: str) -> bool:
-    return any(x.buffer == buffer for x in loads(stage.value))
 
 
 def _is_own(user: Stage, buffer: str) -> bool:

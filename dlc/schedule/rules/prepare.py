@@ -19,6 +19,7 @@ from dlc.schedule.loop import (
     Stmt,
     accumulation,
     allocs,
+    innermost_loops,
     loops,
     walk,
 )
@@ -204,10 +205,10 @@ def unroll_factor(extent: Expr, limit: int) -> int:
 
 def finish(trace: Trace, target: Target) -> None:
     """Vectorize every nest that no rule touched; run what is worth it parallel."""
-    for name in [v for top in top_nests(trace.func) for v in _innermost(top)]:
+    for name in innermost_loops(trace.func.body):
         part_line(trace, name, target)
     tables = tabulate_places(trace)
-    for name in [v for top in top_nests(trace.func) for v in _innermost(top) if v not in tables]:
+    for name in [v for v in innermost_loops(trace.func.body) if v not in tables]:
         if refusal := trace.attempt(vectorize, name, target):
             _LOG.info("loop '%s' stays as it is: %s", name, refusal)  # slow is better than none
     _run_parallel(trace, target, tables, fills=False)
@@ -302,14 +303,3 @@ def _scattering(func: Func, top: Stmt) -> frozenset[str]:
         return frozenset()
     serial = [s.var for s in loops(top).values() if s.kind is LoopKind.SERIAL]
     return frozenset(v for v in serial if why_not_independent(func, v))
-
-
-def _innermost(top: Stmt) -> list[str]:
-    """Serial loops of a nest that contain no loop."""
-    return [
-        s.var
-        for s in walk(top)
-        if isinstance(s, For)
-        and s.kind is LoopKind.SERIAL
-        and not any(isinstance(t, For) for t in walk(s.body))
-    ]

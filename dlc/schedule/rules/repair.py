@@ -60,8 +60,8 @@ def find(func: Func) -> Parts | None:
     if len(sums) != 1:
         return None
     exact = [s for s in found if s.is_reduction and _is_repair(s, sums[0].buffer)]
-    result = [s for s in found if not s.is_reduction and _reads(s, sums[0].buffer)]
-    if len(exact) != 1 or len(result) != 1 or not _reads(result[0], exact[0].buffer):
+    result = [s for s in found if not s.is_reduction and s.reads(sums[0].buffer)]
+    if len(exact) != 1 or len(result) != 1 or not result[0].reads(exact[0].buffer):
         return None
     parts = analyse(func, sums[0], result[0])
     return None if parts is None else Parts(parts, exact[0].buffer)
@@ -83,10 +83,6 @@ def _is_repair(stage: Stage, sums: str) -> bool:
     """Whether a stage adds up where sums fulfil a condition."""
     value = stage.value
     return isinstance(value, Select) and any(x.buffer == sums for x in loads(value.cond))
-
-
-def _reads(stage: Stage, buffer: str) -> bool:
-    return any(x.buffer == buffer for x in loads(stage.value))
 
 
 def space(func: Func, target: Target) -> Space:
