@@ -44,8 +44,7 @@ from dlc.graph.ops.planes_planar import ConvPlanarPlanes
 from dlc.graph.ops.pool import Pool
 from dlc.graph.ops.sample import GridSample, GridSamplePixels
 from dlc.graph.ops.shape import Concat, Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
-from dlc.te.expr import Const
-from dlc.te.types import const_size
+from dlc.te.types import const_or, const_size
 
 LEAST = 2048  # elements of a value that is worth looking at
 NEAR = 1.0  # cycles saved for each vector that is written or read, in the second cache
@@ -247,8 +246,7 @@ def _cycles(node: Node) -> float:
 
 def _elements(value: Value) -> int:
     """The elements of a value; many where their number is known at run time only."""
-    count = value.type.elems
-    return int(count.value) if isinstance(count, Const) else 1 << 20
+    return const_or(value.type.elems, 1 << 20)
 
 
 def _looks(node: Node) -> float:

@@ -9,7 +9,8 @@ from dlc.core.target import Target
 from dlc.graph.graph import Node, Value
 from dlc.graph.op import Fuse
 from dlc.graph.ops.conv import Conv
-from dlc.te.expr import Const, Expr
+from dlc.te.expr import Expr
+from dlc.te.types import const_or
 
 OPEN = 64  # what an open size is taken for
 FMA_SHARE = 0.8  # of the peak, that sums of products reach
@@ -19,7 +20,7 @@ CALL = 2000.0  # cycles that one more kernel costs, with the meeting of threads 
 
 def size_of(size: Expr) -> int:
     """A size, or what an open one is taken for."""
-    return int(size.value) if isinstance(size, Const) else OPEN
+    return const_or(size, OPEN)
 
 
 def elements(value: Value) -> int:

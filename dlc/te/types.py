@@ -60,6 +60,11 @@ def const_size(size: Expr) -> int:
     return int(size.value)
 
 
+def const_or(size: Expr, otherwise: int) -> int:
+    """The value of a constant size, or what to take it for where only a run knows it."""
+    return int(size.value) if isinstance(size, Const) else otherwise
+
+
 def is_const(size: Expr, value: int) -> bool:
     """Whether a size is surely this constant."""
     return isinstance(size, Const) and size.value == value

@@ -16,8 +16,9 @@ from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, transpose
 from dlc.graph.graph import Value
 from dlc.graph.ops.matmul import Einsum, MatMul
-from dlc.te.expr import ONE, Const, Expr
+from dlc.te.expr import ONE, Expr
 from dlc.te.simplify import surely_equal
+from dlc.te.types import const_or
 
 _ASSUMED = 64  # of a size that only a run knows
 
@@ -50,7 +51,7 @@ def _kept(operands: _Operands, result: str, i: int, j: int) -> str:
 def _work(operands: _Operands, result: str, i: int, j: int) -> tuple[int, int]:
     """How many products two operands have, and how many sums."""
     sizes = {
-        letter: int(size.value) if isinstance(size, Const) else _ASSUMED
+        letter: const_or(size, _ASSUMED)
         for value, term in (operands[i], operands[j])
         for letter, size in zip(term, value.type.shape, strict=True)
     }

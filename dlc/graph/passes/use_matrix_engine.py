@@ -57,8 +57,8 @@ from dlc.schedule.rules.strip import (
     lines_cycles,
     open_cycles,
 )
-from dlc.te.expr import Const, Expr
-from dlc.te.types import const_size
+from dlc.te.expr import Const
+from dlc.te.types import const_or, const_size
 
 PLANES = {"highest": 3, "high": 2, "tf32": 2, "medium": 1}
 FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
@@ -243,7 +243,7 @@ def _image(
     grid = Grid(out.type.shape[2:-1], kernel, op.stride, op.dilation)
     slack = (sizes[0] // 2 + 1) * grid.line + 2 * ROWS
     shape = Shape(
-        lead=_assumed(out.type.shape[0], 1),
+        lead=const_or(out.type.shape[0], 1),
         lines=sizes[0],
         width=grid.line,
         last=const_size(grid.height) - sizes[0] * grid.line + 1,
@@ -290,12 +290,12 @@ def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> 
     if x.type.rank < 2 or not isinstance(op.n, Const):
         return None
     *lead, rows, columns = out.type.shape
-    m, n = _assumed(rows, OPEN_ROWS), const_size(columns)
+    m, n = const_or(rows, OPEN_ROWS), const_size(columns)
     if depth % DEPTH or n % ROWS or m < 1 or n < 2 * ROWS:
         return None
     slack = m // 2 + 2 * ROWS + 1
     shape = Shape(
-        lead=prod(_assumed(size, 1) for size in lead),
+        lead=prod(const_or(size, 1) for size in lead),
         lines=m,
         width=1,
         last=1,
@@ -319,11 +319,6 @@ def _is_near(found: _Product, context: PassContext) -> bool:
         return True
     columns_bytes = found.dense.size * found.planes * DType.BF16.size_bytes
     return context.is_repeated and columns_bytes <= context.target.l2_bytes // 2
-
-
-def _assumed(size: Expr, otherwise: int) -> int:
-    """A size, or what to assume where it is known at run time only."""
-    return int(size.value) if isinstance(size, Const) else otherwise
 
 
 def _parts(editor: GraphEditor, node: Node, found: _Product, context: PassContext) -> int | None:

@@ -40,9 +40,9 @@ from dlc.graph.ops.window import out_size
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.pointwise import PAIR_RATE
 from dlc.graph.transformed import summand_share
-from dlc.te.expr import ZERO, Const, index
+from dlc.te.expr import ZERO, index
 from dlc.te.simplify import surely_divides, surely_equal
-from dlc.te.types import const_size
+from dlc.te.types import const_or, const_size
 
 FMA_SHARE = 0.8  # of the peak, that kernels of multiply-adds reach, and those of pairs
 ROUND = 2.0  # cycles to round 16 floats, to write and to read them
@@ -142,5 +142,4 @@ def _pays(node: Node, op: Op, context: PassContext) -> bool:
 
 def _elements(value: Value) -> int:
     """The elements of a value."""
-    sizes = value.type.shape
-    return prod(int(n.value) if isinstance(n, Const) else OPEN_SIZE for n in sizes)
+    return prod(const_or(n, OPEN_SIZE) for n in value.type.shape)

@@ -56,6 +56,7 @@ from dlc.schedule.loop import block as sequence_of
 from dlc.te.expr import Binary, BinOp, Const, Expr, Var
 from dlc.te.simplify import canonical, surely_differ
 from dlc.te.transform import free_vars, substitute
+from dlc.te.types import const_or
 
 Place = tuple[str, Expr | None]  # memory, and the first index where that is known
 Places = frozenset[Place]
@@ -198,8 +199,7 @@ class _Inserter:
 
     def loop(self, stmt: For, before: _Touched) -> tuple[Stmt, _Touched]:
         """Before an iteration there are some others: how many, a short loop tells."""
-        extent = stmt.extent
-        runs = int(extent.value) if isinstance(extent, Const) else _MANY + 1
+        runs = const_or(stmt.extent, _MANY + 1)
         new, after = self.stmt(stmt.body, before)
         carried = before
         for _ in range(min(runs - 1, _MANY)):

@@ -25,9 +25,9 @@ from dlc.schedule.rules.gpu_reduce import reduce_rows
 from dlc.schedule.softmax import find_softmax
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Const, Expr
+from dlc.te.expr import Const
 from dlc.te.simplify import surely_at_most, surely_divides
-from dlc.te.types import const_size
+from dlc.te.types import const_or, const_size
 
 THREADS = 128
 ROWS = (32, 16, 8, 4)  # of a block
@@ -75,19 +75,15 @@ def match(func: Func, target: Target) -> OnlineAttention | None:
 def _counts(func: Func, parts: Attention) -> tuple[int, int]:
     """How many matrices there are, and rows of each; open sizes count as large."""
     result = next(s for s in stages(func) if s.buffer == parts.result)
-    sizes = {f.var: _size(f.extent) for f in result.loops}
+    sizes = {f.var: const_or(f.extent, LARGE) for f in result.loops}
     return prod(sizes[v] for v in parts.batch), sizes[parts.rows]
-
-
-def _size(extent: Expr) -> int:
-    return int(extent.value) if isinstance(extent, Const) else LARGE
 
 
 def _is_for_engine(func: Func, parts: Attention, width: int) -> bool:
     """Whether matrix engines multiply both products of some rows and the keys of a block."""
     found = {s.buffer: s for s in stages(func) if s.is_reduction}
     scores, mixed = found[parts.scores], found[parts.mixed]
-    around = prod(_size(f.extent) for f in mixed.inner[:-1])
+    around = prod(const_or(f.extent, LARGE) for f in mixed.inner[:-1])
     rows = ENGINE_ROWS[-1]
     return gpu_block_matrix.takes(scores, rows, KEYS, THREADS) and gpu_block_matrix.takes_sum(
         mixed, around * KEYS, rows, width, THREADS

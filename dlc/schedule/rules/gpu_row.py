@@ -26,7 +26,7 @@ from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Const, Expr
 from dlc.te.simplify import canonical, surely_at_most
-from dlc.te.types import const_size, is_const
+from dlc.te.types import const_or, const_size, is_const
 
 MAX_THREADS = 256
 ROOM = 64 * 1024  # bytes of shared memory for one stage of a row
@@ -120,4 +120,4 @@ def _width(trace: Trace, block: str) -> int:
         [f.extent for f in (*stage.loops, *stage.inner) if f.var != block]
         for stage in stages(trace.func)
     ]
-    return max(prod(int(n.value) if isinstance(n, Const) else WIDE for n in s) for s in sizes)
+    return max(prod(const_or(n, WIDE) for n in s) for s in sizes)

@@ -72,7 +72,7 @@ from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
 from dlc.te.transform import free_vars, loads, substitute
-from dlc.te.types import const_size, is_const
+from dlc.te.types import const_or, const_size, is_const
 
 MIN_RANK = 3  # of the sums: blocks of columns, rows, and columns
 MAX_LINE = 12 * ROWS  # pixels of a line of constant length that are computed at a time
@@ -244,11 +244,11 @@ def schedule(trace: Trace, found: Products, target: Target, knobs: Mapping[str, 
 
 def _shape(func: Func, found: Products) -> Shape:
     """The sizes of the products; of an open number of rows or of matrices, what is assumed."""
-    lead = {v: _known(loop.extent, 1) for v, loop in loops(func.body).items()}
-    extents = {v: _known(loop.extent, OPEN_ROWS) for v, loop in loops(func.body).items()}
+    lead = {v: const_or(loop.extent, 1) for v, loop in loops(func.body).items()}
+    extents = {v: const_or(loop.extent, OPEN_ROWS) for v, loop in loops(func.body).items()}
     buffers = allocs(func.body)
     rows, sums = (
-        [_known(size, OPEN_ROWS) for size in buffers[name].buffer.type.shape]
+        [const_or(size, OPEN_ROWS) for size in buffers[name].buffer.type.shape]
         for name in (found.rows, found.sums)
     )
     stage = _product(func, found)
@@ -273,10 +273,6 @@ def _shape(func: Func, found: Products) -> Shape:
 
 def _product(func: Func, found: Products) -> Stage:
     return next(s for s in stages(func) if s.buffer == found.sums)
-
-
-def _known(size: Expr, otherwise: int) -> int:
-    return int(size.value) if isinstance(size, Const) else otherwise
 
 
 class _Tiling:

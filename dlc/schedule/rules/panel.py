@@ -21,6 +21,7 @@ from dlc.schedule.rules.tile import vector_registers
 from dlc.schedule.work import operations
 from dlc.te.expr import Const, Expr
 from dlc.te.transform import free_vars, loads
+from dlc.te.types import const_or
 
 VECTORS = 8  # at most
 FEW_ROWS = 16  # that lie near enough to each other, or are too few to matter
@@ -37,7 +38,7 @@ def choose_vectors(
     at once.
     """
     sums = [s for s in stages(func) if s.is_reduction]
-    rows = max(prod(_count(f.extent) for f in s.inner) for s in sums)
+    rows = max(prod(const_or(f.extent, OPEN) for f in s.inner) for s in sums)
     if rows < FEW_ROWS or any((operations(s.store) or 0) >= COSTLY for s in sums):
         return 1
     most = min(VECTORS, vector_registers(target, lanes) // 2)
@@ -45,8 +46,8 @@ def choose_vectors(
     if again:  # a panel stays in the second cache until its last stage
         bytes_of_row = 2 * lanes * sums[0].value.dtype.size_bytes
         most = min(most, max(1, target.l2_bytes // 2 // (rows * bytes_of_row)))
-    others = prod(_count(e) for e in groups)
-    columns = _count(width, VECTORS * lanes * target.cores)
+    others = prod(const_or(e, OPEN) for e in groups)
+    columns = const_or(width, VECTORS * lanes * target.cores)
 
     def cost(vectors: int) -> int:
         panels, rest = divmod(columns, vectors * lanes)
@@ -55,10 +56,6 @@ def choose_vectors(
         return turns * (vectors + 1) + (last > 0) * -(-others // target.cores) * (last + 1)
 
     return min(range(1, most + 1), key=cost)
-
-
-def _count(extent: Expr, default: int = OPEN) -> int:
-    return int(extent.value) if isinstance(extent, Const) else default
 
 
 def shares_nothing(total: Stage) -> bool:
