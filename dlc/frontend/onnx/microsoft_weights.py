@@ -63,7 +63,9 @@ def convert_matmul_bnb4(
     data, factors = ctx.array(b), ctx.array(absmax)
     if data is None or factors is None:
         ctx.refuse("its weights are computed at run time")
-    numbers = _nibbles(data.reshape(-1))[:, ::-1].reshape(-1)[: N * K]  # the upper half is first
+    numbers = _unpacked(data.reshape(-1), 4)[:, ::-1].reshape(-1)[
+        : N * K
+    ]  # the upper half is first
     if numbers.size != N * K or factors.size * block_size < N * K:
         ctx.refuse(f"{data.size} bytes and {factors.size} scales are no {N} x {K} weights")
     scale = np.repeat(factors.reshape(-1).astype(np.float32), block_size)[: N * K]
@@ -79,9 +81,14 @@ def _check_packed(ctx: Context, b: Value, sizes: tuple[int, int], block_size: in
         ctx.refuse(f"{rows} x {columns} weights of {b.type.dtype} in blocks of {block_size}")
 
 
-def _nibbles(data: Array) -> Array:
-    """The lower and the upper half of each byte, along a new last axis."""
-    return np.stack([data & np.uint8(15), data >> np.uint8(4)], axis=-1)
+def _unpacked(data: Array, bits: int) -> Array:
+    """The numbers of a few bits in each byte, the lowest first, along a new last axis."""
+    return (data[..., None] >> np.arange(0, 8, bits, dtype=np.uint8)) & np.uint8((1 << bits) - 1)
+
+
+def _unpacked_rows(data: Array, rows: int, bits: int) -> Array:
+    """The numbers of a few bits in so many rows of bytes."""
+    return _unpacked(data.reshape(rows, -1), bits).reshape(rows, -1)
 
 
 @converter("GatherBlockQuantized", since=1, domain=DOMAIN)
@@ -131,7 +138,7 @@ def _bytes(ctx: Context, value: Value, bits: int) -> Value:
     packed = ctx.array(value)
     if packed is None or value.type.dtype is not DType.U8:
         ctx.refuse("its table is computed at run time, or its zero points are no bytes")
-    return ctx.constant(_nibbles(packed).reshape(*packed.shape[:-1], -1))
+    return ctx.constant(_unpacked(packed, bits).reshape(*packed.shape[:-1], -1))
 
 
 def _trimmed(ctx: Context, zeros: Value, scales: Value) -> Value:
@@ -165,31 +172,22 @@ def convert_matmul_n_bits(
         ctx.refuse(f"weights of {bits} bits are not handled")
     _check_packed(ctx, b, (N, K), block_size)
     data, factors = ctx.array(b), ctx.array(scales)
-    given = None if zeros is None else ctx.array(zeros)
-    if data is None or factors is None or (zeros is not None and given is None):
+    points = None if zeros is None else ctx.array(zeros)
+    if data is None or factors is None or (zeros is not None and points is None):
         ctx.refuse("its weights are computed at run time")
     blocks = -(-K // block_size)
-    row_bytes = -(-blocks * bits // 8)  # of zero points, which are packed unless they are floats
-    as_is = zeros is not None and zeros.type.dtype.is_float
-    sizes = (N * blocks * block_size * bits // 8, N * blocks, N * (blocks if as_is else row_bytes))
-    for array, size in zip((data, factors, given), sizes, strict=True):
-        if array is not None and array.size != size:
-            ctx.refuse(f"{array.size} weights, scales or zero points, not {size}")
-
-    def unpacked(packed: np.ndarray, count: int) -> np.ndarray:
-        places = np.arange(0, 8, bits, dtype=np.uint8)
-        rows = packed.reshape(N, -1)[:, :, None] >> places
-        return (rows & np.uint8((1 << bits) - 1)).reshape(N, -1)[:, :count]
-
-    numbers = unpacked(data, K)
-    middle = np.full((N, blocks), float(1 << (bits - 1)), np.float32)
-    if given is not None:
-        middle = (
-            given.astype(np.float32).reshape(N, blocks)
-            if as_is
-            else unpacked(given, blocks).astype(np.float32)
-        )
+    plain = zeros is not None and zeros.type.dtype.is_float  # zero points that are not packed
+    point_count = N * (blocks if plain else -(-blocks * bits // 8))
+    counts = (N * blocks * block_size * bits // 8, N * blocks, point_count)
+    for array, count in zip((data, factors, points), counts, strict=True):
+        if array is not None and array.size != count:
+            ctx.refuse(f"{array.size} weights, scales or zero points, not {count}")
+    numbers = _unpacked_rows(data, N, bits)[:, :K]
     factor = factors.astype(np.float32).reshape(N, blocks)
+    middle = np.full((N, blocks), 1 << (bits - 1), np.float32)
+    if points is not None:
+        rows = points.reshape(N, -1) if plain else _unpacked_rows(points, N, bits)
+        middle = rows[:, :blocks].astype(np.float32)
     if g_idx is None:
         kind = NUMPY_DTYPES[{2: DType.U2, 4: DType.U4, 8: DType.U8}[bits]]
         operands = (numbers.astype(kind), factor, middle)
@@ -204,10 +202,8 @@ def convert_matmul_n_bits(
     return y if bias is None else ctx.call(Add(), y, bias)
 
 
-def _blocks_of_rows(ctx: Context, g_idx: Value | None, rows: int, block_size: int) -> Array:
-    """Which scale and zero point each row has: those of its place, or what `g_idx` says."""
-    if g_idx is None:
-        return np.arange(rows) // block_size
+def _blocks_of_rows(ctx: Context, g_idx: Value, rows: int, block_size: int) -> Array:
+    """Which scale and zero point each row has, as `g_idx` says."""
     given, blocks = ctx.array(g_idx), -(-rows // block_size)
     if given is None:
         ctx.refuse("its groups of rows are computed at run time")
