@@ -335,6 +335,7 @@ REFUSED = [
     (COL2IM, ["f32[1, 6, 4]"], "columns of 4 elements"),
     (COL2IM, ["f32[1, 8, 5]"], "5 patches are not 4"),
     (COL2IM_PHASES, ["f32[1, 6, 4]"], "4 patches of 4 elements"),
+    (COL2IM_PHASES, ["f32[1, 8, 5]"], "4 patches of 4 elements"),
     (columns.DeformColumns(kernel=(2, 2)), ["f32[1, 2, 3, 3]", "f32[1, 8, 2]"], "two dimensions"),
     (columns.DeformColumns(kernel=(2, 2)), ["f32[1, 2, 3, 3]", "f32[1, 4, 2, 2]"], "do not fit"),
     (columns.DeformColumns(kernel=(2, 2), groups=2), ["f32[1, 3, 3, 3]", "f32[1, 16, 2, 2]"],

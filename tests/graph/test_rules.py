@@ -172,6 +172,10 @@ FIRES = [
         "x: f32[2, 4, 7, 6]", "w: f32[4, 3, 3, 2] = const()",
         "y: f32[2, 6, 7, 4] = conv_transpose(x, w, groups=2, pads=(2, 1, 3, 4), dilation=(2, 3), "
         "output_padding=(1, 0))"), ["conv", "reshape", "transpose", "reshape", "slice"]),
+    ("conv_transpose_into_conv", body(  # more is cropped than the kernel reaches
+        "x: f32[2, 3, 7, 6]", "w: f32[3, 2, 2, 2] = const()",
+        "y: f32[2, 2, 5, 3] = conv_transpose(x, w, pads=(3, 0, 0, 4))"),
+     ["conv", "reshape", "transpose", "reshape", "slice"]),
     ("conv_transpose_into_product", body(
         "N: size, x: f32[N, 3, 5, 4]", "w: f32[3, 2, 3, 3] = const()",
         "y: f32[N, 2, 8, 11] = conv_transpose(x, w, stride=(2, 3), pads=(1, 0, 2, 1))"),

@@ -21,9 +21,10 @@ from dlc.graph.ops.filters import (
     scale_of,
     transform_weights,
 )
-from dlc.graph.ops.winograd import TiledConv
+from dlc.graph.ops.winograd import ConvWinograd, TiledConv
 from dlc.graph.pass_ import PassContext
 from dlc.schedule.interpret import evaluate_size
+from dlc.te.types import TensorType
 from tests.graph.pass_cases import read, rounded, run
 
 TARGET = Target(features=frozenset({"avx512f"}))
@@ -115,6 +116,16 @@ def test_larger_images_are_transformed():
     assert node.op.direct == ConvBlocked()
 
 
+@pytest.mark.parametrize("sizes", [(3, 2, 7, 5, 6, 8), (1, 2, 1, 3, 4, 8)])
+def test_a_run_counts_tiles_of_all_images(sizes):
+    op = ConvWinograd(out=(2, 2), stride=(1,), dilation=(1,), cycles=(3, 4, 50), used=5)
+    n, _, d, h, w, _ = sizes
+    tiles = n * d * ((h + 1) // 2) * ((w + 1) // 2)
+    slower = op.is_slower(TensorType(sizes))
+    assert evaluate_size(slower, {}) == (3 * n * d * h * w < 4 * tiles + 50)
+    assert op.direct == ConvBlocked(stride=(1, 1, 1), dilation=(1, 1, 1), used=5)
+
+
 VOLUME = """
 def main(x: f32[1, 4, 9, 16, 18, 16]):
     w: f32[4, 4, 2, 3, 3, 16, 16] = const()
@@ -127,6 +138,7 @@ def test_volumes_add_up_images_that_are_transformed_once():
     graph, found = read(VOLUME), changed(VOLUME)
     (node,) = found.nodes
     assert (node.op.name, node.op.stride, node.op.dilation) == ("conv_winograd", (2,), (2,))
+    assert node.op.direct == graph.nodes[0].op
     given = np.random.default_rng(0).integers(-4, 5, (1, 4, 9, 16, 18, 16)).astype(np.float32)
     ours, theirs = (evaluate(g, {"x": given})["y"] for g in (found, graph))
     np.testing.assert_array_equal(ours, theirs)

@@ -64,7 +64,7 @@ def test_what_is_copied(
         ((63, 256), (256, 256), False),  # few rows
         ((40, 257), (257, 256), True),  # some rows, whose panels leave the first cache
         ((39, 257), (257, 256), False),
-        ((25, 257), (257, 1024), True),  # lines whole pages apart
+        ((25, 257), (257, 1024), True),
         ((24, 257), (257, 1024), False),
         ((25, 600), (600, 1040), True),  # columns that leave the second cache
         ((25, 257), (257, 1016), False),
@@ -78,6 +78,12 @@ def test_tiles_of_two_vectors_read_copies_of_what_is_not_near(
     a: tuple[int | Expr, ...], b: tuple[int | Expr, ...], is_copied: bool
 ) -> None:
     assert bool(copies(product(a, b), NARROW)) == is_copied
+
+
+def test_few_rows_read_copies_of_lines_whole_pages_apart() -> None:
+    large = replace(NARROW, l2_bytes=1 << 24)
+    assert copies(product((25, 257), (257, 1024)), large)
+    assert not copies(product((25, 257), (257, 1040)), large)
 
 
 def test_packed_panels_lie_side_by_side_already() -> None:

@@ -27,6 +27,12 @@ from dlc.graph.ops.shape import Reshape
 from dlc.graph.rewrite import Match, Pattern, Refusal, Weight, rule
 from dlc.graph.rules.conv_transpose_into_conv import are_alike, may_scale
 
+FULL = 0.75
+"""The share of the lanes of vectors that results of a phase by itself fill, or they take longer.
+
+Source: measured on Zen 3, 64 channels: 5 and 6 of 8 take 0.57 to 0.77 of the time, 8 0.93 and 0.99.
+"""
+
 
 @rule(Pattern(ConvTranspose, ("x", Weight("w"))))
 def conv_transpose_into_product(match: Match) -> Value | Refusal:
@@ -42,10 +48,12 @@ def conv_transpose_into_product(match: Match) -> Value | Refusal:
     if op.groups > 1:
         return Refusal("channels lie in groups")
     lanes = match.context.target.lanes(4)
-    if 4 * results > 3 * blocks_for(results, lanes) * lanes:
+    if results > FULL * blocks_for(results, lanes) * lanes:
         return Refusal("the results of a phase fill vectors")
     if are_alike(op, kernel):
         return Refusal("all phases have as many taps")
+    if any(n >= s for n, s in zip(op.output_padding, op.stride, strict=True)):
+        return Refusal("the image has room for patches that there are not")
     if match["w"].type.dtype.bits < 32:
         return Refusal("patches would be rounded before they are added up")
     if may_scale(match):

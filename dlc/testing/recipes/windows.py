@@ -55,7 +55,9 @@ def _conv(draft: Draft, op: str) -> None:
     else:
         w = draft.make("float32", (channels, out // group, *kernel), -1, 1, _constant(draft))
         if draft.rng.random() < 0.3:
-            window["output_padding"] = [0] * spatial
+            steps = window.get("strides", [1] * spatial)
+            assert isinstance(steps, list)
+            window["output_padding"] = [draft.rng.randrange(step) for step in steps]
     bias = [draft.make("float32", (out,), constant=True)] if draft.rng.random() < 0.6 else []
     made = draft.add(op, [image, w, *bias], group=group, **window)[0]
     _decorate(draft, made, out, spatial)
