@@ -143,23 +143,24 @@ def least_cycles(editor: GraphEditor, node: Node, context: PassContext) -> float
     None, too, where a run tells how large images are: others assume other sizes.
     """
     transformed = transformed_cycles(node, context)
-    is_open = None in map(_constant, node.output.type.shape[2:])
-    if not transformed or is_open or is_exact(editor, node):
+    if not transformed or _is_open(node) or is_exact(editor, node):
         return None
-    out = min(transformed, key=lambda out: transformed[out])
-    return transformed[out] if pays(node, out, transformed[out], context) else None
+    out = fastest(node, transformed, context)
+    return None if out is None else transformed[out]
 
 
-def pays(node: Node, out: Out, cycles: float, context: PassContext) -> bool:
-    """Whether tiles of `out` results, which take that long, take less than direct sums.
+def fastest(node: Node, transformed: Mapping[Out, float], context: PassContext) -> Out | None:
+    """The tile that takes least of some that take so long, None where direct sums take less.
 
-    Their weights come while others are multiplied.
+    Weights come while others are multiplied.
     """
+    out, cycles = min(transformed.items(), key=lambda item: item[1], default=(None, 0.0))
+    if out is None:
+        return None
     read = 0.0 if isinstance(node.op, ConvBytes) else weight_bytes(node, out) / FAR_BYTES
     hidden = HIDDEN * min(read, cycles - read)
-    is_open = None in map(_constant, node.output.type.shape[2:-1])
-    margin = 1.0 if is_open else MARGIN  # images may be larger than assumed, and gain more
-    return cycles - hidden < direct_cycles(node, context) * margin
+    margin = 1.0 if _is_open(node) else MARGIN  # images may be larger than assumed, and gain more
+    return out if cycles - hidden < direct_cycles(node, context) * margin else None
 
 
 def weight_bytes(node: Node, out: Out) -> int:
@@ -170,18 +171,19 @@ def weight_bytes(node: Node, out: Out) -> int:
     return elements * DType.F32.size_bytes
 
 
-def run_cycles(node: Node, out: Out, context: PassContext) -> tuple[int, ...]:
+def run_cycles(node: Node, out: Out, cycles: float, target: Target) -> tuple[int, ...]:
     """What a run compares where it tells how large images are: see `ConvWinograd.cycles`.
 
-    Nothing where they are known, however many there are, or where the smallest lose little.
+    Nothing where they are known, however many there are, or where the smallest lose little. Tiles
+    of `out` results are estimated to take `cycles` in all.
     """
-    n, _, *sizes, _ = node.output.type.shape
-    if None not in map(_constant, sizes):
+    if not _is_open(node):
         return ()
+    n, _, *sizes, _ = node.output.type.shape
     assumed, axes = _assumed(sizes), len(out)
     images = (_constant(n) or 1) * prod(assumed[:-axes])
-    read, cycles = weight_bytes(node, out) / FAR_BYTES, transformed_cycles(node, context)[out]
-    result = _multiply_cycles(node, context.target) / (images * prod(assumed[-axes:]))
+    read = weight_bytes(node, out) / FAR_BYTES
+    result = _multiply_cycles(node, target) / (images * prod(assumed[-axes:]))
     tile = (cycles - read) / (images * prod(_tiles_along(assumed[-axes:], out)))
     more = read - _read_cycles(node)
     fewest = OPEN_STRIP if axes == 1 else 1
@@ -298,6 +300,11 @@ def _tiles_along(sizes: Sequence[int], out: Out) -> list[int]:
 def _saves(kernel: Sequence[int], out: Out) -> bool:
     """Whether fewer zeros fill up a kernel than where a tile has four results."""
     return out[0] != 3 or all(-k % 4 < -k % 3 for k in kernel)
+
+
+def _is_open(node: Node) -> bool:
+    """Whether only a run tells how large the images of a blocked result are."""
+    return None in map(_constant, node.output.type.shape[2:-1])
 
 
 def _assumed(sizes: Sequence[Expr]) -> list[int]:

@@ -40,8 +40,8 @@ from dlc.graph.ops.winograd import ConvWinograd, ConvWinogradBytes
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.transformed import (
     direct_cycles,
+    fastest,
     is_exact,
-    pays,
     run_cycles,
     surely_fits,
     transformed_cycles,
@@ -63,9 +63,10 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
             continue
         x, w = node.inputs
         array = editor.array(w)
-        out = None if array is None else _chosen(editor, node, context)
-        if array is None or out is None:
+        found = None if array is None else _chosen(editor, node, context)
+        if array is None or found is None:
             continue
+        out, cycles = found
         if (w, out) not in made:
             made[w, out] = _of_tiles(editor, node.op, w, array, out)
         axes = len(out)
@@ -74,8 +75,8 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
             whole = ConvWinogradBytes(out=out, **outer)
             editor.update(replace(node, op=whole, inputs=(x, made[w, out])))
             continue
-        cycles = run_cycles(node, out, context)
-        op = ConvWinograd(out=out, used=node.op.used, cycles=cycles, **outer)
+        of_run = run_cycles(node, out, cycles, target)
+        op = ConvWinograd(out=out, used=node.op.used, cycles=of_run, **outer)
         editor.update(replace(node, op=op, inputs=(x, made[w, out], w)))
     return editor.finish()
 
@@ -91,8 +92,11 @@ def _of_tiles(
     return editor.constant(pairs, DType.I8, f"{w.name}_pairs")
 
 
-def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> Out | None:
-    """The tile to transform by: where it is estimated to be fastest, or was measured to be."""
+def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> tuple[Out, float] | None:
+    """The tile to transform by: where it is estimated to be fastest, or was measured to be.
+
+    And how many cycles it is estimated to take.
+    """
     transformed = transformed_cycles(node, context)
     if isinstance(node.op, ConvBytes):
         transformed = {o: c for o, c in transformed.items() if surely_fits(editor, node, o)}
@@ -103,11 +107,11 @@ def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> Out | None
     direct = direct_cycles(node, context)
     ways: dict[str, Out | None] = {DIRECT: None}
     ways |= {f"tiles of {' by '.join(map(str, out))}": out for out in transformed}
-    best = min(transformed, key=lambda out: transformed[out])
-    default = best if pays(node, best, transformed[best], context) else None
+    default = fastest(node, transformed, context)
     way = decide(
         context, editor.graph, [node], kind="winograd", version=2, options=tuple(ways),
         default=next(way for way, out in ways.items() if out == default),
         cycles=lambda: (direct, *transformed.values()),
     )  # fmt: skip
-    return ways[way]
+    out = ways[way]
+    return None if out is None else (out, transformed[out])
