@@ -83,13 +83,13 @@ def plan_tuning(
     tasks = tuple(w for w in found.values() if only in w.task.name)
     if not tasks:
         names = ", ".join(sorted({w.task.name for w in found.values()}))
-        hint = f"the kernels are {names}" if names else "the model has no kernels"
+        hint = f"the kernels are {names}" if names else "a run calls no kernel"
         raise UserError(detail=f"there is no task '{only}'", hint=hint)
     return Plan(tasks, tuple(lowered), sizes, ways or Choices())
 
 
 def weigh_tasks(model: Lowered, sizes: Mapping[str, int]) -> list[Weighted]:
-    """The kernels of a model, and how a run calls them; `sizes` by the model's names."""
+    """The kernels of a model that a run calls, and how; `sizes` by the model's names."""
     known = model.imported.interface.sizes
     values = {s.name: sizes[known.get(s.name, s.name)] for s in model.program.sizes}
     return extract_tasks(model.program, model.target, values)
@@ -105,7 +105,7 @@ def _measured_at(size: SizeVar, name: str, at: Mapping[str, int]) -> int:
 
 
 def extract_tasks(program: Program, target: Target, sizes: Mapping[str, int]) -> list[Weighted]:
-    """The kernels of a program, and how a run calls them at some sizes."""
+    """The kernels of a program that a run calls at some sizes, and how."""
     kernels = {kernel.name: kernel for kernel in program.kernels}
     found = list(_calls(program.body, dict(sizes), frozenset(sizes), 1, ()))
     touched: defaultdict[str, dict[str, int]] = defaultdict(dict)  # by loop: bytes of its buffers
@@ -153,12 +153,15 @@ def _calls(
                 yield _Call(name, tuple(_value(e, values) for e in given), buffers, times, loops)
             case HostIf(cond, then, other):
                 taken = _is_taken(cond, values, known)
-                yield from _calls(then, values, known, times * (taken is not False), loops)
-                yield from _calls(other, values, known, times * (taken is not True), loops)
+                if taken is not False:
+                    yield from _calls(then, values, known, times, loops)
+                if taken is not True:
+                    yield from _calls(other, values, known, times, loops)
             case HostLoop(var, extent, inner):
-                count = max(0, _value(extent, values))
-                around = (*loops, var) if count > 1 else loops
-                yield from _calls(inner, {**values, var: 0}, known, times * count, around)
+                least = 0 if _is_known(extent, known) else 1
+                if count := max(least, _value(extent, values)):
+                    around = (*loops, var) if count > 1 else loops
+                    yield from _calls(inner, {**values, var: 0}, known, times * count, around)
             case BindSize(name, value, _):
                 values[name] = max(0, _value(value, values))
             case _:
@@ -167,9 +170,12 @@ def _calls(
 
 def _is_taken(cond: Expr, values: Mapping[str, int], known: frozenset[str]) -> bool | None:
     """Whether a condition holds; None where that is up to the data."""
-    if any(True for _ in loads(cond)) or not free_vars(cond) <= known:
-        return None
-    return bool(evaluate_size(cond, values))
+    return bool(evaluate_size(cond, values)) if _is_known(cond, known) else None
+
+
+def _is_known(expr: Expr, known: frozenset[str]) -> bool:
+    """Whether sizes that are known tell it, and no data does."""
+    return free_vars(expr) <= known and not any(True for _ in loads(expr))
 
 
 def _bytes(type_: TensorType, sizes: Mapping[str, int]) -> int:
