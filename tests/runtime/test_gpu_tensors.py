@@ -107,6 +107,23 @@ assert (b.array == want).all() and a.streams == b.streams == [mine]
     assert words(found[1])[-2:] == ["record", "replay"]
 
 
+def test_a_run_that_is_refused_keeps_what_was_recorded(built: Path, stub: Path) -> None:
+    found = calls_of(built, stub, """
+a, b = GpuTensor(x), GpuTensor(y)
+model.run_on_gpu({"x": a}, {"y": b})
+try:
+    model.run_on_gpu({"x": a}, {"y": GpuTensor(x)})
+except UserError as error:
+    assert "expected shape" in str(error), error
+else:
+    raise AssertionError
+note("again")
+model.run_on_gpu({"x": a}, {"y": b})
+note("end")
+""")  # fmt: skip
+    assert words(found[1]) == ["replay in the default stream"]
+
+
 def test_outputs_are_made_on_the_gpu(built: Path, stub: Path) -> None:
     found = calls_of(built, stub, """
 made = model.run_on_gpu({"x": GpuTensor(x)})["y"]

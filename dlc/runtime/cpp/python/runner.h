@@ -30,32 +30,27 @@ class Runner {
       : module_(module.handle.get()),
         inputs_(module_, dlc_module_input, input_dtypes),
         outputs_(module_, dlc_module_output, output_dtypes),
-        late_bytes_(outputs_.size()) {}
+        late_bytes_(outputs_.size()) {
+    free_.reserve(kKept);
+  }
 
   py::object run(const py::tuple &arrays) {
     std::vector<DLTensor> in(inputs_.size());
     if (!view_inputs(arrays, in)) return py::none();
-    ContextHandle context = borrow();
-    py::tuple results;
-    try {
-      results = allocate(*context, in);
-      std::vector<DLTensor> out(outputs_.size());
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        if (!results[i].is_none()) outputs_.view(i, results[i], &out[i]);
-      }
-      LateOutputs late = expect_late(results);
-      {
-        const py::gil_scoped_release released;
-        const LateOutputs::Asked asked(late, context.get());
-        check(dlc_run(context.get(), in.data(), out.data()));
-      }
-      take_late(results, out, late);
-      take_texts(results, out);
-    } catch (...) {
-      give_back(std::move(context));
-      throw;
+    const Borrowed context = borrow();
+    py::tuple results = allocate(*context, in);
+    std::vector<DLTensor> out(outputs_.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (!results[i].is_none()) outputs_.view(i, results[i], &out[i]);
     }
-    give_back(std::move(context));
+    LateOutputs late = expect_late(results);
+    {
+      const py::gil_scoped_release released;
+      const LateOutputs::Asked asked(late, context.get());
+      check(dlc_run(context.get(), in.data(), out.data()));
+    }
+    take_late(results, out, late);
+    take_texts(results, out);
     return std::move(results);
   }
 
@@ -65,7 +60,7 @@ class Runner {
                            std::uintptr_t stream) {
     std::vector<DLTensor> in(inputs_.size()), out(outputs_.size());
     if (!view_inputs(arrays, in) || targets.size() != out.size()) return py::none();
-    ContextHandle context = borrow();
+    const Borrowed context = borrow();
     py::tuple results(out.size());
     check(dlc_context_plan(context.get(), in.data()));
     const auto shapes = shapes_of(*context);
@@ -89,7 +84,6 @@ class Runner {
       check(dlc_run_in_stream(context.get(), in.data(), out.data(),
                               reinterpret_cast<void *>(stream)));
     }
-    give_back(std::move(context));
     return std::move(results);
   }
 
@@ -218,22 +212,28 @@ class Runner {
     return ContextHandle(context);
   }
 
-  // The lock is held only while Python's own lock is: os.fork, which needs that one, cannot find
-  // it taken.
-  ContextHandle borrow() {
+  // A context for one call, given back however that ends. The lock is held only while Python's own
+  // lock is: os.fork, which needs that one, cannot find it taken.
+  struct GiveBack {
+    Runner *runner;
+    void operator()(dlc_context *context) const noexcept { runner->keep(ContextHandle(context)); }
+  };
+  using Borrowed = std::unique_ptr<dlc_context, GiveBack>;
+
+  Borrowed borrow() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!free_.empty()) {
-        ContextHandle context = std::move(free_.back());
+        Borrowed context(free_.back().release(), {this});
         free_.pop_back();
         return context;
       }
     }
     spare_->keep_more(outputs_.size());
-    return make_context();
+    return Borrowed(make_context().release(), {this});
   }
 
-  void give_back(ContextHandle context) {
+  void keep(ContextHandle context) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (free_.size() < kKept) free_.push_back(std::move(context));
   }

@@ -186,10 +186,17 @@ class Claim {
   dlc_context *context_;
 };
 
-void check_arrays(const dlc_context *context, const DLTensor *inputs) {
+void check_inputs(const dlc_context *context, const DLTensor *inputs) {
   if (context == nullptr) fail(DLC_INVALID_ARGUMENT, "context is NULL");
   if (inputs == nullptr && !context->context.module().inputs().empty()) {
     fail(DLC_INVALID_ARGUMENT, "inputs is NULL");
+  }
+}
+
+void check_arrays(const dlc_context *context, const DLTensor *inputs, const DLTensor *outputs) {
+  check_inputs(context, inputs);
+  if (outputs == nullptr && !context->context.module().outputs().empty()) {
+    fail(DLC_INVALID_ARGUMENT, "outputs is NULL");
   }
 }
 
@@ -210,7 +217,7 @@ void dlc_context_free(dlc_context *context) { delete context; }
 
 dlc_status dlc_context_plan(dlc_context *context, const DLTensor *inputs) {
   return guarded([&] {
-    dlc_runtime::check_arrays(context, inputs);
+    dlc_runtime::check_inputs(context, inputs);
     const dlc_runtime::Claim claim(context);
     context->context.plan(inputs);
   });
@@ -232,10 +239,7 @@ dlc_status dlc_context_output_shape(const dlc_context *context, size_t index, in
 
 dlc_status dlc_run(dlc_context *context, const DLTensor *inputs, DLTensor *outputs) {
   return guarded([&] {
-    dlc_runtime::check_arrays(context, inputs);
-    if (outputs == nullptr && !context->context.module().outputs().empty()) {
-      fail(DLC_INVALID_ARGUMENT, "outputs is NULL");
-    }
+    dlc_runtime::check_arrays(context, inputs, outputs);
     const dlc_runtime::Claim claim(context);
     context->context.run(inputs, outputs);
   });
@@ -253,10 +257,7 @@ dlc_status dlc_context_set_output_memory(dlc_context *context, dlc_output_memory
 dlc_status dlc_run_in_stream(dlc_context *context, const DLTensor *inputs, DLTensor *outputs,
                              void *stream) {
   return guarded([&] {
-    dlc_runtime::check_arrays(context, inputs);
-    if (outputs == nullptr && !context->context.module().outputs().empty()) {
-      fail(DLC_INVALID_ARGUMENT, "outputs is NULL");
-    }
+    dlc_runtime::check_arrays(context, inputs, outputs);
     const dlc_runtime::Claim claim(context);
     context->context.run_in_stream(inputs, outputs, stream);
   });
@@ -288,10 +289,7 @@ dlc_status dlc_gpu_memory_read(const dlc_gpu_memory *memory, void *to, size_t by
 dlc_status dlc_profile(dlc_context *context, const DLTensor *inputs, DLTensor *outputs,
                        const dlc_step **steps, size_t *count) {
   return guarded([&] {
-    dlc_runtime::check_arrays(context, inputs);
-    if (outputs == nullptr && !context->context.module().outputs().empty()) {
-      fail(DLC_INVALID_ARGUMENT, "outputs is NULL");
-    }
+    dlc_runtime::check_arrays(context, inputs, outputs);
     if (steps == nullptr || count == nullptr) fail(DLC_INVALID_ARGUMENT, "an argument is NULL");
     const dlc_runtime::Claim claim(context);
     const auto &found = context->context.profile(inputs, outputs);
