@@ -14,6 +14,9 @@ from functools import cached_property
 from dlc.graph.op import Array, Op
 from dlc.te.types import TensorType
 
+SizeRanges = Mapping[str, tuple[int, int | None]]
+"""Bounds of size variables: name -> (minimum, maximum or None)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -44,8 +47,7 @@ class Node:
 class Graph:
     """A model: size variables, parameters, constants, nodes in execution order, results.
 
-    `size_ranges` bounds size variables: name -> (minimum, maximum or None). `operators` gives
-    the ONNX operator behind a node's `source`, for error messages.
+    `operators` gives the ONNX operator behind a node's `source`, for error messages.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[Value, ...]
     constants: Mapping[Value, Array] = field(default_factory=dict, compare=False)
-    size_ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict, hash=False)
+    size_ranges: SizeRanges = field(default_factory=dict, hash=False)
     operators: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @cached_property

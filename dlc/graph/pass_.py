@@ -13,7 +13,7 @@ from dlc.core.dump import Dumper
 from dlc.core.errors import InternalError
 from dlc.core.fork import Choices, Fork
 from dlc.core.target import Target
-from dlc.graph.graph import Graph, Node
+from dlc.graph.graph import Graph, Node, SizeRanges
 from dlc.graph.half import Half
 from dlc.graph.ops.bodies import LOOPS, map_bodies
 from dlc.graph.verify import verify_graph
@@ -36,6 +36,8 @@ class PassContext:
     """Ways to take where the default is not the best; see `dlc.graph.forks`."""
     on_fork: Callable[[Fork], None] | None = None
     """Called with each decision that is taken."""
+    size_ranges: SizeRanges = field(default_factory=dict)
+    """What bounds the sizes of the model, in the graphs inside of its operators too."""
 
     @property
     def is_asked(self) -> bool:
@@ -95,6 +97,7 @@ class GraphPass:
 
     def __call__(self, graph: Graph, context: PassContext) -> Graph:
         """The graph that the pass makes of this one."""
+        context = replace(context, size_ranges={**context.size_ranges, **graph.size_ranges})
         return self.run(self._in_bodies(graph, context) if self.bodies else graph, context)
 
     def _in_bodies(self, graph: Graph, context: PassContext) -> Graph:

@@ -12,7 +12,6 @@ from math import prod
 
 import numpy as np
 
-from dlc.core.target import Target
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node, Value
@@ -111,7 +110,7 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     ob, cb, *kernel, c = _weights(node)
     n, _, *sizes, _ = node.output.type.shape
     outer, of_tile = sizes[:-axes], sizes[-axes:]
-    assumed = _assumed(sizes)
+    assumed = _assumed(sizes, context)
     volume = _volume(node, assumed[0]) if outer else Volume()
     element_bytes = node.inputs[0].type.dtype.size_bytes
     found = {}
@@ -171,7 +170,7 @@ def weight_bytes(node: Node, out: Out) -> int:
     return elements * DType.F32.size_bytes
 
 
-def run_cycles(node: Node, out: Out, cycles: float, target: Target) -> tuple[int, ...]:
+def run_cycles(node: Node, out: Out, cycles: float, context: PassContext) -> tuple[int, ...]:
     """What a run compares where it tells how large images are: see `ConvWinograd.cycles`.
 
     Nothing where they are known, however many there are, or where the smallest lose little. Tiles
@@ -180,10 +179,10 @@ def run_cycles(node: Node, out: Out, cycles: float, target: Target) -> tuple[int
     if not _is_open(node):
         return ()
     n, _, *sizes, _ = node.output.type.shape
-    assumed, axes = _assumed(sizes), len(out)
+    assumed, axes = _assumed(sizes, context), len(out)
     images = (_constant(n) or 1) * prod(assumed[:-axes])
     read = weight_bytes(node, out) / FAR_BYTES
-    result = _multiply_cycles(node, target) / (images * prod(assumed[-axes:]))
+    result = _multiply_cycles(node, context) / (images * prod(assumed[-axes:]))
     tile = (cycles - read) / (images * prod(_tiles_along(assumed[-axes:], out)))
     more = read - _read_cycles(node)
     fewest = OPEN_STRIP if axes == 1 else 1
@@ -194,19 +193,18 @@ def run_cycles(node: Node, out: Out, cycles: float, target: Target) -> tuple[int
 
 def direct_cycles(node: Node, context: PassContext) -> float:
     """An estimate of the time of a convolution as it is."""
-    x, target = node.inputs[0], context.target
-    is_float = x.type.dtype.is_float
-    rate = PAIR_RATE if is_float and context.multiplies_pairs else RATES[x.type.dtype.size_bytes]
-    return (_multiply_cycles(node, target) + _read_cycles(node)) / rate
+    dtype = node.inputs[0].type.dtype
+    rate = PAIR_RATE if dtype.is_float and context.multiplies_pairs else RATES[dtype.size_bytes]
+    return (_multiply_cycles(node, context) + _read_cycles(node)) / rate
 
 
-def _multiply_cycles(node: Node, target: Target) -> float:
+def _multiply_cycles(node: Node, context: PassContext) -> float:
     """The time of multiply-adds of vectors of floats, of direct sums."""
     ob, cb, *kernel, c = _weights(node)
     n, _, *sizes, _ = node.output.type.shape
-    results = (_constant(n) or 1) * prod(_assumed(sizes))
+    results = (_constant(n) or 1) * prod(_assumed(sizes, context))
     steps = results * prod(kernel) * summand_share(node) * cb * c * ob
-    return steps / (target.multiply_adds * DIRECT_SHARE)
+    return steps / (context.target.multiply_adds * DIRECT_SHARE)
 
 
 def _read_cycles(node: Node) -> float:
@@ -307,11 +305,14 @@ def _is_open(node: Node) -> bool:
     return None in map(_constant, node.output.type.shape[2:-1])
 
 
-def _assumed(sizes: Sequence[Expr]) -> list[int]:
+def _assumed(sizes: Sequence[Expr], context: PassContext) -> list[int]:
     """The sizes of a layer, where a run tells some of them."""
     if len(sizes) == 1:
         return [_constant(size) or OPEN_SIZE for size in sizes]
-    of_input = dict.fromkeys(names_in(sizes), OPEN_INPUT)
+    of_input = {}
+    for name in names_in(sizes):
+        low, high = context.size_ranges.get(name, (0, None))
+        of_input[name] = max(low, OPEN_INPUT if high is None else min(high, OPEN_INPUT))
     found = [evaluate_size(size, of_input) for size in sizes]
     return [size if size > 0 else OPEN_SIZE for size in found]
 

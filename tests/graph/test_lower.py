@@ -84,8 +84,7 @@ def test_values_have_other_names_than_what_loops_need(names: tuple[str, ...]) ->
     assert len(list(statements(found.body))) == len(list(statements(other.body)))
 
 
-def test_one_of_two_kernels_computes_an_image_of_open_size() -> None:
-    text = """
+TRANSFORMED = """
 def main(s: size, x: f32[1, 1, s + 2, s + 2, 8], w: f32[2, 1, 3, 3, 8, 8]):
     u: f32[4, 4, 2, 1, 8, 8] = const()
     def conv_winograd_relu(
@@ -97,7 +96,10 @@ def main(s: size, x: f32[1, 1, s + 2, s + 2, 8], w: f32[2, 1, 3, 3, 8, 8]):
     z: f32[1, 2, s, s, 8] = conv_winograd_relu(x, u, w)
     return z
 """
-    program, _ = lower_graph(parse_graph(text))
+
+
+def test_one_of_two_kernels_computes_an_image_of_open_size() -> None:
+    program, _ = lower_graph(parse_graph(TRANSFORMED))
     (choice,) = (s for s in program.body if isinstance(s, HostIf))
     (direct,), (transformed,) = choice.then, choice.other
     assert isinstance(direct, CallKernel)
@@ -106,5 +108,13 @@ def main(s: size, x: f32[1, 1, s + 2, s + 2, 8], w: f32[2, 1, 3, 3, 8, 8]):
     assert (transformed.kernel, transformed.buffers) == ("conv_winograd_relu", ("x", "u", "w", "z"))
     below = [n for n in range(20) if evaluate_size(choice.cond, {"s": n})]
     assert below == [n for n in range(20) if 3 * n * n < 4 * ((n + 1) // 2) ** 2 + 50]
-    known, _ = lower_graph(parse_graph(text.replace(", cycles=(3, 4, 50)", "")))
+    known, _ = lower_graph(parse_graph(TRANSFORMED.replace(", cycles=(3, 4, 50)", "")))
     assert len(known.kernels) == 1
+
+
+def test_two_transforms_in_one_group_are_for_all_sizes() -> None:
+    """Each has pixels of its own from which it pays."""
+    text = TRANSFORMED.replace("relu(y)", "conv_winograd(x, u, w, cycles=(5, 6, 70))")
+    text = text.replace("return z", "v: f32[1, 2, s, s, 8] = add(y, z)\n        return v", 1)
+    program, _ = lower_graph(parse_graph(text))
+    assert [type(s) for s in program.body] == [CallKernel]

@@ -302,3 +302,22 @@ def main(t: size, h: f64[1, 3], x: f64[t, 1, 3]):
     after = run_passes(before, PASSES, CONTEXT)
     same(before, after, {"t": 3})
     assert "matmul_packed(" in str(after)
+
+
+def test_a_pass_knows_the_bounds_of_sizes_inside_of_operators_too():
+    text = """
+def main(t: size[2, 9], x: f32[t, t]):
+    def step(t: size, x: f32[t]):
+        y: f32[t] = neg(x)
+        return y
+    all: f32[t, t] = scan(x, body=step, carries=0)
+    return all
+"""
+    seen = []
+
+    def look(graph, context):
+        seen.append(context.size_ranges)
+        return graph
+
+    GraphPass("look", look, (), True)(read(text), CONTEXT)
+    assert seen == [{"t": (2, 9)}] * 2

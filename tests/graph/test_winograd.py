@@ -9,6 +9,7 @@ import pytest
 
 from dlc.core.fork import Fork
 from dlc.core.target import Gpu, Target
+from dlc.graph.edit import GraphEditor
 from dlc.graph.evaluate import evaluate
 from dlc.graph.fusion import groups
 from dlc.graph.ops.conv_blocked import ConvBlocked
@@ -23,6 +24,7 @@ from dlc.graph.ops.filters import (
 )
 from dlc.graph.ops.winograd import ConvWinograd, TiledConv
 from dlc.graph.pass_ import PassContext
+from dlc.graph.transformed import least_cycles, transformed_cycles
 from dlc.schedule.interpret import evaluate_size
 from dlc.te.types import TensorType
 from tests.graph.pass_cases import read, rounded, run
@@ -79,10 +81,33 @@ def small(size):
     return SMALL.format("s", size).replace("s: size, ", "" if "s" not in str(size) else "s: size, ")
 
 
+LINE = """
+def main(x: f32[1, 8, 402, 16]):
+    w: f32[8, 8, 3, 16, 16] = const()
+    y: f32[1, 8, 400, 16] = conv_blocked(x, w, stride=(1,), dilation=(1,))
+    return y
+"""
+
+
+def open_line(blocks=8):
+    """The convolution of a line of open length, of some blocks of channels."""
+    text = LINE.replace("402", "n + 2").replace("400", "n").replace("(x:", "(n: size, x:")
+    return text.replace("[8, 8,", f"[{blocks}, {blocks},").replace("[1, 8,", f"[1, {blocks},")
+
+
 @pytest.mark.parametrize(("size", "found"), [(4, []), (5, [(2, 2)]), (28, [(4, 4)])])
 def test_weights_of_small_images_come_beside_products(size, found):
     text = small(size).replace(f"{size} + 2", f"{size + 2}")
     assert tiles(changed(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("bounds", "assumed"), [("1, 28", 28), ("448, None", 448), ("1, 999", 224), ("", 224)]
+)
+def test_an_open_image_is_taken_for_one_within_its_bounds(bounds, assumed):
+    text = small("s").replace("size", f"size[{bounds}]" if bounds else "size")
+    fixed = small(assumed).replace(f"{assumed} + 2", f"{assumed + 2}")
+    assert asked(text).cycles[0] == asked(fixed).cycles[0]
 
 
 def test_a_layer_of_an_open_image_is_as_small_as_its_strides_make_it():
@@ -99,14 +124,31 @@ def test_a_layer_of_an_open_image_is_as_small_as_its_strides_make_it():
         (small(7).replace("7 + 2", "9"), False),
         (small("s").replace("s + 2, s + 2", "9, 9").replace("16, s, s,", "16, 7, 7,")
          .replace("f32[1, 16, 9", "f32[s, 16, 9").replace("f32[1, 16, 7", "f32[s, 16, 7"), False),
-        (small("s").replace("[16, 16, 3", "[4, 4, 3").replace("[1, 16,", "[1, 4,"), False),
+        (small("s").replace("[16, 16, 3", "[7, 7, 3").replace("[1, 16,", "[1, 7,"), False),
+        (open_line(8), True),
+        (open_line(6), False),
     ],
-    ids=["open", "fixed", "many_images", "few_channels"],
+    ids=["open", "fixed", "many_images", "few_channels", "line", "line_of_few_channels"],
 )  # fmt: skip
 def test_a_run_chooses_where_images_are_open_and_small_ones_lose_much(text, chooses):
     (node,) = changed(text).nodes
     assert node.op.name == "conv_winograd"
     assert bool(node.op.cycles) == chooses
+
+
+def test_a_run_compares_what_one_of_several_images_takes():
+    counts = ("1", "3", "b")
+    texts = [
+        small("s").replace("f32[1,", f"f32[{n},").replace("(s:", "(b: size, s:") for n in counts
+    ]
+    one, *others = (node.op.cycles for text in texts for node in changed(text).nodes)
+    assert others == [one, one]
+    volume = VOLUME.replace("(x:", "(s: size, x:").replace("16, 18,", "s + 2, s + 2,")
+    volume = volume.replace("14, 16,", "s, s,").replace("[4, 4, 2", "[8, 8, 2")
+    volume = volume.replace("f32[1, 4, 9", "f32[1, 8, 9").replace("f32[1, 4, 4", "f32[1, 8, 4")
+    fewer = volume.replace("8, 9, s", "8, 5, s").replace("8, 4, s", "8, 2, s")
+    four, two = (node.op.cycles for text in (volume, fewer) for node in changed(text).nodes)
+    assert four == pytest.approx(two, rel=0.1)
 
 
 def test_larger_images_are_transformed():
@@ -195,12 +237,6 @@ def test_what_does_not_fit_or_pay_stays(text):
     assert operators(changed(text)) == ["conv_blocked"]
 
 
-LINE = """
-def main(x: f32[1, 8, 402, 16]):
-    w: f32[8, 8, 3, 16, 16] = const()
-    y: f32[1, 8, 400, 16] = conv_blocked(x, w, stride=(1,), dilation=(1,))
-    return y
-"""
 LINES = """
 def main(x: f32[1, 8, 22, 42, 16]):
     w: f32[8, 8, 2, 3, 16, 16] = const()
@@ -290,6 +326,24 @@ def main(x: f32[1, 8, {224 + most}, 42, 16]):
     assert (known[-1] < estimated[-1]) == (kernel == "1, 3"), "four rows of an image are enough"
 
 
+def test_an_engine_is_held_against_transforms_of_images_of_known_size():
+    def least(text):
+        editor, context = GraphEditor(read(text)), PassContext(target=TARGET)
+        (node,) = editor.graph.nodes
+        return least_cycles(editor, node, context), transformed_cycles(node, context)
+
+    found, estimates = least(CONV)
+    assert found == min(estimates.values())
+    for text in (
+        small("s"),
+        open_line(),
+        small(4).replace("4 + 2", "6"),
+        CONV.replace("f32", "f64"),
+    ):
+        assert least(text)[0] is None
+    assert least(small("s"))[1], "it has estimates, for a size that others do not assume"
+
+
 def asked(text):
     """What a tuner is asked about the only convolution."""
     found: list[Fork] = []
@@ -308,8 +362,7 @@ def test_weights_do_not_grow_beyond_memory():
 
 
 def test_a_line_of_an_open_length_is_taken_for_a_long_one():
-    text = LINE.replace("402", "n + 2").replace("400", "n").replace("(x:", "(n: size, x:")
-    assert tiles(changed(text)) == [(4,)]
+    assert tiles(changed(open_line())) == [(4,)]
 
 
 def test_sums_of_whole_numbers_stay_exact():

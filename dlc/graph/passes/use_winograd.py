@@ -53,8 +53,7 @@ DIRECT = "direct"  # the way of the fork that transforms nothing
 @graph_pass(after=("choose_layouts", "use_matrix_engine", "use_byte_products"), bodies=True)
 def use_winograd(graph: Graph, context: PassContext) -> Graph:
     """Replace convolutions by transformed ones."""
-    target = context.target
-    if target.gpu is not None:
+    if context.target.gpu is not None:
         return graph
     editor = GraphEditor(graph)
     made: dict[tuple[Value, Out], Value] = {}
@@ -75,7 +74,7 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
             whole = ConvWinogradBytes(out=out, **outer)
             editor.update(replace(node, op=whole, inputs=(x, made[w, out])))
             continue
-        of_run = run_cycles(node, out, cycles, target)
+        of_run = run_cycles(node, out, cycles, context)
         op = ConvWinograd(out=out, used=node.op.used, cycles=of_run, **outer)
         editor.update(replace(node, op=op, inputs=(x, made[w, out], w)))
     return editor.finish()
