@@ -22,7 +22,7 @@ from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr, Var
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, substitute
-from dlc.te.types import Shape
+from dlc.te.types import Shape, const_or_none
 
 Sizes = Mapping[str, int]
 
@@ -115,7 +115,7 @@ def run_node(node: Node, operands: list[Array], sizes: Sizes) -> dict[str, Array
     results = made if isinstance(made, tuple) else (made,)
     for value, array in zip(node.outputs, results, strict=True):
         shape = bind_shape(value.type.shape, sizes)
-        declared = [int(n.value) if isinstance(n, Const) else None for n in shape]
+        declared = [const_or_none(n) for n in shape]
         actual = np.shape(array)
         fits = len(declared) == len(actual) and all(
             n is None or n == m for n, m in zip(declared, actual, strict=True)

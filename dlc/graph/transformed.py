@@ -45,8 +45,8 @@ from dlc.schedule.rules.transform_plan import (
     choose_plan,
     cycles,
 )
-from dlc.te.expr import Const, Expr, index
-from dlc.te.types import TensorType, const_size, is_const
+from dlc.te.expr import Expr, index
+from dlc.te.types import TensorType, const_or_none, const_size, is_const
 
 MARGIN = 0.9  # of the time of direct sums, that transformed ones may take
 MOVED_MARGIN = 0.8  # the same, where images have to be moved for it
@@ -76,7 +76,7 @@ def moving_cycles(*images: TensorType) -> float:
 
     An open number of images counts as one.
     """
-    elements = sum(prod(_constant(n) or 1 for n in image.shape) for image in images)
+    elements = sum(prod(const_or_none(n) or 1 for n in image.shape) for image in images)
     return elements * DType.F32.size_bytes * MOVES / FAR_BYTES
 
 
@@ -112,6 +112,7 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     outer, of_tile = sizes[:-axes], sizes[-axes:]
     assumed = _assumed(sizes, context)
     volume = _volume(node, assumed[0]) if outer else Volume()
+    lead = const_or_none(n)
     element_bytes = node.inputs[0].type.dtype.size_bytes
     found = {}
     for out in _tiles(node, axes, context):
@@ -121,16 +122,14 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
         depth, count = cb * volume.taps * prod(parts) * c, prod(positions(out))
         if parts and weight_bytes(node, out) > MAX_BYTES:
             continue
-        shape = Shape(
-            _constant(n), high, wide, count, depth, ob, volume, axes, element_bytes=element_bytes
-        )
-        is_open = [_constant(size) is None for size in of_tile]
+        shape = Shape(lead, high, wide, count, depth, ob, volume, axes, element_bytes=element_bytes)
+        is_open = [const_or_none(size) is None for size in of_tile]
         known = replace(
             shape,
             high=None if is_open[0] else high,
             wide=None if rest and is_open[1] else wide,
             strip=OPEN_HIGH if rest else OPEN_STRIP,
-            volume=replace(volume, images=_constant(outer[0])) if outer else volume,
+            volume=replace(volume, images=const_or_none(outer[0])) if outer else volume,
         )
         found[out] = cycles(shape, choose_plan(known, target, {}), target)
     return found
@@ -180,7 +179,7 @@ def run_cycles(node: Node, out: Out, cycles: float, context: PassContext) -> tup
         return ()
     n, _, *sizes, _ = node.output.type.shape
     assumed, axes = _assumed(sizes, context), len(out)
-    images = (_constant(n) or 1) * prod(assumed[:-axes])
+    images = (const_or_none(n) or 1) * prod(assumed[:-axes])
     read = weight_bytes(node, out) / FAR_BYTES
     result = _multiply_cycles(node, context) / (images * prod(assumed[-axes:]))
     tile = (cycles - read) / (images * prod(_tiles_along(assumed[-axes:], out)))
@@ -202,7 +201,7 @@ def _multiply_cycles(node: Node, context: PassContext) -> float:
     """The time of multiply-adds of vectors of floats, of direct sums."""
     ob, cb, *kernel, c = _weights(node)
     n, _, *sizes, _ = node.output.type.shape
-    results = (_constant(n) or 1) * prod(_assumed(sizes, context))
+    results = (const_or_none(n) or 1) * prod(_assumed(sizes, context))
     steps = results * prod(kernel) * summand_share(node) * cb * c * ob
     return steps / (context.target.multiply_adds * DIRECT_SHARE)
 
@@ -245,7 +244,7 @@ def _axes(node: Node, context: PassContext) -> int:
     n, _, *sizes, oc = node.output.type.shape
     if not is_const(oc, context.target.lanes(4)):
         return 0
-    if 0 in (_constant(n), *map(_constant, sizes), ob, cb):
+    if 0 in (const_or_none(n), *map(const_or_none, sizes), ob, cb):
         return 0
     most = LEAST if isinstance(op, ConvBytes) else max(kernel)
     steps = zip(kernel, op.stride, op.dilation, strict=True)
@@ -275,7 +274,7 @@ def _tiles(node: Node, axes: int, context: PassContext) -> list[Out]:
     """The tiles that are accurate enough, and smaller than the image."""
     _, cb, *kernel, c = _weights(node)
     is_whole = isinstance(node.op, ConvBytes)
-    sizes = [_constant(size) for size in node.output.type.shape[-1 - axes : -1]]
+    sizes = [const_or_none(size) for size in node.output.type.shape[-1 - axes : -1]]
     return [
         out
         for out in TILES[axes]
@@ -302,21 +301,16 @@ def _saves(kernel: Sequence[int], out: Out) -> bool:
 
 def _is_open(node: Node) -> bool:
     """Whether only a run tells how large the images of a blocked result are."""
-    return None in map(_constant, node.output.type.shape[2:-1])
+    return None in map(const_or_none, node.output.type.shape[2:-1])
 
 
 def _assumed(sizes: Sequence[Expr], context: PassContext) -> list[int]:
     """The sizes of a layer, where a run tells some of them."""
     if len(sizes) == 1:
-        return [_constant(size) or OPEN_SIZE for size in sizes]
+        return [const_or_none(size) or OPEN_SIZE for size in sizes]
     of_input = {}
     for name in names_in(sizes):
         low, high = context.size_ranges.get(name, (0, None))
         of_input[name] = max(low, OPEN_INPUT if high is None else min(high, OPEN_INPUT))
     found = [evaluate_size(size, of_input) for size in sizes]
     return [size if size > 0 else OPEN_SIZE for size in found]
-
-
-def _constant(size: Expr) -> int | None:
-    """A size, or None where a run tells it."""
-    return int(size.value) if isinstance(size, Const) else None

@@ -10,7 +10,8 @@ from dlc.core.errors import ScheduleError
 from dlc.schedule.loop import For, Func, LoopKind, Stmt, loops
 from dlc.schedule.nest import Stage, stages_of
 from dlc.schedule.primitive import PRIMITIVES, Step
-from dlc.te.expr import Const, Expr
+from dlc.te.expr import Expr
+from dlc.te.types import const_or_none
 
 
 class Memory:
@@ -80,8 +81,7 @@ class Trace:
 
     def constant(self, var: str) -> int | None:
         """The extent of a loop, None where it is symbolic."""
-        extent = self.extent(var)
-        return int(extent.value) if isinstance(extent, Const) else None
+        return const_or_none(self.extent(var))
 
     def stage(self, buffer: str) -> Stage:
         """The nest that computes a buffer as it is now."""

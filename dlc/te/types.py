@@ -60,6 +60,11 @@ def const_size(size: Expr) -> int:
     return int(size.value)
 
 
+def const_or_none(size: Expr) -> int | None:
+    """The value of a constant size, or None where only a run knows it."""
+    return int(size.value) if isinstance(size, Const) else None
+
+
 def const_or(size: Expr, otherwise: int) -> int:
     """The value of a constant size, or what to take it for where only a run knows it."""
     return int(size.value) if isinstance(size, Const) else otherwise

@@ -8,14 +8,14 @@ from math import prod
 from dlc.schedule.loop import For, Func, LoopKind
 from dlc.schedule.nest import Stage, stages, top_nests
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Const
+from dlc.te.types import const_or_none
 
 _SYMBOLIC = 64  # what a size known only at run time counts as
 
 
 def extent(loop: For) -> int | None:
     """The extent of a loop; None where it is symbolic."""
-    return int(loop.extent.value) if isinstance(loop.extent, Const) else None
+    return const_or_none(loop.extent)
 
 
 def busiest_sum(func: Func) -> Stage | None:

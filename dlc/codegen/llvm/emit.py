@@ -41,6 +41,7 @@ from dlc.schedule.loop import (
 )
 from dlc.te.expr import Binary, Const, Expr
 from dlc.te.transform import free_vars, loads
+from dlc.te.types import const_or_none
 
 
 def emit_func(func: Func, target: Target) -> str:
@@ -209,7 +210,7 @@ class Body:
 
     def _run(self, loop: For) -> None:
         self.indices.bind(loop.var, loop.extent)
-        count = int(loop.extent.value) if isinstance(loop.extent, Const) else None
+        count = const_or_none(loop.extent)
         if count == 0:
             return
         if count == 1 or loop.kind is LoopKind.UNROLL:

@@ -10,6 +10,7 @@ from dlc.schedule.edit import outputs, written
 from dlc.schedule.loop import Alloc, Block, For, If, Invoke, LoopKind, Stmt, Store, walk
 from dlc.te.expr import Const, Expr, Load
 from dlc.te.transform import free_vars
+from dlc.te.types import is_const
 
 
 class Usage:
@@ -66,8 +67,7 @@ class Usage:
 
     def _collect_loop(self, loop: For, live: set[str], found: dict[Chunk, None]) -> None:
         self.indices.bind(loop.var, loop.extent)
-        count = int(loop.extent.value) if isinstance(loop.extent, Const) else None
-        if count == 1 or loop.kind is LoopKind.UNROLL:
+        if is_const(loop.extent, 1) or loop.kind is LoopKind.UNROLL:
             for n in range(constant_extent(loop)):
                 self.indices.fixed[loop.var] = n
                 self._collect(loop.body, live, found)

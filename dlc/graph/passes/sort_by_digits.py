@@ -45,7 +45,7 @@ from dlc.graph.ops.sort import FEW, TopK
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import ONE, Const, Expr
 from dlc.te.simplify import canonical
-from dlc.te.types import TensorType
+from dlc.te.types import TensorType, const_or_none
 
 _NARROWEST = 4
 """Bytes of the keys and places that are compared: narrower ones are widened."""
@@ -87,7 +87,7 @@ def _inserted(x: TensorType, axis: int, k: Expr, target: Target) -> int:
     size, lanes = x.shape[axis], target.lanes(max(_NARROWEST, x.dtype.size_bytes))
     if not isinstance(k, Const) or not 1 <= int(k.value) <= _MOST_INSERTED:
         return 0
-    length = int(size.value) if isinstance(size, Const) else None
+    length = const_or_none(size)
     passed = int(k.value) - _AS_CHEAP
     if passed > 0 and (length is None or passed * length > _BOUND_COST):
         return 0

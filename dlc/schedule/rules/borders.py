@@ -12,9 +12,10 @@ from dlc.core.errors import ScheduleError
 from dlc.schedule.loop import Block, For, LoopKind, Stmt, Store, exprs, loops, walk
 from dlc.schedule.nest import top_nests
 from dlc.schedule.trace import Trace
-from dlc.te.expr import ZERO, Binary, BinOp, Const, Expr
+from dlc.te.expr import ZERO, Binary, BinOp, Expr
 from dlc.te.simplify import simplify
 from dlc.te.transform import free_vars, loads, substitute
+from dlc.te.types import const_or_none
 
 
 def share_borders(trace: Trace) -> None:
@@ -122,5 +123,4 @@ def _line(trace: Trace, top: Stmt, result: Store, along: int) -> str | None:
 def _begin(index: Expr) -> int | None:
     """Where an index begins, all variables being 0."""
     zeros = {v: ZERO for v in free_vars(index)}
-    first = simplify(substitute(index, zeros))
-    return int(first.value) if isinstance(first, Const) else None
+    return const_or_none(simplify(substitute(index, zeros)))

@@ -47,6 +47,7 @@ from dlc.schedule.work import written_out
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Cast, Const, Expr, Load, Select, Var
 from dlc.te.transform import loads, walk
+from dlc.te.types import const_or_none
 
 MOST_BEHIND = 4096  # operations behind the transforms that are written out for a tile
 RANKS = (3, 4)  # without those of a tile: of images, and of volumes
@@ -276,11 +277,11 @@ def _shape(func: Func, found: Transformed, target: Target) -> Shape:
     made = {name: a.buffer.type for name, a in allocs(func.body).items()}
     shape, element_bytes = made[found.sums].shape, made[found.operand].dtype.size_bytes
     stage = next(s for s in stages(func) if s.buffer == found.sums)
-    lead, *positions, blocks = (_constant(n) for n in shape[: found.place])
-    high, *rest = (_constant(n) for n in shape[-1 - len(found.tile) : -1])
+    lead, *positions, blocks = (const_or_none(n) for n in shape[: found.place])
+    high, *rest = (const_or_none(n) for n in shape[-1 - len(found.tile) : -1])
     wide = rest[0] if rest else 1
     strip = OPEN_HIGH if rest else OPEN_STRIP
-    depth = math.prod(_constant(f.extent) or 1 for f in stage.inner)
+    depth = math.prod(const_or_none(f.extent) or 1 for f in stage.inner)
     volume = Volume() if found.image is None else _volume(stage, found, shape[found.place])
     count = math.prod(p or 1 for p in positions)
     axes = len(found.tile)
@@ -289,17 +290,13 @@ def _shape(func: Func, found: Transformed, target: Target) -> Shape:
 
 def _volume(sums: Stage, found: Transformed, images: Expr) -> Volume:
     """Which images of a volume the sums read."""
-    taps = {f.var: _constant(f.extent) or 1 for f in sums.inner}
+    taps = {f.var: const_or_none(f.extent) or 1 for f in sums.inner}
     (read,) = {x.index[found.place] for x in loads(sums.value) if x.buffer == found.operand}
     steps = coefficients(read) or {}
     along = [(taps[name], step) for name, step in steps.items() if name in taps]
     reach = 1 + sum((count - 1) * step for count, step in along)
     stride = sum(step for name, step in steps.items() if name in sums.names)
-    return Volume(_constant(images), math.prod(count for count, _ in along), stride, reach)
-
-
-def _constant(extent: Expr) -> int | None:
-    return int(extent.value) if isinstance(extent, Const) else None
+    return Volume(const_or_none(images), math.prod(count for count, _ in along), stride, reach)
 
 
 def _is_short(trace: Trace, found: Transformed) -> bool:
@@ -368,8 +365,8 @@ def _spread(trace: Trace, name: str, among: slice, target: Target) -> None:
     """
     type_ = allocs(trace.func.body)[name].buffer.type
     products, behind = type_.shape[among], type_.shape[among.stop :]
-    stride = math.prod(_constant(n) or 1 for n in behind) * type_.dtype.size_bytes
-    if most_rows(stride, target) < math.prod(_constant(n) or 1 for n in products):
+    stride = math.prod(const_or_none(n) or 1 for n in behind) * type_.dtype.size_bytes
+    if most_rows(stride, target) < math.prod(const_or_none(n) or 1 for n in products):
         trace.do("pad_dim", name, len(products) + 1, 1)  # blocks of channels, of either operand
 
 
