@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from dlc.schedule.loop import Buffer, Func
-from dlc.te.expr import ZERO, Expr, Load, maximum
+from dlc.te.expr import ZERO, Expr, Load, ceil_div, maximum
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars
 from dlc.te.types import TensorType, const_size
@@ -270,7 +270,7 @@ def region_bytes(size: Expr) -> Expr:
 
     A size such as `h - 2` may be below zero, where the sizes are refused anyway.
     """
-    return maximum((size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT, ZERO)
+    return maximum(ceil_div(size, ALIGNMENT) * ALIGNMENT, ZERO)
 
 
 def element_position(load: Load, type_: TensorType) -> int:

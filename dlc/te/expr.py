@@ -317,6 +317,11 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
     return binary(BinOp.MAX, a, b)
 
 
+def ceil_div(size: Expr, step: ExprLike) -> Expr:
+    """A size divided by a step, rounded up."""
+    return (size + (step - 1)) // step
+
+
 def both(a: Expr, b: Expr) -> Expr:
     """`a and b`, without the part that is surely true."""
     if a == TRUE or b == FALSE:

@@ -17,7 +17,7 @@ from dlc.core.errors import CodegenError
 from dlc.core.target import Target
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.program import ALIGNMENT, Program
-from dlc.te.expr import ONE, ZERO, Expr, Load
+from dlc.te.expr import ONE, ZERO, Expr, Load, ceil_div
 from dlc.te.simplify import canonical
 
 GPU = 0x40000000  # DLC_GPU of dlc/abi.h
@@ -115,7 +115,7 @@ def _host_stub(symbol: str, func: Func, messages: dict[str, str]) -> str:
             continue
         bytes_ = _bytes_of(buffer)
         spans[buffer.name] = out.expr(end), out.expr(bytes_)
-        end = canonical(end + (bytes_ + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
+        end = canonical(end + ceil_div(bytes_, ALIGNMENT) * ALIGNMENT)
     memory = out.value(f"call ptr {function('stage')}(ptr {itself}, i64 {out.expr(end)})")
     out.require(out.value(f"icmp ne ptr {memory}, null"), "there is no memory to fetch data into")
     places = [out.value(f"getelementptr i8, ptr {memory}, i64 {spans[b.name][0]}")

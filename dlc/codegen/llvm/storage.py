@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dlc.codegen.llvm.ir import Val
 from dlc.core.types import DType
-from dlc.te.expr import ZERO, Const, Expr
+from dlc.te.expr import ZERO, Const, Expr, ceil_div
 from dlc.te.simplify import canonical
 
 
@@ -36,7 +36,7 @@ def register_strides(shape: tuple[Expr, ...], lanes: int = 0) -> tuple[Expr, ...
     """The strides of a register buffer: rows are padded."""
     if not shape:
         return strides_of(shape, lanes)
-    row = canonical((shape[-1] + (_REGISTER_ROW - 1)) // _REGISTER_ROW * _REGISTER_ROW)
+    row = canonical(ceil_div(shape[-1], _REGISTER_ROW) * _REGISTER_ROW)
     return strides_of((*shape[:-1], row), lanes)
 
 

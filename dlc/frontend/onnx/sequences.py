@@ -52,7 +52,7 @@ from dlc.graph.ops.binary import Add, Equal, Less, Minimum, Sub, Where
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.shape import Expand
-from dlc.te.expr import Const, Expr, both, index
+from dlc.te.expr import Const, Expr, both, ceil_div, index
 from dlc.te.simplify import surely_differ, surely_divides
 from dlc.te.types import const_size
 
@@ -244,7 +244,7 @@ def _equal_parts(ctx: Context, x: Value, count: Expr, chunk: int, axis: int, kee
 
 def _chunks(ctx: Context, whole: Expr, chunk: int) -> Value:
     """The widths of parts of one size, of which the last may be smaller."""
-    starts = ctx.call(Range(size=ctx.simplify((whole + (chunk - 1)) // chunk), delta=index(chunk)))
+    starts = ctx.call(Range(size=ctx.simplify(ceil_div(whole, chunk)), delta=index(chunk)))
     left = ctx.call(Sub(), ctx.size_tensor(np.array(whole, np.object_)), starts)
     return ctx.call(Minimum(), left, ctx.scalar(chunk, DType.I64))
 

@@ -17,7 +17,19 @@ from dlc.graph.ops.binary import Where
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.shape import Concat, Expand, Pad, Slice
-from dlc.te.expr import ONE, ZERO, Const, Expr, both, equal, index, maximum, minimum, select
+from dlc.te.expr import (
+    ONE,
+    ZERO,
+    Const,
+    Expr,
+    both,
+    ceil_div,
+    equal,
+    index,
+    maximum,
+    minimum,
+    select,
+)
 from dlc.te.simplify import canonical, surely_at_most, surely_differ, surely_divides, surely_less
 from dlc.te.transform import loads
 
@@ -244,7 +256,7 @@ def _equal_parts(ctx: Context, whole: Expr, count: int) -> list[Expr]:
         return [canonical(whole // count)] * count
     if ctx.opset < 18:
         ctx.refuse(f"{whole} does not split into {count} equal parts")
-    chunk = canonical((whole + (count - 1)) // count)
+    chunk = canonical(ceil_div(whole, count))
     return [*[chunk] * (count - 1), canonical(whole - chunk * (count - 1))]
 
 

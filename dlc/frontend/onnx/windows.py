@@ -9,7 +9,7 @@ from typing import TypedDict
 from dlc.frontend.onnx.context import Context
 from dlc.graph.graph import Value
 from dlc.graph.ops.shape import Pad
-from dlc.te.expr import ONE, ZERO, Const, Expr, index, maximum
+from dlc.te.expr import ONE, ZERO, Const, Expr, ceil_div, index, maximum
 from dlc.te.simplify import canonical
 
 
@@ -125,7 +125,7 @@ def _same_widths(
         if stride == 1:
             total = index(reach - 1)
         else:
-            total = ((size + (stride - 1)) // stride - ONE) * stride + reach - size
+            total = (ceil_div(size, stride) - ONE) * stride + reach - size
             if reach < stride:  # pixels may be left over
                 total = maximum(total, ZERO)
         small.append(canonical(total // 2))

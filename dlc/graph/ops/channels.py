@@ -8,7 +8,7 @@ from dlc.graph.assume import is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.attributes import constants, set_size
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, const, select
+from dlc.te.expr import Expr, ceil_div, const, select
 from dlc.te.simplify import surely_divides
 from dlc.te.types import TensorType
 
@@ -27,7 +27,7 @@ class PackChannels(Op):
         if x.rank < 2 or self.block < 1:
             raise self.reject(f"no channels to put into blocks of {self.block}", x)
         n, c, *spatial = x.shape
-        return TensorType((n, (c + (self.block - 1)) // self.block, *spatial, self.block), x.dtype)
+        return TensorType((n, ceil_div(c, self.block), *spatial, self.block), x.dtype)
 
     def compute(self, x: te.Tensor) -> te.Tensor:
         channels = x.shape[1]

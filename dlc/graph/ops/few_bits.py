@@ -10,7 +10,7 @@ from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import constants, set_size
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.te import tensor as te
-from dlc.te.expr import BinOp, Expr, binary, cast, const, index
+from dlc.te.expr import BinOp, Expr, binary, cast, ceil_div, const, index
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -42,12 +42,10 @@ class DequantizeBlocks(Op):
             raise self.reject(f"axis {self.axis} has no blocks of {self.block}", numbers)
         for t in given:
             for d, (size, count) in enumerate(zip(numbers.shape, t.shape, strict=True)):
-                if differs(self._blocks(size) if d == self.axis else size, count):
+                blocks = canonical(ceil_div(size, self.block)) if d == self.axis else size
+                if differs(blocks, count):
                     raise self.reject("scales or zero points do not fit the blocks", numbers, t)
         return TensorType(numbers.shape, DType.F32)
-
-    def _blocks(self, size: Expr) -> Expr:
-        return canonical((size + (self.block - 1)) // self.block)
 
     def compute(self, numbers: te.Tensor, scale: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
         def element(*at: Expr) -> Expr:

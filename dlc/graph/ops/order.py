@@ -20,7 +20,7 @@ from dlc.graph.ops.attributes import constants, set_size
 from dlc.graph.ops.nest import NestOp, each, each_row, lines, when
 from dlc.schedule.loop import Buffer
 from dlc.te import tensor as te
-from dlc.te.expr import Binary, BinOp, Expr, UnOp, const, equal, select, unary
+from dlc.te.expr import Binary, BinOp, Expr, UnOp, ceil_div, const, equal, select, unary
 from dlc.te.simplify import surely_less
 from dlc.te.types import TensorType
 
@@ -223,7 +223,7 @@ def below(var: str, size: Expr, count: str, body: Callable[[str], str]) -> str:
         return each(var, size, body(var))
     at = f"{var}_block * {WIDTH} + {var}"
     inner = each(var, WIDTH, when(f"{at} < {count}", body(at)))
-    blocks = (size + (WIDTH - 1)) // WIDTH
+    blocks = ceil_div(size, WIDTH)
     return each(f"{var}_block", blocks, when(f"{var}_block * {WIDTH} < {count}", inner))
 
 

@@ -9,7 +9,7 @@ from dlc.graph.ops.pairs import PAIR
 from dlc.graph.ops.planes import DEPTH, ROWS
 from dlc.graph.ops.planes_pair import clamped, fills, why_not_pair
 from dlc.te import tensor as te
-from dlc.te.expr import ZERO, Expr, UnOp, cast, index, select, unary
+from dlc.te.expr import ZERO, Expr, UnOp, cast, ceil_div, index, select, unary
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -32,7 +32,7 @@ class MatMulPairsComputed(Op):
     def compute(self, a: te.Tensor, b: te.Tensor) -> te.Tensor:
         *stack, m, k = a.shape
         n = b.shape[-1]
-        blocks, panels = _blocks(k, DEPTH), _blocks(n, ROWS)
+        blocks, panels = canonical(ceil_div(k, DEPTH)), canonical(ceil_div(n, ROWS))
 
         def rounded(*at: Expr) -> Expr:
             value = cast(DType.BF16, unary(UnOp.FLUSH, a[at]))
@@ -65,8 +65,3 @@ class MatMulPairsComputed(Op):
 
     def reference(self, a: Array, b: Array) -> Array:
         return MatMul().reference(a, b)
-
-
-def _blocks(size: Expr, width: int) -> Expr:
-    """How many blocks hold a size."""
-    return canonical((size + (width - 1)) // width)

@@ -14,7 +14,7 @@ import numpy as np
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.te import tensor as te
-from dlc.te.expr import ZERO, Expr, index, minimum
+from dlc.te.expr import ZERO, Expr, ceil_div, index, minimum
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -35,9 +35,7 @@ class SplitPhases(Op):
         if not _fits(self.steps) or x.rank != len(self.steps) + 3:
             raise self.reject("needs a blocked image or line, and steps from 1 on", x)
         n, cb, *sizes, c = x.shape
-        fewer = (
-            canonical((size + (s - 1)) // s) for size, s in zip(sizes, self.steps, strict=True)
-        )
+        fewer = (canonical(ceil_div(size, s)) for size, s in zip(sizes, self.steps, strict=True))
         return TensorType((n, cb, index(prod(self.steps)), *fewer, c), x.dtype)
 
     def compute(self, x: te.Tensor) -> te.Tensor:

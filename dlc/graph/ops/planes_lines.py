@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from dlc.graph.ops.planes import DEPTH, ROWS, plane, tile_sums
 from dlc.te import tensor as te
-from dlc.te.expr import Const, Expr, minimum
+from dlc.te.expr import Const, Expr, ceil_div, minimum
 from dlc.te.simplify import canonical
 from dlc.te.types import Shape
 
@@ -30,7 +30,7 @@ class Lines:
         self.reach = [(k - 1) * d // s for k, s, d in steps]
         *self.lines, width = out
         tile = ROWS if isinstance(width, Const) else PAIR
-        self.width = canonical((width + (tile - 1)) // tile * tile)
+        self.width = canonical(ceil_div(width, tile) * tile)
 
     def rows(self, x: te.Tensor, count: int) -> te.Tensor:
         """The planes of the image: [n, cb / 2, *phases, *lines, rows, planes, 32]."""

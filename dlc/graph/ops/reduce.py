@@ -21,6 +21,7 @@ from dlc.te.expr import (
     UnOp,
     both,
     cast,
+    ceil_div,
     const,
     either,
     equal,
@@ -320,7 +321,7 @@ class CumSum(Op):
         def at(i: Sequence[Expr], place: Expr) -> tuple[Expr, ...]:
             return (*i[:axis], place, *i[axis + 1 :])
 
-        blocks = (size + (_BLOCK - 1)) // _BLOCK
+        blocks = ceil_div(size, _BLOCK)
 
         def among(i: Sequence[Expr], block: Expr, wanted: Callable[[Expr], Expr]) -> te.Reduce:
             def value(r: Expr) -> Expr:

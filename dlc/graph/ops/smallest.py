@@ -21,7 +21,7 @@ from dlc.graph.ops.attributes import constants
 from dlc.graph.ops.nest import each, each_row, lines, when
 from dlc.graph.ops.order import WIDTH, Places
 from dlc.schedule.loop import Buffer
-from dlc.te.expr import ZERO, Const, Expr, index, minimum
+from dlc.te.expr import ZERO, Const, Expr, ceil_div, index, minimum
 from dlc.te.simplify import canonical, surely_at_most, surely_less
 
 _LEAST_LANES = 16
@@ -268,7 +268,7 @@ class _Keys:
         inner = body(f"({first})")
         if finer:
             inner = self._below_count(f"{var}_", index(step), finer, f"{first} + ", body)
-        count = (size + (step - 1)) // step
+        count = ceil_div(size, step)
         return each(var, count, when(f"{first} < {self.count}", inner))
 
     def below(self, name: str, bound: str) -> str:

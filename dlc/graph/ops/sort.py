@@ -23,6 +23,7 @@ from dlc.te.expr import (
     UnOp,
     both,
     cast,
+    ceil_div,
     const,
     either,
     equal,
@@ -57,7 +58,7 @@ class _Elements:
     def in_blocks(self, width: int) -> _Elements:
         """The same with the axis split in two; behind the last element there is nothing."""
         axis, length = self.axis, self.length
-        count = (length + (width - 1)) // width
+        count = ceil_div(length, width)
         shape = self.values.shape
         grid = (*shape[:axis], count, index(width), *shape[axis + 1 :])
 

@@ -12,7 +12,7 @@ from dlc.graph.ops.nest import NestOp, each, each_row, lines, when
 from dlc.graph.ops.order import below, sort_by_digits
 from dlc.graph.ops.selection import over_true
 from dlc.schedule.loop import Buffer
-from dlc.te.expr import Expr
+from dlc.te.expr import Expr, ceil_div
 from dlc.te.types import TensorType
 
 _LANES = 16
@@ -64,7 +64,7 @@ class Suppress(NestOp):
             return f"ranking[index({rank})] = candidates[index({at})]"
 
         seen = "index(seen[0])"
-        room = (steps + (_LANES - 1)) // _LANES * _LANES
+        room = ceil_div(steps, _LANES) * _LANES
         greedy = lines(
             f'ranking = alloc(i64[{size}], "local")',
             *(f'{part} = alloc(f32[{room}], "local")' for part in _PARTS),
@@ -115,7 +115,7 @@ class Suppress(NestOp):
             *(f"mine[{i}] = {b.name}[r // ({inputs[0].type.shape[1]}), 0, index(own[0])]"
               for i, b in enumerate(boxes)),
             each("zero", _LANES, "hits[zero] = i32(0)", "vectorize"),
-            each("group", (steps + (_LANES - 1)) // _LANES,
+            each("group", ceil_div(steps, _LANES),
                  when(f"group * {_LANES} < index(chosen[0])", compare)),
             "total[0] = i32(0)",
             each("part", _LANES, "total[0] += hits[part]", "vectorize"),

@@ -30,6 +30,7 @@ from dlc.te.expr import (
     UnOp,
     Var,
     cast,
+    ceil_div,
     const,
     equal,
     index,
@@ -182,7 +183,7 @@ class TreeWalk(Trees, NestOp):
                 through("many", f"r * {_ROWS}", index(_ROWS // _ABREAST)),
             ),
             through("few", f"({rows}) // {_ROWS} * {_ROWS}", rows % _ROWS // _ABREAST),
-            each("one", rows % _ABREAST, each("one_group", (trees + (lanes - 1)) // lanes, walk)),
+            each("one", rows % _ABREAST, each("one_group", ceil_div(trees, lanes), walk)),
         )
 
     def _walk(

@@ -55,7 +55,7 @@ from dlc.graph.ops.planes import repaired
 from dlc.graph.ops.window import out_size
 from dlc.schedule.rules.transform_plan import OPEN_STRIP
 from dlc.te import tensor as te
-from dlc.te.expr import Binary, BinOp, Const, Expr, cast, const, index, minimum, select
+from dlc.te.expr import Binary, BinOp, Const, Expr, cast, ceil_div, const, index, minimum, select
 from dlc.te.simplify import canonical, surely_equal
 from dlc.te.types import Shape, TensorType, const_size
 
@@ -68,17 +68,13 @@ def count_tiles(sizes: Shape, out: Out) -> Shape:
 
     A long line has some more where strips of it are as long as each other then.
     """
-    match tuple(_covered(size, each) for size, each in zip(sizes, out, strict=True)):
+    match tuple(canonical(ceil_div(size, each)) for size, each in zip(sizes, out, strict=True)):
         case [Const(int(count), _)] if count > STRIPS[-1]:
             return (index(min(-(-count // n) * n for n in STRIPS)),)
         case [tiles] if not isinstance(tiles, Const):
-            return (canonical(_covered(sizes[0], out[0] * OPEN_STRIP) * OPEN_STRIP),)
+            return (canonical(ceil_div(sizes[0], out[0] * OPEN_STRIP) * OPEN_STRIP),)
         case tiles:
             return tiles
-
-
-def _covered(size: Expr, step: int) -> Expr:
-    return canonical((size + (step - 1)) // step)
 
 
 class TiledConv(Op):

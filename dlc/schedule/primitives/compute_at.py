@@ -40,7 +40,7 @@ from dlc.schedule.primitive import find_intermediate, find_loop, primitive, refu
 from dlc.schedule.region import Span, rebase, spans
 from dlc.schedule.restrict import Anchor, plan_restriction, restrict, within
 from dlc.schedule.simplify import guarded, simplify_stmt
-from dlc.te.expr import Expr
+from dlc.te.expr import Expr, ceil_div
 from dlc.te.simplify import Bounds, canonical, surely_at_most, surely_divides
 from dlc.te.transform import loads
 from dlc.te.types import TensorType
@@ -115,7 +115,7 @@ def _rounded(
         if surely_divides(multiple, span.extent):
             found.append(span)
             continue
-        extent = canonical((span.extent + (multiple - 1)) // multiple * multiple)
+        extent = canonical(ceil_div(span.extent, multiple) * multiple)
         if not surely_at_most(span.start + extent, size, bounds):
             refuse("compute_at", func, f"multiples of {multiple} may stick out of '{name}'")
         found.append(Span(span.start, extent))

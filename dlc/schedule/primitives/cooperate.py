@@ -6,7 +6,7 @@ from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import loops_around, swap_loop
 from dlc.schedule.loop import For, Func, If, LoopKind, substitute
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
-from dlc.te.expr import Var, index
+from dlc.te.expr import Var, ceil_div, index
 from dlc.te.simplify import canonical, surely_divides
 
 
@@ -50,6 +50,6 @@ def cooperate(func: Func, loop: str, threads: int) -> Func:
     body = substitute(target.body, {loop: whole})
     if not surely_divides(threads, target.extent):
         body = If(whole < target.extent, body)
-    rounds = canonical((target.extent + (threads - 1)) // threads)
+    rounds = canonical(ceil_div(target.extent, threads))
     inner = For(names[1], rounds, LoopKind.SERIAL, body)
     return swap_loop(func, loop, lambda _: For(names[0], index(threads), LoopKind.THREAD, inner))

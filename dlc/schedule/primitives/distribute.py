@@ -10,7 +10,7 @@ from dlc.schedule.dependence import why_not_all_independent
 from dlc.schedule.edit import loops_around, swap_loop
 from dlc.schedule.loop import For, Func, If, LoopKind, substitute
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
-from dlc.te.expr import Expr, Var, index
+from dlc.te.expr import Expr, Var, ceil_div, index
 from dlc.te.simplify import canonical, surely_divides
 
 
@@ -82,7 +82,7 @@ def cut_digits(
         env[loop.var] = whole
         if not surely_divides(tile, loop.extent):
             guards.append(env[loop.var] < loop.extent)
-        blocks.append((f"{loop.var}_b", canonical((loop.extent + (tile - 1)) // tile)))
+        blocks.append((f"{loop.var}_b", canonical(ceil_div(loop.extent, tile))))
     lanes, inner = (_in_turn(loops, digits, kind) for kind in ("thread", "step"))
     check_fresh(name, func, [n for n, _ in (*blocks, *lanes, *inner)], freed=loops)
     body = substitute(chain[-1].body, env)

@@ -19,7 +19,7 @@ from dlc.schedule.loop import (
     block,
 )
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
-from dlc.te.expr import ZERO, Binary, BinOp, Cast, Const, Expr, Load, Var, const
+from dlc.te.expr import ZERO, Binary, BinOp, Cast, Const, Expr, Load, Var, ceil_div, const
 from dlc.te.simplify import canonical, surely_divides, surely_equal
 from dlc.te.transform import free_vars
 from dlc.te.types import TensorType
@@ -87,7 +87,7 @@ def pad_einsum(func: Func, buffer: str, loop: str, multiple: int) -> Func:
     grown = dict(operands)
     if spatial:
         grown[buffer] = _dimension(func, target, buffer, store.index)
-    extent = canonical((target.extent + (multiple - 1)) // multiple * multiple)
+    extent = canonical(ceil_div(target.extent, multiple) * multiple)
 
     result = swap_loop(func, loop, lambda f: replace(f, extent=extent))
     for name, dim in grown.items():

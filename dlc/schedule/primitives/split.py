@@ -6,7 +6,7 @@ from dlc.core.types import INDEX
 from dlc.schedule.edit import swap_loop
 from dlc.schedule.loop import For, Func, If, LoopKind, map_exprs, reads, substitute
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
-from dlc.te.expr import Binary, BinOp, Const, Expr, Var
+from dlc.te.expr import Binary, BinOp, Const, Expr, Var, ceil_div
 from dlc.te.simplify import canonical, surely_divides
 from dlc.te.transform import free_vars, rewrite
 
@@ -50,7 +50,7 @@ def split(func: Func, loop: str, factor: int, names: tuple[str, str]) -> Func:
     )
     if not surely_divides(factor, target.extent):
         body = If(whole < target.extent, body)
-    rounds = canonical((target.extent + (factor - 1)) // factor)
+    rounds = canonical(ceil_div(target.extent, factor))
     nest = For(inner, Const(factor, INDEX), LoopKind.SERIAL, body)
     return swap_loop(func, loop, lambda f: For(outer, rounds, LoopKind.SERIAL, nest, f.notes))
 

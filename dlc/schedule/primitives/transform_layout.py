@@ -8,7 +8,7 @@ from dlc.core.types import INDEX
 from dlc.schedule.edit import redirect, swap_alloc, touched_by_invoke
 from dlc.schedule.loop import Func
 from dlc.schedule.primitive import find_intermediate, primitive, refuse
-from dlc.te.expr import Const, Expr
+from dlc.te.expr import Const, Expr, ceil_div
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -61,7 +61,7 @@ def transform_layout(
 
     sizes: list[Expr] = []
     for size, factor in zip(alloc.buffer.type.shape, parts, strict=True):
-        whole = canonical((size + (factor - 1)) // factor)
+        whole = canonical(ceil_div(size, factor))
         sizes += [whole, Const(factor, INDEX)] if factor > 1 else [size]
 
     def at(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
