@@ -270,14 +270,9 @@ def scaled_size(ctx: Context, size: Expr, scale: float) -> Expr:
 
 
 @converter("Resize", since=10)
-def convert_resize_10(ctx: Context, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
-    """The first Resize had no coordinate modes."""
-    return _upsample_by(ctx, x, scales, mode)
-
-
 @converter("Upsample", since=9)
 def convert_upsample(ctx: Context, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
-    """Enlarge."""
+    """Enlarge; the first Resize had no coordinate modes, either."""
     return _upsample_by(ctx, x, scales, mode)
 
 
