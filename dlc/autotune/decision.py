@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dlc.autotune.record import Choice
+from dlc.autotune.record import Choice, digest_of
 from dlc.core.errors import UserError
 from dlc.core.fork import Fork, Way, fork_from_json
 
@@ -54,8 +52,7 @@ class Decision:
     @property
     def digest(self) -> str:
         """A hash of everything."""
-        text = json.dumps(self.to_json(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return digest_of(self.to_json())
 
     def to_json(self) -> dict[str, object]:
         """The decision as data."""

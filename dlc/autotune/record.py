@@ -82,7 +82,7 @@ class Trial:
     @property
     def digest(self) -> str:
         """A hash of everything."""
-        return _digest(self.to_json())
+        return digest_of(self.to_json())
 
     def to_json(self) -> dict[str, object]:
         """The trial as data."""
@@ -129,7 +129,7 @@ class Choice:
     @property
     def digest(self) -> str:
         """A hash of everything."""
-        return _digest(self.to_json())
+        return digest_of(self.to_json())
 
     def to_json(self) -> dict[str, object]:
         """The choice as data."""
@@ -182,5 +182,6 @@ def _known(kind: type[Trial] | type[Choice], data: Mapping[str, Any]) -> dict[st
     return known
 
 
-def _digest(data: Mapping[str, object]) -> str:
+def digest_of(data: Mapping[str, object]) -> str:
+    """A hash of a row of the log."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:32]
