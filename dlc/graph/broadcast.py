@@ -27,3 +27,12 @@ def along_axis(array: Array, rank: int, axis: int, count: int) -> Array | None:
     if full.shape[axis] not in (1, count):
         return None
     return np.broadcast_to(full.reshape(-1), (count,))
+
+
+def scale_groups(w: Array, factors: Array, groups: int) -> Array:
+    """Weights [rows, columns, *kernel] of as many groups of rows, times a factor for each column.
+
+    Each group has factors of its own: `groups` times as many as there are columns.
+    """
+    rows = np.repeat(factors.reshape(groups, w.shape[1]), w.shape[0] // groups, axis=0)
+    return np.asarray(w * rows.reshape(*w.shape[:2], *(1,) * (w.ndim - 2)))

@@ -21,17 +21,25 @@ def _deviation(square: Operand) -> Pattern:
 
 
 def _into_layer_norm(match: Match) -> Value | Refusal:
-    x, epsilon = match["x"], match.array("epsilon")
-    for name in ("mean", "variance"):
+    epsilon = epsilon_of_last(match, "mean", "variance")
+    if isinstance(epsilon, Refusal):
+        return epsilon
+    return match.call(LayerNorm(axis=-1, epsilon=epsilon), match["x"])
+
+
+def epsilon_of_last(match: Match, *means: str) -> float | Refusal:
+    """The epsilon of a norm by some means, all over the last axis of "x"."""
+    rank, epsilon = match["x"].type.rank, match.array("epsilon")
+    for name in means:
         found = match.maker(name)
         assert isinstance(found, Reduce)
         if found.kind != "mean" or not found.keepdims:
             return Refusal("not a mean that keeps its axis")
-        if tuple(a % x.type.rank for a in found.axes) != (x.type.rank - 1,):
+        if tuple(a % rank for a in found.axes) != (rank - 1,):
             return Refusal("not over the last axis alone")
     if epsilon.size != 1 or not epsilon.reshape(-1)[0] >= 0:
         return Refusal("epsilon is not one number of at least 0")
-    return match.call(LayerNorm(axis=-1, epsilon=float(epsilon.reshape(-1)[0])), x)
+    return float(epsilon.reshape(-1)[0])
 
 
 PARTS_INTO_LAYER_NORM = tuple(

@@ -14,6 +14,7 @@ from dlc.graph.ops.elementwise import Reciprocal, Sqrt
 from dlc.graph.ops.norm import RMSNorm
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.rewrite import Match, Pattern, Refusal, Rule, Scalar, Weight, rule
+from dlc.graph.rules.parts_into_layer_norm import epsilon_of_last
 from dlc.te.types import is_const
 
 
@@ -33,15 +34,10 @@ def _spellings() -> Iterator[Pattern]:
 
 
 def _into_rms_norm(match: Match) -> Value | Refusal:
-    x, epsilon, mean = match["x"], match.array("epsilon"), match.maker("mean")
-    assert isinstance(mean, Reduce)
-    if mean.kind != "mean" or not mean.keepdims:
-        return Refusal("not a mean that keeps its axis")
-    if tuple(a % x.type.rank for a in mean.axes) != (x.type.rank - 1,):
-        return Refusal("not over the last axis alone")
-    if epsilon.size != 1 or not epsilon.reshape(-1)[0] >= 0:
-        return Refusal("epsilon is not one number of at least 0")
-    return match.call(RMSNorm(axis=-1, epsilon=float(epsilon.reshape(-1)[0])), x)
+    epsilon = epsilon_of_last(match, "mean")
+    if isinstance(epsilon, Refusal):
+        return epsilon
+    return match.call(RMSNorm(axis=-1, epsilon=epsilon), match["x"])
 
 
 PARTS_INTO_RMS_NORM = tuple(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlc.graph.broadcast import along_axis
+from dlc.graph.broadcast import along_axis, scale_groups
 from dlc.graph.graph import Value
 from dlc.graph.integers import is_kept_whole
 from dlc.graph.ops.binary import Mul
@@ -27,14 +27,11 @@ def scale_before_conv(match: Match) -> Value | Refusal:
         return Refusal("the product repeats its operand")
     if is_kept_whole(match.context, w):
         return Refusal("the target multiplies such whole numbers faster")
-    channels = w.shape[1] * conv.groups
-    rank = w.ndim
-    c = along_axis(match.array("c"), rank, 1, channels)
+    c = along_axis(match.array("c"), w.ndim, 1, w.shape[1] * conv.groups)
     if c is None:
         return Refusal("the factor differs within a channel")
     if not np.isfinite(c).all():
         return Refusal("a factor is not finite, and would change the zeros of the pads")
-    per_output = np.repeat(c.reshape(conv.groups, w.shape[1]), w.shape[0] // conv.groups, axis=0)
-    scaled = w * per_output.reshape(*w.shape[:2], *(1,) * (rank - 2))
+    scaled = scale_groups(w, c, conv.groups)
     weights = match.constant(scaled, match["w"], f"{match['w'].name}_scaled")
     return match.call(conv, match["x"], weights)
