@@ -24,6 +24,7 @@ from dlc.schedule.loop import (
     fresh_name,
     loops,
     map_exprs,
+    put_inside,
     rewrite,
 )
 from dlc.te.expr import Binary, BinOp, Cast, Const, Expr, Load, Select, Var, index
@@ -116,9 +117,7 @@ def _side_by_side(
 
     dtype = types[first.buffer].dtype
     own = Load(sums, (Var(_LANE),), dtype)
-    step = lanes("lane", sums, (Var(_LANE),), Binary(op, own, summand))
-    for outer in reversed(around):
-        step = replace(outer, body=step)
+    step = put_inside(around, lanes("lane", sums, (Var(_LANE),), Binary(op, own, summand)))
     parts = block(
         lanes("first", sums, (Var(_LANE),), first.value),
         step,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import enum
 import keyword
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from dlc.core.remember import per_object
@@ -366,6 +366,13 @@ def dtypes(func: Func) -> dict[str, DType]:
     types = {b.name: b.type.dtype for b in func.params}
     types |= {a.buffer.name: a.buffer.type.dtype for a in allocs(func.body).values()}
     return types
+
+
+def put_inside(around: Sequence[For | If | Alloc], stmt: Stmt) -> Stmt:
+    """A statement inside of others, the outermost first."""
+    for outer in reversed(around):
+        stmt = replace(outer, body=stmt)
+    return stmt
 
 
 def names_in(func: Func) -> set[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dlc.schedule.dependence import why_not_disjoint
 from dlc.schedule.edit import Site, sites, swap_life, told_apart, touched_by_invoke
-from dlc.schedule.loop import Func, If, Stmt, accumulation, exprs, rewrite
+from dlc.schedule.loop import Func, If, Stmt, accumulation, exprs, put_inside, rewrite
 from dlc.schedule.primitive import find_intermediate, primitive, refuse
 from dlc.te.expr import Binary, BinOp, Expr, Load, Var, const
 from dlc.te.transform import free_vars, loads, substitute
@@ -60,7 +60,7 @@ def factor_out(func: Func, buffer: str) -> Func:
     total, (end, read) = _sum(func, body, buffer), _reader(func, body, buffer)
     used = {v for part in total.store.index for v in free_vars(part)}
     chosen = tuple(f.var for f in total.loops if f.var in used)
-    if reason := why_not_disjoint(func, _alone(total), chosen, buffer):
+    if reason := why_not_disjoint(func, put_inside(total.around, total.store), chosen, buffer):
         refuse("factor_out", func, reason)
     summands = {f.var for f in total.loops if f.var not in used}
     starts, ends = ([f for f in site.loops if f.var not in summands] for site in (total, end))
@@ -94,14 +94,6 @@ def _sum(func: Func, body: Stmt, buffer: str) -> Site:
     if len(sums) != 1 or not begins or any(b != const(0, b.dtype) for b in begins):
         refuse("factor_out", func, f"'{buffer}' is no single sum that begins at 0")
     return sums[0]
-
-
-def _alone(site: Site) -> Stmt:
-    """A store with the loops and guards around it, and nothing else."""
-    stmt: Stmt = site.store
-    for outer in reversed(site.around):
-        stmt = replace(outer, body=stmt)
-    return stmt
 
 
 def _reader(func: Func, body: Stmt, buffer: str) -> tuple[Site, Load]:

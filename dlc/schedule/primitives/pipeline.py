@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from dlc.schedule.edit import redirect, renamed, swap_loop, written
@@ -23,6 +23,7 @@ from dlc.schedule.loop import (
     block,
     exprs,
     loops,
+    put_inside,
     rewrite,
     substitute,
     walk,
@@ -89,7 +90,7 @@ def pipeline(func: Func, loop: str, stages: int) -> Func:
     wait = [Invoke(WAITS[max(0, stages - 2)].name, ())] if is_async else []
     if stages == 1:
         body = block(*parts.fills, *commit, *wait, *parts.rest)
-        alone = replace(target, body=_allocated(parts.buffers, body))
+        alone = replace(target, body=put_inside(parts.buffers, body))
         return swap_loop(func, loop, lambda _: alone)
     first = f"{loop}_first"
     news = {v: f"{v}_first" for fill in parts.fills for v in loops(fill)}
@@ -107,19 +108,13 @@ def pipeline(func: Func, loop: str, stages: int) -> Func:
     )
     begin = For(first, index(stages - 1), LoopKind.SERIAL, prologue)
     made = [replace(a, buffer=_with_parts(a.buffer, stages)) for a in parts.buffers]
-    whole = _allocated(made, block(begin, replace(target, body=steady)))
+    whole = put_inside(made, block(begin, replace(target, body=steady)))
     return swap_loop(func, loop, lambda _: whole)
 
 
 def _with_parts(buffer: Buffer, stages: int) -> Buffer:
     type_ = buffer.type
     return replace(buffer, type=TensorType((index(stages), *type_.shape), type_.dtype))
-
-
-def _allocated(buffers: Sequence[Alloc], body: Stmt) -> Stmt:
-    for alloc in reversed(buffers):
-        body = replace(alloc, body=body)
-    return body
 
 
 @dataclass(frozen=True, slots=True)

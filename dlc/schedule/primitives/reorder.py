@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dlc.schedule.dependence import why_not_permutable
 from dlc.schedule.edit import loops_around, swap_loop
-from dlc.schedule.loop import For, Func, If, LoopKind, Stmt
+from dlc.schedule.loop import For, Func, If, LoopKind, Stmt, put_inside
 from dlc.schedule.primitive import find_loop, primitive, refuse
 
 _ORDERED = (LoopKind.SERIAL, LoopKind.UNROLL)
@@ -59,11 +57,9 @@ def reorder(func: Func, order: tuple[str, ...]) -> Func:
 
     queue = iter(order)
     by_name = {f.var: f for f in chain}
-    for cond in reversed(guards):
-        body = If(cond.cond, body)
-    for loop in reversed([by_name[next(queue)] if f.var in order else f for f in chain]):
-        body = replace(loop, body=body)
-    return swap_loop(func, names[0], lambda _: body)
+    loops = [by_name[next(queue)] if f.var in order else f for f in chain]
+    turned = put_inside([*loops, *guards], body)
+    return swap_loop(func, names[0], lambda _: turned)
 
 
 def _chain(func: Func, order: tuple[str, ...]) -> tuple[list[For], list[If], Stmt]:

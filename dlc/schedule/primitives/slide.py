@@ -19,6 +19,7 @@ from dlc.schedule.loop import (
     accumulation,
     block,
     dtypes,
+    put_inside,
 )
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
@@ -103,7 +104,7 @@ def slide(func: Func, buffer: str, loop: str, term: str, name: str) -> Func:
     assert op is not None
     index = tuple(Var(f.var) for f in own)
     terms = _reduction_of(op, Load(name, index, dtype), value, rest)
-    made = _inside(own, terms if rest else Store(name, index, value))
+    made = put_inside(own, terms if rest else Store(name, index, value))
     read = tuple(place if i == Var(loop) else i for i in stage.store.index)
     left = [f for f in stage.inner if f.var == term]
     joined = _reduction_of(
@@ -111,7 +112,7 @@ def slide(func: Func, buffer: str, loop: str, term: str, name: str) -> Func:
     )
     shape = tuple(f.extent for f in own)
     line = Buffer(name, TensorType(shape, dtype))
-    both = Alloc(line, Scope.LOCAL, block(made, _inside(stage.loops, joined)))
+    both = Alloc(line, Scope.LOCAL, block(made, put_inside(stage.loops, joined)))
     return swap_life(
         func, buffer, lambda body: map_sequence(body, lambda s: both if s is nest else s)
     )
@@ -128,23 +129,16 @@ def _reduction(func: Func, buffer: str) -> tuple[Stage, Stmt]:
         plain = _reduction_of(op, Load(buffer, index, stage.value.dtype), stage.value, stage.inner)
         alone = all(x.buffer != buffer for x in loads(stage.value))
         counted = index == tuple(map(Var, stage.names))
-        if alone and counted and nests[0] == _inside(stage.loops, plain):
+        if alone and counted and nests[0] == put_inside(stage.loops, plain):
             return stage, nests[0]
     refuse("slide", func, f"'{buffer}' is no plain reduction whose elements its loops count")
-
-
-def _inside(around: Sequence[For], stmt: Stmt) -> Stmt:
-    """A statement inside of loops."""
-    for loop in reversed(around):
-        stmt = replace(loop, body=stmt)
-    return stmt
 
 
 def _reduction_of(op: BinOp, total: Load, term: Expr, inner: Sequence[For]) -> Stmt:
     """A reduction of one element over some loops."""
     start = Store(total.buffer, total.index, identity(op, total.dtype))
     join = Store(total.buffer, total.index, Binary(op, total, term))
-    return block(start, _inside(inner, join))
+    return block(start, put_inside(inner, join))
 
 
 def _steps(func: Func, stage: Stage, loop: str, term: str) -> tuple[int, int]:

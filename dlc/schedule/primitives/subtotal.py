@@ -21,12 +21,12 @@ from dlc.schedule.loop import (
     Func,
     If,
     Scope,
-    Stmt,
     Store,
     accumulation,
     block,
     dtypes,
     exprs,
+    put_inside,
 )
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
 from dlc.schedule.primitives.cache_read import shape_of
@@ -79,7 +79,7 @@ def subtotal(func: Func, buffer: str, loop: str, name: str) -> Func:
     site = _accumulation(func, buffer, target)
     chosen = {v for part in site.store.index for v in free_vars(part)}
     around = _elements(func, site, chosen)
-    element = _wrap(around, site.store)
+    element = put_inside(around, site.store)
     names = tuple(s.var for s in around if isinstance(s, For))
     if reason := why_not_disjoint(func, element, names, buffer):
         refuse("subtotal", func, reason)
@@ -91,9 +91,9 @@ def subtotal(func: Func, buffer: str, loop: str, name: str) -> Func:
     assert op is not None
     part = Buffer(name, TensorType(shape_of(func, buffer), dtype))
     index = site.store.index
-    start = _wrap(around, Store(name, index, identity(op, dtype)))
+    start = put_inside(around, Store(name, index, identity(op, dtype)))
     total = Binary(op, Load(buffer, index, dtype), Load(name, index, dtype))
-    end = _wrap(around, Store(buffer, index, total))
+    end = put_inside(around, Store(buffer, index, total))
     inner = redirect(target.body, buffer, name, lambda index: index)
     body = block(renamed(start, starts, {}), inner, renamed(end, ends, {}))
     return swap_loop(func, loop, lambda f: replace(f, body=Alloc(part, Scope.LOCAL, body)))
@@ -128,9 +128,3 @@ def _elements(func: Func, site: Site, chosen: set[str]) -> list[For | If]:
         if mine:
             kept.append(outer)
     return kept
-
-
-def _wrap(around: list[For | If], stmt: Stmt) -> Stmt:
-    for outer in reversed(around):
-        stmt = replace(outer, body=stmt)
-    return stmt
