@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 import dlc.schedule.primitives  # noqa: F401 - registers the primitives
 from dlc.core.errors import ScheduleError
-from dlc.schedule.loop import For, Func, LoopKind, Stmt, loops
-from dlc.schedule.nest import Stage, stages_of
+from dlc.schedule.loop import For, Func, LoopKind, Stmt, allocs, loops
+from dlc.schedule.nest import Stage, stages, stages_of
 from dlc.schedule.primitive import PRIMITIVES, Step
 from dlc.te.expr import Expr
 from dlc.te.types import const_or_none
@@ -97,6 +97,14 @@ class Trace:
         """Make a loop of constant extent part of the register tile: lanes, or written out."""
         if self.loop(var).kind is LoopKind.SERIAL:
             self.do("vectorize" if lanes else "unroll", var)
+
+    def bring_together(self, result: str, loop: str) -> list[str]:
+        """Compute what a result is made of in a loop of its nest; all buffers but it, in order."""
+        made = dict.fromkeys(s.buffer for s in stages(self.func) if s.buffer != result)
+        for buffer in reversed(made):
+            if buffer in allocs(self.func.body):
+                self.do("compute_at", buffer, loop)
+        return list(made)
 
     def fuse_all(self, names: list[str]) -> str:
         """Fuse loops that stand directly inside each other, outermost first, into one."""

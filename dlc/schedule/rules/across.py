@@ -147,10 +147,7 @@ def schedule(trace: Trace, found: Across, target: Target, knobs: Mapping[str, in
     order = (*found.groups, outer, lane, *found.along)
     if list(order) != trace.stage(found.result).names:
         trace.do("reorder", order)
-    made = dict.fromkeys(s.buffer for s in stages(trace.func) if s.buffer != found.result)
-    for buffer in reversed(made):
-        if buffer in allocs(trace.func.body):
-            trace.do("compute_at", buffer, outer)
+    made = trace.bring_together(found.result, outer)
     suffixes = [""]
     if not surely_divides(found.count, extent):
         cut_rest(trace, outer, extent, found.count)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlc.core.target import Target
-from dlc.schedule.loop import Func, allocs, loops
+from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import stages, top_nests
 from dlc.schedule.rules.borders import separate
 from dlc.schedule.rules.panel import choose_vectors
@@ -76,10 +76,8 @@ def schedule(trace: Trace, found: Columns, target: Target, knobs: Mapping[str, i
     order = [*groups, *found.along, lane]
     if order != trace.stage(found.result).names:
         trace.do("reorder", tuple(order))
-    made = dict.fromkeys(s.buffer for s in stages(trace.func) if s.buffer != found.result)
-    for buffer in reversed(made):
-        if groups and buffer in allocs(trace.func.body):
-            trace.do("compute_at", buffer, groups[-1])
+    if groups:
+        trace.bring_together(found.result, groups[-1])
     totals = [s.buffer for s in stages(trace.func) if s.is_reduction]
     if vectors == 1:
         for total in totals:

@@ -56,11 +56,8 @@ def space(func: Func, target: Target) -> Space:
 def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]) -> None:
     """Bring all stages of a row into one block; see the module."""
     assert found.anchor is not None, "match sees to that"
-    made = dict.fromkeys(s.buffer for s in stages(trace.func) if s.buffer != found.result)
     before = allocs(trace.func.body)
-    for buffer in reversed(made):
-        if buffer in before:
-            trace.do("compute_at", buffer, found.anchor)
+    trace.bring_together(found.result, found.anchor)
     _check_sums(trace, found.anchor, before)
     outer = [f.var for f in loops_around(trace.func, found.anchor)]
     block = trace.fuse_all(outer) if len(outer) > 1 else outer[0]

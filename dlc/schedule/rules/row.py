@@ -151,10 +151,7 @@ def schedule(trace: Trace, found: Rows, target: Target, knobs: Mapping[str, int]
     """Bring all stages of a row, or of a few short ones, together; see the module."""
     if found.anchor is not None:
         anchor, groups = _together(trace, found.anchor, target)
-        made = dict.fromkeys(s.buffer for s in stages(trace.func) if s.buffer != found.result)
-        for buffer in reversed(made):
-            if buffer in allocs(trace.func.body):
-                trace.do("compute_at", buffer, anchor)
+        made = trace.bring_together(found.result, anchor)
         if groups != ZERO:
             trace.do("partition", anchor, str(groups), "_r")
         _store_in_result(trace, made, found.result)

@@ -96,10 +96,7 @@ def schedule(trace: Trace, found: Short, target: Target, knobs: Mapping[str, int
     outer, lane = trace.split(found.rows, found.lanes)
     names = [v for v in trace.stage(found.result).names if v != lane]
     trace.do("reorder", (*names, lane))
-    made = dict.fromkeys(s.buffer for s in stages(trace.func) if s.buffer != found.result)
-    for buffer in reversed(made):
-        if buffer in allocs(trace.func.body):
-            trace.do("compute_at", buffer, names[-1])
+    made = trace.bring_together(found.result, names[-1])
     if not surely_divides(found.lanes, rows):
         cut_rest(trace, outer, rows, found.lanes)
     for buffer in made:
