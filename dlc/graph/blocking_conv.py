@@ -19,7 +19,6 @@ from dlc.graph.layout import (
     group_layout,
     join_groups,
     lane_weights,
-    planar_conv_weights,
 )
 from dlc.graph.live_taps import worth_leaving_out
 from dlc.graph.op import Array
@@ -176,7 +175,7 @@ def _gathered(
 ) -> Blocked:
     """Groups of channels that stand anywhere: where, is a constant."""
     op, _, w = _parts(node)
-    packed = np.moveaxis(planar_conv_weights(dense, layout.outputs), 1, -2)
+    packed = np.moveaxis(lane_weights(dense, layout.outputs), 1, -2)
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
     lanes = form.channels.lanes.reshape(layout.groups, -1)
     table = blocking.table(lanes, f"{w.name}_lanes")
@@ -206,7 +205,7 @@ def _planar(blocking: Blocking, node: Node, array: Array) -> Blocked:
     """A convolution of few channels, such as the first of a model, reads them unblocked."""
     op, x, w = _parts(node)
     outputs = _outputs(blocking, node, array)
-    packed = planar_conv_weights(array, outputs)
+    packed = lane_weights(array, outputs)
     weights = blocking.constant(packed, w, f"{w.name}_blocked")
     blocked_op = PlanarConv(stride=op.stride, dilation=op.dilation)
     halo = _with_halo(blocking, op, blocking.planar(x), lanes=0)

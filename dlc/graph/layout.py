@@ -176,16 +176,6 @@ def block_conv_weights(w: Array, inputs: Channels, outputs: Channels) -> Array:
     return split.transpose(0, 2, *kernel, 3, 1)
 
 
-def planar_conv_weights(w: Array, outputs: Channels) -> Array:
-    """Weights of a convolution that reads unblocked channels.
-
-    Shapes:
-        w: [oc, c, *k] -> [ob, c, *k, oc]
-    """
-    split = split_axis(spread(w, 0, outputs), 0, outputs.block)
-    return np.moveaxis(split, 1, -1)
-
-
 def depthwise_weights(w: Array, channels: Channels) -> Array:
     """Weights of a depthwise convolution.
 
@@ -196,10 +186,10 @@ def depthwise_weights(w: Array, channels: Channels) -> Array:
 
 
 def lane_weights(w: Array, channels: Channels) -> Array:
-    """Weights of a convolution whose groups lie within blocks.
+    """Weights of a convolution that reads unblocked channels, or whose groups lie within blocks.
 
     Shapes:
-        w: [c, group, *k] -> [cb, group, *k, c]
+        w: [oc, c, *k] -> [ob, c, *k, oc]
     """
     split = split_axis(spread(w, 0, channels), 0, channels.block)
     return np.moveaxis(split, 1, -1)
