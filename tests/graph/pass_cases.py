@@ -85,6 +85,15 @@ def same(before: Graph, after: Graph, sizes: dict[str, int] | None = None, toler
         np.testing.assert_allclose(found[name], array, rtol=tolerance, atol=tolerance)
 
 
+def same_of_whole_numbers(before: Graph, after: Graph, shape: tuple[int, ...] = ()) -> None:
+    """Assert that two graphs give the very same results of an image of whole numbers."""
+    (x,) = before.inputs
+    image = np.random.default_rng(0).integers(-4, 5, shape or x.type.static_shape)
+    wanted, found = (evaluate(g, {x.name: image.astype(np.float32)}) for g in (before, after))
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
 def run(name: str, graph: Graph, context: PassContext | None = None) -> Graph:
     """A pass applied to a graph, for a target on which it does something."""
     return PASSES[name](graph, context or CONTEXTS.get(name, CONTEXT))

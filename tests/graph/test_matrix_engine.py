@@ -9,11 +9,10 @@ import pytest
 
 from dlc.core.fork import Choices, Fork, Way
 from dlc.core.target import Target
-from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.planes import pack_tiles, split_planes, unpack_tiles
 from dlc.graph.ops.scan import Scan
 from dlc.graph.pass_ import PassContext
-from tests.graph.pass_cases import ENGINE, read, rounded, run
+from tests.graph.pass_cases import ENGINE, read, rounded, run, same_of_whole_numbers
 
 TARGET = Target(features=ENGINE, l2_bytes=8 << 20)
 CONV = """
@@ -38,13 +37,8 @@ def operators(graph):
 def check(text, context, *, whole=True):
     graph = read(text)
     graph = rounded(graph) if whole else graph  # which are exact in one plane
-    (x,) = graph.inputs
-    given = np.random.default_rng(0).integers(-4, 5, x.type.static_shape).astype(np.float32)
     found = run("use_matrix_engine", graph, context)
-    feeds = {x.name: given}
-    wanted, got = evaluate(graph, feeds), evaluate(found, feeds)
-    for name, array in wanted.items():
-        np.testing.assert_array_equal(got[name], array)
+    same_of_whole_numbers(graph, found)
     return found
 
 
@@ -205,9 +199,7 @@ def test_open_rows_use_the_engine_where_planes_are_no_more_bytes(precision, chos
     graph = rounded(read(OPEN)) if precision == "medium" else read(OPEN)
     found = run("use_matrix_engine", graph, PassContext(target=TARGET, precision=precision))
     assert operators(found) == [chosen]
-    given = np.random.default_rng(0).integers(-4, 5, (2, 5, 384)).astype(np.float32)
-    wanted, got = evaluate(graph, {"x": given}), evaluate(found, {"x": given})
-    np.testing.assert_array_equal(got["y"], wanted["y"])
+    same_of_whole_numbers(graph, found, (2, 5, 384))
 
 
 IMAGE = """
@@ -236,9 +228,7 @@ def test_images_of_open_sizes_use_the_engine(precision, sizes, chosen):
     found = run("use_matrix_engine", graph, PassContext(target=TARGET, precision=precision))
     assert operators(found) == [chosen]
     shape = (2, 6, 42, 32, 16) if high == "40" else (2, 6, 5, 37, 16)
-    given = np.random.default_rng(0).integers(-4, 5, shape).astype(np.float32)
-    wanted, got = evaluate(graph, {"x": given}), evaluate(found, {"x": given})
-    np.testing.assert_array_equal(got["y"], wanted["y"])
+    same_of_whole_numbers(graph, found, shape)
 
 
 @pytest.mark.parametrize(
@@ -255,9 +245,7 @@ def main(high: size, wide: size, x: f32[1, {blocks}, high, wide, 16]):
     graph = rounded(read(text))
     found = run("use_matrix_engine", graph, PassContext(target=TARGET, precision="medium"))
     assert operators(found) == [chosen]
-    given = np.random.default_rng(0).integers(-4, 5, (1, blocks, 3, 33, 16)).astype(np.float32)
-    wanted, got = evaluate(graph, {"x": given}), evaluate(found, {"x": given})
-    np.testing.assert_array_equal(got["y"], wanted["y"])
+    same_of_whole_numbers(graph, found, (1, blocks, 3, 33, 16))
 
 
 @pytest.mark.parametrize(

@@ -13,21 +13,12 @@ from dlc.graph.edit import GraphEditor
 from dlc.graph.evaluate import evaluate
 from dlc.graph.fusion import groups
 from dlc.graph.ops.conv_blocked import ConvBlocked
-from dlc.graph.ops.filters import (
-    FILTERS,
-    WHOLE_FILTERS,
-    growth,
-    inverse_of,
-    positions,
-    scale_of,
-    transform_weights,
-)
 from dlc.graph.ops.winograd import ConvWinograd, TiledConv
 from dlc.graph.pass_ import PassContext
 from dlc.graph.transformed import least_cycles, transformed_cycles
 from dlc.schedule.interpret import evaluate_size
 from dlc.te.types import TensorType
-from tests.graph.pass_cases import read, rounded, run
+from tests.graph.pass_cases import read, rounded, run, same_of_whole_numbers
 
 TARGET = Target(features=frozenset({"avx512f"}))
 CONV = """
@@ -59,8 +50,7 @@ def tiles(graph):
 def test_a_convolution_keeps_its_results():
     graph, found = read(CONV), changed(CONV)
     assert operators(found) == ["conv_winograd"]
-    given = {"x": np.random.default_rng(0).integers(-4, 5, (1, 4, 16, 18, 16)).astype(np.float32)}
-    np.testing.assert_array_equal(evaluate(found, given)["y"], evaluate(graph, given)["y"])
+    same_of_whole_numbers(graph, found)
 
 
 def test_open_sizes_are_taken_for_large_ones():
@@ -181,9 +171,7 @@ def test_volumes_add_up_images_that_are_transformed_once():
     (node,) = found.nodes
     assert (node.op.name, node.op.stride, node.op.dilation) == ("conv_winograd", (2,), (2,))
     assert node.op.direct == graph.nodes[0].op
-    given = np.random.default_rng(0).integers(-4, 5, (1, 4, 9, 16, 18, 16)).astype(np.float32)
-    ours, theirs = (evaluate(g, {"x": given})["y"] for g in (found, graph))
-    np.testing.assert_array_equal(ours, theirs)
+    same_of_whole_numbers(graph, found)
 
 
 @pytest.mark.parametrize(("taps", "tile"), [(1, (2, 2)), (2, (2, 4))])
@@ -256,10 +244,7 @@ def test_lines_are_transformed_alone(text, channels, tile):
     )
     graph, found = read(text), changed(text)
     assert tiles(found) == [(tile,)]
-    (x,) = graph.inputs
-    given = np.random.default_rng(0).integers(-4, 5, x.type.static_shape).astype(np.float32)
-    ours, theirs = (evaluate(g, {x.name: given})["y"] for g in (found, graph))
-    np.testing.assert_array_equal(ours, theirs)
+    same_of_whole_numbers(graph, found)
 
 
 @pytest.mark.parametrize(
@@ -286,9 +271,7 @@ def test_a_larger_kernel_is_a_sum_of_those_that_need_fewer_zeros(kernel, tile):
     text = LINE.replace("8, 8, 3,", f"8, 8, {kernel},").replace("402", f"{399 + kernel}")
     graph, found = read(text), changed(text)
     assert tiles(found) == [(tile,)]
-    given = np.random.default_rng(0).integers(-4, 5, (1, 8, 399 + kernel, 16)).astype(np.float32)
-    ours, theirs = (evaluate(g, {"x": given})["y"] for g in (found, graph))
-    np.testing.assert_array_equal(ours, theirs)
+    same_of_whole_numbers(graph, found)
     direct, transformed = found.nodes[0].inputs[2], found.nodes[0].inputs[1]
     assert direct.type.shape == graph.nodes[0].inputs[1].type.shape
     parts = () if kernel == 4 else (-(-kernel // (7 - tile)),)
@@ -405,25 +388,6 @@ def test_pairs_of_bf16_keep_what_they_are_faster_at():
     assert operators(run("use_winograd", read(text), PAIRS)) == ["conv_blocked"]
 
 
-@pytest.mark.parametrize("tile", [(2, 2), (2, 4), (4, 2), (4, 4)])
-def test_transforms_give_the_convolution(tile):
-    """As numbers of float64, where rounding hides nothing."""
-    random = np.random.default_rng(0)
-    high, wide = positions(tile)
-    pixels, weights = random.standard_normal((high, wide)), random.standard_normal((3, 3))
-    left, right = (FILTERS[n] for n in tile)
-    u = transform_weights(weights[None, None, :, :, None, None], tile)[:, :, 0, 0, 0, 0]
-    d = np.array([left.pixels(list(column)) for column in pixels.T]).T
-    m = u * np.array([right.pixels(list(row)) for row in d])
-    y = np.array([left.sums(list(column)) for column in m.T]).T
-    found = np.array([right.sums(list(row)) for row in y])
-    wanted = [
-        [(pixels[i : i + 3, j : j + 3] * weights).sum() for j in range(tile[1])]
-        for i in range(tile[0])
-    ]
-    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
-
-
 def test_weights_have_to_be_known():
     text = CONV.replace("16]):", "16], w: f32[4, 4, 3, 3, 16, 16]):", 1)
     lines = [line for line in text.splitlines() if "const()" not in line]
@@ -453,11 +417,6 @@ def test_weights_of_two_sizes_of_tiles_are_transformed_for_each():
     found = run("use_winograd", read(text), HIGH)
     assert sorted(tiles(found)) == [(2, 2), (4, 4)]
     assert len({node.inputs[1] for node in found.nodes}) == 2
-
-
-def test_equal_weights_become_their_sum_and_zeros():
-    one = transform_weights(np.ones((1, 1, 3, 3, 1, 1)), (2, 2))[..., 0, 0, 0, 0]
-    np.testing.assert_array_equal(one, np.outer([1, 1.5, 0.5, 1], [1, 1.5, 0.5, 1]))
 
 
 BYTES = """
@@ -540,39 +499,6 @@ value={pixel}.0)
     run("use_winograd", replace(graph, constants=same), context)
     options = found[0].options if found else ()
     assert (f"tiles of {tile[0]} by {tile[1]}" if tile else None) == max(options[1:], default=None)
-
-
-@pytest.mark.parametrize("tile", [(2, 2), (2, 4), (4, 2), (4, 4)])
-def test_whole_transforms_give_multiples_of_the_convolution(tile):
-    random = np.random.default_rng(0)
-    high, wide = positions(tile)
-    pixels, weights = random.integers(-9, 9, (high, wide)), random.integers(-9, 9, (3, 3))
-    left, right = (WHOLE_FILTERS[n] for n in tile)
-    u = transform_weights(weights[None, None, :, :, None, None], tile, WHOLE_FILTERS)
-    d = np.array([left.pixels(list(column)) for column in pixels.T]).T
-    transformed = np.array([right.pixels(list(row)) for row in d])
-    assert np.abs(transformed).max() <= growth(tile) * np.abs(pixels).max()
-    m = u[:, :, 0, 0, 0, 0] * transformed
-    y = np.array([left.sums(list(column)) for column in m.T]).T
-    found = np.array([right.sums(list(row)) for row in y])
-    wanted = [
-        [(pixels[i : i + 3, j : j + 3] * weights).sum() for j in range(tile[1])]
-        for i in range(tile[0])
-    ]
-    np.testing.assert_array_equal(found, scale_of(tile) * np.array(wanted))
-
-
-def test_pixels_grow_by_the_largest_line_of_a_transform():
-    assert [growth(tile) for tile in ((2,), (4,), (2, 2), (2, 4), (4, 4))] == [2, 10, 4, 20, 100]
-
-
-@pytest.mark.parametrize("scale", [2, 4, 24, 48, 576])
-def test_a_factor_is_undone_in_as_many_bits(scale):
-    inverse, shift = inverse_of(scale)
-    most = 2 ** (31 - shift) - 1
-    whole = np.array([most, -most - 1, 0, 1, -1, 12345])
-    scaled = (whole * scale).astype(np.int32)  # wraps around
-    np.testing.assert_array_equal((scaled * np.int32(inverse)) >> shift, whole)
 
 
 def test_a_transpose_stays_apart():
