@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,17 @@ def test_decisions_are_numbered_one_by_one():
     pages = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
     assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
     assert [page.name[:4] for page in pages] == [page.read_text()[2:6] for page in pages]
+
+
+def test_the_page_on_tuning_lists_all_forks():
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "dlc/graph").rglob("*.py")]
+    calls = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    decided = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "decide"]
+    kinds = {ast.literal_eval(k.value) for c in decided for k in c.keywords if k.arg == "kind"}
+    table = (
+        (ROOT / "docs/tuning.md").read_text().partition("| Fork | Ways |")[2].partition("\n\n")[0]
+    )
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.M)) == kinds
 
 
 def test_the_table_of_operators_is_current():
