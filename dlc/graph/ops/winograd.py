@@ -42,7 +42,6 @@ from dlc.graph.ops.filters import (
     FILTERS,
     LANES,
     WHOLE_FILTERS,
-    Filters,
     Out,
     inverse_of,
     parts_of,
@@ -52,11 +51,12 @@ from dlc.graph.ops.filters import (
 )
 from dlc.graph.ops.neighbours import in_rows
 from dlc.graph.ops.planes import repaired
+from dlc.graph.ops.tile_transforms import transform_bytes, transform_pixels, transform_sums
 from dlc.graph.ops.window import out_size
 from dlc.schedule.rules.transform_plan import OPEN_STRIP
 from dlc.te import tensor as te
-from dlc.te.expr import Binary, BinOp, Const, Expr, cast, ceil_div, const, index, minimum, select
-from dlc.te.simplify import canonical, surely_equal
+from dlc.te.expr import Binary, BinOp, Const, Expr, cast, ceil_div, const, index
+from dlc.te.simplify import canonical
 from dlc.te.types import Shape, TensorType, const_size
 
 STRIPS = range(16, 65)  # tiles of a long line that may be transformed at a time
@@ -191,7 +191,7 @@ class ConvWinograd(TiledConv):
         tiles = count_tiles(sizes, self.out)
         kernel = [const_size(k) for k in w.shape[place:-LANES]]
         used = used_channels(self.used, w.shape[-LANES])
-        pixels = _pixels(x, tiles, self.out, kernel)
+        pixels = transform_pixels(x, tiles, self.out, kernel)
         sums = self.sums(pixels, u, (*outer, *tiles), (used,), type_)
 
         def term(n: Expr, o: Expr, *rest: Expr) -> Callable[..., Expr]:
@@ -203,7 +203,7 @@ class ConvWinograd(TiledConv):
 
             return summand
 
-        result = _results(sums, type_.shape, self.out)
+        result = transform_sums(sums, type_.shape, self.out)
         extents = (*w.shape[1:-2], used)
         return repaired(self.name, type_.shape, result, lambda *at: at, extents, term, (x, w))
 
@@ -266,10 +266,10 @@ class ConvWinogradBytes(TiledConv):
         place = len(type_.shape) - 1 - len(self.out)
         outer, sizes = type_.shape[2:place], type_.shape[place:-1]
         tiles = count_tiles(sizes, self.out)
-        pixels = _pixels(x, tiles, self.out, taps_of(self.out), WHOLE_FILTERS)
+        pixels = transform_pixels(x, tiles, self.out, taps_of(self.out), WHOLE_FILTERS)
         channels = (w.shape[-LANES], index(EACH))
-        sums = self.sums(pixels, _weights(w, self.out), (*outer, *tiles), channels, type_)
-        scaled = _results(sums, type_.shape, self.out, WHOLE_FILTERS)
+        sums = self.sums(pixels, transform_bytes(w, self.out), (*outer, *tiles), channels, type_)
+        scaled = transform_sums(sums, type_.shape, self.out, WHOLE_FILTERS)
         inverse, shift = inverse_of(scale_of(self.out))
 
         def result(*at: Expr) -> Expr:
@@ -281,136 +281,3 @@ class ConvWinogradBytes(TiledConv):
     def reference(self, x: Array, w: Array) -> Array:
         pairs = in_rows(w.reshape(*w.shape[:-1], -1, EACH))
         return self._direct(x.astype(np.float64), pairs).astype(np.int32)
-
-
-def _pixels(
-    x: te.Tensor, tiles: Shape, out: Out, kernel: Sequence[int], filters: Filters = FILTERS
-) -> te.Tensor:
-    """Tiles of pixels, transformed along columns, then rows: [n, *positions, *others, *tiles, c].
-
-    The others are blocks of channels, images of a volume, and parts of a kernel.
-    """
-    axes, parts, taps = len(out), parts_of(kernel, out), taps_of(out)
-    n, *others, c = x.shape
-    others, sizes = [*others[:-axes], *map(index, parts)], others[-axes:]
-    *above, wide = positions(out)
-    of_line = filters[out[-1]].pixels
-
-    def at(axis: int, place: Sequence[Expr], step: Expr) -> Expr:
-        """Where a tile of a part of the kernel reads along an axis."""
-        size, each, whole = sizes[axis], out[axis], kernel[axis] % taps[axis] == 0
-        position = place[axis - axes] * each + step
-        if parts:
-            position = position + place[axis - 2 * axes] * taps[axis]
-        if whole and surely_equal(tiles[axis] * each, size - (kernel[axis] - 1)):
-            return position
-        within = minimum(position, size - 1)  # only results that nobody needs read further
-        if parts or axes == 1 or not whole:
-            return within  # nobody needs any result of some tiles, and zeros meet what is behind
-        return select(step < const(taps[axis], DType.INDEX), position, within)
-
-    def pixel(image: Expr, place: Sequence[Expr], steps: Sequence[Expr], i: Expr) -> Expr:
-        """That of a tile, some steps from its first one."""
-        other = place[: len(place) - axes - len(parts)]
-        return x[(image, *other, *(at(axis, place, step) for axis, step in enumerate(steps)), i)]
-
-    def half(image: Expr, a: Expr, *rest: Expr) -> Expr:
-        *place, dz, i = rest
-        line = [pixel(image, place, (index(dy), dz), i) for dy in range(above[0])]
-        return _chosen(a, filters[out[0]].pixels(line))
-
-    source = x
-    if above:
-        shape = (n, index(above[0]), *others, *tiles, index(wide), c)
-        source = te.compute("pixel_columns", shape, half, inputs=(x,))
-
-    def whole(image: Expr, *rest: Expr) -> Expr:
-        before, (b, *place, i) = rest[: len(above)], rest[len(above) :]
-        line: list[Expr]
-        if above:
-            line = [source[(image, *before, *place, index(d), i)] for d in range(wide)]
-        else:
-            line = [pixel(image, place, (index(d),), i) for d in range(wide)]
-        return _chosen(b, of_line(line))
-
-    shape = (n, *map(index, positions(out)), *others, *tiles, c)
-    return te.compute("pixels", shape, whole, inputs=(source,))
-
-
-def _weights(w: te.Tensor, out: Out) -> te.Tensor:
-    """Bytes transformed along columns, then rows: i16[*positions, ob, cb, *outer, c / 2, lanes]."""
-    found, place = w, len(w.shape) - LANES - len(out)
-    for done, results in enumerate(out):
-        name = "weights" if done + 1 == len(out) else "weight_columns"
-        found = _transformed_weights(found, done, place, WHOLE_FILTERS[results].weights, name)
-    return found
-
-
-def _transformed_weights(
-    w: te.Tensor, done: int, place: int, matrix: Array, name: str
-) -> te.Tensor:
-    """Weights along the next axis of a kernel, of which `done` are positions in front already.
-
-    `place` is that of the next one behind those.
-    """
-    before, others, behind = w.shape[:done], w.shape[done:][:place], w.shape[done + place + 1 :]
-
-    def element(*at: Expr) -> Expr:
-        position, rest = at[done], at[done + 1 :]
-        line = [
-            cast(DType.I16, w[(*at[:done], *rest[:place], index(k), *rest[place:])])
-            for k in range(matrix.shape[1])
-        ]
-        return _chosen(position, [_combined(row, line) for row in matrix.tolist()])
-
-    shape = (*before, index(len(matrix)), *others, *behind)
-    return te.compute(name, shape, element, inputs=(w,))
-
-
-def _combined(row: Sequence[int], line: Sequence[Expr]) -> Expr:
-    """The sum of numbers, each of them some times."""
-    first, *others = (x * n if n != 1 else x for n, x in zip(row, line, strict=True) if n)
-    for x in others:
-        first = first + x
-    return first
-
-
-def _results(sums: te.Tensor, shape: Shape, out: Out, filters: Filters = FILTERS) -> te.Tensor:
-    """The sums transformed back, along columns, then rows: [n, ob, *outer, h, w, oc]."""
-    n, *rest = sums.shape
-    *others, oc = rest[len(out) :]
-    *above, wide = positions(out)
-    of_line = filters[out[-1]].sums
-
-    def half(image: Expr, p: Expr, *rest: Expr) -> Expr:
-        *place, b, j = rest
-        of_columns = filters[out[0]].sums
-        return _chosen(
-            p, of_columns([sums[(image, index(a), b, *place, j)] for a in range(above[0])])
-        )
-
-    source = sums
-    if above:
-        narrow = (n, index(out[0]), *others, index(wide), oc)
-        source = te.compute("sum_columns", narrow, half, inputs=(sums,))
-
-    def whole(image: Expr, *rest: Expr) -> Expr:
-        *place, j = rest
-        place, at = place[: -len(out)], place[-len(out) :]
-        tile = [i // each for i, each in zip(at, out, strict=True)]
-        if above:
-            row = (image, at[0] % out[0], *place, *tile)
-            line = [source[(*row, index(b), j)] for b in range(wide)]
-        else:
-            line = [source[(image, index(b), *place, *tile, j)] for b in range(wide)]
-        return _chosen(at[-1] % out[-1], of_line(line))
-
-    return te.compute("transformed", shape, whole, inputs=(source,))
-
-
-def _chosen(position: Expr, values: Sequence[Expr]) -> Expr:
-    """The value at a position."""
-    found = values[-1]
-    for n in range(len(values) - 1, 0, -1):
-        found = select(position < const(n, DType.INDEX), values[n - 1], found)
-    return found
