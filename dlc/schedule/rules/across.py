@@ -35,11 +35,11 @@ from dlc.core.target import Target
 from dlc.schedule.loop import For, Func, accumulation, allocs
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.primitives.cache_read import shape_of
+from dlc.schedule.rules.accumulate import LONG_SUM
 from dlc.schedule.rules.columns import REST, cut_rest
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.row import reductions_and_result, telling
 from dlc.schedule.rules.turn import LEAST
-from dlc.schedule.rules.window import LONG_SUM
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients

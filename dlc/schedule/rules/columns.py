@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import stages, top_nests
+from dlc.schedule.rules.accumulate import accumulate, in_vectors
 from dlc.schedule.rules.borders import separate
 from dlc.schedule.rules.panel import choose_vectors
 from dlc.schedule.rules.row import reductions_and_result, telling
-from dlc.schedule.rules.window import accumulate, along_vectors, in_vectors
+from dlc.schedule.rules.window import along_vectors
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import iterations

@@ -39,9 +39,10 @@ from math import prod
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, stages
+from dlc.schedule.rules.accumulate import accumulate, in_vectors
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.row import in_lanes, over_last
-from dlc.schedule.rules.window import accumulate, along_vectors, in_vectors
+from dlc.schedule.rules.window import along_vectors
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Const

@@ -28,10 +28,11 @@ from dlc.core.target import Target
 from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules import window
+from dlc.schedule.rules.accumulate import accumulate, in_vectors
 from dlc.schedule.rules.edges import part_edges
 from dlc.schedule.rules.prepare import loop_around
 from dlc.schedule.rules.vectorize import cut_rest
-from dlc.schedule.rules.window import accumulate, along_vectors, in_vectors
+from dlc.schedule.rules.window import along_vectors
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients

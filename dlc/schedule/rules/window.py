@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import isqrt, prod
+from math import prod
 
 from dlc.core.target import Target
-from dlc.schedule.loop import Func, accumulation, loops
+from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, simple_index, stages
+from dlc.schedule.rules.accumulate import MAX_OPERATIONS, MAX_WIDTH, accumulate, written_size
 from dlc.schedule.rules.lines import share_lines
 from dlc.schedule.rules.panel import shares_nothing
-from dlc.schedule.rules.prepare import loop_around, unroll_factor
+from dlc.schedule.rules.prepare import loop_around
 from dlc.schedule.rules.tile import TAIL_ROWS, vector_registers
 from dlc.schedule.simplify import conjuncts
 from dlc.schedule.space import Space
@@ -28,12 +29,9 @@ from dlc.te.simplify import simplify, surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads, substitute, walk
 from dlc.te.types import is_const
 
-MAX_OPERATIONS = 512  # vector operations written out for one tile
-MAX_WIDTH = 16  # of rows of a window that are written out where the window is not
 FEW_RESULTS = 4  # are a tile whose window is written out, rather than more whose rows alone are
 OPEN_WIDTH = 64  # stands for the width of a window that is known at run time only
 STRIDE = 2  # of lanes, at most: two vectors are loaded, and every other element is taken
-LONG_SUM = 32  # terms in one chain, whose rounding grows with its length
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +209,7 @@ def _shuffles(trace: Trace, found: Window, size: int) -> tuple[int, tuple[int, .
     And which loops of a large window, counted from the last one, stay loops, outside: those over
     its rows, and along rows that are long.
     """
-    sizes = [_size(trace, f.var) for f in trace.stage(found.sum).inner]
+    sizes = [written_size(trace, f.var) for f in trace.stage(found.sum).inner]
     whole = MAX_OPERATIONS // prod(sizes)
     if whole >= min(size, FEW_RESULTS):
         return min(size, whole), ()
@@ -324,88 +322,3 @@ def _tile(
         trace.tile_loop(name)
     if lane in loops(trace.func.body):
         trace.tile_loop(lane, lanes=True)
-
-
-def accumulate(
-    trace: Trace,
-    total: str,
-    keep: bool,
-    written_out: int = -1,
-    lanes: int | None = None,
-    outer: tuple[int, ...] = (),
-) -> None:
-    """Add a tile up in registers; its totals over subtotals too where `keep`.
-
-    Of the loops of the window so many are written out, -1 for as many as seem good: all but those
-    of `outer`, if there are any. Vectors have all elements of a line of the tile, or `lanes`.
-    """
-    trace.do("decompose_reduction", total, trace.stage(total).names[0])
-    stage = trace.stage(total)
-    inner = [f.var for f in stage.inner]
-    around = [inner[i] for i in outer]
-    inner = [*around, *(v for v in inner if v not in around)]
-    trace.do("reorder", (*inner, *stage.names))
-    for names in (stage.names, [f"{n}_init" for n in stage.names]):
-        in_vectors(trace, names, lanes)
-    inner, part = _subtotals(trace, inner, total)
-    operations = prod(_size(trace, v) for v in (*inner, *stage.names[:-1]))
-    if outer and written_out < 0:
-        written_out = len(inner) - len(outer)
-    if written_out < 0:
-        _unroll(trace, inner, operations <= MAX_OPERATIONS)
-    for name in inner[::-1][:written_out] if written_out > 0 else ():
-        trace.tile_loop(name)
-    trace.do("set_scope", part, "register")
-    if part != total and keep:
-        trace.do("set_scope", total, "register")
-
-
-def in_vectors(
-    trace: Trace, names: list[str], lanes: int | None = None, *, write_out: bool = True
-) -> None:
-    """Run the last of some loops as one vector, or as several of `lanes`; write out the others."""
-    if not names:
-        return  # there is one element
-    *others, last = names
-    if lanes is not None and (trace.constant(last) or 0) > lanes:
-        several, last = trace.split(last, lanes)
-        others.append(several)
-    for name in others if write_out else ():
-        trace.tile_loop(name)
-    trace.tile_loop(last, lanes=True)
-
-
-def _subtotals(trace: Trace, inner: list[str], total: str) -> tuple[list[str], str]:
-    """Add the terms of a long sum up in rows first: means over whole images.
-
-    Returns the loops over terms inside of a row, and the buffer that adds one up.
-    """
-    stage = trace.stage(total)
-    terms = prod(_size(trace, v) for v in inner)
-    is_sum = accumulation(stage.store) is BinOp.ADD and stage.factors is None
-    if not is_sum or terms <= LONG_SUM:
-        return inner, total
-    *outer, row = [v for v in inner if trace.constant(v) != 1]
-    if not outer:
-        factor = unroll_factor(trace.extent(row), isqrt(terms))
-        if factor == 1:
-            return inner, total  # a prime number of terms
-        rows, row = trace.split(row, factor)
-        outer = [rows]
-    name = f"{total}_subtotal"
-    trace.do("subtotal", total, outer[-1], name)
-    return [row], name
-
-
-def _size(trace: Trace, loop: str) -> int:
-    """The extent of a loop; an open one counts as too large to be written out."""
-    extent = trace.constant(loop)
-    return MAX_OPERATIONS + 1 if extent is None else extent
-
-
-def _unroll(trace: Trace, inner: list[str], every: bool) -> None:
-    """Unroll the loops of the window: all of them, or only a short innermost one."""
-    for name in reversed(inner):
-        if not every and (name != inner[-1] or _size(trace, name) > MAX_WIDTH):
-            break
-        trace.tile_loop(name)
