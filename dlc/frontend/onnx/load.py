@@ -15,12 +15,12 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
 from dlc.core.errors import ModelError, show_os_error
+from dlc.frontend.onnx.broken_text import broken_text
 from dlc.frontend.onnx.decode import Decoder
 from dlc.frontend.onnx.external import ExternalData
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
 from dlc.frontend.onnx.model import OnnxModel
 from dlc.frontend.onnx.tensors import TensorReader
-from dlc.frontend.onnx.texts import broken_text
 from dlc.frontend.onnx.wire import Buffer, Skeleton, without_weights
 from dlc.graph.op import Array
 

@@ -15,7 +15,7 @@ from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
 from dlc.frontend.onnx.model import OnnxModel
 from dlc.frontend.onnx.names import Names
 from dlc.frontend.onnx.structure import Structure
-from dlc.graph.choose import Variant, choose_graph
+from dlc.graph.variants import Variant, choose_graph
 from dlc.graph.verify import verify_graph
 from dlc.te.expr import TRUE, Expr, Var, both, equal, index
 
