@@ -6,8 +6,6 @@ from dlc.core.errors import ScheduleError
 from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import sites, told_apart
 from dlc.schedule.loop import Block, For, If, Invoke, LoopKind, loops, walk
-from dlc.schedule.passes.hoist_guards import hoist_guards
-from dlc.schedule.passes.simplify_indices import simplify_indices
 from dlc.schedule.primitive import Step, replay
 from dlc.te.expr import ONE, index
 from dlc.te.simplify import canonical
@@ -375,86 +373,6 @@ def test_a_loop_is_known_by_all_its_accesses():
                 D[i] = A[i]
     """
     assert "'C'" in why_not_independent(parse(text), "i")
-
-
-def passes(text):
-    func = parse(text)
-    result = hoist_guards(simplify_indices(func))
-    assert_same(func, result)
-    return str(result)
-
-
-def test_a_condition_on_data_is_tested_again():
-    text = """
-        def f(A: f32[3], *, B: f32[1], C: f32[1]):
-            B[0] = 1.0
-            C[0] = 0.0
-            if B[0] < 3.0:
-                B[0] += 4.0
-                if B[0] < 3.0:
-                    C[0] = 5.0
-    """
-    assert passes(text).count("if B[0] < 3.0") == 2
-
-
-def test_a_condition_on_data_stays_behind_its_guard():
-    text = """
-        def f(n: size, A: f32[3], *, B: f32[9]):
-            for i in range(9):
-                B[i] = 0.0
-                if i < 3:
-                    if A[i] < 3.0:
-                        B[i] = A[i]
-    """
-    assert " and " not in passes(text)
-
-
-def test_statements_that_change_a_condition_keep_their_own():
-    text = """
-        def f(A: f32[3], *, B: f32[1], C: f32[1]):
-            B[0] = 1.0
-            C[0] = 0.0
-            for i in range(3):
-                if B[0] < 2.0:
-                    B[0] += A[i]
-                if B[0] < 2.0:
-                    C[0] += A[i]
-    """
-    assert passes(text).count("if B[0] < 2.0") == 2
-
-
-def test_a_condition_on_a_buffer_stays_inside_its_life():
-    text = """
-        def f(A: f32[3], *, B: f32[3]):
-            t = alloc(f32[1], "local")
-            if t[0] < 3.0:
-                B[0] = A[0]
-    """
-    assert hoist_guards(parse(text)) == parse(text)
-
-
-def test_a_limit_that_may_be_negative_stays_a_guard():
-    text = """
-        def f(n: size, A: f32[n], *, B: f32[n]):
-            for q in range(n):
-                B[q] = 0.0
-            for i in range(n):
-                if i < n - 4:
-                    B[i] = A[i]
-    """
-    assert "if i < n - 4" in passes(text)
-
-
-def test_a_lower_limit_stays_a_guard():
-    text = """
-        def f(A: f32[6], *, B: f32[6]):
-            for q in range(6):
-                B[q] = 0.0
-            for i in range(6):
-                if 2 < i:
-                    B[i] = A[i]
-    """
-    assert "for i in range(6):\n        if 2 < i" in passes(text)
 
 
 INSTRUCTED = """
