@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
-from onnx import parser
 
 import dlc
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
 from dlc.graph.text import parse_graph, print_graph
+from tests.frontend.text_model import model
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 EMPTY = np.zeros((0, 3), np.float32)
@@ -157,10 +156,6 @@ CASES: dict[str, tuple[str, list[tuple[np.ndarray, ...]]]] = {
     "three deep": (THREE_DEEP, [(X, i64(n)) for n in (0, 1, 2, 7)]),
     "triangle": (TRIANGLE, [(i64(1),), (i64(5),), (i64(9),)]),
 }
-
-
-def model(text: str) -> onnx.ModelProto:
-    return parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]>\nmain {text}')
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -24,8 +24,8 @@ from tests.end_to_end.test_control_flow import (
     X,
     f32,
     i64,
-    model,
 )
+from tests.frontend.text_model import model
 from tests.runtime.emulated import build_emulated, build_stub, run_on_stub
 
 # The places of what is not 0, a product of as many rows, and a row for each.

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from onnx import parser
 
 from dlc.core.errors import UnsupportedModel, UserError
-from dlc.frontend.onnx import import_model, load_model
-from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.control import Loop
 from dlc.graph.ops.scan import Scan
+from tests.frontend.onnx_model import graph_of
+from tests.frontend.text_model import model, run
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
-
-
-def model(text: str) -> onnx.ModelProto:
-    return parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]>\nmain {text}')
-
-
-def graph_of(text: str):
-    return import_model(load_model(model(text))).graph
-
-
-def run(text: str, *arrays: np.ndarray) -> list[np.ndarray]:
-    graph = graph_of(text)
-    feeds = dict(zip((v.name for v in graph.inputs), arrays, strict=True))
-    return list(evaluate(graph, feeds).values())
 
 
 def split(body: str, axis: int = 0) -> str:
@@ -114,7 +98,7 @@ def test_a_map_over_an_open_sequence_is_a_scan():
         t = SequenceMap(s, z) <body = each (float[3] e, float[3] f) => (g) { g = Add(e, f) }>
         y = ConcatFromSequence<axis=1, new_axis=1>(t)
     }"""
-    assert any(isinstance(node.op, Scan) for node in graph_of(text).nodes)
+    assert any(isinstance(node.op, Scan) for node in graph_of(model(text)).nodes)
     for rows in (0, 1, 4):
         (found,) = run(text, X[:rows], X[3])
         np.testing.assert_array_equal(found, (X[:rows] + X[3]).T)
@@ -123,7 +107,7 @@ def test_a_map_over_an_open_sequence_is_a_scan():
 def test_an_open_sequence_is_no_output():
     text = "(float[n,3] x) => (seq(float[a,b]) s) { s = SplitToSequence<axis=0>(x) }"
     with pytest.raises(UnsupportedModel, match="only a run knows how long it is") as caught:
-        graph_of(text)
+        graph_of(model(text))
     assert caught.value.issues[0].fields["needs"] == "s"  # whose inputs may be made constants
 
 
@@ -153,7 +137,7 @@ def loop(start: str, body: str) -> str:
 @pytest.mark.parametrize("rows", [0, 1, 4])
 def test_a_loop_collects_what_it_adds_to_a_sequence(rows):
     text = loop(EMPTY, ADD)
-    assert any(isinstance(node.op, Scan) for node in graph_of(text).nodes)
+    assert any(isinstance(node.op, Scan) for node in graph_of(model(text)).nodes)
     y, k = run(text, X[:rows])
     np.testing.assert_array_equal(y, X[:rows])
     assert k == rows
@@ -201,7 +185,7 @@ GROWN = {
 def test_a_loop_carries_the_sequence_that_it_changes(name, rows):
     start, body, wanted = GROWN[name]
     text = loop(start, body)
-    assert any(isinstance(node.op, Loop) for node in graph_of(text).nodes)
+    assert any(isinstance(node.op, Loop) for node in graph_of(model(text)).nodes)
     y, k = run(text, X[:rows])
     np.testing.assert_array_equal(y, wanted(X[:rows]))
     assert k == len(wanted(X[:rows]))
@@ -223,7 +207,7 @@ def test_a_loop_goes_through_a_sequence_that_it_leaves_alone():
         }>
         y = ConcatFromSequence<axis=0, new_axis=1>(s)
     }"""
-    assert any(isinstance(node.op, Scan) for node in graph_of(text).nodes)
+    assert any(isinstance(node.op, Scan) for node in graph_of(model(text)).nodes)
     for rows in (0, 1, 4):
         np.testing.assert_array_equal(run(text, X[:rows])[0], -X[:rows])
 
@@ -283,4 +267,4 @@ def test_branches_may_give_sequences_of_any_lengths():
 )  # fmt: skip
 def test_what_cannot_be_rows_is_refused(text, why):
     with pytest.raises(UnsupportedModel, match=why):
-        graph_of(text)
+        graph_of(model(text))

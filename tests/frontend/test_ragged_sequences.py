@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from onnx import parser
 
 from dlc.core.errors import UserError
-from dlc.frontend.onnx import import_model, load_model
-from dlc.graph.evaluate import evaluate
+from tests.frontend.text_model import run
 
 X = np.arange(1, 16, dtype=np.float32).reshape(5, 3)
-
-
-def model(text: str) -> onnx.ModelProto:
-    return parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]>\nmain {text}')
-
-
-def run(text: str, *arrays: np.ndarray) -> list[np.ndarray]:
-    graph = import_model(load_model(model(text))).graph
-    feeds = dict(zip((v.name for v in graph.inputs), arrays, strict=True))
-    return list(evaluate(graph, feeds).values())
 
 
 GROWING = """(float[n,3] x, int64 k, int64 p) => (float[a,b] y, int64 count, float[c,d] z)

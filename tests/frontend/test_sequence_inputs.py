@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from onnx import parser
 
 from dlc.core.errors import ModelError, UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
-from dlc.graph.evaluate import evaluate
+from tests.frontend.text_model import model, run
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = -np.arange(3, dtype=np.float32).reshape(1, 3)
-
-
-def model(text: str) -> onnx.ModelProto:
-    return parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]>\nmain {text}')
-
-
-def run(text: str, shapes: dict[str, object], *arrays: np.ndarray) -> list[np.ndarray]:
-    graph = import_model(load_model(model(text)), shapes=shapes).graph
-    feeds = dict(zip((v.name for v in graph.inputs), arrays, strict=True))
-    return list(evaluate(graph, feeds).values())
 
 
 JOIN = "(seq(float[n,3]) s) => (float[a,3] y) { y = ConcatFromSequence<axis=0>(s) }"
@@ -31,12 +19,12 @@ JOIN = "(seq(float[n,3]) s) => (float[a,3] y) { y = ConcatFromSequence<axis=0>(s
 def test_each_element_is_an_input():
     imported = import_model(load_model(model(JOIN)), shapes={"s": [(2, 3), (1, 3)]})
     assert imported.interface.inputs == ("s[0]", "s[1]")
-    (y,) = run(JOIN, {"s": [(2, 3), (1, 3)]}, A, B)
+    (y,) = run(JOIN, A, B, shapes={"s": [(2, 3), (1, 3)]})
     np.testing.assert_array_equal(y, np.concatenate([A, B]))
 
 
 def test_sizes_of_elements_may_stay_open_and_differ():
-    (y,) = run(JOIN, {"s": [(None, 3), (None, None)]}, A, B)
+    (y,) = run(JOIN, A, B, shapes={"s": [(None, 3), (None, None)]})
     np.testing.assert_array_equal(y, np.concatenate([A, B]))
 
 
@@ -45,7 +33,7 @@ def test_a_sequence_may_be_empty():
         t = SequenceInsert(s, x)
         y = ConcatFromSequence<axis=0>(t)
     }"""
-    np.testing.assert_array_equal(run(text, {"s": []}, B)[0], B)
+    np.testing.assert_array_equal(run(text, B, shapes={"s": []})[0], B)
 
 
 @pytest.mark.parametrize("shapes", [{}, {"s": (2, 3)}, {"s": None}])
@@ -73,13 +61,13 @@ OPTIONAL = """(optional(float[2,3]) o, float[2,3] x) => (float[2,3] y) {
 
 
 def test_an_optional_may_have_a_value_or_not():
-    np.testing.assert_array_equal(run(OPTIONAL, {}, A, A + 1)[0], A)
-    np.testing.assert_array_equal(run(OPTIONAL, {"o": None}, A)[0], -A)
+    np.testing.assert_array_equal(run(OPTIONAL, A, A + 1)[0], A)
+    np.testing.assert_array_equal(run(OPTIONAL, A, shapes={"o": None})[0], -A)
 
 
 def test_a_tensor_must_have_a_value():
     text = "(float[2,3] x) => (float[2,3] y) { y = Neg(x) }"
-    np.testing.assert_array_equal(run(text, {"x": None}, A)[0], -A)  # says nothing
+    np.testing.assert_array_equal(run(text, A, shapes={"x": None})[0], -A)  # says nothing
 
 
 MAP = """(seq(float[n,3]) s, float[1] k) => (seq(float[n,3]) t) {
@@ -89,10 +77,10 @@ MAP = """(seq(float[n,3]) s, float[1] k) => (seq(float[n,3]) t) {
 
 def test_a_map_over_elements_of_several_shapes():
     k = np.array([3], np.float32)
-    found = run(MAP, {"s": [(2, 3), (1, 3)]}, A, B, k)
+    found = run(MAP, A, B, k, shapes={"s": [(2, 3), (1, 3)]})
     np.testing.assert_array_equal(found[0], 3 * A)
     np.testing.assert_array_equal(found[1], 3 * B)
-    assert run(MAP, {"s": []}, k) == []
+    assert run(MAP, k, shapes={"s": []}) == []
 
 
 def test_sequences_that_go_along_must_be_as_long():
@@ -119,13 +107,13 @@ BUILD = """(seq(float[n,3]) s, float[1,3] x) => (float[a,3] y, int64[k] numbers)
 
 
 def test_a_loop_may_build_a_sequence_and_collect_values():
-    y, numbers = run(BUILD, {"s": [(2, 3)]}, A, B)
+    y, numbers = run(BUILD, A, B, shapes={"s": [(2, 3)]})
     np.testing.assert_array_equal(y, np.concatenate([A, B, B + 1, B + 2]))
     np.testing.assert_array_equal(numbers, [0, 1, 2])
 
 
 def test_a_loop_that_builds_a_sequence_stops_when_its_condition_fails():
-    y, numbers = run(BUILD.replace("int64 {2}", "int64 {1}"), {"s": [(2, 3)]}, A, B)
+    y, numbers = run(BUILD.replace("int64 {2}", "int64 {1}"), A, B, shapes={"s": [(2, 3)]})
     np.testing.assert_array_equal(y, np.concatenate([A, B, B + 1]))
     np.testing.assert_array_equal(numbers, [0, 1])
 
@@ -136,7 +124,7 @@ def test_a_run_may_know_how_long_a_loop_builds_a_sequence(steps, starts):
     text = BUILD.replace("int64 three = {3}, bool yes = {1}", "int64 zero = {0}")
     text = text.replace("float[1,3] x)", "float[1,3] x, int64 three, bool yes)", 1)
     given = (np.array(steps), np.array(starts))
-    y, numbers = run(text, {"s": [(1, 3)]}, B, B, *given)
+    y, numbers = run(text, B, B, *given, shapes={"s": [(1, 3)]})
     wanted = range(steps) if starts else range(0)
     np.testing.assert_array_equal(y, np.concatenate([B, *(B + i for i in wanted)]))
     np.testing.assert_array_equal(numbers, wanted)
@@ -144,7 +132,7 @@ def test_a_run_may_know_how_long_a_loop_builds_a_sequence(steps, starts):
 
 def test_a_loop_may_add_more_elements_than_are_written_out():
     text = BUILD.replace("three = {3}", "three = {65}").replace("int64 {2}", "int64 {99}")
-    y, _ = run(text, {"s": [(1, 3)]}, B, B)
+    y, _ = run(text, B, B, shapes={"s": [(1, 3)]})
     np.testing.assert_array_equal(y, np.concatenate([B, *(B + i for i in range(65))]))
 
 
@@ -169,5 +157,5 @@ def test_a_loop_over_elements_of_several_shapes_is_written_out():
             new = Add(old, sum)
         }>
     }"""
-    (y,) = run(text, {"s": [(2, 3), (1, 3)]}, A, B, np.zeros(3, np.float32))
+    (y,) = run(text, A, B, np.zeros(3, np.float32), shapes={"s": [(2, 3), (1, 3)]})
     np.testing.assert_array_equal(y, A.sum(0) + B.sum(0))

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 from dlc.core.errors import UnsupportedModel, UserError
 from dlc.frontend.onnx import import_model, load_model
-from dlc.graph.evaluate import evaluate
+from tests.frontend.text_model import model, run
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
-
-
-def model(text: str) -> onnx.ModelProto:
-    return parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]>\nmain {text}')
-
-
-def run(text: str, *arrays: np.ndarray) -> list[np.ndarray]:
-    graph = import_model(load_model(model(text))).graph
-    feeds = dict(zip((v.name for v in graph.inputs), arrays, strict=True))
-    return list(evaluate(graph, feeds).values())
 
 
 MODELS = {

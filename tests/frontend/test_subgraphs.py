@@ -9,7 +9,7 @@ from onnx import parser
 
 from dlc.core.errors import ModelError, UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
-from dlc.graph.evaluate import evaluate
+from tests.frontend.text_model import results
 
 RNG = np.random.default_rng(5)
 
@@ -19,12 +19,6 @@ def model(text: str, opset: int = 20) -> onnx.ModelProto:
     return parser.parse_model(head + text)
 
 
-def run(proto: onnx.ModelProto, *arrays: np.ndarray) -> list[np.ndarray]:
-    graph = import_model(load_model(proto)).graph
-    feeds = dict(zip((v.name for v in graph.inputs), arrays, strict=True))
-    return list(evaluate(graph, feeds).values())
-
-
 def test_one_element_may_have_another_rank_in_each_branch():
     text = """(float[1] x, bool c, float[3] z) => (float[3] y) {
         s = If(c) <then_branch = a () => (p) { p = Constant<value = float {0}>() },
@@ -32,8 +26,8 @@ def test_one_element_may_have_another_rank_in_each_branch():
         y = Add(z, s)
     }"""
     x, z = np.array([2], np.float32), np.arange(3, dtype=np.float32)
-    np.testing.assert_array_equal(run(model(text), x, np.array(True), z)[0], z)
-    np.testing.assert_array_equal(run(model(text), x, np.array(False), z)[0], z - 2)
+    np.testing.assert_array_equal(results(model(text), x, np.array(True), z)[0], z)
+    np.testing.assert_array_equal(results(model(text), x, np.array(False), z)[0], z - 2)
 
 
 SCAN = """(float[n,2] h, float[n,t,2] x) => (float[n,2] last, float[n,t,2] sums) {
@@ -45,7 +39,7 @@ SCAN = """(float[n,2] h, float[n,t,2] x) => (float[n,2] last, float[n,t,2] sums)
 @pytest.mark.parametrize("reverse", [0, 1])
 def test_an_old_scan_runs_for_each_row_of_a_batch(reverse):
     h, x = RNG.integers(-4, 5, (3, 2)).astype(np.float32), RNG.integers(-4, 5, (3, 5, 2))
-    last, sums = run(model(SCAN.replace("D", str(reverse)), 8), h, x.astype(np.float32))
+    last, sums = results(model(SCAN.replace("D", str(reverse)), 8), h, x.astype(np.float32))
     order = x[:, ::-1] if reverse else x
     np.testing.assert_array_equal(last, h + x.sum(1))
     np.testing.assert_array_equal(sums, h[:, None] + order.cumsum(1))
@@ -72,7 +66,7 @@ FLEX = """(float[2,4,3,8] q, float[2,2,5,8] k, float[2,2,5,6] v) => (float[2,4,3
 def test_scores_and_probabilities_go_through_subgraphs():
     q, k, v = (RNG.standard_normal(s) for s in ((2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 6)))
     q *= 99
-    found = run(model(FLEX), *(a.astype(np.float32) for a in (q, k, v)))
+    found = results(model(FLEX), *(a.astype(np.float32) for a in (q, k, v)))
     q, k, v = (a.astype(np.float32).astype(np.float64) for a in (q, k, v))
     k, v = k.repeat(2, 1), v.repeat(2, 1)
     scores = np.minimum(q @ k.swapaxes(2, 3) * 0.5, 100)
@@ -105,7 +99,7 @@ def test_a_loop_reads_tensors_of_no_elements_from_around_it():
     text = """(float[b,2,4] boxes, float[b,3,2] scores, int64 most) => (int64[k,3] y) {
         y = NonMaxSuppression(boxes, scores, most)
     }""".replace("[b,", "[0,")
-    found = run(model(text), np.ones((0, 2, 4), np.float32), np.ones((0, 3, 2), np.float32),
+    found = results(model(text), np.ones((0, 2, 4), np.float32), np.ones((0, 3, 2), np.float32),
                 np.array(2))  # fmt: skip
     assert found[0].shape == (0, 3)
 

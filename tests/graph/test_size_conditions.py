@@ -13,7 +13,7 @@ from dlc.graph.pipeline import PIPELINE
 from dlc.schedule.program import HostIf, Program, statements
 from dlc.te.transform import loads
 from tests.codegen.gpu import GPU
-from tests.end_to_end.test_control_flow import model
+from tests.frontend.text_model import model
 
 HEAD = """(float[n,m] x, bool b) => (float[n,m] y{outputs})
     <int64 zero = {{0}}, int64 three = {{3}}, bool go = {{1}}> {{

@@ -24,7 +24,7 @@ from dlc.core.types import DType
 from dlc.graph.ops import gather
 from dlc.runtime import load
 from dlc.te.expr import cast
-from tests.end_to_end.test_control_flow import model
+from tests.frontend.text_model import model
 from tests.runtime.emulated import build_emulated, build_stub, run_on_stub
 
 _TRY = """

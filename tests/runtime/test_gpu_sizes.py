@@ -12,8 +12,8 @@ from onnx import parser
 from dlc.compiler import build
 from dlc.core.errors import UserError
 from dlc.runtime import load
-from tests.end_to_end.test_control_flow import model
 from tests.end_to_end.test_open_sizes import BROADCAST, FIXED
+from tests.frontend.text_model import model
 from tests.runtime.emulated import build_emulated, build_stub, run_on_stub
 from tests.runtime.test_gpu import count
 from tests.runtime.test_gpu_indices import Feeds, on_stub
