@@ -5,7 +5,7 @@ The oracle of `dlc verify` and of the passes' tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -46,59 +46,34 @@ def evaluate(
     Raises:
         InputError: An input is missing, or its shape does not fit.
     """
-    found: dict[str, Array] = {}
+    known = bind_sizes(graph, arrays) | dict(sizes or {})
+    alive = {v.name: np.asarray(arrays[v.name]) for v in graph.inputs}
+    alive |= {v.name: a for v, a in graph.constants.items()}
+    alive = {name: as_f64(a)[0] for name, a in alive.items()}
     wanted = {v.name for v in graph.outputs}
     last = {v.name: i for i, n in enumerate(graph.nodes) for v in n.inputs}
-    alive: dict[str, Array] = {}
-    for position, results in enumerate(_steps(graph, arrays, sizes, alive, round_factor)):
-        found |= {name: array for name, array in results.items() if name in wanted}
-        node_inputs = graph.nodes[position - 1].inputs if position else ()
-        for value in node_inputs:
-            if last[value.name] == position - 1:
-                alive.pop(value.name, None)
-    return {v.name: found[v.name] for v in graph.outputs}
-
-
-def evaluate_all(
-    graph: Graph, arrays: Mapping[str, Array], sizes: Sizes | None = None
-) -> dict[str, Array]:
-    """Every value of a graph by name, in order of execution; see `evaluate`."""
-    found: dict[str, Array] = {}
-    for results in _steps(graph, arrays, sizes, {}):
-        found |= results
-    return found
-
-
-def _steps(
-    graph: Graph,
-    arrays: Mapping[str, Array],
-    given: Sizes | None,
-    alive: dict[str, Array],
-    round_factor: Callable[[Array], Array] | None = None,
-) -> Iterator[dict[str, Array]]:
-    """The inputs and constants, then the results of each node. Reads and fills `alive`."""
-    sizes = bind_sizes(graph, arrays) | dict(given or {})
-    start = {v.name: np.asarray(arrays[v.name]) for v in graph.inputs}
-    start |= {v.name: a for v, a in graph.constants.items()}
-    start = {name: as_f64(a)[0] for name, a in start.items()}
-    alive.update(start)
-    yield start
-    for node in graph.nodes:
+    for position, node in enumerate(graph.nodes):
         operands = [alive[v.name] for v in node.inputs]
         if round_factor is not None and node.op.fuse is Fuse.ANCHOR:
             operands = [round_factor(a) if a.dtype.kind == "f" else a for a in operands]
-        if isinstance(node.op, BindSizes):
-            sizes |= node.op.evaluate(tuple(operands), sizes)
-            alive[node.output.name] = np.zeros(0, np.int64)
-            yield {node.output.name: alive[node.output.name]}
-            continue
-        results = run_node(node, operands, sizes)
-        late = set(bound_sizes((node,)))
-        for value in node.outputs if late else ():
-            named = zip(value.type.shape, np.shape(results[value.name]), strict=True)
-            sizes |= {d.name: n for d, n in named if isinstance(d, Var) and d.name in late}
-        alive.update(results)
-        yield results
+        alive |= _results(node, operands, known)
+        for value in node.inputs:
+            if last[value.name] == position and value.name not in wanted:
+                alive.pop(value.name, None)
+    return {v.name: alive[v.name] for v in graph.outputs}
+
+
+def _results(node: Node, operands: list[Array], sizes: dict[str, int]) -> dict[str, Array]:
+    """The results of one node by name; the sizes that it binds are known then."""
+    if isinstance(node.op, BindSizes):
+        sizes |= node.op.evaluate(tuple(operands), sizes)
+        return {node.output.name: np.zeros(0, np.int64)}
+    results = run_node(node, operands, sizes)
+    late = set(bound_sizes((node,)))
+    for value in node.outputs if late else ():
+        named = zip(value.type.shape, np.shape(results[value.name]), strict=True)
+        sizes |= {d.name: n for d, n in named if isinstance(d, Var) and d.name in late}
+    return results
 
 
 def run_node(node: Node, operands: list[Array], sizes: Sizes) -> dict[str, Array]:

@@ -37,7 +37,6 @@ _LEVELS = (
     ("+", "-"), ("*", "/", "//", "%"), ("neg", "~"), ("**",),
 )  # fmt: skip
 _PRECEDENCE = {op: level for level, ops in enumerate(_LEVELS, start=1) for op in ops}
-_ATOM = len(_LEVELS) + 1
 _CALLS = {op.value for op in UnOp} - {"-", "not", "~"}
 
 

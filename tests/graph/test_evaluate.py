@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlc.core.errors import InputError, InternalError, UserError
-from dlc.graph.evaluate import bind_op, evaluate, evaluate_all
+from dlc.graph.evaluate import bind_op, evaluate
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.ops.activation import Relu
 from dlc.graph.ops.shape import Reshape
@@ -30,12 +30,6 @@ def test_sizes_follow_from_the_inputs():
     assert {k: a.shape for k, a in found.items()} == {"u": (14,), "t": (8,)}
     assert found["u"].dtype == np.float64
     np.testing.assert_allclose(found["u"], 1 + np.float64(np.float32(0.1)), rtol=1e-15)
-
-
-def test_every_value_can_be_had():
-    x, y = np.ones((1, 3), np.float32), np.ones(1, np.float32)
-    found = evaluate_all(parse_graph(TEXT), {"x": x, "y": y})
-    assert list(found) == ["x", "y", "c", "s", "t", "u"]
 
 
 @pytest.mark.parametrize(
