@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dlc.codegen.llvm.abreast import IN_ORDER
-from dlc.codegen.llvm.compile import assembly, compile_ir, innermost_loops
+from dlc.codegen.llvm.compile import assembly, compile_ir
 from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.moving import MARK
 from dlc.core.target import Target
@@ -16,6 +16,7 @@ from dlc.graph.lower import lower_group
 from dlc.graph.text import parse_graph
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.text import parse_func
+from tests.codegen.assembly_loops import innermost_loops
 from tests.codegen.jit import AVX2, check
 
 AVX512 = Target(features=frozenset({"avx512f", "avx2", "fma"}))

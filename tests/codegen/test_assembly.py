@@ -7,8 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from dlc.codegen.llvm.compile import assembly, spills_in_hot_loops
+from dlc.codegen.llvm.compile import assembly
 from dlc.core.target import Target
+from tests.codegen.assembly_loops import innermost_loops, spills_in_hot_loops
 from tests.codegen.jit import NATIVE, Kernel, check
 from tests.codegen.kernels import CASES
 
@@ -39,7 +40,6 @@ def f(A: f32[{rows}, 512], W: f32[512, {width}], *, C: f32[{rows}, {width}]):
 
 def hot_loop(text: str, target: Target) -> tuple[int, int, int]:
     """Fused operations, loads of whole vectors and stack references of the longest inner loop."""
-    from dlc.codegen.llvm.compile import innermost_loops
     from dlc.codegen.llvm.emit import emit_func
     from dlc.schedule.text import parse_func
 

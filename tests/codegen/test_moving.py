@@ -6,11 +6,12 @@ import re
 
 import pytest
 
-from dlc.codegen.llvm.compile import assembly, compile_ir, innermost_loops
+from dlc.codegen.llvm.compile import assembly, compile_ir
 from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.moving import MARK
 from dlc.core.target import Target
 from dlc.schedule.text import parse_func
+from tests.codegen.assembly_loops import innermost_loops
 from tests.codegen.jit import AVX2, NATIVE, TARGETS, check
 
 INTEGER = re.compile(r"\t(add|sub|inc|dec|imul|lea|mov|shl|cmp)[ql]?\t")
