@@ -48,7 +48,6 @@ def build_design(
     tree: bool = False,
     known: Iterable[str] = (),
     seat: int | None = None,
-    seconds: float = 20.0,
 ) -> Job:
     """Schedule a design; with `code`, compile it too unless its nest is one of those `known`.
 
@@ -58,22 +57,22 @@ def build_design(
     what = {"kind": "design", "family": design.family, "knobs": dict(design.knobs), "tree": tree}
     what["known"] = sorted(known)
     start = hash((design.family, design.knobs[:_BEGIN]))
-    return _build(task, what, code, seconds, affinity=start if seat is None else seat)
+    return _build(task, what, code=code, affinity=start if seat is None else seat)
 
 
-def build_steps(task: Task, steps: str, *, code: bool = True, seconds: float = 20.0) -> Job:
+def build_steps(task: Task, steps: str) -> Job:
     """Replay steps, given as JSON."""
-    return _build(task, {"kind": "steps", "steps": steps}, code, seconds)
+    return _build(task, {"kind": "steps", "steps": steps})
 
 
-def build_default(task: Task, *, seconds: float = 60.0) -> Job:
+def build_default(task: Task) -> Job:
     """What the rule chooses by itself."""
-    return _build(task, {"kind": "default"}, True, seconds)
+    return _build(task, {"kind": "default"}, seconds=60.0)
 
 
-def build_plain(task: Task, *, seconds: float = 60.0) -> Job:
+def build_plain(task: Task) -> Job:
     """The nest as it was lowered, sums side by side: what the task means."""
-    return _build(task, {"kind": "plain"}, True, seconds)
+    return _build(task, {"kind": "plain"}, seconds=60.0)
 
 
 def build_anchor(task: Task) -> list[Job]:
@@ -82,7 +81,7 @@ def build_anchor(task: Task) -> list[Job]:
 
 
 def _build(
-    task: Task, what: dict[str, Any], code: bool, seconds: float, *, affinity: int = 0
+    task: Task, what: dict[str, Any], *, code: bool = True, seconds: float = 20.0, affinity: int = 0
 ) -> Job:
     data = {"job": "build", "task": task.to_json(), "code": code, **what}
     return Job(data, seconds=seconds, affinity=affinity)

@@ -56,7 +56,7 @@ def is_artefact(path: Path) -> bool:
         raise ArtifactError(path=str(path), reason=reason) from error
 
 
-def open_module(path: Path, target: str = "native") -> Module:
+def open_module(path: Path) -> Module:
     """Load an artefact, or compile a model.
 
     Raises:
@@ -73,7 +73,7 @@ def open_module(path: Path, target: str = "native") -> Module:
 
     console = stderr()
     with console.status(f"compiling {path.name}"):
-        return compile(path, target)
+        return compile(path)
 
 
 @dataclass(frozen=True, slots=True)
