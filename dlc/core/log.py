@@ -19,9 +19,9 @@ TOPICS = {
 """What can be logged."""
 
 
-def enable_topics() -> None:
-    """Write the topics that `DLC_LOG` names to the standard error stream; once for each."""
-    for topic in log_topics():
+def enable_topics(topics: frozenset[str] | None = None) -> None:
+    """Write topics, by default those that `DLC_LOG` names, to standard error; once for each."""
+    for topic in log_topics() if topics is None else topics:
         if topic not in TOPICS:
             _warn(topic)
             continue

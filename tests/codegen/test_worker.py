@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -193,6 +194,22 @@ def test_a_dump_shows_every_kernel(tmp_path, cache, monkeypatch):
     assert "def scale(" in (tmp_path / "dump" / "scale.loop.txt").read_text()
 
 
+def test_logs_tell_of_kernels_that_are_in_the_cache(cache, monkeypatch):
+    compiled: list[int] = []
+
+    def nothing(tasks, jobs):
+        compiled.append(len(tasks))
+        return ()
+
+    monkeypatch.setattr(worker, "_compile", nothing)
+    cache.put(worker._key(job(scale())), b"code")
+    for topics in ("tune", "schedule"):
+        monkeypatch.setenv("DLC_LOG", topics)
+        with contextlib.suppress(KeyError):  # nothing is compiled, so there is no object
+            compile_kernels([job(scale())], cache=cache)
+    assert compiled == [0, 1]
+
+
 @pytest.mark.parametrize(("name", "value"), [("frozen", True), ("executable", None)])
 def test_a_program_that_cannot_start_python_compiles_alone(
     tmp_path, cache, monkeypatch, name, value
@@ -284,6 +301,17 @@ def test_what_is_printed_in_a_worker_does_no_harm():
         assert isinstance(result, bytes)
     finally:
         workers.close()
+
+
+def test_workers_log_what_this_process_logs(capfd):
+    workers = Pool(1)
+    try:
+        task = replace(tasks(1)[0], topics=frozenset({"nothing of that name"}))
+        ((_, result),) = workers.compile([task], 1)
+        assert isinstance(result, bytes)
+    finally:
+        workers.close()
+    assert "there is no topic 'nothing of that name'" in capfd.readouterr().err
 
 
 def test_threads_share_workers():

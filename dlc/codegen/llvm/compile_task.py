@@ -22,6 +22,7 @@ from dlc.codegen.llvm.compile import assembly, compile_ir
 from dlc.codegen.llvm.emit import emit_func
 from dlc.core.errors import CodegenError, DlcError, InternalError
 from dlc.core.garbage import collect_rarely
+from dlc.core.log import enable_topics
 from dlc.core.staging import writing
 from dlc.core.target import Target
 from dlc.schedule.loop import Func
@@ -40,6 +41,7 @@ class KernelTask:
     steps: tuple[Step, ...] | None  # of a tuning record; None for the rule's own
     symbol: str
     dump: Path | None = None  # folder that receives the code at every level
+    topics: frozenset[str] = frozenset()  # to log, wherever this is compiled
 
 
 def compile_task(task: KernelTask) -> bytes:
@@ -107,6 +109,7 @@ def main() -> None:
         os.dup2(2, 1)
         while (task := read_message(sys.stdin.buffer)) is not None:
             assert isinstance(task, KernelTask)
+            enable_topics(task.topics)
             write_message(out, attempt(task))
 
 

@@ -19,7 +19,7 @@ import llvmlite
 from dlc.codegen.llvm.compile_task import KernelTask, attempt
 from dlc.codegen.llvm.pool import can_start, is_running, shared_pool
 from dlc.core.cache import Cache, default_cache
-from dlc.core.env import dump_dir
+from dlc.core.env import dump_dir, log_topics
 from dlc.core.errors import DlcError
 from dlc.core.machine import usable_cores
 from dlc.core.remember import per_object
@@ -76,13 +76,15 @@ def compile_kernels(
         kernels: what to compile.
         jobs: how many kernels to compile at the same time; default: one for each usable core.
         progress: called in this thread when a kernel is ready, with its name.
-        cache: where objects are kept; default: the cache of the user. Whoever asks for dumps
-            gets those of every kernel, so nothing is taken from the cache then.
+        cache: where objects are kept; default: the cache of the user. Whoever asks for dumps, or
+            for what schedules are refused, gets those of every kernel, so nothing is taken from
+            the cache then.
 
     Raises:
         DlcError: what the first of the failing kernels failed with.
     """
-    store, dump = cache or default_cache(), dump_dir()
+    store, dump, topics = cache or default_cache(), dump_dir(), log_topics()
+    anew = dump is not None or "schedule" in topics
     keys = [_key(kernel) for kernel in kernels]
     first: dict[bytes, int] = {}
     for position, key in enumerate(keys):
@@ -90,12 +92,12 @@ def compile_kernels(
     report = _Report(keys, progress)
     objects: dict[bytes, bytes] = {}
     for key, position in first.items():
-        found = None if dump else store.get(key)
+        found = None if anew else store.get(key)
         if found is not None:
             objects[key] = found
             report.ready(key, kernels[position].name)
     missing = sorted((key for key in first if key not in objects), key=len, reverse=True)
-    tasks = [_task(kernels[first[key]], key, dump) for key in missing]
+    tasks = [_task(kernels[first[key]], key, dump, topics) for key in missing]
     errors: dict[int, DlcError] = {}
     for position, result in _compile(tasks, jobs or usable_cores()):
         key = missing[position]
@@ -172,8 +174,8 @@ def _key(job: KernelJob) -> bytes:
     return "\n".join(parts).encode()
 
 
-def _task(job: KernelJob, key: bytes, dump: Path | None) -> KernelTask:
-    return KernelTask(job.func, job.target, job.steps, _symbol(key), dump)
+def _task(job: KernelJob, key: bytes, dump: Path | None, topics: frozenset[str]) -> KernelTask:
+    return KernelTask(job.func, job.target, job.steps, _symbol(key), dump, topics)
 
 
 def _symbol(key: bytes) -> str:
