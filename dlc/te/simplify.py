@@ -271,7 +271,15 @@ def _divide(a: Poly, b: Poly, bounds: Bounds) -> Poly:
 
 
 def _in_multiples(a: Poly, divisor: int, bounds: Bounds) -> Poly:
-    """The same polynomial with multiples of a divisor written as such: x - x % 8 is x // 8 * 8."""
+    """The same polynomial with multiples of a divisor written as such: x - x % 8 is x // 8 * 8.
+
+    So is 6 x - 2 (x % 2), of 4: 4 x + x // 2 * 4.
+    """
+
+    def others(poly: Poly) -> tuple[int, int, int]:
+        factors = [f for m, f in poly.items() if m]
+        return sum(f % divisor != 0 for f in factors), sum(f < 0 for f in factors), len(poly)
+
     for atoms, factor in a.items():
         match atoms:
             case (Binary(BinOp.MOD, x, Const(int(size))),) if size > 0:
@@ -280,7 +288,7 @@ def _in_multiples(a: Poly, divisor: int, bounds: Bounds) -> Poly:
                 whole = _divide(to_poly(x, bounds), {(): size}, bounds)
                 itself = add(to_poly(x, bounds), scale(whole, -size))
                 changed = add({m: f for m, f in a.items() if m != atoms}, scale(itself, factor))
-                if len(changed) < len(a):
+                if others(changed) < others(a):
                     return changed
     return a
 

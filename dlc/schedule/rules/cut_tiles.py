@@ -30,7 +30,7 @@ from dlc.schedule.rules.tile import (
 from dlc.schedule.trace import Trace
 from dlc.te.affine import iterations, whole_groups
 from dlc.te.expr import Const
-from dlc.te.simplify import surely_at_most, surely_divides
+from dlc.te.simplify import surely_at_most, surely_divides, surely_equal
 
 # Blocks of columns that one row reads from afar at a time. Source: measured on Zen 4, AVX-512: 4
 # that nobody asks for take 0.8 to 0.9 of the time of 8 that are asked for, of 1 to 411 MB.
@@ -310,7 +310,10 @@ class _Cut:
         if size == 1 or surely_divides(size, extent):
             return [(leaf, size)]
         extent = iterations(extent)
-        trace.do("partition", name, str(extent // size * size), suffix)
+        whole_tiles = extent // size * size
+        if surely_equal(whole_tiles, 0):
+            return self._cut(leaf, role, TAIL_ROWS if size > TAIL_ROWS else 1, suffix)
+        trace.do("partition", name, str(whole_tiles), suffix)
         tail = self._renamed(leaf, suffix)
         if size > TAIL_ROWS and size % TAIL_ROWS == 0:  # else the cut is not surely inside
             return [(leaf, size), *self._cut(tail, role, TAIL_ROWS, suffix)]

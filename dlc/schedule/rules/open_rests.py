@@ -34,7 +34,7 @@ from dlc.schedule.rules.lines import is_shared
 from dlc.schedule.rules.tile import MOST_COLUMNS, TAIL_ROWS
 from dlc.schedule.trace import Trace
 from dlc.te.affine import whole_groups
-from dlc.te.simplify import surely_divides
+from dlc.te.simplify import surely_divides, surely_equal
 
 FEW_ROWS = {3: "_pair", 2: "_single"}  # left of fours, as tiles; what is left of those in turn
 
@@ -91,10 +91,19 @@ def group_columns(trace: Trace, found: Contraction, tile: int, target: Target) -
 
 
 def _few(trace: Trace, rest: Contraction) -> list[tuple[Contraction, int]]:
-    """Tiles for three rows, for two and for one: of less than four, one of them takes all."""
+    """Tiles for three rows, for two and for one: of less than four, one of them takes all.
+
+    Numbers that are never left, as three of an even number, have none.
+    """
     parts = []
     for rows, behind in FEW_ROWS.items():
+        extent = trace.extent(rest.rows[-1])
+        tiled = whole_groups(extent, rows)
+        if surely_equal(tiled, 0):
+            continue
         parts.append((rest, rows))
+        if surely_equal(tiled, extent):
+            return parts
         rest = _apart(trace, rest, rows, behind)
     return [*parts, (rest, 1)]
 
@@ -109,8 +118,13 @@ def _leaves_rows(trace: Trace, found: Contraction, lanes: int) -> bool:
 
 
 def _is_open(trace: Trace, row: str) -> bool:
-    """Whether a loop may leave rows that are less than the smallest tile."""
-    return trace.constant(row) is None and not surely_divides(TAIL_ROWS, trace.extent(row))
+    """Whether a loop may leave rows that are less than the smallest tile, behind such tiles."""
+    if trace.constant(row) is not None:
+        return False
+    extent = trace.extent(row)
+    return not (
+        surely_divides(TAIL_ROWS, extent) or surely_equal(whole_groups(extent, TAIL_ROWS), 0)
+    )
 
 
 def _apart(trace: Trace, found: Contraction, size: int, suffix: str) -> Contraction:

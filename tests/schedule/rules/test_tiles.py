@@ -13,9 +13,10 @@ from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.pairs import MatMulPairs
 from dlc.schedule.loop import Block, For, allocs, loops
 from dlc.schedule.pipeline import optimize
-from dlc.schedule.rules import contract
+from dlc.schedule.rules import contract, schedule_by
 from dlc.schedule.rules.tile import choose_tile
-from dlc.te.expr import Const
+from dlc.schedule.trace import Trace
+from dlc.te.expr import Const, Expr, minimum
 from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType, const_size
 from tests.schedule.rules.nests import AVX512, M, N, assert_agree, func, prepared, tensor
@@ -45,6 +46,22 @@ def test_rows_that_are_surely_whole_tiles_leave_nothing() -> None:
     x, w = tensor("a", N * 4, 6), tensor("b", 4, 6, 16)
     fast = optimize(func((x, w), MatMulPacked(n=64).compute(x, w)), AVX512)
     assert not any("_rest" in name for name in loops(fast.body))
+
+
+@pytest.mark.parametrize(
+    ("rows", "tails"),
+    [(N * 2, {2}), (N * 6, {2}), (N * 4 + 1, {1}), (N * 8 + 6, {2}), (N * 4 + 3, {3}),
+     (N * 3, {3, 2, 1}), (minimum(N, 3), {1}), (minimum(N, 5), {3, 2, 1})],
+)  # fmt: skip
+def test_rows_that_are_never_left_have_no_tile(rows: Expr, tails: set[int]) -> None:
+    """A nest that is surely empty was refused, and with it all tiles."""
+    x, w = tensor("a", rows, 6), tensor("b", 8, 6, 16)
+    plain = func((x, w), MatMulPacked(n=128).compute(x, w))
+    fast = optimize(plain, AVX512, schedule_by(contract, Trace(plain), AVX512, {}).steps)
+    sums = (a.buffer.type.shape for n, a in allocs(fast.body).items() if n.startswith("matmul"))
+    assert {high for high in (const_size(s[0]) for s in sums) if high < 4} == tails
+    for count in range(9):
+        assert_agree(plain, fast, {"n": count})
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 7, 29, 39])
