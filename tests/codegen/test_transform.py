@@ -17,7 +17,7 @@ from dlc.graph.ops.binary import Add
 from dlc.graph.ops.byte_products import ConvBytes, pack_bytes
 from dlc.graph.ops.filters import inverse_of, scale_of, taps_of, transform_weights
 from dlc.graph.ops.winograd import ConvWinograd, ConvWinogradBytes
-from dlc.schedule.loop import Func, allocs
+from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import prepare, schedule_by, transform
@@ -179,6 +179,30 @@ def test_a_line_of_any_length_is_cut_into_strips(length: int | str) -> None:
         found = kernel({"n": count} if sizes else {}, arrays)["out"]
         wanted = Silu().reference(conv.reference(pixels.astype(np.float64), u, w))
         np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=1e-6, atol=1e-30)
+
+
+@pytest.mark.parametrize(("times", "nests"), [(1, {"", "_pair", "_pair_single"}), (8, {""})])
+def test_tiles_that_fours_leave_of_an_open_row_are_computed_together(
+    times: int, nests: set[str]
+) -> None:
+    random, block = np.random.default_rng(0), NATIVE.lanes(4)
+    w = 225 * random.integers(-3, 4, (4, 1, 3, 3, block, block)).astype(np.float32)
+    u = transform_weights(w, (4, 4)).astype(np.float32)
+    x = placeholder("x", TensorType((1, 1, Var("h") * times + 2, Var("v") * times + 2, block)))
+    others = [placeholder(n, TensorType(a.shape)) for n, a in (("u", u), ("w", w))]
+    conv = ConvWinograd(out=(4, 4))
+    func = lower_tensors("f", ("h", "v"), (x, *others), (conv.compute(x, *others),))
+    fast = transformed(func, NATIVE, (4, 4))
+    ends = {name.rpartition("_rest")[2] for name in loops(fast.body) if "_rest" in name}
+    assert {end for end in ends if end.removeprefix("_pair") in ("", "_single")} == nests
+    kernel = Kernel(fast, NATIVE)
+    for wide in range(1, 30, 4):  # from one tile of a row to eight
+        high = 3 + wide % 3
+        shape = (1, 1, times * high + 2, times * wide + 2, block)
+        pixels = random.integers(-3, 4, shape).astype(np.float32)
+        found = kernel({"h": high, "v": wide}, {"x": pixels, "u": u, "w": w})["out"]
+        wanted = conv.reference(pixels.astype(np.float64), u, w)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-2)
 
 
 @pytest.mark.parametrize(

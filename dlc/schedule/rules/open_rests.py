@@ -42,15 +42,13 @@ FEW_ROWS = {3: "_pair", 2: "_single"}  # left of fours, as tiles; what is left o
 def open_rests(trace: Trace, found: Contraction, lanes: int) -> list[tuple[Contraction, int]]:
     """Cut off what is left of rows whose number a run tells; each with the rows of its tiles.
 
-    Of rows within a nest, whose lines may be guarded, single ones are left. Where all columns are
-    one vector of `lanes`, there are no more of them for a row.
+    Rows within a nest, whose lines may be guarded, stay along their line. Where all columns are one
+    vector of `lanes`, there are no more of them for a row.
     """
     if not _leaves_rows(trace, found, lanes):
         return []
     rest = _apart(trace, found, TAIL_ROWS, "_rest")
-    if found.within is not None:
-        return [(rest, 1)]
-    if len(found.rows) == 1:
+    if found.within is not None or len(found.rows) == 1:
         return _few(trace, rest)
     *others, below, along = rest.rows
     turned = replace(rest, rows=(*others, along, below))
