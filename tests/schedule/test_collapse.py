@@ -67,6 +67,54 @@ def test_what_is_told_apart_stays(params, body, extents, types):
     assert shapes(params, body) == (extents, types)
 
 
+OPEN = """
+    def f(n: size, m: size, {params}):
+        for i in range(n):
+            for j in range(3):
+                for k in range(m * 2):
+                    {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("params", "body", "extents", "types"),
+    [
+        ("A: f32[n, 3, m * 2], *, B: f32[n, 3, m * 2]", "B[i, j, k] = A[i, j, k]",
+         ["m * n * 6"], ["f32[m * n * 6]", "f32[m * n * 6]"]),
+        ("A: f32[n, 3, m * 2], w: f32[3], *, B: f32[n, 3, m * 2]", "B[i, j, k] = A[i, j, k] * w[j]",
+         ["n", "3", "m * 2"], ["f32[n, 3, m * 2]", "f32[3]", "f32[n, 3, m * 2]"]),
+        ("A: f32[n, 3, m * 2], w: f32[m * 2], *, B: f32[n, 3, m * 2]",
+         "B[i, j, k] = A[i, j, k] * w[k]",
+         ["n * 3", "m * 2"], ["f32[n * 3, m * 2]", "f32[m * 2]", "f32[n * 3, m * 2]"]),
+        # One element of a buffer that loops read elsewhere, too.
+        ("A: f32[n, 3, m * 2], *, B: f32[n, 3, m * 2]", "B[i, j, k] = A[i, j, k] + A[i, 1, 0]",
+         ["n", "m * 6"], ["f32[n, m * 6]", "f32[n, m * 6]"]),
+        # Lines that may be longer than what is read of them.
+        ("A: f32[n, 3, m * 3], *, B: f32[n, 3, m * 2]", "B[i, j, k] = A[i, j, k]",
+         ["n * 3", "m * 2"], ["f32[n * 3, m * 3]", "f32[n * 3, m * 2]"]),
+    ],
+)  # fmt: skip
+def test_open_sizes_are_one_where_they_surely_agree(params, body, extents, types):
+    func = parse(OPEN.format(params=params, body=body))
+    try:
+        after = collapse(func)
+    except ScheduleError:
+        after = func
+    assert [str(f.extent) for f in loops(after.body).values()] == extents
+    assert [str(b.type) for b in (*after.inputs, *after.outputs)] == types
+
+
+def test_two_loops_that_may_run_less_than_no_times_stay_two():
+    func = parse("""
+        def f(n: size, m: size, *, B: f32[n - 9, m - 9]):
+            for i in range(n - 9):
+                for j in range(m - 9):
+                    B[i, j] = 1.0
+    """)
+    with pytest.raises(ScheduleError, match="told apart"):
+        collapse(func)
+
+
 def test_sums_and_their_rows_are_collapsed_apart():
     func = parse("""
         def f(A: f32[2, 1, 3, 4, 5], *, s: f32[2, 1, 3, 1]):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
-from dlc.core.types import INDEX
 from dlc.schedule.dependence import accesses
 from dlc.schedule.edit import aliases, redirect
 from dlc.schedule.loop import (
@@ -28,9 +27,10 @@ from dlc.schedule.loop import (
 )
 from dlc.schedule.primitive import primitive, refuse
 from dlc.te.expr import ONE, ZERO, Const, Expr, Load, Var, const
+from dlc.te.simplify import canonical, surely_at_most, surely_equal
 from dlc.te.transform import free_vars
 from dlc.te.transform import rewrite as rewrite_expr
-from dlc.te.types import TensorType, const_size
+from dlc.te.types import TensorType
 
 Index = tuple[Expr, ...]
 Dim = tuple[str, int]  # a dimension of a buffer
@@ -113,9 +113,7 @@ def collapse(func: Func) -> Func:
     def visit(stmt: Stmt) -> Stmt:
         match stmt:
             case For(var, extent, kind, For() as body) if var in plan.inner:
-                return For(
-                    var, const(const_size(extent) * const_size(body.extent), INDEX), kind, body.body
-                )
+                return For(var, canonical(extent * body.extent), kind, body.body)
             case Alloc(buffer, _, _):
                 return replace(stmt, buffer=_reshaped(buffer, plan))
             case _:
@@ -142,17 +140,17 @@ def _joined(index: list[Expr], sizes: list[Expr]) -> Expr:
     """One index for dimensions that are one: the outermost loop, which counts for all."""
     if len(index) == 1 or isinstance(index[0], Var):
         return index[0]
-    total = 0
+    total: Expr = ZERO
     for i, size in zip(index, sizes, strict=True):
         assert isinstance(i, Const), "others are told apart"
-        total = total * const_size(size) + int(i.value)
-    return const(total, INDEX)
+        total = total * size + i
+    return canonical(total)
 
 
 def _reshaped(buffer: Buffer, plan: _Plan) -> Buffer:
     runs, shape = list(plan.runs(buffer)), buffer.type.shape
     sizes = tuple(
-        shape[run[0]] if len(run) == 1 else const(prod(const_size(shape[d]) for d in run), INDEX)
+        shape[run[0]] if len(run) == 1 else canonical(prod((shape[d] for d in run), start=ONE))
         for run in runs
     )
     return replace(buffer, type=TensorType(sizes, buffer.type.dtype))
@@ -171,7 +169,7 @@ def _plan(func: Func, body: Stmt, buffers: list[Buffer]) -> _Plan:
         f.var: f.body.var
         for f in loops(body).values()
         if isinstance(f.body, For) and {f.kind, f.body.kind} == {LoopKind.SERIAL}
-        and isinstance(f.extent, Const) and isinstance(f.body.extent, Const)
+        and all(surely_at_most(0, loop.extent) for loop in (f, f.body))
         and not {f.var, f.body.var} & bare
     }  # fmt: skip
     extents = {f.var: f.extent for f in loops(body).values()}
@@ -179,10 +177,7 @@ def _plan(func: Func, body: Stmt, buffers: list[Buffer]) -> _Plan:
         name: [d for d in range(len(shape)) if (name, d) not in dropped]
         for name, shape in shapes.items()
     }
-    joined = {
-        (n, d): shapes[n][e] for n, dims in rest.items() for d, e in pairwise(dims)
-        if isinstance(shapes[n][d], Const) and isinstance(shapes[n][e], Const)
-    }  # fmt: skip
+    joined = {(n, d): shapes[n][e] for n, dims in rest.items() for d, e in pairwise(dims)}
     places = [place for name, index in found for place in _places(name, index, rest[name])]
     while True:
         apart, alone = _told_apart(places, inner, joined, extents)
@@ -218,7 +213,7 @@ def _told_apart(
         at, loop = place.at, place.index.name if isinstance(place.index, Var) else ""
         is_pair = loop in inner and place.after == Var(inner[loop])
         if at in joined:
-            counts_all = is_pair and extents[inner[loop]] == joined[at]
+            counts_all = is_pair and surely_equal(extents[inner[loop]], joined[at])
             is_element = isinstance(place.index, Const) and isinstance(place.after, Const)
             if not (counts_all or is_element):
                 apart.add(at)

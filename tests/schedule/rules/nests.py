@@ -7,11 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from dlc.core.target import Target
+from dlc.graph.ops.attributes import as_sizes
+from dlc.graph.ops.shape import Slice
 from dlc.schedule.loop import For, Func, LoopKind, loops
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.rules import prepare
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Expr, Var
+from dlc.te.expr import ONE, Expr, Var
+from dlc.te.simplify import canonical
 from dlc.te.tensor import Tensor, placeholder
 from dlc.te.types import TensorType
 from tests.schedule.data import inputs, run_alike
@@ -28,6 +31,13 @@ def tensor(name: str, *shape: int | Expr) -> Tensor:
 
 def func(inputs: tuple[Tensor, ...], output: Tensor) -> Func:
     return lower_tensors("f", ("n", "m"), inputs, (output,))
+
+
+def lines(name: str, *shape: int | Expr) -> tuple[Tensor, Tensor]:
+    """Lines of a longer buffer, which are not one line; and that buffer."""
+    whole = tensor(name, *shape[:-1], canonical(shape[-1] + ONE))
+    starts = (0,) * len(shape)
+    return Slice(starts=as_sizes(starts), sizes=as_sizes(shape)).compute(whole), whole
 
 
 def prepared(plain: Func) -> Func:

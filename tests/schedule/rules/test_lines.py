@@ -25,7 +25,17 @@ from dlc.te.transform import loads, walk
 from dlc.te.types import TensorType, const_size
 from tests.schedule.rules.cases import CASES
 from tests.schedule.rules.moves import reflected
-from tests.schedule.rules.nests import AVX2, AVX512, M, N, assert_agree, func, of_kind, tensor
+from tests.schedule.rules.nests import (
+    AVX2,
+    AVX512,
+    M,
+    N,
+    assert_agree,
+    func,
+    lines,
+    of_kind,
+    tensor,
+)
 
 
 def test_lanes_that_lie_apart_are_all_there_but_at_the_edge() -> None:
@@ -137,8 +147,8 @@ def test_vectors_of_a_polynomial_run_side_by_side(
 ) -> None:
     """Where there are few registers; what adds needs no company."""
     for op, found in ((Tanh(), lanes), (Relu(), None)):
-        x = tensor("x", N, columns)
-        plain = func((x,), op.compute(x))
+        part, x = lines("x", N, columns)
+        plain = func((x,), op.compute(part))
         fast = optimize(plain, target)
         vectors = of_kind(fast, LoopKind.VECTOR)
         extents = [int(f.extent.value) for f in vectors if isinstance(f.extent, Const)]
@@ -165,8 +175,8 @@ def test_vectors_of_an_open_line_run_side_by_side(n: int) -> None:
     for shape, extents in (
         ((N,), [32, 8]), ((M, N), [32, 8, 8]), ((M, N * 32), [32]), ((M, below), [32, 8, 8]),
     ):  # fmt: skip
-        x = tensor("a", *map(canonical, shape))
-        plain = func((x,), Tanh().compute(x))
+        part, x = lines("a", *map(canonical, shape))
+        plain = func((x,), Tanh().compute(part))
         fast = optimize(plain, AVX2)
         lanes = of_kind(fast, LoopKind.VECTOR)
         assert [f.extent for f in lanes] == [Const(e, INDEX) for e in extents]

@@ -8,6 +8,7 @@ import pytest
 
 from dlc.core.errors import ScheduleError
 from dlc.graph.ops.activation import Relu
+from dlc.graph.ops.binary import Add
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.schedule.loop import Func, LoopKind, loops
 from dlc.schedule.pipeline import optimize
@@ -41,14 +42,14 @@ def test_threads_share_only_what_is_worth_it(plain: Func, runs_parallel: bool) -
 
 @pytest.mark.parametrize(
     ("shape", "divides"),
-    [((N, 6, 5, M, 16), False), ((N, M, 16), True), ((3, M, 16), True), ((N, 6, M, 16), True)],
+    [((N, 30, M, 16), False), ((N, M, 16), True), ((3, M, 16), True), ((N, 6, M, 16), True)],
 )
 def test_a_counter_of_open_lines_is_not_divided_for_each_vector(
     shape: tuple[int | Expr, ...], divides: bool
 ) -> None:
     """Where the loops outside of a line are surely enough, a line runs in order."""
-    x = tensor("a", *shape)
-    fast = optimize(func((x,), Relu().compute(x)), AVX512)
+    x, bias = tensor("a", *shape), tensor("b", shape[-3], 1, 1)
+    fast = optimize(func((x, bias), Relu().compute(Add().compute(x, bias))), AVX512)
     (shared,) = of_kind(fast, LoopKind.PARALLEL)
     assert ("m" in free_vars(shared.extent)) == divides
 
