@@ -142,7 +142,7 @@ def schedule(trace: Trace, found: Sliding, target: Target, knobs: Mapping[str, i
         if trace.stage(buffer).is_reduction:
             _reduce_line(trace, buffer, lanes)
         else:
-            part_edges(trace, trace.stage(buffer), trace.stage(buffer).names[-1])
+            trace.attempt(part_edges, trace.stage(buffer), trace.stage(buffer).names[-1])
     extent = trace.extent(found.lane)
     outer, lane = _as_vectors(trace, found.lane, lanes)
     trace.do("compute_at", found.sum, outer)

@@ -23,9 +23,9 @@ from dlc.schedule.rules.tile import TAIL_ROWS, vector_registers
 from dlc.schedule.simplify import conjuncts
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.affine import coefficients, iterations, loop_bounds
+from dlc.te.affine import coefficients, iterations, loop_bounds, whole_groups
 from dlc.te.expr import ONE, TRUE, Binary, BinOp, Const, Expr, Select, Var, index
-from dlc.te.simplify import simplify, surely_at_most, surely_divides
+from dlc.te.simplify import simplify, surely_at_most, surely_divides, surely_equal
 from dlc.te.transform import free_vars, loads, substitute, walk
 from dlc.te.types import is_const
 
@@ -227,22 +227,29 @@ def _cut_lanes(trace: Trace, found: Window, target: Target) -> list[tuple[str, s
     beyond an edge is a part of its own. So is what whole vectors leave, which would all be masked.
     """
     parts = [(found.lane, found.row, found.sum)]
-    reads, width = trace.stage(found.sum), trace.constant(found.lane)
-    if width is None:
-        return parts
-    lanes = target.lanes(4)
-    is_along = along_vectors(reads, reads.names[-1])
-    first, last = (0, width) if is_along else _inside(reads, width)
-    ends = sorted({first, first + (last - first) // lanes * lanes, last} - {0, width})
-    for begin, end in pairwise((0, *ends)):
+    for size in _lane_parts(trace, found, target.lanes(4)):
         lane, row, total = parts[-1]
         names = next(s.names for s in stages(trace.func) if lane in s.names)
-        trace.do("partition", lane, end - begin, "_v")
+        trace.do("partition", lane, size, "_v")
         for var in reversed(names[:-1]):
             trace.do("fission", var, "_v")
         parts.append((f"{lane}_v", row and f"{row}_v_2", f"{total}_edge"))
         trace.do("duplicate", total, f"{lane}_v", "_edge")
     return parts
+
+
+def _lane_parts(trace: Trace, found: Window, lanes: int) -> list[int | str]:
+    """How many lanes each part has, but for the last one."""
+    reads, width = trace.stage(found.sum), trace.constant(found.lane)
+    is_along = along_vectors(reads, reads.names[-1])
+    if width is None:
+        extent = trace.extent(found.lane)
+        whole = whole_groups(extent, lanes)
+        has_rest = not (surely_divides(lanes, extent) or surely_equal(whole, 0))
+        return [str(whole)] if is_along and has_rest else []
+    first, last = (0, width) if is_along else _inside(reads, width)
+    ends = sorted({first, first + (last - first) // lanes * lanes, last} - {0, width})
+    return [end - begin for begin, end in pairwise((0, *ends))]
 
 
 def _inside(total: Stage, width: int) -> tuple[int, int]:

@@ -47,6 +47,15 @@ def test_lanes_that_lie_apart_are_all_there_but_at_the_edge() -> None:
     assert tested == [const_size(s.loops[-1].extent) == 3 for s in sums]
 
 
+def test_whole_vectors_of_open_windows_have_no_mask() -> None:
+    fast = optimize(CASES["planar_pool_of_whole_vectors"](), AVX512)
+    lanes = of_kind(fast, LoopKind.VECTOR)
+    whole, rest = ([f for f in lanes if isinstance(f.body, If) == k] for k in (False, True))
+    assert len(whole) == len(rest) > 0
+    assert {"_v" in f.var or "_edge" in f.var for f in whole} == {False}
+    assert {"_v" in f.var or "_edge" in f.var for f in rest} == {True}
+
+
 @pytest.mark.parametrize("width", [0, 1, 15, 16, 17, 40])
 def test_only_what_whole_vectors_leave_of_an_open_line_is_masked(width: int) -> None:
     x = tensor("a", N, M)

@@ -7,6 +7,7 @@ from importlib import import_module
 
 import pytest
 
+from dlc.core.target import Target
 from dlc.graph.ops.activation import Relu
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.pool import AveragePool
@@ -21,6 +22,7 @@ from dlc.schedule.rules import (
     ranks,
     row,
     rule_for,
+    schedule_func,
     short,
     sliding,
     transform,
@@ -29,7 +31,7 @@ from dlc.schedule.rules import (
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import written_out
 from tests.schedule.rules.cases import CASES
-from tests.schedule.rules.nests import AVX512, assert_agree, func, prepared, tensor
+from tests.schedule.rules.nests import AVX2, AVX512, SSE, assert_agree, func, prepared, tensor
 from tests.schedule.rules.products import dense_bias_relu
 from tests.schedule.rules.windows import planar_pool
 
@@ -122,6 +124,17 @@ from tests.schedule.rules.windows import planar_pool
 )
 def test_each_nest_gets_its_rule(name: str, rule: object) -> None:
     assert rule_for(prepared(CASES[name]()), AVX512) is rule
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, SSE], ids=["avx512", "avx2", "sse"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_rule_that_knows_a_nest_schedules_it(
+    name: str, target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a word, one that is refused would leave the nest to rules that are far slower."""
+    with caplog.at_level(logging.INFO, logger="dlc.schedule"):
+        schedule_func(CASES[name](), target, {})
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize(("pads", "stride"), [(1, 2), (0, 5)])
