@@ -178,15 +178,12 @@ class _Cut:
         return leaves
 
     def _whole_lanes(self, width: int | None) -> int | str | None:
-        """Where lanes are cut, so that only what is left of whole vectors is guarded.
-
-        Of an open number, that is worth its code within a nest.
-        """
+        """Where lanes are cut, so that only what is left of whole vectors is guarded."""
         if width is not None:
             return width // self.lanes * self.lanes if width % self.lanes else None
         extent, group = self.trace.extent(self.found.lane), self._open_vectors() * self.lanes
         none_whole = surely_at_most(extent, group - 1)
-        if self.found.within is None or none_whole or surely_divides(group, extent):
+        if none_whole or surely_divides(group, extent):
             return None
         return str(whole_groups(extent, group))
 

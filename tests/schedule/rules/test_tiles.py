@@ -9,9 +9,10 @@ import pytest
 
 from dlc.core.types import INDEX, DType
 from dlc.graph.ops.conv_blocked import ConvBlocked
-from dlc.graph.ops.matmul import MatMulPacked
+from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.pairs import MatMulPairs
-from dlc.schedule.loop import Block, For, allocs, loops
+from dlc.schedule.loop import Block, For, If, allocs, loops
+from dlc.schedule.nest import stages
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import contract, schedule_by
 from dlc.schedule.rules.tile import choose_tile
@@ -19,7 +20,7 @@ from dlc.schedule.trace import Trace
 from dlc.te.expr import Const, Expr, minimum
 from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType, const_size
-from tests.schedule.rules.nests import AVX512, M, N, assert_agree, func, prepared, tensor
+from tests.schedule.rules.nests import AVX2, AVX512, M, N, assert_agree, func, prepared, tensor
 from tests.schedule.rules.products import dense_symbolic_rows
 from tests.schedule.rules.windows import blocked_conv, conv_onto_enlarged
 
@@ -62,6 +63,19 @@ def test_rows_that_are_never_left_have_no_tile(rows: Expr, tails: set[int]) -> N
     assert {high for high in (const_size(s[0]) for s in sums) if high < 4} == tails
     for count in range(9):
         assert_agree(plain, fast, {"n": count})
+
+
+@pytest.mark.parametrize("columns", [M, M * 2 + 1, M * 6, minimum(M, 20)])
+@pytest.mark.parametrize("rows", [5, N])
+def test_whole_tiles_of_open_columns_have_no_mask(rows: int | Expr, columns: Expr) -> None:
+    x, w = tensor("a", rows, 7), tensor("b", 7, columns)
+    plain = func((x, w), MatMul().compute(x, w))
+    fast = optimize(plain, AVX2, schedule_by(contract, Trace(plain), AVX2, {}).steps)
+    sums = [s for s in stages(fast) if s.is_reduction]
+    whole = [s for s in sums if not isinstance(loops(fast.body)[s.names[-1]].body, If)]
+    assert 0 < len(whole) < len(sums)
+    for m in (0, 1, 7, 8, 15, 16, 17, 40):
+        assert_agree(plain, fast, {"n": 6, "m": m})
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 7, 29, 39])
