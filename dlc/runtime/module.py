@@ -162,7 +162,8 @@ class Module:
         self._check_no_texts()
         arrays = self._arrays(by_name(self._names, inputs))
         for name, array in zip(self._names, arrays, strict=True):
-            if isinstance(inputs[name], np.ndarray) and not np.shares_memory(array, inputs[name]):
+            given = inputs[name]
+            if isinstance(given, np.ndarray) and given.size and not np.shares_memory(array, given):
                 reason = "it is not contiguous, so it would be copied"
                 raise InputError(name=name, reason=reason, hint="pass numpy.ascontiguousarray(…)")
         targets = None if outputs is None else self._targets(arrays, outputs)

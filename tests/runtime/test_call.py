@@ -257,6 +257,15 @@ def test_a_binding_allocates_what_is_not_given(model: Module) -> None:
     check(binding.outputs.values())
 
 
+def test_a_binding_reads_an_array_without_elements(
+    identity: Make,
+) -> None:  # as a cache before the first token
+    vector = np.empty(0, np.float32)
+    binding = identity(DType.F32).bind({"scalar": np.float32(1), "vector": vector})
+    binding.run()
+    assert binding.outputs["out"].shape == (0,)
+
+
 def test_bindings_that_cannot_be(model: Module) -> None:
     good = {"y": np.empty_like(X), "total": np.empty(1, np.float32)}
     with pytest.raises(InputError, match="would be copied"):
