@@ -67,6 +67,17 @@ def test_memory_that_is_much_too_large_is_left(module: Module) -> None:
     assert place(run(module, 30_000)) == large
 
 
+def test_outputs_that_grow_from_run_to_run_are_written_where_earlier_ones_were(
+    module: Module,
+) -> None:
+    places, last = set(), None
+    for length in range(50_000, 50_100):  # of two outputs, one is held while the next is made
+        last = run(module, length)
+        places.add(place(last))
+    assert last is not None
+    assert len(places) <= 4
+
+
 def test_what_is_kept_is_what_one_run_needs(module: Module) -> None:
     held = [run(module, 10 * MB) for _ in range(6)]
     before = resident()

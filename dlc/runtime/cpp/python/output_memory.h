@@ -33,7 +33,8 @@ class SpareBlocks {
     kept_ = std::min(kept_ + count, blocks_.capacity() - 1);
   }
 
-  // A block of at least `bytes`, and at most twice as large if it is one that was kept.
+  // A block of at least `bytes`, and at most twice as large if it is one that was kept. A new one
+  // has room for the outputs of later runs, which grow where a model returns its state.
   dlc_runtime::AlignedMemory take(std::int64_t bytes) {
     dlc_runtime::AlignedMemory block;
     {
@@ -45,7 +46,7 @@ class SpareBlocks {
         break;
       }
     }
-    block.at_least(bytes);
+    if (block.capacity() < bytes) block.at_least(dlc_runtime::with_room(bytes));
     return block;
   }
 

@@ -3,6 +3,7 @@
 
 #include "gpu.h"
 #include "host.h"
+#include "memory.h"
 
 namespace dlc_runtime {
 
@@ -67,17 +68,6 @@ std::string GpuReports::take() {
   std::fill_n(words_, count_, std::uint64_t{0});
   return host.failure();
 }
-
-namespace {
-
-// A quarter of a power of two at a time: what grows in a loop is allocated rarely.
-std::int64_t with_room(std::int64_t bytes) {
-  std::int64_t unit = 256;
-  while (unit < bytes / 8) unit *= 2;
-  return bytes > INT64_MAX - unit ? bytes : (bytes + unit - 1) / unit * unit;
-}
-
-}  // namespace
 
 void *GpuBlocks::take(std::int64_t bytes, CuStream stream) {
   Block *best = nullptr;  // the smallest free one that is large enough

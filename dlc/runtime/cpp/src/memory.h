@@ -13,11 +13,21 @@
 
 namespace dlc_runtime {
 
+// A quarter of a power of two at a time: what grows in a loop is allocated rarely. Pages that
+// nobody writes to take no memory.
+inline std::int64_t with_room(std::int64_t bytes) {
+  std::int64_t unit = 256;
+  while (unit < bytes / 8) unit *= 2;
+  return bytes > INT64_MAX - unit ? bytes : (bytes + unit - 1) / unit * unit;
+}
+
 class AlignedMemory {
  public:
-  // At least `bytes` bytes of unknown content; what was there before is gone. Throws bad_alloc.
+  // At least `bytes` bytes of unknown content; what was there before is gone. What has grown once
+  // gets room to grow on. Throws bad_alloc.
   void *at_least(std::int64_t bytes) {
     if (bytes <= capacity_) return memory_.get();
+    if (capacity_ > 0) bytes = with_room(bytes);
     constexpr std::int64_t kHugePage = 2 * 1024 * 1024;
     const std::int64_t unit = bytes >= 2 * kHugePage ? kHugePage : DLC_ALIGNMENT;
     if (bytes > INT64_MAX - unit) throw std::bad_alloc();

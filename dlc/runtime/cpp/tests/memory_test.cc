@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "dlc/runtime.h"
+#include "memory.h"
 
 namespace {
 
@@ -85,11 +86,27 @@ void test_each_allocation_fails_once(const char *path, unsigned threads) {
   CHECK(failed > 20);
 }
 
+// As the arena of a model that is given one token more in each run.
+void test_what_grows_by_little_is_allocated_rarely() {
+  dlc_runtime::AlignedMemory memory;
+  memory.at_least(64000);
+  CHECK(memory.capacity() == 64000);  // what never grows takes no more than it needs
+  int allocated = 0;
+  for (std::int64_t bytes = 64000; bytes < 128000; bytes += 64) {
+    const std::int64_t before = memory.capacity();
+    memory.at_least(bytes);
+    CHECK(memory.capacity() >= bytes);
+    if (memory.capacity() != before) ++allocated;
+  }
+  CHECK(allocated <= 8);
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
   if (argc < 2) return 2;
   test_each_allocation_fails_once(argv[1], 1);
   test_each_allocation_fails_once(argv[1], 4);
+  test_what_grows_by_little_is_allocated_rarely();
   return check::result();
 }
