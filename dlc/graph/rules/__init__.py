@@ -43,6 +43,7 @@ from dlc.graph.rules.scale_into_layer_norm import bias_into_layer_norm, scale_in
 from dlc.graph.rules.scale_into_matmul import scale_into_matmul
 from dlc.graph.rules.scale_through_bias import scale_through_bias
 from dlc.graph.rules.scale_toward_weights import scale_before_move, scale_into_operand
+from dlc.graph.rules.scales_into_left import scales_into_left
 from dlc.graph.rules.shape_into_shape import (
     concat_into_concat,
     reshape_into_reshape,
@@ -58,6 +59,7 @@ from dlc.graph.rules.tiny_weights_into_zeros import (
     tiny_bias_into_zeros,
     tiny_weights_into_zeros,
 )
+from dlc.graph.rules.transpose_behind_reshape import transpose_behind_reshape
 from dlc.graph.rules.transpose_into_channel_shuffle import transpose_into_channel_shuffle
 from dlc.graph.rules.where_into_nan_to_zero import where_into_nan_to_zero
 
@@ -69,6 +71,7 @@ SHAPE_RULES: tuple[Rule, ...] = (
     slice_into_slice,
     concat_into_concat,
     slice_behind_reshape,
+    transpose_behind_reshape,
     *EXPAND_INTO_BROADCAST,
     expand_behind_elements,
     expand_behind_reduce,
@@ -111,6 +114,7 @@ STEP_RULES: tuple[Rule, ...] = (
     scale_through_bias,
     scale_before_move,
     scale_into_operand,
+    scales_into_left,
     branches_into_conv,
     add_into_add,
     mul_into_mul,
