@@ -28,6 +28,7 @@ from dlc.graph.passes.simplify_shapes import simplify_shapes
 from dlc.graph.passes.sink_constants import sink_constants
 from dlc.graph.passes.sort_by_digits import sort_by_digits
 from dlc.graph.passes.split_dilation import split_dilation
+from dlc.graph.passes.stack_grouped_queries import stack_grouped_queries
 from dlc.graph.passes.step_through_trees import step_through_trees
 from dlc.graph.passes.store_narrow import store_narrow
 from dlc.graph.passes.tabulate_bytes import tabulate_bytes
@@ -56,6 +57,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     sort_by_digits,
     add_up_in_order,
     fold_constants,  # again: what rules left as operations on constants, as matrices of weights
+    stack_grouped_queries,
     merge_parallel_matmuls,
     pack_matmul_weights,
     choose_layouts,
