@@ -111,6 +111,19 @@ def test_a_bias_of_scores_and_a_sink():
     check(feeds)
     feeds["sink"] = real(HEADS)
     check(feeds)
+    feeds = feeds_of(1, 3, [8], 5)
+    feeds |= {"bias": real(1, 1, 3, 8), "sink": real(HEADS)}
+    check(feeds)
+    check(feeds | {"bias": real(1, HEADS, 3, 8)})
+
+
+def test_a_cache_with_room_is_read_as_far_as_it_is_filled():
+    feeds = feeds_of(2, 1, [7, 5], 40)
+    check(feeds)
+    graph = import_model(load_model(model(feeds))).graph
+    scores, mixed = (n for n in graph.nodes if n.op.name == "matmul")
+    assert "room" not in str(scores.output.type)
+    assert "room" not in str(mixed.inputs[1].type)
 
 
 def test_machine_code_takes_any_cache_and_refuses_lengths_that_lie():

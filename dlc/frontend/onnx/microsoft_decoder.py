@@ -100,7 +100,7 @@ def convert_group_query_attention(
     values = _cached(ctx, past_value, v, before, total)
     window = max(local_window_size, 0)
     how = _Scores(scale, softcap, bool(causal), window, bool(smooth_softmax))
-    y = _attend(ctx, q, keys, values, before, attention_bias, head_sink, how)
+    y = _attend(ctx, q, keys, values, total, before, attention_bias, head_sink, how)
     return y, keys, values
 
 
@@ -154,29 +154,57 @@ def _attend(
     q: Value,
     keys: Value,
     values: Value,
+    length: Expr,
     before: Value,
     bias: Value | None,
     sink: Value | None,
     how: _Scores,
 ) -> Value:
+    """What `length` keys of a cache, those there are at most, give each query."""
     batch, heads, n, size = q.type.shape
-    shared, length = keys.type.shape[1:3]
+    shared = keys.type.shape[1]
     factor = how.scale or 1 / math.sqrt(fixed(ctx, size))
-    group = canonical(heads // shared)
-    rows = reshape_to(ctx, scaled(ctx, q, factor), (batch, shared, canonical(group * n), size))
+    keys, values = (slice_axes(ctx, x, [ZERO], [length], [2], [1]) for x in (keys, values))
+    stack = _Stack(shared, canonical(heads // shared), n)
+    rows = stack.of(ctx, scaled(ctx, q, factor))
     scores = ctx.call(MatMul(), rows, transpose(ctx, keys, (0, 1, 3, 2)))
-    scores = reshape_to(ctx, scores, (batch, heads, n, length))
     if how.softcap:
         scores = scaled(ctx, ctx.call(Tanh(), scaled(ctx, scores, 1 / how.softcap)), how.softcap)
     if bias is not None:
-        scores = ctx.call(Add(), scores, _widened(ctx, bias, length))
+        scores = ctx.call(Add(), scores, stack.of(ctx, _widened(ctx, bias, length)))
     low = ctx.scalar(float("-inf"), scores.type.dtype)
-    scores = ctx.call(Where(), _seen(ctx, before, n, length, how), scores, low)
-    weights = _weights(ctx, scores, sink, how)
-    rows = reshape_to(ctx, weights, (batch, shared, canonical(group * n), length))
-    made = reshape_to(ctx, ctx.call(MatMul(), rows, values), (batch, heads, n, size))
+    seen = stack.of(ctx, _seen(ctx, before, n, length, how))
+    scores = ctx.call(Where(), seen, scores, low)
+    weights = _weights(ctx, scores, sink, how, stack)
+    made = reshape_to(ctx, ctx.call(MatMul(), weights, values), (batch, heads, n, size))
     merged = transpose(ctx, made, (0, 2, 1, 3))
     return reshape_to(ctx, merged, (batch, n, canonical(heads * size)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """Queries of the heads that share keys are rows of one matrix."""
+
+    shared: Expr
+    group: Expr
+    queries: Expr
+
+    def of(self, ctx: Context, x: Value) -> Value:
+        """[batch, heads, n, width] -> [batch, shared, group * n, width]; any of them may be 1.
+
+        What is the same for all heads is repeated for those of a group.
+        """
+        batch, heads, rows, width = x.type.shape
+        if self.group == ONE or (heads == ONE and rows == ONE):
+            return x
+        if rows == ONE and self.queries != ONE:
+            x = ctx.call(Expand(shape=(batch, heads, self.queries, width)), x)
+        stacked = canonical(self.group * self.queries)
+        if heads != ONE:
+            return reshape_to(ctx, x, (batch, self.shared, stacked, width))
+        apart = reshape_to(ctx, x, (batch, ONE, ONE, self.queries, width))
+        many = ctx.call(Expand(shape=(batch, ONE, self.group, self.queries, width)), apart)
+        return reshape_to(ctx, many, (batch, ONE, stacked, width))
 
 
 def _widened(ctx: Context, bias: Value, length: Expr) -> Value:
@@ -200,14 +228,15 @@ def _seen(ctx: Context, before: Value, n: Expr, length: Expr, how: _Scores) -> V
     return seen
 
 
-def _weights(ctx: Context, scores: Value, sink: Value | None, how: _Scores) -> Value:
+def _weights(ctx: Context, scores: Value, sink: Value | None, how: _Scores, stack: _Stack) -> Value:
     """The softmax of scores; beside them stands one that leads nowhere if there is a sink."""
     if sink is None and not how.smooth:
         return ctx.call(Softmax(axis=-1), scores)
-    batch, heads, n, length = scores.type.shape
+    batch, shared, rows, length = scores.type.shape
     column = ctx.scalar(0.0, scores.type.dtype)
     if sink is not None:
-        column = reshape_to(ctx, cast_to(ctx, sink, scores.type.dtype), (heads, ONE, ONE))
-    wide = ctx.call(Expand(shape=(batch, heads, n, ONE)), column)
+        each = cast_to(ctx, sink, scores.type.dtype)
+        column = stack.of(ctx, reshape_to(ctx, each, (ONE, each.type.shape[0], ONE, ONE)))
+    wide = ctx.call(Expand(shape=(batch, shared, rows, ONE)), column)
     both = ctx.call(Softmax(axis=-1), concat(ctx, [scores, wide], 3))
     return slice_axes(ctx, both, [ZERO], [length], [3], [1])
