@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlc.graph.pass_ import GraphPass
 from dlc.graph.passes.add_up_in_order import add_up_in_order
 from dlc.graph.passes.apply_rules import apply_rules
+from dlc.graph.passes.branch_on_one_query import branch_on_one_query
 from dlc.graph.passes.choose_layouts import choose_layouts
 from dlc.graph.passes.concat_by_offset import concat_by_offset
 from dlc.graph.passes.fold_constants import fold_constants
@@ -81,6 +82,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     store_narrow,
     lift_constants,
     fuse_groups,
+    branch_on_one_query,
 )
 
 PLAIN: tuple[GraphPass, ...] = (

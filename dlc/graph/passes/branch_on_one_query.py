@@ -1,0 +1,171 @@
+"""Attention of an open number of queries has kernels of its own for one query.
+
+Before:
+    def main(n: size, m: size, q: f32[2, n, 8], k: f32[2, 8, m], v: f32[2, m, 8]):
+        def attention(n: size, m: size, q: f32[2, n, 8], k: f32[2, 8, m], v: f32[2, m, 8]):
+            scores: f32[2, n, m] = matmul(q, k)
+            weights: f32[2, n, m] = softmax(scores)
+            y: f32[2, n, 8] = matmul(weights, v)
+            return y
+        y: f32[2, n, 8] = attention(q, k, v)
+        return y
+
+After:
+    def main(n: size, m: size, q: f32[2, n, 8], k: f32[2, 8, m], v: f32[2, m, 8]):
+        def n_is_one(n: size):
+            n_or_0: i64[()] = sizes(values=((1 if n == 1 else 0),), shape=())
+            n_is_1: bool[()] = cast(n_or_0, to=bool)
+            return n_is_1
+        n_is_1: bool[()] = n_is_one()
+        def then(n: size, m: size, q: f32[2, n, 8], k: f32[2, 8, m], v: f32[2, m, 8]):
+            q_one: f32[2, 1, 8] = reshape(q, shape=(2, 1, 8))
+            def matmul(n: size, m: size, q_one: f32[2, 1, 8], k: f32[2, 8, m]):
+                scores_one: f32[2, 1, m] = matmul(q_one, k)
+                return scores_one
+            scores_one: f32[2, 1, m] = fused(q_one, k, body=matmul)
+            def softmax(n: size, m: size, scores_one: f32[2, 1, m]):
+                weights_one: f32[2, 1, m] = softmax(scores_one)
+                return weights_one
+            weights_one: f32[2, 1, m] = fused(scores_one, body=softmax)
+            def matmul_2(n: size, m: size, weights_one: f32[2, 1, m], v: f32[2, m, 8]):
+                y_one: f32[2, 1, 8] = matmul(weights_one, v)
+                return y_one
+            y_one: f32[2, 1, 8] = matmul_2(weights_one, v)
+            y: f32[2, n, 8] = reshape(y_one, shape=(2, n, 8))
+            return y
+        def other(n: size, m: size, q: f32[2, n, 8], k: f32[2, 8, m], v: f32[2, m, 8]):
+            def attention(n: size, m: size, q: f32[2, n, 8], k: f32[2, 8, m], v: f32[2, m, 8]):
+                scores: f32[2, n, m] = matmul(q, k)
+                weights: f32[2, n, m] = softmax(scores)
+                y: f32[2, n, 8] = matmul(weights, v)
+                return y
+            y: f32[2, n, 8] = attention(q, k, v)
+            return y
+        y: f32[2, n, 8] = branch(n_is_1, q, k, v, q, k, v, then=then, other=other)
+        return y
+
+Position: last. Groups are there, so that branches are in the way of no fusion.
+
+Many queries read keys and values that are brought together first. One query, as when tokens are
+generated, reads each key once, and waits for memory: copies take as long as all the rest. Where
+heads share keys, one query of each is a known number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from dlc.core.types import INDEX, DType
+from dlc.graph.edit import GraphEditor
+from dlc.graph.graph import Graph, Node, Value, call
+from dlc.graph.op import Fuse, Op
+from dlc.graph.ops.control import If
+from dlc.graph.ops.elementwise import Cast
+from dlc.graph.ops.from_sizes import SizeTensor
+from dlc.graph.ops.fused import FusedGroup
+from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.pairs_computed import MatMulPairsComputed
+from dlc.graph.ops.planes_pair import MatMulPair
+from dlc.graph.ops.shape import Reshape
+from dlc.graph.ops.softmax import Softmax
+from dlc.graph.pass_ import PassContext, graph_pass
+from dlc.graph.passes.fuse_groups import form_groups, kernels
+from dlc.te.expr import ONE, Const, Expr, Var, const, equal, select
+from dlc.te.simplify import canonical
+from dlc.te.transform import free_vars, substitute
+from dlc.te.types import TensorType
+
+Sizes = Mapping[str, Expr]
+
+
+@graph_pass(after=("fuse_groups",), bodies=True)
+def branch_on_one_query(graph: Graph, context: PassContext) -> Graph:
+    """Let a run choose between the kernel of an attention and those for one query."""
+    if context.target.gpu is not None:
+        return graph
+    editor = GraphEditor(graph)
+    asked: dict[str, Value] = {}
+    for node in graph.nodes:
+        size = _queries(node)
+        if size is None:
+            continue
+        assert isinstance(node.op, FusedGroup)
+        body = node.op.body
+        if size not in asked:
+            asked[size] = _is_one(editor, node, size)
+        alone = form_groups(_with_one(body, size), lambda g: kernels(g, context))
+        then = replace(alone, name="then")
+        other = replace(body, name="other", nodes=(replace(node, inputs=body.inputs),))
+        inputs = (asked[size], *node.inputs, *node.inputs)
+        editor.update(replace(node, op=If(then=then, other=other), inputs=inputs))
+    return editor.finish()
+
+
+def _queries(node: Node) -> str | None:
+    """The size that is the number of queries of an attention, where it is open."""
+    if not isinstance(node.op, FusedGroup):
+        return None
+    nodes = node.op.body.nodes
+    products = [n for n in nodes if n.op.fuse is Fuse.ANCHOR]
+    known = (MatMul, MatMulPair, MatMulPairsComputed)
+    if len(products) != 2 or not all(isinstance(n.op, known) for n in products):
+        return None
+    if not any(isinstance(n.op, Softmax) for n in nodes) or len(node.outputs) != 1:
+        return None
+    rows = products[0].output.type.shape[-2]
+    names = free_vars(rows)
+    if len(names) != 1:
+        return None
+    (name,) = names
+    return name if isinstance(canonical(substitute(rows, {name: ONE})), Const) else None
+
+
+def _is_one(editor: GraphEditor, at: Node, size: str) -> Value:
+    """Whether a size is 1, as a group that the host computes by itself."""
+    asked = select(equal(Var(size), 1), const(1, INDEX), const(0, INDEX))
+    number = call(SizeTensor(values=(asked,), shape=()), name=editor.fresh(f"{size}_or_0"))
+    is_one = call(Cast(to=DType.BOOL), number.output, name=editor.fresh(f"{size}_is_1"))
+    body = Graph(f"{size}_is_one", (size,), (), (number, is_one), is_one.outputs)
+    return editor.add(Node(FusedGroup(body=body), (), is_one.outputs), at=at).output
+
+
+def _with_one(body: Graph, size: str) -> Graph:
+    """The nodes of a group with a size of 1, between operands and a result of any such size."""
+    env = {size: ONE}
+    values: dict[Value, Value] = {}
+    nodes: list[Node] = []
+    for value in body.inputs:
+        values[value] = value
+        shape = _shape(value.type, env)
+        if shape != value.type.shape:
+            nodes.append(call(Reshape(shape=shape), value, name=f"{value.name}_one"))
+            values[value] = nodes[-1].output
+    for node in body.nodes:
+        inputs = (values[v] for v in node.inputs)
+        names = tuple(f"{v.name}_one" for v in node.outputs)
+        nodes.append(call(_operator(node.op, env), *inputs, name=names, source=node.source))
+        values |= zip(node.outputs, nodes[-1].outputs, strict=True)
+    (result,) = body.outputs
+    nodes.append(call(Reshape(shape=result.type.shape), values[result], name=result.name))
+    return replace(body, nodes=tuple(nodes), outputs=nodes[-1].outputs)
+
+
+def _operator(op: Op, env: Sizes) -> Op:
+    """An operator with known sizes; few rows are multiplied by no engine."""
+    if isinstance(op, MatMulPair | MatMulPairsComputed):
+        return MatMul()
+    names = [f.name for f in fields(op)]  # type: ignore[arg-type]  # every operator is a dataclass
+    known = {name: _known(getattr(op, name), env) for name in names}
+    return type(op)(**known)
+
+
+def _known(value: Any, env: Sizes) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_known(v, env) for v in value)
+    return canonical(substitute(value, env)) if isinstance(value, Expr) else value
+
+
+def _shape(type_: TensorType, env: Sizes) -> tuple[Expr, ...]:
+    return tuple(canonical(substitute(n, env)) for n in type_.shape)
