@@ -40,10 +40,10 @@ from dlc.graph.rules.scale_before_conv import scale_before_conv
 from dlc.graph.rules.scale_into_conv import scale_into_conv
 from dlc.graph.rules.scale_into_conv_transpose import scale_into_conv_transpose
 from dlc.graph.rules.scale_into_layer_norm import bias_into_layer_norm, scale_into_layer_norm
+from dlc.graph.rules.scale_into_left import scale_into_left
 from dlc.graph.rules.scale_into_matmul import scale_into_matmul
 from dlc.graph.rules.scale_through_bias import scale_through_bias
 from dlc.graph.rules.scale_toward_weights import scale_before_move, scale_into_operand
-from dlc.graph.rules.scales_into_left import scales_into_left
 from dlc.graph.rules.shape_into_shape import (
     concat_into_concat,
     reshape_into_reshape,
@@ -114,7 +114,7 @@ STEP_RULES: tuple[Rule, ...] = (
     scale_through_bias,
     scale_before_move,
     scale_into_operand,
-    scales_into_left,
+    scale_into_left,
     branches_into_conv,
     add_into_add,
     mul_into_mul,
