@@ -125,7 +125,15 @@ def _caches() -> list[Case]:
             case(op, "i8[2, n, 3]", "i8[2, n, 3]", "i64[2]", values=(None, None, [-1, 900])),
         ]  # fmt: skip
     cases.append(case(cache.TensorScatter(axis=1), "f32[n, 4]", "f32[n, 2]"))
-    return cases
+    longer, shorter = cache.AppendToCache(size=N + 2), cache.AppendToCache(size=3)
+    return [
+        *cases,
+        case(
+            longer, "f32[3, 2, n, 5]", "f32[3, 2, 2, 5]", "i64[3]", values=(None, None, [1, 2, 0])
+        ),
+        case(shorter, "i8[3, 1, 6, 8]", "i8[3, 1, 2, 8]", "i64[3]", values=(None, None, [1, 2, 9])),
+        case(shorter, "f32[2, n, 0, 3]", "f32[2, n, 3, 3]", "i64[2]", values=(None, None, [0, -1])),
+    ]
 
 
 def _random() -> list[Case]:

@@ -22,7 +22,7 @@ from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
 from dlc.frontend.onnx.slicing import concat, pad_axes, slice_axes
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, And, Less, LessEqual, Maximum, Sub, Where
-from dlc.graph.ops.cache import TensorScatter
+from dlc.graph.ops.cache import AppendToCache, TensorScatter
 from dlc.graph.ops.elementwise import Tanh
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Expand
@@ -137,16 +137,12 @@ def _cached(ctx: Context, past: Value | None, new: Value, before: Value, total: 
     Zeros stand behind them: a weight of 0 times what no one wrote, perhaps NaN, is no 0.
     """
     batch, heads, _, size = new.type.shape
-    zero = ctx.scalar(0.0, new.type.dtype)
     if past is None:
+        zero = ctx.scalar(0.0, new.type.dtype)
         room = ctx.call(Expand(shape=(batch, heads, total, size)), zero)
-    else:
-        have = past.type.shape[2]
-        more = ctx.simplify(maximum(canonical(total - have), ZERO))
-        filled = ctx.call(Less(), counter(ctx, have), unsqueeze(ctx, before, (1,)))
-        kept = ctx.call(Where(), unsqueeze(ctx, filled, (1, 3)), past, zero)
-        room = pad_axes(ctx, kept, [ZERO, more], [2], "constant", 0.0)
-    return ctx.call(TensorScatter(axis=2), room, new, before)
+        return ctx.call(TensorScatter(axis=2), room, new, before)
+    length = ctx.simplify(maximum(past.type.shape[2], total))
+    return ctx.call(AppendToCache(size=length), past, new, before)
 
 
 def _attend(

@@ -7,10 +7,10 @@ import numpy as np
 from dlc.core.types import INDEX, DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
-from dlc.graph.ops.attributes import normal_axis
+from dlc.graph.ops.attributes import constants, normal_axis, set_size
 from dlc.graph.ops.elementwise import ANY, check_dtype
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, both, cast, select
+from dlc.te.expr import Const, Expr, both, cast, select
 from dlc.te.types import TensorType
 
 
@@ -77,3 +77,57 @@ class TensorScatter(Op):
             kept = (places >= 0) & (places < size)
             result[b, places[kept]] = rows[b, kept]
         return np.moveaxis(result, 1, self.axis)
+
+
+@op("append_to_cache", fuse=Fuse.INJECTIVE)
+class AppendToCache(Op):
+    """The entries of a cache that each row of the batch has, then new ones, then zeros.
+
+    Shapes:
+        past: [batch, heads, n, width]; new: [batch, heads, m, width]; before: [batch], how many of
+        past each row has -> [batch, heads, size, width]
+
+    Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GroupQueryAttention
+    """
+
+    size: Expr
+
+    def __post_init__(self) -> None:
+        set_size(self, "size")
+
+    def infer(self, past: TensorType, new: TensorType, before: TensorType) -> TensorType:
+        check_dtype(self, ANY, past, new)
+        check_dtype(self, frozenset({DType.I64}), before)
+        if past.rank != 4 or new.rank != 4 or before.rank != 1:
+            raise self.reject("needs entries of rank 4 and a vector", past, new, before)
+        rest = (*zip(past.shape, new.shape, strict=True), (past.shape[0], before.shape[0]))
+        if any(differs(*pair) for axis, pair in enumerate(rest) if axis != 2):
+            raise self.reject("the operands differ in more than their entries", past, new, before)
+        if is_below(self.size, new.shape[2]):
+            raise self.reject(f"{self.size} entries have no room", past, new, before)
+        return TensorType((*past.shape[:2], self.size, past.shape[3]), past.dtype)
+
+    def compute(self, past: te.Tensor, new: te.Tensor, before: te.Tensor) -> te.Tensor:
+        zero = Const(0.0 if past.dtype.is_float else 0, past.dtype)
+
+        def element(batch: Expr, head: Expr, at: Expr, lane: Expr) -> Expr:
+            first = cast(INDEX, before[batch])
+            is_old = both(at < first, at < past.shape[2])
+            is_new = both(at >= first, at - first < new.shape[2])
+            appended = select(is_new, new[batch, head, at - first, lane], zero)
+            return select(is_old, past[batch, head, at, lane], appended)
+
+        shape = self.infer(past.type, new.type, before.type).shape
+        return te.compute(self.name, shape, element, inputs=(past, new, before))
+
+    def reference(self, past: Array, new: Array, before: Array) -> Array:
+        (size,) = constants((self.size,))
+        past, new = as_f64(past, new)
+        result = np.zeros((*past.shape[:2], size, past.shape[3]), past.dtype)
+        for row, first in enumerate(before):
+            kept = min(max(int(first), 0), past.shape[2], size)
+            result[row, :, :kept] = past[row, :, :kept]
+            for number in range(new.shape[2]):
+                if 0 <= first + number < size:
+                    result[row, :, first + number] = new[row, :, number]
+        return result
