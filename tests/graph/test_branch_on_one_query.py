@@ -81,8 +81,14 @@ def test_rows_of_an_engine_become_plain_products():
 
 @pytest.mark.parametrize(
     "text",
-    [attention("9"), attention("b + s"), attention("s + n"), attention(softmax="exp(masked)")],
-    ids=["known", "of batches", "of two sizes", "no softmax"],
+    [
+        attention("9"),
+        attention("b + s"),
+        attention("s + n"),
+        attention(softmax="exp(masked)"),
+        attention("n"),
+    ],
+    ids=["known", "of batches", "of two sizes", "no softmax", "an encoder"],
 )
 def test_others_stay_as_they_are(text):
     graph = grouped(text)

@@ -48,7 +48,8 @@ Position: last. Groups are there, so that branches are in the way of no fusion.
 
 Many queries read keys and values that are brought together first. One query, as when tokens are
 generated, reads each key once, and waits for memory: copies take as long as all the rest. Where
-heads share keys, one query of each is a known number of rows.
+heads share keys, one query of each is a known number of rows. An encoder, whose queries are as many
+as its keys, stays as it is.
 """
 
 from __future__ import annotations
@@ -114,12 +115,12 @@ def _queries(node: Node) -> str | None:
         return None
     if not any(isinstance(n.op, Softmax) for n in nodes) or len(node.outputs) != 1:
         return None
-    rows = products[0].output.type.shape[-2]
-    names = free_vars(rows)
+    names = free_vars(products[0].output.type.shape[-2])
     if len(names) != 1:
         return None
     (name,) = names
-    return name if isinstance(canonical(substitute(rows, {name: ONE})), Const) else None
+    rows, keys = _shape(products[0].output.type, {name: ONE})[-2:]
+    return name if isinstance(rows, Const) and keys != ONE else None
 
 
 def _is_one(editor: GraphEditor, at: Node, size: str) -> Value:
