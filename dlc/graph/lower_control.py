@@ -6,7 +6,8 @@ sizes are elements of a small buffer, from which they are bound again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dlc.core.types import INDEX, DType
@@ -25,6 +26,7 @@ from dlc.schedule.program import (
     Release,
     Slot,
     Take,
+    View,
     WriteSize,
 )
 from dlc.te.expr import ONE, ZERO, Const, Load, Var, cast
@@ -52,14 +54,22 @@ class Moving:
         """The slots, empty."""
         return [Slot(slot) for slot in self.slots.values()]
 
-    def fill(self, sources: dict[int, tuple[str, TensorType]], prefix: str) -> list[HostStmt]:
-        """Copy values into the slots, and their sizes into the cells.
+    def fill(
+        self,
+        sources: dict[int, tuple[str, TensorType]],
+        prefix: str,
+        put: Sequence[Put] = (),
+    ) -> list[HostStmt]:
+        """Copy values into the slots, and their sizes into the cells; some are `put` as they are.
 
         All are copied before any slot is filled: what a slot held may be a source.
         """
         copies: list[HostStmt] = []
-        puts: list[HostStmt] = []
+        puts: list[HostStmt] = [*put]
+        filled = {each.slot for each in put}
         for position, slot in self.slots.items():
+            if slot in filled:
+                continue
             source, type_ = sources[position]
             name = self.lowering.fresh_name(f"{prefix}value{position}")
             copies += [Allocate(Buffer(name, type_)), Copy(name, source)]
@@ -182,13 +192,31 @@ def _branch(
     buffers = {inner: outer[value] for inner, value in zip(body.inputs, given, strict=True)}
     buffers |= {value: value.name for value in body.constants}
     lowering.waiting += conditions(body)
-    statements = lowering.checks()
-    statements += lowering.block(body, buffers, own)
+    opening = lowering.checks()
+    around = set(lowering.arena)
+    statements = lowering.block(body, buffers, own)
     unreleased = lowering.unreleased
+    made = Counter(lowering.roots[lowering.touch(buffers[value])] for value in body.outputs)
+    types = {buffers[value]: value.type for value in body.outputs}
+    ours = {
+        name
+        for name in lowering.arena.keys() - around
+        if made[name] == 1 and types.get(name) == lowering.arena[name].type
+    }
+    sources: dict[int, tuple[str, TensorType]] = {}
+    puts: list[Put] = []
     for position, (value, result) in enumerate(zip(body.outputs, node.outputs, strict=True)):
-        lowering.touch(buffers[value])
-        if position not in moving.slots:
-            statements.append(Copy(outer[result], buffers[value]))
-    sources = {p: (buffers[v], v.type) for p, v in enumerate(body.outputs)}
-    statements += moving.fill(sources, own)
-    return [*statements, *(Release(root) for root in unreleased)]
+        name = buffers[value]
+        if name in ours:  # made here, in memory of its own, which becomes that of the result
+            buffer = lowering.arena.pop(name)
+            if position in moving.slots:
+                opening.append(Allocate(buffer))
+                puts.append(Put(moving.slots[position], name))
+            else:
+                opening.append(View(buffer, outer[result], ZERO))
+                lowering.roots[name] = lowering.roots[outer[result]]
+        elif position not in moving.slots:
+            statements.append(Copy(outer[result], name))
+        sources[position] = (name, value.type)
+    statements += moving.fill(sources, own, put=puts)
+    return [*opening, *statements, *(Release(root) for root in unreleased)]

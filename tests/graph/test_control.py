@@ -15,6 +15,7 @@ from dlc.graph.pass_ import PassContext, run_passes
 from dlc.graph.pipeline import PIPELINE
 from dlc.graph.text import parse_graph, print_graph
 from dlc.graph.verify import verify_graph
+from dlc.schedule.program import Copy, HostIf
 from dlc.te.expr import index
 from dlc.te.types import TensorType
 
@@ -136,6 +137,40 @@ def test_passes_keep_the_meaning(text):
             before, after = evaluate(graph, arrays), evaluate(done, arrays)
             for name, array in before.items():
                 np.testing.assert_array_equal(after[name], array)
+
+
+SAME = """\
+def main(n: size, x: f32[n, 3], c: bool[()]):
+    def then(n: size, a: f32[n, 3]):
+        b: f32[n, 3] = exp(a)
+        d: f32[n, 3] = sqrt(b)
+        return b, d
+    def other(n: size, a_1: f32[n, 3]):
+        b_1: f32[n, 3] = neg(a_1)
+        d_1: f32[n, 3] = exp(b_1)
+        return b_1, d_1
+    y: f32[n, 3]
+    z: f32[n, 3]
+    y, z = branch(c, x, x, then=then, other=other)
+    return y, z
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "copies"),
+    [
+        (BRANCH, [0, 0]),
+        (BRANCH.replace("return b_1", "return a_1"), [0, 1]),
+        (SAME, [0, 0]),
+        (SAME.replace("return b, d", "return a, d"), [1, 0]),
+        (SAME.replace("return b_1, d_1", "return d_1, d_1"), [0, 2]),
+    ],
+)
+def test_a_branch_computes_its_results_where_they_stay(text, copies):
+    program, _ = lower_graph(run_passes(parse_graph(text), PIPELINE, PassContext()))
+    (choice,) = [stmt for stmt in program.body if isinstance(stmt, HostIf)]
+    found = [[s for s in arm if isinstance(s, Copy)] for arm in (choice.then, choice.other)]
+    assert [len(arm) for arm in found] == copies
 
 
 def test_constants_of_bodies_are_the_model_s():
