@@ -343,3 +343,39 @@ def test_direct_sums_compute_small_images_and_transforms_large_ones():
         steps = module.profile({"x": x}, rounds=1).steps
         chosen |= {step.kernel for step in steps if step.kernel.startswith("conv_")}
     assert chosen == {"conv_blocked_relu", "conv_winograd_relu"}
+
+
+def test_a_run_finds_sizes_whose_formula_is_too_long_to_follow():
+    """What detectors make when they join the best boxes of each of many classes."""
+    limits = [(3 * i + 1) % 101 for i in range(199)]
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"]),
+        helper.make_node("Less", ["n", "signs"], ["any0"]),
+        helper.make_node("Mul", ["n", "signs"], ["sum0"]),
+    ]
+    for i in range(len(limits)):
+        nodes.append(helper.make_node("Min", ["n", f"limit{i}"], [f"best{i}"]))
+        nodes.append(helper.make_node("Mul", [f"best{i}", "signs"], [f"signed{i}"]))
+        nodes.append(helper.make_node("Add", [f"sum{i}", f"signed{i}"], [f"sum{i + 1}"]))
+        nodes.append(helper.make_node("Equal", ["n", f"limit{i}"], [f"is{i}"]))
+        nodes.append(helper.make_node("Or", [f"any{i}", f"is{i}"], [f"any{i + 1}"]))
+    nodes += [
+        helper.make_node("Gather", ["sum199", "zero"], ["size"]),
+        helper.make_node("ConstantOfShape", ["size"], ["y"]),
+        helper.make_node("Identity", ["sum199"], ["sums"]),
+        helper.make_node("Identity", ["any199"], ["found"]),
+    ]
+    constants = {f"limit{i}": [limit] for i, limit in enumerate(limits)}
+    constants |= {"signs": [1, -1], "zero": [0]}
+    kinds = {"y": 1, "sums": 7, "found": 9}
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, ["n"])],
+        [helper.make_tensor_value_info(name, kind, [None]) for name, kind in kinds.items()],
+        [numpy_helper.from_array(np.array(v), n) for n, v in constants.items()],
+    )  # fmt: skip
+    module = dlc.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    for n in (0, 1, 30, 100, 101):
+        y, sums, found = module(small(n))
+        total = n + sum(min(n, limit) for limit in limits)
+        assert (y.shape, sums.tolist()) == ((total,), [total, -total])
+        assert found.tolist() == [n < 1 or n in limits, n in limits]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import onnx.parser
 import pytest
-from onnx import helper
 
-from dlc.core.errors import LimitError, ModelError, UnsupportedModel, UserError
+from dlc.core.errors import LimitError, ModelError, UserError
 from dlc.frontend.onnx import import_model, load_model
 from tests.frontend import fuzz_import
 from tests.frontend.mutate import mutate
 from tests.frontend.node_suite import all_cases, as_array, frozen
-from tests.frontend.onnx_model import model
 
 OPERATORS = (
     "Conv", "ConvTranspose", "MaxPool", "LSTM", "Resize", "Pad", "Slice", "Split", "Reshape",
@@ -134,14 +131,3 @@ def test_what_damage_once_broke_is_refused_or_converted(name):
 @pytest.mark.slow
 def test_damaged_files_raise_nothing_but_errors_of_the_model(tmp_path):
     assert fuzz_import.main(["--count", "300", "--keep", str(tmp_path)]) == 0
-
-
-def test_sizes_computed_by_an_endless_formula_are_refused():
-    nodes = [helper.make_node("Shape", ["x"], ["s0"])]
-    for i in range(2000):
-        nodes.append(helper.make_node("Add", [f"s{i}", "one"], [f"t{i}"]))
-        nodes.append(helper.make_node("Div", [f"t{i}", "three"], [f"s{i + 1}"]))
-    nodes.append(helper.make_node("Expand", ["x", "s2000"], ["y"]))
-    constants = {"one": np.int64([1]), "three": np.int64([3])}
-    with pytest.raises(UnsupportedModel, match="too long to follow"):
-        import_model(load_model(model(nodes, {"x": ("n",)}, constants)))

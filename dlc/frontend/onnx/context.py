@@ -34,7 +34,7 @@ from dlc.graph.ops.from_sizes import SizeTensor
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.text import takes_texts
 from dlc.graph.sizes import attribute_exprs
-from dlc.te.expr import ONE, ZERO, Const, Expr, Select, const
+from dlc.te.expr import ONE, ZERO, Const, Expr, Select, cast, const
 from dlc.te.simplify import Bounds, simplify, surely_differ, surely_equal
 from dlc.te.transform import walk
 from dlc.te.types import TensorType
@@ -146,10 +146,7 @@ class Context:
         """A value whose elements are expressions over sizes."""
         known = np.empty(elements.shape, np.object_)
         if elements.size:
-            known[...] = np.vectorize(self.simplify, otypes=[np.object_])(elements)
-        for element in known.ravel().tolist():
-            if next(itertools.islice(walk(element), _MAX_NODES, None), None) is not None:
-                self.refuse("its sizes are computed by a formula too long to follow")
+            known[...] = np.vectorize(self._short, otypes=[np.object_])(elements)
         if all(isinstance(e, Const) for e in known.flat):
             numbers = np.array([e.value for e in known.ravel().tolist()]).reshape(known.shape)
             return self.constant(round_to(numbers, dtype))
@@ -177,6 +174,15 @@ class Context:
     def simplify(self, size: Expr) -> Expr:
         """The simplest form of a size, given what the caller promised."""
         return simplify(size, self.bounds)
+
+    def _short(self, element: Expr) -> Expr:
+        """The simplest form of an element; of a formula too long to follow, what a run finds."""
+        found = self.simplify(element)
+        if next(itertools.islice(walk(found), _MAX_NODES, None), None) is None:
+            return found
+        if found.dtype is DType.BOOL:
+            return self.data.found(cast(INDEX, found)) > 0
+        return self.data.found(found)
 
     def array(self, value: Value) -> Array | None:
         """The elements of a constant; None for anything else."""

@@ -141,15 +141,17 @@ class DataSizes:
             home = home.around
         return home.checked(value)
 
+    def found(self, value: Expr) -> Expr:
+        """A whole number that a run finds, whatever it is computed from."""
+        if surely_at_most(0, value, self.ctx.bounds):
+            return self.checked(value)
+        return self.checked(maximum(value, ZERO)) - self.checked(maximum(-value, ZERO))
+
     def _size(self, value: Expr, signed: bool) -> Expr:
         value = simplify(value, self.ctx.bounds)
         if not loads(value):
             return value
-        if signed and not surely_at_most(0, value, self.ctx.bounds):
-            return self._size(maximum(value, ZERO), False) - self._size(
-                maximum(-value, ZERO), False
-            )
-        return self.checked(value)
+        return self.found(value) if signed else self.checked(value)
 
     def _known(self, value: Expr) -> Expr | None:
         known = self._sizes.get(value)
