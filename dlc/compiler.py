@@ -14,7 +14,7 @@ from dlc.artifact_cache import ArtifactCache
 from dlc.autotune.apply import Records, Tuning, find_records
 from dlc.codegen.cuda.build import compile_for_gpu, host_target
 from dlc.codegen.export import export_library
-from dlc.codegen.llvm.compile import compile_ir
+from dlc.codegen.llvm.compile import compile_host
 from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.toolchain import find_driver
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers, symbol_of
@@ -266,7 +266,7 @@ def _compile(
         found = [KernelJob(k.name, k, target) for k in program.kernels]
     symbols = {job.name: symbol_of(job) for job in found}
     with ThreadPoolExecutor(1) as beside:  # this process only waits for those that compile kernels
-        host = beside.submit(lambda: compile_ir(emit_program(program, target, symbols), target))
+        host = beside.submit(lambda: compile_host(emit_program(program, target, symbols), target))
         kernels = compile_kernels(found, jobs=jobs, progress=report)
         return [host.result(), *(c.code for c in kernels)]
 

@@ -9,6 +9,9 @@ import onnxruntime
 import pytest
 
 import dlc
+from dlc.codegen.llvm import compile
+from dlc.codegen.llvm.compile import target_machine
+from dlc.core.target_parse import parse_target
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
 from dlc.graph.text import parse_graph, print_graph
@@ -176,6 +179,32 @@ def test_the_results_are_those_of_onnxruntime(name):
             assert got.dtype == np.asarray(want).dtype
             np.testing.assert_array_equal(got, want)
             np.testing.assert_array_equal(ref.astype(got.dtype), want)
+
+
+@pytest.mark.parametrize("name", ["branches", "growing", "three deep"])
+def test_a_long_host_program_gives_the_same(name, monkeypatch):
+    text, calls = CASES[name]
+    short = dlc.compile(model(text))
+    monkeypatch.setattr(compile, "_LONG", 0)
+    long = dlc.compile(model(text))
+    for arrays in calls:
+        for want, got in zip(short(*arrays), long(*arrays), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_a_long_host_program_is_written_as_it_stands(monkeypatch):
+    levels = []
+
+    def seen(target, level=3):
+        levels.append(level)
+        return target_machine(target, level)
+
+    monkeypatch.setattr(compile, "target_machine", seen)
+    host = "define i32 @f(i32 %x) {\n  ret i32 %x\n}\n"
+    machine = parse_target("llvm -mcpu=haswell")
+    for text in (host, host + "; and so on\n" * 30000):
+        compile.compile_host(text, machine)
+    assert levels == [3, 0]
 
 
 def test_a_loop_that_never_runs_gives_what_it_was_given():

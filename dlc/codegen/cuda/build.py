@@ -23,7 +23,7 @@ from dlc.codegen.cuda.host import (
     emit_stubs,
     emit_tables,
 )
-from dlc.codegen.llvm.compile import compile_ir
+from dlc.codegen.llvm.compile import compile_host, compile_ir
 from dlc.codegen.llvm.host import Table, emit_program
 from dlc.codegen.llvm.worker import KernelJob, compile_kernels
 from dlc.codegen.weight_offsets import weight_offsets
@@ -172,7 +172,7 @@ def compile_for_gpu(
     flag = CHECKED if checks else DATA if data else GPU
     table = Table(flag, TABLE, tables, alone=flag != GPU)
     text = emit_program(scheduled.program, host, symbols, table)
-    objects = [compile_ir(text, host), compile_ir(stubs, host)]
+    objects = [compile_host(text, host), compile_ir(stubs, host)]
     if checks:
         objects.append(compile_ir(emit_explain(scheduled.program, checks, host), host))
     if on_host:
