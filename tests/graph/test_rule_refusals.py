@@ -148,7 +148,7 @@ REFUSES = [
         "x: f32[2, 3, 5]", "w: f32[2, 5, 7] = const()", "a: f32[2, 3, 7] = matmul(x, w)",
         "c: f32[()] = const(2)", "y: f32[2, 3, 7] = mul(a, c)")),
     ("scale_into_matmul", "repeats the product", body(
-        "x: f32[3, 5]", *MATMUL, "c: f32[2, 1, 1] = const(1, 2)", "y: f32[2, 3, 7] = mul(a, c)")),
+        "x: f32[3, 5]", *MATMUL, "c: f32[2, 1, 1] = const()", "y: f32[2, 3, 7] = mul(a, c)")),
     ("scale_through_bias", "differs within a channel", body(
         "x: f32[3, 5]", *MATMUL, "b: f32[()] = const(1)", "d: f32[3, 7] = add(b, a)",
         "c: f32[3, 1] = const(1, 2, 3)", "y: f32[3, 7] = mul(d, c)")),
@@ -452,6 +452,24 @@ REFUSES = [
     ("expand_into_broadcast", "nothing else surely has the size", body(
         "x: f32[3, 1], z: f32[1, 1]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
         "y: f32[3, 5] = add(a, z)")),
+    ("elements_before_transpose", "no operand is transposed", body(
+        "x: f32[3, 5]", "a: f32[3, 5] = exp(x)", "y: f32[5, 3] = transpose(a, perm=(1, 0))")),
+    ("elements_before_transpose", "an operand is transposed otherwise", body(
+        "x: f32[2, 3, 5], z: f32[5, 2, 3]", "t: f32[3, 5, 2] = transpose(x, perm=(1, 2, 0))",
+        "u: f32[3, 5, 2] = transpose(z, perm=(2, 0, 1))", "a: f32[3, 5, 2] = add(t, u)",
+        "y: f32[2, 3, 5] = transpose(a, perm=(2, 0, 1))")),
+    ("elements_before_transpose", "or not at all", body(
+        "x: f32[3, 5], z: f32[5, 3]", "t: f32[5, 3] = transpose(x, perm=(1, 0))",
+        "a: f32[5, 3] = add(t, z)", "y: f32[3, 5] = transpose(a, perm=(1, 0))")),
+    ("elements_before_transpose", "or not at all", body(
+        "x: f32[3, 5]", "t: f32[5, 3] = transpose(x, perm=(1, 0))",
+        "c: f32[2, 1, 1] = const()", "a: f32[2, 5, 3] = add(t, c)",
+        "y: f32[2, 3, 5] = transpose(a, perm=(0, 2, 1))")),
+    ("elements_before_transpose", "nobody turns the result back", body(
+        "x: f32[2, 3, 5], z: f32[3, 5, 2]", "t: f32[3, 5, 2] = transpose(x, perm=(1, 2, 0))",
+        "a: f32[3, 5, 2] = exp(t)", "b: f32[3, 5, 2] = add(a, z)",
+        "y: f32[2, 3, 5] = transpose(b, perm=(2, 0, 1))",
+        "w: f32[5, 2, 3] = transpose(a, perm=(1, 2, 0))", outputs="y, w")),
     ("expand_behind_reduce", "what is joined is repeated", body(
         "x: f32[3, 1]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
         "y: f32[3] = reduce(a, kind='sum', axes=(1,), keepdims=False)")),

@@ -291,6 +291,25 @@ FIRES = [
     ("expand_behind_elements", body(
         "x: f32[3]", "a: f32[2, 3] = expand(x, shape=(2, 3))", "y: f32[2, 3] = exp(a)"),
      ["exp", "expand"]),
+    ("elements_before_transpose", body(
+        "n: size, x: f32[n, 3, 5]", "c: f32[3] = const(1, 2, 3)", "s: f32[()] = const(2)",
+        "t: f32[n, 5, 3] = transpose(x, perm=(0, 2, 1))", "a: f32[n, 5, 3] = mul(c, t)",
+        "b: f32[n, 5, 3] = add(a, s)", "d: f32[n, 5, 3] = exp(b)",
+        "y: f32[n, 3, 5] = transpose(d, perm=(0, 2, 1))"),
+     ["mul", "add", "exp", "transpose", "transpose"]),
+    ("elements_before_transpose", body(
+        "x: f32[2, 3, 5], z: f32[2, 3, 1]", "t: f32[5, 2, 3] = transpose(x, perm=(2, 0, 1))",
+        "u: f32[1, 2, 3] = transpose(z, perm=(2, 0, 1))", "c: f32[5, 2, 1] = const()",
+        "v: f32[1, 2, 3] = exp(u)", "a: f32[5, 2, 3] = sub(v, t)", "b: f32[5, 2, 3] = mul(a, c)",
+        "y: f32[2, 3, 5] = transpose(b, perm=(1, 2, 0))", outputs="y, a"),
+     ["exp", "sub", "transpose", "mul", "transpose", "transpose"]),
+    ("elements_before_transpose", body(
+        "x: f32[2, 3, 5], z: f32[2, 7, 5]", "t: f32[5, 2, 3] = transpose(x, perm=(2, 0, 1))",
+        "u: f32[5, 2, 7] = transpose(z, perm=(2, 0, 1))", "c: f32[5, 2, 4] = const()",
+        "a: f32[5, 2, 14] = concat(t, c, u, axis=-1)",
+        "b: f32[8, 3, 14] = pad(a, before=(1, 0, 0), after=(2, 1, 0), value=7.0)",
+        "y: f32[3, 14, 8] = transpose(b, perm=(1, 2, 0))"),
+     ["concat", "pad", "transpose", "transpose"]),
     ("expand_behind_reduce", body(
         "n: size, x: f32[2, n, 1]", "a: f32[2, n, 5] = expand(x, shape=(2, n, 5))",
         "y: f32[2, 5] = reduce(a, kind='sum', axes=(1,), keepdims=False)"), ["reduce", "expand"]),
