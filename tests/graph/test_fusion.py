@@ -9,10 +9,12 @@ import pytest
 from dlc.core.target_parse import parse_target
 from dlc.graph.fusion import MAX_GROUP_NODES, groups
 from dlc.graph.graph import Graph, Node
+from dlc.graph.ops.fused import FusedGroup
 from dlc.graph.passes.fuse_groups import form_groups, fuse_groups
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
 from tests.graph.pass_cases import AVX512
+from tests.graph.rule_cases import ON_GPU
 
 HEAD = "def main(x: f32[4, 6], w: f32[6, 6], b: f32[6]):\n"
 
@@ -479,3 +481,23 @@ def test_what_is_read_by_a_member_that_stands_for_a_node_is_no_result() -> None:
 
     (node,) = form_groups(graph, all_in_one).nodes
     assert [v.name for v in node.outputs] == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("perm", "context", "kernels"),
+    [
+        ((0, 3, 1, 2), AVX512, ["transpose", "max_pool"]),
+        ((0, 2, 1, 3), AVX512, ["transpose_max_pool"]),
+        ((0, 3, 1, 2), ON_GPU, ["transpose_max_pool"]),
+    ],
+)
+def test_lines_that_a_pool_would_gather_are_stored(perm, context, kernels) -> None:
+    shape = ", ".join(str((2, 9, 8, 16)[d]) for d in perm)
+    height, width = ((2, 9, 8, 16)[d] - 2 for d in perm[2:])
+    text = f"""def main(x: f32[2, 9, 8, 16]):
+    t: f32[{shape}] = transpose(x, perm={perm})
+    y: f32[2, {(2, 9, 8, 16)[perm[1]]}, {height}, {width}] = max_pool(t, kernel=(3, 3))
+    return y
+"""
+    fused = fuse_groups(parse_graph(text), context)
+    assert [n.op.body.name for n in fused.nodes if isinstance(n.op, FusedGroup)] == kernels
