@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var, maximum
 from dlc.te.poly import Poly, from_poly
-from dlc.te.simplify import surely_at_most, to_poly
+from dlc.te.simplify import surely_at_most, surely_divides, surely_equal, to_poly
 from dlc.te.transform import free_vars
 from dlc.te.types import TensorType
 
@@ -76,6 +76,11 @@ def whole_groups(extent: Expr, size: int) -> Expr:
     cut = count - count % size
     is_sure = surely_at_most(0, cut) and surely_at_most(cut, count)
     return cut if is_sure else count // size * size
+
+
+def leaves_some(extent: Expr, size: int) -> bool:
+    """Whether groups of `size` may leave iterations, and some groups may be whole."""
+    return not (surely_divides(size, extent) or surely_equal(whole_groups(extent, size), 0))
 
 
 @functools.lru_cache(maxsize=65536)

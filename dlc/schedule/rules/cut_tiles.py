@@ -28,9 +28,9 @@ from dlc.schedule.rules.tile import (
     vector_registers,
 )
 from dlc.schedule.trace import Trace
-from dlc.te.affine import iterations, whole_groups
+from dlc.te.affine import iterations, leaves_some, whole_groups
 from dlc.te.expr import Const
-from dlc.te.simplify import surely_at_most, surely_divides, surely_equal
+from dlc.te.simplify import surely_divides, surely_equal
 
 # Blocks of columns that one row reads from afar at a time. Source: measured on Zen 4, AVX-512: 4
 # that nobody asks for take 0.8 to 0.9 of the time of 8 that are asked for, of 1 to 411 MB.
@@ -182,10 +182,7 @@ class _Cut:
         if width is not None:
             return width // self.lanes * self.lanes if width % self.lanes else None
         extent, group = self.trace.extent(self.found.lane), self._open_vectors() * self.lanes
-        none_whole = surely_at_most(extent, group - 1)
-        if none_whole or surely_divides(group, extent):
-            return None
-        return str(whole_groups(extent, group))
+        return str(whole_groups(extent, group)) if leaves_some(extent, group) else None
 
     def _vectors(self, column: str) -> int:
         """How many vectors of columns there are for a tile; of an open number, those of a group.

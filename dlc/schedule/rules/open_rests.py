@@ -33,8 +33,8 @@ from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.lines import is_shared
 from dlc.schedule.rules.tile import MOST_COLUMNS, TAIL_ROWS
 from dlc.schedule.trace import Trace
-from dlc.te.affine import whole_groups
-from dlc.te.simplify import surely_divides, surely_equal
+from dlc.te.affine import leaves_some, whole_groups
+from dlc.te.simplify import surely_equal
 
 FEW_ROWS = {3: "_pair", 2: "_single"}  # left of fours, as tiles; what is left of those in turn
 
@@ -117,12 +117,7 @@ def _leaves_rows(trace: Trace, found: Contraction, lanes: int) -> bool:
 
 def _is_open(trace: Trace, row: str) -> bool:
     """Whether a loop may leave rows that are less than the smallest tile, behind such tiles."""
-    if trace.constant(row) is not None:
-        return False
-    extent = trace.extent(row)
-    return not (
-        surely_divides(TAIL_ROWS, extent) or surely_equal(whole_groups(extent, TAIL_ROWS), 0)
-    )
+    return trace.constant(row) is None and leaves_some(trace.extent(row), TAIL_ROWS)
 
 
 def _apart(trace: Trace, found: Contraction, size: int, suffix: str) -> Contraction:

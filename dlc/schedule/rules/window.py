@@ -23,9 +23,9 @@ from dlc.schedule.rules.tile import TAIL_ROWS, vector_registers
 from dlc.schedule.simplify import conjuncts
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.affine import coefficients, iterations, loop_bounds, whole_groups
+from dlc.te.affine import coefficients, iterations, leaves_some, loop_bounds, whole_groups
 from dlc.te.expr import ONE, TRUE, Binary, BinOp, Const, Expr, Select, Var, index
-from dlc.te.simplify import simplify, surely_at_most, surely_divides, surely_equal
+from dlc.te.simplify import simplify, surely_at_most, surely_divides
 from dlc.te.transform import free_vars, loads, substitute, walk
 from dlc.te.types import is_const
 
@@ -244,9 +244,7 @@ def _lane_parts(trace: Trace, found: Window, lanes: int) -> list[int | str]:
     is_along = along_vectors(reads, reads.names[-1])
     if width is None:
         extent = trace.extent(found.lane)
-        whole = whole_groups(extent, lanes)
-        has_rest = not (surely_divides(lanes, extent) or surely_equal(whole, 0))
-        return [str(whole)] if is_along and has_rest else []
+        return [str(whole_groups(extent, lanes))] if is_along and leaves_some(extent, lanes) else []
     first, last = (0, width) if is_along else _inside(reads, width)
     ends = sorted({first, first + (last - first) // lanes * lanes, last} - {0, width})
     return [end - begin for begin, end in pairwise((0, *ends))]
