@@ -86,6 +86,18 @@ LEFT = {
          "v_many: f64[b, 3, 2, n, 8] = expand(v_apart, shape=(b, 3, 2"),
     ),
     "softmax of columns": (("softmax(scaled)", "softmax(scaled, axis=2)"),),
+    "a norm of each head": (
+        ("softmax(scaled)", "batch_norm(scaled, gain, gain, gain, gain)"),
+        ("own: f64[b, 6, s, 1]", "own: f64[b, 6, s, 1], gain: f64[6]"),
+    ),
+    "queries that all heads share": (("q: f64[b, 6, s, 8]", "q: f64[b, 1, s, 8]"),),
+    "queries without heads": (("q: f64[b, 6, s, 8]", "q: f64[s, 8]"),),
+    "several stacks of queries": (
+        ("q: f64[b, 6, s, 8]", "q: f64[4, b, 6, s, 8]"),
+        *((f"{name}: f64[b, 6, s, ", f"{name}: f64[4, b, 6, s, ")
+          for name in ("scores", "masked", "lifted", "scaled", "weights", "kept", "y")),
+        ("seen: bool[b, 6", "seen: bool[4, b, 6"),
+    ),
     "a number for each head": (("own: f64[b, 6, s, 1]", "own: f64[6, 1, 1]"),),
     "scores of several rows": (
         ("masked: f64[b, 6, s, n] = add(scores, mask)",

@@ -41,6 +41,7 @@ from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Fuse, Op
 from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.norm import BatchNorm
 from dlc.graph.ops.shape import Expand, Reshape, Transpose
 from dlc.graph.ops.softmax import Softmax
 from dlc.graph.pass_ import PassContext, graph_pass
@@ -80,6 +81,9 @@ def _find(editor: GraphEditor, scores: Node, position: dict[str, int]) -> _Atten
     turned = editor.producer(scores.inputs[1])
     if turned is None or not isinstance(turned.op, Transpose) or turned.op.perm != TURNED:
         return None
+    queries, rows = scores.inputs[0].type, scores.output.type
+    if queries.rank != 4 or not surely_equal(queries.shape[1], rows.shape[1]):
+        return None  # queries that heads share are few, and would have to be repeated
     keys = _shared(editor, turned.inputs[0])
     readers = None if keys is None else _readers(editor, scores)
     if keys is None or readers is None:
@@ -156,7 +160,7 @@ def _keeps_rows(node: Node, scores: Value) -> bool:
         return False
     if isinstance(node.op, Softmax):
         return node.op.axis % scores.type.rank == scores.type.rank - 1
-    return node.op.fuse is Fuse.ELEMENTWISE
+    return node.op.fuse is Fuse.ELEMENTWISE and not isinstance(node.op, BatchNorm)  # of heads
 
 
 def _stacks(value: Value, rows: tuple[Expr, ...]) -> bool:
