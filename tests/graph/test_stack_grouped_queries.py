@@ -68,6 +68,25 @@ LEFT = {
         ("turned: f64[b, 6, 8, n] = transpose(keys", "turned: f64[b, 6, 8, n] = transpose(other"),
         ("own: f64[b, 6, s, 1]", "own: f64[b, 6, s, 1], other: f64[b, 6, n, 8]"),
     ),
+    "keys change places with the batch": (
+        ("b: size, ", ""), ("b, ", "6, "), ("perm=(0, 1, 3, 2)", "perm=(1, 0, 3, 2)"),
+    ),
+    "keys are picked": (
+        ("reshape(k, shape=(b, 2, 1, n, 8))", "gather(k, at, axis=2)"),
+        ("own: f64[b, 6, s, 1]", "own: f64[b, 6, s, 1], at: i64[1, n]"),
+    ),
+    "a mask of another number of rows": (
+        ("s: size, ", "s: size, r: size, "), ("mask: f64[b, 1, s, n]", "mask: f64[b, 1, r, n]"),
+    ),
+    "scores of several masks": (
+        ("mask: f64[b, 1, s, n]", "mask: f64[4, b, 1, s, n]"),
+        *((f"{name}: f64[b, 6, s, ", f"{name}: f64[4, b, 6, s, ")
+          for name in ("masked", "lifted", "scaled", "weights", "kept", "y")),
+        ("seen: bool[b, 6", "seen: bool[4, b, 6"),
+    ),
+    "weights of two products": (
+        ("    return y", "    z: f64[b, 6, s, 8] = matmul(kept, values)\n    return y, z"),
+    ),
     "values of each head": (
         ("matmul(kept, values)", "matmul(kept, other)"),
         ("own: f64[b, 6, s, 1]", "own: f64[b, 6, s, 1], other: f64[b, 6, n, 8]"),
@@ -84,6 +103,9 @@ LEFT = {
          "v_apart: f64[b, 1, 2, n, 8] = reshape(v, shape=(b, 1, 2"),
         ("v_many: f64[b, 2, 3, n, 8] = expand(v_apart, shape=(b, 2, 3",
          "v_many: f64[b, 3, 2, n, 8] = expand(v_apart, shape=(b, 3, 2"),
+    ),
+    "groups are repeated, as many as heads of one": (
+        ("6, ", "4, "), ("2, 3, n", "2, 2, n"), ("b, 2, 1, n", "b, 1, 2, n"),
     ),
     "softmax of columns": (("softmax(scaled)", "softmax(scaled, axis=2)"),),
     "a norm of each head": (

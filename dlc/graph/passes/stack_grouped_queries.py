@@ -111,7 +111,7 @@ def _readers(editor: GraphEditor, scores: Node) -> tuple[list[Node], Node] | Non
             return None
         for user in editor.users(value):
             name = user.outputs[0].name
-            if isinstance(user.op, MatMul) and user.inputs[1] != value:
+            if isinstance(user.op, MatMul):
                 ends[name] = user
             elif not _keeps_rows(user, scores.output):
                 return None
