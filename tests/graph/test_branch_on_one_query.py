@@ -95,6 +95,13 @@ def test_others_stay_as_they_are(text):
     assert run("branch_on_one_query", graph) == graph
 
 
+@pytest.mark.parametrize(("range_", "count"), [((0, 9), 1), ((1, 9), 1), ((2, 9), 0)])
+def test_what_always_has_several_queries_has_one_kernel(range_, count):
+    context = replace(CONTEXT, size_ranges={"s": range_})
+    found = run("branch_on_one_query", grouped(attention()), context)
+    assert len(branches(found)) == count
+
+
 def test_a_gpu_has_one_kernel():
     context = replace(CONTEXT, target=replace(Target(backend="cuda"), gpu=Gpu()))
     graph = grouped(attention())

@@ -49,7 +49,7 @@ Position: last. Groups are there, so that branches are in the way of no fusion.
 Many queries read keys and values that are brought together first. One query, as when tokens are
 generated, reads each key once, and waits for memory: copies take as long as all the rest. Where
 heads share keys, one query of each is a known number of rows. An encoder, whose queries are as many
-as its keys, stays as it is.
+as its keys, stays as it is; so does what always has several queries.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def branch_on_one_query(graph: Graph, context: PassContext) -> Graph:
     asked: dict[str, Value] = {}
     for node in graph.nodes:
         size = _queries(node)
-        if size is None:
+        if size is None or context.size_ranges.get(size, (0, None))[0] > 1:
             continue
         assert isinstance(node.op, FusedGroup)
         body = node.op.body
