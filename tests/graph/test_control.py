@@ -155,6 +155,19 @@ def main(n: size, x: f32[n, 3], c: bool[()]):
     return y, z
 """
 
+EARLIER = """\
+def main(n: size, x: f32[n, 3], w: f32[3, 3], c: bool[()]):
+    e: f32[n, 3] = matmul(x, w)
+    def then(n: size, a: f32[n, 3]):
+        return a
+    def other(n: size, a_1: f32[n, 3]):
+        b_1: f32[n, 3] = exp(a_1)
+        return b_1
+    y: f32[n, 3] = branch(c, e, e, then=then, other=other)
+    z: f32[n, 3] = matmul(y, w)
+    return z
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "copies"),
@@ -164,6 +177,7 @@ def main(n: size, x: f32[n, 3], c: bool[()]):
         (SAME, [0, 0]),
         (SAME.replace("return b, d", "return a, d"), [1, 0]),
         (SAME.replace("return b_1, d_1", "return d_1, d_1"), [0, 2]),
+        (EARLIER, [1, 0]),
     ],
 )
 def test_a_branch_computes_its_results_where_they_stay(text, copies):
