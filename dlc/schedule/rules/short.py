@@ -38,8 +38,9 @@ from dlc.schedule.rules.row import over_last, reductions_and_result, telling
 from dlc.schedule.rules.turn import tile
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
+from dlc.te.affine import whole_groups
 from dlc.te.expr import Const
-from dlc.te.simplify import surely_divides
+from dlc.te.simplify import surely_divides, surely_equal
 from dlc.te.transform import free_vars, loads
 from dlc.te.types import is_const
 
@@ -62,7 +63,7 @@ def match(func: Func, target: Target) -> Short | None:
     rows, lanes = _last(result.loops), target.lanes(4)
     if rows is None or rows.var not in telling(stages(func), result):
         return None
-    if isinstance(rows.extent, Const) and rows.extent.value < lanes:
+    if surely_equal(whole_groups(rows.extent, lanes), 0):
         return None
     if not all(over_last(s) and _is_short(s, lanes) for s in reductions):
         return None

@@ -16,7 +16,7 @@ from dlc.graph.ops.softmax import LogSoftmax, Softmax
 from dlc.graph.ops.sort import TopK
 from dlc.schedule.loop import Func
 from dlc.schedule.lower import lower_tensors
-from dlc.te.expr import Expr, index
+from dlc.te.expr import Expr, index, minimum
 from tests.schedule.rules.nests import M, N, func, tensor
 
 
@@ -145,6 +145,7 @@ CASES: dict[str, Callable[[], Func]] = {
     "short_sums_open": partial(short_rows, "sum_square", 2, N, 5),
     "short_sums_whole": partial(short_rows, "max", 3, 32, 16),
     "short_sums_few": partial(short_rows, "sum", 9, 12),
+    "short_sums_few_open": partial(short_rows, "sum", minimum(N, 5), 3),
     "short_sums_long": partial(short_rows, "sum", 37, 17),
     "short_arg_max": short_arg_max,
     "ranks": partial(top_k, 2, 37, 8),

@@ -113,6 +113,7 @@ from tests.schedule.rules.windows import planar_pool
         ("short_sums_open", short),
         ("short_sums_whole", short),
         ("short_sums_few", row),
+        ("short_sums_few_open", row),
         ("short_sums_long", row),
         ("short_arg_max", short),
         ("ranks", ranks),
