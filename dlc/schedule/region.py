@@ -120,7 +120,11 @@ def union(indices: Iterable[Expr], size: Expr, varying: Bounds, bounds: Bounds) 
     if low is None or high is None:
         return whole
     extent = canonical(high - low + ONE)
-    if free_vars(extent) & frozenset(bounds) or surely_at_most(size, extent, bounds):
+    if free_vars(extent) & frozenset(bounds):
+        return whole
+    # One of min(n, 1) rows stays one: vectors and registers are of a known size.
+    is_known = isinstance(extent, Const) and not isinstance(size, Const)
+    if not is_known and surely_at_most(size, extent, bounds):
         return whole
     return Span(low, canonical(iterations(extent)))  # where none runs, low is above high
 

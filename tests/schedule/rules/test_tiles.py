@@ -17,7 +17,8 @@ from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import contract, schedule_by
 from dlc.schedule.rules.tile import choose_tile
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Const, Expr, minimum
+from dlc.te.expr import Const, Expr, maximum, minimum
+from dlc.te.simplify import canonical
 from dlc.te.tensor import placeholder
 from dlc.te.types import TensorType, const_size
 from tests.schedule.rules.nests import AVX2, AVX512, M, N, assert_agree, func, prepared, tensor
@@ -63,6 +64,20 @@ def test_rows_that_are_never_left_have_no_tile(rows: Expr, tails: set[int]) -> N
     assert {high for high in (const_size(s[0]) for s in sums) if high < 4} == tails
     for count in range(9):
         assert_agree(plain, fast, {"n": count})
+
+
+@pytest.mark.parametrize("rows", [minimum(N, 1), N - maximum(N - 1, 0), N - maximum(N - 3, 0)])
+@pytest.mark.parametrize("lead", [(), (1,), (M,)])
+def test_few_rows_at_most_of_an_open_number_have_tiles(
+    rows: Expr, lead: tuple[int | Expr, ...]
+) -> None:
+    """As the last tokens of a sequence: the sums of a row were as many as the rows there are."""
+    x = tensor("a", *lead, canonical(rows), 7)
+    for w, op in ((tensor("b", 8, 7, 16), MatMulPacked(n=128)), (tensor("b", 7, 40), MatMul())):
+        plain = func((x, w), op.compute(x, w))
+        fast = optimize(plain, AVX512, schedule_by(contract, Trace(plain), AVX512, {}).steps)
+        for n in (0, 1, 5):
+            assert_agree(plain, fast, {"n": n, "m": 2})
 
 
 @pytest.mark.parametrize("columns", [M, M * 2 + 1, M * 6, minimum(M, 20)])
