@@ -55,7 +55,7 @@ LOOPS = [
         "buffer 't' is allocated inside 'i'",
     ),
     ("collapse", (), INVOKED, "the function has instructions"),
-    ("collapse", (), COPY, "all loops and dimensions are told apart"),
+    ("collapse", (), SUM, "all loops and dimensions are told apart"),
     ("vectorize", ("k",), INVOKED, "the instruction 'dot_4xi8_i32' is inside 'k'"),
     ("vectorize", ("j",), RUNNING, "one element of 's'"),
     ("vectorize", ("j",), SCATTERED, "some iterations may use one element of 'B'"),

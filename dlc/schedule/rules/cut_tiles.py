@@ -178,9 +178,14 @@ class _Cut:
         return leaves
 
     def _whole_lanes(self, width: int | None) -> int | str | None:
-        """Where lanes are cut, so that only what is left of whole vectors is guarded."""
+        """Where lanes are cut, so that only what is left of whole vectors is guarded.
+
+        What instructions add at once lies in panels of whole vectors anyhow, but within a nest.
+        """
         if width is not None:
             return width // self.lanes * self.lanes if width % self.lanes else None
+        if self.found.at_once and self.found.within is None:
+            return None
         extent, group = self.trace.extent(self.found.lane), self._open_vectors() * self.lanes
         return str(whole_groups(extent, group)) if leaves_some(extent, group) else None
 
