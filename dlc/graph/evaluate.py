@@ -6,25 +6,18 @@ The oracle of `dlc verify` and of the passes' tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 
 from dlc.core.errors import InputError, InternalError
-from dlc.core.types import INDEX
 from dlc.graph.conditions import check_node
 from dlc.graph.graph import Graph, Node, Value
-from dlc.graph.op import Array, Fuse, Op, as_f64
+from dlc.graph.op import Array, Fuse, as_f64
 from dlc.graph.ops.bind_sizes import BindSizes
-from dlc.graph.sizes import bound_sizes
+from dlc.graph.sizes import Sizes, bind_op, bind_shape, bound_sizes
 from dlc.te.affine import coefficients
 from dlc.te.expr import Const, Expr, Var
-from dlc.te.simplify import canonical
-from dlc.te.transform import free_vars, substitute
-from dlc.te.types import Shape, const_or_none
-
-Sizes = Mapping[str, int]
+from dlc.te.types import const_or_none
 
 
 def evaluate(
@@ -135,31 +128,3 @@ def _solve(expr: Expr, actual: int) -> dict[str, int]:
     zero = bind_shape((expr,), {name: 0})[0]
     assert isinstance(zero, Const), "one variable, and that is bound"
     return {name: (actual - int(zero.value)) // factor}
-
-
-def bind_shape(shape: Shape, sizes: Sizes) -> Shape:
-    """Sizes with the known variables replaced by their values."""
-    env: dict[str, Expr] = {name: Const(int(n), INDEX) for name, n in sizes.items()}
-    return tuple(e if isinstance(e, Const) else canonical(substitute(e, env)) for e in shape)
-
-
-def bind_op(op: Op, sizes: Sizes) -> Op:
-    """The operator with its size attributes, and those of graphs inside it, as constants."""
-    changes: dict[str, Any] = {}
-    for field in fields(op):  # type: ignore[arg-type]  # every operator is a dataclass
-        value = getattr(op, field.name)
-        bound = _bind(value, sizes)
-        if bound is not value:
-            changes[field.name] = bound
-    return replace(op, **changes) if changes else op  # type: ignore[type-var]  # a dataclass
-
-
-def _bind(value: object, sizes: Sizes) -> object:
-    match value:
-        case Graph(nodes=nodes):
-            return replace(value, nodes=tuple(replace(n, op=bind_op(n.op, sizes)) for n in nodes))
-        case tuple() if any(isinstance(v, Expr) for v in value):
-            return tuple(_bind(v, sizes) for v in value)
-        case _ if isinstance(value, Expr) and free_vars(value):
-            return bind_shape((value,), sizes)[0]
-    return value

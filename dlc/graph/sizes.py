@@ -1,16 +1,22 @@
-"""Who binds and who reads size variables in a graph."""
+"""Who binds and who reads size variables in a graph, and what it is once they are known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
 
+from dlc.core.types import INDEX
 from dlc.graph.graph import Graph, Node
 from dlc.graph.op import Op
 from dlc.graph.ops.bind_sizes import BindSizes
 from dlc.graph.ops.control import If, Loop
 from dlc.te.expr import Const, Expr, Var
-from dlc.te.transform import free_vars
+from dlc.te.simplify import canonical
+from dlc.te.transform import free_vars, substitute
+from dlc.te.types import Shape
+
+Sizes = Mapping[str, int]
 
 
 def bound_sizes(nodes: Iterable[Node]) -> tuple[str, ...]:
@@ -78,3 +84,31 @@ def bodies(op: Op) -> Iterator[Graph]:
     for field in fields(op):  # type: ignore[arg-type]  # every operator is a dataclass
         if isinstance(value := getattr(op, field.name), Graph):
             yield value
+
+
+def bind_shape(shape: Shape, sizes: Sizes) -> Shape:
+    """Sizes with the known variables replaced by their values."""
+    env: dict[str, Expr] = {name: Const(int(n), INDEX) for name, n in sizes.items()}
+    return tuple(e if isinstance(e, Const) else canonical(substitute(e, env)) for e in shape)
+
+
+def bind_op(op: Op, sizes: Sizes) -> Op:
+    """The operator with its size attributes, and those of graphs inside it, as constants."""
+    changes: dict[str, Any] = {}
+    for field in fields(op):  # type: ignore[arg-type]  # every operator is a dataclass
+        value = getattr(op, field.name)
+        bound = _bind(value, sizes)
+        if bound is not value:
+            changes[field.name] = bound
+    return replace(op, **changes) if changes else op  # type: ignore[type-var]  # a dataclass
+
+
+def _bind(value: object, sizes: Sizes) -> object:
+    match value:
+        case Graph(nodes=nodes):
+            return replace(value, nodes=tuple(replace(n, op=bind_op(n.op, sizes)) for n in nodes))
+        case tuple() if any(isinstance(v, Expr) for v in value):
+            return tuple(_bind(v, sizes) for v in value)
+        case _ if isinstance(value, Expr) and free_vars(value):
+            return bind_shape((value,), sizes)[0]
+    return value

@@ -60,7 +60,7 @@ def rounded(graph: Graph) -> Graph:
 def arguments(graph: Graph, sizes: dict[str, int], seed: int = 1) -> dict[str, np.ndarray]:
     """Random inputs; sizes that are not constants come from `sizes`."""
     from dlc.graph.arrays import NUMPY_DTYPES
-    from dlc.graph.evaluate import bind_shape
+    from dlc.graph.sizes import bind_shape
 
     rng = np.random.default_rng(seed)
     found = {}

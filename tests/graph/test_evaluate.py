@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from dlc.core.errors import InputError, InternalError, UserError
-from dlc.graph.evaluate import bind_op, evaluate
+from dlc.graph.evaluate import evaluate
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.ops.activation import Relu
 from dlc.graph.ops.shape import Reshape
+from dlc.graph.sizes import bind_op
 from dlc.graph.text import parse_graph
 from dlc.te.expr import Const, Var
 from dlc.te.types import TensorType

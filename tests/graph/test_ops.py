@@ -13,11 +13,12 @@ from onnx.reference import ReferenceEvaluator
 
 import dlc.graph.ops  # noqa: F401  # declares the operators
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
-from dlc.graph.evaluate import bind_op, evaluate
+from dlc.graph.evaluate import evaluate
 from dlc.graph.graph import Graph, Value, call
 from dlc.graph.lower import lower_group
 from dlc.graph.op import OPS, as_f64
 from dlc.graph.ops.text import TextOp
+from dlc.graph.sizes import bind_op
 from dlc.graph.text import parse_graph
 from dlc.graph.verify import verify_graph
 from dlc.schedule.interpret import run_func

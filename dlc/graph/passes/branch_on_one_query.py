@@ -54,14 +54,12 @@ as its keys, stays as it is; so does what always has several queries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 from dlc.core.types import INDEX, DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value, call
-from dlc.graph.op import Fuse, Op
+from dlc.graph.op import Fuse
 from dlc.graph.ops.control import If
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.from_sizes import SizeTensor
@@ -73,12 +71,9 @@ from dlc.graph.ops.shape import Reshape
 from dlc.graph.ops.softmax import Softmax
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.passes.fuse_groups import form_groups, kernels
-from dlc.te.expr import ONE, Const, Expr, Var, const, equal, select
-from dlc.te.simplify import canonical
-from dlc.te.transform import free_vars, substitute
-from dlc.te.types import TensorType
-
-Sizes = Mapping[str, Expr]
+from dlc.graph.sizes import bind_op, bind_shape
+from dlc.te.expr import ONE, Const, Var, const, equal, select
+from dlc.te.transform import free_vars
 
 
 @graph_pass(after=("fuse_groups",), bodies=True)
@@ -119,7 +114,7 @@ def _queries(node: Node) -> str | None:
     if len(names) != 1:
         return None
     (name,) = names
-    rows, keys = _shape(products[0].output.type, {name: ONE})[-2:]
+    rows, keys = bind_shape(products[0].output.type.shape, {name: 1})[-2:]
     return name if isinstance(rows, Const) and keys != ONE else None
 
 
@@ -134,39 +129,22 @@ def _is_one(editor: GraphEditor, at: Node, size: str) -> Value:
 
 def _with_one(body: Graph, size: str) -> Graph:
     """The nodes of a group with a size of 1, between operands and a result of any such size."""
-    env = {size: ONE}
+    known = {size: 1}
     values: dict[Value, Value] = {}
     nodes: list[Node] = []
     for value in body.inputs:
         values[value] = value
-        shape = _shape(value.type, env)
+        shape = bind_shape(value.type.shape, known)
         if shape != value.type.shape:
             nodes.append(call(Reshape(shape=shape), value, name=f"{value.name}_one"))
             values[value] = nodes[-1].output
     for node in body.nodes:
         inputs = (values[v] for v in node.inputs)
         names = tuple(f"{v.name}_one" for v in node.outputs)
-        nodes.append(call(_operator(node.op, env), *inputs, name=names, source=node.source))
+        by_engine = isinstance(node.op, MatMulPair | MatMulPairsComputed)  # few rows are by none
+        op = MatMul() if by_engine else bind_op(node.op, known)
+        nodes.append(call(op, *inputs, name=names, source=node.source))
         values |= zip(node.outputs, nodes[-1].outputs, strict=True)
     (result,) = body.outputs
     nodes.append(call(Reshape(shape=result.type.shape), values[result], name=result.name))
     return replace(body, nodes=tuple(nodes), outputs=nodes[-1].outputs)
-
-
-def _operator(op: Op, env: Sizes) -> Op:
-    """An operator with known sizes; few rows are multiplied by no engine."""
-    if isinstance(op, MatMulPair | MatMulPairsComputed):
-        return MatMul()
-    names = [f.name for f in fields(op)]  # type: ignore[arg-type]  # every operator is a dataclass
-    known = {name: _known(getattr(op, name), env) for name in names}
-    return type(op)(**known)
-
-
-def _known(value: Any, env: Sizes) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_known(v, env) for v in value)
-    return canonical(substitute(value, env)) if isinstance(value, Expr) else value
-
-
-def _shape(type_: TensorType, env: Sizes) -> tuple[Expr, ...]:
-    return tuple(canonical(substitute(n, env)) for n in type_.shape)
