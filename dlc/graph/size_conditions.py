@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dlc.core.types import DType
-from dlc.graph.graph import Graph, Node, Value
+from dlc.core.types import INDEX, DType
+from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.ops.control import If
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.from_sizes import SizeTensor
 from dlc.graph.ops.fused import FusedGroup
-from dlc.te.expr import BinOp, Const, Expr, Select, binary
+from dlc.te.expr import BinOp, Const, Expr, Select, binary, const, select
 
 
 def conditions_of_sizes(graph: Graph) -> Mapping[Value, Expr]:
@@ -28,6 +28,13 @@ def conditions_of_sizes(graph: Graph) -> Mapping[Value, Expr]:
             if cond is not None:
                 found[node.outputs[0]] = cond
     return found
+
+
+def ask_sizes(cond: Expr, number: str, name: str) -> tuple[Node, Node]:
+    """The two nodes that make a bool of a condition on sizes: a whole number, and what it says."""
+    value = select(cond, const(1, INDEX), const(0, INDEX))
+    asked = call(SizeTensor(values=(value,), shape=()), name=number)
+    return asked, call(Cast(to=DType.BOOL), asked.output, name=name)
 
 
 def _condition(node: Node) -> Expr | None:

@@ -24,15 +24,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlc.core.types import INDEX, DType
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Array
 from dlc.graph.ops.control import If
-from dlc.graph.ops.elementwise import Cast, Identity
-from dlc.graph.ops.from_sizes import SizeTensor
+from dlc.graph.ops.elementwise import Identity
 from dlc.graph.ops.shape import Reshape
+from dlc.graph.size_conditions import ask_sizes
 from dlc.graph.sizes import graph_reads
-from dlc.te.expr import Expr, const, select
+from dlc.te.expr import Expr
 from dlc.te.simplify import surely_equal
 from dlc.te.transform import substitute
 from dlc.te.types import TensorType
@@ -80,9 +79,7 @@ def _choose(other: Graph, general: Graph, variant: Variant, fresh: Fresh) -> Gra
         body = replace(graph, name=name, inputs=parameters, constants={}, size_ranges={})
         bodies.append((replace(body, sizes=tuple(sorted(graph_reads(body) & sizes))), given))
     (then, first), (rest, second) = bodies
-    asked = SizeTensor(values=(select(variant.cond, const(1, INDEX), const(0, INDEX)),), shape=())
-    number = call(asked, name=fresh("fits"))
-    fits = call(Cast(to=DType.BOOL), number.output, name=fresh("fits"))
+    number, fits = ask_sizes(variant.cond, fresh("fits"), fresh("fits"))
     op = If(then=then, other=rest)
     pairs = [
         pair

@@ -56,13 +56,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlc.core.types import INDEX, DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Fuse
 from dlc.graph.ops.control import If
-from dlc.graph.ops.elementwise import Cast
-from dlc.graph.ops.from_sizes import SizeTensor
 from dlc.graph.ops.fused import FusedGroup
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.pairs_computed import MatMulPairsComputed
@@ -71,8 +68,9 @@ from dlc.graph.ops.shape import Reshape
 from dlc.graph.ops.softmax import Softmax
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.passes.fuse_groups import form_groups, kernels
+from dlc.graph.size_conditions import ask_sizes
 from dlc.graph.sizes import bind_op, bind_shape
-from dlc.te.expr import ONE, Const, Var, const, equal, select
+from dlc.te.expr import ONE, Const, Var, equal
 from dlc.te.transform import free_vars
 
 
@@ -120,9 +118,8 @@ def _queries(node: Node) -> str | None:
 
 def _is_one(editor: GraphEditor, at: Node, size: str) -> Value:
     """Whether a size is 1, as a group that the host computes by itself."""
-    asked = select(equal(Var(size), 1), const(1, INDEX), const(0, INDEX))
-    number = call(SizeTensor(values=(asked,), shape=()), name=editor.fresh(f"{size}_or_0"))
-    is_one = call(Cast(to=DType.BOOL), number.output, name=editor.fresh(f"{size}_is_1"))
+    names = editor.fresh(f"{size}_or_0"), editor.fresh(f"{size}_is_1")
+    number, is_one = ask_sizes(equal(Var(size), 1), *names)
     body = Graph(f"{size}_is_one", (size,), (), (number, is_one), is_one.outputs)
     return editor.add(Node(FusedGroup(body=body), (), is_one.outputs), at=at).output
 
