@@ -20,7 +20,7 @@ from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.checked_indices import CheckedIndices
 from dlc.graph.ops.shape import Empty, Insert, Pad, Reshape
 from dlc.graph.ops.text import TextOp
-from dlc.te.simplify import surely_equal
+from dlc.te.types import same_shape
 
 MAX_GROUP_NODES = 24
 MAX_REGION_NODES = 16
@@ -119,7 +119,7 @@ class _Grouping:
             return None
         if any(id(u) not in inside for u in self.graph.users.get(value, ())):
             return None
-        return node if _same_shape(value, reader.output) else None
+        return node if same_shape(value.type.shape, reader.output.type.shape) else None
 
     def _regions(self, root: Node) -> list[list[Node]]:
         """What could join the group of a root, one region after the other."""
@@ -178,7 +178,7 @@ class _Grouping:
         if isinstance(self._maker(value), Pad) and not isinstance(node.op, Insert):
             return False  # what is placed is where it stays, or goes into something larger
         if node.op.fuse is Fuse.ELEMENTWISE:
-            return _same_shape(node.output, value)
+            return same_shape(node.output.type.shape, value.type.shape)
         if not alone or not node.inputs:
             return False
         if isinstance(node.op, Pad):
@@ -229,7 +229,3 @@ class _Grouping:
                         stack.append(producer)
                     chosen[id(producer)] = producer
         return tuple(sorted(chosen.values(), key=lambda n: self.position[id(n)]))
-
-
-def _same_shape(a: Value, b: Value) -> bool:
-    return a.type.rank == b.type.rank and all(map(surely_equal, a.type.shape, b.type.shape))

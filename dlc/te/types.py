@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dlc.core.errors import InternalError
 from dlc.core.types import INDEX, DType
 from dlc.te.expr import Const, Expr, ExprLike, index
-from dlc.te.simplify import canonical
+from dlc.te.simplify import canonical, surely_equal
 
 Shape = tuple[Expr, ...]
 
@@ -51,6 +51,11 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape)) or '()'}]"
+
+
+def same_shape(a: Shape, b: Shape) -> bool:
+    """Whether two shapes are surely equal, size by size."""
+    return len(a) == len(b) and all(map(surely_equal, a, b))
 
 
 def const_size(size: Expr) -> int:

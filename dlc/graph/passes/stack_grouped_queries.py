@@ -47,7 +47,7 @@ from dlc.graph.ops.softmax import Softmax
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import ONE, Const, Expr, index
 from dlc.te.simplify import canonical, surely_equal
-from dlc.te.types import is_const
+from dlc.te.types import is_const, same_shape
 
 TURNED = (0, 1, 3, 2)
 
@@ -145,18 +145,14 @@ def _shared(editor: GraphEditor, value: Value) -> tuple[Value, int] | None:
         (many.output.type.shape, (batch, groups, times, *line)),
         (value.type.shape, (batch, canonical(groups * times), *line)),
     )
-    if any(not _same(*pair) for pair in shapes):
+    if any(not same_shape(*pair) for pair in shapes):
         return None
     return source, int(times.value)
 
 
-def _same(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
-    return len(a) == len(b) and all(map(surely_equal, a, b))
-
-
 def _keeps_rows(node: Node, scores: Value) -> bool:
     """Whether a node has a result for each score, from the scores of the same row."""
-    if len(node.outputs) != 1 or not _same(node.output.type.shape, scores.type.shape):
+    if len(node.outputs) != 1 or not same_shape(node.output.type.shape, scores.type.shape):
         return False
     if isinstance(node.op, Softmax):
         return node.op.axis % scores.type.rank == scores.type.rank - 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dlc.graph.graph import Value
 from dlc.graph.ops.shape import Reshape, Transpose
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
-from dlc.te.simplify import surely_equal
+from dlc.te.types import same_shape
 
 
 @rule(Pattern(Reshape, (Pattern(Transpose, (Pattern(Reshape, ("x",), shared=True),), name="y"),)))
@@ -21,7 +21,7 @@ def transpose_behind_reshape(match: Match) -> Value | Refusal:
     last = turned.rank - 1
     if perm != (*range(last - 1), last, last - 1):
         return Refusal("more than the last two axes change places")
-    if result.rank < 2 or not all(map(surely_equal, turned.shape[-2:], result.shape[-2:])):
+    if not same_shape(turned.shape[-2:], result.shape[-2:]):
         return Refusal("the reshape takes matrices apart")
     *stack, rows, columns = result.shape
     split = match.call(Reshape(shape=(*stack, columns, rows)), match["x"])
