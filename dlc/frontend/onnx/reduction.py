@@ -21,6 +21,7 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.elementwise import NUMBERS
 from dlc.graph.ops.reduce import ArgMax, ArgMin, CumSum, Reduce
+from dlc.graph.ops.shape import undone
 from dlc.te.expr import ONE, Expr
 
 _KINDS = {
@@ -149,4 +150,4 @@ def _products(ctx: Context, x: Value, along: int, exclusive: int, reverse: int) 
         return Step([product], state if exclusive else [product])
 
     _, products = scan(ctx, "cumprod", [one], [rows], step, reverse=bool(reverse))
-    return transpose(ctx, products, [order.index(a) for a in range(x.type.rank)])
+    return transpose(ctx, products, undone(order))

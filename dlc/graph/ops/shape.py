@@ -50,6 +50,11 @@ class Reshape(Op):
         return x.reshape(constants(self.shape))
 
 
+def undone(perm: Sequence[int]) -> tuple[int, ...]:
+    """The order of axes that puts them back where they were before `perm`."""
+    return tuple(perm.index(d) for d in range(len(perm)))
+
+
 @op("transpose", fuse=Fuse.INJECTIVE)
 class Transpose(Op):
     """Axis d of the result is axis perm[d] of x."""
@@ -63,7 +68,7 @@ class Transpose(Op):
 
     def compute(self, x: te.Tensor) -> te.Tensor:
         def element(*i: Expr) -> Expr:
-            return x[tuple(i[self.perm.index(d)] for d in range(len(i)))]
+            return x[tuple(i[d] for d in undone(self.perm))]
 
         return te.compute(self.name, self.infer(x.type).shape, element, inputs=(x,))
 

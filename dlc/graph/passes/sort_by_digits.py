@@ -39,7 +39,7 @@ from dlc.graph.ops.bits import BitCast
 from dlc.graph.ops.first_keys import FirstKeys
 from dlc.graph.ops.gather import GatherElements
 from dlc.graph.ops.order import OrderKeys, SortOrder, has_order, key_type
-from dlc.graph.ops.shape import Reshape, Transpose
+from dlc.graph.ops.shape import Reshape, Transpose, undone
 from dlc.graph.ops.smallest import Smallest
 from dlc.graph.ops.sort import FEW, TopK
 from dlc.graph.pass_ import PassContext, graph_pass
@@ -105,11 +105,10 @@ def _sort(editor: GraphEditor, node: Node, top: TopK, axis: int, lanes: int) -> 
     rows = _shaped(editor, node, moved, (canonical(prod(outer, start=ONE)), size))
     places = _places(editor, node, top, rows, lanes)
     values = editor.call(GatherElements(axis=1), rows, places, at=node)
-    back = tuple(order.index(d) for d in range(x.type.rank))
     for result, made in zip(node.outputs, (values, places), strict=True):
         made = _shaped(editor, node, made, (*outer, top.k))
         if moved is not x:
-            made = editor.call(Transpose(perm=back), made, at=node)
+            made = editor.call(Transpose(perm=undone(order)), made, at=node)
         editor.replace(result, made)
 
 

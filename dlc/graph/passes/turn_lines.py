@@ -24,15 +24,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-import numpy as np
-
 from dlc.graph.edit import GraphEditor
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.conv_blocked import ConvBlocked
-from dlc.graph.ops.shape import Reshape, Transpose
+from dlc.graph.ops.shape import Reshape, Transpose, undone
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.transformed import (
     MOVED_MARGIN,
@@ -117,8 +115,7 @@ def _turn(editor: GraphEditor, node: Node, axis: int) -> None:
     sums = editor.call(_line_op(node.op, axis), lines, weights, at=node, hint=hint)
     sizes = tuple(node.output.type.shape[d] for d in order)
     sums = _shaped(editor, sums, sizes, node, f"{node.output.name}_apart")
-    back = tuple(int(d) for d in np.argsort(order))
-    editor.update(replace(node, op=Transpose(perm=back), inputs=(sums,)))
+    editor.update(replace(node, op=Transpose(perm=undone(order)), inputs=(sums,)))
 
 
 def _shaped(

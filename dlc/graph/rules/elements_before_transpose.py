@@ -17,15 +17,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node, Value
 from dlc.graph.op import Op
 from dlc.graph.ops.activation import Clip
 from dlc.graph.ops.binary import Binary
 from dlc.graph.ops.elementwise import Cast, Unary
-from dlc.graph.ops.shape import Concat, Pad, Transpose
+from dlc.graph.ops.shape import Concat, Pad, Transpose, undone
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
 from dlc.graph.rules.expand_into_broadcast import subclasses
 
@@ -50,7 +48,7 @@ def elements_before_transpose(match: Match) -> Value | Refusal:
             operands.append(maker.inputs[0])
         elif array is not None and array.ndim <= len(perm):
             whole = array.reshape((1,) * (len(perm) - array.ndim) + array.shape)
-            turned = np.transpose(whole, np.argsort(perm))
+            turned = whole.transpose(undone(perm))
             operands.append(value if array.ndim == 0 else match.constant(turned, value))
         else:
             return Refusal("an operand is transposed otherwise, or not at all")
@@ -65,8 +63,7 @@ def _turned(op: Op, perm: tuple[int, ...]) -> Op:
         case Concat(axis=axis):
             return Concat(axis=perm[axis])
         case Pad(before=before, after=after):
-            places = [int(d) for d in np.argsort(perm)]
-            before, after = (tuple(side[d] for d in places) for side in (before, after))
+            before, after = (tuple(side[d] for d in undone(perm)) for side in (before, after))
             return replace(op, before=before, after=after)
         case _:
             return op
@@ -78,7 +75,7 @@ def _is_turned(maker: Node | None, perm: tuple[int, ...]) -> bool:
 
 def _is_turned_back(editor: GraphEditor, value: Value, perm: tuple[int, ...], depth: int) -> bool:
     """Whether a transpose that undoes `perm` reads a value, or what this rule moves before it."""
-    back = Transpose(perm=tuple(int(d) for d in np.argsort(perm)))
+    back = Transpose(perm=undone(perm))
     users = editor.users(value)
     if any(user.op == back for user in users):
         return True
