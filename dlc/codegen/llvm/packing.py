@@ -7,7 +7,7 @@ from dlc.codegen.llvm.ir import Builder, Val, lane_constants
 ROWS = 16
 LINE_BYTES = 64
 VECTOR_BYTES = 64
-_CONVERT = "llvm.x86.avx512bf16.cvtneps2bf16.512"
+_CONVERT = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 
 
 def pack_tile(
@@ -25,7 +25,7 @@ def pack_tile(
         count: How many planes.
         columns: Whether a row of the source is a column of the tile.
     """
-    builder.declarations.use(_CONVERT, "<16 x bfloat>", "<16 x float>")
+    builder.declarations.use(_CONVERT, "<32 x bfloat>", "<16 x float>, <16 x float>")
     lines: list[list[Val]] = []  # of each pair of vectors, the pairs of each plane
     for n in range(ROWS):
         if columns:
@@ -56,23 +56,31 @@ def _planes(builder: Builder, pair: list[Val], count: int, *, columns: bool) -> 
     """
     found: list[Val] = []
     for position in range(count):
-        halves = [builder.op(f"call <16 x bfloat> @{_CONVERT}({x})", "bfloat", ROWS) for x in pair]
-        bits = [builder.op(f"bitcast {h} to <16 x i16>", "i16", ROWS) for h in halves]
-        wide = [builder.op(f"zext {b} to <16 x i32>", "i32", ROWS) for b in bits]
-        upper = [builder.op(f"shl {w}, splat (i32 16)", "i32", ROWS) for w in wide]
-        if columns:
-            picked = lane_constants(list(range(2 * ROWS)), "i32")
-            both = builder.op(f"shufflevector {bits[0]}, {bits[1]}, {picked}", "i16", 2 * ROWS)
-            found.append(builder.op(f"bitcast {both} to <16 x i32>", "i32", ROWS))
-        else:
-            found.append(builder.op(f"or {wide[0]}, {upper[1].ref}", "i32", ROWS))
+        first, second = pair
+        rounded = builder.op(
+            f"call <32 x bfloat> @{_CONVERT}({second}, {first})", "bfloat", 2 * ROWS
+        )
+        bits = builder.op(f"bitcast {rounded} to <32 x i16>", "i16", 2 * ROWS)
+        mixed = _words(builder, bits, [n // 2 + n % 2 * ROWS for n in range(2 * ROWS)])
+        found.append(_words(builder, bits, list(range(2 * ROWS))) if columns else mixed)
         if position + 1 < count:
-            plane = [builder.op(f"bitcast {u} to <16 x float>", "float", ROWS) for u in upper]
-            pair = [
-                builder.op(f"fsub {x}, {p.ref}", "float", ROWS)
-                for x, p in zip(pair, plane, strict=True)
-            ]
+            upper = [f"shl {mixed}, splat (i32 16)", f"and {mixed}, splat (i32 {-1 << 16})"]
+            pair = [_rest(builder, x, text) for x, text in zip(pair, upper, strict=True)]
     return found
+
+
+def _words(builder: Builder, bits: Val, picked: list[int]) -> Val:
+    """Pairs of 16 bits in an order, as numbers of 32."""
+    order = lane_constants(picked, "i32")
+    text = f"shufflevector {bits}, {bits.type} poison, {order}"
+    return builder.op(f"bitcast {builder.op(text, 'i16', 2 * ROWS)} to <16 x i32>", "i32", ROWS)
+
+
+def _rest(builder: Builder, value: Val, rounded: str) -> Val:
+    """What is left over of a vector of floats, given the bits of what it is rounded to."""
+    bits = builder.op(rounded, "i32", ROWS)
+    plane = builder.op(f"bitcast {bits} to <16 x float>", "float", ROWS)
+    return builder.op(f"fsub {value}, {plane.ref}", "float", ROWS)
 
 
 def _transposed(builder: Builder, lines: list[Val]) -> list[Val]:
