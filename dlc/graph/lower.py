@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from dlc.core.errors import InternalError
 from dlc.graph.conditions import Condition, conditions, where
+from dlc.graph.direct import direct_form
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.lower_control import lower_if, lower_loop
 from dlc.graph.lower_nest import is_nest, lower_nest
@@ -24,7 +25,6 @@ from dlc.graph.ops.shape import Empty, Reshape
 from dlc.graph.ops.text import TextOp
 from dlc.graph.size_conditions import conditions_of_sizes
 from dlc.graph.sizes import known_sizes, names_in
-from dlc.graph.untransformed import untransformed
 from dlc.schedule.abstract_sizes import abstract_sizes
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.lower import lower_tensors
@@ -277,7 +277,7 @@ class Lowering:
     ) -> list[HostStmt]:
         """The call of a group's kernel, or of one of two."""
         call = self.call(node, body, buffers, prefix)
-        if (found := untransformed(body)) is None:
+        if (found := direct_form(body)) is None:
             return [call]
         cond, other = found
         given = zip(body.inputs, node.inputs, strict=True)

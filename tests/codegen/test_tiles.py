@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,15 +14,17 @@ from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.types import DType
 from dlc.graph.arrays import round_to
+from dlc.graph.layout import pack_columns
 from dlc.graph.lower import lower_group
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.narrow import Narrow, Widen
 from dlc.graph.ops.planes import pack_tiles
 from dlc.graph.ops.planes_conv import ConvPlanes
-from dlc.graph.ops.planes_matmul import MatMulPlanes
+from dlc.graph.ops.planes_matmul import MatMulPlanes, MatMulSplit
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.text import parse_graph
 from dlc.schedule.edit import loops_around
+from dlc.schedule.interpret import run_func
 from dlc.schedule.loop import Block, If, Invoke, allocs, loops, walk
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
@@ -298,20 +302,28 @@ def test_registers_are_divided_as_needs_the_fewest_loads():
 
 
 def open_rows(w, epilogue=lambda v: v):
-    sizes = (Var("batch"), Var("rows"), index(w.shape[1] * 32))
+    """Rows of an open number times packed planes, or times panels that are split."""
+    is_split = w.ndim == 3
+    sizes = (Var("batch"), Var("rows"), index(w.shape[1] * (1 if is_split else 32)))
     inputs = (
         placeholder("x", TensorType(sizes, DType.F32)),
-        placeholder("w", TensorType(w.shape, DType.BF16)),
+        placeholder("w", TensorType(w.shape, DType.F32 if is_split else DType.BF16)),
     )
-    op = MatMulPlanes(n=index(w.shape[0] * 16))
+    op = (MatMulSplit if is_split else MatMulPlanes)(n=index(w.shape[0] * 16))
     result = elementwise("done", epilogue, op.compute(*inputs))
     return lower_tensors("product", ("batch", "rows"), inputs, (result,))
 
 
+def split(x, w):
+    return MatMulSplit(n=w.shape[1]), [x, pack_columns(w, 16)]
+
+
 @needs_engine
-@pytest.mark.parametrize(("count", "strip"), [(1, 32), (2, 32), (1, 256)])
+@pytest.mark.parametrize(("count", "strip"), [(1, 32), (2, 32), (1, 256), (3, 64), (3, 256)])
 def test_an_open_number_of_rows_fills_whole_tiles_and_writes_no_more(count, strip):
-    op, (dense, w) = matmul(small(0, 2, 171, 64), small(1, 64, 96), count)
+    """Three planes of columns are made where they are read."""
+    make = split if count == 3 else partial(matmul, count=count)
+    op, (dense, w) = make(small(0, 2, 171, 64), small(1, 64, 96))
     func = open_rows(w, lambda v: v * v + v)
     assert matrix.match(func, ENGINE) is not None
     steps = schedule_func(func, ENGINE, {"strip": strip}).steps
@@ -322,6 +334,23 @@ def test_an_open_number_of_rows_fills_whole_tiles_and_writes_no_more(count, stri
         found = kernel({"batch": batch, "rows": rows}, {"x": x, "w": w})["out"]
         whole = op.reference(x, w)
         np.testing.assert_array_equal(found, whole * whole + whole)
+
+
+def test_columns_are_split_once_for_all_rows_of_a_strip():
+    rng = np.random.default_rng(0)
+    few = small(0, 2, 71, 64) * (rng.random((2, 71, 64)) < 0.1)  # so that sums are exact
+    op, (dense, w) = split(few, rng.integers(-(2**19), 2**19, (64, 64)).astype(np.float32))
+    func = open_rows(w)
+    fast = optimize(func, ENGINE, schedule_func(func, ENGINE, {"strip": 64}).steps)
+    made, rest = re.search(r"\n( *)tiles = alloc.*?\n((?:.*\n)*)", str(fast)).groups()
+    packing, passes, *_ = re.findall(rf"^{made}for (?:.*\n)(?:{made} .*\n)*", rest, re.MULTILINE)
+    assert "pack_rows_bf16_3" in packing
+    assert "tile_zero" in passes
+    assert "tile_dot_bf16" in passes
+    for batch, rows in ((1, 71), (2, 33), (2, 1), (0, 3)):
+        x = np.ascontiguousarray(dense[:batch, :rows])
+        found = run_func(fast, {"batch": batch, "rows": rows}, {"x": x, "w": w})["out"]
+        np.testing.assert_array_equal(found, op.reference(x, w))
 
 
 def test_pairs_of_an_open_number_of_rows_ask_for_the_next_columns_behind_their_guard():

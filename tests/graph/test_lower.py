@@ -112,6 +112,25 @@ def test_one_of_two_kernels_computes_an_image_of_open_size() -> None:
     assert len(known.kernels) == 1
 
 
+def test_one_of_two_kernels_computes_an_open_number_of_rows() -> None:
+    program, _ = lower_graph(
+        parse_graph("""
+def main(b: size, s: size, x: f32[b, s, 32], w: f32[2, 32, 16]):
+    def matmul_split_relu(b: size, s: size, x: f32[b, s, 32], w: f32[2, 32, 16]):
+        y: f32[b, s, 32] = matmul_split(x, w, n=32, fewest=40)
+        z: f32[b, s, 32] = relu(y)
+        return z
+    z: f32[b, s, 32] = matmul_split_relu(x, w)
+    return z
+""")
+    )
+    (choice,) = (s for s in program.body if isinstance(s, HostIf))
+    calls = *choice.then, *choice.other
+    assert [c.kernel for c in calls] == ["matmul_packed_relu", "matmul_split_relu"]
+    assert {c.buffers for c in calls} == {("x", "w", "z")}
+    assert str(choice.cond) == "s < 40"
+
+
 def test_two_transforms_in_one_group_are_for_all_sizes() -> None:
     """Each has pixels of its own from which it pays."""
     text = TRANSFORMED.replace("relu(y)", "conv_winograd(x, u, w, cycles=(5, 6, 70))")

@@ -9,9 +9,13 @@ import pytest
 
 from dlc.core.fork import Choices, Fork, Way
 from dlc.core.target import Target
+from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import pack_tiles, split_planes, unpack_tiles
+from dlc.graph.ops.planes_matmul import MatMulSplit
 from dlc.graph.ops.scan import Scan
 from dlc.graph.pass_ import PassContext
+from dlc.schedule.interpret import evaluate_size
+from dlc.te.expr import index
 from tests.graph.pass_cases import ENGINE, read, rounded, run, same_of_whole_numbers
 
 TARGET = Target(features=ENGINE, l2_bytes=8 << 20)
@@ -185,21 +189,58 @@ def main(x: f32[1, 256]):
 
 OPEN = """
 def main(batch: size, seq: size, x: f32[batch, seq, 384]):
-    w: f32[24, 384, 16] = const()
-    y: f32[batch, seq, 384] = matmul_packed(x, w, n=384)
+    w: f32[96, 384, 16] = const()
+    y: f32[batch, seq, 1536] = matmul_packed(x, w, n=1536)
     return y
 """
 
 
 @pytest.mark.parametrize(
     ("precision", "chosen"),
-    [("highest", "matmul_packed"), ("high", "matmul_planes"), ("medium", "matmul_planes")],
+    [("highest", "matmul_split"), ("high", "matmul_planes"), ("medium", "matmul_planes")],
 )
-def test_open_rows_use_the_engine_where_planes_are_no_more_bytes(precision, chosen):
+def test_planes_of_columns_for_open_rows_are_kept_where_they_are_no_more_bytes(precision, chosen):
     graph = rounded(read(OPEN)) if precision == "medium" else read(OPEN)
     found = run("use_matrix_engine", graph, PassContext(target=TARGET, precision=precision))
     assert operators(found) == [chosen]
     same_of_whole_numbers(graph, found, (2, 5, 384))
+
+
+def test_a_run_of_few_rows_multiplies_and_adds():
+    """From as many rows on as the engine takes less time for, of which it computes 32 at least."""
+    found = run("use_matrix_engine", read(OPEN), PassContext(target=TARGET))
+    (node,) = found.nodes
+    assert isinstance(node.op, MatMulSplit)
+    op: MatMulSplit = node.op
+    assert op.may_be_slower
+    slower = op.is_slower(node.output.type)
+    few = [n for n in range(1, 200) if evaluate_size(slower, {"batch": 9, "seq": n})]
+    assert few == list(range(1, op.fewest))
+    assert 32 < op.fewest < 96
+    assert op.direct == MatMulPacked(n=index(1536))
+    assert not replace(op, fewest=0).may_be_slower
+
+
+def test_open_rows_of_three_planes_need_pairs_of_panels():
+    text = OPEN.replace("1536", "1520").replace("[96,", "[95,")
+    found = run("use_matrix_engine", read(text), PassContext(target=TARGET))
+    assert operators(found) == ["matmul_packed"]
+
+
+@pytest.mark.parametrize(
+    ("precision", "chosen"), [("highest", "matmul_split"), ("high", "matmul_planes")]
+)
+def test_deep_products_of_open_rows_are_cut(precision, chosen):
+    """The planes of a strip of whole rows would fill the cache."""
+    text = OPEN.replace("384", "3072").replace("1536", "768").replace("[96,", "[48,")
+    context = PassContext(target=replace(TARGET, l2_bytes=2 << 20), precision=precision)
+    graph = read(text)
+    found = run("use_matrix_engine", graph, context)
+    products = [n.op for n in found.nodes if n.op.name == chosen]
+    assert len(products) > 1
+    assert len(set(products)) == 1
+    assert operators(found).count("add") == len(products) - 1
+    same_of_whole_numbers(graph, found, (1, 3, 3072))
 
 
 IMAGE = """

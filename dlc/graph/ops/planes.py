@@ -21,7 +21,7 @@ from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES, for_each
 from dlc.graph.op import Array
 from dlc.te import tensor as te
-from dlc.te.expr import Binary, BinOp, Expr, cast, const, select
+from dlc.te.expr import Binary, BinOp, Expr, ExprLike, cast, const, select
 from dlc.te.types import Shape, const_size
 
 ROWS = 16  # rows of a tile, and columns
@@ -29,6 +29,7 @@ DEPTH = 32  # summands of one instruction: pairs of bf16 in 16 rows
 _SLAB = 1 << 17  # float32s packed at a time: with what becomes of them, they stay in a cache
 SLACK = 2 * ROWS  # rows behind the last that a result needs: whole tiles are computed
 
+_TILES_RANK = 7  # of tiles that all rows share
 _PAIRS: dict[int, tuple[tuple[int, int], ...]] = {
     1: ((0, 0),),
     2: ((0, 0), (1, 0), (0, 1)),
@@ -200,6 +201,32 @@ def tile_sums(
 
     shape = (*lead, cb, height, ROWS)
     return te.compute("sums", shape, element, inputs=(rows, w))
+
+
+def pair_sums(rows: te.Tensor, tiles: te.Tensor, shape: Sequence[ExprLike]) -> te.Tensor:
+    """The same of planes of columns that are computed: a panel has a tile beside the other.
+
+    Shapes:
+        rows: [*lead, kb, height, planes, 32]; tiles: [*lead, panels, kb, planes, 2, 16, 16, 2],
+        or without `lead` -> [*lead, panels * 2, height, 16]
+    """
+    count, blocks = const_size(rows.shape[-2]), rows.shape[-4]
+    pairs = plane_pairs(count, count)
+    alone = len(tiles.shape) == _TILES_RANK
+
+    def summed(*out: Expr) -> te.Reduce:
+        *place, block, f, j = out
+
+        def term(q: Expr, r: Expr, pair: Expr, half: Expr) -> Expr:
+            left, right = (choose(r, [p[side] for p in pairs]) for side in (0, 1))
+            x = rows[(*place, q, f, left, pair * 2 + half)]
+            stack = () if alone else place
+            y = tiles[(*stack, block // 2, q, right, block % 2, pair, j, half)]
+            return cast(DType.F32, x) * cast(DType.F32, y)
+
+        return te.reduce_sum((blocks, len(pairs), ROWS, 2), term)
+
+    return te.compute("sums", shape, summed, inputs=(rows, tiles))
 
 
 def repaired(

@@ -8,11 +8,12 @@ from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.attributes import as_sizes, constants, set_size
-from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.matmul import MatMul, MatMulPacked
 from dlc.graph.ops.planes import (
     DEPTH,
     ROWS,
     SLACK,
+    pair_sums,
     plane,
     repaired,
     tile_sums,
@@ -20,8 +21,8 @@ from dlc.graph.ops.planes import (
     weight,
 )
 from dlc.te import tensor as te
-from dlc.te.expr import ZERO, Const, Expr, index, minimum
-from dlc.te.simplify import canonical
+from dlc.te.expr import ZERO, Const, Expr, ceil_div, index, minimum
+from dlc.te.simplify import canonical, surely_divides
 from dlc.te.types import TensorType, const_size, is_const
 
 
@@ -54,27 +55,16 @@ class MatMulPlanes(Op):
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
-        *lead, m, k = x.shape
-        planes = self.planes or const_size(w.shape[-4])
-
-        def split(*place: Expr) -> Expr:
-            *stack, b, row, p, c = place
-            # Rows behind the last feed only sums that nobody reads.
-            return plane(x[(*stack, minimum(row, m - 1), b * DEPTH + c)], p, planes)
-
+        *lead, m, _ = x.shape
         height = self._height(m)
         only = is_const(m, 1)  # all rows of its tile are the same
-        shape = (*lead, canonical(k // DEPTH), index(1) if only else height, planes, DEPTH)
-        rows = te.compute("rows", shape, split, inputs=(x,))
+        planes = self.planes or const_size(w.shape[-4])
+        rows = _split_rows(x, index(1) if only else height, planes)
 
         def row_of(at: Sequence[Expr], b: Expr, k: Sequence[Expr]) -> tuple[Expr, ...]:
             return (*at[:-1], b, ZERO if only else at[-1])
 
         sums = tile_sums(rows, w, tuple(lead), height, row_of)
-
-        def at(*place: Expr) -> tuple[Expr, ...]:
-            *stack, row, j = place
-            return (*stack, j // ROWS, row, j % ROWS)
 
         def term(*place: Expr) -> Callable[..., Expr]:
             *row, j = place
@@ -85,14 +75,107 @@ class MatMulPlanes(Op):
 
         extents = as_sizes((w.shape[1], ROWS, 2))
         return repaired(
-            self.name, type_.shape, sums, at, extents, term, (x, w), is_finite=self.is_finite
-        )
+            self.name, type_.shape, sums, _by_blocks, extents, term, (x, w),
+            is_finite=self.is_finite,
+        )  # fmt: skip
 
     def _height(self, m: Expr) -> Expr:
         """Rows that there are sums for: an open number of rows fills pairs of tiles."""
-        pair = 2 * ROWS
-        return canonical(m + self.slack if isinstance(m, Const) else (m + pair - 1) // pair * pair)
+        return canonical(m + self.slack) if isinstance(m, Const) else _whole_pairs(m)
 
     def reference(self, x: Array, w: Array) -> Array:
         (n,) = constants((self.n,))
         return MatMul().reference(x, unpack_tiles(w)[:, :n])
+
+
+@op("matmul_split", fuse=Fuse.ANCHOR)
+class MatMulSplit(Op):
+    """The same of a matrix in panels, which the kernel splits into planes as it does the rows.
+
+    It reads fewer bytes than three planes have, and the same as `MatMulPacked`. Where the number of
+    rows is open, that one is called for less than `fewest`.
+
+    Shapes:
+        x: f32[..., m, k]; w: f32[n / 16, k, 16] -> f32[..., m, n]; k and n are multiples of 32.
+    """
+
+    n: Expr
+    planes: int = 3
+    fewest: int = 0  # 0: a run does not choose
+
+    def __post_init__(self) -> None:
+        set_size(self, "n")
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        if x.dtype is not DType.F32 or w.dtype is not DType.F32 or x.rank < 2 or w.rank != 3:
+            raise self.reject("needs f32 rows and packed f32 columns", x, w)
+        if differs(x.shape[-1], w.shape[1]) or not surely_divides(DEPTH, w.shape[1]):
+            raise self.reject(f"the inner sizes differ, or are no multiples of {DEPTH}", x, w)
+        whole = surely_divides(2 * ROWS, self.n) and is_const(w.shape[2], ROWS)
+        if not whole or differs(w.shape[0] * ROWS, self.n):
+            raise self.reject(f"needs pairs of panels of {ROWS} columns", x, w)
+        return TensorType((*x.shape[:-1], self.n), DType.F32)
+
+    def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        type_ = self.infer(x.type, w.type)
+        *lead, m, k = x.shape
+        height = _whole_pairs(m)
+        rows = _split_rows(x, height, self.planes)
+
+        def pack(*place: Expr) -> Expr:
+            panel, block, p, side, pair, j, half = place
+            value = w[panel * 2 + side, block * DEPTH + pair * 2 + half, j]
+            return plane(value, p, self.planes)
+
+        blocks = canonical(k // DEPTH)
+        shape = (canonical(w.shape[0] // 2), blocks, self.planes, 2, ROWS, ROWS, 2)
+        tiles = te.compute("tiles", shape, pack, inputs=(w,))
+        sums = pair_sums(rows, tiles, (*lead, w.shape[0], height, ROWS))
+
+        def term(*place: Expr) -> Callable[..., Expr]:
+            *row, j = place
+            return lambda c: x[(*row, c)] * w[j // ROWS, c, j % ROWS]
+
+        return repaired(self.name, type_.shape, sums, _by_blocks, (k,), term, (x, w))
+
+    def reference(self, x: Array, w: Array) -> Array:
+        return self.direct.reference(x, w)
+
+    @property
+    def direct(self) -> MatMulPacked:
+        """The same by multiply-adds."""
+        return MatMulPacked(n=self.n)
+
+    @property
+    def may_be_slower(self) -> bool:
+        """Whether a run has to ask."""
+        return self.fewest > 0
+
+    def is_slower(self, result: TensorType) -> Expr:
+        """Whether multiply-adds take less for a result of these sizes."""
+        return result.shape[-2] < self.fewest
+
+
+def _whole_pairs(m: Expr) -> Expr:
+    """Rows that fill pairs of tiles."""
+    pair = 2 * ROWS
+    return canonical(ceil_div(m, pair) * pair)
+
+
+def _split_rows(x: te.Tensor, height: Expr, planes: int) -> te.Tensor:
+    """The planes of rows: [..., k / 32, height, planes, 32]."""
+    *lead, m, k = x.shape
+
+    def split(*place: Expr) -> Expr:
+        *stack, b, row, p, c = place
+        # Rows behind the last feed only sums that nobody reads.
+        return plane(x[(*stack, minimum(row, m - 1), b * DEPTH + c)], p, planes)
+
+    shape = (*lead, canonical(k // DEPTH), height, planes, DEPTH)
+    return te.compute("rows", shape, split, inputs=(x,))
+
+
+def _by_blocks(*place: Expr) -> tuple[Expr, ...]:
+    """Where an element of the result stands in the sums."""
+    *stack, row, j = place
+    return (*stack, j // ROWS, row, j % ROWS)

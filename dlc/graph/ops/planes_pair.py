@@ -8,9 +8,9 @@ from dlc.core.types import DType
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.planes import DEPTH, ROWS, choose, plane, plane_pairs, repaired
+from dlc.graph.ops.planes import DEPTH, ROWS, pair_sums, plane, repaired
 from dlc.te import tensor as te
-from dlc.te.expr import Const, Expr, cast, minimum, select
+from dlc.te.expr import Const, Expr, minimum, select
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -52,26 +52,14 @@ class MatMulPair(Op):
             row = clamped(block * DEPTH + pair * 2 + half, k)
             return plane(b[(*place, row, clamped((panel * 2 + side) * ROWS + j, n))], p, count)
 
-        count, products = self.planes, plane_pairs(self.planes, self.planes)
+        count = self.planes
         blocks, height = _filled(k), canonical((m + PAIR - 1) // PAIR * PAIR)
         panels = _filled(n)
         rows = te.compute("rows", (*stack, blocks, height, count, DEPTH), split, inputs=(a,))
         shape = (*stack, panels, blocks, count, 2, ROWS, ROWS, 2)
         tiles = te.compute("tiles", shape, pack, inputs=(b,))
 
-        def summed(*out: Expr) -> te.Reduce:
-            *place, block, f, j = out
-
-            def term(q: Expr, r: Expr, pair: Expr, half: Expr) -> Expr:
-                left, right = (choose(r, [p[side] for p in products]) for side in (0, 1))
-                x = rows[(*place, q, f, left, pair * 2 + half)]
-                y = tiles[(*place, block // 2, q, right, block % 2, pair, j, half)]
-                return cast(DType.F32, x) * cast(DType.F32, y)
-
-            return te.reduce_sum((blocks, len(products), ROWS, 2), term)
-
-        total = (*stack, canonical(panels * 2), height, ROWS)
-        sums = te.compute("sums", total, summed, inputs=(rows, tiles))
+        sums = pair_sums(rows, tiles, (*stack, canonical(panels * 2), height, ROWS))
 
         def at(*index: Expr) -> tuple[Expr, ...]:
             *place, row, j = index

@@ -216,6 +216,11 @@ class ConvWinograd(TiledConv):
         strides, dilations = self._steps
         return ConvBlocked(stride=strides, dilation=dilations, used=self.used)
 
+    @property
+    def may_be_slower(self) -> bool:
+        """Whether a run has to ask."""
+        return bool(self.cycles)
+
     def is_slower(self, result: TensorType) -> Expr:
         """Whether direct sums take less for a result of these sizes."""
         n, _, *sizes, _ = result.shape

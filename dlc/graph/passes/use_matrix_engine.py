@@ -16,6 +16,9 @@ Position: after choose_layouts, pack_matmul_weights and everything that looks fo
 the decision is about single operators and changes no layout. What multiply-adds between transforms
 are faster at is left to use_winograd.
 
+Three planes are more bytes than float32, which a run of few rows would wait for: where their number
+is open, `matmul_split` makes planes of the columns, too.
+
 An only row is worth it in a loop that reads the columns again and again from the second cache.
 
 `precision` says how many planes a float32 has: "highest" three, "high" and "tf32" two,
@@ -32,9 +35,11 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
+from dlc.graph.engine_products import MARGIN, Product, engine_cycles, fewest_rows, vector_cycles
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import bf16_exact, fits_bf16, integer_range
+from dlc.graph.layout import pack_columns
 from dlc.graph.op import Array, Op
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
@@ -43,7 +48,7 @@ from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import DEPTH, ROWS, pack_tiles, plane_pairs
 from dlc.graph.ops.planes_conv import ConvPlanes, Grid, is_open
 from dlc.graph.ops.planes_lines import Lines
-from dlc.graph.ops.planes_matmul import MatMulPlanes
+from dlc.graph.ops.planes_matmul import MatMulPlanes, MatMulSplit
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
@@ -52,23 +57,12 @@ from dlc.schedule.rules.strip import (
     MAX_LINES,
     OPEN_ROWS,
     Shape,
-    choose_strip,
-    cycles,
-    lines_cycles,
-    open_cycles,
 )
 from dlc.te.expr import Const
 from dlc.te.types import const_or, const_size
 
 PLANES = {"highest": 3, "high": 2, "tf32": 2, "medium": 1}
-FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
-ROW_RATE = 0.53  # vectors in a cycle of an only row, whose columns come from the second cache
-OPEN_FMA_SHARE = 0.7  # the same where lines of an image have an open number of pixels
-MARGIN = 0.9  # of their time, that the engine may take
-MAX_PARTS = 8
-CALL = 10000.0  # cycles that one more kernel costs
 VECTORS, MATRIX = "vectors", "matrix"  # the ways of the fork
-PARTIAL = 100.0  # cycles to write 32 sums of a part, and to read and add them again
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,50 +79,44 @@ class _Split:
         return len(plane_pairs(self.rows, self.weights))
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """What a node would become: the operator, its size, and [depth, *kernel, columns]."""
-
-    op: Op
-    shape: Shape
-    dense: Array
-    planes: int  # of `dense`
-    summands: int  # of a result, without those that only fill rows
-    length: int = 1  # rows of a line that are read
-    is_fixed: bool = True  # whether the number of rows is a constant; else strips fit the cache
-
-    @property
-    def rows(self) -> int:
-        """The rows of all results."""
-        return self.shape.lead * self.shape.lines * self.length
-
-
 @graph_pass(after=("choose_layouts", "pack_matmul_weights"), bodies=True)
 def use_matrix_engine(graph: Graph, context: PassContext) -> Graph:
     """Replace products with constant matrices by products of planes."""
     if not context.has_matrix_engine:
         return graph
     editor = GraphEditor(graph)
-    packed: dict[tuple[str, int, int], Value] = {}
+    packed: dict[tuple[str, bool, int, int], Value] = {}
     for node in graph.nodes:
         found = _product(node, editor, context)
         parts = None if found is None else _parts(editor, node, found, context)
         if found is None or parts is None:
             continue
+        op = found.op
+        if isinstance(op, MatMulSplit):
+            op = replace(op, fewest=fewest_rows(found, parts, context))
         depth = -(-found.shape.steps // parts) * DEPTH
-        cuts = [(0, found.dense.shape[0])] if parts == 1 else _cuts(found.dense.shape[0], depth)
-        tiles: list[Value] = []
+        cuts = _cuts(found.dense.shape[0], depth)
+        columns: list[Value] = []
         for cut in cuts:
-            key = (node.inputs[1].name, *cut)
+            key = (node.inputs[1].name, isinstance(op, MatMulSplit), *cut)
             if key not in packed:
-                array = pack_tiles(found.dense[slice(*cut)], found.planes)
-                packed[key] = editor.constant(array, DType.BF16, f"{key[0]}_planes")
-            tiles.append(packed[key])
+                packed[key] = _columns(editor, node, found, cut)
+            columns.append(packed[key])
         if parts == 1:
-            editor.update(replace(node, op=found.op, inputs=(node.inputs[0], tiles[0])))
+            editor.update(replace(node, op=op, inputs=(node.inputs[0], columns[0])))
         else:
-            _add_up(editor, node, found.op, cuts, tiles)
+            _add_up(editor, node, op, cuts, columns)
     return editor.finish()
+
+
+def _columns(editor: GraphEditor, node: Node, found: Product, cut: tuple[int, int]) -> Value:
+    """The constant operand of a part of the depth: tiles of its planes, or panels to be split."""
+    w, dense = node.inputs[1], found.dense[slice(*cut)]
+    if not isinstance(found.op, MatMulSplit):
+        return editor.constant(pack_tiles(dense, found.planes), DType.BF16, f"{w.name}_planes")
+    if len(dense) == len(found.dense):
+        return w
+    return editor.constant(pack_columns(dense, ROWS), DType.F32, f"{w.name}_part")
 
 
 def _cuts(depth: int, size: int) -> list[tuple[int, int]]:
@@ -137,13 +125,13 @@ def _cuts(depth: int, size: int) -> list[tuple[int, int]]:
 
 
 def _add_up(
-    editor: GraphEditor, node: Node, op: Op, cuts: list[tuple[int, int]], tiles: list[Value]
+    editor: GraphEditor, node: Node, op: Op, cuts: list[tuple[int, int]], columns: list[Value]
 ) -> None:
     """Put the sum of the products of parts of the depth in the place of a node."""
     x = node.inputs[0]
     lead = x.type.shape[:-1]
     total: Value | None = None
-    for (start, stop), w in zip(cuts, tiles, strict=True):
+    for (start, stop), w in zip(cuts, columns, strict=True):
         view = Slice(
             starts=as_sizes((*(0 for _ in lead), start)), sizes=as_sizes((*lead, stop - start))
         )
@@ -156,7 +144,7 @@ def _add_up(
             editor.update(replace(node, op=Add(), inputs=(total, part)))
 
 
-def _product(node: Node, editor: GraphEditor, context: PassContext) -> _Product | None:
+def _product(node: Node, editor: GraphEditor, context: PassContext) -> Product | None:
     """What a node would become, if its operator has a form on planes."""
     count = PLANES[context.precision]
     match node.op:
@@ -180,7 +168,7 @@ def _product(node: Node, editor: GraphEditor, context: PassContext) -> _Product 
             return None
 
 
-def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> _Product | None:
+def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> Product | None:
     ob, cb, *kernel, ci, oc = w.shape
     if op.groups != 1 or op.sparse or ci != ROWS or oc != ROWS or _is_half(ob, split):
         return None
@@ -198,7 +186,7 @@ def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> _Product | No
     )
     dense = dense.reshape(cb * ROWS, *kernel, ob * ROWS)
     summands = cb * ROWS * prod(kernel)
-    return _Product(new, shape, dense, split.weights, summands, _length(out, shape), is_fixed)
+    return Product(new, shape, dense, split.weights, summands, _length(out, shape), is_fixed)
 
 
 def _is_half(blocks: int, split: _Split) -> bool:
@@ -206,7 +194,7 @@ def _is_half(blocks: int, split: _Split) -> bool:
     return blocks < 2 and split.rows > 1
 
 
-def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) -> _Product | None:
+def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) -> Product | None:
     ob, c, *lines, width, oc = w.shape
     reach = reach_of(width)
     if is_open(x.type.shape[1:]):
@@ -232,7 +220,7 @@ def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) 
     )
     dense = dense.reshape(c * reach, *lines, 1, ob * ROWS)
     summands = c * prod(lines) * width
-    return _Product(new, shape, dense, split.weights, summands, _length(out, shape))
+    return Product(new, shape, dense, split.weights, summands, _length(out, shape))
 
 
 def _image(
@@ -285,7 +273,7 @@ def _lines(
     return shape, 0
 
 
-def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> _Product | None:
+def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> Product | None:
     panels, depth, width = w.shape
     if x.type.rank < 2 or not isinstance(op.n, Const):
         return None
@@ -308,12 +296,17 @@ def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> 
         row_bytes=depth * split.rows * 2,
     )
     dense = w.transpose(1, 0, 2).reshape(depth, panels * width)[:, :n]
-    new = MatMulPlanes(n=op.n, slack=slack, planes=split.rows, is_finite=split.is_finite)
     is_fixed = isinstance(rows, Const)
-    return _Product(new, shape, dense, split.weights, depth, is_fixed=is_fixed)
+    new: Op = MatMulPlanes(n=op.n, slack=slack, planes=split.rows, is_finite=split.is_finite)
+    # A run may have few rows, which wait for the weights: those must not be more bytes.
+    if not is_fixed and split.weights * DType.BF16.size_bytes > w.itemsize:
+        if split.rows != split.weights or width != ROWS or n % (2 * ROWS):
+            return None
+        new, shape = MatMulSplit(n=op.n, planes=split.rows), replace(shape, constant=False)
+    return Product(new, shape, dense, split.weights, depth, is_fixed=is_fixed)
 
 
-def _is_near(found: _Product, context: PassContext) -> bool:
+def _is_near(found: Product, context: PassContext) -> bool:
     """Whether many rows share the columns, or a loop reads them again from the second cache."""
     if found.rows > 1 or not found.is_fixed:
         return True
@@ -321,15 +314,15 @@ def _is_near(found: _Product, context: PassContext) -> bool:
     return context.is_repeated and columns_bytes <= context.target.l2_bytes // 2
 
 
-def _parts(editor: GraphEditor, node: Node, found: _Product, context: PassContext) -> int | None:
+def _parts(editor: GraphEditor, node: Node, found: Product, context: PassContext) -> int | None:
     """Into how many products of less depth to cut; None where multiply-adds are as fast."""
     shape = found.shape
     if not shape.lead or not shape.lines:
         return None
-    engine = _engine_cycles(found, context)
+    engine = engine_cycles(found, context)
     if engine is None:
         return None
-    vectors = _vector_cycles(found, context)
+    vectors = vector_cycles(found, context)
     if (transformed := least_cycles(editor, node, context)) is not None:
         vectors = min(vectors, transformed)
     parts, cost = engine
@@ -339,41 +332,3 @@ def _parts(editor: GraphEditor, node: Node, found: _Product, context: PassContex
         cycles=lambda: (vectors, cost), facts=f"{shape.products} products of {shape.planes} planes",
     )  # fmt: skip
     return parts if way == MATRIX else None
-
-
-def _vector_cycles(found: _Product, context: PassContext) -> float:
-    """The time of fused multiply-adds."""
-    shape = found.shape
-    macs = found.rows * shape.columns * 2 * ROWS * found.summands
-    rate = 2 * FMA_SHARE if found.rows > 1 else ROW_RATE
-    cost = macs / (rate * context.target.lanes(4))
-    if found.is_fixed or not isinstance(found.op, ConvPlanes):
-        return cost
-    blocks = found.dense.shape[-1] // ROWS
-    return cost * float(blocks / (2 * shape.columns) * FMA_SHARE / OPEN_FMA_SHARE)
-
-
-def _engine_cycles(found: _Product, context: PassContext) -> tuple[int, float] | None:
-    """The best number of parts, and the time they take; None where the engine cannot be used.
-
-    The row operand of a deep product does not stay in the cache while all columns pass.
-    """
-    target, shape = context.target, found.shape
-    if not found.is_fixed:
-        # A run may have few rows, which wait for the weights: planes must not be more bytes.
-        if shape.planes * DType.BF16.size_bytes > DType.F32.size_bytes:
-            return None
-        if not isinstance(found.op, ConvPlanes):
-            return 1, open_cycles(shape, target)
-        return 1, lines_cycles(shape, found.dense.shape[-1] // ROWS, target)
-    costs: dict[int, float] = {}
-    for count in range(1, MAX_PARTS + 1 if isinstance(found.op, MatMulPlanes) else 2):
-        steps = -(-shape.steps // count)
-        part = replace(shape, steps=steps, row_bytes=shape.row_bytes * steps // shape.steps)
-        strip = choose_strip(part, target, {})
-        if strip is None or steps * (count - 1) >= shape.steps:
-            continue
-        again = found.rows * shape.columns * PARTIAL + CALL
-        costs[count] = count * cycles(part, strip, target) + (count - 1) * again
-    best = min(costs, key=lambda count: costs[count], default=None)
-    return None if best is None else (best, costs[best])

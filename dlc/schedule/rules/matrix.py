@@ -24,6 +24,7 @@ The threads share one strip, because there may be no other:
     for strip:
         rows of the strip (parallel)
         for columns / 32 (parallel):
+            planes of the columns, unless they are constants
             for rows / 32:
                 sums, result
 
@@ -54,6 +55,7 @@ from dlc.schedule.rules.planes import (
     accumulate,
     finish_reader,
     is_product,
+    pack_tiles,
     split_rows,
 )
 from dlc.schedule.rules.strip import (
@@ -84,6 +86,7 @@ class Products:
 
     sums: str
     rows: str  # the row operand
+    tiles: str | None  # the column operand, if it is computed
     readers: tuple[str, ...]  # what reads the sums before the result, in order
     order: tuple[str, ...]  # the loops of the result
     lead: tuple[str, ...]  # loops of the result over what is computed on its own
@@ -150,9 +153,11 @@ def match(func: Func, target: Target) -> Products | None:
         del fixed[row[0]]
     if not all(isinstance(n, Const) for n in fixed.values()):
         return None
+    made = allocs(func.body)
     parts = Products(
         sums=sums[0].buffer,
-        rows=next(x.buffer for x in loads(sums[0].factors[0])),
+        rows=loads(sums[0].factors[0])[0].buffer,
+        tiles=next((x.buffer for x in loads(sums[0].factors[1]) if x.buffer in made), None),
         readers=tuple(s.buffer for s in readers[:-1]),
         order=tuple(result.names),
         lead=tuple(v for part in lead for v in part),
@@ -164,7 +169,9 @@ def match(func: Func, target: Target) -> Products | None:
         lane=lane[0],
         is_open=is_open,
     )
-    fits = is_open or lines or choose_strip(_shape(func, parts), target, {}) is not None
+    if is_open or parts.tiles is not None:
+        return parts if is_open else None
+    fits = lines or choose_strip(_shape(func, parts), target, {}) is not None
     return parts if fits else None
 
 
@@ -267,7 +274,7 @@ def _shape(func: Func, found: Products) -> Shape:
         products=inner[-3],
         planes=rows[-2],
         row_bytes=prod(rows) // rows[-3] // prod(sums[:-3]) * 2,
-        constant=not any(x.buffer in buffers for x in loads(stage.factors[1])),
+        constant=found.tiles is None,
     )
 
 
@@ -285,12 +292,12 @@ class _Tiling:
         self._join_blocks()
         trace, found = self.trace, self.found
         shape, parallel_rows, tall = _shape(trace.func, found), True, False
-        columns: str | None = None
+        panels, columns = "", None
         if found.lines:
             strip, outer, inside = self._order_lines(choose_lines(shape, self.target, self.knobs))
             parallel_rows = False
         elif found.is_open:
-            strip, outer, inside, columns = self._order_open(shape)
+            strip, outer, inside, panels, columns = self._order_open(shape)
         else:
             plan = choose_strip(shape, self.target, self.knobs)
             assert plan is not None, "match has found one"
@@ -308,6 +315,9 @@ class _Tiling:
         trace.do("compute_at", found.rows, outer)
         if found.is_open:  # blocks of a power of two of rows would share few places of a cache
             trace.do("pad_dim", found.rows, rank - 2, ROWS)
+        if found.tiles is not None:
+            trace.do("compute_at", found.tiles, panels)
+            pack_tiles(trace, found.tiles)
         width = 1 if found.lines else found.width
         split_rows(trace, found.rows, width=width, parallel=parallel_rows)
         steps = [f.var for f in trace.stage(found.sums).inner][:-3]
@@ -361,8 +371,8 @@ class _Tiling:
         trace.do("parallel", fused)
         return block_outer, fused, inner[-2], block_outer
 
-    def _order_open(self, shape: Shape) -> tuple[str, str, str, str]:
-        """The same for an open number of rows; the loop around those that ask for the columns."""
+    def _order_open(self, shape: Shape) -> tuple[str, str, str, str, str]:
+        """The same for an open number of rows; its passes ask for the next pair of blocks."""
         trace, found, pairs = self.trace, self.found, choose_pairs(shape, self.target, self.knobs)
         pair, row = trace.split(found.row[0], PAIR)
         strip, pair = trace.split(pair, pairs)
@@ -376,7 +386,7 @@ class _Tiling:
         inner = [v for v in inner if v in (row, block, *rest)]
         trace.do("reorder", (*found.lead, strip, place, columns, passes, pair, *inner))
         trace.do("parallel", columns)
-        return pair, place, inner[-2], passes
+        return pair, place, inner[-2], columns, passes
 
     def _order_lines(self, count: int) -> tuple[str, str, str]:
         """The same for an image of an open size, `count` lines in a strip."""

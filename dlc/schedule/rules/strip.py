@@ -9,7 +9,8 @@ A strip that all columns pass stays in the second cache while they stream past i
 from beyond it again for each strip, where all of them together do not fit beside it.
 
 Source: measurements with real data: 23 cycles for one product of tiles, which the loads
-of operands from the second cache hide; 8 bytes in a cycle from beyond it.
+of operands from the second cache hide; 8 bytes in a cycle from beyond it. `TILE_PLANE` is 1.25
+times what llvm-mca says, as `PLANE` is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TALL = 4  # tiles of rows that are accumulated at a time where one of columns is
 PRODUCT = 23.0  # cycles of one product of tiles
 LONELY = 1.2  # how much longer a product takes where one tile of rows shares no loads
 PLANE = 8.0  # cycles to split 32 elements, for each plane
+TILE_PLANE = 5.5  # the same of columns, which conversions of two vectors at once lay out in tiles
 RESULT = 12.0  # cycles to finish one row of 32 sums
 PANEL = 300.0  # cycles to begin with 32 columns of a strip
 START = 120.0  # the same of 32 rows of a line, whose sums are read before the next
@@ -162,6 +164,8 @@ def open_cycles(shape: Shape, target: Target) -> float:
     """An estimate of the time of all products of an open number of rows, `lines` of them."""
     lines = min(shape.lines, choose_pairs(shape, target, {}) * 2 * ROWS)
     strip = cycles(replace(shape, lines=lines), Strip(lines, columns_outside=True), target)
+    if not shape.constant:  # each strip makes the planes of the columns
+        strip += shape.steps * shape.columns * 2 * ROWS * shape.planes * TILE_PLANE
     return strip * -(-shape.lines // lines)
 
 

@@ -1,7 +1,7 @@
-"""What a group computes where a run meets so few pixels that transforms do not pay.
+"""What a group computes where a run meets so few results that an anchor's work ahead does not pay.
 
-Transformed weights are up to four times as many. Where a run tells the sizes, both kernels are in
-the artefact, and the host calls one of them.
+Transformed weights are up to four times as many, and planes of columns are made in the kernel.
+Where a run tells the sizes, both kernels are in the artefact, and the host calls one of them.
 """
 
 from __future__ import annotations
@@ -9,21 +9,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlc.graph.graph import Graph
+from dlc.graph.ops.planes_matmul import MatMulSplit
 from dlc.graph.ops.winograd import ConvWinograd
 from dlc.te.expr import Expr
 
 
-def untransformed(body: Graph) -> tuple[Expr, Graph] | None:
+def direct_form(body: Graph) -> tuple[Expr, Graph] | None:
     """The body with direct sums, and the condition on sizes under which it takes less time.
 
-    None where its transforms are for all sizes, or there are none.
+    None where no anchor of the body has another form, or all sizes take the same.
     """
-    found = [n for n in body.nodes if isinstance(n.op, ConvWinograd) and n.op.cycles]
+    found = [(n, n.op) for n in body.nodes if isinstance(n.op, ConvWinograd | MatMulSplit)]
     if len(found) != 1:
         return None
-    (node,) = found
-    op, (x, _, w) = node.op, node.inputs
-    assert isinstance(op, ConvWinograd)
+    ((node, op),) = found
+    if not op.may_be_slower:
+        return None
+    x, *_, w = node.inputs
     direct = replace(node, op=op.direct, inputs=(x, w))
     nodes = tuple(direct if n is node else n for n in body.nodes)
     read = {v for n in nodes for v in n.inputs}
