@@ -50,6 +50,7 @@ class Indices(Flattener):
         self.in_vectors = in_vectors
         self.vars: dict[str, tuple[Val, int | None]] = {}
         self.read: set[str] = set()  # the variables whose value is used
+        self.counts: dict[str, Val] = {}  # of masks that have the first lanes only: how many
         self._groups: dict[int, list[tuple[int | None, list[tuple[Monomial, int]]]]] = {}
         self._quotients: dict[int, tuple[int, int]] = {}
         self._proofs: dict[tuple[BinOp, int, int], bool | None] = {}
@@ -350,13 +351,16 @@ class Indices(Flattener):
         lanes, up = self.lanes, flat.lane == 1
         start = self.scalar(flat._replace(const=flat.const - (op is BinOp.LE)))
         bound = self.builder.op(f"sub nsw i64 0, {start.ref}", "i64") if up else start
-        for name, limit in (("llvm.smax.i64", -1), ("llvm.smin.i64", lanes)):
+        for name, limit in (("llvm.smax.i64", 0 if up else -1), ("llvm.smin.i64", lanes)):
             self.builder.declarations.use(name, "i64", "i64, i64")
             bound = self.builder.op(f"call i64 @{name}({bound}, i64 {limit})", "i64")
         narrow = self.splat(self.builder.op(f"trunc {bound} to i32", "i32"), lanes)
         ramp = lane_constants(list(range(lanes)), "i32")
         test = f"{ramp}, {narrow.ref}" if up else f"{narrow}, {ramp.ref}"
-        return self.builder.op(f"icmp slt {test}", "i1", lanes)
+        mask = self.builder.op(f"icmp slt {test}", "i1", lanes)
+        if up:
+            self.counts[mask.ref] = bound
+        return mask
 
     def _proven(self, op: BinOp, flat: Flat) -> bool | None:
         key = (op, flat.const, flat.rest)

@@ -207,6 +207,21 @@ class Builder:
         self.enter(after)
         return found
 
+    def when(self, cond: Val, emit: Callable[[], Val]) -> Val:
+        """Evaluate something only where a scalar condition holds; else it is undefined."""
+        before, then, after = self.current, self.block("on"), self.block("go")
+        self.branch(cond, then, after)
+        self.enter(then)
+        self.open_scope()
+        value = emit()
+        self.close_scope()
+        end = self.current
+        self.jump(after)
+        self.enter(after)
+        if value.ref == "":
+            return value
+        return self.phi([(value, end), (poison(value.elem, value.lanes), before)])
+
     def phi(self, incoming: list[tuple[Val, Block]]) -> Val:
         """A phi at the start of the current block."""
         first = incoming[0][0]

@@ -16,7 +16,6 @@ from dlc.codegen.llvm.ir import (
     Val,
     constant,
     lane_constants,
-    phi_text,
     poison,
     type_of,
 )
@@ -200,7 +199,8 @@ class Memory:
                 text = f"load {type_of(elem, lanes)}, {at}, align {size}"
                 found = self.builder.fresh(text, elem, lanes)
             else:
-                found = masked_load(self.builder, at, elem, lanes, size, mask)
+                count = self._first_lanes(mask, word or size, "avx")
+                found = masked_load(self.builder, at, elem, lanes, size, mask, count)
             if not word:
                 found = self.arith.from_memory(found, storage.dtype)
             self.builder.remember(key, found)
@@ -304,31 +304,11 @@ class Memory:
             if mask is None:
                 return emit()
             on = self.builder.op(f"extractelement {mask}, i64 {lane}", "i1")
-            return self.when(on, emit)
+            return self.builder.when(on, emit)
 
         parts = self.indices.per_lane(one)
         self.mask = mask
         return parts
-
-    def when(self, cond: Val, emit: Callable[[], Val]) -> Val:
-        """Evaluate something only where a scalar condition holds; else it is undefined."""
-        builder = self.builder
-        before, then, after = builder.current, builder.block("on"), builder.block("go")
-        builder.branch(cond, then, after)
-        builder.enter(then)
-        builder.open_scope()
-        value = emit()
-        builder.close_scope()
-        end = builder.current
-        builder.jump(after)
-        builder.enter(after)
-        if value.ref == "":
-            return value
-        name = builder.name()
-        after.phis.append(
-            phi_text(name, value, [(value, end), (poison(value.elem, value.lanes), before)])
-        )
-        return Val(name, value.elem, value.lanes)
 
     def register_chunks(self, buffer: str, index: tuple[Expr, ...]) -> list[Chunk]:
         """The elements of a register buffer that a store to `index` writes."""
@@ -368,7 +348,8 @@ class Memory:
         raw = self.arith.to_memory(value, storage.dtype)
         mask = self.mask if value.lanes else None
         if mask is not None:
-            masked_store(self.builder, raw, at, size, mask)
+            count = self._first_lanes(mask, size, "avx512f")
+            masked_store(self.builder, raw, at, size, mask, count)
             return
         self.builder.line(f"store {raw}, {at}, align {size}")
         is_wide = raw.lanes * size >= MIN_WRITE_BYTES and storage.name in self.results
@@ -376,6 +357,14 @@ class Memory:
             ask_ahead(self.builder, storage, flat, at, WRITE_AHEAD, raw.lanes, to_write=True)
         if storage.dtype not in (DType.F16, DType.BF16) and storage.dtype not in NARROW_FLOATS:
             self.builder.remember(self._load_key(flat, value.lanes, storage, None), value)
+
+    def _first_lanes(self, mask: Val, size: int, words: str) -> Val | None:
+        """How many lanes a mask has, if only the first; None where a feature masks them quickly.
+
+        That is `words` for elements of at least four bytes.
+        """
+        quick = words if size >= 4 else "avx512bw"
+        return None if quick in self.arith.target.features else self.indices.counts.get(mask.ref)
 
     def _scatter(self, storage: Storage, flat: Flat, value: Val) -> None:
         raw = self.arith.to_memory(value, storage.dtype)

@@ -269,7 +269,7 @@ class Values:
         outer = self.memory.mask
         self.memory.mask = self.both_masks(outer, mask)
         if any(self.memory.is_uniform(load) for load in reads):
-            found = self.memory.when(self.any_lane(self.memory.mask), lambda: self.expr(arm))
+            found = self.builder.when(self.any_lane(self.memory.mask), lambda: self.expr(arm))
         else:
             found = self.expr(arm)
         self.memory.mask = outer
