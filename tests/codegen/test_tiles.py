@@ -498,12 +498,17 @@ def test_tiles_that_a_target_lacks_lie_in_memory():
 
 
 @needs_engine
-def test_a_split_gives_planes():
+@pytest.mark.parametrize("planes", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("lanes", "name"), [(8, "cvtneps2bf16"), (16, "cvtneps2bf16"), (32, "cvtne2ps2bf16")]
+)
+def test_a_split_gives_planes(lanes, name, planes):
     func = parse_func(
-        'def f(A: f32[16], *, C: bf16[3, 16]):\n    invoke("split_bf16_3_of_16", A[0], C[0, 0])'
+        f"def f(A: f32[{lanes}], *, C: bf16[{planes}, {lanes}]):\n"
+        f'    invoke("split_bf16_{planes}_of_{lanes}", A[0], C[0, 0])'
     )
     kernel = check(func, target=ENGINE, rtol=0)
-    assert "cvtneps2bf16" in kernel.ir
+    assert f"{name}." in kernel.ir
 
 
 def test_planes_whose_loops_no_rule_knows_are_told(caplog):

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, Operand, dot_words
-from dlc.codegen.llvm.ir import Block, Val
+from dlc.codegen.llvm.ir import Block, Builder, Val, lane_constants
 from dlc.codegen.llvm.memory import Memory
 from dlc.codegen.llvm.packing import pack_tile
 from dlc.codegen.llvm.storage import strides_of
@@ -218,29 +218,46 @@ def _store(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
 
 
 def _split(count: int, lanes: int) -> Callable[[Tiles, tuple[Operand, ...]], None]:
-    """Each plane is converted, widened again and taken from the rest."""
+    """Each plane is converted, widened again and taken from the rest: one vector, or two."""
+    width = min(lanes, ROWS)
+    floats, halves = f"<{width} x float>", f"<{lanes} x bfloat>"
+    name = f"cvtneps2bf16.{width * 32}" if width == lanes else "cvtne2ps2bf16.512"
+    name = f"llvm.x86.avx512bf16.{name}"
 
     def emit(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
         builder = tiles.builder
         at, _ = tiles.address(operands[0], 1)
         to, stride = tiles.address(operands[1], 2)
-        floats, halves = f"<{lanes} x float>", f"<{lanes} x bfloat>"
-        rest = builder.fresh(f"load {floats}, {at}, align 4", "float", lanes)
-        name = f"llvm.x86.avx512bf16.cvtneps2bf16.{lanes * 32}"
-        builder.declarations.use(name, halves, floats)
+        builder.declarations.use(name, halves, ", ".join([floats] * (lanes // width)))
+        rest: list[Val] = []
+        for first in range(0, lanes, width):
+            place = builder.op(f"getelementptr float, {at}, i64 {first}", "ptr")
+            rest.append(builder.fresh(f"load {floats}, {place}, align 4", "float", width))
         for position in range(count):
-            half = builder.op(f"call {halves} @{name}({rest})", "bfloat", lanes)
+            given = ", ".join(
+                str(part) for part in reversed(rest)
+            )  # the last one is the upper half
+            half = builder.op(f"call {halves} @{name}({given})", "bfloat", lanes)
             place = builder.op(f"getelementptr i8, {to}, i64 {stride * position}", "ptr")
             builder.line(f"store {half}, {place}, align 2")
             if position + 1 < count:
-                bits = builder.op(f"bitcast {half} to <{lanes} x i16>", "i16", lanes)
-                wide = builder.op(f"zext {bits} to <{lanes} x i32>", "i32", lanes)
-                moved = builder.op(f"shl {wide}, splat (i32 16)", "i32", lanes)
-                plane = builder.op(f"bitcast {moved} to {floats}", "float", lanes)
-                rest = builder.op(f"fsub {rest}, {plane.ref}", "float", lanes)
+                rest = [_left_over(builder, x, half, n * width) for n, x in enumerate(rest)]
         tiles.memory.changed(tiles.memory.storage[operands[1][0]].alias)
 
     return emit
+
+
+def _left_over(builder: Builder, value: Val, half: Val, first: int) -> Val:
+    """A vector less what it is rounded to, which begins at a lane of `half`."""
+    lanes = value.lanes
+    bits = builder.op(f"bitcast {half} to <{half.lanes} x i16>", "i16", half.lanes)
+    if lanes < half.lanes:
+        picked = lane_constants(range(first, first + lanes), "i32")
+        bits = builder.op(f"shufflevector {bits}, {bits.type} poison, {picked}", "i16", lanes)
+    wide = builder.op(f"zext {bits} to <{lanes} x i32>", "i32", lanes)
+    moved = builder.op(f"shl {wide}, splat (i32 16)", "i32", lanes)
+    plane = builder.op(f"bitcast {moved} to {value.type}", "float", lanes)
+    return builder.op(f"fsub {value}, {plane.ref}", "float", lanes)
 
 
 def _prefetch(level: int) -> Callable[[Tiles, tuple[Operand, ...]], None]:

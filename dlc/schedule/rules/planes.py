@@ -132,6 +132,8 @@ def _whole_blocks(stage: Stage, block: str) -> Expr:
 def _lanes(trace: Trace, depth: str, plane: str) -> int:
     """The most elements of a row that stand side by side in what is split."""
     for lanes in SPLIT_LANES:
+        if (trace.constant(depth) or 0) % lanes:
+            continue
         trial = trace.copy()
         if _beside(trial, trial.split(depth, lanes)[1], plane):
             return lanes
