@@ -7,6 +7,7 @@ from collections.abc import Collection
 from math import prod
 
 from dlc.core.target import Target
+from dlc.core.types import INDEX
 from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import loops_around, written
 from dlc.schedule.loop import (
@@ -242,8 +243,33 @@ def _run_parallel(trace: Trace, target: Target, serial: Collection[str], *, fill
         if top is not nest:  # what is allocated around it may be of one iteration at a time
             inner |= {v for v in loops(top) if why_not_independent(trace.func, v)}
         stop |= inner | _short_rows(trace, top, stop | inner)
-        if refusal := trace.attempt(Trace.parallel_outer, top, stop):
+        if refusal := trace.attempt(_run_outer, top, stop):
             _LOG.info("'%s' stays on one thread: %s", trace.func.name, refusal)
+
+
+def _run_outer(trace: Trace, top: Stmt, stop: frozenset[str]) -> None:
+    """Run the loops of a nest parallel down to one in `stop`, or to a part of a long row."""
+    chain = _outer_loops(top, stop)
+    if len(chain) > 1 and (length := _part_of_row(trace, chain)) > 1:
+        _, part = trace.split(chain[-1].var, length)
+        top, stop = trace.loop(chain[0].var), stop | {part}
+    trace.parallel_outer(top, stop)
+
+
+def _part_of_row(trace: Trace, chain: list[For]) -> int:
+    """Iterations of the innermost loop to run in order, where it is over little work; else 1.
+
+    The others are too few to run parallel without it, and yet a fused loop would divide its counter
+    in each iteration, as where all pixels of an image are one row and blocks of channels another.
+    """
+    *others, last = (trace.constant(f.var) for f in chain)
+    work = operations(chain[-1].body)
+    if last is None or work is None or work > SHORT_WORK:
+        return 1
+    count = prod(OPEN_EXTENT if n is None else n for n in others)
+    if not 1 < count < MIN_CHUNKS:
+        return 1
+    return unroll_factor(Const(last, INDEX), last * count // MIN_CHUNKS)
 
 
 def _shared_registers(func: Func, top: Stmt) -> bool:
@@ -274,11 +300,7 @@ def _short_rows(trace: Trace, top: Stmt, stop: frozenset[str]) -> frozenset[str]
 
     A fused loop divides its counter to find where it is, which costs more than a few vectors.
     """
-    chain: list[For] = []
-    stmt = top
-    while isinstance(stmt, For) and stmt.var not in stop:
-        chain.append(stmt)
-        stmt = stmt.body
+    chain = _outer_loops(top, stop)
     kept: set[str] = set()
     while chain:
         last = chain.pop()
@@ -289,6 +311,15 @@ def _short_rows(trace: Trace, top: Stmt, stop: frozenset[str]) -> frozenset[str]
             break
         kept.add(last.var)
     return frozenset(kept)
+
+
+def _outer_loops(top: Stmt, stop: frozenset[str]) -> list[For]:
+    """The loops of a nest that stand directly inside each other, down to one in `stop`."""
+    chain: list[For] = []
+    while isinstance(top, For) and top.var not in stop:
+        chain.append(top)
+        top = top.body
+    return chain
 
 
 def _element_loops(func: Func, top: Stmt) -> set[str]:

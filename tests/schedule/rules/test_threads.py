@@ -54,6 +54,28 @@ def test_a_counter_of_open_lines_is_not_divided_for_each_vector(
     assert ("m" in free_vars(shared.extent)) == divides
 
 
+@pytest.mark.parametrize(
+    ("shape", "extents"),
+    [
+        ((16, 784, 16), [64]),  # 16 rows are few: each is cut into four
+        ((3, 784, 16), [84]),
+        ((64, 784, 16), [64]),
+        ((1, 784, 16), [784]),  # nothing is divided
+        ((16, 787, 16), [16 * 787]),  # a prime number
+    ],
+)
+def test_a_counter_of_few_long_rows_is_not_divided_for_each_vector(
+    shape: tuple[int, ...], extents: list[int]
+) -> None:
+    """A row is cut, and its parts are run in order."""
+    x, bias = tensor("a", *shape), tensor("b", shape[0], 1, 16)
+    plain = func((x, bias), Relu().compute(Add().compute(x, bias)))
+    fast = optimize(plain, replace(AVX512, thread_operations=64))
+    shared = of_kind(fast, LoopKind.PARALLEL)
+    assert [int(f.extent.value) for f in shared if isinstance(f.extent, Const)] == extents
+    assert_agree(plain, fast, {})
+
+
 def test_threads_share_the_columns_of_one_row() -> None:
     """The loop over rows has one iteration and several nests: tiles of columns, and tails."""
     x, w = tensor("a", 1, 300), tensor("b", 19, 300, 16)
