@@ -121,11 +121,11 @@ def _few_cycles(blocking: Blocking, node: Node) -> tuple[float, float]:
     share = min(FMA_SHARE, ONE_RESULT + NEXT_RESULT * (few - 1))
     planar = products * few / lanes * lines / share
     unpacks = [x] if is_packed else []
-    enters = [v for v in node.outputs if _enters(blocking, v)]
-    return blocked + _transforms([*packs, *leaves]), planar + _transforms([*unpacks, *enters])
+    entering = [v for v in node.outputs if enters(blocking, v)]
+    return blocked + _transforms([*packs, *leaves]), planar + _transforms([*unpacks, *entering])
 
 
-def _enters(blocking: Blocking, value: Value, depth: int = 0) -> bool:
+def enters(blocking: Blocking, value: Value, depth: int = 0) -> bool:
     """Whether somebody behind it reads a value in blocks: a convolution of many channels, or of
     each by itself, or what joins it with a blocked tensor as large.
     """
@@ -140,7 +140,7 @@ def _enters(blocking: Blocking, value: Value, depth: int = 0) -> bool:
                 v.type.shape == value.type.shape and blocking.find_blocked(v) is not None
                 for v in user.inputs
             )
-            or (depth < LOOK_AHEAD and any(_enters(blocking, v, depth + 1) for v in user.outputs))
+            or (depth < LOOK_AHEAD and any(enters(blocking, v, depth + 1) for v in user.outputs))
         ):
             return True
     return False

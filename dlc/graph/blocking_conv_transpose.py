@@ -9,7 +9,9 @@ from math import prod
 
 import numpy as np
 
+from dlc.core.types import DType
 from dlc.graph.blocking import Blocked, Blocking
+from dlc.graph.blocking_border import enters
 from dlc.graph.blocking_conv import blocked_source, grouped_source, layout_of_groups
 from dlc.graph.graph import Node, Value
 from dlc.graph.layout import (
@@ -27,9 +29,10 @@ from dlc.graph.ops.conv import ConvTranspose
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.shape import Concat, Expand, Pad, Reshape, Slice, Transpose
+from dlc.graph.transformed import moving_cycles, multiply_cycles
 from dlc.te.expr import Const, Expr, maximum
 from dlc.te.simplify import canonical, surely_equal
-from dlc.te.types import const_size, is_const
+from dlc.te.types import TensorType, const_size, is_const
 
 CROPPED = 1.1
 """How many times as much as is kept a convolution may compute before it is one of its own."""
@@ -96,7 +99,7 @@ def block_conv_transpose(blocking: Blocking, node: Node) -> bool:
     else:
         form = blocked_source(blocking, x)
     phases = _phases(blocking, node, dense, form, layout)
-    if _fits_lanes(op, phases, blocking.block):
+    if _fits_lanes(blocking, node, phases):
         whole = _phases(blocking, node, dense, form, layout, together=True)
         form, whole = _with_zeros(blocking, form, whole)
         blocking.set_planar(node.output, _pixels_of_lanes(blocking, form, whole, node))
@@ -214,16 +217,27 @@ def _with_zeros(blocking: Blocking, x: Blocked, phases: _Phases) -> tuple[Blocke
     return replace(x, value=image), moved
 
 
-def _fits_lanes(op: ConvTranspose, phases: _Phases, block: int) -> bool:
-    """Whether all phases are lanes of few blocks that multiply less than images of their own."""
-    count = prod(op.stride)
+def _fits_lanes(blocking: Blocking, node: Node, phases: _Phases) -> bool:
+    """Whether all phases are lanes of few blocks that take less than images of their own.
+
+    They multiply less, but their pixels are planar, and have to be put elsewhere where somebody
+    reads blocks.
+    """
+    assert isinstance(node.op, ConvTranspose)
+    count, block = prod(node.op.stride), blocking.block
     if phases.depthwise or phases.groups > 1 or count == 1 or block % count:
         return False
-    lanes = phases.each[0].taps.shape[0] * count
+    results, channels = phases.each[0].taps.shape[:2]
+    lanes = results * count
     if lanes <= block:
         return True
     apart = sum(prod(phase.sizes) for phase in phases.each) * phases.outputs.blocks
-    return blocks_for(lanes, block) * prod(phases.most) <= FEWER * apart
+    together = blocks_for(lanes, block) * prod(phases.most)
+    if together > FEWER * apart:
+        return False
+    saved = multiply_cycles((apart - together) * channels, blocking.context.target)
+    moved = moving_cycles(TensorType(as_sizes((lanes,)), DType.F32))
+    return saved > moved or not enters(blocking, node.output)
 
 
 def _pixels_of_lanes(blocking: Blocking, x: Blocked, phases: _Phases, node: Node) -> Value:
@@ -247,6 +261,13 @@ def _pixels_of_lanes(blocking: Blocking, x: Blocked, phases: _Phases, node: Node
     per_block = block // count
     parted = Reshape(shape=as_sizes((n, blocks, *sizes, per_block, *stride)))
     apart = blocking.call(parted, lanes)
+    if oc < per_block:  # a block with idle lanes, which nobody is to move
+        per_block = oc
+        used = Slice(
+            starts=as_sizes((0,) * (3 + 2 * rank)),
+            sizes=as_sizes((n, blocks, *sizes, oc, *stride)),
+        )
+        apart = blocking.call(used, apart)
     channels, pairs = 2 + rank, [d for axis in range(rank) for d in (2 + axis, 3 + rank + axis)]
     turned = blocking.call(Transpose(perm=(0, 1, channels, *pairs)), apart)
     wide = [size * step for size, step in zip(sizes, stride, strict=True)]

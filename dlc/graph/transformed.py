@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from dlc.core.target import Target
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node, Value
@@ -203,7 +204,12 @@ def _multiply_cycles(node: Node, context: PassContext) -> float:
     n, _, *sizes, _ = node.output.type.shape
     results = (const_or_none(n) or 1) * prod(_assumed(sizes, context))
     steps = results * prod(kernel) * summand_share(node) * cb * c * ob
-    return steps / (context.target.multiply_adds * DIRECT_SHARE)
+    return multiply_cycles(steps, context.target)
+
+
+def multiply_cycles(steps: float, target: Target) -> float:
+    """The time of some multiply-adds of vectors of floats, of direct sums."""
+    return steps / (target.multiply_adds * DIRECT_SHARE)
 
 
 def _read_cycles(node: Node) -> float:

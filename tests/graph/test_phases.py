@@ -66,3 +66,35 @@ def main(x: f32[1, 16, 30, 30]):
     return y
 """)
     assert sum(const_size(n.output.type.shape[1]) for n in found) == blocks
+
+
+@pytest.mark.parametrize(
+    ("channels", "end", "blocks"),
+    [(16, "conv(r, v)", 4), (64, "conv(r, v)", 3), (16, "neg(r)", 3)],
+    ids=["apart", "many_channels", "planar"],
+)
+def test_phases_stay_apart_where_moving_pixels_takes_longer(channels, end, blocks):
+    """They are blocked then, for a reader of blocks."""
+    found = phases(f"""
+def main(x: f32[1, {channels}, 30, 30]):
+    w: f32[{channels}, 6, 2, 2] = const()
+    v: f32[6, 6, 1, 1] = const()
+    a: f32[1, 6, 60, 60] = conv_transpose(x, w, stride=(2, 2))
+    r: f32[1, 6, 60, 60] = relu(a)
+    y: f32[1, 6, 60, 60] = {end}
+    return y
+""")
+    assert const_size(found[0].output.type.shape[1]) == blocks
+
+
+def test_idle_lanes_of_a_block_are_not_moved():
+    text = """
+def main(x: f32[1, 16, 6, 5]):
+    w: f32[16, 1, 2, 2] = const()
+    y: f32[1, 1, 12, 10] = conv_transpose(x, w, stride=(2, 2))
+    return y
+"""
+    assert len(phases(text)) == 1
+    after = run("choose_layouts", read(text), CONTEXT)
+    (turned,) = [n for n in after.nodes if n.op.name == "transpose"]
+    assert prod(map(const_size, turned.output.type.shape)) == 12 * 10

@@ -280,6 +280,9 @@ REFUSES = [
     ("conv_transpose_into_conv", "fewer taps", body(
         "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 2, 3] = const()",
         "y: f32[2, 1, 10, 9] = conv_transpose(x, w, stride=(2, 2))")),
+    ("conv_transpose_into_conv", "a vector holds", body(
+        "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 2, 2] = const()",
+        "y: f32[2, 1, 10, 8] = conv_transpose(x, w, stride=(2, 2))")),
     ("conv_transpose_into_product", "room for patches", body(
         "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 3, 2] = const()",
         "y: f32[2, 1, 10, 5] = conv_transpose(x, w, stride=(2, 1), dilation=(1, 2), "

@@ -53,6 +53,9 @@ def conv_transpose_into_conv(match: Match) -> Value | Refusal:
             return Refusal("channels lie in groups")
         if not are_alike(op, kernel):
             return Refusal("some phases have fewer taps than others")
+        lanes = match.context.target.lanes(4)
+        if tuple(kernel) == tuple(stride) and results * prod(stride) <= lanes:
+            return Refusal("a vector holds the results of all phases, which are of a tap each")
     if may_scale(match):
         return Refusal("the weights may be scaled by what reads the result")
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, op.dilation, strict=True)]
