@@ -9,6 +9,7 @@ import pytest
 
 from dlc.core.fork import Choices, Fork, Way
 from dlc.core.target import Target
+from dlc.core.target_parse import parse_target
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import pack_tiles, split_planes, unpack_tiles
 from dlc.graph.ops.planes_matmul import MatMulSplit
@@ -87,6 +88,15 @@ def test_what_transforms_gain_too_little_at_is_not_left_to_them():
     target = replace(TARGET, l2_bytes=2 << 20, cores=8)
     graph = read(text.replace("16, 16, 3", "2, 2, 3"))
     assert operators(run("use_matrix_engine", graph, PassContext(target=target))) == ["conv_planes"]
+
+
+def test_what_takes_about_as_long_is_multiplied_by_the_engine():
+    """Transforms, of which there are estimates alone for such machines, have to gain a tenth."""
+    text = TRANSFORMED.replace("16, 30, 30", "2, 29, 29").replace("16, 28, 28", "8, 27, 27")
+    graph = read(text.replace("16, 16, 3", "8, 2, 3"))
+    context = PassContext(target=parse_target("llvm -mcpu=sapphirerapids"))
+    assert operators(run("use_winograd", graph, context)) == ["conv_winograd"]
+    assert operators(run("use_matrix_engine", graph, context)) == ["conv_planes"]
 
 
 def test_transforms_of_whole_numbers_are_no_rivals():

@@ -14,7 +14,7 @@ After:
 
 Position: after choose_layouts, pack_matmul_weights and everything that looks for their operators;
 the decision is about single operators and changes no layout. What multiply-adds between transforms
-are faster at is left to use_winograd.
+are surely faster at is left to use_winograd.
 
 Three planes are more bytes than float32, which a run of few rows would wait for: where their number
 is open, `matmul_split` makes planes of the columns, too.
@@ -323,12 +323,14 @@ def _parts(editor: GraphEditor, node: Node, found: Product, context: PassContext
     if engine is None:
         return None
     vectors = vector_cycles(found, context)
+    most = vectors * MARGIN
     if (transformed := least_cycles(editor, node, context)) is not None:
         vectors = min(vectors, transformed)
+        most = min(most, transformed / MARGIN)  # transforms gain as much over what they replace
     parts, cost = engine
     way = decide(
         context, editor.graph, [node], kind="engine", version=2, options=(VECTORS, MATRIX),
-        default=MATRIX if cost < vectors * MARGIN else VECTORS,
+        default=MATRIX if cost < most else VECTORS,
         cycles=lambda: (vectors, cost), facts=f"{shape.products} products of {shape.planes} planes",
     )  # fmt: skip
     return parts if way == MATRIX else None
