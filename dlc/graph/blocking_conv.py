@@ -15,6 +15,7 @@ from dlc.graph.layout import (
     Channels,
     GroupLayout,
     block_conv_weights,
+    blocks_for,
     depthwise_weights,
     group_layout,
     join_groups,
@@ -111,8 +112,10 @@ def _zeros(blocking: Blocking, node: Node, array: Array) -> tuple[int, ...]:
         return ()
     if not np.isfinite(array).all() or not all(isinstance(n, Const) for n in sizes):
         return ()
-    pixels = tuple(map(const_size, sizes))
-    return worth_leaving_out(pixels, array.shape[2:], op.stride, op.dilation, op.pads)
+    pixels, blocks = tuple(map(const_size, sizes)), blocks_for(array.shape[0], blocking.block)
+    return worth_leaving_out(
+        pixels, array.shape[2:], op.stride, op.dilation, op.pads, blocks, blocking.context.target
+    )
 
 
 def blocked_source(blocking: Blocking, x: Value) -> Blocked:

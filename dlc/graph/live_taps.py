@@ -10,8 +10,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from math import prod
 
+from dlc.core.target import Target
+
 LIVE_SHARE = 0.9  # of the taps along an axis, from which on zeros are summands like others
 LEAST_RESULTS = 4  # of a tile: fewer take as long
+LATENCY = 4  # cycles that a multiply-add waits for the one before it in its sum
+TOGETHER = 2  # vectors of results of a pixel in a tile, where there are as many
 
 
 def live_share(
@@ -34,11 +38,15 @@ def worth_leaving_out(
     stride: Sequence[int],
     dilation: Sequence[int],
     pads: Sequence[int],
+    blocks: int,
+    target: Target,
 ) -> tuple[int, ...]:
     """The zeros around `sizes` pixels, without those that few taps of an axis read; () for none.
 
-    Tiles are cut where the taps of the last axis change, and have one row.
+    Tiles are cut where the taps of the last axis change, and have one row. Results have `blocks`
+    vectors each: in a short row of one, multiply-adds wait for those before them.
     """
+    least = max(LEAST_RESULTS, LATENCY * target.multiply_adds // min(blocks, TOGETHER))  # of a row
     rank = len(sizes)
     kept = [0] * (2 * rank)
     for axis in range(rank):
@@ -47,7 +55,7 @@ def worth_leaving_out(
             runs = ([*run] for _, run in groupby(taps))
             cost = sum(len(run[0]) * max(len(run), LEAST_RESULTS) for run in runs)
         else:
-            cost = sum(map(len, taps)) * max(sizes[-1], LEAST_RESULTS) // max(1, sizes[-1])
+            cost = sum(map(len, taps)) * max(sizes[-1], least) // max(1, sizes[-1])
         if cost < LIVE_SHARE * len(taps) * kernel[axis]:
             kept[axis], kept[axis + rank] = pads[axis], pads[axis + rank]
     return tuple(kept) if any(kept) else ()

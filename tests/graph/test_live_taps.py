@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dlc.core.target_parse import parse_target
 from dlc.graph.live_taps import live_share, worth_leaving_out
 from dlc.graph.transformed import direct_cycles
 from tests.graph.pass_cases import CONTEXT, read, run, same
@@ -56,7 +57,21 @@ def test_what_is_left_of_the_taps():
 )
 def test_where_they_are_told_from_pixels(sizes, dilation, zeros):
     ones = (1,) * len(sizes)
-    assert worth_leaving_out(sizes, (3,) * len(sizes), ones, dilation, dilation * 2) == zeros
+    kernel, pads = (3,) * len(sizes), dilation * 2
+    assert worth_leaving_out(sizes, kernel, ones, dilation, pads, 2, CONTEXT.target) == zeros
+
+
+@pytest.mark.parametrize(
+    ("blocks", "cpu", "zeros"),
+    [
+        (1, "skylake-avx512", ()),  # five sums, where eight begin before the first is done
+        (2, "skylake-avx512", (1, 0, 1, 0)),
+        (1, "znver4", (1, 0, 1, 0)),  # one multiply-add begins in a cycle
+    ],
+)
+def test_tiles_of_one_row_need_enough_sums(blocks, cpu, zeros):
+    target = parse_target(f"llvm -mcpu={cpu}")
+    assert worth_leaving_out((4, 5), (3, 3), (1, 1), (1, 1), (1,) * 4, blocks, target) == zeros
 
 
 def test_estimates_know_which_taps_are_summands():
