@@ -28,8 +28,7 @@ from dlc.schedule.loop import Func
 from dlc.schedule.nest import is_scheduled
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitive import Step
-from dlc.schedule.rules import rule_for, schedule_func
-from dlc.schedule.rules.prepare import inline_moves, split_digits
+from dlc.schedule.rules import prepare, rule_for, schedule_func
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.testing.equivalence import rewrite
@@ -265,8 +264,7 @@ class _RandomKnobs:
         if is_scheduled(func):
             return None
         prepared = Trace(func)
-        inline_moves(prepared)
-        split_digits(prepared)
+        prepare(prepared, target)
         rule = rule_for(prepared.func, target)
         if rule is None:
             return None

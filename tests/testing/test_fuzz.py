@@ -11,14 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from dlc.core.errors import ScheduleError, UserError
+from dlc.core.target_parse import parse_target
 from dlc.graph.ops.binary import Sub
+from dlc.lowering import lower_model
 from dlc.te import tensor as te
 from dlc.testing import campaign
 from dlc.testing.campaign import Summary, read_log, signature
-from dlc.testing.check import FAILURES, Verdict, check
+from dlc.testing.check import FAILURES, Verdict, _RandomKnobs, check
 from dlc.testing.equivalence import rewrite
 from dlc.testing.generate import Sample, draw_sample
 from dlc.testing.process import Worker
@@ -47,6 +49,30 @@ def two_nodes():
     rng = np.random.default_rng(0)
     feeds = {n: rng.integers(-4, 4, (3, 5)).astype(np.float32) for n in "abc"}
     return Sample(model, feeds, (), False)
+
+
+def two_products():
+    """Rows of an open number times two matrices; between them, they are bf16 on a matrix engine."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((192, 192)).astype(np.float32), n) for n in "vw"
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["t"]),
+        helper.make_node("MatMul", ["t", "w"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(n, 1, (1, "rows", 192)) for n in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_random_knobs_are_those_of_the_loops_that_are_scheduled():
+    engine = parse_target("llvm -mcpu=sapphirerapids")
+    kernels = lower_model(two_products(), engine, precision="medium").program.kernels
+    assert any("planes" in k.name for k in kernels)
+    for seed in range(4):
+        steps = [_RandomKnobs(random.Random(seed))(k, engine) for k in kernels]
+        assert all(steps)
 
 
 def test_kernels_for_a_gpu_are_scheduled_without_one(monkeypatch):
