@@ -185,17 +185,17 @@ def test_a_line_of_any_length_is_cut_into_strips(length: int | str) -> None:
 def test_tiles_that_fours_leave_of_an_open_row_are_computed_together(
     times: int, nests: set[str]
 ) -> None:
-    random, block = np.random.default_rng(0), NATIVE.lanes(4)
+    random, block = np.random.default_rng(0), AVX2.lanes(4)
     w = 225 * random.integers(-3, 4, (4, 1, 3, 3, block, block)).astype(np.float32)
     u = transform_weights(w, (4, 4)).astype(np.float32)
     x = placeholder("x", TensorType((1, 1, Var("h") * times + 2, Var("v") * times + 2, block)))
     others = [placeholder(n, TensorType(a.shape)) for n, a in (("u", u), ("w", w))]
     conv = ConvWinograd(out=(4, 4))
     func = lower_tensors("f", ("h", "v"), (x, *others), (conv.compute(x, *others),))
-    fast = transformed(func, NATIVE, (4, 4))
+    fast = transformed(func, AVX2, (4, 4))
     ends = {name.rpartition("_rest")[2] for name in loops(fast.body) if "_rest" in name}
     assert {end for end in ends if end.removeprefix("_pair") in ("", "_single")} == nests
-    kernel = Kernel(fast, NATIVE)
+    kernel = Kernel(fast, AVX2)
     for wide in range(1, 30, 4):  # from one tile of a row to eight
         high = 3 + wide % 3
         shape = (1, 1, times * high + 2, times * wide + 2, block)
