@@ -5,8 +5,8 @@ and a function of plain IR takes the place of each. Denormals are kept, which so
 for 0. Tiles are memory of the module, so one thread at a time may run it.
 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG,
-TDPBF16PS, TILELOADD, TILESTORED, TILEZERO, VCVTNEPS2BF16, VDPBF16PS, VPDPBUSD, VPERMPS, VPMADDWD,
-VSCALEFPS.
+TDPBF16PS, TILELOADD, TILESTORED, TILEZERO, VCVTNE2PS2BF16, VCVTNEPS2BF16, VDPBF16PS, VPDPBUSD,
+VPERMPS, VPMADDWD, VSCALEFPS.
 """
 
 from __future__ import annotations
@@ -47,12 +47,11 @@ def _function(name: str) -> str:
         return f"define internal void @own.{name}({params}) #0 {{\n{body}ret void\n}}\n"
     stem, _, size = name.rpartition(".")
     lanes = int(size.removeprefix("x")) if size.startswith("x") else int(size) // 32
+    lanes = _LANES.get(stem, lanes)
     result, params, body = _OF_VECTORS[stem]
     text = (
         f"define internal v:{result} @own.{name}({params}) #0 {{\n{body}ret v:{result} %out\n}}\n"
     )
-    if stem == "avx512.mask.scalef.pd":
-        lanes = 8
     text = re.sub(r"h:(\w+)", f"<{2 * lanes} x i16>", text)
     text = re.sub(r"v:(\w+)", rf"<{lanes} x \1>" if lanes else r"\1", text)
     return re.sub(r"c:(\w+) (\S+?)(?=[,\n])", r"splat (\1 \2)" if lanes else r"\2", text)
@@ -144,8 +143,14 @@ def _look_up() -> str:
 
 _ZERO = "%s0 = xor v:i32 %a, %a\n"
 _SAME = "fmul v:double {}, c:double 1.0"
+_JOIN = (
+    "%x = shufflevector <16 x float> %lower, <16 x float> %upper, "
+    f"<32 x i32> <{', '.join(f'i32 {k}' for k in range(32))}>\n"
+)
+_LANES = {"avx512.mask.scalef.pd": 8, "avx512bf16.cvtne2ps2bf16": 32}  # if not of 32 bits each
 _OF_VECTORS = {  # of each: the type of a lane, the operands and the body
     "avx512bf16.cvtneps2bf16": ("i16", "v:float %x", _ROUND),
+    "avx512bf16.cvtne2ps2bf16": ("i16", "<16 x float> %upper, <16 x float> %lower", _JOIN + _ROUND),
     "avx512bf16.dpbf16ps": ("float", "v:float %s, h:i16 %p, h:i16 %q", _WORDS + _PAIRS),
     "avx512.vpdpbusd": ("i32", "v:i32 %s0, v:i32 %a, v:i32 %b", _sum(4, "lshr")),
     "avx512.pmaddw.d": ("i32", "h:i16 %p, h:i16 %q", _WORDS + _ZERO + _sum(2, "ashr")),
