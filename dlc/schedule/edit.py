@@ -17,8 +17,8 @@ from dlc.schedule.loop import (
     Store,
     allocs,
     block,
-    bound,
     exprs,
+    loops,
     map_bodies,
     map_exprs,
     rewrite,
@@ -50,7 +50,7 @@ def swap_loop(func: Func, loop: str, change: Callable[[For], Stmt]) -> Func:
 
 
 def _swap_loop(stmt: Stmt, loop: str, change: Callable[[For], Stmt]) -> Stmt:
-    if loop not in bound(stmt):
+    if loop not in loops(stmt):
         return stmt
     if isinstance(stmt, For) and stmt.var == loop:
         return change(stmt)
@@ -61,7 +61,7 @@ def swap_alloc(func: Func, buffer: str, change: Callable[[Alloc], Stmt]) -> Func
     """Replace one allocation, its body included."""
 
     def visit(stmt: Stmt) -> Stmt:
-        if buffer not in bound(stmt):
+        if buffer not in allocs(stmt):
             return stmt
         if isinstance(stmt, Alloc) and stmt.buffer.name == buffer:
             return change(stmt)
@@ -179,7 +179,7 @@ def loops_around(func: Func, loop: str) -> tuple[For, ...]:
 
 
 def _path(stmt: Stmt, loop: str) -> tuple[For, ...] | None:
-    if loop not in bound(stmt):
+    if loop not in loops(stmt):
         return None
     match stmt:
         case For(var, _, _, body):

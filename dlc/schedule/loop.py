@@ -322,24 +322,6 @@ def touches(stmt: Stmt) -> frozenset[str]:
             assert_never(stmt)
 
 
-@per_object
-def bound(stmt: Stmt) -> frozenset[str]:
-    """The names of the loops and buffers of a statement."""
-    match stmt:
-        case Store() | Invoke():
-            return frozenset()
-        case If(_, body):
-            return bound(body)
-        case For(var, _, _, body):
-            return bound(body) | {var}
-        case Alloc(buffer, _, body):
-            return bound(body) | {buffer.name}
-        case Block(stmts):
-            return frozenset().union(*map(bound, stmts))
-        case _:
-            assert_never(stmt)
-
-
 def map_bodies(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
     """The statement over changed parts; the statement itself where none changed."""
     match stmt:

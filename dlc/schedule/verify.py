@@ -117,6 +117,9 @@ def _in_place(func: Func) -> Iterator[str]:
             yield "in_place names a buffer twice"
 
 
+_NONE: frozenset[Never] = frozenset()
+
+
 class _Access(NamedTuple):
     """An element that is read or written: its buffer, the number of its indices, its type."""
 
@@ -168,59 +171,49 @@ def _facts(stmt: Stmt) -> _Facts:
 
 
 def _joined(parts: Sequence[_Facts]) -> _Facts:
-    none: frozenset[Never] = frozenset()
+    problems, bound, reads, sizes, accesses, unlike = zip(_Facts(), *parts, strict=True)
     return _Facts(
-        tuple(chain.from_iterable([part.problems for part in parts])),
-        tuple(chain.from_iterable([part.bound for part in parts])),
-        none.union(*(part.reads for part in parts)),
-        none.union(*(part.sizes for part in parts)),
-        none.union(*(part.accesses for part in parts)),
-        none.union(*(part.unlike_lanes for part in parts)),
+        tuple(chain.from_iterable(problems)),
+        tuple(chain.from_iterable(bound)),
+        _NONE.union(*reads),
+        _NONE.union(*sizes),
+        _NONE.union(*accesses),
+        _NONE.union(*unlike),
     )
 
 
 def _loop(loop: For) -> _Facts:
-    body = _facts(loop.body)
-    problems, sizes = _size(loop.extent, f"the extent of loop '{loop.var}'")
-    problems += _why_no_name(loop.var)
-    if isinstance(loop.extent, Const) and loop.extent.value < 1:
-        problems.append(f"loop '{loop.var}' has extent {loop.extent.value}")
-    if loop.kind in _CONSTANT_EXTENT and not isinstance(loop.extent, Const):
-        problems.append(f"the extent of {loop.kind} loop '{loop.var}' is no constant")
-    unlike = body.unlike_lanes
-    if loop.kind is LoopKind.VECTOR:
-        inside = sorted(unlike)
-        problems += [f"{kind} loop '{var}' is inside a vector loop" for kind, var in inside]
+    problems, bound, reads, sizes, accesses, unlike = _facts(loop.body)
+    var, extent, kind = loop.var, loop.extent, loop.kind
+    wrong = [*_why_no_name(var)]
+    if not isinstance(extent, Const):
+        found, read = _size(extent, f"the extent of loop '{var}'")
+        wrong += found
+        sizes |= read
+        if kind in _CONSTANT_EXTENT:
+            wrong.append(f"the extent of {kind} loop '{var}' is no constant")
+    elif extent.value < 1:
+        wrong.append(f"loop '{var}' has extent {extent.value}")
+    if kind is LoopKind.VECTOR:
+        wrong += [f"{other} loop '{v}' is inside a vector loop" for other, v in sorted(unlike)]
         unlike = frozenset()
-    if loop.kind in _NOT_IN_VECTOR:
-        unlike |= {(loop.kind, loop.var)}
-    return _Facts(
-        (*problems, *body.problems),
-        (loop.var, *body.bound),
-        body.reads - {loop.var},
-        body.sizes | sizes,
-        body.accesses,
-        unlike,
-    )
+    if kind in _NOT_IN_VECTOR:
+        unlike |= {(kind, var)}
+    return _Facts((*wrong, *problems), (var, *bound), reads - {var}, sizes, accesses, unlike)
 
 
 def _alloc(stmt: Alloc) -> _Facts:
-    buffer, body = stmt.buffer, _facts(stmt.body)
-    found, sizes = _shape(buffer)
-    problems = [*found, *_why_no_name(buffer.name)]
+    buffer = stmt.buffer
+    problems, bound, reads, sizes, accesses, unlike = _facts(stmt.body)
+    found, read = _shape(buffer)
+    wrong = [*found, *_why_no_name(buffer.name)]
     if stmt.scope.is_fixed and not buffer.type.is_static:
-        problems.append(f"{stmt.scope} buffer '{buffer.name}' has no constant shape")
-    own = {access for access in body.accesses if access.buffer == buffer.name}
+        wrong.append(f"{stmt.scope} buffer '{buffer.name}' has no constant shape")
+    own = {access for access in accesses if access.buffer == buffer.name}
     for access in sorted(own):
-        problems += _why_no_access(access, buffer)
-    return _Facts(
-        (*problems, *body.problems),
-        (buffer.name, *body.bound),
-        body.reads,
-        body.sizes | sizes,
-        body.accesses - own,
-        body.unlike_lanes,
-    )
+        wrong += _why_no_access(access, buffer)
+    bound = (buffer.name, *bound)
+    return _Facts((*wrong, *problems), bound, reads, sizes | read, accesses - own, unlike)
 
 
 def _invoke(stmt: Invoke) -> _Facts:

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
 from dlc.core.errors import InternalError
 from dlc.core.types import INDEX, DType
@@ -95,6 +96,9 @@ class _Sugar:
         return print_expr(_expr(self))
 
 
+_BOOL = DType.BOOL
+
+
 def _hash_once(*fields: str) -> Callable[[_Sugar], int]:
     """The hash of a node, kept: a deep tree would be walked at each look-up otherwise."""
     values = attrgetter(*fields)
@@ -142,26 +146,27 @@ class Var(_Sugar):
     name: str
     dtype: DType = INDEX
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Binary(_Sugar):
-    """`a op b`, both operands of one type."""
+    """`a op b`, both operands of one type; bool for comparisons, else of that type."""
 
     op: BinOp
     a: Expr
     b: Expr
+    dtype: DType = field(init=False, repr=False, compare=False)
     __hash__ = _hash_once("op", "a", "b")
 
     def __post_init__(self) -> None:
-        if self.a.dtype is not self.b.dtype:
-            raise InternalError(detail=f"'{self.op}' joins {self.a.dtype} and {self.b.dtype}")
-        if self.op in LOGICAL and self.a.dtype is not DType.BOOL:
-            raise InternalError(detail=f"'{self.op}' joins {self.a.dtype}, not bool")
-
-    @property
-    def dtype(self) -> DType:
-        """bool for comparisons, else the type of the operands."""
-        return DType.BOOL if self.op in COMPARISONS else self.a.dtype
+        dtype = self.a.dtype
+        if dtype is not self.b.dtype:
+            raise InternalError(detail=f"'{self.op}' joins {dtype} and {self.b.dtype}")
+        if self.op in LOGICAL and dtype is not _BOOL:
+            raise InternalError(detail=f"'{self.op}' joins {dtype}, not bool")
+        object.__setattr__(self, "dtype", _BOOL if self.op in COMPARISONS else dtype)
 
 
 _RESULTS = {UnOp.ISNAN: DType.BOOL, UnOp.LRINT: DType.I32}
@@ -169,20 +174,17 @@ _RESULTS = {UnOp.ISNAN: DType.BOOL, UnOp.LRINT: DType.I32}
 
 @dataclass(frozen=True, slots=True)
 class Unary(_Sugar):
-    """`op a`."""
+    """`op a`; bool for `isnan`, i32 for `lrint`, else of the type of the operand."""
 
     op: UnOp
     a: Expr
+    dtype: DType = field(init=False, repr=False, compare=False)
     __hash__ = _hash_once("op", "a")
 
     def __post_init__(self) -> None:
         if self.op is UnOp.LRINT and self.a.dtype is not DType.F32:
             raise InternalError(detail=f"'{self.op}' of {self.a.dtype}, not f32")
-
-    @property
-    def dtype(self) -> DType:
-        """bool for `isnan`, i32 for `lrint`, else the type of the operand."""
-        return _RESULTS.get(self.op) or self.a.dtype
+        object.__setattr__(self, "dtype", _RESULTS.get(self.op, self.a.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +202,15 @@ class Cast(_Sugar):
 
 @dataclass(frozen=True, slots=True)
 class Select(_Sugar):
-    """`then if cond else other`; only the chosen arm is evaluated, so it may guard a load."""
+    """`then if cond else other`, of the type of both arms.
+
+    Only the chosen arm is evaluated, so it may guard a load.
+    """
 
     cond: Expr
     then: Expr
     other: Expr
+    dtype: DType = field(init=False, repr=False, compare=False)
     __hash__ = _hash_once("cond", "then", "other")
 
     def __post_init__(self) -> None:
@@ -212,11 +218,7 @@ class Select(_Sugar):
             raise InternalError(detail=f"a choice by {self.cond.dtype}, not bool")
         if self.then.dtype is not self.other.dtype:
             raise InternalError(detail=f"a choice of {self.then.dtype} or {self.other.dtype}")
-
-    @property
-    def dtype(self) -> DType:
-        """The type of both arms."""
-        return self.then.dtype
+        object.__setattr__(self, "dtype", self.then.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,7 @@ class Load(_Sugar):
 Expr = Const | Var | Binary | Unary | Cast | Select | Load
 ExprLike = Expr | int | float | bool
 
+_EXTREMES = frozenset({BinOp.MIN, BinOp.MAX})
 TRUE = Const(True, DType.BOOL)
 FALSE = Const(False, DType.BOOL)
 ZERO = Const(0, INDEX)
@@ -341,19 +344,21 @@ def equal(a: Expr, b: ExprLike) -> Expr:
     return _join(BinOp.EQ, a, b)
 
 
+# A table, which takes a fraction of the time of a `match`: every walk asks at every node.
+_OPERANDS: dict[type[_Sugar], Callable[[Any], tuple[Expr, ...]]] = {
+    Const: lambda _: (),
+    Var: lambda _: (),
+    Binary: attrgetter("a", "b"),
+    Unary: lambda node: (node.a,),
+    Cast: lambda node: (node.a,),
+    Select: attrgetter("cond", "then", "other"),
+    Load: attrgetter("index"),
+}
+
+
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct operands of a node, left to right."""
-    match expr:
-        case Const() | Var():
-            return ()
-        case Binary(_, a, b):
-            return (a, b)
-        case Unary(_, a) | Cast(_, a):
-            return (a,)
-        case Select(cond, then, other):
-            return (cond, then, other)
-        case Load(_, subscripts, _):
-            return subscripts
+    return _OPERANDS[type(expr)](expr)
 
 
 def _expr(value: object) -> Expr:
@@ -381,6 +386,8 @@ def _fold_index(op: BinOp, a: Expr, b: Expr) -> Expr:
         folded = fold_ints(op, int(left), int(right))
         if folded is not None:
             return const(folded, DType.BOOL if isinstance(folded, bool) else INDEX)
+    if left is None and right is None:
+        return a if op in _EXTREMES and a == b else Binary(op, a, b)
     match op:
         case BinOp.ADD if left == 0:
             return b
@@ -394,6 +401,4 @@ def _fold_index(op: BinOp, a: Expr, b: Expr) -> Expr:
             return a
         case BinOp.MOD if right == 1:
             return ZERO
-        case BinOp.MIN | BinOp.MAX if a == b:
-            return a
     return Binary(op, a, b)

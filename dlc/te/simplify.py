@@ -431,6 +431,8 @@ def _replacements(poly: Poly, bounds: Bounds, budget: list[int]) -> Iterator[Pol
     """Lower bounds of (a positive multiple of) a polynomial, one term replaced in each."""
     for atoms, factor in poly.items():
         for position, atom in enumerate(atoms):
+            if isinstance(atom, Var) and atom.name not in bounds:
+                continue  # a size, below which there is nothing but 0
             others = atoms[:position] + atoms[position + 1 :]
             if not _atoms_nonnegative(others, bounds, budget):
                 continue
@@ -442,12 +444,16 @@ def _replacements(poly: Poly, bounds: Bounds, budget: list[int]) -> Iterator[Pol
 
 
 def _atoms_nonnegative(atoms: Monomial, bounds: Bounds, budget: list[int]) -> bool:
-    return all(
-        _atom_nonnegative(atom, bounds, budget)
-        if bounds and not free_vars(atom).isdisjoint(bounds)
-        else _size_nonnegative(atom)
-        for atom in atoms
-    )
+    for atom in atoms:
+        if isinstance(atom, Var):
+            if atom.name in bounds and not _atom_nonnegative(atom, bounds, budget):
+                return False
+        elif free_vars(atom).isdisjoint(bounds):
+            if not _size_nonnegative(atom):
+                return False
+        elif not _atom_nonnegative(atom, bounds, budget):
+            return False
+    return True
 
 
 @functools.lru_cache(maxsize=65536)
@@ -494,12 +500,12 @@ def _lower_bounds(
 
     Of the polynomials of one entry, any one is a valid lower bound; `alone` says that the atom is
     the whole term. The sum of all terms is an integer: n >= x // c where c * n + c - 1 >= x, and
-    x // c >= n where x >= c * n.
+    x // c >= n where x >= c * n. A bound of 0 for what is no doubt proves nothing.
     """
     match atom:
         case Var(name) if name in bounds:
-            edge = bounds[name][0] if factor > 0 else bounds[name][1]
-            return [(1, [scale(to_poly(edge, _NONE), factor)])]
+            edge = to_poly(bounds[name][0] if factor > 0 else bounds[name][1], _NONE)
+            return [(1, [scale(edge, factor)])] if edge or factor < 0 else []
         case Binary(BinOp.FLOORDIV, a, Const(int(c))) if c > 0:
             inner = to_poly(a, bounds)
             if factor > 0:  # x // c >= (x - (c - 1)) / c
@@ -508,7 +514,7 @@ def _lower_bounds(
             return [(c, [add(scale(inner, factor), {(): spare} if spare else {})])]
         case Binary(BinOp.MOD, a, Const(int(c))) if c > 0:
             if factor > 0:
-                return [(1, [{}])]
+                return []
             x = to_poly(a, bounds)
             multiple = scale(_divide(x, {(): c}, bounds), -c)  # x % c = x - x // c * c
             high: list[Poly] = [{(): factor * (c - 1)}, scale(add(x, multiple), factor)]

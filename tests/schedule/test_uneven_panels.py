@@ -33,7 +33,7 @@ def test_neighbours_are_reduced_along_vectors(width: int, target: Target) -> Non
     func = pooled(width)
     trace = Trace(func)
     inline_moves(trace)
-    assert rules_for(trace.func, target) == (ranks,)
+    assert tuple(rules_for(trace.func, target)) == (ranks,)
     nest = optimize(func, target)
     inits = [f for name, f in loops(nest.body).items() if name.startswith("z") and "init" in name]
     assert any(f.kind is LoopKind.VECTOR for f in inits)

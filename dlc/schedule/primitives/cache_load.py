@@ -15,9 +15,9 @@ from dlc.schedule.loop import (
     Store,
     allocs,
     block,
-    bound,
     dtypes,
     exprs,
+    loops,
 )
 from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
 from dlc.schedule.primitives.cache_read import shape_of
@@ -130,6 +130,6 @@ def _index(func: Func, buffer: str, chain: list[For], body: Stmt) -> tuple[Expr,
         refuse("cache_load", func, f"loop '{chain[-1].var}' writes '{buffer}'")
     if any(loads(i) for i in index):
         refuse("cache_load", func, f"an index of '{buffer}' is read from memory")
-    if inner := {v for i in index for v in free_vars(i)} & bound(body):
+    if inner := {v for i in index for v in free_vars(i)} & loops(body).keys():
         refuse("cache_load", func, f"an index of '{buffer}' depends on loop '{min(inner)}'")
     return index

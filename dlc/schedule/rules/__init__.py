@@ -7,7 +7,7 @@ names of operators.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 from dlc.core.errors import ScheduleError
@@ -88,14 +88,14 @@ _OF_LINES = (short, row, columns, across, ranks)
 
 def rule_for(func: Func, target: Target) -> ModuleType | None:
     """The rule for a prepared function; None where loops need only `finish`."""
-    return next(iter(rules_for(func, target)), None)
+    return next(rules_for(func, target), None)
 
 
-def rules_for(func: Func, target: Target) -> tuple[ModuleType, ...]:
+def rules_for(func: Func, target: Target) -> Iterator[ModuleType]:
     """The rules that know a prepared function, the best first; none where `finish` does."""
     if is_scheduled(func):
-        return ()
-    return tuple(rule for rule in _rules(target) if rule.match(func, target) is not None)
+        return iter(())
+    return (rule for rule in _rules(target) if rule.match(func, target) is not None)
 
 
 def _rules(target: Target) -> tuple[ModuleType, ...]:
