@@ -22,10 +22,11 @@ from dlc.autotune.record import Choice
 from dlc.autotune.shipped import shipped_files
 from dlc.autotune.task import Task, task_key
 from dlc.autotune.versions import versions
-from dlc.codegen.llvm.worker import KernelJob, canonical_text
+from dlc.codegen.llvm.worker import KernelJob
 from dlc.core.errors import DlcError, UserError
 from dlc.core.fork import Choices
 from dlc.schedule.pipeline import optimize
+from dlc.schedule.text import canonical_text
 
 _LOG = logging.getLogger("dlc.tune")
 

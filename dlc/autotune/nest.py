@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from dlc.codegen.llvm.worker import canonical_text
 from dlc.schedule.loop import Func
+from dlc.schedule.text import canonical_text
 
 
 def nest_hash(func: Func) -> str:

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlc.codegen.llvm.worker import canonical_text
 from dlc.core.errors import UserError
 from dlc.core.target import Target
 from dlc.core.target_json import target_from_json, target_to_json
 from dlc.schedule.loop import Func
-from dlc.schedule.text import parse_func
+from dlc.schedule.text import canonical_text, parse_func
 
 
 @dataclass(frozen=True, slots=True)

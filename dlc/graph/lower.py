@@ -47,6 +47,7 @@ from dlc.schedule.program import (
     View,
     with_kernel_names,
 )
+from dlc.schedule.text import canonical_text
 from dlc.schedule.verify_program import verify_program
 from dlc.te.expr import ZERO, Expr
 from dlc.te.simplify import canonical
@@ -114,7 +115,7 @@ class Lowering:
     fresh: list[str] = field(default_factory=list)  # those that no statement allocates yet
     provided: set[str] = field(default_factory=set)  # those that are outputs
     unreleased: list[str] = field(default_factory=list)  # what the last block's results are in
-    kernels: dict[str, Func] = field(default_factory=dict)  # text without the name -> kernel
+    kernels: dict[str, Func] = field(default_factory=dict)  # text without any names -> kernel
     taken: dict[str, int] = field(default_factory=dict)  # how often a kernel name was used
     roots: dict[str, str] = field(default_factory=dict)  # buffer -> root
     claimed: set[str] = field(default_factory=set)  # names that are taken, or will be
@@ -309,9 +310,12 @@ class Lowering:
         return [CallRuntime(op.function(*types), op.sizes(*types), names)]
 
     def kernel(self, body: Graph) -> tuple[Func, tuple[Expr, ...]]:
-        """The kernel of a group's body, made once for equal bodies, and what to pass as sizes."""
+        """The kernel of a group's body, and what to pass as sizes.
+
+        It is made once for bodies that are equal but for the names of sizes.
+        """
         func, sizes = abstract_sizes(lower_group(body, "kernel"))
-        key = str(func)
+        key = canonical_text(func)
         if key not in self.kernels:
             base = body.name.rstrip("0123456789").rstrip("_")
             number = self.taken[base] = self.taken.get(base, 0) + 1

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dlc.core.errors import InternalError
 from dlc.graph.graph import Graph, Value
 from dlc.graph.ops.nest import NestOp
+from dlc.graph.sizes import names_in
+from dlc.schedule.abstract_sizes import replace_sizes
 from dlc.schedule.loop import Buffer, Func
 from dlc.schedule.lower import used_names
 from dlc.schedule.text import INDENT, parse_func, print_type
@@ -33,7 +36,9 @@ def lower_nest(body: Graph, name: str) -> Func:
     if len(body.nodes) != 1 or not isinstance(op := body.nodes[0].op, NestOp):
         raise InternalError(detail=f"'{body.name}' joins an operator that stands alone to others")
     (node,) = body.nodes
-    places = {f"size_{i}": size for i, size in enumerate(body.sizes)}
+    types = [v.type for v in (*body.inputs, *node.outputs)]
+    read = names_in(size for type_ in types for size in type_.shape)
+    places = {f"size_{i}": size for i, size in enumerate(s for s in body.sizes if s in read)}
     env = {size: Var(place) for place, size in places.items()}
 
     def buffer(word: str, value: Value) -> Buffer:
@@ -52,20 +57,25 @@ def lower_nest(body: Graph, name: str) -> Func:
     params += ["*", *(f"{b.name}: {print_type(b.type)}" for b in outputs.values())]
     head = f"def {name}({', '.join(params)}):\n"
     text = head + textwrap.indent("\n".join(lines), INDENT)
-    func = parse_func(_with_sizes(text, places))
+    func = _parsed(_apart(text, places))
+    func = replace_sizes(func, {Var(place): Var(size) for place, size in places.items()})
     used = used_names(func.body, func.params)
-    func = replace(func, sizes=tuple(s for s in func.sizes if s in used))
+    func = replace(func, sizes=tuple(s for s in places.values() if s in used))
     verify_func(func, when="after lower_nest")
     return func
 
 
-def _with_sizes(text: str, places: dict[str, str]) -> str:
-    """The text with the names of sizes in their places; what else is called so is called anew."""
-    own = set(_WORDS.findall(text)) - places.keys()
-    renamed = dict(places)
-    for word in own & set(places.values()):
-        renamed[word] = _fresh(word, (*own, *places.values(), *renamed.values()))
-    return _WORDS.sub(lambda found: renamed.get(found[0], found[0]), text)
+# A detector says the same for each class, but for the names of sizes.
+_parsed = functools.lru_cache(maxsize=256)(parse_func)
+
+
+def _apart(text: str, places: Mapping[str, str]) -> str:
+    """The text with other names for what is called as the size in a place will be."""
+    own, sizes = set(_WORDS.findall(text)) - places.keys(), set(places.values())
+    renamed: dict[str, str] = {}
+    for word in own & sizes:
+        renamed[word] = _fresh(word, (*own, *places, *sizes, *renamed.values()))
+    return _WORDS.sub(lambda found: renamed.get(found[0], found[0]), text) if renamed else text
 
 
 def _fresh(word: str, taken: Sequence[str]) -> str:

@@ -157,8 +157,11 @@ def _fresh(func: Func, count: int) -> list[str]:
 def replace_sizes(func: Func, env: Mapping[Expr, Expr]) -> Func:
     """Replace parts of all expressions of a function; `sizes` stays as it is."""
     only_names = all(isinstance(e, Var) for e in env.values())
+    names = frozenset(name for part in env for name in free_vars(part))
 
     def expr(whole: Expr) -> Expr:
+        if free_vars(whole).isdisjoint(names):
+            return whole
         new = rewrite_expr(whole, lambda e: env.get(e, e))
         return new if only_names or new is whole else simplify(new)
 

@@ -5,6 +5,8 @@ prelude of `interpret.py` is the reference interpreter.
 from __future__ import annotations
 
 import ast
+import re
+from dataclasses import replace
 from typing import NoReturn, assert_never
 
 from dlc.core.errors import UserError
@@ -22,13 +24,16 @@ from dlc.schedule.loop import (
     Stmt,
     Store,
     accumulation,
+    allocs,
     block,
+    loops,
 )
 from dlc.te.expr import Binary, BinOp, Expr, binary
 from dlc.te.text import ExprParser, parse_type, print_expr, print_ref
 from dlc.te.types import TensorType
 
 INDENT = "    "
+_WORD = re.compile(r"[^\W\d]\w*")
 _AUGMENTED = {BinOp.ADD: "+=", BinOp.MUL: "*="}
 
 
@@ -43,6 +48,19 @@ def print_func(func: Func) -> str:
         pairs = ", ".join(f'{out}="{source}"' for out, source in func.in_place)
         lines.insert(0, f"@in_place({pairs})")
     return "\n".join(lines) + "\n"
+
+
+def canonical_text(func: Func) -> str:
+    """The text of a function with names replaced by numbers, in order of their declaration.
+
+    No name is a word of the text's syntax (`verify_func` sees to that), so the texts of two
+    functions agree only if the functions do, but for names.
+    """
+    names = [*func.sizes, *(b.name for b in func.params)]
+    names += [*allocs(func.body), *loops(func.body)]
+    numbers = {name: f"_{number}" for number, name in enumerate(names)}
+    text = print_func(replace(func, name="_"))
+    return _WORD.sub(lambda match: numbers.get(match[0], match[0]), text)
 
 
 def print_stmt(stmt: Stmt) -> str:

@@ -21,19 +21,14 @@ from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.compile_task import KernelTask, attempt
 from dlc.codegen.llvm.host import emit_program
 from dlc.codegen.llvm.pool import Pool, shared_pool
-from dlc.codegen.llvm.worker import (
-    KernelJob,
-    canonical_text,
-    compile_kernels,
-    start_workers,
-)
+from dlc.codegen.llvm.worker import KernelJob, compile_kernels, start_workers
 from dlc.core.cache import Cache
 from dlc.core.errors import CodegenError, InternalError, ScheduleError
 from dlc.core.manifest import Manifest
 from dlc.core.target_parse import parse_target
 from dlc.schedule.primitive import Step
 from dlc.schedule.program import CallKernel, Program, SizeVar
-from dlc.schedule.text import parse_func
+from dlc.schedule.text import canonical_text, parse_func
 from dlc.te.text import parse_expr
 from tests.codegen.model_driver import Loaded, buffer, program
 

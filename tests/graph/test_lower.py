@@ -35,6 +35,28 @@ def main(other: size, x: f32[other], y: f32[other]):
     assert [kernel.name for kernel in program.kernels] == ["group_kernel_kernel", "other_kernel"]
 
 
+def test_groups_that_differ_in_the_names_of_sizes_are_one_kernel() -> None:
+    graph = parse_graph("""\
+def main(m: size, n: size, x: f32[m, 3], y: f32[n, 3], z: f32[n, 4]):
+    def flip(m: size, x: f32[m, 3]):
+        c: f32[m, 3] = neg(x)
+        return c
+    def flip_2(n: size, x: f32[n, 3]):
+        c: f32[n, 3] = neg(x)
+        return c
+    def flip_3(n: size, x: f32[n, 4]):
+        c: f32[n, 4] = neg(x)
+        return c
+    a: f32[m, 3] = flip(x)
+    b: f32[n, 3] = flip_2(y)
+    c: f32[n, 4] = flip_3(z)
+    return a, b, c
+""")
+    program, _ = lower_graph(graph)
+    calls = [(s.kernel, *map(str, s.sizes)) for s in program.body if isinstance(s, CallKernel)]
+    assert calls == [("flip", "m"), ("flip", "n"), ("flip_2", "n")]
+
+
 def test_of_many_parts_the_expression_stays_low():
     parts = [placeholder(f"x{i}", TensorType(as_sizes((1,)), DType.F32)) for i in range(1000)]
     level, depth = [Concat(axis=0).compute(*parts).body], 0

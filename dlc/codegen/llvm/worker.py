@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +23,9 @@ from dlc.core.errors import DlcError
 from dlc.core.machine import usable_cores
 from dlc.core.remember import per_object
 from dlc.core.target import Target
-from dlc.schedule.loop import Func, allocs, loops
+from dlc.schedule.loop import Func
 from dlc.schedule.primitive import Step, steps_to_json
+from dlc.schedule.text import canonical_text
 
 Progress = Callable[[str, int, int], None]  # name of a kernel, kernels done, kernels in all
 
@@ -34,7 +34,6 @@ Progress = Callable[[str, int, int], None]  # name of a kernel, kernels done, ke
 MIN_PARALLEL = 4
 _PACKAGE = Path(__file__).parents[2]
 _COMPILER = ("core", "te", "schedule", "codegen")  # folders of dlc that code depends on
-_WORD = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +139,6 @@ def _compile(tasks: Sequence[KernelTask], jobs: int) -> Iterator[tuple[int, byte
         yield position, result
         if isinstance(result, DlcError):
             return
-
-
-def canonical_text(func: Func) -> str:
-    """The text of a function with names replaced by numbers, in order of their declaration.
-
-    No name is a word of the text's syntax (`verify_func` sees to that), so the texts of two
-    functions agree only if the functions do, but for names.
-    """
-    names = [*func.sizes, *(b.name for b in func.params)]
-    names += [*allocs(func.body), *loops(func.body)]
-    numbers = {name: f"_{number}" for number, name in enumerate(names)}
-    text = str(replace(func, name="_"))
-    return _WORD.sub(lambda match: numbers.get(match[0], match[0]), text)
 
 
 def symbol_of(job: KernelJob) -> str:
