@@ -281,6 +281,8 @@ class _Reading:
 
     def reach(self, rest: Poly) -> Interval | None:
         """The range of a sum in which known atoms stand still."""
+        if not rest:
+            return ZERO, ZERO
         still = {m: f for m, f in rest.items() if all(self.fixed(a) for a in m)}
         moving = {m: f for m, f in rest.items() if m not in still}
         edges = interval(from_poly(moving), self.bounds, self.bounds)

@@ -120,22 +120,26 @@ def surely_differ(a: Expr, b: Expr | int, bounds: Bounds = _NONE) -> bool:
 
 def surely_less(a: Expr | int, b: Expr | int, bounds: Bounds = _NONE) -> bool:
     """Whether `a < b` for all values of the variables."""
+    a, b = _index(a), _index(b)
+    if isinstance(a, Const) and isinstance(b, Const):
+        return a.value < b.value
     if not bounds:
-        return _surely_less_size(_index(a), _index(b))
-    return _nonnegative(add(_difference(_index(b), a, bounds), {(): -1}), bounds)
+        return _surely_less_size(a, b)
+    return _nonnegative(add(_difference(b, a, bounds), {(): -1}), bounds)
 
 
 @functools.lru_cache(maxsize=65536)
 def _surely_less_size(a: Expr, b: Expr) -> bool:
     """The question about sizes alone; verifiers ask it again after each pass."""
-    if isinstance(a, Const) and isinstance(b, Const):
-        return a.value < b.value
     return _nonnegative(add(_difference(b, a, _NONE), {(): -1}), _NONE)
 
 
 def surely_at_most(a: Expr | int, b: Expr | int, bounds: Bounds = _NONE) -> bool:
     """Whether `a <= b` for all values of the variables."""
-    return _nonnegative(_difference(_index(b), a, bounds), bounds)
+    a, b = _index(a), _index(b)
+    if isinstance(a, Const) and isinstance(b, Const):
+        return a.value <= b.value
+    return _nonnegative(_difference(b, a, bounds), bounds)
 
 
 def surely_divides(factor: int, size: Expr, bounds: Bounds = _NONE) -> bool:
