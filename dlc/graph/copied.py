@@ -21,7 +21,7 @@ from dlc.graph.ops.pairs import ConvPairs, MatMulPairs
 from dlc.graph.ops.pairs_planar import PlanarPairs
 from dlc.graph.ops.phases import JoinPhases
 from dlc.graph.ops.planes_conv import ConvPlanes
-from dlc.graph.ops.planes_matmul import MatMulPlanes
+from dlc.graph.ops.planes_matmul import MatMulPlanes, MatMulSplit
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes
 from dlc.graph.ops.precision import HALF
 from dlc.graph.ops.resize import Resize
@@ -192,7 +192,7 @@ def repeats_rows(node: Node) -> bool:
 def reads_widened(op: Op) -> bool:
     """Whether an operator reads each element about once, or whole vectors of them."""
     if op.fuse is Fuse.ANCHOR:
-        planes = isinstance(op, ConvPlanes | ConvPlanarPlanes | MatMulPlanes)
+        planes = isinstance(op, ConvPlanes | ConvPlanarPlanes | MatMulPlanes | MatMulSplit)
         return planes or isinstance(op, ConvPairs | MatMulPairs | PlanarPairs | DepthwiseBlocked)
     return op.fuse in (Fuse.ELEMENTWISE, Fuse.REDUCTION) or isinstance(op, Slice | Transpose)
 

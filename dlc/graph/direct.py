@@ -1,4 +1,4 @@
-"""What a group computes where a run meets so few results that an anchor's work ahead does not pay.
+"""What a group computes for so few results that transforms, or planes of columns, do not pay.
 
 Transformed weights are up to four times as many, and planes of columns are made in the kernel.
 Where a run tells the sizes, both kernels are in the artefact, and the host calls one of them.

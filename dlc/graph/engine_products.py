@@ -65,7 +65,9 @@ def fewest_rows(found: Product, parts: int, context: PassContext) -> int:
     fewest = 0.0
     for rows in range(2 * ROWS, OPEN_ROWS + 1, 2 * ROWS):
         few = replace(found, shape=replace(found.shape, lead=1, lines=rows))
-        fewest = max(rows - 2 * ROWS + 1, (_parts_cycles(few, parts, context) or 0.0) / each)
+        cost = _parts_cycles(few, parts, context)
+        assert cost is not None, "there are as many parts for any number of rows"
+        fewest = max(rows - 2 * ROWS + 1, cost / each)
         if fewest <= rows:
             break
     return ceil(fewest)

@@ -23,6 +23,8 @@ def f(n: size, A: {dtype}[3, n], *, C: {dtype}[3, n]):
 """
 FIRST = "(n + {lanes} - 1) // {lanes}", "o * {lanes} + l < n"
 LAST = "n // {lanes}", "n % {lanes} <= l"
+MOVED = "(n + {lanes} - 1) // {lanes}", "o * {lanes} + l + n // 3 * 4 < n"  # perhaps no lane
+BOTH = "(n + {lanes} - 1) // {lanes}", "o * {lanes} + l < n and l < n // 2"
 AVX512 = Target(features=frozenset({"avx512f", "avx512bw", "avx2", "avx"}))
 
 
@@ -32,7 +34,7 @@ def rows(dtype: str, lanes: int, kind: tuple[str, str] = FIRST) -> str:
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("kind", [FIRST, LAST], ids=["first", "last"])
+@pytest.mark.parametrize("kind", [FIRST, LAST, MOVED, BOTH], ids=["first", "last", "moved", "both"])
 @pytest.mark.parametrize(
     ("dtype", "lanes"),
     [

@@ -270,7 +270,6 @@ def test_few_rows_of_a_wide_kernel_are_tall():
     assert choose_strip(few, ENGINE, {}).lines == 7  # several strips would be several passes
     one_plane = choose_strip(replace(few, products=1, planes=1, row_bytes=1024), ENGINE, {})
     assert (one_plane.tall, one_plane.lines) == (False, 7)
-    assert not choose_strip(replace(few, constant=False), ENGINE, {}).tall
     assert not choose_strip(replace(few, reach=0), ENGINE, {}).tall
     assert not choose_strip(replace(few, lines=8, width=10), ENGINE, {}).tall  # five tiles of rows
     large = Shape(1, 56, 58, 56, 118, 2000, 2, 18, 6, 3, 384)

@@ -10,6 +10,7 @@ import pytest
 from dlc.core.fork import Choices, Fork, Way
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
+from dlc.core.types import DType
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import pack_tiles, split_planes, unpack_tiles
 from dlc.graph.ops.planes_matmul import MatMulSplit
@@ -229,6 +230,35 @@ def test_a_run_of_few_rows_multiplies_and_adds():
     assert 32 < op.fewest < 96
     assert op.direct == MatMulPacked(n=index(1536))
     assert not replace(op, fewest=0).may_be_slower
+
+
+def test_each_matrix_of_a_batch_has_as_few_rows():
+    known = OPEN.replace("batch: size, ", "")
+    fewest = set()
+    for batch in ("1", "8"):
+        graph = read(known.replace("batch", batch))
+        (node,) = run("use_matrix_engine", graph, PassContext(target=TARGET)).nodes
+        fewest.add(node.op)
+    assert len(fewest) == 1
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_known_and_open_rows_share_weights_and_have_operands_of_their_own(turned):
+    first = "    y: f32[b, s, 1536] = matmul_packed(x, w, n=1536)\n"
+    second = "    z: f32[b, 200, 1536] = matmul_packed(v, w, n=1536)\n"
+    text = "\ndef main(b: size, s: size, x: f32[b, s, 384], v: f32[b, 200, 384]):\n"
+    text += "    w: f32[96, 384, 16] = const()\n"
+    text += (second + first if turned else first + second) + "    return y, z\n"
+    found = run("use_matrix_engine", read(text), PassContext(target=TARGET))
+    chosen = {n.op.name: n.inputs[1].type.dtype for n in found.nodes}
+    assert chosen == {"matmul_split": DType.F32, "matmul_planes": DType.BF16}
+
+
+def test_open_rows_that_are_exact_in_one_plane_keep_multiply_adds():
+    text = OPEN.replace("x: f32[batch, seq, 384]", "i: i8[batch, seq, 384]")
+    text = text.replace("    y:", '    x: f32[batch, seq, 384] = cast(i, to="f32")\n    y:')
+    found = run("use_matrix_engine", read(text), PassContext(target=TARGET))
+    assert operators(found) == ["cast", "matmul_packed"]
 
 
 def test_open_rows_of_three_planes_need_pairs_of_panels():

@@ -351,6 +351,7 @@ class Indices(Flattener):
         lanes, up = self.lanes, flat.lane == 1
         start = self.scalar(flat._replace(const=flat.const - (op is BinOp.LE)))
         bound = self.builder.op(f"sub nsw i64 0, {start.ref}", "i64") if up else start
+        # The bits of a number of lanes say which parts there are: it is never below 0.
         for name, limit in (("llvm.smax.i64", 0 if up else -1), ("llvm.smin.i64", lanes)):
             self.builder.declarations.use(name, "i64", "i64, i64")
             bound = self.builder.op(f"call i64 @{name}({bound}, i64 {limit})", "i64")

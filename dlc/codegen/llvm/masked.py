@@ -4,8 +4,9 @@
 
 A `count` stands for a mask of the first lanes: how many are on. Their elements are accessed in
 parts, one for each bit of the number: at most once eight elements, once four, and so on.
-That is for machines without masks for elements of a size, for which LLVM would branch on each lane,
-and those with slow ones: a masked store of AVX takes 12 to 18 cycles on AMD's Zen 1 to 3.
+That is for machines without masks for elements of a size, where LLVM would branch on each lane, and
+those with slow ones: a masked store of AVX takes 12 to 18 cycles on AMD's Zen 1 to 3. Others with
+AVX alone, which store a vector under a mask in one, get parts as well: it is the last of a row.
 
 Source: LLVM Language Reference, "Masked Vector Load and Store Intrinsics" and the one after it;
 A. Fog, "Instruction tables", VMASKMOVPS.

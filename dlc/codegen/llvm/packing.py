@@ -61,11 +61,13 @@ def _planes(builder: Builder, pair: list[Val], count: int, *, columns: bool) -> 
             f"call <32 x bfloat> @{_CONVERT}({second}, {first})", "bfloat", 2 * ROWS
         )
         bits = builder.op(f"bitcast {rounded} to <32 x i16>", "i16", 2 * ROWS)
-        mixed = _words(builder, bits, [n // 2 + n % 2 * ROWS for n in range(2 * ROWS)])
-        found.append(_words(builder, bits, list(range(2 * ROWS))) if columns else mixed)
+        mixed = [n // 2 + n % 2 * ROWS for n in range(2 * ROWS)]
+        found.append(_words(builder, bits, list(range(2 * ROWS)) if columns else mixed))
         if position + 1 < count:
-            upper = [f"shl {mixed}, splat (i32 16)", f"and {mixed}, splat (i32 {-1 << 16})"]
-            pair = [_rest(builder, x, text) for x, text in zip(pair, upper, strict=True)]
+            words = _words(builder, bits, mixed)
+            texts = f"shl {words}, splat (i32 16)", f"and {words}, splat (i32 {-1 << 16})"
+            upper = [builder.op(text, "i32", ROWS) for text in texts]
+            pair = [left_over(builder, x, y) for x, y in zip(pair, upper, strict=True)]
     return found
 
 
@@ -76,11 +78,10 @@ def _words(builder: Builder, bits: Val, picked: list[int]) -> Val:
     return builder.op(f"bitcast {builder.op(text, 'i16', 2 * ROWS)} to <16 x i32>", "i32", ROWS)
 
 
-def _rest(builder: Builder, value: Val, rounded: str) -> Val:
-    """What is left over of a vector of floats, given the bits of what it is rounded to."""
-    bits = builder.op(rounded, "i32", ROWS)
-    plane = builder.op(f"bitcast {bits} to <16 x float>", "float", ROWS)
-    return builder.op(f"fsub {value}, {plane.ref}", "float", ROWS)
+def left_over(builder: Builder, value: Val, rounded: Val) -> Val:
+    """A vector of floats less what it is rounded to, whose bits are given."""
+    plane = builder.op(f"bitcast {rounded} to {value.type}", "float", value.lanes)
+    return builder.op(f"fsub {value}, {plane.ref}", "float", value.lanes)
 
 
 def _transposed(builder: Builder, lines: list[Val]) -> list[Val]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, Operand, dot_words
 from dlc.codegen.llvm.ir import Block, Builder, Val, lane_constants
 from dlc.codegen.llvm.memory import Memory
-from dlc.codegen.llvm.packing import pack_tile
+from dlc.codegen.llvm.packing import left_over, pack_tile
 from dlc.codegen.llvm.storage import strides_of
 from dlc.codegen.llvm.tile_registers import lefts
 from dlc.core.errors import CodegenError
@@ -234,30 +234,26 @@ def _split(count: int, lanes: int) -> Callable[[Tiles, tuple[Operand, ...]], Non
             place = builder.op(f"getelementptr float, {at}, i64 {first}", "ptr")
             rest.append(builder.fresh(f"load {floats}, {place}, align 4", "float", width))
         for position in range(count):
-            given = ", ".join(
-                str(part) for part in reversed(rest)
-            )  # the last one is the upper half
+            given = ", ".join(map(str, reversed(rest)))  # the upper half comes first
             half = builder.op(f"call {halves} @{name}({given})", "bfloat", lanes)
             place = builder.op(f"getelementptr i8, {to}, i64 {stride * position}", "ptr")
             builder.line(f"store {half}, {place}, align 2")
             if position + 1 < count:
-                rest = [_left_over(builder, x, half, n * width) for n, x in enumerate(rest)]
+                upper = [_widened(builder, half, n * width, width) for n in range(len(rest))]
+                rest = [left_over(builder, x, y) for x, y in zip(rest, upper, strict=True)]
         tiles.memory.changed(tiles.memory.storage[operands[1][0]].alias)
 
     return emit
 
 
-def _left_over(builder: Builder, value: Val, half: Val, first: int) -> Val:
-    """A vector less what it is rounded to, which begins at a lane of `half`."""
-    lanes = value.lanes
+def _widened(builder: Builder, half: Val, first: int, lanes: int) -> Val:
+    """The bits of some lanes of bf16 as float32."""
     bits = builder.op(f"bitcast {half} to <{half.lanes} x i16>", "i16", half.lanes)
     if lanes < half.lanes:
         picked = lane_constants(range(first, first + lanes), "i32")
         bits = builder.op(f"shufflevector {bits}, {bits.type} poison, {picked}", "i16", lanes)
     wide = builder.op(f"zext {bits} to <{lanes} x i32>", "i32", lanes)
-    moved = builder.op(f"shl {wide}, splat (i32 16)", "i32", lanes)
-    plane = builder.op(f"bitcast {moved} to {value.type}", "float", lanes)
-    return builder.op(f"fsub {value}, {plane.ref}", "float", lanes)
+    return builder.op(f"shl {wide}, splat (i32 16)", "i32", lanes)
 
 
 def _prefetch(level: int) -> Callable[[Tiles, tuple[Operand, ...]], None]:

@@ -282,7 +282,10 @@ class Values:
         if a.ref[0] == b.ref[0] == "<":  # spelled out: `<i1 true, i1 false>`
             pairs = zip(a.ref[1:-1].split(", "), b.ref[1:-1].split(", "), strict=True)
             return lane_constants([int(x == y == "i1 true") for x, y in pairs], "i1")
-        return self.arith.op("and", a, b)
+        both, counts = self.arith.op("and", a, b), self.indices.counts
+        if (x := counts.get(a.ref)) is not None and (y := counts.get(b.ref)) is not None:
+            counts[both.ref] = self.builder.call("llvm.smin.i64", x, x, y)
+        return both
 
     def any_lane(self, mask: Val) -> Val:
         """Whether any lane of a mask is on."""

@@ -53,11 +53,7 @@ from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.transformed import least_cycles
-from dlc.schedule.rules.strip import (
-    MAX_LINES,
-    OPEN_ROWS,
-    Shape,
-)
+from dlc.schedule.rules.strip import MAX_LINES, OPEN_ROWS, Shape
 from dlc.te.expr import Const
 from dlc.te.types import const_or, const_size
 

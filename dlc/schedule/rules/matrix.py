@@ -169,10 +169,17 @@ def match(func: Func, target: Target) -> Products | None:
         lane=lane[0],
         is_open=is_open,
     )
-    if is_open or parts.tiles is not None:
-        return parts if is_open else None
-    fits = lines or choose_strip(_shape(func, parts), target, {}) is not None
-    return parts if fits else None
+    return parts if is_open or _fits(func, parts, target) else None
+
+
+def _fits(func: Func, parts: Products, target: Target) -> bool:
+    """Whether there is a strip for a known number of rows, of columns that are constant.
+
+    Planes of computed columns are made where an open number of rows is in strips.
+    """
+    if parts.tiles is not None:
+        return False
+    return bool(parts.lines) or choose_strip(_shape(func, parts), target, {}) is not None
 
 
 def _are_digits(loops: list[tuple[int, Expr]]) -> bool:

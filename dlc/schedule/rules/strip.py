@@ -89,8 +89,6 @@ def choose_strip(shape: Shape, target: Target, knobs: Mapping[str, int]) -> Stri
     # plane, each product would load its row operand.
     one_pass = shape.planes > 1 and strip_rows(shape, shape.lines) <= TALL * ROWS
     talls = (False, True) if shape.reach > 0 and one_pass and not wide else (wide == 1,)
-    if not shape.constant:
-        talls = (False,)
     fitting = fitting_lines(shape)
     wanted = [lines for lines in fitting if lines == min(knobs.get("strip", 0), shape.lines)]
     return _cheapest(shape, tuple(wanted or fitting), orders, talls, target)
@@ -114,9 +112,9 @@ def strip_space(shape: Shape, target: Target) -> Space:
             "strip": tuple(sorted(strips)),
             "columns_outer": (0, *groups),
             "high": tuple(range(1, tiles + 1)),
-            "wide": (1, 2) if shape.constant else (2,),
+            "wide": (1, 2),
             "planes_inside": (0, 1) if shape.products > 1 else (0,),
-            "ahead": AHEADS if shape.constant and shape.columns > 1 else (1,),
+            "ahead": AHEADS if shape.columns > 1 else (1,),
         },
         (Limit(("high", "wide"), MOST_TILES),),
     )
