@@ -21,7 +21,8 @@ from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES, for_each
 from dlc.graph.op import Array
 from dlc.te import tensor as te
-from dlc.te.expr import Binary, BinOp, Expr, ExprLike, cast, const, select
+from dlc.te.expr import Binary, BinOp, Expr, ExprLike, cast, ceil_div, const, select
+from dlc.te.simplify import canonical
 from dlc.te.types import Shape, const_size
 
 ROWS = 16  # rows of a tile, and columns
@@ -203,6 +204,11 @@ def tile_sums(
     return te.compute("sums", shape, element, inputs=(rows, w))
 
 
+def whole_pairs(rows: Expr) -> Expr:
+    """Rows that fill pairs of tiles."""
+    return canonical(ceil_div(rows, 2 * ROWS) * (2 * ROWS))
+
+
 def pair_sums(rows: te.Tensor, tiles: te.Tensor, shape: Sequence[ExprLike]) -> te.Tensor:
     """The same of planes of columns that are computed: a panel has a tile beside the other.
 
@@ -212,7 +218,7 @@ def pair_sums(rows: te.Tensor, tiles: te.Tensor, shape: Sequence[ExprLike]) -> t
     """
     count, blocks = const_size(rows.shape[-2]), rows.shape[-4]
     pairs = plane_pairs(count, count)
-    alone = len(tiles.shape) == _TILES_RANK
+    lead = len(tiles.shape) - _TILES_RANK
 
     def summed(*out: Expr) -> te.Reduce:
         *place, block, f, j = out
@@ -220,8 +226,7 @@ def pair_sums(rows: te.Tensor, tiles: te.Tensor, shape: Sequence[ExprLike]) -> t
         def term(q: Expr, r: Expr, pair: Expr, half: Expr) -> Expr:
             left, right = (choose(r, [p[side] for p in pairs]) for side in (0, 1))
             x = rows[(*place, q, f, left, pair * 2 + half)]
-            stack = () if alone else place
-            y = tiles[(*stack, block // 2, q, right, block % 2, pair, j, half)]
+            y = tiles[(*place[:lead], block // 2, q, right, block % 2, pair, j, half)]
             return cast(DType.F32, x) * cast(DType.F32, y)
 
         return te.reduce_sum((blocks, len(pairs), ROWS, 2), term)

@@ -19,9 +19,10 @@ from dlc.graph.ops.planes import (
     tile_sums,
     unpack_tiles,
     weight,
+    whole_pairs,
 )
 from dlc.te import tensor as te
-from dlc.te.expr import ZERO, Const, Expr, ceil_div, index, minimum
+from dlc.te.expr import ZERO, Const, Expr, index, minimum
 from dlc.te.simplify import canonical, surely_divides
 from dlc.te.types import TensorType, const_size, is_const
 
@@ -81,7 +82,7 @@ class MatMulPlanes(Op):
 
     def _height(self, m: Expr) -> Expr:
         """Rows that there are sums for: an open number of rows fills pairs of tiles."""
-        return canonical(m + self.slack) if isinstance(m, Const) else _whole_pairs(m)
+        return canonical(m + self.slack) if isinstance(m, Const) else whole_pairs(m)
 
     def reference(self, x: Array, w: Array) -> Array:
         (n,) = constants((self.n,))
@@ -119,7 +120,7 @@ class MatMulSplit(Op):
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
         *lead, m, k = x.shape
-        height = _whole_pairs(m)
+        height = whole_pairs(m)
         rows = _split_rows(x, height, self.planes)
 
         def pack(*place: Expr) -> Expr:
@@ -154,12 +155,6 @@ class MatMulSplit(Op):
     def is_slower(self, result: TensorType) -> Expr:
         """Whether multiply-adds take less for a result of these sizes."""
         return result.shape[-2] < self.fewest
-
-
-def _whole_pairs(m: Expr) -> Expr:
-    """Rows that fill pairs of tiles."""
-    pair = 2 * ROWS
-    return canonical(ceil_div(m, pair) * pair)
 
 
 def _split_rows(x: te.Tensor, height: Expr, planes: int) -> te.Tensor:

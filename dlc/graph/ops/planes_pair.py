@@ -8,7 +8,7 @@ from dlc.core.types import DType
 from dlc.graph.assume import differs
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.planes import DEPTH, ROWS, pair_sums, plane, repaired
+from dlc.graph.ops.planes import DEPTH, ROWS, pair_sums, plane, repaired, whole_pairs
 from dlc.te import tensor as te
 from dlc.te.expr import Const, Expr, minimum, select
 from dlc.te.simplify import canonical
@@ -53,7 +53,7 @@ class MatMulPair(Op):
             return plane(b[(*place, row, clamped((panel * 2 + side) * ROWS + j, n))], p, count)
 
         count = self.planes
-        blocks, height = _filled(k), canonical((m + PAIR - 1) // PAIR * PAIR)
+        blocks, height = _filled(k), whole_pairs(m)
         panels = _filled(n)
         rows = te.compute("rows", (*stack, blocks, height, count, DEPTH), split, inputs=(a,))
         shape = (*stack, panels, blocks, count, 2, ROWS, ROWS, 2)

@@ -31,6 +31,7 @@ from dlc.schedule.rules import (
     gpu_row,
     gpu_window,
     matrix,
+    planes,
     ranks,
     repair,
     row,
@@ -128,7 +129,7 @@ def schedule_func(func: Func, target: Target, knobs: Mapping[str, int]) -> Trace
         break
     else:
         rule = None
-    if target.gpu is None and rule not in _ON_PLANES and matrix.operands(func):
+    if target.gpu is None and rule not in _ON_PLANES and planes.operands(func):
         _LOG.info("'%s' multiplies planes of bf16, and no rule knows its loops", func.name)
     finish_rest(prepared, target)
     return prepared
@@ -169,8 +170,8 @@ def prepare(trace: Trace, target: Target) -> None:
             split_digits(trace, single=True)  # groups of several blocks of columns
         return
     guard_products(trace)
-    at_once = matrix.operands(trace.func, lambda s: added_at_once(s) is not None)
-    kept = matrix.operands(trace.func) | at_once | transform.kept(trace.func)
+    at_once = planes.operands(trace.func, lambda s: added_at_once(s) is not None)
+    kept = planes.operands(trace.func) | at_once | transform.kept(trace.func)
     inline_moves(trace, kept, keep_operands=True)
     for name in at_once:  # vectors read rows wherever they are: those that are ready are not copied
         made = [s for s in stages(trace.func) if s.buffer == name]

@@ -39,12 +39,11 @@ Lines of an image of an open size are rows of their own; some lines share a stri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 from dlc.core.target import Target
-from dlc.core.types import DType
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.planes import (
@@ -72,7 +71,7 @@ from dlc.schedule.rules.strip import (
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import ONE, Cast, Const, Expr, Load, Var
+from dlc.te.expr import ONE, Const, Expr, Var
 from dlc.te.transform import free_vars, loads, substitute
 from dlc.te.types import const_or, const_size, is_const
 
@@ -97,22 +96,6 @@ class Products:
     blocks: tuple[str, ...]  # the loops over blocks of 16 columns, outermost first
     lane: str
     is_open: bool  # whether the number of rows is known at run time only
-
-
-def operands(func: Func, of: Callable[[Stage], bool] = is_product) -> frozenset[str]:
-    """The intermediates that some sums of bf16 read, and computed ones that are split into them."""
-    found = stages(func)
-    planes = {x.buffer for s in found if of(s) for x in loads(s.value)}
-    split = {x.buffer for s in found if s.buffer in planes for x in loads(s.value)}
-    computed = {s.buffer for s in found if not _is_read(s.value)}
-    return frozenset((planes | split & computed) & set(allocs(func.body)))
-
-
-def _is_read(value: Expr) -> bool:
-    """Whether a value is an element of a buffer, perhaps of bf16 that are widened."""
-    if isinstance(value, Cast) and value.a.dtype is DType.BF16:
-        value = value.a
-    return isinstance(value, Load)
 
 
 def match(func: Func, target: Target) -> Products | None:

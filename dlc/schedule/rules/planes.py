@@ -5,13 +5,13 @@ The parts that the rules for single products (`matrix`) and for attention (`atte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 from dlc.core.types import DType
 from dlc.schedule.instruction import SPLIT_LANES, split_name
-from dlc.schedule.loop import Func, loops
+from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.rules.strip import TALL
@@ -67,6 +67,22 @@ def is_product(stage: Stage) -> bool:
     )
     pairs = is_const(stage.inner[-2].extent, ROWS) and is_const(stage.inner[-1].extent, 2)
     return narrow and pairs and is_const(stage.loops[-1].extent, ROWS)
+
+
+def operands(func: Func, of: Callable[[Stage], bool] = is_product) -> frozenset[str]:
+    """The intermediates that some sums of bf16 read, and computed ones that are split into them."""
+    found = stages(func)
+    planes = {x.buffer for s in found if of(s) for x in loads(s.value)}
+    split = {x.buffer for s in found if s.buffer in planes for x in loads(s.value)}
+    computed = {s.buffer for s in found if not _is_read(s.value)}
+    return frozenset((planes | split & computed) & set(allocs(func.body)))
+
+
+def _is_read(value: Expr) -> bool:
+    """Whether a value is an element of a buffer, perhaps of bf16 that are widened."""
+    if isinstance(value, Cast) and value.a.dtype is DType.BF16:
+        value = value.a
+    return isinstance(value, Load)
 
 
 def finish_reader(trace: Trace, name: str) -> None:
