@@ -122,7 +122,7 @@ FIRES = [
     ("pow_into_products", elementwise("c: = const(3)", "y: = pow(x, c)"), ["mul", "mul"]),
     ("pow_into_products", elementwise("c: = const(-1)", "y: = pow(x, c)"), ["reciprocal"]),
     ("pow_into_products", elementwise("c: = const(0.5)", "y: = pow(x, c)"),
-     ["sqrt", "abs", "isinf", "where"]),
+     ["sqrt", "isinf", "where", "abs"]),
     ("pow_into_products", elementwise("c: = const(1)", "a: = pow(x, c)", "y: = relu(a)"), ["relu"]),
     ("drop_mul_by_one", elementwise("c: = const(1)", "d: = mul(c, x)", "y: = relu(d)"), ["relu"]),
     ("pad_into_conv", body(

@@ -1,6 +1,6 @@
 """pow(x, 2) -> x * x, pow(x, 3) -> x * x * x, pow(x, -1) -> 1 / x, pow(x, 1) -> x, of floats.
 
-pow(x, 0.5) -> |sqrt(x)|, but for minus infinity, of which the power is infinite.
+pow(x, 0.5) -> |sqrt(x)|, but |x| for minus infinity, of which the power is infinite.
 
 A power takes some sixty instructions, a product one, a root and what becomes of its sign and of
 infinity four. Two roundings are less than the last digit.
@@ -9,10 +9,6 @@ Source: IEEE 754-2019, 9.2.1: the powers of -0 and of minus infinity have no sig
 """
 
 from __future__ import annotations
-
-import math
-
-import numpy as np
 
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Mul, Pow, Where
@@ -39,9 +35,9 @@ def pow_into_products(match: Match) -> Value | Refusal:
         case 3:
             return match.call(Mul(), match.call(Mul(), x, x), x)
         case 0.5:
-            root = match.call(Abs(), match.call(Sqrt(), x))
-            infinity = match.constant(np.array(math.inf), match["exponent"])
-            return match.call(Where(), match.call(IsInf(detect_positive=0), x), infinity, root)
+            root = match.call(Sqrt(), x)
+            is_lowest = match.call(IsInf(detect_positive=0), x)
+            return match.call(Abs(), match.call(Where(), is_lowest, x, root))
         case -1:
             return match.call(Reciprocal(), x)
         case other:
