@@ -166,8 +166,7 @@ def _together(trace: Trace, anchor: str, target: Target) -> tuple[str, Expr]:
     """The loop over groups of short rows: while one waits for its sum, the next ones are added up.
 
     Also how many groups are whole where some rows may be left, which run row by row, else 0. What
-    computes no polynomials waits less. Measured where there are 16 registers; others keep the loop
-    over rows.
+    computes no polynomials waits less.
     """
     found, rows = stages(trace.func), trace.extent(anchor)
     lengths = [
@@ -175,7 +174,7 @@ def _together(trace: Trace, anchor: str, target: Target) -> tuple[str, Expr]:
         for s in found
         if s.is_reduction
     ]
-    if target.vector_registers > 16 or max(lengths) > SHORT_ROW:
+    if max(lengths) > SHORT_ROW:
         return anchor, ZERO
     if not any(is_polynomial(s.value) for s in found):
         return anchor, ZERO
@@ -216,7 +215,7 @@ def _ask_for_next_rows(trace: Trace, anchor: str, target: Target) -> None:
     """While polynomials are computed, fetch what the next iteration over rows reads first.
 
     The first pass over a row only compares or adds up: it takes as long as its loads. Processors
-    fetch ahead within a page, which a row begins anew. Measured where there are 16 registers.
+    fetch ahead within a page, which a row begins anew. Measured on x86.
     """
     for stage in stages(trace.func):
         along = [f.var for f in (stage.inner if stage.is_reduction else stage.loops)]

@@ -20,6 +20,7 @@ from dlc.te.types import TensorType
 from tests.schedule.data import inputs, run_alike
 
 AVX512 = Target(features=frozenset({"avx512f", "avx2", "fma"}), thread_operations=0)
+NEON = Target(triple="aarch64-unknown-linux-gnu", features=frozenset({"neon"}), thread_operations=0)
 AVX2 = Target(features=frozenset({"avx2", "fma"}), thread_operations=0)
 SSE = Target(thread_operations=0)
 N, M = Var("n"), Var("m")

@@ -28,6 +28,7 @@ from tests.schedule.rules.moves import reflected
 from tests.schedule.rules.nests import (
     AVX2,
     AVX512,
+    NEON,
     M,
     N,
     assert_agree,
@@ -149,12 +150,12 @@ def test_repeated_pixels_fill_a_vector(dtype: DType, scale: int, lanes: int) -> 
 @pytest.mark.parametrize(
     ("columns", "target", "lanes"),
     [(96, AVX2, [32]), (197, AVX2, [32, 5]), (60, AVX2, [32, 8, 4]), (20, AVX2, [8, 4]),
-     (32, AVX2, [32]), (96, AVX512, [16])],
+     (32, AVX2, [32]), (96, AVX512, [64, 16]), (96, NEON, [4])],
 )  # fmt: skip
 def test_vectors_of_a_polynomial_run_side_by_side(
     columns: int, target: Target, lanes: list[int]
 ) -> None:
-    """Where there are few registers; what adds needs no company."""
+    """On x86; what adds needs no company."""
     for op, found in ((Tanh(), lanes), (Relu(), None)):
         part, x = lines("x", N, columns)
         plain = func((x,), op.compute(part))
@@ -192,7 +193,7 @@ def test_vectors_of_an_open_line_run_side_by_side(n: int) -> None:
         assert_agree(plain, fast, {"n": n, "m": 2})
 
 
-@pytest.mark.parametrize(("target", "lanes"), [(AVX2, 32), (AVX512, 16)])
+@pytest.mark.parametrize(("target", "lanes"), [(AVX2, 32), (AVX512, 48), (NEON, 4)])
 def test_exponentials_that_are_summed_run_side_by_side(target: Target, lanes: int) -> None:
     x = tensor("x", 3, 96)
     fast = optimize(func((x,), LogSoftmax(axis=1).compute(x)), target)

@@ -171,7 +171,7 @@ def test_each_lane_reduces_a_short_row_of_its_own(name: str) -> None:
         (17, 197, replace(AVX2, cores=1), 4),  # one row is left, and is no loop
         (64, 513, AVX2, 64),  # too long
         (16, 197, replace(AVX2, cores=8), 16),  # each thread has its own
-        (64, 197, AVX512, 64),
+        (64, 197, AVX512, 16),
     ],
 )
 def test_short_rows_of_a_softmax_go_together(
