@@ -6,7 +6,7 @@ for 0. Tiles are memory of the module, so one thread at a time may run it.
 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG,
 TDPBF16PS, TILELOADD, TILESTORED, TILEZERO, VCVTNE2PS2BF16, VCVTNEPS2BF16, VDPBF16PS, VPDPBUSD,
-VPERMPS, VPMADDWD, VSCALEFPS.
+VPERMI2B, VPERMPS, VPMADDWD, VSCALEFPS.
 """
 
 from __future__ import annotations
@@ -141,13 +141,29 @@ def _look_up() -> str:
     return "\n".join([*lines, ""])
 
 
+def _pick() -> str:
+    places = ", ".join(f"i32 {k}" for k in range(128))
+    lines = [f"%t = shufflevector v:i8 %a, v:i8 %b, <128 x i32> <{places}>"]
+    for k in range(64):
+        lines.append(f"%j{k} = extractelement v:i8 %n, i32 {k}")
+        lines.append(f"%i{k} = and i8 %j{k}, 127")
+        lines.append(f"%v{k} = extractelement <128 x i8> %t, i8 %i{k}")
+        made, found = "%out" if k == 63 else f"%r{k}", f"%r{k - 1}" if k else "%n"
+        lines.append(f"{made} = insertelement v:i8 {found}, i8 %v{k}, i32 {k}")
+    return "\n".join([*lines, ""])
+
+
 _ZERO = "%s0 = xor v:i32 %a, %a\n"
 _SAME = "fmul v:double {}, c:double 1.0"
 _JOIN = (
     "%x = shufflevector <16 x float> %lower, <16 x float> %upper, "
     f"<32 x i32> <{', '.join(f'i32 {k}' for k in range(32))}>\n"
 )
-_LANES = {"avx512.mask.scalef.pd": 8, "avx512bf16.cvtne2ps2bf16": 32}  # if not of 32 bits each
+_LANES = {  # if not of 32 bits each
+    "avx512.mask.scalef.pd": 8,
+    "avx512.vpermi2var.qi": 64,
+    "avx512bf16.cvtne2ps2bf16": 32,
+}
 _OF_VECTORS = {  # of each: the type of a lane, the operands and the body
     "avx512bf16.cvtneps2bf16": ("i16", "v:float %x", _ROUND),
     "avx512bf16.cvtne2ps2bf16": ("i16", "<16 x float> %upper, <16 x float> %lower", _JOIN + _ROUND),
@@ -155,6 +171,7 @@ _OF_VECTORS = {  # of each: the type of a lane, the operands and the body
     "avx512.vpdpbusd": ("i32", "v:i32 %s0, v:i32 %a, v:i32 %b", _sum(4, "lshr")),
     "avx512.pmaddw.d": ("i32", "h:i16 %p, h:i16 %q", _WORDS + _ZERO + _sum(2, "ashr")),
     "avx512.permvar.sf": ("float", "v:float %t, v:i32 %n", _look_up()),
+    "avx512.vpermi2var.qi": ("i8", "v:i8 %a, v:i8 %n, v:i8 %b", _pick()),
     "avx512.mask.scalef.ps": _scale(
         "float", "fpext v:float {} to v:double", "fptrunc v:double %y1 to v:float", 16
     ),

@@ -27,7 +27,7 @@ from tests.end_to_end.test_networks import onnxruntime_session
 
 HERE = parse_target("native")
 TILES, PAIRS, QUADS, WORDS = "tdpbf16ps", "dpbf16ps", "vpdpbusd", "pmaddw.d"
-TWO_VECTORS = "cvtne2ps2bf16"
+TWO_VECTORS, TABLE = "cvtne2ps2bf16", "vpermi2var.qi"
 
 
 def open_rows() -> Network:
@@ -40,7 +40,22 @@ def open_rows() -> Network:
     return replace(text, sizes=sizes)
 
 
-ALL = PRODUCTS | NETWORKS | {"open rows": open_rows()}
+def tables() -> Network:
+    """Functions of bytes, of which some numbers are not whole vectors."""
+    t = Text()
+    step = t.constant("float", np.array(0.02, np.float32))
+    i8, u8 = (t.constant(f"{kind}8", np.array(3, f"{kind}8")) for kind in ("int", "uint"))
+    byte = t("QuantizeLinear", "x", step, i8)
+    value = t("DequantizeLinear", byte, step, i8)
+    part = t("Sigmoid", value)
+    t.lines.append(f"a = QuantizeLinear({part}, {step}, {u8})")
+    t.lines.append(f"b = QuantizeLinear({t('Mul', part, value)}, {step}, {i8})")
+    sizes = tuple({"n": n} for n in (1, 16, 31, 64, 1000))
+    text = t.network("float[n,3] x", "uint8[n,3] a, int8[n,3] b")
+    return replace(text, sizes=sizes)
+
+
+ALL = PRODUCTS | NETWORKS | {"open rows": open_rows(), "tables": tables()}
 
 
 @pytest.fixture
@@ -97,6 +112,7 @@ def agrees(module, network, precision):
         ("sapphirerapids", "open rows", "highest", {TILES, TWO_VECTORS}),
         ("sapphirerapids", "open rows", "high", {TILES}),
         ("znver4", "rows", "medium", {PAIRS}),
+        ("znver4", "tables", "highest", {TABLE}),
         ("znver4", "quantised", "highest", {QUADS}),
         ("skylake-avx512", "quantised", "highest", {WORDS}),
         ("skylake-avx512", "attention", "highest", {"scalef"}),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dlc.core.target import Target
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.evaluate import evaluate
 from dlc.graph.graph import Graph
-from dlc.graph.ops.gather import Gather
-from dlc.graph.pass_ import PASSES
+from dlc.graph.ops.look_up import LookUp
+from dlc.graph.pass_ import PASSES, PassContext
 from dlc.graph.verify import verify_graph
-from tests.graph.pass_cases import AVX512, CONTEXT, read
+from tests.graph.pass_cases import CONTEXT, read
 from tests.graph.rule_cases import ON_GPU
 
 ALL = np.arange(256, dtype=np.uint8).reshape(2, 128)
@@ -53,7 +54,7 @@ def graph(body: str, results: str, more: str = "", **words: str) -> Graph:
 def tabulated(before: Graph) -> tuple[Graph, int]:
     after = PASSES["tabulate_bytes"](before, CONTEXT)
     verify_graph(after, when="now")
-    return after, sum(isinstance(n.op, Gather) for n in after.nodes)
+    return after, sum(isinstance(n.op, LookUp) for n in after.nodes)
 
 
 @pytest.mark.parametrize("byte", ["u8", "i8"])
@@ -64,7 +65,7 @@ def test_a_table_holds_what_the_operators_make_of_each_byte(byte, body, results,
     before = graph(body, results, byte=byte)
     after, found = tabulated(before)
     assert found == tables
-    assert len(after.nodes) == tables + 1  # one index for all
+    assert len(after.nodes) == tables
     x = {"x": ALL.view(NUMPY_DTYPES[before.inputs[0].type.dtype])}
     want, got = evaluate(before, x), evaluate(after, x)
     for value in before.outputs:
@@ -91,7 +92,7 @@ def test_only_a_function_of_one_byte_is_a_table(body, results, more, factor):
     """What it is multiplied by varies; the byte before that is still one."""
     after, found = tabulated(graph(body, results, more, factor=factor))
     assert found == 1
-    assert next(n for n in after.nodes if isinstance(n.op, Gather)).output.name == "s"
+    assert next(n for n in after.nodes if isinstance(n.op, LookUp)).output.name == "s"
 
 
 MOVED = """
@@ -107,7 +108,7 @@ def test_bytes_are_moved_before_they_are_looked_up():
     before = graph(MOVED, "s")
     after, found = tabulated(before)
     assert found == 1
-    assert [n.op.name for n in after.nodes] == ["transpose", "reshape", "cast", "gather"]
+    assert [n.op.name for n in after.nodes] == ["transpose", "reshape", "look_up"]
     want, got = evaluate(before, {"x": ALL}), evaluate(after, {"x": ALL})
     np.testing.assert_array_equal(got["s"], want["s"])
 
@@ -142,7 +143,16 @@ def test_sums_and_products_stay():
     assert tabulated(graph(body, "s"))[1] == 0
 
 
-@pytest.mark.parametrize("context", [AVX512, ON_GPU], ids=["vectors of 16", "a GPU"])
-def test_targets_that_compute_faster_do(context):
+def test_a_gpu_computes():
     before = graph(SIGMOID, "s")
-    assert PASSES["tabulate_bytes"](before, context) is before
+    assert PASSES["tabulate_bytes"](before, ON_GPU) is before
+
+
+@pytest.mark.parametrize(("features", "tables"), [({"avx512f", "avx512vbmi"}, 1), ({"avx512f"}, 0)])
+def test_quick_functions_are_tables_where_vectors_look_up(features, tables):
+    context = PassContext(target=Target(features=frozenset(features)))
+    before = graph(SIGMOID.replace("sigmoid", "hard_swish"), "s")
+    after = PASSES["tabulate_bytes"](before, context)
+    assert [n.op.name for n in after.nodes].count("look_up") == tables
+    want, got = evaluate(before, {"x": ALL}), evaluate(after, {"x": ALL})
+    np.testing.assert_array_equal(got["s"], want["s"])

@@ -19,6 +19,7 @@ from dlc.codegen.llvm.ir import (
     poison,
     type_of,
 )
+from dlc.codegen.llvm.look_up import ENTRIES, LANES, byte_of, look_up
 from dlc.codegen.llvm.masked import gather, masked_load, masked_store, scatter
 from dlc.codegen.llvm.register_access import RegisterAccess
 from dlc.codegen.llvm.registers import Chunk, Registers
@@ -94,6 +95,8 @@ class Memory:
             return self._load_at(storage, flat, self.indices.lanes)
         if flat.lane is not None and self.mask is not None:
             return self._gather(storage, flat)
+        if (byte := byte_of(storage, index, self.indices.lanes, self.arith.target)) is not None:
+            return look_up(self.builder, self._table(storage), self.indices.evaluate(byte))
         if (row := self._row(storage, index)) is not None:
             return self._pick(self._load_at(storage, row[0], self.indices.lanes), row[1])
         steps = self._steps(storage, index, flat)
@@ -233,6 +236,15 @@ class Memory:
         mask = self.mask or constant(True, "i1", self.indices.lanes)
         raw = gather(self.builder, at, elem, storage.dtype.size_bytes, mask)
         return self.arith.from_memory(raw, storage.dtype)
+
+    def _table(self, storage: Storage) -> list[Val]:
+        """All of a short buffer of bytes, whichever lanes run."""
+        mask, self.mask = self.mask, None
+        start = self.indices.element((ZERO,), storage.strides)
+        places = range(0, ENTRIES, LANES)
+        found = [self._load_at(storage, start._replace(const=n), LANES) for n in places]
+        self.mask = mask
+        return found
 
     def _steps(
         self, storage: Storage, index: tuple[Expr, ...], flat: Flat

@@ -18,15 +18,15 @@ Before:
 After:
     def main(x: u8[2, 64]):
         y_table: u8[256] = const()
-        x_index: i32[2, 64] = cast(x, to=i32)
-        y: u8[2, 64] = gather(y_table, x_index)
+        y: u8[2, 64] = look_up(x, y_table)
         return y
 
 Position: after requantize, by which bytes are made of sums; before fuse_groups.
 
 A quantized activation has 256 arguments. Its results are those of the model, each operation rounded
 as a constant's would be. What takes less time than a look-up stays, as all that is made of sums and
-products alone, and what somebody reads before it is rounded to a byte.
+products alone, and what somebody reads before it is rounded to a byte. A look-up takes least where
+a vector picks from tables.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
@@ -47,6 +46,9 @@ from dlc.graph.ops.activation import (
     Clip,
     Elu,
     Gelu,
+    HardSigmoid,
+    HardSwish,
+    LeakyRelu,
     Mish,
     Selu,
     Sigmoid,
@@ -55,7 +57,7 @@ from dlc.graph.ops.activation import (
 )
 from dlc.graph.ops.binary import Binary, Where
 from dlc.graph.ops.elementwise import Cast, Erf, Exp, Log, Tanh, Unary
-from dlc.graph.ops.gather import Gather
+from dlc.graph.ops.look_up import ENTRIES, LookUp
 from dlc.graph.ops.quotient import Quotient
 from dlc.graph.ops.shape import Reshape, Transpose
 from dlc.graph.ops.to_bytes import ToBytes
@@ -65,12 +67,12 @@ _COSTLY: tuple[type[Op], ...] = (
     Celu, Elu, Erf, Exp, Gelu, Log, Mish, Selu, Sigmoid, Silu, Softplus, Tanh,
 )  # fmt: skip
 """Operators by polynomials: they take longer than a look-up."""
+_QUICK: tuple[type[Op], ...] = (HardSigmoid, HardSwish, LeakyRelu)
+"""Operators of a few instructions, which take longer than a look-up of a whole vector at once."""
+_VECTOR_TABLES = "avx512vbmi"  # the feature that such look-ups need
 _POINTWISE = (Binary, Cast, Clip, Quotient, ToBytes, Unary, Where)
 """Operators whose results are functions of nothing but the elements at their position."""
-_MOST_LANES = 8
-"""Floats in the vectors of targets that look a byte up in less time than they compute it."""
 _MOVES = (Reshape, Transpose)
-_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +86,26 @@ class _Source:
 @graph_pass(after=("requantize",), bodies=True)
 def tabulate_bytes(graph: Graph, context: PassContext) -> Graph:
     """Replace costly functions of one byte by picks from a table of their results."""
-    if context.target.gpu is not None or context.target.lanes(4) > _MOST_LANES:
+    if context.target.gpu is not None:
         return graph
+    looks_up_vectors = _VECTOR_TABLES in context.target.features
+    costly = _COSTLY + _QUICK if looks_up_vectors else _COSTLY
     sources = _sources(graph)
     read = _read(graph, sources)
     editor = GraphEditor(graph)
-    indices: dict[_Source, Value] = {}
+    moved: dict[_Source, Value] = {}
     for end in graph.nodes:
         if end.outputs[0] not in read or not _is_byte(end.output):
             continue
         cone = _cone(graph, end, sources)
-        if not any(isinstance(n.op, _COSTLY) and n.output not in read for n in cone):
+        if not any(isinstance(n.op, costly) and n.output not in read for n in cone):
             continue
         source = sources[end.output]
-        if source not in indices:
-            indices[source] = _index(editor, source, end)
+        if source not in moved:
+            moved[source] = _moved(editor, source, end)
         results = _results(graph, cone, source.byte, end.output)
         table = editor.constant(results, end.output.type.dtype, f"{end.output.name}_table")
-        editor.update(replace(end, op=Gather(), inputs=(table, indices[source])))
+        editor.update(replace(end, op=LookUp(), inputs=(moved[source], table)))
         editor.discard(end.inputs)
     return editor.finish()
 
@@ -155,17 +159,17 @@ def _cone(graph: Graph, end: Node, sources: Mapping[Value, _Source]) -> list[Nod
     return [n for n in graph.nodes if n.outputs[0] in found]
 
 
-def _index(editor: GraphEditor, source: _Source, at: Node) -> Value:
-    """Bytes as positions in a table, moved to where their functions are."""
+def _moved(editor: GraphEditor, source: _Source, at: Node) -> Value:
+    """Bytes, moved to where their functions are."""
     byte = source.byte
     for op in source.moves:
         byte = editor.call(op, byte, at=at, hint=f"{source.byte.name}_moved")
-    return editor.call(Cast(to=DType.I32), byte, at=at, hint=f"{source.byte.name}_index")
+    return byte
 
 
 def _results(graph: Graph, cone: list[Node], byte: Value, end: Value) -> Array:
-    """What becomes of each byte; those below zero are behind the others, as indices count."""
-    arguments = np.arange(_BYTES, dtype=np.uint8).view(NUMPY_DTYPES[byte.type.dtype])
+    """What becomes of each byte; those below zero are behind the others: see `LookUp`."""
+    arguments = np.arange(ENTRIES, dtype=np.uint8).view(NUMPY_DTYPES[byte.type.dtype])
     known: dict[Value, Array] = {byte: arguments}
     for node in cone:
         if isinstance(node.op, _MOVES):  # each byte by itself has no place

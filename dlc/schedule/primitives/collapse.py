@@ -234,7 +234,8 @@ def _bare(stmt: Stmt) -> set[str]:
     """The variables that are read elsewhere than as an index by themselves."""
     found: set[str] = set()
     for access in accesses(stmt):
-        found |= {v for i in access.index if not isinstance(i, Var) for v in free_vars(i)}
+        others = (i for i in access.index if not isinstance(i, Var))
+        found |= {v for i in others for v in free_vars(rewrite_expr(i, _without_load))}
     for node in walk(stmt):
         if isinstance(node, Store | If):
             value = node.value if isinstance(node, Store) else node.cond
