@@ -17,9 +17,10 @@ from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.layout import Channels, group_layout, split_axis, spread
 from dlc.graph.op import Array, Fuse, Op
 from dlc.graph.ops.attributes import as_sizes
-from dlc.graph.ops.binary import Where
+from dlc.graph.ops.binary import Add, Sub, Where
 from dlc.graph.ops.channels import PackChannels, UnpackChannels
 from dlc.graph.ops.conv import Conv, ConvTranspose
+from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.layout import ChannelShuffle, MoveChannels
 from dlc.graph.ops.norm import InstanceNorm
 from dlc.graph.ops.pool import AveragePool, MaxPool
@@ -40,6 +41,8 @@ BLOCKED_READERS = (
 
 LOOK_AHEAD = 4
 """How many elementwise operators stand between a convolution and what its result is joined with."""
+FAR = 2.0**100
+"""Floats that stay finite with some such constants and integers added to them are smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,9 +340,9 @@ class Blocking:
         """A blocked tensor with zeros in its idle lanes, whatever the data is.
 
         A sum of products holds infinity times 0 there, or NaN, which the next one must not read.
-        Integers have neither, and their products with weights of 0 are 0.
+        Integers have neither, nor what is made of them, and their products with weights of 0 are 0.
         """
-        if not channels.has_idle_lanes or not value.type.dtype.is_float:
+        if not channels.has_idle_lanes or self._is_made_of_integers(value):
             return value
         lanes = np.zeros(channels.blocks * self.block, bool)
         lanes[channels.lanes] = True
@@ -348,6 +351,18 @@ class Blocking:
         used = Value(self.fresh(f"{value.name}_used"), TensorType(mask.shape, DType.BOOL))
         self.constants[used] = mask
         return self.call(Where(), used, value, self.zero(value))
+
+    def _is_made_of_integers(self, value: Value) -> bool:
+        """Whether a new value is finite: integers, or these as floats, less some constants."""
+        while value.type.dtype.is_float:
+            maker = next((n for n in reversed(self.nodes) if value in n.outputs), None)
+            if maker is None or not isinstance(maker.op, Cast | Add | Sub):
+                return False
+            value, *others = maker.inputs
+            known = [self.constants[v] for v in others if v in self.constants]
+            if len(known) < len(others) or not all((np.abs(a) < FAR).all() for a in known):
+                return False
+        return True
 
     def zero(self, like: Value) -> Value:
         """A constant of one element, 0, of the type of `like`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from dlc.graph.pass_ import PassContext
@@ -9,6 +11,8 @@ from dlc.graph.rewrite import rewrite_graph
 from dlc.graph.rules import PATTERN_RULES, STEP_RULES
 from tests.graph.pass_cases import CONTEXT, read
 from tests.graph.rule_cases import (
+    BESIDE,
+    BESIDE_INPUTS,
     CONV,
     MATMUL,
     NORM,
@@ -41,6 +45,17 @@ FOCUS_REFUSES = [
         "x: f64[3]", "a: F32[3] = cast(x, to=F32)", f"c: F32[3] = const({values})",
         "y: F32[3] = div(a, c)"))
       for reason, values in (("zero or not finite", "3, 5, inf"), ("too small", "3, 5, 1e-30"))),
+    ("bytes_before_concat", "no bytes", body(BESIDE_INPUTS, *BESIDE).replace("u8", "i32")),
+    ("bytes_before_concat", "somebody else", body(BESIDE_INPUTS, *BESIDE, outputs="b, y")),
+    ("bytes_before_concat", "somebody else", body(BESIDE_INPUTS, *BESIDE, outputs="a, y")),
+    *(("bytes_before_concat", "no parts", body(BESIDE_INPUTS, *BESIDE).replace(*change))
+      for change in (
+          ("c: f32[()] = const(3)", "c: f32[5] = const(1, 2, 3, 4, 5)"),
+          ("mul(c, a)", "mul(a, a)"),
+          ("round(b)", "softmax(b, axis=0)"),
+          ("r: f32[2, 5] = round(b)", "\n    ".join(  # too many operators to follow
+              f"{to}: f32[2, 5] = abs({of})" for of, to in pairwise("bdefghijr"))),
+      )),
     ("integers_into_bytes", "no matrix", body(
         "x: u8[3, 32]", "w: f64[32, 16] = const(1)", "a: f64[3, 32] = cast(x, to=f64)",
         "y: f64[3, 16] = matmul(a, w)")),

@@ -17,6 +17,8 @@ from dlc.graph.rewrite import Pattern, Rule, rewrite_graph
 from dlc.graph.rules import PATTERN_RULES, SHAPE_RULES, STEP_RULES
 from tests.graph.pass_cases import CONTEXT, ENGINE, read
 from tests.graph.rule_cases import (
+    BESIDE,
+    BESIDE_INPUTS,
     CONV,
     MATMUL,
     NORM,
@@ -39,6 +41,8 @@ FIRES = [
         "x: f64[3, 5]", "a: F32[3, 5] = cast(x, to=F32)", "c: F32[5] = const(3, -5, 7, 9, 11)",
         "y: F32[3, 5] = div(a, c)"),
      ["cast", "quotient"]),
+    ("bytes_before_concat", body(BESIDE_INPUTS, *BESIDE),
+     ["mul", "round", "cast", "mul", "round", "cast", "concat"]),
     ("integers_into_bytes", body(
         "x: i8[2, 32]", "w: i32[32, 16] = const(200)", "a: i32[2, 32] = cast(x, to=i32)",
         "y: i32[2, 16] = matmul(a, w)"),

@@ -67,8 +67,8 @@ _COSTLY: tuple[type[Op], ...] = (
     Celu, Elu, Erf, Exp, Gelu, Log, Mish, Selu, Sigmoid, Silu, Softplus, Tanh,
 )  # fmt: skip
 """Operators by polynomials: they take longer than a look-up."""
-_QUICK: tuple[type[Op], ...] = (HardSigmoid, HardSwish, LeakyRelu)
-"""Operators of a few instructions, which take longer than a look-up of a whole vector at once."""
+_QUICK: tuple[type[Op], ...] = (HardSigmoid, HardSwish, LeakyRelu, Quotient)
+"""Some instructions, or new scales: they take longer than a look-up of a whole vector at once."""
 _VECTOR_TABLES = "avx512vbmi"  # the feature that such look-ups need
 _POINTWISE = (Binary, Cast, Clip, Quotient, ToBytes, Unary, Where)
 """Operators whose results are functions of nothing but the elements at their position."""

@@ -6,6 +6,7 @@ from dlc.graph.rewrite import Rule
 from dlc.graph.rules.add_into_add import add_into_add
 from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
 from dlc.graph.rules.branches_into_conv import branches_into_conv
+from dlc.graph.rules.bytes_before_concat import bytes_before_concat
 from dlc.graph.rules.cast_there_and_back import cast_there_and_back
 from dlc.graph.rules.col2im_by_phases import col2im_by_phases
 from dlc.graph.rules.conv_before_resize import conv_before_resize
@@ -104,6 +105,7 @@ STEP_RULES: tuple[Rule, ...] = (
     convolved_integers_into_bytes,
     integers_into_floats,
     cast_there_and_back,
+    bytes_before_concat,
     batch_norm_into_mul_add,
     drop_mul_by_one,
     sub_into_add,
