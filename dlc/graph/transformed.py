@@ -263,10 +263,12 @@ def _axes(node: Node, context: PassContext) -> int:
 
 def _is_plain(op: ConvBlocked | ConvBytes, x: Value, w: Value) -> bool:
     """Whether all of a kernel meets all channels, in elements that have transforms."""
+    if not w.type.is_static or op.groups != 1:
+        return False
     if isinstance(op, ConvBytes):
-        return x.type.dtype is DType.I16 and w.type.is_static
+        return x.type.dtype is DType.I16
     is_float = x.type.dtype is DType.F32 and w.type.dtype is DType.F32
-    return is_float and w.type.is_static and not op.sparse and op.groups == 1
+    return is_float and not op.sparse
 
 
 def _volume(node: Node, images: int) -> Volume:

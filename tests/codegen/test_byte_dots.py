@@ -67,6 +67,10 @@ CASES = {
     "batch": conv(bytes_of(0, 2, 2, 7, 11, 16), weights(1, 3, 2, 1, 1, 16, 16)),
     "strided": conv(bytes_of(0, 1, 2, 10, 13, 16), weights(1, 2, 2, 3, 2, 16, 16), stride=(2, 3)),
     "dilated": conv(bytes_of(0, 1, 2, 9, 9, 16), weights(1, 2, 2, 3, 2, 16, 16), dilation=(2, 3)),
+    "groups": conv(bytes_of(0, 2, 6, 9, 7, 16), weights(1, 9, 2, 3, 3, 16, 16), groups=3),
+    "groups_of_a_block": conv(
+        bytes_of(0, 1, 4, 5, 7, 16), weights(1, 4, 1, 3, 3, 16, 16), groups=4
+    ),
     "line": conv(bytes_of(0, 1, 2, 40, 8), weights(1, 3, 2, 3, 8, 8), stride=(1,), dilation=(1,)),
     "rows": matmul(bytes_of(0, 2, 37, 64), weights(1, 5, 64, 16), 80),
     "a_row": matmul(bytes_of(0, 1, 96), weights(1, 9, 96, 16), 144),
@@ -120,6 +124,7 @@ def test_sizes_of_widened_bytes_may_be_open():
 
 INTERPRETED = {
     "image": conv(bytes_of(0, 1, 1, 3, 4, 16), weights(1, 2, 1, 2, 2, 16, 16)),
+    "groups": conv(bytes_of(0, 1, 2, 3, 4, 16), weights(1, 4, 1, 2, 2, 16, 16), groups=2),
     "rows": matmul(bytes_of(0, 3, 16), weights(1, 2, 16, 16), 21),
     "one_column": matmul(bytes_of(0, 5, 16), weights(1, 1, 16, 1), 1),
 }

@@ -300,6 +300,8 @@ def _contractions() -> list[Case]:
         case(pairs_computed.MatMulPairsComputed(), "f32[2, n]", "f32[n, 16]",
              values=([math.nan, 1.0, math.inf, -2.0],)),
         case(byte_products.ConvBytes(), "u8[2, 3, 4, n + 2, 4]", "i8[2, 3, 2, 3, 1, 5, 4]"),
+        case(byte_products.ConvBytes(groups=2), "u8[2, 4, 4, n + 2, 4]",
+             "i8[6, 2, 2, 3, 1, 5, 4]"),
         case(byte_products.ConvBytes(stride=(2, 1), dilation=(1, 2)), "u8[1, 1, 5, 6, 16]",
              "i8[3, 1, 3, 2, 4, 16, 4]", values=([0, 1, 255, 128], [-128, 127, 0, 3])),
         case(few_bits.DequantizeBlocks(axis=1, block=3), "u8[2, 7, n]", "f32[2, 3, n]"),

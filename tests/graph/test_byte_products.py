@@ -27,6 +27,12 @@ def main(q: {kind}[1, 3, 14, 13, 16]):
     y: f32[1, 5, 7, 13, 16] = conv_blocked(x, w, stride=(2, 1))
     return y
 """
+GROUPS = (
+    CONV.replace("w: f32[5, 3", "w: f32[6, 1")
+    .replace("y: f32[1, 5", "y: f32[1, 6")
+    .replace("(2, 1)", "(2, 1), groups=3")
+)
+SPARSE = GROUPS.replace("groups=3", "groups=3, sparse=True")
 UNPADDED = """
 def main(q: {kind}[1, 3, 14, 13, 16]):
     w: f32[5, 3, 3, 3, 16, 16] = const()
@@ -158,7 +164,7 @@ def random_bytes(graph, seed=0):
 
 
 @pytest.mark.parametrize(("kind", "zero"), [("u8", 3), ("u8", 0), ("i8", -7), ("i8", 0)])
-@pytest.mark.parametrize("text", [CONV, UNPADDED, MATMUL, NARROWED, PARTS])
+@pytest.mark.parametrize("text", [CONV, GROUPS, SPARSE, UNPADDED, MATMUL, NARROWED, PARTS])
 @BOTH
 def test_every_sum_is_the_same(text, kind, zero, context):
     graph = graph_of(given(text, kind, zero))
@@ -313,9 +319,6 @@ def main(q: u8[7, 48]):
     "an_odd_depth": graph_of(PLAIN.replace("256]:", "254]:").replace("256, 16]", "254, 16]")
                              .replace("q: u8[1, 256]", "q: u8[1, 254]")
                              .replace("x: f32[1, 256]", "x: f32[1, 254]")),
-    "groups": graph_of(given(CONV, "u8", 1).replace("w: f32[5, 3", "w: f32[6, 1")
-                       .replace("y: f32[1, 5", "y: f32[1, 6")
-                       .replace("(2, 1)", "(2, 1), groups=3")),
     "too_long_a_sum": graph_of(PLAIN.replace("256", "70000").replace("f32[16, 7", "f32[1, 7")
                                .replace("y: f32[1, 70000]", "y: f32[1, 16]")
                                .replace("n=70000", "n=16"), 127, 127),

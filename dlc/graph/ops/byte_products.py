@@ -13,11 +13,11 @@ from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.attributes import constants, set_size
-from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked
+from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked, group_of
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.neighbours import in_rows, side_by_side
 from dlc.te import tensor as te
-from dlc.te.expr import Expr, cast, index
+from dlc.te.expr import ZERO, Expr, cast, index
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -41,43 +41,59 @@ def _each(x: TensorType, w: TensorType) -> int:
 
 @op("conv_bytes", fuse=Fuse.ANCHOR)
 class ConvBytes(BlockedConv):
-    """Convolution from blocked to blocked channels by products of bytes.
+    """Convolution from blocked to blocked channels by products of bytes; groups split block axes.
 
     Shapes:
-        x: u8 or i16[n, cb, *spatial, c]; w: i8[ob, cb, *kernel, c / each, oc, each], 4 or 2 each
-        -> i32[n, ob, *out, oc]
+        x: u8 or i16[n, cb, *spatial, c];
+        w: i8[ob, cb / groups, *kernel, c / each, oc, each], 4 or 2 each -> i32[n, ob, *out, oc]
     """
 
     stride: tuple[int, ...] = (1, 1)
     dilation: tuple[int, ...] = (1, 1)
+    groups: int = 1
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         each = _each(x, w)
         if not each or w.rank != x.rank + 2:
             raise self.reject("needs a blocked image and i8 weights: u8 by 4, or i16 by 2", x, w)
-        (n, cb, *sizes, c), (ob, wb, *kernel, groups, oc, _) = x.shape, w.shape
-        if differs(c, groups * each) or differs(cb, wb):
+        (n, cb, *sizes, c), (ob, per_group, *kernel, parts, oc, _) = x.shape, w.shape
+        if differs(c, parts * each):
             raise self.reject("image and weights differ in their channels", x, w)
+        few = self.groups < 1 or differs(cb, per_group * self.groups)
+        if few or differs(ob % self.groups, 0):
+            raise self.reject(f"the channel blocks do not fit {self.groups} groups", x, w)
         return TensorType((n, ob, *self.spatial(x, w, sizes, kernel), oc), DType.I32)
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
-        _, cb, *kernel, groups, _, each = w.shape
+        ob, per_group, *kernel, parts, _, each = w.shape
+        blocks = canonical(ob // self.groups)
 
-        def pixel(*out: Expr) -> te.Reduce:
-            n, o, *position, oi = out
+        def total(*out: Expr) -> te.Reduce:
+            n, group, o, *position, oi = out
 
             def term(*r: Expr) -> Expr:
                 b, *k, g, e = r
-                left = x[(n, b, *self.source(position, k), g * each + e)]
-                return cast(DType.I32, left) * cast(DType.I32, w[(o, b, *k, g, oi, e)])
+                source = self.source(position, k)
+                left = x[(n, group * per_group + b, *source, g * each + e)]
+                right = w[(group * blocks + o, b, *k, g, oi, e)]
+                return cast(DType.I32, left) * cast(DType.I32, right)
 
-            return te.reduce_sum((cb, *kernel, groups, each), term)
+            return te.reduce_sum((per_group, *kernel, parts, each), term)
 
-        return te.compute(self.name, type_.shape, pixel, inputs=(x, w))
+        def plain(n: Expr, *rest: Expr) -> te.Reduce:
+            return total(n, ZERO, *rest)
+
+        if self.groups == 1:
+            return te.compute(self.name, type_.shape, plain, inputs=(x, w))
+        n, _, *rest = type_.shape
+        shape = (n, index(self.groups), blocks, *rest)
+        sums = te.compute(self.name, shape, total, inputs=(x, w))
+        grouped = group_of(blocks)
+        return te.compute("joined", type_.shape, lambda *at: sums[grouped(*at)], inputs=(sums,))
 
     def reference(self, x: Array, w: Array) -> Array:
-        op = ConvBlocked(stride=self.stride, dilation=self.dilation)
+        op = ConvBlocked(stride=self.stride, dilation=self.dilation, groups=self.groups)
         return op.reference(x.astype(np.float64), in_rows(w)).astype(np.int32)
 
 

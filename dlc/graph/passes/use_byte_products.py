@@ -232,9 +232,9 @@ def _of_bytes(node: Node, each: int) -> ConvBytes | MatMulBytes | None:
     if isinstance(op, MatMulPacked):
         fits = x.type.rank >= 2 and surely_divides(each, x.type.shape[-1])
         return MatMulBytes(n=op.n) if fits else None
-    if op.groups != 1 or op.sparse or op.turned or const_size(w.type.shape[-2]) % each:
-        return None
-    return ConvBytes(stride=op.stride, dilation=op.dilation)
+    if op.turned or const_size(w.type.shape[-2]) % each:
+        return None  # bytes are finite, wherever weights are sparse
+    return ConvBytes(stride=op.stride, dilation=op.dilation, groups=op.groups)
 
 
 def _one_block(w: Array, each: int) -> Array:
