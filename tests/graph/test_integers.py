@@ -179,6 +179,31 @@ def test_scales_of_channels_leave_a_convolution(s, c, left, right):
     assert [r is not None for r in ranges] == [left, right]
 
 
+@pytest.mark.parametrize(
+    ("c", "more", "right"),
+    [
+        ("1, 4, 1, 1", "", True),
+        ("()", "", True),
+        ("2, 1, 1, 1", "", False),  # another one for each summand
+        ("1, 4, 1, 3", "", False),
+        ("1, 4, 1, 1", ", groups=2", False),
+    ],
+)
+def test_scales_of_transposed_kernels_leave_a_product(c, more, right):
+    text = CONV.replace("[3, 2, 3, 3]", "[2, 4, 3, 3]").replace("conv(xs, w", f"conv(xs, w{more}")
+    results = 8 if more else 4
+    made = f"y: f64[1, {results}, 7, 7] = conv_transpose("
+    text = text.replace("y: f64[1, 3, 3, 3] = conv(", made)
+    graph = read(text.format(s="()", c=c))
+    kernels = {v: np.rint(a) if v.name == "k" else a for v, a in graph.constants.items()}
+    graph = replace(graph, constants=kernels)
+    after = run("separate_scales", graph)
+    same(graph, after)
+    (product,) = [n for n in after.nodes if n.op.name == "conv_transpose"]
+    ranges = [integer_range(GraphEditor(after), v) for v in product.inputs]
+    assert [r is not None for r in ranges] == [right, right]
+
+
 def test_large_arrays_are_looked_at_to_their_end():
     array = np.zeros(200_001, np.float32)
     array[150_000], array[-1] = 7, -3

@@ -333,6 +333,9 @@ def test_a_rule_rewrites(rule, text, left):
 SCALED = {
     "scale_into_conv": (X4, *CONV, "c: f32[4, 1, 1] = const(3, 5, 7, 9)",
                         "y: f32[2, 4, 5, 7] = mul(a, c)"),
+    "scale_into_conv_transpose": (
+        X4, "w: f32[3, 4, 3, 3] = const()", "a: f32[2, 4, 7, 9] = conv_transpose(x, w)",
+        "c: f32[4, 1, 1] = const(3, 5, 7, 9)", "y: f32[2, 4, 7, 9] = mul(a, c)"),
     "scale_before_conv": (X4, "c: f32[()] = const(3)", "s: f32[2, 3, 5, 7] = mul(x, c)",
                           CONV[0], "y: f32[2, 4, 3, 5] = conv(s, w)"),
     "scale_into_matmul": ("x: f32[3, 5]", *MATMUL, "c: f32[7] = const(1, 2, 3, 4, 5, 6, 7)",
@@ -351,6 +354,20 @@ def test_weights_that_are_exact_in_bf16_stay_so_for_a_matrix_engine(rule, whole)
     after = rewrite_graph(graph, chosen, context, lambda *why: refusals.append(why[2]))
     assert any("multiplies such whole numbers faster" in why for why in refusals) is whole
     assert ("mul" in ops(after)) is whole
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_scales_behind_whole_weights_do_not_keep_a_transposed_convolution(whole):
+    text = body(
+        "x: f32[2, 3, 5, 4], s: f32[2, 1, 1, 1]", "w: f32[3, 1, 2, 2] = const()",
+        "c: f32[2, 1, 6, 5] = conv_transpose(x, w)", "y: f32[2, 1, 6, 5] = mul(c, s)",
+    )  # fmt: skip
+    graph = read(text)
+    if whole:
+        graph = replace(graph, constants={v: np.rint(a) for v, a in graph.constants.items()})
+    chosen = [r for r in STEP_RULES if r.name == "conv_transpose_into_conv"]
+    after = rewrite_graph(graph, chosen, PassContext(target=Target(features=ENGINE)))
+    assert ("conv" in ops(after)) is whole
 
 
 def test_a_gpu_multiplies_bytes_as_they_are():

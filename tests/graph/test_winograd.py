@@ -470,7 +470,7 @@ def test_sums_of_bytes_are_the_same(text, tile, dtype, name):
     .replace("    w: i8[8, 8, 3, 3, 4, 8, 2] = const()\n", ""),
     BYTES.replace("30, 32", "3, 3").replace("28, 30", "1, 1"),
     BYTES.replace("8, 8, 3, 3", "8, 4, 3, 3").replace("(a, w)", "(a, w, groups=2)"),
-], ids=["stride", "dilation", "kernel", "by_four", "words", "computed", "one_pixel", "groups"])  # fmt: skip
+], ids=["stride", "dilation", "kernel", "four", "words", "given", "pixel", "groups"])  # fmt: skip
 def test_products_of_bytes_that_have_no_transform_stay(text):
     found = run("use_winograd", read(text), PassContext(target=AVX2))
     assert operators(found) == ["cast", "conv_bytes"]

@@ -31,7 +31,7 @@ from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import BF16_EXACT, integer_range, magnitude
 from dlc.graph.ops.binary import Mul
-from dlc.graph.ops.conv import Conv
+from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Reshape, Transpose
 from dlc.graph.pass_ import PassContext, graph_pass
@@ -47,7 +47,7 @@ def separate_scales(graph: Graph, context: PassContext) -> Graph:
     """Take the scales of quantized operands out of products whose right operand has one."""
     editor = GraphEditor(graph)
     for node in graph.nodes:
-        if isinstance(node.op, Conv | MatMul) and node.output.type.dtype.is_float:
+        if isinstance(node.op, Conv | ConvTranspose | MatMul) and node.output.type.dtype.is_float:
             _separate(editor, node)
     return editor.finish() if editor.changed else graph
 
@@ -111,7 +111,12 @@ def _column_scale(editor: GraphEditor, node: Node, scale: Value) -> Value | None
         if len(shape) < 2 or not is_const(shape[-2], 1) or len(node.inputs[0].type.shape) < 2:
             return None
         return scale if node.output.type.rank >= len(shape) else None
-    if any(not is_const(n, 1) for n in shape[1:]):
+    axis = 0
+    if isinstance(node.op, ConvTranspose):
+        axis = 1
+        if node.op.groups > 1:  # which have the results of a group alone along that axis
+            return None
+    if any(not is_const(n, 1) for d, n in enumerate(shape) if d != axis):
         return None
-    turned = (shape[0], *(ONE,) * (len(shape) - 2))
+    turned = (shape[axis], *(ONE,) * (len(shape) - 2))
     return editor.call(Reshape(shape=turned), scale, at=node)

@@ -24,6 +24,7 @@ from math import prod
 import numpy as np
 
 from dlc.graph.graph import Value
+from dlc.graph.integers import is_kept_whole
 from dlc.graph.op import Array
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Mul
@@ -84,6 +85,8 @@ def are_alike(op: ConvTranspose, kernel: Sequence[int]) -> bool:
 
 def may_scale(match: Match) -> bool:
     """Whether what reads the result may become a factor of the weights."""
+    if is_kept_whole(match.context, match.stored("w")):
+        return False
     return any(isinstance(u.op, Mul | BatchNorm) for u in match.editor.users(match.root.output))
 
 
