@@ -61,6 +61,7 @@ def run(jobs: list[Job], options: argparse.Namespace) -> None:
 
 def write(options: argparse.Namespace) -> None:
     """The table, the document and the plot of all results there are."""
+    options.out.mkdir(parents=True, exist_ok=True)
     order = {model.name: number for number, model in enumerate((*MODELS, *OTHERS, *INT8))}
     results = sorted(
         report.read(options.out / "results"), key=lambda r: order.get(r["name"], len(order))

@@ -102,7 +102,15 @@ INT8 = (
     Model("minilm_l6_dynamic", Quantized("minilm_l6", "dynamic"), {"batch": 1, "seq": 128}),
     Model("bert_base_dynamic", Quantized("bert_base", "dynamic")),
     Model("mobilenetv2_qdq", GIVEN),
-)
+    *(
+        Model(f"{name}_{kind}", Quantized(name, kind))
+        for name, kind in (
+            ("efficientnet", "u8"), ("convnext", "i8"), ("segformer", "u8"), ("mobilevit", "u8"),
+            ("levit", "u8"), ("regnet", "u8"), ("swin", "u8"), ("poolformer", "u8"),
+            ("deit_tiny", "u8"), ("unet", "i8"),
+        )
+    ),
+)  # fmt: skip
 
 
 def find(model: Model, cache: Path, folder: Path | None) -> Path:
