@@ -42,7 +42,8 @@ BLOCKED_READERS = (
 LOOK_AHEAD = 4
 """How many elementwise operators stand between a convolution and what its result is joined with."""
 FAR = 2.0**100
-"""Floats that stay finite with some such constants and integers added to them are smaller."""
+"""Sums of integers and some constants of smaller magnitudes are finite as such floats:"""
+WIDE_FLOATS = (DType.F32, DType.F64, DType.BF16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +338,7 @@ class Blocking:
         return self.call_as(Concat(axis=1), *parts, old=old)
 
     def without_idle(self, value: Value, channels: Channels) -> Value:
-        """A blocked tensor with zeros in its idle lanes, whatever the data is.
+        """A blocked tensor whose idle lanes are finite, whatever the data is: zeros, or integers.
 
         A sum of products holds infinity times 0 there, or NaN, which the next one must not read.
         Integers have neither, nor what is made of them, and their products with weights of 0 are 0.
@@ -354,7 +355,7 @@ class Blocking:
 
     def _is_made_of_integers(self, value: Value) -> bool:
         """Whether a new value is finite: integers, or these as floats, less some constants."""
-        while value.type.dtype.is_float:
+        while value.type.dtype in WIDE_FLOATS:
             maker = next((n for n in reversed(self.nodes) if value in n.outputs), None)
             if maker is None or not isinstance(maker.op, Cast | Add | Sub):
                 return False
@@ -362,7 +363,7 @@ class Blocking:
             known = [self.constants[v] for v in others if v in self.constants]
             if len(known) < len(others) or not all((np.abs(a) < FAR).all() for a in known):
                 return False
-        return True
+        return value.type.dtype.is_int
 
     def zero(self, like: Value) -> Value:
         """A constant of one element, 0, of the type of `like`."""

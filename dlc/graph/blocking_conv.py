@@ -123,7 +123,8 @@ def blocked_source(blocking: Blocking, x: Value) -> Blocked:
     form = blocking.blocked(x)
     if form.idle is not None:
         return form
-    return replace(form, value=blocking.without_idle(form.value, form.channels), idle=0.0)
+    value = blocking.without_idle(form.value, form.channels)
+    return form if value is form.value else replace(form, value=value, idle=0.0)
 
 
 def _depthwise(blocking: Blocking, node: Node, array: Array) -> Blocked:

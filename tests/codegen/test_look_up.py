@@ -36,6 +36,7 @@ def f(A: i8[{count}], T: {table}, *, Z: {table.split("[")[0]}[{count}]):
         (text(256, 64, table="u8[257]"), TABLES, 0),
         (text(256, 64, table="i16[256]"), TABLES, 0),
         (text(256, 64, index="max(index(A[{}]), 0)"), TABLES, 0),
+        (text(256, 64, index="index(i32(u8(A[{}])))"), TABLES, 0),
         (text(256, 64, index="index(u8(A[3]))"), TABLES, 0),  # the same entry for all
     ],
 )

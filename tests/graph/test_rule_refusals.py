@@ -45,6 +45,12 @@ FOCUS_REFUSES = [
         "x: f64[3]", "a: F32[3] = cast(x, to=F32)", f"c: F32[3] = const({values})",
         "y: F32[3] = div(a, c)"))
       for reason, values in (("zero or not finite", "3, 5, inf"), ("too small", "3, 5, 1e-30"))),
+    ("bytes_before_concat", "no floats", body(
+        "x: i32[2, 3], z: i32[2, 2]", "a: i32[2, 5] = concat(x, z, axis=1)",
+        "y: u8[2, 5] = cast(a, to=u8)")),
+    ("bytes_before_concat", "too many", body(
+        "x: f32[2, 3]", f"a: f32[2, 51] = concat({', '.join('x' * 17)}, axis=1)",
+        "y: u8[2, 51] = cast(a, to=u8)")),
     ("bytes_before_concat", "no bytes", body(BESIDE_INPUTS, *BESIDE).replace("u8", "i32")),
     ("bytes_before_concat", "somebody else", body(BESIDE_INPUTS, *BESIDE, outputs="b, y")),
     ("bytes_before_concat", "somebody else", body(BESIDE_INPUTS, *BESIDE, outputs="a, y")),

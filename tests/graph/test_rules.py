@@ -356,6 +356,24 @@ def test_weights_that_are_exact_in_bf16_stay_so_for_a_matrix_engine(rule, whole)
     assert ("mul" in ops(after)) is whole
 
 
+def test_whole_weights_are_no_left_operand_of_a_product():
+    text = body(
+        "x: f32[2, 3, 5, 4]", "w: f32[3, 1, 3, 2] = const()",
+        "y: f32[2, 1, 11, 8] = conv_transpose(x, w, stride=(2, 2))",
+    )  # fmt: skip
+    graph = read(text)
+    chosen = [r for r in STEP_RULES if r.name == "conv_transpose_into_product"]
+    context = PassContext(target=Target(features=ENGINE))
+    assert "matmul" in ops(rewrite_graph(graph, chosen, context))
+    whole = replace(graph, constants={v: np.rint(a) for v, a in graph.constants.items()})
+    assert ops(rewrite_graph(whole, chosen, context)) == ["conv_transpose"]
+
+
+def test_parts_become_bytes_together_on_a_gpu():
+    graph = read(body(BESIDE_INPUTS, *BESIDE))
+    assert ops(rewrite_graph(graph, STEP_RULES, ON_GPU))[0] == "concat"
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_scales_behind_whole_weights_do_not_keep_a_transposed_convolution(whole):
     text = body(

@@ -148,10 +148,19 @@ def test_a_gpu_computes():
     assert PASSES["tabulate_bytes"](before, ON_GPU) is before
 
 
+RESCALED = SIGMOID.replace("    d: f32[2, 128] = sigmoid(c)\n", "").replace("(d,", "(c,")
+
+
 @pytest.mark.parametrize(("features", "tables"), [({"avx512f", "avx512vbmi"}, 1), ({"avx512f"}, 0)])
-def test_quick_functions_are_tables_where_vectors_look_up(features, tables):
+@pytest.mark.parametrize(
+    "text",
+    [SIGMOID.replace("sigmoid", n) for n in ("hard_swish", "hard_sigmoid", "leaky_relu")]
+    + [RESCALED],
+    ids=["hard_swish", "hard_sigmoid", "leaky_relu", "a new scale"],
+)
+def test_quick_functions_are_tables_where_vectors_look_up(text, features, tables):
     context = PassContext(target=Target(features=frozenset(features)))
-    before = graph(SIGMOID.replace("sigmoid", "hard_swish"), "s")
+    before = graph(text, "s")
     after = PASSES["tabulate_bytes"](before, context)
     assert [n.op.name for n in after.nodes].count("look_up") == tables
     want, got = evaluate(before, {"x": ALL}), evaluate(after, {"x": ALL})

@@ -89,6 +89,10 @@ OPEN = """
         # One element of a buffer that loops read elsewhere, too.
         ("A: f32[n, 3, m * 2], *, B: f32[n, 3, m * 2]", "B[i, j, k] = A[i, j, k] + A[i, 1, 0]",
          ["n", "m * 6"], ["f32[n, m * 6]", "f32[n, m * 6]"]),
+        # Places that data chooses by what lies at the same one.
+        ("A: u8[n, 3, m * 2], T: f32[256], *, B: f32[n, 3, m * 2]",
+         "B[i, j, k] = T[index(A[i, j, k])]",
+         ["m * n * 6"], ["u8[m * n * 6]", "f32[256]", "f32[m * n * 6]"]),
         # Lines that may be longer than what is read of them.
         ("A: f32[n, 3, m * 3], *, B: f32[n, 3, m * 2]", "B[i, j, k] = A[i, j, k]",
          ["n * 3", "m * 2"], ["f32[n * 3, m * 3]", "f32[n * 3, m * 2]"]),

@@ -21,7 +21,7 @@ def byte_of(storage: Storage, index: tuple[Expr, ...], lanes: int, target: Targe
     """The byte that says which entry of a table an access means, where vectors look it up."""
     if "avx512vbmi" not in target.features or lanes > LANES:
         return None
-    if storage.base is None or storage.private or storage.dtype not in (DType.I8, DType.U8):
+    if storage.dtype not in (DType.I8, DType.U8):
         return None
     match storage.shape, index:
         case ((Const(value),), (Cast(_, byte),)) if value == ENTRIES and byte.dtype is DType.U8:
@@ -40,7 +40,7 @@ def look_up(builder: Builder, table: list[Val], byte: Val) -> Val:
 
 
 def _resized(builder: Builder, value: Val, lanes: int) -> Val:
-    """The first lanes of a vector, or all and some that are undefined."""
+    """The first lanes of a vector, or all and some that nobody looks at."""
     if value.lanes == lanes:
         return value
     picked = lane_constants([min(n, value.lanes - 1) for n in range(lanes)], "i32")

@@ -24,9 +24,9 @@ After:
 Position: after requantize, by which bytes are made of sums; before fuse_groups.
 
 A quantized activation has 256 arguments. Its results are those of the model, each operation rounded
-as a constant's would be. What takes less time than a look-up stays, as all that is made of sums and
-products alone, and what somebody reads before it is rounded to a byte. A look-up takes least where
-a vector picks from tables.
+as a constant's would be. What takes less time than a look-up stays, as what is made of sums and
+products alone, unless vectors pick from tables, and what somebody reads before it is rounded to a
+byte.
 """
 
 from __future__ import annotations

@@ -31,12 +31,16 @@ from dlc.graph.rewrite import Match, Pattern, Refusal, rule
 
 _DEPTH = 8
 """Operators that are followed: a quantization has five."""
+_MOST = 16
+"""Parts, each of which gets operators of its own."""
 
 
 @rule(Pattern(Cast))
 def bytes_before_concat(match: Match) -> Value | Refusal:
     """Make bytes of each part."""
     editor, root = match.editor, match.root
+    if match.context.target.gpu is not None:
+        return Refusal("what it gains on a GPU has not been measured")
     if root.output.type.dtype not in BYTES:
         return Refusal("it makes no bytes")
     chain = [root]
@@ -50,6 +54,8 @@ def bytes_before_concat(match: Match) -> Value | Refusal:
         if isinstance(maker.op, Concat):
             break
         chain.append(maker)
+    if not value.type.dtype.is_float or len(maker.inputs) > _MOST:
+        return Refusal("the parts are no floats, or too many")
     parts: list[Value] = []
     for part in maker.inputs:
         found = part
@@ -71,4 +77,4 @@ def _operand(editor: GraphEditor, node: Node) -> Value | None:
 
 def _is_single(editor: GraphEditor, value: Value) -> bool:
     array = editor.array(value)
-    return array is not None and array.size == 1 and array.ndim == 0
+    return array is not None and array.size == 1

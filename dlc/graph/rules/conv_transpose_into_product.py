@@ -18,6 +18,7 @@ from math import prod
 import numpy as np
 
 from dlc.graph.graph import Value
+from dlc.graph.integers import is_kept_whole
 from dlc.graph.layout import blocks_for
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.columns import Col2Im
@@ -56,8 +57,8 @@ def conv_transpose_into_product(match: Match) -> Value | Refusal:
         return Refusal("the image has room for patches that there are not")
     if match["w"].type.dtype.bits < 32:
         return Refusal("patches would be rounded before they are added up")
-    if may_scale(match):
-        return Refusal("the weights may be scaled by what reads the result")
+    if (refusal := _about_scales(match)) is not None:
+        return refusal
     n, _, *sizes = x.type.shape
     taps = np.ascontiguousarray(w.reshape(channels, -1).T)
     rows = match.constant(taps, match["w"], f"{match['w'].name}_taps")
@@ -69,3 +70,11 @@ def conv_transpose_into_product(match: Match) -> Value | Refusal:
         image=image, kernel=tuple(kernel), stride=op.stride, pads=op.pads, dilation=op.dilation
     )
     return match.call(lay, patches)
+
+
+def _about_scales(match: Match) -> Refusal | None:
+    if is_kept_whole(match.context, match.stored("w")):
+        return Refusal("the target multiplies such whole numbers faster on the other side")
+    if may_scale(match):
+        return Refusal("the weights may be scaled by what reads the result")
+    return None

@@ -26,6 +26,7 @@ from tests.schedule.rules.cases import CASES
 from tests.schedule.rules.nests import (
     AVX2,
     AVX512,
+    NEON,
     M,
     N,
     assert_agree,
@@ -172,6 +173,7 @@ def test_each_lane_reduces_a_short_row_of_its_own(name: str) -> None:
         (64, 513, AVX2, 64),  # too long
         (16, 197, replace(AVX2, cores=8), 16),  # each thread has its own
         (64, 197, AVX512, 16),
+        (64, 197, NEON, 64),  # not measured
     ],
 )
 def test_short_rows_of_a_softmax_go_together(
