@@ -41,9 +41,10 @@ BLOCKED_READERS = (
 
 LOOK_AHEAD = 4
 """How many elementwise operators stand between a convolution and what its result is joined with."""
-FAR = 2.0**100
-"""Sums of integers and some constants of smaller magnitudes are finite as such floats:"""
-WIDE_FLOATS = (DType.F32, DType.F64, DType.BF16)
+_WIDE_FLOATS = (DType.F32, DType.F64, DType.BF16)
+"""Floats that hold every integer as a finite number, if not exactly."""
+_FAR = 2.0**100
+"""Constants of smaller magnitudes keep their sums with integers finite in these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,13 +356,13 @@ class Blocking:
 
     def _is_made_of_integers(self, value: Value) -> bool:
         """Whether a new value is finite: integers, or these as floats, less some constants."""
-        while value.type.dtype in WIDE_FLOATS:
+        while value.type.dtype in _WIDE_FLOATS:
             maker = next((n for n in reversed(self.nodes) if value in n.outputs), None)
             if maker is None or not isinstance(maker.op, Cast | Add | Sub):
                 return False
             value, *others = maker.inputs
             known = [self.constants[v] for v in others if v in self.constants]
-            if len(known) < len(others) or not all((np.abs(a) < FAR).all() for a in known):
+            if len(known) < len(others) or not all((np.abs(a) < _FAR).all() for a in known):
                 return False
         return value.type.dtype.is_int
 

@@ -71,6 +71,11 @@ class PassContext:
         return 0 if is_tiled else self.target.byte_products
 
     @property
+    def looks_up_vectors(self) -> bool:
+        """Whether the target's vectors pick from a table of 256 bytes, one in each lane."""
+        return "avx512vbmi" in self.target.features
+
+    @property
     def multiplies_pairs(self) -> bool:
         """Whether products of one bf16 for each float32 are wanted, and vectors have them."""
         return self.rounds_to_bf16 and self.has_pair_products

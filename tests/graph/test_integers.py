@@ -159,6 +159,17 @@ def main(q: u8[1, 2, 5, 5]):
 """
 
 
+def are_whole(text, name):
+    """Which operands of a product are whole numbers once scales are apart, by a whole kernel."""
+    graph = read(text)
+    kernels = {v: np.rint(a) if v.name == "k" else a for v, a in graph.constants.items()}
+    graph = replace(graph, constants=kernels)
+    after = run("separate_scales", graph)
+    same(graph, after)
+    (product,) = [n for n in after.nodes if n.op.name == name]
+    return [integer_range(GraphEditor(after), v) is not None for v in product.inputs]
+
+
 @pytest.mark.parametrize(
     ("s", "c", "left", "right"),
     [
@@ -169,14 +180,7 @@ def main(q: u8[1, 2, 5, 5]):
     ],
 )
 def test_scales_of_channels_leave_a_convolution(s, c, left, right):
-    graph = read(CONV.format(s=s, c=c))
-    kernels = {v: np.rint(a) if v.name == "k" else a for v, a in graph.constants.items()}
-    graph = replace(graph, constants=kernels)
-    after = run("separate_scales", graph)
-    same(graph, after)
-    (product,) = [n for n in after.nodes if n.op.name == "conv"]
-    ranges = [integer_range(GraphEditor(after), v) for v in product.inputs]
-    assert [r is not None for r in ranges] == [left, right]
+    assert are_whole(CONV.format(s=s, c=c), "conv") == [left, right]
 
 
 @pytest.mark.parametrize(
@@ -194,14 +198,7 @@ def test_scales_of_transposed_kernels_leave_a_product(c, more, right):
     results = 8 if more else 4
     made = f"y: f64[1, {results}, 7, 7] = conv_transpose("
     text = text.replace("y: f64[1, 3, 3, 3] = conv(", made)
-    graph = read(text.format(s="()", c=c))
-    kernels = {v: np.rint(a) if v.name == "k" else a for v, a in graph.constants.items()}
-    graph = replace(graph, constants=kernels)
-    after = run("separate_scales", graph)
-    same(graph, after)
-    (product,) = [n for n in after.nodes if n.op.name == "conv_transpose"]
-    ranges = [integer_range(GraphEditor(after), v) for v in product.inputs]
-    assert [r is not None for r in ranges] == [right, right]
+    assert are_whole(text.format(s="()", c=c), "conv_transpose") == [right, right]
 
 
 def test_large_arrays_are_looked_at_to_their_end():

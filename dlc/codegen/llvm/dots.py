@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlc.codegen.llvm.ir import Builder, Val, lane_constants, poison
+from dlc.codegen.llvm.lanes import narrowed, widened
 from dlc.codegen.llvm.memory import Memory
 from dlc.core.types import DType
 from dlc.te.expr import Expr
@@ -35,8 +35,8 @@ class Dot:
         a, b, (total, index) = operands
         builder, lanes = memory.builder, max(1, memory.indices.lanes)
         width = next(w for w in WIDTHS if w >= lanes)
-        words = [_wide(builder, memory.load_word(*operand), width) for operand in (a, b)]
-        sums = _wide(builder, memory.load(total, index), width)
+        words = [widened(builder, memory.load_word(*operand), width) for operand in (a, b)]
+        sums = widened(builder, memory.load(total, index), width)
         name = f"{self.name}.{width * 32}"
         kind = f"<{self.each * width} x {self.elem}>"
         builder.declarations.use(name, sums.type, f"{sums.type}, {kind}, {kind}")
@@ -46,7 +46,7 @@ class Dot:
             ]
         x, y = words
         found = builder.op(f"call {sums.type} @{name}({sums}, {x}, {y})", self.sums, width)
-        memory.store(total, index, _narrow(builder, found, memory.indices.lanes))
+        memory.store(total, index, narrowed(builder, found, memory.indices.lanes))
 
 
 def dot_words(memory: Memory, operands: tuple[Operand, ...]) -> None:
@@ -55,21 +55,21 @@ def dot_words(memory: Memory, operands: tuple[Operand, ...]) -> None:
     builder, lanes = memory.builder, max(1, memory.indices.lanes)
     width = next(w for w in WIDTHS if w >= lanes)
     kind = f"<{2 * width} x i16>"
-    rows = _wide(builder, memory.load_word(*a), width)
+    rows = widened(builder, memory.load_word(*a), width)
     left = builder.op(f"bitcast {rows} to {kind}", "i16", 2 * width)
     if memory.storage[b[0]].dtype is DType.I8:
-        columns = _wide(builder, memory.load_word(*b, size=2), width)
+        columns = widened(builder, memory.load_word(*b, size=2), width)
         halves = builder.op(f"bitcast {columns} to <{2 * width} x i8>", "i8", 2 * width)
         right = builder.op(f"sext {halves} to {kind}", "i16", 2 * width)
     else:
-        columns = _wide(builder, memory.load_word(*b), width)
+        columns = widened(builder, memory.load_word(*b), width)
         right = builder.op(f"bitcast {columns} to {kind}", "i16", 2 * width)
     name, sums = _MULTIPLY_ADD[width], f"<{width} x i32>"
     builder.declarations.use(name, sums, f"{kind}, {kind}")
     products = builder.op(f"call {sums} @{name}({left}, {right})", "i32", width)
-    before = _wide(builder, memory.load(total, index), width)
+    before = widened(builder, memory.load(total, index), width)
     found = builder.op(f"add {before}, {products.ref}", "i32", width)
-    memory.store(total, index, _narrow(builder, found, memory.indices.lanes))
+    memory.store(total, index, narrowed(builder, found, memory.indices.lanes))
 
 
 _MULTIPLY_ADD = {
@@ -79,26 +79,3 @@ _MULTIPLY_ADD = {
 }
 DOT_PAIRS = Dot("llvm.x86.avx512bf16.dpbf16ps", "bfloat", 2, "float")
 DOT_QUADS = Dot("llvm.x86.avx512.vpdpbusd", "i32", 1, "i32")
-
-
-def _wide(builder: Builder, value: Val, width: int) -> Val:
-    """A value in the first lanes of a vector; a scalar is in all of them."""
-    if value.lanes == width:
-        return value
-    if not value.lanes:
-        one = f"insertelement {poison(value.elem, width)}, {value}, i64 0"
-        first = builder.op(one, value.elem, width)
-        zeros = f"<{width} x i32> zeroinitializer"
-        return builder.op(f"shufflevector {first}, {first.type} poison, {zeros}", value.elem, width)
-    places = lane_constants([min(n, value.lanes - 1) for n in range(width)], "i32")
-    return builder.op(f"shufflevector {value}, {value.type} poison, {places}", value.elem, width)
-
-
-def _narrow(builder: Builder, value: Val, lanes: int) -> Val:
-    """The first lanes of a vector; an element for none."""
-    if lanes == value.lanes:
-        return value
-    if not lanes:
-        return builder.op(f"extractelement {value}, i64 0", value.elem)
-    places = lane_constants(list(range(lanes)), "i32")
-    return builder.op(f"shufflevector {value}, {value.type} poison, {places}", value.elem, lanes)

@@ -6,7 +6,8 @@ by the lowest seven bits of a byte.
 
 from __future__ import annotations
 
-from dlc.codegen.llvm.ir import Builder, Val, constant, lane_constants, poison
+from dlc.codegen.llvm.ir import Builder, Val, constant
+from dlc.codegen.llvm.lanes import narrowed, widened
 from dlc.codegen.llvm.storage import Storage
 from dlc.core.target import Target
 from dlc.core.types import DType
@@ -32,18 +33,8 @@ def byte_of(storage: Storage, index: tuple[Expr, ...], lanes: int, target: Targe
 
 def look_up(builder: Builder, table: list[Val], byte: Val) -> Val:
     """The entries of a table, a register after the other, for the bytes in all lanes."""
-    wide = _resized(builder, byte, LANES)
+    wide = widened(builder, byte, LANES)
     near, far = (builder.call(_PICK, wide, low, wide, high) for low, high in (table[:2], table[2:]))
     is_far = builder.op(f"icmp slt {wide}, {constant(0, 'i8', LANES).ref}", "i1", LANES)
     found = builder.op(f"select {is_far}, {far}, {near}", "i8", LANES)
-    return _resized(builder, found, byte.lanes)
-
-
-def _resized(builder: Builder, value: Val, lanes: int) -> Val:
-    """The first lanes of a vector, or all and some that nobody looks at."""
-    if value.lanes == lanes:
-        return value
-    picked = lane_constants([min(n, value.lanes - 1) for n in range(lanes)], "i32")
-    return builder.op(
-        f"shufflevector {value}, {poison(value.elem, value.lanes)}, {picked}", value.elem, lanes
-    )
+    return narrowed(builder, found, byte.lanes)

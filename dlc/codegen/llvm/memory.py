@@ -19,6 +19,7 @@ from dlc.codegen.llvm.ir import (
     poison,
     type_of,
 )
+from dlc.codegen.llvm.lanes import pick
 from dlc.codegen.llvm.look_up import ENTRIES, LANES, byte_of, look_up
 from dlc.codegen.llvm.masked import gather, masked_load, masked_store, scatter
 from dlc.codegen.llvm.register_access import RegisterAccess
@@ -98,7 +99,7 @@ class Memory:
         if (byte := byte_of(storage, index, self.indices.lanes, self.arith.target)) is not None:
             return look_up(self.builder, self._table(storage), self.indices.evaluate(byte))
         if (row := self._row(storage, index)) is not None:
-            return self._pick(self._load_at(storage, row[0], self.indices.lanes), row[1])
+            return pick(self.builder, self._load_at(storage, row[0], self.indices.lanes), row[1])
         steps = self._steps(storage, index, flat)
         if steps is not None and self.mask is None:
             found = self._load_window(storage, *steps)
@@ -270,11 +271,6 @@ class Memory:
         places = self.indices.per_lane(lambda: self.indices.flat(index[-1]))
         known = all(not self.indices.rests[p.rest] and 0 <= p.const < lanes for p in places)
         return (row, [p.const for p in places]) if known and row.lane == 0 else None
-
-    def _pick(self, one: Val, picked: list[int]) -> Val:
-        """A vector of elements of another one."""
-        text = f"shufflevector {one}, {poison(one.elem, len(picked))}, "
-        return self.builder.op(text + str(lane_constants(picked, "i32")), one.elem, len(picked))
 
     def _load_window(self, storage: Storage, first: Flat, steps: list[int]) -> Val | None:
         """Load the whole range the lanes read, in at most `WINDOW` vectors, and pick from it."""

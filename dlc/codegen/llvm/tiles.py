@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, Operand, dot_words
-from dlc.codegen.llvm.ir import Block, Builder, Val, lane_constants
+from dlc.codegen.llvm.ir import Block, Builder, Val
+from dlc.codegen.llvm.lanes import pick
 from dlc.codegen.llvm.memory import Memory
 from dlc.codegen.llvm.packing import left_over, pack_tile
 from dlc.codegen.llvm.storage import strides_of
@@ -250,8 +251,7 @@ def _widened(builder: Builder, half: Val, first: int, lanes: int) -> Val:
     """The bits of some lanes of bf16 as float32."""
     bits = builder.op(f"bitcast {half} to <{half.lanes} x i16>", "i16", half.lanes)
     if lanes < half.lanes:
-        picked = lane_constants(range(first, first + lanes), "i32")
-        bits = builder.op(f"shufflevector {bits}, {bits.type} poison, {picked}", "i16", lanes)
+        bits = pick(builder, bits, range(first, first + lanes))
     wide = builder.op(f"zext {bits} to <{lanes} x i32>", "i32", lanes)
     return builder.op(f"shl {wide}, splat (i32 16)", "i32", lanes)
 

@@ -13,11 +13,11 @@ from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.attributes import constants, set_size
-from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked, group_of
+from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked, fit_groups, of_groups
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.neighbours import in_rows, side_by_side
 from dlc.te import tensor as te
-from dlc.te.expr import ZERO, Expr, cast, index
+from dlc.te.expr import Expr, cast, index
 from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
@@ -59,8 +59,7 @@ class ConvBytes(BlockedConv):
         (n, cb, *sizes, c), (ob, per_group, *kernel, parts, oc, _) = x.shape, w.shape
         if differs(c, parts * each):
             raise self.reject("image and weights differ in their channels", x, w)
-        few = self.groups < 1 or differs(cb, per_group * self.groups)
-        if few or differs(ob % self.groups, 0):
+        if not fit_groups(self.groups, cb, per_group, ob):
             raise self.reject(f"the channel blocks do not fit {self.groups} groups", x, w)
         return TensorType((n, ob, *self.spatial(x, w, sizes, kernel), oc), DType.I32)
 
@@ -81,16 +80,7 @@ class ConvBytes(BlockedConv):
 
             return te.reduce_sum((per_group, *kernel, parts, each), term)
 
-        def plain(n: Expr, *rest: Expr) -> te.Reduce:
-            return total(n, ZERO, *rest)
-
-        if self.groups == 1:
-            return te.compute(self.name, type_.shape, plain, inputs=(x, w))
-        n, _, *rest = type_.shape
-        shape = (n, index(self.groups), blocks, *rest)
-        sums = te.compute(self.name, shape, total, inputs=(x, w))
-        grouped = group_of(blocks)
-        return te.compute("joined", type_.shape, lambda *at: sums[grouped(*at)], inputs=(sums,))
+        return of_groups(self.name, type_.shape, self.groups, total, (x, w))
 
     def reference(self, x: Array, w: Array) -> Array:
         op = ConvBlocked(stride=self.stride, dilation=self.dilation, groups=self.groups)

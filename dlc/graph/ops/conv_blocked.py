@@ -20,7 +20,7 @@ from dlc.graph.ops.window import out_size
 from dlc.te import tensor as te
 from dlc.te.expr import TRUE, ZERO, Expr, both, const, index, select
 from dlc.te.simplify import canonical
-from dlc.te.types import TensorType
+from dlc.te.types import Shape, TensorType
 
 
 def to_planar(x: Array) -> Array:
@@ -38,6 +38,32 @@ def to_blocked(x: Array, block: int) -> Array:
 def group_of(blocks: Expr) -> Callable[..., tuple[Expr, ...]]:
     """Where a result stands if groups of some blocks have a dimension of their own."""
     return lambda n, o, *rest: (n, o // blocks, o % blocks, *rest)
+
+
+def fit_groups(groups: int, blocks: Expr, per_group: Expr, results: Expr) -> bool:
+    """Whether blocks of channels and of results may be parts of so many groups."""
+    fits = groups >= 1 and not differs(blocks, per_group * groups)
+    return fits and not differs(results % groups, 0)
+
+
+def of_groups(
+    name: str,
+    shape: Shape,
+    groups: int,
+    total: Callable[..., te.Reduce],
+    inputs: tuple[te.Tensor, ...],
+) -> te.Tensor:
+    """The results [n, ob, ...] of all groups, by the sum at [n, group, block of it, ...].
+
+    With a dimension of their own, groups are told from the columns of one group.
+    """
+    if groups == 1:
+        return te.compute(name, shape, lambda n, *at: total(n, ZERO, *at), inputs=inputs)
+    n, ob, *rest = shape
+    blocks = canonical(ob // groups)
+    sums = te.compute(name, (n, index(groups), blocks, *rest), total, inputs=inputs)
+    grouped = group_of(blocks)
+    return te.compute("joined", shape, lambda *out: sums[grouped(*out)], inputs=(sums,))
 
 
 def used_channels(used: int, channels: Expr) -> Expr:
@@ -125,8 +151,7 @@ class ConvBlocked(BlockedConv):
         if dtype is None or w.rank != x.rank + 1 or x.rank < 4:
             raise self.reject("needs blocked operands of one type", x, w)
         (n, cb, *sizes, c), (ob, per_group, *kernel, ci, oc) = x.shape, self._turn(w.shape)
-        unequal = differs(c, ci) or differs(cb, per_group * self.groups)
-        if self.groups < 1 or unequal or differs(ob % self.groups, 0):
+        if differs(c, ci) or not fit_groups(self.groups, cb, per_group, ob):
             raise self.reject(f"the channel blocks do not fit {self.groups} groups", x, w)
         if self.used < 0 or is_below(c, self.used):
             raise self.reject(f"a block has no {self.used} channels", x, w)
@@ -159,18 +184,11 @@ class ConvBlocked(BlockedConv):
 
             return te.reduce_sum(extents, term)
 
-        def plain(*at: Expr) -> te.Reduce:
-            n, *rest = at
-            return total(n, ZERO, *rest)
-
-        if self.groups == 1 and not self.sparse:
-            sums = te.compute(self.name, type_.shape, plain, inputs=(x, w))
+        if not self.sparse:
+            sums = of_groups(self.name, type_.shape, self.groups, total, (x, w))
             return narrow(sums, type_.dtype)
-        # With a dimension of their own, groups are told from the columns of one group.
         n, _, *rest = type_.shape
-        name = "sums" if self.sparse else self.name
-        sums = te.compute(name, (n, index(self.groups), blocks, *rest), total, inputs=(x, w))
-
+        sums = te.compute("sums", (n, index(self.groups), blocks, *rest), total, inputs=(x, w))
         grouped = group_of(blocks)
 
         def present(*out: Expr) -> Callable[..., Expr]:
@@ -182,12 +200,7 @@ class ConvBlocked(BlockedConv):
 
             return summand
 
-        if self.sparse:
-            result = repaired(self.name, type_.shape, sums, grouped, extents, present, (x, w))
-        else:
-            result = te.compute(
-                "joined", type_.shape, lambda *out: sums[grouped(*out)], inputs=(sums,)
-            )
+        result = repaired(self.name, type_.shape, sums, grouped, extents, present, (x, w))
         return narrow(result, type_.dtype)
 
     def _turn(self, of_weights: tuple[Expr, ...]) -> tuple[Expr, ...]:

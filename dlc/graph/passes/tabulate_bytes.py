@@ -69,7 +69,6 @@ _COSTLY: tuple[type[Op], ...] = (
 """Operators by polynomials: they take longer than a look-up."""
 _QUICK: tuple[type[Op], ...] = (HardSigmoid, HardSwish, LeakyRelu, Quotient)
 """Some instructions, or new scales: they take longer than a look-up of a whole vector at once."""
-_VECTOR_TABLES = "avx512vbmi"  # the feature that such look-ups need
 _POINTWISE = (Binary, Cast, Clip, Quotient, ToBytes, Unary, Where)
 """Operators whose results are functions of nothing but the elements at their position."""
 _MOVES = (Reshape, Transpose)
@@ -88,8 +87,7 @@ def tabulate_bytes(graph: Graph, context: PassContext) -> Graph:
     """Replace costly functions of one byte by picks from a table of their results."""
     if context.target.gpu is not None:
         return graph
-    looks_up_vectors = _VECTOR_TABLES in context.target.features
-    costly = _COSTLY + _QUICK if looks_up_vectors else _COSTLY
+    costly = _COSTLY + _QUICK if context.looks_up_vectors else _COSTLY
     sources = _sources(graph)
     read = _read(graph, sources)
     editor = GraphEditor(graph)
