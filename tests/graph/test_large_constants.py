@@ -47,6 +47,41 @@ def test_what_passes_make_lies_in_a_file_only_beside_heavy_weights(heavy, monkey
     assert packed.size >= weights.size
 
 
+WIDENED = """def main(x: f32[3, 8], i: i64[2]):
+    w: i8[8, 8] = const()
+    z: i32[()] = const(3)
+    a: i32[8, 8] = cast(w, to=i32)
+    b: i32[8, 8] = sub(a, z)
+    c: f32[8, 8] = cast(b, to=f32)
+    {read}
+    return y
+"""
+TIED = """d: f32[2, 8] = gather(c, i)
+    y: f32[2, 8] = matmul(d, c)"""
+OUTER = """def main(x: f32[8, 8]):
+    a: f32[8, 1] = const()
+    b: f32[1, 8] = const()
+    c: f32[8, 8] = mul(a, b)
+    y: f32[8, 8] = add(x, c)
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (WIDENED.format(read="y: f32[3, 8] = matmul(x, c)"), ["matmul"]),
+        (WIDENED.format(read="y: f32[2, 8] = gather(c, i)"), ["cast", "sub", "cast", "gather"]),
+        (WIDENED.format(read=TIED), ["gather", "matmul"]),
+        (OUTER, ["mul", "add"]),
+    ],
+)
+def test_a_limit_is_for_what_has_more_elements_or_of_which_rows_are_picked(text, left):
+    context = PassContext(target=Target(), fold_limit_bytes=100)
+    folded = fold_constants(parse_graph(text), context)
+    assert [node.op.name for node in folded.nodes] == left
+
+
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F8E5M2, DType.BOOL, DType.F64])
 @pytest.mark.parametrize("shape", [(3, 7), (0, 2), (5, 1)])
 def test_a_spilled_array_is_the_same(dtype, shape, monkeypatch):

@@ -16,25 +16,35 @@ After:
 Position: first, so that every later pattern sees weights as constants. Again after the rules and
 after choose_layouts, which leave reshaped and packed weights behind.
 
+What has no more elements than its operands is computed at any size: bytes of a weight would be
+widened by each run. What has more is up to a limit, and so is a table of which rows are picked,
+whose bytes are smaller.
+
 Floats are computed in float64 and rounded once. A node without operands is left alone unless it
 is known to give the same result at each run: a random generator has no operands either.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
+from math import prod
 
 from dlc.graph.arrays import is_heavy, round_to, spilled
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array, Op
+from dlc.graph.ops.binary import Binary
 from dlc.graph.ops.bind_sizes import BindSizes
+from dlc.graph.ops.elementwise import Cast, Unary
 from dlc.graph.ops.from_sizes import Range, SizeTensor
+from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.shape import Empty, Expand, Tile
 from dlc.graph.ops.text import TextOp
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import Expr
 from dlc.te.transform import free_vars
 
+_OF_EACH = (Cast, Unary, Binary)
 SMALL_BYTES = 4096
 """Repeating a constant is worth memory up to here; a larger one is repeated where it is read."""
 
@@ -47,7 +57,7 @@ def fold_constants(graph: Graph, context: PassContext) -> Graph:
     added: dict[Value, Array] = {}
     kept: list[Node] = []
     for node in graph.nodes:
-        if not _is_foldable(node, known, context):
+        if not _is_foldable(node, graph, known, context):
             kept.append(node)
             continue
         results = node.op.reference(*(known[v.name] for v in node.inputs))
@@ -62,7 +72,9 @@ def fold_constants(graph: Graph, context: PassContext) -> Graph:
     return replace(graph, nodes=tuple(kept), constants=constants)
 
 
-def _is_foldable(node: Node, known: dict[str, Array], context: PassContext) -> bool:
+def _is_foldable(
+    node: Node, graph: Graph, known: Mapping[str, Array], context: PassContext
+) -> bool:
     if isinstance(node.op, Empty | BindSizes | TextOp):
         return False
     if not all(v.type.is_static for v in node.outputs):
@@ -71,11 +83,22 @@ def _is_foldable(node: Node, known: dict[str, Array], context: PassContext) -> b
         return False
     if not all(v.name in known for v in node.inputs) or _reads_sizes(node.op):
         return False
-    before = sum(_bytes(v) for v in node.inputs)
     after = sum(_bytes(v) for v in node.outputs)
     if isinstance(node.op, Expand | Tile):
-        return after <= max(before, SMALL_BYTES)
-    return after <= max(before, context.fold_limit_bytes)
+        return after <= max(sum(_bytes(v) for v in node.inputs), SMALL_BYTES)
+    if after <= context.fold_limit_bytes:
+        return True
+    more = sum(_elements(v) for v in node.outputs) > sum(_elements(v) for v in node.inputs)
+    return not more and not _are_rows_picked(node, graph)
+
+
+def _are_rows_picked(node: Node, graph: Graph) -> bool:
+    """Whether a run reads some rows alone of what is computed for each element: words, say."""
+    users = graph.users.get(node.outputs[0], ())
+    return isinstance(node.op, _OF_EACH) and all(
+        (isinstance(u.op, Gather) and u.inputs[0] == node.outputs[0]) or _are_rows_picked(u, graph)
+        for u in users
+    )
 
 
 def _reads_sizes(op: Op) -> bool:
@@ -86,7 +109,8 @@ def _reads_sizes(op: Op) -> bool:
 
 
 def _bytes(value: Value) -> int:
-    total = value.type.dtype.size_bytes
-    for size in value.type.static_shape:
-        total *= size
-    return total
+    return value.type.dtype.size_bytes * _elements(value)
+
+
+def _elements(value: Value) -> int:
+    return prod(value.type.static_shape)
