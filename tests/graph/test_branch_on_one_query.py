@@ -15,14 +15,14 @@ from dlc.graph.pass_ import PassContext
 from tests.graph.pass_cases import CONTEXT, ENGINE, arguments, read, run
 
 
-def attention(rows="s", softmax="softmax(masked)"):
+def attention(rows="s", softmax="softmax(masked)", keys="n"):
     return f"""
-def main(b: size, s: size, n: size, q: f32[b, 2, {rows}, 8], k: f32[b, 2, n, 8],
-         v: f32[b, 2, n, 8], mask: f32[{rows}, n]):
-    turned: f32[b, 2, 8, n] = transpose(k, perm=(0, 1, 3, 2))
-    scores: f32[b, 2, {rows}, n] = matmul(q, turned)
-    masked: f32[b, 2, {rows}, n] = add(scores, mask)
-    weights: f32[b, 2, {rows}, n] = {softmax}
+def main(b: size, s: size, n: size, q: f32[b, 2, {rows}, 8], k: f32[b, 2, {keys}, 8],
+         v: f32[b, 2, {keys}, 8], mask: f32[{rows}, {keys}], other: f32[n]):
+    turned: f32[b, 2, 8, {keys}] = transpose(k, perm=(0, 1, 3, 2))
+    scores: f32[b, 2, {rows}, {keys}] = matmul(q, turned)
+    masked: f32[b, 2, {rows}, {keys}] = add(scores, mask)
+    weights: f32[b, 2, {rows}, {keys}] = {softmax}
     y: f32[b, 2, {rows}, 8] = matmul(weights, v)
     merged: f32[b, {rows}, 2, 8] = transpose(y, perm=(0, 2, 1, 3))
     return merged
@@ -87,8 +87,11 @@ def test_rows_of_an_engine_become_plain_products():
         attention("s + n"),
         attention(softmax="exp(masked)"),
         attention("n"),
+        attention("s // 80"),
+        attention("(s // 80 + 1) // 2 - 1"),
+        attention(keys="(s - 1)"),
     ],
-    ids=["known", "of batches", "of two sizes", "no softmax", "an encoder"],
+    ids=["known", "of batches", "of two sizes", "no softmax", "an encoder", "none", "fewer", "no key"],
 )
 def test_others_stay_as_they_are(text):
     graph = grouped(text)

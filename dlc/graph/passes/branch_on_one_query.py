@@ -70,8 +70,9 @@ from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.passes.fuse_groups import form_groups, kernels
 from dlc.graph.size_conditions import ask_sizes
 from dlc.graph.sizes import bind_op, bind_shape
-from dlc.te.expr import ONE, Const, Var, equal
+from dlc.te.expr import Var, equal
 from dlc.te.transform import free_vars
+from dlc.te.types import const_or
 
 
 @graph_pass(after=("fuse_groups",), bodies=True)
@@ -113,7 +114,8 @@ def _queries(node: Node) -> str | None:
         return None
     (name,) = names
     rows, keys = bind_shape(products[0].output.type.shape, {name: 1})[-2:]
-    return name if isinstance(rows, Const) and keys != ONE else None
+    few = const_or(keys, 2) <= 1  # or none at all, or fewer: a run has more of the size than 1
+    return name if const_or(rows, 0) >= 1 and not few else None
 
 
 def _is_one(editor: GraphEditor, at: Node, size: str) -> Value:
