@@ -42,6 +42,8 @@ def abstract_sizes(func: Func) -> tuple[Func, tuple[Expr, ...]]:
                 B[i] = A[i]
     """
     passed: dict[str, Expr] = {s: Var(s) for s in func.sizes}
+    func, strided = _strided(func)
+    passed |= strided
     for find in (_atoms, _whole):
         found = find(_open_dims(func))
         elsewhere = _used(_replaced(func, _named(func, found)))  # what the body reads besides
@@ -60,6 +62,46 @@ def abstract_sizes(func: Func) -> tuple[Func, tuple[Expr, ...]]:
     func = replace(func, sizes=tuple(s for s in func.sizes if s in used))
     verify_func(func, when="after abstract_sizes")
     return func, tuple(passed[s] for s in func.sizes)
+
+
+def _strided(func: Func) -> tuple[Func, dict[str, Expr]]:
+    """Name how often windows fit in lines without a border, and what they leave of a line.
+
+    They never fit less than 0 times, which nobody can tell from `(w + 1) // 2 - 1`, so loops over
+    them were clamped. With the windows s0, a line has `s0 * 2 + s1 + 1`.
+    """
+    passed: dict[str, Expr] = {}
+    for dim in _open_dims(func):
+        if surely_at_most(0, dim) or (window := _windows(dim, _open_dims(func))) is None:
+            continue
+        line, moved, step, less = window
+        atom = canonical((line + moved) // step)
+        count, rest = _fresh(func, 2)
+        passed[count] = canonical(atom - less)
+        passed[rest] = canonical(line + moved - atom * step)
+        counted = replace_sizes(func, {atom: Var(count) + less})
+        whole = (Var(count) + less) * step - moved + Var(rest)
+        func = replace_sizes(counted, {line: whole})
+        func = replace(func, sizes=(*func.sizes, count, rest))
+    return func, passed
+
+
+def _windows(dim: Expr, dims: Sequence[Expr]) -> tuple[Var, int, int, int] | None:
+    """The v, a, d, b of `(v + a) // d - b`, where d * b - a is no less than 0.
+
+    Other dimensions read v as it is, and in no other quotient.
+    """
+    for atom in filter(_is_quotient, walk(dim)):
+        assert isinstance(atom, Binary)
+        less, size = canonical(atom - dim), next(iter(free_vars(atom)), None)
+        if size is None or not isinstance(less, Const) or not isinstance(atom.b, Const):
+            return None
+        line, step, moved = Var(size), int(atom.b.value), canonical(atom.a - Var(size))
+        if not isinstance(moved, Const) or step * int(less.value) < int(moved.value):
+            return None
+        around = {chain for d in dims for name, chain in _chains(d, ()) if name == size}
+        return (line, int(moved.value), step, int(less.value)) if around == {(), (atom,)} else None
+    return None
 
 
 def _open_dims(func: Func) -> tuple[Expr, ...]:

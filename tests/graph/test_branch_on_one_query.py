@@ -91,7 +91,16 @@ def test_rows_of_an_engine_become_plain_products():
         attention("(s // 80 + 1) // 2 - 1"),
         attention(keys="(s - 1)"),
     ],
-    ids=["known", "of batches", "of two sizes", "no softmax", "an encoder", "none", "fewer", "no key"],
+    ids=[
+        "known",
+        "of batches",
+        "of two sizes",
+        "no softmax",
+        "an encoder",
+        "none",
+        "fewer",
+        "no key",
+    ],
 )
 def test_others_stay_as_they_are(text):
     graph = grouped(text)

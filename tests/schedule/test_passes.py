@@ -236,6 +236,35 @@ def test_sizes_that_are_computed_from_each_other_stay_so():
     )
 
 
+@pytest.mark.parametrize(
+    ("to", "line"),
+    [
+        ("(n + 1) // 2 - 1", "s0 * 2 + s1 + 1"),  # windows of 3, 2 apart
+        ("(n - 3) // 2 + 1", "s0 * 2 + s1 + 1"),
+        ("n // 2 - 1", "s0 * 2 + s1 + 2"),
+        ("n // 5 - 1", "s0 * 5 + s1 + 5"),
+        ("(n - 8) // 3", "s0 * 3 + s1 + 8"),
+    ],
+)
+def test_windows_that_fit_in_a_line_are_a_size(to, line):
+    values, shapes = named("n", to, "A[j]")
+    assert shapes == [line, "b, s0"]
+    assert len(values) == 3
+
+
+@pytest.mark.parametrize(
+    ("dim", "to"),
+    [
+        ("n", "(n + 3) // 2 - 1"),  # not less than 0 anyway
+        ("n + n // 3", "n // 2 - 1"),  # another quotient of the line
+        ("n", "(n + 5) // 2 - 2"),  # a line of the rest alone would be less than 0
+        ("n + m", "(n + m) // 2 - 1"),
+    ],
+)
+def test_other_quotients_of_a_line_are_none(dim, to):
+    assert "n" in named(dim, to, "1.0")[0]
+
+
 def test_what_all_sizes_are_computed_from_is_named():
     longer = "min(30, max(0, n // 10 - 3) + 1)"
     assert named("n // 10 - 1", longer, "1.0") == (

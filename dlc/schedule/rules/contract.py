@@ -28,6 +28,7 @@ from dlc.schedule.rules.cut_tiles import (
     tile_registers,
 )
 from dlc.schedule.rules.gather_columns import gather_columns
+from dlc.schedule.rules.near_rows import near_rows
 from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.scattered import scattered_columns
@@ -126,6 +127,7 @@ class _Tiling:
         self.known_rows = prod(count for count in counts if count is not None)
         self.open_rows = OPEN_ROWS if None in counts else 0
         self.row_count = self.known_rows * (self.open_rows or 1)
+        self.passing = self.row_count  # how many of them pass the same columns
         self.tallest = 1
         self.shares_columns = shares_columns(trace, found, target, self.row_count)
         self.is_stream = is_stream(trace, found, target)
@@ -134,9 +136,13 @@ class _Tiling:
         found = self.found
         if found.at_once is DOT_2XBF16_F32 and found.within is None:
             self._round_rows()
-        tops = cut_tiles(
-            self.trace, found, self.target, self.knobs, columns_outside=self._columns_outside()
-        )
+        strips = self._strips()
+        stay = strips[0] is not found or self._columns_outside()
+        tops = [
+            leaf
+            for part in strips
+            for leaf in cut_tiles(self.trace, part, self.target, self.knobs, columns_outside=stay)
+        ]
         if len(tops) > 1:
             tops = [self._enclosed(leaf) for leaf in tops]
         self.tallest = max(leaf.tile.high * leaf.tile.rows for leaf in tops)
@@ -153,6 +159,15 @@ class _Tiling:
             gather_columns(self.trace, found, parts, found.packed, open_rows=bool(self.open_rows))
         for leaf, total in parts:
             self._accumulate(leaf, total)
+
+    def _strips(self) -> list[Contraction]:
+        """The contraction, in strips of rows that stay near while columns pass them."""
+        if self.knobs.get("columns_outer", -1) >= 0 or self.shares_columns:
+            return [self.found]
+        strips = near_rows(self.trace, self.found, self.target)
+        if strips[0] is not self.found:
+            self.passing = prod(self.trace.constant(v) or 1 for v in strips[0].rows)
+        return strips
 
     def _columns_outside(self) -> bool:
         """Whether the loops over rows lie inside of those over column tiles."""
@@ -253,7 +268,7 @@ class _Tiling:
         """
         height = tile.high * tile.rows
         rest = self.known_rows * self.tallest
-        rows = rest if self.open_rows and height < self.tallest else self.row_count
+        rows = rest if self.open_rows and height < self.tallest else self.passing
         return rows / height
 
     def _tile_order(self, total: str) -> list[str]:

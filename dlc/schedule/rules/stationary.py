@@ -8,7 +8,7 @@ from dlc.core.target import Target
 from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.cut_tiles import is_far, multiply_adds, sum_steps, tile_registers
 from dlc.schedule.rules.lines import shares_lines
-from dlc.schedule.rules.tile import choose_tile
+from dlc.schedule.rules.tile import Tile, choose_tile
 from dlc.schedule.trace import Trace
 
 
@@ -33,7 +33,7 @@ def shares_columns(trace: Trace, found: Contraction, target: Target, row_count: 
     if len(found.rows) < 2 or target.cores == 1:
         return False
     lines = trace.constant(found.rows[-2])
-    return not shares_lines(lines, target) and _column_count(trace, found) > row_count
+    return not shares_lines(lines, target) and column_count(trace, found) > row_count
 
 
 def _reads_rows_once(trace: Trace, found: Contraction, target: Target) -> bool:
@@ -45,19 +45,23 @@ def _reads_rows_once(trace: Trace, found: Contraction, target: Target) -> bool:
     lines = prod(count or 1 for count in counts[:-1])
     if size // lines > target.l2_bytes // 4:  # a line is read by each tile of columns
         return False
-    width = _column_count(trace, found) // target.lanes(4)
-    tile = choose_tile(
-        counts[-1],
+    tile = row_tile(trace, found, target)
+    again = -(-column_count(trace, found) // (tile.columns * target.lanes(4)))
+    return size * again + weights > size + weights * lines
+
+
+def row_tile(trace: Trace, found: Contraction, target: Target) -> Tile:
+    """The tile of most rows."""
+    return choose_tile(
+        trace.constant(found.rows[-1]),
         1,
-        width,
+        column_count(trace, found) // target.lanes(4),
         tile_registers(found, target),
         fmas=multiply_adds(found, target),
         steps=sum_steps(trace, found),
     )
-    again = -(-width // tile.columns)
-    return size * again + weights > size + weights * lines
 
 
-def _column_count(trace: Trace, found: Contraction) -> int:
+def column_count(trace: Trace, found: Contraction) -> int:
     """How many columns there are; 0 where only a run tells."""
     return prod(trace.constant(v) or 0 for v in (*found.columns, found.lane))

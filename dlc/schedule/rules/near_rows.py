@@ -1,0 +1,154 @@
+"""Rows from memory pass all columns strip by strip.
+
+A tile of columns that is kept while all rows pass reads each of them again. Long lines of many
+channels, as of sound or of points, and large images are in no cache by then, and pixels of blocked
+channels lie apart: a few lines of a cache from each block, which nothing fetches ahead. A strip of
+rows that stays in the second cache is read once from memory. All columns pass it, one behind the
+other, as they lie in memory, which is fetched ahead.
+
+Before:
+    for column:
+        for row:
+
+After:
+    for row / strip:
+        for column:
+            for row % strip:
+    for column:
+        for what strips leave of the rows:
+
+Source: measured on Zen 4, one core, pointwise convolutions of 16 MB and more: 2 times as fast, and
+as fast with strips of 15 rows as with 250.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from dlc.core.target import Target
+from dlc.schedule.rules.contraction import Contraction
+from dlc.schedule.rules.cut_tiles import is_far, sum_steps
+from dlc.schedule.rules.stationary import column_count, row_tile
+from dlc.schedule.trace import Trace
+from dlc.te.affine import leaves_some, whole_groups
+
+MEMORY = 4
+"""Rows of so many times the second cache come from memory. From the third cache, those of the next
+tile arrive while one is multiplied: strips of 2 to 9 MB were 0.97 to 1.03 times as fast."""
+NEAR_SHARE = 4  # of the second cache a part of this holds the rows of a strip; of one line, twice
+SLOW = 4  # times what a byte of columns takes, which is fetched ahead
+OPEN_ROWS = 256
+OPEN_LINES = 8
+"""Rows of a line, or lines of an image, in a strip of an open number of them. What strips leave
+reads all columns once more, so a short line should be no strip at all."""
+OPEN_PIXELS = 16  # assumed in a line
+ELEMENT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Strip:
+    """So many iterations of a loop over rows, with all of those inside of it."""
+
+    loop: int  # the place among the loops over rows
+    size: int
+
+
+def near_rows(trace: Trace, found: Contraction, target: Target) -> list[Contraction]:
+    """Cut rows into strips where that pays; the strips, and what whole ones leave."""
+    strip = _choose(trace, found, target)
+    if strip is None:
+        return [found]
+    outer, row = found.rows[: strip.loop], found.rows[strip.loop]
+    inside = found.rows[strip.loop + 1 :]
+    batch = (*found.batch, *outer)
+    trace.do("reorder", (*batch, row, *inside, *found.columns, found.lane))
+    parts = [replace(found, batch=batch, rows=(row, *inside))]
+    if leaves_some(trace.extent(row), strip.size):
+        parts.append(_cut_off(trace, parts[0], strip.size))
+    if strip.size == 1 and inside:
+        parts[0] = replace(found, batch=(*batch, row), rows=inside)
+    elif trace.constant(row) != strip.size:
+        strips, row = trace.split(row, strip.size)
+        parts[0] = replace(found, batch=(*batch, strips), rows=(row, *inside))
+    return parts
+
+
+def _choose(trace: Trace, found: Contraction, target: Target) -> _Strip | None:
+    """The rows of a strip; None where they are near, or columns cost as much."""
+    if found.within is not None or found.packed is not None or found.breaks is not None:
+        return None
+    weights, bytes_ = found.column_bytes, _row_bytes(trace, found)
+    if weights is None or found.row_stride is None or found.row_stride * 2 > bytes_:
+        return None  # summands side by side are fetched ahead
+    room = max(1, target.l2_bytes // NEAR_SHARE // bytes_)
+    counts = [trace.constant(v) for v in found.rows]
+    outside = next((n for n in range(len(counts), 0, -1) if counts[n - 1] is None), 0)
+    known = [n for n in counts[outside:] if n is not None]
+    tile = row_tile(trace, found, target)
+    dims = len(trace.stage(found.sum).store.index) - 3  # but for image, block and lane
+    if outside and len(known) < dims:
+        strip, rows = _open_strip(counts, dims, -(-OPEN_ROWS // tile.rows) * tile.rows)
+    elif bytes_ * prod(known) > MEMORY * target.l2_bytes:
+        strip, rows = _known_strip(known, outside, room, tile.rows)
+    elif outside:  # of an open number of images, one
+        strip, rows = _Strip(outside - 1, 1), prod(known)
+    else:
+        return None
+    if strip.loop + 1 < len(counts) and not is_far(found, target):
+        return None  # near columns pass a line anyway
+    again = -(-column_count(trace, found) // (tile.columns * target.lanes(4)))
+    return strip if SLOW * bytes_ * rows * (again - 1) > weights else None
+
+
+def _row_bytes(trace: Trace, found: Contraction) -> int:
+    """What a row is made of; where only a run tells how many there are, each summand for itself."""
+    counts = [trace.constant(v) for v in (*found.batch, *found.rows)]
+    if found.row_bytes is None or None in counts:
+        return sum_steps(trace, found) * ELEMENT_BYTES
+    return max(1, found.row_bytes // prod(n or 1 for n in counts))
+
+
+def _known_strip(counts: Sequence[int], outside: int, room: int, tall: int) -> tuple[_Strip, int]:
+    """A strip, and its rows: of whole lines, or where one is too long, of whole tiles.
+
+    There are loops `outside` of those over so many rows.
+    """
+    last = len(counts) - 1
+    loop = next(n for n in range(len(counts)) if prod(counts[n + 1 :]) <= 2 * room or n == last)
+    each = prod(counts[loop + 1 :])
+    size = _even(counts[loop], max(1, room // each), tall if loop == last else 1)
+    return _Strip(outside + loop, size), size * each
+
+
+def _open_strip(counts: Sequence[int | None], dims: int, rows: int) -> tuple[_Strip, int]:
+    """A strip of some lines, or of a line some rows, and about how many rows that is."""
+    last = len(counts) - 1
+    is_line = dims < 2 or not last
+    loop, size = (last, rows) if is_line else (last - 1, OPEN_LINES)
+    size = min(size, counts[loop] or size)
+    return _Strip(loop, size), size * (1 if is_line else OPEN_PIXELS)
+
+
+def _even(count: int, most: int, tall: int) -> int:
+    """How many of `count` go together, at most so many: whole tiles, of which the last has most."""
+    if count <= most:
+        return count
+    sizes = range(max(1, most // tall) * tall, most // 2, -tall)
+    return max(sizes, key=lambda n: (n - -count % n) / n, default=tall)
+
+
+def _cut_off(trace: Trace, found: Contraction, size: int) -> Contraction:
+    """Compute what groups of `size` leave of the first loop over rows behind all others."""
+    row, suffix = found.rows[0], "_strip"
+    trace.do("partition", row, str(whole_groups(trace.extent(row), size)), suffix)
+    for var in reversed(found.batch):
+        trace.do("fission", var, suffix)
+    return replace(
+        found,
+        batch=tuple(f"{v}{suffix}_2" for v in found.batch),
+        rows=tuple(f"{v}{suffix}" for v in found.rows),
+        columns=tuple(f"{v}{suffix}" for v in found.columns),
+        lane=f"{found.lane}{suffix}",
+    )

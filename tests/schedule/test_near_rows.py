@@ -1,0 +1,114 @@
+"""Rows from memory pass the columns strip by strip, and what whole strips leave behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.core.target import Target
+from dlc.graph.lower import lower_group
+from dlc.graph.text import parse_graph
+from dlc.schedule.abstract_sizes import abstract_sizes
+from dlc.schedule.interpret import evaluate_size, run_func
+from dlc.schedule.loop import For, Func, LoopKind, loops, walk
+from dlc.schedule.pipeline import optimize
+from tests.schedule.data import inputs
+
+TINY = Target(
+    features=frozenset({"avx2", "fma"}), cores=1, l2_bytes=8192, thread_operations=1 << 40
+)
+"""Strips of 2 KiB, which are 16 rows; memory begins behind 32 KiB, or 256 rows."""
+
+
+def conv(
+    image: str, kernel: str = "1", stride: int = 1, blocks: int = 4, images: str = "1"
+) -> Func:
+    """A convolution of `blocks` times 8 channels into 64; sizes of one letter are open."""
+    sizes, taps = image.split("x"), kernel.split("x")
+    known = "".join(f"{n}: size, " for n in (images, *sizes) if n.isalpha())
+    steps, ones = f"{stride}, " * len(sizes), "1, " * len(sizes)
+    out = ", ".join(f"({n} - {k}) // {stride} + 1" for n, k in zip(sizes, taps, strict=True))
+    text = f"""
+def main({known}x: f32[{images}, {blocks}, {", ".join(sizes)}, 8], b: f32[1, 8, {ones}8],
+         w: f32[8, {blocks}, {", ".join(taps)}, 8, 8]):
+    y: f32[{images}, 8, {out}, 8] = conv_blocked(x, w, stride=({steps}), dilation=({ones}))
+    z: f32[{images}, 8, {out}, 8] = add(y, b)
+    return z
+"""
+    return lower_group(parse_graph(text), "f")
+
+
+def strips(func: Func) -> list[str]:
+    """The extents of all loops, in order, that are neither in registers nor over summands."""
+    kinds = (LoopKind.SERIAL, LoopKind.PARALLEL)
+    found = [s for s in walk(func.body) if isinstance(s, For) and s.kind in kinds]
+    return [str(s.extent) for s in found if not s.var.startswith("r")]
+
+
+def same(plain: Func, target: Target, **sizes: int) -> None:
+    """A schedule computes what the loops did before."""
+    func, passed = abstract_sizes(plain)
+    values = {n: evaluate_size(e, sizes) for n, e in zip(func.sizes, passed, strict=True)}
+    arrays = inputs(plain, sizes)
+    got = run_func(optimize(func, target), values, arrays)["out"]
+    np.testing.assert_array_equal(got, run_func(plain, sizes, arrays)["out"])
+
+
+@pytest.mark.parametrize(
+    ("func", "found"),
+    [
+        (conv("300"), ["25", "4", "2"]),  # of 12 rows, which tiles of 6 divide
+        (conv("301"), ["25", "4", "2", "2"]),
+        (conv("7x42", "1x1"), ["7", "3", "4", "2", "7", "4"]),  # of a line, and what is left of it
+        (conv("5x9x6", "1x1x1"), ["5", "4", "4", "2", "5", "4"]),  # of two lines, and one more
+    ],
+    ids=["line", "odd", "image", "volume"],
+)
+def test_strips_of_known_rows(func, found):
+    assert strips(optimize(func, TINY)) == found
+    same(func, TINY)
+
+
+@pytest.mark.parametrize("func", [conv("250"), conv("300", blocks=1), conv("34x10", "1x1")])
+def test_rows_that_are_near_or_pass_line_by_line_are_no_strips(func):
+    near = replace(TINY, l2_bytes=1 << 20)
+    assert sorted(strips(optimize(func, TINY))) == sorted(strips(optimize(func, near)))
+
+
+@pytest.mark.parametrize("width", [0, 3, 256, 300])
+def test_strips_of_an_open_line(width):
+    func = conv("w")
+    assert strips(optimize(func, TINY))[0] == "w // 256 * 4"
+    same(func, TINY, w=width)
+
+
+@pytest.mark.parametrize(("width", "images"), [(1, 2), (260, 2)])
+def test_strips_of_an_open_number_of_open_lines(width, images):
+    same(conv("w", "3", 2, images="n"), TINY, w=2 * width + 1, n=images)
+
+
+@pytest.mark.parametrize(("height", "width"), [(0, 4), (5, 9), (8, 1), (16, 6), (25, 7)])
+def test_strips_of_an_open_image(height, width):
+    func = conv("hxw", "1x1")
+    assert strips(optimize(func, TINY))[:3] == ["h // 8 * 2", "2", "8"]
+    same(func, TINY, h=height, w=width)
+    same(conv("hxw", "3x3", 2), TINY, h=2 * height + 1, w=2 * width + 1)
+
+
+def test_an_image_of_few_lines_is_no_strip():
+    func, _ = abstract_sizes(conv("5xw", "1x1"))
+    assert "strip" not in str(optimize(func, TINY))
+
+
+@pytest.mark.parametrize(
+    ("image", "order"),
+    [("6x5", "i0_i1_1o_i2_2"), ("30x10", "i0_i2_2_i1_1o_i3_1o")],
+    ids=["each a strip", "large, each line one"],
+)
+def test_of_an_open_number_of_images(image, order):
+    func = conv(image, "1x1", images="n")
+    (shared,) = [v for v, f in loops(optimize(func, TINY).body).items() if v.startswith("i0")]
+    assert shared == order  # columns are i1
+    same(func, TINY, n=3)
