@@ -49,6 +49,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     separate_scales,
     fold_constants,
     sink_constants,  # again: what loops read was folded, as the transposes of their weights
+    fold_constants,  # again: what loops make of it, as differences of bytes and their zero
     simplify_shapes,
     widen_halves,
     apply_rules,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -249,3 +250,32 @@ def test_functions_of_a_byte_are_looked_up(
     x = np.arange(512).astype(dtype).reshape(1, 4, 8, 16)
     (want,) = ReferenceEvaluator(proto).run(None, {"x": x})
     np.testing.assert_array_equal(dlc.compile(proto).run({"x": x})["y"], want)
+
+
+def recurrent(hidden: int, batch: int) -> ModelProto:
+    """onnxruntime's LSTM of weights of bytes, over seven steps."""
+    constants = {
+        "w": weights(1, 24, 4 * hidden), "r": weights(1, hidden, 4 * hidden),
+        "s": np.full(1, 0.01, np.float32), "z": np.zeros(1, np.int8),
+    }  # fmt: skip
+    inputs = ["x", "w", "r", "", "", "", "", "", "s", "z", "s", "z"]
+    attributes = {"domain": "com.microsoft", "hidden_size": hidden}
+    proto = model([("DynamicQuantizeLSTM", inputs, ["y"], attributes)], constants, (7, batch, 24))
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return proto
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_steps_of_a_quantized_lstm_multiply_bytes(batch: int) -> None:
+    made = recurrent(32, batch)
+    kernels = [k.name for k in lower_model(made, VNNI).program.kernels]
+    products = [name for name in kernels if "matmul" in name]
+    assert all("matmul_bytes" in name for name in products), kernels
+    assert len(products) >= 2, kernels
+    x = np.random.default_rng(0).standard_normal((7, batch, 24)).astype(np.float32)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # several quantize rows of the state each by its own range
+    session = onnxruntime.InferenceSession(made.SerializeToString(), options)
+    (wanted,) = session.run(None, {"x": x})
+    (found,) = dlc.compile(made, "native").run({"x": x}).values()
+    np.testing.assert_allclose(found, wanted, atol=2e-5)

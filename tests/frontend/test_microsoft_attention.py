@@ -36,9 +36,12 @@ def proto_of(node, x, constants) -> ModelProto:
     return proto
 
 
-def onnxruntimes(proto, x) -> list[np.ndarray]:
-    """What onnxruntime computes."""
-    return list(onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x}))
+def onnxruntimes(proto, x, threads=0) -> list[np.ndarray]:
+    """What onnxruntime computes, by default with a thread on each core."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    return list(session.run(None, {"x": x}))
 
 
 def check(node, x, constants, steps=0, atol=5e-5) -> None:

@@ -27,6 +27,9 @@ from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Concat
 from dlc.te.expr import Const, Expr, index
 
+Product = Callable[[Context, Value, Value, int, bool], Value]
+"""(context, rows, weights, direction, whether they are of the state) -> rows of gates."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -45,6 +48,16 @@ class Layer:
     batch_first: bool
     lengths: Value | None
     """Steps of each sequence, [batch], unless all are the same."""
+    product: Product | None = None
+    """How weights are multiplied that are no floats."""
+
+    def multiply(
+        self, ctx: Context, rows: Value, weights: Value, direction: int, *, of_state: bool
+    ) -> Value:
+        """The product of rows with weights of a direction, of the input or of the state."""
+        if self.product is None:
+            return ctx.call(MatMul(), rows, weights)
+        return self.product(ctx, rows, weights, direction, of_state)
 
     @property
     def batch(self) -> Expr:
@@ -67,14 +80,22 @@ class StepBuilder:
 
     ctx: Context
     layer: Layer
-    activations: tuple[Activation, ...]
+    direction: int
+
+    def recurrent(self, hidden: Value, weights: Value) -> Value:
+        """The product of the state with weights of the direction."""
+        return self.layer.multiply(self.ctx, hidden, weights, self.direction, of_state=True)
 
     def act(self, which: int, x: Value) -> Value:
         """An activation, after the clip that the operator may have."""
         clip = self.layer.clip
         if clip is not None:
             x = self.ctx.call(Clip(min=-clip, max=clip), x)
-        return self.activations[which].of(self.ctx, x)
+        return self.unclipped(which, x)
+
+    def unclipped(self, which: int, x: Value) -> Value:
+        """An activation."""
+        return self.layer.activations[self.direction][which].of(self.ctx, x)
 
     def add(self, a: Value, b: Value) -> Value:
         """The sum."""
@@ -218,7 +239,7 @@ def run_layer(
     rows = reshape_to(ctx, layer.x, (layer.steps * layer.batch, layer.x.type.shape[2]))
     for d in range(len(layer.reverse)):
         weights = transpose(ctx, one_direction(ctx, layer.w, d), (1, 0))
-        products = ctx.call(MatMul(), rows, weights)
+        products = layer.multiply(ctx, rows, weights, d, of_state=False)
         bias = _input_bias(ctx, layer, d, whole_bias)
         if bias is not None:
             products = ctx.call(Add(), products, bias)
@@ -253,7 +274,7 @@ def _scan(
     """One direction: final carries, then the hidden state of every step [seq, batch, hidden]."""
 
     def step(inner: Body, state: list[Value], elements: list[Value]) -> Step:
-        body = StepBuilder(inner, layer, layer.activations[direction])
+        body = StepBuilder(inner, layer, direction)
         made = cell(body, state, elements[0], invariants)
         if layer.lengths is None:
             return Step(made, made[:1])

@@ -10,6 +10,7 @@ from typing import Unpack
 
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.recurrence import (
+    Layer,
     LayerAttributes,
     StepBuilder,
     initial_state,
@@ -24,6 +25,8 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Sub
 from dlc.graph.ops.matmul import MatMul
 from dlc.te.expr import index
+
+LSTM_ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh")
 
 
 @converter("LSTM", since=1)
@@ -43,8 +46,21 @@ def convert_lstm(
     **attributes: Unpack[LayerAttributes],
 ) -> tuple[Value, ...]:
     """Long short-term memory."""
-    defaults = ("Sigmoid", "Tanh", "Tanh")
-    layer = read_layer(ctx, x, w, r, bias, sequence_lens, defaults, **attributes)
+    layer = read_layer(ctx, x, w, r, bias, sequence_lens, LSTM_ACTIVATIONS, **attributes)
+    states = initial_h, initial_c, peepholes
+    return run_lstm(ctx, layer, *states, input_forget=input_forget)
+
+
+def run_lstm(
+    ctx: Context,
+    layer: Layer,
+    initial_h: Value | None,
+    initial_c: Value | None,
+    peepholes: Value | None,
+    *,
+    input_forget: int,
+) -> tuple[Value, ...]:
+    """All steps, the last state, and the last memory."""
     starts = [initial_state(ctx, layer, v) for v in (initial_h, initial_c)]
     peeps = _peepholes(ctx, peepholes, len(layer.reverse))
     cell = partial(_lstm_cell, coupled=bool(input_forget))
@@ -61,7 +77,7 @@ def _lstm_cell(
 ) -> list[Value]:
     """One step; `coupled` gates forget as much as they let in."""
     hidden, memory = carries
-    gates = body.add(step, body.ctx.call(MatMul(), hidden, invariants[0]))
+    gates = body.add(step, body.recurrent(hidden, invariants[0]))
     i, o, f, c = body.parts(gates, 4)
     if invariants[1:]:
         i = body.add(i, body.mul(memory, invariants[1]))
@@ -71,7 +87,7 @@ def _lstm_cell(
     memory = body.add(body.mul(left, memory), body.mul(taken, body.act(1, c)))
     if invariants[1:]:
         o = body.add(o, body.mul(memory, invariants[2]))
-    out = body.activations[2].of(body.ctx, memory)
+    out = body.unclipped(2, memory)
     return [body.mul(body.act(0, o), out), memory]
 
 
