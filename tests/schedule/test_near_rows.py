@@ -112,3 +112,22 @@ def test_of_an_open_number_of_images(image, order):
     (shared,) = [v for v, f in loops(optimize(func, TINY).body).items() if v.startswith("i0")]
     assert shared == order  # columns are i1
     same(func, TINY, n=3)
+
+
+def product(rows: str) -> Func:
+    """Rows of eight summands, and 64 columns."""
+    known = "n: size, " if rows == "n" else ""
+    text = f"""
+def main({known}x: f32[{rows}, 8], w: f32[8, 8, 8]):
+    y: f32[{rows}, 64] = matmul_packed(x, w, n=64)
+    return y
+"""
+    return lower_group(parse_graph(text), "f")
+
+
+def test_rows_of_a_matrix_are_strips_where_columns_are_few_beside_them():
+    func = product("1100")
+    assert strips(optimize(func, TINY))[:2] == ["10", "4"]  # of 110 rows
+    same(func, TINY)
+    assert strips(optimize(product("900"), TINY))[:2] == ["4", "150"]  # near ones
+    assert "strip" not in str(optimize(product("n"), TINY))
