@@ -61,6 +61,27 @@ class _Gru(nn.Module):  # type: ignore[misc]
         return found
 
 
+class _Points(nn.Module):  # type: ignore[misc]
+    """What each point is, beside what all of them have in common (PointNet)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = self._layers(3, 64, 64)
+        self.common = self._layers(64, 64, 128, 1024)
+        self.head = nn.Sequential(self._layers(1088, 512, 256), nn.Conv1d(256, 50, 1))
+
+    @staticmethod
+    def _layers(*widths: int) -> nn.Module:
+        parts = [[nn.Conv1d(a, b, 1), nn.BatchNorm1d(b), nn.ReLU()] for a, b in pairwise(widths)]
+        return nn.Sequential(*(layer for part in parts for layer in part))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        own = self.own(x)
+        common = self.common(own).max(2, keepdim=True)[0].expand(-1, -1, x.shape[2])
+        found: torch.Tensor = self.head(torch.cat([own, common], 1)).log_softmax(1)
+        return found
+
+
 class _Residual(nn.Module):  # type: ignore[misc]
     """What parts give, added to what they read."""
 
@@ -163,6 +184,17 @@ def _bert_long() -> Made:
     return _text("BertModel", config, 768)
 
 
+def _points() -> Made:
+    """Four clouds of 4096 points."""
+    return _Points(), (torch.randn(4, 3, 4096),), ""
+
+
+def _speech() -> Made:
+    """Five seconds of sound, at the widths of wav2vec2."""
+    config = transformers.Wav2Vec2Config(num_hidden_layers=1, attn_implementation="eager")
+    return transformers.Wav2Vec2Model(config), (torch.randn(1, 80000),), "input_values"
+
+
 def _t5() -> Made:
     config = transformers.T5Config(
         d_model=384, d_ff=1024, num_layers=4, num_heads=6, d_kv=64, vocab_size=8000
@@ -203,4 +235,6 @@ ARCHITECTURES: dict[str, Callable[[], Made]] = {
     "t5": _t5,
     "whisper": _whisper,
     "wav2vec2": _wav2vec2,
+    "speech": _speech,
+    "points": _points,
 }  # fmt: skip

@@ -90,6 +90,7 @@ OTHERS = tuple(
         "convnext", "regnet", "swin", "mobilevit", "poolformer", "deit_tiny", "segformer",
         "bert_wide", "unet", "super_resolution", "generator", "vocoder", "gru", "efficientnet",
         "levit", "squeezebert", "mobilebert", "bert_long", "t5", "whisper", "wav2vec2",
+        "speech", "points",
     )
 )  # fmt: skip
 """Outside the table: what is fast only where we look shows here."""
@@ -101,6 +102,7 @@ INT8 = (
     Model("mobilenet_v2_i8", Quantized("mobilenet_v2", "i8")),
     Model("minilm_l6_dynamic", Quantized("minilm_l6", "dynamic"), {"batch": 1, "seq": 128}),
     Model("bert_base_dynamic", Quantized("bert_base", "dynamic")),
+    Model("lstm_dynamic", Quantized("lstm", "dynamic")),
     Model("mobilenetv2_qdq", GIVEN),
     *(
         Model(f"{name}_{kind}", Quantized(name, kind))
