@@ -87,9 +87,9 @@ def _strided(func: Func) -> tuple[Func, dict[str, Expr]]:
 
 
 def _windows(dim: Expr, dims: Sequence[Expr]) -> tuple[Var, int, int, int] | None:
-    """The v, a, d, b of `(v + a) // d - b`, where d * b - a is no less than 0.
+    """The v, a, d, b of `(v + a) // d - b`, where other dimensions read v as it is.
 
-    Other dimensions read v as it is, and in no other quotient.
+    Where a is more than d * b, it is never negative, and needs no name.
     """
     for atom in filter(_is_quotient, walk(dim)):
         assert isinstance(atom, Binary)
@@ -97,7 +97,7 @@ def _windows(dim: Expr, dims: Sequence[Expr]) -> tuple[Var, int, int, int] | Non
         if size is None or not isinstance(less, Const) or not isinstance(atom.b, Const):
             return None
         line, step, moved = Var(size), int(atom.b.value), canonical(atom.a - Var(size))
-        if not isinstance(moved, Const) or step * int(less.value) < int(moved.value):
+        if not isinstance(moved, Const):
             return None
         around = {chain for d in dims for name, chain in _chains(d, ()) if name == size}
         return (line, int(moved.value), step, int(less.value)) if around == {(), (atom,)} else None

@@ -136,24 +136,47 @@ def test_means_of_quantized_values(keepdims):
     np.testing.assert_allclose(evaluate(graph, {"x": x})["y"], want, atol=1)
 
 
-@pytest.mark.parametrize("scales", ["each", "rows"])
-@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
-def test_an_lstm_with_weights_of_bytes(scales, direction):
-    """Several threads of onnxruntime quantize a state each for its own rows."""
-    d, hidden, size = 1 + (direction == "bidirectional"), 6, 4
-    shape = (d,) if scales == "each" else (d, 4 * hidden)
+def lstm(scales, directions, lengths=(), **attributes):
+    """onnxruntime's LSTM of weights of bytes, with all operands it may have."""
+    hidden, size = 6, 4
+    shape = (directions,) if scales == "each" else (directions, 4 * hidden)
     constants = {
-        "w": u8(d, size, 4 * hidden), "r": u8(d, hidden, 4 * hidden), "b": real(d, 8 * hidden),
-        "ws": np.full(shape, 0.01, np.float32), "wz": np.full(shape, 128, np.uint8),
-        "rs": np.full(shape, 0.02, np.float32), "rz": np.full(shape, 127, np.uint8),
-        "i": real(d, 2, hidden),
+        "w": u8(directions, size, 4 * hidden), "r": u8(directions, hidden, 4 * hidden),
+        "b": real(directions, 8 * hidden), "h0": real(directions, 2, hidden),
+        "c0": real(directions, 2, hidden), "p": real(directions, 3 * hidden),
+        "wz": np.full(shape, 128, np.uint8), "rz": np.full(shape, 127, np.uint8),
     }  # fmt: skip
-    inputs = ["x", "w", "r", "b", "", "i", "", "", "ws", "wz", "rs", "rz"]
+    for name, least in (("ws", 0.01), ("rs", 0.02)):
+        constants[name] = np.linspace(least, 2 * least, np.prod(shape), dtype=np.float32)
+        constants[name] = constants[name].reshape(shape)
+    if lengths:
+        constants["l"] = np.array(lengths, np.int32)
+    inputs = ["x", "w", "r", "b", "l" if lengths else "", "h0", "c0", "p", "ws", "wz", "rs", "rz"]
     node = microsoft("DynamicQuantizeLSTM", inputs, ["y", "h", "c"], hidden_size=hidden,
-                     direction=direction)  # fmt: skip
-    x = real(3, 2, size)
+                     direction="bidirectional" if directions > 1 else "forward",
+                     **attributes)  # fmt: skip
+    return node, constants
+
+
+@pytest.mark.parametrize("scales", ["each", "rows"])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("forget", [0, 1])
+def test_an_lstm_with_weights_of_bytes(scales, directions, forget):
+    """Several threads of onnxruntime quantize a state each for its own rows."""
+    node, constants = lstm(scales, directions, input_forget=forget)
+    x = real(3, 2, 4)
     proto = proto_of(node, x, constants)
     compare(proto, x, onnxruntimes(proto, x, threads=1))
+
+
+def test_nobody_sees_what_is_beyond_the_end_of_a_quantized_sequence():
+    """Of what onnxruntime rounds besides the weights, some hundredths of the state are left."""
+    node, constants = lstm("rows", 2, lengths=(1, 3))
+    x = real(4, 2, 4)
+    proto = proto_of(node, x, constants)
+    wanted = onnxruntimes(proto, x, threads=1)
+    x[1:, 0] = x[3:, 1] = np.nan
+    compare(proto, x, wanted, atol=0.05)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -47,7 +47,7 @@ def test_what_passes_make_lies_in_a_file_only_beside_heavy_weights(heavy, monkey
     assert packed.size >= weights.size
 
 
-WIDENED = """def main(x: f32[3, 8], i: i64[2]):
+WIDENED = """def main(x: f32[3, 8], i: i64[2], other: f32[8, 8]):
     w: i8[8, 8] = const()
     z: i32[()] = const(3)
     a: i32[8, 8] = cast(w, to=i32)
@@ -58,11 +58,15 @@ WIDENED = """def main(x: f32[3, 8], i: i64[2]):
 """
 TIED = """d: f32[2, 8] = gather(c, i)
     y: f32[2, 8] = matmul(d, c)"""
+NEGATED = """d: f32[8, 8] = neg(c)
+    y: f32[2, 8] = gather(d, i)"""
+ADDED = """d: f32[8, 8] = add(c, other)
+    y: f32[2, 8] = gather(d, i)"""
 OUTER = """def main(x: f32[8, 8]):
     a: f32[8, 1] = const()
     b: f32[1, 8] = const()
     c: f32[8, 8] = mul(a, b)
-    y: f32[8, 8] = add(x, c)
+    y: f32[8, 8] = matmul(x, c)
     return y
 """
 
@@ -72,14 +76,31 @@ OUTER = """def main(x: f32[8, 8]):
     [
         (WIDENED.format(read="y: f32[3, 8] = matmul(x, c)"), ["matmul"]),
         (WIDENED.format(read="y: f32[2, 8] = gather(c, i)"), ["cast", "sub", "cast", "gather"]),
+        (WIDENED.format(read=NEGATED), ["cast", "sub", "cast", "neg", "gather"]),
         (WIDENED.format(read=TIED), ["gather", "matmul"]),
-        (OUTER, ["mul", "add"]),
+        (WIDENED.format(read=ADDED), ["add", "gather"]),
+        (WIDENED.format(read="y: f32[8, 8] = neg(c)"), []),
+        (OUTER, ["mul", "matmul"]),
     ],
 )
 def test_a_limit_is_for_what_has_more_elements_or_of_which_rows_are_picked(text, left):
     context = PassContext(target=Target(), fold_limit_bytes=100)
     folded = fold_constants(parse_graph(text), context)
     assert [node.op.name for node in folded.nodes] == left
+
+
+def test_a_table_that_is_handed_out_is_folded():
+    text = WIDENED.format(read="d: f32[2, 8] = gather(c, i)").replace("return y", "return c, d")
+    context = PassContext(target=Target(), fold_limit_bytes=100)
+    folded = fold_constants(parse_graph(text), context)
+    assert [node.op.name for node in folded.nodes] == ["gather"]
+
+
+def test_long_chains_behind_a_table_are_followed_once():
+    lines = [f"v{i + 1}: f32[8, 8] = mul(v{i}, v{i})" for i in range(60)]
+    read = "v0: f32[8, 8] = neg(c)\n    " + "\n    ".join(lines) + "\n    y: f32[8, 8] = neg(v60)"
+    context = PassContext(target=Target(), fold_limit_bytes=100)
+    assert fold_constants(parse_graph(WIDENED.format(read=read)), context).nodes == ()
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F8E5M2, DType.BOOL, DType.F64])

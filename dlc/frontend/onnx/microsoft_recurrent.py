@@ -11,11 +11,15 @@ from typing import Unpack
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.microsoft_quantized import convert_dynamic_matmul
+from dlc.frontend.onnx.quantized import Blocks, dequantized
 from dlc.frontend.onnx.recurrence import LayerAttributes, one_direction, read_layer
 from dlc.frontend.onnx.recurrent import LSTM_ACTIVATIONS, run_lstm
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import transpose
 from dlc.graph.graph import Value
+from dlc.graph.ops.matmul import MatMul
+
+_COLUMNS: Blocks = (1, 0)  # a scale for each, or one for all
 
 
 @converter("DynamicQuantizeLSTM", since=1, domain=DOMAIN)
@@ -39,7 +43,8 @@ def convert_dynamic_lstm(
 ) -> tuple[Value, ...]:
     """An LSTM with weights [directions, in, 4 * hidden] of bytes.
 
-    Its input and, at each step, its state are quantized by their own range.
+    Its input and, at each step, its state are quantized by their own range. Of sequences of several
+    lengths they are multiplied as floats, as nobody should see what is beyond an end.
     """
     if w_scale is None or r_scale is None:
         ctx.refuse("its weights have no scale")
@@ -51,7 +56,9 @@ def convert_dynamic_lstm(
             for v in (scales[of_state], zeros[of_state])
         )
         assert scale is not None
-        return convert_dynamic_matmul(inner, rows, weights, scale, zero)
+        if sequence_lens is None:
+            return convert_dynamic_matmul(inner, rows, weights, scale, zero)
+        return inner.call(MatMul(), rows, dequantized(inner, weights, scale, zero, _COLUMNS))
 
     turned = transpose(ctx, w, (0, 2, 1)), transpose(ctx, r, (0, 2, 1))
     read = read_layer(ctx, x, *turned, bias, sequence_lens, LSTM_ACTIVATIONS, **attributes)

@@ -13,8 +13,9 @@ After:
         y: f32[2] = add(x, w1)
         return y
 
-Position: first, so that every later pattern sees weights as constants. Again after the rules and
-after choose_layouts, which leave reshaped and packed weights behind.
+Position: first, so that every later pattern sees weights as constants. Again after sink_constants,
+which hands them to loops, and after the rules and choose_layouts, which leave reshaped and packed
+weights behind.
 
 What has no more elements than its operands is computed at any size: bytes of a weight would be
 widened by each run. What has more is up to a limit, and so is a table of which rows are picked,
@@ -89,16 +90,26 @@ def _is_foldable(
     if after <= context.fold_limit_bytes:
         return True
     more = sum(_elements(v) for v in node.outputs) > sum(_elements(v) for v in node.inputs)
-    return not more and not _are_rows_picked(node, graph)
+    return not more and not _are_rows_picked(node, graph, known)
 
 
-def _are_rows_picked(node: Node, graph: Graph) -> bool:
+def _are_rows_picked(node: Node, graph: Graph, known: Mapping[str, Array]) -> bool:
     """Whether a run reads some rows alone of what is computed for each element: words, say."""
-    users = graph.users.get(node.outputs[0], ())
-    return isinstance(node.op, _OF_EACH) and all(
-        (isinstance(u.op, Gather) and u.inputs[0] == node.outputs[0]) or _are_rows_picked(u, graph)
-        for u in users
-    )
+    pending, computed = [node], set(node.outputs)
+    while pending:
+        each = pending.pop()
+        (value,), users = each.outputs, graph.users.get(each.outputs[0], ())
+        if not isinstance(each.op, _OF_EACH) or not users or value in graph.outputs:
+            return False
+        for user in users:
+            if isinstance(user.op, Gather) and value not in user.inputs[1:]:
+                continue
+            if not all(v in computed or v.name in known for v in user.inputs):
+                return False
+            if user.outputs[0] not in computed:
+                computed.update(user.outputs)
+                pending.append(user)
+    return True
 
 
 def _reads_sizes(op: Op) -> bool:

@@ -165,7 +165,7 @@ class _Tiling:
         if self.knobs.get("columns_outer", -1) >= 0 or self.shares_columns:
             return [self.found]
         strips = near_rows(self.trace, self.found, self.target)
-        if strips[0] is not self.found:
+        if strips[0] is not self.found:  # of an open line one counts: few ask for columns in vain
             self.passing = prod(self.trace.constant(v) or 1 for v in strips[0].rows)
         return strips
 

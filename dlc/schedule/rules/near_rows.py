@@ -31,7 +31,7 @@ from math import prod
 from dlc.core.target import Target
 from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.cut_tiles import is_far, sum_steps
-from dlc.schedule.rules.stationary import column_count, row_tile
+from dlc.schedule.rules.stationary import column_tiles, row_tile
 from dlc.schedule.trace import Trace
 from dlc.te.affine import leaves_some, whole_groups
 
@@ -50,10 +50,10 @@ class _Kind:
 
 APART = _Kind(4, 4.0)
 TOGETHER = _Kind(2, 0.25)  # fetched ahead, too
-OPEN_ROWS = 256
-OPEN_LINES = 8
-"""Rows of a line, or lines of an image, in a strip of an open number of them. What strips leave
-reads all columns once more, so a short line should be no strip at all."""
+LINE_STRIP = 256
+IMAGE_STRIP = 8
+"""Rows of a line, or lines of an image, in a strip of an open number of them; the third cache holds
+these. What strips leave reads all columns once more, so a short line should be no strip at all."""
 OPEN_PIXELS = 16  # assumed in a line
 ELEMENT_BYTES = 4
 
@@ -87,7 +87,7 @@ def near_rows(trace: Trace, found: Contraction, target: Target) -> list[Contract
 
 
 def _choose(trace: Trace, found: Contraction, target: Target) -> _Strip | None:
-    """The rows of a strip; None where they are near, or columns cost as much."""
+    """The rows of a strip; None where they are near, or what columns cost is more than they do."""
     if found.within is not None or found.packed is not None or found.breaks is not None:
         return None
     weights, bytes_ = found.column_bytes, _row_bytes(trace, found)
@@ -100,10 +100,10 @@ def _choose(trace: Trace, found: Contraction, target: Target) -> _Strip | None:
     known = [n for n in counts[outside:] if n is not None]
     tile = row_tile(trace, found, target)
     dims = len(trace.stage(found.sum).store.index) - 3  # but for image, block and lane
-    if outside and kind is TOGETHER:
-        return None
+    if outside and (kind is TOGETHER or dims < 1):
+        return None  # rows of an open matrix
     if outside and len(known) < dims:
-        strip, rows = _open_strip(counts, dims, -(-OPEN_ROWS // tile.rows) * tile.rows)
+        strip, rows = _open_strip(counts, dims, -(-LINE_STRIP // tile.rows) * tile.rows)
     elif bytes_ * prod(known) > MEMORY * target.l2_bytes:
         strip, rows = _known_strip(known, outside, room, tile.rows)
     elif outside:  # of an open number of images, one
@@ -112,7 +112,7 @@ def _choose(trace: Trace, found: Contraction, target: Target) -> _Strip | None:
         return None
     if strip.loop + 1 < len(counts) and not is_far(found, target):
         return None  # near columns pass a line anyway
-    again = -(-column_count(trace, found) // (tile.columns * target.lanes(4)))
+    again = column_tiles(trace, found, tile, target)
     return strip if kind.slow * bytes_ * rows * (again - 1) > weights else None
 
 
@@ -140,7 +140,7 @@ def _open_strip(counts: Sequence[int | None], dims: int, rows: int) -> tuple[_St
     """A strip of some lines, or of a line some rows, and about how many rows that is."""
     last = len(counts) - 1
     is_line = dims < 2 or not last
-    loop, size = (last, rows) if is_line else (last - 1, OPEN_LINES)
+    loop, size = (last, rows) if is_line else (last - 1, IMAGE_STRIP)
     size = min(size, counts[loop] or size)
     return _Strip(loop, size), size * (1 if is_line else OPEN_PIXELS)
 

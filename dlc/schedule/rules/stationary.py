@@ -45,9 +45,13 @@ def _reads_rows_once(trace: Trace, found: Contraction, target: Target) -> bool:
     lines = prod(count or 1 for count in counts[:-1])
     if size // lines > target.l2_bytes // 4:  # a line is read by each tile of columns
         return False
-    tile = row_tile(trace, found, target)
-    again = -(-column_count(trace, found) // (tile.columns * target.lanes(4)))
+    again = column_tiles(trace, found, row_tile(trace, found, target), target)
     return size * again + weights > size + weights * lines
+
+
+def column_tiles(trace: Trace, found: Contraction, tile: Tile, target: Target) -> int:
+    """How many tiles of columns read a row."""
+    return -(-column_count(trace, found) // (tile.columns * target.lanes(4)))
 
 
 def row_tile(trace: Trace, found: Contraction, target: Target) -> Tile:
