@@ -96,6 +96,21 @@ def test_a_table_that_is_handed_out_is_folded():
     assert [node.op.name for node in folded.nodes] == ["gather"]
 
 
+def test_what_has_several_results_is_folded():
+    text = """def main(x: f32[40]):
+    c: f32[60] = const()
+    v: f32[30]
+    i: i64[30]
+    v, i = top_k(c, k=30)
+    y: f32[30] = gather(x, i)
+    z: f32[30] = add(v, y)
+    return z
+"""
+    context = PassContext(target=Target(), fold_limit_bytes=100)
+    folded = fold_constants(parse_graph(text), context)
+    assert [node.op.name for node in folded.nodes] == ["gather", "add"]
+
+
 def test_long_chains_behind_a_table_are_followed_once():
     lines = [f"v{i + 1}: f32[8, 8] = mul(v{i}, v{i})" for i in range(60)]
     read = "v0: f32[8, 8] = neg(c)\n    " + "\n    ".join(lines) + "\n    y: f32[8, 8] = neg(v60)"

@@ -56,7 +56,7 @@ def convert_dynamic_lstm(
             for v in (scales[of_state], zeros[of_state])
         )
         assert scale is not None
-        if sequence_lens is None:
+        if read.lengths is None:
             return convert_dynamic_matmul(inner, rows, weights, scale, zero)
         return inner.call(MatMul(), rows, dequantized(inner, weights, scale, zero, _COLUMNS))
 

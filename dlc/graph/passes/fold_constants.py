@@ -98,8 +98,11 @@ def _are_rows_picked(node: Node, graph: Graph, known: Mapping[str, Array]) -> bo
     pending, computed = [node], set(node.outputs)
     while pending:
         each = pending.pop()
-        (value,), users = each.outputs, graph.users.get(each.outputs[0], ())
-        if not isinstance(each.op, _OF_EACH) or not users or value in graph.outputs:
+        if not isinstance(each.op, _OF_EACH):
+            return False
+        value = each.output
+        users = graph.users.get(value, ())
+        if not users or value in graph.outputs:
             return False
         for user in users:
             if isinstance(user.op, Gather) and value not in user.inputs[1:]:
