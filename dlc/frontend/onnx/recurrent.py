@@ -47,8 +47,7 @@ def convert_lstm(
 ) -> tuple[Value, ...]:
     """Long short-term memory."""
     layer = read_layer(ctx, x, w, r, bias, sequence_lens, LSTM_ACTIVATIONS, **attributes)
-    states = initial_h, initial_c, peepholes
-    return run_lstm(ctx, layer, *states, input_forget=input_forget)
+    return run_lstm(ctx, layer, initial_h, initial_c, peepholes, input_forget=input_forget)
 
 
 def run_lstm(

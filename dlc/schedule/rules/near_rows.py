@@ -31,9 +31,10 @@ from math import prod
 from dlc.core.target import Target
 from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.cut_tiles import is_far, sum_steps
+from dlc.schedule.rules.open_rests import apart
 from dlc.schedule.rules.stationary import column_tiles, row_tile
 from dlc.schedule.trace import Trace
-from dlc.te.affine import leaves_some, whole_groups
+from dlc.te.affine import leaves_some
 
 MEMORY = 4
 """Rows of so many times the second cache come from memory. From the third cache, those of the next
@@ -74,10 +75,11 @@ def near_rows(trace: Trace, found: Contraction, target: Target) -> list[Contract
     outer, row = found.rows[: strip.loop], found.rows[strip.loop]
     inside = found.rows[strip.loop + 1 :]
     batch = (*found.batch, *outer)
-    trace.do("reorder", (*batch, row, *inside, *found.columns, found.lane))
     parts = [replace(found, batch=batch, rows=(row, *inside))]
     if leaves_some(trace.extent(row), strip.size):
-        parts.append(_cut_off(trace, parts[0], strip.size))
+        parts.append(apart(trace, parts[0], strip.size, "_strip", place=0))
+    else:
+        trace.do("reorder", (*batch, row, *inside, *found.columns, found.lane))
     if strip.size == 1 and inside:
         parts[0] = replace(found, batch=(*batch, row), rows=inside)
     elif trace.constant(row) != strip.size:
@@ -151,18 +153,3 @@ def _even(count: int, most: int, tall: int) -> int:
         return count
     sizes = range(max(1, most // tall) * tall, most // 2, -tall)
     return max(sizes, key=lambda n: (n - -count % n) / n, default=tall)
-
-
-def _cut_off(trace: Trace, found: Contraction, size: int) -> Contraction:
-    """Compute what groups of `size` leave of the first loop over rows behind all others."""
-    row, suffix = found.rows[0], "_strip"
-    trace.do("partition", row, str(whole_groups(trace.extent(row), size)), suffix)
-    for var in reversed(found.batch):
-        trace.do("fission", var, suffix)
-    return replace(
-        found,
-        batch=tuple(f"{v}{suffix}_2" for v in found.batch),
-        rows=tuple(f"{v}{suffix}" for v in found.rows),
-        columns=tuple(f"{v}{suffix}" for v in found.columns),
-        lane=f"{found.lane}{suffix}",
-    )

@@ -47,14 +47,14 @@ def open_rests(trace: Trace, found: Contraction, lanes: int) -> list[tuple[Contr
     """
     if not _leaves_rows(trace, found, lanes):
         return []
-    rest = _apart(trace, found, TAIL_ROWS, "_rest")
+    rest = apart(trace, found, TAIL_ROWS, "_rest")
     if found.within is not None or len(found.rows) == 1:
         return _few(trace, rest)
     *others, below, along = rest.rows
     turned = replace(rest, rows=(*others, along, below))
     if not _is_open(trace, below):
         return [(turned, TAIL_ROWS)]
-    return [(turned, TAIL_ROWS), *_few(trace, _apart(trace, turned, TAIL_ROWS, "_corner"))]
+    return [(turned, TAIL_ROWS), *_few(trace, apart(trace, turned, TAIL_ROWS, "_corner"))]
 
 
 def vectors_of(trace: Trace, found: Contraction, lanes: int) -> int | None:
@@ -102,7 +102,7 @@ def _few(trace: Trace, rest: Contraction) -> list[tuple[Contraction, int]]:
         parts.append((rest, rows))
         if surely_equal(tiled, extent):
             return parts
-        rest = _apart(trace, rest, rows, behind)
+        rest = apart(trace, rest, rows, behind)
     return [*parts, (rest, 1)]
 
 
@@ -120,18 +120,21 @@ def _is_open(trace: Trace, row: str) -> bool:
     return trace.constant(row) is None and leaves_some(trace.extent(row), TAIL_ROWS)
 
 
-def _apart(trace: Trace, found: Contraction, size: int, suffix: str) -> Contraction:
-    """Compute what tiles of some rows leave of the last ones in a nest behind all others."""
-    outer, row = (*found.batch, *found.rows[:-1]), found.rows[-1]
-    inner = (*found.columns, found.lane)
-    trace.do("reorder", (*outer, row, *inner))
-    trace.do("partition", row, str(whole_groups(trace.extent(row), size)), suffix)
-    for var in reversed(outer):
+def apart(trace: Trace, found: Contraction, size: int, suffix: str, place: int = -1) -> Contraction:
+    """Compute what groups of `size` leave of a loop over rows in a nest behind all others.
+
+    The loop is the one in a `place` among those over rows: the last one, unless it is said.
+    """
+    place %= len(found.rows)
+    outer, inner = found.rows[:place], found.rows[place:]
+    trace.do("reorder", (*found.batch, *found.rows, *found.columns, found.lane))
+    trace.do("partition", inner[0], str(whole_groups(trace.extent(inner[0]), size)), suffix)
+    for var in reversed((*found.batch, *outer)):
         trace.do("fission", var, suffix)
     return replace(
         found,
         batch=tuple(f"{v}{suffix}_2" for v in found.batch),
-        rows=(*(f"{v}{suffix}_2" for v in found.rows[:-1]), f"{row}{suffix}"),
+        rows=(*(f"{v}{suffix}_2" for v in outer), *(f"{v}{suffix}" for v in inner)),
         columns=tuple(f"{v}{suffix}" for v in found.columns),
         lane=f"{found.lane}{suffix}",
     )
