@@ -24,7 +24,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """An exported model with weights of eight bits; `kind` is that of `quantized.quantize`."""
+    """An exported model with weights of eight bits or four; `kind` is that of `quantized.quantize`."""
 
     origin: str
     kind: str
@@ -103,6 +103,8 @@ INT8 = (
     Model("minilm_l6_dynamic", Quantized("minilm_l6", "dynamic"), {"batch": 1, "seq": 128}),
     Model("bert_base_dynamic", Quantized("bert_base", "dynamic")),
     Model("lstm_dynamic", Quantized("lstm", "dynamic")),
+    Model("minilm_l6_four", Quantized("minilm_l6", "four"), {"batch": 1, "seq": 128}),
+    Model("bert_base_four", Quantized("bert_base", "four")),
     Model("mobilenetv2_qdq", GIVEN),
     *(
         Model(f"{name}_{kind}", Quantized(name, kind))

@@ -1,4 +1,4 @@
-"""Quantize models to eight bits, as onnxruntime's tool does: what users deploy on CPUs."""
+"""Quantize models to eight bits or four, as onnxruntime's tool does: what users deploy on CPUs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from onnxruntime.quantization import (
     quantize_dynamic,
     quantize_static,
 )
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 _IMAGES = 2  # whose ranges are those of activations
@@ -41,8 +42,14 @@ def quantize(origin: Path, path: Path, kind: str) -> None:
     """Write a model with weights of i8.
 
     Activations have the range of some inputs, and are the bytes that `kind` names, "u8" or "i8"; or
-    "dynamic": the range that they have in a run.
+    "dynamic": the range that they have in a run. Or "four": only weights are quantized, to 4 bits,
+    and rows may be rounded to bytes.
     """
+    if kind == "four":
+        made = MatMulNBitsQuantizer(str(origin), block_size=32, is_symmetric=True, accuracy_level=4)
+        made.process()
+        onnx.save(made.model.model, path)
+        return
     if kind == "dynamic":
         quantize_dynamic(origin, path, weight_type=QuantType.QInt8)
         return

@@ -69,6 +69,13 @@ class Target:
             return 4
         return 2 if ("avx512bw" if is_wide else "avx2") in self.features else 0
 
+    def adds_words(self, bits: int) -> bool:
+        """Whether its vectors multiply signed bytes by numbers of `bits` bits, which lie in words.
+
+        Two products of whole bytes do not fit into the 16 bits in which they are added.
+        """
+        return self.byte_products == 4 or (self.byte_products == 2 and bits < 8)
+
     def lanes(self, element_bytes: int = 4) -> int:
         """How many elements one vector register holds."""
         return self.vector_bits // (8 * element_bytes)

@@ -52,8 +52,8 @@ FINITE = (
 )
 """Operators whose result is finite for finite operands, short of overflow."""
 
-FINITE_KINDS = frozenset({"sum", "mean", "max", "min", "sum_square", "l1", "l2"})
-ZERO_KEEPING = frozenset({"sum", "mean", "max", "min", "sum_square", "l1", "l2", "prod"})
+FINITE_KINDS = frozenset({"sum", "mean", "max", "min", "sum_square", "l1", "l2", "l_inf"})
+ZERO_KEEPING = frozenset({"sum", "mean", "max", "min", "sum_square", "l1", "l2", "l_inf", "prod"})
 """Reductions of finite elements that are finite, and reductions of zeros that are zero."""
 
 

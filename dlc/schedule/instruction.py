@@ -75,6 +75,23 @@ def {name}(a: i16[2], b: {right}[2], *, c: i32[1]):
 )
 ADDED_APART = (DOT_2XI16_I32, DOT_2XI16_2XI8_I32)  # by an instruction of its own
 
+
+def _word(bits: int) -> Instruction:
+    """Products with all numbers of a word: each quad of them the same bits of its four bytes."""
+    quads, mask = 8 // bits, (1 << bits) - 1
+    loops, column, number = "    for k in range(4):\n        ", "k", "b[0]"
+    if quads > 1:
+        loops = f"    for q in range({quads}):\n        for k in range(4):\n            "
+        column, number = "q * 4 + k", f"b[0] >> u32(q * {bits})"
+    product = f"i32(a[{column}]) * i32({number} >> u32(k * 8) & u32({mask}))"
+    name = f"dot_word_of_{bits}_bits"
+    head = f"def {name}(a: i8[{4 * quads}], b: u32[1], *, c: i32[1]):\n"
+    return declare(name, f"{head}{loops}c[0] += {product}\n")
+
+
+# Unsigned numbers of a few bits times signed bytes, as `vpdpbusd` does for the bytes of a word.
+DOT_WORDS = {bits: _word(bits) for bits in (2, 4, 8)}
+
 # Two products of bf16 added to a float32 sum, as `vdpbf16ps` does per lane. It rounds after each
 # product to the nearest, ties to even, and takes denormals for 0.
 # Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS.

@@ -41,7 +41,7 @@ def graph_of(kind="u4", rows="b", columns=11, depth=48, zero=None, scale=None, t
     def data(value, array):
         if value.name == "q":
             return rng.integers(low, low + (1 << dtype.bits), array.shape).astype(array.dtype)
-        given = {"s": scale, "z": zero}[value.name]
+        given = {"s": scale, "z": zero}.get(value.name)
         if given is None:
             given = rng.integers(0, 5, array.shape) if value.name == "z" else 0.25
         return np.broadcast_to(np.float32(given), array.shape).copy()
@@ -127,3 +127,74 @@ def test_many_rows_are_multiplied_in_bf16_where_that_is_faster(features, precisi
     context = PassContext(target=Target(features=features), precision=precision)
     found = kept(graph_of(rows=rows), context)
     assert names(found) == (["matmul_few_bits"] if stay else ["matmul"])
+
+
+BYTES = """
+def main(b: size, x: i8[{rows}, {depth}]):
+    q: {kind}[{columns}, {depth}] = const()
+    s: f32[{columns}, {blocks}] = const()
+    z: f32[{columns}, {blocks}] = const()
+    f: f32[{rows}, {blocks}] = const()
+    w: f32[{columns}, {depth}] = dequantize_blocks(q, s, z, axis=1, block=16)
+    t: f32[{depth}, {columns}] = transpose(w, perm=(1, 0))
+    r: f32[{rows}, {depth}] = dequantize_blocks(x, f, axis=1, block=16)
+    y: f32[{rows}, {columns}] = matmul(r, t)
+    return y
+"""
+VNNI = frozenset({"avx2", "avx512f", "avx512bw", "avx512vl", "avx512vnni"})
+
+
+def of_bytes(features, kind="u4", precision="highest", **sizes):
+    """The names of the operators after the pass, and the last of them."""
+    graph = graph_of(kind, rows=sizes.pop("rows", 5), text=BYTES, **sizes)
+    rng = np.random.default_rng(3)
+    factor = next(v for v in graph.constants if v.name == "f")
+    given = (2.0 ** rng.integers(-2, 3, factor.type.static_shape)).astype(np.float32)
+    graph = replace(graph, constants={**graph.constants, factor: given})
+    context = PassContext(target=Target(features=features), precision=precision)
+    found = keep_few_bits(graph, context)
+    verify_graph(found, when="in a test")
+    x = {"x": rng.integers(-128, 128, graph.inputs[0].type.static_shape).astype(np.int8)}
+    np.testing.assert_allclose(evaluate(found, x)["y"], evaluate(graph, x)["y"], rtol=1e-12)
+    return names(found), found.nodes[-1]
+
+
+@pytest.mark.parametrize("kind", ["u2", "u4", "i4", "u8", "i8"])
+@pytest.mark.parametrize("zero", [None, 1, 0.5])
+def test_rows_of_bytes_are_multiplied_as_such(kind, zero):
+    found, last = of_bytes(VNNI, kind, zero=zero)
+    shared = ["mul"] if zero == 1 else []
+    assert found == ["reshape", "cast", "reduce", *shared, "matmul_bytes_few_bits"]
+    assert len(last.inputs) == (5 if zero == 1 else 6)
+
+
+@pytest.mark.parametrize(
+    ("features", "kind", "precision", "as_bytes"),
+    [
+        (frozenset({"avx2"}), "u4", "highest", True),
+        (frozenset({"avx2"}), "u8", "highest", False),  # two products exceed 16 bits
+        (frozenset(), "u4", "highest", False),
+        (VNNI | ENGINE, "u4", "highest", False),  # whose tiles are faster
+        (VNNI | PAIRS, "u4", "medium", True),
+    ],
+)
+def test_other_vectors_multiply_floats(features, kind, precision, as_bytes):
+    found, last = of_bytes(features, kind, precision, rows=9)
+    assert (last.op.name == "matmul_bytes_few_bits") == as_bytes
+    assert ("dequantize_blocks" in found) != as_bytes
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("block=16)\n    y", "block=8)\n    y"),
+        ("x: i8[", "x: u8["),
+    ],
+    ids=["other_blocks", "unsigned"],
+)
+def test_rows_in_other_blocks_stay_floats(old, new):
+    text = BYTES.replace(old, new)
+    if "block=8" in new:
+        text = text.replace("f: f32[{rows}, {blocks}]", "f: f32[{rows}, 6]")
+    found = keep_few_bits(graph_of(rows=3, text=text), PassContext(target=Target(features=VNNI)))
+    assert names(found) == ["dequantize_blocks", "matmul_few_bits"]

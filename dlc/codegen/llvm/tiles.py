@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, Operand, dot_words
+from dlc.codegen.llvm.dots import DOT_PAIRS, DOT_QUADS, Operand, dot_word, dot_words
 from dlc.codegen.llvm.ir import Block, Builder, Val
 from dlc.codegen.llvm.lanes import pick
 from dlc.codegen.llvm.memory import Memory
@@ -31,6 +31,7 @@ from dlc.schedule.instruction import (
     ADDED_APART,
     DOT_2XBF16_F32,
     DOT_4XI8_I32,
+    DOT_WORDS,
     SPLIT_LANES,
     split_name,
 )
@@ -281,12 +282,20 @@ def _has(feature: str) -> Callable[[Target], bool]:
     return lambda target: feature in target.features
 
 
+def _word(bits: int) -> Emitter:
+    return Emitter(
+        lambda target: target.adds_words(bits),
+        lambda tiles, operands: dot_word(bits, tiles.memory, operands),
+    )
+
+
 _AMX, _BF16 = _has("amx-bf16"), _has("avx512bf16")
 EMITTERS: dict[str, Emitter] = {
     DOT_2XBF16_F32.name: Emitter(_BF16, lambda tiles, o: DOT_PAIRS(tiles.memory, o)),
     DOT_4XI8_I32.name: Emitter(
         lambda target: target.byte_products == 4, lambda tiles, o: DOT_QUADS(tiles.memory, o)
     ),
+    **{dot.name: _word(bits) for bits, dot in DOT_WORDS.items()},
     **{
         dot.name: Emitter(
             lambda target: target.byte_products > 0, lambda tiles, o: dot_words(tiles.memory, o)

@@ -15,14 +15,19 @@ from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.quantized import dequantized
 from dlc.frontend.onnx.registry import converter
+from dlc.frontend.onnx.reshape import reshape_to
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.binary import Add
+from dlc.graph.ops.attributes import as_sizes
+from dlc.graph.ops.binary import Add, Div, Maximum, Mul
+from dlc.graph.ops.elementwise import Round
 from dlc.graph.ops.few_bits import DequantizeBlocks
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.shape import Transpose
+from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.shape import Pad, Transpose
+from dlc.te.types import const_size
 
 _FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
 """What the lower three bits stand for; the fourth is the sign.
@@ -40,6 +45,10 @@ _NF4 = (
 Source: Dettmers et al., QLoRA, 2023, appendix E
 """
 _TABLES = (np.array([*_FP4, *(-v for v in _FP4)], np.float32), np.array(_NF4, np.float32))
+
+BYTES = 4  # the level of accuracy that rounds rows to bytes
+_MOST = 127  # the largest magnitude of such a byte
+_LEAST = 2.0**-100  # what a block of smaller numbers is taken for, whose inverse were infinite
 
 
 @converter("MatMulBnb4", since=1, domain=DOMAIN)
@@ -165,7 +174,10 @@ def convert_matmul_n_bits(
     block_size: int,
     weight_prepacked: int = 0,
 ) -> Value:
-    """A product with weights of a few bits in blocks, which are unpacked now."""
+    """A product with weights of a few bits in blocks.
+
+    `accuracy_level` 4 rounds rows to bytes, a block of the weights at a time.
+    """
     if weight_prepacked:
         ctx.refuse("weight_prepacked: the layout is that of one kind of GPU")
     if bits not in (2, 4, 8):
@@ -182,7 +194,8 @@ def convert_matmul_n_bits(
     for array, count in zip((data, factors, points), counts, strict=True):
         if array is not None and array.size != count:
             ctx.refuse(f"{array.size} weights, scales or zero points, not {count}")
-    numbers = _unpacked_rows(data, N, bits)[:, :K]
+    in_bytes = accuracy_level == BYTES and not plain and g_idx is None
+    numbers = _unpacked_rows(data, N, bits)[:, : blocks * block_size if in_bytes else K]
     factor = factors.astype(np.float32).reshape(N, blocks)
     middle = np.full((N, blocks), 1 << (bits - 1), np.float32)
     if points is not None:
@@ -193,6 +206,8 @@ def convert_matmul_n_bits(
         operands = (numbers.astype(kind), factor, middle)
         columns = ctx.call(DequantizeBlocks(axis=1, block=block_size), *map(ctx.constant, operands))
         weight, x = ctx.call(Transpose(perm=(1, 0)), columns), cast_to(ctx, a, DType.F32)
+        if in_bytes:
+            x = _rounded_to_bytes(ctx, x, blocks, block_size)
         y = cast_to(ctx, ctx.call(MatMul(), x, weight), a.type.dtype)
     else:
         block = _blocks_of_rows(ctx, g_idx, K, block_size)
@@ -200,6 +215,29 @@ def convert_matmul_n_bits(
         weight = ctx.constant(np.ascontiguousarray(weights.T.astype(factors.dtype)))
         y = ctx.call(MatMul(), a, cast_to(ctx, weight, a.type.dtype))
     return y if bias is None else ctx.call(Add(), y, bias)
+
+
+def _rounded_to_bytes(ctx: Context, x: Value, blocks: int, block: int) -> Value:
+    """Rows whose blocks are bytes times a scale: 127 is the largest magnitude of a block.
+
+    Shapes:
+        x: f32[..., k] -> f32[..., blocks * block], with zeros behind k
+
+    Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+    """
+    *lead, depth = x.type.shape
+    if rest := blocks * block - const_size(depth):
+        none = as_sizes((0,) * x.type.rank)
+        x = ctx.call(Pad(before=none, after=(*none[1:], *as_sizes((rest,)))), x)
+    parts = reshape_to(ctx, x, (*lead, *as_sizes((blocks, block))))
+    most = ctx.call(Reduce(kind="l_inf", axes=(len(lead) + 1,)), parts)
+    least, largest, one = (ctx.constant(np.array(n, np.float32)) for n in (_LEAST, _MOST, 1))
+    scale = ctx.call(Div(), ctx.call(Maximum(), most, least), largest)
+    inverse = ctx.call(Div(), one, scale)
+    numbers = cast_to(ctx, ctx.call(Round(), ctx.call(Mul(), parts, inverse)), DType.I8)
+    rows = reshape_to(ctx, numbers, x.type.shape)
+    scales = reshape_to(ctx, scale, (*lead, *as_sizes((blocks,))))
+    return ctx.call(DequantizeBlocks(axis=len(lead), block=block), rows, scales)
 
 
 def _blocks_of_rows(ctx: Context, g_idx: Value, rows: int, block_size: int) -> Array:

@@ -15,6 +15,8 @@ from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
 WORD_BITS = 32
+_BYTE = 8  # bits
+_QUAD = 4  # bytes of a word
 _SCALES = (DType.F32, DType.F16, DType.BF16)
 _ZEROS = (DType.F32, DType.U8)
 
@@ -66,8 +68,59 @@ class DequantizeBlocks(Op):
         return np.asarray(found * factor)
 
 
+def places_in_turn(bits: int) -> Array:
+    """Where in a word the numbers of successive summands begin, one behind the other."""
+    return np.arange(0, WORD_BITS, bits, dtype=np.uint32)
+
+
+def places_of_quads(bits: int) -> Array:
+    """The same where four successive ones lie in the same place of the four bytes."""
+    return places_in_turn(bits).reshape(_QUAD, -1).T.reshape(-1)
+
+
+class _FewBits(Op):
+    """A product with numbers of `bits` bits that lie in words."""
+
+    n: Expr
+    bits: int
+
+    def __post_init__(self) -> None:
+        set_size(self, "n")
+
+    @property
+    def per_word(self) -> int:
+        """How many numbers a word holds."""
+        return WORD_BITS // self.bits
+
+    def check(
+        self, x: TensorType, w: TensorType, scale: TensorType, zero: TensorType | None
+    ) -> None:
+        """Refuse panels that fit neither the rows nor each other."""
+        if w.dtype is not DType.U32 or w.rank != 3:
+            raise self.reject("needs panels of words", x, w)
+        if self.bits not in (2, 4, 8):
+            raise self.reject(f"numbers of {self.bits} bits do not fill a word", w)
+        panels, words, nr = w.shape
+        if scale.dtype not in _SCALES or scale.rank != 3 or differs(scale.shape[0], panels):
+            raise self.reject("scales do not fit the panels", w, scale)
+        if differs(scale.shape[2], nr) or differs(words % scale.shape[1], 0):
+            raise self.reject("scales do not fit the words of a block", w, scale)
+        if zero is not None and (zero.dtype not in _ZEROS or zero.shape != scale.shape):
+            raise self.reject("zero points are not those of the scales", scale, zero)
+        if differs(x.shape[-1], words * self.per_word):
+            raise self.reject("the inner sizes differ", x, w)
+        if is_below(panels * nr, self.n):
+            raise self.reject(f"the panels hold less than {self.n} columns", x, w)
+
+    def numbers(self, w: Array, places: Array) -> Array:
+        """The numbers at these bits: [panels, words, nr] -> [panels, words * per_word, nr]."""
+        found = (w[:, :, None] >> places[None, None, :, None]) & ((1 << self.bits) - 1)
+        panels, words, each, nr = found.shape
+        return np.asarray(found.reshape(panels, words * each, nr))
+
+
 @op("matmul_few_bits", fuse=Fuse.ANCHOR)
-class MatMulFewBits(Op):
+class MatMulFewBits(_FewBits):
     """The product with (number - zero) * scale, whose numbers of `bits` bits lie in words.
 
     A word holds the numbers of successive summands of a column, the first one in its lowest bits.
@@ -82,33 +135,13 @@ class MatMulFewBits(Op):
     bits: int
     middle: int = 0
 
-    def __post_init__(self) -> None:
-        set_size(self, "n")
-
     def infer(
         self, x: TensorType, w: TensorType, scale: TensorType, zero: TensorType | None = None
     ) -> TensorType:
-        if x.dtype is not DType.F32 or x.rank < 1 or w.dtype is not DType.U32 or w.rank != 3:
-            raise self.reject("needs float32 rows and panels of words", x, w)
-        if self.bits not in (2, 4, 8):
-            raise self.reject(f"numbers of {self.bits} bits do not fill a word", w)
-        panels, words, nr = w.shape
-        if scale.dtype not in _SCALES or scale.rank != 3 or differs(scale.shape[0], panels):
-            raise self.reject("scales do not fit the panels", w, scale)
-        if differs(scale.shape[2], nr) or differs(words % scale.shape[1], 0):
-            raise self.reject("scales do not fit the words of a block", w, scale)
-        if zero is not None and (zero.dtype not in _ZEROS or zero.shape != scale.shape):
-            raise self.reject("zero points are not those of the scales", scale, zero)
-        if differs(x.shape[-1], words * self.per_word):
-            raise self.reject("the inner sizes differ", x, w)
-        if is_below(panels * nr, self.n):
-            raise self.reject(f"the panels hold less than {self.n} columns", x, w)
+        if x.dtype is not DType.F32 or x.rank < 1:
+            raise self.reject("needs float32 rows", x, w)
+        self.check(x, w, scale, zero)
         return TensorType((*x.shape[:-1], self.n), DType.F32)
-
-    @property
-    def per_word(self) -> int:
-        """How many numbers a word holds."""
-        return WORD_BITS // self.bits
 
     def compute(self, x: te.Tensor, w: te.Tensor, scale: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type, scale.type, *(z.type for z in zeros))
@@ -138,11 +171,109 @@ class MatMulFewBits(Op):
         return te.compute(self.name, type_.shape, element, inputs=(x, weights))
 
     def reference(self, x: Array, w: Array, scale: Array, *zeros: Array) -> Array:
-        places = np.arange(0, WORD_BITS, self.bits, dtype=np.uint32)
-        numbers = (w[:, :, None] >> places[None, None, :, None]) & ((1 << self.bits) - 1)
-        panels, words, each, nr = numbers.shape
-        op = DequantizeBlocks(axis=1, block=words * each // scale.shape[1])
+        numbers = self.numbers(w, places_in_turn(self.bits))
+        block = numbers.shape[1] // scale.shape[1]
         middle = zeros[0] if zeros else np.full(scale.shape, self.middle, np.float64)
-        columns = op.reference(numbers.reshape(panels, words * each, nr), scale, middle)
+        columns = DequantizeBlocks(axis=1, block=block).reference(numbers, scale, middle)
         (n,) = constants((self.n,))
         return MatMulPacked(n=index(n)).reference(x, columns)
+
+
+@op("matmul_bytes_few_bits", fuse=Fuse.ANCHOR)
+class MatMulBytesFewBits(_FewBits):
+    """The same with rows whose blocks are signed bytes times a factor.
+
+    A block of a row and a column adds `((row @ numbers) - zero * less) * scale * factor`; without
+    an operand `zero` it is 1 everywhere. Four successive summands are the same bits of the four
+    bytes of a word, the first ones the lowest of each byte.
+
+    Shapes:
+        x: i8[..., k]; factor, less: f32[..., blocks]; w, scale, zero: see `MatMulFewBits`
+        -> f32[..., n]
+    """
+
+    n: Expr
+    bits: int
+
+    def infer(
+        self,
+        x: TensorType,
+        factor: TensorType,
+        less: TensorType,
+        w: TensorType,
+        scale: TensorType,
+        zero: TensorType | None = None,
+    ) -> TensorType:
+        if x.dtype is not DType.I8 or x.rank < 1:
+            raise self.reject("needs rows of signed bytes", x, w)
+        self.check(x, w, scale, zero)
+        wanted = TensorType((*x.shape[:-1], scale.shape[1]), DType.F32)
+        if factor != wanted or less != wanted:
+            raise self.reject(f"blocks of rows have no {wanted}", factor, less)
+        return TensorType((*x.shape[:-1], self.n), DType.F32)
+
+    def compute(
+        self,
+        x: te.Tensor,
+        factor: te.Tensor,
+        less: te.Tensor,
+        w: te.Tensor,
+        scale: te.Tensor,
+        *zeros: te.Tensor,
+    ) -> te.Tensor:
+        (_, words, nr), blocks = w.shape, scale.shape[1]
+        length, quads = canonical(words // blocks), _BYTE // self.bits
+        mask = const((1 << self.bits) - 1, DType.U32)
+
+        def whole(*out: Expr) -> te.Reduce:
+            *row, block, j = out
+
+            def term(i: Expr, *part: Expr) -> Expr:
+                *quad, e = part
+                k = block * length + i
+                number: Expr = w[j // nr, k, j % nr]
+                for q in quad:
+                    number = binary(BinOp.SHR, number, cast(DType.U32, q * self.bits))
+                    k = k * quads + q
+                number = binary(BinOp.SHR, number, cast(DType.U32, e * _BYTE))
+                left, right = x[(*row, k * _QUAD + e)], binary(BinOp.BITAND, number, mask)
+                return cast(DType.I32, left) * cast(DType.I32, right)
+
+            inside = (index(quads),) if quads > 1 else ()
+            return te.reduce_sum((length, *inside, index(_QUAD)), term)
+
+        lead = x.shape[:-1]
+        dots = te.compute(f"{self.name}_dots", (*lead, blocks, self.n), whole, inputs=(x, w))
+
+        def element(*out: Expr) -> te.Reduce:
+            *row, j = out
+
+            def term(block: Expr) -> Expr:
+                at, here = (j // nr, block, j % nr), (*row, block)
+                taken: Expr = less[here]
+                for zero in zeros:
+                    taken = cast(DType.F32, zero[at]) * taken
+                number = cast(DType.F32, dots[(*here, j)]) - taken
+                return number * cast(DType.F32, scale[at]) * factor[here]
+
+            return te.reduce_sum((blocks,), term)
+
+        inputs = (dots, factor, less, scale, *zeros)
+        return te.compute(self.name, (*lead, self.n), element, inputs=inputs)
+
+    def reference(
+        self, x: Array, factor: Array, less: Array, w: Array, scale: Array, *zeros: Array
+    ) -> Array:
+        numbers = self.numbers(w, places_of_quads(self.bits)).astype(np.float64)
+        panels, depth, nr = numbers.shape
+        blocks = scale.shape[1]
+        columns = numbers.transpose(1, 0, 2).reshape(blocks, depth // blocks, panels * nr)
+        rows = x.astype(np.float64).reshape(*x.shape[:-1], blocks, 1, depth // blocks)
+        dots = (rows @ columns)[..., 0, :]
+        by_block = [a.transpose(1, 0, 2).reshape(blocks, -1) for a in as_f64(scale, *zeros)]
+        taken, times = (a[..., None] for a in as_f64(less, factor))
+        for zero in by_block[1:]:
+            taken = taken * zero
+        (n,) = constants((self.n,))
+        found: Array = ((dots - taken) * by_block[0] * times).sum(axis=-2)[..., :n]
+        return found

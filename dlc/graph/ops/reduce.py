@@ -34,7 +34,8 @@ from dlc.te.types import Shape, TensorType
 
 _BINARY = {"max": BinOp.MAX, "min": BinOp.MIN, "prod": BinOp.MUL}  # the others are sums
 _KINDS = (
-    "sum", "mean", "max", "min", "prod", "sum_square", "l1", "l2", "log_sum", "log_sum_exp",
+    "sum", "mean", "max", "min", "prod", "sum_square", "l1", "l2", "l_inf", "log_sum",
+    "log_sum_exp",
 )  # fmt: skip
 _BLOCK = 32
 """Elements of a running sum that are added up one by one; blocks of them are added up as wholes."""
@@ -96,7 +97,8 @@ class Reduce(Op):
     """Elements combined over axes. Of none: 0, or the identity of max, min and prod.
 
     `kind` is one of sum, mean, max, min, prod, sum_square, l1 (sum of magnitudes), l2 (root of
-    the sum of squares), log_sum, log_sum_exp. Without axes each element is reduced by itself.
+    the sum of squares), l_inf (the largest magnitude), log_sum, log_sum_exp. Without axes each
+    element is reduced by itself.
 
     Source: https://onnx.ai/onnx/operators/onnx__ReduceSum.html and its siblings
     """
@@ -127,6 +129,8 @@ class Reduce(Op):
         match self.kind:
             case "max" | "min" | "prod":
                 return reduce_kept(self.name, _BINARY[self.kind], x, axes)
+            case "l_inf":
+                return reduce_kept(self.name, BinOp.MAX, x, axes, value=_magnitude)
             case "log_sum_exp":
                 return self._log_sum_exp(x, axes)
             case "sum_square" | "l2":
@@ -177,6 +181,8 @@ class Reduce(Op):
                 return np.asarray(np.sum(np.abs(x), axis=axes, keepdims=kept))
             case "l2":
                 return np.asarray(np.sqrt(np.sum(x * x, axis=axes, keepdims=kept)))
+            case "l_inf":
+                return np.asarray(np.max(np.abs(x), axis=axes, keepdims=kept, initial=-np.inf))
             case "log_sum_exp":
                 top = np.max(x, axis=axes, keepdims=True, initial=-math.inf)
                 top = np.where(np.isfinite(top), top, 0.0)

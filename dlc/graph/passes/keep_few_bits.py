@@ -20,7 +20,9 @@ After:
 Position: before separate_scales and fold_constants, which would make floats of them.
 
 Rows of an open number are mostly few, and a product of few rows waits for its weights. Where tiles
-or pairs of bf16 multiply many rows faster than floats, their weights are unpacked now.
+or pairs of bf16 multiply many rows faster than floats, their weights are unpacked now. Rows that
+are dequantized bytes, in blocks as long as those of the weights, are multiplied as bytes where
+vectors have an instruction for it: `matmul_bytes_few_bits`.
 """
 
 from __future__ import annotations
@@ -37,11 +39,22 @@ from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.layout import pack_columns
 from dlc.graph.op import Array
 from dlc.graph.ops.attributes import as_sizes
-from dlc.graph.ops.few_bits import WORD_BITS, DequantizeBlocks, MatMulFewBits
+from dlc.graph.ops.binary import Mul
+from dlc.graph.ops.elementwise import Cast
+from dlc.graph.ops.few_bits import (
+    WORD_BITS,
+    DequantizeBlocks,
+    MatMulBytesFewBits,
+    MatMulFewBits,
+    places_in_turn,
+    places_of_quads,
+)
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.shape import Pad, Transpose
+from dlc.graph.ops.reduce import Reduce
+from dlc.graph.ops.shape import Pad, Reshape, Transpose
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.te.expr import Const
+from dlc.te.expr import Const, index
+from dlc.te.simplify import canonical
 from dlc.te.types import const_size
 
 FEW_ROWS = 8  # of products that wait for weights even where bf16 is multiplied faster than floats
@@ -51,20 +64,23 @@ FEW_ROWS = 8  # of products that wait for weights even where bf16 is multiplied 
 def keep_few_bits(graph: Graph, context: PassContext) -> Graph:
     """Replace products with constants that are dequantized in blocks along the depth."""
     editor = GraphEditor(graph)
-    packed: dict[str, _Packed | None] = {}
+    packed: dict[tuple[str, bool], _Packed | None] = {}
     for node in graph.nodes:
         if not isinstance(node.op, MatMul) or (found := _weights(editor, node)) is None:
             continue
-        name = node.inputs[1].name
-        if name not in packed:
+        rows = _rows_of_bytes(editor, node, found, context)
+        key = name, in_quads = node.inputs[1].name, rows is not None
+        if key not in packed:
             wanted = context.target.gpu is None and node.inputs[0].type.dtype is DType.F32
-            packed[name] = _pack(editor, found, name, context) if wanted else None
-        made = packed[name]
-        if made is None or _is_fast_as_floats(node, context):
+            packed[key] = _pack(editor, found, name, context, in_quads) if wanted else None
+        made = packed[key]
+        if made is None or _is_fast_as_floats(node, context, rows):
             editor.update(replace(node, inputs=(node.inputs[0], _floats(editor, found, name))))
+        elif rows is not None:
+            editor.update(_product_of_bytes(editor, node, made, rows))
         else:
             editor.update(_product(editor, node, made))
-        editor.discard(node.inputs[1:])
+        editor.discard(node.inputs)
     return editor.finish()
 
 
@@ -102,9 +118,34 @@ def _weights(editor: GraphEditor, node: Node) -> _Weights | None:
     return _Weights(made.op.block, made.inputs[0].type.dtype, numbers, scale, zero)
 
 
-def _is_fast_as_floats(node: Node, context: PassContext) -> bool:
-    """Whether there are so many rows that bf16 products outweigh the size of floats."""
-    if not (context.has_matrix_engine or context.multiplies_pairs):
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of signed bytes, each block times a factor."""
+
+    numbers: Value
+    factor: Value
+
+
+def _rows_of_bytes(
+    editor: GraphEditor, node: Node, weights: _Weights, context: PassContext
+) -> _Rows | None:
+    """The left operand as bytes, where it is made of them and vectors multiply such bytes."""
+    made = editor.producer(node.inputs[0])
+    if made is None or not isinstance(made.op, DequantizeBlocks) or len(made.inputs) != 2:
+        return None
+    numbers, factor = made.inputs
+    whole = numbers.type.shape[-1] == index(weights.scale.shape[1] * weights.block)
+    is_alike = made.op.axis == numbers.type.rank - 1 and made.op.block == weights.block and whole
+    fits = numbers.type.dtype is DType.I8 and context.target.adds_words(weights.dtype.bits)
+    return _Rows(numbers, factor) if is_alike and fits else None
+
+
+def _is_fast_as_floats(node: Node, context: PassContext, rows: _Rows | None) -> bool:
+    """Whether there are so many rows that bf16 products outweigh the size of floats.
+
+    Tiles are faster than vectors of bytes, and pairs are not.
+    """
+    if not context.has_matrix_engine and (rows is not None or not context.multiplies_pairs):
         return False
     sizes = node.inputs[0].type.shape[:-1]
     return all(isinstance(n, Const) for n in sizes) and prod(map(const_size, sizes)) > FEW_ROWS
@@ -116,7 +157,9 @@ def _floats(editor: GraphEditor, found: _Weights, name: str) -> Value:
     return editor.constant(np.ascontiguousarray(matrix), DType.F32, f"{name}_floats")
 
 
-def _pack(editor: GraphEditor, found: _Weights, name: str, context: PassContext) -> _Packed | None:
+def _pack(
+    editor: GraphEditor, found: _Weights, name: str, context: PassContext, in_quads: bool
+) -> _Packed | None:
     """The operands of the product, None where numbers or blocks do not fill words."""
     bits, lowest = found.dtype.bits, -(1 << (found.dtype.bits - 1)) if found.dtype.is_signed else 0
     each = WORD_BITS // bits
@@ -128,7 +171,7 @@ def _pack(editor: GraphEditor, found: _Weights, name: str, context: PassContext)
     numbers = (found.numbers.astype(np.int16) - lowest).astype(np.uint32)
     whole = -(-depth // found.block) * found.block
     numbers = np.pad(numbers, ((0, 0), (0, whole - depth))).reshape(columns, whole // each, each)
-    places = np.arange(each, dtype=np.uint32) * np.uint32(bits)
+    places = places_of_quads(bits) if in_quads else places_in_turn(bits)
     words = np.bitwise_or.reduce(numbers << places, axis=-1)
     arrays = {"words": (words, DType.U32), "scale": (found.scale, _scale_type(found.scale))}
     middle, is_single = float(zero.flat[0]), bool((zero == zero.flat[0]).all())
@@ -160,3 +203,21 @@ def _product(editor: GraphEditor, node: Node, made: _Packed) -> Node:
         pad = Pad(before=as_sizes((*none, 0)), after=as_sizes((*none, rest)))
         x = editor.call(pad, x, at=node, hint=f"{x.name}_whole")
     return replace(node, op=made.op, inputs=(x, *made.operands))
+
+
+def _product_of_bytes(editor: GraphEditor, node: Node, made: _Packed, rows: _Rows) -> Node:
+    """The product of bytes with packed weights.
+
+    A zero point takes the sum of a block of a row away; one that is the same everywhere is
+    multiplied here.
+    """
+    (*lead, depth), (*_, blocks) = rows.numbers.type.shape, rows.factor.type.shape
+    block = canonical(depth // blocks)
+    parts: Value = editor.call(Reshape(shape=(*lead, blocks, block)), rows.numbers, at=node)
+    sums = editor.call(Cast(to=DType.F32), parts, at=node)
+    sums = editor.call(Reduce(kind="sum", axes=(len(lead) + 1,), keepdims=False), sums, at=node)
+    if len(made.operands) == 2:
+        middle = editor.constant(np.array(made.op.middle), DType.F32, "middle")
+        sums = editor.call(Mul(), sums, middle, at=node)
+    op = MatMulBytesFewBits(n=made.op.n, bits=made.op.bits)
+    return replace(node, op=op, inputs=(rows.numbers, rows.factor, sums, *made.operands))

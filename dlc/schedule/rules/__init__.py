@@ -39,6 +39,7 @@ from dlc.schedule.rules import (
     sliding,
     transform,
     window,
+    words,
 )
 from dlc.schedule.rules.contraction import added_at_once
 from dlc.schedule.rules.gpu_finish import bind_rest
@@ -60,6 +61,7 @@ RULES: tuple[ModuleType, ...] = (
     attend_planes,
     transform,
     repair,
+    words,
     attend,
     contract,
     sliding,
@@ -178,7 +180,7 @@ def prepare(trace: Trace, target: Target) -> None:
         if len(made) == 1 and isinstance(made[0].value, Load) and not gathers_rows(made[0]):
             trace.do("compute_inline", name)
     split_digits(trace, kept, target=target)
-    if all(rule.match(trace.func, target) is None for rule in (attend, contract)):
+    if all(rule.match(trace.func, target) is None for rule in (words, attend, contract)):
         inline_moves(trace, kept)
         split_digits(trace, kept, target=target)
         _collapse(trace, target)

@@ -24,11 +24,11 @@ from dlc.schedule.rules.cut_tiles import (
     cut_tiles,
     is_far,
     is_stream,
-    loop_outside,
     tile_registers,
 )
 from dlc.schedule.rules.gather_columns import gather_columns
 from dlc.schedule.rules.near_rows import near_rows
+from dlc.schedule.rules.own_sums import own_sums, tile_order, write_out
 from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.scattered import scattered_columns
@@ -38,7 +38,7 @@ from dlc.schedule.rules.tile import Tile
 from dlc.schedule.space import Limit, Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Const, Expr
-from dlc.te.transform import free_vars, loads
+from dlc.te.transform import loads
 
 SUBTOTAL_STEPS = 3  # instructions that add a vector of subtotals: a load, an addition, a store
 MAX_STEPS = 16  # reduction steps written out in one iteration
@@ -143,18 +143,8 @@ class _Tiling:
             for part in strips
             for leaf in cut_tiles(self.trace, part, self.target, self.knobs, columns_outside=stay)
         ]
-        if len(tops) > 1:
-            tops = [self._enclosed(leaf) for leaf in tops]
         self.tallest = max(leaf.tile.high * leaf.tile.rows for leaf in tops)
-        sums = [found.sum]
-        for number, leaf in enumerate(tops[1:], start=1):
-            self.trace.do("duplicate", found.sum, leaf.lane, f"_part{number}")
-            sums.append(f"{found.sum}_part{number}")
-        for leaf, total in zip(tops, sums, strict=True):
-            outside = loop_outside(self.trace, found, leaf.loops(self.trace)[0])
-            if outside is not None:
-                self.trace.do("compute_at", total, outside)
-        parts = list(zip(tops, sums, strict=True))
+        parts = own_sums(self.trace, found, tops)
         if found.packed is not None:
             gather_columns(self.trace, found, parts, found.packed, open_rows=bool(self.open_rows))
         for leaf, total in parts:
@@ -176,20 +166,6 @@ class _Tiling:
             return bool(choice)
         return columns_stay(self.trace, self.found, self.target, shared=self.shares_columns)
 
-    def _enclosed(self, leaf: Leaf) -> Leaf:
-        """Give a tile that no loop surrounds a loop of one iteration, to compute its own sum in.
-
-        Without it, each part would compute the sums of all parts.
-        """
-        first = leaf.loops(self.trace)[0]
-        extent = self.trace.constant(first)
-        if extent is None or loop_outside(self.trace, self.found, first) is not None:
-            return leaf
-        _, inner = self.trace.split(first, extent)
-        roles = (leaf.column, leaf.row, leaf.above)
-        column, row, above = (inner if name == first else name for name in roles)
-        return Leaf(inner if leaf.lane == first else leaf.lane, column, row, above, leaf.tile)
-
     def _accumulate(self, leaf: Leaf, total: str) -> None:
         """Put the accumulation of one tile into registers, right before the tile is written."""
         trace = self.trace
@@ -199,10 +175,10 @@ class _Tiling:
         each = [inner.pop()] if self.found.at_once else []
         inner = trace.turn(inner, self.knobs.get("first_summand", 0))
         if trace.stage(total).names:  # none are left in a tile of one element
-            names = self._tile_order(total)
+            names = tile_order(trace.stage(total))
             trace.do("reorder", (*inner, *names, *each))
-            self._tile_sum(names)
-            self._tile_sum([f"{n}_init" for n in names])
+            write_out(trace, names, self.lanes)
+            write_out(trace, [f"{n}_init" for n in names], self.lanes)
         part, shared = total, self._shared(total, leaf.tile)
         for longest in self._chains(inner, shared):
             inner, part = cut_sum(trace, inner, part, longest)
@@ -270,32 +246,6 @@ class _Tiling:
         rest = self.known_rows * self.tallest
         rows = rest if self.open_rows and height < self.tallest else self.passing
         return rows / height
-
-    def _tile_order(self, total: str) -> list[str]:
-        """The loops over a tile: rows, then columns, then lanes.
-
-        A row's scalar is broadcast and used for all columns at once, so that only the vectors of
-        the columns, which are fewer, stay in registers beside the accumulators.
-        """
-        stage = self.trace.stage(total)
-        assert stage.factors is not None
-        lane = stage.names[-1]
-        # A condition alone may tell the lanes apart, where all of them read the same elements.
-        column = next((free_vars(f) for f in stage.factors if lane in free_vars(f)), frozenset())
-        inside = [v for v in stage.names[:-1] if v in column]
-        return [*(v for v in stage.names[:-1] if v not in inside), *inside, lane]
-
-    def _tile_sum(self, names: list[str]) -> None:
-        """Write a tile out: the last loop as lanes, of which there may be several vectors."""
-        trace = self.trace
-        last = names[-1]
-        width = trace.constant(last)
-        if width is not None and width > self.lanes:
-            outer, last = trace.split(last, self.lanes)
-            trace.tile_loop(outer)
-        for name in names[:-1]:
-            trace.tile_loop(name)
-        trace.tile_loop(last, lanes=True)
 
     def _unroll_steps(self, name: str, leaf: Leaf) -> None:
         tile = leaf.tile

@@ -47,6 +47,7 @@ class Contraction:
     within: str | None = None  # the loop that holds all stages, where they are part of a nest
     breaks: tuple[int, ...] | None = None  # where the last row leaves out others; None: none does
     at_once: Instruction | None = None  # adds the innermost summands, side by side in both
+    parts: str | None = None  # the buffer of whole numbers, of which each summand is made of one
 
 
 def find_contraction(func: Func) -> Contraction | None:
@@ -59,10 +60,16 @@ def find_contraction(func: Func) -> Contraction | None:
     return analyse(func, sums[0], readers[0]) if len(readers) == 1 else None
 
 
-def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
-    """Sort the loops of the result by which operand depends on them."""
+def analyse(
+    func: Func, total: Stage, result: Stage, factors: tuple[Expr, Expr] | None = None
+) -> Contraction | None:
+    """Sort the loops of the result by which operand depends on them.
+
+    `factors` are the operands, where they are other parts of a summand than its own two factors.
+    """
+    factors = factors or total.factors
     reads = {load.index for load in loads(result.value) if load.buffer == total.buffer}
-    if len(reads) != 1 or total.factors is None or not result.loops:
+    if len(reads) != 1 or factors is None or not result.loops:
         return None
     position = [simple_index(i, result.loops) for i in reads.pop()]
     axes = [i.name if isinstance(i, Var) else "" for i in total.store.index]  # "" of one element
@@ -70,7 +77,7 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
     if len(axes) != len(position) or [a for a in axes if a] != chosen:
         return None
     depends: dict[str, tuple[bool, bool]] = {}
-    first, second = (free_vars(f) for f in total.factors)
+    first, second = (free_vars(f) for f in factors)
     for loop in result.loops:
         used = {a for a, p in zip(axes, position, strict=True) if loop.var in free_vars(p)}
         depends[loop.var] = (bool(used & first), bool(used & second))
@@ -83,7 +90,7 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
         return None
     if any(lane in free_vars(p) for p in position[:-1]) or depends[lane][0] == depends[lane][1]:
         return None
-    column = total.factors[1] if depends[lane][1] else total.factors[0]
+    column = factors[1] if depends[lane][1] else factors[0]
     if depends[lane][0]:
         depends = {v: (b, a) for v, (a, b) in depends.items()}
     others = [v for v in result.names if v != lane]
@@ -92,7 +99,7 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
     rows = [f.extent for f in result.loops if depends[f.var] == (True, False) and f.var != lane]
     if packed is not None and is_few(rows) and _runs_along(func, column, total):
         return None
-    row = total.factors[0] if column is total.factors[1] else total.factors[1]
+    row = factors[0] if column is factors[1] else factors[1]
     if _is_narrow(result.loops[-1], total) and _runs_along(func, row, total):
         return None
     walked = tuple(v for v in others if depends[v] == (True, False))
@@ -105,10 +112,10 @@ def analyse(func: Func, total: Stage, result: Stage) -> Contraction | None:
         _beside_last([v for v in others if depends[v] == (False, True)], position),
         tuple(v for v in others if depends[v][0] == depends[v][1]),
         packed,
-        _bytes(func, column),
+        bytes_of(func, column),
         _line(func, column),
-        _bytes(func, row),
-        _stride(func, row, along[0]) if along else None,
+        bytes_of(func, row),
+        stride_of(func, row, along[0]) if along else None,
         breaks=_breaks(func, total, along[0] if along else None),
         at_once=added_at_once(total),
     )
@@ -240,7 +247,7 @@ def _is_packed(load: Load, axis: str) -> bool:
     return str(load.index[-1]).startswith(f"{axis} % ")
 
 
-def _stride(func: Func, factor: Expr, axis: str) -> int | None:
+def stride_of(func: Func, factor: Expr, axis: str) -> int | None:
     """The bytes that a step along an axis moves on in the memory of the one buffer it reads."""
     types = {
         b.name: b.type for b in (*func.params, *(a.buffer for a in allocs(func.body).values()))
@@ -263,7 +270,7 @@ def _line(func: Func, factor: Expr) -> int | None:
     return max(known, default=0) if len(known) == len(lines) else None
 
 
-def _bytes(func: Func, factor: Expr) -> int | None:
+def bytes_of(func: Func, factor: Expr) -> int | None:
     """The bytes of all inputs that a factor reads; None where any are open."""
     found = [_input_bytes(func, load, lambda t: t.elems) for load in loads(factor)]
     known = [n for n in found if n is not None]

@@ -112,7 +112,12 @@ def tile_registers(found: Contraction, target: Target) -> int:
     """How many vector registers a tile may fill.
 
     Products of pairs of i16 are added by an instruction of its own, so they need one themselves.
+    Sums of scaled parts have a second register for the part, and one scales it; what is added in
+    16 bits on the way takes two more.
     """
+    if found.parts is not None:
+        others = 1 if target.byte_products == 4 else 3
+        return (vector_registers(target, target.lanes(4)) - others) // 2
     return vector_registers(target, target.lanes(4)) - (found.at_once in ADDED_APART)
 
 
@@ -128,6 +133,8 @@ def multiply_adds(found: Contraction, target: Target) -> int:
 
 def sum_steps(trace: Trace, found: Contraction) -> int:
     """How many multiply-adds a sum takes; many where only a run tells."""
+    if found.parts is not None:
+        return LARGE
     inner = trace.stage(found.sum).inner
     each = inner[:-1] if found.at_once else inner  # one instruction takes the innermost
     return prod(trace.constant(f.var) or LARGE for f in each)

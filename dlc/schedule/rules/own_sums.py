@@ -1,0 +1,81 @@
+"""Each register tile of a contraction computes its own sums, right before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.schedule.nest import Stage
+from dlc.schedule.rules.contraction import Contraction
+from dlc.schedule.rules.cut_tiles import Leaf, loop_outside
+from dlc.schedule.trace import Trace
+from dlc.te.transform import free_vars
+
+
+def own_sums(
+    trace: Trace, found: Contraction, leaves: Sequence[Leaf], parts: Sequence[str] = ()
+) -> list[tuple[Leaf, str]]:
+    """Compute the sums of each tile in the loop around it; the tiles, each with its buffer.
+
+    Sums may be made of `parts`, buffers of which each tile then has its own, too. Those are named
+    as the sums are: with the same suffix.
+    """
+    if len(leaves) > 1:
+        leaves = [_enclosed(trace, found, leaf) for leaf in leaves]
+    sums = [found.sum]
+    for number, leaf in enumerate(leaves[1:], start=1):
+        suffix = suffix_of(number)
+        trace.do("duplicate", found.sum, leaf.lane, suffix)
+        sums.append(f"{found.sum}{suffix}")
+        for part in parts:
+            trace.do("duplicate", part, trace.stage(sums[-1]).names[0], suffix)
+    for leaf, total in zip(leaves, sums, strict=True):
+        outside = loop_outside(trace, found, leaf.loops(trace)[0])
+        if outside is not None:
+            trace.do("compute_at", total, outside)
+    return list(zip(leaves, sums, strict=True))
+
+
+def suffix_of(number: int) -> str:
+    """What is behind the names of the buffers of a tile; nothing for the first one."""
+    return f"_part{number}" if number else ""
+
+
+def _enclosed(trace: Trace, found: Contraction, leaf: Leaf) -> Leaf:
+    """Give a tile that no loop surrounds a loop of one iteration, to compute its own sum in.
+
+    Without it, each part would compute the sums of all parts.
+    """
+    first = leaf.loops(trace)[0]
+    extent = trace.constant(first)
+    if extent is None or loop_outside(trace, found, first) is not None:
+        return leaf
+    _, inner = trace.split(first, extent)
+    roles = (leaf.column, leaf.row, leaf.above)
+    column, row, above = (inner if name == first else name for name in roles)
+    return Leaf(inner if leaf.lane == first else leaf.lane, column, row, above, leaf.tile)
+
+
+def tile_order(stage: Stage) -> list[str]:
+    """The loops over a tile of sums: rows, then columns, then lanes.
+
+    A row's scalar is broadcast and used for all columns at once, so that only the vectors of
+    the columns, which are fewer, stay in registers beside the accumulators.
+    """
+    assert stage.factors is not None
+    lane = stage.names[-1]
+    # A condition alone may tell the lanes apart, where all of them read the same elements.
+    column = next((free_vars(f) for f in stage.factors if lane in free_vars(f)), frozenset())
+    inside = [v for v in stage.names[:-1] if v in column]
+    return [*(v for v in stage.names[:-1] if v not in inside), *inside, lane]
+
+
+def write_out(trace: Trace, names: Sequence[str], lanes: int) -> None:
+    """Write a tile of sums out: the last loop as lanes, of which there may be several vectors."""
+    last = names[-1]
+    width = trace.constant(last)
+    if width is not None and width > lanes:
+        outer, last = trace.split(last, lanes)
+        trace.tile_loop(outer)
+    for name in names[:-1]:
+        trace.tile_loop(name)
+    trace.tile_loop(last, lanes=True)
