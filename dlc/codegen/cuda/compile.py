@@ -150,6 +150,8 @@ def compile_with_nvrtc(library: str, source: str, arch: str) -> bytes:
 
     Source: NVRTC 13.0, "User Interface".
     """
+    for beside in sorted(Path(library).parent.glob("libnvrtc-builtins.so.*")):
+        ctypes.CDLL(str(beside))  # which NVRTC looks for by name only, not in its own folder
     nvrtc = ctypes.CDLL(library)
     program = ctypes.c_void_p()
 
