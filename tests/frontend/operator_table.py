@@ -18,6 +18,7 @@ import onnx
 
 import dlc.frontend.onnx  # noqa: F401 - declares the converters
 from dlc.frontend.onnx.model import OnnxNode
+from dlc.frontend.onnx.fallback import TWINS
 from dlc.frontend.onnx.registry import CONVERTERS, Entry, find
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
@@ -81,7 +82,7 @@ def page(tried: Mapping[tuple[str, str], Tried]) -> str:
 
 def _names(domain: str) -> list[str]:
     schemas = {s.name for s in onnx.defs.get_all_schemas() if s.domain == domain}
-    return sorted(schemas | {name for d, name in CONVERTERS if d == domain})
+    return sorted(schemas | {name for d, name in (*CONVERTERS, *TWINS) if d == domain})
 
 
 def without_trials(text: str) -> list[str]:
@@ -97,6 +98,10 @@ def _row(domain: str, name: str, tried: Mapping[tuple[str, str], Tried]) -> Iter
     versions = CONVERTERS.get((domain, name), {})
     schema: Any = onnx.defs.get_schema(name, domain=domain) if _has(domain, name) else None
     if schema is not None and schema.deprecated and not versions:
+        return
+    if twin := TWINS.get((domain, name)):
+        reasons = "; ".join(f"{attribute} is not handled" for attribute in twin.neutral)
+        yield f"| {name} | 1 | definition | {trials} | {reasons} |"
         return
     newest = schema.since_version if schema is not None else max(versions)
     found = tried.get((domain, name), Tried("–", "–"))

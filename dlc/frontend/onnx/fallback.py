@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
@@ -17,6 +18,45 @@ from dlc.frontend.onnx.model import Attribute, OnnxGraph, OnnxNode, Unreadable
 from dlc.frontend.onnx.tensors import TensorReader
 from dlc.te.expr import Const
 from dlc.te.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """An operator of another domain that a standard one equals, where some attributes are neutral.
+
+    Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+    """
+
+    opset: int
+    neutral: Mapping[str, int]
+
+    def standard(self, node: OnnxNode) -> OnnxNode:
+        """The node of the standard operator."""
+        attributes = {k: v for k, v in node.attributes.items() if k not in self.neutral}
+        return replace(node, domain="", opset=self.opset, attributes=attributes)
+
+    def why_not(self, node: OnnxNode) -> str:
+        """Which attribute tells the operators apart, or nothing."""
+        for name, neutral in self.neutral.items():
+            if (found := node.attributes.get(name, neutral)) != neutral:
+                return f"{name} = {found} is not handled"
+        queries, keys = (node.attributes.get(name, 0) for name in ("q_num_heads", "kv_num_heads"))
+        if isinstance(queries, int) and isinstance(keys, int) and queries < keys:
+            return f"q_num_heads = {queries} below kv_num_heads = {keys} is not handled"
+        return ""
+
+
+TWINS = {
+    ("com.microsoft", "CausalConvWithState"): Twin(
+        27,
+        {
+            "channels_last": 0, "dilation": 1, "input_channel_offset": 0, "input_channels": 0,
+            "ndim": 1, "state_channels_last": -1, "state_length": 0, "state_update_capacity": 0,
+            "state_window": 0,
+        },
+    ),
+    ("com.microsoft", "LinearAttention"): Twin(27, {"state_window": 0}),
+}  # fmt: skip
 
 
 def is_standard(node: OnnxNode) -> bool:

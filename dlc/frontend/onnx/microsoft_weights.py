@@ -220,6 +220,8 @@ def convert_matmul_n_bits(
 def _rounded_to_bytes(ctx: Context, x: Value, blocks: int, block: int) -> Value:
     """Rows whose blocks are bytes times a scale: 127 is the largest magnitude of a block.
 
+    Rows of a table of few bits often lie between two bytes: the inverse is onnxruntime's, too.
+
     Shapes:
         x: f32[..., k] -> f32[..., blocks * block], with zeros behind k
 
@@ -231,9 +233,9 @@ def _rounded_to_bytes(ctx: Context, x: Value, blocks: int, block: int) -> Value:
         x = ctx.call(Pad(before=none, after=(*none[1:], *as_sizes((rest,)))), x)
     parts = reshape_to(ctx, x, (*lead, *as_sizes((blocks, block))))
     most = ctx.call(Reduce(kind="l_inf", axes=(len(lead) + 1,)), parts)
-    least, largest, one = (ctx.constant(np.array(n, np.float32)) for n in (_LEAST, _MOST, 1))
-    scale = ctx.call(Div(), ctx.call(Maximum(), most, least), largest)
-    inverse = ctx.call(Div(), one, scale)
+    least, largest = (ctx.constant(np.array(n, np.float32)) for n in (_LEAST, _MOST))
+    most = ctx.call(Maximum(), most, least)
+    scale, inverse = ctx.call(Div(), most, largest), ctx.call(Div(), largest, most)
     numbers = cast_to(ctx, ctx.call(Round(), ctx.call(Mul(), parts, inverse)), DType.I8)
     rows = reshape_to(ctx, numbers, x.type.shape)
     scales = reshape_to(ctx, scale, (*lead, *as_sizes((blocks,))))
