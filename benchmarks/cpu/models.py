@@ -24,7 +24,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """An exported model with weights of eight bits or four; `kind` is that of `quantized.quantize`."""
+    """An exported model with weights of 8 bits or 4; `kind` is that of `quantized.quantize`."""
 
     origin: str
     kind: str

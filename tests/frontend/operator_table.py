@@ -17,8 +17,8 @@ from typing import Any
 import onnx
 
 import dlc.frontend.onnx  # noqa: F401 - declares the converters
-from dlc.frontend.onnx.model import OnnxNode
 from dlc.frontend.onnx.fallback import TWINS
+from dlc.frontend.onnx.model import OnnxNode
 from dlc.frontend.onnx.registry import CONVERTERS, Entry, find
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
@@ -99,13 +99,13 @@ def _row(domain: str, name: str, tried: Mapping[tuple[str, str], Tried]) -> Iter
     schema: Any = onnx.defs.get_schema(name, domain=domain) if _has(domain, name) else None
     if schema is not None and schema.deprecated and not versions:
         return
-    if twin := TWINS.get((domain, name)):
-        reasons = "; ".join(f"{attribute} is not handled" for attribute in twin.neutral)
-        yield f"| {name} | 1 | definition | {trials} | {reasons} |"
-        return
-    newest = schema.since_version if schema is not None else max(versions)
     found = tried.get((domain, name), Tried("–", "–"))
     trials = f"{found.elements} | {found.targets}"
+    if twin := TWINS.get((domain, name)):
+        refused = f"{', '.join(twin.neutral)} beside their defaults"
+        yield f"| {name} | 1 | definition | {trials} | {refused} |"
+        return
+    newest = schema.since_version if schema is not None else max(versions)
     entry = find(OnnxNode("", domain, name, newest, (), (), {}))
     if entry is not None:
         first = min(versions) if versions else _first(domain, name)

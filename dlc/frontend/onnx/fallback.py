@@ -39,7 +39,7 @@ class Twin:
         """Which attribute tells the operators apart, or nothing."""
         for name, neutral in self.neutral.items():
             if (found := node.attributes.get(name, neutral)) != neutral:
-                return f"{name} = {found} is not handled"
+                return f"{name} = {found!r} is not handled"
         queries, keys = (node.attributes.get(name, 0) for name in ("q_num_heads", "kv_num_heads"))
         if isinstance(queries, int) and isinstance(keys, int) and queries < keys:
             return f"q_num_heads = {queries} below kv_num_heads = {keys} is not handled"

@@ -92,7 +92,10 @@ def _check_packed(ctx: Context, b: Value, sizes: tuple[int, int], block_size: in
 
 def _unpacked(data: Array, bits: int) -> Array:
     """The numbers of a few bits in each byte, the lowest first, along a new last axis."""
-    return (data[..., None] >> np.arange(0, 8, bits, dtype=np.uint8)) & np.uint8((1 << bits) - 1)
+    found = np.empty((*data.shape, 8 // bits), np.uint8)
+    for place in range(found.shape[-1]):  # along the longer axes, which takes a quarter of the time
+        np.bitwise_and(data >> np.uint8(place * bits), (1 << bits) - 1, out=found[..., place])
+    return found
 
 
 def _unpacked_rows(data: Array, rows: int, bits: int) -> Array:
@@ -203,7 +206,7 @@ def convert_matmul_n_bits(
         middle = rows[:, :blocks].astype(np.float32)
     if g_idx is None:
         kind = NUMPY_DTYPES[{2: DType.U2, 4: DType.U4, 8: DType.U8}[bits]]
-        operands = (numbers.astype(kind), factor, middle)
+        operands = (np.ascontiguousarray(numbers).view(kind), factor, middle)
         columns = ctx.call(DequantizeBlocks(axis=1, block=block_size), *map(ctx.constant, operands))
         weight, x = ctx.call(Transpose(perm=(1, 0)), columns), cast_to(ctx, a, DType.F32)
         if in_bytes:

@@ -78,6 +78,21 @@ def places_of_quads(bits: int) -> Array:
     return places_in_turn(bits).reshape(_QUAD, -1).T.reshape(-1)
 
 
+def pack_words(numbers: Array, bits: int, *, in_quads: bool) -> Array:
+    """Numbers below 2**bits, each in a byte, as words: [..., k] -> u32[..., k * bits / 32].
+
+    `in_quads` says whether they have `places_of_quads` rather than `places_in_turn`.
+    """
+    each = _BYTE // bits
+    shape = (each, _QUAD) if in_quads else (_QUAD, each)
+    parts = numbers.reshape(*numbers.shape[:-1], -1, *shape)
+    found = np.zeros((*parts.shape[:-2], _QUAD), np.uint8)
+    for place in range(each):
+        part = parts[..., place, :] if in_quads else parts[..., place]
+        found |= part << np.uint8(place * bits)
+    return np.asarray(found.view(np.dtype("<u4"))[..., 0])
+
+
 class _FewBits(Op):
     """A product with numbers of `bits` bits that lie in words."""
 

@@ -46,8 +46,7 @@ from dlc.graph.ops.few_bits import (
     DequantizeBlocks,
     MatMulBytesFewBits,
     MatMulFewBits,
-    places_in_turn,
-    places_of_quads,
+    pack_words,
 )
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.reduce import Reduce
@@ -168,11 +167,11 @@ def _pack(
     lanes = max(4, context.target.lanes(DType.F32.size_bytes))
     columns, depth = found.numbers.shape
     zero = found.zero.astype(np.float32) - lowest
-    numbers = (found.numbers.astype(np.int16) - lowest).astype(np.uint32)
     whole = -(-depth // found.block) * found.block
-    numbers = np.pad(numbers, ((0, 0), (0, whole - depth))).reshape(columns, whole // each, each)
-    places = places_of_quads(bits) if in_quads else places_in_turn(bits)
-    words = np.bitwise_or.reduce(numbers << places, axis=-1)
+    numbers = _from_zero(found.numbers, lowest)
+    if whole > depth:
+        numbers = np.pad(numbers, ((0, 0), (0, whole - depth)))
+    words = pack_words(numbers, bits, in_quads=in_quads)
     arrays = {"words": (words, DType.U32), "scale": (found.scale, _scale_type(found.scale))}
     middle, is_single = float(zero.flat[0]), bool((zero == zero.flat[0]).all())
     if not (is_single and middle.is_integer() and 0 <= middle < 1 << bits):
@@ -185,6 +184,12 @@ def _pack(
     )
     op = MatMulFewBits(n=as_sizes((columns,))[0], bits=bits, middle=int(middle))
     return _Packed(op, whole, operands)
+
+
+def _from_zero(numbers: Array, lowest: int) -> Array:
+    """Numbers of a byte or less as what they are above the lowest one."""
+    plain = numbers if numbers.dtype == np.uint8 else numbers.astype(np.int8).view(np.uint8)
+    return plain - np.uint8(lowest % 256) if lowest else plain
 
 
 def _scale_type(scale: Array) -> DType:

@@ -35,6 +35,8 @@ from dlc.te.simplify import surely_divides, surely_equal
 # Blocks of columns that one row reads from afar at a time. Source: measured on Zen 4, AVX-512: 4
 # that nobody asks for take 0.8 to 0.9 of the time of 8 that are asked for, of 1 to 411 MB.
 ROW_STREAMS = 4
+# The same of words of a few bits, whatever reads them: of DRAM's bandwidth, 4 have 0.65, one all.
+WORD_STREAMS = 1
 OPEN_VECTORS = 2  # of columns in a tile, where their number is open: what is left of them is masked
 
 
@@ -82,13 +84,20 @@ def cut_tiles(
     most = most_rows(found.row_stride, target)
     fmas = multiply_adds(found, target)
     steps = sum_steps(trace, found)
-    streams = ROW_STREAMS if is_stream(trace, found, target) else MOST_COLUMNS
+    streams = _streams(trace, found, target)
     cut = _Cut(trace, found, knobs, lanes, registers, most, fmas, steps, streams, columns_outside)
     if columns_outside and found.within is None and is_far(found, target):
         cut = replace(cut, found=group_columns(trace, found, cut.body(), target))
     rests = open_rests(trace, cut.found, lanes)
     cuts = [cut, *(replace(cut, found=part, knobs={}, rest=rows) for part, rows in rests)]
     return [leaf for cut in cuts for part in cut.columns() for leaf in cut.rows(part)]
+
+
+def _streams(trace: Trace, found: Contraction, target: Target) -> int:
+    """How many vectors of columns are read at the same time, at most."""
+    if found.parts is not None and is_far(found, target):
+        return WORD_STREAMS
+    return ROW_STREAMS if is_stream(trace, found, target) else MOST_COLUMNS
 
 
 def is_far(found: Contraction, target: Target) -> bool:
