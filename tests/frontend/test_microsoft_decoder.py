@@ -151,3 +151,47 @@ def test_machine_code_takes_any_cache_and_refuses_lengths_that_lie():
 def test_what_is_not_handled_is_refused(attributes, why):
     with pytest.raises(UnsupportedModel, match=why):
         import_model(load_model(model(feeds_of(1, 2, [2], 0), **attributes)))
+
+
+def held(total, room, window):
+    """How many of the last keys a cache of a window has."""
+    free = room - window + 1
+    return total if total <= room else total - free * -(-(total - room) // free)
+
+
+@pytest.mark.parametrize(("room", "window"), [(8, 8), (10, 6), (7, 1)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_cache_of_a_window_goes_on_for_ever(room, window, batch):
+    """A prompt longer or shorter than it, then tokens; of one row also some at once."""
+    steps = [[13, 1, 1, 1, 1, 1], [3, *[1] * 8], *([[5, 2, 9, 1, 3]] if batch == 1 else [])]
+    attributes = {"local_window_size": window, "sliding_window_cache": 1, "do_rotary": 1}
+    proto = model(feeds_of(batch, 1, [1] * batch, 1, packed=True, rotary=True), **attributes)
+    (queries,) = (v for v in proto.graph.input if v.name == "q")
+    queries.type.tensor_type.shape.dim[1].dim_param = "n"
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    module, graph = dlc.compile(proto), import_model(load_model(proto)).graph
+    for lengths in steps:
+        caches, total = [real(batch, SHARED, room, SIZE) for _ in range(2)], 0
+        for new in lengths:
+            total += new
+            given = {
+                "q": real(batch, new, (HEADS + 2 * SHARED) * SIZE),
+                "pk": caches[0], "pv": caches[1],
+                "lengths": np.full(batch, total - 1, np.int32), "total": np.array(total, np.int32),
+            }  # fmt: skip
+            y, *caches = session.run(None, given)
+            count = held(total, room, window)
+            for found in (module.run(given), evaluate(graph, given)):
+                np.testing.assert_allclose(found["y"], y, rtol=2e-4, atol=2e-5)
+                for name, cache in zip(("keys", "values"), caches, strict=True):
+                    have, want = found[name][:, :, :count], cache[:, :, :count]
+                    np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
+    small = {"pk": caches[0][:, :, : window - 1], "pv": caches[1][:, :, : window - 1]}
+    with pytest.raises(UserError, match=f"{window} <= room"):
+        module.run(given | small)
+
+
+def test_a_cache_of_a_window_that_nobody_names_is_refused():
+    proto = model(feeds_of(1, 1, [5], 8, packed=True), sliding_window_cache=1)
+    with pytest.raises(UnsupportedModel, match="a cache that holds a window, without one"):
+        import_model(load_model(proto))

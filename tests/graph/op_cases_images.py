@@ -133,7 +133,11 @@ def _caches() -> list[Case]:
         ),
         case(shorter, "i8[3, 1, 6, 8]", "i8[3, 1, 2, 8]", "i64[3]", values=(None, None, [1, 2, 9])),
         case(shorter, "f32[2, n, 0, 3]", "f32[2, n, 3, 3]", "i64[2]", values=(None, None, [0, -1])),
-    ]
+        case(shorter, "f32[3, 1, 4, 5]", "f32[3, 1, n, 5]", "i64[3]", "i64[3]",
+             values=(None, None, [2, 4, 0], [1, 5, 900])),
+        case(cache.AppendToCache(size=2, window=2), "i8[3, 1, 4, 8]", "i8[3, 1, 3, 8]", "i64[3]",
+             "i64[3]", values=(None, None, [4, 9, 1], [3, -2, 0])),
+    ]  # fmt: skip
 
 
 def _random() -> list[Case]:

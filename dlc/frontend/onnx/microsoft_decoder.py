@@ -21,13 +21,13 @@ from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
 from dlc.frontend.onnx.slicing import concat, pad_axes, slice_axes
 from dlc.graph.graph import Value
-from dlc.graph.ops.binary import Add, And, Less, LessEqual, Maximum, Sub, Where
+from dlc.graph.ops.binary import Add, And, Div, Less, LessEqual, Maximum, Mul, Sub, Where
 from dlc.graph.ops.cache import AppendToCache, TensorScatter
 from dlc.graph.ops.elementwise import Tanh
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Expand
 from dlc.graph.ops.softmax import Softmax
-from dlc.te.expr import ONE, ZERO, Expr, maximum
+from dlc.te.expr import ONE, ZERO, Expr, maximum, minimum
 from dlc.te.simplify import canonical
 
 
@@ -69,6 +69,7 @@ def convert_group_query_attention(
     qk_output: int = 0,
     rotary_interleaved: int = 0,
     scale: float = 0.0,
+    sliding_window_cache: int = 0,
     smooth_softmax: int = 0,
     softcap: float = 0.0,
     v_quant_type: str = "NONE",
@@ -79,7 +80,8 @@ def convert_group_query_attention(
         query: [batch, n, heads * size], or with keys and values beside; key, value: [batch, n,
         kv heads * size]; past: [batch, kv heads, p, size]; lengths: [batch], how many keys there
         are in all less 1; total_length: their maximum.
-        -> [batch, n, heads * size], and twice [batch, kv heads, max(p, total_length), size]
+        -> [batch, n, heads * size], and twice [batch, kv heads, max(p, total_length), size], or
+        [batch, kv heads, p, size] of a cache that only holds a window
     """
     if {k_quant_type, v_quant_type} != {"NONE"} or kv_cache_bit_width or qk_output:
         ctx.refuse("a quantized cache, or scores as a result, are not handled")
@@ -96,12 +98,40 @@ def convert_group_query_attention(
             ctx.refuse("it has no table of angles")
         at = _positions(ctx, before, n) if position_ids is None else position_ids
         q, k = (rotated(ctx, x, at, cos, sin, interleaved=bool(rotary_interleaved)) for x in (q, k))
-    keys = _cached(ctx, past_key, k, before, total)
-    values = _cached(ctx, past_value, v, before, total)
     window = max(local_window_size, 0)
     how = _Scores(scale, softcap, bool(causal), window, bool(smooth_softmax))
-    y = _attend(ctx, q, keys, values, total, before, attention_bias, head_sink, how)
-    return y, keys, values
+    if not sliding_window_cache:
+        keys = _cached(ctx, past_key, k, before, total)
+        values = _cached(ctx, past_value, v, before, total)
+        y = _attend(ctx, q, keys, values, total, before, attention_bias, head_sink, how)
+        return y, keys, values
+    if past_key is None or past_value is None or not window or attention_bias is not None:
+        ctx.refuse("a cache that holds a window, without one or with a bias, is not handled")
+    room, whole = past_key.type.shape[2], _whole(ctx, lengths)
+    held = resident(ctx, before, room, window)
+    left_out = ctx.call(Sub(), ctx.call(Add(), held, ctx.call(Sub(), whole, before)),
+                        resident(ctx, whole, room, window))  # fmt: skip
+    length = ctx.simplify(minimum(canonical(room + n), total))
+    beside = AppendToCache(size=length, window=window)
+    keys, values = (ctx.call(beside, *x, held) for x in ((past_key, k), (past_value, v)))
+    y = _attend(ctx, q, keys, values, length, held, None, head_sink, how)
+    kept = AppendToCache(size=room, window=window)
+    present = (ctx.call(kept, *x, held, left_out) for x in ((past_key, k), (past_value, v)))
+    return y, *present
+
+
+def resident(ctx: Context, total: Value, room: Expr, window: int) -> Value:
+    """How many of `total` entries a cache that holds a window has: [batch].
+
+    All that there is room for; once it is full, room for as many as are beside the window is made
+    at once. So the number depends on nothing but the total.
+    """
+    whole = ctx.size_tensor(np.array(room, np.object_))
+    free = ctx.size_tensor(np.array(canonical(room - window + 1), np.object_))
+    more = ctx.call(Maximum(), ctx.call(Sub(), total, whole), ctx.scalar(0, DType.I64))
+    up = ctx.call(Sub(), ctx.call(Add(), more, free), ctx.scalar(1, DType.I64))
+    times = ctx.call(Div(), up, free)
+    return ctx.call(Sub(), total, ctx.call(Mul(), times, free))
 
 
 def _split(
@@ -116,13 +146,17 @@ def _split(
     return heads_of(ctx, query, heads), heads_of(ctx, key, shared), heads_of(ctx, value, shared)
 
 
+def _whole(ctx: Context, lengths: Value) -> Value:
+    """How many keys each row of the batch has: [batch]."""
+    lengths = cast_to(ctx, reshape_to(ctx, lengths, (canonical(lengths.type.elems),)), DType.I64)
+    return ctx.call(Add(), lengths, ctx.scalar(1, DType.I64))
+
+
 def _before(ctx: Context, lengths: Value, n: Expr, total: Expr) -> Value:
     """How many keys each row of the batch had before: [batch]; none where all keys are new."""
-    lengths = cast_to(ctx, reshape_to(ctx, lengths, (canonical(lengths.type.elems),)), DType.I64)
     new, whole = (ctx.size_tensor(np.array(size, np.object_)) for size in (n, total))
     zero = ctx.scalar(0, DType.I64)
-    past = ctx.call(Sub(), ctx.call(Add(), lengths, ctx.scalar(1, DType.I64)), new)
-    past = ctx.call(Maximum(), past, zero)
+    past = ctx.call(Maximum(), ctx.call(Sub(), _whole(ctx, lengths), new), zero)
     return ctx.call(Where(), ctx.call(Less(), new, whole), past, zero)
 
 

@@ -83,51 +83,72 @@ class TensorScatter(Op):
 class AppendToCache(Op):
     """The entries of a cache that each row of the batch has, then new ones, then zeros.
 
+    Where there is an operand `skipped`, as many of these are left out in front, and what `size`
+    entries do not hold behind. The cache has room for `window` of them at least.
+
     Shapes:
         past: [batch, heads, n, width]; new: [batch, heads, m, width]; before: [batch], how many of
-        past each row has -> [batch, heads, size, width]
+        past each row has; skipped: [batch] -> [batch, heads, size, width]
 
     Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GroupQueryAttention
     """
 
     size: Expr
+    window: int = 0
 
     def __post_init__(self) -> None:
         set_size(self, "size")
 
-    def infer(self, past: TensorType, new: TensorType, before: TensorType) -> TensorType:
+    def infer(
+        self,
+        past: TensorType,
+        new: TensorType,
+        before: TensorType,
+        skipped: TensorType | None = None,
+    ) -> TensorType:
         check_dtype(self, ANY, past, new)
         check_dtype(self, frozenset({DType.I64}), before)
+        if skipped not in (None, before):
+            raise self.reject("needs numbers of left out entries like the others", before, skipped)
         if past.rank != 4 or new.rank != 4 or before.rank != 1:
             raise self.reject("needs entries of rank 4 and a vector", past, new, before)
         rest = (*zip(past.shape, new.shape, strict=True), (past.shape[0], before.shape[0]))
         if any(differs(*pair) for axis, pair in enumerate(rest) if axis != 2):
             raise self.reject("the operands differ in more than their entries", past, new, before)
-        if is_below(self.size, new.shape[2]):
+        if skipped is None and is_below(self.size, new.shape[2]):
             raise self.reject(f"{self.size} entries have no room", past, new, before)
+        if is_below(past.shape[2], self.window):
+            raise self.reject(f"the cache has no room for {self.window} entries", past, new, before)
         return TensorType((*past.shape[:2], self.size, past.shape[3]), past.dtype)
 
-    def compute(self, past: te.Tensor, new: te.Tensor, before: te.Tensor) -> te.Tensor:
+    def compute(
+        self, past: te.Tensor, new: te.Tensor, before: te.Tensor, *skipped: te.Tensor
+    ) -> te.Tensor:
         zero = Const(0.0 if past.dtype.is_float else 0, past.dtype)
 
         def element(batch: Expr, head: Expr, at: Expr, lane: Expr) -> Expr:
             first = cast(INDEX, before[batch])
-            is_old = both(at < first, at < past.shape[2])
+            for count in skipped:
+                at = at + cast(INDEX, count[batch])
+            is_old = both(both(at >= 0, at < first), at < past.shape[2])
             is_new = both(at >= first, at - first < new.shape[2])
             appended = select(is_new, new[batch, head, at - first, lane], zero)
             return select(is_old, past[batch, head, at, lane], appended)
 
-        shape = self.infer(past.type, new.type, before.type).shape
-        return te.compute(self.name, shape, element, inputs=(past, new, before))
+        operands = (past, new, before, *skipped)
+        shape = self.infer(*(t.type for t in operands)).shape
+        return te.compute(self.name, shape, element, inputs=operands)
 
-    def reference(self, past: Array, new: Array, before: Array) -> Array:
+    def reference(self, past: Array, new: Array, before: Array, *skipped: Array) -> Array:
         (size,) = constants((self.size,))
         past, new = as_f64(past, new)
         result = np.zeros((*past.shape[:2], size, past.shape[3]), past.dtype)
         for row, first in enumerate(before):
-            kept = min(max(int(first), 0), past.shape[2], size)
-            result[row, :, :kept] = past[row, :, :kept]
-            for number in range(new.shape[2]):
-                if 0 <= first + number < size:
-                    result[row, :, first + number] = new[row, :, number]
+            start = int(skipped[0][row]) if skipped else 0
+            for at in range(size):
+                place = at + start
+                if 0 <= place < min(first, past.shape[2]):
+                    result[row, :, at] = past[row, :, place]
+                elif first <= place < first + new.shape[2]:
+                    result[row, :, at] = new[row, :, place - first]
         return result
