@@ -138,3 +138,9 @@ def test_far_words_of_a_single_row_are_streams():
     text = str(kernel(MatMulFewBits(n=1024, bits=4, middle=8), (1,), given, far))
     assert "prefetch" not in text
     assert "alloc(f32[1, 64]" in text
+
+
+def test_rows_of_several_matrices_share_a_tile():
+    """One row of each, as in decoding several texts: rows below each other unpack weights once."""
+    names = [line for line in text_of(("batch", "seq")).splitlines() if "batch // 4" in line]
+    assert names

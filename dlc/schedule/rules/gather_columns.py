@@ -12,6 +12,7 @@ from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.cut_tiles import Leaf, loop_outside, loops_down_to
 from dlc.schedule.rules.operands import is_unpacked
 from dlc.schedule.rules.prepare import unroll_factor
+from dlc.schedule.rules.tile import TAIL_ROWS
 from dlc.schedule.trace import Trace
 from dlc.te.transform import free_vars, loads
 
@@ -58,6 +59,8 @@ def _unpack(
     """
     whole: dict[str, Part] = {}
     for part in parts:  # whole tiles come first
+        if open_rows and part[0].tile.rows <= TAIL_ROWS:
+            continue
         if outside := _outside_of_rows(trace, found, part[0]):
             whole.setdefault(outside, part)
     made = []

@@ -31,6 +31,7 @@ from dataclasses import replace
 from dlc.core.target import Target
 from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.lines import is_shared
+from dlc.schedule.rules.operands import is_unpacked
 from dlc.schedule.rules.tile import MOST_COLUMNS, TAIL_ROWS
 from dlc.schedule.trace import Trace
 from dlc.te.affine import leaves_some, whole_groups
@@ -110,7 +111,8 @@ def _leaves_rows(trace: Trace, found: Contraction, lanes: int) -> bool:
     """Whether tiles leave rows that are nests of their own."""
     width = trace.constant(found.lane)
     one_vector = not found.columns and width is not None and width <= lanes
-    if found.packed is not None or one_vector or not found.rows:
+    gathered = found.packed is not None and not is_unpacked(trace.func, found.packed)
+    if gathered or one_vector or not found.rows:
         return False
     return _is_open(trace, found.rows[-1])
 
