@@ -11,6 +11,7 @@ from tests.frontend.test_microsoft import microsoft
 from tests.frontend.test_microsoft_attention import check, proto_of, real
 
 B, C, T = 2, 6, 5
+RNG = np.random.default_rng(8)
 
 
 @pytest.mark.parametrize("activation", ["none", "silu", "swish"])
@@ -40,6 +41,7 @@ def test_linear_attention_goes_on_from_a_state(rule, heads, past):
 @pytest.mark.parametrize(
     ("operator", "how", "reason"),
     [
+        ("GatedRMSNorm", {"activation": "relu"}, "activation = 'relu'"),
         ("CausalConvWithState", {"dilation": 2}, "dilation = 2 is not handled"),
         ("CausalConvWithState", {"channels_last": 1}, "channels_last = 1 is not handled"),
         ("LinearAttention", {"q_num_heads": 2, "kv_num_heads": 4}, "q_num_heads = 2 below"),
@@ -50,3 +52,33 @@ def test_what_the_standard_operator_lacks_is_refused(operator, how, reason):
     proto = proto_of(microsoft(operator, ["x", "k", "v"], **how), real(B, C, T), constants)
     with pytest.raises(UnsupportedModel, match=reason):
         import_model(load_model(proto))
+
+
+@pytest.mark.parametrize("activation", ["silu", "swish", "sigmoid"])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_a_norm_of_each_head_times_a_gate(activation, heads):
+    constants = {"w": real(8), "g": real(B, T, heads * 8)}
+    node = microsoft("GatedRMSNorm", ["x", "w", "g"], activation=activation, epsilon=1e-3)
+    check(node, real(B, T, heads * 8), constants)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_gates_of_linear_attention(both):
+    constants = {"d": real(4), "s": -(real(4) ** 2)} | ({"b": real(B, T, 4)} if both else {})
+    inputs, outputs = ["x", *constants], ["y", "z"] if both else ["y"]
+    check(microsoft("LinearAttentionGate", inputs, outputs), real(B, T, 4), constants)
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("sections", [[4, 2, 2], [3, 3, 2], [8, 0, 0], [0, 3, 5]])
+@pytest.mark.parametrize("rank", [3, 4])
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_tokens_of_three_positions_are_turned(layout, sections, rank, interleaved):
+    """16 of 24 elements, or all of them, of each of two heads."""
+    size = 24 if rank == 4 else 16
+    angles = real(9, 8)
+    constants = {"p": RNG.integers(0, 9, (3, B, T)), "c": np.cos(angles), "s": np.sin(angles)}
+    how = {"mrope_section": sections, "mrope_layout": layout, "interleaved": interleaved}
+    how |= {"num_heads": 2, "rotary_embedding_dim": 16 if rank == 4 else 0}
+    node = microsoft("MRotaryEmbedding", ["x", "p", "c", "s"], **how)
+    check(node, real(B, 2, T, size) if rank == 4 else real(B, T, 2 * size), constants)

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlc.core.types import INDEX, DType
+from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
-from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.matmul import scaled
 from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.quantized import along, moved
@@ -25,10 +24,9 @@ from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, And, Less, LessEqual, Mul, Sub, Where
 from dlc.graph.ops.from_sizes import Range
-from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.softmax import Softmax
-from dlc.te.expr import ZERO, Expr, const, index
+from dlc.te.expr import ZERO, Expr, index
 from dlc.te.simplify import canonical, surely_equal
 
 
@@ -237,69 +235,3 @@ def convert_quantized_attention(
     third = _third(ctx, made)
     how = Attention(num_heads, scale, bool(unidirectional), mask_filter_value)
     return _self_attention(ctx, made, (third,) * 3, mask, past, None, how)
-
-
-@converter("RotaryEmbedding", since=1, domain=DOMAIN)
-def convert_rotary_embedding(
-    ctx: Context,
-    x: Value,
-    positions: Value,
-    cos: Value,
-    sin: Value,
-    *,
-    interleaved: int = 0,
-    is_packed_batching: int = 0,
-    num_heads: int = 0,
-    rotary_embedding_dim: int = 0,
-    scale: float = 1.0,
-) -> Value:
-    """Pairs of elements turned by an angle that grows with the position."""
-    if is_packed_batching or scale != 1.0 or x.type.rank not in (3, 4):
-        ctx.refuse(f"is_packed_batching, scale = {scale} or {x.type} is not handled")
-    _check_angles(ctx, cos, sin)
-    flat = x.type.shape
-    if x.type.rank == 3:
-        x = heads_of(
-            ctx, x, num_heads or fixed(ctx, flat[2]) // (2 * fixed(ctx, cos.type.shape[1]))
-        )
-    if positions.type.rank == 1:  # the position of the first one
-        steps = ctx.call(Range(size=x.type.shape[2], start=ZERO, dtype=DType.I64))
-        positions = unsqueeze(ctx, ctx.call(Add(), positions, steps), (0,))
-    made = rotated(ctx, x, positions, cos, sin, interleaved=bool(interleaved))
-    return made if len(flat) == 4 else reshape_to(ctx, transpose(ctx, made, (0, 2, 1, 3)), flat)
-
-
-def _check_angles(ctx: Context, cos: Value, sin: Value) -> None:
-    if {cos.type.rank, sin.type.rank} != {2}:
-        ctx.refuse(f"angles of types {cos.type} and {sin.type}, not [positions, pairs]")
-
-
-def rotated(
-    ctx: Context, x: Value, positions: Value, cos: Value, sin: Value, *, interleaved: bool
-) -> Value:
-    """Pairs of elements turned by the angle of their position.
-
-    Shapes:
-        x: [batch, heads, n, size]; positions: [batch or 1, n]; cos, sin: [positions, pairs] -> as x
-    """
-    _check_angles(ctx, cos, sin)
-    turned = 2 * fixed(ctx, cos.type.shape[1])
-    batch, heads, length, size = x.type.shape
-    at = checked(ctx, positions, cos.type.shape[:1], negative=False)
-    c, s = (unsqueeze(ctx, ctx.call(Gather(axis=0), table, at), (1,)) for table in (cos, sin))
-    head, *rest = parts_of(ctx, x, [turned, fixed(ctx, size) - turned])
-    half = const(turned // 2, INDEX)
-    if interleaved:
-        pairs = reshape_to(ctx, head, (batch, heads, length, half, index(2)))
-        shape = (batch, heads, length, half)
-        first, second = (reshape_to(ctx, p, shape) for p in parts_of(ctx, pairs, [1, 1]))
-    else:
-        first, second = parts_of(ctx, head, [turned // 2] * 2)
-    low = ctx.call(Sub(), ctx.call(Mul(), first, c), ctx.call(Mul(), second, s))
-    high = ctx.call(Add(), ctx.call(Mul(), second, c), ctx.call(Mul(), first, s))
-    if interleaved:
-        both = concat(ctx, [unsqueeze(ctx, v, (4,)) for v in (low, high)], 4)
-        made = reshape_to(ctx, both, (batch, heads, length, index(turned)))
-    else:
-        made = concat(ctx, [low, high], 3)
-    return concat(ctx, [made, *rest], 3) if fixed(ctx, size) > turned else made

@@ -16,7 +16,8 @@ from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.control import counter
 from dlc.frontend.onnx.matmul import scaled
 from dlc.frontend.onnx.microsoft import DOMAIN
-from dlc.frontend.onnx.microsoft_attention import fixed, heads_of, parts_of, rotated
+from dlc.frontend.onnx.microsoft_attention import fixed, heads_of, parts_of
+from dlc.frontend.onnx.microsoft_rotary import rotated
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
 from dlc.frontend.onnx.slicing import concat, pad_axes, slice_axes
