@@ -195,3 +195,17 @@ def test_a_cache_of_a_window_that_nobody_names_is_refused():
     proto = model(feeds_of(1, 1, [5], 8, packed=True), sliding_window_cache=1)
     with pytest.raises(UnsupportedModel, match="a cache that holds a window, without one"):
         import_model(load_model(proto))
+
+
+def test_the_width_of_a_cache_is_that_of_its_keys():
+    """Whoever calls the model, or draws random inputs, need not know it."""
+    feeds = feeds_of(1, 1, [7], 6)
+    proto = model(feeds)
+    for value in proto.graph.input:
+        if value.name in ("pk", "pv"):
+            value.type.tensor_type.shape.dim[3].dim_param = "width"
+    graph = import_model(load_model(proto)).graph
+    assert {str(v.type.shape[3]) for v in graph.inputs if v.name in ("pk", "pv")} == {str(SIZE)}
+    proto = model(feeds | {"pk": real(1, SHARED + 1, 6, SIZE)})
+    with pytest.raises(UnsupportedModel, match="for keys or values of"):
+        import_model(load_model(proto))

@@ -91,6 +91,9 @@ def convert_group_query_attention(
     if kv_num_heads < 1 or num_heads < 1 or num_heads % kv_num_heads:
         ctx.refuse(f"{num_heads} heads do not share {kv_num_heads} keys")
     q, k, v = _split(ctx, query, key, value, num_heads, kv_num_heads)
+    for past, new in ((past_key, k), (past_value, v)):
+        if past is not None:
+            _check_cache(ctx, past, new)
     n = q.type.shape[2]
     total = ctx.data.size(ctx.one_size(total_length, "total_sequence_length"))
     before = _before(ctx, lengths, n, total)
@@ -133,6 +136,15 @@ def resident(ctx: Context, total: Value, room: Expr, window: int) -> Value:
     up = ctx.call(Sub(), ctx.call(Add(), more, free), ctx.scalar(1, DType.I64))
     times = ctx.call(Div(), up, free)
     return ctx.call(Sub(), total, ctx.call(Mul(), times, free))
+
+
+def _check_cache(ctx: Context, past: Value, new: Value) -> None:
+    """Refuse a cache for other heads."""
+    reason = f"a cache of {past.type} for keys or values of {new.type}"
+    if past.type.rank != 4:
+        ctx.refuse(reason)
+    for axis in (1, 3):
+        ctx.require_equal(past.type.shape[axis], new.type.shape[axis], reason)
 
 
 def _split(
