@@ -26,7 +26,7 @@ def test_a_convolution_goes_on_from_a_state(activation, given):
 
 
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
-@pytest.mark.parametrize("heads", [4, 2])
+@pytest.mark.parametrize("heads", [4, 2, 8])
 @pytest.mark.parametrize("past", [False, True])
 def test_linear_attention_goes_on_from_a_state(rule, heads, past):
     constants = {"k": real(B, T, heads * 8) / 4, "v": real(B, T, heads * 6)}
@@ -44,7 +44,7 @@ def test_linear_attention_goes_on_from_a_state(rule, heads, past):
         ("GatedRMSNorm", {"activation": "relu"}, "activation = 'relu'"),
         ("CausalConvWithState", {"dilation": 2}, "dilation = 2 is not handled"),
         ("CausalConvWithState", {"channels_last": 1}, "channels_last = 1 is not handled"),
-        ("LinearAttention", {"q_num_heads": 2, "kv_num_heads": 4}, "q_num_heads = 2 below"),
+        ("LinearAttention", {"q_num_heads": 4, "kv_num_heads": 6}, "4 heads of queries do"),
     ],
 )
 def test_what_the_standard_operator_lacks_is_refused(operator, how, reason):

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from dlc.core.errors import LimitError, ModelError, ShapeError, UnsupportedOperator
 from dlc.core.types import INDEX
 from dlc.frontend.onnx.context import Context, OnlySize
-from dlc.frontend.onnx.fallback import TWINS, function_body
+from dlc.frontend.onnx.fallback import as_standard, function_body
 from dlc.frontend.onnx.forks import of_wanted_rank, results_behind
 from dlc.frontend.onnx.interface import Dim, Inputs, Interface, resolve_inputs, with_values
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
@@ -357,13 +357,10 @@ class _Driver:
 
     def fall_back(self, node: OnnxNode, depth: int) -> None:
         """Convert a node by the function that ONNX defines its operator with."""
+        node = as_standard(self.ctx, self.env, node)
         operands = [self.env.get(name) if name else None for name in node.inputs]
         if any(isinstance(v, _Missing) for v in operands):
             self.ctx.refuse("there is no converter", advice(node))
-        if (twin := TWINS.get((node.domain, node.op_type))) is not None:
-            if reason := twin.why_not(node):
-                self.ctx.refuse(reason)
-            node = twin.standard(node)
         types = [v.type if isinstance(v, Value) else None for v in operands]
         body = (
             function_body(node, types, self.model.opsets.get("", 1)) if depth < _DEEPEST else None

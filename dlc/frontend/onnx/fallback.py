@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
 from onnx import helper
 
+from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.decode import Decoder
 from dlc.frontend.onnx.dtypes import ELEM_TYPES
 from dlc.frontend.onnx.external import ExternalData
 from dlc.frontend.onnx.inline import expand
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS
 from dlc.frontend.onnx.model import Attribute, OnnxGraph, OnnxNode, Unreadable
+from dlc.frontend.onnx.reshape import repeated_heads
 from dlc.frontend.onnx.tensors import TensorReader
+from dlc.graph.graph import Value
 from dlc.te.expr import Const
 from dlc.te.types import TensorType
 
@@ -40,9 +43,6 @@ class Twin:
         for name, neutral in self.neutral.items():
             if (found := node.attributes.get(name, neutral)) != neutral:
                 return f"{name} = {found!r} is not handled"
-        queries, keys = (node.attributes.get(name, 0) for name in ("q_num_heads", "kv_num_heads"))
-        if isinstance(queries, int) and isinstance(keys, int) and queries < keys:
-            return f"q_num_heads = {queries} below kv_num_heads = {keys} is not handled"
         return ""
 
 
@@ -57,6 +57,35 @@ TWINS = {
     ),
     ("com.microsoft", "LinearAttention"): Twin(27, {"state_window": 0}),
 }  # fmt: skip
+
+
+def as_standard(ctx: Context, values: MutableMapping[str, Any], node: OnnxNode) -> OnnxNode:
+    """The node of the standard operator that a node's equals, if there is one.
+
+    `values` are those that nodes have made, by name.
+    """
+    twin = TWINS.get((node.domain, node.op_type))
+    if twin is None:
+        return node
+    if reason := twin.why_not(node):
+        ctx.refuse(reason)
+    return _with_all_queries(ctx, values, twin.standard(node))
+
+
+def _with_all_queries(ctx: Context, values: MutableMapping[str, Any], node: OnnxNode) -> OnnxNode:
+    """A node that has no more heads of keys than of queries: those are repeated."""
+    heads, keys = (node.attributes.get(name, 0) for name in ("q_num_heads", "kv_num_heads"))
+    query = values.get(node.inputs[0])
+    if not isinstance(heads, int) or not isinstance(keys, int) or heads >= keys:
+        return node
+    if not isinstance(query, Value):
+        return node  # what it could not be made of is told once
+    if heads < 1 or keys % heads:
+        ctx.refuse(f"{heads} heads of queries do not share {keys} of keys")
+    name = f"{node.inputs[0]} of each key"
+    values[name] = repeated_heads(ctx, query, heads, keys // heads)
+    attributes = {**node.attributes, "q_num_heads": keys}
+    return replace(node, inputs=(name, *node.inputs[1:]), attributes=attributes)
 
 
 def is_standard(node: OnnxNode) -> bool:

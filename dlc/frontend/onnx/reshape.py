@@ -15,8 +15,8 @@ from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.registry import converter
 from dlc.graph.graph import Value
 from dlc.graph.ops.layout import SpaceToDepth
-from dlc.graph.ops.shape import Reshape, Transpose
-from dlc.te.expr import ONE, ZERO, Const, Expr, equal, select
+from dlc.graph.ops.shape import Expand, Reshape, Transpose
+from dlc.te.expr import ONE, ZERO, Const, Expr, equal, index, select
 from dlc.te.poly import from_poly
 from dlc.te.simplify import canonical, surely_divides, surely_equal, surely_less, to_poly
 from dlc.te.transform import loads
@@ -50,6 +50,14 @@ def reshape_to(ctx: Context, x: Value, shape: Sequence[Expr]) -> Value:
         if known is not None:
             return known
     return ctx.call(Reshape(shape=shape), x)
+
+
+def repeated_heads(ctx: Context, x: Value, heads: int, times: int) -> Value:
+    """Each head as often as told: [batch, n, heads * size] -> [batch, n, heads * times * size]."""
+    *lead, whole = x.type.shape
+    each = reshape_to(ctx, x, (*lead, index(heads), ONE, canonical(whole // heads)))
+    many = ctx.call(Expand(shape=(*each.type.shape[:-2], index(times), each.type.shape[-1])), each)
+    return reshape_to(ctx, many, (*lead, canonical(whole * times)))
 
 
 def resolve_shape(
