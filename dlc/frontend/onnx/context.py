@@ -34,7 +34,7 @@ from dlc.graph.ops.from_sizes import SizeTensor
 from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.text import takes_texts
 from dlc.graph.sizes import attribute_exprs
-from dlc.te.expr import ONE, ZERO, Const, Expr, Select, cast, const
+from dlc.te.expr import ONE, ZERO, Const, Expr, Select, Var, cast, const
 from dlc.te.simplify import Bounds, simplify, surely_differ, surely_equal
 from dlc.te.transform import walk
 from dlc.te.types import TensorType
@@ -58,6 +58,8 @@ class Context:
         """Converts the nodes of a subgraph into a context, and gives its results."""
         self.bounds: Bounds = {}
         """What the caller promised about size variables."""
+        self.least: dict[str, int] = {}
+        """What nodes need of them."""
         self.stretcher = Stretcher(decides=False)
         """What becomes of sizes that broadcast only if a run finds a 1."""
         self.conditional = False
@@ -170,6 +172,11 @@ class Context:
             raise OnlySize(self.node.label, *found)
         if surely_differ(have, need, self.bounds):
             self.refuse(reason)
+
+    def require_least(self, size: Expr, least: int) -> None:
+        """Say that a size variable is never below a number: nobody need try less."""
+        if isinstance(size, Var) and not self.conditional:
+            self.least[size.name] = max(least, self.least.get(size.name, 0))
 
     def simplify(self, size: Expr) -> Expr:
         """The simplest form of a size, given what the caller promised."""

@@ -150,7 +150,8 @@ def _import(
         raise _FixDimension(inputs.sizes[found.variable], found) from found
     except RecursionError as error:  # expressions over sizes are walked recursively
         raise LimitError(what=model.label, reason="sizes are computed too deeply") from error
-    graph = ctx.graph("main", tuple(inputs.sizes), inputs.values, outputs, inputs.ranges)
+    ranges = inputs.ranges_from(ctx.least)
+    graph = ctx.graph("main", tuple(inputs.sizes), inputs.values, outputs, ranges)
     verify_graph(graph, when="after import")
     interface = Interface(inputs.names, tuple(driver.wanted), inputs.sizes)
     own = frozenset(inputs.sizes)

@@ -47,6 +47,15 @@ class Inputs:
     parts: Mapping[str, tuple[str, ...] | None]
     """Sequence -> the inputs that are its elements; optional without a value -> None."""
 
+    def ranges_from(self, least: Mapping[str, int]) -> dict[str, tuple[int, int | None]]:
+        """The ranges, cut off below what is needed; where nothing is left, a run says what is."""
+        found = dict(self.ranges)
+        for name, need in least.items():
+            low, high = found.get(name, (0, None))
+            if high is None or need <= high:
+                found[name] = (max(low, need), high)
+        return found
+
 
 def plain_dims(dims: Mapping[str, Dim]) -> dict[str, Dim]:
     """Dimensions with numbers of Python, whatever integers they were given as.

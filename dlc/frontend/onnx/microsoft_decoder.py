@@ -112,6 +112,7 @@ def convert_group_query_attention(
     if past_key is None or past_value is None or not window or attention_bias is not None:
         ctx.refuse("a cache that holds a window, without one or with a bias, is not handled")
     room, whole = past_key.type.shape[2], _whole(ctx, lengths)
+    ctx.require_least(room, window)
     held = resident(ctx, before, room, window)
     left_out = ctx.call(Sub(), ctx.call(Add(), held, ctx.call(Sub(), whole, before)),
                         resident(ctx, whole, room, window))  # fmt: skip
