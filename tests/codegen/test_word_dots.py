@@ -15,6 +15,7 @@ from dlc.schedule.instruction import DOT_WORDS
 from dlc.schedule.lower import lower_tensors
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.rules import rule_for, schedule_func, words
+from dlc.schedule.text import parse_func
 from dlc.te.expr import Var
 from dlc.te.tensor import elementwise, placeholder
 from dlc.te.types import TensorType
@@ -146,6 +147,36 @@ def test_what_is_no_such_sum_is_left_to_other_rules():
     func = lowered(op, arrays)
     assert words.match(func, QUADS).at_once is DOT_WORDS[4]
     assert words.match(func, replace(QUADS, features=frozenset())) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (" * a4[", " + a4["),  # what columns are scaled by
+        (" * a1[", " - a1["),  # what rows are
+        ("& u32(15)", "& u32(7)"),
+        (">> u32(r2 * 8) ", ""),
+        ("out[i0_2, i1_2] = ", "out[i0_2, i1_2] = f32(product_dots[i0_2, 0, i1_2]) + "),
+    ],
+    ids=["column", "row", "bits", "quads", "parts"],
+)
+def test_other_sums_are_left_to_other_rules(old, new):
+    """They compute the same as without a schedule."""
+    op, arrays = case((3,), 18, 32, 4, 16, QUADS)
+    text = str(lowered(op, arrays)).replace("matmul_bytes_few_bits", "product")
+    assert old in text
+    func = parse_func(text.replace(old, new))
+    if words.match(func, QUADS) is not None:  # what an instruction computes is looked at later
+        assert "u32(r2 * 8)" not in str(func)
+    check(func, target=QUADS if has(QUADS) else NATIVE, arrays=named(arrays), rtol=1e-6)
+
+
+def test_far_words_of_a_single_row_are_one_stream():
+    op, arrays = case((1,), 700, 512, 4, 32, QUADS)
+    near = str(optimize(lowered(op, arrays), QUADS))
+    far = str(optimize(lowered(op, arrays), replace(QUADS, l2_bytes=1 << 17)))
+    assert 'alloc(f32[1, 16], "register")' in far
+    assert 'alloc(f32[1, 16], "register")' not in near
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

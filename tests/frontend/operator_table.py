@@ -102,7 +102,7 @@ def _row(domain: str, name: str, tried: Mapping[tuple[str, str], Tried]) -> Iter
     found = tried.get((domain, name), Tried("–", "–"))
     trials = f"{found.elements} | {found.targets}"
     if twin := TWINS.get((domain, name)):
-        refused = f"{', '.join(twin.neutral)} beside their defaults"
+        refused = f"other values than the default of {', '.join(twin.neutral)}"
         yield f"| {name} | 1 | definition | {trials} | {refused} |"
         return
     newest = schema.since_version if schema is not None else max(versions)

@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, helper
 
+import dlc
 from dlc.core.errors import UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
@@ -270,6 +271,54 @@ def test_rows_are_bytes_where_the_model_allows_it(bits, zeros, columns):
     plain = proto_of(microsoft("MatMulNBits", inputs, **how), x, constants)
     apart = np.abs(onnxruntimes(plain, x)[0] - onnxruntimes(proto_of(rounded, x, constants), x)[0])
     assert apart.max() > 1e-3  # far more than the order of sums
+
+
+def floats_and_bytes(node, x, constants):
+    """What a product has at level 4, of the model and of onnxruntime, and of rows that stay."""
+    found = {}
+    for level in (0, 4):
+        level_of = next(a for a in node.attribute if a.name == "accuracy_level")
+        level_of.i = level
+        proto = proto_of(node, x, constants)
+        graph = import_model(load_model(proto)).graph
+        (y,) = evaluate(graph, {v.name: x for v in graph.inputs}).values()
+        found[level] = y, onnxruntimes(proto, x)[0]
+    return *found[4], found[0][0]
+
+
+@pytest.mark.parametrize("kept", ["floats", "groups"])
+def test_rows_stay_where_onnxruntime_keeps_them(kept):
+    """Beside zero points that are floats, and where rows have an order of their own."""
+    rows, columns, block = 5, 48, 16
+    constants = {"b": u8(rows, 3, block // 2), "s": real(rows * 3) ** 2}
+    if kept == "floats":
+        constants["z"], inputs = real(rows, 3), ["x", "b", "s", "z"]
+    else:
+        constants["g"], inputs = (
+            np.arange(columns, dtype=np.int32) * 7 % 3,
+            ["x", "b", "s", "", "g"],
+        )
+    how = {"K": columns, "N": rows, "bits": 4, "block_size": block}
+    node = microsoft("MatMulNBits", inputs, **how, accuracy_level=4)
+    ours, theirs, plain = floats_and_bytes(node, real(3, columns), constants)
+    np.testing.assert_array_equal(ours, plain)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_numbers_between_two_bytes_and_tiny_ones_go_onnxruntimes_way():
+    """Half of the largest is 63.5 bytes: the inverse of the scale decides, as it is rounded."""
+    rows, columns, block = 6, 64, 16
+    constants = {"b": u8(rows, 4, block // 2), "s": real(rows * 4) ** 2}
+    how = {"K": columns, "N": rows, "bits": 4, "block_size": block}
+    node = microsoft("MatMulNBits", ["x", "b", "s"], **how, accuracy_level=4)
+    x = RNG.integers(-8, 9, (40, columns)).astype(np.float32)
+    x[:, ::block] = 8
+    x *= RNG.random((40, 1), np.float32) * np.float32(10) ** RNG.integers(-33, 30, (40, 1))
+    session = onnxruntimes(proto_of(node, x, constants), x)[0]
+    module = dlc.compile(proto_of(node, x, constants))
+    (found,) = module.run({"x": x}).values()
+    size = np.abs(session).max(axis=1, keepdims=True)
+    np.testing.assert_allclose(found / size, session / size, atol=1e-5)
 
 
 def test_rows_of_halves_meet_weights_of_few_bits():

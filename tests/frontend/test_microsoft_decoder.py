@@ -191,8 +191,25 @@ def test_a_cache_of_a_window_goes_on_for_ever(room, window, batch):
         module.run(given | small)
 
 
-def test_a_cache_of_a_window_that_nobody_names_is_refused():
-    proto = model(feeds_of(1, 1, [5], 8, packed=True), sliding_window_cache=1)
+def test_a_sink_beside_a_cache_of_a_window():
+    feeds = feeds_of(2, 1, [11, 11], 6) | {"sink": real(HEADS)}
+    feeds["total"] = np.array(11, np.int32)
+    attributes = {"local_window_size": 5, "sliding_window_cache": 1}
+    proto = model(feeds, **attributes)
+    want = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feeds)[0]
+    found = dlc.compile(proto).run(feeds)["y"]
+    np.testing.assert_allclose(found, want, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("lacks", ["window", "past", "bias"])
+def test_a_cache_of_a_window_that_is_not_handled_is_refused(lacks):
+    feeds = feeds_of(1, 1, [5], 8, packed=True)
+    if lacks == "past":
+        feeds = {n: a for n, a in feeds.items() if n not in ("pk", "pv")}
+    if lacks == "bias":
+        feeds["bias"] = real(1, HEADS, 1, 5)
+    window = {} if lacks == "window" else {"local_window_size": 4}
+    proto = model(feeds, sliding_window_cache=1, **window)
     with pytest.raises(UnsupportedModel, match="a cache that holds a window, without one"):
         import_model(load_model(proto))
 

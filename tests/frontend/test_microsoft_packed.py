@@ -220,6 +220,15 @@ def test_rows_of_a_table_of_few_bits(bits, zeros, indices):
     check(node, np.array(indices), constants)
 
 
+def test_a_table_may_be_weights_of_another_shape():
+    """As exporters share the weights of the first layer with those of the last."""
+    constants = {"d": u8(5, 3, 8), "s": real(5, 3), "n": np.array([5, 24])}
+    node = microsoft("GatherBlockQuantized", ["t", "x", "s"], block_size=16, bits=4)
+    proto = proto_of(node, at := np.array([[0, 4], [2, 2]]), constants)
+    proto.graph.node.insert(0, helper.make_node("Reshape", ["d", "n"], ["t"]))
+    compare(proto, at, onnxruntimes(proto, at))
+
+
 @pytest.mark.parametrize("across", [0, 2])
 def test_rows_of_a_table_of_int4(across):
     constants = {"s": real(3, 2, 5)}

@@ -43,6 +43,8 @@ def test_linear_attention_goes_on_from_a_state(rule, heads, past):
     [
         ("GatedRMSNorm", {"activation": "relu"}, "activation = 'relu'"),
         ("CausalConvWithState", {"dilation": 2}, "dilation = 2 is not handled"),
+        ("CausalConvWithState", {"state_window": 2}, "state_window = 2 is not handled"),
+        ("LinearAttention", {"state_window": 2}, "state_window = 2 is not handled"),
         ("CausalConvWithState", {"channels_last": 1}, "channels_last = 1 is not handled"),
         ("LinearAttention", {"q_num_heads": 4, "kv_num_heads": 6}, "4 heads of queries do"),
     ],

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dlc.core.target import Target
+from dlc.core.target_parse import parse_target
 from dlc.core.types import DType
 from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.few_bits import MatMulFewBits
@@ -198,3 +199,47 @@ def test_rows_in_other_blocks_stay_floats(old, new):
         text = text.replace("f: f32[{rows}, {blocks}]", "f: f32[{rows}, 6]")
     found = keep_few_bits(graph_of(rows=3, text=text), PassContext(target=Target(features=VNNI)))
     assert names(found) == ["dequantize_blocks", "matmul_few_bits"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "dequantize_blocks(x, f, axis=1, block=16)",
+            "dequantize_blocks(x, f, f, axis=1, block=16)",
+        ),
+        ("f: f32[{rows}, {blocks}]", "f: f32[1, {depth}]"),
+    ],
+    ids=["zero_points", "columns"],
+)
+def test_other_factors_of_rows_leave_floats(old, new):
+    text = BYTES.replace(old, new)
+    if "1, {depth}" in new:
+        text = text.replace("(x, f, axis=1", "(x, f, axis=0")
+    found = keep_few_bits(graph_of(rows=3, text=text), PassContext(target=Target(features=VNNI)))
+    assert names(found) == ["dequantize_blocks", "matmul_few_bits"]
+
+
+def test_rows_of_both_kinds_have_words_of_their_own():
+    """Four numbers in a row lie elsewhere in a word where bytes are multiplied."""
+    text = BYTES.replace("(b: size, x:", "(b: size, o: f32[{rows}, {depth}], x:")
+    text = text.replace("    return y", "    v: f32[{rows}, {columns}] = matmul(o, t)\n"
+                        "    u: f32[{rows}, {columns}] = add(y, v)\n    return u")  # fmt: skip
+    graph = graph_of(rows=3, text=text)
+    rng = np.random.default_rng(6)
+    factor = next(v for v in graph.constants if v.name == "f")
+    graph = replace(graph, constants={**graph.constants, factor: np.full((3, 3), 0.5, np.float32)})
+    found = keep_few_bits(graph, PassContext(target=Target(features=VNNI)))
+    first, second = (n for n in found.nodes if n.op.name.startswith("matmul"))
+    assert (first.op.name, second.op.name) == ("matmul_bytes_few_bits", "matmul_few_bits")
+    given = {
+        "o": rng.integers(-4, 5, (3, 48)).astype(np.float32),
+        "x": rng.integers(-128, 128, (3, 48)).astype(np.int8),
+    }
+    np.testing.assert_array_equal(evaluate(found, given)["u"], evaluate(graph, given)["u"])
+
+
+def test_a_gpu_multiplies_floats():
+    target = parse_target("cuda -arch=sm_90")
+    found = keep_few_bits(graph_of(rows=3, text=BYTES), PassContext(target=target))
+    assert names(found) == ["dequantize_blocks", "matmul"]

@@ -113,9 +113,9 @@ def convert_group_query_attention(
         ctx.refuse("a cache that holds a window, without one or with a bias, is not handled")
     room, whole = past_key.type.shape[2], _whole(ctx, lengths)
     ctx.require_least(room, window)
-    held = resident(ctx, before, room, window)
+    held = _resident(ctx, before, room, window)
     left_out = ctx.call(Sub(), ctx.call(Add(), held, ctx.call(Sub(), whole, before)),
-                        resident(ctx, whole, room, window))  # fmt: skip
+                        _resident(ctx, whole, room, window))  # fmt: skip
     length = ctx.simplify(minimum(canonical(room + n), total))
     beside = AppendToCache(size=length, window=window)
     keys, values = (ctx.call(beside, *x, held) for x in ((past_key, k), (past_value, v)))
@@ -125,7 +125,7 @@ def convert_group_query_attention(
     return y, *present
 
 
-def resident(ctx: Context, total: Value, room: Expr, window: int) -> Value:
+def _resident(ctx: Context, total: Value, room: Expr, window: int) -> Value:
     """How many of `total` entries a cache that holds a window has: [batch].
 
     All that there is room for; once it is full, room for as many as are beside the window is made

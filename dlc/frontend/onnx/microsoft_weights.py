@@ -48,7 +48,7 @@ _TABLES = (np.array([*_FP4, *(-v for v in _FP4)], np.float32), np.array(_NF4, np
 
 BYTES = 4  # the level of accuracy that rounds rows to bytes
 _MOST = 127  # the largest magnitude of such a byte
-_LEAST = 2.0**-100  # what a block of smaller numbers is taken for, whose inverse were infinite
+_LEAST = 2.0**-118  # what a block of smaller numbers is taken for: a 127th of it is still normal
 
 
 @converter("MatMulBnb4", since=1, domain=DOMAIN)

@@ -94,7 +94,7 @@ def pack_words(numbers: Array, bits: int, *, in_quads: bool) -> Array:
 
 
 class _FewBits(Op):
-    """A product with numbers of `bits` bits that lie in words."""
+    """A product with numbers of `bits` bits that lie in words; its operators declare the fields."""
 
     n: Expr
     bits: int

@@ -96,8 +96,10 @@ class _Weights:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    op: MatMulFewBits
+    columns: int
     depth: int  # of the words, which are whole blocks
+    bits: int
+    middle: int
     operands: tuple[Value, ...]
 
 
@@ -182,8 +184,7 @@ def _pack(
         editor.constant(pack_columns(array.T, lanes), dtype, f"{name}_{hint}")
         for hint, (array, dtype) in arrays.items()
     )
-    op = MatMulFewBits(n=as_sizes((columns,))[0], bits=bits, middle=int(middle))
-    return _Packed(op, whole, operands)
+    return _Packed(columns, whole, bits, int(middle), operands)
 
 
 def _from_zero(numbers: Array, lowest: int) -> Array:
@@ -207,7 +208,8 @@ def _product(editor: GraphEditor, node: Node, made: _Packed) -> Node:
         none = (0,) * (x.type.rank - 1)
         pad = Pad(before=as_sizes((*none, 0)), after=as_sizes((*none, rest)))
         x = editor.call(pad, x, at=node, hint=f"{x.name}_whole")
-    return replace(node, op=made.op, inputs=(x, *made.operands))
+    op = MatMulFewBits(n=index(made.columns), bits=made.bits, middle=made.middle)
+    return replace(node, op=op, inputs=(x, *made.operands))
 
 
 def _product_of_bytes(editor: GraphEditor, node: Node, made: _Packed, rows: _Rows) -> Node:
@@ -222,7 +224,7 @@ def _product_of_bytes(editor: GraphEditor, node: Node, made: _Packed, rows: _Row
     sums = editor.call(Cast(to=DType.F32), parts, at=node)
     sums = editor.call(Reduce(kind="sum", axes=(len(lead) + 1,), keepdims=False), sums, at=node)
     if len(made.operands) == 2:
-        middle = editor.constant(np.array(made.op.middle), DType.F32, "middle")
+        middle = editor.constant(np.array(made.middle), DType.F32, "middle")
         sums = editor.call(Mul(), sums, middle, at=node)
-    op = MatMulBytesFewBits(n=made.op.n, bits=made.op.bits)
+    op = MatMulBytesFewBits(n=index(made.columns), bits=made.bits)
     return replace(node, op=op, inputs=(rows.numbers, rows.factor, sums, *made.operands))

@@ -144,7 +144,7 @@ class _Tiling:
             for leaf in cut_tiles(self.trace, part, self.target, self.knobs, columns_outside=stay)
         ]
         self.tallest = max(leaf.tile.high * leaf.tile.rows for leaf in tops)
-        parts = own_sums(self.trace, found, tops)
+        parts = [(tile.leaf, tile.sum) for tile in own_sums(self.trace, found, tops)]
         if found.packed is not None:
             gather_columns(self.trace, found, parts, found.packed, open_rows=bool(self.open_rows))
         for leaf, total in parts:

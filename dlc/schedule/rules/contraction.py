@@ -47,7 +47,7 @@ class Contraction:
     within: str | None = None  # the loop that holds all stages, where they are part of a nest
     breaks: tuple[int, ...] | None = None  # where the last row leaves out others; None: none does
     at_once: Instruction | None = None  # adds the innermost summands, side by side in both
-    parts: str | None = None  # the buffer of whole numbers, of which each summand is made of one
+    parts: str | None = None  # the buffer of sums of blocks, one of which each summand scales
 
 
 def find_contraction(func: Func) -> Contraction | None:
@@ -115,7 +115,7 @@ def analyse(
         bytes_of(func, column),
         _line(func, column),
         bytes_of(func, row),
-        stride_of(func, row, along[0]) if along else None,
+        _stride(func, row, along[0]) if along else None,
         breaks=_breaks(func, total, along[0] if along else None),
         at_once=added_at_once(total),
     )
@@ -247,7 +247,7 @@ def _is_packed(load: Load, axis: str) -> bool:
     return str(load.index[-1]).startswith(f"{axis} % ")
 
 
-def stride_of(func: Func, factor: Expr, axis: str) -> int | None:
+def _stride(func: Func, factor: Expr, axis: str) -> int | None:
     """The bytes that a step along an axis moves on in the memory of the one buffer it reads."""
     types = {
         b.name: b.type for b in (*func.params, *(a.buffer for a in allocs(func.body).values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dlc.schedule.nest import Stage
 from dlc.schedule.rules.contraction import Contraction
@@ -11,33 +12,33 @@ from dlc.schedule.trace import Trace
 from dlc.te.transform import free_vars
 
 
-def own_sums(
-    trace: Trace, found: Contraction, leaves: Sequence[Leaf], parts: Sequence[str] = ()
-) -> list[tuple[Leaf, str]]:
-    """Compute the sums of each tile in the loop around it; the tiles, each with its buffer.
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A tile and the buffers of its own: of its sums, and of the parts that they are made of."""
 
-    Sums may be made of `parts`, buffers of which each tile then has its own, too. Those are named
-    as the sums are: with the same suffix.
-    """
+    leaf: Leaf
+    sum: str
+    parts: str | None
+
+
+def own_sums(trace: Trace, found: Contraction, leaves: Sequence[Leaf]) -> list[Own]:
+    """Compute the sums of each tile in the loop around it; their parts stay where they are."""
     if len(leaves) > 1:
         leaves = [_enclosed(trace, found, leaf) for leaf in leaves]
-    sums = [found.sum]
+    tiles = [Own(leaves[0], found.sum, found.parts)]
     for number, leaf in enumerate(leaves[1:], start=1):
-        suffix = suffix_of(number)
+        suffix, parts = f"_part{number}", None
+        total = f"{found.sum}{suffix}"
         trace.do("duplicate", found.sum, leaf.lane, suffix)
-        sums.append(f"{found.sum}{suffix}")
-        for part in parts:
-            trace.do("duplicate", part, trace.stage(sums[-1]).names[0], suffix)
-    for leaf, total in zip(leaves, sums, strict=True):
-        outside = loop_outside(trace, found, leaf.loops(trace)[0])
+        if found.parts is not None:
+            parts = f"{found.parts}{suffix}"
+            trace.do("duplicate", found.parts, trace.stage(total).names[0], suffix)
+        tiles.append(Own(leaf, total, parts))
+    for tile in tiles:
+        outside = loop_outside(trace, found, tile.leaf.loops(trace)[0])
         if outside is not None:
-            trace.do("compute_at", total, outside)
-    return list(zip(leaves, sums, strict=True))
-
-
-def suffix_of(number: int) -> str:
-    """What is behind the names of the buffers of a tile; nothing for the first one."""
-    return f"_part{number}" if number else ""
+            trace.do("compute_at", tile.sum, outside)
+    return tiles
 
 
 def _enclosed(trace: Trace, found: Contraction, leaf: Leaf) -> Leaf:

@@ -21,7 +21,7 @@ from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.contraction import Contraction, analyse, bytes_of
 from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles
-from dlc.schedule.rules.own_sums import own_sums, suffix_of, tile_order, write_out
+from dlc.schedule.rules.own_sums import own_sums, tile_order, write_out
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.stationary import columns_stay
 from dlc.schedule.space import Space
@@ -85,15 +85,15 @@ def space(func: Func, target: Target) -> Space:
 
 def schedule(trace: Trace, found: Contraction, target: Target, knobs: Mapping[str, int]) -> None:
     """Tile the sums; see the module."""
-    parts, dot = found.parts, found.at_once
-    assert parts is not None, "match has found them"
+    dot = found.at_once
     assert dot is not None, "match has found one"
     choice = knobs.get("columns_outer", -1)
     stay = bool(choice) if choice >= 0 else columns_stay(trace, found, target, shared=False)
     leaves = cut_tiles(trace, found, target, knobs, columns_outside=stay)
-    for number, (leaf, total) in enumerate(own_sums(trace, found, leaves, [parts])):
-        _in_registers(trace, total, f"{parts}{suffix_of(number)}", dot, target)
-        _write_result(trace, leaf)
+    for tile in own_sums(trace, found, leaves):
+        assert tile.parts is not None, "match has found them"
+        _in_registers(trace, tile.sum, tile.parts, dot, target)
+        _write_result(trace, tile.leaf)
 
 
 def _in_registers(trace: Trace, total: str, parts: str, dot: Instruction, target: Target) -> None:
