@@ -289,7 +289,7 @@ def floats_and_bytes(node, x, constants):
 @pytest.mark.parametrize("kept", ["floats", "groups"])
 def test_rows_stay_where_onnxruntime_keeps_them(kept):
     """Beside zero points that are floats, and where rows have an order of their own."""
-    rows, columns, block = 5, 48, 16
+    rows, columns, block = 5, 40, 16
     constants = {"b": u8(rows, 3, block // 2), "s": real(rows * 3) ** 2}
     if kept == "floats":
         constants["z"], inputs = real(rows, 3), ["x", "b", "s", "z"]

@@ -46,7 +46,7 @@ def match(func: Func, target: Target) -> Contraction | None:
     if dot is None or total.factors is None or len(results) != 1 or readers != [total]:
         return None
     scaled, factor = total.factors
-    if not isinstance(scaled, Binary) or scaled.op is not BinOp.MUL:
+    if not isinstance(scaled, Binary):
         return None
     assert parts.factors is not None, "they are products"
     tiled = analyse(func, total, results[0], (factor, scaled.b))
