@@ -44,7 +44,7 @@ def reshape_to(ctx: Context, x: Value, shape: Sequence[Expr]) -> Value:
     if all(isinstance(s, Const) for s in shape):
         fixed = tuple(int(s.value) for s in shape if isinstance(s, Const))
         array = ctx.array(x)
-        if array is not None and array.size == math.prod(fixed):
+        if array is not None and 0 < array.size == math.prod(fixed):
             return ctx.constant(array.reshape(fixed))
         known = ctx.on_elements(lambda e: e.reshape(fixed), x)
         if known is not None:
