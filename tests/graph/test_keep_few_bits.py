@@ -186,36 +186,23 @@ def test_other_vectors_multiply_floats(features, kind, precision, as_bytes):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    "edits",
     [
-        ("block=16)\n    y", "block=8)\n    y"),
-        ("x: i8[", "x: u8["),
+        [
+            ("block=16)\n    y", "block=8)\n    y"),
+            ("f: f32[{rows}, {blocks}]", "f: f32[{rows}, 6]"),
+        ],
+        [("x: i8[", "x: u8[")],
+        [("(x, f, axis=1", "(x, f, f, axis=1")],
+        [("(x, f, axis=1", "(x, f, axis=0"), ("f: f32[{rows}, {blocks}]", "f: f32[1, {depth}]")],
     ],
-    ids=["other_blocks", "unsigned"],
+    ids=["other_blocks", "unsigned", "zero_points", "columns"],
 )
-def test_rows_in_other_blocks_stay_floats(old, new):
-    text = BYTES.replace(old, new)
-    if "block=8" in new:
-        text = text.replace("f: f32[{rows}, {blocks}]", "f: f32[{rows}, 6]")
-    found = keep_few_bits(graph_of(rows=3, text=text), PassContext(target=Target(features=VNNI)))
-    assert names(found) == ["dequantize_blocks", "matmul_few_bits"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (
-            "dequantize_blocks(x, f, axis=1, block=16)",
-            "dequantize_blocks(x, f, f, axis=1, block=16)",
-        ),
-        ("f: f32[{rows}, {blocks}]", "f: f32[1, {depth}]"),
-    ],
-    ids=["zero_points", "columns"],
-)
-def test_other_factors_of_rows_leave_floats(old, new):
-    text = BYTES.replace(old, new)
-    if "1, {depth}" in new:
-        text = text.replace("(x, f, axis=1", "(x, f, axis=0")
+def test_other_rows_stay_floats(edits):
+    text = BYTES
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
     found = keep_few_bits(graph_of(rows=3, text=text), PassContext(target=Target(features=VNNI)))
     assert names(found) == ["dequantize_blocks", "matmul_few_bits"]
 

@@ -16,10 +16,11 @@ from dlc.frontend.onnx.external import ExternalData
 from dlc.frontend.onnx.inline import expand
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS
 from dlc.frontend.onnx.model import Attribute, OnnxGraph, OnnxNode, Unreadable
-from dlc.frontend.onnx.reshape import repeated_heads
+from dlc.frontend.onnx.reshape import each_repeated, reshape_to
 from dlc.frontend.onnx.tensors import TensorReader
 from dlc.graph.graph import Value
-from dlc.te.expr import Const
+from dlc.te.expr import Const, index
+from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
 
@@ -83,7 +84,10 @@ def _with_all_queries(ctx: Context, values: MutableMapping[str, Any], node: Onnx
     if heads < 1 or keys % heads:
         ctx.refuse(f"{heads} heads of queries do not share {keys} of keys")
     name = f"{node.inputs[0]} of each key"
-    values[name] = repeated_heads(ctx, query, heads, keys // heads)
+    *lead, width = query.type.shape
+    apart = reshape_to(ctx, query, (*lead, index(heads), canonical(width // heads)))
+    many = each_repeated(ctx, apart, len(lead), index(keys // heads))
+    values[name] = reshape_to(ctx, many, (*lead, canonical(width * (keys // heads))))
     attributes = {**node.attributes, "q_num_heads": keys}
     return replace(node, inputs=(name, *node.inputs[1:]), attributes=attributes)
 

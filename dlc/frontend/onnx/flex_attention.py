@@ -11,13 +11,12 @@ from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.dtypes import DTYPES
 from dlc.frontend.onnx.model import OnnxGraph
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.reshape import reshape_to, transpose
+from dlc.frontend.onnx.reshape import each_repeated, transpose
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.shape import Expand
 from dlc.graph.ops.softmax import Softmax
-from dlc.te.expr import ONE, ZERO, Const
+from dlc.te.expr import ZERO, Const
 from dlc.te.simplify import canonical
 from dlc.te.types import const_size
 
@@ -64,15 +63,11 @@ def _modified(ctx: Context, graph: OnnxGraph | None, x: Value) -> Value:
 
 def _repeated(ctx: Context, x: Value, q: Value) -> Value:
     """Each head as often as there are heads of q for it."""
-    batch, heads, length, width = x.type.shape
-    wanted = q.type.shape[1]
+    heads, wanted = x.type.shape[1], q.type.shape[1]
     if heads == wanted:
         return x
     if not isinstance(heads, Const) or not isinstance(wanted, Const) or not heads.value:
         ctx.refuse("the number of heads is not fixed", "fix it with dims= or shapes=")
     if const_size(wanted) % const_size(heads):
         ctx.refuse(f"{wanted} heads of queries for {heads} of keys")
-    times = canonical(wanted // heads)
-    apart = reshape_to(ctx, x, (batch, heads, ONE, length, width))
-    many = ctx.call(Expand(shape=(batch, heads, times, length, width)), apart)
-    return reshape_to(ctx, many, (batch, wanted, length, width))
+    return each_repeated(ctx, x, 1, canonical(wanted // heads))

@@ -111,18 +111,35 @@ def convert_group_query_attention(
         return y, keys, values
     if past_key is None or past_value is None or not window or attention_bias is not None:
         ctx.refuse("a cache that holds a window, without one or with a bias, is not handled")
-    room, whole = past_key.type.shape[2], _whole(ctx, lengths)
-    ctx.require_least(room, window)
-    held = _resident(ctx, before, room, window)
-    left_out = ctx.call(Sub(), ctx.call(Add(), held, ctx.call(Sub(), whole, before)),
-                        _resident(ctx, whole, room, window))  # fmt: skip
-    length = ctx.simplify(minimum(canonical(room + n), total))
-    beside = AppendToCache(size=length, window=window)
-    keys, values = (ctx.call(beside, *x, held) for x in ((past_key, k), (past_value, v)))
-    y = _attend(ctx, q, keys, values, length, held, None, head_sink, how)
-    kept = AppendToCache(size=room, window=window)
-    present = (ctx.call(kept, *x, held, left_out) for x in ((past_key, k), (past_value, v)))
-    return y, *present
+    caches, whole = ((past_key, k), (past_value, v)), _whole(ctx, lengths)
+    return _attend_in_window(ctx, q, caches, before, whole, total, head_sink, how)
+
+
+def _attend_in_window(
+    ctx: Context,
+    q: Value,
+    caches: tuple[tuple[Value, Value], ...],
+    before: Value,
+    whole: Value,
+    total: Expr,
+    sink: Value | None,
+    how: _Scores,
+) -> tuple[Value, ...]:
+    """Attention with caches that hold a window, each with what is new, and the caches then.
+
+    `before` and `whole` are how many keys there were and are: [batch], `total` at most.
+    """
+    room, new = (v.type.shape[2] for v in caches[0])
+    ctx.require_least(room, how.window)
+    held = _resident(ctx, before, room, how.window)
+    in_all = ctx.call(Add(), held, ctx.call(Sub(), whole, before))
+    left_out = ctx.call(Sub(), in_all, _resident(ctx, whole, room, how.window))
+    length = ctx.simplify(minimum(canonical(room + new), total))
+    beside = AppendToCache(size=length, window=how.window)
+    keys, values = (ctx.call(beside, *cache, held) for cache in caches)
+    y = _attend(ctx, q, keys, values, length, held, None, sink, how)
+    kept = AppendToCache(size=room, window=how.window)
+    return y, *(ctx.call(kept, *cache, held, left_out) for cache in caches)
 
 
 def _resident(ctx: Context, total: Value, room: Expr, window: int) -> Value:

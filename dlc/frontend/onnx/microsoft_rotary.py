@@ -5,7 +5,7 @@ Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from dlc.graph.ops.binary import Add, Mul, Sub, Where
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import Gather
 from dlc.te.expr import ZERO, const, index
+from dlc.te.types import Shape
 
 
 @converter("RotaryEmbedding", since=1, domain=DOMAIN)
@@ -40,13 +41,13 @@ def convert_rotary_embedding(
     scale: float = 1.0,
 ) -> Value:
     """Pairs of elements turned by an angle that grows with the position."""
-    flat = x.type.shape
+    whole = x.type.shape
     x = _heads_to_turn(ctx, x, cos, sin, num_heads, is_plain=not is_packed_batching and scale == 1)
     if positions.type.rank == 1:  # the position of the first one
         steps = ctx.call(Range(size=x.type.shape[2], start=ZERO, dtype=DType.I64))
         positions = unsqueeze(ctx, ctx.call(Add(), positions, steps), (0,))
     made = rotated(ctx, x, positions, cos, sin, interleaved=bool(interleaved))
-    return made if len(flat) == 4 else reshape_to(ctx, transpose(ctx, made, (0, 2, 1, 3)), flat)
+    return _merged(ctx, made, whole)
 
 
 @converter("MRotaryEmbedding", since=1, domain=DOMAIN)
@@ -70,7 +71,7 @@ def convert_multimodal_rotary_embedding(
     Each belongs to a section of the pairs: one behind the other, or (`mrope_layout` 1) in turns
     until height and width have theirs.
     """
-    flat = x.type.shape
+    whole = x.type.shape
     x = _heads_to_turn(ctx, x, cos, sin, num_heads, is_plain=not is_packed_batching and scale == 1)
     pairs = fixed(ctx, cos.type.shape[1])
     if len(mrope_section) != 3 or sum(mrope_section) != pairs or positions.type.rank != 3:
@@ -81,10 +82,9 @@ def convert_multimodal_rotary_embedding(
         axis = np.where((place % 3 == 2) & (place < 3 * wide), 2, axis)
     else:
         axis = np.repeat(np.arange(3), mrope_section)
-    at = checked(ctx, positions, cos.type.shape[:1], negative=False)
-    angles = (_of_sections(ctx, ctx.call(Gather(axis=0), t, at), axis) for t in (cos, sin))
-    made = turned_by(ctx, x, *angles, interleaved=bool(interleaved))
-    return made if len(flat) == 4 else reshape_to(ctx, transpose(ctx, made, (0, 2, 1, 3)), flat)
+    angles = (_of_sections(ctx, v, axis) for v in _looked_up(ctx, positions, cos, sin))
+    made = _turned_by(ctx, x, *angles, interleaved=bool(interleaved))
+    return _merged(ctx, made, whole)
 
 
 def _of_sections(ctx: Context, each: Value, axis: Array) -> Value:
@@ -109,6 +109,17 @@ def _heads_to_turn(
     return heads_of(ctx, x, heads or whole // turned)
 
 
+def _merged(ctx: Context, x: Value, shape: Shape) -> Value:
+    """Heads in the shape that they had, of rank 3 or 4."""
+    return x if len(shape) == 4 else reshape_to(ctx, transpose(ctx, x, (0, 2, 1, 3)), shape)
+
+
+def _looked_up(ctx: Context, positions: Value, cos: Value, sin: Value) -> Iterator[Value]:
+    """The cosines and sines of positions: [...] -> [..., pairs]."""
+    at = checked(ctx, positions, cos.type.shape[:1], negative=False)
+    return (ctx.call(Gather(axis=0), table, at) for table in (cos, sin))
+
+
 def _check_angles(ctx: Context, cos: Value, sin: Value) -> None:
     if {cos.type.rank, sin.type.rank} != {2}:
         ctx.refuse(f"angles of types {cos.type} and {sin.type}, not [positions, pairs]")
@@ -123,12 +134,11 @@ def rotated(
         x: [batch, heads, n, size]; positions: [batch or 1, n]; cos, sin: [positions, pairs] -> as x
     """
     _check_angles(ctx, cos, sin)
-    at = checked(ctx, positions, cos.type.shape[:1], negative=False)
-    c, s = (unsqueeze(ctx, ctx.call(Gather(axis=0), table, at), (1,)) for table in (cos, sin))
-    return turned_by(ctx, x, c, s, interleaved=interleaved)
+    c, s = (unsqueeze(ctx, v, (1,)) for v in _looked_up(ctx, positions, cos, sin))
+    return _turned_by(ctx, x, c, s, interleaved=interleaved)
 
 
-def turned_by(ctx: Context, x: Value, c: Value, s: Value, *, interleaved: bool) -> Value:
+def _turned_by(ctx: Context, x: Value, c: Value, s: Value, *, interleaved: bool) -> Value:
     """Pairs of elements turned by the angles of these cosines and sines.
 
     Shapes:

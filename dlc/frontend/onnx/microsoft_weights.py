@@ -16,6 +16,7 @@ from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.quantized import dequantized
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to
+from dlc.frontend.onnx.slicing import pad_axes
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
@@ -26,7 +27,7 @@ from dlc.graph.ops.few_bits import DequantizeBlocks
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.reduce import Reduce
-from dlc.graph.ops.shape import Pad, Transpose
+from dlc.graph.ops.shape import Transpose
 from dlc.te.types import const_size
 
 _FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
@@ -232,8 +233,7 @@ def _rounded_to_bytes(ctx: Context, x: Value, blocks: int, block: int) -> Value:
     """
     *lead, depth = x.type.shape
     if rest := blocks * block - const_size(depth):
-        none = as_sizes((0,) * x.type.rank)
-        x = ctx.call(Pad(before=none, after=(*none[1:], *as_sizes((rest,)))), x)
+        x = pad_axes(ctx, x, as_sizes((0, rest)), [len(lead)], "constant", 0.0)
     parts = reshape_to(ctx, x, (*lead, *as_sizes((blocks, block))))
     most = ctx.call(Reduce(kind="l_inf", axes=(len(lead) + 1,)), parts)
     least, largest = (ctx.constant(np.array(n, np.float32)) for n in (_LEAST, _MOST))

@@ -16,7 +16,7 @@ from dlc.frontend.onnx.registry import converter
 from dlc.graph.graph import Value
 from dlc.graph.ops.layout import SpaceToDepth
 from dlc.graph.ops.shape import Expand, Reshape, Transpose
-from dlc.te.expr import ONE, ZERO, Const, Expr, equal, index, select
+from dlc.te.expr import ONE, ZERO, Const, Expr, equal, select
 from dlc.te.poly import from_poly
 from dlc.te.simplify import canonical, surely_divides, surely_equal, surely_less, to_poly
 from dlc.te.transform import loads
@@ -52,12 +52,12 @@ def reshape_to(ctx: Context, x: Value, shape: Sequence[Expr]) -> Value:
     return ctx.call(Reshape(shape=shape), x)
 
 
-def repeated_heads(ctx: Context, x: Value, heads: int, times: int) -> Value:
-    """Each head as often as told: [batch, n, heads * size] -> [batch, n, heads * times * size]."""
-    *lead, whole = x.type.shape
-    each = reshape_to(ctx, x, (*lead, index(heads), ONE, canonical(whole // heads)))
-    many = ctx.call(Expand(shape=(*each.type.shape[:-2], index(times), each.type.shape[-1])), each)
-    return reshape_to(ctx, many, (*lead, canonical(whole * times)))
+def each_repeated(ctx: Context, x: Value, axis: int, times: Expr) -> Value:
+    """What lies along an axis, each as often as told before the next one."""
+    before, (count, *behind) = x.type.shape[:axis], x.type.shape[axis:]
+    apart = reshape_to(ctx, x, (*before, count, ONE, *behind))
+    many = ctx.call(Expand(shape=(*before, count, times, *behind)), apart)
+    return reshape_to(ctx, many, (*before, canonical(count * times), *behind))
 
 
 def resolve_shape(

@@ -64,16 +64,18 @@ def keep_few_bits(graph: Graph, context: PassContext) -> Graph:
     """Replace products with constants that are dequantized in blocks along the depth."""
     editor = GraphEditor(graph)
     packed: dict[tuple[str, bool], _Packed | None] = {}
+    is_cpu = context.target.gpu is None
     for node in graph.nodes:
         if not isinstance(node.op, MatMul) or (found := _weights(editor, node)) is None:
             continue
         rows = _rows_of_bytes(editor, node, found, context)
         key = name, in_quads = node.inputs[1].name, rows is not None
-        if key not in packed:
-            wanted = context.target.gpu is None and node.inputs[0].type.dtype is DType.F32
-            packed[key] = _pack(editor, found, name, context, in_quads) if wanted else None
-        made = packed[key]
-        if made is None or _is_fast_as_floats(node, context, rows):
+        wanted = is_cpu and node.inputs[0].type.dtype is DType.F32
+        wanted = wanted and not _is_fast_as_floats(node, context, rows)
+        if wanted and key not in packed:
+            packed[key] = _pack(editor, found, name, context, in_quads)
+        made = packed[key] if wanted else None
+        if made is None:
             editor.update(replace(node, inputs=(node.inputs[0], _floats(editor, found, name))))
         elif rows is not None:
             editor.update(_product_of_bytes(editor, node, made, rows))

@@ -28,7 +28,7 @@ from dlc.schedule.rules.cut_tiles import (
 )
 from dlc.schedule.rules.gather_columns import gather_columns
 from dlc.schedule.rules.near_rows import near_rows
-from dlc.schedule.rules.own_sums import own_sums, tile_order, write_out
+from dlc.schedule.rules.own_sums import accumulate, own_sums, write_result
 from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.scattered import scattered_columns
@@ -169,16 +169,8 @@ class _Tiling:
     def _accumulate(self, leaf: Leaf, total: str) -> None:
         """Put the accumulation of one tile into registers, right before the tile is written."""
         trace = self.trace
-        tile = leaf.loops(self.trace)
-        trace.do("decompose_reduction", total, trace.stage(total).names[0])
-        inner = [f.var for f in trace.stage(total).inner]
-        each = [inner.pop()] if self.found.at_once else []
-        inner = trace.turn(inner, self.knobs.get("first_summand", 0))
-        if trace.stage(total).names:  # none are left in a tile of one element
-            names = tile_order(trace.stage(total))
-            trace.do("reorder", (*inner, *names, *each))
-            write_out(trace, names, self.lanes)
-            write_out(trace, [f"{n}_init" for n in names], self.lanes)
+        within, turned = int(self.found.at_once is not None), self.knobs.get("first_summand", 0)
+        inner, each = accumulate(trace, total, self.lanes, within, turned)
         part, shared = total, self._shared(total, leaf.tile)
         for longest in self._chains(inner, shared):
             inner, part = cut_sum(trace, inner, part, longest)
@@ -189,9 +181,7 @@ class _Tiling:
             if ahead := self._bytes_ahead(leaf.tile):
                 first = next((v for v in inner if trace.extent(v) != ONE), inner[0])
                 trace.do("annotate", first, "prefetch", ahead)
-        for name in tile[:-1]:
-            trace.tile_loop(name)
-        trace.tile_loop(leaf.lane, lanes=True)
+        write_result(trace, leaf)
         trace.do("set_scope", part, "register")
         if self.found.at_once:
             trace.do("tensorize", each[0], self.found.at_once.name)

@@ -56,7 +56,34 @@ def _enclosed(trace: Trace, found: Contraction, leaf: Leaf) -> Leaf:
     return Leaf(inner if leaf.lane == first else leaf.lane, column, row, above, leaf.tile)
 
 
-def tile_order(stage: Stage) -> list[str]:
+def accumulate(
+    trace: Trace, total: str, lanes: int, within: int, first: int = 0
+) -> tuple[list[str], list[str]]:
+    """Write out the elements of a tile in each step of its sums.
+
+    `within` of the loops over summands, the innermost, stay inside of an element; the others run in
+    their own order from `first` on. Both come back.
+    """
+    trace.do("decompose_reduction", total, trace.stage(total).names[0])
+    inner = [f.var for f in trace.stage(total).inner]
+    cut = len(inner) - within
+    steps, each = trace.turn(inner[:cut], first), inner[cut:]
+    if trace.stage(total).names:  # none are left in a tile of one element
+        names = _order(trace.stage(total))
+        trace.do("reorder", (*steps, *names, *each))
+        _write_out(trace, names, lanes)
+        _write_out(trace, [f"{n}_init" for n in names], lanes)
+    return steps, each
+
+
+def write_result(trace: Trace, leaf: Leaf) -> None:
+    """Write out the elements of a tile where they are read."""
+    for name in leaf.loops(trace)[:-1]:
+        trace.tile_loop(name)
+    trace.tile_loop(leaf.lane, lanes=True)
+
+
+def _order(stage: Stage) -> list[str]:
     """The loops over a tile of sums: rows, then columns, then lanes.
 
     A row's scalar is broadcast and used for all columns at once, so that only the vectors of
@@ -70,7 +97,7 @@ def tile_order(stage: Stage) -> list[str]:
     return [*(v for v in stage.names[:-1] if v not in inside), *inside, lane]
 
 
-def write_out(trace: Trace, names: Sequence[str], lanes: int) -> None:
+def _write_out(trace: Trace, names: Sequence[str], lanes: int) -> None:
     """Write a tile of sums out: the last loop as lanes, of which there may be several vectors."""
     last = names[-1]
     width = trace.constant(last)

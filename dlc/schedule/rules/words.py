@@ -20,8 +20,8 @@ from dlc.schedule.instruction import DOT_WORDS, Instruction
 from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules.contraction import Contraction, analyse, bytes_of
-from dlc.schedule.rules.cut_tiles import Leaf, cut_tiles
-from dlc.schedule.rules.own_sums import own_sums, tile_order, write_out
+from dlc.schedule.rules.cut_tiles import cut_tiles
+from dlc.schedule.rules.own_sums import accumulate, own_sums, write_result
 from dlc.schedule.rules.prepare import unroll_factor
 from dlc.schedule.rules.stationary import columns_stay
 from dlc.schedule.space import Space
@@ -93,17 +93,17 @@ def schedule(trace: Trace, found: Contraction, target: Target, knobs: Mapping[st
     for tile in own_sums(trace, found, leaves):
         assert tile.parts is not None, "match has found them"
         _in_registers(trace, tile.sum, tile.parts, dot, target)
-        _write_result(trace, tile.leaf)
+        write_result(trace, tile.leaf)
 
 
 def _in_registers(trace: Trace, total: str, parts: str, dot: Instruction, target: Target) -> None:
     """Put the sums of one tile, and the parts of one of its blocks, into registers."""
-    *_, block = _accumulate(trace, total, target, within=0)
-    trace.do("compute_at", parts, block)
-    *steps, first = _accumulate(trace, parts, target, within=_depth(dot))
+    blocks, _ = accumulate(trace, total, target.lanes(4), within=0)
+    trace.do("compute_at", parts, blocks[-1])
+    steps, each = accumulate(trace, parts, target.lanes(4), within=_depth(dot))
     if steps and (factor := unroll_factor(trace.extent(steps[-1]), MAX_STEPS)) > 1:
         trace.do("annotate", steps[-1], "unroll", factor)
-    trace.do("tensorize", first, dot.name)
+    trace.do("tensorize", each[0], dot.name)
     for buffer in (total, parts):
         trace.do("set_scope", buffer, "register")
 
@@ -111,27 +111,3 @@ def _in_registers(trace: Trace, total: str, parts: str, dot: Instruction, target
 def _depth(dot: Instruction) -> int:
     """How many loops over summands an instruction has."""
     return len(loops(dot.func.body))
-
-
-def _accumulate(trace: Trace, total: str, target: Target, within: int) -> list[str]:
-    """Write out the elements of a tile in each step of its sums; the loops over the summands.
-
-    `within` of these, the innermost, stay inside of an element.
-    """
-    trace.do("decompose_reduction", total, trace.stage(total).names[0])
-    stage = trace.stage(total)
-    inner = [f.var for f in stage.inner]
-    outside = len(inner) - within
-    if stage.names:  # none are left in a tile of one element
-        names = tile_order(stage)
-        trace.do("reorder", (*inner[:outside], *names, *inner[outside:]))
-        write_out(trace, names, target.lanes(4))
-        write_out(trace, [f"{name}_init" for name in names], target.lanes(4))
-    return inner[: outside + 1] if within else inner
-
-
-def _write_result(trace: Trace, leaf: Leaf) -> None:
-    """Write out the elements of a tile."""
-    for name in leaf.loops(trace)[:-1]:
-        trace.tile_loop(name)
-    trace.tile_loop(leaf.lane, lanes=True)
