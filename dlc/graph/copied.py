@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from dlc.core.types import DType
+from dlc.graph.chosen import CHOOSE_COLUMNS, is_choice
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Fuse, Op
 from dlc.graph.ops.binary import Add, Mul, Sub
@@ -61,6 +62,8 @@ class _Copied:
         """Whether a node only moves elements, or counts, and all that read it can by themselves."""
         kinds: tuple[Fuse, ...]
         moves: tuple[type[Op], ...]
+        if is_choice(node):
+            return self._is_read_by(node, lambda u: reads_stack(u, node.output))
         if isinstance(node.op, Range):
             return self._is_read_by(node, lambda u: u.op.fuse is Fuse.ELEMENTWISE)
         if repeats_rows(node) or isinstance(node.op, JoinPhases):  # looked up in other images
@@ -203,6 +206,12 @@ def meets_few_rows(node: Node, columns: Value) -> bool:
         return False
     rows = node.inputs[0].type.shape[-2:-1] or (ONE,)
     return isinstance(rows[0], Const) and rows[0].value < MIN_USES
+
+
+def reads_stack(node: Node, stack: Value) -> bool:
+    """Whether a product reads packed matrices where they lie, wherever that is."""
+    rows = CHOOSE_COLUMNS.get(type(node.op))
+    return rows is not None and stack not in node.inputs[:rows]
 
 
 def _keeps_rows(op: Op) -> bool:

@@ -253,17 +253,19 @@ def pack_columns(w: Array, lanes: int) -> Array:
     """The constant operand of a matrix product in panels of `lanes` columns, filled with zeros.
 
     Shapes:
-        w: [k, n] -> [ceil(n / lanes), k, lanes]
+        w: [*stack, k, n] -> [*stack, ceil(n / lanes), k, lanes]
     """
-    k, n = w.shape
+    *stack, k, n = w.shape
     panels = blocks_for(n, lanes)
-    packed = np.empty((panels, k, lanes), w.dtype)
+    matrices = w.reshape(-1, k, n)
+    packed = np.empty((len(matrices) * panels, k, lanes), w.dtype)
 
-    def pack(panel: int) -> None:
-        columns = w[:, panel * lanes : (panel + 1) * lanes]
-        packed[panel, :, : columns.shape[1]] = columns
-        packed[panel, :, columns.shape[1] :] = 0
+    def pack(number: int) -> None:
+        matrix, panel = divmod(number, panels)
+        columns = matrices[matrix, :, panel * lanes : (panel + 1) * lanes]
+        packed[number, :, : columns.shape[1]] = columns
+        packed[number, :, columns.shape[1] :] = 0
 
     # One panel at a time: it stays in the cache whatever the order of `w`.
-    for_each(pack, range(panels), packed.size)
-    return packed
+    for_each(pack, range(len(packed)), packed.size)
+    return packed.reshape(*stack, panels, k, lanes)

@@ -19,6 +19,8 @@ BESIDE = (
     "r: f32[2, 5] = round(b)", "y: u8[2, 5] = cast(r, to=u8)",
 )  # fmt: skip
 BESIDE_INPUTS = "x: f32[2, 3], z: f32[2, 2]"
+CHOSEN = "x: f32[4, 5, 1], i: i64[4]"
+MATRICES = ("w: f32[3, 7, 5] = const()", "g: f32[4, 7, 5] = gather(w, i, axis=0)")
 NORM = tuple(f"{n}: f32[3] = const(1, 2, 3)" for n in ("s", "b", "m", "v"))
 
 

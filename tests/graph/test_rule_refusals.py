@@ -13,8 +13,10 @@ from tests.graph.pass_cases import CONTEXT, read
 from tests.graph.rule_cases import (
     BESIDE,
     BESIDE_INPUTS,
+    CHOSEN,
     CONV,
     MATMUL,
+    MATRICES,
     NORM,
     X4,
     assert_refuses,
@@ -39,6 +41,36 @@ def focus(*changes, x="x: f32[2, 3, 8, 6]"):
 
 
 FOCUS_REFUSES = [
+    ("gather_nd_into_gather", "several numbers", body(
+        "x: f32[3, 5], i: i64[4, 2]", "y: f32[4] = gather_nd(x, i)")),
+    ("gather_nd_into_gather", "part of its own", body(
+        "x: f32[4, 3, 5], i: i64[4, 1]", "y: f32[4, 5] = gather_nd(x, i, batch_dims=1)")),
+    ("cast_before_choice", "no matrices", body(
+        "i: i64[4]", "w: f16[3, 5] = const()", "g: f16[4, 5] = gather(w, i, axis=0)",
+        "y: F32[4, 5] = cast(g, to=F32)")),
+    ("cast_before_choice", "no matrices", body(
+        "i: i64[4]", "w: f16[3, 7, 5] = const()", "g: f16[3, 4, 5] = gather(w, i, axis=1)",
+        "y: F32[3, 4, 5] = cast(g, to=F32)")),
+    *(("cast_before_choice", "not from 16-bit", body(
+        "i: i64[4]", f"w: {one}[3, 7, 5] = const()", f"g: {one}[4, 7, 5] = gather(w, i, axis=0)",
+        f"y: {other}[4, 7, 5] = cast(g, to={other})"))
+      for one, other in (("f16", "bf16"), ("F32", "f16"), ("u8", "F32"))),
+    ("chosen_to_the_right", "no choice of matrices", body(
+        "x: f32[3, 5, 1], i: i64[2]", "w: f32[3, 7, 5] = const()",
+        "g: f32[3, 2, 5] = gather(w, i, axis=1)", "y: f32[3, 2, 1] = matmul(g, x)")),
+    ("chosen_to_the_right", "no choice of matrices", body(
+        "x: f32[5, 1], i: i64[2]", "w: f32[3, 5] = const()",
+        "g: f32[2, 5] = gather(w, i, axis=0)", "y: f32[2, 1] = matmul(g, x)")),
+    ("chosen_to_the_right", "not one column", body(
+        CHOSEN.replace("5, 1]", "5, 2]"), *MATRICES, "y: f32[4, 7, 2] = matmul(g, x)")),
+    ("chosen_to_the_right", "not one column", body(
+        CHOSEN.replace("4, 5, 1]", "5, 1]"), *MATRICES, "y: f32[4, 7, 1] = matmul(g, x)")),
+    *(("transpose_before_choice", "is moved itself", body(
+        CHOSEN, *MATRICES, f"y: f32[{shape}] = transpose(g, perm=({perm}))"))
+      for shape, perm in (("7, 4, 5", "1, 0, 2"), ("5, 7, 4", "2, 1, 0"))),
+    ("transpose_before_choice", "is moved itself", body(
+        "i: i64[2]", "w: f32[3, 7, 5] = const()", "g: f32[3, 2, 5] = gather(w, i, axis=1)",
+        "y: f32[3, 5, 2] = transpose(g, perm=(0, 2, 1))")),
     ("div_into_quotient", "no f32", body(
         "x: f64[3]", "c: f64[()] = const(3)", "y: f64[3] = div(x, c)")),
     *(("div_into_quotient", reason, body(

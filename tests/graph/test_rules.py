@@ -19,8 +19,10 @@ from tests.graph.pass_cases import CONTEXT, ENGINE, read
 from tests.graph.rule_cases import (
     BESIDE,
     BESIDE_INPUTS,
+    CHOSEN,
     CONV,
     MATMUL,
+    MATRICES,
     NORM,
     ON_GPU,
     X4,
@@ -37,6 +39,23 @@ SIX_SLICES = tuple(
 )
 PART = ("slice", "cast", "matmul", "cast")
 FIRES = [
+    ("gather_nd_into_gather", body(
+        "x: f32[3, 5], i: i64[4, 2, 1]", "y: f32[4, 2, 5] = gather_nd(x, i)"),
+     ["reshape", "gather"]),
+    *(("cast_before_choice", body(
+        "i: i64[4]", f"w: {half}[3, 7, 5] = const()", f"g: {half}[4, 7, 5] = gather(w, i, axis=0)",
+        "y: F32[4, 7, 5] = cast(g, to=F32)"),
+       ["gather"])
+      for half in ("f16", "bf16")),
+    ("chosen_to_the_right", body(CHOSEN, *MATRICES, "y: f32[4, 7, 1] = matmul(g, x)"),
+     ["transpose", "reshape", "gather", "matmul", "reshape"]),
+    ("transpose_before_choice", body(
+        CHOSEN, *MATRICES, "y: f32[4, 5, 7] = transpose(g, perm=(0, 2, 1))"),
+     ["transpose", "gather"]),
+    ("transpose_before_choice", body(
+        "i: i64[4, 2]", MATRICES[0], "g: f32[4, 2, 7, 5] = gather(w, i, axis=0)",
+        "y: f32[4, 2, 5, 7] = transpose(g, perm=(0, 1, 3, 2))"),
+     ["transpose", "gather"]),
     ("div_into_quotient", body(
         "x: f64[3, 5]", "a: F32[3, 5] = cast(x, to=F32)", "c: F32[5] = const(3, -5, 7, 9, 11)",
         "y: F32[3, 5] = div(a, c)"),

@@ -8,7 +8,7 @@ from dlc.core.types import DType
 from dlc.graph.assume import differs, is_below
 from dlc.graph.op import Array, Fuse, Op, as_f64, op
 from dlc.graph.ops.attributes import constants, set_size
-from dlc.graph.ops.matmul import MatMulPacked
+from dlc.graph.ops.matmul import MatMulPacked, check_stack
 from dlc.te import tensor as te
 from dlc.te.expr import BinOp, Expr, binary, cast, ceil_div, const, index
 from dlc.te.simplify import canonical
@@ -111,27 +111,29 @@ class _FewBits(Op):
         self, x: TensorType, w: TensorType, scale: TensorType, zero: TensorType | None
     ) -> None:
         """Refuse panels that fit neither the rows nor each other."""
-        if w.dtype is not DType.U32 or w.rank != 3:
+        if w.dtype is not DType.U32 or w.rank < 3:
             raise self.reject("needs panels of words", x, w)
+        check_stack(self, x, w)
         if self.bits not in (2, 4, 8):
             raise self.reject(f"numbers of {self.bits} bits do not fill a word", w)
-        panels, words, nr = w.shape
-        if scale.dtype not in _SCALES or scale.rank != 3 or differs(scale.shape[0], panels):
+        *panels, words, nr = w.shape
+        fits = scale.dtype in _SCALES and scale.rank == w.rank
+        if not fits or any(map(differs, panels, scale.shape)):
             raise self.reject("scales do not fit the panels", w, scale)
-        if differs(scale.shape[2], nr) or differs(words % scale.shape[1], 0):
+        if differs(scale.shape[-1], nr) or differs(words % scale.shape[-2], 0):
             raise self.reject("scales do not fit the words of a block", w, scale)
         if zero is not None and (zero.dtype not in _ZEROS or zero.shape != scale.shape):
             raise self.reject("zero points are not those of the scales", scale, zero)
         if differs(x.shape[-1], words * self.per_word):
             raise self.reject("the inner sizes differ", x, w)
-        if is_below(panels * nr, self.n):
+        if is_below(panels[-1] * nr, self.n):
             raise self.reject(f"the panels hold less than {self.n} columns", x, w)
 
     def numbers(self, w: Array, places: Array) -> Array:
-        """The numbers at these bits: [panels, words, nr] -> [panels, words * per_word, nr]."""
-        found = (w[:, :, None] >> places[None, None, :, None]) & ((1 << self.bits) - 1)
-        panels, words, each, nr = found.shape
-        return np.asarray(found.reshape(panels, words * each, nr))
+        """The numbers at these bits: [..., words, nr] -> [..., words * per_word, nr]."""
+        found = (w[..., None, :] >> places[:, None]) & ((1 << self.bits) - 1)
+        *panels, words, each, nr = found.shape
+        return np.asarray(found.reshape(*panels, words * each, nr))
 
 
 @op("matmul_few_bits", fuse=Fuse.ANCHOR)
@@ -139,11 +141,11 @@ class MatMulFewBits(_FewBits):
     """The product with (number - zero) * scale, whose numbers of `bits` bits lie in words.
 
     A word holds the numbers of successive summands of a column, the first one in its lowest bits.
-    Without an operand `zero`, all zero points are `middle`.
+    Without an operand `zero`, all zero points are `middle`. Of a stack, see `MatMulPacked`.
 
     Shapes:
-        x: f32[..., k]; w: u32[panels, k * bits / 32, nr];
-        scale, zero: [panels, blocks, nr] -> f32[..., n]; n <= panels * nr
+        x: f32[*stack, ..., k]; w: u32[*stack, panels, k * bits / 32, nr];
+        scale, zero: [*stack, panels, blocks, nr] -> f32[*stack, ..., n]; n <= panels * nr
     """
 
     n: Expr
@@ -160,18 +162,19 @@ class MatMulFewBits(_FewBits):
 
     def compute(self, x: te.Tensor, w: te.Tensor, scale: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type, scale.type, *(z.type for z in zeros))
-        (panels, words, nr), blocks, each = w.shape, scale.shape[1], self.per_word
+        (*panels, words, nr), blocks, each = w.shape, scale.shape[-2], self.per_word
         length = canonical(words // blocks)
         mask = const((1 << self.bits) - 1, DType.U32)
 
-        def weight(panel: Expr, block: Expr, i: Expr, e: Expr, lane: Expr) -> Expr:
-            word, at = w[panel, block * length + i, lane], (panel, block, lane)
+        def weight(*at: Expr) -> Expr:
+            *panel, block, i, e, lane = at
+            word, at = w[(*panel, block * length + i, lane)], (*panel, block, lane)
             moved = binary(BinOp.SHR, word, cast(DType.U32, e * self.bits))
             number = cast(DType.F32, binary(BinOp.BITAND, moved, mask))
             middle = zeros[0][at] if zeros else const(self.middle, DType.F32)
             return (number - cast(DType.F32, middle)) * cast(DType.F32, scale[at])
 
-        shape = (panels, blocks, length, index(each), nr)
+        shape = (*panels, blocks, length, index(each), nr)
         weights = te.compute("weights", shape, weight, inputs=(w, scale, *zeros))
 
         def element(*out: Expr) -> te.Reduce:
@@ -179,7 +182,8 @@ class MatMulFewBits(_FewBits):
 
             def term(block: Expr, i: Expr, e: Expr) -> Expr:
                 k = (block * length + i) * each + e
-                return x[(*row, k)] * weights[j // nr, block, i, e, j % nr]
+                at = (*row[: len(panels) - 1], j // nr, block, i, e, j % nr)
+                return x[(*row, k)] * weights[at]
 
             return te.reduce_sum((blocks, length, index(each)), term)
 
@@ -187,9 +191,9 @@ class MatMulFewBits(_FewBits):
 
     def reference(self, x: Array, w: Array, scale: Array, *zeros: Array) -> Array:
         numbers = self.numbers(w, places_in_turn(self.bits))
-        block = numbers.shape[1] // scale.shape[1]
+        axis, block = numbers.ndim - 2, numbers.shape[-2] // scale.shape[-2]
         middle = zeros[0] if zeros else np.full(scale.shape, self.middle, np.float64)
-        columns = DequantizeBlocks(axis=1, block=block).reference(numbers, scale, middle)
+        columns = DequantizeBlocks(axis=axis, block=block).reference(numbers, scale, middle)
         (n,) = constants((self.n,))
         return MatMulPacked(n=index(n)).reference(x, columns)
 
@@ -222,7 +226,7 @@ class MatMulBytesFewBits(_FewBits):
         if x.dtype is not DType.I8 or x.rank < 1:
             raise self.reject("needs rows of signed bytes", x, w)
         self.check(x, w, scale, zero)
-        wanted = TensorType((*x.shape[:-1], scale.shape[1]), DType.F32)
+        wanted = TensorType((*x.shape[:-1], scale.shape[-2]), DType.F32)
         if factor != wanted or less != wanted:
             raise self.reject(f"blocks of rows have no {wanted}", factor, less)
         return TensorType((*x.shape[:-1], self.n), DType.F32)
@@ -236,7 +240,7 @@ class MatMulBytesFewBits(_FewBits):
         scale: te.Tensor,
         *zeros: te.Tensor,
     ) -> te.Tensor:
-        (_, words, nr), blocks = w.shape, scale.shape[1]
+        (*stack, _, words, nr), blocks = w.shape, scale.shape[-2]
         length, quads = canonical(words // blocks), _BYTE // self.bits
         mask = const((1 << self.bits) - 1, DType.U32)
 
@@ -246,7 +250,7 @@ class MatMulBytesFewBits(_FewBits):
             def term(i: Expr, *part: Expr) -> Expr:
                 *quad, e = part
                 k = block * length + i
-                number: Expr = w[j // nr, k, j % nr]
+                number: Expr = w[(*row[: len(stack)], j // nr, k, j % nr)]
                 for q in quad:
                     number = binary(BinOp.SHR, number, cast(DType.U32, q * self.bits))
                     k = k * quads + q
@@ -264,7 +268,7 @@ class MatMulBytesFewBits(_FewBits):
             *row, j = out
 
             def term(block: Expr) -> Expr:
-                at, here = (j // nr, block, j % nr), (*row, block)
+                at, here = (*row[: len(stack)], j // nr, block, j % nr), (*row, block)
                 taken: Expr = less[here]
                 for zero in zeros:
                     taken = cast(DType.F32, zero[at]) * taken
@@ -280,12 +284,17 @@ class MatMulBytesFewBits(_FewBits):
         self, x: Array, factor: Array, less: Array, w: Array, scale: Array, *zeros: Array
     ) -> Array:
         numbers = self.numbers(w, places_of_quads(self.bits)).astype(np.float64)
-        panels, depth, nr = numbers.shape
-        blocks = scale.shape[1]
-        columns = numbers.transpose(1, 0, 2).reshape(blocks, depth // blocks, panels * nr)
+        *stack, panels, depth, nr = numbers.shape
+        blocks, lead = scale.shape[-2], x.ndim - 1 - len(stack)  # of the rows of a matrix
+        beside = (*stack, *[1] * lead)
+        columns = np.moveaxis(numbers, -3, -2)
+        columns = columns.reshape(*beside, blocks, depth // blocks, panels * nr)
         rows = x.astype(np.float64).reshape(*x.shape[:-1], blocks, 1, depth // blocks)
         dots = (rows @ columns)[..., 0, :]
-        by_block = [a.transpose(1, 0, 2).reshape(blocks, -1) for a in as_f64(scale, *zeros)]
+        by_block = [
+            np.moveaxis(a, -3, -2).reshape(*beside, blocks, panels * nr)
+            for a in as_f64(scale, *zeros)
+        ]
         taken, times = (a[..., None] for a in as_f64(less, factor))
         for zero in by_block[1:]:
             taken = taken * zero

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -74,10 +75,11 @@ def _aligned(shape: Shape, stack: Sequence[Expr]) -> list[Expr]:
 class MatMulPacked(Op):
     """The product with a matrix whose columns stand in panels; the last panel may stick out.
 
-    A matrix of fewer bytes, f16, bf16 or i8, may meet rows of f32: products are of float32.
+    Of a stack of matrices, each meets rows of its own. A matrix of fewer bytes, f16, bf16 or i8,
+    may meet rows of f32: products are of float32.
 
     Shapes:
-        x: [..., k]; w: [ceil(n / nr), k, nr] -> [..., n]
+        x: [*stack, ..., k]; w: [*stack, ceil(n / nr), k, nr] -> [*stack, ..., n]
     """
 
     n: Expr
@@ -89,9 +91,10 @@ class MatMulPacked(Op):
         dtype = product_dtype(x.dtype, w.dtype)
         if x.dtype is DType.F32 and w.dtype in _NARROW:
             dtype = x.dtype
-        if dtype is None or x.rank < 1 or w.rank != 3:
+        if dtype is None or w.rank < 3:
             raise self.reject("needs rows and packed columns of one type", x, w)
-        panels, k, nr = w.shape
+        check_stack(self, x, w)
+        panels, k, nr = w.shape[-3:]
         if differs(x.shape[-1], k):
             raise self.reject("the inner sizes differ", x, w)
         if is_below(panels * nr, self.n):
@@ -100,13 +103,13 @@ class MatMulPacked(Op):
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
-        _, size, nr = w.shape
+        (*stack, _, size, nr) = w.shape
 
         def element(*out: Expr) -> te.Reduce:
             *row, j = out
 
             def term(k: Expr) -> Expr:
-                a, b = x[(*row, k)], w[j // nr, k, j % nr]
+                a, b = x[(*row, k)], w[(*row[: len(stack)], j // nr, k, j % nr)]
                 return product(a, cast(a.dtype, b) if a.dtype is DType.F32 else b)
 
             return te.reduce_sum((size,), term)
@@ -114,10 +117,18 @@ class MatMulPacked(Op):
         return narrow(te.compute(self.name, type_.shape, element, inputs=(x, w)), type_.dtype)
 
     def reference(self, x: Array, w: Array) -> Array:
-        panels, k, nr = w.shape
+        *stack, panels, k, nr = w.shape
         (n,) = constants((self.n,))
-        columns = w.transpose(1, 0, 2).reshape(k, panels * nr)[:, :n]
-        return MatMul().reference(x, columns)
+        columns = np.moveaxis(w, -3, -2).reshape(*stack, k, panels * nr)[..., :n]
+        rows = x.reshape(*stack, prod(x.shape[len(stack) : -1]), k) if stack else x
+        return MatMul().reference(rows, columns).reshape(*x.shape[:-1], n)
+
+
+def check_stack(op: Op, x: TensorType, w: TensorType) -> None:
+    """Refuse rows that are not those of a stack of packed matrices."""
+    stack = w.shape[:-3]
+    if x.rank <= len(stack) or any(differs(a, b) for a, b in zip(x.shape, stack, strict=False)):
+        raise op.reject("the rows are not those of the stack", x, w)
 
 
 @op("einsum", fuse=Fuse.ANCHOR)

@@ -34,6 +34,7 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.arrays import round_to
+from dlc.graph.chosen import choose_again, chosen
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.layout import pack_columns
@@ -69,26 +70,32 @@ def keep_few_bits(graph: Graph, context: PassContext) -> Graph:
         if not isinstance(node.op, MatMul) or (found := _weights(editor, node)) is None:
             continue
         rows = _rows_of_bytes(editor, node, found, context)
-        key = name, in_quads = node.inputs[1].name, rows is not None
+        key = name, in_quads = found.name, rows is not None
         wanted = is_cpu and node.inputs[0].type.dtype is DType.F32
-        wanted = wanted and not _is_fast_as_floats(node, context, rows)
+        wanted = wanted and not _is_fast_as_floats(node, context, rows, found)
         if wanted and key not in packed:
             packed[key] = _pack(editor, found, name, context, in_quads)
         made = packed[key] if wanted else None
         if made is None:
-            editor.update(replace(node, inputs=(node.inputs[0], _floats(editor, found, name))))
-        elif rows is not None:
-            editor.update(_product_of_bytes(editor, node, made, rows))
+            matrix = choose_again(editor, found.choice, _floats(editor, found, name))
+            editor.update(replace(node, inputs=(node.inputs[0], matrix)))
         else:
-            editor.update(_product(editor, node, made))
+            operands = tuple(choose_again(editor, found.choice, v) for v in made.operands)
+            made = replace(made, operands=operands)
+            if rows is not None:
+                editor.update(_product_of_bytes(editor, node, made, rows))
+            else:
+                editor.update(_product(editor, node, made))
         editor.discard(node.inputs)
     return editor.finish()
 
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """Constant weights, by columns: the depth is the last axis."""
+    """Constant weights, by columns: the depth is the last axis; of a stack, before a choice."""
 
+    name: str
+    choice: Node | None
     block: int
     dtype: DType
     numbers: Array
@@ -106,19 +113,29 @@ class _Packed:
 
 
 def _weights(editor: GraphEditor, node: Node) -> _Weights | None:
-    """The right operand where it is a dequantized constant, perhaps transposed."""
-    value, turned = node.inputs[1], False
+    """The right operand where it is a dequantized constant, perhaps transposed and chosen."""
+    choice = chosen(editor, node.inputs[1])
+    value = node.inputs[1] if choice is None else choice.inputs[0]
+    rank, name, turned = value.type.rank, value.name, False
     made = editor.producer(value)
-    if made is not None and isinstance(made.op, Transpose) and made.op.perm == (1, 0):
+    if made is not None and isinstance(made.op, Transpose) and made.op.perm == _turn(rank):
         turned, made = True, editor.producer(made.inputs[0])
-    if made is None or not isinstance(made.op, DequantizeBlocks) or value.type.rank != 2:
+    if made is None or not isinstance(made.op, DequantizeBlocks):
+        return None
+    if rank != 2 and node.inputs[0].type.shape[:-2] != node.inputs[1].type.shape[:-2]:
         return None
     arrays = [editor.array(v) for v in made.inputs]
-    if made.op.axis != int(turned) or any(a is None or not a.size for a in arrays):
+    if made.op.axis != rank - 2 + turned or any(a is None or not a.size for a in arrays):
         return None
-    numbers, scale, *zeros = (a if turned else a.T for a in arrays if a is not None)
+    numbers, scale, *zeros = (a if turned else a.swapaxes(-1, -2) for a in arrays if a is not None)
     zero = zeros[0] if zeros else np.zeros_like(scale)
-    return _Weights(made.op.block, made.inputs[0].type.dtype, numbers, scale, zero)
+    dtype = made.inputs[0].type.dtype
+    return _Weights(name, choice, made.op.block, dtype, numbers, scale, zero)
+
+
+def _turn(rank: int) -> tuple[int, ...]:
+    """What swaps the last two axes."""
+    return (*range(rank - 2), rank - 1, rank - 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +154,21 @@ def _rows_of_bytes(
     if made is None or not isinstance(made.op, DequantizeBlocks) or len(made.inputs) != 2:
         return None
     numbers, factor = made.inputs
-    whole = numbers.type.shape[-1] == index(weights.scale.shape[1] * weights.block)
+    whole = numbers.type.shape[-1] == index(weights.scale.shape[-1] * weights.block)
     is_alike = made.op.axis == numbers.type.rank - 1 and made.op.block == weights.block and whole
     fits = numbers.type.dtype is DType.I8 and context.target.adds_words(weights.dtype.bits)
     return _Rows(numbers, factor) if is_alike and fits else None
 
 
-def _is_fast_as_floats(node: Node, context: PassContext, rows: _Rows | None) -> bool:
+def _is_fast_as_floats(
+    node: Node, context: PassContext, rows: _Rows | None, weights: _Weights
+) -> bool:
     """Whether there are so many rows that bf16 products outweigh the size of floats.
 
-    Tiles are faster than vectors of bytes, and pairs are not.
+    Tiles are faster than vectors of bytes, and pairs are not. Rows that choose a matrix are few.
     """
+    if weights.choice is not None:
+        return False
     if not context.has_matrix_engine and (rows is not None or not context.multiplies_pairs):
         return False
     sizes = node.inputs[0].type.shape[:-1]
@@ -155,8 +176,8 @@ def _is_fast_as_floats(node: Node, context: PassContext, rows: _Rows | None) -> 
 
 
 def _floats(editor: GraphEditor, found: _Weights, name: str) -> Value:
-    op = DequantizeBlocks(axis=1, block=found.block)
-    matrix = op.reference(found.numbers, found.scale, found.zero).T
+    op = DequantizeBlocks(axis=found.numbers.ndim - 1, block=found.block)
+    matrix = op.reference(found.numbers, found.scale, found.zero).swapaxes(-1, -2)
     return editor.constant(np.ascontiguousarray(matrix), DType.F32, f"{name}_floats")
 
 
@@ -169,12 +190,12 @@ def _pack(
     if not found.dtype.is_int or bits > 8 or found.block % each:
         return None
     lanes = max(4, context.target.lanes(DType.F32.size_bytes))
-    columns, depth = found.numbers.shape
+    *stack, columns, depth = found.numbers.shape
     zero = found.zero.astype(np.float32) - lowest
     whole = -(-depth // found.block) * found.block
     numbers = _from_zero(found.numbers, lowest)
     if whole > depth:
-        numbers = np.pad(numbers, ((0, 0), (0, whole - depth)))
+        numbers = np.pad(numbers, ((0, 0),) * (len(stack) + 1) + ((0, whole - depth),))
     words = pack_words(numbers, bits, in_quads=in_quads)
     arrays = {"words": (words, DType.U32), "scale": (found.scale, _scale_type(found.scale))}
     middle, is_single = float(zero.flat[0]), bool((zero == zero.flat[0]).all())
@@ -183,7 +204,7 @@ def _pack(
         arrays["zero"] = (zero, DType.U8 if is_byte else DType.F32)
         middle = 0.0
     operands = tuple(
-        editor.constant(pack_columns(array.T, lanes), dtype, f"{name}_{hint}")
+        editor.constant(pack_columns(array.swapaxes(-1, -2), lanes), dtype, f"{name}_{hint}")
         for hint, (array, dtype) in arrays.items()
     )
     return _Packed(columns, whole, bits, int(middle), operands)

@@ -28,8 +28,9 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
+from dlc.graph.chosen import choose_again, chosen
 from dlc.graph.edit import GraphEditor
-from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.graph import Graph, Value
 from dlc.graph.integers import bf16_exact
 from dlc.graph.op import Array
 from dlc.graph.ops.matmul import MatMulPacked
@@ -48,27 +49,31 @@ def narrow_weights(graph: Graph, context: PassContext) -> Graph:
     rounds = context.rounds_to_bf16
     made: dict[str, Value] = {}
     for node in graph.nodes:
-        if not isinstance(node.op, MatMulPacked) or not _waits(node, context):
+        if not isinstance(node.op, MatMulPacked):
             continue
-        x, w = node.inputs
+        (x, right), choice = node.inputs, chosen(editor, node.inputs[1])
+        w = right if choice is None else choice.inputs[0]
         array = editor.array(w)
-        if array is None:
+        if array is None or not _waits(x, w, context):
             continue
         if w.name not in made:
             found = _narrow(array, rounds=rounds)
             if found is None:
                 continue
             made[w.name] = editor.constant(found[0], found[1], f"{w.name}_narrow")
-        editor.update(replace(node, inputs=(x, made[w.name])))
+        editor.update(replace(node, inputs=(x, choose_again(editor, choice, made[w.name]))))
+        editor.discard(node.inputs)
     return editor.finish()
 
 
-def _waits(node: Node, context: PassContext) -> bool:
-    """Whether one row meets a matrix that is not in the first cache, or few one in no cache."""
-    x, w = node.inputs
+def _waits(x: Value, w: Value, context: PassContext) -> bool:
+    """Whether one row meets a matrix that is not in the first cache, or few one in no cache.
+
+    Of a stack each matrix has rows of its own, and any of them may be next.
+    """
     if not x.type.dtype is w.type.dtype is DType.F32:
         return False
-    *outer, _ = x.type.shape
+    *outer, _ = x.type.shape[w.type.rank - 3 :]
     if not w.type.is_static or not is_few(outer):
         return False
     is_one = all(is_const(size, 1) for size in outer)

@@ -17,12 +17,16 @@ Position: after merge_parallel_matmuls and the rules, which look for plain matri
 A panel is as wide as a vector register, so the kernel loads one vector for each k; columns beyond
 the last are zeros that nobody stores. A single column stays as it is: its sums run along it, and in
 a panel its elements would lie apart.
+
+So are stacks of matrices, each of which meets rows of its own, and those that indices choose out of
+a stack.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from dlc.graph.chosen import choose_again, chosen
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Value
 from dlc.graph.layout import pack_columns
@@ -38,17 +42,20 @@ def pack_matmul_weights(graph: Graph, context: PassContext) -> Graph:
     for node in graph.nodes:
         if not isinstance(node.op, MatMul):
             continue
-        x, w = node.inputs
+        (x, right), choice = node.inputs, chosen(editor, node.inputs[1])
+        w = right if choice is None else choice.inputs[0]
         array = editor.array(w)
-        if array is None or array.ndim != 2 or not w.type.dtype.is_float:
+        if array is None or not w.type.dtype.is_float or not array.size or array.shape[-1] == 1:
             continue
-        if not array.size or array.shape[1] == 1:
+        if x.type.shape[:-2] != right.type.shape[:-2] and array.ndim != 2:
             continue
         if w.name not in packed:
             lanes = max(4, context.target.lanes(w.type.dtype.size_bytes))
             packed[w.name] = editor.constant(
                 pack_columns(array, lanes), w.type.dtype, f"{w.name}_packed"
             )
-        op = MatMulPacked(n=w.type.shape[1])
-        editor.update(replace(node, op=op, inputs=(x, packed[w.name])))
+        columns = choose_again(editor, choice, packed[w.name])
+        op = MatMulPacked(n=w.type.shape[-1])
+        editor.update(replace(node, op=op, inputs=(x, columns)))
+        editor.discard(node.inputs)
     return editor.finish()

@@ -8,6 +8,11 @@ from dlc.graph.rules.batch_norm_into_mul_add import batch_norm_into_mul_add
 from dlc.graph.rules.branches_into_conv import branches_into_conv
 from dlc.graph.rules.bytes_before_concat import bytes_before_concat
 from dlc.graph.rules.cast_there_and_back import cast_there_and_back
+from dlc.graph.rules.chosen_matrices import (
+    cast_before_choice,
+    chosen_to_the_right,
+    transpose_before_choice,
+)
 from dlc.graph.rules.col2im_by_phases import col2im_by_phases
 from dlc.graph.rules.conv_before_resize import conv_before_resize
 from dlc.graph.rules.conv_transpose_into_conv import conv_transpose_into_conv
@@ -21,6 +26,7 @@ from dlc.graph.rules.drop_no_ops import drop_mul_by_one, drop_no_op
 from dlc.graph.rules.elements_before_transpose import elements_before_transpose
 from dlc.graph.rules.expand_behind import expand_behind_elements, expand_behind_reduce
 from dlc.graph.rules.expand_into_broadcast import EXPAND_INTO_BROADCAST
+from dlc.graph.rules.gather_nd_into_gather import gather_nd_into_gather
 from dlc.graph.rules.integers_into_bytes import integers_into_bytes
 from dlc.graph.rules.integers_into_floats import integers_into_floats
 from dlc.graph.rules.mul_into_mul import mul_into_mul
@@ -107,6 +113,10 @@ STEP_RULES: tuple[Rule, ...] = (
     cast_there_and_back,
     bytes_before_concat,
     batch_norm_into_mul_add,
+    gather_nd_into_gather,
+    chosen_to_the_right,
+    transpose_before_choice,
+    cast_before_choice,
     drop_mul_by_one,
     sub_into_add,
     div_into_mul,

@@ -47,6 +47,7 @@ class Contraction:
     within: str | None = None  # the loop that holds all stages, where they are part of a nest
     breaks: tuple[int, ...] | None = None  # where the last row leaves out others; None: none does
     at_once: Instruction | None = None  # adds the innermost summands, side by side in both
+    choices: int | None = None  # of how many stacked columns data chooses those of `batch`
     parts: str | None = None  # the buffer of sums of blocks, one of which each summand scales
 
 
@@ -118,6 +119,7 @@ def analyse(
         _stride(func, row, along[0]) if along else None,
         breaks=_breaks(func, total, along[0] if along else None),
         at_once=added_at_once(total),
+        choices=_choices(func, column),
     )
 
 
@@ -264,7 +266,7 @@ def _line(func: Func, factor: Expr) -> int | None:
     """The bytes of the longest innermost dimension that a factor reads; None where one is open."""
     lines = [
         _input_bytes(func, load, lambda t: t.shape[-1] if t.shape else None)
-        for load in loads(factor)
+        for load in _elements(factor)
     ]
     known = [n for n in lines if n is not None]
     return max(known, default=0) if len(known) == len(lines) else None
@@ -272,9 +274,26 @@ def _line(func: Func, factor: Expr) -> int | None:
 
 def bytes_of(func: Func, factor: Expr) -> int | None:
     """The bytes of all inputs that a factor reads; None where any are open."""
-    found = [_input_bytes(func, load, lambda t: t.elems) for load in loads(factor)]
+    found = [_input_bytes(func, load, lambda t: t.elems) for load in _elements(factor)]
     known = [n for n in found if n is not None]
     return sum(known) if len(known) == len(found) else None
+
+
+def _elements(factor: Expr) -> list[Load]:
+    """The elements that a factor reads, but for those that say where others are."""
+    found = loads(factor)
+    places = {inner for load in found for i in load.index for inner in loads(i)}
+    return [load for load in found if load not in places]
+
+
+def _choices(func: Func, column: Expr) -> int | None:
+    """How many slices an input has of which data says which are the columns; None where none."""
+    shapes = {b.name: b.type.shape for b in func.inputs}
+    for load in loads(column):
+        if load.buffer in shapes and load.index and loads(load.index[0]):
+            count = shapes[load.buffer][0]
+            return int(count.value) if isinstance(count, Const) else None
+    return None
 
 
 def _input_bytes(func: Func, load: Load, count: Callable[[TensorType], Expr | None]) -> int | None:

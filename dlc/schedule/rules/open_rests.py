@@ -70,23 +70,35 @@ def group_columns(trace: Trace, found: Contraction, tile: int, target: Target) -
     """Let all rows pass as many columns as the second cache holds, before the next of them do.
 
     `tile` is how many vectors of columns a tile has. The groups are as many as cores share evenly.
+    Tiles that choose their columns pass those of their choice; single rows all of them at once.
     """
     lanes = target.lanes(4)
     count, size = vectors_of(trace, found, lanes), found.column_bytes
-    if count is None or not size or len(found.columns) > 1 or not _leaves_rows(trace, found, lanes):
+    is_left = (
+        _leaves_rows(trace, found, lanes) if found.choices is None else _are_tiles(trace, found)
+    )
+    if count is None or not size or len(found.columns) > 1 or not is_left:
         return found
+    size //= found.choices or 1
+    limit = MOST_COLUMNS if found.choices is None else count
     loop, vector = (found.columns[0], 1) if found.columns else (found.lane, lanes)
     if trace.constant(loop) != count * vector:
         return found
-    most = min(MOST_COLUMNS, max(tile, target.l2_bytes // 2 * count // size))
+    most = min(limit, max(tile, target.l2_bytes // 2 * count // size))
     groups = [n for n in range(tile, most + 1) if count % n == 0]
     fair = [n for n in groups if not is_shared(count // n, target)]
-    if not fair:
+    if not fair or (found.choices and fair[-1] == count):
         return found
     group, each = trace.split(loop, fair[-1] * vector)
     columns, lane = ((each,), found.lane) if found.columns else ((), each)
-    trace.do("reorder", (*found.batch, group, *found.rows, *columns, lane))
+    outer = (group, *found.batch) if found.choices else (*found.batch, group)
+    trace.do("reorder", (*outer, *found.rows, *columns, lane))
     return replace(found, batch=(), columns=columns, lane=lane)
+
+
+def _are_tiles(trace: Trace, found: Contraction) -> bool:
+    """Whether several rows make the same choice."""
+    return any(trace.constant(row) != 1 for row in found.rows)
 
 
 def _few(trace: Trace, rest: Contraction) -> list[tuple[Contraction, int]]:
