@@ -10,6 +10,7 @@ from dlc.graph.passes.choose_layouts import choose_layouts
 from dlc.graph.passes.concat_by_offset import concat_by_offset
 from dlc.graph.passes.fold_constants import fold_constants
 from dlc.graph.passes.fuse_groups import fuse_groups
+from dlc.graph.passes.group_chosen_rows import group_chosen_rows
 from dlc.graph.passes.group_nodes import group_nodes
 from dlc.graph.passes.halve_floats import halve_floats
 from dlc.graph.passes.keep_few_bits import keep_few_bits
@@ -78,6 +79,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     use_winograd,
     use_pair_products,
     narrow_weights,
+    group_chosen_rows,
     shorten_functions,
     remove_dead_nodes,  # again: nothing unused is compiled
     store_narrow,
