@@ -11,8 +11,12 @@ import dlc
 from dlc.core.errors import UnsupportedModel
 from dlc.frontend.onnx import import_model, load_model
 from dlc.graph.evaluate import evaluate
-from tests.frontend.onnx_model import model
+from dlc.graph.ops.fused import FusedGroup
+from dlc.graph.pass_ import run_passes
+from dlc.graph.pipeline import PIPELINE
+from tests.frontend.onnx_model import NODE, graph_of, model
 from tests.frontend.test_microsoft import microsoft
+from tests.graph.pass_cases import AVX512
 
 RNG = np.random.default_rng(8)
 ROWS, HIDDEN, SIZE, EXPERTS = 6, 5, 7, 4
@@ -93,6 +97,43 @@ def test_machine_code_of_experts_whose_results_may_be_infinite():
     found = dlc.compile(proto).run({"x": X})["y"]
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found, computed(proto), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 50])
+@pytest.mark.parametrize("first", ["n", None], ids=["open", "fixed"])
+def test_machine_code_of_few_and_of_many_rows(first, count):
+    x, r = real(count, HIDDEN), real(count, EXPERTS)
+    node = microsoft("MoE", ["x", "r", "w", "b", "v", "c"], k=2, activation_type="silu")
+    shapes = {"x": (first or count, HIDDEN), "r": (first or count, EXPERTS)}
+    proto = model([node], shapes, {k: LAYERS[k] for k in "wbvc"})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    (want,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x, "r": r})
+    found = dlc.compile(proto).run({"x": x, "r": r})["y"]
+    np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["columns", "rows"])
+@pytest.mark.parametrize("count", [1, 9])
+def test_experts_that_a_model_spells_out_are_read_where_they_lie(count, turned):
+    """As PyTorch exports them: a matrix is gathered for each choice, and times one column, or row.
+
+    A choice may count from the end.
+    """
+    weights = LAYERS["w"].transpose(0, 2, 1).copy() if turned else LAYERS["w"]
+    product = ["x", "g"] if turned else ["g", "x"]
+    line = (1, HIDDEN) if turned else (HIDDEN, 1)
+    proto = model(
+        [NODE("GatherND", ["w", "i"], ["g"]), NODE("MatMul", product, ["y"])],
+        {"x": (count, *line), "i": (count, 1)}, {"w": weights}, kinds={"i": "i"},
+    )  # fmt: skip
+    x, i = real(count, *line), np.arange(count).reshape(-1, 1) % EXPERTS - 2
+    want = x @ weights[i[:, 0]] if turned else weights[i[:, 0]] @ x
+    found = dlc.compile(proto).run({"x": x, "i": i})["y"]
+    np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)
+    after = run_passes(graph_of(proto), PIPELINE, AVX512)
+    bodies = [n.op.body for n in after.nodes if isinstance(n.op, FusedGroup)]
+    assert "gather_matmul_packed" in [body.name for body in bodies]
+    assert max(v.type.rank for body in bodies for v in body.outputs) == 3  # packed ones have 4
 
 
 @pytest.mark.parametrize(

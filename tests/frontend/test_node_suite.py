@@ -15,6 +15,7 @@ SOME_TYPES = {
     "GatherBlockQuantized",  # floats
     "GroupQueryAttention",  # a quantized cache
     "MurmurHash3",  # the hash of four bytes
+    "QMoE",  # floats of eight bits
 }  # fmt: skip
 pytestmark = pytest.mark.slow
 

@@ -11,24 +11,17 @@ from dlc.core.types import NARROW_INTS, DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
+from dlc.frontend.onnx.few_bits import BYTES, in_blocks, rounded_to_bytes, unpacked, unpacked_rows
 from dlc.frontend.onnx.indices import checked
 from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.quantized import dequantized
 from dlc.frontend.onnx.registry import converter
-from dlc.frontend.onnx.reshape import reshape_to
-from dlc.frontend.onnx.slicing import pad_axes
-from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.attributes import as_sizes
-from dlc.graph.ops.binary import Add, Div, Maximum, Mul
-from dlc.graph.ops.elementwise import Round
-from dlc.graph.ops.few_bits import DequantizeBlocks
+from dlc.graph.ops.binary import Add
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.reduce import Reduce
 from dlc.graph.ops.shape import Transpose
-from dlc.te.types import const_size
 
 _FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
 """What the lower three bits stand for; the fourth is the sign.
@@ -46,10 +39,6 @@ _NF4 = (
 Source: Dettmers et al., QLoRA, 2023, appendix E
 """
 _TABLES = (np.array([*_FP4, *(-v for v in _FP4)], np.float32), np.array(_NF4, np.float32))
-
-BYTES = 4  # the level of accuracy that rounds rows to bytes
-_MOST = 127  # the largest magnitude of such a byte
-_LEAST = 2.0**-118  # what a block of smaller numbers is taken for: a 127th of it is still normal
 
 
 @converter("MatMulBnb4", since=1, domain=DOMAIN)
@@ -73,9 +62,7 @@ def convert_matmul_bnb4(
     data, factors = ctx.array(b), ctx.array(absmax)
     if data is None or factors is None:
         ctx.refuse("its weights are computed at run time")
-    numbers = _unpacked(data.reshape(-1), 4)[:, ::-1].reshape(-1)[
-        : N * K
-    ]  # the upper half is first
+    numbers = unpacked(data.reshape(-1), 4)[:, ::-1].reshape(-1)[: N * K]  # the upper half is first
     if numbers.size != N * K or factors.size * block_size < N * K:
         ctx.refuse(f"{data.size} bytes and {factors.size} scales are no {N} x {K} weights")
     scale = np.repeat(factors.reshape(-1).astype(np.float32), block_size)[: N * K]
@@ -89,19 +76,6 @@ def _check_packed(ctx: Context, b: Value, sizes: tuple[int, int], block_size: in
     if b.type.dtype is not DType.U8 or min(*sizes, block_size) < 1:
         rows, columns = sizes
         ctx.refuse(f"{rows} x {columns} weights of {b.type.dtype} in blocks of {block_size}")
-
-
-def _unpacked(data: Array, bits: int) -> Array:
-    """The numbers of a few bits in each byte, the lowest first, along a new last axis."""
-    found = np.empty((*data.shape, 8 // bits), np.uint8)
-    for place in range(found.shape[-1]):  # along the longer axes, which takes a quarter of the time
-        np.bitwise_and(data >> np.uint8(place * bits), (1 << bits) - 1, out=found[..., place])
-    return found
-
-
-def _unpacked_rows(data: Array, rows: int, bits: int) -> Array:
-    """The numbers of a few bits in so many rows of bytes."""
-    return _unpacked(data.reshape(rows, -1), bits).reshape(rows, -1)
 
 
 @converter("GatherBlockQuantized", since=1, domain=DOMAIN)
@@ -151,7 +125,7 @@ def _bytes(ctx: Context, value: Value, bits: int) -> Value:
     packed = ctx.array(value)
     if packed is None or value.type.dtype is not DType.U8:
         ctx.refuse("its table is computed at run time, or its zero points are no bytes")
-    return ctx.constant(_unpacked(packed, bits).reshape(*packed.shape[:-1], -1))
+    return ctx.constant(unpacked(packed, bits).reshape(*packed.shape[:-1], -1))
 
 
 def _trimmed(ctx: Context, zeros: Value, scales: Value) -> Value:
@@ -199,19 +173,17 @@ def convert_matmul_n_bits(
         if array is not None and array.size != count:
             ctx.refuse(f"{array.size} weights, scales or zero points, not {count}")
     in_bytes = accuracy_level == BYTES and not plain and g_idx is None
-    numbers = _unpacked_rows(data, N, bits)[:, : blocks * block_size if in_bytes else K]
+    numbers = unpacked_rows(data, N, bits)[:, : blocks * block_size if in_bytes else K]
     factor = factors.astype(np.float32).reshape(N, blocks)
     middle = np.full((N, blocks), 1 << (bits - 1), np.float32)
     if points is not None:
-        rows = points.reshape(N, -1) if plain else _unpacked_rows(points, N, bits)
+        rows = points.reshape(N, -1) if plain else unpacked_rows(points, N, bits)
         middle = rows[:, :blocks].astype(np.float32)
     if g_idx is None:
-        kind = NUMPY_DTYPES[{2: DType.U2, 4: DType.U4, 8: DType.U8}[bits]]
-        operands = (np.ascontiguousarray(numbers).view(kind), factor, middle)
-        columns = ctx.call(DequantizeBlocks(axis=1, block=block_size), *map(ctx.constant, operands))
+        columns = in_blocks(ctx, numbers, factor, middle, bits, block_size)
         weight, x = ctx.call(Transpose(perm=(1, 0)), columns), cast_to(ctx, a, DType.F32)
         if in_bytes:
-            x = _rounded_to_bytes(ctx, x, blocks, block_size)
+            x = rounded_to_bytes(ctx, x, blocks, block_size)
         y = cast_to(ctx, ctx.call(MatMul(), x, weight), a.type.dtype)
     else:
         block = _blocks_of_rows(ctx, g_idx, K, block_size)
@@ -219,30 +191,6 @@ def convert_matmul_n_bits(
         weight = ctx.constant(np.ascontiguousarray(weights.T.astype(factors.dtype)))
         y = ctx.call(MatMul(), a, cast_to(ctx, weight, a.type.dtype))
     return y if bias is None else ctx.call(Add(), y, bias)
-
-
-def _rounded_to_bytes(ctx: Context, x: Value, blocks: int, block: int) -> Value:
-    """Rows whose blocks are bytes times a scale: 127 is the largest magnitude of a block.
-
-    Rows of a table of few bits often lie between two bytes: the inverse is onnxruntime's, too.
-
-    Shapes:
-        x: f32[..., k] -> f32[..., blocks * block], with zeros behind k
-
-    Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
-    """
-    *lead, depth = x.type.shape
-    if rest := blocks * block - const_size(depth):
-        x = pad_axes(ctx, x, as_sizes((0, rest)), [len(lead)], "constant", 0.0)
-    parts = reshape_to(ctx, x, (*lead, *as_sizes((blocks, block))))
-    most = ctx.call(Reduce(kind="l_inf", axes=(len(lead) + 1,)), parts)
-    least, largest = (ctx.constant(np.array(n, np.float32)) for n in (_LEAST, _MOST))
-    most = ctx.call(Maximum(), most, least)
-    scale, inverse = ctx.call(Div(), most, largest), ctx.call(Div(), largest, most)
-    numbers = cast_to(ctx, ctx.call(Round(), ctx.call(Mul(), parts, inverse)), DType.I8)
-    rows = reshape_to(ctx, numbers, x.type.shape)
-    scales = reshape_to(ctx, scale, (*lead, *as_sizes((blocks,))))
-    return ctx.call(DequantizeBlocks(axis=len(lead), block=block), rows, scales)
 
 
 def _blocks_of_rows(ctx: Context, g_idx: Value, rows: int, block_size: int) -> Array:
