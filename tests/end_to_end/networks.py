@@ -55,6 +55,41 @@ class Network:
 BATCHES = [{"batch": n} for n in (1, 2, 7)]
 
 NETWORKS = {
+    "experts": Network(
+        """(float[batch,12] x, float[12,6] w_router, float[6,20,12] w_1, float[6,12,20] w_2,
+            int64[1] two, int64[2] column, int64[3] each, int64[3] twice, int64[2] rows,
+            int64[3] pairs, int64[1] one, int64[1] last)
+        => (float[batch,12] y) {
+            r = MatMul(x, w_router)
+            p = Softmax(r)
+            share, chosen = TopK(p, two)
+            i = Reshape(chosen, column)
+            a = Reshape(x, each)
+            b = Expand(a, twice)
+            c = Reshape(b, rows)
+            d = Unsqueeze(c, last)
+            v = GatherND(w_1, i)
+            e = MatMul(v, d)
+            f = Relu(e)
+            w = GatherND(w_2, i)
+            g = MatMul(w, f)
+            h = Reshape(g, pairs)
+            k = Unsqueeze(share, last)
+            m = Mul(h, k)
+            y = ReduceSum<keepdims=0>(m, one)
+        }""",
+        BATCHES,
+        values={
+            "two": np.array([2]),
+            "column": np.array([-1, 1]),
+            "each": np.array([-1, 1, 12]),
+            "twice": np.array([1, 2, 1]),
+            "rows": np.array([-1, 12]),
+            "pairs": np.array([-1, 2, 12]),
+            "one": np.array([1]),
+            "last": np.array([2]),
+        },
+    ),
     "perceptron": Network(
         """(float[batch,13] x, float[17,13] w_1, float[17] w_2, float[17,5] w_3, float[5] w_4)
         => (float[batch,5] y) {

@@ -124,12 +124,6 @@ def test_a_stack_is_packed_before_the_choice(m, context):
     assert [v.type.rank for v in found.constants] == [4]
 
 
-def test_matrices_with_rows_of_their_own_are_packed():
-    text = FLOATS.replace("    c: f32[4, 7, 11] = gather(t, which, axis=0)\n", "")
-    text = text.replace("matmul(x, c)", "matmul(x, t)").replace("f32[4, {m}", "f32[3, {m}")
-    assert names(kept(pack_matmul_weights, read(text.format(m=2)), CONTEXT)) == ["matmul_packed"]
-
-
 @pytest.mark.parametrize(
     "edits",
     [
@@ -138,8 +132,12 @@ def test_matrices_with_rows_of_their_own_are_packed():
         [("t: f32[3, 7, 11] = const()",
           "o: f32[3, 7, 11] = const()\n    t: f32[3, 7, 11] = add(o, z)"),
          ("which: i64[4]", "which: i64[4], z: f32[()]")],
+        [("    c: f32[4, 7, 11] = gather(t, which, axis=0)\n", ""), ("(x, c)", "(x, t)"),
+         ("x: f32[4,", "x: f32[3,"), ("y: f32[4,", "y: f32[3,")],
+        [("    c: f32[4, 7, 11] = gather(t, which, axis=0)\n", ""), ("(x, c)", "(x, t)"),
+         ("t: f32[3, 7, 11]", "t: f32[7]"), ("y: f32[4, {m}, 11]", "y: f32[4, {m}]")],
     ],
-    ids=["all_rows", "one_column", "no_constant"],
+    ids=["all_rows", "one_column", "no_constant", "no_choice", "vectors"],
 )  # fmt: skip
 def test_other_products_are_not_packed(edits):
     text = FLOATS

@@ -89,6 +89,13 @@ def test_many_rows_go_by_tiles(text):
     assert names(found).count("row_tiles") == 1  # both products of TWICE share them
 
 
+@pytest.mark.parametrize("rows", [7, "b * 3"])
+def test_rows_may_choose_several_matrices_each(rows):
+    text = FLOATS.replace("{rows}", "{rows}, 2")
+    found = grouped(text, rows, [0, 1, 10])
+    assert names(found).count("row_tiles") == 1
+
+
 @pytest.mark.parametrize("text", [FLOATS, FEW_BITS, BYTES])
 def test_few_rows_stay_as_they_are(text):
     graph = read(text.format(rows=3))

@@ -70,7 +70,7 @@ def group_chosen_rows(graph: Graph, context: PassContext) -> Graph:
         if (product := _product(editor, node)) is None:
             continue
         which, matrices = product.which, const_size(product.stacks[0].type.shape[0])
-        (count,), few = which.type.shape, matrices // 2
+        count, few = which.type.elems, matrices // 2
         if surely_at_most(count, few):
             continue
         if which not in made:
@@ -158,20 +158,23 @@ class _Nodes:
 
 def _product(editor: GraphEditor, node: Node) -> _Product | None:
     """The product that a node is, where each row of it chooses a matrix."""
-    if (count := CHOOSE_COLUMNS.get(type(node.op))) is None or node.output.type.rank != 3:
+    if (count := CHOOSE_COLUMNS.get(type(node.op))) is None:
         return None
     choices = [c for v in node.inputs[count:] if (c := chosen(editor, v)) is not None]
     found = {c.inputs[1] for c in choices}
     if len(choices) != len(node.inputs) - count or len(found) != 1:
         return None
     which, stacks = found.pop(), tuple(c.inputs[0] for c in choices)
-    is_one_row = node.output.type.shape[1] == ONE and which.type.rank == 1
-    if not is_one_row or not isinstance(stacks[0].type.shape[0], Const):
+    (*chosen_by, rows, _), matrices = node.output.type.shape, stacks[0].type.shape[0]
+    is_single = tuple(chosen_by) == which.type.shape and rows == ONE
+    if not is_single or not isinstance(matrices, Const):
         return None
     return _Product(node, node.inputs[:count], stacks, which)
 
 
 def _add_tiles(editor: GraphEditor, at: Node, which: Value, matrices: int, name: str) -> _Tiles:
+    if which.type.rank > 1:
+        which = editor.call(Reshape(shape=(which.type.elems,)), which, at=at, hint=which.name)
     begins = editor.call(TileBegins(matrices=matrices, rows=ROWS), which, at=at, hint="tile_begins")
     count = cast(INDEX, Load("in0", (index(matrices),), DType.I64))
     editor.add(

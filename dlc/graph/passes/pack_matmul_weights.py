@@ -18,8 +18,8 @@ A panel is as wide as a vector register, so the kernel loads one vector for each
 the last are zeros that nobody stores. A single column stays as it is: its sums run along it, and in
 a panel its elements would lie apart.
 
-So are stacks of matrices, each of which meets rows of its own, and those that indices choose out of
-a stack.
+So are stacks out of which indices choose a matrix for rows of its own. Other stacks stay as they
+are, as a matrix engine takes them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ def pack_matmul_weights(graph: Graph, context: PassContext) -> Graph:
         (x, right), choice = node.inputs, chosen(editor, node.inputs[1])
         w = right if choice is None else choice.inputs[0]
         array = editor.array(w)
-        if array is None or not w.type.dtype.is_float or not array.size or array.shape[-1] == 1:
+        if array is None or array.ndim < 2 or not w.type.dtype.is_float:
             continue
-        if x.type.shape[:-2] != right.type.shape[:-2] and array.ndim != 2:
+        if not array.size or array.shape[-1] == 1 or not (array.ndim == 2 or choice):
+            continue
+        if choice is not None and x.type.shape[:-2] != right.type.shape[:-2]:
             continue
         if w.name not in packed:
             lanes = max(4, context.target.lanes(w.type.dtype.size_bytes))
