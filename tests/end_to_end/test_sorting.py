@@ -121,3 +121,24 @@ def test_the_first_few_of_many_rows_of_any_type(typed):
     if np.dtype(typed).kind in "iu":  # whose keys are all ones, or all zeros
         for end in (np.iinfo(typed).min, np.iinfo(typed).max):
             check(module, np.full((9, 20), end, np.dtype(typed)), 3, 1, {})
+
+
+@pytest.mark.parametrize("size", [9, 300])
+def test_places_may_be_sorted_in_turn(size: int) -> None:
+    """Where each element stands in order, as models find the way back from a shuffle."""
+    nodes = [
+        helper.make_node("TopK", ["x", "k"], ["v", "i"], largest=0),
+        helper.make_node("TopK", ["i", "k"], ["w", "y"], largest=0),
+        helper.make_node("TopK", ["y", "k"], ["u", "z"], largest=0),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, size])
+    results = [onnx.ValueInfoProto(name=name) for name in ("y", "z")]
+    k = helper.make_tensor("k", TensorProto.INT64, [1], [size])
+    graph = helper.make_graph(nodes, "g", [x], results, [k])
+    opset = helper.make_opsetid("", 24)
+    module = dlc.compile(helper.make_model(graph, opset_imports=[opset], ir_version=10))
+    given = np.random.default_rng(0).permuted(np.arange(size * 2.0, dtype=np.float32))
+    found = module.run({"x": given.reshape(2, size)})
+    order = np.argsort(given.reshape(2, size), axis=1)
+    np.testing.assert_array_equal(found["y"], np.argsort(order, axis=1))
+    np.testing.assert_array_equal(found["z"], order)

@@ -65,8 +65,11 @@ def sort_by_digits(graph: Graph, context: PassContext) -> Graph:
     if context.target.gpu is not None:
         return graph
     editor = GraphEditor(graph)
-    for node in graph.nodes:
-        if isinstance(node.op, TopK) and has_order(node.inputs[0].type.dtype):
+    for old in graph.nodes:
+        node = editor.current(old)  # which may read what another sort has become
+        if node is None or not isinstance(node.op, TopK):
+            continue
+        if has_order(node.inputs[0].type.dtype):
             axis = normal_axis(node.op, node.op.axis, node.inputs[0].type.rank)
             lanes = _inserted(node.inputs[0].type, axis, node.op.k, context.target)
             if lanes or not _is_few(node.inputs[0].type.shape[axis]):
