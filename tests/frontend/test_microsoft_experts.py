@@ -112,6 +112,18 @@ def test_machine_code_of_few_and_of_many_rows(first, count):
     np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)
 
 
+def test_programs_for_some_sizes_have_tiles_of_their_own():
+    node = microsoft("MoE", ["x", "r", "w", "b", "v", "c"], k=2)
+    proto = model([node], {"x": ("n", HIDDEN), "r": ("n", EXPERTS)}, {k: LAYERS[k] for k in "wbvc"})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    several = dlc.compile(proto, variants=[{"n": 3}, {"n": (4, 9)}])
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    for count in (1, 3, 7, 20):
+        arrays = {"x": real(count, HIDDEN), "r": real(count, EXPERTS)}
+        found, (want,) = several.run(arrays)["y"], session.run(None, arrays)
+        np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("turned", [False, True], ids=["columns", "rows"])
 @pytest.mark.parametrize("count", [1, 9])
 def test_experts_that_a_model_spells_out_are_read_where_they_lie(count, turned):

@@ -9,6 +9,7 @@ from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.control import If
 from dlc.graph.pass_ import PassContext
 from dlc.graph.passes.group_chosen_rows import ROWS, group_chosen_rows
+from dlc.graph.sizes import bound_sizes
 from dlc.graph.verify import verify_graph
 from tests.graph.pass_cases import CONTEXT, read
 from tests.graph.rule_cases import ON_GPU
@@ -145,3 +146,25 @@ def test_columns_of_different_choices_stay_as_they_are():
     text = FEW_BITS.replace("which: i32[{rows}]", "which: i32[{rows}], other: i32[{rows}]")
     graph = read(text.replace("gather(s, which", "gather(s, other").format(rows=64))
     assert group_chosen_rows(graph, CONTEXT) == graph
+
+
+def test_graphs_inside_of_operators_have_sizes_of_their_own():
+    text = """
+def main(go: bool[()], x: f32[7, 1, 5], which: i64[7], w: f32[6, 2, 5, 8]):
+    def then(x: f32[7, 1, 5], which: i64[7], w: f32[6, 2, 5, 8]):
+        c: f32[7, 2, 5, 8] = gather(w, which, axis=0)
+        y: f32[7, 1, 12] = matmul_packed(x, c, n=12)
+        return y
+    def other(x: f32[7, 1, 5], which: i64[7], w: f32[6, 2, 5, 8]):
+        c: f32[7, 2, 5, 8] = gather(w, which, axis=0)
+        d: f32[7, 1, 12] = matmul_packed(x, c, n=12)
+        y: f32[7, 1, 12] = neg(d)
+        return y
+    z: f32[7, 1, 12] = branch(go, x, which, w, x, which, w, then=then, other=other)
+    return z
+"""
+    found = group_chosen_rows(read(text), CONTEXT)
+    verify_graph(found, when="in a test")
+    (branch,) = (n.op for n in found.nodes)
+    sizes = [bound_sizes(body.nodes) for body in (branch.then, branch.other)]
+    assert sizes == [("tiles",), ("tiles_1",)]

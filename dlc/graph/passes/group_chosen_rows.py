@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from dlc.core.types import INDEX, DType
 from dlc.graph.chosen import CHOOSE_COLUMNS, chosen
@@ -44,13 +45,14 @@ from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Op
 from dlc.graph.ops.bind_sizes import BindSizes
+from dlc.graph.ops.bodies import map_bodies
 from dlc.graph.ops.control import If
 from dlc.graph.ops.gather import Gather
 from dlc.graph.ops.row_tiles import RowTiles, TileBegins
 from dlc.graph.ops.shape import Reshape
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.size_conditions import ask_sizes
-from dlc.graph.sizes import graph_reads, known_sizes
+from dlc.graph.sizes import bodies, graph_reads, known_sizes
 from dlc.te.expr import ONE, Const, Expr, Load, Var, cast, index
 from dlc.te.simplify import surely_at_most, surely_less
 from dlc.te.types import const_size
@@ -58,11 +60,29 @@ from dlc.te.types import const_size
 ROWS = 4  # of a tile: of more, more would stand empty
 
 
-@graph_pass(after=("narrow_weights",), bodies=True)
+@graph_pass(after=("narrow_weights",))
 def group_chosen_rows(graph: Graph, context: PassContext) -> Graph:
-    """Put rows that choose the same matrix into tiles."""
-    if context.target.gpu is not None:
-        return graph
+    """Put rows that choose the same matrix into tiles, in graphs inside of operators too.
+
+    All of these share the names of sizes, so this pass walks through them by itself.
+    """
+    return graph if context.target.gpu is not None else _group(graph, _names(graph))
+
+
+def _names(graph: Graph) -> set[str]:
+    """All names of values and sizes, also in graphs inside of operators."""
+    values = {v.name for n in graph.nodes for v in n.outputs}
+    values |= {v.name for v in (*graph.inputs, *graph.constants)}
+    inner = (_names(body) for n in graph.nodes for body in bodies(n.op))
+    return values.union(known_sizes(graph), *inner)
+
+
+def _group(graph: Graph, taken: set[str]) -> Graph:
+    inside = [map_bodies(n.op, lambda body: _group(body, taken)) for n in graph.nodes]
+    pairs = zip(graph.nodes, inside, strict=True)
+    nodes = tuple(n if n.op is op else replace(n, op=op) for n, op in pairs)
+    if any(a is not b for a, b in zip(nodes, graph.nodes, strict=True)):
+        graph = replace(graph, nodes=nodes)
     editor = GraphEditor(graph)
     known = [*known_sizes(graph)]
     made: dict[Value, _Tiles] = {}
@@ -70,19 +90,19 @@ def group_chosen_rows(graph: Graph, context: PassContext) -> Graph:
         if (product := _product(editor, node)) is None:
             continue
         which, matrices = product.which, const_size(product.stacks[0].type.shape[0])
-        count, few = which.type.elems, matrices // 2
-        if surely_at_most(count, few):
+        number, few = which.type.elems, matrices // 2
+        if surely_at_most(number, few):
             continue
         if which not in made:
-            known.append(editor.fresh("tiles"))
+            known.append(_fresh(taken))
             made[which] = _add_tiles(editor, node, which, matrices, known[-1])
         tiled = product.by_tiles(editor, made[which])
-        if surely_less(few, count):
+        if surely_less(few, number):
             for each in tiled[:-1]:
                 editor.add(each, at=node)
             editor.update(replace(tiled[-1], outputs=node.outputs))
         else:
-            asked = ask_sizes(count <= few, editor.fresh("few_or_0"), editor.fresh("are_few"))
+            asked = ask_sizes(number <= few, editor.fresh("few_or_0"), editor.fresh("are_few"))
             for each in asked:
                 editor.add(each, at=node)
             then = _body("then", product.as_it_is(editor), known)
@@ -91,6 +111,14 @@ def group_chosen_rows(graph: Graph, context: PassContext) -> Graph:
             editor.update(replace(node, op=If(then=then, other=other), inputs=inputs))
         editor.discard(node.inputs)
     return editor.finish()
+
+
+def _fresh(taken: set[str]) -> str:
+    """A name for a number of tiles that nothing has, and that is taken from now on."""
+    numbers = (f"tiles_{number}" if number else "tiles" for number in count())
+    name = next(n for n in numbers if n not in taken)
+    taken.add(name)
+    return name
 
 
 @dataclass(frozen=True, slots=True)
