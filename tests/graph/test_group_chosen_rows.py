@@ -9,7 +9,7 @@ from dlc.graph.evaluate import evaluate
 from dlc.graph.ops.control import If
 from dlc.graph.pass_ import PassContext
 from dlc.graph.passes.group_chosen_rows import ROWS, group_chosen_rows
-from dlc.graph.sizes import bound_sizes
+from dlc.graph.sizes import bodies, bound_sizes
 from dlc.graph.verify import verify_graph
 from tests.graph.pass_cases import CONTEXT, read
 from tests.graph.rule_cases import ON_GPU
@@ -166,5 +166,5 @@ def main(go: bool[()], x: f32[7, 1, 5], which: i64[7], w: f32[6, 2, 5, 8]):
     found = group_chosen_rows(read(text), CONTEXT)
     verify_graph(found, when="in a test")
     (branch,) = (n.op for n in found.nodes)
-    sizes = [bound_sizes(body.nodes) for body in (branch.then, branch.other)]
+    sizes = [bound_sizes(body.nodes) for body in bodies(branch)]
     assert sizes == [("tiles",), ("tiles_1",)]
