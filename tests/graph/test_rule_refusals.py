@@ -443,6 +443,15 @@ REFUSES = [
         "x: f32[2, 3, 5, 4]", "a: f32[6, 5, 4] = reshape(x, shape=(6, 5, 4))",
         "b: f32[6, 4, 5] = transpose(a, perm=(0, 2, 1))",
         "y: f32[6, 20] = reshape(b, shape=(6, 20))")),
+    ("units_before_product", "not one of rows", body(
+        "x: f32[1, 4, 6], z: f32[1, 6, 3]", "a: f32[1, 4, 3] = matmul(x, z)",
+        "y: f32[4, 3] = reshape(a, shape=(4, 3))")),
+    ("units_before_product", "more than axes of one", body(
+        "x: f32[4, 6], z: f32[6, 3]", "a: f32[4, 3] = matmul(x, z)",
+        "y: f32[2, 2, 3] = reshape(a, shape=(2, 2, 3))")),
+    ("units_before_product", "changes the columns", body(
+        "x: f32[0, 6], z: f32[6, 4]", "a: f32[0, 4] = matmul(x, z)",
+        "y: f32[0, 2] = reshape(a, shape=(0, 2))")),
     ("scale_into_left", "not one number", body(
         "x: f32[2, 6], z: f32[6, 3]", "d: f32[3] = const(1, 2, 3)",
         "b: f32[6, 3] = mul(z, d)", "y: f32[2, 3] = matmul(x, b)")),

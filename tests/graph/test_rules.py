@@ -288,6 +288,10 @@ FIRES = [
     ("scale_into_left", body(
         "n: size, x: f32[2, 1, 6], z: f32[2, 6, n]", "c: f32[1] = const(0.25)",
         "b: f32[2, 6, n] = mul(c, z)", "y: f32[2, 1, n] = matmul(x, b)"), ["mul", "matmul"]),
+    ("units_before_product", body(
+        "n: size, x: f32[n, 1, 6], z: f32[1, n, 3]", "w: f32[6, 3] = const()",
+        "a: f32[n, 1, 3] = matmul(x, w)", "b: f32[1, n, 3] = reshape(a, shape=(1, n, 3))",
+        "y: f32[1, n, 3] = add(b, z)"), ["reshape", "matmul", "add"]),
     ("transpose_behind_reshape", body(
         "n: size, x: f32[n, 2, 3, 5, 4]", "a: f32[n * 6, 5, 4] = reshape(x, shape=(n * 6, 5, 4))",
         "b: f32[n * 6, 4, 5] = transpose(a, perm=(0, 2, 1))",

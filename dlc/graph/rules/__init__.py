@@ -69,6 +69,7 @@ from dlc.graph.rules.tiny_weights_into_zeros import (
 )
 from dlc.graph.rules.transpose_behind_reshape import transpose_behind_reshape
 from dlc.graph.rules.transpose_into_channel_shuffle import transpose_into_channel_shuffle
+from dlc.graph.rules.units_before_product import units_before_product
 from dlc.graph.rules.where_into_nan_to_zero import where_into_nan_to_zero
 
 SHAPE_RULES: tuple[Rule, ...] = (
@@ -129,6 +130,7 @@ STEP_RULES: tuple[Rule, ...] = (
     scale_before_move,
     scale_into_operand,
     scale_into_left,
+    units_before_product,
     branches_into_conv,
     add_into_add,
     mul_into_mul,
