@@ -68,6 +68,7 @@ def pretend() -> Any:
     torch.cuda.graph = recording
     torch.cuda.stream = lambda _: contextlib.nullcontext()
     torch.cuda.current_stream = Stream
+    torch.cuda._sleep = lambda _: None
     torch.Tensor.cuda = torch.nn.Module.cuda = lambda self: self
     for name in ("zeros", "rand", "empty"):
         setattr(torch, name, here(getattr(torch, name)))
