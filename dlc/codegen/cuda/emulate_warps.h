@@ -111,6 +111,7 @@ template <class T> void load_lines(u32 (&x)[2], const dlc::Shared<T> &b, i64 at)
   dlc::load_of_bytes(x, b, at, 2);
 }
 template <class A> void load_turned(u32 (&x)[2], const A &a, i64 at) { dlc::load(x, a, at, 2, true); }
+template <class A> void load_turned(u32 (&x)[4], const A &a, i64 at) { dlc::load(x, a, at, 4, true); }
 template <class T> T kind_of(const dlc::Shared<T> &) { return {}; }
 
 // The lanes of mma.m16n8k16: sums of lines g and g + 8, columns 2 t and 2 t + 1.

@@ -63,14 +63,17 @@ DLC_FN void begin_launch() {
 }
 
 // Whether all blocks of a group but this one have come here: then this one sees what they stored.
-// The count begins and ends with 0. Source: CUDA C++ Programming Guide, "Memory Fence Functions".
+// The count begins and ends with 0. One thread speaks for its block: what it has seen behind the
+// barrier, others see behind the count.
+// Source: PTX ISA 9.0, "Memory Consistency Model", causality order; "atom".
 DLC_FN bool last_block(u32 *arrivals, i64 group, u32 count) {
-  __threadfence();
   __syncthreads();
-  const bool is_last = __syncthreads_or(
-      threadIdx.x == 0 && atomicInc(arrivals + group, count - 1) == count - 1);
-  if (is_last) __threadfence();
-  return is_last;
+  u32 before = 0;
+  if (threadIdx.x == 0)
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(arrivals + group)), "r"(count - 1) : "memory");
+  return __syncthreads_or(threadIdx.x == 0 && before == count - 1);
 }
 
 // A word of a report is the largest that any thread has, of this GPU.
@@ -124,6 +127,12 @@ template <class T> DLC_FN void load_matrices(u32 (&x)[4], const T *p, int at) {
 template <class T> DLC_FN void load_turned(u32 (&x)[2], const T *p, int at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                : "=r"(x[0]), "=r"(x[1]) : "r"(shared_address(p + at)) : "memory");
+}
+// Two columns of tiles at a time: the upper lanes have the addresses of the second one.
+template <class T> DLC_FN void load_turned(u32 (&x)[4], const T *p, int at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(shared_address(p + at)) : "memory");
 }
 template <class T> DLC_FN void load_lines(u32 (&x)[2], const T *p, int at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
@@ -429,7 +438,13 @@ DLC_FN void multiply_tiles(C &c, int c0, const A &a, int a0, int lda, const B &b
   const int line = DLC_THREAD % 16, half = DLC_THREAD % 32 / 16;
   u32 y[N][2];
   DLC_UNROLL
-  for (int n = 0; n < N; ++n) load_turned(y[n], b, b0 + line * ldb + n * 8);
+  for (int n = 0; n + 1 < N; n += 2) {
+    u32 both[4];
+    load_turned(both, b, b0 + line * ldb + (n + half) * 8);
+    DLC_UNROLL
+    for (int i = 0; i < 4; ++i) y[n + i / 2][i % 2] = both[i];
+  }
+  if (N % 2) load_turned(y[N - 1], b, b0 + line * ldb + (N - 1) * 8);
   DLC_UNROLL
   for (int m = 0; m < M; ++m) {
     u32 x[4];
