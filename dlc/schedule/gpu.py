@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import permutations
 from math import prod
 from typing import TypeGuard
 
@@ -40,6 +41,7 @@ from dlc.te.types import TensorType, const_size
 WARP = 32
 ARRIVALS = "arrivals"
 SHARED_ALIGNMENT = 16  # bytes: the widest access
+APART = 48 * 1024  # bytes of shared memory with which several blocks fit a processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,19 +273,81 @@ def strides(loops: tuple[For, ...]) -> dict[str, tuple[int, int]]:
 def shared_offsets(func: Func) -> tuple[dict[str, int], int]:
     """Where each shared buffer of a launch begins in its block's memory, and the bytes of all.
 
-    What a tail uses lies where the blocks before it are done with theirs. Shapes are constants.
+    What a tail uses lies where the blocks before it are done with theirs. Where the buffers of a
+    block are large, one may also lie where another one was that nothing uses any more: that costs
+    a barrier. Shapes are constants.
     """
     found: dict[str, int] = {}
     most = 0
     for body in block_bodies(func):
-        end = 0
-        for alloc in allocs(body).values():
-            if alloc.scope is Scope.SHARED:
-                found[alloc.buffer.name] = end
-                size = const_size(alloc.buffer.type.elems) * alloc.buffer.type.dtype.size_bytes
-                end += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-        most = max(most, end)
+        lives = _lives(body)
+        apart = sum(life.size for life in lives) <= APART
+        placed: list[tuple[int, _Life]] = []
+        for life in lives:
+            begin = 0
+            for start, other in sorted(placed, key=lambda p: p[0]):
+                if (apart or other.meets(life)) and start < begin + life.size:
+                    begin = max(begin, start + other.size)
+            placed.append((begin, life))
+            found[life.buffer.name] = begin
+            most = max(most, begin + life.size)
     return found, most
+
+
+def wiped(func: Func) -> dict[str, set[str]]:
+    """The shared buffers of a launch that lie where others were before: these."""
+    found: dict[str, set[str]] = {}
+    offsets, _ = shared_offsets(func)
+    for body in block_bodies(func):
+        for a, b in permutations(_lives(body), 2):
+            begin, earlier = offsets[a.buffer.name], offsets[b.buffer.name]
+            meet = begin < earlier + b.size and earlier < begin + a.size
+            if meet and b.last < a.first:
+                found.setdefault(a.buffer.name, set()).add(b.buffer.name)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """A shared buffer, and the numbers of the first and the last statement that uses it."""
+
+    buffer: Buffer
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        """Its bytes, whole places of the widest access."""
+        size = const_size(self.buffer.type.elems) * self.buffer.type.dtype.size_bytes
+        return -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+
+    def meets(self, other: _Life) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def _lives(body: Stmt) -> list[_Life]:
+    """The shared buffers of a block that are used, in the order of their allocation.
+
+    A loop around phases is one statement: what one iteration uses, the next one may.
+    """
+    numbers: dict[str, list[int]] = {}
+    for number, stmt in enumerate(_statements(body)):
+        for name in read(stmt) | written(stmt):
+            numbers.setdefault(name, []).append(number)
+    shared = [a.buffer for a in allocs(body).values() if a.scope is Scope.SHARED]
+    return [_Life(b, ns[0], ns[-1]) for b in shared if (ns := numbers.get(b.name, [0]))]
+
+
+def _statements(stmt: Stmt) -> Iterator[Stmt]:
+    """What runs one after the other in a block, barriers left out."""
+    match stmt:
+        case Alloc(_, _, body):
+            yield from _statements(body)
+        case Block(stmts):
+            for child in stmts:
+                yield from _statements(child)
+        case _ if not is_sync(stmt):
+            yield stmt
 
 
 def grid(func: Func) -> tuple[Expr, ...]:

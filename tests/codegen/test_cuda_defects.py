@@ -66,6 +66,22 @@ REVERSE = """
                 acc[1] = max(A[b, 0], 1.0)
                 B[b, j] = acc[0] + acc[1]
 """
+TURNS = """
+    def f(A: f32[2, 64], *, B: f32[2, 64], C: f32[2, 64]):
+        for b in block(2):
+            s = alloc(f32[6400], "shared")
+            u = alloc(f32[6400], "shared")
+            v = alloc(f32[6400], "shared")
+            for i in thread(64):
+                s[i] = A[b, i]
+            for j in thread(64):
+                u[j] = s[63 - j]
+            for k in thread(64):
+                v[k] = A[b, 63 - k]
+            for m in thread(64):
+                B[b, m] = u[m]
+                C[b, m] = v[m]
+"""
 SHIFT = """
     def f(n: size, A: f32[n + 2], K: i64[n], *, B: f32[n]):
         for b in block((n + 31) // 32):
@@ -135,6 +151,12 @@ DEFECTS = {
     "weights read before the wait": Defect(
         "ahead", "fetch_ahead(A, 320)", "(void)float(A[0])",
         "access before the launches before are done",
+    ),
+    "a buffer that takes a place too soon": Defect(
+        "turns", "  barrier();\n  {\n    const int k =", "  {\n    const int k =", "race: "
+    ),
+    "a place that is not free yet": Defect(
+        "turns", "DLC_SHARED(float, u, 6400, 25600)", "DLC_SHARED(float, u, 6400, 0)", "race: "
     ),
     "no barrier at all": Defect("reverse", "barrier();", "", "race: "),
     "a barrier for some threads only": Defect(
@@ -308,6 +330,7 @@ HARMLESS = {"a chunk too many"}
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, Scheduled]:
     found = {"product": product(), "reverse": written(REVERSE), "shift": written(SHIFT)}
+    found["turns"] = written(TURNS)
     found["bytes"] = on_engine(product_of_bytes("u8", "i8", 70, 70, 64), "k", {"tile": 4})
     found["rows"] = schedule(parse(ROWS), "k")
     found["ahead"] = written(REVERSE, "A")

@@ -18,6 +18,7 @@ from dlc.schedule.gpu import (
     split_launches,
     tails,
     threads_of,
+    wiped,
 )
 from dlc.schedule.passes.insert_barriers import insert_barriers
 from dlc.schedule.primitive import PRIMITIVES
@@ -190,6 +191,47 @@ def test_a_tail_begins_where_shared_memory_begins() -> None:
                     C[v] = q[v]
     """)
     assert shared_offsets(func) == ({"s": 0, "r": 144, "q": 0}, 272)
+
+
+TURNS = """
+    def f(A: f32[2, 64], *, B: f32[2, 64], C: f32[2, 64]):
+        for b in block(2):
+            s = alloc(f32[6400], "shared")
+            u = alloc(f32[6400], "shared")
+            v = alloc(f32[6400], "shared")
+            for i in thread(64):
+                s[i] = A[b, i]
+            for j in thread(64):
+                u[j] = s[63 - j]
+            for k in thread(64):
+                v[k] = A[b, 63 - k]
+            for m in thread(64):
+                B[b, m] = u[m]
+                C[b, m] = v[m]
+"""
+
+
+def test_a_buffer_lies_where_one_was_that_is_done_with() -> None:
+    func = parse(TURNS)
+    assert shared_offsets(func) == ({"s": 0, "u": 25600, "v": 0}, 51200)
+    assert wiped(func) == {"v": {"s"}}
+    assert barriers(TURNS) == [7, 10, 13]  # the second one because `v` takes the place of `s`
+
+
+def test_small_buffers_lie_apart() -> None:
+    small = TURNS.replace("6400", "64")
+    assert shared_offsets(parse(small)) == ({"s": 0, "u": 256, "v": 512}, 768)
+    assert barriers(small) == [7, 12]
+
+
+def test_what_a_loop_uses_is_there_in_all_its_iterations() -> None:
+    body = TURNS[TURNS.index("            for i in") :].replace("            ", "                ")
+    looped = (
+        TURNS[: TURNS.index("            for i in")] + "            for r in range(3):\n" + body
+    )
+    func = parse(looped)
+    assert shared_offsets(func) == ({"s": 0, "u": 25600, "v": 51200}, 76800)
+    assert wiped(func) == {}
 
 
 def test_a_block_has_whole_warps() -> None:

@@ -26,9 +26,7 @@
 #define DLC_OUT(type, name) dlc::Global<type> name
 #define DLC_SHARED_IN_PLACE(type, name) dlc::Global<const type> name
 #define DLC_OUT_IN_PLACE(type, name) dlc::Global<type> name
-#define DLC_SHARED(type, name, count, offset) \
-  static const int dlc_slot_##name = dlc::next_slot++; \
-  dlc::Shared<type> name(#name, dlc_slot_##name, count)
+#define DLC_SHARED(type, name, count, offset) dlc::Shared<type> name(#name, offset, count)
 #define DLC_LOCAL(type, name, count) dlc::Local<type, count> name(#name)
 #define DLC_BLOCK (dlc::block)
 #define DLC_THREAD (dlc::thread)
@@ -66,7 +64,6 @@ inline int order;                    // of blocks, threads and copies
 inline u32 epoch;                    // barriers passed in this launch, over all blocks
 inline const char *kernel;
 inline char failure[512];            // the first thing that went wrong, or ""
-inline int next_slot;
 inline bool begun[1024];             // of each thread: it has waited for the launches before
 inline u32 turns[1024];              // warp instructions that a thread has run
 
@@ -153,26 +150,29 @@ template <class T> struct Global {
   }
 };
 
-const int MAX_SLOTS = 4096;
-inline char *shared_data[MAX_SLOTS];
-inline Touch *shared_touches[MAX_SLOTS];
-inline int shared_block[MAX_SLOTS];  // whose memory it is: number of the block + 1
-inline size_t shared_bytes;
+const int MAX_SHARED = 256 << 10;
+inline char shared_data[MAX_SHARED];
+inline Touch shared_touches[MAX_SHARED];  // of the element that begins at a byte
+inline int shared_block;                  // whose memory it is: number of the block + 1
+inline long long shared_end;              // of what that block has used
 
 template <class T> struct Shared {
-  const char *name; int slot; long long count;
-  Shared(const char *name, int slot, long long count) : name(name), slot(slot), count(count) {
-    if (slot >= MAX_SLOTS) fail("too many shared buffers:", name, slot, -1);
-    if (shared_block[slot] == block + 1) return;
-    shared_block[slot] = block + 1;
-    shared_data[slot] = (char *)realloc(shared_data[slot], count * sizeof(T));
-    shared_touches[slot] = (Touch *)realloc(shared_touches[slot], count * sizeof(Touch));
-    memset(shared_data[slot], 0xff, count * sizeof(T));
-    memset(shared_touches[slot], 0, count * sizeof(Touch));
+  const char *name; long long offset, count;
+  Shared(const char *name, long long offset, long long count)
+      : name(name), offset(offset), count(count) {
+    const long long end = offset + count * (long long)sizeof(T);
+    if (offset % 16 || end > MAX_SHARED) fail("no place in shared memory:", name, offset, -1);
+    if (shared_block != block + 1) shared_end = 0;
+    shared_block = block + 1;
+    if (end <= shared_end) return;
+    memset(shared_data + shared_end, 0xff, end - shared_end);
+    memset(shared_touches + shared_end, 0, (end - shared_end) * sizeof(Touch));
+    shared_end = end;
   }
   Element<T> operator[](long long i) const {
     if (i < 0 || i >= count) fail("out of bounds:", name, i, -1);
-    return {(T *)shared_data[slot] + i, shared_touches[slot] + i, name, i};
+    const long long at = offset + i * (long long)sizeof(T);
+    return {(T *)(shared_data + at), shared_touches + at, name, i};
   }
 };
 
@@ -254,7 +254,7 @@ inline bool launch(const char *name, void (*run)(), Buffer *buffers, int blocks,
   Random random = {(u32)order + 1};
   int turn[1024];
   int *block_turn = ordered((int *)malloc(sizeof(int) * (blocks + 1)), blocks, order, random);
-  memset(shared_block, 0, sizeof shared_block);
+  shared_block = 0;
   memset(turns, 0, sizeof turns);
   arrived_at = (i64 *)malloc(sizeof(i64) * (blocks + 1));
   leader = (int *)malloc(sizeof(int) * (blocks + 1));

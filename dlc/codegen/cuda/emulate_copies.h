@@ -3,7 +3,7 @@
 
 namespace dlc {
 
-struct Copy { char *to; const char *from; int bytes, elements; Touch *touch; u32 group; };
+struct Copy { char *to; const char *from; int bytes, size; Touch *touch; u32 group; };
 struct Copies { Copy *open; int count, room; u32 groups; };
 inline Copies copies[1024];  // of each thread
 inline Random late = {1};
@@ -21,10 +21,10 @@ inline void arrive(Copies &mine, u32 groups) {  // all of that many groups, in o
     const Copy &c = mine.open[i];
     if (c.group >= groups) { mine.open[kept++] = c; continue; }
     memcpy(c.to, c.from, c.bytes);
-    for (int e = 0; e < c.elements; ++e) {
-      c.touch[e].writer = thread;
-      c.touch[e].write_epoch = epoch;
-      c.touch[e].write_block = block;
+    for (int byte = 0; byte < c.bytes; byte += c.size) {
+      c.touch[byte].writer = thread;
+      c.touch[byte].write_epoch = epoch;
+      c.touch[byte].write_block = block;
     }
   }
   mine.count = kept;
@@ -47,8 +47,8 @@ void copy_async(const A &to, i64 at, const B &from, i64 first) {
     if (source.touch) on_read(*source.touch, source.name, source.index);
     on_write(*target.touch, target.name, target.index);
     target.touch->writer = COPIED;
-    c = {(char *)target.at, (const char *)source.at, COUNT * (int)sizeof *target.at, COUNT,
-         target.touch, mine.groups};
+    c = {(char *)target.at, (const char *)source.at, COUNT * (int)sizeof *target.at,
+         (int)sizeof *target.at, target.touch, mine.groups};
   }
   if ((u64)c.from % c.bytes || at * (c.bytes / COUNT) % c.bytes)
     fail("a copy is not aligned:", to.name, at, -1);

@@ -22,8 +22,9 @@ After:
 Two phases need a barrier between them if one writes a buffer that the other reads or writes. A
 loop around phases makes its last phase come before its first one. Buffers of scope `register`
 belong to one thread each and need none; nor do phases that surely use different parts of a buffer,
-by its first index, as the stages of a pipeline do. Where threads wait for copies, each for its own,
-these are there for the others behind a barrier only.
+by its first index, as the stages of a pipeline do. A shared buffer counts as written where one is
+that takes its place in memory (`gpu.shared_offsets`). Where threads wait for copies, each for its
+own, these are there for the others behind a barrier only.
 
 Position: the last of the loop passes; nothing may move statements after it.
 
@@ -37,7 +38,7 @@ from dataclasses import dataclass, replace
 
 from dlc.schedule.dependence import accesses
 from dlc.schedule.edit import aliases, read, sequence, written
-from dlc.schedule.gpu import copied, is_barrier, is_cooperative, is_sync, waits_for
+from dlc.schedule.gpu import copied, is_barrier, is_cooperative, is_sync, waits_for, wiped
 from dlc.schedule.instruction import BARRIER
 from dlc.schedule.loop import (
     Alloc,
@@ -139,6 +140,8 @@ class _Inserter:
         self.private = {name for name, a in made if a.scope is Scope.REGISTER}
         self.shared = {name for name, a in made if a.scope is Scope.SHARED}
         self.copied = copied(func.body)
+        self.func = func
+        self.wiped: dict[str, set[str]] = {}
 
     def launches(self, stmt: Stmt) -> Stmt:
         """Each launch by itself: the end of a launch is a barrier for all blocks."""
@@ -148,6 +151,7 @@ class _Inserter:
             case Block(stmts):
                 return Block(tuple(self.launches(s) for s in stmts))
             case _:
+                self.wiped = wiped(replace(self.func, body=stmt))
                 return self.launch(stmt)
 
     def launch(self, stmt: Stmt) -> Stmt:
@@ -214,7 +218,9 @@ class _Inserter:
         return replace(stmt, body=new), before | after.anywhere(stmt.var)
 
     def phase(self, stmt: Stmt, before: _Touched) -> tuple[Stmt, _Touched]:
-        now = _Touched(self.outside(stmt, read(stmt)), self.outside(stmt, written(stmt)))
+        names = written(stmt)
+        gone = {(other, None) for name in names for other in self.wiped.get(name, ())}
+        now = _Touched(self.outside(stmt, read(stmt)), self.outside(stmt, names) | gone)
         if before.conflicts(now):
             return sequence_of(Invoke(BARRIER.name, ()), stmt), now
         return stmt, before | now
