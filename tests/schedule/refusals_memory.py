@@ -28,6 +28,15 @@ ROWS = """
             for k in range(8):
                 B[i, k] = u[0] / t[0, k]
 """
+HANDED = """
+    def f(n: size, A: f32[n], *, B: f32[n]):
+        for r in range(1):
+            t = alloc(f32[n], "local")
+            for i in range(n):
+                t[i] = A[i]
+            for k in range(n):
+                B[k] = t[k]
+"""
 IN_PLACE = """
     @in_place(B="A")"""
 
@@ -121,6 +130,25 @@ MEMORY = [
                     B[i] = A[i]
         """,
         "loop 'r' writes 'A'",
+    ),
+    ("hand_on", ("B", "q", "c", "local"), COPY, "there is no loop 'q'"),
+    ("hand_on", ("B", "i", "c", "moon"), COPY, "there is no scope 'moon'"),
+    ("hand_on", ("A", "i", "c", "local"), COPY, "no statement right inside of loop 'i' writes 'A'"),
+    ("hand_on", ("B", "i", "c", "local"), COPY, "nothing behind what writes 'B' reads it"),
+    ("hand_on", ("t", "k", "c", "local"), INVOKED, "an instruction uses 't'"),
+    ("hand_on", ("t", "r", "A", "local"), HANDED, "the name 'A' is taken"),
+    ("hand_on", ("t", "r", "c", "register"), HANDED, "'c' would have the shape f32[n], not a"),
+    (
+        "hand_on",
+        ("t", "v", "c", "local"),
+        """
+        def f(A: f32[4], *, B: f32[4]):
+            for v in vectorize(4):
+                t = alloc(f32[1], "local")
+                t[0] = A[v]
+                B[v] = t[0]
+        """,
+        "loop 'v' is inside the vector loop 'v'",
     ),
     ("cache_write", ("B", "q", "c", "local"), COPY, "there is no loop 'q'"),
     ("cache_write", ("B", "i", "c", "moon"), COPY, "there is no scope 'moon'"),

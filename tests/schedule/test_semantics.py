@@ -137,6 +137,9 @@ class Choices:
         )
         return (*pair, self.new, self.scope())
 
+    def hand_on(self):
+        return (*self.around(lambda s: s.buffer in self.locals), self.new, self.scope())
+
     def cache_load(self):
         buffer, names = self.one(
             (x.buffer, [f.var for f in s.loops][k:])
