@@ -19,7 +19,8 @@ from dlc.graph.sizes import bound_sizes
 from dlc.schedule.gpu import split_launches
 from dlc.schedule.loop import Func
 from dlc.schedule.nest import is_cheap, stages
-from dlc.schedule.rules import schedule_func
+from dlc.schedule.rules import gpu_norm, prepare, rule_for, schedule_func
+from dlc.schedule.trace import Trace
 from dlc.te.simplify import surely_equal
 
 Group = tuple[Node, ...]
@@ -97,8 +98,19 @@ class _Joining:
         joined = tuple(sorted(members.values(), key=lambda n: self.position[id(n)]))
         if kept_values(self.graph, joined, self.copied) and Fuse.ANCHOR not in _kinds(first):
             return None  # only a product whose rows are normalised keeps them
+        if Fuse.ANCHOR in _kinds(first) and not self._is_norm(joined):
+            return None
         apart = self._launches(first) + self._launches(second)
         return joined if self._launches(joined) < apart else None
+
+    def _is_norm(self, group: Group) -> bool:
+        """Whether the rule for norms takes a product with a reduction behind it.
+
+        Any other would give each row to one block, which multiplies it by itself.
+        """
+        trace = Trace(self._lowered(group))
+        prepare(trace, self.target)
+        return rule_for(trace.func, self.target) is gpu_norm
 
     def _launches(self, group: Group) -> int:
         func = self._lowered(group)
@@ -117,7 +129,7 @@ class _Joining:
             return False
         if any(len(n.outputs) != 1 for n in (*first, *second)):
             return False
-        if Fuse.ANCHOR in _kinds(first):  # then only the rule for norms has fewer launches
+        if Fuse.ANCHOR in _kinds(first):
             return Fuse.REDUCTION in _kinds(second) and Fuse.ANCHOR not in _kinds(second)
         kinds = _kinds(first)
         if not kinds <= {Fuse.ELEMENTWISE, Fuse.INJECTIVE} or Fuse.ANCHOR in _kinds(second):

@@ -297,6 +297,13 @@ def test_the_rows_of_a_norm_may_be_a_result_too(
     check_emulated(made, inputs(made.func, {}), {}, rtol=1e-4)
 
 
+def test_rows_that_shared_memory_does_not_hold_are_read_where_they_are() -> None:
+    near, far = (schedule(norm(16, n, "layer_norm(s, g, g)"), "k").kernels[0] for n in (64, 1100))
+    assert "add_1_near" in near.text
+    assert "add_1_near" not in far.text
+    assert "arrivals" in far.text
+
+
 def test_every_tile_computes_the_same() -> None:
     func = CASES["dense_many_rows"]()
     made: dict[tuple[int, int], Scheduled] = {}

@@ -21,6 +21,10 @@ NORM = (
     "s: f32[1, 5, 6] = add(m, r)",
     "y: f32[1, 5, 6] = layer_norm(s, g, g)",
 )
+LARGE = "def main(x: f32[1, 512, 7], w: f32[7, 320], r: f32[1, 512, 320], g: f32[320]):\n"
+LARGE_NORM = tuple(line.replace("5, 6", "512, 320") for line in NORM)
+ROW = HEAD.replace("5", "1")
+ROW_NORM = tuple(line.replace("5", "1") for line in NORM)
 LATER = (
     *NORM,
     "q: f32[1, 5, 6] = matmul(y, v)",
@@ -66,6 +70,8 @@ def text(head: str, lines: tuple[str, ...], result: str) -> str:
     [
         (HEAD, NORM, "y", 2, 1),
         (HEAD, NORM, "y, s", 2, 1),  # what is normalised is a result too
+        (LARGE, LARGE_NORM, "y", 2, 2),  # more tiles than processors
+        (ROW, ROW_NORM, "y", 2, 2),  # one block would multiply by itself
         (HEAD, LATER, "z", 3, 2),
         (HEAD, EARLIER, "y, z", 3, 3),  # the norm comes too late for another reader
         (HEAD, NORM[:2] + ("y: f32[1, 5, 6] = softmax(s, axis=1)",), "y", 2, 2),  # of columns

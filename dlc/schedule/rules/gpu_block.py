@@ -224,8 +224,14 @@ def unroll(trace: Trace, names: list[str]) -> None:
             trace.tile_loop(name)
 
 
-def spread(trace: Trace, names: list[str], threads: int) -> None:
-    """Let all threads compute the elements of a stage; a single element is the first thread's."""
-    if any(trace.extent(v) != ONE for v in names):
-        trace.do("reorder", tuple(names))  # moves guards inside
-        trace.do("cooperate", trace.fuse_all(names) if len(names) > 1 else names[0], threads)
+def spread(trace: Trace, names: list[str], threads: int) -> str | None:
+    """Let all threads compute the elements of a stage; a single element is the first thread's.
+
+    The loop over the turns of a thread comes back, if there is one.
+    """
+    if all(trace.extent(v) == ONE for v in names):
+        return None
+    trace.do("reorder", tuple(names))  # moves guards inside
+    fused = trace.fuse_all(names) if len(names) > 1 else names[0]
+    trace.do("cooperate", fused, threads)
+    return f"{fused}_r"

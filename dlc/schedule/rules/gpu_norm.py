@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 
 from dlc.core.target import Target
 from dlc.schedule.loop import Func, allocs
@@ -25,9 +26,13 @@ from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import ONE, Const
 from dlc.te.simplify import surely_equal
+from dlc.te.types import const_size
 
 TILE = 7  # of `gpu_tile.TILES`, from 1: 16 rows by 64 columns; few rows make the tail short
+ROWS, COLUMNS = 16, 64
 ENGINE_TILE = 6  # of `gpu_matrix.TILES`: the same
+ROOM = 64 * 1024  # bytes of shared memory for the rows of a block
+AT_ONCE = 64  # turns of a thread that are written out
 MAX_TAIL = 64 * 1024  # elements that one block may normalise by itself
 
 
@@ -63,9 +68,12 @@ def match(func: Func, target: Target) -> Norm | None:
     if product is None or len(wide) != 2 or len(product.dims[1]) != 1:
         return None
     sizes = [f.extent.value for f in wide if isinstance(f.extent, Const)]
-    if len(sizes) != 2 or sizes[1] > MAX_TAIL // 16:
+    if len(sizes) != 2 or sizes[1] > MAX_TAIL // ROWS:
         return None
-    on_engine = min(sizes[0] // 16, sizes[1] // 64) > 0 and gpu_matrix.takes(func, product)
+    assert target.gpu is not None, "blocks are for GPUs"
+    if ceil(sizes[0] / ROWS) * ceil(sizes[1] / COLUMNS) > target.gpu.processors:
+        return None  # larger tiles, and a launch for the norm, are faster
+    on_engine = min(sizes[0] // ROWS, sizes[1] // COLUMNS) > 0 and gpu_matrix.takes(func, product)
     return Norm(product, on_engine, wide[0].var, tuple(dict.fromkeys(s.buffer for s in chain)))
 
 
@@ -102,6 +110,7 @@ def schedule(trace: Trace, found: Norm, target: Target, knobs: Mapping[str, int]
     else:
         trace.do("compute_at", parts.result, at)
     trace.do("compute_at", parts.sum, at)
+    near = _bring_near(trace, parts.result, at)
     names = trace.stage(result.buffer).names
     blocks = names[: names.index(at) + 1]
     for outer in blocks:
@@ -111,18 +120,42 @@ def schedule(trace: Trace, found: Norm, target: Target, knobs: Mapping[str, int]
     threads = tiled(trace, product, target, {**knobs, "tile": tile})
     for outer in reversed(blocks if not is_result else ()):
         trace.do("expand_alloc", parts.result, outer)
-    for buffer in found.chain:
+    for buffer in (*near, *found.chain):
         if not is_result:
-            trace.do("sink_alloc", buffer)
+            if buffer not in near:
+                trace.do("sink_alloc", buffer)
             trace.do("drop_guards", buffer)
         trace.do("set_scope", buffer, "shared")
         for stage in [s for s in stages(trace.func) if s.buffer == buffer]:
             if stage.is_reduction:
                 reduce_rows(trace, stage, stage.names, threads)
             else:
-                spread(trace, [v for v in stage.names if trace.extent(v) != ONE], threads)
+                _spread(trace, [v for v in stage.names if trace.extent(v) != ONE], threads)
     inside = trace.stage(result.buffer).names
-    spread(trace, inside[inside.index(at) + 1 :], threads)
+    _spread(trace, inside[inside.index(at) + 1 :], threads)
+
+
+def _bring_near(trace: Trace, rows: str, at: str) -> tuple[str, ...]:
+    """Let what follows read the rows from a copy in shared memory, if there is room: its name.
+
+    The second-level cache takes long to answer, and the sums of a norm depend on each other: so
+    all is asked for at once.
+    """
+    near = f"{rows}_near"
+    trial = trace.copy()
+    trial.do("hand_on", rows, at, near, "shared")
+    kind = allocs(trial.func.body)[near].buffer.type
+    if not kind.is_static or const_size(kind.elems) * kind.dtype.size_bytes > ROOM:
+        return ()
+    trace.take(trial)
+    return (near,)
+
+
+def _spread(trace: Trace, names: list[str], threads: int) -> None:
+    """As `gpu_block.spread`, the turns of a thread written out, so that its loads go together."""
+    turns = spread(trace, names, threads)
+    if turns is not None and (trace.constant(turns) or AT_ONCE + 1) <= AT_ONCE:
+        trace.tile_loop(turns)
 
 
 def _split_rows(trace: Trace, stage: Stage, row: str, size: int) -> tuple[str, str]:
