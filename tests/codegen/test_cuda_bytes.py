@@ -93,7 +93,7 @@ DEFECTS = {
         "conv", "r0_r1_r2_r3_s_o < 3", "r0_r1_r2_r3_s_o < 2", WRONG
     ),
     "weights of the summands before": Defect(
-        "conv", "r0_r1_r2_r3_t * 3584, 112", "(r0_r1_r2_r3_t + 2) % 3 * 3584, 112",
+        "conv", "r0_r1_r2_r3_t * 7168, 112", "(r0_r1_r2_r3_t + 2) % 3 * 7168, 112",
         f"being copied|{WRONG}|race",
     ),
     "a halo of zeros": Defect("conv", "u8(131)", "u8(0)", WRONG, count=0),
@@ -102,7 +102,7 @@ DEFECTS = {
     ),
     "channels that do not saturate": Defect("conv", "saturate<u8>(", "u8(0) + int(", WRONG),
     "a bias of the columns beside": Defect(
-        "conv", "in2[i1_7_i4_8_b * 32", "in2[(1 - i1_7_i4_8_b) * 32", WRONG
+        "conv", "i1_7_i4_8_w / 2 * 32]", "(1 - i1_7_i4_8_w / 2) * 32]", WRONG
     ),
     "pixels behind the last": Defect(
         "conv", "+ i2_8_i3_7_d < 25", "+ i2_8_i3_7_d < 26", "race|out of"

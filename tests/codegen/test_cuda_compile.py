@@ -119,7 +119,7 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
         "mma.sync.aligned.m16n8k8",
         "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32",
     )
-    for instruction in (*engine, *copies, "atom.global.inc", "shfl.sync.bfly"):
+    for instruction in (*engine, *copies, "atom.acq_rel.gpu.global.inc", "shfl.sync.bfly"):
         assert instruction in text
     for arch in ARCHS:
         said = run(["ptxas", "-v", f"-arch={arch}", "-o", tmp_path / arch, ptx])

@@ -438,13 +438,11 @@ DLC_FN void multiply_tiles(C &c, int c0, const A &a, int a0, int lda, const B &b
   const int line = DLC_THREAD % 16, half = DLC_THREAD % 32 / 16;
   u32 y[N][2];
   DLC_UNROLL
-  for (int n = 0; n + 1 < N; n += 2) {
-    u32 both[4];
-    load_turned(both, b, b0 + line * ldb + (n + half) * 8);
-    DLC_UNROLL
-    for (int i = 0; i < 4; ++i) y[n + i / 2][i % 2] = both[i];
-  }
-  if (N % 2) load_turned(y[N - 1], b, b0 + line * ldb + (N - 1) * 8);
+  for (int n = 0; n < N; n += N < 4 ? 1 : 2)
+    if (N < 4)  // where a second address would cost more than the load
+      load_turned(y[n], b, b0 + line * ldb + n * 8);
+    else
+      load_turned(reinterpret_cast<u32(&)[4]>(y[n]), b, b0 + line * ldb + (n + half) * 8);
   DLC_UNROLL
   for (int m = 0; m < M; ++m) {
     u32 x[4];

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from dlc.core.target import Target
+from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import Func
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.rules.contraction import Contraction, find_contraction
@@ -25,8 +27,9 @@ from dlc.schedule.rules.gpu_block import (
     split,
     unroll,
 )
+from dlc.schedule.rules.gpu_cost import Sums
 from dlc.schedule.rules.gpu_pipeline import pipeline_chunks
-from dlc.schedule.rules.gpu_split import count_parts, split_sum, spread_parts
+from dlc.schedule.rules.gpu_split import split_sum, spread_parts
 from dlc.schedule.rules.gpu_tile import choose_gpu_tile
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
@@ -127,6 +130,18 @@ def as_matrix(trace: Trace, found: Product) -> Matrix:
     return Matrix(outer, sum_row, sum_column, summand)
 
 
+def sums_of(trace: Trace, loops: Matrix) -> Sums:
+    """The sizes of a product, before its loops are cut."""
+    around = [trace.constant(f.var) for f in loops_around(trace.func, loops.row)[:-1]]
+    whole = [n for n in around if n is not None]
+    return Sums(
+        trace.constant(loops.row),
+        trace.constant(loops.column),
+        trace.constant(loops.summand),
+        prod(whole) if len(whole) == len(around) else None,
+    )
+
+
 def bring_chunks(
     trace: Trace, total: str, loops: tuple[str, str, str], size: int
 ) -> tuple[str, tuple[str, str, str]]:
@@ -147,17 +162,12 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     """
     total = found.parts.sum
     loops = as_matrix(trace, found)
-    depth = trace.constant(loops.summand)
-    tile = choose_gpu_tile(
-        trace.constant(loops.row), trace.constant(loops.column), depth, target, knobs
-    )
+    tile, parts = choose_gpu_tile(sums_of(trace, loops), target, knobs)
     lead = (1,) * (len(loops.outer) - 2)
     threads = (*lead, tile.row_threads, tile.column_threads)
     trace.do("distribute", loops.outer, threads, (*lead, tile.rows, tile.columns))
     trace.do("compute_at", total, f"{loops.column}_b")
     sums = (loops.sum_row, loops.sum_column, loops.summand)
-    parts = knobs.get("parts", 0)
-    parts = parts or count_parts(trace, f"{loops.column}_b", depth, target, tile.chunk)
     results = tile.rows, tile.columns
     cut = split_sum(trace, total, sums, parts) if parts > 1 else None
     name, inside = (total, sums) if cut is None else (cut.total, cut.loops)

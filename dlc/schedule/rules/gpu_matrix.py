@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
 from dlc.core.target import Target
@@ -27,9 +26,9 @@ from dlc.schedule.nest import Stage
 from dlc.schedule.rules import gpu_contract
 from dlc.schedule.rules.gpu_block import cache_factors, unroll
 from dlc.schedule.rules.gpu_contract import Product
+from dlc.schedule.rules.gpu_cost import LARGE, BlockCost, Sums, choose
 from dlc.schedule.rules.gpu_pipeline import pipeline_chunks
-from dlc.schedule.rules.gpu_split import count_parts, split_sum, spread_parts
-from dlc.schedule.rules.gpu_tile import LARGE
+from dlc.schedule.rules.gpu_split import split_sum, spread_parts
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Cast, Const, Expr, Unary, UnOp
@@ -39,7 +38,10 @@ CHUNKS = (128, 96, 64, 32, 16, 8)
 CHUNK_BYTES = (32, 128)  # of a chunk's summands: an instruction's, and as many as lines may have
 GAPS = {"bf16": (8, 8), "f16": (8, 8), "tf32": (4, 8)}  # elements behind lines of both factors
 GAPS |= dict.fromkeys(BYTE_PAIRS, (16, 16))
-COPY = 64  # multiply-adds of the engine that take as long as bringing one element
+RATES = {"bf16": 1.3e6, "f16": 1.3e6, "tf32": 0.65e6}  # multiply-adds of a processor in a us
+RATES |= dict.fromkeys(BYTE_PAIRS, 2.6e6)
+WARPS = 10  # that reach that; fewer wait for what they load
+_BYTES = {"bf16": 2, "f16": 2, "tf32": 4} | dict.fromkeys(BYTE_PAIRS, 1)  # of a factor's element
 NARROW = (DType.BF16, DType.F16)
 BYTES = (DType.I8, DType.U8)
 
@@ -54,6 +56,11 @@ class WarpTile:
     columns: int
 
     @property
+    def warps(self) -> int:
+        """The warps of a block."""
+        return self.row_warps * self.column_warps
+
+    @property
     def shape(self) -> tuple[int, int]:
         """The rows and columns of a block."""
         rows = self.row_warps * self.rows * ROWS
@@ -63,6 +70,8 @@ class WarpTile:
 TILES = (
     WarpTile(2, 2, 4, 8), WarpTile(2, 2, 4, 4), WarpTile(2, 2, 2, 8), WarpTile(2, 2, 2, 4),
     WarpTile(2, 2, 1, 4), WarpTile(1, 4, 1, 2), WarpTile(2, 2, 1, 2), WarpTile(1, 2, 1, 2),
+    WarpTile(2, 4, 4, 4), WarpTile(2, 4, 2, 2), WarpTile(2, 4, 1, 2), WarpTile(4, 2, 1, 4),
+    WarpTile(2, 4, 4, 2),
 )  # fmt: skip
 
 
@@ -142,7 +151,7 @@ def space(func: Func, target: Target) -> Space:
     """The tile of a block and the chunk of the reduction; 0 is analytic."""
     tiles = tuple(range(len(TILES) + 1))
     knobs = {"tile": tiles, "chunk": (0, *CHUNKS), "parts": (0, 1, 2, 4, 8)}
-    return Space({**knobs, "stages": (0, 1, 2, 3, 4)})
+    return Space({**knobs, "stages": (0, 1, 2, 3, 4, 5, 6)})
 
 
 def schedule(trace: Trace, found: Product, target: Target, knobs: Mapping[str, int]) -> None:
@@ -157,17 +166,15 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     kind, depth = kind_of(trace.stage(total)), trace.constant(loops.summand)
     assert kind is not None, "match sees to that"
     assert depth is not None, "match sees to that"
-    tile = choose_tile(trace.constant(loops.row), trace.constant(loops.column), target, knobs)
-    size = knobs.get("chunk", 0) or chunk_size(kind, depth)
+    tile, size, parts = choose_tile(gpu_contract.sums_of(trace, loops), kind, target, knobs)
     own = _distribute(trace, loops.outer, tile)
     trace.do("compute_at", total, f"{loops.column}_b")
     sums = (loops.sum_row, loops.sum_column, loops.summand)
-    parts = knobs.get("parts", 0) or count_parts(trace, f"{loops.column}_b", depth, target, size)
     cut = split_sum(trace, total, sums, parts) if parts > 1 else None
     name, inside = (total, sums) if cut is None else (cut.total, cut.loops)
     uneven = (trace.constant(inside[2]) or depth) % size != 0
     chunk, tiled = gpu_contract.bring_chunks(trace, name, inside, size)
-    threads = tile.row_warps * tile.column_warps * WARP
+    threads = tile.warps * WARP
     cache_factors(
         trace, name, found.row_side, chunk, tiled, threads, GAPS[kind], target, kind in BYTE_PAIRS,
         zeros=uneven,
@@ -189,23 +196,20 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
 
 
 def choose_tile(
-    rows: int | None, columns: int | None, target: Target, knobs: Mapping[str, int]
-) -> WarpTile:
-    """The cheapest tile; None stands for a size that is only known at run time."""
+    sums: Sums, kind: str, target: Target, knobs: Mapping[str, int]
+) -> tuple[WarpTile, int, int]:
+    """The fastest tile, the summands of a chunk, and the parts of each sum."""
     assert target.gpu is not None, "tiles of blocks are for GPUs"
-    if wanted := knobs.get("tile", 0):
-        return TILES[wanted - 1]
-    return _best(rows or LARGE, columns or LARGE, target.gpu.processors)
-
-
-@lru_cache(maxsize=4096)
-def _best(rows: int, columns: int, processors: int) -> WarpTile:
-    def cost(tile: WarpTile) -> int:
-        high, wide = tile.shape
-        rounds = -(-(-(-rows // high) * -(-columns // wide)) // processors)
-        return rounds * (high * wide + COPY * (high + wide))
-
-    return min(_fitting(rows, columns), key=cost)
+    assert sums.depth is not None, "match sees to that"
+    wanted = knobs.get("tile", 0)
+    tiles = [TILES[wanted - 1]] if wanted else _fitting(sums.rows, sums.columns)
+    size = knobs.get("chunk", 0) or chunk_size(kind, sums.depth)
+    costs = tuple(
+        BlockCost(*t.shape, size, t.warps, RATES[kind] / WARPS, RATES[kind], _BYTES[kind])
+        for t in tiles
+    )
+    number, parts = choose(sums, costs, knobs.get("parts", 0), target.gpu.processors)
+    return tiles[number], size, parts
 
 
 def _distribute(trace: Trace, outer: tuple[str, ...], tile: WarpTile) -> list[str]:

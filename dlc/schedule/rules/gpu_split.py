@@ -10,15 +10,10 @@ Multiplication on the GPU" (2023), section 2, for splitting the summands ("split
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
-from dlc.core.target import Target
 from dlc.schedule.edit import loops_around
 from dlc.schedule.trace import Trace
 
-MIN_SUMMANDS = 128  # of a part: below, bringing the parts together takes as long
-MAX_PARTS = 8
-BLOCKS = 2  # that a processor runs at the same time: while one waits, the other one computes
 PART = "_part"
 
 
@@ -55,30 +50,11 @@ class Parts:
         return f"{self.row}_{self.total}", f"{self.column}_{self.total}"
 
 
-def count_parts(
-    trace: Trace, innermost: str, summands: int | None, target: Target, multiple: int
-) -> int:
-    """Into how many parts to split sums so that more processors have work.
-
-    `innermost` is the last block loop of the result. Parts have a multiple of some number of
-    summands, all the same.
-    """
-    assert target.gpu is not None, "blocks are for GPUs"
-    extents = [trace.constant(f.var) for f in loops_around(trace.func, innermost)]
-    if None in extents or summands is None:
-        return 1
-    blocks = prod(n for n in extents if n is not None)
-    room = BLOCKS * target.gpu.processors // max(1, blocks)
-    most = min(MAX_PARTS, room, summands // MIN_SUMMANDS)
-    fitting = [n for n in range(2, most + 1) if summands % (n * multiple) == 0]
-    return max(fitting, default=1)
-
-
 def split_sum(trace: Trace, total: str, loops: tuple[str, str, str], count: int) -> Parts:
     """Split a sum that is computed in a block; `loops` are its rows, columns and summands."""
     row, column, summand = loops
     size = trace.constant(summand)
-    assert size is not None, "count_parts sees to that"
+    assert size is not None, "`gpu_cost` splits no sum of unknown size"
     part, rest = trace.split(summand, size // count)
     memory, own = f"{total}_parts", f"{total}_part"
     trace.do("rfactor", total, part, memory)
