@@ -19,6 +19,7 @@ from dlc.core.target import Target
 from dlc.schedule.edit import loops_around
 from dlc.schedule.loop import Func
 from dlc.schedule.nest import Stage, simple_index, stages
+from dlc.schedule.rules import gpu_stage
 from dlc.schedule.rules.contraction import Contraction, find_contraction
 from dlc.schedule.rules.gpu_block import (
     bind_tile,
@@ -163,16 +164,21 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     total = found.parts.sum
     loops = as_matrix(trace, found)
     tile, parts = choose_gpu_tile(sums_of(trace, loops), target, knobs)
-    lead = (1,) * (len(loops.outer) - 2)
-    threads = (*lead, tile.row_threads, tile.column_threads)
-    trace.do("distribute", loops.outer, threads, (*lead, tile.rows, tile.columns))
-    trace.do("compute_at", total, f"{loops.column}_b")
     sums = (loops.sum_row, loops.sum_column, loops.summand)
     results = tile.rows, tile.columns
+    count = tile.row_threads * tile.column_threads
+    staged = None
+    if parts == 1 and gpu_stage.is_long(trace.stage(found.parts.result)):
+        shape = tile.row_threads * tile.rows, tile.column_threads * tile.columns
+        staged = gpu_stage.place(trace, total, loops.outer, shape, count)
+    else:
+        lead = (1,) * (len(loops.outer) - 2)
+        threads = (*lead, tile.row_threads, tile.column_threads)
+        trace.do("distribute", loops.outer, threads, (*lead, *results))
+        trace.do("compute_at", total, f"{loops.column}_b")
     cut = split_sum(trace, total, sums, parts) if parts > 1 else None
     name, inside = (total, sums) if cut is None else (cut.total, cut.loops)
     chunk, tiled = bring_chunks(trace, name, inside, tile.chunk)
-    count = tile.row_threads * tile.column_threads
     cache_factors(trace, name, found.row_side, chunk, tiled, count, target=target)
     trace.do("drop_guards", name)
     keep_in_registers(trace, name, results)
@@ -185,6 +191,9 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
         bind_tile(trace, sums[:2], results, None)
         bind_tile(trace, cut.final[:2], results, cut.final[2])
         spread_parts(trace, total, cut)
+    if staged is not None:
+        bind_tile(trace, staged, results, None)
+        gpu_stage.write_out(trace, loops.outer, found.parts.result)
     unroll(trace, [f"{loops.row}_s", f"{loops.column}_s"])
     pipeline_chunks(trace, chunk, knobs)
     return count

@@ -23,7 +23,7 @@ from dlc.schedule.gpu import WARP
 from dlc.schedule.instruction import BYTE_PAIRS, WarpProduct
 from dlc.schedule.loop import Func
 from dlc.schedule.nest import Stage
-from dlc.schedule.rules import gpu_contract
+from dlc.schedule.rules import gpu_contract, gpu_stage
 from dlc.schedule.rules.gpu_block import cache_factors, unroll
 from dlc.schedule.rules.gpu_contract import Product
 from dlc.schedule.rules.gpu_cost import LARGE, BlockCost, Sums, choose
@@ -167,14 +167,19 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     assert kind is not None, "match sees to that"
     assert depth is not None, "match sees to that"
     tile, size, parts = choose_tile(gpu_contract.sums_of(trace, loops), kind, target, knobs)
-    own = _distribute(trace, loops.outer, tile)
-    trace.do("compute_at", total, f"{loops.column}_b")
+    threads = tile.warps * WARP
+    own: list[str] = []
+    staged = None
+    if parts == 1 and _hands_on(trace, found):
+        staged = gpu_stage.place(trace, total, loops.outer, tile.shape, threads)
+    else:
+        own = _distribute(trace, loops.outer, tile)
+        trace.do("compute_at", total, f"{loops.column}_b")
     sums = (loops.sum_row, loops.sum_column, loops.summand)
     cut = split_sum(trace, total, sums, parts) if parts > 1 else None
     name, inside = (total, sums) if cut is None else (cut.total, cut.loops)
     uneven = (trace.constant(inside[2]) or depth) % size != 0
     chunk, tiled = gpu_contract.bring_chunks(trace, name, inside, size)
-    threads = tile.warps * WARP
     cache_factors(
         trace, name, found.row_side, chunk, tiled, threads, GAPS[kind], target, kind in BYTE_PAIRS,
         zeros=uneven,
@@ -183,6 +188,9 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     lay_in_lanes(trace, name, tile)
     bind_lanes(trace, f"{tiled[0]}_init", f"{tiled[1]}_init", tile)
     unroll(trace, own)
+    if staged is not None:
+        bind_lanes(trace, *staged, tile)
+        gpu_stage.write_out(trace, loops.outer, found.parts.result)
     if cut is not None:
         bind_lanes(trace, *cut.out, tile)
         trace.do("drop_guards", total)
@@ -210,6 +218,16 @@ def choose_tile(
     )
     number, parts = choose(sums, costs, knobs.get("parts", 0), target.gpu.processors)
     return tiles[number], size, parts
+
+
+def _hands_on(trace: Trace, found: Product) -> bool:
+    """Whether the sums of warps go on through shared memory, rather than from their registers.
+
+    Not where rows are the digits of several loops, as the lines and pixels of an image are: threads
+    that have elements of more rows would tell more of them apart.
+    """
+    result = trace.stage(found.parts.result)
+    return len(found.dims[1]) == 1 or gpu_stage.is_long(result)
 
 
 def _distribute(trace: Trace, outer: tuple[str, ...], tile: WarpTile) -> list[str]:
