@@ -30,6 +30,7 @@ from tests.codegen.gpu import GPU, schedule
 from tests.codegen.test_cuda_attention import attention
 from tests.codegen.test_cuda_bytes import convolution_of_bytes
 from tests.codegen.test_cuda_products import norm, product_of, product_of_bytes
+from tests.codegen.test_cuda_vector import vector
 from tests.codegen.test_cuda_window import depthwise, with_tile
 from tests.schedule.rules.cases import CASES
 
@@ -100,6 +101,7 @@ def test_a_kernel_of_each_rule_compiles_for_all_generations_without_spills(tmp_p
         "attention": CASES["attention"](),
         "online": attention("f16", heads=1, rows="n", keys="m", size=32, masked=False),
         "row": CASES["softmax_40"](),
+        "vector": vector("1000", "256", "f16", "gelu(m)"),
         "own": CASES["max_pool"](),
         "window": CASES["depthwise_7"](),
         "rest": CASES["placed"](),
