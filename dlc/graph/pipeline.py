@@ -28,6 +28,7 @@ from dlc.graph.passes.share_halos import share_halos
 from dlc.graph.passes.shorten_functions import shorten_functions
 from dlc.graph.passes.simplify_shapes import simplify_shapes
 from dlc.graph.passes.sink_constants import sink_constants
+from dlc.graph.passes.slice_early import slice_early
 from dlc.graph.passes.sort_by_digits import sort_by_digits
 from dlc.graph.passes.split_dilation import split_dilation
 from dlc.graph.passes.stack_grouped_queries import stack_grouped_queries
@@ -55,6 +56,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     widen_halves,
     apply_rules,
     merge_equal_nodes,
+    slice_early,
     halve_floats,
     widen_halves,  # again: what halve_floats rounded
     sort_by_digits,
