@@ -247,3 +247,14 @@ def test_a_global_pool_reduces_whole_images(pool: str, wanted: float):
     images = one([[[[1, 9, -1]], [[9, 0, 0]]]])
     found = evaluate(graph, {"x": images})["y"]
     np.testing.assert_array_equal(found, np.full((1, 2, 1, 1), wanted))
+
+
+@pytest.mark.parametrize(("at", "holds"), [(0, "0 < n"), (2, "2 < n"), (-1, "0 <= n - 1")])
+def test_one_element_of_an_open_axis_is_one_whatever_its_size(at, holds):
+    nodes = [NODE("Gather", ["x", "i"], ["y"], axis=0)]
+    graph = graph_of(model(nodes, {"x": ("n", 3)}, {"i": np.int64(at)}))
+    assert ops_of(graph) == ["slice", "reshape"]
+    assert str(graph.nodes[0].output.type) == "f32[1, 3]"
+    assert holds in [str(c.cond) for c in conditions(graph)]
+    x = np.arange(15, dtype=np.float32).reshape(5, 3)
+    np.testing.assert_array_equal(evaluate(graph, {"x": x})["y"], x[at])

@@ -314,11 +314,12 @@ def convert_gather(ctx: Context, x: Value, indices: Value, *, axis: int = 0) -> 
     if known is not None:
         return known
     if at.size == 1:  # one slice is a view; a gather is a kernel
-        start = index(int(at.reshape(())))
-        end = start + 1 if int(at.reshape(())) != -1 else index(_FAR)
-        one = slice_axes(ctx, x, [start], [end], [axis], [1])
-        sizes = (*x.type.shape[:axis], *[ONE] * at.ndim, *x.type.shape[axis + 1 :])
-        return reshape_to(ctx, one, sizes)
+        number = int(at.reshape(()))
+        before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]
+        start = index(number) if number >= 0 else canonical(size + number)
+        starts = (*(ZERO for _ in before), start, *(ZERO for _ in after))
+        one = ctx.call(Slice(starts=starts, sizes=(*before, ONE, *after)), x)
+        return reshape_to(ctx, one, (*before, *[ONE] * at.ndim, *after))
     return ctx.call(Gather(axis=axis), x, indices)
 
 

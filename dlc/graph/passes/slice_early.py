@@ -48,7 +48,7 @@ from dlc.graph.ops.shape import Concat, Reshape, Slice, Transpose
 from dlc.graph.ops.softmax import Softmax
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import ONE, ZERO, Const, Expr
-from dlc.te.simplify import canonical, surely_equal
+from dlc.te.simplify import canonical, surely_at_most, surely_equal
 from dlc.te.types import Shape, is_const
 
 Part = tuple[Expr, Expr]  # where it begins, and how many
@@ -112,12 +112,12 @@ def _of_operands(node: Node, box: Box | None) -> Sequence[Box | None]:
 
 
 def _is_small(box: Box, shape: Shape) -> bool:
-    """Whether a box is at most half of a value, along an axis of which it has few elements."""
+    """Whether a box is at most half of a value, or has so many elements of an axis of any size."""
     return any(
-        part is not None
-        and isinstance(part[1], Const)
-        and (not isinstance(size, Const) or 2 * part[1].value <= size.value)
+        (isinstance(part[1], Const) and not isinstance(size, Const))
+        or surely_at_most(part[1] * 2, size)
         for part, size in zip(box, shape, strict=True)
+        if part is not None
     )
 
 
