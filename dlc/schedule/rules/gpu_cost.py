@@ -4,8 +4,9 @@ Each block brings the factors of its tile to shared memory, chunk by chunk, and 
 blocks of one processor share its units and its way to the second-level cache; a chunk takes as long
 as what is slowest: the products, the way, or the threads' waiting for each other.
 
-The figures fit the best times of 17 products and convolutions on an H200, 2 to 390 us each, to a
-fifth. Only what differs between schedules is in them: not the 2.2 us of a launch.
+The figures are those of 17 products and convolutions on an H200, 4 to 390 us each, whose best times
+the estimate meets to a third. Only what differs between schedules is in it: not the 2.2 us of a
+launch.
 
 Source: Williams, Waterman, Patterson, "Roofline" (2009), for rates that bound each other.
 """
