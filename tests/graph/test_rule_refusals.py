@@ -443,6 +443,63 @@ REFUSES = [
         "x: f32[2, 3, 5, 4]", "a: f32[6, 5, 4] = reshape(x, shape=(6, 5, 4))",
         "b: f32[6, 4, 5] = transpose(a, perm=(0, 2, 1))",
         "y: f32[6, 20] = reshape(b, shape=(6, 20))")),
+    ("one_before_transpose", "more than one element", body(
+        "x: f32[4, 3]", "a: f32[3, 4] = transpose(x, perm=(1, 0))",
+        "y: f32[3, 2] = slice(a, starts=(0, 1), sizes=(3, 2))")),
+    ("one_before_transpose", "no reshape follows", body(
+        "x: f32[4, 3]", "a: f32[3, 4] = transpose(x, perm=(1, 0))",
+        "b: f32[1, 4] = slice(a, starts=(1, 0), sizes=(1, 4))", "y: f32[1, 4] = relu(b)")),
+    ("one_before_reshape", "more than one element", body(
+        "x: f32[3, 4]", "a: f32[1, 3, 4] = reshape(x, shape=(1, 3, 4))",
+        "y: f32[1, 2, 4] = slice(a, starts=(0, 1, 0), sizes=(1, 2, 4))")),
+    ("one_before_reshape", "no reshape follows", body(
+        "x: f32[3, 4]", "a: f32[1, 3, 4] = reshape(x, shape=(1, 3, 4))",
+        "b: f32[1, 1, 4] = slice(a, starts=(0, 1, 0), sizes=(1, 1, 4))",
+        "y: f32[1, 1, 4] = relu(b)")),
+    ("one_before_reshape", "more than axes of one", body(
+        "x: f32[6, 4]", "a: f32[3, 2, 4] = reshape(x, shape=(3, 2, 4))",
+        "b: f32[1, 2, 4] = slice(a, starts=(1, 0, 0), sizes=(1, 2, 4))",
+        "y: f32[8] = reshape(b, shape=(8,))")),
+    ("one_before_reshape", "is the last one", body(
+        "x: f32[3, 4]", "a: f32[3, 4, 1] = reshape(x, shape=(3, 4, 1))",
+        "b: f32[3, 1, 1] = slice(a, starts=(0, 2, 0), sizes=(3, 1, 1))",
+        "y: f32[3] = reshape(b, shape=(3,))")),
+    ("one_behind_reshape", "one of several last axes", body(
+        "x: f32[4, 3, 8]", "a: f32[4, 2, 8] = slice(x, starts=(0, 1, 0), sizes=(4, 2, 8))",
+        "y: f32[4, 4, 4] = reshape(a, shape=(4, 4, 4))")),
+    ("one_behind_reshape", "one of several last axes", body(
+        "x: f32[4, 3, 8]", "a: f32[2, 1, 8] = slice(x, starts=(0, 1, 0), sizes=(2, 1, 8))",
+        "y: f32[2, 2, 4] = reshape(a, shape=(2, 2, 4))")),
+    ("one_behind_reshape", "what stands before", body(
+        "x: f32[4, 3, 8]", "a: f32[4, 1, 8] = slice(x, starts=(0, 1, 0), sizes=(4, 1, 8))",
+        "y: f32[2, 2, 2, 4] = reshape(a, shape=(2, 2, 2, 4))")),
+    ("one_behind_reshape", "of unknown size", body(
+        "n: size, x: f32[4, n, 8]",
+        "a: f32[4, 1, 8] = slice(x, starts=(0, n - 1, 0), sizes=(4, 1, 8))",
+        "y: f32[4, 2, 4] = reshape(a, shape=(4, 2, 4))")),
+    ("one_behind_reshape", "is not split", body(
+        "x: f32[4, 3, 8]", "a: f32[4, 1, 8] = slice(x, starts=(0, 1, 0), sizes=(4, 1, 8))",
+        "y: f32[1, 4, 1, 8] = reshape(a, shape=(1, 4, 1, 8))")),
+    ("units_before_transpose", "more than axes of one", body(
+        "x: f32[24]", "a: f32[4, 6] = reshape(x, shape=(4, 6))",
+        "b: f32[6, 4] = transpose(a, perm=(1, 0))",
+        "y: f32[3, 2, 4] = reshape(b, shape=(3, 2, 4))")),
+    ("units_before_transpose", "not a product alone", body(
+        "x: f32[24], z: f32[4, 4]", "a: f32[4, 6] = reshape(x, shape=(4, 6))",
+        "b: f32[6, 4] = transpose(a, perm=(1, 0))", "c: f32[1, 6, 4] = reshape(b, shape=(1, 6, 4))",
+        "d: f32[1, 6, 4] = matmul(c, z)", "y: f32[1, 6, 4] = add(c, d)")),
+    ("units_before_slice", "no transpose reads it", body(
+        "x: f32[24]", "a: f32[4, 6] = reshape(x, shape=(4, 6))",
+        "b: f32[2, 6] = slice(a, starts=(2, 0), sizes=(2, 6))",
+        "c: f32[2, 1, 6] = reshape(b, shape=(2, 1, 6))", "y: f32[2, 1, 6] = relu(c)")),
+    ("units_before_slice", "goes before the reshape", body(
+        "x: f32[24]", "a: f32[4, 6] = reshape(x, shape=(4, 6))",
+        "b: f32[1, 6] = slice(a, starts=(2, 0), sizes=(1, 6))",
+        "y: f32[6] = reshape(b, shape=(6,))")),
+    ("units_before_slice", "more than axes of one", body(
+        "x: f32[24]", "a: f32[4, 6] = reshape(x, shape=(4, 6))",
+        "b: f32[2, 6] = slice(a, starts=(2, 0), sizes=(2, 6))",
+        "y: f32[12] = reshape(b, shape=(12,))")),
     ("units_before_product", "not one of rows", body(
         "x: f32[1, 4, 6], z: f32[1, 6, 3]", "a: f32[1, 4, 3] = matmul(x, z)",
         "y: f32[4, 3] = reshape(a, shape=(4, 3))")),

@@ -288,6 +288,33 @@ FIRES = [
     ("scale_into_left", body(
         "n: size, x: f32[2, 1, 6], z: f32[2, 6, n]", "c: f32[1] = const(0.25)",
         "b: f32[2, 6, n] = mul(c, z)", "y: f32[2, 1, n] = matmul(x, b)"), ["mul", "matmul"]),
+    ("one_before_transpose", body(
+        "n: size, x: f32[n, 5, 3, 4]", "a: f32[3, n, 5, 4] = transpose(x, perm=(2, 0, 1, 3))",
+        "b: f32[1, n, 2, 4] = slice(a, starts=(1, 0, 0, 0), sizes=(1, n, 2, 4),"
+        " steps=(1, 1, 2, 1))",
+        "y: f32[n, 8] = reshape(b, shape=(n, 8))", "z: f32[3, n, 5, 4] = relu(a)", outputs="y, z"),
+     ["transpose", "slice", "transpose", "reshape", "relu"]),
+    ("one_before_reshape", body(
+        "n: size, x: f32[3, n, 1, 4]", "a: f32[1, 3, n, 4] = reshape(x, shape=(1, 3, n, 4))",
+        "b: f32[1, 1, n, 2] = slice(a, starts=(0, 2, 0, 1), sizes=(1, 1, n, 2))",
+        "y: f32[n, 2] = reshape(b, shape=(n, 2))"), ["slice", "reshape", "reshape"]),
+    ("one_behind_reshape", body(
+        "n: size, x: f32[1, n, 3, 8]",
+        "a: f32[1, n, 1, 8] = slice(x, starts=(0, 0, 2, 0), sizes=(1, n, 1, 8))",
+        "b: f32[n, 2, 4] = reshape(a, shape=(n, 2, 4))", "y: f32[n, 2, 4] = relu(b)"),
+     ["reshape", "slice", "relu"]),
+    ("units_before_transpose", body(
+        "n: size, x: f32[n, 6], z: f32[4, 3]", "a: f32[n, 2, 3] = reshape(x, shape=(n, 2, 3))",
+        "b: f32[2, 3, n] = transpose(a, perm=(1, 2, 0))",
+        "c: f32[1, 2, 3, n] = reshape(b, shape=(1, 2, 3, n))",
+        "y: f32[1, 2, 4, n] = matmul(z, c)"),
+     ["reshape", "reshape", "transpose", "matmul"]),
+    ("units_before_slice", body(
+        "n: size, x: f32[n, 6]", "a: f32[n, 1, 6] = reshape(x, shape=(n, 1, 6))",
+        "b: f32[n, 1, 2] = slice(a, starts=(0, 0, 1), sizes=(n, 1, 2), steps=(1, 1, 3))",
+        "c: f32[1, n, 2] = reshape(b, shape=(1, n, 2))",
+        "y: f32[n, 1, 2] = transpose(c, perm=(1, 0, 2))"),
+     ["reshape", "reshape", "slice", "transpose"]),
     ("units_before_product", body(
         "n: size, x: f32[n, 1, 6], z: f32[1, n, 3]", "w: f32[6, 3] = const()",
         "a: f32[n, 1, 3] = matmul(x, w)", "b: f32[1, n, 3] = reshape(a, shape=(1, n, 3))",

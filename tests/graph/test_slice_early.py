@@ -88,6 +88,19 @@ def test_two_readers_of_the_same_rows_share_them() -> None:
     assert narrowed(lines, "y, z") == ["1"]
 
 
+def test_what_holds_the_parts_of_all_readers_is_computed() -> None:
+    lines = (  # halves that change places, as positions turn queries
+        "a: f64[2, n, 4] = matmul(x, w)",
+        "b: f64[2, n, 2] = slice(a, starts=(0, 0, 0), sizes=(2, n, 2))",
+        "c: f64[2, n, 2] = slice(a, starts=(0, 0, 2), sizes=(2, n, 2))",
+        "d: f64[2, n, 4] = concat(c, b, axis=2)",
+        "e: f64[2, n, 4] = mul(d, r)",
+        "f: f64[2, n, 4] = add(e, a)",
+        f"y: f64[2, 1, 4] = slice(f, {LAST})",
+    )
+    assert narrowed(lines) == ["1"]
+
+
 def test_operands_are_sliced_along_the_axes_that_they_have() -> None:
     lines = (
         "m: f64[4] = const()",

@@ -19,10 +19,10 @@ After:
 Position: after the rules, whose patterns have made norms and softmax of their parts, and after
 merge_equal_nodes; before merge_parallel_matmuls, since queries then have fewer rows than keys.
 
-From the results backward, each value gets the box of it that all its readers want. Where that is at
-most half of it, operators that compute rows apart from each other compute the box alone; before the
-others it is cut out. A slice whose rows are not those of a product stays where it is: it is an
-index in the kernel that reads it, and would part operators that are one kernel.
+From the results backward, each value gets a box of it that holds what its readers want. Where that
+is at most half of it, operators that compute rows apart from each other compute the box alone;
+before the others it is cut out. A slice whose rows are not those of a product stays where it is:
+it is an index in the kernel that reads it, and would part operators that are one kernel.
 
 Source: Muchnick, "Advanced Compiler Design and Implementation", section 18.10, for dead code; that
 parts of values are dead, and not whole ones, is ours.
@@ -73,8 +73,8 @@ def _wanted(graph: Graph) -> dict[str, Box]:
     for node in reversed(graph.nodes):
         wanted = _of_operands(node, found.get(node.outputs[0].name))
         for value, box in zip(node.inputs, wanted, strict=True):
-            is_first = value.name not in found
-            found[value.name] = box if is_first or found[value.name] == box else None
+            known = found.get(value.name, box)
+            found[value.name] = None if known is None or box is None else _both(known, box)
     return _with_products(graph, {name: box for name, box in found.items() if box is not None})
 
 
@@ -99,6 +99,12 @@ def _with_products(graph: Graph, boxes: dict[str, Box]) -> dict[str, Box]:
                 region[root(value.name)] = root(name)
     kept = {root(name) for name in products}
     return {name: box for name, box in boxes.items() if root(name) in kept}
+
+
+def _both(a: Box, b: Box) -> Box | None:
+    """A box that holds two: it is limited along the axes that both limit alike."""
+    found = tuple(p if p == q else None for p, q in zip(a, b, strict=True))
+    return found if any(found) else None
 
 
 def _of_operands(node: Node, box: Box | None) -> Sequence[Box | None]:
@@ -223,7 +229,9 @@ class _Narrower:
         if box is not None:
             self.parts[node.output.name, box] = self.narrowed(node, box)
         elif isinstance(node.op, Slice) and node.inputs[0].name in self.boxes:
-            part = self.part(node.inputs[0], self.boxes[node.inputs[0].name], node)
+            wanted = _sliced(node, None)
+            assert wanted is not None, "of what it reads a part is enough for all readers"
+            part = self.part(node.inputs[0], wanted, node)
             if part.type == node.output.type and self.editor.can_replace(node.output, part):
                 self.editor.replace(node.output, part)
 
@@ -239,11 +247,16 @@ class _Narrower:
         return self.editor.call(op, *inputs, at=node, hint=f"{node.output.name}_part")
 
     def part(self, value: Value, box: Box, at: Node) -> Value:
-        """A part of a value, made once."""
+        """A part of a value, made once; of a part that is computed where that holds it."""
         if not any(box):
             return value
         if (value.name, box) not in self.parts:
-            self.parts[value.name, box] = self.cut(value, box, at)
+            whole, own = value, self.boxes.get(value.name)
+            rest = box
+            if own is not None and own != box:
+                whole = self.part(value, own, at)
+                rest = tuple(None if p == q else p for p, q in zip(box, own, strict=True))
+            self.parts[value.name, box] = self.cut(whole, rest, at)
         return self.parts[value.name, box]
 
     def cut(self, value: Value, box: Box, at: Node) -> Value:

@@ -30,6 +30,7 @@ from dlc.graph.rules.gather_nd_into_gather import gather_nd_into_gather
 from dlc.graph.rules.integers_into_bytes import integers_into_bytes
 from dlc.graph.rules.integers_into_floats import integers_into_floats
 from dlc.graph.rules.mul_into_mul import mul_into_mul
+from dlc.graph.rules.one_before_moves import one_before_reshape, one_before_transpose
 from dlc.graph.rules.pad_into_conv import pad_into_conv
 from dlc.graph.rules.pad_into_pool import pad_into_pool
 from dlc.graph.rules.parts_into_gelu import PARTS_INTO_GELU
@@ -60,7 +61,7 @@ from dlc.graph.rules.shape_into_shape import (
     transpose_into_transpose,
 )
 from dlc.graph.rules.sigmoid_into_silu import scaled_sigmoid_into_silu, sigmoid_into_silu
-from dlc.graph.rules.slice_behind_reshape import slice_behind_reshape
+from dlc.graph.rules.slice_behind_reshape import one_behind_reshape, slice_behind_reshape
 from dlc.graph.rules.slices_into_conv import slices_into_conv
 from dlc.graph.rules.sub_into_add import sub_into_add
 from dlc.graph.rules.tiny_weights_into_zeros import (
@@ -69,6 +70,7 @@ from dlc.graph.rules.tiny_weights_into_zeros import (
 )
 from dlc.graph.rules.transpose_behind_reshape import transpose_behind_reshape
 from dlc.graph.rules.transpose_into_channel_shuffle import transpose_into_channel_shuffle
+from dlc.graph.rules.units_before_moves import units_before_slice, units_before_transpose
 from dlc.graph.rules.units_before_product import units_before_product
 from dlc.graph.rules.where_into_nan_to_zero import where_into_nan_to_zero
 
@@ -80,8 +82,13 @@ SHAPE_RULES: tuple[Rule, ...] = (
     elements_before_transpose,
     slice_into_slice,
     concat_into_concat,
+    one_before_transpose,
+    one_before_reshape,
     slice_behind_reshape,
+    one_behind_reshape,
     transpose_behind_reshape,
+    units_before_transpose,
+    units_before_slice,
     *EXPAND_INTO_BROADCAST,
     expand_behind_elements,
     expand_behind_reduce,
