@@ -50,6 +50,8 @@ def is_taken(func: Func) -> bool:
         (vector("333", "300", "f16", "gelu(m)"), 16),
         (vector("333", "300", "bf16", panel=64), 16),
         (vector("40", "70", "f64"), 8),
+        (vector("8", "64"), 8),
+        (vector("9", "64", panel=16), 8),
     ],
 )
 def test_blocks_have_columns_side_by_side(func: Func, columns: int) -> None:
@@ -66,6 +68,8 @@ def test_blocks_have_columns_side_by_side(func: Func, columns: int) -> None:
     [
         vector("1000", "60"),  # a thread adds up so few alone
         vector("1000", "256", panel=4),  # less than a sector
+        vector("2", "768", "f16"),
+        vector("15", "64", "f16", panel=64),
         vector("n", "256"),
         vector("1000", "n"),
         lower_group(
@@ -89,3 +93,5 @@ def main(x: f32[2, 1, 128], w: f32[2, 128, 64]):
 )
 def test_other_products_of_few_rows_are_left_to_other_rules(func: Func) -> None:
     assert not is_taken(func)
+    made = schedule(func, "k")
+    check_emulated(made, inputs(func, {"n": 96}), {"n": 96}, rtol=1e-5, orders=("shuffled",))

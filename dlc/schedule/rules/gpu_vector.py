@@ -57,7 +57,9 @@ def match(func: Func, target: Target) -> Vector | None:
     width = weights[0].dtype.size_bytes
     fitting = [
         n for n in COLUMNS
-        if n * width >= SECTOR and _is_along(weights[0].index[-1], own[-1].var, n)
+        if n <= wide[0].extent.value
+        and n * width >= SECTOR
+        and _is_along(weights[0].index[-1], own[-1].var, n)
     ]  # fmt: skip
     return Vector(total.buffer, result.buffer, tuple(fitting)) if fitting else None
 
@@ -95,7 +97,9 @@ def schedule(trace: Trace, found: Vector, target: Target, knobs: Mapping[str, in
     lane = next(v for v in names if trace.extent(v) != ONE)
     size = trace.constant(lane) or 1
     filling = [n for n in found.columns if -(-size // n) >= target.gpu.processors]
-    count = knobs.get("columns", 0) or (filling[0] if filling else found.columns[-1])
+    count = filling[0] if filling else found.columns[-1]
+    if knobs.get("columns", 0) in found.columns:
+        count = knobs["columns"]
     units = [v for v in names if v != lane]
     block, column = trace.split(lane, count)
     trace.do("reorder", (*units, block, column))
