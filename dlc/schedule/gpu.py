@@ -87,7 +87,10 @@ class Tail:
 
 
 def split_launches(func: Func) -> Launches:
-    """Make a function of each launch. Its parameters are the buffers it uses, under their names."""
+    """Make a function of each launch. Its parameters are the buffers it uses, under their names.
+
+    Kernels that would be called alike end in numbers, so those of launches have a word before them.
+    """
     scratch = _outer_allocs(func.body)
     funcs: list[Func] = []
     arrivals: list[Buffer] = []
@@ -96,7 +99,7 @@ def split_launches(func: Func) -> Launches:
     for number, nest in enumerate(nests):
         writes = written(nest)
         reads = read(nest) - writes
-        name = func.name if len(nests) == 1 else f"{func.name}_{number + 1}"
+        name = func.name if len(nests) == 1 else f"{func.name}_launch_{number + 1}"
         in_place = tuple((o, i) for o, i in func.in_place if o in writes and i in reads)
         launch = Func(
             name,
@@ -326,7 +329,7 @@ class _Life:
 
 
 def _lives(body: Stmt) -> list[_Life]:
-    """The shared buffers of a block that are used, in the order of their allocation.
+    """The shared buffers of a block, in the order of their allocation.
 
     A loop around phases is one statement: what one iteration uses, the next one may.
     """
@@ -335,7 +338,8 @@ def _lives(body: Stmt) -> list[_Life]:
         for name in read(stmt) | written(stmt):
             numbers.setdefault(name, []).append(number)
     shared = [a.buffer for a in allocs(body).values() if a.scope is Scope.SHARED]
-    return [_Life(b, ns[0], ns[-1]) for b in shared if (ns := numbers.get(b.name, [0]))]
+    uses = [(b, numbers.get(b.name, [0])) for b in shared]
+    return [_Life(b, used[0], used[-1]) for b, used in uses]
 
 
 def _statements(stmt: Stmt) -> Iterator[Stmt]:

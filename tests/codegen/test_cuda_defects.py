@@ -153,10 +153,15 @@ DEFECTS = {
         "access before the launches before are done",
     ),
     "a buffer that takes a place too soon": Defect(
-        "turns", "  barrier();\n  {\n    const int k =", "  {\n    const int k =", "race: "
+        "turns", "  barrier();\n  {\n    const int k =", "  {\n    const int k =",
+        "race: |another buffer has left",
+    ),
+    "a buffer that is never set, where another one was": Defect(
+        "turns", "v[k] = ", "(void)", "read of what another buffer has left"
     ),
     "a place that is not free yet": Defect(
-        "turns", "DLC_SHARED(float, u, 6400, 25600)", "DLC_SHARED(float, u, 6400, 0)", "race: "
+        "turns", "DLC_SHARED(float, u, 6400, 25600)", "DLC_SHARED(float, u, 6400, 0)",
+        "race: |another buffer has left",
     ),
     "no barrier at all": Defect("reverse", "barrier();", "", "race: "),
     "a barrier for some threads only": Defect(

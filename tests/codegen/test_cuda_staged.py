@@ -86,3 +86,10 @@ def test_the_last_block_of_a_split_sum_goes_on_in_its_registers(dtype: str) -> N
     assert made.arrivals
     assert STAGED not in made.kernels[0].text
     check_emulated(made, inputs(func, {}), {}, rtol=1e-3, orders=("shuffled",))
+
+
+def test_sums_that_shared_memory_does_not_hold_stay_in_registers() -> None:
+    made = {d: scheduled(product_then("tanh(m)", d, 256, 256), tile=1) for d in ("f32", "f64")}
+    assert {d: STAGED in one.kernels[0].text for d, one in made.items()} == {
+        "f32": True, "f64": False,
+    }  # fmt: skip

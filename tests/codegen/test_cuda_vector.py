@@ -66,7 +66,7 @@ def test_blocks_have_columns_side_by_side(func: Func, columns: int) -> None:
 @pytest.mark.parametrize(
     "func",
     [
-        vector("1000", "60"),  # a thread adds up so few alone
+        vector("1000", "30"),  # a thread adds up so few alone
         vector("1000", "256", panel=4),  # less than a sector
         vector("2", "768", "f16"),
         vector("15", "64", "f16", panel=64),

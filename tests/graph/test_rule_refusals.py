@@ -460,6 +460,10 @@ REFUSES = [
         "x: f32[6, 4]", "a: f32[3, 2, 4] = reshape(x, shape=(3, 2, 4))",
         "b: f32[1, 2, 4] = slice(a, starts=(1, 0, 0), sizes=(1, 2, 4))",
         "y: f32[8] = reshape(b, shape=(8,))")),
+    ("one_before_reshape", "nothing of an axis of one", body(
+        "x: f32[3, 4]", "a: f32[1, 3, 4] = reshape(x, shape=(1, 3, 4))",
+        "b: f32[0, 1, 4] = slice(a, starts=(0, 1, 0), sizes=(0, 1, 4))",
+        "y: f32[0, 4] = reshape(b, shape=(0, 4))")),
     ("one_before_reshape", "is the last one", body(
         "x: f32[3, 4]", "a: f32[3, 4, 1] = reshape(x, shape=(3, 4, 1))",
         "b: f32[3, 1, 1] = slice(a, starts=(0, 2, 0), sizes=(3, 1, 1))",

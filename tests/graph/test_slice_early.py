@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PASSES
 from tests.graph.pass_cases import CONTEXT, read, same
 
 HEAD = "def main(n: size, x: f64[2, n, 4], r: f64[2, n, 4]):\n"
+FIXED = "def main(x: f64[2, 6, 4], r: f64[2, 6, 4]):\n"
 WEIGHTS = (
     "w: f64[4, 4] = const()",
     "v: f64[4, 4] = const()",
@@ -68,6 +72,63 @@ def test_queries_are_few_and_keys_are_all() -> None:
     assert sorted(rows) == ["1", "1", "1", "n"]
 
 
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_slice_that_is_a_result_may_be_read_too(order: int) -> None:
+    slices = (
+        f"y: f64[2, 1, 4] = slice(a, {FIRST})",
+        "b: f64[2, n, 4] = relu(a)",
+        f"z: f64[2, 1, 4] = slice(b, {FIRST})",
+    )
+    lines = slices if order else (slices[1], slices[2], slices[0])
+    assert narrowed(("a: f64[2, n, 4] = matmul(x, w)", *lines), "y, z") == ["1"]
+
+
+def test_operators_of_several_results_compute_them_as_a_whole() -> None:
+    lines = (
+        "t: f64[2, 3, 4]",
+        "i: i64[2, 3, 4]",
+        "t, i = top_k(x, k=3, axis=1)",
+        "a: f64[2, 3, 4] = matmul(t, w)",
+        "f: f64[2, 3, 4] = cast(i, to=f64)",
+        "b: f64[2, 3, 4] = add(a, f)",
+        "y: f64[2, 1, 4] = slice(b, starts=(0, 1, 0), sizes=(2, 1, 4))",
+    )
+    assert narrowed(lines) == ["1"]
+
+
+@pytest.mark.parametrize("scale", ["", ", s"])
+def test_a_norm_of_all_axes_needs_all_rows(scale: str) -> None:
+    lines = (
+        "s: f64[2, 6, 4] = const()",
+        "a: f64[2, 6, 4] = matmul(x, w)",
+        f"b: f64[2, 6, 4] = layer_norm(a{scale}, axis=0)",
+        "y: f64[2, 1, 4] = slice(b, starts=(0, 2, 0), sizes=(2, 1, 4))",
+    )
+    assert narrowed(lines, head=FIXED) == ["6"]
+
+
+def test_a_part_of_none_of_one_is_none() -> None:
+    lines = (
+        "e: f64[1, 6, 4] = slice(x, starts=(1, 0, 0), sizes=(1, 6, 4))",
+        "a: f64[1, 6, 4] = matmul(e, w)",
+        "y: f64[0, 1, 4] = slice(a, starts=(0, 2, 0), sizes=(0, 1, 4))",
+    )
+    assert narrowed(lines, head=FIXED) == ["6"]
+
+
+def test_the_slice_is_named_where_it_reaches_outside() -> None:
+    lines = (
+        "a: f64[2, n, 4] = matmul(x, w)",
+        "y: f64[2, 1, 4] = slice(a, starts=(0, 2, 0), sizes=(2, 1, 4))",
+    )
+    body = "".join(f"    {line}\n" for line in (*WEIGHTS, *lines, "return y"))
+    before = read(HEAD + body)
+    marked = replace(before, nodes=tuple(replace(x, source=str(x.op)) for x in before.nodes))
+    after = PASSES["slice_early"](marked, CONTEXT)
+    cut = next(x for x in after.nodes if isinstance(x.op, Slice))
+    assert cut.source == str(marked.nodes[-1].op)
+
+
 def test_slices_of_slices_go_together() -> None:
     lines = (
         "a: f64[2, n, 4] = matmul(x, w)",
@@ -112,9 +173,6 @@ def test_operands_are_sliced_along_the_axes_that_they_have() -> None:
         "y: f64[2, 1, 8] = slice(e, starts=(0, n - 1, 0), sizes=(2, 1, 8))",
     )
     assert narrowed(lines) == ["1"]
-
-
-FIXED = "def main(x: f64[2, 6, 4], r: f64[2, 6, 4]):\n"
 
 
 @pytest.mark.parametrize(

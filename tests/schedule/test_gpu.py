@@ -139,7 +139,7 @@ def test_each_nest_is_a_launch_with_scratch_between() -> None:
     assert [b.name for b in found.scratch] == ["t"]
     used = [([b.name for b in f.inputs], [b.name for b in f.outputs]) for f in found.funcs]
     assert used == [(["A"], ["t"]), (["t"], ["B"]), (["B"], ["C"])]
-    assert [f.name for f in found.funcs] == ["f_1", "f_2", "f_3"]
+    assert [f.name for f in found.funcs] == ["f_launch_1", "f_launch_2", "f_launch_3"]
 
 
 TAILS = """

@@ -109,13 +109,23 @@ inline void on_write(Touch &t, const char *name, long long at) {
   t.write_block = block;
 }
 
-// An element that knows whether it is read or written. `touch` is null where nobody writes.
+// An element that knows whether it is read or written. `touch` is null where nobody writes, `owner`
+// outside of shared memory: there it is the buffer that wrote last, of those that lie there in turn.
 template <class T> struct Element {
-  T *at; Touch *touch; const char *name; long long index;
-  T value() const { if (touch) on_read(*touch, name, index); return *at; }
+  T *at; Touch *touch; const char *name; long long index; const char **owner;
+  T value() const {
+    if (owner && *owner && *owner != name)
+      fail("read of what another buffer has left:", name, index, -1);
+    if (touch) on_read(*touch, name, index);
+    return *at;
+  }
   operator T() const { return value(); }
   template <class U> explicit operator U() const { return U(value()); }
-  T operator=(T x) const { if (touch) on_write(*touch, name, index); return *at = x; }
+  T operator=(T x) const {
+    if (touch) on_write(*touch, name, index);
+    if (owner) *owner = name;
+    return *at = x;
+  }
   T operator=(const Element &x) const { return *this = x.value(); }
   T operator+=(T x) const { return *this = value() + x; }
 };
@@ -151,8 +161,9 @@ template <class T> struct Global {
 };
 
 const int MAX_SHARED = 256 << 10;
-inline char shared_data[MAX_SHARED];
+alignas(16) inline char shared_data[MAX_SHARED];
 inline Touch shared_touches[MAX_SHARED];  // of the element that begins at a byte
+inline const char *shared_owners[MAX_SHARED];
 inline int shared_block;                  // whose memory it is: number of the block + 1
 inline long long shared_end;              // of what that block has used
 
@@ -167,12 +178,13 @@ template <class T> struct Shared {
     if (end <= shared_end) return;
     memset(shared_data + shared_end, 0xff, end - shared_end);
     memset(shared_touches + shared_end, 0, (end - shared_end) * sizeof(Touch));
+    memset(shared_owners + shared_end, 0, (end - shared_end) * sizeof(char *));
     shared_end = end;
   }
   Element<T> operator[](long long i) const {
     if (i < 0 || i >= count) fail("out of bounds:", name, i, -1);
     const long long at = offset + i * (long long)sizeof(T);
-    return {(T *)(shared_data + at), shared_touches + at, name, i};
+    return {(T *)(shared_data + at), shared_touches + at, name, i, shared_owners + at};
   }
 };
 

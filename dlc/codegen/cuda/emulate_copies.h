@@ -47,6 +47,7 @@ void copy_async(const A &to, i64 at, const B &from, i64 first) {
     if (source.touch) on_read(*source.touch, source.name, source.index);
     on_write(*target.touch, target.name, target.index);
     target.touch->writer = COPIED;
+    *target.owner = target.name;
     c = {(char *)target.at, (const char *)source.at, COUNT * (int)sizeof *target.at,
          (int)sizeof *target.at, target.touch, mine.groups};
   }

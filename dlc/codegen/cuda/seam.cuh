@@ -436,6 +436,7 @@ DLC_WARP_REDUCTION(max, max_of)
 template <int M, int N, class C, class A, class B>
 DLC_FN void multiply_tiles(C &c, int c0, const A &a, int a0, int lda, const B &b, int b0, int ldb) {
   const int line = DLC_THREAD % 16, half = DLC_THREAD % 32 / 16;
+  static_assert(N < 4 || N % 2 == 0, "columns of tiles are loaded two at a time");
   u32 y[N][2];
   DLC_UNROLL
   for (int n = 0; n < N; n += N < 4 ? 1 : 2)

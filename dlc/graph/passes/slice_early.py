@@ -19,10 +19,11 @@ After:
 Position: after the rules, whose patterns have made norms and softmax of their parts, and after
 merge_equal_nodes; before merge_parallel_matmuls, since queries then have fewer rows than keys.
 
-From the results backward, each value gets a box of it that holds what its readers want. Where that
-is at most half of it, operators that compute rows apart from each other compute the box alone;
-before the others it is cut out. A slice whose rows are not those of a product stays where it is:
-it is an index in the kernel that reads it, and would part operators that are one kernel.
+From the results backward, each value gets a box of it that holds what its readers want. Where a
+slice takes at most half of a value, or so many elements of an open axis, operators that compute
+rows apart from each other compute the box alone; before the others it is cut out. A slice whose
+rows are not those of a product stays where it is: it is an index in the kernel that reads it, and
+would part operators that are one kernel.
 
 Source: Muchnick, "Advanced Compiler Design and Implementation", section 18.10, for dead code; that
 parts of values are dead, and not whole ones, is ours.
@@ -36,7 +37,7 @@ from functools import reduce
 from operator import mul
 
 from dlc.graph.edit import GraphEditor
-from dlc.graph.graph import Graph, Node, Value
+from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Op
 from dlc.graph.ops.activation import Clip
 from dlc.graph.ops.attributes import as_sizes
@@ -58,24 +59,31 @@ Box = tuple[Part | None, ...]  # of each axis; None is all of it
 @graph_pass(after=("apply_rules", "merge_equal_nodes"), bodies=True)
 def slice_early(graph: Graph, context: PassContext) -> Graph:
     """Narrow what is computed for slices of products' rows."""
-    boxes = _wanted(graph)
+    boxes, sources = _wanted(graph)
     if not boxes:
         return graph
-    narrower = _Narrower(GraphEditor(graph), boxes)
+    narrower = _Narrower(GraphEditor(graph), boxes, sources)
     for node in graph.nodes:
         narrower.visit(node)
     return narrower.editor.finish()
 
 
-def _wanted(graph: Graph) -> dict[str, Box]:
-    """The box that readers want of each value that should not be computed as a whole."""
+def _wanted(graph: Graph) -> tuple[dict[str, Box], dict[str, str]]:
+    """The box that readers want of each value that should not be computed as a whole.
+
+    And whose slice it is: the source of the node that a reader of the model is told about.
+    """
     found: dict[str, Box | None] = dict.fromkeys(v.name for v in graph.outputs)  # None is all
+    sources: dict[str, str] = {}
     for node in reversed(graph.nodes):
-        wanted = _of_operands(node, found.get(node.outputs[0].name))
-        for value, box in zip(node.inputs, wanted, strict=True):
+        name = node.outputs[0].name
+        source = sources.get(name, node.source)
+        for value, box in zip(node.inputs, _of_operands(node, found.get(name)), strict=True):
             known = found.get(value.name, box)
             found[value.name] = None if known is None or box is None else _both(known, box)
-    return _with_products(graph, {name: box for name, box in found.items() if box is not None})
+            sources.setdefault(value.name, source)
+    boxes = {name: box for name, box in found.items() if box is not None}
+    return _with_products(graph, boxes), sources
 
 
 def _with_products(graph: Graph, boxes: dict[str, Box]) -> dict[str, Box]:
@@ -140,7 +148,7 @@ def _operands(node: Node, box: Box) -> list[Box] | None:
         case Cast() | Clip() | Unary() | Binary() | Where():
             return [_broadcast(s, box) for s in shapes]
         case LayerNorm(axis=axis) | RMSNorm(axis=axis):
-            rows = len(shapes[0]) if not axis else axis % len(shapes[0])
+            rows = axis % len(shapes[0])
             return None if any(box[rows:]) else [box, *((None,) * len(s) for s in shapes[1:])]
         case Softmax(axis=axis) | Concat(axis=axis):
             return None if box[axis] is not None else [box] * len(shapes)
@@ -166,6 +174,8 @@ def _sliced(node: Node, box: Box | None) -> Box | None:
         op.starts, op.sizes, node.inputs[0].type.shape, box or (None,) * len(op.starts), strict=True
     ):
         begin, count = part or (ZERO, size)
+        if whole == ONE and count != ONE:
+            return None  # of none, which an operand that is repeated could not tell
         is_whole = part is None and is_const(start, 0) and surely_equal(size, whole)
         found.append(None if is_whole else (canonical(start + begin), count))
     return tuple(found)
@@ -217,23 +227,33 @@ def _count(sizes: Shape) -> Expr:
 class _Narrower:
     """One walk over a graph, which makes the wanted parts of values beside the values."""
 
-    def __init__(self, editor: GraphEditor, boxes: dict[str, Box]) -> None:
+    def __init__(self, editor: GraphEditor, boxes: dict[str, Box], sources: dict[str, str]) -> None:
         self.editor = editor
         self.boxes = boxes
+        self.sources = sources
         self.parts: dict[tuple[str, Box], Value] = {}
 
     def visit(self, node: Node) -> None:
         """Compute the wanted part of a node's result; let slices give way to parts."""
         node = self.editor.current(node) or node  # its operands may have given way
-        box = self.boxes.get(node.outputs[0].name)
+        if len(node.outputs) > 1:
+            return
+        box = self.boxes.get(node.output.name)
         if box is not None:
             self.parts[node.output.name, box] = self.narrowed(node, box)
         elif isinstance(node.op, Slice) and node.inputs[0].name in self.boxes:
             wanted = _sliced(node, None)
-            assert wanted is not None, "of what it reads a part is enough for all readers"
-            part = self.part(node.inputs[0], wanted, node)
-            if part.type == node.output.type and self.editor.can_replace(node.output, part):
-                self.editor.replace(node.output, part)
+            if wanted is not None:
+                self.give_way(node.output, self.part(node.inputs[0], wanted, node))
+
+    def give_way(self, old: Value, part: Value) -> None:
+        """Let readers of a slice read a part. A result of the graph keeps its name."""
+        if part.type != old.type or not self.editor.can_replace(old, part):
+            return
+        is_renamed = self.editor.is_output(old)
+        self.editor.replace(old, part)
+        if is_renamed:
+            self.parts = {k: old if v == part else v for k, v in self.parts.items()}
 
     def narrowed(self, node: Node, box: Box) -> Value:
         """A part of what a node computes, from parts of its operands if that can be."""
@@ -262,10 +282,10 @@ class _Narrower:
     def cut(self, value: Value, box: Box, at: Node) -> Value:
         """A slice of a value that is computed as a whole."""
         starts = as_sizes(ZERO if part is None else part[0] for part in box)
-        sizes = _sizes(value.type.shape, box)
-        return self.editor.call(
-            Slice(starts=starts, sizes=sizes), value, at=at, hint=f"{value.name}_part"
-        )
+        op = Slice(starts=starts, sizes=_sizes(value.type.shape, box))
+        name = self.editor.fresh(f"{value.name}_part")
+        source = self.sources.get(value.name, at.source)
+        return self.editor.add(call(op, value, name=name, source=source), at=at).output
 
 
 def _narrow(op: Op, box: Box) -> Op:

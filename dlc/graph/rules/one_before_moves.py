@@ -60,6 +60,9 @@ def one_before_reshape(match: Match) -> Value | Refusal:
         return Refusal("no reshape follows, with which the move would be one")
     if not moves_units(x, y):
         return Refusal("the reshape moves more than axes of one")
+    units = set(range(len(y))) - set(wide_axes(y))
+    if any(not is_const(op.sizes[d], 1) for d in units):
+        return Refusal("the slice takes nothing of an axis of one")
     pairs = list(zip(wide_axes(x), wide_axes(y), strict=True))
     if any(is_const(op.sizes[after], 1) and before == len(x) - 1 for before, after in pairs):
         return Refusal("the axis is the last one, whose parts are taken behind reshapes")

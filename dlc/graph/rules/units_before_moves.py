@@ -10,10 +10,10 @@ from dlc.graph.graph import Value
 from dlc.graph.op import Op
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.matmul import MatMul
-from dlc.graph.ops.shape import Reshape, Slice, Transpose
+from dlc.graph.ops.shape import Reshape, Slice, Transpose, undone
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
 from dlc.graph.rules.one_before_moves import moves_units, takes_one, wide_axes
-from dlc.te.expr import ONE, ZERO, Expr
+from dlc.te.expr import ZERO, Expr
 
 
 @rule(
@@ -32,10 +32,11 @@ def units_before_transpose(match: Match) -> Value | Refusal:
         return Refusal("not a product alone reads it, and each reader would turn it")
     place = {d: n for n, d in enumerate(wide_axes(x))}  # of what is wide, behind all units
     units = len(result) - len(place)
-    wide = iter([units + place[perm[d]] for d in wide_axes(y)])
-    unit = iter(range(units))
-    turned = tuple(next(wide if d in wide_axes(result) else unit) for d in range(len(result)))
-    shape = (*[ONE] * units, *(x[d] for d in place))
+    wide = [units + place[perm[d]] for d in wide_axes(y)]
+    unit = [d for d in range(len(result)) if d not in wide_axes(result)]
+    order = dict(zip((*unit, *wide_axes(result)), (*range(units), *wide), strict=True))
+    turned = tuple(order[d] for d in range(len(result)))
+    shape = tuple(result[d] for d in undone(turned))
     return match.call(Transpose(perm=turned), match.call(Reshape(shape=shape), match["x"]))
 
 

@@ -168,8 +168,9 @@ def tile_product(trace: Trace, found: Product, target: Target, knobs: Mapping[st
     results = tile.rows, tile.columns
     count = tile.row_threads * tile.column_threads
     staged = None
-    if parts == 1 and gpu_stage.is_long(trace.stage(found.parts.result)):
-        shape = tile.row_threads * tile.rows, tile.column_threads * tile.columns
+    shape = tile.row_threads * tile.rows, tile.column_threads * tile.columns
+    is_long = gpu_stage.is_long(trace.stage(found.parts.result))
+    if parts == 1 and is_long and gpu_stage.fits(trace, total, shape, target):
         staged = gpu_stage.place(trace, total, loops.outer, shape, count)
     else:
         lead = (1,) * (len(loops.outer) - 2)

@@ -24,7 +24,7 @@ from dlc.te.simplify import surely_divides
 from dlc.te.types import const_size
 
 STAGES = 4  # at most: three chunks on their way hide the latency of memory
-ROOM = 96 * 1024  # bytes of shared memory for all stages, so that a processor has two blocks
+ROOM = 96 * 1024  # bytes of shared memory for all stages: of H100 a processor then has two blocks
 
 
 def copy_in_lines(trace: Trace, name: str, target: Target) -> list[str]:

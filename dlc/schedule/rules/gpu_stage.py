@@ -9,8 +9,9 @@ Source: CUTLASS documentation, "Efficient GEMM in CUDA", section "Epilogue".
 
 from __future__ import annotations
 
+from dlc.core.target import Target
 from dlc.schedule.gpu import WARP
-from dlc.schedule.loop import loops
+from dlc.schedule.loop import allocs, loops
 from dlc.schedule.nest import Stage
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Unary, UnOp
@@ -27,6 +28,13 @@ LONG = frozenset({
 def is_long(result: Stage) -> bool:
     """Whether a stage computes a function of many instructions."""
     return any(isinstance(e, Unary) and e.op in LONG for e in walk(result.value))
+
+
+def fits(trace: Trace, total: str, shape: tuple[int, int], target: Target) -> bool:
+    """Whether shared memory holds the sums of a block."""
+    assert target.gpu is not None, "shared memory is a GPU's"
+    width = allocs(trace.func.body)[total].buffer.type.dtype.size_bytes
+    return shape[0] * (shape[1] + GAP) * width <= target.gpu.shared_bytes
 
 
 def place(

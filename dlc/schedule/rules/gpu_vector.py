@@ -27,7 +27,7 @@ THREADS = 512
 COLUMNS = (64, 32, 16, 8)  # of a block
 SECTOR = 32  # bytes that memory reads at a time
 AHEAD = 16  # summands that a thread asks for at once
-MIN_SUMMANDS = 64  # below, a thread adds them up alone
+MIN_SUMMANDS = 32  # below, a thread adds them up alone
 
 
 @dataclass(frozen=True, slots=True)
