@@ -52,16 +52,16 @@ LAUNCHES = """\
     check(k[0, 1] < i64(9), 'too many')
     a: size = bind(index(k[0, 3]), 'a is negative')
     b: size = bind(index(k[1, 39]) + a, 'b is negative')
-    more_1(k, c)
-    more_2(k, go)
+    more_launch_1(k, c)
+    more_launch_2(k, go)
     write(sizes, 1, a)
     fetch(go, 0, 1)
     for i in range(b, go[0]):
         scale(n, x, t)
         fetch(c, 0, 1)
         d: size = bind(index(c[0, 0]) + index(sizes[1]), 'd is negative')
-        more_1(k, c)
-        more_2(k, go)
+        more_launch_1(k, c)
+        more_launch_2(k, go)
         fetch(go, 0, 1)
     fetch(c, 0, 1)
     if c[0, 0] < i64(2):
@@ -121,7 +121,7 @@ def test_what_was_fetched_before_a_launch_is_old() -> None:
         ("    write(sizes, 1, a)", "    u = view(sizes, i64[1])", "which lies on the host"),
         ("    write(sizes, 1, a)", "    copy(sizes, sizes)", "which lies on the host"),
         ("    go = place(bool[1]", "    go = local(bool[1])\n    g = place(bool[1]",
-         "kernel 'more_2' takes 'go', which lies on the host"),
+         "kernel 'more_launch_2' takes 'go', which lies on the host"),
     ],
 )  # fmt: skip
 def test_a_broken_invariant_is_reported(old: str, new: str, problem: str) -> None:
@@ -190,7 +190,7 @@ def main(k: i64[1], *, y: f32[a]):
     found = str(launches(text))
     assert found.endswith(
         "    scratch_1_t = allocate(f32[a])\n"
-        "    turn_1(a, r, scratch_1_t)\n"
-        "    turn_2(a, scratch_1_t, y)\n"
+        "    turn_launch_1(a, r, scratch_1_t)\n"
+        "    turn_launch_2(a, scratch_1_t, y)\n"
         "    release(scratch_1_t)\n"
     )
