@@ -19,6 +19,7 @@ from tests.codegen.gpu import GPU, Scheduled, emulate, schedule
 from tests.codegen.test_cuda_products import on_engine, product_of, product_of_bytes
 from tests.schedule.data import inputs, parse
 from tests.schedule.rules.cases import CASES
+from tests.schedule.test_gpu import TURNS
 
 
 def product() -> Scheduled:
@@ -65,22 +66,6 @@ REVERSE = """
                 acc[0] = t[63 - j]
                 acc[1] = max(A[b, 0], 1.0)
                 B[b, j] = acc[0] + acc[1]
-"""
-TURNS = """
-    def f(A: f32[2, 64], *, B: f32[2, 64], C: f32[2, 64]):
-        for b in block(2):
-            s = alloc(f32[6400], "shared")
-            u = alloc(f32[6400], "shared")
-            v = alloc(f32[6400], "shared")
-            for i in thread(64):
-                s[i] = A[b, i]
-            for j in thread(64):
-                u[j] = s[63 - j]
-            for k in thread(64):
-                v[k] = A[b, 63 - k]
-            for m in thread(64):
-                B[b, m] = u[m]
-                C[b, m] = v[m]
 """
 SHIFT = """
     def f(n: size, A: f32[n + 2], K: i64[n], *, B: f32[n]):

@@ -9,6 +9,7 @@ stack, and takes it apart again. Taken apart first, each is a part of what the p
 from __future__ import annotations
 
 from dlc.graph.graph import Value
+from dlc.graph.op import Op
 from dlc.graph.ops.shape import Reshape, Slice, Transpose, undone
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
 from dlc.te.expr import ONE, ZERO, Expr
@@ -33,13 +34,19 @@ def moves_units(before: Shape, after: Shape) -> bool:
     return same_shape(*wide)
 
 
+def is_read_by(match: Match, *kinds: type[Op]) -> bool:
+    """Whether one operator alone reads the result, of one of these kinds."""
+    user = match.editor.sole_user(match.root.output)
+    return user is not None and isinstance(user.op, kinds)
+
+
 @rule(Pattern(Slice, (Pattern(Transpose, ("x",), name="y", shared=True),)))
 def one_before_transpose(match: Match) -> Value | Refusal:
     """Take the element before axes change places."""
     op, perm = match.op(Slice), match.op(Transpose).perm
     if not takes_one(op, match["y"].type.shape):
         return Refusal("the slice takes more than one element of each axis")
-    if not _is_reshaped(match):
+    if not is_read_by(match, Reshape):
         return Refusal("no reshape follows, with which the move would be one")
     back = undone(perm)
     before = Slice(
@@ -56,7 +63,7 @@ def one_before_reshape(match: Match) -> Value | Refusal:
     op, x, y = match.op(Slice), match["x"].type.shape, match["y"].type.shape
     if not takes_one(op, y):
         return Refusal("the slice takes more than one element of each axis")
-    if not _is_reshaped(match):
+    if not is_read_by(match, Reshape):
         return Refusal("no reshape follows, with which the move would be one")
     if not moves_units(x, y):
         return Refusal("the reshape moves more than axes of one")
@@ -75,9 +82,3 @@ def one_before_reshape(match: Match) -> Value | Refusal:
     part = Slice(starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps))
     result = Reshape(shape=match.root.output.type.shape)
     return match.call(result, match.call(part, match["x"]))
-
-
-def _is_reshaped(match: Match) -> bool:
-    """Whether a reshape alone reads the result."""
-    user = match.editor.sole_user(match.root.output)
-    return user is not None and isinstance(user.op, Reshape)

@@ -7,12 +7,11 @@ The reshapes are then one, and what is left is index arithmetic in the reader.
 from __future__ import annotations
 
 from dlc.graph.graph import Value
-from dlc.graph.op import Op
 from dlc.graph.ops.binary import Mul
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Reshape, Slice, Transpose, undone
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
-from dlc.graph.rules.one_before_moves import moves_units, takes_one, wide_axes
+from dlc.graph.rules.one_before_moves import is_read_by, moves_units, takes_one, wide_axes
 from dlc.te.expr import ZERO, Expr
 
 
@@ -28,7 +27,7 @@ def units_before_transpose(match: Match) -> Value | Refusal:
     perm = match.op(Transpose).perm
     if not moves_units(y, result):
         return Refusal("the reshape moves more than axes of one")
-    if not _is_read_by(match, (MatMul, Mul)):
+    if not is_read_by(match, MatMul, Mul):
         return Refusal("not a product alone reads it, and each reader would turn it")
     place = {d: n for n, d in enumerate(wide_axes(x))}  # of what is wide, behind all units
     units = len(result) - len(place)
@@ -53,7 +52,7 @@ def units_before_slice(match: Match) -> Value | Refusal:
         return Refusal("one element is taken, which goes before the reshape")
     if not moves_units(part, result):
         return Refusal("the reshape moves more than axes of one")
-    if not _is_read_by(match, (Transpose,)):
+    if not is_read_by(match, Transpose):
         return Refusal("no transpose reads it, with which it would be one move")
     shape, steps = list(result), [1] * len(result)
     starts: list[Expr] = [ZERO] * len(result)
@@ -61,9 +60,3 @@ def units_before_slice(match: Match) -> Value | Refusal:
         shape[after], starts[after], steps[after] = x[before], op.starts[before], op.strides[before]
     whole = match.call(Reshape(shape=tuple(shape)), match["x"])
     return match.call(Slice(starts=tuple(starts), sizes=result, steps=tuple(steps)), whole)
-
-
-def _is_read_by(match: Match, kinds: tuple[type[Op], ...]) -> bool:
-    """Whether one operator alone reads the result, of one of these kinds."""
-    user = match.editor.sole_user(match.root.output)
-    return user is not None and isinstance(user.op, kinds)

@@ -11,8 +11,7 @@ from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.shape import Reshape
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
-from dlc.te.expr import Expr
-from dlc.te.types import is_const
+from dlc.graph.rules.one_before_moves import moves_units
 
 
 @rule(Pattern(Reshape, (Pattern(MatMul, ("x", "w"), name="product"),)))
@@ -22,14 +21,9 @@ def units_before_product(match: Match) -> Value | Refusal:
     result = match.root.output.type
     if w.rank != 2 or x.rank < 2:
         return Refusal("the product is not one of rows with a matrix")
-    if result.rank < 2 or _wide(result.shape[:-1]) != _wide(product.shape[:-1]):
+    if result.rank < 2 or not moves_units(product.shape[:-1], result.shape[:-1]):
         return Refusal("the reshape moves more than axes of one")
     if result.shape[-1] != product.shape[-1]:
         return Refusal("the reshape changes the columns")
     rows = Reshape(shape=as_sizes((*result.shape[:-1], x.shape[-1])))
     return match.call(MatMul(), match.call(rows, match["x"]), match["w"])
-
-
-def _wide(sizes: tuple[Expr, ...]) -> list[Expr]:
-    """The sizes that are not one."""
-    return [n for n in sizes if not is_const(n, 1)]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from dlc.core.target import Target
-from dlc.schedule.loop import Func, loops
-from dlc.schedule.nest import Stage
+from dlc.schedule.loop import Func
 from dlc.schedule.rules.contraction import find_contraction
 from dlc.schedule.rules.gpu_block import unroll
 from dlc.schedule.rules.gpu_contract import sum_and_result
@@ -48,11 +48,12 @@ def match(func: Func, target: Target) -> Vector | None:
     wide = [f for f in result.loops if f.extent != ONE]
     if [f.var for f in wide] != [found.lane] or not isinstance(wide[0].extent, Const):
         return None
-    if not all(isinstance(f.extent, Const) for f in total.inner):
+    inner = [int(f.extent.value) for f in total.inner if isinstance(f.extent, Const)]
+    if len(inner) != len(total.inner) or prod(inner) < MIN_SUMMANDS:
         return None
     own = [f for f in total.loops if f.extent != ONE]
     weights = [x for x in loads(total.value) if x.index and _is_along(x.index[-1], own[-1].var, 1)]
-    if len(own) != 1 or len(weights) != 1 or _depth(total) < MIN_SUMMANDS:
+    if len(own) != 1 or len(weights) != 1:
         return None
     width = weights[0].dtype.size_bytes
     fitting = [
@@ -62,15 +63,6 @@ def match(func: Func, target: Target) -> Vector | None:
         and _is_along(weights[0].index[-1], own[-1].var, n)
     ]  # fmt: skip
     return Vector(total.buffer, result.buffer, tuple(fitting)) if fitting else None
-
-
-def _depth(total: Stage) -> int:
-    """The summands of each sum."""
-    depth = 1
-    for loop in total.inner:
-        assert isinstance(loop.extent, Const), "match has seen to that"
-        depth *= int(loop.extent.value)
-    return depth
 
 
 def _is_along(index: Expr, column: str, count: int) -> bool:
@@ -112,9 +104,7 @@ def schedule(trace: Trace, found: Vector, target: Target, knobs: Mapping[str, in
 
 def _share(trace: Trace, total: str, groups: int) -> None:
     """Let groups of threads share the summands of a block's sums, a thread for each column."""
-    stage = trace.stage(total)
-    names = [v for v in stage.names if v in loops(trace.func.body)]
-    row = trace.fuse_all(names) if len(names) > 1 else names[0]
+    row = trace.fuse_all(trace.stage(total).names)
     summand = trace.fuse_all([f.var for f in trace.stage(total).inner])
     turns, group = trace.split(summand, groups)
     parts, own = f"{total}_parts", f"{total}_own"
