@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Concatenate, NoReturn, ParamSpec
 
 from dlc.core.errors import ScheduleError, UserError
-from dlc.schedule.loop import Alloc, For, Func, LoopKind, allocs, loops, names_in
+from dlc.schedule.edit import loops_around
+from dlc.schedule.loop import Alloc, For, Func, LoopKind, Scope, allocs, loops, names_in
 from dlc.schedule.verify import RESERVED, verify_func
 
 P = ParamSpec("P")
@@ -140,3 +141,16 @@ def check_fresh(
         if not name.isidentifier() or name in RESERVED:
             refuse(primitive, func, f"'{name}' cannot be a name")
         taken.add(name)
+
+
+def check_scope(primitive: str, func: Func, scope: str) -> None:
+    """Refuse a scope that there is none of."""
+    if scope not in list(Scope):
+        refuse(primitive, func, f"there is no scope '{scope}'", f"known: {', '.join(Scope)}")
+
+
+def check_outside_vectors(primitive: str, func: Func, loop: str) -> None:
+    """Refuse a loop that is a vector loop or inside of one."""
+    for outer in loops_around(func, loop):
+        if outer.kind is LoopKind.VECTOR:
+            refuse(primitive, func, f"loop '{loop}' is inside the vector loop '{outer.var}'")

@@ -22,7 +22,13 @@ from dlc.schedule.loop import (
     loops,
     rewrite,
 )
-from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
+from dlc.schedule.primitive import (
+    check_fresh,
+    check_scope,
+    find_loop,
+    primitive,
+    refuse,
+)
 from dlc.schedule.simplify import conjuncts, guarded
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Cast, Expr, Load, Unary, UnOp, Var, binary
 from dlc.te.transform import free_vars, loads, substitute
@@ -67,8 +73,7 @@ def cache_factor(
             the loop writes; a guard joins axes with other loops; a name is taken.
     """
     target = find_loop("cache_factor", func, loop)
-    if scope not in list(Scope):
-        refuse("cache_factor", func, f"there is no scope '{scope}'", f"known: {', '.join(Scope)}")
+    check_scope("cache_factor", func, scope)
     if side not in (0, 1):
         refuse("cache_factor", func, f"there is no side {side}", "0 is left, 1 is right")
     site = _sum(func, buffer, target)

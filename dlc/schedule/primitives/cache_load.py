@@ -19,7 +19,14 @@ from dlc.schedule.loop import (
     exprs,
     loops,
 )
-from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
+from dlc.schedule.primitive import (
+    check_fresh,
+    check_outside_vectors,
+    check_scope,
+    find_serial,
+    primitive,
+    refuse,
+)
 from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.restrict import within
 from dlc.schedule.simplify import guarded
@@ -65,8 +72,7 @@ def cache_load(func: Func, buffer: str, loops: tuple[str, ...], name: str, scope
     """
     chain, body = _chain(func, loops)
     index = _index(func, buffer, chain, body)
-    if scope not in list(Scope):
-        refuse("cache_load", func, f"there is no scope '{scope}'", f"known: {', '.join(Scope)}")
+    check_scope("cache_load", func, scope)
     extents = {f.var: f.extent for f in chain}
     cache = Buffer(name, TensorType(tuple(extents[v] for v in loops), dtypes(func)[buffer]))
     if Scope(scope).is_fixed and not cache.type.is_static:
@@ -97,10 +103,7 @@ def _chain(func: Func, loops: tuple[str, ...]) -> tuple[list[For], Stmt]:
     if not found or len(set(loops)) < len(loops):
         refuse("cache_load", func, "it takes loops, each of them once")
     top = min(found, key=lambda f: len(loops_around(func, f.var)))
-    for outer in loops_around(func, top.var):
-        if outer.kind is LoopKind.VECTOR:
-            reason = f"loop '{top.var}' is inside the vector loop '{outer.var}'"
-            refuse("cache_load", func, reason)
+    check_outside_vectors("cache_load", func, top.var)
     chain: list[For] = []
     stmt: Stmt = top
     while isinstance(stmt, For) and len(chain) < len(loops):

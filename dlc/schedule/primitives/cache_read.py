@@ -8,7 +8,6 @@ from dlc.schedule.dependence import bounds_in
 from dlc.schedule.edit import (
     aliases,
     insert_at_read,
-    loops_around,
     redirect,
     swap_loop,
     touched_by_invoke,
@@ -28,7 +27,14 @@ from dlc.schedule.loop import (
     dtypes,
     exprs,
 )
-from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
+from dlc.schedule.primitive import (
+    check_fresh,
+    check_outside_vectors,
+    check_scope,
+    find_loop,
+    primitive,
+    refuse,
+)
 from dlc.schedule.region import Span, rebase, spans
 from dlc.schedule.restrict import within
 from dlc.schedule.simplify import guarded
@@ -93,8 +99,7 @@ def cache_read(func: Func, buffer: str, loop: str, name: str, scope: str) -> Fun
 def _check(
     func: Func, buffer: str, target: For, indices: list[tuple[Expr, ...]], scope: str
 ) -> None:
-    if scope not in list(Scope):
-        refuse("cache_read", func, f"there is no scope '{scope}'", f"known: {', '.join(Scope)}")
+    check_scope("cache_read", func, scope)
     if touched_by_invoke(target, buffer):
         refuse("cache_read", func, f"an instruction uses '{buffer}'")
     if buffer in allocs(target.body):
@@ -104,10 +109,7 @@ def _check(
     same = aliases(func)
     if same.get(buffer, buffer) in {same.get(b, b) for b in written(target.body)}:
         refuse("cache_read", func, f"loop '{target.var}' writes '{buffer}'")
-    for outer in loops_around(func, target.var):
-        if outer.kind is LoopKind.VECTOR:
-            reason = f"loop '{target.var}' is inside the vector loop '{outer.var}'"
-            refuse("cache_read", func, reason)
+    check_outside_vectors("cache_read", func, target.var)
 
 
 def copy_nest(

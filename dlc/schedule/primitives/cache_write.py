@@ -33,7 +33,14 @@ from dlc.schedule.loop import (
     exprs,
     loops,
 )
-from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
+from dlc.schedule.primitive import (
+    check_fresh,
+    check_outside_vectors,
+    check_scope,
+    find_loop,
+    primitive,
+    refuse,
+)
 from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.region import Span, rebase, spans
 from dlc.schedule.text import print_stmt
@@ -109,8 +116,7 @@ def cache_write(func: Func, buffer: str, loop: str, name: str, scope: str) -> Fu
 
 def _check(func: Func, buffer: str, target: For, scope: str) -> None:
     loop, body = target.var, target.body
-    if scope not in list(Scope):
-        refuse("cache_write", func, f"there is no scope '{scope}'", f"known: {', '.join(Scope)}")
+    check_scope("cache_write", func, scope)
     if touched_by_invoke(body, buffer):
         refuse("cache_write", func, f"an instruction uses '{buffer}'")
     stores = [s for s in sites(body) if s.store.buffer == buffer]
@@ -125,9 +131,7 @@ def _check(func: Func, buffer: str, target: For, scope: str) -> None:
         refuse("cache_write", func, f"loop '{loop}' reads '{partner}', the memory of '{buffer}'")
     if any(isinstance(g, If) and loads(g.cond) for s in stores for g in s.around):
         refuse("cache_write", func, f"a guard of '{buffer}' depends on data")
-    for outer in loops_around(func, loop):
-        if outer.kind is LoopKind.VECTOR:
-            refuse("cache_write", func, f"loop '{loop}' is inside the vector loop '{outer.var}'")
+    check_outside_vectors("cache_write", func, loop)
 
 
 def _starts_here(func: Func, target: For, buffer: str, first: list[Site]) -> bool:

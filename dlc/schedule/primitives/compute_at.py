@@ -27,7 +27,6 @@ from dlc.schedule.loop import (
     Block,
     For,
     Func,
-    LoopKind,
     Stmt,
     Store,
     block,
@@ -36,7 +35,13 @@ from dlc.schedule.loop import (
     rewrite,
     touches,
 )
-from dlc.schedule.primitive import find_intermediate, find_loop, primitive, refuse
+from dlc.schedule.primitive import (
+    check_outside_vectors,
+    find_intermediate,
+    find_loop,
+    primitive,
+    refuse,
+)
 from dlc.schedule.region import Span, rebase, spans
 from dlc.schedule.restrict import Anchor, plan_restriction, restrict, within
 from dlc.schedule.simplify import guarded, simplify_stmt
@@ -137,9 +142,7 @@ def _check_place(func: Func, alloc: Alloc, target: For) -> tuple[Stmt, list[Stmt
     place = next(i for i, s in enumerate(parts) if s is home)
     if not producers or any(s is p for s in parts[place:] for p in producers):
         refuse("compute_at", func, f"loop '{loop}' does not follow the nests of '{buffer}'")
-    for outer in loops_around(func, loop):
-        if outer.kind is LoopKind.VECTOR:
-            refuse("compute_at", func, f"loop '{loop}' is inside the vector loop '{outer.var}'")
+    check_outside_vectors("compute_at", func, loop)
     if any(touched_by_invoke(s, buffer) for s in parts):
         refuse("compute_at", func, f"an instruction uses '{buffer}'")
     others = sum(_reads(s, buffer) for s in parts if not any(s is p for p in producers))

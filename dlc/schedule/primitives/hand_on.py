@@ -8,7 +8,6 @@ from dataclasses import replace
 from dlc.schedule.dependence import bounds_in
 from dlc.schedule.edit import (
     aliases,
-    loops_around,
     read,
     redirect,
     swap_loop,
@@ -21,14 +20,20 @@ from dlc.schedule.loop import (
     Buffer,
     For,
     Func,
-    LoopKind,
     Scope,
     Stmt,
     block,
     dtypes,
     exprs,
 )
-from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
+from dlc.schedule.primitive import (
+    check_fresh,
+    check_outside_vectors,
+    check_scope,
+    find_loop,
+    primitive,
+    refuse,
+)
 from dlc.schedule.primitives.cache_read import copy_nest, shape_of
 from dlc.schedule.region import rebase, spans
 from dlc.te.expr import ONE
@@ -100,8 +105,7 @@ def hand_on(func: Func, buffer: str, loop: str, name: str, scope: str) -> Func:
 def _check(
     func: Func, buffer: str, target: For, scope: str, made: Sequence[Stmt], rest: Sequence[Stmt]
 ) -> None:
-    if scope not in list(Scope):
-        refuse("hand_on", func, f"there is no scope '{scope}'", f"known: {', '.join(Scope)}")
+    check_scope("hand_on", func, scope)
     if touched_by_invoke(target, buffer):
         refuse("hand_on", func, f"an instruction uses '{buffer}'")
     if not made:
@@ -110,9 +114,7 @@ def _check(
         )
     if all(buffer not in read(s) for s in rest):
         refuse("hand_on", func, f"nothing behind what writes '{buffer}' reads it")
-    for outer in loops_around(func, target.var):
-        if outer.kind is LoopKind.VECTOR:
-            refuse("hand_on", func, f"loop '{target.var}' is inside the vector loop '{outer.var}'")
+    check_outside_vectors("hand_on", func, target.var)
 
 
 def _parts(

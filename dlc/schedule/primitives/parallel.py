@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlc.schedule.dependence import why_not_independent
-from dlc.schedule.edit import loops_around, swap_loop, written
+from dlc.schedule.edit import swap_loop, written
 from dlc.schedule.loop import Func, LoopKind, allocs
-from dlc.schedule.primitive import find_serial, primitive, refuse
+from dlc.schedule.primitive import (
+    check_outside_vectors,
+    find_serial,
+    primitive,
+    refuse,
+)
 
 
 @primitive
@@ -34,9 +39,7 @@ def parallel(func: Func, loop: str) -> Func:
             would be shared; an iteration may read what another one writes (a reduction included).
     """
     target = find_serial("parallel", func, loop)
-    for outer in loops_around(func, loop):
-        if outer.kind is LoopKind.VECTOR:
-            refuse("parallel", func, f"loop '{loop}' is inside the vector loop '{outer.var}'")
+    check_outside_vectors("parallel", func, loop)
     private = allocs(target.body)
     for name, alloc in allocs(func.body).items():
         used = name in written(target.body) and name not in private

@@ -38,7 +38,12 @@ from dlc.schedule.loop import (
     dtypes,
     loops,
 )
-from dlc.schedule.primitive import find_loop, primitive, refuse
+from dlc.schedule.primitive import (
+    check_outside_vectors,
+    find_loop,
+    primitive,
+    refuse,
+)
 from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.region import Span, spans
 from dlc.schedule.restrict import Anchor, Plan, plan_restriction, restrict
@@ -147,10 +152,7 @@ def _nests(func: Func, buffer: str, target: For) -> tuple[Stmt, Stmt]:
     if at is None:
         refuse("reverse_compute_at", func, f"no later nest reads '{buffer}'")
     consumer = later[at]
-    for outer in loops_around(func, loop):
-        if outer.kind is LoopKind.VECTOR:
-            reason = f"loop '{loop}' is inside the vector loop '{outer.var}'"
-            refuse("reverse_compute_at", func, reason)
+    check_outside_vectors("reverse_compute_at", func, loop)
     _check_between(func, buffer, home, later[:at], consumer)
     private = allocs(consumer)
     for name in sorted((read(consumer) | written(consumer)) - set(private)):

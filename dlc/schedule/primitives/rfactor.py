@@ -23,7 +23,13 @@ from dlc.schedule.loop import (
     rewrite,
     walk,
 )
-from dlc.schedule.primitive import check_fresh, find_serial, primitive, refuse
+from dlc.schedule.primitive import (
+    check_fresh,
+    check_outside_vectors,
+    find_serial,
+    primitive,
+    refuse,
+)
 from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.restrict import within
 from dlc.schedule.simplify import conjuncts, guarded
@@ -73,9 +79,7 @@ def rfactor(func: Func, buffer: str, loop: str, name: str) -> Func:
     """
     target = find_serial("rfactor", func, loop)
     store = _accumulation(func, buffer, target)
-    for outer in loops_around(func, loop):
-        if outer.kind is LoopKind.VECTOR:
-            refuse("rfactor", func, f"loop '{loop}' is inside the vector loop '{outer.var}'")
+    check_outside_vectors("rfactor", func, loop)
     check_fresh("rfactor", func, (name, f"{loop}{SUFFIX}"))
     chosen = {v for part in store.index for v in free_vars(part)}
     inside = {s.var for s in walk(target) if isinstance(s, For)}

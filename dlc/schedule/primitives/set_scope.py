@@ -6,7 +6,12 @@ from dataclasses import replace
 
 from dlc.schedule.edit import swap_alloc
 from dlc.schedule.loop import Func, Scope
-from dlc.schedule.primitive import find_intermediate, primitive, refuse
+from dlc.schedule.primitive import (
+    check_scope,
+    find_intermediate,
+    primitive,
+    refuse,
+)
 
 
 @primitive
@@ -39,8 +44,7 @@ def set_scope(func: Func, buffer: str, scope: str) -> Func:
         ScheduleError: no such intermediate or scope; the shape is not constant.
     """
     target = find_intermediate("set_scope", func, buffer)
-    if scope not in list(Scope):
-        refuse("set_scope", func, f"there is no scope '{scope}'", f"known: {', '.join(Scope)}")
+    check_scope("set_scope", func, scope)
     if Scope(scope).is_fixed and not target.buffer.type.is_static:
         refuse("set_scope", func, f"'{buffer}' has the shape {target.buffer.type}, not a constant")
     return swap_alloc(func, buffer, lambda a: replace(a, scope=Scope(scope)))

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlc.schedule.dependence import why_not_independent
-from dlc.schedule.edit import loops_around, swap_loop
+from dlc.schedule.edit import swap_loop
 from dlc.schedule.loop import Alloc, For, Func, Invoke, LoopKind, walk
-from dlc.schedule.primitive import find_serial, primitive, refuse
+from dlc.schedule.primitive import (
+    check_outside_vectors,
+    find_serial,
+    primitive,
+    refuse,
+)
 from dlc.te.expr import Const
 
 _NOT_INSIDE = (
@@ -47,9 +52,7 @@ def vectorize(func: Func, loop: str) -> Func:
     if not isinstance(target.extent, Const):
         reason = f"loop '{loop}' runs {target.extent} times, which is not a constant"
         refuse("vectorize", func, reason, "split it by the number of lanes")
-    for outer in loops_around(func, loop):
-        if outer.kind is LoopKind.VECTOR:
-            refuse("vectorize", func, f"loop '{loop}' is inside the vector loop '{outer.var}'")
+    check_outside_vectors("vectorize", func, loop)
     for stmt in walk(target.body):
         match stmt:
             case For(var, _, kind, _) if kind in _NOT_INSIDE:
