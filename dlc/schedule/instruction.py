@@ -163,16 +163,17 @@ WAITS = tuple(
 
 # Ask for the line of memory at a place, for the first cache or the second. It may lie behind the
 # end of its buffer: it is not read.
-PREFETCH = tuple(
-    declare(
-        f"prefetch_l{level}",
+PREFETCH = {
+    (dtype, level): declare(
+        f"prefetch_{dtype}_l{level}",
         f"""
-def prefetch_l{level}(line: bf16[1]):
+def prefetch_{dtype}_l{level}(line: {dtype}[1]):
     pass
 """,
     )
+    for dtype in ("f32", "bf16", "i8", "u8")
     for level in (1, 2)
-)
+}
 
 # Tiles: 16 rows of 64 bytes in registers of their own. The engine takes denormals for 0.
 # Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TILEZERO,

@@ -238,8 +238,8 @@ def test_a_tall_tile_keeps_its_columns_and_asks_for_those_some_steps_ahead():
     assert sums.buffer.type.static_shape == (1, 1, 64, 16)
     assert lefts(sums.body, 4) == 1  # three planes of a column operand stay
     assert sorted((name, place[3]) for name, place in found) == [
-        ("prefetch_l1", "r2 + 2"),  # 4 KB of 3 KB a step
-        ("prefetch_l2", "r2 + 3"),
+        ("prefetch_bf16_l1", "r2 + 2"),  # 4 KB of 3 KB a step
+        ("prefetch_bf16_l2", "r2 + 3"),
     ]
     assert lines == 2 * 3 * 16  # of a tile for each plane
 
@@ -248,7 +248,7 @@ def test_all_passes_ask_for_a_part_of_the_next_columns():
     op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 64), 1, 4)
     _, found, lines = asked(op, arrays, wide=2, strip=7)
     ((name, place),) = found
-    assert (name, place[0]) == ("prefetch_l2", "i1_3oi * 2 + 2")
+    assert (name, place[0]) == ("prefetch_bf16_l2", "i1_3oi * 2 + 2")
     products = 2 * 2  # of a pass for each step, with one plane
     passes, steps = 4 // 2, 9
     assert lines == products * (2 * steps * 16 // (passes * steps * products))
@@ -258,7 +258,7 @@ def test_columns_that_all_pass_a_strip_are_asked_for_before_the_next_of_them():
     op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 64), 1, 4)
     _, found, _ = asked(op, arrays, columns_outer=0, wide=2, strip=7)
     ((name, place),) = found
-    assert (name, place[0]) == ("prefetch_l2", "i1_3o * 2 + 2")
+    assert (name, place[0]) == ("prefetch_bf16_l2", "i1_3o * 2 + 2")
     op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 32), 1, 2)
     assert not asked(op, arrays, columns_outer=0, wide=2, strip=7)[1]  # there are no others
 
@@ -357,7 +357,7 @@ def test_pairs_of_an_open_number_of_rows_ask_for_the_next_columns_behind_their_g
     func = open_rows(w)
     fast = optimize(func, ENGINE, schedule_func(func, ENGINE, {"strip": 256}).steps)
     inside = list(walk(loops(fast.body)["r0"].body))
-    asks = [s for s in inside if isinstance(s, Invoke) and s.instruction == "prefetch_l2"]
+    asks = [s for s in inside if isinstance(s, Invoke) and s.instruction == "prefetch_bf16_l2"]
     (place,) = (str(s.operands[0][1][0]) for s in asks)
     assert place.endswith("* 2 + 2")
     assert not any(isinstance(s, If) for s in inside)  # else each product would load its operands

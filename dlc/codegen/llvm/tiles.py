@@ -32,6 +32,7 @@ from dlc.schedule.instruction import (
     DOT_2XBF16_F32,
     DOT_4XI8_I32,
     DOT_WORDS,
+    PREFETCH,
     SPLIT_LANES,
     split_name,
 )
@@ -306,7 +307,10 @@ EMITTERS: dict[str, Emitter] = {
     "tile_dot_bf16": Emitter(_AMX, _dot_bf16(3)),
     "tile_dot_row_bf16": Emitter(_AMX, _dot_bf16(2)),
     "tile_store": Emitter(_AMX, _store),
-    **{f"prefetch_l{level}": Emitter(_AMX, _prefetch(level)) for level in (1, 2)},
+    **{
+        ask.name: Emitter(lambda target: True, _prefetch(level))
+        for (_, level), ask in PREFETCH.items()
+    },
     **{
         split_name(count, lanes): Emitter(_BF16, _split(count, lanes))
         for lanes in SPLIT_LANES

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from dlc.core.types import DType
 from dlc.schedule.dependence import accesses
 from dlc.schedule.edit import loops_around, swap_loop
 from dlc.schedule.instruction import PREFETCH
@@ -17,9 +16,10 @@ from dlc.te.affine import coefficients
 from dlc.te.expr import ZERO, Const, Expr, Var, index
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, substitute
-from dlc.te.types import const_size
+from dlc.te.types import TensorType, const_size
 
 LINE_BYTES = 64
+LEVELS = (1, 2)  # of caches
 ROUNDING = 1.1  # how many times the lines that are read may be asked for
 
 
@@ -52,43 +52,70 @@ def prefetch(
                 B[i] = 0.0
                 for j in range(4):
                     for j_l1 in unroll(16):
-                        invoke("prefetch_l1", A[i + 2, 0, j * 16 + j_l1, 0])
+                        invoke("prefetch_bf16_l1", A[i + 2, 0, j * 16 + j_l1, 0])
                     for k in range(16):
                         for l in range(32):
                             B[i] += f32(A[i, j, k, l])
 
     Raises:
         ScheduleError: no such loops or level; `inside` is not in `loop`; the buffer is no input of
-            bf16 of known sizes that `inside` reads at one place, in whole lines of memory, and
-            `loop` in one piece; how often `inside` runs is not known; a name is taken.
+            known sizes that `inside` reads at one place, in whole lines of memory, and `loop` in
+            one piece; how often `inside` runs is not known; a name is taken.
     """
-    if level not in range(1, 1 + len(PREFETCH)):
+    if level not in LEVELS:
         refuse("prefetch", func, f"there is no level {level}")
     find_loop("prefetch", func, loop)
     target = find_loop("prefetch", func, inside)
-    names = [f.var for f in loops_around(func, inside)]
-    if loop not in names[:-1]:
-        refuse("prefetch", func, f"loop '{inside}' is not in '{loop}'")
-    runs = loops_around(func, inside)[names.index(loop) + 1 :]
-    if not all(isinstance(f.extent, Const) for f in runs):
-        refuse("prefetch", func, f"how often '{inside}' runs is not known")
-    shape = _shape(func, buffer)
-    if not 0 <= dim < len(shape):
+    if reason := why_not_ahead(func, loop, inside, buffer):
+        refuse("prefetch", func, reason)
+    type_ = _input(func, buffer)
+    assert type_ is not None, "which is a reason"
+    if not 0 <= dim < type_.rank:
         refuse("prefetch", func, f"'{buffer}' has no dimension {dim}")
     line = f"{inside}_l{level}"
     check_fresh("prefetch", func, (line,))
 
-    inner = {f.var: f.extent for f in (*runs, *loops(target.body).values())}
-    region, count = _piece(_place(func, target, buffer), shape, inner)
-    if not count:
-        refuse("prefetch", func, f"'{loop}' does not read lines of '{buffer}' in one piece")
+    runs = _runs(func, loop, inside)
+    (place,) = _places(target, buffer)
+    region, count = _piece(place, type_, _inner(runs))
     first, share = _shares(runs, count)
-    last = _lines(shape) - 1
+    last = _lines(type_) - 1
     region[last] = region[last] + first + Var(line)
     region[dim] = region[dim] + distance
-    ask = Invoke(PREFETCH[level - 1].name, ((buffer, tuple(canonical(e) for e in region)),))
+    name = PREFETCH[type_.dtype, level].name
+    ask = Invoke(name, ((buffer, tuple(canonical(e) for e in region)),))
     lines = For(line, index(share), LoopKind.UNROLL, ask)
     return swap_loop(func, inside, lambda f: replace(f, body=_before(lines, f.body)))
+
+
+def why_not_ahead(func: Func, loop: str, inside: str, buffer: str) -> str:
+    """Why no iterations of `inside` can ask for what `loop` reads of a buffer; "" if they can."""
+    runs = _runs(func, loop, inside)
+    if not runs:
+        return f"loop '{inside}' is not in '{loop}'"
+    if not all(isinstance(f.extent, Const) for f in runs):
+        return f"how often '{inside}' runs is not known"
+    type_ = _input(func, buffer)
+    if type_ is None:
+        return f"there is no input '{buffer}' of known sizes, and of a type that is asked for"
+    places = _places(runs[-1], buffer)
+    if len(places) != 1:
+        return f"'{inside}' reads '{buffer}' at {len(places)} places"
+    if not _piece(places.pop(), type_, _inner(runs))[1]:
+        return f"'{loop}' does not read lines of '{buffer}' in one piece"
+    return ""
+
+
+def _runs(func: Func, loop: str, inside: str) -> list[For]:
+    """The loops inside of one, down to another; none where that is not inside of it."""
+    around = loops_around(func, inside)
+    names = [f.var for f in around]
+    return around[names.index(loop) + 1 :] if loop in names else []
+
+
+def _inner(runs: Sequence[For]) -> dict[str, Expr]:
+    """The extents of nested loops, and of those in them."""
+    return {f.var: f.extent for f in (*runs, *loops(runs[-1].body).values())}
 
 
 def _before(lines: Stmt, body: Stmt) -> Stmt:
@@ -125,33 +152,28 @@ def _number(runs: Sequence[For]) -> Expr:
     return number
 
 
-def _shape(func: Func, buffer: str) -> tuple[int, ...]:
-    """The sizes of an input of bf16."""
-    for param in func.inputs:
-        if param.name == buffer and param.type.is_static and param.type.dtype is DType.BF16:
-            return param.type.static_shape
-    refuse("prefetch", func, f"there is no input '{buffer}' of bf16 and known sizes")
+def _input(func: Func, buffer: str) -> TensorType | None:
+    """The type of an input that can be asked for, None where there is none."""
+    types = (p.type for p in func.inputs if p.name == buffer)
+    return next((t for t in types if t.is_static and (t.dtype, 1) in PREFETCH), None)
 
 
-def _lines(shape: tuple[int, ...]) -> int:
+def _lines(type_: TensorType) -> int:
     """How many of the first dimensions number lines of memory, which the others are; 0: none."""
-    size = DType.BF16.size_bytes
+    shape, size = type_.static_shape, type_.dtype.size_bytes
     return next((d for d in range(len(shape)) if prod(shape[d:]) * size == LINE_BYTES), 0)
 
 
-def _place(func: Func, loop: For, buffer: str) -> tuple[Expr, ...]:
-    """The one place where a loop reads a buffer."""
-    found = {a.index for a in accesses(loop.body) if a.buffer == buffer}
-    if len(found) != 1:
-        refuse("prefetch", func, f"'{loop.var}' reads '{buffer}' at {len(found)} places")
-    return found.pop()
+def _places(loop: For, buffer: str) -> set[tuple[Expr, ...]]:
+    """Where a loop reads a buffer."""
+    return {a.index for a in accesses(loop.body) if a.buffer == buffer}
 
 
 def _piece(
-    at: tuple[Expr, ...], shape: tuple[int, ...], inner: Mapping[str, Expr]
+    at: tuple[Expr, ...], type_: TensorType, inner: Mapping[str, Expr]
 ) -> tuple[list[Expr], int]:
     """Where what loops read begins, and its lines of memory; 0 of them where it is in parts."""
-    lines = _lines(shape)
+    shape, lines = type_.static_shape, _lines(type_)
     begin, count = list(at), min(lines, 1)
     for d in reversed(range(len(shape))):
         extent = _extent(at[d], shape[d], inner)

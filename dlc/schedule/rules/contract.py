@@ -28,6 +28,7 @@ from dlc.schedule.rules.cut_tiles import (
 )
 from dlc.schedule.rules.gather_columns import gather_columns
 from dlc.schedule.rules.near_rows import near_rows
+from dlc.schedule.rules.next_columns import ask_for_next
 from dlc.schedule.rules.own_sums import accumulate, own_sums, write_result
 from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import unroll_factor
@@ -180,9 +181,7 @@ class _Tiling:
             trace.do("factor_out", part)
         if inner:
             self._unroll_steps(inner[-1], leaf)
-            if ahead := self._bytes_ahead(leaf.tile):
-                first = next((v for v in inner if trace.extent(v) != ONE), inner[0])
-                trace.do("annotate", first, "prefetch", ahead)
+            self._ask_ahead(leaf, part, inner)
         write_result(trace, leaf)
         trace.do("set_scope", part, "register")
         if self.found.at_once:
@@ -219,14 +218,25 @@ class _Tiling:
         chains = (self.longest,) if self.longest else chain_lengths(products, self.row_count)
         return (*(n for n in chains if n > shared), shared) if shared else chains
 
+    def _ask_ahead(self, leaf: Leaf, total: str, inner: Sequence[str]) -> None:
+        """Ask for columns that come from afar, unless the hardware does."""
+        ahead = self.knobs.get("ahead", -1)
+        if ahead < 0:
+            is_near = self.found.within is not None and self.found.column_bytes is None
+            far = is_far(self.found, self.target) or self.shares_columns
+            if not far or is_near or self.is_stream:
+                return
+            if ask_for_next(self.trace, leaf, total, inner[-1]):
+                return
+            ahead = self._bytes_ahead(leaf.tile)
+        if ahead:
+            first = next((v for v in inner if self.trace.extent(v) != ONE), inner[0])
+            self.trace.do("annotate", first, "prefetch", ahead)
+
     def _bytes_ahead(self, tile: Tile) -> int:
-        """How far ahead columns are asked for; 0 where they come from near, or nobody need ask."""
-        if (wanted := self.knobs.get("ahead", -1)) >= 0:
-            return wanted
-        is_near = self.found.within is not None and self.found.column_bytes is None
-        far = is_far(self.found, self.target) or self.shares_columns
-        asks = far and not (is_near or self.is_stream) and self._passes(tile) <= MAX_PASSES
+        """How far ahead the first pass asks for its columns; 0 where it is a small share of all."""
         share = self.target.l1_bytes // PREFETCH_SHARE // tile.columns  # each vector is a stream
+        asks = self._passes(tile) <= MAX_PASSES
         return min(PREFETCH_BYTES, share // LINE_BYTES * LINE_BYTES) if asks else 0
 
     def _passes(self, tile: Tile) -> float:

@@ -1,0 +1,56 @@
+"""Tiles of rows that pass a tile of columns ask for the next one meanwhile.
+
+Columns from beyond the second cache are read by the first of these passes alone. It would wait for
+them, however early it asked, as it takes them faster than they come; those behind it find them
+near. So all passes share the lines of the next tile: each step asks for one of them, or for a few.
+
+Source: measured on Zen 5, one core, over asking some KB ahead in the first pass: 3 x 3 convolutions
+between transforms of 7 x 7 and 14 x 14 pixels 1.2 to 1.27 times as fast, products of 128 rows 1.04
+to 1.05, of 197 1.035. For the first cache it is 1.0 to 1.02 times as fast as for the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.schedule.primitives.prefetch import why_not_ahead
+from dlc.schedule.rules.cut_tiles import Leaf, loops_down_to
+from dlc.schedule.trace import Trace
+from dlc.te.affine import coefficients
+from dlc.te.expr import ONE, Cast, Load
+from dlc.te.transform import free_vars
+
+LEVEL = 1  # of the caches that are asked
+MAX_PASSES = 64  # of more, the first is too small a share
+
+
+def ask_for_next(trace: Trace, leaf: Leaf, total: str, step: str) -> bool:
+    """Let each iteration of `step` ask for columns of the next tile; whether several passes do.
+
+    Args:
+        trace: where the sums of a tile are accumulated right before it is written.
+        leaf: the loops over that tile.
+        total: the buffer of its sums.
+        step: the innermost loop over their summands.
+    """
+    stage = trace.stage(total)
+    lane = stage.names[-1] if stage.names else ""
+    column = next((f for f in stage.factors or () if lane in free_vars(f)), None)
+    operand = column.a if isinstance(column, Cast) else column
+    if not isinstance(operand, Load):
+        return False
+    passes = 1
+    for name in reversed(loops_down_to(trace, leaf.loops(trace)[0])[:-1]):
+        if trace.extent(name) == ONE:
+            continue
+        dims = [d for d, i in enumerate(operand.index) if name in free_vars(i)]
+        if not dims:
+            passes *= trace.constant(name) or 1
+            continue
+        distance = (coefficients(operand.index[dims[0]]) or {}).get(name)
+        is_next = len(dims) == 1 and distance is not None and 1 < passes <= MAX_PASSES
+        if not is_next or why_not_ahead(trace.func, name, step, operand.buffer):
+            return False
+        trace.do("prefetch", name, step, operand.buffer, dims[0], distance, LEVEL)
+        return True
+    return False

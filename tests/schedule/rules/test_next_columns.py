@@ -1,0 +1,98 @@
+"""Passes over columns from afar ask for those of the next tile, each line of them once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dlc.graph.ops.matmul import MatMulPacked
+from dlc.schedule.interpret import evaluate_size, run_func
+from dlc.schedule.loop import Func, Invoke, loops, walk
+from dlc.schedule.pipeline import optimize
+from dlc.schedule.primitives.prefetch import ROUNDING
+from dlc.schedule.rules import schedule_func
+from dlc.schedule.rules.next_columns import MAX_PASSES
+from dlc.te.expr import Expr
+from dlc.te.types import const_size
+from tests.schedule.rules.nests import AVX512, N, func, tensor
+from tests.schedule.rules.windows import winograd
+
+FAR = replace(AVX512, l2_bytes=1 << 10)
+
+
+def packed(rows: int | Expr, depth: int = 40, blocks: int = 8) -> Func:
+    x, w = tensor("x", rows, depth), tensor("w", blocks, depth, 16)
+    return func((x, w), MatMulPacked(n=16 * blocks).compute(x, w))
+
+
+def asks(fast: Func) -> list[Invoke]:
+    return [s for s in walk(fast.body) if isinstance(s, Invoke)]
+
+
+def lines_asked(fast: Func, ask: Invoke, tiles: int) -> list[set[int]]:
+    """The lines of its buffer that an instruction asks for while each tile of columns is kept."""
+    name, place = ask.operands[0]
+    around = [f for f in loops(fast.body).values() if any(s is ask for s in walk(f.body))]
+    shape = next(p.type.static_shape for p in fast.inputs if p.name == name)
+    extents = [const_size(f.extent) for f in around]
+    found = [set[int]() for _ in range(tiles)]
+    for values in product(*map(range, extents)):
+        env = dict(zip((f.var for f in around), values, strict=True))
+        element = 0
+        for position, size in zip(place, shape, strict=True):
+            element = element * size + evaluate_size(position, env)
+        assert element % 16 == 0
+        found[values[0] * tiles // extents[0]].add(element // 16)
+    return found
+
+
+@pytest.mark.parametrize("rows", [16, 37, 64])
+@pytest.mark.parametrize("depth", [40, 300])
+def test_all_passes_ask_for_each_line_of_the_next_tile(rows: int, depth: int) -> None:
+    plain = packed(rows, depth)
+    fast = optimize(plain, FAR, schedule_func(plain, FAR, {"rows": 8, "columns": 2}).steps)
+    for tile, asked in enumerate(lines_asked(fast, asks(fast)[0], tiles=4)):
+        first = (tile + 1) * 2 * depth
+        assert asked >= set(range(first, first + 2 * depth))
+        assert len(asked) <= 2 * depth * ROUNDING
+
+
+def test_it_changes_no_result() -> None:
+    plain = packed(37, 300)
+    fast = optimize(plain, FAR)
+    assert asks(fast)
+    rng = np.random.default_rng(0)
+    data = {p.name: rng.integers(-9, 9, p.type.static_shape).astype(np.float32) for p in plain.inputs}
+    np.testing.assert_array_equal(run_func(fast, {}, data)["out"], run_func(plain, {}, data)["out"])
+
+
+def test_products_between_transforms_ask_for_the_next_position() -> None:
+    fast = optimize(winograd(16, 16), FAR)
+    (place,) = {str(ask.operands[0][1][1]) for ask in asks(fast)}
+    assert place.endswith(" + 1")
+
+
+@pytest.mark.parametrize(
+    ("rows", "knobs", "next_tile", "ahead"),
+    [
+        (64, {}, True, False),
+        (4, {}, False, True),  # a single pass
+        (N, {}, False, True),  # nobody knows how many passes
+        (8 * (MAX_PASSES + 1), {"rows": 8}, False, False),
+        (8 * MAX_PASSES, {"rows": 8}, True, False),
+        (64, {"ahead": 0}, False, False),
+        (64, {"ahead": 1024}, False, True),
+    ],
+)
+def test_who_asks(rows: int | Expr, knobs: dict[str, int], next_tile: bool, ahead: bool) -> None:
+    plain = packed(rows)
+    fast = optimize(plain, FAR, schedule_func(plain, FAR, {"columns_outer": 1, **knobs}).steps)
+    assert bool(asks(fast)) is next_tile
+    assert any("prefetch" in dict(f.notes) for f in loops(fast.body).values()) is ahead
+
+
+def test_columns_that_are_near_are_not_asked_for() -> None:
+    assert not asks(optimize(packed(64), AVX512))
