@@ -29,7 +29,7 @@ def prefetch(
 ) -> Func:
     """Ask for what an iteration of `loop` reads, moved on by `distance` in one dimension.
 
-    What is read has to be one piece of memory. Each iteration of `inside`, a loop in it, asks for
+    What is read has to be one piece of memory, of a line or more. Each iteration of `inside`, a loop in it, asks for
     an equal part, for the cache of a `level`, in the order in which it lies there. Where there are
     more iterations than lines of memory, neighbours ask for the same one. What lies behind the end
     of the buffer is asked for too, which does no harm.
@@ -52,15 +52,14 @@ def prefetch(
                 B[i] = 0.0
                 for j in range(4):
                     for j_l1 in unroll(16):
-                        invoke("prefetch_bf16_l1", A[i + 2, 0, j * 16 + j_l1, 0])
+                        invoke("prefetch_bf16_l1", A[i + 2, 0, 0, j * 512 + j_l1 * 32])
                     for k in range(16):
                         for l in range(32):
                             B[i] += f32(A[i, j, k, l])
 
     Raises:
         ScheduleError: no such loops or level; `inside` is not in `loop`; the buffer is no input of
-            known sizes that `inside` reads at one place, in whole lines of memory, and `loop` in
-            one piece; how often `inside` runs is not known; a name is taken.
+            known sizes that `inside` reads at one place, and `loop` in one piece; how often `inside` runs is not known; a name is taken.
     """
     if level not in LEVELS:
         refuse("prefetch", func, f"there is no level {level}")
@@ -78,9 +77,9 @@ def prefetch(
     runs = _runs(func, loop, inside)
     (place,) = _places(target, buffer)
     region, count = _piece(place, type_, _inner(runs))
-    first, share = _shares(runs, count)
-    last = _lines(type_) - 1
-    region[last] = region[last] + first + Var(line)
+    in_line = LINE_BYTES // type_.dtype.size_bytes
+    first, share = _shares(runs, -(-count // in_line))
+    region[-1] = region[-1] + (first + Var(line)) * in_line
     region[dim] = region[dim] + distance
     name = PREFETCH[type_.dtype, level].name
     ask = Invoke(name, ((buffer, tuple(canonical(e) for e in region)),))
@@ -101,7 +100,8 @@ def why_not_ahead(func: Func, loop: str, inside: str, buffer: str) -> str:
     places = _places(runs[-1], buffer)
     if len(places) != 1:
         return f"'{inside}' reads '{buffer}' at {len(places)} places"
-    if not _piece(places.pop(), type_, _inner(runs))[1]:
+    count = _piece(places.pop(), type_, _inner(runs))[1]
+    if count * type_.dtype.size_bytes < LINE_BYTES:
         return f"'{loop}' does not read lines of '{buffer}' in one piece"
     return ""
 
@@ -158,12 +158,6 @@ def _input(func: Func, buffer: str) -> TensorType | None:
     return next((t for t in types if t.is_static and (t.dtype, 1) in PREFETCH), None)
 
 
-def _lines(type_: TensorType) -> int:
-    """How many of the first dimensions number lines of memory, which the others are; 0: none."""
-    shape, size = type_.static_shape, type_.dtype.size_bytes
-    return next((d for d in range(len(shape)) if prod(shape[d:]) * size == LINE_BYTES), 0)
-
-
 def _places(loop: For, buffer: str) -> set[tuple[Expr, ...]]:
     """Where a loop reads a buffer."""
     return {a.index for a in accesses(loop.body) if a.buffer == buffer}
@@ -172,15 +166,14 @@ def _places(loop: For, buffer: str) -> set[tuple[Expr, ...]]:
 def _piece(
     at: tuple[Expr, ...], type_: TensorType, inner: Mapping[str, Expr]
 ) -> tuple[list[Expr], int]:
-    """Where what loops read begins, and its lines of memory; 0 of them where it is in parts."""
-    shape, lines = type_.static_shape, _lines(type_)
-    begin, count = list(at), min(lines, 1)
+    """Where what loops read begins, and its elements; 0 of them where it is in parts."""
+    shape = type_.static_shape
+    begin, count = list(at), 1
     for d in reversed(range(len(shape))):
         extent = _extent(at[d], shape[d], inner)
         begin[d] = substitute(at[d], dict.fromkeys(inner, ZERO)) if extent < shape[d] else ZERO
-        if d < lines and extent > 1:
-            is_whole = prod(shape[d + 1 : lines]) == count
-            count = count * extent if is_whole else 0
+        if extent > 1:
+            count = count * extent if prod(shape[d + 1 :]) == count else 0
     return begin, count
 
 

@@ -65,7 +65,9 @@ def test_it_changes_no_result() -> None:
     fast = optimize(plain, FAR)
     assert asks(fast)
     rng = np.random.default_rng(0)
-    data = {p.name: rng.integers(-9, 9, p.type.static_shape).astype(np.float32) for p in plain.inputs}
+    data = {
+        p.name: rng.integers(-9, 9, p.type.static_shape).astype(np.float32) for p in plain.inputs
+    }
     np.testing.assert_array_equal(run_func(fast, {}, data)["out"], run_func(plain, {}, data)["out"])
 
 
