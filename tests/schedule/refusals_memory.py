@@ -228,6 +228,7 @@ MEMORY = [
     ("prefetch", ("i", "q", "A", 0, 1, 1), LINES, "there is no loop 'q'"),
     ("prefetch", ("j", "i", "A", 0, 1, 1), LINES, "loop 'i' is not in 'j'"),
     ("prefetch", ("h", "m", "A", 0, 1, 1), LINES, "how often 'm' runs is not known"),
+    ("prefetch", ("h", "m", "A", 0, 1, 1), LINES.replace("range(n)", "range(0)"), "'m' never runs"),
     ("prefetch", ("i", "j", "B", 0, 1, 1), LINES, "there is no input 'B' of known sizes"),
     (
         "prefetch",

@@ -29,10 +29,10 @@ def prefetch(
 ) -> Func:
     """Ask for what an iteration of `loop` reads, moved on by `distance` in one dimension.
 
-    What is read has to be one piece of memory, of a line or more. Each iteration of `inside`, a loop in it, asks for
-    an equal part, for the cache of a `level`, in the order in which it lies there. Where there are
-    more iterations than lines of memory, neighbours ask for the same one. What lies behind the end
-    of the buffer is asked for too, which does no harm.
+    What is read has to be one piece of memory, of a line or more. Each iteration of `inside`, a
+    loop in it, asks for an equal part, for the cache of a `level`, in the order in which it lies
+    there. Where there are more iterations than lines of memory, neighbours ask for the same one.
+    What lies behind the end of the buffer is asked for too, which does no harm.
 
     Before:
         def f(A: bf16[9, 4, 16, 32], *, B: f32[9]):
@@ -59,7 +59,9 @@ def prefetch(
 
     Raises:
         ScheduleError: no such loops or level; `inside` is not in `loop`; the buffer is no input of
-            known sizes that `inside` reads at one place, and `loop` in one piece; how often `inside` runs is not known; a name is taken.
+            known sizes, and of a type that is asked for, that `inside` reads at one place, and
+            `loop` in one piece; how often `inside` runs is not known, or it never does; a name
+            is taken.
     """
     if level not in LEVELS:
         refuse("prefetch", func, f"there is no level {level}")
@@ -94,6 +96,8 @@ def why_not_ahead(func: Func, loop: str, inside: str, buffer: str) -> str:
         return f"loop '{inside}' is not in '{loop}'"
     if not all(isinstance(f.extent, Const) for f in runs):
         return f"how often '{inside}' runs is not known"
+    if any(f.extent == ZERO for f in runs):
+        return f"'{inside}' never runs"
     type_ = _input(func, buffer)
     if type_ is None:
         return f"there is no input '{buffer}' of known sizes, and of a type that is asked for"
@@ -106,11 +110,11 @@ def why_not_ahead(func: Func, loop: str, inside: str, buffer: str) -> str:
     return ""
 
 
-def _runs(func: Func, loop: str, inside: str) -> list[For]:
+def _runs(func: Func, loop: str, inside: str) -> tuple[For, ...]:
     """The loops inside of one, down to another; none where that is not inside of it."""
     around = loops_around(func, inside)
     names = [f.var for f in around]
-    return around[names.index(loop) + 1 :] if loop in names else []
+    return around[names.index(loop) + 1 :] if loop in names else ()
 
 
 def _inner(runs: Sequence[For]) -> dict[str, Expr]:

@@ -11,8 +11,6 @@ to 1.05, of 197 1.035. For the first cache it is 1.0 to 1.02 times as fast as fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dlc.schedule.primitives.prefetch import why_not_ahead
 from dlc.schedule.rules.cut_tiles import Leaf, loops_down_to
 from dlc.schedule.trace import Trace
