@@ -497,8 +497,9 @@ def test_all_lines_of_memory_are_asked_for_in_order_by_runs_of_any_number(lines)
     ((_, place),) = ask.operands
     asked = [
         const_size(
-            canonical(substitute(place[1], {"j": index(j), "m": index(m), "m_l1": index(n)}))
+            canonical(substitute(place[2], {"j": index(j), "m": index(m), "m_l1": index(n)}))
         )
+        // 32
         for j in range(4)
         for m in range(3)
         for n in range(count)
