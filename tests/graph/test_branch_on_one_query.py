@@ -118,3 +118,14 @@ def test_a_gpu_has_one_kernel():
     context = replace(CONTEXT, target=replace(Target(backend="cuda"), gpu=Gpu()))
     graph = grouped(attention())
     assert run("branch_on_one_query", graph, context) == graph
+
+
+def test_a_number_that_another_operand_says_is_never_one():
+    graph = grouped("""
+def main(n: size, x: f32[1, 3, n, n], v: f32[1, 3, 8, 5], w: f32[1, 3, 5, 8]):
+    scores: f32[1, 3, n, 5] = matmul(x, v)
+    weights: f32[1, 3, n, 5] = softmax(scores)
+    y: f32[1, 3, n, 8] = matmul(weights, w)
+    return y
+""")
+    assert not branches(run("branch_on_one_query", graph))

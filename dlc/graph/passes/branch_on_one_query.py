@@ -56,6 +56,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dlc.core.errors import ShapeError
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value, call
 from dlc.graph.op import Fuse
@@ -88,9 +89,13 @@ def branch_on_one_query(graph: Graph, context: PassContext) -> Graph:
             continue
         assert isinstance(node.op, FusedGroup)
         body = node.op.body
+        try:
+            with_one = _with_one(body, size)
+        except ShapeError:
+            continue  # another operand says that there are more
         if size not in asked:
             asked[size] = _is_one(editor, node, size)
-        alone = form_groups(_with_one(body, size), lambda g: kernels(g, context))
+        alone = form_groups(with_one, lambda g: kernels(g, context))
         then = replace(alone, name="then")
         other = replace(body, name="other", nodes=(replace(node, inputs=body.inputs),))
         inputs = (asked[size], *node.inputs, *node.inputs)

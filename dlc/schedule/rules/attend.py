@@ -73,6 +73,8 @@ def match(func: Func, target: Target) -> Attention | None:
         return None
     scores, mixed = products
     result = found[-1]
+    if sum(s.buffer == result.buffer for s in found) > 1:  # what is around it is written apart
+        return None
     second = analyse(func, mixed, result)
     pairs = [x for s in products if (x := _of_pairs(s, found)) is not None]
     if len(pairs) == 1:

@@ -16,7 +16,7 @@ from dlc.graph.ops.shape import Slice, Transpose
 from dlc.graph.ops.softmax import Softmax
 from dlc.schedule.loop import Func
 from dlc.te.expr import Expr
-from dlc.te.tensor import Tensor, placeholder
+from dlc.te.tensor import Tensor, pad, placeholder
 from dlc.te.types import TensorType
 from tests.schedule.rules.nests import M, N, func, tensor
 
@@ -119,8 +119,12 @@ def attention(
     *,
     masked: bool = True,
     batch: int | Expr = 1,
+    below: int = 0,
 ) -> Func:
-    """Queries [batch, rows, heads, size], keys and values of their own length, perhaps a mask."""
+    """Queries [batch, rows, heads, size], keys and values of their own length, perhaps a mask.
+
+    Rows of zeros may lie `below` the result.
+    """
     shapes = (batch, rows, heads, size), (batch, keys, heads, size), (batch, keys, heads, size)
     q, k, v = (tensor(name, *shape) for name, shape in zip("abc", shapes, strict=True))
     mask = tensor("d", 1, 1, rows, keys)
@@ -135,7 +139,8 @@ def attention(
     weights = replace(Softmax(axis=-1).compute(scores), name="weights")
     mixed = replace(MatMul().compute(weights, moved(v, (0, 2, 1, 3))), name="mixed")
     operands = (q, k, v, mask) if masked else (q, k, v)
-    return func(operands, moved(mixed, (0, 2, 1, 3)))
+    result = moved(mixed, (0, 2, 1, 3))
+    return func(operands, pad("p", result, (0,) * 4, (0, below, 0, 0)) if below else result)
 
 
 CASES: dict[str, Callable[[], Func]] = {

@@ -9,6 +9,7 @@ import pytest
 from dlc.schedule.edit import sites
 from dlc.schedule.loop import If, LoopKind, Scope, allocs
 from dlc.schedule.pipeline import optimize
+from dlc.schedule.rules import attend
 from dlc.te.expr import Expr, minimum
 from dlc.te.types import TensorType, const_size
 from tests.schedule.rules.nests import AVX2, AVX512, M, N, assert_agree, of_kind
@@ -107,3 +108,10 @@ def test_nobody_asks_ahead_for_what_the_same_nest_has_just_made() -> None:
     """How much an open attention reads is not known, but its keys lie packed beside it."""
     fast = optimize(attention(2, N, M, 5), AVX512)
     assert "prefetch" not in str(fast)
+
+
+def test_rows_of_zeros_below_the_result_leave_it_to_other_rules() -> None:
+    """The result is written in two places, of which the rule took the first for all of it."""
+    plain = attention(2, 9, 7, 8, below=2)
+    assert attend.match(plain, AVX512) is None
+    assert_agree(plain, optimize(plain, AVX512), {}, rtol=1e-5, atol=1e-6)
