@@ -67,18 +67,25 @@ def prefetch(
         refuse("prefetch", func, f"there is no level {level}")
     find_loop("prefetch", func, loop)
     target = find_loop("prefetch", func, inside)
-    if reason := why_not_ahead(func, loop, inside, buffer):
-        refuse("prefetch", func, reason)
-    type_ = _input(func, buffer)
-    assert type_ is not None, "which is a reason"
+    around = loops_around(func, inside)
+    names = [f.var for f in around]
+    if loop not in names[:-1]:
+        refuse("prefetch", func, f"loop '{inside}' is not in '{loop}'")
+    runs = around[names.index(loop) + 1 :]
+    if not all(isinstance(f.extent, Const) for f in runs):
+        refuse("prefetch", func, f"how often '{inside}' runs is not known")
+    if any(f.extent == ZERO for f in runs):
+        refuse("prefetch", func, f"'{inside}' never runs")
+    type_ = _type(func, buffer)
     if not 0 <= dim < type_.rank:
         refuse("prefetch", func, f"'{buffer}' has no dimension {dim}")
     line = f"{inside}_l{level}"
     check_fresh("prefetch", func, (line,))
 
-    runs = _runs(func, loop, inside)
-    (place,) = _places(target, buffer)
-    region, count = _piece(place, type_, _inner(runs))
+    inner = {f.var: f.extent for f in (*runs, *loops(target.body).values())}
+    region, count = _piece(_place(func, target, buffer), type_, inner)
+    if count * type_.dtype.size_bytes < LINE_BYTES:
+        refuse("prefetch", func, f"'{loop}' does not read lines of '{buffer}' in one piece")
     in_line = LINE_BYTES // type_.dtype.size_bytes
     first, share = _shares(runs, -(-count // in_line))
     region[-1] = region[-1] + (first + Var(line)) * in_line
@@ -87,39 +94,6 @@ def prefetch(
     ask = Invoke(name, ((buffer, tuple(canonical(e) for e in region)),))
     lines = For(line, index(share), LoopKind.UNROLL, ask)
     return swap_loop(func, inside, lambda f: replace(f, body=_before(lines, f.body)))
-
-
-def why_not_ahead(func: Func, loop: str, inside: str, buffer: str) -> str:
-    """Why no iterations of `inside` can ask for what `loop` reads of a buffer; "" if they can."""
-    runs = _runs(func, loop, inside)
-    if not runs:
-        return f"loop '{inside}' is not in '{loop}'"
-    if not all(isinstance(f.extent, Const) for f in runs):
-        return f"how often '{inside}' runs is not known"
-    if any(f.extent == ZERO for f in runs):
-        return f"'{inside}' never runs"
-    type_ = _input(func, buffer)
-    if type_ is None:
-        return f"there is no input '{buffer}' of known sizes, and of a type that is asked for"
-    places = _places(runs[-1], buffer)
-    if len(places) != 1:
-        return f"'{inside}' reads '{buffer}' at {len(places)} places"
-    count = _piece(places.pop(), type_, _inner(runs))[1]
-    if count * type_.dtype.size_bytes < LINE_BYTES:
-        return f"'{loop}' does not read lines of '{buffer}' in one piece"
-    return ""
-
-
-def _runs(func: Func, loop: str, inside: str) -> tuple[For, ...]:
-    """The loops inside of one, down to another; none where that is not inside of it."""
-    around = loops_around(func, inside)
-    names = [f.var for f in around]
-    return around[names.index(loop) + 1 :] if loop in names else ()
-
-
-def _inner(runs: Sequence[For]) -> dict[str, Expr]:
-    """The extents of nested loops, and of those in them."""
-    return {f.var: f.extent for f in (*runs, *loops(runs[-1].body).values())}
 
 
 def _before(lines: Stmt, body: Stmt) -> Stmt:
@@ -156,15 +130,21 @@ def _number(runs: Sequence[For]) -> Expr:
     return number
 
 
-def _input(func: Func, buffer: str) -> TensorType | None:
-    """The type of an input that can be asked for, None where there is none."""
-    types = (p.type for p in func.inputs if p.name == buffer)
-    return next((t for t in types if t.is_static and (t.dtype, 1) in PREFETCH), None)
+def _type(func: Func, buffer: str) -> TensorType:
+    """The type of an input that can be asked for."""
+    for param in func.inputs:
+        if param.name == buffer and param.type.is_static and (param.type.dtype, 1) in PREFETCH:
+            return param.type
+    reason = f"there is no input '{buffer}' of known sizes, and of a type that is asked for"
+    refuse("prefetch", func, reason)
 
 
-def _places(loop: For, buffer: str) -> set[tuple[Expr, ...]]:
-    """Where a loop reads a buffer."""
-    return {a.index for a in accesses(loop.body) if a.buffer == buffer}
+def _place(func: Func, loop: For, buffer: str) -> tuple[Expr, ...]:
+    """The one place where a loop reads a buffer."""
+    found = {a.index for a in accesses(loop.body) if a.buffer == buffer}
+    if len(found) != 1:
+        refuse("prefetch", func, f"'{loop.var}' reads '{buffer}' at {len(found)} places")
+    return found.pop()
 
 
 def _piece(

@@ -123,6 +123,12 @@ def analyse(
     )
 
 
+def column_factor(total: Stage) -> Expr | None:
+    """The factor of a product that varies along the innermost loop of its sum, if one does."""
+    lane = total.names[-1] if total.names else ""
+    return next((f for f in total.factors or () if lane in free_vars(f)), None)
+
+
 def _breaks(func: Func, total: Stage, axis: str | None) -> tuple[int, ...] | None:
     """Where along an axis of a sum others are left out than before; None where all are summands."""
     site = next(s for s in sites(func.body) if s.store == total.store)

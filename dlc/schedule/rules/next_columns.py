@@ -11,7 +11,7 @@ to 1.05, of 197 1.035. For the first cache it is 1.0 to 1.02 times as fast as fo
 
 from __future__ import annotations
 
-from dlc.schedule.primitives.prefetch import why_not_ahead
+from dlc.schedule.rules.contraction import column_factor
 from dlc.schedule.rules.cut_tiles import Leaf, loops_down_to
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
@@ -31,9 +31,7 @@ def ask_for_next(trace: Trace, leaf: Leaf, total: str, step: str) -> bool:
         total: the buffer of its sums.
         step: the innermost loop over their summands.
     """
-    stage = trace.stage(total)
-    lane = stage.names[-1] if stage.names else ""
-    column = next((f for f in stage.factors or () if lane in free_vars(f)), None)
+    column = column_factor(trace.stage(total))
     operand = column.a if isinstance(column, Cast) else column
     if not isinstance(operand, Load):
         return False
@@ -46,9 +44,8 @@ def ask_for_next(trace: Trace, leaf: Leaf, total: str, step: str) -> bool:
             passes *= trace.constant(name) or 1
             continue
         distance = (coefficients(operand.index[dims[0]]) or {}).get(name)
-        is_next = len(dims) == 1 and distance is not None and 1 < passes <= MAX_PASSES
-        if not is_next or why_not_ahead(trace.func, name, step, operand.buffer):
+        if len(dims) > 1 or distance is None or not 1 < passes <= MAX_PASSES:
             return False
-        trace.do("prefetch", name, step, operand.buffer, dims[0], distance, LEVEL)
-        return True
+        ask = ("prefetch", name, step, operand.buffer, dims[0], distance, LEVEL)
+        return trace.attempt(Trace.do, *ask) is None
     return False

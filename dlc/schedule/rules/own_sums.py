@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.schedule.nest import Stage
-from dlc.schedule.rules.contraction import Contraction
+from dlc.schedule.rules.contraction import Contraction, column_factor
 from dlc.schedule.rules.cut_tiles import Leaf, loop_outside
 from dlc.schedule.trace import Trace
 from dlc.te.transform import free_vars
@@ -89,12 +89,11 @@ def _order(stage: Stage) -> list[str]:
     A row's scalar is broadcast and used for all columns at once, so that only the vectors of
     the columns, which are fewer, stay in registers beside the accumulators.
     """
-    assert stage.factors is not None
-    lane = stage.names[-1]
+    *outer, lane = stage.names
     # A condition alone may tell the lanes apart, where all of them read the same elements.
-    column = next((free_vars(f) for f in stage.factors if lane in free_vars(f)), frozenset())
-    inside = [v for v in stage.names[:-1] if v in column]
-    return [*(v for v in stage.names[:-1] if v not in inside), *inside, lane]
+    column = column_factor(stage)
+    inside = [v for v in outer if column is not None and v in free_vars(column)]
+    return [*(v for v in outer if v not in inside), *inside, lane]
 
 
 def _write_out(trace: Trace, names: Sequence[str], lanes: int) -> None:

@@ -22,9 +22,8 @@ from dlc.core.target import Target
 from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import stages
 from dlc.schedule.primitives.prefetch import LINE_BYTES
-from dlc.schedule.rules.contraction import Contraction
+from dlc.schedule.rules.contraction import Contraction, column_factor
 from dlc.te.expr import Const, Load
-from dlc.te.transform import free_vars
 
 PAGE_BYTES = 4096
 MIN_ROWS = 64  # rows that use a copy
@@ -48,8 +47,7 @@ def scattered_columns(func: Func, found: Contraction, target: Target) -> str | N
         return None
     total = next(s for s in stages(func) if s.buffer == found.sum)
     assert total.factors is not None
-    axis = total.names[-1] if total.names else ""
-    column = next((f for f in total.factors if axis in free_vars(f)), None)
+    column = column_factor(total)
     if not isinstance(column, Load) or len(total.inner) != 1:
         return None
     if any(isinstance(f, Load) and f.buffer == column.buffer for f in total.factors if f != column):
