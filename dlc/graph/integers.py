@@ -17,6 +17,7 @@ from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node, Value
 from dlc.graph.op import Array, Op
+from dlc.graph.ops import from_sizes
 from dlc.graph.ops.activation import Clip, Relu
 from dlc.graph.ops.binary import Add, Maximum, Minimum, Mul, Sub
 from dlc.graph.ops.byte_products import ConvBytes, MatMulBytes
@@ -28,6 +29,7 @@ from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.pool import MaxPool
 from dlc.graph.ops.shape import Concat, Empty, Expand, Insert, Pad, Reshape, Slice, Tile, Transpose
 from dlc.graph.pass_ import PassContext
+from dlc.te.expr import Const
 
 Range = tuple[int, int]
 Product = Conv | ConvBytes | DepthwiseBlocked | MatMul | MatMulBytes
@@ -196,6 +198,8 @@ def _moved(op: Op, whole: list[Range]) -> Range | None:
             return whole[0]
         case Empty():
             return (0, 0)
+        case from_sizes.Range():
+            return _counted(op)
         case Relu():
             return max(whole[0][0], 0), max(whole[0][1], 0)
         case Clip(min=low, max=high) if _is_whole(low) and _is_whole(high):
@@ -210,6 +214,14 @@ def _moved(op: Op, whole: list[Range]) -> Range | None:
             return _hull(whole)
         case _:
             return None
+
+
+def _counted(op: from_sizes.Range) -> Range | None:
+    limits = type_range(op.dtype)
+    if limits is None or not isinstance(op.start, Const) or not isinstance(op.delta, Const):
+        return None
+    first = int(op.start.value)
+    return (first, limits[1]) if op.delta.value > 0 else (limits[0], first)
 
 
 def _is_whole(number: float | None) -> bool:

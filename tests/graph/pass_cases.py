@@ -34,7 +34,7 @@ CONTEXTS = {
 
 
 def read(text: str, seed: int = 0) -> Graph:
-    """A graph from text; constants without data get small numbers, none of them zero.
+    """A graph from text; constants that are all zero get small numbers, none of them zero.
 
     Floats are no whole numbers, nor exact in bf16.
     """
@@ -44,7 +44,7 @@ def read(text: str, seed: int = 0) -> Graph:
 
 
 def _data(array, rng):
-    if array.size == 0 or array.any():
+    if array.size == 0 or array.any() or array.dtype.kind == "b":
         return array
     values = rng.integers(1, 9, array.shape) * rng.choice([-1, 1], array.shape)
     if array.dtype.kind == "f":

@@ -578,6 +578,27 @@ REFUSES = [
     ("expand_into_broadcast", "nothing else surely has the size", body(
         "x: f32[3, 1], z: f32[1, 1]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
         "y: f32[3, 5] = add(a, z)")),
+    ("expand_behind_broadcast", "elements are as many", body(
+        "x: f32[3, 1], z: f32[3, 5]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
+        "y: f32[3, 5] = add(a, z)")),
+    ("expand_behind_broadcast", "more is taken for granted", body(
+        "k: size, x: f32[min(k, 1), 1], z: f32[min(k, 3), 1]",
+        "a: f32[k, 5] = expand(x, shape=(k, 5))",
+        "y: f32[k, 5] = add(a, z)")),
+    ("known_comparison", "may be no whole number", body(
+        "x: f32[3]", "z: f32[()] = const(0)", "y: bool[3] = less(x, z)")),
+    ("known_comparison", "some numbers may differ", body(
+        "x: u8[3]", "z: u8[()] = const(255)", "y: bool[3] = less(x, z)")),
+    ("known_comparison", "some numbers may differ", body(
+        "n: size, x: f32[n]", "i: i64[n] = range(size=n, start=0, delta=1)",
+        "z: i64[()] = const(1)", "y: bool[n] = greater_equal(i, z)")),
+    ("known_comparison", "some numbers may differ", body(
+        "x: u8[3]", "z: u8[()] = const(1)", "y: bool[3] = less_equal(x, z)")),
+    ("known_truth_in_logic", "neither operand is the same", body(
+        "x: bool[3]", "c: bool[3] = const(True, False, True)", "y: bool[3] = logical_and(x, c)")),
+    ("known_truth_in_where", "the condition is not the same", body(
+        "x: f32[3], z: f32[3]", "c: bool[3] = const(True, False, True)",
+        "y: f32[3] = where(c, x, z)")),
     ("elements_before_transpose", "no operand is transposed", body(
         "x: f32[3, 5]", "a: f32[3, 5] = exp(x)", "y: f32[5, 3] = transpose(a, perm=(1, 0))")),
     ("elements_before_transpose", "an operand is transposed otherwise", body(

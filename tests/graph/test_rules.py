@@ -335,6 +335,14 @@ FIRES = [
     ("expand_into_broadcast", body(
         "x: f32[3, 1], z: f32[1, 5]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
         "b: f32[3, 5] = expand(z, shape=(3, 5))", "y: f32[3, 5] = mul(a, b)"), ["mul"]),
+    ("expand_behind_broadcast", body(
+        "n: size, x: bool[n, 1]", "a: bool[n, 5] = expand(x, shape=(n, 5))",
+        "c: f32[()] = const(3)", "d: f32[1, 1] = const(7)", "y: f32[n, 5] = where(a, c, d)"),
+     ["where", "expand"]),
+    ("expand_behind_broadcast", body(
+        "n: size, x: f32[3, 1, 1], z: f32[3, 1, n]", "a: f32[3, 5, n] = expand(x, shape=(3, 5, n))",
+        "b: f32[3, 5, n] = expand(z, shape=(3, 5, n))", "y: f32[3, 5, n] = sub(a, b)"),
+     ["sub", "expand"]),
     ("expand_behind_elements", body(
         "n: size, x: i64[n, 1]", "a: i64[n, 5] = expand(x, shape=(n, 5))",
         "b: bool[n, 5] = cast(a, to=bool)", "y: bool[n, 5] = logical_not(b)"),
@@ -367,6 +375,40 @@ FIRES = [
     ("expand_behind_reduce", body(
         "n: size, x: f32[2, n, 1]", "a: f32[2, n, 5] = expand(x, shape=(2, n, 5))",
         "y: f32[2, 5] = reduce(a, kind='sum', axes=(1,), keepdims=False)"), ["reduce", "expand"]),
+    ("known_comparison", body(
+        "n: size, x: f32[n]", "i: i64[n] = range(size=n, start=0, delta=1)",
+        "z: i64[()] = const(-1)", "c: bool[n] = greater(i, z)", "y: f32[n] = where(c, x, x)"),
+     ["expand", "where"]),
+    ("known_comparison", body(
+        "n: size, x: f32[n, 3]", "i: i64[n] = range(size=n, start=4, delta=-1)",
+        "t: i64[n, 1] = reshape(i, shape=(n, 1))", "z: i64[3] = const(5, 7, 9)",
+        "y: bool[n, 3] = less(z, t)"), ["expand"]),
+    ("known_comparison", body(
+        "x: u8[2, 3]", "z: u8[()] = const(255)", "y: bool[2, 3] = less_equal(x, z)"), ["expand"]),
+    ("known_comparison", body(
+        "x: u8[2, 3]", "z: u8[()] = const(255)", "y: bool[2, 3] = greater(x, z)"), ["expand"]),
+    ("known_comparison", body(
+        "x: u8[2, 3]", "z: u8[()] = const(255)", "y: bool[2, 3] = greater_equal(z, x)"),
+     ["expand"]),
+    ("known_truth_in_logic", body(
+        "x: bool[2, 3]", "c: bool[()] = const(True)", "y: bool[2, 3] = logical_and(c, x)"),
+     ["expand"]),
+    ("known_truth_in_logic", body(
+        "n: size, x: bool[n, 1, 3]", "c: bool[1, 1] = const(False)",
+        "a: bool[4, 3] = expand(c, shape=(4, 3))", "y: bool[n, 4, 3] = logical_or(x, a)"),
+     ["expand"]),
+    ("known_truth_in_logic", body(
+        "x: bool[2, 3]", "c: bool[2, 1] = const(False, False)",
+        "y: bool[2, 3] = logical_and(c, x)"), ["expand"]),
+    ("known_truth_in_logic", body(
+        "x: bool[2, 3]", "c: bool[3] = const(True, True, True)",
+        "y: bool[2, 3] = logical_or(x, c)"), ["expand"]),
+    ("known_truth_in_where", body(
+        "x: f32[2, 3], z: f32[2, 3]", "c: bool[()] = const(False)",
+        "y: f32[2, 3] = where(c, x, z)"), ["expand"]),
+    ("known_truth_in_where", body(
+        "x: f32[2, 1], z: f32[2, 3]", "c: bool[1] = const(True)", "y: f32[2, 3] = where(c, x, z)"),
+     ["expand"]),
     ("expand_behind_reduce", body(
         "x: f32[2, 1, 4]", "a: f32[2, 3, 4] = expand(x, shape=(2, 3, 4))",
         "y: f32[2, 3, 1] = reduce(a, kind='max', axes=(-1,))"), ["reduce", "expand"]),

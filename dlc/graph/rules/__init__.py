@@ -29,6 +29,8 @@ from dlc.graph.rules.expand_into_broadcast import EXPAND_INTO_BROADCAST
 from dlc.graph.rules.gather_nd_into_gather import gather_nd_into_gather
 from dlc.graph.rules.integers_into_bytes import integers_into_bytes
 from dlc.graph.rules.integers_into_floats import integers_into_floats
+from dlc.graph.rules.known_comparison import known_comparison
+from dlc.graph.rules.known_truth import known_truth_in_logic, known_truth_in_where
 from dlc.graph.rules.mul_into_mul import mul_into_mul
 from dlc.graph.rules.one_before_moves import one_before_reshape, one_before_transpose
 from dlc.graph.rules.pad_into_conv import pad_into_conv
@@ -119,6 +121,9 @@ STEP_RULES: tuple[Rule, ...] = (
     convolved_integers_into_bytes,
     integers_into_floats,
     cast_there_and_back,
+    known_comparison,
+    known_truth_in_logic,
+    known_truth_in_where,
     bytes_before_concat,
     batch_norm_into_mul_add,
     gather_nd_into_gather,

@@ -1,4 +1,4 @@
-"""f(expand(x), y) -> f(x, y), where f repeats x by itself."""
+"""f(expand(x), y) -> f(x, y), where f repeats x by itself; expand(f(x, y)), where neither does."""
 
 from __future__ import annotations
 
@@ -18,12 +18,8 @@ T = TypeVar("T", bound=Op)
 
 def _drop_expansions(match: Match) -> Value | Refusal:
     node = match.root
-    makers = [match.editor.producer(v) for v in node.inputs]
-    operands = [
-        m.inputs[0] if m is not None and isinstance(m.op, Expand) else v
-        for m, v in zip(makers, node.inputs, strict=True)
-    ]
-    if tuple(operands) == node.inputs:
+    operands = _expanded(match)
+    if operands == node.inputs:
         return Refusal("no operand is an expansion")
     _, known = _result(node.op, node.inputs)
     for position, operand in enumerate(operands):
@@ -35,6 +31,27 @@ def _drop_expansions(match: Match) -> Value | Refusal:
     return Refusal("nothing else surely has the size of the expansion")
 
 
+def _expand_behind(match: Match) -> Value | Refusal:
+    node = match.root
+    operands = _expanded(match)
+    result, assumed = _result(node.op, operands)
+    _, known = _result(node.op, node.inputs)
+    if result == node.output.type:
+        return Refusal("without expansions, elements are as many")
+    if not assumed <= known:
+        return Refusal("without expansions, more is taken for granted of sizes")
+    return match.call(Expand(shape=node.output.type.shape), match.call(node.op, *operands))
+
+
+def _expanded(match: Match) -> tuple[Value, ...]:
+    """The operands, and in the places of expansions what they repeat."""
+    makers = [match.editor.producer(v) for v in match.root.inputs]
+    return tuple(
+        m.inputs[0] if m is not None and isinstance(m.op, Expand) else v
+        for m, v in zip(makers, match.root.inputs, strict=True)
+    )
+
+
 def _result(op: Op, operands: Sequence[Value]) -> tuple[object, set[Expr]]:
     """What an operator gives, and what it takes for granted of sizes."""
     with collect_assumptions() as found:
@@ -44,7 +61,10 @@ def _result(op: Op, operands: Sequence[Value]) -> tuple[object, set[Expr]]:
 
 def _rules() -> tuple[Rule, ...]:
     kinds = (*subclasses(Binary), Where)
-    return (Rule("expand_into_broadcast", Pattern(kinds), _drop_expansions),)
+    return (
+        Rule("expand_into_broadcast", Pattern(kinds), _drop_expansions),
+        Rule("expand_behind_broadcast", Pattern(kinds), _expand_behind),
+    )
 
 
 def subclasses(kind: type[T]) -> tuple[type[T], ...]:
