@@ -168,6 +168,8 @@ class Choices:
     def defer(self):
         return (self.loop(),)
 
+    once = defer
+
     def merge(self):
         return self.loop(), self.loop()
 

@@ -25,6 +25,7 @@ from dlc.schedule.primitives.fuse_dims import fuse_dims as fuse_dims
 from dlc.schedule.primitives.guard_sum import guard_sum as guard_sum
 from dlc.schedule.primitives.hand_on import hand_on as hand_on
 from dlc.schedule.primitives.merge import merge as merge
+from dlc.schedule.primitives.once import once as once
 from dlc.schedule.primitives.online_softmax import online_softmax as online_softmax
 from dlc.schedule.primitives.pad_dim import pad_dim as pad_dim
 from dlc.schedule.primitives.pad_einsum import pad_einsum as pad_einsum

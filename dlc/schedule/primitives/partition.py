@@ -60,7 +60,7 @@ def partition(func: Func, loop: str, at: int | str, suffix: str) -> Func:
     assert isinstance(tail, For)
     shifted = substitute(tail.body, {tail.var: cut + Var(tail.var)})
     parts = (replace(target, extent=cut), replace(tail, body=shifted))
-    both = block(*(_tidy(part, bounds, func.sizes) for part in parts))
+    both = block(*(tidy(part, bounds, func.sizes) for part in parts))
     return swap_loop(func, loop, lambda _: both)
 
 
@@ -75,6 +75,7 @@ def _check(func: Func, target: For, cut: Expr) -> None:
         refuse("partition", func, f"{what} leave an empty part")
 
 
-def _tidy(part: Stmt, bounds: Bounds, sizes: tuple[str, ...]) -> Stmt:
+def tidy(part: Stmt, bounds: Bounds, sizes: tuple[str, ...]) -> Stmt:
+    """Drop guards that a part of a nest makes sure, and shorten loops that others limit."""
     simple = simplify_stmt(part, {**bounds, **bounds_in(part)})
     return tighten_stmt(hoist_stmt(simple), sizes)

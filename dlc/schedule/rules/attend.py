@@ -8,7 +8,8 @@ matrix; where matrices are too few for all cores, those of all matrices are pack
 blocks of rows run parallel. So are the values, if there are rows enough: lines that lie a tensor
 apart share a few sets of the first-level cache, and each is on a page of its own. Both products are
 tiled as any contraction is; what lies between them runs a few rows at a time, which stay in the
-first-level cache and do not wait for each other.
+first-level cache and do not wait for each other. What blocks leave of the rows is a nest of its
+own, with buffers of its own.
 
 Products of pairs of bf16 read queries and weights that are rounded, a block of rows at a time, and
 keys and values that are rounded and packed in tiles once for all rows of a matrix.
@@ -30,7 +31,7 @@ from dlc.core.errors import ScheduleError
 from dlc.core.target import Target
 from dlc.schedule.instruction import DOT_2XBF16_F32
 from dlc.schedule.loop import Func, Store, allocs, loops
-from dlc.schedule.nest import Stage, readers, stages
+from dlc.schedule.nest import Stage, readers, stages, stages_of
 from dlc.schedule.rules import contract, row
 from dlc.schedule.rules.contraction import Contraction, added_at_once, analyse
 from dlc.schedule.rules.lines import is_shared
@@ -38,14 +39,18 @@ from dlc.schedule.rules.planes import is_tiles, pack_tiles
 from dlc.schedule.rules.vectorize import cut_rest
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.expr import ONE, ZERO, Const, Load
-from dlc.te.simplify import canonical, surely_equal
+from dlc.te.affine import iterations
+from dlc.te.expr import ONE, ZERO, Const, Expr, Load
+from dlc.te.simplify import canonical, surely_divides, surely_equal
 from dlc.te.transform import free_vars, loads, substitute
 
 MIN_ROWS = 4  # of a matrix; below, the products are no tiles
 MIN_CHUNKS = 4  # blocks of rows for a core, where it shares matrices with others
 MIN_SHARE = 16  # rows of such a block: a few tiles
 PACKED_ROWS = 32  # of a matrix, from which on packed values take less time than packing them
+TALL = 12  # rows that tiles share evenly: those of a block, where blocks leave some
+OPEN_BLOCK = 24  # rows of a block, where only a run tells how long they are
+LAST = "_last"  # behind the names of what is computed of rows that whole blocks leave
 TOGETHER = 4  # rows whose reductions run one after the other: each ends in a chain of shuffles
 
 
@@ -63,6 +68,24 @@ class Attention:
     batch: tuple[str, ...]  # loops over matrices
     rows: str  # the loop over rows of one matrix
     queries: str | None = None  # the rows of the first product, where products are of pairs
+
+    @property
+    def in_blocks(self) -> list[str]:
+        """What is computed for a block of rows, in order."""
+        parts = (self.queries, self.scores, self.masked, *self.chain, self.weights, self.mixed)
+        return [name for name in parts if name is not None]
+
+    def of_last(self) -> Attention:
+        """The same for the rows that whole blocks leave, whose buffers are copies."""
+        return replace(
+            self,
+            scores=f"{self.scores}{LAST}",
+            masked=self.masked and f"{self.masked}{LAST}",
+            chain=tuple(f"{name}{LAST}" for name in self.chain),
+            weights=f"{self.weights}{LAST}",
+            mixed=f"{self.mixed}{LAST}",
+            queries=self.queries and f"{self.queries}{LAST}",
+        )
 
 
 def match(func: Func, target: Target) -> Attention | None:
@@ -199,10 +222,9 @@ def schedule(trace: Trace, found: Attention, target: Target, knobs: Mapping[str,
     lane = trace.stage(found.result).names[-1]
     trace.do("reorder", (*found.batch, found.rows, lane))
     matrices = matrices_of(trace, found.batch)
-    at = _block(trace, found, matrices, target, knobs)
+    at, whole = _block(trace, found, matrices, target, knobs)
     apart = at not in found.batch and is_shared(matrices, target)
-    parts = (found.queries, found.scores, found.masked, *found.chain, found.weights, found.mixed)
-    for buffer in reversed([name for name in parts if name is not None]):
+    for buffer in reversed(found.in_blocks):
         trace.do("compute_at", buffer, at)
     for operand in found.operands:
         if not apart:
@@ -211,6 +233,19 @@ def schedule(trace: Trace, found: Attention, target: Target, knobs: Mapping[str,
             pack_tiles(trace, operand)
         else:
             _lay_in_panels(trace, operand, target.lanes(4))
+    parts = [(found, at)]
+    if whole is not None:
+        trace.do("partition", at, str(whole), LAST)
+        trace.do("once", f"{at}{LAST}")
+        for var in reversed(found.batch if apart else ()):
+            trace.do("fission", var, LAST)
+        parts.append((found.of_last(), f"{at}{LAST}"))
+    for part, loop in parts:
+        _tile(trace, part, loop, target)
+
+
+def _tile(trace: Trace, found: Attention, at: str, target: Target) -> None:
+    """Tile the products of a block of rows, and bring what is between them together."""
     line = _few_rows(trace, found, target)
     for buffer in reversed(found.chain):
         trace.do("compute_at", buffer, line)
@@ -293,7 +328,7 @@ def _product(
     trace: Trace, parts: tuple[str, str], at: str, found: Attention, target: Target
 ) -> None:
     """Tile a product and what is written from it, both in the loop `at`."""
-    total, result = (trace.stage(name) for name in parts)
+    total, result = (_stage(trace, name, at) for name in parts)
     product = analyse(trace.func, total, result)
     assert product is not None, "compute_at keeps the form of a product"
     inside = loops(trace.loop(at).body)
@@ -305,6 +340,12 @@ def _product(
         within=at,
     )
     contract.schedule(trace, product, target, {})
+
+
+def _stage(trace: Trace, buffer: str, at: str) -> Stage:
+    """The nest in a loop that computes a buffer, which those of other loops may compute, too."""
+    found = stages_of(trace.func, buffer)
+    return next((s for s in found if at in s.names), found[0])
 
 
 def matrices_of(trace: Trace, loops: Sequence[str]) -> int:
@@ -321,18 +362,39 @@ def _block(
     matrices: int,
     target: Target,
     knobs: Mapping[str, int],
-) -> str:
-    """The loop in which all of a block of rows is computed: over blocks, or over matrices."""
-    rows = trace.constant(found.rows)
+) -> tuple[str, Expr | None]:
+    """The loop in which all of a block of rows is computed: over blocks, or over matrices.
+
+    Where blocks leave rows, the number of whole ones comes with it.
+    """
+    extent, rows = trace.extent(found.rows), trace.constant(found.rows)
     width = trace.constant(trace.stage(found.weights).names[-1])
-    if rows is None or width is None:
-        return found.batch[-1]
-    most = max(1, target.l2_bytes // 4 // (2 * 4 * width))
-    if is_shared(matrices, target):
+    most = OPEN_BLOCK if width is None else target.l2_bytes // 4 // (2 * 4 * width)
+    if is_shared(matrices, target) and rows is not None:
         most = min(most, max(MIN_SHARE, rows * matrices // (target.cores * MIN_CHUNKS)))
-    most = knobs.get("block", 0) or most
-    sizes = [n for n in range(MIN_ROWS, rows) if rows % n == 0]
-    if rows <= most or not sizes:  # all fit, or their number is prime, mostly
-        return found.batch[-1]
-    fits = [n for n in sizes if n <= most]
-    return trace.split(found.rows, fits[-1] if fits else sizes[0])[0]
+    size = knobs.get("block", 0)
+    if rows is not None:
+        size = _even(rows, size or max(most, MIN_ROWS))
+    elif not size:
+        size = min(max(most // TALL, 1) * TALL, OPEN_BLOCK)
+    if not size:
+        return found.batch[-1], None
+    at, _ = trace.split(found.rows, size)
+    return at, (None if surely_divides(size, extent) else iterations(extent) // size)
+
+
+def _even(rows: int, most: int) -> int:
+    """How many rows a block has; 0 where all of them go together.
+
+    All have as many if they can, else those of whole tiles. A row that is left alone is no tile.
+    """
+    if rows <= most:
+        return 0
+    fits = range(most, MIN_ROWS - 1, -1)
+    leaves = [n for n in fits if rows % n >= MIN_ROWS]
+    choices = (
+        [n for n in fits if rows % n == 0 and n >= min(MIN_SHARE, most)],
+        [n for n in leaves if n % TALL == 0],
+        [n for n in leaves if n % MIN_ROWS == 0],
+    )
+    return next((sizes[0] for sizes in choices if sizes), 0)

@@ -30,7 +30,7 @@ from dlc.schedule.rules.tile import (
 from dlc.schedule.trace import Trace
 from dlc.te.affine import iterations, leaves_some, whole_groups
 from dlc.te.expr import Const
-from dlc.te.simplify import surely_divides, surely_equal
+from dlc.te.simplify import surely_at_most, surely_divides, surely_equal
 
 # Blocks of columns that one row reads from afar at a time. Source: measured on Zen 4, AVX-512: 4
 # that nobody asks for take 0.8 to 0.9 of the time of 8 that are asked for, of 1 to 411 MB.
@@ -254,8 +254,9 @@ class _Cut:
         if rows is not None and self.found.breaks and not self.rest:
             rows = max(b - a for a, b in pairwise((0, *self.found.breaks, rows)))
         high = self.trace.constant(above) if above and not self.rest else 1
+        most = self.most_rows if rows is not None or row is None else self._most(row)
         tile = choose_tile(
-            rows, high, columns, self.registers, self.most_rows, self.fmas, self.steps, self.streams
+            rows, high, columns, self.registers, most, self.fmas, self.steps, self.streams
         )
         wanted_rows, wanted_columns = self.knobs.get("rows", 0), self.knobs.get("columns", 0)
         wanted_high = self.knobs.get("high", 0)
@@ -269,6 +270,14 @@ class _Cut:
         if (rows or 2) > tile.rows or self.found.breaks is not None:
             tile = replace(tile, high=1)
         return tile
+
+    def _most(self, row: str) -> int:
+        """How many of an open number of rows a tile may have: there may be few in any run."""
+        extent = self.trace.extent(row)
+        if not surely_at_most(extent, self.registers):
+            return self.most_rows
+        counts = range(TAIL_ROWS, self.registers)
+        return min(self.most_rows, next((n for n in counts if surely_at_most(extent, n)), LARGE))
 
     def rows(self, leaf: Leaf) -> list[Leaf]:
         """Cut the rows of one part into full tiles and tails."""
