@@ -1,8 +1,9 @@
 """One arena for all intermediate tensors: offsets such that what lives together shares no byte.
 
-Buffers of constant size share the first region: by decreasing size, each at the lowest offset that
-is free during its life. Buffers of symbolic size have regions of their own, each reused by buffers
-of the same size expression.
+Buffers of constant size share a region: by decreasing size, each at the lowest offset that is free
+during its life. So do those that have so many bytes for each image of a batch, or for each unit of
+another kind. What is smaller than some lines of memory for each has regions of its own, reused by
+what has the same size.
 
 Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020),
 section 5.2 (greedy by size).
@@ -11,12 +12,15 @@ section 5.2 (greedy by size).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import gcd
 
-from dlc.core.types import INDEX
 from dlc.schedule.program import ALIGNMENT
-from dlc.te.expr import ZERO, Const, Expr
-from dlc.te.simplify import canonical
+from dlc.te.expr import ONE, ZERO, Const, Expr
+from dlc.te.poly import from_poly
+from dlc.te.simplify import canonical, surely_at_most, to_poly
+
+LINES = 4  # that a buffer needs for each unit to share a region: there, it has whole lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,44 +38,47 @@ class Request:
     levels: tuple[int, int] = (0, -1)
 
 
-@dataclass
-class _Region:
-    number: int
-    lives: list[Request] = field(default_factory=list)
-
-
 def plan_arena(
     requests: Sequence[Request],
 ) -> tuple[dict[str, tuple[int, Expr]], tuple[Expr, ...]]:
     """The region of each buffer and its offset there, and the size of each region, in bytes."""
+    shared: dict[Expr, list[tuple[int, Request]]] = {ONE: []}
+    reused: dict[Expr, list[Request]] = {}
+    for request in requests:
+        unit, count = _units(request.size_bytes)
+        if unit == ONE or (count >= LINES * ALIGNMENT and surely_at_most(0, unit)):
+            shared.setdefault(unit, []).append((count, request))
+        else:
+            reused.setdefault(canonical(request.size_bytes), []).append(request)
     places: dict[str, tuple[int, Expr]] = {}
     regions: list[Expr] = []
-    static = [r for r in requests if isinstance(r.size_bytes, Const)]
-    if static:
-        regions.append(Const(_place_static(static, places), INDEX))
-    reused: dict[Expr, list[_Region]] = {}
-    for request in requests:
-        if isinstance(request.size_bytes, Const):
+    for unit, group in shared.items():
+        if not group:
             continue
-        size = canonical(request.size_bytes)
-        same = reused.setdefault(size, [])
-        region = next((r for r in same if _free(r, request)), None)
-        if region is None:
-            region = _Region(len(regions))
+        placed = _placed(group)
+        places |= {r.name: (len(regions), canonical(unit * begin)) for begin, _, r in placed}
+        regions.append(canonical(unit * max(end for _, end, _ in placed)))
+    for size, same in reused.items():
+        for lives in _in_turns(same):
+            places |= {request.name: (len(regions), ZERO) for request in lives}
             regions.append(size)
-            same.append(region)
-        region.lives.append(request)
-        places[request.name] = (region.number, ZERO)
     return places, tuple(regions)
 
 
-def _place_static(requests: Sequence[Request], places: dict[str, tuple[int, Expr]]) -> int:
-    """Place buffers of constant size; returns the end of the last one."""
-    placed: list[tuple[int, int, Request]] = []  # (begin, end, request)
-    total = 0
-    order = sorted(requests, key=lambda r: (-_bytes(r), r.first, r.name))
-    for request in order:
-        size = -(-_bytes(request) // ALIGNMENT) * ALIGNMENT
+def _units(size: Expr) -> tuple[Expr, int]:
+    """A size as an expression whose terms have no factor in common, and how often that is there."""
+    terms = to_poly(size, {})
+    count = gcd(*terms.values())
+    if not count or isinstance(size, Const):
+        return ONE, count
+    return from_poly({term: factor // count for term, factor in terms.items()}), count
+
+
+def _placed(group: Sequence[tuple[int, Request]]) -> list[tuple[int, int, Request]]:
+    """Where so many bytes for each request begin and end, in whole lines."""
+    placed: list[tuple[int, int, Request]] = []
+    for count, request in sorted(group, key=lambda g: (-g[0], g[1].first, g[1].name)):
+        size = -(-count // ALIGNMENT) * ALIGNMENT
         begin = 0
         for other_begin, other_end, other in sorted(placed, key=lambda p: p[0]):
             if not _overlap(request, other):
@@ -80,20 +87,22 @@ def _place_static(requests: Sequence[Request], places: dict[str, tuple[int, Expr
                 break
             begin = max(begin, other_end)
         placed.append((begin, begin + size, request))
-        places[request.name] = (0, Const(begin, INDEX))
-        total = max(total, begin + size)
-    return total
+    return placed
 
 
-def _bytes(request: Request) -> int:
-    assert isinstance(request.size_bytes, Const)
-    return int(request.size_bytes.value)
+def _in_turns(requests: Sequence[Request]) -> list[list[Request]]:
+    """Requests that may have the same memory, one after the other."""
+    turns: list[list[Request]] = []
+    for request in requests:
+        free = (lives for lives in turns if not any(_overlap(request, r) for r in lives))
+        lives = next(free, None)
+        if lives is None:
+            turns.append([request])
+        else:
+            lives.append(request)
+    return turns
 
 
 def _overlap(a: Request, b: Request) -> bool:
     (a_low, a_high), (b_low, b_high) = a.levels, b.levels
     return (a.first <= b.last and b.first <= a.last) or (a_low <= b_high and b_low <= a_high)
-
-
-def _free(region: _Region, request: Request) -> bool:
-    return not any(_overlap(request, other) for other in region.lives)
