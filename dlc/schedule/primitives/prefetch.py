@@ -31,8 +31,9 @@ def prefetch(
 
     What is read has to be one piece of memory, of a line or more. Each iteration of `inside`, a
     loop in it, asks for an equal part, for the cache of a `level`, in the order in which it lies
-    there. Where there are more iterations than lines of memory, neighbours ask for the same one.
-    What lies behind the end of the buffer is asked for too, which does no harm.
+    there. Where there are more iterations than lines of memory, neighbours ask for the same one;
+    those of loops in between that run nobody knows how often ask for all of it each time. What lies
+    behind the end of the buffer is asked for too, which does no harm.
 
     Before:
         def f(A: bf16[9, 4, 16, 32], *, B: f32[9]):
@@ -72,7 +73,7 @@ def prefetch(
     if loop not in names[:-1]:
         refuse("prefetch", func, f"loop '{inside}' is not in '{loop}'")
     runs = around[names.index(loop) + 1 :]
-    if not all(isinstance(f.extent, Const) for f in runs):
+    if not isinstance(target.extent, Const):
         refuse("prefetch", func, f"how often '{inside}' runs is not known")
     if any(f.extent == ZERO for f in runs):
         refuse("prefetch", func, f"'{inside}' never runs")
@@ -83,11 +84,12 @@ def prefetch(
     check_fresh("prefetch", func, (line,))
 
     inner = {f.var: f.extent for f in (*runs, *loops(target.body).values())}
+    known = [f for f in runs if isinstance(f.extent, Const)]
     region, count = _piece(_place(func, target, buffer), type_, inner)
     if count * type_.dtype.size_bytes < LINE_BYTES:
         refuse("prefetch", func, f"'{loop}' does not read lines of '{buffer}' in one piece")
     in_line = LINE_BYTES // type_.dtype.size_bytes
-    first, share = _shares(runs, -(-count // in_line))
+    first, share = _shares(known, -(-count // in_line))
     region[-1] = region[-1] + (first + Var(line)) * in_line
     region[dim] = region[dim] + distance
     name = PREFETCH[type_.dtype, level].name

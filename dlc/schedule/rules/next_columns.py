@@ -3,10 +3,13 @@
 Columns from beyond the second cache are read by the first of these passes alone. It would wait for
 them, however early it asked, as it takes them faster than they come; those behind it find them
 near. So all passes share the lines of the next tile: each step asks for one of them, or for a few.
+Those of each image of an open number, or each matrix, ask for all of them again: most are one.
 
 Source: measured on Zen 5, one core, over asking some KB ahead in the first pass: 3 x 3 convolutions
 between transforms of 7 x 7 and 14 x 14 pixels 1.2 to 1.27 times as fast, products of 128 rows 1.04
 to 1.05, of 197 1.035. For the first cache it is 1.0 to 1.02 times as fast as for the second.
+A model of an open number of texts of 128 tokens is 1.08 times as fast for one, 1.04 for two, 1.02
+for four, 1.0 for sixteen.
 """
 
 from __future__ import annotations

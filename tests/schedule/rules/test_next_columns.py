@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -15,7 +16,6 @@ from dlc.schedule.primitives.prefetch import ROUNDING
 from dlc.schedule.rules import schedule_func
 from dlc.schedule.rules.next_columns import MAX_PASSES
 from dlc.te.expr import Expr
-from dlc.te.types import const_size
 from tests.schedule.rules.nests import AVX512, N, assert_agree, func, tensor
 from tests.schedule.rules.windows import winograd
 
@@ -31,21 +31,36 @@ def asks(fast: Func) -> list[Invoke]:
     return [s for s in walk(fast.body) if isinstance(s, Invoke)]
 
 
-def lines_asked(fast: Func, ask: Invoke, tiles: int) -> list[set[int]]:
+def lines_asked(
+    fast: Func, ask: Invoke, tiles: int, sizes: Mapping[str, int] | None = None
+) -> list[set[int]]:
     """The lines of its buffer that an instruction asks for while each tile of columns is kept."""
+    sizes = sizes or {}
     name, place = ask.operands[0]
     around = [f for f in loops(fast.body).values() if any(s is ask for s in walk(f.body))]
     shape = next(p.type.static_shape for p in fast.inputs if p.name == name)
-    extents = [const_size(f.extent) for f in around]
+    extents = [evaluate_size(f.extent, sizes) for f in around]
     found = [set[int]() for _ in range(tiles)]
     for values in product(*map(range, extents)):
-        env = dict(zip((f.var for f in around), values, strict=True))
+        env = {**sizes, **dict(zip((f.var for f in around), values, strict=True))}
         element = 0
         for position, size in zip(place, shape, strict=True):
             element = element * size + evaluate_size(position, env)
         assert element % 16 == 0
         found[values[0] * tiles // extents[0]].add(element // 16)
     return found
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_each_image_of_an_open_number_asks_for_all_lines(count: int) -> None:
+    x, w = tensor("x", N, 16, 40), tensor("w", 8, 40, 16)
+    plain = func((x, w), MatMulPacked(n=128).compute(x, w))
+    fast = optimize(plain, FAR, schedule_func(plain, FAR, {"rows": 8, "columns": 2}).steps)
+    found = lines_asked(fast, asks(fast)[0], 4, {"n": count})
+    for tile, asked in enumerate(found):
+        assert asked >= set(range((tile + 1) * 80, (tile + 2) * 80))
+        assert len(asked) <= 80 * ROUNDING
+    assert_agree(plain, fast, {"n": count}, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [16, 37, 64])
