@@ -17,6 +17,7 @@ from dlc.core.types import DType
 from dlc.graph.arrays import round_to
 from dlc.graph.copied import reads_widened, repeats_rows
 from dlc.graph.edit import GraphEditor
+from dlc.graph.estimate import elements
 from dlc.graph.fusion import is_free
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import integer_range
@@ -44,7 +45,7 @@ from dlc.graph.ops.planes_planar import ConvPlanarPlanes
 from dlc.graph.ops.pool import Pool
 from dlc.graph.ops.sample import GridSample, GridSamplePixels
 from dlc.graph.ops.shape import Concat, Empty, Expand, Insert, Pad, Reshape, Slice, Transpose
-from dlc.te.types import const_or, const_size
+from dlc.te.types import const_size
 
 LEAST = 2048  # elements of a value that is worth looking at
 NEAR = 1.0  # cycles saved for each vector that is written or read, in the second cache
@@ -56,7 +57,7 @@ PAIR_OF_VECTORS = (
     1.2  # cycles of an instruction that multiplies pairs in 16 lanes; measured on Zen 4
 )
 TILES = 23.0  # cycles of a product of tiles
-WORTH = 0.05  # of the time of the products that read a value: the least gain for one more rounding
+WORTH = 0.05  # of the time of products around a value: the least gain for one more rounding
 PASSES = 2  # of a reduction over what it reads
 
 _MOVES = (
@@ -131,7 +132,7 @@ class Activations:
 
     def _is_chosen(self, members: list[Value]) -> bool:
         """Whether values that share elements are activations, and gain by it."""
-        if max(map(_elements, members)) < LEAST or not any(map(self._leaves, members)):
+        if max(map(elements, members)) < LEAST or not any(map(self._leaves, members)):
             return False
         readers = [(v, u) for v in members for u in self._readers(v)]
         if not all(map(self._may_narrow, members)) or not all(map(self._may_widen, readers)):
@@ -143,7 +144,7 @@ class Activations:
         if all(isinstance(u.op, _PRODUCTS) for _, u in readers):
             return gain > 0.0
         is_between = all(v in self.rounded for v in made) and self.wanted.intersection(made)
-        return bool(is_between) and gain > max(0.0, WORTH * _work(u for _, u in readers))
+        return bool(is_between) and gain > max(0.0, WORTH * self._work(made, readers))
 
     def _leaves(self, value: Value) -> bool:
         """Whether a kernel reads a value that another one makes."""
@@ -195,16 +196,23 @@ class Activations:
         for value in members:
             maker = self.graph.producers.get(value)
             if maker is not None and not is_move(maker):
-                total += _elements(value) * (self._saved(value) - WIDEN)
+                total += elements(value) * (self._saved(value) - WIDEN)
         for value, reader in readers:
             is_product = isinstance(reader.op, _PRODUCTS)
             gain = SPLIT if is_product else -WIDEN * _looks(reader)
-            total += _elements(value) * (self._saved(value) + gain)
+            total += elements(value) * (self._saved(value) + gain)
         return total / ROWS
+
+    def _work(self, made: list[Value], readers: list[tuple[Value, Node]]) -> float:
+        """Cycles of the products that read values; of those that make them, where norms do."""
+        nodes = [u for _, u in readers]
+        if any(u.op.fuse is Fuse.REDUCTION for u in nodes):
+            nodes += [n for v in made for part in self.kernels.get(v.name, ()) for n in part]
+        return _work(nodes)
 
     def _saved(self, value: Value) -> float:
         """Cycles for a vector of which half the bytes are moved."""
-        size = _elements(value) * DType.F32.size_bytes
+        size = elements(value) * DType.F32.size_bytes
         return NEAR if size <= NEAR_SHARE * self.target.l2_bytes else FAR
 
     @cached_property
@@ -231,7 +239,7 @@ class Activations:
 def _work(readers: Iterable[Node]) -> float:
     """Cycles of the products that nodes compute."""
     products = [n for n in readers if isinstance(n.op, _PRODUCTS)]
-    return sum(_elements(n.output) * _cycles(n) for n in products)
+    return sum(elements(n.output) * _cycles(n) for n in products)
 
 
 def _cycles(node: Node) -> float:
@@ -242,11 +250,6 @@ def _cycles(node: Node) -> float:
         return prod(map(const_size, summands)) * PAIR_OF_VECTORS / ROWS
     _, blocks, *kernel = shape[:-4]
     return prod(map(const_size, (blocks, *kernel))) * DEPTH * TILES / (DEPTH * ROWS * ROWS)
-
-
-def _elements(value: Value) -> int:
-    """The elements of a value; many where their number is known at run time only."""
-    return const_or(value.type.elems, 1 << 20)
 
 
 def _looks(node: Node) -> float:

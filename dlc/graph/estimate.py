@@ -9,18 +9,23 @@ from dlc.core.target import Target
 from dlc.graph.graph import Node, Value
 from dlc.graph.op import Fuse
 from dlc.graph.ops.conv import Conv
-from dlc.te.expr import Expr
-from dlc.te.types import const_or
+from dlc.te.expr import Const, Expr, index
+from dlc.te.simplify import canonical
+from dlc.te.transform import free_vars, substitute
+from dlc.te.types import const_size
 
-OPEN = 64  # what an open size is taken for
+OPEN = 64  # what a variable of a size is taken for
 FMA_SHARE = 0.8  # of the peak, that sums of products reach
 FAR_BYTES = 8.0  # bytes in a cycle from beyond the second cache, and to it
 CALL = 2000.0  # cycles that one more kernel costs, with the meeting of threads behind it
 
 
 def size_of(size: Expr) -> int:
-    """A size, or what an open one is taken for."""
-    return const_or(size, OPEN)
+    """A size, of which each variable is taken for so many."""
+    if isinstance(size, Const):
+        return int(size.value)
+    found = canonical(substitute(size, dict.fromkeys(free_vars(size), index(OPEN))))
+    return max(1, const_size(found))
 
 
 def elements(value: Value) -> int:

@@ -28,6 +28,7 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.edit import GraphEditor
+from dlc.graph.estimate import elements
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import integer_range
 from dlc.graph.op import Op
@@ -42,14 +43,13 @@ from dlc.graph.pointwise import PAIR_RATE
 from dlc.graph.transformed import summand_share
 from dlc.te.expr import ZERO, index
 from dlc.te.simplify import surely_divides, surely_equal
-from dlc.te.types import const_or, const_size
+from dlc.te.types import const_size
 
 FMA_SHARE = 0.8  # of the peak, that kernels of multiply-adds reach, and those of pairs
 ROUND = 2.0  # cycles to round 16 floats, to write and to read them
 MARGIN = 0.9  # of the time of multiply-adds, that pairs may take
 LEFT_RATE = 0.8  # of products where those of zeros are left out, which pairs are not; as measured
 LARGEST = 3.3e38  # below what rounds to infinity
-OPEN_SIZE = 128  # assumed where a size is known at run time only
 
 
 @graph_pass(
@@ -133,13 +133,8 @@ def _pays(node: Node, op: Op, context: PassContext) -> bool:
     x, w = node.inputs
     lanes = context.target.lanes(4)
     summands = prod(map(const_size, w.type.shape[1:-1]))
-    fmas = _elements(node.output) * summands / (2 * FMA_SHARE * lanes)
-    rounded = _elements(x) / lanes * ROUND
+    fmas = elements(node.output) * summands / (2 * FMA_SHARE * lanes)
+    rounded = elements(x) / lanes * ROUND
     idle = op.width % PAIR / op.width if isinstance(op, PlanarPairs) else 0.0
     share = summand_share(node) if isinstance(node.op, ConvBlocked) else 1.0
     return fmas * (1 + idle) / PAIR_RATE + rounded < fmas * min(MARGIN, share / LEFT_RATE)
-
-
-def _elements(value: Value) -> int:
-    """The elements of a value."""
-    return prod(const_or(n, OPEN_SIZE) for n in value.type.shape)
