@@ -12,7 +12,7 @@ from dlc.graph.ops.conv import Conv
 from dlc.te.expr import Const, Expr, index
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, substitute
-from dlc.te.types import const_size
+from dlc.te.types import const_or
 
 OPEN = 64  # what a variable of a size is taken for
 FMA_SHARE = 0.8  # of the peak, that sums of products reach
@@ -21,11 +21,11 @@ CALL = 2000.0  # cycles that one more kernel costs, with the meeting of threads 
 
 
 def size_of(size: Expr) -> int:
-    """A size, of which each variable is taken for so many."""
+    """A size, of which each variable is taken for so many: at least 1, if it is not known."""
     if isinstance(size, Const):
         return int(size.value)
     found = canonical(substitute(size, dict.fromkeys(free_vars(size), index(OPEN))))
-    return max(1, const_size(found))
+    return max(1, const_or(found, OPEN))  # what is divided by 0 stays as it is
 
 
 def elements(value: Value) -> int:

@@ -34,9 +34,9 @@ CONTEXTS = {
 
 
 def read(text: str, seed: int = 0) -> Graph:
-    """A graph from text; constants that are all zero get small numbers, none of them zero.
+    """A graph from text; constants that are all zero, or have no data, get small numbers.
 
-    Floats are no whole numbers, nor exact in bf16.
+    None of those is zero. Floats are no whole numbers, nor exact in bf16. Booleans stay false.
     """
     graph = parse_graph(text)
     rng = np.random.default_rng(seed)

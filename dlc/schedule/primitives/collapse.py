@@ -26,7 +26,7 @@ from dlc.schedule.loop import (
     walk,
 )
 from dlc.schedule.primitive import primitive, refuse
-from dlc.te.expr import ONE, ZERO, Const, Expr, Load, Var, const
+from dlc.te.expr import ONE, ZERO, Const, Expr, Load, Var
 from dlc.te.simplify import canonical, surely_at_most, surely_equal
 from dlc.te.transform import free_vars
 from dlc.te.transform import rewrite as rewrite_expr
@@ -34,6 +34,7 @@ from dlc.te.types import TensorType
 
 Index = tuple[Expr, ...]
 Dim = tuple[str, int]  # a dimension of a buffer
+_LOADED = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +243,9 @@ def _bare(stmt: Stmt) -> set[str]:
             found |= free_vars(rewrite_expr(value, _without_load))
     for loop in loops(stmt).values():
         found |= free_vars(loop.extent)
-    return found
+    return found - {_LOADED}
 
 
 def _without_load(expr: Expr) -> Expr:
-    return const(0, expr.dtype) if isinstance(expr, Load) else expr
+    """An expression in which a variable stands for what is loaded: of a number, too much folds."""
+    return Var(_LOADED, expr.dtype) if isinstance(expr, Load) else expr

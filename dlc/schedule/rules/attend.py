@@ -36,20 +36,15 @@ from dlc.schedule.rules import contract, row
 from dlc.schedule.rules.contraction import Contraction, added_at_once, analyse
 from dlc.schedule.rules.lines import is_shared
 from dlc.schedule.rules.planes import is_tiles, pack_tiles
+from dlc.schedule.rules.row_blocks import MIN_ROWS, choose_block
 from dlc.schedule.rules.vectorize import cut_rest
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.affine import iterations
 from dlc.te.expr import ONE, ZERO, Const, Expr, Load
 from dlc.te.simplify import canonical, surely_divides, surely_equal
 from dlc.te.transform import free_vars, loads, substitute
 
-MIN_ROWS = 4  # of a matrix; below, the products are no tiles
-MIN_CHUNKS = 4  # blocks of rows for a core, where it shares matrices with others
-MIN_SHARE = 16  # rows of such a block: a few tiles
 PACKED_ROWS = 32  # of a matrix, from which on packed values take less time than packing them
-TALL = 12  # rows that tiles share evenly: those of a block, where blocks leave some
-OPEN_BLOCK = 24  # rows of a block, where only a run tells how long they are
 LAST = "_last"  # behind the names of what is computed of rows that whole blocks leave
 TOGETHER = 4  # rows whose reductions run one after the other: each ends in a chain of shuffles
 
@@ -367,34 +362,10 @@ def _block(
 
     Where blocks leave rows, the number of whole ones comes with it.
     """
-    extent, rows = trace.extent(found.rows), trace.constant(found.rows)
+    extent = trace.extent(found.rows)
     width = trace.constant(trace.stage(found.weights).names[-1])
-    most = OPEN_BLOCK if width is None else target.l2_bytes // 4 // (2 * 4 * width)
-    if is_shared(matrices, target) and rows is not None:
-        most = min(most, max(MIN_SHARE, rows * matrices // (target.cores * MIN_CHUNKS)))
-    size = knobs.get("block", 0)
-    if rows is not None:
-        size = _even(rows, size or max(most, MIN_ROWS))
-    elif not size:
-        size = min(max(most // TALL, 1) * TALL, OPEN_BLOCK)
+    size = choose_block(extent, width, matrices, target, knobs.get("block", 0))
     if not size:
         return found.batch[-1], None
     at, _ = trace.split(found.rows, size)
-    return at, (None if surely_divides(size, extent) else iterations(extent) // size)
-
-
-def _even(rows: int, most: int) -> int:
-    """How many rows a block has; 0 where all of them go together.
-
-    All have as many if they can, else those of whole tiles. A row that is left alone is no tile.
-    """
-    if rows <= most:
-        return 0
-    fits = range(most, MIN_ROWS - 1, -1)
-    leaves = [n for n in fits if rows % n >= MIN_ROWS]
-    choices = (
-        [n for n in fits if rows % n == 0 and n >= min(MIN_SHARE, most)],
-        [n for n in leaves if n % TALL == 0],
-        [n for n in leaves if n % MIN_ROWS == 0],
-    )
-    return next((sizes[0] for sizes in choices if sizes), 0)
+    return at, (None if surely_divides(size, extent) else extent // size)

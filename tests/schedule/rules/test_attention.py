@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from dlc.schedule.edit import sites
 from dlc.schedule.loop import Func, If, LoopKind, Scope, allocs
 from dlc.schedule.pipeline import optimize
-from dlc.schedule.rules import attend
+from dlc.schedule.rules import attend, schedule_func
+from dlc.schedule.rules.row_blocks import MIN_ROWS, even_block
 from dlc.te.expr import Expr, index, minimum
 from dlc.te.types import Shape, TensorType, const_size
 from tests.schedule.rules.nests import AVX2, AVX512, M, N, assert_agree, of_kind
@@ -19,7 +21,8 @@ from tests.schedule.rules.products import attention
 @pytest.mark.parametrize(
     ("rows", "near", "blocks"),
     [(24, 8, [8]), (24, 24, [24]), (24, 3, [4]), (38, 19, [19]), (38, 18, [16, 16]),
-     (53, 51, [48, 48]), (49, 36, [36, 36]), (49, 25, [20, 20]), (5, 3, [5])],
+     (53, 51, [48, 48]), (49, 36, [36, 36]), (49, 25, [20, 20]), (49, 16, [7]), (145, 18, [5]),
+     (39, 18, [16, 16]), (5, 3, [5])],
 )  # fmt: skip
 def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache(
     rows: int, near: int, blocks: list[int]
@@ -28,6 +31,22 @@ def test_attention_runs_in_blocks_of_rows_that_stay_in_the_cache(
     fast = optimize(plain, replace(AVX512, l2_bytes=4 * 8 * 21 * near))
     assert _blocks(fast) == [TensorType((1, 1, size, 21)).shape for size in blocks]
     assert_agree(plain, fast, {}, rtol=2e-6, atol=2e-6)  # order of summation
+
+
+def test_no_number_of_rows_leaves_a_single_one() -> None:
+    """A row alone is no product of tiles."""
+    for rows, most in product(range(5, 400), (*range(4, 40), 48, 96, 200)):
+        size = even_block(rows, most)
+        assert bool(size) is (rows > most + (rows == 5))
+        assert not size or (rows % size != 1 and MIN_ROWS <= size <= most + 3)
+
+
+@pytest.mark.parametrize("rows", [49, 45, N])
+def test_a_tuned_block_leaves_no_single_row_either(rows: int | Expr) -> None:
+    plain = attention(2, rows, 21, 5)
+    fast = optimize(plain, AVX512, schedule_func(plain, AVX512, {"block": 16}).steps)
+    assert _blocks(fast)[0][2] == index(16 if rows is N else 7 if rows == 49 else 12)
+    assert_agree(plain, fast, {"n": 33}, rtol=2e-6, atol=2e-6)
 
 
 def _blocks(func: Func) -> list[Shape]:
@@ -43,6 +62,13 @@ def test_the_scores_of_an_open_number_of_rows_are_those_of_a_block(rows: int) ->
     fast = optimize(plain, AVX2)
     assert [shape[2] for shape in _blocks(fast)] == [index(24), index(24)]
     assert_agree(plain, fast, {"n": rows, "m": 21}, rtol=2e-6, atol=2e-6)
+
+
+def test_rows_that_may_be_less_than_none_stay_together() -> None:
+    plain = attention(2, N - 20, M, 5)
+    fast = optimize(plain, AVX2)
+    assert [shape[2] for shape in _blocks(fast)] == [N - 20]
+    assert_agree(plain, fast, {"n": 25, "m": 21}, rtol=2e-6, atol=2e-6)
 
 
 def test_what_is_surely_in_blocks_leaves_no_rows() -> None:
@@ -112,8 +138,8 @@ def test_only_what_is_left_of_an_open_number_of_keys_is_guarded(keys: int) -> No
     ("heads", "rows", "batch", "cores", "chunks"),
     [(1, 48, 1, 2, "3"), (3, 48, 1, 2, "9"), (4, 48, 1, 2, "4"), (4, 48, 1, 8, "12"),
      (1, 48, N, 2, "n * 3"), (2, 48, N, 2, "n * 2"), (1, 48, N * 2, 2, "n * 2"),
-     (3, 58, 1, 2, "12 3"), (3, 37, 1, 2, "6 3"), (1, N, 1, 2, "n // 24 (n + 23) // 24 - n // 24"),
-     (2, N, 1, 2, "2")],
+     (3, 58, 1, 2, "12 3"), (3, 37, 1, 2, "6 3"), (1, 145, 1, 2, "29"), (2, N, 1, 2, "2"),
+     (1, N, 1, 2, "n // 24 (n + 23) // 24 - n // 24")],
 )  # fmt: skip
 def test_cores_share_the_rows_of_few_matrices(
     heads: int, rows: int | Expr, batch: int | Expr, cores: int, chunks: str
