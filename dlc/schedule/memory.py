@@ -20,7 +20,9 @@ from dlc.te.expr import ONE, ZERO, Const, Expr
 from dlc.te.poly import from_poly
 from dlc.te.simplify import canonical, surely_at_most, to_poly
 
-LINES = 4  # that a buffer needs for each unit to share a region: there, it has whole lines
+LINES = 4
+"""Lines of memory that a buffer has at least for each unit to share a region. There, it has whole
+lines of each, a quarter more than it needs at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ from dlc.autotune.decision import Decision
 from dlc.core.fork import Choices, Fork, Way
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
-from dlc.graph.estimate import CALL, bytes_of, elements, node_cycles
+from dlc.graph.estimate import CALL, bytes_of, elements, node_cycles, size_of
 from dlc.graph.fusion import groups
 from dlc.graph.fusion_depth import depth_of
 from dlc.graph.fusion_views import stored_views
 from dlc.graph.pass_ import PassContext
 from dlc.lowering import lower_model
+from dlc.te.text import parse_expr
 from tests.cli.models import model
 from tests.graph.pass_cases import read
 
@@ -66,6 +67,14 @@ def test_estimates_count_what_is_written_and_read_again():
     expected = 6 * 7 * 9 / (2 * 16 * 0.8) + moved / 8 + CALL
     assert node_cycles([matmul], CONTEXT.target) == pytest.approx(expected)
     assert elements(graph.outputs[0]) == 56
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"),
+    [("7", 7), ("0", 0), ("n", 64), ("n // 2 * m", 2048), ("n - 100", 1), ("n // (m - 64)", 64)],
+)
+def test_each_variable_of_a_size_is_taken_for_so_many(size: str, wanted: int) -> None:
+    assert size_of(parse_expr(size)) == wanted
 
 
 def test_chains_without_sums_are_no_decision():

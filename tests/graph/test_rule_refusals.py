@@ -596,6 +596,16 @@ REFUSES = [
         "x: u8[3]", "z: u8[()] = const(1)", "y: bool[3] = less_equal(x, z)")),
     ("known_truth_in_logic", "neither operand is the same", body(
         "x: bool[3]", "c: bool[3] = const(True, False, True)", "y: bool[3] = logical_and(x, c)")),
+    ("known_comparison", "would not be checked", body(
+        "m: size, n: size, x: u8[min(m, 1)], z: u8[n]", "c: i32[n] = cast(z, to=i32)",
+        "d: i32[()] = const(-1)", "a: i32[min(m, 1)] = cast(x, to=i32)",
+        "e: i32[min(m, 1)] = minimum(a, d)", "y: bool[n] = greater(c, e)")),
+    ("known_truth_in_logic", "would not be checked", body(
+        "m: size, n: size, x: bool[min(m, 1)]", "c: bool[()] = const(True)",
+        "a: bool[n] = expand(c, shape=(n,))", "y: bool[n] = logical_and(a, x)")),
+    ("known_truth_in_where", "would not be checked", body(
+        "m: size, n: size, x: f32[min(m, 1)], z: f32[n]", "c: bool[()] = const(True)",
+        "y: f32[n] = where(c, z, x)")),
     ("known_truth_in_where", "the condition is not the same", body(
         "x: f32[3], z: f32[3]", "c: bool[3] = const(True, False, True)",
         "y: f32[3] = where(c, x, z)")),

@@ -5,26 +5,32 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlc.core.types import INDEX, DType
 from dlc.schedule.launch_memory import place_buffers
 from dlc.schedule.loop import Buffer, Func, Store
-from dlc.schedule.memory import Request, plan_arena
+from dlc.schedule.memory import LINES, Request, plan_arena
 from dlc.schedule.program import ALIGNMENT, CallKernel, HostLoop
 from dlc.te.expr import ZERO, Const, Expr, Load, Var
+from dlc.te.simplify import canonical
 from dlc.te.types import TensorType
 
 F = TensorType((Const(1, INDEX),), DType.F32)
 X0 = Load("x", (ZERO,), DType.F32)
 
 N, M = Var("n"), Var("m")
-SIZES: list[Expr] = [N * 4, M * 12 + 4, N * M * 4, (N + 1) // 2 * 8]
+SIZES: list[Expr] = [
+    N * 4, M * 12 + 4, N * M * 4, (N + 1) // 2 * 8, N * 256, N * 1000, N * M * 300, N * M * 1024,
+    (N + 1) // 2 * 512, (N + M) * 260, N * 512 + 512, (N - 3) * 512, N * M * 512 - N * 512,
+]  # fmt: skip
 
 
 def value(expr: Expr, n: int, m: int) -> int:
-    return eval(str(expr), {}, {"n": n, "m": m})
+    """How many bytes a size or an offset is: none for what is below nothing."""
+    return max(0, int(eval(str(expr), {}, {"n": n, "m": m, "min": min, "max": max})))
 
 
 @st.composite
@@ -64,6 +70,20 @@ def test_memory_of_the_dead_is_used_again() -> None:
     assert plan_arena(chain)[1] == (Const(1280, INDEX),)
     symbolic = [Request(f"b{i}", N * 64, i, i + 1) for i in range(10)]
     assert plan_arena(symbolic)[1] == (N * 64, N * 64)
+
+
+def test_what_a_batch_has_shares_a_region_whatever_the_sizes() -> None:
+    """Each size had regions of its own: activations of an open batch fell out of the caches."""
+    sizes = [N * 1000, N * 2048, N * 300, N * 3000, N * 640]
+    places, regions = plan_arena([Request(f"b{i}", s, i, i + 1) for i, s in enumerate(sizes)])
+    assert {place for place, _ in places.values()} == {0}
+    assert regions == (canonical(N * (3008 + 640)),)
+
+
+@pytest.mark.parametrize(("each", "regions"), [(LINES * ALIGNMENT, 1), (LINES * ALIGNMENT - 1, 2)])
+def test_small_parts_of_a_batch_are_not_rounded_to_lines(each: int, regions: int) -> None:
+    found = [Request("a", N * 512, 0, 1), Request("b", N * each, 2, 3)]
+    assert len(plan_arena(found)[1]) == regions
 
 
 def test_nothing_needs_no_memory() -> None:

@@ -21,10 +21,10 @@ def _drop_expansions(match: Match) -> Value | Refusal:
     operands = _expanded(match)
     if operands == node.inputs:
         return Refusal("no operand is an expansion")
-    _, known = _result(node.op, node.inputs)
+    _, known = result_of(node.op, node.inputs)
     for position, operand in enumerate(operands):
         chosen = (*node.inputs[:position], operand, *node.inputs[position + 1 :])
-        result, assumed = _result(node.op, chosen)
+        result, assumed = result_of(node.op, chosen)
         fits = result == node.output.type and assumed <= known
         if operand != node.inputs[position] and fits:
             return match.call(node.op, *chosen)
@@ -34,8 +34,8 @@ def _drop_expansions(match: Match) -> Value | Refusal:
 def _expand_behind(match: Match) -> Value | Refusal:
     node = match.root
     operands = _expanded(match)
-    result, assumed = _result(node.op, operands)
-    _, known = _result(node.op, node.inputs)
+    result, assumed = result_of(node.op, operands)
+    _, known = result_of(node.op, node.inputs)
     if result == node.output.type:
         return Refusal("without expansions, elements are as many")
     if not assumed <= known:
@@ -52,7 +52,7 @@ def _expanded(match: Match) -> tuple[Value, ...]:
     )
 
 
-def _result(op: Op, operands: Sequence[Value]) -> tuple[object, set[Expr]]:
+def result_of(op: Op, operands: Sequence[Value]) -> tuple[object, set[Expr]]:
     """What an operator gives, and what it takes for granted of sizes."""
     with collect_assumptions() as found:
         result = op.infer(*(v.type for v in operands))

@@ -11,8 +11,8 @@ from dlc.core.types import DType
 from dlc.graph.graph import Value
 from dlc.graph.integers import integer_range
 from dlc.graph.ops.binary import Greater, GreaterEqual, Less, LessEqual
-from dlc.graph.ops.shape import Expand
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
+from dlc.graph.rules.known_truth import repeated
 
 
 @rule(Pattern((Less, LessEqual, Greater, GreaterEqual), ("a", "b")))
@@ -30,4 +30,4 @@ def known_comparison(match: Match) -> Value | Refusal:
     if not holds and not fails:
         return Refusal("some numbers may differ from others")
     truth = match.editor.constant(np.array(holds), DType.BOOL, match.root.output.name)
-    return match.call(Expand(shape=match.root.output.type.shape), truth)
+    return repeated(match, truth)

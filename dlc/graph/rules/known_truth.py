@@ -10,6 +10,7 @@ from dlc.graph.graph import Value
 from dlc.graph.ops.binary import And, Or, Where
 from dlc.graph.ops.shape import Expand
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
+from dlc.graph.rules.expand_into_broadcast import result_of
 
 
 @rule(Pattern((And, Or), ("x", "y")))
@@ -23,7 +24,7 @@ def known_truth_in_logic(match: Match) -> Value | Refusal:
         value = match[other]
         if truth is decides:
             value = match.editor.constant(np.array(truth), DType.BOOL, match.root.output.name)
-        return match.call(Expand(shape=match.root.output.type.shape), value)
+        return repeated(match, value)
     return Refusal("neither operand is the same everywhere")
 
 
@@ -33,8 +34,19 @@ def known_truth_in_where(match: Match) -> Value | Refusal:
     truth = _truth(match.editor, match["cond"])
     if truth is None:
         return Refusal("the condition is not the same everywhere")
-    chosen = match["a" if truth else "b"]
-    return match.call(Expand(shape=match.root.output.type.shape), chosen)
+    return repeated(match, match["a" if truth else "b"])
+
+
+def repeated(match: Match, value: Value) -> Value | Refusal:
+    """A value in the place of the result, repeated as often as that needs.
+
+    A run still checks all sizes that the operands have to have in common.
+    """
+    op, inputs = match.root.op, match.root.inputs
+    expansion = Expand(shape=match.root.output.type.shape)
+    if not result_of(op, inputs)[1] <= result_of(expansion, (value,))[1]:
+        return Refusal("the sizes of what is left out would not be checked any more")
+    return match.call(expansion, value)
 
 
 def _truth(editor: GraphEditor, value: Value) -> bool | None:
