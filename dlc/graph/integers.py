@@ -53,18 +53,30 @@ _ARITHMETIC: dict[type, Callable[[int, int], int]] = {
 }
 
 
-def integer_range(editor: GraphEditor, value: Value, depth: int = 0) -> Range | None:
+def integer_range(editor: GraphEditor, value: Value) -> Range | None:
     """The least and the largest element a value may have; None unless all are whole numbers."""
+    return _range(editor, value, 0, {})
+
+
+def _range(
+    editor: GraphEditor, value: Value, depth: int, known: dict[str, Range | None]
+) -> Range | None:
+    """The same; `known` has what was found before, by names: several paths may lead to a value."""
+    if value.name in known:
+        return known[value.name]
     array = editor.array(value)
     if array is not None:
         return _of_array(array)
     node = editor.producer(value)
-    found = None if node is None or depth > _MAX_DEPTH else _of_node(editor, node, depth + 1)
+    found = None if node is None or depth > _MAX_DEPTH else _of_node(editor, node, depth, known)
     limits = type_range(value.type.dtype)
     if found is None or limits is None:
-        return found or limits
-    inside = limits[0] <= found[0] and found[1] <= limits[1]
-    return found if inside else limits  # integers wrap around
+        result = found or limits
+    else:
+        inside = limits[0] <= found[0] and found[1] <= limits[1]
+        result = found if inside else limits  # integers wrap around
+    known[value.name] = result
+    return result
 
 
 def fits_bf16(editor: GraphEditor, value: Value) -> bool:
@@ -167,10 +179,12 @@ def type_range(dtype: DType) -> Range | None:
     return int(limits.min), int(limits.max)
 
 
-def _of_node(editor: GraphEditor, node: Node, depth: int) -> Range | None:
+def _of_node(
+    editor: GraphEditor, node: Node, depth: int, known: dict[str, Range | None]
+) -> Range | None:
     whole: list[Range] = []
     for value in node.inputs:  # until the first that is none: the others may be a long way up
-        found = integer_range(editor, value, depth)
+        found = _range(editor, value, depth + 1, known)
         if found is None:
             return None
         whole.append(found)

@@ -97,6 +97,26 @@ def test_too_large_sums_are_no_whole_numbers_any_more():
     assert found(BYTE, CAST, "b: f32[2, 3] = mul(a, a)", square) is None
 
 
+def test_a_value_that_many_paths_lead_to_is_looked_at_once(monkeypatch):
+    """Sixteen sums of a value with itself were 65,536 paths."""
+    lines = [f"a{n + 1}: i64[3] = add(a{n}, a{n})" for n in range(14)]
+    graph = read(
+        "\n    ".join(
+            ["def main(x: u8[3]):", "a0: i64[3] = cast(x, to=i64)", *lines, "return a14\n"]
+        )
+    )
+    asked: list[str] = []
+    producer = GraphEditor.producer
+
+    def counted(self, value):
+        asked.append(value.name)
+        return producer(self, value)
+
+    monkeypatch.setattr(GraphEditor, "producer", counted)
+    assert integer_range(GraphEditor(graph), graph.outputs[0]) == (0, 255 * 2**14)
+    assert len(asked) == len(set(asked)) == 16
+
+
 def test_a_float_may_be_any_number():
     assert found("x: f32[2, 3]", "y: f32[2, 3] = relu(x)") is None
 
