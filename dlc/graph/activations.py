@@ -208,7 +208,7 @@ class Activations:
         nodes = [u for _, u in readers]
         if any(u.op.fuse is Fuse.REDUCTION for u in nodes):
             nodes += [n for v in made for part in self.kernels.get(v.name, ()) for n in part]
-        return _work(nodes)
+        return sum(elements(n.output) * _cycles(n) for n in nodes if isinstance(n.op, _PRODUCTS))
 
     def _saved(self, value: Value) -> float:
         """Cycles for a vector of which half the bytes are moved."""
@@ -234,12 +234,6 @@ class Activations:
             if reads or not found.isdisjoint(node.outputs):
                 found.update(v for v in node.inputs if v.type.dtype is DType.F32)
         return found
-
-
-def _work(readers: Iterable[Node]) -> float:
-    """Cycles of the products that nodes compute."""
-    products = [n for n in readers if isinstance(n.op, _PRODUCTS)]
-    return sum(elements(n.output) * _cycles(n) for n in products)
 
 
 def _cycles(node: Node) -> float:

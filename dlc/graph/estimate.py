@@ -9,9 +9,8 @@ from dlc.core.target import Target
 from dlc.graph.graph import Node, Value
 from dlc.graph.op import Fuse
 from dlc.graph.ops.conv import Conv
-from dlc.te.expr import Const, Expr, index
-from dlc.te.simplify import canonical
-from dlc.te.transform import free_vars, substitute
+from dlc.te.affine import with_sizes
+from dlc.te.expr import Const, Expr
 from dlc.te.types import const_or
 
 OPEN = 64  # what a variable of a size is taken for
@@ -24,8 +23,7 @@ def size_of(size: Expr) -> int:
     """A size, of which each variable is taken for so many: at least 1, if it is not known."""
     if isinstance(size, Const):
         return int(size.value)
-    found = canonical(substitute(size, dict.fromkeys(free_vars(size), index(OPEN))))
-    return max(1, const_or(found, OPEN))  # what is divided by 0 stays as it is
+    return max(1, const_or(with_sizes(size, OPEN), OPEN))
 
 
 def elements(value: Value) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from dlc.schedule.program import ALIGNMENT
-from dlc.te.expr import ONE, ZERO, Const, Expr
+from dlc.te.expr import ONE, ZERO, Expr
 from dlc.te.poly import from_poly
 from dlc.te.simplify import canonical, surely_at_most, to_poly
 
@@ -44,7 +44,7 @@ def plan_arena(
     requests: Sequence[Request],
 ) -> tuple[dict[str, tuple[int, Expr]], tuple[Expr, ...]]:
     """The region of each buffer and its offset there, and the size of each region, in bytes."""
-    shared: dict[Expr, list[tuple[int, Request]]] = {ONE: []}
+    shared: dict[Expr, list[tuple[int, Request]]] = {}
     reused: dict[Expr, list[Request]] = {}
     for request in requests:
         unit, count = _units(request.size_bytes)
@@ -54,10 +54,8 @@ def plan_arena(
             reused.setdefault(canonical(request.size_bytes), []).append(request)
     places: dict[str, tuple[int, Expr]] = {}
     regions: list[Expr] = []
-    for unit, group in shared.items():
-        if not group:
-            continue
-        placed = _placed(group)
+    for unit in sorted(shared, key=lambda u: u != ONE):  # what is constant begins the arena
+        placed = _placed(shared[unit])
         places |= {r.name: (len(regions), canonical(unit * begin)) for begin, _, r in placed}
         regions.append(canonical(unit * max(end for _, end, _ in placed)))
     for size, same in reused.items():
@@ -71,8 +69,8 @@ def _units(size: Expr) -> tuple[Expr, int]:
     """A size as an expression whose terms have no factor in common, and how often that is there."""
     terms = to_poly(size, {})
     count = gcd(*terms.values())
-    if not count or isinstance(size, Const):
-        return ONE, count
+    if not count:
+        return ONE, 0
     return from_poly({term: factor // count for term, factor in terms.items()}), count
 
 

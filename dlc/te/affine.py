@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var, maximum
+from dlc.te.expr import ONE, ZERO, Binary, BinOp, Const, Expr, Var, index, maximum
 from dlc.te.poly import Poly, from_poly
-from dlc.te.simplify import surely_at_most, surely_divides, surely_equal, to_poly
-from dlc.te.transform import free_vars
+from dlc.te.simplify import canonical, surely_at_most, surely_divides, surely_equal, to_poly
+from dlc.te.transform import free_vars, substitute
 from dlc.te.types import TensorType
 
 
@@ -64,6 +64,11 @@ def loop_bounds(extents: Mapping[str, Expr]) -> dict[str, tuple[Expr, Expr]]:
 def iterations(extent: Expr) -> Expr:
     """How often a loop runs: not at all where its extent is below zero, as `w - 2` may be."""
     return extent if surely_at_most(0, extent) else maximum(extent, 0)
+
+
+def with_sizes(expr: Expr, each: int) -> Expr:
+    """A size whose variables are so many each: a constant, unless something is divided by 0."""
+    return canonical(substitute(expr, dict.fromkeys(free_vars(expr), index(each))))
 
 
 def whole_groups(extent: Expr, size: int) -> Expr:

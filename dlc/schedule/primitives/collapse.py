@@ -34,7 +34,7 @@ from dlc.te.types import TensorType
 
 Index = tuple[Expr, ...]
 Dim = tuple[str, int]  # a dimension of a buffer
-_LOADED = ""
+_LOADED = ""  # the name of no loop and no size
 
 
 @dataclass(frozen=True, slots=True)

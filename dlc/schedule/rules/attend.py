@@ -40,9 +40,11 @@ from dlc.schedule.rules.row_blocks import MIN_ROWS, choose_block
 from dlc.schedule.rules.vectorize import cut_rest
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
+from dlc.te.affine import with_sizes
 from dlc.te.expr import ONE, ZERO, Const, Expr, Load
-from dlc.te.simplify import canonical, surely_divides, surely_equal
-from dlc.te.transform import free_vars, loads, substitute
+from dlc.te.simplify import surely_divides, surely_equal
+from dlc.te.transform import free_vars, loads
+from dlc.te.types import const_size
 
 PACKED_ROWS = 32  # of a matrix, from which on packed values take less time than packing them
 LAST = "_last"  # behind the names of what is computed of rows that whole blocks leave
@@ -346,9 +348,7 @@ def _stage(trace: Trace, buffer: str, at: str) -> Stage:
 def matrices_of(trace: Trace, loops: Sequence[str]) -> int:
     """How many matrices loops go through, in a batch of one where a run tells its size."""
     count = prod((trace.extent(name) for name in loops), start=ONE)
-    one = canonical(substitute(count, dict.fromkeys(free_vars(count), ONE)))
-    assert isinstance(one, Const), "sizes are made of constants and variables"
-    return int(one.value)
+    return const_size(with_sizes(count, 1))
 
 
 def _block(

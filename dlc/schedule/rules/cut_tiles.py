@@ -276,8 +276,8 @@ class _Cut:
         extent = self.trace.extent(row)
         if not surely_at_most(extent, self.registers):
             return self.most_rows
-        counts = range(TAIL_ROWS, self.registers)
-        return min(self.most_rows, next((n for n in counts if surely_at_most(extent, n)), LARGE))
+        counts = range(TAIL_ROWS, self.registers + 1)
+        return min(self.most_rows, next(n for n in counts if surely_at_most(extent, n)))
 
     def rows(self, leaf: Leaf) -> list[Leaf]:
         """Cut the rows of one part into full tiles and tails."""
