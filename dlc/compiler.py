@@ -27,8 +27,8 @@ from dlc.core.precision import Precision
 from dlc.core.scratch import scratch_folder
 from dlc.core.staging import staging
 from dlc.core.target import Target
-from dlc.core.target_parse import parse_target
 from dlc.describe import describe
+from dlc.find_target import find_target
 from dlc.graph.half import half_of
 from dlc.graph.pass_ import PassReport
 from dlc.lowering import Asked, Lowered, import_for, lower_imported
@@ -113,7 +113,7 @@ def compile(
         TargetError: the target is unknown, is none that runs here, or its tools are missing.
         UserError: the precision is unknown, or another argument says what cannot be.
     """
-    machine = parse_target(target) if isinstance(target, str) else target
+    machine = find_target(target)
     if not can_run(machine):
         reason = "this machine cannot run what is compiled for it"
         hint = "dlc build --target writes a file for another machine"
@@ -166,7 +166,7 @@ def build(
     """
     enable_topics()
     began = time.perf_counter()
-    machine = parse_target(target) if isinstance(target, str) else target
+    machine = find_target(target)
     records = find_records(tuning, model if isinstance(model, str | Path) else None)
     start_workers(jobs)
     path = Path(out_path)

@@ -21,7 +21,7 @@ from dlc.core.errors import TargetError, UserError
 from dlc.core.fork import Choices
 from dlc.core.machine import can_run
 from dlc.core.target import Target
-from dlc.core.target_parse import parse_target
+from dlc.find_target import find_target
 from dlc.tune_graph import Alternative, Crossroads, bundles, find_alternatives, tried_before
 from dlc.tune_plan import Plan, plan_tuning
 from dlc.tune_race import Racers, keep_winners, known_speedup
@@ -106,7 +106,7 @@ def tune(
             `machines` that may run it; no kernel could be measured.
         UserError: the log cannot be used; there is no such task.
     """
-    machine = parse_target(target) if isinstance(target, str) else target
+    machine = find_target(target)
     if machine.gpu is not None:
         raise TargetError(target="cuda", reason=_NOT_MEASURED, hint=_FOR_GPUS)
     if machines is None and not can_run(machine):

@@ -12,7 +12,7 @@ from dlc.autotune.task import make_task
 from dlc.core.errors import UserError
 from dlc.core.fork import Choices
 from dlc.core.target import Target
-from dlc.core.target_parse import parse_target
+from dlc.find_target import find_target
 from dlc.lowering import Lowered, lower_model
 from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.loop import Func
@@ -57,7 +57,7 @@ def plan_tuning(
         ModelError: a model cannot be read or compiled.
         UserError: no kernel's name contains `only`; `at` names no open size, or a value beyond it.
     """
-    machine = parse_target(target) if isinstance(target, str) else target
+    machine = find_target(target)
     lowered = [
         lower_model(
             m, machine, dims=dims, shapes=shapes, precision=precision, choices=ways,

@@ -79,12 +79,12 @@ def build(
 ) -> None:
     """Compile an ONNX model into a shared library."""
     # What the command line says is checked before the compiler is imported.
-    from dlc.core.target_parse import parse_target
+    from dlc.find_target import find_target
 
     dims, shapes = parse_dims(dim or ()), parse_shapes(shape or ())
     values, variants = parse_values(value or ()), parse_variants(variant or ())
     exact = check_precision(precision)
-    machine = parse_target(target)
+    machine = find_target(target)
     path = out or model.parent / f"{model.stem}.so"
     _check_apart(model, path)
     console = stderr()

@@ -24,8 +24,9 @@ def targets(
     """List the targets, or explain one."""
     from dlc.core.cpus import CPUS
     from dlc.core.target_parse import parse_target, target_names
+    from dlc.find_target import find_target
 
-    found = parse_target(target or "native")
+    found = find_target(target or "native")
     if target is not None:
         if as_json:
             print_json("dlc.targets/1", {"target": target, **_data(found)})
@@ -67,6 +68,8 @@ def _explain(target: Target) -> None:
         "vectors": f"{target.vector_bits} bits, {target.vector_registers} registers{halves}",
         "L1, L2": f"{show_bytes(target.l1_bytes)}, {show_bytes(target.l2_bytes)}",
     }
+    if target.has_matrix_engine:
+        facts["tiles"] = f"{target.tile_cycles} cycles for a product"
     rows = table("", " ", left=("", " "))
     rows.show_header = False
     for name, text in facts.items():

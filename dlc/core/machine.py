@@ -5,15 +5,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlc.core.cpus import BASELINE, IMPLIES, IN_HALVES, KERNEL_NAMES, with_implied
+from dlc.core.cpus import (
+    BASELINE,
+    IMPLIES,
+    IN_HALVES,
+    KERNEL_NAMES,
+    with_dependent,
+    with_implied,
+)
 from dlc.core.target import Target
 
 _ROOT = Path("/")
+_NAMES = ("vendor_id", "cpu family", "model", "stepping", "model name")
 _ARCH_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -28,6 +37,8 @@ class Machine:
     l2_bytes: int | None
     in_halves: bool = False
     """Whether it works on vectors of 512 bits in two halves, if it has any."""
+    name: str = ""
+    """What the kernel calls its first CPU."""
 
 
 def read_machine(root: Path = _ROOT) -> Machine:
@@ -36,9 +47,21 @@ def read_machine(root: Path = _ROOT) -> Machine:
     l1, l2 = _cache_bytes(root, 1), _cache_bytes(root, 2)
     cpu = _first_cpu(root)
     features = _features(cpu, arch)
+    if "amx-tile" in features and not may_use_tiles():
+        features -= with_dependent(arch, "amx-tile")
     family = cpu.get("vendor_id", ""), cpu.get("cpu family", "")
     in_halves = "avx512f" in features and family in IN_HALVES
-    return Machine(arch, features, usable_cores(root), l1, l2, in_halves)
+    name = " ".join(cpu.get(key, "") for key in _NAMES)
+    return Machine(arch, features, usable_cores(root), l1, l2, in_halves, name)
+
+
+def may_use_tiles() -> bool:
+    """Whether this process may use the tile registers of AMX: Linux hands them out on request.
+
+    Source: Documentation/arch/x86/xstate.rst of the Linux kernel.
+    """
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    return bool(ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0)
 
 
 def can_run(target: Target) -> bool:

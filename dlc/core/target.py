@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MATRIX_ENGINE = frozenset({"amx-bf16", "avx512bf16"})
+TILE_CYCLES = 23
+"""What a product of tiles takes with real data, which heats an engine: it takes 18 of zeros.
+
+Source: measurements on a Xeon of 3.4 to 4.0 GHz; codegen/llvm/engine_rate.py measures others.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -35,6 +42,9 @@ class Target:
     """Vector instructions that threads must share at least: waking and awaiting the other threads
     takes 0.3 to 0.8 us on a quiet machine, and one thread is done with these in 1 to 2 us."""
     in_halves: bool = False  # whether it works on vectors of 512 bits in two halves
+    tile_cycles: int = TILE_CYCLES
+    """Cycles of multiply-adds, as many as start in each, that pass while the matrix engine adds one
+    product of 16 by 32 and 32 by 16 numbers, if there is an engine."""
     gpu: Gpu | None = None  # of backend "cuda"; everything above is then about its host
 
     @property
@@ -60,6 +70,11 @@ class Target:
     def multiply_adds(self) -> int:
         """How many multiply-adds of its widest vectors start in a cycle, beside two loads."""
         return 1 if self.in_halves and self.vector_bits == 512 else 2
+
+    @property
+    def has_matrix_engine(self) -> bool:
+        """Whether it multiplies tiles of bf16, and its vectors convert to that."""
+        return self.features >= MATRIX_ENGINE
 
     @property
     def byte_products(self) -> int:

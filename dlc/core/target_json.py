@@ -7,14 +7,15 @@ from dataclasses import asdict
 from typing import Any
 
 from dlc.core.errors import UserError
-from dlc.core.target import Gpu, Target
+from dlc.core.target import TILE_CYCLES, Gpu, Target
 
 
 def target_to_json(target: Target) -> dict[str, object]:
     """A target as data. LLVM's name of the CPU is left out: it changes no schedule."""
     data = asdict(target) | {"features": sorted(target.features)}
     del data["cpu"]
-    unsaid = {"gpu": None, "in_halves": False}  # facts that older records do not tell
+    # Facts that older records do not tell.
+    unsaid = {"gpu": None, "in_halves": False, "tile_cycles": TILE_CYCLES}
     return {k: v for k, v in data.items() if k not in unsaid or v != unsaid[k]}
 
 
@@ -32,7 +33,8 @@ def target_from_json(data: Mapping[str, Any]) -> Target:
         hash(target)
     except (KeyError, TypeError) as error:
         raise UserError(detail=f"not a target of a tuning task: {error}") from error
-    numbers = (target.cores, target.l1_bytes, target.l2_bytes, target.thread_operations)
+    caches = (target.l1_bytes, target.l2_bytes)
+    numbers = (target.cores, *caches, target.thread_operations, target.tile_cycles)
     if not all(isinstance(n, int) for n in numbers) or not isinstance(target.triple, str):
         raise UserError(detail="not a target of a tuning task")
     return target

@@ -1,7 +1,8 @@
 """Target strings: `native`, `llvm -mcpu=NAME -mattr=+a,-b -mtriple=TRIPLE -num-cores=N`, `cuda`.
 
 `native` is this machine, by its features. `llvm` alone means the same; `-mcpu` or a `-mtriple` of
-another architecture takes the features from a table instead. `cuda -arch=sm_80,sm_90` names GPUs;
+another architecture takes the features from a table instead. `-tile-cycles=N` says how fast the
+matrix engine is, which is measured where this machine has one. `cuda -arch=sm_80,sm_90` names GPUs;
 the other options are about the machine that they are plugged into, any by default.
 """
 
@@ -9,8 +10,8 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from dlc.core.cpus import BASELINE, CPUS, GENERIC, IMPLIES, with_dependent, with_implied
 from dlc.core.errors import TargetError
@@ -19,8 +20,8 @@ from dlc.core.machine import Machine, host_arch, read_machine
 from dlc.core.target import Gpu, Target
 
 _OPTIONS = {
-    "native": ("mattr", "num-cores"),
-    "llvm": ("mcpu", "mattr", "mtriple", "num-cores"),
+    "native": ("mattr", "num-cores", "tile-cycles"),
+    "llvm": ("mcpu", "mattr", "mtriple", "num-cores", "tile-cycles"),
     "cuda": ("arch", "mcpu", "mattr", "mtriple", "num-cores"),
 }
 _LATER = {
@@ -42,8 +43,13 @@ class _Text:
         return TargetError(target=self.text, reason=reason, hint=hint)
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str, measure: Callable[[Target], int] | None = None) -> Target:
     """Read a target string.
+
+    Args:
+        text: the string.
+        measure: tells `Target.tile_cycles` of this machine, where it has a matrix engine and the
+            string does not tell.
 
     Raises:
         TargetError: the backend, an option, a CPU, a feature or a triple is unknown, or a feature
@@ -53,16 +59,30 @@ def parse_target(text: str) -> Target:
     arch, abi = _triple(spec)
     machine = read_machine() if arch == host_arch() else None
     target = _of_cpu(spec, arch, abi, machine)
-    return Target(
+    target = replace(
+        target,
         backend="cuda" if spec.kind == "cuda" else "llvm",
         gpu=_gpu(spec) if spec.kind == "cuda" else None,
-        triple=target.triple,
-        cpu=target.cpu,
         features=_apply_attributes(spec, arch, target.features, machine),
-        cores=_cores(spec) or target.cores,
-        l1_bytes=target.l1_bytes,
-        l2_bytes=target.l2_bytes,
-        in_halves=target.in_halves,
+        cores=_number(spec, "num-cores") or target.cores,
+    )
+    cycles = _number(spec, "tile-cycles")
+    if (
+        cycles is None
+        and measure is not None
+        and _is_here(spec, machine)
+        and target.has_matrix_engine
+    ):
+        cycles = measure(target)
+    return target if cycles is None else replace(target, tile_cycles=cycles)
+
+
+def _is_here(spec: _Text, machine: Machine | None) -> bool:
+    """Whether code is generated for this very machine."""
+    return (
+        machine is not None
+        and spec.kind != "cuda"
+        and spec.options.get("mcpu", "native") == "native"
     )
 
 
@@ -168,12 +188,12 @@ def _gpu(spec: _Text) -> Gpu:
     return gpu_for(archs)
 
 
-def _cores(spec: _Text) -> int | None:
-    text = spec.options.get("num-cores")
+def _number(spec: _Text, option: str) -> int | None:
+    text = spec.options.get(option)
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and int(text) >= 1):
-        raise spec.error(f"-num-cores is '{text}'", "give a whole number of at least 1")
+        raise spec.error(f"-{option} is '{text}'", "give a whole number of at least 1")
     return int(text)
 
 

@@ -18,8 +18,6 @@ from dlc.graph.half import Half
 from dlc.graph.ops.bodies import LOOPS, map_bodies
 from dlc.graph.verify import verify_graph
 
-MATRIX_ENGINE = frozenset({"amx-bf16", "avx512bf16"})
-
 
 @dataclass(frozen=True, slots=True)
 class PassContext:
@@ -57,7 +55,7 @@ class PassContext:
     @property
     def has_matrix_engine(self) -> bool:
         """Whether the target multiplies tiles of bf16."""
-        return self.target.features >= MATRIX_ENGINE
+        return self.target.has_matrix_engine
 
     @property
     def has_pair_products(self) -> bool:

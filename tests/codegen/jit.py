@@ -13,6 +13,7 @@ import numpy as np
 from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.load import load
+from dlc.core.machine import may_use_tiles
 from dlc.core.target import Target
 from dlc.schedule.interpret import numpy_dtype, run_func
 from dlc.schedule.loop import Buffer, Func
@@ -75,12 +76,6 @@ class Host:
 
     def _fail(self, _: int, message: bytes) -> None:
         self.messages.append(message.decode())
-
-
-def may_use_tiles() -> bool:
-    """Whether this process may use the tiles of a matrix engine: the kernel hands them out."""
-    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
-    return _LIBC.syscall(arch_prctl, request_permission, tile_data) == 0
 
 
 def native_target(*without: str) -> Target:

@@ -9,8 +9,8 @@ from tests.codegen.jit import AVX2, BASELINE, NATIVE
 
 def test_the_loop_of_multiply_adds_holds_as_many_as_are_counted():
     for target in (NATIVE, AVX2):
-        text = assembly(peaks._fma_loop(target.lanes(4)), target)
-        assert text.count("vfmadd") == peaks._CHAINS
+        text = assembly(peaks.fma_loop(target.lanes(4)), target)
+        assert text.count("vfmadd") == peaks.FMA_CHAINS
 
 
 def test_peaks_are_positive():

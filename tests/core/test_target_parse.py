@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from dlc.core.cpus import (
 )
 from dlc.core.errors import TargetError
 from dlc.core.machine import Machine, host_arch, read_machine, usable_cores
+from dlc.core.target import TILE_CYCLES
 from dlc.core.target_json import target_from_json, target_to_json
 from dlc.core.target_parse import parse_target
 
@@ -250,6 +252,49 @@ def test_halves_count_where_vectors_are_wide():
         data = target_to_json(target)
         assert ("in_halves" in data) is (name == "znver4")  # older records do not tell
         assert target_from_json(data).in_halves is target.in_halves
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"), [(True, {"amx-tile", "amx-bf16", "amx-int8"}), (False, set())]
+)
+def test_an_engine_that_nobody_may_use_is_none(tmp_path, monkeypatch, allowed, expected):
+    monkeypatch.setattr(machine, "host_arch", lambda: "x86_64")
+    monkeypatch.setattr(machine, "may_use_tiles", lambda: allowed)
+    flags = CPUINFO.replace("amx_int8", "amx_int8 amx_bf16 amx_tile")
+    write(tmp_path / "proc/cpuinfo", flags)
+    found = read_machine(tmp_path)
+    assert {name for name in found.features if name.startswith("amx")} == expected
+    assert found.name.split() == ["Some", "CPU"]
+
+
+def test_this_machine_is_asked_for_tiles_only_where_its_cpu_has_some(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "host_arch", lambda: "x86_64")
+    monkeypatch.setattr(machine, "may_use_tiles", lambda: pytest.fail("it was asked"))
+    write(tmp_path / "proc/cpuinfo", CPUINFO)
+    read_machine(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "cycles"),
+    [
+        ("native", 37),
+        ("llvm", 37),
+        ("native -mattr=-amx-int8", 37),
+        ("native -tile-cycles=30", 30),
+        ("native -mattr=-amx-bf16", TILE_CYCLES),
+        ("llvm -mcpu=sapphirerapids", TILE_CYCLES),
+        ("llvm -mcpu=sapphirerapids -tile-cycles=30", 30),
+        ("llvm -mtriple=aarch64-linux-gnu", TILE_CYCLES),
+        ("cuda -mcpu=native", TILE_CYCLES),
+    ],
+)
+def test_the_engine_of_this_machine_is_measured(server, monkeypatch, text, cycles):
+    engine = replace(SERVER, features=CPUS["sapphirerapids"].features)
+    monkeypatch.setattr(target_parse, "read_machine", lambda: engine)
+    found = parse_target(text, measure=lambda target: 37)
+    assert found.tile_cycles == cycles
+    assert target_from_json(target_to_json(found)).tile_cycles == cycles
+    assert ("tile_cycles" in target_to_json(found)) is (cycles != TILE_CYCLES)
 
 
 def test_arm_features_are_read(tmp_path, monkeypatch):

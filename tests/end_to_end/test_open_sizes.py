@@ -11,12 +11,12 @@ from onnx import helper, numpy_helper, parser
 
 import dlc
 from dlc.core.errors import UserError
+from dlc.core.target import MATRIX_ENGINE
 from dlc.core.target_parse import parse_target
 from dlc.frontend.onnx import load_model
 from dlc.frontend.onnx.variants import import_variants
 from dlc.graph.ops.control import If
 from dlc.graph.ops.conv import exact_conv
-from dlc.graph.pass_ import MATRIX_ENGINE
 
 
 def small(*shape: int) -> np.ndarray:

@@ -367,6 +367,20 @@ def test_a_block_of_columns_alone_uses_the_engine_with_one_plane():
     assert found.nodes[0].inputs[1].type.static_shape[:2] == (2, 2)  # the second block is zeros
 
 
+@pytest.mark.parametrize(
+    ("cycles", "precision", "chosen"),
+    [
+        (23, "highest", "matmul_planes"),
+        (60, "highest", "matmul_packed"),
+        (60, "medium", "matmul_planes"),
+    ],
+)
+def test_an_engine_that_is_slow_is_used_where_it_pays(cycles, precision, chosen):
+    text = DEEP.replace("2080", "768").replace("192", "768").replace("f32[12,", "f32[48,")
+    context = PassContext(target=replace(TARGET, tile_cycles=cycles), precision=precision)
+    assert operators(run("use_matrix_engine", read(text), context)) == [chosen, "relu"]
+
+
 def test_without_the_feature_nothing_changes():
     graph = read(CONV)
     plain = PassContext(target=replace(TARGET, features=ENGINE - {"amx-bf16"}))

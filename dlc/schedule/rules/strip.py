@@ -8,7 +8,7 @@ in the second cache, or is read again from the third).
 A strip that all columns pass stays in the second cache while they stream past it. They are read
 from beyond it again for each strip, where all of them together do not fit beside it.
 
-Source: measurements with real data: 23 cycles for one product of tiles, which the loads
+Source: measurements with real data: products of tiles take what the target says, which the loads
 of operands from the second cache hide; 8 bytes in a cycle from beyond it. `TILE_PLANE` is 1.25
 times what llvm-mca says, as `PLANE` is.
 """
@@ -26,7 +26,6 @@ from dlc.schedule.space import Limit, Space
 ROWS = 16
 DEPTH = 32
 TALL = 4  # tiles of rows that are accumulated at a time where one of columns is
-PRODUCT = 23.0  # cycles of one product of tiles
 LONELY = 1.2  # how much longer a product takes where one tile of rows shares no loads
 PLANE = 8.0  # cycles to split 32 elements, for each plane
 TILE_PLANE = 5.5  # the same of columns, which conversions of two vectors at once lay out in tiles
@@ -173,7 +172,7 @@ def lines_cycles(shape: Shape, blocks: int, target: Target) -> float:
     The lines are cut into pairs of tiles, of which the last is half empty on average.
     """
     pairs = MAX_LINES / (2 * ROWS) * (shape.lines / MAX_LINES + ROWS)
-    panel = 2 * shape.steps * shape.products * 2 * PRODUCT + 2 * ROWS * RESULT + START
+    panel = 2 * shape.steps * shape.products * 2 * target.tile_cycles + 2 * ROWS * RESULT + START
     held_bytes = (shape.lines + shape.reach) * shape.row_bytes
     columns_bytes = shape.steps * DEPTH * ROWS * 2 * shape.planes * blocks
     far = _missed(held_bytes + columns_bytes, target) * columns_bytes / FAR_BYTES
@@ -203,9 +202,9 @@ def _fits(shape: Shape, lines: int) -> bool:
     return begin * shape.width + strip_rows(shape, lines) <= rows
 
 
-def _panel(shape: Shape, strip: Strip, tiles: int) -> float:
+def _panel(shape: Shape, strip: Strip, tiles: int, target: Target) -> float:
     """Cycles of the products of 32 columns with some tiles of rows."""
-    each = shape.steps * shape.products * 2 * PRODUCT
+    each = shape.steps * shape.products * 2 * target.tile_cycles
     if strip.tall:
         return tiles * each
     return (tiles - tiles % 2 + tiles % 2 * LONELY) * each
@@ -216,7 +215,7 @@ def cycles(shape: Shape, strip: Strip, target: Target) -> float:
     rows = strip_rows(shape, strip.lines)
     strips = -(-shape.lines // strip.lines)
     tiles = rows // ROWS
-    panel = _panel(shape, strip, tiles)
+    panel = _panel(shape, strip, tiles, target)
     panel += strip.lines * shape.width * RESULT + PANEL
     if rows * 2 * ROWS * 4 > MAX_SUMS_BYTES:
         panel += rows * RESULT

@@ -1,0 +1,108 @@
+"""What a matrix engine takes is measured by products that are right, and counts if it is slow."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.codegen.llvm import engine_rate
+from dlc.codegen.llvm.emit import emit_func
+from dlc.codegen.llvm.engine_rate import (
+    Effort,
+    counted,
+    measure_tile_cycles,
+    native_tile_cycles,
+    random_panels,
+    tile_loop,
+)
+from dlc.core.cache import Cache
+from dlc.core.machine import read_machine
+from dlc.core.target import TILE_CYCLES
+from tests.codegen.jit import NATIVE, Kernel
+from tests.codegen.tiles import TILES
+
+ENGINE = replace(NATIVE, features=NATIVE.features | TILES | {"avx512bf16"})
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """An empty cache."""
+    cache = Cache(tmp_path)
+    monkeypatch.setattr(engine_rate, "default_cache", lambda: cache)
+    return cache
+
+
+def answers(monkeypatch, *given):
+    """Have a measurement give these, one after the other, and no more."""
+    rest = iter(given)
+    monkeypatch.setattr(engine_rate, "_measured_apart", lambda: next(rest))
+
+
+@pytest.mark.usefixtures("matrix_engine")
+def test_the_loop_adds_each_product_of_panels_twice():
+    rows, columns = random_panels(16, 1, 32), random_panels(16, 16, 2)
+    sums = Kernel(tile_loop(), ENGINE)({"n": 18}, {"rows": rows, "columns": columns})["sums"]
+    a = rows.astype(np.float64)[..., 0, :]  # [panel, tile, row, depth]
+    b = columns.astype(np.float64).transpose(0, 1, 2, 4, 3).reshape(-1, 2, 32, 16)
+    times = np.where(np.arange(len(a)) < 18 - len(a), 4, 2)  # the first panels come once more
+    wanted = np.einsum("p,pard,pbdc->abrc", times, a, b)
+    np.testing.assert_allclose(sums, wanted, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_a_step_has_the_products_that_are_counted():
+    ir = emit_func(tile_loop(), ENGINE)
+    assert ir.count("call void @llvm.x86.tdpbf16ps") == engine_rate.PRODUCTS
+    assert ir.count("call void @llvm.x86.tileloadd64") == 4
+
+
+@pytest.mark.usefixtures("matrix_engine")
+def test_both_loops_are_timed():
+    effort = Effort(rounds=1, round_s=0.0, tile_steps=8, fma_steps=20_000)
+    assert 1.0 < measure_tile_cycles(ENGINE, effort) < 1e7  # an emulated one takes 1e5
+
+
+@pytest.mark.parametrize(
+    ("measured", "cycles"),
+    [(0.0, 23), (16.0, 23), (23.4, 23), (28.7, 23), (29.0, 30), (33.0, 35), (61.0, 60)],
+)
+def test_an_engine_counts_as_usual_unless_it_is_clearly_slower(measured, cycles):
+    assert TILE_CYCLES == 23
+    assert counted(measured) == cycles
+
+
+def test_a_machine_is_measured_once(kept, monkeypatch):
+    answers(monkeypatch, 41.0)
+    assert native_tile_cycles(ENGINE) == 40
+    assert native_tile_cycles(ENGINE) == 40  # by the cache: there is no second answer
+
+
+def test_a_machine_of_another_name_is_measured_too(kept, monkeypatch):
+    answers(monkeypatch, 41.0, 20.0)
+    assert native_tile_cycles(ENGINE) == 40
+    here = read_machine()
+    monkeypatch.setattr(engine_rate, "read_machine", lambda: replace(here, name="another"))
+    assert native_tile_cycles(ENGINE) == TILE_CYCLES
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        subprocess.TimeoutExpired("python", 20.0),
+        subprocess.CalledProcessError(-4, "python"),
+        OSError("no process"),
+    ],
+)
+def test_a_measurement_that_fails_changes_nothing(kept, monkeypatch, failure):
+    def fail(*_args, **_options):
+        raise failure
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    assert native_tile_cycles(ENGINE) == TILE_CYCLES
+
+
+def test_another_process_measures_where_it_may():
+    found = engine_rate._measured_apart()
+    assert (found > 1.0) is (NATIVE.features >= TILES)
