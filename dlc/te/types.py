@@ -44,13 +44,18 @@ class TensorType:
     @property
     def elems(self) -> Expr:
         """Number of elements."""
-        total: Expr = Const(1, INDEX)
-        for size in self.shape:
-            total = total * size
-        return canonical(total)
+        return elements_of(self.shape)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape)) or '()'}]"
+
+
+def elements_of(shape: Shape) -> Expr:
+    """The number of elements of a tensor, or of some of its axes."""
+    total: Expr = Const(1, INDEX)
+    for size in shape:
+        total = total * size
+    return canonical(total)
 
 
 def same_shape(a: Shape, b: Shape) -> bool:

@@ -14,6 +14,7 @@ RULES = (*PATTERN_RULES, *SHAPE_RULES, *STEP_RULES, *LAST_RULES)
 X4 = "x: f32[2, 3, 5, 7]"
 CONV = ("w: f32[4, 3, 3, 3] = const()", "a: f32[2, 4, 5, 7] = conv(x, w, pads=(1, 1, 1, 1))")
 MATMUL = ("w: f32[5, 7] = const()", "a: f32[3, 7] = matmul(x, w)")
+LINEAR = ("w: f32[5, 12] = const()", "p: f32[6, 12] = matmul(x, w)")
 BESIDE = (
     "a: f32[2, 5] = concat(x, z, axis=1)", "c: f32[()] = const(3)", "b: f32[2, 5] = mul(c, a)",
     "r: f32[2, 5] = round(b)", "y: u8[2, 5] = cast(r, to=u8)",

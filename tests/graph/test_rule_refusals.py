@@ -15,6 +15,7 @@ from tests.graph.rule_cases import (
     BESIDE_INPUTS,
     CHOSEN,
     CONV,
+    LINEAR,
     MATMUL,
     MATRICES,
     NORM,
@@ -627,6 +628,23 @@ REFUSES = [
         "a: f32[3, 5, 2] = exp(t)", "b: f32[3, 5, 2] = add(a, z)",
         "y: f32[2, 3, 5] = transpose(b, perm=(2, 0, 1))",
         "w: f32[5, 2, 3] = transpose(a, perm=(1, 2, 0))", outputs="y, w")),
+    ("elements_before_reshape", "no operand is reshaped", body(
+        "x: f32[6, 5]", *LINEAR, "y: f32[6, 12] = exp(p)")),
+    ("elements_before_reshape", "makes it larger", body(
+        "x: f32[6, 5]", *LINEAR, "c: f32[3, 1, 1] = const()",
+        "q: f32[12, 6] = reshape(p, shape=(12, 6))", "y: f32[3, 12, 6] = add(q, c)")),
+    ("elements_before_reshape", "not made by a product with weights", body(
+        "x: f32[6, 5], w: f32[5, 12]", "p: f32[6, 12] = matmul(x, w)",
+        "q: f32[2, 3, 12] = reshape(p, shape=(2, 3, 12))", "y: f32[2, 3, 12] = exp(q)")),
+    ("elements_before_reshape", "not made by a product with weights", body(
+        "x: f32[6, 12]", "a: f32[6, 12] = exp(x)",
+        "q: f32[2, 3, 12] = reshape(a, shape=(2, 3, 12))", "y: f32[2, 3, 12] = exp(q)")),
+    ("elements_before_reshape", "repeats along a part", body(
+        "x: f32[6, 5]", *LINEAR, "c: f32[3, 1] = const()",
+        "q: f32[2, 3, 12] = reshape(p, shape=(2, 3, 12))", "y: f32[2, 3, 12] = add(q, c)")),
+    ("elements_before_reshape", "repeats along a part", body(
+        "x: f32[6, 5]", *LINEAR, "c: f32[4, 1] = const()",
+        "q: f32[6, 4, 3] = reshape(p, shape=(6, 4, 3))", "y: f32[6, 4, 3] = add(q, c)")),
     ("expand_behind_reduce", "what is joined is repeated", body(
         "x: f32[3, 1]", "a: f32[3, 5] = expand(x, shape=(3, 5))",
         "y: f32[3] = reduce(a, kind='sum', axes=(1,), keepdims=False)")),

@@ -372,6 +372,25 @@ FIRES = [
         "b: f32[8, 3, 14] = pad(a, before=(1, 0, 0), after=(2, 1, 0), value=7.0)",
         "y: f32[3, 14, 8] = transpose(b, perm=(1, 2, 0))"),
      ["concat", "pad", "transpose", "transpose"]),
+    ("elements_before_reshape", body(
+        "n: size, m: size, x: f32[n * m, 5]", "w: f32[5, 12] = const()", "c: f32[12] = const()",
+        "p: f32[n * m, 12] = matmul(x, w)",
+        "q: f32[n, m, 12] = reshape(p, shape=(n, m, 12))", "a: f32[n, m, 12] = add(c, q)",
+        "y: f32[n, m, 12] = exp(a)"),
+     ["matmul", "add", "exp", "reshape"]),
+    ("elements_before_reshape", body(
+        "x: f32[6, 5], z: f32[1, 2, 3, 4, 3]", "w: f32[5, 12] = const()",
+        "c: f32[3, 1, 1] = const()", "d: f32[4, 3] = const()", "s: f32[1, 1] = const()",
+        "p: f32[6, 12] = matmul(x, w)",
+        "q: f32[1, 2, 3, 4, 3] = reshape(p, shape=(1, 2, 3, 4, 3))",
+        "a: f32[1, 2, 3, 4, 3] = sub(z, q)", "b: f32[1, 2, 3, 4, 3] = mul(a, d)",
+        "e: f32[1, 2, 3, 4, 3] = add(b, s)", "y: f32[1, 2, 3, 4, 3] = div(e, q)"),
+     ["matmul", "reshape", "sub", "mul", "add", "div", "reshape"]),
+    ("elements_before_reshape", body(
+        "x: f32[2, 3, 4, 5], z: f32[2, 6, 1, 1]", "w: f32[6, 3, 1, 1] = const()",
+        "p: f32[2, 6, 4, 5] = conv(x, w)", "q: f32[2, 6, 20] = reshape(p, shape=(2, 6, 20))",
+        "u: f32[2, 6, 1] = reshape(z, shape=(2, 6, 1))", "y: f32[2, 6, 20] = mul(q, u)"),
+     ["conv", "mul", "reshape"]),
     ("expand_behind_reduce", body(
         "n: size, x: f32[2, n, 1]", "a: f32[2, n, 5] = expand(x, shape=(2, n, 5))",
         "y: f32[2, 5] = reduce(a, kind='sum', axes=(1,), keepdims=False)"), ["reduce", "expand"]),

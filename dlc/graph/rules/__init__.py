@@ -23,6 +23,7 @@ from dlc.graph.rules.crop_kernel import crop_kernel
 from dlc.graph.rules.div_into_mul import div_into_mul
 from dlc.graph.rules.div_into_quotient import div_into_quotient
 from dlc.graph.rules.drop_no_ops import drop_mul_by_one, drop_no_op
+from dlc.graph.rules.elements_before_reshape import elements_before_reshape
 from dlc.graph.rules.elements_before_transpose import elements_before_transpose
 from dlc.graph.rules.expand_behind import expand_behind_elements, expand_behind_reduce
 from dlc.graph.rules.expand_into_broadcast import EXPAND_INTO_BROADCAST
@@ -82,6 +83,7 @@ SHAPE_RULES: tuple[Rule, ...] = (
     transpose_into_transpose,
     transpose_into_reshape,
     elements_before_transpose,
+    elements_before_reshape,
     slice_into_slice,
     concat_into_concat,
     one_before_transpose,
