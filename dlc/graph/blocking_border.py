@@ -24,14 +24,17 @@ from dlc.graph.forks import decide
 from dlc.graph.graph import Node, Value
 from dlc.graph.op import Fuse
 from dlc.graph.ops.conv import Conv, ConvTranspose
-from dlc.graph.pointwise import MARGIN, product_rate
-from dlc.te.types import const_size
+from dlc.graph.pointwise import MARGIN, product_rate, reads_one_pixel
+from dlc.te.types import const_size, is_const
 
 BLOCKED, PLANAR = "blocked", "planar"  # the ways
 WINOGRAD = 0.75  # the time of a transformed convolution of one block, over that of a direct one
 ROUNDED = 0.75  # the rate of narrow products for one block, which pays alone for rounded rows
 ONE_RESULT = 0.4  # the share of the peak that a convolution of pixels reaches for one result
 NEXT_RESULT = 0.13  # and more of it for each other result
+SHALLOW_SHARE = 0.85  # of the peak, that products of weights and pixels reach
+DEEP_SHARE = 0.5  # the same from so many channels on: each is a line of pixels of its own
+DEEP = 256
 SLOW_CONV = 4.0  # times as long as a blocked convolution one of planar tensors takes, about
 
 
@@ -123,6 +126,64 @@ def _few_cycles(blocking: Blocking, node: Node) -> tuple[float, float]:
     unpacks = [x] if is_packed else []
     entering = [v for v in node.outputs if enters(blocking, v)]
     return blocked + _transforms([*packs, *leaves]), planar + _transforms([*unpacks, *entering])
+
+
+def multiplies_pixels(blocking: Blocking, node: Node) -> bool:
+    """Whether a convolution of single pixels multiplies those of a planar image as they are: where
+    nobody would read its results in blocks, so that two transforms are saved.
+
+    Source: measured on 21 layers of Zen 5, see ADR 87.
+    """
+    context, (x, w) = blocking.context, node.inputs
+    op = node.op
+    assert isinstance(op, Conv)
+    if context.target.gpu is not None or x.type.dtype is not DType.F32:
+        return False
+    if not reads_one_pixel(op, w) or is_const(w.type.shape[0], op.groups):
+        return False
+    if blocking.find_blocked(x) is not None or _is_wanted(blocking, node.output):
+        return False
+    blocked, planar = _pixel_cycles(blocking, node)
+    way = decide(
+        context, blocking.graph, [node], kind="pixels", version=1, options=(BLOCKED, PLANAR),
+        default=PLANAR if planar < blocked else BLOCKED, cycles=lambda: (blocked, planar),
+    )  # fmt: skip
+    return way == PLANAR
+
+
+def _pixel_cycles(blocking: Blocking, node: Node) -> tuple[float, float]:
+    """The time of a convolution of single pixels, with its transforms: blocked, and planar.
+
+    Groups of few channels take longer in blocks than is estimated: lanes of these are idle.
+    """
+    context, (x, w), op = blocking.context, node.inputs, node.op
+    assert isinstance(op, Conv)
+    results, channels = (const_size(n) for n in w.type.shape[:2])
+    lanes, block, groups = context.target.lanes(4), blocking.block, op.groups
+    images, pixels = size_of(x.type.shape[0]), prod(map(size_of, x.type.shape[2:]))
+    products = images * pixels * channels / (context.target.multiply_adds * lanes)
+    rate = product_rate(context) * (ROUNDED if context.precision == "medium" else 1.0)
+    filled = -(-results // groups // block) * block * groups
+    blocked = products * filled / FMA_SHARE / rate
+    packs = [x] if groups > 1 or channels * 2 >= block else []
+    leaves = [v for v in node.outputs if _leaves(blocking, v)]
+    vectors = -(-pixels // lanes) * lanes / max(1, pixels)
+    share = DEEP_SHARE if channels >= DEEP else SHALLOW_SHARE
+    return blocked + _transforms([*packs, *leaves]), products * results * vectors / share
+
+
+def _is_wanted(blocking: Blocking, value: Value, depth: int = 0) -> bool:
+    """Whether somebody behind it might read a value in blocks who is not elementwise."""
+    for user in blocking.graph.users.get(value, ()):
+        if type(user.op) in BLOCKED_READERS:
+            return True
+        if user.op.fuse is Fuse.ELEMENTWISE and (
+            depth == LOOK_AHEAD
+            or any(blocking.find_blocked(v) is not None for v in user.inputs)
+            or any(_is_wanted(blocking, v, depth + 1) for v in user.outputs)
+        ):
+            return True
+    return False
 
 
 def enters(blocking: Blocking, value: Value, depth: int = 0) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.core.types import DType
 from dlc.graph.blocking import Blocked, Blocking
-from dlc.graph.blocking_border import makes_planar, reads_planar
+from dlc.graph.blocking_border import makes_planar, multiplies_pixels, reads_planar
 from dlc.graph.graph import Node, Value
 from dlc.graph.integers import BYTES
 from dlc.graph.layout import (
@@ -28,9 +28,10 @@ from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import BlockedConv, ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.conv_gathered import ConvGathered
 from dlc.graph.ops.conv_lanes import ConvLanes
-from dlc.graph.ops.shape import Pad
+from dlc.graph.ops.matmul import MatMul
+from dlc.graph.ops.shape import Pad, Reshape
 from dlc.te.expr import Const
-from dlc.te.types import const_size
+from dlc.te.types import const_size, elements_of
 
 MAX_EXTRA_WORK = 8
 """Idle lanes and joined groups multiply the work; by more than this, the direct kernel wins.
@@ -48,6 +49,9 @@ def block_conv(blocking: Blocking, node: Node) -> bool:
     if not isinstance(x.type.shape[1], Const):
         return False  # as many channels as the weights need, but the model does not say so
     oc, per_group = array.shape[:2]
+    if multiplies_pixels(blocking, node):
+        _pixels(blocking, node, array)
+        return True
     if per_group == 1 and op.groups == oc and op.groups > 1:
         form = _depthwise(blocking, node, array)
     elif op.groups > 1:
@@ -72,6 +76,20 @@ def _few(blocking: Blocking, node: Node) -> None:
     halo = _with_halo(blocking, op, blocking.planar(x), lanes=0)
     plain = replace(op, pads=(0,) * len(op.pads))
     blocking.set_planar(node.output, blocking.call_as(plain, halo, w, old=node.output))
+
+
+def _pixels(blocking: Blocking, node: Node, array: Array) -> None:
+    """A convolution of single pixels is a product of the weights and the pixels of an image."""
+    op, x, w = _parts(node)
+    n, _, *pixels = x.type.shape
+    results, channels = array.shape[:2]
+    stack = (op.groups,) if op.groups > 1 else ()
+    flat = Reshape(shape=as_sizes((n, *stack, channels, elements_of(tuple(pixels)))))
+    rows = array.reshape(*stack, results // op.groups, channels)
+    matrix = blocking.constant(rows, w, f"{w.name}_rows")
+    result = blocking.call(MatMul(), matrix, blocking.call(flat, blocking.planar(x)))
+    image = Reshape(shape=node.output.type.shape)
+    blocking.set_planar(node.output, blocking.call_as(image, result, old=node.output))
 
 
 def _dense(blocking: Blocking, node: Node, array: Array, *, sparse: bool = False) -> Blocked:

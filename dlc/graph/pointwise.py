@@ -13,10 +13,15 @@ PAIR_RATE = 2.0  # and of pairs of bf16 in vectors; measured on Zen 4
 MARGIN = 0.8  # of the time as it is, that another order may take: estimates are within 30 %
 
 
-def is_pointwise(conv: Conv, w: Value) -> bool:
-    """Whether each result is made of one pixel, and each pixel makes one result of a channel."""
+def reads_one_pixel(conv: Conv, w: Value) -> bool:
+    """Whether each pixel of the result is made of the one at its place."""
     is_one = all(is_const(k, 1) for k in w.type.shape[2:])
-    return is_one and conv.groups == 1 and not any(conv.pads) and set(conv.stride) == {1}
+    return is_one and not any(conv.pads) and set(conv.stride) == {1}
+
+
+def is_pointwise(conv: Conv, w: Value) -> bool:
+    """Whether each result is made of all channels of the pixel at its place."""
+    return conv.groups == 1 and reads_one_pixel(conv, w)
 
 
 def product_rate(context: PassContext) -> float:

@@ -62,8 +62,8 @@ def test_each_side_of_a_border_gives_the_same_results():
         seen.append(operators(graph))
     _, by_blocks, by_image, by_sum = seen
     assert by_blocks.count("pack_channels") == 2  # x and r
-    assert by_image[:2] == ["conv", "relu"]
-    assert "pack_channels" in by_image  # of the second convolution's operand
+    # The second convolution multiplies the pixels that the first one leaves in lines.
+    assert by_image == ["conv", "relu", "reshape", "matmul", "reshape", "add", "reshape"]
     assert by_sum[-3:] == ["unpack_channels", "add", "reshape"]
 
 
@@ -228,3 +228,95 @@ def main(x: f32[1, 16, {sizes}]):
     return y
 """
     assert "conv_lanes" in made(text)
+
+
+PRODUCT = ["reshape", "matmul", "reshape", "add"]
+
+
+def pixels(
+    last="y = relu(b)", *, image="20, 33", channels=24, before="", attributes="", made="20, 33"
+):
+    """A convolution of single pixels between planar images."""
+    size = f"f32[3, 40, {made}]"
+    name, _, call = last.partition(" = ")
+    kind = name if ":" in name else f"{name}: {size}"
+    operand = "q" if before else "x"
+    lines = [
+        f"def main(x: f32[3, {channels}, {image}], r: {size}):",
+        f"w: f32[40, {channels}, {', '.join('1' for _ in image.split(','))}] = const()",
+        f"u: f32[{channels}, {channels}, 3, 3] = const()",
+        "v: f32[40, 40, 3, 3] = const()",
+        *([f"q: f32[3, {channels}, {image}] = {before}"] if before else []),
+        f"a: {size} = conv({operand}, w{attributes})",
+        f"b: {size} = add(a, r)",
+        f"{kind} = {call}",
+        "return y",
+    ]
+    return "\n    ".join(lines) + "\n"
+
+
+def test_pixels_of_planar_images_are_multiplied_as_they_are():
+    assert made(pixels()) == PRODUCT
+    assert made(pixels(before="transpose(x, perm=(0, 1, 2, 3))"))[1:] == PRODUCT
+    line = ", stride=(1,), pads=(0, 0), dilation=(1,)"
+    assert made(pixels(image="660", made="660", attributes=line)) == PRODUCT
+
+
+@pytest.mark.parametrize(("groups", "product"), [(8, PRODUCT), (2, PRODUCT), (24, None)])
+def test_pixels_of_groups_are_products_of_their_own(groups, product):
+    """Of each channel by itself, one result is no product; blocks multiply lane by lane."""
+    text = pixels(attributes=f", groups={groups}").replace(
+        "w: f32[40, 24", f"w: f32[40, {24 // groups}"
+    )
+    if product is None:
+        text = text.replace("40, ", "24, ")
+    found = made(text)
+    assert found == product if product else "matmul" not in found
+
+
+def test_no_pixels_are_no_product():
+    assert made(pixels(image="0, 33", made="0, 33"))[-1] == "add"
+
+
+def test_an_open_number_of_pixels_is_multiplied_too():
+    text = pixels(image="h, 33", made="h, 33").replace("[3, ", "[n, ")
+    text = text.replace("(x:", "(n: size, h: size, x:")
+    graph = run("choose_layouts", read(text), WIDE)
+    same(read(text), graph, {"n": 2, "h": 5})
+    assert operators(graph)[:-1] == PRODUCT
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "y: f32[3, 40, 19, 32] = max_pool(b, kernel=(2, 2))",
+        "y: f32[3, 40, 18, 31] = conv(b, v)",
+        "y: f32[3, 8, 20, 33] = slice(b, starts=(0, 8, 0, 0), sizes=(3, 8, 20, 33))",
+    ],
+    ids=["pool", "conv", "slice"],
+)
+def test_pixels_that_may_be_read_in_blocks_are_blocks(last):
+    assert "matmul" not in made(pixels(last))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pixels().replace("f32[", "f64["),
+        pixels(before="conv(x, u, pads=(1, 1, 1, 1))"),
+        pixels(attributes=", stride=(2, 1)", made="10, 33"),
+        pixels(attributes=", pads=(1, 0, 1, 0)", made="22, 33"),
+        pixels(channels=1200, image="2, 3", made="2, 3"),
+    ],
+    ids=["double", "blocked", "strided", "padded", "deep"],
+)
+def test_other_pixels_are_blocks(text):
+    assert "matmul" not in made(text)
+
+
+def test_pixels_are_blocks_where_these_are_multiplied_faster():
+    pairs = replace(WIDE, target=replace(WIDE.target, features=PAIRS), precision="medium")
+    text = pixels(channels=192).replace("40", "192")
+    assert made(text) == PRODUCT
+    assert "matmul" not in made(text, pairs)
+    assert "matmul" not in made(text, replace(WIDE, target=replace(WIDE.target, gpu=Gpu())))
