@@ -47,6 +47,7 @@ from dlc.graph.integers import (
     type_range,
 )
 from dlc.graph.op import Array, Op
+from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add, Mul, Sub
 from dlc.graph.ops.byte_products import ConvBytes, MatMulBytes, pack_bytes
 from dlc.graph.ops.channels import PackChannels
@@ -56,7 +57,6 @@ from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.shape import Pad, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.te.expr import ONE
-from dlc.te.simplify import surely_divides
 from dlc.te.types import const_size
 
 _WIDENING = {(DType.I32, DType.I32), (DType.I32, DType.F32), (DType.F32, DType.F32)}
@@ -85,6 +85,8 @@ def use_byte_products(graph: Graph, context: PassContext) -> Graph:
         if isinstance(node.op, PlanarConv):
             array = _one_block(array, each)
             found = replace(found, moves=(*found.moves, PackChannels(block=array.shape[-2])))
+        elif isinstance(node.op, MatMulPacked):
+            array = _filled(array, 1, each)
         if _largest(array) * (MAX_BYTE + found.largest) < 2**31:
             total = products.add(node, op, found, array)
             editor.update(replace(node, op=Cast(to=DType.F32), inputs=(total,)))
@@ -160,6 +162,10 @@ class _Products:
             if isinstance(move, Pad):
                 move = replace(move, value=move.value + found.less)
             source = self._once(move, source, node)
+        if isinstance(op, MatMulBytes) and (rest := w.shape[1] - const_size(source.type.shape[-1])):
+            lead = (0,) * (source.type.rank - 1)
+            fill = Pad(before=as_sizes((*lead, 0)), after=as_sizes((*lead, rest)))
+            source = self._once(fill, source, node)  # bytes that meet weights of 0
         total = self.editor.call(op, source, self._packed[weights], at=node)
         return self._less(total, found, _columns(op, w), node)
 
@@ -230,8 +236,7 @@ def _of_bytes(node: Node, each: int) -> ConvBytes | MatMulBytes | None:
         several = const_size(w.type.shape[1]) > 1
         return ConvBytes(stride=op.stride, dilation=op.dilation) if several else None
     if isinstance(op, MatMulPacked):
-        fits = x.type.rank >= 2 and surely_divides(each, x.type.shape[-1])
-        return MatMulBytes(n=op.n) if fits else None
+        return MatMulBytes(n=op.n) if x.type.rank >= 2 else None
     if op.turned or const_size(w.type.shape[-2]) % each:
         return None  # bytes are finite, wherever weights are sparse
     return ConvBytes(stride=op.stride, dilation=op.dilation, groups=op.groups)
@@ -243,10 +248,14 @@ def _one_block(w: Array, each: int) -> Array:
     Shapes:
         w: [ob, c, *kernel, oc] -> [ob, 1, *kernel, c filled up, oc]
     """
-    last = np.moveaxis(w, 1, -2)
-    fill = [(0, 0)] * last.ndim
-    fill[-2] = (0, -last.shape[-2] % each)
-    return np.pad(last, fill)[:, np.newaxis]
+    return _filled(np.moveaxis(w, 1, -2), -2, each)[:, np.newaxis]
+
+
+def _filled(w: Array, axis: int, each: int) -> Array:
+    """Weights with zeros behind an axis, up to a multiple."""
+    fill = [(0, 0)] * w.ndim
+    fill[axis] = (0, -w.shape[axis] % each)
+    return np.pad(w, fill)
 
 
 def _largest(w: Array) -> int:
