@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlc.core.errors import TargetError
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
 
@@ -10,9 +11,14 @@ def find_target(target: str | Target) -> Target:
     """The target that a string means; of a matrix engine of this machine, with what it takes.
 
     Raises:
-        TargetError: as `parse_target` says.
+        TargetError: as `parse_target` says; it is neither a text nor a target.
     """
-    return target if isinstance(target, Target) else parse_target(target, _measured)
+    if isinstance(target, Target):
+        return target
+    if not isinstance(target, str):
+        reason = f"it is of type {type(target).__name__}, not a text"
+        raise TargetError(target=repr(target), reason=reason, hint="write 'native'")
+    return parse_target(target, _measured)
 
 
 def _measured(target: Target) -> int:

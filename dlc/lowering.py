@@ -101,6 +101,9 @@ def lower_model(
     return lower_imported(imported, machine, asked, began, progress)
 
 
+_EXAMPLES = {"dims": "{'batch': 1}", "shapes": "{'x': (1, 3)}", "values": "{'rate': 16000}"}
+
+
 def import_for(
     model: Model,
     machine: Target,
@@ -116,6 +119,10 @@ def import_for(
         if isinstance(variants, Mapping):
             hint = "write one mapping for each: variants=[{'batch': 1}]"
             raise UserError(detail="variants are a list, and one was given", hint=hint)
+        for name, given in (("dims", dims), ("shapes", shapes), ("values", values)):
+            if given is not None and not isinstance(given, Mapping):
+                hint = f"write a mapping from names: {name}={_EXAMPLES[name]}"
+                raise UserError(detail=f"{name} cannot be {given!r}", hint=hint)
         imported = import_variants(
             load_model(model),
             [plain_dims(sizes) for sizes in variants],

@@ -103,7 +103,7 @@ def _compare(
     results: Mapping[str, Array], wanted: Sequence[tuple[str, str]], rtol: float, atol: float
 ) -> dict[str, str]:
     """What is wrong, by output."""
-    from dlc.cli.source import read_array, read_arrays
+    from dlc.cli.source import read_array, read_arrays, with_dtype
     from dlc.compare_arrays import why_not_close
 
     problems = {}
@@ -113,7 +113,9 @@ def _compare(
             arrays = {next(iter(results)): arrays[""]}
         _check_names("--expect", [(inner, file) for inner in arrays], list(results))
         for inner, array in arrays.items():
-            if reason := why_not_close(results[inner], array, file, rtol, atol):
+            result = results[inner]
+            array = with_dtype(array, result.dtype)
+            if reason := why_not_close(result, array, file, rtol, atol):
                 problems[inner] = reason
     return problems
 

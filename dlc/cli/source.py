@@ -94,9 +94,12 @@ def make_feeds(module: Module, inputs: Sequence[str], sizes: Mapping[str, int]) 
         InputError: a name is unknown, or a file cannot be read.
         UserError: a text cannot be read; an unknown size; sizes that the model refuses.
     """
+    from dlc.runtime.arrays import numpy_dtype  # NumPy, which --help does without
+
     specs = {spec.name: spec for spec in module.inputs}
     sources, given = _split(inputs, specs)
     given |= {n: read_array(s.path, n) for n, s in sources.items() if s.path}
+    given = {n: with_dtype(array, numpy_dtype(specs[n].dtype)) for n, array in given.items()}
     of_arrays = {dim for name in given for dim in specs[name].shape}
     chosen = [size.name for size in module.sizes if size.name not in {*of_arrays, *sizes}]
     refusals = []
@@ -159,6 +162,14 @@ def bind_sizes(
     return found | dict(sizes)
 
 
+def with_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
+    """An array of a file, of the type that is meant: NumPy writes those it does not know, as bf16
+    and what is narrower, as so many bytes.
+    """
+    is_bytes = array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize
+    return array.view(dtype) if is_bytes else array
+
+
 def read_array(path: str, name: str) -> Array:
     """An array from a .npy, .npz or .pb file; `name` picks one from a .npz of several.
 
@@ -185,15 +196,20 @@ def read_arrays(path: str, name: str) -> dict[str, Array]:
             return {proto.name: numpy_helper.to_array(proto)}
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
-            return {"": loaded}
-        with loaded:
-            return dict(loaded)
+            found = {"": loaded}
+        else:
+            with loaded:
+                found = dict(loaded)
     except FileNotFoundError as error:
         raise InputError(name=name, reason=f"there is no file {path}") from error
     except Exception as error:  # of NumPy, zip, pickle or protobuf, on files of any content
         reason = f"{path} cannot be read as an array"
         hint = "give a .npy, .npz or .pb file"
         raise InputError(name=name, reason=reason, hint=hint) from error
+    for array in found.values():
+        if array.dtype.names or array.dtype.kind in "cmM":
+            raise InputError(name=name, reason=f"{path} holds {array.dtype}, which no model has")
+    return found
 
 
 def _split(

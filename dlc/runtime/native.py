@@ -8,7 +8,14 @@ import re
 from collections.abc import Iterator
 
 from dlc.core.errors import ArtifactError, InputError, InternalError, LimitError, UserError
-from dlc.runtime import _runtime
+
+try:
+    from dlc.runtime import _runtime
+except ImportError as error:  # the folder of the sources comes before what is installed
+    raise ImportError(
+        f"dlc's extension module is not beside {__file__}; work in another folder than that of "
+        "dlc's sources, or install these by 'pip install -e .'"
+    ) from error
 
 _TENSOR_MESSAGE = re.compile(r"input '(.*?)': (.*)", re.DOTALL)
 
@@ -30,9 +37,9 @@ def set_num_threads(count: int | None) -> None:
     Raises:
         UserError: not a number from 1 to 1024.
     """
-    if count is not None and not 1 <= count <= 1024:
-        raise UserError(detail=f"{count} threads", hint="give a number from 1 to 1024, or None")
-    _runtime.set_num_threads(count or 0)
+    if count is not None and count not in range(1, 1025):
+        raise UserError(detail=f"{count!r} threads", hint="give a number from 1 to 1024, or None")
+    _runtime.set_num_threads(int(count or 0))
 
 
 def why_no_gpu() -> str:

@@ -25,6 +25,31 @@ def test_run_reads_and_writes_arrays(files, dlc_main):
     assert dlc_main("run", "mlp.so", "-i", "x=@all.npz", "--expect", "y=@y.npy")[0] == 0
 
 
+@pytest.mark.parametrize("kind", ["BFLOAT16", "FLOAT8E4M3FN", "INT4"])
+@pytest.mark.parametrize("file", ["y=@y.npy", "@y.npz"])
+def test_types_that_numpy_does_not_know_are_read_again(files, dlc_main, kind, file):
+    to = getattr(TensorProto, kind)
+    value, result = (helper.make_tensor_value_info(name, to, [3]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [value], [result])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), "few.onnx")
+    assert dlc_main("build", "few.onnx", "-q")[0] == 0
+    assert dlc_main("run", "few.so", "-i", "x=ones", "-o", file)[0] == 0
+    assert dlc_main("run", "few.so", "-i", "x=ones", "--expect", file)[0] == 0
+    assert dlc_main("run", "few.so", "-i", "x=zeros", "--expect", file)[0] == 4
+    given = "x=@y.npy" if file == "y=@y.npy" else "x=@y.npz"
+    assert dlc_main("run", "few.so", "-i", given, "--expect", file)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(3, np.complex64), np.zeros(3, "M8[s]"), np.zeros(3, [("a", "f4")])]
+)
+def test_arrays_of_what_no_model_has_are_refused(files, dlc_main, array):
+    np.save("odd.npy", array)
+    code, _, said = dlc_main("run", "mlp.so", "-i", "x=@odd.npy")
+    assert code == 2
+    assert "which no model has" in said
+
+
 def test_outputs_may_have_any_name_in_an_archive(files, dlc_main):
     nodes = [helper.make_node("Neg", ["x"], [y]) for y in ("file", "allow_pickle", "a/b")]
     names = [y for node in nodes for y in node.output]

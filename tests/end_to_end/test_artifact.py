@@ -101,6 +101,23 @@ def test_what_cannot_be_loaded_here_is_not_compiled():
     assert steps == []
 
 
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"target": 3}, "not a text"),
+        ({"dims": ["batch"]}, "dims={'batch': 1}"),
+        ({"shapes": [1]}, "shapes={'x': (1, 3)}"),
+        ({"values": [1]}, "values={'rate': 16000}"),
+        ({"shapes": {"x": 5}}, "shapes={'x': (1, 3)}"),
+        ({"shapes": {"x": "5,3"}}, "shapes={'x': (1, 3)}"),
+    ],
+)
+def test_arguments_of_another_kind_are_told(options, word):
+    with pytest.raises((dlc.UserError, dlc.TargetError)) as caught:
+        dlc.compile(SMALL, **options)
+    assert word in str(caught.value)
+
+
 def test_a_linker_is_missed_before_anything_is_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     steps: list[str] = []

@@ -215,6 +215,23 @@ def test_a_loop_that_never_runs_gives_what_it_was_given():
         assert rows.shape == (0, 3)
 
 
+def test_a_loop_of_any_number_of_steps_has_no_memory_for_their_numbers():
+    """A run that asks for 2^60 of them ends at once where a step fails."""
+    text = """(int64 m, float[2] x, int64[1] i) => (float[2] y) {
+        y = Loop(m, , x) <body = step (int64 number, bool going, float[2] a)
+            => (bool go, float[2] b) {
+                go = Identity(going)
+                c = Gather(a, i)
+                b = Add(a, c)
+            }>
+    }"""
+    module = dlc.compile(model(text))
+    x = np.array([1, 2], np.float32)
+    np.testing.assert_array_equal(module(i64(3), x, np.array([0])), [8, 9])
+    with pytest.raises(dlc.UserError, match="index"):
+        module(i64(2**60), x, np.array([5]))
+
+
 def test_a_loop_of_no_steps_stacks_no_results():
     compiled = dlc.compile(
         model("""(float[2,3] x) => (float[2,3] y, float[k,2,3] z)

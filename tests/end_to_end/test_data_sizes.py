@@ -114,6 +114,10 @@ CASES = {
     "range of floats": Case(
         "(float a, float b, float d) => (float[n] y) { y = Range(a, b, d) }",
         [tuple(scalar(v, np.float32) for v in t) for t in ((1, 10, 2.5), (3, -2, -0.5), (5, 2, 1))],
+        [
+            tuple(scalar(v, np.float32) for v in t)
+            for t in ((0, 3, 0), (3, 0, 0), (0, 0, 0), (0, np.nan, 1), (0, np.inf, 1))
+        ],
     ),
     "slice": Case(
         "(float[n,4] x, int64[2] a, int64[2] b) => (float[p,q] y) { y = Slice(x, a, b) }",

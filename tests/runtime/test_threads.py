@@ -68,9 +68,9 @@ def test_closing_while_others_run(model: Module) -> None:
 def test_the_number_of_threads() -> None:
     dlc.runtime.set_num_threads(2)
     assert dlc.runtime.num_threads() == 2
-    for bad in (0, -1, 1025):
-        with pytest.raises(UserError):
-            dlc.runtime.set_num_threads(bad)
+    for bad in (0, -1, 1025, "2", 2.5):
+        with pytest.raises(UserError, match="threads"):
+            dlc.runtime.set_num_threads(bad)  # type: ignore[arg-type]
     assert dlc.runtime.num_threads() == 2
 
 

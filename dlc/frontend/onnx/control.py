@@ -28,9 +28,11 @@ from dlc.frontend.onnx.reshape import transpose, unsqueeze
 from dlc.frontend.onnx.sequence_parts import Items, Nothing, parts_of, sequence, stacked
 from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.graph import Value
-from dlc.graph.ops.binary import Sub
+from dlc.graph.ops.attributes import as_sizes
+from dlc.graph.ops.binary import Add, Sub
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import Gather
+from dlc.graph.ops.shape import Expand
 from dlc.te.expr import ZERO, Const, Expr, index, maximum
 from dlc.te.simplify import surely_equal, surely_less
 from dlc.te.types import TensorType
@@ -158,10 +160,15 @@ def _looped(
         return _unrolled(ctx, body, steps, cond, initial)
 
     def step(inner: Body, carries: list[Value], elements: list[Value]) -> Step:
-        made = body.run(inner, (*elements, _true(inner), *carries))
-        return Step(made[1 : 1 + len(carries)], made[1 + len(carries) :])
+        number, *before = carries
+        made = body.run(inner, (number, _true(inner), *before))
+        after = inner.call(Add(), number, inner.constant(np.ones((), np.int64)))
+        return Step((after, *made[1 : 1 + len(before)]), made[1 + len(before) :])
 
-    return scan(ctx, "loop", initial, [counter(ctx, steps)], step)
+    first = ctx.constant(np.zeros((), np.int64))
+    # As many rows as there are steps, without elements: a run may ask for any number of steps.
+    rows_of_none = ctx.call(Expand(shape=as_sizes((steps, 0))), _true(ctx))
+    return scan(ctx, "loop", [first, *initial], [rows_of_none], step)[1:]
 
 
 def _step_count(ctx: Context, trip_count: Value) -> Expr:

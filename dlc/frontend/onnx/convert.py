@@ -196,16 +196,15 @@ class _Driver:
             total = len(self.model.graph.nodes)
             raise unsupported(self.model.label, self.issues, self.ctx.nodes, total)
         results: list[Value] = []
-        for output in self.model.graph.outputs:
-            value = self.env[output.name]
+        for name in dict.fromkeys(output.name for output in self.model.graph.outputs):
+            value = self.env[name]
             assert isinstance(value, Value), "what is missing was reported"
             if isinstance(value, Nothing):
                 continue
-            items = self.listed(output.name, value) if isinstance(value, Items) else (value,)
+            items = self.listed(name, value) if isinstance(value, Items) else (value,)
             results += items
             self.wanted += [
-                f"{output.name}[{i}]" if isinstance(value, Items) else output.name
-                for i in range(len(items))
+                f"{name}[{i}]" if isinstance(value, Items) else name for i in range(len(items))
             ]
         return tuple(results)
 

@@ -93,8 +93,9 @@ class ExternalData:
             return os.open(parts[-1], _FILE, dir_fd=here)
         except OSError as error:
             reason = os.strerror(error.errno or 0).lower()
-            link = "; symbolic links are not followed" if error.errno in _LINK_ERRORS else ""
-            raise ExternalDataError(f"cannot open '{location}': {reason}{link}") from error
+            if error.errno in _LINK_ERRORS:
+                reason = "on its way is a symbolic link, which is not followed; put the file there"
+            raise ExternalDataError(f"cannot open '{location}': {reason}") from error
         finally:
             os.close(here)
 

@@ -16,8 +16,8 @@ from dlc.frontend.onnx.reshape import reshape_to
 from dlc.graph.arrays import NUMPY_DTYPES, round_to
 from dlc.graph.graph import Value
 from dlc.graph.op import Array
-from dlc.graph.ops.binary import Add, Div, Equal, Mul, Sub
-from dlc.graph.ops.elementwise import Ceil
+from dlc.graph.ops.binary import Add, Div, Equal, Less, Maximum, Mul, Sub, Where
+from dlc.graph.ops.elementwise import Abs, Ceil
 from dlc.graph.ops.from_sizes import Range
 from dlc.graph.ops.gather import OneHot, Trilu
 from dlc.graph.ops.shape import Expand, Tile
@@ -195,7 +195,10 @@ def _range_of_data(ctx: Context, start: Value, limit: Value, delta: Value) -> Va
     if dtype.is_float:
         low, high, by = (cast_to(ctx, v, DType.F64) for v in (start, limit, delta))
         steps = ctx.call(Ceil(), ctx.call(Div(), ctx.call(Sub(), high, low), by))
-        count = maximum(ctx.one_size(cast_to(ctx, steps, DType.I64), "the range"), ZERO)
+        is_count = ctx.call(Less(), ctx.call(Abs(), steps), ctx.scalar(2.0**62, DType.F64))
+        steps = ctx.call(Maximum(), steps, ctx.scalar(0.0, DType.F64))
+        steps = ctx.call(Where(), is_count, steps, ctx.scalar(-1.0, DType.F64))  # of none: NaN too
+        count = ctx.one_size(cast_to(ctx, steps, DType.I64), "the range")
     else:
         first, last, step = (ctx.one_size(v, "the range") for v in (start, limit, delta))
         # The quotient rounds toward minus infinity; -(-a // b) rounds up.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from dlc.core.errors import ModelError
+from dlc.core.errors import ModelError, UserError
 from dlc.frontend.onnx.model import OnnxValue
 
 Shape = Sequence[int | str | None]
@@ -30,12 +30,16 @@ def spread(
 
     Raises:
         ModelError: nobody says how long a sequence is, or the shapes given fit a tensor only.
+        UserError: a shape is none.
     """
     tensors: list[OnnxValue] = []
     flat: dict[str, Shape] = {}
     parts: Parts = {}
     for value in declared:
         given = shapes.get(value.name)
+        if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
+            hint = f"give its sizes: shapes={{'{value.name}': (1, 3)}}"
+            raise UserError(detail=f"the shape of '{value.name}' cannot be {given!r}", hint=hint)
         if value.optional and given is None and value.name in shapes:
             parts[value.name] = None
         elif value.sequence:
