@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from dlc.schedule.dependence import why_not_disjoint
 from dlc.schedule.edit import Site, sites, swap_life, told_apart, touched_by_invoke
-from dlc.schedule.loop import Func, If, Stmt, accumulation, exprs, put_inside, rewrite
+from dlc.schedule.loop import Func, If, Stmt, Store, accumulation, exprs, put_inside, rewrite
 from dlc.schedule.primitive import find_intermediate, primitive, refuse
 from dlc.te.expr import Binary, BinOp, Expr, Load, Var, const
 from dlc.te.transform import free_vars, loads, substitute
@@ -58,27 +59,15 @@ def factor_out(func: Func, buffer: str) -> Func:
     """
     body = told_apart(find_intermediate("factor_out", func, buffer).body)
     total, (end, read) = _sum(func, body, buffer), _reader(func, body, buffer)
-    used = {v for part in total.store.index for v in free_vars(part)}
-    chosen = tuple(f.var for f in total.loops if f.var in used)
-    if reason := why_not_disjoint(func, put_inside(total.around, total.store), chosen, buffer):
-        refuse("factor_out", func, reason)
-    summands = {f.var for f in total.loops if f.var not in used}
-    starts, ends = ([f for f in site.loops if f.var not in summands] for site in (total, end))
-    env = {a.var: Var(b.var) for a, b in zip(starts, ends, strict=False) if a.extent == b.extent}
-    if tuple(substitute(part, env) for part in total.store.index) != read.index:
-        refuse("factor_out", func, f"'{buffer}' is not read as it is added up")
-    guards = [g.cond for g in end.around if isinstance(g, If)]
-    if any(substitute(g.cond, env) not in guards for g in total.around if isinstance(g, If)):
-        refuse("factor_out", func, f"'{buffer}' is added up under a guard that its reader lacks")
+    summands = _summands(func, total)
+    env = _loops_of_reader(func, total, end, read, summands)
     assert isinstance(total.store.value, Binary)
     inputs = {b.name for b in func.inputs}
     kept, common = _factors(total.store.value.b, summands, inputs)
     if kept is None or common is None:
         refuse("factor_out", func, f"the terms of '{buffer}' have no factor of inputs in common")
-    terms = replace(total.store, value=replace(total.store.value, b=kept))
-    scaled = Binary(BinOp.MUL, read, substitute(common, env))
-    assert isinstance(end.store.value, Binary)
-    added = replace(end.store, value=replace(end.store.value, b=scaled))
+    terms = _accumulating(total.store, kept)
+    added = _accumulating(end.store, Binary(BinOp.MUL, read, substitute(common, env)))
 
     def change(stmt: Stmt) -> Stmt:
         return terms if stmt is total.store else added if stmt is end.store else stmt
@@ -112,6 +101,31 @@ def _reader(func: Func, body: Stmt, buffer: str) -> tuple[Site, Load]:
     refuse("factor_out", func, f"'{buffer}' is read by something else than one sum")
 
 
+def _summands(func: Func, total: Site) -> set[str]:
+    """The loops over the terms of one element."""
+    used = {v for part in total.store.index for v in free_vars(part)}
+    chosen = tuple(f.var for f in total.loops if f.var in used)
+    nest = put_inside(total.around, total.store)
+    if reason := why_not_disjoint(func, nest, chosen, total.store.buffer):
+        refuse("factor_out", func, reason)
+    return {f.var for f in total.loops if f.var not in used}
+
+
+def _loops_of_reader(
+    func: Func, total: Site, end: Site, read: Load, summands: set[str]
+) -> Mapping[str, Expr]:
+    """The loops that choose an element where it is read, by those that choose it in the sum."""
+    buffer = total.store.buffer
+    starts, ends = ([f for f in site.loops if f.var not in summands] for site in (total, end))
+    env = {a.var: Var(b.var) for a, b in zip(starts, ends, strict=False) if a.extent == b.extent}
+    if tuple(substitute(part, env) for part in total.store.index) != read.index:
+        refuse("factor_out", func, f"'{buffer}' is not read as it is added up")
+    guards = [g.cond for g in end.around if isinstance(g, If)]
+    if any(substitute(g.cond, env) not in guards for g in total.around if isinstance(g, If)):
+        refuse("factor_out", func, f"'{buffer}' is added up under a guard that its reader lacks")
+    return env
+
+
 def _factors(value: Expr, summands: set[str], inputs: set[str]) -> tuple[Expr | None, Expr | None]:
     """The product of the factors that differ from term to term, and of those that do not."""
     if isinstance(value, Binary) and value.op is BinOp.MUL:
@@ -120,6 +134,12 @@ def _factors(value: Expr, summands: set[str], inputs: set[str]) -> tuple[Expr | 
         return _product(kept), _product(common)
     is_common = not free_vars(value) & summands and {x.buffer for x in loads(value)} <= inputs
     return (None, value) if is_common else (value, None)
+
+
+def _accumulating(store: Store, term: Expr) -> Store:
+    """The same accumulation of another term."""
+    assert isinstance(store.value, Binary)
+    return replace(store, value=replace(store.value, b=term))
 
 
 def _product(factors: list[Expr]) -> Expr | None:

@@ -85,31 +85,35 @@ def pipeline(func: Func, loop: str, stages: int) -> Func:
         refuse("pipeline", func, f"loop '{loop}' does not begin by filling memory it allocates")
     if _reads(parts.fills) & written(target.body):
         refuse("pipeline", func, f"loop '{loop}' computes what it fills its memory with")
-    is_async = any(copied(s) for s in parts.fills)
-    commit = [Invoke(COMMIT.name, ())] if is_async else []
-    wait = [Invoke(WAITS[max(0, stages - 2)].name, ())] if is_async else []
-    if stages == 1:
-        body = block(*parts.fills, *commit, *wait, *parts.rest)
-        alone = replace(target, body=put_inside(parts.buffers, body))
-        return swap_loop(func, loop, lambda _: alone)
-    first = f"{loop}_first"
+    made = _one_stage(target, parts) if stages == 1 else _many_stages(func, target, parts, stages)
+    return swap_loop(func, loop, lambda _: made)
+
+
+def _one_stage(target: For, parts: _Parts) -> Stmt:
+    """The loop, each iteration of which waits for the copies it has asked for itself."""
+    body = block(*parts.fills, *parts.commit, *parts.wait(0), *parts.rest)
+    return replace(target, body=put_inside(parts.buffers, body))
+
+
+def _many_stages(func: Func, target: For, parts: _Parts, stages: int) -> Stmt:
+    """The loop, whose iterations fill memory of later ones, behind what fills that of the first."""
+    loop, first = target.var, f"{target.var}_first"
     news = {v: f"{v}_first" for fill in parts.fills for v in loops(fill)}
     check_fresh("pipeline", func, (first, *news.values()))
 
     ahead = Var(loop) + (stages - 1)
     now = [parts.at(s, Var(first)) for s in parts.filled(loop, Var(first))]
     later = [parts.at(s, ahead % stages) for s in parts.filled(loop, ahead)]
-    prologue = block(*(renamed(s, news, {}) for s in now), *commit)
+    prologue = block(*(renamed(s, news, {}) for s in now), *parts.commit)
     steady = block(
-        *wait,
+        *parts.wait(stages - 2),
         If(ahead < target.extent, block(*later)),
-        *commit,
+        *parts.commit,
         *(parts.at(s, Var(loop) % stages) for s in parts.rest),
     )
     begin = For(first, index(stages - 1), LoopKind.SERIAL, prologue)
     made = [replace(a, buffer=_with_parts(a.buffer, stages)) for a in parts.buffers]
-    whole = put_inside(made, block(begin, replace(target, body=steady)))
-    return swap_loop(func, loop, lambda _: whole)
+    return put_inside(made, block(begin, replace(target, body=steady)))
 
 
 def _with_parts(buffer: Buffer, stages: int) -> Buffer:
@@ -146,6 +150,15 @@ class _Parts:
                 case _:
                     break
         return _Parts(tuple(buffers), tuple(fills), tuple(rest))
+
+    @property
+    def commit(self) -> tuple[Stmt, ...]:
+        """What ends the copies of an iteration; nothing where none runs beside the threads."""
+        return (Invoke(COMMIT.name, ()),) if any(copied(s) for s in self.fills) else ()
+
+    def wait(self, pending: int) -> tuple[Stmt, ...]:
+        """The wait for all copies but those of the `pending` latest iterations."""
+        return (Invoke(WAITS[pending].name, ()),) if self.commit else ()
 
     def filled(self, loop: str, at: Expr) -> list[Stmt]:
         """The filling of some iteration."""

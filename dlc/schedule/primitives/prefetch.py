@@ -66,17 +66,8 @@ def prefetch(
     """
     if level not in LEVELS:
         refuse("prefetch", func, f"there is no level {level}")
-    find_loop("prefetch", func, loop)
-    target = find_loop("prefetch", func, inside)
-    around = loops_around(func, inside)
-    names = [f.var for f in around]
-    if loop not in names[:-1]:
-        refuse("prefetch", func, f"loop '{inside}' is not in '{loop}'")
-    runs = around[names.index(loop) + 1 :]
-    if not isinstance(target.extent, Const):
-        refuse("prefetch", func, f"how often '{inside}' runs is not known")
-    if any(f.extent == ZERO for f in runs):
-        refuse("prefetch", func, f"'{inside}' never runs")
+    runs = _runs(func, loop, inside)
+    target = runs[-1]
     type_ = _type(func, buffer)
     if not 0 <= dim < type_.rank:
         refuse("prefetch", func, f"'{buffer}' has no dimension {dim}")
@@ -96,6 +87,22 @@ def prefetch(
     ask = Invoke(name, ((buffer, tuple(canonical(e) for e in region)),))
     lines = For(line, index(share), LoopKind.UNROLL, ask)
     return swap_loop(func, inside, lambda f: replace(f, body=_before(lines, f.body)))
+
+
+def _runs(func: Func, loop: str, inside: str) -> tuple[For, ...]:
+    """The loops inside of `loop` that run `inside`, itself last."""
+    find_loop("prefetch", func, loop)
+    target = find_loop("prefetch", func, inside)
+    around = loops_around(func, inside)
+    names = [f.var for f in around]
+    if loop not in names[:-1]:
+        refuse("prefetch", func, f"loop '{inside}' is not in '{loop}'")
+    runs = around[names.index(loop) + 1 :]
+    if not isinstance(target.extent, Const):
+        refuse("prefetch", func, f"how often '{inside}' runs is not known")
+    if any(f.extent == ZERO for f in runs):
+        refuse("prefetch", func, f"'{inside}' never runs")
+    return runs
 
 
 def _before(lines: Stmt, body: Stmt) -> Stmt:

@@ -104,8 +104,7 @@ def reverse_compute_at(func: Func, buffer: str, loop: str) -> Func:
     plan = plan_restriction(consumer, anchors, box)
     around = _around(func, home, target)
     _check_parts(func, buffer, consumer, anchors, plan, box)
-    reason = why_not_apart(func, home, tuple(f.var for f in around), buffer, box)
-    if reason:
+    if reason := why_not_apart(func, home, tuple(f.var for f in around), buffer, box):
         refuse("reverse_compute_at", func, reason)
     if not _computes_all(consumer, plan, box, around):
         reason = f"'{loop}' does not surely compute all of '{buffer}' that is read"
@@ -118,19 +117,21 @@ def reverse_compute_at(func: Func, buffer: str, loop: str) -> Func:
     part, now = restrict(
         consumer, plan, box, bounds, lambda why: refuse("reverse_compute_at", func, why)
     )
-    part = simplify_stmt(part, now)
-    result = swap_life(
+    result = _moved(func, buffer, loop, consumer, simplify_stmt(part, now))
+    for outer in (f for f in around if f.kind is LoopKind.PARALLEL):
+        if reason := why_not_independent(result, outer.var):
+            refuse("reverse_compute_at", func, reason)
+    return result
+
+
+def _moved(func: Func, buffer: str, loop: str, consumer: Stmt, part: Stmt) -> Func:
+    """The function with a part of the consumer at the end of the loop, instead of all of it."""
+    alone = swap_life(
         func,
         buffer,
         lambda body: map_sequence(body, lambda s: Block(()) if s is consumer else s),
     )
-    result = swap_loop(result, loop, lambda f: replace(f, body=block(f.body, part)))
-    for outer in around:
-        fixed = outer.kind is LoopKind.PARALLEL
-        reason = why_not_independent(result, outer.var) if fixed else ""
-        if reason:
-            refuse("reverse_compute_at", func, reason)
-    return result
+    return swap_loop(alone, loop, lambda f: replace(f, body=block(f.body, part)))
 
 
 def _nests(func: Func, buffer: str, target: For) -> tuple[Stmt, Stmt]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import gcd
 
 from dlc.schedule.dependence import bounds_in
@@ -75,47 +75,75 @@ def slide(func: Func, buffer: str, loop: str, term: str, name: str) -> Func:
             whose elements its loops count; the terms depend on the loops in another way than by a
             place; a place that no window reads might not exist; a name is taken.
     """
-    for var in (loop, term):
-        find_serial("slide", func, var)
+    each, inside = (find_serial("slide", func, var) for var in (loop, term))
     stage, nest = _reduction(func, buffer)
-    at = stage.names.index(loop) if loop in stage.names else -1
-    if at < 0 or term not in [f.var for f in stage.inner]:
+    if loop not in stage.names or term not in [f.var for f in stage.inner]:
         refuse("slide", func, f"'{loop}' and '{term}' are no element and no term of '{buffer}'")
-    extents = {f.var: f.extent for f in (*stage.loops, *stage.inner)}
-    step, apart = _steps(func, stage, loop, term)
-    place = Var(loop) * step + Var(term) * apart
-    count = canonical((extents[loop] - 1) * step + (extents[term] - 1) * apart + 1)
-    count = canonical(iterations(count))  # none where there is no window
-
-    names = {v: f"{v}_{name}" for v in extents if v != term}
+    windows = _Windows(each, inside, *_steps(func, stage, loop, term))
+    others = [f for f in stage.inner if f.var != term]
+    names = {f.var: f"{f.var}_{name}" for f in (*stage.loops, *others)}
     check_fresh("slide", func, (name, *names.values()))
-    own = [replace(f, var=names[f.var]) for f in stage.loops]
-    own[at] = replace(own[at], extent=count)
-    rest = [replace(f, var=names[f.var]) for f in stage.inner if f.var != term]
-    bounds = {**bounds_in(func.body), **loop_bounds({f.var: f.extent for f in (*own, *rest)})}
-    value = _at_place(stage.value, loop, term, (step, apart), Var(own[at].var))
-    value = simplify(substitute(value, {v: Var(n) for v, n in names.items() if v != loop}), bounds)
-    if free_vars(value) & {loop, term}:
-        refuse("slide", func, f"the terms depend on '{loop}' and '{term}' not only by a place")
-    if not _exists(func, value, own[at].var, frozenset(), bounds):
-        refuse("slide", func, "a place that no window reads might not exist")
+
+    counts = {f.var: f.extent for f in stage.loops} | {loop: windows.places}
+    own = [replace(f, var=names[f.var], extent=counts[f.var]) for f in stage.loops]
+    rest = [replace(f, var=names[f.var]) for f in others]
+    value = _term_at_place(func, stage.value, windows, names, (*own, *rest))
 
     op, dtype = accumulation(stage.store), dtypes(func)[buffer]
     assert op is not None
-    index = tuple(Var(f.var) for f in own)
-    terms = _reduction_of(op, Load(name, index, dtype), value, rest)
-    made = put_inside(own, terms if rest else Store(name, index, value))
-    read = tuple(place if i == Var(loop) else i for i in stage.store.index)
-    left = [f for f in stage.inner if f.var == term]
-    joined = _reduction_of(
-        op, Load(buffer, stage.store.index, dtype), Load(name, read, dtype), left
-    )
-    shape = tuple(f.extent for f in own)
-    line = Buffer(name, TensorType(shape, dtype))
-    both = Alloc(line, Scope.LOCAL, block(made, put_inside(stage.loops, joined)))
+    here = Load(name, tuple(Var(f.var) for f in own), dtype)
+    filled = _reduction_of(op, here, value, rest) if rest else Store(name, here.index, value)
+    index = stage.store.index
+    there = Load(name, tuple(windows.place if i == Var(loop) else i for i in index), dtype)
+    joined = _reduction_of(op, Load(buffer, index, dtype), there, [inside])
+    line = Buffer(name, TensorType(tuple(f.extent for f in own), dtype))
+    both = Alloc(line, Scope.LOCAL, block(put_inside(own, filled), put_inside(stage.loops, joined)))
     return swap_life(
         func, buffer, lambda body: map_sequence(body, lambda s: both if s is nest else s)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Windows, and the places that they slide over: a window reads one of them for each term."""
+
+    loop: For
+    term: For
+    step: int  # places between windows
+    apart: int  # places between the terms of one; this or `step` is 1
+
+    @property
+    def place(self) -> Expr:
+        """What a window reads for a term."""
+        return Var(self.loop.var) * self.step + Var(self.term.var) * self.apart
+
+    @property
+    def places(self) -> Expr:
+        """How many there are; none where there is no window."""
+        last = (self.loop.extent - 1) * self.step + (self.term.extent - 1) * self.apart
+        return canonical(iterations(canonical(last + 1)))
+
+    def at_place(self, value: Expr, place: Expr) -> Expr:
+        """A term by its place: of window and place inside of it, that 1 apart is replaced."""
+        if self.apart == 1:
+            return substitute(value, {self.term.var: place - Var(self.loop.var) * self.step})
+        return substitute(value, {self.loop.var: place - Var(self.term.var) * self.apart})
+
+
+def _term_at_place(
+    func: Func, term: Expr, windows: _Windows, names: Mapping[str, str], around: Iterable[For]
+) -> Expr:
+    """A term by its place alone, in the loops that fill the new buffer."""
+    loop, inside = windows.loop.var, windows.term.var
+    bounds = {**bounds_in(func.body), **loop_bounds({f.var: f.extent for f in around})}
+    others = {v: Var(n) for v, n in names.items() if v != loop}
+    by_place = windows.at_place(term, Var(names[loop]))
+    value = simplify(substitute(by_place, others), bounds)
+    if free_vars(value) & {loop, inside}:
+        refuse("slide", func, f"the terms depend on '{loop}' and '{inside}' not only by a place")
+    if not _exists(func, value, names[loop], frozenset(), bounds):
+        refuse("slide", func, "a place that no window reads might not exist")
+    return value
 
 
 def _reduction(func: Func, buffer: str) -> tuple[Stage, Stmt]:
@@ -150,14 +178,6 @@ def _steps(func: Func, stage: Stage, loop: str, term: str) -> tuple[int, int]:
         if min(steps) > 0 and common in steps:
             return steps[0] // common, steps[1] // common
     refuse("slide", func, f"nothing is read at a place that '{loop}' and '{term}' say together")
-
-
-def _at_place(value: Expr, loop: str, term: str, steps: tuple[int, int], place: Expr) -> Expr:
-    """A term by its place: of window and place inside of it, that which is 1 apart is replaced."""
-    step, apart = steps
-    if apart == 1:
-        return substitute(value, {term: place - Var(loop) * step})
-    return substitute(value, {loop: place - Var(term) * apart})
 
 
 def _exists(func: Func, value: Expr, place: str, known: frozenset[Expr], bounds: Bounds) -> bool:

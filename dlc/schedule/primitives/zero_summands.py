@@ -66,11 +66,8 @@ def zero_summands(func: Func, buffer: str) -> Func:
     product = total.store.value.b
     if not (isinstance(product, Binary) and product.op is BinOp.MUL):
         refuse("zero_summands", func, f"what is added to '{buffer}' is no product")
-    position = {v for part in total.store.index for v in free_vars(part)}
-    own = allocs(func.body).get(buffer)
-    inside = frozenset(loops(func.body if own is None else own.body))
-    summands = {f.var for f in total.loops if f.var in inside} - position
-    known = [c for g in _guards(total) for c in conjuncts(g.cond)]
+    summands = _summands(func, total)
+    known = _tests(total)
     tests = [c for c in known if free_vars(c) & summands and not loads(c)]
     if not tests:
         refuse("zero_summands", func, f"no guard leaves out summands of '{buffer}'")
@@ -81,14 +78,7 @@ def zero_summands(func: Func, buffer: str) -> Func:
     def visit(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store) and id(stmt) in values:
             return replace(stmt, value=values[id(stmt)])
-        inside = written(stmt) if isinstance(stmt, If) else set()
-        if not isinstance(stmt, If) or not inside & gone.keys():
-            return stmt
-        conds = conjuncts(stmt.cond)
-        kept = [c for c in conds if not any(c in gone[b] for b in inside & gone.keys())]
-        if len(kept) < len(conds) and len(inside) > 1:
-            refuse("zero_summands", func, f"a guard of '{min(inside)}' guards other stores too")
-        return guarded(kept, stmt.body)
+        return _without(func, stmt, gone) if isinstance(stmt, If) else stmt
 
     return replace(func, body=rewrite(func.body, visit))
 
@@ -110,8 +100,17 @@ def _sum(func: Func, buffer: str) -> Site:
     return sums[0]
 
 
-def _guards(site: Site) -> list[If]:
-    return [s for s in site.around if isinstance(s, If)]
+def _summands(func: Func, total: Site) -> set[str]:
+    """The loops over the summands of one element, from where the buffer is allocated on."""
+    position = {v for part in total.store.index for v in free_vars(part)}
+    own = allocs(func.body).get(total.store.buffer)
+    inside = loops(func.body if own is None else own.body)
+    return {f.var for f in total.loops if f.var in inside} - position
+
+
+def _tests(site: Site) -> list[Expr]:
+    """What the guards around a store test."""
+    return [c for s in site.around if isinstance(s, If) for c in conjuncts(s.cond)]
 
 
 def _fill(func: Func, factor: Expr, tests: list[Expr], known: list[Expr]) -> _Fill:
@@ -124,7 +123,7 @@ def _fill(func: Func, factor: Expr, tests: list[Expr], known: list[Expr]) -> _Fi
         refuse("zero_summands", func, f"an instruction uses '{load.buffer}'")
     (site,) = made
     env = _places(func, site, load)
-    own = {c: canonical(substitute(c, env)) for g in _guards(site) for c in conjuncts(g.cond)}
+    own = {c: canonical(substitute(c, env)) for c in _tests(site)}
     wanted, others = {canonical(c) for c in tests}, {canonical(c) for c in known}
     if not wanted <= set(own.values()) <= others:
         reason = f"'{load.buffer}' is not stored under the guard of the sum"
@@ -159,3 +158,16 @@ def _element(factor: Expr) -> Load | None:
             return _element(a)
         case _:
             return None
+
+
+def _without(func: Func, guard: If, gone: Mapping[str, list[Expr]]) -> Stmt:
+    """A guard without the tests that are gone for what is stored under it."""
+    inside = written(guard)
+    mine = inside & gone.keys()
+    if not mine:
+        return guard
+    tests = conjuncts(guard.cond)
+    kept = [c for c in tests if not any(c in gone[b] for b in mine)]
+    if len(kept) < len(tests) and len(inside) > 1:
+        refuse("zero_summands", func, f"a guard of '{min(inside)}' guards other stores too")
+    return guarded(kept, guard.body)
