@@ -10,8 +10,8 @@ import numpy as np
 from dlc.core.types import DType
 from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
+from dlc.frontend.onnx.padding import pad_axes
 from dlc.frontend.onnx.reshape import reshape_to
-from dlc.frontend.onnx.slicing import pad_axes
 from dlc.graph.arrays import NUMPY_DTYPES
 from dlc.graph.graph import Value
 from dlc.graph.op import Array

@@ -12,9 +12,10 @@ from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.microsoft import DOMAIN
+from dlc.frontend.onnx.padding import pad_axes
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
-from dlc.frontend.onnx.slicing import concat, pad_axes, slice_axes
+from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.arrays import round_to
 from dlc.graph.graph import Value
 from dlc.graph.op import Array

@@ -18,9 +18,10 @@ from dlc.frontend.onnx.matmul import scaled
 from dlc.frontend.onnx.microsoft import DOMAIN
 from dlc.frontend.onnx.microsoft_attention import fixed, heads_of, parts_of
 from dlc.frontend.onnx.microsoft_rotary import rotated
+from dlc.frontend.onnx.padding import pad_axes
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
-from dlc.frontend.onnx.slicing import concat, pad_axes, slice_axes
+from dlc.frontend.onnx.slicing import concat, slice_axes
 from dlc.graph.graph import Value
 from dlc.graph.ops.binary import Add, And, Div, Less, LessEqual, Maximum, Mul, Sub, Where
 from dlc.graph.ops.cache import AppendToCache, TensorScatter

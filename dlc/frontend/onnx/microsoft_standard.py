@@ -18,12 +18,13 @@ from dlc.frontend.onnx.conv import ConvAttributes, convert_conv_transpose
 from dlc.frontend.onnx.elementwise import axes_of
 from dlc.frontend.onnx.generate import convert_range, convert_trilu
 from dlc.frontend.onnx.microsoft import DOMAIN, convert_fused_conv, convert_fused_matmul
+from dlc.frontend.onnx.padding import convert_pad
 from dlc.frontend.onnx.pool import convert_max_pool
 from dlc.frontend.onnx.registry import converter
 from dlc.frontend.onnx.reshape import reshape_to, transpose, unsqueeze
 from dlc.frontend.onnx.scatter import convert_gather_nd
 from dlc.frontend.onnx.selection import convert_unique
-from dlc.frontend.onnx.slicing import convert_pad, split_axis
+from dlc.frontend.onnx.slicing import split_axis
 from dlc.frontend.onnx.wider import convert_grid_sample
 from dlc.graph.graph import Value
 from dlc.graph.ops.activation import Gelu, Silu
