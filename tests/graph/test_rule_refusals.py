@@ -630,6 +630,16 @@ REFUSES = [
         "w: f32[5, 2, 3] = transpose(a, perm=(1, 2, 0))", outputs="y, w")),
     ("elements_before_reshape", "no operand is reshaped", body(
         "x: f32[6, 5]", *LINEAR, "y: f32[6, 12] = exp(p)")),
+    ("elements_before_reshape", "others read it, too", body(
+        "x: f32[6, 5]", *LINEAR, "q: f32[2, 3, 12] = reshape(p, shape=(2, 3, 12))",
+        "m: f32[2, 3, 1] = reduce(q, kind='mean', axes=(2,))", "y: f32[2, 3, 12] = sub(q, m)")),
+    ("elements_before_reshape", "others read it, too", body(
+        "x: f32[6, 5]", *LINEAR, "q: f32[2, 3, 12] = reshape(p, shape=(2, 3, 12))",
+        "y: f32[2, 3, 12] = exp(q)", outputs="y, q")),
+    ("elements_before_reshape", "made by one, and is not reshaped", body(
+        "x: f32[6, 5]", *LINEAR, "u: f32[2, 3, 5] = reshape(x, shape=(2, 3, 5))",
+        "r: f32[2, 3, 12] = matmul(u, w)", "q: f32[2, 3, 12] = reshape(p, shape=(2, 3, 12))",
+        "y: f32[2, 3, 12] = add(r, q)")),
     ("elements_before_reshape", "makes it larger", body(
         "x: f32[6, 5]", *LINEAR, "c: f32[3, 1, 1] = const()",
         "q: f32[12, 6] = reshape(p, shape=(12, 6))", "y: f32[3, 12, 6] = add(q, c)")),

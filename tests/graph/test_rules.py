@@ -384,8 +384,15 @@ FIRES = [
         "p: f32[6, 12] = matmul(x, w)",
         "q: f32[1, 2, 3, 4, 3] = reshape(p, shape=(1, 2, 3, 4, 3))",
         "a: f32[1, 2, 3, 4, 3] = sub(z, q)", "b: f32[1, 2, 3, 4, 3] = mul(a, d)",
-        "e: f32[1, 2, 3, 4, 3] = add(b, s)", "y: f32[1, 2, 3, 4, 3] = div(e, q)"),
-     ["matmul", "reshape", "sub", "mul", "add", "div", "reshape"]),
+        "y: f32[1, 2, 3, 4, 3] = add(b, s)"),
+     ["matmul", "reshape", "sub", "mul", "add", "reshape"]),
+    ("elements_before_reshape", body(
+        "x: f32[6, 5]", "w: f32[5, 12] = const()", "v: f32[5, 24] = const()",
+        "u: f32[3, 5] = slice(x, starts=(0, 0), sizes=(3, 5))",
+        "p: f32[6, 12] = matmul(x, w)", "q: f32[2, 3, 12] = reshape(p, shape=(2, 3, 12))",
+        "r: f32[3, 24] = matmul(u, v)", "s: f32[2, 3, 12] = reshape(r, shape=(2, 3, 12))",
+        "a: f32[2, 3, 12] = add(q, s)", "y: f32[2, 3, 12] = exp(a)"),
+     ["slice", "matmul", "matmul", "reshape", "add", "exp", "reshape"]),
     ("elements_before_reshape", body(
         "x: f32[2, 3, 4, 5], z: f32[2, 6, 1, 1]", "w: f32[6, 3, 1, 1] = const()",
         "p: f32[2, 6, 4, 5] = conv(x, w)", "q: f32[2, 6, 20] = reshape(p, shape=(2, 6, 20))",

@@ -43,15 +43,22 @@ Group = tuple[range, range]
 def elements_before_reshape(match: Match) -> Value | Refusal:
     """Compute each element where the product is."""
     editor, result = match.editor, match.root.output.type.shape
-    makers = [editor.producer(v) for v in match.root.inputs]
-    reshape = next((m for m in makers if m and isinstance(m.op, Reshape)), None)
-    if reshape is None:
+    makers = [m for v in match.root.inputs if (m := editor.producer(v)) is not None]
+    reshapes = [m for m in makers if isinstance(m.op, Reshape)]
+    if not reshapes:
         return Refusal("no operand is reshaped")
+    alone = [m for m in reshapes if editor.sole_user(m.output) is not None]
+    if not alone:
+        return Refusal("others read it, too, as the parts of a norm that is to be found")
+    of_weights = [m for m in alone if _is_of_weights(editor, editor.producer(m.inputs[0]), _DEPTH)]
+    if not of_weights:
+        return Refusal("what is reshaped is not made by a product with weights")
+    if any(_is_of_weights(editor, m, _DEPTH) for m in makers if m not in reshapes):
+        return Refusal("another operand is made by one, and is not reshaped")
+    reshape = of_weights[0]
     flat = reshape.inputs[0].type.shape
     if not same_shape(reshape.output.type.shape, result):
         return Refusal("the other operand makes it larger")
-    if not _is_of_weights(editor, editor.producer(reshape.inputs[0]), _DEPTH):
-        return Refusal("what is reshaped is not made by a product with weights")
     groups = _groups(flat, result)
     shapes = [_flat_shape(v.type.shape, flat, result, groups) for v in match.root.inputs]
     found = [shape for shape in shapes if shape is not None]
