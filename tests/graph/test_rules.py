@@ -396,8 +396,10 @@ FIRES = [
     ("elements_before_reshape", body(
         "x: f32[2, 3, 4, 5], z: f32[2, 6, 1, 1]", "w: f32[6, 3, 1, 1] = const()",
         "p: f32[2, 6, 4, 5] = conv(x, w)", "q: f32[2, 6, 20] = reshape(p, shape=(2, 6, 20))",
-        "u: f32[2, 6, 1] = reshape(z, shape=(2, 6, 1))", "y: f32[2, 6, 20] = mul(q, u)"),
-     ["conv", "mul", "reshape"]),
+        "u: f32[2, 6, 1] = reshape(z, shape=(2, 6, 1))", "s: f32[6, 1] = const()",
+        "c: bool[20] = const(1)", "a: f32[2, 6, 20] = mul(q, u)", "b: f32[2, 6, 20] = prelu(a, s)",
+        "y: f32[2, 6, 20] = where(c, b, u)"),
+     ["conv", "mul", "prelu", "where", "reshape"]),
     ("expand_behind_reduce", body(
         "n: size, x: f32[2, n, 1]", "a: f32[2, n, 5] = expand(x, shape=(2, n, 5))",
         "y: f32[2, 5] = reduce(a, kind='sum', axes=(1,), keepdims=False)"), ["reduce", "expand"]),

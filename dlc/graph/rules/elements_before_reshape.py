@@ -23,7 +23,7 @@ from dlc.graph.graph import Node, Value
 from dlc.graph.op import Fuse
 from dlc.graph.ops.activation import Clip
 from dlc.graph.ops.attributes import constants
-from dlc.graph.ops.binary import Binary
+from dlc.graph.ops.binary import Binary, PRelu, Where
 from dlc.graph.ops.elementwise import Cast, Unary
 from dlc.graph.ops.shape import Reshape
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
@@ -33,7 +33,7 @@ from dlc.te.simplify import surely_equal
 from dlc.te.types import Shape, elements_of, is_const, same_shape
 
 _DEPTH = 8  # operators that are followed: a bias, a norm of constants and the parts of a GELU
-_KINDS = (Cast, Clip, *subclasses(Unary), *subclasses(Binary))
+_KINDS = (Cast, Clip, PRelu, Where, *subclasses(Unary), *subclasses(Binary))
 
 Group = tuple[range, range]
 """Axes before a reshape, and axes behind it, that have as many elements."""
