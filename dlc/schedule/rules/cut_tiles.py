@@ -37,6 +37,9 @@ from dlc.te.simplify import surely_at_most, surely_divides, surely_equal
 ROW_STREAMS = 4
 # The same of words of a few bits, whatever reads them: of DRAM's bandwidth, 4 have 0.65, one all.
 WORD_STREAMS = 1
+FEW_STREAMS = 2  # vectors of columns that a tile has anyway
+MANY_ROWS = 32  # that are several tiles for sure
+NEAR_SHARE = 2  # of the second cache at most a part of this is columns that all rows pass
 OPEN_VECTORS = 2  # of columns in a tile, where their number is open: what is left of them is masked
 
 
@@ -84,7 +87,7 @@ def cut_tiles(
     most = most_rows(found.row_stride, target)
     fmas = multiply_adds(found, target)
     steps = sum_steps(trace, found)
-    streams = _streams(trace, found, target)
+    streams = _streams(trace, found, target, columns_outside)
     cut = _Cut(trace, found, knobs, lanes, registers, most, fmas, steps, streams, columns_outside)
     if columns_outside and found.within is None and is_far(found, target):
         cut = replace(cut, found=group_columns(trace, found, cut.body(), target))
@@ -93,11 +96,19 @@ def cut_tiles(
     return [leaf for cut in cuts for part in cut.columns() for leaf in cut.rows(part)]
 
 
-def _streams(trace: Trace, found: Contraction, target: Target) -> int:
+def _streams(trace: Trace, found: Contraction, target: Target, columns_outside: bool) -> int:
     """How many vectors of columns are read at the same time, at most."""
     if found.parts is not None and is_far(found, target):
         return WORD_STREAMS
-    return ROW_STREAMS if is_stream(trace, found, target) else MOST_COLUMNS
+    if is_stream(trace, found, target):
+        return ROW_STREAMS
+    if not columns_outside or not found.column_bytes or not is_far(found, target):
+        return MOST_COLUMNS
+    if prod(trace.constant(v) or MANY_ROWS for v in found.rows) < MANY_ROWS:
+        return MOST_COLUMNS  # one tile has them, or nearly: columns are read once
+    # All rows pass the columns of a tile, which stay in the second cache if they have room there.
+    near = target.l2_bytes // NEAR_SHARE // (sum_steps(trace, found) * target.vector_bits // 8)
+    return min(MOST_COLUMNS, max(FEW_STREAMS, near))
 
 
 def is_far(found: Contraction, target: Target) -> bool:

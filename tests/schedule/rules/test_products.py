@@ -36,7 +36,7 @@ from dlc.schedule.work import operations
 from dlc.te.expr import Const, Expr, index
 from dlc.te.tensor import pad, placeholder
 from dlc.te.transform import free_vars, loads
-from dlc.te.types import TensorType
+from dlc.te.types import TensorType, const_size
 from tests.schedule.rules.cases import CASES
 from tests.schedule.rules.nests import AVX2, AVX512, N, func, tensor
 from tests.schedule.rules.products import scores_of_one_buffer, widened_columns
@@ -143,6 +143,23 @@ def test_one_row_reads_few_streams_from_afar_which_the_hardware_follows(
     assert "prefetch" not in str(fast)
     sums = allocs(fast.body)["matmul_packed"].buffer.type
     assert sums.elems == index(16 * columns)
+
+
+@pytest.mark.parametrize(
+    ("rows", "l2_bytes", "vectors"),
+    [(57, 1 << 20, 2), (57, 2 << 20, 3), (57, 4 << 20, 6), (19, 1 << 20, 6)],
+)
+def test_columns_that_all_rows_pass_stay_in_the_second_cache(
+    rows: int, l2_bytes: int, vectors: int
+) -> None:
+    """Of 57 rows, 19 tiles of 3 by all 6 vectors are the fewest multiply-adds; each of them would
+    read all of 1.5 MB. Few rows are few tiles anyhow.
+    """
+    x, w = tensor("x", rows, 4096), tensor("w", 6, 4096, 16)
+    target = replace(AVX512, l2_bytes=l2_bytes)
+    fast = optimize(func((x, w), MatMulPacked(n=96).compute(x, w)), target)
+    tiles = [a.buffer.type.shape for a in allocs(fast.body).values()]
+    assert max(-(-const_size(shape[-1]) // 16) for shape in tiles) == vectors
 
 
 def test_one_row_asks_ahead_for_lines_that_do_not_follow_each_other() -> None:
