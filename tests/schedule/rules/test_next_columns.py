@@ -13,7 +13,7 @@ from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.loop import Func, Invoke, loops, walk
 from dlc.schedule.pipeline import optimize
 from dlc.schedule.primitives.prefetch import ROUNDING
-from dlc.schedule.rules import schedule_func
+from dlc.schedule.rules import next_columns, schedule_func
 from dlc.schedule.rules.next_columns import MAX_PASSES
 from dlc.te.expr import Expr
 from tests.schedule.rules.nests import AVX512, N, assert_agree, func, tensor
@@ -85,6 +85,18 @@ def test_products_between_transforms_ask_for_the_next_position() -> None:
     fast = optimize(winograd(16, 16), FAR)
     (place,) = {str(ask.operands[0][1][1]) for ask in asks(fast)}
     assert place.endswith(" + 1")
+
+
+@pytest.mark.parametrize(("most", "next_tile"), [(1 << 10, False), (1 << 20, True)])
+def test_beside_many_made_rows_the_first_pass_asks_ahead(
+    monkeypatch: pytest.MonkeyPatch, most: int, next_tile: bool
+) -> None:
+    """The transforms of 64 tiles of three channels are 12 KB."""
+    monkeypatch.setattr(next_columns, "MOST_ROW_BYTES", most)
+    plain = winograd(16, 16)
+    fast = optimize(plain, FAR, schedule_func(plain, FAR, {}).steps)
+    assert bool(asks(fast)) is next_tile
+    assert any("prefetch" in dict(f.notes) for f in loops(fast.body).values()) is not next_tile
 
 
 @pytest.mark.parametrize(
