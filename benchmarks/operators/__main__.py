@@ -1,9 +1,11 @@
 """Time single operators on dlc and onnxruntime, in turns: where is one of them slow?
 
 Usage: python -m benchmarks.operators [--only NAME] [--threads N] [--precision P] [--seconds S]
+       python -m benchmarks.operators --drawn conv [--seed N] [--count N] [...]
 
 A ratio is the time of onnxruntime over that of dlc, from NumPy arrays to NumPy arrays; both run in
 one process, in turns. The table is sorted by it, and written to build/benchmarks/operators.json.
+`--drawn` takes layers of random sizes instead of the list of cases.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import onnx
 import onnx.parser
 
 from benchmarks.operators.cases import OPEN, texts
+from benchmarks.operators.drawn import KINDS, drawn
 from benchmarks.provenance import describe_machine, provenance
 
 Array = np.ndarray[Any, Any]
@@ -120,11 +123,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", default="highest")
     parser.add_argument("--seconds", type=float, default=0.1, help="for each round of an engine")
+    parser.add_argument("--drawn", choices=KINDS, help="layers of random sizes of this kind")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=50)
     options = parser.parse_args()
+    drawing = (options.drawn, options.seed, options.count)
+    cases = drawn(*drawing) if options.drawn else texts()
     os.environ["DLC_NUM_THREADS"] = str(options.threads)
     print(f"{describe_machine()}, {options.threads} threads, {options.precision}", flush=True)
     found = {}
-    for name, text in texts().items():
+    for name, text in cases.items():
         if options.only in name:
             found[name] = compare(name, text, options)
             print(".", end="", flush=True)
@@ -132,7 +140,12 @@ def main() -> None:
     for name, row in sorted(found.items(), key=lambda e: e[1]["onnxruntime"] / e[1]["dlc"]):
         times = f"onnxruntime {row['onnxruntime']:10.1f} us  dlc {row['dlc']:10.1f} us"
         ratio = row["onnxruntime"] / row["dlc"]
-        print(f"{ratio:7.2f}  {name:24}{times}  difference {row['difference']:.1e}")
+        about = f"  {cases[name]}" if options.drawn else ""
+        print(f"{ratio:7.2f}  {name:24}{times}  difference {row['difference']:.1e}{about}")
+    ratios = [row["onnxruntime"] / row["dlc"] for row in found.values()]
+    if ratios:
+        mean, slow = np.exp(np.mean(np.log(ratios))), sum(r < 0.95 for r in ratios)
+        print(f"geometric mean {mean:.2f} of {len(ratios)}, {slow} under 0.95")
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     staged = RESULTS.with_suffix(".new")
     staged.write_text(json.dumps({**provenance(), **vars(options), "cases": found}, indent=1))
