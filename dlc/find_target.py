@@ -10,6 +10,8 @@ from dlc.core.target_parse import parse_target
 def find_target(target: str | Target) -> Target:
     """The target that a string means; of a matrix engine of this machine, with what it takes.
 
+    That is measured once, by a process that takes half a second.
+
     Raises:
         TargetError: as `parse_target` says; it is neither a text nor a target.
     """

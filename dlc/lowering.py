@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from dlc.frontend.onnx.load import Model
     from dlc.frontend.onnx.structure import Structure
 
+_EXAMPLES = {"dims": "{'batch': 1}", "shapes": "{'x': (1, 3)}", "values": "{'rate': 16000}"}
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -99,9 +101,6 @@ def lower_model(
         progress=progress,
     )  # fmt: skip
     return lower_imported(imported, machine, asked, began, progress)
-
-
-_EXAMPLES = {"dims": "{'batch': 1}", "shapes": "{'x': (1, 3)}", "values": "{'rate': 16000}"}
 
 
 def import_for(

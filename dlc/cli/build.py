@@ -78,7 +78,7 @@ def build(
     as_json: JsonOption = False,
 ) -> None:
     """Compile an ONNX model into a shared library."""
-    # What the command line says is checked before the compiler is imported.
+    # What the command line says is checked before the rest of the compiler is imported.
     from dlc.find_target import find_target
 
     dims, shapes = parse_dims(dim or ()), parse_shapes(shape or ())

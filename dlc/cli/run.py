@@ -114,7 +114,7 @@ def _compare(
         _check_names("--expect", [(inner, file) for inner in arrays], list(results))
         for inner, array in arrays.items():
             result = results[inner]
-            array = with_dtype(array, result.dtype)
+            array = with_dtype(array, result.dtype, inner)
             if reason := why_not_close(result, array, file, rtol, atol):
                 problems[inner] = reason
     return problems

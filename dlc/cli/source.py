@@ -99,7 +99,7 @@ def make_feeds(module: Module, inputs: Sequence[str], sizes: Mapping[str, int]) 
     specs = {spec.name: spec for spec in module.inputs}
     sources, given = _split(inputs, specs)
     given |= {n: read_array(s.path, n) for n, s in sources.items() if s.path}
-    given = {n: with_dtype(array, numpy_dtype(specs[n].dtype)) for n, array in given.items()}
+    given = {n: with_dtype(array, numpy_dtype(specs[n].dtype), n) for n, array in given.items()}
     of_arrays = {dim for name in given for dim in specs[name].shape}
     chosen = [size.name for size in module.sizes if size.name not in {*of_arrays, *sizes}]
     refusals = []
@@ -162,12 +162,19 @@ def bind_sizes(
     return found | dict(sizes)
 
 
-def with_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
+def with_dtype(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     """An array of a file, of the type that is meant: NumPy writes those it does not know, as bf16
     and what is narrower, as so many bytes.
+
+    Raises:
+        UserError: the bytes of `name` are of another type.
     """
-    is_bytes = array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize
-    return array.view(dtype) if is_bytes else array
+    if array.dtype.kind != "V":
+        return array
+    if dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:
+        return array.view(dtype)
+    detail = f"the file for '{name}' holds {array.dtype.itemsize} bytes an element, and no {dtype}"
+    raise UserError(detail=detail, hint="give a .npy, .npz or .pb file of that type")
 
 
 def read_array(path: str, name: str) -> Array:

@@ -22,6 +22,7 @@ from dlc.graph.estimate import (
 )
 from dlc.graph.forks import decide
 from dlc.graph.graph import Node, Value
+from dlc.graph.integers import is_kept_whole
 from dlc.graph.op import Fuse
 from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.pointwise import MARGIN, product_rate, reads_one_pixel
@@ -143,6 +144,9 @@ def multiplies_pixels(blocking: Blocking, node: Node) -> bool:
         return False
     if blocking.find_blocked(x) is not None or _is_wanted(blocking, node.output):
         return False
+    array = blocking.array(w)
+    if array is None or is_kept_whole(context, array):  # bytes are multiplied faster in blocks
+        return False
     blocked, planar = _pixel_cycles(blocking, node)
     way = decide(
         context, blocking.graph, [node], kind="pixels", version=1, options=(BLOCKED, PLANAR),
@@ -166,10 +170,9 @@ def _pixel_cycles(blocking: Blocking, node: Node) -> tuple[float, float]:
     filled = -(-results // groups // block) * block * groups
     blocked = products * filled / FMA_SHARE / rate
     packs = [x] if groups > 1 or channels * 2 >= block else []
-    leaves = [v for v in node.outputs if _leaves(blocking, v)]
     vectors = -(-pixels // lanes) * lanes / max(1, pixels)
     share = DEEP_SHARE if channels >= DEEP else SHALLOW_SHARE
-    return blocked + _transforms([*packs, *leaves]), products * results * vectors / share
+    return blocked + _transforms([*packs, node.output]), products * results * vectors / share
 
 
 def _is_wanted(blocking: Blocking, value: Value, depth: int = 0) -> bool:

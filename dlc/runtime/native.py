@@ -13,8 +13,8 @@ try:
     from dlc.runtime import _runtime
 except ImportError as error:  # the folder of the sources comes before what is installed
     raise ImportError(
-        f"dlc's extension module is not beside {__file__}; work in another folder than that of "
-        "dlc's sources, or install these by 'pip install -e .'"
+        f"dlc's extension module cannot be loaded beside {__file__} ({error}); if that is the "
+        "folder of dlc's sources, work in another one, or install them by 'pip install -e .'"
     ) from error
 
 _TENSOR_MESSAGE = re.compile(r"input '(.*?)': (.*)", re.DOTALL)

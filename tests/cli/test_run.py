@@ -40,6 +40,16 @@ def test_types_that_numpy_does_not_know_are_read_again(files, dlc_main, kind, fi
     assert dlc_main("run", "few.so", "-i", given, "--expect", file)[0] == 0
 
 
+def test_bytes_of_another_type_are_told(files, dlc_main):
+    np.save("two.npy", np.zeros((1, 5), "V2"))
+    code, _, said = dlc_main("run", "mlp.so", "-i", "x=ones", "--expect", "y=@two.npy")
+    assert code == 2
+    assert "holds 2 bytes an element" in said
+    code, _, said = dlc_main("run", "mlp.so", "-i", "x=@two.npy")
+    assert code == 2
+    assert "holds 2 bytes an element" in said
+
+
 @pytest.mark.parametrize(
     "array", [np.zeros(3, np.complex64), np.zeros(3, "M8[s]"), np.zeros(3, [("a", "f4")])]
 )

@@ -51,7 +51,7 @@ def test_each_line_of_an_operand_is_asked_for_once(notes: str, asked: int) -> No
 
 @pytest.mark.parametrize(
     ("l2_bytes", "rows", "asks"),
-    [(1 << 20, 5, False), (1 << 10, 5, True), (1 << 10, 16 * 4, True), (1 << 10, 17 * 4, False)],
+    [(1 << 20, 5, False), (1 << 10, 5, True), (1 << 10, 16 * 6, True), (1 << 10, 17 * 6, False)],
 )
 def test_columns_from_beyond_the_cache_are_asked_for(l2_bytes: int, rows: int, asks: bool) -> None:
     x, w = placeholder("x", TensorType((rows, 19))), placeholder("w", TensorType((3, 19, 8)))

@@ -110,6 +110,8 @@ def test_what_cannot_be_loaded_here_is_not_compiled():
         ({"values": [1]}, "values={'rate': 16000}"),
         ({"shapes": {"x": 5}}, "shapes={'x': (1, 3)}"),
         ({"shapes": {"x": "5,3"}}, "shapes={'x': (1, 3)}"),
+        ({"shapes": {"x": b"53"}}, "shapes={'x': (1, 3)}"),
+        ({"shapes": {"x": np.array(5)}}, "shapes={'x': (1, 3)}"),
     ],
 )
 def test_arguments_of_another_kind_are_told(options, word):

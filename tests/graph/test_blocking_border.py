@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from dlc.core.fork import Choices, Fork, Way
@@ -247,6 +248,7 @@ def pixels(
         f"u: f32[{channels}, {channels}, 3, 3] = const()",
         "v: f32[40, 40, 3, 3] = const()",
         *([f"q: f32[3, {channels}, {image}] = {before}"] if before else []),
+        *([f"s: {size} = conv(r, v, pads=(1, 1, 1, 1))"] if "s)" in last else []),
         f"a: {size} = conv({operand}, w{attributes})",
         f"b: {size} = add(a, r)",
         f"{kind} = {call}",
@@ -274,6 +276,23 @@ def test_pixels_of_groups_are_products_of_their_own(groups, product):
     assert found == product if product else "matmul" not in found
 
 
+def test_pixels_of_many_channels_are_lines_that_no_tile_keeps_near():
+    assert made(pixels(channels=250).replace("40", "160")) == PRODUCT
+
+
+def test_weights_of_bytes_stay_in_blocks_where_bytes_are_multiplied():
+    text = pixels()
+    graph = read(text)
+    whole = {v: np.ones_like(a) for v, a in graph.constants.items()}
+    bytes_ = replace(
+        WIDE, target=replace(WIDE.target, features=AVX512.target.features | {"avx512vnni"})
+    )
+    for context, found in ((WIDE, True), (bytes_, False)):
+        after = run("choose_layouts", replace(graph, constants=whole), context)
+        assert ("matmul" in operators(after)) is found
+    assert made(text, bytes_) == PRODUCT
+
+
 def test_no_pixels_are_no_product():
     assert made(pixels(image="0, 33", made="0, 33"))[-1] == "add"
 
@@ -292,8 +311,9 @@ def test_an_open_number_of_pixels_is_multiplied_too():
         "y: f32[3, 40, 19, 32] = max_pool(b, kernel=(2, 2))",
         "y: f32[3, 40, 18, 31] = conv(b, v)",
         "y: f32[3, 8, 20, 33] = slice(b, starts=(0, 8, 0, 0), sizes=(3, 8, 20, 33))",
+        "y = add(b, s)",
     ],
-    ids=["pool", "conv", "slice"],
+    ids=["pool", "conv", "slice", "sum"],
 )
 def test_pixels_that_may_be_read_in_blocks_are_blocks(last):
     assert "matmul" not in made(pixels(last))
@@ -306,9 +326,10 @@ def test_pixels_that_may_be_read_in_blocks_are_blocks(last):
         pixels(before="conv(x, u, pads=(1, 1, 1, 1))"),
         pixels(attributes=", stride=(2, 1)", made="10, 33"),
         pixels(attributes=", pads=(1, 0, 1, 0)", made="22, 33"),
-        pixels(channels=1200, image="2, 3", made="2, 3"),
+        pixels(channels=1200).replace("40", "160"),
+        pixels(channels=120, image="2, 3", made="2, 3").replace("40", "160"),
     ],
-    ids=["double", "blocked", "strided", "padded", "deep"],
+    ids=["double", "blocked", "strided", "padded", "deep", "few"],
 )
 def test_other_pixels_are_blocks(text):
     assert "matmul" not in made(text)
@@ -319,4 +340,6 @@ def test_pixels_are_blocks_where_these_are_multiplied_faster():
     text = pixels(channels=192).replace("40", "192")
     assert made(text) == PRODUCT
     assert "matmul" not in made(text, pairs)
+    # One block alone pays for rounded rows, which costs what two transforms do.
+    assert made(pixels(channels=96).replace("40", "192"), pairs) == PRODUCT
     assert "matmul" not in made(text, replace(WIDE, target=replace(WIDE.target, gpu=Gpu())))

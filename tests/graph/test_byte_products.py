@@ -325,6 +325,13 @@ def main(q: u8[7, 48]):
     y: f32[1, 7, 40] = matmul_packed(x, w, n=40)
     return y
 """),
+    "an_open_depth": graph_of("""
+def main(k: size, q: u8[7, k]):
+    w: f32[3, 48, 16] = const()
+    x: f32[7, k] = cast(q, to=f32)
+    y: f32[7, 40] = matmul_packed(x, w, n=40)
+    return y
+"""),
     "weights_that_are_no_bytes": graph_of(PLAIN, -129, 100),
     "weights_that_are_not_whole": read(PLAIN),
     "floats": graph_of(PLAIN.replace("q: u8", "q: f32")),

@@ -640,6 +640,10 @@ REFUSES = [
         "x: f32[6, 5]", *LINEAR, "u: f32[2, 3, 5] = reshape(x, shape=(2, 3, 5))",
         "r: f32[2, 3, 12] = matmul(u, w)", "q: f32[2, 3, 12] = reshape(p, shape=(2, 3, 12))",
         "y: f32[2, 3, 12] = add(r, q)")),
+    ("elements_before_reshape", "the shape that a constant would have", body(
+        "a: size, b: size, x: f32[a, b, 5]", "w: f32[5, 12] = const()", "c: f32[6, 12] = const()",
+        "p: f32[a, b, 12] = matmul(x, w)", "q: f32[6, 12] = reshape(p, shape=(6, 12))",
+        "y: f32[6, 12] = mul(q, c)")),
     ("elements_before_reshape", "makes it larger", body(
         "x: f32[6, 5]", *LINEAR, "c: f32[3, 1, 1] = const()",
         "q: f32[12, 6] = reshape(p, shape=(12, 6))", "y: f32[3, 12, 6] = add(q, c)")),

@@ -26,6 +26,7 @@ from dlc.codegen.llvm.compile import compile_ir
 from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.load import load
 from dlc.codegen.llvm.peaks import FMA_CHAINS, fma_loop
+from dlc.codegen.llvm.pool import can_start
 from dlc.core.cache import default_cache
 from dlc.core.machine import may_use_tiles, read_machine
 from dlc.core.target import TILE_CYCLES, Target
@@ -62,6 +63,8 @@ def native_tile_cycles(target: Target) -> int:
     kept = cache.get(key)
     if kept is None:
         found = _measured_apart()
+        if not found:
+            return TILE_CYCLES
         kept = str(found).encode()
         cache.put(key, kept)
         _LOG.info(
@@ -71,7 +74,7 @@ def native_tile_cycles(target: Target) -> int:
 
 
 def counted(cycles: float) -> int:
-    """How many cycles count, for how many were measured; 0 stands for a measurement that failed."""
+    """How many cycles count, for how many were measured."""
     if cycles < _CLEARLY * TILE_CYCLES:
         return TILE_CYCLES
     return _NEAREST * round(cycles / _NEAREST)
@@ -115,6 +118,8 @@ def main() -> None:
 
 def _measured_apart() -> float:
     """What another process measures; 0 where it does not get that far."""
+    if not can_start():
+        return 0.0
     command = [sys.executable, "-c", _START, *sys.path]
     try:
         done = subprocess.run(

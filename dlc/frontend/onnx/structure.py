@@ -37,7 +37,7 @@ def spread(
     parts: Parts = {}
     for value in declared:
         given = shapes.get(value.name)
-        if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
+        if given is not None and not _is_listed(given):
             hint = f"give its sizes: shapes={{'{value.name}': (1, 3)}}"
             raise UserError(detail=f"the shape of '{value.name}' cannot be {given!r}", hint=hint)
         if value.optional and given is None and value.name in shapes:
@@ -52,6 +52,14 @@ def spread(
             if given is not None:
                 flat[value.name] = cast("Shape", given)
     return tensors, flat, parts
+
+
+def _is_listed(given: object) -> bool:
+    """Whether it is a list, or whatever has elements as one has."""
+    try:
+        return not isinstance(given, str | bytes) and len(given) >= 0  # type: ignore[arg-type]
+    except TypeError:
+        return False
 
 
 def _elements(label: str, value: OnnxValue, given: Structure) -> list[tuple[OnnxValue, Shape]]:

@@ -56,7 +56,7 @@ from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.shape import Pad, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
-from dlc.te.expr import ONE
+from dlc.te.expr import ONE, Const
 from dlc.te.types import const_size
 
 _WIDENING = {(DType.I32, DType.I32), (DType.I32, DType.F32), (DType.F32, DType.F32)}
@@ -236,7 +236,8 @@ def _of_bytes(node: Node, each: int) -> ConvBytes | MatMulBytes | None:
         several = const_size(w.type.shape[1]) > 1
         return ConvBytes(stride=op.stride, dilation=op.dilation) if several else None
     if isinstance(op, MatMulPacked):
-        return MatMulBytes(n=op.n) if x.type.rank >= 2 else None
+        is_known = x.type.rank >= 2 and isinstance(x.type.shape[-1], Const)
+        return MatMulBytes(n=op.n) if is_known else None
     if op.turned or const_size(w.type.shape[-2]) % each:
         return None  # bytes are finite, wherever weights are sparse
     return ConvBytes(stride=op.stride, dilation=op.dilation, groups=op.groups)

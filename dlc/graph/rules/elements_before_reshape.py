@@ -16,7 +16,7 @@ After:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import dropwhile, product
+from itertools import product
 
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Node, Value
@@ -28,7 +28,7 @@ from dlc.graph.ops.elementwise import Cast, Unary
 from dlc.graph.ops.shape import Reshape
 from dlc.graph.rewrite import Match, Pattern, Refusal, rule
 from dlc.graph.rules.expand_into_broadcast import subclasses
-from dlc.te.expr import ONE, Expr
+from dlc.te.expr import ONE, Const, Expr
 from dlc.te.simplify import surely_equal
 from dlc.te.types import Shape, elements_of, is_const, same_shape
 
@@ -64,12 +64,17 @@ def elements_before_reshape(match: Match) -> Value | Refusal:
     found = [shape for shape in shapes if shape is not None]
     if len(found) < len(shapes):
         return Refusal("an operand repeats along a part of what one axis becomes")
+    for value, shape in zip(match.root.inputs, found, strict=True):
+        if editor.array(value) is not None and not all(isinstance(n, Const) for n in shape):
+            return Refusal("only a run knows the shape that a constant would have")
     operands = [_in_shape(match, v, n) for v, n in zip(match.root.inputs, found, strict=True)]
     return match.call(Reshape(shape=result), match.call(match.root.op, *operands))
 
 
 def _flat_shape(own: Shape, flat: Shape, result: Shape, groups: Sequence[Group]) -> Shape | None:
     """The shape that an operand of `result` has beside `flat`; None where it has none."""
+    if not own:
+        return own
     if same_shape(own, result):
         return flat
     whole = (*(ONE,) * (len(result) - len(own)), *own)
@@ -82,7 +87,7 @@ def _flat_shape(own: Shape, flat: Shape, result: Shape, groups: Sequence[Group])
             found += places
         else:
             return None
-    return tuple(dropwhile(lambda n: is_const(n, 1), found))
+    return tuple(found)
 
 
 def _in_shape(match: Match, value: Value, shape: Shape) -> Value:

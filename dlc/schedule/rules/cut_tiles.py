@@ -39,7 +39,7 @@ ROW_STREAMS = 4
 WORD_STREAMS = 1
 FEW_STREAMS = 2  # vectors of columns that a tile has anyway
 MANY_ROWS = 32  # that are several tiles for sure
-NEAR_SHARE = 2  # of the second cache at most a part of this is columns that all rows pass
+COLUMNS_PART = 2  # of the second cache at most this part is columns that all rows pass
 OPEN_VECTORS = 2  # of columns in a tile, where their number is open: what is left of them is masked
 
 
@@ -102,13 +102,19 @@ def _streams(trace: Trace, found: Contraction, target: Target, columns_outside: 
         return WORD_STREAMS
     if is_stream(trace, found, target):
         return ROW_STREAMS
-    if not columns_outside or not found.column_bytes or not is_far(found, target):
+    return _near_columns(trace, found, target) if columns_outside else MOST_COLUMNS
+
+
+def _near_columns(trace: Trace, found: Contraction, target: Target) -> int:
+    """How many vectors of columns stay in the second cache while all rows pass them, at most.
+
+    Those of a tile or two of rows are read once. Source: ADR 88.
+    """
+    rows = prod(trace.constant(v) or MANY_ROWS for v in found.rows)
+    if rows < MANY_ROWS or not found.column_bytes or not is_far(found, target):
         return MOST_COLUMNS
-    if prod(trace.constant(v) or MANY_ROWS for v in found.rows) < MANY_ROWS:
-        return MOST_COLUMNS  # one tile has them, or nearly: columns are read once
-    # All rows pass the columns of a tile, which stay in the second cache if they have room there.
-    near = target.l2_bytes // NEAR_SHARE // (sum_steps(trace, found) * target.vector_bits // 8)
-    return min(MOST_COLUMNS, max(FEW_STREAMS, near))
+    vector_bytes = sum_steps(trace, found) * target.vector_bits // 8
+    return min(MOST_COLUMNS, max(FEW_STREAMS, target.l2_bytes // COLUMNS_PART // vector_bytes))
 
 
 def is_far(found: Contraction, target: Target) -> bool:

@@ -27,7 +27,7 @@ from dlc.te.expr import ONE, Cast, Load
 from dlc.te.transform import free_vars, loads
 
 LEVEL = 1  # of the caches that are asked
-MOST_ROW_BYTES = 16 << 20  # half of a last cache
+MOST_ROW_BYTES = 16 << 20  # half of the last cache of the machine that was measured
 MAX_PASSES = 64  # of more, the first is too small a share
 
 
@@ -61,7 +61,7 @@ def ask_for_next(trace: Trace, leaf: Leaf, total: str, step: str) -> bool:
 
 
 def _made_bytes(trace: Trace, total: str) -> int:
-    """The bytes of what products read that the kernel itself has made."""
+    """The bytes of what products read that the kernel itself has made; none of open sizes."""
     made = allocs(trace.func.body)
     read = {x.buffer for factor in trace.stage(total).factors or () for x in loads(factor)}
     types = [made[name].buffer.type for name in read & made.keys()]
