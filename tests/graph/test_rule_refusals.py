@@ -641,6 +641,10 @@ REFUSES = [
         "r: f32[2, 3, 12] = matmul(u, w)", "q: f32[2, 3, 12] = reshape(p, shape=(2, 3, 12))",
         "y: f32[2, 3, 12] = add(r, q)")),
     ("elements_before_reshape", "the shape that a constant would have", body(
+        "a: size, b: size, x: f32[a, b, 5]", "w: f32[5, 12] = const()", "c: f32[72] = const()",
+        "p: f32[a, b, 12] = matmul(x, w)", "q: f32[6, 12] = reshape(p, shape=(6, 12))",
+        "r: f32[6, 12] = reshape(c, shape=(6, 12))", "y: f32[6, 12] = mul(q, r)")),
+    ("elements_before_reshape", "the shape that a constant would have", body(
         "a: size, b: size, x: f32[a, b, 5]", "w: f32[5, 12] = const()", "c: f32[6, 12] = const()",
         "p: f32[a, b, 12] = matmul(x, w)", "q: f32[6, 12] = reshape(p, shape=(6, 12))",
         "y: f32[6, 12] = mul(q, c)")),

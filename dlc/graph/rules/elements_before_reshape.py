@@ -64,10 +64,11 @@ def elements_before_reshape(match: Match) -> Value | Refusal:
     found = [shape for shape in shapes if shape is not None]
     if len(found) < len(shapes):
         return Refusal("an operand repeats along a part of what one axis becomes")
-    for value, shape in zip(match.root.inputs, found, strict=True):
+    sources = [_source(editor, v) for v in match.root.inputs]
+    for value, shape in zip(sources, found, strict=True):
         if editor.array(value) is not None and not all(isinstance(n, Const) for n in shape):
             return Refusal("only a run knows the shape that a constant would have")
-    operands = [_in_shape(match, v, n) for v, n in zip(match.root.inputs, found, strict=True)]
+    operands = [_in_shape(match, v, shape) for v, shape in zip(sources, found, strict=True)]
     return match.call(Reshape(shape=result), match.call(match.root.op, *operands))
 
 
@@ -90,11 +91,15 @@ def _flat_shape(own: Shape, flat: Shape, result: Shape, groups: Sequence[Group])
     return tuple(found)
 
 
+def _source(editor: GraphEditor, value: Value) -> Value:
+    """What a value is before it is reshaped."""
+    maker = editor.producer(value)
+    is_reshaped = maker is not None and isinstance(maker.op, Reshape)
+    return _source(editor, maker.inputs[0]) if maker and is_reshaped else value
+
+
 def _in_shape(match: Match, value: Value, shape: Shape) -> Value:
     """A value with its elements in another shape."""
-    maker = match.editor.producer(value)
-    if maker is not None and isinstance(maker.op, Reshape):
-        return _in_shape(match, maker.inputs[0], shape)
     if same_shape(value.type.shape, shape):
         return value
     if (array := match.editor.array(value)) is not None:
@@ -103,7 +108,7 @@ def _in_shape(match: Match, value: Value, shape: Shape) -> Value:
 
 
 def _is_of_weights(editor: GraphEditor, node: Node | None, depth: int) -> bool:
-    """Whether a node multiplies by a constant, or computes each element of what one does."""
+    """Whether a node is a contraction with a constant, or computes each element of one."""
     if node is None:
         return False
     if node.op.fuse is Fuse.ANCHOR:
