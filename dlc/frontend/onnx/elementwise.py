@@ -11,14 +11,13 @@ from functools import reduce
 import numpy as np
 
 from dlc.core.types import DType
-from dlc.frontend.onnx.cast import cast_to
 from dlc.frontend.onnx.context import Context, Elements
 from dlc.frontend.onnx.registry import converter
 from dlc.graph.graph import Value
 from dlc.graph.op import Op
 from dlc.graph.ops import activation, binary
 from dlc.graph.ops import elementwise as ops
-from dlc.graph.ops.shape import Expand, Reshape
+from dlc.graph.ops.shape import Reshape
 from dlc.te import expr as te
 from dlc.te.expr import Expr
 from dlc.te.simplify import surely_at_most, surely_less
@@ -202,29 +201,6 @@ _declare_rounding("Round", ops.Round)
 def convert_identity(ctx: Context, x: Value) -> Value:
     """The value itself."""
     return x
-
-
-@converter("Dropout", since=1)
-def convert_dropout_legacy(
-    ctx: Context, x: Value, *, ratio: float = 0.5, is_test: int = 0
-) -> Value | tuple[Value, ...]:
-    """Dropout does nothing at inference. Until opset 10, the mask has the type of the operand."""
-    return _dropped(ctx, x, x.type.dtype)
-
-
-@converter("Dropout", since=10)
-def convert_dropout_attribute(
-    ctx: Context, x: Value, *, ratio: float = 0.5
-) -> Value | tuple[Value, ...]:
-    """The same, with a mask of truths."""
-    return _dropped(ctx, x, DType.BOOL)
-
-
-def _dropped(ctx: Context, x: Value, mask: DType) -> Value | tuple[Value, ...]:
-    if ctx.output_count < 2 or not ctx.node.outputs[1]:
-        return x
-    one = cast_to(ctx, ctx.constant(np.ones((), np.bool_)), mask)
-    return x, ctx.call(Expand(shape=x.type.shape), one)
 
 
 @converter("Clip", since=1)

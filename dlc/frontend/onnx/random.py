@@ -133,6 +133,20 @@ def convert_multinomial(
     return cast_to(ctx, ctx.call(Minimum(), count, last), _dtype(ctx, dtype, DType.I32))
 
 
+@converter("Dropout", since=1)
+def convert_dropout_legacy(
+    ctx: Context, x: Value, *, ratio: float = 0.5, is_test: int = 0
+) -> tuple[Value, ...]:
+    """Dropout does nothing at inference. Until opset 10, the mask has the type of the operand."""
+    return (x, *(cast_to(ctx, mask, x.type.dtype) for mask in _mask(ctx, x, None)))
+
+
+@converter("Dropout", since=10)
+def convert_dropout_attribute(ctx: Context, x: Value, *, ratio: float = 0.5) -> tuple[Value, ...]:
+    """The same, with a mask of truths."""
+    return (x, *_mask(ctx, x, None))
+
+
 @converter("Dropout", since=12)
 def convert_dropout(
     ctx: Context,
