@@ -127,8 +127,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=50)
     options = parser.parse_args()
-    drawing = (options.drawn, options.seed, options.count)
-    cases = drawn(*drawing) if options.drawn else texts()
+    kind = options.drawn
+    cases = drawn(kind, options.seed, options.count) if kind else texts()
     os.environ["DLC_NUM_THREADS"] = str(options.threads)
     print(f"{describe_machine()}, {options.threads} threads, {options.precision}", flush=True)
     found = {}
@@ -140,7 +140,7 @@ def main() -> None:
     for name, row in sorted(found.items(), key=lambda e: e[1]["onnxruntime"] / e[1]["dlc"]):
         times = f"onnxruntime {row['onnxruntime']:10.1f} us  dlc {row['dlc']:10.1f} us"
         ratio = row["onnxruntime"] / row["dlc"]
-        about = f"  {cases[name]}" if options.drawn else ""
+        about = f"  {cases[name]}" if kind else ""
         print(f"{ratio:7.2f}  {name:24}{times}  difference {row['difference']:.1e}{about}")
     ratios = [row["onnxruntime"] / row["dlc"] for row in found.values()]
     if ratios:

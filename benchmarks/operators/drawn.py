@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 
 MOST = 6e8  # multiply-adds
-ACTIVATIONS = ("", "", "Relu", "Sigmoid", "HardSwish")
+ACTIVATIONS = ("Identity", "Identity", "Relu", "Sigmoid", "HardSwish")
 
 
 class _Draw(random.Random):
@@ -21,9 +21,9 @@ class _Draw(random.Random):
         return found // 8 * 8 if found >= 8 and self.random() < 0.6 else found
 
 
-def _case(inputs: str, nodes: str, last: str, activation: str = "") -> str:
-    end = f"y = {activation}({last})" if activation else f"y = Identity({last})"
-    return f"({inputs}) => (float y) {{ {nodes} {end} }}"
+def _case(inputs: str, nodes: str, last: str = "Identity") -> str:
+    """The text of a layer whose result `c` goes through one more operator."""
+    return f"({inputs}) => (float y) {{ {nodes} y = {last}(c) }}"
 
 
 def _conv(draw: _Draw) -> str:
@@ -50,7 +50,7 @@ def _conv(draw: _Draw) -> str:
     x = f"float[{images},{c},{rows},{columns}] x"
     inputs = f"{x}, float[{o},{c // groups},{high},{wide}] w, float[{o}] w1"
     node = f"c = Conv<{said},pads=[{top},{left},{top},{left}]>(x, w, w1)"
-    return _case(inputs, node, "c", draw.choice(ACTIVATIONS))
+    return _case(inputs, node, draw.choice(ACTIVATIONS))
 
 
 def _transposed(draw: _Draw) -> str:
@@ -61,7 +61,7 @@ def _transposed(draw: _Draw) -> str:
     pad = min((kernel - 1) // 2, 1)
     inputs = f"float[1,{c},{size},{size}] x, float[{c},{o},{kernel},{kernel}] w"
     said = f"strides=[{step},{step}],pads=[{pad},{pad},{pad},{pad}]"
-    return _case(inputs, f"c = ConvTranspose<{said}>(x, w)", "c")
+    return _case(inputs, f"c = ConvTranspose<{said}>(x, w)")
 
 
 def _product(draw: _Draw) -> str:
@@ -69,14 +69,16 @@ def _product(draw: _Draw) -> str:
     while m * k * n > MOST:
         m = max(1, m // 2)
     inputs = f"float[{m},{k}] x, float[{k},{n}] w, float[{n}] w1"
-    return _case(inputs, "p = MatMul(x, w) c = Add(p, w1)", "c", draw.choice(["", "Relu", "Gelu"]))
+    return _case(
+        inputs, "p = MatMul(x, w) c = Add(p, w1)", draw.choice(["Identity", "Relu", "Gelu"])
+    )
 
 
 def _stack(draw: _Draw) -> str:
     b, m, k, n = draw.size(1, 64), draw.size(1, 512), draw.size(4, 256), draw.size(1, 512)
     while b * m * k * n > MOST:
         b, m = max(1, b // 2), max(1, m // 2)
-    return _case(f"float[{b},{m},{k}] x, float[{b},{k},{n}] z", "c = MatMul(x, z)", "c")
+    return _case(f"float[{b},{m},{k}] x, float[{b},{k},{n}] z", "c = MatMul(x, z)")
 
 
 def _attention(draw: _Draw) -> str:
@@ -85,7 +87,7 @@ def _attention(draw: _Draw) -> str:
     counts = {"x": rows, "v": keys, "z": keys}
     parts = ", ".join(f"float[1,{heads},{n},{size}] {name}" for name, n in counts.items())
     nodes = "t = Transpose<perm=[0,1,3,2]>(v) s = MatMul(x, t) p = Softmax<axis=-1>(s)"
-    return _case(parts, f"{nodes} c = MatMul(p, z)", "c")
+    return _case(parts, f"{nodes} c = MatMul(p, z)")
 
 
 def _bytes(draw: _Draw) -> str:
@@ -93,7 +95,7 @@ def _bytes(draw: _Draw) -> str:
     while m * k * n > MOST:
         m = max(1, m // 2)
     nodes = "q, s, o = DynamicQuantizeLinear(x) p = MatMulInteger(q, w127, o) f = Cast<to=1>(p)"
-    return _case(f"float[{m},{k}] x, int8[{k},{n}] w127", f"{nodes} c = Mul(f, s)", "c")
+    return _case(f"float[{m},{k}] x, int8[{k},{n}] w127", f"{nodes} c = Mul(f, s)")
 
 
 def _recurrent(draw: _Draw) -> str:
@@ -102,7 +104,7 @@ def _recurrent(draw: _Draw) -> str:
     inner, size = draw.size(8, 512), draw.size(8, 512)
     weights = f"float[1,{gates * size},{inner}] w, float[1,{gates * size},{size}] w1"
     node = f"c = {kind}<hidden_size={size}>(x, w, w1)"
-    return _case(f"float[{steps},{batch},{inner}] x, {weights}", node, "c")
+    return _case(f"float[{steps},{batch},{inner}] x, {weights}", node)
 
 
 KINDS: dict[str, Callable[[_Draw], str]] = {

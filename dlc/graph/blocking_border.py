@@ -23,7 +23,7 @@ from dlc.graph.estimate import (
 from dlc.graph.forks import decide
 from dlc.graph.graph import Node, Value
 from dlc.graph.integers import is_kept_whole
-from dlc.graph.op import Fuse
+from dlc.graph.op import Array, Fuse
 from dlc.graph.ops.conv import Conv, ConvTranspose
 from dlc.graph.pointwise import MARGIN, product_rate, reads_one_pixel
 from dlc.te.types import const_size, is_const
@@ -129,7 +129,7 @@ def _few_cycles(blocking: Blocking, node: Node) -> tuple[float, float]:
     return blocked + _transforms([*packs, *leaves]), planar + _transforms([*unpacks, *entering])
 
 
-def multiplies_pixels(blocking: Blocking, node: Node) -> bool:
+def multiplies_pixels(blocking: Blocking, node: Node, weights: Array) -> bool:
     """Whether a convolution of single pixels multiplies those of a planar image as they are: where
     nobody would read its results in blocks, so that two transforms are saved.
 
@@ -144,8 +144,7 @@ def multiplies_pixels(blocking: Blocking, node: Node) -> bool:
         return False
     if blocking.find_blocked(x) is not None or _is_wanted(blocking, node.output):
         return False
-    array = blocking.array(w)
-    if array is None or is_kept_whole(context, array):  # bytes are multiplied faster in blocks
+    if is_kept_whole(context, weights):  # bytes are multiplied faster in blocks
         return False
     blocked, planar = _pixel_cycles(blocking, node)
     way = decide(

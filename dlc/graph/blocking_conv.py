@@ -49,7 +49,7 @@ def block_conv(blocking: Blocking, node: Node) -> bool:
     if not isinstance(x.type.shape[1], Const):
         return False  # as many channels as the weights need, but the model does not say so
     oc, per_group = array.shape[:2]
-    if multiplies_pixels(blocking, node):
+    if multiplies_pixels(blocking, node, array):
         _pixels(blocking, node, array)
         return True
     if per_group == 1 and op.groups == oc and op.groups > 1:

@@ -94,8 +94,10 @@ def test_full_blocks_are_never_read_plane_by_plane(channels, options):
 
 
 def test_nobody_is_asked_where_nobody_listens(monkeypatch):
+    wanted = operators(asked(NET)[0])
     monkeypatch.setattr("dlc.graph.blocking.Blocking.remember", None)
-    run("choose_layouts", read(NET), PassContext(target=CONTEXT.target))
+    graph = run("choose_layouts", read(NET), PassContext(target=CONTEXT.target))
+    assert operators(graph) == wanted
 
 
 def test_estimates_know_the_summands_of_convolutions():

@@ -94,8 +94,9 @@ def _flat_shape(own: Shape, flat: Shape, result: Shape, groups: Sequence[Group])
 def _source(editor: GraphEditor, value: Value) -> Value:
     """What a value is before it is reshaped."""
     maker = editor.producer(value)
-    is_reshaped = maker is not None and isinstance(maker.op, Reshape)
-    return _source(editor, maker.inputs[0]) if maker and is_reshaped else value
+    if maker is not None and isinstance(maker.op, Reshape):
+        return _source(editor, maker.inputs[0])
+    return value
 
 
 def _in_shape(match: Match, value: Value, shape: Shape) -> Value:
