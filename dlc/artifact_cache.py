@@ -66,7 +66,7 @@ class ArtifactCache:
         with ThreadPoolExecutor() as pool:  # hashing does not hold Python's lock
             digests = list(pool.map(_digest, arrays))
         parts = (
-            f"artefact {_compiler_version()} {_gpu_compiler(target)}",
+            f"artefact {compiler_version()} {_gpu_compiler(target)}",
             f"{replace(target, features=frozenset())} {sorted(target.features)} {options}",
             f"{imported.interface}",
             *(_description(graph) for graph in graphs),
@@ -135,7 +135,7 @@ def _gpu_compiler(target: Target) -> str:
 
 
 @functools.cache
-def _compiler_version() -> str:
+def compiler_version() -> str:
     """A hash of the source of all of dlc, and the versions of what computes constants and code."""
     digest = hashlib.sha256()
     for path in _sources():

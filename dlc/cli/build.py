@@ -71,9 +71,12 @@ def build(
         int | None, typer.Option("--jobs", "-j", min=1, help="Kernels compiled at a time.")
     ] = None,
     verify: Annotated[
-        bool,
-        typer.Option("--verify/--no-verify", help="Compare with onnxruntime on random inputs."),
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Compare with onnxruntime on random inputs; default: unless these files were.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -112,9 +115,12 @@ def build(
                 jobs=jobs,
                 progress=display,
             )
-            compared = verify and not values  # onnxruntime would need the values as inputs
+            # With values, onnxruntime would need them as inputs.
+            compared = verify is not False and not values
             promise: Precision = exact if half is None else "medium"
-            checked = _verify(model, draft, machine, promise, display) if compared else None
+            checked = None
+            if compared:
+                checked = _verify(model, draft, machine, promise, display, anew=verify is True)
         draft.replace(path)
     seconds = time.perf_counter() - began
     if as_json:
@@ -164,9 +170,17 @@ def _title(model: Path, path: Path, target: str, cores: int) -> str:
 
 
 def _verify(
-    model: Path, draft: Path, machine: Target, precision: Precision, display: BuildDisplay
+    model: Path,
+    draft: Path,
+    machine: Target,
+    precision: Precision,
+    display: BuildDisplay,
+    *,
+    anew: bool,
 ) -> VerifyReport | None:
     """Compare with onnxruntime, and where they differ let the float64 reference decide.
+
+    Files that were compared before, and found right, are compared again only where that is asked.
 
     Raises:
         VerificationError: the compiled model is wrong.
@@ -180,26 +194,48 @@ def _verify(
     if reason:
         display.line("warning", "verify", f"skipped: {reason}", time.perf_counter() - began)
         return None
-    from dlc import verify_model
+    from dlc.verified import comparison_key, find_comparison, keep_comparison
+    from dlc.verify_model import TIMES_PEER
     from dlc.verify_precision import BITS
 
-    report = verify_model.verify(model, draft, against=[verify_model.ONNXRUNTIME])
-    if not report.ok:
-        report = verify_model.verify(model, draft)
+    key = comparison_key(model, draft)
+    if not anew and (known := find_comparison(key)):
+        detail = f"compared before: max abs {_apart(known):.1e}"
+        display.line("done", "verify", detail, time.perf_counter() - began)
+        return known
+    report = _compare(model, draft)
     seconds = time.perf_counter() - began
     if not report.ok:
-        _forgive(report)
-        factor = f"more than {verify_model.TIMES_PEER}× as far from float64 as onnxruntime"
+        factor = f"more than {TIMES_PEER}× as far from float64 as onnxruntime"
         display.line("warning", "verify", f"{factor}: see dlc verify", seconds)
         return report
     if not report.trials:
         display.line("warning", "verify", f"skipped: {'; '.join(report.notes)}", seconds)
         return report
-    apart = max((o.apart.max_abs for o in report.outputs if o.apart), default=0.0)
-    detail = f"random inputs vs onnxruntime: max abs {apart:.1e}"
+    keep_comparison(key, report)
+    detail = f"random inputs vs onnxruntime: max abs {_apart(report):.1e}"
     if precision in BITS:
-        detail = f"max abs {apart:.1e}, as precision {precision} promises"
+        detail = f"max abs {_apart(report):.1e}, as precision {precision} promises"
     display.line("done", "verify", detail, seconds)
+    return report
+
+
+def _apart(report: VerifyReport) -> float:
+    return max((o.apart.max_abs for o in report.outputs if o.apart), default=0.0)
+
+
+def _compare(model: Path, draft: Path) -> VerifyReport:
+    """What onnxruntime says, or where they differ the float64 reference.
+
+    Raises:
+        VerificationError: the compiled model is wrong.
+    """
+    from dlc import verify_model
+
+    report = verify_model.verify(model, draft, against=[verify_model.ONNXRUNTIME])
+    if not report.ok:
+        report = verify_model.verify(model, draft)
+        _forgive(report)
     return report
 
 

@@ -152,35 +152,39 @@ class Cache:
         entries = sorted(self._entries(), key=lambda e: (-e[0], e[2]))
         total = files = removed = 0
         for _, size, path in entries:
-            of_file = size if path.suffix == _FILE else 0
+            of_file = size if path.endswith(_FILE) else 0
             if total + size <= limit and files + of_file <= max(limit // 2, files):
                 total += size
                 files += of_file
                 continue
             removed += 1
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(path)
         self._remove_temporaries()
         return removed
 
-    def _entries(self) -> Iterator[tuple[float, int, Path]]:
+    def _entries(self) -> Iterator[tuple[float, int, str]]:
         """(time of last use, bytes, path) of each entry."""
-        if not self._is_usable():
-            return
-        for path in self.folder.glob("??/*"):
-            if path.name.startswith(_TEMPORARY):
-                continue
-            with contextlib.suppress(OSError):  # another process removed it
-                found = path.stat()
-                yield found.st_mtime, found.st_size, path
+        for file in self._files():
+            if not file.name.startswith(_TEMPORARY):
+                with contextlib.suppress(OSError):  # another process removed it
+                    found = file.stat()
+                    yield found.st_mtime, found.st_size, file.path
 
     def _remove_temporaries(self) -> None:
+        for file in self._files():
+            if file.name.startswith(_TEMPORARY):
+                with contextlib.suppress(OSError):
+                    if time.time() - file.stat().st_mtime > _STALE_SECONDS:
+                        os.unlink(file)
+
+    def _files(self) -> Iterator[os.DirEntry[str]]:
+        """There may be a hundred thousand, for which `Path.glob` takes a second."""
         if not self._is_usable():
             return
-        for path in self.folder.glob(f"??/{_TEMPORARY}*"):
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _STALE_SECONDS:
-                    path.unlink()
+        for folder in self.folder.glob("??"):
+            with contextlib.suppress(OSError), os.scandir(folder) as files:
+                yield from files
 
     def _path(self, key: bytes) -> Path:
         name = hashlib.sha256(key).hexdigest()

@@ -110,7 +110,7 @@ def test_whatever_an_artefact_depends_on_makes_another(tmp_path: Path, change) -
 
 def test_another_compiler_makes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(perceptron(), tmp_path / "model.so")
-    monkeypatch.setattr(artifact_cache, "_compiler_version", lambda: "another")
+    monkeypatch.setattr(artifact_cache, "compiler_version", lambda: "another")
     assert is_new(build(perceptron(), tmp_path / "model.so"))
 
 
