@@ -1,4 +1,4 @@
-"""What convolutions take where they are transformed, and which can be: of kernels of three or more.
+"""What convolutions take where they are transformed, and which can be: of kernels of two or more.
 
 Larger tiles round more than direct sums do unless these are long; at precision "highest", short
 sums are left to smaller tiles.
@@ -22,6 +22,7 @@ from dlc.graph.ops.byte_products import ConvBytes
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.filters import (
     WHOLE_FILTERS,
+    WHOLE_TAPS,
     Out,
     growth,
     inverse_of,
@@ -58,10 +59,10 @@ LEAST_LOSS = {1: 50_000, 2: 200_000}  # by axes: cycles, for whose sake a kernel
 OPEN_SIZE = 64  # of a line, assumed where a run tells it
 OPEN_INPUT = 224  # of the images that a model takes, likewise: those of its layers follow
 TILES: Mapping[int, tuple[Out, ...]] = {  # by the axes that are transformed, the last ones
-    2: ((2, 2), (2, 4), (4, 4), (3, 3)),
+    2: ((2, 2), (2, 4), (4, 4), (3, 3), (2, 3), (3, 2), (3, 4), (4, 3)),
     1: ((2,), (4,), (3,)),
 }
-LEAST = 3  # of a kernel, along each of them
+LEAST = 2  # of a kernel, along each of them
 MAX_BYTES = 64 << 20  # of the transformed weights of a kernel of several parts
 MAX_OUTER = 1  # axes before those: images of a volume, or lines of an image
 
@@ -120,7 +121,8 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
         high, *rest = _tiles_along(assumed[-axes:], out)
         wide = rest[0] if rest else 1
         parts = parts_of(kernel[-axes:], out)
-        depth, count = cb * volume.taps * prod(parts) * c, prod(positions(out))
+        depth = cb * volume.taps * prod(parts) * c
+        count = prod(positions(out, kernel[-axes:]))
         if parts and weight_bytes(node, out) > MAX_BYTES:
             continue
         shape = Shape(lead, high, wide, count, depth, ob, volume, axes, element_bytes=element_bytes)
@@ -166,7 +168,8 @@ def weight_bytes(node: Node, out: Out) -> int:
     """What the weights of a convolution of floats take, transformed for tiles of `out` results."""
     *others, c, oc = (const_size(n) for n in node.inputs[1].type.shape)
     outer, kernel = others[: -len(out)], others[-len(out) :]
-    elements = prod(outer) * prod(parts_of(kernel, out)) * prod(positions(out)) * c * oc
+    products = prod(positions(out, kernel)) * prod(parts_of(kernel, out))
+    elements = prod(outer) * products * c * oc
     return elements * DType.F32.size_bytes
 
 
@@ -252,11 +255,13 @@ def _axes(node: Node, context: PassContext) -> int:
         return 0
     if 0 in (const_or_none(n), *map(const_or_none, sizes), ob, cb):
         return 0
-    most = LEAST if isinstance(op, ConvBytes) else max(kernel)
-    steps = zip(kernel, op.stride, op.dilation, strict=True)
-    fits = [LEAST <= k <= most and (s, d) == (1, 1) for k, s, d in steps]
+    is_whole = isinstance(op, ConvBytes)
+    steps = zip(op.stride, op.dilation, strict=True)
+    fits = [step == (1, 1) for step in steps]
     for axes in TILES:
-        if all(fits[-axes:]) and 0 <= len(fits) - axes <= MAX_OUTER:
+        if not all(fits[-axes:]) or not 0 <= len(fits) - axes <= MAX_OUTER:
+            continue
+        if any(_saves(kernel[-axes:], out, is_whole=is_whole) for out in TILES[axes]):
             return axes
     return 0
 
@@ -287,14 +292,14 @@ def _tiles(node: Node, axes: int, context: PassContext) -> list[Out]:
         out
         for out in TILES[axes]
         if all(size is None or size > each for size, each in zip(sizes, out, strict=True))
-        and _saves(kernel[-axes:], out)
-        and (not is_whole or WHOLE_FILTERS.keys() >= set(out))
-        and (
-            is_whole
-            or context.precision != "highest"
-            or is_accurate(out, cb * c * prod(kernel) / prod(taps_of(out)))
-        )
+        and _saves(kernel[-axes:], out, is_whole=is_whole)
+        and (is_whole or context.precision != "highest" or _rounds_little(kernel, out, cb * c))
     ]
+
+
+def _rounds_little(kernel: Sequence[int], out: Out, channels: int) -> bool:
+    taps = taps_of(out, kernel[-len(out) :])
+    return is_accurate(out, taps, channels * prod(kernel) / prod(taps))
 
 
 def _tiles_along(sizes: Sequence[int], out: Out) -> list[int]:
@@ -302,9 +307,18 @@ def _tiles_along(sizes: Sequence[int], out: Out) -> list[int]:
     return [const_size(count) for count in count_tiles(tuple(map(index, sizes)), out)]
 
 
-def _saves(kernel: Sequence[int], out: Out) -> bool:
-    """Whether fewer zeros fill up a kernel than where a tile has four results."""
-    return out[0] != 3 or all(-k % 4 < -k % 3 for k in kernel)
+def _saves(kernel: Sequence[int], out: Out, *, is_whole: bool) -> bool:
+    """Whether a tile is one of those for such a kernel: fewer zeros fill it up than by others."""
+    if is_whole:
+        return set(kernel) == {WHOLE_TAPS} and {(n, WHOLE_TAPS) for n in out} <= set(WHOLE_FILTERS)
+    return all(_fits(*each) for each in zip(kernel, out, strict=True))
+
+
+def _fits(taps: int, results: int) -> bool:
+    """The same along one axis: tiles of three results are those of kernels of two, or of four."""
+    if taps <= LEAST:
+        return taps == LEAST and results == 3
+    return results != 3 or -taps % 4 < -taps % 3
 
 
 def _is_open(node: Node) -> bool:

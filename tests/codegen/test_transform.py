@@ -209,15 +209,18 @@ def test_tiles_that_fours_leave_of_an_open_row_are_computed_together(
     ("tile", "depth", "kernel"),
     [((2, 2), 32, 3), ((2, 4), 64, 3), ((2, 4), 256, 3), ((4, 4), 256, 3), ((4, 4), 512, 3),
      ((2,), 16, 3), ((4,), 64, 3), ((4,), 256, 3), ((4,), 48, 5), ((3,), 64, 4), ((3,), 48, 7),
-     ((4, 4), 96, 5), ((3, 3), 48, 7), ((3, 3), 128, 4)],
+     ((4, 4), 96, 5), ((3, 3), 48, 7), ((3, 3), 128, 4), ((3, 3), 32, 2), ((3, 3), 256, 2),
+     ((3,), 32, 2), ((3,), 128, 2), ((3, 2), 32, (2, 3)), ((3, 4), 64, (2, 3)),
+     ((4, 3), 256, (3, 2))],
 )  # fmt: skip
 def test_results_are_as_accurate_as_those_of_direct_sums(
-    tile: tuple[int, ...], depth: int, kernel: int
+    tile: tuple[int, ...], depth: int, kernel: int | tuple[int, ...]
 ) -> None:
     """Sums in one chain of float32, of random data, where tiles are said to be accurate."""
     random, block = np.random.default_rng(2), NATIVE.lanes(4)
     blocks = 32 // block  # as many results to take the mean of, whatever the vectors
-    taps, sizes = [kernel] * len(tile), [kernel + 7] * len(tile)
+    taps = kernel if isinstance(kernel, tuple) else (kernel,) * len(tile)
+    sizes = [k + 7 for k in taps]
     x = random.standard_normal((1, depth // block, *sizes, block)).astype(np.float32)
     w = random.standard_normal((blocks, depth // block, *taps, block, block)).astype(np.float32)
     conv = ConvWinograd(out=tile)
@@ -233,17 +236,21 @@ def test_results_are_as_accurate_as_those_of_direct_sums(
         weights = w[(None, slice(None), b, *k, i)].reshape(1, blocks, *(1 for _ in k), block)
         direct = (direct + pixels * weights).astype(np.float32)
     ours, theirs = (np.sqrt(((a - exact) ** 2).mean()) for a in (found["out"], direct))
-    assert is_accurate(tile, depth * prod(taps) / prod(taps_of(tile)))
+    small = taps_of(tile, taps)
+    assert is_accurate(tile, small, depth * prod(taps) / prod(small))
     assert ours < 1.25 * theirs
 
 
 def test_tiles_are_accurate_from_some_channels_on() -> None:
     tiles = [(2, 2), (2, 4), (4, 2), (4, 4), (2,), (4,), (3,), (3, 3)]
-    known = [(depth, [is_accurate(t, depth) for t in tiles]) for depth in (48, 64, 240)]
+    kernels = [taps_of(tile, (4 if 3 in tile else 3,) * len(tile)) for tile in tiles]
+    each = [*zip(tiles, kernels, strict=True), ((3, 3), (2, 2)), ((3,), (2,))]
+    known = [(depth, [is_accurate(*t, depth) for t in each]) for depth in (24, 48, 64, 240)]
     assert known == [
-        (48, [True, False, False, False, True, False, False, False]),
-        (64, [True, True, True, False, True, True, True, False]),
-        (240, [True, True, True, False, True, True, True, True]),
+        (24, [True, False, False, False, True, False, False, False, False, False]),
+        (48, [True, False, False, False, True, False, False, False, True, True]),
+        (64, [True, True, True, False, True, True, True, False, True, True]),
+        (240, [True, True, True, False, True, True, True, True, True, True]),
     ]
 
 

@@ -8,27 +8,29 @@ import pytest
 from dlc.graph.ops.filters import (
     FILTERS,
     WHOLE_FILTERS,
+    filters_of,
     growth,
     inverse_of,
+    parts_of,
     positions,
     scale_of,
+    taps_of,
     transform_weights,
 )
 
 TILES = pytest.mark.parametrize("tile", [(2, 2), (2, 4), (4, 2), (4, 4)])
+THREE = (3, 3)
 
 
 def convolved(pixels, weights):
     """The convolution of a tile as it is."""
-    high, wide = (n - 2 for n in pixels.shape)
-    return np.array([
-        [(pixels[i : i + 3, j : j + 3] * weights).sum() for j in range(wide)] for i in range(high)
-    ])  # fmt: skip
+    windows = np.lib.stride_tricks.sliding_window_view(pixels, weights.shape)
+    return (windows * weights).sum(axis=(2, 3))
 
 
 def transformed(tile, filters, pixels, weights):
     """Its pixels, transformed, and the sums of the tile by transforms."""
-    left, right = (filters[n] for n in tile)
+    left, right = filters_of(tile, weights.shape, filters)
     u = transform_weights(weights[None, None, :, :, None, None], tile, filters)
     d = np.array([left.pixels(list(column)) for column in pixels.T]).T
     d = np.array([right.pixels(list(row)) for row in d])
@@ -37,13 +39,28 @@ def transformed(tile, filters, pixels, weights):
     return d, np.array([right.sums(list(row)) for row in y])
 
 
-@TILES
-def test_transforms_give_the_convolution(tile):
+@pytest.mark.parametrize(
+    ("tile", "kernel"),
+    [((2, 2), THREE), ((2, 4), THREE), ((4, 2), THREE), ((4, 4), THREE), ((3, 3), (2, 2)),
+     ((3, 3), (4, 4)), ((3, 3), (2, 4)), ((3, 4), (2, 3))],
+)  # fmt: skip
+def test_transforms_give_the_convolution(tile, kernel):
     """As numbers of float64, where rounding hides nothing."""
     random = np.random.default_rng(0)
-    pixels, weights = random.standard_normal(positions(tile)), random.standard_normal((3, 3))
+    pixels = random.standard_normal(positions(tile, kernel))
+    weights = random.standard_normal(kernel)
     _, found = transformed(tile, FILTERS, pixels, weights)
     np.testing.assert_allclose(found, convolved(pixels, weights), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("results", "kernel", "taps", "parts"),
+    [(2, 2, 3, ()), (2, 3, 3, ()), (2, 4, 3, (2,)), (3, 1, 2, ()), (3, 2, 2, ()), (3, 3, 4, ()),
+     (3, 4, 4, ()), (3, 9, 4, (3,)), (4, 7, 3, (3,))],
+)  # fmt: skip
+def test_a_kernel_is_one_that_it_fits_or_a_sum_of_the_largest(results, kernel, taps, parts):
+    assert taps_of((results,), (kernel,)) == (taps,)
+    assert parts_of((kernel,), (results,)) == parts
 
 
 def test_equal_weights_become_their_sum_and_zeros():
@@ -54,7 +71,7 @@ def test_equal_weights_become_their_sum_and_zeros():
 @TILES
 def test_whole_transforms_give_multiples_of_the_convolution(tile):
     random = np.random.default_rng(0)
-    pixels, weights = random.integers(-9, 9, positions(tile)), random.integers(-9, 9, (3, 3))
+    pixels, weights = random.integers(-9, 9, positions(tile, THREE)), random.integers(-9, 9, THREE)
     moved, found = transformed(tile, WHOLE_FILTERS, pixels, weights)
     assert np.abs(moved).max() <= growth(tile) * np.abs(pixels).max()
     np.testing.assert_array_equal(found, scale_of(tile) * convolved(pixels, weights))

@@ -193,8 +193,8 @@ def main(x: f32[1, 2, {7 + taps}, 58, 58, 16]):
         .replace("[1, 4, 4, 14,", "[1, 4, 7, 7,"),
         VOLUME.replace("dilation=(2, 1, 1)", "dilation=(1, 1, 2)")
         .replace("[1, 4, 4, 14, 16,", "[1, 4, 4, 14, 14,"),
-        VOLUME.replace("4, 2, 3, 3,", "4, 3, 3, 2,").replace("(2, 1, 1)", "(1, 1, 1)")
-        .replace("[1, 4, 4, 14, 16,", "[1, 4, 7, 14, 17,"),
+        VOLUME.replace("4, 2, 3, 3,", "4, 3, 3, 1,").replace("(2, 1, 1)", "(1, 1, 1)")
+        .replace("[1, 4, 4, 14, 16,", "[1, 4, 7, 14, 18,"),
         VOLUME.replace("f32[1, 4, 9, ", "f32[1, 4, 1, 9, ").replace("4, 2, 3, 3", "4, 1, 2, 3, 3")
         .replace("[1, 4, 4, 14", "[1, 4, 1, 4, 14").replace("(2, 1, 1)", "(1, 2, 1, 1)"),
     ],
@@ -252,13 +252,13 @@ def test_lines_are_transformed_alone(text, channels, tile):
     [
         LINE.replace("stride=(1,)", "stride=(2,)").replace("[1, 8, 400", "[1, 8, 200"),
         LINE.replace("dilation=(1,)", "dilation=(2,)").replace("[1, 8, 400", "[1, 8, 398"),
-        LINE.replace("8, 3, 16", "8, 2, 16").replace("[1, 8, 400", "[1, 8, 401"),
+        LINE.replace("8, 3, 16", "8, 1, 16").replace("[1, 8, 400", "[1, 8, 402"),
         LINE.replace("402", "4").replace("400", "2"),
         LINES.replace("f32[1, 8, 22", "f32[1, 8, 1, 22").replace("8, 2, 3", "8, 1, 2, 3")
         .replace("(2, 1)", "(1, 2, 1)").replace("(3, 1)", "(1, 3, 1)")
         .replace("f32[1, 8, 10", "f32[1, 8, 1, 10"),
     ],
-    ids=["stride", "dilation", "kernel", "short", "two_other_axes"],
+    ids=["stride", "dilation", "pixel", "short", "two_other_axes"],
 )  # fmt: skip
 def test_lines_that_have_no_transform_stay(text):
     assert operators(changed(text)) == ["conv_blocked"]
@@ -283,6 +283,52 @@ def test_an_image_has_kernels_of_parts_along_both_axes(kernel, tile):
     text = LARGE.replace("58, 58", f"{55 + kernel}, {55 + kernel}").replace(
         "3, 3,", f"{kernel}, {kernel},")  # fmt: skip
     assert tiles(run("use_winograd", read(text), HIGH)) == [tile]
+
+
+@pytest.mark.parametrize(("channels", "tile"), [(8, (3,)), (2, (3,)), (1, None)])
+def test_kernels_of_two_have_three_results_where_sums_are_long_enough(channels, tile):
+    text = LINE.replace("[8, 8, 3,", f"[32, {channels}, 2,").replace("402", "401")
+    text = text.replace("x: f32[1, 8", f"x: f32[1, {channels}").replace(
+        "y: f32[1, 8", "y: f32[1, 32"
+    )
+    graph, found = read(text), changed(text)
+    assert tiles(found) == ([tile] if tile else [])
+    same_of_whole_numbers(graph, found)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "tile"),
+    [((2, 2), (3, 3)), ((2, 3), (3, 4)), ((3, 2), (4, 3)), ((2, 5), (3, 4)), ((5, 2), (4, 3))],
+)
+def test_kernels_of_two_along_an_axis_have_three_results_along_it(kernel, tile):
+    sizes = ", ".join(str(47 + k) for k in kernel)
+    text = LARGE.replace("58, 58", sizes).replace("56, 56", "48, 48")
+    text = text.replace("3, 3,", f"{kernel[0]}, {kernel[1]},").replace("[4, 4,", "[4, 8,")
+    graph = read(text.replace("x: f32[1, 4", "x: f32[1, 8"))
+    found = run("use_winograd", graph, HIGH)
+    assert tiles(found) == [tile]
+    same_of_whole_numbers(graph, found)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [("2, 2", ["3 by 3"]), ("2, 3", ["3 by 2", "3 by 4"]), ("3, 2", ["2 by 3", "4 by 3"]),
+     ("3, 3", ["2 by 2", "2 by 4", "4 by 4"]), ("2, 4", ["3 by 3", "3 by 2", "3 by 4"])],
+)  # fmt: skip
+def test_a_tuner_is_asked_about_the_tiles_of_a_kernel(kernel, options):
+    found: list[Fork] = []
+    sizes = ", ".join(str(55 + int(k)) for k in kernel.split(", "))
+    text = LARGE.replace("58, 58", sizes).replace("3, 3,", f"{kernel},")
+    run("use_winograd", read(text), replace(HIGH, on_fork=found.append))
+    assert found[0].options == ("direct", *(f"tiles of {each}" for each in options))
+
+
+def test_a_kernel_of_two_across_lines_of_three_is_an_image():
+    """One of one across lines leaves them alone."""
+    text = LINES.replace("(2, 1)", "(1, 1)").replace("(3, 1)", "(1, 1)").replace("10, 40", "21, 40")
+    assert len(tiles(changed(text))[0]) == 2
+    one = text.replace("8, 8, 2, 3", "8, 8, 1, 3").replace("21, 40", "22, 40")
+    assert tiles(changed(one)) == [(4,)]
 
 
 @pytest.mark.parametrize(("kernel", "results"), [(5, [2, 4]), (7, [2, 4, 3]), (12, [2, 4])])

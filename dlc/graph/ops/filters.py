@@ -77,8 +77,14 @@ def _whole_pixels_of_four(d: Sequence[Expr]) -> list[Expr]:
     ]
 
 
+def _sums_of_three_pairs(m: Sequence[Expr]) -> list[Expr]:
+    """Three results of a kernel of two, of the points of two results of a kernel of three."""
+    even = m[1] + m[2]
+    return [m[0] + even, m[1] - m[2], even - m[3]]
+
+
 def _sums_of_three(m: Sequence[Expr]) -> list[Expr]:
-    """Three results of a kernel of four, of the same points."""
+    """Three results of a kernel of four, of the points of four results of a kernel of three."""
     even, odd = m[1] + m[2], m[1] - m[2]
     return [
         m[0] + even + (m[3] + m[4]),
@@ -105,14 +111,19 @@ def _whole_sums_of_four(m: Sequence[Expr]) -> list[Expr]:
     return [m[0] + even + high, odd + low * 2, even + high * 4, odd + low * 8 + m[5] * 4]
 
 
-Filters = Mapping[int, Filter]  # by the results of one tile, along each axis
+Filters = Mapping[tuple[int, int], Filter]  # by the results of one tile, and the taps of a kernel
 FILTERS: Filters = {
-    2: Filter(
+    (2, 3): Filter(
         _pixels_of_two,
         _sums_of_two,
         np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
     ),
-    3: Filter(
+    (3, 2): Filter(
+        _pixels_of_two,
+        _sums_of_three_pairs,
+        np.array([[1, 0], [0.5, 0.5], [0.5, -0.5], [0, 1]]),
+    ),
+    (3, 4): Filter(
         _pixels_of_four,
         _sums_of_three,
         np.array(
@@ -121,7 +132,7 @@ FILTERS: Filters = {
         )
         / 15,
     ),
-    4: Filter(
+    (4, 3): Filter(
         _pixels_of_four,
         _sums_of_four,
         np.array(
@@ -131,46 +142,63 @@ FILTERS: Filters = {
     ),
 }  # fmt: skip
 WHOLE_FILTERS: Filters = {
-    2: Filter(
+    (2, 3): Filter(
         _pixels_of_two,
         _sums_of_two,
         np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]),
         scale=2,
     ),
-    4: Filter(
+    (4, 3): Filter(
         _whole_pixels_of_four,
         _whole_sums_of_four,
         np.array([[6, 0, 0], [-2, -2, -2], [-2, 2, -2], [1, 2, 4], [1, -2, 4], [0, 0, 6]]),
         scale=24,
     ),
 }
+WHOLE_TAPS = 3  # of all kernels that have transforms of whole numbers
 
 
-def positions(out: Out) -> tuple[int, ...]:
+def taps_of(out: Out, kernel: Sequence[int]) -> tuple[int, ...]:
+    """The small kernel by which tiles of `out` results compute another, along each axis.
+
+    The smallest that it fits, or the largest, of several of which it is the sum then.
+    """
+    found = []
+    for results, size in zip(out, kernel, strict=True):
+        known = sorted(taps for each, taps in FILTERS if each == results)
+        found.append(next((taps for taps in known if taps >= size), known[-1]))
+    return tuple(found)
+
+
+def filters_of(out: Out, kernel: Sequence[int], filters: Filters = FILTERS) -> tuple[Filter, ...]:
+    """The transforms along each axis of a tile."""
+    return tuple(filters[key] for key in zip(out, taps_of(out, kernel), strict=True))
+
+
+def positions(out: Out, kernel: Sequence[int]) -> tuple[int, ...]:
     """How many products a tile of `out` results has along each axis: as many as pixels."""
-    return tuple(len(FILTERS[n].weights) for n in out)
-
-
-def taps_of(out: Out) -> tuple[int, ...]:
-    """The kernel of which a tile has `out` results, along each axis."""
-    return tuple(FILTERS[n].weights.shape[1] for n in out)
+    return tuple(len(each.weights) for each in filters_of(out, kernel))
 
 
 def parts_of(kernel: Sequence[int], out: Out) -> tuple[int, ...]:
     """Of how many kernels one is made along each axis; nothing where it is one of them."""
-    counts = tuple(-(-k // taps) for k, taps in zip(kernel, taps_of(out), strict=True))
+    counts = tuple(-(-k // taps) for k, taps in zip(kernel, taps_of(out, kernel), strict=True))
     return counts if max(counts) > 1 else ()
+
+
+def _whole(out: Out) -> tuple[Filter, ...]:
+    return filters_of(out, (WHOLE_TAPS,) * len(out), WHOLE_FILTERS)
 
 
 def scale_of(out: Out) -> int:
     """What tiles of whole numbers multiply results by."""
-    return prod(WHOLE_FILTERS[n].scale for n in out)
+    return prod(each.scale for each in _whole(out))
 
 
 def growth(out: Out) -> int:
     """How many times the largest magnitude of pixels transformed ones may have, whole numbers."""
-    each = (WHOLE_FILTERS[n] for n in out)
-    units = (np.array([f.pixels(list(row)) for row in np.eye(len(f.weights))]) for f in each)
+    each = ((f.pixels, len(f.weights)) for f in _whole(out))
+    units = (np.array([pixels(list(row)) for row in np.eye(n)]) for pixels, n in each)
     return prod(int(np.abs(unit).sum(axis=0).max()) for unit in units)
 
 
@@ -189,12 +217,11 @@ def transform_weights(w: Array, out: Out, filters: Filters = FILTERS) -> Array:
     """The weights of each product of a tile of `out` results, in float64.
 
     Shapes:
-        w: [ob, cb, *outer, 3, 3, c, oc] -> [out[0] + 2, out[1] + 2, ob, cb, *outer, c, oc], or
-        w: [ob, cb, *outer, 3, c, oc] -> [out[0] + 2, ob, cb, *outer, c, oc];
-        a larger kernel: -> [..., *outer, *parts, c, oc], see `parts_of`
+        w: [ob, cb, *outer, *kernel, c, oc] -> [*positions, ob, cb, *outer, *parts, c, oc]
     """
     axes, place = len(out), w.ndim - LANES - len(out)
-    kernel, taps = w.shape[place:-LANES], taps_of(out)
+    kernel = w.shape[place:-LANES]
+    taps = taps_of(out, kernel)
     counts = [-(-k // n) for k, n in zip(kernel, taps, strict=True)]
     pads = [(0, -k % n) for k, n in zip(kernel, taps, strict=True)]
     found = np.pad(w.astype(np.float64), [(0, 0)] * place + pads + [(0, 0)] * LANES)
@@ -202,6 +229,6 @@ def transform_weights(w: Array, out: Out, filters: Filters = FILTERS) -> Array:
     found = found.reshape(*w.shape[:place], *cut, *w.shape[-LANES:])
     found = np.moveaxis(found, range(place, place + 2 * axes, 2), range(place, place + axes))
     found = found.reshape(*w.shape[:place], *parts_of(kernel, out), *taps, *w.shape[-LANES:])
-    for n in reversed(out):
-        found = np.tensordot(filters[n].weights, found, axes=(1, found.ndim - LANES - 1))
+    for each in reversed(filters_of(out, kernel, filters)):
+        found = np.tensordot(each.weights, found, axes=(1, found.ndim - LANES - 1))
     return found

@@ -13,8 +13,11 @@ from dlc.graph.ops.filters import (
     FILTERS,
     LANES,
     WHOLE_FILTERS,
+    WHOLE_TAPS,
+    Filter,
     Filters,
     Out,
+    filters_of,
     parts_of,
     positions,
     taps_of,
@@ -32,11 +35,11 @@ def transform_pixels(
 
     The others are blocks of channels, images of a volume, and parts of a kernel.
     """
-    axes, parts, taps = len(out), parts_of(kernel, out), taps_of(out)
+    axes, parts, taps = len(out), parts_of(kernel, out), taps_of(out, kernel)
     n, *others, c = x.shape
     others, sizes = [*others[:-axes], *map(index, parts)], others[-axes:]
-    *above, wide = positions(out)
-    of_line = filters[out[-1]].pixels
+    *above, wide = positions(out, kernel)
+    of_columns, of_line = (each.pixels for each in _first_and_last(out, kernel, filters))
 
     def at(axis: int, place: Sequence[Expr], step: Expr) -> Expr:
         """Where a tile of a part of the kernel reads along an axis."""
@@ -59,7 +62,7 @@ def transform_pixels(
     def half(image: Expr, a: Expr, *rest: Expr) -> Expr:
         *place, dz, i = rest
         line = [pixel(image, place, (index(dy), dz), i) for dy in range(above[0])]
-        return _chosen(a, filters[out[0]].pixels(line))
+        return _chosen(a, of_columns(line))
 
     source = x
     if above:
@@ -75,16 +78,16 @@ def transform_pixels(
             line = [pixel(image, place, (index(d),), i) for d in range(wide)]
         return _chosen(b, of_line(line))
 
-    shape = (n, *map(index, positions(out)), *others, *tiles, c)
+    shape = (n, *map(index, positions(out, kernel)), *others, *tiles, c)
     return te.compute("pixels", shape, whole, inputs=(source,))
 
 
 def transform_bytes(w: te.Tensor, out: Out) -> te.Tensor:
     """Weights of bytes, transformed: i16[*positions, ob, cb, *outer, c / 2, lanes]."""
     found, place = w, len(w.shape) - LANES - len(out)
-    for done, results in enumerate(out):
+    for done, each in enumerate(filters_of(out, (WHOLE_TAPS,) * len(out), WHOLE_FILTERS)):
         name = "weights" if done + 1 == len(out) else "weight_columns"
-        found = _along_axis(found, done, place, WHOLE_FILTERS[results].weights, name)
+        found = _along_axis(found, done, place, each.weights, name)
     return found
 
 
@@ -116,17 +119,16 @@ def _combined(row: Sequence[int], line: Sequence[Expr]) -> Expr:
 
 
 def transform_sums(
-    sums: te.Tensor, shape: Shape, out: Out, filters: Filters = FILTERS
+    sums: te.Tensor, shape: Shape, out: Out, kernel: Sequence[int], filters: Filters = FILTERS
 ) -> te.Tensor:
     """The sums of products, transformed back: [n, ob, *outer, h, w, oc]."""
     n, *rest = sums.shape
     *others, oc = rest[len(out) :]
-    *above, wide = positions(out)
-    of_line = filters[out[-1]].sums
+    *above, wide = positions(out, kernel)
+    of_columns, of_line = (each.sums for each in _first_and_last(out, kernel, filters))
 
     def half(image: Expr, p: Expr, *rest: Expr) -> Expr:
         *place, b, j = rest
-        of_columns = filters[out[0]].sums
         return _chosen(
             p, of_columns([sums[(image, index(a), b, *place, j)] for a in range(above[0])])
         )
@@ -148,6 +150,12 @@ def transform_sums(
         return _chosen(at[-1] % out[-1], of_line(line))
 
     return te.compute("transformed", shape, whole, inputs=(source,))
+
+
+def _first_and_last(out: Out, kernel: Sequence[int], filters: Filters) -> tuple[Filter, Filter]:
+    """Those along columns and along lines; the same where a tile has lines alone."""
+    first, *_, last = 2 * filters_of(out, kernel, filters)
+    return first, last
 
 
 def _chosen(position: Expr, values: Sequence[Expr]) -> Expr:

@@ -14,6 +14,9 @@ differences.
 
 Along one axis alone, four results need 6 products instead of 12.
 
+Three by three results of a kernel of two by two need 16 products instead of 36, by the same
+transform of pixels as two by two of three by three.
+
 A larger kernel is a sum of kernels of three, each of them for tiles of its own pixels; zeros fill
 up the last one. Of five along one axis, four results need 12 products instead of 20. The same tile
 of six pixels gives three results of a kernel of four: of seven, 12 products instead of 21.
@@ -42,12 +45,12 @@ from dlc.graph.ops.filters import (
     FILTERS,
     LANES,
     WHOLE_FILTERS,
+    WHOLE_TAPS,
     Out,
     inverse_of,
     parts_of,
     positions,
     scale_of,
-    taps_of,
 )
 from dlc.graph.ops.neighbours import in_rows
 from dlc.graph.ops.planes import repaired
@@ -57,7 +60,7 @@ from dlc.schedule.rules.transform_plan import OPEN_STRIP
 from dlc.te import tensor as te
 from dlc.te.expr import Binary, BinOp, Const, Expr, cast, ceil_div, const, index
 from dlc.te.simplify import canonical
-from dlc.te.types import Shape, TensorType, const_size
+from dlc.te.types import Shape, TensorType, const_size, is_const
 
 STRIPS = range(16, 65)  # tiles of a long line that may be transformed at a time
 EACH = 2  # products of whole numbers that are added at once
@@ -156,7 +159,7 @@ class ConvWinograd(TiledConv):
     Shapes:
         x: f32[n, cb, *images, h + 2, w + 2, c]; w: f32[ob, cb, *outer, 3, 3, c, oc];
         u: f32[out[0] + 2, out[1] + 2, ob, cb, *outer, c, oc] -> f32[n, ob, *out_images, h, w, oc]
-        of parts: u: f32[..., *outer, *parts, c, oc]
+        of parts: u: f32[..., *outer, *parts, c, oc]; of a kernel of two: u: f32[out[0] + 1, ...]
     """
 
     out: Out = (2, 2)
@@ -166,7 +169,7 @@ class ConvWinograd(TiledConv):
     cycles: tuple[int, ...] = ()  # by which a run chooses direct sums; (): it never does
 
     def infer(self, x: TensorType, u: TensorType, w: TensorType) -> TensorType:
-        if not 1 <= len(self.out) <= 2 or not FILTERS.keys() >= set(self.out):
+        if not 1 <= len(self.out) <= 2 or not {n for n, _ in FILTERS} >= set(self.out):
             raise self.reject(f"tiles of {self.out} results have no transform", x, u, w)
         if any(t.dtype is not DType.F32 for t in (x, u, w)) or not (
             x.rank >= len(self.out) + 3 and x.rank + 1 == w.rank
@@ -179,8 +182,9 @@ class ConvWinograd(TiledConv):
         is_known = all(isinstance(k, Const) and k.value for k in kernel)
         if not is_known or differs(cb, wb) or differs(c, ci) or is_below(c, self.used):
             raise self.reject("the weights do not fit", x, u, w)
-        parts = map(index, parts_of([const_size(k) for k in kernel], self.out))
-        if u.shape != (*map(index, positions(self.out)), ob, wb, *outer, *parts, ci, oc):
+        taps = [const_size(k) for k in kernel]
+        tile, parts = map(index, positions(self.out, taps)), map(index, parts_of(taps, self.out))
+        if u.shape != (*tile, ob, wb, *outer, *parts, ci, oc):
             raise self.reject("the transformed weights do not fit", x, u, w)
         return TensorType((n, ob, *self.sizes(sizes, (*outer, *kernel), x, u, w), oc), DType.F32)
 
@@ -203,7 +207,7 @@ class ConvWinograd(TiledConv):
 
             return summand
 
-        result = transform_sums(sums, type_.shape, self.out)
+        result = transform_sums(sums, type_.shape, self.out, kernel)
         extents = (*w.shape[1:-2], used)
         return repaired(self.name, type_.shape, result, lambda *at: at, extents, term, (x, w))
 
@@ -252,14 +256,14 @@ class ConvWinogradBytes(TiledConv):
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         axes = len(self.out)
-        if not 1 <= axes <= 2 or not WHOLE_FILTERS.keys() >= set(self.out):
+        if not 1 <= axes <= 2 or not {n for n, _ in WHOLE_FILTERS} >= set(self.out):
             raise self.reject(f"tiles of {self.out} results have no transform", x, w)
         if (x.dtype, w.dtype) != (DType.I16, DType.I8) or not (
             x.rank >= axes + 3 and x.rank + 1 == w.rank
         ):
             raise self.reject("needs a blocked i16 image and i8 weights", x, w)
         (n, cb, *sizes, c), (ob, wb, *kernel, groups, lanes) = x.shape, w.shape
-        if tuple(kernel[-axes:]) != tuple(map(index, taps_of(self.out))):
+        if any(not is_const(k, WHOLE_TAPS) for k in kernel[-axes:]):
             raise self.reject("the kernel has no transform", x, w)
         if differs(cb, wb) or differs(c, groups * EACH) or differs(lanes % EACH, 0):
             raise self.reject("image and weights differ in their channels", x, w)
@@ -271,10 +275,11 @@ class ConvWinogradBytes(TiledConv):
         place = len(type_.shape) - 1 - len(self.out)
         outer, sizes = type_.shape[2:place], type_.shape[place:-1]
         tiles = count_tiles(sizes, self.out)
-        pixels = transform_pixels(x, tiles, self.out, taps_of(self.out), WHOLE_FILTERS)
+        kernel = (WHOLE_TAPS,) * len(self.out)
+        pixels = transform_pixels(x, tiles, self.out, kernel, WHOLE_FILTERS)
         channels = (w.shape[-LANES], index(EACH))
         sums = self.sums(pixels, transform_bytes(w, self.out), (*outer, *tiles), channels, type_)
-        scaled = transform_sums(sums, type_.shape, self.out, WHOLE_FILTERS)
+        scaled = transform_sums(sums, type_.shape, self.out, kernel, WHOLE_FILTERS)
         inverse, shift = inverse_of(scale_of(self.out))
 
         def result(*at: Expr) -> Expr:

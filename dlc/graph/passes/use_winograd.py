@@ -17,8 +17,8 @@ Position: after use_matrix_engine, which takes what is faster there, and after u
 whose products by two have transforms of whole numbers; before use_pair_products, which takes what
 is left. The decision is about single operators and changes no layout.
 
-Where a kernel is of three and more along the lines of an image only, these are transformed, each
-alone. What is larger is a sum of several kernels.
+Kernels have two taps or more along each axis that is transformed: both of an image, or its lines
+alone. What is larger than four is a sum of several kernels.
 
 Sums of bytes stay exact: they are transformed where the constant weights, and what pixels can be,
 prove that nothing is lost that counts.

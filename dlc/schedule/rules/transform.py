@@ -47,7 +47,7 @@ from dlc.schedule.work import written_out
 from dlc.te.affine import coefficients
 from dlc.te.expr import ONE, ZERO, Binary, BinOp, Cast, Const, Expr, Load, Select, Var
 from dlc.te.transform import loads, walk
-from dlc.te.types import const_or_none
+from dlc.te.types import const_or_none, const_size
 
 MOST_BEHIND = 4096  # operations behind the transforms that are written out for a tile
 RANKS = (3, 4)  # without those of a tile: of images, and of volumes
@@ -71,6 +71,7 @@ class Transformed:
     rows: tuple[str, ...]
     lane: str
     tile: tuple[int, ...]  # results of one tile along each of the rows
+    taps: tuple[int, ...]  # of a kernel of which it has so many
 
     @property
     def place(self) -> int:
@@ -127,8 +128,8 @@ def match(func: Func, target: Target) -> Transformed | None:
         return None
     if len(parts.sums.loops) != len(result.loops) + axes:
         return None
-    positions_and_blocks = parts.sums.loops[1 : axes + 2]
-    if not all(isinstance(f.extent, Const) for f in (*positions_and_blocks, parts.sums.loops[-1])):
+    *positions, _ = around = parts.sums.loops[1 : axes + 2]  # and blocks
+    if not all(isinstance(f.extent, Const) for f in (*around, parts.sums.loops[-1])):
         return None
     lead, block, *image, lane = result.names
     image, rows = image[:-axes], image[-axes:]
@@ -147,6 +148,10 @@ def match(func: Func, target: Target) -> Transformed | None:
         rows=tuple(rows),
         lane=lane,
         tile=parts.tile,
+        taps=tuple(
+            const_size(f.extent) - results + 1
+            for f, results in zip(positions, parts.tile, strict=True)
+        ),
     )
 
 
@@ -270,7 +275,7 @@ def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[st
         if outside:
             trace.do("compute_at", found.weights, groups)
         _operand(trace, found.weights, found.weight_columns, weights, target, parallel=not outside)
-    schedule_products(trace, found.sums, target, knobs, chain(found.tile, shape.depth))
+    schedule_products(trace, found.sums, target, knobs, chain(found.tile, found.taps, shape.depth))
 
 
 def _shape(func: Func, found: Transformed, target: Target) -> Shape:

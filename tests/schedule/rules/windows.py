@@ -86,7 +86,7 @@ def winograd_of(
     """Of pixels of some sizes: each result adds up images, or lines, and parts of a kernel."""
     outer, parts = kernel[: -len(out)], parts_of(kernel[-len(out) :], out)
     x = tensor("a", 1, 1, *sizes, 3)
-    u = tensor("b", *positions(out), 2, 1, *outer, *parts, 3, 16)
+    u = tensor("b", *positions(out, kernel[-len(out) :]), 2, 1, *outer, *parts, 3, 16)
     w = tensor("c", 2, 1, *kernel, 3, 16)
     conv = ConvWinograd(out=out, stride=stride, dilation=(1,) * len(stride))
     return func((x, u, w), Relu().compute(conv.compute(x, u, w)))
@@ -194,6 +194,9 @@ CASES: dict[str, Callable[[], Func]] = {
     "winograd_line_of_parts_symbolic": partial(winograd_of, (N + 4,), (5,), (4,)),
     "winograd_parts": partial(winograd_of, (9, 11), (5, 5), (2, 4)),
     "winograd_parts_symbolic": partial(winograd_of, (11, N + 6), (7, 7), (3, 3)),
+    "winograd_pairs": partial(winograd_of, (9, 11), (2, 2), (3, 3)),
+    "winograd_pairs_symbolic": partial(winograd_of, (8, N + 3), (2, 3), (3, 4)),
+    "winograd_line_of_pairs": partial(winograd_of, (27,), (2,), (3,)),
     "winograd_lines": partial(winograd_of, (6, 11), (2, 3), (4,), (1,)),
     "winograd_lines_symbolic": partial(winograd_of, (N + 2, M + 2), (3, 3), (2,), (1,)),
     "padded_and_turned": padded_and_turned,
