@@ -21,15 +21,12 @@ from dlc.graph.live_taps import live_share
 from dlc.graph.ops.byte_products import ConvBytes
 from dlc.graph.ops.conv_blocked import ConvBlocked
 from dlc.graph.ops.filters import (
-    WHOLE_FILTERS,
     WHOLE_TAPS,
     Out,
+    Tile,
     growth,
     inverse_of,
-    parts_of,
-    positions,
     scale_of,
-    taps_of,
 )
 from dlc.graph.ops.winograd import count_tiles
 from dlc.graph.pass_ import PassContext
@@ -63,7 +60,9 @@ TILES: Mapping[int, tuple[Out, ...]] = {  # by the axes that are transformed, th
     1: ((2,), (4,), (3,)),
 }
 LEAST = 2  # of a kernel, along each of them
-MAX_BYTES = 64 << 20  # of the transformed weights of a kernel of several parts
+MOST_PRODUCTS = 0.7  # of those of direct sums, in steps; lines where fewer are saved took longer
+STRIDED = {(3, 2): 3, (4, 2): 3, (5, 2): 2}  # results, by kernel and step
+MAX_BYTES = 64 << 20  # of the transformed weights of a kernel of several parts, or in steps
 MAX_OUTER = 1  # axes before those: images of a volume, or lines of an image
 
 
@@ -109,7 +108,7 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     if not axes:
         return {}
     target = context.target
-    ob, cb, *kernel, c = _weights(node)
+    ob, cb, *_, c = _weights(node)
     n, _, *sizes, _ = node.output.type.shape
     outer, of_tile = sizes[:-axes], sizes[-axes:]
     assumed = _assumed(sizes, context)
@@ -120,10 +119,9 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     for out in _tiles(node, axes, context):
         high, *rest = _tiles_along(assumed[-axes:], out)
         wide = rest[0] if rest else 1
-        parts = parts_of(kernel[-axes:], out)
-        depth = cb * volume.taps * prod(parts) * c
-        count = prod(positions(out, kernel[-axes:]))
-        if parts and weight_bytes(node, out) > MAX_BYTES:
+        tile = tile_of(node, out)
+        depth, count = cb * volume.taps * prod(tile.parts) * c, prod(tile.positions)
+        if (tile.parts or tile.steps) and weight_bytes(node, out) > MAX_BYTES:
             continue
         shape = Shape(lead, high, wide, count, depth, ob, volume, axes, element_bytes=element_bytes)
         is_open = [const_or_none(size) is None for size in of_tile]
@@ -167,9 +165,8 @@ def fastest(node: Node, transformed: Mapping[Out, float], context: PassContext) 
 def weight_bytes(node: Node, out: Out) -> int:
     """What the weights of a convolution of floats take, transformed for tiles of `out` results."""
     *others, c, oc = (const_size(n) for n in node.inputs[1].type.shape)
-    outer, kernel = others[: -len(out)], others[-len(out) :]
-    products = prod(positions(out, kernel)) * prod(parts_of(kernel, out))
-    elements = prod(outer) * products * c * oc
+    outer, tile = others[: -len(out)], tile_of(node, out)
+    elements = prod(outer) * prod(tile.positions) * prod(tile.parts) * c * oc
     return elements * DType.F32.size_bytes
 
 
@@ -255,15 +252,21 @@ def _axes(node: Node, context: PassContext) -> int:
         return 0
     if 0 in (const_or_none(n), *map(const_or_none, sizes), ob, cb):
         return 0
-    is_whole = isinstance(op, ConvBytes)
-    steps = zip(op.stride, op.dilation, strict=True)
-    fits = [step == (1, 1) for step in steps]
     for axes in TILES:
-        if not all(fits[-axes:]) or not 0 <= len(fits) - axes <= MAX_OUTER:
+        if not 0 <= len(kernel) - axes <= MAX_OUTER or any(d != 1 for d in op.dilation[-axes:]):
             continue
-        if any(_saves(kernel[-axes:], out, is_whole=is_whole) for out in TILES[axes]):
+        if any(_saves(tile_of(node, out)) for out in TILES[axes]):
             return axes
     return 0
+
+
+def tile_of(node: Node, out: Out) -> Tile:
+    """The tiles of a convolution, of some results."""
+    op, kernel = node.op, _weights(node)[2:-1]
+    assert isinstance(op, ConvBlocked | ConvBytes)
+    steps = op.stride[-len(out) :]
+    is_plain = all(step == 1 for step in steps)
+    return Tile(out, kernel[-len(out) :], () if is_plain else steps, isinstance(op, ConvBytes))
 
 
 def _is_plain(op: ConvBlocked | ConvBytes, x: Value, w: Value) -> bool:
@@ -292,14 +295,13 @@ def _tiles(node: Node, axes: int, context: PassContext) -> list[Out]:
         out
         for out in TILES[axes]
         if all(size is None or size > each for size, each in zip(sizes, out, strict=True))
-        and _saves(kernel[-axes:], out, is_whole=is_whole)
-        and (is_whole or context.precision != "highest" or _rounds_little(kernel, out, cb * c))
+        and _saves(tile := tile_of(node, out))
+        and (
+            is_whole
+            or context.precision != "highest"
+            or is_accurate(out, tile.positions, cb * c * prod(kernel) / prod(tile.taps))
+        )
     ]
-
-
-def _rounds_little(kernel: Sequence[int], out: Out, channels: int) -> bool:
-    taps = taps_of(out, kernel[-len(out) :])
-    return is_accurate(out, taps, channels * prod(kernel) / prod(taps))
 
 
 def _tiles_along(sizes: Sequence[int], out: Out) -> list[int]:
@@ -307,18 +309,24 @@ def _tiles_along(sizes: Sequence[int], out: Out) -> list[int]:
     return [const_size(count) for count in count_tiles(tuple(map(index, sizes)), out)]
 
 
-def _saves(kernel: Sequence[int], out: Out, *, is_whole: bool) -> bool:
-    """Whether a tile is one of those for such a kernel: fewer zeros fill it up than by others."""
-    if is_whole:
-        return set(kernel) == {WHOLE_TAPS} and {(n, WHOLE_TAPS) for n in out} <= set(WHOLE_FILTERS)
-    return all(_fits(*each) for each in zip(kernel, out, strict=True))
+def _saves(tile: Tile) -> bool:
+    """Whether products are saved, and fewer zeros fill up a kernel than by tiles of others."""
+    if tile.is_whole:
+        return set(tile.kernel) == {WHOLE_TAPS} and tile.has_filters
+    axes = zip(tile.kernel, tile.out, tile.strides, strict=True)
+    if not tile.has_filters or not all(_fits(*each) for each in axes):
+        return False
+    share = prod(tile.positions) / (prod(tile.out) * prod(tile.kernel))
+    return not tile.steps or share <= MOST_PRODUCTS
 
 
-def _fits(taps: int, results: int) -> bool:
+def _fits(kernel: int, results: int, step: int) -> bool:
     """The same along one axis: tiles of three results are those of kernels of two, or of four."""
-    if taps <= LEAST:
-        return taps == LEAST and results == 3
-    return results != 3 or -taps % 4 < -taps % 3
+    if step > 1:
+        return STRIDED.get((kernel, step)) == results
+    if kernel <= LEAST:
+        return kernel == LEAST and results == 3
+    return results != 3 or -kernel % 4 < -kernel % 3
 
 
 def _is_open(node: Node) -> bool:

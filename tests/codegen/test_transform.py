@@ -15,7 +15,7 @@ from dlc.core.types import DType
 from dlc.graph.ops.activation import Silu
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.byte_products import ConvBytes, pack_bytes
-from dlc.graph.ops.filters import inverse_of, scale_of, taps_of, transform_weights
+from dlc.graph.ops.filters import Tile, inverse_of, scale_of, transform_weights
 from dlc.graph.ops.winograd import ConvWinograd, ConvWinogradBytes
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.lower import lower_tensors
@@ -206,51 +206,58 @@ def test_tiles_that_fours_leave_of_an_open_row_are_computed_together(
 
 
 @pytest.mark.parametrize(
-    ("tile", "depth", "kernel"),
-    [((2, 2), 32, 3), ((2, 4), 64, 3), ((2, 4), 256, 3), ((4, 4), 256, 3), ((4, 4), 512, 3),
-     ((2,), 16, 3), ((4,), 64, 3), ((4,), 256, 3), ((4,), 48, 5), ((3,), 64, 4), ((3,), 48, 7),
-     ((4, 4), 96, 5), ((3, 3), 48, 7), ((3, 3), 128, 4), ((3, 3), 32, 2), ((3, 3), 256, 2),
-     ((3,), 32, 2), ((3,), 128, 2), ((3, 2), 32, (2, 3)), ((3, 4), 64, (2, 3)),
-     ((4, 3), 256, (3, 2))],
+    ("out", "depth", "kernel", "step"),
+    [((2, 2), 32, 3, 1), ((2, 4), 64, 3, 1), ((2, 4), 256, 3, 1), ((4, 4), 256, 3, 1),
+     ((4, 4), 512, 3, 1), ((2,), 16, 3, 1), ((4,), 64, 3, 1), ((4,), 256, 3, 1), ((4,), 48, 5, 1),
+     ((3,), 64, 4, 1), ((3,), 48, 7, 1), ((4, 4), 96, 5, 1), ((3, 3), 48, 7, 1),
+     ((3, 3), 128, 4, 1), ((3, 3), 32, 2, 1), ((3, 3), 256, 2, 1), ((3,), 32, 2, 1),
+     ((3,), 128, 2, 1), ((3, 2), 32, (2, 3), 1), ((3, 4), 64, (2, 3), 1), ((4, 3), 256, (3, 2), 1),
+     ((3, 3), 32, 3, 2), ((3, 3), 128, 3, 2), ((3, 3), 64, 4, 2), ((2, 2), 16, 5, 2),
+     ((3,), 32, 3, 2), ((3,), 64, 4, 2)],
 )  # fmt: skip
 def test_results_are_as_accurate_as_those_of_direct_sums(
-    tile: tuple[int, ...], depth: int, kernel: int | tuple[int, ...]
+    out: tuple[int, ...], depth: int, kernel: int | tuple[int, ...], step: int
 ) -> None:
     """Sums in one chain of float32, of random data, where tiles are said to be accurate."""
     random, block = np.random.default_rng(2), NATIVE.lanes(4)
     blocks = 32 // block  # as many results to take the mean of, whatever the vectors
-    taps = kernel if isinstance(kernel, tuple) else (kernel,) * len(tile)
-    sizes = [k + 7 for k in taps]
+    taps = kernel if isinstance(kernel, tuple) else (kernel,) * len(out)
+    tile = Tile(out, taps, (step,) * len(out))
+    reach = 7 * step + 1  # from the first pixel of eight results by one tap to the last
+    sizes = [k - 1 + reach for k in taps]
     x = random.standard_normal((1, depth // block, *sizes, block)).astype(np.float32)
     w = random.standard_normal((blocks, depth // block, *taps, block, block)).astype(np.float32)
-    conv = ConvWinograd(out=tile)
-    arrays = {"x": x, "u": transform_weights(w, tile).astype(np.float32), "w": w}
+    conv = ConvWinograd(out=out, steps=tile.steps)
+    arrays = {"x": x, "u": transform_weights(w, out, tile.steps).astype(np.float32), "w": w}
     operands = tuple(placeholder(n, TensorType(a.shape)) for n, a in arrays.items())
     func = lower_tensors("f", (), operands, (conv.compute(*operands),))
-    found = Kernel(transformed(func, NATIVE, tile), NATIVE)({}, arrays)
+    found = Kernel(transformed(func, NATIVE, out), NATIVE)({}, arrays)
     exact = conv.reference(x.astype(np.float64), arrays["u"], w.astype(np.float64))
     direct = np.zeros(exact.shape, np.float32)
     for b, i, *k in np.ndindex(*x.shape[1:2], block, *taps):
-        part = tuple(slice(n, n + 8) for n in k)
+        part = tuple(slice(n, n + reach, step) for n in k)
         pixels = x[(slice(None), None, b, *part, i, None)].astype(np.float64)
         weights = w[(None, slice(None), b, *k, i)].reshape(1, blocks, *(1 for _ in k), block)
         direct = (direct + pixels * weights).astype(np.float32)
     ours, theirs = (np.sqrt(((a - exact) ** 2).mean()) for a in (found["out"], direct))
-    small = taps_of(tile, taps)
-    assert is_accurate(tile, small, depth * prod(taps) / prod(small))
+    assert is_accurate(out, tile.positions, depth * prod(taps) / prod(tile.taps))
     assert ours < 1.25 * theirs
 
 
 def test_tiles_are_accurate_from_some_channels_on() -> None:
     tiles = [(2, 2), (2, 4), (4, 2), (4, 4), (2,), (4,), (3,), (3, 3)]
-    kernels = [taps_of(tile, (4 if 3 in tile else 3,) * len(tile)) for tile in tiles]
-    each = [*zip(tiles, kernels, strict=True), ((3, 3), (2, 2)), ((3,), (2,))]
-    known = [(depth, [is_accurate(*t, depth) for t in each]) for depth in (24, 48, 64, 240)]
+    each = [Tile(out, (4 if 3 in out else 3,) * len(out)) for out in tiles]
+    each += [Tile((3, 3), (2, 2)), Tile((3,), (2,)), Tile((3, 4), (2, 3))]
+    each += [Tile((3, 3), (3, 3), (2, 2)), Tile((2, 2), (5, 5), (2, 2))]
+    known = [
+        (depth, [is_accurate(tile.out, tile.positions, depth) for tile in each])
+        for depth in (24, 48, 64, 240)
+    ]
     assert known == [
-        (24, [True, False, False, False, True, False, False, False, False, False]),
-        (48, [True, False, False, False, True, False, False, False, True, True]),
-        (64, [True, True, True, False, True, True, True, False, True, True]),
-        (240, [True, True, True, False, True, True, True, True, True, True]),
+        (24, [True, *(False,) * 3, True, *(False,) * 7, True]),
+        (48, [True, *(False,) * 3, True, *(False,) * 3, True, True, False, True, True]),
+        (64, [*(True,) * 3, False, *(True,) * 3, False, *(True,) * 5]),
+        (240, [*(True,) * 3, False, *(True,) * 9]),
     ]
 
 

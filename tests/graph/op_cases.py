@@ -54,9 +54,9 @@ def winograd(
 ) -> Case:
     """A convolution whose weights are whole numbers in both forms."""
     kernel = kernel or (3,) * len(out)
-    scale = math.prod({2: 2, 3: 15, 4: 15}[n] for n in out)  # of the fractions in the transforms
+    scale = math.prod({2: 2, 3: 30, 4: 15}[n] for n in out)  # of the fractions in the transforms
     w = scale * np.random.default_rng(1).integers(-3, 4, (3, 2, *outer, *kernel, 4, 5))
-    u = transform_weights(w, out)
+    u = transform_weights(w, out, attributes.get("steps", ()))
     types = (x, *(f"f32[{', '.join(map(str, each.shape))}]" for each in (u, w)))
     return case(wino.ConvWinograd(out=out, **attributes), *types, values=(pixels, u, w))
 
@@ -281,6 +281,12 @@ def _contractions() -> list[Case]:
         winograd("f32[1, 2, 8, 9, 4]", (3, 4), kernel=(2, 3)),
         winograd("f32[n, 2, 9, 8, 4]", (2, 3), kernel=(5, 2)),
         winograd("f32[1, 2, n + 4, 4]", (3,), kernel=(2,)),
+        winograd("f32[n, 2, 13, 9, 4]", (3, 3), steps=(2, 2)),
+        winograd("f32[1, 2, 10, n + 6, 4]", (3, 3), kernel=(4, 4), steps=(2, 2)),
+        winograd("f32[1, 2, 2 * n + 5, 12, 4]", (2, 2), kernel=(5, 5), steps=(2, 2)),
+        winograd("f32[1, 2, 12, 9, 4]", (3, 4), steps=(2, 1)),
+        winograd("f32[1, 2, 24, 4]", (3,), steps=(2,)),
+        winograd("f32[1, 2, 7, 15, 4]", (3,), (2,), stride=(3,), dilation=(1,), steps=(2,)),
         winograd("f32[1, 2, 9, n + 7, 4]", (3, 3), kernel=(4, 7)),
         winograd("f32[1, 2, 4, 9, 10, 4]", (4, 2), (2,), (3, 6), stride=(2,), dilation=(1,)),
         winograd("f32[2, 2, 5, 9, 4]", (4,), (2,), stride=(2,), dilation=(1,)),

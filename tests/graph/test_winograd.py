@@ -189,8 +189,8 @@ def main(x: f32[1, 2, {7 + taps}, 58, 58, 16]):
 @pytest.mark.parametrize(
     "text",
     [
-        VOLUME.replace("stride=(2, 1, 1)", "stride=(1, 2, 1)")
-        .replace("[1, 4, 4, 14,", "[1, 4, 7, 7,"),
+        VOLUME.replace("stride=(2, 1, 1)", "stride=(1, 3, 1)")
+        .replace("[1, 4, 4, 14,", "[1, 4, 7, 5,"),
         VOLUME.replace("dilation=(2, 1, 1)", "dilation=(1, 1, 2)")
         .replace("[1, 4, 4, 14, 16,", "[1, 4, 4, 14, 14,"),
         VOLUME.replace("4, 2, 3, 3,", "4, 3, 3, 1,").replace("(2, 1, 1)", "(1, 1, 1)")
@@ -209,7 +209,8 @@ def test_volumes_that_have_no_transform_stay(text):
     [
         CONV.replace("f32[", "f64["),
         CONV.replace("3, 3, 16, 16]", "3, 1, 16, 16]").replace("14, 16, 16]", "14, 18, 16]"),
-        CONV.replace("(x, w)", "(x, w, stride=(1, 2))").replace("14, 16, 16]", "14, 8, 16]"),
+        CONV.replace("(x, w)", "(x, w, stride=(1, 3))").replace("14, 16, 16]", "14, 6, 16]"),
+        CONV.replace("(x, w)", "(x, w, stride=(2, 2))").replace("14, 16, 16]", "7, 8, 16]"),
         CONV.replace("(x, w)", "(x, w, dilation=(1, 2))").replace("14, 16, 16]", "14, 14, 16]"),
         CONV.replace("[4, 4, 3", "[4, 2, 3").replace("(x, w)", "(x, w, groups=2)"),
         CONV.replace("[4, 4, 3", "[1, 1, 3")
@@ -219,7 +220,7 @@ def test_volumes_that_have_no_transform_stay(text):
         CONV.replace("16, 18, 16]", "3, 3, 16]").replace("14, 16, 16]", "1, 1, 16]"),
         CONV.replace("f32[1, 4", "f32[0, 4"),
     ],
-    ids=["f64", "kernel", "stride", "dilation", "groups", "few", "one_pixel", "empty"],
+    ids=["f64", "kernel", "stride", "small", "dilation", "groups", "few", "one_pixel", "empty"],
 )
 def test_what_does_not_fit_or_pay_stays(text):
     assert operators(changed(text)) == ["conv_blocked"]
@@ -323,6 +324,46 @@ def test_a_tuner_is_asked_about_the_tiles_of_a_kernel(kernel, options):
     assert found[0].options == ("direct", *(f"tiles of {each}" for each in options))
 
 
+@pytest.mark.parametrize(
+    ("kernel", "stride", "tile"),
+    [((4, 4), (2, 2), (3, 3)), ((5, 5), (2, 2), (2, 2)),
+     ((3, 3), (2, 1), (3, 4)), ((3, 4), (1, 2), (4, 3)), ((6, 6), (2, 2), None),
+     ((3, 3), (3, 3), None)],
+)  # fmt: skip
+def test_steps_of_two_have_transforms_of_both_phases(kernel, stride, tile):
+    sizes = ", ".join(str(47 * s + k) for k, s in zip(kernel, stride, strict=True))
+    text = LARGE.replace("58, 58", sizes).replace("56, 56", "48, 48").replace("[4, 4,", "[8, 8,")
+    text = text.replace("3, 3,", f"{kernel[0]}, {kernel[1]},").replace("f32[1, 4", "f32[1, 8")
+    graph = read(text.replace("(x, w)", f"(x, w, stride={stride})"))
+    found = run("use_winograd", graph, HIGH)
+    assert tiles(found) == ([tile] if tile else [])
+    same_of_whole_numbers(graph, found)
+
+
+@pytest.mark.parametrize(("kernel", "tile"), [(3, None), (4, (3,)), (5, (2,))])
+def test_lines_in_steps_of_two_are_transformed_where_much_is_saved(kernel, tile):
+    """Two of nine products are not."""
+    text = LINE.replace("stride=(1,)", "stride=(2,)").replace("402", f"{798 + kernel}")
+    graph = read(text.replace("8, 8, 3,", f"8, 8, {kernel},"))
+    found = run("use_winograd", graph, HIGH)
+    assert tiles(found) == ([tile] if tile else [])
+    same_of_whole_numbers(graph, found)
+
+
+def test_weights_of_two_steps_are_transformed_for_each():
+    text = LARGE.replace("[4, 4, 3, 3,", "[8, 8, 4, 4,").replace("f32[1, 4", "f32[1, 8")
+    text = text.replace("58, 58", "51, 51").replace("56, 56", "48, 48")
+    text = text.replace("def main(", "def main(z: f32[1, 8, 98, 98, 16], ").replace(
+        "    return y",
+        "    v: f32[1, 8, 48, 48, 16] = conv_blocked(z, w, stride=(2, 2))\n    return y, v",
+    )
+    found = run("use_winograd", read(text), HIGH)
+    assert tiles(found) == [(3, 3), (3, 3)]
+    steps = [n.op.steps for n in found.nodes if isinstance(n.op, ConvWinograd)]
+    assert steps == [(), (2, 2)]
+    assert [n.inputs[1].type.static_shape[0] for n in found.nodes] == [6, 8]
+
+
 def test_a_kernel_of_two_across_lines_of_three_is_an_image():
     """One of one across lines leaves them alone."""
     text = LINES.replace("(2, 1)", "(1, 1)").replace("(3, 1)", "(1, 1)").replace("10, 40", "21, 40")
@@ -388,6 +429,10 @@ def test_weights_do_not_grow_beyond_memory():
     assert tiles(changed(many)) == [(3,)]  # 75 MB, of no parts
     of_parts = many.replace("64, 4,", "64, 7,").replace("403", "406")
     assert operators(changed(of_parts)) == ["conv_blocked"]  # 151 MB
+    in_steps = many.replace("403", "802").replace("stride=(1,)", "stride=(2,)")
+    assert operators(changed(in_steps)) == ["conv_blocked"]  # 101 MB
+    few = in_steps.replace("[192, 64,", "[64, 64,").replace("y: f32[1, 192,", "y: f32[1, 64,")
+    assert tiles(changed(few)) == [(3,)]
 
 
 def test_a_line_of_an_open_length_is_taken_for_a_long_one():

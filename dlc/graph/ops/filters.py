@@ -111,19 +111,48 @@ def _whole_sums_of_four(m: Sequence[Expr]) -> list[Expr]:
     return [m[0] + even + high, odd + low * 2, even + high * 4, odd + low * 8 + m[5] * 4]
 
 
-Filters = Mapping[tuple[int, int], Filter]  # by the results of one tile, and the taps of a kernel
+def _pixels_of_pairs(d: Sequence[Expr]) -> list[Expr]:
+    return [d[0] - d[1], d[1], d[1] - d[2]]
+
+
+def _sums_of_pairs(m: Sequence[Expr]) -> list[Expr]:
+    """Two results of a kernel of two, of the points 0, 1 and infinity."""
+    return [m[0] + m[1], m[1] - m[2]]
+
+
+def _of_phases(first: Filter, second: Filter) -> Filter:
+    """One in steps of two: what each phase of the pixels gives to the results is added up."""
+    count = len(first.weights)
+    taps = first.weights.shape[1] + second.weights.shape[1]
+    weights = np.zeros((count + len(second.weights), taps))
+    weights[:count, ::2], weights[count:, 1::2] = first.weights, second.weights
+
+    def pixels(d: Sequence[Expr]) -> list[Expr]:
+        return first.pixels(d[::2]) + second.pixels(d[1::2])
+
+    def sums(m: Sequence[Expr]) -> list[Expr]:
+        parts = zip(first.sums(m[:count]), second.sums(m[count:]), strict=True)
+        return [a + b for a, b in parts]
+
+    return Filter(pixels, sums, weights)
+
+
+_OF_TWO = Filter(
+    _pixels_of_two,
+    _sums_of_two,
+    np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
+)
+_OF_THREE_PAIRS = Filter(
+    _pixels_of_two, _sums_of_three_pairs, np.array([[1, 0], [0.5, 0.5], [0.5, -0.5], [0, 1]])
+)
+_OF_PAIRS = Filter(_pixels_of_pairs, _sums_of_pairs, np.array([[1, 0], [1, 1], [0, 1]]))
+_OF_PIXELS = Filter(list, list, np.ones((3, 1)))  # three results of one tap, nothing saved
+Filters = Mapping[tuple[int, int, int], Filter]
+"""By the results of a tile, the taps of a kernel, and its step."""
 FILTERS: Filters = {
-    (2, 3): Filter(
-        _pixels_of_two,
-        _sums_of_two,
-        np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
-    ),
-    (3, 2): Filter(
-        _pixels_of_two,
-        _sums_of_three_pairs,
-        np.array([[1, 0], [0.5, 0.5], [0.5, -0.5], [0, 1]]),
-    ),
-    (3, 4): Filter(
+    (2, 3, 1): _OF_TWO,
+    (3, 2, 1): _OF_THREE_PAIRS,
+    (3, 4, 1): Filter(
         _pixels_of_four,
         _sums_of_three,
         np.array(
@@ -132,7 +161,7 @@ FILTERS: Filters = {
         )
         / 15,
     ),
-    (4, 3): Filter(
+    (4, 3, 1): Filter(
         _pixels_of_four,
         _sums_of_four,
         np.array(
@@ -140,15 +169,18 @@ FILTERS: Filters = {
         )
         / 15,
     ),
+    (3, 3, 2): _of_phases(_OF_THREE_PAIRS, _OF_PIXELS),
+    (3, 4, 2): _of_phases(_OF_THREE_PAIRS, _OF_THREE_PAIRS),
+    (2, 5, 2): _of_phases(_OF_TWO, _OF_PAIRS),
 }  # fmt: skip
 WHOLE_FILTERS: Filters = {
-    (2, 3): Filter(
+    (2, 3, 1): Filter(
         _pixels_of_two,
         _sums_of_two,
         np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]),
         scale=2,
     ),
-    (4, 3): Filter(
+    (4, 3, 1): Filter(
         _whole_pixels_of_four,
         _whole_sums_of_four,
         np.array([[6, 0, 0], [-2, -2, -2], [-2, 2, -2], [1, 2, 4], [1, -2, 4], [0, 0, 6]]),
@@ -158,46 +190,73 @@ WHOLE_FILTERS: Filters = {
 WHOLE_TAPS = 3  # of all kernels that have transforms of whole numbers
 
 
-def taps_of(out: Out, kernel: Sequence[int]) -> tuple[int, ...]:
-    """The small kernel by which tiles of `out` results compute another, along each axis.
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Some results along each axis that is transformed, of a kernel."""
 
-    The smallest that it fits, or the largest, of several of which it is the sum then.
-    """
-    found = []
-    for results, size in zip(out, kernel, strict=True):
-        known = sorted(taps for each, taps in FILTERS if each == results)
-        found.append(next((taps for taps in known if taps >= size), known[-1]))
-    return tuple(found)
+    out: Out
+    kernel: tuple[int, ...]
+    steps: tuple[int, ...] = ()  # (): of one
+    is_whole: bool = False
 
+    @staticmethod
+    def of_whole(out: Out) -> Tile:
+        """A tile of whole numbers."""
+        return Tile(out, (WHOLE_TAPS,) * len(out), is_whole=True)
 
-def filters_of(out: Out, kernel: Sequence[int], filters: Filters = FILTERS) -> tuple[Filter, ...]:
-    """The transforms along each axis of a tile."""
-    return tuple(filters[key] for key in zip(out, taps_of(out, kernel), strict=True))
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The steps of the kernel along each axis."""
+        return self.steps or (1,) * len(self.out)
 
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The small kernel that computes this one, along each axis.
 
-def positions(out: Out, kernel: Sequence[int]) -> tuple[int, ...]:
-    """How many products a tile of `out` results has along each axis: as many as pixels."""
-    return tuple(len(each.weights) for each in filters_of(out, kernel))
+        The smallest that it fits, or the largest, of several of which it is the sum then.
+        """
+        found = []
+        for results, size, step in zip(self.out, self.kernel, self.strides, strict=True):
+            known = sorted(k for n, k, s in self._known if (n, s) == (results, step))
+            found.append(next((taps for taps in known if taps >= size), known[-1]))
+        return tuple(found)
 
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """The transforms along each axis."""
+        keys = zip(self.out, self.taps, self.strides, strict=True)
+        return tuple(self._known[key] for key in keys)
 
-def parts_of(kernel: Sequence[int], out: Out) -> tuple[int, ...]:
-    """Of how many kernels one is made along each axis; nothing where it is one of them."""
-    counts = tuple(-(-k // taps) for k, taps in zip(kernel, taps_of(out, kernel), strict=True))
-    return counts if max(counts) > 1 else ()
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """How many products it has along each axis: as many as pixels."""
+        return tuple(len(each.weights) for each in self.filters)
 
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Of how many kernels one is made along each axis; nothing where it is one of them."""
+        counts = tuple(-(-k // taps) for k, taps in zip(self.kernel, self.taps, strict=True))
+        return counts if max(counts) > 1 else ()
 
-def _whole(out: Out) -> tuple[Filter, ...]:
-    return filters_of(out, (WHOLE_TAPS,) * len(out), WHOLE_FILTERS)
+    @property
+    def has_filters(self) -> bool:
+        """Whether there are such results in such steps."""
+        known = {(n, s) for n, _, s in self._known}
+        return known >= set(zip(self.out, self.strides, strict=False))
+
+    @property
+    def _known(self) -> Filters:
+        return WHOLE_FILTERS if self.is_whole else FILTERS
 
 
 def scale_of(out: Out) -> int:
     """What tiles of whole numbers multiply results by."""
-    return prod(each.scale for each in _whole(out))
+    return prod(each.scale for each in Tile.of_whole(out).filters)
 
 
 def growth(out: Out) -> int:
     """How many times the largest magnitude of pixels transformed ones may have, whole numbers."""
-    each = ((f.pixels, len(f.weights)) for f in _whole(out))
+    each = ((f.pixels, len(f.weights)) for f in Tile.of_whole(out).filters)
     units = (np.array([pixels(list(row)) for row in np.eye(n)]) for pixels, n in each)
     return prod(int(np.abs(unit).sum(axis=0).max()) for unit in units)
 
@@ -213,22 +272,21 @@ def inverse_of(scale: int) -> tuple[int, int]:
     return inverse - (1 << 32) * (inverse >> 31), shift
 
 
-def transform_weights(w: Array, out: Out, filters: Filters = FILTERS) -> Array:
+def transform_weights(w: Array, out: Out, steps: Sequence[int] = ()) -> Array:
     """The weights of each product of a tile of `out` results, in float64.
 
     Shapes:
         w: [ob, cb, *outer, *kernel, c, oc] -> [*positions, ob, cb, *outer, *parts, c, oc]
     """
     axes, place = len(out), w.ndim - LANES - len(out)
-    kernel = w.shape[place:-LANES]
-    taps = taps_of(out, kernel)
-    counts = [-(-k // n) for k, n in zip(kernel, taps, strict=True)]
-    pads = [(0, -k % n) for k, n in zip(kernel, taps, strict=True)]
+    tile = Tile(out, w.shape[place:-LANES], tuple(steps))
+    each = list(zip(tile.kernel, tile.taps, strict=True))
+    pads = [(0, -k % taps) for k, taps in each]
     found = np.pad(w.astype(np.float64), [(0, 0)] * place + pads + [(0, 0)] * LANES)
-    cut = [size for pair in zip(counts, taps, strict=True) for size in pair]
+    cut = [size for k, taps in each for size in (-(-k // taps), taps)]
     found = found.reshape(*w.shape[:place], *cut, *w.shape[-LANES:])
     found = np.moveaxis(found, range(place, place + 2 * axes, 2), range(place, place + axes))
-    found = found.reshape(*w.shape[:place], *parts_of(kernel, out), *taps, *w.shape[-LANES:])
-    for each in reversed(filters_of(out, kernel, filters)):
-        found = np.tensordot(each.weights, found, axes=(1, found.ndim - LANES - 1))
+    found = found.reshape(*w.shape[:place], *tile.parts, *tile.taps, *w.shape[-LANES:])
+    for of_axis in reversed(tile.filters):
+        found = np.tensordot(of_axis.weights, found, axes=(1, found.ndim - LANES - 1))
     return found

@@ -9,45 +9,34 @@ from collections.abc import Sequence
 
 from dlc.core.types import DType
 from dlc.graph.op import Array
-from dlc.graph.ops.filters import (
-    FILTERS,
-    LANES,
-    WHOLE_FILTERS,
-    WHOLE_TAPS,
-    Filter,
-    Filters,
-    Out,
-    filters_of,
-    parts_of,
-    positions,
-    taps_of,
-)
+from dlc.graph.ops.filters import LANES, Filter, Out, Tile
+from dlc.graph.ops.window import out_size
 from dlc.te import tensor as te
 from dlc.te.expr import Expr, cast, const, index, minimum, select
 from dlc.te.simplify import surely_equal
 from dlc.te.types import Shape
 
 
-def transform_pixels(
-    x: te.Tensor, tiles: Shape, out: Out, kernel: Sequence[int], filters: Filters = FILTERS
-) -> te.Tensor:
+def transform_pixels(x: te.Tensor, tiles: Shape, tile: Tile) -> te.Tensor:
     """Tiles of pixels, transformed: [n, *positions, *others, *tiles, c].
 
     The others are blocks of channels, images of a volume, and parts of a kernel.
     """
-    axes, parts, taps = len(out), parts_of(kernel, out), taps_of(out, kernel)
+    axes, parts, taps = len(tile.out), tile.parts, tile.taps
     n, *others, c = x.shape
     others, sizes = [*others[:-axes], *map(index, parts)], others[-axes:]
-    *above, wide = positions(out, kernel)
-    of_columns, of_line = (each.pixels for each in _first_and_last(out, kernel, filters))
+    *above, wide = tile.positions
+    of_columns, of_line = (each.pixels for each in _first_and_last(tile))
 
     def at(axis: int, place: Sequence[Expr], step: Expr) -> Expr:
         """Where a tile of a part of the kernel reads along an axis."""
-        size, each, whole = sizes[axis], out[axis], kernel[axis] % taps[axis] == 0
-        position = place[axis - axes] * each + step
+        size, each = sizes[axis], tile.out[axis]
+        stride, kernel = tile.strides[axis], tile.kernel[axis]
+        whole = kernel % taps[axis] == 0
+        position = place[axis - axes] * (each * stride) + step
         if parts:
             position = position + place[axis - 2 * axes] * taps[axis]
-        if whole and surely_equal(tiles[axis] * each, size - (kernel[axis] - 1)):
+        if whole and surely_equal(tiles[axis] * each, out_size(size, kernel, stride, 1)):
             return position
         within = minimum(position, size - 1)  # only results that nobody needs read further
         if parts or axes == 1 or not whole:
@@ -78,14 +67,14 @@ def transform_pixels(
             line = [pixel(image, place, (index(d),), i) for d in range(wide)]
         return _chosen(b, of_line(line))
 
-    shape = (n, *map(index, positions(out, kernel)), *others, *tiles, c)
+    shape = (n, *map(index, tile.positions), *others, *tiles, c)
     return te.compute("pixels", shape, whole, inputs=(source,))
 
 
 def transform_bytes(w: te.Tensor, out: Out) -> te.Tensor:
     """Weights of bytes, transformed: i16[*positions, ob, cb, *outer, c / 2, lanes]."""
     found, place = w, len(w.shape) - LANES - len(out)
-    for done, each in enumerate(filters_of(out, (WHOLE_TAPS,) * len(out), WHOLE_FILTERS)):
+    for done, each in enumerate(Tile.of_whole(out).filters):
         name = "weights" if done + 1 == len(out) else "weight_columns"
         found = _along_axis(found, done, place, each.weights, name)
     return found
@@ -118,14 +107,13 @@ def _combined(row: Sequence[int], line: Sequence[Expr]) -> Expr:
     return first
 
 
-def transform_sums(
-    sums: te.Tensor, shape: Shape, out: Out, kernel: Sequence[int], filters: Filters = FILTERS
-) -> te.Tensor:
+def transform_sums(sums: te.Tensor, shape: Shape, tile: Tile) -> te.Tensor:
     """The sums of products, transformed back: [n, ob, *outer, h, w, oc]."""
     n, *rest = sums.shape
+    out = tile.out
     *others, oc = rest[len(out) :]
-    *above, wide = positions(out, kernel)
-    of_columns, of_line = (each.sums for each in _first_and_last(out, kernel, filters))
+    *above, wide = tile.positions
+    of_columns, of_line = (each.sums for each in _first_and_last(tile))
 
     def half(image: Expr, p: Expr, *rest: Expr) -> Expr:
         *place, b, j = rest
@@ -141,21 +129,20 @@ def transform_sums(
     def whole(image: Expr, *rest: Expr) -> Expr:
         *place, j = rest
         place, at = place[: -len(out)], place[-len(out) :]
-        tile = [i // each for i, each in zip(at, out, strict=True)]
+        of_tile = [i // each for i, each in zip(at, out, strict=True)]
         if above:
-            row = (image, at[0] % out[0], *place, *tile)
+            row = (image, at[0] % out[0], *place, *of_tile)
             line = [source[(*row, index(b), j)] for b in range(wide)]
         else:
-            line = [source[(image, index(b), *place, *tile, j)] for b in range(wide)]
+            line = [source[(image, index(b), *place, *of_tile, j)] for b in range(wide)]
         return _chosen(at[-1] % out[-1], of_line(line))
 
     return te.compute("transformed", shape, whole, inputs=(source,))
 
 
-def _first_and_last(out: Out, kernel: Sequence[int], filters: Filters) -> tuple[Filter, Filter]:
+def _first_and_last(tile: Tile) -> tuple[Filter, Filter]:
     """Those along columns and along lines; the same where a tile has lines alone."""
-    first, *_, last = 2 * filters_of(out, kernel, filters)
-    return first, last
+    return tile.filters[0], tile.filters[-1]
 
 
 def _chosen(position: Expr, values: Sequence[Expr]) -> Expr:

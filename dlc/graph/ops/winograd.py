@@ -15,7 +15,9 @@ differences.
 Along one axis alone, four results need 6 products instead of 12.
 
 Three by three results of a kernel of two by two need 16 products instead of 36, by the same
-transform of pixels as two by two of three by three.
+transform of pixels as two by two of three by three. In steps of two, the even taps and pixels are
+one convolution and the odd ones another, which give to the same results: three of a kernel of three
+need four products and three instead of nine.
 
 A larger kernel is a sum of kernels of three, each of them for tiles of its own pixels; zeros fill
 up the last one. Of five along one axis, four results need 12 products instead of 20. The same tile
@@ -42,14 +44,11 @@ from dlc.graph.op import Array, Fuse, Op, op
 from dlc.graph.ops.conv import check_sizes, check_window, exact_conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, only_used, to_blocked, to_planar, used_channels
 from dlc.graph.ops.filters import (
-    FILTERS,
     LANES,
-    WHOLE_FILTERS,
     WHOLE_TAPS,
     Out,
+    Tile,
     inverse_of,
-    parts_of,
-    positions,
     scale_of,
 )
 from dlc.graph.ops.neighbours import in_rows
@@ -84,8 +83,9 @@ class TiledConv(Op):
     """What both forms share: attributes, where results read, and sums of products."""
 
     out: Out = (2, 2)
-    stride: tuple[int, ...] = ()  # of the outer axes; the others have 1
-    dilation: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()  # of the outer axes; the others have `steps`
+    dilation: tuple[int, ...] = ()  # the same; the others have 1
+    steps: tuple[int, ...] = ()  # of the axes of a tile; (): of one
 
     def sizes(
         self, sizes: Sequence[Expr], kernel: Sequence[Expr], *operands: TensorType
@@ -93,7 +93,7 @@ class TiledConv(Op):
         """The sizes of the result along all axes, of an image of some sizes."""
         outer = len(sizes) - len(self.out)
         check_window(self, outer, *operands, stride=self.stride, dilation=self.dilation)
-        out = [out_size(*step) for step in zip(sizes, kernel, *self._steps, strict=True)]
+        out = [out_size(*each) for each in zip(sizes, kernel, *self._steps, strict=True)]
         check_sizes(self, out, *operands)
         return out
 
@@ -101,7 +101,13 @@ class TiledConv(Op):
     def _steps(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Strides and dilations of all axes."""
         ones = (1,) * len(self.out)
-        return (*self.stride, *ones), (*self.dilation, *ones)
+        return (*self.stride, *(self.steps or ones)), (*self.dilation, *ones)
+
+    def _is_known(self, *, is_whole: bool) -> bool:
+        """Whether there are transforms for such tiles."""
+        axes = len(self.out)
+        fits = 1 <= axes <= 2 and len(self.steps) in (0, axes)
+        return fits and Tile(self.out, (), self.steps, is_whole).has_filters
 
     def _direct(self, x: Array, w: Array) -> Array:
         """The convolution by weights as they are, [ob, cb, *kernel, c, oc]."""
@@ -163,13 +169,14 @@ class ConvWinograd(TiledConv):
     """
 
     out: Out = (2, 2)
-    stride: tuple[int, ...] = ()  # of the outer axes; the others have 1
-    dilation: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()  # of the outer axes; the others have `steps`
+    dilation: tuple[int, ...] = ()  # the same; the others have 1
+    steps: tuple[int, ...] = ()  # of the axes of a tile; (): of one
     used: int = 0  # how many channels of a block, the first ones, are summands; 0: all of them
     cycles: tuple[int, ...] = ()  # by which a run chooses direct sums; (): it never does
 
     def infer(self, x: TensorType, u: TensorType, w: TensorType) -> TensorType:
-        if not 1 <= len(self.out) <= 2 or not {n for n, _ in FILTERS} >= set(self.out):
+        if not self._is_known(is_whole=False):
             raise self.reject(f"tiles of {self.out} results have no transform", x, u, w)
         if any(t.dtype is not DType.F32 for t in (x, u, w)) or not (
             x.rank >= len(self.out) + 3 and x.rank + 1 == w.rank
@@ -182,9 +189,9 @@ class ConvWinograd(TiledConv):
         is_known = all(isinstance(k, Const) and k.value for k in kernel)
         if not is_known or differs(cb, wb) or differs(c, ci) or is_below(c, self.used):
             raise self.reject("the weights do not fit", x, u, w)
-        taps = [const_size(k) for k in kernel]
-        tile, parts = map(index, positions(self.out, taps)), map(index, parts_of(taps, self.out))
-        if u.shape != (*tile, ob, wb, *outer, *parts, ci, oc):
+        tile = Tile(self.out, tuple(const_size(k) for k in kernel), self.steps)
+        positions, parts = map(index, tile.positions), map(index, tile.parts)
+        if u.shape != (*positions, ob, wb, *outer, *parts, ci, oc):
             raise self.reject("the transformed weights do not fit", x, u, w)
         return TensorType((n, ob, *self.sizes(sizes, (*outer, *kernel), x, u, w), oc), DType.F32)
 
@@ -193,9 +200,9 @@ class ConvWinograd(TiledConv):
         place = len(type_.shape) - 1 - len(self.out)
         outer, sizes = type_.shape[2:place], type_.shape[place:-1]
         tiles = count_tiles(sizes, self.out)
-        kernel = [const_size(k) for k in w.shape[place:-LANES]]
+        tile = Tile(self.out, tuple(const_size(k) for k in w.shape[place:-LANES]), self.steps)
         used = used_channels(self.used, w.shape[-LANES])
-        pixels = transform_pixels(x, tiles, self.out, kernel)
+        pixels = transform_pixels(x, tiles, tile)
         sums = self.sums(pixels, u, (*outer, *tiles), (used,), type_)
 
         def term(n: Expr, o: Expr, *rest: Expr) -> Callable[..., Expr]:
@@ -207,7 +214,7 @@ class ConvWinograd(TiledConv):
 
             return summand
 
-        result = transform_sums(sums, type_.shape, self.out, kernel)
+        result = transform_sums(sums, type_.shape, tile)
         extents = (*w.shape[1:-2], used)
         return repaired(self.name, type_.shape, result, lambda *at: at, extents, term, (x, w))
 
@@ -256,7 +263,7 @@ class ConvWinogradBytes(TiledConv):
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         axes = len(self.out)
-        if not 1 <= axes <= 2 or not {n for n, _ in WHOLE_FILTERS} >= set(self.out):
+        if not self._is_known(is_whole=True):
             raise self.reject(f"tiles of {self.out} results have no transform", x, w)
         if (x.dtype, w.dtype) != (DType.I16, DType.I8) or not (
             x.rank >= axes + 3 and x.rank + 1 == w.rank
@@ -275,11 +282,11 @@ class ConvWinogradBytes(TiledConv):
         place = len(type_.shape) - 1 - len(self.out)
         outer, sizes = type_.shape[2:place], type_.shape[place:-1]
         tiles = count_tiles(sizes, self.out)
-        kernel = (WHOLE_TAPS,) * len(self.out)
-        pixels = transform_pixels(x, tiles, self.out, kernel, WHOLE_FILTERS)
+        tile = Tile.of_whole(self.out)
+        pixels = transform_pixels(x, tiles, tile)
         channels = (w.shape[-LANES], index(EACH))
         sums = self.sums(pixels, transform_bytes(w, self.out), (*outer, *tiles), channels, type_)
-        scaled = transform_sums(sums, type_.shape, self.out, kernel, WHOLE_FILTERS)
+        scaled = transform_sums(sums, type_.shape, tile)
         inverse, shift = inverse_of(scale_of(self.out))
 
         def result(*at: Expr) -> Expr:

@@ -35,7 +35,7 @@ from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.op import Array
 from dlc.graph.ops.byte_products import ConvBytes
 from dlc.graph.ops.conv_blocked import ConvBlocked
-from dlc.graph.ops.filters import Out, transform_weights
+from dlc.graph.ops.filters import Out, Tile, transform_weights
 from dlc.graph.ops.winograd import ConvWinograd, ConvWinogradBytes
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.transformed import (
@@ -44,6 +44,7 @@ from dlc.graph.transformed import (
     is_exact,
     run_cycles,
     surely_fits,
+    tile_of,
     transformed_cycles,
 )
 
@@ -56,7 +57,7 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
     if context.target.gpu is not None:
         return graph
     editor = GraphEditor(graph)
-    made: dict[tuple[Value, Out], Value] = {}
+    made: dict[tuple[Value, Tile], Value] = {}
     for node in graph.nodes:
         if not isinstance(node.op, ConvBlocked | ConvBytes):
             continue
@@ -66,29 +67,29 @@ def use_winograd(graph: Graph, context: PassContext) -> Graph:
         if array is None or found is None:
             continue
         out, cycles = found
-        if (w, out) not in made:
-            made[w, out] = _of_tiles(editor, node.op, w, array, out)
-        axes = len(out)
+        tile, axes = tile_of(node, out), len(out)
+        if (w, tile) not in made:
+            made[w, tile] = _of_tiles(editor, w, array, tile)
         outer = {"stride": node.op.stride[:-axes], "dilation": node.op.dilation[:-axes]}
         if isinstance(node.op, ConvBytes):
             whole = ConvWinogradBytes(out=out, **outer)
-            editor.update(replace(node, op=whole, inputs=(x, made[w, out])))
+            editor.update(replace(node, op=whole, inputs=(x, made[w, tile])))
             continue
         of_run = run_cycles(node, out, cycles, context)
-        op = ConvWinograd(out=out, used=node.op.used, cycles=of_run, **outer)
-        editor.update(replace(node, op=op, inputs=(x, made[w, out], w)))
+        op = ConvWinograd(
+            out=out, steps=tile.steps, used=node.op.used, cycles=of_run, **outer
+        )  # fmt: skip
+        editor.update(replace(node, op=op, inputs=(x, made[w, tile], w)))
     return editor.finish()
 
 
-def _of_tiles(
-    editor: GraphEditor, op: ConvBlocked | ConvBytes, w: Value, array: Array, out: Out
-) -> Value:
-    """The weights of a convolution as one by tiles of `out` results takes them."""
-    if isinstance(op, ConvBlocked):
-        transformed = transform_weights(array, out)
-        return editor.constant(transformed, DType.F32, f"{w.name}_transformed")
-    pairs = array.reshape(*array.shape[:-2], -1)
-    return editor.constant(pairs, DType.I8, f"{w.name}_pairs")
+def _of_tiles(editor: GraphEditor, w: Value, array: Array, tile: Tile) -> Value:
+    """The weights of a convolution as one by such tiles takes them."""
+    if tile.is_whole:
+        pairs = array.reshape(*array.shape[:-2], -1)
+        return editor.constant(pairs, DType.I8, f"{w.name}_pairs")
+    transformed = transform_weights(array, tile.out, tile.steps)
+    return editor.constant(transformed, DType.F32, f"{w.name}_transformed")
 
 
 def _chosen(editor: GraphEditor, node: Node, context: PassContext) -> tuple[Out, float] | None:

@@ -71,7 +71,7 @@ class Transformed:
     rows: tuple[str, ...]
     lane: str
     tile: tuple[int, ...]  # results of one tile along each of the rows
-    taps: tuple[int, ...]  # of a kernel of which it has so many
+    positions: tuple[int, ...]  # products of one tile, likewise
 
     @property
     def place(self) -> int:
@@ -148,10 +148,7 @@ def match(func: Func, target: Target) -> Transformed | None:
         rows=tuple(rows),
         lane=lane,
         tile=parts.tile,
-        taps=tuple(
-            const_size(f.extent) - results + 1
-            for f, results in zip(positions, parts.tile, strict=True)
-        ),
+        positions=tuple(const_size(f.extent) for f in positions),
     )
 
 
@@ -275,7 +272,9 @@ def schedule(trace: Trace, found: Transformed, target: Target, knobs: Mapping[st
         if outside:
             trace.do("compute_at", found.weights, groups)
         _operand(trace, found.weights, found.weight_columns, weights, target, parallel=not outside)
-    schedule_products(trace, found.sums, target, knobs, chain(found.tile, found.taps, shape.depth))
+    schedule_products(
+        trace, found.sums, target, knobs, chain(found.tile, found.positions, shape.depth)
+    )
 
 
 def _shape(func: Func, found: Transformed, target: Target) -> Shape:

@@ -10,7 +10,7 @@ from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked, PlanarConv
 from dlc.graph.ops.conv_lanes import ConvLanes
-from dlc.graph.ops.filters import parts_of, positions
+from dlc.graph.ops.filters import Tile
 from dlc.graph.ops.layout import Interleave
 from dlc.graph.ops.pool import AveragePool, MaxPool
 from dlc.graph.ops.reduce import Reduce
@@ -82,13 +82,14 @@ def winograd_of(
     kernel: tuple[int, ...],
     out: tuple[int, ...] = (2, 2),
     stride: tuple[int, ...] = (),
+    steps: tuple[int, ...] = (),
 ) -> Func:
     """Of pixels of some sizes: each result adds up images, or lines, and parts of a kernel."""
-    outer, parts = kernel[: -len(out)], parts_of(kernel[-len(out) :], out)
+    outer, tile = kernel[: -len(out)], Tile(out, kernel[-len(out) :], steps)
     x = tensor("a", 1, 1, *sizes, 3)
-    u = tensor("b", *positions(out, kernel[-len(out) :]), 2, 1, *outer, *parts, 3, 16)
+    u = tensor("b", *tile.positions, 2, 1, *outer, *tile.parts, 3, 16)
     w = tensor("c", 2, 1, *kernel, 3, 16)
-    conv = ConvWinograd(out=out, stride=stride, dilation=(1,) * len(stride))
+    conv = ConvWinograd(out=out, stride=stride, dilation=(1,) * len(stride), steps=steps)
     return func((x, u, w), Relu().compute(conv.compute(x, u, w)))
 
 
@@ -197,6 +198,9 @@ CASES: dict[str, Callable[[], Func]] = {
     "winograd_pairs": partial(winograd_of, (9, 11), (2, 2), (3, 3)),
     "winograd_pairs_symbolic": partial(winograd_of, (8, N + 3), (2, 3), (3, 4)),
     "winograd_line_of_pairs": partial(winograd_of, (27,), (2,), (3,)),
+    "winograd_strided": partial(winograd_of, (13, 19), (3, 3), (3, 3), steps=(2, 2)),
+    "winograd_strided_rows": partial(winograd_of, (N * 2 + 1, 10), (3, 3), (3, 4), steps=(2, 1)),
+    "winograd_strided_line": partial(winograd_of, (40,), (4,), (3,), steps=(2,)),
     "winograd_lines": partial(winograd_of, (6, 11), (2, 3), (4,), (1,)),
     "winograd_lines_symbolic": partial(winograd_of, (N + 2, M + 2), (3, 3), (2,), (1,)),
     "padded_and_turned": padded_and_turned,
