@@ -213,7 +213,7 @@ def test_tiles_that_fours_leave_of_an_open_row_are_computed_together(
      ((3, 3), 128, 4, 1), ((3, 3), 32, 2, 1), ((3, 3), 256, 2, 1), ((3,), 32, 2, 1),
      ((3,), 128, 2, 1), ((3, 2), 32, (2, 3), 1), ((3, 4), 64, (2, 3), 1), ((4, 3), 256, (3, 2), 1),
      ((3, 3), 32, 3, 2), ((3, 3), 128, 3, 2), ((3, 3), 64, 4, 2), ((2, 2), 16, 5, 2),
-     ((3,), 32, 3, 2), ((3,), 64, 4, 2)],
+     ((3,), 32, 3, 2), ((3,), 64, 4, 2), ((3, 4), 256, (4, 3), 1)],
 )  # fmt: skip
 def test_results_are_as_accurate_as_those_of_direct_sums(
     out: tuple[int, ...], depth: int, kernel: int | tuple[int, ...], step: int
@@ -249,15 +249,30 @@ def test_tiles_are_accurate_from_some_channels_on() -> None:
     each = [Tile(out, (4 if 3 in out else 3,) * len(out)) for out in tiles]
     each += [Tile((3, 3), (2, 2)), Tile((3,), (2,)), Tile((3, 4), (2, 3))]
     each += [Tile((3, 3), (3, 3), (2, 2)), Tile((2, 2), (5, 5), (2, 2))]
+    each += [Tile((3, 4), (4, 3)), Tile((4, 3), (3, 4)), Tile((3, 4), (4, 3), (2, 1))]
     known = [
         (depth, [is_accurate(tile.out, tile.positions, depth) for tile in each])
         for depth in (24, 48, 64, 240)
     ]
     assert known == [
-        (24, [True, *(False,) * 3, True, *(False,) * 7, True]),
-        (48, [True, *(False,) * 3, True, *(False,) * 3, True, True, False, True, True]),
-        (64, [*(True,) * 3, False, *(True,) * 3, False, *(True,) * 5]),
-        (240, [*(True,) * 3, False, *(True,) * 9]),
+        (24, [True, *(False,) * 3, True, *(False,) * 7, True, *(False,) * 3]),
+        (
+            48,
+            [
+                True,
+                *(False,) * 3,
+                True,
+                *(False,) * 3,
+                True,
+                True,
+                False,
+                True,
+                True,
+                *(False,) * 3,
+            ],
+        ),
+        (64, [*(True,) * 3, False, *(True,) * 3, False, *(True,) * 5, False, False, True]),
+        (240, [*(True,) * 3, False, *(True,) * 9, False, False, True]),
     ]
 
 
