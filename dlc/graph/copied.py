@@ -68,6 +68,10 @@ class _Copied:
             return self._is_read_by(node, lambda u: u.op.fuse is Fuse.ELEMENTWISE)
         if repeats_rows(node) or isinstance(node.op, JoinPhases):  # looked up in other images
             kinds, moves = (Fuse.ELEMENTWISE,), (Pad, Insert)
+        elif isinstance(node.op, Interleave):
+            if joins_anchor(self.graph, node):
+                return False
+            kinds, moves = (Fuse.ELEMENTWISE,), (Pad, Insert, Slice)
         elif isinstance(node.op, Slice | Transpose | Expand):
             kinds = (Fuse.ANCHOR, Fuse.ELEMENTWISE, Fuse.REDUCTION)
             moves = (Slice, Transpose, Expand, Insert, Pad)

@@ -352,8 +352,27 @@ def test_only_a_dense_convolution_writes_its_phases_between_each_other(conv, wei
         f"y: f32[1, {blocks // 2}, 5, 6, 8] = relu(i)",
         head=f"def main(x: f32[1, 2, 5, 3, 8], w: {weights}):\n",
     )
-    apart = [[conv], ["interleave"], ["relu"]]
+    apart = [[conv], ["interleave", "relu"]]
     assert found == ([[conv, "interleave", "relu"]] if joins else apart)
+
+
+@pytest.mark.parametrize(
+    ("reader", "size", "is_looked_up"),
+    [
+        ("slice(i, starts=(0, 0, 0, 1, 0), sizes=(1, 2, 5, 4, 8))", "5, 4", True),
+        ("pad(i, before=(0, 0, 1, 1, 0), after=(0, 0, 1, 1, 0))", "7, 8", True),
+        ("conv_depthwise(i, f)", "4, 5", False),
+        ("reduce(i, kind='sum', axes=(2, 3), keepdims=True)", "1, 1", False),
+    ],
+    ids=["slice", "pad", "window", "reduce"],
+)
+def test_phases_are_looked_up_by_who_reads_each_pixel_about_once(reader, size, is_looked_up):
+    found = kernels(
+        "i: f32[1, 2, 5, 6, 8] = interleave(x, stride=(1, 2))",
+        f"y: f32[1, 2, {size}, 8] = {reader}",
+        head="def main(x: f32[1, 4, 5, 3, 8], f: f32[2, 2, 2, 8]):\n",
+    )
+    assert (["interleave"] not in found) is is_looked_up
 
 
 BYTES = "def main(q: u8[4, 6], w: f32[6, 6]):\n"
