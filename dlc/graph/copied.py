@@ -69,8 +69,6 @@ class _Copied:
         if repeats_rows(node) or isinstance(node.op, JoinPhases):  # looked up in other images
             kinds, moves = (Fuse.ELEMENTWISE,), (Pad, Insert)
         elif isinstance(node.op, Interleave):
-            if joins_anchor(self.graph, node):
-                return False
             kinds, moves = (Fuse.ELEMENTWISE,), (Pad, Insert, Slice)
         elif isinstance(node.op, Slice | Transpose | Expand):
             kinds = (Fuse.ANCHOR, Fuse.ELEMENTWISE, Fuse.REDUCTION)
@@ -79,9 +77,9 @@ class _Copied:
             return False
         if not self._is_read_by(node, lambda u: u.op.fuse in kinds or isinstance(u.op, moves)):
             return False
-        if isinstance(node.op, Transpose) and (
-            joins_anchor(self.graph, node) or turns_softmax(self.graph, node)
-        ):
+        if isinstance(node.op, Transpose | Interleave) and joins_anchor(self.graph, node):
+            return False
+        if isinstance(node.op, Transpose) and turns_softmax(self.graph, node):
             return False
         return not self._feeds_own_memory(node)
 
