@@ -26,6 +26,7 @@ from dlc.schedule.rules.cut_tiles import (
     is_stream,
     tile_registers,
 )
+from dlc.schedule.rules.dot import add_up_along, find_dot
 from dlc.schedule.rules.gather_columns import gather_columns
 from dlc.schedule.rules.near_rows import near_rows
 from dlc.schedule.rules.next_columns import ask_for_next
@@ -151,7 +152,11 @@ class _Tiling:
         if found.packed is not None:
             gather_columns(self.trace, found, parts, found.packed, open_rows=bool(self.open_rows))
         for leaf, total in parts:
-            self._accumulate(leaf, total)
+            if (dot := find_dot(self.trace, total, leaf.lane, self.lanes)) is not None:
+                add_up_along(self.trace, dot, self.lanes)
+                write_result(self.trace, leaf)
+            else:
+                self._accumulate(leaf, total)
 
     def _strips(self) -> list[Contraction]:
         """The contraction, in strips of rows that stay near while columns pass them."""

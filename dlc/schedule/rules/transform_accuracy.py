@@ -8,7 +8,7 @@ from __future__ import annotations
 CHAIN = 32  # products in a row where a transform multiplies rounding along one axis
 SHORT_CHAIN = 16  # and along both
 ACCURATE_FROM = {(): 0, (3,): 64, (4,): 64, (3, 3): 128, (3, 4): 256, (4, 4): 256}
-"""Summands, by the results, in order, along the axes of a tile whose transforms multiply rounding."""
+"""Summands, by the results, in order, along the axes where transforms multiply rounding."""
 MULTIPLIED = 6  # products along such an axis
 PAIRS_ACCURATE_FROM = 32
 """Summands, where transforms only add, but for three results, which have more of them in common."""

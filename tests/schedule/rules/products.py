@@ -67,6 +67,21 @@ def one_column(rows: int | Expr, summands: int | Expr) -> Func:
     return func((x, w), MatMul().compute(x, w))
 
 
+def column_left(
+    rows: int | Expr, summands: int | Expr, columns: int = 33, *, turned: bool = False
+) -> Func:
+    """Whole vectors leave one of 17, 33, ... columns."""
+    x = tensor("a", summands, rows) if turned else tensor("a", rows, summands)
+    w = tensor("b", summands, columns)
+    operand = Transpose(perm=(1, 0)).compute(x) if turned else x
+    return func((x, w), MatMul().compute(operand, w))
+
+
+def packed_column_left() -> Func:
+    x, w, b = tensor("a", N, 40), tensor("b", 3, 40, 16), tensor("c", 33)
+    return func((x, w, b), Relu().compute(Add().compute(MatMulPacked(n=33).compute(x, w), b)))
+
+
 def single_scores() -> Func:
     q, k = tensor("a", 1, 4, 1, 8), tensor("b", 1, 4, 8, 1)
     s, b = tensor("c"), tensor("d", 4, 1, 1)
@@ -167,6 +182,11 @@ CASES: dict[str, Callable[[], Func]] = {
     "attention_symbolic": partial(attention, 2, N, M, 5),
     "attention_symbolic_narrow": partial(attention, 2, N, N, 16),
     "attention_symbolic_unmasked": partial(attention, 1, N, N, 17, masked=False),
+    "column_left": partial(column_left, 29, 37),
+    "column_left_of_few_rows": partial(column_left, 2, 64, 17),
+    "column_left_of_open_rows": partial(column_left, N, 24),
+    "packed_column_left": packed_column_left,
+    "attention_to_an_odd_key": partial(attention, 2, 21, 33, 20),
     "dense_gate": dense_gate,
     "one_factor": one_factor,
     "single_scores": single_scores,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -38,8 +39,14 @@ from dlc.te.tensor import pad, placeholder
 from dlc.te.transform import free_vars, loads
 from dlc.te.types import TensorType, const_size
 from tests.schedule.rules.cases import CASES
-from tests.schedule.rules.nests import AVX2, AVX512, N, func, tensor
-from tests.schedule.rules.products import scores_of_one_buffer, widened_columns
+from tests.schedule.rules.nests import AVX2, AVX512, M, N, assert_agree, func, tensor
+from tests.schedule.rules.products import (
+    attention,
+    column_left,
+    packed_column_left,
+    scores_of_one_buffer,
+    widened_columns,
+)
 from tests.schedule.rules.windows import (
     depthwise,
     many_phases,
@@ -224,3 +231,32 @@ def test_products_of_columns_without_a_sum_are_scheduled() -> None:
     arrays = {"x": np.arange(5, dtype=np.float32), "y": np.ones((7, 5), np.float32)}
     (found,) = run_func(optimize(plain, AVX2), {}, arrays).values()
     np.testing.assert_array_equal(found, np.repeat(arrays["x"][:, None], 7, 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "is_dot"),
+    [
+        (partial(column_left, 29, 37), True),
+        (partial(column_left, N, 16), True),
+        (partial(column_left, 2, 4096), True),
+        (packed_column_left, True),
+        (partial(attention, 2, 21, 33, 20), True),
+        (partial(column_left, 29, 15), False),
+        (partial(column_left, 2, 4097), False),
+        (partial(column_left, 29, M), False),
+        (partial(column_left, 29, 37, 34), False),
+        (partial(column_left, 1, 37), False),
+        (partial(column_left, 29, 37, turned=True), False),
+    ],
+    ids=["rows", "open", "longest", "packed", "attention", "short", "longer", "open_sums",
+         "two_columns", "one_row", "rows_side_by_side"],
+)  # fmt: skip
+def test_the_sums_of_a_single_column_that_is_left_are_vectors_of_summands(
+    make: Callable[[], Func], is_dot: bool
+) -> None:
+    """Rows that lie apart would be gathered for each summand."""
+    plain = make()
+    fast = optimize(plain, AVX512)
+    assert any(name.endswith("_column") for name in allocs(fast.body)) is is_dot
+    for n in (1, 2, 30):
+        assert_agree(plain, fast, {"n": n, "m": 19}, rtol=1e-5)
