@@ -50,8 +50,9 @@ def check(text, context, *, whole=True):
 
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
 def test_a_convolution_keeps_its_results(precision):
+    text = CONV.replace("3, 2, 16,", "3, 1, 16,").replace("14, 13, 16]", "14, 14, 16]")
     context = PassContext(target=TARGET, precision=precision)
-    found = check(CONV, context, whole=precision == "medium")
+    found = check(text, context, whole=precision == "medium")  # a column has no transform
     assert operators(found) == ["conv_planes"]
 
 
