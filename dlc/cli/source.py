@@ -125,7 +125,8 @@ def make_feeds(module: Module, inputs: Sequence[str], sizes: Mapping[str, int]) 
             arrays, tuple(n for n in specs if n not in sources and n not in given), results
         )
     first = refusals[0]
-    if chosen and not first.hint:
+    # What is refused in the same words whatever was tried is about what was given.
+    if chosen and not first.hint and len({str(error) for error in refusals}) > 1:
         others = " ".join(f"--dim {name}=..." for name in chosen)
         first.hint = (
             f"{', '.join(map(str, _CHOSEN))} were tried, as nobody gave it; give it: {others}"

@@ -118,6 +118,10 @@ def test_a_size_that_nobody_gave_is_named_where_none_fits(files, dlc_main):
     assert code == 2
     assert "0 <= h - 199 must hold (h is 1)" in said
     assert "hint: 1, 8, 32, 128 were tried, as nobody gave it; give it: --dim n=..." in said
+    code, _, said = dlc_main("run", "conv.onnx", "--dim", "h=9")
+    assert code == 2
+    assert "must hold (h is 9)" in said
+    assert "hint" not in said, "n was not given, but has nothing to do with it"
     assert "hint" not in dlc_main("run", "conv.onnx", "--dim", "n=3", "--dim", "h=1")[2]
     assert dlc_main("run", "conv.onnx", "--dim", "h=200")[0] == 0
 

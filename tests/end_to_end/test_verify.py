@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 import dlc
 from dlc import verify_model
@@ -12,7 +12,7 @@ from dlc.compare_arrays import Error, measure_error, why_not_close
 from dlc.core.errors import UserError
 from dlc.core.manifest import SizeSpec
 from dlc.core.types import DType
-from dlc.random_inputs import default_sizes, random_array
+from dlc.random_inputs import default_sizes, random_array, random_feeds
 from dlc.verify_precision import keeps_promise, round_factor
 from tests.end_to_end.networks import NETWORKS
 
@@ -194,6 +194,31 @@ def test_sizes_are_tried_until_somebody_accepts_them():
     report = dlc.verify(network.model(), against=["float64"])
     assert report.ok
     assert report.trials == 1
+
+
+@pytest.mark.parametrize(("kernel", "stride", "length"), [(34, 3, 224), (300, 1, 2048)])
+def test_sizes_are_tried_until_there_is_something_to_compare(kernel, stride, length, monkeypatch):
+    """A window that just does not fit leaves no result, which nobody should call right."""
+    seen = []
+
+    def feeds(specs, sizes, rng):
+        seen.append(sizes["l"])
+        return random_feeds(specs, sizes, rng)
+
+    monkeypatch.setattr("dlc.verify_model.random_feeds", feeds)
+    text = f"""<ir_version: 10, opset_import: ["" : 21]> g (float[1,1,l] x) => (float[1,1,o] y)
+        <float[1,1,{kernel}] w = {{{", ".join(["1"] * kernel)}}}> {{
+        y = Conv <strides=[{stride}]> (x, w) }}"""
+    report = dlc.verify(parser.parse_model(text), against=["float64"])
+    assert (report.ok, report.trials, report.notes, seen[-1]) == (True, 1, (), length)
+
+
+def test_outputs_without_an_element_are_told():
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[1,1,33] x) => (float[1,1,o] y)
+        <float[1,1,34] w = {WEIGHTS}> { y = Conv <strides=[2]> (x, w) }"""
+    model = parser.parse_model(text.replace("WEIGHTS", ", ".join(["1"] * 34)))
+    report = dlc.verify(model, against=["float64"])
+    assert "little was compared" in report.notes[0]
 
 
 def test_errors_are_measured():

@@ -12,6 +12,7 @@ from dlc.te.expr import BinOp
 MAX_OPERATIONS = 512  # vector operations written out for one tile
 MAX_WIDTH = 16  # of rows of a window that are written out where the window is not
 LONG_SUM = 32  # terms in one chain, whose rounding grows with its length
+LONG_PRODUCTS = 256  # the same of products: those of windows are few, of norms all of an image
 
 
 def accumulate(
@@ -70,8 +71,8 @@ def _subtotals(trace: Trace, inner: list[str], total: str) -> tuple[list[str], s
     """
     stage = trace.stage(total)
     terms = prod(written_size(trace, v) for v in inner)
-    is_sum = accumulation(stage.store) is BinOp.ADD and stage.factors is None
-    if not is_sum or terms <= LONG_SUM:
+    longest = LONG_SUM if stage.factors is None else LONG_PRODUCTS
+    if accumulation(stage.store) is not BinOp.ADD or terms <= longest:
         return inner, total
     *outer, row = [v for v in inner if trace.constant(v) != 1]
     if not outer:

@@ -62,10 +62,13 @@ def match(func: Func, target: Target) -> Rows | None:
 
 
 def reductions_and_result(func: Func) -> tuple[list[Stage], Stage] | None:
-    """The reductions of a function, and the one stage that writes its one output; else None."""
+    """The reductions of a function, and the one stage that writes its one output; else None.
+
+    What surrounds the results of that stage is filled by others, which load nothing.
+    """
     found, written = stages(func), {b.name for b in func.outputs}
     reductions = [s for s in found if s.is_reduction]
-    results = [s for s in found if s.buffer in written]
+    results = [s for s in found if s.buffer in written and loads(s.value)]
     if not reductions or len(func.outputs) != 1 or len(results) != 1:
         return None
     return reductions, results[0]

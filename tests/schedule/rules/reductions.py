@@ -17,6 +17,7 @@ from dlc.graph.ops.sort import TopK
 from dlc.schedule.loop import Func
 from dlc.schedule.lower import lower_tensors
 from dlc.te.expr import Expr, index, minimum
+from dlc.te.tensor import pad
 from tests.schedule.rules.nests import M, N, func, tensor
 
 
@@ -124,7 +125,33 @@ def sums_of_turned() -> Func:
     return func((x,), Reduce(kind="mean", axes=(-1,)).compute(Transpose(perm=(0, 2, 1)).compute(x)))
 
 
+def padded_mean(*shape: int | Expr) -> Func:
+    """One pixel for each channel, with zeros around it."""
+    x = tensor("a", *shape)
+    mean = Reduce(kind="mean", axes=(2, 3), keepdims=True).compute(x)
+    return func((x,), pad("p", mean, (0, 0, 1, 1), (0, 0, 1, 1)))
+
+
+def padded_norm(*shape: int | Expr) -> Func:
+    """As in front of a convolution."""
+    x, s, b = tensor("a", *shape), tensor("b", 3), tensor("c", 3)
+    norm = Relu().compute(InstanceNorm().compute(x, s, b))
+    return func((x, s, b), pad("p", norm, (0, 0, 1, 2), (0, 0, 1, 0)))
+
+
+def padded_blocked_norm(*shape: int | Expr) -> Func:
+    x, s, b = (tensor(n, *size) for n, size in zip("abc", (shape, (2, 16), (2, 16)), strict=True))
+    norm = InstanceNormBlocked().compute(x, s, b)
+    return func((x, s, b), pad("p", norm, (0, 0, 1, 1, 0), (0, 0, 1, 1, 0)))
+
+
 CASES: dict[str, Callable[[], Func]] = {
+    "padded_mean": partial(padded_mean, 2, 3, 5, 40),
+    "padded_mean_open": partial(padded_mean, N, 3, 5, M),
+    "padded_norm": partial(padded_norm, 2, 3, 5, 37),
+    "padded_norm_open": partial(padded_norm, N, 3, 2, M),
+    "padded_blocked_norm": partial(padded_blocked_norm, 1, 2, 5, 7, 16),
+    "padded_blocked_norm_open": partial(padded_blocked_norm, N, 2, 3, M, 16),
     "long_columns": long_columns,
     "panel_of_sums": partial(panel, "sum", 2, 40, 300),
     "panel_of_maxima": partial(panel, "max", 17, 37),

@@ -40,6 +40,9 @@ from tests.schedule.rules.reductions import (
     image_norm,
     instance_norm,
     layer_norm,
+    padded_blocked_norm,
+    padded_mean,
+    padded_norm,
     product_norm,
     softmax,
 )
@@ -58,6 +61,7 @@ from tests.schedule.rules.reductions import (
         (partial(group_norm, 3, N, 6, M), "n 3"),
         (partial(image_norm, 3, 4, 35), "3"),
         (partial(image_norm, 2, 4, 35), "2"),
+        (partial(padded_norm, 2, 3, 5, 37), "2 3"),
     ],
 )
 def test_each_sum_of_a_row_is_computed_once(make: Callable[[], Func], sums: str) -> None:
@@ -237,3 +241,15 @@ def test_an_open_row_of_whole_vectors_leaves_none(
     assert not any(isinstance(s, If) for s in walk(fast.body))
     for sizes in ({"n": 2, "m": 0}, {"n": 1, "m": 3}):
         assert_agree(plain, fast, sizes)
+
+
+@pytest.mark.parametrize(("side", "in_parts"), [(16, False), (17, True), (M, True)])
+def test_the_squares_of_an_image_are_summed_in_parts(side: int | Expr, in_parts: bool) -> None:
+    """One chain over all pixels of a channel would round as often; a window has few products."""
+    fast = optimize(padded_blocked_norm(1, 2, side, side, 16), AVX512)
+    assert any(n.endswith("_squares_subtotal") for n in allocs(fast.body)) is in_parts
+
+
+def test_a_mean_with_zeros_around_it_is_added_up_as_vectors() -> None:
+    fast = optimize(padded_mean(2, 3, 5, 40), AVX512)
+    assert any(name.endswith("_lanes") for name in allocs(fast.body))
