@@ -15,18 +15,20 @@ from dlc.artifact_cache import compiler_version
 from dlc.compare_arrays import Error
 from dlc.core.cache import default_cache
 from dlc.core.target_parse import parse_target
-from dlc.runtime import hash_file
+from dlc.runtime import _runtime, hash_file, num_threads
 from dlc.verify_model import OutputReport, VerifyReport
 
 
 def comparison_key(model: Path, artifact: Path) -> bytes:
     """What names the comparison of a model with its artefact by this dlc on such a machine.
 
-    Data outside of a model's file is not read: another would have made another artefact.
+    Data outside of a model's file is not read: if it is read as the model says, another makes
+    another artefact.
     """
     machine = parse_target("native")
-    files = [(path.stat().st_size, hash_file(path)) for path in (model, artifact)]
-    parts = (compiler_version(), machine.triple, sorted(machine.features), files)
+    runtime = Path(_runtime.__file__)
+    files = [(path.stat().st_size, hash_file(path)) for path in (model, artifact, runtime)]
+    parts = (compiler_version(), machine.triple, sorted(machine.features), num_threads(), files)
     return hashlib.sha256(f"verified {parts}".encode()).digest()
 
 

@@ -69,7 +69,9 @@ class _Copied:
         if repeats_rows(node) or isinstance(node.op, JoinPhases):  # looked up in other images
             kinds, moves = (Fuse.ELEMENTWISE,), (Pad, Insert)
         elif isinstance(node.op, Interleave):
-            kinds, moves = (Fuse.ELEMENTWISE,), (Pad, Insert, Slice)
+            return self._is_read_by(node, self._reads_each_once) and not (
+                joins_anchor(self.graph, node) or self._feeds_own_memory(node)
+            )
         elif isinstance(node.op, Slice | Transpose | Expand):
             kinds = (Fuse.ANCHOR, Fuse.ELEMENTWISE, Fuse.REDUCTION)
             moves = (Slice, Transpose, Expand, Insert, Pad)
@@ -77,11 +79,17 @@ class _Copied:
             return False
         if not self._is_read_by(node, lambda u: u.op.fuse in kinds or isinstance(u.op, moves)):
             return False
-        if isinstance(node.op, Transpose | Interleave) and joins_anchor(self.graph, node):
-            return False
-        if isinstance(node.op, Transpose) and turns_softmax(self.graph, node):
+        if isinstance(node.op, Transpose) and (
+            joins_anchor(self.graph, node) or turns_softmax(self.graph, node)
+        ):
             return False
         return not self._feeds_own_memory(node)
+
+    def _reads_each_once(self, node: Node) -> bool:
+        """Whether a node, or what reads the part that it takes, reads each pixel about once."""
+        if isinstance(node.op, Slice):
+            return all(map(self._reads_each_once, self.graph.users.get(node.output, ())))
+        return node.op.fuse is Fuse.ELEMENTWISE or isinstance(node.op, Pad | Insert)
 
     def _widens(self, node: Node) -> bool:
         """Whether a node is on the way from bytes, or bf16, to the numbers they stand for.

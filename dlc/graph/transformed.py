@@ -60,7 +60,7 @@ TILES: Mapping[int, tuple[Out, ...]] = {  # by the axes that are transformed, th
     1: ((2,), (4,), (3,)),
 }
 LEAST = 2  # of a kernel, along each of them
-MOST_PRODUCTS = 0.7  # of those of direct sums, in steps; lines where fewer are saved took longer
+MOST_PRODUCTS = 0.7  # of those of direct sums, in steps; lines of 0.78 took 1.02 on Zen 5
 STRIDED = {(3, 2): 3, (4, 2): 3, (5, 2): 2}  # results, by kernel and step
 MAX_BYTES = 64 << 20  # of the transformed weights of a kernel of several parts, or in steps
 MAX_OUTER = 1  # axes before those: images of a volume, or lines of an image
@@ -104,9 +104,14 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
 
     Empty for other operators, and for what has no transformed form.
     """
-    axes = _axes(node, context)
-    if not axes:
-        return {}
+    found: dict[Out, float] = {}
+    for axes in _axes(node, context):
+        found |= _cycles(node, axes, context)
+    return found
+
+
+def _cycles(node: Node, axes: int, context: PassContext) -> dict[Out, float]:
+    """The same of the tiles of some axes, the last ones."""
     target = context.target
     ob, cb, *_, c = _weights(node)
     n, _, *sizes, _ = node.output.type.shape
@@ -115,7 +120,7 @@ def transformed_cycles(node: Node, context: PassContext) -> dict[Out, float]:
     volume = _volume(node, assumed[0]) if outer else Volume()
     lead = const_or_none(n)
     element_bytes = node.inputs[0].type.dtype.size_bytes
-    found = {}
+    found: dict[Out, float] = {}
     for out in _tiles(node, axes, context):
         high, *rest = _tiles_along(assumed[-axes:], out)
         wide = rest[0] if rest else 1
@@ -241,23 +246,30 @@ def _weights(node: Node) -> tuple[int, ...]:
     return (*sizes, node.op.used or c)
 
 
-def _axes(node: Node, context: PassContext) -> int:
-    """How many axes of a convolution, the last ones, have a transformed form."""
+def _axes(node: Node, context: PassContext) -> list[int]:
+    """How many axes of a convolution, the last ones, may be transformed.
+
+    Lines alone are asked about where columns of a tile have steps, or two taps: these may round
+    more, need many weights, or an image may have too few of them.
+    """
     op = node.op
     if not isinstance(op, ConvBlocked | ConvBytes) or not _is_plain(op, *node.inputs):
-        return 0
+        return []
     ob, cb, *kernel, _ = _weights(node)
     n, _, *sizes, oc = node.output.type.shape
     if not is_const(oc, context.target.lanes(4)):
-        return 0
+        return []
     if 0 in (const_or_none(n), *map(const_or_none, sizes), ob, cb):
-        return 0
-    for axes in TILES:
-        if not 0 <= len(kernel) - axes <= MAX_OUTER or any(d != 1 for d in op.dilation[-axes:]):
-            continue
-        if any(_saves(tile_of(node, out)) for out in TILES[axes]):
-            return axes
-    return 0
+        return []
+    found = [
+        axes
+        for axes in TILES
+        if 0 <= len(kernel) - axes <= MAX_OUTER
+        and all(d == 1 for d in op.dilation[-axes:])
+        and any(_saves(tile_of(node, out)) for out in TILES[axes])
+    ]
+    has_plain_columns = len(kernel) > 1 and kernel[-2] > LEAST and op.stride[-2] == 1
+    return found[:1] if has_plain_columns else found
 
 
 def tile_of(node: Node, out: Out) -> Tile:
@@ -316,12 +328,12 @@ def _saves(tile: Tile) -> bool:
     axes = zip(tile.kernel, tile.out, tile.strides, strict=True)
     if not tile.has_filters or not all(_fits(*each) for each in axes):
         return False
-    share = prod(tile.positions) / (prod(tile.out) * prod(tile.kernel))
-    return not tile.steps or share <= MOST_PRODUCTS
+    products = prod(tile.positions) * prod(tile.parts) / prod(tile.out)
+    return not tile.steps or products <= MOST_PRODUCTS * prod(tile.kernel)
 
 
 def _fits(kernel: int, results: int, step: int) -> bool:
-    """The same along one axis: tiles of three results are those of kernels of two, or of four."""
+    """The same along one axis: of three results where a kernel has two taps, or about four."""
     if step > 1:
         return STRIDED.get((kernel, step)) == results
     if kernel <= LEAST:

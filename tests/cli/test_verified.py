@@ -9,7 +9,8 @@ import onnx
 import pytest
 
 from dlc import verified, verify_model
-from dlc.verified import find_comparison
+from dlc.core.target_parse import parse_target
+from dlc.verified import find_comparison, keep_comparison
 
 pytest.importorskip("onnxruntime")
 BEFORE = "✓ verify    compared before: max abs "
@@ -20,6 +21,7 @@ def build(files, dlc_main, monkeypatch):
     """Build a model with a cache of the test's own; what was said."""
     monkeypatch.setenv("DLC_CACHE_DIR", str(files / "cache"))
     monkeypatch.setattr(verified, "find_comparison", find_comparison)
+    monkeypatch.setattr(verified, "keep_comparison", keep_comparison)
 
     def run(model, *words):
         code, printed, said = dlc_main("build", model, "-o", "new.so", *words)
@@ -83,6 +85,30 @@ def test_a_changed_dlc_compares_anew(build, calls, monkeypatch):
     monkeypatch.setattr(verified, "compiler_version", lambda: "another")
     build("mlp.onnx")
     assert len(calls) == 2
+
+
+def test_another_number_of_threads_compares_anew(build, calls, monkeypatch):
+    build("mlp.onnx")
+    monkeypatch.setattr(verified, "num_threads", lambda: 99)
+    build("mlp.onnx")
+    assert len(calls) == 2
+
+
+def test_a_machine_of_other_features_compares_anew(build, calls, monkeypatch):
+    build("mlp.onnx")
+    machine = parse_target("native -mattr=-fma")
+    monkeypatch.setattr(verified, "parse_target", lambda text: machine)
+    build("mlp.onnx")
+    assert len(calls) == 2
+
+
+def test_what_was_skipped_is_not_kept(build, monkeypatch):
+    def verify(*_, **__):
+        return verify_model.VerifyReport((), (), ("onnxruntime refuses",), 0)
+
+    monkeypatch.setattr(verify_model, "verify", verify)
+    for _ in range(2):
+        assert "! verify    skipped: onnxruntime refuses" in build("mlp.onnx")
 
 
 def test_what_was_off_is_not_kept(build, calls, monkeypatch):

@@ -211,14 +211,18 @@ def test_tiles_that_fours_leave_of_an_open_row_are_computed_together(
      ((4, 4), 512, 3, 1), ((2,), 16, 3, 1), ((4,), 64, 3, 1), ((4,), 256, 3, 1), ((4,), 48, 5, 1),
      ((3,), 64, 4, 1), ((3,), 48, 7, 1), ((4, 4), 96, 5, 1), ((3, 3), 48, 7, 1),
      ((3, 3), 128, 4, 1), ((3, 3), 32, 2, 1), ((3, 3), 256, 2, 1), ((3,), 32, 2, 1),
-     ((3,), 128, 2, 1), ((3, 2), 32, (2, 3), 1), ((3, 4), 64, (2, 3), 1), ((4, 3), 256, (3, 2), 1),
+     ((3,), 128, 2, 1), ((3, 2), 32, (2, 3), 1), ((3, 4), 80, (2, 3), 1), ((4, 3), 256, (3, 2), 1),
      ((3, 3), 32, 3, 2), ((3, 3), 128, 3, 2), ((3, 3), 64, 4, 2), ((2, 2), 16, 5, 2),
      ((3,), 32, 3, 2), ((3,), 64, 4, 2), ((3, 4), 256, (4, 3), 1)],
 )  # fmt: skip
 def test_results_are_as_accurate_as_those_of_direct_sums(
     out: tuple[int, ...], depth: int, kernel: int | tuple[int, ...], step: int
 ) -> None:
-    """Sums in one chain of float32, of random data, where tiles are said to be accurate."""
+    """Sums in one chain of float32, of random data, where tiles are said to be accurate.
+
+    Half of the pixels are 0 behind a Relu, but of lines of four results, which are said to round
+    more then.
+    """
     random, block = np.random.default_rng(2), NATIVE.lanes(4)
     blocks = 32 // block  # as many results to take the mean of, whatever the vectors
     taps = kernel if isinstance(kernel, tuple) else (kernel,) * len(out)
@@ -226,6 +230,7 @@ def test_results_are_as_accurate_as_those_of_direct_sums(
     reach = 7 * step + 1  # from the first pixel of eight results by one tap to the last
     sizes = [k - 1 + reach for k in taps]
     x = random.standard_normal((1, depth // block, *sizes, block)).astype(np.float32)
+    x = x if out == (4,) else np.maximum(x, 0)
     w = random.standard_normal((blocks, depth // block, *taps, block, block)).astype(np.float32)
     conv = ConvWinograd(out=out, steps=tile.steps)
     arrays = {"x": x, "u": transform_weights(w, out, tile.steps).astype(np.float32), "w": w}
@@ -244,36 +249,32 @@ def test_results_are_as_accurate_as_those_of_direct_sums(
     assert ours < 1.25 * theirs
 
 
-def test_tiles_are_accurate_from_some_channels_on() -> None:
-    tiles = [(2, 2), (2, 4), (4, 2), (4, 4), (2,), (4,), (3,), (3, 3)]
-    each = [Tile(out, (4 if 3 in out else 3,) * len(out)) for out in tiles]
-    each += [Tile((3, 3), (2, 2)), Tile((3,), (2,)), Tile((3, 4), (2, 3))]
-    each += [Tile((3, 3), (3, 3), (2, 2)), Tile((2, 2), (5, 5), (2, 2))]
-    each += [Tile((3, 4), (4, 3)), Tile((4, 3), (3, 4)), Tile((3, 4), (4, 3), (2, 1))]
-    known = [
-        (depth, [is_accurate(tile.out, tile.positions, depth) for tile in each])
-        for depth in (24, 48, 64, 240)
-    ]
-    assert known == [
-        (24, [True, *(False,) * 3, True, *(False,) * 7, True, *(False,) * 3]),
-        (
-            48,
-            [
-                True,
-                *(False,) * 3,
-                True,
-                *(False,) * 3,
-                True,
-                True,
-                False,
-                True,
-                True,
-                *(False,) * 3,
-            ],
-        ),
-        (64, [*(True,) * 3, False, *(True,) * 3, False, *(True,) * 5, False, False, True]),
-        (240, [*(True,) * 3, False, *(True,) * 9, False, False, True]),
-    ]
+@pytest.mark.parametrize(
+    ("tile", "least"),
+    [
+        (Tile((2, 2), (3, 3)), 0),
+        (Tile((2, 4), (3, 3)), 64),
+        (Tile((4, 2), (3, 3)), 64),
+        (Tile((4, 4), (3, 3)), 256),
+        (Tile((3, 3), (4, 4)), 128),
+        (Tile((3, 4), (4, 3)), 256),
+        (Tile((4, 3), (3, 4)), 256),
+        (Tile((2,), (3,)), 0),
+        (Tile((4,), (3,)), 64),
+        (Tile((3,), (4,)), 64),
+        (Tile((3, 3), (2, 2)), 32),
+        (Tile((3,), (2,)), 32),
+        (Tile((3, 2), (2, 3)), 32),
+        (Tile((3, 4), (2, 3)), 80),
+        (Tile((3, 3), (3, 3), (2, 2)), 32),
+        (Tile((2, 2), (5, 5), (2, 2)), 0),
+        (Tile((3, 4), (4, 3), (2, 1)), 80),
+    ],
+    ids=str,
+)
+def test_tiles_are_accurate_from_some_channels_on(tile: Tile, least: int) -> None:
+    assert is_accurate(tile.out, tile.positions, least)
+    assert not is_accurate(tile.out, tile.positions, least - 1)
 
 
 def test_much_that_is_fused_behind_a_large_tile_is_not_written_out() -> None:

@@ -8,7 +8,8 @@ section 4.1, for the matrices of F(2x2, 3x3), and of F(4x4, 3x3) for the points 
 infinity, whose multiples those of whole numbers are. Those of floats are of Toom and Cook for the
 points 0, 1, -1, 2, -1/2 and infinity, which round less: Barabasz, Anderson, Soodhalter, Gregg,
 "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks", arXiv
-1803.10986.
+1803.10986. Those of kernels of two are made likewise: three results for 0, 1, -1 and infinity, two
+for 0, 1 and infinity.
 """
 
 from __future__ import annotations
@@ -242,7 +243,7 @@ class Tile:
     def has_filters(self) -> bool:
         """Whether there are such results in such steps."""
         known = {(n, s) for n, _, s in self._known}
-        return known >= set(zip(self.out, self.strides, strict=False))
+        return known >= set(zip(self.out, self.strides, strict=True))
 
     @property
     def _known(self) -> Filters:

@@ -19,9 +19,10 @@ transform of pixels as two by two of three by three. In steps of two, the even t
 one convolution and the odd ones another, which give to the same results: three of a kernel of three
 need four products and three instead of nine.
 
-A larger kernel is a sum of kernels of three, each of them for tiles of its own pixels; zeros fill
-up the last one. Of five along one axis, four results need 12 products instead of 20. The same tile
-of six pixels gives three results of a kernel of four: of seven, 12 products instead of 21.
+A kernel that is larger than those of its tile is a sum of such, each of them for tiles of its own
+pixels; zeros fill up the last one. Of five along one axis, four results need 12 products instead of
+20. The same tile of six pixels gives three results of a kernel of four: of seven, 12 products
+instead of 21.
 
 Volumes are images one behind the other: each result adds up the products of several of them, by
 the transformed weights of each, so their transforms are shared by as many results. Where lines
@@ -84,7 +85,7 @@ class TiledConv(Op):
 
     out: Out = (2, 2)
     stride: tuple[int, ...] = ()  # of the outer axes; the others have `steps`
-    dilation: tuple[int, ...] = ()  # the same; the others have 1
+    dilation: tuple[int, ...] = ()  # of the outer axes; the others have 1
     steps: tuple[int, ...] = ()  # of the axes of a tile; (): of one
 
     def sizes(
@@ -158,26 +159,28 @@ class ConvWinograd(TiledConv):
     """Convolution by a kernel of [*outer, 3, 3], between blocked channels, a tile `out` at once.
 
     Of a tile of one axis the kernel is [*outer, 3], and each line of an image is transformed alone.
-    A larger kernel has [*parts] kernels: see `parts_of`. Takes the weights transformed,
-    and as they are for what is computed once more. Where sizes are open, `cycles` are those of a
-    result of direct sums, of a tile, and of reading that there are more weights.
+    A larger kernel has [*parts] kernels, one in `steps` as many positions as `Tile` says. Takes the
+    weights transformed, and as they are for what is computed once more. Where sizes are open,
+    `cycles` are those of a result of direct sums, of a tile, and of reading that there are more
+    weights.
 
     Shapes:
         x: f32[n, cb, *images, h + 2, w + 2, c]; w: f32[ob, cb, *outer, 3, 3, c, oc];
         u: f32[out[0] + 2, out[1] + 2, ob, cb, *outer, c, oc] -> f32[n, ob, *out_images, h, w, oc]
-        of parts: u: f32[..., *outer, *parts, c, oc]; of a kernel of two: u: f32[out[0] + 1, ...]
+        of others: u: f32[*positions, ob, cb, *outer, *parts, c, oc]
     """
 
     out: Out = (2, 2)
     stride: tuple[int, ...] = ()  # of the outer axes; the others have `steps`
-    dilation: tuple[int, ...] = ()  # the same; the others have 1
+    dilation: tuple[int, ...] = ()  # of the outer axes; the others have 1
     steps: tuple[int, ...] = ()  # of the axes of a tile; (): of one
     used: int = 0  # how many channels of a block, the first ones, are summands; 0: all of them
     cycles: tuple[int, ...] = ()  # by which a run chooses direct sums; (): it never does
 
     def infer(self, x: TensorType, u: TensorType, w: TensorType) -> TensorType:
         if not self._is_known(is_whole=False):
-            raise self.reject(f"tiles of {self.out} results have no transform", x, u, w)
+            how = f" in steps of {self.steps}" if self.steps else ""
+            raise self.reject(f"tiles of {self.out} results{how} have no transform", x, u, w)
         if any(t.dtype is not DType.F32 for t in (x, u, w)) or not (
             x.rank >= len(self.out) + 3 and x.rank + 1 == w.rank
         ):

@@ -18,7 +18,7 @@ whose products by two have transforms of whole numbers; before use_pair_products
 is left. The decision is about single operators and changes no layout.
 
 Kernels have two taps or more along each axis that is transformed: both of an image, or its lines
-alone. What is larger than four is a sum of several kernels.
+alone. What is larger than the kernels of a tile is a sum of several such.
 
 Sums of bytes stay exact: they are transformed where the constant weights, and what pixels can be,
 prove that nothing is lost that counts.

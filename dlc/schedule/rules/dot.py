@@ -25,10 +25,11 @@ from dlc.schedule.loop import allocs
 from dlc.schedule.rules.row import in_lanes
 from dlc.schedule.trace import Trace
 from dlc.te.affine import step_bytes
-from dlc.te.expr import Load
-from dlc.te.transform import free_vars
+from dlc.te.expr import ZERO, Load, Var
+from dlc.te.simplify import canonical
+from dlc.te.transform import free_vars, substitute
 
-MOST_SUMMANDS = 4096  # whose column fills half of the nearest cache
+MOST_SUMMANDS = 4096  # whose column fills half of a nearest cache of 32 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,17 @@ def find_dot(trace: Trace, total: str, column: str, lanes: int) -> Dot | None:
 
 
 def _step(trace: Trace, load: Load, loop: str) -> int | None:
-    """How far apart in memory a load reads in the iterations of a loop."""
+    """How far apart in memory a load reads in the iterations of a loop; None where that differs.
+
+    Terms without the loop do not count: where rows of an open number begin.
+    """
     types = {b.name: b.type for b in trace.func.inputs}
     types |= {name: a.buffer.type for name, a in allocs(trace.func.body).items()}
-    return step_bytes(load.index, types[load.buffer], loop)
+    moved = [
+        canonical(substitute(i, {loop: Var(loop) + 1}) - i) if loop in free_vars(i) else ZERO
+        for i in load.index
+    ]
+    return step_bytes([step * Var(loop) for step in moved], types[load.buffer], loop)
 
 
 def add_up_along(trace: Trace, found: Dot, lanes: int) -> None:

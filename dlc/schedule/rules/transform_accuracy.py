@@ -10,8 +10,9 @@ SHORT_CHAIN = 16  # and along both
 ACCURATE_FROM = {(): 0, (3,): 64, (4,): 64, (3, 3): 128, (3, 4): 256, (4, 4): 256}
 """Summands, by the results, in order, along the axes where transforms multiply rounding."""
 MULTIPLIED = 6  # products along such an axis
-PAIRS_ACCURATE_FROM = 32
-"""Summands, where transforms only add, but for three results, which have more of them in common."""
+PAIRS_ACCURATE_FROM = {(): 32, (4,): 80}
+"""Summands where transforms of another axis only add, but for three results, which have more of
+them in common."""
 
 
 def chain(tile: tuple[int, ...], positions: tuple[int, ...], depth: int) -> int | None:
@@ -40,12 +41,12 @@ def is_accurate(tile: tuple[int, ...], positions: tuple[int, ...], depth: float)
     squares over those of one chain: 0.3 to 0.8 for tiles of 2 by 2, 1.1 for 2 by 4 at 64 channels
     and less above, 1.0 to 1.2 for 4 by 4 at 256; without short chains 1.4 and 2.8. Of kernels that
     are sums of others, at 64 to 84: 1.2 and less; of 3 by 3 results at 128, 0.9; of kernels of two
-    by two 1.6 at 8, 1.2 at 32, and 0.9 at 64 by chains of 32. Our own direct sums, in chains of
-    144, have 0.3 to 0.6.
+    by two 1.6 at 8, 1.2 at 32, and 0.9 at 64 by chains of 32; lines of four results 1.3 at 64 and
+    1.4 at 128, 1.0 where no pixels are 0. Our own direct sums, in chains of 144, have 0.3 to 0.6.
     """
     axes = _multiplied(tile, positions)
-    least = 0 if len(axes) == sum(n > 2 for n in tile) else PAIRS_ACCURATE_FROM
-    return depth >= max(least, ACCURATE_FROM[axes])
+    has_pairs = len(axes) < sum(n > 2 for n in tile)
+    return depth >= (PAIRS_ACCURATE_FROM if has_pairs else ACCURATE_FROM)[axes]
 
 
 def _multiplied(tile: tuple[int, ...], positions: tuple[int, ...]) -> tuple[int, ...]:

@@ -260,3 +260,15 @@ def test_the_sums_of_a_single_column_that_is_left_are_vectors_of_summands(
     assert any(name.endswith("_column") for name in allocs(fast.body)) is is_dot
     for n in (1, 2, 30):
         assert_agree(plain, fast, {"n": n, "m": 19}, rtol=1e-5)
+
+
+def test_rests_of_an_open_number_of_rows_gather_no_column() -> None:
+    made = {
+        name: a.buffer.type for name, a in allocs(optimize(column_left(N, 40), AVX512).body).items()
+    }
+    single = [
+        n for n, type_ in made.items() if type_.rank == 2 and type_.shape[1] == Const(1, INDEX)
+    ]
+    several = [name for name in single if const_size(made[name].shape[0]) > 1]
+    assert [const_size(made[name].shape[0]) for name in several] == [28, 4, 3, 2]
+    assert all(f"{name}_column" in made for name in several)
