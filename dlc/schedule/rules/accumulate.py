@@ -12,7 +12,7 @@ from dlc.te.expr import BinOp
 MAX_OPERATIONS = 512  # vector operations written out for one tile
 MAX_WIDTH = 16  # of rows of a window that are written out where the window is not
 LONG_SUM = 32  # terms in one chain, whose rounding grows with its length
-LONG_PRODUCTS = 256  # the same of products: those of windows are few, of norms all of an image
+LONG_SQUARES = 256  # the same of squares, of which a norm has those of all pixels
 
 
 def accumulate(
@@ -71,8 +71,12 @@ def _subtotals(trace: Trace, inner: list[str], total: str) -> tuple[list[str], s
     """
     stage = trace.stage(total)
     terms = prod(written_size(trace, v) for v in inner)
-    longest = LONG_SUM if stage.factors is None else LONG_PRODUCTS
-    if accumulation(stage.store) is not BinOp.ADD or terms <= longest:
+    factors = stage.factors
+    longest = LONG_SUM if factors is None else LONG_SQUARES
+    is_sum = accumulation(stage.store) is BinOp.ADD and (
+        factors is None or factors[0] == factors[1]
+    )
+    if not is_sum or terms <= longest:
         return inner, total
     *outer, row = [v for v in inner if trace.constant(v) != 1]
     if not outer:
