@@ -198,9 +198,9 @@ def _verify(
     from dlc.verify_model import TIMES_PEER
     from dlc.verify_precision import BITS
 
-    key = comparison_key(model, draft)
     # What a GPU gave is not known of another one, or of another driver.
-    if not anew and machine.gpu is None and (known := find_comparison(key)):
+    key = comparison_key(model, draft) if machine.gpu is None else None
+    if key is not None and not anew and (known := find_comparison(key)):
         detail = f"compared before: max abs {_apart(known):.1e}"
         display.line("done", "verify", detail, time.perf_counter() - began)
         return known
@@ -213,7 +213,8 @@ def _verify(
     if not report.trials:
         display.line("warning", "verify", f"skipped: {'; '.join(report.notes)}", seconds)
         return report
-    keep_comparison(key, report)
+    if key is not None:
+        keep_comparison(key, report)
     detail = f"random inputs vs onnxruntime: max abs {_apart(report):.1e}"
     if precision in BITS:
         detail = f"max abs {_apart(report):.1e}, as precision {precision} promises"

@@ -17,7 +17,7 @@ import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,7 +135,7 @@ class Cache:
 
     def info(self) -> CacheInfo:
         """Count the entries and their bytes."""
-        sizes = [size for _, size, _ in self._entries()]
+        sizes = [size for _, size, _ in _entries(self._files())]
         return CacheInfo(self.folder, len(sizes), sum(sizes), self.limit_bytes)
 
     def clear(self) -> int:
@@ -149,9 +149,9 @@ class Cache:
         """
         limit = self.limit_bytes if limit_bytes is None else limit_bytes
         self._unchecked_bytes = 0
-        entries = sorted(self._entries(), key=lambda e: (-e[0], e[2]))
+        found = list(self._files())
         total = files = removed = 0
-        for _, size, path in entries:
+        for _, size, path in sorted(_entries(found), key=lambda e: (-e[0], e[2])):
             of_file = size if path.endswith(_FILE) else 0
             if total + size <= limit and files + of_file <= max(limit // 2, files):
                 total += size
@@ -160,23 +160,8 @@ class Cache:
             removed += 1
             with contextlib.suppress(OSError):
                 os.unlink(path)
-        self._remove_temporaries()
+        _remove_stale(found)
         return removed
-
-    def _entries(self) -> Iterator[tuple[float, int, str]]:
-        """(time of last use, bytes, path) of each entry."""
-        for file in self._files():
-            if not file.name.startswith(_TEMPORARY):
-                with contextlib.suppress(OSError):  # another process removed it
-                    found = file.stat()
-                    yield found.st_mtime, found.st_size, file.path
-
-    def _remove_temporaries(self) -> None:
-        for file in self._files():
-            if file.name.startswith(_TEMPORARY):
-                with contextlib.suppress(OSError):
-                    if time.time() - file.stat().st_mtime > _STALE_SECONDS:
-                        os.unlink(file)
 
     def _files(self) -> Iterator[os.DirEntry[str]]:
         """There may be a hundred thousand, for which `Path.glob` takes a second."""
@@ -208,6 +193,24 @@ class Cache:
         if found.st_uid != os.geteuid():
             return "it belongs to another user"
         return "everybody may write to it" if found.st_mode & 0o002 else ""
+
+
+def _entries(files: Iterable[os.DirEntry[str]]) -> Iterator[tuple[float, int, str]]:
+    """(time of last use, bytes, path) of each entry among files."""
+    for file in files:
+        if not file.name.startswith(_TEMPORARY):
+            with contextlib.suppress(OSError):  # another process removed it
+                found = file.stat()
+                yield found.st_mtime, found.st_size, file.path
+
+
+def _remove_stale(files: Iterable[os.DirEntry[str]]) -> None:
+    """Remove what processes that died were about to store."""
+    for file in files:
+        if file.name.startswith(_TEMPORARY):
+            with contextlib.suppress(OSError):
+                if time.time() - file.stat().st_mtime > _STALE_SECONDS:
+                    os.unlink(file)
 
 
 def default_cache() -> Cache:

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlc.schedule.loop import allocs
+from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.rules.row import in_lanes
 from dlc.schedule.trace import Trace
 from dlc.te.affine import step_bytes
 from dlc.te.expr import ZERO, Load, Var
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, substitute
+from dlc.te.types import TensorType
 
 MOST_SUMMANDS = 4096  # whose column fills half of a nearest cache of 32 KiB
 
@@ -51,12 +52,11 @@ def find_dot(trace: Trace, total: str, column: str, lanes: int) -> Dot | None:
     count = trace.constant(along[0])
     if count is None or not lanes <= count <= MOST_SUMMANDS:
         return None
-    factors = sorted(stage.factors or (), key=lambda f: rows[-1] in free_vars(f))
-    if len(factors) != 2 or not all(isinstance(f, Load) for f in factors):
-        return None
-    of_column, of_row = factors
-    assert isinstance(of_column, Load)
-    assert isinstance(of_row, Load)
+    match sorted(stage.factors or (), key=lambda f: rows[-1] in free_vars(f)):
+        case [Load() as of_column, Load() as of_row]:
+            pass
+        case _:
+            return None
     if free_vars(of_column) & set(rows) or along[0] not in free_vars(of_column):
         return None
     size = of_row.dtype.size_bytes
@@ -69,13 +69,12 @@ def _step(trace: Trace, load: Load, loop: str) -> int | None:
 
     Terms without the loop do not count: where rows of an open number begin.
     """
-    types = {b.name: b.type for b in trace.func.inputs}
-    types |= {name: a.buffer.type for name, a in allocs(trace.func.body).items()}
+    type_ = TensorType(shape_of(trace.func, load.buffer), load.dtype)
     moved = [
         canonical(substitute(i, {loop: Var(loop) + 1}) - i) if loop in free_vars(i) else ZERO
         for i in load.index
     ]
-    return step_bytes([step * Var(loop) for step in moved], types[load.buffer], loop)
+    return step_bytes([step * Var(loop) for step in moved], type_, loop)
 
 
 def add_up_along(trace: Trace, found: Dot, lanes: int) -> None:
