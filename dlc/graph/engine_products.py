@@ -22,7 +22,7 @@ from dlc.schedule.rules.strip import (
 
 FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
 ROW_RATE = 0.53  # vectors in a cycle of an only row, whose columns come from the second cache
-OPEN_FMA_SHARE = 0.7  # the same where lines of an image have an open number of pixels
+OPEN_FMA_SHARE = 0.7  # the same of an open number of rows, or of pixels of a line
 MARGIN = 0.9  # of their time, that the engine may take
 MAX_PARTS = 8
 CALL = 10000.0  # cycles that one more kernel costs
@@ -53,10 +53,12 @@ def vector_cycles(found: Product, context: PassContext) -> float:
     macs = found.rows * shape.columns * 2 * ROWS * found.summands
     rate = 2 * FMA_SHARE if found.rows > 1 else ROW_RATE
     cost = macs / (rate * context.target.lanes(4))
-    if found.is_fixed or not isinstance(found.op, ConvPlanes):
+    if found.is_fixed:
         return cost
-    blocks = found.dense.shape[-1] // ROWS
-    return cost * float(blocks / (2 * shape.columns) * FMA_SHARE / OPEN_FMA_SHARE)
+    cost *= FMA_SHARE / OPEN_FMA_SHARE
+    if not isinstance(found.op, ConvPlanes):
+        return cost
+    return cost * float(found.dense.shape[-1] // ROWS / (2 * shape.columns))
 
 
 def fewest_rows(found: Product, parts: int, context: PassContext) -> int:

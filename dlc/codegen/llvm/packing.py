@@ -33,19 +33,25 @@ def pack_tile(
         else:
             first, second = 2 * n * row, (2 * n + 1) * row
         pair = [_load(builder, source, offset) for offset in (first, second)]
-        lines.append(_planes(builder, pair, count, columns=columns))
-    for p in range(count):
-        found = [line[p] for line in lines]
+        line = _planes(builder, pair, count, columns=columns)
         if columns:
-            found = _transposed(builder, found)
-        for n, line in enumerate(found):
-            at = builder.op(f"getelementptr i8, {to}, i64 {plane * p + n * LINE_BYTES}", "ptr")
-            builder.line(f"store {line}, {at}, align 2")
+            lines.append(line)
+            continue
+        for p, words in enumerate(line):  # at once: registers do not hold all lines of all planes
+            _store(builder, words, to, plane * p + n * LINE_BYTES)
+    for p in range(count if columns else 0):
+        for n, words in enumerate(_transposed(builder, [line[p] for line in lines])):
+            _store(builder, words, to, plane * p + n * LINE_BYTES)
 
 
 def _load(builder: Builder, source: Val, offset: int) -> Val:
     at = builder.op(f"getelementptr i8, {source}, i64 {offset}", "ptr")
     return builder.fresh(f"load <16 x float>, {at}, align 4", "float", ROWS)
+
+
+def _store(builder: Builder, words: Val, to: Val, offset: int) -> None:
+    at = builder.op(f"getelementptr i8, {to}, i64 {offset}", "ptr")
+    builder.line(f"store {words}, {at}, align 2")
 
 
 def _planes(builder: Builder, pair: list[Val], count: int, *, columns: bool) -> list[Val]:

@@ -33,8 +33,8 @@ SLACK = 2 * ROWS  # rows behind the last that a result needs: whole tiles are co
 _TILES_RANK = 7  # of tiles that all rows share
 _PAIRS: dict[int, tuple[tuple[int, int], ...]] = {
     1: ((0, 0),),
-    2: ((0, 0), (1, 0), (0, 1)),
-    3: ((0, 0), (1, 0), (2, 0), (1, 1), (0, 1), (0, 2)),
+    2: ((1, 0), (0, 0), (0, 1)),
+    3: ((0, 0), (2, 0), (1, 0), (1, 1), (0, 1), (0, 2)),
 }
 
 
@@ -42,7 +42,8 @@ def plane_pairs(left: int, right: int) -> tuple[tuple[int, int], ...]:
     """Which planes are multiplied, in an order that reads those of the right operand once, upwards.
 
     The right operand may come from memory, and what goes upwards is fetched ahead by the processor.
-    The rows come from a cache, and a plane of theirs may be loaded again.
+    The rows come from a cache, and a plane of theirs may be loaded again. Each pair has a plane of
+    the one before, which is still in a register.
 
     An operand that is exact in fewer planes than the other meets each of those that are left.
     """

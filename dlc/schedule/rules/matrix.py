@@ -65,6 +65,7 @@ from dlc.schedule.rules.strip import (
     choose_lines,
     choose_pairs,
     choose_strip,
+    columns_stay,
     strip_rows,
     strip_space,
 )
@@ -282,7 +283,7 @@ class _Tiling:
         self._join_blocks()
         trace, found = self.trace, self.found
         shape, parallel_rows, tall = _shape(trace.func, found), True, False
-        panels, columns = "", None
+        panels, columns, are_near = "", None, shape.is_near
         if found.lines:
             strip, outer, inside = self._order_lines(choose_lines(shape, self.target, self.knobs))
             parallel_rows = False
@@ -295,6 +296,7 @@ class _Tiling:
             # One tile of rows is split before other threads would hear of it.
             parallel_rows = plan.columns_outside and strip_rows(shape, shape.lines) > ROWS
             tall = plan.tall
+            are_near = are_near or columns_stay(shape, plan, self.target)
         for name in reversed(found.readers):
             trace.do("compute_at", name, inside)
         for name in found.readers:
@@ -307,13 +309,13 @@ class _Tiling:
             trace.do("pad_dim", found.rows, rank - 2, ROWS)
         if found.tiles is not None:
             trace.do("compute_at", found.tiles, panels)
-            pack_tiles(trace, found.tiles)
+            pack_tiles(trace, found.tiles, columns=panels if shape.columns > 1 else None)
         width = 1 if found.lines else found.width
         split_rows(trace, found.rows, width=width, parallel=parallel_rows)
         steps = [f.var for f in trace.stage(found.sums).inner][:-3]
         trace.turn(steps, self.knobs.get("first_summand", 0))
         tiles = (TALL_ONES if tall else Accumulators()).asked(self.knobs)
-        asks = shape.constant and not shape.is_near and (tall or shape.columns > 1)
+        asks = shape.constant and not are_near and (tall or shape.columns > 1)
         accumulate(trace, found.sums, tiles, columns=columns if asks else None)
 
     def _join_blocks(self) -> None:

@@ -177,10 +177,11 @@ def is_tiles(stage: Stage) -> bool:
     return len(stage.loops) > 6 and all(is_const(n, size) for n, size in wanted)
 
 
-def pack_tiles(trace: Trace, name: str) -> None:
+def pack_tiles(trace: Trace, name: str, *, columns: str | None = None) -> None:
     """Split an operand into planes and lay it out in tiles, whole tiles by instructions.
 
-    A panel has one tile beside the other, or two.
+    A panel has one tile beside the other, or two. `columns` is the loop over panels, if what the
+    next one is made of is to be asked for: it comes while this one is multiplied.
     """
     panel, block, plane, side, pair, column, half = trace.stage(name).names[-7:]
     trace.do("reorder", (panel, block, side, plane, pair, column, half))
@@ -193,6 +194,9 @@ def pack_tiles(trace: Trace, name: str) -> None:
         if whole != ZERO:
             trace.do("partition", var, str(whole), suffix)
             suffixes.append(suffix)
+    if columns is not None:
+        read = loads(_stage_of(trace, plane).value)[0]
+        trace.do("prefetch", columns, side, read.buffer, 0, trace.constant(side) or 1, 2)
     for suffix in suffixes:
         if f"{plane}{suffix}" not in loops(trace.func.body):
             continue

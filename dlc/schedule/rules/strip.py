@@ -179,6 +179,19 @@ def lines_cycles(shape: Shape, blocks: int, target: Target) -> float:
     return pairs * panel * blocks / 2 + held_bytes / 64 * PLANE + far
 
 
+def columns_stay(shape: Shape, strip: Strip, target: Target) -> bool:
+    """Whether a strip finds all columns in the second cache, where the strip before left them."""
+    if strip.columns_outside or strip.lines >= shape.lines:
+        return False
+    held_bytes = (strip_rows(shape, strip.lines) + shape.reach) * shape.row_bytes
+    return _missed(held_bytes + shape.columns * _panel_bytes(shape), target) == 0.0
+
+
+def _panel_bytes(shape: Shape) -> int:
+    """What 32 columns take."""
+    return shape.steps * DEPTH * 2 * ROWS * 2 * shape.planes
+
+
 def _missed(size_bytes: float, target: Target) -> float:
     """The share of what is read again and again that is not in the second cache any more."""
     share = size_bytes / target.l2_bytes
@@ -220,7 +233,7 @@ def cycles(shape: Shape, strip: Strip, target: Target) -> float:
     if rows * 2 * ROWS * 4 > MAX_SUMS_BYTES:
         panel += rows * RESULT
     total = panel * shape.columns * strips
-    panel_bytes = shape.steps * DEPTH * 2 * ROWS * 2 * shape.planes
+    panel_bytes = _panel_bytes(shape)
     columns_bytes = panel_bytes * shape.columns
     if strip.columns_outside:
         held, again, tasks = shape.lines * shape.width + shape.reach, 1, shape.columns
