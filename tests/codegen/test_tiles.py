@@ -263,6 +263,18 @@ def test_columns_that_all_pass_a_strip_are_asked_for_before_the_next_of_them():
     assert not asked(op, arrays, columns_outer=0, wide=2, strip=7)[1]  # there are no others
 
 
+def test_columns_that_stay_in_the_second_cache_are_not_asked_for_by_each_strip():
+    op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 64), 1, 4)
+    func, knobs = lowered(op, arrays), {"columns_outer": 0, "wide": 2, "strip": 2}
+    fast = {
+        size: str(optimize(func, target, schedule_func(func, target, knobs).steps))
+        for size in (1 << 14, 1 << 21)
+        for target in [replace(ENGINE, l2_bytes=size)]
+    }
+    assert "prefetch" in fast[1 << 14]
+    assert "prefetch" not in fast[1 << 21]
+
+
 def test_few_rows_of_a_wide_kernel_are_tall():
     """A 3 x 3 kernel on a small map; not on a large one, nor rows that one position reads."""
     few = Shape(1, 7, 9, 7, 20, 400, 16, 144, 6, 3, 3072)
@@ -344,6 +356,8 @@ def test_columns_are_split_once_for_all_rows_of_a_strip():
     made, rest = re.search(r"\n( *)tiles = alloc.*?\n((?:.*\n)*)", str(fast)).groups()
     packing, passes, *_ = re.findall(rf"^{made}for (?:.*\n)(?:{made} .*\n)*", rest, re.MULTILINE)
     assert "pack_rows_bf16_3" in packing
+    assert "prefetch_f32_l2" in packing  # what the next panel is made of
+    assert "* 2 + 2, 0," in packing
     assert "tile_zero" in passes
     assert "tile_dot_bf16" in passes
     for batch, rows in ((1, 71), (2, 33), (2, 1), (0, 3)):

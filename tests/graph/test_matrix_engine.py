@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
 from dlc.core.types import DType
 from dlc.graph.ops.matmul import MatMulPacked
-from dlc.graph.ops.planes import pack_tiles, split_planes, unpack_tiles
+from dlc.graph.ops.planes import pack_tiles, plane_pairs, split_planes, unpack_tiles
 from dlc.graph.ops.planes_matmul import MatMulSplit
 from dlc.graph.ops.scan import Scan
 from dlc.graph.pass_ import PassContext
@@ -396,6 +397,17 @@ def test_planes_add_up():
     np.testing.assert_array_equal(found[:40, :, :50].astype(np.float32), w)
     assert not found[40:].any()
     assert not found[..., 50:].any()
+
+
+@pytest.mark.parametrize("planes", [(2, 2), (3, 3), (3, 1), (1, 3), (2, 1)])
+def test_each_pair_of_planes_has_one_of_the_pair_before(planes):
+    pairs = plane_pairs(*planes)
+    reach = max(planes)
+    every = {(a, b) for a in range(planes[0]) for b in range(planes[1]) if a + b < reach}
+    assert set(pairs) == every
+    assert len(pairs) == len(every)
+    assert all(a == c or b == d for (a, b), (c, d) in pairwise(pairs))
+    assert [b for _, b in pairs] == sorted(b for _, b in pairs)  # as they come from memory
 
 
 def test_planes_of_what_is_not_finite_are_that_and_zeros():
