@@ -148,7 +148,8 @@ def _on_lines(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy that starts at a cache line, as the rows of kernels' tiles do: half as slow else."""
     memory = np.empty(array.nbytes + _LINE_BYTES, np.uint8)
     start = -memory.ctypes.data % _LINE_BYTES
-    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    part = memory[start : start + array.nbytes]
+    copy: np.ndarray[Any, Any] = part.view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
 
