@@ -243,6 +243,12 @@ MEMORY = [
     ("prefetch", ("i", "j", "T", 0, 1, 1), LINES, "'j' reads 'T' at 2 places"),
     (
         "prefetch",
+        ("h", "m", "W", 0, 1, 1),
+        LINES.replace("range(n)", "range(3)"),
+        "'h' reads 'W' at 0 places",
+    ),
+    (
+        "prefetch",
         ("i", "j", "W", 0, 1, 2),
         LINES.replace("m in", "j_l2 in"),
         "the name 'j_l2' is taken",

@@ -7,7 +7,7 @@ from dlc.schedule.dependence import why_not_independent
 from dlc.schedule.edit import sites, told_apart
 from dlc.schedule.loop import Block, For, If, Invoke, LoopKind, loops, walk
 from dlc.schedule.primitive import Step, replay
-from dlc.te.expr import ONE, index
+from dlc.te.expr import ONE, Var, index
 from dlc.te.simplify import canonical
 from dlc.te.transform import substitute
 from dlc.te.types import const_size
@@ -527,3 +527,24 @@ def test_what_is_asked_for_stands_under_the_guard_around_the_loops():
     (guard,) = (s for s in walk(result.body) if isinstance(s, If))
     assert any(isinstance(s, Invoke) for s in walk(guard.body))
     assert guard is loops(result.body)["j"].body
+
+
+def test_a_loop_asks_for_what_others_beside_it_read():
+    func = parse("""
+        def f(A: bf16[5, 4, 32], *, B: f32[5]):
+            for i in range(5):
+                t = alloc(f32[4], "local")
+                for j in range(4):
+                    t[j] = 0.0
+                    for l in range(32):
+                        t[j] += f32(A[i, j, l])
+                B[i] = 0.0
+                for m in range(2):
+                    B[i] += t[m] * t[m + 2]
+    """)
+    result = replay(func, [Step("prefetch", ("i", "m", "A", 0, 1, 2))])
+    assert_same(func, result)
+    (ask,) = (s for s in walk(loops(result.body)["m"].body) if isinstance(s, Invoke))
+    assert const_size(loops(result.body)["m_l2"].extent) == 2  # of four lines, half in each
+    ((_, (next_one, *_)),) = ask.operands
+    assert next_one == Var("i") + 1

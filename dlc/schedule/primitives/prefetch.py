@@ -30,10 +30,11 @@ def prefetch(
     """Ask for what an iteration of `loop` reads, moved on by `distance` in one dimension.
 
     What is read has to be one piece of memory, of a line or more. Each iteration of `inside`, a
-    loop in it, asks for an equal part, for the cache of a `level`, in the order in which it lies
-    there. Where there are more iterations than lines of memory, neighbours ask for the same one;
-    those of loops in between that run nobody knows how often ask for all of it each time. What lies
-    behind the end of the buffer is asked for too, which does no harm.
+    loop in it that reads the buffer or leaves that to others of `loop`, asks for an equal part, for
+    the cache of a `level`, in the order in which it lies there. Where there are more iterations
+    than lines of memory, neighbours ask for the same one; those of loops in between that run nobody
+    knows how often ask for all of it each time. What lies behind the end of the buffer is asked for
+    too, which does no harm.
 
     Before:
         def f(A: bf16[9, 4, 16, 32], *, B: f32[9]):
@@ -60,8 +61,8 @@ def prefetch(
 
     Raises:
         ScheduleError: no such loops or level; `inside` is not in `loop`; the buffer is no input of
-            known sizes, and of a type that is asked for, that `inside` reads at one place, and
-            `loop` in one piece; how often `inside` runs is not known, or it never does; a name
+            known sizes, and of a type that is asked for, that `inside`, or else `loop`, reads at
+            one place, in one piece; how often `inside` runs is not known, or it never does; a name
             is taken.
     """
     if level not in LEVELS:
@@ -74,9 +75,10 @@ def prefetch(
     line = f"{inside}_l{level}"
     check_fresh("prefetch", func, (line,))
 
-    inner = {f.var: f.extent for f in (*runs, *loops(target.body).values())}
+    reader = target if _reads(target, buffer) else find_loop("prefetch", func, loop)
+    inner = {f.var: f.extent for f in (*runs, *loops(reader.body).values())}
     known = [f for f in runs if isinstance(f.extent, Const)]
-    region, count = _piece(_place(func, target, buffer), type_, inner)
+    region, count = _piece(_place(func, reader, buffer), type_, inner)
     if count * type_.dtype.size_bytes < LINE_BYTES:
         refuse("prefetch", func, f"'{loop}' does not read lines of '{buffer}' in one piece")
     in_line = LINE_BYTES // type_.dtype.size_bytes
@@ -148,9 +150,14 @@ def _type(func: Func, buffer: str) -> TensorType:
     refuse("prefetch", func, reason)
 
 
+def _reads(loop: For, buffer: str) -> set[tuple[Expr, ...]]:
+    """The places where a loop reads a buffer."""
+    return {a.index for a in accesses(loop.body) if a.buffer == buffer}
+
+
 def _place(func: Func, loop: For, buffer: str) -> tuple[Expr, ...]:
     """The one place where a loop reads a buffer."""
-    found = {a.index for a in accesses(loop.body) if a.buffer == buffer}
+    found = _reads(loop, buffer)
     if len(found) != 1:
         refuse("prefetch", func, f"'{loop.var}' reads '{buffer}' at {len(found)} places")
     return found.pop()

@@ -283,7 +283,7 @@ class _Tiling:
         self._join_blocks()
         trace, found = self.trace, self.found
         shape, parallel_rows, tall = _shape(trace.func, found), True, False
-        panels, columns, are_near = "", None, shape.is_near
+        panels, made_of, columns, are_near = "", None, None, shape.is_near
         if found.lines:
             strip, outer, inside = self._order_lines(choose_lines(shape, self.target, self.knobs))
             parallel_rows = False
@@ -309,14 +309,16 @@ class _Tiling:
             trace.do("pad_dim", found.rows, rank - 2, ROWS)
         if found.tiles is not None:
             trace.do("compute_at", found.tiles, panels)
-            pack_tiles(trace, found.tiles, columns=panels if shape.columns > 1 else None)
+            made_of = loads(trace.stage(found.tiles).value)[0].buffer
+            pack_tiles(trace, found.tiles)
         width = 1 if found.lines else found.width
         split_rows(trace, found.rows, width=width, parallel=parallel_rows)
         steps = [f.var for f in trace.stage(found.sums).inner][:-3]
         trace.turn(steps, self.knobs.get("first_summand", 0))
         tiles = (TALL_ONES if tall else Accumulators()).asked(self.knobs)
-        asks = shape.constant and not are_near and (tall or shape.columns > 1)
-        accumulate(trace, found.sums, tiles, columns=columns if asks else None)
+        asks = not are_near and (tall or shape.columns > 1)
+        asks = asks and (made_of is None or made_of in {p.name for p in trace.func.inputs})
+        accumulate(trace, found.sums, tiles, columns=columns if asks else None, weights=made_of)
 
     def _join_blocks(self) -> None:
         """Make one loop of those over blocks of columns, as where they are phases of a stride."""

@@ -177,11 +177,10 @@ def is_tiles(stage: Stage) -> bool:
     return len(stage.loops) > 6 and all(is_const(n, size) for n, size in wanted)
 
 
-def pack_tiles(trace: Trace, name: str, *, columns: str | None = None) -> None:
+def pack_tiles(trace: Trace, name: str) -> None:
     """Split an operand into planes and lay it out in tiles, whole tiles by instructions.
 
-    A panel has one tile beside the other, or two. `columns` is the loop over panels, if what the
-    next one is made of is to be asked for: it comes while this one is multiplied.
+    A panel has one tile beside the other, or two.
     """
     panel, block, plane, side, pair, column, half = trace.stage(name).names[-7:]
     trace.do("reorder", (panel, block, side, plane, pair, column, half))
@@ -194,9 +193,6 @@ def pack_tiles(trace: Trace, name: str, *, columns: str | None = None) -> None:
         if whole != ZERO:
             trace.do("partition", var, str(whole), suffix)
             suffixes.append(suffix)
-    if columns is not None:
-        read = loads(_stage_of(trace, plane).value)[0]
-        trace.do("prefetch", columns, side, read.buffer, 0, trace.constant(side) or 1, 2)
     for suffix in suffixes:
         if f"{plane}{suffix}" not in loops(trace.func.body):
             continue
@@ -256,11 +252,17 @@ def _pack_form(func: Func, stage: Stage) -> str | None:
 
 
 def accumulate(
-    trace: Trace, name: str, shape: Accumulators = Accumulators(), *, columns: str | None = None
+    trace: Trace,
+    name: str,
+    shape: Accumulators = Accumulators(),
+    *,
+    columns: str | None = None,
+    weights: str | None = None,
 ) -> None:
     """Accumulate some tiles in registers; what is left over, fewer.
 
-    `columns` is the loop over pairs of blocks of columns, if the next pair is to be asked for.
+    `columns` is the loop over pairs of blocks of columns, if the next pair is to be asked for, and
+    `weights` what they are made of, where that is a buffer of its own.
     """
     stage = trace.stage(name)
     *lead, block, row, lane = stage.names
@@ -293,7 +295,7 @@ def accumulate(
     trace.do("cache_write", name, tiles, accumulator, "tile")
     if columns is not None and shape.ahead:
         (read,) = loads(factors[1])
-        _prefetch(trace, read.buffer, columns, steps[-1], order[-1], shape)
+        _prefetch(trace, weights or read.buffer, columns, steps[-1], order[-1], shape)
     suffixes = [""]
     if count % high:
         trace.do("partition", tiles, count // high, "_t")
