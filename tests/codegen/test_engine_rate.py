@@ -13,6 +13,7 @@ from dlc.codegen.llvm import engine_rate
 from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.engine_rate import (
     Effort,
+    _on_lines,
     counted,
     measure_tile_cycles,
     native_tile_cycles,
@@ -51,6 +52,15 @@ def test_the_loop_adds_each_product_of_panels_twice():
     times = np.where(np.arange(len(a)) < 18 - len(a), 4, 2)  # the first panels come once more
     wanted = np.einsum("p,pard,pbdc->abrc", times, a, b)
     np.testing.assert_allclose(sums, wanted, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_operands_begin_at_a_line_of_a_cache():
+    for offset in range(1, 40, 3):
+        array = np.arange(100, dtype=np.float32)[offset:].reshape(-1, 1)
+        copy = _on_lines(array)
+        assert copy.ctypes.data % 64 == 0
+        assert copy.dtype == array.dtype
+        np.testing.assert_array_equal(copy, array)
 
 
 def test_a_step_has_the_products_that_are_counted():

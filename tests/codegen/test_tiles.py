@@ -266,13 +266,32 @@ def test_columns_that_all_pass_a_strip_are_asked_for_before_the_next_of_them():
 def test_columns_that_stay_in_the_second_cache_are_not_asked_for_by_each_strip():
     op, arrays = conv(small(0, 1, 2, 9, 9, 16), small(1, 32, 3, 3, 64), 1, 4)
     func, knobs = lowered(op, arrays), {"columns_outer": 0, "wide": 2, "strip": 2}
-    fast = {
-        size: str(optimize(func, target, schedule_func(func, target, knobs).steps))
-        for size in (1 << 14, 1 << 21)
-        for target in [replace(ENGINE, l2_bytes=size)]
-    }
-    assert "prefetch" in fast[1 << 14]
-    assert "prefetch" not in fast[1 << 21]
+
+    def asks(l2_bytes, cores, **more):
+        target = replace(ENGINE, l2_bytes=l2_bytes, cores=cores)
+        steps = schedule_func(func, target, {**knobs, **more}).steps
+        return "prefetch" in str(optimize(func, target, steps))
+
+    assert asks(1 << 14, 2)
+    assert not asks(1 << 21, 2)  # of four strips, each core has two
+    assert asks(1 << 21, 4)  # each core has one, and passes the columns once
+    assert asks(1 << 21, 2, ahead=1)  # what a search has found
+
+
+@pytest.mark.parametrize("columns", ["b: f32[64, 70]", "b: f32[64, 64]", "b: f32[n, 64]"])
+def test_a_product_of_two_computed_operands_is_of_tiles(columns):
+    """Nobody asks for columns that are no panels."""
+    depth, width = columns[columns.index("[") + 1 : -1].split(", ")
+    sizes = "m: size, n: size" if "n" in columns else "m: size"
+    text = f"""
+def main({sizes}, a: f32[m, {depth}], {columns}):
+    y: f32[m, {width}] = matmul_pair(a, b, planes=2)
+    return y
+"""
+    func = lower_group(parse_graph(text), "product")
+    fast = str(optimize(func, ENGINE, schedule_func(func, ENGINE, {}).steps))
+    assert "tile_dot_bf16" in fast
+    assert "prefetch" not in fast
 
 
 def test_few_rows_of_a_wide_kernel_are_tall():
@@ -358,9 +377,8 @@ def test_columns_are_split_once_for_all_rows_of_a_strip():
     assert "pack_rows_bf16_3" in packing
     assert "tile_zero" in passes
     assert "tile_dot_bf16" in passes
-    assert re.search(
-        r"prefetch_f32_l2\", w\[\w+ \* 2 \+ 2, 0,", passes
-    )  # what the next are made of
+    next_panels = r"prefetch_f32_l2\", w\[\w+ \* 2 \+ 2, 0,"
+    assert re.search(next_panels, passes)
     for batch, rows in ((1, 71), (2, 33), (2, 1), (0, 3)):
         x = np.ascontiguousarray(dense[:batch, :rows])
         found = run_func(fast, {"batch": batch, "rows": rows}, {"x": x, "w": w})["out"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -12,12 +12,14 @@ from dlc.core.fork import Choices, Fork, Way
 from dlc.core.target import Target
 from dlc.core.target_parse import parse_target
 from dlc.core.types import DType
+from dlc.graph.engine_products import Product, vector_cycles
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import pack_tiles, plane_pairs, split_planes, unpack_tiles
 from dlc.graph.ops.planes_matmul import MatMulSplit
 from dlc.graph.ops.scan import Scan
 from dlc.graph.pass_ import PassContext
 from dlc.schedule.interpret import evaluate_size
+from dlc.schedule.rules.strip import Shape
 from dlc.te.expr import index
 from tests.graph.pass_cases import ENGINE, read, rounded, run, same_of_whole_numbers
 
@@ -234,6 +236,15 @@ def test_a_run_of_few_rows_multiplies_and_adds():
     assert not replace(op, fewest=0).may_be_slower
 
 
+def test_multiply_adds_of_open_rows_are_slower_than_of_known_ones():
+    shape = Shape(1, 128, 1, 1, 0, 97, 12, 12, 6, 3, 2304, constant=False)
+    dense = np.zeros((384, 384), np.float32)
+    known = Product(MatMulSplit(n=index(384)), shape, dense, planes=3, summands=384)
+    context = PassContext(target=TARGET)
+    cycles = [vector_cycles(replace(known, is_fixed=fixed), context) for fixed in (True, False)]
+    assert cycles[1] / cycles[0] == pytest.approx(0.8 / 0.7)
+
+
 def test_each_matrix_of_a_batch_has_as_few_rows():
     known = OPEN.replace("batch: size, ", "")
     fewest = set()
@@ -399,7 +410,7 @@ def test_planes_add_up():
     assert not found[..., 50:].any()
 
 
-@pytest.mark.parametrize("planes", [(2, 2), (3, 3), (3, 1), (1, 3), (2, 1)])
+@pytest.mark.parametrize("planes", list(product((1, 2, 3), repeat=2)))
 def test_each_pair_of_planes_has_one_of_the_pair_before(planes):
     pairs = plane_pairs(*planes)
     reach = max(planes)

@@ -145,7 +145,10 @@ def _median_ns(run: Callable[[], object], seconds: float) -> float:
 
 
 def _on_lines(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy that starts at a cache line, as the rows of kernels' tiles do: half as slow else."""
+    """A copy that starts at a cache line, as the rows of kernels' tiles do.
+
+    Rows that cross lines are loaded half as fast.
+    """
     memory = np.empty(array.nbytes + _LINE_BYTES, np.uint8)
     start = -memory.ctypes.data % _LINE_BYTES
     part = memory[start : start + array.nbytes]

@@ -33,12 +33,10 @@ def pack_tile(
         else:
             first, second = 2 * n * row, (2 * n + 1) * row
         pair = [_load(builder, source, offset) for offset in (first, second)]
-        line = _planes(builder, pair, count, columns=columns)
-        if columns:
-            lines.append(line)
-            continue
-        for p, words in enumerate(line):  # at once: registers do not hold all lines of all planes
-            _store(builder, words, to, plane * p + n * LINE_BYTES)
+        lines.append(_planes(builder, pair, count, columns=columns))
+        if not columns:  # stored at once: registers do not hold all lines of all planes
+            for p in range(count):
+                _store(builder, lines[n][p], to, plane * p + n * LINE_BYTES)
     for p in range(count if columns else 0):
         for n, words in enumerate(_transposed(builder, [line[p] for line in lines])):
             _store(builder, words, to, plane * p + n * LINE_BYTES)

@@ -55,6 +55,7 @@ from dlc.schedule.rules.planes import (
     finish_reader,
     is_product,
     pack_tiles,
+    split_panels,
     split_rows,
 )
 from dlc.schedule.rules.strip import (
@@ -283,20 +284,22 @@ class _Tiling:
         self._join_blocks()
         trace, found = self.trace, self.found
         shape, parallel_rows, tall = _shape(trace.func, found), True, False
-        panels, made_of, columns, are_near = "", None, None, shape.is_near
+        panels, asks_in, are_near = "", None, shape.is_near
+        asked = "" if shape.constant else None  # columns themselves, unless they are computed
         if found.lines:
             strip, outer, inside = self._order_lines(choose_lines(shape, self.target, self.knobs))
             parallel_rows = False
         elif found.is_open:
-            strip, outer, inside, panels, columns = self._order_open(shape)
+            strip, outer, inside, panels, asks_in = self._order_open(shape)
         else:
             plan = choose_strip(shape, self.target, self.knobs)
             assert plan is not None, "match has found one"
-            strip, outer, inside, columns = self._order(plan)
+            strip, outer, inside, asks_in = self._order(plan)
             # One tile of rows is split before other threads would hear of it.
             parallel_rows = plan.columns_outside and strip_rows(shape, shape.lines) > ROWS
             tall = plan.tall
-            are_near = are_near or columns_stay(shape, plan, self.target)
+            stay = "ahead" not in self.knobs and columns_stay(shape, plan, self.target)
+            are_near = are_near or stay
         for name in reversed(found.readers):
             trace.do("compute_at", name, inside)
         for name in found.readers:
@@ -308,17 +311,17 @@ class _Tiling:
         if found.is_open:  # blocks of a power of two of rows would share few places of a cache
             trace.do("pad_dim", found.rows, rank - 2, ROWS)
         if found.tiles is not None:
+            asked = split_panels(trace.func, trace.stage(found.tiles))
             trace.do("compute_at", found.tiles, panels)
-            made_of = loads(trace.stage(found.tiles).value)[0].buffer
             pack_tiles(trace, found.tiles)
         width = 1 if found.lines else found.width
         split_rows(trace, found.rows, width=width, parallel=parallel_rows)
         steps = [f.var for f in trace.stage(found.sums).inner][:-3]
         trace.turn(steps, self.knobs.get("first_summand", 0))
         tiles = (TALL_ONES if tall else Accumulators()).asked(self.knobs)
-        asks = not are_near and (tall or shape.columns > 1)
-        asks = asks and (made_of is None or made_of in {p.name for p in trace.func.inputs})
-        accumulate(trace, found.sums, tiles, columns=columns if asks else None, weights=made_of)
+        if asked is None or are_near or not (tall or shape.columns > 1):
+            asks_in = None
+        accumulate(trace, found.sums, tiles, asks_in=asks_in, asked=asked)
 
     def _join_blocks(self) -> None:
         """Make one loop of those over blocks of columns, as where they are phases of a stride."""

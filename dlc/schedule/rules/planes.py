@@ -207,6 +207,16 @@ def pack_tiles(trace: Trace, name: str) -> None:
         trace.do("vectorize", trace.fuse_all([f"{column}{suffix}", f"{half}{suffix}"]))
 
 
+def split_panels(func: Func, stage: Stage) -> str | None:
+    """The input that a stage splits into tiles, if a panel of tiles is made of two panels of it."""
+    read = loads(stage.value)
+    inputs = {p.name for p in func.inputs if p.type.is_static}
+    panel, side = stage.names[-7], stage.names[-4]
+    if len({x.buffer for x in read}) != 1 or read[0].buffer not in inputs:
+        return None
+    return read[0].buffer if {panel, side} <= free_vars(read[0].index[0]) else None
+
+
 def _limits(stage: Stage, var: str) -> list[Expr]:
     """The last positions to which indices that a loop takes part in are limited."""
     found = []
@@ -256,13 +266,14 @@ def accumulate(
     name: str,
     shape: Accumulators = Accumulators(),
     *,
-    columns: str | None = None,
-    weights: str | None = None,
+    asks_in: str | None = None,
+    asked: str | None = None,
 ) -> None:
     """Accumulate some tiles in registers; what is left over, fewer.
 
-    `columns` is the loop over pairs of blocks of columns, if the next pair is to be asked for, and
-    `weights` what they are made of, where that is a buffer of its own.
+    `asks_in` is the loop, over pairs of blocks of columns or over passes that they take, in each
+    iteration of which the next pair is asked for, if it is to be; `asked` is what that is made of,
+    where tiles are no input. Passes read it where they repair a sum.
     """
     stage = trace.stage(name)
     *lead, block, row, lane = stage.names
@@ -293,9 +304,9 @@ def accumulate(
     trace.do("reorder", (*steps, *order, row, lane, *summands[-2:]))
     accumulator = f"{name}_tiles"
     trace.do("cache_write", name, tiles, accumulator, "tile")
-    if columns is not None and shape.ahead:
+    if asks_in is not None and shape.ahead:
         (read,) = loads(factors[1])
-        _prefetch(trace, weights or read.buffer, columns, steps[-1], order[-1], shape)
+        _prefetch(trace, asked or read.buffer, asks_in, steps[-1], order[-1], shape)
     suffixes = [""]
     if count % high:
         trace.do("partition", tiles, count // high, "_t")
@@ -312,7 +323,7 @@ def accumulate(
 
 
 def _prefetch(
-    trace: Trace, weights: str, columns: str, step: str, inside: str, tiles: Accumulators
+    trace: Trace, weights: str, asks_in: str, step: str, inside: str, tiles: Accumulators
 ) -> None:
     """Ask for columns before they are read, which come from beyond the second cache.
 
@@ -321,7 +332,7 @@ def _prefetch(
     line or two before each product: many at once would take the places of tiles to be loaded.
     """
     if tiles.wide > 1:
-        trace.do("prefetch", columns, inside, weights, 0, 2 * tiles.ahead, 2)
+        trace.do("prefetch", asks_in, inside, weights, 0, 2 * tiles.ahead, 2)
         return
     shape = next(p.type.static_shape for p in trace.func.inputs if p.name == weights)
     dim = len(shape) - 5  # before planes and what lies in a tile

@@ -180,8 +180,12 @@ def lines_cycles(shape: Shape, blocks: int, target: Target) -> float:
 
 
 def columns_stay(shape: Shape, strip: Strip, target: Target) -> bool:
-    """Whether a strip finds all columns in the second cache, where the strip before left them."""
-    if strip.columns_outside or strip.lines >= shape.lines:
+    """Whether strips find all columns in the second cache, where one before left them.
+
+    Each core has strips of its own: half of them at least find what another has read.
+    """
+    strips = shape.lead * -(-shape.lines // strip.lines)
+    if strip.columns_outside or strip.lines >= shape.lines or strips < 2 * target.cores:
         return False
     held_bytes = (strip_rows(shape, strip.lines) + shape.reach) * shape.row_bytes
     return _missed(held_bytes + shape.columns * _panel_bytes(shape), target) == 0.0
