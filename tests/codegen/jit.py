@@ -90,7 +90,7 @@ def native_target(*without: str) -> Target:
 
 NATIVE = native_target()
 BASELINE = Target(features=frozenset({"sse2"}))  # no FMA, no masks, no half floats
-_WIDE = [n for n in NATIVE.features if n.startswith("avx512") or n in ("evex512", "avx10")]
+_WIDE = [n for n in NATIVE.features if n.startswith(("avx512", "avx10")) or n == "evex512"]
 AVX2 = native_target(*_WIDE)
 TARGETS = {"native": NATIVE, "avx2": AVX2, "baseline": BASELINE}
 
