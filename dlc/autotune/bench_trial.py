@@ -13,10 +13,11 @@ import numpy as np
 
 from dlc.autotune.bench_method import Method
 from dlc.autotune.evict import eviction_task
-from dlc.autotune.guarded import Array, Guarded, aligned, aligned_zeros, fill_input, why_different
+from dlc.autotune.guarded import Array, Guarded, aligned, fill_input, why_different
 from dlc.autotune.record import Status
 from dlc.autotune.task import Task
 from dlc.autotune.trial_program import interface
+from dlc.core.aligned import aligned_zeros
 from dlc.runtime import Module, load, set_num_threads
 from dlc.runtime.binding import Binding
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from dlc.core.aligned import CACHE_LINE
 from dlc.runtime.arrays import numpy_dtype
 from dlc.schedule.loop import Buffer
 
 Array = np.ndarray[Any, Any]
 FILL = 0x5B  # what surrounds an array, and what a result holds before it is computed
-_CACHE_LINE = 64
 _NOTHING, _READ = 0, mmap.PROT_READ
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -29,7 +29,7 @@ class Guarded:
         dtype = numpy_dtype(buffer.type.dtype)
         shape = buffer.type.static_shape
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        pages = -(-(size + _CACHE_LINE) // mmap.PAGESIZE)
+        pages = -(-(size + CACHE_LINE) // mmap.PAGESIZE)
         flags = mmap.MAP_ANONYMOUS | (mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE)
         self._map = mmap.mmap(-1, (pages + 2) * mmap.PAGESIZE, flags=flags)
         self._raw = np.frombuffer(self._map, np.uint8)
@@ -58,7 +58,7 @@ def aligned(array: Array) -> Array:
 
     The copy can only be read, and is shared with children: to fork costs nothing for it.
     """
-    if array.ctypes.data % _CACHE_LINE == 0:
+    if array.ctypes.data % CACHE_LINE == 0:
         return array
     memory = mmap.mmap(-1, max(1, array.nbytes))
     raw = np.frombuffer(memory, np.uint8, array.nbytes)
@@ -67,13 +67,6 @@ def aligned(array: Array) -> Array:
     copy.flags.writeable = False
     _protect(raw.ctypes.data, len(memory), _READ)
     return copy
-
-
-def aligned_zeros(like: Array) -> Array:
-    """Zeros of the type and shape of an array, from the beginning of a cache line on."""
-    raw = np.zeros(like.nbytes + _CACHE_LINE, np.uint8)
-    first = -raw.ctypes.data % _CACHE_LINE
-    return raw[first : first + like.nbytes].view(like.dtype).reshape(like.shape)
 
 
 def fill_input(array: Array, seed: int) -> None:

@@ -27,6 +27,7 @@ from dlc.codegen.llvm.emit import emit_func
 from dlc.codegen.llvm.load import load
 from dlc.codegen.llvm.peaks import FMA_CHAINS, fma_loop
 from dlc.codegen.llvm.pool import can_start
+from dlc.core.aligned import aligned_zeros
 from dlc.core.cache import default_cache
 from dlc.core.machine import may_use_tiles, read_machine
 from dlc.core.target import TILE_CYCLES, Target
@@ -41,7 +42,6 @@ _START = (
 _PATIENCE_S = 20.0
 _CLEARLY = 1.25  # times the usual, from which on an engine is slower
 _NEAREST = 5  # cycles that are told apart
-_LINE_BYTES = 64  # of a cache
 
 PANELS = 16  # of operands, each two tiles: 32 KB of rows and as many of columns
 PRODUCTS = 8  # of tiles in each step, for four tiles that are loaded
@@ -149,10 +149,7 @@ def _on_lines(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
     Rows that cross lines are loaded half as fast.
     """
-    memory = np.empty(array.nbytes + _LINE_BYTES, np.uint8)
-    start = -memory.ctypes.data % _LINE_BYTES
-    part = memory[start : start + array.nbytes]
-    copy: np.ndarray[Any, Any] = part.view(array.dtype).reshape(array.shape)
+    copy = aligned_zeros(array)
     copy[...] = array
     return copy
 

@@ -37,9 +37,10 @@ def pack_tile(
         if not columns:  # stored at once: registers do not hold all lines of all planes
             for p in range(count):
                 _store(builder, lines[n][p], to, plane * p + n * LINE_BYTES)
-    for p in range(count if columns else 0):
-        for n, words in enumerate(_transposed(builder, [line[p] for line in lines])):
-            _store(builder, words, to, plane * p + n * LINE_BYTES)
+    if columns:
+        for p in range(count):
+            for n, words in enumerate(_transposed(builder, [line[p] for line in lines])):
+                _store(builder, words, to, plane * p + n * LINE_BYTES)
 
 
 def _load(builder: Builder, source: Val, offset: int) -> Val:

@@ -284,8 +284,7 @@ class _Tiling:
         self._join_blocks()
         trace, found = self.trace, self.found
         shape, parallel_rows, tall = _shape(trace.func, found), True, False
-        panels, asks_in, are_near = "", None, shape.is_near
-        asked = "" if shape.constant else None  # columns themselves, unless they are computed
+        panels, made_of, asks_in = "", None, None
         if found.lines:
             strip, outer, inside = self._order_lines(choose_lines(shape, self.target, self.knobs))
             parallel_rows = False
@@ -299,7 +298,7 @@ class _Tiling:
             parallel_rows = plan.columns_outside and strip_rows(shape, shape.lines) > ROWS
             tall = plan.tall
             stay = "ahead" not in self.knobs and columns_stay(shape, plan, self.target)
-            are_near = are_near or stay
+            asks_in = None if shape.is_near or stay else asks_in
         for name in reversed(found.readers):
             trace.do("compute_at", name, inside)
         for name in found.readers:
@@ -311,7 +310,8 @@ class _Tiling:
         if found.is_open:  # blocks of a power of two of rows would share few places of a cache
             trace.do("pad_dim", found.rows, rank - 2, ROWS)
         if found.tiles is not None:
-            asked = split_panels(trace.func, trace.stage(found.tiles))
+            made_of = split_panels(trace.func, trace.stage(found.tiles))
+            asks_in = None if made_of is None else asks_in
             trace.do("compute_at", found.tiles, panels)
             pack_tiles(trace, found.tiles)
         width = 1 if found.lines else found.width
@@ -319,9 +319,8 @@ class _Tiling:
         steps = [f.var for f in trace.stage(found.sums).inner][:-3]
         trace.turn(steps, self.knobs.get("first_summand", 0))
         tiles = (TALL_ONES if tall else Accumulators()).asked(self.knobs)
-        if asked is None or are_near or not (tall or shape.columns > 1):
-            asks_in = None
-        accumulate(trace, found.sums, tiles, asks_in=asks_in, asked=asked)
+        asks_in = asks_in if tall or shape.columns > 1 else None
+        accumulate(trace, found.sums, tiles, asks_in=asks_in, made_of=made_of)
 
     def _join_blocks(self) -> None:
         """Make one loop of those over blocks of columns, as where they are phases of a stride."""

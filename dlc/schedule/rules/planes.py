@@ -267,13 +267,13 @@ def accumulate(
     shape: Accumulators = Accumulators(),
     *,
     asks_in: str | None = None,
-    asked: str | None = None,
+    made_of: str | None = None,
 ) -> None:
     """Accumulate some tiles in registers; what is left over, fewer.
 
     `asks_in` is the loop, over pairs of blocks of columns or over passes that they take, in each
-    iteration of which the next pair is asked for, if it is to be; `asked` is what that is made of,
-    where tiles are no input. Passes read it where they repair a sum.
+    iteration of which the next pair is asked for, if it is to be; `made_of` is the input that tiles
+    of columns are split of, if they are. Passes read it where they repair a sum.
     """
     stage = trace.stage(name)
     *lead, block, row, lane = stage.names
@@ -306,7 +306,7 @@ def accumulate(
     trace.do("cache_write", name, tiles, accumulator, "tile")
     if asks_in is not None and shape.ahead:
         (read,) = loads(factors[1])
-        _prefetch(trace, asked or read.buffer, asks_in, steps[-1], order[-1], shape)
+        _prefetch(trace, made_of or read.buffer, asks_in, steps[-1], order[-1], shape)
     suffixes = [""]
     if count % high:
         trace.do("partition", tiles, count // high, "_t")
