@@ -6,27 +6,20 @@ where the schedule rule for attention takes the nests that they have together.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import ModuleType
 
 from dlc.core.target import Target
 from dlc.graph.graph import Graph, Node, Value
-from dlc.graph.lower import lower_group
+from dlc.graph.joined import Group, in_order, made_alone, matches
 from dlc.graph.op import Fuse, Op
 from dlc.graph.ops.matmul import MatMul
 from dlc.graph.ops.pairs_computed import MatMulPairsComputed
 from dlc.graph.ops.planes import ROWS
 from dlc.graph.ops.planes_pair import MatMulPair, why_not_pair
-from dlc.graph.ops.shape import Insert
-from dlc.graph.sizes import bound_sizes
-from dlc.schedule.rules import attend, attend_planes, gpu_attend, gpu_online, prepare
-from dlc.schedule.trace import Trace
+from dlc.schedule.rules import attend, attend_planes, gpu_attend, gpu_online
 from dlc.te.simplify import surely_less
 from dlc.te.types import is_const
-
-Group = tuple[Node, ...]
 
 MAX_PLANES = 2
 """Of operands split at run time: with three, six products take longer than multiply-adds."""
@@ -52,15 +45,13 @@ def join_attention(
         parts = _parts(graph, group, groups, made)
         if parts is None:
             continue
-        members = {id(n): n for part in parts for n in groups[part]} | {id(n): n for n in group}
-        position = {id(n): i for i, n in enumerate(graph.nodes)}
-        joined = tuple(sorted(members.values(), key=lambda n: position[id(n)]))
+        joined = in_order(graph, (*(n for part in parts for n in groups[part]), *group))
         forms = (
             (_on_engine(joined, planes), (attend_planes,)),
             (_on_pairs(joined) if pairs else (), rules),
             (joined, rules),
         )
-        chosen = next((m for m, by in forms if m and _matches(by, graph, m, target)), None)
+        chosen = next((m for m, by in forms if m and matches(by, graph, m, target)), None)
         if chosen is None:
             continue
         result[number] = chosen
@@ -74,9 +65,9 @@ def _parts(
 ) -> tuple[int, int] | None:
     """The groups of the scores and of the weights that the values of this group are mixed by."""
     mixing = _root(group, Fuse.ANCHOR)
-    second = _maker(graph, mixing, made)
+    second = made_alone(graph, mixing, made)
     weighting = None if second is None else _root(groups[second], Fuse.REDUCTION)
-    first = _maker(graph, weighting, made)
+    first = made_alone(graph, weighting, made)
     if first is None or second is None or _root(groups[first], Fuse.ANCHOR) is None:
         return None
     shapes = [groups[part][-1].outputs[0].type.shape for part in (first, second)]
@@ -87,18 +78,6 @@ def _root(group: Group, kind: Fuse) -> Node | None:
     """The one node of a group that is no view and not element by element, if it is of a kind."""
     roots = [n for n in group if n.op.fuse not in (Fuse.ELEMENTWISE, Fuse.INJECTIVE)]
     return roots[0] if len(roots) == 1 and roots[0].op.fuse is kind else None
-
-
-def _maker(graph: Graph, reader: Node | None, made: dict[Value, int]) -> int | None:
-    """The group that makes the first operand of a node for it alone, and all of it."""
-    if reader is None or not reader.inputs:
-        return None
-    value = reader.inputs[0]
-    maker = graph.producers.get(value)
-    if maker is None or isinstance(maker.op, Insert):
-        return None  # the other parts of what it is put into are made elsewhere
-    alone = graph.users.get(value, ()) == (reader,) and value not in graph.outputs
-    return made.get(value) if alone else None
 
 
 def _on_engine(members: Group, planes: int) -> Group:
@@ -127,45 +106,3 @@ def _with_products(members: Group, op: Op) -> Group:
     if any(why_not_pair(*(v.type for v in n.inputs)) for n in products):
         return ()
     return tuple(replace(n, op=op) if n in products else n for n in members)
-
-
-def _matches(rules: Sequence[ModuleType], graph: Graph, members: Group, target: Target) -> bool:
-    """Whether one of the rules takes the nests that some nodes have together."""
-    sizes = (*graph.sizes, *bound_sizes(graph.nodes))
-    trace = Trace(lower_group(group_body(sizes, members, "attention"), "kernel"))
-    prepare(trace, target)
-    return any(rule.match(trace.func, target) is not None for rule in rules)
-
-
-def group_body(
-    sizes: tuple[str, ...], members: Group, name: str, kept: tuple[Value, ...] = ()
-) -> Graph:
-    """The graph of a group: its inputs are what its members read and do not make.
-
-    Its outputs are what the last member makes, and before it what is kept of the others.
-    """
-    made = {v for n in members for v in n.outputs}
-    inputs = tuple(dict.fromkeys(v for n in members for v in n.inputs if v not in made))
-    return Graph(name, sizes, inputs, members, (*kept, *members[-1].outputs))
-
-
-def copied_nodes(found: Iterable[Group]) -> frozenset[int]:
-    """The ids of nodes that several groups compute, each for itself."""
-    counts = Counter(id(n) for group in found for n in group)
-    return frozenset(node for node, count in counts.items() if count > 1)
-
-
-def kept_values(graph: Graph, members: Group, copied: frozenset[int]) -> tuple[Value, ...]:
-    """What a group alone makes before its last member, and others read.
-
-    A reader that several groups compute reads it in the others, too.
-    """
-    made = {v for n in members for v in n.outputs}  # a member may stand for a node of the graph
-    wanted = set(graph.outputs)
-    found = (v for n in members[:-1] if id(n) not in copied for v in n.outputs)
-    return tuple(
-        v
-        for v in found
-        if v in wanted
-        or any(id(u) in copied or not made.issuperset(u.outputs) for u in graph.users.get(v, ()))
-    )

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.core.target import Target
-from dlc.graph.attention import copied_nodes, group_body, kept_values
 from dlc.graph.graph import Graph, Node
+from dlc.graph.joined import copied_nodes, group_body, kept_values
 from dlc.graph.lower import lower_group
 from dlc.graph.op import Fuse
 from dlc.graph.ops.shape import Insert, Pad, Reshape

@@ -27,17 +27,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dlc.graph.attention import copied_nodes, group_body, join_attention, kept_values
+from dlc.graph.attention import join_attention
 from dlc.graph.fusion import groups, is_free
 from dlc.graph.fusion_depth import depth_of
 from dlc.graph.fusion_views import stored_views
 from dlc.graph.gpu_groups import join_launches
 from dlc.graph.graph import Graph, Node
+from dlc.graph.joined import copied_nodes, group_body, kept_values
 from dlc.graph.ops.bodies import HOLDERS, map_bodies
 from dlc.graph.ops.fused import FusedGroup
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.passes.use_matrix_engine import PLANES
 from dlc.graph.sizes import bound_sizes
+from dlc.graph.strips import join_strips
 
 NAME_LENGTH = 48
 Partition = Callable[[Graph], Sequence[tuple[Node, ...]]]
@@ -58,7 +60,9 @@ def kernels(graph: Graph, context: PassContext) -> list[tuple[Node, ...]]:
     planes = PLANES[context.precision] if context.has_matrix_engine else 0
     pairs = context.multiplies_pairs
     found = join_attention(graph, found, context.target, planes, pairs=pairs)
-    return found if is_cpu else join_launches(graph, found, context.target)
+    if is_cpu:
+        return join_strips(graph, found, context)
+    return join_launches(graph, found, context.target)
 
 
 def form_groups(graph: Graph, partition: Partition) -> Graph:

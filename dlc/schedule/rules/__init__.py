@@ -40,6 +40,7 @@ from dlc.schedule.rules import (
     sliding,
     transform,
     window,
+    window_contract,
     words,
 )
 from dlc.schedule.rules.contraction import added_at_once
@@ -63,6 +64,7 @@ RULES: tuple[ModuleType, ...] = (
     transform,
     repair,
     words,
+    window_contract,
     attend,
     contract,
     sliding,
@@ -182,7 +184,10 @@ def prepare(trace: Trace, target: Target) -> None:
         if len(made) == 1 and isinstance(made[0].value, Load) and not gathers_rows(made[0]):
             trace.do("compute_inline", name)
     split_digits(trace, kept, target=target)
-    if all(rule.match(trace.func, target) is None for rule in (words, attend, contract)):
+    if all(
+        rule.match(trace.func, target) is None
+        for rule in (words, window_contract, attend, contract)
+    ):
         inline_moves(trace, kept)
         split_digits(trace, kept, target=target)
         _collapse(trace, target)

@@ -30,7 +30,7 @@ def shares_columns(trace: Trace, found: Contraction, target: Target, row_count: 
 
     It then reads rows that others have written, which has to be less.
     """
-    if len(found.rows) < 2 or target.cores == 1:
+    if found.within is not None or len(found.rows) < 2 or target.cores == 1:
         return False
     lines = trace.constant(found.rows[-2])
     return not shares_lines(lines, target) and column_count(trace, found) > row_count

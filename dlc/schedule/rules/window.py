@@ -77,21 +77,22 @@ def find(func: Func, most: int = 1) -> Window | None:
     if len(sums) != 1:
         return None
     total = sums[0]
-    results = [
-        s
-        for s in found
-        if not s.is_reduction and any(x.buffer == total.buffer for x in loads(s.value))
-    ]
-    if len(results) != 1 or len(total.loops) != len(results[0].loops):
+    results = [s for s in found if not s.is_reduction and s.reads(total.buffer)]
+    return analyse(total, results[0], most) if len(results) == 1 else None
+
+
+def analyse(total: Stage, result: Stage, most: int = 1) -> Window | None:
+    """A reduction along vectors and the stage that reads it, or None; see `find`."""
+    if len(total.loops) != len(result.loops):
         return None
     if not total.inner or not total.loops:
         return None
     lane_axis = total.names[-1]
     if is_const(total.loops[-1].extent, 1) or not along_vectors(total, lane_axis, most):
         return None
-    if not _plain(total, results[0]):
+    if not _plain(total, result):
         return None
-    row = results[0].names[-2] if len(results[0].loops) > 1 else None
+    row = result.names[-2] if len(result.loops) > 1 else None
     row_axis = total.names[-2] if row else None
     channels = _channels(total, lane_axis)
     loops_left = [f for i, f in enumerate(total.inner, -len(total.inner)) if i not in channels]
@@ -101,7 +102,7 @@ def find(func: Func, most: int = 1) -> Window | None:
         (_step(x.index[-2], row_axis) for x in loads(total.value) if len(x.index) > 1), default=1
     )
     height = int(above.value) if isinstance(above, Const) else 1
-    names = (total.buffer, results[0].buffer, results[0].names[-1], row)
+    names = (total.buffer, result.buffer, result.names[-1], row)
     return Window(*names, reach, width, height, channels)
 
 
@@ -181,10 +182,15 @@ def space(func: Func, target: Target) -> Space:
 
 
 def schedule(trace: Trace, found: Window, target: Target, knobs: Mapping[str, int]) -> None:
-    """Tile the windowed reduction; see the module."""
+    """Tile the windowed reduction; see the module. Cores share its lines."""
     names = next(s.names for s in stages(trace.func) if found.lane in s.names)
     if len(names) > 3:
         share_lines(trace, names[-4], names[-3], found.height, target)
+    tile(trace, found, target, knobs)
+
+
+def tile(trace: Trace, found: Window, target: Target, knobs: Mapping[str, int]) -> None:
+    """Tile the windowed reduction, where it is."""
     rows = trace.constant(found.row) if found.row else 1
     registers = vector_registers(target, target.lanes(4))
     if found.channels and found.inner > MAX_WIDTH:

@@ -57,6 +57,8 @@ def test_what_is_not_finite_is_computed_once_more_without_absent_weights(name: s
         ("conv_sparse_groups", {"lines": 1}),
         ("conv_sparse_groups", {"lines": 2, "rows": 3, "columns": 2, "steps": 1}),
         ("depthwise_19", {"rows": 3, "vectors": 2, "written_out": 0}),
+        ("window_product", {"lines": 2, "rows": 3, "columns": 2}),
+        ("window_product_strided", {"lines": 3, "rows": 1}),
         ("max_pool", {"rows": 1, "vectors": 4, "written_out": 1}),
         ("row_mean", {"vectors": 1}),
         ("sliding_pool", {"lines": 4}),

@@ -27,6 +27,7 @@ from dlc.schedule.rules import (
     sliding,
     transform,
     window,
+    window_contract,
 )
 from dlc.schedule.trace import Trace
 from dlc.schedule.work import written_out
@@ -66,6 +67,11 @@ from tests.schedule.rules.windows import planar_pool
         ("winograd_lines_symbolic", transform),
         ("depthwise_7", window),
         ("depthwise_open", window),
+        ("window_product", window_contract),
+        ("window_product_strided", window_contract),
+        ("window_product_images", window_contract),
+        ("window_product_open", window_contract),
+        ("window_product_line", columns),  # not strips: cores would share images alone
         ("groups_of_eight", window),
         ("groups_open", window),
         ("max_pool", window),

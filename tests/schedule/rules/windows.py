@@ -99,6 +99,31 @@ def depthwise(wide: int | Expr, stride: int) -> Func:
     return func((x, f), DepthwiseBlocked(stride=(stride, stride)).compute(x, f))
 
 
+def window_product(
+    high: int | Expr,
+    wide: int | Expr,
+    stride: int = 1,
+    images: int | Expr = 1,
+    *,
+    halo: bool = True,
+) -> Func:
+    """A depthwise convolution that a pointwise one reads, with a shortcut and zeros around it."""
+    h, w = ((n - 1) * stride + 3 for n in (high, wide))
+    x, f = tensor("a", images, 2, h, w, 16), tensor("b", 2, 3, 3, 16)
+    g, r = tensor("c", 3, 2, 1, 1, 16, 16), tensor("d", images, 3, high, wide, 16)
+    windows = Relu().compute(DepthwiseBlocked(stride=(stride, stride)).compute(x, f))
+    y = Add().compute(ConvBlocked().compute(windows, g), r)
+    edge = (0, 0, 1, 1, 0)
+    return func((x, f, g, r), pad("p", y, edge, edge) if halo else y)
+
+
+def window_product_line() -> Func:
+    """The same along lines, of an open number of images."""
+    x, f, g = tensor("a", N, 2, 11, 16), tensor("b", 2, 3, 16), tensor("c", 3, 2, 1, 16, 16)
+    lines = {"stride": (1,), "dilation": (1,)}
+    return func((x, f, g), ConvBlocked(**lines).compute(DepthwiseBlocked(**lines).compute(x, f), g))
+
+
 def in_lanes(wide: int | Expr, group: int, kernel: tuple[int, ...] = (3, 3)) -> Func:
     """Groups of channels within blocks of 16."""
     *above, width = kernel
@@ -218,6 +243,11 @@ CASES: dict[str, Callable[[], Func]] = {
     "line_among_zeros": partial(among_zeros, 11, dilation=(6,)),
     "open_among_zeros": partial(among_zeros, 7, N, dilation=(5, 4)),
     "depthwise_open": partial(depthwise, N, 1),
+    "window_product": partial(window_product, 6, 7),
+    "window_product_strided": partial(window_product, 4, 9, 2, halo=False),
+    "window_product_images": partial(window_product, 4, 5, 1, N),
+    "window_product_open": partial(window_product, N, M),
+    "window_product_line": window_product_line,
     "depthwise_open_strided": partial(depthwise, N, 2),
     "max_pool": partial(pool, MaxPool),
     "planar_pool": partial(planar_pool, MaxPool, 3, 1, 1, 2, 20, 75),

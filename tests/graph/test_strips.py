@@ -1,0 +1,83 @@
+"""Which windows become one kernel with the products that read them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dlc.core.fork import Choices, Fork, Way
+from dlc.core.target import Target
+from dlc.graph.pass_ import PassContext
+from tests.graph.pass_cases import read, run, same
+
+CONTEXT = PassContext(target=Target(features=frozenset({"avx2", "fma"}), cores=2))
+TEXT = """
+def main(x: f32[1, 2, 10, 9, 8], r: f32[1, 3, 8, 7, 8]):
+    f: f32[2, 3, 3, 8] = const()
+    g: f32[3, 2, 1, 1, 8, 8] = const()
+    d: f32[1, 2, 8, 7, 8] = conv_depthwise(x, f)
+    a: f32[1, 2, 8, 7, 8] = relu(d)
+    p: f32[1, 3, 8, 7, 8] = conv_blocked(a, g)
+    y: f32[1, 3, 8, 7, 8] = add(p, r)
+    return y
+"""
+OPEN = (
+    TEXT.replace("main(", "main(n: size, h: size, w: size, ")
+    .replace("[1, 2, 10, 9,", "[n, 2, h + 2, w + 2,")
+    .replace("[1, 3, 8, 7,", "[n, 3, h, w,")
+    .replace("[1, 2, 8, 7,", "[n, 2, h, w,")
+)
+
+
+def kernels(text: str, context: PassContext = CONTEXT) -> list[list[str]]:
+    """The operators of each kernel."""
+    graph = run("fuse_groups", read(text), context)
+    return [[n.op.name for n in node.op.body.nodes] for node in graph.nodes]
+
+
+TOGETHER = [["conv_depthwise", "relu", "conv_blocked", "add"]]
+APART = [["conv_depthwise", "relu"], ["conv_blocked", "add"]]
+
+
+@pytest.mark.parametrize("text", [TEXT, OPEN], ids=["known", "open"])
+def test_a_depthwise_convolution_joins_the_pointwise_one_that_reads_it(text: str) -> None:
+    assert kernels(text) == TOGETHER
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return y", "return y, a"),  # somebody else reads it
+        (", 8, 7, 8]", ", 1, 7, 8]"),  # one line for two cores
+        ("x: f32[1, 2, 10, 9, 8]", "x: f32[1, 2, 10, 9, 8], i: f32[1, 2, 8, 7, 8]"),
+        ("conv_blocked(a, g)", "conv_blocked(a, g, stride=(2, 2))"),
+        ("3, 2, 1, 1, 8, 8]", "3, 2, 3, 3, 8, 8]"),
+    ],
+    ids=["read twice", "few lines", "placed", "strided", "wide"],
+)
+def test_others_stay_apart(old: str, new: str) -> None:
+    text = TEXT.replace(old, new)
+    if old == ", 8, 7, 8]":
+        text = text.replace(", 10, 9,", ", 3, 9,")
+    if "stride" in new:
+        text = text.replace("[1, 3, 8, 7, 8]", "[1, 3, 4, 4, 8]")
+    if "3, 3, 8, 8]" in new:
+        text = text.replace("[1, 3, 8, 7, 8]", "[1, 3, 6, 5, 8]")
+    if "i: f32" in new:
+        text = text.replace("relu(d)", "insert(i, d, offset=(0, 0, 0, 0, 0))")
+    found = kernels(text)
+    assert ["conv_blocked", "add"] in found
+    assert len(found) == 2
+
+
+def test_both_ways_give_the_same_results() -> None:
+    found: list[Fork] = []
+    assert kernels(TEXT, replace(CONTEXT, on_fork=found.append)) == TOGETHER
+    (fork,) = (f for f in found if f.kind == "strips")
+    assert fork.cycles_of("apart") > fork.cycles_of("strips")
+    apart = replace(CONTEXT, choices=Choices({fork.key: Way("apart", "strips")}))
+    assert kernels(TEXT, apart) == APART
+    plain = read(TEXT.replace("f32", "f64"))
+    for context in (CONTEXT, apart):
+        same(plain, run("fuse_groups", plain, context), {})
