@@ -13,6 +13,7 @@ from math import log2, prod
 
 from dlc.core.target import Target
 from dlc.core.types import INDEX
+from dlc.schedule.asking import LINE_BYTES
 from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.loop import (
     Alloc,
@@ -29,7 +30,6 @@ from dlc.schedule.loop import (
     allocs,
 )
 from dlc.schedule.loop import walk as walk_stmt
-from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.te.affine import coefficients
 from dlc.te.expr import Binary, BinOp, Cast, Expr, Select, Unary
 from dlc.te.transform import loads, walk

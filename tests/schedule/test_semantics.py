@@ -52,6 +52,10 @@ class Choices:
         level = self.draw(st.sampled_from([1, 2]))
         return (*self.one(pairs), self.one(wide), 0, self.draw(FACTORS), level)
 
+    def prefetch_parts(self):
+        loop, inside, buffer, _, _, level = self.prefetch()
+        return loop, inside, buffer, level
+
     def split(self):
         return self.loop(), self.draw(FACTORS), (f"{self.new}o", f"{self.new}i")
 

@@ -8,7 +8,7 @@ from dlc.codegen.llvm.flatten import Flat
 from dlc.codegen.llvm.ir import Builder, Val
 from dlc.codegen.llvm.storage import Storage
 from dlc.core.target import Target
-from dlc.schedule.primitives.prefetch import LINE_BYTES
+from dlc.schedule.asking import LINE_BYTES
 from dlc.te.expr import Const
 
 WRITE_AHEAD = 1024

@@ -33,6 +33,7 @@ from dlc.schedule.primitives.parallel import parallel as parallel
 from dlc.schedule.primitives.partition import partition as partition
 from dlc.schedule.primitives.pipeline import pipeline as pipeline
 from dlc.schedule.primitives.prefetch import prefetch as prefetch
+from dlc.schedule.primitives.prefetch_parts import prefetch_parts as prefetch_parts
 from dlc.schedule.primitives.reorder import reorder as reorder
 from dlc.schedule.primitives.reverse_compute_at import reverse_compute_at as reverse_compute_at
 from dlc.schedule.primitives.rfactor import rfactor as rfactor

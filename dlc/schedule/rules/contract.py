@@ -14,10 +14,10 @@ from dataclasses import replace
 from math import prod
 
 from dlc.core.target import Target
+from dlc.schedule.asking import LINE_BYTES
 from dlc.schedule.instruction import ADDED_APART, DOT_2XBF16_F32
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import stages
-from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction, find_contraction, shared_terms
 from dlc.schedule.rules.cut_tiles import (
     Leaf,
@@ -30,6 +30,7 @@ from dlc.schedule.rules.dot import add_up_along, find_dot
 from dlc.schedule.rules.gather_columns import gather_columns
 from dlc.schedule.rules.near_rows import near_rows
 from dlc.schedule.rules.next_columns import ask_for_next
+from dlc.schedule.rules.next_rows import ask_for_next_rows
 from dlc.schedule.rules.own_sums import accumulate, own_sums, write_result
 from dlc.schedule.rules.planes import split_rows
 from dlc.schedule.rules.prepare import unroll_factor
@@ -187,6 +188,7 @@ class _Tiling:
         if inner:
             self._unroll_steps(inner[-1], leaf)
             self._ask_ahead(leaf, part, inner)
+            ask_for_next_rows(trace, self.found, leaf, part, inner, self.target)
         write_result(trace, leaf)
         trace.do("set_scope", part, "register")
         if self.found.at_once:

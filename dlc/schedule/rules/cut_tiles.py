@@ -11,10 +11,10 @@ from itertools import pairwise
 from math import prod
 
 from dlc.core.target import Target
+from dlc.schedule.asking import LINE_BYTES
 from dlc.schedule.edit import loops_around
 from dlc.schedule.instruction import ADDED_APART, DOT_2XBF16_F32
 from dlc.schedule.loop import For, If, loops
-from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.open_rests import group_columns, open_rests, vectors_of
 from dlc.schedule.rules.prepare import loop_around

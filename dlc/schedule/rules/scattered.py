@@ -19,9 +19,9 @@ from __future__ import annotations
 from math import prod
 
 from dlc.core.target import Target
+from dlc.schedule.asking import LINE_BYTES
 from dlc.schedule.loop import Func, loops
 from dlc.schedule.nest import stages
-from dlc.schedule.primitives.prefetch import LINE_BYTES
 from dlc.schedule.rules.contraction import Contraction, column_factor
 from dlc.te.expr import Const, Load
 

@@ -1,0 +1,97 @@
+"""What primitives that ask for memory ahead have in common: whose memory, where, before what.
+
+`who` is the primitive that refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from dlc.schedule.dependence import accesses
+from dlc.schedule.edit import loops_around
+from dlc.schedule.instruction import PREFETCH
+from dlc.schedule.loop import For, Func, If, Stmt, block
+from dlc.schedule.primitive import find_loop, refuse
+from dlc.schedule.simplify import hoist_stmt
+from dlc.te.affine import coefficients
+from dlc.te.expr import ZERO, Const, Expr
+from dlc.te.transform import free_vars, substitute
+from dlc.te.types import TensorType, const_size
+
+LINE_BYTES = 64
+LEVELS = (1, 2)  # of caches
+
+
+def runs_of(who: str, func: Func, loop: str, inside: str) -> tuple[For, ...]:
+    """The loops inside of `loop` that run `inside`, itself last."""
+    find_loop(who, func, loop)
+    target = find_loop(who, func, inside)
+    around = loops_around(func, inside)
+    names = [f.var for f in around]
+    if loop not in names[:-1]:
+        refuse(who, func, f"loop '{inside}' is not in '{loop}'")
+    runs = around[names.index(loop) + 1 :]
+    if not isinstance(target.extent, Const):
+        refuse(who, func, f"how often '{inside}' runs is not known")
+    if any(f.extent == ZERO for f in runs):
+        refuse(who, func, f"'{inside}' never runs")
+    return runs
+
+
+def ask_before(lines: Stmt, body: Stmt) -> Stmt:
+    """A body that asks first, under the guard around all of it: that may then leave the loops."""
+    guarded = hoist_stmt(body)
+    if isinstance(guarded, If):
+        return replace(guarded, body=block(lines, guarded.body))
+    return block(lines, body)
+
+
+def asked_type(who: str, func: Func, buffer: str) -> TensorType:
+    """The type of an input that can be asked for."""
+    for param in func.inputs:
+        if param.name == buffer and param.type.is_static and (param.type.dtype, 1) in PREFETCH:
+            return param.type
+    reason = f"there is no input '{buffer}' of known sizes, and of a type that is asked for"
+    refuse(who, func, reason)
+
+
+def places(loop: For, buffer: str) -> set[tuple[Expr, ...]]:
+    """The places where a loop reads a buffer."""
+    return {a.index for a in accesses(loop.body) if a.buffer == buffer}
+
+
+def only_place(who: str, func: Func, loop: For, buffer: str) -> tuple[Expr, ...]:
+    """The one place where a loop reads a buffer."""
+    found = places(loop, buffer)
+    if len(found) != 1:
+        refuse(who, func, f"'{loop.var}' reads '{buffer}' at {len(found)} places")
+    return found.pop()
+
+
+def one_piece(
+    at: tuple[Expr, ...], type_: TensorType, inner: Mapping[str, Expr]
+) -> tuple[list[Expr], int]:
+    """Where what loops read begins, and its elements; 0 of them where it is in parts."""
+    shape = type_.static_shape
+    begin, count = list(at), 1
+    for d in reversed(range(len(shape))):
+        extent = _extent(at[d], shape[d], inner)
+        begin[d] = substitute(at[d], dict.fromkeys(inner, ZERO)) if extent < shape[d] else ZERO
+        if extent > 1:
+            count = count * extent if prod(shape[d + 1 :]) == count else 0
+    return begin, count
+
+
+def _extent(position: Expr, size: int, inner: Mapping[str, Expr]) -> int:
+    """How many positions in a dimension loops read, at most."""
+    if not free_vars(position) & set(inner):
+        return 1
+    factors = coefficients(position)
+    if factors is None:
+        return size
+    reach = [(factors.get(v, 0), n) for v, n in inner.items()]
+    if any(c < 0 or (c and not isinstance(n, Const)) for c, n in reach):
+        return size
+    return min(size, 1 + sum(c * (const_size(n) - 1) for c, n in reach if c))
