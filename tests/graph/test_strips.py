@@ -8,6 +8,7 @@ import pytest
 
 from dlc.core.fork import Choices, Fork, Way
 from dlc.core.target import Target
+from dlc.graph.ops.fused import FusedGroup
 from dlc.graph.pass_ import PassContext
 from tests.graph.pass_cases import read, run, same
 
@@ -32,8 +33,8 @@ OPEN = (
 
 def kernels(text: str, context: PassContext = CONTEXT) -> list[list[str]]:
     """The operators of each kernel."""
-    graph = run("fuse_groups", read(text), context)
-    return [[n.op.name for n in node.op.body.nodes] for node in graph.nodes]
+    ops = [node.op for node in run("fuse_groups", read(text), context).nodes]
+    return [[n.op.name for n in op.body.nodes] for op in ops if isinstance(op, FusedGroup)]
 
 
 TOGETHER = [["conv_depthwise", "relu", "conv_blocked", "add"]]
