@@ -36,10 +36,14 @@ def made_alone(graph: Graph, reader: Node | None, made: Mapping[Value, int]) -> 
 
 
 def matches(rules: Sequence[ModuleType], graph: Graph, members: Group, target: Target) -> bool:
-    """Whether one of the rules takes the nests that some nodes have together."""
+    """Whether one of the rules takes the nests that some nodes have together.
+
+    None does where one memory is what they read and, as a concatenation, what they write.
+    """
     sizes = (*graph.sizes, *bound_sizes(graph.nodes))
     trace = Trace(lower_group(group_body(sizes, members, "joined"), "kernel"))
-    prepare(trace, target)
+    if trace.attempt(prepare, target) is not None:
+        return False
     return any(rule.match(trace.func, target) is not None for rule in rules)
 
 

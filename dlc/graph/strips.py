@@ -12,8 +12,9 @@ from functools import partial
 from dlc.core.target import Target
 from dlc.graph.estimate import node_cycles
 from dlc.graph.forks import decide
-from dlc.graph.graph import Graph, Value
+from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.joined import Group, in_order, made_alone, matches
+from dlc.graph.op import Fuse
 from dlc.graph.ops.conv_blocked import ConvBlocked, DepthwiseBlocked
 from dlc.graph.pass_ import PassContext
 from dlc.schedule.rules import window_contract
@@ -52,11 +53,26 @@ def _cycles(ways: Sequence[Sequence[Group]], target: Target) -> tuple[float, ...
 def _windows(graph: Graph, group: Group, made: Mapping[Value, int]) -> int | None:
     """The group that makes, for this one alone, the image that it multiplies pixel by pixel."""
     products = [n for n in group if isinstance(n.op, ConvBlocked)]
-    if len(products) != 1:
-        return None
-    (product,) = products
-    assert isinstance(product.op, ConvBlocked)
-    kernel = product.inputs[1].type.shape[2:-2]
-    if not all(is_const(k, 1) for k in kernel) or max(product.op.stride) > 1:
-        return None
-    return made_alone(graph, product, made)
+    return (
+        made_alone(graph, products[0], made)
+        if list(map(is_pointwise, products)) == [True]
+        else None
+    )
+
+
+def is_pointwise(node: Node) -> bool:
+    """Whether a node multiplies a blocked image pixel by pixel."""
+    if not isinstance(node.op, ConvBlocked) or max(node.op.stride) > 1:
+        return False
+    return all(is_const(k, 1) for k in node.inputs[1].type.shape[2:-2])
+
+
+def passes_in_strips(graph: Graph, image: Value) -> bool:
+    """Whether an image may never be in memory, as a strip of it is multiplied while it is near."""
+    readers = graph.users.get(image, ())
+    if len(readers) != 1 or not is_pointwise(readers[0]):
+        return False
+    node = graph.producers.get(image)
+    while node is not None and node.op.fuse is Fuse.ELEMENTWISE:
+        node = graph.producers.get(node.inputs[0])
+    return node is not None and isinstance(node.op, DepthwiseBlocked)

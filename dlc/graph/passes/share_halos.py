@@ -46,6 +46,7 @@ from dlc.graph.ops.conv_gathered import ConvGathered
 from dlc.graph.ops.shape import Concat, Pad, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.sizes import known_sizes
+from dlc.graph.strips import passes_in_strips
 from dlc.graph.views import reads_views, writes_boxes, zero_pad_amounts
 from dlc.te.expr import Const
 
@@ -90,7 +91,12 @@ def _halos(graph: Graph, period: int) -> dict[str, Halo]:
 
 
 def _reads_all_blocks(graph: Graph, value: Value) -> bool:
-    """Whether a value can have one more line, and a convolution reads pixels of all its blocks."""
+    """Whether a value can have one more line, and a convolution reads pixels of all its blocks.
+
+    Those of a strip lie elsewhere.
+    """
+    if passes_in_strips(graph, value):
+        return False
     padded = [u.output for u in graph.users.get(value, ()) if zero_pad_amounts(u) is not None]
     readers = [u for v in (value, *padded) for u in graph.users.get(v, ()) if v == u.inputs[0]]
     return any(isinstance(u.op, ConvBlocked | ConvGathered) for u in readers) and _can_grow(

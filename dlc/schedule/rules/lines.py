@@ -35,10 +35,13 @@ def shares_lines(lines: int | None, target: Target) -> bool:
     return lines is None or lines >= LINES * target.cores
 
 
-def is_shared(parts: int, target: Target) -> bool:
-    """Whether cores would wait for the last parts if each of these ran on one of them."""
+def is_shared(parts: int, target: Target, most: float = MAX_IDLE) -> bool:
+    """Whether cores would wait for the last parts if each of these ran on one of them.
+
+    Cores may need up to `most` times what they would if none of them waited.
+    """
     rounds = -(-parts // target.cores)
-    return rounds * target.cores > parts * MAX_IDLE
+    return rounds * target.cores > parts * most
 
 
 def share_lines(trace: Trace, block: str, line: str, window: int, target: Target) -> None:

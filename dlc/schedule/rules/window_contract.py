@@ -33,15 +33,22 @@ from dlc.schedule.nest import Stage, stages
 from dlc.schedule.rules import contract, window
 from dlc.schedule.rules.contraction import Contraction
 from dlc.schedule.rules.contraction import analyse as find_product
+from dlc.schedule.rules.cut_tiles import is_far
 from dlc.schedule.rules.inner import TILE_KNOBS, products_space
+from dlc.schedule.rules.lines import is_shared
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.types import const_or_none
 
-LINES = (0, 1, 2, 3, 4, 6, 8, 12, 16)  # of a strip, to try
+TRIED = (0, 1, 2, 3, 4, 6, 8, 12, 16)  # lines of a strip
 STRIP_SHARE = 4  # of the second cache a part of this holds what a window leaves of a strip
-STRIPS = 4  # for each core at least, where there are lines enough
-MAX_IDLE = 1.25  # times what cores need for their lines, where the last of them end late
+PARTS = 4  # strips for each core, where there are lines enough
+WAITING = 1.25  # times what cores need for their strips, where the last of them end late
+IMAGE_RANK = 5  # image, block, line, pixel, lane
+FEW_PIXELS = 6  # less than a tile of rows
+FAR_PIXELS = 0.8
+"""Pixels of a strip for each lane of a vector, where columns come from beyond the second cache for
+each strip: their products take about as long as that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +58,13 @@ class Strips:
     windowed: str  # what the contraction reads, of the sums of the window
     product: Contraction
     line: str  # the loop that is cut into strips
+    lines: int  # of a strip
 
 
 def match(func: Func, target: Target) -> Strips | None:
-    """The two sums in a function whose moves are inlined, or None.
+    """The two sums over an image in a function whose moves are inlined, or None.
 
-    An image of few lines is left to kernels whose cores share its channels. So is a single line,
-    outside of which there are images alone.
+    An image of few lines, or pixels, is left to kernels whose cores share its channels.
     """
     found = stages(func)
     sums = [s for s in found if s.is_reduction]
@@ -66,15 +73,17 @@ def match(func: Func, target: Target) -> Strips | None:
     made, result = (_reader(found, total) for total in sums)
     if made is None or result is None or made.buffer not in allocs(func.body):
         return None
-    if _reader(found, made) is not sums[1] or window.analyse(sums[0], made) is None:
+    if len(made.store.index) != IMAGE_RANK or window.analyse(sums[0], made) is None:
         return None
     product = find_product(func, sums[1], result)
-    if product is None or product.packed is not None or product.breaks is not None:
+    if _reader(found, made) is not sums[1] or product is None:
         return None
-    *_, line, _ = ("", *product.rows[-2:])
-    if line not in result.names[1:] or _is_idle(loops(func.body)[line], target):
+    if product.packed is not None or product.breaks is not None or len(product.rows) < 2:
         return None
-    return Strips(made.buffer, product, line)
+    line, row = (loops(func.body)[v] for v in product.rows[-2:])
+    line_bytes = _line_bytes(func, made.buffer, line)
+    lines = _choose_lines(line, row, line_bytes, is_far(product, target), target)
+    return None if lines is None else Strips(made.buffer, product, line.var, lines)
 
 
 def _reader(found: list[Stage], made: Stage) -> Stage | None:
@@ -83,12 +92,31 @@ def _reader(found: list[Stage], made: Stage) -> Stage | None:
     return readers[0] if len(readers) == 1 else None
 
 
-def _is_idle(line: For, target: Target) -> bool:
-    """Whether cores would wait for the last lines of an image."""
-    count = const_or_none(line.extent)
-    if count is None:
-        return False
-    return -(-count // target.cores) * target.cores > count * MAX_IDLE
+def _line_bytes(func: Func, windowed: str, line: For) -> int | None:
+    """What a window leaves of one line of an image; None where sizes are open, or 0."""
+    type_ = allocs(func.body)[windowed].buffer.type
+    sizes = [const_or_none(n) for n in (*type_.shape[1:], line.extent)]
+    *image, count = (n or 0 for n in sizes)
+    return prod(image) * type_.dtype.size_bytes // count if all(sizes) else None
+
+
+def _choose_lines(
+    line: For, row: For, line_bytes: int | None, far: bool, target: Target
+) -> int | None:
+    """How many lines a strip has: they divide the image, stay near, and leave cores some strips.
+
+    None where cores would wait, or strips have too few pixels. Of open sizes one, and none of few
+    are known.
+    """
+    count, width = const_or_none(line.extent), const_or_none(row.extent)
+    if count is None or line_bytes is None:
+        return 1
+    least = FAR_PIXELS * target.lanes(4) if far else FEW_PIXELS
+    near = target.l2_bytes // STRIP_SHARE // line_bytes
+    most = max(1, min(near, count // (PARTS * target.cores)))
+    whole = [n for n in range(1, count + 1) if count % n == 0 and n * (width or least) >= least]
+    several = [n for n in whole if not is_shared(count // n, target, WAITING)]
+    return max((n for n in several if n <= most), default=min(several, default=None))
 
 
 def space(func: Func, target: Target) -> Space:
@@ -96,14 +124,17 @@ def space(func: Func, target: Target) -> Space:
     found = match(func, target)
     assert found is not None, "a space is asked for where the rule matches"
     count = const_or_none(loops(func.body)[found.line].extent) or 1
-    return products_space(target, {"lines": tuple(n for n in LINES if n <= count)})
+    return products_space(target, {"lines": tuple(n for n in TRIED if count % (n or 1) == 0)})
 
 
 def schedule(trace: Trace, found: Strips, target: Target, knobs: Mapping[str, int]) -> None:
     """Compute both sums strip by strip; see the module."""
     row = found.product.rows[-1]
     names = next(s.names for s in stages(trace.func) if found.line in s.names)
-    lines = _choose_lines(trace, found, target, knobs.get("lines", 0))
+    count, wanted = trace.constant(found.line), knobs.get("lines", 0)
+    lines = found.lines
+    if wanted and count:  # strips divide the image
+        lines = max(n for n in range(1, wanted + 1) if count % n == 0)
     at, line = trace.split(found.line, lines)
     inside = (*found.product.columns, line, row, found.product.lane)
     around = [v for v in names if v not in (found.line, *inside)]
@@ -120,16 +151,3 @@ def schedule(trace: Trace, found: Strips, target: Target, knobs: Mapping[str, in
     tiles = {name: knobs[name] for name in TILE_KNOBS if name in knobs}
     contract.schedule(trace, product, target, {"columns_outer": 1, **tiles})
     window.tile(trace, windowed, target, {})
-
-
-def _choose_lines(trace: Trace, found: Strips, target: Target, wanted: int) -> int:
-    """How many lines a strip has: they divide the image, stay near, and leave cores some each."""
-    count = trace.constant(found.line)
-    made = allocs(trace.func.body)[found.windowed].buffer.type
-    sizes = [const_or_none(size) for size in made.shape[1:]]
-    if count is None or None in sizes:
-        return 1
-    line_bytes = prod(n or 1 for n in sizes) * made.dtype.size_bytes // count
-    room = target.l2_bytes // STRIP_SHARE // line_bytes
-    most = wanted or max(1, min(room, count // (STRIPS * target.cores)))
-    return max(n for n in range(1, min(most, count) + 1) if count % n == 0)

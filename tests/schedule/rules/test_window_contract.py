@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dlc.core.target import Target
-from dlc.schedule.loop import Func, LoopKind, allocs, loops
+from dlc.schedule.loop import Func, LoopKind, Scope, allocs, loops
 from dlc.schedule.rules import schedule_func, window_contract
-from dlc.te.expr import index
-from tests.schedule.rules.nests import AVX512, assert_agree, prepared
+from dlc.te.expr import Expr, index
+from tests.schedule.rules.nests import AVX512, N, assert_agree, prepared
 from tests.schedule.rules.windows import window_product
 
 TWO_CORES = replace(AVX512, cores=2)
@@ -52,9 +52,38 @@ def test_a_strip_of_chosen_lines_divides_the_image() -> None:
 
 
 @pytest.mark.parametrize(
-    ("high", "cores", "joined"), [(4, 2, True), (3, 2, False), (14, 16, True), (7, 16, False)]
+    ("high", "wide", "target", "lines"),
+    [
+        (4, 9, TWO_CORES, 1),
+        (3, 9, TWO_CORES, None),  # one core would wait
+        (14, 9, replace(AVX512, cores=16), 1),
+        (7, 9, replace(AVX512, cores=16), None),
+        (8, 5, TWO_CORES, 2),  # one line is less than a tile
+        (8, 2, AVX512, 4),
+        (8, 1, AVX512, None),
+        (4, 1, AVX512, None),
+        (14, 7, replace(TWO_CORES, l2_bytes=1 << 12), 2),  # the columns are read for each strip
+        (7, 7, replace(TWO_CORES, l2_bytes=1 << 12), None),
+        (8, N, TWO_CORES, 1),
+        (N, 3, TWO_CORES, 1),
+    ],
 )
-def test_cores_share_the_channels_of_few_lines(high: int, cores: int, joined: bool) -> None:
-    nest = prepared(window_product(high, 9, halo=False))
-    target = replace(AVX512, cores=cores)
-    assert (window_contract.match(nest, target) is not None) == joined
+def test_strips_of_few_pixels_or_lines_are_left_to_others(
+    high: int | Expr, wide: int | Expr, target: Target, lines: int | None
+) -> None:
+    found = window_contract.match(prepared(window_product(high, wide, halo=False)), target)
+    assert (found.lines if found else None) == lines
+
+
+@pytest.mark.parametrize(("high", "wide"), [(1, 1), (0, 3), (1, 8)])
+def test_images_of_next_to_nothing_are_right(high: int, wide: int) -> None:
+    plain = window_product(high, wide, halo=False)
+    assert_agree(plain, schedule_func(plain, TWO_CORES, {}).func, {})
+
+
+def test_sums_of_both_are_in_registers() -> None:
+    fast = schedule_func(window_product(8, 12), TWO_CORES, {}).func
+    scopes = {name: a.scope for name, a in allocs(fast.body).items()}
+    assert Scope.REGISTER in scopes.values()
+    assert [name for name, s in scopes.items() if s is not Scope.REGISTER] == ["relu"]
+    assert any(f.kind is LoopKind.VECTOR for f in loops(fast.body).values())

@@ -121,7 +121,8 @@ def window_product_line() -> Func:
     """The same along lines, of an open number of images."""
     x, f, g = tensor("a", N, 2, 11, 16), tensor("b", 2, 3, 16), tensor("c", 3, 2, 1, 16, 16)
     lines = {"stride": (1,), "dilation": (1,)}
-    return func((x, f, g), ConvBlocked(**lines).compute(DepthwiseBlocked(**lines).compute(x, f), g))
+    windows = Relu().compute(DepthwiseBlocked(**lines).compute(x, f))
+    return func((x, f, g), ConvBlocked(**lines).compute(windows, g))
 
 
 def in_lanes(wide: int | Expr, group: int, kernel: tuple[int, ...] = (3, 3)) -> Func:
