@@ -10,13 +10,14 @@ from dataclasses import replace
 from math import prod
 
 from dlc.schedule.dependence import accesses
-from dlc.schedule.edit import loops_around
+from dlc.schedule.edit import loops_around, swap_loop
 from dlc.schedule.instruction import PREFETCH
-from dlc.schedule.loop import For, Func, If, Stmt, block
+from dlc.schedule.loop import For, Func, If, Invoke, LoopKind, Stmt, block
 from dlc.schedule.primitive import find_loop, refuse
 from dlc.schedule.simplify import hoist_stmt
 from dlc.te.affine import coefficients
-from dlc.te.expr import ZERO, Const, Expr
+from dlc.te.expr import ZERO, Const, Expr, index
+from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, substitute
 from dlc.te.types import TensorType, const_size
 
@@ -40,12 +41,31 @@ def runs_of(who: str, func: Func, loop: str, inside: str) -> tuple[For, ...]:
     return runs
 
 
-def ask_before(lines: Stmt, body: Stmt) -> Stmt:
+def _before(lines: Stmt, body: Stmt) -> Stmt:
     """A body that asks first, under the guard around all of it: that may then leave the loops."""
     guarded = hoist_stmt(body)
     if isinstance(guarded, If):
         return replace(guarded, body=block(lines, guarded.body))
     return block(lines, body)
+
+
+def ask_for_lines(
+    func: Func,
+    inside: str,
+    line: str,
+    count: int,
+    memory: tuple[str, TensorType, list[Expr]],
+    level: int,
+) -> Func:
+    """Let a loop ask first, for so many lines of memory from a place on: (buffer, type, place).
+
+    `line` numbers them; the place may depend on it.
+    """
+    buffer, type_, place = memory
+    name = PREFETCH[type_.dtype, level].name
+    ask = Invoke(name, ((buffer, tuple(canonical(i) for i in place)),))
+    lines = For(line, index(count), LoopKind.UNROLL, ask)
+    return swap_loop(func, inside, lambda f: replace(f, body=_before(lines, f.body)))
 
 
 def asked_type(who: str, func: Func, buffer: str) -> TensorType:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 from dlc.schedule.asking import (
     LEVELS,
     LINE_BYTES,
-    ask_before,
+    ask_for_lines,
     asked_type,
     one_piece,
     only_place,
     places,
     runs_of,
 )
-from dlc.schedule.edit import swap_loop
-from dlc.schedule.instruction import PREFETCH
-from dlc.schedule.loop import For, Func, Invoke, LoopKind, loops
+from dlc.schedule.loop import For, Func, loops
 from dlc.schedule.primitive import check_fresh, find_loop, primitive, refuse
-from dlc.te.expr import ZERO, Const, Expr, Var, index
-from dlc.te.simplify import canonical
+from dlc.te.expr import ZERO, Const, Expr, Var
 from dlc.te.types import const_size
 
 ROUNDING = 1.1  # how many times the lines that are read may be asked for
@@ -89,10 +85,7 @@ def prefetch(
     first, share = _shares(known, -(-count // in_line))
     region[-1] = region[-1] + (first + Var(line)) * in_line
     region[dim] = region[dim] + distance
-    name = PREFETCH[type_.dtype, level].name
-    ask = Invoke(name, ((buffer, tuple(canonical(e) for e in region)),))
-    lines = For(line, index(share), LoopKind.UNROLL, ask)
-    return swap_loop(func, inside, lambda f: replace(f, body=ask_before(lines, f.body)))
+    return ask_for_lines(func, inside, line, share, (buffer, type_, region), level)
 
 
 def _shares(runs: Sequence[For], count: int) -> tuple[Expr, int]:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dlc.schedule.asking import (
     LEVELS,
     LINE_BYTES,
-    ask_before,
+    ask_for_lines,
     asked_type,
     one_piece,
     only_place,
     runs_of,
 )
-from dlc.schedule.edit import swap_loop
-from dlc.schedule.instruction import PREFETCH
-from dlc.schedule.loop import For, Func, Invoke, LoopKind, loops
+from dlc.schedule.loop import Func, loops
 from dlc.schedule.primitive import check_fresh, primitive, refuse
-from dlc.te.expr import Var, index
-from dlc.te.simplify import canonical
+from dlc.te.expr import Var
 from dlc.te.transform import free_vars, substitute
 
 
@@ -75,7 +70,4 @@ def prefetch_parts(func: Func, loop: str, inside: str, buffer: str, level: int) 
     in_line = LINE_BYTES // type_.dtype.size_bytes
     region = [substitute(i, {loop: Var(loop) + 1}) for i in region]
     region[-1] = region[-1] + Var(line) * in_line
-    name = PREFETCH[type_.dtype, level].name
-    ask = Invoke(name, ((buffer, tuple(canonical(i) for i in region)),))
-    lines = For(line, index(-(-count // in_line)), LoopKind.UNROLL, ask)
-    return swap_loop(func, inside, lambda f: replace(f, body=ask_before(lines, f.body)))
+    return ask_for_lines(func, inside, line, -(-count // in_line), (buffer, type_, region), level)

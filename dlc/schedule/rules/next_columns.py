@@ -21,9 +21,10 @@ from math import prod
 from dlc.schedule.loop import allocs
 from dlc.schedule.rules.contraction import column_factor
 from dlc.schedule.rules.cut_tiles import Leaf, loops_down_to
+from dlc.schedule.rules.operands import loaded
 from dlc.schedule.trace import Trace
 from dlc.te.affine import coefficients
-from dlc.te.expr import ONE, Cast, Load
+from dlc.te.expr import ONE
 from dlc.te.transform import free_vars, loads
 
 LEVEL = 1  # of the caches that are asked
@@ -40,9 +41,8 @@ def ask_for_next(trace: Trace, leaf: Leaf, total: str, step: str) -> bool:
         total: the buffer of its sums.
         step: the innermost loop over their summands.
     """
-    column = column_factor(trace.stage(total))
-    operand = column.a if isinstance(column, Cast) else column
-    if not isinstance(operand, Load) or _made_bytes(trace, total) > MOST_ROW_BYTES:
+    operand = loaded(column_factor(trace.stage(total)))
+    if operand is None or _made_bytes(trace, total) > MOST_ROW_BYTES:
         return False
     passes = 1
     for name in reversed(loops_down_to(trace, leaf.loops(trace)[0])[:-1]):

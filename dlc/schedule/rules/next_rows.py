@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from dlc.core.target import Target
 from dlc.schedule.rules.contraction import Contraction, column_factor
 from dlc.schedule.rules.cut_tiles import Leaf, loops_down_to
+from dlc.schedule.rules.operands import loaded
 from dlc.schedule.trace import Trace
-from dlc.te.expr import ONE, Cast, Load
+from dlc.te.expr import ONE
 from dlc.te.transform import free_vars
 
 LEVEL = 1  # of the caches that are asked
@@ -32,8 +33,8 @@ def ask_for_next_rows(
     total: str,
     steps: Sequence[str],
     target: Target,
-) -> bool:
-    """Let steps of the sums ask for the rows of the next tile; whether they do.
+) -> None:
+    """Let steps of the sums ask for the rows of the next tile.
 
     Args:
         trace: where the sums of a tile are accumulated right before it is written.
@@ -43,27 +44,19 @@ def ask_for_next_rows(
         steps: the loops over their summands, outermost first.
         target: rows that its second cache holds are near.
     """
-    operand = _row_operand(trace, total)
+    stage = trace.stage(total)
+    column = column_factor(stage)
+    operand = loaded(next((f for f in stage.factors or () if f is not column), None))
     is_near = found.row_bytes is None or found.row_bytes <= target.l2_bytes // 2
     if operand is None or is_near or found.within is not None or leaf.row is None:
-        return False
+        return
     around = loops_down_to(trace, leaf.loops(trace)[0])[:-1]
     read = [free_vars(i) for i in operand.index]
     moving = [v for v in around if trace.extent(v) != ONE and any(v in d for d in read)]
     steps = [v for v in steps if trace.extent(v) != ONE]
     if not moving or any(moving[-1] in d and not d.isdisjoint(steps) for d in read):
-        return False  # the next window is mostly this one
+        return  # the next window is mostly this one
     for step in reversed(steps):  # the innermost one that reads lines
         ask = ("prefetch_parts", moving[-1], step, operand.buffer, LEVEL)
         if trace.attempt(Trace.do, *ask) is None:
-            return True
-    return False
-
-
-def _row_operand(trace: Trace, total: str) -> Load | None:
-    """What a sum multiplies columns by, where it is read from memory."""
-    stage = trace.stage(total)
-    column = column_factor(stage)
-    row = next((f for f in stage.factors or () if f is not column), None)
-    operand = row.a if isinstance(row, Cast) else row
-    return operand if isinstance(operand, Load) else None
+            return

@@ -31,6 +31,12 @@ def unwidened(factor: Expr) -> Expr:
             return factor
 
 
+def loaded(factor: Expr | None) -> Load | None:
+    """The element that a factor is, or is cast from; None where it is another one."""
+    operand = factor.a if isinstance(factor, Cast) else factor
+    return operand if isinstance(operand, Load) else None
+
+
 def is_few(extents: list[Expr]) -> bool:
     """Whether an operand is surely used less often than pays for packing it."""
     sizes = [int(n.value) for n in extents if isinstance(n, Const)]

@@ -105,8 +105,7 @@ def _choose_lines(
 ) -> int | None:
     """How many lines a strip has: they divide the image, stay near, and leave cores some strips.
 
-    None where cores would wait, or strips have too few pixels. Of open sizes one, and none of few
-    are known.
+    One where a size is open; None where cores would wait, or strips have too few pixels.
     """
     count, width = const_or_none(line.extent), const_or_none(row.extent)
     if count is None or line_bytes is None:
