@@ -46,6 +46,13 @@ def test_a_depthwise_convolution_joins_the_pointwise_one_that_reads_it(text: str
     assert kernels(text) == TOGETHER
 
 
+def test_so_does_one_with_nothing_between_them() -> None:
+    text = TEXT.replace("    a: f32[1, 2, 8, 7, 8] = relu(d)\n", "").replace("(a, g)", "(d, g)")
+    assert kernels(text) == [["conv_depthwise", "conv_blocked", "add"]]
+    plain = read(text.replace("f32", "f64"))
+    same(plain, run("fuse_groups", plain, CONTEXT), {})
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -36,9 +36,11 @@ from dlc.schedule.rules.contraction import analyse as find_product
 from dlc.schedule.rules.cut_tiles import is_far
 from dlc.schedule.rules.inner import TILE_KNOBS, products_space
 from dlc.schedule.rules.lines import is_shared
+from dlc.schedule.rules.window import Window
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.types import const_or_none
+from dlc.te.expr import Load
+from dlc.te.types import const_or_none, is_const
 
 TRIED = (0, 1, 2, 3, 4, 6, 8, 12, 16)  # lines of a strip
 STRIP_SHARE = 4  # of the second cache a part of this holds what a window leaves of a strip
@@ -64,16 +66,21 @@ class Strips:
 def match(func: Func, target: Target) -> Strips | None:
     """The two sums over an image in a function whose moves are inlined, or None.
 
-    An image of few lines, or pixels, is left to kernels whose cores share its channels.
+    An image of few lines, or pixels, is left to kernels whose cores share its channels. A sum that
+    is read as it is takes a loop above its lines, over several blocks.
     """
     found = stages(func)
     sums = [s for s in found if s.is_reduction]
     if len(sums) != 2 or sums[1].factors is None:
         return None
     made, result = (_reader(found, total) for total in sums)
+    made = _stored(sums[0]) if made is sums[1] else made
     if made is None or result is None or made.buffer not in allocs(func.body):
         return None
     if len(made.store.index) != IMAGE_RANK or window.analyse(sums[0], made) is None:
+        return None
+    blocks = allocs(func.body)[made.buffer].buffer.type.shape[1]
+    if made.buffer == sums[0].buffer and is_const(blocks, 1):
         return None
     product = find_product(func, sums[1], result)
     if _reader(found, made) is not sums[1] or product is None:
@@ -90,6 +97,12 @@ def _reader(found: list[Stage], made: Stage) -> Stage | None:
     """The only stage that reads what another one computes."""
     readers = [s for s in found if s.reads(made.buffer) and s is not made]
     return readers[0] if len(readers) == 1 else None
+
+
+def _stored(total: Stage) -> Stage:
+    """The stage that writes a sum as it is, for a reader that takes the sum itself."""
+    value = Load(total.buffer, total.store.index, total.store.value.dtype)
+    return replace(total, store=replace(total.store, value=value), inner=(), start=None)
 
 
 def _line_bytes(func: Func, windowed: str, line: For) -> int | None:
@@ -139,14 +152,29 @@ def schedule(trace: Trace, found: Strips, target: Target, knobs: Mapping[str, in
     around = [v for v in names if v not in (found.line, *inside)]
     trace.do("reorder", (*around, at, *inside))
     trace.bring_together(found.product.result, at)
-    made = trace.stage(found.windowed)
-    total = next(s for s in stages(trace.func) if s.is_reduction and made.reads(s.buffer))
+    windowed = _find_window(trace, found.windowed)
     result = next(s for s in stages(trace.func) if s.reads(found.product.sum))
-    windowed = window.analyse(total, made)
     product = find_product(trace.func, trace.stage(found.product.sum), result)
-    assert windowed is not None, "compute_at keeps the form of a window"
     assert product is not None, "compute_at keeps the form of a product"
     product = replace(product, rows=(line, row), batch=(), within=at)
     tiles = {name: knobs[name] for name in TILE_KNOBS if name in knobs}
     contract.schedule(trace, product, target, {"columns_outer": 1, **tiles})
     window.tile(trace, windowed, target, {})
+
+
+def _find_window(trace: Trace, name: str) -> Window:
+    """The window that fills a buffer in a strip; its sum gets memory of its own."""
+    made = trace.stage(name)
+    if made.is_reduction:
+        found = window.analyse(made, _stored(made))
+        own = f"{name}_window"
+        trace.do("cache_write", name, made.names[0], own, "local")
+        if found is not None:
+            row = f"{found.row}_{own}"  # where an image has several pixels in a line
+            row_or_none = row if row in trace.stage(name).names else None
+            found = replace(found, sum=own, lane=f"{found.lane}_{own}", row=row_or_none)
+    else:
+        total = next(s for s in stages(trace.func) if s.is_reduction and made.reads(s.buffer))
+        found = window.analyse(total, made)
+    assert found is not None, "compute_at keeps the form of a window"
+    return found

@@ -87,3 +87,32 @@ def test_sums_of_both_are_in_registers() -> None:
     assert Scope.REGISTER in scopes.values()
     assert [name for name, s in scopes.items() if s is not Scope.REGISTER] == ["relu"]
     assert any(f.kind is LoopKind.VECTOR for f in loops(fast.body).values())
+
+
+@pytest.mark.parametrize(
+    ("high", "wide", "stride", "images"),
+    [
+        (8, 12, 1, 1),
+        (8, 7, 2, 3),
+        (16, 9, 1, N),
+        (N, 9, 1, 1),
+        (8, N, 2, 1),
+        (8, 12, 1, N),
+        (24, 1, 2, N),
+    ],
+)
+def test_a_sum_that_is_read_as_it_is_stays_near_as_well(
+    high: int | Expr, wide: int | Expr, stride: int, images: int | Expr
+) -> None:
+    plain = window_product(high, wide, stride, images, between=False)
+    fast = schedule_func(plain, TWO_CORES, {}).func
+    assert_agree(plain, fast, {"n": 3})
+    (near,) = (a for a in allocs(fast.body).values() if a.scope is not Scope.REGISTER)
+    parallel = (f for f in loops(fast.body).values() if f.kind is LoopKind.PARALLEL)
+    assert any(near.buffer.name in allocs(f.body) for f in parallel)
+
+
+def test_one_block_that_is_read_as_it_is_is_left_to_others() -> None:
+    plain = window_product(8, 12, between=False, blocks=1)
+    assert window_contract.match(prepared(plain), TWO_CORES) is None
+    assert_agree(plain, schedule_func(plain, TWO_CORES, {}).func, {})

@@ -106,12 +106,18 @@ def window_product(
     images: int | Expr = 1,
     *,
     halo: bool = True,
+    between: bool = True,
+    blocks: int = 2,
 ) -> Func:
-    """A depthwise convolution that a pointwise one reads, with a shortcut and zeros around it."""
+    """A depthwise convolution that a pointwise one reads, with a shortcut and zeros around it.
+
+    An activation is `between` the two, or nothing.
+    """
     h, w = ((n - 1) * stride + 3 for n in (high, wide))
-    x, f = tensor("a", images, 2, h, w, 16), tensor("b", 2, 3, 3, 16)
-    g, r = tensor("c", 3, 2, 1, 1, 16, 16), tensor("d", images, 3, high, wide, 16)
-    windows = Relu().compute(DepthwiseBlocked(stride=(stride, stride)).compute(x, f))
+    x, f = tensor("a", images, blocks, h, w, 16), tensor("b", blocks, 3, 3, 16)
+    g, r = tensor("c", 3, blocks, 1, 1, 16, 16), tensor("d", images, 3, high, wide, 16)
+    windows = DepthwiseBlocked(stride=(stride, stride)).compute(x, f)
+    windows = Relu().compute(windows) if between else windows
     y = Add().compute(ConvBlocked().compute(windows, g), r)
     edge = (0, 0, 1, 1, 0)
     return func((x, f, g, r), pad("p", y, edge, edge) if halo else y)
