@@ -36,7 +36,6 @@ from dlc.schedule.rules.contraction import analyse as find_product
 from dlc.schedule.rules.cut_tiles import is_far
 from dlc.schedule.rules.inner import TILE_KNOBS, products_space
 from dlc.schedule.rules.lines import is_shared
-from dlc.schedule.rules.window import Window
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
 from dlc.te.expr import Load
@@ -162,19 +161,18 @@ def schedule(trace: Trace, found: Strips, target: Target, knobs: Mapping[str, in
     window.tile(trace, windowed, target, {})
 
 
-def _find_window(trace: Trace, name: str) -> Window:
+def _find_window(trace: Trace, name: str) -> window.Window:
     """The window that fills a buffer in a strip; its sum gets memory of its own."""
     made = trace.stage(name)
-    if made.is_reduction:
-        found = window.analyse(made, _stored(made))
-        own = f"{name}_window"
-        trace.do("cache_write", name, made.names[0], own, "local")
-        if found is not None:
-            row = f"{found.row}_{own}"  # where an image has several pixels in a line
-            row_or_none = row if row in trace.stage(name).names else None
-            found = replace(found, sum=own, lane=f"{found.lane}_{own}", row=row_or_none)
-    else:
+    if not made.is_reduction:
         total = next(s for s in stages(trace.func) if s.is_reduction and made.reads(s.buffer))
         found = window.analyse(total, made)
+        assert found is not None, "compute_at keeps the form of a window"
+        return found
+    found = window.analyse(made, _stored(made))
     assert found is not None, "compute_at keeps the form of a window"
-    return found
+    own = f"{name}_window"
+    trace.do("cache_write", name, made.names[0], own, "local")
+    row = f"{found.row}_{own}"  # no loop where lines have one pixel
+    is_loop = row in trace.stage(name).names
+    return replace(found, sum=own, lane=f"{found.lane}_{own}", row=row if is_loop else None)
