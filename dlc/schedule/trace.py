@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import dlc.schedule.primitives  # noqa: F401 - registers the primitives
 from dlc.core.errors import ScheduleError
@@ -98,12 +98,18 @@ class Trace:
         if self.loop(var).kind is LoopKind.SERIAL:
             self.do("vectorize" if lanes else "unroll", var)
 
-    def bring_together(self, result: str, loop: str) -> list[str]:
-        """Compute what a result is made of in a loop of its nest; all buffers but it, in order."""
+    def bring_together(
+        self, result: str, loop: str, multiples: Mapping[str, tuple[int, ...]] | None = None
+    ) -> list[str]:
+        """Compute what a result is made of in a loop of its nest; all buffers but it, in order.
+
+        What is computed of some buffers is rounded up to `multiples`; see `compute_at`.
+        """
         made = dict.fromkeys(s.buffer for s in stages(self.func) if s.buffer != result)
         for buffer in reversed(made):
             if buffer in allocs(self.func.body):
-                self.do("compute_at", buffer, loop)
+                whole = (multiples or {}).get(buffer)
+                self.do("compute_at", buffer, loop, *([whole] if whole else []))
         return list(made)
 
     def fuse_all(self, names: list[str]) -> str:

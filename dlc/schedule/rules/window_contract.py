@@ -38,8 +38,9 @@ from dlc.schedule.rules.inner import TILE_KNOBS, products_space
 from dlc.schedule.rules.lines import is_shared
 from dlc.schedule.space import Space
 from dlc.schedule.trace import Trace
-from dlc.te.expr import Load
-from dlc.te.types import const_or_none, is_const
+from dlc.te.expr import ONE, Load
+from dlc.te.transform import free_vars, loads
+from dlc.te.types import const_or_none, const_size
 
 TRIED = (0, 1, 2, 3, 4, 6, 8, 12, 16)  # lines of a strip
 STRIP_SHARE = 4  # of the second cache a part of this holds what a window leaves of a strip
@@ -66,7 +67,7 @@ def match(func: Func, target: Target) -> Strips | None:
     """The two sums over an image in a function whose moves are inlined, or None.
 
     An image of few lines, or pixels, is left to kernels whose cores share its channels. A sum that
-    is read as it is takes a loop above its lines, over several blocks.
+    is read as it is takes a loop above its lines, over several blocks in each strip.
     """
     found = stages(func)
     sums = [s for s in found if s.is_reduction]
@@ -78,8 +79,7 @@ def match(func: Func, target: Target) -> Strips | None:
         return None
     if len(made.store.index) != IMAGE_RANK or window.analyse(sums[0], made) is None:
         return None
-    blocks = allocs(func.body)[made.buffer].buffer.type.shape[1]
-    if made.buffer == sums[0].buffer and is_const(blocks, 1):
+    if made.buffer == sums[0].buffer and not _adds_up_blocks(sums[1], made.buffer):
         return None
     product = find_product(func, sums[1], result)
     if _reader(found, made) is not sums[1] or product is None:
@@ -102,6 +102,13 @@ def _stored(total: Stage) -> Stage:
     """The stage that writes a sum as it is, for a reader that takes the sum itself."""
     value = Load(total.buffer, total.store.index, total.store.value.dtype)
     return replace(total, store=replace(total.store, value=value), inner=(), start=None)
+
+
+def _adds_up_blocks(total: Stage, windowed: str) -> bool:
+    """Whether a sum reads several blocks of channels; groups of channels may have one each."""
+    steps = {f.var for f in total.inner if f.extent != ONE}
+    read = [x for factor in total.factors or () for x in loads(factor) if x.buffer == windowed]
+    return any(steps & free_vars(x.index[1]) for x in read)
 
 
 def _line_bytes(func: Func, windowed: str, line: For) -> int | None:
@@ -150,7 +157,9 @@ def schedule(trace: Trace, found: Strips, target: Target, knobs: Mapping[str, in
     inside = (*found.product.columns, line, row, found.product.lane)
     around = [v for v in names if v not in (found.line, *inside)]
     trace.do("reorder", (*around, at, *inside))
-    trace.bring_together(found.product.result, at)
+    *_, lanes = allocs(trace.func.body)[found.windowed].buffer.type.shape
+    whole = (1,) * (IMAGE_RANK - 1) + (const_size(lanes),)  # also where some lanes are read alone
+    trace.bring_together(found.product.result, at, {found.windowed: whole})
     windowed = _find_window(trace, found.windowed)
     result = next(s for s in stages(trace.func) if s.reads(found.product.sum))
     product = find_product(trace.func, trace.stage(found.product.sum), result)

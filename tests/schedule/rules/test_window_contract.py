@@ -112,7 +112,20 @@ def test_a_sum_that_is_read_as_it_is_stays_near_as_well(
     assert any(near.buffer.name in allocs(f.body) for f in parallel)
 
 
-def test_one_block_that_is_read_as_it_is_is_left_to_others() -> None:
-    plain = window_product(8, 12, between=False, blocks=1)
+@pytest.mark.parametrize("used", [1, 10, 15])
+def test_lanes_that_nobody_reads_are_computed_by_whole_vectors(used: int) -> None:
+    assert strip_of(window_product(8, 7, used=used), TWO_CORES) == (1, 2, 1, 7, 16)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_groups_of_two_blocks_that_are_read_as_they_are_stay_near(groups: int) -> None:
+    plain = window_product(8, 7, between=False, blocks=2 * groups, groups=groups)
+    assert window_contract.match(prepared(plain), TWO_CORES) is not None
+    assert_agree(plain, schedule_func(plain, TWO_CORES, {}).func, {})
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_one_block_that_is_read_as_it_is_is_left_to_others(blocks: int) -> None:
+    plain = window_product(8, 12, between=False, blocks=blocks, groups=blocks)
     assert window_contract.match(prepared(plain), TWO_CORES) is None
     assert_agree(plain, schedule_func(plain, TWO_CORES, {}).func, {})

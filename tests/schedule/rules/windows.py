@@ -108,17 +108,20 @@ def window_product(
     halo: bool = True,
     between: bool = True,
     blocks: int = 2,
+    groups: int = 1,
+    used: int = 0,
 ) -> Func:
     """A depthwise convolution that a pointwise one reads, with a shortcut and zeros around it.
 
-    An activation is `between` the two, or nothing.
+    An activation is `between` the two, or nothing. Not all channels of a block may be `used`.
     """
     h, w = ((n - 1) * stride + 3 for n in (high, wide))
     x, f = tensor("a", images, blocks, h, w, 16), tensor("b", blocks, 3, 3, 16)
-    g, r = tensor("c", 3, blocks, 1, 1, 16, 16), tensor("d", images, 3, high, wide, 16)
+    g = tensor("c", 3 * groups, blocks // groups, 1, 1, 16, 16)
+    r = tensor("d", images, 3 * groups, high, wide, 16)
     windows = DepthwiseBlocked(stride=(stride, stride)).compute(x, f)
     windows = Relu().compute(windows) if between else windows
-    y = Add().compute(ConvBlocked().compute(windows, g), r)
+    y = Add().compute(ConvBlocked(groups=groups, used=used).compute(windows, g), r)
     edge = (0, 0, 1, 1, 0)
     return func((x, f, g, r), pad("p", y, edge, edge) if halo else y)
 
