@@ -109,7 +109,8 @@ KERNEL_NAMES: Mapping[str, Mapping[str, str]] = {
 class Cpu:
     """One CPU model: its features and the sizes of its first two data caches.
 
-    `in_halves`: whether it works on vectors of 512 bits in two halves.
+    `in_halves`: whether it works on vectors of 512 bits in two halves. `slow_pairs`: whether these
+    add products of pairs of bf16 more slowly than those of floats.
     """
 
     arch: str
@@ -117,6 +118,7 @@ class Cpu:
     l1_bytes: int
     l2_bytes: int
     in_halves: bool = False
+    slow_pairs: bool = False
 
 
 _KIB = 1024
@@ -143,8 +145,8 @@ _ARM8_2 = frozenset({"neon", "lse", "rdm", "dotprod", "fullfp16"})
 _ARM_V1 = _ARM8_2 | {"fp16fml", "bf16", "i8mm", "sve"}
 
 
-def _x86(features: frozenset[str], l1_kib: int, l2_kib: int, *, in_halves: bool = False) -> Cpu:
-    return Cpu("x86_64", features, l1_kib * _KIB, l2_kib * _KIB, in_halves)
+def _x86(features: frozenset[str], l1_kib: int, l2_kib: int, **more: bool) -> Cpu:
+    return Cpu("x86_64", features, l1_kib * _KIB, l2_kib * _KIB, **more)
 
 
 def _arm(features: frozenset[str], l1_kib: int, l2_kib: int) -> Cpu:
@@ -167,9 +169,9 @@ CPUS: Mapping[str, Cpu] = {
     "cascadelake": _x86(_V4 | {"avx512vnni"}, 32, 1024),
     "cooperlake": _x86(_V4 | {"avx512vnni", "avx512bf16"}, 32, 1024),
     "icelake-server": _x86(_ICELAKE, 48, 1280),
-    "sapphirerapids": _x86(_SAPPHIRE, 48, 2048),
-    "emeraldrapids": _x86(_SAPPHIRE, 48, 2048),
-    "graniterapids": _x86(_SAPPHIRE | {"amx-fp16"}, 48, 2048),
+    "sapphirerapids": _x86(_SAPPHIRE, 48, 2048, slow_pairs=True),
+    "emeraldrapids": _x86(_SAPPHIRE, 48, 2048, slow_pairs=True),
+    "graniterapids": _x86(_SAPPHIRE | {"amx-fp16"}, 48, 2048, slow_pairs=True),
     "znver1": _x86(_V3, 32, 512),
     "znver2": _x86(_V3, 32, 512),
     "znver3": _x86(_V3, 32, 512),
@@ -188,6 +190,11 @@ CPUS: Mapping[str, Cpu] = {
 # Vendors, and families of theirs whose cores work on vectors of 512 bits in two halves: Zen 4.
 # Source: AMD Software Optimization Guide for family 19h, models 10h and up, section 2.11.
 IN_HALVES = {("AuthenticAMD", "25")}
+
+# The same of those that add products of pairs of bf16 at a fourth of the rate of multiply-adds,
+# where they have vectors of f16 too: Sapphire Rapids and its successors, but not Cooper Lake.
+# Source: measured on Emerald Rapids, two cycles for each instruction of 256 and of 512 bits.
+SLOW_PAIRS = {("GenuineIntel", "6")}
 
 GENERIC: Mapping[str, str] = {"x86_64": "x86-64", "aarch64": "generic"}
 

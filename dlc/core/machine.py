@@ -16,6 +16,7 @@ from dlc.core.cpus import (
     IMPLIES,
     IN_HALVES,
     KERNEL_NAMES,
+    SLOW_PAIRS,
     with_dependent,
     with_implied,
 )
@@ -37,6 +38,8 @@ class Machine:
     l2_bytes: int | None
     in_halves: bool = False
     """Whether it works on vectors of 512 bits in two halves, if it has any."""
+    slow_pairs: bool = False
+    """Whether its vectors add products of pairs of bf16 more slowly than those of floats."""
     name: str = ""
     """What the kernel calls its first CPU."""
 
@@ -51,8 +54,9 @@ def read_machine(root: Path = _ROOT) -> Machine:
         features -= with_dependent(arch, "amx-tile")
     family = cpu.get("vendor_id", ""), cpu.get("cpu family", "")
     in_halves = "avx512f" in features and family in IN_HALVES
+    slow_pairs = "avx512fp16" in features and family in SLOW_PAIRS
     name = " ".join(cpu.get(key, "") for key in _NAMES)
-    return Machine(arch, features, usable_cores(root), l1, l2, in_halves, name)
+    return Machine(arch, features, usable_cores(root), l1, l2, in_halves, slow_pairs, name)
 
 
 def may_use_tiles() -> bool:

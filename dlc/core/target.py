@@ -42,6 +42,8 @@ class Target:
     """Vector instructions that threads must share at least: waking and awaiting the other threads
     takes 0.3 to 0.8 us on a quiet machine, and one thread is done with these in 1 to 2 us."""
     in_halves: bool = False  # whether it works on vectors of 512 bits in two halves
+    slow_pairs: bool = False
+    """Whether its vectors add products of pairs of bf16 more slowly than those of floats."""
     tile_cycles: int = TILE_CYCLES
     """Cycles of multiply-adds, as many as start in each, that pass while the matrix engine adds one
     product of 16 by 32 and 32 by 16 numbers, if there is an engine."""
@@ -75,6 +77,11 @@ class Target:
     def has_matrix_engine(self) -> bool:
         """Whether it multiplies tiles of bf16, and its vectors convert to that."""
         return self.features >= MATRIX_ENGINE
+
+    @property
+    def has_pair_products(self) -> bool:
+        """Whether its vectors add products of pairs of bf16 in less time than those of floats."""
+        return "avx512bf16" in self.features and not self.slow_pairs
 
     @property
     def byte_products(self) -> int:

@@ -14,8 +14,13 @@ def target_to_json(target: Target) -> dict[str, object]:
     """A target as data. LLVM's name of the CPU is left out: it changes no schedule."""
     data = asdict(target) | {"features": sorted(target.features)}
     del data["cpu"]
-    # Facts that older records do not tell.
-    unsaid = {"gpu": None, "in_halves": False, "tile_cycles": TILE_CYCLES}
+    # Facts that older records do not tell, or that change nothing beside an engine.
+    unsaid = {
+        "gpu": None,
+        "in_halves": False,
+        "slow_pairs": target.has_matrix_engine and target.slow_pairs,
+        "tile_cycles": TILE_CYCLES,
+    }
     return {k: v for k, v in data.items() if k not in unsaid or v != unsaid[k]}
 
 

@@ -147,14 +147,15 @@ def _of_cpu(spec: _Text, arch: str, abi: str, machine: Machine | None) -> Target
         l1 = machine.l1_bytes or fallback.l1_bytes
         l2 = machine.l2_bytes or fallback.l2_bytes
         name, features, cores = GENERIC[arch], machine.features, machine.cores
-        return Target("llvm", triple, name, features, cores, l1, l2, in_halves=machine.in_halves)
+        target = Target("llvm", triple, name, features, cores, l1, l2)
+        return replace(target, in_halves=machine.in_halves, slow_pairs=machine.slow_pairs)
     cpu = CPUS.get(name)
     if cpu is None or cpu.arch != arch:
         there = [other for other, row in CPUS.items() if row.arch == arch]
         raise spec.error(f"there is no {arch} CPU '{name}'", _suggest(name, there))
     cores = machine.cores if machine else read_machine().cores
-    caches = cpu.l1_bytes, cpu.l2_bytes
-    return Target("llvm", triple, name, cpu.features, cores, *caches, in_halves=cpu.in_halves)
+    target = Target("llvm", triple, name, cpu.features, cores, cpu.l1_bytes, cpu.l2_bytes)
+    return replace(target, in_halves=cpu.in_halves, slow_pairs=cpu.slow_pairs)
 
 
 def _apply_attributes(

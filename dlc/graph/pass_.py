@@ -60,7 +60,7 @@ class PassContext:
     @property
     def has_pair_products(self) -> bool:
         """Whether the target's vectors add products of pairs of bf16, and no tiles do so faster."""
-        return "avx512bf16" in self.target.features and not self.has_matrix_engine
+        return self.target.has_pair_products and not self.has_matrix_engine
 
     @property
     def byte_products(self) -> int:
@@ -80,8 +80,8 @@ class PassContext:
 
     @property
     def rounds_to_bf16(self) -> bool:
-        """Whether products of one bf16 for each float32 are wanted, and the target has them."""
-        return self.precision == "medium" and (self.has_matrix_engine or self.has_pair_products)
+        """Whether products of one bf16 for each float32 are wanted, and the target rounds to it."""
+        return self.precision == "medium" and "avx512bf16" in self.target.features
 
 
 Run = Callable[[Graph, PassContext], Graph]

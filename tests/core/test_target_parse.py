@@ -255,6 +255,32 @@ def test_halves_count_where_vectors_are_wide():
 
 
 @pytest.mark.parametrize(
+    ("about", "features", "expected"),
+    [
+        ("vendor_id\t: GenuineIntel\ncpu family\t: 6\n", "avx512_bf16 avx512_fp16", True),
+        ("vendor_id\t: GenuineIntel\ncpu family\t: 6\n", "avx512_bf16", False),  # Cooper Lake
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 26\n", "avx512_bf16 avx512_fp16", False),
+    ],
+)
+def test_whose_pairs_are_slow_is_read(tmp_path, monkeypatch, about, features, expected):
+    monkeypatch.setattr(machine, "host_arch", lambda: "x86_64")
+    listed = CPUINFO.replace("avx512f", f"avx512f avx512bw avx512dq avx512vl {features}")
+    write(tmp_path / "proc/cpuinfo", about + listed)
+    assert read_machine(tmp_path).slow_pairs is expected
+
+
+def test_pairs_of_bf16_count_where_they_are_fast():
+    for name, expected in (("znver4", True), ("cooperlake", True), ("sapphirerapids", False)):
+        target = parse_target(f"llvm -mcpu={name} -mattr=-amx-tile,-amx-bf16,-amx-int8")
+        assert target.has_pair_products is expected
+        data = target_to_json(target)
+        assert ("slow_pairs" in data) is not expected  # older records do not tell
+        assert target_from_json(data).has_pair_products is expected
+    engine = parse_target("llvm -mcpu=sapphirerapids")
+    assert "slow_pairs" not in target_to_json(engine)  # whose vectors add none
+
+
+@pytest.mark.parametrize(
     ("allowed", "expected"), [(True, {"amx-tile", "amx-bf16", "amx-int8"}), (False, set())]
 )
 def test_an_engine_that_nobody_may_use_is_none(tmp_path, monkeypatch, allowed, expected):

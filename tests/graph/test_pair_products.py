@@ -92,6 +92,7 @@ def test_weights_are_rounded_to_the_nearest_even():
     replace(MEDIUM, precision="highest"), replace(MEDIUM, precision="high"),
     replace(MEDIUM, precision="tf32"), replace(AVX512, precision="medium"),
     PassContext(target=Target(features=ENGINE), precision="medium"),  # tiles are faster
+    PassContext(target=Target(features=PAIRS, slow_pairs=True), precision="medium"),
 ])  # fmt: skip
 def test_other_precisions_and_targets_change_nothing(context):
     graph = read(CONV)

@@ -8,15 +8,17 @@ Before:
 
 After:
     def main(x: f32[1, 256]):
-        w_narrow: bf16[16, 256, 16] = const()
-        y: f32[1, 256] = matmul_packed(x, w_narrow, n=256)
+        w_narrow: bf16[16, 128, 16, 2] = const()
+        y: f32[1, 256] = matmul_pairs(x, w_narrow, n=256)
         return y
 
 Position: after use_matrix_engine, which takes what has enough rows.
 
 Weights of quantized models are exact in a byte, or in bf16 where their zero is not in the middle,
 and those of models of 16-bit floats in these; no precision changes that. "medium" rounds all others
-to bf16, as it does on a matrix engine.
+to bf16, as it does on a matrix engine. Of a single row, vectors that multiply pairs of bf16 add two
+products in the time in which two weights are widened, where that is all the use of pairs, too
+(`Target.slow_pairs`).
 """
 
 from __future__ import annotations
@@ -34,10 +36,14 @@ from dlc.graph.graph import Graph, Value
 from dlc.graph.integers import bf16_exact
 from dlc.graph.op import Array
 from dlc.graph.ops.matmul import MatMulPacked
+from dlc.graph.ops.pairs import ROUNDED, MatMulPairs, pack_pairs
 from dlc.graph.ops.planes import split_planes
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.schedule.rules.operands import is_few
+from dlc.te.simplify import surely_divides
 from dlc.te.types import const_size, is_const
+
+PANEL_RANK = 3  # of one matrix: panel, summand, column
 
 
 @graph_pass(after=("pack_matmul_weights", "use_matrix_engine"), bodies=True)
@@ -47,7 +53,8 @@ def narrow_weights(graph: Graph, context: PassContext) -> Graph:
         return graph
     editor = GraphEditor(graph)
     rounds = context.rounds_to_bf16
-    made: dict[str, Value] = {}
+    small: dict[str, tuple[Array, DType] | None] = {}
+    made: dict[tuple[str, bool], Value] = {}
     for node in graph.nodes:
         if not isinstance(node.op, MatMulPacked):
             continue
@@ -56,12 +63,17 @@ def narrow_weights(graph: Graph, context: PassContext) -> Graph:
         array = editor.array(w)
         if array is None or not _waits(x, w, context):
             continue
-        if w.name not in made:
-            found = _narrow(array, rounds=rounds)
-            if found is None:
-                continue
-            made[w.name] = editor.constant(found[0], found[1], f"{w.name}_narrow")
-        editor.update(replace(node, inputs=(x, choose_again(editor, choice, made[w.name]))))
+        if w.name not in small:
+            small[w.name] = _narrow(array, rounds=rounds)
+        if (found := small[w.name]) is None:
+            continue
+        paired = rounds and choice is None and found[1] is DType.BF16 and _fills_pairs(x, w)
+        if (w.name, paired) not in made:
+            packed = pack_pairs(array) if paired else found[0]
+            made[w.name, paired] = editor.constant(packed, found[1], f"{w.name}_narrow")
+        op = MatMulPairs(n=node.op.n) if paired else node.op
+        inputs = x, choose_again(editor, choice, made[w.name, paired])
+        editor.update(replace(node, op=op, inputs=inputs))
         editor.discard(node.inputs)
     return editor.finish()
 
@@ -76,9 +88,19 @@ def _waits(x: Value, w: Value, context: PassContext) -> bool:
     *outer, _ = x.type.shape[w.type.rank - 3 :]
     if not w.type.is_static or not is_few(outer):
         return False
-    is_one = all(is_const(size, 1) for size in outer)
-    cache = context.target.l1_bytes if is_one else context.target.l2_bytes
+    cache = context.target.l1_bytes if _is_one(x, w) else context.target.l2_bytes
     return prod(map(const_size, w.type.shape)) * DType.F32.size_bytes > cache
+
+
+def _is_one(x: Value, w: Value) -> bool:
+    """Whether each matrix meets one row."""
+    return all(is_const(size, 1) for size in x.type.shape[w.type.rank - 3 : -1])
+
+
+def _fills_pairs(x: Value, w: Value) -> bool:
+    """Whether a matrix meets one row, which may be rounded by whole vectors."""
+    is_plain = w.type.rank == PANEL_RANK and x.type.rank > 1
+    return is_plain and _is_one(x, w) and surely_divides(ROUNDED, x.type.shape[-1])
 
 
 def _narrow(array: Array, *, rounds: bool) -> tuple[Array, DType] | None:
