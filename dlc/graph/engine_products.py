@@ -24,6 +24,9 @@ FMA_SHARE = 0.8  # of the peak, that kernels of fused multiply-adds reach
 ROW_RATE = 0.53  # vectors in a cycle of an only row, whose columns come from the second cache
 OPEN_FMA_SHARE = 0.7  # the same of an open number of rows, or of pixels of a line
 MARGIN = 0.9  # of their time, that the engine may take
+BYTE_RATES = {4: 5.0, 2: 1.5}
+"""Products of bytes in the time of a multiply-add, by how many a lane adds. Four of them save what
+the engine spends on planes, and moves between kernels, as well: measured on whole models."""
 MAX_PARTS = 8
 CALL = 10000.0  # cycles that one more kernel costs
 PARTIAL = 100.0  # cycles to write 32 sums of a part, and to read and add them again

@@ -64,9 +64,8 @@ class PassContext:
 
     @property
     def byte_products(self) -> int:
-        """How many products of bytes vectors add in a lane; 0 where tiles do so faster."""
-        is_tiled = self.target.gpu is not None or self.has_matrix_engine
-        return 0 if is_tiled else self.target.byte_products
+        """How many products of bytes vectors add in a lane; 0 for GPUs."""
+        return 0 if self.target.gpu is not None else self.target.byte_products
 
     @property
     def looks_up_vectors(self) -> bool:

@@ -261,10 +261,16 @@ def test_others_read_bytes_that_were_widened_for_products():
     assert [n.output for n in found.nodes if found.inputs[0] in n.inputs] == [wide]
 
 
-@pytest.mark.parametrize("context", [
-    AVX512, PassContext(), PassContext(target=Target(features=ENGINE | VNNI)),  # tiles are faster
-    PassContext(target=Target(features=VNNI, gpu=Gpu())),
-])  # fmt: skip
+def test_what_an_engine_leaves_is_taken():
+    assert operators(graph_of(PLAIN), PassContext(target=Target(features=ENGINE | VNNI))) == [
+        "matmul_bytes",
+        "cast",
+    ]
+
+
+@pytest.mark.parametrize(
+    "context", [AVX512, PassContext(), PassContext(target=Target(features=VNNI, gpu=Gpu()))]
+)
 def test_other_targets_change_nothing(context):
     graph = graph_of(PLAIN)
     assert operators(graph) == ["matmul_bytes", "cast"]

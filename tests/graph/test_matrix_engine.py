@@ -21,7 +21,7 @@ from dlc.graph.pass_ import PassContext
 from dlc.schedule.interpret import evaluate_size
 from dlc.schedule.rules.strip import Shape
 from dlc.te.expr import index
-from tests.graph.pass_cases import ENGINE, read, rounded, run, same_of_whole_numbers
+from tests.graph.pass_cases import ENGINE, VNNI, read, rounded, run, same_of_whole_numbers
 
 TARGET = Target(features=ENGINE, l2_bytes=8 << 20)
 CONV = """
@@ -36,6 +36,15 @@ def main(x: f32[1, 128, 2080]):
     y: f32[1, 128, 192] = matmul_packed(x, w, n=192)
     z: f32[1, 128, 192] = relu(y)
     return z
+"""
+
+
+BYTES = """
+def main(x: u8[128, 512]):
+    w: f32[32, 512, 16] = const()
+    a: f32[128, 512] = cast(x, to=f32)
+    y: f32[128, 512] = matmul_packed(a, w, n=512)
+    return y
 """
 
 
@@ -57,6 +66,26 @@ def test_a_convolution_keeps_its_results(precision):
     context = PassContext(target=TARGET, precision=precision)
     found = check(text, context, whole=precision == "medium")  # a column has no transform
     assert operators(found) == ["conv_planes"]
+
+
+@pytest.mark.parametrize(("features", "cycles", "weights", "chosen"), [
+    (ENGINE | VNNI, 23, 127, "matmul_planes"),
+    (ENGINE | VNNI, 80, 127, "matmul_packed"),  # use_byte_products takes them
+    (ENGINE | VNNI, 80, 128, "matmul_planes"),  # no bytes
+    (ENGINE, 80, 127, "matmul_planes"),
+])  # fmt: skip
+def test_bytes_are_left_to_vectors_where_an_engine_is_not_clearly_faster(
+    features, cycles, weights, chosen
+):
+    graph = read(BYTES)
+    (w,) = graph.constants
+    values = np.random.default_rng(0).integers(-weights, weights + 1, (32, 512, 16))
+    values[0, 0] = weights
+    graph = replace(graph, constants={w: values.astype(np.float32)})
+    target = replace(TARGET, features=features, tile_cycles=cycles)
+    found = run("use_matrix_engine", graph, PassContext(target=target))
+    assert operators(found)[-1] == chosen
+    same_of_whole_numbers(graph, found)
 
 
 TRANSFORMED = """

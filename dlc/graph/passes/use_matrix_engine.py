@@ -21,6 +21,9 @@ is open, `matmul_split` makes planes of the columns, too.
 
 An only row is worth it in a loop that reads the columns again and again from the second cache.
 
+Products of bytes are exact on the engine, and on vectors that add several of them in a lane, whose
+rows need no planes: these have what is not clearly faster on the engine.
+
 `precision` says how many planes a float32 has: "highest" three, "high" and "tf32" two,
 "medium" one. What is exact in bf16, as the whole numbers of quantized models, has one.
 """
@@ -34,8 +37,16 @@ from math import prod
 import numpy as np
 
 from dlc.core.types import DType
+from dlc.graph.byte_operands import find_byte_product
 from dlc.graph.edit import GraphEditor
-from dlc.graph.engine_products import MARGIN, Product, engine_cycles, fewest_rows, vector_cycles
+from dlc.graph.engine_products import (
+    BYTE_RATES,
+    MARGIN,
+    Product,
+    engine_cycles,
+    fewest_rows,
+    vector_cycles,
+)
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import bf16_exact, fits_bf16, integer_range
@@ -319,14 +330,19 @@ def _parts(editor: GraphEditor, node: Node, found: Product, context: PassContext
     if engine is None:
         return None
     vectors = vector_cycles(found, context)
+    is_of_bytes = find_byte_product(node, editor, context.byte_products) is not None
+    if is_of_bytes:
+        vectors /= BYTE_RATES[context.byte_products]
     most = vectors * MARGIN
     if (transformed := least_cycles(editor, node, context)) is not None:
         vectors = min(vectors, transformed)
         most = min(most, transformed / MARGIN)  # transforms gain as much over what they replace
     parts, cost = engine
+    facts = f"{shape.products} products of {shape.planes} planes"
+    facts += f", or of bytes, {context.byte_products} at a time" if is_of_bytes else ""
     way = decide(
         context, editor.graph, [node], kind="engine", version=2, options=(VECTORS, MATRIX),
         default=MATRIX if cost < most else VECTORS,
-        cycles=lambda: (vectors, cost), facts=f"{shape.products} products of {shape.planes} planes",
+        cycles=lambda: (vectors, cost), facts=facts,
     )  # fmt: skip
     return parts if way == MATRIX else None
