@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 import time
@@ -15,7 +16,7 @@ from dlc.cli.option import JsonOption, PrecisionOption, ShapeOption, TargetOptio
 from dlc.cli.progress import BuildDisplay
 from dlc.cli.screen import print_json, show_seconds, show_target, stderr, stdout
 from dlc.core.count import show_bytes
-from dlc.core.errors import UserError
+from dlc.core.errors import ModelError, UserError
 from dlc.core.precision import Precision, check_precision
 from dlc.core.staging import staging
 
@@ -132,13 +133,22 @@ def build(
 
 
 def _check_apart(model: Path, path: Path) -> None:
-    """Leave the model where it is: it may be the only one there is.
+    """Leave the model and its weights where they are: they may be the only ones there are.
 
     Raises:
-        UserError: `path` is the model.
+        UserError: `path` is one of their files.
     """
-    if path.exists() and model.exists() and path.samefile(model):
-        detail = f"cannot write {path}: it is the model"
+    if not path.is_file() or not model.exists():
+        return
+    what = "it is the model" if path.samefile(model) else ""
+    if not what:
+        from dlc.frontend.onnx.external_files import external_files
+
+        with contextlib.suppress(ModelError):  # which the build will tell
+            holds = any(f.exists() and path.samefile(f) for f in external_files(model))
+            what = "it holds weights of the model" if holds else ""
+    if what:
+        detail = f"cannot write {path}: {what}"
         raise UserError(detail=detail, hint="name another file: --output model.so")
 
 

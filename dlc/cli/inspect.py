@@ -178,7 +178,10 @@ def _issues(path: Path, model: OnnxModel, error: UnsupportedModel) -> dict[str, 
 
 
 def _weight_bytes(model: OnnxModel) -> int:
-    return sum(getattr(array, "nbytes", 0) for array in model.graph.constants.values())
+    """The bytes of constants: what nodes hold of them counts, too."""
+    held = (n.attributes.values() for n in model.graph.nodes if n.op_type == "Constant")
+    arrays = (*model.graph.constants.values(), *(a for values in held for a in values))
+    return sum(getattr(array, "nbytes", 0) for array in arrays)
 
 
 def _operators(model: OnnxModel) -> list[tuple[str, int]]:

@@ -38,6 +38,8 @@ _CHOSEN = (1, 8, 32, 128)  # for sizes that nobody gave, in turn until the model
 def is_artefact(path: Path) -> bool:
     """Whether a file is a compiled model, damaged or not, rather than an ONNX model.
 
+    By its beginning, or by its name where that is lost.
+
     Raises:
         ModelError: there is no such file, and by its name it were a model.
         ArtifactError: there is no such file.
@@ -46,7 +48,7 @@ def is_artefact(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            return file.read(len(_ELF)) == _ELF
+            return file.read(len(_ELF)) == _ELF or path.suffix == ".so"
     except OSError as error:
         reason = "there is no such file"
         if not isinstance(error, FileNotFoundError):

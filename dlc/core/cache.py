@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlc.core.env import cache_dir
+from dlc.core.errors import show_os_error
 
 _LOG = logging.getLogger(__name__)
 _MAGIC = b"DLCCACH1"
@@ -53,6 +54,7 @@ class Cache:
         self.limit_bytes = limit_bytes
         self._unchecked_bytes = limit_bytes  # written since the last prune; the first put prunes
         self._usable: bool | None = None
+        self._told = False  # that it cannot be written
 
     def get(self, key: bytes) -> bytes | None:
         """The value stored for a key, or None. A damaged entry is removed."""
@@ -125,7 +127,9 @@ class Cache:
                     os.unlink(name)
                 raise
         except OSError as error:
-            _LOG.warning("cannot write to the cache %s: %s", self.folder, error)
+            if not self._told:  # of hundreds of kernels once
+                _LOG.warning("cannot write to the cache %s: %s", self.folder, show_os_error(error))
+            self._told = True
             self._usable = None  # the folder may be gone: look again
             return False
         self._unchecked_bytes += size

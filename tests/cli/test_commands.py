@@ -135,6 +135,41 @@ def test_build_does_not_write_over_the_model(files, dlc_main, name):
     assert (files / "mlp.onnx").read_bytes() == model
 
 
+def test_build_does_not_write_over_weights_beside_the_model(files, dlc_main):
+    model = onnx.load("mlp.onnx")
+    onnx.save(model, "apart.onnx", save_as_external_data=True, location="w.data", size_threshold=0)
+    before = (files / "w.data").read_bytes()
+    code, _, said = dlc_main("build", "apart.onnx", "-o", "w.data", "--no-verify")
+    assert code == 2
+    assert said.startswith("error[DLC-E0100]: cannot write w.data: it holds weights of the model")
+    assert (files / "w.data").read_bytes() == before
+    assert dlc_main("build", "apart.onnx", "-o", "a.so", "--no-verify", "-q")[0] == 0
+    assert dlc_main("build", "apart.onnx", "-o", "a.so", "--no-verify", "-q")[0] == 0  # over itself
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage"])
+@pytest.mark.parametrize("command", ["run", "inspect", "bench"])
+def test_what_is_left_of_an_artefact_is_no_bad_model(files, dlc_main, content, command):
+    (files / "rest.so").write_bytes(content)
+    code, _, said = dlc_main(command, "rest.so")
+    assert (code, said[:16]) == (6, "error[DLC-E0600]")
+
+
+def test_weights_that_nodes_hold_are_counted(files, dlc_main):
+    weights = numpy_helper.from_array(np.ones((4, 5), np.float32))
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=weights),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    x, y = (
+        helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s)
+        for n, s in (("x", [3, 4]), ("y", [3, 5]))
+    )
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y])), "held.onnx")
+    _, said, _ = dlc_main("inspect", "held.onnx", "--json")
+    assert json.loads(said)["parameters_bytes"] == 4 * 5 * 4
+
+
 def test_a_folder_that_cannot_be_written_is_found_before_the_work(files, dlc_main, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")

@@ -67,6 +67,15 @@ def load_model(
     return Decoder(label, reader, limits, weights).model(proto)
 
 
+def read_proto(path: Path) -> ModelProto:
+    """A model without its large weights, and whatever else is checked of it.
+
+    Raises:
+        ModelError: no such file, not ONNX or truncated.
+    """
+    return _parse(str(path), _contents(str(path), path))[0]
+
+
 def _contents(label: str, source: str | Path | bytes) -> Buffer:
     """The bytes of a file, mapped into memory where that is possible."""
     if isinstance(source, bytes):
