@@ -19,11 +19,24 @@ settings.load_profile("dlc")
 QUICK = {"architecture", "core", "te", "frontend", "graph", "schedule"}  # need no compiled code
 
 
+def pytest_ignore_collect(collection_path, config):
+    """For the quick tour, files without a test of it are not imported, which takes as long."""
+    if config.getoption("markexpr") != "fast" or collection_path.suffix != ".py":
+        return None
+    return (
+        None if _is_quick(collection_path) or "mark.fast" in collection_path.read_text() else True
+    )
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         long = any(item.iter_markers("slow")) or any(item.iter_markers("thorough"))
-        if item.path.relative_to(Path(__file__).parent).parts[0] in QUICK and not long:
+        if _is_quick(item.path) and not long:
             item.add_marker("fast")
+
+
+def _is_quick(path):
+    return path.relative_to(Path(__file__).parent).parts[0] in QUICK
 
 
 def pytest_addoption(parser):

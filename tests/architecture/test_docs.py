@@ -48,6 +48,7 @@ def test_decisions_are_numbered_one_by_one():
     assert [page.name[:4] for page in pages] == [page.read_text()[2:6] for page in pages]
 
 
+@pytest.mark.thorough
 def test_the_page_on_tuning_lists_all_forks():
     trees = [ast.parse(path.read_text()) for path in (ROOT / "dlc/graph").rglob("*.py")]
     calls = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Call)]
@@ -66,6 +67,7 @@ def test_the_table_of_operators_is_current():
     assert strip(text) == strip(found), "run `make operators`"
 
 
+@pytest.mark.thorough
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (tmp_path / "examples").symlink_to(ROOT / "examples")

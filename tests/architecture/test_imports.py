@@ -43,6 +43,7 @@ def test_the_import_contracts_hold():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "forbidden", "contract"),
     [

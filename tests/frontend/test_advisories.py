@@ -61,6 +61,7 @@ def test_a_long_message_ends_where_it_ends():
         assert "alpha" in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_nothing_is_fetched_or_unpacked():
     """CVE-2024-5187, an archive that unpacks into other folders; CVE-2026-28500, `onnx.hub`."""
     found = set[str]()

@@ -64,6 +64,7 @@ def test_two_letters_have_a_third_form():
     assert [t for t in (*good, "ks\u212a", "is") if matches(table, ends, t)] == good
 
 
+@pytest.mark.slow
 def test_automata_that_have_too_many_states_together_are_refused():
     with pytest.raises(NotRegular, match="together"):
         searchers([f"(a|b)*a(a|b){{9}}{k}" for k in range(70)])
@@ -109,6 +110,7 @@ def test_byte_ranges_are_the_characters_and_no_more(low, high):
         assert low <= ord(bytes(last for _, last in run).decode()) <= high
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("pattern", "why"),
     [

@@ -305,6 +305,7 @@ def test_rows_stay_where_onnxruntime_keeps_them(kept):
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_numbers_between_two_bytes_and_tiny_ones_go_onnxruntimes_way():
     """Half of the largest is 63.5 bytes: the inverse of the scale decides, as it is rounded."""
     rows, columns, block = 6, 64, 16

@@ -105,6 +105,7 @@ def test_attributes(attributes):
     check(feeds_of(2, 6, [6, 6], 0, rotary="do_rotary" in attributes), **attributes)
 
 
+@pytest.mark.thorough
 def test_a_bias_of_scores_and_a_sink():
     feeds = feeds_of(2, 1, [7, 7], 6)
     feeds["bias"] = real(2, HEADS, 1, 7)
@@ -159,6 +160,7 @@ def held(total, room, window):
     return total if total <= room else total - free * -(-(total - room) // free)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("room", "window"), [(8, 8), (10, 6), (7, 1)])
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_cache_of_a_window_goes_on_for_ever(room, window, batch):

@@ -99,6 +99,7 @@ def test_machine_code_of_experts_whose_results_may_be_infinite():
     np.testing.assert_allclose(found, computed(proto), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [1, 2, 50])
 @pytest.mark.parametrize("first", ["n", None], ids=["open", "fixed"])
 def test_machine_code_of_few_and_of_many_rows(first, count):

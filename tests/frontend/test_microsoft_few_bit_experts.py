@@ -114,6 +114,7 @@ def test_shares_may_be_given(normalized):
     check(proto, arrays)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("level", [0, 4])
 @pytest.mark.parametrize("rows", [1, 3, 40])
 @pytest.mark.parametrize("open_rows", [False, True])

@@ -33,6 +33,7 @@ def check(proto, feeds, module=None) -> None:
     assert found.dtype == want.dtype
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 @pytest.mark.parametrize("size", [(3, 5), (1, 4), (2, 1)])
 def test_crops_of_images(size, mode):

@@ -54,6 +54,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_models_of_onnx_are_imported(name):
     graph = import_model(load_model(LIGHT / f"light_{name}.onnx")).graph

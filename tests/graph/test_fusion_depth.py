@@ -105,6 +105,7 @@ def residual():
     return model(nodes, ["x"], ["y"], constants, (1, 24, 9, 11), (1, 48, 9, 11))
 
 
+@pytest.mark.thorough
 def test_all_depths_give_the_same_results():
     source, target = residual(), parse_target("native")
     forks = dict.fromkeys(lower_model(source, target, lists_forks=True).forks)

@@ -65,6 +65,7 @@ def text(head: str, lines: tuple[str, ...], result: str) -> str:
     return head + "".join(f"    {line}\n" for line in (*lines, f"return {result}"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("head", "lines", "result", "before", "after"),
     [

@@ -242,6 +242,7 @@ def test_onnx_names_what_is_kept() -> None:
     assert not any(v.type.dtype is DType.F16 for n in done.nodes for v in n.outputs)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("half", "rtol"), [("fp16", 4e-3), ("bf16", 3e-2)])
 def test_a_network_in_half_precision(half: str, rtol: float, tmp_path: Path) -> None:
     from dlc.compiler import build

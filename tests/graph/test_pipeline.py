@@ -205,6 +205,7 @@ class Network:
         return self.call(Pad(before=before, after=after, mode=mode), x)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("context", [CONTEXT, AVX512], ids=["avx2", "avx512"])
 @pytest.mark.parametrize("seed", range(20))
 def test_random_networks_keep_their_results(seed, context):

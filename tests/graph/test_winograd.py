@@ -335,6 +335,7 @@ def asked(text):
     return found[0]
 
 
+@pytest.mark.thorough
 def test_weights_do_not_grow_beyond_memory():
     text = LINE.replace("8, 8, 3,", "64, 64, 4,").replace("f32[1, 8,", "f32[1, 64,")
     text = text.replace("402", "403")

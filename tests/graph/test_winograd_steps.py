@@ -53,6 +53,7 @@ def test_a_tuner_is_asked_about_the_tiles_of_a_kernel(kernel, options):
     assert found[0].options == ("direct", *(f"tiles of {each}" for each in options))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kernel", "stride", "tile"),
     [((4, 4), (2, 2), (3, 3)), ((5, 5), (2, 2), (2, 2)),

@@ -46,6 +46,7 @@ def target(l2_bytes: int = 1 << 20) -> Target:
     return Target(features=VNNI, l2_bytes=l2_bytes, thread_operations=0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("l2_bytes", [1 << 20, 4096, 1024])
 @pytest.mark.parametrize(("tiles", "rows"), [(4, 1), ("t", 1), ("t", 4), (7, 4), (3, 6)])
 @pytest.mark.parametrize("text", [FLOATS, WORDS, FEW_BITS], ids=["floats", "words", "few_bits"])

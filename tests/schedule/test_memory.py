@@ -94,6 +94,7 @@ def level_of(life: tuple[int, int]) -> range:
     return range(life[0], life[1] + 1)
 
 
+@pytest.mark.thorough
 @given(requests(), st.lists(st.tuples(st.integers(1, 6), st.integers(0, 3)), min_size=12))
 def test_what_lives_on_one_level_shares_no_byte(
     found: list[Request], levels: list[tuple[int, int]]

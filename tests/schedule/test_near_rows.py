@@ -54,6 +54,7 @@ def same(plain: Func, target: Target, **sizes: int) -> None:
     np.testing.assert_array_equal(got, run_func(plain, sizes, arrays)["out"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("func", "found"),
     [
@@ -84,6 +85,7 @@ def test_other_rows_are_no_strips(func, found):
     assert strips(optimize(func, TINY)) == found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [0, 3, 256, 300])
 def test_strips_of_an_open_line(width):
     func = conv("w")
@@ -91,11 +93,13 @@ def test_strips_of_an_open_line(width):
     same(func, TINY, w=width)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("width", "images"), [(1, 2), (260, 2)])
 def test_strips_of_an_open_number_of_open_lines(width, images):
     same(conv("w", "3", 2, images="n"), TINY, w=2 * width + 1, n=images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("height", "width"), [(0, 4), (5, 9), (8, 1), (16, 6), (25, 7)])
 def test_strips_of_an_open_image(height, width):
     func = conv("hxw", "1x1")
@@ -108,6 +112,7 @@ def test_an_image_of_few_open_lines():
     same(conv("5xw", "1x1"), TINY, w=9)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("image", "order"),
     [("6x5", "i0_i1_1o_i2_2"), ("30x10", "i0_i2_2_i1_1o_i3_1o")],

@@ -31,6 +31,7 @@ def shared(func: Func) -> list[str]:
     return [str(f.extent) for f in loops(func.body).values() if f.kind is LoopKind.PARALLEL]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("rows", [0, 1, 3, 4, 7, 9])
 def test_groups_of_open_rows_keep_the_result(rows: int, log: bool) -> None:

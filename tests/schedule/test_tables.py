@@ -45,6 +45,7 @@ CASES = {f"resize_{mode}": resized(mode) for mode in ("nearest", "linear", "cubi
 CASES |= {f"pad_{mode}": padded(mode) for mode in ("reflect", "wrap", "edge")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_table_says_is_what_it_stands_for(name: str) -> None:
     plain = CASES[name]

@@ -79,6 +79,7 @@ def stmts(draw, depth=3, names=None):
             return block(*parts)
 
 
+@pytest.mark.thorough
 @given(stmts())
 @settings(max_examples=150, deadline=None)
 def test_parsing_undoes_printing(body):

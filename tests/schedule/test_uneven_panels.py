@@ -27,6 +27,7 @@ def pooled(width: int, lines: int = 5) -> Func:
     return lower_tensors("f", (), (x, rois), (MaxRoiPool(out=(2, 2)).compute(x, rois),))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", [NATIVE, AVX2], ids=["native", "avx2"])
 @pytest.mark.parametrize("width", [31, 33, 41, 67, 72, 96])
 def test_neighbours_are_reduced_along_vectors(width: int, target: Target) -> None:
@@ -46,6 +47,7 @@ def test_neighbours_are_reduced_along_vectors(width: int, target: Target) -> Non
     check(nest, target=target, arrays=arrays)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("lines", "kind"), [(32, LoopKind.UNROLL), (33, LoopKind.SERIAL)])
 def test_only_few_terms_are_written_out(lines: int, kind: LoopKind) -> None:
     found = loops(optimize(pooled(41, lines), AVX2).body).values()

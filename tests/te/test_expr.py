@@ -87,6 +87,7 @@ def plain(expr: Expr) -> str:
     return print_expr(expr)
 
 
+@pytest.mark.thorough
 @given(floats)
 def test_text_parses_to_what_was_printed(expr: Expr) -> None:
     again = parse_expr(plain(expr), TYPES)

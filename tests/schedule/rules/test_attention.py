@@ -18,6 +18,7 @@ from tests.schedule.rules.nests import AVX2, AVX512, M, N, assert_agree, of_kind
 from tests.schedule.rules.products import attention
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rows", "near", "blocks"),
     [(24, 8, [8]), (24, 24, [24]), (24, 3, [4]), (38, 19, [19]), (38, 18, [16, 16]),
@@ -41,6 +42,7 @@ def test_no_number_of_rows_leaves_a_single_one() -> None:
         assert not size or (rows % size != 1 and MIN_ROWS <= size <= most + 3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [49, 45, N])
 def test_a_tuned_block_leaves_no_single_row_either(rows: int | Expr) -> None:
     plain = attention(2, rows, 21, 5)
@@ -55,6 +57,7 @@ def _blocks(func: Func) -> list[Shape]:
     return [made[n].buffer.type.shape for n in ("masked", "masked_last") if n in made]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [0, 1, 3, 23, 24, 25, 49, 60])
 def test_the_scores_of_an_open_number_of_rows_are_those_of_a_block(rows: int) -> None:
     """Those of all rows of a matrix were gigabytes, and slower from 500 on."""
@@ -76,6 +79,7 @@ def test_what_is_surely_in_blocks_leaves_no_rows() -> None:
     assert [shape[2] for shape in _blocks(fast)] == [index(24)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rows", "is_packed"), [(31, False), (32, True), (N, True)])
 def test_the_values_of_many_rows_lie_in_panels(rows: int | Expr, is_packed: bool) -> None:
     """Lines a tensor apart share few sets of the first cache: long attention took twice as long."""
@@ -86,6 +90,7 @@ def test_the_values_of_many_rows_lie_in_panels(rows: int | Expr, is_packed: bool
     assert_agree(plain, fast, {"n": 33}, rtol=2e-6, atol=2e-6)  # order of summation
 
 
+@pytest.mark.thorough
 def test_keys_are_transposed_in_registers_into_their_panels() -> None:
     """The place in a panel is a remainder, which hid that lanes lie side by side."""
     fast = optimize(attention(2, 13, 21, 16), AVX2)
@@ -109,6 +114,7 @@ def test_keys_of_an_open_number_that_is_small_are_no_whole_vectors(m: int) -> No
     assert_agree(plain, fast, {"m": m}, rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("near", "together"), [(4, 4), (3, 3), (1, 1), (64, 4)])
 def test_rows_of_weights_do_not_wait_for_each_other(near: int, together: int) -> None:
     plain = attention(2, 13, 21, 5)
@@ -118,6 +124,7 @@ def test_rows_of_weights_do_not_wait_for_each_other(near: int, together: int) ->
     assert_agree(plain, fast, {}, rtol=2e-6, atol=2e-6)  # order of summation
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("keys", [0, 1, 7, 16, 21, 40])
 def test_only_what_is_left_of_an_open_number_of_keys_is_guarded(keys: int) -> None:
     """Masks in each vector of scores and weights took longer than what they guard."""
@@ -134,6 +141,7 @@ def test_only_what_is_left_of_an_open_number_of_keys_is_guarded(keys: int) -> No
     assert_agree(plain, fast, {"m": keys}, rtol=2e-6, atol=2e-6)  # order of summation
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("heads", "rows", "batch", "cores", "chunks"),
     [(1, 48, 1, 2, "3"), (3, 48, 1, 2, "9"), (4, 48, 1, 2, "4"), (4, 48, 1, 8, "12"),
@@ -152,6 +160,7 @@ def test_cores_share_the_rows_of_few_matrices(
     assert_agree(plain, fast, {"n": 3}, rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.thorough
 def test_nobody_asks_ahead_for_what_the_same_nest_has_just_made() -> None:
     """How much an open attention reads is not known, but its keys lie packed beside it."""
     fast = optimize(attention(2, N, M, 5), AVX512)

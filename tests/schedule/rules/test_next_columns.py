@@ -74,6 +74,7 @@ def test_all_passes_ask_for_each_line_of_the_next_tile(rows: int, depth: int) ->
         assert len(asked) <= 2 * depth * ROUNDING
 
 
+@pytest.mark.thorough
 def test_it_changes_no_result() -> None:
     plain = packed(37, 300)
     fast = optimize(plain, FAR)

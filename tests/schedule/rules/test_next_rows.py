@@ -50,6 +50,7 @@ def pixels_asked(fast: Func, ask: Invoke) -> set[tuple[int, int]]:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("high", "wide"), [(5, 8), (4, 28), (3, 37), (1, 64)])
 def test_each_block_asks_for_its_lines_of_the_next_tile(high: int, wide: int) -> None:
     plain = conv(high, wide)

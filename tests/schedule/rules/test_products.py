@@ -233,6 +233,7 @@ def test_products_of_columns_without_a_sum_are_scheduled() -> None:
     np.testing.assert_array_equal(found, np.repeat(arrays["x"][:, None], 7, 1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("make", "is_dot"),
     [

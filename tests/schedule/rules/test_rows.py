@@ -48,6 +48,7 @@ from tests.schedule.rules.reductions import (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("make", "sums"),
     [
@@ -167,6 +168,7 @@ def test_each_lane_reduces_a_short_row_of_its_own(name: str) -> None:
     assert "vectorize(16)" in text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rows", "columns", "target", "groups"),
     [
@@ -192,6 +194,7 @@ def test_short_rows_of_a_softmax_go_together(
     assert_agree(plain, fast, {}, rtol=2e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("heads", "extents"), [(1, [49]), (12, [591]), (3, [197])])
 def test_heads_share_out_the_rows_that_groups_of_them_leave(heads: int, extents: list[int]) -> None:
     """Where they are fewer than threads, each row is shared out."""

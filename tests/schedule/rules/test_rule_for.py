@@ -133,6 +133,7 @@ def test_each_nest_gets_its_rule(name: str, rule: object) -> None:
     assert rule_for(prepared(CASES[name]()), AVX512) is rule
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", [AVX512, AVX2, SSE], ids=["avx512", "avx2", "sse"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_rule_that_knows_a_nest_schedules_it(

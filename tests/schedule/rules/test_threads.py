@@ -54,6 +54,7 @@ def test_a_counter_of_open_lines_is_not_divided_for_each_vector(
     assert ("m" in free_vars(shared.extent)) == divides
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("shape", "extents"),
     [

@@ -28,6 +28,7 @@ from tests.schedule.rules.windows import blocked_conv, conv_onto_enlarged
 OPEN_IMAGES = [(h, w) for h in (0, 1, 2, 3, 4, 6, 7) for w in (0, 1, 3, 4, 5, 9, 33)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("halo", [False, True])
 def test_what_open_lines_leave_are_columns_and_corners(halo: bool) -> None:
     """Single rows of one vector wait for each sum: on their own they have more columns."""
@@ -50,6 +51,7 @@ def test_rows_that_are_surely_whole_tiles_leave_nothing() -> None:
     assert not any("_rest" in name for name in loops(fast.body))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rows", "tails"),
     [(N * 2, {2}), (N * 6, {2}), (N * 4 + 1, {1}), (N * 8 + 6, {2}), (N * 4 + 3, {3}),
@@ -66,6 +68,7 @@ def test_rows_that_are_never_left_have_no_tile(rows: Expr, tails: set[int]) -> N
         assert_agree(plain, fast, {"n": count})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [minimum(N, 1), N - maximum(N - 1, 0), N - maximum(N - 3, 0)])
 @pytest.mark.parametrize("lead", [(), (1,), (M,)])
 def test_few_rows_at_most_of_an_open_number_have_tiles(
@@ -80,6 +83,7 @@ def test_few_rows_at_most_of_an_open_number_have_tiles(
             assert_agree(plain, fast, {"n": n, "m": 2})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("columns", [M, M * 2 + 1, M * 6, minimum(M, 20)])
 @pytest.mark.parametrize("rows", [5, N])
 def test_whole_tiles_of_open_columns_have_no_mask(rows: int | Expr, columns: Expr) -> None:
@@ -103,6 +107,7 @@ def test_single_rows_of_an_open_number_have_many_columns(rows: int) -> None:
     assert_agree(plain, fast, {"n": rows})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("columns", "near", "cores", "groups"),
     [(192, 5, 1, 3), (192, 2, 1, 6), (192, 1, 1, 6), (192, 5, 9, 0), (192, 12, 1, 0),

@@ -30,6 +30,7 @@ def strip_of(plain: Func, target: Target, knobs: dict[str, int] | None = None) -
     return shape
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("high", "target", "lines"),
     [
@@ -51,6 +52,7 @@ def test_a_strip_of_chosen_lines_divides_the_image() -> None:
     assert strip_of(window_product(12, 7), TWO_CORES, {"lines": 5})[2] == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("high", "wide", "target", "lines"),
     [
@@ -89,6 +91,7 @@ def test_sums_of_both_are_in_registers() -> None:
     assert any(f.kind is LoopKind.VECTOR for f in loops(fast.body).values())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("high", "wide", "stride", "images"),
     [
@@ -124,6 +127,7 @@ def test_groups_of_two_blocks_that_are_read_as_they_are_stay_near(groups: int) -
     assert_agree(plain, schedule_func(plain, TWO_CORES, {}).func, {})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("blocks", [1, 4])
 def test_one_block_that_is_read_as_it_is_is_left_to_others(blocks: int) -> None:
     plain = window_product(8, 12, between=False, blocks=blocks, groups=blocks)
