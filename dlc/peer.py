@@ -98,7 +98,7 @@ def _open_session(model: Model, options: Any) -> Any:
     from onnxruntime import InferenceSession
 
     providers = ["CPUExecutionProvider"]
-    known = str(model) if isinstance(model, str | Path) else None
+    known = _text(model) if isinstance(model, str | Path) else None
     try:
         return InferenceSession(known or _bytes(model), options, providers=providers)
     except Exception as error:
@@ -127,6 +127,15 @@ def _labels(model: Model, output: str) -> list[Any]:
             (labels,) = map(helper.get_attribute_value, node.attribute)
             return [label.decode() if isinstance(label, bytes) else label for label in labels]
     return []
+
+
+def _text(path: str | Path) -> str | None:
+    """A path as onnxruntime takes it; None where its name is no UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return None
+    return str(path)
 
 
 def _bytes(model: Model, ir_version: int | None = None) -> bytes:

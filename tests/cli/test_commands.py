@@ -155,6 +155,14 @@ def test_what_is_left_of_an_artefact_is_no_bad_model(files, dlc_main, content, c
     assert (code, said[:16]) == (6, "error[DLC-E0600]")
 
 
+def test_a_model_whose_name_is_no_utf8_is_compared_as_well(files, dlc_main):
+    name = os.fsdecode(b"m\xff.onnx")
+    (files / name).write_bytes((files / "mlp.onnx").read_bytes())
+    code, found, _ = dlc_main("build", name, "-o", "m.so", "--verify", "--json")
+    assert code == 0
+    assert json.loads(found)["verify"]["judges"] == ["onnxruntime"]
+
+
 def test_weights_that_nodes_hold_are_counted(files, dlc_main):
     weights = numpy_helper.from_array(np.ones((4, 5), np.float32))
     nodes = [

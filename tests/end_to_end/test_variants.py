@@ -7,7 +7,7 @@ import pytest
 from onnx import parser
 
 import dlc
-from dlc.core.errors import ModelError, UserError
+from dlc.core.errors import UserError
 from dlc.core.target import Target
 from dlc.frontend.onnx import load_model
 from dlc.frontend.onnx.variants import import_variants
@@ -110,7 +110,7 @@ def test_weights_are_there_once_and_branches_share_memory():
     ],
 )
 def test_variants_that_mean_nothing_are_refused(variants, dims, why):
-    with pytest.raises(ModelError, match=why):
+    with pytest.raises(UserError, match=why):
         import_variants(load_model(parser.parse_model(TEXT)), variants, dims=dims)
 
 

@@ -311,8 +311,9 @@ def test_a_size_given_for_one_input_holds_for_all():
 )
 def test_sizes_that_do_not_fit_the_model_are_refused(options, word):
     proto = model([NODE("Relu", ["x"], ["y"])], {"x": ("n", 2)})
-    with pytest.raises(ModelError, match=word):
+    with pytest.raises(UserError, match=word) as caught:
         graph_of(proto, **options)
+    assert caught.value.exit_code == 2  # it is not the model's turn
 
 
 def test_an_input_without_a_shape_needs_one():
@@ -356,8 +357,9 @@ def test_floats_that_are_given_are_rounded():
 )
 def test_values_that_do_not_fit_an_input_are_refused(values, word):
     nodes = [NODE("Reshape", ["x", "s"], ["y"])]
-    with pytest.raises(ModelError, match=word):
+    with pytest.raises(UserError, match=word) as caught:
         graph_of(model(nodes, {"x": (6,), "s": (2,)}, kinds={"s": "i"}), values=values)
+    assert caught.value.exit_code == 2  # it is not the model's turn
 
 
 @pytest.mark.parametrize(("opset", "dtype"), [(7, "f32"), (10, "bool"), (13, "bool")])

@@ -89,14 +89,15 @@ def resolve_inputs(
     `known` are the size variables of dimensions that have one already.
 
     Raises:
-        ModelError: an input without a known rank or of a type dlc lacks; a dimension or a shape
-            for something the model does not have, or one that contradicts the model.
+        ModelError: an input without a known rank or of a type dlc lacks.
+        UserError: a dimension or a shape for something the model does not have, or one that
+            contradicts the model.
     """
     declared = [v for v in model.graph.inputs if v.name not in model.graph.constants]
     if unknown := set(shapes) - {v.name for v in declared}:
         reason = f"there is no input '{min(unknown)}'"
         listed = ", ".join(v.name for v in declared)
-        raise ModelError(model=model.label, reason=reason, hint=f"the inputs are {listed}")
+        raise refused(model.label, reason, f"the inputs are {listed}")
     declared, flat, parts = spread(model.label, declared, shapes)
     resolver = _Resolver(model.label, dims, [v.dims or () for v in declared])
     found = [(v, resolver.shape(v, flat.get(v.name))) for v in declared]
@@ -124,7 +125,7 @@ def with_values(model: OnnxModel, values: Mapping[str, ArrayLike]) -> OnnxModel:
     """The model with some of its inputs as constants.
 
     Raises:
-        ModelError: no such input, or a value whose type or shape does not fit it.
+        UserError: no such input, or a value whose type or shape does not fit it.
     """
     declared = {v.name: v for v in model.graph.inputs if v.name not in model.graph.constants}
     constants = dict(model.graph.constants)
@@ -132,11 +133,11 @@ def with_values(model: OnnxModel, values: Mapping[str, ArrayLike]) -> OnnxModel:
         if name not in declared:
             reason = f"there is no input '{name}'"
             hint = f"the inputs are {', '.join(declared)}"
-            raise ModelError(model=model.label, reason=reason, hint=hint)
+            raise refused(model.label, reason, hint)
         try:
             constants[name] = _constant(declared[name], given)
         except ValueError as error:
-            raise ModelError(model=model.label, reason=str(error)) from error
+            raise refused(model.label, str(error)) from error
     return replace(model, graph=replace(model.graph, constants=constants))
 
 
@@ -209,7 +210,7 @@ class _Resolver:
             raise self.bad(f"input '{value.name}' has no shape", hint)
         dims = value.dims if value.dims is not None else (None,) * len(given or ())
         if given is not None and len(given) != len(dims):
-            raise self.bad(f"input '{value.name}' has rank {len(dims)}, not {len(given)}")
+            raise self.refused(f"input '{value.name}' has rank {len(dims)}, not {len(given)}")
         wanted = given if given is not None else (None,) * len(dims)
         return tuple(
             self._dim(value.name, axis, dim, want)
@@ -226,16 +227,16 @@ class _Resolver:
             listed = (
                 f"the open dimensions are {', '.join(self.seen)}" if self.seen else "none is open"
             )
-            raise self.bad(f"there is no dimension '{min(unknown)}'", listed)
+            raise self.refused(f"there is no dimension '{min(unknown)}'", listed)
 
     def _dim(
         self, name: str, axis: int, dim: int | str | None, want: int | str | None
     ) -> int | str:
         if isinstance(want, int) and want < 0:
-            raise self.bad(f"input '{name}': size {want} of axis {axis} is negative")
+            raise self.refused(f"input '{name}': size {want} of axis {axis} is negative")
         if isinstance(dim, int):
             if want is not None and want != dim:
-                raise self.bad(f"input '{name}' has size {dim} at axis {axis}, not {want}")
+                raise self.refused(f"input '{name}' has size {dim} at axis {axis}, not {want}")
             return dim
         if isinstance(want, str):
             dim = want
@@ -251,12 +252,12 @@ class _Resolver:
     def _set(self, name: str, dim: Dim) -> None:
         if isinstance(dim, int):
             if dim < 0 or self.fixed.get(name, dim) != dim:
-                raise self.bad(f"dimension '{name}' cannot be {dim}")
+                raise self.refused(f"dimension '{name}' cannot be {dim}")
             self.fixed[name] = dim
             return
         low, high = dim
         if low < 0 or (high is not None and high < low):
-            raise self.bad(f"dimension '{name}' cannot range from {low} to {high}")
+            raise self.refused(f"dimension '{name}' cannot range from {low} to {high}")
         self.ranges[name] = (low, high)
 
     def _fresh(self) -> str:
@@ -269,6 +270,14 @@ class _Resolver:
 
     def bad(self, reason: str, hint: str = "") -> ModelError:
         return ModelError(model=self.label, reason=reason, hint=hint)
+
+    def refused(self, reason: str, hint: str = "") -> UserError:
+        return refused(self.label, reason, hint)
+
+
+def refused(label: str, reason: str, hint: str = "") -> UserError:
+    """What the caller chose does not fit the model, which is right."""
+    return UserError(detail=f"{label}: {reason}", hint=hint)
 
 
 def _is_name(text: str) -> bool:

@@ -8,9 +8,9 @@ from functools import reduce
 
 from numpy.typing import ArrayLike
 
-from dlc.core.errors import ModelError, UserError
+from dlc.core.errors import UserError
 from dlc.frontend.onnx.convert import Imported, import_beside
-from dlc.frontend.onnx.interface import Dim, with_values
+from dlc.frontend.onnx.interface import Dim, refused, with_values
 from dlc.frontend.onnx.limits import DEFAULT_LIMITS, Limits
 from dlc.frontend.onnx.model import OnnxModel
 from dlc.frontend.onnx.names import Names
@@ -41,7 +41,7 @@ def import_variants(
     that takes them for equal is a variant, too, and the general one lets the run decide.
 
     Raises:
-        ModelError: a variant names a dimension that is not open, or sizes that `dims` rules out;
+        UserError: a variant names a dimension that is not open, or sizes that `dims` rules out;
             or for the reasons `import_model` has.
     """
     model = with_values(model, values or {})
@@ -100,19 +100,19 @@ def _condition(
     """When a variant fits."""
     cond: Expr = TRUE
     if not sizes:
-        raise ModelError(model=label, reason="a variant fixes or bounds no dimension")
+        raise refused(label, "a variant fixes or bounds no dimension")
     for name, dim in sizes.items():
         if name not in variables:
             hint = f"the open dimensions: {', '.join(variables) or 'there is none'}"
             reason = f"a variant needs an open dimension, and '{name}' is none"
-            raise ModelError(model=label, reason=reason, hint=hint)
+            raise refused(label, reason, hint)
         size = Var(variables[name])
         low, high = (dim, dim) if isinstance(dim, int) else dim
         least, most = ranges.get(size.name, (0, None))
         if (high is not None and high < least) or (most is not None and low > most):
             reason = f"no run takes the variant '{name}' = {low}: it is {least} at least"
             reason = f"{reason}, {most} at most" if most is not None else reason
-            raise ModelError(model=label, reason=reason)
+            raise refused(label, reason)
         if low == high:
             cond = both(cond, equal(size, low))
             continue
