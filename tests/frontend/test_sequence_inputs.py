@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlc.core.errors import ModelError, UnsupportedModel
+from dlc.core.errors import ModelError, UnsupportedModel, UserError
 from dlc.frontend.onnx import import_model, load_model
 from tests.frontend.text_model import model, run
 
@@ -44,12 +44,12 @@ def test_the_length_of_a_sequence_must_be_given(shapes):
 
 
 def test_a_given_element_must_fit_the_declared_one():
-    with pytest.raises(ModelError, match=r"s\[1\]"):
+    with pytest.raises(UserError, match=r"s\[1\]"):
         import_model(load_model(model(JOIN)), shapes={"s": [(2, 3), (2, 4)]})
 
 
 def test_no_sequence_becomes_a_constant():
-    with pytest.raises(ModelError, match="cannot be made a constant"):
+    with pytest.raises(UserError, match="cannot be made a constant"):
         import_model(load_model(model(JOIN)), values={"s": A})
 
 
