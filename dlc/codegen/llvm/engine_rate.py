@@ -67,26 +67,22 @@ def native_tile_cycles(target: Target) -> int:
     key = f"cycles of a tile, 3 {read_machine().name} {sorted(target.features)}".encode()
     kept = json.loads(cache.get(key) or "[]")  # each time, and the cycles
     now = time.time()
-    if not kept or _may_be_faster(kept, now):
-        if not (found := _measured_apart()):
-            return counted(_least(kept)) if kept else TILE_CYCLES
+    if (not kept or _may_be_faster(kept, now)) and (found := _measured_apart()):
         kept.append((now, found))
         cache.put(key, json.dumps(kept).encode())
-        _LOG.info(
-            "a product of tiles takes %s cycles here, which counts as %d",
-            found,
-            counted(_least(kept)),
-        )
-    return counted(_least(kept))
+        text = "a product of tiles takes %s cycles here, and the least counts as %d"
+        _LOG.info(text, found, _least(kept))
+    return _least(kept)
 
 
-def _least(kept: list[tuple[float, float]]) -> float:
-    return min(cycles for _, cycles in kept)
+def _least(kept: list[tuple[float, float]]) -> int:
+    """How many cycles count of all that was measured."""
+    return counted(min((cycles for _, cycles in kept), default=TILE_CYCLES))
 
 
 def _may_be_faster(kept: list[tuple[float, float]], now: float) -> bool:
     """Whether an engine was slow so far, but perhaps not for long."""
-    is_slow = counted(_least(kept)) != TILE_CYCLES
+    is_slow = _least(kept) != TILE_CYCLES
     return is_slow and len(kept) < _MOST and abs(now - kept[-1][0]) >= _APART_S
 
 

@@ -6,26 +6,20 @@ from typing import Any
 
 from onnx import TensorProto
 
-_TEXT, _MESSAGE = 9, 11  # FieldDescriptor.TYPE_STRING and TYPE_MESSAGE of protobuf
+from dlc.frontend.onnx.messages import messages
+
+_TEXT = 9  # FieldDescriptor.TYPE_STRING of protobuf
 
 
 def broken_text(proto: Any) -> str:
     """The name of a field, in a message or in those inside of it, that is not UTF-8, or ""."""
-    pending = [proto]
-    while pending:
-        message = pending.pop()
-        if isinstance(message, TensorProto):  # listing its fields would copy the elements
-            if isinstance(message.name, bytes):
-                return "onnx.TensorProto.name"
-            pending.extend(message.external_data)
-            continue
-        for field, value in message.ListFields():
-            if field.type not in (_TEXT, _MESSAGE):
+    for message, fields in messages(proto):
+        if isinstance(message, TensorProto) and isinstance(message.name, bytes):
+            return "onnx.TensorProto.name"
+        for field, value in fields:
+            if field.type != _TEXT:
                 continue
-            single = isinstance(value, str | bytes) or hasattr(value, "ListFields")
-            values = [value] if single else value
-            if field.type == _MESSAGE:
-                pending.extend(values)
-            elif any(isinstance(text, bytes) for text in values):
+            values = [value] if isinstance(value, str | bytes) else value
+            if any(isinstance(text, bytes) for text in values):
                 return str(field.full_name)
     return ""
