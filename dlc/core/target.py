@@ -79,6 +79,11 @@ class Target:
         return self.features >= MATRIX_ENGINE
 
     @property
+    def has_byte_engine(self) -> bool:
+        """Whether it multiplies tiles of bytes."""
+        return "amx-int8" in self.features
+
+    @property
     def has_pair_products(self) -> bool:
         """Whether its vectors add products of pairs of bf16 in less time than those of floats."""
         return "avx512bf16" in self.features and not self.slow_pairs

@@ -7,9 +7,8 @@ from math import ceil
 
 from dlc.core.types import DType
 from dlc.graph.op import Array, Op
+from dlc.graph.ops.conv_blocked import BlockedConv
 from dlc.graph.ops.planes import ROWS
-from dlc.graph.ops.planes_conv import ConvPlanes
-from dlc.graph.ops.planes_planar import ConvPlanarPlanes
 from dlc.graph.pass_ import PassContext
 from dlc.schedule.rules.strip import (
     OPEN_ROWS,
@@ -59,7 +58,7 @@ def vector_cycles(found: Product, context: PassContext) -> float:
     if found.is_fixed:
         return cost
     cost *= FMA_SHARE / OPEN_FMA_SHARE
-    if not isinstance(found.op, ConvPlanes):
+    if not isinstance(found.op, BlockedConv):
         return cost
     return cost * float(found.dense.shape[-1] // ROWS / (2 * shape.columns))
 
@@ -83,7 +82,7 @@ def engine_cycles(found: Product, context: PassContext) -> tuple[int, float] | N
 
     The row operand of a deep product does not stay in the cache while all columns pass.
     """
-    is_image = isinstance(found.op, ConvPlanes | ConvPlanarPlanes)
+    is_image = isinstance(found.op, BlockedConv)
     counts = range(1, 2 if is_image else MAX_PARTS + 1)
     found_costs = {count: _parts_cycles(found, count, context) for count in counts}
     costs = {count: cost for count, cost in found_costs.items() if cost is not None}
@@ -109,7 +108,7 @@ def _part_cycles(found: Product, part: Shape, context: PassContext) -> float | N
     if found.is_fixed:
         strip = choose_strip(part, target, {})
         return None if strip is None else cycles(part, strip, target)
-    if not isinstance(found.op, ConvPlanes):
+    if not isinstance(found.op, BlockedConv):
         return open_cycles(part, target)
     # A run may have few pixels, which wait for the weights: planes must not be more bytes.
     if part.planes * DType.BF16.size_bytes > DType.F32.size_bytes:

@@ -175,49 +175,76 @@ def prefetch_{dtype}_l{level}(line: {dtype}[1]):
     for level in (1, 2)
 }
 
-# Tiles: 16 rows of 64 bytes in registers of their own. The engine takes denormals for 0.
+# Tiles: 16 rows of 64 bytes in registers of their own. A row of factors has 16 words, of pairs of
+# bf16 or of four bytes; the engine takes denormals for 0.
 # Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TILEZERO,
-# TDPBF16PS and TILESTORED.
-TILE_ZERO = declare(
-    "tile_zero",
-    """
-def tile_zero(*, c: f32[16, 16]):
+# TDPBF16PS, TDPBUSD and TILESTORED.
+TILE_SUMS = ("f32", "i32")
+for _sums in TILE_SUMS:
+    _zero = "0.0" if _sums == "f32" else "i32(0)"
+    declare(
+        f"tile_zero_{_sums}",
+        f"""
+def tile_zero_{_sums}(*, c: {_sums}[16, 16]):
     for i in range(16):
         for j in range(16):
-            c[i, j] = 0.0
+            c[i, j] = {_zero}
 """,
-)
-TILE_DOT_BF16 = declare(
-    "tile_dot_bf16",
-    """
-def tile_dot_bf16(a: bf16[16, 1, 32], b: bf16[16, 16, 2], *, c: f32[16, 16]):
-    for i in range(16):
-        for j in range(16):
-            for k in range(16):
-                for half in range(2):
-                    c[i, j] += f32(a[i, 0, k * 2 + half]) * f32(b[k, j, half])
-""",
-)
-TILE_DOT_ROW_BF16 = declare(
-    "tile_dot_row_bf16",
-    """
-def tile_dot_row_bf16(a: bf16[1, 32], b: bf16[16, 16, 2], *, c: f32[16, 16]):
-    for i in range(16):
-        for j in range(16):
-            for k in range(16):
-                for half in range(2):
-                    c[i, j] += f32(a[0, k * 2 + half]) * f32(b[k, j, half])
-""",
-)
-TILE_STORE = declare(
-    "tile_store",
-    """
-def tile_store(c: f32[16, 16], *, d: f32[16, 16]):
+    )
+    declare(
+        f"tile_store_{_sums}",
+        f"""
+def tile_store_{_sums}(c: {_sums}[16, 16], *, d: {_sums}[16, 16]):
     for i in range(16):
         for j in range(16):
             d[i, j] = c[i, j]
 """,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TileProduct:
+    """A product of tiles: of which types rows and columns are, and sums."""
+
+    rows: str
+    columns: str
+    sums: str
+    feature: str  # that a target has it by
+
+    @property
+    def each(self) -> int:
+        """How many factors a word has."""
+        return 2 if self.rows == "bf16" else 4
+
+    def name(self, *, one_row: bool) -> str:
+        """The instruction, where all rows of the left operand are the same or not."""
+        kinds = self.rows if self.rows == self.columns else f"{self.rows}_{self.columns}"
+        return f"tile_dot_row_{kinds}" if one_row else f"tile_dot_{kinds}"
+
+    def meaning(self, *, one_row: bool) -> str:
+        """Each sum takes in the products of 16 words."""
+        shape, row = (
+            (f"1, {16 * self.each}", "0") if one_row else (f"16, 1, {16 * self.each}", "i, 0")
+        )
+        a, b = f"a: {self.rows}[{shape}]", f"b: {self.columns}[16, 16, {self.each}]"
+        factors = f"a[{row}, k * {self.each} + part]", "b[k, j, part]"
+        return f"""
+def {self.name(one_row=one_row)}({a}, {b}, *, c: {self.sums}[16, 16]):
+    for i in range(16):
+        for j in range(16):
+            for k in range(16):
+                for part in range({self.each}):
+                    c[i, j] += {self.sums}({factors[0]}) * {self.sums}({factors[1]})
+"""
+
+
+TILE_PRODUCTS = (
+    TileProduct("bf16", "bf16", "f32", "amx-bf16"),
+    TileProduct("u8", "i8", "i32", "amx-int8"),
 )
+for _tiles in TILE_PRODUCTS:
+    for _one in (False, True):
+        declare(_tiles.name(one_row=_one), _tiles.meaning(one_row=_one))
 
 
 def _plane(element: str, count: int) -> str:

@@ -375,7 +375,7 @@ def test_columns_are_split_once_for_all_rows_of_a_strip():
     made, rest = re.search(r"\n( *)tiles = alloc.*?\n((?:.*\n)*)", str(fast)).groups()
     packing, passes, *_ = re.findall(rf"^{made}for (?:.*\n)(?:{made} .*\n)*", rest, re.MULTILINE)
     assert "pack_rows_bf16_3" in packing
-    assert "tile_zero" in passes
+    assert "tile_zero_f32" in passes
     assert "tile_dot_bf16" in passes
     next_panels = r"prefetch_f32_l2\", w\[\w+ \* 2 \+ 2, 0,"
     assert re.search(next_panels, passes)
@@ -519,8 +519,8 @@ def test_tiles_that_a_target_lacks_lie_in_memory():
     text = """
     def f(A: f32[16], *, B: f32[16, 16], C: bf16[3, 16]):
         t = alloc(f32[16, 16], "tile")
-        invoke("tile_zero", t[0, 0])
-        invoke("tile_store", t[0, 0], B[0, 0])
+        invoke("tile_zero_f32", t[0, 0])
+        invoke("tile_store_f32", t[0, 0], B[0, 0])
         invoke("split_bf16_3_of_16", A[0], C[0, 0])
     """
     func = parse_func(text.replace("\n    ", "\n"))

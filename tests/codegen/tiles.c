@@ -2,7 +2,8 @@
 // decodes it, does what it would do to the thread's tiles, and goes on behind it.
 //
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, instructions
-// LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TILERELEASE and TDPBF16PS; volume 1, section 18.
+// LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TILERELEASE, TDPBF16PS and TDPBUSD; volume 1,
+// section 18.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -139,6 +140,20 @@ static void multiply(unsigned sums, unsigned left, unsigned right) {
   _mm_setcsr(state);
 }
 
+// Sums of products of unsigned bytes on the left and signed ones on the right, which wrap around.
+static void multiply_bytes(unsigned sums, unsigned left, unsigned right) {
+  const unsigned words = tiles->config.row_bytes[left] / 4U;
+  const unsigned columns = tiles->config.row_bytes[sums] / 4U;
+  for (int row = 0; row < tiles->config.rows[sums]; ++row) {
+    uint32_t *to = (uint32_t *)(void *)tiles->data[sums][row];
+    for (unsigned k = 0; k < 4 * words; ++k) {
+      const int32_t a = tiles->data[left][row][k];
+      const int8_t *b = (const int8_t *)tiles->data[right][k / 4U];
+      for (unsigned n = 0; n < columns; ++n) to[n] += (uint32_t)(a * b[4 * n + k % 4U]);
+    }
+  }
+}
+
 // Whether the instruction was one of AMX.
 static int execute(const struct Instruction *it) {
   const int in_memory = it->mod != 3;
@@ -157,6 +172,9 @@ static int execute(const struct Instruction *it) {
     case 0x4B << 4 | kF3:
       if (in_memory) store(it->reg, memory, it->stride);
       return in_memory;
+    case 0x5E << 4 | k66:
+      if (!in_memory) multiply_bytes(it->reg, it->rm, it->extra);
+      return !in_memory;
     case 0x5C << 4 | kF3:
       if (!in_memory) multiply(it->reg, it->rm, it->extra);
       return !in_memory;

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dlc.core.target import Target
 
-TILES = frozenset({"amx-tile", "amx-bf16"})
+TILES = frozenset({"amx-tile", "amx-bf16", "amx-int8"})
 _SOURCE = Path(__file__).with_name("tiles.c")
 _COMPILE = ("-std=gnu11", "-O3", "-march=native", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
 

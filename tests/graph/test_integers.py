@@ -70,8 +70,10 @@ def test_a_window_between_pads_may_hold_no_number(dilation, out, wanted):
         ("2, 3, 9, 9, 16", "y: f32[2, 3, 7, 7, 16] = conv_depthwise(a, w)", 9),
         ("1, 2, 4, 4, 8", "y: i32[1, 3, 2, 2, 16] = conv_bytes(x, q)", 9 * 16),
         ("5, 8", "y: i32[5, 20] = matmul_bytes(x, p, n=20)", 8),
+        ("1, 4, 4, 4, 16", "y: i32[1, 3, 2, 2, 16] = conv_byte_tiles(x, t, blocks=3)", 9 * 64),
+        ("5, 64", "y: i32[5, 20] = matmul_byte_tiles(x, u, n=20)", 64),
     ],
-    ids=["depthwise", "conv", "matmul"],
+    ids=["depthwise", "conv", "matmul", "conv_tiles", "matmul_tiles"],
 )
 def test_sums_of_products_are_as_large_as_their_weights(shape, line, wanted):
     """`wanted` is how many products are in a sum; all weights are 3 or -3."""
@@ -80,6 +82,8 @@ def main(x: u8[{shape}]):
     w: f32[3, 3, 3, 16] = const()
     q: i8[3, 2, 3, 3, 2, 16, 4] = const()
     p: i8[2, 2, 16, 4] = const()
+    t: i8[4, 1, 3, 3, 1, 16, 16, 4] = const()
+    u: i8[2, 1, 1, 16, 16, 4] = const()
     a: f32[{shape}] = cast(x, to=f32)
     {line}
     return y

@@ -72,9 +72,11 @@ def test_a_convolution_keeps_its_results(precision):
     (ENGINE | VNNI, 23, 127, "matmul_planes"),
     (ENGINE | VNNI, 80, 127, "matmul_packed"),  # use_byte_products takes them
     (ENGINE | VNNI, 80, 128, "matmul_planes"),  # no bytes
+    (ENGINE | VNNI | {"amx-int8"}, 23, 127, "matmul_packed"),  # tiles of bytes are twice as fast
+    (ENGINE | VNNI | {"amx-int8"}, 23, 128, "matmul_planes"),
     (ENGINE, 80, 127, "matmul_planes"),
 ])  # fmt: skip
-def test_bytes_are_left_to_vectors_where_an_engine_is_not_clearly_faster(
+def test_bytes_are_left_to_what_multiplies_bytes_where_it_is_faster(
     features, cycles, weights, chosen
 ):
     graph = read(BYTES)

@@ -179,10 +179,10 @@ def tile_loop() -> Func:
     lines = [
         f"def tile_loop(n: size, rows: {rows}, columns: {columns}, *, sums: f32[2, 2, 16, 16]):",
         '    t = alloc(f32[2, 2, 16, 16], "tile")',
-        *_for_each_tile('    invoke("tile_zero", t[{a}, {b}, 0, 0])'),
+        *_for_each_tile('    invoke("tile_zero_f32", t[{a}, {b}, 0, 0])'),
         "    for i in range(n):",
         *_for_each_tile(f'        invoke("tile_dot_bf16", {dot})') * (PRODUCTS // 4),
-        *_for_each_tile('    invoke("tile_store", t[{a}, {b}, 0, 0], sums[{a}, {b}, 0, 0])'),
+        *_for_each_tile('    invoke("tile_store_f32", t[{a}, {b}, 0, 0], sums[{a}, {b}, 0, 0])'),
     ]
     return parse_func("\n".join(lines))
 

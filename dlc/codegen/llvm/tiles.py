@@ -34,6 +34,8 @@ from dlc.schedule.instruction import (
     DOT_WORDS,
     PREFETCH,
     SPLIT_LANES,
+    TILE_PRODUCTS,
+    TILE_SUMS,
     split_name,
 )
 from dlc.schedule.loop import Alloc, Invoke
@@ -204,13 +206,13 @@ def _zero(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
     tiles.call("tilezero", tiles.register(operands[0]))
 
 
-def _dot_bf16(rank: int) -> Callable[[Tiles, tuple[Operand, ...]], None]:
-    """`rank` is that of the left operand's region."""
+def _dot(name: str, rank: int) -> Callable[[Tiles, tuple[Operand, ...]], None]:
+    """An intrinsic; `rank` is that of the left operand's region."""
 
     def emit(tiles: Tiles, operands: tuple[Operand, ...]) -> None:
         a, b, c = operands
         left, right = tiles.loaded(a, rank, 0), tiles.loaded(b, 3, 1)
-        tiles.call("tdpbf16ps", tiles.register(c), left, right)
+        tiles.call(name, tiles.register(c), left, right)
 
     return emit
 
@@ -290,7 +292,8 @@ def _word(bits: int) -> Emitter:
     )
 
 
-_AMX, _BF16 = _has("amx-bf16"), _has("avx512bf16")
+_TILES, _BF16 = _has("amx-tile"), _has("avx512bf16")
+_INTRINSICS = {"amx-bf16": "tdpbf16ps", "amx-int8": "tdpbusd"}
 EMITTERS: dict[str, Emitter] = {
     DOT_2XBF16_F32.name: Emitter(_BF16, lambda tiles, o: DOT_PAIRS(tiles.memory, o)),
     DOT_4XI8_I32.name: Emitter(
@@ -303,10 +306,15 @@ EMITTERS: dict[str, Emitter] = {
         )
         for dot in ADDED_APART
     },
-    "tile_zero": Emitter(_AMX, _zero),
-    "tile_dot_bf16": Emitter(_AMX, _dot_bf16(3)),
-    "tile_dot_row_bf16": Emitter(_AMX, _dot_bf16(2)),
-    "tile_store": Emitter(_AMX, _store),
+    **{f"tile_zero_{sums}": Emitter(_TILES, _zero) for sums in TILE_SUMS},
+    **{f"tile_store_{sums}": Emitter(_TILES, _store) for sums in TILE_SUMS},
+    **{
+        tiles.name(one_row=rank == 2): Emitter(
+            _has(tiles.feature), _dot(_INTRINSICS[tiles.feature], rank)
+        )
+        for tiles in TILE_PRODUCTS
+        for rank in (2, 3)
+    },
     **{
         ask.name: Emitter(lambda target: True, _prefetch(level))
         for (_, level), ask in PREFETCH.items()

@@ -27,6 +27,7 @@ from dlc.te.types import Shape, const_size
 
 ROWS = 16  # rows of a tile, and columns
 DEPTH = 32  # summands of one instruction: pairs of bf16 in 16 rows
+ROW_BYTES = 2 * DEPTH  # of a tile
 _SLAB = 1 << 17  # float32s packed at a time: with what becomes of them, they stay in a cache
 SLACK = 2 * ROWS  # rows behind the last that a result needs: whole tiles are computed
 
@@ -59,8 +60,15 @@ def choose(position: Expr, values: Sequence[int]) -> Expr:
     return found
 
 
+def depth_of(dtype: DType) -> int:
+    """Summands of one instruction, where rows are made of elements of a type."""
+    return ROW_BYTES if dtype is DType.U8 else DEPTH
+
+
 def plane(value: Expr, position: Expr, count: int) -> Expr:
-    """One of the `count` planes of a float32."""
+    """One of the `count` planes of a float32; a byte is its only one."""
+    if value.dtype is DType.U8:
+        return value
     parts: list[Expr] = []
     for _ in range(count):
         parts.append(cast(DType.BF16, value))
@@ -175,17 +183,19 @@ def tile_sums(
     height: Expr,
     row: Callable[[Sequence[Expr], Expr, Sequence[Expr]], tuple[Expr, ...]],
 ) -> te.Tensor:
-    """Sums of products of planes, 16 columns side by side.
+    """Sums of products of planes, 16 columns side by side; bytes are one plane, and `each` is 4.
 
     `row(place, b, k)` is where the row of the result at `place` (`lead`, then its own position)
     finds block `b` of its operand for the position `k` of the kernel: the indices before the plane.
 
     Shapes:
-        rows: [..., planes, 32]; w: [cb, kb, *k, planes, 16, 16, 2]
+        rows: [..., planes, 16 * each]; w: [cb, kb, *k, planes, 16, 16, each]
         -> [*lead, cb, height, 16]
     """
     pairs = plane_pairs(const_size(rows.shape[-2]), _count(w))
     cb, kb, *kernel = w.shape[:-4]
+    each = const_size(w.shape[-1])
+    wide = DType.F32 if w.dtype is DType.BF16 else DType.I32
     rank = len(lead)
 
     def element(*out: Expr) -> te.Reduce:
@@ -193,13 +203,13 @@ def tile_sums(
         place = (*out[:rank], f)
 
         def term(*r: Expr) -> Expr:
-            b, *k, q, pair, half = r
+            b, *k, q, word, part = r
             left, right = (choose(q, [p[side] for p in pairs]) for side in (0, 1))
-            x = rows[(*row(place, b, k), left, pair * 2 + half)]
-            y = w[(block, b, *k, right, pair, j, half)]
-            return cast(DType.F32, x) * cast(DType.F32, y)
+            x = rows[(*row(place, b, k), left, word * each + part)]
+            y = w[(block, b, *k, right, word, j, part)]
+            return cast(wide, x) * cast(wide, y)
 
-        return te.reduce_sum((kb, *kernel, len(pairs), ROWS, 2), term)
+        return te.reduce_sum((kb, *kernel, len(pairs), ROWS, each), term)
 
     shape = (*lead, cb, height, ROWS)
     return te.compute("sums", shape, element, inputs=(rows, w))

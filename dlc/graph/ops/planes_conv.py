@@ -12,9 +12,9 @@ from dlc.graph.ops.attributes import as_sizes, constants, set_size
 from dlc.graph.ops.conv import exact_conv
 from dlc.graph.ops.conv_blocked import BlockedConv, to_blocked, to_planar
 from dlc.graph.ops.planes import (
-    DEPTH,
     ROWS,
     SLACK,
+    depth_of,
     plane,
     repaired,
     tile_sums,
@@ -23,7 +23,7 @@ from dlc.graph.ops.planes import (
 )
 from dlc.graph.ops.planes_lines import Lines
 from dlc.te import tensor as te
-from dlc.te.expr import Const, Expr, index, minimum, select
+from dlc.te.expr import Const, Expr, ceil_div, index, minimum, select
 from dlc.te.simplify import canonical
 from dlc.te.types import Shape, TensorType, const_size
 
@@ -76,7 +76,7 @@ class ConvPlanes(BlockedConv):
             sums = image.sums(image.rows(x, planes), w)
         else:
             image = Grid(type_.shape[2:-1], *window)
-            sums = image.sums(_rows(x, image, planes, self.slack), w, self.slack)
+            sums = image.sums(image.rows(x, planes, self.slack), w, self.slack)
 
         def term(n: Expr, block: Expr, *rest: Expr) -> Callable[..., Expr]:
             *position, j = rest
@@ -154,6 +154,27 @@ class Grid:
         steps = zip(k, self.stride, self.dilation, self.phases, strict=True)
         return self.flat([j * d // s if p > 1 or s == 1 else j * 0 for j, s, d, p in steps])
 
+    def rows(self, x: te.Tensor, count: int, slack: int) -> te.Tensor:
+        """The planes of the image: [n, cb / 2, *phases, rows, planes, 32].
+
+        Of bytes, a row has the channels of four blocks.
+        """
+        n, cb, *sizes, _ = x.shape
+        depth = depth_of(x.dtype)
+        blocks = depth // ROWS
+
+        def element(*at: Expr) -> Expr:
+            image, b, *phase, row, p, c = at
+            steps = zip(self.place(row), phase, self.stride, sizes, strict=True)
+            # Rows and columns behind the image feed only sums that nobody reads.
+            pixel = [minimum(g * s + f, size - 1) for g, f, s, size in steps]
+            block = minimum(b * blocks + c // ROWS, cb - 1)  # blocks too many meet zeros
+            return plane(x[(image, block, *pixel, c % ROWS)], p, count)
+
+        height = canonical(self.height + slack + self.reach)
+        shape = (n, canonical(ceil_div(cb, blocks)), *self.phases, height, count, depth)
+        return te.compute("rows", shape, element, inputs=(x,))
+
     def sums(self, rows: te.Tensor, w: te.Tensor, slack: int) -> te.Tensor:
         """The sums of products of all rows of a grid and `slack` more, for each image."""
 
@@ -167,21 +188,3 @@ class Grid:
         """Where a result stands in the sums."""
         *position, lane = rest
         return (image, block, self.flat(position), lane)
-
-
-def _rows(x: te.Tensor, grid: Grid, count: int, slack: int) -> te.Tensor:
-    """The planes of the image: [n, cb / 2, *phases, rows, planes, 32]."""
-    n, cb, *sizes, _ = x.shape
-
-    def element(*at: Expr) -> Expr:
-        image, b, *phase, row, p, c = at
-        steps = zip(grid.place(row), phase, grid.stride, sizes, strict=True)
-        # Rows and columns behind the image feed only sums that nobody reads.
-        pixel = [minimum(g * s + f, size - 1) for g, f, s, size in steps]
-        block = minimum(b * 2 + c // ROWS, cb - 1)  # a block too many meets zeros
-        return plane(x[(image, block, *pixel, c % ROWS)], p, count)
-
-    depth = canonical((cb + 1) // 2)
-    height = canonical(grid.height + slack + grid.reach)
-    shape = (n, depth, *grid.phases, height, count, DEPTH)
-    return te.compute("rows", shape, element, inputs=(x,))

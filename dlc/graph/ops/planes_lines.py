@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.graph.ops.planes import DEPTH, ROWS, plane, tile_sums
+from dlc.graph.ops.planes import ROWS, depth_of, plane, tile_sums
 from dlc.te import tensor as te
 from dlc.te.expr import Const, Expr, ceil_div, minimum
 from dlc.te.simplify import canonical
@@ -33,8 +33,13 @@ class Lines:
         self.width = canonical(ceil_div(width, tile) * tile)
 
     def rows(self, x: te.Tensor, count: int) -> te.Tensor:
-        """The planes of the image: [n, cb / 2, *phases, *lines, rows, planes, 32]."""
+        """The planes of the image: [n, cb / 2, *phases, *lines, rows, planes, 32].
+
+        Of bytes, a row has the channels of four blocks.
+        """
         n, cb, *sizes, _ = x.shape
+        depth = depth_of(x.dtype)
+        blocks = depth // ROWS
         rank = len(sizes)
 
         def element(*at: Expr) -> Expr:
@@ -42,12 +47,12 @@ class Lines:
             steps = zip(rest[rank:], rest[:rank], self.stride, sizes, strict=True)
             # What is behind the image feeds only sums that nobody reads.
             pixel = [minimum(g * s + f, size - 1) for g, f, s, size in steps]
-            block = minimum(b * 2 + c // ROWS, cb - 1)  # a block too many meets zeros
+            block = minimum(b * blocks + c // ROWS, cb - 1)  # blocks too many meet zeros
             return plane(x[(image, block, *pixel, c % ROWS)], p, count)
 
         sizes_here = zip([*self.lines, self.width], self.reach, strict=True)
         spatial = [canonical(size + reach) for size, reach in sizes_here]
-        shape = (n, canonical((cb + 1) // 2), *self.phases, *spatial, count, DEPTH)
+        shape = (n, canonical(ceil_div(cb, blocks)), *self.phases, *spatial, count, depth)
         return te.compute("rows", shape, element, inputs=(x,))
 
     def sums(self, rows: te.Tensor, w: te.Tensor) -> te.Tensor:

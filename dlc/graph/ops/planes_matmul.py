@@ -13,6 +13,7 @@ from dlc.graph.ops.planes import (
     DEPTH,
     ROWS,
     SLACK,
+    depth_of,
     pair_sums,
     plane,
     repaired,
@@ -22,7 +23,7 @@ from dlc.graph.ops.planes import (
     whole_pairs,
 )
 from dlc.te import tensor as te
-from dlc.te.expr import ZERO, Const, Expr, index, minimum
+from dlc.te.expr import ZERO, Const, Expr, ceil_div, index, minimum
 from dlc.te.simplify import canonical, surely_divides
 from dlc.te.types import TensorType, const_size, is_const
 
@@ -56,16 +57,9 @@ class MatMulPlanes(Op):
 
     def compute(self, x: te.Tensor, w: te.Tensor) -> te.Tensor:
         type_ = self.infer(x.type, w.type)
-        *lead, m, _ = x.shape
-        height = self._height(m)
-        only = is_const(m, 1)  # all rows of its tile are the same
         planes = self.planes or const_size(w.shape[-4])
-        rows = _split_rows(x, index(1) if only else height, planes)
-
-        def row_of(at: Sequence[Expr], b: Expr, k: Sequence[Expr]) -> tuple[Expr, ...]:
-            return (*at[:-1], b, ZERO if only else at[-1])
-
-        sums = tile_sums(rows, w, tuple(lead), height, row_of)
+        rows, height, row_of = rows_in_tiles(x, planes, self.slack)
+        sums = tile_sums(rows, w, x.shape[:-2], height, row_of)
 
         def term(*place: Expr) -> Callable[..., Expr]:
             *row, j = place
@@ -76,13 +70,9 @@ class MatMulPlanes(Op):
 
         extents = as_sizes((w.shape[1], ROWS, 2))
         return repaired(
-            self.name, type_.shape, sums, _by_blocks, extents, term, (x, w),
+            self.name, type_.shape, sums, by_blocks, extents, term, (x, w),
             is_finite=self.is_finite,
         )  # fmt: skip
-
-    def _height(self, m: Expr) -> Expr:
-        """Rows that there are sums for: an open number of rows fills pairs of tiles."""
-        return canonical(m + self.slack) if isinstance(m, Const) else whole_pairs(m)
 
     def reference(self, x: Array, w: Array) -> Array:
         (n,) = constants((self.n,))
@@ -137,7 +127,7 @@ class MatMulSplit(Op):
             *row, j = place
             return lambda c: x[(*row, c)] * w[j // ROWS, c, j % ROWS]
 
-        return repaired(self.name, type_.shape, sums, _by_blocks, (k,), term, (x, w))
+        return repaired(self.name, type_.shape, sums, by_blocks, (k,), term, (x, w))
 
     def reference(self, x: Array, w: Array) -> Array:
         return self.direct.reference(x, w)
@@ -157,20 +147,43 @@ class MatMulSplit(Op):
         return result.shape[-2] < self.fewest
 
 
+def rows_in_tiles(
+    x: te.Tensor, planes: int, slack: int
+) -> tuple[te.Tensor, Expr, Callable[..., tuple[Expr, ...]]]:
+    """The planes of rows, how many rows there are sums for, and where each of these finds its own.
+
+    An open number of rows fills pairs of tiles; others have `slack` more. All rows of the tile of
+    an only row are the same.
+    """
+    m = x.shape[-2]
+    height = canonical(m + slack) if isinstance(m, Const) else whole_pairs(m)
+    only = is_const(m, 1)
+
+    def row_of(at: Sequence[Expr], b: Expr, _k: Sequence[Expr]) -> tuple[Expr, ...]:
+        return (*at[:-1], b, ZERO if only else at[-1])
+
+    return _split_rows(x, index(1) if only else height, planes), height, row_of
+
+
 def _split_rows(x: te.Tensor, height: Expr, planes: int) -> te.Tensor:
-    """The planes of rows: [..., k / 32, height, planes, 32]."""
+    """The planes of rows: [..., k / 32, height, planes, 32], or of 64 bytes."""
     *lead, m, k = x.shape
+    depth = depth_of(x.dtype)
+    is_whole = surely_divides(depth, k)
 
     def split(*place: Expr) -> Expr:
         *stack, b, row, p, c = place
+        at = b * depth + c
+        if not is_whole:  # what is behind the last summand meets zeros
+            at = minimum(at // ROWS, k // ROWS - 1) * ROWS + c % ROWS
         # Rows behind the last feed only sums that nobody reads.
-        return plane(x[(*stack, minimum(row, m - 1), b * DEPTH + c)], p, planes)
+        return plane(x[(*stack, minimum(row, m - 1), at)], p, planes)
 
-    shape = (*lead, canonical(k // DEPTH), height, planes, DEPTH)
+    shape = (*lead, canonical(ceil_div(k, depth)), height, planes, depth)
     return te.compute("rows", shape, split, inputs=(x,))
 
 
-def _by_blocks(*place: Expr) -> tuple[Expr, ...]:
+def by_blocks(*place: Expr) -> tuple[Expr, ...]:
     """Where an element of the result stands in the sums."""
     *stack, row, j = place
     return (*stack, j // ROWS, row, j % ROWS)

@@ -27,15 +27,19 @@ The products are those of the bytes themselves. What is taken away from each is 
 sums at once: its product with the sum of a column. Where four are added, left operands of the
 instruction are unsigned, so signed ones are moved up by 128; where two are, they are widened. Both
 where they are made: before they are padded, or a part is read.
+
+A matrix engine that multiplies bytes has those that are faster there: `matmul_byte_tiles`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from dlc.core.types import DType
+from dlc.graph.byte_engine import find_byte_tiles, takes_tiles
 from dlc.graph.byte_operands import ByteProduct, Bytes, find_byte_product
 from dlc.graph.edit import GraphEditor
 from dlc.graph.graph import Graph, Node, Value
@@ -43,6 +47,7 @@ from dlc.graph.op import Array, Op
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add, Mul, Sub
 from dlc.graph.ops.byte_products import ConvBytes, MatMulBytes, pack_bytes
+from dlc.graph.ops.byte_tiles import pack_byte_tiles
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.shape import Pad, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
@@ -61,7 +66,7 @@ def use_byte_products(graph: Graph, context: PassContext) -> Graph:
     if not each:
         return graph
     editor = GraphEditor(graph)
-    products = _Products(editor, each)
+    products = _Products(editor, each, context)
     for node in graph.nodes:
         found = find_byte_product(node, editor, each)
         if found is not None:
@@ -75,18 +80,14 @@ def use_byte_products(graph: Graph, context: PassContext) -> Graph:
 class _Products:
     """Products of bytes, which share what they read."""
 
-    def __init__(self, editor: GraphEditor, each: int) -> None:
-        self.editor, self.each = editor, each
-        self._packed: dict[Value, Value] = {}
+    def __init__(self, editor: GraphEditor, each: int, context: PassContext) -> None:
+        self.editor, self.each, self.context = editor, each, context
+        self._packed: dict[str, Value] = {}
         self._moved: dict[tuple[Op, Value], Value] = {}
 
     def add(self, node: Node, product: ByteProduct) -> Value:
         """The sums of a product, in the place of a node."""
         op, found, w = product.op, product.rows, product.weights
-        weights = node.inputs[1]
-        if weights not in self._packed:
-            packed = pack_bytes(w, self.each)
-            self._packed[weights] = self.editor.constant(packed, DType.I8, f"{weights.name}_bytes")
         found = replace(found, less=found.less + self._up(found.source))
         source = self._operand(found.source, node)
         for move in found.moves:
@@ -97,8 +98,21 @@ class _Products:
             lead = (0,) * (source.type.rank - 1)
             fill = Pad(before=as_sizes((*lead, 0)), after=as_sizes((*lead, rest)))
             source = self._once(fill, source, node)  # bytes that meet weights of 0
-        total = self.editor.call(op, source, self._packed[weights], at=node)
+        tiles = find_byte_tiles(node, w, self.context)
+        if tiles is not None and takes_tiles(self.editor.graph, node, tiles, self.context):
+            columns = self._weights(node, lambda: pack_byte_tiles(tiles.dense), "tiles")
+            total = self.editor.call(tiles.op, source, columns, at=node)
+        else:
+            columns = self._weights(node, lambda: pack_bytes(w, self.each), "bytes")
+            total = self.editor.call(op, source, columns, at=node)
         return self._less(total, found, _columns(op, w), node)
+
+    def _weights(self, node: Node, pack: Callable[[], Array], form: str) -> Value:
+        """The constant operand of a product in one form, once for all that read it."""
+        name = f"{node.inputs[1].name}_{form}"
+        if name not in self._packed:
+            self._packed[name] = self.editor.constant(pack(), DType.I8, name)
+        return self._packed[name]
 
     def _less(self, total: Value, found: Bytes, sums: Array, at: Node) -> Value:
         """Sums of products without what was to be taken away from each byte.

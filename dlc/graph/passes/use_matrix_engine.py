@@ -30,13 +30,13 @@ rows need no planes: these have what is not clearly faster on the engine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from dlc.core.types import DType
+from dlc.graph.byte_engine import find_byte_tiles
 from dlc.graph.byte_operands import find_byte_product
 from dlc.graph.edit import GraphEditor
 from dlc.graph.engine_products import (
@@ -47,6 +47,7 @@ from dlc.graph.engine_products import (
     fewest_rows,
     vector_cycles,
 )
+from dlc.graph.engine_shapes import Split, conv_shape, dense_conv, line_length, matmul_shape
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node, Value
 from dlc.graph.integers import bf16_exact, fits_bf16, integer_range
@@ -56,34 +57,19 @@ from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add
 from dlc.graph.ops.conv_blocked import ConvBlocked, PlanarConv
 from dlc.graph.ops.matmul import MatMulPacked
-from dlc.graph.ops.planes import DEPTH, ROWS, pack_tiles, plane_pairs
-from dlc.graph.ops.planes_conv import ConvPlanes, Grid, is_open
-from dlc.graph.ops.planes_lines import Lines
+from dlc.graph.ops.planes import DEPTH, ROWS, pack_tiles
+from dlc.graph.ops.planes_conv import ConvPlanes, is_open
 from dlc.graph.ops.planes_matmul import MatMulPlanes, MatMulSplit
 from dlc.graph.ops.planes_planar import ConvPlanarPlanes, reach_of
 from dlc.graph.ops.shape import Slice
 from dlc.graph.pass_ import PassContext, graph_pass
 from dlc.graph.transformed import least_cycles
-from dlc.schedule.rules.strip import MAX_LINES, OPEN_ROWS, Shape
+from dlc.schedule.rules.strip import OPEN_ROWS
 from dlc.te.expr import Const
 from dlc.te.types import const_or, const_size
 
 PLANES = {"highest": 3, "high": 2, "tf32": 2, "medium": 1}
 VECTORS, MATRIX = "vectors", "matrix"  # the ways of the fork
-
-
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """How many planes are multiplied of an operand and of its weights."""
-
-    rows: int
-    weights: int
-    is_finite: bool  # whether every element of both surely is
-
-    @property
-    def products(self) -> int:
-        """How many products of planes that makes."""
-        return len(plane_pairs(self.rows, self.weights))
 
 
 @graph_pass(after=("choose_layouts", "pack_matmul_weights"), bodies=True)
@@ -160,7 +146,7 @@ def _product(node: Node, editor: GraphEditor, context: PassContext) -> Product |
             array = editor.array(w)
             if array is None or w.type.dtype is not DType.F32 or not array.size:
                 return None
-            split = _Split(
+            split = Split(
                 rows=1 if fits_bf16(editor, x) else count,
                 weights=1 if bf16_exact(array) else count,
                 is_finite=integer_range(editor, x) is not None and bool(np.isfinite(array).all()),
@@ -175,14 +161,11 @@ def _product(node: Node, editor: GraphEditor, context: PassContext) -> Product |
             return None
 
 
-def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> Product | None:
+def _conv(op: ConvBlocked, out: Value, w: Array, split: Split) -> Product | None:
     ob, cb, *kernel, ci, oc = w.shape
     if op.groups != 1 or op.sparse or ci != ROWS or oc != ROWS or _is_half(ob, split):
         return None
-    rank, depth = len(kernel), -(-cb // 2)
-    dense = w.transpose(1, 2 + rank, *range(2, 2 + rank), 0, 3 + rank)
-    is_fixed = not is_open(out.type.shape[2:-1])
-    shape, slack = (_image if is_fixed else _lines)(op, out, kernel, depth, split)
+    shape, slack = conv_shape(op, out, kernel, -(-cb // 2), split)
     new = ConvPlanes(
         blocks=out.type.shape[1],
         stride=op.stride,
@@ -191,17 +174,17 @@ def _conv(op: ConvBlocked, out: Value, w: Array, split: _Split) -> Product | Non
         planes=split.rows,
         is_finite=split.is_finite,
     )
-    dense = dense.reshape(cb * ROWS, *kernel, ob * ROWS)
-    summands = cb * ROWS * prod(kernel)
-    return Product(new, shape, dense, split.weights, summands, _length(out, shape), is_fixed)
+    summands, length = cb * ROWS * prod(kernel), line_length(out, shape)
+    is_fixed = not is_open(out.type.shape[2:-1])
+    return Product(new, shape, dense_conv(w), split.weights, summands, length, is_fixed)
 
 
-def _is_half(blocks: int, split: _Split) -> bool:
+def _is_half(blocks: int, split: Split) -> bool:
     """Whether 16 columns alone would have to pay for rows of several planes."""
     return blocks < 2 and split.rows > 1
 
 
-def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) -> Product | None:
+def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: Split) -> Product | None:
     ob, c, *lines, width, oc = w.shape
     reach = reach_of(width)
     if is_open(x.type.shape[1:]):
@@ -215,7 +198,7 @@ def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) 
     wide = np.pad(w, [(0, reach - width if d == w.ndim - 2 else 0) for d in range(w.ndim)])
     rank = wide.ndim
     dense = wide.transpose(1, rank - 2, *range(2, rank - 2), 0, rank - 1)
-    shape, slack = _image(op, out, [*lines, 1], -(-c * reach // DEPTH), split)
+    shape, slack = conv_shape(op, out, [*lines, 1], -(-c * reach // DEPTH), split)
     new = ConvPlanarPlanes(
         blocks=out.type.shape[1],
         width=width,
@@ -227,83 +210,19 @@ def _planar_conv(op: PlanarConv, x: Value, out: Value, w: Array, split: _Split) 
     )
     dense = dense.reshape(c * reach, *lines, 1, ob * ROWS)
     summands = c * prod(lines) * width
-    return Product(new, shape, dense, split.weights, summands, _length(out, shape))
+    return Product(new, shape, dense, split.weights, summands, line_length(out, shape))
 
 
-def _image(
-    op: ConvBlocked | PlanarConv, out: Value, kernel: Sequence[int], depth: int, split: _Split
-) -> tuple[Shape, int]:
-    """The sizes of a convolution whose rows have `depth` blocks, and the slack of its sums."""
-    ob, *sizes, _ = (const_size(size) for size in out.type.shape[1:])
-    grid = Grid(out.type.shape[2:-1], kernel, op.stride, op.dilation)
-    slack = (sizes[0] // 2 + 1) * grid.line + 2 * ROWS
-    shape = Shape(
-        lead=const_or(out.type.shape[0], 1),
-        lines=sizes[0],
-        width=grid.line,
-        last=const_size(grid.height) - sizes[0] * grid.line + 1,
-        reach=const_size(grid.reach),
-        spare=slack + grid.line - 1,
-        columns=-(-ob // 2),
-        steps=depth * prod(kernel),
-        products=split.products,
-        planes=split.weights,
-        row_bytes=depth * prod(grid.phases) * split.rows * DEPTH * 2,
-    )
-    return shape, slack
-
-
-def _length(out: Value, shape: Shape) -> int:
-    """The pixels of a line; 1 where the lines of a shape are its pixels."""
-    return prod(const_size(size) for size in out.type.shape[3:-1]) if shape.width > 1 else 1
-
-
-def _lines(
-    op: ConvBlocked | PlanarConv, out: Value, kernel: Sequence[int], depth: int, split: _Split
-) -> tuple[Shape, int]:
-    """The same for an image of an open size: of one strip of its lines."""
-    lines = Lines(out.type.shape[2:-1], kernel, op.stride, op.dilation)
-    rows = MAX_LINES * OPEN_ROWS
-    shape = Shape(
-        lead=1,
-        lines=rows,
-        width=1,
-        last=1,
-        reach=sum(lines.reach[:-1]) * OPEN_ROWS,
-        spare=0,
-        columns=-(-const_size(out.type.shape[1]) // 2),
-        steps=depth * prod(kernel),
-        products=split.products,
-        planes=split.weights,
-        row_bytes=depth * prod(lines.phases) * split.rows * DEPTH * 2,
-    )
-    return shape, 0
-
-
-def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: _Split) -> Product | None:
+def _matmul(op: MatMulPacked, x: Value, out: Value, w: Array, split: Split) -> Product | None:
     panels, depth, width = w.shape
     if x.type.rank < 2 or not isinstance(op.n, Const):
         return None
-    *lead, rows, columns = out.type.shape
-    m, n = const_or(rows, OPEN_ROWS), const_size(columns)
+    m, n = const_or(out.type.shape[-2], OPEN_ROWS), const_size(out.type.shape[-1])
     if depth % DEPTH or n % ROWS or m < 1 or n < 2 * ROWS:
         return None
-    slack = m // 2 + 2 * ROWS + 1
-    shape = Shape(
-        lead=prod(const_or(size, 1) for size in lead),
-        lines=m,
-        width=1,
-        last=1,
-        reach=0,
-        spare=slack,
-        columns=-(-n // (2 * ROWS)),
-        steps=depth // DEPTH,
-        products=split.products,
-        planes=split.weights,
-        row_bytes=depth * split.rows * 2,
-    )
+    shape, slack = matmul_shape(out, depth // DEPTH, split)
     dense = w.transpose(1, 0, 2).reshape(depth, panels * width)[:, :n]
-    is_fixed = isinstance(rows, Const)
+    is_fixed = isinstance(out.type.shape[-2], Const)
     new: Op = MatMulPlanes(n=op.n, slack=slack, planes=split.rows, is_finite=split.is_finite)
     # A run may have few rows, which wait for the weights: those must not be more bytes.
     if not is_fixed and split.weights * DType.BF16.size_bytes > w.itemsize:
@@ -330,8 +249,10 @@ def _parts(editor: GraphEditor, node: Node, found: Product, context: PassContext
     if engine is None:
         return None
     vectors = vector_cycles(found, context)
-    is_of_bytes = find_byte_product(node, editor, context.byte_products) is not None
-    if is_of_bytes:
+    of_bytes = find_byte_product(node, editor, context.byte_products)
+    if of_bytes is not None:
+        if find_byte_tiles(node, of_bytes.weights, context) is not None:
+            return None  # which take half as many products, and rows that are there
         vectors /= BYTE_RATES[context.byte_products]
     most = vectors * MARGIN
     if (transformed := least_cycles(editor, node, context)) is not None:
@@ -339,7 +260,7 @@ def _parts(editor: GraphEditor, node: Node, found: Product, context: PassContext
         most = min(most, transformed / MARGIN)  # transforms gain as much over what they replace
     parts, cost = engine
     facts = f"{shape.products} products of {shape.planes} planes"
-    facts += f", or of bytes, {context.byte_products} at a time" if is_of_bytes else ""
+    facts += f", or of bytes, {context.byte_products} at a time" if of_bytes is not None else ""
     way = decide(
         context, editor.graph, [node], kind="engine", version=2, options=(VECTORS, MATRIX),
         default=MATRIX if cost < most else VECTORS,

@@ -1,4 +1,4 @@
-"""Sums of products of bf16 planes on a matrix engine of 16 x 16 tiles.
+"""Sums of products of planes, or of bytes, on a matrix engine of 16 x 16 tiles.
 
 Two tiles of rows by two of columns are accumulated at a time, which loads one operand for each
 product. Where the columns come from beyond the caches and few rows use them, it is four tiles of
@@ -55,6 +55,7 @@ from dlc.schedule.rules.planes import (
     finish_reader,
     is_product,
     pack_tiles,
+    product_of,
     split_panels,
     split_rows,
 )
@@ -102,11 +103,12 @@ class Products:
 
 def match(func: Func, target: Target) -> Products | None:
     """The products in a function whose moves are inlined, or None."""
-    if "amx-bf16" not in target.features:
+    if "amx-tile" not in target.features:
         return None
     found = stages(func)
     sums = [s for s in found if is_product(s)]
-    if len(sums) != 1:
+    product = product_of(sums[0]) if len(sums) == 1 else None
+    if product is None or product.feature not in target.features:
         return None
     readers = _readers(found, sums[0])
     result = readers[-1]
@@ -250,8 +252,7 @@ def _shape(func: Func, found: Products) -> Shape:
         [const_or(size, OPEN_ROWS) for size in buffers[name].buffer.type.shape]
         for name in (found.rows, found.sums)
     )
-    stage = _product(func, found)
-    assert isinstance(stage.factors, tuple)
+    stage, row_type = _product(func, found), buffers[found.rows].buffer.type
     inner = [extents[f.var] for f in stage.inner]
     height = (extents[found.row[0]] - 1) * found.width + found.line
     return Shape(
@@ -265,7 +266,7 @@ def _shape(func: Func, found: Products) -> Shape:
         steps=prod(inner[:-3]),
         products=inner[-3],
         planes=rows[-2],
-        row_bytes=prod(rows) // rows[-3] // prod(sums[:-3]) * 2,
+        row_bytes=prod(rows) // rows[-3] // prod(sums[:-3]) * row_type.dtype.size_bytes,
         constant=found.tiles is None,
     )
 

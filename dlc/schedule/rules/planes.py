@@ -1,4 +1,4 @@
-"""How a matrix engine computes one sum of products of bf16 planes, and what stands around it.
+"""How a matrix engine computes one sum of products of planes, and what stands around it.
 
 The parts that the rules for single products (`matrix`) and for attention (`attend_planes`) share.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from dlc.core.types import DType
-from dlc.schedule.instruction import SPLIT_LANES, split_name
+from dlc.schedule.instruction import SPLIT_LANES, TILE_PRODUCTS, TileProduct, split_name
 from dlc.schedule.loop import Func, allocs, loops
 from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.primitives.cache_read import shape_of
@@ -24,6 +24,7 @@ from dlc.te.types import is_const
 
 ROWS = 16  # rows of a tile, and its columns
 PAIR = 2 * ROWS
+_ROW_TYPES = (DType.F32, DType.BF16, DType.U8)  # that rows are made of
 AHEAD = (2048, 4096)  # bytes before a column operand that is used once, to each cache
 
 
@@ -57,16 +58,23 @@ class Accumulators:
 TALL_ONES = Accumulators(TALL, 1, planes_inside=True, ahead=2)
 
 
-def is_product(stage: Stage) -> bool:
-    """Whether a stage sums products of pairs of bf16 for 16 columns side by side."""
+def product_of(stage: Stage) -> TileProduct | None:
+    """The product of tiles that a stage sums, words of factors for 16 columns side by side."""
     if stage.factors is None or not stage.is_reduction or len(stage.inner) < 2:
-        return False
-    narrow = all(
-        isinstance(f, Cast) and isinstance(f.a, Load) and f.a.dtype is DType.BF16
-        for f in stage.factors
+        return None
+    kinds = tuple(
+        str(f.a.dtype) for f in stage.factors if isinstance(f, Cast) and isinstance(f.a, Load)
     )
-    pairs = is_const(stage.inner[-2].extent, ROWS) and is_const(stage.inner[-1].extent, 2)
-    return narrow and pairs and is_const(stage.loops[-1].extent, ROWS)
+    found = next((p for p in TILE_PRODUCTS if (p.rows, p.columns) == kinds), None)
+    if found is None or not is_const(stage.inner[-1].extent, found.each):
+        return None
+    whole = is_const(stage.inner[-2].extent, ROWS) and is_const(stage.loops[-1].extent, ROWS)
+    return found if whole else None
+
+
+def is_product(stage: Stage) -> bool:
+    """Whether a stage sums a product of tiles."""
+    return product_of(stage) is not None
 
 
 def operands(func: Func, of: Callable[[Stage], bool] = is_product) -> frozenset[str]:
@@ -95,9 +103,9 @@ def finish_reader(trace: Trace, name: str) -> None:
 
 
 def split_rows(trace: Trace, name: str, *, width: int = 1, parallel: bool = False) -> None:
-    """Split each row's 32 operands into planes at once, or copy them; `width` rows are a line.
+    """Split each row's operands into planes at once, or copy them; `width` rows are a line.
 
-    Blocks of 32 that rows fill are split by themselves, the one that they do not fill after them.
+    Blocks of 64 bytes that rows fill are split by themselves, the one they do not fill after them.
     """
     *others, row, plane, depth = trace.stage(name).names
     suffixes = [""]
@@ -147,7 +155,7 @@ def _whole_blocks(stage: Stage, block: str) -> Expr:
 
 def _lanes(trace: Trace, depth: str, plane: str) -> int:
     """The most elements of a row that stand side by side in what is split."""
-    for lanes in SPLIT_LANES:
+    for lanes in (2 * PAIR, *SPLIT_LANES):  # a whole row of bytes, or less
         if (trace.constant(depth) or 0) % lanes:
             continue
         trial = trace.copy()
@@ -162,7 +170,7 @@ def _beside(trace: Trace, lane: str, plane: str) -> bool:
     for load in loads(stage.value):
         index = [simple_index(i, stage.loops) for i in load.index]
         last = coefficients(index[-1]) if index else None
-        if last is None or last.get(lane) != 1 or load.dtype not in (DType.F32, DType.BF16):
+        if last is None or last.get(lane) != 1 or load.dtype not in _ROW_TYPES:
             return False
         if any(lane in free_vars(i) for i in index[:-1]):
             return False
@@ -279,8 +287,10 @@ def accumulate(
     *lead, block, row, lane = stage.names
     summands = [f.var for f in stage.inner]
     factors = stage.factors
-    assert isinstance(factors, tuple)
-    dot = "tile_dot_bf16" if row in free_vars(factors[0]) else "tile_dot_row_bf16"
+    product = product_of(stage)
+    assert isinstance(factors, tuple), "a product has factors"
+    assert product is not None, "only products of tiles are accumulated"
+    dot = product.name(one_row=row not in free_vars(factors[0]))
     one_wide = shape.wide == 1
     if not one_wide and trace.constant(block) not in (1, 2):
         panel, block = trace.split(block, 2)
@@ -317,9 +327,9 @@ def accumulate(
             for var in tile[:-2]:
                 if f"{var}{part}{suffix}" in loops(trace.func.body):  # one block may have none
                     trace.do("unroll", f"{var}{part}{suffix}")
-        trace.do("tensorize", f"{row}_init{suffix}", "tile_zero")
+        trace.do("tensorize", f"{row}_init{suffix}", f"tile_zero_{product.sums}")
         trace.do("tensorize", f"{row}{suffix}", dot)
-        trace.do("tensorize", f"{row}_init_{accumulator}{suffix}", "tile_store")
+        trace.do("tensorize", f"{row}_init_{accumulator}{suffix}", f"tile_store_{product.sums}")
 
 
 def _prefetch(
@@ -334,9 +344,9 @@ def _prefetch(
     if tiles.wide > 1:
         trace.do("prefetch", asks_in, inside, weights, 0, 2 * tiles.ahead, 2)
         return
-    shape = next(p.type.static_shape for p in trace.func.inputs if p.name == weights)
-    dim = len(shape) - 5  # before planes and what lies in a tile
-    step_bytes = prod(shape[dim + 1 :]) * DType.BF16.size_bytes
+    type_ = next(p.type for p in trace.func.inputs if p.name == weights)
+    dim = type_.rank - 5  # before planes and what lies in a tile
+    step_bytes = prod(type_.static_shape[dim + 1 :]) * type_.dtype.size_bytes
     for level, ahead in enumerate(AHEAD, 1):
         distance = -(-ahead * tiles.ahead // step_bytes)
         trace.do("prefetch", step, inside, weights, dim, distance, level)

@@ -1,0 +1,82 @@
+"""Products of bytes on a matrix engine that multiplies bytes: what they become, and whether."""
+
+from __future__ import annotations
+
+from math import prod
+
+from dlc.graph.engine_products import MARGIN, Product, engine_cycles, vector_cycles
+from dlc.graph.engine_shapes import Split, conv_shape, dense_conv, line_length, matmul_shape
+from dlc.graph.forks import decide
+from dlc.graph.graph import Graph, Node
+from dlc.graph.op import Array
+from dlc.graph.ops.byte_tiles import BYTES_DEPTH, EACH, ConvByteTiles, MatMulByteTiles
+from dlc.graph.ops.conv_blocked import ConvBlocked
+from dlc.graph.ops.matmul import MatMulPacked
+from dlc.graph.ops.planes import ROWS
+from dlc.graph.ops.planes_conv import is_open
+from dlc.graph.pass_ import PassContext
+from dlc.te.expr import Const
+from dlc.te.types import const_size
+
+VECTOR_RATE = 4.0  # products of bytes in the time of a multiply-add
+_BYTES = Split(rows=1, weights=1, is_finite=True)
+
+
+def find_byte_tiles(node: Node, weights: Array, context: PassContext) -> Product | None:
+    """What a product of bytes would become on the engine, if it has a form there.
+
+    Args:
+        node: a product of bytes, as `find_byte_product` finds it.
+        weights: those of the node, whole numbers.
+        context: the target's; there are none unless it multiplies tiles of bytes.
+    """
+    if not context.target.has_byte_engine or context.byte_products != EACH:
+        return None
+    match node.op:
+        case ConvBlocked():
+            found = _conv(node, node.op, weights)
+        case MatMulPacked():
+            found = _matmul(node, node.op, weights)
+        case _:
+            found = None
+    return found if found is not None and found.shape.lead and found.shape.lines else None
+
+
+def takes_tiles(graph: Graph, node: Node, found: Product, context: PassContext) -> bool:
+    """Whether the engine computes a product of bytes, rather than vectors."""
+    engine = engine_cycles(found, context)
+    if engine is None:
+        return False
+    vectors = vector_cycles(found, context) / VECTOR_RATE
+    way = decide(
+        context, graph, [node], kind="byte_engine", version=1, options=("vectors", "matrix"),
+        default="matrix" if engine[1] < vectors * MARGIN else "vectors",
+        cycles=lambda: (vectors, engine[1]),
+    )  # fmt: skip
+    return way == "matrix"
+
+
+def _conv(node: Node, op: ConvBlocked, w: Array) -> Product | None:
+    _, cb, *kernel, ci, oc = w.shape
+    if op.groups != 1 or ci != ROWS or oc != ROWS:
+        return None
+    out = node.output
+    shape, slack = conv_shape(op, out, kernel, -(-cb // EACH), _BYTES)
+    new = ConvByteTiles(
+        blocks=out.type.shape[1], stride=op.stride, dilation=op.dilation, slack=slack
+    )
+    is_fixed = not is_open(out.type.shape[2:-1])
+    length = line_length(out, shape)
+    return Product(new, shape, dense_conv(w), 1, cb * ROWS * prod(kernel), length, is_fixed)
+
+
+def _matmul(node: Node, op: MatMulPacked, w: Array) -> Product | None:
+    panels, depth, width = w.shape
+    rows, columns = node.output.type.shape[-2:]
+    if not isinstance(op.n, Const) or depth % ROWS or const_size(columns) < 2 * ROWS:
+        return None
+    shape, slack = matmul_shape(node.output, -(-depth // BYTES_DEPTH), _BYTES)
+    dense = w.transpose(1, 0, 2).reshape(depth, panels * width)[:, : const_size(columns)]
+    new = MatMulByteTiles(n=op.n, slack=slack)
+    found = Product(new, shape, dense, 1, depth, is_fixed=isinstance(rows, Const))
+    return found if found.rows > 1 else None  # vectors read the columns of an only row as fast
