@@ -39,6 +39,20 @@ def coefficients(expr: Expr) -> dict[str, int] | None:
     return result
 
 
+def coefficient(expr: Expr, var: str) -> int | None:
+    """The integer coefficient of one variable, whatever the others do; None where it has none.
+
+    In `min(i, 7) * 5 + j`, that of `j` is 1, and `i` has none.
+    """
+    found = 0
+    for atoms, factor in to_poly(expr, {}).items():
+        if atoms == (Var(var),):
+            found = factor
+        elif any(var in free_vars(atom) for atom in atoms):
+            return None
+    return found
+
+
 def step_bytes(index: Sequence[Expr], type_: TensorType, var: str) -> int | None:
     """How far on in memory an element is for each step of a variable; None where nobody can tell.
 

@@ -55,11 +55,11 @@ def matmul(x, w, count):
 
 def planar(x, w, count, out_blocks, **attributes):
     """A convolution of x [n, c, h, w] by dense weights [c, kh, kw, ob * 16]."""
-    c, lines, width, columns = w.shape
-    wide = np.zeros((c, reach_of(width), lines, 1, columns), np.float32)
-    wide[:, :width, :, 0] = w.transpose(0, 2, 1, 3)
+    c, *lines, width, columns = w.shape
+    wide = np.zeros((c, reach_of(width), *lines, 1, columns), np.float32)
+    wide[:, :width, ..., 0, :] = np.moveaxis(w, -2, 1)
     op = ConvPlanarPlanes(blocks=out_blocks, width=width, slack=200, **attributes)
-    return op, [x, pack_tiles(wide.reshape(-1, lines, 1, columns), count)]
+    return op, [x, pack_tiles(wide.reshape(-1, *lines, 1, columns), count)]
 
 
 def lowered(op, arrays, epilogue=None):
@@ -101,6 +101,7 @@ CASES = {
     "line": conv(small(0, 1, 2, 40, 16), small(1, 32, 3, 32), 3, 2, stride=(1,), dilation=(1,)),
     "few_channels": planar(small(0, 2, 3, 11, 16), small(1, 3, 4, 7, 48), 3, 3, stride=(2, 2)),
     "two_blocks": planar(small(0, 1, 9, 5, 12), small(1, 9, 3, 3, 32), 1, 2, stride=(1, 2)),
+    "planar_line": planar(small(0, 2, 4, 50), small(1, 4, 8, 32), 2, 2, stride=(3,), dilation=(1,)),
     "rows": matmul(small(0, 2, 37, 64), small(1, 64, 80), 3),
     "two_rows": matmul(small(0, 2, 32), small(1, 32, 32), 2),
     "only_row": matmul(small(0, 1, 96), small(1, 96, 80), 1),
@@ -117,6 +118,14 @@ def test_products_are_exact_for_small_integers(name, columns_outer, wide):
     knobs = {"columns_outer": columns_outer, "wide": wide, "strip": 3}
     found = run(op, arrays, {**knobs, "first_summand": 2 * columns_outer})
     np.testing.assert_array_equal(found, op.reference(*arrays))
+
+
+def test_rows_of_a_planar_line_are_split_by_instructions():
+    op, arrays = CASES["planar_line"]
+    func = lowered(op, arrays)
+    text = str(optimize(func, ENGINE, schedule_func(func, ENGINE, {}).steps))
+    assert "split_bf16_2_of_8" in text
+    assert "min(14, " in text  # tiles have more rows than there are
 
 
 def test_an_only_row_is_split_once_and_asks_for_no_columns():

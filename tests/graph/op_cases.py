@@ -359,6 +359,8 @@ def _contractions() -> list[Case]:
              "f32[2, 4, n + 2, 4, 16]", "bf16[2, 2, 2, 2, 1, 16, 16, 2]"),
         case(planes_planar.ConvPlanarPlanes(blocks=2, width=4, stride=(2, 1), slack=3),
              "f32[2, 8, 5, 9]", "bf16[2, 1, 3, 1, 2, 16, 16, 2]"),
+        case(planes_planar.ConvPlanarPlanes(blocks=2, width=8, stride=(3,), dilation=(1,)),
+             "f32[2, 4, 20]", "bf16[2, 1, 1, 1, 16, 16, 2]"),
         case(planes_planar.ConvPlanarPlanes(blocks=1, width=2, dilation=(1, 2), slack=0),
              "f32[1, 32, 3, 6]", "bf16[2, 2, 2, 1, 1, 16, 16, 2]"),
         case(planes_matmul.MatMulPlanes(n=20, slack=0), "f32[2, 2, 32]",

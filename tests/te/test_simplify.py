@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlc.core.types import INDEX, DType
-from dlc.te.affine import coefficients, loop_bounds, split_terms, whole_groups
+from dlc.te.affine import coefficient, coefficients, loop_bounds, split_terms, whole_groups
 from dlc.te.expr import Binary, BinOp, Const, Expr, Var, maximum, minimum
 from dlc.te.simplify import (
     canonical,
@@ -154,6 +154,22 @@ def test_proofs_that_schedules_need(less: str, more: str) -> None:
     counts = {"io": "(n + 13) // 14", "p": "n * 12", "some": "max(n - 2, 0)"}
     bounds = loop_bounds({name: parse_expr(count) for name, count in counts.items()})
     assert surely_less(parse_expr(less), parse_expr(more), bounds)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("i * 32 + j", 1),
+        ("min(i, 7) * 5 + j * 3", 3),
+        ("min(i, 7)", 0),
+        ("i % 4 + 2", 0),
+        ("min(j, 7) + j", None),
+        ("i * j", None),
+        ("j - j", 0),
+    ],
+)
+def test_a_variable_has_a_coefficient_whatever_others_do(text: str, found: int | None) -> None:
+    assert coefficient(parse_expr(text), "j") == found
 
 
 def test_what_is_not_linear_has_no_coefficients() -> None:

@@ -106,6 +106,8 @@ class ConvPlanarPlanes(BlockedConv):
         def element(*at: Expr) -> Expr:
             image, b, *phase, row, p, d = at
             *place, column = grid.place(row)
+            if not place:  # an image of one line, whose rows have no next line behind it
+                column = minimum(column, grid.widths[0] - 1)
             steps = zip(place, phase, grid.stride, sizes, strict=False)
             # Lines behind the image feed only sums that nobody reads.
             pixel = [minimum(g * s + f, size - 1) for g, f, s, size in steps]

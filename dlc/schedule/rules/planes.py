@@ -16,7 +16,7 @@ from dlc.schedule.nest import Stage, simple_index, stages
 from dlc.schedule.primitives.cache_read import shape_of
 from dlc.schedule.rules.strip import TALL
 from dlc.schedule.trace import Trace
-from dlc.te.affine import coefficients
+from dlc.te.affine import coefficient, coefficients
 from dlc.te.expr import ZERO, Binary, BinOp, Cast, Const, Expr, Load, Select
 from dlc.te.simplify import canonical
 from dlc.te.transform import free_vars, loads, walk
@@ -169,8 +169,8 @@ def _beside(trace: Trace, lane: str, plane: str) -> bool:
     stage = _stage_of(trace, plane)
     for load in loads(stage.value):
         index = [simple_index(i, stage.loops) for i in load.index]
-        last = coefficients(index[-1]) if index else None
-        if last is None or last.get(lane) != 1 or load.dtype not in _ROW_TYPES:
+        along = coefficient(index[-1], lane) if index else None
+        if along != 1 or load.dtype not in _ROW_TYPES:
             return False
         if any(lane in free_vars(i) for i in index[:-1]):
             return False
