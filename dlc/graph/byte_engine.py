@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
+
+import numpy as np
 
 from dlc.graph.engine_products import MARGIN, Product, engine_cycles, vector_cycles
 from dlc.graph.engine_shapes import Split, conv_shape, dense_conv, line_length, matmul_shape
 from dlc.graph.forks import decide
 from dlc.graph.graph import Graph, Node
 from dlc.graph.op import Array
-from dlc.graph.ops.byte_tiles import BYTES_DEPTH, EACH, ConvByteTiles, MatMulByteTiles
-from dlc.graph.ops.conv_blocked import ConvBlocked
+from dlc.graph.ops.byte_tiles import (
+    BYTES_DEPTH,
+    EACH,
+    ConvByteTiles,
+    ConvPlanarByteTiles,
+    MatMulByteTiles,
+    byte_reach,
+)
+from dlc.graph.ops.conv_blocked import ConvBlocked, PlanarConv
 from dlc.graph.ops.matmul import MatMulPacked
 from dlc.graph.ops.planes import ROWS
 from dlc.graph.ops.planes_conv import is_open
@@ -35,6 +45,8 @@ def find_byte_tiles(node: Node, weights: Array, context: PassContext) -> Product
     match node.op:
         case ConvBlocked():
             found = _conv(node, node.op, weights)
+        case PlanarConv():
+            found = _planar_conv(node, node.op, weights)
         case MatMulPacked():
             found = _matmul(node, node.op, weights)
         case _:
@@ -68,6 +80,28 @@ def _conv(node: Node, op: ConvBlocked, w: Array) -> Product | None:
     is_fixed = not is_open(out.type.shape[2:-1])
     length = line_length(out, shape)
     return Product(new, shape, dense_conv(w), 1, cb * ROWS * prod(kernel), length, is_fixed)
+
+
+def _planar_conv(node: Node, op: PlanarConv, w: Array) -> Product | None:
+    """`w` is one block of channels, filled up to a word."""
+    ob, _, *kernel, _, oc = w.shape
+    x, out = node.inputs[0], node.output
+    if set(op.dilation) != {1} or oc != ROWS or is_open(x.type.shape[1:]):
+        return None
+    channels, width = const_size(x.type.shape[1]), const_size(x.type.shape[-1])
+    wanted = (const_size(out.type.shape[-2]) - 1) * op.stride[-1] + byte_reach(kernel[-1])
+    new = ConvPlanarByteTiles(
+        blocks=out.type.shape[1],
+        kernel=tuple(kernel),
+        stride=op.stride,
+        spare=max(0, wanted - width),
+    )
+    planar = np.moveaxis(w[:, 0, ..., :channels, :], -2, 0)  # [c, ob, *kernel, oc]
+    dense = new.pack(np.moveaxis(planar, 1, -2).reshape(channels, *kernel, ob * oc))
+    depth = -(-len(dense) // BYTES_DEPTH)
+    shape, slack = conv_shape(new.on_rows, out, new.steps, depth, _BYTES)
+    summands, length = channels * prod(kernel), line_length(out, shape)
+    return Product(replace(new, slack=slack), shape, dense, 1, summands, length)
 
 
 def _matmul(node: Node, op: MatMulPacked, w: Array) -> Product | None:

@@ -98,7 +98,6 @@ def find_byte_product(node: Node, editor: GraphEditor, each: int) -> ByteProduct
         return None
     if isinstance(node.op, PlanarConv):
         array = _one_block(array, each)
-        found = replace(found, moves=(*found.moves, PackChannels(block=array.shape[-2])))
     elif isinstance(node.op, MatMulPacked):
         array = _filled(array, 1, each)
     fits = _largest(array) * (MAX_BYTE + found.largest) < 2**31

@@ -41,7 +41,10 @@ def dense_conv(w: Array) -> Array:
 def conv_shape(
     op: BlockedConv, out: Value, kernel: Sequence[int], depth: int, split: Split
 ) -> tuple[Shape, int]:
-    """The sizes of a convolution whose rows have `depth` blocks, and the slack of its sums."""
+    """The sizes of a convolution whose rows have `depth` blocks, and the slack of its sums.
+
+    `kernel` is what of it are rows of their own, of which `op` has strides and dilations.
+    """
     is_fixed = not is_open(out.type.shape[2:-1])
     return (_image_shape if is_fixed else _lines_shape)(op, out, kernel, depth, split)
 

@@ -21,7 +21,7 @@ from dlc.graph.ops import from_sizes
 from dlc.graph.ops.activation import Clip, Relu
 from dlc.graph.ops.binary import Add, Maximum, Minimum, Mul, Sub
 from dlc.graph.ops.byte_products import ConvBytes, MatMulBytes
-from dlc.graph.ops.byte_tiles import ConvByteTiles, MatMulByteTiles
+from dlc.graph.ops.byte_tiles import ConvByteTiles, ConvPlanarByteTiles, MatMulByteTiles
 from dlc.graph.ops.channels import PackChannels, UnpackChannels
 from dlc.graph.ops.conv import Conv
 from dlc.graph.ops.conv_blocked import DepthwiseBlocked
@@ -33,9 +33,8 @@ from dlc.graph.pass_ import PassContext
 from dlc.te.expr import Const
 
 Range = tuple[int, int]
-Product = (
-    Conv | ConvBytes | ConvByteTiles | DepthwiseBlocked | MatMul | MatMulBytes | MatMulByteTiles
-)
+ByteProduct = ConvBytes | ConvByteTiles | ConvPlanarByteTiles | MatMulBytes | MatMulByteTiles
+Product = Conv | DepthwiseBlocked | MatMul | ByteProduct
 F32_EXACT = 2**24
 """Every whole number up to this one is a float32."""
 BF16_EXACT = 2**8
@@ -113,8 +112,7 @@ def largest_sum(op: Product, w: Array) -> int:
             axes = tuple(range(1, w.ndim))
         case DepthwiseBlocked():  # the last weights are of different channels
             axes = tuple(range(1, w.ndim - 1))
-        case ConvBytes() | ConvByteTiles() | MatMulBytes() | MatMulByteTiles():
-            # The last are neighbours, and those before them are of different columns.
+        case _:  # the last are neighbours, and those before them are of different columns
             axes = (*range(1, w.ndim - 2), w.ndim - 1)
     return int(np.abs(w, dtype=np.float64).sum(axis=axes).max(initial=0))
 

@@ -10,7 +10,9 @@ import pytest
 from dlc.core.types import DType
 from dlc.graph.ops.byte_tiles import (
     ConvByteTiles,
+    ConvPlanarByteTiles,
     MatMulByteTiles,
+    byte_reach,
     pack_byte_tiles,
     unpack_byte_tiles,
 )
@@ -46,6 +48,17 @@ def matmul(x, w, **attributes):
     return MatMulByteTiles(n=w.shape[1], slack=200, **attributes), [x, pack_byte_tiles(w)]
 
 
+def planar(x, w, out_blocks, **attributes):
+    """A convolution of x [n, c, h, w] by dense weights [c, *kernel, ob * 16].
+
+    The last pixels of a line are there for results that read more of them than the kernel has.
+    """
+    kernel = w.shape[1:-1]
+    spare = byte_reach(kernel[-1]) - kernel[-1]
+    op = ConvPlanarByteTiles(blocks=out_blocks, kernel=kernel, spare=spare, slack=200, **attributes)
+    return op, [x, pack_byte_tiles(op.pack(w))]
+
+
 def lowered(op, x_shape, w_shape, sizes=(), epilogue=None):
     shapes = [
         tuple(index(n) if isinstance(n, int) else Var(n) for n in s) for s in (x_shape, w_shape)
@@ -74,6 +87,14 @@ CASES = {
     "strided_pixel": conv(unsigned(0, 1, 4, 9, 8, 16), signed(1, 64, 1, 1, 64), 4, stride=(2, 1)),
     "dilated": conv(unsigned(0, 1, 3, 9, 9, 16), signed(1, 48, 3, 2, 32), 2, dilation=(2, 3)),
     "line": conv(unsigned(0, 1, 4, 40, 16), signed(1, 64, 3, 32), 2, stride=(1,), dilation=(1,)),
+    "few_channels": planar(unsigned(0, 2, 3, 13, 30), signed(1, 3, 7, 7, 48), 3, stride=(2, 2)),
+    "stride_of_one": planar(unsigned(0, 1, 3, 6, 20), signed(1, 3, 3, 3, 32), 2, stride=(1, 1)),
+    "stride_beyond_kernel": planar(
+        unsigned(0, 1, 5, 9, 40), signed(1, 5, 2, 4, 16), 1, stride=(3, 4)
+    ),
+    "wide_kernel": planar(unsigned(0, 1, 2, 5, 40), signed(1, 2, 3, 11, 32), 2, stride=(1, 2)),
+    "planar_line": planar(unsigned(0, 2, 1, 90), signed(1, 1, 10, 32), 2, stride=(5,)),
+    "volume": planar(unsigned(0, 1, 2, 5, 6, 20), signed(1, 2, 3, 3, 3, 32), 2, stride=(2, 2, 2)),
     "rows": matmul(unsigned(0, 2, 37, 128), signed(1, 128, 80)),
     "part_of_a_row": matmul(unsigned(0, 5, 80), signed(1, 80, 48)),
     "only_row": matmul(unsigned(0, 1, 192), signed(1, 192, 80)),

@@ -83,6 +83,20 @@ def test_rows_are_filled_to_words_and_tiles_to_rows(depth, pads):
 
 
 @pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("channels", "blocks"), [(2, 1), (3, 1), (4, 1), (5, 2), (12, 3)])
+@pytest.mark.parametrize(("kind", "zero"), [("u8", 114), ("i8", -7)])
+def test_few_planar_channels_stay_planar(channels, blocks, kind, zero):
+    graph = graph_of(PLANAR.format(kind=kind, zero=zero, channels=channels))
+    found = optimized(graph, TILES)
+    tail = ["pad", "conv_planar_byte_tiles", "sub", "cast"]  # a line has less than 8 pixels more
+    assert [n.op.name for n in found.nodes][-4:] == tail
+    (w,) = [n.inputs[1] for n in found.nodes if n.op.name == "conv_planar_byte_tiles"]
+    assert w.type.static_shape[:4] == (4, blocks, 2, 1)
+    feeds = random_bytes(graph)
+    np.testing.assert_array_equal(evaluate(found, feeds)["y"], evaluate(graph, feeds)["y"])
+
+
+@pytest.mark.usefixtures("always")
 def test_tiles_are_packed_once():
     found = run("use_byte_products", graph_of(given(MATMUL, "u8", 2)), TILES)
     products = [n for n in found.nodes if n.op.name == "matmul_byte_tiles"]
@@ -95,12 +109,14 @@ def test_tiles_are_packed_once():
     "text",
     [
         given(GROUPS, "u8", 3),
-        PLANAR.format(kind="u8", zero=3, channels=3),
+        PLANAR.format(kind="u8", zero=3, channels=3)
+        .replace("(2, 1)", "(2, 1), dilation=(1, 2)")
+        .replace("6, 11, 16", "6, 9, 16"),
         PLAIN,  # an only row
         MATMUL.format(kind="u8", zero=3).replace("48", "44"),
         MATMUL.format(kind="u8", zero=3).replace("40", "24").replace("[3,", "[2,"),
     ],
-    ids=["groups", "planar", "row", "depth", "columns"],
+    ids=["groups", "dilated", "row", "depth", "columns"],
 )
 def test_vectors_have_what_has_no_form_on_tiles(text):
     names = operators(graph_of(text))

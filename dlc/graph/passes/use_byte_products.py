@@ -47,7 +47,9 @@ from dlc.graph.op import Array, Op
 from dlc.graph.ops.attributes import as_sizes
 from dlc.graph.ops.binary import Add, Mul, Sub
 from dlc.graph.ops.byte_products import ConvBytes, MatMulBytes, pack_bytes
-from dlc.graph.ops.byte_tiles import pack_byte_tiles
+from dlc.graph.ops.byte_tiles import ConvPlanarByteTiles, MatMulByteTiles, pack_byte_tiles
+from dlc.graph.ops.channels import PackChannels
+from dlc.graph.ops.conv_blocked import PlanarConv
 from dlc.graph.ops.elementwise import Cast
 from dlc.graph.ops.shape import Pad, Slice
 from dlc.graph.pass_ import PassContext, graph_pass
@@ -94,18 +96,31 @@ class _Products:
             if isinstance(move, Pad):
                 move = replace(move, value=move.value + found.less)
             source = self._once(move, source, node)
-        if isinstance(op, MatMulBytes) and (rest := w.shape[1] - const_size(source.type.shape[-1])):
-            lead = (0,) * (source.type.rank - 1)
-            fill = Pad(before=as_sizes((*lead, 0)), after=as_sizes((*lead, rest)))
-            source = self._once(fill, source, node)  # bytes that meet weights of 0
         tiles = find_byte_tiles(node, w, self.context)
-        if tiles is not None and takes_tiles(self.editor.graph, node, tiles, self.context):
+        on_tiles = tiles is not None and takes_tiles(self.editor.graph, node, tiles, self.context)
+        if tiles is not None and on_tiles:
+            new = tiles.op
             columns = self._weights(node, lambda: pack_byte_tiles(tiles.dense), "tiles")
-            total = self.editor.call(tiles.op, source, columns, at=node)
         else:
+            new = op
             columns = self._weights(node, lambda: pack_bytes(w, self.each), "bytes")
-            total = self.editor.call(op, source, columns, at=node)
+        total = self.editor.call(new, self._filled(new, source, w, node), columns, at=node)
         return self._less(total, found, _columns(op, w), node)
+
+    def _filled(self, op: Op, rows: Value, w: Array, at: Node) -> Value:
+        """Rows as an operator reads them: with bytes behind them that meet weights of 0."""
+        match op:
+            case ConvBytes() if isinstance(at.op, PlanarConv):
+                return self._once(PackChannels(block=w.shape[-2]), rows, at)
+            case ConvPlanarByteTiles():
+                rest = op.spare
+            case MatMulBytes() | MatMulByteTiles():
+                rest = w.shape[1] - const_size(rows.type.shape[-1])
+            case _:
+                return rows
+        lead = (0,) * (rows.type.rank - 1)
+        fill = Pad(before=as_sizes((*lead, 0)), after=as_sizes((*lead, rest)))
+        return self._once(fill, rows, at) if rest else rows
 
     def _weights(self, node: Node, pack: Callable[[], Array], form: str) -> Value:
         """The constant operand of a product in one form, once for all that read it."""
